@@ -1,0 +1,60 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
+)
+
+// Buffer is where workers put rollouts and trainers take them. It is called from the event
+// machine's goroutine only. *replay.Table is one.
+type Buffer interface {
+	// Insert adds whole groups. An error that wraps rollout.ErrFull means that nothing was added and
+	// that room comes when trainers sample: the worker stalls and tries again.
+	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
+	// Sample draws a batch. An error that wraps rollout.ErrStarved means that too little is there yet:
+	// the trainer idles and tries again after the next insertion.
+	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	// Advance tells the buffer the trainer's version before its weights are published.
+	Advance(ctx context.Context, v rollout.Version) error
+}
+
+// Weights is an immutable set of parameters under its version. Tensors is opaque to the pipeline.
+type Weights struct {
+	Version rollout.Version
+	Tensors any
+}
+
+// Job is one group of rollouts to generate.
+type Job struct {
+	Number uint64 // of the group within the run, from 0; random streams derive from it
+	Worker int
+	Size   int // rollouts in the group
+	Prompt task.Prompt
+}
+
+// Generator makes groups of rollouts. Start may be called from one goroutine, the Generations it
+// returns from others, each from one at a time.
+type Generator interface {
+	Start(job Job) (Generation, error)
+}
+
+// Generation is a group being generated. What it produces is a function of the job and of the
+// sequence of (weights, positions) given to Continue, and of nothing else.
+type Generation interface {
+	// Continue decodes up to n further positions of every unfinished row with weights w, all of them
+	// when n <= 0. It reports whether every row has finished.
+	Continue(ctx context.Context, w Weights, n int) (done bool, err error)
+	// Rollouts returns the finished group, rewards unset, Text filled.
+	Rollouts() ([]*rollout.Rollout, error)
+}
+
+// Learner takes optimizer steps.
+type Learner interface {
+	// Step takes one optimizer step on the batches of all trainers, one each, in trainer order, and
+	// returns what it measured by name.
+	Step(ctx context.Context, batches []*rollout.Batch) (map[string]float64, error)
+	// Weights returns the newest weights; their version is the number of steps taken.
+	Weights() Weights
+}
