@@ -1,0 +1,130 @@
+package results
+
+import (
+	"runtime/debug"
+	"strings"
+)
+
+// Format is the version of summary.json and compare.json that this package reads and writes.
+const Format = 1
+
+// Summary is summary.json: a run in a page.
+type Summary struct {
+	Format int    `json:"format"`
+	Name   string `json:"name"`
+	Arm    string `json:"arm,omitempty"` // "baseline" or "replay" in a comparison
+	Task   string `json:"task"`
+	Seed   uint64 `json:"seed"`
+	Ended  string `json:"ended"` // why: "budget", "target", "interrupted", …
+
+	Updates    int   `json:"updates"`
+	Version    int   `json:"version"`
+	Parameters int64 `json:"parameters"` // of the policy
+
+	Workers   int `json:"workers"`    // W, inference GPUs
+	Trainers  int `json:"trainers"`   // T
+	BatchSize int `json:"batch_size"` // B, rollouts per update
+	Capacity  int `json:"capacity"`   // N, rollouts the table holds
+
+	Clock       float64 `json:"clock"`
+	Compute     float64 `json:"compute"`
+	ComputeBusy float64 `json:"compute_busy"`
+	ComputeAll  float64 `json:"compute_all"`
+
+	RolloutCost         float64 `json:"rollout_cost"`          // mu, configured
+	RolloutCostMeasured Number  `json:"rollout_cost_measured"` // (K_train/T)/(K_infer/W)
+	ComputeRatio        float64 `json:"compute_ratio"`         // gamma; 1 for the baseline
+	NewPerUpdate        Number  `json:"new_per_update"`        // R, measured
+	NewPerUpdatePlanned float64 `json:"new_per_update_planned"`
+	ReplayRatio         Number  `json:"replay_ratio"` // measured
+	ReplayRatioPlanned  float64 `json:"replay_ratio_planned"`
+
+	Inserted  uint64            `json:"rollouts_inserted"`
+	Used      uint64            `json:"rollouts_used"`
+	NeverUsed uint64            `json:"never_used"` // evicted without a use
+	Evicted   map[string]uint64 `json:"evicted"`    // by cause
+
+	Pass1First Number `json:"pass1_first"`
+	Pass1Last  Number `json:"pass1_last"`
+	Pass1Best  Number `json:"pass1_best"`
+	Target     Number `json:"target"`    // accuracy fixed before the run
+	ToTarget   Reach  `json:"to_target"` // where it was reached
+	ToOwnBest  Number `json:"to_98_percent_of_best"`
+
+	Staleness    Histogram `json:"staleness"`      // at use, in versions
+	Uses         Histogram `json:"uses"`           // at eviction
+	SinceLastUse Histogram `json:"since_last_use"` // in updates; first uses are not counted
+
+	WorkerTimes  []GPU `json:"worker_times"`
+	TrainerTimes []GPU `json:"trainer_times"`
+
+	Build Build `json:"build"`
+}
+
+// Histogram counts integers as [value, count] pairs in ascending order of value.
+type Histogram [][2]uint64
+
+// Count returns how many values were counted.
+func (h Histogram) Count() uint64 {
+	var n uint64
+	for _, b := range h {
+		n += b[1]
+	}
+	return n
+}
+
+// Mean returns the mean of the values counted, nothing if there are none.
+func (h Histogram) Mean() Number {
+	var sum, n float64
+	for _, b := range h {
+		sum += float64(b[0]) * float64(b[1])
+		n += float64(b[1])
+	}
+	return Num(sum / n)
+}
+
+// Max returns the largest value counted, 0 if there are none.
+func (h Histogram) Max() uint64 {
+	if len(h) == 0 {
+		return 0
+	}
+	return h[len(h)-1][0]
+}
+
+// GPU is what one worker or trainer did with its (virtual) time.
+type GPU struct {
+	Busy float64 `json:"busy"`
+	Idle float64 `json:"idle"` // stalled by a full table, starved by an empty one, or waiting for the others
+}
+
+// Build says which program wrote a folder.
+type Build struct {
+	Go       string `json:"go"`
+	Module   string `json:"module,omitempty"` // version of this module
+	GoMLX    string `json:"gomlx,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // built from a changed working tree
+}
+
+// ThisBuild returns what the running program knows of its own build.
+func ThisBuild() Build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Build{}
+	}
+	b := Build{Go: info.GoVersion, Module: info.Main.Version}
+	for _, d := range info.Deps {
+		if strings.HasSuffix(d.Path, "/gomlx/gomlx") {
+			b.GoMLX = d.Version
+		}
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
