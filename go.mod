@@ -13,11 +13,16 @@ require (
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/clipperhouse/uax29/v2 v2.7.0 // indirect
+	github.com/edsrzf/mmap-go v1.2.0 // indirect
+	github.com/eliben/go-sentencepiece v0.7.0 // indirect
+	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/gofrs/flock v0.13.0 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/gomlx/compute v0.1.14 // indirect
 	github.com/gomlx/go-huggingface v0.4.10 // indirect
 	github.com/gomlx/gomlx v0.28.16 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-runewidth v0.0.21 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/vbauerster/mpb/v8 v8.9.3 // indirect
@@ -31,7 +36,9 @@ require (
 	golang.org/x/text v0.35.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	gonum.org/v1/plot v0.17.0 // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
 

@@ -1,0 +1,31 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+)
+
+// benchmarkModel has 0.1 million parameters: the laboratory's default for arithmetic.
+func benchmarkModel() Config {
+	return Config{Vocab: 16, Hidden: 64, Intermediate: 176, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64, Tied: true}
+}
+
+func BenchmarkGenerate(b *testing.B) {
+	for _, batch := range []int{16, 64, 256} {
+		b.Run(fmt.Sprint("batch", batch), func(b *testing.B) {
+			c := benchmarkModel()
+			m, w := newTestModel(b, c), randomWeights(b, c, 1)
+			prompts := make([][]int32, batch)
+			for i := range prompts {
+				prompts[i] = []int32{1, 2, 3, 4, 5, 6}
+			}
+			tokens := 0
+			for b.Loop() {
+				for _, r := range generate(b, m, w, prompts, Sampling{Temperature: 1, MaxTokens: 32}, 0) {
+					tokens += len(r.Logprobs)
+				}
+			}
+			b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"math"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+)
+
+// decoder builds the graph of one forward pass over named parameters.
+type decoder struct {
+	Config
+	weight map[string]*Node
+}
+
+// newDecoder names the parameter nodes, given in the order of Config.Parameters.
+func newDecoder(c Config, nodes []*Node) *decoder {
+	d := &decoder{Config: c.withDefaults(), weight: make(map[string]*Node, len(nodes))}
+	for i, p := range c.Parameters() {
+		d.weight[p.Name] = nodes[i]
+	}
+	return d
+}
+
+// span is where the S positions of a pass stand: slot by slot in the key-value cache, and with the
+// left padding of each row.
+type span struct {
+	start   *Node   // scalar int32: slot of the first position; nil: 0
+	padding *Node   // [B] int32: slots before a row's first token; nil: none
+	cache   []*Node // 2 x Layers of [B, KVHeads, slots, HeadDim]; nil: attend within the pass
+}
+
+// forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with
+// the pass's keys and values in place.
+func (d *decoder) forward(tokens *Node, at span) (hidden *Node, cache []*Node) {
+	g := tokens.Graph()
+	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
+	x := Gather(d.weight["model.embed_tokens.weight"], ExpandAxes(tokens, -1)) // [B, S, Hidden]
+
+	slots := Iota(g, shapes.Make(dtypes.Int32, 1, length), 1)
+	if at.start != nil {
+		slots = Add(slots, at.start)
+	}
+	positions := slots // [1 or B, S]
+	if at.padding != nil {
+		positions = MaxScalar(Sub(BroadcastToDims(slots, batch, length), ExpandAxes(at.padding, -1)), 0)
+	}
+	cos, sin := d.rotary(positions)
+	keys := length
+	if at.cache != nil {
+		keys = at.cache[0].Shape().Dim(2)
+	}
+	bias := attentionBias(slots, at.padding, keys)
+	for l := range d.Layers {
+		block := decoderBlock{decoder: d, layer: l, cos: cos, sin: sin, bias: bias, start: at.start}
+		if at.cache != nil {
+			block.keys, block.values = at.cache[2*l], at.cache[2*l+1]
+		}
+		x = block.forward(x)
+		cache = append(cache, block.keys, block.values)
+	}
+	return d.norm(x, "model.norm.weight"), cache
+}
+
+// logits projects hidden states [..., Hidden] to the vocabulary.
+func (d *decoder) logits(hidden *Node) *Node {
+	head := d.weight["lm_head.weight"]
+	if d.Tied {
+		head = d.weight["model.embed_tokens.weight"]
+	}
+	return linear(hidden, head, nil)
+}
+
+// linear multiplies x [..., in] by a weight [out, in] and adds a bias [out] if there is one.
+func linear(x, weight, bias *Node) *Node {
+	y := DotGeneral(x, []int{x.Rank() - 1}, nil, weight, []int{1}, nil)
+	if bias != nil {
+		y = Add(y, ExpandLeftToRank(bias, y.Rank()))
+	}
+	return y
+}
+
+// norm is RMSNorm over the last axis.
+func (d *decoder) norm(x *Node, name string) *Node {
+	meanSquare := DivScalar(ReduceAndKeep(Square(x), ReduceSum, -1), float64(x.Shape().Dim(-1)))
+	return Mul(Mul(x, Rsqrt(AddScalar(meanSquare, d.NormEps))), ExpandLeftToRank(d.weight[name], x.Rank()))
+}
+
+// rotary returns the cosines and sines [1 or B, 1, S, HeadDim] of positions [1 or B, S], each half of the head
+// alike, as Hugging Face lays rotary embeddings out.
+func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
+	half := d.HeadDim / 2
+	inverse := make([]float32, 2*half)
+	for i := range half {
+		f := float32(math.Pow(d.RopeTheta, -float64(2*i)/float64(d.HeadDim)))
+		inverse[i], inverse[half+i] = f, f
+	}
+	angle := Mul(ExpandAxes(ConvertDType(positions, dtypes.Float32), 1, -1),
+		ExpandLeftToRank(Const(positions.Graph(), inverse), 4))
+	return Cos(angle), Sin(angle)
+}
+
+// masked is the attention score of a forbidden key: far below any real one, yet finite, so that a row of
+// padding, which may attend to nothing, stays free of NaN.
+const masked = -1e9
+
+// attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in
+// slot s sees the slots up to s that hold tokens of its row.
+func attentionBias(slots, padding *Node, keys int) *Node {
+	g := slots.Graph()
+	key := Iota(g, shapes.Make(dtypes.Int32, 1, 1, 1, keys), 3)
+	query := Reshape(slots, 1, 1, slots.Shape().Dim(1), 1)
+	dims := []int{1, 1, slots.Shape().Dim(1), keys}
+	allowed := LessOrEqual(BroadcastToDims(key, dims...), BroadcastToDims(query, dims...))
+	if padding != nil {
+		dims[0] = padding.Shape().Dim(0)
+		first := Reshape(padding, dims[0], 1, 1, 1)
+		allowed = LogicalAnd(BroadcastToDims(allowed, dims...),
+			GreaterOrEqual(BroadcastToDims(key, dims...), BroadcastToDims(first, dims...)))
+	}
+	return Where(allowed, ScalarZero(g, dtypes.Float32), Scalar(g, dtypes.Float32, masked))
+}

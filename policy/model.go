@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+)
+
+// Model is the compiled programs of one architecture. Weights are arguments of the programs, so that all
+// workers and versions share one compilation per shape. It is safe for concurrent use.
+type Model struct {
+	config  Config
+	backend compute.Backend
+	prefill *Exec
+	decode  *Exec
+	score   *Exec
+}
+
+// NewModel prepares the programs of an architecture; each compiles at the first use of a shape.
+func NewModel(c Config) (*Model, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	backend, err := openBackend()
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{config: c.withDefaults(), backend: backend}
+	for _, p := range []struct {
+		exec  **Exec
+		name  string
+		graph func([]*Node) []*Node
+	}{
+		{&m.prefill, "prefill", m.prefillGraph},
+		{&m.decode, "decode", m.decodeGraph},
+		{&m.score, "score", m.scoreGraph},
+	} {
+		if *p.exec, err = m.program(p.name, p.graph); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Config returns the architecture with its defaults filled in.
+func (m *Model) Config() Config { return m.config }
+
+// program wraps a graph function of any number of tensors. Shapes come in few buckets, so that its cache of
+// compiled programs needs no limit.
+func (m *Model) program(name string, graph func([]*Node) []*Node) (*Exec, error) {
+	exec, err := NewExec(m.backend, graph)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the %s program: %w", name, err)
+	}
+	return exec.WithName(name).SetMaxCache(-1), nil
+}
+
+// split separates the parameters, which lead a program's inputs, from the rest.
+func (m *Model) split(in []*Node) (*decoder, []*Node) {
+	n := len(m.config.Parameters())
+	return newDecoder(m.config, in[:n]), in[n:]
+}
+
+// bucket rounds a length up to one of few, so that few shapes are compiled: multiples of 4 to 32, of 16 to
+// 128, of 64 to 512, of 256 beyond, never over the limit.
+func bucket(n, limit int) int {
+	step := 256
+	switch {
+	case n <= 32:
+		step = 4
+	case n <= 128:
+		step = 16
+	case n <= 512:
+		step = 64
+	}
+	return min((n+step-1)/step*step, max(limit, n))
+}

@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// architectures are small decoders of every kind that a checkpoint can ask for.
+func architectures() map[string]Config {
+	llama := Config{Vocab: 23, Hidden: 24, Intermediate: 40, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64}
+	tied, grouped, biased, wide := llama, llama, llama, llama
+	tied.Tied = true
+	grouped.KVHeads, grouped.RopeTheta, grouped.NormEps = 2, 1e6, 1e-5
+	biased.KVHeads, biased.QKVBias, biased.OutBias = 1, true, true
+	wide.HeadDim = 10
+	return map[string]Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased, "own head width": wide}
+}
+
+// randomWeights makes every parameter random, norms and biases too, so that none can be ignored unseen.
+func randomWeights(t testing.TB, c Config, seed uint64) *Weights {
+	t.Helper()
+	rng := rollout.Stream(seed, "test/weights", 0)
+	var flat [][]float32
+	for _, p := range c.Parameters() {
+		data := make([]float32, p.size())
+		for i := range data {
+			data[i] = float32(rng.NormFloat64() * 0.4)
+			if len(p.Shape) == 1 {
+				data[i]++
+			}
+		}
+		flat = append(flat, data)
+	}
+	w, err := NewWeights(c, 0, flat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func newTestModel(t testing.TB, c Config) *Model {
+	t.Helper()
+	m, err := NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func randomTokens(rng *rand.Rand, n, vocab int) []int32 {
+	s := make([]int32, n)
+	for i := range s {
+		s[i] = rng.Int32N(int32(vocab))
+	}
+	return s
+}
+
+func near(t *testing.T, what string, got float32, want, tolerance float64) {
+	t.Helper()
+	if math.Abs(float64(got)-want) > tolerance {
+		t.Errorf("%s: got %v, the reference says %v", what, got, want)
+	}
+}
+
+func TestScoresAgreeWithThePlainComputation(t *testing.T) {
+	for name, c := range architectures() {
+		t.Run(name, func(t *testing.T) {
+			m, w := newTestModel(t, c), randomWeights(t, c, 1)
+			ref, err := newReference(c, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rng := rollout.Stream(2, "test", 0)
+			sequences := [][]int32{randomTokens(rng, 9, c.Vocab), randomTokens(rng, 2, c.Vocab), randomTokens(rng, 13, c.Vocab)}
+			scores, err := m.Score(context.Background(), w, sequences, 0.7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range sequences {
+				logprobs, entropy := ref.score(s, 0.7)
+				for j := range s {
+					near(t, "log-prob", scores[i].Logprobs[j], logprobs[j], 2e-5)
+					near(t, "entropy", scores[i].Entropy[j], entropy[j], 2e-5)
+				}
+			}
+		})
+	}
+}
+
+func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
+	for name, c := range architectures() {
+		t.Run(name, func(t *testing.T) {
+			m, w := newTestModel(t, c), randomWeights(t, c, 3)
+			rng := rollout.Stream(4, "test", 0)
+			prompts := [][]int32{randomTokens(rng, 1, c.Vocab), randomTokens(rng, 6, c.Vocab), randomTokens(rng, 3, c.Vocab)}
+			rows := generate(t, m, w, prompts, Sampling{Temperature: 1.3, TopP: 0.8, MaxTokens: 11, Stop: []int32{5}}, 0)
+			for i, r := range rows {
+				if !slices.Equal(r.Tokens[:r.Prompt], prompts[i]) || !r.Done {
+					t.Fatalf("row %d: prompt %v became %v, done %v", i, prompts[i], r.Tokens, r.Done)
+				}
+				scores, err := m.Score(context.Background(), w, [][]int32{r.Tokens}, 1.3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for j, lp := range r.Logprobs {
+					near(t, "log-prob", lp, float64(scores[0].Logprobs[r.Prompt+j]), 2e-5)
+				}
+				stopped := r.Tokens[len(r.Tokens)-1] == 5
+				if r.Truncated == stopped || (r.Truncated && len(r.Logprobs) != 11) {
+					t.Errorf("row %d ends with token %d after %d tokens, truncated %v", i, r.Tokens[len(r.Tokens)-1], len(r.Logprobs), r.Truncated)
+				}
+			}
+		})
+	}
+}
+
+func generate(t testing.TB, m *Model, w *Weights, prompts [][]int32, s Sampling, chunk int) []Row {
+	t.Helper()
+	streams := make([]*rand.Rand, len(prompts))
+	for i := range streams {
+		streams[i] = rollout.Stream(7, "test/generate", uint64(i))
+	}
+	g, err := m.Start(prompts, streams, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for done := false; !done; {
+		if done, err = g.Continue(context.Background(), w, chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g.Rows()
+}

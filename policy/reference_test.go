@@ -1,0 +1,151 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+)
+
+// reference is the decoder again in plain float64 loops, one sequence at a time without a cache: an independent
+// computation for the graph to agree with.
+type reference struct {
+	Config
+	weight map[string][]float32
+}
+
+func newReference(c Config, w *Weights) (*reference, error) {
+	flat, err := w.Flat()
+	if err != nil {
+		return nil, err
+	}
+	r := &reference{Config: c.withDefaults(), weight: map[string][]float32{}}
+	for i, p := range c.Parameters() {
+		r.weight[p.Name] = flat[i]
+	}
+	return r, nil
+}
+
+func (r *reference) linear(x []float64, name string) []float64 {
+	w, b := r.weight[name+".weight"], r.weight[name+".bias"]
+	y := make([]float64, len(w)/len(x))
+	for o := range y {
+		for i, v := range x {
+			y[o] += v * float64(w[o*len(x)+i])
+		}
+		if b != nil {
+			y[o] += float64(b[o])
+		}
+	}
+	return y
+}
+
+func (r *reference) norm(x []float64, name string) []float64 {
+	var square float64
+	for _, v := range x {
+		square += v * v
+	}
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = v / math.Sqrt(square/float64(len(x))+r.NormEps) * float64(r.weight[name][i])
+	}
+	return y
+}
+
+// rotate turns the pairs (i, i + HeadDim/2) of every head by position x theta^(-2i/HeadDim).
+func (r *reference) rotate(x []float64, position int) []float64 {
+	y, half := make([]float64, len(x)), r.HeadDim/2
+	for h := 0; h < len(x); h += r.HeadDim {
+		for i := range half {
+			angle := float64(position) / math.Pow(r.RopeTheta, float64(2*i)/float64(r.HeadDim))
+			a, b := x[h+i], x[h+half+i]
+			y[h+i] = a*math.Cos(angle) - b*math.Sin(angle)
+			y[h+half+i] = b*math.Cos(angle) + a*math.Sin(angle)
+		}
+	}
+	return y
+}
+
+// logits returns [L][Vocab].
+func (r *reference) logits(tokens []int32) [][]float64 {
+	states := make([][]float64, len(tokens))
+	for i, t := range tokens {
+		for d := range r.Hidden {
+			states[i] = append(states[i], float64(r.weight["model.embed_tokens.weight"][int(t)*r.Hidden+d]))
+		}
+	}
+	for l := range r.Layers {
+		r.block(states, fmt.Sprintf("model.layers.%d.", l))
+	}
+	out := make([][]float64, len(tokens))
+	head := "lm_head"
+	if r.Tied {
+		head = "model.embed_tokens"
+	}
+	for i, x := range states {
+		out[i] = r.linear(r.norm(x, "model.norm.weight"), head)
+	}
+	return out
+}
+
+func (r *reference) block(states [][]float64, at string) {
+	var keys, values [][]float64
+	for t, x := range states {
+		n := r.norm(x, at+"input_layernorm.weight")
+		keys = append(keys, r.rotate(r.linear(n, at+"self_attn.k_proj"), t))
+		values = append(values, r.linear(n, at+"self_attn.v_proj"))
+	}
+	for t, x := range states {
+		q := r.rotate(r.linear(r.norm(x, at+"input_layernorm.weight"), at+"self_attn.q_proj"), t)
+		mixed := make([]float64, len(q))
+		for h := range r.Heads {
+			r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], keys[:t+1], values[:t+1], h/(r.Heads/r.KVHeads))
+		}
+		for d, v := range r.linear(mixed, at+"self_attn.o_proj") {
+			x[d] += v
+		}
+		n := r.norm(x, at+"post_attention_layernorm.weight")
+		gate, up := r.linear(n, at+"mlp.gate_proj"), r.linear(n, at+"mlp.up_proj")
+		for i, g := range gate {
+			up[i] *= g / (1 + math.Exp(-g))
+		}
+		for d, v := range r.linear(up, at+"mlp.down_proj") {
+			x[d] += v
+		}
+	}
+}
+
+// attend adds the values of key head kv, weighted by the softmax of their scores, to out.
+func (r *reference) attend(out, q []float64, keys, values [][]float64, kv int) {
+	score := make([]float64, len(keys))
+	var sum float64
+	for s, k := range keys {
+		for d := range r.HeadDim {
+			score[s] += q[d] * k[kv*r.HeadDim+d]
+		}
+		score[s] = math.Exp(score[s] / math.Sqrt(float64(r.HeadDim)))
+		sum += score[s]
+	}
+	for s, v := range values {
+		for d := range r.HeadDim {
+			out[d] += score[s] / sum * v[kv*r.HeadDim+d]
+		}
+	}
+}
+
+// score returns log-probs and entropies as Model.Score does.
+func (r *reference) score(tokens []int32, temperature float64) (logprobs, entropy []float64) {
+	logprobs, entropy = []float64{0}, []float64{0}
+	for i, row := range r.logits(tokens)[:len(tokens)-1] {
+		var sum float64
+		for _, l := range row {
+			sum += math.Exp(l / temperature)
+		}
+		logprobs = append(logprobs, row[tokens[i+1]]/temperature-math.Log(sum))
+		var h float64
+		for _, l := range row {
+			lp := l/temperature - math.Log(sum)
+			h -= math.Exp(lp) * lp
+		}
+		entropy = append(entropy, h)
+	}
+	return logprobs, entropy
+}

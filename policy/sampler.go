@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// sampler draws tokens from logits on the host, where each row has its own random stream and top-p is exact.
+type sampler struct {
+	temperature float64 // 0: greedy
+	topP        float64
+	prob        []float64
+	order       []int32
+}
+
+func newSampler(vocab int, s Sampling) *sampler {
+	topP := s.TopP
+	if topP == 0 {
+		topP = 1
+	}
+	return &sampler{temperature: s.Temperature, topP: topP, prob: make([]float64, vocab), order: make([]int32, vocab)}
+}
+
+// draw returns a token and its log-softmax(logits/temperature), taken over the whole vocabulary.
+func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, err error) {
+	best := 0
+	for i, l := range logits {
+		if math.IsNaN(float64(l)) || math.IsInf(float64(l), 1) {
+			return 0, 0, fmt.Errorf("logit %d is %v: the weights have diverged; lower learner.learning_rate or clip the gradient", i, l)
+		}
+		if l > logits[best] {
+			best = i
+		}
+	}
+	scale := s.temperature
+	if scale == 0 {
+		scale = 1
+	}
+	var sum float64
+	for i, l := range logits {
+		s.prob[i] = math.Exp(float64(l-logits[best]) / scale)
+		sum += s.prob[i]
+	}
+	at := best
+	if s.temperature > 0 {
+		at = s.pick(sum, rng.Float64())
+	}
+	return int32(at), float32(min(float64(logits[at]-logits[best])/scale-math.Log(sum), 0)), nil
+}
+
+// pick returns the token at u in [0, 1) of the nucleus's cumulative probability; prob holds unnormalised
+// probabilities of the given sum.
+func (s *sampler) pick(sum, u float64) int {
+	if s.topP >= 1 {
+		return cumulative(s.prob, nil, u*sum)
+	}
+	for i := range s.order {
+		s.order[i] = int32(i)
+	}
+	slices.SortFunc(s.order, func(a, b int32) int {
+		switch {
+		case s.prob[a] > s.prob[b]:
+			return -1
+		case s.prob[a] < s.prob[b]:
+			return 1
+		}
+		return int(a - b)
+	})
+	var kept float64
+	n := 0
+	for n < len(s.order) && kept < s.topP*sum {
+		kept += s.prob[s.order[n]]
+		n++
+	}
+	return cumulative(s.prob, s.order[:n], u*kept)
+}
+
+// cumulative walks the probabilities, in the given order if there is one, until their sum passes the target. A
+// target that rounding leaves beyond the end falls on the last token of positive probability.
+func cumulative(prob []float64, order []int32, target float64) int {
+	n := len(prob)
+	if order != nil {
+		n = len(order)
+	}
+	last := 0
+	for i := range n {
+		at := i
+		if order != nil {
+			at = int(order[i])
+		}
+		if prob[at] == 0 {
+			continue
+		}
+		last = at
+		if target -= prob[at]; target < 0 {
+			break
+		}
+	}
+	return last
+}

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Weights is one immutable version of a model's parameters, in the order of [Config.Parameters].
+// Workers and trainers share it; a new version is a new Weights.
+type Weights struct {
+	Version rollout.Version
+	tensors []*tensors.Tensor
+}
+
+// NewWeights makes weights from flat float32 data in the order of the configuration's parameters.
+// It keeps no reference to the data.
+func NewWeights(c Config, v rollout.Version, flat [][]float32) (*Weights, error) {
+	params := c.Parameters()
+	if len(flat) != len(params) {
+		return nil, fmt.Errorf("make weights: %d tensors given, the model has %d", len(flat), len(params))
+	}
+	w := &Weights{Version: v}
+	for i, p := range params {
+		if len(flat[i]) != p.size() {
+			return nil, fmt.Errorf("make weights: %s holds %d values, its shape %v has %d", p.Name, len(flat[i]), p.Shape, p.size())
+		}
+		w.tensors = append(w.tensors, tensors.FromFlatDataAndDimensions(flat[i], p.Shape...))
+	}
+	return w, nil
+}
+
+// Initial returns random weights for training from scratch: normal with standard deviation
+// 1/sqrt(fan in), the projections that write into the residual stream scaled down by
+// sqrt(2 x layers) as in GPT-2, norms 1, biases 0.
+func Initial(c Config, seed uint64) (*Weights, error) {
+	c = c.withDefaults()
+	var flat [][]float32
+	for i, p := range c.Parameters() {
+		flat = append(flat, initial(p, c.Layers, rollout.Stream(seed, "policy/initial", uint64(i))))
+	}
+	return NewWeights(c, 0, flat)
+}
+
+func initial(p Param, layers int, rng *rand.Rand) []float32 {
+	data := make([]float32, p.size())
+	std := 1 / math.Sqrt(float64(p.Shape[len(p.Shape)-1]))
+	switch {
+	case strings.HasSuffix(p.Name, ".bias"):
+		return data
+	case strings.HasSuffix(p.Name, "norm.weight"):
+		for i := range data {
+			data[i] = 1
+		}
+		return data
+	case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"):
+		std /= math.Sqrt(2 * float64(layers))
+	}
+	for i := range data {
+		data[i] = float32(rng.NormFloat64() * std)
+	}
+	return data
+}
+
+// Flat returns a copy of the parameters as flat data in the order of the configuration's parameters.
+func (w *Weights) Flat() ([][]float32, error) { return copyAll(w.tensors) }
+
+// WithVersion returns the same parameters under another version.
+func (w *Weights) WithVersion(v rollout.Version) *Weights {
+	return &Weights{Version: v, tensors: w.tensors}
+}
+
+// inputs returns the parameters as the leading arguments of a compiled graph.
+func (w *Weights) inputs(more int) []any {
+	args := make([]any, 0, len(w.tensors)+more)
+	for _, t := range w.tensors {
+		args = append(args, t)
+	}
+	return args
+}
+
+func copyAll(ts []*tensors.Tensor) ([][]float32, error) {
+	flat := make([][]float32, len(ts))
+	for i, t := range ts {
+		data, err := tensors.CopyFlatData[float32](t)
+		if err != nil {
+			return nil, fmt.Errorf("copy tensor %d: %w", i, err)
+		}
+		flat[i] = data
+	}
+	return flat, nil
+}
