@@ -1,0 +1,54 @@
+package task
+
+import (
+	"math/bits"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Order visits n items again and again, each once per epoch, in an order of its own every epoch.
+// At is a pure function in constant time and memory: no list is shuffled, however large n is.
+type Order struct {
+	Seed    uint64
+	Purpose string // orders of different purposes are independent
+	N       int    // items, >= 1
+}
+
+// rounds of the Feistel network; four give a strong permutation from random round functions.
+const rounds = 6
+
+// At returns the item in [0, N) at position i of the endless sequence.
+func (o Order) At(i uint64) int {
+	n := uint64(o.N)
+	r := rollout.Stream(o.Seed, o.Purpose, i/n)
+	var keys [rounds]uint64
+	for k := range keys {
+		keys[k] = r.Uint64()
+	}
+	half := uint(bits.Len64(n-1)+1) / 2
+	x := i % n
+	// The network permutes [0, 4^half), less than four times n for n > 1: walking the cycle until it
+	// is back in [0, n) makes it a permutation of [0, n).
+	for {
+		if x = feistel(x, half, &keys); x < n {
+			return int(x)
+		}
+	}
+}
+
+// feistel permutes the numbers of 2*half bits.
+func feistel(x uint64, half uint, keys *[rounds]uint64) uint64 {
+	mask := uint64(1)<<half - 1
+	left, right := x>>half, x&mask
+	for _, k := range keys {
+		left, right = right, left^mix(right^k)&mask
+	}
+	return left<<half | right
+}
+
+// mix spreads every bit of x over all bits (the finaliser of splitmix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
