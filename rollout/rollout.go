@@ -49,13 +49,29 @@ type Group struct {
 	Size     int // declared group size; 0: not declared. Another number of rollouts is refused (invariant 8).
 }
 
-// Version returns the least version among the tokens that the policy produced, NoVersion if there are none.
-func (r *Rollout) Version() Version {
-	least := NoVersion
-	for i, m := range r.Mask {
-		if m == 1 && (least == NoVersion || r.Versions[i] < least) {
-			least = r.Versions[i]
-		}
+// Version returns the least version among the tokens that the policy produced ([ER] §2), NoVersion
+// if there are none.
+func (r *Rollout) Version() Version { return r.Span().Least }
+
+// Bytes returns the size of the payload: the contents of every field, without headers, pointers or
+// the allocator's rounding. Capacities in bytes count it.
+func (r *Rollout) Bytes() int64 {
+	n := len(r.PromptID) + len(r.Text) + len(r.Mask) + turnBytes*len(r.Turns) + scalarBytes
+	n += 4 * (len(r.Tokens) + len(r.Logprobs) + len(r.Versions))
+	n += 4 * (len(r.Advantages) + len(r.Values) + len(r.RefLogprobs))
+	if r.Advantage != nil {
+		n += 4
 	}
-	return least
+	for _, image := range r.Images {
+		n += len(image)
+	}
+	for k, v := range r.Meta {
+		n += len(k) + len(v)
+	}
+	return int64(n)
 }
+
+const (
+	scalarBytes = 4 + 4 + 4 + 1 // temperature, top_p, reward, truncated
+	turnBytes   = 4 + 4 + 4 + 1 // start, end, reward, done
+)

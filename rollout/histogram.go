@@ -1,0 +1,206 @@
+package rollout
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// denseLimit is the first value that a Histogram keeps in its map instead of its slice.
+const denseLimit = 1 << 14
+
+const histogramFormat = 1
+
+// Histogram counts non-negative integers exactly. Adding costs constant time; the zero value is
+// ready to use. It is not safe for concurrent use.
+type Histogram struct {
+	dense []uint64 // counts of 0 .. len-1
+	far   map[int64]uint64
+	n     uint64
+	sum   float64
+}
+
+// Add counts a value once; negative values panic, as no quantity counted here can be negative.
+func (h *Histogram) Add(v int64) {
+	if v < 0 {
+		panic("rollout: negative value in a histogram")
+	}
+	h.add(v, 1)
+}
+
+func (h *Histogram) add(v int64, count uint64) {
+	switch {
+	case v < int64(len(h.dense)):
+		h.dense[v] += count
+	case v < denseLimit:
+		h.dense = append(h.dense, make([]uint64, int(v)+1-len(h.dense))...)
+		h.dense[v] += count
+	default:
+		if h.far == nil {
+			h.far = make(map[int64]uint64)
+		}
+		h.far[v] += count
+	}
+	h.n += count
+	h.sum += float64(v) * float64(count)
+}
+
+// Remove takes back one Add of v; it panics if v is not counted.
+func (h *Histogram) Remove(v int64) {
+	switch {
+	case v >= 0 && v < int64(len(h.dense)) && h.dense[v] > 0:
+		h.dense[v]--
+	case h.far[v] > 1:
+		h.far[v]--
+	case h.far[v] == 1:
+		delete(h.far, v)
+	default:
+		panic("rollout: removal of a value that the histogram does not count")
+	}
+	h.n--
+	h.sum -= float64(v)
+}
+
+// Move counts as to what was counted as from.
+func (h *Histogram) Move(from, to int64) {
+	h.Remove(from)
+	h.Add(to)
+}
+
+// Count returns how many values were added.
+func (h *Histogram) Count() uint64 { return h.n }
+
+// Sum returns the sum of the values added, exact below 2^53.
+func (h *Histogram) Sum() float64 { return h.sum }
+
+// Max returns the largest value counted, 0 if there are none.
+func (h *Histogram) Max() int64 {
+	var greatest int64
+	for v := range h.far {
+		greatest = max(greatest, v)
+	}
+	if greatest > 0 {
+		return greatest
+	}
+	for v := len(h.dense) - 1; v > 0; v-- {
+		if h.dense[v] > 0 {
+			return int64(v)
+		}
+	}
+	return 0
+}
+
+// Mean returns the mean of the values added, 0 if there are none.
+func (h *Histogram) Mean() float64 {
+	if h.n == 0 {
+		return 0
+	}
+	return h.sum / float64(h.n)
+}
+
+// Bin is how often one value was counted.
+type Bin struct {
+	Value int64
+	Count uint64
+}
+
+// Bins returns the values that occur with their counts, in ascending order.
+func (h *Histogram) Bins() []Bin {
+	var bins []Bin
+	for v, c := range h.dense {
+		if c > 0 {
+			bins = append(bins, Bin{int64(v), c})
+		}
+	}
+	near := len(bins)
+	for v, c := range h.far {
+		bins = append(bins, Bin{v, c})
+	}
+	slices.SortFunc(bins[near:], func(a, b Bin) int { return cmp.Compare(a.Value, b.Value) })
+	return bins
+}
+
+// Quantile returns the smallest value with at least the share q in [0, 1] of the counts at or
+// below it, 0 if nothing was added.
+func (h *Histogram) Quantile(q float64) int64 {
+	var below uint64
+	for _, b := range h.Bins() {
+		below += b.Count
+		if float64(below) >= q*float64(h.n) {
+			return b.Value
+		}
+	}
+	return h.Max()
+}
+
+// Merge adds the counts of another histogram.
+func (h *Histogram) Merge(o *Histogram) {
+	for _, b := range o.Bins() {
+		h.add(b.Value, b.Count)
+	}
+}
+
+// MarshalJSON writes the histogram as [[value, count], …] in ascending order.
+func (h *Histogram) MarshalJSON() ([]byte, error) {
+	pairs := [][2]uint64{}
+	for _, b := range h.Bins() {
+		pairs = append(pairs, [2]uint64{uint64(b.Value), b.Count})
+	}
+	return json.Marshal(pairs)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *Histogram) UnmarshalJSON(text []byte) error {
+	var pairs [][2]uint64
+	if err := json.Unmarshal(text, &pairs); err != nil {
+		return err
+	}
+	*h = Histogram{}
+	for _, p := range pairs {
+		if p[0] > math.MaxInt64 {
+			return fmt.Errorf("reading a histogram: value %d is above %d", p[0], int64(math.MaxInt64))
+		}
+		h.add(int64(p[0]), p[1])
+	}
+	return nil
+}
+
+// MarshalBinary writes the bins as varint pairs (distance to the previous value, count), after a
+// byte for the format and the number of bins.
+func (h *Histogram) MarshalBinary() ([]byte, error) {
+	bins := h.Bins()
+	b := binary.AppendUvarint([]byte{histogramFormat}, uint64(len(bins)))
+	var last int64
+	for _, bin := range bins {
+		b = binary.AppendUvarint(b, uint64(bin.Value-last))
+		b = binary.AppendUvarint(b, bin.Count)
+		last = bin.Value
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what MarshalBinary wrote.
+func (h *Histogram) UnmarshalBinary(b []byte) error {
+	d := decoder{b: b}
+	d.format("histogram", histogramFormat)
+	var v uint64
+	fresh := Histogram{}
+	for n := d.length("bins", 2); n > 0 && d.err == nil; n-- {
+		v += d.uvarint("value")
+		c := d.uvarint("count")
+		if v > math.MaxInt64 {
+			d.fail("value %d is out of range", v)
+		}
+		if d.err == nil {
+			fresh.add(int64(v), c)
+		}
+	}
+	if err := d.finish("histogram"); err != nil {
+		return err
+	}
+	*h = fresh
+	return nil
+}
