@@ -22,7 +22,8 @@
 //
 // The statistics are pure functions of numbers, with the definitions of docs/METHODS.md: [PassAtK],
 // [Quantile], [FirstReach], [ComputeToShare], [MedianCurve], [Bootstrap] and, on top of them,
-// A quantity that was not measured is a [Number] without a value, and null in JSON; it is never 0.
+// [NewCompare]. A quantity that was not measured is a [Number] without a value, null in JSON and
+// never 0.
 //
 // Nothing here knows how a run is made; the package depends on nothing but the standard library.
 package results

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // Names within a run folder and a comparison folder.
@@ -31,6 +34,7 @@ func SeedDir(dir, arm string, seed uint64) string {
 // Run is everything in a run folder. What a running or killed run has not written yet is empty.
 type Run struct {
 	Dir     string
+	Seed    uint64 // 0 where neither summary.json nor the folder's place in a comparison says
 	Config  string // text of config.yaml
 	Updates []Update
 	Timings []Timing
@@ -57,8 +61,74 @@ func ReadRun(dir string) (*Run, error) {
 	if run.Evals, err = readLines(dir, EvalFile, ParseEvals); err != nil {
 		return nil, err
 	}
-	run.Summary, err = readSummary(dir)
-	return run, err
+	if run.Summary, err = readSummary(dir); err != nil {
+		return nil, err
+	}
+	if run.Summary != nil {
+		run.Seed = run.Summary.Seed
+	}
+	return run, nil
+}
+
+// Comparison is everything in a comparison folder.
+type Comparison struct {
+	Dir      string
+	Compare  *Compare // nil: the runs have not ended
+	Baseline []*Run   // in ascending order of seed
+	Replay   []*Run
+}
+
+// ReadComparison reads a comparison folder with all its runs.
+func ReadComparison(dir string) (*Comparison, error) {
+	c := &Comparison{Dir: dir, Compare: new(Compare)}
+	err := readJSON(filepath.Join(dir, CompareFile), c.Compare)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.Compare = nil
+	case err != nil:
+		return nil, err
+	case c.Compare.Format != Format:
+		return nil, fmt.Errorf("%s: format is %d, this program reads %d", filepath.Join(dir, CompareFile), c.Compare.Format, Format)
+	}
+	if c.Baseline, err = readArm(dir, BaselineArm); err != nil {
+		return nil, err
+	}
+	if c.Replay, err = readArm(dir, ReplayArm); err != nil {
+		return nil, err
+	}
+	if len(c.Baseline)+len(c.Replay) == 0 {
+		return nil, fmt.Errorf("%s is no comparison folder, it has no %s/seed-… and no %s/seed-…", dir, BaselineArm, ReplayArm)
+	}
+	return c, nil
+}
+
+// readArm reads the run folders of an arm.
+func readArm(dir, arm string) ([]*Run, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, arm))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var seeds []uint64
+	for _, e := range entries {
+		digits, ok := strings.CutPrefix(e.Name(), "seed-")
+		if seed, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
+			seeds = append(seeds, seed)
+		}
+	}
+	slices.Sort(seeds)
+	var runs []*Run
+	for _, seed := range seeds {
+		run, err := ReadRun(SeedDir(dir, arm, seed))
+		if err != nil {
+			return nil, err
+		}
+		run.Seed = seed
+		runs = append(runs, run)
+	}
+	return runs, nil
 }
 
 // readLines parses a file of lines; one that is not there has none.
@@ -114,11 +184,15 @@ func WriteConfig(dir string, text []byte) error {
 func WriteSummary(dir string, s *Summary) error {
 	c := *s
 	c.Format = Format
-	text, err := encode(&c, "  ")
+	return writeJSON(filepath.Join(dir, SummaryFile), &c)
+}
+
+func writeJSON(path string, v any) error {
+	text, err := encode(v, "  ")
 	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(dir, SummaryFile), err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return WriteFile(filepath.Join(dir, SummaryFile), text)
+	return WriteFile(path, text)
 }
 
 // WriteFile replaces a file at once: a reader, or a crash, finds the old content or the new and

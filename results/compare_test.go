@@ -1,0 +1,209 @@
+package results
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// reaching returns evaluations that reach 0.65 at the i-th grid step of compute 100 (never for i < 0).
+func reaching(seed uint64, i int) SeedEvals {
+	accuracies := make([]float64, 12)
+	for j := range accuracies {
+		accuracies[j] = 0.4
+		if i >= 0 && j >= i {
+			accuracies[j] = 0.7
+		}
+	}
+	return SeedEvals{seed, evalsAt(100, accuracies...)}
+}
+
+// arm returns seeds 1, 2, … that reach the target at these grid steps.
+func arm(steps ...int) []SeedEvals {
+	var runs []SeedEvals
+	for i, s := range steps {
+		runs = append(runs, reaching(uint64(i+1), s))
+	}
+	return runs
+}
+
+func compared(t *testing.T, baseline, replay []SeedEvals) *Compare {
+	t.Helper()
+	c, err := NewCompare(Protocol{Name: "x", Target: 0.65, Baseline: baseline, Replay: replay, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRatiosAreTakenSeedBySeed(t *testing.T) {
+	// ratios 5/10, 6/8, 4/10, 9/10: in order 0.4, 0.5, 0.75, 0.9
+	c := compared(t, arm(10, 8, 10, 10), arm(5, 6, 4, 9))
+	m := c.Compute
+	if m.Ratio.Seeds != 4 || !m.Ratio.Reached || !near(m.Ratio.Median.Float(), 0.625) ||
+		!near(m.Ratio.Q1.Float(), 0.475) || !near(m.Ratio.Q3.Float(), 0.7875) {
+		t.Errorf("ratio %+v, want median 0.625, IQR 0.475 to 0.7875", m.Ratio)
+	}
+	if !near(m.Savings.Median.Float(), 0.375) || !near(m.Savings.Q1.Float(), 0.2125) || !near(m.Savings.Q3.Float(), 0.525) {
+		t.Errorf("savings %+v, want median 0.375, IQR 0.2125 to 0.525", m.Savings)
+	}
+	// Median curves: the baseline's passes when two of four seeds have and the median is their mean
+	// with the others, (0.4+0.7)/2 < 0.65; so at the third seed: 10. Replay's third arrives at 6.
+	if !near(m.MedianCurves.Float(), 0.6) {
+		t.Errorf("ratio of the median curves %v, want 0.6", m.MedianCurves)
+	}
+	if !c.Claim || m.Ratio.Low.Float() > 0.475 || m.Ratio.High.Float() < 0.7875 {
+		t.Errorf("4 seeds: claim %v, interval %v to %v", c.Claim, m.Ratio.Low, m.Ratio.High)
+	}
+	if s := c.Seeds[1]; s.Seed != 2 || s.Baseline.Compute != Num(800) || !near(s.Ratio.Float(), 0.75) || !near(s.Savings.Float(), 0.25) {
+		t.Errorf("seed 2: %+v", s)
+	}
+	want := "Replay reached 0.65 held-out pass@1 with 0.62 of the baseline's compute: 38% saved (ratio: median of 4 seeds, IQR 0.47 to 0.79, 95% bootstrap interval 0.40 to 0.90)."
+	if c.Statement != want {
+		t.Errorf("statement\n%s\nwant\n%s", c.Statement, want)
+	}
+}
+
+func TestATargetThatWasNotReachedIsInfinitelyFar(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		baseline, replay []SeedEvals
+		median           Number // of the ratio
+		seeds            int
+		statement        string
+	}{
+		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3, "Replay did not reach it on seed 2 (ratio infinite where the baseline did)."},
+		{"replay fails on two of three", arm(10, 10, 10), arm(5, -1, -1), Number{}, 3, "Replay did not reach 0.65 held-out pass@1 where the baseline did (median ratio infinite): nothing saved."},
+		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "The baseline did not reach the target on seed 2"},
+		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds"},
+		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
+	} {
+		got := compared(t, c.baseline, c.replay)
+		if r := got.Compute.Ratio; !near(r.Median.Float(), c.median.Float()) || r.Reached != c.median.Known() || r.Seeds != c.seeds {
+			t.Errorf("%s: ratio %+v, want median %v of %d seeds", c.name, r, c.median, c.seeds)
+		}
+		if got.Claim || got.Compute.Ratio.Low.Known() {
+			t.Errorf("%s: claims with fewer than 4 seeds", c.name)
+		}
+		if !strings.Contains(got.Statement, c.statement) {
+			t.Errorf("%s: statement %q, want it to say %q", c.name, got.Statement, c.statement)
+		}
+	}
+}
+
+func TestTheStatementClaimsNoMoreThanTheSeedsAllow(t *testing.T) {
+	for _, c := range []struct {
+		baseline, replay []SeedEvals
+		want             string
+	}{
+		{arm(10), arm(5), "One seed: no claim. Replay reached 0.65 held-out pass@1 with 0.50 of the baseline's compute: 50% saved."},
+		{arm(10, 10), arm(5, 5), "2 seeds: an indication, no claim; a claim needs 4."},
+		{arm(10, 10, 10, -1), arm(5, 5, 5, -1), "Only 3 of 4 seeds have a ratio: no claim; a claim needs 4."},
+		{arm(8, 8, 8, 8), arm(6, 6, 10, 10), "The interval includes 1: a difference is not established."},
+		{arm(5, 5, 5, 5), arm(10, 10, 10, 10), "with 2.00 times the baseline's compute: nothing saved"},
+		{arm(5, 5, 5, 5), arm(5, 5, 5, 5), "with the baseline's compute: nothing saved"},
+	} {
+		if got := compared(t, c.baseline, c.replay).Statement; !strings.Contains(got, c.want) {
+			t.Errorf("statement %q, want it to say %q", got, c.want)
+		}
+	}
+}
+
+func TestAComparisonOfUnequalThingsIsRefused(t *testing.T) {
+	other := arm(5)
+	other[0].Evals[3].Problems = 100
+	for _, c := range []struct {
+		name string
+		p    Protocol
+		want string
+	}{
+		{"no target", Protocol{Baseline: arm(5), Replay: arm(5)}, "target is 0"},
+		{"no seeds", Protocol{Target: 0.5}, "0 seeds"},
+		{"a seed more", Protocol{Target: 0.5, Baseline: arm(5, 5), Replay: arm(5)}, "baseline has 2 seeds and replay 1"},
+		{"other seeds", Protocol{Target: 0.5, Baseline: arm(5), Replay: []SeedEvals{reaching(9, 5)}}, "seed 1 of baseline stands against seed 9 of replay"},
+		{"a seed twice", Protocol{Target: 0.5, Baseline: append(arm(5), arm(5)...), Replay: append(arm(5), arm(5)...)}, "each seed once"},
+		{"another evaluation set", Protocol{Target: 0.5, Baseline: arm(5), Replay: other}, "an evaluation has 100 problems, another 400"},
+	} {
+		if _, err := NewCompare(c.p); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestAComparisonFolderReadsBackAsWritten(t *testing.T) {
+	dir := t.TempDir()
+	c := compared(t, arm(10, -1, 10), arm(5, 6, -1))
+	for _, name := range []string{BaselineArm, ReplayArm} {
+		for _, seed := range []uint64{10, 9} {
+			run := SeedDir(dir, name, seed)
+			if err := os.MkdirAll(run, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			summary := &Summary{
+				Name: name, Seed: seed, Pass1Last: Num(0.7), Uses: Histogram{{0, 3}, {2, 1}}, Evicted: map[string]uint64{"capacity": 4},
+				WorkerTimes: []GPU{{Busy: 3, Idle: 1}}, Build: Build{Go: "go1.27.1"},
+			}
+			if err := WriteConfig(run, []byte(fmt.Sprintf("seed: %d\n", seed))); err != nil {
+				t.Fatal(err)
+			}
+			if err := WriteSummary(run, summary); err != nil {
+				t.Fatal(err)
+			}
+			summary.Format = Format
+			got, err := ReadRun(run)
+			if err != nil || !reflect.DeepEqual(got.Summary, summary) {
+				t.Fatalf("error %v, summary %+v, want %+v", err, got.Summary, summary)
+			}
+		}
+	}
+	if err := WriteCompare(dir, c); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadComparison(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Compare, c) {
+		t.Errorf("read %+v, want %+v", got.Compare, c)
+	}
+	if len(got.Baseline) != 2 || got.Baseline[0].Seed != 9 || got.Replay[1].Seed != 10 || got.Replay[1].Config != "seed: 10\n" {
+		t.Errorf("read arms %v and %v, want seeds 9 and 10 in each", got.Baseline, got.Replay)
+	}
+	if m := c.Seeds[2]; m.Ratio.Known() || m.Replay.Reached {
+		t.Errorf("seed 3 has ratio %v, want none: it is infinite", m.Ratio)
+	}
+}
+
+func TestAFolderThatIsNoneIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "no run folder") {
+		t.Errorf("empty folder as run: error %v", err)
+	}
+	if _, err := ReadComparison(dir); err == nil || !strings.Contains(err.Error(), "no comparison folder") {
+		t.Errorf("empty folder as comparison: error %v", err)
+	}
+	if err := WriteFile(filepath.Join(dir, ConfigFile), nil); err != nil {
+		t.Fatal(err)
+	}
+	if run, err := ReadRun(dir); err != nil || run.Summary != nil || run.Updates != nil {
+		t.Errorf("a run that has only begun: %+v, error %v", run, err)
+	}
+	if err := WriteFile(filepath.Join(dir, SummaryFile), []byte(`{"format": 9}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "format is 9, this program reads 1") {
+		t.Errorf("another format: error %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); left != nil {
+		t.Errorf("temporary files stay: %v", left)
+	}
+	if err := WriteFile(filepath.Join(dir, MetricsFile), []byte("{\"update\":2,\"x\":1}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), MetricsFile+": line 1") {
+		t.Errorf("a bad line: error %v, want one that names file and line", err)
+	}
+}

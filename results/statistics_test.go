@@ -1,0 +1,175 @@
+package results
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+var inf = math.Inf(1)
+
+func near(a, b float64) bool {
+	return a == b || math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-12*max(1, math.Abs(b))
+}
+
+func TestPassAtKMatchesValuesByHand(t *testing.T) {
+	for _, c := range []struct {
+		n, c, k int
+		want    float64
+	}{
+		{10, 3, 1, 0.3},
+		{4, 2, 2, 5. / 6},             // 1 - C(2,2)/C(4,2) = 1 - 1/6
+		{10, 3, 5, 11. / 12},          // 1 - C(7,5)/C(10,5) = 1 - 21/252
+		{5, 0, 5, 0},                  // none right
+		{5, 1, 5, 1},                  // fewer wrong than drawn
+		{1000, 1, 1, 0.001},           // C(1000, 500) would overflow
+		{1000, 2, 500, 1 - 499./1998}, // (500*499)/(1000*999) wrong pairs outside the draw
+		{5, 2, 6, math.NaN()}, {5, 2, 0, math.NaN()}, {5, 6, 1, math.NaN()}, {5, -1, 1, math.NaN()},
+	} {
+		if got := PassAtK(c.n, c.c, c.k); !near(got, c.want) {
+			t.Errorf("PassAtK(%d, %d, %d) = %v, want %v", c.n, c.c, c.k, got, c.want)
+		}
+	}
+	if got := MeanPassAtK(4, []int{0, 2, 4}, 2); !near(got, (0+5./6+1)/3) {
+		t.Errorf("MeanPassAtK = %v", got)
+	}
+	if got := MeanPassAtK(4, nil, 2); !math.IsNaN(got) {
+		t.Errorf("MeanPassAtK of no problems = %v, want NaN", got)
+	}
+}
+
+func TestQuantilesInterpolateOrderStatistics(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		q      float64
+		want   float64
+	}{
+		{[]float64{4, 1, 3, 2}, 0.5, 2.5},
+		{[]float64{4, 1, 3, 2}, 0.25, 1.75}, // h = 0.75
+		{[]float64{4, 1, 3, 2}, 0.75, 3.25},
+		{[]float64{5}, 0.25, 5},
+		{[]float64{3, 1, 2}, 0, 1}, {[]float64{3, 1, 2}, 1, 3},
+		{[]float64{1, 2, inf}, 0.5, 2},         // the middle value is finite
+		{[]float64{1, 2, inf, inf}, 0.5, inf},  // halfway to infinity
+		{[]float64{1, 2, 3, inf}, 0.5, 2.5},    // untouched by the infinite one
+		{[]float64{1, 2, 3, inf}, 0.75, inf},   // h = 2.25
+		{[]float64{inf, inf}, 0.5, inf},        // not inf - inf
+		{[]float64{-inf, -inf, 1}, 0.25, -inf}, // savings of replay that never arrived
+		{nil, 0.5, math.NaN()}, {[]float64{1, math.NaN()}, 0.5, math.NaN()},
+	} {
+		if got := Quantile(c.values, c.q); !near(got, c.want) {
+			t.Errorf("Quantile(%v, %v) = %v, want %v", c.values, c.q, got, c.want)
+		}
+	}
+	values := []float64{3, 1, 2}
+	if Median(values); values[0] != 3 {
+		t.Error("Median reordered its argument")
+	}
+}
+
+// The bootstrap distribution of the median of (1, 2, 3) is exact: the median of three draws is 1
+// when two or more are 1, which has probability 7/27; likewise 3. So the 2.5% and 97.5% points are
+// 1 and 3, and the interval at level 0.4 (30% to 70%) is [2, 2].
+func TestTheBootstrapFollowsTheExactDistribution(t *testing.T) {
+	values := []float64{2, 3, 1}
+	if low, high := Bootstrap(values, 0.95, 1); low != 1 || high != 3 {
+		t.Errorf("95%% interval [%v, %v], want [1, 3]", low, high)
+	}
+	if low, high := Bootstrap(values, 0.4, 1); low != 2 || high != 2 {
+		t.Errorf("40%% interval [%v, %v], want [2, 2]", low, high)
+	}
+	// 7/27 = 0.259: at level 0.5 (25% to 75%) both ends are still outside.
+	if low, high := Bootstrap(values, 0.5, 1); low != 1 || high != 3 {
+		t.Errorf("50%% interval [%v, %v], want [1, 3]", low, high)
+	}
+	if low, high := Bootstrap([]float64{0.5, inf, inf, inf}, 0.95, 1); high != inf || low > 1e9 && low != inf {
+		t.Errorf("interval with infinities [%v, %v]", low, high)
+	}
+	if low, high := Bootstrap(nil, 0.95, 1); !math.IsNaN(low) || !math.IsNaN(high) {
+		t.Errorf("interval of nothing [%v, %v], want NaN", low, high)
+	}
+}
+
+func TestTheBootstrapIntervalCoversTheMedianAsOftenAsItSays(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	const trials = 200
+	covered := 0
+	for i := range trials {
+		values := make([]float64, 15)
+		for j := range values {
+			values[j] = rng.NormFloat64()
+		}
+		if low, high := Bootstrap(values, 0.95, uint64(i)); low <= 0 && 0 <= high {
+			covered++
+		}
+	}
+	// 190 expected of 200 at exactly 95%; three standard deviations are 9. The percentile interval of
+	// a median of 15 is close to nominal.
+	if covered < 181 || covered > 199 {
+		t.Errorf("covered %d of %d, want 181 to 199", covered, trials)
+	}
+}
+
+func evalsAt(step float64, accuracies ...float64) []Eval {
+	var evals []Eval
+	for i, a := range accuracies {
+		at := step * float64(i)
+		evals = append(evals, Eval{Update: 10 * i, Grid: 100 * float64(i), Compute: at, ComputeBusy: 1.1 * at, ComputeAll: 1.2 * at, Clock: at / 8, Problems: 400, Pass1: a})
+	}
+	return evals
+}
+
+func TestATargetIsReachedByTwoEvaluationsInARow(t *testing.T) {
+	for _, c := range []struct {
+		accuracies []float64
+		want       int
+	}{
+		{[]float64{0.4, 0.7, 0.6, 0.66, 0.65, 0.5}, 3}, // a lone peak does not count, the first of two does
+		{[]float64{0.4, 0.5, 0.7}, -1},                 // only the last
+		{[]float64{0.7, 0.7}, 0},
+		{[]float64{0.7}, -1},
+		{nil, -1},
+	} {
+		if got := FirstReach(c.accuracies, 0.65); got != c.want {
+			t.Errorf("FirstReach(%v) = %d, want %d", c.accuracies, got, c.want)
+		}
+	}
+	r := ReachOf(evalsAt(50, 0.4, 0.7, 0.6, 0.66, 0.65), 0.65)
+	if !r.Reached || r.Update != 30 || r.Compute != Num(150) || r.Clock != Num(18.75) {
+		t.Errorf("reached %+v, want update 30, compute 150, clock 18.75", r)
+	}
+	if r := ReachOf(evalsAt(50, 0.4, 0.5), 0.65); r != (Reach{}) {
+		t.Errorf("not reached, but %+v", r)
+	}
+}
+
+func TestComputeToAShareOfTheOwnBest(t *testing.T) {
+	// best 0.75, 98% of it 0.735
+	if got := ComputeToShare(evalsAt(10, 0.4, 0.734, 0.735, 0.75, 0.6), 0.98); got != Num(20) {
+		t.Errorf("compute to 98%% of the best = %v, want 20", got)
+	}
+	if got := ComputeToShare(nil, 0.98); got.Known() {
+		t.Errorf("without evaluations it is %v, want nothing", got)
+	}
+}
+
+func TestTheMedianCurveCoversWhatAllRunsCover(t *testing.T) {
+	a, b, c := evalsAt(100, 0.4, 0.5, 0.6), evalsAt(110, 0.4, 0.7, 0.9), evalsAt(100, 0.1, 0.2)
+	a[1].PassAt = []PassRate{{4, 0.5}, {8, 0.6}}
+	b[1].PassAt = []PassRate{{4, 0.7}}
+	c[1].PassAt = []PassRate{{4, 0.9}}
+	curve := MedianCurve([][]Eval{a, b, c})
+	if len(curve) != 2 {
+		t.Fatalf("%d points, want the 2 that all three runs have", len(curve))
+	}
+	p := curve[1]
+	if p.Pass1 != 0.5 || !near(p.Q1, 0.35) || !near(p.Q3, 0.6) || p.At.Compute != 100 || p.Runs != 3 {
+		t.Errorf("second point %+v", p)
+	}
+	if len(p.PassAt) != 1 || p.PassAt[0] != (PassRate{4, 0.7}) {
+		t.Errorf("pass@k %v, want k = 4 alone, at 0.7", p.PassAt)
+	}
+	if MedianCurve(nil) != nil {
+		t.Error("no runs have a curve")
+	}
+}
