@@ -1,0 +1,114 @@
+package pipeline
+
+import (
+	"runtime"
+
+	"github.com/reprise-rl/reprise/advantage"
+)
+
+// Mode says whether workers and trainers work at the same time.
+type Mode string
+
+const (
+	// Async lets workers and trainers work concurrently ([ER] §2). The default.
+	Async Mode = "async"
+	// Sync lets them take turns: SyncRollouts new rollouts, then SyncUpdates updates
+	// ([ER] §3, [OG] alg. 1).
+	Sync Mode = "sync"
+)
+
+// WeightSync says when a worker takes up the newest weights that have reached it.
+type WeightSync string
+
+const (
+	// ByGroup takes weights up when a group is started. The default.
+	ByGroup WeightSync = "group"
+	// ByToken decodes in chunks of Chunk positions and takes weights up before each, so that one
+	// rollout's tokens may come from several versions.
+	ByToken WeightSync = "token"
+)
+
+// Options configures a [Machine]. Zero means the default in brackets.
+type Options struct {
+	Workers  int // W, inference GPUs, >= 1 [6]
+	Trainers int // T, trainer GPUs, >= 1 [2]
+	Batch    int // B, rollouts per update over all trainers, a multiple of T [256]
+	Group    int // G, rollouts per prompt, >= 1 [16]
+
+	// RolloutCost is mu, the compute of generating one rollout in units of training on one, > 0
+	// [5.28, Qwen2.5-7B in ER].
+	RolloutCost float64
+	// WeightTransfer is the time from the publication of weights until workers may take them up, >= 0.
+	WeightTransfer float64
+	// RewardLatency gives the time until the rewards of the n-th job's group are known, finite and
+	// >= 0; its worker goes on meanwhile. It must be a pure function [none: at once].
+	RewardLatency func(job uint64) float64
+
+	Mode         Mode // [Async]
+	SyncRollouts int  // new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one]
+	SyncUpdates  int  // updates per turn in synchronous mode, >= 1 [1]
+
+	WeightSync   WeightSync // [ByGroup]
+	Chunk        int        // positions decoded between looks at the weights when ByToken, >= 1 [32]
+	MaxTokens    int        // the most positions that a generation decodes; required when ByToken
+	PublishEvery int        // only versions divisible by it reach the workers, >= 1 [1]
+
+	// Advantage is how advantages are taken. Those over the training batch are set here before each
+	// step, on the draws of all trainers; the group-relative are the buffer's affair, a critic's the
+	// learner's [advantage.Group].
+	Advantage advantage.Kind
+
+	Updates       int     // ends the run after so many updates [0: no limit]
+	ComputeBudget float64 // ends the run at the first update that reaches it [0: no limit]
+	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with
+	// (METHODS 1) [ReplayCompute].
+	UpdateCompute float64
+
+	// Concurrency limits the generations and steps that are computed at the same time. It changes no
+	// result [GOMAXPROCS].
+	Concurrency int
+}
+
+// WithDefaults returns the options with every zero replaced by its default.
+func (o Options) WithDefaults() Options {
+	orInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orInt(&o.Workers, 6)
+	orInt(&o.Trainers, 2)
+	orInt(&o.Batch, 256)
+	orInt(&o.Group, 16)
+	if o.RolloutCost == 0 {
+		o.RolloutCost = 5.28
+	}
+	if o.Mode == "" {
+		o.Mode = Async
+	}
+	if o.WeightSync == "" {
+		o.WeightSync = ByGroup
+	}
+	if o.Group > 0 {
+		orInt(&o.SyncRollouts, (o.Batch+o.Group-1)/o.Group*o.Group)
+	}
+	orInt(&o.SyncUpdates, 1)
+	orInt(&o.Chunk, 32)
+	orInt(&o.PublishEvery, 1)
+	if o.Advantage == "" {
+		o.Advantage = advantage.Group
+	}
+	orInt(&o.Concurrency, runtime.GOMAXPROCS(0))
+	if o.UpdateCompute == 0 && o.Trainers > 0 {
+		o.UpdateCompute = o.ReplayCompute()
+	}
+	return o
+}
+
+// chunks returns in how many pieces a group is decoded.
+func (o Options) chunks() int {
+	if o.WeightSync != ByToken {
+		return 1
+	}
+	return max(1, (o.MaxTokens+o.Chunk-1)/o.Chunk)
+}

@@ -1,0 +1,101 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Resume returns a machine that goes on from a state, with the options it had then (limits and
+// Concurrency may differ), buffer and learner as they were, and the weights the state refers to. Jobs that were being
+// generated are generated anew from their start with the weights they had, chunk by chunk.
+func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout.Version]Weights) (*Machine, error) {
+	m, err := assemble(opts, parts, hooks)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.accept(s, weights); err != nil {
+		return nil, err
+	}
+	m.now, m.version, m.nextJob = s.Clock, s.Version, s.NextJob
+	m.books.Inserted, m.books.Used = s.Inserted, s.Used
+	for _, e := range s.Events {
+		m.schedule(e)
+	}
+	m.trainer.account, m.trainer.asking, m.turn = s.Trainer, s.Asking, s.Turn
+	m.line = slices.Clone(s.Line)
+	m.weights.newest = weights[s.Newest]
+	for _, v := range s.Coming {
+		m.weights.coming = append(m.weights.coming, weights[v])
+	}
+	for i, w := range s.Workers {
+		m.workers[i] = worker{account: w.Account, waiting: w.Waiting}
+		if w.Busy {
+			m.workers[i].flight = m.refly(i, w, weights)
+		}
+	}
+	for _, g := range s.Groups {
+		m.groups[g.Job] = g.finished()
+	}
+	return m, nil
+}
+
+// accept reports everything that the state does not fit.
+func (m *Machine) accept(s State, weights map[rollout.Version]Weights) error {
+	var found []error
+	if len(s.Workers) != m.opts.Workers {
+		found = append(found, fmt.Errorf("state has %d workers, pipeline.workers is %d", len(s.Workers), m.opts.Workers))
+	}
+	if v := m.parts.Learner.Weights().Version; v != s.Version {
+		found = append(found, fmt.Errorf("learner's weights have version %d, the state's trainers are at %d", v, s.Version))
+	}
+	for _, v := range s.Versions() {
+		if w, ok := weights[v]; !ok || w.Version != v {
+			found = append(found, fmt.Errorf("weights of version %d, which the state refers to, are missing", v))
+		}
+	}
+	for _, w := range s.Workers {
+		if n := m.opts.chunks(); w.Busy && (len(w.Versions) == 0 || len(w.Versions) > n) {
+			found = append(found, fmt.Errorf("state has job %d in chunk %d, the options have %d", w.Job, len(w.Versions), n))
+		}
+	}
+	return errors.Join(found...)
+}
+
+// refly returns the flight of a worker's job; restart has it generated.
+func (m *Machine) refly(i int, w WorkerState, weights map[rollout.Version]Weights) *flight {
+	f := &flight{job: m.job(w.Job, i), start: w.Start, end: w.Start + m.opts.GroupTime(), due: w.Due}
+	for _, v := range w.Versions {
+		f.weights = append(f.weights, weights[v])
+	}
+	return f
+}
+
+func (g GroupState) finished() finished {
+	rs := slices.Clone(g.Rollouts)
+	for _, i := range g.ZeroAdvantage {
+		r := *rs[i]
+		r.Advantage = new(float32)
+		rs[i] = &r
+	}
+	return finished{g.Worker, rs}
+}
+
+// restart begins to generate the jobs that a state had in flight.
+func (m *Machine) restart() error {
+	for i := range m.workers {
+		f := m.workers[i].flight
+		if f == nil {
+			continue
+		}
+		gen, err := m.parts.Generator.Start(f.job)
+		if err != nil {
+			return fmt.Errorf("start job %d on worker %d anew: %w", f.job.Number, i, err)
+		}
+		f.gen = gen
+		m.submit(f, 0)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Update is the record of one update at its end. "So far" is since the start of the run.
+type Update struct {
+	Version rollout.Version // of the weights after it; the number of updates taken
+	Time    float64         // of the virtual clock
+
+	Inserted uint64  // K_infer, rollouts that entered the buffer so far
+	Used     uint64  // K_train, rollouts trained on so far, repeats counted
+	Compute  float64 // so far, by formula: updates times Options.UpdateCompute
+	Workers  []Spent // so far, by worker
+	Trainer  Spent   // so far, of each trainer: they step together
+	Trainers int     // T
+
+	StalenessMean float64 // of the batch's draws, in versions
+	StalenessMax  int32
+	BatchReward   float64 // mean over the batch's draws
+
+	NewRollouts int     // inserted since the previous update
+	NewReward   float64 // their mean reward; 0 when there are none
+
+	Metrics map[string]float64 // what the learner measured
+}
+
+// ReplayRatio returns the uses per rollout inserted so far.
+func (u Update) ReplayRatio() float64 { return float64(u.Used) / float64(u.Inserted) }
+
+// RolloutCost returns the estimate of mu, (K_train/T)/(K_infer/W) (METHODS 1). It counts stalled
+// GPUs as if they worked.
+func (u Update) RolloutCost() float64 {
+	return float64(u.Used) / float64(u.Trainers) / (float64(u.Inserted) / float64(len(u.Workers)))
+}
+
+// ComputeBusy returns the compute so far by the clock: the busy time of all GPUs.
+func (u Update) ComputeBusy() float64 {
+	sum := float64(float64(u.Trainers) * u.Trainer.Busy)
+	for _, w := range u.Workers {
+		sum += w.Busy
+	}
+	return sum
+}
+
+// ComputeAll returns the time so far of all GPUs, (W+T) times the clock.
+func (u Update) ComputeAll() float64 { return float64(len(u.Workers)+u.Trainers) * u.Time }
+
+// Wall is real time, as opposed to that of the virtual clock.
+type Wall struct {
+	Generate time.Duration // in generation and verification, summed over workers
+	Learn    time.Duration // in optimizer steps
+}
+
+// Wall returns the real time spent in the parts since the machine was made.
+func (m *Machine) Wall() Wall {
+	if m.pool == nil {
+		return Wall{}
+	}
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	return m.wall
+}
+
+// books counts what an Update reports.
+type books struct {
+	Inserted uint64
+	Used     uint64
+
+	fresh       int     // inserted since the last update
+	freshReward float64 // their sum
+}
+
+func (b *books) insert(rs []*rollout.Rollout) {
+	b.Inserted += uint64(len(rs))
+	b.fresh += len(rs)
+	for _, r := range rs {
+		b.freshReward += float64(r.Reward)
+	}
+}
+
+// compute returns the compute so far by formula.
+func (m *Machine) compute() float64 { return float64(m.version) * m.opts.UpdateCompute }
+
+// update writes the record of the update that has just ended.
+func (m *Machine) update() Update {
+	b, t := &m.books, &m.trainer
+	b.Used += uint64(m.opts.Batch)
+	u := Update{
+		Version: m.version, Time: m.now,
+		Inserted: b.Inserted, Used: b.Used, Compute: m.compute(),
+		Workers: make([]Spent, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
+		NewRollouts: b.fresh, Metrics: t.metrics,
+	}
+	for i := range m.workers {
+		u.Workers[i] = m.workers[i].account.At(m.now)
+	}
+	var staleness int64
+	for _, batch := range t.batches {
+		for _, d := range batch.Draws {
+			staleness += int64(d.Staleness)
+			u.StalenessMax = max(u.StalenessMax, d.Staleness)
+			u.BatchReward += float64(d.Rollout.Reward)
+		}
+	}
+	u.StalenessMean = float64(staleness) / float64(m.opts.Batch)
+	u.BatchReward /= float64(m.opts.Batch)
+	if b.fresh > 0 {
+		u.NewReward = b.freshReward / float64(b.fresh)
+	}
+	b.fresh, b.freshReward = 0, 0
+	return u
+}

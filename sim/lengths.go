@@ -1,0 +1,32 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// Lengths draws the lengths of completions.
+type Lengths interface {
+	// Draw returns a length in tokens; below 1 counts as 1.
+	Draw(rng *rand.Rand) int
+}
+
+// Constant is one length for all.
+type Constant int
+
+// Draw returns the length.
+func (c Constant) Draw(*rand.Rand) int { return int(c) }
+
+// Lognormal is lengths whose logarithm is normal with mean log Median and standard deviation Sigma,
+// rounded, in [1, Max].
+type Lognormal struct {
+	Median float64
+	Sigma  float64
+	Max    int
+}
+
+// Draw returns a length.
+func (l Lognormal) Draw(rng *rand.Rand) int {
+	x := math.Round(l.Median * math.Exp(float64(l.Sigma*rng.NormFloat64())))
+	return int(max(1, min(x, float64(l.Max))))
+}
