@@ -2,12 +2,15 @@ package policy
 
 import (
 	"fmt"
+	"github.com/reprise-rl/reprise/policy/hf"
 	"testing"
 )
 
 // benchmarkModel has 0.1 million parameters: the laboratory's default for arithmetic.
-func benchmarkModel() Config {
-	return Config{Vocab: 16, Hidden: 64, Intermediate: 176, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64, Tied: true}
+func benchmarkModel() hf.Config {
+	return hf.Config{ModelType: hf.Llama, VocabSize: 16, HiddenSize: 64, IntermediateSize: 176, NumHiddenLayers: 2,
+		NumAttentionHeads: 4, NumKeyValueHeads: 4, MaxPositionEmbeddings: 64, TieWordEmbeddings: true,
+		BOSTokenID: hf.NoToken, PadTokenID: hf.NoToken}
 }
 
 func BenchmarkGenerate(b *testing.B) {

@@ -37,24 +37,24 @@ func (b *decoderBlock) forward(x *Node) *Node {
 // attention is grouped-query attention over x [B, S, Hidden].
 func (b *decoderBlock) attention(x *Node) *Node {
 	batch, length := x.Shape().Dim(0), x.Shape().Dim(1)
-	shared := b.Heads / b.KVHeads // query heads to a key head
-	q := b.rotate(b.heads(b.project(x, "self_attn.q_proj"), b.Heads))
-	k := b.rotate(b.heads(b.project(x, "self_attn.k_proj"), b.KVHeads))
-	v := b.heads(b.project(x, "self_attn.v_proj"), b.KVHeads)
+	shared := b.NumAttentionHeads / b.NumKeyValueHeads // query heads to a key head
+	q := b.rotate(b.heads(b.project(x, "self_attn.q_proj"), b.NumAttentionHeads))
+	k := b.rotate(b.heads(b.project(x, "self_attn.k_proj"), b.NumKeyValueHeads))
+	v := b.heads(b.project(x, "self_attn.v_proj"), b.NumKeyValueHeads)
 	if b.keys != nil {
 		k, v = b.put(b.keys, k), b.put(b.values, v)
 	}
 	b.keys, b.values = k, v
 	keys := k.Shape().Dim(2)
 
-	q = Reshape(MulScalar(q, 1/math.Sqrt(float64(b.HeadDim))), batch, b.KVHeads, shared*length, b.HeadDim)
+	q = Reshape(MulScalar(q, 1/math.Sqrt(float64(b.HeadDim))), batch, b.NumKeyValueHeads, shared*length, b.HeadDim)
 	score := DotGeneral(q, []int{3}, []int{0, 1}, k, []int{3}, []int{0, 1}) // [B, KV, shared*S, keys]
-	score = Reshape(score, batch, b.Heads, length, keys)
-	weight := softmax(Add(score, BroadcastToDims(b.bias, batch, b.Heads, length, keys)))
-	weight = Reshape(weight, batch, b.KVHeads, shared*length, keys)
+	score = Reshape(score, batch, b.NumAttentionHeads, length, keys)
+	weight := softmax(Add(score, BroadcastToDims(b.bias, batch, b.NumAttentionHeads, length, keys)))
+	weight = Reshape(weight, batch, b.NumKeyValueHeads, shared*length, keys)
 	y := DotGeneral(weight, []int{3}, []int{0, 1}, v, []int{2}, []int{0, 1}) // [B, KV, shared*S, HeadDim]
-	y = TransposeAllDims(Reshape(y, batch, b.Heads, length, b.HeadDim), 0, 2, 1, 3)
-	return b.project(Reshape(y, batch, length, b.Heads*b.HeadDim), "self_attn.o_proj")
+	y = TransposeAllDims(Reshape(y, batch, b.NumAttentionHeads, length, b.HeadDim), 0, 2, 1, 3)
+	return b.project(Reshape(y, batch, length, b.NumAttentionHeads*b.HeadDim), "self_attn.o_proj")
 }
 
 // heads splits [B, S, n x HeadDim] into [B, n, S, HeadDim].

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 
 	"github.com/gomlx/compute/dtypes"
@@ -10,14 +11,14 @@ import (
 
 // decoder builds the graph of one forward pass over named parameters.
 type decoder struct {
-	Config
+	hf.Config
 	weight map[string]*Node
 }
 
-// newDecoder names the parameter nodes, given in the order of Config.Parameters.
-func newDecoder(c Config, nodes []*Node) *decoder {
-	d := &decoder{Config: c.withDefaults(), weight: make(map[string]*Node, len(nodes))}
-	for i, p := range c.Parameters() {
+// newDecoder names the parameter nodes, given in the order of hf.Config.Specs.
+func newDecoder(c hf.Config, nodes []*Node) *decoder {
+	d := &decoder{Config: c.WithDefaults(), weight: make(map[string]*Node, len(nodes))}
+	for i, p := range c.Specs() {
 		d.weight[p.Name] = nodes[i]
 	}
 	return d
@@ -52,7 +53,7 @@ func (d *decoder) forward(tokens *Node, at span) (hidden *Node, cache []*Node) {
 		keys = at.cache[0].Shape().Dim(2)
 	}
 	bias := attentionBias(slots, at.padding, keys)
-	for l := range d.Layers {
+	for l := range d.NumHiddenLayers {
 		block := decoderBlock{decoder: d, layer: l, cos: cos, sin: sin, bias: bias, start: at.start}
 		if at.cache != nil {
 			block.keys, block.values = at.cache[2*l], at.cache[2*l+1]
@@ -66,7 +67,7 @@ func (d *decoder) forward(tokens *Node, at span) (hidden *Node, cache []*Node) {
 // logits projects hidden states [..., Hidden] to the vocabulary.
 func (d *decoder) logits(hidden *Node) *Node {
 	head := d.weight["lm_head.weight"]
-	if d.Tied {
+	if d.TieWordEmbeddings {
 		head = d.weight["model.embed_tokens.weight"]
 	}
 	return linear(hidden, head, nil)
@@ -84,7 +85,7 @@ func linear(x, weight, bias *Node) *Node {
 // norm is RMSNorm over the last axis.
 func (d *decoder) norm(x *Node, name string) *Node {
 	meanSquare := DivScalar(ReduceAndKeep(Square(x), ReduceSum, -1), float64(x.Shape().Dim(-1)))
-	return Mul(Mul(x, Rsqrt(AddScalar(meanSquare, d.NormEps))), ExpandLeftToRank(d.weight[name], x.Rank()))
+	return Mul(Div(x, Sqrt(AddScalar(meanSquare, d.RMSNormEps))), ExpandLeftToRank(d.weight[name], x.Rank()))
 }
 
 // rotary returns the cosines and sines [1 or B, 1, S, HeadDim] of positions [1 or B, S], each half of the head

@@ -74,7 +74,7 @@ func (m *Model) Start(prompts [][]int32, streams []*rand.Rand, s Sampling) (*Gen
 	if s.Temperature > 0 && len(streams) != len(prompts) {
 		return nil, fmt.Errorf("start generation: %d random streams for %d prompts: give one to each", len(streams), len(prompts))
 	}
-	g := &Generation{model: m, sampling: s, sampler: newSampler(m.config.Vocab, s), stop: make(map[int32]bool)}
+	g := &Generation{model: m, sampling: s, sampler: newSampler(m.config.VocabSize, s), stop: make(map[int32]bool)}
 	for _, t := range s.Stop {
 		g.stop[t] = true
 	}
@@ -82,8 +82,8 @@ func (m *Model) Start(prompts [][]int32, streams []*rand.Rand, s Sampling) (*Gen
 		if err := m.checkTokens(i, p); err != nil {
 			return nil, fmt.Errorf("start generation: %w", err)
 		}
-		if len(p) >= m.config.Positions {
-			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no room for a completion: shorten it", i, len(p), m.config.Positions)
+		if len(p) >= m.config.MaxPositionEmbeddings {
+			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no room for a completion: shorten it", i, len(p), m.config.MaxPositionEmbeddings)
 		}
 		row := Row{Tokens: append(make([]int32, 0, len(p)+s.MaxTokens), p...), Prompt: len(p)}
 		if streams != nil {
@@ -96,7 +96,7 @@ func (m *Model) Start(prompts [][]int32, streams []*rand.Rand, s Sampling) (*Gen
 		g.padding = append(g.padding, int32(g.next-len(p)))
 	}
 	// A row may use all of the model's positions; slots are positions plus the row's padding.
-	g.slots = bucket(g.next+s.MaxTokens, g.next+m.config.Positions)
+	g.slots = bucket(g.next+s.MaxTokens, g.next+m.config.MaxPositionEmbeddings)
 	return g, nil
 }
 
@@ -105,8 +105,8 @@ func (m *Model) checkTokens(row int, tokens []int32) error {
 		return fmt.Errorf("row %d has no tokens: give at least one", row)
 	}
 	for i, t := range tokens {
-		if t < 0 || int(t) >= m.config.Vocab {
-			return fmt.Errorf("row %d, token %d: id %d is out of range: the vocabulary is 0 to %d", row, i, t, m.config.Vocab-1)
+		if t < 0 || int(t) >= m.config.VocabSize {
+			return fmt.Errorf("row %d, token %d: id %d is out of range: the vocabulary is 0 to %d", row, i, t, m.config.VocabSize-1)
 		}
 	}
 	return nil
@@ -198,12 +198,12 @@ func (g *Generation) fill(w *Weights) (*tensors.Tensor, error) {
 			tokens[i*length+s] = g.tokenAt(i, s)
 		}
 	}
-	empty := shapes.Make(dtypes.Float32, len(g.rows), g.model.config.KVHeads, g.slots, g.model.config.HeadDim)
-	args := append(w.inputs(3+2*g.model.config.Layers),
+	empty := shapes.Make(dtypes.Float32, len(g.rows), g.model.config.NumKeyValueHeads, g.slots, g.model.config.HeadDim)
+	args := append(w.inputs(3+2*g.model.config.NumHiddenLayers),
 		tensors.FromFlatDataAndDimensions(tokens, len(g.rows), length),
 		tensors.FromScalar(int32(g.next-1)),
 		tensors.FromValue(g.padding))
-	for range 2 * g.model.config.Layers {
+	for range 2 * g.model.config.NumHiddenLayers {
 		donated, err := DonateTensorBuffer(tensors.FromShape(empty), g.model.backend, 0)
 		if err != nil {
 			return nil, err
@@ -233,7 +233,7 @@ func (g *Generation) run(program *Exec, args []any) (*tensors.Tensor, error) {
 
 // take draws a token for every unfinished row from logits [B, Vocab].
 func (g *Generation) take(logits []float32, v rollout.Version) error {
-	vocab := g.model.config.Vocab
+	vocab := g.model.config.VocabSize
 	for i := range g.rows {
 		row := &g.rows[i]
 		if row.Done {
@@ -249,7 +249,7 @@ func (g *Generation) take(logits []float32, v rollout.Version) error {
 		switch {
 		case g.stop[token]:
 			row.Done = true
-		case len(row.Logprobs) == g.sampling.MaxTokens || len(row.Tokens) == g.model.config.Positions:
+		case len(row.Logprobs) == g.sampling.MaxTokens || len(row.Tokens) == g.model.config.MaxPositionEmbeddings:
 			row.Done, row.Truncated = true, true
 		}
 	}
@@ -273,5 +273,5 @@ func (m *Model) decodeGraph(in []*Node) []*Node {
 	d, rest := m.split(in)
 	tokens, slot, padding, cache := rest[0], rest[1], rest[2], rest[3:]
 	hidden, grown := d.forward(tokens, span{start: slot, padding: padding, cache: cache})
-	return append([]*Node{d.logits(Reshape(hidden, tokens.Shape().Dim(0), m.config.Hidden))}, grown...)
+	return append([]*Node{d.logits(Reshape(hidden, tokens.Shape().Dim(0), m.config.HiddenSize))}, grown...)
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"github.com/reprise-rl/reprise/policy/hf"
 
 	"github.com/gomlx/compute"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
@@ -10,7 +11,7 @@ import (
 // Model is the compiled programs of one architecture. Weights are arguments of the programs, so that all
 // workers and versions share one compilation per shape. It is safe for concurrent use.
 type Model struct {
-	config  Config
+	config  hf.Config
 	backend compute.Backend
 	prefill *Exec
 	decode  *Exec
@@ -18,7 +19,7 @@ type Model struct {
 }
 
 // NewModel prepares the programs of an architecture; each compiles at the first use of a shape.
-func NewModel(c Config) (*Model, error) {
+func NewModel(c hf.Config) (*Model, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -26,7 +27,7 @@ func NewModel(c Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{config: c.withDefaults(), backend: backend}
+	m := &Model{config: c.WithDefaults(), backend: backend}
 	for _, p := range []struct {
 		exec  **Exec
 		name  string
@@ -44,7 +45,7 @@ func NewModel(c Config) (*Model, error) {
 }
 
 // Config returns the architecture with its defaults filled in.
-func (m *Model) Config() Config { return m.config }
+func (m *Model) Config() hf.Config { return m.config }
 
 // program wraps a graph function of any number of tensors. Shapes come in few buckets, so that its cache of
 // compiled programs needs no limit.
@@ -58,7 +59,7 @@ func (m *Model) program(name string, graph func([]*Node) []*Node) (*Exec, error)
 
 // split separates the parameters, which lead a program's inputs, from the rest.
 func (m *Model) split(in []*Node) (*decoder, []*Node) {
-	n := len(m.config.Parameters())
+	n := len(m.config.Specs())
 	return newDecoder(m.config, in[:n]), in[n:]
 }
 

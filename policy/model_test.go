@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,23 +12,25 @@ import (
 )
 
 // architectures are small decoders of every kind that a checkpoint can ask for.
-func architectures() map[string]Config {
-	llama := Config{Vocab: 23, Hidden: 24, Intermediate: 40, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64}
-	tied, grouped, biased, wide := llama, llama, llama, llama
-	tied.Tied = true
-	grouped.KVHeads, grouped.RopeTheta, grouped.NormEps = 2, 1e6, 1e-5
-	biased.KVHeads, biased.QKVBias, biased.OutBias = 1, true, true
+func architectures() map[string]hf.Config {
+	llama := hf.Config{ModelType: hf.Llama, VocabSize: 23, HiddenSize: 24, IntermediateSize: 40, NumHiddenLayers: 2,
+		NumAttentionHeads: 4, NumKeyValueHeads: 4, MaxPositionEmbeddings: 64, BOSTokenID: hf.NoToken, PadTokenID: hf.NoToken}
+	tied, grouped, biased, qwen, wide := llama, llama, llama, llama, llama
+	tied.TieWordEmbeddings = true
+	grouped.NumKeyValueHeads, grouped.RopeTheta, grouped.RMSNormEps = 2, 1e6, 1e-5
+	biased.NumKeyValueHeads, biased.AttentionBias = 1, true
+	qwen.ModelType, qwen.NumKeyValueHeads = hf.Qwen2, 2
 	wide.HeadDim = 10
-	return map[string]Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased, "own head width": wide}
+	return map[string]hf.Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased, "qwen2": qwen, "own head width": wide}
 }
 
 // randomWeights makes every parameter random, norms and biases too, so that none can be ignored unseen.
-func randomWeights(t testing.TB, c Config, seed uint64) *Weights {
+func randomWeights(t testing.TB, c hf.Config, seed uint64) *Weights {
 	t.Helper()
 	rng := rollout.Stream(seed, "test/weights", 0)
 	var flat [][]float32
-	for _, p := range c.Parameters() {
-		data := make([]float32, p.size())
+	for _, p := range c.Specs() {
+		data := make([]float32, size(p.Shape))
 		for i := range data {
 			data[i] = float32(rng.NormFloat64() * 0.4)
 			if len(p.Shape) == 1 {
@@ -43,7 +46,7 @@ func randomWeights(t testing.TB, c Config, seed uint64) *Weights {
 	return w
 }
 
-func newTestModel(t testing.TB, c Config) *Model {
+func newTestModel(t testing.TB, c hf.Config) *Model {
 	t.Helper()
 	m, err := NewModel(c)
 	if err != nil {
@@ -76,7 +79,7 @@ func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 				t.Fatal(err)
 			}
 			rng := rollout.Stream(2, "test", 0)
-			sequences := [][]int32{randomTokens(rng, 9, c.Vocab), randomTokens(rng, 2, c.Vocab), randomTokens(rng, 13, c.Vocab)}
+			sequences := [][]int32{randomTokens(rng, 9, c.VocabSize), randomTokens(rng, 2, c.VocabSize), randomTokens(rng, 13, c.VocabSize)}
 			scores, err := m.Score(context.Background(), w, sequences, 0.7)
 			if err != nil {
 				t.Fatal(err)
@@ -97,7 +100,7 @@ func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, w := newTestModel(t, c), randomWeights(t, c, 3)
 			rng := rollout.Stream(4, "test", 0)
-			prompts := [][]int32{randomTokens(rng, 1, c.Vocab), randomTokens(rng, 6, c.Vocab), randomTokens(rng, 3, c.Vocab)}
+			prompts := [][]int32{randomTokens(rng, 1, c.VocabSize), randomTokens(rng, 6, c.VocabSize), randomTokens(rng, 3, c.VocabSize)}
 			rows := generate(t, m, w, prompts, Sampling{Temperature: 1.3, TopP: 0.8, MaxTokens: 11, Stop: []int32{5}}, 0)
 			for i, r := range rows {
 				if !slices.Equal(r.Tokens[:r.Prompt], prompts[i]) || !r.Done {

@@ -2,23 +2,24 @@ package policy
 
 import (
 	"fmt"
+	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 )
 
 // reference is the decoder again in plain float64 loops, one sequence at a time without a cache: an independent
 // computation for the graph to agree with.
 type reference struct {
-	Config
+	hf.Config
 	weight map[string][]float32
 }
 
-func newReference(c Config, w *Weights) (*reference, error) {
+func newReference(c hf.Config, w *Weights) (*reference, error) {
 	flat, err := w.Flat()
 	if err != nil {
 		return nil, err
 	}
-	r := &reference{Config: c.withDefaults(), weight: map[string][]float32{}}
-	for i, p := range c.Parameters() {
+	r := &reference{Config: c.WithDefaults(), weight: map[string][]float32{}}
+	for i, p := range c.Specs() {
 		r.weight[p.Name] = flat[i]
 	}
 	return r, nil
@@ -45,7 +46,7 @@ func (r *reference) norm(x []float64, name string) []float64 {
 	}
 	y := make([]float64, len(x))
 	for i, v := range x {
-		y[i] = v / math.Sqrt(square/float64(len(x))+r.NormEps) * float64(r.weight[name][i])
+		y[i] = v / math.Sqrt(square/float64(len(x))+r.RMSNormEps) * float64(r.weight[name][i])
 	}
 	return y
 }
@@ -68,16 +69,16 @@ func (r *reference) rotate(x []float64, position int) []float64 {
 func (r *reference) logits(tokens []int32) [][]float64 {
 	states := make([][]float64, len(tokens))
 	for i, t := range tokens {
-		for d := range r.Hidden {
-			states[i] = append(states[i], float64(r.weight["model.embed_tokens.weight"][int(t)*r.Hidden+d]))
+		for d := range r.HiddenSize {
+			states[i] = append(states[i], float64(r.weight["model.embed_tokens.weight"][int(t)*r.HiddenSize+d]))
 		}
 	}
-	for l := range r.Layers {
+	for l := range r.NumHiddenLayers {
 		r.block(states, fmt.Sprintf("model.layers.%d.", l))
 	}
 	out := make([][]float64, len(tokens))
 	head := "lm_head"
-	if r.Tied {
+	if r.TieWordEmbeddings {
 		head = "model.embed_tokens"
 	}
 	for i, x := range states {
@@ -96,8 +97,8 @@ func (r *reference) block(states [][]float64, at string) {
 	for t, x := range states {
 		q := r.rotate(r.linear(r.norm(x, at+"input_layernorm.weight"), at+"self_attn.q_proj"), t)
 		mixed := make([]float64, len(q))
-		for h := range r.Heads {
-			r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], keys[:t+1], values[:t+1], h/(r.Heads/r.KVHeads))
+		for h := range r.NumAttentionHeads {
+			r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], keys[:t+1], values[:t+1], h/(r.NumAttentionHeads/r.NumKeyValueHeads))
 		}
 		for d, v := range r.linear(mixed, at+"self_attn.o_proj") {
 			x[d] += v

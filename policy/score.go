@@ -29,8 +29,8 @@ func (m *Model) Score(ctx context.Context, w *Weights, sequences [][]int32, temp
 		if err := m.checkTokens(i, s); err != nil {
 			return nil, fmt.Errorf("score: %w", err)
 		}
-		if len(s) > m.config.Positions {
-			return nil, fmt.Errorf("score: row %d has %d tokens, the model %d positions: shorten it", i, len(s), m.config.Positions)
+		if len(s) > m.config.MaxPositionEmbeddings {
+			return nil, fmt.Errorf("score: row %d has %d tokens, the model %d positions: shorten it", i, len(s), m.config.MaxPositionEmbeddings)
 		}
 	}
 	scores := make([]Score, 0, len(sequences))
@@ -52,7 +52,7 @@ func (m *Model) scorePass(w *Weights, sequences [][]int32, temperature float64) 
 	for _, s := range sequences {
 		longest = max(longest, len(s))
 	}
-	length := bucket(longest, m.config.Positions)
+	length := bucket(longest, m.config.MaxPositionEmbeddings)
 	rows := bucket(len(sequences), scoreBatch)
 	tokens := make([]int32, rows*length)
 	heat := make([]float32, rows)
@@ -100,7 +100,7 @@ func (d *decoder) score(tokens, temperature *Node) (logprobs, entropy *Node) {
 	logSum := Log(sum)
 
 	next := ExpandAxes(SliceAxis(tokens, 1, AxisRange(1, length)), -1)
-	vocabulary := Iota(tokens.Graph(), shapes.Make(dtypes.Int32, 1, 1, d.Vocab), 2)
+	vocabulary := Iota(tokens.Graph(), shapes.Make(dtypes.Int32, 1, 1, d.VocabSize), 2)
 	chosen := Equal(BroadcastToDims(next, shifted.Shape().Dimensions...), BroadcastToDims(vocabulary, shifted.Shape().Dimensions...))
 	logprobs = Sub(ReduceSum(Where(chosen, shifted, ZerosLike(shifted)), -1), logSum)
 	entropy = Sub(logSum, Div(ReduceSum(Mul(e, shifted), -1), sum))

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -10,7 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Weights is one immutable version of a model's parameters, in the order of [Config.Parameters].
+// Weights is one immutable version of a model's parameters, in the order of [hf.Config.Specs].
 // Workers and trainers share it; a new version is a new Weights.
 type Weights struct {
 	Version rollout.Version
@@ -19,15 +20,15 @@ type Weights struct {
 
 // NewWeights makes weights from flat float32 data in the order of the configuration's parameters.
 // It keeps no reference to the data.
-func NewWeights(c Config, v rollout.Version, flat [][]float32) (*Weights, error) {
-	params := c.Parameters()
+func NewWeights(c hf.Config, v rollout.Version, flat [][]float32) (*Weights, error) {
+	params := c.Specs()
 	if len(flat) != len(params) {
 		return nil, fmt.Errorf("make weights: %d tensors given, the model has %d", len(flat), len(params))
 	}
 	w := &Weights{Version: v}
 	for i, p := range params {
-		if len(flat[i]) != p.size() {
-			return nil, fmt.Errorf("make weights: %s holds %d values, its shape %v has %d", p.Name, len(flat[i]), p.Shape, p.size())
+		if len(flat[i]) != size(p.Shape) {
+			return nil, fmt.Errorf("make weights: %s holds %d values, its shape %v has %d", p.Name, len(flat[i]), p.Shape, size(p.Shape))
 		}
 		w.tensors = append(w.tensors, tensors.FromFlatDataAndDimensions(flat[i], p.Shape...))
 	}
@@ -37,17 +38,17 @@ func NewWeights(c Config, v rollout.Version, flat [][]float32) (*Weights, error)
 // Initial returns random weights for training from scratch: normal with standard deviation
 // 1/sqrt(fan in), the projections that write into the residual stream scaled down by
 // sqrt(2 x layers) as in GPT-2, norms 1, biases 0.
-func Initial(c Config, seed uint64) (*Weights, error) {
-	c = c.withDefaults()
+func Initial(c hf.Config, seed uint64) (*Weights, error) {
+	c = c.WithDefaults()
 	var flat [][]float32
-	for i, p := range c.Parameters() {
-		flat = append(flat, initial(p, c.Layers, rollout.Stream(seed, "policy/initial", uint64(i))))
+	for i, p := range c.Specs() {
+		flat = append(flat, initial(p, c.NumHiddenLayers, rollout.Stream(seed, "policy/initial", uint64(i))))
 	}
 	return NewWeights(c, 0, flat)
 }
 
-func initial(p Param, layers int, rng *rand.Rand) []float32 {
-	data := make([]float32, p.size())
+func initial(p hf.Spec, layers int, rng *rand.Rand) []float32 {
+	data := make([]float32, size(p.Shape))
 	std := 1 / math.Sqrt(float64(p.Shape[len(p.Shape)-1]))
 	switch {
 	case strings.HasSuffix(p.Name, ".bias"):
@@ -93,4 +94,13 @@ func copyAll(ts []*tensors.Tensor) ([][]float32, error) {
 		flat[i] = data
 	}
 	return flat, nil
+}
+
+// size returns the number of values of a shape.
+func size(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
 }
