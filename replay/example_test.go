@@ -1,0 +1,54 @@
+package replay_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// A table is where workers put rollouts and trainers take them.
+var _ pipeline.Buffer = (*replay.Table)(nil)
+
+// A group of two answers enters, and is learned from twice.
+func Example() {
+	ctx := context.Background()
+	table, err := replay.New(replay.Options{Capacity: 1024, MaxStaleness: 8, Seed: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer := func(token int32, reward float32) *rollout.Rollout {
+		return &rollout.Rollout{
+			PromptID: "2+2", Tokens: []int32{2, 2, token}, Mask: []uint8{0, 0, 1},
+			Logprobs: []float32{0, 0, -0.7}, Versions: []rollout.Version{-1, -1, 0},
+			Temperature: 1, TopP: 1, Reward: reward,
+		}
+	}
+	ids, err := table.Insert(ctx, rollout.Group{Rollouts: []*rollout.Rollout{answer(4, 1), answer(5, 0)}, Size: 2})
+	fmt.Println(ids, err)
+	for v := rollout.Version(1); v <= 2; v++ {
+		if err := table.Advance(ctx, v); err != nil {
+			fmt.Println(err)
+		}
+		batch, err := table.Sample(ctx, rollout.Request{Size: 2})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, d := range batch.Draws {
+			fmt.Printf("batch %d: rollout %d, advantage %+.1f, staleness %d, used %d times before\n", batch.ID, d.ID, d.Advantage, d.Staleness, d.Uses)
+		}
+	}
+	_, err = table.Sample(ctx, rollout.Request{Size: 3})
+	fmt.Println(err)
+	// Output:
+	// [1 2] <nil>
+	// batch 1: rollout 2, advantage -1.0, staleness 1, used 0 times before
+	// batch 1: rollout 1, advantage +1.0, staleness 1, used 0 times before
+	// batch 2: rollout 1, advantage +1.0, staleness 2, used 1 times before
+	// batch 2: rollout 2, advantage -1.0, staleness 2, used 1 times before
+	// sampling 3 from shard 0, where 2 can be drawn: table holds too few rollouts
+}

@@ -1,0 +1,175 @@
+package replay
+
+import (
+	"math"
+	"strconv"
+	"sync"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// shard is one part of a table: what it holds, the rules for that, and what it counted. Mu guards all
+// of it; see Table for the lock order.
+type shard struct {
+	mu      sync.Mutex
+	number  int
+	options Options // of the table, defaults filled in
+	purpose string  // of its random streams
+	maxUses int32   // 0: not bounded
+
+	store
+	version   rollout.Version
+	present   int
+	bytes     int64
+	remaining int64 // draws that MaxUses still allows, over all present
+	sampler   sampler
+	retention *retention // nil for a queue
+	ages      *ages      // nil if MaxStaleness is not bounded
+	index     index
+
+	batches  uint64 // drawn so far; the stream of the next one derives from it
+	leases   []*lease
+	answered *memory[*rollout.Batch] // acknowledged, by request id
+	counts   counts
+
+	evictCapacity, evictStaleness func(s int32)
+	scratch                       []int32 // slots of the batch being drawn
+}
+
+// remembered is how many acknowledged batches a shard remembers by their request id.
+const remembered = 256
+
+func newShard(o Options, number int) *shard {
+	s := &shard{number: number, options: o, purpose: "replay/shard/" + strconv.Itoa(number)}
+	s.store = store{}
+	s.sampler = newSampler(o.Sampler, &s.store)
+	s.index.store = &s.store
+	s.answered = newMemory[*rollout.Batch](remembered)
+	if o.MaxStaleness > 0 {
+		s.ages = &ages{store: &s.store, heads: make(map[rollout.Version]int32)}
+	}
+	if !o.Sampler.Consumes() {
+		s.maxUses = int32(o.MaxUses)
+		s.retention = s.newRetention()
+	}
+	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
+	s.evictStaleness = func(slot int32) { s.evict(slot, byStaleness) }
+	return s
+}
+
+func (s *shard) newRetention() *retention {
+	r := &retention{store: &s.store, recent: newList(), kept: newList()}
+	r.recentSize, r.keptSize = s.options.recentCapacity(), s.options.keptCapacity()
+	r.recentBytes, r.keptBytes = math.MaxInt64, math.MaxInt64
+	if s.options.CapacityBytes > 0 {
+		r.keptBytes = int64(s.options.PositiveFraction * float64(s.capacityBytes()))
+		r.recentBytes = s.capacityBytes() - r.keptBytes
+	}
+	return r
+}
+
+// capacity returns how many rollouts the shard may hold.
+func (s *shard) capacity() int { return s.options.Capacity / s.options.Shards }
+
+// capacityBytes returns how many bytes the shard may hold, math.MaxInt64 if that is not bounded.
+func (s *shard) capacityBytes() int64 {
+	if s.options.CapacityBytes == 0 {
+		return math.MaxInt64
+	}
+	return s.options.CapacityBytes / int64(s.options.Shards)
+}
+
+// largest returns how many bytes one rollout may have.
+func (s *shard) largest() int64 {
+	if s.retention != nil {
+		return s.retention.recentBytes
+	}
+	return s.capacityBytes()
+}
+
+// oldest returns the least version that MaxStaleness lets stay at table version v.
+func (s *shard) oldest(v rollout.Version) int64 { return int64(v) - int64(s.options.MaxStaleness) }
+
+// add takes in a rollout, evicting what must leave for it. A queue has room: insertion checked.
+func (s *shard) add(it item, r *rollout.Rollout) {
+	s.counts.Inserted++
+	if s.ages != nil && int64(it.Version) < s.oldest(s.version) {
+		// It was too old before it came: it is counted in and out (invariants 3 and 11).
+		s.counts.evicted(byStaleness, 0)
+		return
+	}
+	if s.retention != nil {
+		s.retention.makeRoom(it.Bytes, s.evictCapacity)
+	}
+	slot := s.put(it, r)
+	if s.retention != nil {
+		s.retention.add(slot)
+	}
+	if s.ages != nil {
+		s.ages.add(slot)
+	}
+	s.index.add(slot)
+	s.sampler.add(slot)
+	s.present++
+	s.bytes += it.Bytes
+	s.remaining += int64(s.maxUses)
+	s.counts.UsesPresent.Add(0)
+}
+
+// evict takes a rollout out for a cause. Draws of it on lease stay valid: the slot waits for them.
+func (s *shard) evict(slot int32, why cause) {
+	it := &s.items[slot]
+	s.sampler.remove(slot)
+	if s.retention != nil {
+		s.retention.remove(slot)
+	}
+	if s.ages != nil {
+		s.ages.remove(slot)
+	}
+	s.index.remove(slot)
+	s.present--
+	s.bytes -= it.Bytes
+	if s.maxUses > 0 {
+		s.remaining -= int64(s.maxUses - it.Uses - it.Leased)
+	}
+	s.counts.UsesPresent.Remove(int64(it.Uses))
+	s.counts.evicted(why, it.Uses)
+	if it.Leased > 0 {
+		it.Gone = true
+	} else {
+		s.release(slot)
+	}
+}
+
+// advance sets the version, which is not below the present one, and expires what became too old.
+func (s *shard) advance(v rollout.Version) {
+	from := s.oldest(s.version)
+	s.version = v
+	if s.ages != nil {
+		s.ages.expire(from, s.oldest(v), s.evictStaleness)
+	}
+}
+
+// rewind sets the version to a lower one. Batches drawn since go back and are forgotten, rollouts with a
+// newer token leave (invariant 1), and no use lies ahead.
+func (s *shard) rewind(v rollout.Version) {
+	for i := 0; i < len(s.leases); {
+		if s.leases[i].Batch.Version > v {
+			s.giveBack(i)
+		} else {
+			i++
+		}
+	}
+	s.answered.forget(func(b *rollout.Batch) bool { return b.Version > v })
+	for slot := range s.items {
+		if s.rollouts[slot] == nil {
+			continue
+		}
+		it := &s.items[slot]
+		it.LastUse = min(it.LastUse, v)
+		if it.Greatest > v && !it.Gone {
+			s.evict(int32(slot), byRewind)
+		}
+	}
+	s.version = v
+}
