@@ -12,13 +12,13 @@ func (s *shard) checkFill(n int) error {
 	need := n
 	if s.options.Sampler == Uniform {
 		need = 1
-		if s.maxUses > 0 && n/int(s.maxUses) > s.capacity() {
-			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, s.capacity(), s.maxUses, rollout.ErrInvalid)
+		if s.maxUses > 0 && n/int(s.maxUses) > s.options.shardCapacity() {
+			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, s.options.shardCapacity(), s.maxUses, rollout.ErrInvalid)
 		}
 	}
 	switch {
-	case need > s.capacity():
-		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, s.capacity(), rollout.ErrInvalid)
+	case need > s.options.shardCapacity():
+		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, s.options.shardCapacity(), rollout.ErrInvalid)
 	case s.present < s.options.MinSize:
 		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, s.options.MinSize, rollout.ErrStarved)
 	case s.sampler.size() < need:

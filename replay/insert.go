@@ -86,7 +86,7 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 
 // check refuses what can never enter (invariants 8 and 9). It needs no lock.
 func (t *Table) check(groups []rollout.Group) error {
-	capacity := t.shards[0].capacity()
+	capacity := t.options.shardCapacity()
 	row := 0
 	for _, g := range groups {
 		if err := g.Validate(t.limits); err != nil {
@@ -148,6 +148,7 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	if !t.options.Sampler.Consumes() {
 		return nil
 	}
+	capacity, capacityBytes := t.options.shardCapacity(), t.options.shardBytes()
 	for i, s := range t.shards {
 		count, bytes, at := 0, int64(0), 0
 		for g, group := range groups {
@@ -159,14 +160,14 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 			}
 			at += len(group.Rollouts)
 		}
-		if count > s.capacity() || bytes > s.capacityBytes() {
+		if count > capacity || bytes > capacityBytes {
 			t.refused += uint64(len(a.items))
 			return fmt.Errorf("inserting %d rollouts of %d bytes into shard %d, which holds at most %d of %d bytes; insert fewer groups at a time: %w",
-				count, bytes, i, s.capacity(), s.capacityBytes(), rollout.ErrInvalid)
+				count, bytes, i, capacity, capacityBytes, rollout.ErrInvalid)
 		}
 		s.mu.Lock()
 		s.expire()
-		room, roomBytes := s.capacity()-s.present, s.capacityBytes()-s.bytes
+		room, roomBytes := capacity-s.present, capacityBytes-s.bytes
 		s.mu.Unlock()
 		if count > room || bytes > roomBytes {
 			return fmt.Errorf("inserting %d rollouts of %d bytes into shard %d with room for %d and %s: %w",

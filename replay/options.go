@@ -144,3 +144,31 @@ func (o Options) keptCapacity() int {
 
 // recentCapacity is the number of rollouts per shard kept whatever their reward.
 func (o Options) recentCapacity() int { return o.Capacity/max(o.Shards, 1) - o.keptCapacity() }
+
+// shardCapacity is the number of rollouts that a shard may hold.
+func (o Options) shardCapacity() int { return o.Capacity / o.Shards }
+
+// shardBytes is the number of bytes that a shard may hold, math.MaxInt64 if that is not bounded.
+func (o Options) shardBytes() int64 {
+	if o.CapacityBytes == 0 {
+		return math.MaxInt64
+	}
+	return o.CapacityBytes / int64(o.Shards)
+}
+
+// keptBytes is the part of shardBytes set aside for correct rollouts.
+func (o Options) keptBytes() int64 {
+	if o.CapacityBytes == 0 {
+		return math.MaxInt64
+	}
+	return int64(o.PositiveFraction * float64(o.shardBytes()))
+}
+
+// recentBytes is the part of shardBytes for rollouts whatever their reward, and so the most that one
+// rollout may have.
+func (o Options) recentBytes() int64 {
+	if o.CapacityBytes == 0 {
+		return math.MaxInt64
+	}
+	return o.shardBytes() - o.keptBytes()
+}

@@ -1,17 +1,21 @@
 package replay
 
 import (
-	"math"
 	"strconv"
 	"sync"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// shard is one part of a table: what it holds, the rules for that, and what it counted. Mu guards all
-// of it; see Table for the lock order.
+// guarded is a shard with the lock for all of it; see Table for the lock order. Restoring replaces the
+// shard whole.
+type guarded struct {
+	mu sync.Mutex
+	*shard
+}
+
+// shard is one part of a table: what it holds, the rules for that, and what it counted.
 type shard struct {
-	mu      sync.Mutex
 	number  int
 	options Options // of the table, defaults filled in
 	purpose string  // of its random streams
@@ -41,7 +45,6 @@ const remembered = 256
 
 func newShard(o Options, number int) *shard {
 	s := &shard{number: number, options: o, purpose: "replay/shard/" + strconv.Itoa(number)}
-	s.store = store{}
 	s.sampler = newSampler(o.Sampler, &s.store)
 	s.index.store = &s.store
 	s.answered = newMemory[*rollout.Batch](remembered)
@@ -50,41 +53,19 @@ func newShard(o Options, number int) *shard {
 	}
 	if !o.Sampler.Consumes() {
 		s.maxUses = int32(o.MaxUses)
-		s.retention = s.newRetention()
+		s.retention = newRetention(o, &s.store)
 	}
 	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
 	s.evictStaleness = func(slot int32) { s.evict(slot, byStaleness) }
 	return s
 }
 
-func (s *shard) newRetention() *retention {
-	r := &retention{store: &s.store, recent: newList(), kept: newList()}
-	r.recentSize, r.keptSize = s.options.recentCapacity(), s.options.keptCapacity()
-	r.recentBytes, r.keptBytes = math.MaxInt64, math.MaxInt64
-	if s.options.CapacityBytes > 0 {
-		r.keptBytes = int64(s.options.PositiveFraction * float64(s.capacityBytes()))
-		r.recentBytes = s.capacityBytes() - r.keptBytes
+func newRetention(o Options, st *store) *retention {
+	return &retention{
+		store: st, recent: newList(), kept: newList(),
+		recentSize: o.recentCapacity(), keptSize: o.keptCapacity(),
+		recentBytes: o.recentBytes(), keptBytes: o.keptBytes(),
 	}
-	return r
-}
-
-// capacity returns how many rollouts the shard may hold.
-func (s *shard) capacity() int { return s.options.Capacity / s.options.Shards }
-
-// capacityBytes returns how many bytes the shard may hold, math.MaxInt64 if that is not bounded.
-func (s *shard) capacityBytes() int64 {
-	if s.options.CapacityBytes == 0 {
-		return math.MaxInt64
-	}
-	return s.options.CapacityBytes / int64(s.options.Shards)
-}
-
-// largest returns how many bytes one rollout may have.
-func (s *shard) largest() int64 {
-	if s.retention != nil {
-		return s.retention.recentBytes
-	}
-	return s.capacityBytes()
 }
 
 // oldest returns the least version that MaxStaleness lets stay at table version v.

@@ -18,7 +18,7 @@ const rememberedInsertions = 100_000
 type Table struct {
 	options Options
 	limits  rollout.Limits
-	shards  []*shard
+	shards  []*guarded
 	scratch sync.Pool // of *arrivals
 
 	mu        sync.Mutex
@@ -38,11 +38,11 @@ func New(o Options) (*Table, error) {
 	t := &Table{options: o.withDefaults(), inserted: newMemory[idRange](rememberedInsertions)}
 	t.scratch.New = func() any { return new(arrivals) }
 	for i := range t.options.Shards {
-		t.shards = append(t.shards, newShard(t.options, i))
+		t.shards = append(t.shards, &guarded{shard: newShard(t.options, i)})
 	}
 	t.limits = rollout.Limits{Vocab: t.options.Vocab}
 	if t.options.CapacityBytes > 0 {
-		t.limits.MaxBytes = t.shards[0].largest()
+		t.limits.MaxBytes = t.options.recentBytes()
 	}
 	return t, nil
 }
@@ -84,7 +84,7 @@ func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch,
 }
 
 // requested returns the shard of a request.
-func (t *Table) requested(ctx context.Context, req rollout.Request) (*shard, error) {
+func (t *Table) requested(ctx context.Context, req rollout.Request) (*guarded, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (t *Table) Release(id rollout.BatchID) error {
 	return err
 }
 
-func (t *Table) shardOf(id rollout.BatchID) (*shard, error) {
+func (t *Table) shardOf(id rollout.BatchID) (*guarded, error) {
 	if id == 0 {
 		return nil, fmt.Errorf("settling batch 0, which no table hands out: %w", rollout.ErrNoLease)
 	}

@@ -1,0 +1,167 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"reflect"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Restore replaces the table's whole state by a snapshot's. The table must have the options of the one
+// that was written; only the clock, the lease timeout and the vocabulary's size may differ. A snapshot
+// that is damaged, cut off, of another format or of other options is refused and changes nothing.
+// Rollouts are new copies.
+func (t *Table) Restore(r io.Reader) error {
+	im, err := readImage(r)
+	if err != nil {
+		return fmt.Errorf("restoring a table: %w", err)
+	}
+	if err := sameOptions(im.Options, t.identity()); err != nil {
+		return fmt.Errorf("restoring a table: %w", err)
+	}
+	if len(im.Shards) != len(t.shards) {
+		return fmt.Errorf("restoring a table: %d shards, the options say %d: %w", len(im.Shards), len(t.shards), rollout.ErrInvalid)
+	}
+	fresh := make([]*shard, len(im.Shards))
+	for i := range im.Shards {
+		fresh[i] = newShard(t.options, i)
+		if err := fresh[i].setImage(&im.Shards[i], im); err != nil {
+			return fmt.Errorf("restoring shard %d: %w", i, err)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, s := range t.shards {
+		s.mu.Lock()
+		s.shard = fresh[i]
+		s.mu.Unlock()
+	}
+	t.version, t.lastID, t.lastGroup = im.Version, im.LastID, im.LastGroup
+	t.refused, t.ignored = im.Refused, im.Ignored
+	t.inserted = newMemory[idRange](rememberedInsertions)
+	for _, a := range im.Inserted {
+		t.inserted.put(a.ID, a.Answer)
+	}
+	return nil
+}
+
+// readImage checks the header and decodes the image.
+func readImage(r io.Reader) (*image, error) {
+	head := make([]byte, snapshotHeader)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, fmt.Errorf("reading the header: %w", err)
+	}
+	n := len(snapshotMagic)
+	if string(head[:n]) != snapshotMagic {
+		return nil, fmt.Errorf("it begins with %q, a snapshot with %q: %w", head[:n], snapshotMagic, rollout.ErrInvalid)
+	}
+	if head[n] != snapshotVersion {
+		return nil, fmt.Errorf("its format is %d, only %d is known: %w", head[n], snapshotVersion, rollout.ErrInvalid)
+	}
+	length := binary.LittleEndian.Uint64(head[n+1:])
+	var body bytes.Buffer
+	// Copying grows with what is there, whatever length the header claims.
+	got, err := io.Copy(&body, io.LimitReader(r, int64(min(length, 1<<62))))
+	if err != nil {
+		return nil, fmt.Errorf("reading %d bytes: %w", length, err)
+	}
+	if uint64(got) != length {
+		return nil, fmt.Errorf("it is cut off after %d of %d bytes: %w", got, length, io.ErrUnexpectedEOF)
+	}
+	sum := crc32.Checksum(body.Bytes(), crc32.MakeTable(crc32.Castagnoli))
+	if want := binary.LittleEndian.Uint32(head[n+9:]); sum != want {
+		return nil, fmt.Errorf("its checksum is %08x, the header says %08x: it is damaged: %w", sum, want, rollout.ErrInvalid)
+	}
+	im := new(image)
+	if err := gob.NewDecoder(&body).Decode(im); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	return im, nil
+}
+
+// sameOptions names every option in which a snapshot differs from the table.
+func sameOptions(theirs, ours identity) error {
+	a, b := reflect.ValueOf(theirs), reflect.ValueOf(ours)
+	var problems []error
+	for i := range a.NumField() {
+		if x, y := a.Field(i).Interface(), b.Field(i).Interface(); x != y {
+			problems = append(problems, fmt.Errorf("%s is %v in the snapshot and %v in the table: give the table the snapshot's: %w", a.Type().Field(i).Name, x, y, rollout.ErrInvalid))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// setImage fills a new shard from its image.
+func (s *shard) setImage(im *shardImage, all *image) error {
+	if len(im.Rollouts) != len(im.Items) {
+		return fmt.Errorf("%d slots hold %d rollouts: %w", len(im.Items), len(im.Rollouts), rollout.ErrInvalid)
+	}
+	s.items, s.free = im.Items, im.Free
+	for _, place := range im.Rollouts {
+		r, err := all.rollout(place)
+		if err != nil {
+			return err
+		}
+		s.rollouts = append(s.rollouts, r)
+	}
+	s.version, s.present, s.bytes, s.remaining = all.Version, im.Present, im.Bytes, im.Remaining
+	s.sampler.setState(im.Sampler)
+	if s.retention != nil {
+		s.retention.recent, s.retention.kept = im.Recent, im.Kept
+	}
+	for _, h := range im.Heads {
+		s.ages.heads[h.Version] = h.Slot
+	}
+	for slot, r := range s.rollouts {
+		if r != nil && !s.items[slot].Gone {
+			s.index.add(int32(slot))
+		}
+	}
+	s.batches, s.counts = im.Batches, im.Counts
+	for _, l := range im.Leases {
+		b, err := all.batch(l.Batch)
+		if err != nil {
+			return err
+		}
+		s.leases = append(s.leases, &lease{Request: l.Request, Slots: l.Slots, Batch: b, Deadline: l.Deadline})
+	}
+	for _, a := range im.Answered {
+		b, err := all.batch(a.Answer)
+		if err != nil {
+			return err
+		}
+		s.answered.put(a.ID, b)
+	}
+	return nil
+}
+
+func (im *image) rollout(place int32) (*rollout.Rollout, error) {
+	if place == none {
+		return nil, nil
+	}
+	if place < 0 || int(place) >= len(im.Rollouts) {
+		return nil, fmt.Errorf("rollout %d of %d is referred to: %w", place, len(im.Rollouts), rollout.ErrInvalid)
+	}
+	return im.Rollouts[place], nil
+}
+
+func (im *image) batch(bi batchImage) (*rollout.Batch, error) {
+	b := bi.Batch
+	if len(bi.Rollouts) != len(b.Draws) {
+		return nil, fmt.Errorf("batch %d has %d draws of %d rollouts: %w", b.ID, len(b.Draws), len(bi.Rollouts), rollout.ErrInvalid)
+	}
+	for i, place := range bi.Rollouts {
+		r, err := im.rollout(place)
+		if err != nil {
+			return nil, err
+		}
+		b.Draws[i].Rollout = r
+	}
+	return &b, nil
+}
