@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Learning says how a Learner turns batches into updates.
+type Learning struct {
+	Objective objective.Objective
+	Optimizer Adam
+	// MaskZeroVariance takes rollouts of groups whose rewards are all equal out of the loss.
+	MaskZeroVariance bool
+	// MaskedInDenominator keeps masked rollouts in the loss's denominators ([OG] eq. 8).
+	MaskedInDenominator bool
+	// PassElements bounds rows x positions x vocabulary of one forward and backward pass: larger shards
+	// are taken in several, their gradients added. 0: 2^24.
+	PassElements int
+}
+
+// Learner takes optimizer steps. It is used from one goroutine at a time; within a step the shards of
+// different trainers are computed concurrently and added in order.
+type Learner struct {
+	model   *Model
+	options Learning
+	weights *Weights
+	first   []*tensors.Tensor // Adam's moments, in the order of the parameters
+	second  []*tensors.Tensor
+	step    int // optimizer steps taken
+	grad    *Exec
+	update  *Exec
+}
+
+// NewLearner starts learning from weights w with fresh optimizer moments.
+func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
+	if o.PassElements == 0 {
+		o.PassElements = 1 << 24
+	}
+	if err := o.Optimizer.Validate(); err != nil {
+		return nil, fmt.Errorf("prepare the learner: %w", err)
+	}
+	if o.Objective == nil {
+		return nil, errors.New("prepare the learner: no objective given")
+	}
+	if err := o.Objective.Validate(); err != nil {
+		return nil, fmt.Errorf("prepare the learner: %w", err)
+	}
+	o.Optimizer = o.Optimizer.withDefaults()
+	l := &Learner{model: m, options: o, weights: w}
+	var err error
+	if l.grad, err = m.program("gradient", l.gradientGraph); err != nil {
+		return nil, err
+	}
+	params := len(m.config.Specs())
+	l.update, err = m.program("update", func(in []*Node) []*Node { return o.Optimizer.updateGraph(in, params) })
+	if err != nil {
+		return nil, err
+	}
+	l.first, l.second = m.zeros(), m.zeros()
+	return l, nil
+}
+
+// zeros returns one tensor of zeros for each parameter.
+func (m *Model) zeros() []*tensors.Tensor {
+	var ts []*tensors.Tensor
+	for _, p := range m.config.Specs() {
+		ts = append(ts, tensors.FromShape(shapes.Make(dtypes.Float32, p.Shape...)))
+	}
+	return ts
+}
+
+// Weights returns the newest weights.
+func (l *Learner) Weights() *Weights { return l.weights }
+
+// Step takes one optimizer step on the batches of all trainers, one each, and returns what it measured by name: what
+// [objective.Combine] gives, grad_norm before clipping, zero_variance (share of rollouts whose group has one reward
+// for all) and response_length (mean policy tokens).
+func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[string]float64, error) {
+	shards, err := l.pack(batches)
+	if err != nil {
+		return nil, fmt.Errorf("step %d: %w", l.step+1, err)
+	}
+	results := make([]shardResult, len(shards))
+	var wait sync.WaitGroup
+	for i := range shards {
+		wait.Go(func() { results[i] = l.gradient(ctx, shards[i]) })
+	}
+	wait.Wait()
+	var sums []objective.Sums
+	args := l.weights.inputs(2 + (2+len(shards))*len(l.first))
+	for _, ts := range [][]*tensors.Tensor{l.first, l.second} {
+		if args, err = l.donate(args, ts); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range results {
+		if r.err != nil {
+			return nil, fmt.Errorf("step %d: %w", l.step+1, r.err)
+		}
+		sums = append(sums, r.sums...)
+		if args, err = l.donate(args, r.gradient); err != nil {
+			return nil, err
+		}
+	}
+	norm, err := l.apply(args)
+	if err != nil {
+		return nil, err
+	}
+	measured := objective.Combine(sums)
+	measured["grad_norm"] = norm
+	measureBatches(measured, batches)
+	return measured, nil
+}
+
+// apply runs the optimizer and publishes the next version.
+func (l *Learner) apply(args []any) (norm float64, err error) {
+	rate := l.options.Optimizer.rate(l.step + 1)
+	out, err := l.update.Call(append(args, tensors.FromScalar(float32(rate)), tensors.FromScalar(float32(l.step+1)))...)
+	if err != nil {
+		return 0, fmt.Errorf("step %d: update: %w", l.step+1, err)
+	}
+	params := len(l.first)
+	norm = float64(tensors.ToScalar[float32](out[3*params]))
+	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return 0, fmt.Errorf("step %d: the gradient's norm is %v: lower learner.learning_rate (%g) or learner.clip_norm", l.step+1, norm, l.options.Optimizer.LearningRate)
+	}
+	l.weights = &Weights{Version: l.weights.Version + 1, tensors: out[:params]}
+	l.first, l.second = out[params:2*params], out[2*params:3*params]
+	l.step++
+	return norm, nil
+}
+
+func (l *Learner) donate(args []any, ts []*tensors.Tensor) ([]any, error) {
+	for _, t := range ts {
+		d, err := DonateTensorBuffer(t, l.model.backend, 0)
+		if err != nil {
+			return nil, fmt.Errorf("hand tensors to the backend: %w", err)
+		}
+		args = append(args, d)
+	}
+	return args, nil
+}
+
+// shardResult is the gradient of one trainer's shard.
+type shardResult struct {
+	gradient []*tensors.Tensor
+	sums     []objective.Sums // of each pass
+	err      error
+}
+
+// gradient runs a shard pass by pass, adding up the gradients.
+func (l *Learner) gradient(ctx context.Context, passes []pass) shardResult {
+	r := shardResult{gradient: l.model.zeros()}
+	for _, p := range passes {
+		if r.err = ctx.Err(); r.err != nil {
+			return r
+		}
+		args, err := l.donate(l.weights.inputs(len(r.gradient)+inputCount), r.gradient)
+		if err != nil {
+			return shardResult{err: err}
+		}
+		out, err := l.grad.Call(append(args, p.tensors()...)...)
+		if err != nil {
+			return shardResult{err: fmt.Errorf("gradient of %d rows x %d tokens: %w", p.rows, p.length, err)}
+		}
+		n := len(r.gradient)
+		r.gradient = out[:n]
+		var sums objective.Sums
+		if r.err = tensors.ConstFlatData(out[n], func(flat []float32) { sums = objective.ReadSums(flat) }); r.err != nil {
+			return r
+		}
+		r.sums = append(r.sums, sums)
+	}
+	return r
+}
+
+// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums.
+func (l *Learner) gradientGraph(in []*Node) []*Node {
+	d, rest := l.model.split(in)
+	params := len(in) - len(rest)
+	sofar, x := rest[:params], rest[params:]
+	tokens, temperature := x[0], x[1]
+	logprobs, entropy := d.score(tokens, temperature)
+	out := l.options.Objective.Loss(objective.Inputs{
+		Logprobs: logprobs, Entropy: entropy,
+		Mask: x[2], Behaviour: x[3], Advantage: x[4],
+		Weight: x[5], Keep: x[6], Reward: x[7], GroupMean: x[8],
+		Rollouts: x[9], Tokens: x[10],
+	})
+	grads := Gradient(out.Loss, in[:params]...)
+	for i := range grads {
+		grads[i] = Add(sofar[i], grads[i])
+	}
+	return append(grads, out.Sums)
+}

@@ -1,0 +1,261 @@
+package policy
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// randomBatch makes rollouts of different lengths, the first two tokens being the prompt.
+func randomBatch(c hf.Config, seed uint64, n int) *rollout.Batch {
+	rng := rollout.Stream(seed, "test/batch", 0)
+	b := &rollout.Batch{}
+	for range n {
+		length := 3 + rng.IntN(9)
+		r := &rollout.Rollout{Tokens: randomTokens(rng, length, c.VocabSize), Temperature: 1.2, Reward: rng.Float32()}
+		for i := range length {
+			m := uint8(0)
+			if i > 1 {
+				m = 1
+			}
+			r.Mask = append(r.Mask, m)
+			r.Logprobs = append(r.Logprobs, -float32(m)*(2+2*rng.Float32()))
+		}
+		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 0.5 + rng.Float32(), Advantage: 2*rng.Float32() - 1, GroupStd: 1})
+	}
+	return b
+}
+
+func newTestLearner(t testing.TB, m *Model, w *Weights, o Learning) *Learner {
+	t.Helper()
+	if o.Optimizer.LearningRate == 0 {
+		o.Optimizer.LearningRate = 1e-2
+	}
+	l, err := m.NewLearner(w, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func step(t testing.TB, l *Learner, batches ...*rollout.Batch) map[string]float64 {
+	t.Helper()
+	measured, err := l.Step(context.Background(), batches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return measured
+}
+
+func state(t testing.TB, l *Learner) LearnerState {
+	t.Helper()
+	s, err := l.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sftLoss is the mean over rollouts of the mean over policy tokens of -log pi, by the reference.
+func sftLoss(r *reference, b *rollout.Batch) float64 {
+	var loss float64
+	for _, d := range b.Draws {
+		logprobs, _ := r.score(d.Rollout.Tokens, float64(d.Rollout.Temperature))
+		var sum, n float64
+		for i, m := range d.Rollout.Mask {
+			sum -= logprobs[i] * float64(m)
+			n += float64(m)
+		}
+		loss += float64(d.Weight) * sum / n
+	}
+	return loss / float64(len(b.Draws))
+}
+
+// After one step without clipping Adam's first moment is (1 - beta1) times the gradient, which is compared with
+// central differences of the plain float64 computation, for every kind of parameter.
+func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
+	for name, c := range architectures() {
+		t.Run(name, func(t *testing.T) {
+			m, w := newTestModel(t, c), randomWeights(t, c, 5)
+			ref, err := newReference(c, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch := randomBatch(c, 6, 3)
+			l := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
+			near(t, "loss", float32(step(t, l, batch)["loss"]), sftLoss(ref, batch), 1e-5)
+			moments := state(t, l).First
+			rng := rollout.Stream(7, "test/differences", 0)
+			for i, s := range c.Specs() {
+				at, values := rng.IntN(size(s.Shape)), ref.weight[s.Name]
+				kept := values[at]
+				const h = 1.0 / 256 // a power of two, so that float32 weights move by exactly h
+				values[at] = kept + h
+				up, high := sftLoss(ref, batch), values[at]
+				values[at] = kept - h
+				down, low := sftLoss(ref, batch), values[at]
+				values[at] = kept
+				want := (up - down) / (float64(high) - float64(low))
+				got := float64(moments[i][at]) / 0.1
+				if math.Abs(got-want) > 2e-3*max(math.Abs(want), 0.02) {
+					t.Errorf("%s[%d]: gradient %v, finite differences say %v", s.Name, at, got, want)
+				}
+			}
+		})
+	}
+}
+
+// sameStates compares moments, which a wrong gradient changes at once, to float32's rounding.
+func sameStates(t *testing.T, got, want LearnerState) {
+	t.Helper()
+	for i := range want.First {
+		for j := range want.First[i] {
+			if math.Abs(float64(got.First[i][j]-want.First[i][j])) > 2e-6 {
+				t.Fatalf("tensor %d, value %d: first moment %v, want %v", i, j, got.First[i][j], want.First[i][j])
+			}
+		}
+	}
+}
+
+func TestTrainersAndPassesShareOneLoss(t *testing.T) {
+	c := architectures()["tied"]
+	m, w, batch := newTestModel(t, c), randomWeights(t, c, 8), randomBatch(c, 9, 12)
+	o := Learning{Objective: objective.GRPO{Normalisation: objective.PerToken}}
+	whole := newTestLearner(t, m, w, o)
+	want := step(t, whole, batch)
+
+	shards := newTestLearner(t, m, w, o)
+	got := step(t, shards, &rollout.Batch{Draws: batch.Draws[:4]}, &rollout.Batch{Draws: batch.Draws[4:8]}, &rollout.Batch{Draws: batch.Draws[8:]})
+	sameStates(t, state(t, shards), state(t, whole))
+	near(t, "ess", float32(got["ess"]), want["ess"], 1e-5)
+
+	o.PassElements = 5 * 12 * c.VocabSize // five rows at a time
+	passes := newTestLearner(t, m, w, o)
+	step(t, passes, batch)
+	sameStates(t, state(t, passes), state(t, whole))
+}
+
+func TestZeroVarianceGroupsLeaveTheLoss(t *testing.T) {
+	c := architectures()["llama"]
+	m, w, batch := newTestModel(t, c), randomWeights(t, c, 8), randomBatch(c, 9, 6)
+	kept := &rollout.Batch{Draws: batch.Draws[:4]}
+	for i := range batch.Draws[4:] {
+		batch.Draws[4+i].GroupStd = 0
+	}
+	want := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}})
+	step(t, want, kept)
+	masked := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true})
+	if share := step(t, masked, batch)["zero_variance"]; share != 2.0/6 {
+		t.Errorf("zero_variance %v, want 2 of 6", share)
+	}
+	sameStates(t, state(t, masked), state(t, want))
+
+	// In the denominator the same gradients count for 4 of 6 rollouts.
+	all := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true, MaskedInDenominator: true, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
+	part := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
+	step(t, all, batch)
+	step(t, part, batch)
+	scaled := state(t, part)
+	for i := range scaled.First {
+		for j := range scaled.First[i] {
+			scaled.First[i][j] *= 4.0 / 6
+		}
+	}
+	sameStates(t, state(t, all), scaled)
+}
+
+// The update is worked out in float64 from the moments that the gradients of two steps give.
+func TestAdamFollowsItsFormula(t *testing.T) {
+	c := architectures()["llama"]
+	m, w, batch := newTestModel(t, c), randomWeights(t, c, 8), randomBatch(c, 9, 6)
+	a := Adam{LearningRate: 0.03, Warmup: 4, Beta1: 0.8, Beta2: 0.9, WeightDecay: 0.1, ClipNorm: 0.5}
+	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Optimizer: a})
+	before := state(t, l)
+	for n := 1; n <= 2; n++ {
+		norm := step(t, l, batch)["grad_norm"]
+		if norm < a.ClipNorm {
+			t.Fatalf("gradient norm %v is not clipped by %v", norm, a.ClipNorm)
+		}
+		after := state(t, l)
+		var square float64
+		for i, s := range c.Specs() {
+			for j := range after.First[i] {
+				g := (float64(after.First[i][j]) - 0.8*float64(before.First[i][j])) / 0.2
+				square += g * g
+				near(t, "second moment", after.Second[i][j], 0.9*float64(before.Second[i][j])+0.1*g*g, 1e-6)
+				change := float64(after.First[i][j]) / (1 - math.Pow(0.8, float64(n))) /
+					(math.Sqrt(float64(after.Second[i][j])/(1-math.Pow(0.9, float64(n)))) + 1e-8)
+				if len(s.Shape) > 1 {
+					change += 0.1 * float64(before.Weights[i][j])
+				}
+				near(t, "weight", after.Weights[i][j], float64(before.Weights[i][j])-0.03*float64(n)/4*change, 1e-5)
+			}
+		}
+		if math.Abs(math.Sqrt(square)-a.ClipNorm) > 1e-4 {
+			t.Errorf("step %d: clipped gradient has norm %v, want %v", n, math.Sqrt(square), a.ClipNorm)
+		}
+		before = after
+	}
+}
+
+func TestRestoredLearnerGoesOnToTheBit(t *testing.T) {
+	c := architectures()["qwen2"]
+	m, w := newTestModel(t, c), randomWeights(t, c, 8)
+	o := Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-3, Warmup: 5}}
+	l := newTestLearner(t, m, w, o)
+	step(t, l, randomBatch(c, 1, 6))
+	saved := state(t, l)
+	step(t, l, randomBatch(c, 2, 6))
+
+	restored := newTestLearner(t, m, w, o)
+	if err := restored.Restore(saved); err != nil {
+		t.Fatal(err)
+	}
+	step(t, restored, randomBatch(c, 2, 6))
+	if !reflect.DeepEqual(state(t, restored), state(t, l)) {
+		t.Error("the restored learner's next step differs")
+	}
+	if l.Weights().Version != 2 {
+		t.Errorf("version %d after two steps", l.Weights().Version)
+	}
+}
+
+func TestWeightsOfEarlierVersionsStayAsTheyWere(t *testing.T) {
+	c := architectures()["llama"]
+	m, w := newTestModel(t, c), randomWeights(t, c, 8)
+	before, err := w.Flat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}})
+	step(t, l, randomBatch(c, 1, 4))
+	after, err := w.Flat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(before, after) {
+		t.Error("a step changed the weights it started from")
+	}
+}
+
+func TestLearningFromNothingIsRefused(t *testing.T) {
+	c := architectures()["llama"]
+	m, w := newTestModel(t, c), randomWeights(t, c, 8)
+	if _, err := m.NewLearner(w, Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: -1, Beta2: 2}}); err == nil {
+		t.Error("a negative learning rate was taken")
+	}
+	l := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}})
+	if _, err := l.Step(context.Background(), []*rollout.Batch{{}}); err == nil {
+		t.Error("an empty batch was taken")
+	}
+	long := randomBatch(c, 1, 1)
+	long.Draws[0].Rollout.Tokens = make([]int32, c.MaxPositionEmbeddings+1)
+	if _, err := l.Step(context.Background(), []*rollout.Batch{long}); err == nil {
+		t.Error("a rollout longer than the model's positions was taken")
+	}
+}
