@@ -142,10 +142,10 @@ func (j *stageJSON) metaspaceOptions() (mark, scheme string, err error) {
 	switch scheme {
 	case "always", "first", "never":
 	default:
-		return "", "", fmt.Errorf("Metaspace has prepend_scheme %q: want always, first or never", scheme)
+		return "", "", fmt.Errorf("prepend_scheme of Metaspace is %q: want always, first or never", scheme)
 	}
 	if utf8.RuneCountInString(j.Replacement) != 1 {
-		return "", "", fmt.Errorf("Metaspace has replacement %q: want one character", j.Replacement)
+		return "", "", fmt.Errorf("replacement of Metaspace is %q: want one character", j.Replacement)
 	}
 	return j.Replacement, scheme, nil
 }

@@ -1,0 +1,74 @@
+package objective
+
+import "fmt"
+
+// Sums is what Output.Sums holds once computed.
+type Sums [NumSums]float64
+
+// ReadSums copies the values of an Output.Sums node, of which there are NumSums; another number is a
+// mistake of the program and panics.
+func ReadSums[F float32 | float64](values []F) Sums {
+	if len(values) != NumSums {
+		panic(fmt.Sprintf("objective: %d sums: want %d", len(values), NumSums))
+	}
+	var s Sums
+	for i, v := range values {
+		s[i] = float64(v)
+	}
+	return s
+}
+
+// Combine turns the sums of all shards of one batch into metrics by name. Shards are added in the
+// order given, so that the same shards give the same bits.
+//
+//	loss            of the batch
+//	tokens          that count: produced by the policy, in kept rows
+//	nll             mean of -log pi over tokens
+//	entropy         mean over tokens, in nats
+//	abs_advantage   mean over rollouts of the mean |advantage| of their tokens
+//	clip_fraction   share of tokens whose term a clip decided
+//	mean_ratio      mean over tokens of rho = pi/b; 1 only in expectation
+//	max_ratio       the largest rho
+//	ratio_clamped   tokens whose ratio left [e^-20, e^20] and was held there
+//	ess             ESS/n by token: (sum rho)^2 / (n sum rho^2), in (0, 1]
+//	ess_rollout     the same by rollout, with rho = exp(mean log rho)
+//	kl_k1           KL(b || pi) as mean of log b - log pi
+//	kl_k3           KL(b || pi) as mean of rho - 1 - log rho, never negative
+//
+// Without a token that counts only loss and tokens are there, without behaviour log-probs the
+// entries from mean_ratio on are not.
+func Combine(shards []Sums) map[string]float64 {
+	var sum Sums
+	for _, shard := range shards {
+		for k, v := range shard {
+			if k == sumMaxRatio {
+				sum[k] = max(sum[k], v)
+			} else {
+				sum[k] += v
+			}
+		}
+	}
+	metrics := map[string]float64{"loss": sum[sumLoss], "tokens": sum[sumTokens]}
+	tokens, rollouts := sum[sumTokens], sum[sumRollouts]
+	if tokens == 0 {
+		return metrics
+	}
+	metrics["nll"] = sum[sumNegLogprob] / tokens
+	metrics["entropy"] = sum[sumEntropy] / tokens
+	metrics["abs_advantage"] = sum[sumRowAbsAdv] / rollouts
+	metrics["clip_fraction"] = sum[sumClipped] / tokens
+	if sum[sumRho] == 0 { // a ratio is above 0: there were none
+		return metrics
+	}
+	metrics["mean_ratio"] = sum[sumRho] / tokens
+	metrics["max_ratio"] = sum[sumMaxRatio]
+	metrics["ratio_clamped"] = sum[sumClamped]
+	metrics["ess"] = effective(sum[sumRho], sum[sumRho2], tokens)
+	metrics["ess_rollout"] = effective(sum[sumRowRho], sum[sumRowRho2], rollouts)
+	metrics["kl_k1"] = sum[sumK1] / tokens
+	metrics["kl_k3"] = sum[sumK3] / tokens
+	return metrics
+}
+
+// effective returns ESS/n; float32 sums may exceed the bound of 1 by their rounding.
+func effective(sum, squares, n float64) float64 { return min(sum*sum/(n*squares), 1) }

@@ -1,0 +1,192 @@
+package objective
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+)
+
+// direct computes an objective in float32, as training does, on log-probs given as numbers:
+//
+//	row   tokens     log b        ratio pi/b    A     weight  reward  V
+//	0     2          ln 1/2 each  1.5, 0.5      +1    1       1       0.25
+//	1     3          ln 1/4 each  2, 1, 0.5     -2    0.5     0       0.25
+//
+// The first position of both rows is a prompt. Denominators: 2 rollouts, 5 tokens.
+func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32, m map[string]float64) {
+	t.Helper()
+	ln := func(x float64) float32 { return float32(math.Log(x)) }
+	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
+		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Mask: in[2], Advantage: in[3], Weight: in[4],
+			Reward: in[5], GroupMean: in[6], Rollouts: in[7], Tokens: in[8], Entropy: in[9]})
+		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums}
+	})
+	out, err := exec.Call(
+		logprobs,
+		[][]float32{{0, ln(0.5), ln(0.5), 0}, {0, ln(0.25), ln(0.25), ln(0.25)}},
+		[][]float32{{0, 1, 1, 0}, {0, 1, 1, 1}},
+		[][]float32{{1, 1, 1, 1}, {-2, -2, -2, -2}},
+		[]float32{1, 0.5}, []float32{1, 0}, []float32{0.25, 0.25}, float32(2), float32(5), entropy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tensors.ToScalar[float32](out[0]), out[1].Value().([][]float32), Combine([]Sums{ReadSums(out[2].Value().([]float32))})
+}
+
+func goldenLogprobs() [][]float32 {
+	ln := func(x float64) float32 { return float32(math.Log(x)) }
+	return [][]float32{{-9, ln(0.75), ln(0.25), -9}, {-9, ln(0.5), ln(0.25), ln(0.125)}}
+}
+
+func TestValuesWorkedOutByHand(t *testing.T) {
+	shift := 0.25
+	entropy := [][]float32{{7, 1, 0.5, 7}, {7, 0.25, 0.25, 0.5}} // 2.5 over 5 tokens
+	for _, tc := range []struct {
+		name string
+		o    Objective
+		loss float64
+		clip float64
+	}{
+		// Row 0, A = 1: min(1.5, 1.2) = 1.2 (clipped), min(0.5, 0.8) = 0.5: mean 0.85.
+		// Row 1, A = -2: min(-4, -2.4) = -4, -2, min(-1, -1.6) = -1.6 (clipped): mean -7.6/3.
+		// Loss: -(1*0.85 + 0.5*(-7.6/3))/2 = 0.2083333. Clipped 2 of 5.
+		{"grpo", GRPO{}, 0.20833333, 0.4},
+		// Sums 1.7 and -7.6: -(1.7 - 3.8)/5.
+		{"grpo by token", GRPO{Normalisation: PerToken}, 0.42, 0.4},
+		// -(1.7 - 3.8)/10/2.
+		{"grpo by constant", GRPO{Normalisation: PerConstant, ConstantLength: 10}, 0.105, 0.4},
+		// Row 1's -4 becomes -3 (1.5 * -2): sum -6.6: -(0.85 + 0.5*(-2.2))/2. Clipped 3 of 5.
+		{"grpo dual clip", GRPO{DualClip: 1.5}, 0.125, 0.6},
+		// Clip to [0.9, 1.6]: row 0: 1.5, 0.5: mean 1. Row 1: -4, -2, min(-1, -1.8): mean -2.6.
+		{"grpo other bounds", GRPO{ClipLow: 0.1, ClipHigh: 0.6}, -(1 - 1.3) / 2, 0.2},
+		// Row 0: sqrt(0.75) = 0.8660254 within [0.8, 1.2]: 0.8660254. Row 1: (2*1*0.5)^(1/3) = 1: -2.
+		// -(0.8660254 + 0.5*(-2))/2.
+		{"gspo", GRPO{Ratio: SequenceRatio}, 0.0669873, 0},
+		// Row 0: (1 - 0.25 + 0.1) ln(0.75*0.25) = 0.85*(-1.6739764) = -1.4228799.
+		// Row 1: (0 - 0.25 + 0.1) ln(0.5*0.25*0.125) = -0.15*(-4.1588831) = 0.6238325.
+		// -(-1.4228799 + 0.5*0.6238325)/2.
+		{"asymre", AsymRE{}, 0.5554818, 0},
+		// (0.75-0.25)(-1.6739764) = -0.8369882; (-0.25-0.25)(-4.1588831) = 2.0794415.
+		// -(-0.8369882 + 0.5*2.0794415)/2.
+		{"asymre shifted", AsymRE{Shift: &shift}, -0.1013663, 0},
+		// Means -0.8369882 and -1.3862944: (0.8369882 + 0.5*1.3862944)/2.
+		{"sft", SFT{}, 0.7650677, 0},
+		// (1.6739764 + 0.5*4.1588831)/5.
+		{"sft by token", SFT{Normalisation: PerToken}, 0.7506836, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			loss, _, m := direct(t, tc.o, goldenLogprobs(), entropy)
+			if !near(float64(loss), tc.loss, 1e-6) {
+				t.Errorf("loss %g, want %g", loss, tc.loss)
+			}
+			for key, want := range map[string]float64{
+				"loss": tc.loss, "clip_fraction": tc.clip, "tokens": 5,
+				"entropy": 0.5, "nll": (1.6739764 + 4.1588831) / 5, "abs_advantage": 1.5, // (1 + 2)/2 rollouts
+				// Ratios 1.5, 0.5, 2, 1, 0.5: sum 5.5, squares 2.25+0.25+4+1+0.25 = 7.75.
+				"mean_ratio": 1.1, "max_ratio": 2, "ratio_clamped": 0, "ess": 5.5 * 5.5 / (5 * 7.75),
+				// By rollout sqrt(0.75) and 1: (1.8660254)^2/(2*1.75).
+				"ess_rollout": 0.9948717,
+				// The product of the ratios is 0.75: k1 = -ln 0.75/5, k3 = (5.5-5)/5 + k1.
+				"kl_k1": 0.0575364, "kl_k3": 0.1575364,
+			} {
+				if !near(m[key], want, 1e-6) {
+					t.Errorf("%s is %g, want %g", key, m[key], want)
+				}
+			}
+			if len(m) != 13 {
+				t.Errorf("%d metrics, want 13: %v", len(m), m)
+			}
+		})
+	}
+}
+
+func TestUncountedLogprobsGetNoGradientWhateverTheyAre(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
+	for name, o := range combinations() {
+		logprobs, entropy := goldenLogprobs(), [][]float32{{nan, 0, 0, inf}, {nan, 0, 0, 0}}
+		logprobs[0][0], logprobs[0][3], logprobs[1][0] = nan, inf, -1e38
+		loss, gradient, m := direct(t, o, logprobs, entropy)
+		if gradient[0][0] != 0 || gradient[0][3] != 0 || gradient[1][0] != 0 || gradient[0][2] == 0 || math.IsNaN(float64(loss)) || m["entropy"] != 0 {
+			t.Errorf("%s: loss %g, gradient %v, entropy %g", name, loss, gradient, m["entropy"])
+		}
+	}
+}
+
+func TestKLNearRatioOneKeepsItsDigits(t *testing.T) {
+	logprobs := goldenLogprobs()
+	for b, want := range [][]float32{{0, 0.5, 0.5, 0}, {0, 0.25, 0.25, 0.25}} {
+		for i, p := range want {
+			logprobs[b][i] = float32(math.Log(float64(p))) * (1 + 1.0/4096) // d = ln p/4096, exact enough
+		}
+	}
+	logprobs[0][0], logprobs[0][3], logprobs[1][0] = 0, 0, 0
+	_, _, m := direct(t, GRPO{}, logprobs, logprobs)
+	want := 0.0 // mean of d^2/2
+	for _, d := range []float64{math.Ln2, math.Ln2, 2 * math.Ln2, 2 * math.Ln2, 2 * math.Ln2} {
+		want += d / 4096 * d / 4096 / 10
+	}
+	if got := m["kl_k3"]; math.Abs(got/want-1) > 0.01 {
+		t.Errorf("k3 is %g, want %g", got, want)
+	}
+}
+
+func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
+	nan := math.NaN()
+	for _, tc := range []struct {
+		o     Objective
+		wants []string
+	}{
+		{GRPO{}, nil}, {AsymRE{}, nil}, {SFT{}, nil},
+		{GRPO{Ratio: SequenceRatio, ClipLow: 3e-4, ClipHigh: 4e-4, Normalisation: PerConstant, ConstantLength: 9, DualClip: 3}, nil},
+		{GRPO{Ratio: "word", ClipLow: 1.5, ClipHigh: -1, Normalisation: "row", DualClip: 1}, []string{
+			`ratio is "word"`, "clip_low is 1.5", "clip_high is -1", `normalisation is "row"`, "dual_clip is 1"}},
+		{GRPO{ClipLow: nan, ClipHigh: math.Inf(1), Normalisation: PerConstant, DualClip: nan}, []string{
+			"clip_low is NaN", "clip_high is +Inf", "constant_length is 0", "dual_clip is NaN"}},
+		{GRPO{ConstantLength: 5}, []string{"constant_length is 5"}},
+		{AsymRE{Shift: &nan}, []string{"shift is NaN"}},
+		{SFT{Normalisation: PerConstant}, []string{`normalisation is "constant"`}},
+	} {
+		err := tc.o.Validate()
+		if (err == nil) != (len(tc.wants) == 0) {
+			t.Errorf("%s %+v: error %v", tc.o.Name(), tc.o, err)
+		}
+		for _, want := range tc.wants {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("error does not say %q: %v", want, err)
+			}
+		}
+	}
+}
+
+func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
+	for want, o := range map[string]Objective{
+		"objective grpo: clip_low is 2":          GRPO{ClipLow: 2},
+		"input Behaviour is nil: want shape":     GRPO{},
+		"input Reward has shape (Float32)[3]":    AsymRE{},
+		"objective sft: input Reward has shape ": SFT{},
+	} {
+		exec := MustNewExec(newBackend(t), func(x, row, scalar *Node) *Node {
+			return o.Loss(Inputs{Logprobs: x, Mask: x, Rollouts: scalar, Tokens: scalar, Reward: row, GroupMean: ReduceSum(x, 1)}).Loss
+		})
+		if _, err := exec.Call([][]float32{{1}, {2}}, []float32{1, 2, 3}, float32(1)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error does not say %q: %.300v", want, err)
+		}
+	}
+}
+
+func TestWithoutBehaviourThereAreNoRatioMetrics(t *testing.T) {
+	exec := MustNewExec(newBackend(t), func(x, mask, n *Node) *Node {
+		return SFT{}.Loss(Inputs{Logprobs: x, Mask: mask, Rollouts: n, Tokens: n}).Sums
+	})
+	out, err := exec.Call([][]float32{{-1, -2}}, [][]float32{{1, 1}}, float32(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Combine([]Sums{ReadSums(out[0].Value().([]float32))})
+	if _, ok := m["ess"]; ok || m["loss"] != 1.5 || m["nll"] != 1.5 || m["tokens"] != 2 {
+		t.Errorf("metrics %v", m)
+	}
+}
