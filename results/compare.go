@@ -104,7 +104,7 @@ func NewCompare(p Protocol) (*Compare, error) {
 	}
 	c.BaselineToOwnBest, c.ReplayToOwnBest = Num(Median(ownBaseline)), Num(Median(ownReplay))
 
-	curves := [2]Reach{medianReach(baseline, p.Target), medianReach(replay, p.Target)}
+	curves := [2]Reach{MedianReach(evalsOf(baseline), p.Target), MedianReach(evalsOf(replay), p.Target)}
 	measure := func(cost func(Reach) Number) Measure {
 		ratios := make([]float64, 0, len(c.Seeds))
 		for _, s := range c.Seeds {
@@ -154,6 +154,14 @@ func bySeed(runs []SeedEvals) []SeedEvals {
 	return slices.SortedFunc(slices.Values(runs), func(a, b SeedEvals) int { return cmp.Compare(a.Seed, b.Seed) })
 }
 
+func evalsOf(arm []SeedEvals) [][]Eval {
+	runs := make([][]Eval, len(arm))
+	for i := range arm {
+		runs[i] = arm[i].Evals
+	}
+	return runs
+}
+
 func compareSeed(b, r SeedEvals, target float64) SeedCompare {
 	s := SeedCompare{
 		Seed: b.Seed, Baseline: ReachOf(b.Evals, target), Replay: ReachOf(r.Evals, target),
@@ -177,23 +185,6 @@ func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
 		r = cost(replay).Float()
 	}
 	return r / b
-}
-
-// medianReach returns where the median curve of an arm reached the target.
-func medianReach(arm []SeedEvals, target float64) Reach {
-	runs := make([][]Eval, len(arm))
-	for i := range arm {
-		runs[i] = arm[i].Evals
-	}
-	curve := MedianCurve(runs)
-	evals := make([]Eval, len(curve))
-	for i, p := range curve {
-		evals[i] = Eval{
-			Update: int(p.At.Update), Pass1: p.Pass1, Compute: p.At.Compute,
-			ComputeBusy: p.At.ComputeBusy, ComputeAll: p.At.ComputeAll, Clock: p.At.Clock,
-		}
-	}
-	return ReachOf(evals, target)
 }
 
 // newMeasure summarizes the ratios of the seeds that have one. Savings fall as ratios rise, so that

@@ -53,6 +53,19 @@ func MedianCurve(runs [][]Eval) []CurvePoint {
 	return curve
 }
 
+// MedianReach returns where the median curve of several runs reached the target.
+func MedianReach(runs [][]Eval, target float64) Reach {
+	curve := MedianCurve(runs)
+	evals := make([]Eval, len(curve))
+	for i, p := range curve {
+		evals[i] = Eval{
+			Update: int(p.At.Update), Pass1: p.Pass1, Compute: p.At.Compute,
+			ComputeBusy: p.At.ComputeBusy, ComputeAll: p.At.ComputeAll, Clock: p.At.Clock,
+		}
+	}
+	return ReachOf(evals, target)
+}
+
 // curvePoint summarizes the evaluations of all runs at one grid step.
 func curvePoint(evals []Eval) CurvePoint {
 	of := func(get func(Eval) float64) []float64 {

@@ -1,0 +1,242 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// progress is what accuracy is shown against.
+type progress struct {
+	title  string // of the axis, with the unit
+	of     func(results.Eval) float64
+	median func(results.Axes) float64
+	reach  func(results.Reach) float64
+}
+
+func byCompute() progress {
+	return progress{
+		"compute: rollouts through one trainer",
+		func(e results.Eval) float64 { return e.Compute },
+		func(a results.Axes) float64 { return a.Compute },
+		func(r results.Reach) float64 { return r.Compute.Float() },
+	}
+}
+
+func byUpdates() progress {
+	return progress{
+		"optimizer updates",
+		func(e results.Eval) float64 { return float64(e.Update) },
+		func(a results.Axes) float64 { return a.Update },
+		func(r results.Reach) float64 { return float64(r.Update) },
+	}
+}
+
+func byClock() progress {
+	return progress{
+		"virtual time: trainer time per rollout",
+		func(e results.Eval) float64 { return e.Clock },
+		func(a results.Axes) float64 { return a.Clock },
+		func(r results.Reach) float64 { return r.Clock.Float() },
+	}
+}
+
+// shape is the size of a chart and what there is room for.
+type shape struct {
+	class         string
+	width, height vg.Length
+	labels        bool // names of the arms beside the lines, values at the marks
+	about         int  // ticks along x
+}
+
+func wide() shape   { return shape{"wide", 840, 330, true, 9} }
+func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
+func half() shape   { return shape{"half", 410, 235, false, 5} }
+
+// accuracyChart shows a measure of the held-out evaluations: for every arm the median over its
+// runs, the band between the quartiles, and each run thin behind.
+type accuracyChart struct {
+	title   string
+	yTitle  string
+	measure func(results.Eval) results.Number
+	against progress
+	target  results.Number // nothing: none is drawn
+}
+
+// chart lays the chart out; ok is false if no run was evaluated.
+func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
+	ch = &chart{title: a.title, class: s.class, width: s.width, height: s.height, left: 34, right: 10}
+	if s.labels {
+		ch.right = 78
+	}
+	xs, ys := nothing(), nothing()
+	xs.add(0)
+	var spread, lines, marks []plot.Plotter
+	var ends []label
+	for _, side := range arms {
+		one := a.drawArm(side, &xs, &ys)
+		spread, lines, marks = append(spread, one.spread...), append(lines, one.lines...), append(marks, one.marks...)
+		if n := len(one.median); n > 0 && s.labels {
+			ends = append(ends, label{at: one.median[n-1], text: side.label, role: side.role})
+		}
+	}
+	if ys.empty() {
+		return nil, false
+	}
+	if a.target.Known() {
+		ys.add(a.target.Float())
+	}
+	y := ys.padded(0.06)
+	y.low, y.high = max(0, y.low), min(1, y.high)
+	ch.x = axis{title: a.against.title, low: xs.low, high: max(xs.high, 1e-9), ticks: ticks{about: s.about}, gridless: true}
+	ch.y = axis{title: a.yTitle, low: y.low, high: y.high, ticks: ticks{about: 5}}
+	ch.layers = append(ch.layers, spread...)
+	if a.target.Known() {
+		ch.layers = append(ch.layers, targetLine{a.target.Float(), s.labels})
+	}
+	ch.layers = append(append(ch.layers, lines...), marks...)
+	if s.labels {
+		ch.layers = append(ch.layers, endLabels(ends), reachLabels(a.reaches(arms)))
+	}
+	return ch, true
+}
+
+// drawn is what an arm adds to a chart.
+type drawn struct {
+	spread, lines, marks []plot.Plotter
+	median               plotter.XYs
+}
+
+func (a accuracyChart) drawArm(side *arm, xs, ys *extent) drawn {
+	var d drawn
+	evals := side.evals()
+	for _, run := range evals {
+		points := make(plotter.XYs, len(run))
+		for i, e := range run {
+			points[i] = plotter.XY{X: a.against.of(e), Y: a.measure(e).Float()}
+			if points[i].Y == points[i].Y {
+				xs.add(points[i].X)
+				ys.add(points[i].Y)
+			}
+		}
+		if len(evals) > 1 {
+			d.spread = append(d.spread, line(thin(points, 300), side.role.thin(), 0.8)...)
+		}
+	}
+	low, high := plotter.XYs{}, plotter.XYs{}
+	for _, p := range medianOf(evals, a.measure) {
+		x := a.against.median(p.At)
+		d.median = append(d.median, plotter.XY{X: x, Y: p.Pass1})
+		low, high = append(low, plotter.XY{X: x, Y: p.Q1}), append(high, plotter.XY{X: x, Y: p.Q3})
+	}
+	if len(evals) > 1 && len(d.median) > 1 {
+		d.spread = append([]plot.Plotter{area(low, high, side.role.band())}, d.spread...)
+	}
+	d.lines = line(d.median, side.role, 2)
+	if len(d.median) <= 40 {
+		d.lines = append(d.lines, dots(d.median, side.role, 2.1))
+	}
+	if a.target.Known() {
+		for _, r := range a.reaches([]*arm{side}) {
+			d.marks = append(d.marks, r)
+		}
+	}
+	return d
+}
+
+// medianOf returns the median curve of a measure in the place of pass@1; evaluations without it are
+// left out.
+func medianOf(runs [][]results.Eval, measure func(results.Eval) results.Number) []results.CurvePoint {
+	kept := make([][]results.Eval, len(runs))
+	for i, run := range runs {
+		for _, e := range run {
+			if m := measure(e); m.Known() {
+				e.Pass1 = m.Float()
+				kept[i] = append(kept[i], e)
+			}
+		}
+	}
+	return results.MedianCurve(kept)
+}
+
+// reaches returns where the median curve of each arm reached the target.
+func (a accuracyChart) reaches(arms []*arm) []reachMark {
+	var marks []reachMark
+	for _, side := range arms {
+		r := results.MedianReach(side.evals(), a.target.Float())
+		if at := a.against.reach(r); r.Reached && !math.IsNaN(at) {
+			marks = append(marks, reachMark{x: at, y: a.target.Float(), role: side.role})
+		}
+	}
+	return marks
+}
+
+// figure draws the chart for a place on the page; a second shape, if any, is for narrow screens.
+func (a accuracyChart) figure(arms []*arm, note string, shapes ...shape) (figure, bool, error) {
+	f := figure{Title: a.title, Note: note}
+	for _, s := range shapes {
+		ch, ok := a.chart(arms, s)
+		if !ok {
+			return f, false, nil
+		}
+		svg, err := ch.svg()
+		if err != nil {
+			return f, false, err
+		}
+		f.SVG = append(f.SVG, svg)
+	}
+	return f, true, nil
+}
+
+// pass1 is the measure of the headline.
+func pass1(e results.Eval) results.Number { return results.Num(e.Pass1) }
+
+// largestK returns the largest k for which pass@k was measured, 0 if none was.
+func largestK(arms []*arm) int {
+	k := 0
+	for _, side := range arms {
+		for _, run := range side.evals() {
+			for _, e := range run {
+				for _, p := range e.PassAt {
+					k = max(k, p.K)
+				}
+			}
+		}
+	}
+	return k
+}
+
+// accuracyFigures returns the figures of the accuracy section: the large one and those below it.
+func accuracyFigures(arms []*arm, target results.Number) (large, small []figure, err error) {
+	pass := func(against progress, title string) accuracyChart {
+		return accuracyChart{title, "held-out pass@1, greedy", pass1, against, target}
+	}
+	add := func(list *[]figure, c accuracyChart, note string, shapes ...shape) {
+		f, ok, e := c.figure(arms, note, shapes...)
+		if e != nil {
+			err = e
+		}
+		if ok {
+			*list = append(*list, f)
+		}
+	}
+	add(&large, pass(byCompute(), "Accuracy against compute"), updateCosts(arms), wide(), narrow())
+	add(&small, pass(byUpdates(), "Accuracy against updates"), "", half())
+	add(&small, pass(byClock(), "Accuracy against clock time"), "", half())
+	if k := largestK(arms); k > 0 {
+		atK := func(e results.Eval) results.Number { return e.PassAtK(k) }
+		title := fmt.Sprintf("pass@%d against compute", k)
+		add(&small, accuracyChart{title, fmt.Sprintf("held-out pass@%d, sampled", k), atK, byCompute(), results.Number{}}, "", half())
+		f, e := passByK(arms)
+		if e != nil {
+			err = e
+		}
+		small = append(small, f)
+	}
+	return large, small, err
+}

@@ -1,0 +1,172 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+//go:embed page.html
+var pageText string
+
+//go:embed style.css
+var styleText string
+
+// markup is HTML made here, not to be escaped.
+type markup = template.HTML
+
+// figure is a titled plot. Of two SVGs the second is for narrow screens. One without SVG says why.
+type figure struct {
+	Title string
+	Note  string
+	SVG   []markup
+	Empty string
+}
+
+// legend names the colour of an arm.
+type legend struct {
+	Class string
+	Label string
+	Seeds string
+}
+
+// armSection is what is shown of each arm by itself.
+type armSection struct {
+	Label   string
+	Figures []figure
+}
+
+// config is a configuration to print.
+type config struct{ Label, Text string }
+
+// page is what the template shows.
+type page struct {
+	Kind     string
+	Title    string
+	About    []string
+	Headline headline
+	Legend   []legend
+	Spread   bool // more than one seed somewhere: bands and thin lines are drawn
+
+	Large   []figure
+	Small   []figure
+	NoEvals string
+
+	Seeds    []seedRow
+	Training []figure
+	Missing  string
+	Reuse    []armSection
+	GPUs     []figure
+	Facts    []factRow
+	Configs  []config
+	Build    string
+
+	arms   []*arm
+	target results.Number
+}
+
+func newPage(arms []*arm) *page { return &page{arms: arms} }
+
+// CSS gives the template the style sheet.
+func (p *page) CSS() template.CSS { return template.CSS(styleText) }
+
+// Compared reports whether there are two arms.
+func (p *page) Compared() bool { return len(p.arms) > 1 }
+
+// write draws everything and executes the template.
+func (p *page) write(w io.Writer) error {
+	if err := p.draw(); err != nil {
+		return err
+	}
+	p.describe()
+	t, err := template.New("page").Parse(pageText)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, p)
+}
+
+// draw makes the figures.
+func (p *page) draw() (err error) {
+	if p.Large, p.Small, err = accuracyFigures(p.arms, p.target); err != nil {
+		return err
+	}
+	if len(p.Large) == 0 {
+		p.NoEvals = "No evaluation was made, so that there is no accuracy to show."
+	}
+	var missing []string
+	if p.Training, missing, err = trainingFigures(p.arms); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		p.Missing = "Not measured: " + strings.Join(missing, ", ") + "."
+	}
+	for _, side := range p.arms {
+		section := armSection{Label: side.label}
+		if section.Figures, err = histogramFigures(side); err != nil {
+			return err
+		}
+		p.Reuse = append(p.Reuse, section)
+		gpus, err := gpuFigure(side)
+		if err != nil {
+			return err
+		}
+		p.GPUs = append(p.GPUs, gpus)
+	}
+	return nil
+}
+
+// describe fills in what needs no drawing.
+func (p *page) describe() {
+	p.Facts = factRows(p.arms)
+	for _, side := range p.arms {
+		l := legend{Class: side.name, Label: side.label}
+		if n := len(side.runs); n > 1 {
+			l.Seeds = fmt.Sprintf("median of %d seeds", n)
+			p.Spread = true
+		}
+		if side.role == replayColor {
+			l.Class = "replay"
+		}
+		p.Legend = append(p.Legend, l)
+		if len(side.runs) > 0 {
+			label := side.label
+			if len(side.runs) > 1 {
+				label += fmt.Sprintf(" (seed %d; the others differ in the seed)", side.runs[0].Seed)
+			}
+			p.Configs = append(p.Configs, config{label, side.runs[0].Config})
+		}
+		if s := side.summaries(); len(s) > 0 && p.About == nil {
+			p.About = about(s[0], len(side.runs))
+			p.Build = buildText(s[0].Build)
+		}
+	}
+}
+
+// about is the line under the title.
+func about(s *results.Summary, seeds int) []string {
+	line := []string{"task " + s.Task, grouped(float64(s.Parameters)) + " parameters", "batch of " + grouped(float64(s.BatchSize))}
+	if seeds > 1 {
+		return append(line, fmt.Sprintf("%d seeds per arm", seeds))
+	}
+	return append(line, fmt.Sprintf("seed %d", s.Seed))
+}
+
+func buildText(b results.Build) string {
+	parts := []string{b.Go}
+	if b.GoMLX != "" {
+		parts = append(parts, "GoMLX "+b.GoMLX)
+	}
+	if b.Revision != "" {
+		revision := "revision " + b.Revision[:min(12, len(b.Revision))]
+		if b.Modified {
+			revision += " (modified)"
+		}
+		parts = append(parts, revision)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,64 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// Write reads the run folder or comparison folder dir and writes report.html into it.
+func Write(dir string) error {
+	var page bytes.Buffer
+	if _, err := os.Stat(filepath.Join(dir, results.ConfigFile)); err == nil {
+		run, err := results.ReadRun(dir)
+		if err != nil {
+			return err
+		}
+		if err := Run(&page, run); err != nil {
+			return err
+		}
+	} else {
+		c, err := results.ReadComparison(dir)
+		if err != nil {
+			return err
+		}
+		if err := Comparison(&page, c); err != nil {
+			return err
+		}
+	}
+	return results.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
+}
+
+// Run writes the report of one run.
+func Run(w io.Writer, run *results.Run) error {
+	a := &arm{name: "run", label: "this run", role: replayColor, runs: []*results.Run{run}}
+	p := newPage([]*arm{a})
+	p.Title = "A training run"
+	if s := run.Summary; s != nil {
+		p.Title = cmp.Or(s.Name, p.Title)
+		p.target = s.Target
+	}
+	p.Kind = "Training run"
+	p.Headline = runHeadline(run)
+	return p.write(w)
+}
+
+// Comparison writes the report of a comparison, whatever part of it has ended.
+func Comparison(w io.Writer, c *results.Comparison) error {
+	baseline := &arm{name: results.BaselineArm, label: "no replay", role: baselineColor, runs: c.Baseline}
+	replay := &arm{name: results.ReplayArm, label: "replay", role: replayColor, runs: c.Replay}
+	p := newPage([]*arm{baseline, replay})
+	p.Kind = "Comparison"
+	p.Title = "Replay against no replay"
+	if c.Compare != nil {
+		p.Title = cmp.Or(c.Compare.Name, p.Title)
+		p.target = results.Num(c.Compare.Target)
+		p.Seeds = seedRows(c.Compare)
+	}
+	p.Headline = comparisonHeadline(c)
+	return p.write(w)
+}

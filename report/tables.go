@@ -1,0 +1,154 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// seedRow is a row of the table of seeds.
+type seedRow struct {
+	Seed               uint64
+	Baseline, Replay   string // compute to target
+	BaselineBest, Best string
+	Ratio, Busy, All   string
+	Saved              string
+}
+
+func seedRows(c *results.Compare) []seedRow {
+	var rows []seedRow
+	for _, s := range c.Seeds {
+		rows = append(rows, seedRow{
+			Seed:     s.Seed,
+			Baseline: reachText(s.Baseline), BaselineBest: fraction(s.BaselineBest),
+			Replay: reachText(s.Replay), Best: fraction(s.ReplayBest),
+			Ratio: seedRatio(s, s.Ratio), Busy: seedRatio(s, s.RatioBusy), All: seedRatio(s, s.RatioAll),
+			Saved: savedText(s),
+		})
+	}
+	return rows
+}
+
+func reachText(r results.Reach) string {
+	if !r.Reached {
+		return "not reached"
+	}
+	return grouped(r.Compute.Float())
+}
+
+func seedRatio(s results.SeedCompare, n results.Number) string {
+	if s.Baseline.Reached && !s.Replay.Reached {
+		return "∞"
+	}
+	return ratioText(n)
+}
+
+func savedText(s results.SeedCompare) string {
+	switch {
+	case !s.Replay.Reached:
+		return "–"
+	case !s.Baseline.Reached:
+		return "only replay arrived"
+	default:
+		return signed(s.Savings.Float())
+	}
+}
+
+// signed writes a share as per cent with a proper minus.
+func signed(share float64) string {
+	if share < 0 {
+		return "−" + percent(share)
+	}
+	return percent(share)
+}
+
+// factRow is a row of the table of facts: one value per arm.
+type factRow struct {
+	Name   string
+	Values []string
+}
+
+// factRows returns what is known of each arm, medians over its seeds.
+func factRows(arms []*arm) []factRow {
+	type column func(*arm) string
+	whole := func(of func(*results.Summary) float64) column {
+		return func(a *arm) string {
+			n := a.median(func(s *results.Summary) results.Number { return results.Num(of(s)) })
+			return grouped(n.Float())
+		}
+	}
+	rows := []struct {
+		name   string
+		column column
+	}{
+		{"GPUs", func(a *arm) string { return gpusText(a) }},
+		{"Batch B, rollouts", whole(func(s *results.Summary) float64 { return float64(s.BatchSize) })},
+		{"Table capacity N, rollouts", whole(func(s *results.Summary) float64 { return float64(s.Capacity) })},
+		{"Rollout cost μ, configured", func(a *arm) string {
+			return number(a.median(func(s *results.Summary) results.Number { return results.Num(s.RolloutCost) }))
+		}},
+		{"Rollout cost μ, measured", func(a *arm) string {
+			return number(a.median(func(s *results.Summary) results.Number { return s.RolloutCostMeasured }))
+		}},
+		{"Compute ratio γ of an update", func(a *arm) string {
+			return number(a.median(func(s *results.Summary) results.Number { return results.Num(s.ComputeRatio) }))
+		}},
+		{"New rollouts per update R, expected / measured", expected(
+			func(s *results.Summary) results.Number { return results.Num(s.NewPerUpdatePlanned) },
+			func(s *results.Summary) results.Number { return s.NewPerUpdate })},
+		{"Replay ratio, expected / measured", expected(
+			func(s *results.Summary) results.Number { return results.Num(s.ReplayRatioPlanned) },
+			func(s *results.Summary) results.Number { return s.ReplayRatio })},
+		{"Updates", whole(func(s *results.Summary) float64 { return float64(s.Updates) })},
+		{"Rollouts generated", whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
+		{"Uses", whole(func(s *results.Summary) float64 { return float64(s.Used) })},
+		{"Evicted without a use", func(a *arm) string { return neverText(a) }},
+		{"Compute by formula", whole(func(s *results.Summary) float64 { return s.Compute })},
+		{"Compute, busy time", whole(func(s *results.Summary) float64 { return s.ComputeBusy })},
+		{"Compute, all GPU time", whole(func(s *results.Summary) float64 { return s.ComputeAll })},
+		{"Compute to 98% of own best", func(a *arm) string {
+			return grouped(a.median(func(s *results.Summary) results.Number { return s.ToOwnBest }).Float())
+		}},
+		{"pass@1 first / best / last", func(a *arm) string {
+			return fraction(a.median(func(s *results.Summary) results.Number { return s.Pass1First })) + " / " +
+				fraction(a.median(func(s *results.Summary) results.Number { return s.Pass1Best })) + " / " +
+				fraction(a.median(func(s *results.Summary) results.Number { return s.Pass1Last }))
+		}},
+	}
+	var table []factRow
+	for _, r := range rows {
+		row := factRow{Name: r.name}
+		for _, side := range arms {
+			row.Values = append(row.Values, r.column(side))
+		}
+		table = append(table, row)
+	}
+	return table
+}
+
+// expected writes what was planned beside what was measured.
+func expected(planned, measured func(*results.Summary) results.Number) func(*arm) string {
+	return func(a *arm) string { return number(a.median(planned)) + " / " + number(a.median(measured)) }
+}
+
+func gpusText(a *arm) string {
+	s := a.summaries()
+	if len(s) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d for inference, %d for training", s[0].Workers, s[0].Trainers)
+}
+
+func neverText(a *arm) string {
+	share := a.median(func(s *results.Summary) results.Number {
+		evicted := 0.0
+		for _, n := range s.Evicted {
+			evicted += float64(n)
+		}
+		return results.Num(float64(s.NeverUsed) / evicted)
+	})
+	if !share.Known() {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f%%", 100*share.Float())
+}

@@ -1,0 +1,91 @@
+package report
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+)
+
+// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, about as many as asked for.
+type ticks struct {
+	about   int
+	integer bool // no steps below 1
+}
+
+// Ticks implements plot.Ticker.
+func (t ticks) Ticks(low, high float64) []plot.Tick {
+	if !(high > low) || math.IsInf(high-low, 0) {
+		return []plot.Tick{{Value: low, Label: short(low, 0)}}
+	}
+	step := niceStep((high - low) / float64(t.about))
+	if t.integer {
+		step = max(1, step)
+	}
+	var marks []plot.Tick
+	first, last := math.Ceil(low/step-1e-9), math.Floor(high/step+1e-9)
+	for i := first; i <= last; i++ {
+		marks = append(marks, plot.Tick{Value: i * step, Label: short(i*step, step)})
+	}
+	return marks
+}
+
+// niceStep returns the 1, 2 or 5 times a power of ten that is nearest to raw from above.
+func niceStep(raw float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= raw*(1-1e-9) {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// short writes a number with the digits that a step of that size calls for, thousands as k and
+// millions as M. A step of 0 asks for three significant digits.
+func short(v, step float64) string {
+	if v == 0 {
+		return "0"
+	}
+	unit, suffix := 1.0, ""
+	switch size := math.Abs(v); {
+	case size >= 1e12 || size < 1e-4:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	case size >= 1e9:
+		unit, suffix = 1e9, "G"
+	case size >= 1e6:
+		unit, suffix = 1e6, "M"
+	case size >= 1e4:
+		unit, suffix = 1e3, "k"
+	}
+	v /= unit
+	if step == 0 {
+		return strconv.FormatFloat(v, 'g', 3, 64) + suffix
+	}
+	digits := max(0, int(math.Ceil(-math.Log10(step/unit)-1e-9)))
+	text := strconv.FormatFloat(v, 'f', digits, 64)
+	if unit > 1 && strings.Contains(text, ".") { // 1.50M and 2.00M would be noise
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text + suffix
+}
+
+// grouped writes a whole number with commas between thousands.
+func grouped(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	digits := strconv.FormatFloat(math.Round(math.Abs(v)), 'f', 0, 64)
+	var b strings.Builder
+	if v < 0 {
+		b.WriteString("−")
+	}
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}

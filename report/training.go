@@ -1,0 +1,147 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// metric is a quantity of every update.
+type metric struct {
+	title string
+	unit  string
+	of    func(*results.Update) results.Number
+}
+
+// metrics returns what the training section shows, in its order; what the objective measured beyond
+// the common ones follows under its own name.
+func metrics(arms []*arm) []metric {
+	list := []metric{
+		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }},
+		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }},
+		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }},
+		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }},
+		{"Effective sample size", "ESS/n", func(u *results.Update) results.Number { return u.ESS }},
+		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }},
+		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }},
+		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance }},
+		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength }},
+	}
+	names := map[string]bool{}
+	for _, side := range arms {
+		for _, run := range side.runs {
+			if n := len(run.Updates); n > 0 {
+				for name := range run.Updates[n-1].Other {
+					names[name] = true
+				}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		list = append(list, metric{name, "as the objective reports it", func(u *results.Update) results.Number { return u.Other[name] }})
+	}
+	return list
+}
+
+// lineBudget is how many points all lines of one training chart share, so that a page of many seeds and
+// thousands of updates stays small.
+const lineBudget = 2600
+
+// trainingFigures draws every metric that was measured and names the others.
+func trainingFigures(arms []*arm) (figures []figure, missing []string, err error) {
+	for _, m := range metrics(arms) {
+		ch, cut, ok := m.chart(arms)
+		if !ok {
+			missing = append(missing, strings.ToLower(m.title))
+			continue
+		}
+		svg, err := ch.svg()
+		if err != nil {
+			return nil, nil, err
+		}
+		figures = append(figures, figure{Title: m.title, Note: cut, SVG: []markup{svg}})
+	}
+	return figures, missing, nil
+}
+
+// chart draws a metric: every run thin, and over it the smoothed median. cut says what lies outside.
+func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
+	lines := 0
+	for _, side := range arms {
+		lines += len(side.runs) + 1
+	}
+	limit := max(48, lineBudget/lines)
+	var all []float64
+	var thinLines, thick []plot.Plotter
+	last := 0.0
+	for _, side := range arms {
+		var traces []plotter.XYs
+		for _, run := range side.runs {
+			points := trace(run, m.of)
+			if len(points) == 0 {
+				continue
+			}
+			traces = append(traces, points)
+			last = max(last, points[len(points)-1].X)
+			for _, p := range points {
+				if p.Y == p.Y {
+					all = append(all, p.Y)
+				}
+			}
+			thinLines = append(thinLines, line(thin(points, limit), side.role.thin(), 0.7)...)
+		}
+		if len(traces) > 0 {
+			middle := medianTrace(traces)
+			thick = append(thick, line(thin(smooth(middle, smoothing(len(middle))), limit), side.role, 1.7)...)
+		}
+	}
+	if len(all) == 0 {
+		return nil, "", false
+	}
+	y, cut := window(all)
+	ch = &chart{title: m.title + " against updates", class: "third", width: 290, height: 178, left: 36, right: 8}
+	ch.x = axis{title: "updates", low: 0, high: last, ticks: ticks{about: 4, integer: true}, gridless: true}
+	ch.y = axis{title: m.unit, low: y.low, high: y.high, ticks: ticks{about: 4}}
+	ch.layers = append(thinLines, thick...)
+	return ch, cut, true
+}
+
+// smoothing returns the half width of the mean over n updates: a twentieth of them in all.
+func smoothing(n int) int { return n / 40 }
+
+// window returns the range to show: all values, unless a few of them lie so far out that the rest
+// would be a flat line. Those are cut off and the note says so.
+func window(values []float64) (extent, string) {
+	slices.Sort(values)
+	whole := extent{values[0], values[len(values)-1]}
+	common := extent{results.Quantile(values, 0.01), results.Quantile(values, 0.99)}
+	room := 4 * (common.high - common.low)
+	shown, cut := whole, []string(nil)
+	if room > 0 && whole.high > common.high+room {
+		shown.high = common.high + room/4
+		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", short(whole.high, 0)))
+	}
+	if room > 0 && whole.low < common.low-room {
+		shown.low = common.low - room/4
+		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", short(whole.low, 0)))
+	}
+	padded := shown.padded(0.05)
+	if whole.low >= 0 {
+		padded.low = max(0, padded.low)
+	}
+	return padded, sentence(strings.Join(cut, ", "))
+}
+
+// sentence makes a sentence of a phrase, nothing of nothing.
+func sentence(phrase string) string {
+	if phrase == "" {
+		return ""
+	}
+	return strings.ToUpper(phrase[:1]) + phrase[1:] + "."
+}
