@@ -1,0 +1,203 @@
+package hf
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+// configOf returns a valid config.json of a type with fields added or, where the value is empty,
+// taken away.
+func configOf(modelType string, fields ...string) string {
+	m := map[string]string{"model_type": `"` + modelType + `"`, "vocab_size": "100", "hidden_size": "64",
+		"intermediate_size": "96", "num_hidden_layers": "2", "num_attention_heads": "4"}
+	for i := 0; i < len(fields); i += 2 {
+		m[fields[i]] = fields[i+1]
+	}
+	var parts []string
+	for _, k := range sortedNames(m) {
+		if m[k] != "" {
+			parts = append(parts, fmt.Sprintf("%q:%s", k, m[k]))
+		}
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+func TestAbsentFieldsHaveTransformersDefaults(t *testing.T) {
+	llama, err := ParseConfig([]byte(configOf("llama")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{ModelType: Llama, VocabSize: 100, HiddenSize: 64, IntermediateSize: 96, NumHiddenLayers: 2,
+		NumAttentionHeads: 4, NumKeyValueHeads: 4, HeadDim: 16, MaxPositionEmbeddings: 2048, RMSNormEps: 1e-6,
+		RopeTheta: 10000, BOSTokenID: 1, EOSTokenIDs: []int{2}, PadTokenID: NoToken}
+	if fmt.Sprint(llama) != fmt.Sprint(want) {
+		t.Errorf("llama: %+v", llama)
+	}
+	qwen, err := ParseConfig([]byte(configOf("qwen2")))
+	want.ModelType, want.MaxPositionEmbeddings, want.BOSTokenID, want.EOSTokenIDs = Qwen2, 32768, NoToken, nil
+	if err != nil || fmt.Sprint(qwen) != fmt.Sprint(want) {
+		t.Errorf("qwen2: %+v, error %v", qwen, err)
+	}
+}
+
+func TestEveryAcceptedFieldIsRead(t *testing.T) {
+	for _, tc := range []struct {
+		fields []string
+		got    func(Config) any
+		want   any
+	}{
+		{[]string{"num_key_value_heads", "2"}, func(c Config) any { return c.NumKeyValueHeads }, 2},
+		{[]string{"head_dim", "32"}, func(c Config) any { return c.HeadDim }, 32},
+		{[]string{"num_attention_heads", "3", "head_dim", "32"}, func(c Config) any { return c.HeadDim }, 32},
+		{[]string{"max_position_embeddings", "77"}, func(c Config) any { return c.MaxPositionEmbeddings }, 77},
+		{[]string{"rms_norm_eps", "1e-5"}, func(c Config) any { return c.RMSNormEps }, 1e-5},
+		{[]string{"rope_theta", "500000"}, func(c Config) any { return c.RopeTheta }, 5e5},
+		{[]string{"rope_scaling", "null", "rope_theta", "7"}, func(c Config) any { return c.RopeTheta }, 7.0},
+		{[]string{"rope_scaling", `{"type":"default"}`}, func(c Config) any { return c.RopeTheta }, 1e4},
+		{[]string{"rope_parameters", `{"rope_theta":1e6,"rope_type":"default"}`}, func(c Config) any { return c.RopeTheta }, 1e6},
+		{[]string{"rope_parameters", `{"rope_theta":1e6}`, "rope_theta", "1e6"}, func(c Config) any { return c.RopeTheta }, 1e6},
+		{[]string{"tie_word_embeddings", "true", "dtype", `"bfloat16"`}, func(c Config) any { return c.TieWordEmbeddings }, true},
+		{[]string{"attention_bias", "true"}, func(c Config) any { return c.QKVBias() && c.OutputBias() }, true},
+		{[]string{"mlp_bias", "false", "hidden_act", `"silu"`, "architectures", `["LlamaForCausalLM"]`}, func(c Config) any { return c.QKVBias() }, false},
+		{[]string{"sliding_window", "4096", "use_sliding_window", "false"}, func(c Config) any { return c.Parameters() > 0 }, true},
+		{[]string{"layer_types", `["full_attention","full_attention"]`}, func(c Config) any { return c.NumHiddenLayers }, 2},
+		{[]string{"bos_token_id", "null", "eos_token_id", "[5,6]", "pad_token_id", "-1"},
+			func(c Config) any { return fmt.Sprint(c.BOSTokenID, c.EOSTokenIDs, c.PadTokenID) }, "-1 [5 6] -1"},
+		{[]string{"bos_token_id", "0", "eos_token_id", "null", "pad_token_id", "3"},
+			func(c Config) any { return fmt.Sprint(c.BOSTokenID, c.EOSTokenIDs, c.PadTokenID) }, "0 [] 3"},
+	} {
+		c, err := ParseConfig([]byte(configOf("llama", tc.fields...)))
+		if err != nil || tc.got(c) != tc.want {
+			t.Errorf("%v: got %v, want %v, error %v", tc.fields, tc.got(c), tc.want, err)
+		}
+	}
+}
+
+func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
+	for _, tc := range []struct {
+		modelType string
+		fields    []string
+		want      string
+	}{
+		{"mistral", nil, `model_type is "mistral"`},
+		{"llama", []string{"architectures", `["MistralForCausalLM"]`}, `architectures is ["MistralForCausalLM"]`},
+		{"llama", []string{"vocab_size", ""}, "vocab_size is 0: want 1"},
+		{"llama", []string{"hidden_size", "-64"}, "hidden_size is -64"},
+		{"llama", []string{"num_hidden_layers", "5000"}, "num_hidden_layers is 5000: want 1 to 4096"},
+		{"llama", []string{"vocab_size", "1e30"}, "parse configuration"},
+		{"llama", []string{"num_attention_heads", "3"}, "num_attention_heads is 3: want a divisor of hidden_size"},
+		{"llama", []string{"num_key_value_heads", "3"}, "num_key_value_heads is 3: want a divisor"},
+		{"llama", []string{"num_key_value_heads", "0"}, "num_key_value_heads is 0"},
+		{"llama", []string{"head_dim", "15"}, "head_dim is 15: want an even number"},
+		{"llama", []string{"head_dim", "16777216"}, "head_dim is 16777216: want an even number from 2 to 4194304"},
+		{"llama", []string{"rms_norm_eps", "-1"}, "rms_norm_eps is -1"},
+		{"llama", []string{"rope_theta", "0.5"}, "rope_theta is 0.5"},
+		{"llama", []string{"rope_scaling", `{"rope_type":"llama3","factor":32}`}, `rope_scaling is {"rope_type":"llama3"`},
+		{"llama", []string{"rope_scaling", `{"type":"linear","factor":2}`}, "scaled rotary embeddings are not supported"},
+		{"llama", []string{"rope_scaling", `{"factor":2}`}, "scaled rotary embeddings are not supported"},
+		{"llama", []string{"rope_scaling", `"x"`}, "rope_scaling:"},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5,"rope_type":"yarn"}`}, "rope_parameters is"},
+		{"llama", []string{"rope_parameters", `{"full_attention":{"rope_theta":5}}`}, "rope_parameters is"},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5}`, "rope_theta", "6"}, "rope_parameters.rope_theta is 5 but rope_theta was 6"},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5,"partial_rotary_factor":0.5}`}, "rope_parameters.partial_rotary_factor is 0.5"},
+		{"llama", []string{"partial_rotary_factor", "0.25"}, "partial_rotary_factor is 0.25"},
+		{"llama", []string{"hidden_act", `"gelu"`}, `hidden_act is "gelu"`},
+		{"llama", []string{"mlp_bias", "true"}, "mlp_bias is true"},
+		{"llama", []string{"quantization_config", "{}"}, "quantization_config is set"},
+		{"qwen2", []string{"use_sliding_window", "true"}, "use_sliding_window is true"},
+		{"qwen2", []string{"layer_types", `["full_attention","sliding_attention"]`}, `layer_types[1] is "sliding_attention"`},
+		{"qwen2", []string{"attention_bias", "true"}, "attention_bias is true"},
+		{"llama", []string{"eos_token_id", "100"}, "eos_token_id is 100: want null or 0 to vocab_size-1, 99"},
+		{"llama", []string{"eos_token_id", "[1,-1]"}, "eos_token_id is"},
+		{"llama", []string{"pad_token_id", "1000"}, "pad_token_id is 1000"},
+		{"llama", []string{"bos_token_id", `"a"`}, `bos_token_id is "a": want null, an integer or a list`},
+	} {
+		if _, err := ParseConfig([]byte(configOf(tc.modelType, tc.fields...))); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v: error %v, want %q", tc.fields, err, tc.want)
+		}
+	}
+	_, err := ParseConfig([]byte(configOf("llama", "mlp_bias", "true", "head_dim", "3", "rope_theta", "0", "pad_token_id", "100")))
+	for _, want := range []string{"mlp_bias", "head_dim", "rope_theta", "pad_token_id"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("not all problems at once: %s is absent from %v", want, err)
+		}
+	}
+	if err := (Config{ModelType: Llama, VocabSize: 1, HiddenSize: 2, IntermediateSize: 1, NumHiddenLayers: 1, NumAttentionHeads: 1,
+		RMSNormEps: math.NaN(), RopeTheta: math.Inf(1), BOSTokenID: NoToken, PadTokenID: NoToken}).Validate(); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("NaN and infinity: %v", err)
+	}
+}
+
+func TestConfigurationsReadBackAsWritten(t *testing.T) {
+	for _, c := range []Config{
+		small(Llama, true), small(Qwen2, false),
+		{ModelType: Llama, VocabSize: 9, HiddenSize: 6, IntermediateSize: 4, NumHiddenLayers: 3, NumAttentionHeads: 4, NumKeyValueHeads: 2,
+			HeadDim: 10, MaxPositionEmbeddings: 12, RMSNormEps: 1e-5, RopeTheta: 123456.5, AttentionBias: true,
+			BOSTokenID: 0, EOSTokenIDs: []int{3, 4}, PadTokenID: 8},
+	} {
+		got, err := ParseConfig(c.JSON())
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(c.WithDefaults()) {
+			t.Errorf("%+v reads back as %+v, error %v", c, got, err)
+		}
+	}
+}
+
+// The names and shapes of transformers' classes, from their state dicts.
+func TestSpecsAreThoseOfTransformers(t *testing.T) {
+	c := small(Llama, false)
+	c.NumHiddenLayers, c.HeadDim, c.AttentionBias = 1, 6, true
+	want := `model.embed_tokens.weight [7 8]
+model.layers.0.input_layernorm.weight [8]
+model.layers.0.self_attn.q_proj.weight [12 8]
+model.layers.0.self_attn.q_proj.bias [12]
+model.layers.0.self_attn.k_proj.weight [6 8]
+model.layers.0.self_attn.k_proj.bias [6]
+model.layers.0.self_attn.v_proj.weight [6 8]
+model.layers.0.self_attn.v_proj.bias [6]
+model.layers.0.self_attn.o_proj.weight [8 12]
+model.layers.0.self_attn.o_proj.bias [8]
+model.layers.0.post_attention_layernorm.weight [8]
+model.layers.0.mlp.gate_proj.weight [12 8]
+model.layers.0.mlp.up_proj.weight [12 8]
+model.layers.0.mlp.down_proj.weight [8 12]
+model.norm.weight [8]
+lm_head.weight [7 8]
+`
+	list := func(c Config) string {
+		var b strings.Builder
+		for _, s := range c.Specs() {
+			fmt.Fprintln(&b, s.Name, s.Shape)
+		}
+		return b.String()
+	}
+	if got := list(c); got != want {
+		t.Errorf("llama with biases:\n%s", got)
+	}
+	c.ModelType, c.AttentionBias, c.TieWordEmbeddings = Qwen2, false, true
+	want = strings.Replace(want, "model.layers.0.self_attn.o_proj.bias [8]\n", "", 1)
+	want = strings.Replace(want, "lm_head.weight [7 8]\n", "", 1)
+	if got := list(c); got != want {
+		t.Errorf("qwen2, tied:\n%s", got)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte(configOf("llama")))
+	f.Add([]byte(configOf("qwen2", "rope_parameters", `{"rope_theta":1e6}`, "eos_token_id", "[1,2]")))
+	f.Add(small(Qwen2, true).JSON())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseConfig(data)
+		if err != nil {
+			return
+		}
+		if err := c.Validate(); err != nil {
+			t.Fatalf("accepted, but: %v", err)
+		}
+		again, err := ParseConfig(c.JSON())
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
+			t.Fatalf("%+v reads back as %+v, error %v", c, again, err)
+		}
+	})
+}
