@@ -8,35 +8,34 @@ import (
 )
 
 // ages groups slots by the rollout's version, so that those that became too old are found without looking
-// at the others. Slots of a version are linked through item.Down and item.Up.
+// at the others. Slots of a version are linked through links.Down and links.Up.
 type ages struct {
 	store *store
 	heads map[rollout.Version]int32
 }
 
 func (a *ages) add(s int32) {
-	it := &a.store.items[s]
-	head, ok := a.heads[it.Version]
-	it.Up, it.Down = none, none
-	if ok {
-		it.Down = head
-		a.store.items[head].Up = s
+	v := a.store.items[s].Version
+	if head, ok := a.heads[v]; ok {
+		a.store.links[s].Down = head
+		a.store.links[head].Up = s
 	}
-	a.heads[it.Version] = s
+	a.heads[v] = s
 }
 
 func (a *ages) remove(s int32) {
-	it := &a.store.items[s]
-	if it.Down != none {
-		a.store.items[it.Down].Up = it.Up
+	at := &a.store.links[s]
+	v := a.store.items[s].Version
+	if at.Down != none {
+		a.store.links[at.Down].Up = at.Up
 	}
 	switch {
-	case it.Up != none:
-		a.store.items[it.Up].Down = it.Down
-	case it.Down != none:
-		a.heads[it.Version] = it.Down
+	case at.Up != none:
+		a.store.links[at.Up].Down = at.Down
+	case at.Down != none:
+		a.heads[v] = at.Down
 	default:
-		delete(a.heads, it.Version)
+		delete(a.heads, v)
 	}
 }
 
@@ -61,7 +60,7 @@ func (a *ages) expire(from, before int64, evict func(s int32)) {
 func (a *ages) expireVersion(v rollout.Version, evict func(s int32)) {
 	s, ok := a.heads[v]
 	for ok && s != none {
-		down := a.store.items[s].Down
+		down := a.store.links[s].Down
 		evict(s)
 		s = down
 	}

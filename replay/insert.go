@@ -135,7 +135,6 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) {
 			a.items = append(a.items, item{
 				Version: span.Least, MeanCeil: span.MeanCeil(), Greatest: span.Greatest,
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: mean, Std: std, Bytes: r.Bytes(),
-				Prev: none, Next: none, Down: none, Up: none, Chain: none,
 				Correct: r.Reward >= t.options.PositiveThreshold,
 			})
 		}
@@ -199,7 +198,7 @@ func (t *Table) deal(a *arrivals, groups []rollout.Group) {
 		s.expire()
 		s.counts.Groups++
 		for _, r := range g.Rollouts {
-			it := a.items[next]
+			it := &a.items[next]
 			t.lastID++
 			it.ID, it.Group = t.lastID, t.lastGroup
 			s.add(it, r)

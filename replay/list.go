@@ -1,6 +1,6 @@
 package replay
 
-// list is slots in order of arrival, oldest at the head, linked through item.Prev and item.Next. A
+// list is slots in order of arrival, oldest at the head, linked through links.Prev and links.Next. A
 // slot is in one list at most. Fields are exported for encoding/gob.
 type list struct {
 	Head, Tail int32
@@ -17,10 +17,10 @@ func (l *list) push(st *store, s int32) { l.insertAfter(st, s, l.Tail) }
 func (l *list) insertByID(st *store, s int32, fromTail bool) {
 	id, before := st.items[s].ID, none
 	if fromTail {
-		for before = l.Tail; before != none && st.items[before].ID > id; before = st.items[before].Prev {
+		for before = l.Tail; before != none && st.items[before].ID > id; before = st.links[before].Prev {
 		}
 	} else {
-		for after := l.Head; after != none && st.items[after].ID < id; after = st.items[after].Next {
+		for after := l.Head; after != none && st.items[after].ID < id; after = st.links[after].Next {
 			before = after
 		}
 	}
@@ -29,37 +29,37 @@ func (l *list) insertByID(st *store, s int32, fromTail bool) {
 
 // insertAfter links s behind before; none: at the head.
 func (l *list) insertAfter(st *store, s, before int32) {
-	it := &st.items[s]
-	it.Prev, it.Next = before, l.Head
+	at := &st.links[s]
+	at.Prev, at.Next = before, l.Head
 	if before != none {
-		it.Next = st.items[before].Next
-		st.items[before].Next = s
+		at.Next = st.links[before].Next
+		st.links[before].Next = s
 	} else {
 		l.Head = s
 	}
-	if it.Next != none {
-		st.items[it.Next].Prev = s
+	if at.Next != none {
+		st.links[at.Next].Prev = s
 	} else {
 		l.Tail = s
 	}
 	l.Len++
-	l.Bytes += it.Bytes
+	l.Bytes += st.items[s].Bytes
 }
 
 // remove unlinks a slot of this list.
 func (l *list) remove(st *store, s int32) {
-	it := &st.items[s]
-	if it.Prev != none {
-		st.items[it.Prev].Next = it.Next
+	at := &st.links[s]
+	if at.Prev != none {
+		st.links[at.Prev].Next = at.Next
 	} else {
-		l.Head = it.Next
+		l.Head = at.Next
 	}
-	if it.Next != none {
-		st.items[it.Next].Prev = it.Prev
+	if at.Next != none {
+		st.links[at.Next].Prev = at.Prev
 	} else {
-		l.Tail = it.Prev
+		l.Tail = at.Prev
 	}
-	it.Prev, it.Next = none, none
+	at.Prev, at.Next = none, none
 	l.Len--
-	l.Bytes -= it.Bytes
+	l.Bytes -= st.items[s].Bytes
 }

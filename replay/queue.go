@@ -21,8 +21,8 @@ func (q *queue) remove(s int32) {
 
 // out tells whether a slot is unlinked.
 func (q *queue) out(s int32) bool {
-	it := &q.store.items[s]
-	return it.Prev == none && it.Next == none && q.waiting.Head != s
+	at := &q.store.links[s]
+	return at.Prev == none && at.Next == none && q.waiting.Head != s
 }
 
 func (q *queue) restore(s int32) { q.waiting.insertByID(q.store, s, q.newestFirst) }

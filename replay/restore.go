@@ -99,10 +99,10 @@ func sameOptions(theirs, ours identity) error {
 
 // setImage fills a new shard from its image.
 func (s *shard) setImage(im *shardImage, all *image) error {
-	if len(im.Rollouts) != len(im.Items) {
-		return fmt.Errorf("%d slots hold %d rollouts: %w", len(im.Items), len(im.Rollouts), rollout.ErrInvalid)
+	if len(im.Rollouts) != len(im.Items) || len(im.Links) != len(im.Items) {
+		return fmt.Errorf("%d slots have %d rollouts and %d links: %w", len(im.Items), len(im.Rollouts), len(im.Links), rollout.ErrInvalid)
 	}
-	s.items, s.free = im.Items, im.Free
+	s.items, s.links, s.free = im.Items, im.Links, im.Free
 	for _, place := range im.Rollouts {
 		r, err := all.rollout(place)
 		if err != nil {

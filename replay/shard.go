@@ -46,7 +46,7 @@ const remembered = 256
 func newShard(o Options, number int) *shard {
 	s := &shard{number: number, options: o, purpose: "replay/shard/" + strconv.Itoa(number)}
 	s.sampler = newSampler(o.Sampler, &s.store)
-	s.index.store = &s.store
+	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	s.answered = newMemory[*rollout.Batch](remembered)
 	if o.MaxStaleness > 0 {
 		s.ages = &ages{store: &s.store, heads: make(map[rollout.Version]int32)}
@@ -72,7 +72,7 @@ func newRetention(o Options, st *store) *retention {
 func (s *shard) oldest(v rollout.Version) int64 { return int64(v) - int64(s.options.MaxStaleness) }
 
 // add takes in a rollout, evicting what must leave for it. A queue has room: insertion checked.
-func (s *shard) add(it item, r *rollout.Rollout) {
+func (s *shard) add(it *item, r *rollout.Rollout) {
 	s.counts.Inserted++
 	if s.ages != nil && int64(it.Version) < s.oldest(s.version) {
 		// It was too old before it came: it is counted in and out (invariants 3 and 11).

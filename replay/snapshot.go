@@ -60,6 +60,7 @@ type answerImage[V any] struct {
 
 type shardImage struct {
 	Items        []item
+	Links        []links
 	Rollouts     []int32 // by slot, into image.Rollouts; none where free
 	Free         []int32
 	Present      int
@@ -174,7 +175,7 @@ func (t *Table) encode(w io.Writer) error {
 
 func (s *shard) image(g *gathering) shardImage {
 	im := shardImage{
-		Items: s.items, Free: s.free, Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
+		Items: s.items, Links: s.links, Free: s.free, Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
 		Sampler: s.sampler.state(), Recent: newList(), Kept: newList(), Batches: s.batches, Counts: s.counts,
 	}
 	for _, r := range s.rollouts {

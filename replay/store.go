@@ -8,43 +8,50 @@ const none int32 = -1
 // store is where a shard's rollouts stand: a slot each, numbered from 0, reused. What is linked or drawn
 // is slots, so that the garbage collector has only one pointer per rollout to follow.
 type store struct {
-	items    []item             // by slot, without pointers
+	items    []item             // by slot
+	links    []links            // by slot
 	rollouts []*rollout.Rollout // by slot; nil where free
 	free     []int32            // slots to use next, the last first
 }
 
-// item is what a shard knows of one rollout. Fields are exported for encoding/gob.
+// item is what a shard knows of one rollout: 64 bytes, one cache line, as a draw touches few of a million.
+// Fields are exported for encoding/gob.
 type item struct {
 	ID        rollout.ID
 	Group     uint64
+	Bytes     int64           // of payload
 	Version   rollout.Version // least of its tokens
 	MeanCeil  rollout.Version // mean over its tokens, rounded up
+	Greatest  rollout.Version // of its tokens
 	Uses      int32           // acknowledged
 	Leased    int32           // draws not settled yet
 	LastUse   rollout.Version // of the table; rollout.NoVersion before the first
 	Advantage float32
 	Mean      float32 // of the group's rewards
 	Std       float32 // population, of the group's rewards
+	Correct   bool    // reward at or above the threshold
+	Kept      bool    // by retention, as correct
+	Gone      bool    // evicted with draws on lease: the slot waits for them
+}
 
-	Greatest   rollout.Version // of its tokens
-	Bytes      int64           // of payload
-	Prev, Next int32           // in the list that holds it
-	Down, Up   int32           // among the rollouts of its version
-	Chain      int32           // next with the same hash of its ID
-	Kept       bool            // by retention, as correct
-	Correct    bool            // reward at or above the threshold
-	Gone       bool            // evicted with draws on lease: the slot waits for them
+// links are the slots next to one in the lists that hold it. Fields are exported for encoding/gob.
+type links struct {
+	Prev, Next int32 // in order of arrival
+	Down, Up   int32 // among the rollouts of its version
+	Chain      int32 // in the index
 }
 
 // put gives a rollout a slot.
-func (st *store) put(it item, r *rollout.Rollout) int32 {
+func (st *store) put(it *item, r *rollout.Rollout) int32 {
+	alone := links{none, none, none, none, none}
 	if n := len(st.free); n > 0 {
 		s := st.free[n-1]
 		st.free = st.free[:n-1]
-		st.items[s], st.rollouts[s] = it, r
+		st.items[s], st.links[s], st.rollouts[s] = *it, alone, r
 		return s
 	}
-	st.items = append(st.items, it)
+	st.items = append(st.items, *it)
+	st.links = append(st.links, alone)
 	st.rollouts = append(st.rollouts, r)
 	return int32(len(st.items) - 1)
 }

@@ -29,6 +29,7 @@ func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	t.version = v
 	for _, s := range t.shards {
 		s.mu.Lock()
+		s.expire()
 		s.advance(v)
 		s.mu.Unlock()
 	}
