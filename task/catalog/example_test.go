@@ -1,0 +1,32 @@
+package catalog_test
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/reprise-rl/reprise/task/catalog"
+)
+
+func Example() {
+	settings, err := catalog.Settings("arithmetic")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := json.Unmarshal([]byte(`{"operations": ["multiply"], "max": 30}`), settings); err != nil {
+		fmt.Println(err)
+		return
+	}
+	products, err := settings.New(1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(products.HeldOut()[0].Text)
+
+	_, err = catalog.Settings("sudoku")
+	fmt.Println(err)
+	// Output:
+	// 26*8=
+	// name: "sudoku": want one of arithmetic, gsm8k, words
+}
