@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -15,6 +16,7 @@ import (
 type progress struct {
 	title  string // of the axis, with the unit
 	of     func(results.Eval) float64
+	end    func(results.Update) float64
 	median func(results.Axes) float64
 	reach  func(results.Reach) float64
 }
@@ -23,6 +25,7 @@ func byCompute() progress {
 	return progress{
 		"compute: rollouts through one trainer",
 		func(e results.Eval) float64 { return e.Compute },
+		func(u results.Update) float64 { return u.Compute },
 		func(a results.Axes) float64 { return a.Compute },
 		func(r results.Reach) float64 { return r.Compute.Float() },
 	}
@@ -32,6 +35,7 @@ func byUpdates() progress {
 	return progress{
 		"optimizer updates",
 		func(e results.Eval) float64 { return float64(e.Update) },
+		func(u results.Update) float64 { return float64(u.Update) },
 		func(a results.Axes) float64 { return a.Update },
 		func(r results.Reach) float64 { return float64(r.Update) },
 	}
@@ -41,6 +45,7 @@ func byClock() progress {
 	return progress{
 		"virtual time: trainer time per rollout",
 		func(e results.Eval) float64 { return e.Clock },
+		func(u results.Update) float64 { return u.Clock },
 		func(a results.Axes) float64 { return a.Clock },
 		func(r results.Reach) float64 { return r.Clock.Float() },
 	}
@@ -56,7 +61,7 @@ type shape struct {
 
 func wide() shape   { return shape{"wide", 840, 330, true, 9} }
 func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
-func half() shape   { return shape{"half", 410, 235, false, 5} }
+func half() shape   { return shape{"half", 380, 225, false, 5} }
 
 // accuracyChart shows a measure of the held-out evaluations: for every arm the median over its
 // runs, the band between the quartiles, and each run thin behind.
@@ -93,14 +98,18 @@ func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 	}
 	y := ys.padded(0.06)
 	y.low, y.high = max(0, y.low), min(1, y.high)
-	ch.x = axis{title: a.against.title, low: xs.low, high: max(xs.high, 1e-9), ticks: ticks{about: s.about}, gridless: true}
+	ch.x = axis{title: a.against.title, low: xs.low, high: cmp.Or(xs.high, 1), ticks: ticks{about: s.about}, gridless: true}
 	ch.y = axis{title: a.yTitle, low: y.low, high: y.high, ticks: ticks{about: 5}}
 	ch.layers = append(ch.layers, spread...)
 	if a.target.Known() {
-		ch.layers = append(ch.layers, targetLine{a.target.Float(), s.labels})
+		ch.layers = append(ch.layers, targetLine{a.target.Float()})
 	}
 	ch.layers = append(append(ch.layers, lines...), marks...)
 	if s.labels {
+		if a.target.Known() {
+			at := plotter.XY{X: ch.x.high, Y: a.target.Float()}
+			ends = append(ends, label{at: at, text: "target " + short(at.Y, 0), role: inkColor})
+		}
 		ch.layers = append(ch.layers, endLabels(ends), reachLabels(a.reaches(arms)))
 	}
 	return ch, true
@@ -114,6 +123,11 @@ type drawn struct {
 
 func (a accuracyChart) drawArm(side *arm, xs, ys *extent) drawn {
 	var d drawn
+	for _, run := range side.runs {
+		if n := len(run.Updates); n > 0 { // the axis goes as far as the run, evaluated there or not
+			xs.add(a.against.end(run.Updates[n-1]))
+		}
+	}
 	evals := side.evals()
 	for _, run := range evals {
 		points := make(plotter.XYs, len(run))

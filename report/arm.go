@@ -11,11 +11,13 @@ import (
 // arm is one side of a comparison, or the single run of a report: the same configuration under one
 // seed or several.
 type arm struct {
-	name  string // "baseline", "replay"
 	label string // for the reader
 	role  role   // its colour
 	runs  []*results.Run
 }
+
+// class returns the style sheet's name of the arm's colour.
+func (a *arm) class() string { return a.role.paint().variable }
 
 // evals returns the evaluations of every run that has any.
 func (a *arm) evals() [][]results.Eval {

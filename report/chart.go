@@ -42,8 +42,8 @@ type chart struct {
 func (ch *chart) svg() (template.HTML, error) {
 	p := plot.New()
 	p.BackgroundColor = nil
-	dress(&p.X, ch.x)
-	dress(&p.Y, ch.y)
+	dress(&p.X, ch.x, axisColor)
+	dress(&p.Y, ch.y, gridColor)
 	p.X.Label.Text, p.X.Label.Padding = ch.x.title, 4
 	p.Y.LineStyle.Width = 0
 	p.Add(gridOf(ch.x, ch.y))
@@ -64,13 +64,13 @@ func (ch *chart) svg() (template.HTML, error) {
 	return inline(c, ch.width, ch.height, ch.class, ch.title)
 }
 
-// dress gives an axis the look of all charts.
-func dress(a *plot.Axis, of axis) {
+// dress gives an axis the look of all charts, with tick marks in a role's colour.
+func dress(a *plot.Axis, of axis, marks role) {
 	a.Min, a.Max = of.low, of.high
 	a.Padding = 0
 	a.Color, a.Width = axisColor.color(), 0.8
 	a.Tick.Marker = of.ticks
-	a.Tick.Length, a.Tick.Width = 3, 0
+	a.Tick.Length, a.Tick.Width, a.Tick.Color = 4, 0.8, marks.color()
 	xAlign, yAlign := a.Tick.Label.XAlign, a.Tick.Label.YAlign
 	a.Tick.Label = style(mutedColor, textSize)
 	a.Tick.Label.XAlign, a.Tick.Label.YAlign = xAlign, yAlign

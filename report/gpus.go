@@ -46,10 +46,10 @@ func gpuFigure(side *arm) (figure, error) {
 	f := figure{Title: "Busy and idle time, " + side.label}
 	rows := gpuRows(side)
 	if len(rows) == 0 {
-		f.Empty = "No run of this arm has ended, so that no times are known."
+		f.Empty = "Known when the run has ended."
 		return f, nil
 	}
-	const width, left, right = vg.Length(410), vg.Length(54), vg.Length(86)
+	const width, left, right = vg.Length(380), vg.Length(52), vg.Length(72)
 	step := vg.Length(17)
 	if len(rows) > 24 { // without room for text
 		step = 6

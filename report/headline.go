@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -14,6 +15,7 @@ type headline struct {
 	Claim    bool   // the number is a claim, not an indication
 	Caution  string // why it is none
 	Text     string
+	Lead     string // what the facts beside it are
 	Beside   []fact
 }
 
@@ -45,21 +47,22 @@ func comparisonHeadline(c *results.Comparison) headline {
 	case !c.Compare.Claim:
 		h.Caution = fmt.Sprintf("%d seeds: no claim", n)
 	}
+	h.Lead = "What the target cost, replay over baseline:"
 	h.Beside = []fact{
-		ratioFact("by formula", c.Compare.Compute, "the headline"),
-		ratioFact("busy time", c.Compare.ComputeBusy, "of all GPUs, by the clock"),
-		ratioFact("all GPU time", c.Compare.ComputeAll, "idle time included"),
-		ratioFact("clock time", c.Compare.Clock, "until the target"),
-		{"median curves", ratioText(m.MedianCurves), "ratio of their compute"},
+		ratioFact("compute by formula", c.Compare.Compute),
+		ratioFact("busy GPU time", c.Compare.ComputeBusy),
+		ratioFact("all GPU time", c.Compare.ComputeAll),
+		ratioFact("clock time", c.Compare.Clock),
+		{"of the median curves", ratioText(m.MedianCurves), "compute by formula"},
 	}
 	return h
 }
 
 // ratioFact words a ratio with its quartiles.
-func ratioFact(name string, m results.Measure, note string) fact {
-	f := fact{Name: name, Value: ratioText(m.Ratio.Median), Note: note}
+func ratioFact(name string, m results.Measure) fact {
+	f := fact{Name: name, Value: ratioText(m.Ratio.Median)}
 	if m.Ratio.Seeds > 1 && m.Ratio.Reached {
-		f.Note += fmt.Sprintf("; IQR %s–%s", ratioText(m.Ratio.Q1), ratioText(m.Ratio.Q3))
+		f.Note = fmt.Sprintf("IQR %s–%s", ratioText(m.Ratio.Q1), ratioText(m.Ratio.Q3))
 	}
 	return f
 }
@@ -87,7 +90,7 @@ func runHeadline(run *results.Run) headline {
 	s := run.Summary
 	if s == nil {
 		h.Caution = "This run has not ended"
-		h.Text += " There is no summary yet: what follows is the run so far."
+		h.Text = strings.TrimSpace(h.Text + " There is no summary yet: what follows is the run so far.")
 		return h
 	}
 	if s.Target.Known() {

@@ -40,15 +40,18 @@ func histogramFigures(side *arm) ([]figure, error) {
 	for _, c := range histograms() {
 		h := side.histogram(c.of)
 		f := figure{Title: c.title}
-		if h.Count() == 0 {
+		switch {
+		case len(side.summaries()) == 0:
+			f.Empty = "Known when the run has ended."
+		case h.Count() == 0:
 			f.Empty = c.none
-		} else {
+		default:
 			svg, err := c.chart(side, h).svg()
 			if err != nil {
 				return nil, err
 			}
 			f.SVG = []markup{svg}
-			f.Note = fmt.Sprintf("Mean %s, largest %d, of %s.", short(round(h.Mean().Float()), 0), h.Max(), grouped(float64(h.Count())))
+			f.Note = fmt.Sprintf("Mean %s, largest %d; %s counted.", short(round(h.Mean().Float()), 0), h.Max(), grouped(float64(h.Count())))
 		}
 		figures = append(figures, f)
 	}

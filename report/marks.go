@@ -10,11 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// targetLine is a layer: a dashed line at the target, named at its end if there is room.
-type targetLine struct {
-	y     float64
-	named bool
-}
+// targetLine is a layer: a dashed line at the target.
+type targetLine struct{ y float64 }
 
 // Plot implements plot.Plotter.
 func (t targetLine) Plot(c draw.Canvas, p *plot.Plot) {
@@ -22,14 +19,6 @@ func (t targetLine) Plot(c draw.Canvas, p *plot.Plot) {
 	y := trY(t.y)
 	dash := draw.LineStyle{Color: inkColor.color(), Width: 0.9, Dashes: []vg.Length{4, 3}}
 	c.StrokeLine2(dash, c.Min.X, y, c.Max.X, y)
-	name := style(inkColor, textSize)
-	label := "target " + short(t.y, 0)
-	if !t.named {
-		name.XAlign = draw.XLeft
-		c.FillText(name, vg.Point{X: c.Min.X + 4, Y: y + 3}, label)
-		return
-	}
-	c.FillText(name, vg.Point{X: c.Min.X + 6, Y: y + 4}, label)
 }
 
 // reachMark is a layer: where a median curve reached the target, with a line down to the axis.

@@ -31,11 +31,12 @@ type figure struct {
 type legend struct {
 	Class string
 	Label string
-	Seeds string
+	Note  string
 }
 
 // armSection is what is shown of each arm by itself.
 type armSection struct {
+	Class   string // of its colour key
 	Label   string
 	Figures []figure
 }
@@ -50,7 +51,8 @@ type page struct {
 	About    []string
 	Headline headline
 	Legend   []legend
-	Spread   bool // more than one seed somewhere: bands and thin lines are drawn
+	Target   string // of accuracy, where there is one
+	Spread   bool   // more than one seed somewhere: bands and thin lines are drawn
 
 	Large   []figure
 	Small   []figure
@@ -106,7 +108,7 @@ func (p *page) draw() (err error) {
 		p.Missing = "Not measured: " + strings.Join(missing, ", ") + "."
 	}
 	for _, side := range p.arms {
-		section := armSection{Label: side.label}
+		section := armSection{Class: side.class(), Label: side.label}
 		if section.Figures, err = histogramFigures(side); err != nil {
 			return err
 		}
@@ -123,15 +125,20 @@ func (p *page) draw() (err error) {
 // describe fills in what needs no drawing.
 func (p *page) describe() {
 	p.Facts = factRows(p.arms)
+	if p.target.Known() {
+		p.Target = short(p.target.Float(), 0)
+	}
 	for _, side := range p.arms {
-		l := legend{Class: side.name, Label: side.label}
+		l := legend{Class: side.class(), Label: side.label}
+		var notes []string
+		if side.role == baselineColor {
+			notes = append(notes, "no replay")
+		}
 		if n := len(side.runs); n > 1 {
-			l.Seeds = fmt.Sprintf("median of %d seeds", n)
+			notes = append(notes, fmt.Sprintf("median of %d seeds", n))
 			p.Spread = true
 		}
-		if side.role == replayColor {
-			l.Class = "replay"
-		}
+		l.Note = strings.Join(notes, ", ")
 		p.Legend = append(p.Legend, l)
 		if len(side.runs) > 0 {
 			label := side.label

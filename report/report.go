@@ -35,7 +35,7 @@ func Write(dir string) error {
 
 // Run writes the report of one run.
 func Run(w io.Writer, run *results.Run) error {
-	a := &arm{name: "run", label: "this run", role: replayColor, runs: []*results.Run{run}}
+	a := &arm{label: "this run", role: replayColor, runs: []*results.Run{run}}
 	p := newPage([]*arm{a})
 	p.Title = "A training run"
 	if s := run.Summary; s != nil {
@@ -49,8 +49,8 @@ func Run(w io.Writer, run *results.Run) error {
 
 // Comparison writes the report of a comparison, whatever part of it has ended.
 func Comparison(w io.Writer, c *results.Comparison) error {
-	baseline := &arm{name: results.BaselineArm, label: "no replay", role: baselineColor, runs: c.Baseline}
-	replay := &arm{name: results.ReplayArm, label: "replay", role: replayColor, runs: c.Replay}
+	baseline := &arm{label: "baseline", role: baselineColor, runs: c.Baseline}
+	replay := &arm{label: "replay", role: replayColor, runs: c.Replay}
 	p := newPage([]*arm{baseline, replay})
 	p.Kind = "Comparison"
 	p.Title = "Replay against no replay"

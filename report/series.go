@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/plot/plotter"
+
+	"github.com/reprise-rl/reprise/results"
 )
 
 // thin returns about limit of the points: of every stretch the first, the lowest, the highest and
@@ -67,24 +69,23 @@ func unbroken(points plotter.XYs) []plotter.XYs {
 	return parts
 }
 
-// smooth returns the centred mean over 2 half + 1 points, fewer at the ends, of those that have a value.
-// A point without a value stays without.
+// smooth returns the median of the values within half points on either side, which a lone spike does
+// not move. A point without a value stays without.
 func smooth(points plotter.XYs, half int) plotter.XYs {
 	out := make(plotter.XYs, len(points))
+	around := make([]float64, 0, 2*half+1)
 	for i, p := range points {
 		out[i] = p
 		if math.IsNaN(p.Y) {
 			continue
 		}
-		var sum float64
-		n := 0
+		around = around[:0]
 		for _, q := range points[max(0, i-half):min(len(points), i+half+1)] {
 			if !math.IsNaN(q.Y) {
-				sum += q.Y
-				n++
+				around = append(around, q.Y)
 			}
 		}
-		out[i].Y = sum / float64(n)
+		out[i].Y = results.Median(around)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -70,6 +71,9 @@ type factRow struct {
 
 // factRows returns what is known of each arm, medians over its seeds.
 func factRows(arms []*arm) []factRow {
+	if !slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 }) {
+		return nil
+	}
 	type column func(*arm) string
 	whole := func(of func(*results.Summary) float64) column {
 		return func(a *arm) string {

@@ -31,15 +31,19 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	return marks
 }
 
-// niceStep returns the 1, 2 or 5 times a power of ten that is nearest to raw from above.
+// niceStep returns the 1, 2 or 5 times a power of ten that is nearest to raw by ratio.
 func niceStep(raw float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
-	for _, m := range []float64{1, 2, 5} {
-		if m*power >= raw*(1-1e-9) {
-			return m * power
-		}
+	switch m := raw / power; {
+	case m < math.Sqrt2:
+		return power
+	case m < math.Sqrt(10):
+		return 2 * power
+	case m < math.Sqrt(50):
+		return 5 * power
+	default:
+		return 10 * power
 	}
-	return 10 * power
 }
 
 // short writes a number with the digits that a step of that size calls for, thousands as k and
@@ -60,12 +64,13 @@ func short(v, step float64) string {
 		unit, suffix = 1e3, "k"
 	}
 	v /= unit
+	trim := unit > 1 || step == 0
 	if step == 0 {
-		return strconv.FormatFloat(v, 'g', 3, 64) + suffix
+		step = math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2) * unit
 	}
 	digits := max(0, int(math.Ceil(-math.Log10(step/unit)-1e-9)))
 	text := strconv.FormatFloat(v, 'f', digits, 64)
-	if unit > 1 && strings.Contains(text, ".") { // 1.50M and 2.00M would be noise
+	if trim && strings.Contains(text, ".") { // 1.50M and 2.00M would be noise
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return text + suffix

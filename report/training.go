@@ -112,7 +112,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	return ch, cut, true
 }
 
-// smoothing returns the half width of the mean over n updates: a twentieth of them in all.
+// smoothing returns the half width of the running median over n updates: a twentieth of them in all.
 func smoothing(n int) int { return n / 40 }
 
 // window returns the range to show: all values, unless a few of them lie so far out that the rest
