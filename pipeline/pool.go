@@ -37,7 +37,6 @@ type pool struct {
 	mu      sync.Mutex // guards what follows and the durations behind work.spent
 	waiting heap[*work]
 	running int
-	closed  bool
 	number  uint64
 }
 
@@ -65,7 +64,7 @@ func (p *pool) submit(due float64, spent *time.Duration, run func(ctx context.Co
 func (p *pool) serve() {
 	for {
 		p.mu.Lock()
-		if p.waiting.len() == 0 || p.closed {
+		if p.waiting.len() == 0 || p.ctx.Err() != nil {
 			p.running--
 			p.mu.Unlock()
 			return
@@ -99,9 +98,6 @@ func (p *pool) await(w *work) error {
 
 // close drops what waits, cancels what runs and returns when all of it has ended.
 func (p *pool) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	p.cancel()
 	p.wait.Wait()
 }

@@ -225,4 +225,3 @@ func TestSynchronousModeTakesTurns(t *testing.T) {
 	expect(t, "workers", r.last().Workers, []pipeline.Spent{{Busy: 16, Idle: 17}, {Busy: 8, Idle: 25}})
 	expect(t, "workers at 12", slices.Concat(r.updates[0].Workers), []pipeline.Spent{{Busy: 8, Idle: 4}, {Busy: 4, Idle: 8}})
 }
-

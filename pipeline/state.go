@@ -73,7 +73,7 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 		Events:  slices.SortedFunc(slices.Values(m.events.items), Event.Compare),
 		Workers: make([]WorkerState, len(m.workers)),
 		Trainer: m.trainer.account, Turn: m.turn, Asking: m.trainer.asking,
-		Line: slices.Clone(m.line), Newest: m.weights.newest.Version,
+		Line: append([]uint64(nil), m.line...), Newest: m.weights.newest.Version,
 	}
 	weights := map[rollout.Version]Weights{s.Newest: m.weights.newest}
 	for _, w := range m.weights.coming {

@@ -1,0 +1,326 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/sim"
+)
+
+var errBroken = errors.New("broken")
+
+// faulty is every part, failing where and when told.
+type faulty struct {
+	pipeline.Parts
+	where string
+	after int
+	calls int
+}
+
+func (f *faulty) fail(where string) error {
+	if f.where != where {
+		return nil
+	}
+	if f.calls++; f.calls > f.after {
+		return errBroken
+	}
+	return nil
+}
+
+func (f *faulty) parts() pipeline.Parts {
+	return pipeline.Parts{Task: f.Task, Buffer: faultyBuffer{f}, Generator: faultyGenerator{f}, Learner: faultyLearner{f}}
+}
+
+type faultyBuffer struct{ *faulty }
+
+func (f faultyBuffer) Insert(ctx context.Context, gs ...rollout.Group) ([]rollout.ID, error) {
+	if err := f.fail("insert"); err != nil {
+		return nil, err
+	}
+	return f.Buffer.Insert(ctx, gs...)
+}
+
+func (f faultyBuffer) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+	if err := f.fail("sample"); err != nil {
+		return nil, err
+	}
+	b, err := f.Buffer.Sample(ctx, req)
+	if err == nil && f.fail("short batch") != nil {
+		b.Draws = b.Draws[1:]
+	}
+	return b, err
+}
+
+func (f faultyBuffer) Advance(ctx context.Context, v rollout.Version) error {
+	if err := f.fail("advance"); err != nil {
+		return err
+	}
+	return f.Buffer.Advance(ctx, v)
+}
+
+type faultyGenerator struct{ *faulty }
+
+func (f faultyGenerator) Start(job pipeline.Job) (pipeline.Generation, error) {
+	if err := f.fail("start"); err != nil {
+		return nil, err
+	}
+	g, err := f.Generator.Start(job)
+	return faultyGeneration{g, f.faulty}, err
+}
+
+type faultyGeneration struct {
+	pipeline.Generation
+	f *faulty
+}
+
+func (g faultyGeneration) Continue(ctx context.Context, w pipeline.Weights, n int) (bool, error) {
+	if err := g.f.fail("continue"); err != nil {
+		return false, err
+	}
+	done, err := g.Generation.Continue(ctx, w, n)
+	return done && g.f.fail("unfinished") == nil, err
+}
+
+func (g faultyGeneration) Rollouts() ([]*rollout.Rollout, error) {
+	if err := g.f.fail("rollouts"); err != nil {
+		return nil, err
+	}
+	rs, err := g.Generation.Rollouts()
+	if g.f.fail("short group") != nil {
+		rs = rs[1:]
+	}
+	return rs, err
+}
+
+type faultyLearner struct{ *faulty }
+
+func (f faultyLearner) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+	if err := f.fail("step"); err != nil {
+		return nil, err
+	}
+	return f.Learner.Step(ctx, bs)
+}
+
+func (f faultyLearner) Weights() pipeline.Weights {
+	w := f.Learner.Weights()
+	if f.fail("weights") != nil {
+		w.Version += 5
+	}
+	return w
+}
+
+func TestAFaultInAnyPartEndsTheRunAndSaysWhere(t *testing.T) {
+	for where, says := range map[string]string{
+		"insert":      "insert the group of job 3: broken",
+		"sample":      "sample 2 rollouts of shard 1 for update 1: broken",
+		"advance":     "advance the buffer to version 4: broken",
+		"start":       "start job 3 on worker 0: broken",
+		"continue":    "generate job 3 on worker 0: broken",
+		"rollouts":    "generate job 3 on worker 0: broken",
+		"step":        "take update 4: broken",
+		"short batch": "batch of shard 1 has 1 draws, want 2",
+		"short group": "generator returned 3 rollouts for a group of 4",
+		"unfinished":  "rows remain unfinished",
+		"weights":     "learner's weights have version 8 after update 3",
+	} {
+		opts := small(1)
+		opts.Trainers, opts.Concurrency = 2, 1
+		f := &faulty{Parts: parts(newNaive(2, 16, false)), where: where, after: 3}
+		m, err := pipeline.New(opts, f.parts(), pipeline.Hooks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.Run(context.Background())
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error is %v, want one that says %q", where, err, says)
+		}
+		if strings.HasSuffix(says, ": broken") && !errors.Is(err, errBroken) {
+			t.Errorf("%s: error does not wrap its cause: %v", where, err)
+		}
+	}
+}
+
+// patient is a generator that never ends by itself, but announces that it has begun.
+type patient struct {
+	pipeline.Generator
+	begun chan struct{} // with room for all
+}
+
+func (p patient) Start(job pipeline.Job) (pipeline.Generation, error) {
+	g, err := p.Generator.Start(job)
+	return patientGeneration{g, p.begun}, err
+}
+
+type patientGeneration struct {
+	pipeline.Generation
+	begun chan struct{}
+}
+
+func (p patientGeneration) Continue(ctx context.Context, _ pipeline.Weights, _ int) (bool, error) {
+	p.begun <- struct{}{}
+	<-ctx.Done()
+	return false, ctx.Err()
+}
+
+func TestCancellationEndsWhatRunsAndWhatWaits(t *testing.T) {
+	opts := small(1)
+	opts.Workers, opts.Concurrency = 5, 2
+	p := parts(newNaive(1, 16, false))
+	begun := make(chan struct{}, 5)
+	p.Generator = patient{p.Generator, begun}
+	m, err := pipeline.New(opts, p, pipeline.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-begun; <-begun; cancel() }()
+	if err := m.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("run ended with %v, want context.Canceled", err)
+	}
+	if len(begun) > 0 {
+		t.Errorf("%d generations began beyond the two that may run at a time", len(begun))
+	}
+	if _, _, err := m.Snapshot(); !errors.Is(err, pipeline.ErrNoBoundary) {
+		t.Errorf("snapshot after cancellation: %v, want ErrNoBoundary", err)
+	}
+}
+
+func TestStopEndsTheRunAfterThePresentUpdate(t *testing.T) {
+	opts := small(1)
+	opts.Updates = 0
+	var r record
+	hooks := r.hooks()
+	var m *pipeline.Machine
+	hooks.OnInsert = func(in pipeline.Insertion) {
+		if in.Job == 7 {
+			m.Stop()
+		}
+	}
+	m, err := pipeline.New(opts, parts(newNaive(1, 16, false)), hooks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	// Group 7 arrives at 32; the update from 32 is under way then, or the one that ends at 32 has ended.
+	expect(t, "ends at", r.last().Time, 36.0)
+	if err := m.Run(context.Background()); err == nil {
+		t.Error("a machine ran twice")
+	}
+}
+
+func TestAComputeBudgetEndsTheRunAtTheFirstUpdateThatReachesIt(t *testing.T) {
+	opts := pipeline.Options{Workers: 6, Trainers: 2, Batch: 8, Group: 4, RolloutCost: 3, ComputeBudget: 100}
+	r := run(t, opts, parts(newNaive(2, 16, false)))
+	expect(t, "compute", r.last().Compute, 128.0) // 8 (1 + 6/2) = 32 per update
+	opts.UpdateCompute = opts.QueueCompute()
+	opts.ComputeBudget = 100 - 4
+	r = run(t, opts, parts(newNaive(2, 16, false)))
+	expect(t, "compute by the given unit", r.last().Compute, 96.0)
+}
+
+func TestARunThatCanNeverGoOnSaysWhy(t *testing.T) {
+	opts := small(1)
+	opts.Batch = 8
+	m, err := pipeline.New(opts, parts(newNaive(1, 7, true)), pipeline.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.Run(context.Background())
+	if !errors.Is(err, pipeline.ErrStuck) || !strings.Contains(err.Error(), "no room for 1 groups") {
+		t.Errorf("too small a buffer: %v", err)
+	}
+	opts.Mode, opts.SyncRollouts, opts.SyncUpdates = pipeline.Sync, 8, 2
+	m, err = pipeline.New(opts, parts(newNaive(1, 100, true)), pipeline.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.Run(context.Background())
+	if !errors.Is(err, pipeline.ErrStuck) || !strings.Contains(err.Error(), "sync_rollouts (8)") {
+		t.Errorf("more updates than rollouts for them: %v", err)
+	}
+}
+
+func TestAnErrorOfTheHookFailsTheRun(t *testing.T) {
+	m, err := pipeline.New(small(1), parts(newNaive(1, 16, false)), pipeline.Hooks{
+		OnUpdate: func(*pipeline.Machine, pipeline.Update) error { return fmt.Errorf("write metrics: %w", errBroken) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(context.Background()); !errors.Is(err, errBroken) {
+		t.Errorf("run ended with %v", err)
+	}
+}
+
+// advantages is a learner that keeps what it was given.
+type advantages struct {
+	sim.Learner
+	given [][]float32
+}
+
+func (a *advantages) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+	var as []float32
+	for _, b := range bs {
+		for _, d := range b.Draws {
+			as = append(as, d.Advantage)
+		}
+	}
+	a.given = append(a.given, as)
+	return a.Learner.Step(ctx, bs)
+}
+
+func TestBatchAdvantagesAreTakenOverTheBatchesOfAllTrainers(t *testing.T) {
+	opts := small(1)
+	opts.Trainers, opts.Group, opts.Updates, opts.Advantage = 2, 2, 4, advantage.Batch
+	p := parts(newNaive(2, 8, true))
+	var l advantages
+	p.Learner = &l
+	var rewards [][]float32
+	r := record{}
+	hooks := r.hooks()
+	m, err := pipeline.New(opts, p, hooks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	// Groups are dealt to the two shards in turn and consumed in order: update k is on groups 2k, 2k+1.
+	varied := false
+	for k := range l.given {
+		var rs []float32
+		for _, in := range r.inserts[2*k : 2*k+2] {
+			for _, x := range in.Rollouts {
+				rs = append(rs, x.Reward)
+			}
+		}
+		rewards = append(rewards, rs)
+		want := make([]float32, len(rs))
+		if !advantage.OfBatch(want, rs, nil, advantage.Batch).Zero {
+			varied = true
+		}
+		expect(t, fmt.Sprintf("advantages of update %d", k), l.given[k], want)
+	}
+	if !varied {
+		t.Errorf("rewards never vary: %v", rewards)
+	}
+}
+
+func TestBatchesDrawnAreKeptWhileAnotherTrainerIsStarved(t *testing.T) {
+	// Two shards, groups of 2 dealt in turn, B/T = 2: shard 0 can be drawn when group 0 arrives, shard 1
+	// when group 1 does. A queue with room for one group each: group 2 would not find room in shard 0
+	// had its batch not been taken and kept.
+	opts := pipeline.Options{Workers: 1, Trainers: 2, Batch: 4, Group: 2, RolloutCost: 1, Updates: 3}
+	r := run(t, opts, parts(newNaive(2, 2, true)))
+	expect(t, "updates end", r.times(), []float64{6, 10, 14})
+	expect(t, "trainers", r.last().Trainer, pipeline.Spent{Busy: 6, Stalled: 8})
+	expect(t, "workers", r.last().Workers, []pipeline.Spent{{Busy: 14}})
+}

@@ -1,0 +1,276 @@
+package pipeline_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"testing"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/sim"
+)
+
+// setup is a random configuration; the same seed gives the same.
+type setup struct {
+	seed uint64
+	opts pipeline.Options
+}
+
+func pick[T any](r *rand.Rand, xs ...T) T { return xs[r.IntN(len(xs))] }
+
+func randomSetup(seed uint64) setup {
+	r := rollout.Stream(seed, "test/setup", 0)
+	o := pipeline.Options{
+		Workers: 1 + r.IntN(5), Trainers: 1 + r.IntN(3), Group: 1 + r.IntN(4),
+		RolloutCost:    pick(r, 0.25, 1, 1.5, 3, 0.2+3*r.Float64()),
+		WeightTransfer: pick(r, 0, 0, 1, 7.3),
+		PublishEvery:   pick(r, 1, 1, 3),
+		WeightSync:     pick(r, pipeline.ByGroup, pipeline.ByToken),
+		Chunk:          1 + r.IntN(4), MaxTokens: 12,
+		Mode:    pick(r, pipeline.Async, pipeline.Async, pipeline.Sync),
+		Updates: 25 + r.IntN(20),
+	}
+	o.Batch = o.Trainers * (1 + r.IntN(6))
+	if r.IntN(2) == 0 {
+		o.RewardLatency = func(job uint64) float64 {
+			return 4 * rollout.Stream(seed, "test/latency", job).ExpFloat64()
+		}
+	}
+	o.SyncUpdates = 1 + r.IntN(3)
+	o.SyncRollouts = o.Group * ((o.Batch+o.Group-1)/o.Group + o.Trainers) // a batch for every shard
+	return setup{seed, o}
+}
+
+// buffer returns an empty buffer for the setup, a queue for every second asynchronous one.
+func (s setup) buffer() *naive {
+	o := s.opts
+	n := o.Batch / o.Trainers
+	if s.seed%2 == 0 && o.Mode == pipeline.Async {
+		return newNaive(o.Trainers, n+o.Group+int(s.seed%5), true)
+	}
+	return newNaive(o.Trainers, 2*n+o.Group, false)
+}
+
+func (s setup) parts(b pipeline.Buffer, l pipeline.Learner) pipeline.Parts {
+	return pipeline.Parts{
+		Task: sim.Task{Seed: s.seed, Accept: 0.5}, Buffer: b, Learner: l,
+		Generator: &sim.Generator{Seed: s.seed, Prompt: 2, Lengths: sim.Lognormal{Median: 5, Sigma: 0.8, Max: 12}},
+	}
+}
+
+// outcome is all that a run leaves behind.
+type outcome struct {
+	record
+	buffer *naive
+	state  pipeline.State
+}
+
+func (s setup) run(t *testing.T, wrap func(pipeline.Parts) pipeline.Parts) outcome {
+	t.Helper()
+	out := outcome{buffer: s.buffer()}
+	p := s.parts(out.buffer, &sim.Learner{})
+	if wrap != nil {
+		p = wrap(p)
+	}
+	m, err := pipeline.New(s.opts, p, out.hooks())
+	if err != nil {
+		t.Fatalf("seed %d: %v", s.seed, err)
+	}
+	if err := m.Run(context.Background()); err != nil {
+		t.Fatalf("seed %d: %v", s.seed, err)
+	}
+	if out.state, _, err = m.Snapshot(); err != nil {
+		t.Fatalf("seed %d: %v", s.seed, err)
+	}
+	return out
+}
+
+// same fails the test where two runs differ.
+func same(t *testing.T, seed uint64, got, want outcome) {
+	t.Helper()
+	if len(got.updates) != len(want.updates) || len(got.inserts) != len(want.inserts) {
+		t.Fatalf("seed %d: %d updates and %d insertions, want %d and %d",
+			seed, len(got.updates), len(got.inserts), len(want.updates), len(want.inserts))
+	}
+	for i, w := range want.updates {
+		if g := got.updates[i]; fmt.Sprintf("%+v", g) != fmt.Sprintf("%+v", w) {
+			t.Fatalf("seed %d: update %d differs:\n got %+v\nwant %+v", seed, i, g, w)
+		}
+	}
+	for i, w := range want.inserts {
+		if g := got.inserts[i]; !reflect.DeepEqual(g, w) {
+			t.Fatalf("seed %d: insertion %d differs:\n got %+v\nwant %+v", seed, i, g, w)
+		}
+	}
+	if !reflect.DeepEqual(got.buffer, want.buffer) {
+		t.Fatalf("seed %d: buffers differ at the end", seed)
+	}
+	if !reflect.DeepEqual(got.state, want.state) {
+		t.Fatalf("seed %d: states differ at the end:\n got %+v\nwant %+v", seed, got.state, want.state)
+	}
+}
+
+func TestBooksBalanceInRandomConfigurations(t *testing.T) {
+	stalled := 0
+	for seed := range uint64(200) {
+		s := randomSetup(seed)
+		out := s.run(t, nil)
+		balanced(t, s, out)
+		if out.last().Workers[0].Stalled > 0 {
+			stalled++
+		}
+	}
+	if stalled < 20 {
+		t.Errorf("workers stalled in %d of 200 configurations: the test shows little", stalled)
+	}
+}
+
+func balanced(t *testing.T, s setup, out outcome) {
+	t.Helper()
+	o, last := s.opts, out.last()
+	var fresh, at uint64
+	now := 0.0
+	for i, u := range out.updates {
+		fresh += uint64(u.NewRollouts)
+		for at < uint64(len(out.inserts)) && uint64(o.Group)*at < u.Inserted {
+			at++
+		}
+		switch {
+		case int(u.Version) != i+1:
+			t.Fatalf("seed %d: update %d has version %d", s.seed, i, u.Version)
+		case u.Time < now:
+			t.Fatalf("seed %d: time goes back from %g to %g", s.seed, now, u.Time)
+		case u.Inserted != fresh || u.Inserted != at*uint64(o.Group):
+			t.Fatalf("seed %d: %d inserted, %d new in all, %d groups seen", s.seed, u.Inserted, fresh, at)
+		case u.Used != uint64(u.Version)*uint64(o.Batch):
+			t.Fatalf("seed %d: %d used in %d updates of %d", s.seed, u.Used, u.Version, o.Batch)
+		case u.StalenessMax < 0 || u.StalenessMax >= int32(u.Version) || u.StalenessMean > float64(u.StalenessMax):
+			t.Fatalf("seed %d: staleness %d, mean %g, at update %d", s.seed, u.StalenessMax, u.StalenessMean, u.Version)
+		}
+		for _, g := range append([]pipeline.Spent{u.Trainer}, u.Workers...) {
+			if sum := g.Busy + g.Stalled + g.Idle; math.Abs(sum-u.Time) > 1e-9*u.Time {
+				t.Fatalf("seed %d: GPU accounts for %g of %g: %+v", s.seed, sum, u.Time, g)
+			}
+		}
+		now = u.Time
+	}
+	if want := float64(len(out.updates)) * o.StepTime(); math.Abs(last.Trainer.Busy-want) > 1e-9*want {
+		t.Fatalf("seed %d: trainers were busy for %g, want %g", s.seed, last.Trainer.Busy, want)
+	}
+	inFlight := 0
+	for _, w := range out.state.Workers {
+		if w.Busy {
+			inFlight++
+		}
+	}
+	if made := len(out.inserts) + len(out.state.Groups) + inFlight; uint64(made) != out.state.NextJob {
+		t.Fatalf("seed %d: %d jobs dispatched, %d accounted for", s.seed, out.state.NextJob, made)
+	}
+	if b := out.buffer; b.Inserted != b.present()+b.Left || uint64(b.Inserted) != last.Inserted {
+		t.Fatalf("seed %d: buffer took %d, holds %d, lost %d; the pipeline says %d", s.seed, b.Inserted, b.present(), b.Left, last.Inserted)
+	}
+}
+
+func TestNothingDependsOnScheduling(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for seed := range uint64(30) {
+		s := randomSetup(seed)
+		s.opts.Concurrency = 1
+		want := s.run(t, nil)
+		for _, procs := range []int{1, 2} {
+			runtime.GOMAXPROCS(procs)
+			s.opts.Concurrency = 1 + int(seed%4)
+			r := newReleaser(seed)
+			got := s.run(t, func(p pipeline.Parts) pipeline.Parts {
+				p.Generator = delayedGenerator{p.Generator, r}
+				p.Learner = delayedLearner{p.Learner, r}
+				return p
+			})
+			r.close()
+			same(t, seed, got, want)
+		}
+	}
+}
+
+// releaser holds goroutines up and lets them go in random order.
+type releaser struct {
+	arrive chan chan struct{}
+	ended  chan struct{}
+}
+
+func newReleaser(seed uint64) *releaser {
+	r := &releaser{arrive: make(chan chan struct{}), ended: make(chan struct{})}
+	go r.serve(rollout.Stream(seed, "test/release", 0))
+	return r
+}
+
+func (r *releaser) serve(rng *rand.Rand) {
+	defer close(r.ended)
+	var held []chan struct{}
+	for {
+		if len(held) == 0 {
+			c, ok := <-r.arrive
+			if !ok {
+				return
+			}
+			held = append(held, c)
+		}
+		for range rng.IntN(20) { // give others the chance to arrive
+			runtime.Gosched()
+			select {
+			case c := <-r.arrive:
+				held = append(held, c)
+			default:
+			}
+		}
+		i := rng.IntN(len(held))
+		close(held[i])
+		held[i] = held[len(held)-1]
+		held = held[:len(held)-1]
+	}
+}
+
+func (r *releaser) wait() {
+	c := make(chan struct{})
+	r.arrive <- c
+	<-c
+}
+
+func (r *releaser) close() {
+	close(r.arrive)
+	<-r.ended
+}
+
+type delayedGenerator struct {
+	pipeline.Generator
+	r *releaser
+}
+
+func (d delayedGenerator) Start(job pipeline.Job) (pipeline.Generation, error) {
+	g, err := d.Generator.Start(job)
+	return delayedGeneration{g, d.r}, err
+}
+
+type delayedGeneration struct {
+	pipeline.Generation
+	r *releaser
+}
+
+func (d delayedGeneration) Continue(ctx context.Context, w pipeline.Weights, n int) (bool, error) {
+	d.r.wait()
+	return d.Generation.Continue(ctx, w, n)
+}
+
+type delayedLearner struct {
+	pipeline.Learner
+	r *releaser
+}
+
+func (d delayedLearner) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+	d.r.wait()
+	return d.Learner.Step(ctx, bs)
+}
