@@ -83,9 +83,11 @@ func runHeadline(run *results.Run) headline {
 	h := headline{Claim: true, Big: "–", BigLabel: "not evaluated yet"}
 	if n := len(run.Evals); n > 0 {
 		last := run.Evals[n-1]
-		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the end"
-		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily; it began at %.3f and was at best %.3f.",
-			last.Pass1, grouped(float64(last.Update)), last.Problems, run.Evals[0].Pass1, results.BestPass1(run.Evals).Float())
+		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the last evaluation"
+		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1, grouped(float64(last.Update)), last.Problems)
+		if n > 1 {
+			h.Text += fmt.Sprintf(" It began at %.3f and was at best %.3f.", run.Evals[0].Pass1, results.BestPass1(run.Evals).Float())
+		}
 	}
 	s := run.Summary
 	if s == nil {

@@ -70,13 +70,17 @@ func unbroken(points plotter.XYs) []plotter.XYs {
 }
 
 // smooth returns the median of the values within half points on either side, which a lone spike does
-// not move. A point without a value stays without.
+// not move, at about sixteen points per window and at both ends. A point without a value stays without.
 func smooth(points plotter.XYs, half int) plotter.XYs {
-	out := make(plotter.XYs, len(points))
+	var out plotter.XYs
+	stride := max(1, half/8)
 	around := make([]float64, 0, 2*half+1)
 	for i, p := range points {
-		out[i] = p
+		if i%stride != 0 && i != len(points)-1 {
+			continue
+		}
 		if math.IsNaN(p.Y) {
+			out = append(out, p)
 			continue
 		}
 		around = around[:0]
@@ -85,7 +89,7 @@ func smooth(points plotter.XYs, half int) plotter.XYs {
 				around = append(around, q.Y)
 			}
 		}
-		out[i].Y = results.Median(around)
+		out = append(out, plotter.XY{X: p.X, Y: results.Median(around)})
 	}
 	return out
 }

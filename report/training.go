@@ -98,7 +98,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 		}
 		if len(traces) > 0 {
 			middle := medianTrace(traces)
-			thick = append(thick, line(thin(smooth(middle, smoothing(len(middle))), limit), side.role, 1.7)...)
+			thick = append(thick, line(smooth(middle, smoothing(len(middle))), side.role, 1.7)...)
 		}
 	}
 	if len(all) == 0 {

@@ -1,0 +1,33 @@
+package report_test
+
+import (
+	"bytes"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/reprise-rl/reprise/report"
+	"github.com/reprise-rl/reprise/results"
+)
+
+// A run in memory becomes a page; [report.Write] does the same for a folder.
+func Example() {
+	run := &results.Run{
+		Config: "seed: 1\n",
+		Updates: []results.Update{
+			{Update: 1, Version: 1, Compute: 1024, Reward: results.Num(0.31)},
+			{Update: 2, Version: 2, Compute: 2048, Reward: results.Num(0.35)},
+		},
+		Evals: []results.Eval{
+			{Problems: 400, Pass1: 0.34},
+			{Update: 2, Version: 2, Grid: 2000, Compute: 2048, Problems: 400, Pass1: 0.36},
+		},
+	}
+	var page bytes.Buffer
+	if err := report.Run(&page, run); err != nil {
+		log.Fatal(err)
+	}
+	text := page.String()
+	fmt.Println(strings.Contains(text, "Held-out pass@1 of 0.360 after 2 updates"), strings.Contains(text, "<script"))
+	// Output: true false
+}
