@@ -82,9 +82,8 @@ func TestBatchAdvantagesMatchNumbersWorkedByHand(t *testing.T) {
 	if m.Mean != 0.5 || m.Std() != 0.5 {
 		t.Errorf("moments %+v", m)
 	}
-	// Group means 1/2 (first two) and 1/2 (last four) leave +-1/2, whose mean is 0 and std 1/2. With
-	// means 1/2 and 3/4 of groups {1, 0} and {1, 1, 1, 0}: 1/2, -1/2, 1/4 x3, -3/4; mean 0, variance
-	// (1/4 + 1/4 + 3/16 + 9/16)/6 = 5/24, std 0.4564355: 1.0954451, 0.5477226, -1.6431677.
+	// Groups {1, 0} of mean 1/2 and {1, 1, 1, 0} of mean 3/4 leave 1/2, -1/2, 1/4 three times and -3/4: mean
+	// 0, variance (1/4 + 1/4 + 3/16 + 9/16)/6 = 5/24, std 0.4564355.
 	rewards = []float32{1, 0, 1, 1, 1, 0}
 	OfBatch(dst, rewards, []float32{0.5, 0.5, 0.75, 0.75, 0.75, 0.75}, GroupBatch)
 	near(t, dst, 1.0954451, -1.0954451, 0.5477226, 0.5477226, 0.5477226, -1.6431677)

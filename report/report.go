@@ -13,7 +13,7 @@ import (
 // Write reads the run folder or comparison folder dir and writes report.html into it.
 func Write(dir string) error {
 	var page bytes.Buffer
-	if _, err := os.Stat(filepath.Join(dir, results.ConfigFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, results.MetricsFile)); err == nil {
 		run, err := results.ReadRun(dir)
 		if err != nil {
 			return err

@@ -1,0 +1,48 @@
+# The toolchain is fetched by the go command itself where the machine's own is older.
+export GOTOOLCHAIN := go1.27.1
+export GOEXPERIMENT := simd
+
+
+GO ?= go
+PKGS := ./...
+# Packages whose values are shared between goroutines.
+SHARED := ./rollout/... ./replay/... ./pipeline/... ./sim/... ./policy/... ./run/...
+FUZZTIME ?= 30s
+
+.PHONY: help build demo test race lint fuzz bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/reprise
+	@mkdir -p bin
+	$(GO) build -o bin/reprise ./cmd/reprise
+
+demo: build ## train a small language model without and with replay; writes runs/demo/report.html
+	bin/reprise train --compare --out runs/demo --force
+
+test: ## run all tests, with the race detector where state is shared
+	$(GO) test $(PKGS)
+	$(GO) test -race -short $(SHARED)
+
+race: ## run every test with the race detector
+	$(GO) test -race $(PKGS)
+
+lint: ## gofmt, go vet and staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+
+fuzz: ## fuzz every parser for FUZZTIME (30s) each
+	@for package in $$($(GO) list $(PKGS)); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+bench: ## measure the figures the project is held to, each beside its baseline
+	$(GO) test -run "^$$" -bench . -benchtime 1s ./replay ./policy ./pipeline
+
+clean: ## remove what was built and the demo's run
+	rm -rf bin runs/demo

@@ -1,0 +1,151 @@
+package reprise
+
+import (
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/reprise-rl/reprise"
+
+// mayImport is the house rule: the packages of this module that each part may import. Folders below a part follow its
+// rule and may import the part and one another.
+func mayImport() map[string][]string {
+	return map[string][]string{
+		"rollout":   nil,
+		"advantage": nil,
+		"results":   nil,
+		"task":      {"rollout"},
+		"objective": nil,
+		"policy":    {"rollout", "objective"},
+		"replay":    {"rollout", "advantage"},
+		"pipeline":  {"rollout", "advantage", "task"},
+		"sim":       {"pipeline", "rollout", "task"},
+		"report":    {"results"},
+		"run":       {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results"},
+	}
+}
+
+// onlyStandard lists the parts that import the standard library and nothing else.
+func onlyStandard() []string { return []string{"rollout", "advantage", "results", "task"} }
+
+// neverTensors lists the parts that must not reach gomlx, by however many steps.
+func neverTensors() []string {
+	return []string{"rollout", "advantage", "results", "task", "replay", "pipeline", "sim", "report"}
+}
+
+// goPackage is what the go command says of a package.
+type goPackage struct {
+	ImportPath string
+	Dir        string
+	Imports    []string
+	Deps       []string
+	GoFiles    []string
+	Standard   bool
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,Deps,GoFiles,Standard", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var list []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+}
+
+// part returns the top folder of a package of this module.
+func part(path string) (string, bool) {
+	below, ok := strings.CutPrefix(path, module+"/")
+	top, _, _ := strings.Cut(below, "/")
+	return top, ok
+}
+
+func TestPartsImportOnlyWhatTheyMay(t *testing.T) {
+	rules := mayImport()
+	for _, p := range listPackages(t) {
+		from, ok := part(p.ImportPath)
+		if !ok || from == "cmd" {
+			continue
+		}
+		allowed, known := rules[from]
+		if !known {
+			t.Errorf("%s: no rule says what %s may import: add one here and in ARCHITECTURE.md", p.ImportPath, from)
+		}
+		for _, i := range p.Imports {
+			if to, ours := part(i); ours && to != from && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s: %s may import %v", p.ImportPath, i, from, allowed)
+			}
+			if slices.Contains(onlyStandard(), from) && strings.Contains(strings.Split(i, "/")[0], ".") && !strings.HasPrefix(i, module) {
+				t.Errorf("%s imports %s: %s keeps to the standard library", p.ImportPath, i, from)
+			}
+		}
+		for _, d := range p.Deps {
+			if slices.Contains(neverTensors(), from) && strings.HasPrefix(d, "github.com/gomlx/") {
+				t.Errorf("%s reaches %s: %s must do without tensors", p.ImportPath, d, from)
+			}
+		}
+	}
+}
+
+func TestImportRulesHaveNoCycle(t *testing.T) {
+	rules := mayImport()
+	state := map[string]int{} // 1: being visited, 2: done
+	var visit func(string)
+	visit = func(p string) {
+		if state[p] == 1 {
+			t.Fatalf("the rules let %s import itself", p)
+		}
+		if state[p] == 2 {
+			return
+		}
+		state[p] = 1
+		for _, d := range rules[p] {
+			visit(d)
+		}
+		state[p] = 2
+	}
+	for _, p := range slices.Sorted(maps.Keys(rules)) {
+		visit(p)
+	}
+}
+
+func TestEveryPackageHasOneDoc(t *testing.T) {
+	for _, p := range listPackages(t) {
+		var docs []string
+		for _, name := range p.GoFiles {
+			path := filepath.Join(p.Dir, name)
+			src, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				docs = append(docs, name)
+			}
+		}
+		if len(docs) != 1 {
+			t.Errorf("%s: package docs in %v: want exactly one", p.ImportPath, docs)
+		}
+	}
+}

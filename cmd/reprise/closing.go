@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// number writes a measured number, "-" where there is none.
+func number(n results.Number, format string) string {
+	if !n.Known() {
+		return "-"
+	}
+	return fmt.Sprintf(format, n.Float())
+}
+
+// summary prints what a run came to.
+func (d *display) summary(s *results.Summary, dir string) {
+	d.printf("\n%s, seed %d: %d updates (%s)\n", s.Name, s.Seed, s.Updates, s.Ended)
+	d.printf("  held-out pass@1      %s -> %s, best %s\n", number(s.Pass1First, "%.3f"), number(s.Pass1Last, "%.3f"), number(s.Pass1Best, "%.3f"))
+	if s.Target.Known() {
+		where := "not reached"
+		if s.ToTarget.Reached {
+			where = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update, number(s.ToTarget.Compute, "%.0f"))
+		}
+		d.printf("  target %-13.2f %s\n", s.Target.Float(), where)
+	}
+	d.printf("  replay ratio         %s (planned %.2f)\n", number(s.ReplayRatio, "%.2f"), s.ReplayRatioPlanned)
+	d.printf("  staleness            mean %s, largest %d\n", number(s.Staleness.Mean(), "%.1f"), s.Staleness.Max())
+	d.printf("  compute per update   %.3f of the no-replay baseline's\n", s.ComputeRatio)
+	d.printf("  report               %s\n", filepath.Join(dir, results.ReportFile))
+}
+
+// comparison prints what replay saved.
+func (d *display) comparison(c *results.Compare, dir string) {
+	d.printf("\n%s\n\n", c.Statement)
+	d.printf("%6s  %22s  %22s  %7s\n", "seed", "baseline compute", "replay compute", "ratio")
+	for _, s := range c.Seeds {
+		d.printf("%6d  %22s  %22s  %7s\n", s.Seed, number(s.Baseline.Compute, "%.0f"), number(s.Replay.Compute, "%.0f"), number(s.Ratio, "%.3f"))
+	}
+	for _, m := range []struct {
+		name    string
+		measure results.Measure
+	}{{"formula", c.Compute}, {"busy GPUs", c.ComputeBusy}, {"all GPUs", c.ComputeAll}, {"clock", c.Clock}} {
+		r := m.measure.Ratio
+		d.printf("  ratio by %-10s median %s, IQR %s to %s; of the median curves %s\n", m.name,
+			number(r.Median, "%.3f"), number(r.Q1, "%.3f"), number(r.Q3, "%.3f"), number(m.measure.MedianCurves, "%.3f"))
+	}
+	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
+}

@@ -1,0 +1,54 @@
+// Command reprise trains language models with experience replay on a laptop, and tries the policies it trains.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands are the verbs, a file each.
+type commands struct {
+	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
+	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
+	Score    scoreCommand    `cmd:"" help:"Print the log-probs a model gives to token ids, JSON lines in and out."`
+	Verify   verifyCommand   `cmd:"" help:"Reward responses, JSON lines in and out."`
+}
+
+func main() {
+	var c commands
+	parser := kong.Must(&c, kong.Name("reprise"),
+		kong.Description("Experience replay for reinforcement learning of language models."), kong.UsageOnError())
+	args := os.Args[1:]
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	verb, err := parser.Parse(args)
+	parser.FatalIfErrorf(err)
+	if err := execute(verb); err != nil {
+		fmt.Fprintf(os.Stderr, "reprise: %v\n", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// execute runs a verb under a context that Ctrl-C ends; a second Ctrl-C kills.
+func execute(verb *kong.Context) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	context.AfterFunc(ctx, cancel) // gives the signals back: the next one ends the process
+	verb.BindTo(ctx, (*context.Context)(nil))
+	return verb.Run()
+}
+
+// exitCode is 130 for an interruption, as shells expect, 1 otherwise.
+func exitCode(err error) int {
+	if errors.Is(err, context.Canceled) {
+		return 130
+	}
+	return 1
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/task"
+)
+
+// scoreCommand prints log-probs of token ids.
+type scoreCommand struct {
+	Model       string  `required:"" placeholder:"DIR" help:"Hugging Face model folder."`
+	Temperature float64 `default:"1" help:"Logits are divided by it."`
+}
+
+// scored is a line of output: entry i speaks of token i; the first, which nothing precedes, is 0.
+type scored struct {
+	IDs      []int32   `json:"ids"`
+	Logprobs []float32 `json:"logprobs"`
+	Entropy  []float32 `json:"entropy"`
+}
+
+// Run reads lines, each a JSON list of token ids or an object with such a list under "ids", and writes their scores.
+func (c *scoreCommand) Run(ctx context.Context) error {
+	model, weights, _, err := policy.Load(c.Model)
+	if err != nil {
+		return fmt.Errorf("--model: %w", err)
+	}
+	out := bufio.NewWriter(os.Stdout)
+	defer out.Flush()
+	return task.EachLine(os.Stdin, func(_ int, line []byte) error {
+		ids, err := tokenIDs(line)
+		if err != nil {
+			return err
+		}
+		scores, err := model.Score(ctx, weights, [][]int32{ids}, c.Temperature)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(out).Encode(scored{ids, scores[0].Logprobs, scores[0].Entropy})
+	})
+}
+
+func tokenIDs(line []byte) ([]int32, error) {
+	var ids []int32
+	if err := json.Unmarshal(line, &ids); err == nil {
+		return ids, nil
+	}
+	var object struct {
+		IDs []int32 `json:"ids"`
+	}
+	if err := json.Unmarshal(line, &object); err != nil || object.IDs == nil {
+		return nil, fmt.Errorf("%.80s: want a list of token ids, [1, 2, 3], or an object with one under \"ids\"", line)
+	}
+	return object.IDs, nil
+}

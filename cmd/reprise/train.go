@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/reprise-rl/reprise/report"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+)
+
+// trainCommand carries out a run, or a comparison of one with its no-replay baseline.
+type trainCommand struct {
+	Config  string   `short:"c" placeholder:"FILE" help:"YAML file; what it leaves out is built in (addition below 100)."`
+	Set     []string `sep:"none" placeholder:"KEY=VALUE" help:"Set one key, for example replay.capacity=2048; may be repeated."`
+	Seed    *uint64  `help:"Seed of everything random; short for --set seed=N."`
+	Out     string   `default:"runs/latest" placeholder:"DIR" help:"Folder of the run."`
+	Compare bool     `help:"Train the no-replay baseline too, and compare the compute that both take to the target."`
+	Seeds   int      `default:"1" help:"Seeds of a comparison, from the configuration's on."`
+	Resume  bool     `help:"Go on with the run in --out from its last checkpoint."`
+	Force   bool     `help:"Replace a run that is in --out."`
+	Quiet   bool     `short:"q" help:"Print nothing but errors."`
+	JSON    bool     `name:"json" help:"Print summary.json, or compare.json, and nothing else."`
+}
+
+// Run reads the configuration, trains, and writes the report.
+func (c *trainCommand) Run(ctx context.Context) error {
+	config, err := c.load()
+	if err != nil {
+		return fmt.Errorf("the configuration cannot be used:\n%w", err)
+	}
+	if c.Force {
+		if err := c.clear(); err != nil {
+			return err
+		}
+	}
+	if c.Compare {
+		return c.compare(ctx, config)
+	}
+	return c.train(ctx, config)
+}
+
+func (c *trainCommand) load() (run.Config, error) {
+	set := c.Set
+	if c.Seed != nil {
+		set = append(set, fmt.Sprintf("seed=%d", *c.Seed))
+	}
+	if !c.Resume {
+		return run.Load(c.Config, set)
+	}
+	if c.Config != "" || c.Force {
+		return run.Config{}, errors.New("--resume goes on with the configuration in the folder: leave -c and --force out")
+	}
+	return run.LoadFolder(c.Out, set)
+}
+
+// clear removes a run from --out, and nothing that is no run.
+func (c *trainCommand) clear() error {
+	entries, err := os.ReadDir(c.Out)
+	if errors.Is(err, os.ErrNotExist) || len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("--force: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(c.Out, results.ConfigFile)); err != nil {
+		return fmt.Errorf("--force: %s holds no run of ours to replace: remove it yourself or give another --out", c.Out)
+	}
+	return os.RemoveAll(c.Out)
+}
+
+func (c *trainCommand) train(ctx context.Context, config run.Config) error {
+	show := newDisplay(c.silent())
+	defer show.end()
+	var summary *results.Summary
+	var err error
+	if c.Resume {
+		summary, err = run.Resume(ctx, config, c.Out, show.hooks(config, "run"))
+	} else {
+		var start *run.Start
+		if start, err = run.Begin(ctx, config, show.warmup(config)); err != nil {
+			return err
+		}
+		summary, err = run.Train(ctx, config, start, c.Out, show.hooks(config, "run"))
+	}
+	if err != nil {
+		return err
+	}
+	show.end()
+	if err := report.Write(c.Out); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(summary)
+	}
+	show.summary(summary, c.Out)
+	if ctx.Err() != nil && summary.Ended == "interrupted" {
+		return fmt.Errorf("stopped with a checkpoint; go on with: reprise train --resume --out %s: %w", c.Out, context.Canceled)
+	}
+	return nil
+}
+
+func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
+	show := newDisplay(c.silent())
+	defer show.end()
+	comparison := run.Comparison{
+		Config: config, Seeds: c.Seeds, Dir: c.Out, Resume: c.Resume,
+		Hooks: func(a run.Arm) run.Hooks {
+			return show.hooks(armConfig(config, a), fmt.Sprintf("%s, seed %d", a.Name, a.Seed))
+		},
+		Warmup: func(uint64) func(int, float64) { return show.warmup(config) },
+	}
+	result, err := comparison.Run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("stopped with checkpoints; go on with: reprise train --compare --seeds %d --resume --out %s: %w", c.Seeds, c.Out, err)
+	}
+	if err != nil {
+		return err
+	}
+	show.end()
+	if err := report.Write(c.Out); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(result)
+	}
+	show.comparison(result, c.Out)
+	return nil
+}
+
+// armConfig returns the configuration of an arm, whose budget the display counts down.
+func armConfig(c run.Config, a run.Arm) run.Config {
+	if a.Name == results.BaselineArm {
+		return c.BaselineArm()
+	}
+	return c
+}
+
+func (c *trainCommand) silent() bool { return c.Quiet || c.JSON }
+
+func printJSON(v any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/catalog"
+)
+
+// verifyCommand rewards responses on standard input.
+type verifyCommand struct {
+	Task string `arg:"" help:"Task whose verifier rewards: arithmetic, gsm8k or words."`
+}
+
+// Run reads lines {"response", "answer"} and writes each with its reward and the answer found in it.
+func (c *verifyCommand) Run(ctx context.Context) error {
+	v, err := catalog.Verifier(c.Task)
+	if err != nil {
+		return err
+	}
+	return task.VerifyLines(ctx, v, os.Stdin, os.Stdout)
+}

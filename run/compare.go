@@ -1,0 +1,187 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/goccy/go-yaml"
+	"github.com/reprise-rl/reprise/results"
+)
+
+// BaselineArm returns the configuration of the arm without replay: the same run with a bounded queue for a table, its
+// own learning rate, and GPUs split so that it stalls least.
+func (c Config) BaselineArm() Config {
+	b := c.Baseline
+	c.Replay = Replay{Sampler: b.Sampler, Capacity: b.Capacity, MaxStaleness: c.Replay.MaxStaleness, MinSize: c.Replay.MinSize}
+	if b.Workers == 0 && b.Trainers == 0 {
+		b.Workers, b.Trainers = leastStalling(c.Pipeline)
+	}
+	c.Pipeline.Workers, c.Pipeline.Trainers = b.Workers, b.Trainers
+	if b.LearningRate > 0 {
+		c.Learner.LearningRate = b.LearningRate
+	}
+	return c
+}
+
+// leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
+// dividing the batch, at which the least share of their time is idle when every rollout is used once: trainers wait for
+// W/T below mu, workers above. Among equals it uses the most GPUs.
+func leastStalling(p Pipeline) (workers, trainers int) {
+	least := math.Inf(1)
+	for t := 1; t < p.Workers+p.Trainers; t++ {
+		if p.Batch%t != 0 {
+			continue
+		}
+		for w := 1; w+t <= p.Workers+p.Trainers; w++ {
+			if idle := idleShare(float64(w), float64(t), p.RolloutCost); idle < least-1e-12 ||
+				(idle < least+1e-12 && w+t > workers+trainers) {
+				least, workers, trainers = idle, w, t
+			}
+		}
+	}
+	return workers, trainers
+}
+
+// idleShare is the idle share of the time of W workers and T trainers between which every rollout passes once.
+func idleShare(w, t, mu float64) float64 {
+	if w/t < mu {
+		return t * (1 - w/t/mu) / (w + t)
+	}
+	return w * (1 - mu*t/w) / (w + t)
+}
+
+// Arm names one run of a comparison.
+type Arm struct {
+	Name string // results.BaselineArm or results.ReplayArm
+	Seed uint64
+}
+
+// Comparison is a no-replay baseline beside a run with replay, over seeds.
+type Comparison struct {
+	Config Config // of the replay arm; its seed is the first
+	Seeds  int    // >= 1
+	Dir    string
+	Resume bool // go on with the runs that are in the folder
+	// Hooks watches an arm, and Warmup the warm-up that the arms of a seed share; either may be nil. The hooks of two arms are
+	// called from two goroutines.
+	Hooks  func(Arm) Hooks
+	Warmup func(seed uint64) func(step int, loss float64)
+}
+
+// Validate reports every problem of both arms.
+func (c Comparison) Validate() error {
+	if c.Seeds < 1 {
+		return fmt.Errorf("--seeds: %d: want 1 or more", c.Seeds)
+	}
+	if err := c.Config.Validate(); err != nil {
+		return err
+	}
+	if !c.Config.Replays() {
+		return fmt.Errorf("replay.sampler: %s: a comparison's replay arm needs a sampler that does not consume", c.Config.Replay.Sampler)
+	}
+	if !(c.Config.Evaluate.Target > 0) {
+		return fmt.Errorf("evaluate.target: %g: a comparison needs a target fixed before its runs", c.Config.Evaluate.Target)
+	}
+	if err := c.Config.BaselineArm().Validate(); err != nil {
+		return fmt.Errorf("the baseline's arm: %w", err)
+	}
+	return nil
+}
+
+// Run carries out all arms, a seed's two at a time, and writes compare.json. Interrupted, it leaves checkpoints and returns
+// the context's error.
+func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := c.createFolder(); err != nil {
+		return nil, err
+	}
+	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target, Seed: c.Config.Seed}
+	for i := range c.Seeds {
+		seeded := c.Config
+		seeded.Seed += uint64(i)
+		baseline, replay, err := c.seed(ctx, seeded)
+		if err != nil {
+			return nil, err
+		}
+		p.Baseline, p.Replay = append(p.Baseline, baseline), append(p.Replay, replay)
+	}
+	result, err := results.NewCompare(p)
+	if err != nil {
+		return nil, err
+	}
+	return result, results.WriteCompare(c.Dir, result)
+}
+
+func (c Comparison) createFolder() error {
+	path := filepath.Join(c.Dir, results.ConfigFile)
+	if _, err := os.Stat(path); err == nil {
+		if c.Resume {
+			return nil
+		}
+		return fmt.Errorf("%s holds a comparison already: give another --out, go on with it by --resume, or replace it by --force", c.Dir)
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	resolved, err := c.Config.resolved()
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(resolved)
+	if err != nil {
+		return err
+	}
+	return results.WriteConfig(c.Dir, text)
+}
+
+// seed carries out both arms of one seed, side by side, from one warm start.
+func (c Comparison) seed(ctx context.Context, seeded Config) (baseline, replay results.SeedEvals, err error) {
+	var report func(int, float64)
+	if c.Warmup != nil {
+		report = c.Warmup(seeded.Seed)
+	}
+	start, err := Begin(ctx, seeded, report)
+	if err != nil {
+		return baseline, replay, err
+	}
+	var wait sync.WaitGroup
+	var errs [2]error
+	wait.Go(func() { baseline, errs[0] = c.arm(ctx, seeded.BaselineArm(), results.BaselineArm, start) })
+	wait.Go(func() { replay, errs[1] = c.arm(ctx, seeded, results.ReplayArm, start) })
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return baseline, replay, err
+		}
+	}
+	return baseline, replay, ctx.Err()
+}
+
+// arm carries out one run, or finds it finished.
+func (c Comparison) arm(ctx context.Context, config Config, name string, start *Start) (results.SeedEvals, error) {
+	dir := results.SeedDir(c.Dir, name, config.Seed)
+	var h Hooks
+	if c.Hooks != nil {
+		h = c.Hooks(Arm{name, config.Seed})
+	}
+	_, err := findCheckpoint(dir)
+	if c.Resume && err == nil {
+		_, err = Resume(ctx, config, dir, h)
+	} else {
+		_, err = Train(ctx, config, start, dir, h)
+	}
+	if err != nil {
+		return results.SeedEvals{}, err
+	}
+	r, err := results.ReadRun(dir)
+	if err != nil {
+		return results.SeedEvals{}, err
+	}
+	return results.SeedEvals{Seed: config.Seed, Evals: r.Evals}, nil
+}

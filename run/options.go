@@ -1,0 +1,183 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/replay"
+)
+
+// pipelineOptions returns the configuration's part for package pipeline. Compute is counted with replay unless the
+// table is a queue.
+func (c Config) pipelineOptions() pipeline.Options {
+	p := c.Pipeline
+	o := pipeline.Options{
+		Workers: p.Workers, Trainers: p.Trainers, Batch: p.Batch, Group: p.Group,
+		RolloutCost: p.RolloutCost, WeightTransfer: p.WeightTransfer, RewardLatency: c.rewardLatency(),
+		Mode: pipeline.Mode(p.Mode), SyncRollouts: p.SyncRollouts, SyncUpdates: p.SyncUpdates,
+		WeightSync: pipeline.WeightSync(p.WeightSync), Chunk: p.Chunk, MaxTokens: c.Generate.MaxTokens, PublishEvery: p.PublishEvery,
+		Advantage: advantage.Kind(c.Learner.Advantage), Updates: c.Budget.Updates,
+	}
+	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
+	o.UpdateCompute = o.ReplayCompute()
+	if !c.Replays() {
+		o.UpdateCompute = o.QueueCompute()
+	}
+	return o
+}
+
+// Replays reports whether rollouts can be used more than once.
+func (c Config) Replays() bool { return !replay.Sampler(c.Replay.Sampler).Consumes() }
+
+// replayOptions returns the configuration's part for package replay; vocab bounds the tokens.
+func (c Config) replayOptions(vocab int) replay.Options {
+	r := c.Replay
+	o := replay.Options{
+		Capacity: r.Capacity, CapacityBytes: r.Bytes, Retention: replay.Retention(r.Retention),
+		PositiveFraction: r.PositiveFraction, PositiveThreshold: float32(r.PositiveThreshold),
+		Sampler: replay.Sampler(r.Sampler), MaxStaleness: r.MaxStaleness, MaxUses: r.MaxUses, MinSize: r.MinSize,
+		Shards: c.Pipeline.Trainers, Advantage: advantage.Kind(c.Learner.Advantage), Vocab: vocab, Seed: c.Seed,
+	}
+	if o.Capacity == 0 {
+		o.Capacity = 2 * c.Pipeline.Batch
+	}
+	return o
+}
+
+// learning returns the configuration's part for policy.Learner.
+func (c Config) learning() (policy.Learning, error) {
+	l := c.Learner
+	learning := policy.Learning{
+		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
+		Optimizer: policy.Adam{
+			LearningRate: l.LearningRate, Warmup: l.LearningWarmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,
+			WeightDecay: l.WeightDecay, ClipNorm: l.ClipNorm,
+		},
+	}
+	switch l.Objective {
+	case "grpo":
+		learning.Objective = objective.GRPO{
+			Ratio: objective.Ratio(l.Ratio), ClipLow: l.ClipLow, ClipHigh: l.ClipHigh, DualClip: l.DualClip,
+			Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
+		}
+	case "asymre":
+		learning.Objective = objective.AsymRE{Shift: &l.BaselineShift}
+	default:
+		return learning, fmt.Errorf("objective: %q: want grpo or asymre", l.Objective)
+	}
+	return learning, nil
+}
+
+func (c Config) sampling(stop []int32) policy.Sampling {
+	return policy.Sampling{
+		Temperature: c.Generate.Temperature, TopP: c.Generate.TopP, MaxTokens: c.Generate.MaxTokens, Stop: stop,
+		RecomputeCache: c.Generate.KVCache == "recompute",
+	}
+}
+
+// Validate reports every problem of the configuration at once, each with its key, its value and what is allowed.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, key string, value any, want string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: %v: want %s", key, value, fmt.Sprintf(want, args...)))
+		}
+	}
+	_, err := c.newTask()
+	errs = append(errs, under("task", err))
+	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling(nil).Validate()))
+	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature, "more than 0: greedy rollouts of a group are all alike")
+	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache, "keep or recompute")
+	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
+	if c.Pipeline.Trainers > 0 {
+		o := c.replayOptions(0)
+		errs = append(errs, under("replay", o.Validate()))
+		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)
+		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers, "replay.capacity", o.Capacity,
+			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
+	}
+	l, err := c.learning()
+	errs = append(errs, under("learner", err), under("learner", l.Optimizer.Validate()))
+	if err == nil {
+		errs = append(errs, under("learner", l.Objective.Validate()))
+	}
+	check(c.Learner.MaskedDenominator == "kept" || c.Learner.MaskedDenominator == "all", "learner.masked_denominator", c.Learner.MaskedDenominator, "kept or all")
+	check(advantage.Kind(c.Learner.Advantage) != advantage.Critic, "learner.advantage", c.Learner.Advantage, "a kind that needs no critic: the policy has no value head")
+	errs = append(errs, c.Evaluate.validate(), c.Budget.validate())
+	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
+	return errors.Join(errs...)
+}
+
+func (w Warmup) validate() error {
+	var errs []error
+	if w.Steps < 0 {
+		errs = append(errs, fmt.Errorf("steps: %d: want 0 or more", w.Steps))
+	}
+	if w.Steps > 0 && w.Batch < 1 {
+		errs = append(errs, fmt.Errorf("batch: %d: want 1 or more demonstrations", w.Batch))
+	}
+	if w.Steps > 0 && !(w.LearningRate > 0) {
+		errs = append(errs, fmt.Errorf("learning_rate: %g: want more than 0", w.LearningRate))
+	}
+	return errors.Join(errs...)
+}
+
+func (e Evaluate) validate() error {
+	var errs []error
+	if !(e.Every > 0) || math.IsInf(e.Every, 0) {
+		errs = append(errs, fmt.Errorf("evaluate.every: %g: want more than 0 updates' compute", e.Every))
+	}
+	if !(e.Target >= 0 && e.Target <= 1) {
+		errs = append(errs, fmt.Errorf("evaluate.target: %g: want an accuracy in (0, 1], or 0 for none", e.Target))
+	}
+	if e.Samples < 0 {
+		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))
+	}
+	for _, k := range e.PassAt {
+		if e.Samples > 0 && (k < 1 || k > e.Samples) {
+			errs = append(errs, fmt.Errorf("evaluate.pass_at: %d: want 1 to evaluate.samples (%d)", k, e.Samples))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b Budget) validate() error {
+	if b.Updates < 0 || !(b.Compute >= 0) || (b.Updates == 0 && b.Compute == 0) || math.IsInf(b.Compute, 0) {
+		return fmt.Errorf("budget: compute %g, updates %d: want at least one of them above 0, neither below", b.Compute, b.Updates)
+	}
+	return nil
+}
+
+// under puts a section's name before each problem of a part, unless the part has named itself.
+func under(section string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, e := range joined.Unwrap() {
+			errs = append(errs, under(section, e))
+		}
+		return errors.Join(errs...)
+	}
+	if strings.HasPrefix(err.Error(), section+".") {
+		return err
+	}
+	return fmt.Errorf("%s.%w", section, err)
+}
+
+// BudgetCompute returns the compute at which the run ends, in the unit of metrics.jsonl.
+func (c Config) BudgetCompute() float64 {
+	o := c.pipelineOptions()
+	limit := o.ComputeBudget
+	if updates := float64(o.Updates) * o.UpdateCompute; updates > 0 && (limit == 0 || updates < limit) {
+		limit = updates
+	}
+	return limit
+}

@@ -1,0 +1,130 @@
+package run
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// meter is how the GPUs had used their time when the last update was recorded; lines of metrics.jsonl tell the shares
+// since then.
+type meter struct {
+	Clock           float64
+	Worker, Trainer pipeline.Spent // means over GPUs
+}
+
+func newMeter(u pipeline.Update) meter {
+	m := meter{Clock: u.Time, Trainer: u.Trainer}
+	n := float64(len(u.Workers))
+	for _, w := range u.Workers {
+		m.Worker.Busy += w.Busy / n
+		m.Worker.Stalled += w.Stalled / n
+		m.Worker.Idle += w.Idle / n
+	}
+	return m
+}
+
+// line turns the pipeline's record of an update into a line of metrics.jsonl, and moves the meter on.
+func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
+	measured := maps.Clone(u.Metrics)
+	take := func(name string) results.Number {
+		n := results.Named(measured, name)
+		delete(measured, name)
+		return n
+	}
+	now := newMeter(u)
+	share := func(after, before float64) results.Number {
+		return results.Num((after - before) / (now.Clock - m.Clock))
+	}
+	l := results.Update{
+		Update: int(u.Version), Version: int(u.Version), Clock: u.Time,
+		Compute: u.Compute, ComputeBusy: u.ComputeBusy(), ComputeAll: u.ComputeAll(),
+		Inserted: u.Inserted, Used: u.Used, ReplayRatio: results.Num(u.ReplayRatio()), BatchReward: results.Num(u.BatchReward),
+		Loss: take("loss"), Entropy: take("entropy"), KLK1: take("kl_k1"), KLK3: take("kl_k3"),
+		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), GradNorm: take("grad_norm"),
+		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"), ResponseLength: take("response_length"),
+		StalenessMean: results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
+		WorkerBusy:  share(now.Worker.Busy, m.Worker.Busy),
+		WorkerIdle:  share(now.Worker.Stalled+now.Worker.Idle, m.Worker.Stalled+m.Worker.Idle),
+		TrainerBusy: share(now.Trainer.Busy, m.Trainer.Busy),
+		TrainerIdle: share(now.Trainer.Stalled+now.Trainer.Idle, m.Trainer.Stalled+m.Trainer.Idle),
+		TableSize:   tableSize,
+	}
+	if u.NewRollouts > 0 {
+		l.Reward = results.Num(u.NewReward)
+	}
+	for _, name := range slices.Sorted(maps.Keys(measured)) {
+		if l.Other == nil {
+			l.Other = make(map[string]results.Number)
+		}
+		l.Other[name] = results.Num(measured[name])
+	}
+	*m = now
+	return l
+}
+
+// histogram writes a table's counts as a summary holds them.
+func histogram(h *rollout.Histogram) results.Histogram {
+	var out results.Histogram
+	for _, b := range h.Bins() {
+		out = append(out, [2]uint64{uint64(b.Value), b.Count})
+	}
+	return out
+}
+
+// summarise writes what a run came to.
+func (s *session) summarise(ended string) *results.Summary {
+	o := s.machine.Options()
+	stats := s.table.Stats()
+	last := s.last
+	sum := &results.Summary{
+		Format: results.Format, Name: s.config.Name, Task: s.config.taskName(), Seed: s.config.Seed, Ended: ended,
+		Updates: int(last.Version), Version: int(last.Version), Parameters: int64(s.start.model.Config().Parameters()),
+		Workers: o.Workers, Trainers: o.Trainers, BatchSize: o.Batch, Capacity: s.table.Options().Capacity,
+		Clock: last.Time, Compute: last.Compute,
+		RolloutCost: o.RolloutCost, ComputeRatio: o.UpdateCompute / o.QueueCompute(),
+		NewPerUpdatePlanned: o.NewPerUpdate(), ReplayRatioPlanned: o.ExpectedReplayRatio(),
+		Inserted: stats.Inserted, Used: stats.Acknowledged, NeverUsed: stats.NeverUsed, Evicted: make(map[string]uint64),
+		Staleness: histogram(&stats.Staleness), Uses: histogram(&stats.UsesAtEviction), SinceLastUse: histogram(&stats.SinceLastUse),
+		Build: results.ThisBuild(),
+	}
+	if !s.config.Replays() { // a queue gives each rollout once, and workers wait for room
+		sum.ReplayRatioPlanned = min(sum.ReplayRatioPlanned, 1)
+		sum.NewPerUpdatePlanned = float64(o.Batch)
+	}
+	for cause, n := range stats.Evicted {
+		sum.Evicted[string(cause)] = n
+	}
+	if last.Version > 0 {
+		sum.ComputeBusy, sum.ComputeAll = last.ComputeBusy(), last.ComputeAll()
+		sum.RolloutCostMeasured = results.Num(last.RolloutCost())
+		sum.NewPerUpdate = results.Num(float64(last.Inserted) / float64(last.Version))
+		sum.ReplayRatio = results.Num(last.ReplayRatio())
+		for _, w := range last.Workers {
+			sum.WorkerTimes = append(sum.WorkerTimes, results.GPU{Busy: w.Busy, Idle: w.Stalled + w.Idle})
+		}
+		for range last.Trainers {
+			sum.TrainerTimes = append(sum.TrainerTimes, results.GPU{Busy: last.Trainer.Busy, Idle: last.Trainer.Stalled + last.Trainer.Idle})
+		}
+	}
+	s.accuracy(sum)
+	return sum
+}
+
+// accuracy adds what the evaluations found.
+func (s *session) accuracy(sum *results.Summary) {
+	if len(s.evaluations) == 0 {
+		return
+	}
+	first, last := s.evaluations[0], s.evaluations[len(s.evaluations)-1]
+	sum.Pass1First, sum.Pass1Last = results.Num(first.Pass1), results.Num(last.Pass1)
+	sum.Pass1Best = results.BestPass1(s.evaluations)
+	sum.ToOwnBest = results.ComputeToShare(s.evaluations, 0.98)
+	if t := s.config.Evaluate.Target; t > 0 {
+		sum.Target = results.Num(t)
+		sum.ToTarget = results.ReachOf(s.evaluations, t)
+	}
+}

@@ -1,0 +1,252 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/task"
+)
+
+// Hooks watch a run. They are called from one goroutine, in order; any may be nil.
+type Hooks struct {
+	OnUpdate func(results.Update)
+	OnEval   func(results.Eval)
+}
+
+// session is one run being carried out in its folder.
+type session struct {
+	config  Config
+	dir     string
+	hooks   Hooks
+	task    task.Task
+	start   *Start
+	table   *replay.Table
+	learner *policy.Learner
+	machine *pipeline.Machine
+
+	metrics *results.Log[results.Update]
+	timing  *results.Log[results.Timing]
+	evals   *results.Log[results.Eval]
+
+	progress
+	evaluations []results.Eval // that are written
+	pending     []*evaluation  // under way, in order
+	evaluator   *evaluator
+	last        pipeline.Update // the latest
+	clock       stopwatch
+}
+
+// stopwatch is what timing.jsonl measures from: real time, kept out of everything else.
+type stopwatch struct {
+	began     time.Time
+	wall      pipeline.Wall // in the parts, at the last update
+	evaluated time.Duration // in evaluations finished since
+	tokens    int64         // generated until then
+}
+
+// progress is what a checkpoint keeps of a session besides its parts.
+type progress struct {
+	Meter    meter
+	NextGrid int             // evaluations that were begun
+	Last     pipeline.Update // the latest, without its metrics
+	Elapsed  time.Duration
+	Tokens   int64 // generated so far
+	Lines    struct{ Metrics, Timing, Evals int }
+}
+
+// evaluation is an evaluation under way.
+type evaluation struct {
+	line results.Eval
+	done chan error
+	took time.Duration
+}
+
+// Train carries out a run from its start in a new folder and writes what it came to. When ctx ends, the run stops at
+// the end of the present update with a checkpoint, and the summary says "interrupted".
+func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*results.Summary, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := createFolder(dir, c); err != nil {
+		return nil, err
+	}
+	s, err := newSession(c, start, dir, h)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.createLogs(); err != nil {
+		return nil, err
+	}
+	defer s.closeLogs()
+	if s.machine, err = pipeline.New(c.pipelineOptions(), s.parts(), s.pipelineHooks()); err != nil {
+		return nil, err
+	}
+	s.beginEvaluation(pipeline.Update{})
+	return s.carryOut(ctx)
+}
+
+// newSession makes the parts of a run at version 0.
+func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
+	s := &session{config: c, dir: dir, hooks: h, start: start, clock: stopwatch{began: time.Now()}}
+	var err error
+	if s.task, err = c.newTask(); err != nil {
+		return nil, err
+	}
+	if s.table, err = replay.New(c.replayOptions(start.model.Config().VocabSize)); err != nil {
+		return nil, under("replay", err)
+	}
+	learning, err := c.learning()
+	if err != nil {
+		return nil, err
+	}
+	if s.learner, err = start.model.NewLearner(start.weights, learning); err != nil {
+		return nil, err
+	}
+	if s.evaluator, err = newEvaluator(c, s.task, start.speaker); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) parts() pipeline.Parts {
+	sampling := s.config.sampling(s.start.tokenizer.EOS())
+	return pipeline.Parts{
+		Task: s.task, Buffer: s.table, Learner: learner{s.learner},
+		Generator: &generator{s.start.speaker, sampling, s.config.Seed},
+	}
+}
+
+func (s *session) pipelineHooks() pipeline.Hooks {
+	return pipeline.Hooks{OnInsert: s.onInsert, OnUpdate: s.onUpdate}
+}
+
+func (s *session) onInsert(in pipeline.Insertion) {
+	for _, r := range in.Rollouts {
+		for _, m := range r.Mask {
+			s.Tokens += int64(m)
+		}
+	}
+}
+
+// carryOut runs the machine to its end and writes the last checkpoint, the summary and the report's data.
+func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
+	unhook := context.AfterFunc(ctx, s.machine.Stop)
+	defer unhook()
+	if err := s.machine.Run(context.WithoutCancel(ctx)); err != nil {
+		return nil, fmt.Errorf("run %s: %w", s.dir, err)
+	}
+	if err := s.finishEvaluations(true); err != nil {
+		return nil, err
+	}
+	if err := s.checkpoint(s.machine); err != nil {
+		return nil, err
+	}
+	ended := "budget"
+	if ctx.Err() != nil && !s.exhausted() {
+		ended = "interrupted"
+	}
+	sum := s.summarise(ended)
+	return sum, results.WriteSummary(s.dir, sum)
+}
+
+// exhausted reports whether the run has reached its budget.
+func (s *session) exhausted() bool {
+	o := s.machine.Options()
+	return (o.Updates > 0 && int(s.last.Version) >= o.Updates) || (o.ComputeBudget > 0 && s.last.Compute >= o.ComputeBudget)
+}
+
+// onUpdate records an update, evaluates when due, and saves when due.
+func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
+	s.last = u
+	l := s.Meter.line(u, s.table.Stats().Present)
+	if err := s.metrics.Append(l); err != nil {
+		return err
+	}
+	if s.hooks.OnUpdate != nil {
+		s.hooks.OnUpdate(l)
+	}
+	if s.due(u.Compute) {
+		s.beginEvaluation(u)
+	}
+	if err := errors.Join(s.finishEvaluations(false), s.recordTiming(m, u)); err != nil {
+		return err
+	}
+	if int(u.Version)%s.config.Checkpoint.Every == 0 {
+		return s.checkpoint(m)
+	}
+	return nil
+}
+
+func (s *session) recordTiming(m *pipeline.Machine, u pipeline.Update) error {
+	wall := m.Wall()
+	t := results.Timing{
+		Update: int(u.Version), Elapsed: s.elapsed().Seconds(),
+		Generate: (wall.Generate - s.clock.wall.Generate).Seconds(), Learn: (wall.Learn - s.clock.wall.Learn).Seconds(),
+		Evaluate: s.clock.evaluated.Seconds(), Tokens: s.Tokens - s.clock.tokens,
+	}
+	s.clock.wall, s.clock.evaluated, s.clock.tokens = wall, 0, s.Tokens
+	return s.timing.Append(t)
+}
+
+// elapsed returns the real time that the run has taken, without that between an interruption and its resumption.
+func (s *session) elapsed() time.Duration { return s.Elapsed + time.Since(s.clock.began) }
+
+// grid returns the compute at which the n-th evaluation is due.
+func (s *session) grid(n int) float64 {
+	return float64(n) * s.config.Evaluate.Every * s.machine.Options().QueueCompute()
+}
+
+// due reports whether an evaluation is. The tolerance is for sums that end a rounding short of the grid.
+func (s *session) due(compute float64) bool {
+	return compute >= s.grid(s.NextGrid)*(1-1e-12)
+}
+
+// beginEvaluation starts to evaluate the newest weights beside the training.
+func (s *session) beginEvaluation(u pipeline.Update) {
+	for s.due(u.Compute) {
+		s.NextGrid++
+	}
+	e := &evaluation{done: make(chan error, 1), line: results.Eval{
+		Update: int(u.Version), Version: int(u.Version), Grid: s.grid(s.NextGrid - 1), Compute: u.Compute, Clock: u.Time,
+	}}
+	if u.Version > 0 {
+		e.line.ComputeBusy, e.line.ComputeAll = u.ComputeBusy(), u.ComputeAll()
+	}
+	weights := s.learner.Weights()
+	s.pending = append(s.pending, e)
+	go func() {
+		began := time.Now()
+		err := s.evaluator.evaluate(context.Background(), weights, &e.line)
+		e.took = time.Since(began)
+		e.done <- err
+	}()
+}
+
+// finishEvaluations writes the evaluations that are done, in order; all of them, waiting, when asked to.
+func (s *session) finishEvaluations(wait bool) error {
+	for len(s.pending) > 0 {
+		e := s.pending[0]
+		if !wait && len(e.done) == 0 {
+			return nil
+		}
+		if err := <-e.done; err != nil {
+			return err
+		}
+		if err := s.evals.Append(e.line); err != nil {
+			return err
+		}
+		s.clock.evaluated += e.took
+		s.pending = s.pending[1:]
+		s.evaluations = append(s.evaluations, e.line)
+		if s.hooks.OnEval != nil {
+			s.hooks.OnEval(e.line)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package run
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/catalog"
+)
+
+func (c Config) taskName() string { return fmt.Sprint(c.Task["name"]) }
+
+// taskSettings decodes the task's part of the configuration by the settings of the task that it names.
+func (c Config) taskSettings() (catalog.Configuration, error) {
+	settings, err := catalog.Settings(c.taskName())
+	if err != nil {
+		return nil, err
+	}
+	return settings, decodeTree("task", c.Task, reflect.ValueOf(settings).Elem())
+}
+
+// newTask makes the task. Its training prompts are ordered by the run's seed; which prompts are held out is the task's
+// own affair, so that all seeds are evaluated alike.
+func (c Config) newTask() (task.Task, error) {
+	settings, err := c.taskSettings()
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.Validate(); err != nil {
+		return nil, err
+	}
+	return settings.New(c.Seed)
+}
+
+// resolved returns the configuration with the task's defaults written out, for config.yaml.
+func (c Config) resolved() (Config, error) {
+	settings, err := c.taskSettings()
+	if err != nil {
+		return c, err
+	}
+	settings.Resolve()
+	c.Task = maps.Clone(c.Task)
+	spell(reflect.ValueOf(settings).Elem(), c.Task)
+	return c, nil
+}
+
+// spell writes the fields of a struct into a mapping under their yaml keys.
+func spell(v reflect.Value, into map[string]any) {
+	for i := range v.NumField() {
+		key, inline := yamlKey(v.Type().Field(i))
+		switch {
+		case inline:
+			spell(v.Field(i), into)
+		case key != "":
+			into[key] = v.Field(i).Interface()
+		}
+	}
+}
+
+// rewardLatency returns the simulated time of a group's reward, nil if there is none.
+func (c Config) rewardLatency() func(job uint64) float64 {
+	latency := c.Pipeline.RewardLatency
+	if latency.Mean == 0 {
+		return nil
+	}
+	latency.Resolve()
+	return func(job uint64) float64 { return latency.Draw(c.Seed, job) }
+}
