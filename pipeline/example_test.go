@@ -46,4 +46,7 @@ func Example() {
 	}
 	fmt.Println(machine.Run(context.Background()))
 	// Output:
+	// update 100 at 12109: replay ratio 2.27, staleness 6.5, at most 11
+	// update 200 at 24109: replay ratio 2.27, staleness 6.1, at most 11
+	// <nil>
 }

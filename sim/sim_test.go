@@ -1,0 +1,176 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/sim"
+	"github.com/reprise-rl/reprise/task"
+)
+
+// piece is one Continue: positions decoded with a version.
+type piece struct {
+	version   rollout.Version
+	positions int
+}
+
+func generate(t *testing.T, g *sim.Generator, job uint64, pieces ...piece) []*rollout.Rollout {
+	t.Helper()
+	gen, err := g.Start(pipeline.Job{Number: job, Size: 4, Prompt: sim.Task{}.Train(job)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := false
+	for _, p := range pieces {
+		if done, err = gen.Continue(context.Background(), pipeline.Weights{Version: p.version}, p.positions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !done {
+		t.Fatalf("job %d is not done after %v", job, pieces)
+	}
+	rs, err := gen.Rollouts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+func TestRolloutsAreValid(t *testing.T) {
+	g := &sim.Generator{Seed: 1, Prompt: 3, Lengths: sim.Lognormal{Median: 6, Sigma: 1, Max: 20}}
+	for job := range uint64(200) {
+		group := rollout.Group{Rollouts: generate(t, g, job, piece{0, 2}, piece{4, 5}, piece{9, 0}), Size: 4}
+		if err := group.Validate(rollout.Limits{}); err != nil {
+			t.Fatalf("job %d: %v", job, err)
+		}
+	}
+}
+
+func TestRolloutsDependOnJobSeedWeightsAndPositions(t *testing.T) {
+	g := &sim.Generator{Seed: 1, Lengths: sim.Constant(8)}
+	base := []piece{{0, 2}, {1, 4}, {2, 0}}
+	want := generate(t, g, 5, base...)
+	if !reflect.DeepEqual(generate(t, g, 5, base...), want) {
+		t.Error("the same job twice differs")
+	}
+	for name, got := range map[string][]*rollout.Rollout{
+		"another job":        generate(t, g, 6, base...),
+		"another seed":       generate(t, &sim.Generator{Seed: 2, Lengths: sim.Constant(8)}, 5, base...),
+		"other weights":      generate(t, g, 5, piece{0, 2}, piece{0, 4}, piece{2, 0}),
+		"other positions":    generate(t, g, 5, piece{0, 3}, piece{1, 3}, piece{2, 0}),
+		"a split of a chunk": generate(t, g, 5, piece{0, 1}, piece{0, 1}, piece{1, 4}, piece{2, 0}),
+	} {
+		for i := range got {
+			if got[i].Text == want[i].Text || slices.Equal(got[i].Tokens, want[i].Tokens) {
+				t.Errorf("%s: row %d is the same", name, i)
+			}
+		}
+	}
+	versions := []rollout.Version{0, 0, 1, 1, 1, 1, 2, 2}
+	if !slices.Equal(want[0].Versions, versions) {
+		t.Errorf("versions are %v, want %v", want[0].Versions, versions)
+	}
+}
+
+func TestAnUnfinishedGroupIsNotHandedOut(t *testing.T) {
+	gen, err := (&sim.Generator{}).Start(pipeline.Job{Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := gen.Continue(context.Background(), pipeline.Weights{}, 7); done || err != nil {
+		t.Errorf("7 of 8 positions: done %v, error %v", done, err)
+	}
+	if _, err := gen.Rollouts(); err == nil {
+		t.Error("rollouts were handed out with a position left")
+	}
+	if _, err := (&sim.Generator{}).Start(pipeline.Job{Size: 0}); err == nil {
+		t.Error("an empty group was started")
+	}
+}
+
+func TestLognormalLengthsHaveTheirMedianAndSpread(t *testing.T) {
+	// Quantiles 16%, 50%, 84% of a lognormal are median exp(-sigma, 0, sigma); the standard error of the
+	// count below a quantile q of n draws is sqrt(n q (1-q)).
+	const n = 20000
+	l := sim.Lognormal{Median: 200, Sigma: 0.5, Max: 1000}
+	rng := rollout.Stream(3, "test/lengths", 0)
+	below := map[float64]float64{}
+	for range n {
+		x := l.Draw(rng)
+		if x < 1 || x > 1000 {
+			t.Fatalf("length %d is out of range", x)
+		}
+		for _, z := range []float64{-1, 0, 1} {
+			if float64(x) < math.Round(200*math.Exp(0.5*z)) {
+				below[z]++
+			} else if float64(x) == math.Round(200*math.Exp(0.5*z)) {
+				below[z] += 0.5
+			}
+		}
+	}
+	for z, c := range below {
+		q := 0.5 * math.Erfc(-z/math.Sqrt2)
+		if sd := math.Sqrt(n * q * (1 - q)); math.Abs(c-n*q) > 4*sd {
+			t.Errorf("%g of %d lengths are below the quantile %.3f, want %.0f +- %.0f", c, n, q, n*q, 4*sd)
+		}
+	}
+}
+
+func TestTaskRewardsAtItsRateAndTheSameResponseAlike(t *testing.T) {
+	const n, accept = 20000, 0.3
+	x := sim.Task{Seed: 1, Accept: accept}
+	right := 0.0
+	for i := range n {
+		p, response := x.Train(uint64(i)), fmt.Sprint("answer ", i%7)
+		v := x.Verify(p, response)
+		if v != x.Verify(p, response) {
+			t.Fatalf("two verdicts on %q to %s", response, p.ID)
+		}
+		if v.Correct != (v.Reward == 1) || !v.Correct && v.Reward != 0 {
+			t.Fatalf("verdict is %+v", v)
+		}
+		right += float64(v.Reward)
+	}
+	if sd := math.Sqrt(n * accept * (1 - accept)); math.Abs(right-n*accept) > 4*sd {
+		t.Errorf("%g of %d are rewarded, want %.0f +- %.0f", right, n, n*accept, 4*sd)
+	}
+	if got := x.HeldOut(); len(got) != 0 {
+		t.Errorf("%d held-out prompts", len(got))
+	}
+	var _ task.Task = x
+}
+
+func TestLearnerTellsBatchesApart(t *testing.T) {
+	g := &sim.Generator{Seed: 1}
+	draws := func(job uint64) []rollout.Draw {
+		var ds []rollout.Draw
+		for i, r := range generate(t, g, job, piece{0, 0}) {
+			ds = append(ds, rollout.Draw{ID: rollout.ID(i + 1), Rollout: r, Weight: float32(i)})
+		}
+		return ds
+	}
+	step := func(bs ...*rollout.Batch) map[string]float64 {
+		var l sim.Learner
+		m, err := l.Step(context.Background(), bs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Weights().Version != 1 {
+			t.Errorf("version is %d after a step", l.Weights().Version)
+		}
+		return m
+	}
+	a, b := &rollout.Batch{Draws: draws(1)}, &rollout.Batch{Draws: draws(2)}
+	if x, y := step(a, b)["digest"], step(b, a)["digest"]; x == y {
+		t.Error("two orders of batches have one digest")
+	}
+	if w := step(a, b)["weight"]; w != 1.5 {
+		t.Errorf("mean weight is %g, want 1.5", w)
+	}
+}
