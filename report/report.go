@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/results"
@@ -13,24 +12,26 @@ import (
 // Write reads the run folder or comparison folder dir and writes report.html into it.
 func Write(dir string) error {
 	var page bytes.Buffer
-	if _, err := os.Stat(filepath.Join(dir, results.MetricsFile)); err == nil {
-		run, err := results.ReadRun(dir)
-		if err != nil {
-			return err
-		}
-		if err := Run(&page, run); err != nil {
-			return err
-		}
-	} else {
+	if err := read(dir, &page); err != nil {
+		return err
+	}
+	return results.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
+}
+
+// read writes the report of whichever kind of folder dir is.
+func read(dir string, page io.Writer) error {
+	if results.IsComparison(dir) {
 		c, err := results.ReadComparison(dir)
 		if err != nil {
 			return err
 		}
-		if err := Comparison(&page, c); err != nil {
-			return err
-		}
+		return Comparison(page, c)
 	}
-	return results.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
+	run, err := results.ReadRun(dir)
+	if err != nil {
+		return err
+	}
+	return Run(page, run)
 }
 
 // Run writes the report of one run.

@@ -44,9 +44,15 @@ func metrics(arms []*arm) []metric {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		list = append(list, metric{name, "as the objective reports it", func(u *results.Update) results.Number { return u.Other[name] }})
+		list = append(list, metric{sentenceCase(name), "as the objective reports it", func(u *results.Update) results.Number { return u.Other[name] }})
 	}
 	return list
+}
+
+// sentenceCase makes a title of a name in JSON.
+func sentenceCase(name string) string {
+	title := strings.ReplaceAll(name, "_", " ")
+	return strings.ToUpper(title[:min(1, len(title))]) + title[min(1, len(title)):]
 }
 
 // lineBudget is how many points all lines of one training chart share, so that a page of many seeds and

@@ -78,6 +78,16 @@ type Comparison struct {
 	Replay   []*Run
 }
 
+// IsComparison reports whether a folder holds a comparison, begun or ended, rather than a run.
+func IsComparison(dir string) bool {
+	for _, name := range []string{CompareFile, BaselineArm, ReplayArm} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadComparison reads a comparison folder with all its runs.
 func ReadComparison(dir string) (*Comparison, error) {
 	c := &Comparison{Dir: dir, Compare: new(Compare)}
