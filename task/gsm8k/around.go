@@ -169,6 +169,8 @@ func (sc *scanner) follow(i int) following {
 		return following{end: i, unclear: sc.symbolic(i + 1)}
 	case r == '.':
 		return following{end: i, unclear: sc.continued(i)}
+	case r == '!': // in an answer a factorial, in a sentence its end
+		return following{end: i, unclear: sc.answer}
 	case r == '*':
 		stars := i + len(sc.text[i:]) - len(strings.TrimLeft(sc.text[i:], "*"))
 		return following{end: i, unclear: sc.symbolic(stars)}
@@ -251,13 +253,25 @@ func (sc *scanner) unit(end, i int) following {
 	single := stop == i+utf8.RuneLen(first) && !isDigit(next)
 	unclear := isShare(w) || unicode.Is(unicode.Greek, first)
 	if attached {
-		unclear = unclear || isDigit(next) || single && first != '_' && !isUnit(first)
+		unclear = unclear || isDigit(next) || single && first != '_' && !isUnit(first) || sc.indexed(i)
 	} else {
 		unclear = unclear || single && strings.ContainsRune("xyznbkXYZNBKM", first)
 	}
 	// Millions in short, or metres.
 	unclear = unclear || w == "bn" || w == "mn" || w == "m" && isCurrency(sc.currency(end))
 	return following{end: end, unclear: unclear}
+}
+
+// indexed reports whether underscores at i begin an index, as of a number in another base, rather than end emphasis.
+func (sc *scanner) indexed(i int) bool {
+	if sc.at(i) != '_' {
+		return false
+	}
+	for sc.at(i) == '_' {
+		i++
+	}
+	r := sc.at(i)
+	return isWord(r) || unicode.IsNumber(r) || r == '{'
 }
 
 // word returns the letters at i in lower case, at most a few, and where they end.

@@ -157,7 +157,7 @@ func word(name string) (text string, wraps bool) {
 		return "", true
 	case "left", "right", "displaystyle", "textstyle", "big", "Big", "bigl", "bigr", "Bigl", "Bigr":
 		return "", false
-	case "quad", "qquad", "to", "rightarrow", "Rightarrow", "implies", "therefore", "newline":
+	case "quad", "qquad", "to", "rightarrow", "Rightarrow", "implies", "therefore", "newline", "n":
 		return " ", false
 	case "frac", "dfrac", "tfrac", "cfrac":
 		return string(fracMark), false

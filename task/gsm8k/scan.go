@@ -37,6 +37,8 @@ func scan(s string, answer bool, found func(token)) {
 			i = sc.argument(i + n)
 		case r == '^':
 			i = sc.argument(i)
+		case r == '_' && strings.ContainsRune("\x00 (*\"'_:", sc.before(i)): // emphasis
+			i++
 		case isWord(r):
 			i = sc.name(i)
 		default:
@@ -241,29 +243,42 @@ func (sc *scanner) place(t token, start int) int {
 	return f.end
 }
 
-// join puts a number after the held one: the fraction of a mixed number joins it, and numbers with
-// nothing but space between them are both unclear.
+// join puts a number after the held one. The fraction of a mixed number joins it; numbers with too
+// little between them to be two are both unclear.
 func (sc *scanner) join(t token) {
 	h := sc.held
 	if h == nil {
 		sc.held = &t
 		return
 	}
-	between := sc.text[h.end:min(max(h.end, t.begin), h.end+len(" and "))]
-	space := strings.Trim(between, " "+string(thin)) == "" && t.begin-h.end == len(between)
+	gap := sc.text[h.end:max(h.end, t.begin)]
+	space := strings.Trim(gap, " "+string(thin)) == ""
 	mixed := t.den != "" && t.whole == "" && h.den == "" && !t.neg && h.exponent == 0
-	switch {
-	case mixed && (space || t.begin-h.end == len(" and ") && between == " and "):
+	if mixed && (space || gap == " and ") {
 		joined := *h
 		joined.num, joined.den, joined.exponent = t.num, t.den, t.exponent
 		joined.end, joined.unclear = t.end, h.unclear || t.unclear
 		sc.held = &joined
 		return
-	case space && h.end <= t.begin:
+	}
+	if space || glued(gap) {
 		h.unclear, t.unclear = true, true
 	}
 	sc.release()
 	sc.held = &t
+}
+
+// glued reports whether what stands between two numbers rather makes them one that cannot be read:
+// marks without a space ("1;2", "1{.}2"), or a separator with space before it ("1 , 234").
+func glued(gap string) bool {
+	const longest = 8 // bytes; more is text
+	if len(gap) > longest {
+		return false
+	}
+	if mark := strings.TrimSpace(gap); gap[0] == ' ' && (mark == "." || mark == "," || mark == ":") {
+		return true
+	}
+	return strings.IndexFunc(gap, func(r rune) bool { return isWord(r) || strings.ContainsRune(" =<>|", r) }) < 0
 }
 
 // release passes the held number on.
