@@ -47,6 +47,9 @@ func (m *Machine) admit() error {
 		g := m.groups[n]
 		ids, err := m.parts.Buffer.Insert(m.pool.ctx, rollout.Group{Rollouts: g.rollouts, Size: len(g.rollouts)})
 		if errors.Is(err, rollout.ErrFull) {
+			if m.opts.Mode == Async {
+				m.requestDraw() // trainers that wait for another's shard may make room by drawing theirs
+			}
 			return nil
 		}
 		if err != nil {

@@ -15,6 +15,7 @@ type naive struct {
 	capacity int // rollouts per shard
 	queue    bool
 	seed     uint64
+	order    []int // shards that the first groups are dealt to; the rest in turn
 
 	Version        rollout.Version
 	Shards         [][]kept
@@ -57,6 +58,9 @@ func (n *naive) Insert(_ context.Context, groups ...rollout.Group) ([]rollout.ID
 	var ids []rollout.ID
 	for _, g := range groups {
 		s := &n.Shards[n.Dealt%len(n.Shards)]
+		if n.Dealt < len(n.order) {
+			s = &n.Shards[n.order[n.Dealt]]
+		}
 		if n.queue && len(*s)+len(g.Rollouts) > n.capacity {
 			return nil, fmt.Errorf("insert group %d: %w", n.Dealt, rollout.ErrFull)
 		}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -30,7 +31,7 @@ func (m *Machine) publish() error {
 func (m *Machine) arrive() {
 	w := &m.weights
 	w.newest = w.coming[0]
-	w.coming = w.coming[1:]
+	w.coming = slices.Delete(w.coming, 0, 1)
 	if m.opts.Mode == Sync && m.turn == (Turn{}) && len(w.coming) == 0 {
 		m.startRollouts()
 	}
