@@ -141,46 +141,58 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) {
 	}
 }
 
-// checkRoom refuses an insertion into queues that lack room. Only insertions take room, and they hold
-// Table.mu, so what it finds stays true.
+// checkRoom refuses an insertion into queues that lack room: for good if it is larger than they are. Only
+// insertions take room, and they hold Table.mu, so what it finds stays true.
 func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	if !t.options.Sampler.Consumes() {
 		return nil
 	}
-	capacity, capacityBytes := t.options.shardCapacity(), t.options.shardBytes()
-	for i, s := range t.shards {
-		count, bytes, at := 0, int64(0), 0
-		for g, group := range groups {
-			if t.dealtTo(g) == i {
-				count += len(group.Rollouts)
-				for _, it := range a.items[at : at+len(group.Rollouts)] {
-					bytes += it.Bytes
-				}
-			}
-			at += len(group.Rollouts)
-		}
-		if count > capacity || bytes > capacityBytes {
+	needs := t.needs(a, groups)
+	for i, n := range needs {
+		if n.count > t.options.shardCapacity() || n.bytes > t.options.shardBytes() {
 			t.refused += uint64(len(a.items))
-			return fmt.Errorf("inserting %d rollouts of %d bytes into shard %d, which holds at most %d of %d bytes; insert fewer groups at a time: %w",
-				count, bytes, i, capacity, capacityBytes, rollout.ErrInvalid)
+			return fmt.Errorf("inserting %s into shard %d, which holds at most %s; insert fewer groups at a time: %w",
+				n, i, size{t.options.shardCapacity(), t.options.shardBytes()}, rollout.ErrInvalid)
 		}
+	}
+	for i, s := range t.shards {
 		s.mu.Lock()
 		s.expire()
-		room, roomBytes := capacity-s.present, capacityBytes-s.bytes
+		room := size{t.options.shardCapacity() - s.present, t.options.shardBytes() - s.bytes}
 		s.mu.Unlock()
-		if count > room || bytes > roomBytes {
-			return fmt.Errorf("inserting %d rollouts of %d bytes into shard %d with room for %d and %s: %w",
-				count, bytes, i, room, bytesText(roomBytes), rollout.ErrFull)
+		if n := needs[i]; n.count > room.count || n.bytes > room.bytes {
+			return fmt.Errorf("inserting %s into shard %d with room for %s: %w", n, i, room, rollout.ErrFull)
 		}
 	}
 	return nil
 }
 
-func bytesText(n int64) string {
-	if n > math.MaxInt64/2 {
-		return "any number of bytes"
+// size is what rollouts take or may take.
+type size struct {
+	count int
+	bytes int64
+}
+
+func (s size) String() string {
+	if s.bytes > math.MaxInt64/2 {
+		return fmt.Sprintf("%d rollouts of any size", s.count)
 	}
-	return fmt.Sprintf("%d bytes", n)
+	return fmt.Sprintf("%d rollouts of %d bytes", s.count, s.bytes)
+}
+
+// needs is what each shard would get.
+func (t *Table) needs(a *arrivals, groups []rollout.Group) []size {
+	needs := make([]size, len(t.shards))
+	next := 0
+	for g, group := range groups {
+		n := &needs[t.dealtTo(g)]
+		for range group.Rollouts {
+			n.count++
+			n.bytes += a.items[next].Bytes
+			next++
+		}
+	}
+	return needs
 }
 
 // dealtTo returns the shard that the next group but g goes to: shards take turns.

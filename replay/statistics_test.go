@@ -12,9 +12,9 @@ import (
 // expected chi-square, enough to be rejected for 19 of 20 seeds; that it is so is tested too.
 const (
 	cells32Draws = 800_000 // adds 80 to an expectation of 31
-	cells8Draws  = 600_000 // adds 60 to an expectation of 7
+	cells4Draws  = 500_000 // adds 50 to an expectation of 3
 	critical31   = 61.10   // 0.1% of chi-square with 31 degrees of freedom lie above
-	critical7    = 24.32   // 0.1% of chi-square with 7
+	critical3    = 16.27   // 0.1% of chi-square with 3
 	seeds        = 20
 )
 
@@ -118,12 +118,12 @@ func (e experiment) wrong(refill bool, seed uint64) []int {
 func TestSamplersDrawWithEqualProbability(t *testing.T) {
 	many := experiment{slots: 64, batch: 8, draws: cells32Draws, cells: 32}
 	// An epoch, or what was never drawn, gives all in turn: its first draw is what may lean.
-	turns := experiment{slots: 8, batch: 8, draws: cells8Draws, cells: 8, first: true}
+	turns := experiment{slots: 4, batch: 4, draws: cells4Draws, cells: 4, first: true}
 	for kind, c := range map[Sampler]struct {
 		experiment
 		critical float64
 	}{
-		Uniform: {many, critical31}, Distinct: {many, critical31}, Epoch: {turns, critical7}, Unseen: {turns, critical7},
+		Uniform: {many, critical31}, Distinct: {many, critical31}, Epoch: {turns, critical3}, Unseen: {turns, critical3},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			rejected := 0

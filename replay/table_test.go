@@ -1,0 +1,349 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// group makes n rollouts of one prompt at version v with these rewards.
+func group(v rollout.Version, rewards ...float32) rollout.Group {
+	g := rollout.Group{Size: len(rewards)}
+	for _, reward := range rewards {
+		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
+			PromptID: "p", Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1},
+			Versions: []rollout.Version{rollout.NoVersion, v}, Temperature: 1, TopP: 1, Reward: reward,
+		})
+	}
+	return g
+}
+
+func mustInsert(t testing.TB, table *Table, groups ...rollout.Group) []rollout.ID {
+	t.Helper()
+	ids, err := table.Insert(ctx, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func mustSample(t testing.TB, table *Table, req rollout.Request) *rollout.Batch {
+	t.Helper()
+	b, err := table.Sample(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func drawnIDs(b *rollout.Batch) (ids []rollout.ID) {
+	for _, d := range b.Draws {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func TestQueuesGiveEachRolloutOnceInOrder(t *testing.T) {
+	for kind, want := range map[Sampler][]rollout.ID{FIFO: {1, 2, 3, 4}, LIFO: {4, 3, 2, 1}} {
+		table := mustNew(t, Options{Capacity: 4, Sampler: kind})
+		mustInsert(t, table, group(0, 1, 0), group(0, 1, 0))
+		b := mustSample(t, table, rollout.Request{Size: 4})
+		if !reflect.DeepEqual(drawnIDs(b), want) {
+			t.Errorf("%s gave %v", kind, drawnIDs(b))
+		}
+		if _, err := table.Sample(ctx, rollout.Request{Size: 1}); !errors.Is(err, rollout.ErrStarved) {
+			t.Errorf("%s: an empty queue gave %v", kind, err)
+		}
+		if s := table.Stats(); s.Present != 0 || s.Evicted[rollout.EvictedByConsume] != 4 {
+			t.Errorf("%s: %+v", kind, s)
+		}
+	}
+}
+
+func TestAFullQueueRefusesWholeInsertionsUntilSampled(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4, Sampler: FIFO, Shards: 2})
+	mustInsert(t, table, group(0, 1))
+	// The next goes to shard 1 and fits; the one after to shard 0, where one place is left.
+	_, err := table.Insert(ctx, group(0, 1), group(0, 1, 0))
+	if !errors.Is(err, rollout.ErrFull) {
+		t.Fatalf("got %v", err)
+	}
+	if s := table.Stats(); s.Present != 1 || s.Inserted != 1 || s.Refused != 0 || s.InsertedGroups != 1 {
+		t.Errorf("after the refusal: %+v", s)
+	}
+	mustSample(t, table, rollout.Request{Size: 1})
+	mustInsert(t, table, group(0, 1), group(0, 1, 0))
+	// What never fits is not retryable.
+	if _, err := table.Insert(ctx, group(0, 1, 1, 1)); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("a group larger than a shard gave %v", err)
+	}
+	if _, err := table.Insert(ctx, group(0, 1, 1), group(0, 1), group(0, 1, 1)); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("an insertion larger than a shard gave %v", err)
+	}
+	if s := table.Stats(); s.Refused != 8 {
+		t.Errorf("%d rollouts refused", s.Refused)
+	}
+}
+
+func TestBytesBoundQueuesAndRetention(t *testing.T) {
+	g := group(0, 1, 0, 1)
+	size := g.Rollouts[0].Bytes()
+	queue := mustNew(t, Options{Sampler: FIFO, CapacityBytes: 4 * size})
+	mustInsert(t, queue, g)
+	if _, err := queue.Insert(ctx, group(0, 1, 0)); !errors.Is(err, rollout.ErrFull) {
+		t.Errorf("a queue out of bytes gave %v", err)
+	}
+	for _, o := range []Options{{}, {Retention: KeepPositive, PositiveFraction: 0.5}} {
+		o.CapacityBytes = 4*size + 1
+		table := mustNew(t, o)
+		for range 10 {
+			mustInsert(t, table, g)
+			if s := table.Stats(); s.PresentBytes > o.CapacityBytes {
+				t.Fatalf("%s: %d bytes of %d", o.Retention, s.PresentBytes, o.CapacityBytes)
+			}
+		}
+		if s := table.Stats(); s.Present != 4 {
+			t.Errorf("%s: %d present", o.Retention, s.Present)
+		}
+		huge := group(0, 1)
+		huge.Rollouts[0].Text = string(make([]byte, 4*size))
+		if _, err := table.Insert(ctx, huge); !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("%s: an oversize rollout gave %v", o.Retention, err)
+		}
+	}
+}
+
+func TestPositiveRetentionKeepsTheNewestAndTheNewestCorrect(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4, Retention: KeepPositive, PositiveFraction: 0.5})
+	for _, reward := range []float32{1, 1, 1, 0, 0, 0} {
+		mustInsert(t, table, group(0, reward))
+	}
+	// The newest two are 5 and 6; of the others, 2 and 3 are the newest correct ones, and 4 is wrong.
+	present := []rollout.ID{}
+	for id := rollout.ID(1); id <= 6; id++ {
+		if table.shards[0].index.find(id) != none {
+			present = append(present, id)
+		}
+	}
+	if want := []rollout.ID{2, 3, 5, 6}; !reflect.DeepEqual(present, want) {
+		t.Errorf("present are %v, want %v", present, want)
+	}
+}
+
+func TestARolloutThatReachesMaxUsesWithinABatchLeavesBeforeTheNextDraw(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 2, Sampler: Uniform, MaxUses: 2})
+	mustInsert(t, table, group(0, 1, 0))
+	b := mustSample(t, table, rollout.Request{Size: 4})
+	uses := map[rollout.ID]int{}
+	for i, d := range b.Draws {
+		want := 0.5
+		for _, n := range uses {
+			if n == 2 {
+				want = 1
+			}
+		}
+		if d.Probability != want {
+			t.Errorf("draw %d of %v: probability %v, want %v", i, drawnIDs(b), d.Probability, want)
+		}
+		uses[d.ID]++
+	}
+	if s := table.Stats(); s.Present != 0 || s.Evicted[rollout.EvictedByUses] != 2 || uses[1] != 2 || uses[2] != 2 {
+		t.Errorf("uses %v, %+v", uses, s)
+	}
+}
+
+func TestEpochsGiveEachRolloutOnceBeforeAnyTwice(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 10, Sampler: Epoch})
+	for range 7 {
+		mustInsert(t, table, group(0, 1))
+	}
+	seen := map[rollout.ID]int{}
+	for i := range 70 {
+		b := mustSample(t, table, rollout.Request{Size: 3})
+		inBatch := map[rollout.ID]bool{}
+		for _, d := range b.Draws {
+			if seen[d.ID]++; seen[d.ID] > 3*i/7+2 {
+				t.Fatalf("batch %d: rollout %d came %d times", i, d.ID, seen[d.ID])
+			}
+			if inBatch[d.ID] {
+				t.Fatalf("batch %d: rollout %d came twice", i, d.ID)
+			}
+			inBatch[d.ID] = true
+		}
+	}
+	for id, n := range seen {
+		if n != 30 {
+			t.Errorf("rollout %d came %d times in 30 epochs", id, n)
+		}
+	}
+}
+
+func TestUnseenRolloutsComeFirst(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 10, Sampler: Unseen})
+	mustInsert(t, table, group(0, 1, 0, 1, 0))
+	mustSample(t, table, rollout.Request{Size: 4})
+	mustInsert(t, table, group(0, 1, 0))
+	b := mustSample(t, table, rollout.Request{Size: 3})
+	for i, d := range b.Draws {
+		if (d.ID > 4) != (i < 2) {
+			t.Errorf("got %v", drawnIDs(b))
+		}
+	}
+}
+
+func TestAdvantagesAreComputedOnceAtInsertion(t *testing.T) {
+	given := float32(7)
+	for kind, want := range map[advantage.Kind][]float32{
+		// Mean 1/4, variance 3/16: see package advantage.
+		advantage.Group:       {1.7320508, -0.57735026, -0.57735026, 7},
+		advantage.NoStd:       {0.75, -0.25, -0.25, 7},
+		advantage.LeaveOneOut: {1, -1.0 / 3, -1.0 / 3, 7},
+		advantage.Batch:       {0, 0, 0, 7},
+	} {
+		table := mustNew(t, Options{Capacity: 4, Sampler: FIFO, Advantage: kind})
+		g := group(0, 1, 0, 0, 0)
+		g.Rollouts[3].Advantage = &given
+		mustInsert(t, table, g)
+		for i, d := range mustSample(t, table, rollout.Request{Size: 4}).Draws {
+			if math.Abs(float64(d.Advantage-want[i])) > 1e-6 || d.GroupMean != 0.25 || math.Abs(float64(d.GroupStd)-math.Sqrt(3)/4) > 1e-6 {
+				t.Errorf("%s: draw %d: advantage %v of mean %v and std %v, want %v", kind, i, d.Advantage, d.GroupMean, d.GroupStd, want[i])
+			}
+			if d.Weight != 1 || d.Group != 1 || d.Rollout != g.Rollouts[i] {
+				t.Errorf("%s: draw %d is %+v", kind, i, d)
+			}
+		}
+	}
+}
+
+// Invariants 8 and 9: nothing of a bad request is kept, and the row is counted over the request.
+func TestABadInsertionIsRefusedWhole(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 8, Vocab: 4})
+	bad := group(0, 1, 0)
+	bad.Rollouts[1].Tokens[1] = 4
+	partial := group(0, 1, 0)
+	partial.Size = 3
+	huge := group(0, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+	for want, g := range map[string]rollout.Group{
+		"row 3: tokens[1] is 4: token ids are less than the vocabulary's size 4": bad,
+		"row 2: group_size is 3: declare the 2 rollouts given":                   partial,
+		"row 2: group is 9 rollouts: insert groups no larger than":               huge,
+	} {
+		refused := table.Stats().Refused
+		_, err := table.Insert(ctx, group(0, 1, 0), g)
+		if !errors.Is(err, rollout.ErrInvalid) || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if s := table.Stats(); s.Inserted != 0 || s.Present != 0 || s.Refused != refused+2+uint64(len(g.Rollouts)) {
+			t.Errorf("after %q: %+v", want, s)
+		}
+	}
+}
+
+func TestBadRequestsAreRefusedForGood(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4, Shards: 2})
+	uniform := mustNew(t, Options{Capacity: 4, Sampler: Uniform, MaxUses: 2})
+	mustInsert(t, table, group(0, 1))
+	for name, f := range map[string]func() error{
+		"size 0":          func() error { _, err := table.Sample(ctx, rollout.Request{}); return err },
+		"size":            func() error { _, err := table.Sample(ctx, rollout.Request{Size: 3}); return err },
+		"uses":            func() error { _, err := uniform.Sample(ctx, rollout.Request{Size: 12}); return err },
+		"shard":           func() error { _, err := table.Lease(ctx, rollout.Request{Size: 1, Shard: 2}); return err },
+		"negative shard":  func() error { _, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: -1}); return err },
+		"version":         func() error { return table.Advance(ctx, -1) },
+		"rewind":          func() error { return table.Rewind(ctx, 1) },
+		"priority NaN":    func() error { return table.Update(ctx, Priority{1, math.NaN()}) },
+		"priority -1":     func() error { return table.Update(ctx, Priority{1, -1}) },
+		"id 0":            func() error { return table.Update(ctx, Priority{0, 1}) },
+		"id never given":  func() error { return table.Update(ctx, Priority{2, 1}) },
+		"priority of Inf": func() error { return table.Update(ctx, Priority{1, math.Inf(1)}) },
+	} {
+		if err := f(); !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// Invariant 1: an advance is absolute, monotone and idempotent.
+func TestAdvanceIsMonotone(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4})
+	for _, step := range [][2]rollout.Version{{3, 3}, {3, 3}, {1, 3}, {5, 5}} {
+		if err := table.Advance(ctx, step[0]); err != nil || table.Version() != step[1] {
+			t.Errorf("advance to %d: version %d, %v", step[0], table.Version(), err)
+		}
+	}
+}
+
+func TestAnInsertionAheadOfTheTableMayBeRetriedAfterAnAdvance(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4})
+	g := group(1, 1)
+	if _, err := table.Insert(ctx, g); !errors.Is(err, rollout.ErrAhead) {
+		t.Fatalf("got %v", err)
+	}
+	if err := table.Advance(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	mustInsert(t, table, g)
+	if s := table.Stats(); s.Refused != 0 || s.Present != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestInsertionsWithOneIdEnterOnce(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 8})
+	first, err := table.InsertOnce(ctx, "a", group(0, 1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := table.InsertOnce(ctx, "a", group(0, 1, 0))
+	if err != nil || !reflect.DeepEqual(again, first) {
+		t.Errorf("a repeat gave %v, %v, the first %v", again, err, first)
+	}
+	other, err := table.InsertOnce(ctx, "b", group(0, 1, 0))
+	if err != nil || other[0] != 3 || table.Stats().Inserted != 4 {
+		t.Errorf("another gave %v, %v", other, err)
+	}
+}
+
+func TestARequestMemoryForgetsTheOldest(t *testing.T) {
+	m := newMemory[int](3)
+	for i := range 5 {
+		m.put(fmt.Sprint(i), i)
+	}
+	var got []int
+	m.each(func(id string, v int) { got = append(got, v) })
+	if _, ok := m.get("1"); ok || !reflect.DeepEqual(got, []int{2, 3, 4}) || len(m.answers) != 3 {
+		t.Errorf("remembered are %v", got)
+	}
+	m.forget(func(v int) bool { return v == 3 })
+	m.put("5", 5)
+	m.put("6", 6)
+	got = nil
+	m.each(func(id string, v int) { got = append(got, v) })
+	if !reflect.DeepEqual(got, []int{4, 5, 6}) {
+		t.Errorf("remembered are %v", got)
+	}
+}
+
+func TestACancelledContextStopsEveryOperation(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4})
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	for name, f := range map[string]func() error{
+		"insert":  func() error { _, err := table.Insert(done, group(0, 1)); return err },
+		"sample":  func() error { _, err := table.Sample(done, rollout.Request{Size: 1}); return err },
+		"lease":   func() error { _, err := table.Lease(done, rollout.Request{Size: 1}); return err },
+		"advance": func() error { return table.Advance(done, 1) },
+		"rewind":  func() error { return table.Rewind(done, 0) },
+		"update":  func() error { return table.Update(done) },
+	} {
+		if err := f(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
