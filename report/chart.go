@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"html/template"
 	"math"
 
@@ -148,7 +149,7 @@ func (e extent) padded(share float64) extent {
 	}
 	room := (e.high - e.low) * share
 	if room == 0 {
-		room = max(math.Abs(e.high)*0.1, 1e-6)
+		room = cmp.Or(math.Abs(e.high)*0.1, 1)
 	}
 	return extent{e.low - room, e.high + room}
 }

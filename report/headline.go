@@ -47,6 +47,9 @@ func comparisonHeadline(c *results.Comparison) headline {
 	case !c.Compare.Claim:
 		h.Caution = fmt.Sprintf("%d seeds: no claim", n)
 	}
+	if m.Ratio.Seeds == 0 {
+		return h
+	}
 	h.Lead = "What the target cost, replay over baseline:"
 	h.Beside = []fact{
 		ratioFact("compute by formula", c.Compare.Compute),

@@ -52,6 +52,7 @@ type page struct {
 	Headline headline
 	Legend   []legend
 	Target   string // of accuracy, where there is one
+	Reached  bool   // by some arm's median
 	Spread   bool   // more than one seed somewhere: bands and thin lines are drawn
 
 	Large   []figure
@@ -60,6 +61,7 @@ type page struct {
 
 	Seeds    []seedRow
 	Training []figure
+	Further  []figure // by the objective alone, folded away
 	Missing  string
 	Reuse    []armSection
 	GPUs     []figure
@@ -101,7 +103,10 @@ func (p *page) draw() (err error) {
 		p.NoEvals = "No evaluation was made, so that there is no accuracy to show."
 	}
 	var missing []string
-	if p.Training, missing, err = trainingFigures(p.arms); err != nil {
+	if p.Training, missing, err = trainingFigures(p.arms, commonMetrics()); err != nil {
+		return err
+	}
+	if p.Further, _, err = trainingFigures(p.arms, furtherMetrics(p.arms)); err != nil {
 		return err
 	}
 	if len(missing) > 0 {
@@ -127,6 +132,9 @@ func (p *page) describe() {
 	p.Facts = factRows(p.arms)
 	if p.target.Known() {
 		p.Target = short(p.target.Float(), 0)
+		for _, side := range p.arms {
+			p.Reached = p.Reached || results.MedianReach(side.evals(), p.target.Float()).Reached
+		}
 	}
 	for _, side := range p.arms {
 		l := legend{Class: side.class(), Label: side.label}

@@ -56,7 +56,9 @@ func Comparison(w io.Writer, c *results.Comparison) error {
 	p.Kind = "Comparison"
 	p.Title = "Replay against no replay"
 	if c.Compare != nil {
-		p.Title = cmp.Or(c.Compare.Name, p.Title)
+		if name := c.Compare.Name; name != "" {
+			p.Title = name + ": replay against no replay"
+		}
 		p.target = results.Num(c.Compare.Target)
 		p.Seeds = seedRows(c.Compare)
 	}

@@ -75,6 +75,9 @@ func (m made) update(u int, skill, fresh float64, rng *rand.Rand) results.Update
 		StalenessMean: noisy(min(x, madeBatch/fresh*8), 0.4), StalenessMax: results.Num(min(x, 31)), ResponseLength: noisy(3.4, 0.1),
 		WorkerBusy: results.Num(0.97), WorkerIdle: results.Num(0.03), TrainerBusy: results.Num(0.9), TrainerIdle: results.Num(0.1), TableSize: 1024,
 	}
+	if m.arm == results.ReplayArm {
+		up.Other = map[string]results.Number{"max_ratio": noisy(2, 0.3), "ratio_clamped": results.Num(0)}
+	}
 	if u == 200 {
 		up.GradNorm = results.Num(900) // a lone spike
 	}
@@ -146,7 +149,7 @@ func (m made) config() string {
 func madeComparison(t *testing.T, seeds, updates int) *results.Comparison {
 	t.Helper()
 	c := &results.Comparison{}
-	p := results.Protocol{Name: "Replay against no replay: addition below 100", Task: "arithmetic", Target: madeTarget, Seed: 1}
+	p := results.Protocol{Name: "Addition below 100", Task: "arithmetic", Target: madeTarget, Seed: 1}
 	for seed := uint64(1); seed <= uint64(seeds); seed++ {
 		b := made{arm: results.BaselineArm, seed: seed, updates: updates, rate: 0.006, cost: madeBatch * 6.28}.make()
 		r := made{arm: results.ReplayArm, seed: seed, updates: updates * 157 / 100, rate: 0.0056, cost: madeBatch * 4}.make()

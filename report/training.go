@@ -19,10 +19,9 @@ type metric struct {
 	of    func(*results.Update) results.Number
 }
 
-// metrics returns what the training section shows, in its order; what the objective measured beyond
-// the common ones follows under its own name.
-func metrics(arms []*arm) []metric {
-	list := []metric{
+// commonMetrics returns what the training section shows, in its order.
+func commonMetrics() []metric {
+	return []metric{
 		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }},
 		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }},
 		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }},
@@ -33,6 +32,11 @@ func metrics(arms []*arm) []metric {
 		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance }},
 		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength }},
 	}
+}
+
+// furtherMetrics returns what the objective measured beyond the common metrics, by name.
+func furtherMetrics(arms []*arm) []metric {
+	var list []metric
 	names := map[string]bool{}
 	for _, side := range arms {
 		for _, run := range side.runs {
@@ -44,15 +48,9 @@ func metrics(arms []*arm) []metric {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		list = append(list, metric{sentenceCase(name), "as the objective reports it", func(u *results.Update) results.Number { return u.Other[name] }})
+		list = append(list, metric{name, "as in metrics.jsonl", func(u *results.Update) results.Number { return u.Other[name] }})
 	}
 	return list
-}
-
-// sentenceCase makes a title of a name in JSON.
-func sentenceCase(name string) string {
-	title := strings.ReplaceAll(name, "_", " ")
-	return strings.ToUpper(title[:min(1, len(title))]) + title[min(1, len(title)):]
 }
 
 // lineBudget is how many points all lines of one training chart share, so that a page of many seeds and
@@ -60,8 +58,8 @@ func sentenceCase(name string) string {
 const lineBudget = 2600
 
 // trainingFigures draws every metric that was measured and names the others.
-func trainingFigures(arms []*arm) (figures []figure, missing []string, err error) {
-	for _, m := range metrics(arms) {
+func trainingFigures(arms []*arm, metrics []metric) (figures []figure, missing []string, err error) {
+	for _, m := range metrics {
 		ch, cut, ok := m.chart(arms)
 		if !ok {
 			missing = append(missing, strings.ToLower(m.title))

@@ -75,10 +75,10 @@ func TestATargetThatWasNotReachedIsInfinitelyFar(t *testing.T) {
 		seeds            int
 		statement        string
 	}{
-		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3, "Replay did not reach it on seed 2 (ratio infinite where the baseline did)."},
+		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3, "On seed 2 only the baseline reached the target (ratio infinite)."},
 		{"replay fails on two of three", arm(10, 10, 10), arm(5, -1, -1), Number{}, 3, "Replay did not reach 0.65 held-out pass@1 where the baseline did (median ratio infinite): nothing saved."},
-		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "The baseline did not reach the target on seed 2"},
-		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds"},
+		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "On seed 2 only replay reached the target (ratio 0)."},
+		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
 		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
 	} {
 		got := compared(t, c.baseline, c.replay)
@@ -104,6 +104,7 @@ func TestTheStatementClaimsNoMoreThanTheSeedsAllow(t *testing.T) {
 		{arm(10, 10, 10, -1), arm(5, 5, 5, -1), "Only 3 of 4 seeds have a ratio: no claim; a claim needs 4."},
 		{arm(8, 8, 8, 8), arm(6, 6, 10, 10), "The interval includes 1: a difference is not established."},
 		{arm(5, 5, 5, 5), arm(10, 10, 10, 10), "with 2.00 times the baseline's compute: nothing saved"},
+		{arm(5, 5, 5, -1, -1, -1), arm(5, 5, 5, 5, 5, 5), "On seeds 4, 5 and 6 only replay reached the target (ratio 0)."},
 		{arm(5, 5, 5, 5), arm(5, 5, 5, 5), "with the baseline's compute: nothing saved"},
 	} {
 		if got := compared(t, c.baseline, c.replay).Statement; !strings.Contains(got, c.want) {

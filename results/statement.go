@@ -57,25 +57,45 @@ func (c *Compare) finding() string {
 	return fmt.Sprintf("%s (ratio: %s).", what, spread)
 }
 
-// missed names the seeds on which an arm did not reach the target.
+// missed names the seeds on which an arm did not reach the target, if any seed has a ratio at all.
 func (c *Compare) missed() string {
-	var baseline, replay []string
+	if c.Compute.Ratio.Seeds == 0 {
+		return ""
+	}
+	var baseline, replay, both []uint64
 	for _, s := range c.Seeds {
-		if !s.Baseline.Reached {
-			baseline = append(baseline, fmt.Sprint(s.Seed))
-		}
-		if !s.Replay.Reached {
-			replay = append(replay, fmt.Sprint(s.Seed))
+		switch {
+		case !s.Baseline.Reached && !s.Replay.Reached:
+			both = append(both, s.Seed)
+		case !s.Baseline.Reached:
+			baseline = append(baseline, s.Seed)
+		case !s.Replay.Reached:
+			replay = append(replay, s.Seed)
 		}
 	}
 	var s []string
 	if len(baseline) > 0 {
-		s = append(s, "The baseline did not reach the target on seed "+strings.Join(baseline, ", ")+" (ratio 0 where replay did).")
+		s = append(s, fmt.Sprintf("On %s only replay reached the target (ratio 0).", seeds(baseline)))
 	}
 	if len(replay) > 0 {
-		s = append(s, "Replay did not reach it on seed "+strings.Join(replay, ", ")+" (ratio infinite where the baseline did).")
+		s = append(s, fmt.Sprintf("On %s only the baseline reached the target (ratio infinite).", seeds(replay)))
+	}
+	if len(both) > 0 {
+		s = append(s, fmt.Sprintf("On %s neither did (no ratio).", seeds(both)))
 	}
 	return strings.Join(s, " ")
+}
+
+// seeds lists seeds as words.
+func seeds(list []uint64) string {
+	if len(list) == 1 {
+		return fmt.Sprintf("seed %d", list[0])
+	}
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = fmt.Sprint(s)
+	}
+	return "seeds " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
 // words writes a ratio for reading, nothing being infinite.
