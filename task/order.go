@@ -14,7 +14,7 @@ type Order struct {
 	N       int    // items, >= 1
 }
 
-// rounds of the Feistel network; four give a strong permutation from random round functions.
+// rounds of the Feistel network: four suffice for random round functions, six leave a margin for mix.
 const rounds = 6
 
 // At returns the item in [0, N) at position i of the endless sequence.
