@@ -338,6 +338,9 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s", kind, o.Capacity, o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention)
 			t.Run(strings.TrimSuffix(name, ","), func(t *testing.T) {
 				for seed := range uint64(6) {
+					if testing.Short() && seed >= 2 {
+						break
+					}
 					tr := newTrial(t, o, seed)
 					defer func() {
 						if t.Failed() {

@@ -128,7 +128,7 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			rejected := 0
 			for seed := range uint64(seeds) {
-				if testing.Short() && seed >= 5 {
+				if testing.Short() && seed >= 2 {
 					break
 				}
 				if x := chiSquare(c.right(kind, seed)); x > c.critical {
