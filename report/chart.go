@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// textSize is that of all text in plots. Every plot is drawn about as many points wide as it is shown
-// pixels wide, so that text has one size on the page.
+// textSize is that of all text in plots. Every plot is drawn about as many points wide as it is
+// shown pixels wide, so that text has one size on the page.
 const textSize = 10
 
 // axis is one axis of a chart.
@@ -142,7 +142,8 @@ func (e *extent) add(v float64) {
 // empty reports whether no value was seen.
 func (e extent) empty() bool { return e.low > e.high }
 
-// padded returns the extent with a share of it added at both ends; a single value gets room around it.
+// padded returns the extent with a share of it added at both ends; a single value gets room
+// around it.
 func (e extent) padded(share float64) extent {
 	if e.empty() {
 		return extent{0, 1}

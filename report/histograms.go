@@ -11,7 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// mostBins is how many bars fit into a histogram; with more values, equally many of them share a bar.
+// mostBins is how many bars fit into a histogram; with more values, equally many of them share a
+// bar.
 const mostBins = 48
 
 // counted is one of the three histograms of a run.

@@ -61,7 +61,8 @@ type label struct {
 	role role
 }
 
-// endLabels is a layer: names to the right of where lines end, moved apart where they would overlap.
+// endLabels is a layer: names to the right of where lines end, moved apart where they would
+// overlap.
 type endLabels []label
 
 // Plot implements plot.Plotter.

@@ -24,9 +24,9 @@ const (
 	onFillColor // text on a filled bar
 )
 
-// paint is a role's colour while drawing and in the page. Blue and vermillion are told apart with any
-// common colour blindness, and differ in lightness in grey print (Okabe and Ito's pair, darkened until text
-// in them is legible on white).
+// paint is a role's colour while drawing and in the page. Blue and vermillion are told apart
+// with any common colour blindness, and differ in lightness in grey print (Okabe and Ito's pair,
+// darkened until text in them is legible on white).
 type paint struct {
 	hex      uint32
 	variable string  // of the style sheet

@@ -69,8 +69,9 @@ func unbroken(points plotter.XYs) []plotter.XYs {
 	return parts
 }
 
-// smooth returns the median of the values within half points on either side, which a lone spike does
-// not move, at about sixteen points per window and at both ends. A point without a value stays without.
+// smooth returns the median of the values within half points on either side, which a lone spike
+// does not move, at about sixteen points per window and at both ends. A point without a value
+// stays without.
 func smooth(points plotter.XYs, half int) plotter.XYs {
 	var out plotter.XYs
 	stride := max(1, half/8)

@@ -12,9 +12,9 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// inline turns a drawn canvas into an SVG element for the page: no XML header, as wide as its place
-// allows, colours by the page's style sheet, text in the reader's own sans-serif font (the drawing library
-// names fonts that few systems have), and a title for those who cannot see it.
+// inline turns a drawn canvas into an SVG element for the page: no XML header, as wide as its
+// place allows, colours by the page's style sheet, text in the reader's own sans-serif font (the
+// drawing library names fonts that few systems have), and a title for those who cannot see it.
 func inline(c *vgsvg.Canvas, width, height vg.Length, class, title string) (template.HTML, error) {
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {

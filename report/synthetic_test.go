@@ -44,6 +44,7 @@ func (m made) make() *results.Run {
 				skill *= 0.985
 			}
 			run.Updates = append(run.Updates, m.update(u, skill, fresh, rng))
+			run.Timings = append(run.Timings, results.Timing{Update: u, Elapsed: 0.2 * float64(u), Learn: 0.1})
 		}
 		if compute >= next && !m.noEvals {
 			run.Evals = append(run.Evals, m.eval(u, next, skill, rng))

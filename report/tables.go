@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -69,44 +70,56 @@ type factRow struct {
 	Values []string
 }
 
-// factRows returns what is known of each arm, medians over its seeds.
+// column is a fact of an arm as text.
+type column struct {
+	name string
+	of   func(*arm) string
+}
+
+// factRows returns what is known of each arm, medians over its seeds; nothing if no run has ended.
 func factRows(arms []*arm) []factRow {
 	if !slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 }) {
 		return nil
 	}
-	type column func(*arm) string
-	whole := func(of func(*results.Summary) float64) column {
-		return func(a *arm) string {
-			n := a.median(func(s *results.Summary) results.Number { return results.Num(of(s)) })
-			return grouped(n.Float())
+	var table []factRow
+	for _, c := range slices.Concat(setUp(), cameOf()) {
+		row := factRow{Name: c.name}
+		for _, side := range arms {
+			row.Values = append(row.Values, c.of(side))
 		}
+		table = append(table, row)
 	}
-	rows := []struct {
-		name   string
-		column column
-	}{
-		{"GPUs", func(a *arm) string { return gpusText(a) }},
+	return table
+}
+
+// setUp is how an arm was set up, and what its schedule came to.
+func setUp() []column {
+	return []column{
+		{"GPUs", gpusText},
 		{"Batch B, rollouts", whole(func(s *results.Summary) float64 { return float64(s.BatchSize) })},
 		{"Table capacity N, rollouts", whole(func(s *results.Summary) float64 { return float64(s.Capacity) })},
-		{"Rollout cost μ, configured", func(a *arm) string {
-			return number(a.median(func(s *results.Summary) results.Number { return results.Num(s.RolloutCost) }))
-		}},
-		{"Rollout cost μ, measured", func(a *arm) string {
-			return number(a.median(func(s *results.Summary) results.Number { return s.RolloutCostMeasured }))
-		}},
 		{"Compute ratio γ of an update", func(a *arm) string {
 			return number(a.median(func(s *results.Summary) results.Number { return results.Num(s.ComputeRatio) }))
 		}},
+		{"Rollout cost μ, configured / measured", expected(
+			func(s *results.Summary) results.Number { return results.Num(s.RolloutCost) },
+			func(s *results.Summary) results.Number { return s.RolloutCostMeasured })},
 		{"New rollouts per update R, expected / measured", expected(
 			func(s *results.Summary) results.Number { return results.Num(s.NewPerUpdatePlanned) },
 			func(s *results.Summary) results.Number { return s.NewPerUpdate })},
 		{"Replay ratio, expected / measured", expected(
 			func(s *results.Summary) results.Number { return results.Num(s.ReplayRatioPlanned) },
 			func(s *results.Summary) results.Number { return s.ReplayRatio })},
+	}
+}
+
+// cameOf is what an arm did and reached.
+func cameOf() []column {
+	return []column{
 		{"Updates", whole(func(s *results.Summary) float64 { return float64(s.Updates) })},
 		{"Rollouts generated", whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
 		{"Uses", whole(func(s *results.Summary) float64 { return float64(s.Used) })},
-		{"Evicted without a use", func(a *arm) string { return neverText(a) }},
+		{"Evicted without a use", neverText},
 		{"Compute by formula", whole(func(s *results.Summary) float64 { return s.Compute })},
 		{"Compute, busy time", whole(func(s *results.Summary) float64 { return s.ComputeBusy })},
 		{"Compute, all GPU time", whole(func(s *results.Summary) float64 { return s.ComputeAll })},
@@ -114,20 +127,38 @@ func factRows(arms []*arm) []factRow {
 			return grouped(a.median(func(s *results.Summary) results.Number { return s.ToOwnBest }).Float())
 		}},
 		{"pass@1 first / best / last", func(a *arm) string {
-			return fraction(a.median(func(s *results.Summary) results.Number { return s.Pass1First })) + " / " +
-				fraction(a.median(func(s *results.Summary) results.Number { return s.Pass1Best })) + " / " +
-				fraction(a.median(func(s *results.Summary) results.Number { return s.Pass1Last }))
+			first := a.median(func(s *results.Summary) results.Number { return s.Pass1First })
+			best := a.median(func(s *results.Summary) results.Number { return s.Pass1Best })
+			last := a.median(func(s *results.Summary) results.Number { return s.Pass1Last })
+			return fraction(first) + " / " + fraction(best) + " / " + fraction(last)
 		}},
+		{"Wall time of a run", wallText},
 	}
-	var table []factRow
-	for _, r := range rows {
-		row := factRow{Name: r.name}
-		for _, side := range arms {
-			row.Values = append(row.Values, r.column(side))
+}
+
+// whole writes the median of a count.
+func whole(of func(*results.Summary) float64) func(*arm) string {
+	return func(a *arm) string {
+		return grouped(a.median(func(s *results.Summary) results.Number { return results.Num(of(s)) }).Float())
+	}
+}
+
+// wallText writes the median wall time of the runs, a dash where timing.jsonl is missing.
+func wallText(a *arm) string {
+	var seconds []float64
+	for _, run := range a.runs {
+		if n := len(run.Timings); n > 0 {
+			seconds = append(seconds, run.Timings[n-1].Elapsed)
 		}
-		table = append(table, row)
 	}
-	return table
+	if len(seconds) == 0 {
+		return "–"
+	}
+	t := time.Duration(results.Median(seconds) * float64(time.Second))
+	if t < time.Minute {
+		return fmt.Sprintf("%.1f s", t.Seconds())
+	}
+	return t.Round(time.Second).String()
 }
 
 // expected writes what was planned beside what was measured.

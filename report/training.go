@@ -53,8 +53,8 @@ func furtherMetrics(arms []*arm) []metric {
 	return list
 }
 
-// lineBudget is how many points all lines of one training chart share, so that a page of many seeds and
-// thousands of updates stays small.
+// lineBudget is how many points all lines of one training chart share, so that a page of many
+// seeds and thousands of updates stays small.
 const lineBudget = 2600
 
 // trainingFigures draws every metric that was measured and names the others.
@@ -74,7 +74,8 @@ func trainingFigures(arms []*arm, metrics []metric) (figures []figure, missing [
 	return figures, missing, nil
 }
 
-// chart draws a metric: every run thin, and over it the smoothed median. cut says what lies outside.
+// chart draws a metric: every run thin, and over it the smoothed median. cut says what lies
+// outside.
 func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	lines := 0
 	for _, side := range arms {
@@ -116,7 +117,8 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	return ch, cut, true
 }
 
-// smoothing returns the half width of the running median over n updates: a twentieth of them in all.
+// smoothing returns the half width of the running median over n updates: a twentieth of them in
+// all.
 func smoothing(n int) int { return n / 40 }
 
 // window returns the range to show: all values, unless a few of them lie so far out that the rest

@@ -174,8 +174,8 @@ func compareSeed(b, r SeedEvals, target float64) SeedCompare {
 	return s
 }
 
-// ratioOf divides replay's cost of the target by the baseline's, not reached being infinity: 0 where
-// only replay reached it, +Inf where only the baseline did, NaN where neither did.
+// ratioOf divides replay's cost of the target by the baseline's, not reached being infinity: 0
+// where only replay reached it, +Inf where only the baseline did, NaN where neither did.
 func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
 	b, r := math.Inf(1), math.Inf(1)
 	if baseline.Reached {

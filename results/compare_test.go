@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// reaching returns evaluations that reach 0.65 at the i-th grid step of compute 100 (never for i < 0).
+// reaching returns evaluations that reach 0.65 at the i-th grid step of compute 100 (never for i
+// < 0).
 func reaching(seed uint64, i int) SeedEvals {
 	accuracies := make([]float64, 12)
 	for j := range accuracies {

@@ -24,9 +24,10 @@ func CreateLog[T any](path string) (*Log[T], error) {
 	return &Log[T]{file: f}, nil
 }
 
-// ResumeLog opens an existing file, cuts it after its first lines lines and appends from there. What
-// is cut away, a torn line among it, is what the run had written after its checkpoint and will write
-// again. A file with fewer whole lines is refused: it is not the one that the checkpoint knew.
+// ResumeLog opens an existing file, cuts it after its first lines lines and appends from there.
+// What is cut away, a torn line among it, is what the run had written after its checkpoint and
+// will write again. A file with fewer whole lines is refused: it is not the one that the
+// checkpoint knew.
 func ResumeLog[T any](path string, lines int) (*Log[T], error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -32,7 +32,8 @@ func quantileOf(ordered []float64, q float64) float64 {
 // Median is Quantile at 1/2.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 
-// resamples is how often Bootstrap draws; at 10,000 the ends of a 95% interval rest on 250 draws each.
+// resamples is how often Bootstrap draws; at 10,000 the ends of a 95% interval rest on 250 draws
+// each.
 const resamples = 10_000
 
 // Bootstrap returns the percentile interval of the median at the given level (0.95): the median of

@@ -2,9 +2,9 @@ package results
 
 import "math"
 
-// Reach says where a run reached its target: the first of two evaluations in a row at or above it,
-// without interpolation. A run that never did has reached it at infinity, which is Reached false and
-// null in JSON.
+// Reach says where a run reached its target: the first of two evaluations in a row at or above
+// it, without interpolation. A run that never did has reached it at infinity, which is Reached
+// false and null in JSON.
 type Reach struct {
 	Reached     bool   `json:"reached"`
 	Update      int    `json:"update"` // 0 where not reached
