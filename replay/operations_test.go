@@ -101,6 +101,9 @@ func (tr *trial) step() {
 		tr.settle()
 	case k < 90:
 		v := tr.model.version + rollout.Version(tr.random.IntN(3)-1)
+		if tr.random.IntN(10) == 0 {
+			v += 20
+		}
 		v = max(v, 0)
 		tr.must(tr.table.Advance(ctx, v))
 		tr.must(tr.twin.Advance(ctx, v))
@@ -308,7 +311,7 @@ func (tr *trial) checkShard(number int, s *shard) {
 	}
 	waiting := 0 // slots kept for draws on lease
 	for slot, r := range s.rollouts {
-		if r != nil && s.items[slot].Gone {
+		if r != nil && s.items[slot].Gone && s.items[slot].Leased > 0 {
 			waiting++
 		}
 	}

@@ -18,8 +18,7 @@ func (r *retention) add(s int32) { r.recent.push(r.store, s) }
 
 // remove forgets a slot that leaves.
 func (r *retention) remove(s int32) {
-	if it := &r.store.items[s]; it.Kept {
-		it.Kept = false
+	if r.store.items[s].Kept {
 		r.kept.remove(r.store, s)
 	} else {
 		r.recent.remove(r.store, s)

@@ -143,8 +143,9 @@ func (h *Histogram) Merge(o *Histogram) {
 	}
 }
 
-// MarshalJSON writes the histogram as [[value, count], …] in ascending order.
-func (h *Histogram) MarshalJSON() ([]byte, error) {
+// MarshalJSON writes the histogram as [[value, count], …] in ascending order. Its receiver is a value, so that
+// statistics passed by value are written too.
+func (h Histogram) MarshalJSON() ([]byte, error) {
 	pairs := [][2]uint64{}
 	for _, b := range h.Bins() {
 		pairs = append(pairs, [2]uint64{uint64(b.Value), b.Count})
@@ -170,7 +171,7 @@ func (h *Histogram) UnmarshalJSON(text []byte) error {
 
 // MarshalBinary writes the bins as varint pairs (distance to the previous value, count), after a
 // byte for the format and the number of bins.
-func (h *Histogram) MarshalBinary() ([]byte, error) {
+func (h Histogram) MarshalBinary() ([]byte, error) {
 	bins := h.Bins()
 	b := binary.AppendUvarint([]byte{histogramFormat}, uint64(len(bins)))
 	var last int64

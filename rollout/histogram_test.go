@@ -92,7 +92,7 @@ func TestAHistogramSurvivesJSONAndGob(t *testing.T) {
 	for _, v := range []int64{0, 3, 3, denseLimit + 7, 1 << 40} {
 		h.Add(v)
 	}
-	text, err := json.Marshal(&h)
+	text, err := json.Marshal(h)
 	if err != nil || string(text) != "[[0,1],[3,2],[16391,1],[1099511627776,1]]" {
 		t.Fatalf("%s, %v", text, err)
 	}
