@@ -132,6 +132,31 @@ func TestARepeatedRequestGetsTheSameBatch(t *testing.T) {
 	}
 }
 
+func TestUsesAreCountedAtTheVersionOfTheDrawInWhateverOrderTheyAreAcknowledged(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 1})
+	mustInsert(t, table, group(0, 1))
+	var batches []*rollout.Batch
+	for _, v := range []rollout.Version{1, 3, 4} {
+		if err := table.Advance(ctx, v); err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, mustLease(t, table, rollout.Request{Size: 1}))
+	}
+	for _, i := range []int{1, 0, 2} {
+		if err := table.Acknowledge(batches[i].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := table.Stats()
+	// Used at 3 (first), at 1 (no time since: it was drawn before), at 4 (1 since 3).
+	if want := []rollout.Bin{{Value: 0, Count: 1}, {Value: 1, Count: 1}}; !reflect.DeepEqual(s.SinceLastUse.Bins(), want) {
+		t.Errorf("since last use %v", s.SinceLastUse.Bins())
+	}
+	if s.Staleness.Sum() != 8 || s.UsesPresent.Sum() != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestARewindForgetsWhatWasDrawnSince(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 8})
 	mustInsert(t, table, group(0, 1, 1))

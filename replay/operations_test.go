@@ -261,8 +261,9 @@ func (tr *trial) check() {
 		tr.t.Fatalf("statistics\n%s, of the restored twin\n%s", a, c)
 	}
 	balance(tr.t, got, onLease(tr.model))
-	for i, s := range tr.table.shards {
-		tr.checkShard(i, s.shard)
+	for i := range tr.table.shards {
+		tr.checkShard(i, tr.table.shards[i].shard)
+		tr.checkShard(i, tr.twin.shards[i].shard)
 	}
 }
 

@@ -279,10 +279,41 @@ func TestAdvanceIsMonotone(t *testing.T) {
 	}
 }
 
+func TestRolloutsLeaveWhenTheyAreOlderThanMaxStaleness(t *testing.T) {
+	for _, jump := range []rollout.Version{1, 20} {
+		table := mustNew(t, Options{Capacity: 4, MaxStaleness: 20})
+		mustInsert(t, table, group(0, 1))
+		for v := jump; v <= 20; v += jump {
+			if err := table.Advance(ctx, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b := mustSample(t, table, rollout.Request{Size: 1}); b.Draws[0].Staleness != 20 {
+			t.Errorf("staleness %d", b.Draws[0].Staleness)
+		}
+		if err := table.Advance(ctx, 20+jump); err != nil {
+			t.Fatal(err)
+		}
+		// One that comes too late is counted in and out.
+		mustInsert(t, table, group(0, 1))
+		if s := table.Stats(); s.Present != 0 || s.Evicted[rollout.EvictedByStaleness] != 2 || s.Inserted != 2 {
+			t.Errorf("jumps of %d: %+v", jump, s)
+		}
+	}
+}
+
 func TestAnInsertionAheadOfTheTableMayBeRetriedAfterAnAdvance(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 4})
 	g := group(1, 1)
 	if _, err := table.Insert(ctx, g); !errors.Is(err, rollout.ErrAhead) {
+		t.Fatalf("got %v", err)
+	}
+	// One newer token among older ones is ahead too.
+	mixed := group(0, 1)
+	x := mixed.Rollouts[0]
+	x.Tokens, x.Mask, x.Logprobs = append(x.Tokens, 3), append(x.Mask, 1), append(x.Logprobs, -1)
+	x.Versions = append(x.Versions, 1)
+	if _, err := table.Insert(ctx, mixed); !errors.Is(err, rollout.ErrAhead) {
 		t.Fatalf("got %v", err)
 	}
 	if err := table.Advance(ctx, 1); err != nil {
