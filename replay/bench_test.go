@@ -43,7 +43,8 @@ func benchTable(b *testing.B, o Options, groups []rollout.Group) *Table {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for i := range benchRollouts / benchGroup {
+	// Twice the capacity, so that what is measured is a table that evicts and has its final size.
+	for i := range 2 * benchRollouts / benchGroup {
 		if _, err := t.Insert(context.Background(), groups[i%len(groups)]); err != nil {
 			b.Fatal(err)
 		}
@@ -88,12 +89,19 @@ func (r *ring) shuffled(n int, random *rand.Rand) []*rollout.Rollout {
 	return out
 }
 
-func perRollout(b *testing.B, n int) {
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rollout")
+// perRollout reports the time per rollout, its ratio to the baseline's if there is one, and returns it.
+func perRollout(b *testing.B, n int, baseline float64) float64 {
+	ns := float64(b.Elapsed().Nanoseconds()) / float64(b.N) / float64(n)
+	b.ReportMetric(ns, "ns/rollout")
+	if baseline > 0 {
+		b.ReportMetric(ns/baseline, "x-baseline")
+	}
+	return ns
 }
 
 func BenchmarkInsert(b *testing.B) {
 	groups := benchGroups(benchPool)
+	var baseline float64
 	b.Run("baseline=ring", func(b *testing.B) {
 		r := &ring{slots: make([]*rollout.Rollout, benchRollouts)}
 		i := 0
@@ -101,16 +109,19 @@ func BenchmarkInsert(b *testing.B) {
 			r.insert(groups[i%len(groups)])
 			i++
 		}
-		perRollout(b, benchGroup)
+		baseline = perRollout(b, benchGroup, 0)
 	})
-	for name, o := range map[string]Options{
-		"fifo":      {},
-		"staleness": {MaxStaleness: 1 << 20},
-		"positive":  {Retention: KeepPositive, PositiveFraction: 0.5},
-		"shards=4":  {Shards: 4},
+	for _, c := range []struct {
+		name string
+		Options
+	}{
+		{"fifo", Options{}},
+		{"fifo,max_staleness", Options{MaxStaleness: 1 << 20}},
+		{"fifo,shards=4", Options{Shards: 4}},
+		{"positive", Options{Retention: KeepPositive, PositiveFraction: 0.5}},
 	} {
-		b.Run(name, func(b *testing.B) {
-			t := benchTable(b, o, groups)
+		b.Run(c.name, func(b *testing.B) {
+			t := benchTable(b, c.Options, groups)
 			i := 0
 			b.ReportAllocs()
 			for b.Loop() {
@@ -119,7 +130,7 @@ func BenchmarkInsert(b *testing.B) {
 				}
 				i++
 			}
-			perRollout(b, benchGroup)
+			perRollout(b, benchGroup, baseline)
 		})
 	}
 }
@@ -131,28 +142,38 @@ func BenchmarkSample(b *testing.B) {
 		r.insert(groups[i%len(groups)])
 	}
 	random := rollout.Stream(1, "bench", 1)
+	var baseline float64
 	b.Run("baseline=ring", func(b *testing.B) {
 		for b.Loop() {
 			r.sample(benchBatch, random)
 		}
-		perRollout(b, benchBatch)
+		baseline = perRollout(b, benchBatch, 0)
 	})
 	b.Run("baseline=shuffle", func(b *testing.B) {
 		for b.Loop() {
 			r.shuffled(benchBatch, random)
 		}
-		perRollout(b, benchBatch)
+		perRollout(b, benchBatch, baseline)
 	})
-	for _, kind := range []Sampler{Uniform, Distinct, Epoch, Unseen} {
-		b.Run(string(kind), func(b *testing.B) {
-			t := benchTable(b, Options{Sampler: kind}, groups)
+	for _, c := range []struct {
+		name string
+		Options
+	}{
+		{"uniform", Options{Sampler: Uniform}},
+		{"uniform,max_uses", Options{Sampler: Uniform, MaxUses: 1 << 20}},
+		{"distinct", Options{Sampler: Distinct}},
+		{"epoch", Options{Sampler: Epoch}},
+		{"unseen", Options{Sampler: Unseen}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			t := benchTable(b, c.Options, groups)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := t.Sample(context.Background(), rollout.Request{Size: benchBatch}); err != nil {
 					b.Fatal(err)
 				}
 			}
-			perRollout(b, benchBatch)
+			perRollout(b, benchBatch, baseline)
 		})
 	}
 }

@@ -309,8 +309,8 @@ func TestAnInsertionAheadOfTheTableMayBeRetriedAfterAnAdvance(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	// One newer token among older ones is ahead too.
-	mixed := group(0, 1)
-	x := mixed.Rollouts[0]
+	mixed := group(0, 1, 1)
+	x := mixed.Rollouts[1]
 	x.Tokens, x.Mask, x.Logprobs = append(x.Tokens, 3), append(x.Mask, 1), append(x.Logprobs, -1)
 	x.Versions = append(x.Versions, 1)
 	if _, err := table.Insert(ctx, mixed); !errors.Is(err, rollout.ErrAhead) {
