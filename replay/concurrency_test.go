@@ -21,14 +21,14 @@ func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 		t.Run(string(o.Sampler), func(t *testing.T) {
 			table := mustNew(t, o)
 			var workers, trainers sync.WaitGroup
-			stop := make(chan struct{})
+			stop, room := make(chan struct{}), make(chan struct{})
 			for w := range 3 {
-				workers.Go(func() { work(t, table, uint64(w)) })
+				workers.Go(func() { work(t, table, uint64(w), room) })
 			}
 			for shard := range 2 {
-				trainers.Go(func() { train(t, table, shard, stop) })
+				trainers.Go(func() { train(t, table, shard, room, stop) })
 			}
-			trainers.Go(func() { watch(t, table, stop) })
+			trainers.Go(func() { watch(t, table) })
 			workers.Wait()
 			close(stop)
 			trainers.Wait()
@@ -37,7 +37,8 @@ func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 	}
 }
 
-func work(t *testing.T, table *Table, seed uint64) {
+// work inserts groups; refused by a full queue, it waits for a trainer to say that there may be room.
+func work(t *testing.T, table *Table, seed uint64, room <-chan struct{}) {
 	random := rollout.Stream(seed, "work", 0)
 	for range 200 {
 		g := someGroup(random, 1+random.IntN(4), table.Version())
@@ -50,12 +51,13 @@ func work(t *testing.T, table *Table, seed uint64) {
 				t.Error(err)
 				return
 			}
-			runtime.Gosched() // until a trainer made room
+			<-room
 		}
 	}
 }
 
-func train(t *testing.T, table *Table, shard int, stop <-chan struct{}) {
+// train samples, leases, acknowledges and releases until told to stop.
+func train(t *testing.T, table *Table, shard int, room chan<- struct{}, stop <-chan struct{}) {
 	seen := map[rollout.ID]bool{}
 	use := func(b *rollout.Batch) {
 		for _, d := range b.Draws {
@@ -69,7 +71,9 @@ func train(t *testing.T, table *Table, shard int, stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
+		case room <- struct{}{}:
 		default:
+			runtime.Gosched()
 		}
 		req := rollout.Request{Size: 4, Shard: shard}
 		if n%2 == 0 {
@@ -93,17 +97,12 @@ func train(t *testing.T, table *Table, shard int, stop <-chan struct{}) {
 		if err != nil {
 			t.Error(err)
 		}
-		runtime.Gosched()
 	}
 }
 
-func watch(t *testing.T, table *Table, stop <-chan struct{}) {
-	for v := rollout.Version(1); ; v++ {
-		select {
-		case <-stop:
-			return
-		default:
-		}
+// watch advances the table, snapshots it and reads its statistics.
+func watch(t *testing.T, table *Table) {
+	for v := rollout.Version(1); v <= 100; v++ {
 		err := table.Advance(ctx, v)
 		if v%32 == 0 {
 			err = errors.Join(err, table.Snapshot(io.Discard))

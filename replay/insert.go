@@ -141,7 +141,7 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) {
 	}
 }
 
-// checkRoom refuses an insertion into queues that lack room: for good if it is larger than they are. Only
+// checkRoom refuses an insertion into queues that lack room (invariant 2): for good if it is larger than they are. Only
 // insertions take room, and they hold Table.mu, so what it finds stays true.
 func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	if !t.options.Sampler.Consumes() {

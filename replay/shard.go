@@ -122,7 +122,8 @@ func (s *shard) evict(slot int32, why cause) {
 	}
 }
 
-// advance sets the version, which is not below the present one, and expires what became too old.
+// advance sets the version, which is not below the present one, and expires what became too old, so that
+// whatever can be drawn respects MaxStaleness (invariant 3).
 func (s *shard) advance(v rollout.Version) {
 	from := s.oldest(s.version)
 	s.version = v
