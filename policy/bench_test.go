@@ -17,7 +17,8 @@ func BenchmarkGenerate(b *testing.B) {
 	for _, batch := range []int{16, 64, 256} {
 		b.Run(fmt.Sprint("batch", batch), func(b *testing.B) {
 			c := benchmarkModel()
-			m, w := newTestModel(b, c), randomWeights(b, c, 1)
+			m := newTestModel(b, c)
+			w := randomWeights(b, m, 1)
 			prompts := make([][]int32, batch)
 			for i := range prompts {
 				prompts[i] = []int32{1, 2, 3, 4, 5, 6}

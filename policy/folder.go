@@ -21,7 +21,7 @@ func Load(dir string) (*Model, *Weights, *hf.Tokenizer, error) {
 	for _, s := range folder.Config.Specs() {
 		flat = append(flat, folder.Tensors[s.Name].Data)
 	}
-	weights, err := NewWeights(folder.Config, 0, flat)
+	weights, err := model.NewWeights(0, flat)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("%s: %w", dir, err)
 	}

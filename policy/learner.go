@@ -7,8 +7,6 @@ import (
 	"math"
 	"sync"
 
-	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/reprise-rl/reprise/objective"
@@ -66,17 +64,20 @@ func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.first, l.second = m.zeros(), m.zeros()
-	return l, nil
+	if l.first, err = m.zeros(); err != nil {
+		return nil, err
+	}
+	l.second, err = m.zeros()
+	return l, err
 }
 
 // zeros returns one tensor of zeros for each parameter.
-func (m *Model) zeros() []*tensors.Tensor {
-	var ts []*tensors.Tensor
-	for _, p := range m.config.Specs() {
-		ts = append(ts, tensors.FromShape(shapes.Make(dtypes.Float32, p.Shape...)))
+func (m *Model) zeros() ([]*tensors.Tensor, error) {
+	var flat [][]float32
+	for _, s := range m.config.Specs() {
+		flat = append(flat, make([]float32, size(s.Shape)))
 	}
-	return ts
+	return m.tensors(flat)
 }
 
 // Weights returns the newest weights.
@@ -160,7 +161,10 @@ type shardResult struct {
 
 // gradient runs a shard pass by pass, adding up the gradients.
 func (l *Learner) gradient(ctx context.Context, passes []pass) shardResult {
-	r := shardResult{gradient: l.model.zeros()}
+	var r shardResult
+	if r.gradient, r.err = l.model.zeros(); r.err != nil {
+		return r
+	}
 	for _, p := range passes {
 		if r.err = ctx.Err(); r.err != nil {
 			return r

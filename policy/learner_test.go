@@ -81,7 +81,8 @@ func sftLoss(r *reference, b *rollout.Batch) float64 {
 func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 	for name, c := range architectures() {
 		t.Run(name, func(t *testing.T) {
-			m, w := newTestModel(t, c), randomWeights(t, c, 5)
+			m := newTestModel(t, c)
+			w := randomWeights(t, m, 5)
 			ref, err := newReference(c, w)
 			if err != nil {
 				t.Fatal(err)
@@ -124,7 +125,8 @@ func sameStates(t *testing.T, got, want LearnerState) {
 
 func TestTrainersAndPassesShareOneLoss(t *testing.T) {
 	c := architectures()["tied"]
-	m, w, batch := newTestModel(t, c), randomWeights(t, c, 8), randomBatch(c, 9, 12)
+	m := newTestModel(t, c)
+	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 12)
 	o := Learning{Objective: objective.GRPO{Normalisation: objective.PerToken}}
 	whole := newTestLearner(t, m, w, o)
 	want := step(t, whole, batch)
@@ -142,7 +144,8 @@ func TestTrainersAndPassesShareOneLoss(t *testing.T) {
 
 func TestZeroVarianceGroupsLeaveTheLoss(t *testing.T) {
 	c := architectures()["llama"]
-	m, w, batch := newTestModel(t, c), randomWeights(t, c, 8), randomBatch(c, 9, 6)
+	m := newTestModel(t, c)
+	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 6)
 	kept := &rollout.Batch{Draws: batch.Draws[:4]}
 	for i := range batch.Draws[4:] {
 		batch.Draws[4+i].GroupStd = 0
@@ -172,7 +175,8 @@ func TestZeroVarianceGroupsLeaveTheLoss(t *testing.T) {
 // The update is worked out in float64 from the moments that the gradients of two steps give.
 func TestAdamFollowsItsFormula(t *testing.T) {
 	c := architectures()["llama"]
-	m, w, batch := newTestModel(t, c), randomWeights(t, c, 8), randomBatch(c, 9, 6)
+	m := newTestModel(t, c)
+	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 6)
 	a := Adam{LearningRate: 0.03, Warmup: 4, Beta1: 0.8, Beta2: 0.9, WeightDecay: 0.1, ClipNorm: 0.5}
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Optimizer: a})
 	before := state(t, l)
@@ -205,7 +209,8 @@ func TestAdamFollowsItsFormula(t *testing.T) {
 
 func TestRestoredLearnerGoesOnToTheBit(t *testing.T) {
 	c := architectures()["qwen2"]
-	m, w := newTestModel(t, c), randomWeights(t, c, 8)
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 8)
 	o := Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-3, Warmup: 5}}
 	l := newTestLearner(t, m, w, o)
 	step(t, l, randomBatch(c, 1, 6))
@@ -227,7 +232,8 @@ func TestRestoredLearnerGoesOnToTheBit(t *testing.T) {
 
 func TestWeightsOfEarlierVersionsStayAsTheyWere(t *testing.T) {
 	c := architectures()["llama"]
-	m, w := newTestModel(t, c), randomWeights(t, c, 8)
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 8)
 	before, err := w.Flat()
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +251,8 @@ func TestWeightsOfEarlierVersionsStayAsTheyWere(t *testing.T) {
 
 func TestLearningFromNothingIsRefused(t *testing.T) {
 	c := architectures()["llama"]
-	m, w := newTestModel(t, c), randomWeights(t, c, 8)
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 8)
 	if _, err := m.NewLearner(w, Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: -1, Beta2: 2}}); err == nil {
 		t.Error("a negative learning rate was taken")
 	}

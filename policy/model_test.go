@@ -25,11 +25,11 @@ func architectures() map[string]hf.Config {
 }
 
 // randomWeights makes every parameter random, norms and biases too, so that none can be ignored unseen.
-func randomWeights(t testing.TB, c hf.Config, seed uint64) *Weights {
+func randomWeights(t testing.TB, m *Model, seed uint64) *Weights {
 	t.Helper()
 	rng := rollout.Stream(seed, "test/weights", 0)
 	var flat [][]float32
-	for _, p := range c.Specs() {
+	for _, p := range m.config.Specs() {
 		data := make([]float32, size(p.Shape))
 		for i := range data {
 			data[i] = float32(rng.NormFloat64() * 0.4)
@@ -39,7 +39,7 @@ func randomWeights(t testing.TB, c hf.Config, seed uint64) *Weights {
 		}
 		flat = append(flat, data)
 	}
-	w, err := NewWeights(c, 0, flat)
+	w, err := m.NewWeights(0, flat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,8 @@ func near(t *testing.T, what string, got float32, want, tolerance float64) {
 func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 	for name, c := range architectures() {
 		t.Run(name, func(t *testing.T) {
-			m, w := newTestModel(t, c), randomWeights(t, c, 1)
+			m := newTestModel(t, c)
+			w := randomWeights(t, m, 1)
 			ref, err := newReference(c, w)
 			if err != nil {
 				t.Fatal(err)
@@ -98,7 +99,8 @@ func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
 	for name, c := range architectures() {
 		t.Run(name, func(t *testing.T) {
-			m, w := newTestModel(t, c), randomWeights(t, c, 3)
+			m := newTestModel(t, c)
+			w := randomWeights(t, m, 3)
 			rng := rollout.Stream(4, "test", 0)
 			prompts := [][]int32{randomTokens(rng, 1, c.VocabSize), randomTokens(rng, 6, c.VocabSize), randomTokens(rng, 3, c.VocabSize)}
 			rows := generate(t, m, w, prompts, Sampling{Temperature: 1.3, TopP: 0.8, MaxTokens: 11, Stop: []int32{5}}, 0)

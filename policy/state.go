@@ -31,15 +31,14 @@ func (l *Learner) State() (s LearnerState, err error) {
 
 // Restore puts a learner back to a state that State returned: it goes on as if it had never stopped.
 func (l *Learner) Restore(s LearnerState) error {
-	c := l.model.config
-	var parts [3]*Weights
+	var parts [3][]*tensors.Tensor
 	for i, flat := range [][][]float32{s.Weights, s.First, s.Second} {
-		w, err := NewWeights(c, s.Version, flat)
-		if err != nil {
+		var err error
+		if parts[i], err = l.model.tensors(flat); err != nil {
 			return fmt.Errorf("restore the learner: %w", err)
 		}
-		parts[i] = w
 	}
-	l.weights, l.first, l.second, l.step = parts[0], parts[1].tensors, parts[2].tensors, s.Step
+	l.weights = &Weights{Version: s.Version, tensors: parts[0]}
+	l.first, l.second, l.step = parts[1], parts[2], s.Step
 	return nil
 }

@@ -18,33 +18,45 @@ type Weights struct {
 	tensors []*tensors.Tensor
 }
 
-// NewWeights makes weights from flat float32 data in the order of the configuration's parameters.
-// It keeps no reference to the data.
-func NewWeights(c hf.Config, v rollout.Version, flat [][]float32) (*Weights, error) {
-	params := c.Specs()
-	if len(flat) != len(params) {
-		return nil, fmt.Errorf("make weights: %d tensors given, the model has %d", len(flat), len(params))
+// NewWeights makes weights of a model from flat float32 data in the order of [hf.Config.Specs]. It keeps no reference to
+// the data.
+func (m *Model) NewWeights(v rollout.Version, flat [][]float32) (*Weights, error) {
+	ts, err := m.tensors(flat)
+	if err != nil {
+		return nil, fmt.Errorf("make weights: %w", err)
 	}
-	w := &Weights{Version: v}
-	for i, p := range params {
-		if len(flat[i]) != size(p.Shape) {
-			return nil, fmt.Errorf("make weights: %s holds %d values, its shape %v has %d", p.Name, len(flat[i]), p.Shape, size(p.Shape))
-		}
-		w.tensors = append(w.tensors, tensors.FromFlatDataAndDimensions(flat[i], p.Shape...))
-	}
-	return w, nil
+	return &Weights{Version: v, tensors: ts}, nil
 }
 
-// Initial returns random weights for training from scratch: normal with standard deviation
-// 1/sqrt(fan in), the projections that write into the residual stream scaled down by
-// sqrt(2 x layers) as in GPT-2, norms 1, biases 0.
-func Initial(c hf.Config, seed uint64) (*Weights, error) {
-	c = c.WithDefaults()
-	var flat [][]float32
-	for i, p := range c.Specs() {
-		flat = append(flat, initial(p, c.NumHiddenLayers, rollout.Stream(seed, "policy/initial", uint64(i))))
+// tensors lays flat data out as one tensor for each parameter. They go to the backend at once: a tensor moves there at
+// its first use otherwise, which two programs that run concurrently must not both begin.
+func (m *Model) tensors(flat [][]float32) ([]*tensors.Tensor, error) {
+	specs := m.config.Specs()
+	if len(flat) != len(specs) {
+		return nil, fmt.Errorf("%d tensors given, the model has %d", len(flat), len(specs))
 	}
-	return NewWeights(c, 0, flat)
+	var ts []*tensors.Tensor
+	for i, p := range specs {
+		if len(flat[i]) != size(p.Shape) {
+			return nil, fmt.Errorf("%s holds %d values, its shape %v has %d", p.Name, len(flat[i]), p.Shape, size(p.Shape))
+		}
+		t := tensors.FromFlatDataAndDimensions(flat[i], p.Shape...)
+		if err := t.ToDevice(m.backend, 0); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		ts = append(ts, t)
+	}
+	return ts, nil
+}
+
+// Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in), the
+// projections that write into the residual stream scaled down by sqrt(2 x layers) as in GPT-2, norms 1, biases 0.
+func (m *Model) Initial(seed uint64) (*Weights, error) {
+	var flat [][]float32
+	for i, p := range m.config.Specs() {
+		flat = append(flat, initial(p, m.config.NumHiddenLayers, rollout.Stream(seed, "policy/initial", uint64(i))))
+	}
+	return m.NewWeights(0, flat)
 }
 
 func initial(p hf.Spec, layers int, rng *rand.Rand) []float32 {
@@ -84,14 +96,23 @@ func (w *Weights) inputs(more int) []any {
 	return args
 }
 
+// copyAll copies tensors out of the backend. It reads their buffers: the tensors' own accessors would keep a copy in
+// them, which is a race with a program that is using them.
 func copyAll(ts []*tensors.Tensor) ([][]float32, error) {
 	flat := make([][]float32, len(ts))
 	for i, t := range ts {
-		data, err := tensors.CopyFlatData[float32](t)
+		backend, err := t.Backend()
 		if err != nil {
 			return nil, fmt.Errorf("copy tensor %d: %w", i, err)
 		}
-		flat[i] = data
+		buffer, err := t.Buffer(backend, 0)
+		if err != nil {
+			return nil, fmt.Errorf("copy tensor %d: %w", i, err)
+		}
+		flat[i] = make([]float32, t.Size())
+		if err := buffer.ToFlatData(flat[i]); err != nil {
+			return nil, fmt.Errorf("copy tensor %d: %w", i, err)
+		}
 	}
 	return flat, nil
 }

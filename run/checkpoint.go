@@ -125,7 +125,7 @@ func (s *session) restore(place string, state *saved) (err error) {
 	}
 	weights := map[rollout.Version]pipeline.Weights{state.Learner.Version: learner{s.learner}.Weights()}
 	for v, flat := range state.Older {
-		w, err := policy.NewWeights(s.start.model.Config(), v, flat)
+		w, err := s.start.model.NewWeights(v, flat)
 		if err != nil {
 			return err
 		}

@@ -24,11 +24,8 @@ func Load(path string, assignments []string) (Config, error) {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, c.assign(assignments))
-	if err := errors.Join(errs...); err != nil {
-		return c, err
-	}
-	return c, c.Validate()
+	errs = append(errs, c.assign(assignments), c.Validate())
+	return c, errors.Join(errs...)
 }
 
 // LoadFolder reads the configuration of a run's folder to resume it, with assignments that may change its budget only:

@@ -25,10 +25,9 @@ func (c Config) pipelineOptions() pipeline.Options {
 		Advantage: advantage.Kind(c.Learner.Advantage), Updates: c.Budget.Updates,
 	}
 	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
-	o.UpdateCompute = o.ReplayCompute()
 	if !c.Replays() {
 		o.UpdateCompute = o.QueueCompute()
-	}
+	} // else the pipeline's default, ReplayCompute
 	return o
 }
 
@@ -89,13 +88,19 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %v: want %s", key, value, fmt.Sprintf(want, args...)))
 		}
 	}
+	p := c.Pipeline
 	_, err := c.newTask()
 	errs = append(errs, under("task", err))
 	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling(nil).Validate()))
 	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature, "more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache, "keep or recompute")
+	check(p.Workers >= 1, "pipeline.workers", p.Workers, "1 or more")
+	check(p.Trainers >= 1, "pipeline.trainers", p.Trainers, "1 or more")
+	check(p.Batch >= 1, "pipeline.batch", p.Batch, "1 or more rollouts")
+	check(p.Group >= 1, "pipeline.group", p.Group, "1 or more rollouts")
+	errs = append(errs, c.Policy.validate())
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
-	if c.Pipeline.Trainers > 0 {
+	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
 		errs = append(errs, under("replay", o.Validate()))
 		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)
@@ -111,6 +116,34 @@ func (c Config) Validate() error {
 	check(advantage.Kind(c.Learner.Advantage) != advantage.Critic, "learner.advantage", c.Learner.Advantage, "a kind that needs no critic: the policy has no value head")
 	errs = append(errs, c.Evaluate.validate(), c.Budget.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
+	return errors.Join(errs...)
+}
+
+// validate holds the shape of a new policy to what a decoder can have; a folder brings its own.
+func (p Policy) validate() error {
+	if p.Init != "" {
+		return nil
+	}
+	var errs []error
+	for _, f := range []struct {
+		key   string
+		value int
+	}{
+		{"hidden", p.Hidden}, {"intermediate", p.Intermediate}, {"layers", p.Layers}, {"heads", p.Heads}, {"kv_heads", p.KVHeads},
+	} {
+		if f.value < 1 {
+			errs = append(errs, fmt.Errorf("policy.%s: %d: want 1 or more", f.key, f.value))
+		}
+	}
+	if p.Positions < 2 {
+		errs = append(errs, fmt.Errorf("policy.positions: %d: want room for a prompt and a completion", p.Positions))
+	}
+	if p.Heads >= 1 && (p.Hidden%p.Heads != 0 || p.Hidden/p.Heads%2 != 0) {
+		errs = append(errs, fmt.Errorf("policy.heads: %d: want a divisor of policy.hidden (%d) that leaves each head an even width", p.Heads, p.Hidden))
+	}
+	if p.Heads >= 1 && p.KVHeads >= 1 && p.Heads%p.KVHeads != 0 {
+		errs = append(errs, fmt.Errorf("policy.kv_heads: %d: want a divisor of policy.heads (%d)", p.KVHeads, p.Heads))
+	}
 	return errors.Join(errs...)
 }
 

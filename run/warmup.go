@@ -74,7 +74,7 @@ func beginFresh(c Config, t task.Task) (*Start, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	weights, err := policy.Initial(shape, c.Seed)
+	weights, err := model.Initial(c.Seed)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,317 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// small is a run that takes a fraction of a second and yet passes through every part.
+func small(t testing.TB, assignments ...string) Config {
+	t.Helper()
+	c, err := Load("", append([]string{
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
+		"task.max=10", "task.held_out=20", "warmup.steps=5", "warmup.batch=8", "generate.max_tokens=4",
+		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "learner.learning_rate=0.001",
+		"evaluate.every=4", "evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0", "budget.updates=20", "checkpoint.every=7",
+	}, assignments...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func begin(t testing.TB, c Config) *Start {
+	t.Helper()
+	s, err := Begin(context.Background(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func train(t testing.TB, c Config, dir string) *results.Summary {
+	t.Helper()
+	sum, err := Train(context.Background(), c, begin(t, c), dir, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// written are the files of a run that two runs of one configuration share to the byte.
+func written(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	for _, name := range []string{
+		results.MetricsFile, results.EvalFile, results.SummaryFile, results.ConfigFile,
+		"checkpoint/model.safetensors", "checkpoint/tokenizer.json",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(text)
+	}
+	return files
+}
+
+func sameRuns(t *testing.T, got, want string) {
+	t.Helper()
+	a, b := written(t, got), written(t, want)
+	for name, text := range b {
+		if a[name] != text {
+			t.Errorf("%s differs from the uninterrupted run's:\n%.600s\nwant\n%.600s", name, a[name], text)
+		}
+	}
+}
+
+// modes are runs of every kind of schedule, table and loss.
+func modes() map[string][]string {
+	return map[string][]string{
+		"default":          nil,
+		"queue":            {"replay.sampler=lifo", "replay.capacity=0", "pipeline.workers=5", "pipeline.trainers=1"},
+		"chunks of tokens": {"pipeline.weight_sync=token", "pipeline.chunk=1", "pipeline.weight_transfer=3", "generate.kv_cache=recompute"},
+		"slow rewards":     {"pipeline.reward_latency={distribution: lognormal, mean: 40}", "replay.sampler=epoch"},
+		"turns":            {"pipeline.mode=sync", "pipeline.sync_updates=2", "pipeline.publish_every=2"},
+		"positive": {"replay.retention=positive", "replay.positive_fraction=0.5", "replay.positive_threshold=0.5", "replay.sampler=unseen",
+			"replay.max_uses=3", "replay.max_staleness=9", "learner.objective=asymre", "learner.mask_zero_variance=true"},
+		"batch advantages": {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
+	}
+}
+
+func TestSameConfigurationAndSeedGiveTheSameBytes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for name, assignments := range modes() {
+		t.Run(name, func(t *testing.T) {
+			c := small(t, assignments...)
+			var dirs []string
+			for _, cores := range []int{1, 2, 4} {
+				runtime.GOMAXPROCS(cores)
+				dirs = append(dirs, filepath.Join(t.TempDir(), "run"))
+				train(t, c, dirs[len(dirs)-1])
+			}
+			sameRuns(t, dirs[1], dirs[0])
+			sameRuns(t, dirs[2], dirs[0])
+		})
+	}
+}
+
+// An interruption at update n ends the run with a checkpoint, a crash leaves the last one: both resume to the bytes of the
+// run that nothing happened to.
+func TestResumedRunsEndInTheSameBytes(t *testing.T) {
+	for name, assignments := range modes() {
+		t.Run(name, func(t *testing.T) {
+			c := small(t, assignments...)
+			whole := filepath.Join(t.TempDir(), "whole")
+			train(t, c, whole)
+			for _, n := range []int{1, 6, 13} {
+				dir := filepath.Join(t.TempDir(), "stopped")
+				if sum := interrupt(t, c, dir, n); sum.Ended != "interrupted" || sum.Updates != n {
+					t.Fatalf("stopped at update %d: ended %q after %d updates", n, sum.Ended, sum.Updates)
+				}
+				resume(t, c, dir)
+				sameRuns(t, dir, whole)
+			}
+			dir := filepath.Join(t.TempDir(), "crashed")
+			crash(t, c, dir, 17)
+			resume(t, c, dir)
+			sameRuns(t, dir, whole)
+		})
+	}
+}
+
+func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stopped := make(chan struct{})
+	sum, err := Train(ctx, c, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
+		if u.Update == at {
+			context.AfterFunc(ctx, func() { close(stopped) }) // runs after the machine's own, which was registered before
+			cancel()
+			<-stopped
+			for i := 0; i < 1000; i++ {
+				runtime.Gosched()
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// crash ends a run as kill -9 would: in the middle, without a word, with half a line in its log.
+func crash(t *testing.T, c Config, dir string, at int) {
+	t.Helper()
+	died := errors.New("died")
+	func() {
+		defer func() {
+			if recover() != died { //nolint:errorlint // the very value that was thrown
+				t.Fatal("the run did not die where it should")
+			}
+		}()
+		Train(context.Background(), c, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
+			if u.Update == at {
+				panic(died)
+			}
+		}})
+	}()
+	f, err := os.OpenFile(filepath.Join(dir, results.MetricsFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(`{"update":18,"ver`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func resume(t *testing.T, c Config, dir string) {
+	t.Helper()
+	if _, err := Resume(context.Background(), c, dir, Hooks{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBudgetMayGrowOnResumeAndNothingElse(t *testing.T) {
+	c, dir := small(t), filepath.Join(t.TempDir(), "run")
+	train(t, c, dir)
+	longer, err := LoadFolder(dir, []string{"budget.updates=25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := Resume(context.Background(), longer, dir, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Updates != 25 {
+		t.Errorf("%d updates, want 25", sum.Updates)
+	}
+	for _, change := range []string{"replay.capacity=64", "task.max=11", "seed=2"} {
+		if _, err := LoadFolder(dir, []string{change}); err == nil {
+			t.Errorf("--resume took %s", change)
+		}
+	}
+}
+
+func TestFolderOfARunIsNotOverwritten(t *testing.T) {
+	c, dir := small(t, "budget.updates=1"), filepath.Join(t.TempDir(), "run")
+	train(t, c, dir)
+	if _, err := Train(context.Background(), c, begin(t, c), dir, Hooks{}); err == nil || !strings.Contains(err.Error(), "--resume") {
+		t.Errorf("a second run in one folder: %v", err)
+	}
+	if _, err := Resume(context.Background(), c, t.TempDir(), Hooks{}); err == nil || !strings.Contains(err.Error(), "no checkpoint") {
+		t.Errorf("resuming an empty folder: %v", err)
+	}
+}
+
+func TestResolvedConfigurationReadsBackAsItself(t *testing.T) {
+	c := small(t, "replay.max_uses=3", "pipeline.reward_latency={distribution: exponential, mean: 2}")
+	dir := t.TempDir()
+	if err := createFolder(filepath.Join(dir, "a"), c); err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(filepath.Join(dir, "a", results.ConfigFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(filepath.Join(dir, "a", results.ConfigFile), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := createFolder(filepath.Join(dir, "b"), again); err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(filepath.Join(dir, "b", results.ConfigFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) || !bytes.Contains(first, []byte("max_uses: 3")) {
+		t.Errorf("config.yaml\n%s\nreads back as\n%s", first, second)
+	}
+}
+
+func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "my.yaml")
+	text := "replay: {capcity: 5, capacity: 100}\nlearner: {learning_rate: -1, objective: sarsa}\nevaluate: nothing\npolicy: {heads: 3}\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(file, []string{"pipeline.trainers=3", "task.max=5", "noequals", "seed=x", "checkpoint.every=0"})
+	if err == nil {
+		t.Fatal("the configuration was taken")
+	}
+	for _, want := range []string{
+		"replay.capcity: unknown key", "replay.capacity: 100: want at least pipeline.batch (256)", "learner.learning_rate: -1",
+		`learner.objective: "sarsa"`, "evaluate: nothing: want a mapping", "policy.heads: 3", "pipeline.batch is 256", "task.held_out",
+		`--set "noequals"`, "seed: x: want a whole number", "checkpoint.every: 0",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in:\n%v", want, err)
+		}
+	}
+}
+
+func TestBaselineStallsLeast(t *testing.T) {
+	for _, c := range []struct {
+		gpus, batch      int
+		mu               float64
+		workers, trainer int
+	}{
+		// W/T as near to mu as eight GPUs allow: 5/1 leaves trainers idle for 1 - 5/5.28.
+		{8, 256, 5.28, 5, 1},
+		{8, 256, 3, 6, 2}, // exact, and all GPUs rather than 3 and 1
+		{8, 255, 3, 3, 1}, // two trainers would not divide the batch
+		{25, 256, 5.28, 21, 4},
+		{2, 256, 9, 1, 1},
+	} {
+		w, tr := leastStalling(Pipeline{Workers: c.gpus - 1, Trainers: 1, Batch: c.batch, RolloutCost: c.mu})
+		if w != c.workers || tr != c.trainer {
+			t.Errorf("%d GPUs, mu %v: %d workers and %d trainers, want %d and %d", c.gpus, c.mu, w, tr, c.workers, c.trainer)
+		}
+	}
+}
+
+func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
+	c := small(t, "evaluate.target=0.9", "budget.updates=8")
+	dir := filepath.Join(t.TempDir(), "compare")
+	comparison := Comparison{Config: c, Seeds: 2, Dir: dir}
+	result, err := comparison.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Seeds) != 2 || result.Claim {
+		t.Errorf("%d seeds, claim %v: want 2 and none", len(result.Seeds), result.Claim)
+	}
+	read, err := results.ReadComparison(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range read.Baseline {
+		r := read.Replay[i]
+		if b.Evals[0].Pass1 != r.Evals[0].Pass1 || b.Evals[0].PassAt[0] != r.Evals[0].PassAt[0] {
+			t.Errorf("seed %d: the arms start at %v and %v", b.Seed, b.Evals[0], r.Evals[0])
+		}
+		if b.Summary.ReplayRatio.Float() > 1 || r.Summary.ReplayRatio.Float() <= 1 {
+			t.Errorf("seed %d: replay ratios %v and %v", b.Seed, b.Summary.ReplayRatio.Float(), r.Summary.ReplayRatio.Float())
+		}
+	}
+	comparison.Resume = true
+	again, err := comparison.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(again) != fmt.Sprint(result) {
+		t.Errorf("a finished comparison resumed says\n%v\nwant\n%v", again, result)
+	}
+}
