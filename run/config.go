@@ -37,6 +37,7 @@ type Warmup struct {
 	Steps        int     `yaml:"steps"` // 0: none
 	Batch        int     `yaml:"batch"` // demonstrations per step
 	LearningRate float64 `yaml:"learning_rate"`
+	Until        float64 `yaml:"until"` // greedy accuracy on training prompts at which it ends early; 0: never
 }
 
 // Generate is how rollouts are sampled.
@@ -135,7 +136,7 @@ func Default() Config {
 		Seed:     1,
 		Task:     map[string]any{"name": "arithmetic"},
 		Policy:   Policy{Hidden: 64, Intermediate: 176, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64},
-		Warmup:   Warmup{Steps: 300, Batch: 64, LearningRate: 1e-3},
+		Warmup:   Warmup{Steps: 600, Batch: 64, LearningRate: 1e-3, Until: 0.4},
 		Generate: Generate{Temperature: 1, TopP: 1, MaxTokens: 8, KVCache: "keep"},
 		Pipeline: Pipeline{
 			Mode: "async", Workers: 6, Trainers: 2, Batch: 256, Group: 16, RolloutCost: 5.28,

@@ -30,9 +30,9 @@ type evaluator struct {
 	gate     chan struct{} // limits the batches decoded at once
 }
 
-func newEvaluator(c Config, t task.Task, s speaker) (*evaluator, error) {
+func newEvaluator(c Config, t task.Task, s speaker, problems []task.Prompt) (*evaluator, error) {
 	e := &evaluator{
-		speaker: s, task: t, problems: t.HeldOut(), samples: c.Evaluate.Samples, passAt: c.Evaluate.PassAt, seed: c.Seed,
+		speaker: s, task: t, problems: problems, samples: c.Evaluate.Samples, passAt: c.Evaluate.PassAt, seed: c.Seed,
 		sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: s.tokenizer.EOS()},
 		gate:     make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
@@ -50,6 +50,16 @@ func newEvaluator(c Config, t task.Task, s speaker) (*evaluator, error) {
 type answer struct {
 	correct, truncated bool
 	length             int
+}
+
+// pass1 returns the share of problems that weights answer greedily.
+func (e *evaluator) pass1(ctx context.Context, w *policy.Weights) (float64, error) {
+	answers, err := e.answers(ctx, w, 1, 0)
+	var correct float64
+	for _, a := range answers {
+		correct += oneIf(a.correct)
+	}
+	return correct / float64(len(e.problems)), err
 }
 
 // evaluate fills in the accuracy of weights.

@@ -158,6 +158,9 @@ func (w Warmup) validate() error {
 	if w.Steps > 0 && !(w.LearningRate > 0) {
 		errs = append(errs, fmt.Errorf("learning_rate: %g: want more than 0", w.LearningRate))
 	}
+	if !(w.Until >= 0 && w.Until <= 1) {
+		errs = append(errs, fmt.Errorf("until: %g: want an accuracy in (0, 1], or 0 for never", w.Until))
+	}
 	return errors.Join(errs...)
 }
 

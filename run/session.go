@@ -108,7 +108,7 @@ func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
 	if s.learner, err = start.model.NewLearner(start.weights, learning); err != nil {
 		return nil, err
 	}
-	if s.evaluator, err = newEvaluator(c, s.task, start.speaker); err != nil {
+	if s.evaluator, err = newEvaluator(c, s.task, start.speaker, s.task.HeldOut()); err != nil {
 		return nil, err
 	}
 	return s, nil

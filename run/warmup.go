@@ -93,6 +93,10 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 	if err != nil {
 		return fmt.Errorf("warmup: %w", err)
 	}
+	enough, err := s.warmEnough(c, t)
+	if err != nil {
+		return err
+	}
 	for step := range c.Warmup.Steps {
 		batch := &rollout.Batch{}
 		for i := range c.Warmup.Batch {
@@ -109,9 +113,43 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 		if report != nil {
 			report(step+1, measured["loss"])
 		}
+		if done, err := enough(ctx, step+1, learner.Weights()); err != nil {
+			return fmt.Errorf("warmup: %w", err)
+		} else if done {
+			break
+		}
 	}
 	s.weights = learner.Weights().WithVersion(0)
 	return nil
+}
+
+// The warm-up asks every so many steps whether it may end, on so many training prompts.
+const (
+	warmupLook    = 10
+	warmupPrompts = 256
+)
+
+// warmEnough returns the test that ends a warm-up early: greedy accuracy on training prompts, always the same ones. Seeds
+// then begin alike, as far as learning goes.
+func (s *Start) warmEnough(c Config, t task.Task) (func(context.Context, int, *policy.Weights) (bool, error), error) {
+	if c.Warmup.Until == 0 {
+		return func(context.Context, int, *policy.Weights) (bool, error) { return false, nil }, nil
+	}
+	prompts := make([]task.Prompt, warmupPrompts)
+	for i := range prompts {
+		prompts[i] = t.Train(rollout.Stream(c.Seed, "warmup/look", uint64(i)).Uint64())
+	}
+	e, err := newEvaluator(c, t, s.speaker, prompts)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, step int, w *policy.Weights) (bool, error) {
+		if step%warmupLook != 0 {
+			return false, nil
+		}
+		accuracy, err := e.pass1(ctx, w)
+		return accuracy >= c.Warmup.Until, err
+	}, nil
 }
 
 // warmupPrompt picks the training prompts of the warm-up at random, far from those that reinforcement learning
