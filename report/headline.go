@@ -33,6 +33,8 @@ func comparisonHeadline(c *results.Comparison) headline {
 		h.Big, h.BigLabel = "–", "no arm reached the target"
 	case !m.Ratio.Reached:
 		h.Big, h.BigLabel = "–", "replay did not reach the target"
+	case m.Ratio.Median.Float() == 0:
+		h.Big, h.BigLabel = "–", "only replay reached the target"
 	case saved > 0:
 		h.Big, h.BigLabel = percent(saved), "of the baseline's compute saved"
 	default:

@@ -79,6 +79,7 @@ func TestATargetThatWasNotReachedIsInfinitelyFar(t *testing.T) {
 		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3, "On seed 2 only the baseline reached the target (ratio infinite)."},
 		{"replay fails on two of three", arm(10, 10, 10), arm(5, -1, -1), Number{}, 3, "Replay did not reach 0.65 held-out pass@1 where the baseline did (median ratio infinite): nothing saved."},
 		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "On seed 2 only replay reached the target (ratio 0)."},
+		{"the baseline fails on two of three", arm(10, -1, -1), arm(5, 5, 6), Num(0), 3, "the baseline did not within its budget: savings cannot be put in numbers"},
 		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
 		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
 	} {

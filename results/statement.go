@@ -40,6 +40,8 @@ func (c *Compare) finding() string {
 	r := ratio.Median.Float()
 	var what string
 	switch {
+	case r == 0:
+		what = fmt.Sprintf("Replay reached %s, the baseline did not within its budget: savings cannot be put in numbers; raise the budget", goal)
 	case r < 1:
 		what = fmt.Sprintf("Replay reached %s with %.2f of the baseline's compute: %.0f%% saved", goal, r, 100*(1-r))
 	case r == 1:
