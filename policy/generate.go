@@ -78,6 +78,7 @@ func (m *Model) Start(prompts [][]int32, streams []*rand.Rand, s Sampling) (*Gen
 	for _, t := range s.Stop {
 		g.stop[t] = true
 	}
+	longest := 0 // completion that any row has room for
 	for i, p := range prompts {
 		if err := m.checkTokens(i, p); err != nil {
 			return nil, fmt.Errorf("start generation: %w", err)
@@ -85,18 +86,19 @@ func (m *Model) Start(prompts [][]int32, streams []*rand.Rand, s Sampling) (*Gen
 		if len(p) >= m.config.MaxPositionEmbeddings {
 			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no room for a completion: shorten it", i, len(p), m.config.MaxPositionEmbeddings)
 		}
-		row := Row{Tokens: append(make([]int32, 0, len(p)+s.MaxTokens), p...), Prompt: len(p)}
+		room := min(s.MaxTokens, m.config.MaxPositionEmbeddings-len(p))
+		row := Row{Tokens: append(make([]int32, 0, len(p)+room), p...), Prompt: len(p)}
 		if streams != nil {
 			row.rng = streams[i]
 		}
 		g.rows = append(g.rows, row)
-		g.next = max(g.next, len(p))
+		g.next, longest = max(g.next, len(p)), max(longest, room)
 	}
 	for _, p := range prompts {
 		g.padding = append(g.padding, int32(g.next-len(p)))
 	}
 	// A row may use all of the model's positions; slots are positions plus the row's padding.
-	g.slots = bucket(g.next+s.MaxTokens, g.next+m.config.MaxPositionEmbeddings)
+	g.slots = bucket(g.next+longest, g.next+m.config.MaxPositionEmbeddings)
 	return g, nil
 }
 

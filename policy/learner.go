@@ -97,6 +97,11 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[strin
 		wait.Go(func() { results[i] = l.gradient(ctx, shards[i]) })
 	}
 	wait.Wait()
+	for _, r := range results { // before anything is donated, so that the learner stays as it was
+		if r.err != nil {
+			return nil, fmt.Errorf("step %d: %w", l.step+1, r.err)
+		}
+	}
 	var sums []objective.Sums
 	args := l.weights.inputs(2 + (2+len(shards))*len(l.first))
 	for _, ts := range [][]*tensors.Tensor{l.first, l.second} {
@@ -105,9 +110,6 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[strin
 		}
 	}
 	for _, r := range results {
-		if r.err != nil {
-			return nil, fmt.Errorf("step %d: %w", l.step+1, r.err)
-		}
 		sums = append(sums, r.sums...)
 		if args, err = l.donate(args, r.gradient); err != nil {
 			return nil, err

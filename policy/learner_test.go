@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"math"
 	"reflect"
 	"testing"
@@ -265,4 +266,21 @@ func TestLearningFromNothingIsRefused(t *testing.T) {
 	if _, err := l.Step(context.Background(), []*rollout.Batch{long}); err == nil {
 		t.Error("a rollout longer than the model's positions was taken")
 	}
+}
+
+func TestCancelledStepLeavesTheLearnerAsItWas(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	l := newTestLearner(t, m, randomWeights(t, m, 8), Learning{Objective: objective.GRPO{}})
+	step(t, l, randomBatch(c, 1, 4))
+	before := state(t, l)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := l.Step(cancelled, []*rollout.Batch{randomBatch(c, 2, 4)}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a step under a cancelled context: %v", err)
+	}
+	if !reflect.DeepEqual(state(t, l), before) {
+		t.Error("a cancelled step changed the learner")
+	}
+	step(t, l, randomBatch(c, 2, 4))
 }

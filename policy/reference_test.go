@@ -106,13 +106,15 @@ func (r *reference) block(states [][]float64, at string) {
 		n := r.norm(x, at+"post_attention_layernorm.weight")
 		gate, up := r.linear(n, at+"mlp.gate_proj"), r.linear(n, at+"mlp.up_proj")
 		for i, g := range gate {
-			up[i] *= g / (1 + math.Exp(-g))
+			up[i] *= silu(g)
 		}
 		for d, v := range r.linear(up, at+"mlp.down_proj") {
 			x[d] += v
 		}
 	}
 }
+
+func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 
 // attend adds the values of key head kv, weighted by the softmax of their scores, to out.
 func (r *reference) attend(out, q []float64, keys, values [][]float64, kv int) {

@@ -23,16 +23,22 @@ func newSampler(vocab int, s Sampling) *sampler {
 	return &sampler{temperature: s.Temperature, topP: topP, prob: make([]float64, vocab), order: make([]int32, vocab)}
 }
 
+// diverged says what logits that are no numbers come of.
+const diverged = "the weights have diverged; lower learner.learning_rate or clip the gradient"
+
 // draw returns a token and its log-softmax(logits/temperature), taken over the whole vocabulary.
 func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, err error) {
 	best := 0
 	for i, l := range logits {
 		if math.IsNaN(float64(l)) || math.IsInf(float64(l), 1) {
-			return 0, 0, fmt.Errorf("logit %d is %v: the weights have diverged; lower learner.learning_rate or clip the gradient", i, l)
+			return 0, 0, fmt.Errorf("logit %d is %v: %s", i, l, diverged)
 		}
 		if l > logits[best] {
 			best = i
 		}
+	}
+	if math.IsInf(float64(logits[best]), -1) {
+		return 0, 0, fmt.Errorf("every logit is -Inf: %s", diverged)
 	}
 	scale := s.temperature
 	if scale == 0 {

@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/policy/hf"
+)
+
+func TestSavedWeightsLoadAgainToTheBit(t *testing.T) {
+	for name, c := range architectures() {
+		t.Run(name, func(t *testing.T) {
+			m := newTestModel(t, c)
+			l := newTestLearner(t, m, randomWeights(t, m, 81), Learning{Objective: objective.SFT{}})
+			step(t, l, randomBatch(c, 82, 6))
+			want, err := l.Weights().Flat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(t.TempDir(), "model")
+			if err := m.Save(dir, l.Weights(), nil); err != nil {
+				t.Fatal(err)
+			}
+			loaded, w, tokenizer, err := Load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := w.Flat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Error("weights changed on the way through a folder")
+			}
+			if !reflect.DeepEqual(loaded.Config().Specs(), c.Specs()) || w.Version != 0 || tokenizer != nil {
+				t.Errorf("loaded %+v, version %d, tokenizer %v; saved %+v without one", loaded.Config(), w.Version, tokenizer, m.Config())
+			}
+			tokens := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+			if got, want := logprobs(t, loaded, w, tokens, 1), logprobs(t, m, l.Weights(), tokens, 1); !slices.Equal(got, want) {
+				t.Errorf("log-probs %v after loading, %v before saving", got, want)
+			}
+		})
+	}
+}
+
+func TestWeightsOfAnotherShapeAreRefused(t *testing.T) {
+	m := newTestModel(t, architectures()["llama"])
+	flat, err := randomWeights(t, m, 1).Flat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.NewWeights(0, flat[1:]); err == nil || !strings.Contains(err.Error(), "20 tensors given, the model has 21") {
+		t.Errorf("a tensor too few: %v", err)
+	}
+	flat[3] = flat[3][1:]
+	if _, err := m.NewWeights(0, flat); err == nil || !strings.Contains(err.Error(), m.config.Specs()[3].Name+" holds ") {
+		t.Errorf("a tensor cut short: %v", err)
+	}
+}
+
+// stories loads a model with real weights, which stands beside the repository where the laboratory keeps its data.
+func stories(t *testing.T) (*Model, *Weights, *hf.Tokenizer) {
+	t.Helper()
+	dir := filepath.Join("..", "..", "shared", "data", "TinyStories-656K")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("%v: copy the model folder TinyStories-656K there to run this test", err)
+	}
+	m, w, tokenizer, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, w, tokenizer
+}
+
+// What PyTorch's transformers 5.23 generates with the same folder in float32.
+const storyOpening = "Once upon a time, a little girl named Lily lived in a small house with her mom, dad, and her dog, Spot, Spot, loved to play " +
+	"all day. One day, Lily saw a small bird on the ground. She picked it up and tried to reach the bird and see what it was.\nLily had an idea. " +
+	"She asked her mom if she could help the bird. Her mom said, \"Okay, let's go"
+
+func TestPretrainedModelTellsItsStory(t *testing.T) {
+	m, w, tokenizer := stories(t)
+	prompt, err := tokenizer.Encode("Once upon a time")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int32{1, 80, 147, 201, 282, 57}; !slices.Equal(prompt, want) {
+		t.Errorf("prompt %v, want %v", prompt, want)
+	}
+	r := generate(t, m, w, [][]int32{prompt}, Sampling{MaxTokens: 70}, 0)[0]
+	if text := tokenizer.Decode(r.Tokens); !strings.HasPrefix(strings.TrimSpace(text), storyOpening) {
+		t.Errorf("the story goes\n%s\nwant\n%s", text, storyOpening)
+	}
+}
+
+func TestPretrainedModelScoresAsThePlainComputation(t *testing.T) {
+	m, w, tokenizer := stories(t)
+	ref, err := newReference(m.Config(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := tokenizer.Encode(storyOpening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tokens) < 60 {
+		t.Fatalf("the text has %d tokens: want at least 60", len(tokens))
+	}
+	tokens = tokens[:60]
+	want, _ := ref.score(tokens, 1)
+	worst := 0.0
+	for i, l := range logprobs(t, m, w, tokens, 1) {
+		worst = max(worst, math.Abs(float64(l)-want[i]))
+	}
+	t.Logf("largest difference of %d log-probs: %.2g", len(tokens), worst)
+	if worst > 1e-3 {
+		t.Errorf("log-probs differ by up to %g from the plain computation", worst)
+	}
+}

@@ -1,0 +1,293 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// exampleLogits of 12 tokens: some likely, some rare, three alike, one impossible.
+func exampleLogits() []float32 {
+	return []float32{1, 2.5, -1, 0.5, 0.5, 3, -2, 0.5, float32(math.Inf(-1)), 1.5, -0.5, 2}
+}
+
+// softmax64 is softmax(logits/temperature) in the plainest form.
+func softmax64(logits []float32, temperature float64) []float64 {
+	p := make([]float64, len(logits))
+	var sum float64
+	for i, l := range logits {
+		p[i] = math.Exp(float64(l) / temperature)
+		sum += p[i]
+	}
+	for i := range p {
+		p[i] /= sum
+	}
+	return p
+}
+
+// nucleus keeps the smallest set of the likeliest tokens whose probability is at least topP, the lower index first
+// among equals, and scales it to 1.
+func nucleus(p []float64, topP float64) []float64 {
+	order := make([]int, len(p))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
+	kept, sum := make([]float64, len(p)), 0.0
+	for _, i := range order {
+		if sum >= topP {
+			break
+		}
+		kept[i] = p[i]
+		sum += p[i]
+	}
+	for i := range kept {
+		kept[i] /= sum
+	}
+	return kept
+}
+
+// chiSquare compares counts with a distribution: the statistic, and its 99.99% quantile by Wilson and Hilferty. Cells that
+// expect less than 5 are taken together.
+func chiSquare(counts []int, p []float64) (statistic, limit float64) {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	cells, rest, restSeen := 0, 0.0, 0.0
+	for i, c := range counts {
+		expected := p[i] * float64(n)
+		if expected < 5 {
+			rest, restSeen = rest+expected, restSeen+float64(c)
+			continue
+		}
+		statistic += (float64(c) - expected) * (float64(c) - expected) / expected
+		cells++
+	}
+	if rest > 0 {
+		statistic += (restSeen - rest) * (restSeen - rest) / rest
+		cells++
+	}
+	k := float64(cells - 1)
+	const normal = 3.719 // 99.99%
+	return statistic, k * math.Pow(1-2/(9*k)+normal*math.Sqrt(2/(9*k)), 3)
+}
+
+func draws(t *testing.T, s Sampling, logits []float32, n int) []int {
+	t.Helper()
+	sampler, rng, counts := newSampler(len(logits), s), rollout.Stream(11, "test/draws", 0), make([]int, len(logits))
+	for range n {
+		token, _, err := sampler.draw(logits, rng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[token]++
+	}
+	return counts
+}
+
+// 40,000 draws tell a distribution from that of a temperature 5% off, or a nucleus 0.05 wider.
+func TestTokensAreDrawnFromTheSoftmaxOrItsNucleus(t *testing.T) {
+	logits := exampleLogits()
+	for _, c := range []struct{ temperature, topP float64 }{
+		{1, 0}, {1, 1}, {0.5, 1}, {2, 1}, {1.3, 0.9}, {1, 0.5}, {0.7, 0.75}, {3, 0.2},
+	} {
+		counts := draws(t, Sampling{Temperature: c.temperature, TopP: c.topP}, logits, 40_000)
+		topP := c.topP
+		if topP == 0 {
+			topP = 1
+		}
+		want := nucleus(softmax64(logits, c.temperature), topP)
+		for i, p := range want {
+			if p == 0 && counts[i] > 0 {
+				t.Errorf("%+v: token %d was drawn from outside the nucleus", c, i)
+			}
+		}
+		if got, limit := chiSquare(counts, want); got > limit {
+			t.Errorf("%+v: chi-square %.1f over %.1f: drew %v", c, got, limit, counts)
+		}
+		if wrong, limit := chiSquare(counts, nucleus(softmax64(logits, 1.05*c.temperature), topP)); topP == 1 && wrong < limit {
+			t.Errorf("%+v: the test could not tell temperature %g from %g", c, c.temperature, 1.05*c.temperature)
+		}
+	}
+}
+
+func TestNucleusIsTheSmallestSetAndLowerIndicesGoFirst(t *testing.T) {
+	log := func(p ...float64) []float32 {
+		var l []float32
+		for _, v := range p {
+			l = append(l, float32(math.Log(v)))
+		}
+		return l
+	}
+	alike := make([]float32, 8)
+	for _, c := range []struct {
+		logits []float32
+		topP   float64
+		want   []int32
+	}{
+		{alike, 0.5, []int32{0, 1, 2, 3}}, // 4/8 is enough
+		{alike, 0.51, []int32{0, 1, 2, 3, 4}},
+		{alike, 0.125, []int32{0}},
+		{alike, 1e-9, []int32{0}}, // the likeliest always stays
+		{log(0.1, 0.2, 0.3, 0.4), 0.69, []int32{2, 3}},
+		{log(0.1, 0.2, 0.3, 0.4), 0.71, []int32{1, 2, 3}},
+		{log(0.2, 0.4, 0.2, 0.2), 0.5, []int32{0, 1}}, // of three alike, the first
+		{log(0.2, 0.4, 0.2, 0.2), 0.999, []int32{0, 1, 2, 3}},
+	} {
+		s, seen := newSampler(len(c.logits), Sampling{Temperature: 1, TopP: c.topP}), map[int32]bool{}
+		if _, _, err := s.draw(c.logits, rollout.Stream(1, "test", 0)); err != nil { // fills prob
+			t.Fatal(err)
+		}
+		var sum float64
+		for _, p := range s.prob {
+			sum += p
+		}
+		for i := range 1000 {
+			seen[int32(s.pick(sum, float64(i)/1000))] = true
+		}
+		var got []int32
+		for token := range seen {
+			got = append(got, token)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("top-p %g of %v: nucleus %v, want %v", c.topP, c.logits, got, c.want)
+		}
+	}
+}
+
+func TestReportedLogprobIsThatOfTheWholeSoftmax(t *testing.T) {
+	logits := exampleLogits()
+	for _, s := range []Sampling{{Temperature: 0.7, TopP: 0.3}, {Temperature: 1}, {Temperature: 2.5, TopP: 0.95}, {}} {
+		heat := s.Temperature
+		if heat == 0 {
+			heat = 1 // greedy log-probs are those of the model itself
+		}
+		want, sampler, rng := softmax64(logits, heat), newSampler(len(logits), s), rollout.Stream(3, "test", 0)
+		for range 200 {
+			token, logprob, err := sampler.draw(logits, rng)
+			if err != nil {
+				t.Fatal(err)
+			}
+			near(t, "log-prob", logprob, math.Log(want[token]), 1e-6)
+			if s.Temperature == 0 && token != 5 {
+				t.Fatalf("greedy took token %d, the largest logit is that of 5", token)
+			}
+		}
+	}
+	tie := []float32{0, 2, 1, 2}
+	if token, logprob, err := newSampler(4, Sampling{}).draw(tie, nil); err != nil || token != 1 || logprob > 0 {
+		t.Errorf("greedy among equals took token %d at %v, %v: want the first, 1", token, logprob, err)
+	}
+}
+
+func TestCertaintyHasLogprobZero(t *testing.T) {
+	for _, s := range []Sampling{{}, {Temperature: 1e-300}, {Temperature: 1, TopP: 0.5}} {
+		token, logprob, err := newSampler(3, s).draw([]float32{-200, 300, -200}, rollout.Stream(1, "test", 0))
+		if err != nil || token != 1 || logprob != 0 {
+			t.Errorf("%+v: token %d at %v, %v: want 1 at 0", s, token, logprob, err)
+		}
+	}
+}
+
+func TestLogitsThatAreNoNumbersAreRefused(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, c := range []struct {
+		logits []float32
+		want   string
+	}{
+		{[]float32{nan, 1, 2}, "logit 0 is NaN"},
+		{[]float32{1, 2, nan}, "logit 2 is NaN"},
+		{[]float32{1, inf, 2}, "logit 1 is +Inf"},
+		{[]float32{-inf, -inf, -inf}, "every logit is -Inf"},
+	} {
+		for _, s := range []Sampling{{}, {Temperature: 1}, {Temperature: 1, TopP: 0.5}} {
+			_, _, err := newSampler(3, s).draw(c.logits, rollout.Stream(1, "test", 0))
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "learner.learning_rate") {
+				t.Errorf("%v with %+v: %v, want %q and what to do", c.logits, s, err, c.want)
+			}
+		}
+	}
+}
+
+// naiveCumulative names the first token at which the running sum passes the target.
+func naiveCumulative(prob []float64, order []int32, target float64) int {
+	sum, last := 0.0, 0
+	for _, at := range order {
+		if prob[at] > 0 {
+			last = int(at)
+		}
+		if sum += prob[at]; sum > target {
+			return int(at)
+		}
+	}
+	return last
+}
+
+// Probabilities are multiples of 1/64, so that sums are exact whatever their order.
+func FuzzCumulative(f *testing.F) {
+	f.Add([]byte{1, 0, 3, 0}, uint16(0), false)
+	f.Add([]byte{0, 0, 200}, uint16(65535), true)
+	f.Add([]byte{7, 7, 7, 7, 7}, uint16(28), true)
+	f.Fuzz(func(t *testing.T, weights []byte, at uint16, ordered bool) {
+		if len(weights) == 0 {
+			return
+		}
+		prob, order := make([]float64, len(weights)), make([]int32, len(weights))
+		for i, w := range weights {
+			prob[i], order[i] = float64(w)/64, int32(i)
+		}
+		var given []int32
+		if ordered {
+			slices.Reverse(order)
+			order = order[:(len(order)+1)/2]
+			given = order
+		}
+		var sum float64
+		for _, i := range order {
+			sum += prob[i]
+		}
+		target := min(float64(at)/64, sum) // the end itself too: rounding can reach it
+		got := cumulative(prob, given, target)
+		if want := naiveCumulative(prob, order, target); got != want {
+			t.Errorf("cumulative(%v, %v, %v) = %d, want %d", prob, given, target, got, want)
+		}
+		if sum > 0 && prob[got] == 0 {
+			t.Errorf("cumulative(%v, %v, %v) = %d, whose probability is 0", prob, given, target, got)
+		}
+	})
+}
+
+func TestCumulativeAgreesWithTheRunningSum(t *testing.T) {
+	rng := rollout.Stream(17, "test/cumulative", 0)
+	for range 2000 {
+		prob, order := make([]float64, 1+rng.IntN(9)), []int32{}
+		for i := range prob {
+			prob[i] = float64(rng.IntN(4)) / 4
+			order = append(order, int32(i))
+		}
+		var given []int32
+		if rng.IntN(2) == 1 {
+			rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			order = order[:1+rng.IntN(len(order))]
+			given = order
+		}
+		for target := 0.0; target <= float64(len(order)); target += 0.125 {
+			var sum float64
+			for _, i := range order {
+				sum += prob[i]
+			}
+			if target > sum {
+				break
+			}
+			if got, want := cumulative(prob, given, target), naiveCumulative(prob, order, target); got != want {
+				t.Fatalf("cumulative(%v, %v, %v) = %d, want %d", prob, given, target, got, want)
+			}
+		}
+	}
+}
