@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,10 +34,8 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the configuration cannot be used:\n%w", err)
 	}
-	if c.Force {
-		if err := c.clear(); err != nil {
-			return err
-		}
+	if err := c.makeRoom(); err != nil {
+		return err
 	}
 	if c.Compare {
 		return c.compare(ctx, config)
@@ -58,19 +57,32 @@ func (c *trainCommand) load() (run.Config, error) {
 	return run.LoadFolder(c.Out, set)
 }
 
-// clear removes a run from --out, and nothing that is no run.
-func (c *trainCommand) clear() error {
-	entries, err := os.ReadDir(c.Out)
-	if errors.Is(err, os.ErrNotExist) || len(entries) == 0 {
+// makeRoom sees to it that --out can take a new run: without --force it holds none yet, which had better be known
+// before a warm-up than after.
+func (c *trainCommand) makeRoom() error {
+	if c.Resume {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("--force: %w", err)
+	text, err := os.ReadFile(filepath.Join(c.Out, results.ConfigFile))
+	if err == nil && !c.Force {
+		return fmt.Errorf("%s holds a run already: give another --out, go on with it by --resume, or replace it by --force", c.Out)
 	}
-	if _, err := os.Stat(filepath.Join(c.Out, results.ConfigFile)); err != nil {
+	if !c.Force {
+		return nil
+	}
+	entries, listing := os.ReadDir(c.Out)
+	if errors.Is(listing, os.ErrNotExist) || (listing == nil && len(entries) == 0) {
+		return nil
+	}
+	if err := errors.Join(listing, err); err != nil || !ours(text) {
 		return fmt.Errorf("--force: %s holds no run of ours to replace: remove it yourself or give another --out", c.Out)
 	}
 	return os.RemoveAll(c.Out)
+}
+
+// ours reports whether a config.yaml is that of a run: other programs call their files so too.
+func ours(config []byte) bool {
+	return bytes.Contains(config, []byte("\npipeline:")) && bytes.Contains(config, []byte("\nreplay:"))
 }
 
 func (c *trainCommand) train(ctx context.Context, config run.Config) error {
@@ -95,7 +107,9 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(summary)
+		if err := printJSON(summary); err != nil {
+			return err
+		}
 	}
 	show.summary(summary, c.Out)
 	if ctx.Err() != nil && summary.Ended == "interrupted" {

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// binary is the program under test, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	code, err := buildAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func buildAndRun(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "reprise")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "reprise")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build the program: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// outcome is what a call of the program came to.
+type outcome struct {
+	stdout, stderr string
+	code           int
+}
+
+// call runs the program to its end.
+func call(t *testing.T, stdin string, args ...string) outcome {
+	t.Helper()
+	c := exec.Command(binary, args...)
+	var stdout, stderr bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	return outcome{code: exitOf(t, c.Run()), stdout: stdout.String(), stderr: stderr.String()}
+}
+
+// exitOf returns the exit code of a process that ended with err.
+func exitOf(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if exit != nil {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// succeeds returns standard output of a call that must end well and say nothing on standard error.
+func succeeds(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	got := call(t, stdin, args...)
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("reprise %v: exit code %d, standard error:\n%s", args, got.code, got.stderr)
+	}
+	return got.stdout
+}
+
+// fails demands exit code 1 and every want on standard error, and returns standard output.
+func fails(t *testing.T, got outcome, want ...string) string {
+	t.Helper()
+	if got.code != 1 {
+		t.Errorf("exit code %d, want 1", got.code)
+	}
+	for _, w := range want {
+		if !strings.Contains(got.stderr, w) {
+			t.Errorf("standard error lacks %q:\n%s", w, got.stderr)
+		}
+	}
+	return got.stdout
+}
+
+func TestHelpNamesTheVerbs(t *testing.T) {
+	for _, args := range [][]string{nil, {"--help"}} {
+		help := succeeds(t, "", args...)
+		for _, verb := range []string{"train", "generate", "score", "verify"} {
+			if !strings.Contains(help, "\n  "+verb+" ") {
+				t.Errorf("reprise %v does not name %s:\n%s", args, verb, help)
+			}
+		}
+	}
+	if help := succeeds(t, "", "train", "--help"); !strings.Contains(help, "--resume") || !strings.Contains(help, "--compare") {
+		t.Errorf("help of train:\n%s", help)
+	}
+}
+
+func TestWrongCallsAreRefusedByName(t *testing.T) {
+	for want, args := range map[string][]string{
+		"unknown flag --colour":             {"train", "--colour"},
+		"missing flags: --model=DIR":        {"score"},
+		"unexpected argument dance":         {"dance"},
+		"--max-tokens: expected a valid 64": {"generate", "--model", "x", "--prompt", "y", "--max-tokens", "many"},
+		"--seed: expected a valid 64":       {"train", "--seed", "one"},
+		`expected "<task>"`:                 {"verify"},
+	} {
+		got := call(t, "", args...)
+		if got.code == 0 || !strings.Contains(got.stderr, want) {
+			t.Errorf("reprise %v: exit code %d, want another than 0 and %q in:\n%s", args, got.code, want, got.stderr)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/policy/hf"
+)
+
+// modelFolder writes a small random model that speaks the characters of sums.
+func modelFolder(t *testing.T) string {
+	t.Helper()
+	tokenizer, err := hf.NewCharTokenizer("0123456789+=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := policy.NewModel(hf.Config{
+		ModelType: hf.Llama, VocabSize: tokenizer.VocabSize(), HiddenSize: 16, IntermediateSize: 24, NumHiddenLayers: 1,
+		NumAttentionHeads: 2, NumKeyValueHeads: 1, MaxPositionEmbeddings: 32, TieWordEmbeddings: true,
+		BOSTokenID: hf.NoToken, EOSTokenIDs: []int{1}, PadTokenID: 0,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := model.Initial(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := model.Save(dir, weights, tokenizer); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// decode reads text that must be one JSON value with just the fields of v.
+func decode(t *testing.T, text string, v any) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	if d.More() {
+		t.Fatalf("more than one JSON value:\n%s", text)
+	}
+}
+
+func TestGeneratedTokensCarryTheLogprobsOfScore(t *testing.T) {
+	dir := modelFolder(t)
+	args := []string{"generate", "--model", dir, "--prompt", "12+34=", "--max-tokens", "9", "--json", "--seed", "5"}
+	text := succeeds(t, "", args...)
+	var c completion
+	decode(t, text, &c)
+	if want := []int32{3, 4, 12, 5, 6, 13}; !reflect.DeepEqual(c.PromptIDs, want) {
+		t.Errorf("prompt_ids %v, want %v", c.PromptIDs, want)
+	}
+	if len(c.IDs) == 0 || len(c.IDs) > 9 || len(c.IDs) != len(c.Logprobs) || c.Truncated != (c.IDs[len(c.IDs)-1] != 1) {
+		t.Errorf("completion %+v", c)
+	}
+	for _, key := range []string{"prompt_ids", "ids", "logprobs", "text", "truncated"} {
+		if !strings.Contains(text, fmt.Sprintf("%q:", key)) {
+			t.Errorf("%s is not in %s", key, text)
+		}
+	}
+	if again := succeeds(t, "", args...); again != text {
+		t.Errorf("the same seed gave\n%sthen\n%s", text, again)
+	}
+	ids, err := json.Marshal(append(c.PromptIDs, c.IDs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s scored
+	decode(t, succeeds(t, string(ids), "score", "--model", dir), &s)
+	for i, l := range c.Logprobs {
+		if math.Abs(float64(l-s.Logprobs[6+i])) > 1e-5 {
+			t.Errorf("token %d: generate says %v, score %v", i, l, s.Logprobs[6+i])
+		}
+	}
+	if plain := succeeds(t, "", args[:len(args)-3]...); !strings.HasPrefix(plain, "12+34=") || strings.Count(plain, "\n") != 1 {
+		t.Errorf("without --json: %q", plain)
+	}
+}
+
+func TestGreedyGenerationNeedsNoSeed(t *testing.T) {
+	dir := modelFolder(t)
+	args := []string{"generate", "--model", dir, "--prompt", "1", "--temperature", "0", "--max-tokens", "100000000", "--json", "--seed"}
+	first, second := succeeds(t, "", append(args, "1")...), succeeds(t, "", append(args, "2")...)
+	if first != second {
+		t.Errorf("seed 1 gave\n%sseed 2\n%s", first, second)
+	}
+	var c completion
+	if decode(t, first, &c); c.Truncated && len(c.IDs) != 31 {
+		t.Errorf("%d tokens of the 31 that the model's positions leave room for", len(c.IDs))
+	}
+}
+
+func TestModelsAndPromptsThatCannotBeUsedAreRefused(t *testing.T) {
+	dir, missing := modelFolder(t), filepath.Join(t.TempDir(), "none")
+	for want, args := range map[string][]string{
+		"--model: read model configuration: open " + missing: {"--model", missing, "--prompt", "1"},
+		"--prompt:": {"--model", dir, "--prompt", "hello"},
+		"prompt 0 has 40 tokens, the model's 32 positions": {"--model", dir, "--prompt", strings.Repeat("1", 40)},
+		"row 0 has no tokens":                              {"--model", dir, "--prompt", ""},
+		"temperature: -1 is out of range":                  {"--model", dir, "--prompt", "1", "--temperature=-1"},
+		"top_p: 2 is out of range":                         {"--model", dir, "--prompt", "1", "--top-p=2"},
+		"max_tokens: 0 is out of range":                    {"--model", dir, "--prompt", "1", "--max-tokens=0"},
+	} {
+		if out := fails(t, call(t, "", append([]string{"generate", "--json"}, args...)...), want); out != "" {
+			t.Errorf("reprise generate %v wrote %q", args, out)
+		}
+	}
+}
+
+func TestScoreReadsListsAndObjects(t *testing.T) {
+	dir := modelFolder(t)
+	out := succeeds(t, "[2, 3, 4]\n\n{\"ids\": [2, 3, 4], \"other\": 1}\n[5]\n", "score", "--model", dir)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 3 || lines[0] != lines[1] {
+		t.Fatalf("scores of two spellings and a third line:\n%s", out)
+	}
+	var s scored
+	decode(t, lines[0], &s)
+	if len(s.Logprobs) != 3 || len(s.Entropy) != 3 || s.Logprobs[0] != 0 || s.Logprobs[1] >= 0 || s.Entropy[2] <= 0 {
+		t.Errorf("scores %+v", s)
+	}
+	var hot scored
+	decode(t, succeeds(t, "[2, 3, 4]", "score", "--model", dir, "--temperature", "50"), &hot)
+	if math.Abs(float64(hot.Entropy[1])-math.Log(14)) > 1e-3 {
+		t.Errorf("at temperature 50 the entropy is %v, nearly that of 14 tokens alike is wanted", hot.Entropy[1])
+	}
+}
+
+func TestScoreRefusesALineByItsNumberAfterThoseBefore(t *testing.T) {
+	dir := modelFolder(t)
+	for want, line := range map[string]string{
+		"line 2: hello: want a list of token ids":     "hello",
+		"line 2: [1.5]: want a list of token ids":     "[1.5]",
+		`line 2: {"tokens": [1]}: want a list`:        `{"tokens": [1]}`,
+		"line 2: score: row 0 has no tokens":          "[]",
+		"token 1: id 14 is out of range: the vocabul": "[1, 14]",
+		"row 0 has 33 tokens, the model 32 positions": "[1" + strings.Repeat(",1", 32) + "]",
+	} {
+		out := fails(t, call(t, "[2, 3]\n"+line+"\n[4]\n", "score", "--model", dir), want)
+		if strings.Count(out, "\n") != 1 {
+			t.Errorf("before %q %d lines were scored, want 1", line, strings.Count(out, "\n"))
+		}
+	}
+}
+
+func TestVerifyRewardsLinesAndRefusesOthers(t *testing.T) {
+	for task, c := range map[string]struct{ in, want string }{
+		"arithmetic": {`{"response": "46", "answer": "46"}`, `{"answer":"46","correct":true,"extracted":"46","response":"46","reward":1}`},
+		"gsm8k":      {`{"response": "so #### 1,000", "answer": "#### 1000", "id": 7}`, `{"answer":"#### 1000","correct":true,"extracted":"1000","id":7,"response":"so #### 1,000","reward":1}`},
+	} {
+		if out := succeeds(t, c.in, "verify", task); strings.TrimSpace(out) != c.want {
+			t.Errorf("verify %s: got\n%swant\n%s", task, out, c.want)
+		}
+	}
+	good := `{"response": "46", "answer": "46"}` + "\n"
+	if out := fails(t, call(t, good+"{\n"+good, "verify", "arithmetic"), `line 2: "{" is no JSON object`); strings.Count(out, "\n") != 1 {
+		t.Errorf("lines before a bad one:\n%s", out)
+	}
+	fails(t, call(t, `{"response": "46"}`, "verify", "arithmetic"), "line 1: field answer: missing: want a string")
+	fails(t, call(t, good, "verify", "chess"), `"chess": want one of arithmetic, gsm8k, words`)
+}

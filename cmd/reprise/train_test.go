@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// smallUpdates is the length of a small run: long enough to be stopped on the way.
+const smallUpdates = 250
+
+// small returns the arguments of a run that takes about a second and yet passes through every part.
+func small(dir string, more ...string) []string {
+	args := []string{"train", "--out", dir}
+	for _, assignment := range append([]string{
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
+		"task.max=10", "task.held_out=20", "warmup.steps=5", "warmup.batch=8", "generate.max_tokens=4",
+		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "learner.learning_rate=0.001",
+		"evaluate.every=20", "evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0",
+		fmt.Sprint("budget.updates=", smallUpdates), "checkpoint.every=7",
+	}, more...) {
+		args = append(args, "--set", assignment)
+	}
+	return args
+}
+
+// uninterrupted returns the folder of a small run that nothing happened to, made once.
+var uninterrupted = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(filepath.Dir(binary), "whole")
+	out, err := exec.Command(binary, append(small(dir), "--json")...).Output()
+	if err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "stdout"), out, 0o644)
+})
+
+func whole(t *testing.T) string {
+	t.Helper()
+	dir, err := uninterrupted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func sameAsUninterrupted(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{
+		results.MetricsFile, results.EvalFile, results.SummaryFile, results.ConfigFile,
+		"checkpoint/model.safetensors", "checkpoint/config.json", "checkpoint/tokenizer.json",
+	} {
+		if got, want := read(t, dir, name), read(t, whole(t), name); got != want {
+			t.Errorf("%s differs from the uninterrupted run's:\n%.400s\nwant\n%.400s", name, got, want)
+		}
+	}
+}
+
+// stop starts a small run, waits until metrics.jsonl has some lines, sends the signal, and returns how the run ended.
+func stop(t *testing.T, signal os.Signal, lines int, args []string) outcome {
+	t.Helper()
+	c := exec.Command(binary, args...)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	deadline := time.After(time.Minute)
+	for n := 0; n < lines; {
+		select {
+		case err := <-ended:
+			t.Fatalf("the run ended by itself after %d lines: %v\n%s", n, err, stderr.String())
+		case <-deadline:
+			c.Process.Kill()
+			t.Fatalf("%d lines in a minute, %d wanted", n, lines)
+		case <-poll.C:
+			text, _ := os.ReadFile(filepath.Join(args[2], results.MetricsFile)) // absent at first
+			n = bytes.Count(text, []byte("\n"))
+		}
+	}
+	if err := c.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	code := exitOf(t, <-ended)
+	return outcome{stdout.String(), stderr.String(), code}
+}
+
+func TestRunLeavesItsFolderAndOnlyJSONOnStandardOutput(t *testing.T) {
+	dir := whole(t)
+	var printed, written results.Summary
+	decode(t, read(t, dir, "stdout"), &printed)
+	decode(t, read(t, dir, results.SummaryFile), &written)
+	if printed.Updates != smallUpdates || printed.Ended != "budget" || written.Updates != printed.Updates || written.Compute != printed.Compute {
+		t.Errorf("printed %+v\nwrote %+v", printed, written)
+	}
+	run, err := results.ReadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Updates) != smallUpdates || len(run.Timings) != smallUpdates || len(run.Evals) < 3 {
+		t.Errorf("%d lines of metrics, %d of timing, %d evaluations", len(run.Updates), len(run.Timings), len(run.Evals))
+	}
+	if page := read(t, dir, results.ReportFile); !strings.Contains(page, "<svg") {
+		t.Error("report.html has no figure")
+	}
+	var c completion
+	decode(t, succeeds(t, "", "generate", "--model", filepath.Join(dir, results.CheckpointDir), "--prompt", "1+2=", "--json"), &c)
+}
+
+func TestQuietRunSaysNothingAndAPlainOneItsResult(t *testing.T) {
+	few := []string{"budget.updates=3", "evaluate.every=1"}
+	if out := succeeds(t, "", append(small(filepath.Join(t.TempDir(), "run"), few...), "--quiet")...); out != "" {
+		t.Errorf("--quiet printed %q", out)
+	}
+	out := succeeds(t, "", small(filepath.Join(t.TempDir(), "run"), few...)...)
+	for _, want := range []string{"warm-up 5/5", "addition, seed 1: 3 updates (budget)", "held-out pass@1", "report.html"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestInterruptedRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
+	for _, lines := range []int{1, 40} {
+		dir := filepath.Join(t.TempDir(), "run")
+		got := stop(t, os.Interrupt, lines, append(small(dir), "--json"))
+		if got.code != 130 || !strings.Contains(got.stderr, "stopped with a checkpoint; go on with: reprise train --resume --out "+dir) {
+			t.Errorf("interrupted: exit code %d, standard error:\n%s", got.code, got.stderr)
+		}
+		var s results.Summary
+		if decode(t, got.stdout, &s); s.Ended != "interrupted" || s.Updates < lines || s.Updates >= smallUpdates {
+			t.Errorf("ended %q after %d updates, interrupted after %d", s.Ended, s.Updates, lines)
+		}
+		succeeds(t, "", "train", "--resume", "--out", dir, "--quiet")
+		sameAsUninterrupted(t, dir)
+	}
+}
+
+func TestKilledRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	for i, lines := range []int{12, 45} { // killed, and killed again when resumed
+		args := small(dir)
+		if i > 0 {
+			args = []string{"train", "--out", dir, "--resume"}
+		}
+		if got := stop(t, syscall.SIGKILL, lines, args); got.code != -1 {
+			t.Fatalf("killed, but exit code %d:\n%s", got.code, got.stderr)
+		}
+	}
+	succeeds(t, "", "train", "--resume", "--out", dir, "--quiet")
+	sameAsUninterrupted(t, dir)
+}
+
+func TestEveryProblemOfAConfigurationIsPrintedAndNothingBegun(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "my.yaml")
+	if err := os.WriteFile(file, []byte("learner: {learning_rate: -1}\npolicy: {heads: 3}\nreplya: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "run")
+	got := call(t, "", "train", "-c", file, "--set", "replay.capacity=100", "--set", "task.name=chess", "--set", "nothing", "--out", out)
+	fails(t, got, "the configuration cannot be used:", "learner.learning_rate: -1", "policy.heads: 3", "replya: unknown key",
+		"replay.capacity: 100: want at least pipeline.batch (256)", `"chess"`, `--set "nothing"`)
+	fails(t, call(t, "", "train", "-c", filepath.Join(dir, "none.yaml"), "--out", out), "none.yaml")
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a refused configuration left a folder")
+	}
+}
+
+func TestRunIsReplacedByForceOnlyAndNothingElseByIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	args := small(dir, "budget.updates=2")
+	succeeds(t, "", append(args, "--quiet")...)
+	before := read(t, dir, results.MetricsFile)
+	if out := fails(t, call(t, "", args...), dir+" holds a run already", "--resume", "--force"); strings.Contains(out, "warm-up") {
+		t.Errorf("the refusal came after the warm-up:\n%s", out)
+	}
+	fails(t, call(t, "", "train", "--resume", "--force", "--out", dir), "leave -c and --force out")
+	fails(t, call(t, "", "train", "--resume", "--out", dir, "--set", "seed=2"), "--set may change budget.compute and budget.updates only")
+	if read(t, dir, results.MetricsFile) != before {
+		t.Error("a refused call changed the run")
+	}
+	succeeds(t, "", append(small(dir, "budget.updates=3"), "--quiet", "--force")...)
+	if n := strings.Count(read(t, dir, results.MetricsFile), "\n"); n != 3 {
+		t.Errorf("after --force metrics.jsonl has %d lines, want 3", n)
+	}
+}
+
+func TestForceSparesFoldersThatHoldNoRun(t *testing.T) {
+	for _, files := range [][]string{{"thesis.tex"}, {"thesis.tex", results.ConfigFile}} { // the second: of another program
+		dir := t.TempDir()
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(dir, f), []byte("title: thesis\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails(t, call(t, "", append(small(dir), "--force")...), "--force: "+dir+" holds no run of ours to replace")
+		for _, f := range files {
+			read(t, dir, f)
+		}
+	}
+	empty := t.TempDir()
+	succeeds(t, "", append(small(empty, "budget.updates=1"), "--force", "--quiet")...)
+}
+
+func TestResumingWhereThereIsNoRunIsRefused(t *testing.T) {
+	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "resume ", results.ConfigFile)
+}
+
+func TestComparisonOfOneSeedClaimsNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "compare")
+	args := append(small(dir, "budget.updates=6", "evaluate.every=2"), "--compare", "--json")
+	var printed results.Compare
+	decode(t, succeeds(t, "", args...), &printed)
+	if printed.Claim || !strings.Contains(printed.Statement, "One seed: no claim") {
+		t.Errorf("claim %v, statement %q", printed.Claim, printed.Statement)
+	}
+	for _, path := range []string{results.CompareFile, results.ReportFile, "baseline/seed-1/metrics.jsonl", "replay/seed-1/checkpoint/model.safetensors"} {
+		read(t, dir, path)
+	}
+	fails(t, call(t, "", args...), dir+" holds a run already")
+}
