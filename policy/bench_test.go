@@ -2,8 +2,13 @@ package policy
 
 import (
 	"fmt"
-	"github.com/reprise-rl/reprise/policy/hf"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // benchmarkModel has 0.1 million parameters: the laboratory's default for arithmetic.
@@ -13,6 +18,85 @@ func benchmarkModel() hf.Config {
 		BOSTokenID: hf.NoToken, PadTokenID: hf.NoToken}
 }
 
+// largerModel has 0.9 million parameters.
+func largerModel() hf.Config {
+	c := benchmarkModel()
+	c.HiddenSize, c.IntermediateSize, c.NumHiddenLayers = 128, 416, 4
+	return c
+}
+
+// plainMatrices are a model's matrices multiplied in loops of plain Go, what the backend is compared with. Attention,
+// norms and the softmax are left out, so that the comparison flatters the loops.
+type plainMatrices struct {
+	shapes    [][2]int // [out, in]
+	data      [][]float32
+	x, y      []float32 // room for the states of a batch
+	gradients []float32
+}
+
+func newPlainMatrices(c hf.Config, rows int) *plainMatrices {
+	p, widest := &plainMatrices{}, 0
+	for _, s := range c.Specs() {
+		if len(s.Shape) != 2 {
+			continue
+		}
+		p.shapes = append(p.shapes, [2]int{s.Shape[0], s.Shape[1]})
+		data := make([]float32, size(s.Shape))
+		for i := range data {
+			data[i] = float32(i%7) - 3
+		}
+		p.data = append(p.data, data)
+		widest = max(widest, s.Shape[0], s.Shape[1])
+	}
+	p.x, p.y, p.gradients = make([]float32, rows*widest), make([]float32, rows*widest), make([]float32, widest*widest)
+	return p
+}
+
+// forward multiplies the states of rows by every matrix: y = x W^T.
+func (p *plainMatrices) forward(rows int) {
+	for i, s := range p.shapes {
+		out, in := s[0], s[1]
+		for r := range rows {
+			x := p.x[r*in : (r+1)*in]
+			for o := range out {
+				w, sum := p.data[i][o*in:(o+1)*in], float32(0)
+				for j, v := range x {
+					sum += v * w[j]
+				}
+				p.y[r*out+o] = sum
+			}
+		}
+	}
+}
+
+// backward multiplies the gradients of rows by every matrix, dx = dy W, and by their states, dW = dy^T x.
+func (p *plainMatrices) backward(rows int) {
+	for i, s := range p.shapes {
+		out, in := s[0], s[1]
+		for r := range rows {
+			x := p.x[r*in : (r+1)*in]
+			for o := range out {
+				g, w, dw := p.y[r*out+o], p.data[i][o*in:(o+1)*in], p.gradients[o*in:(o+1)*in]
+				for j := range x {
+					dw[j] += g * x[j]
+					x[j] += g * w[j]
+				}
+			}
+		}
+	}
+}
+
+// perSecond returns how often f runs in a second, by at least half a second of it.
+func perSecond(f func()) float64 {
+	began, n := time.Now(), 0
+	for time.Since(began) < time.Second/2 {
+		f()
+		n++
+	}
+	return float64(n) / time.Since(began).Seconds()
+}
+
+// One generation keeps one core busy.
 func BenchmarkGenerate(b *testing.B) {
 	for _, batch := range []int{16, 64, 256} {
 		b.Run(fmt.Sprint("batch", batch), func(b *testing.B) {
@@ -29,7 +113,68 @@ func BenchmarkGenerate(b *testing.B) {
 					tokens += len(r.Logprobs)
 				}
 			}
-			b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
+			speed := float64(tokens) / b.Elapsed().Seconds()
+			b.ReportMetric(speed, "tokens/s")
+			plain := newPlainMatrices(c, batch)
+			b.ReportMetric(speed/(float64(batch)*perSecond(func() { plain.forward(batch) })), "x-plain-Go")
 		})
 	}
+}
+
+// Two trainers, a shard each, keep two cores busy, and so do two of the plain loops.
+func BenchmarkTrain(b *testing.B) {
+	const trainers, rows, length = 2, 64, 33
+	c := largerModel()
+	m := newTestModel(b, c)
+	w, err := m.Initial(1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := newTestLearner(b, m, w, Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-4}})
+	var batches []*rollout.Batch
+	for i := range trainers {
+		batches = append(batches, benchmarkBatch(c, uint64(i), rows, length))
+	}
+	step(b, l, batches...) // compiles
+	steps := 0
+	for b.Loop() {
+		step(b, l, batches...)
+		steps++
+	}
+	const tokens = trainers * rows * (length - 1) // the last token of a rollout is predicted, not passed
+	work := 6 * float64(c.Parameters()) * tokens / 1e9
+	speed := work * float64(steps) / b.Elapsed().Seconds()
+	b.ReportMetric(speed, "GFLOP/s")
+	b.ReportMetric(tokens*float64(steps)/b.Elapsed().Seconds(), "tokens/s")
+	b.ReportMetric(float64(c.Parameters()), "parameters")
+	plain := make([]*plainMatrices, trainers)
+	for i := range plain {
+		plain[i] = newPlainMatrices(c, rows)
+	}
+	passes := perSecond(func() {
+		var wait sync.WaitGroup
+		for _, p := range plain {
+			wait.Go(func() {
+				for range length - 1 {
+					p.forward(rows)
+					p.backward(rows)
+				}
+			})
+		}
+		wait.Wait()
+	})
+	b.ReportMetric(speed/(passes*work), "x-plain-Go")
+}
+
+// benchmarkBatch makes rollouts of one length, six tokens of which are the prompt.
+func benchmarkBatch(c hf.Config, seed uint64, rows, length int) *rollout.Batch {
+	rng, b := rollout.Stream(seed, "bench/batch", 0), &rollout.Batch{}
+	for range rows {
+		r := &rollout.Rollout{Tokens: randomTokens(rng, length, c.VocabSize), Temperature: 1, Mask: make([]uint8, length), Logprobs: make([]float32, length)}
+		for i := 6; i < length; i++ {
+			r.Mask[i], r.Logprobs[i] = 1, -2.8
+		}
+		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 1, Advantage: 2*rng.Float32() - 1, GroupStd: 1})
+	}
+	return b
 }

@@ -112,3 +112,33 @@ func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 		})
 	}
 }
+
+// Matrices large enough for the backend to divide among goroutines, if it were let to.
+func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("0.9 million parameters at three numbers of cores take seconds under the race detector")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	c := largerModel()
+	var want []any
+	for _, cores := range []int{1, 2, 4} {
+		runtime.GOMAXPROCS(cores)
+		m := newTestModel(t, c)
+		w, err := m.Initial(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
+		measured := step(t, l, benchmarkBatch(c, 1, 24, 33), benchmarkBatch(c, 2, 24, 33))
+		prompts := make([][]int32, 64)
+		for i := range prompts {
+			prompts[i] = []int32{1, int32(i % 16), 3}
+		}
+		got := []any{measured, state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
+		if want == nil {
+			want = got
+		} else if !reflect.DeepEqual(got, want) {
+			t.Errorf("with %d cores the step or the tokens have other bits than with one", cores)
+		}
+	}
+}
