@@ -34,7 +34,7 @@ func (AsymRE) Name() string { return "asymre" }
 // Validate reports every option out of its range.
 func (o AsymRE) Validate() error {
 	if v := o.shift(); math.IsNaN(v) || math.IsInf(v, 0) {
-		return fmt.Errorf("shift is %g: want a finite number, or leave it out for %g", v, DefaultShift)
+		return fmt.Errorf("shift: %g: want a finite number, or leave it out for %g", v, DefaultShift)
 	}
 	return nil
 }

@@ -142,12 +142,12 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 		{GRPO{}, nil}, {AsymRE{}, nil}, {SFT{}, nil},
 		{GRPO{Ratio: SequenceRatio, ClipLow: 3e-4, ClipHigh: 4e-4, Normalisation: PerConstant, ConstantLength: 9, DualClip: 3}, nil},
 		{GRPO{Ratio: "word", ClipLow: 1.5, ClipHigh: -1, Normalisation: "row", DualClip: 1}, []string{
-			`ratio is "word"`, "clip_low is 1.5", "clip_high is -1", `normalisation is "row"`, "dual_clip is 1"}},
+			`ratio: "word"`, "clip_low: 1.5", "clip_high: -1", `normalisation: "row"`, "dual_clip: 1"}},
 		{GRPO{ClipLow: nan, ClipHigh: math.Inf(1), Normalisation: PerConstant, DualClip: nan}, []string{
-			"clip_low is NaN", "clip_high is +Inf", "constant_length is 0", "dual_clip is NaN"}},
-		{GRPO{ConstantLength: 5}, []string{"constant_length is 5"}},
-		{AsymRE{Shift: &nan}, []string{"shift is NaN"}},
-		{SFT{Normalisation: PerConstant}, []string{`normalisation is "constant"`}},
+			"clip_low: NaN", "clip_high: +Inf", "constant_length: 0", "dual_clip: NaN"}},
+		{GRPO{ConstantLength: 5}, []string{"constant_length: 5"}},
+		{AsymRE{Shift: &nan}, []string{"shift: NaN"}},
+		{SFT{Normalisation: PerConstant}, []string{`normalisation: "constant"`}},
 	} {
 		err := tc.o.Validate()
 		if (err == nil) != (len(tc.wants) == 0) {
@@ -163,7 +163,7 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 
 func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 	for want, o := range map[string]Objective{
-		"objective grpo: clip_low is 2":          GRPO{ClipLow: 2},
+		"objective grpo: clip_low: 2":          GRPO{ClipLow: 2},
 		"input Behaviour is nil: want shape":     GRPO{},
 		"input Reward has shape (Float32)[3]":    AsymRE{},
 		"objective sft: input Reward has shape ": SFT{},

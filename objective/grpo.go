@@ -48,16 +48,16 @@ func (o GRPO) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if o.Ratio != TokenRatio && o.Ratio != SequenceRatio {
-		bad("ratio is %q: want %q or %q", o.Ratio, TokenRatio, SequenceRatio)
+		bad("ratio: %q: want %q or %q", o.Ratio, TokenRatio, SequenceRatio)
 	}
 	if !(o.ClipLow > 0 && o.ClipLow <= 1) {
-		bad("clip_low is %g: want above 0 to 1, or 0 for the default 0.2", o.ClipLow)
+		bad("clip_low: %g: want above 0 to 1, or 0 for the default 0.2", o.ClipLow)
 	}
 	if !(o.ClipHigh > 0) || math.IsInf(o.ClipHigh, 0) {
-		bad("clip_high is %g: want a finite number above 0, or 0 for the default 0.2", o.ClipHigh)
+		bad("clip_high: %g: want a finite number above 0, or 0 for the default 0.2", o.ClipHigh)
 	}
 	if o.DualClip != 0 && (!(o.DualClip > 1) || math.IsInf(o.DualClip, 0)) {
-		bad("dual_clip is %g: want a finite number above 1, or 0 to leave it off", o.DualClip)
+		bad("dual_clip: %g: want a finite number above 1, or 0 to leave it off", o.DualClip)
 	}
 	return errors.Join(append(errs, o.Normalisation.validate(o.ConstantLength))...)
 }

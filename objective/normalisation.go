@@ -31,16 +31,16 @@ func (n Normalisation) validate(constantLength int) error {
 	switch n.orDefault() {
 	case PerSequence, PerToken:
 		if constantLength != 0 {
-			return fmt.Errorf("constant_length is %d: want 0, it is read with normalisation %q only", constantLength, PerConstant)
+			return fmt.Errorf("constant_length: %d: want 0, it is read with normalisation %q only", constantLength, PerConstant)
 		}
 		return nil
 	case PerConstant:
 		if constantLength < 1 {
-			return fmt.Errorf("constant_length is %d: want at least 1 token with normalisation %q", constantLength, PerConstant)
+			return fmt.Errorf("constant_length: %d: want at least 1 token with normalisation %q", constantLength, PerConstant)
 		}
 		return nil
 	}
-	return fmt.Errorf("normalisation is %q: want %q, %q or %q", n, PerSequence, PerToken, PerConstant)
+	return fmt.Errorf("normalisation: %q: want %q, %q or %q", n, PerSequence, PerToken, PerConstant)
 }
 
 // reduce returns this shard's summand of the batch's weighted mean of terms [B, T], which are 0

@@ -21,7 +21,7 @@ func (o SFT) Validate() error {
 	case PerSequence, PerToken:
 		return nil
 	}
-	return fmt.Errorf("normalisation is %q: want %q or %q", o.Normalisation, PerSequence, PerToken)
+	return fmt.Errorf("normalisation: %q: want %q or %q", o.Normalisation, PerSequence, PerToken)
 }
 
 // Loss implements Objective. Logprobs are those of the demonstration's tokens at temperature 1.

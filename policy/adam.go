@@ -39,7 +39,7 @@ func (a Adam) Validate() error {
 	var errs []error
 	check := func(name string, v float64, ok bool, want string) {
 		if !ok || math.IsInf(v, 0) {
-			errs = append(errs, fmt.Errorf("%s: %g is out of range: give %s", name, v, want))
+			errs = append(errs, fmt.Errorf("%s: %g: want %s", name, v, want))
 		}
 	}
 	check("learning_rate", a.LearningRate, a.LearningRate > 0, "more than 0, for example 0.0001")
@@ -49,7 +49,7 @@ func (a Adam) Validate() error {
 	check("weight_decay", a.WeightDecay, a.WeightDecay >= 0, "0 or more")
 	check("clip_norm", a.ClipNorm, !math.IsNaN(a.ClipNorm), "a norm, 0 for 1, or -1 for no clipping")
 	if a.Warmup < 0 {
-		errs = append(errs, fmt.Errorf("warmup: %d is out of range: give 0 or more updates", a.Warmup))
+		errs = append(errs, fmt.Errorf("warmup: %d: want 0 or more updates", a.Warmup))
 	}
 	return errors.Join(errs...)
 }

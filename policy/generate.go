@@ -26,13 +26,13 @@ type Sampling struct {
 func (s Sampling) Validate() error {
 	var errs []error
 	if !(s.Temperature >= 0 && s.Temperature <= 100) {
-		errs = append(errs, fmt.Errorf("temperature: %g is out of range: give 0 (greedy) to 100", s.Temperature))
+		errs = append(errs, fmt.Errorf("temperature: %g: want 0 (greedy) to 100", s.Temperature))
 	}
 	if !(s.TopP >= 0 && s.TopP <= 1) {
-		errs = append(errs, fmt.Errorf("top_p: %g is out of range: give a share in (0, 1], or 0 for 1", s.TopP))
+		errs = append(errs, fmt.Errorf("top_p: %g: want a share in (0, 1], or 0 for 1", s.TopP))
 	}
 	if s.MaxTokens < 1 {
-		errs = append(errs, fmt.Errorf("max_tokens: %d is out of range: give 1 or more", s.MaxTokens))
+		errs = append(errs, fmt.Errorf("max_tokens: %d: want 1 or more", s.MaxTokens))
 	}
 	return errors.Join(errs...)
 }

@@ -305,11 +305,11 @@ func TestPromptsThatCannotBeContinuedAreRefused(t *testing.T) {
 			_, err := m.Start([][]int32{ok, ok}, []*rand.Rand{stream(0)}, Sampling{Temperature: 1, MaxTokens: 1})
 			return err
 		},
-		"max_tokens: 0 is out of range: give 1 or more": func() error {
+		"max_tokens: 0: want 1 or more": func() error {
 			_, err := m.Start([][]int32{ok}, nil, Sampling{})
 			return err
 		},
-		"temperature: NaN is out of range: give 0 (greedy) to 100\ntop_p: 1.5 is out of range: give a share in (0, 1]": func() error {
+		"temperature: NaN: want 0 (greedy) to 100\ntop_p: 1.5: want a share in (0, 1]": func() error {
 			_, err := m.Start([][]int32{ok}, nil, Sampling{Temperature: math.NaN(), TopP: 1.5, MaxTokens: 1})
 			return err
 		},

@@ -116,7 +116,7 @@ func (o Options) Validate() error {
 	check(o.Shards >= 1 && o.Shards <= 1<<16, "shards", o.Shards, "1 to 65536")
 	// Slots are int32; some stay free for draws that outlive their rollout.
 	check(o.Capacity >= 1 && o.Capacity/shards <= math.MaxInt32/2, "capacity", o.Capacity, "1 to %d per shard", math.MaxInt32/2)
-	check(o.Capacity%shards == 0, "capacity", o.Capacity, "a multiple of shards, %d", shards)
+	check(o.Capacity%shards == 0, "capacity", o.Capacity, "a multiple of the %d shards, one for each trainer", shards)
 	check(o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes, "0 (not bounded) or at least 1 per shard")
 	check(o.Retention == KeepNewest || o.Retention == KeepPositive, "retention", o.Retention, "fifo or positive")
 	check(o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention, "fifo with sampler %s, which evicts nothing", o.Sampler)

@@ -47,7 +47,7 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 
 func TestOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
-		"capacity is 10: allowed is a multiple of shards, 4":                  {Capacity: 10, Shards: 4},
+		"capacity is 10: allowed is a multiple of the 4 shards, one for each trainer":                  {Capacity: 10, Shards: 4},
 		"retention is positive: allowed is fifo with sampler fifo":            {Retention: KeepPositive, Sampler: FIFO},
 		"positive_fraction is 0.5: allowed is 0 with retention fifo":          {PositiveFraction: 0.5},
 		"positive_fraction is 0.9: allowed is what leaves room":               {Capacity: 4, Retention: KeepPositive, PositiveFraction: 0.9},

@@ -49,7 +49,11 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 		if err := writeStream(filepath.Join(dir, tableFile), func(w *bufio.Writer) error { return s.table.Snapshot(w) }); err != nil {
 			return err
 		}
-		return writeStream(filepath.Join(dir, stateFile), func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) })
+		part := filepath.Join(dir, stateFile+".part") // renamed when whole: state.gob says that the checkpoint is
+		if err := writeStream(part, func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) }); err != nil {
+			return err
+		}
+		return os.Rename(part, filepath.Join(dir, stateFile))
 	})
 	if err != nil {
 		return fmt.Errorf("checkpoint at update %d: %w", s.last.Version, err)
@@ -111,6 +115,9 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	defer s.closeLogs()
 	if err := s.restore(place, state); err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
+	}
+	if err := writeConfig(dir, c); err != nil { // its budget may be another
+		return nil, err
 	}
 	return s.carryOut(ctx)
 }

@@ -2,13 +2,14 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"sync"
 
-	"github.com/goccy/go-yaml"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -25,6 +26,23 @@ func (c Config) BaselineArm() Config {
 		c.Learner.LearningRate = b.LearningRate
 	}
 	return c
+}
+
+func (b Baseline) validate() error {
+	var errs []error
+	if !replay.Sampler(b.Sampler).Consumes() {
+		errs = append(errs, fmt.Errorf("baseline.sampler: %s: want lifo or fifo, which use each rollout once", b.Sampler))
+	}
+	if b.Capacity < 0 {
+		errs = append(errs, fmt.Errorf("baseline.capacity: %d: want rollouts, or 0 for 2 x pipeline.batch", b.Capacity))
+	}
+	if b.Workers < 0 || b.Trainers < 0 || (b.Workers == 0) != (b.Trainers == 0) {
+		errs = append(errs, fmt.Errorf("baseline.workers: %d with trainers %d: want both, or 0 for both and the split that stalls least", b.Workers, b.Trainers))
+	}
+	if !(b.LearningRate >= 0) {
+		errs = append(errs, fmt.Errorf("baseline.learning_rate: %g: want more than 0, or 0 for learner.learning_rate", b.LearningRate))
+	}
+	return errors.Join(errs...)
 }
 
 // leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
@@ -86,6 +104,10 @@ func (c Comparison) Validate() error {
 	if !(c.Config.Evaluate.Target > 0) {
 		return fmt.Errorf("evaluate.target: %g: a comparison needs a target fixed before its runs", c.Config.Evaluate.Target)
 	}
+	if grid := c.Config.Budget.Compute / c.Config.Evaluate.Every; c.Config.Budget.Updates > 0 || grid != math.Trunc(grid) {
+		return fmt.Errorf("budget: compute %g, updates %d: want a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
+			c.Config.Budget.Compute, c.Config.Budget.Updates, c.Config.Evaluate.Every)
+	}
 	if err := c.Config.BaselineArm().Validate(); err != nil {
 		return fmt.Errorf("the baseline's arm: %w", err)
 	}
@@ -100,6 +122,9 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 	}
 	if err := c.createFolder(); err != nil {
 		return nil, err
+	}
+	for c.Resume && c.begun(results.BaselineArm, c.Config.Seed+uint64(c.Seeds)) {
+		c.Seeds++ // what the folder holds is part of the comparison
 	}
 	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target, Seed: c.Config.Seed}
 	for i := range c.Seeds {
@@ -119,25 +144,13 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 }
 
 func (c Comparison) createFolder() error {
-	path := filepath.Join(c.Dir, results.ConfigFile)
-	if _, err := os.Stat(path); err == nil {
-		if c.Resume {
-			return nil
-		}
+	if _, err := os.Stat(filepath.Join(c.Dir, results.ConfigFile)); err == nil && !c.Resume {
 		return fmt.Errorf("%s holds a comparison already: give another --out, go on with it by --resume, or replace it by --force", c.Dir)
 	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	resolved, err := c.Config.resolved()
-	if err != nil {
-		return err
-	}
-	text, err := yaml.Marshal(resolved)
-	if err != nil {
-		return err
-	}
-	return results.WriteConfig(c.Dir, text)
+	return writeConfig(c.Dir, c.Config)
 }
 
 // seed carries out both arms of one seed, side by side, from one warm start.
@@ -146,9 +159,11 @@ func (c Comparison) seed(ctx context.Context, seeded Config) (baseline, replay r
 	if c.Warmup != nil {
 		report = c.Warmup(seeded.Seed)
 	}
-	start, err := Begin(ctx, seeded, report)
-	if err != nil {
-		return baseline, replay, err
+	var start *Start
+	if !c.begun(results.BaselineArm, seeded.Seed) || !c.begun(results.ReplayArm, seeded.Seed) {
+		if start, err = Begin(ctx, seeded, report); err != nil {
+			return baseline, replay, err
+		}
 	}
 	var wait sync.WaitGroup
 	var errs [2]error
@@ -163,6 +178,12 @@ func (c Comparison) seed(ctx context.Context, seeded Config) (baseline, replay r
 	return baseline, replay, ctx.Err()
 }
 
+// begun reports whether an arm has a checkpoint to go on from.
+func (c Comparison) begun(name string, seed uint64) bool {
+	_, err := findCheckpoint(results.SeedDir(c.Dir, name, seed))
+	return c.Resume && err == nil
+}
+
 // arm carries out one run, or finds it finished.
 func (c Comparison) arm(ctx context.Context, config Config, name string, start *Start) (results.SeedEvals, error) {
 	dir := results.SeedDir(c.Dir, name, config.Seed)
@@ -170,13 +191,21 @@ func (c Comparison) arm(ctx context.Context, config Config, name string, start *
 	if c.Hooks != nil {
 		h = c.Hooks(Arm{name, config.Seed})
 	}
-	_, err := findCheckpoint(dir)
-	if c.Resume && err == nil {
-		_, err = Resume(ctx, config, dir, h)
+	var sum *results.Summary
+	var err error
+	if c.begun(name, config.Seed) {
+		sum, err = Resume(ctx, config, dir, h)
 	} else {
-		_, err = Train(ctx, config, start, dir, h)
+		if err := os.RemoveAll(dir); err != nil { // a run that died before its first checkpoint
+			return results.SeedEvals{}, err
+		}
+		sum, err = Train(ctx, config, start, dir, h)
 	}
 	if err != nil {
+		return results.SeedEvals{}, err
+	}
+	sum.Arm = name
+	if err := results.WriteSummary(dir, sum); err != nil {
 		return results.SeedEvals{}, err
 	}
 	r, err := results.ReadRun(dir)

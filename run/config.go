@@ -67,15 +67,15 @@ type Pipeline struct {
 
 // Replay is the table between workers and trainers; the names are those of replay.Options.
 type Replay struct {
-	Sampler           string  `yaml:"sampler"`   // lifo and fifo consume: no replay
-	Capacity          int     `yaml:"capacity"`  // N, rollouts; 0: 2 x batch, for lifo and fifo
-	Bytes             int64   `yaml:"bytes"`     // capacity in bytes of payload; 0: no limit
-	Retention         string  `yaml:"retention"` // fifo or positive
+	Sampler           string  `yaml:"sampler"`        // lifo and fifo consume: no replay
+	Capacity          int     `yaml:"capacity"`       // N, rollouts; 0: 2 x batch
+	CapacityBytes     int64   `yaml:"capacity_bytes"` // of payload; 0: no limit
+	Retention         string  `yaml:"retention"`      // fifo or positive
 	PositiveFraction  float64 `yaml:"positive_fraction"`
 	PositiveThreshold float64 `yaml:"positive_threshold"`
 	MaxStaleness      int     `yaml:"max_staleness"` // versions; 0: no limit
 	MaxUses           int     `yaml:"max_uses"`      // 0: no limit
-	MinSize           int     `yaml:"min_size"`      // rollouts before trainers may sample; 0: one batch
+	MinSize           int     `yaml:"min_size"`      // rollouts that each trainer's shard holds before it may be sampled; 0: what the batch needs
 }
 
 // Learner is how batches become updates.
@@ -88,11 +88,11 @@ type Learner struct {
 	ClipLow           float64 `yaml:"clip_low"`           // grpo
 	ClipHigh          float64 `yaml:"clip_high"`          // grpo
 	DualClip          float64 `yaml:"dual_clip"`          // grpo; 0: off
-	BaselineShift     float64 `yaml:"baseline_shift"`     // asymre: dV
+	Shift             float64 `yaml:"shift"`              // asymre: dV
 	MaskZeroVariance  bool    `yaml:"mask_zero_variance"` // groups with one reward for all leave the loss
 	MaskedDenominator string  `yaml:"masked_denominator"` // kept or all
 	LearningRate      float64 `yaml:"learning_rate"`
-	LearningWarmup    int     `yaml:"learning_warmup"` // updates over which the rate rises
+	Warmup            int     `yaml:"warmup"` // updates over which the rate rises
 	Beta1             float64 `yaml:"beta1"`
 	Beta2             float64 `yaml:"beta2"`
 	Epsilon           float64 `yaml:"epsilon"`
@@ -145,7 +145,7 @@ func Default() Config {
 		Replay: Replay{Sampler: "distinct", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1},
 		Learner: Learner{
 			Objective: "grpo", Advantage: "group", Ratio: "token", Normalisation: "sequence", ClipLow: 0.2, ClipHigh: 0.2,
-			BaselineShift: -0.1, MaskedDenominator: "kept",
+			Shift: -0.1, MaskedDenominator: "kept",
 			LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, ClipNorm: 1,
 		},
 		Evaluate:   Evaluate{Every: 20, Target: 0.65, Samples: 8, PassAt: []int{1, 2, 4, 8}},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -52,6 +53,9 @@ func decodeValue(at string, value any, field reflect.Value) error {
 		merged, err := merge(at, value, before)
 		field.Set(reflect.ValueOf(merged))
 		return err
+	}
+	if f, ok := value.(float64); ok && whole(field.Kind()) && f != math.Trunc(f) {
+		return fmt.Errorf("%s: %v: want %s", at, value, kindOf(field.Type()))
 	}
 	text, err := yaml.Marshal(value)
 	if err != nil {
@@ -116,6 +120,8 @@ func yamlKey(f reflect.StructField) (name string, inline bool) {
 	}
 	return name, options == "inline"
 }
+
+func whole(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
 
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {

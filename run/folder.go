@@ -20,6 +20,11 @@ func createFolder(dir string, c Config) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the run's folder: %w", err)
 	}
+	return writeConfig(dir, c)
+}
+
+// writeConfig writes config.yaml, defaults spelled out.
+func writeConfig(dir string, c Config) error {
 	c, err := c.resolved()
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/objective"
@@ -25,7 +24,11 @@ func (c Config) pipelineOptions() pipeline.Options {
 		Advantage: advantage.Kind(c.Learner.Advantage), Updates: c.Budget.Updates,
 	}
 	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
-	if !c.Replays() {
+	switch {
+	case o.Mode == pipeline.Sync: // what the turn costs, over its updates
+		turn := o.WithDefaults()
+		o.UpdateCompute = float64(o.Batch) + o.RolloutCost*float64(turn.SyncRollouts)/float64(turn.SyncUpdates)
+	case !c.Replays():
 		o.UpdateCompute = o.QueueCompute()
 	} // else the pipeline's default, ReplayCompute
 	return o
@@ -38,7 +41,7 @@ func (c Config) Replays() bool { return !replay.Sampler(c.Replay.Sampler).Consum
 func (c Config) replayOptions(vocab int) replay.Options {
 	r := c.Replay
 	o := replay.Options{
-		Capacity: r.Capacity, CapacityBytes: r.Bytes, Retention: replay.Retention(r.Retention),
+		Capacity: r.Capacity, CapacityBytes: r.CapacityBytes, Retention: replay.Retention(r.Retention),
 		PositiveFraction: r.PositiveFraction, PositiveThreshold: float32(r.PositiveThreshold),
 		Sampler: replay.Sampler(r.Sampler), MaxStaleness: r.MaxStaleness, MaxUses: r.MaxUses, MinSize: r.MinSize,
 		Shards: c.Pipeline.Trainers, Advantage: advantage.Kind(c.Learner.Advantage), Vocab: vocab, Seed: c.Seed,
@@ -55,7 +58,7 @@ func (c Config) learning() (policy.Learning, error) {
 	learning := policy.Learning{
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
 		Optimizer: policy.Adam{
-			LearningRate: l.LearningRate, Warmup: l.LearningWarmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,
+			LearningRate: l.LearningRate, Warmup: l.Warmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,
 			WeightDecay: l.WeightDecay, ClipNorm: l.ClipNorm,
 		},
 	}
@@ -66,7 +69,7 @@ func (c Config) learning() (policy.Learning, error) {
 			Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
 		}
 	case "asymre":
-		learning.Objective = objective.AsymRE{Shift: &l.BaselineShift}
+		learning.Objective = objective.AsymRE{Shift: &l.Shift}
 	default:
 		return learning, fmt.Errorf("objective: %q: want grpo or asymre", l.Objective)
 	}
@@ -89,8 +92,7 @@ func (c Config) Validate() error {
 		}
 	}
 	p := c.Pipeline
-	_, err := c.newTask()
-	errs = append(errs, under("task", err))
+	errs = append(errs, c.validateTask())
 	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling(nil).Validate()))
 	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature, "more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache, "keep or recompute")
@@ -99,11 +101,17 @@ func (c Config) Validate() error {
 	check(p.Batch >= 1, "pipeline.batch", p.Batch, "1 or more rollouts")
 	check(p.Group >= 1, "pipeline.group", p.Group, "1 or more rollouts")
 	errs = append(errs, c.Policy.validate())
+	kind := advantage.Kind(c.Learner.Advantage)
+	check(kind.Validate() == nil && kind != advantage.Critic, "learner.advantage", c.Learner.Advantage, "group, no_std, leave_one_out, batch or group_batch")
+	if kind.Validate() != nil {
+		c.Learner.Advantage = string(advantage.Group) // so that the parts that use it do not say it again
+	}
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
 		errs = append(errs, under("replay", o.Validate()))
 		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)
+		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of replay.capacity, %d", o.Capacity/p.Trainers)
 		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers, "replay.capacity", o.Capacity,
 			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
@@ -113,8 +121,7 @@ func (c Config) Validate() error {
 		errs = append(errs, under("learner", l.Objective.Validate()))
 	}
 	check(c.Learner.MaskedDenominator == "kept" || c.Learner.MaskedDenominator == "all", "learner.masked_denominator", c.Learner.MaskedDenominator, "kept or all")
-	check(advantage.Kind(c.Learner.Advantage) != advantage.Critic, "learner.advantage", c.Learner.Advantage, "a kind that needs no critic: the policy has no value head")
-	errs = append(errs, c.Evaluate.validate(), c.Budget.validate())
+	errs = append(errs, c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
 	return errors.Join(errs...)
 }
@@ -188,24 +195,6 @@ func (b Budget) validate() error {
 		return fmt.Errorf("budget: compute %g, updates %d: want at least one of them above 0, neither below", b.Compute, b.Updates)
 	}
 	return nil
-}
-
-// under puts a section's name before each problem of a part, unless the part has named itself.
-func under(section string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var errs []error
-		for _, e := range joined.Unwrap() {
-			errs = append(errs, under(section, e))
-		}
-		return errors.Join(errs...)
-	}
-	if strings.HasPrefix(err.Error(), section+".") {
-		return err
-	}
-	return fmt.Errorf("%s.%w", section, err)
 }
 
 // BudgetCompute returns the compute at which the run ends, in the unit of metrics.jsonl.

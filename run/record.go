@@ -91,7 +91,11 @@ func (s *session) summarise(ended string) *results.Summary {
 		Staleness: histogram(&stats.Staleness), Uses: histogram(&stats.UsesAtEviction), SinceLastUse: histogram(&stats.SinceLastUse),
 		Build: results.ThisBuild(),
 	}
-	if !s.config.Replays() { // a queue gives each rollout once, and workers wait for room
+	switch {
+	case o.Mode == pipeline.Sync:
+		sum.NewPerUpdatePlanned = float64(o.SyncRollouts) / float64(o.SyncUpdates)
+		sum.ReplayRatioPlanned = float64(o.Batch) / sum.NewPerUpdatePlanned
+	case !s.config.Replays(): // a queue gives each rollout once, and workers wait for room
 		sum.ReplayRatioPlanned = min(sum.ReplayRatioPlanned, 1)
 		sum.NewPerUpdatePlanned = float64(o.Batch)
 	}

@@ -242,13 +242,13 @@ func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Load(file, []string{"pipeline.trainers=3", "task.max=5", "noequals", "seed=x", "checkpoint.every=0"})
+	_, err := Load(file, []string{"pipeline.trainers=3", "task.max=5", "noequals", "pipeline.workers=1.5", "seed=x", "checkpoint.every=0"})
 	if err == nil {
 		t.Fatal("the configuration was taken")
 	}
 	for _, want := range []string{
-		"replay.capcity: unknown key", "replay.capacity: 100: want at least pipeline.batch (256)", "learner.learning_rate: -1",
-		`learner.objective: "sarsa"`, "evaluate: nothing: want a mapping", "policy.heads: 3", "pipeline.batch is 256", "task.held_out",
+		"replay.capcity: unknown key", "replay.capacity: 100: want at least pipeline.batch (256)", "pipeline.workers: 1.5: want a whole number", "learner.learning_rate: -1",
+		`learner.objective: "sarsa"`, "evaluate: nothing: want a mapping", "policy.heads: 3", "pipeline.batch: 256: want a multiple of the 3 trainers", "task.held_out",
 		`--set "noequals"`, "seed: x: want a whole number", "checkpoint.every: 0",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -278,7 +278,7 @@ func TestBaselineStallsLeast(t *testing.T) {
 }
 
 func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
-	c := small(t, "evaluate.target=0.9", "budget.updates=8")
+	c := small(t, "evaluate.target=0.9", "budget.updates=0", "budget.compute=8")
 	dir := filepath.Join(t.TempDir(), "compare")
 	comparison := Comparison{Config: c, Seeds: 2, Dir: dir}
 	result, err := comparison.Run(context.Background())

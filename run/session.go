@@ -141,18 +141,29 @@ func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
 	if err := s.machine.Run(context.WithoutCancel(ctx)); err != nil {
 		return nil, fmt.Errorf("run %s: %w", s.dir, err)
 	}
-	if err := s.finishEvaluations(true); err != nil {
+	ended := "budget"
+	if !s.exhausted() {
+		ended = "interrupted"
+	} else if err := s.evaluateLast(); err != nil {
 		return nil, err
 	}
 	if err := s.checkpoint(s.machine); err != nil {
 		return nil, err
 	}
-	ended := "budget"
-	if ctx.Err() != nil && !s.exhausted() {
-		ended = "interrupted"
-	}
 	sum := s.summarise(ended)
 	return sum, results.WriteSummary(s.dir, sum)
+}
+
+// evaluateLast evaluates the final weights where no grid point asked for them.
+func (s *session) evaluateLast() error {
+	if err := s.finishEvaluations(true); err != nil {
+		return err
+	}
+	if n := len(s.evaluations); n > 0 && s.evaluations[n-1].Version == int(s.last.Version) {
+		return nil
+	}
+	s.evaluate(s.last, s.last.Compute)
+	return s.finishEvaluations(true)
 }
 
 // exhausted reports whether the run has reached its budget.
@@ -212,8 +223,13 @@ func (s *session) beginEvaluation(u pipeline.Update) {
 	for s.due(u.Compute) {
 		s.NextGrid++
 	}
+	s.evaluate(u, s.grid(s.NextGrid-1))
+}
+
+// evaluate starts the evaluation of an update's weights, due at the given compute.
+func (s *session) evaluate(u pipeline.Update, grid float64) {
 	e := &evaluation{done: make(chan error, 1), line: results.Eval{
-		Update: int(u.Version), Version: int(u.Version), Grid: s.grid(s.NextGrid - 1), Compute: u.Compute, Clock: u.Time,
+		Update: int(u.Version), Version: int(u.Version), Grid: grid, Compute: u.Compute, Clock: u.Time,
 	}}
 	if u.Version > 0 {
 		e.line.ComputeBusy, e.line.ComputeAll = u.ComputeBusy(), u.ComputeAll()

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -31,6 +32,22 @@ func (c Config) newTask() (task.Task, error) {
 		return nil, err
 	}
 	return settings.New(c.Seed)
+}
+
+// validateTask reports what is wrong with the task's settings and what the run asks of the task in vain.
+func (c Config) validateTask() error {
+	t, err := c.newTask()
+	if err != nil {
+		return under("task", err)
+	}
+	var errs []error
+	if _, ok := t.(task.Demonstrator); !ok && c.Warmup.Steps > 0 {
+		errs = append(errs, fmt.Errorf("warmup.steps: %d: want 0: task %s has no demonstrations", c.Warmup.Steps, c.taskName()))
+	}
+	if _, ok := t.(task.Alphabet); !ok && c.Policy.Init == "" {
+		errs = append(errs, fmt.Errorf("policy.init: empty: want the folder of a pretrained model: task %s is written in no small alphabet", c.taskName()))
+	}
+	return errors.Join(errs...)
 }
 
 // resolved returns the configuration with the task's defaults written out, for config.yaml.

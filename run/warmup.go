@@ -18,7 +18,8 @@ type Start struct {
 	weights *policy.Weights
 }
 
-// Begin makes the policy of a configuration, from a folder or from scratch, and warms it up.
+// Begin makes the policy of a configuration, from a folder or from scratch, and warms it up. The configuration is a valid
+// one.
 func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
 	t, err := c.newTask()
 	if err != nil {
@@ -53,11 +54,7 @@ func beginFrom(dir string) (*Start, error) {
 
 // beginFresh makes random weights for a task that has its own characters.
 func beginFresh(c Config, t task.Task) (*Start, error) {
-	alphabet, ok := t.(task.Alphabet)
-	if !ok {
-		return nil, fmt.Errorf("policy.init: task %v is written in no small alphabet: give a folder with a pretrained model", c.Task["name"])
-	}
-	tokenizer, err := hf.NewCharTokenizer(alphabet.Characters())
+	tokenizer, err := hf.NewCharTokenizer(t.(task.Alphabet).Characters())
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +80,7 @@ func beginFresh(c Config, t task.Task) (*Start, error) {
 
 // warmUp learns from demonstrations of the task's training prompts.
 func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(int, float64)) error {
-	demonstrator, ok := t.(task.Demonstrator)
-	if !ok {
-		return fmt.Errorf("warmup.steps: %d: task %v has no demonstrations: set it to 0", c.Warmup.Steps, c.Task["name"])
-	}
+	demonstrator := t.(task.Demonstrator)
 	learner, err := s.model.NewLearner(s.weights, policy.Learning{
 		Objective: objective.SFT{}, Optimizer: policy.Adam{LearningRate: c.Warmup.LearningRate},
 	})

@@ -19,6 +19,9 @@ type display struct {
 	bars   *mpb.Progress // nil: plain lines
 	silent bool
 	once   sync.Once
+
+	lock    sync.Mutex
+	warming *mpb.Bar // the warm-up's, until it ends; nil: none
 }
 
 func newDisplay(silent bool) *display {
@@ -51,11 +54,14 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	}
 	if d.bars == nil {
 		return func(step int, loss float64) {
-			if step%100 == 0 || step == c.Warmup.Steps {
+			if step%50 == 0 || step == c.Warmup.Steps {
 				d.printf("warm-up %d/%d  loss %.3f\n", step, c.Warmup.Steps, loss)
 			}
 		}
 	}
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	d.warmed()
 	var latest float64
 	var mu sync.Mutex
 	bar := d.bars.AddBar(int64(c.Warmup.Steps), mpb.PrependDecorators(decor.Name("warm-up  ", decor.WCSyncSpaceR)),
@@ -64,11 +70,20 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 			defer mu.Unlock()
 			return fmt.Sprintf(" loss %.3f", latest)
 		})))
+	d.warming = bar
 	return func(step int, loss float64) {
 		mu.Lock()
 		latest = loss
 		mu.Unlock()
 		bar.SetCurrent(int64(step))
+	}
+}
+
+// warmed completes the warm-up's bar, which may end before its last step.
+func (d *display) warmed() {
+	if d.warming != nil {
+		d.warming.SetTotal(-1, true)
+		d.warming = nil
 	}
 }
 
@@ -87,6 +102,9 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 	if d.silent {
 		return run.Hooks{}
 	}
+	d.lock.Lock()
+	d.warmed()
+	d.lock.Unlock()
 	w := &watch{total: c.BudgetCompute(), began: time.Now(), from: -1}
 	if d.bars == nil {
 		return run.Hooks{OnUpdate: w.updated, OnEval: func(e results.Eval) {

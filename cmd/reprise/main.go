@@ -45,6 +45,14 @@ func execute(verb *kong.Context) error {
 	return verb.Run()
 }
 
+// interruption says how to go on with what Ctrl-C stopped.
+type interruption string
+
+func (i interruption) Error() string { return string(i) }
+
+// Is makes an interruption what its context was: canceled.
+func (i interruption) Is(target error) bool { return target == context.Canceled }
+
 // exitCode is 130 for an interruption, as shells expect, 1 otherwise.
 func exitCode(err error) int {
 	if errors.Is(err, context.Canceled) {

@@ -21,7 +21,7 @@ type trainCommand struct {
 	Seed    *uint64  `help:"Seed of everything random; short for --set seed=N."`
 	Out     string   `default:"runs/latest" placeholder:"DIR" help:"Folder of the run."`
 	Compare bool     `help:"Train the no-replay baseline too, and compare the compute that both take to the target."`
-	Seeds   int      `default:"1" help:"Seeds of a comparison, from the configuration's on."`
+	Seeds   int      `default:"1" help:"Seeds of a comparison, from the configuration's seed on; 4 or more make a claim."`
 	Resume  bool     `help:"Go on with the run in --out from its last checkpoint."`
 	Force   bool     `help:"Replace a run that is in --out."`
 	Quiet   bool     `short:"q" help:"Print nothing but errors."`
@@ -30,6 +30,9 @@ type trainCommand struct {
 
 // Run reads the configuration, trains, and writes the report.
 func (c *trainCommand) Run(ctx context.Context) error {
+	if c.Seeds != 1 && !c.Compare {
+		return fmt.Errorf("--seeds %d: want --compare beside it: a single run has one seed, --seed", c.Seeds)
+	}
 	config, err := c.load()
 	if err != nil {
 		return fmt.Errorf("the configuration cannot be used:\n%w", err)
@@ -113,7 +116,7 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	}
 	show.summary(summary, c.Out)
 	if ctx.Err() != nil && summary.Ended == "interrupted" {
-		return fmt.Errorf("stopped with a checkpoint; go on with: reprise train --resume --out %s: %w", c.Out, context.Canceled)
+		return interruption("stopped with a checkpoint; go on with: reprise train --resume --out " + c.Out)
 	}
 	return nil
 }
@@ -130,7 +133,7 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 	}
 	result, err := comparison.Run(ctx)
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("stopped with checkpoints; go on with: reprise train --compare --seeds %d --resume --out %s: %w", c.Seeds, c.Out, err)
+		return interruption(fmt.Sprintf("stopped with checkpoints; go on with: reprise train --compare --seeds %d --resume --out %s", c.Seeds, c.Out))
 	}
 	if err != nil {
 		return err
