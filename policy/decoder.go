@@ -1,12 +1,12 @@
 package policy
 
 import (
-	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+	"github.com/reprise-rl/reprise/policy/hf"
 )
 
 // decoder builds the graph of one forward pass over named parameters.

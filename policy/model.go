@@ -2,10 +2,10 @@ package policy
 
 import (
 	"fmt"
-	"github.com/reprise-rl/reprise/policy/hf"
 
 	"github.com/gomlx/compute"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+	"github.com/reprise-rl/reprise/policy/hf"
 )
 
 // Model is the compiled programs of one architecture. Weights are arguments of the programs, so that all

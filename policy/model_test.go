@@ -2,12 +2,12 @@ package policy
 
 import (
 	"context"
-	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 )
 

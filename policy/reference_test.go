@@ -2,8 +2,9 @@ package policy
 
 import (
 	"fmt"
-	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
+
+	"github.com/reprise-rl/reprise/policy/hf"
 )
 
 // reference is the decoder again in plain float64 loops, one sequence at a time without a cache: an independent

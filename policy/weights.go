@@ -2,12 +2,12 @@ package policy
 
 import (
 	"fmt"
-	"github.com/reprise-rl/reprise/policy/hf"
 	"math"
 	"math/rand/v2"
 	"strings"
 
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
