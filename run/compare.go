@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -17,7 +18,10 @@ import (
 // own learning rate, and GPUs split so that it stalls least.
 func (c Config) BaselineArm() Config {
 	b := c.Baseline
-	c.Replay = Replay{Sampler: b.Sampler, Capacity: b.Capacity, MaxStaleness: c.Replay.MaxStaleness, MinSize: c.Replay.MinSize}
+	c.Replay = Replay{Sampler: b.Sampler, Capacity: b.Capacity, MaxStaleness: c.Replay.MaxStaleness}
+	if c.Pipeline.Mode == string(pipeline.Sync) { // each rollout once: a batch, then its update
+		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
+	}
 	if b.Workers == 0 && b.Trainers == 0 {
 		b.Workers, b.Trainers = leastStalling(c.Pipeline)
 	}
@@ -90,28 +94,29 @@ type Comparison struct {
 	Warmup func(seed uint64) func(step int, loss float64)
 }
 
-// Validate reports every problem of both arms.
+// Validate reports every problem of both arms at once.
 func (c Comparison) Validate() error {
+	var errs []error
 	if c.Seeds < 1 {
-		return fmt.Errorf("--seeds: %d: want 1 or more", c.Seeds)
-	}
-	if err := c.Config.Validate(); err != nil {
-		return err
+		errs = append(errs, fmt.Errorf("--seeds: %d: want 1 or more", c.Seeds))
 	}
 	if !c.Config.Replays() {
-		return fmt.Errorf("replay.sampler: %s: a comparison's replay arm needs a sampler that does not consume", c.Config.Replay.Sampler)
+		errs = append(errs, fmt.Errorf("replay.sampler: %s: want one that does not consume, for the arm with replay", c.Config.Replay.Sampler))
 	}
 	if !(c.Config.Evaluate.Target > 0) {
-		return fmt.Errorf("evaluate.target: %g: a comparison needs a target fixed before its runs", c.Config.Evaluate.Target)
+		errs = append(errs, fmt.Errorf("evaluate.target: %g: want the accuracy to compare at, fixed before the runs", c.Config.Evaluate.Target))
 	}
 	if grid := c.Config.Budget.Compute / c.Config.Evaluate.Every; c.Config.Budget.Updates > 0 || grid != math.Trunc(grid) {
-		return fmt.Errorf("budget: compute %g, updates %d: want a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
-			c.Config.Budget.Compute, c.Config.Budget.Updates, c.Config.Evaluate.Every)
+		errs = append(errs, fmt.Errorf("budget: compute %g, updates %d: want a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
+			c.Config.Budget.Compute, c.Config.Budget.Updates, c.Config.Evaluate.Every))
 	}
-	if err := c.Config.BaselineArm().Validate(); err != nil {
-		return fmt.Errorf("the baseline's arm: %w", err)
+	errs = append(errs, c.Config.Validate())
+	if errors.Join(errs...) == nil {
+		if err := c.Config.BaselineArm().Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("in the baseline's arm, %w", err))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Run carries out all arms, a seed's two at a time, and writes compare.json. Interrupted, it leaves checkpoints and returns
@@ -165,17 +170,22 @@ func (c Comparison) seed(ctx context.Context, seeded Config) (baseline, replay r
 			return baseline, replay, err
 		}
 	}
+	both, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var wait sync.WaitGroup
-	var errs [2]error
-	wait.Go(func() { baseline, errs[0] = c.arm(ctx, seeded.BaselineArm(), results.BaselineArm, start) })
-	wait.Go(func() { replay, errs[1] = c.arm(ctx, seeded, results.ReplayArm, start) })
-	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return baseline, replay, err
-		}
+	carry := func(config Config, name string, into *results.SeedEvals) {
+		wait.Go(func() {
+			evals, err := c.arm(both, config, name, start)
+			if err != nil {
+				cancel(err) // the other arm stops with a checkpoint
+			}
+			*into = evals
+		})
 	}
-	return baseline, replay, ctx.Err()
+	carry(seeded.BaselineArm(), results.BaselineArm, &baseline)
+	carry(seeded, results.ReplayArm, &replay)
+	wait.Wait()
+	return baseline, replay, context.Cause(both)
 }
 
 // begun reports whether an arm has a checkpoint to go on from.

@@ -99,8 +99,11 @@ func (c Config) Validate() error {
 	check(p.Workers >= 1, "pipeline.workers", p.Workers, "1 or more")
 	check(p.Trainers >= 1, "pipeline.trainers", p.Trainers, "1 or more")
 	check(p.Batch >= 1, "pipeline.batch", p.Batch, "1 or more rollouts")
+	check(p.RolloutCost > 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
 	check(p.Group >= 1, "pipeline.group", p.Group, "1 or more rollouts")
 	errs = append(errs, c.Policy.validate())
+	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
+		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
 	kind := advantage.Kind(c.Learner.Advantage)
 	check(kind.Validate() == nil && kind != advantage.Critic, "learner.advantage", c.Learner.Advantage, "group, no_std, leave_one_out, batch or group_batch")
 	if kind.Validate() != nil {
@@ -112,6 +115,14 @@ func (c Config) Validate() error {
 		errs = append(errs, under("replay", o.Validate()))
 		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)
 		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of replay.capacity, %d", o.Capacity/p.Trainers)
+		check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
+			"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
+		recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
+		check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
+			"at most %.3g, so that the rollouts kept whatever their reward fill a batch", 1-float64(p.Batch)/float64(o.Capacity))
+		sync := c.pipelineOptions().WithDefaults()
+		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == sync.SyncUpdates*p.Batch, "pipeline.sync_rollouts", sync.SyncRollouts,
+			"sync_updates x batch (%d) with sampler %s, which gives each rollout once", sync.SyncUpdates*p.Batch, o.Sampler)
 		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers, "replay.capacity", o.Capacity,
 			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
@@ -181,6 +192,9 @@ func (e Evaluate) validate() error {
 	}
 	if e.Samples < 0 {
 		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))
+	}
+	if e.Samples > 0 && len(e.PassAt) == 0 {
+		errs = append(errs, fmt.Errorf("evaluate.pass_at: empty: want the k to report of evaluate.samples (%d), or 0 samples", e.Samples))
 	}
 	for _, k := range e.PassAt {
 		if e.Samples > 0 && (k < 1 || k > e.Samples) {

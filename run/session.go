@@ -88,6 +88,9 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 		return nil, err
 	}
 	s.beginEvaluation(pipeline.Update{})
+	if err := s.checkpoint(s.machine); err != nil { // so that a run can be resumed from its first moment on
+		return nil, err
+	}
 	return s.carryOut(ctx)
 }
 
@@ -141,14 +144,15 @@ func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
 	if err := s.machine.Run(context.WithoutCancel(ctx)); err != nil {
 		return nil, fmt.Errorf("run %s: %w", s.dir, err)
 	}
-	ended := "budget"
-	if !s.exhausted() {
-		ended = "interrupted"
-	} else if err := s.evaluateLast(); err != nil {
-		return nil, err
-	}
 	if err := s.checkpoint(s.machine); err != nil {
 		return nil, err
+	}
+	ended := "interrupted"
+	if s.exhausted() { // after the checkpoint: a run whose budget grows has no evaluation here
+		ended = "budget"
+		if err := s.evaluateLast(); err != nil {
+			return nil, err
+		}
 	}
 	sum := s.summarise(ended)
 	return sum, results.WriteSummary(s.dir, sum)

@@ -91,6 +91,9 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 	if err != nil {
 		return err
 	}
+	if done, err := enough(ctx, 0, s.weights); done || err != nil { // a pretrained policy may have no need of it
+		return err
+	}
 	for step := range c.Warmup.Steps {
 		batch := &rollout.Batch{}
 		for i := range c.Warmup.Batch {
