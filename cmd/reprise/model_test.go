@@ -108,9 +108,9 @@ func TestModelsAndPromptsThatCannotBeUsedAreRefused(t *testing.T) {
 		"--prompt:": {"--model", dir, "--prompt", "hello"},
 		"prompt 0 has 40 tokens, the model's 32 positions": {"--model", dir, "--prompt", strings.Repeat("1", 40)},
 		"row 0 has no tokens":                              {"--model", dir, "--prompt", ""},
-		"temperature: -1 is out of range":                  {"--model", dir, "--prompt", "1", "--temperature=-1"},
-		"top_p: 2 is out of range":                         {"--model", dir, "--prompt", "1", "--top-p=2"},
-		"max_tokens: 0 is out of range":                    {"--model", dir, "--prompt", "1", "--max-tokens=0"},
+		"temperature: -1: want":                            {"--model", dir, "--prompt", "1", "--temperature=-1"},
+		"top_p: 2: want":                                   {"--model", dir, "--prompt", "1", "--top-p=2"},
+		"max_tokens: 0: want":                              {"--model", dir, "--prompt", "1", "--max-tokens=0"},
 	} {
 		if out := fails(t, call(t, "", append([]string{"generate", "--json"}, args...)...), want); out != "" {
 			t.Errorf("reprise generate %v wrote %q", args, out)

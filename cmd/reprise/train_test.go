@@ -172,6 +172,15 @@ func TestKilledRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
 	sameAsUninterrupted(t, dir)
 }
 
+func TestRunKilledBeforeItsFirstCheckpointIsDueGoesOnToo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	stop(t, syscall.SIGKILL, 3, small(dir, "checkpoint.every=100000"))
+	succeeds(t, "", "train", "--resume", "--out", dir, "--quiet")
+	if read(t, dir, results.MetricsFile) != read(t, whole(t), results.MetricsFile) {
+		t.Error("metrics.jsonl differs from the uninterrupted run's")
+	}
+}
+
 func TestEveryProblemOfAConfigurationIsPrintedAndNothingBegun(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "my.yaml")
@@ -181,7 +190,7 @@ func TestEveryProblemOfAConfigurationIsPrintedAndNothingBegun(t *testing.T) {
 	out := filepath.Join(dir, "run")
 	got := call(t, "", "train", "-c", file, "--set", "replay.capacity=100", "--set", "task.name=chess", "--set", "nothing", "--out", out)
 	fails(t, got, "the configuration cannot be used:", "learner.learning_rate: -1", "policy.heads: 3", "replya: unknown key",
-		"replay.capacity: 100: want at least pipeline.batch (256)", `"chess"`, `--set "nothing"`)
+		"replay.capacity: 100: want at least pipeline.batch (256)", "task.name: chess: want one of", `--set "nothing"`)
 	fails(t, call(t, "", "train", "-c", filepath.Join(dir, "none.yaml"), "--out", out), "none.yaml")
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a refused configuration left a folder")
@@ -230,7 +239,7 @@ func TestResumingWhereThereIsNoRunIsRefused(t *testing.T) {
 
 func TestComparisonOfOneSeedClaimsNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "compare")
-	args := append(small(dir, "budget.updates=6", "evaluate.every=2"), "--compare", "--json")
+	args := append(small(dir, "budget.updates=0", "budget.compute=6", "evaluate.every=2"), "--compare", "--json")
 	var printed results.Compare
 	decode(t, succeeds(t, "", args...), &printed)
 	if printed.Claim || !strings.Contains(printed.Statement, "One seed: no claim") {
