@@ -63,11 +63,13 @@ func (m *Model) split(in []*Node) (*decoder, []*Node) {
 	return newDecoder(m.config, in[:n]), in[n:]
 }
 
-// bucket rounds a length up to one of few, so that few shapes are compiled: multiples of 4 to 32, of 16 to
+// bucket rounds a length up to one of few, so that few shapes are compiled: even ones to 16, multiples of 4 to 32, of 16 to
 // 128, of 64 to 512, of 256 beyond, never over the limit.
 func bucket(n, limit int) int {
 	step := 256
 	switch {
+	case n <= 16:
+		step = 2
 	case n <= 32:
 		step = 4
 	case n <= 128:

@@ -57,6 +57,9 @@ func (c *trainCommand) load() (run.Config, error) {
 	if c.Config != "" || c.Force {
 		return run.Config{}, errors.New("--resume goes on with the configuration in the folder: leave -c and --force out")
 	}
+	if is := results.IsComparison(c.Out); is != c.Compare {
+		return run.Config{}, fmt.Errorf("--resume: %s holds %s: %s --compare", c.Out, map[bool]string{true: "a comparison", false: "a single run"}[is], map[bool]string{true: "add", false: "leave out"}[is])
+	}
 	return run.LoadFolder(c.Out, set)
 }
 
@@ -98,7 +101,7 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	} else {
 		var start *run.Start
 		if start, err = run.Begin(ctx, config, show.warmup(config)); err != nil {
-			return err
+			return atWarmup(ctx, err)
 		}
 		summary, err = run.Train(ctx, config, start, c.Out, show.hooks(config, "run"))
 	}
@@ -147,6 +150,14 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 	}
 	show.comparison(result, c.Out)
 	return nil
+}
+
+// atWarmup says what an interruption of the warm-up, before there is anything to save, came to.
+func atWarmup(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return interruption("stopped in the warm-up, before there was anything to go on from: start again")
+	}
+	return err
 }
 
 // armConfig returns the configuration of an arm, whose budget the display counts down.
