@@ -37,7 +37,7 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 		}
 	}
 	for _, g := range s.Groups {
-		m.groups[g.Job] = g.finished()
+		m.groups[g.Job] = finished{g.Worker, g.Rollouts}
 	}
 	return m, nil
 }
@@ -71,16 +71,6 @@ func (m *Machine) refly(i int, w WorkerState, weights map[rollout.Version]Weight
 		f.weights = append(f.weights, weights[v])
 	}
 	return f
-}
-
-func (g GroupState) finished() finished {
-	rs := slices.Clone(g.Rollouts)
-	for _, i := range g.ZeroAdvantage {
-		r := *rs[i]
-		r.Advantage = new(float32)
-		rs[i] = &r
-	}
-	return finished{g.Worker, rs}
 }
 
 // restart begins to generate the jobs that a state had in flight.

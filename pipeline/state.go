@@ -45,8 +45,6 @@ type GroupState struct {
 	Job      uint64
 	Worker   int
 	Rollouts []*rollout.Rollout
-	// ZeroAdvantage marks the rollouts whose producer gave the advantage 0, which gob cannot tell from none.
-	ZeroAdvantage []int
 }
 
 // Versions returns the versions of the weights that the state refers to, in ascending order.
@@ -90,7 +88,8 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.groups)) {
-		s.Groups = append(s.Groups, m.groups[n].state(n))
+		g := m.groups[n]
+		s.Groups = append(s.Groups, GroupState{n, g.worker, g.rollouts})
 	}
 	return s, weights, nil
 }
@@ -101,14 +100,4 @@ func (w *WorkerState) fly(f *flight) {
 	for _, fw := range f.weights {
 		w.Versions = append(w.Versions, fw.Version)
 	}
-}
-
-func (f finished) state(job uint64) GroupState {
-	g := GroupState{Job: job, Worker: f.worker, Rollouts: f.rollouts}
-	for i, r := range f.rollouts {
-		if r.Advantage != nil && *r.Advantage == 0 {
-			g.ZeroAdvantage = append(g.ZeroAdvantage, i)
-		}
-	}
-	return g
 }
