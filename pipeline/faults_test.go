@@ -61,6 +61,8 @@ func (f faultyBuffer) Advance(ctx context.Context, v rollout.Version) error {
 	return f.Buffer.Advance(ctx, v)
 }
 
+func (f faultyBuffer) Len() int { return f.Buffer.Len() }
+
 type faultyGenerator struct{ *faulty }
 
 func (f faultyGenerator) Start(job pipeline.Job) (pipeline.Generation, error) {

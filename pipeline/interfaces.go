@@ -11,13 +11,18 @@ import (
 // machine's goroutine only. *replay.Table is one.
 type Buffer interface {
 	// Insert adds whole groups. An error that wraps rollout.ErrFull means that nothing was added and
-	// that room comes when trainers sample: the worker stalls and tries again.
+	// that room comes when trainers sample or versions advance: the worker stalls and tries again.
 	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
 	// Sample draws a batch. An error that wraps rollout.ErrStarved means that too little is there yet:
-	// the trainer idles and tries again after the next insertion.
+	// the trainer stalls and tries again after the next insertion. Its text says what is missing; a run
+	// that gets no further ends with it.
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
-	// Advance tells the buffer the trainer's version before its weights are published.
+	// Advance tells the buffer the trainer's version before its weights are published. Rollouts may leave
+	// thereby.
 	Advance(ctx context.Context, v rollout.Version) error
+	// Len returns how many rollouts the buffer holds. While it grows, trainers wait for it to fill; when
+	// it does not, they may wait for ever.
+	Len() int
 }
 
 // Weights is an immutable set of parameters under its version. Tensors is opaque to the pipeline.

@@ -50,6 +50,34 @@ func TestAComputeBudgetEndsTheRunAtTheFirstUpdateThatReachesIt(t *testing.T) {
 	expect(t, "compute by the given unit", r.last().Compute, 96.0)
 }
 
+func TestABudgetIsReachedWhateverRoundingDoesToTheProduct(t *testing.T) {
+	// Ten updates of 0.1 + 0.2 and the like: the product may end a rounding below the budget that was meant.
+	for seed := range uint64(200) {
+		r := rollout.Stream(seed, "test/budget", 0)
+		n := 1 + r.IntN(9)
+		opts := small(1)
+		opts.Updates, opts.UpdateCompute = 0, 0.01+r.Float64()
+		for range n {
+			opts.ComputeBudget += opts.UpdateCompute // rounded n times
+		}
+		var rec record
+		m, err := pipeline.New(opts, parts(newNaive(1, 16, false)), rec.hooks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Finished() {
+			t.Fatal("finished before the first update")
+		}
+		if err := m.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if len(rec.updates) != n || !m.Finished() {
+			t.Errorf("seed %d: %d updates of %v, want %d for a budget of %v; finished: %t",
+				seed, len(rec.updates), opts.UpdateCompute, n, opts.ComputeBudget, m.Finished())
+		}
+	}
+}
+
 func TestARunThatCanNeverGoOnSaysWhy(t *testing.T) {
 	opts := small(1)
 	opts.Batch = 8

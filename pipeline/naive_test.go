@@ -54,6 +54,8 @@ func (n *naive) present() int {
 	return sum
 }
 
+func (n *naive) Len() int { return n.present() }
+
 func (n *naive) Insert(_ context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
 	var ids []rollout.ID
 	for _, g := range groups {

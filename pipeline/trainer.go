@@ -16,6 +16,8 @@ type trainer struct {
 	drawn   int              // batches that are there
 	asking  bool             // a draw is scheduled or under way
 
+	hunger hunger // of those that miss a batch
+
 	work    *work // the step under way; nil when none
 	metrics map[string]float64
 }
@@ -39,6 +41,9 @@ func (m *Machine) requestDraw() {
 // step when all are there. Batches drawn are kept while others are missing.
 func (m *Machine) draw() error {
 	t := &m.trainer
+	if err := m.admit(); err != nil { // the last version may have made room by what it made too old
+		return err
+	}
 	for {
 		before := m.books.Inserted
 		if err := m.drawMissing(); err != nil {
@@ -51,7 +56,7 @@ func (m *Machine) draw() error {
 		}
 		if m.books.Inserted == before {
 			t.asking = false
-			return nil
+			return m.starve()
 		}
 	}
 }
@@ -67,6 +72,7 @@ func (m *Machine) drawMissing() error {
 		}
 		b, err := m.parts.Buffer.Sample(m.pool.ctx, rollout.Request{Size: m.perTrainer(), Shard: shard})
 		if errors.Is(err, rollout.ErrStarved) {
+			t.hunger.cause = err
 			if len(m.line) == 0 {
 				return nil
 			}
@@ -90,6 +96,7 @@ func (m *Machine) drawMissing() error {
 // startStep starts the update that the batches are for.
 func (m *Machine) startStep() {
 	t := &m.trainer
+	t.hunger = hunger{}
 	t.account.turn(m.now, Busy)
 	due := m.now + m.opts.StepTime()
 	t.work = m.pool.submit(due, &m.wall.Learn, func(ctx context.Context) error {
@@ -133,7 +140,7 @@ func (m *Machine) endStep() (end bool, err error) {
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("observe update %d: %w", m.version, err)
-	case m.finished() || m.stop.Load():
+	case m.Finished() || m.stop.Load():
 		return true, nil
 	}
 	m.boundary = false

@@ -32,6 +32,7 @@ func (m *Machine) arrive() {
 	w := &m.weights
 	w.newest = w.coming[0]
 	w.coming = slices.Delete(w.coming, 0, 1)
+	m.trainer.hunger.until = 0 // what they make of it may be what is missing
 	if m.opts.Mode == Sync && m.turn == (Turn{}) && len(w.coming) == 0 {
 		m.startRollouts()
 	}

@@ -260,6 +260,9 @@ func (tr *trial) check() {
 	if c, _ := json.Marshal(twin); string(c) != string(a) {
 		tr.t.Fatalf("statistics\n%s, of the restored twin\n%s", a, c)
 	}
+	if n := tr.table.Len(); n != want.Present {
+		tr.t.Fatalf("table holds %d, by definition %d", n, want.Present)
+	}
 	balance(tr.t, got, onLease(tr.model))
 	for i := range tr.table.shards {
 		tr.checkShard(i, tr.table.shards[i].shard)

@@ -133,6 +133,17 @@ func (t *Table) shardOf(id rollout.BatchID) (*guarded, error) {
 	return t.shards[uint64(id-1)%uint64(len(t.shards))], nil
 }
 
+// Len returns the number of rollouts in the table, at the cost of a look at each shard.
+func (t *Table) Len() int {
+	n := 0
+	for _, s := range t.shards {
+		s.mu.Lock()
+		n += s.present
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // Stats returns what the table has counted since it was made.
 func (t *Table) Stats() rollout.Stats {
 	t.mu.Lock()
