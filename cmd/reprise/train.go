@@ -108,16 +108,9 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	if err != nil {
 		return err
 	}
-	show.end()
-	if err := report.Write(c.Out); err != nil {
+	if err := c.conclude(show, summary, func() { show.summary(summary, c.Out) }); err != nil {
 		return err
 	}
-	if c.JSON {
-		if err := printJSON(summary); err != nil {
-			return err
-		}
-	}
-	show.summary(summary, c.Out)
 	if ctx.Err() != nil && summary.Ended == "interrupted" {
 		return interruption("stopped with a checkpoint; go on with: reprise train --resume --out " + c.Out)
 	}
@@ -141,14 +134,19 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 	if err != nil {
 		return err
 	}
+	return c.conclude(show, result, func() { show.comparison(result, c.Out) })
+}
+
+// conclude writes the report and prints what was found, as JSON or in words.
+func (c *trainCommand) conclude(show *display, found any, inWords func()) error {
 	show.end()
 	if err := report.Write(c.Out); err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(result)
+		return printJSON(found)
 	}
-	show.comparison(result, c.Out)
+	inWords()
 	return nil
 }
 
