@@ -29,17 +29,19 @@ type Update struct {
 	MeanRatio        Number `json:"mean_ratio"`    // of pi/b
 	ESS              Number `json:"ess"`           // effective sample size over n, in [0, 1]
 	GradNorm         Number `json:"grad_norm"`     // before clipping
-	ZeroVariance     Number `json:"zero_variance"` // share of groups with one reward for all, in [0, 1]
+	ZeroVariance     Number `json:"zero_variance"` // share of the batch whose group has one reward for all, in [0, 1]
 	MeanAbsAdvantage Number `json:"mean_abs_advantage"`
 
 	StalenessMean  Number `json:"staleness_mean"` // of the batch's rollouts, in versions
 	StalenessMax   Number `json:"staleness_max"`
 	ResponseLength Number `json:"response_length"` // mean policy tokens of the batch's rollouts
 
-	WorkerBusy  Number `json:"worker_busy"` // shares of the time since the last update, mean over GPUs, in [0, 1]
-	WorkerIdle  Number `json:"worker_idle"`
-	TrainerBusy Number `json:"trainer_busy"`
-	TrainerIdle Number `json:"trainer_idle"`
+	WorkerBusy     Number `json:"worker_busy"`    // shares of the time since the last update, mean over GPUs, in [0, 1]
+	WorkerStalled  Number `json:"worker_stalled"` // by a full table
+	WorkerIdle     Number `json:"worker_idle"`    // in the trainers' turn
+	TrainerBusy    Number `json:"trainer_busy"`
+	TrainerStalled Number `json:"trainer_stalled"` // by a table with too little
+	TrainerIdle    Number `json:"trainer_idle"`    // in the workers' turn
 
 	TableSize int `json:"table_size"` // rollouts held
 

@@ -106,7 +106,7 @@ func (c Comparison) Validate() error {
 	if !(c.Config.Evaluate.Target > 0) {
 		errs = append(errs, fmt.Errorf("evaluate.target: %g: want the accuracy to compare at, fixed before the runs", c.Config.Evaluate.Target))
 	}
-	if grid := c.Config.Budget.Compute / c.Config.Evaluate.Every; c.Config.Budget.Updates > 0 || grid != math.Trunc(grid) {
+	if grid := c.Config.Budget.Compute / c.Config.Evaluate.Every; c.Config.Budget.Updates > 0 || math.Abs(grid-math.Round(grid)) > 1e-9 {
 		errs = append(errs, fmt.Errorf("budget: compute %g, updates %d: want a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
 			c.Config.Budget.Compute, c.Config.Budget.Updates, c.Config.Evaluate.Every))
 	}
@@ -152,7 +152,8 @@ func (c Comparison) createFolder() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, results.ConfigFile)); err == nil && !c.Resume {
 		return fmt.Errorf("%s holds a comparison already: give another --out, go on with it by --resume, or replace it by --force", c.Dir)
 	}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+	// The arm's folder says from the first moment on that this is a comparison, to be resumed as one.
+	if err := os.MkdirAll(filepath.Join(c.Dir, results.BaselineArm), 0o755); err != nil {
 		return err
 	}
 	return writeConfig(c.Dir, c.Config)

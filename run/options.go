@@ -96,11 +96,12 @@ func (c Config) Validate() error {
 	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling(nil).Validate()))
 	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature, "more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache, "keep or recompute")
-	check(p.Workers >= 1, "pipeline.workers", p.Workers, "1 or more")
-	check(p.Trainers >= 1, "pipeline.trainers", p.Trainers, "1 or more")
-	check(p.Batch >= 1, "pipeline.batch", p.Batch, "1 or more rollouts")
-	check(p.RolloutCost > 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
-	check(p.Group >= 1, "pipeline.group", p.Group, "1 or more rollouts")
+	// Package pipeline takes 0 for a default; here the defaults are written out.
+	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
+	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")
+	check(p.Batch != 0, "pipeline.batch", p.Batch, "1 or more rollouts")
+	check(p.RolloutCost != 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
+	check(p.Group != 0, "pipeline.group", p.Group, "1 or more rollouts")
 	errs = append(errs, c.Policy.validate())
 	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
 		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)

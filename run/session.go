@@ -148,7 +148,7 @@ func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
 		return nil, err
 	}
 	ended := "interrupted"
-	if s.exhausted() { // after the checkpoint: a run whose budget grows has no evaluation here
+	if s.machine.Finished() { // after the checkpoint: a run whose budget grows has no evaluation here
 		ended = "budget"
 		if err := s.evaluateLast(); err != nil {
 			return nil, err
@@ -168,12 +168,6 @@ func (s *session) evaluateLast() error {
 	}
 	s.evaluate(s.last, s.last.Compute)
 	return s.finishEvaluations(true)
-}
-
-// exhausted reports whether the run has reached its budget.
-func (s *session) exhausted() bool {
-	o := s.machine.Options()
-	return (o.Updates > 0 && int(s.last.Version) >= o.Updates) || (o.ComputeBudget > 0 && s.last.Compute >= o.ComputeBudget)
 }
 
 // onUpdate records an update, evaluates when due, and saves when due.

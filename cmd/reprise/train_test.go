@@ -190,7 +190,7 @@ func TestEveryProblemOfAConfigurationIsPrintedAndNothingBegun(t *testing.T) {
 	out := filepath.Join(dir, "run")
 	got := call(t, "", "train", "-c", file, "--set", "replay.capacity=100", "--set", "task.name=chess", "--set", "nothing", "--out", out)
 	fails(t, got, "the configuration cannot be used:", "learner.learning_rate: -1", "policy.heads: 3", "replya: unknown key",
-		"replay.capacity: 100: want at least pipeline.batch (256)", "task.name: chess: want one of", `--set "nothing"`)
+		"replay.capacity: 100: want at least pipeline.batch (1024)", "task.name: chess: want one of", `--set "nothing"`)
 	fails(t, call(t, "", "train", "-c", filepath.Join(dir, "none.yaml"), "--out", out), "none.yaml")
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a refused configuration left a folder")
