@@ -136,21 +136,21 @@ func Default() Config {
 		Seed:     1,
 		Task:     map[string]any{"name": "arithmetic"},
 		Policy:   Policy{Hidden: 64, Intermediate: 176, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64},
-		Warmup:   Warmup{Steps: 600, Batch: 64, LearningRate: 1e-3, Until: 0.4},
+		Warmup:   Warmup{Steps: 600, Batch: 64, LearningRate: 1e-3, Until: 0.35},
 		Generate: Generate{Temperature: 1, TopP: 1, MaxTokens: 4, KVCache: "keep"},
 		Pipeline: Pipeline{
 			Mode: "async", Workers: 6, Trainers: 2, Batch: 1024, Group: 8, RolloutCost: 5.28,
 			WeightSync: "group", Chunk: 32, PublishEvery: 1, SyncUpdates: 1,
 		},
-		Replay: Replay{Sampler: "unseen", Capacity: 2048, Retention: "fifo", PositiveThreshold: 1},
+		Replay: Replay{Sampler: "unseen", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1},
 		Learner: Learner{
 			Objective: "grpo", Advantage: "group", Ratio: "token", Normalisation: "sequence", ClipLow: 0.2, ClipHigh: 0.2,
 			Shift: -0.1, MaskedDenominator: "kept",
-			LearningRate: 8e-4, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, ClipNorm: 1,
+			LearningRate: 6e-4, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, ClipNorm: 1,
 		},
 		Evaluate:   Evaluate{Every: 5, Target: 0.65, Samples: 4, PassAt: []int{1, 2, 4}},
 		Budget:     Budget{Compute: 250},
 		Checkpoint: Checkpoint{Every: 50},
-		Baseline:   Baseline{Sampler: "lifo"},
+		Baseline:   Baseline{Sampler: "lifo", LearningRate: 8e-4},
 	}
 }
