@@ -33,7 +33,9 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 		s := randomSetup(seed)
 		o := &s.opts
 		o.Mode, o.PublishEvery, o.Workers = pipeline.Async, 1, 1+r.IntN(12)
-		o.RewardLatency = nil // of which rollouts may be too old on arrival, all of them
+		// Rewards that come late make rollouts too old on arrival: those take their turn in the deal without
+		// filling their shard, and a queue's other shards may be full by then.
+		o.RewardLatency = nil
 		o.WeightTransfer = pick(r, 0, o.StepTime()/2)
 		o.Batch *= 2
 		table := newTable(t, replay.Options{
