@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -13,26 +14,28 @@ import (
 // gpuRow is what one worker or trainer did, mean over the seeds.
 type gpuRow struct {
 	name string
-	busy float64 // share, in [0, 1]
+
+	busy, stalled float64 // shares, in [0, 1]; it is idle for the rest
 }
 
 // gpuRows returns the workers and then the trainers of an arm.
 func gpuRows(side *arm) []gpuRow {
 	var rows []gpuRow
 	add := func(name string, of func(*results.Summary) []results.GPU) {
-		var busy, all []float64
+		var sums []results.GPU
 		for _, s := range side.summaries() {
 			for i, g := range of(s) {
-				if i == len(busy) {
-					busy, all = append(busy, 0), append(all, 0)
+				if i == len(sums) {
+					sums = append(sums, results.GPU{})
 				}
-				busy[i] += g.Busy
-				all[i] += g.Busy + g.Idle
+				sums[i].Busy += g.Busy
+				sums[i].Stalled += g.Stalled
+				sums[i].Idle += g.Idle
 			}
 		}
-		for i := range busy {
-			if all[i] > 0 {
-				rows = append(rows, gpuRow{fmt.Sprintf("%s %d", name, i+1), busy[i] / all[i]})
+		for i, g := range sums {
+			if all := g.Busy + g.Stalled + g.Idle; all > 0 {
+				rows = append(rows, gpuRow{fmt.Sprintf("%s %d", name, i+1), g.Busy / all, g.Stalled / all})
 			}
 		}
 	}
@@ -41,9 +44,16 @@ func gpuRows(side *arm) []gpuRow {
 	return rows
 }
 
-// gpuFigure draws busy and idle time as one bar per GPU.
+// idles reports whether some GPU of an arm was ever idle, as in synchronous mode.
+func idles(side *arm) bool {
+	return slices.ContainsFunc(side.summaries(), func(s *results.Summary) bool {
+		return slices.ContainsFunc(slices.Concat(s.WorkerTimes, s.TrainerTimes), func(g results.GPU) bool { return g.Idle > 0 })
+	})
+}
+
+// gpuFigure draws busy, stalled and idle time as one bar per GPU.
 func gpuFigure(side *arm) (figure, error) {
-	f := figure{Title: "Busy and idle time, " + side.label}
+	f := figure{Title: "Use of time, " + side.label}
 	rows := gpuRows(side)
 	if len(rows) == 0 {
 		f.Empty = "Known when the run has ended."
@@ -59,9 +69,11 @@ func gpuFigure(side *arm) (figure, error) {
 	c := draw.New(canvas)
 	for i, row := range rows {
 		top := height - 1 - step*vg.Length(i)
-		edge := left + (width-left-right)*vg.Length(row.busy)
-		fill(c, side.role, left, edge, top-step*0.86, top)
-		fill(c, idleColor, edge, width-right, top-step*0.86, top)
+		busy := left + (width-left-right)*vg.Length(row.busy)
+		stalled := busy + (width-left-right)*vg.Length(row.stalled)
+		fill(c, side.role, left, busy, top-step*0.86, top)
+		fill(c, stalledColor, busy, stalled, top-step*0.86, top)
+		fill(c, idleColor, stalled, width-right, top-step*0.86, top)
 		if step < 12 {
 			continue
 		}

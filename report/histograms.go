@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -22,17 +23,36 @@ type counted struct {
 	unit  string // of the y axis
 	none  string // what to say if nothing was counted
 	of    func(*results.Summary) results.Histogram
+	more  func(*arm) string // a sentence that completes the note; nil: none
 }
 
 func histograms() []counted {
 	return []counted{
 		{"Staleness at use", "versions behind the trainer", "% of uses", "No rollout was used.",
-			func(s *results.Summary) results.Histogram { return s.Staleness }},
+			func(s *results.Summary) results.Histogram { return s.Staleness }, youngerTokens},
 		{"Uses at eviction", "times used", "% of evicted rollouts", "No rollout was evicted.",
-			func(s *results.Summary) results.Histogram { return s.Uses }},
+			func(s *results.Summary) results.Histogram { return s.Uses }, stillPresent},
 		{"Time since last use", "updates; 0 is a repeat within a batch", "% of repeated uses", "No rollout was used twice.",
-			func(s *results.Summary) results.Histogram { return s.SinceLastUse }},
+			func(s *results.Summary) results.Histogram { return s.SinceLastUse }, nil},
 	}
+}
+
+// youngerTokens tells the staleness by token where rollouts had tokens of several versions.
+func youngerTokens(side *arm) string {
+	byToken := side.histogram(func(s *results.Summary) results.Histogram { return s.TokenStaleness })
+	if byToken.Count() == 0 || slices.Equal(byToken, side.histogram(func(s *results.Summary) results.Histogram { return s.Staleness })) {
+		return ""
+	}
+	return fmt.Sprintf(" That is of the oldest token; the mean over a rollout’s tokens is %s on average.", short(round(byToken.Mean().Float()), 0))
+}
+
+// stillPresent tells how often the rollouts were used that no histogram at eviction counts.
+func stillPresent(side *arm) string {
+	h := side.histogram(func(s *results.Summary) results.Histogram { return s.UsesPresent })
+	if h.Count() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" The %s in the table at the end: mean %s.", grouped(float64(h.Count())), short(round(h.Mean().Float()), 0))
 }
 
 // histogramFigures draws the three histograms of an arm, all its seeds together.
@@ -53,6 +73,9 @@ func histogramFigures(side *arm) ([]figure, error) {
 			}
 			f.SVG = []markup{svg}
 			f.Note = fmt.Sprintf("Mean %s, largest %d; %s counted.", short(round(h.Mean().Float()), 0), h.Max(), grouped(float64(h.Count())))
+			if c.more != nil {
+				f.Note += c.more(side)
+			}
 		}
 		figures = append(figures, f)
 	}

@@ -65,6 +65,7 @@ type page struct {
 	Missing  string
 	Reuse    []armSection
 	GPUs     []figure
+	Idle     bool // some GPU was, in synchronous mode
 	Facts    []factRow
 	Configs  []config
 	Build    string
@@ -123,6 +124,7 @@ func (p *page) draw() (err error) {
 			return err
 		}
 		p.GPUs = append(p.GPUs, gpus)
+		p.Idle = p.Idle || idles(side)
 	}
 	return nil
 }

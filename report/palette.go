@@ -14,6 +14,7 @@ const (
 	mutedColor
 	gridColor
 	axisColor
+	stalledColor
 	idleColor
 	baselineColor
 	replayColor
@@ -43,6 +44,8 @@ func (r role) paint() paint {
 		return paint{0xE4E7EB, "grid", 1}
 	case axisColor:
 		return paint{0x8C959F, "axis", 1}
+	case stalledColor:
+		return paint{0x98A2AD, "stalled", 1}
 	case idleColor:
 		return paint{0xD5DAE0, "idle", 1}
 	case baselineColor:

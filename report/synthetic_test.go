@@ -74,7 +74,7 @@ func (m made) update(u int, skill, fresh float64, rng *rand.Rand) results.Update
 		ESS: results.Num(1 - 3*drift - 0.01*rng.Float64()), GradNorm: results.Num(0.4 * math.Exp(0.4*rng.NormFloat64())),
 		ZeroVariance: results.Num(min(1, math.Abs(skill-0.3+0.05*rng.NormFloat64()))), MeanAbsAdvantage: noisy(0.7, 0.05),
 		StalenessMean: noisy(min(x, madeBatch/fresh*8), 0.4), StalenessMax: results.Num(min(x, 31)), ResponseLength: noisy(3.4, 0.1),
-		WorkerBusy: results.Num(0.97), WorkerIdle: results.Num(0.03), TrainerBusy: results.Num(0.9), TrainerIdle: results.Num(0.1), TableSize: 1024,
+		WorkerBusy: results.Num(0.97), WorkerStalled: results.Num(0.03), TrainerBusy: results.Num(0.9), TrainerStalled: results.Num(0.1), TableSize: 1024,
 	}
 	if m.arm == results.ReplayArm {
 		up.Other = map[string]results.Number{"max_ratio": noisy(2, 0.3), "ratio_clamped": results.Num(0)}
@@ -133,10 +133,10 @@ func (m made) summary(run *results.Run, rng *rand.Rand) *results.Summary {
 		}
 	}
 	for i := range s.Workers {
-		s.WorkerTimes = append(s.WorkerTimes, results.GPU{Busy: last.Clock * (0.96 - 0.005*float64(i)), Idle: last.Clock * (0.04 + 0.005*float64(i))})
+		s.WorkerTimes = append(s.WorkerTimes, results.GPU{Busy: last.Clock * (0.96 - 0.005*float64(i)), Stalled: last.Clock * (0.04 + 0.005*float64(i))})
 	}
 	for range s.Trainers {
-		s.TrainerTimes = append(s.TrainerTimes, results.GPU{Busy: last.Clock * 0.88, Idle: last.Clock * 0.12})
+		s.TrainerTimes = append(s.TrainerTimes, results.GPU{Busy: last.Clock * 0.88, Stalled: last.Clock * 0.08, Idle: last.Clock * 0.04})
 	}
 	return s
 }

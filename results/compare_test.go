@@ -146,8 +146,9 @@ func TestAComparisonFolderReadsBackAsWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			summary := &Summary{
-				Name: name, Seed: seed, Pass1Last: Num(0.7), Uses: Histogram{{0, 3}, {2, 1}}, Evicted: map[string]uint64{"capacity": 4},
-				WorkerTimes: []GPU{{Busy: 3, Idle: 1}}, Build: Build{Go: "go1.27.1"},
+				Name: name, Seed: seed, Pass1Last: Num(0.7), Uses: Histogram{{0, 3}, {2, 1}}, UsesPresent: Histogram{{1, 5}},
+				TokenStaleness: Histogram{{0, 2}}, Evicted: map[string]uint64{"capacity": 4},
+				WorkerTimes: []GPU{{Busy: 3, Stalled: 2, Idle: 1}}, Build: Build{Go: "go1.27.1"},
 			}
 			if err := WriteConfig(run, []byte(fmt.Sprintf("seed: %d\n", seed))); err != nil {
 				t.Fatal(err)

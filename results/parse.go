@@ -92,8 +92,8 @@ func (u *Update) check() error {
 	return errors.Join(
 		notNegative(field{"clock", u.Clock}, field{"compute", u.Compute}, field{"compute_busy", u.ComputeBusy}, field{"compute_all", u.ComputeAll}),
 		share("clip_fraction", u.ClipFraction), share("ess", u.ESS), share("zero_variance", u.ZeroVariance),
-		share("worker_busy", u.WorkerBusy), share("worker_idle", u.WorkerIdle),
-		share("trainer_busy", u.TrainerBusy), share("trainer_idle", u.TrainerIdle),
+		share("worker_busy", u.WorkerBusy), share("worker_stalled", u.WorkerStalled), share("worker_idle", u.WorkerIdle),
+		share("trainer_busy", u.TrainerBusy), share("trainer_stalled", u.TrainerStalled), share("trainer_idle", u.TrainerIdle),
 	)
 }
 

@@ -15,7 +15,7 @@ type Summary struct {
 	Arm    string `json:"arm,omitempty"` // "baseline" or "replay" in a comparison
 	Task   string `json:"task"`
 	Seed   uint64 `json:"seed"`
-	Ended  string `json:"ended"` // why: "budget", "target", "interrupted", …
+	Ended  string `json:"ended"` // why: "budget" or "interrupted"
 
 	Updates    int   `json:"updates"`
 	Version    int   `json:"version"`
@@ -51,9 +51,11 @@ type Summary struct {
 	ToTarget   Reach  `json:"to_target"` // where it was reached
 	ToOwnBest  Number `json:"to_98_percent_of_best"`
 
-	Staleness    Histogram `json:"staleness"`      // at use, in versions
-	Uses         Histogram `json:"uses"`           // at eviction
-	SinceLastUse Histogram `json:"since_last_use"` // in updates; first uses are not counted
+	Staleness      Histogram `json:"staleness"`       // at use, in versions
+	TokenStaleness Histogram `json:"token_staleness"` // at use, mean over the rollout's tokens, rounded down
+	Uses           Histogram `json:"uses"`            // at eviction
+	UsesPresent    Histogram `json:"uses_present"`    // of the rollouts in the table at the end
+	SinceLastUse   Histogram `json:"since_last_use"`  // in updates; first uses are not counted
 
 	WorkerTimes  []GPU `json:"worker_times"`
 	TrainerTimes []GPU `json:"trainer_times"`
@@ -93,8 +95,9 @@ func (h Histogram) Max() uint64 {
 
 // GPU is what one worker or trainer did with its (virtual) time.
 type GPU struct {
-	Busy float64 `json:"busy"`
-	Idle float64 `json:"idle"` // stalled by a full table, starved by an empty one, or waiting for the others
+	Busy    float64 `json:"busy"`
+	Stalled float64 `json:"stalled"` // a worker by a full table, a trainer by one with too little
+	Idle    float64 `json:"idle"`    // in synchronous mode: in the others' turn
 }
 
 // Build says which program wrote a folder.

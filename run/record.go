@@ -47,11 +47,13 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), GradNorm: take("grad_norm"),
 		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"), ResponseLength: take("response_length"),
 		StalenessMean: results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
-		WorkerBusy:  share(now.Worker.Busy, m.Worker.Busy),
-		WorkerIdle:  share(now.Worker.Stalled+now.Worker.Idle, m.Worker.Stalled+m.Worker.Idle),
-		TrainerBusy: share(now.Trainer.Busy, m.Trainer.Busy),
-		TrainerIdle: share(now.Trainer.Stalled+now.Trainer.Idle, m.Trainer.Stalled+m.Trainer.Idle),
-		TableSize:   tableSize,
+		WorkerBusy:     share(now.Worker.Busy, m.Worker.Busy),
+		WorkerStalled:  share(now.Worker.Stalled, m.Worker.Stalled),
+		WorkerIdle:     share(now.Worker.Idle, m.Worker.Idle),
+		TrainerBusy:    share(now.Trainer.Busy, m.Trainer.Busy),
+		TrainerStalled: share(now.Trainer.Stalled, m.Trainer.Stalled),
+		TrainerIdle:    share(now.Trainer.Idle, m.Trainer.Idle),
+		TableSize:      tableSize,
 	}
 	if u.NewRollouts > 0 {
 		l.Reward = results.Num(u.NewReward)
@@ -88,16 +90,16 @@ func (s *session) summarise(ended string) *results.Summary {
 		RolloutCost: o.RolloutCost, ComputeRatio: o.UpdateCompute / o.QueueCompute(),
 		NewPerUpdatePlanned: o.NewPerUpdate(), ReplayRatioPlanned: o.ExpectedReplayRatio(),
 		Inserted: stats.Inserted, Used: stats.Acknowledged, NeverUsed: stats.NeverUsed, Evicted: make(map[string]uint64),
-		Staleness: histogram(&stats.Staleness), Uses: histogram(&stats.UsesAtEviction), SinceLastUse: histogram(&stats.SinceLastUse),
+		Staleness: histogram(&stats.Staleness), TokenStaleness: histogram(&stats.MeanStaleness),
+		Uses: histogram(&stats.UsesAtEviction), UsesPresent: histogram(&stats.UsesPresent), SinceLastUse: histogram(&stats.SinceLastUse),
 		Build: results.ThisBuild(),
 	}
 	switch {
+	case !s.config.Replays(): // a queue gives each rollout once: workers that outrun trainers stall, and the reverse
+		sum.NewPerUpdatePlanned, sum.ReplayRatioPlanned = float64(o.Batch), 1
 	case o.Mode == pipeline.Sync:
 		sum.NewPerUpdatePlanned = float64(o.SyncRollouts) / float64(o.SyncUpdates)
 		sum.ReplayRatioPlanned = float64(o.Batch) / sum.NewPerUpdatePlanned
-	case !s.config.Replays(): // a queue gives each rollout once, and workers wait for room
-		sum.ReplayRatioPlanned = min(sum.ReplayRatioPlanned, 1)
-		sum.NewPerUpdatePlanned = float64(o.Batch)
 	}
 	for cause, n := range stats.Evicted {
 		sum.Evicted[string(cause)] = n
@@ -108,10 +110,10 @@ func (s *session) summarise(ended string) *results.Summary {
 		sum.NewPerUpdate = results.Num(float64(last.Inserted) / float64(last.Version))
 		sum.ReplayRatio = results.Num(last.ReplayRatio())
 		for _, w := range last.Workers {
-			sum.WorkerTimes = append(sum.WorkerTimes, results.GPU{Busy: w.Busy, Idle: w.Stalled + w.Idle})
+			sum.WorkerTimes = append(sum.WorkerTimes, results.GPU(w))
 		}
 		for range last.Trainers {
-			sum.TrainerTimes = append(sum.TrainerTimes, results.GPU{Busy: last.Trainer.Busy, Idle: last.Trainer.Stalled + last.Trainer.Idle})
+			sum.TrainerTimes = append(sum.TrainerTimes, results.GPU(last.Trainer))
 		}
 	}
 	s.accuracy(sum)
