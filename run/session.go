@@ -173,7 +173,7 @@ func (s *session) evaluateLast() error {
 // onUpdate records an update, evaluates when due, and saves when due.
 func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	s.last = u
-	l := s.Meter.line(u, s.table.Stats().Present)
+	l := s.Meter.line(u, s.table.Len())
 	if err := s.metrics.Append(l); err != nil {
 		return err
 	}
