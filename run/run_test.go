@@ -87,7 +87,7 @@ func modes() map[string][]string {
 		"a line for a full queue": {"replay.sampler=fifo", "replay.capacity=32", "pipeline.workers=12", "pipeline.trainers=1", "replay.max_staleness=2"},
 		"four trainers": {"pipeline.workers=4", "pipeline.trainers=4", "replay.sampler=uniform", "learner.dual_clip=3", "learner.warmup=5",
 			"pipeline.weight_sync=token", "pipeline.chunk=2", "replay.capacity_bytes=100000"},
-		"distinct": {"replay.sampler=distinct", "learner.advantage=leave_one_out", "learner.normalisation=constant", "learner.constant_length=4"},
+		"distinct":         {"replay.sampler=distinct", "learner.advantage=leave_one_out", "learner.normalisation=constant", "learner.constant_length=4"},
 		"batch advantages": {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
 	}
 }
