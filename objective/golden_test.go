@@ -163,7 +163,7 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 
 func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 	for want, o := range map[string]Objective{
-		"objective grpo: clip_low: 2":          GRPO{ClipLow: 2},
+		"objective grpo: clip_low: 2":            GRPO{ClipLow: 2},
 		"input Behaviour is nil: want shape":     GRPO{},
 		"input Reward has shape (Float32)[3]":    AsymRE{},
 		"objective sft: input Reward has shape ": SFT{},

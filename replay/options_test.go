@@ -47,13 +47,13 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 
 func TestOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
-		"capacity is 10: allowed is a multiple of the 4 shards, one for each trainer":                  {Capacity: 10, Shards: 4},
-		"retention is positive: allowed is fifo with sampler fifo":            {Retention: KeepPositive, Sampler: FIFO},
-		"positive_fraction is 0.5: allowed is 0 with retention fifo":          {PositiveFraction: 0.5},
-		"positive_fraction is 0.9: allowed is what leaves room":               {Capacity: 4, Retention: KeepPositive, PositiveFraction: 0.9},
-		"max_uses is 2: allowed is 0 or 1 with sampler lifo":                  {MaxUses: 2, Sampler: LIFO},
-		"min_size is 9: allowed is 0 to 8, the capacity of a shard":           {Capacity: 16, Shards: 2, MinSize: 9},
-		"capacity_bytes is 1: allowed is 0 (not bounded) or at least 1 per s": {CapacityBytes: 1, Shards: 2},
+		"capacity is 10: allowed is a multiple of the 4 shards, one for each trainer": {Capacity: 10, Shards: 4},
+		"retention is positive: allowed is fifo with sampler fifo":                    {Retention: KeepPositive, Sampler: FIFO},
+		"positive_fraction is 0.5: allowed is 0 with retention fifo":                  {PositiveFraction: 0.5},
+		"positive_fraction is 0.9: allowed is what leaves room":                       {Capacity: 4, Retention: KeepPositive, PositiveFraction: 0.9},
+		"max_uses is 2: allowed is 0 or 1 with sampler lifo":                          {MaxUses: 2, Sampler: LIFO},
+		"min_size is 9: allowed is 0 to 8, the capacity of a shard":                   {Capacity: 16, Shards: 2, MinSize: 9},
+		"capacity_bytes is 1: allowed is 0 (not bounded) or at least 1 per s":         {CapacityBytes: 1, Shards: 2},
 	} {
 		if _, err := New(o); err == nil || err.Error() != strings.Split(err.Error(), "\n")[0] || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
