@@ -149,7 +149,7 @@ func Default() Config {
 			LearningRate: 6e-4, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, ClipNorm: 1,
 		},
 		Evaluate:   Evaluate{Every: 5, Target: 0.65, Samples: 4, PassAt: []int{1, 2, 4}},
-		Budget:     Budget{Compute: 250},
+		Budget:     Budget{Compute: 400},
 		Checkpoint: Checkpoint{Every: 50},
 		Baseline:   Baseline{Sampler: "lifo", LearningRate: 8e-4},
 	}
