@@ -23,7 +23,8 @@ demo: build ## train a small language model without and with replay; writes runs
 	bin/reprise train --compare --out runs/demo --force
 
 test: ## run all tests, with the race detector where state is shared
-	$(GO) test $(PKGS)
+	$(GO) test $$($(GO) list $(PKGS) | grep -v /cmd/)
+	$(GO) test -count=1 ./cmd/... # they build the program, which the test cache does not see
 	@if command -v $$($(GO) env CC) >/dev/null; then \
 		echo "$(GO) test $(RACE) -short $(SHARED)"; $(GO) test $(RACE) -short $(SHARED); \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi

@@ -221,3 +221,12 @@ func (c Config) BudgetCompute() float64 {
 	}
 	return limit
 }
+
+// Warnings returns what a valid configuration does that its user may not want.
+func (c Config) Warnings() []string {
+	var list []string
+	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
+		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
+	}
+	return list
+}

@@ -267,6 +267,15 @@ func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	}
 }
 
+func TestTopPIsWarnedOf(t *testing.T) {
+	if w := small(t).Warnings(); len(w) != 0 {
+		t.Errorf("warnings of the default: %q", w)
+	}
+	if w := small(t, "generate.top_p=0.9").Warnings(); len(w) != 1 || !strings.Contains(w[0], "generate.top_p: 0.9") {
+		t.Errorf("warnings of top_p 0.9: %q", w)
+	}
+}
+
 func TestBaselineStallsLeast(t *testing.T) {
 	for _, c := range []struct {
 		gpus, batch      int

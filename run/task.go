@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/catalog"
 )
@@ -50,7 +51,7 @@ func (c Config) validateTask() error {
 	return errors.Join(errs...)
 }
 
-// resolved returns the configuration with the task's defaults written out, for config.yaml.
+// resolved returns the configuration with what is left to choose written out, for config.yaml.
 func (c Config) resolved() (Config, error) {
 	settings, err := c.taskSettings()
 	if err != nil {
@@ -59,6 +60,16 @@ func (c Config) resolved() (Config, error) {
 	settings.Resolve()
 	c.Task = maps.Clone(c.Task)
 	spell(reflect.ValueOf(settings).Elem(), c.Task)
+	o := c.pipelineOptions().WithDefaults()
+	if c.Replay.Capacity == 0 {
+		c.Replay.Capacity = 2 * o.Batch
+	}
+	if o.Mode == pipeline.Sync {
+		c.Pipeline.SyncRollouts = o.SyncRollouts
+	}
+	if b := &c.Baseline; b.Workers == 0 {
+		b.Workers, b.Trainers = leastStalling(c.Pipeline)
+	}
 	return c, nil
 }
 

@@ -40,6 +40,9 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	if err := c.makeRoom(); err != nil {
 		return err
 	}
+	for _, w := range config.Warnings() {
+		fmt.Fprintln(os.Stderr, "warning:", w)
+	}
 	if c.Compare {
 		return c.compare(ctx, config)
 	}
