@@ -186,7 +186,7 @@ func (g *Generation) step(w *Weights) (*tensors.Tensor, error) {
 		}
 		args = append(args, donated)
 	}
-	return g.run(g.model.decode, args)
+	return g.run(g.model.decode, 1, args)
 }
 
 // fill runs all tokens so far through the model and makes the cache. The pass is a bucket long; what lies
@@ -212,7 +212,7 @@ func (g *Generation) fill(w *Weights) (*tensors.Tensor, error) {
 		}
 		args = append(args, donated)
 	}
-	return g.run(g.model.prefill, args)
+	return g.run(g.model.prefill, length, args)
 }
 
 // tokenAt returns what stands in a slot of a row: 0 in its padding and after its end.
@@ -224,8 +224,8 @@ func (g *Generation) tokenAt(row, slot int) int32 {
 	return g.rows[row].Tokens[at]
 }
 
-func (g *Generation) run(program *Exec, args []any) (*tensors.Tensor, error) {
-	out, err := program.Call(args...)
+func (g *Generation) run(p *program, length int, args []any) (*tensors.Tensor, error) {
+	out, err := p.call(extent{len(g.rows), length, g.slots}, args)
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,8 @@ type Learner struct {
 	first   []*tensors.Tensor // Adam's moments, in the order of the parameters
 	second  []*tensors.Tensor
 	step    int // optimizer steps taken
-	grad    *Exec
-	update  *Exec
+	grad    *program
+	update  *program
 }
 
 // NewLearner starts learning from weights w with fresh optimizer moments.
@@ -56,11 +56,11 @@ func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
 	o.Optimizer = o.Optimizer.withDefaults()
 	l := &Learner{model: m, options: o, weights: w}
 	var err error
-	if l.grad, err = m.program("gradient", l.gradientGraph); err != nil {
+	if l.grad, err = m.newProgram("gradient", l.gradientGraph); err != nil {
 		return nil, err
 	}
 	params := len(m.config.Specs())
-	l.update, err = m.program("update", func(in []*Node) []*Node { return o.Optimizer.updateGraph(in, params) })
+	l.update, err = m.newProgram("update", func(in []*Node) []*Node { return o.Optimizer.updateGraph(in, params) })
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[strin
 // apply runs the optimizer and publishes the next version.
 func (l *Learner) apply(args []any) (norm float64, err error) {
 	rate := l.options.Optimizer.rate(l.step + 1)
-	out, err := l.update.Call(append(args, tensors.FromScalar(float32(rate)), tensors.FromScalar(float32(l.step+1)))...)
+	out, err := l.update.call(extent{rows: len(args)}, append(args, tensors.FromScalar(float32(rate)), tensors.FromScalar(float32(l.step+1))))
 	if err != nil {
 		return 0, fmt.Errorf("step %d: update: %w", l.step+1, err)
 	}
@@ -175,7 +175,7 @@ func (l *Learner) gradient(ctx context.Context, passes []pass) shardResult {
 		if err != nil {
 			return shardResult{err: err}
 		}
-		out, err := l.grad.Call(append(args, p.tensors()...)...)
+		out, err := l.grad.call(extent{rows: p.rows, length: p.length}, append(args, p.tensors()...))
 		if err != nil {
 			return shardResult{err: fmt.Errorf("gradient of %d rows x %d tokens: %w", p.rows, p.length, err)}
 		}

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"fmt"
-
 	"github.com/gomlx/compute"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/reprise-rl/reprise/policy/hf"
@@ -13,9 +11,9 @@ import (
 type Model struct {
 	config  hf.Config
 	backend compute.Backend
-	prefill *Exec
-	decode  *Exec
-	score   *Exec
+	prefill *program
+	decode  *program
+	score   *program
 }
 
 // NewModel prepares the programs of an architecture; each compiles at the first use of a shape.
@@ -29,7 +27,7 @@ func NewModel(c hf.Config) (*Model, error) {
 	}
 	m := &Model{config: c.WithDefaults(), backend: backend}
 	for _, p := range []struct {
-		exec  **Exec
+		exec  **program
 		name  string
 		graph func([]*Node) []*Node
 	}{
@@ -37,7 +35,7 @@ func NewModel(c hf.Config) (*Model, error) {
 		{&m.decode, "decode", m.decodeGraph},
 		{&m.score, "score", m.scoreGraph},
 	} {
-		if *p.exec, err = m.program(p.name, p.graph); err != nil {
+		if *p.exec, err = m.newProgram(p.name, p.graph); err != nil {
 			return nil, err
 		}
 	}
@@ -46,16 +44,6 @@ func NewModel(c hf.Config) (*Model, error) {
 
 // Config returns the architecture with its defaults filled in.
 func (m *Model) Config() hf.Config { return m.config }
-
-// program wraps a graph function of any number of tensors. Shapes come in few buckets, so that its cache of
-// compiled programs needs no limit.
-func (m *Model) program(name string, graph func([]*Node) []*Node) (*Exec, error) {
-	exec, err := NewExec(m.backend, graph)
-	if err != nil {
-		return nil, fmt.Errorf("prepare the %s program: %w", name, err)
-	}
-	return exec.WithName(name).SetMaxCache(-1), nil
-}
 
 // split separates the parameters, which lead a program's inputs, from the rest.
 func (m *Model) split(in []*Node) (*decoder, []*Node) {

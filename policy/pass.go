@@ -125,8 +125,6 @@ func measureBatches(measured map[string]float64, batches []*rollout.Batch) {
 	measured["zero_variance"], measured["response_length"] = flat/n, tokens/n
 }
 
-type extent struct{ rows, length int }
-
 // cut says how many of the draws the next pass takes, and how long it is.
 func (l *Learner) cut(draws []rollout.Draw) (extent, error) {
 	longest := 0
@@ -143,7 +141,7 @@ func (l *Learner) cut(draws []rollout.Draw) (extent, error) {
 	length := bucket(longest, limit)
 	rows := max(l.options.PassElements/(length*l.model.config.VocabSize), 1)
 	if rows < len(draws) {
-		return extent{rows, length}, nil
+		return extent{rows: rows, length: length}, nil
 	}
-	return extent{len(draws), length}, nil
+	return extent{rows: len(draws), length: length}, nil
 }

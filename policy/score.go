@@ -62,7 +62,8 @@ func (m *Model) scorePass(w *Weights, sequences [][]int32, temperature float64) 
 			copy(tokens[i*length:], sequences[i])
 		}
 	}
-	out, err := m.score.Call(append(w.inputs(2), tensors.FromFlatDataAndDimensions(tokens, rows, length), tensors.FromValue(heat))...)
+	out, err := m.score.call(extent{rows: rows, length: length},
+		append(w.inputs(2), tensors.FromFlatDataAndDimensions(tokens, rows, length), tensors.FromValue(heat)))
 	if err != nil {
 		return nil, err
 	}
