@@ -8,8 +8,10 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/gomlx/gomlx/core/graph"
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -140,5 +142,42 @@ func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
 		} else if !reflect.DeepEqual(got, want) {
 			t.Errorf("with %d cores the step or the tokens have other bits than with one", cores)
 		}
+	}
+}
+
+// What a first call must not share its program with is another first call: building the graph is the part of one that a
+// test can watch.
+func TestFirstCallsOfAProgramAreAlone(t *testing.T) {
+	m := newTestModel(t, architectures()["llama"])
+	var building atomic.Int32
+	var overlap atomic.Bool
+	p, err := m.newProgram("test", func(in []*graph.Node) []*graph.Node {
+		building.Add(1)
+		defer building.Add(-1)
+		for range 1000 {
+			runtime.Gosched()
+			if building.Load() > 1 {
+				overlap.Store(true)
+			}
+		}
+		return []*graph.Node{graph.Neg(in[0])}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wait sync.WaitGroup
+	for n := 1; n <= 4; n++ {
+		for range 2 {
+			wait.Go(func() {
+				out, err := p.call(extent{rows: n}, []any{make([]float32, n)})
+				if err != nil || out[0].Size() != n {
+					t.Errorf("call of %d rows: %v, %v", n, out, err)
+				}
+			})
+		}
+	}
+	wait.Wait()
+	if overlap.Load() {
+		t.Error("two first calls ran at once")
 	}
 }

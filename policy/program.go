@@ -13,8 +13,9 @@ type extent struct{ rows, length, slots int }
 
 // program is a graph function compiled once for each extent. It is safe for concurrent use.
 //
-// The first call of an extent, which compiles, has the program for itself. Where several workers began a new shape
-// together, the backend now and then failed in the middle of it with a buffer that was missing.
+// The first call of an extent has the program for itself. In it the backend finds an executor for each operation and
+// remembers it in the graph; its SIMD executors skip the check of what they can do once any executor is remembered. Of two
+// first calls at once one may therefore take an executor that does not fit, and lose its inputs.
 type program struct {
 	name string
 	exec *Exec
