@@ -61,6 +61,13 @@ func (f faultyBuffer) Advance(ctx context.Context, v rollout.Version) error {
 	return f.Buffer.Advance(ctx, v)
 }
 
+func (f faultyBuffer) Report(ctx context.Context, feedback ...rollout.Feedback) error {
+	if err := f.fail("report"); err != nil {
+		return err
+	}
+	return f.Buffer.Report(ctx, feedback...)
+}
+
 func (f faultyBuffer) Len() int { return f.Buffer.Len() }
 
 type faultyGenerator struct{ *faulty }
@@ -99,9 +106,9 @@ func (g faultyGeneration) Rollouts() ([]*rollout.Rollout, error) {
 
 type faultyLearner struct{ *faulty }
 
-func (f faultyLearner) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+func (f faultyLearner) Step(ctx context.Context, bs []*rollout.Batch) (pipeline.Measured, error) {
 	if err := f.fail("step"); err != nil {
-		return nil, err
+		return pipeline.Measured{}, err
 	}
 	return f.Learner.Step(ctx, bs)
 }

@@ -17,6 +17,9 @@ type Buffer interface {
 	// the trainer stalls and tries again after the next insertion. Its text says what is missing; a run
 	// that gets no further ends with it.
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	// Report tells the buffer what the learner measured of the draws of an update, before the buffer
+	// learns of the version after it.
+	Report(ctx context.Context, feedback ...rollout.Feedback) error
 	// Advance tells the buffer the trainer's version before its weights are published. Rollouts may leave
 	// thereby.
 	Advance(ctx context.Context, v rollout.Version) error
@@ -55,11 +58,16 @@ type Generation interface {
 	Rollouts() ([]*rollout.Rollout, error)
 }
 
+// Measured is what a learner saw in one optimizer step.
+type Measured struct {
+	Metrics  map[string]float64 // by name
+	Feedback []rollout.Feedback // of the draws, trainer by trainer; nil: the learner gives none
+}
+
 // Learner takes optimizer steps.
 type Learner interface {
-	// Step takes one optimizer step on the batches of all trainers, one each, in trainer order, and
-	// returns what it measured by name.
-	Step(ctx context.Context, batches []*rollout.Batch) (map[string]float64, error)
+	// Step takes one optimizer step on the batches of all trainers, one each, in trainer order.
+	Step(ctx context.Context, batches []*rollout.Batch) (Measured, error)
 	// Weights returns the newest weights; their version is the number of steps taken.
 	Weights() Weights
 }

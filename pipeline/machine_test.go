@@ -118,7 +118,7 @@ type advantages struct {
 	given [][]float32
 }
 
-func (a *advantages) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+func (a *advantages) Step(ctx context.Context, bs []*rollout.Batch) (pipeline.Measured, error) {
 	var as []float32
 	for _, b := range bs {
 		for _, d := range b.Draws {
@@ -237,7 +237,7 @@ func TestARunThatHasReachedItsLimitDoesNothing(t *testing.T) {
 // timed is a learner whose steps take a second.
 type timed struct{ sim.Learner }
 
-func (l *timed) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+func (l *timed) Step(ctx context.Context, bs []*rollout.Batch) (pipeline.Measured, error) {
 	<-time.After(time.Second) // of the bubble's clock
 	return l.Learner.Step(ctx, bs)
 }

@@ -54,6 +54,8 @@ func (n *naive) present() int {
 	return sum
 }
 
+func (n *naive) Report(context.Context, ...rollout.Feedback) error { return nil }
+
 func (n *naive) Len() int { return n.present() }
 
 func (n *naive) Insert(_ context.Context, groups ...rollout.Group) ([]rollout.ID, error) {

@@ -270,7 +270,7 @@ type delayedLearner struct {
 	r *releaser
 }
 
-func (d delayedLearner) Step(ctx context.Context, bs []*rollout.Batch) (map[string]float64, error) {
+func (d delayedLearner) Step(ctx context.Context, bs []*rollout.Batch) (pipeline.Measured, error) {
 	d.r.wait()
 	return d.Learner.Step(ctx, bs)
 }

@@ -18,8 +18,8 @@ type trainer struct {
 
 	hunger hunger // of those that miss a batch
 
-	work    *work // the step under way; nil when none
-	metrics map[string]float64
+	work     *work // the step under way; nil when none
+	measured Measured
 }
 
 // perTrainer returns the rollouts that each trainer takes per update.
@@ -104,7 +104,7 @@ func (m *Machine) startStep() {
 			setAdvantages(t.batches, m.opts.Advantage)
 		}
 		var err error
-		t.metrics, err = m.parts.Learner.Step(ctx, t.batches)
+		t.measured, err = m.parts.Learner.Step(ctx, t.batches)
 		return err
 	})
 	m.schedule(Event{Time: due, Kind: StepEnd})
@@ -118,6 +118,9 @@ func (m *Machine) endStep() (end bool, err error) {
 		return false, fmt.Errorf("take update %d: %w", m.version+1, err)
 	}
 	m.version++
+	if err := m.parts.Buffer.Report(m.pool.ctx, t.measured.Feedback...); err != nil {
+		return false, fmt.Errorf("report what update %d measured: %w", m.version, err)
+	}
 	if err := m.parts.Buffer.Advance(m.pool.ctx, m.version); err != nil {
 		return false, fmt.Errorf("advance the buffer to version %d: %w", m.version, err)
 	}
@@ -128,7 +131,7 @@ func (m *Machine) endStep() (end bool, err error) {
 	t.work = nil
 	u := m.update()
 	clear(t.batches)
-	t.drawn, t.metrics = 0, nil
+	t.drawn, t.measured = 0, Measured{}
 	m.nextTurn()
 
 	m.boundary = true

@@ -93,7 +93,7 @@ func (m *Machine) update() Update {
 		Version: m.version, Time: m.now,
 		Inserted: b.Inserted, Used: b.Used, Compute: m.compute(),
 		Workers: make([]Spent, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
-		NewRollouts: b.fresh, Metrics: t.metrics,
+		NewRollouts: b.fresh, Metrics: t.measured.Metrics,
 	}
 	for i := range m.workers {
 		u.Workers[i] = m.workers[i].account.At(m.now)

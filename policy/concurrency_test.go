@@ -66,7 +66,7 @@ func learned(m *Model, w *Weights, seed uint64) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		measured = append(measured, one)
+		measured = append(measured, one.Metrics)
 	}
 	s, err := l.State()
 	return []any{measured, s}, err

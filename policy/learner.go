@@ -83,13 +83,19 @@ func (m *Model) zeros() ([]*tensors.Tensor, error) {
 // Weights returns the newest weights.
 func (l *Learner) Weights() *Weights { return l.weights }
 
-// Step takes one optimizer step on the batches of all trainers, one each, and returns what it measured by name: what
+// Measured is what a step saw.
+type Measured struct {
+	Metrics  map[string]float64
+	Feedback []rollout.Feedback // of the draws, trainer by trainer
+}
+
+// Step takes one optimizer step on the batches of all trainers, one each. Its metrics are what
 // [objective.Combine] gives, grad_norm before clipping, zero_variance (share of rollouts whose group has one reward
 // for all) and response_length (mean policy tokens).
-func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[string]float64, error) {
+func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (Measured, error) {
 	shards, err := l.pack(batches)
 	if err != nil {
-		return nil, fmt.Errorf("step %d: %w", l.step+1, err)
+		return Measured{}, fmt.Errorf("step %d: %w", l.step+1, err)
 	}
 	results := make([]shardResult, len(shards))
 	var wait sync.WaitGroup
@@ -99,30 +105,30 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[strin
 	wait.Wait()
 	for _, r := range results { // before anything is donated, so that the learner stays as it was
 		if r.err != nil {
-			return nil, fmt.Errorf("step %d: %w", l.step+1, r.err)
+			return Measured{}, fmt.Errorf("step %d: %w", l.step+1, r.err)
 		}
 	}
 	var sums []objective.Sums
 	args := l.weights.inputs(2 + (2+len(shards))*len(l.first))
 	for _, ts := range [][]*tensors.Tensor{l.first, l.second} {
 		if args, err = l.donate(args, ts); err != nil {
-			return nil, err
+			return Measured{}, err
 		}
 	}
 	for _, r := range results {
 		sums = append(sums, r.sums...)
 		if args, err = l.donate(args, r.gradient); err != nil {
-			return nil, err
+			return Measured{}, err
 		}
 	}
 	norm, err := l.apply(args)
 	if err != nil {
-		return nil, err
+		return Measured{}, err
 	}
 	measured := objective.Combine(sums)
 	measured["grad_norm"] = norm
 	measureBatches(measured, batches)
-	return measured, nil
+	return Measured{Metrics: measured}, nil
 }
 
 // apply runs the optimizer and publishes the next version.

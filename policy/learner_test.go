@@ -46,7 +46,8 @@ func newTestLearner(t testing.TB, m *Model, w *Weights, o Learning) *Learner {
 
 func step(t testing.TB, l *Learner, batches ...*rollout.Batch) map[string]float64 {
 	t.Helper()
-	measured, err := l.Step(context.Background(), batches)
+	step, err := l.Step(context.Background(), batches)
+	measured := step.Metrics
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,9 @@ type Priority struct {
 	Value float64 // finite, >= 0
 }
 
+// Report tells the table what a trainer measured of its draws.
+func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error { return ctx.Err() }
+
 // Update gives rollouts new priorities, all or none. No sampler of [Samplers] weighs rollouts, so a
 // priority of one that is present is checked and changes nothing. One addressed to a rollout that was
 // evicted changes nothing either and is counted (invariant 7). An error wraps rollout.ErrInvalid if a

@@ -28,6 +28,9 @@ type Update struct {
 	ClipFraction     Number `json:"clip_fraction"` // of tokens, in [0, 1]
 	MeanRatio        Number `json:"mean_ratio"`    // of pi/b
 	ESS              Number `json:"ess"`           // effective sample size over n, in [0, 1]
+	ESSRollout       Number `json:"ess_rollout"`   // the same by rollout, with the ratio exp(mean log ratio)
+	ChiSquare        Number `json:"chi_square"`    // 1/ESS - 1, by token
+	D2               Number `json:"d2"`            // -log ESS, by token: the Renyi divergence of order 2, in nats
 	GradNorm         Number `json:"grad_norm"`     // before clipping
 	ZeroVariance     Number `json:"zero_variance"` // share of the batch whose group has one reward for all, in [0, 1]
 	MeanAbsAdvantage Number `json:"mean_abs_advantage"`
@@ -42,6 +45,15 @@ type Update struct {
 	TrainerBusy    Number `json:"trainer_busy"`
 	TrainerStalled Number `json:"trainer_stalled"` // by a table with too little
 	TrainerIdle    Number `json:"trainer_idle"`    // in the workers' turn
+
+	WeightMean  Number `json:"weight_mean"`  // of the draws' importance weights, largest 1
+	WeightMin   Number `json:"weight_min"`   // the least of them
+	WeightESS   Number `json:"weight_ess"`   // (sum w)^2/(n sum w^2) of them, in (0, 1]
+	FreshShare  Number `json:"fresh_share"`  // of the batch, drawn as fresh, in [0, 1]
+	NeverDrawn  Number `json:"never_drawn"`  // share of the rollouts held that no draw fell on yet, in [0, 1]
+	AgeDecay    Number `json:"age_decay"`    // tau in use, in versions; nothing where it is infinite or does not apply
+	PromptsHeld Number `json:"prompts_held"` // by prompt replay
+	PromptShare Number `json:"prompt_share"` // of the groups inserted since the last update, of replayed prompts, in [0, 1]
 
 	TableSize int `json:"table_size"` // rollouts held
 

@@ -10,7 +10,8 @@ type Draw struct {
 	Rollout     *Rollout
 	Advantage   float32
 	Probability float64 // of this unit in this draw, as used
-	Weight      float32 // importance weight; 1 for uniform samplers
+	Weight      float32 // importance weight; 1 for samplers that draw all alike, and for fresh draws
+	Fresh       bool    // one of the Request.Fresh
 	Staleness   int32   // table version minus the rollout's version, >= 0
 	Uses        int32   // acknowledged uses before this draw
 	GroupMean   float32 // mean reward of the group at insertion
@@ -28,6 +29,7 @@ type Batch struct {
 // Request asks a table for a batch.
 type Request struct {
 	Size  int    // rollouts, >= 1
+	Fresh int    // of them, rollouts that were never handed out as fresh, the oldest first; 0 <= Fresh <= Size
 	Shard int    // 0 <= Shard < shards
 	ID    string // request id; a repeated one gets the same batch. Empty: no repetition.
 }

@@ -103,6 +103,11 @@ func newRollout(tokens []int32, prompt int) *rollout.Rollout {
 // learner gives the pipeline a policy's learner.
 type learner struct{ *policy.Learner }
 
+func (l learner) Step(ctx context.Context, batches []*rollout.Batch) (pipeline.Measured, error) {
+	m, err := l.Learner.Step(ctx, batches)
+	return pipeline.Measured(m), err
+}
+
 func (l learner) Weights() pipeline.Weights {
 	w := l.Learner.Weights()
 	return pipeline.Weights{Version: w.Version, Tensors: w}

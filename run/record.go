@@ -44,7 +44,7 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 		Compute: u.Compute, ComputeBusy: u.ComputeBusy(), ComputeAll: u.ComputeAll(),
 		Inserted: u.Inserted, Used: u.Used, ReplayRatio: results.Num(u.ReplayRatio()), BatchReward: results.Num(u.BatchReward),
 		Loss: take("loss"), Entropy: take("entropy"), KLK1: take("kl_k1"), KLK3: take("kl_k3"),
-		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), GradNorm: take("grad_norm"),
+		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), ESSRollout: take("ess_rollout"), ChiSquare: take("chi_square"), D2: take("d2"), GradNorm: take("grad_norm"),
 		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"), ResponseLength: take("response_length"),
 		StalenessMean: results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
 		WorkerBusy:     share(now.Worker.Busy, m.Worker.Busy),

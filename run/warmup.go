@@ -108,7 +108,7 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 			return fmt.Errorf("warmup: %w", err)
 		}
 		if report != nil {
-			report(step+1, measured["loss"])
+			report(step+1, measured.Metrics["loss"])
 		}
 		if done, err := enough(ctx, step+1, learner.Weights()); err != nil {
 			return fmt.Errorf("warmup: %w", err)

@@ -14,9 +14,9 @@ type Learner struct {
 
 // Step counts one. It measures the mean of the draws' importance weights ("weight") and a digest of
 // what was drawn, by trainer and in order ("digest", an integer below 2^53).
-func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[string]float64, error) {
+func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (pipeline.Measured, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return pipeline.Measured{}, err
 	}
 	var h uint64
 	var weight, n float64
@@ -28,7 +28,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (map[strin
 		}
 	}
 	l.Version++
-	return map[string]float64{"digest": float64(h >> 11), "weight": weight / n}, nil
+	return pipeline.Measured{Metrics: map[string]float64{"digest": float64(h >> 11), "weight": weight / n}}, nil
 }
 
 // Weights returns the version.

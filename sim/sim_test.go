@@ -164,7 +164,7 @@ func TestLearnerTellsBatchesApart(t *testing.T) {
 		if l.Weights().Version != 1 {
 			t.Errorf("version is %d after a step", l.Weights().Version)
 		}
-		return m
+		return m.Metrics
 	}
 	a, b := &rollout.Batch{Draws: draws(1)}, &rollout.Batch{Draws: draws(2)}
 	if x, y := step(a, b)["digest"], step(b, a)["digest"]; x == y {
