@@ -33,6 +33,7 @@ type result struct {
 	gradient [][][]float64 // of the loss with respect to the logits
 	metrics  map[string]float64
 	sums     Sums
+	rows     []Row
 }
 
 func newBackend(t testing.TB) compute.Backend {
@@ -64,7 +65,7 @@ func compile(t testing.TB, o Objective) program {
 			Entropy: Neg(ReduceSum(Mul(Exp(all), all), 2)),
 		}
 		out := o.Loss(inputs)
-		return []*Node{out.Loss, Gradient(out.Loss, logits)[0], out.Sums}
+		return []*Node{out.Loss, Gradient(out.Loss, logits)[0], out.Sums, out.Rows}
 	})}
 }
 
@@ -79,6 +80,7 @@ func (p program) run(v values) result {
 		loss:     tensors.ToScalar[float64](out[0]),
 		gradient: out[1].Value().([][][]float64),
 		sums:     ReadSums(out[2].Value().([]float64)),
+		rows:     ReadRows(tensors.MustCopyFlatData[float64](out[3])),
 	}
 	r.metrics = Combine([]Sums{r.sums})
 	return r

@@ -1,6 +1,9 @@
 package objective
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Sums is what Output.Sums holds once computed.
 type Sums [NumSums]float64
@@ -21,19 +24,23 @@ func ReadSums[F float32 | float64](values []F) Sums {
 // Combine turns the sums of all shards of one batch into metrics by name. Shards are added in the
 // order given, so that the same shards give the same bits.
 //
-//	loss            of the batch
-//	tokens          that count: produced by the policy, in kept rows
-//	nll             mean of -log pi over tokens
-//	entropy         mean over tokens, in nats
-//	abs_advantage   mean over rollouts of the mean |advantage| of their tokens
-//	clip_fraction   share of tokens whose term a clip decided
-//	mean_ratio      mean over tokens of rho = pi/b; 1 only in expectation
-//	max_ratio       the largest rho
-//	ratio_clamped   tokens whose ratio left [e^-20, e^20] and was held there
-//	ess             ESS/n by token: (sum rho)^2 / (n sum rho^2), in (0, 1]
-//	ess_rollout     the same by rollout, with rho = exp(mean log rho)
-//	kl_k1           KL(b || pi) as mean of log b - log pi
-//	kl_k3           KL(b || pi) as mean of rho - 1 - log rho, never negative
+//	loss                 of the batch
+//	tokens               that count: produced by the policy, in kept rows
+//	nll                  mean of -log pi over tokens
+//	entropy              mean over tokens, in nats
+//	abs_advantage        mean over rollouts of the mean |advantage| of their tokens
+//	clip_fraction        share of tokens whose term a clip decided
+//	mean_ratio           mean over tokens of rho = pi/b; 1 only in expectation
+//	max_ratio            the largest rho
+//	ratio_clamped        tokens whose ratio left [e^-20, e^20] and was held there
+//	ess                  ESS/n by token: (sum rho)^2 / (n sum rho^2), in (0, 1]
+//	ess_rollout          the same by rollout, with rho = exp(mean log rho)
+//	chi_square           1/ess - 1: mean rho^2 / (mean rho)^2 - 1, never negative
+//	chi_square_rollout   the same of ess_rollout
+//	d2                   log(1 + chi_square) = -log ess, the Renyi divergence of order 2 in nats
+//	d2_rollout           the same of ess_rollout
+//	kl_k1                KL(b || pi) as mean of log b - log pi
+//	kl_k3                KL(b || pi) as mean of rho - 1 - log rho, never negative
 //
 // Without a token that counts only loss and tokens are there, without behaviour log-probs the
 // entries from mean_ratio on are not.
@@ -63,11 +70,17 @@ func Combine(shards []Sums) map[string]float64 {
 	metrics["mean_ratio"] = sum[sumRho] / tokens
 	metrics["max_ratio"] = sum[sumMaxRatio]
 	metrics["ratio_clamped"] = sum[sumClamped]
-	metrics["ess"] = effective(sum[sumRho], sum[sumRho2], tokens)
-	metrics["ess_rollout"] = effective(sum[sumRowRho], sum[sumRowRho2], rollouts)
+	putSpread(metrics, "", effective(sum[sumRho], sum[sumRho2], tokens))
+	putSpread(metrics, "_rollout", effective(sum[sumRowRho], sum[sumRowRho2], rollouts))
 	metrics["kl_k1"] = sum[sumK1] / tokens
 	metrics["kl_k3"] = sum[sumK3] / tokens
 	return metrics
+}
+
+// putSpread adds an ESS/n in (0, 1] and the divergences that follow from it (METHODS section 2), all finite.
+func putSpread(metrics map[string]float64, suffix string, ess float64) {
+	chi := 1/ess - 1
+	metrics["ess"+suffix], metrics["chi_square"+suffix], metrics["d2"+suffix] = ess, chi, math.Log1p(chi)
 }
 
 // effective returns ESS/n; float32 sums may exceed the bound of 1 by their rounding.

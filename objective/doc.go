@@ -13,7 +13,8 @@
 // A batch is divided over trainers, and one program runs per shard. So the denominators are inputs
 // ([Inputs.Rollouts], [Inputs.Tokens]) that speak of the whole batch: the losses of all shards, and
 // their gradients, add up to those of the batch. Metrics travel the same way, as sums in
-// [Output.Sums] that [Combine] turns into numbers to log.
+// [Output.Sums] that [Combine] turns into numbers to log. What they are made of is in [Output.Rows], a [Row]
+// for each rollout.
 //
 // Positions that the policy did not produce and rows that are not kept count nowhere and get a
 // gradient of exactly zero, whatever stands there, NaN included.

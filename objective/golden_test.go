@@ -16,13 +16,13 @@ import (
 //	1     3          ln 1/4 each  2, 1, 0.5     -2    0.5     0       0.25
 //
 // The first position of both rows is a prompt. Denominators: 2 rollouts, 5 tokens.
-func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32, m map[string]float64) {
+func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32, m map[string]float64, rows []Row) {
 	t.Helper()
 	ln := func(x float64) float32 { return float32(math.Log(x)) }
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Mask: in[2], Advantage: in[3], Weight: in[4],
 			Reward: in[5], GroupMean: in[6], Rollouts: in[7], Tokens: in[8], Entropy: in[9]})
-		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums}
+		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums, out.Rows}
 	})
 	out, err := exec.Call(
 		logprobs,
@@ -33,7 +33,8 @@ func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss floa
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tensors.ToScalar[float32](out[0]), out[1].Value().([][]float32), Combine([]Sums{ReadSums(out[2].Value().([]float32))})
+	return tensors.ToScalar[float32](out[0]), out[1].Value().([][]float32),
+		Combine([]Sums{ReadSums(out[2].Value().([]float32))}), ReadRows(tensors.MustCopyFlatData[float32](out[3]))
 }
 
 func goldenLogprobs() [][]float32 {
@@ -78,7 +79,7 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		{"sft by token", SFT{Normalisation: PerToken}, 0.7506836, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			loss, _, m := direct(t, tc.o, goldenLogprobs(), entropy)
+			loss, _, m, rows := direct(t, tc.o, goldenLogprobs(), entropy)
 			if !near(float64(loss), tc.loss, 1e-6) {
 				t.Errorf("loss %g, want %g", loss, tc.loss)
 			}
@@ -89,6 +90,8 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 				"mean_ratio": 1.1, "max_ratio": 2, "ratio_clamped": 0, "ess": 5.5 * 5.5 / (5 * 7.75),
 				// By rollout sqrt(0.75) and 1: (1.8660254)^2/(2*1.75).
 				"ess_rollout": 0.9948717,
+				// 7.75*5/5.5^2 - 1 and 2*1.75/1.8660254^2 - 1, and the logs of what they add to 1.
+				"chi_square": 0.2809917, "d2": 0.2476347, "chi_square_rollout": 0.0051548, "d2_rollout": 0.0051415,
 				// The product of the ratios is 0.75: k1 = -ln 0.75/5, k3 = (5.5-5)/5 + k1.
 				"kl_k1": 0.0575364, "kl_k3": 0.1575364,
 			} {
@@ -96,8 +99,11 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 					t.Errorf("%s is %g, want %g", key, m[key], want)
 				}
 			}
-			if len(m) != 13 {
-				t.Errorf("%d metrics, want 13: %v", len(m), m)
+			if len(m) != 17 {
+				t.Errorf("%d metrics, want 17: %v", len(m), m)
+			}
+			for i, want := range []Row{{2, 1, 2, 2.5}, {3, 2, 3.5, 5.25}} {
+				sameRow(t, rows[i], want, 1e-6)
 			}
 		})
 	}
@@ -108,7 +114,7 @@ func TestUncountedLogprobsGetNoGradientWhateverTheyAre(t *testing.T) {
 	for name, o := range combinations() {
 		logprobs, entropy := goldenLogprobs(), [][]float32{{nan, 0, 0, inf}, {nan, 0, 0, 0}}
 		logprobs[0][0], logprobs[0][3], logprobs[1][0] = nan, inf, -1e38
-		loss, gradient, m := direct(t, o, logprobs, entropy)
+		loss, gradient, m, _ := direct(t, o, logprobs, entropy)
 		if gradient[0][0] != 0 || gradient[0][3] != 0 || gradient[1][0] != 0 || gradient[0][2] == 0 || math.IsNaN(float64(loss)) || m["entropy"] != 0 {
 			t.Errorf("%s: loss %g, gradient %v, entropy %g", name, loss, gradient, m["entropy"])
 		}
@@ -123,7 +129,7 @@ func TestKLNearRatioOneKeepsItsDigits(t *testing.T) {
 		}
 	}
 	logprobs[0][0], logprobs[0][3], logprobs[1][0] = 0, 0, 0
-	_, _, m := direct(t, GRPO{}, logprobs, logprobs)
+	_, _, m, _ := direct(t, GRPO{}, logprobs, logprobs)
 	want := 0.0 // mean of d^2/2
 	for _, d := range []float64{math.Ln2, math.Ln2, 2 * math.Ln2, 2 * math.Ln2, 2 * math.Ln2} {
 		want += d / 4096 * d / 4096 / 10
@@ -178,8 +184,9 @@ func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 }
 
 func TestWithoutBehaviourThereAreNoRatioMetrics(t *testing.T) {
-	exec := MustNewExec(newBackend(t), func(x, mask, n *Node) *Node {
-		return SFT{}.Loss(Inputs{Logprobs: x, Mask: mask, Rollouts: n, Tokens: n}).Sums
+	exec := MustNewExec(newBackend(t), func(x, mask, n *Node) (*Node, *Node) {
+		out := SFT{}.Loss(Inputs{Logprobs: x, Mask: mask, Rollouts: n, Tokens: n})
+		return out.Sums, out.Rows
 	})
 	out, err := exec.Call([][]float32{{-1, -2}}, [][]float32{{1, 1}}, float32(1))
 	if err != nil {
@@ -189,4 +196,5 @@ func TestWithoutBehaviourThereAreNoRatioMetrics(t *testing.T) {
 	if _, ok := m["ess"]; ok || m["loss"] != 1.5 || m["nll"] != 1.5 || m["tokens"] != 2 {
 		t.Errorf("metrics %v", m)
 	}
+	sameRow(t, ReadRows(tensors.MustCopyFlatData[float32](out[1]))[0], Row{Tokens: 2}, 0)
 }

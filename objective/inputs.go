@@ -32,6 +32,7 @@ type Inputs struct {
 type Output struct {
 	Loss *Node // scalar: this shard's summand of the batch's loss
 	Sums *Node // [NumSums] no gradient; its values go through ReadSums to Combine
+	Rows *Node // [B, columns] no gradient; its values go through ReadRows
 }
 
 // Objective builds the graph of a loss. Implementations are immutable values, safe for concurrent

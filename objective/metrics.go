@@ -25,10 +25,11 @@ const (
 	NumSums       // length of Output.Sums
 )
 
-// output adds the sums of the metrics to a loss; clipped is nil where nothing clips. What an
+// output adds the sums of the metrics, and the rows behind them, to a loss; clipped is nil where nothing clips. What an
 // objective was not given is not measured: its sums are 0.
 func (s shard) output(loss, clipped *Node) Output {
 	var sums [NumSums]*Node
+	rows := [numRowColumns]*Node{rowTokens: s.length}
 	zero := ZerosLike(loss)
 	for i := range sums {
 		sums[i] = zero
@@ -44,19 +45,20 @@ func (s shard) output(loss, clipped *Node) Output {
 		sums[sumEntropy] = ReduceAllSum(s.only(s.in.Entropy))
 	}
 	if s.in.Advantage != nil {
-		sums[sumRowAbsAdv] = ReduceAllSum(s.rowMean(Abs(s.only(s.in.Advantage))))
+		rows[rowAbsAdvantage] = s.rowMean(Abs(s.only(s.in.Advantage)))
+		sums[sumRowAbsAdv] = ReduceAllSum(rows[rowAbsAdvantage])
 	}
 	if s.in.Behaviour != nil {
-		s.ratioSums(&sums)
+		s.ratioSums(&sums, &rows)
 	}
 	for i := range sums {
 		sums[i] = StopGradient(sums[i])
 	}
-	return Output{Loss: loss, Sums: Stack(sums[:], 0)}
+	return Output{Loss: loss, Sums: Stack(sums[:], 0), Rows: s.stack(rows)}
 }
 
 // ratioSums adds what is measured of the ratios (METHODS section 2).
-func (s shard) ratioSums(sums *[NumSums]*Node) {
+func (s shard) ratioSums(sums *[NumSums]*Node, rows *[numRowColumns]*Node) {
 	logRatio := StopGradient(s.logRatio())
 	held := ClipScalar(logRatio, -maxLogRatio, maxLogRatio)
 	rho := s.only(Exp(held))
@@ -64,6 +66,7 @@ func (s shard) ratioSums(sums *[NumSums]*Node) {
 	sums[sumClamped] = s.count(NotEqual(held, logRatio))
 	sums[sumRho] = ReduceAllSum(rho)
 	sums[sumRho2] = ReduceAllSum(Square(rho))
+	rows[rowRho], rows[rowRho2] = ReduceSum(rho, 1), ReduceSum(Square(rho), 1)
 	sums[sumMaxRatio] = ReduceAllMax(rho)
 	sums[sumRowRho] = ReduceAllSum(row)
 	sums[sumRowRho2] = ReduceAllSum(Square(row))

@@ -250,7 +250,8 @@ func TestAtRatioOneTheGradientIsThePolicyGradient(t *testing.T) {
 		}
 		r := p.run(v)
 		sameGradient(t, r.gradient, want, 1, 1e-12)
-		for key, value := range map[string]float64{"clip_fraction": 0, "mean_ratio": 1, "max_ratio": 1, "ess": 1, "ess_rollout": 1, "kl_k1": 0, "kl_k3": 0} {
+		for key, value := range map[string]float64{"clip_fraction": 0, "mean_ratio": 1, "max_ratio": 1, "ess": 1, "ess_rollout": 1,
+			"chi_square": 0, "chi_square_rollout": 0, "d2": 0, "d2_rollout": 0, "kl_k1": 0, "kl_k3": 0} {
 			if !near(r.metrics[key], value, 1e-12) {
 				t.Errorf("%s is %g at ratio 1, want %g", key, r.metrics[key], value)
 			}
@@ -325,6 +326,9 @@ func TestWhatDoesNotCountIsNeverSeen(t *testing.T) {
 				got := p.run(v)
 				if got.loss != want.loss || got.sums != want.sums {
 					t.Errorf("poison %g: loss %g, want %g; sums %v, want %v", poison, got.loss, want.loss, got.sums, want.sums)
+				}
+				if !slices.Equal(got.rows, want.rows) {
+					t.Errorf("poison %g: rows %v, want %v", poison, got.rows, want.rows)
 				}
 				sameGradient(t, got.gradient, want.gradient, 1, 0)
 			}

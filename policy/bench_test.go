@@ -166,6 +166,35 @@ func BenchmarkTrain(b *testing.B) {
 	b.ReportMetric(speed/(passes*work), "x-plain-Go")
 }
 
+// What the norms of the gradients with respect to logits cost: a step with them over one without, in turn.
+func BenchmarkLogitGradients(b *testing.B) {
+	for _, vocabulary := range []int{16, 4096} {
+		b.Run(fmt.Sprint("vocabulary", vocabulary), func(b *testing.B) {
+			c := benchmarkModel()
+			c.VocabSize = vocabulary
+			m := newTestModel(b, c)
+			w, err := m.Initial(1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			batches := []*rollout.Batch{benchmarkBatch(c, 1, 32, 33), benchmarkBatch(c, 2, 32, 33)}
+			learners, spent := [2]*Learner{}, [2]time.Duration{}
+			for i := range learners {
+				learners[i] = newTestLearner(b, m, w, Learning{Objective: objective.GRPO{}, LogitGradients: i == 1})
+				step(b, learners[i], batches...) // compiles
+			}
+			for b.Loop() {
+				for i, l := range learners {
+					began := time.Now()
+					step(b, l, batches...)
+					spent[i] += time.Since(began)
+				}
+			}
+			b.ReportMetric(float64(spent[1])/float64(spent[0]), "x-without")
+		})
+	}
+}
+
 // benchmarkBatch makes rollouts of one length, six tokens of which are the prompt.
 func benchmarkBatch(c hf.Config, seed uint64, rows, length int) *rollout.Batch {
 	rng, b := rollout.Stream(seed, "bench/batch", 0), &rollout.Batch{}

@@ -54,19 +54,19 @@ func generated(m *Model, versions []*Weights, i int, s Sampling) ([]Row, error) 
 	return bare(g.Rows()), nil
 }
 
-// learned takes three steps of two trainers each.
+// learned takes three steps of two trainers each, of several passes.
 func learned(m *Model, w *Weights, seed uint64) (any, error) {
-	l, err := m.NewLearner(w, Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-2}, PassElements: 3 * 12 * m.config.VocabSize})
+	l, err := m.NewLearner(w, Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-2}, PassElements: 3 * 12 * m.config.VocabSize, LogitGradients: true})
 	if err != nil {
 		return nil, err
 	}
-	var measured []map[string]float64
+	var measured []any
 	for n := range uint64(3) {
 		one, err := l.Step(context.Background(), []*rollout.Batch{randomBatch(m.config, 10*seed+2*n, 7), randomBatch(m.config, 10*seed+2*n+1, 5)})
 		if err != nil {
 			return nil, err
 		}
-		measured = append(measured, one.Metrics)
+		measured = append(measured, one.Metrics, bits(one.Feedback))
 	}
 	s, err := l.State()
 	return []any{measured, s}, err
@@ -130,13 +130,13 @@ func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
-		measured := step(t, l, benchmarkBatch(c, 1, 24, 33), benchmarkBatch(c, 2, 24, 33))
+		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, LogitGradients: true})
+		measured := measure(t, l, benchmarkBatch(c, 1, 24, 33), benchmarkBatch(c, 2, 24, 33))
 		prompts := make([][]int32, 64)
 		for i := range prompts {
 			prompts[i] = []int32{1, int32(i % 16), 3}
 		}
-		got := []any{measured, state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
+		got := []any{measured.Metrics, bits(measured.Feedback), state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
 		if want == nil {
 			want = got
 		} else if !reflect.DeepEqual(got, want) {

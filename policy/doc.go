@@ -4,8 +4,8 @@
 // RMSNorm; Llama, SmolLM2, TinyStories and Qwen2 checkpoints fit). [Weights] are immutable and passed to the programs as
 // inputs: workers with different versions share one compilation per shape. [Model.Start] begins a [Generation], which
 // decodes prompts of different lengths in one batch with a key-value cache, chunk by chunk if weights are to change on the
-// way; [Model.Score] gives log-probs and entropies; a [Learner] takes optimizer steps with a loss of package objective.
-// [Load] and [Model.Save] read and write Hugging Face folders (package hf).
+// way; [Model.Score] gives log-probs and entropies; a [Learner] takes optimizer steps with a loss of package objective
+// and says what it [Measured] of each draw. [Load] and [Model.Save] read and write Hugging Face folders (package hf).
 //
 // The same inputs give the same bits whatever GOMAXPROCS is: the backend runs each program's operations in sequence, and
 // several programs at once. Everything about gomlx stays behind this package.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
@@ -24,6 +25,19 @@ type Learning struct {
 	// PassElements bounds rows x positions x vocabulary of one forward and backward pass: larger shards
 	// are taken in several, their gradients added. 0: 2^24.
 	PassElements int
+	// LogitGradients measures each rollout's [rollout.Feedback] GradNorm, a proxy of the norm of its gradient with
+	// respect to the parameters (Katharopoulos & Fleuret 2018, arXiv 1803.00942, bound the one by a multiple of the
+	// other for feed-forward networks). With L the loss of the step, N the rollouts in its denominator, w the draw's
+	// importance weight and z the logits that the model gives for the rollout, before the temperature and at all
+	// positions,
+	//
+	//	GradNorm = N/w ||dL/dz||,
+	//
+	// which is ||dl_i/dz_i|| for L = 1/N sum_i w_i l_i: N makes steps of any number of rollouts and trainers comparable,
+	// and 1/w keeps the priority of a rollout, to which its weight answers, from acting on its next one. A loss that is
+	// normalised by token has l_i = (sum of the rollout's terms)/(mean tokens of the step's rollouts). A weight of 0
+	// gives NaN: not measured. It costs each pass two more arrays of PassElements, in memory and in time.
+	LogitGradients bool
 }
 
 // Learner takes optimizer steps. It is used from one goroutine at a time; within a step the shards of
@@ -83,15 +97,16 @@ func (m *Model) zeros() ([]*tensors.Tensor, error) {
 // Weights returns the newest weights.
 func (l *Learner) Weights() *Weights { return l.weights }
 
-// Measured is what a step saw.
-type Measured struct {
-	Metrics  map[string]float64
-	Feedback []rollout.Feedback // of the draws, trainer by trainer
-}
-
 // Step takes one optimizer step on the batches of all trainers, one each. Its metrics are what
-// [objective.Combine] gives, grad_norm before clipping, zero_variance (share of rollouts whose group has one reward
-// for all) and response_length (mean policy tokens).
+// [objective.Combine] gives, and
+//
+//	grad_norm         of the gradient with respect to the parameters, before clipping
+//	zero_variance     share of draws whose group has one reward for all
+//	response_length   mean policy tokens of a draw
+//	fresh_share       share of draws that were drawn as fresh
+//	weight_mean       mean importance weight of a draw
+//	weight_min        the least of them
+//	weight_ess        (sum w)^2 / (n sum w^2) of them, in (0, 1]; not there when all are 0
 func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (Measured, error) {
 	shards, err := l.pack(batches)
 	if err != nil {
@@ -109,6 +124,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (Measured,
 		}
 	}
 	var sums []objective.Sums
+	var feedback []rollout.Feedback
 	args := l.weights.inputs(2 + (2+len(shards))*len(l.first))
 	for _, ts := range [][]*tensors.Tensor{l.first, l.second} {
 		if args, err = l.donate(args, ts); err != nil {
@@ -117,6 +133,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (Measured,
 	}
 	for _, r := range results {
 		sums = append(sums, r.sums...)
+		feedback = append(feedback, r.feedback...)
 		if args, err = l.donate(args, r.gradient); err != nil {
 			return Measured{}, err
 		}
@@ -128,7 +145,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (Measured,
 	measured := objective.Combine(sums)
 	measured["grad_norm"] = norm
 	measureBatches(measured, batches)
-	return Measured{Metrics: measured}, nil
+	return Measured{Metrics: measured, Feedback: feedback}, nil
 }
 
 // apply runs the optimizer and publishes the next version.
@@ -163,7 +180,8 @@ func (l *Learner) donate(args []any, ts []*tensors.Tensor) ([]any, error) {
 // shardResult is the gradient of one trainer's shard.
 type shardResult struct {
 	gradient []*tensors.Tensor
-	sums     []objective.Sums // of each pass
+	sums     []objective.Sums   // of each pass
+	feedback []rollout.Feedback // of each draw
 	err      error
 }
 
@@ -187,31 +205,50 @@ func (l *Learner) gradient(ctx context.Context, passes []pass) shardResult {
 		}
 		n := len(r.gradient)
 		r.gradient = out[:n]
-		var sums objective.Sums
-		if r.err = tensors.ConstFlatData(out[n], func(flat []float32) { sums = objective.ReadSums(flat) }); r.err != nil {
+		if r.err = r.measure(p, out[n:]); r.err != nil {
 			return r
 		}
-		r.sums = append(r.sums, sums)
 	}
 	return r
 }
 
-// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums.
+// measure takes up what the gradient program measured of a pass.
+func (r *shardResult) measure(p pass, out []*tensors.Tensor) error {
+	flat, err := copyAll(out)
+	if err != nil {
+		return err
+	}
+	var norms []float32
+	if len(flat) > 2 {
+		norms = flat[2]
+	}
+	r.sums = append(r.sums, objective.ReadSums(flat[0]))
+	r.feedback = append(r.feedback, p.feedback(objective.ReadRows(flat[1]), norms)...)
+	return nil
+}
+
+// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums, rows, and
+// the norms of the gradients with respect to logits if they are asked for.
 func (l *Learner) gradientGraph(in []*Node) []*Node {
 	d, rest := l.model.split(in)
 	params := len(in) - len(rest)
 	sofar, x := rest[:params], rest[params:]
 	tokens, temperature := x[0], x[1]
-	logprobs, entropy := d.score(tokens, temperature)
+	logits, logprobs, entropy := d.score(tokens, temperature)
 	out := l.options.Objective.Loss(objective.Inputs{
 		Logprobs: logprobs, Entropy: entropy,
 		Mask: x[2], Behaviour: x[3], Advantage: x[4],
 		Weight: x[5], Keep: x[6], Reward: x[7], GroupMean: x[8],
 		Rollouts: x[9], Tokens: x[10],
 	})
-	grads := Gradient(out.Loss, in[:params]...)
-	for i := range grads {
+	grads := Gradient(out.Loss, append(slices.Clone(in[:params]), logits)...)
+	logitGradient := grads[params]
+	for i := range sofar {
 		grads[i] = Add(sofar[i], grads[i])
 	}
-	return append(grads, out.Sums)
+	grads = append(grads[:params], out.Sums, out.Rows)
+	if l.options.LogitGradients {
+		grads = append(grads, logitGradientNorms(logitGradient, x[9], x[5]))
+	}
+	return grads
 }

@@ -46,8 +46,12 @@ func newTestLearner(t testing.TB, m *Model, w *Weights, o Learning) *Learner {
 
 func step(t testing.TB, l *Learner, batches ...*rollout.Batch) map[string]float64 {
 	t.Helper()
-	step, err := l.Step(context.Background(), batches)
-	measured := step.Metrics
+	return measure(t, l, batches...).Metrics
+}
+
+func measure(t testing.TB, l *Learner, batches ...*rollout.Batch) Measured {
+	t.Helper()
+	measured, err := l.Step(context.Background(), batches)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,11 +14,12 @@ const inputCount = 11
 // pass is the rows of one forward and backward pass, padded on the right to a bucket length.
 type pass struct {
 	rows, length               int
-	tokens                     []int32   // [rows, length]
-	mask, behaviour, advantage []float32 // [rows, length]
-	temperature, weight, keep  []float32 // [rows]
-	reward, groupMean          []float32 // [rows]
-	rollouts, policyTokens     float32   // denominators of the whole step, all trainers together
+	draws                      []rollout.Draw // in the first rows; a row beyond them is padding
+	tokens                     []int32        // [rows, length]
+	mask, behaviour, advantage []float32      // [rows, length]
+	temperature, weight, keep  []float32      // [rows]
+	reward, groupMean          []float32      // [rows]
+	rollouts, policyTokens     float32        // denominators of the whole step, all trainers together
 }
 
 func newPass(rows, length int) pass {
@@ -82,7 +83,8 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 				return nil, fmt.Errorf("trainer %d: %w", i, err)
 			}
 			p := newPass(part.rows, part.length)
-			for j, d := range b.Draws[from:min(from+part.rows, len(b.Draws))] {
+			p.draws = b.Draws[from:min(from+part.rows, len(b.Draws))]
+			for j, d := range p.draws {
 				keep := !l.options.MaskZeroVariance || d.GroupStd > 0
 				p.put(j, d, keep)
 				if keep || l.options.MaskedInDenominator {
@@ -108,21 +110,6 @@ func policyTokens(r *rollout.Rollout) float32 {
 		n += float32(m)
 	}
 	return n
-}
-
-// measureBatches adds what the batches themselves show.
-func measureBatches(measured map[string]float64, batches []*rollout.Batch) {
-	var n, flat, tokens float64
-	for _, b := range batches {
-		for _, d := range b.Draws {
-			n++
-			tokens += float64(policyTokens(d.Rollout))
-			if d.GroupStd == 0 {
-				flat++
-			}
-		}
-	}
-	measured["zero_variance"], measured["response_length"] = flat/n, tokens/n
 }
 
 // cut says how many of the draws the next pass takes, and how long it is.

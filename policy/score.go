@@ -85,17 +85,19 @@ func (m *Model) scorePass(w *Weights, sequences [][]int32, temperature float64) 
 // scoreGraph: parameters, tokens [B, S], temperature [B] -> log-probs [B, S], entropies [B, S].
 func (m *Model) scoreGraph(in []*Node) []*Node {
 	d, rest := m.split(in)
-	logprobs, entropy := d.score(rest[0], rest[1])
+	_, logprobs, entropy := d.score(rest[0], rest[1])
 	return []*Node{logprobs, entropy}
 }
 
 // score returns for tokens [B, S] at temperature [B] each token's log-prob given those before it and the entropy
-// of the distribution it was drawn from, both [B, S], 0 at the first token. Rows are padded on the right.
-func (d *decoder) score(tokens, temperature *Node) (logprobs, entropy *Node) {
+// of the distribution it was drawn from, both [B, S], 0 at the first token, and the logits [B, S-1, V] that both come
+// from, before the temperature. Rows are padded on the right.
+func (d *decoder) score(tokens, temperature *Node) (logits, logprobs, entropy *Node) {
 	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
 	hidden, _ := d.forward(SliceAxis(tokens, 1, AxisRange(0, length-1)), span{})
-	logits := Div(d.logits(hidden), Reshape(temperature, batch, 1, 1)) // [B, S-1, V]
-	shifted := Sub(logits, StopGradient(ReduceAndKeep(logits, ReduceMax, -1)))
+	logits = d.logits(hidden)
+	scaled := Div(logits, Reshape(temperature, batch, 1, 1)) // [B, S-1, V]
+	shifted := Sub(scaled, StopGradient(ReduceAndKeep(scaled, ReduceMax, -1)))
 	e := Exp(shifted)
 	sum := ReduceSum(e, -1)
 	logSum := Log(sum)
@@ -106,5 +108,5 @@ func (d *decoder) score(tokens, temperature *Node) (logprobs, entropy *Node) {
 	logprobs = Sub(ReduceSum(Where(chosen, shifted, ZerosLike(shifted)), -1), logSum)
 	entropy = Sub(logSum, Div(ReduceSum(Mul(e, shifted), -1), sum))
 	first := Zeros(tokens.Graph(), shapes.Make(dtypes.Float32, batch, 1))
-	return Concatenate([]*Node{first, logprobs}, 1), Concatenate([]*Node{first, entropy}, 1)
+	return logits, Concatenate([]*Node{first, logprobs}, 1), Concatenate([]*Node{first, entropy}, 1)
 }

@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"math"
+
+	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Measured is what a step saw.
+//
+// Feedback has an entry for every draw, trainer by trainer in the order of the draws; a rollout drawn twice has two. It
+// is of the weights that the step began with, and of the tokens that counted: a rollout that MaskZeroVariance took out of
+// the loss has 0 tokens, advantage 0 and gradient norm 0, so that the entries add up to what Metrics says of the batch.
+// Advantage is the draw's or, token by token, the rollout's, also where the objective reads rewards instead (asymre).
+// TDError is NaN, as there is no critic; GradNorm is NaN without [Learning.LogitGradients].
+type Measured struct {
+	Metrics  map[string]float64
+	Feedback []rollout.Feedback
+}
+
+// measureBatches adds what the batches themselves show.
+func measureBatches(measured map[string]float64, batches []*rollout.Batch) {
+	var n, flat, fresh, tokens, weights, squares float64
+	least := math.Inf(1)
+	for _, b := range batches {
+		for _, d := range b.Draws {
+			n++
+			tokens += float64(policyTokens(d.Rollout))
+			if d.GroupStd == 0 {
+				flat++
+			}
+			if d.Fresh {
+				fresh++
+			}
+			w := float64(d.Weight)
+			weights += w
+			squares += w * w
+			least = min(least, w)
+		}
+	}
+	measured["zero_variance"], measured["response_length"] = flat/n, tokens/n
+	measured["fresh_share"] = fresh / n
+	measured["weight_mean"], measured["weight_min"] = weights/n, least
+	if squares > 0 {
+		measured["weight_ess"] = min(weights*weights/(n*squares), 1) // equal weights exceed 1 by their rounding
+	}
+}
+
+// feedback says of each draw of the pass what the gradient program gave: a row, and a norm if it was asked for.
+func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedback {
+	list := make([]rollout.Feedback, len(p.draws))
+	for i, d := range p.draws {
+		list[i] = rollout.Feedback{
+			ID: d.ID, Staleness: d.Staleness, Advantage: rows[i].AbsAdvantage, TDError: math.NaN(), GradNorm: math.NaN(),
+			Tokens: rows[i].Tokens, RatioSum: rows[i].RatioSum, RatioSquares: rows[i].RatioSquares,
+		}
+		if norms != nil {
+			list[i].GradNorm = float64(norms[i])
+		}
+	}
+	return list
+}
+
+// logitGradientNorms makes Feedback.GradNorm [B] of the loss's gradient with respect to the logits [B, S-1, V], as
+// [Learning.LogitGradients] defines it. The scale comes before the squares, which would else underflow at small weights.
+func logitGradientNorms(gradient, rollouts, weight *Node) *Node {
+	scaled := Mul(gradient, Reshape(Div(rollouts, weight), -1, 1, 1))
+	return Sqrt(ReduceSum(ReduceSum(Square(scaled), -1), -1))
+}
