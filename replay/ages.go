@@ -58,10 +58,7 @@ func (a *ages) expire(from, before int64, evict func(s int32)) {
 }
 
 func (a *ages) expireVersion(v rollout.Version, evict func(s int32)) {
-	s, ok := a.heads[v]
-	for ok && s != none {
-		down := a.store.links[s].Down
-		evict(s)
-		s = down
+	for s, ok := a.heads[v]; ok; s, ok = a.heads[v] {
+		evict(s) // with others of its unit, of whatever version
 	}
 }

@@ -52,7 +52,7 @@ func (c *counts) used(it *item, at rollout.Version) {
 		c.SinceLastUse.Add(int64(max(at-it.LastUse, 0)))
 	}
 	uses := int64(it.Uses)
-	if !it.Gone {
+	if !it.is(gone) {
 		c.UsesPresent.Move(uses, uses+1)
 		return
 	}

@@ -6,49 +6,77 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// checkFill returns an error if a batch of n cannot be drawn: one that wraps rollout.ErrStarved if it
-// could be with more insertions, rollout.ErrInvalid if it never could.
-func (s *shard) checkFill(n int) error {
-	need := n
-	if s.options.Sampler == Uniform {
-		need = 1
-		if s.maxUses > 0 && n/int(s.maxUses) > s.options.shardCapacity() {
-			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, s.options.shardCapacity(), s.maxUses, rollout.ErrInvalid)
+// checkFill returns an error if a batch cannot be drawn: one that wraps rollout.ErrStarved if it could be with more
+// insertions, rollout.ErrInvalid if it never could.
+func (s *shard) checkFill(req rollout.Request) error {
+	n, o := req.Size, &s.options
+	most := s.options.shardCapacity()
+	each := 1 // rollouts per unit
+	if s.units == groups {
+		each = o.GroupSize
+		if n%each != 0 || req.Fresh%each != 0 {
+			return fmt.Errorf("size is %d with %d fresh: ask for whole groups of group_size %d: %w", n, req.Fresh, each, rollout.ErrInvalid)
 		}
 	}
+	replayed := n - s.freshOf(req)
+	need := n // fresh draws included, which no other draw of the batch repeats
+	if o.Sampler.Replaces() {
+		need = min(each, replayed)
+		if s.maxUses > 0 && n/int(s.maxUses) > most {
+			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, most, s.maxUses, rollout.ErrInvalid)
+		}
+	}
+	drawable := s.sampler.size() * each
 	switch {
-	case need > s.options.shardCapacity():
-		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, s.options.shardCapacity(), rollout.ErrInvalid)
-	case s.present < s.options.MinSize:
-		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, s.options.MinSize, rollout.ErrStarved)
-	case s.sampler.size() < need:
-		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn: %w", n, s.number, s.sampler.size(), rollout.ErrStarved)
-	case need < n && s.maxUses > 0 && s.remaining < int64(n):
+	case need > most || s.freshOf(req) > most:
+		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most, rollout.ErrInvalid)
+	case s.present < o.MinSize:
+		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, o.MinSize, rollout.ErrStarved)
+	case s.fresh.Len*each < s.freshOf(req):
+		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh: %w", req.Fresh, s.number, s.fresh.Len*each, rollout.ErrStarved)
+	case drawable < need:
+		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn: %w", n, s.number, drawable, rollout.ErrStarved)
+	case s.maxUses > 0 && need < n && s.remaining < int64(n):
 		return fmt.Errorf("sampling %d from shard %d, where max_uses allows %d more draws: %w", n, s.number, s.remaining, rollout.ErrStarved)
 	}
 	return nil
 }
 
-// draw takes a batch of n, which checkFill allowed, and leaves its slots in scratch. The batch's random
-// stream derives from its number, so that there is no generator to keep (invariant 5).
-func (s *shard) draw(n int) *rollout.Batch {
+// freshOf returns how many draws of a request come from the queue of the fresh: none from a queue sampler, which gives
+// each rollout once anyway.
+func (s *shard) freshOf(req rollout.Request) int {
+	if s.retention == nil {
+		return 0
+	}
+	return req.Fresh
+}
+
+// draw takes a batch, which checkFill allowed, and leaves its slots in scratch. The batch's random stream derives from its
+// number, so that there is no generator to keep (invariant 5).
+func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	random := rollout.Stream(s.options.Seed, s.purpose, s.batches)
 	batch := &rollout.Batch{
 		// Shards take turns, so that the numbers of one do not depend on the others.
 		ID:      rollout.BatchID(s.batches*uint64(s.options.Shards) + uint64(s.number) + 1),
 		Version: s.version,
 		Shard:   s.number,
-		Draws:   make([]rollout.Draw, n),
+		Draws:   make([]rollout.Draw, req.Size),
 	}
 	s.batches++
 	s.scratch = s.scratch[:0]
-	s.sampler.begin()
-	for i := range batch.Draws {
-		slot, probability := s.sampler.draw(random)
-		s.scratch = append(s.scratch, slot)
-		batch.Draws[i].Probability = probability
-		if s.maxUses > 0 {
-			s.spend(slot)
+	for n := s.freshOf(req); len(s.scratch) < n; {
+		slot := s.fresh.pop(&s.store, &s.index)
+		s.sampler.took(slot)
+		s.handOut(batch, slot, 1, true)
+	}
+	if left := req.Size - len(s.scratch); left > 0 {
+		if s.units == groups {
+			left /= s.options.GroupSize
+		}
+		s.sampler.begin(random, left)
+		for range left {
+			slot, probability := s.sampler.draw(random)
+			s.handOut(batch, slot, probability, false)
 		}
 	}
 	s.sampler.end()
@@ -59,19 +87,49 @@ func (s *shard) draw(n int) *rollout.Batch {
 		}
 		s.fill(&batch.Draws[i], it, s.rollouts[slot])
 	}
-	s.counts.Drawn += uint64(n)
+	if s.weighing != nil {
+		s.weighing.importance(batch.Draws, s.version)
+	}
+	s.counts.Drawn += uint64(req.Size)
 	return batch
 }
 
-// spend counts a draw against MaxUses: a rollout whose uses and draws on lease reach it leaves the
-// draws before the next one, so that probabilities are conditional on that (invariants 3 and 4).
-func (s *shard) spend(slot int32) {
+// handOut puts a drawn unit's rollouts into the batch.
+func (s *shard) handOut(batch *rollout.Batch, slot int32, probability float64, fresh bool) {
+	if s.units != groups { // the common case, kept short
+		d := &batch.Draws[len(s.scratch)]
+		s.scratch = append(s.scratch, slot)
+		d.Probability, d.Fresh = probability, fresh
+		if s.maxUses > 0 && s.spend(slot) {
+			s.exhaust(slot)
+		}
+		return
+	}
+	exhausted := false
+	s.units.each(&s.store, slot, func(m int32) {
+		d := &batch.Draws[len(s.scratch)]
+		s.scratch = append(s.scratch, m)
+		d.Probability, d.Fresh = probability, fresh
+		exhausted = s.maxUses > 0 && s.spend(m) || exhausted
+	})
+	if exhausted {
+		s.exhaust(slot)
+	}
+}
+
+// spend counts a draw against MaxUses and tells whether the rollout's uses and draws on lease have reached it.
+func (s *shard) spend(slot int32) bool {
 	it := &s.items[slot]
 	it.Leased++
 	s.remaining--
-	if it.Uses+it.Leased >= s.maxUses {
-		s.sampler.remove(slot)
-	}
+	return it.Uses+it.Leased >= s.maxUses
+}
+
+// exhaust takes a unit that reached MaxUses out of the draws before the next one, so that probabilities are conditional on
+// that (invariants 3 and 4).
+func (s *shard) exhaust(slot int32) {
+	s.sampler.remove(slot)
+	s.fresh.shelve(&s.items[slot])
 }
 
 // fill writes what the table knows of a drawn rollout; Probability is there already.
@@ -93,7 +151,7 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 		it.Uses++
 		it.Leased--
 		switch {
-		case it.Gone:
+		case it.is(gone):
 			s.settle(slot)
 		case s.retention == nil:
 			s.evict(slot, byConsume)
@@ -104,17 +162,23 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 }
 
 // takeBack undoes draws that were not acknowledged: they count as no use and are owed again.
-func (s *shard) takeBack(slots []int32) {
+func (s *shard) takeBack(slots []int32, draws []rollout.Draw) {
 	s.counts.Returned += uint64(len(slots))
-	for _, slot := range slots {
+	for i, slot := range slots {
 		it := &s.items[slot]
 		it.Leased--
-		if it.Gone {
+		if it.is(gone) {
 			s.settle(slot)
 			continue
 		}
 		if s.maxUses > 0 {
 			s.remaining++
+		}
+		if !s.units.isFirst(&s.store, slot) {
+			continue
+		}
+		if draws[i].Fresh || it.is(shelved) {
+			s.fresh.restore(it)
 		}
 		s.sampler.restore(slot)
 	}

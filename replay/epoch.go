@@ -10,8 +10,6 @@ type epoch struct {
 	drawn []int32 // in this batch, before its epoch ended
 }
 
-func (e *epoch) begin() { e.drawn = e.drawn[:0] }
-
 func (e *epoch) draw(r *rand.Rand) (int32, float64) {
 	d := &e.deck
 	if d.ready == d.held {
@@ -35,7 +33,18 @@ func (e *epoch) turn() {
 	d.ready = d.len()
 }
 
-func (e *epoch) end() { e.deck.held = 0 }
+func (e *epoch) end() {
+	e.deck.held = 0
+	e.drawn = e.drawn[:0]
+}
+
+// took counts a slot as drawn in this epoch.
+func (e *epoch) took(s int32) {
+	if !e.deck.inRest(s) {
+		e.deck.readyToRest(s)
+	}
+	e.drawn = append(e.drawn, s)
+}
 
 // restore makes a slot that the epoch counts as drawn ready again.
 func (e *epoch) restore(s int32) {

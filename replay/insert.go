@@ -26,10 +26,13 @@ func (r idRange) list() []rollout.ID {
 
 // arrivals is the items of one insertion, worked out before any lock is taken.
 type arrivals struct {
-	items   []item
-	rewards []float32 // of one group, then its advantages
-	greater rollout.Version
-	row     int // of the greatest version
+	items    []item
+	bases    []float64 // of their priorities, where the sampler weighs
+	rollouts []*rollout.Rollout
+	sizes    []int     // of the groups, in items
+	rewards  []float32 // of one group, then its advantages
+	greater  rollout.Version
+	row      int // of the greatest version
 }
 
 // Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none
@@ -51,16 +54,13 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 		return nil, err
 	}
 	if err := t.check(groups); err != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		for _, g := range groups {
-			t.refused += uint64(len(g.Rollouts))
-		}
-		return nil, err
+		return nil, t.refuse(err, groups)
 	}
 	a := t.scratch.Get().(*arrivals)
 	defer t.scratch.Put(a)
-	t.prepare(a, groups)
+	if err := t.prepare(a, groups); err != nil {
+		return nil, t.refuse(err, groups)
+	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,11 +77,21 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 		return nil, err
 	}
 	ids := idRange{First: t.lastID + 1, Count: len(a.items)}
-	t.deal(a, groups)
+	t.deal(a)
 	if batchID != "" {
 		t.inserted.put(batchID, ids)
 	}
 	return ids.list(), nil
+}
+
+// refuse counts the rollouts of an insertion that can never enter.
+func (t *Table) refuse(err error, groups []rollout.Group) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range groups {
+		t.refused += uint64(len(g.Rollouts))
+	}
+	return err
 }
 
 // check refuses what can never enter (invariants 8 and 9). It needs no lock.
@@ -102,14 +112,39 @@ func (t *Table) check(groups []rollout.Group) error {
 				Remedy: fmt.Sprintf("insert groups no larger than a shard's capacity %d, or raise capacity", capacity),
 			}
 		}
+		if want := t.options.GroupSize; want > 0 && len(g.Rollouts) != want {
+			return &rollout.FieldError{
+				Row: row, Field: "group", Value: fmt.Sprintf("%d rollouts", len(g.Rollouts)),
+				Remedy: fmt.Sprintf("insert groups of group_size %d, which unit group draws whole", want),
+			}
+		}
+		if t.options.Unit != UnitGroup {
+			row += len(g.Rollouts)
+			continue
+		}
+		if bytes := groupBytes(g); bytes > t.options.recentBytes() {
+			return &rollout.FieldError{
+				Row: row, Field: "group", Value: fmt.Sprintf("%d bytes", bytes),
+				Remedy: fmt.Sprintf("insert groups of at most a shard's %d bytes, or raise capacity_bytes", t.options.recentBytes()),
+			}
+		}
 		row += len(g.Rollouts)
 	}
 	return nil
 }
 
-// prepare works out the items of the groups, IDs and group numbers apart.
-func (t *Table) prepare(a *arrivals, groups []rollout.Group) {
-	a.items, a.greater = a.items[:0], rollout.NoVersion
+func groupBytes(g rollout.Group) int64 {
+	sum := int64(0)
+	for _, r := range g.Rollouts {
+		sum += r.Bytes()
+	}
+	return sum
+}
+
+// prepare works out the items of the groups, IDs and group numbers apart. It refuses what makes no base or no steps.
+func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
+	a.items, a.bases, a.rollouts, a.sizes, a.greater = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0], rollout.NoVersion
+	row := 0
 	for _, g := range groups {
 		a.rewards = a.rewards[:0]
 		for _, r := range g.Rollouts {
@@ -122,23 +157,73 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) {
 			m = advantage.MomentsOf(a.rewards)
 			clear(a.rewards)
 		}
-		mean, std := float32(m.Mean), float32(m.Std())
+		before := len(a.items)
 		for i, r := range g.Rollouts {
-			span := r.Span()
-			if span.Greatest > a.greater {
-				a.greater, a.row = span.Greatest, len(a.items)
-			}
 			adv := a.rewards[i]
 			if r.Advantage != nil {
 				adv = *r.Advantage
 			}
-			a.items = append(a.items, item{
-				Version: span.Least, MeanCeil: span.MeanCeil(), Greatest: span.Greatest,
-				LastUse: rollout.NoVersion, Advantage: adv, Mean: mean, Std: std, Bytes: r.Bytes(),
-				Correct: r.Reward >= t.options.PositiveThreshold,
-			})
+			it := item{
+				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
+				Flags: flagged(r.Reward >= t.options.PositiveThreshold, correct),
+			}
+			if err := t.split(a, r, it, row); err != nil {
+				return err
+			}
+			row++
+		}
+		n, capacity := len(a.items)-before, t.options.shardCapacity()
+		if n > capacity { // of rollouts, check refused it
+			return &rollout.FieldError{
+				Row: row - len(g.Rollouts), Field: "group", Value: fmt.Sprintf("%d steps", n),
+				Remedy: fmt.Sprintf("insert groups of no more steps than a shard's capacity %d, or raise capacity", capacity),
+			}
+		}
+		a.sizes = append(a.sizes, n)
+	}
+	return nil
+}
+
+// split adds the items of a rollout: one, or one for each of its steps.
+func (t *Table) split(a *arrivals, r *rollout.Rollout, it item, row int) error {
+	if t.options.Unit != UnitStep {
+		return t.arrive(a, r, it, row)
+	}
+	steps, err := r.Steps()
+	if err != nil {
+		err.Row = row
+		return err
+	}
+	for _, step := range steps {
+		if err := t.arrive(a, step, it, row); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// arrive adds one item.
+func (t *Table) arrive(a *arrivals, r *rollout.Rollout, it item, row int) error {
+	span := r.Span()
+	if span.Greatest > a.greater {
+		a.greater, a.row = span.Greatest, row
+	}
+	it.Version, it.MeanCeil, it.Greatest, it.Bytes = span.Least, span.MeanCeil(), span.Greatest, r.Bytes()
+	a.items = append(a.items, it)
+	a.rollouts = append(a.rollouts, r)
+	p := t.options.Prioritization
+	if p == nil {
+		return nil
+	}
+	base := p.own(r, it.Advantage)
+	switch {
+	case p.Base == BaseTDError && p.Entry == EnterOwn && len(r.Values) == 0:
+		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or configure entry max: priority_base td_error is made of them"}
+	case !(base <= math.MaxFloat64):
+		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base), Remedy: "let the priority function return a finite number"}
+	}
+	a.bases = append(a.bases, base)
+	return nil
 }
 
 // checkRoom refuses an insertion into queues that lack room (invariant 2): for good if it is larger than they are. Only
@@ -184,9 +269,9 @@ func (s size) String() string {
 func (t *Table) needs(a *arrivals, groups []rollout.Group) []size {
 	needs := make([]size, len(t.shards))
 	next := 0
-	for g, group := range groups {
+	for g := range groups {
 		n := &needs[t.dealtTo(g)]
-		for range group.Rollouts {
+		for range a.sizes[g] {
 			n.count++
 			n.bytes += a.items[next].Bytes
 			next++
@@ -201,21 +286,22 @@ func (t *Table) dealtTo(g int) int {
 }
 
 // deal numbers the groups and rollouts and adds them to their shards.
-func (t *Table) deal(a *arrivals, groups []rollout.Group) {
+func (t *Table) deal(a *arrivals) {
 	next := 0
-	for _, g := range groups {
+	for _, n := range a.sizes {
 		s := t.shards[t.dealtTo(0)]
 		t.lastGroup++
+		for i := range n {
+			t.lastID++
+			it := &a.items[next+i]
+			it.ID, it.Group = t.lastID, t.lastGroup
+		}
 		s.mu.Lock()
 		s.expire()
 		s.counts.Groups++
-		for _, r := range g.Rollouts {
-			it := &a.items[next]
-			t.lastID++
-			it.ID, it.Group = t.lastID, t.lastGroup
-			s.add(it, r)
-			next++
-		}
+		s.addGroup(a, next, next+n)
 		s.mu.Unlock()
+		next += n
 	}
+	clear(a.rollouts) // the table has them now, or nobody
 }

@@ -30,10 +30,10 @@ func (s *shard) take(req rollout.Request) (b *rollout.Batch, leased bool, err er
 			return b, false, sameSize(b, req)
 		}
 	}
-	if err := s.checkFill(req.Size); err != nil {
+	if err := s.checkFill(req); err != nil {
 		return nil, false, err
 	}
-	b = s.draw(req.Size)
+	b = s.draw(req)
 	s.leases = append(s.leases, &lease{
 		Request: req.ID, Slots: slices.Clone(s.scratch), Batch: b,
 		Deadline: s.options.Clock().Add(s.options.LeaseTimeout),
@@ -54,10 +54,10 @@ func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
 		return b, nil
 	}
 	s.expire()
-	if err := s.checkFill(req.Size); err != nil {
+	if err := s.checkFill(req); err != nil {
 		return nil, err
 	}
-	b := s.draw(req.Size)
+	b := s.draw(req)
 	s.acknowledge(s.scratch, b.Version)
 	return b, nil
 }
@@ -98,7 +98,7 @@ func (s *shard) acknowledgeBatch(id rollout.BatchID) error {
 func (s *shard) giveBack(i int) {
 	l := s.leases[i]
 	s.leases = slices.Delete(s.leases, i, i+1)
-	s.takeBack(l.Slots)
+	s.takeBack(l.Slots, l.Batch.Draws)
 }
 
 // expire takes back the leases whose time is over, in the order they were given. All have one timeout, so

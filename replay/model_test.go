@@ -4,16 +4,20 @@ import (
 	"math"
 	"slices"
 
+	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// model is a table told in the plainest way: one list, everything found by looking at all of it. It
+// model is a table told in the plainest way: one list of units, everything found by looking at all of it. It
 // does not choose what is drawn; it says which draws are right and follows the table's.
 type model struct {
 	o       Options
 	version rollout.Version
+	tau     float64
 	groups  int
-	all     []*modelItem // every rollout ever inserted, in order; ID i+1 at i
+	items   int          // rollouts, or steps, ever inserted
+	all     []*modelUnit // every unit ever inserted, in order
+	largest []float64    // base known, by shard
 	leases  []*modelLease
 
 	acknowledged, returned, drawn uint64
@@ -22,68 +26,209 @@ type model struct {
 	evicted                       map[rollout.Cause]uint64
 }
 
-type modelItem struct {
-	id           rollout.ID
-	r            *rollout.Rollout
+// modelUnit is what is drawn and leaves together.
+type modelUnit struct {
+	items        []*modelItem
 	shard        int
+	group        int
+	correct      bool
 	present      bool
 	uses, leased int
 	lastUse      rollout.Version
 	inEpoch      bool // drawn in the epoch that runs
+	shown        bool // handed out as fresh
+}
+
+type modelItem struct {
+	id        rollout.ID
+	r         *rollout.Rollout
+	advantage float32
+	base      float64
+	atMax     bool
 }
 
 type modelLease struct {
 	batch *rollout.Batch
-	items []*modelItem
+	units []*modelUnit // one for each draw of a unit
+	fresh int          // the first so many were drawn as fresh
 }
 
 func newModel(o Options) *model {
-	return &model{o: o, evicted: make(map[rollout.Cause]uint64)}
+	m := &model{o: o, evicted: make(map[rollout.Cause]uint64), largest: make([]float64, o.Shards)}
+	if o.Prioritization != nil {
+		m.tau = o.Prioritization.AgeDecay
+	}
+	return m
 }
 
-func (m *model) present(shard int) []*modelItem {
-	var out []*modelItem
-	for _, it := range m.all {
-		if it.present && it.shard == shard {
-			out = append(out, it)
+// each is the number of rollouts in a draw.
+func (m *model) each() int { return max(1, m.o.GroupSize) }
+
+func (m *model) present(shard int) []*modelUnit {
+	var out []*modelUnit
+	for _, u := range m.all {
+		if u.present && u.shard == shard {
+			out = append(out, u)
 		}
 	}
 	return out
 }
 
-func (m *model) evict(it *modelItem, why rollout.Cause) {
-	it.present = false
-	m.evicted[why]++
+func count(units []*modelUnit) (rollouts int, bytes int64) {
+	for _, u := range units {
+		rollouts += len(u.items)
+		bytes += u.bytes()
+	}
+	return rollouts, bytes
+}
+
+func (u *modelUnit) bytes() (n int64) {
+	for _, it := range u.items {
+		n += it.r.Bytes()
+	}
+	return n
+}
+
+func (u *modelUnit) least() rollout.Version {
+	v := rollout.Version(math.MaxInt32)
+	for _, it := range u.items {
+		v = min(v, it.r.Version())
+	}
+	return v
+}
+
+func (m *model) evict(u *modelUnit, why rollout.Cause) {
+	u.present = false
+	m.evicted[why] += uint64(len(u.items))
+}
+
+// split makes the units of a group.
+func (m *model) split(g rollout.Group) (units []*modelUnit) {
+	rewards := make([]float32, len(g.Rollouts))
+	for i, r := range g.Rollouts {
+		rewards[i] = r.Reward
+	}
+	advantages := make([]float32, len(rewards))
+	advantage.OfGroup(advantages, rewards, m.o.Advantage)
+	for i, r := range g.Rollouts {
+		parts := []*rollout.Rollout{r}
+		if m.o.Unit == UnitStep {
+			parts, _ = r.Steps()
+		}
+		for _, part := range parts {
+			it := &modelItem{r: part, advantage: advantages[i]}
+			if m.o.Unit == UnitGroup && i > 0 {
+				units[0].items = append(units[0].items, it)
+				continue
+			}
+			units = append(units, &modelUnit{
+				items: []*modelItem{it}, correct: r.Reward >= m.o.PositiveThreshold, lastUse: rollout.NoVersion,
+			})
+		}
+	}
+	return units
 }
 
 // room tells whether a queue can take a group.
 func (m *model) room(g rollout.Group) bool {
-	held := m.present(m.groups % m.o.Shards)
-	bytes := int64(0)
-	for _, it := range held {
-		bytes += it.r.Bytes()
-	}
-	for _, r := range g.Rollouts {
-		bytes += r.Bytes()
-	}
-	return len(held)+len(g.Rollouts) <= m.o.shardCapacity() && bytes <= m.o.shardBytes()
+	held, heldBytes := count(m.present(m.groups % m.o.Shards))
+	more, moreBytes := count(m.split(g))
+	return held+more <= m.o.shardCapacity() && heldBytes+moreBytes <= m.o.shardBytes()
 }
 
-func (m *model) insert(g rollout.Group) {
+// insert returns how many IDs it gave.
+func (m *model) insert(g rollout.Group) (ids int) {
 	shard := m.groups % m.o.Shards
 	m.groups++
-	for _, r := range g.Rollouts {
-		it := &modelItem{id: rollout.ID(len(m.all) + 1), r: r, shard: shard, present: true, lastUse: rollout.NoVersion}
-		m.all = append(m.all, it)
-		if m.tooOld(it) {
-			m.evict(it, rollout.EvictedByStaleness)
+	for _, u := range m.split(g) {
+		u.shard, u.group, u.present = shard, m.groups, true
+		m.all = append(m.all, u)
+		ids += len(u.items)
+		for _, it := range u.items {
+			m.items++
+			it.id = rollout.ID(m.items)
 		}
+		if m.tooOld(u) {
+			m.evict(u, rollout.EvictedByStaleness)
+			continue
+		}
+		m.enter(u)
 		m.retain(shard)
+	}
+	return ids
+}
+
+// enter gives a unit's rollouts their bases.
+func (m *model) enter(u *modelUnit) {
+	p := m.o.Prioritization
+	if p == nil {
+		return
+	}
+	for _, it := range u.items {
+		it.base = m.own(it)
+		m.largest[u.shard] = max(m.largest[u.shard], it.base)
+		if p.Entry == EnterMax {
+			it.atMax, it.base = true, m.largest[u.shard]
+			if it.base <= p.Epsilon {
+				it.base = 1
+			}
+		}
 	}
 }
 
-func (m *model) tooOld(it *modelItem) bool {
-	return m.o.MaxStaleness > 0 && int(m.version-it.r.Version()) > m.o.MaxStaleness
+func (m *model) own(it *modelItem) float64 {
+	p := m.o.Prioritization
+	switch p.Base {
+	case BaseAdvantage:
+		return math.Abs(float64(it.advantage)) + p.Epsilon
+	case BaseReward:
+		return math.Abs(float64(it.r.Reward)) + p.Epsilon
+	case BaseTDError:
+		return plainTDError(it.r) + p.Epsilon
+	case BaseRecency:
+		return 1
+	case BaseFunction:
+		return math.Abs(p.Function(it.r, it.advantage)) + p.Epsilon
+	}
+	return p.Epsilon
+}
+
+// plainTDError lists the policy's tokens with what each earns, then takes the differences.
+func plainTDError(r *rollout.Rollout) float64 {
+	if len(r.Values) == 0 {
+		return 0
+	}
+	var tokens []int
+	for i, m := range r.Mask {
+		if m == 1 {
+			tokens = append(tokens, i)
+		}
+	}
+	earned := make([]float64, len(tokens)+1)
+	turns := r.Turns
+	if len(turns) == 0 {
+		turns = []rollout.Turn{{End: int32(len(r.Tokens)), Reward: r.Reward}}
+	}
+	for _, t := range turns {
+		last := 0
+		for last+1 < len(tokens) && tokens[last+1] < int(t.End) {
+			last++
+		}
+		earned[last] += float64(t.Reward)
+	}
+	sum := 0.0
+	for k, i := range tokens {
+		next := 0.0
+		if k+1 < len(tokens) {
+			next = float64(r.Values[tokens[k+1]])
+		}
+		sum += math.Abs(earned[k] + next - float64(r.Values[i]))
+	}
+	return sum / float64(len(tokens))
+}
+
+func (m *model) tooOld(u *modelUnit) bool {
+	return m.o.MaxStaleness > 0 && int(m.version-u.least()) > m.o.MaxStaleness
 }
 
 // retain is METHODS 3: the newest N - round(fraction N), and the newest round(fraction N) correct ones
@@ -96,113 +241,26 @@ func (m *model) retain(shard int) {
 	kept := int(math.Round(m.o.PositiveFraction * float64(m.o.shardCapacity())))
 	newest := m.o.shardCapacity() - kept
 	slices.Reverse(held)
-	for i, it := range held {
+	n := 0
+	for _, u := range held {
+		n += len(u.items)
 		switch {
-		case i < newest:
-		case it.r.Reward >= m.o.PositiveThreshold && kept > 0:
+		case n <= newest:
+		case u.correct && kept > 0:
 			kept--
 		default:
-			m.evict(it, rollout.EvictedByCapacity)
+			m.evict(u, rollout.EvictedByCapacity)
 		}
 	}
 	if m.o.CapacityBytes == 0 {
 		return
 	}
 	bytes := int64(0)
-	for _, it := range held {
-		if bytes += it.r.Bytes(); it.present && bytes > m.o.shardBytes() {
-			m.evict(it, rollout.EvictedByCapacity)
+	for _, u := range held {
+		if bytes += u.bytes(); u.present && bytes > m.o.shardBytes() {
+			m.evict(u, rollout.EvictedByCapacity)
 		}
 	}
-}
-
-// left is how many more draws MaxUses allows of a rollout.
-func (m *model) left(it *modelItem) int {
-	if m.o.Sampler.Consumes() {
-		return 1 - it.uses - it.leased
-	}
-	if m.o.MaxUses == 0 {
-		return math.MaxInt32
-	}
-	return m.o.MaxUses - it.uses - it.leased
-}
-
-func (m *model) eligible(shard int) []*modelItem {
-	return slices.DeleteFunc(m.present(shard), func(it *modelItem) bool { return m.left(it) <= 0 })
-}
-
-// fills tells whether a batch can be drawn.
-func (m *model) fills(shard, size int) bool {
-	e := m.eligible(shard)
-	if len(m.present(shard)) < m.o.MinSize {
-		return false
-	}
-	if m.o.Sampler != Uniform {
-		return len(e) >= size
-	}
-	draws := 0
-	for _, it := range e {
-		draws += m.left(it)
-	}
-	return draws >= size
-}
-
-// candidates is what the next draw of a batch may fall on.
-func (m *model) candidates(shard int, batch []*modelItem) []*modelItem {
-	e := m.eligible(shard)
-	others := func(ok func(*modelItem) bool) []*modelItem {
-		return slices.DeleteFunc(slices.Clone(e), func(it *modelItem) bool {
-			return slices.Contains(batch, it) || !ok(it)
-		})
-	}
-	anything := func(*modelItem) bool { return true }
-	switch m.o.Sampler {
-	case FIFO:
-		return e[:1]
-	case LIFO:
-		return e[len(e)-1:]
-	case Uniform:
-		return e
-	case Epoch:
-		if c := others(func(it *modelItem) bool { return !it.inEpoch }); len(c) > 0 {
-			return c
-		}
-		for _, it := range m.all {
-			it.inEpoch = it.inEpoch && it.shard != shard
-		}
-	case Unseen:
-		if c := others(func(it *modelItem) bool { return it.uses+it.leased == 0 }); len(c) > 0 {
-			return c
-		}
-	}
-	return others(anything)
-}
-
-// follow checks the draws of a batch one by one and takes them; it returns what is wrong, "" if nothing.
-func (m *model) follow(b *rollout.Batch) string {
-	var drawn []*modelItem
-	for _, d := range b.Draws {
-		it := m.all[d.ID-1]
-		c := m.candidates(b.Shard, drawn)
-		switch {
-		case !slices.Contains(c, it):
-			return "a draw fell on what cannot be drawn"
-		case d.Probability != 1/float64(len(c)):
-			return "a reported probability is not the one used"
-		case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward:
-			return "a draw carries another rollout"
-		case int(d.Uses) != it.uses || d.Staleness != int32(m.version-it.r.Version()) || d.Staleness < 0:
-			return "a draw's uses or staleness is wrong"
-		case m.o.MaxStaleness > 0 && int(d.Staleness) > m.o.MaxStaleness:
-			return "a draw is too old"
-		}
-		it.leased++
-		it.inEpoch = true
-		drawn = append(drawn, it)
-	}
-	m.drawn += uint64(len(drawn))
-	m.leases = append(m.leases, &modelLease{b, drawn})
-	return ""
 }
 
 func (m *model) lease(id rollout.BatchID) *modelLease {
@@ -214,40 +272,44 @@ func (m *model) lease(id rollout.BatchID) *modelLease {
 
 func (m *model) acknowledge(id rollout.BatchID) {
 	l := m.lease(id)
-	for _, it := range l.items {
+	for _, u := range l.units {
 		at := l.batch.Version
-		m.acknowledged++
-		m.staleness.Add(int64(at - it.r.Version()))
-		m.meanStaleness.Add(int64(math.Floor(it.r.Span().MeanStaleness(at))))
-		if it.lastUse != rollout.NoVersion {
-			m.since.Add(int64(max(at-it.lastUse, 0)))
+		for _, it := range u.items {
+			m.acknowledged++
+			m.staleness.Add(int64(at - it.r.Version()))
+			m.meanStaleness.Add(int64(math.Floor(it.r.Span().MeanStaleness(at))))
+			if u.lastUse != rollout.NoVersion {
+				m.since.Add(int64(max(at-u.lastUse, 0)))
+			}
 		}
-		it.lastUse = max(it.lastUse, at)
-		it.leased--
-		it.uses++
+		u.lastUse = max(u.lastUse, at)
+		u.leased--
+		u.uses++
 		switch {
-		case !it.present:
+		case !u.present:
 		case m.o.Sampler.Consumes():
-			m.evict(it, rollout.EvictedByConsume)
-		case m.o.MaxUses > 0 && it.uses >= m.o.MaxUses:
-			m.evict(it, rollout.EvictedByUses)
+			m.evict(u, rollout.EvictedByConsume)
+		case m.o.MaxUses > 0 && u.uses >= m.o.MaxUses:
+			m.evict(u, rollout.EvictedByUses)
 		}
 	}
 }
 
 func (m *model) release(id rollout.BatchID) {
-	for _, it := range m.lease(id).items {
-		it.leased--
-		it.inEpoch = false
-		m.returned++
+	l := m.lease(id)
+	for i, u := range l.units {
+		u.leased--
+		u.inEpoch = false
+		u.shown = u.shown && i >= l.fresh
+		m.returned += uint64(len(u.items))
 	}
 }
 
 func (m *model) advance(v rollout.Version) {
 	m.version = max(m.version, v)
-	for _, it := range m.all {
-		if it.present && m.tooOld(it) {
-			m.evict(it, rollout.EvictedByStaleness)
+	for _, u := range m.all {
+		if u.present && m.tooOld(u) {
+			m.evict(u, rollout.EvictedByStaleness)
 		}
 	}
 }
@@ -259,31 +321,54 @@ func (m *model) rewind(v rollout.Version) {
 		}
 	}
 	m.version = v
-	for _, it := range m.all {
-		it.lastUse = min(it.lastUse, v)
-		if it.present && it.r.Span().Greatest > v {
-			m.evict(it, rollout.EvictedByRewind)
+	for _, u := range m.all {
+		u.lastUse = min(u.lastUse, v)
+		ahead := func(it *modelItem) bool { return it.r.Span().Greatest > v }
+		if u.present && slices.ContainsFunc(u.items, ahead) {
+			m.evict(u, rollout.EvictedByRewind)
 		}
 	}
+}
+
+// rebase gives a rollout a new base, if it is there.
+func (m *model) rebase(id rollout.ID, base func(it *modelItem) float64) bool {
+	for _, u := range m.all {
+		for _, it := range u.items {
+			if it.id != id || !u.present {
+				continue
+			}
+			if m.o.Prioritization == nil {
+				return true
+			}
+			if b := base(it); !math.IsNaN(b) {
+				it.base, it.atMax = b, false
+				m.largest[u.shard] = max(m.largest[u.shard], b)
+			}
+			return true
+		}
+	}
+	return false
 }
 
 // stats is the statistics by definition.
 func (m *model) stats() rollout.Stats {
 	s := rollout.Stats{
-		Version: m.version, Inserted: uint64(len(m.all)), InsertedGroups: uint64(m.groups), Evicted: m.evicted,
+		Version: m.version, Inserted: uint64(m.items), InsertedGroups: uint64(m.groups), Evicted: m.evicted,
 		Drawn: m.drawn, Acknowledged: m.acknowledged, Returned: m.returned,
 		Staleness: m.staleness, MeanStaleness: m.meanStaleness, SinceLastUse: m.since,
 	}
-	for _, it := range m.all {
-		if it.present {
-			s.Present++
-			s.PresentBytes += it.r.Bytes()
-			s.UsesPresent.Add(int64(it.uses))
-			continue
-		}
-		s.UsesAtEviction.Add(int64(it.uses))
-		if it.uses == 0 {
-			s.NeverUsed++
+	for _, u := range m.all {
+		for _, it := range u.items {
+			if u.present {
+				s.Present++
+				s.PresentBytes += it.r.Bytes()
+				s.UsesPresent.Add(int64(u.uses))
+				continue
+			}
+			s.UsesAtEviction.Add(int64(u.uses))
+			if u.uses == 0 {
+				s.NeverUsed++
+			}
 		}
 	}
 	return s

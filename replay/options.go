@@ -30,13 +30,21 @@ const (
 	Distinct Sampler = "distinct"
 	Epoch    Sampler = "epoch"
 	Unseen   Sampler = "unseen"
+
+	LeastUsed   Sampler = "least_used"
+	Prioritized Sampler = "prioritized"
 )
 
 // Samplers returns every sampler.
-func Samplers() []Sampler { return []Sampler{LIFO, FIFO, Uniform, Distinct, Epoch, Unseen} }
+func Samplers() []Sampler {
+	return []Sampler{LIFO, FIFO, Uniform, Distinct, Epoch, Unseen, LeastUsed, Prioritized}
+}
 
 // Consumes tells whether the sampler is a queue, which gives each rollout once.
 func (s Sampler) Consumes() bool { return s == LIFO || s == FIFO }
+
+// Replaces tells whether a batch may hold a rollout more than once.
+func (s Sampler) Replaces() bool { return s == Uniform || s == Prioritized }
 
 // Defaults of Options.
 const (
@@ -59,6 +67,11 @@ type Options struct {
 	MaxStaleness int     // versions; an older rollout leaves; 0: not bounded
 	MaxUses      int     // a rollout leaves after that many; 0: not bounded; queue samplers always give 1
 	MinSize      int     // rollouts that a shard must hold to be sampled; 0: what the batch needs
+
+	Unit      Unit // "": UnitRollout; queue samplers take no groups
+	GroupSize int  // of every group, for UnitGroup; 0 with the other units
+
+	Prioritization *Prioritization // of sampler Prioritized, which alone has one; nil: DefaultPrioritization
 
 	Shards    int            // parts, each drawn from by its own trainer; 0: 1
 	Advantage advantage.Kind // "": advantage.Group; kinds that are not group-relative leave Draw.Advantage 0
@@ -87,7 +100,15 @@ func (o Options) withDefaults() Options {
 	orElse(&o.Retention, KeepNewest)
 	orElse(&o.PositiveThreshold, DefaultPositiveThreshold)
 	orElse(&o.Sampler, Distinct)
+	orElse(&o.Unit, UnitRollout)
 	orElse(&o.Shards, 1)
+	if o.Sampler == Prioritized {
+		p := DefaultPrioritization()
+		if o.Prioritization != nil {
+			p = *o.Prioritization // a copy: nobody changes it any more
+		}
+		o.Prioritization = &p
+	}
 	orElse(&o.Advantage, advantage.Group)
 	orElse(&o.LeaseTimeout, DefaultLeaseTimeout)
 	if o.Clock == nil {
@@ -124,11 +145,23 @@ func (o Options) Validate() error {
 	check(o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction, "0 with retention %s", o.Retention)
 	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction, "what leaves room for one other rollout in a shard of %d", o.Capacity/shards)
 	check(!math.IsNaN(float64(o.PositiveThreshold)), "positive_threshold", o.PositiveThreshold, "a number")
-	check(slices.Contains(Samplers(), o.Sampler), "sampler", o.Sampler, "lifo, fifo, uniform, distinct, epoch or unseen")
+	check(slices.Contains(Samplers(), o.Sampler), "sampler", o.Sampler, "one of %v", Samplers())
 	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness, "0 (not bounded) to %d versions", math.MaxInt32)
 	check(o.MaxUses >= 0 && o.MaxUses <= math.MaxInt32, "max_uses", o.MaxUses, "0 (not bounded) to %d", math.MaxInt32)
 	check(o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses, "0 or 1 with sampler %s, which gives each rollout once", o.Sampler)
 	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= o.Capacity/shards), "min_size", o.MinSize, "0 to %d, the capacity of a shard", o.Capacity/shards)
+	check(among(o.Unit, UnitRollout, UnitStep, UnitGroup), "unit", o.Unit, "rollout, step or group")
+	check(o.Unit != UnitGroup || !o.Sampler.Consumes(), "unit", o.Unit, "rollout or step with sampler %s", o.Sampler)
+	check(o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with retention %s, which keeps rollouts by their own reward", o.Retention)
+	if o.Unit == UnitGroup {
+		check(o.GroupSize >= 1 && o.GroupSize <= o.Capacity/shards, "group_size", o.GroupSize, "1 to %d, the capacity of a shard, with unit group", o.Capacity/shards)
+	} else {
+		check(o.GroupSize == 0, "group_size", o.GroupSize, "0 with unit %s", o.Unit)
+	}
+	if o.Prioritization != nil {
+		check(o.Sampler == Prioritized, "sampler", o.Sampler, "prioritized, as priority options are given")
+		o.Prioritization.validate(check)
+	}
 	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
 	check(o.LeaseTimeout > 0, "lease_timeout", o.LeaseTimeout, "more than 0s")
 	if err := o.Advantage.Validate(); err != nil {

@@ -31,7 +31,7 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"capacity is -1: allowed is 1 to", "capacity_bytes is -2: allowed is 0 (not bounded) or at least 1",
 		"retention is lru: allowed is fifo or positive", "positive_fraction is 1: allowed is at least 0 and below 1",
-		"positive_threshold is NaN", "sampler is random: allowed is lifo, fifo, uniform, distinct, epoch or unseen",
+		"positive_threshold is NaN", "sampler is random: allowed is one of [lifo fifo uniform distinct epoch unseen least_used prioritized]",
 		"max_staleness is -3", "max_uses is -4", "min_size is -5", "shards is -6: allowed is 1 to 65536",
 		"advantage is best: allowed is [group no_std leave_one_out batch group_batch gae]", "vocab is -7", "lease_timeout is -1s",
 	} {

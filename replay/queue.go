@@ -25,10 +25,11 @@ func (q *queue) out(s int32) bool {
 	return at.Prev == none && at.Next == none && q.waiting.Head != s
 }
 
-func (q *queue) restore(s int32) { q.waiting.insertByID(q.store, s, q.newestFirst) }
-func (q *queue) size() int       { return q.waiting.Len }
-func (q *queue) begin()          {}
-func (q *queue) end()            {}
+func (q *queue) restore(s int32)       { q.waiting.insertByID(q.store, s, q.newestFirst) }
+func (q *queue) size() int             { return q.waiting.Len }
+func (q *queue) begin(*rand.Rand, int) {}
+func (q *queue) took(int32)            {}
+func (q *queue) end()                  {}
 
 func (q *queue) draw(*rand.Rand) (int32, float64) {
 	s := q.waiting.Head

@@ -44,6 +44,7 @@ func (t *Table) Restore(r io.Reader) error {
 	}
 	t.version, t.lastID, t.lastGroup = im.Version, im.LastID, im.LastGroup
 	t.refused, t.ignored = im.Refused, im.Ignored
+	t.ratios, t.moved = im.Ratios, im.Moved
 	t.inserted = newMemory[idRange](rememberedInsertions)
 	for _, a := range im.Inserted {
 		t.inserted.put(a.ID, a.Answer)
@@ -112,6 +113,7 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 	}
 	s.version, s.present, s.bytes, s.remaining = all.Version, im.Present, im.Bytes, im.Remaining
 	s.sampler.setState(im.Sampler)
+	s.fresh = im.Fresh
 	if s.retention != nil {
 		s.retention.recent, s.retention.kept = im.Recent, im.Kept
 	}
@@ -119,7 +121,7 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 		s.ages.heads[h.Version] = h.Slot
 	}
 	for slot, r := range s.rollouts {
-		if r != nil && !s.items[slot].Gone {
+		if r != nil && !s.items[slot].is(gone) {
 			s.index.add(int32(slot))
 		}
 	}

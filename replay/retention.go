@@ -18,7 +18,7 @@ func (r *retention) add(s int32) { r.recent.push(r.store, s) }
 
 // remove forgets a slot that leaves.
 func (r *retention) remove(s int32) {
-	if r.store.items[s].Kept {
+	if r.store.items[s].is(kept) {
 		r.kept.remove(r.store, s)
 	} else {
 		r.recent.remove(r.store, s)
@@ -31,7 +31,7 @@ func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
 	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {
 		s := r.recent.Head
 		it := &r.store.items[s]
-		if !it.Correct || r.keptSize == 0 || it.Bytes > r.keptBytes {
+		if !it.is(correct) || r.keptSize == 0 || it.Bytes > r.keptBytes {
 			evict(s)
 			continue
 		}
@@ -39,7 +39,7 @@ func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
 			evict(r.kept.Head)
 		}
 		r.recent.remove(r.store, s)
-		it.Kept = true
+		it.set(kept)
 		r.kept.push(r.store, s)
 	}
 }

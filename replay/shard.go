@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 
@@ -27,9 +28,12 @@ type shard struct {
 	bytes     int64
 	remaining int64 // draws that MaxUses still allows, over all present
 	sampler   sampler
-	retention *retention // nil for a queue
-	ages      *ages      // nil if MaxStaleness is not bounded
+	weighing  *prioritized // the sampler, if it is one that weighs
+	retention *retention   // nil for a queue
+	ages      *ages        // nil if MaxStaleness is not bounded
 	index     index
+	units     units
+	fresh     freshQueue // empty for a queue, where all is fresh
 
 	batches  uint64 // drawn so far; the stream of the next one derives from it
 	leases   []*lease
@@ -38,6 +42,7 @@ type shard struct {
 
 	evictCapacity, evictStaleness func(s int32)
 	scratch                       []int32 // slots of the batch being drawn
+	mates                         []int32 // slots of the group being evicted
 }
 
 // remembered is how many acknowledged batches a shard remembers by their request id.
@@ -45,7 +50,9 @@ const remembered = 256
 
 func newShard(o Options, number int) *shard {
 	s := &shard{number: number, options: o, purpose: "replay/shard/" + strconv.Itoa(number)}
-	s.sampler = newSampler(o.Sampler, &s.store)
+	s.units = unitsOf(o.Unit)
+	s.sampler = newSampler(&s.options, &s.store)
+	s.weighing, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	s.answered = newMemory[*rollout.Batch](remembered)
 	if o.MaxStaleness > 0 {
@@ -71,14 +78,53 @@ func newRetention(o Options, st *store) *retention {
 // oldest returns the least version that MaxStaleness lets stay at table version v.
 func (s *shard) oldest(v rollout.Version) int64 { return int64(v) - int64(s.options.MaxStaleness) }
 
-// add takes in a rollout, evicting what must leave for it. A queue has room: insertion checked.
-func (s *shard) add(it *item, r *rollout.Rollout) {
-	s.counts.Inserted++
-	if s.ages != nil && int64(it.Version) < s.oldest(s.version) {
-		// It was too old before it came: it is counted in and out (invariants 3 and 11).
-		s.counts.evicted(byStaleness, 0)
-		return
+// addGroup takes in a group, evicting what must leave for it. What is too old before it comes is counted in and out
+// (invariants 3 and 11).
+func (s *shard) addGroup(a *arrivals, from, to int) {
+	s.counts.Inserted += uint64(to - from)
+	first, last := none, none
+	together := s.units == groups
+	tooOld := func(items []item) bool {
+		return s.ages != nil && slices.ContainsFunc(items, func(it item) bool { return int64(it.Version) < s.oldest(s.version) })
 	}
+	for i := from; i < to; i++ {
+		judged := a.items[i : i+1]
+		if together {
+			judged = a.items[from:to]
+		}
+		if tooOld(judged) {
+			s.counts.evicted(byStaleness, 0)
+			continue
+		}
+		slot := s.add(&a.items[i], a.rollouts[i])
+		if s.weighing != nil {
+			s.weighing.enter(slot, a.bases[i])
+		}
+		if !together {
+			s.open(slot)
+			continue
+		}
+		if first == none {
+			first, last = slot, slot
+		}
+		s.links[last].Mate, s.links[slot].Mate = slot, first
+		last = slot
+	}
+	if first != none {
+		s.open(first)
+	}
+}
+
+// open makes a unit drawable.
+func (s *shard) open(slot int32) {
+	s.sampler.add(slot)
+	if s.retention != nil {
+		s.fresh.push(&s.store, &s.index, slot)
+	}
+}
+
+// add takes in a rollout. A queue has room: insertion checked.
+func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	if s.retention != nil {
 		s.retention.makeRoom(it.Bytes, s.evictCapacity)
 	}
@@ -90,17 +136,32 @@ func (s *shard) add(it *item, r *rollout.Rollout) {
 		s.ages.add(slot)
 	}
 	s.index.add(slot)
-	s.sampler.add(slot)
 	s.present++
 	s.bytes += it.Bytes
 	s.remaining += int64(s.maxUses)
 	s.counts.UsesPresent.Add(0)
+	return slot
 }
 
-// evict takes a rollout out for a cause. Draws of it on lease stay valid: the slot waits for them.
+// evict takes the unit of a rollout out for a cause.
 func (s *shard) evict(slot int32, why cause) {
+	if s.units != groups {
+		s.sampler.remove(slot)
+		s.evictOne(slot, why)
+		return
+	}
+	s.mates = s.mates[:0]
+	s.units.each(&s.store, slot, func(m int32) { s.mates = append(s.mates, m) })
+	s.sampler.remove(s.units.first(&s.store, slot))
+	for _, m := range s.mates {
+		s.evictOne(m, why)
+	}
+}
+
+// evictOne takes one rollout out. Draws of it on lease stay valid: the slot waits for them.
+func (s *shard) evictOne(slot int32, why cause) {
 	it := &s.items[slot]
-	s.sampler.remove(slot)
+	s.fresh.forget(it)
 	if s.retention != nil {
 		s.retention.remove(slot)
 	}
@@ -116,7 +177,7 @@ func (s *shard) evict(slot int32, why cause) {
 	s.counts.UsesPresent.Remove(int64(it.Uses))
 	s.counts.evicted(why, it.Uses)
 	if it.Leased > 0 {
-		it.Gone = true
+		it.set(gone)
 	} else {
 		s.release(slot)
 	}
@@ -149,7 +210,7 @@ func (s *shard) rewind(v rollout.Version) {
 		}
 		it := &s.items[slot]
 		it.LastUse = min(it.LastUse, v)
-		if it.Greatest > v && !it.Gone {
+		if it.Greatest > v && !it.is(gone) {
 			s.evict(int32(slot), byRewind)
 		}
 	}

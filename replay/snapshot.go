@@ -18,7 +18,7 @@ import (
 // version, the length and the CRC-32C of what follows, both little-endian.
 const (
 	snapshotMagic   = "reprtab"
-	snapshotVersion = 1
+	snapshotVersion = 2
 	snapshotHeader  = len(snapshotMagic) + 1 + 8 + 4
 )
 
@@ -32,6 +32,8 @@ type image struct {
 	Refused   uint64
 	Ignored   uint64
 	Inserted  []answerImage[idRange]
+	Ratios    ratios
+	Moved     rollout.Version // when the age decay did last
 	Rollouts  []*rollout.Rollout
 	Shards    []shardImage
 }
@@ -48,9 +50,25 @@ type identity struct {
 	MaxStaleness      int
 	MaxUses           int
 	MinSize           int
+	Unit              Unit
+	GroupSize         int
+	Priority          priorityIdentity
 	Shards            int
 	Advantage         string
 	Seed              uint64
+}
+
+// priorityIdentity is a Prioritization without its function, which no snapshot can hold; the zero value without one.
+type priorityIdentity struct {
+	Base                        Base
+	Epsilon, Exponent, AgeDecay float64
+	Decay                       Decay
+	TargetESS                   float64
+	Spread                      Spread
+	Entry                       Entry
+	Beta                        float64
+	BetaVersions                int
+	Normalisation               Normalisation
 }
 
 type answerImage[V any] struct {
@@ -67,6 +85,7 @@ type shardImage struct {
 	Bytes        int64
 	Remaining    int64
 	Sampler      samplerState
+	Fresh        freshQueue
 	Recent, Kept list
 	Heads        []headImage // of the ages, by version
 	Batches      uint64
@@ -94,11 +113,17 @@ type batchImage struct {
 
 func (t *Table) identity() identity {
 	o := t.options
+	var priority priorityIdentity
+	if p := o.Prioritization; p != nil {
+		priority = priorityIdentity{
+			p.Base, p.Epsilon, p.Exponent, p.AgeDecay, p.Decay, p.TargetESS, p.Spread, p.Entry, p.Beta, p.BetaVersions, p.Normalisation,
+		}
+	}
 	return identity{
 		Capacity: o.Capacity, CapacityBytes: o.CapacityBytes, Retention: o.Retention,
 		PositiveFraction: o.PositiveFraction, PositiveThreshold: o.PositiveThreshold, Sampler: o.Sampler,
 		MaxStaleness: o.MaxStaleness, MaxUses: o.MaxUses, MinSize: o.MinSize, Shards: o.Shards,
-		Advantage: string(o.Advantage), Seed: o.Seed,
+		Advantage: string(o.Advantage), Seed: o.Seed, Unit: o.Unit, GroupSize: o.GroupSize, Priority: priority,
 	}
 }
 
@@ -161,7 +186,7 @@ func (t *Table) encode(w io.Writer) error {
 	g := &gathering{number: make(map[*rollout.Rollout]int32)}
 	im := image{
 		Options: t.identity(), Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
-		Refused: t.refused, Ignored: t.ignored,
+		Refused: t.refused, Ignored: t.ignored, Ratios: t.ratios, Moved: t.moved,
 	}
 	t.inserted.each(func(id string, r idRange) {
 		im.Inserted = append(im.Inserted, answerImage[idRange]{id, r})
@@ -176,7 +201,7 @@ func (t *Table) encode(w io.Writer) error {
 func (s *shard) image(g *gathering) shardImage {
 	im := shardImage{
 		Items: s.items, Links: s.links, Free: s.free, Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
-		Sampler: s.sampler.state(), Recent: newList(), Kept: newList(), Batches: s.batches, Counts: s.counts,
+		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(), Kept: newList(), Batches: s.batches, Counts: s.counts,
 	}
 	for _, r := range s.rollouts {
 		im.Rollouts = append(im.Rollouts, g.place(r))

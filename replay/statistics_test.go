@@ -1,7 +1,10 @@
 package replay
 
 import (
+	"errors"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -20,13 +23,18 @@ const (
 
 // chiSquare is the statistic against equal shares.
 func chiSquare(counts []int) float64 {
+	return chiSquareOf(counts, slices.Repeat([]float64{1 / float64(len(counts))}, len(counts)))
+}
+
+// chiSquareOf is the statistic against given shares.
+func chiSquareOf(counts []int, shares []float64) float64 {
 	total := 0
 	for _, n := range counts {
 		total += n
 	}
-	expected := float64(total) / float64(len(counts))
 	x := 0.0
-	for _, n := range counts {
+	for i, n := range counts {
+		expected := float64(total) * shares[i]
 		d := float64(n) - expected
 		x += d * d / expected
 	}
@@ -83,20 +91,20 @@ func (e experiment) run(batch func(), draw func() int32, end func()) []int {
 // right runs a sampler of the package.
 func (e experiment) right(kind Sampler, seed uint64) []int {
 	st := &store{}
-	s := newSampler(kind, st)
+	s := newSampler(&Options{Sampler: kind}, st)
 	for range e.slots {
 		s.add(st.put(&item{}, &rollout.Rollout{}))
 	}
 	random := rollout.Stream(seed, "right", 0)
 	drawn := make([]int32, 0, e.batch)
-	return e.run(func() { s.begin(); drawn = drawn[:0] }, func() int32 {
+	return e.run(func() { s.begin(random, e.batch); drawn = drawn[:0] }, func() int32 {
 		slot, _ := s.draw(random)
 		drawn = append(drawn, slot)
 		return slot
 	}, func() {
 		s.end()
-		if kind == Unseen {
-			// Nothing was used: they are never drawn again.
+		if kind == Unseen || kind == LeastUsed {
+			// Nothing was used: they are as if never drawn.
 			for _, slot := range drawn {
 				s.restore(slot)
 			}
@@ -117,15 +125,17 @@ func (e experiment) wrong(refill bool, seed uint64) []int {
 // Invariant 4.
 func TestSamplersDrawWithEqualProbability(t *testing.T) {
 	many := experiment{slots: 64, batch: 8, draws: cells32Draws, cells: 32}
-	// An epoch, or what was never drawn, gives all in turn: its first draw is what may lean.
+	// An epoch, or what was never drawn or least, gives all in turn: its first draw is what may lean.
 	turns := experiment{slots: 4, batch: 4, draws: cells4Draws, cells: 4, first: true}
 	for kind, c := range map[Sampler]struct {
 		experiment
 		critical float64
 	}{
 		Uniform: {many, critical31}, Distinct: {many, critical31}, Epoch: {turns, critical3}, Unseen: {turns, critical3},
+		LeastUsed: {turns, critical3},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			rejected := 0
 			for seed := range uint64(seeds) {
 				if testing.Short() && seed >= 2 {
@@ -149,6 +159,7 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 func TestSamplersDrawWithEqualProbabilityAfterRandomOperations(t *testing.T) {
 	for _, kind := range []Sampler{Uniform, Distinct, Epoch, Unseen} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			const slots = 64
 			table := mustNew(t, Options{Capacity: slots, Sampler: kind, MaxStaleness: 50, Seed: 11})
 			random := rollout.Stream(11, "churn", 0)
@@ -180,7 +191,11 @@ func TestSamplersDrawWithEqualProbabilityAfterRandomOperations(t *testing.T) {
 // table full of its newest rollouts.
 func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 	t.Helper()
+	each := max(1, table.options.GroupSize)
 	fill := func(n int) {
+		if each > 1 {
+			n = each
+		}
 		if _, err := table.Insert(ctx, someGroup(random, n, table.Version())); err != nil {
 			t.Fatal(err)
 		}
@@ -194,10 +209,13 @@ func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 			err = table.Advance(ctx, table.Version()+rollout.Version(random.IntN(2)))
 		case 2:
 			if table.lastID > 0 {
-				err = table.Update(ctx, Priority{ID: 1 + rollout.ID(random.Uint64N(uint64(table.lastID))), Value: 1})
+				err = table.Update(ctx, Priority{ID: 1 + rollout.ID(random.Uint64N(uint64(table.lastID))), Value: wide(random)})
+			}
+			if table.options.Sampler == Prioritized && random.IntN(20) == 0 {
+				err = errors.Join(err, table.SetAgeDecay(ctx, []float64{1, 500, math.Inf(1)}[random.IntN(3)]))
 			}
 		case 3:
-			if size := 1 + random.IntN(4); table.Stats().Present >= size {
+			if size := each * (1 + random.IntN(4)); table.Stats().Present >= size {
 				_, err = table.Sample(ctx, rollout.Request{Size: size})
 			}
 		}
@@ -205,7 +223,7 @@ func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 			t.Fatal(err)
 		}
 	}
-	for range table.options.Capacity {
+	for range table.options.Capacity / each {
 		fill(1)
 	}
 }

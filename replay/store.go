@@ -29,9 +29,31 @@ type item struct {
 	Advantage float32
 	Mean      float32 // of the group's rewards
 	Std       float32 // population, of the group's rewards
-	Correct   bool    // reward at or above the threshold
-	Kept      bool    // by retention, as correct
-	Gone      bool    // evicted with draws on lease: the slot waits for them
+	Flags     flags
+}
+
+// flags are yes-or-no facts of an item.
+type flags uint8
+
+const (
+	correct flags = 1 << iota // reward at or above the threshold
+	kept                      // by retention, as correct
+	gone                      // evicted with draws on lease: the slot waits for them
+	fresh                     // not handed out as fresh yet
+	atMax                     // entered at the largest base, and no report came since
+	shelved                   // not handed out as fresh yet, but exhausted by other draws on lease
+)
+
+func (it *item) is(f flags) bool { return it.Flags&f != 0 }
+func (it *item) set(f flags)     { it.Flags |= f }
+func (it *item) clear(f flags)   { it.Flags &^= f }
+
+// flagged returns f where the condition holds.
+func flagged(holds bool, f flags) flags {
+	if holds {
+		return f
+	}
+	return 0
 }
 
 // links are the slots next to one in the lists that hold it. Fields are exported for encoding/gob.
@@ -39,11 +61,12 @@ type links struct {
 	Prev, Next int32 // in order of arrival
 	Down, Up   int32 // among the rollouts of its version
 	Chain      int32 // in the index
+	Mate       int32 // the next rollout of its group, in a ring, where units are groups
 }
 
 // put gives a rollout a slot.
 func (st *store) put(it *item, r *rollout.Rollout) int32 {
-	alone := links{none, none, none, none, none}
+	alone := links{none, none, none, none, none, none}
 	if n := len(st.free); n > 0 {
 		s := st.free[n-1]
 		st.free = st.free[:n-1]

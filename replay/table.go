@@ -27,6 +27,8 @@ type Table struct {
 	lastGroup uint64
 	refused   uint64
 	ignored   uint64           // updates addressed to evicted rollouts
+	ratios    ratios           // reported by age
+	moved     rollout.Version  // when the age decay did last
 	inserted  *memory[idRange] // by batch id
 }
 
@@ -48,12 +50,12 @@ func New(o Options) (*Table, error) {
 }
 
 // Options returns the options with defaults filled in.
-func (t *Table) Options() Options { return t.options }
+func (t *Table) Options() Options { return t.options.withDefaults() } // which copies what they point to
 
 // Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch
 // handed out is a batch delivered. An error wraps rollout.ErrStarved if the shard holds fewer than
-// MinSize, or too few to fill the batch: fewer than Size that can be drawn, with sampler uniform none
-// or fewer draws than MaxUses still allows. A repeated request id gets the same batch, counted once,
+// MinSize, too few that were never handed out as fresh for Request.Fresh, or too few to fill the batch: fewer than Size
+// that can be drawn, with samplers uniform and prioritized none, or fewer draws than MaxUses still allows. A repeated request id gets the same batch, counted once,
 // as long as it is among the shard's last 256 with an id.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	s, err := t.requested(ctx, req)
@@ -90,6 +92,9 @@ func (t *Table) requested(ctx context.Context, req rollout.Request) (*guarded, e
 	}
 	if req.Size < 1 {
 		return nil, fmt.Errorf("size is %d: ask for at least 1 rollout: %w", req.Size, rollout.ErrInvalid)
+	}
+	if req.Fresh < 0 || req.Fresh > req.Size {
+		return nil, fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", req.Fresh, req.Size, rollout.ErrInvalid)
 	}
 	if req.Shard < 0 || req.Shard >= len(t.shards) {
 		return nil, fmt.Errorf("shard is %d: name one of 0 to %d: %w", req.Shard, len(t.shards)-1, rollout.ErrInvalid)

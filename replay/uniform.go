@@ -18,4 +18,5 @@ func (d *distinct) draw(r *rand.Rand) (int32, float64) {
 	return s, p
 }
 
-func (d *distinct) end() { d.deck.held = 0 }
+func (d *distinct) took(s int32) { d.deck.readyToHeld(s) }
+func (d *distinct) end()         { d.deck.held = 0 }

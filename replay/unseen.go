@@ -17,8 +17,7 @@ func (u *unseen) draw(r *rand.Rand) (int32, float64) {
 		return s, p
 	}
 	s, p := d.pick(r, d.ready, d.len())
-	d.restToReady(s)
-	d.readyToHeld(s)
+	u.took(s)
 	return s, p
 }
 
@@ -29,6 +28,14 @@ func (u *unseen) end() {
 		d.heldToReady(s)
 		d.readyToRest(s)
 	}
+}
+
+// took holds a slot, which counts as drawn from then on.
+func (u *unseen) took(s int32) {
+	if u.deck.inRest(s) {
+		u.deck.restToReady(s)
+	}
+	u.deck.readyToHeld(s)
 }
 
 // restore makes a slot never drawn again if no other draw of it counts or is on lease.

@@ -26,13 +26,14 @@ func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	if v <= t.version {
 		return nil
 	}
-	t.version = v
+	t.version, t.ratios.Version = v, v
 	for _, s := range t.shards {
 		s.mu.Lock()
 		s.expire()
 		s.advance(v)
 		s.mu.Unlock()
 	}
+	t.adapt()
 	return nil
 }
 
@@ -48,7 +49,8 @@ func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	if v > t.version {
 		return fmt.Errorf("version is %d: the table is at %d; rewind to a version not above it, or advance: %w", v, t.version, rollout.ErrInvalid)
 	}
-	t.version = v
+	t.version, t.moved = v, min(t.moved, v)
+	t.ratios.rewind(v)
 	for _, s := range t.shards {
 		s.mu.Lock()
 		s.expire()

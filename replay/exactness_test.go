@@ -1,0 +1,286 @@
+package replay
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// exactness runs random operations on a table and now and then compares the probability of every unit with what
+// docs/METHODS.md, section 3, makes of bases, ages, alpha and tau in 256 bits.
+type exactness struct {
+	t       *testing.T
+	random  *rand.Rand
+	table   *Table
+	tau     float64
+	bases   map[rollout.ID]float64 // by definition, evicted rollouts included
+	last    rollout.ID
+	leases  []rollout.BatchID
+	logs    map[[3]float64]*big.Float // of the mean of bases
+	worst   float64                   // relative error
+	ancient int                       // comparisons in which no weight in the tree was worth drawing from
+	moved   int                       // comparisons before which the reference version had moved
+	tiny    int                       // probabilities below 1e-200 that were compared
+}
+
+// wide is a positive number of any size.
+func wide(r *rand.Rand) float64 {
+	switch r.IntN(4) {
+	case 0:
+		return math.Pow(10, 600*r.Float64()-300)
+	case 1:
+		return math.Pow(10, 60*r.Float64()-30)
+	}
+	return math.Exp(2 * r.NormFloat64())
+}
+
+func (x *exactness) must(err error) {
+	x.t.Helper()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *exactness) step() {
+	v := x.table.Version()
+	switch k := x.random.IntN(100); {
+	case k < 30:
+		x.insert(v)
+	case k < 55:
+		x.update()
+	case k < 65:
+		x.must(x.table.Advance(ctx, v+rollout.Version(x.random.IntN(4))))
+	case k < 69:
+		x.must(x.table.Advance(ctx, v+rollout.Version(x.random.IntN(100_001))))
+	case k < 89:
+		x.draw()
+	case k < 93:
+		for _, id := range x.leases {
+			x.must(x.table.Release(id))
+		}
+		x.leases = x.leases[:0]
+	case k < 96:
+		x.tau = []float64{1, 3, 500, 1e6, math.Inf(1)}[x.random.IntN(5)]
+		x.must(x.table.SetAgeDecay(ctx, x.tau))
+	case k < 97:
+		for _, id := range x.leases {
+			x.must(x.table.Release(id))
+		}
+		x.leases = x.leases[:0]
+		x.must(x.table.Rewind(ctx, max(0, v-rollout.Version(x.random.IntN(1+x.random.IntN(20_000))))))
+	default:
+		var b bytes.Buffer
+		x.must(x.table.Snapshot(&b))
+		restored := mustNew(x.t, x.table.Options())
+		x.must(restored.Restore(&b))
+		x.table = restored
+	}
+}
+
+func (x *exactness) insert(v rollout.Version) {
+	behind := rollout.Version(0)
+	switch x.random.IntN(6) {
+	case 0:
+		behind = rollout.Version(x.random.IntN(100_000))
+	case 1:
+		behind = rollout.Version(x.random.IntN(20))
+	}
+	o := x.table.Options()
+	g := someGroup(x.random, max(1, o.GroupSize), max(0, v-behind))
+	for _, r := range g.Rollouts {
+		r.Reward = float32(math.Exp(3 * x.random.NormFloat64()))
+	}
+	ids, err := x.table.Insert(ctx, g)
+	x.must(err)
+	for i, id := range ids {
+		x.bases[id], x.last = float64(g.Rollouts[i].Reward)+o.Prioritization.Epsilon, id
+	}
+}
+
+func (x *exactness) update() {
+	if x.last == 0 {
+		return
+	}
+	id := x.last - rollout.ID(x.random.Uint64N(min(uint64(x.last), 100)))
+	value := wide(x.random)
+	x.must(x.table.Update(ctx, Priority{id, value}))
+	x.bases[id] = value + x.table.Options().Prioritization.Epsilon
+}
+
+func (x *exactness) draw() {
+	o := x.table.Options()
+	req := rollout.Request{Size: max(1, o.GroupSize) * (1 + x.random.IntN(4)), Shard: x.random.IntN(o.Shards)}
+	if x.random.IntN(3) > 0 {
+		_, _ = x.table.Sample(ctx, req) // there may be too few
+	} else if b, err := x.table.Lease(ctx, req); err == nil {
+		x.leases = append(x.leases, b.ID)
+	}
+}
+
+// compare does so for every unit of every shard.
+func (x *exactness) compare() {
+	x.t.Helper()
+	held := x.table.Held()
+	for i, s := range x.table.shards {
+		if s.weighing.count > 0 && s.weighing.tree.Total() < lightest {
+			x.ancient++
+		}
+		if s.weighing.ref > 0 {
+			x.moved++
+		}
+		var units [][]Held
+		for _, h := range held {
+			if h.Shard != i {
+				continue
+			}
+			if n := len(units); n > 0 && x.table.options.Unit == UnitGroup && units[n-1][0].Group == h.Group {
+				units[n-1] = append(units[n-1], h)
+			} else {
+				units = append(units, []Held{h})
+			}
+		}
+		x.compareShard(units)
+	}
+}
+
+func (x *exactness) compareShard(units [][]Held) {
+	x.t.Helper()
+	weights := make([]*big.Float, len(units)) // logarithms; nil: not drawable
+	var most *big.Float
+	for i, u := range units {
+		if x.table.options.MaxUses > 0 && u[0].Uses+u[0].Leased >= x.table.options.MaxUses {
+			continue
+		}
+		weights[i] = x.logWeight(u)
+		if most == nil || weights[i].Cmp(most) > 0 {
+			most = weights[i]
+		}
+	}
+	total := bigOf(0)
+	for i, w := range weights {
+		if w == nil {
+			continue
+		}
+		w = bigSub(w, most)
+		if below, _ := w.Float64(); below < -2000 {
+			weights[i] = bigOf(0)
+			continue
+		}
+		weights[i] = bigExp(w)
+		total = bigAdd(total, weights[i])
+	}
+	sum := 0.0
+	for i, u := range units {
+		want := bigOf(0)
+		if weights[i] != nil {
+			want = bigQuo(weights[i], total)
+		}
+		x.compareUnit(u, want)
+		sum += u[0].Probability
+	}
+	if most != nil && math.Abs(sum-1) > 1e-12 {
+		x.t.Fatalf("the probabilities of %d units add up to %v", len(units), sum)
+	}
+}
+
+// logWeight is alpha (log base - age/tau), or alpha log base - age/tau, with the mean base and the greatest age of a unit.
+func (x *exactness) logWeight(u []Held) *big.Float {
+	p := x.table.options.Prioritization
+	var bases [3]float64
+	age := 0
+	for i, h := range u {
+		bases[i] = x.bases[h.ID]
+		age = max(age, h.Age)
+	}
+	log := x.logs[bases]
+	if log == nil {
+		sum := bigOf(0)
+		for _, base := range bases {
+			sum = bigAdd(sum, bigOf(base))
+		}
+		log = bigLog(bigQuo(sum, bigOf(float64(len(u)))))
+		x.logs[bases] = log
+	}
+	decay := bigOf(0)
+	if !math.IsInf(x.tau, 1) {
+		decay = bigQuo(bigOf(float64(age)), bigOf(x.tau))
+	}
+	if p.Decay == AfterExponent {
+		return bigSub(bigMul(bigOf(p.Exponent), log), decay)
+	}
+	return bigMul(bigOf(p.Exponent), bigSub(log, decay))
+}
+
+func (x *exactness) compareUnit(u []Held, want *big.Float) {
+	x.t.Helper()
+	for _, h := range u {
+		if h.Probability != u[0].Probability {
+			x.t.Fatalf("rollouts %d and %d of one unit have probabilities %v and %v", u[0].ID, h.ID, u[0].Probability, h.Probability)
+		}
+	}
+	got := u[0].Probability
+	if want.Cmp(bigOf(1e-290)) <= 0 {
+		if !(got >= 0 && got <= 1e-289) {
+			x.t.Fatalf("rollout %d of age %d: probability %v, by definition %s", u[0].ID, u[0].Age, got, want.Text('g', 20))
+		}
+		return
+	}
+	if want.Cmp(bigOf(1e-200)) < 0 {
+		x.tiny++
+	}
+	wrong, _ := bigQuo(bigSub(bigOf(got), want), want).Float64()
+	x.worst = max(x.worst, math.Abs(wrong))
+	if !(math.Abs(wrong) <= 1e-9) {
+		x.t.Fatalf("rollout %d of age %d: probability %v, by definition %s: relative error %.2g", u[0].ID, u[0].Age, got, want.Text('g', 20), wrong)
+	}
+}
+
+// Probabilities are those of the definition, whatever happened before.
+func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
+	for _, c := range []struct {
+		Options
+		exponent, tau, epsilon float64
+		decay                  Decay
+		spread                 Spread
+	}{
+		{Options{Capacity: 48, MaxUses: 2}, 0.6, 500, 1e-300, BeforeExponent, Stratified},
+		{Options{Capacity: 48, MaxStaleness: 60_000}, 0.3, 3, 1e-6, BeforeExponent, Stratified},
+		{Options{Capacity: 64, Shards: 2, MaxUses: 1}, 2, 500, 1e-300, AfterExponent, Independent},
+		{Options{Capacity: 50, Unit: UnitGroup, GroupSize: 3, MaxUses: 1}, 1, 1, 1e-300, BeforeExponent, Stratified},
+		{Options{Capacity: 64, Unit: UnitGroup, GroupSize: 2, Shards: 2}, 1.5, math.Inf(1), 1e-300, AfterExponent, Independent},
+		{Options{Capacity: 40, MaxUses: 2}, 100, 1, 1e-300, BeforeExponent, Stratified},
+		{Options{Capacity: 40, MaxUses: 2}, 0, 3, 1e-300, AfterExponent, Stratified},
+	} {
+		t.Run(fmt.Sprintf("alpha=%g,tau=%g,%s,%s,uses=%d,shards=%d", c.exponent, c.tau, c.decay, c.Unit, c.MaxUses, c.Shards), func(t *testing.T) {
+			t.Parallel()
+			p := DefaultPrioritization()
+			p.Base, p.Epsilon, p.Exponent, p.AgeDecay, p.Decay, p.Spread = BaseReward, c.epsilon, c.exponent, c.tau, c.decay, c.spread
+			p.Normalisation = ByTable
+			c.Options.Sampler, c.Options.Prioritization, c.Options.Seed = Prioritized, &p, 3
+			x := &exactness{
+				t: t, random: rollout.Stream(3, "exactness", uint64(c.exponent*10)), table: mustNew(t, c.Options), tau: c.tau,
+				bases: make(map[rollout.ID]float64), logs: make(map[[3]float64]*big.Float),
+			}
+			operations := 10_000
+			if testing.Short() {
+				operations = 1000
+			}
+			for i, next := 0, 0; i < operations; i++ {
+				x.step()
+				if i == next {
+					x.compare()
+					next += 1 + x.random.IntN(59)
+				}
+			}
+			t.Logf("greatest relative error %.2g; %d compared tiny, %d times of the ancient only, %d times from a later reference", x.worst, x.tiny, x.ancient, x.moved)
+			if c.exponent > 0 && !testing.Short() && (x.tiny == 0 || x.ancient == 0 && c.MaxUses > 0 || x.moved == 0) {
+				t.Error("the operations did not reach what they are for")
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package prompts
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Prompt is a prompt by name.
+type Prompt struct {
+	ID  string // stable, unique
+	Ref uint64 // what the caller needs to ask it again: a row, a number; the latest reported is kept
+}
+
+// Result is what came of asking a prompt once: of Total responses, 1 to 2^31-1, Correct were correct.
+type Result struct {
+	Prompt
+	Correct, Total int
+}
+
+// Buffer holds prompts of medium difficulty and hands them out again. Make it with [New].
+type Buffer struct {
+	options Options
+
+	mu       sync.Mutex // guards what follows
+	at       rollout.Version
+	sequence uint64 // of the latest result
+	entries  map[string]*entry
+	ready    queue // held, replayable, and cooled down at version at; the best first
+	cooling  queue // held, replayable, and used too recently; the first to be ready first
+	counts   counts
+}
+
+// entry is a prompt that is held or was replayed.
+type entry struct {
+	Prompt
+	estimate estimate // the zero value where it is not held
+	lastUsed rollout.Version
+	reuses   int // times handed out by Next
+	awaited  int // of them, those without results yet
+
+	queue *queue // that it is in; nil: none
+	place int    // in it
+}
+
+// New returns an empty buffer.
+func New(o Options) (*Buffer, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Buffer{options: o}
+	b.empty()
+	return b, nil
+}
+
+// empty lets go of all entries.
+func (b *Buffer) empty() {
+	b.entries = make(map[string]*entry)
+	b.ready = queue{first: func(x, y *entry) bool { return x.estimate.compare(y.estimate) < 0 }}
+	b.cooling = queue{first: func(x, y *entry) bool { return x.lastUsed < y.lastUsed }}
+	b.counts = counts{}
+}
+
+// Options returns the buffer's options.
+func (b *Buffer) Options() Options { return b.options }
+
+// Next takes up to floor(f batch) prompts for a batch of so many from the buffer, at version now of the trainers, 0 or
+// above: of those with now - last used >= cooldown that were replayed less than max_reuse times those with pass
+// rates nearest to one half, among equals those estimated at the oldest version, among equals those reported first. They
+// count as used at now and replayed once more; with cooldown 0, too, they come again in a later call only.
+func (b *Buffer) Next(now rollout.Version, batch int) []Prompt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turn(max(now, 0))
+	n := min(b.options.share(batch), b.ready.Len())
+	if n == 0 {
+		return nil
+	}
+	taken := make([]*entry, n)
+	next := make([]Prompt, n)
+	for i := range taken {
+		e := b.ready.top()
+		e.leave()
+		taken[i], next[i] = e, e.Prompt
+	}
+	for _, e := range taken {
+		b.counts.replay(e)
+		e.lastUsed = b.at
+		e.reuses++
+		e.awaited++
+		b.enqueue(e)
+	}
+	return next
+}
+
+// turn sets the clock and moves what has cooled down by then to the ready.
+func (b *Buffer) turn(now rollout.Version) {
+	if now < b.at {
+		b.rewind(now)
+	}
+	b.at = now
+	for e := b.cooling.top(); e != nil && b.cool(e); e = b.cooling.top() {
+		e.leave()
+		b.ready.add(e)
+	}
+}
+
+// rewind lets what was used or estimated after v count as of v, and all cool down anew from there.
+func (b *Buffer) rewind(v rollout.Version) {
+	b.at = v
+	b.ready.entries, b.cooling.entries = nil, nil
+	for _, e := range b.entries {
+		e.queue = nil
+		e.lastUsed = min(e.lastUsed, v)
+		e.estimate.Version = min(e.estimate.Version, v)
+		b.enqueue(e)
+	}
+}
+
+// cool reports whether an entry has cooled down.
+func (b *Buffer) cool(e *entry) bool {
+	return int64(b.at)-int64(e.lastUsed) >= int64(b.options.Cooldown)
+}
+
+// enqueue puts an entry that is in no queue where it belongs.
+func (b *Buffer) enqueue(e *entry) {
+	switch {
+	case e.estimate.Total == 0 || e.reuses >= b.options.MaxReuse:
+	case b.cool(e):
+		b.ready.add(e)
+	default:
+		b.cooling.add(e)
+	}
+}
+
+// Report tells the buffer at version now of the trainers, 0 or above, what came of prompts: a prompt with 0 < p < 1
+// and |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. A prompt that was handed
+// out stays used at the version of that Next; one that was not, or whose results are in already, was fresh and
+// counts as used at now. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none is taken.
+func (b *Buffer) Report(now rollout.Version, results ...Result) error {
+	if err := check(now, results); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range results {
+		b.report(now, r)
+	}
+	return nil
+}
+
+// check names everything that is wrong with results.
+func check(now rollout.Version, results []Result) error {
+	var found []error
+	if now < 0 {
+		found = append(found, fmt.Errorf("version is %d: give the number of updates, at least 0: %w", now, rollout.ErrInvalid))
+	}
+	for i, r := range results {
+		refuse := func(bad bool, field string, value int, remedy string) {
+			if bad {
+				found = append(found, &rollout.FieldError{Row: i, Field: field, Value: fmt.Sprint(value), Remedy: remedy})
+			}
+		}
+		if r.ID == "" {
+			found = append(found, &rollout.FieldError{Row: i, Field: "id", Value: "empty", Remedy: "give the prompt's stable name"})
+		}
+		refuse(r.Total < 1 || r.Total > math.MaxInt32, "total", r.Total, fmt.Sprintf("give the number of responses, 1 to %d", math.MaxInt32))
+		refuse(r.Correct < 0 || r.Correct > max(r.Total, 0), "correct", r.Correct, "give how many of the responses were correct, 0 to total")
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("report on %d prompts: %w", len(results), errors.Join(found...))
+	}
+	return nil
+}
+
+// report takes one result.
+func (b *Buffer) report(now rollout.Version, r Result) {
+	b.sequence++
+	b.counts.report(r)
+	e := b.entries[r.ID]
+	if e == nil {
+		e = &entry{Prompt: r.Prompt}
+		b.entries[r.ID] = e
+	} else {
+		b.counts.forget(e)
+		e.leave()
+	}
+	if e.awaited > 0 {
+		e.awaited--
+	} else {
+		e.lastUsed = now
+	}
+	e.Ref = r.Ref
+	e.estimate = estimate{int32(r.Correct), int32(r.Total), now, b.sequence}
+	if !e.estimate.medium(b.options.Band) {
+		e.estimate, e.Ref = estimate{}, 0
+		if e.reuses == 0 {
+			delete(b.entries, r.ID)
+			return
+		}
+	}
+	b.counts.know(e)
+	b.enqueue(e)
+}

@@ -1,0 +1,124 @@
+package prompts
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+const bufferMagic = "reprprm"
+
+// image is a buffer's whole state for encoding/gob.
+type image struct {
+	Options      Options
+	At           rollout.Version
+	Sequence     uint64
+	Reported     uint64
+	ZeroVariance uint64
+	Replayed     uint64
+	Entries      []entryImage // by id
+}
+
+type entryImage struct {
+	Prompt   Prompt
+	Estimate estimate
+	LastUsed rollout.Version
+	Reuses   int
+	Awaited  int
+}
+
+// Snapshot writes the buffer's whole state as of one moment: a buffer restored from it does what this one would
+// have done. Equal states are written in equal bytes.
+func (b *Buffer) Snapshot(w io.Writer) error {
+	im := b.image()
+	if err := seal(w, bufferMagic, &im); err != nil {
+		return fmt.Errorf("writing a prompt buffer's snapshot: %w", err)
+	}
+	return nil
+}
+
+func (b *Buffer) image() image {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	im := image{
+		Options: b.options, At: b.at, Sequence: b.sequence,
+		Reported: b.counts.Reported, ZeroVariance: b.counts.ZeroVariance, Replayed: b.counts.Replayed,
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.entries)) {
+		e := b.entries[id]
+		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses, e.awaited})
+	}
+	return im
+}
+
+// Restore replaces the buffer's whole state by a snapshot's. The buffer must have the options of the one that was
+// written. A snapshot that is damaged, cut off, of another format or of other options is refused and changes
+// nothing. No more than the snapshot is read.
+func (b *Buffer) Restore(r io.Reader) error {
+	var im image
+	err := unseal(r, bufferMagic, &im)
+	if err == nil {
+		err = im.check(b.options)
+	}
+	if err != nil {
+		return fmt.Errorf("restoring a prompt buffer: %w", err)
+	}
+	b.setImage(im)
+	return nil
+}
+
+// check names what a buffer with the options could not have written.
+func (im *image) check(o Options) error {
+	var found []error
+	invalid := func(format string, args ...any) {
+		found = append(found, fmt.Errorf(format+": %w", append(args, rollout.ErrInvalid)...))
+	}
+	if im.Options != o {
+		invalid("options are %+v in the snapshot and %+v here: give the buffer the snapshot's", im.Options, o)
+	}
+	if im.At < 0 {
+		invalid("version is %d", im.At)
+	}
+	seen := make(map[uint64]bool, len(im.Entries))
+	for i, e := range im.Entries {
+		if i > 0 && e.Prompt.ID <= im.Entries[i-1].Prompt.ID {
+			invalid("prompt %q stands after %q", e.Prompt.ID, im.Entries[i-1].Prompt.ID)
+		}
+		if !e.possible(o) || e.Estimate.Sequence > im.Sequence || seen[e.Estimate.Sequence] {
+			invalid("prompt %q cannot be in the state %+v", e.Prompt.ID, e)
+		}
+		seen[e.Estimate.Sequence] = e.Estimate.Sequence > 0
+	}
+	return errors.Join(found...)
+}
+
+// possible reports whether a buffer with the options could hold the entry.
+func (e *entryImage) possible(o Options) bool {
+	x := e.Estimate
+	switch {
+	case e.Prompt.ID == "" || e.LastUsed < 0 || e.Reuses < 0 || e.Reuses > o.MaxReuse || e.Awaited < 0 || e.Awaited > e.Reuses:
+		return false
+	case x == estimate{}:
+		return e.Reuses > 0
+	}
+	return x.Sequence > 0 && x.Version >= 0 && x.medium(o.Band)
+}
+
+// setImage takes on the state of an image that was checked.
+func (b *Buffer) setImage(im image) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.empty()
+	b.at, b.sequence = im.At, im.Sequence
+	b.counts.Reported, b.counts.ZeroVariance, b.counts.Replayed = im.Reported, im.ZeroVariance, im.Replayed
+	for _, ei := range im.Entries {
+		e := &entry{Prompt: ei.Prompt, estimate: ei.Estimate, lastUsed: ei.LastUsed, reuses: ei.Reuses, awaited: ei.Awaited}
+		b.entries[e.ID] = e
+		b.counts.know(e)
+		b.enqueue(e)
+	}
+}

@@ -1,0 +1,139 @@
+package prompts_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func snapshotOf(t testing.TB, b interface{ Snapshot(io.Writer) error }) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := b.Snapshot(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// small is what the buffers of these tests have.
+func small() prompts.Options {
+	return prompts.Options{Fraction: 1, Band: 0.3, Cooldown: 3, MaxReuse: 1}
+}
+
+// used is a buffer with prompts in every state: ready, cooling, spent, removed after a use.
+func used(t testing.TB) *prompts.Buffer {
+	t.Helper()
+	b := mustNew(t, small())
+	report(t, b, 0, result("spent", 1, 2), result("removed", 9, 16))
+	b.Next(3, 2)
+	report(t, b, 4, result("spent", 1, 2), result("removed", 16, 16))
+	report(t, b, 4, result("ready", 7, 16))
+	report(t, b, 6, result("cooling", 1, 2))
+	b.Next(7, 0)
+	return b
+}
+
+// sealed puts the header of a snapshot before a body.
+func sealed(magic string, body []byte) []byte {
+	b := append([]byte(magic), 1)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(body)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+	return append(b, body...)
+}
+
+const header = 7 + 1 + 8 + 4
+
+func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
+	b := used(t)
+	whole := snapshotOf(t, b)
+	spoilt := func(at int, x byte) []byte {
+		c := bytes.Clone(whole)
+		c[at] ^= x
+		return c
+	}
+	other := b.Options()
+	other.Cooldown = 9
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"empty":         {nil, "reading the header"},
+		"foreign":       {[]byte("this is not a snapshot of any buffer"), "it begins with"},
+		"newer":         {spoilt(7, 2), "its format is 3"},
+		"cut off":       {whole[:len(whole)-1], "it is cut off"},
+		"damaged":       {spoilt(len(whole)-1, 1), "it is damaged"},
+		"no gob":        {sealed("reprprm", []byte("nonsense")), "decoding"},
+		"other options": {snapshotOf(t, mustNew(t, other)), "Cooldown:9 MaxReuse:1} in the snapshot and {Fraction:1 Band:0.3 Cooldown:3"},
+	} {
+		err := b.Restore(bytes.NewReader(c.data))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+	}
+	if !bytes.Equal(snapshotOf(t, b), whole) {
+		t.Error("a refused snapshot changed the buffer")
+	}
+}
+
+func TestNoMoreThanTheSnapshotIsRead(t *testing.T) {
+	b := used(t)
+	r := bytes.NewReader(append(snapshotOf(t, b), "more"...))
+	if err := b.Restore(r); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(r); err != nil || string(rest) != "more" {
+		t.Errorf("%q is left (error %v), want %q", rest, err, "more")
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestASnapshotReportsThatItWasNotWritten(t *testing.T) {
+	if err := used(t).Snapshot(brokenWriter{}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("got %v", err)
+	}
+	if err := newChooser(t, open(), 4).Snapshot(brokenWriter{}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzRestore looks for input that makes restoring panic, changes the buffer with an error, or gives a buffer in a
+// state that none can reach. Bodies are tried with a right header too, so that the checksum hides nothing.
+func FuzzRestore(f *testing.F) {
+	whole := snapshotOf(f, used(f))
+	f.Add(whole)
+	f.Add(whole[header:])
+	f.Add(snapshotOf(f, mustNew(f, small()))[header:])
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, data := range [][]byte{in, sealed("reprprm", in)} {
+			b := mustNew(t, small())
+			if b.Restore(bytes.NewReader(data)) != nil {
+				if s := b.Stats(); s.Held != 0 || s.Reported != 0 || s.Reuses.Count() != 0 {
+					t.Fatal("a refused snapshot changed the buffer")
+				}
+				continue
+			}
+			b = restored(t, b)
+			held := b.Stats().Held
+			ps := b.Next(rollout.Version(1<<31-1), held+1)
+			if len(ps) > held {
+				t.Fatalf("%d of %d held prompts were handed out", len(ps), held)
+			}
+			for _, p := range ps {
+				report(t, b, 1<<31-1, prompts.Result{Prompt: p, Correct: 1, Total: 1})
+			}
+			if got, want := b.Stats().Held, held-len(ps); got != want {
+				t.Fatalf("%d prompts are held, want %d", got, want)
+			}
+		}
+	})
+}
