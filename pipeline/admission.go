@@ -11,6 +11,8 @@ import (
 // waits for room.
 type finished struct {
 	worker   int
+	prompt   uint64 // its number
+	replayed bool
 	rollouts []*rollout.Rollout
 }
 
@@ -24,7 +26,7 @@ func (m *Machine) hand(f *flight) error {
 	if !nonNegative(latency) {
 		return fmt.Errorf("reward latency of job %d is %g: must be finite and at least 0", n, latency)
 	}
-	m.groups[n] = finished{f.job.Worker, f.rollouts}
+	m.groups[n] = finished{f.job.Worker, f.job.PromptNumber, f.job.Replayed, f.rollouts}
 	m.schedule(Event{Time: m.now + latency, Kind: RewardArrive, Worker: f.job.Worker, Number: n})
 	return nil
 }
@@ -57,9 +59,14 @@ func (m *Machine) admit() error {
 		}
 		m.line = m.line[1:]
 		delete(m.groups, n)
-		m.books.insert(g.rollouts)
+		m.books.insert(g)
+		if m.parts.Prompts != nil {
+			if err := m.parts.Prompts.Report(m.version, g.prompt, g.rollouts); err != nil {
+				return fmt.Errorf("report what came of prompt %d, of job %d: %w", g.prompt, n, err)
+			}
+		}
 		if m.hooks.OnInsert != nil {
-			m.hooks.OnInsert(Insertion{m.now, n, g.worker, ids, g.rollouts})
+			m.hooks.OnInsert(Insertion{m.now, n, g.worker, ids, g.rollouts, g.prompt, g.replayed})
 		}
 		m.release(g.worker)
 		m.inserted()

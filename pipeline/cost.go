@@ -26,7 +26,8 @@ func (o Options) NewPerUpdate() float64 {
 	return float64(o.Batch) * float64(o.Workers) / float64(o.Trainers) / o.RolloutCost
 }
 
-// ExpectedReplayRatio is mu T/W, the uses per rollout generated when nobody stalls.
+// ExpectedReplayRatio is mu T/W, the uses per rollout generated when nobody stalls. Where trainers wait for fresh
+// draws it is less: B over [Options.FreshPerUpdate].
 func (o Options) ExpectedReplayRatio() float64 {
 	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers)
 }

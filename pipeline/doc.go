@@ -17,9 +17,26 @@
 // draw. A run that was interrupted at the end of an update ([Machine.Stop], or a hook that returns
 // [ErrStop]), saved ([Machine.Snapshot]) and resumed ([Resume]) goes on exactly as it would have.
 //
+// When a step ends, the [Buffer] hears first what the learner measured of the draws (Report), at the version
+// they were learned from at, and then of the new version (Advance); then the weights are published, the
+// [Update] is written, and the hook is called. When the buffer has taken a group, [Prompts] hear of it
+// (Report), then the hook.
+//
+// # What is asked, and what is new
+//
+// Job n asks prompt n of the task, or the one that [Prompts] choose, which hear what came of it: so prompts
+// can be asked again where they teach most ([PR]; package replay/prompts). What a job draws at random
+// derives from its own number all the same.
+//
+// Updates take what the buffer gives them, unless Mix in [Options] has every (1+K)-th train on a batch of
+// fresh rollouts only, with K replay updates between ([FP] alg. 1), or FreshShare has a part of each
+// batch be fresh: of rollouts that no trainer was given as fresh before, the oldest first. Trainers wait
+// until there are enough.
+//
 // # What it leaves to others
 //
 // What is kept and what is drawn is the Buffer's affair: the baseline without replay is a bounded
-// queue in its place, and the pipeline does not know. How text is made and weights are changed is the
-// affair of [Generator] and [Learner]; package sim has both without a model.
+// queue in its place, and the pipeline does not know. Which prompts are worth asking again is the affair
+// of Prompts. How text is made and weights are changed is the affair of [Generator] and [Learner]; package
+// sim has both without a model.
 package pipeline

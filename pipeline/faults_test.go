@@ -31,7 +31,7 @@ func (f *faulty) fail(where string) error {
 }
 
 func (f *faulty) parts() pipeline.Parts {
-	return pipeline.Parts{Task: f.Task, Buffer: faultyBuffer{f}, Generator: faultyGenerator{f}, Learner: faultyLearner{f}}
+	return pipeline.Parts{Task: f.Task, Buffer: faultyBuffer{f}, Generator: faultyGenerator{f}, Learner: faultyLearner{f}, Prompts: faultyPrompts{f}}
 }
 
 type faultyBuffer struct{ *faulty }
@@ -50,6 +50,9 @@ func (f faultyBuffer) Sample(ctx context.Context, req rollout.Request) (*rollout
 	b, err := f.Buffer.Sample(ctx, req)
 	if err == nil && f.fail("short batch") != nil {
 		b.Draws = b.Draws[1:]
+	}
+	if err == nil && f.fail("stale batch") != nil {
+		b.Draws[0].Fresh = false
 	}
 	return b, err
 }
@@ -104,6 +107,15 @@ func (g faultyGeneration) Rollouts() ([]*rollout.Rollout, error) {
 	return rs, err
 }
 
+// faultyPrompts chooses as if it were not there.
+type faultyPrompts struct{ *faulty }
+
+func (f faultyPrompts) Choose(job uint64, _ rollout.Version) (uint64, bool) { return job, false }
+
+func (f faultyPrompts) Report(rollout.Version, uint64, []*rollout.Rollout) error {
+	return f.fail("prompt report")
+}
+
 type faultyLearner struct{ *faulty }
 
 func (f faultyLearner) Step(ctx context.Context, bs []*rollout.Batch) (pipeline.Measured, error) {
@@ -123,20 +135,23 @@ func (f faultyLearner) Weights() pipeline.Weights {
 
 func TestAFaultInAnyPartEndsTheRunAndSaysWhere(t *testing.T) {
 	for where, says := range map[string]string{
-		"insert":      "insert the group of job 3: broken",
-		"sample":      "sample 2 rollouts of shard 1 for update 1: broken",
-		"advance":     "advance the buffer to version 4: broken",
-		"start":       "start job 3 on worker 0: broken",
-		"continue":    "generate job 3 on worker 0: broken",
-		"rollouts":    "generate job 3 on worker 0: broken",
-		"step":        "take update 4: broken",
-		"short batch": "batch of shard 1 has 1 draws, want 2",
-		"short group": "generator returned 3 rollouts for a group of 4",
-		"unfinished":  "rows remain unfinished",
-		"weights":     "learner's weights have version 8 after update 3",
+		"insert":        "insert the group of job 3: broken",
+		"prompt report": "report what came of prompt 3, of job 3: broken",
+		"sample":        "sample 2 rollouts of shard 1 for update 1: broken",
+		"report":        "report what update 4 measured: broken",
+		"advance":       "advance the buffer to version 4: broken",
+		"start":         "start job 3 on worker 0: broken",
+		"continue":      "generate job 3 on worker 0: broken",
+		"rollouts":      "generate job 3 on worker 0: broken",
+		"step":          "take update 4: broken",
+		"short batch":   "batch of shard 1 has 1 draws, want 2",
+		"stale batch":   "batch of shard 1 has 0 fresh draws, want 1",
+		"short group":   "generator returned 3 rollouts for a group of 4",
+		"unfinished":    "rows remain unfinished",
+		"weights":       "learner's weights have version 8 after update 3",
 	} {
 		opts := small(1)
-		opts.Trainers, opts.Concurrency = 2, 1
+		opts.Trainers, opts.Concurrency, opts.FreshShare = 2, 1, 0.5
 		f := &faulty{Parts: parts(newNaive(2, 16, false)), where: where, after: 3}
 		m, err := pipeline.New(opts, f.parts(), pipeline.Hooks{})
 		if err != nil {

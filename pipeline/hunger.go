@@ -29,15 +29,27 @@ func (m *Machine) starve() error {
 	if m.books.Inserted < h.until {
 		return nil
 	}
-	return fmt.Errorf("%w at time %g: %s and %d batches made since the buffer last grew have not helped (%w): raise replay.max_staleness, capacity or bytes, or lower replay.min_size or positive_fraction, pipeline.publish_every or batch",
-		ErrStuck, m.now, m.missing(), patience, h.cause)
+	return fmt.Errorf("%w at time %g: %s and %d batches made since the buffer last grew have not helped (%w): raise replay.max_staleness, capacity or bytes, or lower replay.min_size or positive_fraction, pipeline.publish_every%s or batch",
+		ErrStuck, m.now, m.missing(), patience, h.cause, m.lowerShare())
 }
 
 // missing words what the trainers wait for.
 func (m *Machine) missing() string {
 	t := &m.trainer
-	return fmt.Sprintf("%d of %d trainers find too few rollouts for %d each in update %d",
-		len(t.batches)-t.drawn, m.opts.Trainers, m.perTrainer(), m.version+1)
+	fresh := ""
+	if n := m.freshPerTrainer(); n > 0 {
+		fresh = fmt.Sprintf(", %d of them fresh (pipeline.mix %d, fresh_share %g),", n, m.opts.Mix, m.opts.FreshShare)
+	}
+	return fmt.Sprintf("%d of %d trainers find too few rollouts for %d each%s in update %d",
+		len(t.batches)-t.drawn, m.opts.Trainers, m.perTrainer(), fresh, m.version+1)
+}
+
+// lowerShare names the fresh share among the options to lower, if there is one.
+func (m *Machine) lowerShare() string {
+	if m.opts.FreshShare == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", fresh_share (%g)", m.opts.FreshShare)
 }
 
 // stuck explains why no event is left.
@@ -51,7 +63,7 @@ func (m *Machine) stuck() error {
 		return fmt.Errorf("%w at time %g: the buffer has no room for %d groups while %s (%w): raise replay.capacity or bytes until each trainer's part has room for a batch and a group",
 			ErrStuck, m.now, len(m.line), m.missing(), cause)
 	default:
-		return fmt.Errorf("%w at time %g: %s and no worker makes more in their turn (%w): raise pipeline.sync_rollouts (%d) or replay.max_staleness, or lower pipeline.sync_updates (%d) or publish_every (%d)",
-			ErrStuck, m.now, m.missing(), cause, m.opts.SyncRollouts, m.opts.SyncUpdates, m.opts.PublishEvery)
+		return fmt.Errorf("%w at time %g: %s and no worker makes more in their turn (%w): raise pipeline.sync_rollouts (%d), replay.capacity or replay.max_staleness, or lower pipeline.sync_updates (%d)%s or publish_every (%d)",
+			ErrStuck, m.now, m.missing(), cause, m.opts.SyncRollouts, m.opts.SyncUpdates, m.lowerShare(), m.opts.PublishEvery)
 	}
 }

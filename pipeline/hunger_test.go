@@ -33,6 +33,7 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 		s := randomSetup(seed)
 		o := &s.opts
 		o.Mode, o.PublishEvery, o.Workers = pipeline.Async, 1, 1+r.IntN(12)
+		o.Mix, o.FreshShare = 0, 0 // a queue gives each rollout once: there is nothing to replay
 		// Rewards that come late make rollouts too old on arrival: those take their turn in the deal without
 		// filling their shard, and a queue's other shards may be full by then.
 		o.RewardLatency = nil
@@ -43,7 +44,7 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 			Sampler: pick(r, replay.LIFO, replay.FIFO), MaxStaleness: 1 + r.IntN(2) + int(math.Ceil(2*o.GroupUpdates())),
 		})
 		var rec record
-		m, err := pipeline.New(*o, s.parts(table, &sim.Learner{}), rec.hooks())
+		m, err := pipeline.New(*o, s.parts(table, &sim.Learner{}, s.chooser(t)), rec.hooks())
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

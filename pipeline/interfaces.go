@@ -13,12 +13,14 @@ type Buffer interface {
 	// Insert adds whole groups. An error that wraps rollout.ErrFull means that nothing was added and
 	// that room comes when trainers sample or versions advance: the worker stalls and tries again.
 	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
-	// Sample draws a batch. An error that wraps rollout.ErrStarved means that too little is there yet:
-	// the trainer stalls and tries again after the next insertion. Its text says what is missing; a run
-	// that gets no further ends with it.
+	// Sample draws a batch, of which exactly req.Fresh are fresh draws (rollout.Draw.Fresh). An error that
+	// wraps rollout.ErrStarved means that too little is there yet, or too little that is fresh: the
+	// trainer stalls and tries again after the next insertion. Its text says what is missing; a run that
+	// gets no further ends with it.
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
-	// Report tells the buffer what the learner measured of the draws of an update, before the buffer
-	// learns of the version after it.
+	// Report tells the buffer what the learner measured of the draws of an update, at its end and before
+	// the buffer learns of the version after it: at a report the buffer's version is the one that the
+	// batches were learned from at. It is called for every update, with nothing where nothing was measured.
 	Report(ctx context.Context, feedback ...rollout.Feedback) error
 	// Advance tells the buffer the trainer's version before its weights are published. Rollouts may leave
 	// thereby.
@@ -26,6 +28,18 @@ type Buffer interface {
 	// Len returns how many rollouts the buffer holds. While it grows, trainers wait for it to fill; when
 	// it does not, they may wait for ever.
 	Len() int
+}
+
+// Prompts chooses what is generated next. It is called from the event machine's goroutine only.
+// *prompts.Chooser of package replay/prompts is one.
+type Prompts interface {
+	// Choose returns the number of the training prompt (task.Task.Train) of a job, and whether the prompt
+	// was asked before and is replayed. It is called once for each job, in order of their numbers, at
+	// the trainers' version v; jobs that a resumed run generates anew are not chosen for again.
+	Choose(job uint64, v rollout.Version) (prompt uint64, replayed bool)
+	// Report tells what came of a prompt: its group, with its rewards, entered the buffer at version v.
+	// The rollouts are shared with the buffer: read only.
+	Report(v rollout.Version, prompt uint64, rollouts []*rollout.Rollout) error
 }
 
 // Weights is an immutable set of parameters under its version. Tensors is opaque to the pipeline.
@@ -36,10 +50,12 @@ type Weights struct {
 
 // Job is one group of rollouts to generate.
 type Job struct {
-	Number uint64 // of the group within the run, from 0; random streams derive from it
-	Worker int
-	Size   int // rollouts in the group
-	Prompt task.Prompt
+	Number       uint64 // of the group within the run, from 0; random streams derive from it
+	Worker       int
+	Size         int // rollouts in the group
+	Prompt       task.Prompt
+	PromptNumber uint64 // of Prompt in task.Task.Train; Number where there are no Prompts
+	Replayed     bool   // Prompts chose the prompt from those asked before
 }
 
 // Generator makes groups of rollouts. Start may be called from one goroutine, the Generations it

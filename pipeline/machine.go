@@ -26,6 +26,7 @@ type Parts struct {
 	Buffer    Buffer
 	Generator Generator
 	Learner   Learner
+	Prompts   Prompts // nil: job n is about Task.Train(n)
 }
 
 // Hooks are called from the goroutine that runs the machine, in the order of events. Any may be nil.
@@ -44,6 +45,9 @@ type Insertion struct {
 	Worker   int
 	IDs      []rollout.ID
 	Rollouts []*rollout.Rollout // shared with the buffer: read only
+
+	PromptNumber uint64 // of the group's prompt, as of the Job
+	Replayed     bool
 }
 
 // Machine is one run of workers and trainers around a buffer. Make it with [New] or [Resume], run it

@@ -214,7 +214,7 @@ func TestWhatCannotBeginIsRefused(t *testing.T) {
 }
 
 func TestARunThatHasReachedItsLimitDoesNothing(t *testing.T) {
-	s := setup{7, small(1)}
+	s := setup{seed: 7, opts: small(1)}
 	state := s.interruptedState(t, 4)
 	s.opts.Updates = 4
 	weights := map[rollout.Version]pipeline.Weights{}
@@ -222,7 +222,7 @@ func TestARunThatHasReachedItsLimitDoesNothing(t *testing.T) {
 		weights[v] = pipeline.Weights{Version: v}
 	}
 	var r record
-	m, err := pipeline.Resume(s.opts, s.parts(s.buffer(), &sim.Learner{Version: 4}), r.hooks(), state, weights)
+	m, err := pipeline.Resume(s.opts, s.parts(s.buffer(), &sim.Learner{Version: 4}, nil), r.hooks(), state, weights)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,14 +3,14 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
 // naive is the plainest buffer that keeps the contract: a slice per shard. With queue it is consumed
-// from the front and bounded; without, the newest are kept and drawn with replacement.
+// from the front and bounded; without, the newest are kept and drawn with replacement, but for fresh draws, which are
+// the oldest that were never given as fresh.
 type naive struct {
 	capacity int // rollouts per shard
 	queue    bool
@@ -29,6 +29,7 @@ type kept struct {
 	ID    rollout.ID
 	Group uint64
 	Mean  float32
+	Given bool // as fresh
 	R     *rollout.Rollout
 }
 
@@ -77,7 +78,7 @@ func (n *naive) Insert(_ context.Context, groups ...rollout.Group) ([]rollout.ID
 		}
 		for _, r := range g.Rollouts {
 			n.Next++
-			*s = append(*s, kept{n.Next, uint64(n.Dealt), mean, r})
+			*s = append(*s, kept{ID: n.Next, Group: uint64(n.Dealt), Mean: mean, R: r})
 			ids = append(ids, n.Next)
 			n.Inserted++
 		}
@@ -92,14 +93,28 @@ func (n *naive) Insert(_ context.Context, groups ...rollout.Group) ([]rollout.ID
 
 func (n *naive) Sample(_ context.Context, req rollout.Request) (*rollout.Batch, error) {
 	s := &n.Shards[req.Shard]
-	if len(*s) < req.Size {
-		return nil, rollout.ErrStarved
+	var fresh []int
+	for i, k := range *s {
+		if !k.Given && len(fresh) < req.Fresh {
+			fresh = append(fresh, i)
+		}
+	}
+	if len(*s) < req.Size || len(fresh) < req.Fresh {
+		return nil, fmt.Errorf("%d of %d are there, %d of %d fresh: %w", len(*s), req.Size, len(fresh), req.Fresh, rollout.ErrStarved)
 	}
 	b := &rollout.Batch{ID: rollout.BatchID(n.Samples), Version: n.Version, Shard: req.Shard}
 	rng := rollout.Stream(n.seed, "naive", n.Samples)
 	n.Samples++
 	for i := range req.Size {
-		b.Draws = append(b.Draws, n.draw(s, i, rng))
+		given := i < req.Fresh
+		switch {
+		case given:
+			i = fresh[i]
+			(*s)[i].Given = true
+		case !n.queue:
+			i = rng.IntN(len(*s))
+		}
+		b.Draws = append(b.Draws, n.draw((*s)[i], given))
 	}
 	if n.queue {
 		*s = slices.Clone((*s)[req.Size:])
@@ -108,13 +123,9 @@ func (n *naive) Sample(_ context.Context, req rollout.Request) (*rollout.Batch, 
 	return b, nil
 }
 
-func (n *naive) draw(s *[]kept, i int, rng *rand.Rand) rollout.Draw {
-	if !n.queue {
-		i = rng.IntN(len(*s))
-	}
-	k := (*s)[i]
+func (n *naive) draw(k kept, fresh bool) rollout.Draw {
 	return rollout.Draw{
-		ID: k.ID, Group: k.Group, Rollout: k.R, Weight: 1, GroupMean: k.Mean,
+		ID: k.ID, Group: k.Group, Rollout: k.R, Weight: 1, GroupMean: k.Mean, Fresh: fresh,
 		Staleness: int32(n.Version - k.R.Version()),
 	}
 }

@@ -44,9 +44,19 @@ type Options struct {
 	// >= 0; its worker goes on meanwhile. It must be a pure function [none: at once].
 	RewardLatency func(job uint64) float64
 
-	Mode         Mode // [Async]
-	SyncRollouts int  // new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one]
-	SyncUpdates  int  // updates per turn in synchronous mode, >= 1 [1]
+	Mode Mode // [Async]
+	// SyncRollouts is the new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one, or
+	// more if the turn's fresh draws take more; with Mix, what they take].
+	SyncRollouts int
+	SyncUpdates  int // updates per turn in synchronous mode, >= 1 [1 + Mix]
+
+	// Mix is K, the replay updates to each update on a fresh batch ([FP] alg. 1), >= 0. The first update
+	// and every (1+K)-th from it ask for fresh draws only (rollout.Request.Fresh), those between for none
+	// in particular [0: none asks for any].
+	Mix int
+	// FreshShare is the share of fresh draws in every update's batch, rounded to whole rollouts for each
+	// trainer, in [0, 1]. It excludes Mix [0: not asked for].
+	FreshShare float64
 
 	WeightSync   WeightSync // [ByGroup]
 	Chunk        int        // positions decoded between looks at the weights when ByToken, >= 1 [32]
@@ -89,8 +99,11 @@ func (o Options) WithDefaults() Options {
 	if o.WeightSync == "" {
 		o.WeightSync = ByGroup
 	}
-	if o.Group > 0 {
-		orInt(&o.SyncRollouts, (o.Batch+o.Group-1)/o.Group*o.Group)
+	if o.freshDefined() {
+		orInt(&o.SyncUpdates, 1+o.Mix)
+		if o.Group > 0 && o.Trainers > 0 {
+			orInt(&o.SyncRollouts, o.defaultSyncRollouts())
+		}
 	}
 	orInt(&o.SyncUpdates, 1)
 	orInt(&o.Chunk, 32)

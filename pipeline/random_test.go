@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -10,14 +11,16 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/sim"
 )
 
 // setup is a random configuration; the same seed gives the same.
 type setup struct {
-	seed uint64
-	opts pipeline.Options
+	seed    uint64
+	opts    pipeline.Options
+	replays *prompts.Options // of the buffer of prompts that are asked again; nil: prompts in order
 }
 
 func pick[T any](r *rand.Rand, xs ...T) T { return xs[r.IntN(len(xs))] }
@@ -42,8 +45,50 @@ func randomSetup(seed uint64) setup {
 	}
 	o.SyncUpdates = 1 + r.IntN(3)
 	o.SyncRollouts = o.Group * ((o.Batch+o.Group-1)/o.Group + o.Trainers) // a batch for every shard
-	return setup{seed, o}
+	mixIn(&o, r)
+	s := setup{seed: seed, opts: o}
+	if r.IntN(2) == 0 {
+		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(4)}
+	}
+	return s
 }
+
+// mixIn gives some options a mix, others a share of fresh draws.
+func mixIn(o *pipeline.Options, r *rand.Rand) {
+	switch r.IntN(3) {
+	case 0:
+		o.Mix = 1 + r.IntN(3)
+		o.Batch = o.Trainers * o.Group * (1 + r.IntN(2)) // so that turns come out even
+		o.SyncUpdates, o.SyncRollouts = (1+o.Mix)*(1+r.IntN(2)), 0
+	case 1:
+		o.FreshShare = float64(1+r.IntN(4)) / 4
+		o.Batch = o.Trainers * (2 + r.IntN(5)) // for at least one draw
+		o.SyncUpdates = 1 + r.IntN(2)
+		each := o.Batch / o.Trainers
+		share := int(math.Round(o.FreshShare * float64(each)))
+		o.SyncRollouts = o.Trainers * o.Group * ((o.SyncUpdates*share+o.Group-1)/o.Group + (each+o.Group-1)/o.Group)
+	}
+}
+
+// chooser returns a chooser with an empty buffer, nil where prompts come in order.
+func (s setup) chooser(t testing.TB) *prompts.Chooser {
+	t.Helper()
+	if s.replays == nil {
+		return nil
+	}
+	b, err := prompts.New(*s.replays)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := prompts.NewChooser(b, max(1, s.opts.Batch/s.opts.Group), func(n uint64) string { return s.task().Train(n).ID }, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// task has prompts that come up among the fresh ones again.
+func (s setup) task() sim.Task { return sim.Task{Seed: s.seed, Accept: 0.5, Spread: 0.4, Prompts: 60} }
 
 // buffer returns an empty buffer for the setup, a queue for every second asynchronous one.
 func (s setup) buffer() *naive {
@@ -55,24 +100,29 @@ func (s setup) buffer() *naive {
 	return newNaive(o.Trainers, 2*n+o.Group, false)
 }
 
-func (s setup) parts(b pipeline.Buffer, l pipeline.Learner) pipeline.Parts {
-	return pipeline.Parts{
-		Task: sim.Task{Seed: s.seed, Accept: 0.5}, Buffer: b, Learner: l,
+func (s setup) parts(b pipeline.Buffer, l pipeline.Learner, c *prompts.Chooser) pipeline.Parts {
+	p := pipeline.Parts{
+		Task: s.task(), Buffer: b, Learner: l,
 		Generator: &sim.Generator{Seed: s.seed, Prompt: 2, Lengths: sim.Lognormal{Median: 5, Sigma: 0.8, Max: 12}},
 	}
+	if c != nil {
+		p.Prompts = c
+	}
+	return p
 }
 
 // outcome is all that a run leaves behind.
 type outcome struct {
 	record
-	buffer *naive
-	state  pipeline.State
+	buffer  *naive
+	chooser *prompts.Chooser // nil: prompts in order
+	state   pipeline.State
 }
 
 func (s setup) run(t *testing.T, wrap func(pipeline.Parts) pipeline.Parts) outcome {
 	t.Helper()
-	out := outcome{buffer: s.buffer()}
-	p := s.parts(out.buffer, &sim.Learner{})
+	out := outcome{buffer: s.buffer(), chooser: s.chooser(t)}
+	p := s.parts(out.buffer, &sim.Learner{}, out.chooser)
 	if wrap != nil {
 		p = wrap(p)
 	}
@@ -109,43 +159,79 @@ func same(t *testing.T, seed uint64, got, want outcome) {
 	if !reflect.DeepEqual(got.buffer, want.buffer) {
 		t.Fatalf("seed %d: buffers differ at the end", seed)
 	}
+	if !bytes.Equal(saved(t, got.chooser), saved(t, want.chooser)) {
+		t.Fatalf("seed %d: choosers of prompts differ at the end", seed)
+	}
 	if !reflect.DeepEqual(got.state, want.state) {
 		t.Fatalf("seed %d: states differ at the end:\n got %+v\nwant %+v", seed, got.state, want.state)
 	}
 }
 
+// saved returns a chooser's snapshot, nil for none.
+func saved(t testing.TB, c *prompts.Chooser) []byte {
+	t.Helper()
+	if c == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	if err := c.Snapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 func TestBooksBalanceInRandomConfigurations(t *testing.T) {
-	stalled := 0
+	stalled, replayed, fresh := 0, uint64(0), 0
 	for seed := range uint64(200) {
 		s := randomSetup(seed)
 		out := s.run(t, nil)
 		balanced(t, s, out)
+		balancedPrompts(t, s, out)
 		if out.last().Workers[0].Stalled > 0 {
 			stalled++
 		}
+		if out.chooser != nil {
+			replayed += out.chooser.Stats().Replayed
+		}
+		for _, u := range out.updates {
+			fresh += u.FreshDraws
+		}
 	}
-	if stalled < 20 {
-		t.Errorf("workers stalled in %d of 200 configurations: the test shows little", stalled)
+	t.Logf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh", stalled, replayed, fresh)
+	if stalled < 20 || replayed < 500 || fresh < 5000 {
+		t.Errorf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh: the test shows little", stalled, replayed, fresh)
 	}
 }
 
 func balanced(t *testing.T, s setup, out outcome) {
 	t.Helper()
 	o, last := s.opts, out.last()
-	var fresh, at uint64
+	var inserted, at uint64
 	now := 0.0
 	for i, u := range out.updates {
-		fresh += uint64(u.NewRollouts)
-		for at < uint64(len(out.inserts)) && uint64(o.Group)*at < u.Inserted {
-			at++
+		inserted += uint64(u.NewRollouts)
+		replayed := 0
+		for ; at < uint64(len(out.inserts)) && uint64(o.Group)*at < u.Inserted; at++ {
+			if out.inserts[at].Replayed {
+				replayed++
+			}
+		}
+		fresh := o.Trainers * int(math.Round(o.FreshShare*float64(o.Batch/o.Trainers)))
+		if o.Mix > 0 && i%(1+o.Mix) == 0 {
+			fresh = o.Batch
 		}
 		switch {
+		case u.FreshDraws != fresh:
+			t.Fatalf("seed %d: update %d has %d fresh draws, want %d", s.seed, i, u.FreshDraws, fresh)
+		case u.NewGroups*o.Group != u.NewRollouts || u.ReplayedPrompts != replayed:
+			t.Fatalf("seed %d: update %d has %d new groups of %d rollouts, %d about replayed prompts, want %d",
+				s.seed, i, u.NewGroups, u.NewRollouts, u.ReplayedPrompts, replayed)
 		case int(u.Version) != i+1:
 			t.Fatalf("seed %d: update %d has version %d", s.seed, i, u.Version)
 		case u.Time < now:
 			t.Fatalf("seed %d: time goes back from %g to %g", s.seed, now, u.Time)
-		case u.Inserted != fresh || u.Inserted != at*uint64(o.Group):
-			t.Fatalf("seed %d: %d inserted, %d new in all, %d groups seen", s.seed, u.Inserted, fresh, at)
+		case u.Inserted != inserted || u.Inserted != at*uint64(o.Group):
+			t.Fatalf("seed %d: %d inserted, %d new in all, %d groups seen", s.seed, u.Inserted, inserted, at)
 		case u.Used != uint64(u.Version)*uint64(o.Batch):
 			t.Fatalf("seed %d: %d used in %d updates of %d", s.seed, u.Used, u.Version, o.Batch)
 		case u.StalenessMax < 0 || u.StalenessMax >= int32(u.Version) || u.StalenessMean > float64(u.StalenessMax):
@@ -172,6 +258,33 @@ func balanced(t *testing.T, s setup, out outcome) {
 	}
 	if b := out.buffer; b.Inserted != b.present()+b.Left || uint64(b.Inserted) != last.Inserted {
 		t.Fatalf("seed %d: buffer took %d, holds %d, lost %d; the pipeline says %d", s.seed, b.Inserted, b.present(), b.Left, last.Inserted)
+	}
+}
+
+// balancedPrompts holds what the chooser counted against what the pipeline did.
+func balancedPrompts(t *testing.T, s setup, out outcome) {
+	t.Helper()
+	if out.chooser == nil {
+		return
+	}
+	replayed := uint64(0)
+	count := func(yes bool) {
+		if yes {
+			replayed++
+		}
+	}
+	for _, in := range out.inserts {
+		count(in.Replayed)
+	}
+	for _, w := range out.state.Workers {
+		count(w.Busy && w.Replayed)
+	}
+	for _, g := range out.state.Groups {
+		count(g.Replayed)
+	}
+	if c := out.chooser.Stats(); c.Fresh+c.Replayed != out.state.NextJob || c.Replayed != replayed || int(c.Buffer.Reported) != len(out.inserts) {
+		t.Fatalf("seed %d: %d fresh prompts and %d replayed, %d reported; the pipeline has %d jobs, %d about replayed prompts, %d groups inserted",
+			s.seed, c.Fresh, c.Replayed, c.Buffer.Reported, out.state.NextJob, replayed, len(out.inserts))
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 )
 
 // Resume returns a machine that goes on from a state, with the options it had then (limits and
-// Concurrency may differ), buffer and learner as they were, and the weights the state refers to. Jobs that were being
-// generated are generated anew from their start with the weights they had, chunk by chunk.
+// Concurrency may differ), buffer, learner and Prompts as they were, and the weights the state refers to. Jobs that
+// were being generated are generated anew from their start, about the prompts they had, with the weights they had,
+// chunk by chunk.
 func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout.Version]Weights) (*Machine, error) {
 	m, err := assemble(opts, parts, hooks)
 	if err != nil {
@@ -37,7 +38,7 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 		}
 	}
 	for _, g := range s.Groups {
-		m.groups[g.Job] = finished{g.Worker, g.Rollouts}
+		m.groups[g.Job] = finished{g.Worker, g.Prompt, g.Replayed, g.Rollouts}
 	}
 	return m, nil
 }
@@ -61,12 +62,33 @@ func (m *Machine) accept(s State, weights map[rollout.Version]Weights) error {
 			found = append(found, fmt.Errorf("state has job %d in chunk %d, the options have %d", w.Job, len(w.Versions), n))
 		}
 	}
-	return errors.Join(found...)
+	return errors.Join(append(found, m.acceptPrompts(s)...)...)
+}
+
+// acceptPrompts reports jobs about prompts that somebody has chosen where nobody chooses.
+func (m *Machine) acceptPrompts(s State) (found []error) {
+	if m.parts.Prompts != nil {
+		return nil
+	}
+	expect := func(job, prompt uint64) {
+		if prompt != job {
+			found = append(found, fmt.Errorf("state has job %d about prompt %d: without Prompts it is about prompt %d", job, prompt, job))
+		}
+	}
+	for _, w := range s.Workers {
+		if w.Busy {
+			expect(w.Job, w.Prompt)
+		}
+	}
+	for _, g := range s.Groups {
+		expect(g.Job, g.Prompt)
+	}
+	return found
 }
 
 // refly returns the flight of a worker's job; restart has it generated.
 func (m *Machine) refly(i int, w WorkerState, weights map[rollout.Version]Weights) *flight {
-	f := &flight{job: m.job(w.Job, i), start: w.Start, end: w.Start + m.opts.GroupTime(), due: w.Due}
+	f := &flight{job: m.job(w.Job, i, w.Prompt, w.Replayed), start: w.Start, end: w.Start + m.opts.GroupTime(), due: w.Due}
 	for _, v := range w.Versions {
 		f.weights = append(f.weights, weights[v])
 	}

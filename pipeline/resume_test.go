@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/sim"
 )
@@ -19,10 +20,11 @@ type save struct {
 	state   []byte // gob
 	weights map[rollout.Version]pipeline.Weights
 	buffer  *naive
+	chooser []byte
 	version rollout.Version
 }
 
-func snapshot(t *testing.T, m *pipeline.Machine, b *naive) save {
+func snapshot(t *testing.T, m *pipeline.Machine, b *naive, c *prompts.Chooser) save {
 	t.Helper()
 	s, weights, err := m.Snapshot()
 	if err != nil {
@@ -32,7 +34,7 @@ func snapshot(t *testing.T, m *pipeline.Machine, b *naive) save {
 	if err := gob.NewEncoder(&file).Encode(s); err != nil {
 		t.Fatal(err)
 	}
-	return save{file.Bytes(), weights, b.clone(), s.Version}
+	return save{file.Bytes(), weights, b.clone(), saved(t, c), s.Version}
 }
 
 func (s save) load(t *testing.T) pipeline.State {
@@ -47,19 +49,19 @@ func (s save) load(t *testing.T) pipeline.State {
 // interrupted runs the setup with an interruption after each of the given updates.
 func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 	t.Helper()
-	out := outcome{buffer: s.buffer()}
+	out := outcome{buffer: s.buffer(), chooser: s.chooser(t)}
 	var at save
 	hooks := out.hooks()
 	observe := hooks.OnUpdate
 	hooks.OnUpdate = func(m *pipeline.Machine, u pipeline.Update) error {
 		observe(m, u)
 		if len(kills) > 0 && int(u.Version) == kills[0] {
-			at = snapshot(t, m, out.buffer)
+			at = snapshot(t, m, out.buffer, out.chooser)
 			return pipeline.ErrStop
 		}
 		return nil
 	}
-	m, err := pipeline.New(s.opts, s.parts(out.buffer, &sim.Learner{}), hooks)
+	m, err := pipeline.New(s.opts, s.parts(out.buffer, &sim.Learner{}, out.chooser), hooks)
 	for {
 		if err != nil {
 			t.Fatalf("seed %d: %v", s.seed, err)
@@ -71,8 +73,13 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 			break
 		}
 		kills = kills[1:]
-		out.buffer = at.buffer
-		m, err = pipeline.Resume(s.opts, s.parts(out.buffer, &sim.Learner{Version: at.version}), hooks, at.load(t), at.weights)
+		out.buffer, out.chooser = at.buffer, s.chooser(t)
+		if out.chooser != nil {
+			if err := out.chooser.Restore(bytes.NewReader(at.chooser)); err != nil {
+				t.Fatalf("seed %d: %v", s.seed, err)
+			}
+		}
+		m, err = pipeline.Resume(s.opts, s.parts(out.buffer, &sim.Learner{Version: at.version}, out.chooser), hooks, at.load(t), at.weights)
 	}
 	if out.state, _, err = m.Snapshot(); err != nil {
 		t.Fatal(err)
@@ -81,7 +88,7 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 }
 
 func TestAnInterruptedRunGoesOnAsIfNothingHadHappened(t *testing.T) {
-	inFlight, inLine, chunks := 0, 0, 0
+	inFlight, inLine, chunks, replayed := 0, 0, 0, 0
 	for seed := range uint64(200) {
 		s := randomSetup(seed)
 		want := s.run(t, nil)
@@ -94,21 +101,25 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadHappened(t *testing.T) {
 			if w.Busy {
 				inFlight++
 			}
+			if w.Busy && w.Replayed {
+				replayed++
+			}
 			chunks = max(chunks, len(w.Versions))
 		}
 		inLine += len(got.state.Groups)
 	}
-	if inFlight < 100 || inLine < 20 || chunks < 4 {
-		t.Errorf("%d jobs in flight, %d groups waiting and at most %d chunks: the test shows little", inFlight, inLine, chunks)
+	if inFlight < 100 || inLine < 20 || chunks < 4 || replayed < 20 {
+		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting and at most %d chunks: the test shows little",
+			inFlight, replayed, inLine, chunks)
 	}
 }
 
 func TestJobsAreRegeneratedWithTheWeightsTheyHad(t *testing.T) {
 	// mu = 3, chunks of 2 of 8 positions: after update 3, at 24, group 1 (versions 0, 0, 1, 2) has just
 	// been decoded to its end. After update 2, at 20, its chunk 3 of versions 0, 0, 1 is under way.
-	s := setup{7, small(3)}
+	s := setup{seed: 7, opts: small(3)}
 	s.opts.WeightSync, s.opts.Chunk, s.opts.MaxTokens = pipeline.ByToken, 2, 8
-	out := setup{7, s.opts}.interruptedState(t, 2)
+	out := s.interruptedState(t, 2)
 	expect(t, "job", out.Workers[0].Job, 1)
 	expect(t, "versions", out.Workers[0].Versions, []rollout.Version{0, 0, 1})
 	expect(t, "weights to save", out.Versions(), []rollout.Version{0, 1, 2})
@@ -140,7 +151,7 @@ func (s setup) continued(t *testing.T, state pipeline.State) *record {
 		weights[v] = pipeline.Weights{Version: v}
 	}
 	var r record
-	m, err := pipeline.Resume(s.opts, s.parts(b, &sim.Learner{Version: state.Version}), r.hooks(), state, weights)
+	m, err := pipeline.Resume(s.opts, s.parts(b, &sim.Learner{Version: state.Version}, nil), r.hooks(), state, weights)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,11 +162,11 @@ func (s setup) continued(t *testing.T, state pipeline.State) *record {
 }
 
 func TestResumeNamesEverythingThatDoesNotFit(t *testing.T) {
-	s := setup{7, small(3)}
+	s := setup{seed: 7, opts: small(3)}
 	s.opts.WeightSync, s.opts.Chunk, s.opts.MaxTokens = pipeline.ByToken, 2, 8
 	state := s.interruptedState(t, 2)
 	s.opts.Workers, s.opts.Chunk = 2, 8
-	_, err := pipeline.Resume(s.opts, s.parts(s.buffer(), &sim.Learner{}), pipeline.Hooks{}, state, nil)
+	_, err := pipeline.Resume(s.opts, s.parts(s.buffer(), &sim.Learner{}, nil), pipeline.Hooks{}, state, nil)
 	for _, part := range []string{
 		"state has 1 workers, pipeline.workers is 2", "learner's weights have version 0, the state's trainers are at 2",
 		"weights of version 1", "weights of version 2", "job 1 in chunk 3, the options have 1",
@@ -167,10 +178,10 @@ func TestResumeNamesEverythingThatDoesNotFit(t *testing.T) {
 }
 
 func TestAnAdvantageOfZeroSurvivesAState(t *testing.T) {
-	s := setup{7, small(0.5)}
+	s := setup{seed: 7, opts: small(0.5)}
 	s.opts.Updates = 5
 	b := newNaive(1, 8, true)
-	p := s.parts(b, &sim.Learner{})
+	p := s.parts(b, &sim.Learner{}, nil)
 	p.Generator = advised{p.Generator}
 	m, err := pipeline.New(s.opts, p, pipeline.Hooks{})
 	if err != nil {
@@ -179,7 +190,7 @@ func TestAnAdvantageOfZeroSurvivesAState(t *testing.T) {
 	if err := m.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	at := snapshot(t, m, b)
+	at := snapshot(t, m, b, nil)
 	s.opts.Updates = 6
 	p.Buffer, p.Learner = at.buffer, &sim.Learner{Version: at.version}
 	var r record

@@ -8,7 +8,7 @@ import (
 )
 
 // State is a machine at the end of an update. With the weights it refers to, the options, the
-// buffer and the learner it determines everything that follows. encoding/gob can write it.
+// buffer, the learner and the Prompts it determines everything that follows. encoding/gob can write it.
 type State struct {
 	Clock    float64
 	Version  rollout.Version // of the trainers
@@ -35,6 +35,8 @@ type WorkerState struct {
 	Waiting  int // of its groups, those in line
 	Busy     bool
 	Job      uint64            // the rest speaks of it, where Busy
+	Prompt   uint64            // the number of its prompt
+	Replayed bool              // the prompt was asked before
 	Start    float64           // time
 	Due      float64           // end of the chunk under way, or of the group
 	Versions []rollout.Version // that its chunks were decoded with, the one under way included
@@ -44,6 +46,8 @@ type WorkerState struct {
 type GroupState struct {
 	Job      uint64
 	Worker   int
+	Prompt   uint64 // the number of its prompt
+	Replayed bool   // the prompt was asked before
 	Rollouts []*rollout.Rollout
 }
 
@@ -58,8 +62,8 @@ func (s *State) Versions() []rollout.Version {
 }
 
 // Snapshot returns the machine's state and the weights it refers to. It may be called from an
-// OnUpdate hook and after Run has returned nil; at other times it returns ErrNoBoundary. Buffer and
-// learner are to be saved by the caller at the same time. The state shares rollouts and weights,
+// OnUpdate hook and after Run has returned nil; at other times it returns ErrNoBoundary. Buffer, learner
+// and Prompts are to be saved by the caller at the same time. The state shares rollouts and weights,
 // which are immutable, with the machine and nothing else.
 func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 	if !m.boundary {
@@ -89,14 +93,15 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[n]
-		s.Groups = append(s.Groups, GroupState{n, g.worker, g.rollouts})
+		s.Groups = append(s.Groups, GroupState{n, g.worker, g.prompt, g.replayed, g.rollouts})
 	}
 	return s, weights, nil
 }
 
 // fly records a job being generated.
 func (w *WorkerState) fly(f *flight) {
-	w.Busy, w.Job, w.Start, w.Due = true, f.job.Number, f.start, f.due
+	w.Busy, w.Job, w.Prompt, w.Replayed = true, f.job.Number, f.job.PromptNumber, f.job.Replayed
+	w.Start, w.Due = f.start, f.due
 	for _, fw := range f.weights {
 		w.Versions = append(w.Versions, fw.Version)
 	}

@@ -25,6 +25,20 @@ type trainer struct {
 // perTrainer returns the rollouts that each trainer takes per update.
 func (m *Machine) perTrainer() int { return m.opts.Batch / m.opts.Trainers }
 
+// freshPerTrainer returns how many of them are to be fresh in the next update.
+func (m *Machine) freshPerTrainer() int { return m.opts.freshOf(int(m.version)) }
+
+// freshDraws counts the fresh draws of a batch.
+func freshDraws(b *rollout.Batch) int {
+	n := 0
+	for _, d := range b.Draws {
+		if d.Fresh {
+			n++
+		}
+	}
+	return n
+}
+
 // requestDraw makes trainers that are ready for an update draw, once at this instant and after all
 // else that happens at it.
 func (m *Machine) requestDraw() {
@@ -70,7 +84,7 @@ func (m *Machine) drawMissing() error {
 		if have != nil {
 			continue
 		}
-		b, err := m.parts.Buffer.Sample(m.pool.ctx, rollout.Request{Size: m.perTrainer(), Shard: shard})
+		b, err := m.parts.Buffer.Sample(m.pool.ctx, rollout.Request{Size: m.perTrainer(), Fresh: m.freshPerTrainer(), Shard: shard})
 		if errors.Is(err, rollout.ErrStarved) {
 			t.hunger.cause = err
 			if len(m.line) == 0 {
@@ -83,6 +97,9 @@ func (m *Machine) drawMissing() error {
 		}
 		if len(b.Draws) != m.perTrainer() {
 			return fmt.Errorf("batch of shard %d has %d draws, want %d", shard, len(b.Draws), m.perTrainer())
+		}
+		if n := freshDraws(b); n != m.freshPerTrainer() {
+			return fmt.Errorf("batch of shard %d has %d fresh draws, want %d", shard, n, m.freshPerTrainer())
 		}
 		t.batches[shard] = b
 		t.drawn++
@@ -110,8 +127,8 @@ func (m *Machine) startStep() {
 	m.schedule(Event{Time: due, Kind: StepEnd})
 }
 
-// endStep awaits the update: the buffer learns of the version, the workers get its weights, the books
-// are written and the hook is called, in this order. It reports whether the run ends here.
+// endStep awaits the update: the buffer learns what was measured, then of the version, the workers get its
+// weights, the books are written and the hook is called, in this order. It reports whether the run ends here.
 func (m *Machine) endStep() (end bool, err error) {
 	t := &m.trainer
 	if err := m.pool.await(t.work); err != nil {

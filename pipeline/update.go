@@ -21,9 +21,12 @@ type Update struct {
 	StalenessMean float64 // of the batch's draws, in versions
 	StalenessMax  int32
 	BatchReward   float64 // mean over the batch's draws
+	FreshDraws    int     // of the batch, draws that were asked for as fresh: see Options.Mix and FreshShare
 
-	NewRollouts int     // inserted since the previous update
-	NewReward   float64 // their mean reward; 0 when there are none
+	NewRollouts     int     // inserted since the previous update
+	NewReward       float64 // their mean reward; 0 when there are none
+	NewGroups       int     // their groups
+	ReplayedPrompts int     // of those, groups about a replayed prompt: see Prompts
 
 	Metrics map[string]float64 // what the learner measured
 }
@@ -70,15 +73,22 @@ type books struct {
 	Inserted uint64
 	Used     uint64
 
-	fresh       int     // inserted since the last update
-	freshReward float64 // their sum
+	// Inserted since the last update. States are taken when nothing was.
+	rollouts  int
+	rewardSum float64
+	groups    int
+	replayed  int // of the groups, those about a replayed prompt
 }
 
-func (b *books) insert(rs []*rollout.Rollout) {
-	b.Inserted += uint64(len(rs))
-	b.fresh += len(rs)
-	for _, r := range rs {
-		b.freshReward += float64(r.Reward)
+func (b *books) insert(g finished) {
+	b.Inserted += uint64(len(g.rollouts))
+	b.rollouts += len(g.rollouts)
+	b.groups++
+	if g.replayed {
+		b.replayed++
+	}
+	for _, r := range g.rollouts {
+		b.rewardSum += float64(r.Reward)
 	}
 }
 
@@ -93,13 +103,14 @@ func (m *Machine) update() Update {
 		Version: m.version, Time: m.now,
 		Inserted: b.Inserted, Used: b.Used, Compute: m.compute(),
 		Workers: make([]Spent, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
-		NewRollouts: b.fresh, Metrics: t.measured.Metrics,
+		NewRollouts: b.rollouts, NewGroups: b.groups, ReplayedPrompts: b.replayed, Metrics: t.measured.Metrics,
 	}
 	for i := range m.workers {
 		u.Workers[i] = m.workers[i].account.At(m.now)
 	}
 	var staleness int64
 	for _, batch := range t.batches {
+		u.FreshDraws += freshDraws(batch)
 		for _, d := range batch.Draws {
 			staleness += int64(d.Staleness)
 			u.StalenessMax = max(u.StalenessMax, d.Staleness)
@@ -108,9 +119,9 @@ func (m *Machine) update() Update {
 	}
 	u.StalenessMean = float64(staleness) / float64(m.opts.Batch)
 	u.BatchReward /= float64(m.opts.Batch)
-	if b.fresh > 0 {
-		u.NewReward = b.freshReward / float64(b.fresh)
+	if b.rollouts > 0 {
+		u.NewReward = b.rewardSum / float64(b.rollouts)
 	}
-	b.fresh, b.freshReward = 0, 0
+	*b = books{Inserted: b.Inserted, Used: b.Used}
 	return u
 }

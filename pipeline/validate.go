@@ -41,6 +41,7 @@ func (o Options) Validate() error {
 	refuse(o.Mode == Sync && o.Group >= 1 && o.SyncRollouts%o.Group != 0,
 		"sync_rollouts", o.SyncRollouts, "a multiple of the group size %d", o.Group)
 	refuse(o.SyncUpdates < 1, "sync_updates", o.SyncUpdates, "at least 1")
+	o.refuseFresh(refuse)
 	refuse(o.WeightSync != ByGroup && o.WeightSync != ByToken, "weight_sync", o.WeightSync, "%q or %q", ByGroup, ByToken)
 	refuse(o.Chunk < 1, "chunk", o.Chunk, "at least 1")
 	refuse(o.MaxTokens < 0, "max_tokens", o.MaxTokens, "at least 0")

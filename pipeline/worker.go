@@ -46,8 +46,7 @@ func (m *Machine) startWorker(i int) error {
 		return nil
 	}
 	m.turn.started()
-	job := m.job(m.nextJob, i)
-	m.nextJob++
+	job := m.nextOf(i)
 	gen, err := m.parts.Generator.Start(job)
 	if err != nil {
 		return fmt.Errorf("start job %d on worker %d: %w", job.Number, i, err)
@@ -58,9 +57,23 @@ func (m *Machine) startWorker(i int) error {
 	return nil
 }
 
-// job returns the n-th job. Its prompt is a function of the number, so that states need not hold it.
-func (m *Machine) job(n uint64, worker int) Job {
-	return Job{Number: n, Worker: worker, Size: m.opts.Group, Prompt: m.parts.Task.Train(n)}
+// nextOf returns the next job, a worker's, about the prompt that is chosen for it.
+func (m *Machine) nextOf(worker int) Job {
+	n := m.nextJob
+	m.nextJob++
+	prompt, replayed := n, false
+	if m.parts.Prompts != nil {
+		prompt, replayed = m.parts.Prompts.Choose(n, m.version)
+	}
+	return m.job(n, worker, prompt, replayed)
+}
+
+// job returns the n-th job, about the prompt of a number: states hold the number, not the prompt.
+func (m *Machine) job(n uint64, worker int, prompt uint64, replayed bool) Job {
+	return Job{
+		Number: n, Worker: worker, Size: m.opts.Group,
+		Prompt: m.parts.Task.Train(prompt), PromptNumber: prompt, Replayed: replayed,
+	}
 }
 
 // decode starts the next chunk of a flight with the newest weights. Chunk k of n ends when the share

@@ -3,10 +3,11 @@
 // not on what the rollouts say.
 //
 // [Generator] makes valid rollouts of seeded lengths ([Constant], [Lognormal]) whose tokens are a
-// digest of everything they may depend on: the seed, the job, and the weights and positions they were
-// decoded with. So a pipeline that loses its place, or resumes with other weights, makes other
-// tokens. [Task] rewards a response at random, always the same response alike, and [Learner] counts
-// steps; its weights are their version and nothing else.
+// digest of everything they may depend on: the seed, the job, the number of its prompt, and the weights
+// and positions they were decoded with. So a pipeline that loses its place, or resumes with other weights
+// or prompts, makes other tokens. [Task] rewards a response at random, always the same response alike,
+// and prompts may differ in difficulty; [Learner] counts steps; its weights are their version and nothing
+// else.
 //
 // Everything is a pure function of the options, and nothing is timed: what costs how much is for
 // pipeline.Options to say.

@@ -30,7 +30,7 @@ func (g *Generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 	for i := range x.rows {
 		n := max(1, lengths.Draw(rng))
 		x.rows[i] = newRow(job.Prompt.ID, g.Prompt, n)
-		x.rows[i].digest = mix(mix(mix(g.Seed), job.Number), uint64(i))
+		x.rows[i].digest = mix(mix(mix(g.Seed), job.Number, job.PromptNumber), uint64(i))
 		x.left = max(x.left, n)
 	}
 	return x, nil

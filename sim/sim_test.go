@@ -146,6 +146,57 @@ func TestTaskRewardsAtItsRateAndTheSameResponseAlike(t *testing.T) {
 	var _ task.Task = x
 }
 
+func TestPromptsDifferInDifficultyAsFarAsTheSpread(t *testing.T) {
+	// Pass rates uniform in 0.5 +- 0.3, measured in 400 tries each, have the mean 0.5 and the variance
+	// 0.3^2/3 + (0.25 - 0.03)/400 = 0.03055.
+	const prompts, tries, variance = 2000, 400, 0.03055
+	x := sim.Task{Seed: 1, Accept: 0.5, Spread: 0.3}
+	var sum, squares float64
+	for i := range prompts {
+		p, right := x.Train(uint64(i)), 0.0
+		for j := range tries {
+			right += float64(x.Verify(p, fmt.Sprint("answer ", j)).Reward)
+		}
+		rate := right / tries
+		sum += rate
+		squares += (rate - 0.5) * (rate - 0.5)
+	}
+	if mean, sd := sum/prompts, math.Sqrt(variance/prompts); math.Abs(mean-0.5) > 4*sd {
+		t.Errorf("the mean pass rate is %g, want 0.5 +- %g", mean, 4*sd)
+	}
+	// The square of a uniform deviation has 4/5 of its squared mean as variance.
+	if v, sd := squares/prompts, variance*math.Sqrt(0.8/prompts); math.Abs(v-variance) > 4*sd {
+		t.Errorf("the variance of pass rates is %g, want %g +- %g", v, variance, 4*sd)
+	}
+}
+
+func TestPromptsComeOverAndOver(t *testing.T) {
+	x := sim.Task{Prompts: 10}
+	if x.Train(3) != x.Train(13) || x.Train(3) == x.Train(4) || x.Train(3) != (sim.Task{}).Train(3) {
+		t.Errorf("prompts 3, 4, 13 are %v, %v, %v", x.Train(3), x.Train(4), x.Train(13))
+	}
+}
+
+func TestRolloutsDependOnTheNumberOfThePrompt(t *testing.T) {
+	text := func(number uint64) string {
+		gen, err := (&sim.Generator{Seed: 1}).Start(pipeline.Job{Number: 5, Size: 1, PromptNumber: number})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := gen.Continue(context.Background(), pipeline.Weights{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		rs, err := gen.Rollouts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rs[0].Text
+	}
+	if text(1) != text(1) || text(1) == text(2) {
+		t.Errorf("prompts 1, 1, 2 are answered %s, %s, %s", text(1), text(1), text(2))
+	}
+}
+
 func TestLearnerTellsBatchesApart(t *testing.T) {
 	g := &sim.Generator{Seed: 1}
 	draws := func(job uint64) []rollout.Draw {
