@@ -21,17 +21,18 @@ const module = "github.com/reprise-rl/reprise"
 // rule and may import the part and one another.
 func mayImport() map[string][]string {
 	return map[string][]string{
-		"rollout":   nil,
-		"advantage": nil,
-		"results":   nil,
-		"task":      {"rollout"},
-		"objective": nil,
-		"policy":    {"rollout", "objective"},
-		"replay":    {"rollout", "advantage"},
-		"pipeline":  {"rollout", "advantage", "task"},
-		"sim":       {"pipeline", "rollout", "task"},
-		"report":    {"results"},
-		"run":       {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results"},
+		"rollout":    nil,
+		"advantage":  nil,
+		"results":    nil,
+		"task":       {"rollout"},
+		"objective":  nil,
+		"policy":     {"rollout", "objective"},
+		"replay":     {"rollout", "advantage"},
+		"pipeline":   {"rollout", "advantage", "task"},
+		"sim":        {"pipeline", "rollout", "task"},
+		"report":     {"results"},
+		"benchmarks": {"rollout", "replay"},
+		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results"},
 	}
 }
 

@@ -64,7 +64,7 @@ func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
 func half() shape   { return shape{"half", 380, 225, false, 5} }
 
 // accuracyChart shows a measure of the held-out evaluations: for every arm the median over its
-// runs, the band between the quartiles, and each run thin behind.
+// runs, the band between the quartiles where there are few arms, and each run thin behind.
 type accuracyChart struct {
 	title   string
 	yTitle  string
@@ -76,18 +76,15 @@ type accuracyChart struct {
 // chart lays the chart out; ok is false if no run was evaluated.
 func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 	ch = &chart{title: a.title, class: s.class, width: s.width, height: s.height, left: 34, right: 10}
-	if s.labels {
-		ch.right = 78
-	}
 	xs, ys := nothing(), nothing()
 	xs.add(0)
 	var spread, lines, marks []plot.Plotter
 	var ends []label
 	for _, side := range arms {
-		one := a.drawArm(side, &xs, &ys)
+		one := a.drawArm(side, len(arms), &xs, &ys)
 		spread, lines, marks = append(spread, one.spread...), append(lines, one.lines...), append(marks, one.marks...)
 		if n := len(one.median); n > 0 && s.labels {
-			ends = append(ends, label{at: one.median[n-1], text: side.label, role: side.role})
+			ends = append(ends, label{at: one.median[n-1], text: clipped(side.label), role: side.role})
 		}
 	}
 	if ys.empty() {
@@ -110,7 +107,12 @@ func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 			at := plotter.XY{X: ch.x.high, Y: a.target.Float()}
 			ends = append(ends, label{at: at, text: "target " + short(at.Y, 0), role: inkColor})
 		}
-		ch.layers = append(ch.layers, endLabels(ends), reachLabels(a.reaches(arms)))
+		names := endLabels{ends, len(arms) > 2}
+		ch.right = max(78, names.width())
+		ch.layers = append(ch.layers, names)
+		if len(arms) <= 2 {
+			ch.layers = append(ch.layers, reachLabels(a.reaches(arms)))
+		}
 	}
 	return ch, true
 }
@@ -121,17 +123,26 @@ type drawn struct {
 	median               plotter.XYs
 }
 
-func (a accuracyChart) drawArm(side *arm, xs, ys *extent) drawn {
+// clipped shortens a name to what has room beside a plot; the legend has it in full.
+func clipped(name string) string {
+	const most = 24
+	if letters := []rune(name); len(letters) > most {
+		return string(letters[:most-1]) + "…"
+	}
+	return name
+}
+
+// drawArm draws one of so many arms.
+func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 	var d drawn
+	evals := side.evals()
+	stopped := crosses{role: side.role}
 	for _, run := range side.runs {
 		if n := len(run.Updates); n > 0 { // the axis goes as far as the run, evaluated there or not
 			xs.add(a.against.end(run.Updates[n-1]))
 		}
-	}
-	evals := side.evals()
-	for _, run := range evals {
-		points := make(plotter.XYs, len(run))
-		for i, e := range run {
+		points := make(plotter.XYs, len(run.Evals))
+		for i, e := range run.Evals {
 			points[i] = plotter.XY{X: a.against.of(e), Y: a.measure(e).Float()}
 			if points[i].Y == points[i].Y {
 				xs.add(points[i].X)
@@ -141,6 +152,13 @@ func (a accuracyChart) drawArm(side *arm, xs, ys *extent) drawn {
 		if len(evals) > 1 {
 			d.spread = append(d.spread, line(thin(points, 300), side.role.thin(), 0.8)...)
 		}
+		if parts := unbroken(points); arms > 1 && !ended(run) && len(parts) > 0 {
+			last := parts[len(parts)-1]
+			stopped.at = append(stopped.at, last[len(last)-1])
+		}
+	}
+	if len(stopped.at) > 0 {
+		d.marks = append(d.marks, stopped)
 	}
 	low, high := plotter.XYs{}, plotter.XYs{}
 	for _, p := range medianOf(evals, a.measure) {
@@ -148,7 +166,7 @@ func (a accuracyChart) drawArm(side *arm, xs, ys *extent) drawn {
 		d.median = append(d.median, plotter.XY{X: x, Y: p.Pass1})
 		low, high = append(low, plotter.XY{X: x, Y: p.Q1}), append(high, plotter.XY{X: x, Y: p.Q3})
 	}
-	if len(evals) > 1 && len(d.median) > 1 {
+	if len(evals) > 1 && len(d.median) > 1 && arms <= bandedArms {
 		d.spread = append([]plot.Plotter{area(low, high, side.role.band())}, d.spread...)
 	}
 	d.lines = line(d.median, side.role, 2)
@@ -162,6 +180,13 @@ func (a accuracyChart) drawArm(side *arm, xs, ys *extent) drawn {
 	}
 	return d
 }
+
+// bandedArms is up to how many arms there is a band between the quartiles; those of more would hide
+// one another.
+const bandedArms = 2
+
+// ended reports whether a run came to the end of its budget.
+func ended(run *results.Run) bool { return run.Summary != nil && run.Summary.Ended != "interrupted" }
 
 // medianOf returns the median curve of a measure in the place of pass@1; evaluations without it are
 // left out.

@@ -8,10 +8,11 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// arm is one side of a comparison, or the single run of a report: the same configuration under one
-// seed or several.
+// arm is one side of a comparison, one of several, or the single run of a report: the same
+// configuration under one seed or several.
 type arm struct {
 	label string // for the reader
+	note  string // beside it in the legend
 	role  role   // its colour
 	runs  []*results.Run
 }

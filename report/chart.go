@@ -108,7 +108,7 @@ func line(points plotter.XYs, r role, width vg.Length) []plot.Plotter {
 			layers = append(layers, dots(part, r, max(1.2, width)))
 			continue
 		}
-		layers = append(layers, &plotter.Line{XYs: part, LineStyle: draw.LineStyle{Color: r.color(), Width: width}})
+		layers = append(layers, &plotter.Line{XYs: part, LineStyle: draw.LineStyle{Color: r.color(), Width: width, Dashes: r.dashes()}})
 	}
 	return layers
 }

@@ -2,7 +2,8 @@
 // plots and in tables.
 //
 // [Write] reads a run folder or a comparison folder and puts report.html into it; [Run] and
-// [Comparison] write the same page for results already read. The page is self-contained: inline
+// [Comparison] write the same page for results already read, and [Arms] one over up to eight
+// configurations of several seeds each. The page is self-contained: inline
 // SVG, one style sheet, no script, nothing from the network. It follows the reader's light or
 // dark setting, a narrow screen, and print, where the configuration is written out. The same
 // results give the same bytes.

@@ -15,7 +15,8 @@ type headline struct {
 	Claim    bool   // the number is a claim, not an indication
 	Caution  string // why it is none
 	Text     string
-	Lead     string // what the facts beside it are
+	Points   []string // that follow the text
+	Lead     string   // what the facts beside it are
 	Beside   []fact
 }
 

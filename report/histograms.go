@@ -16,7 +16,7 @@ import (
 // bar.
 const mostBins = 48
 
-// counted is one of the three histograms of a run.
+// counted is a histogram of a run.
 type counted struct {
 	title string
 	axis  string
@@ -26,6 +26,7 @@ type counted struct {
 	more  func(*arm) string // a sentence that completes the note; nil: none
 }
 
+// histograms are those of how rollouts were used.
 func histograms() []counted {
 	return []counted{
 		{"Staleness at use", "versions behind the trainer", "% of uses", "No rollout was used.",
@@ -55,10 +56,10 @@ func stillPresent(side *arm) string {
 	return fmt.Sprintf(" The %s in the table at the end: mean %s.", grouped(float64(h.Count())), short(round(h.Mean().Float()), 0))
 }
 
-// histogramFigures draws the three histograms of an arm, all its seeds together.
-func histogramFigures(side *arm) ([]figure, error) {
+// figuresOf draws histograms of an arm, all its seeds together.
+func figuresOf(side *arm, list []counted) ([]figure, error) {
 	var figures []figure
-	for _, c := range histograms() {
+	for _, c := range list {
 		h := side.histogram(c.of)
 		f := figure{Title: c.title}
 		switch {

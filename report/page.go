@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/results"
@@ -50,19 +51,28 @@ type page struct {
 	Title    string
 	About    []string
 	Headline headline
+	Warnings []string // what keeps the arms from being compared as they stand
 	Legend   []legend
 	Target   string // of accuracy, where there is one
 	Reached  bool   // by some arm's median
-	Spread   bool   // more than one seed somewhere: bands and thin lines are drawn
+	Spread   bool   // more than one seed somewhere: thin lines are drawn
+	Banded   bool   // and bands
+	Stopped  bool   // some run has not ended, and is crossed
 
 	Large   []figure
 	Small   []figure
 	NoEvals string
 
 	Seeds    []seedRow
+	Arms     []armRow
+	Against  []againstRow
+	Chance   string
 	Training []figure
 	Further  []figure // by the objective alone, folded away
 	Missing  string
+	ByAge    []figure // of what tables held, and of the effective sample size
+	Sampling []figure // over the updates
+	Prompts  []figure
 	Reuse    []armSection
 	GPUs     []figure
 	Idle     bool // some GPU was, in synchronous mode
@@ -79,8 +89,11 @@ func newPage(arms []*arm) *page { return &page{arms: arms} }
 // CSS gives the template the style sheet.
 func (p *page) CSS() template.CSS { return template.CSS(styleText) }
 
-// Compared reports whether there are two arms.
+// Compared reports whether there are several arms.
 func (p *page) Compared() bool { return len(p.arms) > 1 }
+
+// Many reports whether there are so many arms that what is shown of each by itself is folded away.
+func (p *page) Many() bool { return len(p.arms) > 3 }
 
 // write draws everything and executes the template.
 func (p *page) write(w io.Writer) error {
@@ -113,9 +126,12 @@ func (p *page) draw() (err error) {
 	if len(missing) > 0 {
 		p.Missing = "Not measured: " + strings.Join(missing, ", ") + "."
 	}
+	if err := p.drawSampling(); err != nil {
+		return err
+	}
 	for _, side := range p.arms {
 		section := armSection{Class: side.class(), Label: side.label}
-		if section.Figures, err = histogramFigures(side); err != nil {
+		if section.Figures, err = figuresOf(side, histograms()); err != nil {
 			return err
 		}
 		p.Reuse = append(p.Reuse, section)
@@ -127,6 +143,31 @@ func (p *page) draw() (err error) {
 		p.Idle = p.Idle || idles(side)
 	}
 	return nil
+}
+
+// drawSampling makes the figures of prioritized sampling and of prompt replay.
+func (p *page) drawSampling() (err error) {
+	for _, side := range p.arms {
+		f, ok, err := priorityFigure(side, p.Compared())
+		if err != nil {
+			return err
+		}
+		if ok {
+			p.ByAge = append(p.ByAge, f)
+		}
+	}
+	f, ok, err := essFigure(p.arms)
+	if err != nil {
+		return err
+	}
+	if ok {
+		p.ByAge = append(p.ByAge, f)
+	}
+	if p.Sampling, _, err = trainingFigures(p.arms, samplingMetrics()); err != nil {
+		return err
+	}
+	p.Prompts, err = promptFigures(p.arms)
+	return err
 }
 
 // describe fills in what needs no drawing.
@@ -141,13 +182,15 @@ func (p *page) describe() {
 	for _, side := range p.arms {
 		l := legend{Class: side.class(), Label: side.label}
 		var notes []string
-		if side.role == baselineColor {
-			notes = append(notes, "no replay")
+		if side.note != "" {
+			notes = append(notes, side.note)
 		}
 		if n := len(side.runs); n > 1 {
 			notes = append(notes, fmt.Sprintf("median of %d seeds", n))
 			p.Spread = true
+			p.Banded = len(p.arms) <= bandedArms
 		}
+		p.Stopped = p.Stopped || p.Compared() && slices.ContainsFunc(side.runs, func(r *results.Run) bool { return !ended(r) && len(r.Evals) > 0 })
 		l.Note = strings.Join(notes, ", ")
 		p.Legend = append(p.Legend, l)
 		if len(side.runs) > 0 {
@@ -158,19 +201,24 @@ func (p *page) describe() {
 			p.Configs = append(p.Configs, config{label, side.runs[0].Config})
 		}
 		if s := side.summaries(); len(s) > 0 && p.About == nil {
-			p.About = about(s[0], len(side.runs))
+			p.About = about(s[0], p.arms)
 			p.Build = buildText(s[0].Build)
 		}
 	}
 }
 
 // about is the line under the title.
-func about(s *results.Summary, seeds int) []string {
+func about(s *results.Summary, arms []*arm) []string {
 	line := []string{"task " + s.Task, grouped(float64(s.Parameters)) + " parameters", "batch of " + grouped(float64(s.BatchSize))}
-	if seeds > 1 {
-		return append(line, fmt.Sprintf("%d seeds per arm", seeds))
+	runs := len(arms[0].runs)
+	switch {
+	case slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) != runs }):
+		return line // the legend says it of each
+	case runs > 1:
+		return append(line, fmt.Sprintf("%d seeds per arm", runs))
+	default:
+		return append(line, fmt.Sprintf("seed %d", s.Seed))
 	}
-	return append(line, fmt.Sprintf("seed %d", s.Seed))
 }
 
 func buildText(b results.Build) string {

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"image/color"
+
+	"gonum.org/v1/plot/vg"
 )
 
 // role is what a colour stands for. Plots are drawn in the role's light colour, and the SVG then
@@ -16,22 +18,41 @@ const (
 	axisColor
 	stalledColor
 	idleColor
-	baselineColor
-	replayColor
-	baselineBand // the same hues, transparent
-	replayBand
-	baselineThin
-	replayThin
 	onFillColor // text on a filled bar
+	firstArm    // the arms' colours, each with its band and its thin line
 )
 
-// paint is a role's colour while drawing and in the page. Blue and vermillion are told apart
-// with any common colour blindness, and differ in lightness in grey print (Okabe and Ito's pair,
-// darkened until text in them is legible on white).
+const (
+	perArm  = 3                              // roles of an arm: itself, its band, its thin line
+	lastArm = firstArm + perArm*(MostArms-1) // the last arm's own
+	solid   = MostArms / 2                   // arms whose lines are solid; those after them are dashed
+
+	baselineColor = firstArm
+	replayColor   = firstArm + perArm
+)
+
+// MostArms is how many arms a page can show: as many as have colours of their own.
+const MostArms = 8
+
+// armRole returns the colour of arm i, counted from 0.
+func armRole(i int) role { return firstArm + perArm*role(i) }
+
+// paint is a role's colour while drawing and in the page.
 type paint struct {
 	hex      uint32
 	variable string  // of the style sheet
 	opacity  float64 // 1: opaque
+}
+
+// armPaints are the arms' colours. Blue and vermillion are told apart with any common colour
+// blindness, and differ in lightness in grey print (Okabe and Ito's pair, darkened until text in
+// them is legible on white). Eight hues are not, so that the arms are two times four: within a four
+// every two differ for every eye, and the second four are dashed.
+func armPaints() [MostArms]paint {
+	return [MostArms]paint{
+		{0xC2500A, "baseline", 1}, {0x0062B1, "replay", 1}, {0x1FA574, "green", 1}, {0x5E1A78, "purple", 1},
+		{0xB0307F, "pink", 1}, {0x8A7A00, "olive", 1}, {0x3C3F44, "graphite", 1}, {0x2B9FCB, "sky", 1},
+	}
 }
 
 func (r role) paint() paint {
@@ -48,21 +69,28 @@ func (r role) paint() paint {
 		return paint{0x98A2AD, "stalled", 1}
 	case idleColor:
 		return paint{0xD5DAE0, "idle", 1}
-	case baselineColor:
-		return paint{0xC2500A, "baseline", 1}
-	case replayColor:
-		return paint{0x0062B1, "replay", 1}
-	case baselineBand:
-		return paint{0xF3DCCE, "baseline", 0.17}
-	case replayBand:
-		return paint{0xCCE0EF, "replay", 0.17}
-	case baselineThin:
-		return paint{0xDDA077, "baseline", 0.38}
-	case replayThin:
-		return paint{0x77A8D3, "replay", 0.38}
-	default:
+	case onFillColor:
 		return paint{0xFFFFFF, "on-fill", 1}
 	}
+	p := armPaints()[(r-firstArm)/perArm]
+	switch (r - firstArm) % perArm {
+	case 1:
+		return paint{towardsWhite(p.hex, 0.8), p.variable, 0.17}
+	case 2:
+		return paint{towardsWhite(p.hex, 0.5), p.variable, 0.38}
+	default:
+		return p
+	}
+}
+
+// towardsWhite mixes a share of white into a colour.
+func towardsWhite(hex uint32, share float64) uint32 {
+	var mixed uint32
+	for shift := 0; shift <= 16; shift += 8 {
+		c := float64(hex >> shift & 0xFF)
+		mixed |= uint32(c+share*(255-c)) << shift
+	}
+	return mixed
 }
 
 // color is what the plotting library draws with; roles differ in it, whatever they look like.
@@ -71,25 +99,23 @@ func (r role) color() color.Color {
 	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
 }
 
-// band and thin return the role for the spread of an arm and for its single seeds.
-func (r role) band() role {
-	if r == baselineColor {
-		return baselineBand
-	}
-	return replayBand
-}
+// band and thin return the role of an arm's spread and of its single seeds.
+func (r role) band() role { return r + 1 }
 
-func (r role) thin() role {
-	if r == baselineColor {
-		return baselineThin
+func (r role) thin() role { return r + 2 }
+
+// dashes returns the pattern of an arm's thick lines, nothing for solid ones.
+func (r role) dashes() []vg.Length {
+	if r < armRole(solid) || (r-firstArm)%perArm != 0 {
+		return nil
 	}
-	return replayThin
+	return []vg.Length{5, 2.5}
 }
 
 // paints returns every role's CSS by the hexadecimal colour that it was drawn in.
 func paints() map[string]paint {
 	m := make(map[string]paint)
-	for r := inkColor; r <= onFillColor; r++ {
+	for r := inkColor; r < lastArm+perArm; r++ {
 		p := r.paint()
 		m[fmt.Sprintf("%06X", p.hex)] = p
 	}

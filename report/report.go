@@ -50,7 +50,7 @@ func Run(w io.Writer, run *results.Run) error {
 
 // Comparison writes the report of a comparison, whatever part of it has ended.
 func Comparison(w io.Writer, c *results.Comparison) error {
-	baseline := &arm{label: "baseline", role: baselineColor, runs: c.Baseline}
+	baseline := &arm{label: "baseline", note: "no replay", role: baselineColor, runs: c.Baseline}
 	replay := &arm{label: "replay", role: replayColor, runs: c.Replay}
 	p := newPage([]*arm{baseline, replay})
 	p.Kind = "Comparison"

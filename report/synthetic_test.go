@@ -18,7 +18,8 @@ type made struct {
 	cost     float64 // compute per update
 	collapse int     // update from which the run falls apart; 0: never
 	noEvals  bool
-	running  bool // no summary yet
+	running  bool   // no summary yet
+	salt     uint64 // tells runs of one seed apart
 }
 
 const (
@@ -29,7 +30,7 @@ const (
 
 // make returns the run.
 func (m made) make() *results.Run {
-	rng := rand.New(rand.NewPCG(m.seed, uint64(len(m.arm))))
+	rng := rand.New(rand.NewPCG(m.seed, uint64(len(m.arm))+m.salt<<8))
 	run := &results.Run{Seed: m.seed, Config: m.config()}
 	skill, next := 0.36+0.02*rng.Float64(), 0.0
 	fresh := 256.0

@@ -81,15 +81,18 @@ func factRows(arms []*arm) []factRow {
 	if !slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 }) {
 		return nil
 	}
-	var table []factRow
-	for _, c := range slices.Concat(setUp(), cameOf()) {
-		row := factRow{Name: c.name}
-		for _, side := range arms {
-			row.Values = append(row.Values, c.of(side))
+	rows := func(columns []column) []factRow {
+		var table []factRow
+		for _, c := range columns {
+			row := factRow{Name: c.name}
+			for _, side := range arms {
+				row.Values = append(row.Values, c.of(side))
+			}
+			table = append(table, row)
 		}
-		table = append(table, row)
+		return table
 	}
-	return table
+	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()))
 }
 
 // setUp is how an arm was set up, and what its schedule came to.
@@ -182,8 +185,5 @@ func neverText(a *arm) string {
 		}
 		return results.Num(float64(s.NeverUsed) / evicted)
 	})
-	if !share.Known() {
-		return "–"
-	}
-	return fmt.Sprintf("%.1f%%", 100*share.Float())
+	return shareText(share)
 }

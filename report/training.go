@@ -17,20 +17,27 @@ type metric struct {
 	title string
 	unit  string
 	of    func(*results.Update) results.Number
+	when  func([]*arm) bool // it is shown, and not missed otherwise; nil: always
 }
 
 // commonMetrics returns what the training section shows, in its order.
 func commonMetrics() []metric {
 	return []metric{
-		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }},
-		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }},
-		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }},
-		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }},
-		{"Effective sample size", "ESS/n", func(u *results.Update) results.Number { return u.ESS }},
-		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }},
-		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }},
-		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance }},
-		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength }},
+		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, nil},
+		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }, nil},
+		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength }, nil},
+		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }, nil},
+		{"D2(π‖b) = −ln(ESS/n)", "nats, by token", func(u *results.Update) results.Number { return u.D2 },
+			some(func(u *results.Update) bool { return u.D2.Known() })},
+		{"Effective sample size", "ESS/n by token", func(u *results.Update) results.Number { return u.ESS }, nil},
+		{"ESS by rollout", "ESS/n, ratio exp(mean log)", func(u *results.Update) results.Number { return u.ESSRollout },
+			some(func(u *results.Update) bool { return u.ESSRollout.Known() })},
+		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }, nil},
+		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }, nil},
+		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, nil},
+		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance }, nil},
+		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage },
+			some(func(u *results.Update) bool { return u.MeanAbsAdvantage.Known() })},
 	}
 }
 
@@ -48,7 +55,7 @@ func furtherMetrics(arms []*arm) []metric {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		list = append(list, metric{name, "as in metrics.jsonl", func(u *results.Update) results.Number { return u.Other[name] }})
+		list = append(list, metric{name, "as in metrics.jsonl", func(u *results.Update) results.Number { return u.Other[name] }, nil})
 	}
 	return list
 }
@@ -57,12 +64,20 @@ func furtherMetrics(arms []*arm) []metric {
 // seeds and thousands of updates stays small.
 const lineBudget = 2600
 
-// trainingFigures draws every metric that was measured and names the others.
+// thickBudget is how many points the medians of one training chart share.
+const thickBudget = 1000
+
+// trainingFigures draws every metric that was measured and names the others that are always shown.
 func trainingFigures(arms []*arm, metrics []metric) (figures []figure, missing []string, err error) {
 	for _, m := range metrics {
+		if m.when != nil && !m.when(arms) {
+			continue
+		}
 		ch, cut, ok := m.chart(arms)
 		if !ok {
-			missing = append(missing, strings.ToLower(m.title))
+			if m.when == nil {
+				missing = append(missing, strings.ToLower(m.title))
+			}
 			continue
 		}
 		svg, err := ch.svg()
@@ -103,7 +118,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 		}
 		if len(traces) > 0 {
 			middle := medianTrace(traces)
-			thick = append(thick, line(smooth(middle, smoothing(len(middle))), side.role, 1.7)...)
+			thick = append(thick, line(thin(smooth(middle, smoothing(len(middle))), thickBudget/len(arms)), side.role, 1.7)...)
 		}
 	}
 	if len(all) == 0 {

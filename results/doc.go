@@ -22,7 +22,7 @@
 //
 // The statistics are pure functions of numbers, with the definitions of docs/METHODS.md: [PassAtK],
 // [Quantile], [FirstReach], [ComputeToShare], [MedianCurve], [Bootstrap] and, on top of them,
-// [NewCompare]. A quantity that was not measured is a [Number] without a value, null in JSON and
+// [NewCompare] for two arms and [NewTable] for any number. A quantity that was not measured is a [Number] without a value, null in JSON and
 // never 0.
 //
 // Nothing here knows how a run is made; the package depends on nothing but the standard library.

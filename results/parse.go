@@ -94,6 +94,10 @@ func (u *Update) check() error {
 		share("clip_fraction", u.ClipFraction), share("ess", u.ESS), share("zero_variance", u.ZeroVariance),
 		share("worker_busy", u.WorkerBusy), share("worker_stalled", u.WorkerStalled), share("worker_idle", u.WorkerIdle),
 		share("trainer_busy", u.TrainerBusy), share("trainer_stalled", u.TrainerStalled), share("trainer_idle", u.TrainerIdle),
+		share("ess_rollout", u.ESSRollout), share("weight_mean", u.WeightMean), share("weight_min", u.WeightMin), share("weight_ess", u.WeightESS),
+		share("fresh_share", u.FreshShare), share("never_drawn", u.NeverDrawn), share("prompt_share", u.PromptShare),
+		notNegative(field{"chi_square", lifted(u.ChiSquare)}, field{"d2", lifted(u.D2)},
+			field{"age_decay", u.AgeDecay.Float()}, field{"prompts_held", u.PromptsHeld.Float()}),
 	)
 }
 
@@ -133,6 +137,14 @@ func notNegative(fields ...field) error {
 
 // shareSlack is what rounding may add to a share that is a quotient of sums.
 const shareSlack = 1e-9
+
+// lifted returns a quantity that is never negative but by rounding, which it takes away.
+func lifted(n Number) float64 {
+	if v := n.Float(); v < 0 && v > -shareSlack {
+		return 0
+	}
+	return n.Float()
+}
 
 // share reports a known value outside [0, 1].
 func share(name string, n Number) error {

@@ -29,25 +29,35 @@ func (c *Compare) statement() string {
 
 // finding is the ratio and the savings, with their spread.
 func (c *Compare) finding() string {
-	ratio := c.Compute.Ratio
-	goal := fmt.Sprintf("%.4g held-out pass@1", c.Target)
-	if ratio.Seeds == 0 {
-		return fmt.Sprintf("Neither arm reached %s on any seed: nothing can be said of savings.", goal)
+	if c.Compute.Ratio.Seeds == 0 {
+		return fmt.Sprintf("Neither arm reached %.4g held-out pass@1 on any seed: nothing can be said of savings.", c.Target)
 	}
+	return finding(c.Compute.Ratio, contest{target: c.Target, replay: "Replay", baseline: "the baseline"})
+}
+
+// contest names the arms of a ratio, replay over baseline, and their target.
+type contest struct {
+	target           float64
+	replay, baseline string
+}
+
+// finding words a ratio that some seed has.
+func finding(ratio Spread, of contest) string {
+	goal := fmt.Sprintf("%.4g held-out pass@1", of.target)
 	if !ratio.Reached {
-		return fmt.Sprintf("Replay did not reach %s where the baseline did (median ratio infinite): nothing saved.", goal)
+		return fmt.Sprintf("%s did not reach %s where %s did (median ratio infinite): nothing saved.", of.replay, goal, of.baseline)
 	}
 	r := ratio.Median.Float()
 	var what string
 	switch {
 	case r == 0:
-		what = fmt.Sprintf("Replay reached %s, the baseline did not within its budget: savings cannot be put in numbers; raise the budget", goal)
+		what = fmt.Sprintf("%s reached %s, %s did not within its budget: savings cannot be put in numbers; raise the budget", of.replay, goal, of.baseline)
 	case r < 1:
-		what = fmt.Sprintf("Replay reached %s with %.2f of the baseline's compute: %.0f%% saved", goal, r, 100*(1-r))
+		what = fmt.Sprintf("%s reached %s with %.2f of %s's compute: %.0f%% saved", of.replay, goal, r, of.baseline, 100*(1-r))
 	case r == 1:
-		what = fmt.Sprintf("Replay reached %s with the baseline's compute: nothing saved", goal)
+		what = fmt.Sprintf("%s reached %s with %s's compute: nothing saved", of.replay, goal, of.baseline)
 	default:
-		what = fmt.Sprintf("Replay reached %s with %.2f times the baseline's compute: nothing saved", goal, r)
+		what = fmt.Sprintf("%s reached %s with %.2f times %s's compute: nothing saved", of.replay, goal, r, of.baseline)
 	}
 	if ratio.Seeds == 1 {
 		return what + "."

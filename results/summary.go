@@ -57,9 +57,9 @@ type Summary struct {
 	UsesPresent    Histogram `json:"uses_present"`    // of the rollouts in the table at the end
 	SinceLastUse   Histogram `json:"since_last_use"`  // in updates; first uses are not counted
 
-	Sampling   *Sampling     `json:"sampling,omitempty"`      // of tables that replay
-	ESSByAge   []AgeESS      `json:"ess_by_age,omitempty"`    // ascending in age
-	PromptPlay *PromptReplay `json:"prompt_replay,omitempty"` // where prompts are replayed
+	Sampling     *Sampling     `json:"sampling,omitempty"`      // of tables that replay
+	ESSByAge     []AgeESS      `json:"ess_by_age,omitempty"`    // ascending in age
+	PromptReplay *PromptReplay `json:"prompt_replay,omitempty"` // where prompts are replayed
 
 	WorkerTimes  []GPU `json:"worker_times"`
 	TrainerTimes []GPU `json:"trainer_times"`

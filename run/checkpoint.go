@@ -49,6 +49,9 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 		if err := writeStream(filepath.Join(dir, tableFile), func(w *bufio.Writer) error { return s.table.Snapshot(w) }); err != nil {
 			return err
 		}
+		if err := s.savePrompts(dir); err != nil {
+			return err
+		}
 		part := filepath.Join(dir, stateFile+".part") // renamed when whole: state.gob says that the checkpoint is
 		if err := writeStream(part, func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) }); err != nil {
 			return err
@@ -144,6 +147,9 @@ func (s *session) restore(place string, state *saved) (err error) {
 	}
 	defer table.Close()
 	if err := s.table.Restore(bufio.NewReader(table)); err != nil {
+		return err
+	}
+	if err := s.restorePrompts(place); err != nil {
 		return err
 	}
 	s.progress, s.last = state.Progress, state.Progress.Last

@@ -18,7 +18,9 @@ import (
 // own learning rate, and GPUs split so that it stalls least.
 func (c Config) BaselineArm() Config {
 	b := c.Baseline
-	c.Replay = Replay{Sampler: b.Sampler, Capacity: b.Capacity, MaxStaleness: c.Replay.MaxStaleness}
+	queue := Default().Replay
+	queue.Sampler, queue.Capacity, queue.MaxStaleness = b.Sampler, b.Capacity, c.Replay.MaxStaleness
+	c.Replay, c.Prompts.Fraction = queue, 0
 	if c.Pipeline.Mode == string(pipeline.Sync) { // each rollout once: a batch, then its update
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
 	}

@@ -13,6 +13,7 @@ type Config struct {
 	Generate   Generate       `yaml:"generate"`
 	Pipeline   Pipeline       `yaml:"pipeline"`
 	Replay     Replay         `yaml:"replay"`
+	Prompts    Prompts        `yaml:"prompts"`
 	Learner    Learner        `yaml:"learner"`
 	Evaluate   Evaluate       `yaml:"evaluate"`
 	Budget     Budget         `yaml:"budget"`
@@ -62,12 +63,13 @@ type Pipeline struct {
 	WeightTransfer float64      `yaml:"weight_transfer"` // time until published weights arrive
 	RewardLatency  task.Latency `yaml:"reward_latency"`
 	SyncRollouts   int          `yaml:"sync_rollouts"` // new rollouts per turn, mode: sync; 0: one batch
-	SyncUpdates    int          `yaml:"sync_updates"`  // updates per turn, mode: sync
+	SyncUpdates    int          `yaml:"sync_updates"`  // updates per turn, mode: sync; 0: 1, with replay.mix K 1 + K
 }
 
 // Replay is the table between workers and trainers; the names are those of replay.Options.
 type Replay struct {
 	Sampler           string  `yaml:"sampler"`        // lifo and fifo consume: no replay
+	Unit              string  `yaml:"unit"`           // what a draw falls on: rollout, step (a turn) or group
 	Capacity          int     `yaml:"capacity"`       // N, rollouts; 0: 2 x batch
 	CapacityBytes     int64   `yaml:"capacity_bytes"` // of payload; 0: no limit
 	Retention         string  `yaml:"retention"`      // fifo or positive
@@ -76,6 +78,30 @@ type Replay struct {
 	MaxStaleness      int     `yaml:"max_staleness"` // versions; 0: no limit
 	MaxUses           int     `yaml:"max_uses"`      // 0: no limit
 	MinSize           int     `yaml:"min_size"`      // rollouts that each trainer's shard holds before it may be sampled; 0: what the batch needs
+
+	Mix        int     `yaml:"mix"`         // K, replay updates to each on a fresh batch; 0: all updates alike
+	FreshShare float64 `yaml:"fresh_share"` // of each batch, rollouts not handed out as fresh before; 0: none in particular
+
+	// Of sampler prioritized; see replay.Prioritization.
+	PriorityBase       string   `yaml:"priority_base"`       // advantage, reward, gradient_norm or recency
+	PriorityEpsilon    float64  `yaml:"priority_epsilon"`    // added to every base
+	PriorityExponent   float64  `yaml:"priority_exponent"`   // alpha
+	AgeDecay           AgeDecay `yaml:"age_decay"`           // tau in versions; inf: none; auto
+	Decay              string   `yaml:"decay"`               // before_exponent or after_exponent
+	TargetESS          float64  `yaml:"target_ess"`          // of a batch, for age_decay: auto
+	Draws              string   `yaml:"draws"`               // stratified or independent
+	Entry              string   `yaml:"entry"`               // own or max
+	ImportanceBeta     float64  `yaml:"importance_beta"`     // of the weights (N P)^-beta at version 0
+	ImportanceVersions int      `yaml:"importance_versions"` // over which beta rises to 1; 0: those of the budget; -1: it stays
+	ImportanceNorm     string   `yaml:"importance_norm"`     // batch or table
+}
+
+// Prompts is prompt replay: which prompts are generated for again. The names are those of prompts.Options.
+type Prompts struct {
+	Fraction float64 `yaml:"fraction"`  // f, of a batch's prompts; 0: no prompt replay
+	Band     float64 `yaml:"band"`      // a prompt is kept while |pass rate - 1/2| is at most this
+	Cooldown int     `yaml:"cooldown"`  // versions before a prompt is generated for again
+	MaxReuse int     `yaml:"max_reuse"` // times that a prompt is replayed
 }
 
 // Learner is how batches become updates.
@@ -140,9 +166,13 @@ func Default() Config {
 		Generate: Generate{Temperature: 1, TopP: 1, MaxTokens: 4, KVCache: "keep"},
 		Pipeline: Pipeline{
 			Mode: "async", Workers: 6, Trainers: 2, Batch: 1024, Group: 8, RolloutCost: 5.28,
-			WeightSync: "group", Chunk: 32, PublishEvery: 1, SyncUpdates: 1,
+			WeightSync: "group", Chunk: 32, PublishEvery: 1,
 		},
-		Replay: Replay{Sampler: "unseen", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1},
+		Replay: Replay{Sampler: "unseen", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1,
+			Unit: "rollout", PriorityBase: "advantage", PriorityEpsilon: 1e-6, PriorityExponent: 0.6, AgeDecay: "500",
+			Decay: "before_exponent", TargetESS: 0.9, Draws: "stratified", Entry: "own", ImportanceBeta: 0.4, ImportanceNorm: "batch",
+		},
+		Prompts: Prompts{Band: 0.3, Cooldown: 5, MaxReuse: 10},
 		Learner: Learner{
 			Objective: "grpo", Advantage: "group", Ratio: "token", Normalisation: "sequence", ClipLow: 0.2, ClipHigh: 0.2,
 			Shift: -0.1, MaskedDenominator: "kept",

@@ -33,7 +33,7 @@ func writeConfig(dir string, c Config) error {
 	if err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	return results.WriteConfig(dir, text)
+	return results.WriteConfig(dir, append(text, "# Draws: "+c.Sampling()+"\n"...))
 }
 
 func (s *session) createLogs() (err error) {

@@ -22,6 +22,7 @@ func (c Config) pipelineOptions() pipeline.Options {
 		Mode: pipeline.Mode(p.Mode), SyncRollouts: p.SyncRollouts, SyncUpdates: p.SyncUpdates,
 		WeightSync: pipeline.WeightSync(p.WeightSync), Chunk: p.Chunk, MaxTokens: c.Generate.MaxTokens, PublishEvery: p.PublishEvery,
 		Advantage: advantage.Kind(c.Learner.Advantage), Updates: c.Budget.Updates,
+		Mix: c.Replay.Mix, FreshShare: c.Replay.FreshShare,
 	}
 	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
 	switch {
@@ -30,6 +31,13 @@ func (c Config) pipelineOptions() pipeline.Options {
 		o.UpdateCompute = float64(o.Batch) + o.RolloutCost*float64(turn.SyncRollouts)/float64(turn.SyncUpdates)
 	case !c.Replays():
 		o.UpdateCompute = o.QueueCompute()
+	case o.Mix > 0 || o.FreshShare > 0: // the fresh rollouts that an update waits for may take more workers than there are
+		fresh := o.FreshShare
+		if o.Mix > 0 {
+			fresh = 1 / float64(1+o.Mix)
+		}
+		share := max(float64(o.Workers)/float64(o.Trainers), float64(fresh*o.RolloutCost))
+		o.UpdateCompute = float64(float64(o.Batch) * (1 + share))
 	} // else the pipeline's default, ReplayCompute
 	return o
 }
@@ -44,7 +52,11 @@ func (c Config) replayOptions(vocab int) replay.Options {
 		Capacity: r.Capacity, CapacityBytes: r.CapacityBytes, Retention: replay.Retention(r.Retention),
 		PositiveFraction: r.PositiveFraction, PositiveThreshold: float32(r.PositiveThreshold),
 		Sampler: replay.Sampler(r.Sampler), MaxStaleness: r.MaxStaleness, MaxUses: r.MaxUses, MinSize: r.MinSize,
+		Unit: replay.Unit(r.Unit), Prioritization: c.prioritization(),
 		Shards: c.Pipeline.Trainers, Advantage: advantage.Kind(c.Learner.Advantage), Vocab: vocab, Seed: c.Seed,
+	}
+	if o.Unit == replay.UnitGroup {
+		o.GroupSize = c.Pipeline.Group
 	}
 	if o.Capacity == 0 {
 		o.Capacity = 2 * c.Pipeline.Batch
@@ -55,7 +67,9 @@ func (c Config) replayOptions(vocab int) replay.Options {
 // learning returns the configuration's part for policy.Learner.
 func (c Config) learning() (policy.Learning, error) {
 	l := c.Learner
+	p := c.prioritization()
 	learning := policy.Learning{
+		LogitGradients: p != nil && p.Base == replay.BaseGradNorm,
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
 		Optimizer: policy.Adam{
 			LearningRate: l.LearningRate, Warmup: l.Warmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,
@@ -113,7 +127,11 @@ func (c Config) Validate() error {
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
-		errs = append(errs, under("replay", o.Validate()))
+		errs = append(errs, under("replay", o.Validate()), c.validatePriorities())
+		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
+			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)", p.Batch/p.Trainers, p.Group)
+		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
+			"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
 		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)
 		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of replay.capacity, %d", o.Capacity/p.Trainers)
 		check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
@@ -133,7 +151,7 @@ func (c Config) Validate() error {
 		errs = append(errs, under("learner", l.Objective.Validate()))
 	}
 	check(c.Learner.MaskedDenominator == "kept" || c.Learner.MaskedDenominator == "all", "learner.masked_denominator", c.Learner.MaskedDenominator, "kept or all")
-	errs = append(errs, c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
+	errs = append(errs, c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
 	return errors.Join(errs...)
 }
@@ -227,6 +245,9 @@ func (c Config) Warnings() []string {
 	var list []string
 	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
 		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
+	}
+	if p := c.prioritization(); p != nil && p.Normalisation == replay.ByTable && p.Base == replay.BaseReward {
+		list = append(list, "replay.importance_norm: table: with priority_base reward a rollout of reward 0 has the largest weight by far, which scales correct ones to almost nothing; batch does not")
 	}
 	return list
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -29,7 +30,10 @@ func under(section string, err error) error {
 	var p pipeline.Problem
 	var o *replay.OptionError
 	var s *task.SettingError
+	var r *prompts.OptionError
 	switch {
+	case errors.As(err, &r):
+		return problem(r.Key, r.Value, r.Allowed)
 	case errors.As(err, &p):
 		return problem(p.Key, p.Value, p.Allowed)
 	case errors.As(err, &o):
@@ -51,6 +55,10 @@ func place(key string) string {
 		return "budget.updates"
 	case "pipeline.compute_budget":
 		return "budget.compute"
+	case "pipeline.mix":
+		return "replay.mix"
+	case "pipeline.fresh_share":
+		return "replay.fresh_share"
 	case "replay.shards":
 		return "pipeline.trainers"
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -55,6 +56,7 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 		TrainerIdle:    share(now.Trainer.Idle, m.Trainer.Idle),
 		TableSize:      tableSize,
 	}
+	l.WeightMean, l.WeightMin, l.WeightESS, l.FreshShare = take("weight_mean"), take("weight_min"), take("weight_ess"), take("fresh_share")
 	if u.NewRollouts > 0 {
 		l.Reward = results.Num(u.NewReward)
 	}
@@ -66,6 +68,21 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 	}
 	*m = now
 	return l
+}
+
+// drawing adds to a line what the table and the buffer of prompts hold.
+func (s *session) drawing(l *results.Update, u pipeline.Update) {
+	if s.chooser != nil {
+		l.PromptsHeld = results.Num(float64(s.chooser.Stats().Buffer.Held))
+		if u.NewGroups > 0 {
+			l.PromptShare = results.Num(float64(u.ReplayedPrompts) / float64(u.NewGroups))
+		}
+	}
+	if !s.config.Replays() {
+		return
+	}
+	l.NeverDrawn = results.Num(s.table.NeverUsedShare())
+	l.AgeDecay = results.Num(s.table.AgeDecay())
 }
 
 // histogram writes a table's counts as a summary holds them.
@@ -116,8 +133,45 @@ func (s *session) summarise(ended string) *results.Summary {
 			sum.TrainerTimes = append(sum.TrainerTimes, results.GPU(last.Trainer))
 		}
 	}
+	s.sampling(sum)
+	sum.PromptReplay = s.promptReplay()
 	s.accuracy(sum)
 	return sum
+}
+
+// sampling adds how the table drew and what it holds.
+func (s *session) sampling(sum *results.Summary) {
+	sum.ESSByAge = ageESS(s.table)
+	o := s.table.Options()
+	if !s.config.Replays() {
+		return
+	}
+	never := float64(sum.NeverUsed)
+	if len(sum.UsesPresent) > 0 && sum.UsesPresent[0][0] == 0 {
+		never += float64(sum.UsesPresent[0][1])
+	}
+	sum.Sampling = &results.Sampling{
+		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix, FreshShare: s.config.Replay.FreshShare,
+		NeverDrawn: results.Num(never / float64(sum.Inserted)), Priority: s.priority(o.Prioritization),
+	}
+}
+
+// priority writes the state of a prioritized sampler, nil without one.
+func (s *session) priority(p *replay.Prioritization) *results.Priority {
+	if p == nil {
+		return nil
+	}
+	tau := s.table.AgeDecay()
+	out := &results.Priority{
+		Base: string(p.Base), Exponent: p.Exponent, AgeDecay: results.Num(tau), Auto: p.TargetESS > 0, Decay: string(p.Decay),
+		HalfLife: results.Num(p.HalfLife(tau)), Draws: string(p.Spread), Entry: string(p.Entry),
+		Beta: results.Num(p.BetaAt(s.table.Version())), Normalised: string(p.Normalisation),
+	}
+	if p.TargetESS > 0 {
+		out.TargetESS = results.Num(p.TargetESS)
+	}
+	out.ByAge = agePriorities(s.table)
+	return out
 }
 
 // accuracy adds what the evaluations found.

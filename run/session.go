@@ -9,6 +9,7 @@ import (
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/task"
 )
@@ -27,6 +28,7 @@ type session struct {
 	task    task.Task
 	start   *Start
 	table   *replay.Table
+	chooser *prompts.Chooser // nil without prompt replay
 	learner *policy.Learner
 	machine *pipeline.Machine
 
@@ -104,6 +106,9 @@ func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
 	if s.table, err = replay.New(c.replayOptions(start.model.Config().VocabSize)); err != nil {
 		return nil, under("replay", err)
 	}
+	if s.chooser, err = s.newChooser(); err != nil {
+		return nil, err
+	}
 	learning, err := c.learning()
 	if err != nil {
 		return nil, err
@@ -120,7 +125,7 @@ func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
 func (s *session) parts() pipeline.Parts {
 	sampling := s.config.sampling(s.start.tokenizer.EOS())
 	return pipeline.Parts{
-		Task: s.task, Buffer: s.table, Learner: learner{s.learner},
+		Task: s.task, Buffer: s.table, Learner: learner{s.learner}, Prompts: s.chosen(),
 		Generator: &generator{s.start.speaker, sampling, s.config.Seed},
 	}
 }
@@ -174,6 +179,7 @@ func (s *session) evaluateLast() error {
 func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	s.last = u
 	l := s.Meter.line(u, s.table.Len())
+	s.drawing(&l, u)
 	if err := s.metrics.Append(l); err != nil {
 		return err
 	}

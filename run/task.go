@@ -65,7 +65,7 @@ func (c Config) resolved() (Config, error) {
 		c.Replay.Capacity = 2 * o.Batch
 	}
 	if o.Mode == pipeline.Sync {
-		c.Pipeline.SyncRollouts = o.SyncRollouts
+		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
 	}
 	if b := &c.Baseline; b.Workers == 0 {
 		b.Workers, b.Trainers = leastStalling(c.Pipeline)

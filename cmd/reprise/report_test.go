@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// writeArmRun writes the folder of a run that was evaluated at equal steps of compute; one that has not ended has no
+// summary.
+func writeArmRun(t *testing.T, dir string, seed uint64, last float64, ended bool) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := results.CreateLog[results.Update](filepath.Join(dir, results.MetricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	evals, err := results.CreateLog[results.Eval](filepath.Join(dir, results.EvalFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for u := 0; u <= 10; u++ {
+		if u > 0 {
+			err = metrics.Append(results.Update{Update: u, Version: u, Compute: 100 * float64(u), Reward: results.Num(0.5), ESS: results.Num(0.9), ReplayRatio: results.Num(2)})
+		}
+		if err == nil && u%2 == 0 {
+			at := 100 * float64(u)
+			err = evals.Append(results.Eval{Update: u, Grid: at, Compute: at, Problems: 50, Pass1: 0.4 + (last-0.4)*float64(u)/10})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ended {
+		if err := results.WriteSummary(dir, &results.Summary{Name: "study", Task: "arithmetic", Seed: seed, Ended: "budget", Updates: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range []error{metrics.Close(), evals.Close(), results.WriteConfig(dir, fmt.Appendf(nil, "seed: %d\n", seed))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// study writes the runs of two arms and returns their common folder.
+func study(t *testing.T, seeds int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for seed := 1; seed <= seeds; seed++ {
+		writeArmRun(t, filepath.Join(dir, fmt.Sprintf("on-s%d", seed)), uint64(seed), 0.6, true)
+		writeArmRun(t, filepath.Join(dir, fmt.Sprintf("per-s%d", seed)), uint64(seed), 0.7, true)
+	}
+	return dir
+}
+
+func TestReportWritesAPageOverArms(t *testing.T) {
+	dir := study(t, 4)
+	file := filepath.Join(dir, "page.html")
+	out := succeeds(t, "", "report", "--out", file, "--title", "A & B", "per="+filepath.Join(dir, "per-s*"),
+		"on-policy="+filepath.Join(dir, "on-s1")+","+filepath.Join(dir, "on-s[2-4]"))
+	if want := "on-policy ended 0.100 below per in held-out pass@1 (median of 4 seeds"; !strings.Contains(out, want) || !strings.Contains(out, "report: "+file) {
+		t.Errorf("standard output lacks %q or the file:\n%s", want, out)
+	}
+	page := read(t, file)
+	if first, second := strings.Index(page, "</i>per"), strings.Index(page, "</i>on-policy"); first < 0 || second < first || !strings.Contains(page, "<h1>A &amp; B</h1>") {
+		t.Errorf("the page has its arms at %d and %d, or not its title", first, second)
+	}
+	var table results.Table
+	decode(t, succeeds(t, "", "report", "--json", "on-policy="+filepath.Join(dir, "on-*"), "per="+filepath.Join(dir, "per-*")), &table)
+	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || !table.Claim || len(table.Arms[1].Seeds) != 4 || table.Arms[1].ReplayRatio.Float() != 2 {
+		t.Errorf("table %+v", table)
+	}
+}
+
+func TestReportRewritesThatOfAFolder(t *testing.T) {
+	dir := study(t, 1)
+	run := filepath.Join(dir, "per-s1")
+	if out := succeeds(t, "", "report", run); !strings.Contains(out, filepath.Join(run, results.ReportFile)) {
+		t.Errorf("standard output:\n%s", out)
+	}
+	if page := read(t, run, results.ReportFile); !strings.Contains(page, "<h1>study</h1>") {
+		t.Errorf("page of %d bytes lacks its title", len(page))
+	}
+	both := t.TempDir()
+	for _, arm := range []string{results.BaselineArm, results.ReplayArm} {
+		writeArmRun(t, results.SeedDir(both, arm, 1), 1, 0.6, true)
+	}
+	var table results.Table
+	decode(t, succeeds(t, "", "report", "--json", both), &table)
+	if len(table.Arms) != 2 || table.Arms[1].Name != results.ReplayArm || !strings.Contains(read(t, both, results.ReportFile), "Replay against no replay") {
+		t.Errorf("table %+v", table)
+	}
+}
+
+func TestReportWarnsOfARunThatHasNotEndedAndKnowsItsSeed(t *testing.T) {
+	dir := study(t, 1)
+	writeArmRun(t, filepath.Join(dir, "per-s2"), 2, 0.5, false)
+	got := call(t, "", "report", "--out", filepath.Join(dir, "page.html"), "on-policy="+filepath.Join(dir, "on-s1"), "per="+filepath.Join(dir, "per-*"))
+	if got.code != 0 || !strings.Contains(got.stderr, "warning: per, seed 2 has not ended: it failed, was killed or still runs; last seen at update 10.") {
+		t.Errorf("exit code %d, standard error:\n%s", got.code, got.stderr)
+	}
+}
+
+func TestReportNamesWhatIsWrongWithItsArguments(t *testing.T) {
+	dir := study(t, 1)
+	run := filepath.Join(dir, "on-s1")
+	empty := t.TempDir()
+	both := t.TempDir()
+	writeArmRun(t, results.SeedDir(both, results.ReplayArm, 1), 1, 0.6, true)
+	page := filepath.Join(dir, "page.html")
+	arms := func(what ...string) []string { return append([]string{"report", "--out", page}, what...) }
+	for want, args := range map[string][]string{
+		"nowhere is no folder: want that of a run or comparison": {"report", "nowhere"},
+		"add --out FILE.html":                            {"report", "a=" + run},
+		"leave --out and --title out":                    {"report", "--title", "x", run},
+		run + " is no arm: want NAME=FOLDER":             arms("a="+run, run),
+		"has no name before its '='":                     arms("=" + run),
+		"arm a is there twice":                           arms("a="+run, "a="+run),
+		run + " is there twice":                          arms("a=" + run + "," + run),
+		"on-z* matches no folder":                        arms("a=" + filepath.Join(dir, "on-z*")),
+		"an empty folder name":                           arms("a=" + run + ","),
+		"elsewhere is no folder: give that of a run":     arms("a=elsewhere"),
+		empty + " has no metrics.jsonl":                  arms("a=" + empty),
+		"is a comparison: give the runs of one of":       arms("a=" + both),
+		"9 arms: a page shows at most 8; leave some out": arms(strings.Split(strings.Repeat("a="+run+" ", 8)+"b="+run, " ")...),
+	} {
+		fails(t, call(t, "", args...), want)
+	}
+	if _, err := os.Stat(page); err == nil {
+		t.Error("a page was written all the same")
+	}
+}

@@ -1,0 +1,199 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// samplingMetrics returns what is shown of how batches were drawn, where it happened.
+func samplingMetrics() []metric {
+	weighted := some(func(u *results.Update) bool { return u.WeightMin.Float() < 1 })
+	return []metric{
+		{"Importance weights, mean", "of the batch, its largest 1", func(u *results.Update) results.Number { return u.WeightMean }, weighted},
+		{"Importance weights, least", "of the batch, its largest 1", func(u *results.Update) results.Number { return u.WeightMin }, weighted},
+		{"ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS }, weighted},
+		{"Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn },
+			some(func(u *results.Update) bool { return u.NeverDrawn.Known() })},
+		{"Fresh share", "of the batch", func(u *results.Update) results.Number { return u.FreshShare },
+			some(func(u *results.Update) bool { return u.FreshShare.Float() > 0 })},
+		{"Age decay τ", "versions", func(u *results.Update) results.Number { return u.AgeDecay }, decayMoves},
+	}
+}
+
+// some returns a condition on arms: that an update of theirs meets one.
+func some(is func(*results.Update) bool) func([]*arm) bool {
+	return func(arms []*arm) bool {
+		return slices.ContainsFunc(arms, func(a *arm) bool {
+			return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
+				return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return is(&u) })
+			})
+		})
+	}
+}
+
+// decayMoves reports whether tau followed the measured ESS in some run, which it then did not keep
+// its value in.
+func decayMoves(arms []*arm) bool {
+	return slices.ContainsFunc(arms, func(a *arm) bool {
+		return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
+			first := r.Final(func(u *results.Update) results.Number { return u.AgeDecay })
+			return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return u.AgeDecay.Known() && u.AgeDecay != first })
+		})
+	})
+}
+
+// ageBar is the units of a stretch of ages.
+type ageBar struct {
+	index       uint64  // of the stretch
+	probability float64 // with which a draw falls on them, in [0, 1]
+	held        float64 // share of the units held, which is that probability if all weigh the same
+	base        float64 // mean
+}
+
+// priorities returns what the prioritized tables of an arm's runs held at their ends.
+func (a *arm) priorities() []*results.Priority {
+	var list []*results.Priority
+	for _, s := range a.summaries() {
+		if s.Sampling != nil && s.Sampling.Priority != nil {
+			list = append(list, s.Sampling.Priority)
+		}
+	}
+	return list
+}
+
+// ageBars adds up what tables held, in stretches of so many versions that they fit into a plot.
+func ageBars(tables []*results.Priority) (bars []ageBar, width uint64) {
+	oldest, tablesWithUnits := 0, 0.0
+	for _, p := range tables {
+		if n := len(p.ByAge); n > 0 {
+			oldest = max(oldest, p.ByAge[n-1].Age)
+			tablesWithUnits++
+		}
+	}
+	width = uint64(oldest+mostBins) / mostBins
+	byIndex := map[uint64]*ageBar{}
+	units := 0.0
+	for _, p := range tables {
+		for _, at := range p.ByAge {
+			i := uint64(at.Age) / width
+			if byIndex[i] == nil {
+				byIndex[i] = &ageBar{index: i}
+			}
+			n := float64(at.Count)
+			byIndex[i].probability += at.Probability / tablesWithUnits
+			byIndex[i].base += n * at.Base
+			byIndex[i].held += n
+			units += n
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(byIndex)) {
+		b := byIndex[i]
+		b.base /= b.held
+		b.held /= units
+		bars = append(bars, *b)
+	}
+	return bars, width
+}
+
+// priorityFigure draws the probability and the mean base of each age; ok is false if the arm has no
+// prioritized table with units in it.
+func priorityFigure(side *arm, compared bool) (f figure, ok bool, err error) {
+	tables := side.priorities()
+	held, width := ageBars(tables)
+	if len(held) == 0 {
+		return f, false, nil
+	}
+	f.Title = "Priority against age"
+	if compared {
+		f.Title += ", " + side.label
+	}
+	last := held[len(held)-1].index
+	x := axis{low: -0.5, high: float64((last+1)*width) - 0.5, ticks: ticks{about: 6, integer: true}, gridless: true}
+	halfLife := medianNumber(tables, func(p *results.Priority) results.Number { return p.HalfLife })
+	top, err := probabilityChart(side, held, width, x, halfLife).svg()
+	if err != nil {
+		return f, false, err
+	}
+	x.title = "age, in versions"
+	bottom, err := baseChart(side, held, width, x).svg()
+	if err != nil {
+		return f, false, err
+	}
+	f.SVG = []markup{top, bottom}
+	f.Note = "At the end of the run. The grey line is what uniform draws would give. " + halfLifeNote(halfLife, x.high)
+	return f, true, nil
+}
+
+// halfLifeNote says where the half-life lies, drawn or not.
+func halfLifeNote(halfLife results.Number, end float64) string {
+	switch h := halfLife.Float(); {
+	case !halfLife.Known():
+		return "Age does not count."
+	case h > end:
+		return fmt.Sprintf("The half-life, %s versions, lies beyond the oldest held.", short(h, 0))
+	default:
+		return fmt.Sprintf("Dashed: the half-life, %s versions.", short(h, 0))
+	}
+}
+
+func probabilityChart(side *arm, held []ageBar, width uint64, x axis, halfLife results.Number) *chart {
+	shares := bars{role: side.role, width: float64(width)}
+	var uniform plotter.XYs
+	highest := 0.0
+	for i, b := range held {
+		shares.bars = append(shares.bars, bar{b.index, 100 * b.probability})
+		left, right := float64(b.index*width)-0.5, float64((b.index+1)*width)-0.5
+		if i > 0 && held[i-1].index+1 < b.index { // a stretch that holds nothing
+			uniform = append(uniform, plotter.XY{X: float64((held[i-1].index+1)*width) - 0.5, Y: 0}, plotter.XY{X: left, Y: 0})
+		}
+		uniform = append(uniform, plotter.XY{X: left, Y: 100 * b.held}, plotter.XY{X: right, Y: 100 * b.held})
+		highest = max(highest, 100*b.probability, 100*b.held)
+	}
+	ch := &chart{title: "Probability of a draw against age, " + side.label, class: "half", width: 380, height: 165, left: 40, right: 10}
+	unit := "% of draws"
+	if width > 1 {
+		unit += fmt.Sprintf(", by %d versions", width)
+	}
+	ch.x, ch.y = x, axis{title: unit, low: 0, high: highest * 1.12, ticks: ticks{about: 4}}
+	ch.layers = append([]plot.Plotter{shares}, line(uniform, onFillColor, 3)...) // a halo, over bars
+	ch.layers = append(ch.layers, line(uniform, mutedColor, 1.2)...)
+	if halfLife.Known() && halfLife.Float() <= x.high {
+		ch.layers = append(ch.layers, ageMark{halfLife.Float(), "half-life " + short(halfLife.Float(), 0)})
+	}
+	return ch
+}
+
+func baseChart(side *arm, held []ageBar, width uint64, x axis) *chart {
+	points := make(plotter.XYs, len(held))
+	ys := nothing()
+	ys.add(0)
+	for i, b := range held {
+		points[i] = plotter.XY{X: (float64(b.index)+0.5)*float64(width) - 0.5, Y: b.base}
+		ys.add(b.base)
+	}
+	base := "mean base"
+	if p := side.priorities(); p[0].Base != "" {
+		base += ", " + p[0].Base
+	}
+	ch := &chart{title: "Mean base of the priority against age, " + side.label, class: "half", width: 380, height: 115, left: 40, right: 10}
+	ch.x, ch.y = x, axis{title: base, low: 0, high: cmp.Or(ys.high*1.1, 1), ticks: ticks{about: 3}}
+	ch.layers = line(points, side.role, vg.Length(1.7))
+	return ch
+}
+
+// medianNumber returns the median of a number over those that know it.
+func medianNumber[T any](list []T, of func(T) results.Number) results.Number {
+	values := make([]float64, len(list))
+	for i, v := range list {
+		values[i] = of(v).Float()
+	}
+	return results.RangeOf(values).Median
+}

@@ -1,0 +1,219 @@
+package run
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Inspection is what a run's table holds, as of the run's last checkpoint.
+type Inspection struct {
+	Run      string `json:"run"`
+	Task     string `json:"task"`
+	Seed     uint64 `json:"seed"`
+	Version  int    `json:"version"` // of the table
+	Sampling string `json:"sampling"`
+
+	Capacity int               `json:"capacity"` // rollouts
+	Present  int               `json:"present"`
+	Bytes    int64             `json:"bytes"` // of payload
+	Inserted uint64            `json:"rollouts_inserted"`
+	Evicted  map[string]uint64 `json:"evicted"` // by cause
+	Used     uint64            `json:"rollouts_used"`
+	OnLease  uint64            `json:"on_lease"` // draws not settled
+	Ignored  uint64            `json:"updates_ignored"`
+
+	Ages      results.Histogram `json:"ages"`      // of what is present, in versions
+	Uses      results.Histogram `json:"uses"`      // of what is present
+	Staleness results.Histogram `json:"staleness"` // at use
+	Rewards   []RewardCount     `json:"rewards"`   // of what is present, ascending
+
+	AgeDecay results.Number        `json:"age_decay"` // tau now; nothing: infinite or none
+	HalfLife results.Number        `json:"half_life"`
+	ByAge    []results.AgePriority `json:"by_age,omitempty"`
+	ESSByAge []results.AgeESS      `json:"ess_by_age,omitempty"`
+
+	Order  string       `json:"order"` // by what the entries below are ordered: probability or uses
+	Top    []InspectRow `json:"top"`
+	Bottom []InspectRow `json:"bottom"` // the last one last
+}
+
+// RewardCount is how many rollouts have a reward.
+type RewardCount struct {
+	Reward float32 `json:"reward"`
+	Count  int     `json:"count"`
+}
+
+// InspectRow is one rollout of a table and why it is drawn as it is.
+type InspectRow struct {
+	ID          uint64         `json:"id"`
+	Shard       int            `json:"shard"`
+	Prompt      string         `json:"prompt_id"`
+	Text        string         `json:"text"`
+	Reward      float32        `json:"reward"`
+	Advantage   float32        `json:"advantage"`
+	Age         int            `json:"age"`
+	Uses        int            `json:"uses"`
+	Base        results.Number `json:"base"`
+	Probability results.Number `json:"probability"`
+	Reason      string         `json:"reason"`
+}
+
+// Inspect reads the table in a run's last checkpoint; rows is how many of the most and least likely draws are told.
+func Inspect(dir string, rows int) (*Inspection, error) {
+	if rows < 0 {
+		return nil, fmt.Errorf("--rows: %d: want 0 or more", rows)
+	}
+	if results.IsComparison(dir) {
+		return nil, fmt.Errorf("%s holds a comparison: name one of its runs, such as %s", dir, filepath.Join(dir, results.ReplayArm, "seed-1"))
+	}
+	c, err := LoadFolder(dir, nil)
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", dir, err)
+	}
+	place, err := findCheckpoint(dir)
+	if err != nil {
+		return nil, err
+	}
+	table, err := replay.New(c.replayOptions(0))
+	if err != nil {
+		return nil, under("replay", err)
+	}
+	f, err := os.Open(filepath.Join(place, tableFile))
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", dir, err)
+	}
+	defer f.Close()
+	if err := table.Restore(bufio.NewReader(f)); err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", f.Name(), err)
+	}
+	in := &Inspection{Run: dir, Task: c.taskName(), Seed: c.Seed, Sampling: c.Sampling()}
+	in.count(table)
+	in.rank(table, rows)
+	return in, nil
+}
+
+// count fills in the counts and histograms.
+func (in *Inspection) count(table *replay.Table) {
+	o, stats := table.Options(), table.Stats()
+	in.Version, in.Capacity, in.Present, in.Bytes = int(stats.Version), o.Capacity, stats.Present, stats.PresentBytes
+	in.Inserted, in.Used, in.Ignored = stats.Inserted, stats.Acknowledged, stats.UpdatesIgnored
+	in.OnLease = stats.Drawn - stats.Acknowledged - stats.Returned
+	in.Evicted = make(map[string]uint64)
+	for cause, n := range stats.Evicted {
+		in.Evicted[string(cause)] = n
+	}
+	in.Uses, in.Staleness = histogram(&stats.UsesPresent), histogram(&stats.Staleness)
+	var ages rollout.Histogram
+	rewards := make(map[float32]int)
+	for _, h := range table.Held() {
+		ages.Add(int64(h.Age))
+		rewards[h.Rollout.Reward]++
+	}
+	in.Ages = histogram(&ages)
+	for reward, n := range rewards {
+		in.Rewards = append(in.Rewards, RewardCount{reward, n})
+	}
+	slices.SortFunc(in.Rewards, func(a, b RewardCount) int { return cmp.Compare(a.Reward, b.Reward) })
+	in.ByAge, in.ESSByAge = agePriorities(table), ageESS(table)
+	if p := o.Prioritization; p != nil {
+		in.AgeDecay, in.HalfLife = results.Num(table.AgeDecay()), results.Num(p.HalfLife(table.AgeDecay()))
+	}
+}
+
+// rank fills in the rollouts at both ends.
+func (in *Inspection) rank(table *replay.Table, rows int) {
+	held := table.Held()
+	o := table.Options()
+	in.Order = "uses"
+	order := func(a, b replay.Held) int { return cmp.Or(b.Uses-a.Uses, cmp.Compare(a.ID, b.ID)) }
+	if o.Prioritization != nil {
+		in.Order = "probability"
+		order = func(a, b replay.Held) int {
+			return cmp.Or(cmp.Compare(b.Probability, a.Probability), cmp.Compare(a.ID, b.ID))
+		}
+	}
+	slices.SortFunc(held, order)
+	perShard := make(map[int]float64)
+	for _, h := range held {
+		perShard[h.Shard]++
+	}
+	row := func(h replay.Held) InspectRow {
+		return InspectRow{
+			ID: uint64(h.ID), Shard: h.Shard, Prompt: h.Rollout.PromptID, Text: h.Rollout.Text, Reward: h.Rollout.Reward, Advantage: h.Advantage,
+			Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base), Probability: results.Num(h.Probability),
+			Reason: reason(h, o, table.AgeDecay(), perShard[h.Shard]),
+		}
+	}
+	rows = min(rows, len(held))
+	for _, h := range held[:rows] {
+		in.Top = append(in.Top, row(h))
+	}
+	for _, h := range held[max(len(held)-rows, rows):] {
+		in.Bottom = append(in.Bottom, row(h))
+	}
+}
+
+// reason says in words why a rollout is as likely to be drawn as it is.
+func reason(h replay.Held, o replay.Options, tau, held float64) string {
+	var parts []string
+	if p := o.Prioritization; p != nil {
+		units := held
+		if o.Unit == replay.UnitGroup {
+			units /= float64(o.GroupSize)
+		}
+		parts = append(parts, fmt.Sprintf("%.3gx the mean", h.Probability*units))
+		if h.AtMax {
+			parts = append(parts, fmt.Sprintf("entered at the maximum %.4g, not reported yet", h.Base))
+		} else {
+			parts = append(parts, fmt.Sprintf("%s %.4g", strings.ReplaceAll(string(p.Base), "_", " "), h.Base))
+		}
+		age := fmt.Sprintf("age %d", h.Age)
+		if half := p.HalfLife(tau); !math.IsInf(half, 1) {
+			age += fmt.Sprintf(" (x%.3g by decay)", math.Exp2(-float64(h.Age)/half))
+		}
+		parts = append(parts, age)
+		if h.Probability == 0 {
+			parts[0] = "cannot be drawn: on lease up to max_uses, or below the smallest number"
+		}
+	} else {
+		parts = append(parts, fmt.Sprintf("age %d", h.Age))
+	}
+	switch h.Uses {
+	case 0:
+		parts = append(parts, "never used")
+	case 1:
+		parts = append(parts, "used once")
+	default:
+		parts = append(parts, fmt.Sprintf("used %d times", h.Uses))
+	}
+	if h.Fresh {
+		parts = append(parts, "not handed out as fresh")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func agePriorities(table *replay.Table) []results.AgePriority {
+	var list []results.AgePriority
+	for _, a := range table.ByAge() {
+		list = append(list, results.AgePriority{Age: a.Age, Count: a.Units, Base: a.Base, Probability: a.Probability})
+	}
+	return list
+}
+
+func ageESS(table *replay.Table) []results.AgeESS {
+	var list []results.AgeESS
+	for _, a := range table.ESSByAge() {
+		list = append(list, results.AgeESS{Age: a.First, Last: a.Last, ESS: a.ESS, Tokens: a.Tokens})
+	}
+	return list
+}
