@@ -7,13 +7,15 @@ PKGS := ./...
 # Packages whose values are shared between goroutines.
 SHARED := ./rollout/... ./replay/... ./pipeline/... ./sim/... ./policy/... ./run/...
 FUZZTIME ?= 30s
+# For bench-peers alone.
+PYTHON ?= python3.11
 # The backend's assembly kernels do their address arithmetic in uintptr, which -race's pointer check takes for a mistake.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test race lint fuzz bench clean
+.PHONY: help build demo test race lint fuzz bench bench-peers clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/reprise
 	@mkdir -p bin
@@ -46,9 +48,21 @@ fuzz: ## fuzz every parser for FUZZTIME (30s) each
 	done
 
 bench: ## measure the figures the project is held to, each beside its baseline
-	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay ./policy ./pipeline | awk ' \
+	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./policy ./pipeline | awk ' \
 		/^(cpu|pkg|FAIL|panic|---)/ {print} \
 		/^Benchmark/ {printf "  %-58s", $$1; for (i = 3; i < NF; i += 2) printf " %12s %-15s", $$i, $$(i+1); print ""}'
+
+bench-peers: .venv-peers/ready ## compare the prioritized table with its peers in Python; needs Python 3.11 and PyPI
+	@mkdir -p bin
+	$(GO) build -o bin/bench-peers ./benchmarks/peers/ours
+	PYTHONDONTWRITEBYTECODE=1 .venv-peers/bin/python benchmarks/peers/compare.py --ours bin/bench-peers --json runs/bench-peers.json
+
+.venv-peers/ready: benchmarks/peers/requirements.txt
+	@rm -rf .venv-peers
+	@$(PYTHON) -m venv .venv-peers || { echo "bench-peers needs Python 3.11 with venv: install it, or name it with PYTHON="; exit 1; }
+	@.venv-peers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
+		echo "bench-peers takes cpprb and numpy from PyPI, which was not reached or has them not for this machine"; exit 1; }
+	@touch $@
 
 clean: ## remove what was built and the demo's run
 	rm -rf bin runs/demo
