@@ -192,8 +192,9 @@ func TestRolloutsDependOnTheNumberOfThePrompt(t *testing.T) {
 		}
 		return rs[0].Text
 	}
-	if text(1) != text(1) || text(1) == text(2) {
-		t.Errorf("prompts 1, 1, 2 are answered %s, %s, %s", text(1), text(1), text(2))
+	one, again, two := text(1), text(1), text(2)
+	if again != one || two == one {
+		t.Errorf("prompts 1, 1, 2 are answered %s, %s, %s", one, again, two)
 	}
 }
 

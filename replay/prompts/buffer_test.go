@@ -69,13 +69,15 @@ func TestAPassRateOnTheEdgeOfTheBandIsWithin(t *testing.T) {
 
 func TestTheShareOfABatchIsThatOfTheDecimalNumbers(t *testing.T) {
 	for f := range 101 {
-		for _, batch := range []int{-1, 0, 1, 7, 10, 32, 100, 200} {
+		for _, batch := range []int{-1, 0, 1, 7, 32, 100} {
 			o := open()
 			o.Fraction = float64(f) / 100
 			b := mustNew(t, o)
+			var held []prompts.Result
 			for i := range max(batch, 0) {
-				report(t, b, 0, result(fmt.Sprint(i), 1, 2))
+				held = append(held, result(fmt.Sprint(i), 1, 2))
 			}
+			report(t, b, 0, held...)
 			if got, want := len(b.Next(0, batch)), f*max(batch, 0)/100; got != want {
 				t.Errorf("%d of a batch of %d may come from the buffer at f = 0.%02d, want %d", got, batch, f, want)
 			}

@@ -3,6 +3,7 @@ package prompts_test
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/gob"
 	"errors"
 	"hash/crc32"
 	"io"
@@ -79,6 +80,92 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 	}
 	if !bytes.Equal(snapshotOf(t, b), whole) {
 		t.Error("a refused snapshot changed the buffer")
+	}
+}
+
+// imageOf has the fields of a snapshot's body, which is all that its encoding goes by.
+type imageOf struct {
+	Options      prompts.Options
+	At           rollout.Version
+	Sequence     uint64
+	Reported     uint64
+	ZeroVariance uint64
+	Replayed     uint64
+	Entries      []entryOf
+}
+
+type entryOf struct {
+	Prompt   prompts.Prompt
+	Estimate estimateOf
+	LastUsed rollout.Version
+	Reuses   int
+	Awaited  int
+}
+
+type estimateOf struct {
+	Correct, Total int32
+	Version        rollout.Version
+	Sequence       uint64
+}
+
+func encoded(t *testing.T, x any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(x); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestStatesThatNoBufferReachesAreRefused(t *testing.T) {
+	possible := func() *imageOf {
+		return &imageOf{Options: small(), At: 7, Sequence: 2, Reported: 2, Entries: []entryOf{
+			{Prompt: prompts.Prompt{ID: "a"}, Estimate: estimateOf{8, 16, 3, 1}, LastUsed: 3},
+			{Prompt: prompts.Prompt{ID: "b"}, LastUsed: 5, Reuses: 1, Awaited: 1},
+		}}
+	}
+	b := mustNew(t, small())
+	if err := b.Restore(bytes.NewReader(sealed("reprprm", encoded(t, possible())))); err != nil {
+		t.Fatal(err)
+	}
+	whole := snapshotOf(t, b)
+	for name, spoil := range map[string]func(im *imageOf){
+		"a version below 0":              func(im *imageOf) { im.At = -1 },
+		"prompts out of order":           func(im *imageOf) { im.Entries[0].Prompt.ID = "c" },
+		"a prompt twice":                 func(im *imageOf) { im.Entries[1].Prompt.ID = "a" },
+		"a prompt without a name":        func(im *imageOf) { im.Entries[0].Prompt.ID = "" },
+		"two estimates of one report":    func(im *imageOf) { im.Entries[1].Estimate = im.Entries[0].Estimate },
+		"an estimate of a report ahead":  func(im *imageOf) { im.Entries[0].Estimate.Sequence = 3 },
+		"an estimate of no report":       func(im *imageOf) { im.Entries[0].Estimate.Sequence = 0 },
+		"an estimate before version 0":   func(im *imageOf) { im.Entries[0].Estimate.Version = -1 },
+		"a pass rate outside the band":   func(im *imageOf) { im.Entries[0].Estimate.Correct = 1 },
+		"a pass rate of none":            func(im *imageOf) { im.Entries[0].Estimate.Total = 0 },
+		"a use before version 0":         func(im *imageOf) { im.Entries[0].LastUsed = -1 },
+		"reuses below 0":                 func(im *imageOf) { im.Entries[0].Reuses = -1 },
+		"reuses above the greatest":      func(im *imageOf) { im.Entries[1].Reuses = 2 },
+		"results awaited of no reuse":    func(im *imageOf) { im.Entries[0].Awaited = 1 },
+		"results awaited below 0":        func(im *imageOf) { im.Entries[1].Awaited = -1 },
+		"a prompt neither held nor used": func(im *imageOf) { im.Entries[1].Reuses, im.Entries[1].Awaited = 0, 0 },
+	} {
+		im := possible()
+		spoil(im)
+		if err := b.Restore(bytes.NewReader(sealed("reprprm", encoded(t, im)))); !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+	if !bytes.Equal(snapshotOf(t, b), whole) {
+		t.Error("a refused snapshot changed the buffer")
+	}
+
+	c := newChooser(t, small(), 2)
+	err := c.Restore(bytes.NewReader(sealed("reprcho", encoded(t, struct {
+		Groups    int
+		Threshold float32
+		Block     []prompts.Prompt
+		Buffer    imageOf
+	}{2, 1, make([]prompts.Prompt, 3), *possible()}))))
+	if err == nil || !strings.Contains(err.Error(), "3 prompts of a block are from the buffer, 2 may be") {
+		t.Errorf("a block with too many prompts: error is %v", err)
 	}
 }
 
