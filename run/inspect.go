@@ -98,7 +98,7 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	}
 	in := &Inspection{Run: dir, Task: c.taskName(), Seed: c.Seed, Sampling: c.Sampling()}
 	in.count(table)
-	in.rank(table, rows)
+	in.rank(table, rows, c.Replay.Mix > 0 || c.Replay.FreshShare > 0)
 	return in, nil
 }
 
@@ -131,7 +131,7 @@ func (in *Inspection) count(table *replay.Table) {
 }
 
 // rank fills in the rollouts at both ends.
-func (in *Inspection) rank(table *replay.Table, rows int) {
+func (in *Inspection) rank(table *replay.Table, rows int, countsFresh bool) {
 	held := table.Held()
 	o := table.Options()
 	in.Order = "uses"
@@ -151,7 +151,7 @@ func (in *Inspection) rank(table *replay.Table, rows int) {
 		return InspectRow{
 			ID: uint64(h.ID), Shard: h.Shard, Prompt: h.Rollout.PromptID, Text: h.Rollout.Text, Reward: h.Rollout.Reward, Advantage: h.Advantage,
 			Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base), Probability: results.Num(h.Probability),
-			Reason: reason(h, o, table.AgeDecay(), perShard[h.Shard]),
+			Reason: reason(h, o, table.AgeDecay(), perShard[h.Shard], countsFresh),
 		}
 	}
 	rows = min(rows, len(held))
@@ -164,7 +164,7 @@ func (in *Inspection) rank(table *replay.Table, rows int) {
 }
 
 // reason says in words why a rollout is as likely to be drawn as it is.
-func reason(h replay.Held, o replay.Options, tau, held float64) string {
+func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool) string {
 	var parts []string
 	if p := o.Prioritization; p != nil {
 		units := held
@@ -196,7 +196,7 @@ func reason(h replay.Held, o replay.Options, tau, held float64) string {
 	default:
 		parts = append(parts, fmt.Sprintf("used %d times", h.Uses))
 	}
-	if h.Fresh {
+	if h.Fresh && countsFresh {
 		parts = append(parts, "not handed out as fresh")
 	}
 	return strings.Join(parts, ", ")

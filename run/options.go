@@ -130,6 +130,9 @@ func (c Config) Validate() error {
 		errs = append(errs, under("replay", o.Validate()), c.validatePriorities())
 		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
 			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)", p.Batch/p.Trainers, p.Group)
+		fresh := int(math.Round(c.Replay.FreshShare * float64(p.Batch/p.Trainers)))
+		check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
+			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh, p.Batch/p.Trainers)
 		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
 			"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
 		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)

@@ -87,8 +87,14 @@ func modes() map[string][]string {
 		"a line for a full queue": {"replay.sampler=fifo", "replay.capacity=32", "pipeline.workers=12", "pipeline.trainers=1", "replay.max_staleness=2"},
 		"four trainers": {"pipeline.workers=4", "pipeline.trainers=4", "replay.sampler=uniform", "learner.dual_clip=3", "learner.warmup=5",
 			"pipeline.weight_sync=token", "pipeline.chunk=2", "replay.capacity_bytes=100000"},
-		"distinct":         {"replay.sampler=distinct", "learner.advantage=leave_one_out", "learner.normalisation=constant", "learner.constant_length=4"},
-		"batch advantages": {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
+		"priorities, mixed": {"pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=2", "replay.priority_base=reward",
+			"replay.age_decay=6", "replay.entry=max", "replay.importance_norm=table", "replay.max_uses=4"},
+		"groups by priority": {"replay.sampler=prioritized", "replay.unit=group", "replay.decay=after_exponent", "replay.draws=independent", "replay.fresh_share=0.5"},
+		"gradient norms":     {"replay.sampler=prioritized", "replay.priority_base=gradient_norm", "replay.entry=max", "replay.age_decay=inf", "replay.importance_versions=-1"},
+		"ESS held":           {"replay.sampler=prioritized", "replay.age_decay=auto", "replay.target_ess=0.99", "budget.updates=120", "evaluate.every=40"},
+		"prompts replayed":   {"prompts.fraction=0.5", "prompts.cooldown=2", "prompts.band=0.5", "replay.sampler=least_used", "replay.fresh_share=0.25"},
+		"distinct":           {"replay.sampler=distinct", "learner.advantage=leave_one_out", "learner.normalisation=constant", "learner.constant_length=4"},
+		"batch advantages":   {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
 	}
 }
 

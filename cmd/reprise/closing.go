@@ -28,8 +28,19 @@ func (d *display) summary(s *results.Summary, dir string) {
 	}
 	d.printf("  replay ratio         %s (planned %.2f)\n", number(s.ReplayRatio, "%.2f"), s.ReplayRatioPlanned)
 	d.printf("  staleness            mean %s, largest %d\n", number(s.Staleness.Mean(), "%.1f"), s.Staleness.Max())
+	if s.Sampling != nil && s.Sampling.Priority != nil {
+		d.printf("  half-life            %s\n", halfLife(s.Sampling.Priority))
+	}
 	d.printf("  compute per update   %.3f of the no-replay baseline's\n", s.ComputeRatio)
 	d.printf("  report               %s\n", filepath.Join(dir, results.ReportFile))
+}
+
+// halfLife says how fast a rollout's chance to be drawn falls.
+func halfLife(p *results.Priority) string {
+	if !p.HalfLife.Known() {
+		return "none: no age decay"
+	}
+	return fmt.Sprintf("%.0f versions (age decay %s)", p.HalfLife.Float(), number(p.AgeDecay, "%.4g"))
 }
 
 // comparison prints what replay saved.

@@ -125,7 +125,7 @@ func showAges(in *run.Inspection) {
 	}
 	w.Flush()
 	if step > 1 {
-		fmt.Printf("  (every %dth of %d ages)\n", step, len(in.ByAge))
+		fmt.Printf("  (1 in %d of %d ages)\n", step, len(in.ByAge))
 	}
 	fmt.Println()
 }

@@ -97,6 +97,7 @@ func ours(config []byte) bool {
 func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	show := newDisplay(c.silent())
 	defer show.end()
+	show.printf("draws: %s\n", config.Sampling())
 	var summary *results.Summary
 	var err error
 	if c.Resume {
@@ -123,6 +124,7 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 	show := newDisplay(c.silent())
 	defer show.end()
+	show.printf("draws: %s; the baseline: %s\n", config.Sampling(), config.BaselineArm().Sampling())
 	comparison := run.Comparison{
 		Config: config, Seeds: c.Seeds, Dir: c.Out, Resume: c.Resume,
 		Hooks: func(a run.Arm) run.Hooks {
