@@ -125,6 +125,7 @@ func BenchmarkPrioritizedCycle(b *testing.B) {
 			perCycle(b, baseline)
 			b.ReportMetric(float64(sampling.Nanoseconds())/float64(b.N)/1000, "us/sample")
 			b.ReportMetric(float64(updating.Nanoseconds())/float64(b.N)/1000, "us/update")
+			b.ReportMetric(float64(addedBytes(table.shards[0].weighing))/float64(n), "B/rollout")
 		})
 	}
 }
@@ -162,44 +163,65 @@ func perCycle(b *testing.B, baseline float64) float64 {
 }
 
 // BenchmarkPrioritizedAdvance moves the version on, one at a time. Now and then a group of the newest version comes, or the
-// newest rollout gets another priority, so that the weights' scale moves with the versions and all are
-// scaled or computed anew when they must be: scalings counts how often.
+// newest rollout gets another priority, and a batch is drawn, so that the weights' scale moves with the versions and
+// all are scaled or computed anew when they must be: scalings counts how often.
 func BenchmarkPrioritizedAdvance(b *testing.B) {
-	for _, tau := range []float64{500, 5} {
-		for _, n := range prioritizedSizes {
-			b.Run(fmt.Sprintf("N=%d,tau=%g", n, tau), func(b *testing.B) {
-				p := DefaultPrioritization()
-				p.AgeDecay = tau
-				table, last := prioritizedTable(b, n, p)
-				w := table.shards[0].weighing
-				random := rollout.Stream(1, "bench", 5)
-				scalings, ref, v := 0, w.ref, rollout.Version(filled)
-				for b.Loop() {
-					v++
-					if err := table.Advance(ctx, v); err != nil {
+	for _, c := range []struct {
+		n   int
+		tau float64
+	}{
+		{50_000, 500}, {1_000_000, 500}, {10_000_000, 500}, {50_000, 5}, {1_000_000, 5},
+	} {
+		b.Run(fmt.Sprintf("N=%d,tau=%g", c.n, c.tau), func(b *testing.B) {
+			p := DefaultPrioritization()
+			p.AgeDecay = c.tau
+			table, last := prioritizedTable(b, c.n, p)
+			w := table.shards[0].weighing
+			random := rollout.Stream(1, "bench", 5)
+			scalings, ref, v := 0, w.ref, rollout.Version(filled)
+			for b.Loop() {
+				v++
+				if err := table.Advance(ctx, v); err != nil {
+					b.Fatal(err)
+				}
+				if v%1024 != 0 {
+					continue
+				}
+				if v%16384 == 0 {
+					ids, err := table.Insert(ctx, made(v, random))
+					if err != nil {
 						b.Fatal(err)
 					}
-					if v%1024 != 0 {
-						continue
-					}
-					if v%16384 == 0 {
-						ids, err := table.Insert(ctx, made(v, random))
-						if err != nil {
-							b.Fatal(err)
-						}
-						last = ids[benchGroup-1]
-					} else if err := table.Update(ctx, Priority{last, random.Float64()}); err != nil {
-						b.Fatal(err)
-					}
-					if w.ref != ref {
-						scalings, ref = scalings+1, w.ref
-					}
+					last = ids[benchGroup-1]
+				} else if err := table.Update(ctx, Priority{last, random.Float64()}); err != nil {
+					b.Fatal(err)
 				}
-				b.ReportMetric(float64(scalings), "scalings")
-				if tau == 500 && scalings == 0 && b.N > 1_000_000 {
-					b.Error("the scale never moved")
+				if _, err := table.Sample(ctx, rollout.Request{Size: 1}); err != nil {
+					b.Fatal(err)
 				}
-			})
-		}
+				if w.ref != ref {
+					scalings, ref = scalings+1, w.ref
+				}
+			}
+			b.ReportMetric(float64(scalings), "scalings")
+			if scalings == 0 && b.N > 1_000_000 {
+				b.Error("the scale never moved")
+			}
+		})
+	}
+}
+
+// BenchmarkPrioritizedRebuild changes the age decay, for which all weights are computed anew.
+func BenchmarkPrioritizedRebuild(b *testing.B) {
+	for _, n := range []int{50_000, 1_000_000} {
+		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
+			table, _ := prioritizedTable(b, n, DefaultPrioritization())
+			for i := 0; b.Loop(); i++ {
+				if err := table.SetAgeDecay(ctx, float64(400+i%2)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perRollout(b, n, 0)
+		})
 	}
 }

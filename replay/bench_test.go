@@ -119,6 +119,7 @@ func BenchmarkInsert(b *testing.B) {
 		{"fifo,max_staleness", Options{MaxStaleness: 1 << 20}},
 		{"fifo,shards=4", Options{Shards: 4}},
 		{"positive", Options{Retention: KeepPositive, PositiveFraction: 0.5}},
+		{"prioritized", Options{Sampler: Prioritized}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			t := benchTable(b, c.Options, groups)
@@ -164,6 +165,8 @@ func BenchmarkSample(b *testing.B) {
 		{"distinct", Options{Sampler: Distinct}},
 		{"epoch", Options{Sampler: Epoch}},
 		{"unseen", Options{Sampler: Unseen}},
+		{"least_used", Options{Sampler: LeastUsed}},
+		{"prioritized", Options{Sampler: Prioritized}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			t := benchTable(b, c.Options, groups)

@@ -18,20 +18,20 @@ type freshQueue struct {
 // push takes in a unit that has just been added.
 func (q *freshQueue) push(st *store, x *index, s int32) {
 	st.items[s].set(fresh)
-	if len(q.IDs)-q.Head > 2*q.Len+64 {
+	if len(q.IDs) > 2*q.Len+64 {
 		q.compact(st, x)
 	}
 	q.IDs = append(q.IDs, st.items[s].ID)
 	q.Len++
 }
 
-// compact drops what has left: O(1) per push, amortised.
+// compact drops what has left or was handed out: O(1) per push, amortised.
 func (q *freshQueue) compact(st *store, x *index) {
-	q.IDs = slices.DeleteFunc(q.IDs[q.Head:], func(id rollout.ID) bool {
+	waiting := slices.DeleteFunc(q.IDs[q.Head:], func(id rollout.ID) bool {
 		s := x.find(id)
 		return s == none || !st.items[s].is(fresh)
 	})
-	q.Head = 0
+	q.IDs, q.Head = append(q.IDs[:0], waiting...), 0
 }
 
 // pop hands out the oldest; there is one.

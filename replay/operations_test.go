@@ -187,6 +187,10 @@ func (tr *trial) someGroup() rollout.Group {
 	}
 	g := someGroup(tr.random, n, tr.model.version)
 	for i, r := range g.Rollouts {
+		if tr.random.IntN(6) == 0 { // late
+			r = someRollout(tr.random, r.PromptID, max(0, tr.model.version-rollout.Version(tr.random.IntN(40))))
+			g.Rollouts[i] = r
+		}
 		if tr.random.IntN(3) == 0 {
 			r.Reward = float32(tr.random.NormFloat64())
 		}

@@ -186,6 +186,7 @@ func (p *prioritized) scaleDown(x float64) {
 	}
 	p.shift = shift
 	p.tree.Scale(-int(min(k, 1<<16)))
+	p.renewLeast()
 }
 
 // settle sees to it that weights can be drawn from: nothing that matters has underflowed.
@@ -218,6 +219,12 @@ func (p *prioritized) renew() {
 		clear(leaf)
 		p.eachDrawable(func(s int32) { leaf[s] = math.Exp(p.logWeight(s, p.ref) - p.shift) })
 	})
+	p.renewLeast()
+}
+
+// renewLeast brings the logarithms of weights, where they are kept, near the reference version: far from it their last bits
+// would be lost.
+func (p *prioritized) renewLeast() {
 	if p.least == nil {
 		return
 	}

@@ -62,12 +62,12 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 				}
 			}
 			if kind != Prioritized {
-				runTrials(t, o, 4)
+				runTrials(t, o, 3)
 				continue
 			}
 			for _, p := range prioritizations() {
 				o.Prioritization = &p
-				runTrials(t, o, 2)
+				runTrials(t, o, 1)
 			}
 		}
 	}
@@ -80,8 +80,9 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 	}
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
+		steps := 250
 		if testing.Short() {
-			seeds = 1
+			seeds, steps = 1, 80
 		}
 		for seed := range seeds {
 			tr := newTrial(t, o, seed)
@@ -90,7 +91,7 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 					t.Logf("seed %d", seed)
 				}
 			}()
-			for i := range 250 {
+			for i := range steps {
 				tr.step()
 				tr.check()
 				if i%5 == 0 {

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -103,12 +104,96 @@ func FuzzRestore(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(snapshotOf(f, table))
+	for _, o := range snapshotOptions() {
+		f.Add(snapshotOf(f, busy(f, o)))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		fresh := mustNew(t, Options{Capacity: 4})
-		if fresh.Restore(bytes.NewReader(b)) != nil && fresh.Stats().Present != 0 {
-			t.Fatal("a refused snapshot changed the table")
+		for _, o := range append(snapshotOptions(), Options{Capacity: 4}) {
+			fresh := mustNew(t, o)
+			if fresh.Restore(bytes.NewReader(b)) != nil && fresh.Stats().Present != 0 {
+				t.Fatal("a refused snapshot changed the table")
+			}
 		}
 	})
+}
+
+// snapshotOptions are of tables with as much state as there is.
+func snapshotOptions() []Options {
+	weights := DefaultPrioritization()
+	weights.Base, weights.Entry, weights.Normalisation, weights.TargetESS = BaseGradNorm, EnterMax, ByTable, 0.9
+	return []Options{
+		{Capacity: 8, Sampler: Prioritized, Prioritization: &weights, MaxUses: 3, MaxStaleness: 20, Unit: UnitGroup, GroupSize: 2},
+		{Capacity: 8, Sampler: LeastUsed, Shards: 2, MaxUses: 3, Unit: UnitStep},
+		{Capacity: 8, Sampler: Unseen, CapacityBytes: 10_000},
+	}
+}
+
+// busy is a table to which everything has happened, with leases and reports.
+func busy(t testing.TB, o Options) *Table {
+	t.Helper()
+	table, random := mustNew(t, o), rollout.Stream(1, "busy", 0)
+	var problems error
+	for v := range rollout.Version(12) {
+		mustInsert(t, table, someGroup(random, 2, v))
+		_, err := table.Lease(ctx, rollout.Request{Size: 2, Fresh: int(v % 2 * 2), ID: fmt.Sprint(v), Shard: int(v) % table.options.Shards})
+		if v > 4 {
+			problems = errors.Join(problems, err)
+		}
+		problems = errors.Join(problems,
+			table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: int32(v), GradNorm: 2, Tokens: 9, RatioSum: 9, RatioSquares: 10}),
+			table.Update(ctx, Priority{table.lastID, float64(v)}),
+			table.Advance(ctx, v+1))
+	}
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	return table
+}
+
+// Whatever is damaged, a snapshot is refused.
+func TestASnapshotWithAnyByteDamagedIsRefused(t *testing.T) {
+	for _, o := range snapshotOptions() {
+		whole, fresh := snapshotOf(t, busy(t, o)), mustNew(t, o)
+		empty := snapshotOf(t, fresh)
+		for at := range whole {
+			if at > 40 && at%37 > 0 {
+				continue
+			}
+			b := bytes.Clone(whole)
+			b[at] ^= 0x10
+			if err := fresh.Restore(bytes.NewReader(b)); err == nil {
+				t.Fatalf("%s: a change of byte %d of %d went unseen", o.Sampler, at, len(whole))
+			}
+		}
+		if !bytes.Equal(snapshotOf(t, fresh), empty) {
+			t.Fatalf("%s: a refused snapshot changed the table", o.Sampler)
+		}
+		if err := fresh.Restore(bytes.NewReader(whole)); err != nil || !bytes.Equal(snapshotOf(t, fresh), whole) {
+			t.Fatalf("%s: restored with %v, and the snapshot differs", o.Sampler, err)
+		}
+	}
+}
+
+func TestASnapshotOfOtherPrioritiesIsRefused(t *testing.T) {
+	o := snapshotOptions()[0]
+	whole := snapshotOf(t, busy(t, o))
+	for name, change := range map[string]func(o *Options, p *Prioritization){
+		"exponent":      func(_ *Options, p *Prioritization) { p.Exponent = 1 },
+		"decay":         func(_ *Options, p *Prioritization) { p.Decay = AfterExponent },
+		"draws":         func(_ *Options, p *Prioritization) { p.Spread = Independent },
+		"normalisation": func(_ *Options, p *Prioritization) { p.Normalisation = ByBatch },
+		"target":        func(_ *Options, p *Prioritization) { p.TargetESS = 0 },
+		"beta":          func(_ *Options, p *Prioritization) { p.BetaVersions = 5 },
+		"group size":    func(o *Options, _ *Prioritization) { o.GroupSize = 4 },
+		"unit":          func(o *Options, _ *Prioritization) { o.Unit, o.GroupSize = UnitStep, 0 },
+	} {
+		other, p := o, *o.Prioritization
+		other.Prioritization = &p
+		change(&other, &p)
+		if err := mustNew(t, other).Restore(bytes.NewReader(whole)); !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "in the snapshot and") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 }
 
 type brokenWriter struct{}

@@ -136,19 +136,35 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			rejected := 0
 			for seed := range uint64(seeds) {
-				if testing.Short() && seed >= 2 {
+				if testing.Short() && seed >= 1 {
 					break
 				}
 				if x := chiSquare(c.right(kind, seed)); x > c.critical {
 					t.Errorf("seed %d: chi-square %.1f", seed, x)
 				}
-				if chiSquare(c.wrong(kind != Uniform, seed)) > c.critical {
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		experiment
+		refill   bool
+		critical float64
+	}{
+		"with replacement": {many, false, critical31}, "without": {many, true, critical31}, "in turns": {turns, true, critical3},
+	} {
+		t.Run("a sampler that leans is rejected "+name, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("its seeds are many")
+			}
+			t.Parallel()
+			rejected := 0
+			for seed := range uint64(seeds) {
+				if chiSquare(c.wrong(c.refill, seed)) > c.critical {
 					rejected++
 				}
 			}
-			if !testing.Short() && rejected < seeds-1 {
+			if rejected < seeds-1 {
 				t.Errorf("a sampler that leans by 1%% was rejected for %d of %d seeds: the test lacks power", rejected, seeds)
 			}
 		})

@@ -1,0 +1,199 @@
+package replay
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func TestTheTDErrorMatchesNumbersWorkedByHand(t *testing.T) {
+	for name, c := range map[string]struct {
+		mask   []uint8
+		values []float32
+		turns  []rollout.Turn
+		want   float64
+	}{
+		// The reward is 1. |0.25 - 0.5| and |1 + 0 - 0.25|.
+		"single turn": {[]uint8{0, 1, 1}, []float32{9, 0.5, 0.25}, nil, 0.5},
+		"one token":   {[]uint8{0, 0, 1}, []float32{9, 9, 3}, nil, 2},
+		// The same tokens with one of the environment between them and one after.
+		"masked tokens": {[]uint8{0, 1, 0, 1, 0}, []float32{9, 0.5, 9, 0.25, 9}, nil, 0.5},
+		// |0.25 - 0.5|, |1 + 1 - 0.25|, |0.5 - 1|, |2 - 0.5|; the whole's reward does not count beside the turns'.
+		"two turns": {[]uint8{0, 1, 1, 1, 1}, []float32{9, 0.5, 0.25, 1, 0.5}, []rollout.Turn{{Start: 1, End: 3, Reward: 1}, {Start: 3, End: 5, Reward: 2}}, 1},
+		// The turns end with the environment's tokens, and the next begins with one.
+		"turns with masked tokens": {
+			[]uint8{0, 1, 1, 0, 0, 1, 1, 0}, []float32{9, 0.5, 0.25, 9, 9, 1, 0.5, 9},
+			[]rollout.Turn{{Start: 0, End: 4, Reward: 1}, {Start: 4, End: 8, Reward: 2}}, 1,
+		},
+		// A turn in which the policy did nothing pays for what it did before: |3 + 1 - 0.5|, |2 - 1|.
+		"a turn without the policy": {
+			[]uint8{0, 1, 0, 1}, []float32{9, 0.5, 9, 1},
+			[]rollout.Turn{{Start: 1, End: 2, Reward: 1}, {Start: 2, End: 3, Reward: 2}, {Start: 3, End: 4, Reward: 2}}, 2.25,
+		},
+		"negative rewards": {[]uint8{1, 1}, []float32{0, 0}, []rollout.Turn{{Start: 0, End: 1, Reward: -1}, {Start: 1, End: 2, Reward: -3}}, 2},
+	} {
+		r := &rollout.Rollout{Tokens: make([]int32, len(c.mask)), Mask: c.mask, Values: c.values, Turns: c.turns, Reward: 1}
+		if got := tdError(r); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if got := plainTDError(r); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: the model says %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestTheHalfLifeIsOfTheWeightAndNotOfThePriority(t *testing.T) {
+	p := DefaultPrioritization()
+	if got := p.HalfLife(p.AgeDecay); math.Abs(got-577.6) > 0.1 {
+		t.Errorf("at the defaults it is %v", got)
+	}
+	p.Decay = AfterExponent
+	if got := p.HalfLife(p.AgeDecay); math.Abs(got-346.6) > 0.1 {
+		t.Errorf("with decay after the exponent it is %v", got)
+	}
+	if got := p.HalfLife(math.Inf(1)); !math.IsInf(got, 1) {
+		t.Errorf("without decay it is %v", got)
+	}
+	p.Decay, p.Exponent = BeforeExponent, 0
+	if got := p.HalfLife(500); !math.IsInf(got, 1) {
+		t.Errorf("with exponent 0 it is %v", got)
+	}
+	// And so it is in a table.
+	table := mustNew(t, Options{Capacity: 2, Sampler: Prioritized})
+	mustInsert(t, table, group(0, 1))
+	if err := table.Advance(ctx, 578); err != nil {
+		t.Fatal(err)
+	}
+	mustInsert(t, table, group(578, 1))
+	if h := table.Held(); math.Abs(h[1].Probability/h[0].Probability-2) > 0.002 {
+		t.Errorf("after a half-life the probabilities are %v and %v", h[0].Probability, h[1].Probability)
+	}
+}
+
+func TestBetaRisesLinearlyToOne(t *testing.T) {
+	p := Prioritization{Beta: 0.4, BetaVersions: 100}
+	for v, want := range map[rollout.Version]float64{0: 0.4, 50: 0.7, 99: 0.994, 100: 1, 5000: 1} {
+		if got := p.BetaAt(v); math.Abs(got-want) > 1e-12 {
+			t.Errorf("beta is %v at version %d, want %v", got, v, want)
+		}
+	}
+	p.BetaVersions = 0
+	if got := p.BetaAt(5000); got != 0.4 {
+		t.Errorf("a beta that stays is %v", got)
+	}
+}
+
+func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
+	nan := math.NaN()
+	_, err := New(Options{Sampler: Prioritized, Prioritization: &Prioritization{
+		Base: "surprise", Epsilon: 0, Exponent: -1, AgeDecay: 0, Decay: "never", TargetESS: 1, Spread: "even", Entry: "last",
+		Beta: 2, BetaVersions: -1, Normalisation: "none",
+	}})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"priority_base is surprise: allowed is [advantage reward td_error gradient_norm recency function]",
+		"priority_epsilon is 0: allowed is finite and above 0", "priority_exponent is -1: allowed is 0",
+		"age_decay is 0: allowed is 0.001 versions or more, +Inf for none", "decay is never: allowed is before_exponent or after_exponent",
+		"target_ess is 1: allowed is 0 (age_decay is fixed) or below 1", "draws is even: allowed is stratified or independent",
+		"entry is last: allowed is own or max", "importance_beta is 2: allowed is 0 to 1", "importance_versions is -1",
+		"importance_norm is none: allowed is batch or table",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing from\n%v", want, err)
+		}
+	}
+	for name, change := range map[string]func(p *Prioritization){
+		"priority_epsilon":  func(p *Prioritization) { p.Epsilon = nan },
+		"priority_exponent": func(p *Prioritization) { p.Exponent = nan },
+		"age_decay":         func(p *Prioritization) { p.AgeDecay = nan },
+		"target_ess":        func(p *Prioritization) { p.TargetESS = nan },
+		"importance_beta":   func(p *Prioritization) { p.Beta = nan },
+		"entry":             func(p *Prioritization) { p.Base = BaseGradNorm },
+		"priority_base":     func(p *Prioritization) { p.Base = BaseFunction },
+	} {
+		p := DefaultPrioritization()
+		change(&p)
+		_, err := New(Options{Sampler: Prioritized, Prioritization: &p})
+		var one *OptionError
+		if !errors.As(err, &one) || one.Key != name || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
+	p := DefaultPrioritization()
+	function, still := p, p
+	function.Function = func(*rollout.Rollout, float32) float64 { return 1 }
+	still.Exponent, still.TargetESS = 0, 0.5
+	for want, o := range map[string]Options{
+		"sampler is distinct: allowed is prioritized, as priority options are given":       {Prioritization: &p},
+		"priority_base is advantage: allowed is function exactly when Function is given":   {Sampler: Prioritized, Prioritization: &function},
+		"target_ess is 0.5: allowed is 0 with priority_exponent 0":                         {Sampler: Prioritized, Prioritization: &still},
+		"unit is token: allowed is rollout, step or group":                                 {Unit: "token"},
+		"unit is group: allowed is rollout or step with sampler fifo":                      {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
+		"unit is group: allowed is rollout or step with retention positive":                {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
+		"group_size is 0: allowed is 1 to 4096, the capacity of a shard, with unit group":  {Unit: UnitGroup},
+		"group_size is 9: allowed is 1 to 8, the capacity of a shard, with unit group":     {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
+		"group_size is 4: allowed is 0 with unit rollout":                                  {GroupSize: 4},
+		"group_size is 4: allowed is 0 with unit step":                                     {GroupSize: 4, Unit: UnitStep},
+		"group_size is -1: allowed is 1 to 4096, the capacity of a shard, with unit group": {Unit: UnitGroup, GroupSize: -1},
+	} {
+		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want only %s", err, want)
+		}
+	}
+}
+
+func TestNobodyChangesATablesPriorityOptions(t *testing.T) {
+	p := DefaultPrioritization()
+	table := mustNew(t, Options{Sampler: Prioritized, Prioritization: &p})
+	p.Exponent = 7
+	table.Options().Prioritization.Exponent = 8
+	if got := table.Options().Prioritization.Exponent; got != 0.6 {
+		t.Errorf("the exponent became %v", got)
+	}
+}
+
+func TestWhatMakesNoBaseIsRefused(t *testing.T) {
+	td := DefaultPrioritization()
+	td.Base = BaseTDError
+	table := mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &td})
+	valued := group(0, 1)
+	valued.Rollouts[0].Values = []float32{0, 0.25}
+	_, err := table.Insert(ctx, valued, group(0, 1))
+	var field *rollout.FieldError
+	if !errors.As(err, &field) || field.Row != 1 || field.Field != "values" || !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("a td_error without values gave %v", err)
+	}
+	mustInsert(t, table, valued)
+	if h := table.Held(); h[0].Base != 0.75+1e-6 {
+		t.Errorf("the base is %v", h[0].Base)
+	}
+	td.Entry = EnterMax
+	mustInsert(t, mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &td}), group(0, 1))
+
+	result := 0.0
+	own := DefaultPrioritization()
+	own.Base, own.Function = BaseFunction, func(*rollout.Rollout, float32) float64 { return result }
+	table = mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &own})
+	for _, result = range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		_, err := table.Insert(ctx, group(0, 1))
+		if !errors.As(err, &field) || field.Field != "priority" {
+			t.Errorf("a function that returns %v gave %v", result, err)
+		}
+	}
+	if s := table.Stats(); s.Inserted != 0 || s.Refused != 3 {
+		t.Errorf("after the refusals: %+v", s)
+	}
+	result = -2
+	mustInsert(t, table, group(0, 1))
+	if h := table.Held(); h[0].Base != 2+1e-6 {
+		t.Errorf("the base is %v", h[0].Base)
+	}
+}

@@ -1,0 +1,96 @@
+package rollout
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// conversation is two turns with tokens of the environment before, between and after.
+func conversation() *Rollout {
+	return &Rollout{
+		PromptID: "p", Temperature: 0.7, TopP: 0.9, Reward: 5, Truncated: true, Text: "whole", Meta: map[string]string{"k": "v"},
+		Tokens:   []int32{10, 11, 12, 13, 14, 15, 16},
+		Mask:     []uint8{0, 1, 1, 0, 0, 1, 0},
+		Logprobs: []float32{0, -1, -2, 0, 0, -3, 0},
+		Versions: []Version{NoVersion, 4, 5, NoVersion, NoVersion, 7, NoVersion},
+		Turns:    []Turn{{Start: 1, End: 4, Reward: 1}, {Start: 5, End: 7, Reward: 2, Done: true}},
+		Values:   []float32{0, 1, 2, 3, 4, 5, 6}, RefLogprobs: []float32{0, -1, -1, 0, 0, -1, 0},
+	}
+}
+
+func TestStepsAreTheTurnsWithWhatCameBefore(t *testing.T) {
+	whole := conversation()
+	steps, err := whole.Steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := conversation(), conversation()
+	first.Tokens, first.Mask = []int32{10, 11, 12, 13}, []uint8{0, 1, 1, 0}
+	first.Logprobs, first.Versions = []float32{0, -1, -2, 0}, []Version{NoVersion, 4, 5, NoVersion}
+	first.Values, first.RefLogprobs = []float32{0, 1, 2, 3}, []float32{0, -1, -1, 0}
+	first.Reward, first.Text, first.Truncated, first.Turns = 1, "", false, []Turn{{Start: 1, End: 4, Reward: 1}}
+	// What the policy produced before is masked out, and of no version.
+	second.Mask = []uint8{0, 0, 0, 0, 0, 1, 0}
+	second.Logprobs = []float32{0, 0, 0, 0, 0, -3, 0}
+	second.Versions = []Version{NoVersion, NoVersion, NoVersion, NoVersion, NoVersion, 7, NoVersion}
+	second.Reward, second.Text, second.Turns = 2, "", []Turn{{Start: 5, End: 7, Reward: 2, Done: true}}
+	if want := []*Rollout{first, second}; !reflect.DeepEqual(steps, want) {
+		t.Errorf("got %+v and %+v,\nwant %+v and %+v", *steps[0], *steps[1], *want[0], *want[1])
+	}
+	if !reflect.DeepEqual(whole, conversation()) {
+		t.Errorf("the rollout became %+v", whole)
+	}
+	for i, step := range steps {
+		if err := step.Validate(Limits{}); err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+		if &step.Tokens[0] != &whole.Tokens[0] || &step.Values[0] != &whole.Values[0] {
+			t.Errorf("step %d does not share the tokens", i)
+		}
+		if v := step.Version(); v != []Version{4, 7}[i] {
+			t.Errorf("step %d is of version %d", i, v)
+		}
+	}
+	// To append to a step does not write into the whole.
+	_ = append(steps[0].Tokens, 99)
+	_ = append(steps[0].Values, 99)
+	if whole.Tokens[4] != 14 || whole.Values[4] != 4 {
+		t.Errorf("the rollout became %+v", whole)
+	}
+}
+
+func TestARolloutWithoutTurnsIsOneStep(t *testing.T) {
+	r := conversation()
+	r.Turns = nil
+	if steps, err := r.Steps(); err != nil || len(steps) != 1 || steps[0] != r {
+		t.Errorf("got %v, %v", steps, err)
+	}
+}
+
+func TestOptionalFieldsStayAbsentInSteps(t *testing.T) {
+	r := conversation()
+	r.Values, r.RefLogprobs, r.Advantages = nil, nil, []float32{1, 2, 3, 4, 5, 6, 7}
+	steps, err := r.Steps()
+	if err != nil || steps[0].Values != nil || steps[0].RefLogprobs != nil || len(steps[0].Advantages) != 4 || len(steps[1].Advantages) != 7 {
+		t.Errorf("got %+v, %v", steps, err)
+	}
+}
+
+func TestTokensOutsideTurnsAndTurnsWithoutTokensMakeNoSteps(t *testing.T) {
+	for want, turns := range map[string][]Turn{
+		"none around token 1 of the policy":       {{Start: 2, End: 4}, {Start: 5, End: 7}},
+		"none around token 5 of the policy":       {{Start: 1, End: 4}},
+		"none around token 2 of the policy":       {{Start: 1, End: 2}, {Start: 4, End: 7}},
+		"turn 1 without a token of the policy":    {{Start: 1, End: 3}, {Start: 3, End: 4}, {Start: 5, End: 7}},
+		"turn 0 without a token of the policy: l": {{Start: 0, End: 1}, {Start: 1, End: 7}},
+	} {
+		r := conversation()
+		r.Turns = turns
+		steps, err := r.Steps()
+		if err == nil || steps != nil || err.Field != "turns" || !strings.Contains(err.Error(), want) || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v: got %v, %v, want %s", turns, steps, err, want)
+		}
+	}
+}
