@@ -70,9 +70,19 @@ func (q *freshQueue) restore(it *item) {
 	}
 	it.clear(shelved)
 	it.set(fresh)
-	waiting := q.IDs[q.Head:]
-	if i, in := slices.BinarySearchFunc(waiting, it.ID, cmp.Compare[rollout.ID]); !in {
-		q.IDs, q.Head = slices.Insert(slices.Clone(waiting), i, it.ID), 0
+	if i, in := slices.BinarySearchFunc(q.IDs[q.Head:], it.ID, cmp.Compare[rollout.ID]); !in {
+		q.insert(q.Head+i, it.ID)
 	}
 	q.Len++
+}
+
+// insert puts an ID where it belongs: as a rule near the head, where the last one handed out left room.
+func (q *freshQueue) insert(at int, id rollout.ID) {
+	if q.Head == 0 {
+		q.IDs = slices.Insert(q.IDs, at, id)
+		return
+	}
+	copy(q.IDs[q.Head-1:], q.IDs[q.Head:at])
+	q.Head--
+	q.IDs[at-1] = id
 }

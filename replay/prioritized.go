@@ -48,10 +48,12 @@ type prioritized struct {
 }
 
 // The total stays above lightest, so that a weight of share 1e-290 of it is a normal float64, exact to its last bit. A weight
-// stays below 2^highest, which leaves room to add up 2^31 of them.
+// stays below 2^highest, which leaves room to add up 2^31 of them. Weights computed anew have the heaviest between the two, so
+// that neither bound is met again soon.
 const (
 	lightest = 0x1p-50
 	highest  = 960
+	middle   = 450
 )
 
 func newPrioritized(o *Prioritization, st *store, u units) *prioritized {
@@ -207,14 +209,14 @@ func (p *prioritized) heaviest() int32 {
 	return heaviest
 }
 
-// renew computes every weight from its base, in a scale in which the heaviest is 1.
+// renew computes every weight from its base, in a scale in which the heaviest is 2^middle.
 func (p *prioritized) renew() {
 	heaviest := p.heaviest()
 	if heaviest == none {
 		return
 	}
 	p.ref = p.units.version(p.store, heaviest)
-	p.shift = p.o.Exponent * math.Log(p.base(heaviest))
+	p.shift = p.o.Exponent*math.Log(p.base(heaviest)) - middle*math.Ln2
 	p.tree.Refill(func(leaf []float64) {
 		clear(leaf)
 		p.eachDrawable(func(s int32) { leaf[s] = math.Exp(p.logWeight(s, p.ref) - p.shift) })
