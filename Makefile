@@ -12,7 +12,7 @@ PYTHON ?= python3.11
 # The backend's assembly kernels do their address arithmetic in uintptr, which -race's pointer check takes for a mistake.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test race lint fuzz bench bench-peers clean
+.PHONY: help build demo test race soak lint fuzz bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: ## run all tests, with the race detector where state is shared
 
 race: ## run every test with the race detector
 	$(GO) test $(RACE) $(PKGS)
+
+soak: ## eight inserting and eight sampling goroutines on a table, a minute for each of two, under the race detector
+	$(GO) test $(RACE) ./replay -run Concurrent -concurrent 60s -v
 
 lint: ## gofmt, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
