@@ -69,7 +69,7 @@ func (c Config) learning() (policy.Learning, error) {
 	l := c.Learner
 	p := c.prioritization()
 	learning := policy.Learning{
-		LogitGradients: p != nil && p.Base == replay.BaseGradNorm,
+		LogitGradients:   p != nil && p.Base == replay.BaseGradNorm,
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
 		Optimizer: policy.Adam{
 			LearningRate: l.LearningRate, Warmup: l.Warmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,

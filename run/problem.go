@@ -7,7 +7,6 @@ import (
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -30,10 +29,7 @@ func under(section string, err error) error {
 	var p pipeline.Problem
 	var o *replay.OptionError
 	var s *task.SettingError
-	var r *prompts.OptionError
 	switch {
-	case errors.As(err, &r):
-		return problem(r.Key, r.Value, r.Allowed)
 	case errors.As(err, &p):
 		return problem(p.Key, p.Value, p.Allowed)
 	case errors.As(err, &o):

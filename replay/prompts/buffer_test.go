@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -204,7 +205,7 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 			t.Errorf("%q is missing from %v", part, err)
 		}
 	}
-	var one *prompts.OptionError
+	var one *replay.OptionError
 	if !errors.As(err, &one) || one.Key != "fraction" {
 		t.Errorf("no OptionError in %v", err)
 	}

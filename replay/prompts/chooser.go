@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -32,10 +33,10 @@ type Chooser struct {
 func NewChooser(b *Buffer, groups int, ident func(number uint64) string, threshold float32) (*Chooser, error) {
 	var problems []error
 	if groups < 1 {
-		problems = append(problems, &OptionError{"groups", fmt.Sprint(groups), "1 or more for each batch"})
+		problems = append(problems, &replay.OptionError{Key: "groups", Value: fmt.Sprint(groups), Allowed: "1 or more for each batch"})
 	}
 	if math.IsNaN(float64(threshold)) {
-		problems = append(problems, &OptionError{"threshold", fmt.Sprint(threshold), "a number"})
+		problems = append(problems, &replay.OptionError{Key: "threshold", Value: fmt.Sprint(threshold), Allowed: "a number"})
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)

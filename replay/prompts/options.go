@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/reprise-rl/reprise/replay"
 )
 
 // Options configure a [Buffer]. They are taken literally, zeros too; [Defaults] are ours.
@@ -17,24 +19,12 @@ type Options struct {
 // Defaults returns the fraction of [PR], and a band, a cooldown and a greatest reuse of ours: [PR] gives none.
 func Defaults() Options { return Options{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10} }
 
-// OptionError is one option out of its range.
-type OptionError struct {
-	Key     string // as in a configuration file: max_reuse
-	Value   string
-	Allowed string
-}
-
-// Error reads: cooldown is -1: allowed is …
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("%s is %s: allowed is %s", e.Key, e.Value, e.Allowed)
-}
-
-// Validate returns every problem at once, each an *[OptionError], joined; nil if there is none.
+// Validate returns every problem at once, each a *[replay.OptionError], joined; nil if there is none.
 func (o Options) Validate() error {
 	var problems []error
 	check := func(ok bool, key string, value any, allowed string) {
 		if !ok {
-			problems = append(problems, &OptionError{key, fmt.Sprint(value), allowed})
+			problems = append(problems, &replay.OptionError{Key: key, Value: fmt.Sprint(value), Allowed: allowed})
 		}
 	}
 	within := func(n, least int) bool { return n >= least && n <= math.MaxInt32 }
