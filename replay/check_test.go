@@ -79,8 +79,8 @@ func (tr *trial) checkShard(number int, s *shard) {
 	if e := tr.model.eligible(number); s.sampler.size() != len(e) {
 		tr.t.Fatalf("shard %d can draw %d, by definition %d", number, s.sampler.size(), len(e))
 	}
-	if n := len(tr.model.fresh(number)); s.fresh.Len != n {
-		tr.t.Fatalf("shard %d holds %d fresh, by definition %d", number, s.fresh.Len, n)
+	if n := len(tr.model.fresh(number)); s.fresh.Waiting.Len != n {
+		tr.t.Fatalf("shard %d holds %d fresh, by definition %d", number, s.fresh.Waiting.Len, n)
 	}
 	for _, u := range units {
 		for _, it := range u.items {

@@ -32,8 +32,8 @@ func (s *shard) checkFill(req rollout.Request) error {
 		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most, rollout.ErrInvalid)
 	case s.present < o.MinSize:
 		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, o.MinSize, rollout.ErrStarved)
-	case s.fresh.Len*each < s.freshOf(req):
-		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh: %w", req.Fresh, s.number, s.fresh.Len*each, rollout.ErrStarved)
+	case s.fresh.Waiting.Len*each < s.freshOf(req):
+		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh: %w", req.Fresh, s.number, s.fresh.Waiting.Len*each, rollout.ErrStarved)
 	case drawable < need:
 		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn: %w", n, s.number, drawable, rollout.ErrStarved)
 	case s.maxUses > 0 && need < n && s.remaining < int64(n):
@@ -65,7 +65,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	s.batches++
 	s.scratch = s.scratch[:0]
 	for n := s.freshOf(req); len(s.scratch) < n; {
-		slot := s.fresh.pop(&s.store, &s.index)
+		slot := s.fresh.pop(&s.store)
 		s.sampler.took(slot)
 		s.handOut(batch, slot, 1, true)
 	}
@@ -129,7 +129,7 @@ func (s *shard) spend(slot int32) bool {
 // that (invariants 3 and 4).
 func (s *shard) exhaust(slot int32) {
 	s.sampler.remove(slot)
-	s.fresh.shelve(&s.items[slot])
+	s.fresh.shelve(&s.store, slot)
 }
 
 // fill writes what the table knows of a drawn rollout; Probability is there already.
@@ -178,7 +178,7 @@ func (s *shard) takeBack(slots []int32, draws []rollout.Draw) {
 			continue
 		}
 		if draws[i].Fresh || it.is(shelved) {
-			s.fresh.restore(it)
+			s.fresh.restore(&s.store, slot)
 		}
 		s.sampler.restore(slot)
 	}

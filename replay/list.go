@@ -1,14 +1,21 @@
 package replay
 
-// list is slots in order of arrival, oldest at the head, linked through links.Prev and links.Next. A
-// slot is in one list at most. Fields are exported for encoding/gob.
+// A slot is in one list of each kind at most.
+const (
+	arrivalList = iota // what retention keeps, or a queue holds
+	freshList          // what was not handed out as fresh
+	lists
+)
+
+// list is slots in order of arrival, oldest at the head, linked through links.Of[Kind]. Fields are exported for encoding/gob.
 type list struct {
+	Kind       int
 	Head, Tail int32
 	Len        int
 	Bytes      int64 // of payload
 }
 
-func newList() list { return list{Head: none, Tail: none} }
+func newList(kind int) list { return list{Kind: kind, Head: none, Tail: none} }
 
 // push appends a slot.
 func (l *list) push(st *store, s int32) { l.insertAfter(st, s, l.Tail) }
@@ -17,10 +24,10 @@ func (l *list) push(st *store, s int32) { l.insertAfter(st, s, l.Tail) }
 func (l *list) insertByID(st *store, s int32, fromTail bool) {
 	id, before := st.items[s].ID, none
 	if fromTail {
-		for before = l.Tail; before != none && st.items[before].ID > id; before = st.links[before].Prev {
+		for before = l.Tail; before != none && st.items[before].ID > id; before = st.links[before].Of[l.Kind].Prev {
 		}
 	} else {
-		for after := l.Head; after != none && st.items[after].ID < id; after = st.links[after].Next {
+		for after := l.Head; after != none && st.items[after].ID < id; after = st.links[after].Of[l.Kind].Next {
 			before = after
 		}
 	}
@@ -29,16 +36,16 @@ func (l *list) insertByID(st *store, s int32, fromTail bool) {
 
 // insertAfter links s behind before; none: at the head.
 func (l *list) insertAfter(st *store, s, before int32) {
-	at := &st.links[s]
+	at := &st.links[s].Of[l.Kind]
 	at.Prev, at.Next = before, l.Head
 	if before != none {
-		at.Next = st.links[before].Next
-		st.links[before].Next = s
+		at.Next = st.links[before].Of[l.Kind].Next
+		st.links[before].Of[l.Kind].Next = s
 	} else {
 		l.Head = s
 	}
 	if at.Next != none {
-		st.links[at.Next].Prev = s
+		st.links[at.Next].Of[l.Kind].Prev = s
 	} else {
 		l.Tail = s
 	}
@@ -48,14 +55,14 @@ func (l *list) insertAfter(st *store, s, before int32) {
 
 // remove unlinks a slot of this list.
 func (l *list) remove(st *store, s int32) {
-	at := &st.links[s]
+	at := &st.links[s].Of[l.Kind]
 	if at.Prev != none {
-		st.links[at.Prev].Next = at.Next
+		st.links[at.Prev].Of[l.Kind].Next = at.Next
 	} else {
 		l.Head = at.Next
 	}
 	if at.Next != none {
-		st.links[at.Next].Prev = at.Prev
+		st.links[at.Next].Of[l.Kind].Prev = at.Prev
 	} else {
 		l.Tail = at.Prev
 	}

@@ -21,7 +21,7 @@ func (q *queue) remove(s int32) {
 
 // out tells whether a slot is unlinked.
 func (q *queue) out(s int32) bool {
-	at := &q.store.links[s]
+	at := &q.store.links[s].Of[q.waiting.Kind]
 	return at.Prev == none && at.Next == none && q.waiting.Head != s
 }
 

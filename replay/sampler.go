@@ -42,7 +42,7 @@ type samplerState struct {
 func newSampler(o *Options, st *store) sampler {
 	switch o.Sampler {
 	case LIFO, FIFO:
-		return &queue{store: st, waiting: newList(), newestFirst: o.Sampler == LIFO}
+		return &queue{store: st, waiting: newList(arrivalList), newestFirst: o.Sampler == LIFO}
 	case Prioritized:
 		return newPrioritized(o.Prioritization, st, unitsOf(o.Unit))
 	case LeastUsed:

@@ -51,6 +51,7 @@ const remembered = 256
 func newShard(o Options, number int) *shard {
 	s := &shard{number: number, options: o, purpose: "replay/shard/" + strconv.Itoa(number)}
 	s.units = unitsOf(o.Unit)
+	s.fresh = freshQueue{newList(freshList)}
 	s.sampler = newSampler(&s.options, &s.store)
 	s.weighing, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
@@ -69,7 +70,7 @@ func newShard(o Options, number int) *shard {
 
 func newRetention(o Options, st *store) *retention {
 	return &retention{
-		store: st, recent: newList(), kept: newList(),
+		store: st, recent: newList(arrivalList), kept: newList(arrivalList),
 		recentSize: o.recentCapacity(), keptSize: o.keptCapacity(),
 		recentBytes: o.recentBytes(), keptBytes: o.keptBytes(),
 	}
@@ -119,7 +120,7 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 func (s *shard) open(slot int32) {
 	s.sampler.add(slot)
 	if s.retention != nil {
-		s.fresh.push(&s.store, &s.index, slot)
+		s.fresh.push(&s.store, slot)
 	}
 }
 
@@ -161,7 +162,7 @@ func (s *shard) evict(slot int32, why cause) {
 // evictOne takes one rollout out. Draws of it on lease stay valid: the slot waits for them.
 func (s *shard) evictOne(slot int32, why cause) {
 	it := &s.items[slot]
-	s.fresh.forget(it)
+	s.fresh.forget(&s.store, slot)
 	if s.retention != nil {
 		s.retention.remove(slot)
 	}

@@ -201,7 +201,7 @@ func (t *Table) encode(w io.Writer) error {
 func (s *shard) image(g *gathering) shardImage {
 	im := shardImage{
 		Items: s.items, Links: s.links, Free: s.free, Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
-		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(), Kept: newList(), Batches: s.batches, Counts: s.counts,
+		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(arrivalList), Kept: newList(arrivalList), Batches: s.batches, Counts: s.counts,
 	}
 	for _, r := range s.rollouts {
 		im.Rollouts = append(im.Rollouts, g.place(r))

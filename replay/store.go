@@ -58,15 +58,18 @@ func flagged(holds bool, f flags) flags {
 
 // links are the slots next to one in the lists that hold it. Fields are exported for encoding/gob.
 type links struct {
-	Prev, Next int32 // in order of arrival
-	Down, Up   int32 // among the rollouts of its version
-	Chain      int32 // in the index
-	Mate       int32 // the next rollout of its group, in a ring, where units are groups
+	Of       [lists]neighbours // in the lists that hold it
+	Down, Up int32             // among the rollouts of its version
+	Chain    int32             // in the index
+	Mate     int32             // the next rollout of its group, in a ring, where units are groups
 }
+
+// neighbours are the slots before and after one in a list. Fields are exported for encoding/gob.
+type neighbours struct{ Prev, Next int32 }
 
 // put gives a rollout a slot.
 func (st *store) put(it *item, r *rollout.Rollout) int32 {
-	alone := links{none, none, none, none, none, none}
+	alone := links{[lists]neighbours{{none, none}, {none, none}}, none, none, none, none}
 	if n := len(st.free); n > 0 {
 		s := st.free[n-1]
 		st.free = st.free[:n-1]
