@@ -167,7 +167,7 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
 				Flags: flagged(r.Reward >= t.options.PositiveThreshold, correct),
 			}
-			if err := t.split(a, r, it, row); err != nil {
+			if err := t.split(a, r, &it, row); err != nil {
 				return err
 			}
 			row++
@@ -185,7 +185,7 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 }
 
 // split adds the items of a rollout: one, or one for each of its steps.
-func (t *Table) split(a *arrivals, r *rollout.Rollout, it item, row int) error {
+func (t *Table) split(a *arrivals, r *rollout.Rollout, it *item, row int) error {
 	if t.options.Unit != UnitStep {
 		return t.arrive(a, r, it, row)
 	}
@@ -202,14 +202,14 @@ func (t *Table) split(a *arrivals, r *rollout.Rollout, it item, row int) error {
 	return nil
 }
 
-// arrive adds one item.
-func (t *Table) arrive(a *arrivals, r *rollout.Rollout, it item, row int) error {
+// arrive adds one item, after filling in what differs between steps.
+func (t *Table) arrive(a *arrivals, r *rollout.Rollout, it *item, row int) error {
 	span := r.Span()
 	if span.Greatest > a.greater {
 		a.greater, a.row = span.Greatest, row
 	}
 	it.Version, it.MeanCeil, it.Greatest, it.Bytes = span.Least, span.MeanCeil(), span.Greatest, r.Bytes()
-	a.items = append(a.items, it)
+	a.items = append(a.items, *it)
 	a.rollouts = append(a.rollouts, r)
 	p := t.options.Prioritization
 	if p == nil {
