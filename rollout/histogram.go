@@ -9,16 +9,19 @@ import (
 	"slices"
 )
 
-// denseLimit is the first value that a Histogram keeps in its map instead of its slice.
-const denseLimit = 1 << 14
+// Values below pagedLimit are counted in pages of pageSize, of which only those that are needed exist.
+const (
+	pageSize   = 256
+	pagedLimit = 1 << 24
+)
 
 const histogramFormat = 1
 
 // Histogram counts non-negative integers exactly. Adding costs constant time; the zero value is
 // ready to use. It is not safe for concurrent use.
 type Histogram struct {
-	dense []uint64 // counts of 0 .. len-1
-	far   map[int64]uint64
+	pages []*[pageSize]uint64
+	far   map[int64]uint64 // counts of pagedLimit and above
 	n     uint64
 	sum   float64
 }
@@ -32,27 +35,46 @@ func (h *Histogram) Add(v int64) {
 }
 
 func (h *Histogram) add(v int64, count uint64) {
-	switch {
-	case v < int64(len(h.dense)):
-		h.dense[v] += count
-	case v < denseLimit:
-		h.dense = append(h.dense, make([]uint64, int(v)+1-len(h.dense))...)
-		h.dense[v] += count
-	default:
-		if h.far == nil {
-			h.far = make(map[int64]uint64)
-		}
-		h.far[v] += count
+	if c := h.counter(v); c != nil {
+		*c += count
+	} else {
+		h.addSeldom(v, count)
 	}
 	h.n += count
 	h.sum += float64(v) * float64(count)
 }
 
+// counter returns where a value is counted, nil where it has no page.
+func (h *Histogram) counter(v int64) *uint64 {
+	if p := uint64(v) / pageSize; p < uint64(len(h.pages)) && h.pages[p] != nil {
+		return &h.pages[p][v%pageSize]
+	}
+	return nil
+}
+
+// addSeldom counts a value that is the first of its page, or far.
+func (h *Histogram) addSeldom(v int64, count uint64) {
+	if v >= pagedLimit {
+		if h.far == nil {
+			h.far = make(map[int64]uint64)
+		}
+		h.far[v] += count
+		return
+	}
+	p := int(v / pageSize)
+	if p >= len(h.pages) {
+		h.pages = append(h.pages, make([]*[pageSize]uint64, p+1-len(h.pages))...)
+	}
+	h.pages[p] = new([pageSize]uint64)
+	h.pages[p][v%pageSize] += count
+}
+
 // Remove takes back one Add of v; it panics if v is not counted.
 func (h *Histogram) Remove(v int64) {
+	c := h.counter(v)
 	switch {
-	case v >= 0 && v < int64(len(h.dense)) && h.dense[v] > 0:
-		h.dense[v]--
+	case c != nil && *c > 0:
+		*c--
 	case h.far[v] > 1:
 		h.far[v]--
 	case h.far[v] == 1:
@@ -85,9 +107,14 @@ func (h *Histogram) Max() int64 {
 	if greatest > 0 {
 		return greatest
 	}
-	for v := len(h.dense) - 1; v > 0; v-- {
-		if h.dense[v] > 0 {
-			return int64(v)
+	for p := len(h.pages) - 1; p >= 0; p-- {
+		if h.pages[p] == nil {
+			continue
+		}
+		for i := pageSize - 1; i >= 0; i-- {
+			if h.pages[p][i] > 0 {
+				return int64(p*pageSize + i)
+			}
 		}
 	}
 	return 0
@@ -110,9 +137,14 @@ type Bin struct {
 // Bins returns the values that occur with their counts, in ascending order.
 func (h *Histogram) Bins() []Bin {
 	var bins []Bin
-	for v, c := range h.dense {
-		if c > 0 {
-			bins = append(bins, Bin{int64(v), c})
+	for p, page := range h.pages {
+		if page == nil {
+			continue
+		}
+		for i, c := range page {
+			if c > 0 {
+				bins = append(bins, Bin{int64(p*pageSize + i), c})
+			}
 		}
 	}
 	near := len(bins)

@@ -29,8 +29,11 @@ func TestAHistogramCountsExactly(t *testing.T) {
 			continue
 		}
 		v := int64(random.IntN(50))
-		if random.IntN(4) == 0 {
-			v = denseLimit - 2 + int64(random.IntN(5)) // about where the dense part ends
+		switch random.IntN(8) {
+		case 0, 1:
+			v = int64(random.IntN(20 * pageSize)) // pages with gaps between
+		case 2:
+			v = pagedLimit - 2 + int64(random.IntN(5)) // about where the pages end
 		}
 		values = append(values, v)
 		naive[v]++
@@ -58,7 +61,7 @@ func TestAHistogramCountsExactly(t *testing.T) {
 }
 
 func TestRemovingWhatIsNotCountedPanics(t *testing.T) {
-	for _, v := range []int64{-1, 0, 3, denseLimit + 1} {
+	for _, v := range []int64{-1, 0, 3, pagedLimit + 1} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -89,11 +92,11 @@ func TestQuantilesAreTheSmallestValuesThatReachTheShare(t *testing.T) {
 
 func TestAHistogramSurvivesJSONAndGob(t *testing.T) {
 	var h Histogram
-	for _, v := range []int64{0, 3, 3, denseLimit + 7, 1 << 40} {
+	for _, v := range []int64{0, 3, 3, pagedLimit + 7, 1 << 40} {
 		h.Add(v)
 	}
 	text, err := json.Marshal(h)
-	if err != nil || string(text) != "[[0,1],[3,2],[16391,1],[1099511627776,1]]" {
+	if err != nil || string(text) != "[[0,1],[3,2],[16777223,1],[1099511627776,1]]" {
 		t.Fatalf("%s, %v", text, err)
 	}
 	var fromJSON, fromGob Histogram
@@ -121,9 +124,9 @@ func TestMergingAddsCounts(t *testing.T) {
 	var a, b Histogram
 	a.Add(1)
 	b.Add(1)
-	b.Add(denseLimit)
+	b.Add(pagedLimit)
 	a.Merge(&b)
-	if want := []Bin{{1, 2}, {denseLimit, 1}}; !reflect.DeepEqual(a.Bins(), want) {
+	if want := []Bin{{1, 2}, {pagedLimit, 1}}; !reflect.DeepEqual(a.Bins(), want) {
 		t.Errorf("got %v, want %v", a.Bins(), want)
 	}
 }

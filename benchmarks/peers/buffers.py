@@ -11,13 +11,13 @@ import numpy as np
 from sequence import AGE_DECAY, BATCH, BETA, BETA_SLOPE, EPSILON, EXPONENT, FILL_VERSIONS, ROWS, beta_at
 
 
-class PlainRefresh:
+class LevelRefresh:
     """A sum tree in lists whose every leaf is computed anew at each version, then its sums level by level.
 
     levels[0] are the leaves; each level has an even length, padded with 0, but for the root's.
     """
 
-    name = "plain refresh"
+    name = "level-by-level refresh"
     age_decay = AGE_DECAY
 
     def __init__(self, sequence):
@@ -67,10 +67,10 @@ class PlainRefresh:
             bases[i] = value + EPSILON
 
 
-class OneByOneRefresh(PlainRefresh):
-    """The same with a tree in one list, every leaf set by itself: log2 N additions for each of N leaves."""
+class PlainRefresh(LevelRefresh):
+    """FreshPER's own order: a tree in one list, every leaf set by itself, log2 N additions for each of N leaves."""
 
-    name = "one-by-one refresh"
+    name = "plain refresh"
 
     def __init__(self, sequence):
         self.size = 1 << (sequence.n - 1).bit_length()

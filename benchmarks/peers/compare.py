@@ -12,15 +12,15 @@ import sys
 
 import numpy as np
 
-from buffers import Cpprb, OneByOneRefresh, PlainRefresh, Trainer, VectorRefresh
+from buffers import Cpprb, LevelRefresh, PlainRefresh, Trainer, VectorRefresh
 from check import Wrong, check, sequence as small
 from ours import Ours
 from sequence import AGE_DECAY, BATCH, EXPONENT, FILL_VERSIONS, Sequence
 
-PEERS = [Cpprb, VectorRefresh, PlainRefresh, OneByOneRefresh]
+PEERS = [Cpprb, VectorRefresh, LevelRefresh, PlainRefresh]
 PARTS = ["sample", "update", "advance"]
 # Times ours that a peer is to take at least.
-GOALS = {Cpprb.name: 2, VectorRefresh.name: 20, PlainRefresh.name: 1000}
+GOALS = {Cpprb.name: 2, VectorRefresh.name: 20, LevelRefresh.name: 1000, PlainRefresh.name: 1000}
 
 
 def options():
