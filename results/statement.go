@@ -59,7 +59,7 @@ func finding(ratio Spread, of contest) string {
 	default:
 		what = fmt.Sprintf("%s reached %s with %.2f times %s's compute: nothing saved", of.replay, goal, r, of.baseline)
 	}
-	if ratio.Seeds == 1 || r == 0 { // an infinite quotient has no quartiles worth telling
+	if ratio.Seeds == 1 || ratio.Q3.Float() == 0 { // a quotient by infinity on all seeds has no quartiles worth telling
 		return what + "."
 	}
 	spread := fmt.Sprintf("median of %d seeds, IQR %s to %s", ratio.Seeds, words(ratio.Q1), words(ratio.Q3))
