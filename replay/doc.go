@@ -18,20 +18,29 @@
 //   - distinct: without replacement within a batch ([ER] listing 5);
 //   - epoch: without replacement across batches until all present were drawn; arrivals join the epoch
 //     that runs; no rollout twice in a batch, also where two epochs meet in it;
-//   - unseen: those that were never drawn first, then as distinct.
+//   - unseen: those that were never drawn first, then as distinct;
+//   - least_used: those drawn least often first, without replacement within a batch;
+//   - prioritized: by a priority that fades with age, with replacement ([Prioritization]): |advantage|, |reward|, |TD
+//     error|, a gradient's norm, recency or a function, with importance weights. Trainers report what they measured
+//     ([Table.Report]) or give priorities of their own ([Table.Update]).
 //
-// Draw.Probability is the probability with which that draw fell on that rollout given the draws of the
-// batch before it: one over the number of rollouts it could have fallen on; 1 for the queues.
+// A request may ask for fresh draws besides: the oldest that were not handed out as fresh before. [Options].Unit says
+// what a draw falls on: a rollout, a step of one, or a whole group.
+//
+// Draw.Probability is the probability with which that draw fell on that unit given the draws of the batch before it: one
+// over the number of units it could have fallen on, or its share of their weights; 1 for the queues and for fresh draws.
 //
 // # Shards
 //
 // A table of T shards deals groups to them in turn; a request draws from the shard it names.
-// Capacity is divided among them; MinSize, probabilities and exhaustion are the shard's own.
+// Capacity is divided among them; MinSize, probabilities and exhaustion are the shard's own. The ESS by age that an automatic age
+// decay follows is the table's.
 //
 // # Promises
 //
 // The design's invariants 1-5, 7-9 and 11 hold; each is numbered where it is kept. Insertion costs O(1)
-// per rollout, a draw O(1), expiry by staleness O(1) amortised; statistics cost O(1) per use. The
+// per rollout, a draw O(1), expiry by staleness O(1) amortised; statistics cost O(1) per use. With sampler
+// prioritized insertion, draw and update cost O(log N), a new version nothing. The
 // same operations with the same seed give the same draws, evictions and batches, on a table that was
 // restored from a snapshot too. A Table may be used by many goroutines; with several of them the order
 // in which they meet is theirs to fix.

@@ -52,3 +52,49 @@ func Example() {
 	// batch 2: rollout 2, advantage -1.0, staleness 2, used 1 times before
 	// sampling 3 from shard 0, where 2 can be drawn: table holds too few rollouts
 }
+
+// Rollouts with a large advantage are drawn more often, old ones less; a trainer reports back.
+func Example_prioritized() {
+	ctx := context.Background()
+	p := replay.DefaultPrioritization()
+	p.AgeDecay, p.BetaVersions = 20, 1000
+	table, err := replay.New(replay.Options{Capacity: 1024, Sampler: replay.Prioritized, Prioritization: &p, Seed: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("half-life %.0f versions\n", p.HalfLife(p.AgeDecay))
+	for _, v := range []rollout.Version{0, 23} {
+		if err := table.Advance(ctx, v); err != nil {
+			fmt.Println(err)
+		}
+		group := rollout.Group{}
+		for _, reward := range []float32{1, 0, 0, 0} {
+			group.Rollouts = append(group.Rollouts, &rollout.Rollout{
+				PromptID: "2+2", Tokens: []int32{2, 2, 4}, Mask: []uint8{0, 0, 1}, Logprobs: []float32{0, 0, -0.7},
+				Versions: []rollout.Version{-1, -1, v}, Temperature: 1, TopP: 1, Reward: reward,
+			})
+		}
+		if _, err := table.Insert(ctx, group); err != nil {
+			fmt.Println(err)
+		}
+	}
+	batch, err := table.Sample(ctx, rollout.Request{Size: 4})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var measured []rollout.Feedback
+	for _, d := range batch.Draws {
+		fmt.Printf("rollout %d, advantage %+.2f, staleness %d, probability %.3f, weight %.2f\n", d.ID, d.Advantage, d.Staleness, d.Probability, d.Weight)
+		measured = append(measured, rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: 0.1, Tokens: 1, RatioSum: 1.1, RatioSquares: 1.21})
+	}
+	fmt.Println(table.Report(ctx, measured...))
+	// Output:
+	// half-life 23 versions
+	// rollout 7, advantage -0.58, staleness 0, probability 0.135, weight 0.99
+	// rollout 5, advantage +1.73, staleness 0, probability 0.261, weight 0.75
+	// rollout 6, advantage -0.58, staleness 0, probability 0.135, weight 0.99
+	// rollout 1, advantage +1.73, staleness 23, probability 0.131, weight 1.00
+	// <nil>
+}
