@@ -8,7 +8,7 @@ import "math"
 func (o Options) freshOf(u int) int {
 	size := o.Batch / o.Trainers
 	switch {
-	case o.Mix == 0:
+	case o.Mix <= 0:
 		return int(math.Round(o.FreshShare * float64(size)))
 	case u%(1+o.Mix) == 0:
 		return size

@@ -53,11 +53,11 @@ func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedbac
 	list := make([]rollout.Feedback, len(p.draws))
 	for i, d := range p.draws {
 		list[i] = rollout.Feedback{
-			ID: d.ID, Staleness: d.Staleness, Advantage: rows[i].AbsAdvantage, TDError: math.NaN(), GradNorm: math.NaN(),
+			ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(rows[i].AbsAdvantage),
 			Tokens: rows[i].Tokens, RatioSum: rows[i].RatioSum, RatioSquares: rows[i].RatioSquares,
 		}
-		if norms != nil {
-			list[i].GradNorm = float64(norms[i])
+		if norms != nil && norms[i] == norms[i] { // NaN: a draw of weight 0 shows none
+			list[i].GradNorm = rollout.Measured(float64(norms[i]))
 		}
 	}
 	return list

@@ -11,11 +11,11 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// bits are feedback in a form in which NaN equals NaN.
+// bits are feedback to the last bit.
 func bits(list []rollout.Feedback) (all [][8]uint64) {
 	for _, f := range list {
 		b := [8]uint64{uint64(f.ID), uint64(f.Staleness)}
-		for i, v := range []float64{f.Advantage, f.TDError, f.GradNorm, f.Tokens, f.RatioSum, f.RatioSquares} {
+		for i, v := range []float64{f.Advantage.Value, f.TDError.Value, f.GradNorm.Value, f.Tokens, f.RatioSum, f.RatioSquares} {
 			b[2+i] = math.Float64bits(v)
 		}
 		all = append(all, b)
@@ -76,9 +76,9 @@ func plainFeedback(r *reference, d rollout.Draw, masked bool) rollout.Feedback {
 		f.Tokens++
 		f.RatioSum += rho
 		f.RatioSquares += rho * rho
-		f.Advantage += math.Abs(float64(advantageAt(d, j)))
+		f.Advantage.Value += math.Abs(float64(advantageAt(d, j)))
 	}
-	f.Advantage /= max(f.Tokens, 1)
+	f.Advantage.Value /= max(f.Tokens, 1)
 	return f
 }
 
@@ -114,20 +114,20 @@ func TestFeedbackAgreesWithThePlainComputationInTheOrderOfTheDraws(t *testing.T)
 					if f.ID != want.ID || f.Staleness != want.Staleness || f.Tokens != want.Tokens {
 						t.Errorf("draw %d: got %+v, want %+v", i, f, want)
 					}
-					closeTo(t, "advantage", f.ID, f.Advantage, want.Advantage, 1e-6)
+					closeTo(t, "advantage", f.ID, f.Advantage.Value, want.Advantage.Value, 1e-6)
 					closeTo(t, "sum of ratios", f.ID, f.RatioSum, want.RatioSum, 1e-4)
 					closeTo(t, "sum of squared ratios", f.ID, f.RatioSquares, want.RatioSquares, 1e-4)
-					if !math.IsNaN(f.TDError) || !math.IsNaN(f.GradNorm) {
+					if !f.Advantage.Known || f.TDError.Known || f.GradNorm.Known {
 						t.Errorf("draw %d: %+v was not asked for", i, f)
 					}
-					total.Advantage += f.Advantage
+					total.Advantage.Value += f.Advantage.Value
 					total.Tokens += f.Tokens
 					total.RatioSum += f.RatioSum
 					total.RatioSquares += f.RatioSquares
 					rollouts += min(f.Tokens, 1)
 				}
 				for key, value := range map[string]float64{"tokens": total.Tokens, "mean_ratio": total.RatioSum / total.Tokens,
-					"abs_advantage": total.Advantage / rollouts, "ess": total.RatioSum * total.RatioSum / (total.Tokens * total.RatioSquares)} {
+					"abs_advantage": total.Advantage.Value / rollouts, "ess": total.RatioSum * total.RatioSum / (total.Tokens * total.RatioSquares)} {
 					if math.Abs(got.Metrics[key]-value) > 1e-6*value {
 						t.Errorf("%s is %v, the feedback adds up to %v", key, got.Metrics[key], value)
 					}
@@ -219,8 +219,8 @@ func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
 				if o.MaskZeroVariance && all[i].GroupStd == 0 {
 					want = 0
 				}
-				if !(math.Abs(f.GradNorm-want) <= 1e-4*want) {
-					t.Errorf("draw %d: gradient norm %v, finite differences say %v", i, f.GradNorm, want)
+				if !(math.Abs(f.GradNorm.Value-want) <= 1e-4*want) {
+					t.Errorf("draw %d: gradient norm %v, finite differences say %v", i, f.GradNorm.Value, want)
 				}
 			}
 		})
@@ -235,7 +235,10 @@ func TestAGradientNormIsOfItsRolloutAlone(t *testing.T) {
 	norms := func(batches ...*rollout.Batch) (norms []float64) {
 		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, LogitGradients: true})
 		for _, f := range measure(t, l, batches...).Feedback {
-			norms = append(norms, f.GradNorm)
+			if !f.GradNorm.Known {
+				f.GradNorm.Value = math.NaN()
+			}
+			norms = append(norms, f.GradNorm.Value)
 		}
 		return norms
 	}
@@ -267,10 +270,10 @@ func TestGradientNormsChangeNothingElse(t *testing.T) {
 		l := newTestLearner(t, m, randomWeights(t, m, 36), Learning{Objective: objective.GRPO{}, LogitGradients: asked})
 		measured := measure(t, l, randomBatch(c, 37, 6), randomBatch(c, 38, 5))
 		for i, f := range measured.Feedback {
-			if math.IsNaN(f.GradNorm) == asked {
+			if f.GradNorm.Known != asked {
 				t.Errorf("asked %v: draw %d has norm %v", asked, i, f.GradNorm)
 			}
-			measured.Feedback[i].GradNorm = 0
+			measured.Feedback[i].GradNorm = rollout.Measurement{}
 		}
 		got := []any{measured.Metrics, bits(measured.Feedback), state(t, l)}
 		if want == nil {

@@ -70,7 +70,7 @@ func TestWhatWasMeasuredLongAgoCountsLess(t *testing.T) {
 	report := func(tokens, sum, squares float64) {
 		t.Helper()
 		f := rollout.Feedback{ID: 1, Staleness: 7, Tokens: tokens, RatioSum: sum, RatioSquares: squares}
-		if err := table.Report(ctx, f, rollout.Feedback{ID: 1, Staleness: 9, Tokens: math.NaN(), RatioSum: math.NaN(), RatioSquares: math.NaN()}); err != nil {
+		if err := table.Report(ctx, f, rollout.Feedback{ID: 1, Staleness: 9}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 				}
 			}
 			age := random.Int32N(min(int32(v), 1000) + 1)
-			f := rollout.Feedback{ID: table.lastID, Staleness: age, Advantage: 1, Tokens: 100, RatioSum: 100, RatioSquares: 100 * math.Exp(float64(age)/c)}
+			f := rollout.Feedback{ID: table.lastID, Staleness: age, Advantage: rollout.Measured(1), Tokens: 100, RatioSum: 100, RatioSquares: 100 * math.Exp(float64(age)/c)}
 			if err := table.Report(ctx, f); err != nil {
 				t.Fatal(err)
 			}

@@ -115,7 +115,7 @@ func (tr *trial) checkHeld() {
 			for _, it := range u.items {
 				want := Held{
 					ID: it.id, Group: uint64(u.group), Shard: shard, Age: int(m.version - it.r.Version()), Uses: u.uses, Leased: u.leased,
-					Advantage: it.advantage, Fresh: !u.shown && !m.o.Sampler.Consumes(), AtMax: it.atMax, Base: math.NaN(), Probability: math.NaN(),
+					Advantage: it.advantage, Fresh: !u.shown && !m.o.Sampler.Consumes(), AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
 				}
 				switch drawable := slices.Contains(e, u); m.o.Sampler {
 				case Uniform, Distinct:
@@ -124,7 +124,10 @@ func (tr *trial) checkHeld() {
 						want.Probability = 1 / float64(len(e))
 					}
 				case Prioritized:
-					want.Base, want.Probability = it.base, 0
+					want.Base, want.Probability = 0, 0
+					for _, mate := range u.items {
+						want.Base += mate.base / float64(len(u.items))
+					}
 					if drawable {
 						want.Probability = math.Exp(log[u])
 					}

@@ -284,7 +284,7 @@ func (s *show) update(b *rollout.Batch, n int) error {
 	for i, d := range b.Draws {
 		x := float64(uint64(d.ID)*uint64(n)%97) / 97
 		priorities[i] = Priority{d.ID, x}
-		feedback[i] = rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: x, Tokens: 900, RatioSum: 900, RatioSquares: 910}
+		feedback[i] = rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(x), Tokens: 900, RatioSum: 900, RatioSquares: 910}
 	}
 	if n%2 == 0 {
 		return s.table.Update(ctx, priorities...)

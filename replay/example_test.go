@@ -87,7 +87,7 @@ func Example_prioritized() {
 	var measured []rollout.Feedback
 	for _, d := range batch.Draws {
 		fmt.Printf("rollout %d, advantage %+.2f, staleness %d, probability %.3f, weight %.2f\n", d.ID, d.Advantage, d.Staleness, d.Probability, d.Weight)
-		measured = append(measured, rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: 0.1, Tokens: 1, RatioSum: 1.1, RatioSquares: 1.21})
+		measured = append(measured, rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(0.1), Tokens: 1, RatioSum: 1.1, RatioSquares: 1.21})
 	}
 	fmt.Println(table.Report(ctx, measured...))
 	// Output:

@@ -20,8 +20,10 @@ type Held struct {
 	Fresh     bool // not handed out as fresh yet
 	AtMax     bool // entered at the largest base, and no report came since
 
-	Base        float64 // of its priority, epsilon included; NaN with a sampler that does not weigh
-	Probability float64 // with which its shard's next draw falls on its unit; NaN with samplers whose draws hang on earlier ones
+	// Of the unit that a draw falls on: the rollout itself, or its group.
+	UnitAge     int     // greatest of its rollouts' ages
+	Base        float64 // of its priority, mean over its rollouts, epsilon included; NaN with a sampler that does not weigh
+	Probability float64 // with which its shard's next draw falls on it; NaN with samplers whose draws hang on earlier ones
 }
 
 // Held returns what the table holds, shard by shard and in order of insertion, as of one moment for each shard. It
@@ -56,9 +58,10 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 	}
 	first := s.units.first(&s.store, slot)
 	e.Fresh = s.items[first].is(fresh | shelved)
+	e.UnitAge = int(s.version - s.units.version(&s.store, first))
 	switch {
 	case s.weighing != nil:
-		e.Base = math.Abs(s.weighing.bases[slot])
+		e.Base = s.weighing.base(first)
 		e.Probability = chance(first)
 	case s.options.Sampler == Uniform || s.options.Sampler == Distinct:
 		e.Probability = 0 // where its draws on lease have exhausted it

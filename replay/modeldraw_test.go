@@ -134,7 +134,8 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		req.Fresh = 0
 	}
 	waiting := m.fresh(b.Shard)
-	least := math.Inf(1)  // logarithm of the least probability that counts for importance weights
+	least := math.Inf(1)  // logarithm of the least N P that counts for importance weights
+	var shares []float64  // N P of each draw
 	var counts []float64  // expected draws of each unit, where they are stratified
 	var pool []*modelUnit // those units
 	replayed := (req.Size - req.Fresh) / m.each()
@@ -147,7 +148,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		if d.Fresh != (i < req.Fresh) {
 			return "fresh draws do not come first, or are not told"
 		}
-		chance := 1.0
+		chance, eligible := 1.0, 1.0
 		if d.Fresh {
 			if u != waiting[len(drawn)] {
 				return "a fresh draw is not the oldest"
@@ -157,7 +158,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 			if !slices.Contains(c, u) {
 				return "a draw fell on what cannot be drawn"
 			}
-			chance = of(u)
+			chance, eligible = of(u), float64(len(c))
 			if m.o.Sampler == Prioritized && pool == nil {
 				pool = c
 				for _, v := range c {
@@ -165,7 +166,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 				}
 				if m.o.Prioritization.Normalisation == ByTable {
 					for _, x := range m.logProbabilities(c) {
-						least = min(least, x)
+						least = min(least, x+math.Log(float64(len(c))))
 					}
 				}
 			}
@@ -176,14 +177,17 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 			}
 		}
 		if !d.Fresh {
-			least = min(least, math.Log(chance))
+			least = min(least, math.Log(eligible*chance))
+		}
+		for range m.each() {
+			shares = append(shares, eligible*chance)
 		}
 		u.leased++
 		u.inEpoch = true
 		u.shown = u.shown || d.Fresh
 		drawn = append(drawn, u)
 	}
-	if problem := m.checkWeights(b, least); problem != "" {
+	if problem := m.checkWeights(b, shares, least); problem != "" {
 		return problem
 	}
 	if m.o.MaxUses == 0 && m.o.Prioritization != nil && m.o.Prioritization.Spread == Stratified {
@@ -226,17 +230,17 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 	return ""
 }
 
-// checkWeights compares the importance weights with (N P)^-beta over the largest; least is that of log P.
-func (m *model) checkWeights(b *rollout.Batch, least float64) string {
+// checkWeights compares the importance weights with (N P)^-beta over the largest; least is that of log N P.
+func (m *model) checkWeights(b *rollout.Batch, shares []float64, least float64) string {
 	p := m.o.Prioritization
-	for _, d := range b.Draws {
+	for i, d := range b.Draws {
 		want := 1.0
 		if p != nil && !d.Fresh {
 			beta := p.Beta
 			if p.BetaVersions > 0 {
 				beta = min(p.Beta+(1-p.Beta)*float64(m.version)/float64(p.BetaVersions), 1)
 			}
-			want = math.Exp(beta * (least - math.Log(d.Probability)))
+			want = math.Exp(beta * (least - math.Log(shares[i])))
 		}
 		if got := float64(d.Weight); !(math.Abs(got-want) <= 2e-7*want+1e-37) || got > 1 {
 			return fmt.Sprintf("rollout %d of probability %v has weight %v, by definition %v", d.ID, d.Probability, got, want)

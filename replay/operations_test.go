@@ -330,18 +330,21 @@ func (tr *trial) report() {
 	var list []rollout.Feedback
 	for _, id := range tr.someIDs() {
 		f := rollout.Feedback{
-			ID: id, Staleness: tr.random.Int32N(40), Advantage: tr.random.Float64(), TDError: tr.random.Float64(), GradNorm: tr.random.Float64(),
+			ID: id, Staleness: tr.random.Int32N(40), Advantage: rollout.Measured(tr.random.Float64()),
+			TDError: rollout.Measured(tr.random.Float64()), GradNorm: rollout.Measured(tr.random.Float64()),
 			Tokens: 10, RatioSum: 10, RatioSquares: 10 + 10*tr.random.Float64(),
 		}
 		if tr.random.IntN(4) == 0 {
-			f.Advantage, f.TDError, f.GradNorm = math.NaN(), math.NaN(), math.NaN()
+			f.Advantage, f.TDError, f.GradNorm = rollout.Measurement{}, rollout.Measurement{}, rollout.Measurement{}
 		}
 		list = append(list, f)
 		if !tr.model.rebase(id, func(it *modelItem) float64 {
 			p := tr.model.o.Prioritization
-			given := map[Base]float64{BaseAdvantage: f.Advantage, BaseTDError: f.TDError, BaseGradNorm: f.GradNorm}
-			if x, ok := given[p.Base]; ok {
-				return x + p.Epsilon
+			given := map[Base]rollout.Measurement{BaseAdvantage: f.Advantage, BaseTDError: f.TDError, BaseGradNorm: f.GradNorm}
+			if x, ok := given[p.Base]; ok && x.Known {
+				return x.Value + p.Epsilon
+			} else if ok {
+				return math.NaN()
 			} else if it.atMax {
 				return tr.model.own(it)
 			}

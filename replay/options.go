@@ -105,7 +105,7 @@ func (o Options) withDefaults() Options {
 	if o.Sampler == Prioritized {
 		p := DefaultPrioritization()
 		if o.Prioritization != nil {
-			p = *o.Prioritization // a copy: nobody changes it any more
+			p = o.Prioritization.withDefaults() // a copy: nobody changes it any more
 		}
 		o.Prioritization = &p
 	}
@@ -128,11 +128,7 @@ func orElse[T comparable](p *T, value T) {
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error
-	check := func(ok bool, key string, value any, allowed string, args ...any) {
-		if !ok {
-			problems = append(problems, &OptionError{key, fmt.Sprint(value), fmt.Sprintf(allowed, args...)})
-		}
-	}
+	check := collect(&problems)
 	shards := max(o.Shards, 1)
 	check(o.Shards >= 1 && o.Shards <= 1<<16, "shards", o.Shards, "1 to 65536")
 	// Slots are int32; some stay free for draws that outlive their rollout.
@@ -159,8 +155,10 @@ func (o Options) Validate() error {
 		check(o.GroupSize == 0, "group_size", o.GroupSize, "0 with unit %s", o.Unit)
 	}
 	if o.Prioritization != nil {
-		check(o.Sampler == Prioritized, "sampler", o.Sampler, "prioritized, as priority options are given")
+		check(o.Sampler == Prioritized, "sampler", o.Sampler, "prioritized where Options.Prioritization is given")
 		o.Prioritization.validate(check)
+		check(o.Prioritization.Base != BaseAdvantage || o.Prioritization.Entry == EnterMax || o.Advantage.GroupRelative(), "entry", o.Prioritization.Entry,
+			"max with priority_base advantage and advantage %s, which nobody knows before the step", o.Advantage)
 	}
 	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
 	check(o.LeaseTimeout > 0, "lease_timeout", o.LeaseTimeout, "more than 0s")
@@ -168,6 +166,15 @@ func (o Options) Validate() error {
 		check(false, "advantage", o.Advantage, "%v", advantage.Kinds())
 	}
 	return errors.Join(problems...)
+}
+
+// collect returns what adds a problem for each check that fails.
+func collect(problems *[]error) func(ok bool, key string, value any, allowed string, args ...any) {
+	return func(ok bool, key string, value any, allowed string, args ...any) {
+		if !ok {
+			*problems = append(*problems, &OptionError{key, fmt.Sprint(value), fmt.Sprintf(allowed, args...)})
+		}
+	}
 }
 
 // keptCapacity is the number of rollouts per shard that retention sets aside for correct ones.

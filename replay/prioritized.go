@@ -3,6 +3,7 @@ package replay
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/reprise-rl/reprise/replay/sumtree"
 	"github.com/reprise-rl/reprise/rollout"
@@ -42,8 +43,10 @@ type prioritized struct {
 	drawn     []int32
 	chance    []float64
 	next      int
-	exhausted bool    // a unit since begin
-	smallest  float64 // logarithm of the least probability of all units at begin, for weights normalised by table
+	exhausted bool      // a unit since begin
+	began     float64   // units that could be drawn at begin
+	share     []float64 // by draw: N P over what N was at begin
+	smallest  float64   // logarithm of the least probability of all units at begin, for weights normalised by table
 	buffer    []float64
 }
 
@@ -277,7 +280,8 @@ func (p *prioritized) begin(r *rand.Rand, n int) {
 	p.drawn = resized(p.drawn, n)
 	p.chance = resized(p.chance, n)
 	p.buffer = resized(p.buffer, n)
-	p.next, p.exhausted = 0, false
+	p.share = resized(p.share, n)
+	p.next, p.exhausted, p.began = 0, false, float64(p.count)
 	if p.o.Spread == Stratified {
 		p.tree.Stratified(r, p.drawn, p.buffer)
 		r.Shuffle(n, func(i, j int) { p.drawn[i], p.drawn[j] = p.drawn[j], p.drawn[i] })
@@ -299,8 +303,10 @@ func (p *prioritized) begin(r *rand.Rand, n int) {
 // among the others, and all that follow fall on the others with their share of what is left.
 func (p *prioritized) draw(r *rand.Rand) (int32, float64) {
 	s, chance := p.drawn[p.next], p.chance[p.next]
+	share := &p.share[p.next]
 	p.next++
 	if !p.exhausted {
+		*share = chance
 		return s, chance
 	}
 	p.settle()
@@ -308,27 +314,32 @@ func (p *prioritized) draw(r *rand.Rand) (int32, float64) {
 	if p.bases[s] < 0 {
 		s = int32(p.tree.Find(r.Float64() * total))
 	}
-	return s, p.tree.At(int(s)) / total
+	chance = p.tree.At(int(s)) / total
+	*share = chance * float64(p.count) / p.began
+	return s, chance
 }
 
 func (p *prioritized) end() {}
 
-// importance sets the weights of a batch's draws but the fresh ones: (N P)^-beta over the largest, which N cancels from.
+// importance sets the weights of a batch's draws but the fresh ones, which come first: (N P)^-beta over the largest, N being
+// the units that could be drawn at that draw. What N is at the first draw cancels.
 func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) {
 	beta := p.o.BetaAt(v)
 	if beta == 0 {
 		return
 	}
-	least := math.Inf(1)
-	for i := range draws {
-		if d := &draws[i]; !d.Fresh {
-			least = min(least, d.Probability)
-		}
+	for len(draws) > 0 && draws[0].Fresh {
+		draws = draws[1:]
 	}
-	smallest := min(p.smallest, math.Log(least))
-	for i := range draws {
-		if d := &draws[i]; !d.Fresh {
-			d.Weight = float32(math.Exp(beta * (smallest - math.Log(d.Probability))))
+	if len(draws) == 0 {
+		return
+	}
+	shares, each := p.share[:p.next], len(draws)/p.next // rollouts of a unit
+	smallest := min(p.smallest, math.Log(slices.Min(shares)))
+	for i, share := range shares {
+		w := float32(math.Exp(beta * (smallest - math.Log(share))))
+		for k := range each {
+			draws[i*each+k].Weight = w
 		}
 	}
 }

@@ -160,11 +160,11 @@ func TestRolloutsEnterAtTheLargestBaseUntilReported(t *testing.T) {
 		}
 	}
 	mustInsert(t, table, group(0, 1, 0)) // nothing is known: 1
-	must(table.Report(ctx, rollout.Feedback{ID: 1, GradNorm: 5}))
+	must(table.Report(ctx, rollout.Feedback{ID: 1, GradNorm: rollout.Measured(5)}))
 	mustInsert(t, table, group(0, 1))
-	must(table.Report(ctx, rollout.Feedback{ID: 2, GradNorm: math.NaN()})) // not measured: it stays
+	must(table.Report(ctx, rollout.Feedback{ID: 2, Tokens: 3, RatioSum: 3, RatioSquares: 3})) // not measured: it stays
 	must(table.Update(ctx, Priority{3, 7}))
-	must(table.Report(ctx, rollout.Feedback{ID: 1, GradNorm: 0.5}))
+	must(table.Report(ctx, rollout.Feedback{ID: 1, GradNorm: rollout.Measured(0.5)}))
 	mustInsert(t, table, group(0, 1))
 	list, atMax := bases()
 	if !alike(list, 0.5+1e-6, 1, 7+1e-6, 7+1e-6) || !reflect.DeepEqual(atMax, []bool{false, true, false, true}) {
@@ -193,9 +193,9 @@ func TestReportsAreCheckedAndThoseOfTheEvictedCounted(t *testing.T) {
 		for name, f := range map[string]rollout.Feedback{
 			"id":            {ID: 9},
 			"staleness":     {ID: 2, Staleness: -1},
-			"advantage":     {ID: 2, Advantage: -1},
-			"td_error":      {ID: 2, TDError: math.Inf(1)},
-			"grad_norm":     {ID: 2, GradNorm: -1},
+			"advantage":     {ID: 2, Advantage: rollout.Measured(-1)},
+			"td_error":      {ID: 2, TDError: rollout.Measured(math.NaN())},
+			"grad_norm":     {ID: 2, GradNorm: rollout.Measured(-1)},
 			"tokens":        {ID: 2, Tokens: -1},
 			"ratio_sum":     {ID: 2, RatioSum: math.Inf(1)},
 			"ratio_squares": {ID: 2, RatioSquares: -1},
@@ -265,6 +265,22 @@ func TestWeightsByTableStayExactOverManyVersions(t *testing.T) {
 		for range 20 {
 			if d := mustSample(t, table, rollout.Request{Size: 1}).Draws[0]; d.ID == heavy && math.Abs(float64(d.Weight)-0.5) > 1e-7 {
 				t.Fatalf("at version %d the weight is %v", v, d.Weight)
+			}
+		}
+	}
+}
+
+// What N was at a draw belongs to its weight: a table drawn to its end has equal weights where bases are equal.
+func TestWeightsAllowForUnitsThatTheBatchExhausted(t *testing.T) {
+	for _, spread := range []Spread{Stratified, Independent} {
+		for _, norm := range []Normalisation{ByBatch, ByTable} {
+			table := rewarded(t, func(o *Options, p *Prioritization) {
+				o.MaxUses, p.Spread, p.Normalisation, p.Beta = 1, spread, norm, 0.4
+			}, 1, 1, 1, 1, 1, 1, 1, 1)
+			for _, d := range mustSample(t, table, rollout.Request{Size: 8}).Draws {
+				if math.Abs(float64(d.Weight)-1) > 1e-6 {
+					t.Errorf("%s, by %s: rollout %d of probability %v has weight %v", spread, norm, d.ID, d.Probability, d.Weight)
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"math"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -62,14 +63,14 @@ const (
 	ByTable Normalisation = "table" // the largest that any unit of the shard could have
 )
 
-// Prioritization configures sampler [Prioritized] (docs/METHODS.md, section 3). Its fields are taken as they stand;
-// [DefaultPrioritization] has the defaults.
+// Prioritization configures sampler [Prioritized] (docs/METHODS.md, section 3). Zero is the default of
+// [DefaultPrioritization] where it can be nothing else: in all fields but TargetESS, Beta and BetaVersions.
 type Prioritization struct {
 	Base     Base
 	Function func(r *rollout.Rollout, advantage float32) float64 // of BaseFunction: finite, its absolute value counts
 	Epsilon  float64                                             // added to every base, > 0 and finite
 
-	Exponent  float64 // alpha, 0 to 100; 0: all bases count alike
+	Exponent  float64 // alpha, above 0, to 100
 	AgeDecay  float64 // tau in versions, >= 1e-3; +Inf: none, standard PER
 	Decay     Decay
 	TargetESS float64 // in (0, 1): tau follows the measured ESS to hold a batch's there, from AgeDecay on; 0: tau is fixed
@@ -111,17 +112,36 @@ func (p Prioritization) BetaAt(v rollout.Version) float64 {
 	return p.Beta + (1-p.Beta)*min(float64(v)/float64(p.BetaVersions), 1)
 }
 
+func (p Prioritization) withDefaults() Prioritization {
+	d := DefaultPrioritization()
+	orElse(&p.Base, d.Base)
+	orElse(&p.Epsilon, d.Epsilon)
+	orElse(&p.Exponent, d.Exponent)
+	orElse(&p.AgeDecay, d.AgeDecay)
+	orElse(&p.Decay, d.Decay)
+	orElse(&p.Spread, d.Spread)
+	orElse(&p.Entry, d.Entry)
+	orElse(&p.Normalisation, d.Normalisation)
+	return p
+}
+
+// Validate returns every problem at once, each an *[OptionError], joined; nil if there is none.
+func (p Prioritization) Validate() error {
+	var problems []error
+	p.withDefaults().validate(collect(&problems))
+	return errors.Join(problems...)
+}
+
 // validate reports problems to check, with keys as configurations spell them.
 func (p Prioritization) validate(check func(ok bool, key string, value any, allowed string, args ...any)) {
 	check(among(p.Base, Bases()...), "priority_base", p.Base, "%v", Bases())
 	check((p.Base == BaseFunction) == (p.Function != nil), "priority_base", p.Base, "function exactly when Function is given")
 	check(p.Base != BaseGradNorm || p.Entry == EnterMax, "entry", p.Entry, "max with priority_base gradient_norm, which nobody knows before the first step")
 	check(p.Epsilon > 0 && p.Epsilon <= math.MaxFloat64, "priority_epsilon", p.Epsilon, "finite and above 0")
-	check(p.Exponent >= 0 && p.Exponent <= 100, "priority_exponent", p.Exponent, "0 (all bases count alike) to 100")
+	check(p.Exponent > 0 && p.Exponent <= 100, "priority_exponent", p.Exponent, "above 0, to 100")
 	check(p.AgeDecay >= minAgeDecay, "age_decay", p.AgeDecay, "%g versions or more, +Inf for none", minAgeDecay)
 	check(among(p.Decay, BeforeExponent, AfterExponent), "decay", p.Decay, "before_exponent or after_exponent")
 	check(p.TargetESS >= 0 && p.TargetESS < 1, "target_ess", p.TargetESS, "0 (age_decay is fixed) or below 1")
-	check(p.TargetESS == 0 || p.Exponent > 0 || p.Decay == AfterExponent, "target_ess", p.TargetESS, "0 with priority_exponent 0, which leaves no decay to choose")
 	check(among(p.Spread, Stratified, Independent), "draws", p.Spread, "stratified or independent")
 	check(among(p.Entry, EnterOwn, EnterMax), "entry", p.Entry, "own or max")
 	check(p.Beta >= 0 && p.Beta <= 1, "importance_beta", p.Beta, "0 to 1")
@@ -169,8 +189,8 @@ func (p *Prioritization) reports() bool {
 	return among(p.Base, BaseAdvantage, BaseTDError, BaseGradNorm)
 }
 
-// reported returns the base that feedback gives, without Epsilon; NaN if it was not measured.
-func (p *Prioritization) reported(f rollout.Feedback) float64 {
+// reported returns the base that feedback gives, without Epsilon.
+func (p *Prioritization) reported(f rollout.Feedback) rollout.Measurement {
 	switch p.Base {
 	case BaseAdvantage:
 		return f.Advantage

@@ -3,9 +3,11 @@ package replay
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -89,7 +91,7 @@ func TestBetaRisesLinearlyToOne(t *testing.T) {
 func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 	nan := math.NaN()
 	_, err := New(Options{Sampler: Prioritized, Prioritization: &Prioritization{
-		Base: "surprise", Epsilon: 0, Exponent: -1, AgeDecay: 0, Decay: "never", TargetESS: 1, Spread: "even", Entry: "last",
+		Base: "surprise", Epsilon: -1, Exponent: -1, AgeDecay: -1, Decay: "never", TargetESS: 1, Spread: "even", Entry: "last",
 		Beta: 2, BetaVersions: -1, Normalisation: "none",
 	}})
 	if err == nil {
@@ -97,8 +99,8 @@ func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		"priority_base is surprise: allowed is [advantage reward td_error gradient_norm recency function]",
-		"priority_epsilon is 0: allowed is finite and above 0", "priority_exponent is -1: allowed is 0",
-		"age_decay is 0: allowed is 0.001 versions or more, +Inf for none", "decay is never: allowed is before_exponent or after_exponent",
+		"priority_epsilon is -1: allowed is finite and above 0", "priority_exponent is -1: allowed is above 0, to 100",
+		"age_decay is -1: allowed is 0.001 versions or more, +Inf for none", "decay is never: allowed is before_exponent or after_exponent",
 		"target_ess is 1: allowed is 0 (age_decay is fixed) or below 1", "draws is even: allowed is stratified or independent",
 		"entry is last: allowed is own or max", "importance_beta is 2: allowed is 0 to 1", "importance_versions is -1",
 		"importance_norm is none: allowed is batch or table",
@@ -128,21 +130,20 @@ func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 
 func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 	p := DefaultPrioritization()
-	function, still := p, p
+	function := p
 	function.Function = func(*rollout.Rollout, float32) float64 { return 1 }
-	still.Exponent, still.TargetESS = 0, 0.5
 	for want, o := range map[string]Options{
-		"sampler is distinct: allowed is prioritized, as priority options are given":       {Prioritization: &p},
-		"priority_base is advantage: allowed is function exactly when Function is given":   {Sampler: Prioritized, Prioritization: &function},
-		"target_ess is 0.5: allowed is 0 with priority_exponent 0":                         {Sampler: Prioritized, Prioritization: &still},
-		"unit is token: allowed is rollout, step or group":                                 {Unit: "token"},
-		"unit is group: allowed is rollout or step with sampler fifo":                      {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
-		"unit is group: allowed is rollout or step with retention positive":                {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
-		"group_size is 0: allowed is 1 to 4096, the capacity of a shard, with unit group":  {Unit: UnitGroup},
-		"group_size is 9: allowed is 1 to 8, the capacity of a shard, with unit group":     {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
-		"group_size is 4: allowed is 0 with unit rollout":                                  {GroupSize: 4},
-		"group_size is 4: allowed is 0 with unit step":                                     {GroupSize: 4, Unit: UnitStep},
-		"group_size is -1: allowed is 1 to 4096, the capacity of a shard, with unit group": {Unit: UnitGroup, GroupSize: -1},
+		"sampler is distinct: allowed is prioritized where Options.Prioritization is given": {Prioritization: &p},
+		"priority_base is advantage: allowed is function exactly when Function is given":    {Sampler: Prioritized, Prioritization: &function},
+		"entry is own: allowed is max with priority_base advantage and advantage batch":     {Sampler: Prioritized, Advantage: advantage.Batch},
+		"unit is token: allowed is rollout, step or group":                                  {Unit: "token"},
+		"unit is group: allowed is rollout or step with sampler fifo":                       {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
+		"unit is group: allowed is rollout or step with retention positive":                 {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
+		"group_size is 0: allowed is 1 to 4096, the capacity of a shard, with unit group":   {Unit: UnitGroup},
+		"group_size is 9: allowed is 1 to 8, the capacity of a shard, with unit group":      {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
+		"group_size is 4: allowed is 0 with unit rollout":                                   {GroupSize: 4},
+		"group_size is 4: allowed is 0 with unit step":                                      {GroupSize: 4, Unit: UnitStep},
+		"group_size is -1: allowed is 1 to 4096, the capacity of a shard, with unit group":  {Unit: UnitGroup, GroupSize: -1},
 	} {
 		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
@@ -195,5 +196,16 @@ func TestWhatMakesNoBaseIsRefused(t *testing.T) {
 	mustInsert(t, table, group(0, 1))
 	if h := table.Held(); h[0].Base != 2+1e-6 {
 		t.Errorf("the base is %v", h[0].Base)
+	}
+}
+
+func TestAPrioritizationInPartHasTheDefaultsOtherwise(t *testing.T) {
+	want := DefaultPrioritization()
+	want.Base, want.Beta = BaseReward, 0
+	if got := mustNew(t, Options{Sampler: Prioritized, Prioritization: &Prioritization{Base: BaseReward}}).Options(); !reflect.DeepEqual(*got.Prioritization, want) {
+		t.Errorf("got %+v", got.Prioritization)
+	}
+	if err := (Prioritization{}).Validate(); err != nil {
+		t.Error(err)
 	}
 }

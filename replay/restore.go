@@ -88,14 +88,21 @@ func readImage(r io.Reader) (*image, error) {
 
 // sameOptions names every option in which a snapshot differs from the table.
 func sameOptions(theirs, ours identity) error {
-	a, b := reflect.ValueOf(theirs), reflect.ValueOf(ours)
-	var problems []error
+	return errors.Join(differences("", reflect.ValueOf(theirs), reflect.ValueOf(ours))...)
+}
+
+func differences(place string, a, b reflect.Value) (problems []error) {
 	for i := range a.NumField() {
-		if x, y := a.Field(i).Interface(), b.Field(i).Interface(); x != y {
-			problems = append(problems, fmt.Errorf("%s is %v in the snapshot and %v in the table: give the table the snapshot's: %w", a.Type().Field(i).Name, x, y, rollout.ErrInvalid))
+		name := place + a.Type().Field(i).Name
+		x, y := a.Field(i), b.Field(i)
+		switch {
+		case x.Kind() == reflect.Struct:
+			problems = append(problems, differences(name+".", x, y)...)
+		case x.Interface() != y.Interface():
+			problems = append(problems, fmt.Errorf("%s is %v in the snapshot and %v in the table: give the table the snapshot's: %w", name, x, y, rollout.ErrInvalid))
 		}
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
 // setImage fills a new shard from its image.

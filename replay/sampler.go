@@ -2,7 +2,7 @@ package replay
 
 import "math/rand/v2"
 
-// sampler decides which slot is drawn next. Each method costs O(1) per slot; the shard's lock guards
+// sampler decides which slot is drawn next. Each method costs O(1) per slot, of prioritized O(log N); the shard's lock guards
 // it. A batch is took for each fresh draw, begin and draws if there are others, and end, with nothing between but remove of
 // what was just drawn.
 type sampler interface {

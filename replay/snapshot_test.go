@@ -140,7 +140,7 @@ func busy(t testing.TB, o Options) *Table {
 			problems = errors.Join(problems, err)
 		}
 		problems = errors.Join(problems,
-			table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: int32(v), GradNorm: 2, Tokens: 9, RatioSum: 9, RatioSquares: 10}),
+			table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: int32(v), GradNorm: rollout.Measured(2), Tokens: 9, RatioSum: 9, RatioSquares: 10}),
 			table.Update(ctx, Priority{table.lastID, float64(v)}),
 			table.Advance(ctx, v+1))
 	}

@@ -36,8 +36,8 @@ func (t *Table) Update(ctx context.Context, priorities ...Priority) error {
 }
 
 // Report tells the table what a trainer measured of its draws: the ratios, from which it learns how the effective
-// sample size falls with age, and the new bases, of which a prioritized sampler takes the one it is made of. With bases
-// reward, recency and function a report only ends an entry at the maximum. Reports of evicted rollouts count as in
+// sample size falls with age, and the new bases, of which a prioritized sampler takes the one it is made of; one that was not
+// measured leaves the old. With bases reward, recency and function a report only ends an entry at the maximum. Reports of evicted rollouts count as in
 // [Table.Update]; errors are as there.
 func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	if err := ctx.Err(); err != nil {
@@ -62,7 +62,9 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 			it := &w.store.items[slot]
 			switch {
 			case w.o.reports():
-				return w.o.lifted(w.o.reported(feedback[i]))
+				if m := w.o.reported(feedback[i]); m.Known {
+					return w.o.lifted(m.Value)
+				}
 			case it.is(atMax):
 				return w.o.own(w.store.rollouts[slot], it.Advantage)
 			}
@@ -84,17 +86,17 @@ func checkID(row int, id, last rollout.ID) error {
 	return nil
 }
 
-// checkFeedback refuses numbers that nothing can measure; NaN stands for what was not measured.
+// checkFeedback refuses numbers that nothing can measure.
 func checkFeedback(row int, f rollout.Feedback) error {
 	for _, x := range []struct {
 		field string
 		value float64
 	}{
-		{"advantage", f.Advantage}, {"td_error", f.TDError}, {"grad_norm", f.GradNorm},
+		{"advantage", f.Advantage.Value}, {"td_error", f.TDError.Value}, {"grad_norm", f.GradNorm.Value},
 		{"tokens", f.Tokens}, {"ratio_sum", f.RatioSum}, {"ratio_squares", f.RatioSquares},
 	} {
-		if x.value < 0 || x.value > math.MaxFloat64 {
-			return &rollout.FieldError{Row: row, Field: x.field, Value: fmt.Sprint(x.value), Remedy: "give a finite number, at least 0, or NaN where it was not measured"}
+		if !(x.value >= 0 && x.value <= math.MaxFloat64) {
+			return &rollout.FieldError{Row: row, Field: x.field, Value: fmt.Sprint(x.value), Remedy: "give a finite number, at least 0, or nothing where it was not measured"}
 		}
 	}
 	if f.Staleness < 0 {

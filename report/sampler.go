@@ -41,7 +41,7 @@ func samplerColumns() []column {
 				if s.Sampling == nil {
 					return results.Number{}
 				}
-				return s.Sampling.NeverDrawn
+				return s.Sampling.NeverUsed
 			}))
 		}},
 	}

@@ -19,7 +19,7 @@ func samplingPages(t *testing.T) map[string]string {
 	t.Helper()
 	replay := made{arm: results.ReplayArm, seed: 1, updates: 400, rate: 0.006, cost: madeBatch * 4}
 	uniform := replay.make()
-	uniform.Summary.Sampling = &results.Sampling{Sampler: "distinct", Unit: "rollout", NeverDrawn: results.Num(0.11)}
+	uniform.Summary.Sampling = &results.Sampling{Sampler: "distinct", Unit: "rollout", NeverUsed: results.Num(0.11)}
 	for i := range uniform.Updates {
 		uniform.Updates[i].NeverDrawn, uniform.Updates[i].WeightMin = results.Num(0.2), results.Num(1)
 	}

@@ -56,7 +56,7 @@ func prioritized(run *results.Run, auto, mix bool) *results.Run {
 		p.ByAge[i].Probability /= total
 	}
 	s := run.Summary
-	s.Sampling = &results.Sampling{Sampler: "prioritized", Unit: "rollout", NeverDrawn: results.Num(0.21), Priority: p}
+	s.Sampling = &results.Sampling{Sampler: "prioritized", Unit: "rollout", NeverUsed: results.Num(0.21), Priority: p}
 	if mix {
 		s.Sampling.Mix, s.Sampling.FreshShare = 2, 0.25
 	}

@@ -184,7 +184,7 @@ func (r *Run) ended() bool { return r.Summary != nil && r.Summary.Ended != "inte
 // that of those held.
 func (r *Run) neverDrawn() Number {
 	if r.Summary != nil && r.Summary.Sampling != nil {
-		return r.Summary.Sampling.NeverDrawn
+		return r.Summary.Sampling.NeverUsed
 	}
 	return r.Final(func(u *Update) Number { return u.NeverDrawn })
 }

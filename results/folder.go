@@ -80,12 +80,11 @@ type Comparison struct {
 
 // IsComparison reports whether a folder holds a comparison, begun or ended, rather than a run.
 func IsComparison(dir string) bool {
-	for _, name := range []string{CompareFile, BaselineArm, ReplayArm} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return true
-		}
+	has := func(names ...string) bool {
+		found, err := filepath.Glob(filepath.Join(append([]string{dir}, names...)...))
+		return err == nil && len(found) > 0
 	}
-	return false
+	return has(CompareFile) || has(ConfigFile) && has(BaselineArm) || has(BaselineArm, "seed-*") || has(ReplayArm, "seed-*")
 }
 
 // ReadComparison reads a comparison folder with all its runs.

@@ -3,10 +3,10 @@ package results
 // Sampling says how a table drew, and what stood in it at the end of the run.
 type Sampling struct {
 	Sampler    string  `json:"sampler"`
-	Unit       string  `json:"unit"`        // what a draw falls on: rollout, step or group
-	Mix        int     `json:"mix"`         // K, replay updates to each on a fresh batch; 0: none
-	FreshShare float64 `json:"fresh_share"` // of each batch, configured
-	NeverDrawn Number  `json:"never_drawn"` // share of all inserted that no draw fell on
+	Unit       string  `json:"unit"`             // what a draw falls on: rollout, step or group
+	Mix        int     `json:"mix"`              // K, replay updates to each on a fresh batch; 0: none
+	FreshShare float64 `json:"fresh_share"`      // of each batch, configured
+	NeverUsed  Number  `json:"never_used_share"` // share of all inserted that was never used
 
 	Priority *Priority `json:"priority,omitempty"` // of samplers that weigh
 }

@@ -15,7 +15,7 @@ func TestASummaryOfPrioritizedAndPromptReplayReadsBackAsWritten(t *testing.T) {
 	want := &Summary{
 		Format: Format, Seed: 1, Ended: "budget",
 		Sampling: &Sampling{
-			Sampler: "prioritized", Unit: "rollout", Mix: 2, FreshShare: 0.25, NeverDrawn: Num(0.1),
+			Sampler: "prioritized", Unit: "rollout", Mix: 2, FreshShare: 0.25, NeverUsed: Num(0.1),
 			Priority: &Priority{
 				Base: "advantage", Exponent: 0.6, AgeDecay: Num(500), Auto: true, TargetESS: Num(0.8), Decay: "after_exponent", HalfLife: Num(578),
 				Draws: "stratified", Entry: "max", Beta: Num(0.7), Normalised: "batch", ByAge: []AgePriority{{Age: 3, Count: 8, Base: 0.5, Probability: 1}},

@@ -124,6 +124,9 @@ func yamlKey(f reflect.StructField) (name string, inline bool) {
 func whole(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
 
 func kindOf(t reflect.Type) string {
+	if t == reflect.TypeFor[AgeDecay]() {
+		return ageDecays
+	}
 	switch t.Kind() {
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return "a whole number"

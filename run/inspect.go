@@ -78,7 +78,7 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	}
 	c, err := LoadFolder(dir, nil)
 	if err != nil {
-		return nil, fmt.Errorf("inspect %s: %w", dir, err)
+		return nil, err
 	}
 	place, err := findCheckpoint(dir)
 	if err != nil {
@@ -177,9 +177,9 @@ func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool
 		} else {
 			parts = append(parts, fmt.Sprintf("%s %.4g", strings.ReplaceAll(string(p.Base), "_", " "), h.Base))
 		}
-		age := fmt.Sprintf("age %d", h.Age)
+		age := fmt.Sprintf("age %d", h.UnitAge)
 		if half := p.HalfLife(tau); !math.IsInf(half, 1) {
-			age += fmt.Sprintf(" (x%.3g by decay)", math.Exp2(-float64(h.Age)/half))
+			age += fmt.Sprintf(" (x%.3g by decay)", math.Exp2(-float64(h.UnitAge)/half))
 		}
 		parts = append(parts, age)
 		if h.Probability == 0 {

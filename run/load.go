@@ -34,10 +34,10 @@ func LoadFolder(dir string, assignments []string) (Config, error) {
 	c := Default()
 	text, err := os.ReadFile(filepath.Join(dir, results.ConfigFile))
 	if err != nil {
-		return c, fmt.Errorf("resume %s: %w", dir, err)
+		return c, fmt.Errorf("%s holds no run: name the folder that was given to --out: %w", dir, err)
 	}
 	if err := decode(text, &c); err != nil {
-		return c, fmt.Errorf("resume %s: %w", dir, err)
+		return c, fmt.Errorf("%s: %w", dir, err)
 	}
 	changed := c
 	if err := changed.assign(assignments); err != nil {

@@ -127,10 +127,11 @@ func (c Config) Validate() error {
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
-		errs = append(errs, under("replay", o.Validate()), c.validatePriorities())
+		o.Prioritization = nil // held to its ranges below
+		errs = append(errs, under("replay", o.Validate()))
 		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
 			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)", p.Batch/p.Trainers, p.Group)
-		fresh := int(math.Round(c.Replay.FreshShare * float64(p.Batch/p.Trainers)))
+		fresh := int(c.pipelineOptions().FreshPerUpdate()) / p.Trainers
 		check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
 			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh, p.Batch/p.Trainers)
 		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
@@ -154,7 +155,7 @@ func (c Config) Validate() error {
 		errs = append(errs, under("learner", l.Objective.Validate()))
 	}
 	check(c.Learner.MaskedDenominator == "kept" || c.Learner.MaskedDenominator == "all", "learner.masked_denominator", c.Learner.MaskedDenominator, "kept or all")
-	errs = append(errs, c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
+	errs = append(errs, c.validatePriorities(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
 	return errors.Join(errs...)
 }
@@ -249,8 +250,8 @@ func (c Config) Warnings() []string {
 	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
 		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
 	}
-	if p := c.prioritization(); p != nil && p.Normalisation == replay.ByTable && p.Base == replay.BaseReward {
-		list = append(list, "replay.importance_norm: table: with priority_base reward a rollout of reward 0 has the largest weight by far, which scales correct ones to almost nothing; batch does not")
+	if p := c.prioritization(); p != nil && p.Normalisation == replay.ByTable && p.Base != replay.BaseRecency && p.Base != replay.BaseGradNorm {
+		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest weight by far, which scales the others to almost nothing; batch does not", p.Base))
 	}
 	return list
 }

@@ -16,35 +16,47 @@ type AgeDecay string
 // Auto lets tau follow the measured ESS.
 const Auto AgeDecay = "auto"
 
-// versions returns tau, the one to begin with where it is automatic.
-func (a AgeDecay) versions() (float64, error) {
-	text := strings.TrimPrefix(strings.ToLower(string(a)), ".") // YAML's own infinity is .inf
-	if text == string(Auto) {
-		return replay.DefaultPrioritization().AgeDecay, nil
+// ageDecays is what an AgeDecay may be.
+const ageDecays = "versions, 0.001 or more, inf for none, or auto"
+
+// bases are those that reprise train knows: functions are of programs, and TD errors of critics.
+const bases = "advantage, reward, gradient_norm or recency"
+
+// parse returns tau, the one to begin with where it is automatic.
+func (a AgeDecay) parse() (tau float64, auto bool, err error) {
+	switch strings.ToLower(string(a)) {
+	case string(Auto):
+		return replay.DefaultPrioritization().AgeDecay, true, nil
+	case ".inf": // as YAML has it
+		return math.Inf(1), false, nil
 	}
-	tau, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return 0, errors.New("versions, inf for none, or auto")
+	tau, err = strconv.ParseFloat(string(a), 64)
+	if err != nil || !(tau >= 1e-3) {
+		return 0, false, errors.New(ageDecays)
 	}
-	return tau, nil
+	return tau, false, nil
 }
 
 // prioritization returns the configuration's part for sampler prioritized, nil with another.
 func (c Config) prioritization() *replay.Prioritization {
-	r := c.Replay
-	if replay.Sampler(r.Sampler) != replay.Prioritized {
+	if replay.Sampler(c.Replay.Sampler) != replay.Prioritized {
 		return nil
 	}
-	tau, err := r.AgeDecay.versions()
-	if err != nil {
-		tau = math.Inf(1) // validated by itself
-	}
-	p := &replay.Prioritization{
+	p := c.priorities()
+	return &p
+}
+
+// priorities returns the prioritization, whether or not the sampler has a use for it. An age decay that cannot be parsed is
+// told by validatePriorities.
+func (c Config) priorities() replay.Prioritization {
+	r := c.Replay
+	tau, auto, _ := r.AgeDecay.parse()
+	p := replay.Prioritization{
 		Base: replay.Base(r.PriorityBase), Epsilon: r.PriorityEpsilon, Exponent: r.PriorityExponent,
 		AgeDecay: tau, Decay: replay.Decay(r.Decay), Spread: replay.Spread(r.Draws), Entry: replay.Entry(r.Entry),
 		Beta: r.ImportanceBeta, BetaVersions: c.importanceVersions(), Normalisation: replay.Normalisation(r.ImportanceNorm),
 	}
-	if r.AgeDecay == Auto {
+	if auto {
 		p.TargetESS = r.TargetESS
 	}
 	return p
@@ -67,27 +79,37 @@ func (c Config) importanceVersions() int {
 	return updates
 }
 
-// validatePriorities reports what package replay cannot: values that it knows by other names or not at all.
+// validatePriorities reports what package replay does not: what it takes for a default where here defaults are written out, and
+// what it knows by other names. Values are held to their ranges whether or not the sampler has a use for them.
 func (c Config) validatePriorities() error {
 	r := c.Replay
-	if replay.Sampler(r.Sampler) != replay.Prioritized {
-		return nil
-	}
 	var errs []error
-	if _, err := r.AgeDecay.versions(); err != nil {
-		errs = append(errs, fmt.Errorf("replay.age_decay: %s: want %w", r.AgeDecay, err))
+	check := func(ok bool, key string, value any, want string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("replay.%s: %v: want %s", key, value, fmt.Sprintf(want, args...)))
+		}
 	}
-	if r.AgeDecay == Auto && !(r.TargetESS > 0 && r.TargetESS < 1) {
-		errs = append(errs, fmt.Errorf("replay.target_ess: %g: want above 0 and below 1 with age_decay auto", r.TargetESS))
+	_, auto, err := r.AgeDecay.parse()
+	check(err == nil, "age_decay", r.AgeDecay, "%s", ageDecays)
+	check(!auto || r.TargetESS > 0 && r.TargetESS < 1, "target_ess", r.TargetESS, "above 0 and below 1 with age_decay auto")
+	check(r.PriorityExponent > 0, "priority_exponent", r.PriorityExponent, "above 0, to 100: sampler uniform draws all alike")
+	check(r.PriorityEpsilon > 0, "priority_epsilon", r.PriorityEpsilon, "more than 0")
+	check(r.ImportanceVersions >= -1, "importance_versions", r.ImportanceVersions, "versions, 0 for those of the budget, or -1 for a beta that stays")
+	for _, key := range []struct{ name, value, want string }{
+		{"priority_base", r.PriorityBase, bases},
+		{"decay", r.Decay, "before_exponent or after_exponent"}, {"draws", r.Draws, "stratified or independent"},
+		{"entry", r.Entry, "own or max"}, {"importance_norm", r.ImportanceNorm, "batch or table"},
+	} {
+		check(key.value != "", key.name, "empty", "%s", key.want)
 	}
-	if replay.Base(r.PriorityBase) == replay.BaseFunction {
-		errs = append(errs, errors.New("replay.priority_base: function: want advantage, reward, td_error, gradient_norm or recency: functions are for programs that use package replay"))
+	switch replay.Base(r.PriorityBase) {
+	case replay.BaseFunction, replay.BaseTDError: // of programs that use package replay, and of critics
+		check(false, "priority_base", r.PriorityBase, "%s", bases)
+		r.PriorityBase = string(replay.BaseRecency) // so that package replay does not say it again
+		c.Replay = r
 	}
-	if replay.Base(r.PriorityBase) == replay.BaseTDError {
-		errs = append(errs, fmt.Errorf("replay.priority_base: td_error: want another: objective %s has no critic", c.Learner.Objective))
-	}
-	if r.ImportanceVersions < -1 {
-		errs = append(errs, fmt.Errorf("replay.importance_versions: %d: want versions, 0 for those of the budget, or -1 for a beta that stays", r.ImportanceVersions))
+	if err == nil && errs == nil {
+		errs = append(errs, under("replay", c.priorities().Validate()))
 	}
 	return errors.Join(errs...)
 }
@@ -110,11 +132,11 @@ func (c Config) Sampling() string {
 	if p == nil {
 		return text
 	}
-	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(p.Base), "_", " "), p.Exponent, halfLife(p, r.AgeDecay == Auto))
+	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(p.Base), "_", " "), p.Exponent, halfLife(p))
 }
 
 // halfLife words the age decay and what comes of it.
-func halfLife(p *replay.Prioritization, auto bool) string {
+func halfLife(p *replay.Prioritization) string {
 	half := p.HalfLife(p.AgeDecay)
 	if math.IsInf(half, 1) {
 		return "no age decay (standard PER)"
@@ -124,7 +146,7 @@ func halfLife(p *replay.Prioritization, auto bool) string {
 		formula = "tau ln 2"
 	}
 	from := ""
-	if auto {
+	if p.TargetESS > 0 {
 		from = fmt.Sprintf("automatic for ESS %g, at first ", p.TargetESS)
 	}
 	return fmt.Sprintf("age decay %s%g: effective half-life %s = %.0f versions", from, p.AgeDecay, formula, half)

@@ -25,6 +25,8 @@ func TestThePrioritizedSamplerIsConfigured(t *testing.T) {
 	for set, check := range map[string]func(p *replay.Prioritization) bool{
 		"replay.age_decay=inf":           func(p *replay.Prioritization) bool { return p.AgeDecay > 1e300 && p.TargetESS == 0 },
 		"replay.age_decay=.inf":          func(p *replay.Prioritization) bool { return p.AgeDecay > 1e300 },
+		"replay.age_decay=Auto":          func(p *replay.Prioritization) bool { return p.TargetESS == 0.9 },
+		"replay.age_decay=.5":            func(p *replay.Prioritization) bool { return p.AgeDecay == 0.5 },
 		"replay.age_decay=12.5":          func(p *replay.Prioritization) bool { return p.AgeDecay == 12.5 },
 		"replay.age_decay=auto":          func(p *replay.Prioritization) bool { return p.AgeDecay == 500 && p.TargetESS == 0.9 },
 		"replay.importance_versions=-1":  func(p *replay.Prioritization) bool { return p.BetaVersions == 0 },
@@ -50,11 +52,15 @@ func TestThePrioritizedSamplerIsConfigured(t *testing.T) {
 
 func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"replay.age_decay=soon":                                     "replay.age_decay: soon: want versions, inf for none, or auto",
+		"replay.age_decay=soon":                                     "replay.age_decay: soon: want versions, 0.001 or more, inf for none, or auto",
 		"replay.age_decay=-1":                                       "replay.age_decay: -1: want",
 		"replay.priority_base=function":                             "replay.priority_base: function: want",
-		"replay.priority_base=td_error":                             "objective grpo has no critic",
+		"replay.priority_base=td_error":                             "replay.priority_base: td_error: want advantage, reward, gradient_norm or recency",
 		"replay.priority_base=gradient_norm":                        "replay.entry: own: want max",
+		"replay.age_decay=[1]":                                      "replay.age_decay: [1]: want versions",
+		"replay.priority_exponent=0":                                "replay.priority_exponent: 0: want above 0",
+		"replay.sampler=uniform,replay.entry=first":                 "replay.entry: first: want own or max",
+		"learner.advantage=batch":                                   "replay.entry: own: want max with priority_base advantage",
 		"replay.importance_versions=-2":                             "replay.importance_versions: -2: want",
 		"replay.importance_beta=1.5":                                "replay.importance_beta: 1.5: want 0 to 1",
 		"replay.target_ess=1,replay.age_decay=auto":                 "replay.target_ess: 1: want",

@@ -32,7 +32,7 @@ func (s *session) newChooser() (*prompts.Chooser, error) {
 		return nil, under("prompts", err)
 	}
 	ident := func(number uint64) string { return s.task.Train(number).ID }
-	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, float32(c.Replay.PositiveThreshold))
+	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, s.table.Options().PositiveThreshold)
 }
 
 // chosen gives the pipeline the chooser, or none.

@@ -152,7 +152,7 @@ func (s *session) sampling(sum *results.Summary) {
 	}
 	sum.Sampling = &results.Sampling{
 		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix, FreshShare: s.config.Replay.FreshShare,
-		NeverDrawn: results.Num(never / float64(sum.Inserted)), Priority: s.priority(o.Prioritization),
+		NeverUsed: results.Num(never / float64(sum.Inserted)), Priority: s.priority(o.Prioritization),
 	}
 }
 

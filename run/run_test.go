@@ -196,7 +196,14 @@ func resume(t *testing.T, c Config, dir string) {
 }
 
 func TestBudgetMayGrowOnResumeAndNothingElse(t *testing.T) {
-	c, dir := small(t), filepath.Join(t.TempDir(), "run")
+	grow(t, small(t))
+	// The exponent of the importance weights rises as it was to rise when the run began.
+	grow(t, small(t, "replay.sampler=prioritized"))
+}
+
+func grow(t *testing.T, c Config) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
 	train(t, c, dir)
 	longer, err := LoadFolder(dir, []string{"budget.updates=25"})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/catalog"
 )
@@ -61,6 +62,9 @@ func (c Config) resolved() (Config, error) {
 	c.Task = maps.Clone(c.Task)
 	spell(reflect.ValueOf(settings).Elem(), c.Task)
 	o := c.pipelineOptions().WithDefaults()
+	if replay.Sampler(c.Replay.Sampler) == replay.Prioritized && c.Replay.ImportanceVersions == 0 {
+		c.Replay.ImportanceVersions = max(c.importanceVersions(), 1) // a run whose budget grows goes on as it began
+	}
 	if c.Replay.Capacity == 0 {
 		c.Replay.Capacity = 2 * o.Batch
 	}
