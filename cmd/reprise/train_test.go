@@ -234,7 +234,7 @@ func TestForceSparesFoldersThatHoldNoRun(t *testing.T) {
 }
 
 func TestResumingWhereThereIsNoRunIsRefused(t *testing.T) {
-	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "resume ", results.ConfigFile)
+	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "holds no run: name the folder", results.ConfigFile)
 }
 
 func TestComparisonOfOneSeedClaimsNothing(t *testing.T) {
