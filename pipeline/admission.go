@@ -61,7 +61,7 @@ func (m *Machine) admit() error {
 		delete(m.groups, n)
 		m.books.insert(g)
 		if m.parts.Prompts != nil {
-			if err := m.parts.Prompts.Report(m.version, g.prompt, g.rollouts); err != nil {
+			if err := m.parts.Prompts.Report(m.version, g.prompt, g.replayed, g.rollouts); err != nil {
 				return fmt.Errorf("report what came of prompt %d, of job %d: %w", g.prompt, n, err)
 			}
 		}

@@ -112,7 +112,7 @@ type faultyPrompts struct{ *faulty }
 
 func (f faultyPrompts) Choose(job uint64, _ rollout.Version) (uint64, bool) { return job, false }
 
-func (f faultyPrompts) Report(rollout.Version, uint64, []*rollout.Rollout) error {
+func (f faultyPrompts) Report(rollout.Version, uint64, bool, []*rollout.Rollout) error {
 	return f.fail("prompt report")
 }
 

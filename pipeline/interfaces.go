@@ -38,8 +38,8 @@ type Prompts interface {
 	// the trainers' version v; jobs that a resumed run generates anew are not chosen for again.
 	Choose(job uint64, v rollout.Version) (prompt uint64, replayed bool)
 	// Report tells what came of a prompt: its group, with its rewards, entered the buffer at version v.
-	// The rollouts are shared with the buffer: read only.
-	Report(v rollout.Version, prompt uint64, rollouts []*rollout.Rollout) error
+	// Replayed is what Choose said of its job. The rollouts are shared with the buffer: read only.
+	Report(v rollout.Version, prompt uint64, replayed bool, rollouts []*rollout.Rollout) error
 }
 
 // Weights is an immutable set of parameters under its version. Tensors is opaque to the pipeline.

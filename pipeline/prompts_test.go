@@ -53,8 +53,8 @@ func (c asBuffer) Report(_ context.Context, feedback ...rollout.Feedback) error 
 	return nil
 }
 
-func (c asPrompts) Report(v rollout.Version, prompt uint64, rs []*rollout.Rollout) error {
-	c.note("report prompt %d at %d: %s x %d", prompt, v, rs[0].PromptID, len(rs))
+func (c asPrompts) Report(v rollout.Version, prompt uint64, replayed bool, rs []*rollout.Rollout) error {
+	c.note("report prompt %d, replayed %t, at %d: %s x %d", prompt, replayed, v, rs[0].PromptID, len(rs))
 	return nil
 }
 
@@ -95,9 +95,9 @@ func TestPartsAreToldInTheOrderPromised(t *testing.T) {
 	}
 	want := []string{
 		"choose 0 at 0",
-		"insert", "report prompt 100 at 0: sim-100 x 4", "see prompt 100, replayed false", "choose 1 at 0",
+		"insert", "report prompt 100, replayed false, at 0: sim-100 x 4", "see prompt 100, replayed false", "choose 1 at 0",
 		"report 4 draws at 0", "advance to 1", "see update 1: 1 new groups, 0 replayed",
-		"insert", "report prompt 101 at 1: sim-101 x 4", "see prompt 101, replayed true", "choose 2 at 1",
+		"insert", "report prompt 101, replayed true, at 1: sim-101 x 4", "see prompt 101, replayed true", "choose 2 at 1",
 		"report 4 draws at 1", "advance to 2", "see update 2: 1 new groups, 1 replayed",
 	}
 	if !slices.Equal(c.log, want) {

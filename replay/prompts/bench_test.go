@@ -29,7 +29,7 @@ func BenchmarkBuffer(b *testing.B) {
 				next += time.Since(begin)
 				results := make([]prompts.Result, len(ps))
 				for i, p := range ps {
-					results[i] = prompts.Result{Prompt: p, Correct: 4 + rng.IntN(9), Total: 16}
+					results[i] = prompts.Result{Prompt: p, Correct: 4 + rng.IntN(9), Total: 16, Replayed: true}
 				}
 				begin = time.Now()
 				report(b, buffer, now, results...)

@@ -19,6 +19,7 @@ type Prompt struct {
 type Result struct {
 	Prompt
 	Correct, Total int
+	Replayed       bool // handed out by Next; else it counts as used at the report
 }
 
 // Buffer holds prompts of medium difficulty and hands them out again. Make it with [New].
@@ -40,7 +41,6 @@ type entry struct {
 	estimate estimate // the zero value where it is not held
 	lastUsed rollout.Version
 	reuses   int // times handed out by Next
-	awaited  int // of them, those without results yet
 
 	queue *queue // that it is in; nil: none
 	place int    // in it
@@ -90,7 +90,6 @@ func (b *Buffer) Next(now rollout.Version, batch int) []Prompt {
 		b.counts.replay(e)
 		e.lastUsed = b.at
 		e.reuses++
-		e.awaited++
 		b.enqueue(e)
 	}
 	return next
@@ -137,9 +136,10 @@ func (b *Buffer) enqueue(e *entry) {
 }
 
 // Report tells the buffer at version now of the trainers, 0 or above, what came of prompts: a prompt with 0 < p < 1
-// and |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. A prompt that was handed
-// out stays used at the version of that Next; one that was not, or whose results are in already, was fresh and
-// counts as used at now. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none is taken.
+// and |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. A replayed one was used at the
+// version of the Next that handed it out, which the result does not change; any other, and one that no Next ever handed
+// out, was fresh and counts as used at now. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none
+// is taken.
 func (b *Buffer) Report(now rollout.Version, results ...Result) error {
 	if err := check(now, results); err != nil {
 		return err
@@ -188,9 +188,7 @@ func (b *Buffer) report(now rollout.Version, r Result) {
 		b.counts.forget(e)
 		e.leave()
 	}
-	if e.awaited > 0 {
-		e.awaited--
-	} else {
+	if !r.Replayed || e.reuses == 0 {
 		e.lastUsed = now
 	}
 	e.Ref = r.Ref

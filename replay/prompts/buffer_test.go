@@ -23,6 +23,13 @@ func result(id string, correct, total int) prompts.Result {
 	return prompts.Result{Prompt: prompts.Prompt{ID: id}, Correct: correct, Total: total}
 }
 
+// again is the result of a prompt that was handed out.
+func again(id string, correct, total int) prompts.Result {
+	r := result(id, correct, total)
+	r.Replayed = true
+	return r
+}
+
 func report(t testing.TB, b *prompts.Buffer, now rollout.Version, results ...prompts.Result) {
 	t.Helper()
 	if err := b.Report(now, results...); err != nil {
@@ -92,7 +99,7 @@ func TestTheNearestToOneHalfComeFirstAndTheOldestEstimateAtTies(t *testing.T) {
 	report(t, b, 1, result("early", 1, 2), result("above", 10, 16), result("below", 6, 16))
 	report(t, b, 2, result("between", 3, 6))
 	expect(t, "order", names(b.Next(3, 9)), "early between late above below far")
-	report(t, b, 4, result("early", 1, 2)) // its estimate is the newest now
+	report(t, b, 4, again("early", 1, 2)) // its estimate is the newest now
 	expect(t, "order after a new estimate", names(b.Next(4, 9)), "between late early above below far")
 	expect(t, "the best two", names(b.Next(5, 2)), "between late")
 }
@@ -105,14 +112,48 @@ func TestAPromptRestsFromItsUse(t *testing.T) {
 	expect(t, "at 14", names(b.Next(14, 1)), "")
 	expect(t, "at 15", names(b.Next(15, 1)), "p")
 	expect(t, "twice at 15", names(b.Next(15, 1)), "")
-	report(t, b, 18, result("p", 1, 2)) // the results of its use at 15
+	report(t, b, 18, again("p", 1, 2)) // the results of its use at 15
 	expect(t, "at 19", names(b.Next(19, 1)), "")
 	expect(t, "at 20", names(b.Next(20, 1)), "p")
-	report(t, b, 21, result("p", 1, 2))
+	report(t, b, 21, again("p", 1, 2))
 	report(t, b, 22, result("p", 1, 2)) // it came up among the fresh ones too
 	expect(t, "at 26", names(b.Next(26, 1)), "")
 	expect(t, "at 27", names(b.Next(27, 1)), "p")
 	expect(t, "at 32, its results being awaited", names(b.Next(32, 1)), "p")
+}
+
+func TestAPromptInFlightAsAReplayedAndAsAFreshOneRestsFromTheLaterUse(t *testing.T) {
+	o := open()
+	o.Cooldown = 5
+	for name, results := range map[string][]prompts.Result{ // reported at 16 and at 19
+		"fresh first":    {result("p", 1, 2), again("p", 1, 2)},
+		"replayed first": {again("p", 1, 2), result("p", 1, 2)},
+	} {
+		b := mustNew(t, o)
+		report(t, b, 10, result("p", 1, 2))
+		expect(t, name+", at 15", names(b.Next(15, 1)), "p")
+		used := rollout.Version(15)
+		for i, at := range []rollout.Version{16, 19} {
+			report(t, b, at, results[i])
+			if !results[i].Replayed {
+				used = at
+			}
+		}
+		b = restored(t, b)
+		expect(t, name+", before it has rested", names(b.Next(used+4, 1)), "")
+		expect(t, name+", then", names(b.Next(used+5, 1)), "p")
+	}
+}
+
+func TestAReplayedPromptThatWasNeverHandedOutCountsAsFresh(t *testing.T) {
+	o := open()
+	o.Cooldown = 5
+	b := mustNew(t, o)
+	report(t, b, 10, again("p", 1, 2))
+	expect(t, "at 14", names(b.Next(14, 1)), "")
+	report(t, b, 14, again("p", 1, 2))
+	expect(t, "at 18", names(b.Next(18, 1)), "")
+	expect(t, "at 19", names(b.Next(19, 1)), "p")
 }
 
 func TestReuseCountsSurviveRemoval(t *testing.T) {
@@ -121,12 +162,12 @@ func TestReuseCountsSurviveRemoval(t *testing.T) {
 	b := mustNew(t, o)
 	report(t, b, 0, result("p", 1, 2))
 	expect(t, "first", names(b.Next(0, 1)), "p")
-	report(t, b, 1, result("p", 2, 2)) // leaves
+	report(t, b, 1, again("p", 2, 2)) // leaves
 	expect(t, "gone", names(b.Next(1, 1)), "")
 	b = restored(t, b)
 	report(t, b, 2, result("p", 1, 2)) // is back
 	expect(t, "second", names(b.Next(2, 1)), "p")
-	report(t, b, 3, result("p", 1, 2))
+	report(t, b, 3, again("p", 1, 2))
 	expect(t, "third", names(b.Next(3, 1)), "")
 	if s := b.Stats(); s.Held != 1 || s.Spent != 1 || s.Eligible != 0 {
 		t.Errorf("statistics are %s", text(s))
@@ -167,7 +208,7 @@ func TestATrainerThatGoesBackWaitsForTheCooldownOnly(t *testing.T) {
 	report(t, b, 0, result("old", 1, 2))
 	report(t, b, 90, result("p", 1, 2))
 	expect(t, "at 100", names(b.Next(100, 9)), "old p")
-	report(t, b, 100, result("old", 1, 2), result("p", 1, 2))
+	report(t, b, 100, again("old", 1, 2), again("p", 1, 2))
 	expect(t, "back at 50", names(b.Next(50, 9)), "")
 	expect(t, "at 54", names(b.Next(54, 9)), "")
 	expect(t, "at 55", names(b.Next(55, 9)), "old p")
@@ -226,7 +267,7 @@ func TestManyGoroutinesMayShareABuffer(t *testing.T) {
 		all.Go(func() {
 			for v := range rollout.Version(100) {
 				for _, p := range b.Next(v, 8) {
-					if err := b.Report(v, prompts.Result{Prompt: p, Correct: 1 + int(v)%3, Total: 4}); err != nil {
+					if err := b.Report(v, prompts.Result{Prompt: p, Correct: 1 + int(v)%3, Total: 4, Replayed: true}); err != nil {
 						t.Error(err)
 					}
 				}

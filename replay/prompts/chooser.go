@@ -62,9 +62,10 @@ func (c *Chooser) Choose(job uint64, v rollout.Version) (prompt uint64, replayed
 }
 
 // Report tells the buffer at version v what came of a prompt: its pass rate is the share of the rollouts, at least
-// one, that are correct. The number is the one that the prompt is asked by when it is replayed.
-func (c *Chooser) Report(v rollout.Version, prompt uint64, rollouts []*rollout.Rollout) error {
-	r := Result{Prompt: Prompt{c.ident(prompt), prompt}, Total: len(rollouts)}
+// one, that are correct. The number is the one that the prompt is asked by when it is replayed; replayed is what Choose
+// said of the job.
+func (c *Chooser) Report(v rollout.Version, prompt uint64, replayed bool, rollouts []*rollout.Rollout) error {
+	r := Result{Prompt: Prompt{c.ident(prompt), prompt}, Total: len(rollouts), Replayed: replayed}
 	for _, x := range rollouts {
 		if x.Reward >= c.threshold {
 			r.Correct++

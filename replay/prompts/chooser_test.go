@@ -52,15 +52,15 @@ func TestABlockTakesItsShareFromTheBufferFirst(t *testing.T) {
 	c := newChooser(t, o, 4)
 	expect(t, "nothing is held yet", choose(c, 0, 8, 0), "0 1 2 3 4 5 6 7")
 	for n := range uint64(5) { // of four, 2 are correct: those of 0.9 are not
-		if err := c.Report(0, n, rewarded(1, 0.9, 2, -1)); err != nil {
+		if err := c.Report(0, n, false, rewarded(1, 0.9, 2, -1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Report(0, 5, rewarded(0, 0.9, 0, -1)); err != nil {
+	if err := c.Report(0, 5, false, rewarded(0, 0.9, 0, -1)); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "three of four, best first", choose(c, 8, 12, 1), "[0] [1] [2] 8")
-	if err := c.Report(1, 100, rewarded(1, 0)); err != nil { // prompt 0 again, by another number
+	if err := c.Report(1, 100, false, rewarded(1, 0)); err != nil { // prompt 0 again, by another number
 		t.Fatal(err)
 	}
 	expect(t, "the best are still the oldest", choose(c, 12, 14, 1), "[1] [2]")
@@ -69,6 +69,24 @@ func TestABlockTakesItsShareFromTheBufferFirst(t *testing.T) {
 	if s.Fresh != 10 || s.Replayed != 6 || s.Buffer.Replayed != 6 || s.Buffer.Held != 5 || s.Buffer.ZeroVariance != 1 {
 		t.Errorf("statistics are %d fresh, %d replayed, %s", s.Fresh, s.Replayed, text(s.Buffer))
 	}
+}
+
+func TestAChooserKeepsTheUseOfAReplayedPromptApartFromThatOfAFreshOne(t *testing.T) {
+	o := open()
+	o.Cooldown = 5
+	c := newChooser(t, o, 1)
+	told := func(v rollout.Version, prompt uint64, replayed bool) {
+		t.Helper()
+		if err := c.Report(v, prompt, replayed, rewarded(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told(0, 7, false)
+	expect(t, "at 5", choose(c, 0, 1, 5), "[7]")
+	told(6, 107, false) // the same prompt by another number, in flight since before
+	told(8, 7, true)
+	expect(t, "at 10", choose(c, 1, 2, 10), "0")
+	expect(t, "at 11", choose(c, 2, 3, 11), "[7]")
 }
 
 func TestARestoredChooserGoesOnWithinItsBlock(t *testing.T) {
@@ -91,7 +109,7 @@ func TestARestoredChooserGoesOnWithinItsBlock(t *testing.T) {
 			v := rollout.Version(job / 4)
 			n, replayed := c.Choose(job, v)
 			out = append(out, fmt.Sprint(n, replayed))
-			if err := c.Report(v, n, rewarded(1, float32(n%2), 0, float32(job%3))); err != nil {
+			if err := c.Report(v, n, replayed, rewarded(1, float32(n%2), 0, float32(job%3))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -112,7 +130,7 @@ func TestAChooserRefusesWhatItCannotUse(t *testing.T) {
 		}
 	}
 	c := newChooser(t, open(), 4)
-	if err := c.Report(0, 1, nil); err == nil || !strings.Contains(err.Error(), "total is 0") {
+	if err := c.Report(0, 1, false, nil); err == nil || !strings.Contains(err.Error(), "total is 0") {
 		t.Errorf("a group without rollouts: %v", err)
 	}
 	whole := snapshotOf(t, c)

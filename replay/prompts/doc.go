@@ -14,10 +14,11 @@
 // # Time
 //
 // The clock is the trainers' version. The version at which a prompt was last used is that of the Next that handed it
-// out. Results that no hand-out waits for are of a prompt that was fresh, which was in the batch of the version they
-// are reported at, and so that counts as its use. With Cooldown c a prompt used at version v is handed out at v+c
-// again, not before. When Next is called with a version below that of the Next before, the trainer has gone back
-// to a checkpoint: what was used or estimated at the versions taken back counts as of the one returned to.
+// out, or, if it was asked as a fresh one later, the version that the results of that are reported at: a fresh prompt
+// was in that version's batch. [Result] says which of the two its prompt was, as the same one may be in flight as
+// both. With Cooldown c a prompt used at version v is handed out at v+c again, not before. When Next is called with a
+// version below that of the Next before, the trainer has gone back to a checkpoint: what was used or estimated at the
+// versions taken back counts as of the one returned to.
 //
 // # Promises
 //

@@ -12,7 +12,8 @@ import (
 var _ pipeline.Prompts = (*prompts.Chooser)(nil)
 
 // Four prompts are asked, sixteen times each. Half of a batch may be replayed: the one answered correctly every
-// second time comes first, and of the two as far from that as each other the one reported first.
+// second time comes first, and of the two as far from that as each other the one reported first. What comes of them
+// is reported as of replayed ones: the policy has learned the first, which leaves.
 func Example() {
 	options := prompts.Defaults()
 	options.Fraction = 0.5
@@ -36,10 +37,16 @@ func Example() {
 		}
 		fmt.Println()
 	}
+	first, second := asked("317+489", 3, 16), asked("17+25", 1, 12)
+	first.Replayed, second.Replayed = true, true
+	if err := buffer.Report(6, first, second); err != nil {
+		fmt.Println(err)
+		return
+	}
 	s := buffer.Stats()
 	fmt.Printf("%d held, %d of %d reported without variance, %d replayed\n", s.Held, s.ZeroVariance, s.Reported, s.Replayed)
 	// Output:
 	// version 4:
 	// version 5: 317+489 (row 3) 17+25 (row 1)
-	// 3 held, 1 of 4 reported without variance, 2 replayed
+	// 2 held, 2 of 6 reported without variance, 2 replayed
 }

@@ -32,7 +32,6 @@ type known struct {
 	number   uint64          // of the result
 	lastUsed rollout.Version
 	reuses   int
-	awaited  int
 }
 
 // decimal is the fraction that a float's shortest decimal says.
@@ -82,7 +81,6 @@ func (n *naive) next(now rollout.Version, batch int) []prompts.Prompt {
 		ps = append(ps, k.Prompt)
 		k.lastUsed = now
 		k.reuses++
-		k.awaited++
 		n.replayed++
 	}
 	return ps
@@ -98,9 +96,7 @@ func (n *naive) report(now rollout.Version, r prompts.Result) {
 		k = &known{}
 		n.known[r.ID] = k
 	}
-	if k.awaited > 0 {
-		k.awaited--
-	} else {
+	if !r.Replayed {
 		k.lastUsed = now
 	}
 	p := big.NewRat(int64(r.Correct), int64(r.Total))
@@ -217,13 +213,14 @@ func (p *pair) results() []prompts.Result {
 	var results []prompts.Result
 	for range p.r.IntN(4) {
 		x := prompts.Prompt{ID: "p" + strconv.Itoa(p.r.IntN(p.names)), Ref: p.r.Uint64()}
-		if len(p.pending) > 0 && p.r.IntN(2) == 0 {
+		replayed := len(p.pending) > 0 && p.r.IntN(2) == 0
+		if replayed {
 			i := p.r.IntN(len(p.pending))
 			x = p.pending[i]
 			p.pending = slices.Delete(p.pending, i, i+1)
 		}
 		g := pick(p.r, p.total, p.total, 2*p.total)
-		results = append(results, prompts.Result{Prompt: x, Correct: p.r.IntN(g + 1), Total: g})
+		results = append(results, prompts.Result{Prompt: x, Correct: p.r.IntN(g + 1), Total: g, Replayed: replayed})
 	}
 	return results
 }

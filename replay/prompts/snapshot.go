@@ -28,7 +28,6 @@ type entryImage struct {
 	Estimate estimate
 	LastUsed rollout.Version
 	Reuses   int
-	Awaited  int
 }
 
 // Snapshot writes the buffer's whole state as of one moment: a buffer restored from it does what this one would
@@ -50,7 +49,7 @@ func (b *Buffer) image() image {
 	}
 	for _, id := range slices.Sorted(maps.Keys(b.entries)) {
 		e := b.entries[id]
-		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses, e.awaited})
+		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses})
 	}
 	return im
 }
@@ -100,7 +99,7 @@ func (im *image) check(o Options) error {
 func (e *entryImage) possible(o Options) bool {
 	x := e.Estimate
 	switch {
-	case e.Prompt.ID == "" || e.LastUsed < 0 || e.Reuses < 0 || e.Reuses > o.MaxReuse || e.Awaited < 0 || e.Awaited > e.Reuses:
+	case e.Prompt.ID == "" || e.LastUsed < 0 || e.Reuses < 0 || e.Reuses > o.MaxReuse:
 		return false
 	case x == estimate{}:
 		return e.Reuses > 0
@@ -116,7 +115,7 @@ func (b *Buffer) setImage(im image) {
 	b.at, b.sequence = im.At, im.Sequence
 	b.counts.Reported, b.counts.ZeroVariance, b.counts.Replayed = im.Reported, im.ZeroVariance, im.Replayed
 	for _, ei := range im.Entries {
-		e := &entry{Prompt: ei.Prompt, estimate: ei.Estimate, lastUsed: ei.LastUsed, reuses: ei.Reuses, awaited: ei.Awaited}
+		e := &entry{Prompt: ei.Prompt, estimate: ei.Estimate, lastUsed: ei.LastUsed, reuses: ei.Reuses}
 		b.entries[e.ID] = e
 		b.counts.know(e)
 		b.enqueue(e)

@@ -34,7 +34,7 @@ func used(t testing.TB) *prompts.Buffer {
 	b := mustNew(t, small())
 	report(t, b, 0, result("spent", 1, 2), result("removed", 9, 16))
 	b.Next(3, 2)
-	report(t, b, 4, result("spent", 1, 2), result("removed", 16, 16))
+	report(t, b, 4, again("spent", 1, 2), again("removed", 16, 16))
 	report(t, b, 4, result("ready", 7, 16))
 	report(t, b, 6, result("cooling", 1, 2))
 	b.Next(7, 0)
@@ -99,7 +99,6 @@ type entryOf struct {
 	Estimate estimateOf
 	LastUsed rollout.Version
 	Reuses   int
-	Awaited  int
 }
 
 type estimateOf struct {
@@ -121,7 +120,7 @@ func TestStatesThatNoBufferReachesAreRefused(t *testing.T) {
 	possible := func() *imageOf {
 		return &imageOf{Options: small(), At: 7, Sequence: 2, Reported: 2, Entries: []entryOf{
 			{Prompt: prompts.Prompt{ID: "a"}, Estimate: estimateOf{8, 16, 3, 1}, LastUsed: 3},
-			{Prompt: prompts.Prompt{ID: "b"}, LastUsed: 5, Reuses: 1, Awaited: 1},
+			{Prompt: prompts.Prompt{ID: "b"}, LastUsed: 5, Reuses: 1},
 		}}
 	}
 	b := mustNew(t, small())
@@ -143,9 +142,7 @@ func TestStatesThatNoBufferReachesAreRefused(t *testing.T) {
 		"a use before version 0":         func(im *imageOf) { im.Entries[0].LastUsed = -1 },
 		"reuses below 0":                 func(im *imageOf) { im.Entries[0].Reuses = -1 },
 		"reuses above the greatest":      func(im *imageOf) { im.Entries[1].Reuses = 2 },
-		"results awaited of no reuse":    func(im *imageOf) { im.Entries[0].Awaited = 1 },
-		"results awaited below 0":        func(im *imageOf) { im.Entries[1].Awaited = -1 },
-		"a prompt neither held nor used": func(im *imageOf) { im.Entries[1].Reuses, im.Entries[1].Awaited = 0, 0 },
+		"a prompt neither held nor used": func(im *imageOf) { im.Entries[1].Reuses = 0 },
 	} {
 		im := possible()
 		spoil(im)
@@ -216,7 +213,7 @@ func FuzzRestore(f *testing.F) {
 				t.Fatalf("%d of %d held prompts were handed out", len(ps), held)
 			}
 			for _, p := range ps {
-				report(t, b, 1<<31-1, prompts.Result{Prompt: p, Correct: 1, Total: 1})
+				report(t, b, 1<<31-1, prompts.Result{Prompt: p, Correct: 1, Total: 1, Replayed: true})
 			}
 			if got, want := b.Stats().Held, held-len(ps); got != want {
 				t.Fatalf("%d prompts are held, want %d", got, want)
