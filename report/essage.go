@@ -23,7 +23,7 @@ func essFigure(arms []*arm) (f figure, ok bool, err error) {
 	for _, side := range arms {
 		var curves [][]results.AgeESS
 		for _, s := range side.summaries() {
-			if len(s.ESSByAge) > 0 {
+			if len(s.ESSByAge) > 1 { // at one age, that of training on the spot, there is nothing to see
 				curves = append(curves, s.ESSByAge)
 			}
 		}

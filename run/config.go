@@ -170,7 +170,7 @@ func Default() Config {
 		},
 		Replay: Replay{Sampler: "unseen", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1,
 			Unit: "rollout", PriorityBase: "advantage", PriorityEpsilon: 1e-6, PriorityExponent: 0.6, AgeDecay: "500",
-			Decay: "before_exponent", TargetESS: 0.9, Draws: "stratified", Entry: "own", ImportanceBeta: 0.4, ImportanceNorm: "batch",
+			Decay: "before_exponent", TargetESS: 0.8, Draws: "stratified", Entry: "own", ImportanceBeta: 0.4, ImportanceNorm: "batch",
 		},
 		Prompts: Prompts{Band: 0.3, Cooldown: 5, MaxReuse: 10},
 		Learner: Learner{
