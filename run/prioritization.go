@@ -124,7 +124,11 @@ func (c Config) Sampling() string {
 	text := fmt.Sprintf("%s, by %s, from %d", r.Sampler, o.Unit, o.Capacity)
 	switch p := c.pipelineOptions(); {
 	case p.Mix > 0:
-		text += fmt.Sprintf("; %d replay updates to each on fresh rollouts", p.Mix)
+		plural := "s"
+		if p.Mix == 1 {
+			plural = ""
+		}
+		text += fmt.Sprintf("; %d replay update%s to each on fresh rollouts", p.Mix, plural)
 	case p.FreshShare > 0:
 		text += fmt.Sprintf("; %.0f%% of each batch fresh", 100*p.FreshShare)
 	}
