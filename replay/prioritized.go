@@ -33,6 +33,7 @@ type prioritized struct {
 	bases   []float64 // by slot: above 0 where the unit can be drawn, else with the sign turned
 	count   int       // of drawable units
 	largest float64   // base known so far
+	changed []int32   // units with new bases, until reweigh
 
 	// The least weight, for weights normalised by table; nil otherwise. It holds logarithms, which cannot underflow, in a scale
 	// of their own: exponent log base + rate (version - leastRef).
@@ -62,6 +63,7 @@ func newPrioritized(o *Prioritization, st *store, u units) *prioritized {
 func (p *prioritized) add(s int32) {
 	p.units.each(p.store, s, func(m int32) { p.bases[m] = math.Abs(p.bases[m]) })
 	p.count++
+	p.room(int(s) + 1)
 	p.weigh(s)
 }
 
@@ -95,14 +97,20 @@ func (p *prioritized) touch(slots []int32) float64 {
 	return sum
 }
 
-// report gives a rollout that is present a new base.
+// report gives a rollout that is present a new base. Its unit weighs what it did until reweigh.
 func (p *prioritized) report(s int32, base float64) {
 	p.largest = max(p.largest, base)
 	p.store.items[s].clear(atMax)
 	p.bases[s] = math.Copysign(base, p.bases[s])
 	if p.bases[s] > 0 {
-		p.weigh(p.units.first(p.store, s))
+		p.changed = append(p.changed, p.units.first(p.store, s))
 	}
+}
+
+// reweigh gives the units of rollouts that were reported their new weights.
+func (p *prioritized) reweigh() {
+	p.weigh(p.changed...)
+	p.changed = p.changed[:0]
 }
 
 // remove makes a unit undrawable.

@@ -22,17 +22,31 @@ func (p *prioritized) logWeight(s int32, ref rollout.Version) float64 {
 	return p.o.Exponent*math.Log(p.base(s)) + p.rate*age
 }
 
-// weigh puts a drawable unit's weight into the tree.
-func (p *prioritized) weigh(s int32) {
-	p.room(int(s) + 1)
-	x := p.logWeight(s, p.ref) - p.shift
-	if x > highest*math.Ln2 {
-		p.scaleDown(x)
-		x = p.logWeight(s, p.ref) - p.shift
+// weigh puts the weights of drawable units, whose bases are set, into the tree. All are computed before the first is put there, so
+// that neither waits for the other.
+func (p *prioritized) weigh(units ...int32) {
+	p.buffer = resized(p.buffer, len(units))
+	logs := func() (greatest float64) {
+		greatest = math.Inf(-1)
+		for i, s := range units {
+			x := p.logWeight(s, p.ref) - p.shift
+			p.buffer[i] = x
+			greatest = max(greatest, x)
+		}
+		return greatest
 	}
-	p.tree.Set(int(s), math.Exp(x))
-	if p.least != nil {
-		p.least.Set(int(s), p.logWeight(s, p.leastRef))
+	if x := logs(); x > highest*math.Ln2 {
+		p.scaleDown(x)
+		logs()
+	}
+	for i, x := range p.buffer {
+		p.buffer[i] = math.Exp(x)
+	}
+	for i, s := range units {
+		p.tree.Set(int(s), p.buffer[i])
+		if p.least != nil {
+			p.least.Set(int(s), p.logWeight(s, p.leastRef))
+		}
 	}
 }
 

@@ -133,6 +133,9 @@ func (t *Table) rebase(n int, id func(i int) rollout.ID, base func(w *prioritize
 			}
 		}
 		left = elsewhere
+		if s.weighing != nil {
+			s.weighing.reweigh()
+		}
 		s.mu.Unlock()
 	}
 	if len(left) > 0 {
