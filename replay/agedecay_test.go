@@ -36,11 +36,24 @@ func TestTheESSOfAMixtureMatchesNumbersWorkedByHand(t *testing.T) {
 }
 
 func TestTheCurveOfTheESSFallsLogLinearly(t *testing.T) {
-	c := newCurve([]AgeESS{{First: 0, Last: 0, ESS: 0.9}, {First: 2, Last: 2, ESS: 0.5}, {First: 3, Last: 5, ESS: 0.7}, {First: 8, Last: 8, ESS: 0.125}})
+	c := newCurve([]AgeESS{
+		{First: 0, Last: 0, ESS: 0.9, Tokens: 9}, {First: 2, Last: 2, ESS: 0.25, Tokens: 10}, {First: 3, Last: 5, ESS: 1, Tokens: 10},
+		{First: 8, Last: 8, ESS: 0.125, Tokens: 10},
+	})
 	for age, want := range map[float64]float64{
-		0: 1, 1: math.Sqrt(0.5), 2: 0.5, 3: 0.5, 4: 0.5, // which the greater 0.7 does not raise
+		0: 1, 1: math.Sqrt(0.5), 2: 0.5, 3: 0.5, 4: 0.5, // 0.25 and 1 are pooled
 		6: 0.25, 8: 0.125, 16: 0.125 * 0.125, // beyond the last at the mean rate up to it
 	} {
+		if got := math.Exp(c.at(age)); math.Abs(got-want) > 1e-12 {
+			t.Errorf("at age %v it is %v, want %v", age, got, want)
+		}
+	}
+	// Three in a row that rise are pooled by their tokens.
+	c = newCurve([]AgeESS{
+		{First: 1, Last: 1, ESS: 0.5, Tokens: 6}, {First: 2, Last: 2, ESS: math.Exp(-3), Tokens: 1}, {First: 3, Last: 3, ESS: math.Exp(-1), Tokens: 2},
+		{First: 4, Last: 4, ESS: math.Exp(-0.7), Tokens: 1},
+	})
+	for age, want := range map[float64]float64{1: 0.5, 2: math.Exp(-1.425), 3: math.Exp(-1.425), 4: math.Exp(-1.425)} {
 		if got := math.Exp(c.at(age)); math.Abs(got-want) > 1e-12 {
 			t.Errorf("at age %v it is %v, want %v", age, got, want)
 		}

@@ -103,19 +103,35 @@ func (e *ratios) measured() []AgeESS {
 	return list
 }
 
-// curve is ESS/n as a function of age: log-linear between the ages measured, which a running minimum keeps from rising,
-// and beyond the last falling at the mean rate up to it.
+// curve is ESS/n as a function of age: the curve that never rises nearest to what was measured, log-linear between the ages
+// measured, and beyond the last falling at the mean rate up to it.
 type curve struct{ ages, logs []float64 }
 
+// newCurve makes the measured logarithms fall by pooling neighbours that rise into their mean, weighted by tokens (isotonic
+// regression): one age whose ratios chanced to be wild drags down no others than it must.
 func newCurve(measured []AgeESS) curve {
+	type pool struct{ log, tokens, ages float64 }
 	c := curve{ages: []float64{0}, logs: []float64{0}} // a rollout of the present policy has ratio 1
+	var pools []pool
 	for _, m := range measured {
 		age := float64(m.First+m.Last) / 2
 		if age == 0 {
 			continue
 		}
-		last := c.logs[len(c.logs)-1]
-		c.ages, c.logs = append(c.ages, age), append(c.logs, min(math.Log(m.ESS), last))
+		c.ages = append(c.ages, age)
+		last := pool{math.Log(m.ESS), max(m.Tokens, 1), 1}
+		for n := len(pools); n > 0 && pools[n-1].log < last.log; n = len(pools) {
+			before := pools[n-1]
+			tokens := before.tokens + last.tokens
+			last = pool{(before.log*before.tokens + last.log*last.tokens) / tokens, tokens, before.ages + last.ages}
+			pools = pools[:n-1]
+		}
+		pools = append(pools, last)
+	}
+	for _, p := range pools {
+		for range int(p.ages) {
+			c.logs = append(c.logs, p.log)
+		}
 	}
 	return c
 }
