@@ -272,7 +272,7 @@ func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
 		{Options{Capacity: 50, Unit: UnitGroup, GroupSize: 3, MaxUses: 1}, 1, 1, 1e-300, BeforeExponent, Stratified, false},
 		{Options{Capacity: 64, Unit: UnitGroup, GroupSize: 2, Shards: 2}, 1.5, math.Inf(1), 1e-300, AfterExponent, Independent, false},
 		{Options{Capacity: 40, MaxUses: 2}, 100, 1, 1e-300, BeforeExponent, Stratified, false},
-		{Options{Capacity: 40, MaxUses: 2}, 0, 3, 1e-300, AfterExponent, Stratified, false},
+		{Options{Capacity: 40, MaxUses: 2}, 0.05, 3, 1e-300, AfterExponent, Stratified, false},
 		{Options{Capacity: 48}, 2, 1, 1e-300, BeforeExponent, Stratified, true},
 		{Options{Capacity: 48, Unit: UnitGroup, GroupSize: 2}, 1, 1, 1e-300, AfterExponent, Independent, true},
 	} {
