@@ -118,7 +118,7 @@ func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 // Matrices large enough for the backend to divide among goroutines, if it were let to.
 func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
 	if testing.Short() {
-		t.Skip("0.9 million parameters at three numbers of cores take seconds under the race detector")
+		t.Skip("0.9 million parameters at three numbers of cores take too long under the race detector: they run without -short, on CI too")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := largerModel()

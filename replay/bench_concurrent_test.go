@@ -50,23 +50,7 @@ func BenchmarkConcurrent(b *testing.B) {
 
 // longGroups makes groups of rollouts of concurrentTokens tokens, all but the first hundred the policy's.
 func longGroups(n int) []rollout.Group {
-	r := rollout.Stream(1, "bench", 6)
-	groups := make([]rollout.Group, n)
-	for g := range groups {
-		groups[g].Size = benchGroup
-		for range benchGroup {
-			x := &rollout.Rollout{PromptID: "prompt", Temperature: 1, TopP: 1, Reward: float32(r.IntN(2))}
-			for i := range concurrentTokens {
-				m := uint8(min(i/100, 1))
-				x.Tokens = append(x.Tokens, int32(r.IntN(64)))
-				x.Mask = append(x.Mask, m)
-				x.Logprobs = append(x.Logprobs, -float32(m)*r.Float32())
-				x.Versions = append(x.Versions, rollout.Version(m)-1)
-			}
-			groups[g].Rollouts = append(groups[g].Rollouts, x)
-		}
-	}
-	return groups
+	return groupsOf(n, concurrentTokens, 100, rollout.Stream(1, "bench", 6))
 }
 
 // alone does every insertion and batch in one goroutine, in turns.

@@ -17,15 +17,17 @@ const (
 )
 
 // benchGroups makes groups of rollouts of 12 tokens, 8 of them the policy's.
-func benchGroups(n int) []rollout.Group {
-	r := rollout.Stream(1, "bench", 0)
+func benchGroups(n int) []rollout.Group { return groupsOf(n, 12, 4, rollout.Stream(1, "bench", 0)) }
+
+// groupsOf makes groups of rollouts of so many tokens, all but the prompt the policy's.
+func groupsOf(n, tokens, prompt int, r *rand.Rand) []rollout.Group {
 	groups := make([]rollout.Group, n)
 	for g := range groups {
 		groups[g].Size = benchGroup
 		for range benchGroup {
 			x := &rollout.Rollout{PromptID: "prompt", Temperature: 1, TopP: 1, Reward: float32(r.IntN(2))}
-			for i := range 12 {
-				m := uint8(min(i/4, 1))
+			for i := range tokens {
+				m := uint8(min(i/prompt, 1))
 				x.Tokens = append(x.Tokens, int32(r.IntN(64)))
 				x.Mask = append(x.Mask, m)
 				x.Logprobs = append(x.Logprobs, -float32(m)*r.Float32())

@@ -78,9 +78,7 @@ func (t *Table) NeverUsedShare() float64 {
 	for _, s := range t.shards {
 		s.mu.Lock()
 		s.expire()
-		if bins := s.counts.UsesPresent.Bins(); len(bins) > 0 && bins[0].Value == 0 {
-			never += bins[0].Count
-		}
+		never += s.counts.UsesPresent.Of(0)
 		present += s.counts.UsesPresent.Count()
 		s.mu.Unlock()
 	}

@@ -1,12 +1,8 @@
 package replay
 
 import (
-	"bytes"
-	"encoding/binary"
-	"encoding/gob"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"reflect"
 
@@ -18,8 +14,8 @@ import (
 // that is damaged, cut off, of another format or of other options is refused and changes nothing.
 // Rollouts are new copies.
 func (t *Table) Restore(r io.Reader) error {
-	im, err := readImage(r)
-	if err != nil {
+	im := new(image)
+	if err := snapshots().Open(r, im); err != nil {
 		return fmt.Errorf("restoring a table: %w", err)
 	}
 	if err := sameOptions(im.Options, t.identity()); err != nil {
@@ -50,40 +46,6 @@ func (t *Table) Restore(r io.Reader) error {
 		t.inserted.put(a.ID, a.Answer)
 	}
 	return nil
-}
-
-// readImage checks the header and decodes the image.
-func readImage(r io.Reader) (*image, error) {
-	head := make([]byte, snapshotHeader)
-	if _, err := io.ReadFull(r, head); err != nil {
-		return nil, fmt.Errorf("reading the header: %w", err)
-	}
-	n := len(snapshotMagic)
-	if string(head[:n]) != snapshotMagic {
-		return nil, fmt.Errorf("it begins with %q, a snapshot with %q: %w", head[:n], snapshotMagic, rollout.ErrInvalid)
-	}
-	if head[n] != snapshotVersion {
-		return nil, fmt.Errorf("its format is %d, only %d is known: %w", head[n], snapshotVersion, rollout.ErrInvalid)
-	}
-	length := binary.LittleEndian.Uint64(head[n+1:])
-	var body bytes.Buffer
-	// Copying grows with what is there, whatever length the header claims.
-	got, err := io.Copy(&body, io.LimitReader(r, int64(min(length, 1<<62))))
-	if err != nil {
-		return nil, fmt.Errorf("reading %d bytes: %w", length, err)
-	}
-	if uint64(got) != length {
-		return nil, fmt.Errorf("it is cut off after %d of %d bytes: %w", got, length, io.ErrUnexpectedEOF)
-	}
-	sum := crc32.Checksum(body.Bytes(), crc32.MakeTable(crc32.Castagnoli))
-	if want := binary.LittleEndian.Uint32(head[n+9:]); sum != want {
-		return nil, fmt.Errorf("its checksum is %08x, the header says %08x: it is damaged: %w", sum, want, rollout.ErrInvalid)
-	}
-	im := new(image)
-	if err := gob.NewDecoder(&body).Decode(im); err != nil {
-		return nil, fmt.Errorf("decoding: %w", err)
-	}
-	return im, nil
 }
 
 // sameOptions names every option in which a snapshot differs from the table.

@@ -85,15 +85,10 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 	s.counts.Inserted += uint64(to - from)
 	first, last := none, none
 	together := s.units == groups
-	tooOld := func(items []item) bool {
-		return s.ages != nil && slices.ContainsFunc(items, func(it item) bool { return int64(it.Version) < s.oldest(s.version) })
-	}
+	tooOld := func(it item) bool { return s.ages != nil && int64(it.Version) < s.oldest(s.version) }
+	allTooOld := together && slices.ContainsFunc(a.items[from:to], tooOld)
 	for i := from; i < to; i++ {
-		judged := a.items[i : i+1]
-		if together {
-			judged = a.items[from:to]
-		}
-		if tooOld(judged) {
+		if allTooOld || tooOld(a.items[i]) {
 			s.counts.evicted(byStaleness, 0)
 			continue
 		}

@@ -1,26 +1,18 @@
 package replay
 
 import (
-	"bytes"
-	"encoding/binary"
-	"encoding/gob"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// A snapshot is a header, a gob stream of one image, and nothing else. The header is 8 bytes of magic and
-// version, the length and the CRC-32C of what follows, both little-endian.
-const (
-	snapshotMagic   = "reprtab"
-	snapshotVersion = 2
-	snapshotHeader  = len(snapshotMagic) + 1 + 8 + 4
-)
+// snapshots is what tables are saved as.
+func snapshots() sealed.Format { return sealed.Format{Magic: "reprtab", Version: 2} }
 
 // image is a table's whole state for encoding/gob. Rollouts stand once each, however many slots and
 // remembered batches share them, and are referred to by their place.
@@ -159,24 +151,18 @@ func (g *gathering) batch(b *rollout.Batch) batchImage {
 // Snapshot writes the table's whole state, samplers, leases and remembered requests included, as of one
 // moment: a table restored from it does what this one would have done (invariant 5).
 func (t *Table) Snapshot(w io.Writer) error {
-	var b bytes.Buffer
-	b.Write(make([]byte, snapshotHeader))
-	if err := t.encode(&b); err != nil {
+	b, err := t.seal()
+	if err != nil {
 		return fmt.Errorf("encoding a table: %w", err)
 	}
-	head, body := b.Bytes()[:snapshotHeader], b.Bytes()[snapshotHeader:]
-	n := copy(head, snapshotMagic)
-	head[n] = snapshotVersion
-	binary.LittleEndian.PutUint64(head[n+1:], uint64(len(body)))
-	binary.LittleEndian.PutUint32(head[n+9:], crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
-	if _, err := w.Write(b.Bytes()); err != nil {
+	if _, err := w.Write(b); err != nil {
 		return fmt.Errorf("writing a table's snapshot: %w", err)
 	}
 	return nil
 }
 
-// encode holds every lock while it encodes: items, counts and decks are read where they stand.
-func (t *Table) encode(w io.Writer) error {
+// seal holds every lock while it encodes: items, counts and decks are read where they stand.
+func (t *Table) seal() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.shards {
@@ -195,7 +181,7 @@ func (t *Table) encode(w io.Writer) error {
 		im.Shards = append(im.Shards, s.image(g))
 	}
 	im.Rollouts = g.rollouts
-	return gob.NewEncoder(w).Encode(&im)
+	return snapshots().Seal(&im)
 }
 
 func (s *shard) image(g *gathering) shardImage {

@@ -75,8 +75,8 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 	}{
 		"empty":       {nil, "reading the header"},
 		"foreign":     {[]byte("this is not a snapshot of any table"), "it begins with"},
-		"newer":       {spoilt(len(snapshotMagic), 1), "its format is 3, only 2 is known"},
-		"older":       {spoilt(len(snapshotMagic), 3), "its format is 1, only 2 is known"},
+		"newer":       {spoilt(len(snapshots().Magic), 1), "its format is 3, only 2 is known"},
+		"older":       {spoilt(len(snapshots().Magic), 3), "its format is 1, only 2 is known"},
 		"cut off":     {whole[:len(whole)-1], "it is cut off"},
 		"damaged":     {spoilt(len(whole)-1, 1), "it is damaged"},
 		"other table": {snapshotOf(t, other), "Capacity is 8 in the snapshot and 4 in the table"},

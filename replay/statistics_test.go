@@ -155,7 +155,7 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 	} {
 		t.Run("a sampler that leans is rejected "+name, func(t *testing.T) {
 			if testing.Short() {
-				t.Skip("its seeds are many")
+				t.Skip("twenty seeds of a sampler that leans take too long under the race detector: they run without -short, on CI too")
 			}
 			t.Parallel()
 			rejected := 0

@@ -92,6 +92,14 @@ func (h *Histogram) Move(from, to int64) {
 	h.Add(to)
 }
 
+// Of returns how often a value was added.
+func (h *Histogram) Of(v int64) uint64 {
+	if c := h.counter(v); c != nil {
+		return *c
+	}
+	return h.far[v]
+}
+
 // Count returns how many values were added.
 func (h *Histogram) Count() uint64 { return h.n }
 

@@ -49,6 +49,9 @@ func TestAHistogramCountsExactly(t *testing.T) {
 		}
 		last = b.Value
 		got[b.Value] = b.Count
+		if h.Of(b.Value) != b.Count || naive[b.Value+1] != h.Of(b.Value+1) {
+			t.Fatalf("value %d is counted %d times, the one after %d times", b.Value, h.Of(b.Value), h.Of(b.Value+1))
+		}
 		sum += float64(b.Value) * float64(b.Count)
 		greatest = max(greatest, b.Value)
 	}

@@ -97,13 +97,14 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 		return nil, fmt.Errorf("inspect %s: %w", f.Name(), err)
 	}
 	in := &Inspection{Run: dir, Task: c.taskName(), Seed: c.Seed, Sampling: c.Sampling()}
-	in.count(table)
-	in.rank(table, rows, c.Replay.Mix > 0 || c.Replay.FreshShare > 0)
+	held := table.Held()
+	in.count(table, held)
+	in.rank(table, held, rows, c.Replay.Mix > 0 || c.Replay.FreshShare > 0)
 	return in, nil
 }
 
 // count fills in the counts and histograms.
-func (in *Inspection) count(table *replay.Table) {
+func (in *Inspection) count(table *replay.Table, held []replay.Held) {
 	o, stats := table.Options(), table.Stats()
 	in.Version, in.Capacity, in.Present, in.Bytes = int(stats.Version), o.Capacity, stats.Present, stats.PresentBytes
 	in.Inserted, in.Used, in.Ignored = stats.Inserted, stats.Acknowledged, stats.UpdatesIgnored
@@ -115,7 +116,7 @@ func (in *Inspection) count(table *replay.Table) {
 	in.Uses, in.Staleness = histogram(&stats.UsesPresent), histogram(&stats.Staleness)
 	var ages rollout.Histogram
 	rewards := make(map[float32]int)
-	for _, h := range table.Held() {
+	for _, h := range held {
 		ages.Add(int64(h.Age))
 		rewards[h.Rollout.Reward]++
 	}
@@ -131,8 +132,7 @@ func (in *Inspection) count(table *replay.Table) {
 }
 
 // rank fills in the rollouts at both ends.
-func (in *Inspection) rank(table *replay.Table, rows int, countsFresh bool) {
-	held := table.Held()
+func (in *Inspection) rank(table *replay.Table, held []replay.Held, rows int, countsFresh bool) {
 	o := table.Options()
 	in.Order = "uses"
 	order := func(a, b replay.Held) int { return cmp.Or(b.Uses-a.Uses, cmp.Compare(a.ID, b.ID)) }

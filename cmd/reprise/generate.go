@@ -15,7 +15,7 @@ import (
 
 // generateCommand continues a prompt.
 type generateCommand struct {
-	Model       string  `required:"" placeholder:"DIR" help:"Hugging Face model folder, for example a run's checkpoint."`
+	Model       dir     `required:"" help:"Hugging Face model folder, for example a run's checkpoint."`
 	Prompt      string  `required:"" help:"Text to continue."`
 	Temperature float64 `default:"1" help:"Of the sampling; 0 is greedy, with log-probs at temperature 1."`
 	TopP        float64 `default:"1" help:"Nucleus of the sampling, in (0, 1]."`
@@ -35,7 +35,7 @@ type completion struct {
 
 // Run prints the prompt and its continuation.
 func (c *generateCommand) Run(ctx context.Context) error {
-	model, weights, tokenizer, err := loadSpeaking(c.Model)
+	model, weights, tokenizer, err := loadSpeaking(string(c.Model))
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // inspectCommand shows what the table of a run holds.
 type inspectCommand struct {
-	Dir  string `arg:"" name:"run" placeholder:"RUN" help:"Folder of a run; its last checkpoint is read, also while it trains."`
+	Dir  string `arg:"" name:"run" help:"Folder of a run; its last checkpoint is read, also while it trains."`
 	Rows int    `default:"5" help:"How many of the likeliest and of the least likely draws to show."`
 	JSON bool   `name:"json" help:"Print everything as JSON."`
 }

@@ -22,6 +22,13 @@ type commands struct {
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, JSON lines in and out."`
 }
 
+// The help shows a flag's value by the name of its type.
+type (
+	dir  string
+	file string
+	text string
+)
+
 func main() {
 	var c commands
 	parser := kong.Must(&c, kong.Name("reprise"),

@@ -18,8 +18,8 @@ import (
 // reportCommand writes reports of runs that are there: anew into their own folder, or one over any number of arms.
 type reportCommand struct {
 	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"A folder of a run or comparison, whose report.html is written anew; or, for one page over several arms, each as NAME=FOLDER,FOLDER,… with * and ? in folders; the first arm is what the others are compared with."`
-	Out   string   `placeholder:"FILE.html" help:"File of the page over arms."`
-	Title string   `placeholder:"TEXT" help:"Title of the page over arms."`
+	Out   file     `help:"File of the page over arms."`
+	Title text     `help:"Title of the page over arms."`
 	JSON  bool     `name:"json" help:"Print the table over arms as JSON, and nothing else."`
 }
 
@@ -41,10 +41,10 @@ func (c *reportCommand) Run() error {
 	}
 	if c.Out != "" {
 		var page bytes.Buffer
-		if err := report.Arms(&page, c.Title, arms); err != nil {
+		if err := report.Arms(&page, string(c.Title), arms); err != nil {
 			return err
 		}
-		if err := results.WriteFile(c.Out, page.Bytes()); err != nil {
+		if err := results.WriteFile(string(c.Out), page.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // scoreCommand prints log-probs of token ids.
 type scoreCommand struct {
-	Model       string  `required:"" placeholder:"DIR" help:"Hugging Face model folder."`
+	Model       dir     `required:"" help:"Hugging Face model folder."`
 	Temperature float64 `default:"1" help:"Logits are divided by it."`
 }
 
@@ -26,7 +26,7 @@ type scored struct {
 
 // Run reads lines, each a JSON list of token ids or an object with such a list under "ids", and writes their scores.
 func (c *scoreCommand) Run(ctx context.Context) error {
-	model, weights, _, err := policy.Load(c.Model)
+	model, weights, _, err := policy.Load(string(c.Model))
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}

@@ -16,10 +16,10 @@ import (
 
 // trainCommand carries out a run, or a comparison of one with its no-replay baseline.
 type trainCommand struct {
-	Config  string   `short:"c" placeholder:"FILE" help:"YAML file; what it leaves out is built in (addition below 100)."`
-	Set     []string `sep:"none" placeholder:"KEY=VALUE" help:"Set one key, for example replay.capacity=2048; may be repeated."`
+	Config  file     `short:"c" help:"YAML file; what it leaves out is built in (addition below 100)."`
+	Set     []string `sep:"none" help:"Set one key by KEY=VALUE, for example replay.capacity=2048; may be repeated."`
 	Seed    *uint64  `help:"Seed of everything random; short for --set seed=N."`
-	Out     string   `default:"runs/latest" placeholder:"DIR" help:"Folder of the run."`
+	Out     string   `default:"runs/latest" help:"Folder of the run."`
 	Compare bool     `help:"Train the no-replay baseline too, and compare the compute that both take to the target."`
 	Seeds   int      `default:"1" help:"Seeds of a comparison, from the configuration's seed on; 4 or more make a claim."`
 	Resume  bool     `help:"Go on with the run in --out from its last checkpoint."`
@@ -55,7 +55,7 @@ func (c *trainCommand) load() (run.Config, error) {
 		set = append(set, fmt.Sprintf("seed=%d", *c.Seed))
 	}
 	if !c.Resume {
-		return run.Load(c.Config, set)
+		return run.Load(string(c.Config), set)
 	}
 	if c.Config != "" || c.Force {
 		return run.Config{}, errors.New("--resume goes on with the configuration in the folder: leave -c and --force out")

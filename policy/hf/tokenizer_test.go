@@ -136,7 +136,7 @@ func TestACharacterVocabularyRoundTrips(t *testing.T) {
 func TestHuggingFaceLoadsTheCharacterVocabulary(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "import tokenizers").Run() != nil {
-		t.Skip("python3 with the package tokenizers is not there: the check against the library is skipped")
+		t.Skip("python3 with the package tokenizers is not there, nor on CI: the library's own ids in testdata are compared everywhere")
 	}
 	tok, err := NewCharTokenizer(taskChars)
 	if err != nil {

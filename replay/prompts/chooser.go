@@ -7,10 +7,12 @@ import (
 	"math"
 
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-const chooserMagic = "reprcho"
+// choosers is what choosers are saved as.
+func choosers() sealed.Format { return sealed.Format{Magic: "reprcho", Version: 1} }
 
 // Chooser fills the batches of whoever generates group by group: of every block of consecutive jobs, as many as a
 // batch has groups, up to floor(f groups) ask prompts from a buffer, the rest fresh ones, which are numbered from 0
@@ -100,7 +102,7 @@ type chooserImage struct {
 // have done.
 func (c *Chooser) Snapshot(w io.Writer) error {
 	im := chooserImage{c.groups, c.threshold, c.fresh, c.replayed, c.block, c.buffer.image()}
-	if err := seal(w, chooserMagic, &im); err != nil {
+	if err := choosers().Write(w, &im); err != nil {
 		return fmt.Errorf("writing a prompt chooser's snapshot: %w", err)
 	}
 	return nil
@@ -109,7 +111,7 @@ func (c *Chooser) Snapshot(w io.Writer) error {
 // Restore replaces the whole state of the chooser and of its buffer by a snapshot's, as [Buffer.Restore] does.
 func (c *Chooser) Restore(r io.Reader) error {
 	var im chooserImage
-	err := unseal(r, chooserMagic, &im)
+	err := choosers().Open(r, &im)
 	if err == nil {
 		err = errors.Join(im.check(c), im.Buffer.check(c.buffer.options))
 	}

@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-const bufferMagic = "reprprm"
+// buffers is what buffers are saved as.
+func buffers() sealed.Format { return sealed.Format{Magic: "reprprm", Version: 1} }
 
 // image is a buffer's whole state for encoding/gob.
 type image struct {
@@ -34,7 +36,7 @@ type entryImage struct {
 // have done. Equal states are written in equal bytes.
 func (b *Buffer) Snapshot(w io.Writer) error {
 	im := b.image()
-	if err := seal(w, bufferMagic, &im); err != nil {
+	if err := buffers().Write(w, &im); err != nil {
 		return fmt.Errorf("writing a prompt buffer's snapshot: %w", err)
 	}
 	return nil
@@ -59,7 +61,7 @@ func (b *Buffer) image() image {
 // nothing. No more than the snapshot is read.
 func (b *Buffer) Restore(r io.Reader) error {
 	var im image
-	err := unseal(r, bufferMagic, &im)
+	err := buffers().Open(r, &im)
 	if err == nil {
 		err = im.check(b.options)
 	}

@@ -1,4 +1,4 @@
-package prompts
+package sealed
 
 import (
 	"bytes"
@@ -11,41 +11,53 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// A snapshot is a header, a gob stream of one image, and nothing else. The header is 8 bytes of magic and
-// version, the length and the CRC-32C of what follows, both little-endian.
+// Format is a kind of snapshot.
+type Format struct {
+	Magic   string // 7 bytes
+	Version byte
+}
+
 const (
 	magicLength  = 7
-	sealVersion  = 1
 	headerLength = magicLength + 1 + 8 + 4
 )
 
-// seal writes an image as a snapshot, in one Write.
-func seal(w io.Writer, magic string, image any) error {
+// Seal returns a value as a snapshot.
+func (f Format) Seal(value any) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, headerLength))
-	if err := gob.NewEncoder(&b).Encode(image); err != nil {
-		return fmt.Errorf("encoding: %w", err)
+	if err := gob.NewEncoder(&b).Encode(value); err != nil {
+		return nil, fmt.Errorf("encoding: %w", err)
 	}
 	head, body := b.Bytes()[:headerLength], b.Bytes()[headerLength:]
-	copy(head, magic)
-	head[magicLength] = sealVersion
+	copy(head, f.Magic)
+	head[magicLength] = f.Version
 	binary.LittleEndian.PutUint64(head[magicLength+1:], uint64(len(body)))
 	binary.LittleEndian.PutUint32(head[magicLength+9:], checksum(body))
-	_, err := w.Write(b.Bytes())
+	return b.Bytes(), nil
+}
+
+// Write writes a value as a snapshot, in one Write.
+func (f Format) Write(w io.Writer, value any) error {
+	b, err := f.Seal(value)
+	if err == nil {
+		_, err = w.Write(b)
+	}
 	return err
 }
 
-// unseal reads a snapshot into an image, and from r no more than it.
-func unseal(r io.Reader, magic string, image any) error {
+// Open reads a snapshot of this format into a value, and from r no more than it. An error wraps rollout.ErrInvalid if
+// what is there is another thing or damaged.
+func (f Format) Open(r io.Reader, value any) error {
 	head := make([]byte, headerLength)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return fmt.Errorf("reading the header: %w", err)
 	}
-	if string(head[:magicLength]) != magic {
-		return fmt.Errorf("it begins with %q, its snapshots with %q: %w", head[:magicLength], magic, rollout.ErrInvalid)
+	if string(head[:magicLength]) != f.Magic {
+		return fmt.Errorf("it begins with %q, its snapshots with %q: %w", head[:magicLength], f.Magic, rollout.ErrInvalid)
 	}
-	if head[magicLength] != sealVersion {
-		return fmt.Errorf("its format is %d, only %d is known: %w", head[magicLength], sealVersion, rollout.ErrInvalid)
+	if head[magicLength] != f.Version {
+		return fmt.Errorf("its format is %d, only %d is known: %w", head[magicLength], f.Version, rollout.ErrInvalid)
 	}
 	length := binary.LittleEndian.Uint64(head[magicLength+1:])
 	var body bytes.Buffer
@@ -60,7 +72,7 @@ func unseal(r io.Reader, magic string, image any) error {
 	if sum, want := checksum(body.Bytes()), binary.LittleEndian.Uint32(head[magicLength+9:]); sum != want {
 		return fmt.Errorf("its checksum is %08x, the header says %08x: it is damaged: %w", sum, want, rollout.ErrInvalid)
 	}
-	if err := gob.NewDecoder(&body).Decode(image); err != nil {
+	if err := gob.NewDecoder(&body).Decode(value); err != nil {
 		return fmt.Errorf("decoding: %w", err)
 	}
 	return nil
