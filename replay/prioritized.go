@@ -209,12 +209,9 @@ func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) {
 		return
 	}
 	shares, each := p.share[:p.next], len(draws)/p.next // rollouts of a unit
-	for i, share := range shares { // one kind of work after the other: none waits for the other
-		shares[i] = math.Log(share)
-	}
-	smallest := min(p.smallest, slices.Min(shares))
-	for i, log := range shares {
-		w := float32(math.Exp(beta * (smallest - log)))
+	smallest := min(p.smallest, math.Log(slices.Min(shares)))
+	for i, share := range shares {
+		w := float32(math.Exp(beta * (smallest - math.Log(share))))
 		for k := range each {
 			draws[i*each+k].Weight = w
 		}
