@@ -30,6 +30,7 @@ type arrivals struct {
 	bases    []float64 // of their priorities, where the sampler weighs
 	rollouts []*rollout.Rollout
 	sizes    []int     // of the groups, in items
+	parts    []part    // of one group: what becomes its items
 	rewards  []float32 // of one group, then its advantages
 	greater  rollout.Version
 	row      int // of the greatest version
@@ -146,60 +147,53 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 	a.items, a.bases, a.rollouts, a.sizes, a.greater = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0], rollout.NoVersion
 	row := 0
 	for _, g := range groups {
-		a.rewards = a.rewards[:0]
-		for _, r := range g.Rollouts {
-			a.rewards = append(a.rewards, r.Reward)
+		if err := t.split(a, g, row); err != nil {
+			return err
 		}
-		var m advantage.Moments
-		if t.options.Advantage.GroupRelative() {
-			m = advantage.OfGroup(a.rewards, a.rewards, t.options.Advantage)
-		} else {
-			m = advantage.MomentsOf(a.rewards)
-			clear(a.rewards)
-		}
-		before := len(a.items)
-		for i, r := range g.Rollouts {
-			adv := a.rewards[i]
-			if r.Advantage != nil {
-				adv = *r.Advantage
+		m := t.compare(a, g)
+		for k, p := range a.parts {
+			whole := g.Rollouts[p.of]
+			adv := a.rewards[p.of]
+			if t.options.StepReturns != 0 {
+				adv = a.rewards[k]
+			}
+			if whole.Advantage != nil {
+				adv = *whole.Advantage
 			}
 			it := item{
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
-				Flags: flagged(r.Reward >= t.options.PositiveThreshold, correct),
+				Flags: flagged(whole.Reward >= t.options.PositiveThreshold, correct),
 			}
-			if err := t.split(a, r, &it, row); err != nil {
+			if err := t.arrive(a, p.rollout, &it, row+p.of); err != nil {
 				return err
 			}
-			row++
 		}
-		n, capacity := len(a.items)-before, t.options.shardCapacity()
-		if n > capacity { // of rollouts, check refused it
-			return &rollout.FieldError{
-				Row: row - len(g.Rollouts), Field: "group", Value: fmt.Sprintf("%d steps", n),
-				Remedy: fmt.Sprintf("insert groups of no more steps than a shard's capacity %d, or raise capacity", capacity),
-			}
-		}
-		a.sizes = append(a.sizes, n)
+		row += len(g.Rollouts)
+		a.sizes = append(a.sizes, len(a.parts))
 	}
+	clear(a.parts)
 	return nil
 }
 
-// split adds the items of a rollout: one, or one for each of its steps.
-func (t *Table) split(a *arrivals, r *rollout.Rollout, it *item, row int) error {
-	if t.options.Unit != UnitStep {
-		return t.arrive(a, r, it, row)
-	}
-	steps, err := r.Steps()
-	if err != nil {
-		err.Row = row
-		return err
-	}
-	for _, step := range steps {
-		if err := t.arrive(a, step, it, row); err != nil {
-			return err
+// compare takes the advantages of a group, into rewards: of its rollouts, or with step returns of its steps. It returns the
+// moments of what was compared.
+func (t *Table) compare(a *arrivals, g rollout.Group) advantage.Moments {
+	a.rewards = a.rewards[:0]
+	if t.options.StepReturns != 0 {
+		for _, p := range a.parts {
+			a.rewards = append(a.rewards, p.rollout.Reward)
+		}
+	} else {
+		for _, r := range g.Rollouts {
+			a.rewards = append(a.rewards, r.Reward)
 		}
 	}
-	return nil
+	if t.options.Advantage.GroupRelative() {
+		return advantage.OfGroup(a.rewards, a.rewards, t.options.Advantage)
+	}
+	m := advantage.MomentsOf(a.rewards)
+	clear(a.rewards)
+	return m
 }
 
 // arrive adds one item, after filling in what differs between steps.

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -43,6 +42,7 @@ type modelItem struct {
 	id        rollout.ID
 	r         *rollout.Rollout
 	advantage float32
+	mean, std float32 // of what its group compared
 	base      float64
 	atMax     bool
 }
@@ -100,33 +100,6 @@ func (u *modelUnit) least() rollout.Version {
 func (m *model) evict(u *modelUnit, why rollout.Cause) {
 	u.present = false
 	m.evicted[why] += uint64(len(u.items))
-}
-
-// split makes the units of a group.
-func (m *model) split(g rollout.Group) (units []*modelUnit) {
-	rewards := make([]float32, len(g.Rollouts))
-	for i, r := range g.Rollouts {
-		rewards[i] = r.Reward
-	}
-	advantages := make([]float32, len(rewards))
-	advantage.OfGroup(advantages, rewards, m.o.Advantage)
-	for i, r := range g.Rollouts {
-		parts := []*rollout.Rollout{r}
-		if m.o.Unit == UnitStep {
-			parts, _ = r.Steps()
-		}
-		for _, part := range parts {
-			it := &modelItem{r: part, advantage: advantages[i]}
-			if m.o.Unit == UnitGroup && i > 0 {
-				units[0].items = append(units[0].items, it)
-				continue
-			}
-			units = append(units, &modelUnit{
-				items: []*modelItem{it}, correct: r.Reward >= m.o.PositiveThreshold, lastUse: rollout.NoVersion,
-			})
-		}
-	}
-	return units
 }
 
 // room tells whether a queue can take a group.

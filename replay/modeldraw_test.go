@@ -220,7 +220,7 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 		return fmt.Sprintf("a reported probability is not the one used, %v", chance)
 	case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward || len(d.Rollout.Tokens) != len(it.r.Tokens):
 		return "a draw carries another rollout"
-	case d.Group != uint64(u.group) || d.Advantage != it.advantage:
+	case d.Group != uint64(u.group) || d.Advantage != it.advantage || d.GroupMean != it.mean || d.GroupStd != it.std:
 		return "a draw's group or advantage is wrong"
 	case int(d.Uses) != u.uses || d.Staleness != int32(m.version-it.r.Version()) || d.Staleness < 0:
 		return "a draw's uses or staleness is wrong"

@@ -71,6 +71,13 @@ type Options struct {
 	Unit      Unit // "": UnitRollout; queue samplers take no groups
 	GroupSize int  // of every group, for UnitGroup; 0 with the other units
 
+	// StepReturns is n, for UnitStep: the reward of a step, and of its turn, becomes its n-step return, the sum over k < n of
+	// StepDiscount^k times the reward of the k-th turn from it, as far as the episode goes; ToTheEnd takes all turns that
+	// follow. The group's advantages and moments are then taken over the returns of all its steps; a rollout without turns
+	// takes part with its reward. 0: a step has its turn's own reward, and the advantage and moments are those of whole rollouts.
+	StepReturns  int
+	StepDiscount float64 // gamma per turn, in (0, 1]; 0: 1
+
 	Prioritization *Prioritization // of sampler Prioritized, which alone has one; nil: DefaultPrioritization
 
 	Shards    int            // parts, each drawn from by its own trainer; 0: 1
@@ -101,6 +108,7 @@ func (o Options) withDefaults() Options {
 	orElse(&o.PositiveThreshold, DefaultPositiveThreshold)
 	orElse(&o.Sampler, Distinct)
 	orElse(&o.Unit, UnitRollout)
+	orElse(&o.StepDiscount, 1)
 	orElse(&o.Shards, 1)
 	if o.Sampler == Prioritized {
 		p := DefaultPrioritization()
@@ -154,6 +162,10 @@ func (o Options) Validate() error {
 	} else {
 		check(o.GroupSize == 0, "group_size", o.GroupSize, "0 with unit %s", o.Unit)
 	}
+	check(o.StepReturns >= ToTheEnd && o.StepReturns <= math.MaxInt32, "step_returns", o.StepReturns, "turns, 0 for the turn's own reward, or %d for all that follow", ToTheEnd)
+	check(o.StepReturns == 0 || o.Unit == UnitStep, "step_returns", o.StepReturns, "0 with unit %s", o.Unit)
+	check(o.StepDiscount > 0 && o.StepDiscount <= 1, "step_discount", o.StepDiscount, "above 0, to 1")
+	check(o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount, "1 with step_returns 0, which discounts nothing")
 	if o.Prioritization != nil {
 		check(o.Sampler == Prioritized, "sampler", o.Sampler, "prioritized where Options.Prioritization is given")
 		o.Prioritization.validate(check)

@@ -43,6 +43,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 	bounds := []Options{
 		{Capacity: 12},
 		{Capacity: 12, MaxStaleness: 2, Unit: UnitStep},
+		{Capacity: 12, MaxUses: 2, Unit: UnitStep, StepReturns: 2, StepDiscount: 0.5},
+		{Capacity: 24, Shards: 2, Unit: UnitStep, StepReturns: ToTheEnd},
 		{Capacity: 12, MaxUses: 2, MinSize: 4},
 		{Capacity: 12, CapacityBytes: 900},
 		{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},

@@ -44,6 +44,8 @@ type identity struct {
 	MinSize           int
 	Unit              Unit
 	GroupSize         int
+	StepReturns       int
+	StepDiscount      float64 // 0 without step returns, as in snapshots from before there were any
 	Priority          priorityIdentity
 	Shards            int
 	Advantage         string
@@ -111,7 +113,12 @@ func (t *Table) identity() identity {
 			p.Base, p.Epsilon, p.Exponent, p.AgeDecay, p.Decay, p.TargetESS, p.Spread, p.Entry, p.Beta, p.BetaVersions, p.Normalisation,
 		}
 	}
+	discount := 0.0
+	if o.StepReturns != 0 {
+		discount = o.StepDiscount
+	}
 	return identity{
+		StepReturns: o.StepReturns, StepDiscount: discount,
 		Capacity: o.Capacity, CapacityBytes: o.CapacityBytes, Retention: o.Retention,
 		PositiveFraction: o.PositiveFraction, PositiveThreshold: o.PositiveThreshold, Sampler: o.Sampler,
 		MaxStaleness: o.MaxStaleness, MaxUses: o.MaxUses, MinSize: o.MinSize, Shards: o.Shards,

@@ -185,6 +185,7 @@ func TestASnapshotOfOtherPrioritiesIsRefused(t *testing.T) {
 		"target":        func(_ *Options, p *Prioritization) { p.TargetESS = 0 },
 		"beta":          func(_ *Options, p *Prioritization) { p.BetaVersions = 5 },
 		"group size":    func(o *Options, _ *Prioritization) { o.GroupSize = 4 },
+		"step returns":  func(o *Options, _ *Prioritization) { o.Unit, o.GroupSize, o.StepReturns = UnitStep, 0, 2 },
 		"unit":          func(o *Options, _ *Prioritization) { o.Unit, o.GroupSize = UnitStep, 0 },
 	} {
 		other, p := o, *o.Prioritization

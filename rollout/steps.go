@@ -35,6 +35,27 @@ func outsideTurns(token int) *FieldError {
 	return &FieldError{Field: "turns", Value: fmt.Sprintf("none around token %d of the policy", token), Remedy: "put every token of the policy into a turn, as unit step learns from turns alone"}
 }
 
+// Returns gives the n-step return of each turn, the sum over k < n of discount^k times the reward of the k-th turn from it, as
+// far as there are turns; with n below 0 it runs to the end of the episode. A rollout without turns is one step, whose
+// return is its reward. Sums are taken in float64, from the last turn to the first.
+func (r *Rollout) Returns(n int, discount float64) []float32 {
+	if len(r.Turns) == 0 {
+		return []float32{r.Reward}
+	}
+	if n < 0 {
+		n = len(r.Turns)
+	}
+	returns := make([]float32, len(r.Turns))
+	for t := range returns {
+		sum := 0.0
+		for k := min(t+n, len(r.Turns)) - 1; k >= t; k-- {
+			sum = float64(discount*sum) + float64(r.Turns[k].Reward)
+		}
+		returns[t] = float32(sum)
+	}
+	return returns
+}
+
 // step is the rollout of one turn. What the policy did not produce in it is masked out.
 func (r *Rollout) step(t Turn) *Rollout {
 	s := *r

@@ -94,3 +94,28 @@ func TestTokensOutsideTurnsAndTurnsWithoutTokensMakeNoSteps(t *testing.T) {
 		}
 	}
 }
+
+func TestReturnsAddUpTheRewardsThatFollow(t *testing.T) {
+	r := &Rollout{Reward: 7, Turns: []Turn{{Reward: 1}, {Reward: -2}, {Reward: 4}}}
+	for _, c := range []struct {
+		n        int
+		discount float64
+		want     []float32
+	}{
+		{1, 1, []float32{1, -2, 4}},
+		{2, 1, []float32{-1, 2, 4}},
+		{3, 1, []float32{3, 2, 4}},
+		{8, 1, []float32{3, 2, 4}},
+		{-1, 1, []float32{3, 2, 4}},
+		{2, 0.5, []float32{0, 0, 4}},       // 1 - 1, -2 + 2
+		{-1, 0.5, []float32{1, 0, 4}},      // 1 - 1 + 1
+		{-1, 0.25, []float32{0.75, -1, 4}}, // 1 - 1/2 + 1/4
+	} {
+		if got := r.Returns(c.n, c.discount); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("returns over %d turns discounted by %v are %v, want %v", c.n, c.discount, got, c.want)
+		}
+	}
+	if got := (&Rollout{Reward: 7}).Returns(3, 0.5); !reflect.DeepEqual(got, []float32{7}) {
+		t.Errorf("the return of a rollout without turns is %v", got)
+	}
+}
