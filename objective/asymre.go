@@ -39,10 +39,13 @@ func (o AsymRE) Validate() error {
 	return nil
 }
 
+// Needs implements Objective: nothing.
+func (AsymRE) Needs() Needs { return Needs{} }
+
 // Loss implements Objective. It reads Reward and GroupMean; Behaviour, if given, is for metrics.
 func (o AsymRE) Loss(in Inputs) Output {
 	s := prepare(in, o, "Reward", "GroupMean")
 	gain := AddScalar(Sub(s.rows(in.Reward), s.rows(in.GroupMean)), -o.shift())
 	loss := Neg(s.meanOverRollouts(Mul(gain, ReduceSum(s.logp, 1))))
-	return s.output(loss, nil)
+	return s.output(loss, measured{})
 }

@@ -24,6 +24,10 @@ type values struct {
 	advantage        [][]float64   // [B, T]
 	weight, keep     []float64     // [B]
 	reward, mean     []float64     // [B]
+	reference        [][]float64   // [B, T]
+	anchor           [][]float64   // [B, T]
+	value, oldValue  [][]float64   // [B, T]
+	returns          [][]float64   // [B, T]
 	nRollouts, nToks float64
 }
 
@@ -31,6 +35,7 @@ type values struct {
 type result struct {
 	loss     float64
 	gradient [][][]float64 // of the loss with respect to the logits
+	critic   [][]float64   // of the loss with respect to the critic's values
 	metrics  map[string]float64
 	sums     Sums
 	rows     []Row
@@ -62,23 +67,26 @@ func compile(t testing.TB, o Objective) program {
 		inputs := Inputs{
 			Logprobs: chosen, Behaviour: in[2], Mask: in[3], Advantage: in[4], Weight: in[5], Keep: in[6],
 			Reward: in[7], GroupMean: in[8], Rollouts: in[9], Tokens: in[10],
+			Reference: in[11], Anchor: in[12], Values: in[13], OldValues: in[14], Returns: in[15],
 			Entropy: Neg(ReduceSum(Mul(Exp(all), all), 2)),
 		}
 		out := o.Loss(inputs)
-		return []*Node{out.Loss, Gradient(out.Loss, logits)[0], out.Sums, out.Rows}
+		gradients := Gradient(out.Loss, logits, in[13])
+		return []*Node{out.Loss, gradients[0], out.Sums, out.Rows, gradients[1]}
 	})}
 }
 
 func (p program) run(v values) result {
 	p.t.Helper()
 	out, err := p.exec.Call(v.logits, v.tokens, v.behaviour, v.mask, v.advantage, v.weight, v.keep, v.reward, v.mean,
-		v.nRollouts, v.nToks)
+		v.nRollouts, v.nToks, v.reference, v.anchor, v.value, v.oldValue, v.returns)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	r := result{
 		loss:     tensors.ToScalar[float64](out[0]),
 		gradient: out[1].Value().([][][]float64),
+		critic:   out[4].Value().([][]float64),
 		sums:     ReadSums(out[2].Value().([]float64)),
 		rows:     ReadRows(tensors.MustCopyFlatData[float64](out[3])),
 	}

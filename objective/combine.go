@@ -41,9 +41,14 @@ func ReadSums[F float32 | float64](values []F) Sums {
 //	d2_rollout           the same of ess_rollout
 //	kl_k1                KL(b || pi) as mean of log b - log pi
 //	kl_k3                KL(b || pi) as mean of rho - 1 - log rho, never negative
+//	kl_reference         KL(pi || pi_ref) as mean of exp(d) - 1 - d, d = log pi_ref - log pi, over the tokens drawn
+//	value_loss           mean over tokens of the value loss's terms
+//	value_clip_fraction  share of tokens whose term of the value loss its clip decided
+//	value_mean           mean over tokens of the critic's values
+//	explained_variance   1 - Var(R - V)/Var(R) over tokens, R the returns; at most 1. Not there when all R are (nearly) equal
 //
 // Without a token that counts only loss and tokens are there, without behaviour log-probs the
-// entries from mean_ratio on are not.
+// entries from mean_ratio to kl_k3 are not; kl_reference is there with a reference policy, what follows it with a critic.
 func Combine(shards []Sums) map[string]float64 {
 	var sum Sums
 	for _, shard := range shards {
@@ -64,6 +69,8 @@ func Combine(shards []Sums) map[string]float64 {
 	metrics["entropy"] = sum[sumEntropy] / tokens
 	metrics["abs_advantage"] = sum[sumRowAbsAdv] / rollouts
 	metrics["clip_fraction"] = sum[sumClipped] / tokens
+	putReference(metrics, sum)
+	putCritic(metrics, sum)
 	if sum[sumRho] == 0 { // a ratio is above 0: there were none
 		return metrics
 	}
@@ -75,6 +82,27 @@ func Combine(shards []Sums) map[string]float64 {
 	metrics["kl_k1"] = sum[sumK1] / tokens
 	metrics["kl_k3"] = sum[sumK3] / tokens
 	return metrics
+}
+
+func putReference(metrics map[string]float64, sum Sums) {
+	if n := sum[sumReferenced]; n > 0 {
+		metrics["kl_reference"] = sum[sumReferenceKL] / n
+	}
+}
+
+// putCritic adds how well the critic's values fit the returns.
+func putCritic(metrics map[string]float64, sum Sums) {
+	n := sum[sumValued]
+	if n == 0 {
+		return
+	}
+	metrics["value_loss"] = sum[sumValueLoss] / n
+	metrics["value_clip_fraction"] = sum[sumValueClipped] / n
+	metrics["value_mean"] = (sum[sumReturn] - sum[sumError]) / n
+	variance := func(x, x2 float64) float64 { return x2/n - x/n*(x/n) }
+	if of := variance(sum[sumReturn], sum[sumReturn2]); of > 1e-6*sum[sumReturn2]/n { // less is the rounding of float32 sums
+		metrics["explained_variance"] = 1 - max(variance(sum[sumError], sum[sumError2]), 0)/of
+	}
 }
 
 // putSpread adds an ESS/n in (0, 1] and the divergences that follow from it (METHODS section 2), all finite.

@@ -2,11 +2,17 @@
 // metrics out. It knows neither the model (package policy makes the log-probs), nor where a
 // rollout's advantage comes from (package advantage), nor the optimizer.
 //
-//   - [GRPO]: the clipped surrogate on importance ratios pi/b, by token or by sequence (METHODS
-//     section 5, grpo). With advantages normalised over the batch it is REINFORCE++'s loss.
-//   - [AsymRE]: log-probs weighted by the reward above a shifted baseline, no ratio (METHODS
-//     section 5, asymre; [ER] App. E).
+//   - [GRPO]: the clipped surrogate on importance ratios pi/b, by token or by sequence (METHODS section 5, grpo).
+//   - [Variant]: the same loss under the name of a method that differs in its advantages: [ReinforcePP],
+//     [ReinforcePPBaseline], [RLOO] and [DrGRPO].
+//   - [OffPolicyGRPO]: clipped around r' = pi_k/b, less the divergence from a reference policy ([OG] eq. 6 and 7).
+//   - [PPO]: the same surrogate on a critic's advantages, and the clipped value loss that the critic learns from.
+//   - [AsymRE]: log-probs weighted by the reward above a shifted baseline, no ratio (METHODS section 5, asymre;
+//     [ER] App. E).
 //   - [SFT]: cross-entropy, for the supervised warm-up.
+//
+// [Methods] lists those that learn from rewards, with the advantages that each takes; [Needs] says what one reads beside
+// what every step has.
 //
 // Each is a plain struct of options whose zero value is the documented default, and an [Objective].
 //

@@ -15,13 +15,20 @@ import (
 //	0     2          ln 1/2 each  1.5, 0.5      +1    1       1       0.25
 //	1     3          ln 1/4 each  2, 1, 0.5     -2    0.5     0       0.25
 //
+// and what objectives with a reference policy, with r' and with a critic read
+//
+//	row   pi_ref            pi_ref/pi      r' = pi_k/b      V             V_old             R
+//	0     0.375, 0.25       1/2, 1         1.3, 0.2         0.5, 1        0.25, 0.5         1, 1
+//	1     0.5, 0.5, 0.25    1, 2, 2        1, 1.6, 1.2      1/4, 0, -1/2  1/4, 1/2, -1/4    0, -1/2, 0
+//
 // The first position of both rows is a prompt. Denominators: 2 rollouts, 5 tokens.
 func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32, m map[string]float64, rows []Row) {
 	t.Helper()
 	ln := func(x float64) float32 { return float32(math.Log(x)) }
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Mask: in[2], Advantage: in[3], Weight: in[4],
-			Reward: in[5], GroupMean: in[6], Rollouts: in[7], Tokens: in[8], Entropy: in[9]})
+			Reward: in[5], GroupMean: in[6], Rollouts: in[7], Tokens: in[8], Entropy: in[9],
+			Reference: in[10], Anchor: in[11], Values: in[12], OldValues: in[13], Returns: in[14]})
 		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums, out.Rows}
 	})
 	out, err := exec.Call(
@@ -29,7 +36,12 @@ func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss floa
 		[][]float32{{0, ln(0.5), ln(0.5), 0}, {0, ln(0.25), ln(0.25), ln(0.25)}},
 		[][]float32{{0, 1, 1, 0}, {0, 1, 1, 1}},
 		[][]float32{{1, 1, 1, 1}, {-2, -2, -2, -2}},
-		[]float32{1, 0.5}, []float32{1, 0}, []float32{0.25, 0.25}, float32(2), float32(5), entropy)
+		[]float32{1, 0.5}, []float32{1, 0}, []float32{0.25, 0.25}, float32(2), float32(5), entropy,
+		[][]float32{{0, ln(0.375), ln(0.25), 0}, {0, ln(0.5), ln(0.5), ln(0.25)}},
+		[][]float32{{0, ln(0.65), ln(0.1), 0}, {0, ln(0.25), ln(0.4), ln(0.3)}},
+		[][]float32{{9, 0.5, 1, 9}, {9, 0.25, 0, -0.5}},
+		[][]float32{{9, 0.25, 0.5, 9}, {9, 0.25, 0.5, -0.25}},
+		[][]float32{{9, 1, 1, 9}, {9, 0, -0.5, 0}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +78,33 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		// Row 0: sqrt(0.75) = 0.8660254 within [0.8, 1.2]: 0.8660254. Row 1: (2*1*0.5)^(1/3) = 1: -2.
 		// -(0.8660254 + 0.5*(-2))/2.
 		{"gspo", GRPO{Ratio: SequenceRatio}, 0.0669873, 0},
+		// As grpo, whatever the method is called.
+		{"rloo", Variant{Method: RLOO}, 0.20833333, 0.4},
+		{"reinforce++", Variant{Method: ReinforcePP}, 0.20833333, 0.4},
+		{"dr_grpo", Variant{DrGRPO, GRPO{ConstantLength: 10}}, 0.105, 0.4},
+		// With r' = 1 as grpo; with Clip 1.25 within [0, 2.25]: nothing is clipped: rows 2/2 and -7/3.
+		{"grpo_off", OffPolicyGRPO{}, 0.20833333, 0.4},
+		{"grpo_off wide", OffPolicyGRPO{Clip: 1.25}, -(1 - 7.0/6) / 2, 0},
+		// Row 0, A = 1: r = 1.5 within [1.1, 1.5]; 0.5 within [0, 0.4]: 0.4 (clipped): mean 0.95. The lower bound is
+		// max(0.2 - 0.2, 0). Row 1, A = -2: r = 2 within [0.8, 1.2]: min(-4, -2.4) = -4; 1 within [1.4, 1.8]:
+		// min(-2, -2.8) = -2.8 (clipped); 0.5 within [1, 1.4]: min(-1, -2) = -2 (clipped): mean -8.8/3.
+		// -(0.95 + 0.5*(-8.8/3))/2.
+		{"grpo_off exact", OffPolicyGRPO{RPrime: RPrimeExact}, 0.2583333, 0.6},
+		// With Clip 0.75 row 0 has [0.55, 2.05] and [max(-0.55, 0), 0.95]: 1.5, 0.5. Row 1: [0.25, 1.75]: -4; [0.85, 2.35]:
+		// -2; [0.45, 1.95]: -1. Nothing is clipped, as 0.5 is not below max(0.2 - 0.75, 0).
+		{"grpo_off exact wide", OffPolicyGRPO{RPrime: RPrimeExact, Clip: 0.75}, -(1 - 7.0/6) / 2, 0},
+		// k3 = x - 1 - ln x at x = pi_ref/pi: 0 at 1, 0.1931472 at 1/2, 0.3068528 at 2. Rows 0.1931472/2 = 0.0965736 and
+		// 2*0.3068528/3 = 0.2045685: 0.2083333 + 0.5*(0.0965736 + 0.5*0.2045685)/2.
+		{"grpo_off kl", OffPolicyGRPO{KLCoef: 0.5}, 0.2580478, 0.4},
+		// By r: 1.5*0.1931472/2 = 0.1448604 and (1 + 0.5)*0.3068528/3 = 0.1534264: 0.2083333 + 0.5*(0.1448604 +
+		// 0.5*0.1534264)/2.
+		{"grpo_off weighted kl", OffPolicyGRPO{KLCoef: 0.5, KLWeighted: true}, 0.2637267, 0.4},
+		// Free squares (V-R)^2: 1/4, 0; 1/16, 1/4, 1/4. Clipped V, at most 0.2 from V_old: 0.45, 0.7; 0.25, 0.3, -0.45: squares
+		// 0.3025, 0.09; 0.0625, 0.64, 0.2025. Greatest: 0.3025, 0.09; 0.0625, 0.64, 0.25, three of them clipped. Halves' means:
+		// 0.098125 and 0.15875. 0.2083333 + 0.1*(0.098125 + 0.5*0.15875)/2.
+		{"ppo", PPO{}, 0.2172083, 0.4},
+		// Clip 1 leaves V as it is: halves' means 0.0625 and 0.09375: 0.2083333 + 0.5*(0.0625 + 0.5*0.09375)/2.
+		{"ppo wide", PPO{ValueCoef: 0.5, ValueClip: 1}, 0.2356771, 0.4},
 		// Row 0: (1 - 0.25 + 0.1) ln(0.75*0.25) = 0.85*(-1.6739764) = -1.4228799.
 		// Row 1: (0 - 0.25 + 0.1) ln(0.5*0.25*0.125) = -0.15*(-4.1588831) = 0.6238325.
 		// -(-1.4228799 + 0.5*0.6238325)/2.
@@ -99,8 +138,15 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 					t.Errorf("%s is %g, want %g", key, m[key], want)
 				}
 			}
-			if len(m) != 17 {
-				t.Errorf("%d metrics, want 17: %v", len(m), m)
+			count := 17
+			for key, want := range further(tc.o) {
+				count++
+				if !near(m[key], want, 1e-6) {
+					t.Errorf("%s is %g, want %g", key, m[key], want)
+				}
+			}
+			if len(m) != count {
+				t.Errorf("%d metrics, want %d: %v", len(m), count, m)
 			}
 			for i, want := range []Row{{2, 1, 2, 2.5}, {3, 2, 3.5, 5.25}} {
 				sameRow(t, rows[i], want, 1e-6)
@@ -109,13 +155,33 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 	}
 }
 
+// further returns the metrics of the golden batch that only some objectives have.
+func further(o Objective) map[string]float64 {
+	switch o := o.(type) {
+	case OffPolicyGRPO:
+		if o.KLCoef != 0 {
+			return map[string]float64{"kl_reference": (0.1931472 + 2*0.3068528) / 5}
+		}
+	case PPO:
+		// Misses R - V: 0.5, 0; -0.25, -0.5, 0.5: mean 0.05, squares 0.8125: variance 0.16. Returns: mean 0.3, squares
+		// 2.25: variance 0.36. Values: sum 1.25.
+		m := map[string]float64{"value_loss": (0.19625 + 0.47625) / 5, "value_clip_fraction": 0.6, "value_mean": 0.25,
+			"explained_variance": 1 - 0.16/0.36}
+		if o.ValueClip == 1 {
+			m["value_loss"], m["value_clip_fraction"] = 0.8125/2/5, 0
+		}
+		return m
+	}
+	return nil
+}
+
 func TestUncountedLogprobsGetNoGradientWhateverTheyAre(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	for name, o := range combinations() {
 		logprobs, entropy := goldenLogprobs(), [][]float32{{nan, 0, 0, inf}, {nan, 0, 0, 0}}
 		logprobs[0][0], logprobs[0][3], logprobs[1][0] = nan, inf, -1e38
 		loss, gradient, m, _ := direct(t, o, logprobs, entropy)
-		if gradient[0][0] != 0 || gradient[0][3] != 0 || gradient[1][0] != 0 || gradient[0][2] == 0 || math.IsNaN(float64(loss)) || m["entropy"] != 0 {
+		if gradient[0][0] != 0 || gradient[0][3] != 0 || gradient[1][0] != 0 || gradient[0][1] == 0 && gradient[0][2] == 0 || math.IsNaN(float64(loss)) || m["entropy"] != 0 {
 			t.Errorf("%s: loss %g, gradient %v, entropy %g", name, loss, gradient, m["entropy"])
 		}
 	}
@@ -153,6 +219,17 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 			"clip_low: NaN", "clip_high: +Inf", "constant_length: 0", "dual_clip: NaN"}},
 		{GRPO{ConstantLength: 5}, []string{"constant_length: 5"}},
 		{AsymRE{Shift: &nan}, []string{"shift: NaN"}},
+		{OffPolicyGRPO{}, nil}, {PPO{}, nil}, {Variant{Method: RLOO}, nil}, {Variant{DrGRPO, GRPO{ConstantLength: 3}}, nil},
+		{OffPolicyGRPO{Clip: 2, RPrime: RPrimeExact, KLCoef: 1, KLWeighted: true, Normalisation: PerToken}, nil},
+		{OffPolicyGRPO{Clip: -1, RPrime: "two", KLCoef: -1, KLWeighted: true, ConstantLength: 2}, []string{
+			"clip: -1", `r_prime: "two"`, "kl_coef: -1", "constant_length: 2"}},
+		{OffPolicyGRPO{Clip: nan, KLCoef: math.Inf(1)}, []string{"clip: NaN", "kl_coef: +Inf"}},
+		{OffPolicyGRPO{KLWeighted: true}, []string{"kl_weighted: true"}},
+		{PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: nan}, []string{"clip_low: 2", "value_coef: -1", "value_clip: NaN"}},
+		{PPO{ValueCoef: math.Inf(1), ValueClip: -1}, []string{"value_coef: +Inf", "value_clip: -1"}},
+		{Variant{Method: "sarsa", Surrogate: GRPO{Ratio: "word"}}, []string{`objective: "sarsa"`, `ratio: "word"`}},
+		{Variant{Method: DrGRPO}, []string{"constant_length: 0"}},
+		{Variant{DrGRPO, GRPO{Normalisation: PerToken}}, []string{`normalisation: "token"`}},
 		{SFT{Normalisation: PerConstant}, []string{`normalisation: "constant"`}},
 	} {
 		err := tc.o.Validate()
@@ -173,6 +250,10 @@ func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 		"input Behaviour is nil: want shape":     GRPO{},
 		"input Reward has shape (Float32)[3]":    AsymRE{},
 		"objective sft: input Reward has shape ": SFT{},
+		"objective rloo: input Behaviour is nil": Variant{Method: RLOO},
+		"input Reference is nil":                 OffPolicyGRPO{KLCoef: 1},
+		"input Anchor is nil":                    OffPolicyGRPO{RPrime: RPrimeExact},
+		"input OldValues is nil":                 PPO{},
 	} {
 		exec := MustNewExec(newBackend(t), func(x, row, scalar *Node) *Node {
 			return o.Loss(Inputs{Logprobs: x, Mask: x, Rollouts: scalar, Tokens: scalar, Reward: row, GroupMean: ReduceSum(x, 1)}).Loss

@@ -62,32 +62,38 @@ func (o GRPO) Validate() error {
 	return errors.Join(append(errs, o.Normalisation.validate(o.ConstantLength))...)
 }
 
+// Needs implements Objective: nothing.
+func (GRPO) Needs() Needs { return Needs{} }
+
 // Loss implements Objective. It reads Behaviour and Advantage.
 func (o GRPO) Loss(in Inputs) Output {
 	s := prepare(in, o, "Behaviour", "Advantage")
-	o = o.WithDefaults()
+	loss, clipped := o.WithDefaults().loss(s)
+	return s.output(loss, measured{clipped: clipped})
+}
+
+// loss returns this shard's summand of the loss, and where a clip decides the terms [B, T] bool. The options have their
+// defaults.
+func (o GRPO) loss(s shard) (loss, clipped *Node) {
 	ratio := exponentiate(s.logRatio())
 	if o.Ratio == SequenceRatio {
 		ratio = s.perToken(exponentiate(s.rowMean(s.logRatio())))
 	}
-	advantage := s.only(in.Advantage)
-	terms, clipped := o.surrogate(ratio, advantage)
-	loss := Neg(o.Normalisation.reduce(s, s.only(terms), o.ConstantLength))
-	return s.output(loss, clipped)
+	advantage := s.only(s.in.Advantage)
+	terms, clipped := surrogate(ratio, ClipScalar(ratio, 1-o.ClipLow, 1+o.ClipHigh), advantage)
+	if o.DualClip != 0 {
+		least := MulScalar(advantage, o.DualClip)
+		dual := LogicalAnd(LessThan(advantage, ZerosLike(advantage)), LessThan(terms, least))
+		terms, clipped = Where(dual, least, terms), LogicalOr(clipped, dual)
+	}
+	return Neg(o.Normalisation.reduce(s, s.only(terms), o.ConstantLength)), clipped
 }
 
-// surrogate returns the terms [B, T] and where a clip decides them [B, T] bool. Min and Max are
-// written as choices, so that at a tie the gradient is that of r A: a ratio of exactly 1+ClipHigh is
-// not yet clipped.
-func (o GRPO) surrogate(ratio, advantage *Node) (terms, clipped *Node) {
-	free := Mul(ratio, advantage)
-	held := Mul(StopGradient(ClipScalar(ratio, 1-o.ClipLow, 1+o.ClipHigh)), advantage)
-	clipped = LessThan(held, free)
-	terms = Where(clipped, held, free)
-	if o.DualClip == 0 {
-		return terms, clipped
-	}
-	least := MulScalar(advantage, o.DualClip)
-	dual := LogicalAnd(LessThan(advantage, ZerosLike(advantage)), LessThan(terms, least))
-	return Where(dual, least, terms), LogicalOr(clipped, dual)
+// surrogate returns min(r A, held A) [B, T], held being the clipped ratio, and where the clip decides it [B, T] bool. The
+// minimum is written as a choice, so that at a tie the gradient is that of r A: a ratio exactly at the bound is not yet
+// clipped.
+func surrogate(ratio, held, advantage *Node) (terms, clipped *Node) {
+	free, bound := Mul(ratio, advantage), Mul(StopGradient(held), advantage)
+	clipped = LessThan(bound, free)
+	return Where(clipped, bound, free), clipped
 }

@@ -21,6 +21,13 @@ type Inputs struct {
 	Reward    *Node // [B] AsymRE
 	GroupMean *Node // [B] V, the group's mean reward at insertion; AsymRE
 
+	// What Needs asks for; nil otherwise. Nothing is differentiated through them, Values excepted.
+	Reference *Node // [B, T] log-probs under the reference policy; OffPolicyGRPO with a KLCoef
+	Anchor    *Node // [B, T] log-probs under the policy at the start of the batch, pi_k; OffPolicyGRPO with RPrimeExact
+	Values    *Node // [B, T] of the critic before each token; the loss is differentiated through them; PPO
+	OldValues *Node // [B, T] that the advantages were estimated with; PPO
+	Returns   *Node // [B, T] that Values are fitted to; PPO
+
 	// Denominators over all shards, scalars: the kept rollouts (or all of them, with
 	// masked_denominator), and their policy tokens. Values below 1 count as 1, so that a batch of
 	// which nothing is kept has loss 0.
@@ -41,6 +48,7 @@ type Output struct {
 type Objective interface {
 	Name() string // as in a configuration
 	Validate() error
+	Needs() Needs
 	Loss(in Inputs) Output
 }
 
@@ -107,6 +115,8 @@ func (in Inputs) check(needs []string) error {
 	}{
 		{"Behaviour", in.Behaviour, 2, false}, {"Entropy", in.Entropy, 2, false}, {"Mask", in.Mask, 2, true},
 		{"Advantage", in.Advantage, 2, false}, {"Weight", in.Weight, 1, false}, {"Keep", in.Keep, 1, false},
+		{"Reference", in.Reference, 2, false}, {"Anchor", in.Anchor, 2, false}, {"Values", in.Values, 2, false},
+		{"OldValues", in.OldValues, 2, false}, {"Returns", in.Returns, 2, false},
 		{"Reward", in.Reward, 1, false}, {"GroupMean", in.GroupMean, 1, false},
 		{"Rollouts", in.Rollouts, 0, true}, {"Tokens", in.Tokens, 0, true},
 	} {

@@ -22,12 +22,35 @@ const (
 	sumEntropy    // of the policy
 	sumRowAbsAdv  // by rollout, the mean over its tokens of |advantage|
 	sumNegLogprob // -log pi
-	NumSums       // length of Output.Sums
+
+	// Of an objective with a reference policy: tokens that it was given for (0: there is none), k3 of KL(pi || pi_ref).
+	sumReferenced
+	sumReferenceKL
+
+	// Of an objective with a critic: tokens with a value (0: there is none), terms of the value loss, terms that its
+	// clip decided; R the returns and E = R - V, and their squares.
+	sumValued
+	sumValueLoss
+	sumValueClipped
+	sumReturn
+	sumReturn2
+	sumError
+	sumError2
+
+	NumSums // length of Output.Sums
 )
 
-// output adds the sums of the metrics, and the rows behind them, to a loss; clipped is nil where nothing clips. What an
-// objective was not given is not measured: its sums are 0.
-func (s shard) output(loss, clipped *Node) Output {
+// measured is what an objective saw on its way to the loss; nil is what it has not.
+type measured struct {
+	clipped      *Node // [B, T] bool: a clip decides the term
+	referenceKL  *Node // [B, T] k3 of KL(pi || pi_ref)
+	valueLoss    *Node // [B, T] terms of the value loss
+	valueClipped *Node // [B, T] bool: its clip decides the term
+}
+
+// output adds the sums of the metrics, and the rows behind them, to a loss. What an objective was not given is not
+// measured: its sums are 0.
+func (s shard) output(loss *Node, seen measured) Output {
 	var sums [NumSums]*Node
 	rows := [numRowColumns]*Node{rowTokens: s.length}
 	zero := ZerosLike(loss)
@@ -38,8 +61,15 @@ func (s shard) output(loss, clipped *Node) Output {
 	sums[sumTokens] = ReduceAllSum(s.length)
 	sums[sumRollouts] = ReduceAllSum(s.rows(OnesLike(s.length)))
 	sums[sumNegLogprob] = Neg(ReduceAllSum(s.logp))
-	if clipped != nil {
-		sums[sumClipped] = s.count(clipped)
+	if seen.clipped != nil {
+		sums[sumClipped] = s.count(seen.clipped)
+	}
+	if seen.referenceKL != nil {
+		sums[sumReferenced], sums[sumReferenceKL] = sums[sumTokens], ReduceAllSum(s.only(seen.referenceKL))
+	}
+	if seen.valueLoss != nil {
+		sums[sumValueLoss], sums[sumValueClipped] = ReduceAllSum(seen.valueLoss), s.count(seen.valueClipped)
+		s.criticSums(&sums)
 	}
 	if s.in.Entropy != nil {
 		sums[sumEntropy] = ReduceAllSum(s.only(s.in.Entropy))
@@ -72,6 +102,15 @@ func (s shard) ratioSums(sums *[NumSums]*Node, rows *[numRowColumns]*Node) {
 	sums[sumRowRho2] = ReduceAllSum(Square(row))
 	sums[sumK1] = Neg(ReduceAllSum(logRatio))
 	sums[sumK3] = ReduceAllSum(Sub(Expm1(held), held)) // Expm1: near ratio 1, exp(d)-1-d is all rounding
+}
+
+// criticSums adds what is measured of the critic's fit.
+func (s shard) criticSums(sums *[NumSums]*Node) {
+	target := s.only(s.in.Returns)
+	miss := Sub(target, s.only(s.in.Values))
+	sums[sumValued] = sums[sumTokens]
+	sums[sumReturn], sums[sumReturn2] = ReduceAllSum(target), ReduceAllSum(Square(target))
+	sums[sumError], sums[sumError2] = ReduceAllSum(miss), ReduceAllSum(Square(miss))
 }
 
 // count returns how many tokens that count have flag [B, T] set.

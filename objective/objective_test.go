@@ -28,6 +28,26 @@ func combinations() map[string]Objective {
 			}
 		}
 	}
+	for _, norm := range []Normalisation{PerSequence, PerToken, PerConstant} {
+		base := GRPO{Normalisation: norm, ClipLow: 0.3, ClipHigh: 0.1}
+		if norm == PerConstant {
+			base.ConstantLength = 7
+			all["dr_grpo"] = Variant{DrGRPO, GRPO{ConstantLength: 7}}
+		}
+		all[fmt.Sprintf("reinforce++ %s", norm)] = Variant{ReinforcePP, base}
+		base.DualClip = 1.5
+		all[fmt.Sprintf("ppo %s", norm)] = PPO{Surrogate: base, ValueCoef: 0.5, ValueClip: 0.4}
+		for _, prime := range []RPrime{RPrimeOne, RPrimeExact} {
+			for _, clip := range []float64{0, 1.1} {
+				o := OffPolicyGRPO{Clip: clip, RPrime: prime, Normalisation: norm, ConstantLength: base.ConstantLength}
+				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g", norm, prime, clip)] = o
+				o.KLCoef = 0.3
+				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g kl", norm, prime, clip)] = o
+				o.KLWeighted = true
+				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g weighted kl", norm, prime, clip)] = o
+			}
+		}
+	}
 	return all
 }
 
@@ -73,6 +93,11 @@ func randomValues(seed uint64) values {
 	v.reward = row(func(int) float64 { return float64(rng.IntN(2)) })
 	v.mean = row(func(int) float64 { return rng.Float64() })
 	v.nRollouts, v.nToks = 5, 17 // of a batch of which this is a shard
+	v.reference = grid(func(b, t int) float64 { return v.logprob(b, t) + 0.8*rng.NormFloat64() })
+	v.anchor = grid(func(b, t int) float64 { return v.behaviour[b][t] + 0.8*rng.NormFloat64() })
+	v.value = grid(func(_, _ int) float64 { return rng.NormFloat64() })
+	v.oldValue = grid(func(b, t int) float64 { return v.value[b][t] + 0.6*rng.NormFloat64() })
+	v.returns = grid(func(_, _ int) float64 { return rng.NormFloat64() })
 	return v
 }
 
@@ -109,95 +134,41 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 			p := compile(t, o)
 			for seed := range uint64(2) {
 				v := randomValues(seed)
-				gradient := p.run(v).gradient
-				largest := 0.0
+				r := p.run(v)
+				difference := func(x *float64) float64 {
+					x0 := *x
+					*x = x0 + h
+					up := p.run(v).loss
+					*x = x0 - h
+					down := p.run(v).loss
+					*x = x0
+					return (up - down) / (2 * h)
+				}
+				largest, critic := 0.0, 0.0
 				for b := range rows {
 					for i := range width {
 						for k := range vocab {
-							x := &v.logits[b][i][k]
-							x0 := *x
-							*x = x0 + h
-							up := p.run(v).loss
-							*x = x0 - h
-							down := p.run(v).loss
-							*x = x0
-							if want := (up - down) / (2 * h); !near(gradient[b][i][k], want, 1e-8) {
-								t.Errorf("seed %d: d loss / d logit[%d %d %d] = %g, finite difference %g", seed, b, i, k, gradient[b][i][k], want)
+							got := r.gradient[b][i][k]
+							if want := difference(&v.logits[b][i][k]); !near(got, want, 1e-8) {
+								t.Errorf("seed %d: d loss / d logit[%d %d %d] = %g, finite difference %g", seed, b, i, k, got, want)
 							}
-							largest = max(largest, math.Abs(gradient[b][i][k]))
+							largest = max(largest, math.Abs(got))
 						}
+						if !o.Needs().Critic {
+							continue
+						}
+						if want := difference(&v.value[b][i]); !near(r.critic[b][i], want, 1e-8) {
+							t.Errorf("seed %d: d loss / d value[%d %d] = %g, finite difference %g", seed, b, i, r.critic[b][i], want)
+						}
+						critic = max(critic, math.Abs(r.critic[b][i]))
 					}
 				}
-				if largest < 1e-3 {
-					t.Errorf("seed %d: the largest gradient is %g: nothing was tested", seed, largest)
+				if largest < 1e-3 || o.Needs().Critic && critic < 1e-3 {
+					t.Errorf("seed %d: the largest gradients are %g and %g: nothing was tested", seed, largest, critic)
 				}
 			}
 		})
 	}
-}
-
-// naive is METHODS section 5 written as loops, for comparison.
-func naive(o Objective, v values) (loss float64, clipped int) {
-	for b := range rows {
-		var n, sum, mean float64
-		for i := range width {
-			if v.mask[b][i] != 0 && v.keep[b] != 0 {
-				n++
-				mean += v.logprob(b, i) - v.behaviour[b][i]
-			}
-		}
-		if n == 0 {
-			continue
-		}
-		mean /= n
-		for i := range width {
-			if v.mask[b][i] == 0 {
-				continue
-			}
-			switch o := o.(type) {
-			case GRPO:
-				r := math.Exp(v.logprob(b, i) - v.behaviour[b][i])
-				if o.Ratio == SequenceRatio {
-					r = math.Exp(mean)
-				}
-				lo, hi := o.ClipLow, o.ClipHigh
-				if lo == 0 {
-					lo, hi = 0.2, 0.2
-				}
-				a := v.advantage[b][i]
-				term := min(r*a, max(1-lo, min(1+hi, r))*a)
-				if o.DualClip > 0 && a < 0 {
-					term = max(term, o.DualClip*a)
-				}
-				if term != r*a {
-					clipped++
-				}
-				sum += term
-			case AsymRE:
-				sum += (v.reward[b] - (v.mean[b] + o.shift())) * v.logprob(b, i)
-			case SFT:
-				sum += v.logprob(b, i)
-			}
-		}
-		norm := PerConstant
-		length := 1 // AsymRE: the plain sum
-		switch o := o.(type) {
-		case GRPO:
-			norm, length = o.Normalisation, o.ConstantLength
-		case SFT:
-			norm = o.Normalisation.orDefault()
-		}
-		switch norm {
-		case PerSequence:
-			sum /= n * v.nRollouts
-		case PerToken:
-			sum /= v.nToks
-		case PerConstant:
-			sum /= float64(length) * v.nRollouts
-		}
-		loss -= v.weight[b] * sum
-	}
-	return loss, clipped
 }
 
 func TestLossesAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
@@ -281,6 +252,8 @@ func (v values) part(from, to int) values {
 	v.logits, v.tokens = v.logits[from:to], v.tokens[from:to]
 	v.behaviour, v.mask, v.advantage = v.behaviour[from:to], v.mask[from:to], v.advantage[from:to]
 	v.weight, v.keep, v.reward, v.mean = v.weight[from:to], v.keep[from:to], v.reward[from:to], v.mean[from:to]
+	v.reference, v.anchor, v.returns = v.reference[from:to], v.anchor[from:to], v.returns[from:to]
+	v.value, v.oldValue = v.value[from:to], v.oldValue[from:to]
 	return v
 }
 
@@ -294,6 +267,7 @@ func TestShardsAddUpToTheBatch(t *testing.T) {
 				t.Errorf("losses %g + %g, of the batch %g", a.loss, b.loss, whole.loss)
 			}
 			sameGradient(t, append(slices.Clone(a.gradient), b.gradient...), whole.gradient, 1, 1e-12)
+			sameGradient(t, [][][]float64{append(slices.Clone(a.critic), b.critic...)}, [][][]float64{whole.critic}, 1, 1e-12)
 			for key, value := range Combine([]Sums{a.sums, b.sums}) {
 				if !near(value, whole.metrics[key], 1e-12) {
 					t.Errorf("%s: shards give %g, the batch %g", key, value, whole.metrics[key])
@@ -318,6 +292,8 @@ func TestWhatDoesNotCountIsNeverSeen(t *testing.T) {
 							continue
 						}
 						v.behaviour[b][i], v.advantage[b][i] = poison, poison
+						v.reference[b][i], v.anchor[b][i], v.returns[b][i] = poison, poison, poison
+						v.value[b][i], v.oldValue[b][i] = poison, poison
 					}
 					if !counts {
 						v.weight[b], v.reward[b], v.mean[b] = poison, poison, poison
@@ -331,6 +307,7 @@ func TestWhatDoesNotCountIsNeverSeen(t *testing.T) {
 					t.Errorf("poison %g: rows %v, want %v", poison, got.rows, want.rows)
 				}
 				sameGradient(t, got.gradient, want.gradient, 1, 0)
+				sameGradient(t, [][][]float64{got.critic}, [][][]float64{want.critic}, 1, 0)
 			}
 		})
 	}

@@ -24,8 +24,11 @@ func (o SFT) Validate() error {
 	return fmt.Errorf("normalisation: %q: want %q or %q", o.Normalisation, PerSequence, PerToken)
 }
 
+// Needs implements Objective: nothing.
+func (SFT) Needs() Needs { return Needs{} }
+
 // Loss implements Objective. Logprobs are those of the demonstration's tokens at temperature 1.
 func (o SFT) Loss(in Inputs) Output {
 	s := prepare(in, o)
-	return s.output(Neg(o.Normalisation.reduce(s, s.logp, 0)), nil)
+	return s.output(Neg(o.Normalisation.reduce(s, s.logp, 0)), measured{})
 }

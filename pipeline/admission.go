@@ -59,7 +59,7 @@ func (m *Machine) admit() error {
 		}
 		m.line = m.line[1:]
 		delete(m.groups, n)
-		m.books.insert(g)
+		m.books.insert(g, len(ids))
 		if m.parts.Prompts != nil {
 			if err := m.parts.Prompts.Report(m.version, g.prompt, g.replayed, g.rollouts); err != nil {
 				return fmt.Errorf("report what came of prompt %d, of job %d: %w", g.prompt, n, err)

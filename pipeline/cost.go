@@ -10,7 +10,8 @@ func (o Options) StepTime() float64 { return float64(o.Batch) / float64(o.Traine
 // GroupTime is the duration of a group's generation, G mu.
 func (o Options) GroupTime() float64 { return float64(float64(o.Group) * o.RolloutCost) }
 
-// QueueCompute is the compute of an update without replay, B(1 + mu).
+// QueueCompute is the compute of an update without replay on a batch of its own, B(1 + mu). It is the unit of compute whatever
+// BatchUpdates is.
 func (o Options) QueueCompute() float64 { return float64(float64(o.Batch) * (1 + o.RolloutCost)) }
 
 // ReplayCompute is the compute of an update with replay, B(1 + W/T).
@@ -26,8 +27,8 @@ func (o Options) NewPerUpdate() float64 {
 	return float64(o.Batch) * float64(o.Workers) / float64(o.Trainers) / o.RolloutCost
 }
 
-// ExpectedReplayRatio is mu T/W, the uses per rollout generated when nobody stalls. Where trainers wait for fresh
-// draws it is less: B over [Options.FreshPerUpdate].
+// ExpectedReplayRatio is mu T/W, the uses per rollout generated when nobody stalls, every update on a batch counted. Where trainers
+// wait for fresh draws it is less: B over [Options.FreshPerUpdate].
 func (o Options) ExpectedReplayRatio() float64 {
 	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers)
 }

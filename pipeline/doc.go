@@ -33,6 +33,9 @@
 // batch be fresh: of rollouts that no trainer was given as fresh before, the oldest first. Trainers wait
 // until there are enough.
 //
+// With BatchUpdates i each batch is used for i updates in a row, as if it had been drawn i times, but that the buffer counts one
+// draw. With PublishEvery i v it is the schedule (v, i) of [OG]: workers take weights every v batches.
+//
 // # What it leaves to others
 //
 // What is kept and what is drawn is the Buffer's affair: the baseline without replay is a bounded

@@ -70,7 +70,8 @@ type Generation interface {
 	// Continue decodes up to n further positions of every unfinished row with weights w, all of them
 	// when n <= 0. It reports whether every row has finished.
 	Continue(ctx context.Context, w Weights, n int) (done bool, err error)
-	// Rollouts returns the finished group, rewards unset, Text filled.
+	// Rollouts returns the finished group, Text filled. Rewards are set if the task is no task.Verifier, which
+	// the machine asks for them otherwise.
 	Rollouts() ([]*rollout.Rollout, error)
 }
 

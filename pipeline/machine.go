@@ -73,7 +73,7 @@ type Machine struct {
 	wall     Wall
 	stop     atomic.Bool
 	ran      bool
-	boundary bool // no step is under way and no batch is held
+	boundary bool // no step is under way, and batches are held only for their next update
 }
 
 // New returns a machine at time 0 whose learner has taken no step yet.

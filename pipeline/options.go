@@ -48,20 +48,30 @@ type Options struct {
 	// SyncRollouts is the new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one, or
 	// more if the turn's fresh draws take more; with Mix, what they take].
 	SyncRollouts int
-	SyncUpdates  int // updates per turn in synchronous mode, >= 1 [1 + Mix]
+	// SyncUpdates is the updates per turn in synchronous mode, a multiple of BatchUpdates [BatchUpdates times
+	// 1 + Mix].
+	SyncUpdates int
 
-	// Mix is K, the replay updates to each update on a fresh batch ([FP] alg. 1), >= 0. The first update
-	// and every (1+K)-th from it ask for fresh draws only (rollout.Request.Fresh), those between for none
-	// in particular [0: none asks for any].
+	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row that are taken on each batch
+	// drawn, >= 1. Updates 1, 1+i, 1+2i, … draw; those between take what was drawn, at the staleness that it has
+	// by then, and draw nothing. The buffer knows of one draw and one use of it; Update.Used counts every update's
+	// [1].
+	BatchUpdates int
+
+	// Mix is K, the replay batches to each fresh batch ([FP] alg. 1), >= 0. The first batch and every
+	// (1+K)-th from it ask for fresh draws only (rollout.Request.Fresh), those between for none in
+	// particular [0: none asks for any].
 	Mix int
 	// FreshShare is the share of fresh draws in every update's batch, rounded to whole rollouts for each
 	// trainer, in [0, 1]. It excludes Mix [0: not asked for].
 	FreshShare float64
 
-	WeightSync   WeightSync // [ByGroup]
-	Chunk        int        // positions decoded between looks at the weights when ByToken, >= 1 [32]
-	MaxTokens    int        // the most positions that a generation decodes; required when ByToken
-	PublishEvery int        // only versions divisible by it reach the workers, >= 1 [1]
+	WeightSync WeightSync // [ByGroup]
+	Chunk      int        // positions decoded between looks at the weights when ByToken, >= 1 [32]
+	MaxTokens  int        // the most positions that a generation decodes; required when ByToken
+	// PublishEvery lets only versions divisible by it reach the workers, >= 1: v of the schedule (v, i) is
+	// PublishEvery/BatchUpdates, as versions count updates and v counts batches [1].
+	PublishEvery int
 
 	// Advantage is how advantages are taken. Those over the training batch are set here before each
 	// step, on the draws of all trainers; the group-relative are the buffer's affair, a critic's the
@@ -99,13 +109,14 @@ func (o Options) WithDefaults() Options {
 	if o.WeightSync == "" {
 		o.WeightSync = ByGroup
 	}
+	orInt(&o.BatchUpdates, 1)
 	if o.freshDefined() {
-		orInt(&o.SyncUpdates, 1+o.Mix)
+		orInt(&o.SyncUpdates, o.BatchUpdates*(1+o.Mix))
 		if o.Group > 0 && o.Trainers > 0 {
 			orInt(&o.SyncRollouts, o.defaultSyncRollouts())
 		}
 	}
-	orInt(&o.SyncUpdates, 1)
+	orInt(&o.SyncUpdates, o.BatchUpdates)
 	orInt(&o.Chunk, 32)
 	orInt(&o.PublishEvery, 1)
 	if o.Advantage == "" {

@@ -46,6 +46,8 @@ func randomSetup(seed uint64) setup {
 	o.SyncUpdates = 1 + r.IntN(3)
 	o.SyncRollouts = o.Group * ((o.Batch+o.Group-1)/o.Group + o.Trainers) // a batch for every shard
 	mixIn(&o, r)
+	o.BatchUpdates = pick(rollout.Stream(seed, "test/batches", 0), 1, 1, 2, 3)
+	o.SyncUpdates *= o.BatchUpdates
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
 		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(4)}
@@ -217,8 +219,11 @@ func balanced(t *testing.T, s setup, out outcome) {
 			}
 		}
 		fresh := o.Trainers * int(math.Round(o.FreshShare*float64(o.Batch/o.Trainers)))
-		if o.Mix > 0 && i%(1+o.Mix) == 0 {
+		if o.Mix > 0 && i/o.BatchUpdates%(1+o.Mix) == 0 {
 			fresh = o.Batch
+		}
+		if i%o.BatchUpdates > 0 { // drawn before
+			fresh = 0
 		}
 		switch {
 		case u.FreshDraws != fresh:
@@ -230,7 +235,7 @@ func balanced(t *testing.T, s setup, out outcome) {
 			t.Fatalf("seed %d: update %d has version %d", s.seed, i, u.Version)
 		case u.Time < now:
 			t.Fatalf("seed %d: time goes back from %g to %g", s.seed, now, u.Time)
-		case u.Inserted != inserted || u.Inserted != at*uint64(o.Group):
+		case u.Stored != u.Inserted || u.Inserted != inserted || u.Inserted != at*uint64(o.Group):
 			t.Fatalf("seed %d: %d inserted, %d new in all, %d groups seen", s.seed, u.Inserted, inserted, at)
 		case u.Used != uint64(u.Version)*uint64(o.Batch):
 			t.Fatalf("seed %d: %d used in %d updates of %d", s.seed, u.Used, u.Version, o.Batch)

@@ -21,12 +21,13 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 		return nil, err
 	}
 	m.now, m.version, m.nextJob = s.Clock, s.Version, s.NextJob
-	m.books.Inserted, m.books.Used = s.Inserted, s.Used
+	m.books.Inserted, m.books.Stored, m.books.Used = s.Inserted, s.Stored, s.Used
 	for _, e := range s.Events {
 		m.schedule(e)
 	}
 	m.trainer.account, m.trainer.asking, m.turn = s.Trainer, s.Asking, s.Turn
 	m.line = slices.Clone(s.Line)
+	m.hold(s.Batches)
 	m.weights.newest = weights[s.Newest]
 	for _, v := range s.Coming {
 		m.weights.coming = append(m.weights.coming, weights[v])
@@ -62,6 +63,7 @@ func (m *Machine) accept(s State, weights map[rollout.Version]Weights) error {
 			found = append(found, fmt.Errorf("state has job %d in chunk %d, the options have %d", w.Job, len(w.Versions), n))
 		}
 	}
+	found = append(found, m.acceptBatches(s)...)
 	return errors.Join(append(found, m.acceptPrompts(s)...)...)
 }
 

@@ -88,7 +88,7 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 }
 
 func TestAnInterruptedRunGoesOnAsIfNothingHadHappened(t *testing.T) {
-	inFlight, inLine, chunks, replayed := 0, 0, 0, 0
+	inFlight, inLine, chunks, replayed, held := 0, 0, 0, 0, 0
 	for seed := range uint64(200) {
 		s := randomSetup(seed)
 		want := s.run(t, nil)
@@ -107,10 +107,13 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadHappened(t *testing.T) {
 			chunks = max(chunks, len(w.Versions))
 		}
 		inLine += len(got.state.Groups)
+		if first%s.opts.BatchUpdates > 0 || second%s.opts.BatchUpdates > 0 {
+			held++
+		}
 	}
-	if inFlight < 100 || inLine < 20 || chunks < 4 || replayed < 20 {
-		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting and at most %d chunks: the test shows little",
-			inFlight, replayed, inLine, chunks)
+	if inFlight < 100 || inLine < 20 || chunks < 4 || replayed < 20 || held < 40 {
+		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting, at most %d chunks and %d runs interrupted within a batch's updates: the test shows little",
+			inFlight, replayed, inLine, chunks, held)
 	}
 }
 

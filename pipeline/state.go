@@ -14,13 +14,15 @@ type State struct {
 	Version  rollout.Version // of the trainers
 	NextJob  uint64
 	Inserted uint64 // K_infer
+	Stored   uint64 // what they became in the buffer
 	Used     uint64 // K_train
 
 	Events  []Event // that are due, in order
 	Workers []WorkerState
 	Trainer Account // of each trainer
 	Turn    Turn
-	Asking  bool // a draw is among the events
+	Asking  bool            // a draw is among the events
+	Batches []rollout.Batch // drawn and with updates to come, by trainer: see Options.BatchUpdates; else nil
 
 	Groups []GroupState // generated and not in the buffer, by job
 	Line   []uint64     // jobs whose groups wait for room, first come first
@@ -71,11 +73,12 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 	}
 	s := State{
 		Clock: m.now, Version: m.version, NextJob: m.nextJob,
-		Inserted: m.books.Inserted, Used: m.books.Used,
+		Inserted: m.books.Inserted, Stored: m.books.Stored, Used: m.books.Used,
 		Events:  slices.SortedFunc(slices.Values(m.events.items), Event.Compare),
 		Workers: make([]WorkerState, len(m.workers)),
 		Trainer: m.trainer.account, Turn: m.turn, Asking: m.trainer.asking,
 		Line: append([]uint64(nil), m.line...), Newest: m.weights.newest.Version,
+		Batches: m.heldBatches(),
 	}
 	weights := map[rollout.Version]Weights{s.Newest: m.weights.newest}
 	for _, w := range m.weights.coming {

@@ -147,8 +147,8 @@ func (m *Machine) endStep() (end bool, err error) {
 	t.account.turn(m.now, Idle)
 	t.work = nil
 	u := m.update()
-	clear(t.batches)
-	t.drawn, t.measured = 0, Measured{}
+	t.measured = Measured{}
+	m.nextBatch()
 	m.nextTurn()
 
 	m.boundary = true

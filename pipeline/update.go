@@ -12,7 +12,8 @@ type Update struct {
 	Time    float64         // of the virtual clock
 
 	Inserted uint64  // K_infer, rollouts that entered the buffer so far
-	Used     uint64  // K_train, rollouts trained on so far, repeats counted
+	Stored   uint64  // what they became in it: as many, or their steps where it keeps those
+	Used     uint64  // K_train, rollouts trained on so far, repeats counted, those on one batch too (Options.BatchUpdates)
 	Compute  float64 // so far, by formula: updates times Options.UpdateCompute
 	Workers  []Spent // so far, by worker
 	Trainer  Spent   // so far, of each trainer: they step together
@@ -21,7 +22,7 @@ type Update struct {
 	StalenessMean float64 // of the batch's draws, in versions
 	StalenessMax  int32
 	BatchReward   float64 // mean over the batch's draws
-	FreshDraws    int     // of the batch, draws that were asked for as fresh: see Options.Mix and FreshShare
+	FreshDraws    int     // of the batch, draws that were asked for as fresh: see Options.Mix and FreshShare; 0 from a batch's second update on
 
 	NewRollouts     int     // inserted since the previous update
 	NewReward       float64 // their mean reward; 0 when there are none
@@ -31,8 +32,8 @@ type Update struct {
 	Metrics map[string]float64 // what the learner measured
 }
 
-// ReplayRatio returns the uses per rollout inserted so far.
-func (u Update) ReplayRatio() float64 { return float64(u.Used) / float64(u.Inserted) }
+// ReplayRatio returns the uses so far of each rollout, or step, that the buffer took.
+func (u Update) ReplayRatio() float64 { return float64(u.Used) / float64(u.Stored) }
 
 // RolloutCost returns the estimate of mu, (K_train/T)/(K_infer/W) (METHODS 1). It counts stalled
 // GPUs as if they worked.
@@ -71,6 +72,7 @@ func (m *Machine) Wall() Wall {
 // books counts what an Update reports.
 type books struct {
 	Inserted uint64
+	Stored   uint64
 	Used     uint64
 
 	// Inserted since the last update. States are taken when nothing was.
@@ -80,8 +82,9 @@ type books struct {
 	replayed  int // of the groups, those about a replayed prompt
 }
 
-func (b *books) insert(g finished) {
+func (b *books) insert(g finished, stored int) {
 	b.Inserted += uint64(len(g.rollouts))
+	b.Stored += uint64(stored)
 	b.rollouts += len(g.rollouts)
 	b.groups++
 	if g.replayed {
@@ -101,7 +104,7 @@ func (m *Machine) update() Update {
 	b.Used += uint64(m.opts.Batch)
 	u := Update{
 		Version: m.version, Time: m.now,
-		Inserted: b.Inserted, Used: b.Used, Compute: m.compute(),
+		Inserted: b.Inserted, Stored: b.Stored, Used: b.Used, Compute: m.compute(),
 		Workers: make([]Spent, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
 		NewRollouts: b.rollouts, NewGroups: b.groups, ReplayedPrompts: b.replayed, Metrics: t.measured.Metrics,
 	}
@@ -122,6 +125,6 @@ func (m *Machine) update() Update {
 	if b.rollouts > 0 {
 		u.NewReward = b.rewardSum / float64(b.rollouts)
 	}
-	*b = books{Inserted: b.Inserted, Used: b.Used}
+	*b = books{Inserted: b.Inserted, Stored: b.Stored, Used: b.Used}
 	return u
 }

@@ -40,7 +40,10 @@ func (o Options) Validate() error {
 	refuse(o.SyncRollouts < 0, "sync_rollouts", o.SyncRollouts, "at least 1")
 	refuse(o.Mode == Sync && o.Group >= 1 && o.SyncRollouts%o.Group != 0,
 		"sync_rollouts", o.SyncRollouts, "a multiple of the group size %d", o.Group)
+	refuse(o.BatchUpdates < 1 || o.BatchUpdates > math.MaxInt32, "batch_updates", o.BatchUpdates, "1 to %d", math.MaxInt32)
 	refuse(o.SyncUpdates < 1, "sync_updates", o.SyncUpdates, "at least 1")
+	refuse(o.Mode == Sync && o.BatchUpdates >= 1 && o.SyncUpdates >= 1 && o.SyncUpdates%o.BatchUpdates != 0,
+		"sync_updates", o.SyncUpdates, "a multiple of batch_updates (%d), so that a turn ends with its last batch", o.BatchUpdates)
 	o.refuseFresh(refuse)
 	refuse(o.WeightSync != ByGroup && o.WeightSync != ByToken, "weight_sync", o.WeightSync, "%q or %q", ByGroup, ByToken)
 	refuse(o.Chunk < 1, "chunk", o.Chunk, "at least 1")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
 )
 
 // worker is one inference GPU.
@@ -128,8 +129,10 @@ func (m *Machine) generate(ctx context.Context, f *flight, weights []Weights, fr
 	if len(rs) != f.job.Size {
 		return fmt.Errorf("generator returned %d rollouts for a group of %d", len(rs), f.job.Size)
 	}
-	for _, r := range rs {
-		r.Reward = m.parts.Task.Verify(f.job.Prompt, r.Text).Reward
+	if v, ok := m.parts.Task.(task.Verifier); ok {
+		for _, r := range rs {
+			r.Reward = v.Verify(f.job.Prompt, r.Text).Reward
+		}
 	}
 	f.rollouts = rs
 	return nil

@@ -110,7 +110,7 @@ func BenchmarkGenerate(b *testing.B) {
 			tokens := 0
 			for b.Loop() {
 				for _, r := range generate(b, m, w, prompts, Sampling{Temperature: 1, MaxTokens: 32}, 0) {
-					tokens += len(r.Logprobs)
+					tokens += written(r)
 				}
 			}
 			speed := float64(tokens) / b.Elapsed().Seconds()

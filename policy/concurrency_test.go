@@ -28,7 +28,7 @@ func works(m *Model, versions []*Weights) []func() (any, error) {
 		}
 		list = append(list, func() (any, error) {
 			rng := rollout.Stream(uint64(i), "test/score", 0)
-			return m.Score(context.Background(), w, [][]int32{randomTokens(rng, 11, c.VocabSize), randomTokens(rng, 7, c.VocabSize)}, 0.9)
+			return m.Score(context.Background(), w, Plain(randomTokens(rng, 11, c.VocabSize), randomTokens(rng, 7, c.VocabSize)), 0.9)
 		}, func() (any, error) { return learned(m, w, uint64(i)) }, func() (any, error) { return w.Flat() })
 	}
 	return list
@@ -42,7 +42,7 @@ func generated(m *Model, versions []*Weights, i int, s Sampling) ([]Row, error) 
 		prompts = append(prompts, randomTokens(rng, 2+3*r, m.config.VocabSize))
 		streams = append(streams, stream(10*i+r))
 	}
-	g, err := m.Start(prompts, streams, s)
+	g, err := m.Start(Plain(prompts...), streams, s)
 	if err != nil {
 		return nil, err
 	}

@@ -24,35 +24,36 @@ func newDecoder(c hf.Config, nodes []*Node) *decoder {
 	return d
 }
 
-// span is where the S positions of a pass stand: slot by slot in the key-value cache, and with the
-// left padding of each row.
+// span is where the S positions of a pass stand. The zero value is that of rows from their first token on, which attend
+// within the pass.
 type span struct {
-	start   *Node   // scalar int32: slot of the first position; nil: 0
-	padding *Node   // [B] int32: slots before a row's first token; nil: none
-	cache   []*Node // 2 x Layers of [B, KVHeads, slots, HeadDim]; nil: attend within the pass
+	start     *Node   // scalar int32: slot of the first position; nil: 0
+	positions *Node   // [B, S] int32: places of the tokens in their rows; nil: 0 to S-1
+	bias      *Node   // [B, slots] float32: 0 where a slot holds a token of the row, those of the pass included, else masked; nil: all do
+	cache     []*Node // 2 x Layers of [B, KVHeads, slots, HeadDim]; nil: attend within the pass
+	images    images
 }
 
 // forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with
 // the pass's keys and values in place.
 func (d *decoder) forward(tokens *Node, at span) (hidden *Node, cache []*Node) {
-	g := tokens.Graph()
-	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
-	x := Gather(d.weight["model.embed_tokens.weight"], ExpandAxes(tokens, -1)) // [B, S, Hidden]
+	length := tokens.Shape().Dim(1)
+	x := d.embed(tokens, at.images) // [B, S, Hidden]
 
-	slots := Iota(g, shapes.Make(dtypes.Int32, 1, length), 1)
+	slots := Iota(tokens.Graph(), shapes.Make(dtypes.Int32, 1, length), 1)
+	positions := at.positions // [1 or B, S]
+	if positions == nil {
+		positions = slots
+	}
 	if at.start != nil {
 		slots = Add(slots, at.start)
-	}
-	positions := slots // [1 or B, S]
-	if at.padding != nil {
-		positions = MaxScalar(Sub(BroadcastToDims(slots, batch, length), ExpandAxes(at.padding, -1)), 0)
 	}
 	cos, sin := d.rotary(positions)
 	keys := length
 	if at.cache != nil {
 		keys = at.cache[0].Shape().Dim(2)
 	}
-	bias := attentionBias(slots, at.padding, keys)
+	bias := attentionBias(slots, at.bias, keys)
 	for l := range d.NumHiddenLayers {
 		block := decoderBlock{decoder: d, layer: l, cos: cos, sin: sin, bias: bias, start: at.start}
 		if at.cache != nil {
@@ -107,18 +108,20 @@ func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
 const masked = -1e9
 
 // attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in
-// slot s sees the slots up to s that hold tokens of its row.
-func attentionBias(slots, padding *Node, keys int) *Node {
-	g := slots.Graph()
-	key := Iota(g, shapes.Make(dtypes.Int32, 1, 1, 1, keys), 3)
-	query := Reshape(slots, 1, 1, slots.Shape().Dim(1), 1)
-	dims := []int{1, 1, slots.Shape().Dim(1), keys}
-	allowed := LessOrEqual(BroadcastToDims(key, dims...), BroadcastToDims(query, dims...))
-	if padding != nil {
-		dims[0] = padding.Shape().Dim(0)
-		first := Reshape(padding, dims[0], 1, 1, 1)
-		allowed = LogicalAnd(BroadcastToDims(allowed, dims...),
-			GreaterOrEqual(BroadcastToDims(key, dims...), BroadcastToDims(first, dims...)))
+// slot s sees the slots up to s that hold tokens of its row (held [B, keys], see span.bias). The slot of a single query is the
+// last that is held.
+func attentionBias(slots, held *Node, keys int) *Node {
+	g, length := slots.Graph(), slots.Shape().Dim(1)
+	if held != nil && length == 1 {
+		return Reshape(held, held.Shape().Dim(0), 1, 1, keys)
 	}
-	return Where(allowed, ScalarZero(g, dtypes.Float32), Scalar(g, dtypes.Float32, masked))
+	key := Iota(g, shapes.Make(dtypes.Int32, 1, 1, length, keys), 3)
+	query := Reshape(slots, 1, 1, length, 1)
+	allowed := LessOrEqual(key, BroadcastToDims(query, 1, 1, length, keys))
+	if held == nil {
+		return Where(allowed, ScalarZero(g, dtypes.Float32), Scalar(g, dtypes.Float32, masked))
+	}
+	dims := []int{held.Shape().Dim(0), 1, length, keys}
+	open := BroadcastToDims(Reshape(held, dims[0], 1, 1, keys), dims...)
+	return Where(BroadcastToDims(allowed, dims...), open, MulScalar(OnesLike(open), masked))
 }

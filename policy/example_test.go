@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// A model of 3,000 parameters learns to count in a circle: random weights, supervised steps, then a continuation and
-// what the model thinks of it.
+// A model of 3,000 parameters learns to count in a circle: random weights, supervised steps, then a continuation in two
+// turns and what the model thinks of a circle.
 func Example() {
 	model, err := policy.NewModel(hf.Config{
 		ModelType: hf.Llama, VocabSize: 5, HiddenSize: 16, IntermediateSize: 32, NumHiddenLayers: 1,
@@ -35,26 +35,38 @@ func Example() {
 			panic(err)
 		}
 	}
-	generation, err := model.Start([][]int32{{3}, {0, 1}}, nil, policy.Sampling{MaxTokens: 6}) // greedy
+	generation, err := model.Start(policy.Plain([]int32{3}, []int32{0, 1}), nil, policy.Sampling{MaxTokens: 3}) // greedy
 	if err != nil {
 		panic(err)
 	}
 	if _, err := generation.Continue(ctx, learner.Weights(), 0); err != nil {
 		panic(err)
 	}
-	for _, row := range generation.Rows() {
+	for i, row := range generation.Rows() {
 		fmt.Println(row.Tokens[:row.Prompt], row.Tokens[row.Prompt:])
+		next := (row.Tokens[len(row.Tokens)-1] + 1) % 5
+		if _, err := generation.Extend(i, policy.Input{Tokens: []int32{next}}); err != nil { // we say one, then it is the model's turn
+			panic(err)
+		}
+	}
+	if _, err := generation.Continue(ctx, learner.Weights(), 0); err != nil {
+		panic(err)
+	}
+	for _, row := range generation.Rows() {
+		fmt.Println(row.Tokens[:row.Turn], row.Tokens[row.Turn:])
 	}
 	for _, w := range []*policy.Weights{weights, learner.Weights()} {
-		scores, err := model.Score(ctx, w, [][]int32{{2, 3, 4, 0}}, 1)
+		scores, err := model.Score(ctx, w, policy.Plain([]int32{2, 3, 4, 0}), 1)
 		if err != nil {
 			panic(err)
 		}
 		fmt.Printf("version %d finds 4 after 2 3 likely: %v\n", w.Version, scores[0].Logprobs[2] > -0.1)
 	}
 	// Output:
-	// [3] [4 0 1 2 3 4]
-	// [0 1] [2 3 4 0 1 2]
+	// [3] [4 0 1]
+	// [0 1] [2 3 4]
+	// [3 4 0 1 2] [3 4 0]
+	// [0 1 2 3 4 0] [1 2 3]
 	// version 0 finds 4 after 2 3 likely: false
 	// version 40 finds 4 after 2 3 likely: true
 }

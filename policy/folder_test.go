@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,11 +16,15 @@ import (
 )
 
 func TestSavedWeightsLoadAgainToTheBit(t *testing.T) {
-	for name, c := range architectures() {
+	all := architectures()
+	all["critic and tower"] = seeing()
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			l := newTestLearner(t, m, randomWeights(t, m, 81), Learning{Objective: objective.SFT{}})
+			c.VocabSize -= 1 // no token of an image
 			step(t, l, randomBatch(c, 82, 6))
+			c.VocabSize += 1
 			want, err := l.Weights().Flat()
 			if err != nil {
 				t.Fatal(err)
@@ -38,12 +44,51 @@ func TestSavedWeightsLoadAgainToTheBit(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Error("weights changed on the way through a folder")
 			}
-			if !reflect.DeepEqual(loaded.Config().Specs(), c.Specs()) || w.Version != 0 || tokenizer != nil {
+			if fmt.Sprint(loaded.Config()) != fmt.Sprint(m.Config()) || w.Version != 0 || tokenizer != nil {
 				t.Errorf("loaded %+v, version %d, tokenizer %v; saved %+v without one", loaded.Config(), w.Version, tokenizer, m.Config())
 			}
 			tokens := []int32{3, 1, 4, 1, 5, 9, 2, 6}
 			if got, want := logprobs(t, loaded, w, tokens, 1), logprobs(t, m, l.Weights(), tokens, 1); !slices.Equal(got, want) {
 				t.Errorf("log-probs %v after loading, %v before saving", got, want)
+			}
+		})
+	}
+}
+
+func TestAValueHeadIsAddedToAnyModelAndChangesNothingElse(t *testing.T) {
+	for name, c := range architectures() {
+		t.Run(name, func(t *testing.T) {
+			m := newTestModel(t, c)
+			w := randomWeights(t, m, 83).WithVersion(6)
+			critic, with, err := m.WithValueHead(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !critic.Config().ValueHead || m.Config().ValueHead || with.Version != 6 {
+				t.Errorf("%+v of version %d, from %+v", critic.Config(), with.Version, m.Config())
+			}
+			in := Plain([]int32{3, 1, 4, 1, 5, 9, 2, 6})
+			before, err := m.Score(context.Background(), w, in, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := critic.Score(context.Background(), with, in, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(after[0].Logprobs, before[0].Logprobs) || before[0].Values != nil || !slices.Equal(after[0].Values, make([]float32, 8)) {
+				t.Errorf("scores %+v, were %+v: want the log-probs and values of 0", after[0], before[0])
+			}
+			again, same, err := critic.WithValueHead(with)
+			if err != nil || again != critic || same != with {
+				t.Errorf("a model with a value head is given another: %v", err)
+			}
+			dir := t.TempDir()
+			if err := critic.Save(dir, with, nil); err != nil {
+				t.Fatal(err)
+			}
+			if loaded, _, _, err := Load(dir); err != nil || !loaded.Config().ValueHead {
+				t.Errorf("the critic loads without its head: %v", err)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func begin(t *testing.T, m *Model, prompts [][]int32, s Sampling) *Generation {
 	for i := range streams {
 		streams[i] = stream(i)
 	}
-	g, err := m.Start(prompts, streams, s)
+	g, err := m.Start(Plain(prompts...), streams, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +53,18 @@ func bare(rows []Row) []Row {
 	return out
 }
 
+// written counts the tokens that the policy produced.
+func written(r Row) int {
+	n := 0
+	for _, m := range r.Mask {
+		n += int(m)
+	}
+	return n
+}
+
 func logprobs(t *testing.T, m *Model, w *Weights, tokens []int32, temperature float64) []float32 {
 	t.Helper()
-	scores, err := m.Score(context.Background(), w, [][]int32{tokens}, temperature)
+	scores, err := m.Score(context.Background(), w, Plain(tokens), temperature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +85,7 @@ func TestRowsOfOneBatchAreThoseOfEachAlone(t *testing.T) {
 				together := begin(t, m, prompts, s)
 				proceed(t, together, w, 0)
 				for i, row := range together.Rows() {
-					alone, err := m.Start(prompts[i:i+1], []*rand.Rand{stream(i)}, s)
+					alone, err := m.Start(Plain(prompts[i:i+1]...), []*rand.Rand{stream(i)}, s)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -129,8 +138,8 @@ func TestEveryTokenKnowsTheVersionThatProducedIt(t *testing.T) {
 	rows := changing(t, m, w, Sampling{Temperature: 1, MaxTokens: 12})
 	want := []rollout.Version{0, 0, 0, 0, 3, 3, 3, 3, 3, 4, 4, 4}
 	for i, r := range rows {
-		if !slices.Equal(r.Versions, want) {
-			t.Errorf("row %d: versions %v, want %v", i, r.Versions, want)
+		if got := r.Versions[r.Prompt:]; !slices.Equal(got, want) {
+			t.Errorf("row %d: versions %v, want %v", i, got, want)
 		}
 	}
 }
@@ -142,9 +151,9 @@ func TestRecomputedCacheHoldsWhatTheNewWeightsMake(t *testing.T) {
 			m := newTestModel(t, c)
 			w := threeVersions(t, m)
 			for _, r := range changing(t, m, w, Sampling{Temperature: 0.9, MaxTokens: 12, RecomputeCache: true}) {
-				for j, l := range r.Logprobs {
-					of := w[max(0, int(r.Versions[j])-2)]
-					near(t, "log-prob", l, float64(logprobs(t, m, of, r.Tokens, 0.9)[r.Prompt+j]), 2e-5)
+				for j, v := range r.Versions[r.Prompt:] {
+					of := w[max(0, int(v)-2)]
+					near(t, "log-prob", r.Logprobs[r.Prompt+j], float64(logprobs(t, m, of, r.Tokens, 0.9)[r.Prompt+j]), 2e-5)
 				}
 			}
 		})
@@ -171,17 +180,16 @@ func TestKeptCacheHoldsWhatEarlierWeightsMade(t *testing.T) {
 				var cache referenceCache
 				var logits []float64
 				for _, token := range r.Tokens[:r.Prompt] {
-					logits = cache.next(refs[r.Versions[0]], token)
+					logits = cache.next(refs[r.Versions[r.Prompt]], token)
 				}
 				pure := logprobs(t, m, w[2], r.Tokens, 0.9)
-				for j, l := range r.Logprobs {
-					token := r.Tokens[r.Prompt+j]
-					if j > 0 {
-						logits = cache.next(refs[r.Versions[j]], r.Tokens[r.Prompt+j-1])
+				for j := r.Prompt; j < len(r.Tokens); j++ {
+					if j > r.Prompt {
+						logits = cache.next(refs[r.Versions[j]], r.Tokens[j-1])
 					}
-					near(t, "log-prob", l, logSoftmax(logits, 0.9)[token], 2e-5)
+					near(t, "log-prob", r.Logprobs[j], logSoftmax(logits, 0.9)[r.Tokens[j]], 2e-5)
 					if r.Versions[j] == 4 {
-						differs = max(differs, math.Abs(float64(l-pure[r.Prompt+j])))
+						differs = max(differs, math.Abs(float64(r.Logprobs[j]-pure[j])))
 					}
 				}
 			}
@@ -224,16 +232,16 @@ func TestStoppedRowsDrawNoMoreAndTouchNoOthers(t *testing.T) {
 			sources[i] = &counting{Source: rand.NewPCG(seed, 3)}
 			streams[i] = rand.New(sources[i])
 		}
-		g, err := m.Start(prompts, streams, s)
+		g, err := m.Start(Plain(prompts...), streams, s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		proceed(t, g, w, 0)
 		for i, r := range g.Rows() {
-			if sources[i].n != len(r.Logprobs) {
-				t.Errorf("row %d drew %d times for %d tokens", i, sources[i].n, len(r.Logprobs))
+			if sources[i].n != written(r) {
+				t.Errorf("row %d drew %d times for %d tokens", i, sources[i].n, written(r))
 			}
-			lengths[len(r.Logprobs)] = true
+			lengths[written(r)] = true
 		}
 		got := bare(g.Rows()[:2])
 		if want == nil {
@@ -257,11 +265,11 @@ func TestPositionsOfTheModelEndRowsAsTruncated(t *testing.T) {
 	for _, limit := range []int{1 << 40, positions, 30} {
 		s := Sampling{Temperature: 1, MaxTokens: limit}
 		for i, r := range generate(t, m, w, prompts, s, 0) {
-			if room := min(limit, positions-len(prompts[i])); len(r.Logprobs) != room || !r.Truncated || !r.Done {
-				t.Errorf("prompt of %d tokens, at most %d: %d tokens, truncated %v; there is room for %d", r.Prompt, limit, len(r.Logprobs), r.Truncated, room)
+			if room := min(limit, positions-len(prompts[i])); written(r) != room || !r.Truncated || !r.Done {
+				t.Errorf("prompt of %d tokens, at most %d: %d tokens, truncated %v; there is room for %d", r.Prompt, limit, written(r), r.Truncated, room)
 			}
 			for j, l := range logprobs(t, m, w, r.Tokens, 1)[r.Prompt:] {
-				near(t, "log-prob", r.Logprobs[j], float64(l), 2e-5)
+				near(t, "log-prob", r.Logprobs[r.Prompt+j], float64(l), 2e-5)
 			}
 		}
 	}
@@ -275,7 +283,7 @@ func TestStopTokenAtTheLastPlaceIsNoTruncation(t *testing.T) {
 	last := free.Tokens[len(free.Tokens)-1]
 	at := slices.Index(free.Tokens[free.Prompt:], last)
 	r := generate(t, m, w, [][]int32{{1, 2}}, Sampling{MaxTokens: at + 1, Stop: []int32{last}}, 0)[0]
-	if r.Truncated || !r.Done || len(r.Logprobs) != at+1 || r.Tokens[len(r.Tokens)-1] != last {
+	if r.Truncated || !r.Done || written(r) != at+1 || r.Tokens[len(r.Tokens)-1] != last {
 		t.Errorf("row %+v: want %d tokens up to the stop token %d, not truncated", bare([]Row{r})[0], at+1, last)
 	}
 }
@@ -286,43 +294,43 @@ func TestPromptsThatCannotBeContinuedAreRefused(t *testing.T) {
 	ok, one := []int32{1}, Sampling{MaxTokens: 1}
 	for want, call := range map[string]func() error{
 		"prompt 1 has 64 tokens, the model's 64 positions leave no room": func() error {
-			_, err := m.Start([][]int32{ok, make([]int32, 64)}, nil, one)
+			_, err := m.Start(Plain(ok, make([]int32, 64)), nil, one)
 			return err
 		},
 		"row 1 has no tokens: give at least one": func() error {
-			_, err := m.Start([][]int32{ok, {}}, nil, one)
+			_, err := m.Start(Plain(ok, []int32{}), nil, one)
 			return err
 		},
 		"row 0, token 2: id 23 is out of range: the vocabulary is 0 to 22": func() error {
-			_, err := m.Start([][]int32{{1, 2, 23}}, nil, one)
+			_, err := m.Start(Plain([]int32{1, 2, 23}), nil, one)
 			return err
 		},
 		"id -1 is out of range": func() error {
-			_, err := m.Start([][]int32{{-1}}, nil, one)
+			_, err := m.Start(Plain([]int32{-1}), nil, one)
 			return err
 		},
 		"1 random streams for 2 prompts: give one to each": func() error {
-			_, err := m.Start([][]int32{ok, ok}, []*rand.Rand{stream(0)}, Sampling{Temperature: 1, MaxTokens: 1})
+			_, err := m.Start(Plain(ok, ok), []*rand.Rand{stream(0)}, Sampling{Temperature: 1, MaxTokens: 1})
 			return err
 		},
 		"max_tokens: 0: want 1 or more": func() error {
-			_, err := m.Start([][]int32{ok}, nil, Sampling{})
+			_, err := m.Start(Plain(ok), nil, Sampling{})
 			return err
 		},
 		"temperature: NaN: want 0 (greedy) to 100\ntop_p: 1.5: want a share in (0, 1]": func() error {
-			_, err := m.Start([][]int32{ok}, nil, Sampling{Temperature: math.NaN(), TopP: 1.5, MaxTokens: 1})
+			_, err := m.Start(Plain(ok), nil, Sampling{Temperature: math.NaN(), TopP: 1.5, MaxTokens: 1})
 			return err
 		},
 		"score: row 1 has 65 tokens, the model 64 positions: shorten it": func() error {
-			_, err := m.Score(context.Background(), nil, [][]int32{ok, make([]int32, 65)}, 1)
+			_, err := m.Score(context.Background(), nil, Plain(ok, make([]int32, 65)), 1)
 			return err
 		},
 		"score: row 0 has no tokens": func() error {
-			_, err := m.Score(context.Background(), nil, [][]int32{{}}, 1)
+			_, err := m.Score(context.Background(), nil, Plain([]int32{}), 1)
 			return err
 		},
 		"score: temperature 0 is out of range": func() error {
-			_, err := m.Score(context.Background(), nil, [][]int32{ok}, 0)
+			_, err := m.Score(context.Background(), nil, Plain(ok), 0)
 			return err
 		},
 	} {
@@ -374,7 +382,7 @@ func TestCancelledGenerationStopsBetweenTokensAndCanGoOn(t *testing.T) {
 	if done, err := g.Continue(&cancelAfter{context.Background(), 4}, w, 0); done || !errors.Is(err, context.Canceled) {
 		t.Fatalf("done %v, %v: want a cancellation", done, err)
 	}
-	if n := len(g.Rows()[0].Logprobs); n != 4 {
+	if n := written(g.Rows()[0]); n != 4 {
 		t.Errorf("%d tokens were drawn before the cancellation, want 4", n)
 	}
 	proceed(t, g, w, 0)
@@ -383,7 +391,7 @@ func TestCancelledGenerationStopsBetweenTokensAndCanGoOn(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := m.Score(cancelled, w, prompts, 1); !errors.Is(err, context.Canceled) {
+	if _, err := m.Score(cancelled, w, Plain(prompts...), 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("scoring under a cancelled context: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -11,10 +12,13 @@ import (
 // Measured is what a step saw.
 //
 // Feedback has an entry for every draw, trainer by trainer in the order of the draws; a rollout drawn twice has two. It
-// is of the weights that the step began with, and of the tokens that counted: a rollout that MaskZeroVariance took out of
-// the loss has 0 tokens, advantage 0 and gradient norm 0, so that the entries add up to what Metrics says of the batch.
-// Advantage is the draw's or, token by token, the rollout's, also where the objective reads rewards instead (asymre).
-// TDError is NaN, as there is no critic; GradNorm is NaN without [Learning.LogitGradients].
+// is of the weights that the step began with, and of the tokens that counted: a rollout that MaskZeroVariance or
+// MaxLogRatio took out of the loss has 0 tokens, advantage 0 and gradient norm 0, so that the entries add up to what
+// Metrics says of the batch.
+// Advantage is what the step used: the draw's or, token by token, the rollout's, also where the objective reads rewards
+// instead (asymre); with a critic or a KLPenalty the normalised one. TDError is known with a critic: the mean of |delta_t|
+// over the policy's tokens, delta_t = r_t + gamma V_{t+1} - V_t by the values that the advantages come from; 0, as the
+// rest, where the rollout is not in the loss. GradNorm is known with [Learning.LogitGradients].
 type Measured struct {
 	Metrics  map[string]float64
 	Feedback []rollout.Feedback
@@ -48,6 +52,42 @@ func measureBatches(measured map[string]float64, batches []*rollout.Batch) {
 	}
 }
 
+// measurePasses adds what was found out before the gradient.
+func (l *Learner) measurePasses(measured map[string]float64, shards [][]pass) {
+	var draws, dropped, tokens, tdError, kl float64
+	for p := range eachPass(shards) {
+		for i, d := range p.draws {
+			draws++
+			if p.drops(i) {
+				dropped++
+			}
+			if p.keep[i] == 0 {
+				continue
+			}
+			n := float64(policyTokens(d.Rollout))
+			tokens += n
+			if p.tdError != nil {
+				tdError += n * p.tdError[i]
+			}
+			if l.options.KLPenalty > 0 {
+				kl += p.referenceKL(i)
+			}
+		}
+	}
+	if l.options.MaxLogRatio > 0 {
+		measured["filtered"] = dropped / draws
+	}
+	if tokens == 0 {
+		return
+	}
+	if l.options.Advantage == advantage.Critic {
+		measured["td_error"] = tdError / tokens
+	}
+	if l.options.KLPenalty > 0 {
+		measured["kl_reference"] = kl / tokens
+	}
+}
+
 // feedback says of each draw of the pass what the gradient program gave: a row, and a norm if it was asked for.
 func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedback {
 	list := make([]rollout.Feedback, len(p.draws))
@@ -55,6 +95,9 @@ func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedbac
 		list[i] = rollout.Feedback{
 			ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(rows[i].AbsAdvantage),
 			Tokens: rows[i].Tokens, RatioSum: rows[i].RatioSum, RatioSquares: rows[i].RatioSquares,
+		}
+		if p.tdError != nil {
+			list[i].TDError = rollout.Measured(p.tdError[i])
 		}
 		if norms != nil && norms[i] == norms[i] { // NaN: a draw of weight 0 shows none
 			list[i].GradNorm = rollout.Measured(float64(norms[i]))

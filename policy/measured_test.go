@@ -290,15 +290,19 @@ func TestPaddingRowsHaveNoFeedback(t *testing.T) {
 	l := newTestLearner(t, m, randomWeights(t, m, 39), Learning{Objective: objective.GRPO{}, LogitGradients: true})
 	list := randomBatch(c, 40, 5).Draws
 	run := func(rows int) shardResult {
-		p := newPass(rows, 16)
+		p := m.newPass(rows, 16)
 		p.draws, p.rollouts, p.policyTokens = list[:3], 3, 20
 		for i, d := range p.draws {
-			p.put(i, d, true)
+			if err := p.put(i, d, true); err != nil {
+				t.Fatal(err)
+			}
 		}
-		other := newPass(2, 16)
+		other := m.newPass(2, 16)
 		other.draws, other.rollouts, other.policyTokens = list[3:], 3, 20
 		for i, d := range other.draws {
-			other.put(i, d, true)
+			if err := other.put(i, d, true); err != nil {
+				t.Fatal(err)
+			}
 		}
 		r := l.gradient(context.Background(), []pass{p, other})
 		if r.err != nil {

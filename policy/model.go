@@ -11,8 +11,7 @@ import (
 type Model struct {
 	config  hf.Config
 	backend compute.Backend
-	prefill *program
-	decode  *program
+	advance *program
 	score   *program
 }
 
@@ -31,8 +30,7 @@ func NewModel(c hf.Config) (*Model, error) {
 		name  string
 		graph func([]*Node) []*Node
 	}{
-		{&m.prefill, "prefill", m.prefillGraph},
-		{&m.decode, "decode", m.decodeGraph},
+		{&m.advance, "advance", m.advanceGraph},
 		{&m.score, "score", m.scoreGraph},
 	} {
 		if *p.exec, err = m.newProgram(p.name, p.graph); err != nil {

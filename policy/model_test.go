@@ -81,7 +81,7 @@ func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 			}
 			rng := rollout.Stream(2, "test", 0)
 			sequences := [][]int32{randomTokens(rng, 9, c.VocabSize), randomTokens(rng, 2, c.VocabSize), randomTokens(rng, 13, c.VocabSize)}
-			scores, err := m.Score(context.Background(), w, sequences, 0.7)
+			scores, err := m.Score(context.Background(), w, Plain(sequences...), 0.7)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,15 +108,19 @@ func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
 				if !slices.Equal(r.Tokens[:r.Prompt], prompts[i]) || !r.Done {
 					t.Fatalf("row %d: prompt %v became %v, done %v", i, prompts[i], r.Tokens, r.Done)
 				}
-				scores, err := m.Score(context.Background(), w, [][]int32{r.Tokens}, 1.3)
+				scores, err := m.Score(context.Background(), w, Plain(r.Tokens), 1.3)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for j, lp := range r.Logprobs {
-					near(t, "log-prob", lp, float64(scores[0].Logprobs[r.Prompt+j]), 2e-5)
+					want := scores[0].Logprobs[j]
+					if j < r.Prompt {
+						want = 0
+					}
+					near(t, "log-prob", lp, float64(want), 2e-5)
 				}
 				stopped := r.Tokens[len(r.Tokens)-1] == 5
-				if r.Truncated == stopped || (r.Truncated && len(r.Logprobs) != 11) {
+				if r.Truncated == stopped || (r.Truncated && written(r) != 11) {
 					t.Errorf("row %d ends with token %d after %d tokens, truncated %v", i, r.Tokens[len(r.Tokens)-1], len(r.Logprobs), r.Truncated)
 				}
 			}
@@ -130,7 +134,7 @@ func generate(t testing.TB, m *Model, w *Weights, prompts [][]int32, s Sampling,
 	for i := range streams {
 		streams[i] = rollout.Stream(7, "test/generate", uint64(i))
 	}
-	g, err := m.Start(prompts, streams, s)
+	g, err := m.Start(Plain(prompts...), streams, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,5 +143,6 @@ func generate(t testing.TB, m *Model, w *Weights, prompts [][]int32, s Sampling,
 			t.Fatal(err)
 		}
 	}
+	g.Close()
 	return g.Rows()
 }

@@ -1,14 +1,12 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// inputCount is how many tensors a pass hands to the gradient program.
+// inputCount is how many tensors a pass hands to the gradient program at least: those of needs and images follow.
 const inputCount = 11
 
 // pass is the rows of one forward and backward pass, padded on the right to a bucket length.
@@ -20,10 +18,17 @@ type pass struct {
 	temperature, weight, keep  []float32      // [rows]
 	reward, groupMean          []float32      // [rows]
 	rollouts, policyTokens     float32        // denominators of the whole step, all trainers together
+	sight                      *sight
+
+	// What the learner finds out before the gradient, see consult; nil is what it does not need.
+	current, start, reference []float32 // [rows, length] log-probs under the policy, pi_k and the reference policy
+	values, returns           []float32 // [rows, length] of the critic
+	tdError                   []float64 // [draws] mean over the policy's tokens of the critic's absolute one-step errors
+	dropped                   []bool    // [draws] MaxLogRatio took it out
 }
 
-func newPass(rows, length int) pass {
-	p := pass{rows: rows, length: length, tokens: make([]int32, rows*length)}
+func (m *Model) newPass(rows, length int) pass {
+	p := pass{rows: rows, length: length, tokens: make([]int32, rows*length), sight: m.newSight(rows, length)}
 	for _, s := range []*[]float32{&p.mask, &p.behaviour, &p.advantage} {
 		*s = make([]float32, rows*length)
 	}
@@ -37,18 +42,33 @@ func newPass(rows, length int) pass {
 }
 
 // tensors returns the inputs in the order that gradientGraph reads them.
-func (p *pass) tensors() []any {
-	wide := func(s []float32) any { return tensors.FromFlatDataAndDimensions(s, p.rows, p.length) }
-	list := []any{tensors.FromFlatDataAndDimensions(p.tokens, p.rows, p.length), tensors.FromValue(p.temperature),
-		wide(p.mask), wide(p.behaviour), wide(p.advantage)}
+func (p *pass) tensors(n objective.Needs) []any {
+	list := append(p.text(), p.wide(p.mask), p.wide(p.behaviour), p.wide(p.advantage))
 	for _, s := range [][]float32{p.weight, p.keep, p.reward, p.groupMean} {
 		list = append(list, tensors.FromValue(s))
 	}
-	return append(list, tensors.FromScalar(p.rollouts), tensors.FromScalar(p.policyTokens))
+	list = append(list, tensors.FromScalar(p.rollouts), tensors.FromScalar(p.policyTokens))
+	if n.Reference {
+		list = append(list, p.wide(p.reference))
+	}
+	if n.Anchor {
+		list = append(list, p.wide(p.start))
+	}
+	if n.Critic {
+		list = append(list, p.wide(p.values), p.wide(p.returns))
+	}
+	return append(list, p.sight.tensors()...)
 }
 
+// text returns the tokens and temperatures.
+func (p *pass) text() []any {
+	return []any{tensors.FromFlatDataAndDimensions(p.tokens, p.rows, p.length), tensors.FromValue(p.temperature)}
+}
+
+func (p *pass) wide(s []float32) any { return tensors.FromFlatDataAndDimensions(s, p.rows, p.length) }
+
 // put writes a draw into row i.
-func (p *pass) put(i int, d rollout.Draw, keep bool) {
+func (p *pass) put(i int, d rollout.Draw, keep bool) error {
 	r, from := d.Rollout, i*p.length
 	copy(p.tokens[from:], r.Tokens)
 	for j, m := range r.Mask {
@@ -67,41 +87,7 @@ func (p *pass) put(i int, d rollout.Draw, keep bool) {
 	if keep {
 		p.keep[i] = 1
 	}
-}
-
-// pack lays the batches of all trainers out as passes, and sets the denominators that they share.
-func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
-	shards := make([][]pass, len(batches))
-	var rollouts, tokens float32
-	for i, b := range batches {
-		if len(b.Draws) == 0 {
-			return nil, fmt.Errorf("trainer %d has an empty batch: give every trainer at least one rollout", i)
-		}
-		for from := 0; from < len(b.Draws); {
-			part, err := l.cut(b.Draws[from:])
-			if err != nil {
-				return nil, fmt.Errorf("trainer %d: %w", i, err)
-			}
-			p := newPass(part.rows, part.length)
-			p.draws = b.Draws[from:min(from+part.rows, len(b.Draws))]
-			for j, d := range p.draws {
-				keep := !l.options.MaskZeroVariance || d.GroupStd > 0
-				p.put(j, d, keep)
-				if keep || l.options.MaskedInDenominator {
-					rollouts++
-					tokens += policyTokens(d.Rollout)
-				}
-			}
-			shards[i] = append(shards[i], p)
-			from += part.rows
-		}
-	}
-	for _, s := range shards {
-		for i := range s {
-			s[i].rollouts, s[i].policyTokens = max(rollouts, 1), max(tokens, 1)
-		}
-	}
-	return shards, nil
+	return p.sight.put(i, 0, r.Tokens, r.Mask, r.Images)
 }
 
 func policyTokens(r *rollout.Rollout) float32 {
@@ -110,25 +96,4 @@ func policyTokens(r *rollout.Rollout) float32 {
 		n += float32(m)
 	}
 	return n
-}
-
-// cut says how many of the draws the next pass takes, and how long it is.
-func (l *Learner) cut(draws []rollout.Draw) (extent, error) {
-	longest := 0
-	for _, d := range draws {
-		longest = max(longest, len(d.Rollout.Tokens))
-	}
-	limit := l.model.config.MaxPositionEmbeddings
-	if longest > limit {
-		return extent{}, fmt.Errorf("a rollout has %d tokens, the model %d positions: shorten task prompts or max_tokens", longest, limit)
-	}
-	if longest < 2 {
-		return extent{}, errors.New("rollouts of a single token teach nothing: prompts need at least one token")
-	}
-	length := bucket(longest, limit)
-	rows := max(l.options.PassElements/(length*l.model.config.VocabSize), 1)
-	if rows < len(draws) {
-		return extent{rows: rows, length: length}, nil
-	}
-	return extent{rows: len(draws), length: length}, nil
 }

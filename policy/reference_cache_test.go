@@ -10,22 +10,19 @@ type referenceCache struct {
 
 // next appends a token under weights r and returns the logits that follow it.
 func (c *referenceCache) next(r *reference, token int32) []float64 {
+	return r.head(c.pass(r, r.embed(token)))
+}
+
+// pass appends an embedding, which it overwrites, under weights r and returns the normed last state.
+func (c *referenceCache) pass(r *reference, x []float64) []float64 {
 	if c.keys == nil {
 		c.keys, c.values = make([][][]float64, r.NumHiddenLayers), make([][][]float64, r.NumHiddenLayers)
 	}
 	position := len(c.keys[0])
-	x := make([]float64, r.HiddenSize)
-	for d := range x {
-		x[d] = float64(r.weight["model.embed_tokens.weight"][int(token)*r.HiddenSize+d])
-	}
 	for l := range r.NumHiddenLayers {
 		c.layer(r, l, x, position)
 	}
-	head := "lm_head"
-	if r.TieWordEmbeddings {
-		head = "model.embed_tokens"
-	}
-	return r.linear(r.norm(x, "model.norm.weight"), head)
+	return r.norm(x, "model.norm.weight")
 }
 
 // layer adds what block l makes of the position's state x to it.

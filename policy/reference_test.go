@@ -66,24 +66,40 @@ func (r *reference) rotate(x []float64, position int) []float64 {
 	return y
 }
 
-// logits returns [L][Vocab].
-func (r *reference) logits(tokens []int32) [][]float64 {
-	states := make([][]float64, len(tokens))
-	for i, t := range tokens {
-		for d := range r.HiddenSize {
-			states[i] = append(states[i], float64(r.weight["model.embed_tokens.weight"][int(t)*r.HiddenSize+d]))
-		}
+// embed returns the embedding of a token.
+func (r *reference) embed(token int32) []float64 {
+	x := make([]float64, r.HiddenSize)
+	for d := range x {
+		x[d] = float64(r.weight["model.embed_tokens.weight"][int(token)*r.HiddenSize+d])
 	}
+	return x
+}
+
+// hidden returns the normed last states [L][Hidden].
+func (r *reference) hidden(in Input) [][]float64 {
+	states := r.embeddings(in)
 	for l := range r.NumHiddenLayers {
 		r.block(states, fmt.Sprintf("model.layers.%d.", l))
 	}
-	out := make([][]float64, len(tokens))
-	head := "lm_head"
-	if r.TieWordEmbeddings {
-		head = "model.embed_tokens"
-	}
 	for i, x := range states {
-		out[i] = r.linear(r.norm(x, "model.norm.weight"), head)
+		states[i] = r.norm(x, "model.norm.weight")
+	}
+	return states
+}
+
+// head returns the logits of a normed last state.
+func (r *reference) head(x []float64) []float64 {
+	if r.TieWordEmbeddings {
+		return r.linear(x, "model.embed_tokens")
+	}
+	return r.linear(x, "lm_head")
+}
+
+// logits returns [L][Vocab].
+func (r *reference) logits(tokens []int32) [][]float64 {
+	var out [][]float64
+	for _, x := range r.hidden(Input{Tokens: tokens}) {
+		out = append(out, r.head(x))
 	}
 	return out
 }

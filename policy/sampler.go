@@ -11,6 +11,7 @@ import (
 type sampler struct {
 	temperature float64 // 0: greedy
 	topP        float64
+	never       []int32 // tokens that are not drawn, whatever their probability
 	prob        []float64
 	order       []int32
 }
@@ -26,7 +27,8 @@ func newSampler(vocab int, s Sampling) *sampler {
 // diverged says what logits that are no numbers come of.
 const diverged = "the weights have diverged; lower learner.learning_rate or clip the gradient"
 
-// draw returns a token and its log-softmax(logits/temperature), taken over the whole vocabulary.
+// draw returns a token and its log-softmax(logits/temperature), taken over the whole vocabulary: as with top-p, what is never
+// drawn counts in it.
 func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, err error) {
 	best := 0
 	for i, l := range logits {
@@ -49,11 +51,40 @@ func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob f
 		s.prob[i] = math.Exp(float64(l-logits[best]) / scale)
 		sum += s.prob[i]
 	}
-	at := best
-	if s.temperature > 0 {
-		at = s.pick(sum, rng.Float64())
+	at, drawable := best, s.exclude(sum)
+	switch {
+	case s.temperature > 0:
+		at = s.pick(drawable, rng.Float64())
+	case s.prob[best] == 0:
+		at = likeliest(s.prob)
 	}
 	return int32(at), float32(min(float64(logits[at]-logits[best])/scale-math.Log(sum), 0)), nil
+}
+
+// exclude takes what is never drawn out of prob, whose sum it is given, and returns the sum of what remains.
+func (s *sampler) exclude(sum float64) float64 {
+	if len(s.never) == 0 {
+		return sum
+	}
+	for _, t := range s.never {
+		s.prob[t] = 0
+	}
+	sum = 0
+	for _, p := range s.prob {
+		sum += p
+	}
+	return sum
+}
+
+// likeliest returns the first of the tokens that prob is greatest of.
+func likeliest(prob []float64) int {
+	best := 0
+	for i, p := range prob {
+		if p > prob[best] {
+			best = i
+		}
+	}
+	return best
 }
 
 // pick returns the token at u in [0, 1) of the nucleus's cumulative probability; prob holds unnormalised

@@ -50,7 +50,7 @@ func (m *Model) tensors(flat [][]float32) ([]*tensors.Tensor, error) {
 }
 
 // Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in), the
-// projections that write into the residual stream scaled down by sqrt(2 x layers) as in GPT-2, norms 1, biases 0.
+// projections that write into the residual stream scaled down by sqrt(2 x layers) as in GPT-2, norms 1, biases and the value head 0.
 func (m *Model) Initial(seed uint64) (*Weights, error) {
 	var flat [][]float32
 	for i, p := range m.config.Specs() {
@@ -63,7 +63,7 @@ func initial(p hf.Spec, layers int, rng *rand.Rand) []float32 {
 	data := make([]float32, size(p.Shape))
 	std := 1 / math.Sqrt(float64(p.Shape[len(p.Shape)-1]))
 	switch {
-	case strings.HasSuffix(p.Name, ".bias"):
+	case strings.HasSuffix(p.Name, ".bias"), strings.HasPrefix(p.Name, "v_head."): // a critic begins by expecting nothing
 		return data
 	case strings.HasSuffix(p.Name, "norm.weight"):
 		for i := range data {

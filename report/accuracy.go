@@ -71,6 +71,8 @@ type accuracyChart struct {
 	measure func(results.Eval) results.Number
 	against progress
 	target  results.Number // nothing: none is drawn
+	guides  []guide        // what others come to
+	free    bool           // the measure is no share: it may lie outside [0, 1]
 }
 
 // chart lays the chart out; ok is false if no run was evaluated.
@@ -93,19 +95,30 @@ func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 	if a.target.Known() {
 		ys.add(a.target.Float())
 	}
+	for _, g := range a.guides {
+		ys.add(g.y)
+	}
 	y := ys.padded(0.06)
-	y.low, y.high = max(0, y.low), min(1, y.high)
+	if !a.free {
+		y.low, y.high = max(0, y.low), min(1, y.high)
+	}
 	ch.x = axis{title: a.against.title, low: xs.low, high: cmp.Or(xs.high, 1), ticks: ticks{about: s.about}, gridless: true}
 	ch.y = axis{title: a.yTitle, low: y.low, high: y.high, ticks: ticks{about: 5}}
 	ch.layers = append(ch.layers, spread...)
 	if a.target.Known() {
 		ch.layers = append(ch.layers, targetLine{a.target.Float()})
 	}
+	for _, g := range a.guides {
+		ch.layers = append(ch.layers, g)
+	}
 	ch.layers = append(append(ch.layers, lines...), marks...)
 	if s.labels {
 		if a.target.Known() {
 			at := plotter.XY{X: ch.x.high, Y: a.target.Float()}
 			ends = append(ends, label{at: at, text: "target " + short(at.Y, 0), role: inkColor})
+		}
+		for _, g := range a.guides {
+			ends = append(ends, label{at: plotter.XY{X: ch.x.high, Y: g.y}, text: g.name, role: mutedColor})
 		}
 		names := endLabels{ends, len(arms) > 2}
 		ch.right = max(78, names.width())
@@ -253,7 +266,9 @@ func largestK(arms []*arm) int {
 // accuracyFigures returns the figures of the accuracy section: the large one and those below it.
 func accuracyFigures(arms []*arm, target results.Number) (large, small []figure, err error) {
 	pass := func(against progress, title string) accuracyChart {
-		return accuracyChart{title, "held-out pass@1, greedy", pass1, against, target}
+		return accuracyChart{
+			title: title, yTitle: "held-out pass@1, greedy", measure: pass1, against: against, target: target, guides: players(arms, passOf),
+		}
 	}
 	add := func(list *[]figure, c accuracyChart, note string, shapes ...shape) {
 		f, ok, e := c.figure(arms, note, shapes...)
@@ -267,10 +282,16 @@ func accuracyFigures(arms []*arm, target results.Number) (large, small []figure,
 	add(&large, pass(byCompute(), "Accuracy against compute"), updateCosts(arms), wide(), narrow())
 	add(&small, pass(byUpdates(), "Accuracy against updates"), "", half())
 	add(&small, pass(byClock(), "Accuracy against clock time"), "", half())
+	if rewarded(arms) {
+		add(&small, accuracyChart{
+			title: "Reward against compute", yTitle: "held-out mean reward, greedy", measure: heldOutReward, against: byCompute(),
+			guides: players(arms, rewardOf), free: true,
+		}, "", half())
+	}
 	if k := largestK(arms); k > 0 {
 		atK := func(e results.Eval) results.Number { return e.PassAtK(k) }
 		title := fmt.Sprintf("pass@%d against compute", k)
-		add(&small, accuracyChart{title, fmt.Sprintf("held-out pass@%d, sampled", k), atK, byCompute(), results.Number{}}, "", half())
+		add(&small, accuracyChart{title: title, yTitle: fmt.Sprintf("held-out pass@%d, sampled", k), measure: atK, against: byCompute()}, "", half())
 		f, e := passByK(arms)
 		if e != nil {
 			err = e

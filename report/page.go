@@ -53,11 +53,12 @@ type page struct {
 	Headline headline
 	Warnings []string // what keeps the arms from being compared as they stand
 	Legend   []legend
-	Target   string // of accuracy, where there is one
-	Reached  bool   // by some arm's median
-	Spread   bool   // more than one seed somewhere: thin lines are drawn
-	Banded   bool   // and bands
-	Stopped  bool   // some run has not ended, and is crossed
+	Target   string   // of accuracy, where there is one
+	Guides   []string // of accuracy: who else plays, and what comes of it
+	Reached  bool     // by some arm's median
+	Spread   bool     // more than one seed somewhere: thin lines are drawn
+	Banded   bool     // and bands
+	Stopped  bool     // some run has not ended, and is crossed
 
 	Large   []figure
 	Small   []figure
@@ -117,7 +118,7 @@ func (p *page) draw() (err error) {
 		p.NoEvals = "No evaluation was made, so that there is no accuracy to show."
 	}
 	var missing []string
-	if p.Training, missing, err = trainingFigures(p.arms, commonMetrics()); err != nil {
+	if p.Training, missing, err = trainingFigures(p.arms, append(commonMetrics(), episodeMetrics()...)); err != nil {
 		return err
 	}
 	if p.Further, _, err = trainingFigures(p.arms, furtherMetrics(p.arms)); err != nil {
@@ -178,6 +179,9 @@ func (p *page) describe() {
 		for _, side := range p.arms {
 			p.Reached = p.Reached || results.MedianReach(side.evals(), p.target.Float()).Reached
 		}
+	}
+	for _, g := range players(p.arms, passOf) {
+		p.Guides = append(p.Guides, g.name+" "+fraction(results.Num(g.y)))
 	}
 	for _, side := range p.arms {
 		l := legend{Class: side.class(), Label: side.label}

@@ -92,7 +92,7 @@ func factRows(arms []*arm) []factRow {
 		}
 		return table
 	}
-	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()))
+	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()), said(rows(episodeColumns())))
 }
 
 // setUp is how an arm was set up, and what its schedule came to.

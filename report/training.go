@@ -38,7 +38,25 @@ func commonMetrics() []metric {
 		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance }, nil},
 		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage },
 			some(func(u *results.Update) bool { return u.MeanAbsAdvantage.Known() })},
+		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), some(known(bound))},
+		{"Improvement: true change", "of reward, scaled to [0, 1]", other(change), some(known(change))},
 	}
+}
+
+// The further metrics that are shown among the common ones, side by side.
+const (
+	bound  = "bound"
+	change = "reward_change"
+)
+
+// other returns a further metric, by its name.
+func other(name string) func(*results.Update) results.Number {
+	return func(u *results.Update) results.Number { return u.Other[name] }
+}
+
+// known returns whether an update has a further metric.
+func known(name string) func(*results.Update) bool {
+	return func(u *results.Update) bool { return u.Other[name].Known() }
 }
 
 // furtherMetrics returns what the objective measured beyond the common metrics, by name.
@@ -47,15 +65,17 @@ func furtherMetrics(arms []*arm) []metric {
 	names := map[string]bool{}
 	for _, side := range arms {
 		for _, run := range side.runs {
-			if n := len(run.Updates); n > 0 {
-				for name := range run.Updates[n-1].Other {
+			for i := range run.Updates {
+				for name := range run.Updates[i].Other {
 					names[name] = true
 				}
 			}
 		}
 	}
+	delete(names, bound)
+	delete(names, change)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		list = append(list, metric{name, "as in metrics.jsonl", func(u *results.Update) results.Number { return u.Other[name] }, nil})
+		list = append(list, metric{name, "as in metrics.jsonl", other(name), nil})
 	}
 	return list
 }
@@ -103,7 +123,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	for _, side := range arms {
 		var traces []plotter.XYs
 		for _, run := range side.runs {
-			points := trace(run, m.of)
+			points := spaced(trace(run, m.of))
 			if len(points) == 0 {
 				continue
 			}
@@ -130,6 +150,20 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	ch.y = axis{title: m.unit, low: y.low, high: y.high, ticks: ticks{about: 4}}
 	ch.layers = append(thinLines, thick...)
 	return ch, cut, true
+}
+
+// spaced drops the points without a value where they are most: what is measured every few updates has no gaps between.
+func spaced(points plotter.XYs) plotter.XYs {
+	var measured plotter.XYs
+	for _, p := range points {
+		if p.Y == p.Y {
+			measured = append(measured, p)
+		}
+	}
+	if 2*len(measured) >= len(points) {
+		return points
+	}
+	return measured
 }
 
 // smoothing returns the half width of the running median over n updates: a twentieth of them in

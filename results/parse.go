@@ -96,6 +96,7 @@ func (u *Update) check() error {
 		share("trainer_busy", u.TrainerBusy), share("trainer_stalled", u.TrainerStalled), share("trainer_idle", u.TrainerIdle),
 		share("ess_rollout", u.ESSRollout), share("weight_mean", u.WeightMean), share("weight_min", u.WeightMin), share("weight_ess", u.WeightESS),
 		share("fresh_share", u.FreshShare), share("never_drawn", u.NeverDrawn), share("prompt_share", u.PromptShare),
+		share("invalid", u.Invalid), share("success", u.Success), notNegative(field{"turns", u.Turns.Float()}),
 		notNegative(field{"chi_square", lifted(u.ChiSquare)}, field{"d2", lifted(u.D2)},
 			field{"age_decay", u.AgeDecay.Float()}, field{"prompts_held", u.PromptsHeld.Float()}),
 	)
@@ -115,7 +116,7 @@ func (e *Eval) check() error {
 	}
 	return errors.Join(
 		notNegative(field{"grid", e.Grid}, field{"compute", e.Compute}, field{"compute_busy", e.ComputeBusy}, field{"compute_all", e.ComputeAll}, field{"clock", e.Clock}),
-		share("pass1", Num(e.Pass1)), share("truncated", e.Truncated),
+		share("pass1", Num(e.Pass1)), share("truncated", e.Truncated), share("invalid", e.Invalid), notNegative(field{"turns", e.Turns.Float()}),
 	)
 }
 

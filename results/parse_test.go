@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -13,6 +14,9 @@ func TestParsingNamesLineFieldAndValue(t *testing.T) {
 		{"a gap", "{\"update\":1}\n{\"update\":3}\n", "line 2: update is 3, want 2"},
 		{"update 0", "{\"update\":0}\n", "line 1: update is 0, want 1 or more"},
 		{"share out of range", "{\"update\":1,\"ess\":1.5}\n", "line 1: ess is 1.5, want 0 to 1"},
+		{"success out of range", "{\"update\":1,\"success\":1.5}\n", "line 1: success is 1.5, want 0 to 1"},
+		{"invalid out of range", "{\"update\":1,\"invalid\":-1}\n", "line 1: invalid is -1, want 0 to 1"},
+		{"negative turns", "{\"update\":1,\"turns\":-1}\n", "line 1: turns is -1, want 0 or more"},
 		{"negative clock", "{\"update\":1,\"clock\":-2}\n", "line 1: clock is -2, want 0 or more"},
 		{"negative table", "{\"update\":1,\"table_size\":-2}\n", "table_size -2"},
 		{"empty line", "{\"update\":1}\n\n", "line 2: not a JSON object"},
@@ -35,6 +39,8 @@ func TestParsingEvaluationsChecksOrderAndRanges(t *testing.T) {
 		{"no problems", "{\"problems\":0}\n", "line 1: update is 0, version 0, problems 0"},
 		{"pass1 above 1", "{\"problems\":4,\"pass1\":1.01}\n", "line 1: pass1 is 1.01"},
 		{"k above samples", "{\"problems\":4,\"samples\":4,\"pass_at\":[{\"k\":8,\"rate\":1}]}\n", "pass_at has k 8, want 1 to samples = 4"},
+		{"invalid above 1", "{\"problems\":4,\"invalid\":2}\n", "line 1: invalid is 2, want 0 to 1"},
+		{"negative turns", "{\"problems\":4,\"turns\":-2}\n", "line 1: turns is -2, want 0 or more"},
 		{"rate above 1", "{\"problems\":4,\"samples\":8,\"pass_at\":[{\"k\":8,\"rate\":2}]}\n", "pass_at is 2"},
 	} {
 		_, err := ParseEvals([]byte(c.text))
@@ -62,6 +68,17 @@ func TestANumberThatWasNotMeasuredStaysSo(t *testing.T) {
 	}
 	if u := got[0]; u.Loss.Known() || u.ESS.Known() || !u.Entropy.Known() || !math.IsNaN(u.Loss.Float()) {
 		t.Errorf("null, absent and 0 read as %+v, %+v, %+v", u.Loss, u.ESS, u.Entropy)
+	}
+	var line bytes.Buffer
+	encode := json.NewEncoder(&line)
+	for _, e := range []Eval{{}, {Reward: Num(0), Turns: Num(0)}} {
+		if err := encode.Encode(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none, zero, _ := strings.Cut(line.String(), "\n")
+	if strings.Contains(none, "reward") || !strings.Contains(zero, `"reward":0,"turns":0}`) {
+		t.Errorf("rewards that are unknown, and 0, are written as\n%s\n%s", none, zero)
 	}
 	measured := map[string]float64{"loss": 0, "kl": math.NaN()}
 	if !Named(measured, "loss").Known() || Named(measured, "kl").Known() || Named(measured, "ess").Known() {

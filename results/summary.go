@@ -51,6 +51,11 @@ type Summary struct {
 	ToTarget   Reach  `json:"to_target"` // where it was reached
 	ToOwnBest  Number `json:"to_98_percent_of_best"`
 
+	RewardFirst Number `json:"reward_first,omitzero"` // mean return of the greedy held-out episodes; of environments only, as what follows
+	RewardLast  Number `json:"reward_last,omitzero"`
+	Expert      *Bound `json:"expert,omitempty"` // of the task's experts, where it has them
+	Random      *Bound `json:"random,omitempty"` // of actions drawn at random, where the task lists them
+
 	Staleness      Histogram `json:"staleness"`       // at use, in versions
 	TokenStaleness Histogram `json:"token_staleness"` // at use, mean over the rollout's tokens, rounded down
 	Uses           Histogram `json:"uses"`            // at eviction

@@ -57,6 +57,10 @@ type Update struct {
 
 	TableSize int `json:"table_size"` // rollouts held
 
+	Turns   Number `json:"turns,omitzero"`   // of the episodes inserted since the last update, mean; of environments only, as what follows
+	Invalid Number `json:"invalid,omitzero"` // share of those turns that were no action, in [0, 1]
+	Success Number `json:"success,omitzero"` // share of those episodes that ended in success, in [0, 1]
+
 	Other map[string]Number `json:"other,omitempty"` // what the objective measured beyond these, by name
 }
 
@@ -88,6 +92,15 @@ type Eval struct {
 	PassAt     []PassRate `json:"pass_at,omitempty"` // for ascending k
 	MeanLength Number     `json:"mean_length"`       // tokens of the greedy responses
 	Truncated  Number     `json:"truncated"`         // share of greedy responses stopped by length
+	Reward     Number     `json:"reward,omitzero"`   // mean of the greedy responses, or of the greedy episodes' returns
+	Turns      Number     `json:"turns,omitzero"`    // mean of the greedy episodes; of environments only
+	Invalid    Number     `json:"invalid,omitzero"`  // share of those turns that were no action; of environments only
+}
+
+// Bound is what a player that is no policy makes of the held-out problems of an environment.
+type Bound struct {
+	Pass1  float64 `json:"pass1"`  // share of episodes that end in success, in [0, 1]
+	Reward float64 `json:"reward"` // mean return
 }
 
 // PassRate is pass@k for one k.

@@ -21,6 +21,9 @@ func (c Config) BaselineArm() Config {
 	queue := Default().Replay
 	queue.Sampler, queue.Capacity, queue.MaxStaleness = b.Sampler, b.Capacity, c.Replay.MaxStaleness
 	c.Replay, c.Prompts.Fraction = queue, 0
+	if i := c.Pipeline.BatchUpdates; i > 1 { // weights are published after as many batches as with replay
+		c.Pipeline.BatchUpdates, c.Pipeline.PublishEvery = 1, max(1, c.Pipeline.PublishEvery/i)
+	}
 	if c.Pipeline.Mode == string(pipeline.Sync) { // each rollout once: a batch, then its update
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
 	}

@@ -19,6 +19,16 @@ type Config struct {
 	Budget     Budget         `yaml:"budget"`
 	Checkpoint Checkpoint     `yaml:"checkpoint"`
 	Baseline   Baseline       `yaml:"baseline"`
+
+	own func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
+}
+
+// WithTask returns the configuration with a task of the program's own, which is made for a seed and called by a name, in place
+// of one of the catalog. It may be made several times. The run's config.yaml has the name alone, so that only the program can
+// go on with the run, by [Resume].
+func (c Config) WithTask(name string, of func(seed uint64) (task.Task, error)) Config {
+	c.Task, c.own = map[string]any{"name": name}, of
+	return c
 }
 
 // Policy is the language model: a folder with weights, or the shape of one to start from scratch.
@@ -31,6 +41,13 @@ type Policy struct {
 	KVHeads      int    `yaml:"kv_heads"`
 	Positions    int    `yaml:"positions"` // longest sequence, in tokens
 	Tied         bool   `yaml:"tied"`      // the output head is the token embedding
+	Vision       Vision `yaml:"vision"`    // for a task with images
+}
+
+// Vision is the tower through which a new policy sees a task's images; a folder brings its own.
+type Vision struct {
+	Patch  int `yaml:"patch"`  // pixels of a patch's side; 0: no tower
+	Hidden int `yaml:"hidden"` // width of the patch embedding
 }
 
 // Warmup is supervised learning on the task's demonstrations before reinforcement learning.
@@ -39,6 +56,7 @@ type Warmup struct {
 	Batch        int     `yaml:"batch"` // demonstrations per step
 	LearningRate float64 `yaml:"learning_rate"`
 	Until        float64 `yaml:"until"` // greedy accuracy on training prompts at which it ends early; 0: never
+	Noise        float64 `yaml:"noise"` // share of an environment's turns that chance plays instead of the expert, not to be imitated
 }
 
 // Generate is how rollouts are sampled.
@@ -63,13 +81,16 @@ type Pipeline struct {
 	WeightTransfer float64      `yaml:"weight_transfer"` // time until published weights arrive
 	RewardLatency  task.Latency `yaml:"reward_latency"`
 	SyncRollouts   int          `yaml:"sync_rollouts"` // new rollouts per turn, mode: sync; 0: one batch
-	SyncUpdates    int          `yaml:"sync_updates"`  // updates per turn, mode: sync; 0: 1, with replay.mix K 1 + K
+	SyncUpdates    int          `yaml:"sync_updates"`  // updates per turn, mode: sync; 0: batch_updates, with replay.mix K times 1 + K
+	BatchUpdates   int          `yaml:"batch_updates"` // i, updates in a row on each batch
 }
 
 // Replay is the table between workers and trainers; the names are those of replay.Options.
 type Replay struct {
 	Sampler           string  `yaml:"sampler"`        // lifo and fifo consume: no replay
 	Unit              string  `yaml:"unit"`           // what a draw falls on: rollout, step (a turn) or group
+	StepReturns       int     `yaml:"step_returns"`   // n of n-step returns, unit: step; 0: the turn's own reward; -1: to the episode's end
+	StepDiscount      float64 `yaml:"step_discount"`  // gamma of those
 	Capacity          int     `yaml:"capacity"`       // N, rollouts; 0: 2 x batch
 	CapacityBytes     int64   `yaml:"capacity_bytes"` // of payload; 0: no limit
 	Retention         string  `yaml:"retention"`      // fifo or positive
@@ -83,7 +104,7 @@ type Replay struct {
 	FreshShare float64 `yaml:"fresh_share"` // of each batch, rollouts not handed out as fresh before; 0: none in particular
 
 	// Of sampler prioritized; see replay.Prioritization.
-	PriorityBase       string   `yaml:"priority_base"`       // advantage, reward, gradient_norm or recency
+	PriorityBase       string   `yaml:"priority_base"`       // advantage, reward, td_error (ppo), gradient_norm or recency
 	PriorityEpsilon    float64  `yaml:"priority_epsilon"`    // added to every base
 	PriorityExponent   float64  `yaml:"priority_exponent"`   // alpha
 	AgeDecay           AgeDecay `yaml:"age_decay"`           // tau in versions; inf: none; auto
@@ -104,19 +125,32 @@ type Prompts struct {
 	MaxReuse int     `yaml:"max_reuse"` // times that a prompt is replayed
 }
 
-// Learner is how batches become updates.
+// Learner is how batches become updates. A key that the objective does not read stays at its default.
 type Learner struct {
-	Objective         string  `yaml:"objective"`          // grpo or asymre
-	Advantage         string  `yaml:"advantage"`          // a kind of package advantage
-	Ratio             string  `yaml:"ratio"`              // grpo: token or sequence
-	Normalisation     string  `yaml:"normalisation"`      // grpo: sequence, token or constant
-	ConstantLength    int     `yaml:"constant_length"`    // grpo: tokens, with normalisation: constant
-	ClipLow           float64 `yaml:"clip_low"`           // grpo
-	ClipHigh          float64 `yaml:"clip_high"`          // grpo
-	DualClip          float64 `yaml:"dual_clip"`          // grpo; 0: off
+	Objective         string  `yaml:"objective"`          // grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo or dr_grpo
+	Advantage         string  `yaml:"advantage"`          // a kind of package advantage; empty: the objective's own
+	Ratio             string  `yaml:"ratio"`              // of the surrogate: token or sequence
+	Normalisation     string  `yaml:"normalisation"`      // sequence, token or constant; empty: constant for dr_grpo, else sequence
+	ConstantLength    int     `yaml:"constant_length"`    // tokens, with normalisation: constant; 0 with dr_grpo: those of the longest episode
+	ClipLow           float64 `yaml:"clip_low"`           // of the surrogate
+	ClipHigh          float64 `yaml:"clip_high"`          // of the surrogate
+	DualClip          float64 `yaml:"dual_clip"`          // of the surrogate; 0: off
+	Clip              float64 `yaml:"clip"`               // grpo_off: eps on either side of r'
+	RPrime            string  `yaml:"r_prime"`            // grpo_off: one or exact
+	KLCoef            float64 `yaml:"kl_coef"`            // grpo_off: of KL(pi || pi_ref) in the loss; 0: none
+	KLWeighted        bool    `yaml:"kl_weighted"`        // grpo_off: that KL multiplied by the ratio
+	KLPenalty         float64 `yaml:"kl_penalty"`         // advantages batch and group_batch: of KL(pi || pi_ref) in the reward; 0: none
+	ReferenceEvery    int     `yaml:"reference_every"`    // M, updates after which pi_ref becomes the policy; 0: never
+	ReferenceSwaps    int     `yaml:"reference_swaps"`    // S, so many times; 0: no limit
+	ValueCoef         float64 `yaml:"value_coef"`         // ppo: of the value loss
+	ValueClip         float64 `yaml:"value_clip"`         // ppo: of the values, in units of reward
+	Gamma             float64 `yaml:"gamma"`              // ppo: of GAE
+	Lambda            float64 `yaml:"lambda"`             // ppo: of GAE
+	Values            string  `yaml:"values"`             // ppo: recompute, or stored at generation
 	Shift             float64 `yaml:"shift"`              // asymre: dV
 	MaskZeroVariance  bool    `yaml:"mask_zero_variance"` // groups with one reward for all leave the loss
 	MaskedDenominator string  `yaml:"masked_denominator"` // kept or all
+	MaxLogRatio       float64 `yaml:"max_log_ratio"`      // rollouts with a greater mean log(pi/b) leave the loss; 0: none
 	LearningRate      float64 `yaml:"learning_rate"`
 	Warmup            int     `yaml:"warmup"` // updates over which the rate rises
 	Beta1             float64 `yaml:"beta1"`
@@ -133,6 +167,9 @@ type Evaluate struct {
 	Target  float64 `yaml:"target"`  // pass@1 whose compute is reported, fixed before the run; 0: none
 	Samples int     `yaml:"samples"` // per problem at temperature 1, for pass@k; 0: greedy only
 	PassAt  []int   `yaml:"pass_at"` // the k of pass@k
+	// BoundEvery is after how many updates the improvement lower bound of [OG] and the true change of reward beside it are
+	// measured; 0: never.
+	BoundEvery int `yaml:"bound_every"`
 }
 
 // Budget ends a run at whichever limit comes first.
@@ -166,15 +203,16 @@ func Default() Config {
 		Generate: Generate{Temperature: 1, TopP: 1, MaxTokens: 4, KVCache: "keep"},
 		Pipeline: Pipeline{
 			Mode: "async", Workers: 6, Trainers: 2, Batch: 1024, Group: 8, RolloutCost: 5.28,
-			WeightSync: "group", Chunk: 32, PublishEvery: 1,
+			WeightSync: "group", Chunk: 32, PublishEvery: 1, BatchUpdates: 1,
 		},
 		Replay: Replay{Sampler: "unseen", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1,
-			Unit: "rollout", PriorityBase: "advantage", PriorityEpsilon: 1e-6, PriorityExponent: 0.6, AgeDecay: "500",
+			Unit: "rollout", StepDiscount: 1, PriorityBase: "advantage", PriorityEpsilon: 1e-6, PriorityExponent: 0.6, AgeDecay: "500",
 			Decay: "before_exponent", TargetESS: 0.8, Draws: "stratified", Entry: "own", ImportanceBeta: 0.4, ImportanceNorm: "batch",
 		},
 		Prompts: Prompts{Band: 0.3, Cooldown: 5, MaxReuse: 10},
 		Learner: Learner{
-			Objective: "grpo", Advantage: "group", Ratio: "token", Normalisation: "sequence", ClipLow: 0.2, ClipHigh: 0.2,
+			Objective: "grpo", Ratio: "token", ClipLow: 0.2, ClipHigh: 0.2, Clip: 0.2, RPrime: "one",
+			ValueCoef: 0.1, ValueClip: 0.2, Gamma: 1, Lambda: 0.95, Values: "recompute",
 			Shift: -0.1, MaskedDenominator: "kept",
 			LearningRate: 6e-4, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, ClipNorm: 1,
 		},

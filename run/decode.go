@@ -42,6 +42,12 @@ func decodeValue(at string, value any, field reflect.Value) error {
 	if value == nil {
 		return nil // "key:" with nothing behind it leaves the default
 	}
+	if field.Kind() == reflect.Pointer { // what may be left out: whoever gives it gives what it points to
+		fresh := reflect.New(field.Type().Elem())
+		err := decodeValue(at, value, fresh.Elem())
+		field.Set(fresh)
+		return err
+	}
 	if field.Kind() == reflect.Struct {
 		tree, ok := value.(map[string]any)
 		if !ok {

@@ -7,56 +7,66 @@ import (
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
-	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
 )
 
-// speaker is a model with the tokenizer of its texts.
-type speaker struct {
-	model     *policy.Model
-	tokenizer *hf.Tokenizer
-}
-
-// encode returns the tokens of a prompt.
-func (s speaker) encode(text string) ([]int32, error) {
-	tokens, err := s.tokenizer.Encode(text)
-	if err != nil {
-		return nil, fmt.Errorf("encode prompt %q: %w", text, err)
-	}
-	return tokens, nil
-}
-
-// response returns the text of a completion, without the token that ended it.
-func (s speaker) response(row policy.Row) string {
-	return s.tokenizer.Decode(row.Tokens[row.Prompt:])
-}
-
-// generator makes the pipeline's groups with a language model. Row r of job j draws from the stream of
-// (seed, "generate", j x size + r), so that nothing depends on which worker takes the job, or when.
+// generator makes the pipeline's groups with a language model. Row r of job j draws its tokens from the stream of (seed,
+// "generate", j x size + r) and its environment's luck from that of "environment", so that nothing depends on which worker
+// takes the job, or when.
 type generator struct {
 	speaker
-	sampling policy.Sampling
-	seed     uint64
+	environment task.Environment // nil: one response answers a prompt
+	sampling    policy.Sampling
+	seed        uint64
 }
 
 func (g *generator) Start(job pipeline.Job) (pipeline.Generation, error) {
-	tokens, err := g.encode(job.Prompt.Text)
+	in, err := g.input(job.Prompt)
 	if err != nil {
 		return nil, err
 	}
-	prompts, streams := make([][]int32, job.Size), make([]*rand.Rand, job.Size)
-	for r := range prompts {
-		prompts[r] = tokens
-		streams[r] = rollout.Stream(g.seed, "generate", job.Number*uint64(job.Size)+uint64(r))
+	rows := make([]beginning, job.Size)
+	for r := range rows {
+		number := job.Number*uint64(job.Size) + uint64(r)
+		rows[r] = beginning{input: in, stream: rollout.Stream(g.seed, "generate", number)}
+		if g.environment != nil {
+			rows[r].episode = g.environment.Reset(job.Prompt, rollout.Stream(g.seed, "environment", number).Uint64())
+		}
 	}
-	rows, err := g.model.Start(prompts, streams, g.sampling)
+	if g.environment == nil {
+		return g.respond(job, rows)
+	}
+	e, err := g.start(rows, g.environment.MaxTurns(), g.sampling)
 	if err != nil {
 		return nil, err
 	}
-	return &generation{rows, g, job}, nil
+	return &group{e, g, job}, nil
 }
 
-// generation is one group under way.
+// respond begins a group of responses.
+func (g *generator) respond(job pipeline.Job, rows []beginning) (pipeline.Generation, error) {
+	inputs, streams := make([]policy.Input, len(rows)), make([]*rand.Rand, len(rows))
+	for r := range rows {
+		inputs[r], streams[r] = rows[r].input, rows[r].stream
+	}
+	responses, err := g.model.Start(inputs, streams, g.sampling)
+	if err != nil {
+		return nil, err
+	}
+	return &generation{responses, g, job}, nil
+}
+
+// rollout writes what the generator's policy produced in a row, for a job.
+func (g *generator) rollout(row policy.Row, job pipeline.Job) *rollout.Rollout {
+	return &rollout.Rollout{
+		PromptID: job.Prompt.ID, Tokens: row.Tokens, Mask: row.Mask, Logprobs: row.Logprobs, Versions: row.Versions,
+		Values: row.Values, Images: row.Images,
+		Temperature: float32(g.sampling.Temperature), TopP: float32(g.sampling.TopP),
+	}
+}
+
+// generation is one group of responses under way.
 type generation struct {
 	*policy.Generation
 	maker *generator
@@ -64,40 +74,61 @@ type generation struct {
 }
 
 func (g *generation) Continue(ctx context.Context, w pipeline.Weights, n int) (bool, error) {
-	weights, ok := w.Tensors.(*policy.Weights)
-	if !ok {
-		return false, fmt.Errorf("generate with %T: a policy's weights are needed", w.Tensors)
+	weights, err := policyWeights(w)
+	if err != nil {
+		return false, err
 	}
-	return g.Generation.Continue(ctx, weights, n)
+	done, err := g.Generation.Continue(ctx, weights, n)
+	if done {
+		g.Close()
+	}
+	return done, err
 }
 
 func (g *generation) Rollouts() ([]*rollout.Rollout, error) {
-	var group []*rollout.Rollout
+	var list []*rollout.Rollout
 	for _, row := range g.Rows() {
-		r := newRollout(row.Tokens, row.Prompt)
-		copy(r.Logprobs[row.Prompt:], row.Logprobs)
-		copy(r.Versions[row.Prompt:], row.Versions)
-		r.PromptID, r.Text, r.Truncated = g.job.Prompt.ID, g.maker.response(row), row.Truncated
-		r.Temperature, r.TopP = float32(g.maker.sampling.Temperature), float32(g.maker.sampling.TopP)
-		group = append(group, r)
+		r := g.maker.rollout(row, g.job)
+		r.Text, r.Truncated = g.maker.said(row), row.Truncated
+		list = append(list, r)
 	}
-	return group, nil
+	return list, nil
 }
 
-// newRollout lays out a rollout of which the policy produced the tokens after the prompt, all of version 0.
-func newRollout(tokens []int32, prompt int) *rollout.Rollout {
-	r := &rollout.Rollout{
-		Tokens: tokens, Mask: make([]uint8, len(tokens)), Logprobs: make([]float32, len(tokens)),
-		Versions: make([]rollout.Version, len(tokens)), Temperature: 1, TopP: 1,
+// group is one group of episodes under way.
+type group struct {
+	*episodes
+	maker *generator
+	job   pipeline.Job
+}
+
+func (g *group) Continue(ctx context.Context, w pipeline.Weights, n int) (bool, error) {
+	weights, err := policyWeights(w)
+	if err != nil {
+		return false, err
 	}
-	for i := range tokens {
-		if i < prompt {
-			r.Versions[i] = rollout.NoVersion
-		} else {
-			r.Mask[i] = 1
-		}
+	return g.proceed(ctx, weights, n)
+}
+
+// Rollouts returns the episodes with their rewards.
+func (g *group) Rollouts() ([]*rollout.Rollout, error) {
+	var list []*rollout.Rollout
+	for i, row := range g.rows.Rows() {
+		p := &g.plays[i]
+		r := g.maker.rollout(row, g.job)
+		r.Text, r.Truncated, r.Turns, r.Reward = p.text(), p.truncated(row), p.turns, p.reward()
+		r.Meta = p.outcome()
+		list = append(list, r)
 	}
-	return r
+	return list, nil
+}
+
+func policyWeights(w pipeline.Weights) (*policy.Weights, error) {
+	weights, ok := w.Tensors.(*policy.Weights)
+	if !ok {
+		return nil, fmt.Errorf("generate with %T: a policy's weights are needed", w.Tensors)
+	}
+	return weights, nil
 }
 
 // learner gives the pipeline a policy's learner.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/reprise-rl/reprise/advantage"
-	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
@@ -21,22 +19,26 @@ func (c Config) pipelineOptions() pipeline.Options {
 		RolloutCost: p.RolloutCost, WeightTransfer: p.WeightTransfer, RewardLatency: c.rewardLatency(),
 		Mode: pipeline.Mode(p.Mode), SyncRollouts: p.SyncRollouts, SyncUpdates: p.SyncUpdates,
 		WeightSync: pipeline.WeightSync(p.WeightSync), Chunk: p.Chunk, MaxTokens: c.Generate.MaxTokens, PublishEvery: p.PublishEvery,
-		Advantage: advantage.Kind(c.Learner.Advantage), Updates: c.Budget.Updates,
+		BatchUpdates: p.BatchUpdates, Advantage: c.advantageKind(), Updates: c.Budget.Updates,
 		Mix: c.Replay.Mix, FreshShare: c.Replay.FreshShare,
 	}
+	if o.WeightSync == pipeline.ByToken {
+		o.MaxTokens *= c.turns()
+	}
 	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
+	updates := float64(max(1, o.BatchUpdates)) // on each batch, whose rollouts cost as much whatever their number
 	switch {
 	case o.Mode == pipeline.Sync: // what the turn costs, over its updates
 		turn := o.WithDefaults()
 		o.UpdateCompute = float64(o.Batch) + o.RolloutCost*float64(turn.SyncRollouts)/float64(turn.SyncUpdates)
 	case !c.Replays():
-		o.UpdateCompute = o.QueueCompute()
+		o.UpdateCompute = float64(float64(o.Batch) * (1 + o.RolloutCost/updates))
 	case o.Mix > 0 || o.FreshShare > 0: // the fresh rollouts that an update waits for may take more workers than there are
 		fresh := o.FreshShare
 		if o.Mix > 0 {
 			fresh = 1 / float64(1+o.Mix)
 		}
-		share := max(float64(o.Workers)/float64(o.Trainers), float64(fresh*o.RolloutCost))
+		share := max(float64(o.Workers)/float64(o.Trainers), float64(fresh*o.RolloutCost/updates))
 		o.UpdateCompute = float64(float64(o.Batch) * (1 + share))
 	} // else the pipeline's default, ReplayCompute
 	return o
@@ -53,7 +55,8 @@ func (c Config) replayOptions(vocab int) replay.Options {
 		PositiveFraction: r.PositiveFraction, PositiveThreshold: float32(r.PositiveThreshold),
 		Sampler: replay.Sampler(r.Sampler), MaxStaleness: r.MaxStaleness, MaxUses: r.MaxUses, MinSize: r.MinSize,
 		Unit: replay.Unit(r.Unit), Prioritization: c.prioritization(),
-		Shards: c.Pipeline.Trainers, Advantage: advantage.Kind(c.Learner.Advantage), Vocab: vocab, Seed: c.Seed,
+		StepReturns: r.StepReturns, StepDiscount: r.StepDiscount,
+		Shards: c.Pipeline.Trainers, Advantage: c.advantageKind(), Vocab: vocab, Seed: c.Seed,
 	}
 	if o.Unit == replay.UnitGroup {
 		o.GroupSize = c.Pipeline.Group
@@ -62,32 +65,6 @@ func (c Config) replayOptions(vocab int) replay.Options {
 		o.Capacity = 2 * c.Pipeline.Batch
 	}
 	return o
-}
-
-// learning returns the configuration's part for policy.Learner.
-func (c Config) learning() (policy.Learning, error) {
-	l := c.Learner
-	p := c.prioritization()
-	learning := policy.Learning{
-		LogitGradients:   p != nil && p.Base == replay.BaseGradNorm,
-		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
-		Optimizer: policy.Adam{
-			LearningRate: l.LearningRate, Warmup: l.Warmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,
-			WeightDecay: l.WeightDecay, ClipNorm: l.ClipNorm,
-		},
-	}
-	switch l.Objective {
-	case "grpo":
-		learning.Objective = objective.GRPO{
-			Ratio: objective.Ratio(l.Ratio), ClipLow: l.ClipLow, ClipHigh: l.ClipHigh, DualClip: l.DualClip,
-			Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
-		}
-	case "asymre":
-		learning.Objective = objective.AsymRE{Shift: &l.Shift}
-	default:
-		return learning, fmt.Errorf("objective: %q: want grpo or asymre", l.Objective)
-	}
-	return learning, nil
 }
 
 func (c Config) sampling(stop []int32) policy.Sampling {
@@ -116,22 +93,18 @@ func (c Config) Validate() error {
 	check(p.Batch != 0, "pipeline.batch", p.Batch, "1 or more rollouts")
 	check(p.RolloutCost != 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
 	check(p.Group != 0, "pipeline.group", p.Group, "1 or more rollouts")
+	check(p.BatchUpdates != 0, "pipeline.batch_updates", p.BatchUpdates, "1 or more updates on each batch")
 	errs = append(errs, c.Policy.validate())
 	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
 		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
-	kind := advantage.Kind(c.Learner.Advantage)
-	check(kind.Validate() == nil && kind != advantage.Critic, "learner.advantage", c.Learner.Advantage, "group, no_std, leave_one_out, batch or group_batch")
-	if kind.Validate() != nil {
-		c.Learner.Advantage = string(advantage.Group) // so that the parts that use it do not say it again
-	}
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
-		o.Prioritization = nil // held to its ranges below
+		o.Prioritization = c.entering() // held to its ranges below
 		errs = append(errs, under("replay", o.Validate()))
 		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
 			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)", p.Batch/p.Trainers, p.Group)
-		fresh := int(c.pipelineOptions().FreshPerUpdate()) / p.Trainers
+		fresh := int(math.Round(c.pipelineOptions().FreshPerUpdate()*float64(p.BatchUpdates))) / p.Trainers
 		check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
 			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh, p.Batch/p.Trainers)
 		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
@@ -144,64 +117,15 @@ func (c Config) Validate() error {
 		check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
 			"at most %.3g, so that the rollouts kept whatever their reward fill a batch", 1-float64(p.Batch)/float64(o.Capacity))
 		sync := c.pipelineOptions().WithDefaults()
-		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == sync.SyncUpdates*p.Batch, "pipeline.sync_rollouts", sync.SyncRollouts,
-			"sync_updates x batch (%d) with sampler %s, which gives each rollout once", sync.SyncUpdates*p.Batch, o.Sampler)
+		turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
+		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn, "pipeline.sync_rollouts", sync.SyncRollouts,
+			"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
 		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers, "replay.capacity", o.Capacity,
 			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
-	l, err := c.learning()
-	errs = append(errs, under("learner", err), under("learner", l.Optimizer.Validate()))
-	if err == nil {
-		errs = append(errs, under("learner", l.Objective.Validate()))
-	}
-	check(c.Learner.MaskedDenominator == "kept" || c.Learner.MaskedDenominator == "all", "learner.masked_denominator", c.Learner.MaskedDenominator, "kept or all")
+	errs = append(errs, c.validateLearner())
 	errs = append(errs, c.validatePriorities(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
-	return errors.Join(errs...)
-}
-
-// validate holds the shape of a new policy to what a decoder can have; a folder brings its own.
-func (p Policy) validate() error {
-	if p.Init != "" {
-		return nil
-	}
-	var errs []error
-	for _, f := range []struct {
-		key   string
-		value int
-	}{
-		{"hidden", p.Hidden}, {"intermediate", p.Intermediate}, {"layers", p.Layers}, {"heads", p.Heads}, {"kv_heads", p.KVHeads},
-	} {
-		if f.value < 1 {
-			errs = append(errs, fmt.Errorf("policy.%s: %d: want 1 or more", f.key, f.value))
-		}
-	}
-	if p.Positions < 2 {
-		errs = append(errs, fmt.Errorf("policy.positions: %d: want room for a prompt and a completion", p.Positions))
-	}
-	if p.Heads >= 1 && (p.Hidden%p.Heads != 0 || p.Hidden/p.Heads%2 != 0) {
-		errs = append(errs, fmt.Errorf("policy.heads: %d: want a divisor of policy.hidden (%d) that leaves each head an even width", p.Heads, p.Hidden))
-	}
-	if p.Heads >= 1 && p.KVHeads >= 1 && p.Heads%p.KVHeads != 0 {
-		errs = append(errs, fmt.Errorf("policy.kv_heads: %d: want a divisor of policy.heads (%d)", p.KVHeads, p.Heads))
-	}
-	return errors.Join(errs...)
-}
-
-func (w Warmup) validate() error {
-	var errs []error
-	if w.Steps < 0 {
-		errs = append(errs, fmt.Errorf("steps: %d: want 0 or more", w.Steps))
-	}
-	if w.Steps > 0 && w.Batch < 1 {
-		errs = append(errs, fmt.Errorf("batch: %d: want 1 or more demonstrations", w.Batch))
-	}
-	if w.Steps > 0 && !(w.LearningRate > 0) {
-		errs = append(errs, fmt.Errorf("learning_rate: %g: want more than 0", w.LearningRate))
-	}
-	if !(w.Until >= 0 && w.Until <= 1) {
-		errs = append(errs, fmt.Errorf("until: %g: want an accuracy in (0, 1], or 0 for never", w.Until))
-	}
 	return errors.Join(errs...)
 }
 
@@ -212,6 +136,9 @@ func (e Evaluate) validate() error {
 	}
 	if !(e.Target >= 0 && e.Target <= 1) {
 		errs = append(errs, fmt.Errorf("evaluate.target: %g: want an accuracy in (0, 1], or 0 for none", e.Target))
+	}
+	if e.BoundEvery < 0 {
+		errs = append(errs, fmt.Errorf("evaluate.bound_every: %d: want updates, or 0 for never", e.BoundEvery))
 	}
 	if e.Samples < 0 {
 		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))

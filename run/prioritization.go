@@ -19,8 +19,8 @@ const Auto AgeDecay = "auto"
 // ageDecays is what an AgeDecay may be.
 const ageDecays = "versions, 0.001 or more, inf for none, or auto"
 
-// bases are those that reprise train knows: functions are of programs, and TD errors of critics.
-const bases = "advantage, reward, gradient_norm or recency"
+// bases are those that reprise train knows: functions are of programs.
+const bases = "advantage, reward, gradient_norm or recency, or td_error with learner.objective ppo"
 
 // parse returns tau, the one to begin with where it is automatic.
 func (a AgeDecay) parse() (tau float64, auto bool, err error) {
@@ -60,6 +60,22 @@ func (c Config) priorities() replay.Prioritization {
 		p.TargetESS = r.TargetESS
 	}
 	return p
+}
+
+// entering returns a valid prioritization in which only what the table holds against the kind of the advantages is the
+// configuration's: the base where it is the advantage, and how rollouts enter. It is nil with another sampler.
+func (c Config) entering() *replay.Prioritization {
+	if replay.Sampler(c.Replay.Sampler) != replay.Prioritized {
+		return nil
+	}
+	p := replay.DefaultPrioritization()
+	if replay.Base(c.Replay.PriorityBase) != replay.BaseAdvantage {
+		p.Base = replay.BaseRecency
+	}
+	if c.Replay.Entry == string(replay.EnterMax) {
+		p.Entry = replay.EnterMax
+	}
+	return &p
 }
 
 // importanceVersions returns over how many versions beta rises to 1: those of the budget unless they are given.
@@ -102,8 +118,8 @@ func (c Config) validatePriorities() error {
 	} {
 		check(key.value != "", key.name, "empty", "%s", key.want)
 	}
-	switch replay.Base(r.PriorityBase) {
-	case replay.BaseFunction, replay.BaseTDError: // of programs that use package replay, and of critics
+	switch base := replay.Base(r.PriorityBase); {
+	case base == replay.BaseFunction, base == replay.BaseTDError && !c.needsCritic(): // of programs that use package replay, and of critics
 		check(false, "priority_base", r.PriorityBase, "%s", bases)
 		r.PriorityBase = string(replay.BaseRecency) // so that package replay does not say it again
 		c.Replay = r
@@ -118,7 +134,7 @@ func (c Config) validatePriorities() error {
 func (c Config) Sampling() string {
 	r := c.Replay
 	if !c.Replays() {
-		return fmt.Sprintf("%s queue: each rollout once", r.Sampler)
+		return fmt.Sprintf("%s queue: each rollout once", r.Sampler) + c.updatesOnEach()
 	}
 	o := c.replayOptions(0)
 	text := fmt.Sprintf("%s, by %s, from %d", r.Sampler, o.Unit, o.Capacity)
@@ -132,11 +148,20 @@ func (c Config) Sampling() string {
 	case p.FreshShare > 0:
 		text += fmt.Sprintf("; %.0f%% of each batch fresh", 100*p.FreshShare)
 	}
+	text += c.updatesOnEach()
 	p := o.Prioritization
 	if p == nil {
 		return text
 	}
 	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(p.Base), "_", " "), p.Exponent, halfLife(p))
+}
+
+// updatesOnEach words for how many updates a batch is used, where it is more than one.
+func (c Config) updatesOnEach() string {
+	if i := c.Pipeline.BatchUpdates; i > 1 {
+		return fmt.Sprintf("; %d updates on each batch", i)
+	}
+	return ""
 }
 
 // halfLife words the age decay and what comes of it.

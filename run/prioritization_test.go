@@ -82,16 +82,18 @@ func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 
 func TestSamplingIsToldInWords(t *testing.T) {
 	for set, want := range map[string]string{
-		"replay.age_decay=500":        "priority advantage^0.6, age decay 500: effective half-life (tau/alpha) ln 2 = 578 versions",
-		"replay.decay=after_exponent": "tau ln 2 = 347 versions",
-		"replay.age_decay=inf":        "no age decay (standard PER)",
-		"replay.age_decay=auto":       "automatic for ESS 0.8, at first 500",
-		"replay.mix=3":                "3 replay updates to each on fresh rollouts",
-		"replay.fresh_share=0.25":     "25% of each batch fresh",
-		"replay.sampler=lifo":         "lifo queue: each rollout once",
-		"replay.unit=group":           "by group",
+		"replay.age_decay=500":                         "priority advantage^0.6, age decay 500: effective half-life (tau/alpha) ln 2 = 578 versions",
+		"replay.decay=after_exponent":                  "tau ln 2 = 347 versions",
+		"replay.age_decay=inf":                         "no age decay (standard PER)",
+		"replay.age_decay=auto":                        "automatic for ESS 0.8, at first 500",
+		"replay.mix=3":                                 "3 replay updates to each on fresh rollouts",
+		"replay.fresh_share=0.25":                      "25% of each batch fresh",
+		"replay.sampler=lifo":                          "lifo queue: each rollout once",
+		"replay.unit=group":                            "by group",
+		"pipeline.batch_updates=3":                     "from 4096; 3 updates on each batch; priority",
+		"replay.sampler=fifo,pipeline.batch_updates=3": "each rollout once; 3 updates on each batch",
 	} {
-		c, err := Load("", []string{"replay.sampler=prioritized", set})
+		c, err := Load("", append([]string{"replay.sampler=prioritized"}, strings.Split(set, ",")...))
 		if err != nil {
 			t.Fatal(err)
 		}

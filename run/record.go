@@ -8,6 +8,7 @@ import (
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
 )
 
 // meter is how the GPUs had used their time when the last update was recorded; lines of metrics.jsonl tell the shares
@@ -106,14 +107,14 @@ func (s *session) summarise(ended string) *results.Summary {
 		Clock: last.Time, Compute: last.Compute,
 		RolloutCost: o.RolloutCost, ComputeRatio: o.UpdateCompute / o.QueueCompute(),
 		NewPerUpdatePlanned: o.NewPerUpdate(), ReplayRatioPlanned: o.ExpectedReplayRatio(),
-		Inserted: stats.Inserted, Used: stats.Acknowledged, NeverUsed: stats.NeverUsed, Evicted: make(map[string]uint64),
+		Inserted: stats.Inserted, Used: last.Used, NeverUsed: stats.NeverUsed, Evicted: make(map[string]uint64),
 		Staleness: histogram(&stats.Staleness), TokenStaleness: histogram(&stats.MeanStaleness),
 		Uses: histogram(&stats.UsesAtEviction), UsesPresent: histogram(&stats.UsesPresent), SinceLastUse: histogram(&stats.SinceLastUse),
 		Build: results.ThisBuild(),
 	}
 	switch {
 	case !s.config.Replays(): // a queue gives each rollout once: workers that outrun trainers stall, and the reverse
-		sum.NewPerUpdatePlanned, sum.ReplayRatioPlanned = float64(o.Batch), 1
+		sum.NewPerUpdatePlanned, sum.ReplayRatioPlanned = float64(o.Batch)/float64(o.BatchUpdates), float64(o.BatchUpdates)
 	case o.Mode == pipeline.Sync:
 		sum.NewPerUpdatePlanned = float64(o.SyncRollouts) / float64(o.SyncUpdates)
 		sum.ReplayRatioPlanned = float64(o.Batch) / sum.NewPerUpdatePlanned
@@ -183,6 +184,10 @@ func (s *session) accuracy(sum *results.Summary) {
 	sum.Pass1First, sum.Pass1Last = results.Num(first.Pass1), results.Num(last.Pass1)
 	sum.Pass1Best = results.BestPass1(s.evaluations)
 	sum.ToOwnBest = results.ComputeToShare(s.evaluations, 0.98)
+	if _, ok := s.task.(task.Environment); ok {
+		sum.RewardFirst, sum.RewardLast = first.Reward, last.Reward
+		sum.Expert, sum.Random = bounds(s.task)
+	}
 	if t := s.config.Evaluate.Target; t > 0 {
 		sum.Target = results.Num(t)
 		sum.ToTarget = results.ReachOf(s.evaluations, t)

@@ -94,7 +94,16 @@ func modes() map[string][]string {
 		"ESS held":           {"replay.sampler=prioritized", "replay.age_decay=auto", "replay.target_ess=0.99", "budget.updates=120", "evaluate.every=40"},
 		"prompts replayed":   {"prompts.fraction=0.5", "prompts.cooldown=2", "prompts.band=0.5", "replay.sampler=least_used", "replay.fresh_share=0.25"},
 		"distinct":           {"replay.sampler=distinct", "learner.advantage=leave_one_out", "learner.normalisation=constant", "learner.constant_length=4"},
-		"batch advantages":   {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
+		"off-policy, reference swapped": {"pipeline.mode=sync", "pipeline.batch_updates=3", "pipeline.publish_every=6", "learner.objective=grpo_off", "learner.r_prime=exact",
+			"learner.kl_coef=0.1", "learner.kl_weighted=true", "learner.reference_every=4", "learner.reference_swaps=2", "learner.mask_zero_variance=true", "evaluate.bound_every=2"},
+		"critic": {"learner.objective=ppo", "pipeline.batch_updates=2", "replay.sampler=prioritized", "replay.priority_base=td_error", "learner.normalisation=token", "evaluate.bound_every=3"},
+		"critic's stored values": {"learner.objective=ppo", "learner.values=stored", "learner.gamma=0.9", "learner.lambda=0.5",
+			"replay.sampler=prioritized", "replay.entry=max"},
+		"reinforce++":          {"learner.objective=reinforce++", "learner.kl_penalty=0.05", "learner.reference_every=5", "learner.max_log_ratio=0.3"},
+		"reinforce++-baseline": {"learner.objective=reinforce++-baseline", "learner.kl_penalty=0.05", "pipeline.batch_updates=4", "replay.sampler=lifo", "replay.capacity=0"},
+		"rloo":                 {"learner.objective=rloo", "learner.dual_clip=2"},
+		"dr_grpo":              {"learner.objective=dr_grpo", "pipeline.weight_sync=token", "pipeline.chunk=2"},
+		"batch advantages":     {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
 	}
 }
 

@@ -40,6 +40,7 @@ type session struct {
 	evaluations []results.Eval // that are written
 	pending     []*evaluation  // under way, in order
 	evaluator   *evaluator
+	improvement *improvement    // nil where it is not measured
 	last        pipeline.Update // the latest
 	clock       stopwatch
 }
@@ -59,6 +60,8 @@ type progress struct {
 	Last     pipeline.Update // the latest, without its metrics
 	Elapsed  time.Duration
 	Tokens   int64 // generated so far
+	Episodes tally // inserted since the last update
+	Since    since // of the batch whose change of reward is measured
 	Lines    struct{ Metrics, Timing, Evals int }
 }
 
@@ -90,6 +93,9 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 		return nil, err
 	}
 	s.beginEvaluation(pipeline.Update{})
+	if err := s.measureChange(pipeline.Update{}, nil); err != nil {
+		return nil, err
+	}
 	if err := s.checkpoint(s.machine); err != nil { // so that a run can be resumed from its first moment on
 		return nil, err
 	}
@@ -119,14 +125,18 @@ func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
 	if s.evaluator, err = newEvaluator(c, s.task, start.speaker, s.task.HeldOut()); err != nil {
 		return nil, err
 	}
+	if s.improvement, err = newImprovement(c, s.task, start.speaker); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
 func (s *session) parts() pipeline.Parts {
 	sampling := s.config.sampling(s.start.tokenizer.EOS())
+	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
 		Task: s.task, Buffer: s.table, Learner: learner{s.learner}, Prompts: s.chosen(),
-		Generator: &generator{s.start.speaker, sampling, s.config.Seed},
+		Generator: &generator{s.start.speaker, environment, sampling, s.config.Seed},
 	}
 }
 
@@ -136,6 +146,7 @@ func (s *session) pipelineHooks() pipeline.Hooks {
 
 func (s *session) onInsert(in pipeline.Insertion) {
 	for _, r := range in.Rollouts {
+		s.Episodes.add(r)
 		for _, m := range r.Mask {
 			s.Tokens += int64(m)
 		}
@@ -180,6 +191,11 @@ func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	s.last = u
 	l := s.Meter.line(u, s.table.Len())
 	s.drawing(&l, u)
+	if err := s.measureChange(u, &l); err != nil {
+		return err
+	}
+	s.Episodes.line(&l)
+	s.Episodes = tally{}
 	if err := s.metrics.Append(l); err != nil {
 		return err
 	}

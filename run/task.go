@@ -26,6 +26,9 @@ func (c Config) taskSettings() (catalog.Configuration, error) {
 // newTask makes the task. Its training prompts are ordered by the run's seed; which prompts are held out is the task's
 // own affair, so that all seeds are evaluated alike.
 func (c Config) newTask() (task.Task, error) {
+	if c.own != nil {
+		return c.own(c.Seed)
+	}
 	settings, err := c.taskSettings()
 	if err != nil {
 		return nil, err
@@ -42,25 +45,51 @@ func (c Config) validateTask() error {
 	if err != nil {
 		return under("task", err)
 	}
+	return errors.Join(c.Warmup.validateFor(t, c.taskName()), c.Policy.validateFor(t, c.taskName()))
+}
+
+// turns returns the most turns of the task's episodes, 1 for a task that cannot be made.
+func (c Config) turns() int {
+	t, err := c.newTask()
+	if err != nil {
+		return 1
+	}
+	return task.MaxTurns(t)
+}
+
+// NewTask makes a task by its name, with settings key=value, for whoever wants to play it. The seed orders its training
+// prompts.
+func NewTask(name string, assignments []string, seed uint64) (task.Task, error) {
+	settings, err := catalog.Settings(name)
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
-	if _, ok := t.(task.Demonstrator); !ok && c.Warmup.Steps > 0 {
-		errs = append(errs, fmt.Errorf("warmup.steps: %d: want 0: task %s has no demonstrations", c.Warmup.Steps, c.taskName()))
+	for _, a := range assignments {
+		tree, err := assignment(a)
+		if err == nil {
+			err = decodeTree("", tree, reflect.ValueOf(settings).Elem())
+		}
+		errs = append(errs, err)
 	}
-	if _, ok := t.(task.Alphabet); !ok && c.Policy.Init == "" {
-		errs = append(errs, fmt.Errorf("policy.init: empty: want the folder of a pretrained model: task %s is written in no small alphabet", c.taskName()))
+	if err := errors.Join(append(errs, settings.Validate())...); err != nil {
+		return nil, err
 	}
-	return errors.Join(errs...)
+	return settings.New(seed)
 }
 
 // resolved returns the configuration with what is left to choose written out, for config.yaml.
 func (c Config) resolved() (Config, error) {
-	settings, err := c.taskSettings()
-	if err != nil {
-		return c, err
+	if c.own == nil {
+		settings, err := c.taskSettings()
+		if err != nil {
+			return c, err
+		}
+		settings.Resolve()
+		c.Task = maps.Clone(c.Task)
+		spell(reflect.ValueOf(settings).Elem(), c.Task)
 	}
-	settings.Resolve()
-	c.Task = maps.Clone(c.Task)
-	spell(reflect.ValueOf(settings).Elem(), c.Task)
+	c.Learner = c.learner()
 	o := c.pipelineOptions().WithDefaults()
 	if replay.Sampler(c.Replay.Sampler) == replay.Prioritized && c.Replay.ImportanceVersions == 0 {
 		c.Replay.ImportanceVersions = max(c.importanceVersions(), 1) // a run whose budget grows goes on as it began

@@ -7,80 +7,12 @@ import (
 
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/policy"
-	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 )
 
-// Start is where a run begins: a policy, its tokenizer and its weights. The arms of a comparison share one.
-type Start struct {
-	speaker
-	weights *policy.Weights
-}
-
-// Begin makes the policy of a configuration, from a folder or from scratch, and warms it up. The configuration is a valid
-// one.
-func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
-	t, err := c.newTask()
-	if err != nil {
-		return nil, err
-	}
-	var s *Start
-	if c.Policy.Init != "" {
-		s, err = beginFrom(c.Policy.Init)
-	} else {
-		s, err = beginFresh(c, t)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if c.Warmup.Steps == 0 {
-		return s, nil
-	}
-	return s, s.warmUp(ctx, c, t, report)
-}
-
-// beginFrom reads a model folder.
-func beginFrom(dir string) (*Start, error) {
-	model, weights, tokenizer, err := policy.Load(dir)
-	if err != nil {
-		return nil, fmt.Errorf("policy.init: %w", err)
-	}
-	if tokenizer == nil {
-		return nil, fmt.Errorf("policy.init: %s has no tokenizer.json: add the one the model was trained with", dir)
-	}
-	return &Start{speaker{model, tokenizer}, weights}, nil
-}
-
-// beginFresh makes random weights for a task that has its own characters.
-func beginFresh(c Config, t task.Task) (*Start, error) {
-	tokenizer, err := hf.NewCharTokenizer(t.(task.Alphabet).Characters())
-	if err != nil {
-		return nil, err
-	}
-	p := c.Policy
-	shape := hf.Config{
-		ModelType: hf.Llama, VocabSize: tokenizer.VocabSize(), HiddenSize: p.Hidden, IntermediateSize: p.Intermediate,
-		NumHiddenLayers: p.Layers, NumAttentionHeads: p.Heads, NumKeyValueHeads: p.KVHeads, MaxPositionEmbeddings: p.Positions,
-		TieWordEmbeddings: p.Tied, BOSTokenID: tokenizer.BOS(), PadTokenID: tokenizer.Pad(),
-	}
-	for _, id := range tokenizer.EOS() {
-		shape.EOSTokenIDs = append(shape.EOSTokenIDs, int(id))
-	}
-	model, err := policy.NewModel(shape)
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	weights, err := model.Initial(c.Seed)
-	if err != nil {
-		return nil, err
-	}
-	return &Start{speaker{model, tokenizer}, weights}, nil
-}
-
-// warmUp learns from demonstrations of the task's training prompts.
+// warmUp learns from demonstrations on the task's training prompts.
 func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(int, float64)) error {
-	demonstrator := t.(task.Demonstrator)
 	learner, err := s.model.NewLearner(s.weights, policy.Learning{
 		Objective: objective.SFT{}, Optimizer: policy.Adam{LearningRate: c.Warmup.LearningRate},
 	})
@@ -94,10 +26,11 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 	if done, err := enough(ctx, 0, s.weights); done || err != nil { // a pretrained policy may have no need of it
 		return err
 	}
+	school := school{s.speaker, t, c.Seed, c.Warmup.Noise}
 	for step := range c.Warmup.Steps {
 		batch := &rollout.Batch{}
 		for i := range c.Warmup.Batch {
-			d, err := s.demonstration(t, demonstrator, warmupPrompt(c.Seed, step*c.Warmup.Batch+i))
+			d, err := school.demonstration(step*c.Warmup.Batch + i)
 			if err != nil {
 				return fmt.Errorf("warmup: %w", err)
 			}
@@ -120,10 +53,11 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 	return nil
 }
 
-// The warm-up asks every so many steps whether it may end, on so many training prompts.
+// The warm-up asks every so many steps whether it may end, on so many training prompts; on fewer where each takes an episode.
 const (
-	warmupLook    = 10
-	warmupPrompts = 256
+	warmupLook     = 10
+	warmupPrompts  = 256
+	warmupEpisodes = 128
 )
 
 // warmEnough returns the test that ends a warm-up early: greedy accuracy on training prompts, always the same ones. Seeds
@@ -133,6 +67,9 @@ func (s *Start) warmEnough(c Config, t task.Task) (func(context.Context, int, *p
 		return func(context.Context, int, *policy.Weights) (bool, error) { return false, nil }, nil
 	}
 	prompts := make([]task.Prompt, warmupPrompts)
+	if _, ok := t.(task.Environment); ok {
+		prompts = prompts[:warmupEpisodes]
+	}
 	for i := range prompts {
 		prompts[i] = t.Train(rollout.Stream(c.Seed, "warmup/look", uint64(i)).Uint64())
 	}
@@ -149,27 +86,48 @@ func (s *Start) warmEnough(c Config, t task.Task) (func(context.Context, int, *p
 	}, nil
 }
 
-// warmupPrompt picks the training prompts of the warm-up at random, far from those that reinforcement learning
-// counts up from 0.
-func warmupPrompt(seed uint64, i int) uint64 {
-	return rollout.Stream(seed, "warmup", uint64(i)).Uint64()
+// validate holds the warm-up to its ranges.
+func (w Warmup) validate() error {
+	var errs []error
+	if w.Steps < 0 {
+		errs = append(errs, fmt.Errorf("steps: %d: want 0 or more", w.Steps))
+	}
+	if w.Steps > 0 && w.Batch < 1 {
+		errs = append(errs, fmt.Errorf("batch: %d: want 1 or more demonstrations", w.Batch))
+	}
+	if w.Steps > 0 && !(w.LearningRate > 0) {
+		errs = append(errs, fmt.Errorf("learning_rate: %g: want more than 0", w.LearningRate))
+	}
+	if !(w.Until >= 0 && w.Until <= 1) {
+		errs = append(errs, fmt.Errorf("until: %g: want an accuracy in (0, 1], or 0 for never", w.Until))
+	}
+	if !(w.Noise >= 0 && w.Noise < 1) {
+		errs = append(errs, fmt.Errorf("noise: %g: want a share of turns in [0, 1)", w.Noise))
+	}
+	return errors.Join(errs...)
 }
 
-// demonstration writes a prompt and its demonstrated response, ended, as a rollout to imitate.
-func (s *Start) demonstration(t task.Task, d task.Demonstrator, i uint64) (*rollout.Rollout, error) {
-	p := t.Train(i)
-	prompt, err := s.encode(p.Text)
-	if err != nil {
-		return nil, err
+// validateFor reports what the warm-up asks of a task in vain.
+func (w Warmup) validateFor(t task.Task, name string) error {
+	if w.Steps <= 0 {
+		return nil
 	}
-	response, err := s.tokenizer.EncodePart(d.Demonstrate(p))
-	if err != nil {
-		return nil, fmt.Errorf("encode the demonstration of prompt %s: %w", p.ID, err)
+	e, ok := t.(task.Environment)
+	if !ok {
+		if _, ok := t.(task.Demonstrator); !ok {
+			return fmt.Errorf("warmup.steps: %d: want 0: task %s has no demonstrations", w.Steps, name)
+		}
+		if w.Noise > 0 {
+			return fmt.Errorf("warmup.noise: %g: want 0: the episodes of task %s have one turn, there is nothing to go wrong before it", w.Noise, name)
+		}
+		return nil
 	}
-	eos := s.tokenizer.EOS()
-	if len(eos) == 0 {
-		return nil, errors.New("the tokenizer has no end-of-sequence token to learn: add eos_token_id to config.json")
+	episode := e.Reset(e.Train(0), 0)
+	if _, ok := episode.(task.Expert); !ok {
+		return fmt.Errorf("warmup.steps: %d: want 0: task %s has no expert to imitate", w.Steps, name)
 	}
-	tokens := append(append(append([]int32{}, prompt...), response...), eos[0])
-	return newRollout(tokens, len(prompt)), nil
+	if _, ok := episode.(task.Actor); !ok && w.Noise > 0 {
+		return fmt.Errorf("warmup.noise: %g: want 0: task %s has no list of actions to play at random", w.Noise, name)
+	}
+	return nil
 }

@@ -172,7 +172,7 @@ func TestPromptsDifferInDifficultyAsFarAsTheSpread(t *testing.T) {
 
 func TestPromptsComeOverAndOver(t *testing.T) {
 	x := sim.Task{Prompts: 10}
-	if x.Train(3) != x.Train(13) || x.Train(3) == x.Train(4) || x.Train(3) != (sim.Task{}).Train(3) {
+	if x.Train(3).ID != x.Train(13).ID || x.Train(3).ID == x.Train(4).ID || x.Train(3).ID != (sim.Task{}).Train(3).ID {
 		t.Errorf("prompts 3, 4, 13 are %v, %v, %v", x.Train(3), x.Train(4), x.Train(13))
 	}
 }

@@ -19,6 +19,11 @@ func number(n results.Number, format string) string {
 func (d *display) summary(s *results.Summary, dir string) {
 	d.printf("\n%s, seed %d: %d updates (%s)\n", s.Name, s.Seed, s.Updates, s.Ended)
 	d.printf("  held-out pass@1      %s -> %s, best %s\n", number(s.Pass1First, "%.3f"), number(s.Pass1Last, "%.3f"), number(s.Pass1Best, "%.3f"))
+	if s.RewardLast.Known() {
+		d.printf("  held-out reward      %s -> %s\n", number(s.RewardFirst, "%.3f"), number(s.RewardLast, "%.3f"))
+	}
+	d.bound("expert", s.Expert)
+	d.bound("random actions", s.Random)
 	if s.Target.Known() {
 		where := "not reached"
 		if s.ToTarget.Reached {
@@ -33,6 +38,13 @@ func (d *display) summary(s *results.Summary, dir string) {
 	}
 	d.printf("  compute per update   %.3f of the no-replay baseline's\n", s.ComputeRatio)
 	d.printf("  report               %s\n", filepath.Join(dir, results.ReportFile))
+}
+
+// bound prints what somebody else makes of the held-out problems, if that is known.
+func (d *display) bound(who string, b *results.Bound) {
+	if b != nil {
+		d.printf("  %-20s pass@1 %.3f, reward %.3f\n", who, b.Pass1, b.Reward)
+	}
 }
 
 // halfLife says how fast a rollout's chance to be drawn falls.

@@ -45,7 +45,7 @@ func (c *generateCommand) Run(ctx context.Context) error {
 	}
 	sampling := policy.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: c.MaxTokens, Stop: tokenizer.EOS()}
 	streams := []*rand.Rand{rollout.Stream(c.Seed, "generate", 0)}
-	g, err := model.Start([][]int32{prompt}, streams, sampling)
+	g, err := model.Start(policy.Plain(prompt), streams, sampling)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c *generateCommand) Run(ctx context.Context) error {
 		fmt.Println(tokenizer.Decode(row.Tokens))
 		return nil
 	}
-	return json.NewEncoder(os.Stdout).Encode(completion{prompt, row.Tokens[row.Prompt:], row.Logprobs, text, row.Truncated})
+	return json.NewEncoder(os.Stdout).Encode(completion{prompt, row.Tokens[row.Prompt:], row.Logprobs[row.Prompt:], text, row.Truncated})
 }
 
 func loadSpeaking(dir string) (*policy.Model, *policy.Weights, *hf.Tokenizer, error) {

@@ -17,6 +17,7 @@ type commands struct {
 	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
 	Report   reportCommand   `cmd:"" help:"Write the report of a run anew, or one page over any number of arms."`
 	Inspect  inspectCommand  `cmd:"" help:"Show what the table of a run holds, and why rollouts are drawn as they are."`
+	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, by its expert, at random, or with a model."`
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs a model gives to token ids, JSON lines in and out."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, JSON lines in and out."`

@@ -37,7 +37,7 @@ func (c *scoreCommand) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		scores, err := model.Score(ctx, weights, [][]int32{ids}, c.Temperature)
+		scores, err := model.Score(ctx, weights, policy.Plain(ids), c.Temperature)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 // verifyCommand rewards responses on standard input.
 type verifyCommand struct {
-	Task string `arg:"" help:"Task whose verifier rewards: arithmetic, gsm8k or words."`
+	Task string `arg:"" help:"Task whose verifier rewards, for example arithmetic."`
 }
 
 // Run reads lines {"response", "answer"} and writes each with its reward and the answer found in it.

@@ -12,11 +12,14 @@ const (
 	eosToken, eosID = "<eos>", 1
 )
 
+// ImageToken stands for a patch of an image in the vocabularies that NewCharTokenizer makes.
+const ImageToken = "<image>"
+
 // NewCharTokenizer makes the tokenizer of a task whose texts consist of the given characters:
 // <pad> is 0, <eos> is 1, and the characters follow from 2 on in their order. There is no BOS. A
-// text with any other character is an error. Files gives a tokenizer.json that Hugging Face's
-// library loads.
-func NewCharTokenizer(chars string) (*Tokenizer, error) {
+// text with any other character is an error. Further special tokens, such as [ImageToken], follow the
+// characters. Files gives a tokenizer.json that Hugging Face's library loads.
+func NewCharTokenizer(chars string, special ...string) (*Tokenizer, error) {
 	if chars == "" || !utf8.ValidString(chars) {
 		return nil, fmt.Errorf("characters %q: want one or more, in valid UTF-8", chars)
 	}
@@ -28,6 +31,12 @@ func NewCharTokenizer(chars string) (*Tokenizer, error) {
 		}
 		vocab[string(r)] = len(vocab)
 	}
+	for _, token := range special {
+		if _, ok := vocab[token]; ok || token == "" {
+			errs = append(errs, fmt.Errorf("special token %q: want a text that is no token yet", token))
+		}
+		vocab[token] = len(vocab)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -36,10 +45,14 @@ func NewCharTokenizer(chars string) (*Tokenizer, error) {
 		return object{"id": id, "content": content, "single_word": false, "lstrip": false,
 			"rstrip": false, "normalized": false, "special": true}
 	}
+	tokens := []object{added(padID, padToken), added(eosID, eosToken)}
+	for _, token := range special {
+		tokens = append(tokens, added(vocab[token], token))
+	}
 	return ParseTokenizer(map[string][]byte{
 		tokenizerFile: marshal(object{
 			"version": "1.0", "truncation": nil, "padding": nil,
-			"added_tokens": []object{added(padID, padToken), added(eosID, eosToken)},
+			"added_tokens": tokens,
 			"normalizer":   nil,
 			"pre_tokenizer": object{"type": "Split", "behavior": "Isolated", "invert": false,
 				"pattern": object{"Regex": `.|\n`}}, // every engine reads this as: each character

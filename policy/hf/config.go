@@ -16,6 +16,9 @@ const (
 	Qwen2 = "qwen2" // Qwen2ForCausalLM: as llama, with biases on the q, k and v projections
 )
 
+// visionModel is the model_type of a vision_config: the tower is of this project, no other program computes it.
+const visionModel = "reprise_patches"
+
 // NoToken stands for a special token that a model does not have.
 const NoToken = -1
 
@@ -38,7 +41,30 @@ type Config struct {
 	BOSTokenID            int     // NoToken if there is none
 	EOSTokenIDs           []int   // any of them ends a text
 	PadTokenID            int     // NoToken if there is none
+
+	ValueHead bool   // a critic: a linear layer on the last hidden states, as in TRL's models with a value head
+	Vision    Vision // how images enter; zero: they do not
 }
+
+// Vision is the tower of a model that sees: square RGB images are cut into patches, each patch is embedded with its place in
+// the image, and a projector makes of it the embedding of one image token. The zero value is no tower.
+type Vision struct {
+	ImageSize    int // pixels of a side; a multiple of PatchSize
+	PatchSize    int // pixels of a patch's side
+	HiddenSize   int // width of the patch embedding
+	ImageTokenID int // the token that stands for a patch in a sequence
+}
+
+// Tokens returns the image tokens of one image, 0 without a tower.
+func (v Vision) Tokens() int {
+	if v.ImageSize == 0 {
+		return 0
+	}
+	return (v.ImageSize / v.PatchSize) * (v.ImageSize / v.PatchSize)
+}
+
+// PatchValues returns the numbers of one patch: its pixels, row by row, red, green and blue of each.
+func (v Vision) PatchValues() int { return 3 * v.PatchSize * v.PatchSize }
 
 // QKVBias reports whether the query, key and value projections have biases.
 func (c Config) QKVBias() bool { return c.ModelType == Qwen2 || c.AttentionBias }
@@ -124,7 +150,27 @@ func (c Config) Validate() error {
 	if c.ModelType == Qwen2 && c.AttentionBias {
 		bad("attention_bias is true: qwen2 has no such option (q, k and v always have biases, o never); leave it out")
 	}
-	return errors.Join(append(errs, c.checkIDs())...)
+	return errors.Join(append(errs, c.checkIDs(), c.Vision.validate(c.VocabSize))...)
+}
+
+func (v Vision) validate(vocab int) error {
+	if v == (Vision{}) {
+		return nil
+	}
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("vision_config."+format, args...)) }
+	if v.PatchSize < 1 || v.PatchSize > 256 {
+		bad("patch_size is %d: want 1 to 256 pixels", v.PatchSize)
+	} else if v.ImageSize < v.PatchSize || v.ImageSize > 4096 || v.ImageSize%v.PatchSize != 0 {
+		bad("image_size is %d: want a multiple of patch_size, %d, up to 4096 pixels", v.ImageSize, v.PatchSize)
+	}
+	if v.HiddenSize < 1 || v.HiddenSize > maxDim {
+		bad("hidden_size is %d: want 1 to %d", v.HiddenSize, maxDim)
+	}
+	if v.ImageTokenID < 0 || v.ImageTokenID >= vocab {
+		errs = append(errs, fmt.Errorf("image_token_id is %d: want 0 to vocab_size-1, %d", v.ImageTokenID, vocab-1))
+	}
+	return errors.Join(errs...)
 }
 
 // checkIDs reports special tokens outside the vocabulary.
@@ -193,6 +239,16 @@ func (c Config) JSON() []byte {
 		"torch_dtype":             "float32",
 		"use_cache":               true,
 		"vocab_size":              c.VocabSize,
+	}
+	if c.ValueHead {
+		m["value_head"] = true
+	}
+	if v := c.Vision; v != (Vision{}) {
+		m["image_token_id"] = v.ImageTokenID
+		m["vision_config"] = map[string]any{
+			"model_type": visionModel, "num_channels": 3,
+			"image_size": v.ImageSize, "patch_size": v.PatchSize, "hidden_size": v.HiddenSize,
+		}
 	}
 	if c.ModelType == Qwen2 {
 		m["use_sliding_window"] = false

@@ -34,6 +34,38 @@ type configJSON struct {
 	BOSTokenID            json.RawMessage `json:"bos_token_id"`
 	EOSTokenID            json.RawMessage `json:"eos_token_id"`
 	PadTokenID            json.RawMessage `json:"pad_token_id"`
+	ValueHead             bool            `json:"value_head"`
+	ImageTokenID          *int            `json:"image_token_id"`
+	Vision                *visionJSON     `json:"vision_config"`
+}
+
+// visionJSON is vision_config.
+type visionJSON struct {
+	ModelType   string `json:"model_type"`
+	NumChannels int    `json:"num_channels"`
+	ImageSize   int    `json:"image_size"`
+	PatchSize   int    `json:"patch_size"`
+	HiddenSize  int    `json:"hidden_size"`
+}
+
+// vision takes the tower; another program's is refused, as its weights mean something else.
+func (j *configJSON) vision(c *Config) error {
+	v := j.Vision
+	switch {
+	case v == nil:
+		return nil
+	case v.ModelType != visionModel:
+		return fmt.Errorf("vision_config.model_type is %q: want %q, the only tower supported", v.ModelType, visionModel)
+	case v.NumChannels != 3:
+		return fmt.Errorf("vision_config.num_channels is %d: want 3: red, green and blue", v.NumChannels)
+	case j.ImageTokenID == nil:
+		return errors.New("image_token_id is absent: want the id of the token that stands for a patch")
+	}
+	c.Vision = Vision{ImageSize: v.ImageSize, PatchSize: v.PatchSize, HiddenSize: v.HiddenSize, ImageTokenID: *j.ImageTokenID}
+	if c.Vision == (Vision{}) { // which stands for no tower
+		return errors.New("vision_config.image_size is 0: want a multiple of patch_size, or leave vision_config out")
+	}
+	return nil
 }
 
 // ropeJSON is rope_scaling, and rope_parameters of transformers 5.
@@ -66,11 +98,13 @@ func ParseConfig(data []byte) (Config, error) {
 		NumAttentionHeads: j.NumAttentionHeads,
 		TieWordEmbeddings: j.TieWordEmbeddings,
 		AttentionBias:     j.AttentionBias,
+		ValueHead:         j.ValueHead,
 	}
 	errs := []error{
 		j.refused(c.Architecture()),
 		j.tokens(&c),
 		j.rope(&c),
+		j.vision(&c),
 		given("num_key_value_heads", &c.NumKeyValueHeads, j.NumKeyValueHeads),
 		given("head_dim", &c.HeadDim, j.HeadDim),
 		given("max_position_embeddings", &c.MaxPositionEmbeddings, j.MaxPositionEmbeddings),

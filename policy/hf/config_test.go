@@ -24,6 +24,11 @@ func configOf(modelType string, fields ...string) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
+// towerOf returns a vision_config.
+func towerOf(image, patch, hidden int) string {
+	return fmt.Sprintf(`{"model_type":"reprise_patches","num_channels":3,"image_size":%d,"patch_size":%d,"hidden_size":%d}`, image, patch, hidden)
+}
+
 func TestAbsentFieldsHaveTransformersDefaults(t *testing.T) {
 	llama, err := ParseConfig([]byte(configOf("llama")))
 	if err != nil {
@@ -65,6 +70,10 @@ func TestEveryAcceptedFieldIsRead(t *testing.T) {
 		{[]string{"layer_types", `["full_attention","full_attention"]`}, func(c Config) any { return c.NumHiddenLayers }, 2},
 		{[]string{"bos_token_id", "null", "eos_token_id", "[5,6]", "pad_token_id", "-1"},
 			func(c Config) any { return fmt.Sprint(c.BOSTokenID, c.EOSTokenIDs, c.PadTokenID) }, "-1 [5 6] -1"},
+		{[]string{"value_head", "true"}, func(c Config) any { return c.ValueHead }, true},
+		{[]string{"image_token_id", "9", "vision_config", `{"model_type":"reprise_patches","num_channels":3,"image_size":12,"patch_size":4,"hidden_size":5}`},
+			func(c Config) any { return fmt.Sprint(c.Vision, c.Vision.Tokens(), c.Vision.PatchValues()) }, "{12 4 5 9} 9 48"},
+		{[]string{"image_token_id", "9"}, func(c Config) any { return c.Vision.Tokens() }, 0},
 		{[]string{"bos_token_id", "0", "eos_token_id", "null", "pad_token_id", "3"},
 			func(c Config) any { return fmt.Sprint(c.BOSTokenID, c.EOSTokenIDs, c.PadTokenID) }, "0 [] 3"},
 	} {
@@ -113,6 +122,20 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 		{"llama", []string{"eos_token_id", "[1,-1]"}, "eos_token_id is"},
 		{"llama", []string{"pad_token_id", "1000"}, "pad_token_id is 1000"},
 		{"llama", []string{"bos_token_id", `"a"`}, `bos_token_id is "a": want null, an integer or a list`},
+		{"llama", []string{"image_token_id", "9", "vision_config", `{"model_type":"clip_vision_model","num_channels":3,"image_size":224,"patch_size":14,"hidden_size":1024}`},
+			`vision_config.model_type is "clip_vision_model": want "reprise_patches"`},
+		{"llama", []string{"image_token_id", "9", "vision_config", `{"model_type":"reprise_patches","num_channels":1}`}, "vision_config.num_channels is 1: want 3"},
+		{"llama", []string{"image_token_id", "0", "vision_config", `{"model_type":"reprise_patches","num_channels":3}`}, "vision_config.image_size is 0"},
+		{"llama", []string{"vision_config", towerOf(12, 4, 5)}, "image_token_id is absent"},
+		{"llama", []string{"image_token_id", "100", "vision_config", towerOf(12, 4, 5)}, "image_token_id is 100: want 0 to vocab_size-1, 99"},
+		{"llama", []string{"image_token_id", "-1", "vision_config", towerOf(12, 4, 5)}, "image_token_id is -1: want 0"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 5, 5)}, "vision_config.image_size is 12: want a multiple of patch_size, 5"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(4100, 4, 5)}, "vision_config.image_size is 4100: want a multiple of patch_size, 4, up to 4096"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 0, 5)}, "vision_config.patch_size is 0: want 1 to 256"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(514, 257, 5)}, "vision_config.patch_size is 257"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 4, 0)}, "vision_config.hidden_size is 0: want 1"},
+		{"llama", []string{"vision_config", `[]`}, "parse configuration"},
+		{"llama", []string{"value_head", `"yes"`}, "parse configuration"},
 	} {
 		if _, err := ParseConfig([]byte(configOf(tc.modelType, tc.fields...))); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v: error %v, want %q", tc.fields, err, tc.want)
@@ -132,7 +155,7 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 
 func TestConfigurationsReadBackAsWritten(t *testing.T) {
 	for _, c := range []Config{
-		small(Llama, true), small(Qwen2, false),
+		small(Llama, true), small(Qwen2, false), seeing(small(Llama, false)), seeing(small(Qwen2, true)),
 		{ModelType: Llama, VocabSize: 9, HiddenSize: 6, IntermediateSize: 4, NumHiddenLayers: 3, NumAttentionHeads: 4, NumKeyValueHeads: 2,
 			HeadDim: 10, MaxPositionEmbeddings: 12, RMSNormEps: 1e-5, RopeTheta: 123456.5, AttentionBias: true,
 			BOSTokenID: 0, EOSTokenIDs: []int{3, 4}, PadTokenID: 8},
@@ -183,10 +206,30 @@ lm_head.weight [7 8]
 	}
 }
 
+// A value head is TRL's; the tower is named after the parts of LLaVA's checkpoints.
+func TestWhatIsAddedToADecoderFollowsItsTensors(t *testing.T) {
+	plain, c := small(Llama, false).Specs(), seeing(small(Llama, false))
+	want := `[{v_head.summary.weight [1 8]} {v_head.summary.bias [1]}` +
+		` {vision_tower.patch_embedding.weight [5 48]} {vision_tower.patch_embedding.bias [5]} {vision_tower.position_embedding.weight [9 5]}` +
+		` {multi_modal_projector.linear_1.weight [8 5]} {multi_modal_projector.linear_1.bias [8]}` +
+		` {multi_modal_projector.linear_2.weight [8 8]} {multi_modal_projector.linear_2.bias [8]}]`
+	got := c.Specs()
+	if fmt.Sprint(got[:len(plain)]) != fmt.Sprint(plain) || fmt.Sprint(got[len(plain):]) != want {
+		t.Errorf("tensors %v, want the decoder's and %s", got, want)
+	}
+}
+
+// seeing adds a value head and a tower.
+func seeing(c Config) Config {
+	c.ValueHead, c.Vision = true, Vision{ImageSize: 12, PatchSize: 4, HiddenSize: 5, ImageTokenID: 6}
+	return c
+}
+
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(configOf("llama")))
 	f.Add([]byte(configOf("qwen2", "rope_parameters", `{"rope_theta":1e6}`, "eos_token_id", "[1,2]")))
 	f.Add(small(Qwen2, true).JSON())
+	f.Add(seeing(small(Llama, true)).JSON())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig(data)
 		if err != nil {

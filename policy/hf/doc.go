@@ -8,6 +8,9 @@
 //   - [Config.Specs] is the exact list of tensors such a model has. [ReadTensors] and
 //     [WriteFolder] hold a folder to it: a tensor missing, left over or of the wrong shape is an
 //     error that names it, all of them in one error.
+//   - [Config.ValueHead] and [Config.Vision] are what Reprise adds to a decoder: a critic, and a tower for images. config.json
+//     has them as value_head, vision_config and image_token_id, the weights as v_head.summary, vision_tower and
+//     multi_modal_projector; without them a folder is transformers' to the letter.
 //   - [Tensor] holds float32 in the layout of the file: linear weights are [out, in]. F16 and BF16
 //     are widened exactly; what is written is F32 and loads again bit for bit.
 //   - [Tokenizer] turns text into ids and back as Hugging Face's tokenizers library does;

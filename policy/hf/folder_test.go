@@ -51,6 +51,9 @@ func TestAFolderLoadsAgainBitForBit(t *testing.T) {
 		for _, tied := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s tied=%v", modelType, tied), func(t *testing.T) {
 				c := small(modelType, tied)
+				if tied {
+					c = seeing(c)
+				}
 				dir := filepath.Join(t.TempDir(), "new")
 				want := randomTensors(c, 1)
 				tok, err := NewCharTokenizer("01+=\n")

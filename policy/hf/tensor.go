@@ -59,6 +59,19 @@ func (c Config) Specs() []Spec {
 	if !c.TieWordEmbeddings {
 		add(headName, c.VocabSize, d)
 	}
+	if c.ValueHead {
+		add("v_head.summary.weight", 1, d)
+		add("v_head.summary.bias", 1)
+	}
+	if v := c.Vision; v != (Vision{}) {
+		add("vision_tower.patch_embedding.weight", v.HiddenSize, v.PatchValues())
+		add("vision_tower.patch_embedding.bias", v.HiddenSize)
+		add("vision_tower.position_embedding.weight", v.Tokens(), v.HiddenSize)
+		add("multi_modal_projector.linear_1.weight", d, v.HiddenSize)
+		add("multi_modal_projector.linear_1.bias", d)
+		add("multi_modal_projector.linear_2.weight", d, d)
+		add("multi_modal_projector.linear_2.bias", d)
+	}
 	return specs
 }
 

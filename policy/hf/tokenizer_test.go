@@ -126,6 +126,19 @@ func TestACharacterVocabularyRoundTrips(t *testing.T) {
 			t.Errorf("an unknown character: error %v", err)
 		}
 	}
+	seeing, err := NewCharTokenizer(taskChars, ImageToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := int32(2 + len([]rune(taskChars)))
+	if ids, err := seeing.Encode("1" + ImageToken + "2"); err != nil || !slices.Equal(ids, []int32{3, image, 4}) || seeing.Decode(ids) != "12" {
+		t.Errorf("an image token in the text: ids %v, error %v", ids, err)
+	}
+	for _, special := range []string{"1", "<eos>", ""} {
+		if _, err := NewCharTokenizer(taskChars, special); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("special token %q", special)) {
+			t.Errorf("special token %q: error %v", special, err)
+		}
+	}
 	for chars, want := range map[string]string{"": "want one or more", "aba": "'a' occurs twice", "\xff": "valid UTF-8"} {
 		if _, err := NewCharTokenizer(chars); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("characters %q: error %v, want %q", chars, err, want)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"testing"
 
 	"github.com/reprise-rl/reprise/task"
@@ -41,9 +41,16 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	texts := map[string]string{
-		"arithmetic": `{"name": "arithmetic", "operations": ["subtract"], "max": 50}`,
-		"gsm8k":      `{"name": "gsm8k", "held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
-		"words":      `{"name": "words", "words": ["cat"], "held_out": 3}`,
+		"arithmetic":   `{"name": "arithmetic", "operations": ["subtract"], "max": 50}`,
+		"countdown":    `{"name": "countdown", "max_numbers": 3, "use": "any"}`,
+		"search":       `{"name": "search", "passages": 1, "held_out": 20}`,
+		"cliffwalking": `{"name": "cliffwalking", "slippery": true, "max_steps": 30}`,
+		"frozenlake":   `{"name": "frozenlake", "size": 8, "slippery": false, "format": "words"}`,
+		"geometry":     `{"name": "geometry", "questions": ["area", "third"], "image_size": 48, "held_out": 20}`,
+		"math":         `{"name": "math", "held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
+		"gsm8k":        `{"name": "gsm8k", "held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
+		"sokoban":      `{"name": "sokoban", "difficulty": "hard", "max_steps": 40, "held_out": 20}`,
+		"words":        `{"name": "words", "words": ["cat"], "held_out": 3}`,
 	}
 	if len(texts) != len(Names()) {
 		t.Fatalf("%d of the tasks %q are tried", len(texts), Names())
@@ -58,11 +65,14 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		verifier, err := Verifier(name)
+		if _, ok := made.(task.Environment); ok != (err != nil) {
+			t.Fatalf("%s: an environment: %v, its verifier: %v", name, ok, err)
+		}
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		for _, p := range append(made.HeldOut(), made.Train(0)) {
-			if v := verifier.Verify(p, p.Answer); !v.Correct || v != made.Verify(p, p.Answer) {
+			if v := verifier.Verify(p, p.Answer); !v.Correct || v != made.(task.Verifier).Verify(p, p.Answer) {
 				t.Errorf("%s: %q answered with %q: %+v", name, p.Text, p.Answer, v)
 			}
 		}
@@ -71,9 +81,14 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 
 func TestKeysOfOtherTasksAreUnknown(t *testing.T) {
 	for name, text := range map[string]string{
-		"arithmetic": `{"name": "arithmetic", "train_file": "x"}`,
-		"gsm8k":      `{"name": "gsm8k", "max": 5}`,
-		"words":      `{"name": "words", "operations": []}`,
+		"arithmetic":   `{"name": "arithmetic", "train_file": "x"}`,
+		"countdown":    `{"name": "countdown", "size": 4}`,
+		"search":       `{"name": "search", "max": 5}`,
+		"cliffwalking": `{"name": "cliffwalking", "size": 4}`,
+		"frozenlake":   `{"name": "frozenlake", "max": 5}`,
+		"gsm8k":        `{"name": "gsm8k", "max": 5}`,
+		"sokoban":      `{"name": "sokoban", "slippery": true}`,
+		"words":        `{"name": "words", "operations": []}`,
 	} {
 		if _, err := decode(t, name, text); err == nil {
 			t.Errorf("%s accepts %s", name, text)
@@ -82,7 +97,7 @@ func TestKeysOfOtherTasksAreUnknown(t *testing.T) {
 }
 
 func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
-	for name, text := range map[string]string{"arithmetic": `{}`, "words": `{"per_prompt": 2, "template": "{words}: {opening}"}`} {
+	for name, text := range map[string]string{"arithmetic": `{}`, "countdown": `{"min_numbers": 5, "format": "words"}`, "search": `{"format": "words"}`, "cliffwalking": `{"random_start": true}`, "frozenlake": `{"map": "random"}`, "sokoban": `{"boxes": 2}`, "words": `{"per_prompt": 2, "template": "{words}: {opening}"}`} {
 		c, err := decode(t, name, text)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +119,7 @@ func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(before.HeldOut(), after.HeldOut()) || before.Train(5) != after.Train(5) {
+		if !reflect.DeepEqual(before.HeldOut(), after.HeldOut()) || !reflect.DeepEqual(before.Train(5), after.Train(5)) {
 			t.Errorf("%s: other prompts from %s", name, written)
 		}
 	}

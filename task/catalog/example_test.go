@@ -28,5 +28,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// 26*8=
-	// name: "sudoku": want one of arithmetic, gsm8k, words
+	// name: "sudoku": want one of arithmetic, cliffwalking, countdown, frozenlake, geometry, gsm8k, math, search, sokoban, words
 }

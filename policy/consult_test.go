@@ -1,0 +1,292 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// opinions returns what weights say of the first pass.
+func opinions(t *testing.T, l *Learner, shards [][]pass, w *Weights) opinion {
+	t.Helper()
+	said, err := l.model.ask(&shards[0][0], w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+func TestABatchBeginsWithEachOfUpdatesStepsAndKeepsItsFirstPolicy(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 70)
+	for _, o := range []Learning{
+		{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}, Updates: 3},
+		{Objective: objective.PPO{}, Advantage: advantage.Critic, Updates: 3},
+	} {
+		l := newTestLearner(t, m, w, o)
+		var first *Weights
+		for n := range 7 {
+			if n%3 == 0 {
+				first = l.Weights()
+			}
+			batches := episodes(t, m, w)
+			shards := prepared(t, l, batches)
+			want := opinions(t, l, shards, first)
+			if !slices.Equal(shards[0][0].start, want.logprobs) {
+				t.Errorf("%s, step %d: pi_k is not the policy of step %d", o.Objective.Name(), n, n/3*3)
+			}
+			if o.Advantage == advantage.Critic && !slices.Equal(shards[0][0].values, want.values) {
+				t.Errorf("step %d: the values are not those of step %d", n, n/3*3)
+			}
+			step(t, l, batches...)
+		}
+	}
+}
+
+// A learner of one step to a batch takes r' from the gradient's own pass; one of three has it computed: the first step is
+// the same, and in it nothing is ever clipped, however far b is.
+func TestRPrimeOfABatchesFirstStepIsTheRatioItself(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 71)
+	var steps [2]map[string]float64
+	var states [2]LearnerState
+	for i, updates := range []int{1, 3} {
+		l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}, Updates: updates})
+		batches := episodes(t, m, w)
+		steps[i] = step(t, l, batches...)
+		states[i] = state(t, l)
+		if steps[i]["clip_fraction"] != 0 || steps[i]["chi_square"] < 0.1 {
+			t.Errorf("updates %d: clip fraction %v at chi^2 %v, want 0 of ratios far from 1", updates, steps[i]["clip_fraction"], steps[i]["chi_square"])
+		}
+		if second := step(t, l, batches...)["clip_fraction"]; (second > 0) != (updates == 3) {
+			t.Errorf("updates %d: clip fraction %v at the second step", updates, second)
+		}
+	}
+	if math.Abs(steps[0]["loss"]-steps[1]["loss"]) > 1e-5 {
+		t.Errorf("loss %v, with computed r' %v", steps[0]["loss"], steps[1]["loss"])
+	}
+	sameStates(t, states[0], states[1])
+}
+
+func TestTheReferencePolicyIsSwappedOnTime(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 72)
+	for _, tc := range []struct {
+		reference Reference
+		from      []int // step whose weights the reference policy has, step by step
+		swaps     []int
+	}{
+		{Reference{}, []int{0, 0, 0, 0, 0, 0}, nil},
+		{Reference{Every: 2}, []int{0, 0, 2, 2, 4, 4}, []int{0, 0, 1, 1, 2, 2}},
+		{Reference{Every: 2, Swaps: 1}, []int{0, 0, 2, 2, 2, 2}, []int{0, 0, 1, 1, 1, 1}},
+		{Reference{Every: 1, Swaps: 3}, []int{0, 1, 2, 3, 3, 3}, []int{0, 1, 2, 3, 3, 3}},
+	} {
+		t.Run(fmt.Sprint(tc.reference), func(t *testing.T) {
+			l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{KLCoef: 0.1}, Reference: tc.reference})
+			var versions []*Weights
+			for n := range tc.from {
+				versions = append(versions, l.Weights())
+				batches := episodes(t, m, w)
+				shards := prepared(t, l, batches)
+				if want := opinions(t, l, shards, versions[tc.from[n]]); !slices.Equal(shards[0][0].reference, want.logprobs) {
+					t.Errorf("step %d: the reference policy is not that of step %d", n, tc.from[n])
+				}
+				metrics := step(t, l, batches...)
+				swaps, known := metrics["reference_swaps"]
+				if known != (tc.swaps != nil) || known && swaps != float64(tc.swaps[n]) {
+					t.Errorf("step %d: %v swaps, want %v", n, swaps, tc.swaps)
+				}
+				if kl := metrics["kl_reference"]; (kl > 1e-9) != (tc.from[n] != n) {
+					t.Errorf("step %d: KL %v from the policy of step %d", n, kl, tc.from[n])
+				}
+			}
+		})
+	}
+}
+
+func TestRolloutsTooUnlikeThePolicyLeaveTheLoss(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 73)
+	ref, err := newReference(m.config, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batches := func() []*rollout.Batch { // the logs of the ratios of draw i are all near (i-6)/2
+		list := episodes(t, m, w)
+		for i, d := range allDraws(list) {
+			logprobs, _ := ref.said(d.Rollout)
+			r := *d.Rollout
+			r.Logprobs = make([]float32, len(r.Tokens))
+			for j, m := range r.Mask {
+				r.Logprobs[j] = float32(m) * (float32(logprobs[j]) - float32(i-6)/2 + 0.1*float32(j%2))
+			}
+			list[i/7].Draws[i%7].Rollout = &r
+		}
+		return list
+	}
+	kept := batches() // a mean log-ratio above 1.2 have 9, 10 and 11
+	kept[1].Draws = kept[1].Draws[:2]
+	for name, o := range map[string]Learning{
+		"plain":                 {},
+		"masked":                {MaskZeroVariance: true},
+		"masked in denominator": {MaskZeroVariance: true, MaskedInDenominator: true},
+		"critic":                {Objective: objective.PPO{}, Advantage: advantage.Critic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if o.Objective == nil {
+				o.Objective = objective.GRPO{Normalisation: objective.PerToken}
+			}
+			want := newTestLearner(t, m, w, o)
+			expected := step(t, want, kept...)
+			o.MaxLogRatio = 1.2
+			l := newTestLearner(t, m, w, o)
+			got := measure(t, l, batches()...)
+			if got.Metrics["filtered"] != 3.0/12 {
+				t.Errorf("filtered %v, want 3 of 12", got.Metrics["filtered"])
+			}
+			for i, f := range got.Feedback {
+				if gone := i > 8 || i == 2 && o.MaskZeroVariance; (f.Tokens == 0) != gone || f.TDError.Known != (o.Advantage != "") || gone && f.TDError.Value+f.Advantage.Value != 0 {
+					t.Errorf("draw %d: %+v", i, f)
+				}
+			}
+			near(t, "loss", float32(got.Metrics["loss"]), expected["loss"], 1e-5)
+			sameStates(t, state(t, l), state(t, want))
+		})
+	}
+}
+
+func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 74)
+	first, err := newReference(m.config, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []advantage.Kind{advantage.Batch, advantage.GroupBatch} {
+		method := map[advantage.Kind]string{advantage.Batch: objective.ReinforcePP, advantage.GroupBatch: objective.ReinforcePPBaseline}[kind]
+		l := newTestLearner(t, m, w, Learning{Objective: objective.Variant{Method: method}, Advantage: kind, KLPenalty: 0.3, MaskZeroVariance: true})
+		step(t, l, episodes(t, m, w)...)
+		now, err := newReference(m.config, l.Weights())
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches := episodes(t, m, w)
+		var want []map[int]float64
+		var kl, tokens float64
+		for _, d := range allDraws(batches) {
+			a := map[int]float64{}
+			pi, _ := now.said(d.Rollout)
+			reference, _ := first.said(d.Rollout)
+			for j, of := range d.Rollout.Mask {
+				if of == 0 || d.GroupStd == 0 {
+					continue
+				}
+				a[j] = float64(d.Rollout.Reward)
+				if kind == advantage.GroupBatch {
+					a[j] -= float64(d.GroupMean)
+				}
+				for later := j; later < len(pi); later++ {
+					a[j] -= 0.3 * float64(d.Rollout.Mask[later]) * (pi[later] - reference[later])
+				}
+				kl += math.Exp(reference[j]-pi[j]) - 1 - (reference[j] - pi[j])
+				tokens++
+			}
+			want = append(want, a)
+		}
+		plainNormalize(want)
+		shards := prepared(t, l, batches)
+		for i := range want {
+			p, _, from := passOf(shards, i)
+			for j, a := range want[i] {
+				near(t, "advantage", p.advantage[from+j], a, 1e-3)
+			}
+		}
+		if got := step(t, l, batches...)["kl_reference"]; math.Abs(got-kl/tokens) > 1e-4 || got < 1e-3 {
+			t.Errorf("kl_reference is %v, want %v", got, kl/tokens)
+		}
+	}
+}
+
+func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 75)
+	for name, o := range learners() {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLearner(t, m, w, o)
+			var saved []LearnerState
+			var measured []Measured
+			for range 7 {
+				saved = append(saved, state(t, l))
+				measured = append(measured, measure(t, l, episodes(t, m, w)...))
+			}
+			want := state(t, l)
+			for n, s := range saved {
+				restored := newTestLearner(t, m, randomWeights(t, m, 76), o)
+				if err := restored.Restore(s); err != nil {
+					t.Fatal(err)
+				}
+				for k := n; k < 7; k++ {
+					got := measure(t, restored, episodes(t, m, w)...)
+					if !reflect.DeepEqual(got, measured[k]) {
+						t.Fatalf("restored after %d steps, step %d measures %v, want %v", n, k, got, measured[k])
+					}
+				}
+				if !reflect.DeepEqual(state(t, restored), want) {
+					t.Errorf("restored after %d steps, the learner ends otherwise", n)
+				}
+			}
+		})
+	}
+}
+
+func TestAStateThatLacksAPolicyIsRefused(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 77)
+	o := learners()["grpo_off"]
+	l := newTestLearner(t, m, w, o)
+	step(t, l, episodes(t, m, w)...)
+	whole := state(t, l)
+	before := state(t, l)
+	for want, change := range map[string]func(*LearnerState){
+		"needs a reference policy":          func(s *LearnerState) { s.Reference = nil },
+		"step 1 stands within a batch of 3": func(s *LearnerState) { s.Began = nil },
+		"20 tensors given":                  func(s *LearnerState) { s.Began = s.Began[:20] },
+	} {
+		s := whole
+		change(&s)
+		if err := l.Restore(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error does not say %q: %v", want, err)
+		}
+		if !reflect.DeepEqual(state(t, l), before) {
+			t.Errorf("%s: the refused state changed the learner", want)
+		}
+	}
+	old := LearnerState{Version: whole.Version, Step: 1, Weights: whole.Weights, First: whole.First, Second: whole.Second}
+	if err := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 3}).Restore(old); err != nil {
+		t.Errorf("a state without policies that nothing needs: %v", err)
+	}
+}
+
+func TestRolloutsWithoutStoredValuesAreRefusedWhereTheyAreNeeded(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 78)
+	l := newTestLearner(t, m, w, learners()["ppo, stored"])
+	batches := episodes(t, m, w)
+	batches[1].Draws[2].Rollout.Values = nil
+	before := state(t, l)
+	_, err := l.Step(context.Background(), batches)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rollout %d has no stored values", batches[1].Draws[2].ID)) {
+		t.Errorf("error %v", err)
+	}
+	if !reflect.DeepEqual(state(t, l), before) {
+		t.Error("the refused step changed the learner")
+	}
+}

@@ -1,0 +1,332 @@
+package policy
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// judging is an architecture with a critic.
+func judging() hf.Config {
+	c := architectures()["grouped queries"]
+	c.ValueHead = true
+	return c
+}
+
+// said returns log-probs and values of a rollout's tokens by the reference.
+func (r *reference) said(of *rollout.Rollout) (logprobs, values []float64) {
+	logprobs, values = make([]float64, len(of.Tokens)), make([]float64, len(of.Tokens))
+	hidden := r.hidden(Input{Tokens: of.Tokens, Mask: of.Mask, Images: of.Images})
+	for j := 1; j < len(of.Tokens); j++ {
+		logprobs[j] = logSoftmax(r.head(hidden[j-1]), float64(of.Temperature))[of.Tokens[j]]
+		if r.ValueHead {
+			values[j] = r.linear(hidden[j-1], "v_head.summary")[0]
+		}
+	}
+	return logprobs, values
+}
+
+// episodes are the draws of two trainers with rewards, groups and turns: draw 3 has two turns with a prompt of the environment
+// between and rewards of their own, draw 4 has values stored at generation as all others.
+func episodes(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
+	t.Helper()
+	ref, err := newReference(m.config, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batches := twoBatches(ref)
+	rng := rollout.Stream(61, "test/values", 0)
+	for i, d := range allDraws(batches) {
+		r := d.Rollout
+		r.Advantages, r.Values = nil, nil
+		for range r.Tokens {
+			r.Values = append(r.Values, float32(rng.NormFloat64()))
+		}
+		if i == 4 { // its ratios are beyond all bounds
+			for j, m := range r.Mask {
+				r.Logprobs[j] = -3 * float32(m)
+			}
+		}
+		batches[i/7].Draws[i%7].GroupMean = rng.Float32()
+	}
+	turns := &rollout.Rollout{Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, Mask: []uint8{0, 0, 1, 1, 0, 0, 1, 1, 1}, Temperature: 1, Reward: 9,
+		Logprobs: []float32{0, 0, -2, -3, 0, 0, -4, -3, -2}, Values: []float32{0, 0, 0.5, 0.25, 0, 0, -0.5, 1, 0.75},
+		Turns: []rollout.Turn{{Start: 2, End: 4, Reward: -1}, {Start: 6, End: 9, Reward: 2, Done: true}}}
+	batches[0].Draws[3].Rollout = turns
+	return batches
+}
+
+// plainEstimate is GAE as METHODS section 5 has it, as a sum over the policy's tokens: advantages by token of the policy, and
+// the mean of |delta|.
+func plainEstimate(r *rollout.Rollout, values []float64, gamma, lambda float64) (advantages map[int]float64, tdError float64) {
+	var at []int
+	for j, m := range r.Mask {
+		if m == 1 {
+			at = append(at, j)
+		}
+	}
+	delta := make([]float64, len(at))
+	for k, j := range at {
+		delta[k] = -values[j]
+		if k+1 < len(at) {
+			delta[k] += gamma * values[at[k+1]]
+		}
+		for _, turn := range r.Turns {
+			if j == int(turn.End)-1 {
+				delta[k] += float64(turn.Reward)
+			}
+		}
+		if len(r.Turns) == 0 && k == len(at)-1 {
+			delta[k] += float64(r.Reward)
+		}
+		tdError += math.Abs(delta[k]) / float64(len(at))
+	}
+	advantages = map[int]float64{}
+	for k, j := range at {
+		for n := range delta[k:] {
+			advantages[j] += math.Pow(gamma*lambda, float64(n)) * delta[k+n]
+		}
+	}
+	return advantages, tdError
+}
+
+// plainNormalize shifts and scales values to mean 0 and variance 1.
+func plainNormalize(all []map[int]float64) {
+	var n, mean, square float64
+	for _, a := range all {
+		for _, x := range a {
+			n++
+			mean += x
+			square += x * x
+		}
+	}
+	mean /= n
+	std := math.Sqrt(square/n - mean*mean + 1e-8)
+	for _, a := range all {
+		for j := range a {
+			a[j] = (a[j] - mean) / std
+		}
+	}
+}
+
+// passOf returns the pass that holds draw i of all, and its first place there.
+func passOf(shards [][]pass, i int) (p *pass, row, from int) {
+	for p := range eachPass(shards) {
+		if i < len(p.draws) {
+			return p, i, i * p.length
+		}
+		i -= len(p.draws)
+	}
+	return nil, 0, 0
+}
+
+func prepared(t testing.TB, l *Learner, batches []*rollout.Batch) [][]pass {
+	t.Helper()
+	shards, err := l.prepare(context.Background(), batches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shards
+}
+
+func TestTheCriticsAdvantagesAreGAEOverTheStepsTokens(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 60)
+	ref, err := newReference(m.config, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Learning{
+		"recomputed, defaults": {},
+		"recomputed":           {GAE: advantage.GAE{Gamma: 0.9, Lambda: 0.8}, PassElements: 3 * 16 * m.config.VocabSize},
+		"stored":               {GAE: advantage.GAE{Gamma: 0.9, Lambda: 0.8}, StoredValues: true},
+		"masked":               {MaskZeroVariance: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Objective, o.Advantage = objective.PPO{}, advantage.Critic
+			batches := episodes(t, m, w)
+			l := newTestLearner(t, m, w, o)
+			shards := prepared(t, l, batches)
+			gae := o.withDefaults().GAE
+			all := allDraws(batches)
+			var want []map[int]float64
+			var raw, values [][]float64
+			var errors []float64
+			for _, d := range all {
+				_, v := ref.said(d.Rollout)
+				for j, stored := range d.Rollout.Values {
+					if o.StoredValues {
+						v[j] = float64(stored)
+					}
+				}
+				a, tdError := plainEstimate(d.Rollout, v, gae.Gamma, gae.Lambda)
+				kept := make([]float64, len(v))
+				for j, x := range a {
+					kept[j] = x
+				}
+				if o.MaskZeroVariance && d.GroupStd == 0 {
+					a, tdError = nil, 0
+				}
+				want, raw, values, errors = append(want, a), append(raw, kept), append(values, v), append(errors, tdError)
+			}
+			plainNormalize(want)
+			feedback, metrics := measure(t, l, batches...), map[string]float64{}
+			for i, d := range all {
+				p, _, from := passOf(shards, i)
+				mean := 0.0
+				for j, a := range want[i] {
+					near(t, "advantage", p.advantage[from+j], a, 1e-4)
+					near(t, "return", p.returns[from+j], raw[i][j]+values[i][j], 1e-4)
+					near(t, "value", p.values[from+j], values[i][j], 1e-4)
+					mean += math.Abs(a) / float64(len(want[i]))
+				}
+				f := feedback.Feedback[i]
+				if !f.TDError.Known || int(f.Tokens) != len(want[i]) {
+					t.Errorf("draw %d: feedback %+v, want %d tokens", i, f, len(want[i]))
+				}
+				closeTo(t, "TD-error", d.ID, f.TDError.Value, errors[i], 1e-4)
+				closeTo(t, "advantage", d.ID, f.Advantage.Value, mean, 1e-4)
+				metrics["tokens"] += float64(len(want[i]))
+				metrics["td_error"] += errors[i] * float64(len(want[i]))
+			}
+			if got, want := feedback.Metrics["td_error"], metrics["td_error"]/metrics["tokens"]; math.Abs(got-want) > 1e-4 {
+				t.Errorf("td_error is %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// plainLoss is METHODS section 5 in loops over what a learner prepared, with the reference's log-probs and values.
+func plainLoss(r *reference, o objective.Objective, shards [][]pass) (loss float64) {
+	for p := range eachPass(shards) {
+		for i, d := range p.draws {
+			if p.keep[i] == 0 {
+				continue
+			}
+			logprobs, values := r.said(d.Rollout)
+			var sum, n float64
+			for j, m := range d.Rollout.Mask {
+				if m == 0 {
+					continue
+				}
+				at := i*p.length + j
+				ratio, a := math.Exp(logprobs[j]-float64(p.behaviour[at])), float64(p.advantage[at])
+				n++
+				switch o := o.(type) {
+				case objective.OffPolicyGRPO:
+					start := 1.0
+					if o.RPrime == objective.RPrimeExact {
+						start = math.Exp(float64(p.start[at]) - float64(p.behaviour[at]))
+					}
+					to := float64(p.reference[at]) - logprobs[j]
+					sum += min(ratio*a, max(max(start-0.2, 0), min(start+0.2, ratio))*a) - o.KLCoef*(math.Exp(to)-to-1)
+				case objective.PPO:
+					old, target := float64(p.values[at]), float64(p.returns[at])
+					held := max(old-0.2, min(old+0.2, values[j]))
+					sum += min(ratio*a, max(0.8, min(1.2, ratio))*a) - 0.1*max(math.Pow(values[j]-target, 2), math.Pow(held-target, 2))/2
+				default:
+					sum += min(ratio*a, max(0.8, min(1.2, ratio))*a)
+				}
+			}
+			loss -= float64(d.Weight) * sum / n / float64(p.rollouts)
+		}
+	}
+	return loss
+}
+
+// learners are options of each kind that has the learner compute more than the gradient.
+func learners() map[string]Learning {
+	return map[string]Learning{
+		"grpo_off": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.3}, Updates: 3,
+			Reference: Reference{Every: 2, Swaps: 2}, MaskZeroVariance: true},
+		"ppo":         {Objective: objective.PPO{}, Advantage: advantage.Critic, Updates: 2},
+		"ppo, stored": {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true, MaxLogRatio: 0.4, BoundEvery: 2, Updates: 3},
+		"reinforce++": {Objective: objective.Variant{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.2,
+			Reference: Reference{Every: 3}},
+	}
+}
+
+// The second step of a learner, so that the policy, the policy at the start of the batch and the reference policy differ.
+// Without clipping its gradient is what Adam's first moment gained.
+func TestGradientsOfEveryObjectiveAgreeWithFiniteDifferences(t *testing.T) {
+	m := newTestModel(t, judging())
+	for name, o := range learners() {
+		t.Run(name, func(t *testing.T) {
+			w := randomWeights(t, m, 62)
+			o.Optimizer = Adam{LearningRate: 2e-3, ClipNorm: -1}
+			l := newTestLearner(t, m, w, o)
+			step(t, l, episodes(t, m, w)...)
+			batches := episodes(t, m, w)
+			shards, before := prepared(t, l, batches), state(t, l)
+			ref, err := newReference(m.config, l.Weights())
+			if err != nil {
+				t.Fatal(err)
+			}
+			near(t, "loss", float32(step(t, l, batches...)["loss"]), plainLoss(ref, o.Objective, shards), 1e-4)
+			after, rng := state(t, l), rollout.Stream(63, "test/differences", 0)
+			for i, s := range m.config.Specs() {
+				at, values := rng.IntN(size(s.Shape)), ref.weight[s.Name]
+				kept := values[at]
+				const h = 1.0 / 65536
+				values[at] = kept + h
+				up, high := plainLoss(ref, o.Objective, shards), values[at]
+				values[at] = kept - h
+				down, low := plainLoss(ref, o.Objective, shards), values[at]
+				values[at] = kept
+				want := (up - down) / (float64(high) - float64(low))
+				got := (float64(after.First[i][at]) - 0.9*float64(before.First[i][at])) / 0.1
+				if math.Abs(got-want) > 3e-3*max(math.Abs(want), 0.02) {
+					t.Errorf("%s[%d]: gradient %v, finite differences say %v", s.Name, at, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryObjectiveIsOneLossOfAllTrainersAndPasses(t *testing.T) {
+	m := newTestModel(t, judging())
+	for name, o := range learners() {
+		t.Run(name, func(t *testing.T) {
+			w := randomWeights(t, m, 64)
+			whole := newTestLearner(t, m, w, o)
+			want := step(t, whole, &rollout.Batch{Draws: allDraws(episodes(t, m, w))})
+			o.PassElements = 2 * 12 * m.config.VocabSize
+			parts := newTestLearner(t, m, w, o)
+			got := step(t, parts, episodes(t, m, w)...)
+			sameStates(t, state(t, parts), state(t, whole))
+			if len(got) != len(want) {
+				t.Errorf("metrics %v, want %v", got, want)
+			}
+			for key, v := range want {
+				if math.Abs(got[key]-v) > 1e-4*max(math.Abs(v), 1) {
+					t.Errorf("%s is %v in parts, %v as a whole", key, got[key], v)
+				}
+			}
+		})
+	}
+}
+
+func TestPlainGRPORunsNoFurtherPasses(t *testing.T) {
+	m := newTestModel(t, judging())
+	w := randomWeights(t, m, 65)
+	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 4})
+	step(t, l, randomBatch(m.config, 66, 6))
+	if len(m.score.known) != 0 || l.given() != (objective.Needs{}) || l.reference != nil || l.began != nil {
+		t.Errorf("%d shapes scored, given %+v, reference %v, start of the batch %v", len(m.score.known), l.given(), l.reference, l.began)
+	}
+	// r' of a batch that is used once comes from the pass itself.
+	step(t, newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}}), randomBatch(m.config, 66, 6))
+	if len(m.score.known) != 0 {
+		t.Errorf("%d shapes scored for r' exact at one step to a batch", len(m.score.known))
+	}
+	critic := newTestLearner(t, m, w, Learning{Objective: objective.PPO{}, Advantage: advantage.Critic})
+	step(t, critic, randomBatch(m.config, 66, 6))
+	if len(m.score.known) != 1 {
+		t.Errorf("%d shapes scored for a critic, want 1", len(m.score.known))
+	}
+}

@@ -1,0 +1,320 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
+)
+
+// evaluated returns what an evaluation in batches of so many rows says of a start.
+func evaluated(t *testing.T, c Config, s *Start, rows int) results.Eval {
+	t.Helper()
+	made, err := c.newTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := newEvaluator(c, made, s.speaker, made.HeldOut())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.rows = rows
+	var line results.Eval
+	if err := e.evaluate(context.Background(), s.weights, &line); err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func TestEvaluationsDoNotDependOnTheirBatches(t *testing.T) {
+	for name, k := range kinds() {
+		c := counts(t, k.rules, k.set...)
+		s := begin(t, c)
+		want := evaluated(t, c, s, evaluationRows)
+		if want.Problems == 0 || !want.Reward.Known() || !(want.Turns.Float() >= 1) || len(want.PassAt) != 2 {
+			t.Errorf("%s: an evaluation of %+v", name, want)
+		}
+		for _, rows := range []int{1, 5} {
+			if got := evaluated(t, c, s, rows); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: in batches of %d: %+v, want %+v", name, rows, got, want)
+			}
+		}
+	}
+}
+
+// The greedy evaluation is an episode of each held-out problem with a luck that no seed of a run changes: a player that does
+// the same meets the same.
+func TestGreedyEvaluationsAreGamesOfAPlayerWhateverTheSeedOfTheRun(t *testing.T) {
+	rules := counting{turns: 5, slip: 0.5}
+	solved, wrong := 0.0, 0.0
+	for _, steps := range []string{"warmup.steps=60", "warmup.steps=0"} {
+		c := counts(t, rules, steps, "warmup.learning_rate=0.01")
+		s := begin(t, c)
+		line := evaluated(t, c, s, evaluationRows)
+		other := c
+		other.Seed = 99
+		if got := evaluated(t, other, s, evaluationRows); got.Pass1 != line.Pass1 || got.Reward != line.Reward || got.Turns != line.Turns {
+			t.Errorf("with another seed: %+v, want %+v", got, line)
+		}
+		want := games(t, s, rules)
+		for name, got := range map[string]float64{
+			"pass@1": line.Pass1, "reward": line.Reward.Float(), "turns": line.Turns.Float(), "invalid": line.Invalid.Float(), "length": line.MeanLength.Float(),
+		} {
+			if math.Abs(got-want[name]) > 1e-6 {
+				t.Errorf("%s: %s: the evaluation says %v, games %v", steps, name, got, want[name])
+			}
+		}
+		solved, wrong = solved+line.Pass1, wrong+line.Invalid.Float()
+	}
+	if solved == 0 || wrong == 0 {
+		t.Errorf("pass@1 is %v and the share of invalid turns %v in all: the cases show nothing", solved, wrong)
+	}
+}
+
+// games plays the held-out problems one by one, greedily, and returns the means that an evaluation tells.
+func games(t *testing.T, s *Start, rules counting) map[string]float64 {
+	t.Helper()
+	var correct, reward, turns, invalid, tokens float64
+	player := &Player{s.speaker, s.weights, policy.Sampling{MaxTokens: 2, Stop: s.tokenizer.EOS()}}
+	for i, p := range rules.HeldOut() {
+		game, err := player.Begin(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := rules.Reset(p, luck(i, 0))
+		for step := (task.Step{}); !step.Done; {
+			said, err := game.Turn(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			step = e.Step(said)
+			turns++
+			reward += float64(step.Reward)
+			invalid += oneIf(step.Invalid)
+			correct += oneIf(step.Done && step.Correct)
+			if step.Done {
+				break
+			}
+			if err := game.Read(step); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range game.rows.Rows()[0].Mask {
+			tokens += float64(m)
+		}
+	}
+	n := float64(len(rules.HeldOut()))
+	return map[string]float64{"pass@1": correct / n, "reward": reward / n, "turns": turns / n, "invalid": invalid / turns, "length": tokens / n}
+}
+
+// watched is a game that notes the luck of its episodes by the problem.
+type watched struct {
+	counting
+	lock *sync.Mutex
+	luck map[string][]uint64
+}
+
+func (w watched) Reset(p task.Prompt, seed uint64) task.Episode {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.luck[p.ID] = append(w.luck[p.ID], seed)
+	return w.counting.Reset(p, seed)
+}
+
+// Greedy episodes, the first sample of each problem and the bounds have one luck, whatever the seed of the run; every other sample
+// and every other problem has another.
+func TestEveryTryOfAProblemHasALuckOfItsOwn(t *testing.T) {
+	c := counts(t, counting{turns: 3})
+	s := begin(t, c)
+	note := func(use func(w watched, e *evaluator)) map[string][]uint64 {
+		w := watched{counting{turns: 3}, new(sync.Mutex), make(map[string][]uint64)}
+		e, err := newEvaluator(c, w, s.speaker, w.HeldOut())
+		if err != nil {
+			t.Fatal(err)
+		}
+		use(w, e)
+		for _, list := range w.luck {
+			slices.Sort(list)
+		}
+		return w.luck
+	}
+	try := func(copies int) map[string][]uint64 {
+		return note(func(_ watched, e *evaluator) {
+			if _, err := e.try(context.Background(), s.weights, copies, 0); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	greedy, sampled := try(1), try(3)
+	bounded := note(func(w watched, _ *evaluator) { bounds(w) })
+	c.Seed = 5
+	if other := try(3); !reflect.DeepEqual(other, sampled) {
+		t.Error("another seed of the run brings another luck")
+	}
+	seen := map[uint64]bool{}
+	for id, list := range sampled {
+		for _, l := range list {
+			seen[l] = true
+		}
+		if first := greedy[id]; len(first) != 1 || !slices.Contains(list, first[0]) || !slices.Equal(bounded[id], []uint64{first[0], first[0]}) {
+			t.Errorf("%s: samples have the luck %v, the greedy episode %v, the bounds %v", id, list, first, bounded[id])
+		}
+	}
+	if n := 3 * len(counting{}.HeldOut()); len(seen) != n {
+		t.Errorf("%d tries have %d lucks", n, len(seen))
+	}
+}
+
+// Chunks of tokens are counted over the turns of an episode.
+func TestASchedulesChunksCoverAllTurns(t *testing.T) {
+	for name, c := range map[string]struct {
+		config Config
+		want   int
+	}{
+		"turns by token":    {counts(t, counting{turns: 4}, "pipeline.weight_sync=token"), 8},
+		"one turn by token": {small(t, "pipeline.weight_sync=token"), 4},
+	} {
+		if got := c.config.pipelineOptions().MaxTokens; got != c.want {
+			t.Errorf("%s: at most %d positions, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestAPlayerWithoutRoomSaysSo(t *testing.T) {
+	rules := counting{turns: 9, slip: 1}
+	c := counts(t, rules, "policy.positions=12")
+	s := begin(t, c)
+	player := &Player{s.speaker, s.weights, policy.Sampling{MaxTokens: 2, Stop: s.tokenizer.EOS()}}
+	game, err := player.Begin(rules.prompt(0, 4), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := rules.Reset(rules.prompt(0, 4), 1)
+	for turn := range 5 {
+		said, err := game.Turn(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := game.Read(e.Step(said)); errors.Is(err, ErrNoRoom) {
+			return
+		} else if err != nil {
+			t.Fatalf("turn %d: %v", turn, err)
+		}
+	}
+	t.Error("five turns fit into 12 positions")
+}
+
+// From start to goal an expert takes |goal - start| turns of 0.1 each, and gets 1.
+func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
+	rules := counting{turns: 5}
+	expert, chance := bounds(rules)
+	var reward float64
+	for _, p := range rules.HeldOut() {
+		reward += 1 - 0.1*math.Abs(float64(p.State[0])-float64(p.State[2]))
+	}
+	reward /= float64(len(rules.HeldOut()))
+	if expert == nil || expert.Pass1 != 1 || math.Abs(expert.Reward-reward) > 1e-6 {
+		t.Errorf("experts come to %+v, want 1 and %g", expert, reward)
+	}
+	if chance == nil || !(chance.Pass1 > 0 && chance.Pass1 < 0.9) || chance.Reward >= expert.Reward {
+		t.Errorf("chance comes to %+v", chance)
+	}
+	if again, other := bounds(rules); *again != *expert || *other != *chance {
+		t.Errorf("bounds differ from one time to the next: %v %v", again, other)
+	}
+	if expert, chance := bounds(counting{turns: 5, mute: true}); expert != nil || chance != nil {
+		t.Errorf("bounds of a task that has neither: %v %v", expert, chance)
+	}
+	if sums, err := Default().newTask(); err != nil {
+		t.Error(err)
+	} else if expert, chance := bounds(sums); expert != nil || chance != nil {
+		t.Errorf("bounds of a task of one turn: %v %v", expert, chance)
+	}
+}
+
+func TestEpisodesOfOneUpdateAreTallied(t *testing.T) {
+	note := func(turns int, invalid, success string) *rollout.Rollout {
+		return &rollout.Rollout{Turns: make([]rollout.Turn, turns), Meta: map[string]string{metaInvalid: invalid, metaSuccess: success}}
+	}
+	var seen tally
+	for _, r := range []*rollout.Rollout{note(4, "1", "true"), note(2, "2", "false"), {}, note(3, "0", "false")} {
+		seen.add(r)
+	}
+	var line, none results.Update
+	seen.line(&line)
+	for name, pair := range map[string][2]float64{
+		"turns": {line.Turns.Float(), 3}, "invalid": {line.Invalid.Float(), 3.0 / 9}, "success": {line.Success.Float(), 1.0 / 3},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: %v, want %v", name, pair[0], pair[1])
+		}
+	}
+	if (tally{}).line(&none); none.Turns.Known() || none.Invalid.Known() || none.Success.Known() {
+		t.Errorf("of no episodes: %+v", none)
+	}
+}
+
+// mistaken is a configuration that cannot be used, and the problem that must be named.
+type mistaken struct {
+	rules counting
+	set   func(*Config)
+	want  string
+}
+
+func TestWhatIsAskedOfATaskInVainIsRefused(t *testing.T) {
+	none := func(*Config) {}
+	for name, m := range map[string]mistaken{
+		"no tower":      {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision = Vision{} }, "policy.vision.patch: 0: want a divisor of 8"},
+		"odd patch":     {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision.Patch = 3 }, "policy.vision.patch: 3: want a divisor of 8"},
+		"no width":      {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision.Hidden = 0 }, "policy.vision.hidden: 0: want 1 or more"},
+		"no images":     {counting{turns: 3}, func(c *Config) { c.Policy.Vision = Vision{4, 8} }, "policy.vision.patch: 4: want 0: task counting has no images"},
+		"init, a tower": {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Init = "x" }, "policy.vision.patch: 4: want 0 with policy.init"},
+		"no expert":     {counting{turns: 3, mute: true}, none, "warmup.steps: 20: want 0: task counting has no expert"},
+		"noise":         {counting{turns: 3}, func(c *Config) { c.Warmup.Noise = 1 }, "warmup.noise: 1: want a share of turns in [0, 1)"},
+		"less noise":    {counting{turns: 3}, func(c *Config) { c.Warmup.Noise = -0.1 }, "warmup.noise: -0.1: want"},
+	} {
+		c := counts(t, counting{turns: 3})
+		if m.rules.size > 0 {
+			c.Policy.Vision = Vision{Patch: 4, Hidden: 6}
+		}
+		c = c.WithTask("counting", func(uint64) (task.Task, error) { return m.rules, nil })
+		m.set(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), m.want) {
+			t.Errorf("%s: %v, want %q", name, err, m.want)
+		}
+	}
+	sums := small(t)
+	sums.Warmup.Noise = 0.1
+	if err := sums.Validate(); err == nil || !strings.Contains(err.Error(), "warmup.noise: 0.1: want 0: the episodes of task arithmetic have one turn") {
+		t.Errorf("noise in a task of one turn: %v", err)
+	}
+}
+
+func TestAFolderWhoseTowerDoesNotFitIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		of, for_ int // pixels of the folder's images, and of the task's
+		fits     bool
+	}{{8, 8, true}, {8, 16, false}, {0, 8, false}, {8, 0, true}} {
+		trained := counts(t, counting{turns: 3, size: c.of})
+		s := begin(t, trained)
+		dir := t.TempDir()
+		if err := s.model.Save(dir, s.weights, s.tokenizer); err != nil {
+			t.Fatal(err)
+		}
+		next := counts(t, counting{turns: 3, size: c.for_})
+		next.Policy.Init, next.Policy.Vision = dir, Vision{}
+		_, err := Begin(context.Background(), next, nil)
+		if c.fits != (err == nil) || err != nil && !strings.Contains(err.Error(), "policy.init: "+dir+": want a model with a vision tower for images of") {
+			t.Errorf("a tower for %d pixels, images of %d: %v", c.of, c.for_, err)
+		}
+	}
+}

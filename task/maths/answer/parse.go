@@ -1,0 +1,256 @@
+package answer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxDepth bounds how deep brackets stand in one another.
+const maxDepth = 40
+
+var (
+	errDeep  = errors.New("nested too deep")
+	errEmpty = errors.New("nothing is written")
+)
+
+// parser turns the tokens of an answer into a node.
+type parser struct {
+	tokens []token
+	at     int
+	depth  int
+	bars   int // absolute values that are open
+}
+
+// parse reads a whole answer.
+func parse(list []token) (*node, error) {
+	if len(list) == 0 {
+		return nil, errEmpty
+	}
+	if text, ok := words(list); ok {
+		return text, nil
+	}
+	p := &parser{tokens: list}
+	n, err := p.list()
+	if err != nil {
+		return nil, err
+	}
+	if p.at < len(p.tokens) {
+		return nil, p.unexpected()
+	}
+	return n, nil
+}
+
+// peek returns the next token, one of kind end after the last.
+func (p *parser) peek() token { return p.ahead(0) }
+
+func (p *parser) ahead(n int) token {
+	if p.at+n < len(p.tokens) {
+		return p.tokens[p.at+n]
+	}
+	return token{}
+}
+
+// symbol reports whether the next token is one of the characters.
+func (p *parser) symbol(characters string) bool {
+	t := p.peek()
+	return t.kind == symbol && strings.Contains(characters, t.text)
+}
+
+// command reports whether the next token is one of the commands.
+func (p *parser) command(names ...string) bool {
+	t := p.peek()
+	return t.kind == command && slices.Contains(names, t.text)
+}
+
+func (p *parser) unexpected() error {
+	if t := p.peek(); t.kind != end {
+		return fmt.Errorf("%q is not expected here", t.text)
+	}
+	return errors.New("ends too early")
+}
+
+// expect takes a character.
+func (p *parser) expect(character string) error {
+	if !p.symbol(character) {
+		return p.unexpected()
+	}
+	p.at++
+	return nil
+}
+
+// deeper guards a step into brackets; leave it with p.depth--.
+func (p *parser) deeper() error {
+	if p.depth++; p.depth > maxDepth {
+		return errDeep
+	}
+	return nil
+}
+
+// list reads items between commas and semicolons, "and" and "or".
+func (p *parser) list() (*node, error) {
+	first, err := p.item()
+	if err != nil {
+		return nil, err
+	}
+	items, kind := []*node{first}, opList
+	for {
+		comma := p.symbol(",;")
+		if comma {
+			p.at++
+		}
+		joint := p.joint()
+		if joint != "" {
+			p.at++
+		}
+		if joint == "or" {
+			kind = opEither
+		}
+		if !comma && joint == "" {
+			break
+		}
+		next, err := p.item()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, next)
+	}
+	if len(items) == 1 {
+		return first, nil
+	}
+	return &node{op: kind, args: items}, nil
+}
+
+// joint returns "and" or "or" if that comes next.
+func (p *parser) joint() string {
+	switch t := p.peek(); t.kind {
+	case prose, word:
+		text := strings.ToLower(strings.Trim(t.text, ", "))
+		if text == "and" || text == "or" {
+			return text
+		}
+	case command:
+		switch t.text {
+		case "vee", "lor":
+			return "or"
+		case "land", "wedge":
+			return "and"
+		}
+	}
+	return ""
+}
+
+// item reads an expression, or several in a chain of relations.
+func (p *parser) item() (*node, error) {
+	var sides []*node
+	var relations []string
+	if p.command("approx") || p.symbol("=") { // "≈ 8.24"
+		p.at++
+	}
+	for {
+		side, err := p.side()
+		if err != nil {
+			return nil, err
+		}
+		if len(sides) > 0 && (relates(side) || relates(sides[0])) {
+			return nil, errAmbiguous
+		}
+		sides = append(sides, side)
+		relation := p.relation()
+		if relation == "" {
+			break
+		}
+		relations = append(relations, relation)
+	}
+	if len(sides) == 1 {
+		return sides[0], nil
+	}
+	return relate(sides, relations)
+}
+
+// relates reports whether a relation stands in a side, but for the arguments of a function (P(X = 2)).
+func relates(n *node) bool {
+	return n.op == opRelation || n.op != opCall && slices.ContainsFunc(n.args, relates)
+}
+
+// relation takes a relation, if one comes next.
+func (p *parser) relation() string {
+	t := p.peek()
+	found := ""
+	switch {
+	case t.kind == symbol && strings.Contains("=<>≈", t.text):
+		found = t.text
+		if next := p.ahead(1); found != "=" && next.kind == symbol && next.text == "=" {
+			p.at++
+			found += "="
+		}
+	case t.kind == symbol && t.text == "!" && p.ahead(1).text == "=":
+		p.at++
+		found = "!="
+	case t.kind == command:
+		found = map[string]string{"leq": "<=", "geq": ">=", "neq": "!=", "less": "<", "greater": ">", "approx": "~", "in": "in"}[t.text]
+	}
+	if found != "" {
+		p.at++
+	}
+	return found
+}
+
+// side reads a set, a ratio or an expression, with its unit.
+func (p *parser) side() (*node, error) {
+	if text := p.prefix(); text != nil {
+		return text, nil
+	}
+	n, err := p.sum()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		switch {
+		case p.command("cup", "cap", "setminus", "backslash"):
+			name := p.peek().text
+			if name == "backslash" {
+				name = "setminus"
+			}
+			p.at++
+			other, err := p.sum()
+			if err != nil {
+				return nil, err
+			}
+			n = make1(opRegion, name, n, other)
+		case p.symbol(":") || p.command("colon"):
+			p.at++
+			other, err := p.sum()
+			if err != nil {
+				return nil, err
+			}
+			n = ratio(n, other)
+		default:
+			return n, nil
+		}
+	}
+}
+
+// ratio appends a term to a ratio, or begins one.
+func ratio(n, next *node) *node {
+	if n.op == opRatio {
+		return &node{op: opRatio, args: append(slices.Clone(n.args), next)}
+	}
+	return &node{op: opRatio, args: []*node{n, next}}
+}
+
+// prefix takes words that stand before a relation or between commas, such as the "Area" of "Area = 5" or the A of "(A, B)".
+func (p *parser) prefix() *node {
+	t := p.peek()
+	if t.kind != prose && t.kind != word {
+		return nil
+	}
+	next := p.ahead(1)
+	over := next.kind == end || next.kind == symbol && strings.Contains("=,;)", next.text) || next.kind == command && next.text == "rbrace"
+	if !over {
+		return nil
+	}
+	p.at++
+	return &node{op: opText, name: caption(t.text)}
+}

@@ -1,0 +1,266 @@
+package search
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func newTestIndex(t testing.TB, passages []string, analyzer string) *Index {
+	t.Helper()
+	x, err := NewIndex(passages, analyzer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func search(t testing.TB, x *Index, query string, k int) []Hit {
+	t.Helper()
+	hits, err := x.Search(query, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hits
+}
+
+// Worked by hand: four passages of 3, 1, 2 and 2 terms, mean 2. "red" is in two of them, ln(1 + 2.5/2.5) = ln 2, and "fox"
+// in two. Twice in three terms it weighs 2 (2.2) / (2 + 1.2 (0.25 + 0.75 3/2)) = 4.4/3.65; once in one term
+// 2.2 / (1 + 1.2 (0.25 + 0.375)) = 2.2/1.75; once in two 2.2/2.2 = 1; once in three 2.2 / (1 + 1.65) = 2.2/2.65.
+func TestRankingIsBM25WorkedByHand(t *testing.T) {
+	x := newTestIndex(t, []string{"Red fox, red!", "red", "blue fox", "grey owl"}, Plain)
+	for _, c := range []struct {
+		query string
+		want  []Hit
+	}{
+		{"red", []Hit{{1, math.Ln2 * 2.2 / 1.75}, {0, math.Ln2 * 4.4 / 3.65}}},
+		{"fox", []Hit{{2, math.Ln2}, {0, math.Ln2 * 2.2 / 2.65}}},
+		{"red fox red", []Hit{{0, math.Ln2 * (4.4/3.65 + 2.2/2.65)}, {1, math.Ln2 * 2.2 / 1.75}, {2, math.Ln2}}},
+		{"OWL", []Hit{{3, math.Log(1 + 3.5/1.5)}}},
+		{"cat", nil},
+		{"", nil},
+		{"!?", nil},
+	} {
+		got := search(t, x, c.query, 10)
+		if len(got) != len(c.want) {
+			t.Errorf("%q: %v, want %v", c.query, got, c.want)
+			continue
+		}
+		for i, h := range got {
+			if h.Passage != c.want[i].Passage || math.Abs(h.Score-c.want[i].Score) > 1e-12 {
+				t.Errorf("%q: %v, want %v", c.query, got, c.want)
+			}
+		}
+		if some := search(t, x, c.query, 1); len(c.want) > 0 && !reflect.DeepEqual(some, got[:1]) {
+			t.Errorf("%q: the best is %v, but of ten %v", c.query, some, got)
+		}
+	}
+}
+
+func TestEqualPassagesAreRankedByNumber(t *testing.T) {
+	passages := make([]string, 300)
+	for i := range passages {
+		passages[i] = fmt.Sprintf("one two three four five six seven eight nine ten eleven twelve %c", 'a'+i%7)
+	}
+	x := newTestIndex(t, passages, Plain)
+	hits := search(t, x, "twelve eleven ten nine eight seven six five four three two one zero", 300)
+	for i, h := range hits {
+		if h.Passage != i {
+			t.Fatalf("passage %d at rank %d", h.Passage, i)
+		}
+	}
+	if len(hits) != 300 {
+		t.Fatalf("%d hits", len(hits))
+	}
+}
+
+func TestEnglishIsStemmedWithoutStopWords(t *testing.T) {
+	x := newTestIndex(t, []string{"The foxes were running", "a dog's life"}, English)
+	for query, want := range map[string]int{"fox": 0, "runs": 0, "DOGS": 1, "lives of dogs": 1} {
+		if hits := search(t, x, query, 2); len(hits) != 1 || hits[0].Passage != want {
+			t.Errorf("%q: %v", query, hits)
+		}
+	}
+	if hits := search(t, x, "the were a", 2); len(hits) != 0 {
+		t.Errorf("stop words find %v", hits)
+	}
+}
+
+// naive is BM25 over lists of words.
+func naive(passages []string, query string, k int) []Hit {
+	var docs [][]string
+	total := 0
+	for _, p := range passages {
+		docs = append(docs, strings.Fields(p))
+		total += len(strings.Fields(p))
+	}
+	mean := float64(total) / float64(len(docs))
+	scores := make([]float64, len(docs))
+	var asked []string
+	for _, term := range strings.Fields(query) {
+		if slices.Contains(asked, term) {
+			continue
+		}
+		asked = append(asked, term)
+		n := 0.0
+		for _, d := range docs {
+			if slices.Contains(d, term) {
+				n++
+			}
+		}
+		idf := math.Log(1 + (float64(len(docs))-n+0.5)/(n+0.5))
+		for i, d := range docs {
+			f := 0.0
+			for _, w := range d {
+				if w == term {
+					f++
+				}
+			}
+			scores[i] += idf * f * 2.2 / (f + 1.2*(0.25+0.75*float64(len(d))/mean))
+		}
+	}
+	var hits []Hit
+	for i, s := range scores {
+		if s > 0 {
+			hits = append(hits, Hit{i, s})
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b Hit) int {
+		if math.Abs(a.Score-b.Score) < 1e-9 {
+			return a.Passage - b.Passage
+		}
+		if a.Score > b.Score {
+			return -1
+		}
+		return 1
+	})
+	return hits[:min(k, len(hits))]
+}
+
+func randomText(seed, i uint64, vocabulary, most int) string {
+	r := rollout.Stream(seed, "search test text", i)
+	var list []string
+	for range 1 + r.IntN(most) {
+		n := r.IntN(vocabulary)
+		list = append(list, strings.Repeat(string(rune('a'+n%26)), 1+r.IntN(1+n/26)))
+	}
+	return strings.Join(list, " ")
+}
+
+func TestRankingsAgreeWithANaiveModelHoweverTheIndexIsLaidOut(t *testing.T) {
+	for seed := range uint64(6) {
+		n := 20 + int(seed)*60
+		passages := make([]string, n)
+		for i := range passages {
+			passages[i] = randomText(seed, uint64(i), 60, 30)
+		}
+		var indexes []*Index
+		for _, batch := range []int{n, 17, 1} {
+			x, err := newIndex(passages, Plain, batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			indexes = append(indexes, x)
+		}
+		for i := range uint64(40) {
+			query := randomText(seed, 1000+i, 70, 15)
+			want := naive(passages, query, 7)
+			first := search(t, indexes[0], query, 7)
+			if len(first) != len(want) {
+				t.Fatalf("seed %d, %q: %v, want %v", seed, query, first, want)
+			}
+			for k := range want {
+				if first[k].Passage != want[k].Passage || math.Abs(first[k].Score-want[k].Score) > 1e-9 {
+					t.Fatalf("seed %d, %q: %v, want %v", seed, query, first, want)
+				}
+			}
+			for _, x := range indexes[1:] {
+				if got := search(t, x, query, 7); !reflect.DeepEqual(got, first) {
+					t.Fatalf("seed %d, %q: %v in another layout, %v in one piece", seed, query, got, first)
+				}
+			}
+		}
+	}
+}
+
+func TestConcurrentQueriesOfTwoBuildsAgree(t *testing.T) {
+	facts := Facts()
+	one, two := newTestIndex(t, facts.Passages, Plain), newTestIndex(t, facts.Passages, Plain)
+	queries := make([]string, 200)
+	want := make([][]Hit, len(queries))
+	for i := range queries {
+		queries[i] = facts.Questions[i*7].Text + " " + facts.Passages[i*5]
+		want[i] = search(t, one, queries[i], 5)
+	}
+	var group sync.WaitGroup
+	for worker := range 8 {
+		group.Go(func() {
+			for i := range queries {
+				at := (i*13 + worker*31) % len(queries)
+				got, err := []*Index{one, two}[worker%2].Search(queries[at], 5)
+				if err != nil || !reflect.DeepEqual(got, want[at]) {
+					t.Errorf("%q: %v, %v, alone %v", queries[at], got, err, want[at])
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestIndexesThatNobodyHoldsLeaveNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 5 {
+		newTestIndex(t, []string{"a passage"}, Plain)
+	}
+	for range 1000 {
+		if runtime.GC(); runtime.NumGoroutine() <= before {
+			return
+		}
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
+
+func TestUnknownAnalyzersAreRefused(t *testing.T) {
+	if x, err := NewIndex([]string{"a"}, "latin"); err == nil || x != nil {
+		t.Errorf("%v, %v", x, err)
+	}
+}
+
+func FuzzSearchTakesAnyQuery(f *testing.F) {
+	x := newTestIndex(f, []string{"The quick fox", "jumps ÿ", "日本 語"}, English)
+	f.Add("quick \x00\xff fox")
+	f.Add("+text:fox* AND (\"jumps\"~2")
+	f.Fuzz(func(t *testing.T, query string) {
+		for _, h := range search(t, x, query, 2) {
+			if !(h.Score > 0) || h.Passage < 0 || h.Passage > 2 {
+				t.Fatalf("%q: %v", query, h)
+			}
+		}
+	})
+}
+
+func BenchmarkSearch(b *testing.B) {
+	facts := Facts()
+	x := newTestIndex(b, facts.Passages, Plain)
+	i := 0
+	for b.Loop() {
+		search(b, x, facts.Questions[i%len(facts.Questions)].Text, 3)
+		i++
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	facts := Facts()
+	for b.Loop() {
+		newTestIndex(b, facts.Passages, Plain)
+	}
+	b.ReportMetric(float64(len(facts.Passages))*float64(b.N)/b.Elapsed().Seconds(), "passages/s")
+}

@@ -1,0 +1,93 @@
+package sokoban
+
+import (
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func TestGeneratedLevelsAreSolvableWithEnoughPushes(t *testing.T) {
+	for _, c := range []struct {
+		shape     Shape
+		levels    int
+		different int // of them
+		longer    int // of them need more than the fewest pushes
+	}{
+		{Shape{Size: 6, Boxes: 1, MinPushes: 2}, 2000, 1800, 400},
+		{Shape{Size: 5, Boxes: 1, MinPushes: 1}, 300, 150, 20},
+		{Shape{Size: 6, Boxes: 2, MinPushes: 4}, 100, 97, 20},
+		{Shape{Size: 7, Boxes: 1, MinPushes: 5}, 60, 58, 10},
+	} {
+		seen := map[string]bool{}
+		made, longer := 0, 0
+		for i := uint64(0); made < c.levels; i++ {
+			l, ok := Generate(c.shape, rollout.Stream(3, "test", i))
+			if !ok {
+				continue
+			}
+			made++
+			seen[l.String()] = true
+			again, _ := Generate(c.shape, rollout.Stream(3, "test", i))
+			if again.String() != l.String() {
+				t.Fatalf("%+v: stream %d gives\n%sand then\n%s", c.shape, i, l, again)
+			}
+			if parsed, err := Parse(l.String()); err != nil || parsed.start != l.start || *roomOf(parsed) != *roomOf(l) {
+				t.Fatalf("%+v: %v is not what is read of\n%s", c.shape, err, l)
+			}
+			n := newNaive(l.String())
+			if r, columns := l.Size(); r != c.shape.Size || columns != c.shape.Size || n.count("$") != c.shape.Boxes || n.count("*") != 0 {
+				t.Fatalf("%+v:\n%s", c.shape, l)
+			}
+			pushes := n.fewest(true)
+			if pushes < c.shape.MinPushes {
+				t.Fatalf("%+v: %d pushes solve\n%s", c.shape, pushes, l)
+			}
+			if pushes > c.shape.MinPushes {
+				longer++
+			}
+		}
+		if len(seen) < c.different || longer < c.longer {
+			t.Errorf("%+v: %d of %d levels differ, %d need more pushes than the least", c.shape, len(seen), made, longer)
+		}
+	}
+}
+
+// comparableRoom is a room but for its list of targets, which follows from the others.
+type comparableRoom struct {
+	rows, columns, boxes int
+	wall, target         [maxCells]bool
+}
+
+func roomOf(l Level) *comparableRoom {
+	r := l.room
+	return &comparableRoom{r.rows, r.columns, r.boxes, r.wall, r.target}
+}
+
+// In large rooms not all positions are gone through.
+func TestLargeGeneratedLevelsKeepTheirPromises(t *testing.T) {
+	for _, s := range []Shape{{Size: 8, Boxes: 2, MinPushes: 4}, {Size: 10, Boxes: 4, MinPushes: 8}, {Size: 16, Boxes: 4, MinPushes: 12}} {
+		made, pushes := 0, 0
+		for i := uint64(0); made < 20; i++ {
+			if i == 200 {
+				t.Fatalf("%+v: %d levels of %d rooms", s, made, i)
+			}
+			l, ok := Generate(s, rollout.Stream(4, "test", i))
+			if !ok {
+				continue
+			}
+			made++
+			plan, outcome := newSearch(l.room, newDistances(l.room), false, pushPositions).run(l.start)
+			if outcome != Solved {
+				t.Fatalf("%+v: %d for\n%s", s, outcome, l)
+			}
+			of := play(t, l, plan)
+			if of < s.MinPushes {
+				t.Errorf("%+v: %d pushes solve\n%s", s, of, l)
+			}
+			pushes += of
+		}
+		if mean := pushes / made; mean < s.MinPushes+2 {
+			t.Errorf("%+v: %d pushes in the mean", s, mean)
+		}
+	}
+}

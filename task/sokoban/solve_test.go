@@ -1,0 +1,186 @@
+package sokoban
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// play plays a plan in the naive game, has to complete it with its last action, and returns the pushes. Moves must not be
+// stopped, and pushes must push.
+func play(t *testing.T, l Level, plan []Action) (pushes int) {
+	t.Helper()
+	n := newNaive(l.String())
+	for i, a := range plan {
+		before := n.String()
+		_, complete, pushed := n.act(int(a))
+		if n.String() == before || pushed != a.pushes() || complete != (i == len(plan)-1) {
+			t.Fatalf("action %d, %d of plan %v: pushed %v, complete %v, before\n%s", i, a, plan, pushed, complete, before)
+		}
+		if pushed {
+			pushes++
+		}
+	}
+	return pushes
+}
+
+// scatter makes a room with boxes, targets and a player anywhere in it: solvable or not.
+func scatter(size, boxes int, seed uint64) (Level, bool) {
+	random := rollout.Stream(seed, "scatter", 0)
+	r, floor := dig(size, random)
+	if len(floor) < 2*boxes+1 {
+		return Level{}, false
+	}
+	rows := newNaive(Level{room: r, start: position{player: floor[0]}}.String())
+	rows.exchange(int(floor[0])/size, int(floor[0])%size, ' ')
+	random.Shuffle(len(floor), func(i, j int) { floor[i], floor[j] = floor[j], floor[i] })
+	text := []byte(rows.String())
+	place := func(at cell, plain, onTarget byte) {
+		i := int(at)/size*(size+1) + int(at)%size
+		if text[i] == '.' {
+			text[i] = onTarget
+		} else {
+			text[i] = plain
+		}
+	}
+	for _, at := range floor[:boxes] {
+		place(at, '.', '.')
+	}
+	random.Shuffle(len(floor), func(i, j int) { floor[i], floor[j] = floor[j], floor[i] })
+	for _, at := range floor[:boxes] {
+		place(at, '$', '*')
+	}
+	place(floor[boxes], '@', '+')
+	l, err := Parse(string(text))
+	return l, err == nil
+}
+
+func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
+	solvable, unsolvable, detours := 0, 0, 0
+	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 300}, {6, 1, 600}, {7, 2, 300}, {6, 2, 600}, {5, 3, 300}, {6, 3, 200}} {
+		for seed := range uint64(c.levels) {
+			l, ok := scatter(c.size, c.boxes, seed)
+			if !ok {
+				continue
+			}
+			n := newNaive(l.String())
+			steps, pushes := n.fewest(false), n.fewest(true)
+			plan, outcome := Solve(l)
+			if (outcome == Solved) != (steps >= 0) || outcome == TooLarge {
+				t.Fatalf("outcome %d, but %d steps solve\n%s", outcome, steps, l)
+			}
+			least, outcome := newSearch(l.room, newDistances(l.room), false, pushPositions).run(l.start)
+			if (outcome == Solved) != (steps >= 0) {
+				t.Fatalf("outcome %d of the fewest pushes, but %d steps solve\n%s", outcome, steps, l)
+			}
+			if steps < 0 {
+				unsolvable++
+				continue
+			}
+			solvable++
+			if play(t, l, plan); len(plan) != steps {
+				t.Fatalf("%d steps, want %d of\n%s", len(plan), steps, l)
+			}
+			if got := play(t, l, least); got != pushes {
+				t.Fatalf("%d pushes, want %d of\n%s", got, pushes, l)
+			}
+			if len(least) > steps {
+				detours++
+			}
+		}
+	}
+	if solvable < 200 || unsolvable < 200 || detours < 5 {
+		t.Errorf("%d solvable, %d unsolvable, %d where fewer pushes take more steps: want all of them tried", solvable, unsolvable, detours)
+	}
+}
+
+func TestDeadlocksAreFoundAtOnceAndNothingElseIsTakenForOne(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		lock bool // the box at row 2, column 2, both counted from 0, is frozen
+	}{
+		{"######\n#    #\n# $$ #\n# $$ #\n#@...#\n#   .#\n######\n", true},
+		{"######\n#    #\n# ** #\n# ** #\n#@.$ #\n#    #\n######\n", false}, // frozen, but all on targets
+		{"######\n#    #\n# *$ #\n# ** #\n#@.  #\n#    #\n######\n", true},  // one of those that hold it is not
+		{"#######\n#     #\n#***$.#\n###   #\n#@ $ .#\n#######\n", false},   // held by those on targets; the one on the right is not
+		{"######\n#@   #\n# $  #\n#    #\n#  . #\n######\n", false},
+		{"######\n#@   #\n# $$ #\n#    #\n# .. #\n######\n", false}, // can be pushed up and down
+		{"######\n# #  #\n# $$ #\n# .@ #\n#   .#\n######\n", false}, // the other can be pushed down
+		{"######\n# ## #\n# $$ #\n# .@ #\n#   .#\n######\n", true},  // a wall beside both
+	} {
+		l, err := Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDistances(l.room)
+		f := freeze{room: l.room, dead: &d.dead, occupied: l.room.occupied(&l.start)}
+		if got := f.locks(cell(2*l.room.columns + 2)); got != c.lock {
+			t.Errorf("locked: %v, want %v:\n%s", got, c.lock, c.text)
+		}
+	}
+}
+
+// Crowded rooms, where boxes hold one another in many ways. They are made by playing backwards, so there is a way.
+func TestCrowdedLevelsAreNotTakenForDeadlocks(t *testing.T) {
+	for _, s := range []Shape{{Size: 6, Boxes: 4, MinPushes: 1}, {Size: 7, Boxes: 6, MinPushes: 1}} {
+		made := 0
+		for i := range uint64(1000) {
+			l, ok := Generate(s, rollout.Stream(8, "crowd", i))
+			if !ok {
+				continue
+			}
+			made++
+			plan, outcome := Solve(l)
+			if outcome != Solved {
+				t.Fatalf("outcome %d of\n%s", outcome, l)
+			}
+			play(t, l, plan)
+		}
+		if made < 50 {
+			t.Errorf("%+v: %d levels", s, made)
+		}
+	}
+}
+
+func TestDistancesCountPushesThroughTheRoom(t *testing.T) {
+	l := mustParse(t, "########\n#@ $   #\n#  ### #\n#     .#\n#  #   #\n########\n")
+	d := newDistances(l.room)
+	want := "" + // pushes to the target; - where a box is lost
+		"########\n" +
+		"#------#\n" +
+		"#-5###1#\n" +
+		"#-43210#\n" +
+		"#--#---#\n" +
+		"########\n"
+	var got strings.Builder
+	for i := range l.room.rows * l.room.columns {
+		at := cell(i)
+		switch {
+		case l.room.wall[at]:
+			got.WriteByte('#')
+		case d.dead[at] != (d.to[0][at] == far):
+			t.Errorf("cell %d: dead: %v, distance %d", at, d.dead[at], d.to[0][at])
+		case d.dead[at]:
+			got.WriteByte('-')
+		default:
+			got.WriteByte('0' + byte(d.to[0][at]))
+		}
+		if i%l.room.columns == l.room.columns-1 {
+			got.WriteByte('\n')
+		}
+	}
+	if got.String() != want {
+		t.Errorf("\n%swant\n%s", got.String(), want)
+	}
+}
+
+func TestASearchThatIsTooLargeEndsWithoutAnAnswer(t *testing.T) {
+	l, ok := Generate(Shape{Size: 8, Boxes: 2, MinPushes: 4}, rollout.Stream(1, "large", 0))
+	if !ok {
+		t.Fatal("no level")
+	}
+	if plan, outcome := newSearch(l.room, newDistances(l.room), true, 3).run(l.start); outcome != TooLarge || plan != nil {
+		t.Errorf("%v, %d", plan, outcome)
+	}
+}
