@@ -14,6 +14,7 @@ func BenchmarkObjectives(b *testing.B) {
 	for name, o := range map[string]Learning{
 		"grpo_off":     {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}},
 		"grpo_off_kl":  {Objective: objective.OffPolicyGRPO{KLCoef: 0.1}, Reference: Reference{Every: 10}},
+		"grpo_off_4":   {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1}, Updates: 4},
 		"filter":       {Objective: objective.GRPO{}, MaxLogRatio: 3},
 		"ppo":          {Objective: objective.PPO{}, Advantage: advantage.Critic},
 		"ppo_stored":   {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true},

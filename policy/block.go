@@ -48,11 +48,11 @@ func (b *decoderBlock) attention(x *Node) *Node {
 	keys := k.Shape().Dim(2)
 
 	q = Reshape(MulScalar(q, 1/math.Sqrt(float64(b.HeadDim))), batch, b.NumKeyValueHeads, shared*length, b.HeadDim)
-	score := DotGeneral(q, []int{3}, []int{0, 1}, k, []int{3}, []int{0, 1}) // [B, KV, shared*S, keys]
+	score := compare(q, k) // [B, KV, shared*S, keys]
 	score = Reshape(score, batch, b.NumAttentionHeads, length, keys)
 	weight := softmax(Add(score, BroadcastToDims(b.bias, batch, b.NumAttentionHeads, length, keys)))
 	weight = Reshape(weight, batch, b.NumKeyValueHeads, shared*length, keys)
-	y := DotGeneral(weight, []int{3}, []int{0, 1}, v, []int{2}, []int{0, 1}) // [B, KV, shared*S, HeadDim]
+	y := mix(weight, v) // [B, KV, shared*S, HeadDim]
 	y = TransposeAllDims(Reshape(y, batch, b.NumAttentionHeads, length, b.HeadDim), 0, 2, 1, 3)
 	return b.project(Reshape(y, batch, length, b.NumAttentionHeads*b.HeadDim), "self_attn.o_proj")
 }

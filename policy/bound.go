@@ -30,14 +30,11 @@ func (l *Learner) bound(ctx context.Context, measured map[string]float64, shards
 	}
 	var total boundTerms
 	for p := range eachPass(shards) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		now, err := l.model.ask(p, l.weights)
+		now, err := l.ask(ctx, p, l.weights)
 		if err != nil {
 			return err
 		}
-		then, err := l.model.ask(p, start)
+		then, err := l.ask(ctx, p, start)
 		if err != nil {
 			return err
 		}

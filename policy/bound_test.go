@@ -69,6 +69,20 @@ func plainBound(now, then *reference, draws []rollout.Draw) map[string]float64 {
 		"bound_tv_start": tvStart / weights, "bound_scale": greatest - least}
 }
 
+// nearby gives rollouts behaviour log-probs within 0.2 of a policy's, so that no ratio swamps the others.
+func nearby(policy *reference, batches []*rollout.Batch) {
+	rng := rollout.Stream(53, "test/nearby", 0)
+	for i, d := range allDraws(batches) {
+		logprobs, _ := policy.said(d.Rollout)
+		r := *d.Rollout
+		r.Logprobs = make([]float32, len(r.Tokens))
+		for j, m := range r.Mask {
+			r.Logprobs[j] = float32(m) * (float32(logprobs[j]) + 0.4*rng.Float32() - 0.2)
+		}
+		batches[i/7].Draws[i%7].Rollout = &r
+	}
+}
+
 func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])
 	w := randomWeights(t, m, 50)
@@ -79,13 +93,19 @@ func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
 		}
 		return ref
 	}
-	for _, updates := range []int{1, 2} {
-		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: updates, BoundEvery: 2,
+	for _, tc := range []struct {
+		updates int
+		far     bool // the log-ratios of some rollouts are beyond 20 nats
+	}{{1, false}, {2, false}, {1, true}} {
+		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: tc.updates, BoundEvery: 2,
 			PassElements: 3 * 12 * m.config.VocabSize, Optimizer: Adam{LearningRate: 1e-3}})
 		var at []*reference
 		for n := range 4 {
 			at = append(at, references(l))
 			batches := twoBatches(at[0])
+			if !tc.far {
+				nearby(at[0], batches)
+			}
 			for i := range allDraws(batches) {
 				d := &batches[i/7].Draws[i%7]
 				d.GroupMean = d.Rollout.Reward * float32(0.4+0.1*float64(i%5))
@@ -102,11 +122,15 @@ func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
 				}
 				continue
 			}
-			want := plainBound(references(l), at[n+1-updates], allDraws(batches))
+			want := plainBound(references(l), at[n+1-tc.updates], allDraws(batches))
 			for _, key := range boundKeys() {
 				if math.Abs(got[key]-want[key]) > 2e-4*max(math.Abs(want[key]), 1) || got[key] == 0 {
-					t.Errorf("updates %d, step %d: %s is %v, the plain computation says %v", updates, n+1, key, got[key], want[key])
+					t.Errorf("%+v, step %d: %s is %v, the plain computation says %v", tc, n+1, key, got[key], want[key])
 				}
+			}
+			other := plainBound(references(l), at[n-2+tc.updates], allDraws(batches))["bound_tv_start"]
+			if !tc.far && math.Abs(other-want["bound_tv_start"]) < 2e-3 {
+				t.Errorf("%+v, step %d: bound_tv_start is %v, of the policy at another step %v: the test shows little", tc, n+1, want["bound_tv_start"], other)
 			}
 		}
 	}

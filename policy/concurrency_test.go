@@ -66,7 +66,7 @@ func learned(m *Model, w *Weights, seed uint64) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		measured = append(measured, one.Metrics, bits(one.Feedback))
+		measured = append(measured, one.Metrics, bitsOf(one.Feedback))
 	}
 	s, err := l.State()
 	return []any{measured, s}, err
@@ -136,7 +136,7 @@ func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
 		for i := range prompts {
 			prompts[i] = []int32{1, int32(i % 16), 3}
 		}
-		got := []any{measured.Metrics, bits(measured.Feedback), state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
+		got := []any{measured.Metrics, bitsOf(measured.Feedback), state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
 		if want == nil {
 			want = got
 		} else if !reflect.DeepEqual(got, want) {

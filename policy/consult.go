@@ -16,6 +16,7 @@ func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pa
 	if err != nil {
 		return nil, err
 	}
+	l.recall(shards)
 	if err := l.consult(ctx, shards); err != nil {
 		return nil, err
 	}
@@ -58,20 +59,12 @@ func (l *Learner) consult(ctx context.Context, shards [][]pass) error {
 }
 
 func (l *Learner) consultPass(ctx context.Context, p *pass) error {
-	o, known := l.options, map[*Weights]opinion{} // the three are often the same weights
-	ask := func(wanted bool, w *Weights) (said opinion, err error) {
+	o := l.options
+	ask := func(wanted bool, w *Weights) (opinion, error) {
 		if !wanted {
 			return opinion{}, nil
 		}
-		if said, ok := known[w]; ok {
-			return said, nil
-		}
-		if err := ctx.Err(); err != nil {
-			return opinion{}, err
-		}
-		said, err = l.model.ask(p, w)
-		known[w] = said
-		return said, err
+		return l.ask(ctx, p, w)
 	}
 	current, err := ask(o.MaxLogRatio > 0 || o.KLPenalty > 0, l.weights)
 	if err != nil {
@@ -90,6 +83,22 @@ func (l *Learner) consultPass(ctx context.Context, p *pass) error {
 		p.values = start.values
 	}
 	return nil
+}
+
+// ask returns what weights say of a pass, which is computed once: the policy, pi_k and the reference policy are often the same
+// weights, and those of one step of a batch are among those of the next.
+func (l *Learner) ask(ctx context.Context, p *pass, w *Weights) (opinion, error) {
+	if said, ok := p.known[w]; ok {
+		return said, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return opinion{}, err
+	}
+	said, err := l.model.ask(p, w)
+	if err == nil {
+		p.known[w] = said
+	}
+	return said, err
 }
 
 // ask runs a pass forward through weights.

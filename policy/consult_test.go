@@ -218,6 +218,7 @@ func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
 func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
 	m := newTestModel(t, judging())
 	w := randomWeights(t, m, 75)
+	batches := episodes(t, m, w) // the same ones throughout: a learner remembers what it found out of them, a restored one does not
 	for name, o := range learners() {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
@@ -225,7 +226,7 @@ func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
 			var measured []Measured
 			for range 7 {
 				saved = append(saved, state(t, l))
-				measured = append(measured, measure(t, l, episodes(t, m, w)...))
+				measured = append(measured, measure(t, l, batches...))
 			}
 			want := state(t, l)
 			for n, s := range saved {
@@ -234,7 +235,7 @@ func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
 					t.Fatal(err)
 				}
 				for k := n; k < 7; k++ {
-					got := measure(t, restored, episodes(t, m, w)...)
+					got := measure(t, restored, batches...)
 					if !reflect.DeepEqual(got, measured[k]) {
 						t.Fatalf("restored after %d steps, step %d measures %v, want %v", n, k, got, measured[k])
 					}

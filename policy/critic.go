@@ -27,7 +27,7 @@ func (l *Learner) estimate(shards [][]pass) error {
 		for i, d := range p.draws {
 			if l.options.StoredValues {
 				if len(d.Rollout.Values) != len(d.Rollout.Tokens) {
-					return fmt.Errorf("rollout %d has no stored values: want Rollout.Values of a generator whose model has a value head, or values recomputed", d.ID)
+					return fmt.Errorf("values: stored: rollout %d has no stored values: want recompute, or rollouts of a generator whose model has a value head", d.ID)
 				}
 				copy(p.values[i*p.length:], d.Rollout.Values)
 			}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -74,9 +75,14 @@ func (d *decoder) logits(hidden *Node) *Node {
 	return linear(hidden, head, nil)
 }
 
-// linear multiplies x [..., in] by a weight [out, in] and adds a bias [out] if there is one.
+// linear multiplies x [..., in] by a weight [out, in] and adds a bias [out] if there is one. The product is one of matrices, which
+// the backend transposes fast for the weight's gradient.
 func linear(x, weight, bias *Node) *Node {
-	y := DotGeneral(x, []int{x.Rank() - 1}, nil, weight, []int{1}, nil)
+	dims := slices.Clone(x.Shape().Dimensions)
+	last := len(dims) - 1
+	y := DotGeneral(Reshape(x, -1, dims[last]), []int{1}, nil, weight, []int{1}, nil)
+	dims[last] = weight.Shape().Dim(0)
+	y = Reshape(y, dims...)
 	if bias != nil {
 		y = Add(y, ExpandLeftToRank(bias, y.Rank()))
 	}

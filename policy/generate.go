@@ -58,7 +58,9 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 	}
 	g := &Generation{model: m, sampling: s, sampler: newSampler(m.config.VocabSize, s), stop: make(map[int32]bool)}
 	if tower := m.config.Vision; tower.Tokens() > 0 {
-		g.sampler.never = []int32{int32(tower.ImageTokenID)} // what stands for a patch of an image is no text
+		// What stands for a patch of an image is no text, and stored steps, whose earlier turns have no mask, rely on that. Its
+		// probability counts in the log-probs all the same, so that Score and the learner need not know who drew a token.
+		g.sampler.never = []int32{int32(tower.ImageTokenID)}
 	}
 	for _, t := range s.Stop {
 		g.stop[t] = true

@@ -22,9 +22,10 @@ type Learner struct {
 	second  []*tensors.Tensor
 	step    int // optimizer steps taken
 
-	began     *Weights // that the batch's first step began with, pi_k; nil between batches, and where nothing needs it
-	reference *Weights // pi_ref; nil where nothing needs it
-	swaps     int      // of the reference policy so far
+	began     *Weights   // that the batch's first step began with, pi_k; nil between batches, and where nothing needs it
+	reference *Weights   // pi_ref; nil where nothing needs it
+	swaps     int        // of the reference policy so far
+	memory    [][]memory // of the passes of the step before, if it was on the batch of the next one
 
 	grad   *program
 	update *program
@@ -142,6 +143,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (Measured,
 			return Measured{}, fmt.Errorf("step %d: measure the bound: %w", l.step, err)
 		}
 	}
+	l.remember(shards)
 	return Measured{Metrics: measured, Feedback: feedback}, nil
 }
 

@@ -63,7 +63,7 @@ type Learning struct {
 	// policy produced (k1). All tokens that count in the step are normalised together. 0: no penalty, and no reference.
 	KLPenalty float64
 	// BoundEvery is the number of steps after which [OG]'s improvement lower bound is measured, see Learner.Step. It
-	// costs two forward passes over the batch. 0: never.
+	// costs two forward passes over the batch, or one where pi_k has been asked already. 0: never.
 	BoundEvery int
 }
 
@@ -91,16 +91,12 @@ func (o Learning) withDefaults() Learning {
 
 // Validate reports every option that is out of its range or does not fit the others.
 func (o Learning) Validate() error {
-	errs := []error{o.Optimizer.Validate()}
+	errs := problems{o.Optimizer.Validate()}
 	if o.Objective == nil {
 		return errors.Join(append(errs, errors.New("objective: none: want one of package objective"))...)
 	}
 	errs = append(errs, o.Objective.Validate())
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+	check := errs.check
 	check(o.PassElements >= 0, "pass_elements: %d: want 0 or more", o.PassElements)
 	check(o.Updates >= 0, "batch_updates: %d: want 1 or more steps on each batch, or 0 for 1", o.Updates)
 	check(o.BoundEvery >= 0, "bound_every: %d: want a number of steps, or 0 for never", o.BoundEvery)
@@ -111,15 +107,11 @@ func (o Learning) Validate() error {
 	return errors.Join(append(errs, o.validateAdvantages()...)...)
 }
 
-func (o Learning) validateAdvantages() (errs []error) {
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+func (o Learning) validateAdvantages() (errs problems) {
+	check := errs.check
 	name, kind := o.Objective.Name(), o.Advantage
 	if kind != "" && kind.Validate() != nil {
-		return []error{fmt.Errorf("advantage: %q: want one of %v", kind, advantage.Kinds())}
+		return problems{fmt.Errorf("advantage: %q: want one of %v", kind, advantage.Kinds())}
 	}
 	if m, ok := objective.FindMethod(name); ok && kind != "" {
 		check(slices.Contains(m.Advantages, string(kind)), "advantage: %q: want %s for objective %s", kind, strings.Join(m.Advantages, " or "), name)
@@ -133,6 +125,15 @@ func (o Learning) validateAdvantages() (errs []error) {
 	check(finite(o.KLPenalty) && o.KLPenalty >= 0, "kl_penalty: %g: want a finite number of 0 or more", o.KLPenalty)
 	check(o.KLPenalty == 0 || kind.UsesBatch(), "kl_penalty: %g: want 0, or advantage %q or %q", o.KLPenalty, advantage.Batch, advantage.GroupBatch)
 	return errs
+}
+
+// problems collects errors; nil is none.
+type problems []error
+
+func (p *problems) check(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

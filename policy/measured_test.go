@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// bits are feedback to the last bit.
-func bits(list []rollout.Feedback) (all [][8]uint64) {
+// bitsOf are feedback to the last bit.
+func bitsOf(list []rollout.Feedback) (all [][8]uint64) {
 	for _, f := range list {
 		b := [8]uint64{uint64(f.ID), uint64(f.Staleness)}
 		for i, v := range []float64{f.Advantage.Value, f.TDError.Value, f.GradNorm.Value, f.Tokens, f.RatioSum, f.RatioSquares} {
@@ -275,7 +275,7 @@ func TestGradientNormsChangeNothingElse(t *testing.T) {
 			}
 			measured.Feedback[i].GradNorm = rollout.Measurement{}
 		}
-		got := []any{measured.Metrics, bits(measured.Feedback), state(t, l)}
+		got := []any{measured.Metrics, bitsOf(measured.Feedback), state(t, l)}
 		if want == nil {
 			want = got
 		} else if !reflect.DeepEqual(got, want) {
@@ -311,7 +311,7 @@ func TestPaddingRowsHaveNoFeedback(t *testing.T) {
 		return r
 	}
 	want, got := run(3), run(6)
-	if len(got.feedback) != 5 || !slices.Equal(bits(got.feedback), bits(want.feedback)) {
+	if len(got.feedback) != 5 || !slices.Equal(bitsOf(got.feedback), bitsOf(want.feedback)) {
 		t.Errorf("with padding rows %+v, without %+v", got.feedback, want.feedback)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -44,6 +46,53 @@ func TestWhatIsNeverDrawnCountsInTheProbabilitiesAllTheSame(t *testing.T) {
 	}
 }
 
+// What is never drawn may be so much likelier than all else that, beside it, nothing else has a probability that a float64 holds.
+func TestWhatIsNeverDrawnLeavesTheOthersTheirProbabilities(t *testing.T) {
+	for name, c := range map[string]struct {
+		sampling Sampling
+		logits   []float32
+		drawn    map[int32]bool
+	}{
+		"greedy":      {Sampling{}, []float32{1000, 0, 1, 0.5}, map[int32]bool{2: true}},
+		"far":         {Sampling{Temperature: 1}, []float32{1000, 0, 1, 0.5}, map[int32]bool{1: true, 2: true, 3: true}},
+		"cold":        {Sampling{Temperature: 0.01}, []float32{9, 0, 1, 0.5}, map[int32]bool{2: true}},
+		"nucleus":     {Sampling{Temperature: 0.01, TopP: 0.9}, []float32{9, 1, 1, 0.5}, map[int32]bool{1: true, 2: true}},
+		"impossible":  {Sampling{Temperature: 1}, []float32{float32(math.Inf(-1)), 0, 1, 0.5}, map[int32]bool{1: true, 2: true, 3: true}},
+		"frozen":      {Sampling{Temperature: 1e-300}, []float32{9, 0, 1, 0.5}, map[int32]bool{2: true}},
+		"none beside": {Sampling{Temperature: 1}, []float32{3, float32(math.Inf(-1)), 1, float32(math.Inf(-1))}, map[int32]bool{2: true}},
+	} {
+		s, rng, seen := newSampler(4, c.sampling), rollout.Stream(2, "test/never", 0), map[int32]bool{}
+		s.never = []int32{0}
+		heat := c.sampling.Temperature
+		if heat == 0 {
+			heat = 1
+		}
+		for range 300 {
+			token, logprob, err := s.draw(c.logits, rng)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			seen[token] = true
+			most, sum := max(c.logits[0], c.logits[2]), 0.0
+			for _, l := range c.logits {
+				sum += math.Exp(float64(l-most) / heat)
+			}
+			want := max(float64(c.logits[token]-most)/heat-math.Log(sum), -math.MaxFloat32)
+			if math.Abs(float64(logprob)-want) > 1e-6*(1+math.Abs(want)) {
+				t.Fatalf("%s: token %d has log-prob %v, want %v", name, token, logprob, want)
+			}
+		}
+		if !reflect.DeepEqual(seen, c.drawn) {
+			t.Errorf("%s: drew %v, want %v", name, seen, c.drawn)
+		}
+	}
+	s := newSampler(2, Sampling{Temperature: 1})
+	s.never = []int32{0}
+	if token, _, err := s.draw([]float32{3, float32(math.Inf(-1))}, rollout.Stream(1, "test", 0)); err == nil {
+		t.Errorf("drew token %d, where nothing may be drawn", token)
+	}
+}
+
 func TestAPolicyWithATowerWritesNoImageToken(t *testing.T) {
 	c := seeing()
 	m := newTestModel(t, c)
@@ -71,4 +120,77 @@ func TestAPolicyWithATowerWritesNoImageToken(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Steps have the masks of earlier turns taken off (rollout.Rollout.Steps), so that an image token which the policy wrote there would
+// pass for a patch: it writes none, though it would like to.
+func TestStepsOfARolloutShowTheImagesThatTheWholeShows(t *testing.T) {
+	c := seeing()
+	m := newTestModel(t, c)
+	w := fond(t, m, randomWeights(t, m, 10))
+	rng, turns := rollout.Stream(11, "test", 0), 5
+	prompts := []Input{randomInput(c, rng, 3, 1), randomInput(c, rng, 2, 0)}
+	rows := converse(t, m, w, prompts, Sampling{Temperature: 1, MaxTokens: 4}, func(turn, row int) *Input {
+		if turn == turns {
+			return nil
+		}
+		in := randomInput(c, rng, 2, (turn+row)%3)
+		return &in
+	}, 0)
+	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
+	for _, row := range rows {
+		whole := &rollout.Rollout{Tokens: row.Tokens, Mask: row.Mask, Logprobs: row.Logprobs, Versions: row.Versions, Images: row.Images, Temperature: 1}
+		for j, of := range row.Mask {
+			switch {
+			case of == 1 && row.Mask[j-1] == 0:
+				whole.Turns = append(whole.Turns, rollout.Turn{Start: int32(j), End: int32(j + 1)})
+			case of == 1:
+				whole.Turns[len(whole.Turns)-1].End++
+			}
+		}
+		steps, bad := whole.Steps()
+		if bad != nil || len(steps) != turns || len(row.Images) < 3 {
+			t.Fatalf("%d steps of %d images, %v: want %d, of several", len(steps), len(row.Images), bad, turns)
+		}
+		batch := &rollout.Batch{Draws: []rollout.Draw{{Rollout: whole, Weight: 1}}}
+		for _, s := range steps {
+			batch.Draws = append(batch.Draws, rollout.Draw{Rollout: s, Weight: 1})
+		}
+		shards := prepared(t, l, []*rollout.Batch{batch})
+		p, said := &shards[0][0], opinions(t, l, shards, w)
+		for n, s := range steps {
+			for j, of := range s.Mask {
+				at := (1+n)*p.length + j
+				if p.sight.place[at] != p.sight.place[j] {
+					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.sight.place[at], p.sight.place[j])
+				}
+				if of == 1 {
+					want := float64(said.logprobs[j])
+					near(t, "log-prob of a step", said.logprobs[at], want, 1e-5)
+					near(t, "log-prob at generation", row.Logprobs[j], want, 1e-5*(1-want))
+				}
+			}
+		}
+	}
+}
+
+// fond returns weights with which an image token is, about every second time, far likelier than all else.
+func fond(t *testing.T, m *Model, w *Weights) *Weights {
+	t.Helper()
+	flat, err := w.Flat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range m.config.Specs() {
+		if s.Name == "lm_head.weight" {
+			for d := range m.config.HiddenSize {
+				flat[i][m.config.Vision.ImageTokenID*m.config.HiddenSize+d] *= 8
+			}
+		}
+	}
+	fonder, err := m.NewWeights(w.Version, flat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fonder
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/bits"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -67,6 +68,10 @@ func eachPass(shards [][]pass) iter.Seq[*pass] {
 	}
 }
 
+// attentionElements bounds heads x positions x positions of the rows of one pass, the size of the matrices of attention, a dozen of
+// which are held at once: 16 MB each. The rows are then a power of two, as batches tend to be, so that passes are of few sizes.
+const attentionElements = 1 << 22
+
 // cut says how many of the draws the next pass takes, and how long it is.
 func (l *Learner) cut(draws []rollout.Draw) (extent, error) {
 	longest := 0
@@ -81,7 +86,11 @@ func (l *Learner) cut(draws []rollout.Draw) (extent, error) {
 		return extent{}, errors.New("rollouts of a single token teach nothing: prompts need at least one token")
 	}
 	length := bucket(longest, limit)
-	rows := max(l.options.PassElements/(length*l.model.config.VocabSize), 1)
+	c := l.model.config
+	rows := max(l.options.PassElements/(length*c.VocabSize), 1)
+	if fit := max(attentionElements/(length*length*c.NumAttentionHeads), 1); rows > fit {
+		rows = 1 << (bits.Len(uint(fit)) - 1)
+	}
 	if rows < len(draws) {
 		return extent{rows: rows, length: length}, nil
 	}

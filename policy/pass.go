@@ -20,6 +20,8 @@ type pass struct {
 	rollouts, policyTokens     float32        // denominators of the whole step, all trainers together
 	sight                      *sight
 
+	known map[*Weights]opinion // what was asked of the pass, see Learner.ask
+
 	// What the learner finds out before the gradient, see consult; nil is what it does not need.
 	current, start, reference []float32 // [rows, length] log-probs under the policy, pi_k and the reference policy
 	values, returns           []float32 // [rows, length] of the critic
@@ -28,7 +30,7 @@ type pass struct {
 }
 
 func (m *Model) newPass(rows, length int) pass {
-	p := pass{rows: rows, length: length, tokens: make([]int32, rows*length), sight: m.newSight(rows, length)}
+	p := pass{rows: rows, length: length, tokens: make([]int32, rows*length), sight: m.newSight(rows, length), known: map[*Weights]opinion{}}
 	for _, s := range []*[]float32{&p.mask, &p.behaviour, &p.advantage} {
 		*s = make([]float32, rows*length)
 	}
@@ -45,7 +47,7 @@ func (m *Model) newPass(rows, length int) pass {
 func (p *pass) tensors(n objective.Needs) []any {
 	list := append(p.text(), p.wide(p.mask), p.wide(p.behaviour), p.wide(p.advantage))
 	for _, s := range [][]float32{p.weight, p.keep, p.reward, p.groupMean} {
-		list = append(list, tensors.FromValue(s))
+		list = append(list, tall(s))
 	}
 	list = append(list, tensors.FromScalar(p.rollouts), tensors.FromScalar(p.policyTokens))
 	if n.Reference {
@@ -62,8 +64,10 @@ func (p *pass) tensors(n objective.Needs) []any {
 
 // text returns the tokens and temperatures.
 func (p *pass) text() []any {
-	return []any{tensors.FromFlatDataAndDimensions(p.tokens, p.rows, p.length), tensors.FromValue(p.temperature)}
+	return []any{tensors.FromFlatDataAndDimensions(p.tokens, p.rows, p.length), tall(p.temperature)}
 }
+
+func tall(s []float32) any { return tensors.FromFlatDataAndDimensions(s, len(s)) }
 
 func (p *pass) wide(s []float32) any { return tensors.FromFlatDataAndDimensions(s, p.rows, p.length) }
 

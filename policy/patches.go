@@ -40,10 +40,7 @@ func (m *Model) newSight(rows, length int) *sight {
 // cut off and are passed over.
 func (s *sight) put(row, from int, tokens []int32, mask []uint8, pngs [][]byte) error {
 	if s.place == nil {
-		if len(pngs) > 0 {
-			return fmt.Errorf("%d images for a model without a vision tower: give it policy.vision, or a task without images", len(pngs))
-		}
-		return nil
+		return unseen(pngs)
 	}
 	size, seen := s.tower.Tokens(), 0
 	for i, t := range tokens {
@@ -66,10 +63,7 @@ func (s *sight) put(row, from int, tokens []int32, mask []uint8, pngs [][]byte) 
 func (m *Model) checkImages(count int, pngs [][]byte) error {
 	tower := m.config.Vision
 	if tower.Tokens() == 0 {
-		if len(pngs) > 0 {
-			return fmt.Errorf("%d images for a model without a vision tower: give it policy.vision, or a task without images", len(pngs))
-		}
-		return nil
+		return unseen(pngs)
 	}
 	if count != len(pngs)*tower.Tokens() {
 		return fmt.Errorf("%d image tokens for %d images: want %d for each", count, len(pngs), tower.Tokens())
@@ -80,6 +74,14 @@ func (m *Model) checkImages(count int, pngs [][]byte) error {
 		}
 	}
 	return nil
+}
+
+// unseen reports images of a model that has no tower to see them.
+func unseen(pngs [][]byte) error {
+	if len(pngs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d images for a model without a vision tower: give it policy.vision, or a task without images", len(pngs))
 }
 
 // checkHeader reports what is no PNG of the tower's size, without the memory that its pixels would take.

@@ -11,7 +11,7 @@ import (
 type Row struct {
 	Tokens    []int32           // [L] prompt, turns of the policy, and what an environment said between them
 	Mask      []uint8           // [L] 1 where the policy produced the token
-	Logprobs  []float32         // [L] log-softmax(logits/temperature) before top-p; 0 where Mask is 0
+	Logprobs  []float32         // [L] log-softmax(logits/temperature) over the whole vocabulary, before top-p; 0 where Mask is 0
 	Versions  []rollout.Version // [L] that produced the token; NoVersion where Mask is 0
 	Values    []float32         // [L] of the critic before the token, 0 where Mask is 0; nil without a value head
 	Images    [][]byte          // PNG, in the order of their runs of image tokens

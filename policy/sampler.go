@@ -30,17 +30,9 @@ const diverged = "the weights have diverged; lower learner.learning_rate or clip
 // draw returns a token and its log-softmax(logits/temperature), taken over the whole vocabulary: as with top-p, what is never
 // drawn counts in it.
 func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, err error) {
-	best := 0
-	for i, l := range logits {
-		if math.IsNaN(float64(l)) || math.IsInf(float64(l), 1) {
-			return 0, 0, fmt.Errorf("logit %d is %v: %s", i, l, diverged)
-		}
-		if l > logits[best] {
-			best = i
-		}
-	}
-	if math.IsInf(float64(logits[best]), -1) {
-		return 0, 0, fmt.Errorf("every logit is -Inf: %s", diverged)
+	best, err := s.likeliest(logits)
+	if err != nil {
+		return 0, 0, err
 	}
 	scale := s.temperature
 	if scale == 0 {
@@ -48,44 +40,46 @@ func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob f
 	}
 	var sum float64
 	for i, l := range logits {
-		s.prob[i] = math.Exp(float64(l-logits[best]) / scale)
-		sum += s.prob[i]
+		s.prob[i] = 0
+		if len(s.never) == 0 || s.drawable(i) {
+			s.prob[i] = math.Exp(float64(l-logits[best]) / scale)
+			sum += s.prob[i]
+		}
 	}
-	at, drawable := best, s.exclude(sum)
-	switch {
-	case s.temperature > 0:
-		at = s.pick(drawable, rng.Float64())
-	case s.prob[best] == 0:
-		at = likeliest(s.prob)
+	score := func(at int) float64 { return float64(logits[at]-logits[best]) / scale }
+	at := best
+	if s.temperature > 0 {
+		at = s.pick(sum, rng.Float64())
 	}
-	return int32(at), float32(min(float64(logits[at]-logits[best])/scale-math.Log(sum), 0)), nil
-}
-
-// exclude takes what is never drawn out of prob, whose sum it is given, and returns the sum of what remains.
-func (s *sampler) exclude(sum float64) float64 {
-	if len(s.never) == 0 {
-		return sum
-	}
+	all := math.Log(sum) // of the sum over the vocabulary: what is never drawn may be beyond any float64 itself
 	for _, t := range s.never {
-		s.prob[t] = 0
+		all = logAddExp(all, score(int(t)))
 	}
-	sum = 0
-	for _, p := range s.prob {
-		sum += p
-	}
-	return sum
+	return int32(at), float32(max(min(score(at)-all, 0), -math.MaxFloat32)), nil
 }
 
-// likeliest returns the first of the tokens that prob is greatest of.
-func likeliest(prob []float64) int {
-	best := 0
-	for i, p := range prob {
-		if p > prob[best] {
+// likeliest returns the first of the tokens that may be drawn whose logit is the greatest.
+func (s *sampler) likeliest(logits []float32) (int, error) {
+	best := -1
+	for i, l := range logits {
+		if math.IsNaN(float64(l)) || math.IsInf(float64(l), 1) {
+			return 0, fmt.Errorf("logit %d is %v: %s", i, l, diverged)
+		}
+		if (best < 0 || l > logits[best]) && s.drawable(i) {
 			best = i
 		}
 	}
-	return best
+	if best < 0 || math.IsInf(float64(logits[best]), -1) {
+		return 0, fmt.Errorf("every logit of a token that may be drawn is -Inf: %s", diverged)
+	}
+	return best, nil
 }
+
+// drawable tells whether a token may be drawn.
+func (s *sampler) drawable(token int) bool { return !slices.Contains(s.never, int32(token)) }
+
+// logAddExp returns log(exp(a) + exp(b)) of a finite a and any b.
+func logAddExp(a, b float64) float64 { return max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b))) }
 
 // pick returns the token at u in [0, 1) of the nucleus's cumulative probability; prob holds unnormalised
 // probabilities of the given sum.

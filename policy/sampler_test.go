@@ -204,7 +204,7 @@ func TestLogitsThatAreNoNumbersAreRefused(t *testing.T) {
 		{[]float32{nan, 1, 2}, "logit 0 is NaN"},
 		{[]float32{1, 2, nan}, "logit 2 is NaN"},
 		{[]float32{1, inf, 2}, "logit 1 is +Inf"},
-		{[]float32{-inf, -inf, -inf}, "every logit is -Inf"},
+		{[]float32{-inf, -inf, -inf}, "every logit of a token that may be drawn is -Inf"},
 	} {
 		for _, s := range []Sampling{{}, {Temperature: 1}, {Temperature: 1, TopP: 0.5}} {
 			_, _, err := newSampler(3, s).draw(c.logits, rollout.Stream(1, "test", 0))

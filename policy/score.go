@@ -69,7 +69,7 @@ func (m *Model) scorePass(w *Weights, sequences []Input, temperature float64) ([
 			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
 	}
-	args := append(w.inputs(4), tensors.FromFlatDataAndDimensions(tokens, rows, length), tensors.FromValue(heat))
+	args := append(w.inputs(4), tensors.FromFlatDataAndDimensions(tokens, rows, length), tall(heat))
 	out, err := m.score.call(extent{rows: rows, length: length}, append(args, seen.tensors()...))
 	if err != nil {
 		return nil, err

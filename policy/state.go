@@ -64,7 +64,7 @@ func (l *Learner) Restore(s LearnerState) error {
 	}
 	l.weights = &Weights{Version: s.Version, tensors: parts[0]}
 	l.first, l.second, l.step, l.swaps = parts[1], parts[2], s.Step, s.Swaps
-	l.began, l.reference = nil, nil
+	l.began, l.reference, l.memory = nil, nil, nil
 	if within {
 		l.began = &Weights{tensors: parts[3]}
 	}

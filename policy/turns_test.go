@@ -118,7 +118,10 @@ func checkRow(t *testing.T, m *Model, w *Weights, r Row, temperature float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tolerance := 1e-5 * max(1, float64(n)/64) // of long rows the sums are long
+	// Of long rows the sums are long, and cache and pass take them in other orders: in rows of 300 tokens, with weights of these
+	// sizes, they were up to 4e-5 apart, with and without SIMD, and each up to 6e-5 from the computation in float64. One token of
+	// 300 out of its place or hidden is 0.1 and more.
+	tolerance := 1e-5 * max(1, float64(n)/16)
 	for j, mask := range r.Mask {
 		logprob, value, version := scores[0].Logprobs[j], float32(0), w.Version
 		if m.config.ValueHead {

@@ -30,6 +30,8 @@ func comparisonHeadline(c *results.Comparison) headline {
 	m := c.Compare.Compute
 	h := headline{Claim: c.Compare.Claim, Text: c.Compare.Statement}
 	switch saved := m.Savings.Median.Float(); {
+	case m.Ratio.Seeds == 0 && c.Compare.Above():
+		h.Big, h.BigLabel = "–", "both arms begin at the target"
 	case m.Ratio.Seeds == 0:
 		h.Big, h.BigLabel = "–", "no arm reached the target"
 	case !m.Ratio.Reached:

@@ -51,6 +51,8 @@ func savedText(s results.SeedCompare) string {
 		return "–"
 	case !s.Baseline.Reached:
 		return "only replay arrived"
+	case !s.Savings.Known(): // both arms begin at the target, or the baseline alone does
+		return "–"
 	default:
 		return signed(s.Savings.Float())
 	}
@@ -120,7 +122,7 @@ func setUp() []column {
 func cameOf() []column {
 	return []column{
 		{"Updates", whole(func(s *results.Summary) float64 { return float64(s.Updates) })},
-		{"Rollouts generated", whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
+		{"Inserted, rollouts or steps as drawn", whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
 		{"Uses", whole(func(s *results.Summary) float64 { return float64(s.Used) })},
 		{"Evicted without a use", neverText},
 		{"Compute by formula", whole(func(s *results.Summary) float64 { return s.Compute })},

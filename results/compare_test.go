@@ -81,6 +81,8 @@ func TestATargetThatWasNotReachedIsInfinitelyFar(t *testing.T) {
 		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "On seed 2 only replay reached the target (ratio 0)."},
 		{"the baseline fails on two of three", arm(10, -1, -1), arm(5, 5, 6), Num(0), 3, "the baseline did not within its budget: savings cannot be put in numbers"},
 		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
+		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(0.55), 2, "On seed 2 both are there before their first update (no ratio)."},
+		{"both begin at it", arm(0, 0), arm(0, 0), Number{}, 0, "Both arms are at 0.65 held-out pass@1 before their first update: nothing can be said of savings; set a higher target"},
 		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
 	} {
 		got := compared(t, c.baseline, c.replay)

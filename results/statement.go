@@ -2,6 +2,7 @@ package results
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -29,10 +30,20 @@ func (c *Compare) statement() string {
 
 // finding is the ratio and the savings, with their spread.
 func (c *Compare) finding() string {
+	if c.Compute.Ratio.Seeds == 0 && c.Above() {
+		return fmt.Sprintf("Both arms are at %.4g held-out pass@1 before their first update: nothing can be said of savings; set a higher target, or end the warm-up sooner.", c.Target)
+	}
 	if c.Compute.Ratio.Seeds == 0 {
 		return fmt.Sprintf("Neither arm reached %.4g held-out pass@1 on any seed: nothing can be said of savings.", c.Target)
 	}
 	return finding(c.Compute.Ratio, contest{target: c.Target, replay: "Replay", baseline: "the baseline"})
+}
+
+// Above reports whether both arms begin at the target on some seed, which then has no ratio.
+func (c *Compare) Above() bool { return slices.ContainsFunc(c.Seeds, SeedCompare.above) }
+
+func (s SeedCompare) above() bool {
+	return s.Baseline.Reached && s.Replay.Reached && s.Baseline.Compute.Float() == 0 && s.Replay.Compute.Float() == 0
 }
 
 // contest names the arms of a ratio, replay over baseline, and their target.
@@ -74,7 +85,7 @@ func (c *Compare) missed() string {
 	if c.Compute.Ratio.Seeds == 0 {
 		return ""
 	}
-	var baseline, replay, both []uint64
+	var baseline, replay, both, above []uint64
 	for _, s := range c.Seeds {
 		switch {
 		case !s.Baseline.Reached && !s.Replay.Reached:
@@ -83,6 +94,8 @@ func (c *Compare) missed() string {
 			baseline = append(baseline, s.Seed)
 		case !s.Replay.Reached:
 			replay = append(replay, s.Seed)
+		case s.above():
+			above = append(above, s.Seed)
 		}
 	}
 	var s []string
@@ -94,6 +107,9 @@ func (c *Compare) missed() string {
 	}
 	if len(both) > 0 {
 		s = append(s, fmt.Sprintf("On %s neither did (no ratio).", seeds(both)))
+	}
+	if len(above) > 0 {
+		s = append(s, fmt.Sprintf("On %s both are there before their first update (no ratio).", seeds(above)))
 	}
 	return strings.Join(s, " ")
 }

@@ -36,8 +36,8 @@ type Summary struct {
 	ComputeRatio        float64 `json:"compute_ratio"`         // gamma; 1 for the baseline
 	NewPerUpdate        Number  `json:"new_per_update"`        // R, measured
 	NewPerUpdatePlanned float64 `json:"new_per_update_planned"`
-	ReplayRatio         Number  `json:"replay_ratio"` // measured
-	ReplayRatioPlanned  float64 `json:"replay_ratio_planned"`
+	ReplayRatio         Number  `json:"replay_ratio"`         // measured
+	ReplayRatioPlanned  float64 `json:"replay_ratio_planned"` // with unit step, of as many steps to a rollout as there were
 
 	Inserted  uint64            `json:"rollouts_inserted"`
 	Used      uint64            `json:"rollouts_used"`

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"sync"
 
 	"github.com/reprise-rl/reprise/results"
@@ -41,28 +42,29 @@ func byChance(problems int) adviser {
 }
 
 // bounds says what experts and chance make of an environment's held-out prompts with the luck of the evaluations: what a
-// policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes that are no Expert, or no Actor.
-func bounds(t task.Task) (expert, chance *results.Bound) {
+// policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes that are no Expert, or no Actor; and
+// when ctx ends before they are known, as experts may search long for each turn.
+func bounds(ctx context.Context, t task.Task) (expert, chance *results.Bound) {
 	environment, ok := t.(task.Environment)
 	if !ok {
 		return nil, nil
 	}
 	problems := environment.HeldOut()
 	var wait sync.WaitGroup
-	wait.Go(func() { expert = bound(environment, problems, byExpert) })
-	chance = bound(environment, problems, byChance(len(problems)))
+	wait.Go(func() { expert = bound(ctx, environment, problems, byExpert) })
+	chance = bound(ctx, environment, problems, byChance(len(problems)))
 	wait.Wait()
 	return expert, chance
 }
 
 // bound plays all problems once, each by an adviser.
-func bound(environment task.Environment, problems []task.Prompt, advise adviser) *results.Bound {
+func bound(ctx context.Context, environment task.Environment, problems []task.Prompt, advise adviser) *results.Bound {
 	var b results.Bound
 	for i, p := range problems {
 		episode := environment.Reset(p, luck(i, 0))
 		for turn, done := 0, false; !done && turn < environment.MaxTurns(); turn++ {
 			text, ok := advise(i, episode)
-			if !ok {
+			if !ok || ctx.Err() != nil {
 				return nil
 			}
 			step := episode.Step(text)

@@ -20,14 +20,15 @@ type Config struct {
 	Checkpoint Checkpoint     `yaml:"checkpoint"`
 	Baseline   Baseline       `yaml:"baseline"`
 
-	own func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
+	own  func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
+	made *made                                // the latest task
 }
 
 // WithTask returns the configuration with a task of the program's own, which is made for a seed and called by a name, in place
-// of one of the catalog. It may be made several times. The run's config.yaml has the name alone, so that only the program can
+// of one of the catalog. It may be made several times, once for each seed at least. The run's config.yaml has the name alone, so that only the program can
 // go on with the run, by [Resume].
 func (c Config) WithTask(name string, of func(seed uint64) (task.Task, error)) Config {
-	c.Task, c.own = map[string]any{"name": name}, of
+	c.Task, c.own, c.made = map[string]any{"name": name}, of, &made{}
 	return c
 }
 
@@ -195,6 +196,7 @@ type Baseline struct {
 // Default is the built-in experiment: addition below 100 on six workers and two trainers.
 func Default() Config {
 	return Config{
+		made:     &made{},
 		Name:     "addition",
 		Seed:     1,
 		Task:     map[string]any{"name": "arithmetic"},

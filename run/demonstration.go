@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/rollout"
@@ -51,7 +52,42 @@ func (s school) episode(e task.Environment, p task.Prompt, in policy.Input, chan
 			return d.rollout, nil
 		}
 	}
-	return nil, fmt.Errorf("prompt %s: the model's %d positions have no room for a turn: raise policy.positions", p.ID, s.model.Config().MaxPositionEmbeddings)
+	return nil, fmt.Errorf("policy.positions: %d: want more: prompt %s leaves no room for what the expert says in its first turn", s.model.Config().MaxPositionEmbeddings, p.ID)
+}
+
+// canBeSaid makes sure that what is imitated can be said in rollouts, whose turns have so many tokens at most: if every second turn of
+// the first demonstrations cannot, imitation leads where reinforcement learning cannot go on from.
+func (s school) canBeSaid(maxTokens int) error {
+	const demonstrations = 16
+	var lengths []int
+	for i := range demonstrations {
+		d, err := s.demonstration(i)
+		if err != nil {
+			return fmt.Errorf("warmup: %w", err)
+		}
+		lengths = append(lengths, s.imitated(d)...)
+	}
+	slices.Sort(lengths)
+	if half := lengths[(len(lengths)-1)/2]; half > maxTokens {
+		return fmt.Errorf("generate.max_tokens: %d: want %d or more: half of the turns that the warm-up shows first are longer, the longest has %d tokens without the one that ends it",
+			maxTokens, half, lengths[len(lengths)-1])
+	}
+	return nil
+}
+
+// imitated returns how many tokens the turns of a demonstration have that are imitated, without those that end them.
+func (s school) imitated(d *rollout.Rollout) (lengths []int) {
+	n, end := 0, s.tokenizer.EOS()[0]
+	for i, token := range d.Tokens {
+		switch {
+		case d.Mask[i] == 0:
+		case token == end:
+			lengths, n = append(lengths, n), 0
+		default:
+			n++
+		}
+	}
+	return lengths
 }
 
 // noisy decides whose action a turn takes.

@@ -138,8 +138,40 @@ func TestDemonstrationsEndWithAWholeTurnWhereRoomEnds(t *testing.T) {
 	}
 	c := counts(t, counting{turns: 9}, "warmup.steps=0", "policy.positions=5")
 	_, err := school{begin(t, c).speaker, counting{turns: 9}, 1, 0}.demonstration(0)
-	if err == nil || !strings.Contains(err.Error(), "raise policy.positions") {
+	if err == nil || !strings.Contains(err.Error(), "policy.positions: 5: want more") {
 		t.Errorf("a turn that does not fit: %v", err)
+	}
+}
+
+// chatty is a counting game whose experts say it in as many words.
+type chatty struct{ counting }
+
+func (c chatty) Reset(p task.Prompt, seed uint64) task.Episode {
+	return talker{c.counting.Reset(p, seed).(*count)}
+}
+
+type talker struct{ *count }
+
+func (t talker) Advise() string { return strings.Repeat(t.count.Advise(), 3) }
+
+// What the expert says is imitated in vain where rollouts end before it can be said.
+func TestWarmupRefusesTurnsThatRolloutsCannotSay(t *testing.T) {
+	for name, k := range map[string]struct {
+		max  string
+		want string
+	}{
+		"too long": {"2", "generate.max_tokens: 2: want 3 or more"},
+		"just":     {"3", ""}, // the end-of-sequence token may be missing
+	} {
+		c := counts(t, counting{turns: 3}, "warmup.steps=1", "generate.max_tokens="+k.max).WithTask("chatty",
+			func(uint64) (task.Task, error) { return chatty{counting{turns: 3}}, nil })
+		_, err := Begin(context.Background(), c, nil)
+		if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
+			t.Errorf("%s: %v, want %q", name, err, k.want)
+		}
+	}
+	if _, err := Begin(context.Background(), small(t, "generate.max_tokens=1", "task.max=9", "task.held_out=20"), nil); err != nil { // 16 of 36 sums have two digits
+		t.Errorf("answers of which most can be said: %v", err)
 	}
 }
 

@@ -155,7 +155,7 @@ func TestEveryTryOfAProblemHasALuckOfItsOwn(t *testing.T) {
 		})
 	}
 	greedy, sampled := try(1), try(3)
-	bounded := note(func(w watched, _ *evaluator) { bounds(w) })
+	bounded := note(func(w watched, _ *evaluator) { bounds(t.Context(), w) })
 	c.Seed = 5
 	if other := try(3); !reflect.DeepEqual(other, sampled) {
 		t.Error("another seed of the run brings another luck")
@@ -213,10 +213,29 @@ func TestAPlayerWithoutRoomSaysSo(t *testing.T) {
 	t.Error("five turns fit into 12 positions")
 }
 
+// Prompts that do not fit are told by the key that makes room for them, before anything is learned.
+func TestPromptsThatDoNotFitAreTold(t *testing.T) {
+	for name, k := range map[string]struct {
+		rules     counting
+		positions string
+		want      string
+	}{
+		"text":        {counting{turns: 4}, "4", "policy.positions: 4: want 5 or more: prompt counting/"},
+		"just a turn": {counting{turns: 4}, "6", ""},
+		"images":      {counting{turns: 4, size: 8}, "6", "policy.positions: 6: want 7 or more: prompt counting/"},
+	} {
+		c := counts(t, k.rules, "policy.positions="+k.positions, "warmup.steps=1", "warmup.until=0.5", "generate.max_tokens=1")
+		_, err := Begin(context.Background(), c, nil)
+		if told := err != nil && strings.HasPrefix(err.Error(), "policy.positions: "); told != (k.want != "") || told && !strings.HasPrefix(err.Error(), k.want) {
+			t.Errorf("%s: %v, want %q", name, err, k.want)
+		}
+	}
+}
+
 // From start to goal an expert takes |goal - start| turns of 0.1 each, and gets 1.
 func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	rules := counting{turns: 5}
-	expert, chance := bounds(rules)
+	expert, chance := bounds(t.Context(), rules)
 	var reward float64
 	for _, p := range rules.HeldOut() {
 		reward += 1 - 0.1*math.Abs(float64(p.State[0])-float64(p.State[2]))
@@ -228,15 +247,15 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	if chance == nil || !(chance.Pass1 > 0 && chance.Pass1 < 0.9) || chance.Reward >= expert.Reward {
 		t.Errorf("chance comes to %+v", chance)
 	}
-	if again, other := bounds(rules); *again != *expert || *other != *chance {
+	if again, other := bounds(t.Context(), rules); *again != *expert || *other != *chance {
 		t.Errorf("bounds differ from one time to the next: %v %v", again, other)
 	}
-	if expert, chance := bounds(counting{turns: 5, mute: true}); expert != nil || chance != nil {
+	if expert, chance := bounds(t.Context(), counting{turns: 5, mute: true}); expert != nil || chance != nil {
 		t.Errorf("bounds of a task that has neither: %v %v", expert, chance)
 	}
 	if sums, err := Default().newTask(); err != nil {
 		t.Error(err)
-	} else if expert, chance := bounds(sums); expert != nil || chance != nil {
+	} else if expert, chance := bounds(t.Context(), sums); expert != nil || chance != nil {
 		t.Errorf("bounds of a task of one turn: %v %v", expert, chance)
 	}
 }

@@ -163,7 +163,7 @@ func (b Budget) validate() error {
 
 // BudgetCompute returns the compute at which the run ends, in the unit of metrics.jsonl.
 func (c Config) BudgetCompute() float64 {
-	o := c.pipelineOptions()
+	o := c.pipelineOptions().WithDefaults() // the compute of an update, too
 	limit := o.ComputeBudget
 	if updates := float64(o.Updates) * o.UpdateCompute; updates > 0 && (limit == 0 || updates < limit) {
 		limit = updates

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -95,8 +96,8 @@ func histogram(h *rollout.Histogram) results.Histogram {
 	return out
 }
 
-// summarise writes what a run came to.
-func (s *session) summarise(ended string) *results.Summary {
+// summarise writes what a run came to. When ctx has ended it leaves out what takes long to find.
+func (s *session) summarise(ctx context.Context, ended string) *results.Summary {
 	o := s.machine.Options()
 	stats := s.table.Stats()
 	last := s.last
@@ -119,6 +120,13 @@ func (s *session) summarise(ended string) *results.Summary {
 		sum.NewPerUpdatePlanned = float64(o.SyncRollouts) / float64(o.SyncUpdates)
 		sum.ReplayRatioPlanned = float64(o.Batch) / sum.NewPerUpdatePlanned
 	}
+	if per := float64(last.Stored) / float64(last.Inserted); last.Inserted > 0 { // steps that a rollout became; else 1
+		if s.config.Replays() {
+			sum.ReplayRatioPlanned /= per
+		} else {
+			sum.NewPerUpdatePlanned /= per
+		}
+	}
 	for cause, n := range stats.Evicted {
 		sum.Evicted[string(cause)] = n
 	}
@@ -136,7 +144,7 @@ func (s *session) summarise(ended string) *results.Summary {
 	}
 	s.sampling(sum)
 	sum.PromptReplay = s.promptReplay()
-	s.accuracy(sum)
+	s.accuracy(ctx, sum)
 	return sum
 }
 
@@ -176,7 +184,7 @@ func (s *session) priority(p *replay.Prioritization) *results.Priority {
 }
 
 // accuracy adds what the evaluations found.
-func (s *session) accuracy(sum *results.Summary) {
+func (s *session) accuracy(ctx context.Context, sum *results.Summary) {
 	if len(s.evaluations) == 0 {
 		return
 	}
@@ -186,7 +194,7 @@ func (s *session) accuracy(sum *results.Summary) {
 	sum.ToOwnBest = results.ComputeToShare(s.evaluations, 0.98)
 	if _, ok := s.task.(task.Environment); ok {
 		sum.RewardFirst, sum.RewardLast = first.Reward, last.Reward
-		sum.Expert, sum.Random = bounds(s.task)
+		sum.Expert, sum.Random = bounds(ctx, s.task)
 	}
 	if t := s.config.Evaluate.Target; t > 0 {
 		sum.Target = results.Num(t)

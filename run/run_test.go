@@ -351,3 +351,22 @@ func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
 		t.Errorf("a finished comparison resumed says\n%v\nwant\n%v", again, result)
 	}
 }
+
+// Displays count down to the compute at which the run ends, whichever limit ends it.
+func TestTheBudgetsComputeIsWhatTheRunEndsAt(t *testing.T) {
+	for name, set := range map[string][]string{
+		"updates with replay":    {"budget.updates=4", "budget.compute=400"},
+		"updates of a queue":     {"budget.updates=4", "budget.compute=400", "replay.sampler=lifo"},
+		"updates in turns":       {"budget.updates=4", "budget.compute=400", "pipeline.mode=sync"},
+		"updates, fresh shares":  {"budget.updates=4", "budget.compute=400", "replay.fresh_share=0.5"},
+		"updates alone":          {"budget.updates=4"},
+		"compute":                {"budget.updates=0", "budget.compute=2"},
+		"compute before updates": {"budget.updates=400", "budget.compute=2"},
+	} {
+		c := small(t, append([]string{"warmup.steps=0"}, set...)...)
+		sum := train(t, c, filepath.Join(t.TempDir(), "run"))
+		if update := sum.Compute / float64(sum.Updates); sum.Compute < c.BudgetCompute()*(1-1e-12) || sum.Compute >= c.BudgetCompute()+update*(1-1e-12) {
+			t.Errorf("%s: the run ended at %g after %d updates, its budget is %g", name, sum.Compute, sum.Updates, c.BudgetCompute())
+		}
+	}
+}

@@ -170,7 +170,7 @@ func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
 			return nil, err
 		}
 	}
-	sum := s.summarise(ended)
+	sum := s.summarise(ctx, ended)
 	return sum, results.WriteSummary(s.dir, sum)
 }
 

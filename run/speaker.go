@@ -24,7 +24,11 @@ func (s speaker) input(p task.Prompt) (policy.Input, error) {
 	if len(tokens) > 0 && s.tokenizer.BOS() != hf.NoToken && int(tokens[0]) == s.tokenizer.BOS() {
 		begin = 1
 	}
-	return s.shown(tokens, begin, p.Image), nil
+	in := s.shown(tokens, begin, p.Image)
+	if n, most := len(in.Tokens), s.model.Config().MaxPositionEmbeddings; n >= most {
+		return policy.Input{}, fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens, which leave no room for a turn", most, n+1, p.ID, n)
+	}
+	return in, nil
 }
 
 // observation returns what an environment answered as the policy reads it before its next turn: the image, the text.

@@ -92,6 +92,25 @@ func TestStepsAreCountedAsUses(t *testing.T) {
 	}
 }
 
+// What is planned counts in the unit of what is measured: steps that are used, of so many episodes.
+func TestReplayOfStepsIsPlannedInSteps(t *testing.T) {
+	for name, set := range map[string][]string{
+		"async":          {"pipeline.workers=3", "pipeline.rollout_cost=4"},
+		"turns":          {"pipeline.mode=sync", "pipeline.sync_rollouts=16", "pipeline.sync_updates=2"},
+		"each step once": {"replay.sampler=fifo", "replay.capacity=96", "pipeline.workers=12", "pipeline.trainers=1"},
+	} {
+		all := append([]string{"replay.unit=step", "pipeline.batch=24", "budget.updates=40", "evaluate.every=100", "warmup.steps=0"}, set...)
+		sum := train(t, counts(t, counting{turns: 5, slip: 0.2}, all...), filepath.Join(t.TempDir(), "run"))
+		for what, pair := range map[string][2]float64{
+			"uses of each": {sum.ReplayRatio.Float(), sum.ReplayRatioPlanned}, "episodes per update": {sum.NewPerUpdate.Float(), sum.NewPerUpdatePlanned},
+		} {
+			if math.Abs(pair[0]/pair[1]-1) > 0.25 {
+				t.Errorf("%s: %s: %v, planned %v", name, what, pair[0], pair[1])
+			}
+		}
+	}
+}
+
 func jobOf(g *generator, number uint64, size int) pipeline.Job {
 	return pipeline.Job{Number: number, Size: size, Prompt: g.environment.Train(number)}
 }

@@ -23,11 +23,11 @@ func (c Config) taskSettings() (catalog.Configuration, error) {
 	return settings, decodeTree("task", c.Task, reflect.ValueOf(settings).Elem())
 }
 
-// newTask makes the task. Its training prompts are ordered by the run's seed; which prompts are held out is the task's
-// own affair, so that all seeds are evaluated alike.
+// newTask returns the task, which it makes unless it was made last. Its training prompts are ordered by the run's seed; which
+// prompts are held out is the task's own affair, so that all seeds are evaluated alike.
 func (c Config) newTask() (task.Task, error) {
-	if c.own != nil {
-		return c.own(c.Seed)
+	if c.own != nil { // its store was made with it, see WithTask
+		return c.made.taskFrom(nil, c.Seed, c.own)
 	}
 	settings, err := c.taskSettings()
 	if err != nil {
@@ -36,7 +36,8 @@ func (c Config) newTask() (task.Task, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
 	}
-	return settings.New(c.Seed)
+	settings.Resolve() // config.yaml spells defaults out: it is the same task
+	return c.made.taskFrom(settings, c.Seed, settings.New)
 }
 
 // validateTask reports what is wrong with the task's settings and what the run asks of the task in vain.

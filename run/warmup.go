@@ -27,9 +27,15 @@ func (s *Start) warmUp(ctx context.Context, c Config, t task.Task, report func(i
 		return err
 	}
 	school := school{s.speaker, t, c.Seed, c.Warmup.Noise}
+	if err := school.canBeSaid(c.Generate.MaxTokens); err != nil {
+		return err
+	}
 	for step := range c.Warmup.Steps {
 		batch := &rollout.Batch{}
 		for i := range c.Warmup.Batch {
+			if err := ctx.Err(); err != nil { // experts may search long
+				return err
+			}
 			d, err := school.demonstration(step*c.Warmup.Batch + i)
 			if err != nil {
 				return fmt.Errorf("warmup: %w", err)

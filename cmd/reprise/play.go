@@ -82,7 +82,8 @@ func (c *playCommand) episode(ctx context.Context, t task.Task, who player, k in
 	e := task.Begin(t, prompt, rollout.Stream(c.Seed, "environment", uint64(k)).Uint64())
 	tale := &tale{
 		Task: c.Task, Episode: k + 1, Prompt: prompt.ID, Text: prompt.Text,
-		out: c.narration(), frames: string(c.Frames), echo: c.Policy != "" || !terminal(os.Stdin),
+		out: c.narration(), frames: string(c.Frames),
+		echo: c.Policy != "" || !terminal(os.Stdin), asked: c.Policy == "",
 	}
 	if err := tale.begin(prompt); err != nil {
 		return false, err

@@ -30,9 +30,9 @@ func TestPlayTellsAnEpisodeByWhoPlaysIt(t *testing.T) {
 		"an expert": {"", []string{"arithmetic", "--policy", "expert", "--set", "max=30"},
 			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1: ANSWER\n    reward 1\nover, success after 1 turn, reward 1\n"},
 		"a line": {"7\n8\n", []string{"arithmetic", "--set", "max=30"},
-			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> turn 1: 7\n    reward 0\nover, no success after 1 turn, reward 0\n"},
+			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> 7\n    reward 0\nover, no success after 1 turn, reward 0\n"},
 		"a line without an end": {"x", []string{"arithmetic", "--set", "max=30"},
-			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> turn 1: x\n    reward 0, no action\nover, no success after 1 turn, reward 0\n"},
+			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> x\n    reward 0, no action\nover, no success after 1 turn, reward 0\n"},
 		"nobody": {"", []string{"arithmetic", "--episodes", "3", "--set", "max=30"},
 			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> \nleft after 0 turns, reward 0\n"},
 	} {
@@ -47,8 +47,8 @@ func TestPlayTellsAnEpisodeByWhoPlaysIt(t *testing.T) {
 func TestPlayGoesOnForSeveralTurnsByHand(t *testing.T) {
 	got := succeeds(t, "R\r\nwhat?\nD\n", "play", "frozenlake", "--set", "slippery=false")
 	for _, want := range []string{
-		"  PFFF\n  FHFH\n", "turn 1 [L, D, R, U]> turn 1: R\n    reward 0\n  SPFF\n", "turn 2: what?\n    reward -0.1, no action\n  SPFF\n",
-		"turn 3: D\n    reward 0\n", "over, no success after 3 turns, reward -0.1\n",
+		"  PFFF\n  FHFH\n", "turn 1 [L, D, R, U]> R\n    reward 0\n  SPFF\n", "turn 2 [L, D, R, U]> what?\n    reward -0.1, no action\n  SPFF\n",
+		"turn 3 [L, D, R, U]> D\n    reward 0\n", "over, no success after 3 turns, reward -0.1\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
@@ -211,9 +211,10 @@ func TestPlayRefusesWhatItCannotDo(t *testing.T) {
 		"held_out: 400: want at most":                                     {"arithmetic", "--set", "max=5"},
 		"--dump-transitions: task arithmetic is no table":                 {"arithmetic", "--dump-transitions"},
 		"--frames: x: task arithmetic has no images":                      {"arithmetic", "--frames", "x"},
-		"encode prompt": {"frozenlake", "--policy", model},
-		"want a model with a vision tower for images of": {"frozenlake", "--set", "images=true", "--policy", model},
-		"max_tokens: 0: want 1 or more":                  {"arithmetic", "--policy", model, "--max-tokens", "0"},
+		"--frames: x: task frozenlake has no images as it is set":         {"frozenlake", "--frames", "x", "--policy", "expert"},
+		": want a model that can read the task's prompts: encode prompt":  {"frozenlake", "--policy", model},
+		"want a model with a vision tower for images of":                  {"frozenlake", "--set", "images=true", "--policy", model},
+		"--max-tokens: max_tokens: 0: want 1 or more":                     {"arithmetic", "--policy", model, "--max-tokens", "0"},
 	} {
 		if out := fails(t, call(t, "", append([]string{"play", "--json"}, args...)...), want); out != "" {
 			t.Errorf("reprise play %v wrote %q", args, out)

@@ -30,8 +30,8 @@ func (c *playCommand) player(t task.Task) (player, error) {
 	first := task.Begin(t, t.Train(0), 0)
 	_, advises := first.(task.Expert)
 	_, acts := first.(task.Actor)
-	if _, sees := t.(task.Seeing); c.Frames != "" && !sees {
-		return nil, fmt.Errorf("--frames: %s: task %s has no images: leave it out", c.Frames, c.Task)
+	if seeing, ok := t.(task.Seeing); c.Frames != "" && (!ok || seeing.ImageSize() == 0) {
+		return nil, fmt.Errorf("--frames: %s: task %s has no images as it is set: leave it out", c.Frames, c.Task)
 	}
 	var known []string
 	for _, p := range []struct {
@@ -53,11 +53,15 @@ func (c *playCommand) player(t task.Task) (player, error) {
 	case c.Policy == "expert" || c.Policy == "random":
 		return nil, fmt.Errorf("--policy: %q: want %s: task %s has no %[1]s player", c.Policy, want, c.Task)
 	}
-	model, err := run.LoadPlayer(c.Policy, t, policy.Sampling{Temperature: c.Temperature, TopP: 1, MaxTokens: c.MaxTokens})
+	sampling := policy.Sampling{Temperature: c.Temperature, TopP: 1, MaxTokens: c.MaxTokens}
+	if err := sampling.Validate(); err != nil {
+		return nil, fmt.Errorf("--temperature or --max-tokens: %w", err)
+	}
+	model, err := run.LoadPlayer(c.Policy, t, sampling)
 	if err != nil {
 		return nil, fmt.Errorf("--policy: %q: want %s: %w", c.Policy, want, err)
 	}
-	return &reader{model: model, seed: c.Seed}, nil
+	return &reader{name: c.Policy, model: model, seed: c.Seed}, nil
 }
 
 // adviser does what the episode's expert says.
@@ -96,14 +100,17 @@ func (c *chance) answered(task.Step) error { return nil }
 
 // reader is a model, which reads what it is told.
 type reader struct {
+	name  string
 	model *run.Player
 	seed  uint64
 	game  *run.Game
 }
 
 func (r *reader) begin(k int, p task.Prompt, _ task.Episode) (err error) {
-	r.game, err = r.model.Begin(p, rollout.Stream(r.seed, "generate", uint64(k)))
-	return err
+	if r.game, err = r.model.Begin(p, rollout.Stream(r.seed, "generate", uint64(k))); err != nil {
+		return fmt.Errorf("--policy: %q: want a model that can read the task's prompts: %w", r.name, err)
+	}
+	return nil
 }
 
 func (r *reader) turn(ctx context.Context) (string, error) { return r.game.Turn(ctx) }

@@ -36,6 +36,7 @@ type tale struct {
 	out    io.Writer
 	frames string // folder of images; empty: they are not written
 	echo   bool   // actions are printed, as nobody saw them typed
+	asked  bool   // after the player was asked for them by the number of the turn
 }
 
 // told is a turn.
@@ -91,8 +92,11 @@ func (t *tale) play(ctx context.Context, who player, e task.Episode, turns int) 
 
 // turn tells a turn.
 func (t *tale) turn(action string, s task.Step) (err error) {
+	if t.echo && !t.asked {
+		fmt.Fprintf(t.out, "turn %d: ", len(t.Turns)+1)
+	}
 	if t.echo {
-		fmt.Fprintf(t.out, "turn %d: %s\n", len(t.Turns)+1, indent(action))
+		fmt.Fprintln(t.out, indent(action))
 	}
 	note := ""
 	if s.Invalid {
