@@ -157,6 +157,7 @@ func TestScoreRefusesALineByItsNumberAfterThoseBefore(t *testing.T) {
 func TestVerifyRewardsLinesAndRefusesOthers(t *testing.T) {
 	for task, c := range map[string]struct{ in, want string }{
 		"arithmetic": {`{"response": "46", "answer": "46"}`, `{"answer":"46","correct":true,"extracted":"46","response":"46","reward":1}`},
+		"math":       {`{"response": "\\boxed{x \\le 3}", "answer": "(-\\infty,3]"}`, `{"answer":"(-\\infty,3]","correct":true,"extracted":"x \\le 3","response":"\\boxed{x \\le 3}","reward":1}`},
 		"gsm8k":      {`{"response": "so #### 1,000", "answer": "#### 1000", "id": 7}`, `{"answer":"#### 1000","correct":true,"extracted":"1000","id":7,"response":"so #### 1,000","reward":1}`},
 	} {
 		if out := succeeds(t, c.in, "verify", task); strings.TrimSpace(out) != c.want {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,10 +80,20 @@ func TestEveryProblemIsEitherTrainedOrHeldOut(t *testing.T) {
 				t.Errorf("%s: %q is trained and held out", name, p.Text)
 			}
 		}
+		if !slices.IsSortedFunc(made.HeldOut(), func(a, b task.Prompt) int { return halved(a) - halved(b) }) && name != "file" {
+			t.Errorf("%s: held-out problems are not in the order of the file", name)
+		}
 		if len(trained) != c.train || made.Problems() != c.train || len(held) != c.heldOut || made.Overlap() != c.overlaps {
 			t.Errorf("%s: %d trained, %d held out, %d in both, want %+v", name, len(trained), len(held), made.Overlap(), c)
 		}
 	}
+}
+
+// halved returns the number of a problem that lines made.
+func halved(p task.Prompt) int {
+	n := 0
+	_, _ = fmt.Sscanf(p.Answer, `\frac{%d}{2}`, &n)
+	return n
 }
 
 func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {

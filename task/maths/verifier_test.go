@@ -73,10 +73,10 @@ func TestTheAnswerOfAResponseIsFoundOrNone(t *testing.T) {
 		{`answer is 3 \boxed{4}`, "4"}, {"#### 3\n\\boxed{4}", "4"}, {`\boxed{4} and the answer is 3`, "4"},
 		// Boxes that belong together.
 		{`$\boxed{2}$ and $\boxed{3}$`, "2, 3"}, {`\boxed{2}, \boxed{3}`, "2, 3"}, {`\boxed{2} or \boxed{3}`, `2 \text{ or } 3`}, {`\boxed{2} (or \boxed{3})`, `2 \text{ or } 3`},
-		{"\\boxed{2}\n\\boxed{3}", "3"}, {`\boxed{2}, so \boxed{3}`, "3"}, {`\boxed{1}, \boxed{2}, and \boxed{3}`, "1, 2, 3"}, {`\boxed{2} \boxed{3}`, "3"},
+		{"\\boxed{2}\n\\boxed{3}", "3"}, {`\boxed{2}, so \boxed{3}`, "3"}, {`\boxed{1}, \boxed{2}, and \boxed{3}`, "1, 2, 3"}, {`\boxed{2} \boxed{3}`, "3"}, {`\boxed{2} and \boxed{3`, ""}, {"\\boxed{2},\n\\boxed{3}", "3"}, {`$x=\boxed{2}$ or $x=\boxed{3}$`, `2 \text{ or } 3`},
 		// Announced.
 		{"The answer is 5.", "5"}, {"the final answer is $x=5$.", "x=5"}, {"Answer: 1/2", "1/2"}, {"**Answer:** $5$", "5"}, {"### Answer\n5", "5"}, {"Answer:\n\n5", "5"},
-		{"The answer is 5. Or 6.", "5"}, {"The answer is 5.5 cm", "5.5 cm"}, {"answer is 4\nanswer is 5", "5"}, {"The answer isn't 5", ""}, {"The answer is not 5.", "not 5"},
+		{"The answer is 5. Or 6.", "5"}, {"The answer is 5.5 cm", "5.5 cm"}, {"answer is 4\nanswer is 5", "5"}, {"Answer: 4. No, the answer is 5", "5"}, {"The answer isn't 5", ""}, {"The answer is not 5.", "not 5"},
 		{"The answer is therefore 5", "5"}, {"the answers are 2 and 3", "2 and 3"}, {"#### 42", "42"}, {"The answer is: (C)", "(C)"}, {"ANSWER: 5", "5"}, {`the answer is \(5\)`, "5"},
 		{"the answer is between $5$ and $7$", "between $5$ and $7$"}, {"the answers", ""}, {"The answer is", ""},
 		// The last line.

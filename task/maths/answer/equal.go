@@ -62,6 +62,9 @@ func sameClaim(reference, given *node) bool {
 	if reference.op == opRelation && given.op == opRelation {
 		return sameResult(reference, given)
 	}
+	if reference.op == opText || given.op == opText { // "f(x) = c" does not choose (C)
+		return false
+	}
 	return slices.ContainsFunc(told(reference), func(r *node) bool {
 		return slices.ContainsFunc(told(given), func(g *node) bool { return same(r, g) })
 	})

@@ -74,13 +74,13 @@ func TestUnitsPercentAndDegreesDoNotContradict(t *testing.T) {
 	}{
 		{"12", `12\text{ cm}`, true}, {`12\text{ cm}`, `12\text{ centimeters}`, true}, {`12\text{ cm}`, `12\text{ m}`, false}, {`12\text{ cm}`, `12\text{ cm}^2`, false},
 		{`12\text{ cm}^2`, `12\text{ square centimeters}`, true}, {`12\text{ in}^3`, `12\text{ cubic inches}`, true}, {`12 units^2`, `12\text{ sq. units}`, true}, {`12\text{ m}`, "12m", false},
-		{`12\text{ dogs}`, `12\text{ brown dogs}`, true}, {`12\text{ dogs}`, `12\text{ cats}`, false}, {`60\text{ mph}`, `60\text{ miles per hour}`, true}, {`5\text{ km/h}`, `5\text{ m/h}`, false},
+		{`12\text{ dogs}`, `12\text{ brown dogs}`, true}, {`12\text{ dogs}`, `12\text{ cats}`, false}, {`60\text{ mph}`, `60\text{ miles per hour}`, true}, {`5\text{ m}`, `5\text{ m/s}`, false}, {`8:34\text{ p.m.}`, "8:34", false}, {`5\text{ km/h}`, `5\text{ m/h}`, false},
 		{`\$5`, "5", true}, {`\$5`, `5\text{ dollars}`, true}, {`\$5`, `5\text{ cents}`, false}, {`-\$5`, "-5", true}, {`\$5\text{ million}`, "5000000", true}, {`2\text{ thousand}`, "2000", true},
 		{`50\%`, "50", true}, {`50\%`, "0.5", true}, {`50\%`, `\frac12`, true}, {`50\%`, `50\text{ percent}`, true}, {`0.5\%`, "0.5", false}, {`0.5\%`, "0.005", true}, {`1\%`, "1", false}, {`50\%`, "5000", false},
 		{`50\%`, `50^\circ`, false}, {`50\%`, `50\text{ cm}`, false}, {`50^\circ`, `50\text{ cm}`, false}, {`50^\circ`, `\$50`, false},
 		{`90^\circ`, "90", true}, {`90^{\circ}`, `\frac{\pi}{2}`, true}, {"90°", `90\text{ degrees}`, true}, {`90^\circ`, `\pi`, false}, {`-90^\circ`, "-90", true}, {`22\frac12^\circ`, "22.5", true}, {`22\frac12^\circ`, "11", false},
 		{"x=2", "2", true}, {"x=2", "y=2", false}, {"x=2", "2=x", true}, {"x=2, y=3", "2, 3", true}, {"x=2, y=3", "3, 2", false}, {"x=2, y=3", "y=3, x=2", true}, {"2+3=6", "6", false}, {"x=2=3", "3", false},
-		{"f(x)=x+1", "x+1", true}, {"f(x)=x+1", "g(x)=x+1", false}, {"x>5", `(5,\infty)`, true}, {`(5,\infty)`, "y>5", true}, {"x>5", "y>5", false}, {`2\sqrt2\approx 2.83`, `2\sqrt{2}`, true}, {`2\sqrt2\approx 2.93`, `2\sqrt{2}`, false},
+		{"f(x)=x+1", "x+1", true}, {"f(0)=1", "f(x)=1", false}, {"f(0)=1", "1", true}, {"A=B", "B", false}, {"A=B", `\text{(B)}`, false}, {"f(x)=c", `\text{(C)}`, false}, {"P(2)=0.5", `\frac12`, true}, {"f(x)=x", "x", true}, {"f(x)=x+1", "g(x)=x+1", false}, {"x>5", `(5,\infty)`, true}, {`(5,\infty)`, "y>5", true}, {"x>5", "y>5", false}, {`2\sqrt2\approx 2.83`, `2\sqrt{2}`, true}, {`2\sqrt2\approx 2.93`, `2\sqrt{2}`, false},
 		{`\frac23 \approx 0.67`, "0.67", true}, {"0.67", `\frac23`, false}, {`\begin{pmatrix}1\\2\end{pmatrix}`, "(1,2)", true}, {`\begin{pmatrix}1\\2\end{pmatrix}`, "[1,2]", false}, {`\begin{pmatrix}1&2\end{pmatrix}`, "(1,2)", false},
 		{"(1,000, 2)", "(1000,2)", true}, {"(100,101)", "(100, 101)", true}, {"(100,101)", "100101", false}, {"1011_2", "1011", false}, {"1011_2", "11", false}, {"24_{10}", "24", true}, {`\text{four}`, "4", true}, {"4", `\text{five}`, false}, {"0.333...", "0.333", false}, {"(3)(1/2)", "1.5", true}, {`3(\frac12)`, "1.5", true},
 		{"", "", false}, {"$$", "$$", false}, {`\sum_{i} i`, `\sum_{i}i`, true}, {`\sum_{i} i`, `\sum_{i} j`, false}, {"1/0", "1/0", true}, {"1/0", `\infty`, false},
@@ -90,6 +90,19 @@ func TestUnitsPercentAndDegreesDoNotContradict(t *testing.T) {
 		}
 		if got := equal(c.b, c.a); got != c.equal {
 			t.Errorf("%q and %q: %v", c.b, c.a, got)
+		}
+	}
+}
+
+func TestNumbersBeyondTheBoundsAreNotComputed(t *testing.T) {
+	for _, text := range []string{`(10^{300})^{130000}`, `10^{10^{10}}`, `1001!`, `2^{-200000}`, `\binom{5000}{2500}`, `(1000!)^{100}`, `(1/3)^{99999}`} {
+		if v, ok := exact(Parse(text).said); ok {
+			t.Errorf("%s is computed to %d bits", text, bits(v))
+		}
+	}
+	for _, text := range []string{`10^{300}`, `1000!`, `2^{-10000}`, `1999^{1999}`} {
+		if _, ok := exact(Parse(text).said); !ok {
+			t.Errorf("%s is not computed", text)
 		}
 	}
 }

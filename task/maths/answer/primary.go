@@ -1,7 +1,6 @@
 package answer
 
 import (
-	"math/big"
 	"strings"
 	"unicode"
 )
@@ -93,34 +92,12 @@ func (p *parser) applied(text string) (*node, error) {
 	return call(text, inner), nil
 }
 
-// numeral reads a number written in another base: 1011_2, 152A_{11}, \text{A5}_{11}. In base ten it is the number itself.
-func (p *parser) numeral() (*node, bool) {
-	written, n := "", 0
-	for t := p.ahead(n); t.kind == number || t.kind == letter || t.kind == prose; t = p.ahead(n) {
-		if n > 0 && t.spaced || t.point || strings.ContainsAny(t.text, ".,{ ") {
-			return nil, false
-		}
-		written += t.text
-		n++
-	}
-	if n == 0 || p.ahead(n).text != "_" || !strings.ContainsAny(written[:1], "0123456789ABCDEF") {
-		return nil, false
-	}
-	back := p.at
-	p.at += n
-	sub, err := p.subscript()
-	if base := strings.TrimPrefix(sub, "base"); err != nil || base == "" || len(base) > 2 || digits(base) != base {
-		p.at = back
-		return nil, false
-	}
-	if sub == "10" {
-		return &node{op: opNumber, value: decimal(digits(written), "", "")}, digits(written) == written
-	}
-	return make1(opBase, strings.ToUpper(written)+"_"+sub), true
-}
-
 // commanded reads what a command begins.
 func (p *parser) commanded(t token) (*node, error) {
+	switch t.text {
+	case "lbrace", "langle", "lfloor", "lceil":
+		return p.bracketed()
+	}
 	p.at++
 	switch t.text {
 	case "pi":
@@ -133,42 +110,43 @@ func (p *parser) commanded(t token) (*node, error) {
 		return p.two(t.text)
 	case "sqrt", "surd":
 		return p.root(t.text)
-	case "mathbb", "mathcal", "mathfrak":
-		inner, err := p.argument()
-		if err != nil || inner.op != opName {
-			return nil, errAmbiguous
-		}
-		return p.named(`\` + t.text + inner.name)
+	case "mathbb", "mathcal", "mathfrak", "overline", "hat", "vec", "tilde", "bar":
+		return p.styled(t.text)
 	case "boxed", "fbox", "mathbf", "mathit", "mathsf":
 		return p.boxed()
-	case "overline", "hat", "vec", "tilde", "bar":
-		if t.text == "bar" && !p.symbol("{") {
-			return p.absolute("bar")
-		}
-		inner, err := p.argument()
-		return call(t.text, inner), err
 	case "usd":
 		inner, err := p.factor()
 		return make1(opUnit, "dollar", inner), err
-	case "lbrace", "langle", "lfloor", "lceil":
-		p.at--
-		return p.bracketed()
 	case "begin":
 		return p.matrix()
 	}
 	switch {
 	case isFunction(t.text):
 		return p.function(t.text)
-	case isMany(t.text):
-		if !p.symbol("(") && !p.command("lbrace") {
-			return nil, p.unexpected()
-		}
+	case isMany(t.text) && (p.symbol("(") || p.command("lbrace")):
 		return p.applied(t.text)
 	case isGreek(t.text) || t.text == "angle" || t.text == "triangle":
 		return p.named(`\` + t.text)
 	}
 	p.at--
 	return nil, p.unexpected()
+}
+
+// styled reads what a style or an accent makes another name of, and the bars of an absolute value.
+func (p *parser) styled(text string) (*node, error) {
+	if text == "bar" && !p.symbol("{") {
+		return p.absolute("bar")
+	}
+	inner, err := p.argument()
+	switch {
+	case err != nil:
+		return nil, err
+	case !strings.HasPrefix(text, "math"):
+		return call(text, inner), nil
+	case inner.op != opName:
+		return nil, errAmbiguous
+	}
+	return p.named(`\` + text + inner.name)
 }
 
 // boxed reads a group that only marks its content.
@@ -225,96 +203,4 @@ func (p *parser) root(text string) (*node, error) {
 		inner, err = p.argument()
 	}
 	return make1(opPower, "", inner, make1(opQuotient, "", integer(1), degree)), err
-}
-
-// function reads \sin x and its like. Without parentheses the argument is the product that follows, up to the next function.
-func (p *parser) function(text string) (*node, error) {
-	f := call(text)
-	var exponent *node
-	if sub, err := p.subscript(); err != nil {
-		return nil, err
-	} else if sub != "" {
-		if f, err = logarithm(text, sub); err != nil {
-			return nil, err
-		}
-	}
-	if p.symbol("^") {
-		p.at++
-		var err error
-		if exponent, err = p.exponent(); err != nil {
-			return nil, err
-		}
-		if exponent.op == opMinus {
-			if f, exponent, err = inverse(text, exponent), nil, nil; f == nil {
-				return nil, errAmbiguous
-			}
-		}
-	}
-	argument, err := p.operandOf()
-	if err != nil {
-		return nil, err
-	}
-	f.args = append([]*node{argument}, f.args...)
-	if exponent != nil {
-		return make1(opPower, "", f, exponent), nil
-	}
-	return f, nil
-}
-
-// inverse returns the function that \sin^{-1} and its like stand for, nil for others.
-func inverse(text string, exponent *node) *node {
-	v, ok := exact(exponent)
-	if !ok || v.Cmp(big.NewRat(-1, 1)) != 0 || text != "sin" && text != "cos" && text != "tan" {
-		return nil
-	}
-	return call("arc" + text)
-}
-
-// logarithm returns the logarithm to a base that is written below it.
-func logarithm(text, sub string) (*node, error) {
-	if text != "log" {
-		return nil, errAmbiguous
-	}
-	if digits(sub) == sub && len(sub) < 10 {
-		return call("log", &node{op: opNumber, value: decimal(sub, "", "")}), nil
-	}
-	if len(sub) == 1 {
-		return call("log", name(sub)), nil
-	}
-	return nil, errAmbiguous
-}
-
-// operandOf reads the argument of a function.
-func (p *parser) operandOf() (*node, error) {
-	if p.symbol("({") || p.symbol("[") {
-		n, err := p.bracketedOrGroup()
-		if err == nil && p.symbol("^!") { // \sin(x)^2
-			return nil, errAmbiguous
-		}
-		return n, err
-	}
-	if p.symbol("-") {
-		return nil, errAmbiguous
-	}
-	first, err := p.factor()
-	if err != nil {
-		return nil, err
-	}
-	factors := []*node{first}
-	for p.beside() && !p.symbol("([") && !(p.peek().kind == command && isFunction(p.peek().text)) {
-		if factors, err = p.adjoin(factors); err != nil {
-			return nil, err
-		}
-	}
-	if p.symbol("/") { // \sin x/2
-		return nil, errAmbiguous
-	}
-	return product(factors), nil
-}
-
-func (p *parser) bracketedOrGroup() (*node, error) {
-	if p.symbol("{") {
-		return p.group()
-	}
-	return p.bracketed()
 }

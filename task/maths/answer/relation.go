@@ -37,7 +37,7 @@ func assigned(n *node) (name string, value *node, ok bool) {
 		sides = []*node{sides[1], sides[0]}
 		name = title(sides[0])
 	}
-	if name == "" || len(sides) == 2 && sides[1].any(func(m *node) bool { return m.op == opName && m.name == name }) {
+	if name == "" || bothNamed(sides[0], sides[1]) || len(sides) == 2 && sides[1].any(func(m *node) bool { return m.op == opName && m.name == name }) {
 		return "", nil, false
 	}
 	for _, s := range sides[2:] {
@@ -48,24 +48,38 @@ func assigned(n *node) (name string, value *node, ok bool) {
 	return name, sides[len(sides)-1], true
 }
 
-// title returns what an expression names: a variable, letters such as AB, a function of variables, a point; empty for others.
+// bothNamed reports whether two sides are alike but names: "A = B" and "f'(x) = f(x)" relate two things and tell the value of none.
+func bothNamed(a, b *node) bool {
+	return a.op == b.op && (a.op == opName || a.op == opCall && opaque(a.name) && opaque(b.name))
+}
+
+// title returns what an expression names: a variable, letters such as AB, a function of variables and numbers, a point; empty for
+// others.
 func title(n *node) string {
-	switch n.op {
-	case opCall:
-		if opaque(n.name) {
-			return n.name
+	switch {
+	case n.op == opCall && opaque(n.name):
+		if arguments := titles(n.args); arguments != "" {
+			return n.name + "(" + arguments + ")"
 		}
 		return ""
-	case opTuple:
-		names := make([]string, len(n.args))
-		for i, a := range n.args {
-			if names[i] = title(a); names[i] == "" {
-				return ""
-			}
-		}
-		return strings.Join(names, ",")
+	case n.op == opTuple:
+		return titles(n.args)
 	}
 	return n.letters()
+}
+
+// titles returns the titles of several expressions, numbers being their own; empty if one has none.
+func titles(list []*node) string {
+	names := make([]string, len(list))
+	for i, n := range list {
+		if names[i] = title(n); n.op == opNumber {
+			names[i] = n.value.RatString()
+		}
+		if names[i] == "" {
+			return ""
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // computed reads a calculation, "2 + 3 = 5": its result, if it is right.
