@@ -50,53 +50,66 @@ func cellOf(size, cells int) int { return (size - 1) / (cells + 1) }
 
 // figures returns all figures of a shape on a grid of size x size cells.
 func figures(s shape, size int) []figure {
-	var all []figure
-	add := func(a, b, width, height, turns int) {
-		for turn := range turns {
-			for x := range size - width + 1 {
-				for y := range size - height + 1 {
-					all = append(all, figure{s, a, b, x, y, turn})
-				}
-			}
-		}
-	}
 	switch s {
 	case segment:
-		for a := 1; a <= size; a++ {
-			for x := range size - a + 1 {
-				for y := range size + 1 { // along the lines of the grid, its edges too
-					all = append(all, figure{s, a, 0, x, y, 0}, figure{s, a, 0, y, x, 1})
-				}
-			}
-		}
-	case rectangle, rightTriangle:
-		for a := 1; a <= size; a++ {
-			for b := 1; b <= size; b++ {
-				if s == rectangle {
-					add(a, b, a, b, 1)
-				} else if a*b%2 == 0 {
-					add(a, b, a, b, 4)
-				}
-			}
-		}
+		return segments(size)
+	case rectangle:
+		return placed(size, 1, func(a, b int) bool { return true }, s)
+	case rightTriangle:
+		return placed(size, 4, func(a, b int) bool { return a*b%2 == 0 }, s)
 	case rays:
+		var all []figure
 		for a := 1; a < 180/degrees; a++ {
 			for turn := range 360 / degrees {
 				all = append(all, figure{shape: s, a: a, turn: turn})
 			}
 		}
+		return all
 	case labelledTriangle:
-		for a := 20; a <= 120; a += 10 {
-			for b := 20; b <= 120 && a+b <= 160; b += 10 {
-				all = append(all, figure{shape: s, a: a, b: b}, figure{shape: s, a: a, b: b, turn: 1})
+		return labelledFigures(s, 20, 120, 10, func(a, b int) bool { return a+b <= 160 })
+	case labelledRight:
+		return labelledFigures(s, 3, 99, 1, func(a, b int) bool { c := hypotenuse(a, b); return c > 0 && c < 100 })
+	}
+	return nil
+}
+
+// segments returns the segments along the lines of a grid, its edges too.
+func segments(size int) []figure {
+	var all []figure
+	for a := 1; a <= size; a++ {
+		for along := range size - a + 1 {
+			for across := range size + 1 {
+				all = append(all, figure{segment, a, 0, along, across, 0}, figure{segment, a, 0, across, along, 1})
 			}
 		}
-	case labelledRight:
-		for a := 3; a < 100; a++ {
-			for b := 3; b < 100; b++ {
-				if c := hypotenuse(a, b); c > 0 && c < 100 {
-					all = append(all, figure{shape: s, a: a, b: b}, figure{shape: s, a: a, b: b, turn: 1})
+	}
+	return all
+}
+
+// placed returns the figures of a x b cells in every place of a grid and every turn.
+func placed(size, turns int, fits func(a, b int) bool, s shape) []figure {
+	var all []figure
+	for a := 1; a <= size; a++ {
+		for b := 1; b <= size; b++ {
+			for turn := 0; turn < turns && fits(a, b); turn++ {
+				for x := range size - a + 1 {
+					for y := range size - b + 1 {
+						all = append(all, figure{s, a, b, x, y, turn})
+					}
 				}
+			}
+		}
+	}
+	return all
+}
+
+// labelledFigures returns the figures with two numbers from low to high, each in both turns.
+func labelledFigures(s shape, low, high, step int, fits func(a, b int) bool) []figure {
+	var all []figure
+	for a := low; a <= high; a += step {
+		for b := low; b <= high; b += step {
+			if fits(a, b) {
+				all = append(all, figure{shape: s, a: a, b: b}, figure{shape: s, a: a, b: b, turn: 1})
 			}
 		}
 	}
