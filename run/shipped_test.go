@@ -1,6 +1,7 @@
 package run
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -41,6 +42,20 @@ func pretrained(t *testing.T) string {
 	return dir
 }
 
+// sums writes a file of problems for the math task.
+func sums(t *testing.T) string {
+	t.Helper()
+	var lines strings.Builder
+	for n := range 20 {
+		fmt.Fprintf(&lines, "{\"problem\": \"Halve %d.\", \"answer\": \"\\\\frac{%d}{2}\"}\n", n, n)
+	}
+	path := filepath.Join(t.TempDir(), "sums.jsonl")
+	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {
 	files, err := filepath.Glob("../configs/*.yaml")
 	if err != nil || len(files) < 10 {
@@ -57,9 +72,12 @@ func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {
 				t.Fatal(err)
 			}
 			set := []string{"budget.compute=0", "budget.updates=3", "pipeline.batch=32", "replay.capacity=64", "evaluate.every=100", "evaluate.samples=0", "checkpoint.every=100"}
-			if strings.Contains(string(text), "{name: words}") {
+			switch {
+			case strings.Contains(string(text), "{name: words}"):
 				set = append(set, "policy.init="+pretrained(t), "pipeline.group=8")
-			} else {
+			case strings.Contains(string(text), "name: math"):
+				set = append(set, "policy.init="+pretrained(t), "generate.max_tokens=8", "task.train_file="+sums(t))
+			default:
 				set = append(set, "warmup.steps=3", "warmup.until=0")
 			}
 			c, err := Load(file, set)

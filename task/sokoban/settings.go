@@ -101,7 +101,6 @@ func (s Settings) shape() Shape { return Shape{Size: s.Size, Boxes: s.Boxes, Min
 // Validate reports everything that is wrong with the settings, each problem a *task.SettingError. It does not look into
 // the files.
 func (s Settings) Validate() error {
-	given := s
 	s.Resolve()
 	var errs []error
 	bad := func(key string, value any, format string, args ...any) {
@@ -110,7 +109,7 @@ func (s Settings) Validate() error {
 	if s.Levels == "" {
 		s.validateGenerated(bad)
 	} else {
-		given.validateRead(bad)
+		s.validateRead(bad)
 	}
 	if s.HeldOut < 0 || s.HeldOut > 100_000 {
 		bad("held_out", s.HeldOut, "0 (default) to 100,000")
@@ -153,7 +152,6 @@ func (s Settings) validateGenerated(bad func(key string, value any, format strin
 	}
 }
 
-// validateRead looks at the settings as they were given.
 func (s Settings) validateRead(bad func(key string, value any, format string, args ...any)) {
 	const want = "nothing: it is for generated levels, and levels is given"
 	if s.Difficulty != "" {

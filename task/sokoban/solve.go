@@ -2,7 +2,7 @@ package sokoban
 
 import "slices"
 
-// The most positions that a search keeps: about 100 MB, for a few seconds. First it looks for the fewest steps; where
+// The most positions that a search keeps: tens of megabytes, and a second or two. First it looks for the fewest steps; where
 // that is too much, for the fewest pushes, of which there are far fewer positions to tell apart.
 const (
 	stepPositions = 300_000
