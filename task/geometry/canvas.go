@@ -20,8 +20,8 @@ type canvas struct {
 }
 
 func newCanvas(size int) canvas {
-	// The paper is the middle grey, which a tower that reads pixels within [-1, 1] takes for nothing: on white paper every step of
-	// learning would shift all patches at once.
+	// The paper is the middle grey, which a tower that reads pixels within [-1, 1] takes for nothing; on white paper, where every step
+	// of learning may shift all patches at once, the first trials learned badly.
 	palette := color.Palette{
 		color.Gray{Y: 128}, color.Gray{Y: 170},
 		color.RGBA{R: 80, G: 140, B: 255, A: 255}, color.Gray{Y: 0},
