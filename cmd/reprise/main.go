@@ -28,6 +28,7 @@ type (
 	dir  string
 	file string
 	text string
+	who  string
 )
 
 func main() {

@@ -16,7 +16,7 @@ import (
 // playCommand plays episodes of a task.
 type playCommand struct {
 	Task            string   `arg:"" help:"Name of the task, for example arithmetic."`
-	Policy          string   `placeholder:"WHO" help:"Who plays: expert, random, or a model folder such as a run's checkpoint. Without it you do, a line for each turn."`
+	Policy          who      `help:"Who plays: expert, random, or a model folder such as a run's checkpoint. Without it you do, a line for each turn."`
 	Set             []string `sep:"none" help:"Set one setting of the task by KEY=VALUE, for example max=50; may be repeated."`
 	Seed            uint64   `default:"1" help:"Of the prompts' order, of the episodes' luck and of what is drawn at random."`
 	Episodes        int      `default:"1" help:"Episodes to play, each of its own prompt."`

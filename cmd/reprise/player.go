@@ -57,11 +57,11 @@ func (c *playCommand) player(t task.Task) (player, error) {
 	if err := sampling.Validate(); err != nil {
 		return nil, fmt.Errorf("--temperature or --max-tokens: %w", err)
 	}
-	model, err := run.LoadPlayer(c.Policy, t, sampling)
+	model, err := run.LoadPlayer(string(c.Policy), t, sampling)
 	if err != nil {
 		return nil, fmt.Errorf("--policy: %q: want %s: %w", c.Policy, want, err)
 	}
-	return &reader{name: c.Policy, model: model, seed: c.Seed}, nil
+	return &reader{name: string(c.Policy), model: model, seed: c.Seed}, nil
 }
 
 // adviser does what the episode's expert says.
