@@ -103,7 +103,7 @@ func (o Learning) Validate() error {
 	check(finite(o.MaxLogRatio) && o.MaxLogRatio >= 0, "max_log_ratio: %g: want a number of nats above 0, or 0 for none", o.MaxLogRatio)
 	check(o.Reference.Every >= 0, "reference_every: %d: want a number of steps, or 0 for never", o.Reference.Every)
 	check(o.Reference.Swaps >= 0, "reference_swaps: %d: want 1 or more, or 0 for no limit", o.Reference.Swaps)
-	check(o.Reference.Swaps == 0 || o.Reference.Every > 0, "reference_swaps: %d: want 0, or a reference_every of 1 step or more", o.Reference.Swaps)
+	check(o.Reference.Swaps <= 0 || o.Reference.Every > 0, "reference_swaps: %d: want 0, or a reference_every of 1 step or more", o.Reference.Swaps)
 	return errors.Join(append(errs, o.validateAdvantages()...)...)
 }
 
@@ -113,17 +113,18 @@ func (o Learning) validateAdvantages() (errs problems) {
 	if kind != "" && kind.Validate() != nil {
 		return problems{fmt.Errorf("advantage: %q: want one of %v", kind, advantage.Kinds())}
 	}
-	if m, ok := objective.FindMethod(name); ok && kind != "" {
+	m, known := objective.FindMethod(name)
+	if known && kind != "" {
 		check(slices.Contains(m.Advantages, string(kind)), "advantage: %q: want %s for objective %s", kind, strings.Join(m.Advantages, " or "), name)
 	}
-	needsCritic := o.Objective.Needs().Critic
-	check(!needsCritic || kind == advantage.Critic, "advantage: %q: want %q, which objective %s learns from", kind, advantage.Critic, name)
+	told := known && kind != "" // above
+	check(told || !o.Objective.Needs().Critic || kind == advantage.Critic, "advantage: %q: want %q, which objective %s learns from", kind, advantage.Critic, name)
 	gae := o.withDefaults().GAE
 	check(gae.Gamma >= 0 && gae.Gamma <= 1, "gamma: %g: want a value in [0, 1]", gae.Gamma)
 	check(gae.Lambda >= 0 && gae.Lambda <= 1, "lambda: %g: want a value in [0, 1]", gae.Lambda)
 	check(!o.StoredValues || kind == advantage.Critic, "values: stored: want recompute, or advantage %q", advantage.Critic)
 	check(finite(o.KLPenalty) && o.KLPenalty >= 0, "kl_penalty: %g: want a finite number of 0 or more", o.KLPenalty)
-	check(o.KLPenalty == 0 || kind.UsesBatch(), "kl_penalty: %g: want 0, or advantage %q or %q", o.KLPenalty, advantage.Batch, advantage.GroupBatch)
+	check(!finite(o.KLPenalty) || o.KLPenalty <= 0 || kind.UsesBatch(), "kl_penalty: %g: want 0, or advantage %q or %q", o.KLPenalty, advantage.Batch, advantage.GroupBatch)
 	return errs
 }
 

@@ -39,6 +39,9 @@ func TestOptionsThatDoNotFitAreAllNamed(t *testing.T) {
 		if (err == nil) != (len(tc.wants) == 0) {
 			t.Errorf("%+v: error %v", tc.o, err)
 		}
+		if err != nil && strings.Count(err.Error(), "\n")+1 != len(tc.wants) {
+			t.Errorf("%d problems are told as %v", len(tc.wants), err)
+		}
 		for _, want := range tc.wants {
 			if err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("error does not say %q: %v", want, err)

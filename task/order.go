@@ -2,6 +2,7 @@ package task
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -34,6 +35,16 @@ func (o Order) At(i uint64) int {
 			return int(x)
 		}
 	}
+}
+
+// Pick returns the first n items of the sequence, n <= N, in ascending order: a choice that depends on nothing but the order.
+func (o Order) Pick(n int) []int {
+	items := make([]int, n)
+	for i := range items {
+		items[i] = o.At(uint64(i))
+	}
+	slices.Sort(items)
+	return items
 }
 
 // feistel permutes the numbers of 2*half bits.

@@ -1,6 +1,9 @@
 package task
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestOrderVisitsEveryItemOncePerEpoch(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 16, 17, 100, 1000, 4097} {
@@ -53,6 +56,21 @@ func TestOrderDependsOnSeedPurposeAndEpoch(t *testing.T) {
 		}
 		if same > 8 { // Poisson of mean 1: above 8 once in a million
 			t.Errorf("%d of 1000 positions agree when the %s differs", same, name)
+		}
+	}
+}
+
+func TestPickedItemsAreTheFirstOfTheSequenceInAscendingOrder(t *testing.T) {
+	o := Order{Seed: 7, Purpose: "pick", N: 40}
+	for _, n := range []int{0, 1, 13, 40} {
+		picked := o.Pick(n)
+		if len(picked) != n || !slices.IsSorted(picked) {
+			t.Fatalf("%d picked as %v", n, picked)
+		}
+		for i := range n {
+			if at := o.At(uint64(i)); !slices.Contains(picked, at) {
+				t.Errorf("item %d, the sequence's number %d, is not among the %d picked", at, i, n)
+			}
 		}
 	}
 }

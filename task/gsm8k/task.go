@@ -96,15 +96,9 @@ func split(problems []Problem, fraction float64) (train, heldOut []Problem) {
 
 // choose returns n problems, the same for every seed, in the order of the file.
 func choose(problems []Problem, n int) []Problem {
-	order := task.Order{Seed: heldOutSeed, Purpose: "gsm8k held-out", N: len(problems)}
-	chosen := make([]int, n)
-	for i := range chosen {
-		chosen[i] = order.At(uint64(i))
-	}
-	slices.Sort(chosen)
-	picked := make([]Problem, n)
-	for i, at := range chosen {
-		picked[i] = problems[at]
+	var picked []Problem
+	for _, at := range (task.Order{Seed: heldOutSeed, Purpose: "gsm8k held-out", N: len(problems)}).Pick(n) {
+		picked = append(picked, problems[at])
 	}
 	return picked
 }

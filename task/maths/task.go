@@ -72,15 +72,9 @@ func (t *Task) read(key, path string) ([]string, error) {
 
 // chosen returns n of the problems, the same for every seed, in their order.
 func chosen(ids []string, n int) []string {
-	order := task.Order{Seed: heldOutSeed, Purpose: "math held-out", N: len(ids)}
-	places := make([]int, n)
-	for i := range places {
-		places[i] = order.At(uint64(i))
-	}
-	slices.Sort(places)
-	picked := make([]string, n)
-	for i, at := range places {
-		picked[i] = ids[at]
+	var picked []string
+	for _, at := range (task.Order{Seed: heldOutSeed, Purpose: "math held-out", N: len(ids)}).Pick(n) {
+		picked = append(picked, ids[at])
 	}
 	return picked
 }

@@ -2,7 +2,6 @@ package sokoban
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
@@ -133,15 +132,9 @@ func choose(levels []Level, n int) []Level {
 	if n == 0 || n >= len(levels) {
 		return levels
 	}
-	order := task.Order{Seed: heldOutSeed, Purpose: "sokoban held-out", N: len(levels)}
-	chosen := make([]int, n)
-	for i := range chosen {
-		chosen[i] = order.At(uint64(i))
-	}
-	slices.Sort(chosen)
-	picked := make([]Level, n)
-	for i, at := range chosen {
-		picked[i] = levels[at]
+	var picked []Level
+	for _, at := range (task.Order{Seed: heldOutSeed, Purpose: "sokoban held-out", N: len(levels)}).Pick(n) {
+		picked = append(picked, levels[at])
 	}
 	return picked
 }
