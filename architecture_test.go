@@ -31,8 +31,12 @@ func mayImport() map[string][]string {
 		"pipeline":   {"rollout", "advantage", "task"},
 		"sim":        {"pipeline", "rollout", "task"},
 		"report":     {"results"},
-		"benchmarks": {"rollout", "replay"},
-		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results"},
+		"wire":       {"rollout"},
+		"journal":    {"rollout", "wire", "replay"},
+		"service":    {"rollout", "advantage", "replay", "wire", "journal"},
+		"client":     {"rollout", "wire"},
+		"benchmarks": {"rollout", "replay", "wire", "client"},
+		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results", "wire", "client"},
 	}
 }
 
@@ -46,7 +50,7 @@ func exceptions() map[string]string {
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
-	return []string{"rollout", "advantage", "results", "task", "replay", "pipeline", "sim", "report"}
+	return []string{"rollout", "advantage", "results", "task", "replay", "pipeline", "sim", "report", "wire", "journal", "service", "client"}
 }
 
 // goPackage is what the go command says of a package.

@@ -33,10 +33,16 @@ func (d *decoder) take(what string, n int) []byte {
 	return head
 }
 
-func (d *decoder) format(what string, want byte) {
-	if b := d.take("format", 1); d.err == nil && b[0] != want {
-		d.fail("%s format %d is not known, only %d", what, b[0], want)
+// format reads the number of the form, one of least to greatest.
+func (d *decoder) format(what string, least, greatest byte) byte {
+	b := d.take("format", 1)
+	if d.err == nil && (b[0] < least || b[0] > greatest) {
+		d.fail("%s format %d is not known, only %d to %d", what, b[0], least, greatest)
 	}
+	if d.err != nil {
+		return 0
+	}
+	return b[0]
 }
 
 func (d *decoder) uvarint(what string) uint64 {
@@ -83,19 +89,8 @@ func (d *decoder) bool(what string) bool {
 
 func (d *decoder) string(what string) string { return string(d.take(what, d.length(what, 1))) }
 
-// words reads a counted slice of 4-byte entries; none is nil.
-func words[T any](d *decoder, what string, of func(uint32) T) []T {
-	n := d.length(what, 4)
-	b := d.take(what, 4*n)
-	if n == 0 || b == nil {
-		return nil
-	}
-	out := make([]T, n)
-	for i := range out {
-		out[i] = of(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return out
-}
+// words reads the bytes of a counted slice of 4-byte entries.
+func (d *decoder) words(what string) []byte { return d.take(what, 4*d.length(what, 4)) }
 
 // finish returns the first problem, or that bytes are left over.
 func (d *decoder) finish(what string) error {

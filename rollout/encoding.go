@@ -7,18 +7,19 @@ import (
 	"slices"
 )
 
-const rolloutFormat = 1
+// rolloutFormat is the binary form that is written. Format 1 had no Extra; it is still read.
+const rolloutFormat = 2
 
 // AppendBinary appends the rollout's binary form: equal rollouts give equal bytes. An absent and an
 // empty slice are the same; an absent Advantage is not 0, which encoding/gob by itself would make it.
 func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
 	b = append(b, rolloutFormat)
 	b = appendText(b, r.PromptID)
-	b = appendWords(b, r.Tokens, func(t int32) uint32 { return uint32(t) })
+	b = appendWords(b, r.Tokens)
 	b = binary.AppendUvarint(b, uint64(len(r.Mask)))
 	b = append(b, r.Mask...)
-	b = appendWords(b, r.Logprobs, math.Float32bits)
-	b = appendWords(b, r.Versions, func(v Version) uint32 { return uint32(v) })
+	b = appendWords(b, r.Logprobs)
+	b = appendWords(b, r.Versions)
 	b = appendFloat(b, r.Temperature)
 	b = appendFloat(b, r.TopP)
 	b = appendFloat(b, r.Reward)
@@ -34,9 +35,9 @@ func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
 	if r.Advantage != nil {
 		b = appendFloat(b, *r.Advantage)
 	}
-	b = appendWords(b, r.Advantages, math.Float32bits)
-	b = appendWords(b, r.Values, math.Float32bits)
-	b = appendWords(b, r.RefLogprobs, math.Float32bits)
+	b = appendWords(b, r.Advantages)
+	b = appendWords(b, r.Values)
+	b = appendWords(b, r.RefLogprobs)
 	b = binary.AppendUvarint(b, uint64(len(r.Images)))
 	for _, image := range r.Images {
 		b = binary.AppendUvarint(b, uint64(len(image)))
@@ -48,7 +49,8 @@ func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
 		b = appendText(b, k)
 		b = appendText(b, r.Meta[k])
 	}
-	return b, nil
+	b = binary.AppendUvarint(b, uint64(len(r.Extra)))
+	return append(b, r.Extra...), nil
 }
 
 // MarshalBinary returns the rollout's binary form.
@@ -56,16 +58,15 @@ func (r *Rollout) MarshalBinary() ([]byte, error) {
 	return r.AppendBinary(make([]byte, 0, r.Bytes()+32))
 }
 
-// UnmarshalBinary reads what MarshalBinary wrote. It checks the form, not the content: see
-// [Rollout.Validate].
+// UnmarshalBinary reads what MarshalBinary wrote, of this version or an earlier one. It checks the form, not the content: see
+// [Rollout.Validate]. The per-token slices share one block of memory, which nothing else does; it is no part of b.
 func (r *Rollout) UnmarshalBinary(b []byte) error {
 	d := &decoder{b: b}
-	d.format("rollout", rolloutFormat)
-	x := Rollout{PromptID: d.string("prompt_id")}
-	x.Tokens = words(d, "tokens", func(w uint32) int32 { return int32(w) })
-	x.Mask = slices.Clone(emptyNil(d.take("mask", d.length("mask", 1))))
-	x.Logprobs = words(d, "logprobs", math.Float32frombits)
-	x.Versions = words(d, "versions", func(w uint32) Version { return Version(w) })
+	format := d.format("rollout", 1, rolloutFormat)
+	x, raw := Rollout{PromptID: d.string("prompt_id")}, perToken{}
+	raw.tokens = d.words("tokens")
+	raw.mask = d.take("mask", d.length("mask", 1))
+	raw.logprobs, raw.versions = d.words("logprobs"), d.words("versions")
 	x.Temperature, x.TopP, x.Reward = d.float32("temperature"), d.float32("top_p"), d.float32("reward")
 	x.Truncated = d.bool("truncated")
 	x.Turns = d.turns()
@@ -73,25 +74,46 @@ func (r *Rollout) UnmarshalBinary(b []byte) error {
 		a := d.float32("advantage")
 		x.Advantage = &a
 	}
-	x.Advantages = words(d, "advantages", math.Float32frombits)
-	x.Values = words(d, "values", math.Float32frombits)
-	x.RefLogprobs = words(d, "ref_logprobs", math.Float32frombits)
+	raw.advantages, raw.values, raw.refLogprobs = d.words("advantages"), d.words("values"), d.words("ref_logprobs")
 	for n := d.length("images", 1); n > 0 && d.err == nil; n-- {
 		x.Images = append(x.Images, []byte(d.string("image")))
 	}
 	x.Text = d.string("text")
-	if n := d.length("meta", 2); n > 0 {
-		x.Meta = make(map[string]string, n)
-		for ; n > 0 && d.err == nil; n-- {
-			k := d.string("meta key")
-			x.Meta[k] = d.string("meta value")
-		}
+	x.Meta = d.meta()
+	if format > 1 {
+		x.Extra = slices.Clone(emptyNil(d.take("extra", d.length("extra", 1))))
 	}
 	if err := d.finish("rollout"); err != nil {
 		return err
 	}
+	raw.copyTo(&x)
 	*r = x
 	return nil
+}
+
+// perToken is the per-token slices of a rollout as they stand in its binary form.
+type perToken struct{ tokens, mask, logprobs, versions, advantages, values, refLogprobs []byte }
+
+// copyTo gives the rollout copies. The mask comes last, as its length may be odd.
+func (p *perToken) copyTo(r *Rollout) {
+	k := newBlock(len(p.tokens) + len(p.mask) + len(p.logprobs) + len(p.versions) + len(p.advantages) + len(p.values) + len(p.refLogprobs))
+	r.Tokens, r.Logprobs, r.Versions = takeWords[int32](&k, p.tokens), takeWords[float32](&k, p.logprobs), takeWords[Version](&k, p.versions)
+	r.Advantages, r.Values = takeWords[float32](&k, p.advantages), takeWords[float32](&k, p.values)
+	r.RefLogprobs = takeWords[float32](&k, p.refLogprobs)
+	r.Mask = k.take(p.mask)
+}
+
+func (d *decoder) meta() map[string]string {
+	n := d.length("meta", 2)
+	if n == 0 {
+		return nil
+	}
+	m := make(map[string]string, n)
+	for ; n > 0 && d.err == nil; n-- {
+		k := d.string("meta key")
+		m[k] = d.string("meta value")
+	}
+	return m
 }
 
 func (d *decoder) turns() []Turn {
@@ -123,12 +145,4 @@ func appendBool(b []byte, x bool) []byte {
 		return append(b, 1)
 	}
 	return append(b, 0)
-}
-
-func appendWords[T any](b []byte, s []T, bits func(T) uint32) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	for _, x := range s {
-		b = binary.LittleEndian.AppendUint32(b, bits(x))
-	}
-	return b
 }

@@ -226,7 +226,7 @@ func (h Histogram) MarshalBinary() ([]byte, error) {
 // UnmarshalBinary reads what MarshalBinary wrote.
 func (h *Histogram) UnmarshalBinary(b []byte) error {
 	d := decoder{b: b}
-	d.format("histogram", histogramFormat)
+	d.format("histogram", histogramFormat, histogramFormat)
 	var v uint64
 	fresh := Histogram{}
 	for n := d.length("bins", 2); n > 0 && d.err == nil; n-- {

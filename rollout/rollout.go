@@ -33,6 +33,9 @@ type Rollout struct {
 	Images      [][]byte
 	Text        string // the completion as text, optional
 	Meta        map[string]string
+
+	// Extra is what the columns of the user's own hold for this rollout, as package wire writes it; opaque to everyone else.
+	Extra []byte
 }
 
 // Turn is one exchange of a multi-turn rollout: tokens [Start, End) of it.
@@ -56,7 +59,7 @@ func (r *Rollout) Version() Version { return r.Span().Least }
 // Bytes returns the size of the payload: the contents of every field, without headers, pointers or
 // the allocator's rounding. Capacities in bytes count it.
 func (r *Rollout) Bytes() int64 {
-	n := len(r.PromptID) + len(r.Text) + len(r.Mask) + turnBytes*len(r.Turns) + scalarBytes
+	n := len(r.PromptID) + len(r.Text) + len(r.Extra) + len(r.Mask) + turnBytes*len(r.Turns) + scalarBytes
 	n += 4 * (len(r.Tokens) + len(r.Logprobs) + len(r.Versions))
 	n += 4 * (len(r.Advantages) + len(r.Values) + len(r.RefLogprobs))
 	if r.Advantage != nil {

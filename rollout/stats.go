@@ -10,6 +10,7 @@ const (
 	EvictedByUses      Cause = "uses"      // reached MaxUses
 	EvictedByConsume   Cause = "consumed"  // taken from a queue
 	EvictedByRewind    Cause = "rewind"    // newer than the version rewound to
+	EvictedByDamage    Cause = "damage"    // could not be read back from a damaged journal
 )
 
 // Stats is what a table has counted since it was made. At any time Inserted is Present plus all of

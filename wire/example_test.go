@@ -1,0 +1,48 @@
+package wire_test
+
+import (
+	"fmt"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// What a client packs to insert, a service unpacks; what the service's table draws, it packs, and the client unpacks.
+func Example() {
+	columns, err := wire.ExtraFields([]wire.Column{{Name: "x_source", Type: "utf8"}})
+	if err != nil {
+		panic(err)
+	}
+	answer := &rollout.Rollout{
+		PromptID: "2+2=", Tokens: []int32{17, 4, 9}, Mask: []uint8{0, 1, 1}, Logprobs: []float32{0, -0.25, -0.5},
+		Versions: []rollout.Version{-1, 7, 7}, Temperature: 1, TopP: 1, Reward: 1,
+	}
+	rows, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{answer}}}, columns)
+	if err != nil {
+		panic(err)
+	}
+	groups, order, err := wire.Groups(rows, columns)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("row 0 is rollout", order[0], "of", len(groups), "group, with tokens", groups[0].Rollouts[0].Tokens)
+
+	schema, err := wire.SampleSchema([]string{"id", "tokens", "weight"}, columns...)
+	if err != nil {
+		panic(err)
+	}
+	var gatherer wire.Gatherer
+	batch, err := gatherer.Batch([]rollout.Draw{{ID: 5, Rollout: groups[0].Rollouts[0], Weight: 0.5}}, schema)
+	if err != nil {
+		panic(err)
+	}
+	defer batch.Release()
+	draws, err := wire.Draws(batch, columns)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("drew rollout", draws[0].ID, "of weight", draws[0].Weight, "with tokens", draws[0].Rollout.Tokens)
+	// Output:
+	// row 0 is rollout 0 of 1 group, with tokens [17 4 9]
+	// drew rollout 5 of weight 0.5 with tokens [17 4 9]
+}

@@ -1,0 +1,248 @@
+package wire
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func TestGroupsComeBackFromTheirRows(t *testing.T) {
+	fields := extraFields(t, someColumns()...)
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		want := randomGroups(r, r.IntN(6))
+		withExtra(r, want, fields)
+		rec, err := Rows(want, fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, order, err := Groups(rec, fields)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		rec.Release()
+		if !reflect.DeepEqual(got, want) && len(want) > 0 {
+			t.Fatalf("seed %d: %s", seed, difference(got, want))
+		}
+		for i, position := range order {
+			if i != position || order.Row(i) != i {
+				t.Fatalf("seed %d: row %d is at %d", seed, i, position)
+			}
+		}
+	}
+}
+
+// difference tells the first rollout that differs.
+func difference(got, want []rollout.Group) string {
+	for g := range min(len(got), len(want)) {
+		for i := range min(len(got[g].Rollouts), len(want[g].Rollouts)) {
+			if a, b := got[g].Rollouts[i], want[g].Rollouts[i]; !reflect.DeepEqual(a, b) {
+				return fmt.Sprintf("group %d, rollout %d: got %+v, want %+v", g, i, *a, *b)
+			}
+		}
+	}
+	return fmt.Sprintf("%d groups, want %d", len(got), len(want))
+}
+
+// batch makes a record batch of the given columns.
+func batch(t testing.TB, columns map[string]arrow.Array) arrow.RecordBatch {
+	t.Helper()
+	var fields []arrow.Field
+	var arrays []arrow.Array
+	n := -1
+	for _, name := range slices.Sorted(maps.Keys(columns)) {
+		fields = append(fields, arrow.Field{Name: name, Type: columns[name].DataType(), Nullable: true})
+		arrays = append(arrays, columns[name])
+		n = columns[name].Len()
+	}
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), arrays, int64(n))
+}
+
+// Test rows are four rollouts of two to three tokens.
+func fourRows(t testing.TB) map[string]arrow.Array {
+	return map[string]arrow.Array{
+		"tokens":   values(t, "list<int32>", `[[1, 2], [3, 4, 5], [6, 7], [8, 9]]`),
+		"mask":     values(t, "list<uint8>", `[[0, 1], [0, 1, 1], [0, 1], [1, 1]]`),
+		"logprobs": values(t, "list<float32>", `[[0, -1], [0, -0.5, -0.25], [0, -2], [-1, -3]]`),
+		"version":  values(t, "int32", `[7, 8, 9, 0]`),
+		"reward":   values(t, "float32", `[1, 0, 0.5, -1]`),
+	}
+}
+
+// values makes an array of a type, as ParseType reads it, from JSON.
+func values(t testing.TB, typ, json string) arrow.Array {
+	t.Helper()
+	dt, err := ParseType(typ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return valuesOf(t, dt, json)
+}
+
+func valuesOf(t testing.TB, dt arrow.DataType, json string) arrow.Array {
+	t.Helper()
+	a, _, err := array.FromJSON(memory.DefaultAllocator, dt, stringReader(json))
+	if err != nil {
+		t.Fatalf("%s as %s: %v", json, dt, err)
+	}
+	return a
+}
+
+func TestRowsOfAGroupNeedNotBeNeighbours(t *testing.T) {
+	columns := fourRows(t)
+	columns["group"] = values(t, "uint64", `[5, null, 9, 5]`)
+	groups, order, err := Groups(batch(t, columns), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens [][]int32
+	for _, g := range groups {
+		for _, r := range g.Rollouts {
+			tokens = append(tokens, r.Tokens)
+		}
+	}
+	if want := [][]int32{{1, 2}, {8, 9}, {3, 4, 5}, {6, 7}}; len(groups) != 3 || !reflect.DeepEqual(tokens, want) {
+		t.Errorf("got %d groups of %v, want 3 of %v", len(groups), tokens, want)
+	}
+	if want := (Order{0, 2, 3, 1}); !reflect.DeepEqual(order, want) {
+		t.Errorf("the rows went to %v, want %v", order, want)
+	}
+	if order.Row(1) != 3 || order.Row(4) != -1 {
+		t.Errorf("position 1 is row %d, position 4 row %d", order.Row(1), order.Row(4))
+	}
+}
+
+func TestWhatIsLeftOutHasItsDefault(t *testing.T) {
+	groups, _, err := Groups(batch(t, fourRows(t)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(groups) != 4 {
+		t.Fatalf("%d groups", len(groups))
+	}
+	want := &rollout.Rollout{
+		Tokens: []int32{3, 4, 5}, Mask: []uint8{0, 1, 1}, Logprobs: []float32{0, -0.5, -0.25},
+		Versions: []rollout.Version{-1, 8, 8}, Temperature: 1, TopP: 1,
+	}
+	if got := groups[1].Rollouts[0]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if err := groups[1].Validate(rollout.Limits{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNullsAreAsIfLeftOut(t *testing.T) {
+	columns := fourRows(t)
+	for name, typ := range map[string]string{
+		"prompt_id": "utf8", "temperature": "float32", "top_p": "float32", "truncated": "bool", "turns": "list<struct<start:int32,end:int32>>",
+		"advantage": "float32", "advantages": "list<float32>", "values": "list<float32>", "ref_logprobs": "list<float32>",
+		"images": "list<binary>", "text": "utf8", "meta": "map<utf8,utf8>", "versions": "list<int32>", "group": "int64",
+	} {
+		columns[name] = values(t, typ, `[null, null, null, null]`)
+	}
+	for _, name := range []string{"text", "values", "turns"} {
+		columns[name] = array.NewNull(4)
+	}
+	got, _, err := Groups(batch(t, columns), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := Groups(batch(t, fourRows(t)), nil)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestSlicesOfARecordBatchAreItsRows(t *testing.T) {
+	fields := extraFields(t, someColumns()...)
+	r := rand.New(rand.NewPCG(3, 3))
+	all := randomGroups(r, 12)
+	for i := range all {
+		all[i].Rollouts = all[i].Rollouts[:1]
+	}
+	withExtra(r, all, fields)
+	rec, err := Rows(all, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from := range 12 {
+		for to := from; to <= 12; to++ {
+			part := rec.NewSlice(int64(from), int64(to))
+			got, _, err := Groups(part, fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.EqualFunc(got, all[from:to], func(a, b rollout.Group) bool { return reflect.DeepEqual(a, b) }) {
+				t.Fatalf("rows %d to %d differ", from, to)
+			}
+		}
+	}
+}
+
+func TestRolloutsShareNoMemoryWithTheirRows(t *testing.T) {
+	fields := extraFields(t, Column{"x_vector", "list<float32>"})
+	r := rand.New(rand.NewPCG(4, 4))
+	groups := randomGroups(r, 5)
+	withExtra(r, groups, fields)
+	rec, err := Rows(groups, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := Groups(rec, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range rec.Columns() {
+		scribble(c.Data())
+	}
+	if !reflect.DeepEqual(got, groups) {
+		t.Error("the rollouts changed with the record batch")
+	}
+	// A slice of one rollout cannot grow into another of it.
+	x := got[0].Rollouts[0]
+	for _, s := range []int{cap(x.Tokens) - len(x.Tokens), cap(x.Logprobs) - len(x.Logprobs), cap(x.Versions) - len(x.Versions), cap(x.Mask) - len(x.Mask)} {
+		if s != 0 {
+			t.Errorf("a slice has room for %d more", s)
+		}
+	}
+}
+
+func scribble(d arrow.ArrayData) {
+	for _, b := range d.Buffers() {
+		if b != nil {
+			for i := range b.Bytes() {
+				b.Bytes()[i] ^= 0x5a
+			}
+		}
+	}
+	for _, c := range d.Children() {
+		scribble(c)
+	}
+}
+
+func TestRowsOfOnePromptShareItsName(t *testing.T) {
+	columns := fourRows(t)
+	columns["prompt_id"] = values(t, "utf8", `["what is two and two", "what is two and two", "else", "what is two and two"]`)
+	rec := batch(t, columns)
+	groups, _, err := Groups(rec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := func(i int) string { return fmt.Sprintf("%p", stringData(groups[i].Rollouts[0].PromptID)) }
+	if data(0) != data(1) || data(0) == data(2) {
+		t.Error("the names are stored apart")
+	}
+	if p := groups[3].Rollouts[0].PromptID; p != "what is two and two" {
+		t.Errorf("the last prompt is %q", p)
+	}
+}
