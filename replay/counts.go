@@ -29,6 +29,7 @@ type counts struct {
 	Evicted                       [causes]uint64
 	Drawn, Acknowledged, Returned uint64
 	NeverUsed                     uint64
+	Lost                          uint64 // left by damage: see Table.Rebuild
 
 	Staleness, MeanStaleness, UsesAtEviction, UsesPresent, SinceLastUse rollout.Histogram
 }
@@ -71,6 +72,9 @@ func (c *counts) addTo(s *rollout.Stats) {
 			s.Evicted[cause(why).name()] += n
 		}
 	}
+	if c.Lost > 0 {
+		s.Evicted[rollout.EvictedByDamage] += c.Lost
+	}
 	s.Drawn += c.Drawn
 	s.Acknowledged += c.Acknowledged
 	s.Returned += c.Returned
@@ -80,4 +84,30 @@ func (c *counts) addTo(s *rollout.Stats) {
 	s.UsesAtEviction.Merge(&c.UsesAtEviction)
 	s.UsesPresent.Merge(&c.UsesPresent)
 	s.SinceLastUse.Merge(&c.SinceLastUse)
+}
+
+// present is how many rollouts came and did not leave.
+func (c *counts) present() uint64 { return c.Inserted - c.left() }
+
+// left is how many rollouts left, for whatever cause.
+func (c *counts) left() uint64 {
+	n := c.Lost
+	for _, k := range c.Evicted {
+		n += k
+	}
+	return n
+}
+
+// onLease is how many draws are not settled.
+func (c *counts) onLease() uint64 { return c.Drawn - c.Acknowledged - c.Returned }
+
+// clone returns a copy that shares nothing.
+func (c *counts) clone() counts {
+	d := *c
+	for _, h := range []*rollout.Histogram{&d.Staleness, &d.MeanStaleness, &d.UsesAtEviction, &d.UsesPresent, &d.SinceLastUse} {
+		copied := rollout.Histogram{}
+		copied.Merge(h)
+		*h = copied
+	}
+	return d
 }

@@ -150,6 +150,9 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 		it.LastUse = max(it.LastUse, at)
 		it.Uses++
 		it.Leased--
+		if s.notes != nil && !it.is(gone) {
+			s.notes.changed(slot)
+		}
 		switch {
 		case it.is(gone):
 			s.settle(slot)

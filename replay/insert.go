@@ -81,6 +81,9 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 	t.deal(a)
 	if batchID != "" {
 		t.inserted.put(batchID, ids)
+		if t.notes != nil {
+			t.notes.requests = append(t.notes.requests, Insertion{batchID, ids.First, ids.Count})
+		}
 	}
 	return ids.list(), nil
 }

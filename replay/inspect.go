@@ -17,8 +17,9 @@ type Held struct {
 	Uses      int              // acknowledged
 	Leased    int              // draws not settled yet
 	Advantage float32
-	Fresh     bool // not handed out as fresh yet
-	AtMax     bool // entered at the largest base, and no report came since
+	Mean, Std float32 // of its group's rewards at insertion
+	Fresh     bool    // not handed out as fresh yet
+	AtMax     bool    // entered at the largest base, and no report came since
 
 	// Of the unit that a draw falls on: the rollout itself, or its group.
 	UnitAge     int     // greatest of its rollouts' ages
@@ -53,7 +54,7 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 	it := &s.items[slot]
 	e := Held{
 		ID: it.ID, Group: it.Group, Shard: s.number, Rollout: s.rollouts[slot],
-		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage,
+		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage, Mean: it.Mean, Std: it.Std,
 		AtMax: it.is(atMax), Base: math.NaN(), Probability: math.NaN(),
 	}
 	first := s.units.first(&s.store, slot)

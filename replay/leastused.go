@@ -20,6 +20,13 @@ func (l *leastUsed) add(s int32) {
 	l.put(s)
 }
 
+// used counts draws from before.
+func (l *leastUsed) used(s, uses int32) {
+	l.take(s)
+	l.uses[s] = uses
+	l.put(s)
+}
+
 // put makes a slot drawable.
 func (l *leastUsed) put(s int32) {
 	n := int(l.uses[s])

@@ -4,9 +4,19 @@ package replay
 // answered alike. The oldest is forgotten first; O(1) each.
 type memory[V any] struct {
 	limit   int
+	bound   bound[V]
 	answers map[string]V
 	ring    []string // ids in order of arrival from next on, wrapping
 	next    int
+	gone    int   // ids from next on that were forgotten for their weight
+	weight  int64 // of all answers
+}
+
+// bound limits what answers weigh together. The zero value is no limit.
+type bound[V any] struct {
+	weigh func(V) int64 // nil: nothing weighs anything
+	most  int64
+	least int // so many of the latest are remembered, whatever they weigh
 }
 
 func newMemory[V any](limit int) *memory[V] {
@@ -20,19 +30,43 @@ func (m *memory[V]) get(id string) (V, bool) {
 
 // put remembers an answer under an id that has none.
 func (m *memory[V]) put(id string, v V) {
-	if len(m.ring) < m.limit {
+	switch {
+	case len(m.ring) < m.limit:
 		m.ring = append(m.ring, id)
-	} else {
-		delete(m.answers, m.ring[m.next])
-		m.ring[m.next] = id
-		m.next = (m.next + 1) % m.limit
+	case m.gone > 0:
+		m.gone--
+		m.replaceOldest(id)
+	default:
+		m.drop(m.ring[m.next])
+		m.replaceOldest(id)
 	}
 	m.answers[id] = v
+	if m.bound.weigh == nil {
+		return
+	}
+	m.weight += m.bound.weigh(v)
+	for m.weight > m.bound.most && len(m.ring)-m.gone > m.bound.least {
+		m.drop(m.ring[(m.next+m.gone)%len(m.ring)])
+		m.gone++
+	}
+}
+
+func (m *memory[V]) replaceOldest(id string) {
+	m.ring[m.next] = id
+	m.next = (m.next + 1) % m.limit
+}
+
+func (m *memory[V]) drop(id string) {
+	if m.bound.weigh != nil {
+		m.weight -= m.bound.weigh(m.answers[id])
+	}
+	delete(m.answers, id)
 }
 
 // forget drops the answers that match.
 func (m *memory[V]) forget(match func(V) bool) {
 	kept := newMemory[V](m.limit)
+	kept.bound = m.bound
 	m.each(func(id string, v V) {
 		if !match(v) {
 			kept.put(id, v)
@@ -43,7 +77,7 @@ func (m *memory[V]) forget(match func(V) bool) {
 
 // each visits the answers, the oldest first.
 func (m *memory[V]) each(visit func(id string, v V)) {
-	for i := range m.ring {
+	for i := m.gone; i < len(m.ring); i++ {
 		id := m.ring[(m.next+i)%len(m.ring)]
 		visit(id, m.answers[id])
 	}

@@ -134,8 +134,9 @@ func (p *prioritized) restore(s int32) {
 	}
 }
 
-func (p *prioritized) took(int32) {}
-func (p *prioritized) size() int  { return p.count }
+func (p *prioritized) took(int32)        {}
+func (p *prioritized) used(int32, int32) {}
+func (p *prioritized) size() int         { return p.count }
 
 // base returns a unit's base: the mean of its rollouts'.
 func (p *prioritized) base(s int32) float64 {

@@ -26,6 +26,7 @@ func (q *queue) out(s int32) bool {
 }
 
 func (q *queue) restore(s int32)       { q.waiting.insertByID(q.store, s, q.newestFirst) }
+func (q *queue) used(int32, int32)     {}
 func (q *queue) size() int             { return q.waiting.Len }
 func (q *queue) begin(*rand.Rand, int) {}
 func (q *queue) took(int32)            {}

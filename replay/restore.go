@@ -31,12 +31,10 @@ func (t *Table) Restore(r io.Reader) error {
 			return fmt.Errorf("restoring shard %d: %w", i, err)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.lockAll()
+	defer t.unlockAll()
 	for i, s := range t.shards {
-		s.mu.Lock()
 		s.shard = fresh[i]
-		s.mu.Unlock()
 	}
 	t.version, t.lastID, t.lastGroup = im.Version, im.LastID, im.LastGroup
 	t.refused, t.ignored = im.Refused, im.Ignored
@@ -44,6 +42,9 @@ func (t *Table) Restore(r io.Reader) error {
 	t.inserted = newMemory[idRange](rememberedInsertions)
 	for _, a := range im.Inserted {
 		t.inserted.put(a.ID, a.Answer)
+	}
+	if t.notes != nil {
+		t.track()
 	}
 	return nil
 }

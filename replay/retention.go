@@ -10,7 +10,8 @@ type retention struct {
 	store                  *store
 	recent, kept           list
 	recentSize, keptSize   int
-	recentBytes, keptBytes int64 // math.MaxInt64: not bounded
+	recentBytes, keptBytes int64  // math.MaxInt64: not bounded
+	notes                  *notes // of the shard
 }
 
 // add takes in an arrival, after makeRoom.
@@ -40,6 +41,9 @@ func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
 		}
 		r.recent.remove(r.store, s)
 		it.set(kept)
+		if r.notes != nil {
+			r.notes.changed(s)
+		}
 		r.kept.push(r.store, s)
 	}
 }

@@ -15,6 +15,8 @@ type sampler interface {
 	took(s int32)
 	// restore takes back a draw that was not acknowledged: the slot is owed a draw again.
 	restore(s int32)
+	// used tells that a slot just added was drawn so many times before, in a table that is rebuilt.
+	used(s int32, uses int32)
 	// size returns how many slots can be drawn.
 	size() int
 
@@ -63,6 +65,7 @@ type decked struct{ deck deck }
 
 func (d *decked) add(s int32)           { d.deck.addReady(s) }
 func (d *decked) remove(s int32)        { d.deck.remove(s) }
+func (d *decked) used(int32, int32)     {}
 func (d *decked) size() int             { return d.deck.len() }
 func (d *decked) begin(*rand.Rand, int) {}
 func (d *decked) took(int32)            {}

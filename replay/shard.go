@@ -39,14 +39,27 @@ type shard struct {
 	leases   []*lease
 	answered *memory[*rollout.Batch] // acknowledged, by request id
 	counts   counts
+	notes    *notes // of what changed; nil if the table is not tracked
 
 	evictCapacity, evictStaleness func(s int32)
 	scratch                       []int32 // slots of the batch being drawn
 	mates                         []int32 // slots of the group being evicted
 }
 
-// remembered is how many acknowledged batches a shard remembers by their request id.
-const remembered = 256
+// A shard remembers so many acknowledged batches by their request id, but of large ones, whose rollouts may have left the table,
+// fewer: rememberedAlways, and more while they hold at most rememberedBytes of payload together.
+const (
+	remembered       = 256
+	rememberedAlways = 8
+	rememberedBytes  = 128 << 20
+)
+
+func payloadOf(b *rollout.Batch) (bytes int64) {
+	for i := range b.Draws {
+		bytes += b.Draws[i].Rollout.Bytes()
+	}
+	return bytes
+}
 
 func newShard(o Options, number int) *shard {
 	s := &shard{number: number, options: o, purpose: "replay/shard/" + strconv.Itoa(number)}
@@ -56,6 +69,7 @@ func newShard(o Options, number int) *shard {
 	s.weighing, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	s.answered = newMemory[*rollout.Batch](remembered)
+	s.answered.bound = bound[*rollout.Batch]{payloadOf, rememberedBytes, rememberedAlways}
 	if o.MaxStaleness > 0 {
 		s.ages = &ages{store: &s.store, heads: make(map[rollout.Version]int32)}
 	}
@@ -136,6 +150,9 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	s.bytes += it.Bytes
 	s.remaining += int64(s.maxUses)
 	s.counts.UsesPresent.Add(0) // it has 0 uses
+	if s.notes != nil {
+		s.notes.entered(slot, it.Bytes)
+	}
 	return slot
 }
 
@@ -172,6 +189,9 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 	s.counts.UsesPresent.Remove(int64(it.Uses))
 	s.counts.evicted(why, it.Uses)
+	if s.notes != nil {
+		s.notes.left(slot, it)
+	}
 	if it.Leased > 0 {
 		it.set(gone)
 	} else {
@@ -205,6 +225,9 @@ func (s *shard) rewind(v rollout.Version) {
 			continue
 		}
 		it := &s.items[slot]
+		if s.notes != nil && it.LastUse > v && !it.is(gone) {
+			s.notes.changed(int32(slot))
+		}
 		it.LastUse = min(it.LastUse, v)
 		if it.Greatest > v && !it.is(gone) {
 			s.evict(int32(slot), byRewind)

@@ -30,6 +30,7 @@ type Table struct {
 	ratios    ratios           // reported by age
 	moved     rollout.Version  // when the age decay did last
 	inserted  *memory[idRange] // by batch id
+	notes     *tableNotes      // of what changed; nil if the table is not tracked
 }
 
 // New returns an empty table at version 0, or every problem of the options at once.

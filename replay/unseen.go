@@ -30,6 +30,9 @@ func (u *unseen) end() {
 	}
 }
 
+// used counts a slot as drawn before.
+func (u *unseen) used(s, _ int32) { u.deck.readyToRest(s) }
+
 // took holds a slot, which counts as drawn from then on.
 func (u *unseen) took(s int32) {
 	if u.deck.inRest(s) {

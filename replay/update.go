@@ -129,6 +129,9 @@ func (t *Table) rebase(n int, id func(i int) rollout.ID, base func(w *prioritize
 			if w := s.weighing; w != nil {
 				if b := base(w, slots[k], int(i)); b <= math.MaxFloat64 {
 					w.report(slots[k], b)
+					if s.notes != nil {
+						s.notes.changed(slots[k])
+					}
 				}
 			}
 		}

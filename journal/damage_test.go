@@ -1,0 +1,376 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// sample is a small journal with pages of every kind: branches and leaves of each bucket, free pages, two meta pages.
+func sample(t testing.TB) (file []byte, kind replay.Options) {
+	t.Helper()
+	o := in(t)
+	o.Sync = Off
+	kind = replay.Options{Capacity: 400}
+	u := newUser(t, kind, 5)
+	j := create(t, o, u.table)
+	for range 260 {
+		u.insert()
+		if u.random.IntN(4) == 0 {
+			if _, err := u.table.Sample(ctx, rollout.Request{Size: 3}); err != nil && !errors.Is(err, rollout.ErrStarved) {
+				t.Fatal(err)
+			}
+		}
+		if u.random.IntN(20) == 0 {
+			must(t, j.Commit(ctx))
+		}
+	}
+	_, err := u.table.Sample(ctx, rollout.Request{Size: 400})
+	must(t, err)
+	must(t, j.Close())
+	file = fileOf(t, o.Path)
+	report := verifyBytes(t, file)
+	if !report.Whole() || report.Rollouts != 400 || report.Uses < 300 {
+		t.Fatalf("a journal just written: %s", report)
+	}
+	return file, kind
+}
+
+// fileOf is the pages of a file that were ever in use: what is beyond was only made room for.
+func fileOf(t testing.TB, path string) []byte {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	must(t, err)
+	report := verifyBytes(t, file)
+	return file[:int(report.Pages)*report.PageSize]
+}
+
+func verifyBytes(t testing.TB, file []byte) *Report {
+	t.Helper()
+	_, _, report := examineBytes(bytes.NewReader(file), int64(len(file)), false)
+	return report
+}
+
+// facts is content in a form that can be compared: a line for each record.
+func facts(t testing.TB, c *content) map[string]uint64 {
+	t.Helper()
+	m := make(map[string]uint64)
+	if c == nil {
+		return m
+	}
+	for _, k := range c.rollouts {
+		b, err := appendKept(nil, &k)
+		must(t, err)
+		m[fmt.Sprint("rollout ", k.ID)] = maphash.Bytes(fixed, b[useLength:]) // the use that counts is the last, below
+		m[fmt.Sprint("use ", k.ID)] = maphash.Bytes(fixed, b[:useLength])
+	}
+	for _, q := range c.requests {
+		m[fmt.Sprint("request ", q.number)] = maphash.Bytes(fixed, appendRequest(nil, &q.Insertion))
+	}
+	for key, payload := range c.state {
+		m["state "+key] = maphash.Bytes(fixed, payload)
+	}
+	return m
+}
+
+var fixed = maphash.MakeSeed()
+
+// Whatever bits are flipped, bytes lost or sectors cleared: either something is found, or the content is what it was. No record that
+// is not what was written counts as whole.
+func TestNoDamageGoesUnnoticed(t *testing.T) {
+	file, _ := sample(t)
+	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
+	want := facts(t, whole)
+	random := rollout.Stream(3, "damage", 0)
+	found, missed := 0, 0
+	check := func(what string, damaged []byte) {
+		t.Helper()
+		_, c, report := examineBytes(bytes.NewReader(damaged), int64(len(damaged)), true)
+		got := facts(t, c)
+		if report.Whole() {
+			missed++
+			if !maps.Equal(got, want) {
+				t.Fatalf("%s went unnoticed: %s", what, report)
+			}
+			return
+		}
+		found++
+		for key, hash := range got {
+			if was, ok := want[key]; strings.HasPrefix(key, "rollout ") && was != hash && (ok || !older(report)) {
+				t.Fatalf("%s: %s counts as whole, and is not what was written: %s", what, key, report)
+			}
+		}
+	}
+	for range 1500 {
+		damaged := bytes.Clone(file)
+		what := damage(random, damaged)
+		check(what, damaged)
+	}
+	pages := len(file) / 4096
+	for p := range pages { // headers and the first elements of each page, where all is structure
+		for range 8 {
+			damaged := bytes.Clone(file)
+			at := p*4096 + random.IntN(96)
+			damaged[at] ^= 1 << random.IntN(8)
+			check(fmt.Sprintf("byte %d of page %d", at%4096, p), damaged)
+		}
+	}
+	for _, n := range []int{0, 1, 79, 80, 4095, 4096, 8191, 8192, 12288, len(file) / 2, len(file) - 4096, len(file) - 1} {
+		_, _, report := examineBytes(bytes.NewReader(file[:n]), int64(n), false)
+		if report.Whole() {
+			t.Errorf("a file cut short to %d of %d bytes counts as whole", n, len(file))
+		}
+	}
+	t.Logf("%d damages were found, %d did no harm", found, missed)
+	if found < 800 {
+		t.Errorf("only %d damages were found", found)
+	}
+}
+
+// older tells whether a report is of the transaction before, as the last one's meta page is damaged.
+func older(r *Report) bool {
+	return slices.ContainsFunc(r.Damage, func(d Damage) bool { return d.Bucket == "" && d.Page < 2 })
+}
+
+// stateLost tells whether the books may be lost: then nobody knows how much is missing.
+func stateLost(r *Report) bool {
+	return older(r) || slices.ContainsFunc(r.Damage, func(d Damage) bool { return d.Bucket == stateBucket || d.Bucket == "" })
+}
+
+// damage changes a few bits, a sector, or a stretch of bytes.
+func damage(r *rand.Rand, file []byte) string {
+	switch k := r.IntN(10); {
+	case k < 7:
+		var at []int
+		for range 1 + r.IntN(3) {
+			at = append(at, r.IntN(len(file)))
+			file[at[len(at)-1]] ^= 1 << r.IntN(8)
+		}
+		return fmt.Sprintf("bits of bytes %v", at)
+	case k < 8:
+		at := r.IntN(len(file)/512) * 512
+		clear(file[at : at+512])
+		return fmt.Sprintf("sector at %d cleared", at)
+	case k < 9:
+		from, to := r.IntN(len(file)/4096)*4096, r.IntN(len(file)/4096)*4096
+		copy(file[to:to+4096], bytes.Clone(file[from:from+4096]))
+		return fmt.Sprintf("page at %d written to %d", from, to)
+	default:
+		at, n := r.IntN(len(file)-100), r.IntN(100)
+		for i := range n {
+			file[at+i] = byte(r.Uint32())
+		}
+		return fmt.Sprintf("%d bytes at %d", n, at)
+	}
+}
+
+// What bbolt is given it must not break on: where nothing is found, it opens and serves.
+func TestAFileInWhichNothingIsFoundOpens(t *testing.T) {
+	file, kind := sample(t)
+	random := rollout.Stream(4, "damage", 0)
+	opened := 0
+	for i := range 300 {
+		damaged := bytes.Clone(file)
+		what := damage(random, damaged)
+		if !verifyBytes(t, damaged).Whole() {
+			continue
+		}
+		o := Options{Path: filepath.Join(t.TempDir(), fmt.Sprint(i)), Sync: Off}
+		must(t, os.WriteFile(o.Path, damaged, 0o600))
+		j, table, _, err := Open(o, builder(kind, nil))
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		random := rollout.Stream(uint64(i), "more", 0)
+		for range 10 {
+			_, err := table.Insert(ctx, aGroup(random, 8, 5, 0))
+			must(t, err)
+			must(t, j.Commit(ctx))
+		}
+		must(t, j.Close())
+		if report := must2(Verify(o.Path))(t); !report.Whole() {
+			t.Fatalf("%s, then written to: %s", what, report)
+		}
+		opened++
+	}
+	if opened < 20 {
+		t.Errorf("only %d files were opened", opened)
+	}
+}
+
+func must2[T any](x T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return x
+	}
+}
+
+// A damaged journal is refused with the damage named; what is whole is saved, opens, and counts what is missing.
+func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
+	file, kind := sample(t)
+	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
+	want := facts(t, whole)
+	random := rollout.Stream(5, "damage", 0)
+	saved, partly := 0, 0
+	for i := range 100 {
+		folder := t.TempDir()
+		damaged := bytes.Clone(file)
+		what := damage(random, damaged)
+		if verifyBytes(t, damaged).Whole() {
+			continue
+		}
+		o, salvaged := Options{Path: filepath.Join(folder, "damaged"), Sync: Off}, Options{Path: filepath.Join(folder, "salvaged"), Sync: Off}
+		must(t, os.WriteFile(o.Path, damaged, 0o600))
+		_, _, _, err := Open(o, builder(kind, nil))
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "page ") || !strings.Contains(err.Error(), "reprise journal salvage "+o.Path) {
+			t.Fatalf("%s: opening it gave %v", what, err)
+		}
+		report, err := Salvage(o.Path, salvaged.Path)
+		if err != nil {
+			t.Fatalf("%d: %s: %v\n%s", i, what, err, report)
+		}
+		j, table, recovery := reopen(t, salvaged, kind)
+		balanced(t, table)
+		for _, h := range table.Held() {
+			at := slices.IndexFunc(whole.rollouts, func(k replay.Kept) bool { return k.ID == h.ID })
+			if at < 0 && (older(report) || report.Orphans > 0) {
+				continue // it had been removed
+			}
+			k := replay.Kept{Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
+			if !sameKept(t, k, whole.rollouts[at]) {
+				t.Fatalf("%s: rollout %d came back as %+v", what, h.ID, h)
+			}
+		}
+		if recovery.Lost+table.Len() != 400 && !stateLost(report) || table.Len() < 300 {
+			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.Len(), recovery.Lost, report)
+		}
+		if recovery.Lost > 0 {
+			partly++
+		}
+		_, err = table.Insert(ctx, aGroup(random, 4, 4, 0))
+		must(t, err)
+		must(t, j.Close())
+		j, again, recovery := reopen(t, salvaged, kind) // by now a journal as any other
+		sameTables(t, table, again)
+		if recovery.Salvaged {
+			t.Fatal("it counts as salvaged for ever")
+		}
+		must(t, j.Close())
+		saved++
+	}
+	t.Logf("%d were saved, %d of them in part", saved, partly)
+	if saved < 40 || partly < 15 || len(want) == 0 {
+		t.Errorf("%d were saved, %d of them in part", saved, partly)
+	}
+}
+
+func sameKept(t testing.TB, a, b replay.Kept) bool {
+	x, err := a.Rollout.MarshalBinary()
+	must(t, err)
+	y, err := b.Rollout.MarshalBinary()
+	must(t, err)
+	return a.Group == b.Group && a.Shard == b.Shard && cmp.Compare(a.Advantage, b.Advantage) == 0 && bytes.Equal(x, y)
+}
+
+// balanced checks invariant 11.
+func balanced(t testing.TB, table *replay.Table) {
+	t.Helper()
+	s := table.Stats()
+	var evicted uint64
+	for _, n := range s.Evicted {
+		evicted += n
+	}
+	if s.Inserted != uint64(s.Present)+evicted || float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() ||
+		s.Drawn != s.Acknowledged+s.Returned || s.UsesPresent.Count() != uint64(s.Present) || s.UsesAtEviction.Count() != evicted {
+		t.Fatalf("books do not balance: %+v", s)
+	}
+}
+
+// Where the page that leads to all others is lost, rollouts are found all the same.
+func TestRolloutsAreFoundWithoutTheirRoot(t *testing.T) {
+	file, kind := sample(t)
+	m, _, err := readMetas(bytes.NewReader(file), int64(len(file)))
+	must(t, err)
+	for what, harm := range map[string]func(b []byte){
+		"both meta pages": func(b []byte) { clear(b[:8192]) },
+		"the root page":   func(b []byte) { clear(b[int(m.root)*4096 : int(m.root+1)*4096]) },
+		"the later meta page": func(b []byte) {
+			if binary.NativeEndian.Uint64(b[16+48:]) == m.transaction {
+				clear(b[:4096])
+			} else {
+				clear(b[4096:8192])
+			}
+		},
+	} {
+		damaged := bytes.Clone(file)
+		harm(damaged)
+		folder := t.TempDir()
+		from, to := filepath.Join(folder, "from"), filepath.Join(folder, "to")
+		must(t, os.WriteFile(from, damaged, 0o600))
+		report, err := Salvage(from, to)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", what, err, report)
+		}
+		j, table, _ := reopen(t, Options{Path: to, Sync: Off}, kind)
+		balanced(t, table)
+		if table.Len() < 350 {
+			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.Len(), report)
+		}
+		must(t, j.Close())
+	}
+}
+
+func TestSalvagingAWholeJournalCopiesIt(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 20}
+	u := newUser(t, kind, 1)
+	j := create(t, o, u.table)
+	j.Attach("prompts", func() ([]byte, error) { return []byte("content"), nil })
+	for range 100 {
+		u.step()
+	}
+	must(t, j.Close())
+	report, err := Salvage(o.Path, o.Path+".copy")
+	must(t, err)
+	if !report.Whole() || !strings.Contains(report.String(), "; whole") {
+		t.Errorf("%s", report)
+	}
+	if _, err := Salvage(o.Path, o.Path+".copy"); !errors.Is(err, os.ErrExist) {
+		t.Errorf("salvaging into a file that exists gave %v", err)
+	}
+	j, table, recovery := reopen(t, Options{Path: o.Path + ".copy"}, kind)
+	sameTables(t, u.released(), table)
+	if recovery.Salvaged || string(recovery.Blobs["prompts"]) != "content" {
+		t.Errorf("%s, %q", recovery, recovery.Blobs)
+	}
+	must(t, j.Close())
+}
+
+func TestAFileThatIsNoJournalIsRefused(t *testing.T) {
+	o := in(t)
+	for _, content := range []string{"", "hello", strings.Repeat("x", 100_000)} {
+		must(t, os.WriteFile(o.Path, []byte(content), 0o600))
+		if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "this is no journal") {
+			t.Errorf("opening %d bytes gave %v", len(content), err)
+		}
+		if _, err := Salvage(o.Path, o.Path+".out"); !errors.Is(err, ErrDamaged) {
+			t.Errorf("salvaging %d bytes gave %v", len(content), err)
+		}
+	}
+	if _, err := Verify(filepath.Dir(o.Path)); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("verifying a folder gave %v", err)
+	}
+}

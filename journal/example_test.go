@@ -1,0 +1,51 @@
+package journal_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func Example() {
+	folder, err := os.MkdirTemp("", "journal")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(folder)
+	o := journal.Options{Path: filepath.Join(folder, "table.journal"), Sync: journal.Always}
+
+	// A table, and a journal beside it.
+	table, _ := replay.New(replay.Options{Capacity: 100})
+	j, err := journal.Create(o, []byte("capacity 100"), table)
+	fmt.Println(err)
+	ctx := context.Background()
+	ids, _ := table.InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{{
+		Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -0.5}, Versions: []rollout.Version{rollout.NoVersion, 0},
+		Temperature: 1, TopP: 1, Reward: 1,
+	}}})
+	fmt.Println(j.Commit(ctx), ids) // on disk: tell the client
+	fmt.Println(j.Close())
+
+	// After a crash, the same table again.
+	j, table, recovery, err := journal.Open(o, func(definition []byte) (*replay.Table, error) {
+		fmt.Printf("the definition is %q\n", definition)
+		return replay.New(replay.Options{Capacity: 100})
+	})
+	fmt.Println(err, recovery.Rollouts, table.Len())
+	fmt.Println(j.Close())
+	report, err := journal.Verify(o.Path)
+	fmt.Println(err, report.Whole())
+	// Output:
+	// <nil>
+	// <nil> [1]
+	// <nil>
+	// the definition is "capacity 100"
+	// <nil> 1 1
+	// <nil>
+	// <nil> true
+}

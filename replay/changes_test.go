@@ -1,0 +1,309 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// ledger is what cuts come to when they are applied in order: a journal in the plainest way.
+type ledger struct {
+	books    []byte
+	kept     map[rollout.ID]Kept
+	requests []Insertion
+}
+
+func (l *ledger) apply(t *testing.T, c *Changes) {
+	t.Helper()
+	if c.Anew {
+		*l = ledger{kept: make(map[rollout.ID]Kept)}
+	}
+	for _, id := range c.Removed {
+		if _, ok := l.kept[id]; !ok {
+			t.Fatalf("rollout %d is removed, and was never told of", id)
+		}
+		delete(l.kept, id)
+	}
+	for _, k := range c.Inserted {
+		if _, ok := l.kept[k.ID]; ok {
+			t.Fatalf("rollout %d is inserted twice", k.ID)
+		}
+		l.kept[k.ID] = k
+	}
+	for _, u := range c.Changed {
+		k, ok := l.kept[u.ID]
+		if !ok {
+			t.Fatalf("rollout %d changed, and was never told of", u.ID)
+		}
+		k.Use = u
+		l.kept[u.ID] = k
+	}
+	for _, ordered := range []bool{
+		slices.IsSortedFunc(c.Inserted, func(a, b Kept) int { return cmp.Compare(a.ID, b.ID) }), slices.IsSorted(c.Removed),
+		slices.IsSortedFunc(c.Changed, func(a, b Use) int { return cmp.Compare(a.ID, b.ID) }),
+	} {
+		if !ordered {
+			t.Fatal("a cut is not in order of ids")
+		}
+	}
+	l.requests = append(l.requests, c.Requests...)
+	l.requests = l.requests[max(0, len(l.requests)-c.Books.Requests):]
+	var err error
+	if l.books, err = c.Books.AppendBinary(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *ledger) recovered(t *testing.T) Recovered {
+	t.Helper()
+	r := Recovered{Books: new(Books), Requests: slices.Clone(l.requests)}
+	if err := r.Books.UnmarshalBinary(l.books); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range l.kept { // in any order
+		r.Kept = append(r.Kept, k)
+	}
+	return r
+}
+
+// releaseAll does what a crash does to leases.
+func (tr *trial) releaseAll() {
+	for len(tr.model.leases) > 0 {
+		id := tr.model.leases[0].batch.ID
+		tr.must(tr.table.Release(id))
+		tr.must(tr.twin.Release(id))
+		tr.model.release(id)
+	}
+}
+
+// crash puts tables rebuilt from the ledger in place of the table and its twin.
+func (tr *trial) crash(l *ledger) {
+	tr.t.Helper()
+	rebuilt := [2]*Table{}
+	for i := range rebuilt {
+		rebuilt[i] = mustNew(tr.t, tr.model.o)
+		done, err := rebuilt[i].Rebuild(l.recovered(tr.t))
+		tr.must(err)
+		if int(done.Returned) != onLease(tr.model) || done.Lost != 0 || done.Dropped != 0 {
+			tr.t.Fatalf("rebuilding said %+v, %d draws were on lease", done, onLease(tr.model))
+		}
+	}
+	tr.releaseAll()
+	tr.sameTables(tr.table, rebuilt[0])
+	tr.table, tr.twin = rebuilt[0], rebuilt[1]
+	for _, u := range tr.model.all {
+		u.inEpoch = false
+	}
+}
+
+// sameTables compares all that one can see of two tables.
+func (tr *trial) sameTables(a, b *Table) {
+	tr.t.Helper()
+	x, _ := json.Marshal(a.Stats())
+	y, _ := json.Marshal(b.Stats())
+	if string(x) != string(y) {
+		tr.t.Fatalf("statistics\n%s, rebuilt\n%s", x, y)
+	}
+	if p, q := fmt.Sprint(a.AgeDecay(), a.ESSByAge(), a.lastID, a.lastGroup, a.moved), fmt.Sprint(b.AgeDecay(), b.ESSByAge(), b.lastID, b.lastGroup, b.moved); p != q {
+		tr.t.Fatalf("table has %s, rebuilt %s", p, q)
+	}
+	one, other := a.Held(), b.Held()
+	if len(one) != len(other) {
+		tr.t.Fatalf("table holds %d, rebuilt %d", len(one), len(other))
+	}
+	for i := range one {
+		p, q := one[i].Probability, other[i].Probability
+		if !(math.Abs(p-q) <= 1e-9*p) && !(math.IsNaN(p) && math.IsNaN(q)) {
+			tr.t.Fatalf("rollout %d has probability %g, rebuilt %g", one[i].ID, p, q)
+		}
+		one[i].Probability, other[i].Probability = 0, 0
+		if p, q := fmt.Sprint(one[i]), fmt.Sprint(other[i]); p != q {
+			tr.t.Fatalf("table holds %s, rebuilt %s", p, q)
+		}
+	}
+	for i := range a.shards {
+		for slot, r := range a.shards[i].rollouts {
+			if r == nil {
+				continue
+			}
+			it := a.shards[i].items[slot]
+			twin := b.shards[i].items[b.shards[i].index.find(it.ID)]
+			if it != twin {
+				tr.t.Fatalf("rollout %d is %+v, rebuilt %+v", it.ID, it, twin)
+			}
+		}
+	}
+}
+
+// A table that is rebuilt from cuts is the one that was cut, its leases gone back, and does from then on what the definitions
+// say, for every sampler, retention and unit.
+func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
+	for _, o := range everyKind() {
+		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
+			for seed := range uint64(6) {
+				tr := newTrial(t, o, seed)
+				tr.table.Track()
+				var l ledger
+				for range 120 {
+					tr.step()
+					switch tr.random.IntN(12) {
+					case 0, 1, 2:
+						l.apply(t, tr.table.Cut())
+					case 3:
+						l.apply(t, tr.table.Cut())
+						tr.crash(&l)
+						if c := tr.table.Cut(); !c.Empty() {
+							t.Fatalf("a table just rebuilt tells %+v", c)
+						}
+						tr.check()
+						tr.checkStats()
+					case 4:
+						if tr.random.IntN(4) == 0 { // what is restored is told anew
+							tr.restoreTracked()
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func (tr *trial) restoreTracked() {
+	b := new(writer)
+	tr.must(tr.table.Snapshot(b))
+	tr.must(tr.table.Restore(b))
+	if c := tr.table.Cut(); c == nil || !c.Anew || len(c.Inserted) != tr.table.Len() {
+		tr.t.Fatalf("a restored table of %d tells %+v", tr.table.Len(), c)
+	}
+	tr.table.Track()
+	for _, u := range tr.model.all { // its rollouts are copies
+		for _, it := range u.items {
+			for _, s := range tr.table.shards {
+				if slot := s.index.find(it.id); slot != none {
+					it.r = s.rollouts[slot]
+				}
+			}
+		}
+	}
+}
+
+// everyKind is options that between them have every sampler, retention, unit and bound.
+func everyKind() (list []Options) {
+	for _, kind := range Samplers() {
+		for _, o := range []Options{
+			{Capacity: 12},
+			{Capacity: 12, MaxStaleness: 2, Unit: UnitStep},
+			{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
+			{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4},
+			{Capacity: 12, CapacityBytes: 900},
+			{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
+			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
+			{Capacity: 30, Unit: UnitGroup, GroupSize: 3, Shards: 2},
+		} {
+			o.Sampler = kind
+			if kind.Consumes() {
+				o.MaxUses = min(o.MaxUses, 1)
+				if o.Retention == KeepPositive || o.Unit == UnitGroup {
+					continue
+				}
+			}
+			list = append(list, o)
+		}
+	}
+	for _, p := range prioritizations() {
+		list = append(list, Options{Capacity: 16, Sampler: Prioritized, Prioritization: &p, MaxUses: 3},
+			Options{Capacity: 18, Sampler: Prioritized, Prioritization: &p, Unit: UnitGroup, GroupSize: 3, MaxStaleness: 40})
+	}
+	return list
+}
+
+type writer struct{ b []byte }
+
+func (w *writer) Write(b []byte) (int, error) { w.b = append(w.b, b...); return len(b), nil }
+func (w *writer) Read(b []byte) (int, error) {
+	n := copy(b, w.b)
+	w.b = w.b[n:]
+	return n, nil
+}
+
+func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
+	if c := mustNew(t, Options{}).Cut(); c != nil {
+		t.Errorf("it told %+v", c)
+	}
+}
+
+func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4})
+	random := rollout.Stream(1, "test", 0)
+	table.Track()
+	insert := func(n int) {
+		for range n {
+			if _, err := table.Insert(ctx, someGroup(random, 1, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ids := func(c *Changes) (list []rollout.ID) {
+		for _, k := range c.Inserted {
+			list = append(list, k.ID)
+		}
+		return list
+	}
+	insert(10)
+	if noted, present := table.Noted(), table.Stats().PresentBytes; noted != present {
+		t.Errorf("%d bytes are noted, %d are present", noted, present)
+	}
+	c := table.Cut()
+	if got := ids(c); !slices.Equal(got, []rollout.ID{7, 8, 9, 10}) || len(c.Removed) != 0 {
+		t.Errorf("the first cut told %v, and %v removed", got, c.Removed)
+	}
+	insert(6)
+	if table.Noted() == 0 {
+		t.Error("nothing was noted of what waits to be told")
+	}
+	c = table.Cut()
+	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) || !slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Anew {
+		t.Errorf("the second cut told %v, and %v removed", got, c.Removed)
+	}
+	if n := table.Noted(); n != 0 {
+		t.Errorf("%d bytes are noted after a cut", n)
+	}
+}
+
+func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
+	table, random := mustNew(t, Options{Capacity: 64}), rollout.Stream(1, "test", 0)
+	table.Track()
+	var l ledger
+	first := make(map[string][]rollout.ID)
+	for i := range 20 {
+		name := fmt.Sprint("batch ", i)
+		ids, err := table.InsertOnce(ctx, name, someGroup(random, 2, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first[name] = ids
+		if i%3 == 0 {
+			l.apply(t, table.Cut())
+		}
+	}
+	l.apply(t, table.Cut())
+	rebuilt := mustNew(t, Options{Capacity: 64})
+	if _, err := rebuilt.Rebuild(l.recovered(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(first)) {
+		ids, err := rebuilt.InsertOnce(ctx, name, someGroup(random, 2, 0))
+		if err != nil || !slices.Equal(ids, first[name]) {
+			t.Errorf("%s again got %v, %v, at first %v", name, ids, err, first[name])
+		}
+	}
+	if n := rebuilt.Len(); n != 40 {
+		t.Errorf("the table holds %d", n)
+	}
+}

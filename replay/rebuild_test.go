@@ -1,0 +1,75 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// whole is a recovery of a table of eight rollouts, some of them used.
+func whole(t *testing.T, o Options) Recovered {
+	t.Helper()
+	table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
+	table.Track()
+	if err := table.Advance(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if _, err := table.InsertOnce(ctx, fmt.Sprint("batch ", i), someGroup(random, 2, 3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := table.Sample(ctx, rollout.Request{Size: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l ledger
+	l.apply(t, table.Cut())
+	return l.recovered(t)
+}
+
+// What no table can have held is refused, and the refusal names it.
+func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
+	o := Options{Capacity: 10, MaxUses: 10}
+	for want, change := range map[string]func(r *Recovered){
+		"its books are missing":           func(r *Recovered) { r.Books = nil },
+		"Seed is 7 in the snapshot and 0": func(r *Recovered) { r.Books.Options.Seed = 7 },
+		"its books are of 2 shards":       func(r *Recovered) { r.Books.Shards = append(r.Books.Shards, shardBooks{}) },
+		"3 insertions are remembered":     func(r *Recovered) { r.Requests = r.Requests[1:] },
+		"is remembered, of 8 given":       func(r *Recovered) { r.Requests[0].First = 8 },
+		"it holds 7 rollouts, its books":  func(r *Recovered) { r.Kept = r.Kept[1:] },
+		"is there twice":                  func(r *Recovered) { r.Kept[1] = r.Kept[0] },
+		"rollout 99 is none of the 8":     func(r *Recovered) { r.Kept[0].ID = 99 },
+		"has no content":                  func(r *Recovered) { r.Kept[0].Rollout = nil },
+		"has 10 uses, max_uses is 10":     func(r *Recovered) { r.Kept[0].Uses = 10 },
+		"the table is at 1":               func(r *Recovered) { r.Books.Version = 1 },
+		"was used at version 4":           func(r *Recovered) { r.Kept[0].LastUse = 4 },
+		"is of group 9 of 4":              func(r *Recovered) { r.Kept[0].Group = 9 },
+		"has marks 11000000":              func(r *Recovered) { r.Kept[0].Marks = 0b11000000 },
+		"is kept as correct with":         func(r *Recovered) { r.Kept[0].Marks |= MarkKept },
+		"come to 13, its books say 12":    func(r *Recovered) { r.Kept[0].Uses++ },
+	} {
+		r := whole(t, o)
+		change(&r)
+		table := mustNew(t, o)
+		_, err := table.Rebuild(r)
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if table.Len() != 0 || table.Version() != 0 {
+			t.Errorf("%s: the table holds %d at version %d", want, table.Len(), table.Version())
+		}
+	}
+	r := whole(t, o)
+	used := mustNew(t, o)
+	if err := used.Advance(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := used.Rebuild(r); err == nil {
+		t.Error("a table that was used before was rebuilt")
+	}
+}
