@@ -1,0 +1,80 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"google.golang.org/grpc"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// serve starts a service in this process, which otherwise `reprise serve` is.
+func serve() (address string, stop func()) {
+	s, err := service.New(service.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	g := grpc.NewServer(s.GRPCOptions()...)
+	s.Register(g)
+	go g.Serve(l)
+	return "grpc://" + l.Addr().String(), func() {
+		s.Stop(context.Background())
+		g.Stop()
+	}
+}
+
+// A generator puts a group of answers to one question into a table, and a trainer learns from batches of them.
+func Example() {
+	address, stop := serve()
+	defer stop()
+	ctx := context.Background()
+
+	c, err := client.Dial(ctx, address, client.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	if _, err := c.Create(ctx, wire.Table{Name: "lab", Capacity: 1000, Sampler: "fifo"}); err != nil {
+		panic(err)
+	}
+	table := c.Table("lab")
+
+	group := rollout.Group{Size: 2}
+	for i, answer := range []string{"4", "5"} {
+		group.Rollouts = append(group.Rollouts, &rollout.Rollout{
+			PromptID: "2+2", Tokens: []int32{2, 10, 2, int32(4 + i)}, Mask: []uint8{0, 0, 0, 1},
+			Logprobs: []float32{0, 0, 0, -0.7}, Versions: []rollout.Version{-1, -1, -1, 0},
+			Temperature: 1, TopP: 1, Reward: float32(1 - i), Text: answer,
+		})
+	}
+	ids, err := table.Insert(ctx, group)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("inserted", ids)
+
+	batch, err := table.Sample(ctx, rollout.Request{Size: 2})
+	if err != nil {
+		panic(err)
+	}
+	for _, d := range batch.Draws {
+		fmt.Printf("%s=%s: advantage %+.0f, staleness %d\n", d.Rollout.PromptID, d.Rollout.Text, d.Advantage, d.Staleness)
+	}
+	if err := table.Advance(ctx, batch.Version+1); err != nil {
+		panic(err)
+	}
+	// Output:
+	// inserted [1 2]
+	// 2+2=4: advantage +1, staleness 0
+	// 2+2=5: advantage -1, staleness 0
+}

@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// twins returns a remote table and an embedded one with the same options and contents.
+func twins(t *testing.T, o replay.Options) (*fake, *Table, *replay.Table) {
+	t.Helper()
+	f, table := connected(t, o, Options{})
+	local, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []rollout.Group{group("a", 1, 0, 0), group("b", 0, 1, 1), group("c", 1, 0, 1)} {
+		remote, err := table.Insert(context.Background(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := local.Insert(context.Background(), g)
+		if err != nil || !reflect.DeepEqual(remote, own) {
+			t.Fatalf("ids %v of the service, %v of the table, %v", remote, own, err)
+		}
+	}
+	return f, table, local
+}
+
+func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
+	f, table, local := twins(t, replay.Options{Sampler: replay.Prioritized, Seed: 3, Capacity: 64})
+	for i := range 20 {
+		got, err := table.Sample(context.Background(), rollout.Request{Size: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := local.Sample(context.Background(), rollout.Request{Size: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("batch %d differs:\n%+v\nwant\n%+v", i, got, want)
+		}
+		for _, b := range []pipelineBuffer{table, local} {
+			if err := b.Advance(context.Background(), rollout.Version(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := f.count("exchange"); n != 1 {
+		t.Errorf("20 batches took %d streams", n)
+	}
+}
+
+// pipelineBuffer is what package pipeline asks of a table.
+type pipelineBuffer interface {
+	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
+	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	Report(ctx context.Context, feedback ...rollout.Feedback) error
+	Advance(ctx context.Context, v rollout.Version) error
+	Len() int
+}
+
+func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
+	f, table, local := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
+	f.failing(func(m string, n int) error {
+		if (m == "exchange" || m == "before sample" || m == "after sample") && (n == 1 || n == 4) {
+			return broken()
+		}
+		return nil
+	})
+	for range 3 {
+		got, err := table.Sample(context.Background(), rollout.Request{Size: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := local.Sample(context.Background(), rollout.Request{Size: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.Draws, want.Draws) {
+			t.Fatalf("drew\n%+v\nwant\n%+v", got.Draws, want.Draws)
+		}
+	}
+	if stats := f.table.Stats(); stats.Drawn != 9 || stats.Acknowledged != 9 {
+		t.Errorf("%d draws, %d uses of 9", stats.Drawn, stats.Acknowledged)
+	}
+}
+
+func TestStarvationIsToldAtOnceAndTheStreamGoesOn(t *testing.T) {
+	f, table := connected(t, replay.Options{}, Options{})
+	for range 3 {
+		if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); !errors.Is(err, rollout.ErrStarved) {
+			t.Fatalf("an empty table gave %v", err)
+		}
+	}
+	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if f.count("exchange") != 1 || f.count("before sample") != 4 {
+		t.Errorf("%d requests on %d streams, want 4 on 1", f.count("before sample"), f.count("exchange"))
+	}
+	if _, err := table.Sample(context.Background(), rollout.Request{Size: -1}); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("a negative size: %v", err)
+	}
+}
+
+func TestABatchThatIsNotAsAnnouncedIsAnErrorAndEndsTheStream(t *testing.T) {
+	f, table, _ := twins(t, replay.Options{})
+	f.extra = 1
+	ended := make(chan struct{}, 1)
+	f.failing(func(m string, n int) error {
+		if m == "end" {
+			ended <- struct{}{}
+		}
+		return nil
+	})
+	if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); err == nil || !strings.Contains(err.Error(), "has 2 rows, 3 were announced") {
+		t.Errorf("%v", err)
+	}
+	<-ended
+}
+
+func TestAStreamAcknowledgesTheBatchBefore(t *testing.T) {
+	f, table, _ := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
+	s, err := table.Stream(context.Background(), wire.SampleRequest{Size: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.Next(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stats := f.table.Stats(); stats.Acknowledged != 0 || stats.Drawn != 3 {
+		t.Errorf("before the next batch %d of %d draws count", stats.Acknowledged, stats.Drawn)
+	}
+	if _, err := s.Next(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if stats := f.table.Stats(); stats.Acknowledged != 3 || stats.Drawn != 6 {
+		t.Errorf("after it %d of %d do", stats.Acknowledged, stats.Drawn)
+	}
+	third, err := s.Exchange(context.Background()) // the second goes back, and a queue delivers it again
+	if err != nil || third.Draws[0].ID != 4 || first.Draws[0].ID != 1 {
+		t.Errorf("after a release came %+v, %v", third, err)
+	}
+	if err := s.Acknowledge(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if stats := f.table.Stats(); stats.Acknowledged != 6 || stats.Returned != 3 {
+		t.Errorf("%d used, %d went back: want 6 and 3", stats.Acknowledged, stats.Returned)
+	}
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Next(context.Background()); err == nil {
+		t.Error("a closed stream gave a batch")
+	}
+}
+
+func TestAStreamThatBreaksGivesBackWhatWasNotAcknowledgedAndGoesOn(t *testing.T) {
+	f, table, _ := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
+	s, err := table.Stream(context.Background(), wire.SampleRequest{Size: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var ids []rollout.ID
+	next := func() {
+		t.Helper()
+		b, err := s.Next(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, b.Draws[0].ID)
+	}
+	next()
+	f.failing(func(m string, n int) error {
+		if m == "after sample" && n == 2 { // the request has acknowledged the first batch; the second is lost
+			return broken()
+		}
+		return nil
+	})
+	next()
+	next()
+	if !reflect.DeepEqual(ids, []rollout.ID{1, 4, 7}) || f.count("exchange") != 2 {
+		t.Errorf("batches began with %v on %d connections", ids, f.count("exchange"))
+	}
+	if stats := f.table.Stats(); stats.Acknowledged != 6 || stats.Returned != 3 {
+		t.Errorf("%d used, %d went back: want 6 and 3", stats.Acknowledged, stats.Returned)
+	}
+}
+
+func TestWhatABrokenStreamHeldIsNotReleasedAgain(t *testing.T) {
+	f, table, _ := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
+	s, err := table.Stream(context.Background(), wire.SampleRequest{Size: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	f.failing(func(m string, n int) error {
+		if m == "before sample" && n == 2 {
+			return broken()
+		}
+		return nil
+	})
+	if b, err := s.Exchange(context.Background()); err != nil || len(b.Draws) != 3 {
+		t.Fatalf("after the loss of the connection: %v", err)
+	}
+	if stats := f.table.Stats(); stats.Acknowledged != 0 || stats.Returned != 3 || stats.Drawn != 6 {
+		t.Errorf("%d used, %d went back of %d", stats.Acknowledged, stats.Returned, stats.Drawn)
+	}
+}
+
+func TestAStarvedStreamHasAcknowledgedTheBatchBefore(t *testing.T) {
+	f, table := connected(t, replay.Options{Sampler: replay.FIFO}, Options{})
+	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := table.Stream(context.Background(), wire.SampleRequest{Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(context.Background()); !errors.Is(err, rollout.ErrStarved) || f.table.Stats().Acknowledged != 2 {
+		t.Errorf("an emptied queue: %v, %d used", err, f.table.Stats().Acknowledged)
+	}
+	if err := s.Acknowledge(context.Background()); err != nil {
+		t.Errorf("nothing is left to be acknowledged: %v", err)
+	}
+}
+
+func TestALeaseIsSettledByItsBatch(t *testing.T) {
+	f, table, _ := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
+	one, err := table.Lease(context.Background(), rollout.Request{Size: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := table.Lease(context.Background(), rollout.Request{Size: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(table.Release(context.Background(), one.ID), table.Acknowledge(context.Background(), two.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if stats := f.table.Stats(); stats.Acknowledged != 3 || stats.Returned != 3 {
+		t.Errorf("%d used, %d went back: want 3 and 3", stats.Acknowledged, stats.Returned)
+	}
+	if err := table.Acknowledge(context.Background(), two.ID); !errors.Is(err, rollout.ErrNoLease) {
+		t.Errorf("acknowledged twice: %v", err)
+	}
+	if len(table.leased) != 0 {
+		t.Errorf("%d streams are kept for batches that are settled", len(table.leased))
+	}
+	if _, err := table.Lease(context.Background(), rollout.Request{Size: 9}); !errors.Is(err, rollout.ErrStarved) {
+		t.Errorf("a lease of too many: %v", err)
+	}
+}

@@ -1,0 +1,48 @@
+package access_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/reprise-rl/reprise/service/access"
+)
+
+func Example() {
+	folder, err := os.MkdirTemp("", "access")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	tokens := filepath.Join(folder, "tokens.yaml")
+	if err := os.WriteFile(tokens, []byte(`
+tokens:
+  - name: generators
+    token: f3a1c07be29d4d6e9b0c
+    write: ["math-*"]
+`), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	policy, err := access.NewPolicy(access.Options{Tokens: tokens})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	request := &http.Request{Header: http.Header{"Authorization": {"Bearer f3a1c07be29d4d6e9b0c"}}}
+	ctx, err := policy.Recognise(request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	who, _ := access.From(ctx)
+	fmt.Println(who.Name, "may write math-1:", policy.Authorize(ctx, "math-1", true) == nil)
+	fmt.Println(policy.Authorize(ctx, "math-1", false))
+
+	fmt.Println(access.CheckListener(context.Background(), "0.0.0.0:7447", false, true))
+	// Output:
+	// generators may write math-1: true
+	// table "math-1": token "generators" may not read it: its read globs are [], add one that matches to the tokens file
+	// listen: "0.0.0.0:7447" can be reached from other machines: add TLS (tls.certificate and tls.key), or listen on 127.0.0.1
+}

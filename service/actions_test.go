@@ -1,0 +1,332 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+func TestEveryActionIsListedAndNoOther(t *testing.T) {
+	v := serve(t, Options{})
+	stream, err := v.client.ListActions(v.ctx, &flight.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for {
+		a, err := stream.Recv()
+		if err != nil {
+			break
+		}
+		listed = append(listed, a.Type)
+		if !strings.Contains(a.Description, "table") && !strings.Contains(a.Description, "name") {
+			t.Errorf("%s: description %q names no field", a.Type, a.Description)
+		}
+	}
+	want := []string{
+		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws, wire.Acknowledge, wire.Release,
+		wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
+	}
+	slices.Sort(want)
+	if !slices.Equal(listed, want) {
+		t.Errorf("listed %v, want %v", listed, want)
+	}
+	_, err = try[any](v, "no_such", "{}")
+	checkRefusal(t, err, wire.NotFound, "no_such", wire.CreateTable)
+}
+
+func TestMakingATableAgainIsAllowedWithTheSameDefinitionOnly(t *testing.T) {
+	v := serve(t, Options{})
+	first := v.create(wire.Table{Name: "a"})
+	if first.Definition == nil || first.Definition.Capacity != 4096 || first.Definition.Sampler != "distinct" || first.Definition.LeaseSeconds != 60 {
+		t.Errorf("definition %+v: want defaults filled in", first.Definition)
+	}
+	v.fill("a", alone(2, 0)...)
+	if again := v.create(wire.Table{Name: "a", Capacity: 4096}); again.Present != 2 { // the default, said
+		t.Errorf("made again it holds %d", again.Present)
+	}
+	if same := v.create(*first.Definition); same.Present != 2 {
+		t.Errorf("with the definition that was answered it holds %d", same.Present)
+	}
+	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Capacity: 8, MaxUses: 3, Gate: &wire.Gate{RolloutsPerUpdate: 8}})
+	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3", "gate is", "none")
+}
+
+func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
+	v := serve(t, Options{})
+	_, err := try[any](v, wire.CreateTable, wire.Table{
+		Name: "a", Capacity: -1, Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1,
+		Priority: &wire.Priority{Base: "nothing", Beta: 2, Draws: "odd"},
+		Limiter:  &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1},
+		Gate:     &wire.Gate{}, Prompts: &wire.Prompts{Fraction: 2},
+		Columns: []wire.Column{{Name: "y", Type: "float32"}},
+	})
+	checkRefusal(t, err, wire.Invalid, `table "a"`, "capacity: -1", "max_tokens: -1", "lease_seconds: -1", "group_size: -1", "priority.base: nothing",
+		"priority.beta: 2", "priority.draws: odd", "limiter.error_buffer: 1", "samples_per_insert 8", "gate.rollouts_per_update: 0", "prompts.fraction: 2", "y")
+	for _, c := range []struct {
+		w    wire.Table
+		want string
+	}{
+		{wire.Table{Name: "../a"}, "../a"},
+		{wire.Table{Name: ""}, "name"},
+		{wire.Table{Name: "a", Priority: &wire.Priority{}}, "priority: given: want none"},
+		{wire.Table{Name: "a", MinSize: 100, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "min_size"},
+		{wire.Table{Name: "a", GroupSize: 32, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "group_size 32"},
+	} {
+		_, err := try[any](v, wire.CreateTable, c.w)
+		checkRefusal(t, err, wire.Invalid, c.want)
+	}
+	_, err = try[any](v, wire.CreateTable, `{"name":"a","capasity":5}`)
+	checkRefusal(t, err, wire.Invalid, "capasity", "capacity")
+}
+
+func TestADroppedTableIsGoneForThoseWhoWaitToo(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a"})
+	x := v.exchanger(v.client, "a")
+	x.send(wire.SampleRequest{Size: 1})
+	v.until("a sample waits", func(o TableView) bool { return o.SamplesWaiting == 1 })
+	do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
+	_, err := x.recv()
+	checkRefusal(t, err, wire.NotFound, `"a"`)
+	_, err = try[any](v, wire.Info, wire.TableRequest{Table: "a"})
+	checkRefusal(t, err, wire.NotFound, `"a"`)
+	if fresh := v.create(wire.Table{Name: "a", Capacity: 8}); fresh.Present != 0 {
+		t.Errorf("a new table of that name holds %d", fresh.Present)
+	}
+}
+
+func TestVersionsGoUpByAdvanceAndDownByRewind(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	if i := do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 3}); i.Version != 3 {
+		t.Errorf("version %d", i.Version)
+	}
+	if i := do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 2}); i.Version != 3 {
+		t.Errorf("an advance to an older version made it %d", i.Version)
+	}
+	v.fill("a", alone(2, 3)...)
+	v.fill("a", alone(2, 1)...)
+	if i := do[wire.TableInfo](v, wire.Rewind, wire.VersionRequest{Table: "a", Version: 2}); i.Version != 2 || i.Present != 2 {
+		t.Errorf("rewound to %d with %d rollouts", i.Version, i.Present)
+	}
+	_, err := try[any](v, wire.Rewind, wire.VersionRequest{Table: "a", Version: 9})
+	checkRefusal(t, err, wire.Invalid, "9")
+	_, err = try[any](v, wire.Advance, wire.VersionRequest{Table: "a", Version: -1})
+	checkRefusal(t, err, wire.Invalid, "-1")
+}
+
+func TestPrioritiesAndReportsReachTheSampler(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Sampler: "prioritized"})
+	v.fill("a", alone(4, 0)...)
+	do[any](v, wire.UpdatePriorities, wire.PriorityUpdate{Table: "a", IDs: []uint64{1, 2, 3, 4}, Priorities: []float64{0, 0, 0, 1e12}})
+	b, err := v.get(wire.SampleRequest{Table: "a", Size: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range b.draws {
+		if d.ID != 4 || d.Probability < 0.999 {
+			t.Errorf("drew %d with probability %v", d.ID, d.Probability)
+		}
+	}
+	big := 1e12
+	do[any](v, wire.ReportDraws, wire.DrawReport{Table: "a", Draws: []wire.DrawFacts{
+		{ID: 1, Advantage: &big}, {ID: 4, Advantage: new(float64), Tokens: 10, RatioSum: 10, RatioSquares: 20},
+	}})
+	s := v.stats("a")
+	if len(s.ESSByAge) != 1 || s.ESSByAge[0].ESS != 0.5 || len(s.Ages) != 1 || s.AgeDecay != 500 {
+		t.Errorf("ess %+v, ages %+v, decay %v", s.ESSByAge, s.Ages, s.AgeDecay)
+	}
+	if b, err = v.get(wire.SampleRequest{Table: "a", Size: 1}); err != nil || b.draws[0].ID != 1 {
+		t.Errorf("after a report rollout %d is drawn, %v", b.draws[0].ID, err)
+	}
+	for body, want := range map[string]string{
+		`{"table":"a","ids":[1,2],"priorities":[1]}`: "1 of them for 2 ids",
+		`{"table":"a","ids":[9],"priorities":[1]}`:   "id is 9",
+		`{"table":"a","ids":[1],"priorities":[-1]}`:  "priority is -1",
+		`{"table":"a","ids":[-1],"priorities":[1]}`:  "ids",
+	} {
+		_, err := try[any](v, wire.UpdatePriorities, body)
+		checkRefusal(t, err, wire.Invalid, want)
+	}
+}
+
+func TestBatchesAreSettledByActionsAllOrNone(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	x := v.exchanger(v.client, "a")
+	first := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0), RequestID: "1"})
+	for _, list := range [][]uint64{{first.Batch, 77}, {first.Batch, first.Batch}, {0}} {
+		if _, err := try[any](v, wire.Acknowledge, wire.SettleRequest{Table: "a", Batches: list}); err == nil {
+			t.Errorf("%v was acknowledged", list)
+		}
+	}
+	if s := v.stats("a"); s.Acknowledged != 0 || s.OnLease != 2 {
+		t.Errorf("acknowledged %d, on lease %d", s.Acknowledged, s.OnLease)
+	}
+	do[any](v, wire.Release, wire.SettleRequest{Table: "a", Batches: []uint64{first.Batch}})
+	if s := v.stats("a"); s.Returned != 2 || s.OnLease != 0 {
+		t.Errorf("returned %d, on lease %d", s.Returned, s.OnLease)
+	}
+}
+
+func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a", MaxUses: 1, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 16}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	v.fill("a", group(4, 0), group(4, 0))
+	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4}); err != nil {
+		t.Fatal(err)
+	}
+	s := v.stats("a")
+	want, err := v.service.table("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := json.Marshal(s.Stats())
+	direct, _ := json.Marshal(want.store.Stats())
+	if string(got) != string(direct) {
+		t.Errorf("over the wire\n%s, of the table\n%s", got, direct)
+	}
+	if s.Evicted[rollout.EvictedByUses] != 4 || s.NeverUsedShare != 1 {
+		t.Errorf("evicted %v, never used %v", s.Evicted, s.NeverUsedShare)
+	}
+	if s.Limiter == nil || s.Limiter.Balance != 4 || s.Limiter.Max != 16 || s.Gate == nil || s.Gate.Started != 8 || s.Gate.Allowed != 16 {
+		t.Errorf("limiter %+v, gate %+v", s.Limiter, s.Gate)
+	}
+	if s.Journal == nil || s.Journal.Sync != "always" || s.Journal.Commits == 0 || s.Journal.Bytes == 0 {
+		t.Errorf("journal %+v", s.Journal)
+	}
+}
+
+func TestGroupsAreStartedInsertedAndAbandoned(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", GroupSize: 4, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	got := do[wire.StartAnswer](v, wire.Start, wire.StartRequest{Table: "a", Groups: 9})
+	if got.Groups != 4 || got.Grant == 0 || got.ExpiresSeconds != 600 {
+		t.Fatalf("granted %+v", got)
+	}
+	if more := do[wire.StartAnswer](v, wire.Start, wire.StartRequest{Table: "a", Groups: 1}); more.Groups != 0 || more.Grant != 0 {
+		t.Errorf("granted %+v beyond the gate", more)
+	}
+	if _, err := v.insert("a", wire.InsertRequest{Grant: got.Grant, BatchID: "x"}, group(4, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.insert("a", wire.InsertRequest{Grant: got.Grant, BatchID: "x"}, group(4, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if s := v.stats("a").Gate; s.Started != 16 || s.Outstanding != 12 {
+		t.Errorf("after one group, sent twice: %+v", s)
+	}
+	do[any](v, wire.Abandon, wire.AbandonRequest{Table: "a", Grant: got.Grant, Groups: 2})
+	if s := v.stats("a").Gate; s.Started != 8 || s.Outstanding != 4 {
+		t.Errorf("after two were abandoned: %+v", s)
+	}
+	_, err := try[any](v, wire.Abandon, wire.AbandonRequest{Table: "a", Grant: got.Grant})
+	checkRefusal(t, err, wire.Invalid, "groups: 0")
+}
+
+func TestPromptsAreReportedAndReplayed(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Prompts: &wire.Prompts{Fraction: 0.5, Band: 0.5, MaxReuse: 3}})
+	v.create(wire.Table{Name: "b"})
+	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{
+		{Prompt: wire.Prompt{ID: "half", Ref: 5}, Correct: 2, Total: 4}, {Prompt: wire.Prompt{ID: "never"}, Correct: 0, Total: 4},
+	}})
+	got := do[wire.PromptsAnswer](v, wire.PromptsNext, wire.PromptsRequest{Table: "a", Batch: 4})
+	if len(got.Prompts) != 1 || got.Prompts[0] != (wire.Prompt{ID: "half", Ref: 5}) {
+		t.Errorf("prompts %+v", got)
+	}
+	if s := v.stats("a").Prompts; s == nil || s.Reported != 2 || s.Replayed != 1 {
+		t.Errorf("statistics %+v", s)
+	}
+	_, err := try[any](v, wire.PromptsNext, wire.PromptsRequest{Table: "b", Batch: 4})
+	checkRefusal(t, err, wire.Invalid, `"b"`, "prompts")
+	_, err = try[any](v, wire.PromptsNext, wire.PromptsRequest{Table: "a"})
+	checkRefusal(t, err, wire.Invalid, "batch: 0")
+	_, err = try[any](v, wire.PromptsReport, `{"table":"a","results":[{"id":"x","correct":5,"total":4}]}`)
+	checkRefusal(t, err, wire.Invalid, "correct is 5")
+}
+
+// rights allows what it lists: "read a", "write a".
+type rights []string
+
+func (r rights) Authorize(_ context.Context, table string, write bool) error {
+	right := "read " + table
+	if write {
+		right = "write " + table
+	}
+	if slices.Contains(r, right) {
+		return nil
+	}
+	return wire.Errorf(wire.Denied, "may not %s", right)
+}
+
+func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
+	all := map[string]string{ // by action, the right and a body
+		wire.CreateTable: `write {"name":"a"}`, wire.DropTable: `write {"table":"a"}`,
+		wire.Advance: `write {"table":"a"}`, wire.Rewind: `write {"table":"a"}`, wire.UpdatePriorities: `write {"table":"a"}`, wire.ReportDraws: `write {"table":"a"}`,
+		wire.Acknowledge: `read {"table":"a"}`, wire.Release: `read {"table":"a"}`, wire.Statistics: `read {"table":"a"}`, wire.Info: `read {"table":"a"}`,
+		wire.Checkpoint: `write {"table":"a"}`, wire.Restore: `write {"table":"a"}`, wire.Start: `write {"table":"a"}`, wire.Abandon: `write {"table":"a"}`,
+		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
+	}
+	for _, may := range []string{"read", "write"} {
+		v := serve(t, Options{Access: rights{may + " a"}, Tables: []wire.Table{{Name: "a"}, {Name: "b"}}})
+		if len(all) != len(v.service.actions()) {
+			t.Fatalf("%d of %d actions are listed here", len(all), len(v.service.actions()))
+		}
+		kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(k string) bool { return k == wire.DropTable })
+		for _, kind := range append(kinds, wire.DropTable) {
+			right, body, _ := strings.Cut(all[kind], " ")
+			_, err := try[any](v, kind, body)
+			if denied := errors.Is(err, wire.ErrDenied); denied != (right != may) {
+				t.Errorf("with the right to %s, %s: %v", may, kind, err)
+			}
+			_, err = try[any](v, kind, strings.ReplaceAll(body, `"a"`, `"b"`))
+			if !errors.Is(err, wire.ErrDenied) {
+				t.Errorf("with no right on b, %s: %v", kind, err)
+			}
+		}
+	}
+	for _, may := range []string{"read", "write"} {
+		v := serve(t, Options{Access: rights{may + " a"}, Tables: []wire.Table{{Name: "a"}, {Name: "b"}}})
+		_, put := v.insert("a", wire.InsertRequest{}, alone(1, 0)...)
+		_, get := v.get(wire.SampleRequest{Table: "a", Size: 1, TimeoutMS: ms(0)})
+		_, export := v.get(wire.SampleRequest{Table: "a", Export: true})
+		_, exchange := v.exchanger(v.client, "a").sample(wire.SampleRequest{Size: 1, TimeoutMS: ms(0)})
+		_, info := v.client.GetFlightInfo(v.ctx, path("a"))
+		_, schema := v.client.GetSchema(v.ctx, path("a"))
+		for what, err := range map[string]error{"get": get, "export": export, "exchange": exchange, "info": wire.FromGRPC(info), "schema": wire.FromGRPC(schema)} {
+			if errors.Is(err, wire.ErrDenied) != (may == "write") {
+				t.Errorf("with the right to %s, %s: %v", may, what, err)
+			}
+		}
+		if errors.Is(put, wire.ErrDenied) != (may == "read") {
+			t.Errorf("with the right to %s, put: %v", may, put)
+		}
+		stream, err := v.client.ListFlights(v.ctx, &flight.Criteria{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := 0
+		for {
+			if _, err := stream.Recv(); err != nil {
+				break
+			}
+			listed++
+		}
+		if want := map[string]int{"read": 1, "write": 0}[may]; listed != want {
+			t.Errorf("with the right to %s a, %d tables are listed, want %d", may, listed, want)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package service
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+func (v *served) mustSample(x *exchanger, req wire.SampleRequest) batch {
+	v.t.Helper()
+	b, err := x.sample(req)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if len(b.draws) != req.Size {
+		v.t.Fatalf("asked for %d, got %d", req.Size, len(b.draws))
+	}
+	return b
+}
+
+func (v *served) books(table string, drawn, acknowledged, returned uint64) {
+	v.t.Helper()
+	v.until("the books say so", func(o TableView) bool {
+		return o.Stats.Drawn == drawn && o.Stats.Acknowledged == acknowledged && o.Stats.Returned == returned
+	})
+}
+
+func TestTheNextRequestAcknowledgesTheBatchBefore(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	x := v.exchanger(v.client, "a")
+	v.mustSample(x, wire.SampleRequest{Size: 4, Prefetch: count(0)})
+	if s := v.stats("a"); s.Acknowledged != 0 || s.OnLease != 4 {
+		t.Errorf("before the next request: acknowledged %d, on lease %d", s.Acknowledged, s.OnLease)
+	}
+	v.mustSample(x, wire.SampleRequest{Size: 4, Prefetch: count(0)})
+	if s := v.stats("a"); s.Acknowledged != 4 || s.OnLease != 4 {
+		t.Errorf("after it: acknowledged %d, on lease %d", s.Acknowledged, s.OnLease)
+	}
+	x.cancel()
+	v.books("a", 8, 4, 4)
+}
+
+func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	v.fill("q", alone(9, 0)...)
+	x := v.exchanger(v.client, "q")
+	none := []uint64{}
+	ask := func(acknowledge, release []uint64) batch {
+		return v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0), Acknowledge: acknowledge, Release: release})
+	}
+	// An empty list is left out of JSON by wire.SampleRequest, as absent lists are: name the first batch explicitly.
+	first := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
+	second := ask(none, []uint64{first.Batch}) // the first goes back, and comes again
+	if second.draws[0].ID != first.draws[0].ID {
+		t.Errorf("after a release the queue gave %d, want %d again", second.draws[0].ID, first.draws[0].ID)
+	}
+	third := ask([]uint64{second.Batch}, nil)
+	if third.draws[0].ID != 3 {
+		t.Errorf("after an acknowledgement the queue gave %d, want 3", third.draws[0].ID)
+	}
+	_, err := x.sample(wire.SampleRequest{Size: 2, Acknowledge: []uint64{second.Batch, third.Batch}})
+	if !errors.Is(err, rollout.ErrNoLease) {
+		t.Errorf("acknowledging twice: %v", err)
+	}
+	if s := v.stats("q"); s.Acknowledged != 2 || s.OnLease != 2 {
+		t.Errorf("a list with a settled batch: acknowledged %d, on lease %d; want all or none", s.Acknowledged, s.OnLease)
+	}
+	if _, err := x.sample(wire.SampleRequest{Acknowledge: []uint64{third.Batch}}); err != nil {
+		t.Errorf("settling without asking for more: %v", err)
+	}
+	v.books("q", 6, 4, 2)
+}
+
+func TestAStreamSettlesNoBatchOfAnother(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	x, y := v.exchanger(v.client, "a"), v.exchanger(v.client, "a")
+	b := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
+	if _, err := y.sample(wire.SampleRequest{Size: 2, Acknowledge: []uint64{b.Batch}}); !errors.Is(err, rollout.ErrNoLease) {
+		t.Errorf("another stream's batch: %v", err)
+	}
+	do[wire.TableInfo](v, wire.Acknowledge, wire.SettleRequest{Table: "a", Batches: []uint64{b.Batch}}) // but an action may
+	if s := v.stats("a"); s.Acknowledged != 2 {
+		t.Errorf("acknowledged %d", s.Acknowledged)
+	}
+}
+
+func TestADisconnectGivesBackWhatWasNotAcknowledged(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	v.fill("q", alone(8, 0)...)
+	x := v.exchanger(v.client, "q")
+	b := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(2)})
+	v.books("q", 6, 0, 0) // two more were drawn ahead
+	x.cancel()
+	v.books("q", 6, 0, 6)
+	again, err := v.get(wire.SampleRequest{Table: "q", Size: 2})
+	if err != nil || again.draws[0].ID != b.draws[0].ID {
+		t.Errorf("the queue gives %v again, %v", again.draws, err)
+	}
+}
+
+func TestTheEndOfAStreamGivesBackToo(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	x := v.exchanger(v.client, "a")
+	v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
+	if err := x.stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+	v.books("a", 2, 0, 2)
+}
+
+func TestPrefetchedBatchesOlderThanTheTableAreDrawnAgain(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	x := v.exchanger(v.client, "a")
+	v.mustSample(x, wire.SampleRequest{Size: 2})
+	v.books("a", 4, 0, 0) // one is drawn ahead
+	do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 1})
+	b := v.mustSample(x, wire.SampleRequest{Size: 2})
+	if b.Version != 1 || b.draws[0].Staleness != 1 {
+		t.Errorf("handed over at version %d with staleness %d", b.Version, b.draws[0].Staleness)
+	}
+	if c := v.service.Observe().Tables[0].Counters; c.Redrawn != 1 {
+		t.Errorf("%d were drawn again", c.Redrawn)
+	}
+}
+
+func TestPrefetchSlackLetsOlderBatchesThroughButNotWhatBecameTooStale(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", MaxStaleness: 2})
+	v.fill("a", alone(8, 0)...)
+	x := v.exchanger(v.client, "a")
+	v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5})
+	for version := int32(1); version <= 2; version++ { // prefetched at 0, the next at 1
+		v.until("one is drawn ahead", func(o TableView) bool { return o.OnLease == 4 })
+		do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: version})
+		if b := v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5}); b.Version != version-1 {
+			t.Errorf("at version %d a batch of version %d came", version, b.Version)
+		}
+	}
+	v.until("one is drawn ahead", func(o TableView) bool { return o.OnLease == 4 })
+	do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 3}) // all of version 0 leave
+	v.fill("a", alone(4, 3)...)
+	b := v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5})
+	for _, d := range b.draws {
+		if d.Rollout.Version() != 3 {
+			t.Errorf("a rollout of version %d came at version 3 with max_staleness 2", d.Rollout.Version())
+		}
+	}
+}
+
+func TestAStarvedRequestIsToldAndTheStreamGoesOn(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	for _, prefetch := range []int{0, 1, 3} {
+		x := v.exchanger(v.client, "a")
+		for _, limit := range []int64{0, 10} {
+			_, err := x.sample(wire.SampleRequest{Size: 2, TimeoutMS: ms(limit), Prefetch: count(prefetch)})
+			if !errors.Is(err, rollout.ErrStarved) {
+				t.Fatalf("prefetch %d, timeout %d: %v", prefetch, limit, err)
+			}
+		}
+		v.fill("a", alone(2, 0)...)
+		// Inserted and answered: a request that does not wait finds it.
+		v.mustSample(x, wire.SampleRequest{Size: 2, TimeoutMS: ms(0), Prefetch: count(prefetch)})
+		x.cancel()
+		v.until("it went back", func(o TableView) bool { return o.OnLease == 0 && o.SamplesWaiting == 0 })
+		do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
+		v.create(wire.Table{Name: "a"})
+	}
+}
+
+func TestARequestWaitsOnAStreamUntilRolloutsCome(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", MinSize: 3})
+	for _, prefetch := range []int{0, 2} {
+		x := v.exchanger(v.client, "a")
+		x.send(wire.SampleRequest{Size: 2, Prefetch: count(prefetch)})
+		v.until("a sample waits", func(o TableView) bool { return o.SamplesWaiting == 1 })
+		v.fill("a", alone(3, 0)...)
+		if b, err := x.recv(); err != nil || len(b.draws) != 2 {
+			t.Errorf("prefetch %d: %v", prefetch, err)
+		}
+		x.cancel()
+		v.until("it went back", func(o TableView) bool { return o.OnLease == 0 })
+		do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
+		v.create(wire.Table{Name: "a", MinSize: 3})
+	}
+}
+
+func TestRequestsWithAnIdGetTheSameBatchOnANewStream(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Sampler: "uniform"})
+	v.fill("a", alone(64, 0)...)
+	req := wire.SampleRequest{Size: 8, RequestID: "r1", UseAtDraw: true}
+	x := v.exchanger(v.client, "a")
+	first := v.mustSample(x, req)
+	x.cancel()
+	again := v.mustSample(v.exchanger(v.dial(), "a"), req)
+	if again.Batch != first.Batch || again.draws[0].ID != first.draws[0].ID {
+		t.Errorf("batch %d, then %d", first.Batch, again.Batch)
+	}
+	v.books("a", 8, 8, 0)
+}
+
+// The client's second stream comes before the server has noticed the end of the first, whose end must not take the batch back.
+func TestALeasedBatchPassesToTheStreamThatAskedForItLast(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	req := wire.SampleRequest{Size: 4, RequestID: "r1"}
+	x, y := v.exchanger(v.client, "a"), v.exchanger(v.client, "a")
+	first := v.mustSample(x, req)
+	if again := v.mustSample(y, req); again.Batch != first.Batch {
+		t.Fatalf("batch %d, then %d", first.Batch, again.Batch)
+	}
+	if err := x.stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.recv(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if _, err := y.sample(wire.SampleRequest{Acknowledge: []uint64{first.Batch}}); err != nil {
+		t.Errorf("the later stream lost its batch: %v", err)
+	}
+	v.books("a", 4, 4, 0)
+}
+
+func TestAnExchangeIsRefusedWithTheReason(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	for _, c := range []struct {
+		table string
+		req   wire.SampleRequest
+		code  wire.Code
+		want  string
+	}{
+		{"b", wire.SampleRequest{Size: 1}, wire.NotFound, `"b"`},
+		{"a", wire.SampleRequest{Table: "b", Size: 1}, wire.Invalid, `"b"`},
+		{"a", wire.SampleRequest{}, wire.Invalid, "size: 0"},
+		{"a", wire.SampleRequest{Size: 1, Prefetch: count(9)}, wire.Invalid, "prefetch: 9"},
+		{"a", wire.SampleRequest{Size: 1, Prefetch: count(-1)}, wire.Invalid, "prefetch: -1"},
+		{"a", wire.SampleRequest{Size: 1, PrefetchSlack: -1}, wire.Invalid, "prefetch_slack: -1"},
+		{"a", wire.SampleRequest{Size: 1, Export: true}, wire.Invalid, "export"},
+		{"a", wire.SampleRequest{Size: 1, Columns: []string{"no"}}, wire.Invalid, "no"},
+		{"a", wire.SampleRequest{Size: 5000}, wire.Invalid, "5000"},
+		{"a", wire.SampleRequest{Size: 5000, Prefetch: count(0)}, wire.Invalid, "5000"},
+		{"a", wire.SampleRequest{Size: 1, Acknowledge: []uint64{1}, Release: []uint64{1}}, wire.Invalid, "release: 1"},
+	} {
+		x := v.exchanger(v.client, c.table)
+		_, err := x.sample(c.req)
+		checkRefusal(t, err, c.code, c.want)
+	}
+	v.until("nothing is on lease", func(o TableView) bool { return o.OnLease == 0 })
+}
+
+func TestTheTableOfAStreamMayStandInItsFirstRequest(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(2, 0)...)
+	x := v.exchanger(v.client, "")
+	x.begun = true // no descriptor
+	v.mustSample(x, wire.SampleRequest{Table: "a", Size: 2})
+}
+
+func TestAQueueIsServedInOrderThroughPrefetch(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "q", Sampler: "fifo", Capacity: 1000})
+	v.fill("q", alone(200, 0)...)
+	x := v.exchanger(v.client, "q")
+	next := rollout.ID(1)
+	for range 50 {
+		b := v.mustSample(x, wire.SampleRequest{Size: 4, Prefetch: count(3)})
+		for _, d := range b.draws {
+			if d.ID != next {
+				t.Fatalf("rollout %d came, want %d", d.ID, next)
+			}
+			next++
+		}
+	}
+	x.cancel()
+	v.books("q", 200, 196, 4)
+}

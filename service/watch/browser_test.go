@@ -1,0 +1,222 @@
+package watch_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/service/watch"
+)
+
+var shots = flag.String("shots", "", "folder that the browser's pictures of the dashboard are left in")
+
+// browser is a headless Chromium.
+type browser struct {
+	t    *testing.T
+	path string
+}
+
+func newBrowser(t *testing.T) browser {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return browser{t, path}
+		}
+	}
+	t.Skip("no Chromium is installed: the dashboard was not looked at in a browser")
+	return browser{}
+}
+
+// run starts the browser with arguments and returns what it printed, and what it logged.
+func (b browser) run(arguments ...string) (out, log string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
+	defer cancel()
+	common := []string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+		"--enable-logging=stderr", "--user-data-dir=" + b.t.TempDir(),
+	}
+	command := exec.CommandContext(ctx, b.path, append(common, arguments...)...)
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		b.t.Fatalf("%v: %v\n%s", arguments, err, stderr.String())
+	}
+	return stdout.String(), stderr.String()
+}
+
+// console are the lines that the page, or the browser about it, wrote to the console.
+func console(log string) (lines []string) {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "CONSOLE") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// warmed serves a busy service that has been watched for five minutes.
+func warmed(t *testing.T) (*fake, *watch.Watch) {
+	t.Helper()
+	f := &fake{}
+	w, err := watch.New(f.observe, watch.Options{Version: "0.0.0-test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := 0; s <= 300; s += 2 {
+		w.Note(busy(s))
+	}
+	f.set(busy(302))
+	return f, w
+}
+
+func TestTheDashboardLivesInABrowser(t *testing.T) {
+	b := newBrowser(t)
+	f, w := warmed(t)
+	fetched := 0
+	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/fragment" {
+			if fetched++; fetched == 2 {
+				o := busy(310)
+				o.Tables[0].Stats.Present = 12_345
+				f.set(o)
+			}
+			w.Forget()
+		}
+		if host, _, _ := strings.Cut(r.Host, ":"); host != "127.0.0.1" {
+			t.Errorf("the page asked %s", r.Host)
+		}
+		w.ServeHTTP(answer, r)
+	}))
+	defer server.Close()
+
+	dom, log := b.run("--virtual-time-budget=9000", "--window-size=1400,1000", "--dump-dom", server.URL)
+	if lines := console(log); len(lines) > 0 {
+		t.Errorf("the console says:\n%s", strings.Join(lines, ""))
+	}
+	if fetched < 3 {
+		t.Errorf("the body was fetched %d times in 9 seconds", fetched)
+	}
+	for _, want := range []string{">12,345<", "math-prioritized", "Priority by age", "generators", "&lt;script&gt;alert(1)&lt;/script&gt;", `<p id="lost" role="status" hidden`} {
+		if !strings.Contains(dom, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(dom, "<script>alert(1)") {
+		t.Error("a rollout's text became part of the page")
+	}
+}
+
+// TestTheDashboardFitsAPhone frames the page at a phone's width and lets the frame measure itself.
+func TestTheDashboardFitsAPhone(t *testing.T) {
+	b := newBrowser(t)
+	many := busy(302)
+	for i := range 9 {
+		v := many.Tables[1]
+		v.Name = fmt.Sprintf("table-number-%d-with-a-name-of-some-length-%s", i, strings.Repeat("x", 60))
+		many.Tables = append(many.Tables, v)
+	}
+	broken := busy(302)
+	broken.Err = fmt.Errorf("journal %s: %s", strings.Repeat("/folder", 40), strings.Repeat("x", 300))
+	none := empty()
+	none.Tables = nil
+	for name, o := range map[string]service.Observation{"busy": busy(302), "empty": empty(), "none": none, "many": many, "broken": broken} {
+		f := &fake{o: o}
+		w, err := watch.New(f.observe, watch.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		widths := []int{320, 390, 768, 1400}
+		frames := func(answer http.ResponseWriter) {
+			_, _ = io.WriteString(answer, `<!doctype html><body><script>
+				function measure(frame) {
+					const d = frame.contentDocument, wide = [];
+					for (const x of d.querySelectorAll("body *")) if (!x.closest(".scroll, svg") && x.getBoundingClientRect().right > frame.clientWidth + 0.5) wide.push(x.tagName + "." + x.className);
+					document.body.insertAdjacentHTML("beforeend", "<p>found " + d.documentElement.scrollWidth + " in " + frame.clientWidth + ": " + wide.join(",") + ".</p>");
+				}</script>`)
+			for _, width := range widths {
+				_, _ = fmt.Fprintf(answer, `<iframe style="border:0;width:%dpx;height:2000px" src="/page" onload="measure(this)"></iframe>`, width)
+			}
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/frame":
+				frames(answer)
+			case "/page":
+				r.URL.Path = "/"
+				w.ServeHTTP(&framed{ResponseWriter: answer}, r)
+			default:
+				w.ServeHTTP(answer, r)
+			}
+		}))
+		dom, _ := b.run("--virtual-time-budget=1500", "--window-size=1500,2000", "--dump-dom", server.URL+"/frame")
+		found := regexp.MustCompile(`<p>found (\d+) in (\d+): (.*?)\.</p>`).FindAllStringSubmatch(dom, -1)
+		if len(found) != len(widths) {
+			t.Fatalf("%s: %d frames of %d were measured:\n%s", name, len(found), len(widths), dom)
+		}
+		for _, f := range found {
+			if f[1] != f[2] || f[3] != "" {
+				t.Errorf("%s: %s px of page in %s px: too wide are %s", name, f[1], f[2], f[3])
+			}
+		}
+		server.Close()
+	}
+}
+
+// framed lets a page be framed, as the dashboard's own policy does not.
+type framed struct{ http.ResponseWriter }
+
+func (f *framed) Write(b []byte) (int, error) {
+	policy := f.Header().Get("Content-Security-Policy")
+	f.Header().Set("Content-Security-Policy", strings.ReplaceAll(policy, "frame-ancestors 'none'", "frame-ancestors 'self'"))
+	return f.ResponseWriter.Write(b)
+}
+
+// TestPicturesOfTheDashboard leaves pictures where -shots says: people have to look at them.
+func TestPicturesOfTheDashboard(t *testing.T) {
+	if *shots == "" {
+		t.Skip("no folder was named by -shots: nothing but pictures for people would be made")
+	}
+	b := newBrowser(t)
+	_, w := warmed(t)
+	bare, err := watch.New(func() service.Observation { return empty() }, watch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		watch *watch.Watch
+		size  string
+		path  string
+		dark  bool
+	}{
+		"desktop": {w, "1400,2300", "/", false}, "dark": {w, "1400,2300", "/", true}, "empty": {bare, "1400,1300", "/", false},
+		"phone": {w, "1190,1900", "/phone", false},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/phone" { // a window is never as narrow as a phone
+				_, _ = io.WriteString(answer, `<!doctype html><body style="margin:0;display:flex;gap:10px">`)
+				for part := range 3 { // beside one another, as it is long
+					_, _ = fmt.Fprintf(answer, `<div style="height:1900px;overflow:hidden"><iframe style="border:0;width:390px;height:5700px;margin-top:%dpx" src="/"></iframe></div>`, -1900*part)
+				}
+				return
+			}
+			c.watch.ServeHTTP(&framed{ResponseWriter: answer}, r)
+		}))
+		arguments := []string{"--virtual-time-budget=500", "--window-size=" + c.size, "--screenshot=" + filepath.Join(*shots, name+".png")}
+		if c.dark {
+			arguments = append(arguments, "--blink-settings=preferredColorScheme=0")
+		}
+		b.run(append(arguments, server.URL+c.path)...)
+		server.Close()
+	}
+}

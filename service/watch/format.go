@@ -1,0 +1,139 @@
+package watch
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// count writes a whole number with its thousands apart.
+func count[N int | int32 | int64 | uint64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "−", digits[1:]
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
+// amount writes a number with three digits that count: 0.42, 7.1, 412, 1,650, 12.4 k, 3.1 M.
+func amount(x float64) string {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return "∞"
+	}
+	if x < 0 {
+		return "−" + amount(-x)
+	}
+	for _, step := range []struct {
+		from float64
+		unit string
+	}{{1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e4, " k"}} {
+		if x >= step.from*0.9995 {
+			per := step.from
+			if step.unit == " k" {
+				per = 1e3
+			}
+			return digits(x/per) + step.unit
+		}
+	}
+	if x >= 1000 {
+		return count(int64(math.Round(x)))
+	}
+	return digits(x)
+}
+
+// digits writes a number below a thousand with at most three digits, and no zeros at the end.
+func digits(x float64) string {
+	places := 2
+	switch {
+	case x >= 99.95:
+		places = 0
+	case x >= 9.995:
+		places = 1
+	}
+	text := strconv.FormatFloat(x, 'f', places, 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
+
+// bytes writes a number of bytes in decimal units.
+func bytes(n float64) string {
+	if n >= 999.5 {
+		for _, u := range []struct {
+			per  float64
+			unit string
+		}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+			if n >= u.per*0.9995 {
+				return digits(n/u.per) + " " + u.unit
+			}
+		}
+	}
+	return strconv.FormatFloat(math.Round(n), 'f', 0, 64) + " B"
+}
+
+// seconds writes how long something took.
+func seconds(s float64) string {
+	switch {
+	case s <= 0:
+		return "0 s"
+	case s < 1e-3:
+		return digits(s*1e6) + " µs"
+	case s < 1:
+		return digits(s*1e3) + " ms"
+	case s < 100:
+		return digits(s) + " s"
+	}
+	return span(time.Duration(s * float64(time.Second)))
+}
+
+// span writes a longer time in its two largest units.
+func span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// percent writes a share.
+func percent(share float64) string {
+	switch {
+	case math.IsNaN(share):
+		return "–"
+	case share > 0 && share < 0.001:
+		return "< 0.1%"
+	case share > 0.999 && share < 1:
+		return "> 99.9%"
+	case share < 0.1:
+		return digits(math.Round(share*1000)/10) + "%"
+	}
+	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
+}
+
+// plural is a count with its noun: 1 rollout, 2 rollouts.
+func plural[N int | int32 | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return count(n) + " " + noun
+}
+
+// ratio is a/b, 0 where b is.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}

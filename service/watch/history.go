@@ -1,0 +1,107 @@
+package watch
+
+import (
+	"sync"
+	"time"
+
+	"github.com/reprise-rl/reprise/service"
+)
+
+// point is what a table had counted at one moment.
+type point struct {
+	at                  time.Time
+	inserted, sampled   uint64 // rollouts
+	tokensIn, tokensOut uint64
+	bytesIn, bytesOut   uint64 // payload in, packed batches out
+}
+
+func pointOf(at time.Time, v *service.TableView) point {
+	c := &v.Counters
+	return point{at, c.InsertedRows, c.SampledRows, c.InsertedTokens, c.SampledTokens, c.InsertedBytes, c.SampledBytes}
+}
+
+// history remembers the last points of every table. It is safe for concurrent use.
+type history struct {
+	keep int // points of a table
+
+	mu     sync.Mutex
+	tables map[string]*series
+}
+
+// series is one table's points, the oldest first.
+type series struct {
+	created time.Time // of the table: another one of the same name begins anew
+	points  []point
+}
+
+// note adds an observation, and forgets the tables that are no more.
+func (h *history) note(o *service.Observation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tables := make(map[string]*series, len(o.Tables))
+	for i := range o.Tables {
+		v := &o.Tables[i]
+		s := h.tables[v.Name]
+		if s == nil || !s.created.Equal(v.Created) {
+			s = &series{created: v.Created}
+		}
+		if n := len(s.points); n == 0 || s.points[n-1].at.Before(o.At) {
+			if n == h.keep {
+				s.points = append(s.points[:0], s.points[1:]...)
+			}
+			s.points = append(s.points, pointOf(o.At, v))
+		}
+		tables[v.Name] = s
+	}
+	h.tables = tables
+}
+
+// of returns a copy of a table's points with the one of an observation at the end.
+func (h *history) of(at time.Time, v *service.TableView) []point {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var points []point
+	if s := h.tables[v.Name]; s != nil && s.created.Equal(v.Created) {
+		points = append(points, s.points...)
+	}
+	if n := len(points); n == 0 || points[n-1].at.Before(at) {
+		points = append(points, pointOf(at, v))
+	}
+	return points
+}
+
+// rate is an amount per second at a moment.
+type rate struct {
+	at    time.Time
+	value float64
+}
+
+// rates are the increases between points, per second.
+func rates(points []point, of func(point) uint64) []rate {
+	var list []rate
+	for i := 1; i < len(points); i++ {
+		took := points[i].at.Sub(points[i-1].at).Seconds()
+		before, after := of(points[i-1]), of(points[i])
+		if took > 0 && after >= before {
+			list = append(list, rate{points[i].at, float64(after-before) / took})
+		}
+	}
+	return list
+}
+
+// current is the increase per second over the last while, 0 where there is but one point.
+func current(points []point, while time.Duration, of func(point) uint64) float64 {
+	if len(points) < 2 {
+		return 0
+	}
+	last := points[len(points)-1]
+	first := points[len(points)-2]
+	for i := len(points) - 2; i >= 0 && last.at.Sub(points[i].at) <= while; i-- {
+		first = points[i]
+	}
+	took := last.at.Sub(first.at).Seconds()
+	if took <= 0 || of(last) < of(first) {
+		return 0
+	}
+	return float64(of(last)-of(first)) / took
+}

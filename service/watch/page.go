@@ -1,0 +1,169 @@
+package watch
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/reprise-rl/reprise/service"
+)
+
+//go:embed page.html
+var pageText string
+
+//go:embed style.css
+var styleText string
+
+//go:embed live.js
+var scriptText string
+
+// mostInFull is how many tables are shown in full on one page; of more, the one that ?table= names.
+const mostInFull = 6
+
+// page makes the HTML of the dashboard.
+type page struct {
+	text   *template.Template
+	policy string // content security policy
+}
+
+func newPage() (*page, error) {
+	text, err := template.New("page").Parse(pageText)
+	if err != nil {
+		return nil, err
+	}
+	return &page{text: text, policy: "default-src 'none'; style-src " + hash(styleText) + "; script-src " + hash(scriptText) +
+		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}, nil
+}
+
+// hash allows one inline style sheet or script in a content security policy.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// whole is what the template gets for the whole page.
+type whole struct {
+	Style  template.CSS
+	Script template.JS
+	Body   view
+}
+
+// write answers with the whole page, or with its body alone.
+func (p *page) write(w http.ResponseWriter, v view, bodyOnly bool) error {
+	var b strings.Builder
+	var err error
+	if bodyOnly {
+		err = p.text.ExecuteTemplate(&b, "body", v)
+	} else {
+		err = p.text.Execute(&b, whole{template.CSS(styleText), template.JS(scriptText), v}) //nolint:gosec // our own
+	}
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", p.policy)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	_, err = w.Write([]byte(b.String()))
+	return err
+}
+
+// viewOf turns an observation into what the page shows to a caller. Of many tables it shows one in full: the chosen one, or the first.
+func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen string) view {
+	v := view{Health: "serving", Class: "good", At: o.At.Format(time.TimeOnly), Version: w.options.Version}
+	if o.Stopping {
+		v.Health, v.Class = "stopping", "warn"
+	}
+	if o.Err != nil {
+		v.Health, v.Class, v.Reason = "not healthy", "bad", o.Err.Error()
+	}
+	tables := w.readable(ctx, o)
+	v.Facts = []fact{
+		{"up for", span(o.At.Sub(o.Started))},
+		{"tables", count(len(tables))},
+		{"connections", count(len(o.Connections))},
+		{"inserts in memory", bytes(float64(o.InFlightBytes)) + ", " + percent(ratio(float64(o.InFlightBytes), float64(o.MaxInFlightBytes)))},
+		{"batches in memory", bytes(float64(o.OutgoingBytes)) + ", " + percent(ratio(float64(o.OutgoingBytes), float64(o.MaxOutgoingBytes)))},
+		{"slow readers cut off", count(o.SlowReaders)},
+	}
+	few := len(tables) <= mostInFull
+	for i, t := range tables {
+		points := w.history.of(o.At, t)
+		if len(tables) > 1 {
+			v.Tables = append(v.Tables, overviewOf(t, points, few))
+		}
+		if few || t.Name == chosen || (i == 0 && !named(tables, chosen)) {
+			v.Shown = append(v.Shown, ofTable(o.At, t, points))
+		}
+	}
+	v.Hidden = len(tables) - len(v.Shown)
+	for i := range o.Connections {
+		v.Who = append(v.Who, w.ofConnection(ctx, o.At, &o.Connections[i]))
+	}
+	return v
+}
+
+// readable are the tables that a caller may read.
+func (w *Watch) readable(ctx context.Context, o *service.Observation) []*service.TableView {
+	var tables []*service.TableView
+	for i := range o.Tables {
+		if w.options.Policy.MayRead(ctx, o.Tables[i].Name) {
+			tables = append(tables, &o.Tables[i])
+		}
+	}
+	return tables
+}
+
+func named(tables []*service.TableView, name string) bool {
+	for _, t := range tables {
+		if t.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func overviewOf(t *service.TableView, points []point, few bool) overview {
+	o := overview{
+		Name: t.Name, Link: "?table=" + template.URLQueryEscaper(t.Name), Version: count(int32(t.Stats.Version)), Size: count(t.Stats.Present),
+		Inserts: amount(current(points, rateSpan, func(p point) uint64 { return p.inserted })),
+		Samples: amount(current(points, rateSpan, func(p point) uint64 { return p.sampled })),
+		Stale:   digits(t.Stats.Staleness.Mean()),
+	}
+	if few {
+		o.Link = "#t-" + t.Name
+	}
+	if t.Definition.Capacity > 0 {
+		share := float64(t.Stats.Present) / float64(t.Definition.Capacity)
+		o.Fill = meter(share, "fill-size", percent(share)+" full")
+	}
+	return o
+}
+
+// ofConnection shows a connection; of its tables those that the caller may read.
+func (w *Watch) ofConnection(ctx context.Context, now time.Time, c *service.Connection) connection {
+	var tables []string
+	for _, t := range c.Tables {
+		if w.options.Policy.MayRead(ctx, t) {
+			tables = append(tables, t)
+		}
+	}
+	shown := connection{
+		Who: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: bytes(float64(c.ReceivedBytes)), Out: bytes(float64(c.SentBytes)),
+		Streams: count(c.Streams), Tables: strings.Join(tables, ", "),
+	}
+	if shown.Who == "" {
+		shown.Who = "no name"
+	}
+	if shown.Tables == "" {
+		shown.Tables = "–"
+	}
+	return shown
+}

@@ -1,0 +1,321 @@
+package watch_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/watch"
+)
+
+const (
+	everything = "all-tables-0123456789"
+	codeOnly   = "code-table-0123456789"
+)
+
+// guarded is a watch of an observation, with a token for everything and one for the table "code".
+func guarded(t *testing.T, o service.Observation) *watch.Watch {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, []byte("tokens: [{name: all, token: "+everything+", read: ['*']}, {name: code, token: "+codeOnly+", read: [code]}, {name: writer, token: writer-0123456789abc, write: ['*']}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := access.NewPolicy(access.Options{Tokens: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := watch.New((&fake{o: o}).observe, watch.Options{Policy: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// open is a watch of an observation that anybody may see.
+func open(t *testing.T, o service.Observation) *watch.Watch {
+	t.Helper()
+	w, err := watch.New((&fake{o: o}).observe, watch.Options{Version: "1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func get(w http.Handler, path, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	if token != "" {
+		r.SetBasicAuth("somebody", token)
+	}
+	answer := httptest.NewRecorder()
+	w.ServeHTTP(answer, r)
+	return answer
+}
+
+func TestThePageShowsWhatIsObserved(t *testing.T) {
+	page := get(open(t, busy(302)), "/", "").Body.String()
+	for _, want := range []string{
+		"serving", "1 d 7 h", "math-prioritized", ">38,412<", "of 50,000 rollouts", "1.24 GB of 2 GB", "version 1,843", "durable, sync always", "in memory",
+		"median 3", "decay τ = 6.2", "no room", ">48,220<", "held back", "open, 512 may start", "2.91 ms", "1.61 GB", "gsm8k/train/4711", "&#43;1", "stopped by length",
+		`href="#t-code"`, "10.1.0.7:51334", "generators", "1.83 TB", "no name", "reprise 1.2.3",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, never := range []string{"http://", "https://", "<script>alert", "NaN", "ZgotmplZ", "%!"} {
+		if got := strings.ReplaceAll(page, "http://www.w3.org/2000/svg", ""); strings.Contains(got, never) { // a name, which nobody fetches
+			t.Errorf("the page has %q", never)
+		}
+	}
+	fragment := get(open(t, busy(302)), "/fragment", "").Body.String()
+	if !strings.Contains(page, fragment) || strings.Contains(fragment, "<html") {
+		t.Error("the fragment is not the page's body")
+	}
+}
+
+func TestThePageAsksNobodyElseForAnything(t *testing.T) {
+	answer := get(open(t, busy(302)), "/", "")
+	policy := answer.Header().Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("the content security policy %q lacks %q", policy, want)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || strings.Contains(answer.Body.String(), " style=") || strings.Contains(answer.Body.String(), " onclick=") {
+		t.Errorf("the page has inline styles or handlers, or its policy allows them: %q", policy)
+	}
+}
+
+func TestAnEmptyServiceSaysWhatToDo(t *testing.T) {
+	o := empty()
+	page := get(open(t, o), "/", "").Body.String()
+	for _, want := range []string{"Nothing has been used yet", "The table holds nothing", "No trainer has reported", "None came with text", "Nobody is connected", "In memory only", "Nothing has left"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page of an empty table has no %q", want)
+		}
+	}
+	o.Tables = nil
+	if page := get(open(t, o), "/", "").Body.String(); !strings.Contains(page, "No tables yet") || !strings.Contains(page, "create_table") {
+		t.Error("the page of no tables does not say how to make one")
+	}
+}
+
+func TestATableThatNobodyUsesHasRatesOfNothing(t *testing.T) {
+	w := open(t, empty())
+	for s := range 5 {
+		o := empty()
+		o.At = epoch().Add(time.Duration(s-10) * time.Second)
+		w.Note(o)
+	}
+	if page := get(w, "/", "").Body.String(); strings.Contains(page, "NaN") || !strings.Contains(page, "<polyline") {
+		t.Error("rates of 0 are not drawn as a line")
+	}
+}
+
+func TestOfManyTablesTheChosenOneIsShownInFull(t *testing.T) {
+	o := busy(302)
+	for i := range 20 {
+		v := o.Tables[1]
+		v.Name = "table-" + strconv.Itoa(i)
+		o.Tables = append(o.Tables, v)
+	}
+	w := open(t, o)
+	for query, want := range map[string]string{"": "t-math-prioritized", "?table=table-7": "t-table-7", "?table=none": "t-math-prioritized"} {
+		page := get(w, "/"+query, "").Body.String()
+		if strings.Count(page, `class="table"`) != 1 || !strings.Contains(page, `id="`+want+`"`) || !strings.Contains(page, `href="?table=table-19"`) {
+			t.Errorf("%q shows %d tables in full, want %s alone", query, strings.Count(page, `class="table"`), want)
+		}
+	}
+}
+
+func TestCallersSeeTheTablesThatTheyMayRead(t *testing.T) {
+	w := guarded(t, busy(302))
+	for _, path := range []string{"/", "/fragment", "/metrics"} {
+		if answer := get(w, path, ""); answer.Code != http.StatusUnauthorized || strings.Contains(answer.Body.String(), "math") {
+			t.Errorf("%s without a token: %d", path, answer.Code)
+		}
+		all := get(w, path, everything).Body.String()
+		if !strings.Contains(all, "math-prioritized") || !strings.Contains(all, "code") {
+			t.Errorf("%s: a token for everything does not show everything", path)
+		}
+		some := get(w, path, codeOnly).Body.String()
+		if strings.Contains(some, "math-prioritized") || !strings.Contains(some, "code") {
+			t.Errorf("%s: a token for code shows another table, or not its own", path)
+		}
+		if none := get(w, path, "writer-0123456789abc").Body.String(); strings.Contains(none, "math-prioritized") || strings.Contains(none, "Name: \"code\"") {
+			t.Errorf("%s: a token that reads nothing sees tables", path)
+		}
+	}
+}
+
+func TestHealthSaysWhetherTheServiceIsWell(t *testing.T) {
+	well, stopping, broken := busy(1), busy(1), busy(1)
+	stopping.Stopping = true
+	broken.Err = errors.New("journal of math: no space left")
+	for _, c := range []struct {
+		o      service.Observation
+		token  string
+		code   int
+		status string
+		reason string
+	}{
+		{well, "", http.StatusOK, "ok", ""},
+		{stopping, everything, http.StatusServiceUnavailable, "stopping", "the service is stopping"},
+		{broken, everything, http.StatusServiceUnavailable, "failed", "journal of math: no space left"},
+		{broken, "", http.StatusServiceUnavailable, "failed", ""},
+	} {
+		answer := get(guarded(t, c.o), "/healthz", c.token)
+		var h watch.Health
+		if err := json.Unmarshal(answer.Body.Bytes(), &h); err != nil {
+			t.Fatal(err)
+		}
+		if answer.Code != c.code || h.Status != c.status || h.Reason != c.reason || h.Tables != 2 {
+			t.Errorf("%d %+v: want %d %s %q", answer.Code, h, c.code, c.status, c.reason)
+		}
+	}
+	broken.Tables[0].Journal.Err = broken.Err
+	page := get(open(t, broken), "/", "").Body.String()
+	if !strings.Contains(page, "not healthy") || strings.Count(page, "no space left") != 2 {
+		t.Error("the page does not show what is wrong, of the service and of the table")
+	}
+}
+
+func TestOtherPathsAndMethodsAreNotServed(t *testing.T) {
+	w := open(t, empty())
+	if answer := get(w, "/etc/passwd", ""); answer.Code != http.StatusNotFound {
+		t.Errorf("another path: %d", answer.Code)
+	}
+	answer := httptest.NewRecorder()
+	w.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/", nil))
+	if answer.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", answer.Code)
+	}
+}
+
+func TestSeveralAnswersAtOnceCostOneObservationAndRunNotesOneAnInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		w, err := watch.New(func() service.Observation {
+			asked.Add(1)
+			o := empty()
+			o.At = time.Now()
+			o.Tables[0].Counters.InsertedRows = uint64(asked.Load()) * 100
+			return o
+		}, watch.Options{Interval: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			get(w, "/", "")
+			get(w, "/metrics", "")
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("ten answers at one moment asked %d times", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.Run(ctx) }()
+		time.Sleep(20*time.Second + time.Millisecond)
+		synctest.Wait()
+		if n := asked.Load(); n != 11 {
+			t.Errorf("20 seconds asked %d times, want 11", n)
+		}
+		if page := get(w, "/", "").Body.String(); !strings.Contains(page, "<b>50</b> <span>rollouts/s</span>") {
+			t.Error("100 rollouts every two seconds are not shown as 50 per second")
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestLookingTakesASmallShareOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		w, err := watch.New(func() service.Observation {
+			asked.Add(1)
+			time.Sleep(100 * time.Millisecond) // the bubble's clock: what a large table costs
+			return empty()
+		}, watch.Options{Interval: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if n := asked.Load(); n != 6 {
+			t.Errorf("a minute of watching looked %d times for 0.1 s, want a hundredth of the time", n)
+		}
+		cancel()
+		<-ended
+		asked.Store(0)
+		for range 600 {
+			get(w, "/", "")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := asked.Load(); n < 20 || n > 31 {
+			t.Errorf("a minute of pages looked %d times for 0.1 s, want at most a twentieth of the time", n)
+		}
+	})
+}
+
+func TestAWatchMayBeAskedByManyAtOnce(t *testing.T) {
+	f := &fake{o: busy(2)}
+	w, err := watch.New(f.observe, watch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{}, 9)
+	go func() { w.Run(ctx); ended <- struct{}{} }()
+	for range 8 {
+		go func() {
+			for range 10 {
+				for _, path := range []string{"/", "/metrics", "/healthz", "/fragment"} {
+					if code := get(w, path, "").Code; code != http.StatusOK {
+						t.Errorf("%s: %d", path, code)
+					}
+					w.Forget()
+				}
+			}
+			ended <- struct{}{}
+		}()
+	}
+	for range 8 {
+		<-ended
+	}
+	cancel()
+	<-ended
+}
+
+func TestOddNumbersAreShownAllTheSame(t *testing.T) {
+	o := busy(302)
+	v := &o.Tables[0]
+	v.Limiter.Min, v.Limiter.Max = 5, 5
+	v.ByAge, v.ESSByAge = v.ByAge[:1], v.ESSByAge[:0]
+	v.InsertLatency = service.Latency{}
+	v.Definition.Capacity, v.Definition.CapacityBytes = 1, 1
+	v.Stats.UsesPresent = rollout.Histogram{}
+	v.Stats.SinceLastUse.Add(1 << 50)
+	v.Name = `"><b>odd</b>`
+	v.Recent[0].PromptID = "<i>prompt</i>"
+	page := get(open(t, o), "/", "").Body.String()
+	for _, never := range []string{"NaN", "Inf", "<b>odd", "<i>prompt"} {
+		if strings.Contains(page, never) {
+			t.Errorf("the page has %q", never)
+		}
+	}
+}
