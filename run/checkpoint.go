@@ -46,7 +46,7 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 		if err := s.start.model.Save(dir, s.learner.Weights(), s.start.tokenizer); err != nil {
 			return err
 		}
-		if err := writeStream(filepath.Join(dir, tableFile), func(w *bufio.Writer) error { return s.table.Snapshot(w) }); err != nil {
+		if err := s.table.save(context.Background(), dir); err != nil {
 			return err
 		}
 		if err := s.savePrompts(dir); err != nil {
@@ -100,6 +100,9 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 		return nil, err
 	}
 	place, err := findCheckpoint(dir)
+	if err == nil {
+		c, err = c.again(dir)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +114,13 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
-	s, err := newSession(c, start, dir, h)
+	s, err := newSession(ctx, c, start, dir, h, false)
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
+	defer s.table.close()
 	defer s.closeLogs()
-	if err := s.restore(place, state); err != nil {
+	if err := s.restore(ctx, place, state); err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
 	if err := writeConfig(dir, c); err != nil { // its budget may be another
@@ -126,7 +130,7 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 }
 
 // restore puts the parts of a new session back to where a checkpoint was taken.
-func (s *session) restore(place string, state *saved) (err error) {
+func (s *session) restore(ctx context.Context, place string, state *saved) (err error) {
 	if state.Learner.Weights, err = s.start.weights.Flat(); err != nil {
 		return err
 	}
@@ -141,12 +145,7 @@ func (s *session) restore(place string, state *saved) (err error) {
 		}
 		weights[v] = pipeline.Weights{Version: v, Tensors: w}
 	}
-	table, err := os.Open(filepath.Join(place, tableFile))
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	if err := s.table.Restore(bufio.NewReader(table)); err != nil {
+	if err := s.table.restore(ctx, place); err != nil {
 		return err
 	}
 	if err := s.restorePrompts(place); err != nil {

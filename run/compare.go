@@ -115,6 +115,9 @@ func (c Comparison) Validate() error {
 		errs = append(errs, fmt.Errorf("budget: compute %g, updates %d: want a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
 			c.Config.Budget.Compute, c.Config.Budget.Updates, c.Config.Evaluate.Every))
 	}
+	if c.Config.remote != nil {
+		errs = append(errs, fmt.Errorf("--buffer: %s: want none with --compare, whose arms have a table each", c.Config.remote.Address))
+	}
 	errs = append(errs, c.Config.Validate())
 	if errors.Join(errs...) == nil {
 		if err := c.Config.BaselineArm().Validate(); err != nil {

@@ -20,8 +20,9 @@ type Config struct {
 	Checkpoint Checkpoint     `yaml:"checkpoint"`
 	Baseline   Baseline       `yaml:"baseline"`
 
-	own  func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
-	made *made                                // the latest task
+	own    func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
+	made   *made                                // the latest task
+	remote *Remote                              // see WithBuffer; nil: the run has a table of its own
 }
 
 // WithTask returns the configuration with a task of the program's own, which is made for a seed and called by a name, in place

@@ -14,8 +14,8 @@ import (
 // createFolder makes the folder of a new run and writes its resolved configuration. It refuses a folder that holds a
 // run already.
 func createFolder(dir string, c Config) error {
-	if _, err := os.Stat(filepath.Join(dir, results.ConfigFile)); err == nil {
-		return fmt.Errorf("%s holds a run already: give another --out, go on with it by --resume, or replace it by --force", dir)
+	if err := vacant(dir); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the run's folder: %w", err)
@@ -23,8 +23,21 @@ func createFolder(dir string, c Config) error {
 	return writeConfig(dir, c)
 }
 
-// writeConfig writes config.yaml, defaults spelled out.
+// vacant refuses a folder that holds a run.
+func vacant(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, results.ConfigFile)); err == nil {
+		return fmt.Errorf("%s holds a run already: give another --out, go on with it by --resume, or replace it by --force", dir)
+	}
+	return nil
+}
+
+// writeConfig writes config.yaml, defaults spelled out, and where the table is if that is elsewhere.
 func writeConfig(dir string, c Config) error {
+	if c.remote != nil {
+		if err := c.remote.write(dir); err != nil {
+			return fmt.Errorf("write %s: %w", bufferFile, err)
+		}
+	}
 	c, err := c.resolved()
 	if err != nil {
 		return err

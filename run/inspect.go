@@ -1,11 +1,10 @@
 package run
 
 import (
-	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,9 +14,10 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Inspection is what a run's table holds, as of the run's last checkpoint.
+// Inspection is what a run's table holds, as of the run's last checkpoint; a table of a service as it is now.
 type Inspection struct {
 	Run      string `json:"run"`
+	Service  string `json:"service,omitempty"` // address of the table that is not in the run
 	Task     string `json:"task"`
 	Seed     uint64 `json:"seed"`
 	Version  int    `json:"version"` // of the table
@@ -68,7 +68,8 @@ type InspectRow struct {
 	Reason      string         `json:"reason"`
 }
 
-// Inspect reads the table in a run's last checkpoint; rows is how many of the most and least likely draws are told.
+// Inspect reads the table in a run's last checkpoint, or asks the service that has it; rows is how many of the most and least likely
+// draws are told.
 func Inspect(dir string, rows int) (*Inspection, error) {
 	if rows < 0 {
 		return nil, fmt.Errorf("--rows: %d: want 0 or more", rows)
@@ -80,7 +81,7 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := findCheckpoint(dir)
+	place, err := readRemote(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -88,24 +89,42 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	if err != nil {
 		return nil, under("replay", err)
 	}
-	f, err := os.Open(filepath.Join(place, tableFile))
+	in := &Inspection{Run: dir, Task: c.taskName(), Seed: c.Seed, Sampling: c.Sampling()}
+	var known account
+	var held []replay.Held
+	if place != nil {
+		in.Service = place.Address
+		if known, held, err = place.look(context.Background(), table.Options()); err != nil {
+			err = fmt.Errorf("its rollouts are in table %s of a service: %w", place.Address, err)
+		}
+	} else {
+		known, held, err = lookInto(dir, table)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", dir, err)
 	}
-	defer f.Close()
-	if err := table.Restore(bufio.NewReader(f)); err != nil {
-		return nil, fmt.Errorf("inspect %s: %w", f.Name(), err)
-	}
-	in := &Inspection{Run: dir, Task: c.taskName(), Seed: c.Seed, Sampling: c.Sampling()}
-	held := table.Held()
-	in.count(table, held)
-	in.rank(table, held, rows, c.Replay.Mix > 0 || c.Replay.FreshShare > 0)
+	in.count(table.Options(), known, held)
+	in.rank(table.Options(), known.ageDecay, held, rows, c.Replay.Mix > 0 || c.Replay.FreshShare > 0)
 	return in, nil
 }
 
+// lookInto restores a table from a run's last checkpoint and tells what is in it.
+func lookInto(dir string, table *replay.Table) (account, []replay.Held, error) {
+	place, err := findCheckpoint(dir)
+	if err != nil {
+		return account{}, nil, err
+	}
+	e := embedded{table}
+	if err := e.restore(context.Background(), place); err != nil {
+		return account{}, nil, err
+	}
+	known, err := e.account(context.Background())
+	return known, table.Held(), err
+}
+
 // count fills in the counts and histograms.
-func (in *Inspection) count(table *replay.Table, held []replay.Held) {
-	o, stats := table.Options(), table.Stats()
+func (in *Inspection) count(o replay.Options, known account, held []replay.Held) {
+	stats := known.stats
 	in.Version, in.Capacity, in.Present, in.Bytes = int(stats.Version), o.Capacity, stats.Present, stats.PresentBytes
 	in.Inserted, in.Used, in.Ignored = stats.Inserted, stats.Acknowledged, stats.UpdatesIgnored
 	in.OnLease = stats.Drawn - stats.Acknowledged - stats.Returned
@@ -125,15 +144,14 @@ func (in *Inspection) count(table *replay.Table, held []replay.Held) {
 		in.Rewards = append(in.Rewards, RewardCount{reward, n})
 	}
 	slices.SortFunc(in.Rewards, func(a, b RewardCount) int { return cmp.Compare(a.Reward, b.Reward) })
-	in.ByAge, in.ESSByAge = agePriorities(table), ageESS(table)
+	in.ByAge, in.ESSByAge = known.ages, known.ess
 	if p := o.Prioritization; p != nil {
-		in.AgeDecay, in.HalfLife = results.Num(table.AgeDecay()), results.Num(p.HalfLife(table.AgeDecay()))
+		in.AgeDecay, in.HalfLife = results.Num(known.ageDecay), results.Num(p.HalfLife(known.ageDecay))
 	}
 }
 
 // rank fills in the rollouts at both ends.
-func (in *Inspection) rank(table *replay.Table, held []replay.Held, rows int, countsFresh bool) {
-	o := table.Options()
+func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, rows int, countsFresh bool) {
 	in.Order = "uses"
 	order := func(a, b replay.Held) int { return cmp.Or(b.Uses-a.Uses, cmp.Compare(a.ID, b.ID)) }
 	if o.Prioritization != nil {
@@ -151,7 +169,7 @@ func (in *Inspection) rank(table *replay.Table, held []replay.Held, rows int, co
 		return InspectRow{
 			ID: uint64(h.ID), Shard: h.Shard, Prompt: h.Rollout.PromptID, Text: h.Rollout.Text, Reward: h.Rollout.Reward, Advantage: h.Advantage,
 			Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base), Probability: results.Num(h.Probability),
-			Reason: reason(h, o, table.AgeDecay(), perShard[h.Shard], countsFresh),
+			Reason: reason(h, o, tau, perShard[h.Shard], countsFresh),
 		}
 	}
 	rows = min(rows, len(held))
@@ -172,9 +190,11 @@ func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool
 			units /= float64(o.GroupSize)
 		}
 		parts = append(parts, fmt.Sprintf("%.3gx the mean", h.Probability*units))
-		if h.AtMax {
+		switch {
+		case math.IsNaN(h.Base): // a service does not tell it
+		case h.AtMax:
 			parts = append(parts, fmt.Sprintf("entered at the maximum %.4g, not reported yet", h.Base))
-		} else {
+		default:
 			parts = append(parts, fmt.Sprintf("%s %.4g", strings.ReplaceAll(string(p.Base), "_", " "), h.Base))
 		}
 		age := fmt.Sprintf("age %d", h.UnitAge)
@@ -200,20 +220,4 @@ func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool
 		parts = append(parts, "not handed out as fresh")
 	}
 	return strings.Join(parts, ", ")
-}
-
-func agePriorities(table *replay.Table) []results.AgePriority {
-	var list []results.AgePriority
-	for _, a := range table.ByAge() {
-		list = append(list, results.AgePriority{Age: a.Age, Count: a.Units, Base: a.Base, Probability: a.Probability})
-	}
-	return list
-}
-
-func ageESS(table *replay.Table) []results.AgeESS {
-	var list []results.AgeESS
-	for _, a := range table.ESSByAge() {
-		list = append(list, results.AgeESS{Age: a.First, Last: a.Last, ESS: a.ESS, Tokens: a.Tokens})
-	}
-	return list
 }

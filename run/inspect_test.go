@@ -3,8 +3,14 @@ package run
 import (
 	"math"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/results"
 )
 
 func TestInspectionShowsWhatTheTableOfARunHolds(t *testing.T) {
@@ -58,5 +64,51 @@ func TestInspectionNamesWhatIsWrongWithAFolder(t *testing.T) {
 	}
 	if _, err := Inspect(t.TempDir(), -1); err == nil || !strings.Contains(err.Error(), "--rows: -1") {
 		t.Errorf("-1 rows gave %v", err)
+	}
+}
+
+// What a service tells of a table is what the table tells of itself, but for the bases of priorities.
+func TestInspectionOfATableOfAServiceAsksThere(t *testing.T) {
+	l := newLab(t)
+	for name, assignments := range map[string][]string{
+		"weighing": {"replay.sampler=prioritized", "replay.age_decay=10"},
+		"groups":   modes()["groups by priority"],
+		"uses":     {"replay.sampler=uniform", "pipeline.trainers=1"},
+	} {
+		c := small(t, assignments...)
+		own, remote := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
+		train(t, c, own)
+		train(t, l.elsewhere(c, name), remote)
+		want, err := Inspect(own, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Inspect(remote, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Service != l.address(name) || got.Order != want.Order || len(got.Top) != len(want.Top) || len(got.Top) == 0 {
+			t.Fatalf("%s: %d rollouts by %s of %q, want %d by %s of %q", name, len(got.Top), got.Order, got.Service, len(want.Top), want.Order, l.address(name))
+		}
+		got.Run, got.Service = want.Run, ""
+		for i := range want.Top {
+			want.Top[i].Base = results.Number{}
+			if p := c.prioritization(); p != nil { // its word for the base is missing, too
+				reason := regexp.MustCompile(`, (advantage [^,]*|entered at [^,]*, not reported yet), age`)
+				want.Top[i].Reason = reason.ReplaceAllString(want.Top[i].Reason, ", age")
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n%+v\nwant\n%+v", name, got, want)
+		}
+	}
+	l.halt()
+	dir := filepath.Join(t.TempDir(), "gone")
+	c := small(t)
+	if err := createFolder(dir, c.WithBuffer(Remote{Address: l.address("lab"), Options: client.Options{Patience: time.Millisecond}})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Inspect(dir, 3); err == nil || !strings.Contains(err.Error(), l.socket) {
+		t.Errorf("without the service: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -32,7 +33,15 @@ func (s *session) newChooser() (*prompts.Chooser, error) {
 		return nil, under("prompts", err)
 	}
 	ident := func(number uint64) string { return s.task.Train(number).ID }
-	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, s.table.Options().PositiveThreshold)
+	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, positiveThreshold(c.replayOptions(0)))
+}
+
+// positiveThreshold returns the least reward of a correct rollout, the default of package replay where none is given.
+func positiveThreshold(o replay.Options) float32 {
+	if o.PositiveThreshold == 0 {
+		return replay.DefaultPositiveThreshold
+	}
+	return o.PositiveThreshold
 }
 
 // chosen gives the pipeline the chooser, or none.

@@ -73,7 +73,7 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 }
 
 // drawing adds to a line what the table and the buffer of prompts hold.
-func (s *session) drawing(l *results.Update, u pipeline.Update) {
+func (s *session) drawing(l *results.Update, u pipeline.Update, seen glance) {
 	if s.chooser != nil {
 		l.PromptsHeld = results.Num(float64(s.chooser.Stats().Buffer.Held))
 		if u.NewGroups > 0 {
@@ -83,8 +83,8 @@ func (s *session) drawing(l *results.Update, u pipeline.Update) {
 	if !s.config.Replays() {
 		return
 	}
-	l.NeverDrawn = results.Num(s.table.NeverUsedShare())
-	l.AgeDecay = results.Num(s.table.AgeDecay())
+	l.NeverDrawn = results.Num(seen.neverUsed)
+	l.AgeDecay = results.Num(seen.ageDecay)
 }
 
 // histogram writes a table's counts as a summary holds them.
@@ -97,10 +97,13 @@ func histogram(h *rollout.Histogram) results.Histogram {
 }
 
 // summarise writes what a run came to. When ctx has ended it leaves out what takes long to find.
-func (s *session) summarise(ctx context.Context, ended string) *results.Summary {
+func (s *session) summarise(ctx context.Context, ended string) (*results.Summary, error) {
 	o := s.machine.Options()
-	stats := s.table.Stats()
-	last := s.last
+	table, err := s.table.account(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	stats, last := table.stats, s.last
 	sum := &results.Summary{
 		Format: results.Format, Name: s.config.Name, Task: s.config.taskName(), Seed: s.config.Seed, Ended: ended,
 		Updates: int(last.Version), Version: int(last.Version), Parameters: int64(s.start.model.Config().Parameters()),
@@ -142,15 +145,15 @@ func (s *session) summarise(ctx context.Context, ended string) *results.Summary 
 			sum.TrainerTimes = append(sum.TrainerTimes, results.GPU(last.Trainer))
 		}
 	}
-	s.sampling(sum)
+	s.sampling(sum, table)
 	sum.PromptReplay = s.promptReplay()
 	s.accuracy(ctx, sum)
-	return sum
+	return sum, nil
 }
 
 // sampling adds how the table drew and what it holds.
-func (s *session) sampling(sum *results.Summary) {
-	sum.ESSByAge = ageESS(s.table)
+func (s *session) sampling(sum *results.Summary, table account) {
+	sum.ESSByAge = table.ess
 	o := s.table.Options()
 	if !s.config.Replays() {
 		return
@@ -161,25 +164,25 @@ func (s *session) sampling(sum *results.Summary) {
 	}
 	sum.Sampling = &results.Sampling{
 		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix, FreshShare: s.config.Replay.FreshShare,
-		NeverUsed: results.Num(never / float64(sum.Inserted)), Priority: s.priority(o.Prioritization),
+		NeverUsed: results.Num(never / float64(sum.Inserted)), Priority: priorityState(o.Prioritization, table),
 	}
 }
 
-// priority writes the state of a prioritized sampler, nil without one.
-func (s *session) priority(p *replay.Prioritization) *results.Priority {
+// priorityState writes the state of a prioritized sampler, nil without one.
+func priorityState(p *replay.Prioritization, table account) *results.Priority {
 	if p == nil {
 		return nil
 	}
-	tau := s.table.AgeDecay()
+	tau := table.ageDecay
 	out := &results.Priority{
 		Base: string(p.Base), Exponent: p.Exponent, AgeDecay: results.Num(tau), Auto: p.TargetESS > 0, Decay: string(p.Decay),
 		HalfLife: results.Num(p.HalfLife(tau)), Draws: string(p.Spread), Entry: string(p.Entry),
-		Beta: results.Num(p.BetaAt(s.table.Version())), Normalised: string(p.Normalisation),
+		Beta: results.Num(p.BetaAt(table.stats.Version)), Normalised: string(p.Normalisation),
 	}
 	if p.TargetESS > 0 {
 		out.TargetESS = results.Num(p.TargetESS)
 	}
-	out.ByAge = agePriorities(s.table)
+	out.ByAge = table.ages
 	return out
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/task"
@@ -27,7 +26,7 @@ type session struct {
 	hooks   Hooks
 	task    task.Task
 	start   *Start
-	table   *replay.Table
+	table   table
 	chooser *prompts.Chooser // nil without prompt replay
 	learner *policy.Learner
 	machine *pipeline.Machine
@@ -78,11 +77,18 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if err := createFolder(dir, c); err != nil {
+	if err := vacant(dir); err != nil {
 		return nil, err
 	}
-	s, err := newSession(c, start, dir, h)
+	if c.remote != nil {
+		c = c.WithBuffer(c.remote.named(dir))
+	}
+	s, err := newSession(ctx, c, start, dir, h, true)
 	if err != nil {
+		return nil, err
+	}
+	defer s.table.close()
+	if err := createFolder(dir, c); err != nil {
 		return nil, err
 	}
 	if err := s.createLogs(); err != nil {
@@ -102,15 +108,12 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 	return s.carryOut(ctx)
 }
 
-// newSession makes the parts of a run at version 0.
-func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
+// newSession makes the parts of a run at version 0, the table last: whoever gets the session closes it.
+func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks, begins bool) (*session, error) {
 	s := &session{config: c, dir: dir, hooks: h, start: start, clock: stopwatch{began: time.Now()}}
 	var err error
 	if s.task, err = c.newTask(); err != nil {
 		return nil, err
-	}
-	if s.table, err = replay.New(c.replayOptions(start.model.Config().VocabSize)); err != nil {
-		return nil, under("replay", err)
 	}
 	if s.chooser, err = s.newChooser(); err != nil {
 		return nil, err
@@ -126,6 +129,9 @@ func newSession(c Config, start *Start, dir string, h Hooks) (*session, error) {
 		return nil, err
 	}
 	if s.improvement, err = newImprovement(c, s.task, start.speaker); err != nil {
+		return nil, err
+	}
+	if s.table, err = c.openTable(ctx, start.model.Config().VocabSize, dir, begins); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -170,7 +176,10 @@ func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
 			return nil, err
 		}
 	}
-	sum := s.summarise(ctx, ended)
+	sum, err := s.summarise(ctx, ended)
+	if err != nil {
+		return nil, err
+	}
 	return sum, results.WriteSummary(s.dir, sum)
 }
 
@@ -189,8 +198,12 @@ func (s *session) evaluateLast() error {
 // onUpdate records an update, evaluates when due, and saves when due.
 func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	s.last = u
-	l := s.Meter.line(u, s.table.Len())
-	s.drawing(&l, u)
+	seen, err := s.table.glance(context.Background())
+	if err != nil {
+		return err
+	}
+	l := s.Meter.line(u, seen.held)
+	s.drawing(&l, u, seen)
 	if err := s.measureChange(u, &l); err != nil {
 		return err
 	}

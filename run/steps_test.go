@@ -43,7 +43,7 @@ func TestRunsLearnFromStepsInPlaceOfEpisodes(t *testing.T) {
 func TestTheTableHoldsTheReturnsOfTheEpisodesSteps(t *testing.T) {
 	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.step_returns=3", "replay.step_discount=0.5", "replay.capacity=100000")
 	start := begin(t, c)
-	s, err := newSession(c, start, filepath.Join(t.TempDir(), "run"), Hooks{})
+	s, err := newSession(context.Background(), c, start, filepath.Join(t.TempDir(), "run"), Hooks{}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestTheTableHoldsTheReturnsOfTheEpisodesSteps(t *testing.T) {
 	if _, err := s.table.Insert(ctx, rollout.Group{Rollouts: group}); err != nil {
 		t.Fatal(err)
 	}
-	held, next, sum := s.table.Held(), 0, 0.0
+	held, next, sum := s.table.(embedded).Held(), 0, 0.0
 	for _, r := range group {
 		for i, turn := range r.Turns {
 			want := 0.0

@@ -14,7 +14,7 @@ import (
 
 // inspectCommand shows what the table of a run holds.
 type inspectCommand struct {
-	Dir  string `arg:"" name:"run" help:"Folder of a run; its last checkpoint is read, also while it trains."`
+	Dir  string `arg:"" name:"run" help:"Folder of a run; its last checkpoint is read, also while it trains; a table of a service is asked there."`
 	Rows int    `default:"5" help:"How many of the likeliest and of the least likely draws to show."`
 	JSON bool   `name:"json" help:"Print everything as JSON."`
 }
@@ -34,6 +34,9 @@ func (c *inspectCommand) Run() error {
 
 func showInspection(in *run.Inspection) {
 	fmt.Printf("%s: %s, seed %d, at version %d\n", in.Run, in.Task, in.Seed, in.Version)
+	if in.Service != "" {
+		fmt.Printf("  table       %s, as it is now\n", in.Service)
+	}
 	fmt.Printf("  draws       %s\n", in.Sampling)
 	fmt.Printf("  holds       %d of %d rollouts, %s\n", in.Present, in.Capacity, size(in.Bytes))
 	fmt.Printf("  inserted    %d; evicted %s\n", in.Inserted, causes(in.Evicted))

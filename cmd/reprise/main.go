@@ -15,12 +15,17 @@ import (
 // commands are the verbs, a file each.
 type commands struct {
 	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
+	Serve    serveCommand    `cmd:"" help:"Put tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
 	Report   reportCommand   `cmd:"" help:"Write the report of a run anew, or one page over any number of arms."`
 	Inspect  inspectCommand  `cmd:"" help:"Show what the table of a run holds, and why rollouts are drawn as they are."`
 	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, by its expert, at random, or with a model."`
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs a model gives to token ids, JSON lines in and out."`
+	Journal  journalCommand  `cmd:"" help:"Verify the journal of a table, or save what is whole of a damaged one."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, JSON lines in and out."`
+	Export   exportCommand   `cmd:"" help:"Write what a table holds into an Arrow IPC file."`
+	Import   importCommand   `cmd:"" help:"Insert what an Arrow IPC file holds into a table."`
+	Bench    benchCommand    `cmd:"" help:"Measure the service."`
 }
 
 // The help shows a flag's value by the name of its type.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -16,16 +17,18 @@ import (
 
 // trainCommand carries out a run, or a comparison of one with its no-replay baseline.
 type trainCommand struct {
-	Config  file     `short:"c" help:"YAML file; what it leaves out is built in (addition below 100)."`
-	Set     []string `sep:"none" help:"Set one key by KEY=VALUE, for example replay.capacity=2048; may be repeated."`
-	Seed    *uint64  `help:"Seed of everything random; short for --set seed=N."`
-	Out     string   `default:"runs/latest" help:"Folder of the run."`
-	Compare bool     `help:"Train the no-replay baseline too, and compare the compute that both take to the target."`
-	Seeds   int      `default:"1" help:"Seeds of a comparison, from the configuration's seed on; 4 or more make a claim."`
-	Resume  bool     `help:"Go on with the run in --out from its last checkpoint."`
-	Force   bool     `help:"Replace a run that is in --out."`
-	Quiet   bool     `short:"q" help:"Print nothing but errors."`
-	JSON    bool     `name:"json" help:"Print summary.json, or compare.json, and nothing else."`
+	Config  file       `short:"c" help:"YAML file; what it leaves out is built in (addition below 100)."`
+	Set     []string   `sep:"none" help:"Set one key by KEY=VALUE, for example replay.capacity=2048; may be repeated."`
+	Seed    *uint64    `help:"Seed of everything random; short for --set seed=N."`
+	Out     string     `default:"runs/latest" help:"Folder of the run."`
+	Compare bool       `help:"Train the no-replay baseline too, and compare the compute that both take to the target."`
+	Seeds   int        `default:"1" help:"Seeds of a comparison, from the configuration's seed on; 4 or more make a claim."`
+	Resume  bool       `help:"Go on with the run in --out from its last checkpoint."`
+	Force   bool       `help:"Replace a run that is in --out, and the table that --buffer names."`
+	Buffer  string     `placeholder:"ADDRESS/TABLE" help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run; the run makes it."`
+	Service connection `embed:"" prefix:"buffer-"`
+	Quiet   bool       `short:"q" help:"Print nothing but errors."`
+	JSON    bool       `name:"json" help:"Print summary.json, or compare.json, and nothing else."`
 }
 
 // Run reads the configuration, trains, and writes the report.
@@ -33,9 +36,20 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	if c.Seeds != 1 && !c.Compare {
 		return fmt.Errorf("--seeds %d: want --compare beside it: a single run has one seed, --seed", c.Seeds)
 	}
+	if c.Compare && c.Buffer != "" {
+		return fmt.Errorf("--buffer %s: want none with --compare, whose arms have a table each", c.Buffer)
+	}
 	config, err := c.load()
 	if err != nil {
 		return fmt.Errorf("the configuration cannot be used:\n%w", err)
+	}
+	if options := c.Service.options(); c.Buffer != "" || c.Resume && options != (client.Options{}) {
+		config = config.WithBuffer(run.Remote{Address: c.Buffer, Options: options, Replace: c.Force})
+	}
+	if !c.Resume {
+		if err := config.ReachBuffer(ctx); err != nil { // which had better be known before a warm-up than after
+			return err
+		}
 	}
 	if err := c.makeRoom(); err != nil {
 		return err

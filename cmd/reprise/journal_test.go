@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// aJournal is a journal of three rollouts.
+func aJournal(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "table.journal")
+	table, err := replay.New(replay.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r := &rollout.Rollout{
+			PromptID: "p", Tokens: make([]int32, 3000), Mask: make([]uint8, 3000), Logprobs: make([]float32, 3000),
+			Versions: make([]rollout.Version, 3000), Temperature: 1, TopP: 1,
+		}
+		r.Versions[0] = rollout.NoVersion
+		for i := 1; i < len(r.Mask); i++ {
+			r.Mask[i] = 1
+		}
+		if _, err := table.Insert(t.Context(), rollout.Group{Rollouts: []*rollout.Rollout{r}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, err := journal.Create(journal.Options{Path: path}, []byte("{}"), table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAJournalIsVerifiedAndSalvaged(t *testing.T) {
+	path := aJournal(t)
+	if o := call(t, "", "journal", "verify", path); o.code != 0 || !strings.Contains(o.stdout, "3 rollouts") || !strings.Contains(o.stdout, "whole") {
+		t.Fatalf("verifying a whole journal gave %+v", o)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[strings.LastIndex(string(b), "\xA5j\x01r")+100] ^= 1 // in a record of a rollout
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := call(t, "", "journal", "verify", path)
+	if o.code != 1 || !strings.Contains(o.stdout, "bucket rollouts, rollout ") || !strings.Contains(o.stderr, "reprise journal salvage "+path) {
+		t.Fatalf("verifying a damaged journal gave %+v", o)
+	}
+	out := path + ".new-one"
+	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 0 || !strings.Contains(o.stdout, "2 rollouts") {
+		t.Fatalf("salvaging gave %+v", o)
+	}
+	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, "2 rollouts") || !strings.Contains(o.stdout, "salvaged") {
+		t.Fatalf("verifying what was saved gave %+v", o)
+	}
+	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 1 || !strings.Contains(o.stderr, "file already exists") {
+		t.Fatalf("salvaging into a file that exists gave %+v", o)
+	}
+}

@@ -1,0 +1,335 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// served is `reprise serve` in a process of its own.
+type served struct {
+	t       *testing.T
+	command *exec.Cmd
+	at      ready
+	lines   *bufio.Reader // standard output, from after the first line on
+	stderr  lockedBuffer
+}
+
+// lockedBuffer is written by the process's reader and read by the test; the test reads after the process has ended.
+type lockedBuffer struct{ bytes.Buffer }
+
+// startServe starts the command on ports of the system's choice and waits until it listens.
+func startServe(t *testing.T, args ...string) *served {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ready.json")
+	s := &served{t: t, command: exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ready-file", file}, args...)...)}
+	s.command.Stderr = &s.stderr
+	out, err := s.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.command.ProcessState == nil {
+			_ = s.command.Process.Kill()
+			_ = s.command.Wait()
+		}
+	})
+	s.lines = bufio.NewReader(out)
+	first, err := s.lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("reprise serve %v ended: %v\n%s", args, s.command.Wait(), s.stderr.String())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &s.at); err != nil || !strings.Contains(first, s.at.GRPC) || s.at.PID != s.command.Process.Pid {
+		t.Fatalf("first line %q, ready file %s: %v", first, text, err)
+	}
+	return s
+}
+
+// stop asks the process to end, and returns the rest of its standard output. It must end well.
+func (s *served) stop() string {
+	s.t.Helper()
+	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	rest, err := io.ReadAll(s.lines)
+	if err := errors.Join(err, s.command.Wait()); err != nil {
+		s.t.Fatalf("stopping: %v\n%s", err, s.stderr.String())
+	}
+	return string(rest)
+}
+
+// dial connects a client.
+func (s *served) dial(address string, o client.Options) *client.Client {
+	s.t.Helper()
+	c, err := client.Dial(s.t.Context(), address, o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// answers are two rollouts of one prompt.
+func answers() rollout.Group {
+	var g rollout.Group
+	for i, answer := range []string{"4", "5"} {
+		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
+			PromptID: "2+2", Tokens: []int32{2, 10, 2, int32(4 + i)}, Mask: []uint8{0, 0, 0, 1}, Logprobs: []float32{0, 0, 0, -0.7},
+			Versions: []rollout.Version{-1, -1, -1, 0}, Temperature: 1, TopP: 1, Reward: float32(1 - i), Text: answer,
+		})
+	}
+	return g
+}
+
+// fetch gets a page with a token as its password.
+func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.SetBasicAuth("", token)
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+func TestServeKeepsWhatItAcknowledgedAndSaysWhatItDid(t *testing.T) {
+	data, socket := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "s")
+	args := []string{"--data", data, "--unix", socket, "--table", "name=math,capacity=64,sampler=prioritized", "--table", "name=7,capacity=8"}
+	s := startServe(t, args...)
+	if _, err := s.dial(s.at.GRPC, client.Options{}).Table("math").Insert(t.Context(), answers()); err != nil {
+		t.Fatal(err)
+	}
+	over := s.dial(s.at.Unix, client.Options{}).Table("math")
+	if batch, err := over.Sample(t.Context(), rollout.Request{Size: 2}); err != nil || len(batch.Draws) != 2 {
+		t.Fatalf("sampling over the unix socket: %v, %v", batch, err)
+	}
+	if code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/healthz", ""); code != http.StatusOK || !strings.Contains(body, `"status":"ok"`) {
+		t.Errorf("/healthz: %d %s", code, body)
+	}
+	eventually(t, "/metrics count two rollouts", func() bool { // they may be a moment old
+		code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/metrics", "")
+		return code == http.StatusOK && strings.Contains(body, `reprise_inserted_rollouts_total{table="math"} 2`)
+	})
+	if code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/", ""); code != http.StatusOK || !strings.Contains(body, ">math<") || !strings.Contains(body, "2+2") && !strings.Contains(body, "2&#43;2") {
+		t.Errorf("the dashboard: %d %s", code, body)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	if out := s.stop(); !strings.Contains(out, "durable in "+data+", sync always") || !strings.Contains(out, "\nstopped ") {
+		t.Errorf("standard output:\n%s", out)
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+
+	again := startServe(t, args...)
+	info, err := again.dial(again.at.GRPC, client.Options{}).Table("math").Info(t.Context())
+	if err != nil || info.Present != 2 {
+		t.Errorf("after a restart: %+v, %v", info, err)
+	}
+	out := again.stop()
+	if !strings.Contains(out, "table math: 2 rollouts") || !strings.Contains(again.stderr.String(), "read 2 rollouts") {
+		t.Errorf("what was recovered is not told:\n%s\n%s", out, again.stderr.String())
+	}
+}
+
+// Invariant 10.
+func TestServeListensBeyondLoopbackWithTLSAndTokensAlone(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	certificate, key, _ := certify(t)
+	tokens := write(t, "tokens.yaml", "tokens: [{name: a, token: 0123456789abcdef, read: ['*']}]")
+	withTLS, withTokens := []string{"--tls-certificate", certificate, "--tls-key", key}, []string{"--tokens", tokens}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--listen", "0.0.0.0:0"}, "add TLS (tls.certificate and tls.key) and tokens"},
+		{[]string{"--listen", ":0"}, "can be reached from other machines"},
+		{append([]string{"--listen", "[::]:0"}, withTLS...), "add tokens"},
+		{append([]string{"--listen", "0.0.0.0:0"}, withTokens...), "add TLS"},
+		{[]string{"--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"}, "can be reached from other machines"},
+		{append([]string{"--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"}, withTLS...), "add tokens"},
+	} {
+		fails(t, call(t, "", append([]string{"serve", "--data", data}, c.args...)...), c.want)
+		if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v was refused and made a data folder: %v", c.args, err)
+		}
+	}
+	s := startServe(t, append(append([]string{"--listen", "0.0.0.0:0", "--http", "0.0.0.0:0"}, withTLS...), withTokens...)...)
+	if !strings.HasPrefix(s.at.GRPC, "grpc+tls://") || !strings.HasPrefix(s.at.HTTP, "https://") {
+		t.Errorf("secured, it listens at %+v", s.at)
+	}
+	s.stop()
+}
+
+func TestServeAsksForTokensOverTLSAndTakesNewOnesAtSIGHUP(t *testing.T) {
+	const trainer, reader, late = "trainer-0123456789", "reader-01234567890", "late-0123456789abc"
+	certificate, key, pool := certify(t)
+	entries := "tokens:\n- {name: trainer, token: " + trainer + ", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
+	tokens := write(t, "tokens.yaml", entries)
+	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table", "name=math,capacity=64")
+	options := func(token string) client.Options { return client.Options{CA: certificate, Token: token} }
+	if _, err := s.dial(s.at.GRPC, options(trainer)).Table("math").Insert(t.Context(), answers()); err != nil {
+		t.Fatal(err)
+	}
+	read := s.dial(s.at.GRPC, options(reader)).Table("math")
+	if _, err := read.Sample(t.Context(), rollout.Request{Size: 1}); err != nil {
+		t.Errorf("a reader samples: %v", err)
+	}
+	if _, err := read.Insert(t.Context(), answers()); wire.CodeOf(err) != wire.Denied {
+		t.Errorf("a reader inserts: %v", err)
+	}
+	if err := use(t.Context(), s.at.GRPC, options("nonsense-0123456789")); wire.CodeOf(err) != wire.Unauthenticated {
+		t.Errorf("a token that is not known: %v", err)
+	}
+	pages := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	defer pages.CloseIdleConnections()
+	for token, want := range map[string]int{"": http.StatusUnauthorized, reader: http.StatusOK} {
+		if code, _ := fetch(t, pages, s.at.HTTP+"/metrics", token); code != want {
+			t.Errorf("/metrics with token %q: %d, want %d", token, code, want)
+		}
+	}
+
+	if err := os.WriteFile(tokens, []byte(entries+"- {name: late, token: "+late+", read: ['*']}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.command.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new token is taken", func() bool { return use(t.Context(), s.at.GRPC, options(late)) == nil }) // the signal is on its way
+	s.stop()
+	if said := s.stderr.String(); strings.Contains(said, trainer) || strings.Contains(said, late) {
+		t.Error("a token is in the log")
+	}
+}
+
+// eventually asks again until something holds, for half a minute.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// use dials and asks for the table "math".
+func use(ctx context.Context, address string, o client.Options) error {
+	c, err := client.Dial(ctx, address, o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Table("math").Info(ctx)
+	return err
+}
+
+func TestServeLogsJSONAndNothingElse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ready.json")
+	c := exec.Command(binary, "serve", "--json", "--listen", "127.0.0.1:0", "--http", "off", "--table", "name=math,capacity=4", "--ready-file", file)
+	logs, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	c.Stdout = &stdout
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(logs)
+	serving := false
+	for n := 0; lines.Scan(); n++ {
+		var entry struct{ Msg, GRPC, HTTP string }
+		if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
+			t.Errorf("line %d is no JSON: %s", n, lines.Text())
+		}
+		if entry.Msg == "serving" {
+			if serving = true; entry.HTTP != "" || !strings.HasPrefix(entry.GRPC, "grpc://127.0.0.1:") {
+				t.Errorf("it serves %+v", entry)
+			}
+			if err := c.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := c.Wait(); err != nil || !serving || stdout.Len() > 0 {
+		t.Errorf("ended with %v, serving %v, standard output %q", err, serving, stdout.String())
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the ready file outlives the service: %v", err)
+	}
+}
+
+func TestServeRefusesWhatItCannotDo(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	base := []string{"serve", "--listen", "127.0.0.1:0", "--http", "off"}
+	for want, args := range map[string][]string{
+		"address already in use":             {"--listen", taken.Addr().String()},
+		"listen: off: want a unix socket":    {"--listen", "off"},
+		`listen: "nonsense": want HOST:PORT`: {"--listen", "nonsense"},
+		"sync: sometimes: want always":       {"--sync", "sometimes"},
+		"tls.key: none":                      {"--tls-certificate", "x"},
+		"reading the tokens file":            {"--tokens", "nowhere"},
+		`unknown field "colour"`:             {"--table", "name=a,colour=red"},
+		`unknown field "tabels"`:             {"--config", write(t, "a.yaml", "tabels: []")},
+		`unknown field "kapacity"`:           {"--config", write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
+		"--config":                           {"--config", "nowhere.yaml"},
+	} {
+		fails(t, call(t, "", append(base, args...)...), want)
+	}
+	if got := call(t, "", append(base, "--max-message", "much")...); got.code == 0 || !strings.Contains(got.stderr, "number of bytes") {
+		t.Errorf("a size that is none: exit code %d\n%s", got.code, got.stderr)
+	}
+	all := call(t, "", append(base, "--sync", "sometimes", "--tls-key", "x", "--table", "name=a,capacity=-1", "--table", "capacity=1")...)
+	fails(t, all, "sync: sometimes", "tls.certificate: none", "capacity", "want a name=")
+}
+
+// write puts a file into a folder of its own.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

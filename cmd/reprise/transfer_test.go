@@ -1,0 +1,327 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+	"github.com/reprise-rl/reprise/wire/archive"
+)
+
+// aService is `reprise serve` in a process of its own.
+type aService struct {
+	address string // grpc://host:port
+	data    string
+	stop    func() // once
+}
+
+// startService starts one with these tables, durable, and stops it at the end of the test.
+func startService(t *testing.T, tables ...string) *aService {
+	t.Helper()
+	dir := t.TempDir()
+	ready := filepath.Join(dir, "ready")
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--http", "off", "--data", filepath.Join(dir, "data"), "--ready-file", ready}
+	for _, table := range tables {
+		args = append(args, "--table", table)
+	}
+	c := exec.Command(binary, args...)
+	var said strings.Builder
+	c.Stderr = &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &aService{data: filepath.Join(dir, "data")}
+	running := true
+	s.stop = func() {
+		if !running {
+			return
+		}
+		running = false
+		if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
+			t.Errorf("reprise serve: %v: %s", err, said.String())
+		}
+	}
+	t.Cleanup(s.stop)
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		text, err := os.ReadFile(ready)
+		var where struct{ GRPC string }
+		if err == nil && json.Unmarshal(text, &where) == nil {
+			s.address = where.GRPC
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("reprise serve is not ready: %s", said.String())
+		}
+		time.Sleep(5 * time.Millisecond) // another process: there is no channel to wait on
+	}
+}
+
+// fill inserts so many groups of three with everything that a rollout can have, up to version 4.
+func (s *aService) fill(t *testing.T, table string, groups int) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), s.address, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Table(table).Advance(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	random := rollout.Stream(1, "transfer test", 0)
+	for number := range groups {
+		var g rollout.Group
+		for range 3 {
+			n := 3 + random.IntN(40)
+			r := &rollout.Rollout{
+				PromptID: fmt.Sprintf("prompt-%d", number), Temperature: 0.5, TopP: 0.9, Reward: random.Float32(), Truncated: random.IntN(2) == 0,
+				Text: fmt.Sprintf("text %d", number), Meta: map[string]string{"number": fmt.Sprint(number)}, Images: [][]byte{{1}, {2, 3}},
+			}
+			for i := range n {
+				r.Tokens = append(r.Tokens, random.Int32N(50000))
+				mask, version, logprob := uint8(1), rollout.Version(number%5), -random.Float32()
+				if i == 0 {
+					mask, version, logprob = 0, rollout.NoVersion, 0
+				}
+				r.Mask, r.Versions, r.Logprobs = append(r.Mask, mask), append(r.Versions, version), append(r.Logprobs, logprob)
+			}
+			g.Rollouts = append(g.Rollouts, r)
+		}
+		if _, err := c.Table(table).Insert(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rowsOf returns a file as one record batch for each of the file's.
+func rowsOf(t *testing.T, path string) []arrow.RecordBatch {
+	t.Helper()
+	r, err := archive.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var all []arrow.RecordBatch
+	for rec, err := range r.Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Retain()
+		all = append(all, rec)
+	}
+	return all
+}
+
+// sameRows demands that two files hold the same bits.
+func sameRows(t *testing.T, a, b string) {
+	t.Helper()
+	left, right := rowsOf(t, a), rowsOf(t, b)
+	if len(left) != len(right) || len(left) == 0 {
+		t.Fatalf("%d and %d record batches", len(left), len(right))
+	}
+	for i := range left {
+		if !left[i].Schema().Equal(right[i].Schema()) {
+			t.Fatalf("the schemas are\n%v\nand\n%v", left[i].Schema(), right[i].Schema())
+		}
+		for k, column := range left[i].Columns() {
+			if !array.Equal(column, right[i].Column(k)) {
+				t.Errorf("record batch %d differs in %s:\n%v\n%v", i, left[i].ColumnName(k), column, right[i].Column(k))
+			}
+		}
+	}
+}
+
+func TestATableIsTheSameAfterItsExportIsImported(t *testing.T) {
+	s := startService(t, "name=from", "name=to", "name=anew")
+	s.fill(t, "from", 90)
+	dir := t.TempDir()
+	first, second, third := filepath.Join(dir, "first.arrow"), filepath.Join(dir, "second.arrow"), filepath.Join(dir, "third.arrow")
+
+	said := succeeds(t, "", "export", s.address+"/from", "--out", first, "--rows", "50")
+	if !strings.Contains(said, "270 rollouts") || !strings.Contains(said, "at version 4") {
+		t.Errorf("export said %q", said)
+	}
+	fails(t, call(t, "", "import", first, s.address+"/to"), "version 4", "--advance")
+	said = succeeds(t, "", "import", first, s.address+"/to", "--advance", "--rows", "32")
+	for _, want := range []string{"270 rollouts in 90 groups", "advanced to version 4", "insertions: 9", "it holds 270 rollouts, before it held 0"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("import said %q: want %q", said, want)
+		}
+	}
+	succeeds(t, "", "export", s.address+"/to", "--out", second, "--rows", "50")
+	sameRows(t, first, second) // ids, groups, advantages and moments, too: the table was empty, and groups stayed together
+
+	succeeds(t, "", "import", first, s.address+"/anew", "--advance", "--recompute")
+	succeeds(t, "", "export", s.address+"/anew", "--out", third, "--rows", "50")
+	sameRows(t, first, third)
+}
+
+func TestAJournalIsExportedAsItsTableWas(t *testing.T) {
+	s := startService(t, "name=lab,sampler=uniform,capacity=100")
+	s.fill(t, "lab", 50)
+	dir := t.TempDir()
+	served, kept := filepath.Join(dir, "served.arrow"), filepath.Join(dir, "kept.arrow")
+	succeeds(t, "", "export", s.address+"/lab", "--out", served)
+	journal := filepath.Join(s.data, "tables", "lab.journal")
+	fails(t, call(t, "", "export", journal, "--out", kept), "another process has it open")
+	s.stop()
+
+	moved := filepath.Join(dir, "moved")
+	if err := os.Rename(journal, moved); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeeds(t, "", "export", moved, "--out", kept)
+	sameRows(t, served, kept)
+	if after, err := os.ReadFile(moved); err != nil || string(after) != string(before) {
+		t.Errorf("the journal was written to: %v", err)
+	}
+
+	before[len(before)/2] ^= 1
+	for i := 4096 * 4; i < len(before); i += 512 {
+		before[i] ^= 0x55
+	}
+	if err := os.WriteFile(moved, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := call(t, "", "export", moved, "--out", filepath.Join(dir, "never.arrow"))
+	if got.code != 1 || !strings.Contains(got.stderr, "damaged") && !strings.Contains(got.stderr, "checksum") && !strings.Contains(got.stderr, "lost") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "never.arrow")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a damaged journal was exported")
+	}
+}
+
+func TestAnImportThatIsRepeatedUnderItsNameEntersOnce(t *testing.T) {
+	s := startService(t, "name=from", "name=to")
+	s.fill(t, "from", 20)
+	path := filepath.Join(t.TempDir(), "table.arrow")
+	succeeds(t, "", "export", s.address+"/from", "--out", path)
+	for _, want := range []float64{60, 60, 120} {
+		args := []string{"import", path, s.address + "/to", "--advance", "--rows", "7", "--json"}
+		if want == 60 {
+			args = append(args, "--as", "once")
+		}
+		var done map[string]any
+		if err := json.Unmarshal([]byte(succeeds(t, "", args...)), &done); err != nil {
+			t.Fatal(err)
+		}
+		if done["present_after"] != want || done["rollouts"] != 60.0 || done["insertions"] != 10.0 {
+			t.Errorf("%v: want %g present", done, want)
+		}
+	}
+}
+
+func TestAnImportIntoAQueueWithoutRoomSaysHowFarItCame(t *testing.T) {
+	s := startService(t, "name=from", "name=queue,sampler=fifo,capacity=30")
+	s.fill(t, "from", 20)
+	path := filepath.Join(t.TempDir(), "table.arrow")
+	succeeds(t, "", "export", s.address+"/from", "--out", path)
+	fails(t, call(t, "", "import", path, s.address+"/queue", "--advance", "--rows", "9", "--wait", "50ms"),
+		"27 of 60 rollouts have entered", "--as import-")
+}
+
+func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
+	s := startService(t, "name=lab")
+	s.fill(t, "lab", 10)
+	path := filepath.Join(t.TempDir(), "some.arrow")
+	said := succeeds(t, "", "export", s.address+"/lab", "--out", path, "--ids", "30,2,3,999", "--columns", "reward,id", "--rows", "4")
+	if !strings.Contains(said, "3 rollouts") || !strings.Contains(said, "not in the table: [999]") {
+		t.Errorf("export said %q", said)
+	}
+	var ids []uint64
+	for _, rec := range rowsOf(t, path) {
+		if rec.NumCols() != 2 {
+			t.Errorf("columns %v", rec.Schema())
+		}
+		ids = append(ids, rec.Column(rec.Schema().FieldIndices("id")[0]).(*array.Uint64).Uint64Values()...)
+	}
+	if fmt.Sprint(ids) != "[2 3 30]" {
+		t.Errorf("ids %v", ids)
+	}
+	fails(t, call(t, "", "export", s.address+"/lab", "--out", path), "it is there", "--force")
+	succeeds(t, "", "export", s.address+"/lab", "--out", path, "--force")
+	fails(t, call(t, "", "export", s.address+"/lab", "--out", path, "--force", "--columns", "tokenz"), "tokenz")
+	fails(t, call(t, "", "export", s.address+"/lab", "--out", path, "--force", "--ids", "1", "--columns", "reward"), "id")
+	fails(t, call(t, "", "export", s.address+"/nowhere", "--out", path, "--force"), "nowhere")
+	fails(t, call(t, "", "export", filepath.Join(t.TempDir(), "none"), "--out", path, "--force"), "no such file")
+	if n := len(rowsOf(t, path)); n == 0 {
+		t.Error("an export that failed took the file that was there")
+	}
+}
+
+func TestABadFileLeavesTheTableAsItWas(t *testing.T) {
+	s := startService(t, "name=from", "name=to")
+	s.fill(t, "from", 6)
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.arrow"), filepath.Join(dir, "bad.arrow")
+	succeeds(t, "", "export", s.address+"/from", "--out", good, "--rows", "6")
+	spoil(t, good, bad, 13)
+	fails(t, call(t, "", "import", bad, s.address+"/to", "--advance", "--rows", "3"), "row 13", "reward", "NaN")
+	empty := filepath.Join(dir, "empty.arrow")
+	said := succeeds(t, "", "export", s.address+"/to", "--out", empty)
+	if !strings.Contains(said, "0 rollouts") {
+		t.Errorf("of a file with a bad row something entered: %q", said)
+	}
+	if said := succeeds(t, "", "import", empty, s.address+"/to"); !strings.Contains(said, "0 rollouts in 0 groups") {
+		t.Errorf("an empty file: %q", said)
+	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("no arrow ", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, call(t, "", "import", text, s.address+"/to"), "no Arrow IPC file")
+	fails(t, call(t, "", "import", good, "grpc://127.0.0.1:1"), "names no table")
+}
+
+// spoil copies a file with the reward of one row replaced by no number.
+func spoil(t *testing.T, from, to string, row int) {
+	t.Helper()
+	batches := rowsOf(t, from)
+	w, err := archive.Create(to, batches[0].Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packer wire.Gatherer
+	for _, rec := range batches {
+		draws, err := wire.Draws(rec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row >= 0 && row < len(draws) {
+			bad := *draws[row].Rollout
+			bad.Reward = float32(math.NaN())
+			draws[row].Rollout = &bad
+		}
+		row -= len(draws)
+		spoiled, err := packer.Batch(draws, rec.Schema())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(spoiled); err != nil {
+			t.Fatal(err)
+		}
+		spoiled.Release()
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

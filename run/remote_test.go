@@ -1,0 +1,314 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// A run whose table is a service's writes what it would have written with a table of its own, and so it does when it is stopped or
+// dies on the way and goes on.
+func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
+	l := newLab(t)
+	for name, assignments := range modes() {
+		t.Run(name, func(t *testing.T) {
+			table := strings.NewReplacer(" ", "-", ",", "", "'", "", "+", "p").Replace(name)
+			c := small(t, assignments...)
+			own := filepath.Join(t.TempDir(), "own")
+			train(t, c, own)
+			remote := filepath.Join(t.TempDir(), "remote")
+			train(t, l.elsewhere(c, table), remote)
+			sameRuns(t, remote, own)
+
+			stopped := filepath.Join(t.TempDir(), "stopped")
+			interrupt(t, l.elsewhere(c, table+".stopped"), stopped, 6)
+			resume(t, c, stopped)
+			sameRuns(t, stopped, own)
+
+			if testing.Short() {
+				return
+			}
+			crashed := filepath.Join(t.TempDir(), "crashed")
+			crash(t, l.elsewhere(c, table+".crashed"), crashed, 17)
+			resume(t, c, crashed)
+			sameRuns(t, crashed, own)
+		})
+	}
+}
+
+func TestARunOutlivesARestartOfItsService(t *testing.T) {
+	for name, assignments := range map[string][]string{
+		"default": nil, "queue": modes()["queue"], "priorities, mixed": modes()["priorities, mixed"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			c := small(t, assignments...)
+			own, remote := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
+			train(t, c, own)
+			var restarts []chan error
+			sum, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), remote, Hooks{OnUpdate: func(u results.Update) {
+				if u.Update == 5 || u.Update == 11 {
+					l.halt()
+					opened := make(chan error, 1)
+					restarts = append(restarts, opened)
+					go func() { opened <- l.open() }() // while the run is trying
+				}
+			}})
+			for _, opened := range restarts {
+				if err := <-opened; err != nil {
+					t.Error(err)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum.Ended != "budget" || len(restarts) != 2 {
+				t.Errorf("ended by %s after %d restarts", sum.Ended, len(restarts))
+			}
+			if name == "queue" { // other samplers draw by where rollouts stand, which a journal does not keep
+				sameRuns(t, remote, own)
+			}
+		})
+	}
+}
+
+// The service's part of a checkpoint and the run's do not come into being at one moment: whichever whole checkpoint a crash
+// between them leaves, its table is there.
+func TestTheTableOfTheCheckpointBeforeIsKeptWhileTheNextIsMade(t *testing.T) {
+	l, c, ctx := newLab(t), small(t), context.Background()
+	r, err := openRemote(ctx, Remote{Address: l.address("lab"), Run: "r"}, c.replayOptions(100), "dir", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	first, second, third := t.TempDir(), t.TempDir(), t.TempDir()
+	at := func(v rollout.Version) {
+		t.Helper()
+		if stats, err := r.table.Stats(ctx); err != nil || stats.Version != int32(v) || r.version != v {
+			t.Fatalf("the table is at version %d, the run at %d, want %d: %v", stats.Version, r.version, v, err)
+		}
+	}
+	try := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	try(r.save(ctx, first))
+	try(r.Advance(ctx, 1))
+	try(r.save(ctx, second)) // and the run dies before its own part is in place
+	try(r.restore(ctx, first))
+	at(0)
+	try(r.Advance(ctx, 2))
+	try(r.save(ctx, third)) // in the place of the second
+	try(r.restore(ctx, first))
+	at(0)
+	try(r.restore(ctx, third))
+	at(2)
+	if err := r.restore(ctx, second); err == nil || !strings.Contains(err.Error(), "has saved") {
+		t.Errorf("a checkpoint that was overwritten came back: %v", err)
+	}
+}
+
+// Connections that break change nothing: insertions, draws and reports are made once.
+func TestARunOverConnectionsThatBreakWritesTheSameBytes(t *testing.T) {
+	for name, assignments := range map[string][]string{
+		"queue": modes()["queue"], "ESS held": append(modes()["ESS held"], "budget.updates=40"), "groups by priority": modes()["groups by priority"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.halt()
+			var connections atomic.Uint64
+			r := rollout.Stream(5, name, 0)
+			l.cuts = func() int64 { connections.Add(1); return 20_000 + r.Int64N(60_000) }
+			l.start()
+			c := small(t, assignments...)
+			own, remote := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
+			train(t, c, own)
+			train(t, l.elsewhere(c, "lab"), remote)
+			sameRuns(t, remote, own)
+			if n := connections.Load(); n < 4 {
+				t.Errorf("the run took %d connections: the test tested little", n)
+			}
+		})
+	}
+}
+
+func TestARunWhoseServiceStaysAwaySaysHowToGoOn(t *testing.T) {
+	l := newLab(t)
+	c := small(t)
+	own, dir := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
+	train(t, c, own)
+	remote := c.WithBuffer(Remote{Address: l.address("lab"), Options: client.Options{Patience: 100 * time.Millisecond}})
+	_, err := Train(context.Background(), remote, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
+		if u.Update == 9 {
+			l.halt()
+		}
+	}})
+	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "reprise train --resume --out "+dir) || !strings.Contains(err.Error(), l.socket) {
+		t.Fatalf("without its service the run said: %v", err)
+	}
+	if _, err := Resume(context.Background(), c, dir, Hooks{}); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("resumed without its service: %v", err)
+	}
+	l.start()
+	resume(t, c, dir)
+	sameRuns(t, dir, own)
+}
+
+func TestARunDoesNotBeginOnATableThatIsInUse(t *testing.T) {
+	l := newLab(t)
+	c := small(t)
+	first := filepath.Join(t.TempDir(), "first")
+	train(t, l.elsewhere(c, "lab"), first)
+	second := filepath.Join(t.TempDir(), "second")
+	if err := l.elsewhere(c, "lab").ReachBuffer(context.Background()); err == nil || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("before the run: %v", err)
+	}
+	if err := l.elsewhere(c, "other").ReachBuffer(context.Background()); err != nil {
+		t.Errorf("a table that is not there yet: %v", err)
+	}
+	_, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), second, Hooks{})
+	if err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("the run: %v", err)
+	}
+	if _, err := os.Stat(second); err == nil {
+		t.Error("the run that did not begin left a folder")
+	}
+	other := small(t, "replay.capacity=64")
+	_, err = Train(context.Background(), l.elsewhere(other, "lab"), begin(t, other), second, Hooks{})
+	if !errors.Is(err, wire.ErrExists) || !strings.Contains(err.Error(), "capacity") || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("a run with another table: %v", err)
+	}
+	forced := c.WithBuffer(Remote{Address: l.address("lab"), Replace: true})
+	if err := forced.ReachBuffer(context.Background()); err != nil {
+		t.Errorf("by force, before the run: %v", err)
+	}
+	train(t, forced, second)
+	sameRuns(t, second, first)
+}
+
+func TestARunDoesNotBeginAtAServiceThatKeepsNothing(t *testing.T) {
+	l := newLab(t)
+	l.halt()
+	l.data = ""
+	l.start()
+	c := l.elsewhere(small(t), "lab")
+	dir := filepath.Join(t.TempDir(), "run")
+	early := c.ReachBuffer(context.Background())
+	_, late := Train(context.Background(), c, begin(t, c), dir, Hooks{})
+	for _, err := range []error{early, late} {
+		if err == nil || !strings.Contains(err.Error(), "keeps nothing") || !strings.Contains(err.Error(), "--data") {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the run that did not begin left a folder")
+	}
+}
+
+func TestARunNoticesThatAnotherProgramUsesItsTable(t *testing.T) {
+	for name, meddle := range map[string]func(*testing.T, *client.Table){
+		"inserts": func(t *testing.T, table *client.Table) {
+			if _, err := table.Insert(context.Background(), rollout.Group{Rollouts: []*rollout.Rollout{{
+				Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1}, Versions: []rollout.Version{-1, 0}, Temperature: 1, TopP: 1,
+			}}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"advances": func(t *testing.T, table *client.Table) {
+			if err := table.Advance(context.Background(), 1000); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		l := newLab(t)
+		c := small(t)
+		dir := filepath.Join(t.TempDir(), "run")
+		table := l.table("lab")
+		_, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
+			if u.Update == 8 {
+				meddle(t, table)
+			}
+		}})
+		if err == nil || !strings.Contains(err.Error(), "another program uses it too") || !strings.Contains(err.Error(), "--resume") {
+			t.Errorf("another program %s: the run said %v", name, err)
+			continue
+		}
+		resume(t, c, dir) // from the checkpoint, in which nobody meddled
+		own := filepath.Join(t.TempDir(), "own")
+		train(t, c, own)
+		sameRuns(t, dir, own)
+	}
+}
+
+func TestARunGoesOnWhereItIsToldThatItsServiceIs(t *testing.T) {
+	l := newLab(t)
+	c := small(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	interrupt(t, l.elsewhere(c, "lab"), dir, 6)
+	l.halt()
+	l.socket += "2"
+	l.start()
+	if _, err := Resume(context.Background(), l.elsewhere(c, "lab"), dir, Hooks{}); err != nil {
+		t.Fatal(err)
+	}
+	read, err := readRemote(dir)
+	if err != nil || read.Address != l.address("lab") || !strings.HasPrefix(read.Run, "run-run-") {
+		t.Errorf("the folder says %+v, %v", read, err)
+	}
+	own := filepath.Join(t.TempDir(), "own")
+	interrupt(t, c, own, 6)
+	if _, err := Resume(context.Background(), l.elsewhere(c, "lab"), own, Hooks{}); err == nil || !strings.Contains(err.Error(), "leave it out") {
+		t.Errorf("a run with a table of its own went on at a service: %v", err)
+	}
+}
+
+func TestAComparisonHasNoSharedTable(t *testing.T) {
+	c := small(t).WithBuffer(Remote{Address: "grpc://127.0.0.1/lab"})
+	if err := (Comparison{Config: c, Seeds: 1}).Validate(); err == nil || !strings.Contains(err.Error(), "--compare") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestARunsCheckpointsAtAServiceHaveANameOfTheirOwn(t *testing.T) {
+	seen := make(map[string]bool)
+	for range 100 {
+		r := Remote{}.named("/tmp/My run: 2 (ünicode)!")
+		if err := wire.CheckName(r.Run + "-0"); err != nil || !strings.HasPrefix(r.Run, "run-My-run--2---nicode") || seen[r.Run] {
+			t.Fatalf("%q: %v", r.Run, err)
+		}
+		seen[r.Run] = true
+		if r.named("/elsewhere") != r {
+			t.Fatal("a run that has a name was given another")
+		}
+	}
+	if err := wire.CheckName(Remote{}.named(strings.Repeat("long", 100)).Run + "-0"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARunOnAServiceLeavesNothingRunning(t *testing.T) {
+	l := newLab(t)
+	c := small(t, "warmup.steps=0")
+	train(t, c, filepath.Join(t.TempDir(), "warm")) // what the backend keeps running
+	before := runtime.NumGoroutine()
+	train(t, l.elsewhere(c, "lab"), filepath.Join(t.TempDir(), "run"))
+	l.halt()
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
+		}
+	}
+}

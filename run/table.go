@@ -1,0 +1,88 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// table is where a run's rollouts are: in the run itself ([embedded]) or in a service ([remote]). Like a pipeline.Buffer it is
+// used from one goroutine.
+type table interface {
+	pipeline.Buffer
+	// Options returns the table's options with defaults filled in.
+	Options() replay.Options
+	// glance returns what a line of metrics.jsonl says of it, after every update.
+	glance(ctx context.Context) (glance, error)
+	// account returns what the summary says of it, at the end.
+	account(ctx context.Context) (account, error)
+	// save makes the table part of the checkpoint in a folder, and restore puts it back to where it was then.
+	save(ctx context.Context, dir string) error
+	restore(ctx context.Context, dir string) error
+	close() error
+}
+
+// glance is what is cheap to know of a table.
+type glance struct {
+	held      int     // rollouts
+	neverUsed float64 // share of them without a use
+	ageDecay  float64 // tau in versions, +Inf for none
+}
+
+// account is everything that a run tells of its table.
+type account struct {
+	stats    rollout.Stats
+	ageDecay float64
+	ages     []results.AgePriority // of a prioritized sampler
+	ess      []results.AgeESS
+}
+
+// embedded is a table in the run's own memory.
+type embedded struct{ *replay.Table }
+
+func (e embedded) glance(context.Context) (glance, error) {
+	return glance{e.Len(), e.NeverUsedShare(), e.AgeDecay()}, nil
+}
+
+func (e embedded) account(context.Context) (account, error) {
+	return account{e.Stats(), e.AgeDecay(), agePriorities(e.Table), ageESS(e.Table)}, nil
+}
+
+func (e embedded) save(_ context.Context, dir string) error {
+	return writeStream(filepath.Join(dir, tableFile), func(w *bufio.Writer) error { return e.Snapshot(w) })
+}
+
+func (e embedded) restore(_ context.Context, dir string) error {
+	f, err := os.Open(filepath.Join(dir, tableFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return e.Restore(bufio.NewReader(f))
+}
+
+func (e embedded) close() error { return nil }
+
+// agePriorities writes how a prioritized sampler's probabilities lie over ages as results hold it.
+func agePriorities(table *replay.Table) []results.AgePriority {
+	var list []results.AgePriority
+	for _, a := range table.ByAge() {
+		list = append(list, results.AgePriority{Age: a.Age, Count: a.Units, Base: a.Base, Probability: a.Probability})
+	}
+	return list
+}
+
+// ageESS writes effective sample sizes by age as results hold them.
+func ageESS(table *replay.Table) []results.AgeESS {
+	var list []results.AgeESS
+	for _, a := range table.ESSByAge() {
+		list = append(list, results.AgeESS{Age: a.First, Last: a.Last, ESS: a.ESS, Tokens: a.Tokens})
+	}
+	return list
+}
