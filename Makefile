@@ -7,15 +7,18 @@ PKGS := ./...
 # Packages whose values are shared between goroutines.
 SHARED := ./rollout/... ./replay/... ./pipeline/... ./sim/... ./policy/... ./run/...
 FUZZTIME ?= 30s
+# How long make soak works on the service, and how often make crash kills it.
+SOAK ?= 30m
+CRASHES ?= 200
 # For bench-peers alone.
 PYTHON ?= python3.11
 # The backend's assembly kernels do their address arithmetic in uintptr, which -race's pointer check takes for a mistake.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test race soak lint fuzz bench bench-peers clean
+.PHONY: help build demo test test-python race soak soak-table crash lint fuzz bench bench-peers bench-service clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/reprise
 	@mkdir -p bin
@@ -25,17 +28,43 @@ demo: build ## train a small language model without and with replay; writes runs
 	bin/reprise train --compare --out runs/demo --force
 
 test: ## run all tests, with the race detector where state is shared
-	$(GO) test $$($(GO) list $(PKGS) | grep -v /cmd/)
-	$(GO) test -count=1 ./cmd/... # they build the program, which the test cache does not see
+	$(GO) test $$($(GO) list $(PKGS) | grep -v -e /cmd/ -e /benchmarks/endure)
+	$(GO) test -count=1 ./cmd/... ./benchmarks/endure # they build the program, which the test cache does not see
 	@if command -v $$($(GO) env CC) >/dev/null; then \
 		echo "$(GO) test $(RACE) -short $(SHARED)"; $(GO) test $(RACE) -short $(SHARED); \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
+	@$(MAKE) --no-print-directory test-python
+
+test-python: build ## run the tests of the Python client against the built program; skipped without Python 3 or PyPI, but on CI
+	@if $(MAKE) --no-print-directory .venv-python/ready; then \
+		echo "pytest python, mypy python"; \
+		cd python && export PYTHONDONTWRITEBYTECODE=1 && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q; \
+	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
+	else echo "SKIPPED: the tests of the Python client"; fi
+
+.venv-python/ready: python/requirements-test.txt
+	@rm -rf .venv-python
+	@python3 -m venv .venv-python || { echo "the tests of the Python client need Python 3.10 or newer with venv"; exit 1; }
+	@.venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
+		echo "the tests of the Python client take pyarrow, numpy, pytest and mypy from PyPI, which was not reached or has them not for this machine"; exit 1; }
+	@touch $@
 
 race: ## run every test with the race detector
 	$(GO) test $(RACE) $(PKGS)
 
-soak: ## eight inserting and eight sampling goroutines on a table, a minute for each of two, under the race detector
+soak: build ## work on a service for SOAK (30m) with everything that goes wrong in networks, and check it
+	@mkdir -p runs
+	$(GO) build -o bin/endure ./benchmarks/endure
+	bin/endure soak --program bin/reprise --for $(SOAK) --dir runs
+
+soak-table: ## eight inserting and eight sampling goroutines on a table, a minute for each of two, under the race detector
 	$(GO) test $(RACE) ./replay -run Concurrent -concurrent 60s -v
+
+crash: build ## kill -9 a service under load CRASHES (200) times and look for all it acknowledged; measure its recovery
+	@mkdir -p runs
+	$(GO) build -o bin/endure ./benchmarks/endure
+	bin/endure crash --program bin/reprise --times $(CRASHES) --dir runs
+	bin/endure recovery --program bin/reprise --dir runs
 
 lint: ## gofmt, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
@@ -46,7 +75,7 @@ fuzz: ## fuzz every parser for FUZZTIME (30s) each
 	@for package in $$($(GO) list $(PKGS)); do \
 		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			echo "$$package $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s $$package || exit 1; \
 		done; \
 	done
 
@@ -59,6 +88,10 @@ bench-peers: .venv-peers/ready ## compare the prioritized table with its peers i
 	@mkdir -p bin
 	$(GO) build -o bin/bench-peers ./benchmarks/peers/ours
 	PYTHONDONTWRITEBYTECODE=1 .venv-peers/bin/python benchmarks/peers/compare.py --ours bin/bench-peers --json runs/bench-peers.json
+
+bench-service: build ## measure the service beside raw sockets, the disk and Redis; writes runs/bench-service.json
+	@mkdir -p runs
+	bin/reprise bench service --dir runs --json runs/bench-service.json
 
 .venv-peers/ready: benchmarks/peers/requirements.txt
 	@rm -rf .venv-peers

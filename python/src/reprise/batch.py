@@ -1,0 +1,247 @@
+"""Batch: what a sample returns, as views of Arrow's buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .errors import Invalid, NotFound
+from .padded import Packed, Padded
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """What came with a batch.
+
+    Attributes:
+        batch: its number, for `Table.acknowledge` and `Table.release`; 0 where nothing was drawn.
+        version: of the table when the batch was drawn.
+        shard: it was drawn from.
+        rows: rollouts in it.
+        present: rollouts in the table after the draw.
+    """
+
+    batch: int = 0
+    version: int = 0
+    shard: int = 0
+    rows: int = 0
+    present: int = 0
+
+
+class Batch:
+    """B rollouts that a table drew. Arrays are read-only views of what was received; `padded` and `packed` make
+    what a trainer takes.
+
+    N below is the number of tokens of all rollouts together, and rollout i has the entries
+    ``offsets[i]:offsets[i + 1]`` of an array [N].
+    """
+
+    def __init__(self, record_batch: pa.RecordBatch, info: BatchInfo = BatchInfo()) -> None:
+        self.record_batch = record_batch
+        self.info = info
+        if record_batch.schema.get_field_index("tokens") >= 0:
+            self._frame = "tokens"
+        else:
+            known = [f.name for f in record_batch.schema if pa.types.is_list(f.type) and not f.name.startswith("x_")]
+            self._frame = known[0] if known else ""
+
+    def __len__(self) -> int:
+        return int(self.record_batch.num_rows)
+
+    def __repr__(self) -> str:
+        return f"<reprise.Batch {self.info.batch}: {len(self)} rollouts, version {self.info.version}>"
+
+    @property
+    def version(self) -> int:
+        """Version of the table when the batch was drawn."""
+        return self.info.version
+
+    # One value per rollout.
+
+    @property
+    def ids(self) -> Array:
+        """uint64 [B]: the rollouts' ids, for `Table.update_priorities` and `Table.report`."""
+        return self.column("id")
+
+    @property
+    def groups(self) -> Array:
+        """uint64 [B]: global numbers of their groups."""
+        return self.column("group")
+
+    @property
+    def rewards(self) -> Array:
+        """float32 [B]."""
+        return self.column("reward")
+
+    @property
+    def weights(self) -> Array:
+        """float32 [B]: importance weights of the draws; 1 where all are drawn alike."""
+        return self.column("weight")
+
+    @property
+    def probabilities(self) -> Array:
+        """float64 [B]: with which each was drawn."""
+        return self.column("probability")
+
+    @property
+    def staleness(self) -> Array:
+        """int32 [B]: version of the table minus the least of the rollout's, >= 0."""
+        return self.column("staleness")
+
+    @property
+    def uses(self) -> Array:
+        """int32 [B]: acknowledged uses before this draw."""
+        return self.column("uses")
+
+    @property
+    def group_means(self) -> Array:
+        """float32 [B]: mean reward of the rollout's group when it was inserted."""
+        return self.column("group_mean")
+
+    @property
+    def group_stds(self) -> Array:
+        """float32 [B]: population standard deviation of the rewards of the rollout's group."""
+        return self.column("group_std")
+
+    @property
+    def prompt_ids(self) -> list[str]:
+        """[B]: names of the prompts."""
+        return cast("list[str]", self._arrow("prompt_id").to_pylist())
+
+    def column(self, name: str) -> Array:
+        """Return a column with one value per rollout as numpy [B], ``x_`` columns of numbers too. What is null is 0
+        in columns of numbers, and NaN in ``x_`` columns."""
+        array = self._arrow(name)
+        if array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_"):  # advantage alone may be null
+            array = array.fill_null(pa.scalar(0, array.type))
+        return cast(Array, array.to_numpy(zero_copy_only=False))
+
+    # One value per token.
+
+    @cached_property
+    def lengths(self) -> Array:
+        """int64 [B]: tokens of each rollout, prompt included."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def offsets(self) -> Array:
+        """int64 [B + 1]: where each rollout begins in the arrays [N]."""
+        if not self._frame:
+            raise NotFound("tokens: not among the columns that were sampled")
+        offsets = np.asarray(self._arrow(self._frame).offsets).astype(np.int64)
+        return cast(Array, offsets - offsets[0])
+
+    def flat(self, name: str) -> Array:
+        """Return a column with one value per token as numpy [N]; rollouts in which it is null have zeros."""
+        array = self._arrow(name)
+        if array.null_count == 0:
+            values = array.values
+            begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+            return cast(Array, values.slice(begin, end - begin).to_numpy(zero_copy_only=not pa.types.is_boolean(values.type)))
+        values = array.flatten().to_numpy(zero_copy_only=False)
+        out = np.zeros(int(self.offsets[-1]), values.dtype)
+        out[np.repeat(np.asarray(array.is_valid()), self.lengths)] = values
+        return out
+
+    def ragged(self, name: str) -> list[Array]:
+        """Return a column with one value per token as B arrays [L], views of the flat one."""
+        return list(np.split(self.flat(name), self.offsets[1:-1]))
+
+    @cached_property
+    def advantages(self) -> Array:
+        """float32 [N]: per token. Where the producer gave none per token, the rollout's advantage stands at each
+        token of the policy, and 0 at the others."""
+        out = np.repeat(self.column("advantage").astype(np.float32, copy=False), self.lengths) if self.has("advantage") else None
+        if out is None and not self.has("advantages"):
+            raise NotFound("advantage: not among the columns that were sampled")
+        if out is None:
+            out = np.zeros(int(self.offsets[-1]), np.float32)
+        elif self.has("mask"):
+            out *= self.flat("mask")
+        if self.has("advantages"):
+            given = self._arrow("advantages")
+            where = np.repeat(np.asarray(given.is_valid()), self.lengths)
+            out[where] = given.flatten().to_numpy(zero_copy_only=False)
+        return out
+
+    @cached_property
+    def prompt_lengths(self) -> Array:
+        """int64 [B]: tokens before the first that the policy produced."""
+        position = self._positions()
+        first = np.where(self.flat("mask").astype(bool), position, np.iinfo(np.int64).max)
+        empty = self.lengths == 0
+        out = np.zeros(len(self), np.int64)
+        if len(first):
+            out[~empty] = np.minimum.reduceat(first, self.offsets[:-1][~empty])
+        return np.minimum(out, self.lengths)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a column is there and not null throughout."""
+        at = self.record_batch.schema.get_field_index(name)
+        return bool(at >= 0 and (len(self) == 0 or self.record_batch.column(at).null_count < len(self)))
+
+    # What trainers take.
+
+    def padded(
+        self,
+        *,
+        side: Literal["right", "left"] = "right",
+        pad_id: int = 0,
+        multiple_of: int = 1,
+        length: int | None = None,
+    ) -> Padded[Array]:
+        """Return numpy arrays [B, L], rows filled up to one length; ``padded(...).torch(device)`` makes tensors.
+
+        Args:
+            side: where the padding goes.
+            pad_id: token that fills up.
+            multiple_of: L is the longest rollout's length rounded up to a multiple of this.
+            length: L itself, for shapes that never change; longer rollouts are an error.
+        """
+        longest = int(self.lengths.max(initial=0))
+        width = longest if length is None else length
+        width += -width % multiple_of
+        if longest > width:
+            row = int(self.lengths.argmax())
+            raise Invalid(f"length: {width}: want at least the {longest} tokens of row {row}")
+        if side not in ("right", "left"):
+            raise Invalid(f"side: {side}: want right or left")
+        return Padded.of(self, side == "left", pad_id, width)
+
+    def packed(self, *, pad_id: int = 0, multiple_of: int = 1) -> Packed[Array]:
+        """Return numpy arrays [N], rollouts one after the other without padding between them, with ``cu_seqlens`` as
+        variable-length attention kernels take them; ``packed(...).torch(device)`` makes tensors.
+
+        Args:
+            pad_id: token that fills up the end.
+            multiple_of: N is rounded up to a multiple of this; what fills up is a sequence of its own in ``cu_seqlens``.
+        """
+        return Packed.of(self, pad_id, multiple_of)
+
+    # As something else.
+
+    def to_table(self) -> pa.Table:
+        """Return the batch as a `pyarrow.Table`."""
+        return pa.Table.from_batches([self.record_batch])
+
+    def to_pandas(self) -> Any:
+        """Return the batch as a `pandas.DataFrame`."""
+        return self.record_batch.to_pandas()
+
+    def _positions(self) -> Array:
+        """int64 [N]: position of each token in its rollout."""
+        position: Array = np.arange(int(self.offsets[-1])) - np.repeat(self.offsets[:-1], self.lengths)
+        return position
+
+    def _arrow(self, name: str) -> pa.Array:
+        at = self.record_batch.schema.get_field_index(name)
+        if at < 0:
+            raise NotFound(f"{name}: not among the columns that were sampled: {', '.join(self.record_batch.schema.names)}")
+        return self.record_batch.column(at)

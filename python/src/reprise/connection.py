@@ -1,0 +1,223 @@
+"""One connection to the service: calls with deadlines, and retries that do nothing twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from . import errors
+
+T = TypeVar("T")
+
+GRACE = 5.0
+"""Seconds by which a call's deadline lies behind the time that the service was asked to wait at most."""
+
+SHORTEST_RETRY = 0.05  # seconds, before the first repetition; doubled up to
+LONGEST_RETRY = 2.0
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who calls, and whom to believe. Certificates are PEM: bytes, or the path of a file.
+
+    Attributes:
+        token: bearer token, as in the service's tokens file.
+        ca: certificates of who may sign the service's; none: those that gRPC ships with.
+        certificate, key: the client's own, for mutual TLS.
+        server_name: name to expect in the service's certificate, where it is not the host's of the address.
+    """
+
+    token: str | None = None
+    ca: bytes | str | Path | None = None
+    certificate: bytes | str | Path | None = None
+    key: bytes | str | Path | None = None
+    server_name: str | None = None
+
+
+class Deadline:
+    """A point in time that calls, waits and repetitions share."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds that are left, never below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+
+class Connection:
+    """Calls of Arrow Flight on one channel. Threads may share it."""
+
+    def __init__(self, address: str, credentials: Credentials, timeout: float) -> None:
+        self.address = address
+        self.timeout = timeout
+        self._headers = [(b"authorization", b"Bearer " + credentials.token.encode())] if credentials.token else []
+        if credentials.token and address.startswith(("grpc://", "grpc+tcp://")) and not _is_loopback(address):
+            raise errors.Invalid(f"address: {address}: want grpc+tls://, or a token would travel in the clear")
+        try:
+            self._client = flight.FlightClient(
+                address,
+                tls_root_certs=_pem(credentials.ca),
+                cert_chain=_pem(credentials.certificate),
+                private_key=_pem(credentials.key),
+                override_hostname=credentials.server_name,
+                generic_options=_channel_options(),
+            )
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise errors.Invalid(
+                f"address: {address}: want grpc://host:port, grpc+tls://host:port or grpc+unix:///path ({error})"
+            ) from error
+        self._random = random.Random()
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Close the channel; running calls end with an error."""
+        self._closed.set()
+        self._client.close()
+
+    def options(self, seconds: float | None) -> flight.FlightCallOptions:
+        """Options of one call, with its deadline; None: no deadline."""
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
+    def action(
+        self, name: str, body: Mapping[str, Any], *, timeout: float | None = None, wait: float = 0, repeatable: bool = True
+    ) -> dict[str, Any]:
+        """Call an action and return its answer.
+
+        Args:
+            name: of the action, as in `wire/action.go`.
+            body: of the action, to be sent as JSON.
+            timeout: seconds, of all attempts together; None: the connection's.
+            wait: seconds that the service was asked to wait, which the deadline allows beside the timeout.
+            repeatable: whether doing it twice is the same as doing it once. If not, it is repeated only where it
+                cannot have reached the service.
+        """
+        call = flight.Action(name, json.dumps(body, allow_nan=False).encode())
+
+        def attempt(seconds: float) -> dict[str, Any]:
+            results = list(self._client.do_action(call, self.options(seconds + wait)))
+            text = results[0].body.to_pybytes() if results else b""
+            answer = json.loads(text) if text else {}
+            return answer if isinstance(answer, dict) else {"answer": answer}
+
+        return self.retry(attempt, self.timeout if timeout is None else timeout, repeatable)
+
+    def put(self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float) -> dict[str, Any]:
+        """Insert one record batch and return the answer. The request must carry a batch_id: it is what makes a
+        repetition harmless."""
+        metadata = json.dumps(request).encode()
+
+        def attempt(seconds: float) -> dict[str, Any]:
+            descriptor = flight.FlightDescriptor.for_path(table)
+            writer, answers = self._client.do_put(descriptor, batch.schema, self.options(seconds + GRACE))
+            with writer:  # its end raises what the service said, whatever a broken pipe said before
+                writer.write_with_metadata(batch, metadata)
+                writer.done_writing()
+                answer = answers.read()
+            if answer is None:
+                raise errors.Failed(f"{table}: the service ended the insertion without an answer")
+            return dict(json.loads(answer.to_pybytes()))
+
+        return self.retry(attempt, timeout, True)
+
+    def get(self, request: Mapping[str, Any], *, timeout: float) -> list[flight.FlightStreamChunk]:
+        """Read everything that a ticket stands for."""
+        ticket = flight.Ticket(json.dumps(request).encode())
+
+        def attempt(seconds: float) -> list[flight.FlightStreamChunk]:
+            return list(_chunks(self._client.do_get(ticket, self.options(seconds + GRACE))))
+
+        return self.retry(attempt, timeout, True)
+
+    def read_all(self, request: Mapping[str, Any], *, timeout: float) -> pa.Table:
+        """Read everything that a ticket stands for as one table."""
+        ticket = flight.Ticket(json.dumps(request).encode())
+
+        def attempt(seconds: float) -> pa.Table:
+            return self._client.do_get(ticket, self.options(seconds + GRACE)).read_all()
+
+        return self.retry(attempt, timeout, True)
+
+    def exchange(self, table: str) -> tuple[flight.FlightStreamWriter, flight.FlightStreamReader]:
+        """Open a sampling stream on a table. It has no deadline: each request on it has its own."""
+        writer, reader = _raising(lambda: self._client.do_exchange(flight.FlightDescriptor.for_path(table), self.options(None)))
+        return writer, reader
+
+    def info(self, table: str) -> flight.FlightInfo:
+        """What the service says of a table: its sampling schema and its size."""
+        descriptor = flight.FlightDescriptor.for_path(table)
+        return self.retry(lambda seconds: self._client.get_flight_info(descriptor, self.options(seconds)), self.timeout, True)
+
+    def flights(self) -> list[flight.FlightInfo]:
+        """What the service says of all its tables."""
+        return self.retry(lambda seconds: list(self._client.list_flights(b"", self.options(seconds))), self.timeout, True)
+
+    def retry(self, attempt: Callable[[float], T], timeout: float, repeatable: bool) -> T:
+        """Attempt until it works, fails for good, or the timeout is over. Each attempt gets the seconds left."""
+        deadline, pause = Deadline(timeout), SHORTEST_RETRY
+        while True:
+            try:
+                return _raising(lambda: attempt(max(deadline.left(), 0.001)))
+            except (errors.Unavailable, errors.Closing) as error:
+                again = repeatable or _never_sent(error)
+                rest = deadline.left()
+                if not again or rest <= 0 or self._closed.is_set():
+                    raise
+            # Half of the pause is random, so that the clients of a service that comes back do not come all at once.
+            self._closed.wait(min(rest, pause * (0.5 + self._random.random() / 2)))
+            pause = min(2 * pause, LONGEST_RETRY)
+
+
+def _raising(call: Callable[[], T]) -> T:
+    """Call, and raise what pyarrow raises as an error of this package."""
+    try:
+        return call()
+    except errors.Error:
+        raise
+    except (pa.ArrowException, flight.FlightError, OSError) as error:
+        raise errors.from_flight(error) from error
+
+
+def _chunks(reader: flight.FlightStreamReader) -> Iterator[flight.FlightStreamChunk]:
+    while True:
+        try:
+            yield reader.read_chunk()
+        except StopIteration:
+            return
+
+
+def _never_sent(error: errors.Error) -> bool:
+    text = str(error).lower()
+    return isinstance(error, errors.Closing) or "failed to connect" in text or "connection refused" in text
+
+
+def _pem(source: bytes | str | Path | None) -> bytes | None:
+    if source is None or isinstance(source, bytes):
+        return source
+    return Path(source).read_bytes()
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.split("://", 1)[1]
+    return host.startswith(("127.", "localhost:", "[::1]")) or host == "localhost"
+
+
+def _channel_options() -> list[tuple[str, int]]:
+    return [
+        # A service that comes back is found soon.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        # Batches are large: bytes that may be under way on a stream, and that one frame may hold.
+        ("grpc.http2.lookahead_bytes", 32 << 20),
+        ("grpc.http2.max_frame_size", 4 << 20),
+    ]

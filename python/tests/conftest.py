@@ -1,0 +1,136 @@
+"""Fixtures: a served replay service, and batches as it would send them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import reprise
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("REPRISE", ROOT / "bin" / "reprise"))
+
+
+class Server:
+    """`reprise serve`, run as a process of its own and ended by its id."""
+
+    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+        self.process = subprocess.Popen(
+            [str(BINARY), "serve", "--listen", listen, "--http", "off", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",
+        )
+        self.output: list[str] = []
+        self.address = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line)
+            found = re.search(r"grpc(?:\+tls)?://[\w.:\[\]-]+", line)
+            if found:
+                self.address = found[0]
+                break
+        else:
+            raise RuntimeError(f"{BINARY} serve ended: {''.join(self.output)}")
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+
+    def _drain(self) -> None:
+        assert self.process.stdout is not None
+        self.output.extend(self.process.stdout)
+
+    def stop(self, with_signal: int = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
+        try:
+            self.process.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(timeout=10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def binary() -> pathlib.Path:
+    if not BINARY.exists():
+        pytest.fail(f"{BINARY} is not there: run make build, or name another one with REPRISE=")
+    return BINARY
+
+
+@pytest.fixture(scope="session")
+def server(binary: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server("--data", str(tmp_path_factory.mktemp("data")), "--sync", "off")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[reprise.Client]:
+    with reprise.connect(server.address, timeout=20) as connected:
+        yield connected
+
+
+@pytest.fixture
+def table(client: reprise.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., reprise.Table]]:
+    """Creates tables that are dropped after the test."""
+    made: list[reprise.Table] = []
+
+    def create(**options: object) -> reprise.Table:
+        name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:80] + f"-{len(made)}"
+        made.append(client.create_table(name, **options))
+        return made[-1]
+
+    yield create
+    for each in made:
+        each.drop()
+
+
+def rollouts(lengths: list[int], *, seed: int = 0, prompt: int = 2, version: int = 0) -> dict[str, list[object]]:
+    """Columns of random rollouts whose log-probs are float32, so that they come back bit for bit."""
+    rng = np.random.default_rng(seed)
+    masks = [[0] * prompt + [1] * (length - prompt) for length in lengths]
+    return {
+        "prompt_id": [f"prompt {i // 2}" for i in range(len(lengths))],
+        "tokens": [rng.integers(0, 50_000, length).tolist() for length in lengths],
+        "mask": masks,
+        "logprobs": [
+            [float(np.float32(-value)) if kept else 0.0 for value, kept in zip(rng.random(len(mask)), mask)] for mask in masks
+        ],
+        "versions": [[version if kept else -1 for kept in mask] for mask in masks],
+        "reward": [float(i % 2) for i in range(len(lengths))],
+    }
+
+
+def sampled(columns: dict[str, list[object]], **more: pa.Array) -> reprise.Batch:
+    """What a service would send of such rollouts."""
+    rows = len(columns["tokens"])
+    arrays = {name: array for name, array in zip(*_arrow(columns))}
+    arrays |= {
+        "id": pa.array(np.arange(10, 10 + rows, dtype=np.uint64)),
+        "group": pa.array(np.arange(rows, dtype=np.uint64) // 2),
+        "advantage": pa.array(np.linspace(-1, 1, rows, dtype=np.float32)),
+        "probability": pa.array(np.full(rows, 1 / rows)),
+        "weight": pa.array(np.linspace(0.5, 1, rows, dtype=np.float32)),
+        "staleness": pa.array(np.arange(rows, dtype=np.int32)),
+        "uses": pa.array(np.zeros(rows, np.int32)),
+        **more,
+    }
+    batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    return reprise.Batch(batch, reprise.BatchInfo(batch=7, version=3, rows=rows, present=rows))
+
+
+def _arrow(columns: dict[str, list[object]]) -> tuple[list[str], list[pa.Array]]:
+    batch = reprise.record_batch(columns)
+    return batch.schema.names, batch.columns

@@ -1,0 +1,165 @@
+"""Batches become padded and packed arrays, with every entry where it belongs."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import rollouts, sampled
+
+import reprise
+from reprise import Batch, Invalid, NotFound
+
+LENGTHS = [5, 9, 3, 7]
+
+
+@pytest.fixture
+def columns() -> dict[str, list[object]]:
+    return rollouts(LENGTHS, version=4)
+
+
+@pytest.fixture
+def batch(columns: dict[str, list[object]]) -> Batch:
+    return sampled(columns)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padded_rows_hold_each_rollout_at_its_side(batch: Batch, columns: dict[str, list], side: str) -> None:
+    padded = batch.padded(side=side, pad_id=99, multiple_of=4)
+    assert padded.tokens.shape == (4, 12) and padded.tokens.dtype == np.int64
+    for row, length in enumerate(LENGTHS):
+        at = slice(0, length) if side == "right" else slice(12 - length, 12)
+        keep = np.zeros(12, bool)
+        keep[at] = True
+        assert padded.tokens[row, at].tolist() == columns["tokens"][row]
+        assert (padded.tokens[row, ~keep] == 99).all()
+        assert (padded.attention_mask[row] == keep).all()
+        assert padded.loss_mask[row, at].tolist() == [bool(m) for m in columns["mask"][row]]
+        assert padded.logprobs[row, at].tolist() == columns["logprobs"][row]
+        assert padded.versions[row, at].tolist() == columns["versions"][row]
+        assert padded.position_ids[row, at].tolist() == list(range(length))
+        assert not padded.loss_mask[row, ~keep].any() and not padded.logprobs[row, ~keep].any()
+        assert (padded.versions[row, ~keep] == -1).all() and not padded.position_ids[row, ~keep].any()
+    assert padded.lengths.tolist() == LENGTHS
+    assert padded.ids.tolist() == [10, 11, 12, 13]
+    assert padded.weights.tolist() == batch.weights.tolist()
+
+
+def test_an_advantage_stands_at_the_policys_tokens_alone(batch: Batch) -> None:
+    padded = batch.padded()
+    assert (padded.advantages == np.where(padded.loss_mask, batch.column("advantage")[:, None], 0)).all()
+    assert padded.advantages[0, 4] == -1
+
+
+def test_advantages_per_token_come_before_the_rollouts() -> None:
+    given = pa.array([[1.0, 2.0, 3.0], None], pa.list_(pa.float32()))
+    batch = sampled(rollouts([3, 4]), advantages=given)
+    assert batch.advantages.tolist() == [1, 2, 3, 0, 0, 1, 1]
+
+
+def test_a_column_that_is_null_in_some_rows_has_zeros_there() -> None:
+    batch = sampled(rollouts([3, 4]), values=pa.array([None, [1, 2, 3, 4]], pa.list_(pa.float32())))
+    assert batch.flat("values").tolist() == [0, 0, 0, 1, 2, 3, 4]
+    assert batch.padded().values.tolist() == [[0, 0, 0, 0], [1, 2, 3, 4]]
+    assert batch.padded().ref_logprobs is None
+
+
+def test_a_column_that_is_null_throughout_is_not_there() -> None:
+    batch = sampled(rollouts([3]), values=pa.array([None], pa.list_(pa.float32())))
+    assert not batch.has("values") and batch.has("tokens")
+    assert batch.padded().values is None
+
+
+def test_packed_arrays_follow_cu_seqlens(batch: Batch, columns: dict[str, list]) -> None:
+    packed = batch.packed()
+    assert packed.cu_seqlens.tolist() == [0, 5, 14, 17, 24] and packed.cu_seqlens.dtype == np.int32
+    assert packed.max_seqlen == 9
+    for row in range(4):
+        at = slice(packed.cu_seqlens[row], packed.cu_seqlens[row + 1])
+        assert packed.tokens[at].tolist() == columns["tokens"][row]
+        assert packed.position_ids[at].tolist() == list(range(LENGTHS[row]))
+        assert (packed.sequence_ids[at] == row).all()
+
+
+def test_what_fills_up_a_packed_end_is_a_sequence_of_its_own(batch: Batch) -> None:
+    packed = batch.packed(multiple_of=16, pad_id=99)
+    assert packed.cu_seqlens.tolist() == [0, 5, 14, 17, 24, 32]
+    assert (packed.tokens[24:] == 99).all() and not packed.loss_mask[24:].any()
+    assert (packed.sequence_ids[24:] == 4).all() and (packed.versions[24:] == -1).all()
+    assert {len(getattr(packed, name)) for name in ("tokens", "logprobs", "advantages", "position_ids")} == {32}
+
+
+def test_a_slice_of_a_batch_reads_as_itself(batch: Batch, columns: dict[str, list]) -> None:
+    part = Batch(batch.record_batch.slice(1, 2))
+    assert part.lengths.tolist() == [9, 3]
+    assert [row.tolist() for row in part.ragged("tokens")] == columns["tokens"][1:3]
+    assert part.padded().tokens[1, :3].tolist() == columns["tokens"][2]
+    assert part.prompt_lengths.tolist() == [2, 2]
+
+
+def test_flat_columns_are_views_of_what_was_received(batch: Batch) -> None:
+    values = batch.record_batch["logprobs"].values
+    assert batch.flat("logprobs").ctypes.data == values.buffers()[1].address
+
+
+def test_a_given_length_is_kept_or_refused(batch: Batch) -> None:
+    assert batch.padded(length=20).tokens.shape == (4, 20)
+    with pytest.raises(Invalid, match="length: 8: want at least the 9 tokens of row 1"):
+        batch.padded(length=8)
+
+
+def test_columns_that_were_not_sampled_are_named() -> None:
+    few = Batch(pa.record_batch({"id": pa.array([1, 2], pa.uint64()), "logprobs": [[0.0], [1.0, 2.0]]}))
+    assert few.lengths.tolist() == [1, 2]
+    with pytest.raises(NotFound, match="reward: not among the columns"):
+        few.rewards
+    with pytest.raises(NotFound, match="tokens"):
+        few.padded()
+    with pytest.raises(NotFound, match="tokens: not among"):
+        Batch(pa.record_batch({"id": [1]})).lengths
+
+
+def test_padding_agrees_with_a_plain_loop_for_random_shapes() -> None:
+    rng = np.random.default_rng(5)
+    for seed in range(30):
+        lengths = (2 + rng.integers(1, 40, rng.integers(1, 12))).tolist()
+        columns = rollouts(lengths, seed=seed)
+        batch, side = sampled(columns), ("left", "right")[seed % 2]
+        padded = batch.padded(side=side, multiple_of=int(rng.integers(1, 9)))
+        want = np.zeros(padded.tokens.shape, int)
+        for row, tokens in enumerate(columns["tokens"]):
+            at = 0 if side == "right" else want.shape[1] - len(tokens)
+            want[row, at : at + len(tokens)] = tokens
+        assert (padded.tokens == want).all(), f"seed {seed}"
+        assert padded.tokens.dtype == np.int64
+
+
+def test_torch_gets_the_same_numbers_in_types_that_index() -> None:
+    torch = pytest.importorskip("torch")
+    batch = sampled(rollouts(LENGTHS))
+    padded, tensors = batch.padded(), batch.padded().torch()
+    assert tensors.tokens.dtype == tensors.ids.dtype == tensors.versions.dtype == torch.int64
+    assert tensors.loss_mask.dtype == torch.bool and tensors.logprobs.dtype == torch.float32
+    assert (tensors.tokens.numpy() == padded.tokens).all()
+    assert tensors.values is None
+    packed = batch.packed().torch()
+    assert packed.cu_seqlens.dtype == torch.int32 and packed.max_seqlen == 9
+    assert torch.equal(packed.logprobs, torch.from_numpy(batch.flat("logprobs").copy()))
+
+
+def test_writing_to_tensors_leaves_the_batch_alone() -> None:
+    pytest.importorskip("torch")
+    batch = sampled(rollouts([4, 4]))
+    before = batch.flat("logprobs").copy()
+    batch.packed().torch().logprobs.zero_()
+    batch.padded().torch().logprobs.zero_()
+    batch.padded().logprobs[:] = 0
+    assert (batch.flat("logprobs") == before).all()
+
+
+def test_padded_and_packed_tell_what_they_hold_by_name(batch: Batch) -> None:
+    assert set(batch.padded().asdict()) == {
+        "ids", "groups", "rewards", "weights", "staleness", "lengths", "tokens", "loss_mask", "position_ids", "logprobs",
+        "advantages", "versions", "attention_mask",
+    }  # fmt: skip
+    assert repr(batch) == "<reprise.Batch 7: 4 rollouts, version 3>"
+    assert batch.to_table().num_rows == len(batch) == 4
+    assert isinstance(batch.info, reprise.BatchInfo)

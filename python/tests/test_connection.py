@@ -1,0 +1,202 @@
+"""What happens when the connection, or the service, fails: repetitions that do nothing twice, and clear exceptions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow.flight as flight
+import pytest
+from conftest import rollouts
+from fake import Fake
+
+import reprise
+from reprise import errors
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with Fake() as running:
+        yield running
+
+
+@pytest.fixture
+def table(fake: Fake) -> Iterator[reprise.Table]:
+    with reprise.connect(fake.address, timeout=10) as client:
+        yield client.table("t")
+
+
+def raising(*problems: Exception) -> Any:
+    left = list(problems)
+
+    def answer(name: str, body: dict[str, Any]) -> dict[str, Any]:
+        if left:
+            raise left.pop(0)
+        return {"table": "t", "version": 5}
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (flight.FlightUnavailableError("starved: 3 rollouts: want 4"), errors.Starved),
+        (flight.FlightInternalError("failed: the disk is full"), errors.Failed),
+        (flight.FlightUnauthenticatedError("unauthenticated: no token"), errors.Unauthenticated),
+        (flight.FlightUnauthorizedError("denied: token reader may not write"), errors.Denied),
+        (flight.FlightServerError("exists: t has another definition"), errors.Exists),
+        (flight.FlightServerError("not_found: no table t"), errors.NotFound),
+        (flight.FlightServerError("invalid: size: 0: want at least 1"), errors.Invalid),
+        (flight.FlightServerError("full: no room"), errors.Full),
+        (flight.FlightServerError("ahead: version 9: the table is at 3"), errors.Ahead),
+        (flight.FlightServerError("no_lease: batch 3"), errors.NoLease),
+        (flight.FlightServerError("too_large: 3 GB"), errors.TooLarge),
+        (flight.FlightServerError("something else: broke"), errors.Failed),
+    ],
+)
+def test_each_code_is_an_exception_of_its_own(fake: Fake, table: reprise.Table, raised: Exception, kind: type) -> None:
+    fake.answer = raising(raised)
+    with pytest.raises(errors.Error) as caught:
+        table.info()
+    assert type(caught.value) is kind
+    assert len(fake.actions) == 1
+    text = str(raised)
+    message = text.split(": ", 1)[1] if kind is not errors.Failed or text.startswith("failed") else text
+    assert str(caught.value).rstrip(".").startswith(message)
+    assert "gRPC" not in str(caught.value) and "Flight" not in str(caught.value)
+
+
+def test_a_code_within_a_message_is_not_taken_for_the_code() -> None:
+    error = errors.from_flight(flight.FlightServerError("Flight error, with message: invalid: full: no. Client context: OK"))
+    assert type(error) is errors.Invalid and str(error) == "full: no"
+
+
+def test_a_call_is_repeated_while_the_service_is_away(fake: Fake, table: reprise.Table) -> None:
+    fake.answer = raising(flight.FlightUnavailableError("gone"), flight.FlightUnavailableError("closing: it stops"))
+    assert table.advance(5).version == 5
+    assert fake.actions == [("advance", {"table": "t", "version": 5})] * 3
+
+
+def test_what_would_count_twice_is_not_repeated(fake: Fake, table: reprise.Table) -> None:
+    for call in (lambda: table.abandon(3, 1), lambda: table.prompts().next(8), lambda: table.report([1], [0])):
+        fake.actions.clear()
+        fake.answer = raising(flight.FlightUnavailableError("connection reset"))
+        with pytest.raises(reprise.Unavailable):
+            call()
+        assert len(fake.actions) == 1
+
+
+def test_an_insertion_is_repeated_under_the_same_name(fake: Fake, table: reprise.Table) -> None:
+    fake.fail_puts = [flight.FlightUnavailableError("connection reset")] * 2
+    assert table.insert(rollouts([3, 4]), group_size=2).tolist() == [1, 2]
+    assert len(fake.puts) == 3
+    assert len({put["batch_id"] for put in fake.puts}) == 1 and len(fake.puts[0]["batch_id"]) == 32
+    table.insert(rollouts([3]))
+    assert fake.puts[3]["batch_id"] != fake.puts[0]["batch_id"]
+    assert fake.puts[0]["group_size"] == 2 and "group_size" not in fake.puts[3]
+
+
+def test_a_refused_insertion_is_not_repeated(fake: Fake, table: reprise.Table) -> None:
+    fake.fail_puts = [flight.FlightServerError("invalid: reward: row 0: nan: want a finite number")]
+    with pytest.raises(reprise.Invalid, match="^reward: row 0: nan: want a finite number"):
+        table.insert(rollouts([3]))
+    assert len(fake.puts) == 1
+
+
+def test_a_service_that_is_not_there_is_unavailable_after_the_timeout() -> None:
+    with Fake() as running:
+        address = running.address
+    with reprise.connect(address, timeout=0.5) as client, pytest.raises(reprise.Unavailable) as caught:
+        client.table("t").info()
+    assert isinstance(caught.value, ConnectionError) and caught.value.retryable
+
+
+def test_closing_the_client_ends_the_waiting_for_a_service() -> None:
+    with Fake() as running:
+        address = running.address
+    client = reprise.connect(address, timeout=600)
+    caught: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            client.table("t").info()
+        except BaseException as error:
+            caught.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    client.close()
+    asking.join(timeout=20)
+    assert not asking.is_alive() and isinstance(caught[0], reprise.Error)
+
+
+def test_a_call_without_an_answer_ends_at_its_deadline(fake: Fake) -> None:
+    release = threading.Event()
+
+    def answer(name: str, body: dict[str, Any]) -> dict[str, Any]:
+        release.wait(30)
+        return {}
+
+    fake.answer = answer
+    try:
+        with reprise.connect(fake.address, timeout=0.3) as client, pytest.raises(reprise.Timeout):
+            client.table("t").info()
+    finally:
+        release.set()
+
+
+def test_a_token_travels_as_a_bearers_and_never_in_the_clear() -> None:
+    seen: list[str] = []
+
+    class Middleware(flight.ServerMiddlewareFactory):
+        def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+            seen.extend(headers.get("authorization", []))
+
+    class Listening(flight.FlightServerBase):
+        def do_action(self, context: Any, action: Any) -> list[bytes]:
+            return [b"{}"]
+
+    with Listening("grpc://127.0.0.1:0", middleware={"m": Middleware()}) as running:
+        with reprise.connect(f"grpc://127.0.0.1:{running.port}", token="secret") as client:
+            client.table("t").info()
+    assert seen == ["Bearer secret"]
+    with pytest.raises(reprise.Invalid, match=r"want grpc\+tls"):
+        reprise.connect("grpc://replay.example:7447", token="secret")
+
+
+def test_wrong_arguments_are_named_before_anything_is_sent(fake: Fake, table: reprise.Table) -> None:
+    for message, call in {
+        "address: nowhere": lambda: reprise.connect("nowhere"),
+        "timeout: 0": lambda: reprise.connect(fake.address, timeout=0),
+        "certificate, key": lambda: reprise.connect(fake.address, key=b""),
+        "priorities: 1 of them: want 2": lambda: table.update_priorities([1, 2], [1]),
+        "priorities: entry 1: nan": lambda: table.update_priorities([1, 2], [1, np.nan]),
+        "ids: float64": lambda: table.update_priorities([1.5], [1]),
+        "timeout: -1": lambda: table.sample(1, timeout=-1),
+        "prefetch: -1": lambda: table.batches(1, prefetch=-1),
+        "reward: given twice": lambda: table.insert({"reward": [1]}, reward=[1]),
+        "groups: missing": lambda: table.abandon(3),
+        "advantage: 2 values: want 1": lambda: table.report([1], [0], advantage=[1, 2]),
+    }.items():
+        with pytest.raises(reprise.Invalid) as caught:
+            call()
+        assert str(caught.value).startswith(message)
+    assert not fake.actions and not fake.puts
+
+
+def test_reports_hold_what_was_measured(fake: Fake, table: reprise.Table) -> None:
+    table.report(np.array([3, 4], np.uint64), [0, 1], td_error=np.array([0.5, 0.25]), tokens=[7, 8])
+    assert fake.actions == [
+        (
+            "report",
+            {
+                "table": "t",
+                "draws": [
+                    {"id": 3, "staleness": 0, "td_error": 0.5, "tokens": 7.0},
+                    {"id": 4, "staleness": 1, "td_error": 0.25, "tokens": 8.0},
+                ],
+            },
+        )
+    ]

@@ -1,0 +1,166 @@
+"""Rollouts in every form that can be inserted come out as the same record batch."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import rollouts
+
+import reprise
+from reprise import Invalid, record_batch
+
+LENGTHS = [5, 9, 3, 7]
+
+
+def forms() -> dict[str, dict[str, object]]:
+    """The same rollouts: lists, arrays, padded right and left, flat."""
+    columns = rollouts(LENGTHS)
+    lengths, width = np.array(LENGTHS), 11
+    right = np.arange(width) < lengths[:, None]
+    left = np.arange(width) >= (width - lengths)[:, None]
+    per_token = ("tokens", "mask", "logprobs", "versions")
+
+    def padded(keep: np.ndarray, fill: int) -> dict[str, np.ndarray]:
+        out = {}
+        for name in per_token:
+            flat = np.concatenate([np.asarray(row) for row in columns[name]])
+            out[name] = np.full(keep.shape, fill, flat.dtype)
+            out[name][keep] = flat
+        return out
+
+    return {
+        "arrays": {**columns, **{name: [np.asarray(row) for row in columns[name]] for name in per_token}},
+        "padded right": {**columns, **padded(right, 99), "lengths": lengths},
+        "padded left": {**columns, **padded(left, 99), "attention_mask": left},
+        "flat": {**columns, **{n: np.concatenate([np.asarray(r) for r in columns[n]]) for n in per_token}, "lengths": LENGTHS},
+        "arrow": {name: pa.array(value) for name, value in columns.items()},
+    }
+
+
+@pytest.mark.parametrize("form", forms())
+def test_every_form_of_columns_gives_the_same_rollouts(form: str) -> None:
+    assert record_batch(forms()[form]).to_pydict() == record_batch(rollouts(LENGTHS)).to_pydict()
+
+
+def test_a_list_of_dicts_gives_the_same_as_columns() -> None:
+    columns = rollouts(LENGTHS)
+    rows = [{name: value[i] for name, value in columns.items()} for i in range(len(LENGTHS))]
+    assert record_batch(rows).equals(record_batch(columns))
+
+
+def test_torch_tensors_give_the_same_as_numpy() -> None:
+    torch = pytest.importorskip("torch")
+    padded = forms()["padded left"]
+    tensors = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in padded.items()}
+    assert record_batch(tensors).equals(record_batch(padded))
+
+
+def test_bfloat16_tensors_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    columns = {**rollouts([4, 4]), "logprobs": torch.full((2, 4), -0.5, dtype=torch.bfloat16)}
+    assert record_batch(columns)["logprobs"].to_pylist() == [[-0.5] * 4] * 2
+
+
+def test_types_are_those_of_the_wire() -> None:
+    batch = record_batch({**rollouts(LENGTHS), "temperature": 0.7, "truncated": [True, False, False, True]}, group_size=2)
+    types = {field.name: str(field.type) for field in batch.schema}
+    assert types == {
+        "prompt_id": "string", "tokens": "list<item: int32>", "mask": "list<item: uint8>",
+        "logprobs": "list<item: float>", "versions": "list<item: int32>", "reward": "float",
+        "temperature": "float", "truncated": "bool", "group": "uint64",
+    }  # fmt: skip
+
+
+def test_flat_arrays_of_the_wires_types_are_not_copied() -> None:
+    tokens = np.arange(1000, dtype=np.int32)
+    batch = record_batch({"tokens": tokens, "lengths": [400, 600], "prompt_lengths": 3, "version": 0})
+    assert batch["tokens"].values.buffers()[1].address == tokens.ctypes.data
+
+
+def test_prompt_lengths_make_the_mask() -> None:
+    batch = record_batch({"tokens": [[1, 2, 3], [4, 5]], "prompt_lengths": [2, 1]})
+    assert batch["mask"].to_pylist() == [[0, 0, 1], [0, 1]]
+
+
+def test_one_number_stands_for_all_rollouts() -> None:
+    batch = record_batch({**rollouts(LENGTHS), "version": 4, "top_p": 0.9, "prompt_id": "same"})
+    assert batch["version"].to_pylist() == [4] * 4
+    assert batch["top_p"].to_pylist() == [pytest.approx(0.9)] * 4
+    assert batch["prompt_id"].to_pylist() == ["same"] * 4
+
+
+def test_what_a_rollout_does_not_have_is_null() -> None:
+    batch = record_batch({**rollouts([3, 3]), "advantages": [None, [0, 0, 1]], "advantage": [0.5, None], "text": [None, "x"]})
+    assert batch["advantages"].to_pylist() == [None, [0, 0, 1]]
+    assert batch["advantage"].to_pylist() == [0.5, None]
+    assert batch["text"].to_pylist() == [None, "x"]
+
+
+def test_nested_columns_and_own_columns_are_carried() -> None:
+    turns = [[{"start": 2, "end": 5, "reward": 1.0, "done": True}], []]
+    batch = record_batch(
+        {**rollouts([5, 5]), "turns": turns, "meta": [{"a": "b"}, {}], "images": [[b"\x00"], []], "x_e": np.eye(2, dtype=np.float32)}
+    )
+    assert batch["turns"].to_pylist() == turns
+    assert batch["meta"].to_pylist() == [[("a", "b")], []]
+    assert batch["images"].to_pylist() == [[b"\x00"], []]
+    assert batch["x_e"].to_pylist() == [[1, 0], [0, 1]]
+
+
+def test_groups_are_consecutive_rows() -> None:
+    assert record_batch(rollouts(LENGTHS), group_size=2)["group"].to_pylist() == [0, 0, 1, 1]
+    table = pa.table(rollouts(LENGTHS))
+    assert record_batch(table, group_size=4)["group"].to_pylist() == [0] * 4
+
+
+def test_a_table_of_several_chunks_becomes_one_batch() -> None:
+    chunked = pa.concat_tables([pa.table(rollouts([3, 4])), pa.table(rollouts([5], seed=1))])
+    assert record_batch(chunked).num_rows == 3
+
+
+WRONG = {
+    "tokens: missing": {"reward": [1.0]},
+    "rewad: no such column (did you mean reward?)": {**rollouts([3]), "rewad": [1]},
+    "tokens: entry 1: 2147483648: want a whole number": {**rollouts([3]), "tokens": [[1, 2**31, 3]]},
+    "tokens: entry 0: 1.5: want a whole number": {**rollouts([2]), "tokens": [[1.5, 2]]},
+    "mask: entry 2: 256": {**rollouts([3]), "mask": [[0, 0, 256]]},
+    "mask: entry 0: -1": {**rollouts([3]), "mask": np.array([[-1, 0, 1]])},
+    "group: entry 0: -1": {**rollouts([3]), "group": [-1]},
+    "truncated: entry 0: 2": {**rollouts([3]), "truncated": [2]},
+    "logprobs: entry 1: -1e+300: want what fits float32": {**rollouts([3]), "logprobs": [[0, -1e300, 0]]},
+    "logprobs: row 0: shape [2]: want 3 entries": {**rollouts([3]), "logprobs": [[0, 0]]},
+    "logprobs: row 0: object: want numbers": {**rollouts([3]), "logprobs": [[0, None, 0]]},
+    "logprobs: 2 rows: want 1": {**rollouts([3]), "logprobs": [[0, 0, 0]] * 2},
+    "reward: 2 rows: want 1": {**rollouts([3]), "reward": [1, 2]},
+    "reward: <U1: want numbers": {**rollouts([3]), "reward": ["1"]},
+    "tokens: row 0 is int: want a list": {"tokens": [3]},
+    "tokens: a flat array": {"tokens": np.array([3])},
+    "lengths: row 1: 5: want 0 to 4": {"tokens": np.zeros((2, 4), int), "lengths": [4, 5]},
+    "lengths: 3 tokens in all: want the 4": {"tokens": np.zeros(4, int), "lengths": [1, 2]},
+    "attention_mask: [1, 4]: want the shape of tokens, [2, 4]": {"tokens": np.zeros((2, 4), int), "attention_mask": np.ones((1, 4))},
+    "mask: shape [2, 3]: want that of tokens, [2, 4]": {"tokens": np.zeros((2, 4), int), "mask": np.ones((2, 3))},
+    "turns: ": {**rollouts([3]), "turns": [["no turn"]]},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_is_named_with_its_column(message: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        record_batch(WRONG[message])
+    assert str(caught.value).startswith(message)
+
+
+def test_what_is_no_rollout_at_all_is_refused() -> None:
+    for rows in ([], {"tokens": []}, "tokens", 3, [1]):
+        with pytest.raises(Invalid):
+            record_batch(rows)  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="group_size: 3: want a divisor of the 4 rows"):
+        record_batch(rollouts(LENGTHS), group_size=3)
+
+
+def test_own_columns_take_the_tables_types() -> None:
+    declared = pa.schema([("x_score", pa.float32())])
+    batch = record_batch({**rollouts([3, 3]), "x_score": [1, 2]}, extra=declared)
+    assert batch["x_score"].type == pa.float32()
+    with pytest.raises(Invalid, match="x_other: not a column of the table"):
+        record_batch({**rollouts([3]), "x_other": [1]}, extra=declared)
+    assert reprise.Invalid.code == "invalid"

@@ -1,0 +1,362 @@
+"""The client and the service itself: `reprise serve`."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import Server, rollouts
+
+import reprise
+
+Create = Callable[..., reprise.Table]
+
+LENGTHS = [5, 9, 3, 7]
+
+
+def until_returned(t: reprise.Table) -> None:
+    """Wait until the service has noticed that a stream ended, and taken back what was on lease."""
+    end = time.monotonic() + 20
+    while t.stats().on_lease:
+        assert time.monotonic() < end, "batches stay on lease"
+
+
+def test_what_is_inserted_comes_back_bit_for_bit(table: Create) -> None:
+    t = table(columns={"x_score": "float32", "x_ids": "list<int64>"})
+    given = {
+        **rollouts(LENGTHS),
+        "temperature": [0.5, 0.75, 1.0, 1.25],
+        "top_p": [0.5, 1.0, 0.25, 1.0],
+        "truncated": [True, False, False, True],
+        "text": ["a", "", "ü", "\x00"],
+        "meta": [{"k": "v"}, {}, {"a": "b", "c": "d"}, {}],
+        "images": [[b"\x00\xff"], [], [b"", b"x"], []],
+        "values": [np.arange(n, dtype=np.float32) / 3 for n in LENGTHS],
+        "ref_logprobs": [None, np.zeros(9, np.float32), None, None],
+        "turns": [[], [{"start": 2, "end": 9, "reward": 0.5, "done": True}], [], []],
+        "x_score": [1.5, 2.5, 3.5, 4.5],
+        "x_ids": [[1], [], [2, 3], [2**60]],
+    }
+    ids = t.insert(given, group_size=2)
+    assert ids.dtype == np.uint64 and len(ids) == len(t) == 4
+    for got in (t.sample(4).record_batch, t.export().combine_chunks().to_batches()[0]):
+        row_of = {number: i for i, number in enumerate(ids.tolist())}
+        assert sorted(got["id"].to_pylist()) == sorted(row_of)
+        for row in got.to_pylist():
+            i = row_of[row["id"]]
+            for name, values in given.items():
+                want = values[i].tolist() if isinstance(values[i], np.ndarray) else values[i]
+                have = dict(row[name] or {}) if name == "meta" else row[name]
+                assert have == want or have is None and not want, f"{name}: {have!r} is not {want!r}"
+            assert row["group_mean"] == 0.5 and row["group_std"] == 0.5
+            assert row["advantage"] == pytest.approx(1 if given["reward"][i] else -1, abs=1e-3)
+        groups = [next(r["group"] for r in got.to_pylist() if r["id"] == n) for n in ids.tolist()]
+        assert groups[0] == groups[1] != groups[2] == groups[3]
+
+
+def test_padded_arrays_go_in_and_come_out(table: Create) -> None:
+    rng = np.random.default_rng(3)
+    lengths, width = np.array([6, 9, 4]), 9
+    tokens = rng.integers(0, 1000, (3, width))
+    keep = np.arange(width) < lengths[:, None]
+    logprobs = np.where(np.arange(width) >= 2, -rng.random((3, width)), 0).astype(np.float32)
+    t = table()
+    t.advance(2)
+    ids = t.insert(tokens=tokens, lengths=lengths, logprobs=logprobs, prompt_lengths=2, version=2, reward=[0, 1, 0.5])
+    padded = t.sample(3).padded(pad_id=-7)
+    order = np.argsort(np.argsort(padded.ids))
+    assert sorted(padded.ids.tolist()) == sorted(ids.tolist())
+    assert (padded.tokens == np.where(keep, tokens, -7)[order]).all()
+    assert (padded.loss_mask == (keep & (np.arange(width) >= 2))[order]).all()
+    assert (padded.logprobs == np.where(keep, logprobs, 0)[order]).all()
+    assert (padded.versions == np.where(padded.loss_mask, 2, -1)).all()
+    assert padded.rewards.tolist() == np.array([0, 1, 0.5])[order].tolist()
+
+
+def test_a_repeated_batch_id_inserts_once(table: Create) -> None:
+    t = table()
+    first = t.insert(rollouts(LENGTHS), batch_id="one")
+    assert t.insert(rollouts(LENGTHS), batch_id="one").tolist() == first.tolist()
+    assert t.info().present == 4
+    assert len(t.insert(rollouts(LENGTHS))) == 4 and len(t) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": [1.0, math.nan]}, "reward"),
+        ({"logprobs": [[0, 0, 0.5], [0, 0, -0.5]]}, "logprobs"),
+        ({"tokens": [[1, 2, 70_000], [1, 2, 3]]}, "tokens"),
+        ({"mask": [[0, 0, 0], [0, 0, 1]]}, "mask"),
+        ({"prompt_id": None, "logprobs": None}, "logprobs"),
+    ],
+)
+def test_bad_rollouts_are_refused_by_name_and_nothing_is_kept(table: Create, change: dict, message: str) -> None:
+    t = table(vocab=60_000)
+    with pytest.raises(reprise.Invalid, match=message):
+        t.insert({**rollouts([3, 3]), **change})
+    assert len(t) == 0
+
+
+def test_each_refusal_is_an_exception_of_its_own(client: reprise.Client, table: Create) -> None:
+    t = table(capacity=4, sampler="fifo", group_size=2)
+    with pytest.raises(reprise.Ahead):
+        t.insert(rollouts([3, 3], version=9), group_size=2)
+    with pytest.raises(reprise.Starved):
+        t.sample(2, timeout=0.05)
+    with pytest.raises(reprise.Invalid):
+        t.insert(rollouts([3]))
+    t.insert(rollouts(LENGTHS), group_size=2)
+    with pytest.raises(reprise.Full):
+        t.insert(rollouts([3, 3]), group_size=2, timeout=0.05)
+    with pytest.raises(reprise.Exists):
+        client.create_table(t.name, capacity=5)
+    with pytest.raises(reprise.NoLease):
+        t.acknowledge([12345])
+    missing = client.table("nowhere")
+    for call in (missing.info, missing.stats, lambda: missing.sample(1), lambda: missing.insert(rollouts([3])), missing.schema):
+        with pytest.raises(reprise.NotFound):
+            call()
+    with pytest.raises(reprise.NotFound), missing.batches(1) as stream:
+        next(stream)
+    with pytest.raises(reprise.Invalid, match="capacity"):
+        client.create_table("wrong", capacity=-1)
+    with pytest.raises(reprise.Invalid, match="colour"):
+        client.create_table("wrong", colour="red")
+
+
+def test_a_sample_counts_as_used_and_columns_can_be_chosen(table: Create) -> None:
+    t = table()
+    t.insert(rollouts(LENGTHS))
+    t.sample(3)
+    batch = t.sample(4, columns=["id", "uses", "tokens"])
+    assert batch.record_batch.schema.names == ["id", "uses", "tokens"]
+    assert sorted(batch.uses.tolist()) == [0, 1, 1, 1]
+    stats = t.stats()
+    assert (stats.drawn, stats.acknowledged, stats.returned, stats.on_lease) == (7, 7, 0, 0)
+
+
+def test_a_repeated_request_gets_the_same_batch(table: Create) -> None:
+    t = table(sampler="uniform")
+    t.insert(rollouts([4] * 64))
+    first, again = (t.sample(8, request_id="r") for _ in range(2))
+    assert first.ids.tolist() == again.ids.tolist() and t.stats().acknowledged == 8
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_stream_acknowledges_what_was_used_and_gives_back_the_rest(table: Create, prefetch: int) -> None:
+    t = table(sampler="fifo", capacity=100)
+    ids = t.insert(rollouts([4] * 20)).tolist()
+    seen: list[int] = []
+    with t.batches(2, prefetch=prefetch) as stream:
+        for _ in range(4):
+            seen += next(stream).ids.tolist()
+    assert seen == ids[:8]
+    until_returned(t)
+    with pytest.raises(RuntimeError), t.batches(2, prefetch=prefetch) as stream:
+        assert next(stream).ids.tolist() == ids[8:10]
+        raise RuntimeError
+    until_returned(t)
+    with t.batches(12, prefetch=prefetch, timeout=20) as stream:
+        assert sorted(next(stream).ids.tolist()) == ids[8:]
+    assert t.stats().acknowledged == 20 and len(t) == 0
+
+
+def test_a_stream_that_starves_goes_on_when_rollouts_come(table: Create) -> None:
+    t = table(sampler="fifo")
+    with t.batches(2, prefetch=1, timeout=0.1) as stream:
+        with pytest.raises(reprise.Starved):
+            next(stream)
+        ids = t.insert(rollouts([4, 4]))
+        while True:
+            try:
+                batch = next(stream)
+                break
+            except reprise.Starved:
+                pass
+        assert batch.ids.tolist() == ids.tolist()
+
+
+def test_a_sample_waits_for_rollouts(table: Create) -> None:
+    t = table(min_size=2)
+    drawn: list[reprise.Batch] = []
+    waiting = threading.Thread(target=lambda: drawn.append(t.sample(2, timeout=20)))
+    waiting.start()
+    ids = t.insert(rollouts([4, 4]))
+    waiting.join(timeout=30)
+    assert sorted(drawn[0].ids.tolist()) == sorted(ids.tolist())
+
+
+def test_priorities_decide_what_is_drawn(table: Create) -> None:
+    t = table(sampler="prioritized", priority=reprise.Priority(age_decay=math.inf))
+    ids = t.insert(rollouts([4] * 32))
+    t.update_priorities(ids, np.where(ids == ids[7], 1e6, 0))
+    assert (t.sample(64).ids == ids[7]).mean() > 0.9
+
+
+def test_updates_of_rollouts_that_have_left_are_ignored_and_counted(table: Create) -> None:
+    t = table(sampler="prioritized", capacity=2)
+    gone = t.insert(rollouts([4, 4]))
+    there = t.insert(rollouts([4, 4]))
+    t.update_priorities(np.concatenate([gone, there]), np.ones(4))
+    assert t.stats().updates_ignored == 2
+    with pytest.raises(reprise.Invalid, match="999999"):
+        t.update_priorities([999_999], [1.0])
+
+
+def test_reports_become_the_ess_by_age(table: Create) -> None:
+    t = table(sampler="prioritized", priority=reprise.Priority(base="td_error", entry="max"))
+    t.insert(rollouts([4] * 8))
+    batch = t.sample(8)
+    ones = np.ones(8)
+    t.report(batch.ids, batch.staleness, td_error=ones, tokens=2 * ones, ratio_sum=2 * ones, ratio_squares=4 * ones)
+    stats = t.stats()
+    assert stats.ess_by_age and stats.ess_by_age[0].ess == pytest.approx(0.5)
+    assert stats.ages[0].units == 8 and stats.age_decay == 500
+
+
+def test_versions_go_up_and_back(table: Create) -> None:
+    t = table()
+    t.insert(rollouts([4, 4]))
+    assert t.advance(5).version == 5
+    t.insert(rollouts([4], version=5))
+    assert set(t.sample(3).staleness.tolist()) == {0, 5}
+    info = t.rewind(3)
+    assert (info.version, info.present) == (3, 2)
+    assert t.stats().evicted["rewind"] == 1
+    assert t.advance(2).version == 3, "a late advance changes nothing"
+
+
+def test_the_gate_grants_as_many_groups_as_may_be_started(table: Create) -> None:
+    t = table(group_size=2, gate=reprise.Gate(rollouts_per_update=4, max_staleness=0))
+    grant = t.start(8)
+    assert grant and grant.groups == 2 and grant.expires_seconds > 0
+    assert not t.start(1)
+    t.insert(rollouts([4, 4]), group_size=2, grant=grant)
+    t.abandon(grant, 1)
+    again = t.start(8)
+    assert again.groups == 1
+    t.abandon(again)
+    gate = t.stats().gate
+    assert gate and (gate.allowed, gate.started, gate.outstanding) == (4, 2, 0)
+    t.advance(1)
+    assert t.start(8, timeout=5).groups == 3
+
+
+def test_a_generator_waits_until_a_group_may_be_started(table: Create) -> None:
+    t = table(group_size=2, gate=reprise.Gate(rollouts_per_update=2, max_staleness=0))
+    t.start(1)
+    granted: list[reprise.Grant] = []
+    waiting = threading.Thread(target=lambda: granted.append(t.start(1, timeout=20)))
+    waiting.start()
+    t.advance(1)
+    waiting.join(timeout=30)
+    assert granted[0].groups == 1
+    began = time.monotonic()
+    assert not t.start(1, timeout=0.3)
+    assert time.monotonic() - began >= 0.3
+
+
+def test_the_limiter_holds_samples_back(table: Create) -> None:
+    t = table(min_size=2, limiter=reprise.Limiter(samples_per_insert=1, error_buffer=4))
+    t.insert(rollouts([4] * 4))
+    t.sample(4)
+    with pytest.raises(reprise.Starved):
+        for _ in range(4):
+            t.sample(4, timeout=0.05)
+    limiter = t.stats().limiter
+    assert limiter and limiter.samples_per_insert == 1 and limiter.held_samples >= 1
+
+
+def test_prompts_worth_asking_again_come_back(table: Create) -> None:
+    t = table(prompts=reprise.Prompts())
+    buffer = t.prompts()
+    buffer.report(reprise.PromptResult(f"p{i}", correct=i % 5, total=4, ref=i) for i in range(20))
+    t.advance(50)
+    prompts = buffer.next(64)
+    assert prompts and all(p.id == f"p{p.ref}" and p.ref % 5 not in (0, 4) for p in prompts)
+
+
+def test_a_checkpoint_brings_everything_back(table: Create) -> None:
+    t = table()
+    ids = t.insert(rollouts(LENGTHS))
+    t.checkpoint("before")
+    t.insert(rollouts(LENGTHS, seed=1))
+    t.advance(4)
+    info = t.restore("before")
+    assert (info.present, info.version) == (4, 0)
+    assert t.export(columns=["id"])["id"].to_pylist() == ids.tolist()
+    with pytest.raises(reprise.NotFound):
+        t.restore("never")
+
+
+def test_export_draws_nothing_and_becomes_a_data_frame(table: Create) -> None:
+    t = table()
+    ids = t.insert(rollouts([4] * 30))
+    exported = t.export(rows=7)
+    assert exported["id"].to_pylist() == ids.tolist() and t.stats().drawn == 0
+    pandas = pytest.importorskip("pandas")
+    frame = exported.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == 30
+    assert table().export().num_rows == 0
+
+
+def test_tables_are_listed_with_what_they_hold(client: reprise.Client, table: Create) -> None:
+    t = table(capacity=77)
+    t.insert(rollouts(LENGTHS))
+    listed = {info.name: info for info in client.list()}[t.name]
+    assert (listed.present, listed.version, listed.definition["capacity"]) == (4, 0, 77)
+    assert listed.bytes > 0
+    schema = t.schema()
+    assert schema.metadata[b"reprise.schema"] == b"1" and schema.field("tokens").type.value_type == pa.int32()
+
+
+def test_threads_share_a_client(table: Create) -> None:
+    t = table(capacity=1000)
+    found: list[np.ndarray] = []
+
+    def insert(seed: int) -> None:
+        for i in range(10):
+            found.append(t.insert(rollouts([4, 6], seed=100 * seed + i)))
+
+    threads = [threading.Thread(target=insert, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(set(np.concatenate(found).tolist())) == len(t) == 160
+
+
+def test_rollouts_and_streams_outlive_a_restart_of_the_service(binary: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    arguments = ("--data", str(tmp_path), "--sync", "always")
+    running = Server(*arguments)
+    try:
+        with reprise.connect(running.address, timeout=60) as client:
+            t = client.create_table("kept")
+            ids = t.insert(rollouts(LENGTHS), batch_id="one")
+            with t.batches(4, prefetch=1) as stream:
+                assert sorted(next(stream).ids.tolist()) == ids.tolist()
+                running.stop(signal.SIGKILL)
+                running = Server(*arguments, listen=running.address.removeprefix("grpc://"))
+                assert t.insert(rollouts(LENGTHS), batch_id="one").tolist() == ids.tolist()
+                assert sorted(next(stream).ids.tolist()) == ids.tolist()
+            assert len(t) == 4
+    finally:
+        running.stop()
+
+
+def test_a_unix_socket_serves_as_well(binary: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    running = Server("--unix", str(tmp_path / "s"))
+    try:
+        with reprise.connect(f"grpc+unix://{tmp_path}/s") as client:
+            t = client.create_table("t")
+            assert len(t.insert(rollouts(LENGTHS))) == 4
+    finally:
+        running.stop()
