@@ -5,7 +5,7 @@ export GOEXPERIMENT := simd
 GO ?= go
 PKGS := ./...
 # Packages whose values are shared between goroutines.
-SHARED := ./rollout/... ./replay/... ./pipeline/... ./sim/... ./policy/... ./run/...
+SHARED := ./rollout/... ./replay/... ./pipeline/... ./sim/... ./policy/... ./run/... ./wire/... ./journal ./service/... ./client
 FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
