@@ -52,12 +52,13 @@ def act(client, action, /, **body):
 def insert(client, data):
     """Insert a table of pyarrow as one request, all or nothing, and return the ids of its rows."""
     writer, answers = client.do_put(flight.FlightDescriptor.for_path(TABLE), data.schema)
-    with writer:
+    with writer:  # where the insertion is refused, read returns None, and the writer's close raises the reason
         for batch in data.combine_chunks().to_batches():
             # The name makes a repetition after a broken connection harmless.
             writer.write_with_metadata(batch, json.dumps({"batch_id": "recipe 1"}).encode())
         writer.done_writing()
-        return json.loads(answers.read().to_pybytes())["ids"]
+        answer = answers.read()
+    return json.loads(answer.to_pybytes())["ids"]
 
 
 def sample(client, size):

@@ -163,3 +163,45 @@ def test_padded_and_packed_tell_what_they_hold_by_name(batch: Batch) -> None:
     assert repr(batch) == "<reprise.Batch 7: 4 rollouts, version 3>"
     assert batch.to_table().num_rows == len(batch) == 4
     assert isinstance(batch.info, reprise.BatchInfo)
+
+
+def test_what_has_another_shape_is_named_with_what_to_take(batch: Batch) -> None:
+    for message, call in {
+        r"reward: float, one value per rollout: want column\('reward'\)": lambda: batch.flat("reward"),
+        r"tokens: one value per token: want flat\('tokens'\)": lambda: batch.column("tokens"),
+        "multiple_of: 0: want at least 1": lambda: batch.padded(multiple_of=0),
+        "multiple_of: -1: want at least 1": lambda: batch.packed(multiple_of=-1),
+        "side: up": lambda: batch.padded(side="up"),  # type: ignore[arg-type]
+    }.items():
+        with pytest.raises(Invalid, match=message):
+            call()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("lengths", [[700, 1, 300, 512], [600] * 3, [1, 2, 1], [4] * 3], ids=str)
+def test_rows_of_any_length_are_laid_out_alike(lengths: list[int], side: str) -> None:
+    batch = sampled(rollouts([max(n, 3) for n in lengths], version=4), values=pa.array([[0.5] * max(n, 3) for n in lengths]))
+    width = int(batch.lengths.max()) + (5 if len(set(lengths)) > 1 else 0)
+    padded = batch.padded(side=side, pad_id=-9, length=width)
+    for row, length in enumerate(batch.lengths.tolist()):
+        room = [0] * (width - length)
+        begin, end = batch.offsets[row : row + 2]
+
+        def want(flat: np.ndarray, fill: float) -> list[float]:
+            padding = [fill] * len(room)
+            return padding + flat[begin:end].tolist() if side == "left" else flat[begin:end].tolist() + padding
+
+        assert padded.tokens[row].tolist() == want(batch.flat("tokens"), -9)
+        assert padded.loss_mask[row].tolist() == want(batch.flat("mask"), 0)
+        assert padded.logprobs[row].tolist() == want(batch.flat("logprobs"), 0)
+        assert padded.versions[row].tolist() == want(batch.flat("versions"), -1)
+        assert padded.advantages[row].tolist() == want(batch.advantages, 0)
+        assert padded.values is not None and padded.values[row].tolist() == want(batch.flat("values"), 0)
+        assert padded.attention_mask[row].tolist() == want(np.ones(int(batch.offsets[-1])), 0)
+        assert padded.position_ids[row].tolist() == want(np.arange(int(batch.offsets[-1])) - begin, 0)
+    per_token = {name: value for name, value in padded.asdict().items() if value.ndim == 2}
+    before = {name: value.copy() for name, value in per_token.items()}
+    for name, value in per_token.items():  # they are the caller's, and none reaches into another
+        value[:] = 1
+        before[name] = value.copy()
+        assert all((per_token[other] == before[other]).all() for other in before), name

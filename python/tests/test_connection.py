@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,67 @@ def test_closing_the_client_ends_the_waiting_for_a_service() -> None:
     assert not asking.is_alive() and isinstance(caught[0], reprise.Error)
 
 
+def test_a_client_may_be_closed_while_threads_are_in_calls(fake: Fake) -> None:
+    # pyarrow frees what they use, unless it is kept from it: this crashed within a few rounds.
+    with Fake() as ended:
+        away = ended.address
+    for address in [fake.address, away] * 10:
+        client = reprise.connect(address, timeout=5)
+        outcomes: list[BaseException] = []
+
+        def ask(call: Callable[[], object]) -> None:
+            try:
+                while True:
+                    call()
+            except BaseException as error:
+                outcomes.append(error)
+
+        calls = (client.table("t").info, client.list, lambda: client.table("t").insert(rollouts([3])))
+        threads = [threading.Thread(target=ask, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        client.close()
+        for thread in threads:
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+        assert all(isinstance(outcome, reprise.Error) for outcome in outcomes), outcomes
+    with pytest.raises(reprise.Unavailable, match="the client was closed"):
+        client.table("t").info()
+
+
+def test_the_channel_is_closed_by_the_last_who_uses_it(fake: Fake) -> None:
+    asked, release, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def answer(name: str, body: dict[str, Any]) -> dict[str, Any]:
+        asked.set()
+        release.wait(30)
+        return {"version": 5}
+
+    class Spy:
+        def __init__(self, watched: Any) -> None:
+            self.watched = watched
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.watched, name)
+
+        def close(self) -> None:
+            closed.set()
+            self.watched.close()
+
+    fake.answer = answer
+    client = reprise.connect(fake.address, timeout=20)
+    client._connection._client = Spy(client._connection._client)
+    versions: list[int] = []
+    asking = threading.Thread(target=lambda: versions.append(client.table("t").info().version))
+    asking.start()
+    assert asked.wait(10)
+    client.close()
+    early = closed.is_set()
+    release.set()
+    asking.join(timeout=20)
+    assert not early and closed.is_set() and versions == [5]
+
+
 def test_a_call_without_an_answer_ends_at_its_deadline(fake: Fake) -> None:
     release = threading.Event()
 
@@ -173,17 +234,35 @@ def test_wrong_arguments_are_named_before_anything_is_sent(fake: Fake, table: re
         "certificate, key": lambda: reprise.connect(fake.address, key=b""),
         "priorities: 1 of them: want 2": lambda: table.update_priorities([1, 2], [1]),
         "priorities: entry 1: nan": lambda: table.update_priorities([1, 2], [1, np.nan]),
+        "priorities: entry 0: -1": lambda: table.update_priorities([1], [-1]),
         "ids: float64": lambda: table.update_priorities([1.5], [1]),
+        "ids: entry 0: -1": lambda: table.update_priorities([-1], [1]),
+        "staleness: 2 of them: want 1": lambda: table.report([1], [0, 0]),
+        "td_error: entry 0: inf": lambda: table.report([1], [0], td_error=[np.inf]),
+        "tokens: <U1": lambda: table.report([1], [0], tokens=["x"]),
+        "size: 0: want at least 1": lambda: table.sample(0),
+        "size: -1": lambda: table.batches(np.int64(-1)),
+        "columns: 'tokens': want a list of names": lambda: table.sample(1, columns="tokens"),
+        "token: want printable ASCII": lambda: reprise.connect(fake.address, token="secret\n"),
+        "table, version: ": lambda: table.advance(np.float64("nan")),
+        "array([1, 2]): ndarray: want a number": lambda: table.advance(np.array([1, 2])),
+        "rows: none": lambda: table.insert([]),
         "timeout: -1": lambda: table.sample(1, timeout=-1),
         "prefetch: -1": lambda: table.batches(1, prefetch=-1),
         "reward: given twice": lambda: table.insert({"reward": [1]}, reward=[1]),
         "groups: missing": lambda: table.abandon(3),
-        "advantage: 2 values: want 1": lambda: table.report([1], [0], advantage=[1, 2]),
+        "advantage: 2 of them: want 1": lambda: table.report([1], [0], advantage=[1, 2]),
     }.items():
         with pytest.raises(reprise.Invalid) as caught:
             call()
         assert str(caught.value).startswith(message)
     assert not fake.actions and not fake.puts
+
+
+def test_numbers_of_numpy_are_numbers(fake: Fake, table: reprise.Table) -> None:
+    table.advance(np.int64(7))
+    table.advance(np.array(8, np.uint8))
+    assert [body["version"] for _, body in fake.actions] == [7, 8]
 
 
 def test_reports_hold_what_was_measured(fake: Fake, table: reprise.Table) -> None:

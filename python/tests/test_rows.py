@@ -7,6 +7,7 @@ from conftest import rollouts
 
 import reprise
 from reprise import Invalid, record_batch
+from reprise.rows import merged
 
 LENGTHS = [5, 9, 3, 7]
 
@@ -45,6 +46,16 @@ def test_a_list_of_dicts_gives_the_same_as_columns() -> None:
     columns = rollouts(LENGTHS)
     rows = [{name: value[i] for name, value in columns.items()} for i in range(len(LENGTHS))]
     assert record_batch(rows).equals(record_batch(columns))
+
+
+def test_columns_beside_dicts_are_the_rollouts_or_one_for_all() -> None:
+    columns = rollouts(LENGTHS)
+    rows = [{name: value[i] for name, value in columns.items() if name != "reward"} for i in range(len(LENGTHS))]
+    batch = record_batch(merged(rows, {"reward": columns["reward"], "temperature": 0.5, "text": "same"}))
+    assert batch["reward"].to_pylist() == columns["reward"]
+    assert batch["temperature"].to_pylist() == [0.5] * 4 and batch["text"].to_pylist() == ["same"] * 4
+    with pytest.raises(Invalid, match="tokens: given twice"):
+        merged(rows, {"tokens": columns["tokens"]})
 
 
 def test_torch_tensors_give_the_same_as_numpy() -> None:
@@ -120,13 +131,13 @@ def test_a_table_of_several_chunks_becomes_one_batch() -> None:
 WRONG = {
     "tokens: missing": {"reward": [1.0]},
     "rewad: no such column (did you mean reward?)": {**rollouts([3]), "rewad": [1]},
-    "tokens: entry 1: 2147483648: want a whole number": {**rollouts([3]), "tokens": [[1, 2**31, 3]]},
-    "tokens: entry 0: 1.5: want a whole number": {**rollouts([2]), "tokens": [[1.5, 2]]},
-    "mask: entry 2: 256": {**rollouts([3]), "mask": [[0, 0, 256]]},
-    "mask: entry 0: -1": {**rollouts([3]), "mask": np.array([[-1, 0, 1]])},
-    "group: entry 0: -1": {**rollouts([3]), "group": [-1]},
-    "truncated: entry 0: 2": {**rollouts([3]), "truncated": [2]},
-    "logprobs: entry 1: -1e+300: want what fits float32": {**rollouts([3]), "logprobs": [[0, -1e300, 0]]},
+    "tokens: row 0: token 1: 2147483648: want a whole number": {**rollouts([3]), "tokens": [[1, 2**31, 3]]},
+    "tokens: row 0: token 0: 1.5: want a whole number": {**rollouts([2]), "tokens": [[1.5, 2]]},
+    "mask: row 1: token 2: 256": {**rollouts([3, 4]), "mask": [[0, 0, 1], [0, 0, 256, 1]]},
+    "mask: row 0: token 0: -1": {**rollouts([3]), "mask": np.array([[-1, 0, 1]])},
+    "group: row 0: -1": {**rollouts([3]), "group": [-1]},
+    "truncated: row 0: 2": {**rollouts([3]), "truncated": [2]},
+    "logprobs: row 0: token 1: -1e+300: want what fits float32": {**rollouts([3]), "logprobs": [[0, -1e300, 0]]},
     "logprobs: row 0: shape [2]: want 3 entries": {**rollouts([3]), "logprobs": [[0, 0]]},
     "logprobs: row 0: object: want numbers": {**rollouts([3]), "logprobs": [[0, None, 0]]},
     "logprobs: 2 rows: want 1": {**rollouts([3]), "logprobs": [[0, 0, 0]] * 2},
@@ -138,6 +149,11 @@ WRONG = {
     "lengths: 3 tokens in all: want the 4": {"tokens": np.zeros(4, int), "lengths": [1, 2]},
     "attention_mask: [1, 4]: want the shape of tokens, [2, 4]": {"tokens": np.zeros((2, 4), int), "attention_mask": np.ones((1, 4))},
     "mask: shape [2, 3]: want that of tokens, [2, 4]": {"tokens": np.zeros((2, 4), int), "mask": np.ones((2, 3))},
+    "values: row 1: token 0: 1e+300: want what fits float32": {**rollouts([3, 2]), "values": [None, [1e300, 0]]},
+    "prompt_lengths: row 1: 2: want 0 to 1": {"tokens": [[1, 2, 3], [4, 5]], "prompt_lengths": 2},
+    "prompt_lengths: shape [3]: want one number for each of 2 rollouts": {"tokens": [[1, 2], [4, 5]], "prompt_lengths": [1, 1, 1]},
+    "prompt_lengths: row 0: 0.5: want a whole number": {"tokens": [[1, 2]], "prompt_lengths": [0.5]},
+    "lengths: row 0: 2.5: want a whole number": {"tokens": np.zeros((1, 4), int), "lengths": [2.5]},
     "turns: ": {**rollouts([3]), "turns": [["no turn"]]},
 }
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.flight as flight
 import pytest
+from conftest import ROOT
 from fake import Fake
 
 import reprise
@@ -166,6 +170,91 @@ def test_closing_does_not_wait_for_a_batch_that_does_not_come(fake: Fake, table:
     waits = closing.is_alive()
     release.set()
     assert not waits
+
+
+def test_closing_the_client_ends_its_streams(fake: Fake) -> None:
+    for prefetch in (0, 2):
+        client = reprise.connect(fake.address, timeout=10)
+        stream = client.table("t").batches(2, prefetch=prefetch)
+        next(stream)
+        client.close()
+        assert fake.ended.acquire(timeout=10), "the exchange goes on"
+        with pytest.raises(reprise.Unavailable, match="closed"):
+            for _ in range(prefetch + 2):
+                next(stream)
+        stream.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_stream_closed_by_another_thread_wakes_who_waits(fake: Fake, table: reprise.Table, prefetch: int) -> None:
+    asked, release = threading.Event(), threading.Event()
+
+    def silent(number: int, request: dict[str, Any]) -> None:
+        asked.set()
+        release.wait(30)
+
+    fake.on_request = silent
+    stream = table.batches(2, prefetch=prefetch, timeout=300)
+    caught: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            next(stream)
+        except BaseException as error:
+            caught.append(error)
+
+    waiting = threading.Thread(target=take)
+    waiting.start()
+    assert asked.wait(10)
+    stream.close()
+    waiting.join(timeout=10)
+    woken = not waiting.is_alive()
+    release.set()
+    assert woken and isinstance(caught[0], reprise.Unavailable)
+
+
+def test_what_is_no_answer_is_an_error_and_not_silence(fake: Fake, table: reprise.Table) -> None:
+    fake.on_request = lambda number, request: {"error": {"code": ["nonsense"]}} if number == 1 else None
+    with table.batches(2, prefetch=1) as stream:
+        with pytest.raises(reprise.Failed):
+            next(stream)
+        assert next(stream).info.batch == 2
+
+
+def test_a_stream_in_a_cycle_that_any_thread_collects_ends(fake: Fake, table: reprise.Table) -> None:
+    for _ in range(5):
+        stream = table.batches(2, prefetch=2)
+        next(stream)
+        cycle: list[object] = [stream]
+        cycle.append(cycle)
+        del stream, cycle
+        collecting = threading.Thread(target=gc.collect)
+        collecting.start()
+        collecting.join(timeout=10)
+        assert not collecting.is_alive()
+        assert fake.ended.acquire(timeout=10), "the exchange goes on"
+
+
+PROGRAM = """
+import sys, reprise
+table = reprise.connect(sys.argv[1], timeout=20).table("t")
+stream = table.batches(2, prefetch=int(sys.argv[2]))
+for _ in range(3):
+    next(stream)
+print("the end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_program_that_closes_nothing_ends(fake: Fake, prefetch: int) -> None:
+    # A thread in a read while the interpreter is taken apart is what crashes pyarrow.
+    for _ in range(3):
+        command = [sys.executable, "-X", "faulthandler", "-c", PROGRAM, fake.address, str(prefetch)]
+        path = os.pathsep.join(["src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, cwd=ROOT / "python", env={**os.environ, "PYTHONPATH": path}
+        )
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "the end\n", "")
 
 
 def test_a_lease_that_is_over_does_not_keep_others_from_counting(fake: Fake, table: reprise.Table) -> None:

@@ -32,12 +32,13 @@ from .errors import (
     Unauthenticated,
     Unavailable,
 )
+from .gate import Grant
 from .padded import Packed, Padded
 from .prompts import Prompt, PromptBuffer, PromptResult
 from .rows import record_batch
 from .stats import Stats
 from .stream import Stream
-from .table import Grant, Table
+from .table import Table
 
 __version__ = "0.1.0"
 

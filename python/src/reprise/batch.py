@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from .errors import Invalid, NotFound
 from .padded import Packed, Padded
+from .schema import TOKEN_COLUMNS
 
 Array = npt.NDArray[Any]
 
@@ -33,6 +35,11 @@ class BatchInfo:
     shard: int = 0
     rows: int = 0
     present: int = 0
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> BatchInfo:
+        """Read what the service sent with a batch."""
+        return cls(**{name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")})
 
 
 class Batch:
@@ -119,6 +126,8 @@ class Batch:
         """Return a column with one value per rollout as numpy [B], ``x_`` columns of numbers too. What is null is 0
         in columns of numbers, and NaN in ``x_`` columns."""
         array = self._arrow(name)
+        if name in TOKEN_COLUMNS:
+            raise Invalid(f"{name}: one value per token: want flat({name!r}) or ragged({name!r})")
         if array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_"):  # advantage alone may be null
             array = array.fill_null(pa.scalar(0, array.type))
         return cast(Array, array.to_numpy(zero_copy_only=False))
@@ -141,6 +150,8 @@ class Batch:
     def flat(self, name: str) -> Array:
         """Return a column with one value per token as numpy [N]; rollouts in which it is null have zeros."""
         array = self._arrow(name)
+        if not pa.types.is_list(array.type):
+            raise Invalid(f"{name}: {array.type}, one value per rollout: want column({name!r})")
         if array.null_count == 0:
             values = array.values
             begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
@@ -164,7 +175,7 @@ class Batch:
         if out is None:
             out = np.zeros(int(self.offsets[-1]), np.float32)
         elif self.has("mask"):
-            out *= self.flat("mask")
+            out[~self.flat("mask").view(np.bool_)] = 0
         if self.has("advantages"):
             given = self._arrow("advantages")
             where = np.repeat(np.asarray(given.is_valid()), self.lengths)
@@ -205,6 +216,7 @@ class Batch:
             multiple_of: L is the longest rollout's length rounded up to a multiple of this.
             length: L itself, for shapes that never change; longer rollouts are an error.
         """
+        _at_least_one(multiple_of)
         longest = int(self.lengths.max(initial=0))
         width = longest if length is None else length
         width += -width % multiple_of
@@ -223,6 +235,7 @@ class Batch:
             pad_id: token that fills up the end.
             multiple_of: N is rounded up to a multiple of this; what fills up is a sequence of its own in ``cu_seqlens``.
         """
+        _at_least_one(multiple_of)
         return Packed.of(self, pad_id, multiple_of)
 
     # As something else.
@@ -245,3 +258,8 @@ class Batch:
         if at < 0:
             raise NotFound(f"{name}: not among the columns that were sampled: {', '.join(self.record_batch.schema.names)}")
         return self.record_batch.column(at)
+
+
+def _at_least_one(multiple_of: int) -> None:
+    if multiple_of < 1:
+        raise Invalid(f"multiple_of: {multiple_of}: want at least 1")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .grid import Grid
+
 if TYPE_CHECKING:
     from .batch import Batch
 
@@ -67,26 +69,13 @@ class Padded(_Rows[A]):
     @classmethod
     def of(cls, batch: Batch, left: bool, pad_id: int, width: int) -> Padded[Array]:
         """Lay a batch out to a width of at least its longest rollout."""
-        at = np.arange(width)
-        keep = at >= (width - batch.lengths)[:, None] if left else at < batch.lengths[:, None]
-        dense = bool(keep.all())
-
-        def lay(flat: Array, fill: Any, dtype: Any = None) -> Array:
-            if dense:
-                return flat.reshape(keep.shape).astype(dtype or flat.dtype)
-            out = np.zeros(keep.shape, dtype or flat.dtype)  # which touches no memory, as full would
-            if fill:
-                out.fill(fill)
-            out[keep] = flat
-            return out
-
-        if left:
-            positions = at - (width - batch.lengths)[:, None]
-            np.maximum(positions, 0, out=positions)
-        else:
-            positions = at * keep
+        optional = [name for name in ("values", "ref_logprobs") if batch.has(name)]
+        grid = Grid(batch.offsets, width, left, entry_bytes=2 * 8 + 3 * 4 + 2 * 1 + 4 * len(optional))
         padded: Padded[Array] = Padded(
-            attention_mask=keep, position_ids=positions, **_per_row(batch), **_per_token(batch, pad_id, lay)
+            attention_mask=grid.keep,
+            position_ids=grid.positions(),
+            **_per_row(batch),
+            **_per_token(batch, pad_id, grid.lay),
         )
         return padded
 
@@ -165,7 +154,7 @@ def _per_token(batch: Batch, pad_id: int, lay: Any) -> dict[str, Any]:
     known = batch.has("advantage") or batch.has("advantages")
     return {
         "tokens": lay(batch.flat("tokens"), pad_id, np.int64),
-        "loss_mask": lay(get("mask", 0, np.uint8) != 0, False),
+        "loss_mask": lay(get("mask", 0, np.uint8).view(np.bool_), False),  # nothing but 0 and 1 enters a table
         "logprobs": lay(get("logprobs", 0, np.float32), 0),
         "advantages": lay(batch.advantages if known else np.zeros(total, np.float32), 0),
         "versions": lay(get("versions", -1, np.int32), -1),

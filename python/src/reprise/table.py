@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,35 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import errors
+from .arguments import measured, milliseconds, optional, size_of, whole
 from .batch import Batch, BatchInfo
 from .connection import GRACE, Connection
 from .definition import TableInfo
+from .gate import Grant
 from .prompts import PromptBuffer
-from .rows import Rows, record_batch
+from .rows import Rows, merged, record_batch
 from .stats import Stats
 from .stream import Stream
 
 Ids = npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Grant:
-    """Groups that may be started now: generate them and insert them under its number, or abandon them.
-
-    Attributes:
-        number: of the grant, for `Table.insert`; 0 if nothing was granted.
-        groups: that may be started; 0 after the timeout.
-        version: of the table.
-        expires_seconds: after which the grant is over.
-    """
-
-    number: int
-    groups: int
-    version: int
-    expires_seconds: float
-
-    def __bool__(self) -> bool:
-        return self.groups > 0
 
 
 class Table:
@@ -113,9 +94,9 @@ class Table:
             Full: no room within the timeout.
             Ahead: a rollout is newer than the table.
         """
-        batch = record_batch(_merged(rows, columns), group_size=group_size, extra=self._own(rows, columns))
+        batch = record_batch(merged(rows, columns), group_size=group_size, extra=self._own(rows, columns))
         wait = self._connection.timeout if timeout is None else timeout
-        request: dict[str, Any] = {"batch_id": batch_id or uuid.uuid4().hex, "timeout_ms": _ms(wait)}
+        request: dict[str, Any] = {"batch_id": batch_id or uuid.uuid4().hex, "timeout_ms": milliseconds(wait)}
         if group_size:
             request["group_size"] = group_size
         if grant is not None:
@@ -164,9 +145,9 @@ class Table:
         wait = self._connection.timeout if timeout is None else timeout
         request: dict[str, Any] = {
             "table": self.name,
-            "size": size,
+            "size": size_of(size),
             "request_id": request_id or uuid.uuid4().hex,
-            "timeout_ms": _ms(wait),
+            "timeout_ms": milliseconds(wait),
         }
         request.update(optional(fresh=fresh, shard=shard, columns=columns))
         chunks = self._connection.get(request, timeout=max(wait, GRACE))
@@ -179,7 +160,7 @@ class Table:
                 data.append(chunk.data)
         if len(data) != 1:
             raise errors.Failed(f"{self.name}: {len(data)} record batches: want one, with the draws")
-        return Batch(data[0], batch_info(info))
+        return Batch(data[0], BatchInfo.of(info))
 
     def batches(
         self,
@@ -212,7 +193,7 @@ class Table:
                 asked for the next batch again.
         """
         wait = self._connection.timeout if timeout is None else timeout
-        request: dict[str, Any] = {"size": size, "timeout_ms": _ms(wait), "prefetch": min(prefetch, 1)}
+        request: dict[str, Any] = {"size": size_of(size), "timeout_ms": milliseconds(wait), "prefetch": min(prefetch, 1)}
         request.update(optional(fresh=fresh, shard=shard, columns=columns, prefetch_slack=prefetch_slack))
         return Stream(self._connection, self.name, request, prefetch, wait)
 
@@ -237,13 +218,12 @@ class Table:
             ids: uint64 [B], as of `Batch.ids` (a torch tensor will do).
             priorities: [B], finite and >= 0.
         """
-        numbers, values = _flat(ids, np.uint64), _flat(priorities, np.float64)
-        if len(numbers) != len(values):
-            raise errors.Invalid(f"priorities: {len(values)} of them: want {len(numbers)}, one for each id")
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-        if len(wrong):
-            raise errors.Invalid(f"priorities: entry {wrong[0]}: {values[wrong[0]]}: want finite and at least 0")
-        return self._action("update_priorities", ids=numbers.tolist(), priorities=values.tolist())
+        numbers = whole("ids", ids)
+        values = measured("priorities", priorities, len(numbers))
+        for entry, value in enumerate(values):
+            if value < 0:
+                raise errors.Invalid(f"priorities: entry {entry}: {value}: want at least 0")
+        return self._action("update_priorities", ids=numbers, priorities=values)
 
     def report(
         self,
@@ -266,15 +246,15 @@ class Table:
             tokens: [B]: tokens that the policy produced.
             ratio_sum, ratio_squares: [B]: sums over them of the importance ratio and of its square.
         """
-        columns: dict[str, list[Any]] = {"id": _flat(ids, np.uint64).tolist(), "staleness": _flat(staleness, np.int64).tolist()}
-        measured = optional(
+        columns: dict[str, list[Any]] = {"id": whole("ids", ids), "staleness": whole("staleness", staleness)}
+        rows = len(columns["id"])
+        if len(columns["staleness"]) != rows:
+            raise errors.Invalid(f"staleness: {len(columns['staleness'])} of them: want {rows}, one for each id")
+        given = optional(
             advantage=advantage, td_error=td_error, grad_norm=grad_norm,
             tokens=tokens, ratio_sum=ratio_sum, ratio_squares=ratio_squares,
         )  # fmt: skip
-        columns.update({name: _flat(value, np.float64).tolist() for name, value in measured.items()})
-        for name, values in columns.items():
-            if len(values) != len(columns["id"]):
-                raise errors.Invalid(f"{name}: {len(values)} values: want {len(columns['id'])}, one for each id")
+        columns.update({name: measured(name, values, rows) for name, values in given.items()})
         draws = [dict(zip(columns, row)) for row in zip(*columns.values())]
         return self._action("report", draws=draws, repeatable=False)
 
@@ -297,7 +277,7 @@ class Table:
             group_size: rollouts in each; 0: the table's.
             timeout: seconds to wait until at least one may be started.
         """
-        body = {"table": self.name, "groups": groups, **optional(group_size=group_size, timeout_ms=_ms(timeout))}
+        body = {"table": self.name, "groups": groups, **optional(group_size=group_size, timeout_ms=milliseconds(timeout))}
         answer = self._connection.action("start", body, wait=timeout, repeatable=False)
         return Grant(
             answer.get("grant", 0), answer.get("groups", 0), answer.get("version", 0), answer.get("expires_seconds", 0.0)
@@ -362,48 +342,3 @@ class Table:
         return TableInfo.of(
             self._connection.action(action, {"table": self.name, **body}, repeatable=repeatable, timeout=timeout)
         )
-
-
-def optional(**given: Any) -> dict[str, Any]:
-    """Return what is there: neither None, nor 0 or empty, which stand for the service's defaults."""
-    out: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is None or (isinstance(value, (int, float, list, tuple)) and not value):
-            continue
-        out[name] = list(value) if name == "columns" else value
-    return out
-
-
-def batch_info(answer: Mapping[str, Any]) -> BatchInfo:
-    """Read what came with a batch."""
-    return BatchInfo(**{name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")})
-
-
-def _merged(rows: Rows | None, columns: Mapping[str, Any]) -> Rows:
-    if rows is None:
-        return columns
-    if not columns:
-        return rows
-    if isinstance(rows, Mapping):
-        twice = set(rows) & set(columns)
-        if twice:
-            raise errors.Invalid(f"{', '.join(sorted(twice))}: given twice: want it in rows or as a keyword argument")
-        return {**rows, **columns}
-    if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        raise errors.Invalid(f"{', '.join(columns)}: beside a table of pyarrow: want it as a column of that table")
-    return [{**row, **{name: value for name, value in columns.items()}} for row in rows]
-
-
-def _ms(seconds: float) -> int:
-    if not seconds >= 0 or seconds > 1e9:
-        raise errors.Invalid(f"timeout: {seconds}: want 0 to 1e9 seconds")
-    return round(seconds * 1000)
-
-
-def _flat(value: Any, dtype: Any) -> npt.NDArray[Any]:
-    if hasattr(value, "detach"):  # torch's
-        value = value.detach().cpu().numpy()
-    array = np.asarray(value)
-    if np.dtype(dtype).kind in "iu" and array.size and array.dtype.kind not in "iu":
-        raise errors.Invalid(f"ids: {array.dtype}: want whole numbers, as they came with the batch")
-    return array.reshape(-1).astype(dtype)
