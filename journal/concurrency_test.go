@@ -113,7 +113,7 @@ func TestThoseWhoWaitTogetherShareTransactions(t *testing.T) {
 	}
 	work.Wait()
 	st := j.Stats()
-	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 || st.Pending != 0 || st.LastWrite.IsZero() {
+	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 || st.FreeBytes < st.FileBytes/2 || st.FreeBytes >= st.FileBytes || st.Pending != 0 || st.LastWrite.IsZero() {
 		t.Errorf("%d calls: %+v", clients*each, st)
 	}
 	var n uint64

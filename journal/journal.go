@@ -31,10 +31,11 @@ type Journal struct {
 	failed  chan struct{} // closed with err
 	closing bool
 
-	wake chan struct{} // of the goroutine that cuts; holds one
-	stop chan struct{} // closed by Close
-	done chan struct{} // closed when both goroutines have ended
-	line line
+	wake    chan struct{} // of the goroutine that cuts; holds one
+	arrived chan struct{} // somebody waits for the disk; holds one
+	stop    chan struct{} // closed by Close
+	done    chan struct{} // closed when both goroutines have ended
+	line    line
 
 	table atomic.Pointer[replay.Table] // changed by the goroutine that cuts
 	books []byte                       // as cut last; of the goroutine that cuts
@@ -87,7 +88,7 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
 	j := &Journal{
 		options: o, definition: slices.Clone(definition), encoder: newEncoder(),
-		failed: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		failed: make(chan struct{}), wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	j.table.Store(t)
 	j.line.init()
@@ -145,6 +146,10 @@ func (j *Journal) wait(ctx context.Context, sync bool) error {
 	r, err := j.join(sync, nil)
 	if err != nil {
 		return err
+	}
+	select {
+	case j.arrived <- struct{}{}:
+	default:
 	}
 	select {
 	case <-r.done:

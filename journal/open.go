@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-var errInUse = errors.New("another process has it open")
+var errInUse = errors.New("another process has it open: stop that one first")
 
 // Recovery says what [Open] found.
 type Recovery struct {
@@ -38,7 +38,7 @@ func (r *Recovery) String() string {
 		fmt.Fprintf(&b, "; %d draws that were on lease have gone back", r.Returned)
 	}
 	if r.Salvaged {
-		fmt.Fprintf(&b, "; it was salvaged: %d rollouts are lost", r.Lost)
+		fmt.Fprintf(&b, "; it was salvaged: %d of its rollouts lost", r.Lost)
 		if r.Dropped > 0 {
 			fmt.Fprintf(&b, ", %d were left out as parts of groups or beyond the capacity", r.Dropped)
 		}
@@ -82,7 +82,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 		Took: time.Since(began), Blobs: c.blobs(),
 	}
 	r.FileBytes, _ = s.size()
-	o.Logger.Info("opened the journal", "path", o.Path, "recovered", r.String())
+	o.Logger.Debug("opened the journal", "path", o.Path, "recovered", r.String())
 	return j, table, r, nil
 }
 

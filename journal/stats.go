@@ -95,11 +95,12 @@ func (c *counters) snapshot() Stats {
 	return st
 }
 
-// size returns the bytes of the file, 0 if it is gone, and those of them that are free.
+// size returns the bytes of the file, 0 if it is gone, and those of them that are free: pages that were freed, and
+// the end that the file was grown by in advance.
 func (s *store) size() (file, free int64) {
 	if info, err := os.Stat(s.path); err == nil {
 		file = info.Size()
 	}
-	stats := s.db.Stats()
-	return file, int64(stats.FreePageN+stats.PendingPageN) * int64(s.db.Info().PageSize)
+	stats := s.db.Stats() // which takes no lock that a panic may have left, and reads nothing of the map
+	return file, max(file-s.used.Load(), 0) + int64(stats.FreePageN+stats.PendingPageN)*s.pageSize
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -67,6 +68,9 @@ type store struct {
 	totals  totals
 	first   uint64 // number of the oldest request
 	next    uint64 // of the next one
+
+	pageSize int64
+	used     atomic.Int64 // bytes up to the last page ever used, before the latest transaction
 }
 
 // openStore opens a file that check found whole, or begins one.
@@ -95,7 +99,11 @@ func openStore(path string, timeout time.Duration, e *encoder) (*store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	db.AllocSize = growth
-	return &store{path: path, db: db, encoder: e, next: 1, first: 1}, nil
+	s := &store{path: path, db: db, encoder: e, next: 1, first: 1, pageSize: int64(db.Info().PageSize)}
+	if err := db.View(func(tx *bbolt.Tx) error { s.used.Store(tx.Size()); return nil }); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", path, err), db.Close())
+	}
+	return s, nil
 }
 
 func inUse(path string, waited time.Duration) error {
@@ -140,6 +148,7 @@ func (s *store) update(change func(tx *bbolt.Tx) error) error {
 	before, first, next := s.totals, s.first, s.next
 	tx, err := s.db.Begin(true)
 	if err == nil {
+		s.used.Store(tx.Size())
 		if err = s.count(tx, change); err == nil {
 			err = tx.Commit()
 		} else {

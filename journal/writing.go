@@ -56,6 +56,16 @@ func (l *line) take() []*batch {
 	return all
 }
 
+// more returns what came since, without waiting.
+func (l *line) more() []*batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.batches
+	l.batches, l.bytes = nil, 0
+	l.changed.Broadcast()
+	return all
+}
+
 // end says that no more will come; breakOff that none will be written, and returns those that wait.
 func (l *line) end() {
 	l.mu.Lock()
@@ -198,21 +208,47 @@ func (j *Journal) saveBlobs(b *batch) error {
 
 // writing writes what waits, all of it in one transaction, and wakes those who wait for it.
 func (j *Journal) writing() {
-	debug.SetPanicOnFault(true) // a map of a file that was cut short under it
+	debug.SetPanicOnFault(true)                 // a map of a file that was cut short under it
+	company, took := int64(0), time.Duration(0) // who was served or waited at the end of the last transaction, and how long that took
 	for {
 		batches := j.line.take()
 		if batches == nil {
 			return
+		}
+		if j.options.Sync == Always && j.counters.waiting.Load() < company {
+			j.gather(company, min(took/2, longestGathering))
+			batches = append(batches, j.line.more()...)
 		}
 		began := time.Now()
 		wrote, err := j.write(batches)
 		if wrote && err == nil {
 			j.counters.wrote(batches, time.Since(began))
 		}
+		company, took = j.counters.waiting.Load(), time.Since(began)
 		j.settle(batches, err)
 		if err != nil {
 			j.fail(err)
 			j.settle(j.line.breakOff(), err)
+			return
+		}
+	}
+}
+
+// longestGathering is how long a transaction waits at most for those who shared the last one's time.
+const longestGathering = 4 * time.Millisecond
+
+// gather waits until as many wait for the disk as did at the end of the last transaction, or a limit is over. Who commits in a
+// loop comes back soon after it was served; without this half of them would always wait for the other half's transaction, and each sync would
+// serve half as many. One who is alone never waits.
+func (j *Journal) gather(company int64, limit time.Duration) {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for j.counters.waiting.Load() < company {
+		select {
+		case <-j.arrived:
+		case <-over.C:
+			return
+		case <-j.stop:
 			return
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // exportCommand writes what a table holds into an Arrow IPC file.
 type exportCommand struct {
 	Source  text     `arg:"" help:"grpc://host:port/table, or the file of a journal that no service has open."`
-	Out     string   `required:"" help:"File to write: Arrow IPC, which pandas, polars, DuckDB and pyarrow open."`
-	IDs     []uint64 `name:"ids" help:"Only the rollouts of these ids."`
-	Columns []string `help:"Only these columns of the sampling schema."`
+	Out     string   `required:"" placeholder:"FILE" help:"File to write: Arrow IPC, which pandas, polars, DuckDB and pyarrow open."`
+	IDs     []uint64 `name:"ids" placeholder:"1,2,…" help:"Only the rollouts of these ids."`
+	Columns []string `placeholder:"NAME,…" help:"Only these columns of the sampling schema."`
 	Rows    int      `default:"256" help:"Rollouts in one record batch of the file."`
 	Force   bool     `help:"Replace a file that is there."`
 	JSON    bool     `name:"json" help:"Print what was done as JSON."`

@@ -47,7 +47,7 @@ func copyJournal(path, data string) (name string, err error) {
 		return "", err
 	}
 	if !report.Whole() {
-		return "", fmt.Errorf("%s\n`reprise journal salvage %s --out NEW` writes what is whole into a new file, which can be exported", report, path)
+		return "", fmt.Errorf("the journal is damaged: %s\n`reprise journal salvage %s --out NEW` writes what is whole into a new file, which can be exported", report, path)
 	}
 	if name, err = tableOf(unnamed); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)

@@ -97,12 +97,17 @@ func (c *serveCommand) load() (serveConfig, error) {
 	override(&config.MaxMessageBytes, int64(c.MaxMessage))
 	override(&config.StopTimeout, c.StopTimeout)
 	var problems []error
+	given := make(map[string]bool)
 	for _, text := range c.Table {
 		t, err := parseTable(text)
+		if err == nil && given[t.Name] {
+			err = fmt.Errorf("--table: %s: another --table has that name: want one for each table", text)
+		}
 		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
+		given[t.Name] = true
 		config.put(t)
 	}
 	config.fill()

@@ -304,16 +304,26 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	defer taken.Close()
 	base := []string{"serve", "--listen", "127.0.0.1:0", "--http", "off"}
 	for want, args := range map[string][]string{
-		"address already in use":             {"--listen", taken.Addr().String()},
-		"listen: off: want a unix socket":    {"--listen", "off"},
-		`listen: "nonsense": want HOST:PORT`: {"--listen", "nonsense"},
-		"sync: sometimes: want always":       {"--sync", "sometimes"},
-		"tls.key: none":                      {"--tls-certificate", "x"},
-		"reading the tokens file":            {"--tokens", "nowhere"},
-		`unknown field "colour"`:             {"--table", "name=a,colour=red"},
-		`unknown field "tabels"`:             {"--config", write(t, "a.yaml", "tabels: []")},
-		`unknown field "kapacity"`:           {"--config", write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
-		"--config":                           {"--config", "nowhere.yaml"},
+		"is in use: some program listens":                          {"--listen", taken.Addr().String()},
+		"http: \"" + taken.Addr().String():                         {"--http", taken.Addr().String()},
+		"listen: off: want a unix socket":                          {"--listen", "off"},
+		`listen: "nonsense": want HOST:PORT`:                       {"--listen", "nonsense"},
+		"sync: sometimes: want always":                             {"--sync", "sometimes"},
+		"tls.key: none":                                            {"--tls-certificate", "x"},
+		"reading the tokens file":                                  {"--tokens", "nowhere"},
+		"colour: unknown key: want one of":                         {"--table", "name=a,colour=red"},
+		"line 1: tabels: unknown key: want tables":                 {"--config", write(t, "a.yaml", "tabels: []")},
+		"line 1: kapacity: unknown key: want capacity":             {"--config", write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
+		"line 2: capacity: many: want a whole number":              {"--config", write(t, "c.yaml", "tables:\n- {name: a, capacity: many}")},
+		"line 1: interval: 5: want a time with its unit":           {"--config", write(t, "d.yaml", "interval: 5")},
+		"line 1: 3: want a mapping":                                {"--config", write(t, "e.yaml", "tables: [3]")},
+		"limiter: 3: want a mapping":                               {"--table", "name=a,limiter=3"},
+		`line 2: mapping key "sync" already defined`:               {"--config", write(t, "f.yaml", "sync: off\nsync: off")},
+		"another --table has that name":                            {"--table", "name=a", "--table", "name=a,capacity=2"},
+		"lisen: unknown key: want listen":                          {"--config", write(t, "g.yaml", "lisen: off")},
+		"portt: unknown key: want one of those in docs/service.md": {"--config", write(t, "h.yaml", "portt: 4")},
+		"syncc: unknown key: want sync":                            {"--config", write(t, "i.yaml", "syncc: off")},
+		"--config":                                                 {"--config", "nowhere.yaml"},
 	} {
 		fails(t, call(t, "", append(base, args...)...), want)
 	}

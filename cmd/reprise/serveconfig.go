@@ -50,7 +50,7 @@ func readServeConfig(path string) (serveConfig, error) {
 		return c, nil
 	}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.DisallowUnknownField()).Decode(&c); err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
+		return c, fmt.Errorf("%s: %w", path, yamlError(err, true))
 	}
 	return c, nil
 }
@@ -113,7 +113,7 @@ func parseTable(text string) (wire.Table, error) {
 	}
 	var t wire.Table
 	if err := yaml.NewDecoder(bytes.NewReader(source), yaml.DisallowUnknownField()).Decode(&t); err != nil {
-		return wire.Table{}, fmt.Errorf("--table: %s: %s", text, yaml.FormatError(err, false, false))
+		return wire.Table{}, fmt.Errorf("--table: %s: %w", text, yamlError(err, false))
 	}
 	if t.Name == "" {
 		return wire.Table{}, fmt.Errorf("--table: %s: want a name=… in it", text)

@@ -27,12 +27,12 @@ func TestATableIsReadFromAFlag(t *testing.T) {
 		"name":                         "want key=value",
 		"=1":                           "want key=value",
 		"capacity=4":                   "want a name=",
-		"name=a,size=4":                `unknown field "size"`,
+		"name=a,size=4":                `size: unknown key`,
 		"name=a,capacity=many":         "capacity",
 		"name=a,capacity=1,capacity=2": "given twice",
 		"name=a,limiter=1,limiter.x=2": "given as a value too",
 		"name=a,limiter.x=2,limiter=1": "given twice",
-		"name=a,limiter.colour=2":      `unknown field "colour"`,
+		"name=a,limiter.colour=2":      `colour: unknown key`,
 	} {
 		if _, err := parseTable(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", text, err, want)

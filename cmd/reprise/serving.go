@@ -90,14 +90,14 @@ func (v *serving) prepare(ctx context.Context) (err error) {
 
 // bind listens on everything that was asked for.
 func (v *serving) bind(ctx context.Context) error {
-	for _, address := range []string{v.config.Listen, v.config.HTTP} {
-		if address == listenNowhere {
+	for _, at := range []struct{ key, address string }{{"listen", v.config.Listen}, {"http", v.config.HTTP}} {
+		if at.address == listenNowhere {
 			v.listeners = append(v.listeners, nil)
 			continue
 		}
-		l, err := access.Listen(ctx, address, v.certificates != nil, v.policy.Asks())
+		l, err := access.Listen(ctx, at.address, v.certificates != nil, v.policy.Asks())
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", at.key, err)
 		}
 		v.listeners = append(v.listeners, l)
 	}

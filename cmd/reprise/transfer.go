@@ -12,11 +12,11 @@ import (
 
 // connection says how a service is reached.
 type connection struct {
-	TokenFile  string `help:"File with the bearer token."`
-	CA         string `name:"ca" help:"PEM file of those who may have signed the service's certificate."`
-	Cert       string `name:"certificate" help:"PEM file of this client's certificate, for services that ask for one."`
-	Key        string `help:"PEM file of its key."`
-	ServerName string `help:"Name in the service's certificate, where it is not that of the address."`
+	TokenFile  string `placeholder:"FILE" help:"File with the bearer token."`
+	CA         string `name:"ca" placeholder:"FILE" help:"PEM file of those who may have signed the service's certificate."`
+	Cert       string `name:"certificate" placeholder:"FILE" help:"PEM file of this client's certificate, for services that ask for one."`
+	Key        string `placeholder:"FILE" help:"PEM file of its key."`
+	ServerName string `placeholder:"NAME" help:"Name in the service's certificate, where it is not that of the address."`
 }
 
 // table connects to the service that an address names, and returns its table.

@@ -44,5 +44,5 @@ tokens:
 	// Output:
 	// generators may write math-1: true
 	// table "math-1": token "generators" may not read it: its read globs are [], add one that matches to the tokens file
-	// listen: "0.0.0.0:7447" can be reached from other machines: add TLS (tls.certificate and tls.key), or listen on 127.0.0.1
+	// "0.0.0.0:7447" can be reached from other machines: add TLS (tls.certificate and tls.key), or listen on 127.0.0.1
 }

@@ -26,14 +26,14 @@ type lookup func(ctx context.Context, host string) ([]net.IPAddr, error)
 func checkListener(ctx context.Context, resolve lookup, address string, tls, tokens bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("listen: %q: want HOST:PORT, such as 127.0.0.1:7447", address)
+		return fmt.Errorf("%q: want HOST:PORT, such as 127.0.0.1:7447", address)
 	}
 	if tls && tokens {
 		return nil
 	}
 	loopback, err := isLoopback(ctx, resolve, host)
 	if err != nil {
-		return fmt.Errorf("listen: %q: %w", address, err)
+		return fmt.Errorf("%q: %w: want a host that this machine knows, such as 127.0.0.1", address, err)
 	}
 	if !loopback {
 		return beyond(address, tls, tokens)
@@ -50,7 +50,7 @@ func beyond(address string, tls, tokens bool) error {
 	case tokens:
 		missing = "TLS (tls.certificate and tls.key)"
 	}
-	return wire.Errorf(wire.Invalid, "listen: %q can be reached from other machines: add %s, or listen on 127.0.0.1", address, missing)
+	return wire.Errorf(wire.Invalid, "%q can be reached from other machines: add %s, or listen on 127.0.0.1", address, missing)
 }
 
 func isLoopback(ctx context.Context, resolve lookup, host string) (bool, error) {
@@ -81,12 +81,24 @@ func listen(ctx context.Context, resolve lookup, address string, tls, tokens boo
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, refusal(address, err)
 	}
 	if at, ok := l.Addr().(*net.TCPAddr); !(tls && tokens) && (!ok || !at.IP.IsLoopback()) {
 		return nil, errors.Join(beyond(address, tls, tokens), l.Close())
 	}
 	return l, nil
+}
+
+// refusal says what may be done about an address that the system does not give.
+func refusal(address string, err error) error {
+	remedy := "want the address of an interface of this machine, and a port of 0 to 65535"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%q is in use: some program listens there: stop it, or give another port", address)
+	case errors.Is(err, syscall.EACCES):
+		remedy = "want a port above 1023, or the right to use a lower one"
+	}
+	return fmt.Errorf("%q: %w: %s", address, err, remedy)
 }
 
 // longestSocket is how many characters the path of a socket may have.
@@ -101,7 +113,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	// The socket gets its mode in a folder that nobody else can enter, and only then its name.
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".*")
 	if err != nil {
-		return nil, fmt.Errorf("unix: making room for the socket %s: %w", path, err)
+		return nil, fmt.Errorf("unix: making room for the socket %s: %w: want a folder that is there and may be written to", path, err)
 	}
 	defer os.RemoveAll(folder)
 	hidden := filepath.Join(folder, "s")

@@ -25,14 +25,10 @@ type bar struct {
 	open  bool    // stands for everything from here on
 }
 
-// bars draws a bar chart. The text says how much its highest bar is.
-func bars(list []bar, class, highest, about string) template.HTML {
+// bars draws a bar chart up to a value, which a text names.
+func bars(list []bar, class string, greatest float64, highest, about string) template.HTML {
 	var b strings.Builder
 	open(&b, chartHeight, about)
-	greatest := 0.0
-	for _, x := range list {
-		greatest = max(greatest, x.value)
-	}
 	fmt.Fprintf(&b, `<line class="grid" x1="0" x2="%g" y1="%g" y2="%g"/>`, chartWidth, chartTop+4, chartTop+4)
 	fmt.Fprintf(&b, `<text class="scale" x="0" y="%g">%s</text>`, chartTop-1, html.EscapeString(highest))
 	pitch := chartWidth / float64(max(len(list), 8)) // a few bars are not drawn as walls
@@ -40,7 +36,7 @@ func bars(list []bar, class, highest, about string) template.HTML {
 	for i, x := range list {
 		left, height := float64(i)*pitch, 0.0
 		if greatest > 0 {
-			height = x.value / greatest * (chartFloor - chartTop - 4)
+			height = min(x.value/greatest, 1) * (chartFloor - chartTop - 4)
 		}
 		if x.value > 0 {
 			height = max(height, 1.5) // what is there is seen

@@ -9,15 +9,15 @@ import (
 
 // flowCard is who waits for whom: the limiter, the gate, and what came of it.
 func flowCard(v *service.TableView) card {
-	c := card{Title: "Limiter and gate", Note: "no limiter: neither side waits for the other"}
+	c := card{Title: "Flow control", Note: "no limiter: neither side waits for the other"}
 	if l := v.Limiter; l != nil {
 		c.Note = amount(l.SamplesPerInsert) + " samples per insert; now " + amount(ratio(float64(l.Drawn), float64(l.Inserted)))
 		c.Chart = balance(l.Balance, l.Min, l.Max, "balance "+amount(l.Balance)+": samples wait below "+amount(l.Min)+", inserts above "+amount(l.Max))
-		c.Rows = append(c.Rows, row{Name: "balance", Value: amount(l.Balance)}, held("inserts", l.InsertsHeld, l.HeldInserts), held("samples", l.SamplesHeld, l.HeldSamples))
+		c.Rows = append(c.Rows, row{Name: "balance", Value: amount(l.Balance)}, held("inserts", insertsHeld(v), l.HeldInserts), held("samples", samplesHeld(v), l.HeldSamples))
 	}
 	c.Rows = append(c.Rows, waiting("inserts", v.InsertsWaiting), waiting("samples", v.SamplesWaiting))
 	if v.Counters.Full+v.Counters.Starved > 0 {
-		c.Rows = append(c.Rows, row{Name: "waited in vain", Value: plural(v.Counters.Full, "insert") + " · " + plural(v.Counters.Starved, "sample")})
+		c.Rows = append(c.Rows, row{Name: "timed out", Value: plural(v.Counters.Full, "insert") + " · " + plural(v.Counters.Starved, "sample")})
 	}
 	if g := v.Gate; g != nil {
 		room := g.Allowed - g.Started
@@ -30,6 +30,18 @@ func flowCard(v *service.TableView) card {
 			row{Name: "given back", Value: count(g.Abandoned) + " · " + count(g.Expired) + " expired"})
 	}
 	return c
+}
+
+// insertsHeld tells whether a limiter holds insertions back: even one rollout, or one like those that there were while some wait.
+func insertsHeld(v *service.TableView) bool {
+	l, n := v.Limiter, &v.Counters
+	return l != nil && (l.InsertsHeld || v.InsertsWaiting > 0 && l.Balance+l.SamplesPerInsert*ratio(float64(n.InsertedRows), float64(n.InsertRequests)) > l.Max)
+}
+
+// samplesHeld tells the same of samples.
+func samplesHeld(v *service.TableView) bool {
+	l, n := v.Limiter, &v.Counters
+	return l != nil && (l.SamplesHeld || v.SamplesWaiting > 0 && l.Balance-ratio(float64(n.SampledRows), float64(n.Samples)) < l.Min)
 }
 
 // held tells whether the limiter holds a side back.
@@ -52,7 +64,7 @@ func waiting(side string, n int) row {
 // latencyCard is how long callers waited, since the service started.
 func latencyCard(v *service.TableView) card {
 	n := &v.Counters
-	c := card{Title: "Latency and requests", Note: "half within · 99% within, waiting included"}
+	c := card{Title: "Latency and requests", Note: "p50 · p99 since the start, waiting included"}
 	c.Rows = []row{
 		{Name: "insert", Value: within(&v.InsertLatency)},
 		{Name: "sample", Value: within(&v.SampleLatency)},
@@ -98,7 +110,7 @@ func ofRecent(now time.Time, v *service.TableView, r *service.Recent) recent {
 		Key: v.Name + "-" + count(uint64(r.ID)), Prompt: legible(r.PromptID), Reward: signed(r.Reward), Class: "none", Text: legible(r.Text), Cut: r.Cut,
 		About: "version " + count(int32(r.Version)) + " · " + plural(r.Tokens, "token") + " · " + ago(now, r.At),
 	}
-	if r.Reward > v.Definition.PositiveThreshold {
+	if r.Reward >= v.Definition.PositiveThreshold {
 		shown.Class = "good"
 	}
 	if r.Truncated {

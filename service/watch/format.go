@@ -137,3 +137,6 @@ func ratio(a, b float64) float64 {
 	}
 	return a / b
 }
+
+// minutes writes a whole number of minutes.
+func minutes(d time.Duration) string { return count(int64(d.Minutes())) + " min" }

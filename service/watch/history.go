@@ -13,11 +13,16 @@ type point struct {
 	inserted, sampled   uint64 // rollouts
 	tokensIn, tokensOut uint64
 	bytesIn, bytesOut   uint64 // payload in, packed batches out
+
+	inserts, samples, starts bool // somebody waited
 }
 
 func pointOf(at time.Time, v *service.TableView) point {
 	c := &v.Counters
-	return point{at, c.InsertedRows, c.SampledRows, c.InsertedTokens, c.SampledTokens, c.InsertedBytes, c.SampledBytes}
+	return point{
+		at: at, inserted: c.InsertedRows, sampled: c.SampledRows, tokensIn: c.InsertedTokens, tokensOut: c.SampledTokens, bytesIn: c.InsertedBytes, bytesOut: c.SampledBytes,
+		inserts: v.InsertsWaiting > 0, samples: v.SamplesWaiting > 0, starts: v.StartsWaiting > 0,
+	}
 }
 
 // history remembers the last points of every table. It is safe for concurrent use.

@@ -36,10 +36,9 @@ func journalCard(v *service.TableView) card {
 	}
 	c.Rows = []row{
 		state,
-		{Name: "file", Value: bytes(float64(j.FileBytes))},
-		{Name: "of it free", Value: bytes(float64(j.FreeBytes))},
+		{Name: "in use", Value: bytes(float64(j.FileBytes-j.FreeBytes)) + " of " + bytes(float64(j.FileBytes))},
 		{Name: "transactions", Value: count(j.Commits)},
-		{Name: "half · 99% within", Value: within(&took)},
+		{Name: "p50 · p99", Value: within(&took)},
 		{Name: "rollouts written", Value: count(j.Rollouts)},
 		{Name: "bytes written", Value: bytes(float64(j.Bytes))},
 		{Name: "callers waiting", Value: count(j.Pending)},

@@ -87,7 +87,7 @@ func TestMetricsSayWhatIsObserved(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	for labels, want := range map[string]float64{"cause=capacity": 48_220, "cause=staleness": 9_310, "cause=uses": 2_118, "cause=consumed": 0, "cause=rewind": 0} {
+	for labels, want := range map[string]float64{"cause=capacity": 48_220, "cause=staleness": 9_310, "cause=uses": 2_118, "cause=consumed": 0, "cause=rewind": 0, "cause=damage": 2} {
 		if got := with(t, f, "reprise_evicted_rollouts_total", table, labels).GetCounter().GetValue(); got != want {
 			t.Errorf("evicted by %s: %v, want %v", labels, got, want)
 		}

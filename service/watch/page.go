@@ -135,7 +135,14 @@ func overviewOf(t *service.TableView, points []point, few bool) overview {
 		Name: t.Name, Link: "?table=" + template.URLQueryEscaper(t.Name), Version: count(int32(t.Stats.Version)), Size: count(t.Stats.Present),
 		Inserts: amount(current(points, rateSpan, func(p point) uint64 { return p.inserted })),
 		Samples: amount(current(points, rateSpan, func(p point) uint64 { return p.sampled })),
-		Stale:   digits(t.Stats.Staleness.Mean()),
+		State:   stateOf(t, points),
+		Reuse:   amount(reuse(t)), Stale: "–", ESS: "–",
+	}
+	if t.Stats.Staleness.Count() > 0 {
+		o.Stale = digits(t.Stats.Staleness.Mean())
+	}
+	if ess := meanESS(t); ess > 0 {
+		o.ESS = percent(ess)
 	}
 	if few {
 		o.Link = "#t-" + t.Name

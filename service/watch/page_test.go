@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
@@ -62,6 +63,27 @@ func get(w http.Handler, path, token string) *httptest.ResponseRecorder {
 	answer := httptest.NewRecorder()
 	w.ServeHTTP(answer, r)
 	return answer
+}
+
+func TestTheESSIsDrawnUpToTheWhole(t *testing.T) {
+	o := empty()
+	o.Tables[0].ESSByAge = []replay.AgeESS{{First: 0, Last: 0, Tokens: 10, ESS: 0.5}}
+	page := get(open(t, o), "/", "").Body.String()
+	if !strings.Contains(page, ">100%</text>") || !strings.Contains(page, `height="45.00" rx="2"/></g>`) || !strings.Contains(page, "age 0: 50% of the tokens count") {
+		t.Errorf("half of the tokens are not drawn half as high as all:\n%s", page)
+	}
+}
+
+func TestAnAnswerIsMarkedRightFromTheThresholdOn(t *testing.T) {
+	o := empty()
+	o.Tables[0].Definition.PositiveThreshold = 1
+	o.Tables[0].Recent = []service.Recent{{ID: 1, Reward: 1, Text: "4"}, {ID: 2, Reward: 0.5, Text: "5"}}
+	page := get(open(t, o), "/", "").Body.String()
+	for _, want := range []string{`<span class="reward good">&#43;1</span>`, `<span class="reward none">&#43;0.5</span>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("want %s in the page", want)
+		}
+	}
 }
 
 func TestThePageShowsWhatIsObserved(t *testing.T) {
@@ -318,4 +340,36 @@ func TestOddNumbersAreShownAllTheSame(t *testing.T) {
 			t.Errorf("the page has %q", never)
 		}
 	}
+}
+
+func TestOneSlowLookIsNotFollowedByMinutesOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		w, err := watch.New(func() service.Observation {
+			if asked.Add(1) == 1 {
+				time.Sleep(4 * time.Second) // a machine that was busy with something else
+			}
+			return empty()
+		}, watch.Options{Interval: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		get(w, "/", "")
+		time.Sleep(5 * time.Second)
+		if get(w, "/", ""); asked.Load() != 2 {
+			t.Error("the page shows for more than five seconds what took four to look at")
+		}
+		w.Forget()
+		asked.Store(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.Run(ctx) }()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := asked.Load(); n != 2 {
+			t.Errorf("four seconds of looking and 16 after them looked %d times, want 2", n)
+		}
+		cancel()
+		<-ended
+	})
 }

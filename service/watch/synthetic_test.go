@@ -79,7 +79,7 @@ func busy(after int) service.Observation {
 		Stats: rollout.Stats{
 			Version: 1843, Present: 38_412, PresentBytes: 1_236_000_000, Inserted: rows(412), InsertedGroups: rows(412) / 16, Drawn: rows(1648), Acknowledged: rows(1648) - 160,
 			Returned: 32, Refused: 3, NeverUsed: 1204, UpdatesIgnored: 77,
-			Evicted:   map[rollout.Cause]uint64{rollout.EvictedByCapacity: 48_220, rollout.EvictedByStaleness: 9_310, rollout.EvictedByUses: 2_118},
+			Evicted:   map[rollout.Cause]uint64{rollout.EvictedByCapacity: 48_220, rollout.EvictedByStaleness: 9_310, rollout.EvictedByUses: 2_118, rollout.EvictedByDamage: 2},
 			Staleness: bell(17, 2.2, 2.6, 40_000), UsesPresent: bell(13, 3.4, 2.4, 6_000), UsesAtEviction: bell(13, 7.5, 2.4, 6_000), SinceLastUse: bell(60, 8, 11, 9_000),
 		},
 		Counters: service.Counters{

@@ -19,7 +19,7 @@ const (
 
 // ofTable shows a table with what is remembered of it.
 func ofTable(now time.Time, v *service.TableView, points []point) tableView {
-	t := tableView{Name: v.Name, Anchor: "t-" + v.Name, Chips: chips(v)}
+	t := tableView{Name: v.Name, Anchor: "t-" + v.Name, State: stateOf(v, points), Chips: chips(v)}
 	if v.Journal != nil && v.Journal.Err != nil {
 		t.Warning = "The journal accepts nothing any more: " + v.Journal.Err.Error()
 	}
@@ -101,7 +101,7 @@ func sizeTile(v *service.TableView) tile {
 func insertTile(now time.Time, v *service.TableView, points []point) tile {
 	rows := func(p point) uint64 { return p.inserted }
 	return tile{
-		Name: "Inserted", Value: amount(current(points, rateSpan, rows)), Unit: "rollouts/s",
+		Name: "Inserted", Value: amount(current(points, rateSpan, rows)), Unit: "rollouts/s", Span: "last " + minutes(lineSpan),
 		Notes: []string{
 			amount(current(points, rateSpan, func(p point) uint64 { return p.tokensIn })) + " tokens/s",
 			bytes(current(points, rateSpan, func(p point) uint64 { return p.bytesIn })) + "/s",
@@ -114,7 +114,7 @@ func insertTile(now time.Time, v *service.TableView, points []point) tile {
 func sampleTile(now time.Time, v *service.TableView, points []point) tile {
 	rows := func(p point) uint64 { return p.sampled }
 	return tile{
-		Name: "Sampled", Value: amount(current(points, rateSpan, rows)), Unit: "rollouts/s",
+		Name: "Sampled", Value: amount(current(points, rateSpan, rows)), Unit: "rollouts/s", Span: "last " + minutes(lineSpan),
 		Notes: []string{
 			amount(current(points, rateSpan, func(p point) uint64 { return p.tokensOut })) + " tokens/s",
 			bytes(current(points, rateSpan, func(p point) uint64 { return p.bytesOut })) + "/s",
@@ -124,12 +124,17 @@ func sampleTile(now time.Time, v *service.TableView, points []point) tile {
 	}
 }
 
+// reuse is how often a rollout was learned from, on average.
+func reuse(v *service.TableView) float64 {
+	return ratio(float64(v.Stats.Acknowledged), float64(v.Stats.Inserted))
+}
+
 // reuseTile is how often a rollout is learned from, and what that costs in variance.
 func reuseTile(v *service.TableView) tile {
 	s := &v.Stats
-	t := tile{Name: "Reuse", Value: amount(ratio(float64(s.Acknowledged), float64(s.Inserted))), Unit: "uses per rollout"}
+	t := tile{Name: "Reuse", Value: amount(reuse(v)), Unit: "uses per rollout"}
 	if s.Present > 0 {
-		t.Notes = append(t.Notes, percent(v.NeverUsed)+" of it never used")
+		t.Notes = append(t.Notes, percent(v.NeverUsed)+" never used")
 		t.Charts = append(t.Charts, meter(1-v.NeverUsed, "fill-out", percent(1-v.NeverUsed)+" of what is held has been used"))
 	}
 	if s.Staleness.Count() > 0 {
@@ -150,12 +155,12 @@ func histogramCard(title, unit string, h *rollout.Histogram, things, class, empt
 	}
 	list := histogramBars(h, unit, things)
 	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", amount(h.Mean()), count(h.Quantile(0.5)), count(h.Quantile(0.95)), count(h.Max()))
-	c.Chart = bars(list, class, amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
+	c.Chart = bars(list, class, highest(list), amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
 	return c
 }
 
 func priorityCard(v *service.TableView) card {
-	c := card{Title: "Priority by age", Empty: "The sampler does not weigh: every draw is as likely as its kind says."}
+	c := card{Title: "Priority by age", Empty: "None: the sampler does not draw by priority."}
 	if v.ByAge != nil {
 		c.Empty = "Nothing can be drawn."
 	}
@@ -164,7 +169,7 @@ func priorityCard(v *service.TableView) card {
 		if !math.IsInf(v.AgeDecay, 1) && v.AgeDecay > 0 {
 			c.Note += ", decay τ = " + amount(v.AgeDecay)
 		}
-		c.Chart = bars(list, "priority", percent(highest(list))+" of the draws", "Priority by age: "+c.Note)
+		c.Chart = bars(list, "priority", highest(list), percent(highest(list))+" of the draws", "Priority by age: "+c.Note)
 	}
 	return c
 }
@@ -173,7 +178,7 @@ func essCard(v *service.TableView) card {
 	c := card{Title: "Effective sample size by age", Empty: "No trainer has reported its ratios."}
 	if list := essBars(v.ESSByAge); len(list) > 0 {
 		c.Unit, c.Note = "versions", "ESS/n of the tokens, "+percent(meanESS(v))+" over all ages"
-		c.Chart = bars(list, "ess", percent(highest(list)), "Effective sample size: "+c.Note)
+		c.Chart = bars(list, "ess", 1, "100%", "Effective sample size: "+c.Note)
 	}
 	return c
 }
@@ -212,6 +217,6 @@ type cause struct {
 func causes() []cause {
 	return []cause{
 		{rollout.EvictedByCapacity, "no room"}, {rollout.EvictedByStaleness, "too stale"}, {rollout.EvictedByUses, "used up"},
-		{rollout.EvictedByConsume, "consumed"}, {rollout.EvictedByRewind, "rewound"},
+		{rollout.EvictedByConsume, "consumed"}, {rollout.EvictedByRewind, "rewound"}, {rollout.EvictedByDamage, "lost to damage"},
 	}
 }

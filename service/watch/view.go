@@ -26,15 +26,18 @@ type fact struct{ Name, Value string }
 
 // overview is a table in the list of all.
 type overview struct {
-	Name, Link              string
-	Size, Version           string
-	Inserts, Samples, Stale string
-	Fill                    template.HTML
+	Name, Link        string
+	State             state
+	Size, Version     string
+	Inserts, Samples  string // rollouts per second
+	Reuse, Stale, ESS string
+	Fill              template.HTML
 }
 
 // tableView is a table in full.
 type tableView struct {
 	Name, Anchor string
+	State        state
 	Chips        []string
 	Warning      string // its journal failed, …
 	Tiles        []tile
@@ -46,6 +49,7 @@ type tableView struct {
 // tile is a number that matters, with a small chart.
 type tile struct {
 	Name, Value, Unit string
+	Span              string // that the line below covers
 	Notes             []string
 	Charts            []template.HTML
 }

@@ -23,6 +23,10 @@ const (
 	fresh  = 200 * time.Millisecond
 	aging  = 20
 	seldom = 100
+
+	// One observation that a busy machine held up does not leave the page as it was, or a hole in its lines, for minutes.
+	oldest  = 5 * time.Second
+	longest = 15 * time.Second
 )
 
 // Options configure a Watch.
@@ -86,7 +90,7 @@ func (w *Watch) Run(ctx context.Context) {
 		}
 		o, took := w.observe()
 		w.history.note(&o)
-		again.Reset(max(w.options.Interval, seldom*took))
+		again.Reset(max(w.options.Interval, min(seldom*took, longest)))
 	}
 }
 
@@ -94,7 +98,7 @@ func (w *Watch) Run(ctx context.Context) {
 func (w *Watch) observe() (service.Observation, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); w.latest == nil || now.Sub(w.asked) >= max(fresh, aging*w.took) {
+	if now := time.Now(); w.latest == nil || now.Sub(w.asked) >= max(fresh, min(aging*w.took, oldest)) {
 		o := w.source()
 		w.latest, w.asked, w.took = &o, time.Now(), time.Since(now)
 	}
