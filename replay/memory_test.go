@@ -21,6 +21,7 @@ func TestTheLatestAnswersAreRememberedWithinTheirWeight(t *testing.T) {
 		m := newMemory[int64](limit)
 		m.bound = bound[int64]{func(v int64) int64 { return v }, most, least}
 		var want []answer
+		var earlier, then []answerOf[int64] // what list returned, and a copy
 		for i := range 300 {
 			if random.IntN(20) == 0 {
 				odd := func(v int64) bool { return v%2 == 1 }
@@ -41,7 +42,15 @@ func TestTheLatestAnswersAreRememberedWithinTheirWeight(t *testing.T) {
 			if !slices.Equal(got, want) || len(m.answers) != len(want) || m.weight != sumOf(want) {
 				t.Fatalf("seed %d, step %d: %v (%d answers, weight %d), want %v", seed, i, got, len(m.answers), m.weight, want)
 			}
-			for _, w := range want {
+			if !slices.Equal(earlier, then) {
+				t.Fatalf("seed %d, step %d: the list changed to %v, was %v", seed, i, earlier, then)
+			}
+			earlier = m.list()
+			then = slices.Clone(earlier)
+			for at, w := range want {
+				if earlier[at] != (answerOf[int64]{w.id, w.weight}) {
+					t.Fatalf("seed %d, step %d: the list is %v, want %v", seed, i, earlier, want)
+				}
 				if v, ok := m.get(w.id); !ok || v != w.weight {
 					t.Fatalf("seed %d, step %d: %s is %d, %v, want %d", seed, i, w.id, v, ok, w.weight)
 				}
@@ -80,6 +89,11 @@ func TestLargeBatchesThatWereConsumedAreNotHeldForTheirRequests(t *testing.T) {
 	}
 	if n := len(table.shards[0].answered.answers); n != rememberedAlways {
 		t.Errorf("%d batches are remembered, want %d", n, rememberedAlways)
+	}
+	for i, a := range table.shards[0].answered.ring[:20-rememberedAlways] {
+		if a.Answer != nil {
+			t.Errorf("batch %d was forgotten and is still held", i)
+		}
 	}
 	again, err := table.Sample(t.Context(), rollout.Request{Size: 1, ID: "request-19"})
 	if err != nil || len(again.Draws) != 1 || again.Draws[0].ID != 20 {

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -41,6 +42,8 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 		"its books are of 2 shards":       func(r *Recovered) { r.Books.Shards = append(r.Books.Shards, shardBooks{}) },
 		"3 insertions are remembered":     func(r *Recovered) { r.Requests = r.Requests[1:] },
 		"is remembered, of 8 given":       func(r *Recovered) { r.Requests[0].First = 8 },
+		"of ids 5 to 9223372036854775811": func(r *Recovered) { r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64} },
+		"to 1 is remembered, of 8 given":  func(r *Recovered) { r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3} },
 		"it holds 7 rollouts, its books":  func(r *Recovered) { r.Kept = r.Kept[1:] },
 		"is there twice":                  func(r *Recovered) { r.Kept[1] = r.Kept[0] },
 		"rollout 99 is none of the 8":     func(r *Recovered) { r.Kept[0].ID = 99 },

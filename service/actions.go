@@ -85,6 +85,11 @@ func (s *Service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 		return err
 	}
 	defer s.work.end()
+	give, err := s.admitJSON(ctx, a.GetBody())
+	if err != nil {
+		return err
+	}
+	defer give()
 	answer, err := found.serve(ctx, c, a.GetBody())
 	if err != nil || answer == nil {
 		return err
@@ -103,6 +108,11 @@ func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, e
 	}
 	if err := s.authorize(ctx, w.Name, true); err != nil {
 		return nil, err
+	}
+	if n := len(s.list()); n >= s.options.MaxTables {
+		if _, err := s.table(w.Name); err != nil {
+			return nil, wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables", w.Name, n)
+		}
 	}
 	t, err := s.create(w)
 	if err != nil {

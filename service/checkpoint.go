@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/wire"
@@ -51,7 +52,10 @@ func (t *table) save(path string) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err := removeUnfinished(filepath.Dir(path)); err != nil {
+		return 0, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished+"*")
 	if err != nil {
 		return 0, err
 	}
@@ -75,6 +79,20 @@ func (t *table) save(path string) (size int64, err error) {
 	}
 	folder := filepath.Dir(path)
 	return size, errors.Join(syncFolder(folder), syncFolder(filepath.Dir(folder)), syncFolder(t.service.options.Data))
+}
+
+// unfinished begins the names of checkpoints that are being written; those of checkpoints never begin with a dot.
+const unfinished = ".new-"
+
+// removeUnfinished removes what a crash left of checkpoints. Nobody else writes one meanwhile: admin is held.
+func removeUnfinished(folder string) error {
+	files, err := os.ReadDir(folder)
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), unfinished) {
+			err = errors.Join(err, os.Remove(filepath.Join(folder, f.Name())))
+		}
+	}
+	return err
 }
 
 func (t *table) writeState(w io.Writer) error {
@@ -145,7 +163,8 @@ func (t *table) load(r io.Reader) error {
 		}
 	}
 	t.leases.takeAll()
-	t.gate.Store(NewGate(t.Gate, im.Books, t.gate.Load().Next()))
+	t.reports.forget()
+	t.gate.Store(NewGate(t.Gate, im.booksOf(t), t.gate.Load().Next())) // insertions went on between the two snapshots
 	return nil
 }
 

@@ -22,7 +22,10 @@ type demand struct {
 // demandOf checks what a request asks of the table.
 func (t *table) demandOf(r *wire.SampleRequest) (demand, error) {
 	d := demand{Request: rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID}, useAtDraw: r.UseAtDraw}
-	var err error
+	err := checkID("request_id", r.RequestID)
+	if err != nil {
+		return d, err
+	}
 	switch d.wait, err = patienceOf(r.TimeoutMS); {
 	case err != nil:
 		return d, err
@@ -68,35 +71,48 @@ func (t *table) nextExpiry(shard int) (first time.Time, ok bool) {
 
 // take draws a batch now if the limiter lets it.
 func (t *table) take(ctx context.Context, d demand, to *holder) (*rollout.Batch, error) {
-	if t.limiter != nil && !t.store.Repeats(d.Request) {
-		if err := t.limiter.Sample(d.Size, t.store.Flow); err != nil {
-			return nil, err
-		}
-		starved := false
-		defer func() {
-			t.limiter.Sampled(d.Size, starved)
-			t.changed()
-		}()
-		b, err := t.leaseOrUse(ctx, d, to)
-		starved = errors.Is(err, rollout.ErrStarved)
-		return b, err
+	if t.limiter == nil || t.store.Repeats(d.Request) {
+		return t.leaseOrUse(ctx, d, to)
 	}
-	return t.leaseOrUse(ctx, d, to)
+	var b *rollout.Batch
+	hungry, err := t.limiter.Sample(d.Size, t.store.Flow, func() (err error) {
+		b, err = t.leaseOrUse(ctx, d, to)
+		return err
+	})
+	if hungry {
+		t.room.wake() // not those who wait to sample: what failed here helps none of them, and this one is among them
+	}
+	return b, err
 }
 
 func (t *table) leaseOrUse(ctx context.Context, d demand, to *holder) (*rollout.Batch, error) {
-	if d.useAtDraw {
-		b, err := t.store.Sample(ctx, d.Request)
-		if err == nil && t.options.Sampler.Consumes() {
-			t.consumed.Add(1)
-		}
-		return b, err
-	}
 	b, err := t.store.Lease(ctx, d.Request)
-	if err == nil {
-		t.leases.give(b.ID, to)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.useAtDraw:
+		return b, t.use(b)
 	}
-	return b, err
+	t.leases.give(b.ID, to)
+	return b, nil
+}
+
+// use counts a batch as used, unless it can never be sent: then it goes back.
+func (t *table) use(b *rollout.Batch) error {
+	if err := t.fits(b); err != nil {
+		if back := t.store.Release(b.ID); back != nil && !errors.Is(back, rollout.ErrNoLease) {
+			return back
+		}
+		return err
+	}
+	switch err := t.store.Acknowledge(b.ID); {
+	case errors.Is(err, rollout.ErrNoLease): // the request is a repeated one, whose batch was used then
+	case err != nil:
+		return err
+	case t.options.Sampler.Consumes():
+		t.consumed.Add(1)
+	}
+	return nil
 }
 
 // current tells whether a batch that was drawn ahead may be handed over: it is on lease still, at most slack versions older

@@ -200,7 +200,7 @@ func TestAStopDrainsReleasesAndFlushes(t *testing.T) {
 	defer rec.Release()
 	p := v.putter(v.client, "q", rec.Schema())
 	p.send(rec, wire.InsertRequest{})
-	v.until("an insertion waits", func(o TableView) bool { return o.InsertsWaiting == 1 })
+	v.until("an insertion waits, and the sample is over", func(o TableView) bool { return o.InsertsWaiting == 1 && v.service.work.left() == 1 })
 	sum, err := v.service.Stop(v.ctx)
 	if err != nil || sum.Drained != 1 || sum.Left != 0 || sum.Released != 1 || sum.Rollouts != 8 {
 		t.Errorf("summary %+v, %v", sum, err)

@@ -147,6 +147,9 @@ func (x *exchange) serve(req *wire.SampleRequest, began time.Time) error {
 	p, err := x.next(d, req)
 	if err != nil {
 		t.starved(err)
+		if unsafe := t.written(x.ctx); unsafe != nil { // the answer tells that what was handed over before is settled
+			return unsafe
+		}
 		return err
 	}
 	if err := t.handOver(x.ctx, p, x.out, began); err != nil {
@@ -176,8 +179,12 @@ func (x *exchange) settle(req *wire.SampleRequest) error {
 		x.handed = x.handed[:0]
 		return nil
 	}
+	settled := make(map[rollout.BatchID]bool)
+	for _, b := range req.Acknowledge {
+		settled[rollout.BatchID(b)] = true
+	}
 	for _, b := range req.Release {
-		if slices.Contains(req.Acknowledge, b) {
+		if settled[rollout.BatchID(b)] {
 			return wire.Errorf(wire.Invalid, "release: %d: want it there or in acknowledge", b)
 		}
 	}
@@ -187,9 +194,10 @@ func (x *exchange) settle(req *wire.SampleRequest) error {
 	if err := t.settleAll(req.Release, x.holder, false); err != nil {
 		return err
 	}
-	x.handed = slices.DeleteFunc(x.handed, func(id rollout.BatchID) bool {
-		return slices.Contains(req.Acknowledge, uint64(id)) || slices.Contains(req.Release, uint64(id))
-	})
+	for _, b := range req.Release {
+		settled[rollout.BatchID(b)] = true
+	}
+	x.handed = slices.DeleteFunc(x.handed, func(id rollout.BatchID) bool { return settled[id] })
 	return nil
 }
 

@@ -150,7 +150,7 @@ func (g *Gate) Abandon(now time.Time, number uint64, groups int) {
 	defer g.mu.Unlock()
 	g.expire(now)
 	if gr := g.grants[number]; gr != nil {
-		g.abandoned += uint64(g.settle(gr, min(int64(groups), gr.left)*gr.size))
+		g.abandoned += uint64(g.settle(gr, min(int64(groups), (gr.left+gr.size-1)/gr.size)*gr.size))
 	}
 }
 

@@ -25,7 +25,10 @@ type insertion struct {
 // newInsertion completes what a record batch and its request say, and refuses what the table's definition does (invariants 8 and 9).
 func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, order wire.Order) (*insertion, error) {
 	in := &insertion{InsertRequest: req, groups: groups, order: order}
-	var err error
+	err := checkID("batch_id", req.BatchID)
+	if err != nil {
+		return nil, err
+	}
 	if in.wait, err = patienceOf(req.TimeoutMS); err != nil {
 		return nil, err
 	}
@@ -59,7 +62,7 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 
 // insert puts the groups into the table, waiting for room and for the limiter, and returns the ids of the rows in order.
 func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
-	leave, err := t.pending.enter(ctx, in.BatchID)
+	leave, err := t.first(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,9 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	if err != nil {
 		return nil, in.byRow(err)
 	}
+	if len(ids) != in.items {
+		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: it was given to an insertion of %d rollouts before, this one has %d: want an id of its own for each", in.BatchID, len(ids), in.items)
+	}
 	if repeated {
 		t.meter.repeated.Add(1)
 	} else {
@@ -88,21 +94,37 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	return t.byRow(in, ids), nil
 }
 
+// first waits until no other insertion with the same batch id is under way, as long as this one may wait.
+func (t *table) first(ctx context.Context, in *insertion) (leave func(), err error) {
+	patient := ctx
+	if in.wait.bounded {
+		var cancel context.CancelFunc
+		patient, cancel = context.WithTimeout(ctx, in.wait.limit)
+		defer cancel()
+	}
+	leave, err = t.pending.enter(patient, in.BatchID)
+	if err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("batch_id: %q: the insertion that came before with it is still under way: %w", in.BatchID, rollout.ErrFull)
+	}
+	return leave, err
+}
+
 // enter inserts the groups if the limiter lets them in.
 func (t *table) enter(ctx context.Context, in *insertion) ([]rollout.ID, error) {
 	if err := t.healthy(); err != nil {
 		return nil, err
 	}
-	if t.limiter != nil {
-		if err := t.limiter.Insert(in.items, t.store.Flow); err != nil {
-			return nil, err
-		}
-		defer func() {
-			t.limiter.Inserted(in.items)
-			t.changed()
-		}()
+	var ids []rollout.ID
+	insert := func() (err error) {
+		ids, err = t.store.InsertOnce(ctx, in.BatchID, in.groups...)
+		return err
 	}
-	ids, err := t.store.InsertOnce(ctx, in.BatchID, in.groups...)
+	var err error
+	if t.limiter != nil {
+		err = t.limiter.Insert(in.items, t.store.Flow, insert)
+	} else {
+		err = insert()
+	}
 	if err == nil {
 		t.gate.Load().Insert(t.now(), in.Grant, in.rows, t.version())
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,35 @@ import (
 // maxJSON is how long a request may be; a million priorities fit.
 const maxJSON = 64 << 20
 
+// maxValues is how many commas a request may have: lists take many times the memory of their text, {}, most of all.
+const maxValues = 4 << 20
+
+// valueBytes is about what a value of a list takes while the list grows, large from how many bytes on a request is weighed.
+const (
+	valueBytes = 200
+	large      = 1 << 20
+)
+
+// admitJSON waits until what a request comes to may be in memory.
+func (s *Service) admitJSON(ctx context.Context, text []byte) (give func(), err error) {
+	if len(text) < large {
+		return func() {}, nil
+	}
+	taken, err := s.incoming.take(ctx, int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
+	return func() { s.incoming.give(taken) }, err
+}
+
+// maxID is how long the ids that clients choose may be, in bytes: tables remember many of them.
+const maxID = 1024
+
+// checkID refuses an id that is too long to be remembered.
+func checkID(key, id string) error {
+	if len(id) > maxID {
+		return wire.Errorf(wire.Invalid, "%s: %q… has %d bytes: want at most %d", key, id[:32], len(id), maxID)
+	}
+	return nil
+}
+
 // readJSON reads a request, of which what says where it stood. Nothing stands for an empty one. Unknown fields and what follows
 // are refused by name.
 func readJSON[T any](what string, text []byte, into *T) error {
@@ -23,6 +53,9 @@ func readJSON[T any](what string, text []byte, into *T) error {
 	}
 	if len(text) > maxJSON {
 		return wire.Errorf(wire.TooLarge, "%s: %d bytes: want at most %d", what, len(text), maxJSON)
+	}
+	if n := bytes.Count(text, []byte{','}); n > maxValues {
+		return wire.Errorf(wire.TooLarge, "%s: about %d values: want at most %d; send them in several requests", what, n, maxValues)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

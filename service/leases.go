@@ -72,7 +72,7 @@ func (t *table) release(id rollout.BatchID, from *holder) error {
 func (t *table) settle(id rollout.BatchID, from *holder, used bool) error {
 	err := t.alive(func() error {
 		if !t.leases.take(id, from) {
-			return fmt.Errorf("settling batch %d: %w", id, rollout.ErrNoLease)
+			return t.notOnLease(id)
 		}
 		if used {
 			return t.store.Acknowledge(id)
@@ -87,9 +87,14 @@ func (t *table) settle(id rollout.BatchID, from *holder, used bool) error {
 	return err
 }
 
+// notOnLease says why a batch cannot be settled.
+func (t *table) notOnLease(id rollout.BatchID) error {
+	return fmt.Errorf("batch %d: it was settled before, or went back after %v seconds (lease_seconds) or at the end of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)
+}
+
 // settleAll settles batches, all or none: those of a holder, or of anybody.
 func (t *table) settleAll(batches []uint64, from *holder, used bool) error {
-	seen := make(map[uint64]bool, len(batches))
+	seen := make(map[uint64]bool)
 	for _, b := range batches {
 		if seen[b] {
 			return wire.Errorf(wire.Invalid, "batches: %d: want each batch once", b)
@@ -98,7 +103,7 @@ func (t *table) settleAll(batches []uint64, from *holder, used bool) error {
 		id := rollout.BatchID(b)
 		err := t.alive(func() error {
 			if !t.leases.has(id, from) {
-				return fmt.Errorf("settling batch %d: %w", id, rollout.ErrNoLease)
+				return t.notOnLease(id)
 			}
 			return t.store.Renew(id) // it stands, and will until it is settled below
 		})

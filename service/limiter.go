@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -23,10 +24,12 @@ type Limiter struct {
 	ratio, buffer float64
 	minSize       int
 
+	// One insertion at a time looks at the balance and moves it, and one sample: what fails in the end holds no other back. Each
+	// side may move meanwhile, which makes the other's balance no worse.
+	insertions, samples sync.Mutex
+
 	mu                sync.Mutex // guards what follows
-	inserting         uint64     // rollouts let in that the table may not have counted yet
-	drawing           uint64     // draws let through that the table may not have counted yet
-	hungry            bool       // a sample that the limiter let through found too little, and no insertion was let in since
+	hungry            bool       // a sample that the limiter let through found too little, and no insertion came in since
 	heldIns, heldSams uint64
 }
 
@@ -55,21 +58,35 @@ func (l *Limiter) Bounds() (least, most float64) {
 	return middle - l.buffer, middle + l.buffer
 }
 
-// balance is d with so many rollouts and draws that the table may have counted or not.
-func (l *Limiter) balance(f replay.Flow, inserting, drawing uint64) float64 {
-	return float64(f.Inserted+inserting)*l.ratio - float64(f.Drawn-f.Returned+drawing)
+// balance is d.
+func (l *Limiter) balance(f replay.Flow) float64 {
+	return float64(f.Inserted)*l.ratio - float64(f.Drawn-f.Returned)
 }
 
-// Insert lets n rollouts in, or returns an error that wraps rollout.ErrFull if they have to wait and rollout.ErrInvalid if they
-// could wait for ever. What was let in is told by [Limiter.Inserted] once the table has it, or refused it.
-func (l *Limiter) Insert(n int, table func() replay.Flow) error {
+// Insert has n rollouts inserted, or returns an error that wraps rollout.ErrFull if they have to wait and rollout.ErrInvalid if they
+// could wait for ever. Neither insert nor table may wait.
+func (l *Limiter) Insert(n int, table func() replay.Flow, insert func() error) error {
+	l.insertions.Lock()
+	defer l.insertions.Unlock()
+	if err := l.mayInsert(n, table()); err != nil {
+		return err
+	}
+	if err := insert(); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := table()
-	d := l.balance(f, l.inserting, 0) // the most that it can be
+	l.hungry = false
+	return nil
+}
+
+func (l *Limiter) mayInsert(n int, f replay.Flow) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.balance(f)
 	_, most := l.Bounds()
 	after := d + float64(n)*l.ratio
-	few := f.Present+int(l.inserting)+n <= l.minSize
+	few := f.Present+n <= l.minSize
 	switch {
 	case !few && float64(n)*l.ratio > l.buffer:
 		return fmt.Errorf("inserting %d rollouts moves the limiter's balance by %v (samples_per_insert %v), more than its error_buffer of %v: insert fewer at a time, or raise error_buffer: %w",
@@ -78,42 +95,39 @@ func (l *Limiter) Insert(n int, table func() replay.Flow) error {
 		l.heldIns++
 		return fmt.Errorf("inserting %d rollouts brings the limiter's balance from %v to %v, above %v: samples have to catch up: %w", n, d, after, most, rollout.ErrFull)
 	}
-	l.hungry = false
-	l.inserting += uint64(n)
 	return nil
 }
 
-// Inserted ends what Insert began.
-func (l *Limiter) Inserted(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.inserting -= uint64(n)
+// Sample has n drawn, or returns an error that wraps rollout.ErrStarved if they have to wait and rollout.ErrInvalid if they
+// could wait for ever. Neither draw nor table may wait. Hungry tells that the table held too little, for which one insertion is let in.
+func (l *Limiter) Sample(n int, table func() replay.Flow, draw func() error) (hungry bool, err error) {
+	l.samples.Lock()
+	defer l.samples.Unlock()
+	if err := l.maySample(n, table()); err != nil {
+		return false, err
+	}
+	err = draw()
+	if hungry = errors.Is(err, rollout.ErrStarved); hungry {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.hungry = true
+	}
+	return hungry, err
 }
 
-// Sample lets n draws through, or returns an error that wraps rollout.ErrStarved if they have to wait and rollout.ErrInvalid if they
-// could wait for ever. What was let through is told by [Limiter.Sampled] once the table has drawn it, or has not.
-func (l *Limiter) Sample(n int, table func() replay.Flow) error {
+func (l *Limiter) maySample(n int, f replay.Flow) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if float64(n) > l.buffer {
 		return fmt.Errorf("size is %d: the limiter's error_buffer is %v draws: ask for fewer, or raise error_buffer to a batch at least: %w", n, l.buffer, rollout.ErrInvalid)
 	}
-	d := l.balance(table(), 0, l.drawing) // the least that it can be
+	d := l.balance(f)
 	least, _ := l.Bounds()
 	if after := d - float64(n); after < least {
 		l.heldSams++
 		return fmt.Errorf("sampling %d brings the limiter's balance from %v to %v, below %v: insertions have to catch up: %w", n, d, after, least, rollout.ErrStarved)
 	}
-	l.drawing += uint64(n)
 	return nil
-}
-
-// Sampled ends what Sample began; starved says that the table held too little, for which one insertion is let in.
-func (l *Limiter) Sampled(n int, starved bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drawing -= uint64(n)
-	l.hungry = l.hungry || starved
 }
 
 // State returns where the limiter stands.
@@ -122,7 +136,7 @@ func (l *Limiter) State(f replay.Flow) LimiterState {
 	defer l.mu.Unlock()
 	s := LimiterState{SamplesPerInsert: l.ratio, Inserted: f.Inserted, Drawn: f.Drawn - f.Returned, HeldInserts: l.heldIns, HeldSamples: l.heldSams}
 	s.Min, s.Max = l.Bounds()
-	s.Balance = l.balance(f, 0, 0)
+	s.Balance = l.balance(f)
 	s.InsertsHeld = s.Balance+l.ratio > s.Max && !l.hungry && f.Present >= l.minSize
 	s.SamplesHeld = s.Balance-1 < s.Min
 	return s

@@ -3,7 +3,9 @@ package service
 import (
 	"errors"
 	"math"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/reprise-rl/reprise/replay"
@@ -16,6 +18,8 @@ func flowOf(inserted, drawn, returned uint64, present int) func() replay.Flow {
 		return replay.Flow{Inserted: inserted, Drawn: drawn, Returned: returned, Present: present}
 	}
 }
+
+func works() error { return nil }
 
 // With d = inserted x ratio - drawn: insertions while d <= ratio x MinSize + buffer after them, samples while
 // d >= ratio x MinSize - buffer after them.
@@ -42,13 +46,13 @@ func TestTheLimiterKeepsToItsFormula(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := NewLimiter(limits, 8)
 			table := flowOf(c.inserted, c.drawn, c.returned, c.present)
-			if err := l.Insert(c.insert, table); (err == nil) != c.mayIn {
+			if err := l.Insert(c.insert, table, works); (err == nil) != c.mayIn {
 				t.Errorf("insertion of %d: %v", c.insert, err)
 			} else if err != nil && !errors.Is(err, rollout.ErrFull) {
 				t.Errorf("%v is not ErrFull", err)
 			}
 			l = NewLimiter(limits, 8)
-			if err := l.Sample(c.sample, table); (err == nil) != c.maySmp {
+			if _, err := l.Sample(c.sample, table, works); (err == nil) != c.maySmp {
 				t.Errorf("sample of %d: %v", c.sample, err)
 			} else if err != nil && !errors.Is(err, rollout.ErrStarved) {
 				t.Errorf("%v is not ErrStarved", err)
@@ -57,32 +61,74 @@ func TestTheLimiterKeepsToItsFormula(t *testing.T) {
 	}
 }
 
-func TestWhatIsUnderWayCountsAgainstItsOwnSideOnly(t *testing.T) {
+// What fails in the table moves nothing, and holds nobody back.
+func TestWhatTheTableRefusesDoesNotCount(t *testing.T) {
 	l := NewLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
 	table := flowOf(0, 0, 0, 0)
-	if err := l.Insert(3, table); err != nil {
-		t.Fatal(err)
+	refused := errors.New("refused")
+	fails := func() error { return refused }
+	for range 3 {
+		if err := l.Insert(4, table, fails); !errors.Is(err, refused) {
+			t.Errorf("an insertion: %v", err)
+		}
+		if hungry, err := l.Sample(4, table, fails); !errors.Is(err, refused) || hungry {
+			t.Errorf("a sample: %v, %v", hungry, err)
+		}
 	}
-	if err := l.Insert(2, table); err == nil {
-		t.Error("a second insertion was let in beside one under way that leaves room for one")
+	if err := l.Insert(4, table, works); err != nil {
+		t.Errorf("an insertion after those: %v", err)
 	}
-	if err := l.Sample(4, table); err != nil {
-		t.Errorf("a sample that the buffer allows: %v", err)
+	if _, err := l.Sample(4, table, works); err != nil {
+		t.Errorf("a sample after those: %v", err)
 	}
-	if err := l.Sample(1, table); err == nil {
-		t.Error("a sample counted on an insertion under way, or not on the sample under way")
+}
+
+// However many look at once, they move the balance one after another.
+func TestInsertionsAndSamplesAtOnceKeepToTheBounds(t *testing.T) {
+	var mu sync.Mutex
+	f := replay.Flow{}
+	table := func() replay.Flow {
+		mu.Lock()
+		defer mu.Unlock()
+		return f
 	}
-	l.Inserted(3)
-	l.Sampled(4, false)
-	if err := l.Insert(4, table); err != nil {
-		t.Errorf("after both ended: %v", err)
+	move := func(change func()) func() error {
+		return func() error {
+			runtime.Gosched()
+			mu.Lock()
+			defer mu.Unlock()
+			change()
+			if d := float64(f.Inserted) - float64(f.Drawn); math.Abs(d) > 4 {
+				t.Errorf("d is %v, beyond 4", d)
+			}
+			return nil
+		}
+	}
+	l := NewLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				_ = l.Insert(3, table, move(func() { f.Inserted += 3 })) // refused or not
+			}
+		})
+		wg.Go(func() {
+			for range 500 {
+				_, _ = l.Sample(3, table, move(func() { f.Drawn += 3 }))
+			}
+		})
+	}
+	wg.Wait()
+	if f.Inserted == 0 || f.Drawn == 0 {
+		t.Errorf("inserted %d, drawn %d", f.Inserted, f.Drawn)
 	}
 }
 
 func TestRequestsThatTheBufferCanNeverServeAreRefusedWithBothNumbers(t *testing.T) {
 	l := NewLimiter(wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 10}, 0)
 	table := flowOf(0, 0, 0, 100)
-	for what, err := range map[string]error{"insertion": l.Insert(6, table), "sample": l.Sample(11, table)} {
+	_, sampling := l.Sample(11, table, works)
+	for what, err := range map[string]error{"insertion": l.Insert(6, table, works), "sample": sampling} {
 		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "error_buffer") || !strings.Contains(err.Error(), "10") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -127,27 +173,30 @@ func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
 		d := func() float64 { return float64(f.Inserted)*ratio - float64(f.Drawn-f.Returned) }
 		for step := range 2000 {
 			insert, sample := 1+random.IntN(8), 1+random.IntN(16)
-			errIn := l.Insert(insert, table)
-			if errIn == nil {
+			errIn := l.Insert(insert, table, func() error {
 				hungry := d()+float64(insert)*ratio > most
 				few := f.Present+insert <= minSize
 				f.Inserted += uint64(insert)
 				f.Present += insert
-				l.Inserted(insert)
 				if hungry && !few && step == 0 {
 					t.Fatalf("seed %d: the first insertion exceeds the bound", seed)
 				}
+				return nil
+			})
+			let := false
+			_, errOut := l.Sample(sample, table, func() error {
+				let = true
+				if f.Present < minSize || f.Present < 1 {
+					return rollout.ErrStarved
+				}
+				f.Drawn += uint64(sample)
+				return nil
+			})
+			if let {
+				errOut = nil
 			}
-			errOut := l.Sample(sample, table)
-			if errOut == nil {
-				starved := f.Present < minSize || f.Present < 1
-				if !starved {
-					f.Drawn += uint64(sample)
-				}
-				l.Sampled(sample, starved)
-				if d() < least {
-					t.Fatalf("seed %d, step %d: samples brought d to %v, below %v", seed, step, d(), least)
-				}
+			if errOut == nil && d() < least {
+				t.Fatalf("seed %d, step %d: samples brought d to %v, below %v", seed, step, d(), least)
 			}
 			if errIn != nil && errOut != nil {
 				t.Fatalf("seed %d, step %d: both sides are held back at d = %v within %v and %v: %v; %v", seed, step, d(), least, most, errIn, errOut)
@@ -163,18 +212,22 @@ func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
 func TestAStarvedTableLetsOneInsertionInPerStarvedSample(t *testing.T) {
 	l := NewLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
 	table := flowOf(4, 0, 0, 0) // four came and left unused: d = 4 is the most
-	if err := l.Insert(1, table); !errors.Is(err, rollout.ErrFull) {
+	if err := l.Insert(1, table, works); !errors.Is(err, rollout.ErrFull) {
 		t.Fatalf("before any sample: %v", err)
 	}
-	if err := l.Sample(1, table); err != nil {
-		t.Fatal(err)
+	starve := func() error { return rollout.ErrStarved }
+	for range 2 {
+		if hungry, err := l.Sample(1, table, starve); !hungry || !errors.Is(err, rollout.ErrStarved) {
+			t.Fatalf("a starved sample: %v, %v", hungry, err)
+		}
 	}
-	l.Sampled(1, true)
-	if err := l.Insert(1, table); err != nil {
+	if err := l.Insert(1, table, func() error { return rollout.ErrInvalid }); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("an insertion that the table refuses: %v", err)
+	}
+	if err := l.Insert(1, table, works); err != nil {
 		t.Errorf("a starved sample lets none in: %v", err)
 	}
-	l.Inserted(1)
-	if err := l.Insert(1, table); !errors.Is(err, rollout.ErrFull) {
+	if err := l.Insert(1, table, works); !errors.Is(err, rollout.ErrFull) {
 		t.Errorf("a second insertion after one starved sample: %v", err)
 	}
 }

@@ -60,6 +60,9 @@ func updatePriorities(ctx context.Context, t *table, r *wire.PriorityUpdate) (an
 }
 
 func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error) {
+	if err := checkID("request_id", r.RequestID); err != nil {
+		return nil, err
+	}
 	list := make([]rollout.Feedback, len(r.Draws))
 	for i, d := range r.Draws {
 		list[i] = rollout.Feedback{
@@ -68,8 +71,8 @@ func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error)
 			Tokens: d.Tokens, RatioSum: d.RatioSum, RatioSquares: d.RatioSquares,
 		}
 	}
-	err := t.reports.once(r.RequestID, func() error {
-		return t.alive(func() error { return t.store.Report(ctx, list...) })
+	err := t.alive(func() error {
+		return t.reports.once(r.RequestID, func() error { return t.store.Report(ctx, list...) })
 	})
 	return t.noted(err)
 }

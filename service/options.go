@@ -19,6 +19,7 @@ const (
 	DefaultMaxOutgoingBytes = 1 << 30
 	DefaultSendTimeout      = time.Minute
 	DefaultMaxStreams       = 1024
+	DefaultMaxTables        = 1000
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
@@ -32,6 +33,8 @@ type Options struct {
 	MaxOutgoingBytes int64         `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`   // of batches packed and not written out yet; further ones wait; 0: DefaultMaxOutgoingBytes
 	SendTimeout      time.Duration `yaml:"send_timeout" json:"send_timeout"`               // after which a reader that takes nothing is disconnected; 0: DefaultSendTimeout
 	MaxStreams       uint32        `yaml:"max_streams" json:"max_streams"`                 // calls at once on one connection; 0: DefaultMaxStreams
+
+	MaxTables int `yaml:"max_tables" json:"max_tables"` // that clients may make; 0: DefaultMaxTables
 
 	Tables []wire.Table `yaml:"tables" json:"tables"` // made at the start where they are not there yet
 
@@ -55,6 +58,7 @@ func (o Options) withDefaults() Options {
 	orElse(&o.MaxOutgoingBytes, DefaultMaxOutgoingBytes)
 	orElse(&o.SendTimeout, DefaultSendTimeout)
 	orElse(&o.MaxStreams, DefaultMaxStreams)
+	orElse(&o.MaxTables, DefaultMaxTables)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -85,6 +89,7 @@ func (o Options) Validate() error {
 	check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes, "1024 to %d", math.MaxInt32)
 	check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes, "max_message_bytes (%d) or more", o.MaxMessageBytes)
 	check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
+	check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
 	check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {

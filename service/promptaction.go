@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -39,6 +40,9 @@ func promptsNext(_ context.Context, t *table, r *wire.PromptsRequest) (any, erro
 func promptsReport(_ context.Context, t *table, r *wire.PromptResults) (any, error) {
 	results := make([]prompts.Result, len(r.Results))
 	for i, x := range r.Results {
+		if err := checkID(fmt.Sprintf("results[%d].id", i), x.ID); err != nil {
+			return nil, err
+		}
 		results[i] = prompts.Result{Prompt: prompts.Prompt{ID: x.ID, Ref: x.Ref}, Correct: x.Correct, Total: x.Total, Replayed: x.Replayed}
 	}
 	err := t.alive(func() error {

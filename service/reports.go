@@ -14,6 +14,13 @@ type reports struct {
 	next  int      // in order, the oldest of a full ring
 }
 
+// forget forgets all of them: the table is what it was before they came.
+func (r *reports) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known, r.order, r.next = nil, nil, 0
+}
+
 // once carries out a report unless one of that id was carried out before; "" is no id.
 func (r *reports) once(id string, report func() error) error {
 	if id == "" {

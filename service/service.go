@@ -77,16 +77,20 @@ func (s *Service) recover() error {
 		return nil
 	}
 	if err := os.MkdirAll(s.tablesFolder(), 0o700); err != nil {
-		return fmt.Errorf("making the data folder: %w", err)
+		return fmt.Errorf("data: %s: %w: want a folder that may be written to", s.options.Data, err)
 	}
-	paths, err := filepath.Glob(filepath.Join(s.tablesFolder(), "*"+journalSuffix))
+	files, err := os.ReadDir(s.tablesFolder())
 	if err != nil {
 		return fmt.Errorf("looking for journals: %w", err)
 	}
-	for _, path := range paths {
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), journalSuffix) {
+			continue
+		}
+		path := filepath.Join(s.tablesFolder(), f.Name())
 		t, err := s.reopen(path)
 		if err != nil {
-			return fmt.Errorf("opening %s: %w", path, err)
+			return fmt.Errorf("table %s: %w", strings.TrimSuffix(f.Name(), journalSuffix), err)
 		}
 		s.tables[t.Name] = t
 	}

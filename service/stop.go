@@ -32,6 +32,9 @@ func (s Summary) String() string {
 	case s.Durable == s.Tables:
 		return text + fmt.Sprintf("; %d %s with %d rollouts of %.1f MB are on disk", s.Tables, plural(s.Tables, "table", "tables"), s.Rollouts, float64(s.Bytes)/1e6)
 	}
+	if s.Durable == 0 {
+		return text + fmt.Sprintf("; %d %s with %d rollouts of %.1f MB, in memory alone, went with the process", s.Tables, plural(s.Tables, "table", "tables"), s.Rollouts, float64(s.Bytes)/1e6)
+	}
 	return text + fmt.Sprintf("; of %d %s with %d rollouts of %.1f MB, %d on disk and %d gone with the process",
 		s.Tables, plural(s.Tables, "table", "tables"), s.Rollouts, float64(s.Bytes)/1e6, s.Durable, s.Tables-s.Durable)
 }
@@ -53,8 +56,8 @@ func (s *Service) Stop(ctx context.Context) (Summary, error) {
 
 func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
 	began := time.Now()
+	under, idle := s.work.stop() // which counts those that wait, too, before they are told
 	close(s.closing)
-	under, idle := s.work.stop()
 	select {
 	case <-idle:
 	case <-ctx.Done():
