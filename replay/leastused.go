@@ -1,6 +1,9 @@
 package replay
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // leastUsed draws those with the fewest draws first, at random among equals, without replacement within a batch.
 type leastUsed struct {
@@ -104,11 +107,11 @@ func (l *leastUsed) restore(s int32) {
 }
 
 func (l *leastUsed) state() samplerState {
-	var slots []int32
+	slots := make([]int32, 0, l.count)
 	for _, level := range l.levels {
 		slots = append(slots, level...)
 	}
-	return samplerState{Slots: slots, Uses: l.uses}
+	return samplerState{Slots: slots, Uses: slices.Clone(l.uses)}
 }
 
 func (l *leastUsed) setState(st samplerState) {

@@ -132,6 +132,6 @@ func (c *counts) loseRollouts(n, uses uint64) {
 
 // possible tells whether a table with these books can have given the ids.
 func (q *Insertion) possible(b *Books) bool {
-	last := uint64(q.First) + uint64(q.Count) - 1
-	return q.BatchID != "" && q.Count >= 0 && q.First > 0 && last <= uint64(b.LastID)
+	return q.BatchID != "" && q.Count >= 0 && uint64(q.Count) <= uint64(b.LastID) &&
+		q.First > 0 && uint64(q.First)-1 <= uint64(b.LastID)-uint64(q.Count) // which does not overflow
 }

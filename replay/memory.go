@@ -6,10 +6,16 @@ type memory[V any] struct {
 	limit   int
 	bound   bound[V]
 	answers map[string]V
-	ring    []string // ids in order of arrival from next on, wrapping
+	ring    []answerOf[V] // in order of arrival from next on, wrapping
 	next    int
-	gone    int   // ids from next on that were forgotten for their weight
+	gone    int   // from next on that were forgotten for their weight
 	weight  int64 // of all answers
+}
+
+// answerOf is the answer to a request. Fields are exported for encoding/gob.
+type answerOf[V any] struct {
+	ID     string
+	Answer V
 }
 
 // bound limits what answers weigh together. The zero value is no limit.
@@ -32,13 +38,13 @@ func (m *memory[V]) get(id string) (V, bool) {
 func (m *memory[V]) put(id string, v V) {
 	switch {
 	case len(m.ring) < m.limit:
-		m.ring = append(m.ring, id)
+		m.ring = append(m.ring, answerOf[V]{id, v})
 	case m.gone > 0:
 		m.gone--
-		m.replaceOldest(id)
+		m.replaceOldest(id, v)
 	default:
-		m.drop(m.ring[m.next])
-		m.replaceOldest(id)
+		m.drop(m.next)
+		m.replaceOldest(id, v)
 	}
 	m.answers[id] = v
 	if m.bound.weigh == nil {
@@ -46,21 +52,24 @@ func (m *memory[V]) put(id string, v V) {
 	}
 	m.weight += m.bound.weigh(v)
 	for m.weight > m.bound.most && len(m.ring)-m.gone > m.bound.least {
-		m.drop(m.ring[(m.next+m.gone)%len(m.ring)])
+		m.drop((m.next + m.gone) % len(m.ring))
 		m.gone++
 	}
 }
 
-func (m *memory[V]) replaceOldest(id string) {
-	m.ring[m.next] = id
+func (m *memory[V]) replaceOldest(id string, v V) {
+	m.ring[m.next] = answerOf[V]{id, v}
 	m.next = (m.next + 1) % m.limit
 }
 
-func (m *memory[V]) drop(id string) {
+// drop forgets the answer at a place of the ring.
+func (m *memory[V]) drop(at int) {
+	a := &m.ring[at]
 	if m.bound.weigh != nil {
-		m.weight -= m.bound.weigh(m.answers[id])
+		m.weight -= m.bound.weigh(a.Answer)
 	}
-	delete(m.answers, id)
+	delete(m.answers, a.ID)
+	*a = answerOf[V]{}
 }
 
 // forget drops the answers that match.
@@ -78,7 +87,14 @@ func (m *memory[V]) forget(match func(V) bool) {
 // each visits the answers, the oldest first.
 func (m *memory[V]) each(visit func(id string, v V)) {
 	for i := m.gone; i < len(m.ring); i++ {
-		id := m.ring[(m.next+i)%len(m.ring)]
-		visit(id, m.answers[id])
+		a := &m.ring[(m.next+i)%len(m.ring)]
+		visit(a.ID, a.Answer)
 	}
+}
+
+// list returns the answers, the oldest first.
+func (m *memory[V]) list() []answerOf[V] {
+	all := make([]answerOf[V], 0, len(m.answers))
+	m.each(func(id string, v V) { all = append(all, answerOf[V]{id, v}) })
+	return all
 }

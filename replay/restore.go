@@ -12,17 +12,12 @@ import (
 // Restore replaces the table's whole state by a snapshot's. The table must have the options of the one
 // that was written; only the clock, the lease timeout and the vocabulary's size may differ. A snapshot
 // that is damaged, cut off, of another format or of other options is refused and changes nothing.
-// Rollouts are new copies.
+// Rollouts are new copies. No more than the snapshot is read from r, and beside both the old state and the new
+// one little memory is needed; of format 2, which earlier builds wrote, once more the snapshot's size.
 func (t *Table) Restore(r io.Reader) error {
-	im := new(image)
-	if err := snapshots().Open(r, im); err != nil {
+	im, err := readImage(r, t.accepts)
+	if err != nil {
 		return fmt.Errorf("restoring a table: %w", err)
-	}
-	if err := sameOptions(im.Options, t.identity()); err != nil {
-		return fmt.Errorf("restoring a table: %w", err)
-	}
-	if len(im.Shards) != len(t.shards) {
-		return fmt.Errorf("restoring a table: %d shards, the options say %d: %w", len(im.Shards), len(t.shards), rollout.ErrInvalid)
 	}
 	fresh := make([]*shard, len(im.Shards))
 	for i := range im.Shards {
@@ -45,6 +40,17 @@ func (t *Table) Restore(r io.Reader) error {
 	}
 	if t.notes != nil {
 		t.track()
+	}
+	return nil
+}
+
+// accepts tells what of a snapshot does not go with the table.
+func (t *Table) accepts(im *image) error {
+	if err := sameOptions(im.Options, t.identity()); err != nil {
+		return err
+	}
+	if len(im.Shards) != len(t.shards) {
+		return fmt.Errorf("%d shards, the options say %d: %w", len(im.Shards), len(t.shards), rollout.ErrInvalid)
 	}
 	return nil
 }
@@ -74,6 +80,7 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 		return fmt.Errorf("%d slots have %d rollouts and %d links: %w", len(im.Items), len(im.Rollouts), len(im.Links), rollout.ErrInvalid)
 	}
 	s.items, s.links, s.free = im.Items, im.Links, im.Free
+	s.rollouts = make([]*rollout.Rollout, 0, len(im.Rollouts))
 	for _, place := range im.Rollouts {
 		r, err := all.rollout(place)
 		if err != nil {

@@ -1,6 +1,9 @@
 package replay
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // sampler decides which slot is drawn next. Each method costs O(1) per slot, of prioritized O(log N); the shard's lock guards
 // it. A batch is took for each fresh draw, begin and draws if there are others, and end, with nothing between but remove of
@@ -27,7 +30,7 @@ type sampler interface {
 	draw(r *rand.Rand) (s int32, probability float64)
 	end()
 
-	// state and setState are for snapshots, between batches.
+	// state and setState are for snapshots, between batches. A state shares nothing with the sampler that returned it.
 	state() samplerState
 	setState(samplerState)
 }
@@ -79,7 +82,7 @@ func (d *decked) restore(s int32) {
 }
 
 func (d *decked) state() samplerState {
-	return samplerState{Slots: d.deck.slots, Pos: d.deck.pos, Ready: d.deck.ready}
+	return samplerState{Slots: slices.Clone(d.deck.slots), Pos: slices.Clone(d.deck.pos), Ready: d.deck.ready}
 }
 
 func (d *decked) setState(st samplerState) {

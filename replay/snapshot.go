@@ -5,125 +5,91 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// snapshots is what tables are saved as.
-func snapshots() sealed.Format { return sealed.Format{Magic: "reprtab", Version: 2} }
-
-// image is a table's whole state for encoding/gob. Rollouts stand once each, however many slots and
-// remembered batches share them, and are referred to by their place.
-type image struct {
-	Options   identity
-	Version   rollout.Version
-	LastID    rollout.ID
-	LastGroup uint64
-	Refused   uint64
-	Ignored   uint64
-	Inserted  []answerImage[idRange]
-	Ratios    ratios
-	Moved     rollout.Version // when the age decay did last
-	Rollouts  []*rollout.Rollout
-	Shards    []shardImage
+// Snapshot writes the table's whole state, samplers, leases and remembered requests included, as of one
+// moment: a table restored from it does what this one would have done (invariant 5). Equal states are written
+// in equal bytes.
+//
+// Every lock is held while what the table knows of its rollouts is copied, some 120 bytes of each. The rollouts
+// themselves, which nobody changes, are written afterwards, one by one; those that are evicted meanwhile
+// stay in memory until then.
+func (t *Table) Snapshot(w io.Writer) error {
+	if err := t.hold().image().write(w); err != nil {
+		return fmt.Errorf("writing a table's snapshot: %w", err)
+	}
+	return nil
 }
 
-// identity is the options that a table must share with the snapshot it is restored from: all that
-// change what the same operations do, the clock apart.
-type identity struct {
-	Capacity          int
-	CapacityBytes     int64
-	Retention         Retention
-	PositiveFraction  float64
-	PositiveThreshold float32
-	Sampler           Sampler
-	MaxStaleness      int
-	MaxUses           int
-	MinSize           int
-	Unit              Unit
-	GroupSize         int
-	StepReturns       int
-	StepDiscount      float64 // 0 without step returns, as in snapshots from before there were any
-	Priority          priorityIdentity
-	Shards            int
-	Advantage         string
-	Seed              uint64
+// moment is a table as it was when its locks were held: copies of everything but what is never changed.
+type moment struct {
+	im     image // without what refers to rollouts
+	shards []shardMoment
 }
 
-// priorityIdentity is a Prioritization without its function, which no snapshot can hold; the zero value without one.
-type priorityIdentity struct {
-	Base                        Base
-	Epsilon, Exponent, AgeDecay float64
-	Decay                       Decay
-	TargetESS                   float64
-	Spread                      Spread
-	Entry                       Entry
-	Beta                        float64
-	BetaVersions                int
-	Normalisation               Normalisation
+// shardMoment is what of a shard refers to rollouts.
+type shardMoment struct {
+	rollouts []*rollout.Rollout // by slot
+	leases   []*lease
+	answered []answerOf[*rollout.Batch]
 }
 
-type answerImage[V any] struct {
-	ID     string
-	Answer V
+// hold copies the table's state under every lock.
+func (t *Table) hold() *moment {
+	t.lockAll()
+	defer t.unlockAll()
+	m := &moment{im: image{
+		Options: t.identity(), Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
+		Refused: t.refused, Ignored: t.ignored, Moved: t.moved,
+		Ratios:   ratios{Bins: slices.Clone(t.ratios.Bins), Version: t.ratios.Version},
+		Inserted: t.inserted.list(),
+	}}
+	for _, s := range t.shards {
+		m.im.Shards = append(m.im.Shards, s.hold())
+		m.shards = append(m.shards, shardMoment{slices.Clone(s.rollouts), slices.Clone(s.leases), s.answered.list()})
+	}
+	return m
 }
 
-type shardImage struct {
-	Items        []item
-	Links        []links
-	Rollouts     []int32 // by slot, into image.Rollouts; none where free
-	Free         []int32
-	Present      int
-	Bytes        int64
-	Remaining    int64
-	Sampler      samplerState
-	Fresh        freshQueue
-	Recent, Kept list
-	Heads        []headImage // of the ages, by version
-	Batches      uint64
-	Leases       []leaseImage // in the order given
-	Answered     []answerImage[batchImage]
-	Counts       counts
-}
-
-type headImage struct {
-	Version rollout.Version
-	Slot    int32
-}
-
-type leaseImage struct {
-	Request  string
-	Slots    []int32
-	Deadline time.Time
-	Batch    batchImage
-}
-
-type batchImage struct {
-	Batch    rollout.Batch // its draws without rollouts
-	Rollouts []int32       // of the draws, into image.Rollouts
-}
-
-func (t *Table) identity() identity {
-	o := t.options
-	var priority priorityIdentity
-	if p := o.Prioritization; p != nil {
-		priority = priorityIdentity{
-			p.Base, p.Epsilon, p.Exponent, p.AgeDecay, p.Decay, p.TargetESS, p.Spread, p.Entry, p.Beta, p.BetaVersions, p.Normalisation,
+// hold copies everything that does not refer to rollouts.
+func (s *shard) hold() shardImage {
+	im := shardImage{
+		Items: slices.Clone(s.items), Links: slices.Clone(s.links), Free: slices.Clone(s.free),
+		Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
+		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(arrivalList), Kept: newList(arrivalList),
+		Batches: s.batches, Counts: s.counts.clone(),
+	}
+	if s.retention != nil {
+		im.Recent, im.Kept = s.retention.recent, s.retention.kept
+	}
+	if s.ages != nil {
+		for _, v := range slices.Sorted(maps.Keys(s.ages.heads)) {
+			im.Heads = append(im.Heads, headImage{v, s.ages.heads[v]})
 		}
 	}
-	discount := 0.0
-	if o.StepReturns != 0 {
-		discount = o.StepDiscount
+	return im
+}
+
+// image numbers the rollouts, which completes the image. It needs no lock.
+func (m *moment) image() *image {
+	g := &gathering{number: make(map[*rollout.Rollout]int32)}
+	for i := range m.shards {
+		from, to := &m.shards[i], &m.im.Shards[i]
+		to.Rollouts = make([]int32, len(from.rollouts))
+		for slot, r := range from.rollouts {
+			to.Rollouts[slot] = g.place(r)
+		}
+		for _, l := range from.leases {
+			to.Leases = append(to.Leases, leaseImage{l.Request, l.Slots, l.Deadline, g.batch(l.Batch)})
+		}
+		for _, a := range from.answered {
+			to.Answered = append(to.Answered, answerOf[batchImage]{a.ID, g.batch(a.Answer)})
+		}
 	}
-	return identity{
-		StepReturns: o.StepReturns, StepDiscount: discount,
-		Capacity: o.Capacity, CapacityBytes: o.CapacityBytes, Retention: o.Retention,
-		PositiveFraction: o.PositiveFraction, PositiveThreshold: o.PositiveThreshold, Sampler: o.Sampler,
-		MaxStaleness: o.MaxStaleness, MaxUses: o.MaxUses, MinSize: o.MinSize, Shards: o.Shards,
-		Advantage: string(o.Advantage), Seed: o.Seed, Unit: o.Unit, GroupSize: o.GroupSize, Priority: priority,
-	}
+	m.im.Rollouts = g.rollouts
+	return &m.im
 }
 
 // gathering numbers the rollouts of an image as they are met.
@@ -152,66 +118,5 @@ func (g *gathering) batch(b *rollout.Batch) batchImage {
 		im.Rollouts = append(im.Rollouts, g.place(b.Draws[i].Rollout))
 		im.Batch.Draws[i].Rollout = nil
 	}
-	return im
-}
-
-// Snapshot writes the table's whole state, samplers, leases and remembered requests included, as of one
-// moment: a table restored from it does what this one would have done (invariant 5).
-func (t *Table) Snapshot(w io.Writer) error {
-	b, err := t.seal()
-	if err != nil {
-		return fmt.Errorf("encoding a table: %w", err)
-	}
-	if _, err := w.Write(b); err != nil {
-		return fmt.Errorf("writing a table's snapshot: %w", err)
-	}
-	return nil
-}
-
-// seal holds every lock while it encodes: items, counts and decks are read where they stand.
-func (t *Table) seal() ([]byte, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.shards {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-	}
-	g := &gathering{number: make(map[*rollout.Rollout]int32)}
-	im := image{
-		Options: t.identity(), Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
-		Refused: t.refused, Ignored: t.ignored, Ratios: t.ratios, Moved: t.moved,
-	}
-	t.inserted.each(func(id string, r idRange) {
-		im.Inserted = append(im.Inserted, answerImage[idRange]{id, r})
-	})
-	for _, s := range t.shards {
-		im.Shards = append(im.Shards, s.image(g))
-	}
-	im.Rollouts = g.rollouts
-	return snapshots().Seal(&im)
-}
-
-func (s *shard) image(g *gathering) shardImage {
-	im := shardImage{
-		Items: s.items, Links: s.links, Free: s.free, Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
-		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(arrivalList), Kept: newList(arrivalList), Batches: s.batches, Counts: s.counts,
-	}
-	for _, r := range s.rollouts {
-		im.Rollouts = append(im.Rollouts, g.place(r))
-	}
-	if s.retention != nil {
-		im.Recent, im.Kept = s.retention.recent, s.retention.kept
-	}
-	if s.ages != nil {
-		for _, v := range slices.Sorted(maps.Keys(s.ages.heads)) {
-			im.Heads = append(im.Heads, headImage{v, s.ages.heads[v]})
-		}
-	}
-	for _, l := range s.leases {
-		im.Leases = append(im.Leases, leaseImage{l.Request, l.Slots, l.Deadline, g.batch(l.Batch)})
-	}
-	s.answered.each(func(id string, b *rollout.Batch) {
-		im.Answered = append(im.Answered, answerImage[batchImage]{id, g.batch(b)})
-	})
 	return im
 }

@@ -1,6 +1,10 @@
 package replay
 
-import "github.com/reprise-rl/reprise/rollout"
+import (
+	"slices"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
 
 // weightState is what a snapshot keeps of a prioritized sampler. Weights are kept as they stand, to the last bit: computed
 // anew they could differ in it, and so could draws. Fields are exported for encoding/gob.
@@ -14,7 +18,11 @@ type weightState struct {
 }
 
 func (p *prioritized) state() samplerState {
-	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest, Bases: p.bases, Count: p.count}
+	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest, Bases: slices.Clone(p.bases), Count: p.count}
+	st.Weights = make([]float64, 0, p.tree.Len())
+	if p.least != nil {
+		st.Leasts = make([]float64, 0, p.tree.Len())
+	}
 	for s := range p.tree.Len() {
 		st.Weights = append(st.Weights, p.tree.At(s))
 		if p.least != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/gob"
 	"fmt"
-	"hash/crc32"
 	"io"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -33,7 +32,7 @@ func (f Format) Seal(value any) ([]byte, error) {
 	copy(head, f.Magic)
 	head[magicLength] = f.Version
 	binary.LittleEndian.PutUint64(head[magicLength+1:], uint64(len(body)))
-	binary.LittleEndian.PutUint32(head[magicLength+9:], checksum(body))
+	binary.LittleEndian.PutUint32(head[magicLength+9:], further(0, body))
 	return b.Bytes(), nil
 }
 
@@ -49,17 +48,18 @@ func (f Format) Write(w io.Writer, value any) error {
 // Open reads a snapshot of this format into a value, and from r no more than it. An error wraps rollout.ErrInvalid if
 // what is there is another thing or damaged.
 func (f Format) Open(r io.Reader, value any) error {
-	head := make([]byte, headerLength)
-	if _, err := io.ReadFull(r, head); err != nil {
+	begin, err := readHead(r, f.Magic)
+	if err == nil {
+		err = f.checkVersion(begin)
+	}
+	if err != nil {
+		return err
+	}
+	var head [headerLength - magicLength - 1]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return fmt.Errorf("reading the header: %w", err)
 	}
-	if string(head[:magicLength]) != f.Magic {
-		return fmt.Errorf("it begins with %q, its snapshots with %q: %w", head[:magicLength], f.Magic, rollout.ErrInvalid)
-	}
-	if head[magicLength] != f.Version {
-		return fmt.Errorf("its format is %d, only %d is known: %w", head[magicLength], f.Version, rollout.ErrInvalid)
-	}
-	length := binary.LittleEndian.Uint64(head[magicLength+1:])
+	length := binary.LittleEndian.Uint64(head[:])
 	var body bytes.Buffer
 	// Copying grows with what is there, whatever length the header claims.
 	got, err := io.Copy(&body, io.LimitReader(r, int64(min(length, 1<<62))))
@@ -69,7 +69,7 @@ func (f Format) Open(r io.Reader, value any) error {
 	if uint64(got) != length {
 		return fmt.Errorf("it is cut off after %d of %d bytes: %w", got, length, io.ErrUnexpectedEOF)
 	}
-	if sum, want := checksum(body.Bytes()), binary.LittleEndian.Uint32(head[magicLength+9:]); sum != want {
+	if sum, want := further(0, body.Bytes()), binary.LittleEndian.Uint32(head[8:]); sum != want {
 		return fmt.Errorf("its checksum is %08x, the header says %08x: it is damaged: %w", sum, want, rollout.ErrInvalid)
 	}
 	if err := gob.NewDecoder(&body).Decode(value); err != nil {
@@ -78,4 +78,31 @@ func (f Format) Open(r io.Reader, value any) error {
 	return nil
 }
 
-func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+// Version returns the version of the snapshot of this kind that comes next, and a reader that begins with it: for kinds of which several versions
+// are read. An error wraps rollout.ErrInvalid if what is there is another thing.
+func Version(r io.Reader, magic string) (version byte, again io.Reader, err error) {
+	head, err := readHead(r, magic)
+	if err != nil {
+		return 0, nil, err
+	}
+	return head[magicLength], io.MultiReader(bytes.NewReader(head), r), nil
+}
+
+// readHead reads the magic, which it checks, and the version.
+func readHead(r io.Reader, magic string) ([]byte, error) {
+	head := make([]byte, magicLength+1)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, fmt.Errorf("reading the header: %w", err)
+	}
+	if string(head[:magicLength]) != magic {
+		return nil, fmt.Errorf("it begins with %q, its snapshots with %q: %w", head[:magicLength], magic, rollout.ErrInvalid)
+	}
+	return head, nil
+}
+
+func (f Format) checkVersion(head []byte) error {
+	if v := head[magicLength]; v != f.Version {
+		return fmt.Errorf("its format is %d, only %d is known: %w", v, f.Version, rollout.ErrInvalid)
+	}
+	return nil
+}
