@@ -13,11 +13,28 @@ import (
 // is to be done, with pooled memory the record batch is to be released after the last use of the draws. Nobody may write into
 // them. As Groups does, Draws trusts nothing that it has not checked.
 func Draws(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Draw, error) {
+	d, err := NewDrawer(extra)
+	if err != nil {
+		return nil, err
+	}
+	return d.Draws(rec)
+}
+
+// Drawer is [Draws] for one batch after another with the same columns of the user's own. Any number of goroutines may use it.
+type Drawer struct{ fields, extra []arrow.Field }
+
+// NewDrawer returns a Drawer for batches that may have these columns beside those of every batch.
+func NewDrawer(extra []arrow.Field) (*Drawer, error) {
 	schema, err := SampleSchema(nil, extra...)
 	if err != nil {
 		return nil, err
 	}
-	t, err := openTable(rec, schema.Fields(), extra)
+	return &Drawer{schema.Fields(), extra}, nil
+}
+
+// Draws is [Draws].
+func (d *Drawer) Draws(rec arrow.RecordBatch) ([]rollout.Draw, error) {
+	t, err := openTable(rec, d.fields, d.extra)
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,7 @@ type packing struct {
 	rows  []rollout.Draw
 	small *memory.Buffer // what small buffers are slices of
 	used  int            // bytes of it
+	zeros *memory.Buffer // an offset more than there are rows, all 0; nil until a column is empty
 }
 
 // pack makes a record batch, column by column.
@@ -54,8 +55,10 @@ func pack(pool *Pool, rows []rollout.Draw, schema *arrow.Schema, column func(*pa
 		for _, c := range columns {
 			c.Release()
 		}
-		if p.small != nil {
-			p.small.Release()
+		for _, b := range []*memory.Buffer{p.small, p.zeros} {
+			if b != nil {
+				b.Release()
+			}
 		}
 	}()
 	for i := range schema.NumFields() {

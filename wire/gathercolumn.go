@@ -138,14 +138,20 @@ func (p *packing) absence(f arrow.Field, length func(*rollout.Draw) int) (*memor
 // lists packs lists of numbers of so many bytes.
 func (p *packing) lists(f arrow.Field, width int, get func(*rollout.Draw) []byte) (arrow.ArrayData, error) {
 	length := func(d *rollout.Draw) int { return len(get(d)) / width }
+	if p.empty(length) {
+		return p.none(f), nil
+	}
 	offsets, n, err := p.offsets(f, length)
 	if err != nil {
 		return nil, err
 	}
 	values, dst := p.take(n * width)
-	for i := range p.rows {
-		dst = dst[copy(dst, get(&p.rows[i])):]
-	}
+	at := typed[int32](offsets.Bytes())
+	InParts(len(p.rows), int64(n*width), func(from, to int) {
+		for i := from; i < to; i++ {
+			copy(dst[int(at[i])*width:], get(&p.rows[i]))
+		}
+	})
 	valid, nulls := p.absence(f, length)
 	child := data(f.Type.(*arrow.ListType).Elem(), n, []*memory.Buffer{nil, values}, nil, 0)
 	return data(f.Type, len(p.rows), []*memory.Buffer{valid, offsets}, []arrow.ArrayData{child}, nulls), nil
@@ -154,6 +160,9 @@ func (p *packing) lists(f arrow.Field, width int, get func(*rollout.Draw) []byte
 // text packs text.
 func (p *packing) text(f arrow.Field, get func(*rollout.Draw) string) (arrow.ArrayData, error) {
 	length := func(d *rollout.Draw) int { return len(get(d)) }
+	if p.empty(length) {
+		return p.none(f), nil
+	}
 	offsets, n, err := p.offsets(f, length)
 	if err != nil {
 		return nil, err

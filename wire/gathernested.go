@@ -14,6 +14,9 @@ import (
 // turns packs lists of structs.
 func (p *packing) turns(f arrow.Field) (arrow.ArrayData, error) {
 	length := func(d *rollout.Draw) int { return len(d.Rollout.Turns) }
+	if p.empty(length) {
+		return p.none(f), nil
+	}
 	offsets, n, err := p.offsets(f, length)
 	if err != nil {
 		return nil, err
@@ -46,6 +49,9 @@ func (p *packing) turns(f arrow.Field) (arrow.ArrayData, error) {
 // images packs lists of bytes.
 func (p *packing) images(f arrow.Field) (arrow.ArrayData, error) {
 	length := func(d *rollout.Draw) int { return len(d.Rollout.Images) }
+	if p.empty(length) {
+		return p.none(f), nil
+	}
 	offsets, n, err := p.offsets(f, length)
 	if err != nil {
 		return nil, err
@@ -90,6 +96,9 @@ func (p *packing) blobs(f arrow.Field, n int, all func(yield func([]byte) bool))
 // meta packs maps, their keys in order.
 func (p *packing) meta(f arrow.Field) (arrow.ArrayData, error) {
 	length := func(d *rollout.Draw) int { return len(d.Rollout.Meta) }
+	if p.empty(length) {
+		return p.none(f), nil
+	}
 	offsets, _, err := p.offsets(f, length)
 	if err != nil {
 		return nil, err

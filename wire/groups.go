@@ -38,14 +38,15 @@ func Groups(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Group, Order,
 		return nil, nil, err
 	}
 	n := int(rec.NumRows())
+	all, err := in.allPerToken(n)
+	if err != nil {
+		return nil, nil, err
+	}
 	places := make([]place, n)
 	var groups []rollout.Group
 	at := map[uint64]int{}
-	for row := range n {
-		r, err := in.rollout(row)
-		if err != nil {
-			return nil, nil, err
-		}
+	for row, r := range all {
+		in.rest(r, row)
 		g, known := len(groups), false
 		if !in.group.null(row) {
 			number := entry[uint64](&in.group, row)

@@ -2,16 +2,40 @@ package wire
 
 import (
 	"slices"
+	"strings"
+	"unsafe"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// rollout copies a row out.
-func (t *table) rollout(row int) (*rollout.Rollout, error) {
-	r := &rollout.Rollout{PromptID: t.prompt(row), Temperature: 1, TopP: 1, Reward: entry[float32](&t.reward, row)}
-	if err := t.perToken(r, row); err != nil {
-		return nil, err
+// tokenBytes is about how many bytes a token takes in the columns that are always there.
+const tokenBytes = 13
+
+// allPerToken makes the rollouts of all rows with their per-token slices. The error is that of the first row that has one.
+func (t *table) allPerToken(n int) ([]*rollout.Rollout, error) {
+	all := make([]*rollout.Rollout, n)
+	errs := make([]error, n)
+	tokens := 0
+	for row := range n {
+		tokens += t.mask.length(row)
 	}
+	InParts(n, int64(tokens)*tokenBytes, func(from, to int) {
+		for row := from; row < to && (row == from || errs[row-1] == nil); row++ {
+			all[row] = new(rollout.Rollout)
+			errs[row] = t.perToken(all[row], row)
+		}
+	})
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// rest copies out what of a row is not per token.
+func (t *table) rest(r *rollout.Rollout, row int) {
+	r.PromptID, r.Temperature, r.TopP, r.Reward = t.prompt(row), 1, 1, entry[float32](&t.reward, row)
 	if !t.temperature.null(row) {
 		r.Temperature = entry[float32](&t.temperature, row)
 	}
@@ -30,7 +54,6 @@ func (t *table) rollout(row int) (*rollout.Rollout, error) {
 	}
 	r.Meta = t.metaOf(row)
 	r.Extra = t.extraOf(row)
-	return r, nil
 }
 
 // prompt returns the prompt's id. Rows that follow one another with the same share it.
@@ -59,7 +82,7 @@ func (t *table) perToken(r *rollout.Rollout, row int) error {
 	}
 	masks := t.mask.length(row)
 	words := t.tokens.length(row) + t.logprobs.length(row) + versions + t.advantages.length(row) + t.values.length(row) + t.refLogprobs.length(row)
-	k := block{make([]int32, words+(masks+3)/4)}
+	k := block{uncleared(words + (masks+3)/4)}
 	r.Tokens = copyWords[int32](&k, &t.tokens, row)
 	r.Logprobs = copyWords[float32](&k, &t.logprobs, row)
 	r.Versions = copyWords[rollout.Version](&k, &t.versions, row)
@@ -88,6 +111,18 @@ func (t *table) perToken(r *rollout.Rollout, row int) error {
 
 // block is memory that slices are taken of.
 type block struct{ free []int32 }
+
+// uncleared returns n words of any content, all of which are to be written. Make would clear them first, for nothing; of what
+// gives memory as it is, the standard library shows only the one that builds strings.
+func uncleared(n int) []int32 {
+	if n == 0 {
+		return nil
+	}
+	var b strings.Builder
+	b.Grow(4 * n)
+	b.WriteByte(0) // the address is specified from the first byte on
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.StringData(b.String()))), n)
+}
 
 // takeWords takes n words; none is nil.
 func takeWords[T any](k *block, n int) []T {

@@ -9,7 +9,7 @@ type TableStatistics struct {
 
 	Inserted       uint64                   `json:"inserted"` // rollouts; with unit step, steps, as all of these counts
 	InsertedGroups uint64                   `json:"inserted_groups"`
-	Evicted        map[rollout.Cause]uint64 `json:"evicted"`         // by cause: capacity, staleness, uses, consumed, rewind
+	Evicted        map[rollout.Cause]uint64 `json:"evicted"`         // by cause: capacity, staleness, uses, consumed, rewind, damage
 	Refused        uint64                   `json:"refused"`         // rollouts of insertions that the table refused for good
 	Drawn          uint64                   `json:"drawn"`           // handed out
 	Acknowledged   uint64                   `json:"acknowledged"`    // draws that became uses

@@ -103,10 +103,23 @@ func ToGRPC(err error) error {
 	code := CodeOf(err)
 	for _, k := range kinds() {
 		if k.code == code {
-			return status.Errorf(k.grpc, "%s: %s", code, err)
+			return status.Errorf(k.grpc, "%s: %s", code, shorten(err.Error()))
 		}
 	}
 	return status.Error(codes.Internal, err.Error())
+}
+
+// maxMessage is how long a status's message may be, in bytes: it travels in a header, of which many clients take 8 KB in all,
+// where bytes that are no plain ASCII take three each.
+const maxMessage = 2500
+
+// shorten leaves out the middle of a text that is too long: what is wrong stands at its beginning, what to do at its end.
+func shorten(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	const half = maxMessage/2 - 32
+	return strings.ToValidUTF8(text[:half], "") + fmt.Sprintf(" … (%d bytes) … ", len(text)-2*half) + strings.ToValidUTF8(text[len(text)-half:], "")
 }
 
 // FromGRPC is the error that a status of ours stands for: it wraps rollout.ErrFull and its kin, or an error of this package. What

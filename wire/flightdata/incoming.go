@@ -103,10 +103,31 @@ func (m *incoming) readBody(r *mem.Reader, n int) error {
 	}
 	m.free()
 	m.body = newBlock(m.allocator, n)
-	if _, err := io.ReadFull(r, m.body.Bytes()); err != nil && n > 0 {
+	pieces, err := r.Peek(n, make([][]byte, 0, 1+n/frameBytes))
+	if err != nil {
 		return malformed("the body is cut off")
 	}
-	return nil
+	copyAll(m.body.Bytes(), pieces)
+	_, err = r.Discard(n)
+	return err
+}
+
+// frameBytes is what gRPC sends at most at a time, and the usual size of what a message comes in.
+const frameBytes = 16 << 10
+
+// copyAll copies pieces one after another.
+func copyAll(to []byte, pieces [][]byte) {
+	at := make([]int, len(pieces))
+	sum := 0
+	for i, p := range pieces {
+		at[i] = sum
+		sum += len(p)
+	}
+	wire.InParts(len(pieces), int64(sum), func(first, end int) {
+		for i := first; i < end; i++ {
+			copy(to[at[i]:], pieces[i])
+		}
+	})
 }
 
 // newBlock returns a buffer of memory of an allocator, or of the garbage collector's.
