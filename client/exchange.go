@@ -46,15 +46,28 @@ type answered struct {
 
 // ask sends a request and returns its answer. An error is the stream's end.
 func (x *exchange) ask(req wire.SampleRequest) (answered, error) {
+	if err := x.send(req); err != nil {
+		return answered{}, err
+	}
+	return x.receive()
+}
+
+// send sends a request.
+func (x *exchange) send(req wire.SampleRequest) error {
 	text, err := json.Marshal(req)
 	if err != nil {
-		return answered{}, err
+		return err
 	}
 	message := &flight.FlightData{FlightDescriptor: x.first, AppMetadata: text}
-	if err := x.stream.Send(message); err != nil && !errors.Is(err, io.EOF) { // which Next explains
-		return answered{}, err
+	if err := x.stream.Send(message); err != nil && !errors.Is(err, io.EOF) { // which receive explains
+		return err
 	}
 	x.first = nil
+	return nil
+}
+
+// receive returns the answer to the oldest request without one.
+func (x *exchange) receive() (answered, error) {
 	x.takeBack()
 	frame, err := x.reader.Next()
 	if err != nil {
@@ -89,9 +102,14 @@ func (x *exchange) ask(req wire.SampleRequest) (answered, error) {
 }
 
 // askDuring is ask for as long as a context.
-func (x *exchange) askDuring(ctx context.Context, req wire.SampleRequest, keep func()) (a answered, err error) {
+func (x *exchange) askDuring(ctx context.Context, req wire.SampleRequest, keep func()) (answered, error) {
+	return x.answerDuring(ctx, func() (answered, error) { return x.ask(req) }, keep)
+}
+
+// answerDuring is what ask or receive returns, for as long as a context; what the service told instead of a batch is an error.
+func (x *exchange) answerDuring(ctx context.Context, answer func() (answered, error), keep func()) (a answered, err error) {
 	err = x.during(ctx, func() error {
-		a, err = x.ask(req)
+		a, err = answer()
 		return err
 	}, keep)
 	if err == nil && a.status != nil {

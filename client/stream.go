@@ -23,6 +23,7 @@ type Stream struct {
 	x       *exchange       // nil before the first request, and after a loss
 	handed  rollout.BatchID // the last batch, 0 once it is settled
 	pool    *wire.Pool      // see ReuseMemory; nil: none
+	ahead   ahead           // see ReadAhead
 
 	life // ends with Close, and with it the connection
 }
@@ -61,6 +62,9 @@ func (s *Stream) next(ctx context.Context, release []uint64) (*rollout.Batch, er
 	t := s.table
 	req := s.request
 	req.Release = release
+	if a, ok := s.arrived(ctx, &req); ok {
+		return s.take(a, release), nil
+	}
 	var a answered
 	err := t.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
@@ -73,16 +77,23 @@ func (s *Stream) next(ctx context.Context, release []uint64) (*rollout.Batch, er
 	if err != nil {
 		return nil, t.failed("stream", err)
 	}
+	return s.take(a, release), nil
+}
+
+// take hands a batch over. The one before, where no request has settled it yet, is released or else acknowledged.
+func (s *Stream) take(a answered, release []uint64) *rollout.Batch {
 	s.request.RequestID = ""
+	before := s.handed
 	s.handed = a.batch.ID
-	t.heard(a.present)
-	return a.batch, nil
+	s.table.heard(a.present)
+	s.askAhead(before, release)
+	return a.batch
 }
 
 // once asks on the present connection, or on a new one: there nothing is left to be settled.
 func (s *Stream) once(ctx context.Context, req *wire.SampleRequest) (a answered, err error) {
 	if s.x == nil {
-		req.Release, s.handed = nil, 0
+		req.Acknowledge, req.Release, s.handed = nil, nil, 0
 		if s.x, err = s.table.openExchange(); err != nil {
 			return a, err
 		}
@@ -94,12 +105,17 @@ func (s *Stream) once(ctx context.Context, req *wire.SampleRequest) (a answered,
 	lost := true
 	a, err = s.x.askDuring(ctx, *req, func() { lost = false })
 	if lost {
-		s.x.end()
-		s.x = nil
+		s.lose()
 		return a, err
 	}
-	s.handed, req.Release = 0, nil // the request has settled what was handed over, whatever came of it
+	s.handed, req.Acknowledge, req.Release = 0, nil, nil // the request has settled what was handed over, whatever came of it
 	return a, err
+}
+
+// lose gives the connection up; what was on lease over it goes back.
+func (s *Stream) lose() {
+	s.x.end()
+	s.x, s.ahead.asked = nil, false
 }
 
 // Acknowledge counts the last batch as used, where no other is to be asked for.

@@ -26,6 +26,7 @@ type shared struct {
 
 	mu      sync.Mutex
 	present int                         // rollouts in the table, as last heard
+	version rollout.Version             // of the table, as an action's answer last said
 	leased  map[rollout.BatchID]*Stream // by Lease
 	known   *columns                    // nil before the first insertion
 }
@@ -60,8 +61,22 @@ func (t *Table) act(ctx context.Context, kind string, body any) (wire.TableInfo,
 	err := t.client.act(ctx, t.name, kind, body, &info, 0)
 	if err == nil {
 		t.heard(info.Present)
+		t.heardVersion(rollout.Version(info.Version))
 	}
 	return info, err
+}
+
+func (t *Table) heardVersion(v rollout.Version) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.version = v
+}
+
+// lastVersion returns the table's version as this program knows it.
+func (t *Table) lastVersion() rollout.Version {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.version
 }
 
 // Info returns the table's definition, defaults filled in, and what it holds.

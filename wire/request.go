@@ -27,8 +27,8 @@ type SampleRequest struct {
 	// Of streams only.
 	Prefetch      *int     `json:"prefetch,omitempty"`       // batches drawn and packed before they are asked for; absent: 1
 	PrefetchSlack int      `json:"prefetch_slack,omitempty"` // versions by which a prefetched batch may be older than the table at hand-over
-	Acknowledge   []uint64 `json:"acknowledge,omitempty"`    // batches of this stream; with neither of the two lists: all handed over before
-	Release       []uint64 `json:"release,omitempty"`        // batches of this stream that go back unused
+	Acknowledge   []uint64 `json:"acknowledge,omitzero"`     // batches of this stream, none if empty; with neither of the two lists: all handed over before
+	Release       []uint64 `json:"release,omitzero"`         // batches of this stream that go back unused
 }
 
 // BatchInfo comes with each batch as app_metadata. Error stands alone, in a message without a batch: the stream goes on.

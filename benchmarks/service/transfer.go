@@ -155,6 +155,9 @@ func (t *transfers) service(ctx context.Context, what, over string) (list []cont
 				return nil, end, err
 			}
 			stream.ReuseMemory()
+			if window > 0 {
+				stream.ReadAhead()
+			}
 			streams = append(streams, stream)
 			name := t.named(s, goClient)
 			if window == 0 {
