@@ -17,9 +17,9 @@ import (
 // exportCommand writes what a table holds into an Arrow IPC file.
 type exportCommand struct {
 	Source  text     `arg:"" help:"grpc://host:port/table, or the file of a journal that no service has open."`
-	Out     string   `required:"" placeholder:"FILE" help:"File to write: Arrow IPC, which pandas, polars, DuckDB and pyarrow open."`
-	IDs     []uint64 `name:"ids" placeholder:"1,2,…" help:"Only the rollouts of these ids."`
-	Columns []string `placeholder:"NAME,…" help:"Only these columns of the sampling schema."`
+	Out     file     `required:"" help:"File to write: Arrow IPC, which pandas, polars, DuckDB and pyarrow open."`
+	IDs     []uint64 `name:"ids" help:"Only the rollouts of these ids."`
+	Columns []string `help:"Only these columns of the sampling schema."`
 	Rows    int      `default:"256" help:"Rollouts in one record batch of the file."`
 	Force   bool     `help:"Replace a file that is there."`
 	JSON    bool     `name:"json" help:"Print what was done as JSON."`
@@ -42,11 +42,11 @@ func (c *exportCommand) Run(ctx context.Context) error {
 	if c.Rows < 1 {
 		return fmt.Errorf("--rows %d: want 1 or more", c.Rows)
 	}
-	if err := refuseToReplace(c.Out, c.Force); err != nil {
+	if err := refuseToReplace(string(c.Out), c.Force); err != nil {
 		return err
 	}
 	begin := time.Now()
-	done := exported{Source: string(c.Source), File: c.Out}
+	done := exported{Source: string(c.Source), File: string(c.Out)}
 	fetch := c.fromService
 	if !isAddress(string(c.Source)) {
 		fetch = c.fromJournal
@@ -82,7 +82,7 @@ func (c *exportCommand) write(ctx context.Context, table *client.Table, done *ex
 	if err != nil {
 		return err
 	}
-	out, err := archive.Create(c.Out, schema)
+	out, err := archive.Create(string(c.Out), schema)
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}

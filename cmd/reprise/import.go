@@ -22,7 +22,7 @@ type importCommand struct {
 	Rows      int           `default:"256" help:"Rollouts in one insertion; a group is never cut."`
 	Advance   bool          `help:"Set the table's version to the newest in the file first, where it is behind."`
 	Recompute bool          `help:"Have the table compute advantages anew; otherwise those of the file are kept."`
-	As        string        `placeholder:"NAME" help:"Name of this import: repeated under it, what has entered does not enter again."`
+	As        text          `help:"Name of this import: repeated under it, what has entered does not enter again."`
 	Wait      time.Duration `default:"30s" help:"How long to wait for room in a queue, or for the limiter, before it is given up."`
 	JSON      bool          `name:"json" help:"Print what was done as JSON."`
 
@@ -126,7 +126,7 @@ func (c *importCommand) reach(ctx context.Context, t *client.Table, info wire.Ta
 }
 
 func (c *importCommand) insert(ctx context.Context, source *archive.Reader, t *client.Table, o archive.Options, done *imported) error {
-	name := c.As
+	name := string(c.As)
 	if name == "" {
 		name = "import-" + rand.Text()
 	}

@@ -30,10 +30,11 @@ type commands struct {
 
 // The help shows a flag's value by the name of its type.
 type (
-	dir  string
-	file string
-	text string
-	who  string
+	dir     string
+	file    string
+	text    string
+	who     string
+	address string
 )
 
 func main() {

@@ -19,20 +19,20 @@ import (
 // serveCommand puts tables on the network.
 type serveCommand struct {
 	Config      file          `short:"c" help:"YAML file; flags override it."`
-	Listen      string        `placeholder:"HOST:PORT" help:"Where Arrow Flight is served, or off (127.0.0.1:7447); beyond loopback it takes TLS and tokens."`
+	Listen      address       `help:"Where Arrow Flight is served, or off (127.0.0.1:7447); beyond loopback it takes TLS and tokens."`
 	Unix        file          `help:"Serve Arrow Flight on this unix socket too, open to its owner alone."`
-	HTTP        string        `name:"http" placeholder:"HOST:PORT" help:"Where the dashboard, /metrics and /healthz are served, or off (127.0.0.1:7448)."`
+	HTTP        address       `name:"http" help:"Where the dashboard, /metrics and /healthz are served, or off (127.0.0.1:7448)."`
 	Data        dir           `help:"Folder of journals and checkpoints; without it tables are in memory alone."`
-	Sync        string        `placeholder:"always" help:"What an acknowledged insert survives: always (power loss), interval (all but the last second), off (kill -9)."`
-	Interval    time.Duration `placeholder:"1s" help:"Between two transactions with --sync interval."`
-	Table       []string      `sep:"none" placeholder:"KEY=VALUE,…" help:"A table to begin with, by the keys of the configuration file: name=math,capacity=4096,sampler=prioritized; may be repeated."`
+	Sync        text          `help:"What an acknowledged insert survives: always, the default (power loss), interval (all but the last second), off (kill -9)."`
+	Interval    time.Duration `help:"Between two transactions with --sync interval (1s)."`
+	Table       []string      `sep:"none" help:"A table to begin with, by the keys of the configuration file: name=math,capacity=4096,sampler=prioritized; may be repeated."`
 	Tokens      file          `help:"YAML file of tokens and their rights; everyone may do everything without it."`
 	Certificate file          `name:"tls-certificate" help:"PEM file of the service's certificate and its chain."`
 	Key         file          `name:"tls-key" help:"PEM file of the certificate's key."`
 	ClientCA    file          `name:"tls-client-ca" help:"PEM file of who signs the clients' certificates."`
-	Clients     string        `name:"tls-clients" placeholder:"required" help:"Whether clients must show a certificate: required or optional."`
-	MaxMessage  byteSize      `placeholder:"256MiB" help:"The largest message that is accepted."`
-	StopTimeout time.Duration `placeholder:"30s" help:"How long what is under way may take when the service is to stop; a second signal kills it."`
+	Clients     text          `name:"tls-clients" help:"Whether clients must show a certificate: required, the default, or optional."`
+	MaxMessage  byteSize      `help:"The largest message that is accepted (256MiB)."`
+	StopTimeout time.Duration `help:"How long what is under way may take when the service is to stop (30s); a second signal kills it."`
 	JSON        bool          `name:"json" help:"Log as JSON lines, and print nothing else."`
 	ReadyFile   file          `help:"Write the addresses that are listened on into this file, as JSON, once they are."`
 	CPUProfile  file          `name:"cpuprofile" hidden:"" help:"Write a profile of the service's work here."`
@@ -83,9 +83,9 @@ func (c *serveCommand) load() (serveConfig, error) {
 	if err != nil {
 		return config, err
 	}
-	override(&config.Listen, c.Listen)
+	override(&config.Listen, string(c.Listen))
 	override(&config.Unix, string(c.Unix))
-	override(&config.HTTP, c.HTTP)
+	override(&config.HTTP, string(c.HTTP))
 	override(&config.Tokens, string(c.Tokens))
 	override(&config.Data, string(c.Data))
 	override(&config.Sync, journal.Sync(c.Sync))
@@ -93,7 +93,7 @@ func (c *serveCommand) load() (serveConfig, error) {
 	override(&config.TLS.Certificate, string(c.Certificate))
 	override(&config.TLS.Key, string(c.Key))
 	override(&config.TLS.ClientCA, string(c.ClientCA))
-	override(&config.TLS.Clients, c.Clients)
+	override(&config.TLS.Clients, string(c.Clients))
 	override(&config.MaxMessageBytes, int64(c.MaxMessage))
 	override(&config.StopTimeout, c.StopTimeout)
 	var problems []error

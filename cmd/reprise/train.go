@@ -25,7 +25,7 @@ type trainCommand struct {
 	Seeds   int        `default:"1" help:"Seeds of a comparison, from the configuration's seed on; 4 or more make a claim."`
 	Resume  bool       `help:"Go on with the run in --out from its last checkpoint."`
 	Force   bool       `help:"Replace a run that is in --out, and the table that --buffer names."`
-	Buffer  string     `placeholder:"ADDRESS/TABLE" help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run; the run makes it."`
+	Buffer  address    `help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run; the run makes it."`
 	Service connection `embed:"" prefix:"buffer-"`
 	Quiet   bool       `short:"q" help:"Print nothing but errors."`
 	JSON    bool       `name:"json" help:"Print summary.json, or compare.json, and nothing else."`
@@ -44,7 +44,7 @@ func (c *trainCommand) Run(ctx context.Context) error {
 		return fmt.Errorf("the configuration cannot be used:\n%w", err)
 	}
 	if options := c.Service.options(); c.Buffer != "" || c.Resume && options != (client.Options{}) {
-		config = config.WithBuffer(run.Remote{Address: c.Buffer, Options: options, Replace: c.Force})
+		config = config.WithBuffer(run.Remote{Address: string(c.Buffer), Options: options, Replace: c.Force})
 	}
 	if !c.Resume {
 		if err := config.ReachBuffer(ctx); err != nil { // which had better be known before a warm-up than after

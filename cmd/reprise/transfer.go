@@ -12,11 +12,11 @@ import (
 
 // connection says how a service is reached.
 type connection struct {
-	TokenFile  string `placeholder:"FILE" help:"File with the bearer token."`
-	CA         string `name:"ca" placeholder:"FILE" help:"PEM file of those who may have signed the service's certificate."`
-	Cert       string `name:"certificate" placeholder:"FILE" help:"PEM file of this client's certificate, for services that ask for one."`
-	Key        string `placeholder:"FILE" help:"PEM file of its key."`
-	ServerName string `placeholder:"NAME" help:"Name in the service's certificate, where it is not that of the address."`
+	TokenFile  file `help:"File with the bearer token."`
+	CA         file `name:"ca" help:"PEM file of those who may have signed the service's certificate."`
+	Cert       file `name:"certificate" help:"PEM file of this client's certificate, for services that ask for one."`
+	Key        file `help:"PEM file of its key."`
+	ServerName text `help:"Name in the service's certificate, where it is not that of the address."`
 }
 
 // table connects to the service that an address names, and returns its table.
@@ -34,7 +34,7 @@ func (c connection) table(ctx context.Context, address string) (*client.Client, 
 
 // options returns the flags as package client takes them.
 func (c connection) options() client.Options {
-	return client.Options{TokenFile: c.TokenFile, CA: c.CA, Cert: c.Cert, Key: c.Key, ServerName: c.ServerName}
+	return client.Options{TokenFile: string(c.TokenFile), CA: string(c.CA), Cert: string(c.Cert), Key: string(c.Key), ServerName: string(c.ServerName)}
 }
 
 // isAddress tells the address of a table from the name of a file.
