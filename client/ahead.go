@@ -14,9 +14,11 @@ type ahead struct {
 }
 
 // ReadAhead has the stream ask for another batch as soon as one has come, so that it travels while the caller works: call it
-// before the first batch. The service has then handed over one batch more, which goes back when the stream is closed. A batch that waited while this program advanced the table by
-// more than wire.SampleRequest.PrefetchSlack versions goes back, too, and another is asked for; of the advances of other programs the
-// stream does not know.
+// before the first batch. The service has then handed over one batch more, which goes back when the stream is closed; so may the
+// batch before the last, whose acknowledgement is on its way still: [Stream.Acknowledge] settles the last and waits for that.
+//
+// A batch that waited while this program advanced the table by more than wire.SampleRequest.PrefetchSlack versions goes back, too, and
+// another is asked for; of the advances of other programs the stream does not know.
 func (s *Stream) ReadAhead() { s.ahead.on = true }
 
 // askAhead asks for the batch after the one that is handed over. Before is the batch before that one, 0 if it is settled.
