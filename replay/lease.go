@@ -45,11 +45,15 @@ func (s *shard) take(req rollout.Request) (b *rollout.Batch, leased bool, err er
 func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
 	if req.ID != "" {
 		b, leased, err := s.take(req)
-		if err == nil && leased {
-			err = s.acknowledgeBatch(b.ID)
-		}
 		if err != nil {
 			return nil, err
+		}
+		if leased {
+			i, err := s.find(b.ID)
+			if err != nil {
+				return nil, err
+			}
+			s.acknowledgeLease(i)
 		}
 		return b, nil
 	}
@@ -79,19 +83,14 @@ func (s *shard) find(id rollout.BatchID) (int, error) {
 	return i, nil
 }
 
-func (s *shard) acknowledgeBatch(id rollout.BatchID) error {
-	s.expire()
-	i, err := s.find(id)
-	if err != nil {
-		return err
-	}
+// acknowledgeLease counts the draws of the i-th lease as used; a repeat of its request gets the same batch.
+func (s *shard) acknowledgeLease(i int) {
 	l := s.leases[i]
 	s.leases = slices.Delete(s.leases, i, i+1)
 	s.acknowledge(l.Slots, l.Batch.Version)
 	if l.Request != "" {
 		s.answered.put(l.Request, l.Batch)
 	}
-	return nil
 }
 
 // giveBack takes back the i-th lease; its request is forgotten, so that a repeat draws anew.

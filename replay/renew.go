@@ -9,22 +9,12 @@ import (
 // Renew lets the lease of a batch run anew from now: for batches that were drawn before they were asked for, at their
 // hand-over. An error wraps rollout.ErrNoLease if the batch is not on lease any more.
 func (t *Table) Renew(id rollout.BatchID) error {
-	s, err := t.shardOf(id)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expire()
-	i, err := s.find(id)
-	if err != nil {
-		return err
-	}
-	l := s.leases[i]
-	l.Deadline = s.options.Clock().Add(s.options.LeaseTimeout)
-	copy(s.leases[i:], s.leases[i+1:]) // the earliest deadline stays first
-	s.leases[len(s.leases)-1] = l
-	return nil
+	return t.settle(id, func(s *shard, i int) {
+		l := s.leases[i]
+		l.Deadline = s.options.Clock().Add(s.options.LeaseTimeout)
+		copy(s.leases[i:], s.leases[i+1:]) // the earliest deadline stays first
+		s.leases[len(s.leases)-1] = l
+	})
 }
 
 // NextExpiry returns when the first lease of a shard that stands now ends, false if none stands: those who wait for rollouts

@@ -106,18 +106,17 @@ func (t *Table) requested(ctx context.Context, req rollout.Request) (*guarded, e
 // Acknowledge counts the draws of a leased batch as used, at the version at which it was drawn. An error
 // wraps rollout.ErrNoLease if the batch is not on lease, and nothing is counted.
 func (t *Table) Acknowledge(id rollout.BatchID) error {
-	s, err := t.shardOf(id)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.acknowledgeBatch(id)
+	return t.settle(id, func(s *shard, i int) { s.acknowledgeLease(i) })
 }
 
 // Release gives the draws of a leased batch back, uncounted. An error wraps rollout.ErrNoLease if the
 // batch is not on lease.
 func (t *Table) Release(id rollout.BatchID) error {
+	return t.settle(id, func(s *shard, i int) { s.giveBack(i) })
+}
+
+// settle does something with the lease of a batch, the i-th of its shard.
+func (t *Table) settle(id rollout.BatchID, do func(s *shard, i int)) error {
 	s, err := t.shardOf(id)
 	if err != nil {
 		return err
@@ -127,7 +126,7 @@ func (t *Table) Release(id rollout.BatchID) error {
 	s.expire()
 	i, err := s.find(id)
 	if err == nil {
-		s.giveBack(i)
+		do(s.shard, i)
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -50,15 +49,11 @@ type crasher struct {
 
 // crash kills a service under load and returns the verdict; an error means that there is none.
 func crash(ctx context.Context, s CrashSettings, out io.Writer) (*Verdict, error) {
-	dir, err := os.MkdirTemp(s.Dir, "reprise-crash")
+	dir, leave, err := workspace(s.Dir, "reprise-crash", s.Keep, out)
 	if err != nil {
 		return nil, err
 	}
-	if s.Keep {
-		fmt.Fprintf(out, "everything is kept in %s\n", dir)
-	} else {
-		defer os.RemoveAll(dir)
-	}
+	defer leave()
 	c := &crasher{CrashSettings: s, out: out, verdict: &Verdict{}}
 	if c.server, err = newServer(s.Program, dir); err != nil {
 		return nil, err

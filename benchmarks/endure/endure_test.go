@@ -19,7 +19,7 @@ func build(t *testing.T) string {
 
 func TestAServiceEndures(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a soak and some crashes take half a minute; the test without -short has them")
+		t.Skip("a soak and some crashes take half a minute and build the program: they run without -short, on CI too")
 	}
 	program := build(t)
 	t.Run("a soak with everything that goes wrong in networks", func(t *testing.T) {

@@ -186,3 +186,15 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// workspace makes a folder for a service's data. Leave removes it, unless it is to be kept.
+func workspace(below, name string, keep bool, out io.Writer) (dir string, leave func(), err error) {
+	if dir, err = os.MkdirTemp(below, name); err != nil {
+		return "", nil, err
+	}
+	if keep {
+		fmt.Fprintf(out, "everything is kept in %s\n", dir)
+		return dir, func() {}, nil
+	}
+	return dir, func() { os.RemoveAll(dir) }, nil
+}

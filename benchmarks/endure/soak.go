@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -51,15 +50,11 @@ type soaker struct {
 
 // soak soaks a service and returns the verdict; an error means that there is none.
 func soak(ctx context.Context, s SoakSettings, out io.Writer) (*Verdict, error) {
-	dir, err := os.MkdirTemp(s.Dir, "reprise-soak")
+	dir, leave, err := workspace(s.Dir, "reprise-soak", s.Keep, out)
 	if err != nil {
 		return nil, err
 	}
-	if s.Keep {
-		fmt.Fprintf(out, "everything is kept in %s\n", dir)
-	} else {
-		defer os.RemoveAll(dir)
-	}
+	defer leave()
 	k := &soaker{SoakSettings: s, out: out, verdict: &Verdict{}}
 	err = k.run(ctx, dir)
 	if errors.Is(err, errJudged) {

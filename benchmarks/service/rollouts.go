@@ -46,12 +46,3 @@ func payload(groups []rollout.Group) int64 {
 	}
 	return n
 }
-
-// size is the number of rollouts in groups.
-func size(groups []rollout.Group) int {
-	n := 0
-	for _, g := range groups {
-		n += len(g.Rollouts)
-	}
-	return n
-}

@@ -12,7 +12,7 @@ from conftest import Server, rollouts
 
 import reprise
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificates are made by openssl, which is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificates are made by openssl, which is not installed here; .ci/run installs it")
 
 TOKENS = """
 tokens:

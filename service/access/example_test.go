@@ -40,7 +40,8 @@ tokens:
 	fmt.Println(who.Name, "may write math-1:", policy.Authorize(ctx, "math-1", true) == nil)
 	fmt.Println(policy.Authorize(ctx, "math-1", false))
 
-	fmt.Println(access.CheckListener(context.Background(), "0.0.0.0:7447", false, true))
+	_, err = access.Listen(context.Background(), "0.0.0.0:7447", false, true)
+	fmt.Println(err)
 	// Output:
 	// generators may write math-1: true
 	// table "math-1": token "generators" may not read it: its read globs are [], add one that matches to the tokens file

@@ -13,16 +13,10 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// CheckListener refuses an address that can be reached from beyond this machine, unless TLS and tokens are both asked for
-// (invariant 10). An address without a host, 0.0.0.0 and :: can be reached; a host name is resolved, and must come to
-// loopback addresses alone.
-func CheckListener(ctx context.Context, address string, tls, tokens bool) error {
-	return checkListener(ctx, net.DefaultResolver.LookupIPAddr, address, tls, tokens)
-}
-
 // lookup is net.Resolver's LookupIPAddr.
 type lookup func(ctx context.Context, host string) ([]net.IPAddr, error)
 
+// checkListener refuses an address that can be reached from beyond this machine, unless TLS and tokens are both asked for.
 func checkListener(ctx context.Context, resolve lookup, address string, tls, tokens bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -69,8 +63,9 @@ func isLoopback(ctx context.Context, resolve lookup, host string) (bool, error) 
 	return len(found) > 0, nil
 }
 
-// Listen listens on a TCP address that CheckListener lets through, and looks again at what it came to: a name may resolve
-// differently a moment later.
+// Listen listens on a TCP address. One that can be reached from beyond this machine is refused unless TLS and tokens are both asked
+// for (invariant 10): an address without a host, 0.0.0.0 and :: can be reached; a host name must come to loopback addresses
+// alone, and what it came to is looked at again once it is bound, as a name may resolve differently a moment later.
 func Listen(ctx context.Context, address string, tls, tokens bool) (net.Listener, error) {
 	return listen(ctx, net.DefaultResolver.LookupIPAddr, address, tls, tokens)
 }

@@ -60,7 +60,7 @@ func TestNothingListensBeyondLoopbackWithoutTLSAndTokens(t *testing.T) {
 	}
 }
 
-func TestListenRefusesWhatCheckListenerRefuses(t *testing.T) {
+func TestListenRefusesWhatOthersCanReach(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		if l, err := Listen(t.Context(), address, false, false); err == nil {
 			t.Errorf("%s listens at %s", address, l.Addr())
