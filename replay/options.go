@@ -83,6 +83,7 @@ type Options struct {
 	Shards    int            // parts, each drawn from by its own trainer; 0: 1
 	Advantage advantage.Kind // "": advantage.Group; kinds that are not group-relative leave Draw.Advantage 0
 	Vocab     int            // token ids are below; 0: not checked
+	MaxTokens int            // of one rollout, prompt included; 0: not bounded
 	Seed      uint64         // of every draw
 
 	LeaseTimeout time.Duration    // after which an unacknowledged batch goes back; 0: DefaultLeaseTimeout
@@ -173,6 +174,7 @@ func (o Options) Validate() error {
 			"max with priority_base advantage and advantage %s, which nobody knows before the step", o.Advantage)
 	}
 	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
+	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (not bounded) to %d", math.MaxInt32)
 	check(o.LeaseTimeout > 0, "lease_timeout", o.LeaseTimeout, "more than 0s")
 	if err := o.Advantage.Validate(); err != nil {
 		check(false, "advantage", o.Advantage, "%v", advantage.Kinds())

@@ -22,7 +22,7 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 	o := Options{
 		Capacity: -1, CapacityBytes: -2, Retention: "lru", PositiveFraction: 1, PositiveThreshold: float32(math.NaN()),
 		Sampler: "random", MaxStaleness: -3, MaxUses: -4, MinSize: -5, Shards: -6, Advantage: "best",
-		Vocab: -7, LeaseTimeout: -time.Second,
+		Vocab: -7, MaxTokens: -8, LeaseTimeout: -time.Second,
 	}
 	_, err := New(o)
 	if err == nil {
@@ -33,7 +33,7 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 		"retention is lru: allowed is fifo or positive", "positive_fraction is 1: allowed is at least 0 and below 1",
 		"positive_threshold is NaN", "sampler is random: allowed is one of [lifo fifo uniform distinct epoch unseen least_used prioritized]",
 		"max_staleness is -3", "max_uses is -4", "min_size is -5", "shards is -6: allowed is 1 to 65536",
-		"advantage is best: allowed is [group no_std leave_one_out batch group_batch gae]", "vocab is -7", "lease_timeout is -1s",
+		"advantage is best: allowed is [group no_std leave_one_out batch group_batch gae]", "vocab is -7", "max_tokens is -8", "lease_timeout is -1s",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing from\n%v", want, err)

@@ -43,7 +43,7 @@ func New(o Options) (*Table, error) {
 	for i := range t.options.Shards {
 		t.shards = append(t.shards, &guarded{shard: newShard(t.options, i)})
 	}
-	t.limits = rollout.Limits{Vocab: t.options.Vocab}
+	t.limits = rollout.Limits{Vocab: t.options.Vocab, MaxTokens: t.options.MaxTokens}
 	if t.options.CapacityBytes > 0 {
 		t.limits.MaxBytes = t.options.recentBytes()
 	}

@@ -52,7 +52,7 @@ func (r *Rollout) checkShape(l Limits) *FieldError {
 	case n > math.MaxInt32:
 		return wrong("tokens", count(n), "give at most 2147483647 tokens")
 	case l.MaxTokens > 0 && n > l.MaxTokens:
-		return wrong("tokens", count(n), fmt.Sprintf("give at most %d tokens or raise the limit", l.MaxTokens))
+		return wrong("tokens", count(n), fmt.Sprintf("give at most %d tokens, or raise max_tokens", l.MaxTokens))
 	case len(r.Mask) != n:
 		return r.wrongLength("mask", len(r.Mask))
 	case len(r.Logprobs) != n:

@@ -86,7 +86,7 @@ func optionsOf(w wire.Table) replay.Options {
 		Retention: replay.Retention(w.Retention), PositiveFraction: w.PositiveFraction, PositiveThreshold: w.PositiveThreshold,
 		Sampler: replay.Sampler(w.Sampler), MaxStaleness: w.MaxStaleness, MaxUses: w.MaxUses, MinSize: w.MinSize,
 		Unit: replay.Unit(w.Unit), StepReturns: w.StepReturns, StepDiscount: w.StepDiscount,
-		Shards: w.Shards, Advantage: advantage.Kind(w.Advantage), Vocab: w.Vocab, Seed: w.Seed,
+		Shards: w.Shards, Advantage: advantage.Kind(w.Advantage), Vocab: w.Vocab, MaxTokens: w.MaxTokens, Seed: w.Seed,
 		LeaseTimeout: time.Duration(math.Min(math.Max(w.LeaseSeconds, 0), maxSeconds) * float64(time.Second)),
 	}
 	if o.Unit == replay.UnitGroup {
@@ -133,7 +133,6 @@ func checkOwn(w wire.Table) (problems []error) {
 			problems = append(problems, fmt.Errorf("%s: %v: want %s", key, value, fmt.Sprintf(want, args...)))
 		}
 	}
-	check(w.MaxTokens >= 0 && w.MaxTokens <= math.MaxInt32, "max_tokens", w.MaxTokens, "0 (not bounded) to %d", math.MaxInt32)
 	check(w.LeaseSeconds >= 0 && w.LeaseSeconds <= maxSeconds, "lease_seconds", w.LeaseSeconds, "0 (%v) to %v", replay.DefaultLeaseTimeout.Seconds(), maxSeconds)
 	check(w.LeaseSeconds == 0 || w.LeaseSeconds >= 1e-3, "lease_seconds", w.LeaseSeconds, "0.001 or more")
 	if w.Unit != string(replay.UnitGroup) { // with unit group the table checks it

@@ -99,7 +99,7 @@ func (t *table) leaseOrUse(ctx context.Context, d demand, to *holder) (*rollout.
 
 // use counts a batch as used, unless it can never be sent: then it goes back.
 func (t *table) use(b *rollout.Batch) error {
-	if err := t.fits(b); err != nil {
+	if _, err := t.fits(b); err != nil {
 		if back := t.store.Release(b.ID); back != nil && !errors.Is(back, rollout.ErrNoLease) {
 			return back
 		}

@@ -44,17 +44,8 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 	for i := range groups {
 		groups[i].Size = size
 		for _, r := range groups[i].Rollouts {
-			if t.MaxTokens > 0 && len(r.Tokens) > t.MaxTokens {
-				return nil, &rollout.FieldError{
-					Row: order.Row(in.rows), Field: "tokens", Value: fmt.Sprint(len(r.Tokens)),
-					Remedy: fmt.Sprintf("give at most the %d of max_tokens, or define the table with more", t.MaxTokens),
-				}
-			}
 			in.rows++
-			in.items++
-			if t.options.Unit == replay.UnitStep {
-				in.items += max(len(r.Turns), 1) - 1
-			}
+			in.items += t.itemsOf(r)
 		}
 	}
 	return in, nil

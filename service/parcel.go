@@ -31,20 +31,21 @@ func weight(draws []rollout.Draw) int64 {
 	return sum
 }
 
-// fits refuses a batch that no message can hold.
-func (t *table) fits(b *rollout.Batch) error {
-	if bytes, most := weight(b.Draws), t.service.options.MaxMessageBytes; bytes > most {
-		return wire.Errorf(wire.TooLarge, "a batch of %d rollouts takes about %d bytes, above max_message_bytes %d: ask for fewer rollouts, or raise max_message_bytes", len(b.Draws), bytes, most)
+// fits returns the weight of a batch's draws, and refuses one that no message can hold.
+func (t *table) fits(b *rollout.Batch) (bytes int64, err error) {
+	bytes = weight(b.Draws)
+	if most := t.service.options.MaxMessageBytes; bytes > most {
+		return bytes, wire.Errorf(wire.TooLarge, "a batch of %d rollouts takes about %d bytes, above max_message_bytes %d: ask for fewer rollouts, or raise max_message_bytes", len(b.Draws), bytes, most)
 	}
-	return nil
+	return bytes, nil
 }
 
 // pack packs a batch as soon as the budget of outgoing bytes allows.
 func (t *table) pack(ctx context.Context, b *rollout.Batch, schema *arrow.Schema) (*parcel, error) {
-	if err := t.fits(b); err != nil {
+	bytes, err := t.fits(b)
+	if err != nil {
 		return nil, err
 	}
-	bytes := weight(b.Draws)
 	taken, err := t.service.outgoing.take(ctx, bytes)
 	if err != nil {
 		return nil, err
