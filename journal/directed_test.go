@@ -29,7 +29,7 @@ func pagesOf(t testing.TB, file []byte, flags uint16) (list []pageID) {
 
 // Searches that would go astray are found, though every record is there.
 func TestABranchWhoseChildrenAreExchangedIsFound(t *testing.T) {
-	file, _ := sample(t)
+	file, _, _ := sample(t, 5)
 	branches := pagesOf(t, file, branchPage)
 	if len(branches) < 2 {
 		t.Fatalf("the sample has %d branches", len(branches))
@@ -49,7 +49,7 @@ func TestABranchWhoseChildrenAreExchangedIsFound(t *testing.T) {
 
 // A page that claims its neighbour is found: with it bbolt would free what is in use.
 func TestAPageThatReachesIntoAnotherIsFound(t *testing.T) {
-	file, _ := sample(t)
+	file, _, _ := sample(t, 5)
 	leaves := pagesOf(t, file, leafPage)
 	found := 0
 	for i, p := range leaves[:len(leaves)-1] {

@@ -12,7 +12,7 @@ import (
 // FuzzDamage changes bytes of a journal, each edit being where (4 bytes) and what (1 byte): either something is found, or the content
 // is what it was.
 func FuzzDamage(f *testing.F) {
-	file, _ := sample(f)
+	file, _, _ := sample(f, 5)
 	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
 	want := facts(f, whole)
 	for _, at := range []uint32{8, 16, 4096 + 70, 8192 + 10, 3 * 4096, uint32(whole.totals.Commit) * 4096} {

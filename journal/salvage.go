@@ -12,9 +12,9 @@ import (
 
 // Salvage reads a journal as [Verify] does and writes all that is whole into a new one, which [Open] makes a table of: what is
 // missing counts there as evicted by damage. Where a page that leads to others is damaged, what it led to is looked for on all
-// pages of the file; it may include rollouts that had been removed, but no
-// more than the table's books allow, where they are whole. The report is of the old file. An error is
-// of a file that cannot be read, of which nothing can be saved, or that cannot be written.
+// pages of the file; it may include rollouts that had been removed, but no more than the table's books allow, where they are
+// whole. The report is of the old file. An error is of a file that cannot be read, of which nothing can be saved, or that
+// cannot be written.
 func Salvage(from, to string) (*Report, error) {
 	if _, err := os.Stat(to); err == nil {
 		return nil, fmt.Errorf("salvaging into %s: %w: give a new file", to, os.ErrExist)
@@ -31,6 +31,9 @@ func Salvage(from, to string) (*Report, error) {
 		if !r.guessPages() {
 			return report, fmt.Errorf("salvaging %s: nothing in it looks like a page of a journal: %w", from, ErrDamaged)
 		}
+	}
+	if c.state[definitionKey] == nil { // it never changes: every page that was ever one of its bucket has it
+		r.lost = append(r.lost, lostRange{bucket: stateBucket})
 	}
 	if len(r.lost) > 0 {
 		r.adoptOrphans(c, report)
