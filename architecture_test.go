@@ -24,6 +24,7 @@ func mayImport() map[string][]string {
 		"rollout":    nil,
 		"advantage":  nil,
 		"results":    nil,
+		"design":     nil,
 		"task":       {"rollout"},
 		"objective":  nil,
 		"policy":     {"rollout", "advantage", "objective"},
@@ -37,11 +38,12 @@ func mayImport() map[string][]string {
 		"client":     {"rollout", "wire"},
 		"benchmarks": {"rollout", "replay", "wire", "client"},
 		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results", "wire", "client"},
+		"study":      {"run", "design", "results", "task"},
 	}
 }
 
 // onlyStandard lists the parts that import the standard library and nothing else, but for what exceptions allow.
-func onlyStandard() []string { return []string{"rollout", "advantage", "results", "task"} }
+func onlyStandard() []string { return []string{"rollout", "advantage", "results", "design", "task"} }
 
 // exceptions are the packages of such parts that may import modules all the same, by what their paths begin with.
 func exceptions() map[string]string {
@@ -50,7 +52,7 @@ func exceptions() map[string]string {
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
-	return []string{"rollout", "advantage", "results", "task", "replay", "pipeline", "sim", "report", "wire", "journal", "service", "client"}
+	return []string{"rollout", "advantage", "results", "design", "task", "replay", "pipeline", "sim", "report", "wire", "journal", "service", "client"}
 }
 
 // goPackage is what the go command says of a package.

@@ -16,7 +16,8 @@ type finished struct {
 	rollouts []*rollout.Rollout
 }
 
-// hand sends a generated group on its way: it may enter the buffer when its rewards are known.
+// hand sends a group on its way when its worker is done with it: it may enter the buffer when its last rollout has ended and its
+// rewards are known.
 func (m *Machine) hand(f *flight) error {
 	n := f.job.Number
 	latency := 0.0
@@ -27,7 +28,7 @@ func (m *Machine) hand(f *flight) error {
 		return fmt.Errorf("reward latency of job %d is %g: must be finite and at least 0", n, latency)
 	}
 	m.groups[n] = finished{f.job.Worker, f.job.PromptNumber, f.job.Replayed, f.rollouts}
-	m.schedule(Event{Time: m.now + latency, Kind: RewardArrive, Worker: f.job.Worker, Number: n})
+	m.schedule(Event{Time: m.now + f.timing.Tail + latency, Kind: RewardArrive, Worker: f.job.Worker, Number: n})
 	return nil
 }
 

@@ -1,5 +1,10 @@
 package pipeline
 
+import (
+	"fmt"
+	"math"
+)
+
 // The cost model, METHODS 1. Times are in the time one trainer takes for one rollout; compute is in
 // the same unit times GPUs. The conversions to float64 around products keep compilers from fusing
 // them with the sums around, so that clocks agree across architectures.
@@ -7,8 +12,23 @@ package pipeline
 // StepTime is the duration of an update, B/T.
 func (o Options) StepTime() float64 { return float64(o.Batch) / float64(o.Trainers) }
 
-// GroupTime is the duration of a group's generation, G mu.
+// GroupTime is the duration of a group's generation, G mu, where GroupTiming does not tell another.
 func (o Options) GroupTime() float64 { return float64(float64(o.Group) * o.RolloutCost) }
+
+// timing returns how long the group of a job takes on a worker.
+func (o Options) timing(job uint64, worker int) (Timing, error) {
+	if o.GroupTiming == nil {
+		return Timing{Worker: o.GroupTime()}, nil
+	}
+	t := o.GroupTiming(job, worker)
+	if !(t.Worker > 0) || math.IsInf(t.Worker, 0) {
+		return t, fmt.Errorf("job %d takes worker %d the time %g: must be finite and above 0", job, worker, t.Worker)
+	}
+	if !nonNegative(t.Tail) {
+		return t, fmt.Errorf("job %d has a tail of %g on worker %d: must be finite and at least 0", job, t.Tail, worker)
+	}
+	return t, nil
+}
 
 // QueueCompute is the compute of an update without replay on a batch of its own, B(1 + mu). It is the unit of compute whatever
 // BatchUpdates is.

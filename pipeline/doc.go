@@ -3,7 +3,7 @@
 //
 // It is one event machine with a virtual clock ([Machine]). An event's duration comes from a cost
 // model ([Options]): in the time that one trainer takes for one rollout, a group of G takes a worker
-// G mu, an update over a batch of B takes B/T, and weights and rewards travel as long as configured.
+// G mu, or what Options.GroupTiming says of it, an update over a batch of B takes B/T, and weights and rewards travel as long as configured.
 // What happens in an event is really computed meanwhile: a generation or a gradient starts in a
 // goroutine when its event starts and is awaited when its end is due. So a run with six workers and
 // two trainers on a laptop's two cores has the schedule, the staleness and the stalls of eight GPUs.

@@ -28,6 +28,12 @@ const (
 	ByToken WeightSync = "token"
 )
 
+// Timing is how long the generation of a group takes.
+type Timing struct {
+	Worker float64 // time of its worker, finite and > 0
+	Tail   float64 // from then until its last rollout has ended, while the worker makes the next group; finite and >= 0
+}
+
 // Options configures a [Machine]. Zero means the default in brackets.
 type Options struct {
 	Workers  int // W, inference GPUs, >= 1 [6]
@@ -38,8 +44,15 @@ type Options struct {
 	// RolloutCost is mu, the compute of generating one rollout in units of training on one, > 0
 	// [5.28, Qwen2.5-7B in ER].
 	RolloutCost float64
+	// GroupTiming says how long the group of a job takes on a worker, where groups differ: by their lengths, or because
+	// a worker is slow. It must be a pure function. Where the cost model speaks of G mu it means the mean [G mu for all].
+	GroupTiming func(job uint64, worker int) Timing
 	// WeightTransfer is the time from the publication of weights until workers may take them up, >= 0.
 	WeightTransfer float64
+	// UpdatesInFlight is the most updates under way at a time, each from its beginning until workers may take up the weights
+	// that it publishes, >= 0. At 1 trainers wait for every transfer to end, at 2 they take the next batch meanwhile (one
+	// step off), and so on. Updates that PublishEvery keeps to the trainers are under way until they end [0: no limit].
+	UpdatesInFlight int
 	// RewardLatency gives the time until the rewards of the n-th job's group are known, finite and
 	// >= 0; its worker goes on meanwhile. It must be a pure function [none: at once].
 	RewardLatency func(job uint64) float64

@@ -40,6 +40,7 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 		{pipeline.Options{Mode: pipeline.Sync, SyncRollouts: 24, SyncUpdates: -1}, []string{
 			"pipeline.sync_rollouts is 24: must be a multiple of the group size 16", "pipeline.sync_updates is -1: must be at least 1",
 		}},
+		{pipeline.Options{UpdatesInFlight: -1}, []string{"pipeline.updates_in_flight is -1: must be at least 0"}},
 		{pipeline.Options{WeightSync: pipeline.ByToken, Chunk: -1, PublishEvery: -1, Concurrency: -1}, []string{
 			"pipeline.chunk is -1: must be at least 1", `pipeline.max_tokens is 0: must be at least 1 when weight_sync is "token"`,
 			"pipeline.publish_every is -1: must be at least 1", "pipeline.concurrency is -1: must be at least 1",

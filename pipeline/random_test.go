@@ -48,11 +48,25 @@ func randomSetup(seed uint64) setup {
 	mixIn(&o, r)
 	o.BatchUpdates = pick(rollout.Stream(seed, "test/batches", 0), 1, 1, 2, 3)
 	o.SyncUpdates *= o.BatchUpdates
+	timeIn(&o, seed)
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
 		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(4)}
 	}
 	return s
+}
+
+// timeIn gives some options groups that differ in time, and some a limit to the updates in flight.
+func timeIn(o *pipeline.Options, seed uint64) {
+	r := rollout.Stream(seed, "test/timing", 0)
+	mean := o.GroupTime()
+	if r.IntN(2) == 0 {
+		o.GroupTiming = func(job uint64, worker int) pipeline.Timing {
+			r := rollout.Stream(seed, "test/timing", 1+job)
+			return pipeline.Timing{Worker: mean * (0.1 + float64(1+worker%2)*r.ExpFloat64()), Tail: max(0, 2*r.NormFloat64())}
+		}
+	}
+	o.UpdatesInFlight = pick(r, 0, 0, 1, 2)
 }
 
 // mixIn gives some options a mix, others a share of fresh draws.
@@ -251,6 +265,9 @@ func balanced(t *testing.T, s setup, out outcome) {
 	}
 	if want := float64(len(out.updates)) * o.StepTime(); math.Abs(last.Trainer.Busy-want) > 1e-9*want {
 		t.Fatalf("seed %d: trainers were busy for %g, want %g", s.seed, last.Trainer.Busy, want)
+	}
+	if n := len(out.state.Coming); o.UpdatesInFlight > 0 && n > o.UpdatesInFlight {
+		t.Fatalf("seed %d: weights of %d updates are under way, want at most %d", s.seed, n, o.UpdatesInFlight)
 	}
 	inFlight := 0
 	for _, w := range out.state.Workers {

@@ -35,7 +35,9 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 	for i, w := range s.Workers {
 		m.workers[i] = worker{account: w.Account, waiting: w.Waiting}
 		if w.Busy {
-			m.workers[i].flight = m.refly(i, w, weights)
+			if m.workers[i].flight, err = m.refly(i, w, weights); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, g := range s.Groups {
@@ -89,12 +91,16 @@ func (m *Machine) acceptPrompts(s State) (found []error) {
 }
 
 // refly returns the flight of a worker's job; restart has it generated.
-func (m *Machine) refly(i int, w WorkerState, weights map[rollout.Version]Weights) *flight {
-	f := &flight{job: m.job(w.Job, i, w.Prompt, w.Replayed), start: w.Start, end: w.Start + m.opts.GroupTime(), due: w.Due}
+func (m *Machine) refly(i int, w WorkerState, weights map[rollout.Version]Weights) (*flight, error) {
+	timing, err := m.opts.timing(w.Job, i)
+	if err != nil {
+		return nil, err
+	}
+	f := &flight{job: m.job(w.Job, i, w.Prompt, w.Replayed), start: w.Start, timing: timing, end: w.Start + timing.Worker, due: w.Due}
 	for _, v := range w.Versions {
 		f.weights = append(f.weights, weights[v])
 	}
-	return f
+	return f, nil
 }
 
 // restart begins to generate the jobs that a state had in flight.

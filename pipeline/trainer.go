@@ -46,8 +46,11 @@ func (m *Machine) requestDraw() {
 	if t.work != nil || t.asking {
 		return
 	}
-	t.asking = true
 	t.account.turn(m.now, Stalled)
+	if m.holdsBack() {
+		return // until weights arrive
+	}
+	t.asking = true
 	m.schedule(Event{Time: m.now, Kind: TrainersDraw})
 }
 

@@ -36,6 +36,7 @@ func (o Options) Validate() error {
 		"batch", o.Batch, "a multiple of the %d trainers", o.Trainers)
 	refuse(!(o.RolloutCost > 0) || math.IsInf(o.RolloutCost, 0), "rollout_cost", o.RolloutCost, "finite and above 0")
 	refuse(!nonNegative(o.WeightTransfer), "weight_transfer", o.WeightTransfer, "finite and at least 0")
+	refuse(o.UpdatesInFlight < 0, "updates_in_flight", o.UpdatesInFlight, "at least 0")
 	refuse(o.Mode != Async && o.Mode != Sync, "mode", o.Mode, "%q or %q", Async, Sync)
 	refuse(o.SyncRollouts < 0, "sync_rollouts", o.SyncRollouts, "at least 1")
 	refuse(o.Mode == Sync && o.Group >= 1 && o.SyncRollouts%o.Group != 0,

@@ -30,10 +30,18 @@ func (m *Machine) publish() error {
 // arrive lets the workers take up the oldest weights that are on their way.
 func (m *Machine) arrive() {
 	w := &m.weights
+	heldBack := m.holdsBack()
 	w.newest = w.coming[0]
 	w.coming = slices.Delete(w.coming, 0, 1)
 	m.trainer.hunger.until = 0 // what they make of it may be what is missing
 	if m.opts.Mode == Sync && m.turn == (Turn{}) && len(w.coming) == 0 {
 		m.startRollouts()
+	} else if heldBack && (m.opts.Mode == Async || m.turn.Updates > 0) {
+		m.requestDraw()
 	}
+}
+
+// holdsBack reports whether an update that began now would be one more in flight than may be.
+func (m *Machine) holdsBack() bool {
+	return m.opts.UpdatesInFlight > 0 && len(m.weights.coming) >= m.opts.UpdatesInFlight
 }

@@ -21,7 +21,8 @@ type worker struct {
 type flight struct {
 	job     Job
 	start   float64
-	end     float64
+	timing  Timing
+	end     float64   // of the worker's time
 	due     float64   // of its next event
 	weights []Weights // of the chunks decoded so far, the one under way included
 	gen     Generation
@@ -52,7 +53,11 @@ func (m *Machine) startWorker(i int) error {
 	if err != nil {
 		return fmt.Errorf("start job %d on worker %d: %w", job.Number, i, err)
 	}
-	w.flight = &flight{job: job, gen: gen, start: m.now, end: m.now + m.opts.GroupTime()}
+	timing, err := m.opts.timing(job.Number, i)
+	if err != nil {
+		return err
+	}
+	w.flight = &flight{job: job, gen: gen, start: m.now, timing: timing, end: m.now + timing.Worker}
 	w.account.turn(m.now, Busy)
 	m.decode(w.flight)
 	return nil
@@ -84,7 +89,7 @@ func (m *Machine) decode(f *flight) {
 	f.weights = append(f.weights, m.weights.newest)
 	f.due = f.end
 	if k+1 < n {
-		f.due = f.start + float64(m.opts.GroupTime()*(float64(k+1)/float64(n)))
+		f.due = f.start + float64(f.timing.Worker*(float64(k+1)/float64(n)))
 	}
 	m.submit(f, k)
 	m.schedule(Event{Time: f.due, Kind: DecodeEnd, Worker: f.job.Worker, Number: f.job.Number})

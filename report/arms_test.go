@@ -146,7 +146,7 @@ func TestArmsAreToldApartByEveryEye(t *testing.T) {
 }
 
 func TestRolesAreDrawnInColoursOfTheirOwn(t *testing.T) {
-	if got, want := len(paints()), int(lastArm+perArm); got != want {
+	if got, want := len(paints()), int(allRoles); got != want {
 		t.Errorf("%d colours for %d roles: two share one, and the style sheet cannot tell them apart", got, want)
 	}
 }

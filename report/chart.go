@@ -25,6 +25,7 @@ type axis struct {
 	high     float64
 	ticks    plot.Ticker
 	gridless bool
+	log      bool // base-10 logarithmic; both ends are above 0
 }
 
 // chart is one plot to be drawn. Layers are drawn in order, the grid below them.
@@ -69,6 +70,9 @@ func (ch *chart) svg() (template.HTML, error) {
 func dress(a *plot.Axis, of axis, marks role) {
 	a.Min, a.Max = of.low, of.high
 	a.Padding = 0
+	if of.log {
+		a.Scale = plot.LogScale{}
+	}
 	a.Color, a.Width = axisColor.color(), 0.8
 	a.Tick.Marker = of.ticks
 	a.Tick.Length, a.Tick.Width, a.Tick.Color = 4, 0.8, marks.color()
@@ -137,6 +141,12 @@ func (e *extent) add(v float64) {
 	if !math.IsNaN(v) {
 		e.low, e.high = min(e.low, v), max(e.high, v)
 	}
+}
+
+// holds reports whether a value lies within, rounding aside.
+func (e extent) holds(v float64) bool {
+	slack := (e.high - e.low) * 1e-9
+	return v >= e.low-slack && v <= e.high+slack
 }
 
 // empty reports whether no value was seen.

@@ -1,9 +1,10 @@
-// Package report turns results into one HTML file: what a run or a comparison found, in words, in
-// plots and in tables.
+// Package report turns results into one HTML file: what a run, a comparison, a study or a
+// calculation found, in words, in plots and in tables.
 //
-// [Write] reads a run folder or a comparison folder and puts report.html into it; [Run] and
-// [Comparison] write the same page for results already read, and [Arms] one over up to eight
-// configurations of several seeds each. The page is self-contained: inline
+// [Write] reads a folder of a run, a comparison or a study and puts report.html into it; [Run],
+// [Comparison] and [Study] write the same page for results already read, [Arms] one over up to eight
+// configurations of several seeds each, and [Sheet] one of findings, figures and tables that are
+// given as numbers and words. The page is self-contained: inline
 // SVG, one style sheet, no script, nothing from the network. It follows the reader's light or
 // dark setting, a narrow screen, and print, where the configuration is written out. The same
 // results give the same bytes.
@@ -12,6 +13,10 @@
 // histograms, one with fewer than two evaluations has not reached a target, a metric that was
 // never measured has no plot. Lines of thousands of updates are thinned so that peaks and
 // collapses stay visible.
+//
+// Curves of a sheet differ in hue and in the shape of their points, so that forty are told apart;
+// dashes say that a line was computed, thin lines are single seeds. Every verdict has a word and a
+// sign beside its colour, and the numbers in a map's cells can be read on all its fills.
 //
 // Definitions are those of docs/METHODS.md; the numbers are computed by package results, and
 // this package only draws and words them.

@@ -23,9 +23,12 @@ const (
 )
 
 const (
-	perArm  = 3                              // roles of an arm: itself, its band, its thin line
-	lastArm = firstArm + perArm*(MostArms-1) // the last arm's own
-	solid   = MostArms / 2                   // arms whose lines are solid; those after them are dashed
+	perArm   = 3                              // roles of an arm: itself, its band, its thin line
+	lastArm  = firstArm + perArm*(MostArms-1) // the last arm's own
+	heat0    = lastArm + perArm               // the fills of heat maps, from the least to the most
+	onHeat0  = heat0 + heatLevels             // text on each of them
+	allRoles = onHeat0 + heatLevels
+	solid    = MostArms / 2 // arms whose lines are solid; those after them are dashed
 
 	baselineColor = firstArm
 	replayColor   = firstArm + perArm
@@ -72,6 +75,9 @@ func (r role) paint() paint {
 	case onFillColor:
 		return paint{0xFFFFFF, "on-fill", 1}
 	}
+	if r >= heat0 {
+		return r.heatPaint()
+	}
 	p := armPaints()[(r-firstArm)/perArm]
 	switch (r - firstArm) % perArm {
 	case 1:
@@ -115,7 +121,7 @@ func (r role) dashes() []vg.Length {
 // paints returns every role's CSS by the hexadecimal colour that it was drawn in.
 func paints() map[string]paint {
 	m := make(map[string]paint)
-	for r := inkColor; r < lastArm+perArm; r++ {
+	for r := inkColor; r < allRoles; r++ {
 		p := r.paint()
 		m[fmt.Sprintf("%06X", p.hex)] = p
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// Write reads the run folder or comparison folder dir and writes report.html into it.
+// Write reads the folder dir, of a run, a comparison or a study, and writes report.html into it.
 func Write(dir string) error {
 	var page bytes.Buffer
 	if err := read(dir, &page); err != nil {
@@ -20,6 +20,13 @@ func Write(dir string) error {
 
 // read writes the report of whichever kind of folder dir is.
 func read(dir string, page io.Writer) error {
+	if results.IsStudy(dir) {
+		s, err := results.ReadStudy(dir)
+		if err != nil {
+			return err
+		}
+		return Study(page, s)
+	}
 	if results.IsComparison(dir) {
 		c, err := results.ReadComparison(dir)
 		if err != nil {

@@ -61,7 +61,7 @@ func ReadRun(dir string) (*Run, error) {
 	if run.Evals, err = readLines(dir, EvalFile, ParseEvals); err != nil {
 		return nil, err
 	}
-	if run.Summary, err = readSummary(dir); err != nil {
+	if run.Summary, err = ReadSummary(dir); err != nil {
 		return nil, err
 	}
 	if run.Summary != nil {
@@ -157,8 +157,8 @@ func readLines[T any](dir, name string, parse func([]byte) ([]T, error)) ([]T, e
 	return lines, nil
 }
 
-// readSummary returns nil where there is no summary.json.
-func readSummary(dir string) (*Summary, error) {
+// ReadSummary reads summary.json from a run folder, and returns nil where there is none.
+func ReadSummary(dir string) (*Summary, error) {
 	s := new(Summary)
 	err := readJSON(filepath.Join(dir, SummaryFile), s)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -119,8 +119,10 @@ type Replay struct {
 	ImportanceNorm     string   `yaml:"importance_norm"`     // batch or table
 }
 
-// Prompts is prompt replay: which prompts are generated for again. The names are those of prompts.Options.
+// Prompts is which prompts are asked: how many there are, and prompt replay, which generates for some again. The names of prompt replay
+// are those of prompts.Options.
 type Prompts struct {
+	Limit    int     `yaml:"limit"`     // training prompts, the first so many, over and over; 0: all that the task has. The warm-up has all
 	Fraction float64 `yaml:"fraction"`  // f, of a batch's prompts; 0: no prompt replay
 	Band     float64 `yaml:"band"`      // a prompt is kept while |pass rate - 1/2| is at most this
 	Cooldown int     `yaml:"cooldown"`  // versions before a prompt is generated for again

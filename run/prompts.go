@@ -44,12 +44,16 @@ func positiveThreshold(o replay.Options) float32 {
 	return o.PositiveThreshold
 }
 
-// chosen gives the pipeline the chooser, or none.
+// chosen gives the pipeline what chooses prompts, nil where each is asked in its turn and none again.
 func (s *session) chosen() pipeline.Prompts {
-	if s.chooser == nil {
-		return nil
+	var chosen pipeline.Prompts
+	if s.chooser != nil {
+		chosen = s.chooser
 	}
-	return s.chooser
+	if n := s.config.Prompts.Limit; n > 0 {
+		return rounds{uint64(n), chosen}
+	}
+	return chosen
 }
 
 func (s *session) savePrompts(dir string) error {
@@ -88,11 +92,16 @@ func (s *session) promptReplay() *results.PromptReplay {
 	return out
 }
 
-// validatePrompts reports what is wrong with prompt replay.
+// validatePrompts reports what is wrong with the choice of prompts.
 func (c Config) validatePrompts() error {
 	p := c.Pipeline
-	if c.Prompts.Fraction > 0 && p.Group >= 1 && p.Batch/p.Group < 1 {
-		return fmt.Errorf("prompts.fraction: %g: want 0 where pipeline.batch (%d) has less than one group of %d", c.Prompts.Fraction, p.Batch, p.Group)
+	var errs []error
+	if c.Prompts.Limit < 0 {
+		errs = append(errs, fmt.Errorf("prompts.limit: %d: want a number of training prompts, or 0 for all", c.Prompts.Limit))
 	}
-	return under("prompts", c.promptOptions().Validate())
+	if c.Prompts.Fraction > 0 && p.Group >= 1 && p.Batch/p.Group < 1 {
+		errs = append(errs, fmt.Errorf("prompts.fraction: %g: want 0 where pipeline.batch (%d) has less than one group of %d", c.Prompts.Fraction, p.Batch, p.Group))
+		return errors.Join(errs...)
+	}
+	return errors.Join(append(errs, under("prompts", c.promptOptions().Validate()))...)
 }

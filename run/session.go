@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/reprise-rl/reprise/pipeline"
@@ -159,12 +158,20 @@ func (s *session) onInsert(in pipeline.Insertion) {
 	}
 }
 
-// carryOut runs the machine to its end and writes the last checkpoint, the summary and the report's data.
+// carryOut runs the machine to its end and writes the last checkpoint, the summary and the report's data. Its error is a *Failure.
 func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
+	sum, err := s.complete(ctx)
+	if err != nil {
+		return nil, &Failure{Dir: s.dir, Err: err}
+	}
+	return sum, nil
+}
+
+func (s *session) complete(ctx context.Context) (*results.Summary, error) {
 	unhook := context.AfterFunc(ctx, s.machine.Stop)
 	defer unhook()
 	if err := s.machine.Run(context.WithoutCancel(ctx)); err != nil {
-		return nil, fmt.Errorf("run %s: %w", s.dir, err)
+		return nil, err
 	}
 	if err := s.checkpoint(s.machine); err != nil {
 		return nil, err

@@ -9,6 +9,11 @@
 // and prompts may differ in difficulty; [Learner] counts steps; its weights are their version and nothing
 // else.
 //
+// [Trial] runs a schedule around a buffer and returns a [Record] of it: staleness, uses, time since last use, and who waited for how
+// long. It is for clusters of thousands of GPUs: rollouts are [Sparse], one token each where weights are taken up by group. Its
+// [Workload] says why one group takes longer than another: lengths, how workers batch them, stragglers, and the latency of rewards. The
+// means stay what the cost model says, so mu is what it was.
+//
 // Everything is a pure function of the options, and nothing is timed: what costs how much is for
-// pipeline.Options to say.
+// pipeline.Options and the workload to say.
 package sim

@@ -25,10 +25,8 @@ func (g *Generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 	if lengths == nil {
 		lengths = Constant(8)
 	}
-	rng := rollout.Stream(g.Seed, "sim/lengths", job.Number)
 	x := &generation{job: job, rows: make([]row, job.Size)}
-	for i := range x.rows {
-		n := max(1, lengths.Draw(rng))
+	for i, n := range drawLengths(lengths, g.Seed, job.Number, job.Size) {
 		x.rows[i] = newRow(job.Prompt.ID, g.Prompt, n)
 		x.rows[i].digest = mix(mix(mix(g.Seed), job.Number, job.PromptNumber), uint64(i))
 		x.left = max(x.left, n)

@@ -3,7 +3,19 @@ package sim
 import (
 	"math"
 	"math/rand/v2"
+
+	"github.com/reprise-rl/reprise/rollout"
 )
+
+// drawLengths returns the lengths of a job's group, each at least 1: the same for all that ask with one seed.
+func drawLengths(l Lengths, seed, job uint64, group int) []int {
+	rng := rollout.Stream(seed, "sim/lengths", job)
+	lengths := make([]int, group)
+	for i := range lengths {
+		lengths[i] = max(1, l.Draw(rng))
+	}
+	return lengths
+}
 
 // Lengths draws the lengths of completions.
 type Lengths interface {

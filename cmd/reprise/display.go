@@ -105,20 +105,38 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 	d.lock.Lock()
 	d.warmed()
 	d.lock.Unlock()
-	w := &watch{total: c.BudgetCompute(), began: time.Now(), from: -1}
+	w := newWatch(c)
 	if d.bars == nil {
 		return run.Hooks{OnUpdate: w.updated, OnEval: func(e results.Eval) {
 			w.evaluated(e)
 			d.printf("%s  %s\n", name, w.line())
 		}}
 	}
-	const resolution = 1000
-	bar := d.bars.AddBar(resolution, mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Any(func(decor.Statistics) string { return "  " + w.line() })))
+	bar := d.bar(w, name)
 	return run.Hooks{OnEval: w.evaluated, OnUpdate: func(u results.Update) {
 		w.updated(u)
-		bar.SetCurrent(int64(resolution * min(u.Compute/w.total, 1)))
+		bar.SetCurrent(int64(resolution * w.share()))
 	}}
+}
+
+// resolution is the steps of a run's bar.
+const resolution = 1000
+
+// bar adds the bar of a run.
+func (d *display) bar(w *watch, name string, more ...mpb.BarOption) *mpb.Bar {
+	return d.bars.AddBar(resolution, append(more, mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Any(func(decor.Statistics) string { return "  " + w.line() })))...)
+}
+
+func newWatch(c run.Config) *watch {
+	return &watch{total: c.BudgetCompute(), began: time.Now(), from: -1}
+}
+
+// share returns how much of its budget the run has used, in [0, 1].
+func (w *watch) share() float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return min(w.update.Compute/w.total, 1)
 }
 
 func (w *watch) updated(u results.Update) {

@@ -16,6 +16,8 @@ import (
 type commands struct {
 	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
 	Serve    serveCommand    `cmd:"" help:"Put tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
+	Design   designCommand   `cmd:"" help:"Work out which replay configuration to run: staleness horizon, replay ratio, workers, trainers, capacity."`
+	Study    studyCommand    `cmd:"" help:"Carry out a named study: many configurations and seeds, each claim with a verdict."`
 	Report   reportCommand   `cmd:"" help:"Write the report of a run anew, or one page over any number of arms."`
 	Inspect  inspectCommand  `cmd:"" help:"Show what the table of a run holds, and why rollouts are drawn as they are."`
 	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, by its expert, at random, or with a model."`

@@ -17,7 +17,7 @@ import (
 
 // reportCommand writes reports of runs that are there: anew into their own folder, or one over any number of arms.
 type reportCommand struct {
-	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"A folder of a run or comparison, whose report.html is written anew; or, for one page over several arms, each as NAME=FOLDER,FOLDER,… with * and ? in folders; the first arm is what the others are compared with."`
+	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"A folder of a run, a comparison or a study, whose report.html is written anew; or, for one page over several arms, each as NAME=FOLDER,FOLDER,… with * and ? in folders; the first arm is what the others are compared with."`
 	Out   file     `help:"File of the page over arms."`
 	Title text     `help:"Title of the page over arms."`
 	JSON  bool     `name:"json" help:"Print the table over arms as JSON, and nothing else."`
@@ -62,12 +62,12 @@ func (c *reportCommand) Run() error {
 // incomplete says what a call without --out lacks.
 func (c *reportCommand) incomplete() error {
 	if what := c.What[0]; len(c.What) == 1 && !strings.Contains(what, "=") {
-		return fmt.Errorf("%s is no folder: want that of a run or comparison, or arms as NAME=FOLDER,… beside --out FILE.html", what)
+		return fmt.Errorf("%s is no folder: want that of a run, a comparison or a study, or arms as NAME=FOLDER,… beside --out FILE.html", what)
 	}
 	return errors.New("arms need a file for their page: add --out FILE.html, or --json for the table alone")
 }
 
-// rewrite writes the report of a run or comparison into its folder.
+// rewrite writes the report of a run, a comparison or a study into its folder.
 func (c *reportCommand) rewrite(dir string) error {
 	if c.Out != "" || c.Title != "" {
 		return fmt.Errorf("%s: the report of a folder has its own place and title: leave --out and --title out, or make an arm of it: NAME=%s", dir, dir)
@@ -86,8 +86,11 @@ func (c *reportCommand) rewrite(dir string) error {
 	return printJSON(results.NewTable(arms))
 }
 
-// armsOf returns the arms of a folder: a comparison's two, or the run as the only one.
+// armsOf returns the arms of a folder: a study's, a comparison's two, or the run as the only one.
 func armsOf(dir string) ([]results.NamedRuns, error) {
+	if results.IsStudy(dir) {
+		return studyArms(dir)
+	}
 	if !results.IsComparison(dir) {
 		r, err := results.ReadRun(dir)
 		return []results.NamedRuns{{Name: filepath.Base(dir), Runs: []*results.Run{r}}}, err
@@ -98,6 +101,36 @@ func armsOf(dir string) ([]results.NamedRuns, error) {
 	}
 	arms := []results.NamedRuns{{Name: results.BaselineArm, Runs: comparison.Baseline}, {Name: results.ReplayArm, Runs: comparison.Replay}}
 	return slices.DeleteFunc(arms, func(a results.NamedRuns) bool { return len(a.Runs) == 0 }), nil
+}
+
+// studyArms reads the runs of a study's arms, those that failed as far as they came; a run that made no update is left out, and so is an
+// arm without runs.
+func studyArms(dir string) ([]results.NamedRuns, error) {
+	s, err := results.ReadStudy(dir)
+	if err != nil {
+		return nil, err
+	}
+	var arms []results.NamedRuns
+	for _, a := range s.Arms {
+		arm := results.NamedRuns{Name: a.Name}
+		for _, folder := range a.Folders {
+			r, err := readArmRun(filepath.Join(dir, filepath.FromSlash(folder)))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("arm %s: %w", a.Name, err)
+			}
+			arm.Runs = append(arm.Runs, r)
+		}
+		if len(arm.Runs) > 0 {
+			arms = append(arms, arm)
+		}
+	}
+	if len(arms) == 0 {
+		return nil, fmt.Errorf("%s: the folders of the study's runs are not where %s says: keep them beside the study's folder", dir, results.StudyFile)
+	}
+	return arms, nil
 }
 
 // readArms reads the arms of NAME=FOLDER,… arguments, in their order.
@@ -181,7 +214,7 @@ func readArmRun(dir string) (*results.Run, error) {
 		if results.IsComparison(dir) {
 			return nil, fmt.Errorf("%s is a comparison: give the runs of one of its arms, as %s", dir, filepath.Join(dir, results.ReplayArm, "seed-*"))
 		}
-		return nil, fmt.Errorf("%s has no %s: give the folder of a run, or leave it out", dir, results.MetricsFile)
+		return nil, fmt.Errorf("%s has no %s: give the folder of a run, or leave it out: %w", dir, results.MetricsFile, fs.ErrNotExist)
 	}
 	r, err := results.ReadRun(dir)
 	if err != nil || r.Summary != nil {

@@ -49,8 +49,8 @@ func writeArmRun(t *testing.T, dir string, seed uint64, last float64, ended bool
 	}
 }
 
-// study writes the runs of two arms and returns their common folder.
-func study(t *testing.T, seeds int) string {
+// twoArms writes the runs of two arms and returns their common folder.
+func twoArms(t *testing.T, seeds int) string {
 	t.Helper()
 	dir := t.TempDir()
 	for seed := 1; seed <= seeds; seed++ {
@@ -61,7 +61,7 @@ func study(t *testing.T, seeds int) string {
 }
 
 func TestReportWritesAPageOverArms(t *testing.T) {
-	dir := study(t, 4)
+	dir := twoArms(t, 4)
 	file := filepath.Join(dir, "page.html")
 	out := succeeds(t, "", "report", "--out", file, "--title", "A & B", "per="+filepath.Join(dir, "per-s*"),
 		"on-policy="+filepath.Join(dir, "on-s1")+","+filepath.Join(dir, "on-s[2-4]"))
@@ -80,7 +80,7 @@ func TestReportWritesAPageOverArms(t *testing.T) {
 }
 
 func TestReportRewritesThatOfAFolder(t *testing.T) {
-	dir := study(t, 1)
+	dir := twoArms(t, 1)
 	run := filepath.Join(dir, "per-s1")
 	if out := succeeds(t, "", "report", run); !strings.Contains(out, filepath.Join(run, results.ReportFile)) {
 		t.Errorf("standard output:\n%s", out)
@@ -100,7 +100,7 @@ func TestReportRewritesThatOfAFolder(t *testing.T) {
 }
 
 func TestReportWarnsOfARunThatHasNotEndedAndKnowsItsSeed(t *testing.T) {
-	dir := study(t, 1)
+	dir := twoArms(t, 1)
 	writeArmRun(t, filepath.Join(dir, "per-s2"), 2, 0.5, false)
 	got := call(t, "", "report", "--out", filepath.Join(dir, "page.html"), "on-policy="+filepath.Join(dir, "on-s1"), "per="+filepath.Join(dir, "per-*"))
 	if got.code != 0 || !strings.Contains(got.stderr, "warning: per, seed 2 has not ended: it failed, was killed or still runs; last seen at update 10.") {
@@ -109,7 +109,7 @@ func TestReportWarnsOfARunThatHasNotEndedAndKnowsItsSeed(t *testing.T) {
 }
 
 func TestReportNamesWhatIsWrongWithItsArguments(t *testing.T) {
-	dir := study(t, 1)
+	dir := twoArms(t, 1)
 	run := filepath.Join(dir, "on-s1")
 	empty := t.TempDir()
 	both := t.TempDir()
@@ -117,7 +117,7 @@ func TestReportNamesWhatIsWrongWithItsArguments(t *testing.T) {
 	page := filepath.Join(dir, "page.html")
 	arms := func(what ...string) []string { return append([]string{"report", "--out", page}, what...) }
 	for want, args := range map[string][]string{
-		"nowhere is no folder: want that of a run or comparison": {"report", "nowhere"},
+		"nowhere is no folder: want that of a run, a comparison or a study": {"report", "nowhere"},
 		"add --out FILE.html":                            {"report", "a=" + run},
 		"leave --out and --title out":                    {"report", "--title", "x", run},
 		run + " is no arm: want NAME=FOLDER":             arms("a="+run, run),

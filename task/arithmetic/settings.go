@@ -25,6 +25,9 @@ type Settings struct {
 	Min        int      `yaml:"min" json:"min"`               // least operand; >= -1,000,000
 	Max        int      `yaml:"max" json:"max"`               // operands stay below; 0: 100; <= 1,000,000
 	HeldOut    int      `yaml:"held_out" json:"held_out"`     // problems kept for evaluation; 0: 400; at most half of all
+	// RandomRewards is the share of responses that get the reward, whatever they say; 0: exactly the right ones. It is a control, which
+	// teaches no arithmetic. What is correct stays what it is.
+	RandomRewards float64 `yaml:"random_rewards" json:"random_rewards"`
 }
 
 // Resolve fills in the defaults and puts the operations into their canonical order.
@@ -84,6 +87,9 @@ func (s Settings) Validate() error {
 	case len(errs) == 0 && uint64(s.HeldOut) > s.problems()/2:
 		bad("held_out", s.HeldOut, "at most %d, half of the %d problems with %d <= a, b < %d: "+
 			"hold out fewer, or widen min and max", s.problems()/2, s.problems(), s.Min, s.Max)
+	}
+	if !(s.RandomRewards >= 0 && s.RandomRewards <= 1) {
+		bad("random_rewards", s.RandomRewards, "a share of responses in (0, 1], or 0 to reward the right ones")
 	}
 	return errors.Join(errs...)
 }

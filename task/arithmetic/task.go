@@ -51,9 +51,18 @@ func (t *Task) Train(i uint64) task.Prompt {
 // HeldOut returns the evaluation prompts, the same for every seed.
 func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 
-// Verify rewards 1 for exactly the answer, 0 for anything else.
+// Verify rewards 1 for exactly the answer, 0 for anything else. With random rewards chance decides, once for each pair of prompt and
+// response: the same pair always has the same reward.
 func (t *Task) Verify(p task.Prompt, response string) task.Verdict {
-	return Verifier{}.Verify(p, response)
+	v := Verifier{}.Verify(p, response)
+	if t.settings.RandomRewards > 0 {
+		v.Reward = 0
+		chance := rollout.Stream(t.seed, "arithmetic reward "+p.ID+" "+response, 0)
+		if chance.Float64() < t.settings.RandomRewards {
+			v.Reward = 1
+		}
+	}
+	return v
 }
 
 // Demonstrate returns the answer.

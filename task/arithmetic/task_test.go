@@ -184,6 +184,10 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 		{Settings{Max: 10}, "held_out"}, // 400 of 100
 		{Settings{Max: 10, HeldOut: 51}, "held_out"},
 		{Settings{Max: 10, HeldOut: 50}, ""},
+		{Settings{RandomRewards: 1}, ""},
+		{Settings{RandomRewards: -0.1, HeldOut: -1}, "held_out random_rewards"},
+		{Settings{RandomRewards: 1.1}, "random_rewards"},
+		{Settings{RandomRewards: math.NaN()}, "random_rewards"},
 	} {
 		err := c.settings.Validate()
 		var keys []string

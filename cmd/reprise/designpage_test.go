@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestDesignShowsTheNeighboursAndWhatIf(t *testing.T) {
+	w := works(t)
+	least := math.Inf(1)
+	for i, row := range w.WhatIf.Objective {
+		s := w.WhatIf.Splits[i]
+		if s.Workers+s.Trainers != 8 || 1024%s.Trainers != 0 || len(row) != len(w.WhatIf.Capacities) {
+			t.Errorf("row %d is of %+v and has %d cells", i, s, len(row))
+		}
+		for k, j := range row {
+			if (j == nil) != (w.WhatIf.Savings[i][k] == nil) {
+				t.Errorf("(%d, %d): J %v, savings %v", i, k, j, w.WhatIf.Savings[i][k])
+			}
+			if j != nil {
+				least = min(least, *j)
+				near(t, "savings of a cell", *w.WhatIf.Savings[i][k], 1-*j/w.OnPolicy, 12)
+			}
+		}
+	}
+	if least < w.Configuration.Objective {
+		t.Errorf("a cell has J %v, below the recommendation's %v", least, w.Configuration.Objective)
+	}
+	for _, n := range w.Neighbours {
+		if n.Refused == "" && *n.Objective < w.Configuration.Objective {
+			t.Errorf("%s has J %v and runs, the recommendation %v", n.Change, *n.Objective, w.Configuration.Objective)
+		}
+	}
+	text := succeeds(t, "", "design")
+	if strings.Contains(text, " \n") {
+		t.Errorf("lines end with spaces:\n%s", text)
+	}
+	for _, want := range []string{"\n  recommended ", "one GPU more trains", "does not run: a batch of 1024 is no multiple of", "\n    (6, 2) ", "  *25.4%"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the words lack %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestDesignWritesAPageThatOpensOffline(t *testing.T) {
+	for name, args := range map[string][]string{
+		"law": nil, "flat": {"--noise-exponent=0", "--correlation=0"}, "steep": {"--noise-exponent=2"}, "large": {"--gpus=8192", "--batch=5040"},
+		"profile": {"--profile=" + profiled(t, "[1,1.2,1.3]")}, "alone": {"--gpus=2", "--batch=1"},
+	} {
+		path := filepath.Join(t.TempDir(), "design.html")
+		text := succeeds(t, "", append([]string{"design", "--html", path}, args...)...)
+		if !strings.HasSuffix(text, "\npage: "+path+"\n") {
+			t.Errorf("%s: the words do not end with the page:\n%s", name, text)
+		}
+		page := read(t, path)
+		w := works(t, args...)
+		for _, want := range []string{
+			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost", "Cost over the staleness horizon", "What a step is held against",
+			"Savings by division of the GPUs and capacity", "Neighbours", fmt.Sprintf("%d workers, %d trainers, a buffer of %d", w.Configuration.Workers, w.Configuration.Trainers, w.Configuration.Capacity),
+			"commit", "machine", "seeds", "plain SGD",
+		} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: the page lacks %q", name, want)
+			}
+		}
+		if n := strings.Count(page, "<svg"); n < 6 {
+			t.Errorf("%s: %d pictures, want 6 or more", name, n)
+		}
+		if regexp.MustCompile(`(src|href)="https?:`).MatchString(page) || strings.Contains(page, "NaN") {
+			t.Errorf("%s: the page loads something or shows NaN", name)
+		}
+	}
+}
+
+func TestParagraphsAreBrokenBetweenWords(t *testing.T) {
+	var out strings.Builder
+	text := strings.Repeat("staleness and noise ", 30) + strings.Repeat("x", 150)
+	writeParagraph(&out, "  - ", text)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	for i, line := range lines {
+		if mark := map[bool]string{true: "  - ", false: "    "}[i == 0]; !strings.HasPrefix(line, mark) || len(line) > lineWidth && i < len(lines)-1 || strings.HasSuffix(line, " ") {
+			t.Errorf("line %d: %q", i, line)
+		}
+	}
+	if got := strings.Join(strings.Fields(strings.TrimPrefix(out.String(), "  - ")), " "); got != text {
+		t.Errorf("the words are %q, want %q", got, text)
+	}
+}

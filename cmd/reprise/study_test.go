@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/study"
+	"github.com/vbauerster/mpb/v8"
+)
+
+func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {
+	for _, args := range [][]string{{"study"}, {"study", "savings", "--list"}} {
+		list := succeeds(t, "", args...)
+		for _, s := range study.All() {
+			if !strings.Contains(list, "\n"+s.Name+" ") && !strings.HasPrefix(list, s.Name+" ") || !strings.Contains(list, s.Source) || !strings.Contains(list, s.Title) {
+				t.Errorf("reprise %v does not list %s:\n%s", args, s.Name, list)
+			}
+		}
+	}
+	var all []listed
+	decode(t, succeeds(t, "", "study", "--list", "--json"), &all)
+	if len(all) != len(study.All()) || all[0].Name != study.All()[0].Name || len(all[0].Asks) == 0 {
+		t.Errorf("as JSON: %+v", all)
+	}
+}
+
+func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
+	dir := t.TempDir()
+	for want, args := range map[string][]string{
+		"study: saving: want one of savings, buffer-size": {"study", "saving", "--out", dir},
+		"--seeds: 0: want 1 or more":                      {"study", "dynamics", "--seeds", "0", "--out", dir},
+		"--at-once: -1: want 1 or more":                   {"study", "dynamics", "--at-once=-1", "--out", dir},
+	} {
+		fails(t, call(t, "", args...), want)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// interruptStudy starts a study and interrupts it when its first run has made an update.
+func interruptStudy(t *testing.T, dir string, args []string) outcome {
+	t.Helper()
+	c := exec.Command(binary, args...)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	deadline := time.After(2 * time.Minute)
+	for lines := 0; lines == 0; {
+		select {
+		case err := <-ended:
+			t.Fatalf("the study ended by itself: %v\n%s", err, stderr.String())
+		case <-deadline:
+			c.Process.Kill()
+			t.Fatal("no update in two minutes")
+		case <-poll.C:
+			found, _ := filepath.Glob(filepath.Join(dir, "runs", "*", results.MetricsFile))
+			for _, path := range found {
+				text, _ := os.ReadFile(path)
+				lines += bytes.Count(text, []byte("\n"))
+			}
+		}
+	}
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	code := exitOf(t, <-ended)
+	return outcome{stdout.String(), stderr.String(), code}
+}
+
+func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"study", "off-policiness", "--seeds", "1", "--quick", "--out", dir, "--at-once", "1"}
+	stopped := interruptStudy(t, dir, args)
+	if again := "reprise " + strings.Join(args, " "); stopped.code != 130 || !strings.Contains(stopped.stderr, again) {
+		t.Fatalf("exit code %d, standard error:\n%s\nwant 130 and %q", stopped.code, stopped.stderr, again)
+	}
+	if !strings.Contains(stopped.stdout, "4 runs, 0 of which are there already") {
+		t.Errorf("standard output:\n%s", stopped.stdout)
+	}
+	var printed results.Study
+	decode(t, succeeds(t, "", append(args, "--json")...), &printed)
+	written, err := results.ReadStudy(filepath.Join(dir, "off-policiness"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(printed.Arms) != 4 || !printed.Quick || len(printed.Sheet.Findings) == 0 || !printed.Ended.Equal(written.Ended) {
+		t.Errorf("printed %+v", printed)
+	}
+	for _, f := range printed.Sheet.Findings {
+		if f.Verdict != results.CannotTell {
+			t.Errorf("a rehearsal with one seed makes a claim: %s: %s", f.Claim, f.Verdict)
+		}
+	}
+	page := read(t, dir, "off-policiness", results.ReportFile)
+	for _, want := range []string{printed.Sheet.Title, "rehearsal", string(results.CannotTell)} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	out := succeeds(t, "", args...) // all runs are there
+	for _, want := range []string{"4 runs, 4 of which are there already", "a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, "off-policiness", results.ReportFile)} {
+		if !strings.Contains(out, want) {
+			t.Errorf("standard output lacks %q:\n%s", want, out)
+		}
+	}
+	if quiet := succeeds(t, "", append(args, "-q")...); quiet != "" {
+		t.Errorf("-q prints %q", quiet)
+	}
+}
+
+func TestTheDefaultFolderIsLeftOutOfTheCommandToGoOnBy(t *testing.T) {
+	for want, c := range map[string]studyCommand{
+		"reprise study mu --seeds 4":                             {Name: "mu", Seeds: 4, Out: "runs/studies"},
+		"reprise study mu --seeds 5 --quick --out x --at-once 3": {Name: "mu", Seeds: 5, Quick: true, Out: "x", AtOnce: 3},
+	} {
+		if got := c.command(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// endedRun is a run that has ended with an accuracy.
+func endedRun(count int, reach results.Reach) study.Ended {
+	return study.Ended{Arm: "buffer", Seed: 2, Count: count, Total: 12, Result: &results.Summary{Pass1Best: results.Num(0.75), Target: results.Num(0.65), ToTarget: reach}}
+}
+
+func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := newStudyDisplay(&display{out: &out})
+		d.planned(12, 4)
+		c := run.Default()
+		hooks := d.hooks("buffer", 2, c)
+		d.hooks("queue", 2, c)
+		if d.warmup("buffer", 2, c) != nil {
+			t.Error("a warm-up is watched where there are no bars")
+		}
+		time.Sleep(10 * time.Second)
+		d.ended(endedRun(5, results.Reach{Reached: true, Compute: results.Num(1234)}))
+		d.ended(endedRun(6, results.Reach{}))
+		hooks = d.hooks("half", 2, c)
+		hooks.OnUpdate(results.Update{Update: 1, Compute: c.BudgetCompute() / 2})
+		hooks.OnEval(results.Eval{Pass1: 0.5})
+		d.ended(study.Ended{Arm: "queue", Seed: 2, Count: 7, Total: 12, Failed: "the norm is NaN"})
+		want := []string{
+			"12 runs, 4 of which are there already",
+			"5/12  buffer, seed 2  best pass@1 0.750  0.65 at compute 1234  ETA 1m10s", // one in 10 s, 7 are left
+			"6/12  buffer, seed 2  best pass@1 0.750  0.65 not reached  ETA 30s",
+			"7/12  queue, seed 2  failed: the norm is NaN  ETA 13s", // three and a half in 10 s, four and a half are left
+		}
+		if got := strings.TrimSpace(out.String()); got != strings.Join(want, "\n") {
+			t.Errorf("printed:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+		}
+	})
+}
+
+func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
+	var out bytes.Buffer
+	refresh := make(chan any)
+	d := newStudyDisplay(&display{out: &out, bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200), mpb.WithManualRefresh(refresh))})
+	d.planned(12, 4)
+	c := run.Default()
+	report := d.warmup("buffer", 2, c)
+	report(1, 0.5)
+	refresh <- time.Now()
+	d.hooks("buffer", 2, c).OnUpdate(results.Update{Update: 3, Compute: c.BudgetCompute() / 2})
+	refresh <- time.Now()
+	refresh <- time.Now()
+	if n := len(d.under); n != 1 {
+		t.Errorf("%d runs are under way, want 1", n)
+	}
+	d.ended(endedRun(5, results.Reach{}))
+	whole := d.hooks("whole", 2, c) // to the end of its budget
+	whole.OnUpdate(results.Update{Update: 9, Compute: c.BudgetCompute()})
+	refresh <- time.Now()
+	d.replace("whole, seed 2", underway{})
+	refresh <- time.Now()
+	refresh <- time.Now()
+	d.end()
+	if len(d.under) != 0 {
+		t.Errorf("under way: %v", d.under)
+	}
+	for _, want := range []string{"study", "4/12 runs", "5/12 runs", "warm-up", "buffer, seed 2", "update 3", "update 9"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the screen lacks %q:\n%s", want, out.String())
+		}
+	}
+	screens := strings.Split(out.String(), "study  ")
+	if last := screens[len(screens)-1]; strings.Contains(last, "buffer") || strings.Contains(last, "whole") || !strings.Contains(last, "5/12 runs") {
+		t.Errorf("the last screen is:\n%s", fmt.Sprintf("%q", last))
+	}
+}

@@ -1,0 +1,253 @@
+package design
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// minMax is isotonic regression by its closed form: the greatest over starts of the least over ends of the mean between.
+func minMax(values []weighted) []float64 {
+	fitted := make([]float64, len(values))
+	for i := range values {
+		fitted[i] = math.Inf(-1)
+		for from := 0; from <= i; from++ {
+			least, sum, weight := math.Inf(1), 0.0, 0.0
+			for to := from; to < len(values); to++ {
+				sum += values[to].weight * values[to].value
+				weight += values[to].weight
+				if to >= i {
+					least = min(least, sum/weight)
+				}
+			}
+			fitted[i] = max(fitted[i], least)
+		}
+	}
+	return fitted
+}
+
+func TestPoolingAdjacentViolatorsIsIsotonicRegression(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 4))
+	for range 2000 {
+		values := make([]weighted, 1+rng.IntN(12))
+		for i := range values {
+			values[i] = weighted{float64(i), 1 + 0.05*float64(i) + rng.Float64(), 0.1 + 5*rng.Float64()}
+		}
+		want := minMax(values)
+		rng.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+		for i, v := range ascending(values) {
+			if v.at != float64(i) {
+				t.Fatalf("place %d holds %v", i, v.at)
+			}
+			near(t, "the smoothed value", v.value, want[i], 1e-12)
+		}
+	}
+}
+
+func TestEqualStalenessesArePooledByWeight(t *testing.T) {
+	got := ascending([]weighted{{3, 10, 1}, {1, 2, 3}, {1, 6, 1}})
+	if len(got) != 2 || got[0] != (weighted{1, 3, 4}) || got[1] != (weighted{3, 10, 1}) {
+		t.Errorf("the values are %v", got)
+	}
+}
+
+func TestTheTableFillsWhatWasNotMeasured(t *testing.T) {
+	f, err := Fit(Measurements{Noise: []Noise{{Staleness: 6.5, Variance: 8}, {Staleness: 2, Variance: 2}, {Staleness: 4, Variance: 6}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []float64{2, 2, 2, 4, 6, 6.8, 7.6}
+	got := f.Table.Values()
+	if len(got) != len(want) {
+		t.Fatalf("the table is %v, want %v", got, want)
+	}
+	for s := range want {
+		near(t, "sigma2", got[s], want[s], 1e-14)
+	}
+	if f.TableResidual != 0 {
+		t.Errorf("ascending measurements leave a residual of %v", f.TableResidual)
+	}
+	if len(f.Smoothed) != 3 || f.Smoothed[0].Staleness != 2 || f.Smoothed[2].Variance != 8 {
+		t.Errorf("smoothed: %v", f.Smoothed)
+	}
+}
+
+func TestThePowerLawOfItsOwnProfileIsFound(t *testing.T) {
+	for _, a := range []float64{0, 0.01, 0.05, 0.2, 0.37, 0.8, 2} {
+		var noise []Noise
+		law := PowerLaw{Exponent: a, Scale: 3}
+		for s := range 30 { // the variance over [s, s+1), from the profile's own mean
+			x := float64(s)
+			mean := law.Mean(x+1) * (x + 1)
+			if s > 0 {
+				mean -= law.Mean(x) * x
+			}
+			noise = append(noise, Noise{Staleness: x, Variance: mean, Count: 1 + s%3})
+		}
+		f, err := Fit(Measurements{Noise: noise})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(f.PowerLaw.Exponent-a) > 1e-6 {
+			t.Errorf("the exponent is %v, want %v", f.PowerLaw.Exponent, a)
+		}
+		near(t, "the scale", f.PowerLaw.Scale, 3, 1e-5)
+		if f.PowerLawResidual > 1e-6 {
+			t.Errorf("the residual at a = %v is %v", a, f.PowerLawResidual)
+		}
+	}
+}
+
+// noisy returns measurements around a law, each with the error of a variance from count rollouts in so many dimensions.
+func noisy(rng *rand.Rand, law PowerLaw, dimensions int) []Noise {
+	var noise []Noise
+	for s := range 24 {
+		count := 40 + 10*(s%5)
+		relative := math.Sqrt(2 / float64(count*dimensions))
+		v := law.Scale * step(float64(s), law.Exponent) * (1 + relative*rng.NormFloat64())
+		noise = append(noise, Noise{Staleness: float64(s), Variance: v, Count: count})
+	}
+	return noise
+}
+
+func TestANoisyPowerLawIsRecovered(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 5))
+	law := PowerLaw{Exponent: 0.15, Scale: 2}
+	const runs = 300
+	sum, squares, falls := 0.0, 0.0, 0
+	for range runs {
+		f, err := Fit(Measurements{RolloutCost: 5.28, Noise: noisy(rng, law, 4)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += f.PowerLaw.Exponent
+		squares += square(f.PowerLaw.Exponent)
+		values := f.Table.Values()
+		for s := 1; s < len(values); s++ {
+			if values[s] < values[s-1] {
+				falls++
+			}
+		}
+		// The table is a little above the residual of chance, which is sqrt(2/(60 x 4)) = 0.09, at most.
+		if f.TableResidual > 0.13 || f.PowerLawResidual > 0.14 {
+			t.Errorf("residuals are %v and %v", f.TableResidual, f.PowerLawResidual)
+		}
+		near(t, "sbar2 of the table", f.Table.Mean(24), law.Mean(24), 0.1)
+	}
+	mean := sum / runs
+	spread := math.Sqrt(squares/runs - mean*mean)
+	if math.Abs(mean-law.Exponent) > 4*spread/math.Sqrt(runs) || spread > 0.02 {
+		t.Errorf("the exponent is %v with a spread of %v, want %v", mean, spread, law.Exponent)
+	}
+	if falls > 0 {
+		t.Errorf("fitted tables fall %d times", falls)
+	}
+}
+
+func TestAMeasurementWeighsByWhatIsKnownOfIt(t *testing.T) {
+	fit := func(noise ...Noise) float64 {
+		f, err := Fit(Measurements{Noise: noise})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Table.At(0)
+	}
+	near(t, "by counts", fit(Noise{0, 2, 30, 0}, Noise{0, 6, 10, 0}), 3, 1e-14)
+	near(t, "without counts", fit(Noise{0, 2, 0, 0}, Noise{0, 6, 0, 0}), 4, 1e-14)
+	near(t, "by errors", fit(Noise{0, 2, 30, 0.2}, Noise{0, 6, 10, 0.6}), 4, 1e-14)
+	near(t, "by one error of two", fit(Noise{0, 2, 30, 0.2}, Noise{0, 6, 10, 0}), 3, 1e-14)
+}
+
+func TestNoiseThatFallsOrStandsAloneIsFlat(t *testing.T) {
+	f, err := Fit(Measurements{Noise: []Noise{{0, 3, 50, 0}, {1, 2, 50, 0}, {9, 1, 50, 0}}})
+	if err != nil || f.PowerLaw.Exponent != 0 {
+		t.Errorf("the law is %+v, %v", f.PowerLaw, err)
+	}
+	near(t, "the scale", f.PowerLaw.Scale, math.Cbrt(6), 1e-12)
+	near(t, "the table", f.Table.At(9), 2, 1e-14)
+	f, err = Fit(Measurements{Noise: []Noise{{5, 3, 50, 0}}})
+	if err != nil || f.PowerLaw != (PowerLaw{0, 3}) && math.Abs(f.PowerLaw.Scale-3) > 1e-12 {
+		t.Errorf("the law is %+v, %v", f.PowerLaw, err)
+	}
+}
+
+func TestWarningsSayWhatIsDoubtful(t *testing.T) {
+	good := Measurements{
+		RolloutCost: 5, NewPerUpdate: 100,
+		Noise: []Noise{{0, 1, 50, 0}, {4, 1.2, 50, 0}, {8, 1.5, 50, 0}},
+		Means: []MeanNoise{{1, 1.001, 160}, {2, 0.501, 80}, {4, 0.251, 40}, {16, 0.0635, 10}},
+	}
+	for name, c := range map[string]struct {
+		change func(m *Measurements)
+		want   string
+	}{
+		"nothing":      {func(*Measurements) {}, ""},
+		"proxy":        {func(m *Measurements) { m.Proxy = true }, "proxy"},
+		"cost":         {func(m *Measurements) { m.RolloutCost = 0 }, "rollout cost was not measured"},
+		"old only":     {func(m *Measurements) { m.Noise = m.Noise[1:] }, "below staleness 4"},
+		"one":          {func(m *Measurements) { m.Noise = m.Noise[:1] }, "one staleness only"},
+		"short":        {func(m *Measurements) { m.Noise = []Noise{{0, 1, 50, 0}, {3, 2, 50, 0}} }, "up to staleness 3 only"},
+		"falling":      {func(m *Measurements) { m.Noise[2].Variance = 0.1 }, "does not grow"},
+		"few":          {func(m *Measurements) { m.Noise[1].Count = 29 }, "fewer than 30"},
+		"no means":     {func(m *Measurements) { m.Means = nil }, "correlation was not measured"},
+		"negative":     {func(m *Measurements) { m.Means[3].Variance = 0.05 }, "below 0"},
+		"far above":    {func(m *Measurements) { m.NewPerUpdate = 1e6 }, "above 1"},
+		"not distinct": {func(m *Measurements) { m.Means[2].Variance, m.Means[3].Variance = 0.22, 0.07 }, "not distinguished"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := good
+			m.Noise, m.Means = append([]Noise(nil), good.Noise...), append([]MeanNoise(nil), good.Means...)
+			c.change(&m)
+			f, err := Fit(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := strings.Join(f.Warnings, "\n"); c.want == "" && all != "" || !strings.Contains(all, c.want) {
+				t.Errorf("the warnings do not say %q: %q", c.want, all)
+			}
+		})
+	}
+}
+
+func TestFitNamesEveryMeasurementThatIsUnfit(t *testing.T) {
+	_, err := Fit(Measurements{
+		RolloutCost: -1,
+		Noise:       []Noise{{-1, 0, -1, -1}, {0, math.Inf(1), 0, math.NaN()}},
+		Means:       []MeanNoise{{0, math.NaN(), -2}},
+	})
+	for _, want := range []string{
+		"rollout_cost: -1", "noise[0].staleness: -1", "noise[0].variance: 0", "noise[0].count: -1", "noise[0].error: -1", "noise[1].variance: +Inf",
+		"noise[1].error: NaN", "means[0].draws: 0", "means[0].variance: NaN", "means[0].count: -2", "means: 1: want micro-batches of at least two sizes", "new_per_update: 0",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if _, err := Fit(Measurements{}); err == nil || !strings.Contains(err.Error(), "noise: nothing") {
+		t.Errorf("nothing is fitted: %v", err)
+	}
+}
+
+func TestAFittedTheoryIsReadyToUse(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	m := Measurements{RolloutCost: 5.28, NewPerUpdate: 145, Noise: noisy(rng, PowerLaw{0.2, 1}, 100), Means: []MeanNoise{{1, 1.002, 9}, {16, 0.0645, 9}}}
+	f, err := Fit(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, theory := range map[string]Theory{"table": f.WithTable(), "power law": f.WithPowerLaw()} {
+		if err := theory.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		near(t, "m", theory.TrainCost, 1/5.28, 1e-15)
+		near(t, "rho", theory.Correlation, 145*0.002, 1e-9)
+		if _, err := theory.Configure(Fleet{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.Correlation, f.RolloutCost = nil, 0
+	if theory := f.WithTable(); theory.Correlation != 0 || theory.Validate() == nil {
+		t.Errorf("what was not measured is taken for known: %+v", theory)
+	}
+}

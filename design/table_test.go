@@ -1,0 +1,125 @@
+package design
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// table returns a profile from values that are known to be fit.
+func table(t *testing.T, sigma2 ...float64) *Table {
+	t.Helper()
+	p, err := NewTable(sigma2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestATableAveragesWholeHorizonsAndInterpolatesTheSum(t *testing.T) {
+	p := table(t, 1, 3, 8)
+	for x, want := range map[float64]float64{1: 1, 1.5: 2.5 / 1.5, 2: 2, 2.25: 6 / 2.25, 3: 4} {
+		near(t, "the mean", p.Mean(x), want, 1e-15)
+	}
+	for _, x := range []float64{0.99, 3.01, math.Inf(1), math.NaN()} {
+		if !math.IsNaN(p.Mean(x)) {
+			t.Errorf("the mean at %v is %v: the table does not say", x, p.Mean(x))
+		}
+	}
+	for s, want := range map[float64]float64{0: 1, 0.5: 1, 1: 3, 2.9: 8} {
+		near(t, "sigma2", p.At(s), want, 0)
+	}
+	if !math.IsNaN(p.At(3)) || !math.IsNaN(p.At(-1)) {
+		t.Error("a table speaks of staleness that it does not hold")
+	}
+}
+
+func TestATableKeepsItsOwnValues(t *testing.T) {
+	values := []float64{1, 2}
+	p := table(t, values...)
+	values[0] = 9
+	p.Values()[1] = 9
+	if p.At(0) != 1 || p.At(1) != 2 {
+		t.Errorf("the table has become %v", p.Values())
+	}
+}
+
+func TestATableRefusesWhatIsNoVariance(t *testing.T) {
+	for _, values := range [][]float64{nil, {}, {0, 1}, {1, -1}, {1, math.NaN()}, {1, math.Inf(1)}, {math.MaxFloat64, math.MaxFloat64}} {
+		if _, err := NewTable(values); err == nil {
+			t.Errorf("%v is accepted", values)
+		}
+	}
+}
+
+// randomTable returns tables of every kind of shape: rising, jumping, falling in places, with plateaus and zeros.
+func randomTable(rng *rand.Rand, length int) []float64 {
+	values := []float64{0.5 + rng.Float64()}
+	kind := rng.IntN(4)
+	for len(values) < length {
+		v := values[len(values)-1]
+		switch kind {
+		case 0:
+			v *= 1 + 0.3*rng.Float64()
+		case 1:
+			v = 3 * rng.Float64()
+		case 2:
+			if rng.IntN(5) == 0 {
+				v *= 4 * rng.Float64()
+			}
+		case 3:
+			v = max(0, v+rng.Float64()-0.6)
+		}
+		values = append(values, v)
+	}
+	return values
+}
+
+func TestTheHorizonOfATableIsTheGlobalMinimumOfAFineScan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 2))
+	inside := 0
+	for i := range 1000 {
+		theory := Theory{TrainCost: math.Exp(6*rng.Float64() - 4), Correlation: rng.Float64() * float64(rng.IntN(2)), Profile: table(t, randomTable(rng, 1+rng.IntN(12))...)}
+		o := theory.Optimum()
+		if o.Where == Inside {
+			inside++
+		}
+		near(t, "J", o.Objective, theory.Objective(o.Point), 1e-12)
+		for x := 1.0; x <= theory.Profile.Reach(); x += 1.0 / 64 {
+			if j := theory.Envelope(x); j < o.Objective*(1-1e-12) {
+				t.Fatalf("table %d %v, %+v: J is %v at x = %v, less than %v at x* = %v", i, theory.Profile, theory, j, x, o.Objective, o.X)
+			}
+		}
+	}
+	if inside < 100 {
+		t.Errorf("only %d of the random tables have their least inside", inside)
+	}
+}
+
+func TestATableOfAPowerLawHasNearlyItsOptimum(t *testing.T) {
+	const a = 0.05
+	law := Theory{TrainCost: 1 / 6.84, Correlation: 0.5, Profile: PowerLaw{Exponent: a}}
+	values := make([]float64, 200)
+	for s := range values {
+		values[s] = step(float64(s), a)
+	}
+	tabled := law
+	tabled.Profile = table(t, values...)
+	for _, x := range []float64{1, 7, 200} {
+		near(t, "sbar2", tabled.Profile.Mean(x), law.Profile.Mean(x), 1e-12)
+	}
+	if o := tabled.Optimum(); o.X != 11 {
+		t.Errorf("x* is %v, want 11, the whole number beside 11.346", o.X)
+	}
+}
+
+func TestATableThatStillFallsSaysSo(t *testing.T) {
+	theory := Theory{TrainCost: 0.2, Profile: table(t, 1, 1, 1, 1)}
+	if o := theory.Optimum(); o.X != 4 || o.Where != AtEnd || o.Reached {
+		t.Errorf("the optimum is %+v", o)
+	}
+	theory.Profile = table(t, 1, 50, 50)
+	if o := theory.Optimum(); o.X != 1 || o.Where != AtOne || o.Reached {
+		t.Errorf("the optimum is %+v", o)
+	}
+}

@@ -1,0 +1,170 @@
+package report
+
+import (
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// annotations is a layer: the marks of a figure and the names of its marks and guides, each where it hides least.
+type annotations struct {
+	of    *results.Figure
+	lines []plotter.XYs // that the names keep clear of
+}
+
+// Plot implements plot.Plotter.
+func (a annotations) Plot(c draw.Canvas, p *plot.Plot) {
+	trX, trY := p.Transforms(&c)
+	place := placing{canvas: &c}
+	for _, l := range a.lines {
+		place.trace(l, trX, trY)
+	}
+	const ring = vg.Length(5)
+	for _, m := range a.of.Marks {
+		at := vg.Point{X: trX(m.X), Y: trY(m.Y)}
+		if c.Contains(at) {
+			marker{open: true}.draw(&c, inkColor, ring, at)
+			place.taken = append(place.taken, around(at, ring))
+		}
+	}
+	for _, m := range a.of.Marks {
+		if at := (vg.Point{X: trX(m.X), Y: trY(m.Y)}); c.Contains(at) {
+			place.write(oneLine(m.Name), inkColor, beside(at, ring+3))
+		}
+	}
+	for _, g := range a.of.Guides {
+		if g.Y.Known() {
+			if y := trY(g.Y.Float()); c.ContainsY(y) {
+				place.write(oneLine(g.Name), mutedColor, alongRow(c.Rectangle, y))
+			}
+			continue
+		}
+		if x := trX(g.X.Float()); c.ContainsX(x) {
+			place.write(oneLine(g.Name), mutedColor, alongColumn(c.Rectangle, x))
+		}
+	}
+}
+
+// placing writes names into a plot.
+type placing struct {
+	canvas *draw.Canvas
+	ink    []vg.Point     // points of what is drawn
+	taken  []vg.Rectangle // by names and marks
+}
+
+// trace remembers where a line runs within the plot; a single point is a line too.
+func (p *placing) trace(line plotter.XYs, trX, trY func(float64) vg.Length) {
+	const step = 3
+	at := make([]vg.Point, len(line))
+	for i, v := range line {
+		at[i] = vg.Point{X: trX(v.X), Y: trY(v.Y)}
+	}
+	if len(at) == 1 {
+		p.ink = append(p.ink, at[0])
+		return
+	}
+	for _, part := range p.canvas.ClipLinesXY(at) {
+		for i := 1; i < len(part); i++ {
+			from, to := part[i-1], part[i]
+			n := int(math.Hypot(float64(to.X-from.X), float64(to.Y-from.Y))/step) + 1
+			for k := range n + 1 {
+				share := vg.Length(k) / vg.Length(n)
+				p.ink = append(p.ink, vg.Point{X: from.X + share*(to.X-from.X), Y: from.Y + share*(to.Y-from.Y)})
+			}
+		}
+	}
+}
+
+// spot returns the box of a name of that size.
+type spot func(width, height vg.Length) vg.Rectangle
+
+// write writes a name at the spot, of those offered, where it covers least; of two alike at the first.
+func (p *placing) write(name string, r role, spots []spot) {
+	if name == "" {
+		return
+	}
+	text := style(r, textSize)
+	width, height := text.Width(name), vg.Length(textSize)
+	var best vg.Rectangle
+	least := math.Inf(1)
+	for _, s := range spots {
+		box := s(width, height)
+		if cost := p.cost(box); cost < least {
+			best, least = box, cost
+		}
+	}
+	p.taken = append(p.taken, best)
+	text.YAlign = draw.YBottom
+	p.canvas.FillText(text, vg.Point{X: best.Min.X, Y: best.Min.Y - 1}, name)
+}
+
+// cost is how bad a box for a name is: outside the plot worst, over another name bad, over lines by how much of them it hides.
+func (p *placing) cost(box vg.Rectangle) float64 {
+	cost := 0.0
+	edge := p.canvas.Rectangle
+	for _, over := range []vg.Length{edge.Min.X - box.Min.X, box.Max.X - edge.Max.X, edge.Min.Y - box.Min.Y, box.Max.Y - edge.Max.Y} {
+		if over > 0 {
+			cost += 1e6 + 1e4*float64(over)
+		}
+	}
+	for _, t := range p.taken {
+		if box.Min.X < t.Max.X && t.Min.X < box.Max.X && box.Min.Y < t.Max.Y && t.Min.Y < box.Max.Y {
+			cost += 1e4
+		}
+	}
+	for _, at := range p.ink {
+		if at.X > box.Min.X-1 && at.X < box.Max.X+1 && at.Y > box.Min.Y-1 && at.Y < box.Max.Y+1 {
+			cost++
+		}
+	}
+	return cost
+}
+
+// around returns the square about a point.
+func around(at vg.Point, half vg.Length) vg.Rectangle {
+	return vg.Rectangle{Min: vg.Point{X: at.X - half, Y: at.Y - half}, Max: vg.Point{X: at.X + half, Y: at.Y + half}}
+}
+
+// boxAt returns the spot whose lower left corner is so many widths and heights, and that far, from a point.
+func boxAt(at vg.Point, widths, heights, right, up vg.Length) spot {
+	return func(width, height vg.Length) vg.Rectangle {
+		corner := vg.Point{X: at.X + widths*width + right, Y: at.Y + heights*height + up}
+		return vg.Rectangle{Min: corner, Max: vg.Point{X: corner.X + width, Y: corner.Y + height}}
+	}
+}
+
+// beside returns the spots around a point.
+func beside(at vg.Point, gap vg.Length) []spot {
+	return []spot{
+		boxAt(at, 0, -0.5, gap, 0), boxAt(at, -1, -0.5, -gap, 0), boxAt(at, -0.5, 0, 0, gap), boxAt(at, -0.5, -1, 0, -gap),
+		boxAt(at, 0, 0, gap, gap), boxAt(at, -1, 0, -gap, gap), boxAt(at, 0, -1, gap, -gap), boxAt(at, -1, -1, -gap, -gap),
+		boxAt(at, 0, 1, gap, gap), boxAt(at, -1, 1, -gap, gap), boxAt(at, 0, -2, gap, -gap), boxAt(at, -1, -2, -gap, -gap),
+	}
+}
+
+// alongRow returns the spots above and below a line across the plot.
+func alongRow(edge vg.Rectangle, y vg.Length) []spot {
+	var spots []spot
+	const gap = vg.Length(3)
+	for _, share := range []vg.Length{1, 0, 0.75, 0.5, 0.25} {
+		at := vg.Point{X: edge.Min.X + gap + share*(edge.Max.X-edge.Min.X-2*gap), Y: y}
+		spots = append(spots, boxAt(at, -share, 0, 0, gap), boxAt(at, -share, -1, 0, -gap))
+	}
+	return spots
+}
+
+// alongColumn returns the spots right and left of a line up the plot.
+func alongColumn(edge vg.Rectangle, x vg.Length) []spot {
+	var spots []spot
+	const gap = vg.Length(4)
+	for _, share := range []vg.Length{1, 0, 0.75, 0.5, 0.25} {
+		at := vg.Point{X: x, Y: edge.Min.Y + gap + share*(edge.Max.Y-edge.Min.Y-2*gap)}
+		spots = append(spots, boxAt(at, 0, -share, gap, 0), boxAt(at, -1, -share, -gap, 0))
+	}
+	return spots
+}

@@ -1,0 +1,193 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// heat draws a sheet's map: cells by column and row, the first row on top, the better the stronger their colour.
+type heat struct {
+	of     *results.Figure
+	values extent
+	width  vg.Length // of the canvas
+	left   vg.Length // of the first cell
+	cell   vg.Length // its width
+	row    vg.Length // its height
+	every  int       // so manieth column has its name
+	filled bool      // the cells have room for their values
+}
+
+// Sizes of a map, in points.
+const (
+	halfWidth   vg.Length = 380 // of a figure of half the page
+	fullWidth   vg.Length = 840
+	widestCell  vg.Length = 84
+	mapHead     vg.Length = textSize * 1.9 // for the title of the rows, above the cells
+	mapFoot     vg.Length = textSize * 3.4 // for names and title of the columns, below
+	cellGap     vg.Length = 1.5
+	betweenText vg.Length = 7 // values side by side
+)
+
+// newHeat lays a map out; ok is false if no cell has a value.
+func newHeat(f *results.Figure) (h heat, ok bool) {
+	m := f.Map
+	h = heat{of: f, values: nothing(), row: 28, every: 1}
+	text := style(inkColor, textSize)
+	widest := vg.Length(0)
+	for _, row := range m.Values {
+		for _, v := range row {
+			if v.Known() {
+				h.values.add(v.Float())
+				widest = max(widest, text.Width(cellText(v, m.Digits)))
+			}
+		}
+	}
+	if h.values.empty() {
+		return h, false
+	}
+	widestName := vg.Length(0)
+	for _, name := range m.Columns {
+		widestName = max(widestName, text.Width(oneLine(name)))
+	}
+	for _, name := range m.Rows {
+		h.left = max(h.left, text.Width(oneLine(name))+8)
+	}
+	columns := vg.Length(len(m.Columns))
+	needed := max(widest, widestName) + betweenText
+	h.width = halfWidth
+	if h.left+columns*needed > h.width {
+		h.width = fullWidth
+	}
+	h.filled = h.left+columns*(widest+betweenText) <= h.width
+	if !h.filled { // many small cells, like a picture
+		h.row = max(4, min(14, 300/vg.Length(len(m.Rows))))
+	}
+	h.cell = min(widestCell, (h.width-h.left-1)/columns)
+	for widestName+betweenText > h.cell*vg.Length(h.every) && h.every < len(m.Columns) {
+		h.every++
+	}
+	return h, true
+}
+
+// cellText writes a value with so many digits after the point.
+func cellText(v results.Number, digits int) string {
+	text := strconv.FormatFloat(v.Float(), 'f', digits, 64)
+	if strings.Trim(text, "-0.") == "" {
+		text = strings.TrimPrefix(text, "-") // a rounded nothing has no sign
+	}
+	return strings.Replace(text, "-", "−", 1)
+}
+
+// share returns how strong a value's colour is, from 0 to 1.
+func (h heat) share(v float64) float64 {
+	if h.values.high == h.values.low {
+		return 0.4
+	}
+	share := (v - h.values.low) / (h.values.high - h.values.low)
+	if h.of.Map.Less {
+		return 1 - share
+	}
+	return share
+}
+
+// svg draws the map.
+func (h heat) svg() (markup, error) {
+	m := h.of.Map
+	height := mapHead + h.row*vg.Length(len(m.Rows)) + mapFoot
+	canvas := vgsvg.New(h.width, height)
+	c := draw.New(canvas)
+	heading := style(mutedColor, textSize)
+	heading.YAlign = draw.YTop
+	c.FillText(heading, vg.Point{X: 1, Y: height - 1}, oneLine(h.of.Y.Title))
+	for i, name := range m.Rows {
+		if every := int(1 + textSize*1.3/h.row); i%every == 0 {
+			text := style(mutedColor, textSize)
+			text.XAlign, text.YAlign = draw.XRight, draw.YCenter
+			c.FillText(text, vg.Point{X: h.left - 6, Y: h.box(height, 0, i).Max.Y - h.row/2}, oneLine(name))
+		}
+		for j, v := range m.Values[i] {
+			h.drawCell(&c, h.box(height, j, i), v)
+		}
+	}
+	h.drawColumns(&c)
+	for i, mark := range h.of.Marks {
+		outline(&c, h.box(height, int(mark.X), int(mark.Y)), markRole(i), h.nth(i))
+	}
+	return inline(canvas, h.width, height, h.class(), oneLine(h.of.Title))
+}
+
+// class is that of the SVG element: a wide map scrolls sideways on a narrow screen.
+func (h heat) class() string {
+	if h.width > halfWidth {
+		return "map broad"
+	}
+	return "map half"
+}
+
+// box returns where a cell stands on a canvas of that height.
+func (h heat) box(height vg.Length, column, row int) vg.Rectangle {
+	left, top := h.left+h.cell*vg.Length(column), height-mapHead-h.row*vg.Length(row)
+	return vg.Rectangle{Min: vg.Point{X: left, Y: top - h.row}, Max: vg.Point{X: left + h.cell, Y: top}}
+}
+
+// drawCell fills a cell and writes its value into it; one without a value is empty.
+func (h heat) drawCell(c *draw.Canvas, box vg.Rectangle, v results.Number) {
+	gap := cellGap / 2
+	if !h.filled {
+		gap = 0.2
+	}
+	text := style(mutedColor, textSize)
+	text.XAlign, text.YAlign = draw.XCenter, draw.YCenter
+	middle := vg.Point{X: (box.Min.X + box.Max.X) / 2, Y: (box.Min.Y + box.Max.Y) / 2}
+	if !v.Known() {
+		if h.filled {
+			edge := draw.LineStyle{Color: gridColor.color(), Width: 1}
+			strokeBox(c, edge, box, gap+0.5)
+			c.FillText(text, middle, "–")
+		}
+		return
+	}
+	paint, on := heatFill(h.share(v.Float()))
+	fill(*c, paint, box.Min.X+gap, box.Max.X-gap, box.Min.Y+gap, box.Max.Y-gap)
+	if h.filled {
+		text.Color = on.color()
+		c.FillText(text, middle, cellText(v, h.of.Map.Digits))
+	}
+}
+
+// drawColumns writes the columns' names and title below the cells.
+func (h heat) drawColumns(c *draw.Canvas) {
+	text := style(mutedColor, textSize)
+	text.XAlign, text.YAlign = draw.XCenter, draw.YTop
+	for i, name := range h.of.Map.Columns {
+		if i%h.every == 0 {
+			c.FillText(text, vg.Point{X: h.left + h.cell*(vg.Length(i)+0.5), Y: mapFoot - 3}, oneLine(name))
+		}
+	}
+	text.YAlign = draw.YBottom
+	c.FillText(text, vg.Point{X: h.left + h.cell*vg.Length(len(h.of.Map.Columns))/2, Y: 1}, oneLine(h.of.X.Title))
+}
+
+// heatFigure draws a map for its place on the page.
+func heatFigure(f *results.Figure) (sheetFigure, error) {
+	out := sheetFigure{Title: f.Title, Note: f.Note}
+	h, ok := newHeat(f)
+	if !ok {
+		out.Empty = "Nothing to draw: no cell of the map has a value."
+		return out, nil
+	}
+	svg, err := h.svg()
+	if err != nil {
+		return out, fmt.Errorf("map %q: %w", f.Title, err)
+	}
+	out.SVG, out.Scrolls = []markup{svg}, h.width > halfWidth
+	out.Legend, err = h.legend()
+	return out, err
+}

@@ -1,0 +1,71 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/plot/plotter"
+)
+
+// medianXYs returns a line of n points.
+func medianXYs(n int) plotter.XYs {
+	line := make(plotter.XYs, n)
+	for i := range line {
+		line[i] = plotter.XY{X: float64(i), Y: float64(i)}
+	}
+	return line
+}
+
+func TestLogTicksStandAtRoundNumbers(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		about     int
+		want      string
+	}{
+		{1, 1000, 9, "[1 2 5 10 20 50 100 200 500 1000]"},
+		{1, 1000, 5, "[1 3 10 30 100 300 1000]"},
+		{1, 1e6, 5, "[1 10 100 1000 10k 100k 1M]"},
+		{1, 1e12, 4, "[1 10k 100M 1e+12]"},
+		{256, 16384, 5, "[500 1000 2000 5000 10k]"},
+		{120, 190, 5, "[120 130 140 150 160 170 180 190]"}, // too short for powers
+		{0.0003, 0.02, 5, "[0.0005 0.001 0.002 0.005 0.01 0.02]"},
+		{7, 7, 5, "[7]"},
+	} {
+		var labels []string
+		for _, m := range (logTicks{c.about}).Ticks(c.low, c.high) {
+			if m.Label != "" {
+				labels = append(labels, m.Label)
+			}
+		}
+		if got := fmt.Sprint(labels); got != c.want {
+			t.Errorf("from %g to %g, about %d: %s, want %s", c.low, c.high, c.about, got, c.want)
+		}
+	}
+}
+
+func TestLogTicksAreEnoughAndWithinTheAxis(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	for range 3000 {
+		low := math.Pow(10, 12*rng.Float64()-6)
+		high := low * math.Pow(10, 0.05+rng.ExpFloat64()*2)
+		about := 4 + rng.IntN(7)
+		seen, labelled := map[float64]bool{}, 0
+		for _, m := range (logTicks{about}).Ticks(low, high) {
+			if m.Value < low*(1-1e-6) || m.Value > high*(1+1e-6) {
+				t.Fatalf("tick %g from %g to %g", m.Value, low, high)
+			}
+			if seen[m.Value] {
+				t.Fatalf("tick %g twice from %g to %g", m.Value, low, high)
+			}
+			seen[m.Value] = true
+			if m.Label != "" {
+				labelled++
+			}
+		}
+		if labelled < 2 || labelled > 2*about {
+			t.Fatalf("%d labels from %g to %g, want about %d", labelled, low, high, about)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// sheetPages returns pages of studies and sheets by name.
+func sheetPages(t *testing.T) map[string]string {
+	t.Helper()
+	many := madeStudy(40)
+	many.Sheet.Sections = []results.Section{sectionOfArms(40, rand.New(rand.NewPCG(1, 2)))}
+	quick := madeStudy(2)
+	quick.Quick = true
+	byName := map[string]string{}
+	for name, s := range map[string]*results.Study{"everything": madeStudy(6), "forty": many, "quick": quick} {
+		byName[name] = studyPage(t, s)
+	}
+	plain := madeStudy(2).Sheet
+	plain.Kind, plain.Findings, plain.Title = "Design", nil, "A configuration for 8 GPUs & <more>"
+	byName["design"] = pageOfSheet(t, &plain)
+	byName["bare"] = pageOfSheet(t, &results.Sheet{Title: "Nothing yet"})
+	keep(t, "sheet-", byName)
+	return byName
+}
+
+func studyPage(t *testing.T, s *results.Study) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Study(&b, s); err != nil {
+		t.Fatalf("%s: %v", s.Name, err)
+	}
+	return b.String()
+}
+
+func pageOfSheet(t *testing.T, s *results.Sheet) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Sheet(&b, s); err != nil {
+		t.Fatalf("%s: %v", s.Title, err)
+	}
+	return b.String()
+}
+
+func TestPagesOfSheets(t *testing.T) {
+	text := sheetPages(t)
+	t.Run("are self-contained and small", func(t *testing.T) { areSelfContained(t, text) })
+	t.Run("are well-formed", func(t *testing.T) { areWellFormed(t, text) })
+	t.Run("have well-formed plots that follow the style sheet", func(t *testing.T) { haveSoundPlots(t, withoutIcons(text)) })
+	t.Run("have their parts, findings first", func(t *testing.T) {
+		for name, want := range map[string]string{
+			"everything": "findings lead part part part part arms facts", "forty": "findings lead part arms facts",
+			"quick": "findings lead part part part part arms facts", "design": "part part part part facts", "bare": "",
+		} {
+			var got []string
+			for _, m := range regexp.MustCompile(`<section (?:id|class)="([a-z]+)"`).FindAllStringSubmatch(text[name], -1) {
+				got = append(got, m[1])
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s has parts %v, want %s", name, got, want)
+			}
+		}
+	})
+	t.Run("escape what they are given", func(t *testing.T) {
+		if !strings.Contains(text["design"], "8 GPUs &amp; &lt;more&gt;</h1>") || !strings.Contains(text["everything"], "N = 512 &amp; &lt;more&gt;") {
+			t.Error("text from outside is not escaped")
+		}
+	})
+	t.Run("caution where a study was a rehearsal, and only there", func(t *testing.T) {
+		for name := range text {
+			if got, want := strings.Contains(text[name], "A rehearsal with small budgets"), name == "quick"; got != want {
+				t.Errorf("%s cautions: %v, want %v", name, got, want)
+			}
+		}
+	})
+	t.Run("are the same bytes for the same results", func(t *testing.T) {
+		for name, again := range sheetPages(t) {
+			if text[name] != again {
+				t.Errorf("%s differs from one writing to the next", name)
+			}
+		}
+	})
+}
+
+// withoutIcons drops what stands beside its name and is hidden from those who hear the page.
+func withoutIcons(text map[string]string) map[string]string {
+	icon := regexp.MustCompile(`(?s)<svg [^>]*aria-hidden="true">.*?</svg>`)
+	out := map[string]string{}
+	for name, page := range text {
+		if name == "bare" { // has no plots
+			continue
+		}
+		out[name] = icon.ReplaceAllStringFunc(page, func(svg string) string {
+			if strings.Contains(svg, "<text") || strings.Contains(svg, "#") {
+				return svg // an icon with text, or a colour of its own, is no icon
+			}
+			return ""
+		})
+	}
+	return out
+}
+
+func TestEveryVerdictHasAWordASignAndAColour(t *testing.T) {
+	seen := map[string]bool{}
+	for _, v := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
+		s := results.Sheet{Title: "t", Findings: []results.Finding{{Source: "[ER] fig. <1>", Claim: "it learns", Found: "it did", Verdict: v, Why: "by the interval"}}}
+		text := pageOfSheet(t, &s)
+		class, sign := verdictLook(v)
+		if seen[class] || seen[sign] {
+			t.Errorf("%q has the look of another verdict", v)
+		}
+		seen[class], seen[sign] = true, true
+		for _, want := range []string{
+			`<article class="finding ` + class + `">`, "<b>" + sign + "</b>" + string(v) + "</strong>", "[ER] fig. &lt;1&gt;",
+			"</span> it learns</p>", "</span> it did</p>", "<span>Rule:</span> by the interval",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q: the page lacks %q", v, want)
+			}
+		}
+		for _, rule := range []string{".finding." + class + " ", "--" + class + ": #"} {
+			if !strings.Contains(sheetStyleText, rule) {
+				t.Errorf("%q: the style sheet lacks %q", v, rule)
+			}
+		}
+	}
+}
+
+func TestVerdictsAreCounted(t *testing.T) {
+	f := func(verdicts ...results.Verdict) (list []results.Finding) {
+		for _, v := range verdicts {
+			list = append(list, results.Finding{Verdict: v})
+		}
+		return list
+	}
+	for want, list := range map[string][]results.Finding{
+		"":                                 nil,
+		"One claim: 1 holds.":              f(results.Holds),
+		"4 claims: 2 hold, 2 do not hold.": f(results.Holds, results.DoesNotHold, results.Holds, results.DoesNotHold),
+		"3 claims: 1 holds, 1 does not hold, 1 cannot be told.": f(results.CannotTell, results.DoesNotHold, results.Holds),
+		"2 claims: 2 cannot be told.":                           f(results.CannotTell, results.CannotTell),
+		"5 claims: 3 hold, 1 does not hold, 1 cannot be told.":  f(results.Holds, results.Holds, results.Holds, results.DoesNotHold, results.CannotTell),
+	} {
+		if got := tally(list); got != want {
+			t.Errorf("tally %q, want %q", got, want)
+		}
+	}
+}
+
+func TestASheetThatCannotBeDrawnIsRefusedAndNothingIsWritten(t *testing.T) {
+	s := madeStudy(2)
+	s.Sheet.Sections[1].Figures[0].Map.Values[1] = s.Sheet.Sections[1].Figures[0].Map.Values[1][:3]
+	s.Sheet.Sections[0].Figures[2].Curves[0].At[0].X = 0
+	var b bytes.Buffer
+	err := Study(&b, s)
+	for _, want := range []string{
+		`section "Buffer and split", figure "Best accuracy by buffer and split": map: row 2 has 3 values: want 5`,
+		`section "Accuracy", figure "Noise against staleness": curve "fitted power law", point 1: x = 0 on a logarithmic axis`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+	if b.Len() > 0 {
+		t.Errorf("%d bytes were written all the same", b.Len())
+	}
+}
+
+func TestAStudyShowsItsArmsAndWhereTheirRunsAre(t *testing.T) {
+	s := madeStudy(3)
+	s.Arms[2].Folders, s.Arms[2].Differs = []string{"../runs/a b:c", ""}, nil
+	text := studyPage(t, s)
+	for _, want := range []string{
+		"3 arms · 4 seeds · 10 runs · 20 November 2026",
+		`<a href="./../runs/0000000000000000/">1</a> <a href="./../runs/0000000000000001/">2</a>`,
+		`<a href="./../runs/a%20b:c/">1</a> </td>`,
+		`<span class="quiet">the first</span>`, `<span class="quiet">in nothing</span>`, "<code>replay.capacity: 512</code>",
+		"failed: seed 3: the loss is not finite at update 121", "The numbers of all figures: study.json.",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+func TestFactsAreToldOnce(t *testing.T) {
+	s := madeStudy(2)
+	names := func() (list []string) {
+		for _, f := range studyFacts(s) {
+			list = append(list, f.Name)
+		}
+		return list
+	}
+	if got := fmt.Sprint(names()); got != "[Seeds Machine Commit Time Command Commit of the runs]" {
+		t.Errorf("facts %s", got)
+	}
+	s.Sheet.Facts = []results.Fact{{Name: "machine", Text: "mine"}, {Name: "Seeds", Text: "odd ones"}}
+	s.Began, s.Seconds, s.Build = s.Ended.AddDate(1, 0, 0).Truncate(0), 0, results.Build{}
+	s.Ended = s.Ended.AddDate(-3000, 0, 0)
+	if got := fmt.Sprint(names()); got != "[Time machine Seeds]" {
+		t.Errorf("facts %s", got)
+	}
+	text := studyPage(t, madeStudy(2))
+	for _, want := range []string{"An Eight-Core Processor, linux/amd64, 2 cores", "1 to 4, of each arm", "go1.27.1, GoMLX v0.28.16, revision 0123456789ab",
+		"runs of 45m12s in sum, 2 at once; from 2026-11-20 09:15 to 2026-11-20 09:39 UTC", "reprise study buffer-size --seeds 4"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks the fact %q", want)
+		}
+	}
+}
+
+func TestWriteReadsAStudysFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := results.WriteStudy(dir, madeStudy(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, results.ReportFile))
+	if err != nil || !strings.Contains(string(text), "<h1>How large a buffer?</h1>") || !bytes.HasSuffix(text, []byte("</html>\n")) {
+		t.Errorf("error %v, %d bytes", err, len(text))
+	}
+	if want := studyPage(t, madeStudy(2)); string(text) != want {
+		t.Error("a study read from its folder has another page than the one in memory")
+	}
+	broken := errors.Join(os.WriteFile(filepath.Join(dir, results.StudyFile), []byte(`{"format": 99}`), 0o644), Write(dir))
+	if broken == nil || !strings.Contains(broken.Error(), "format") {
+		t.Errorf("a study of another format: error %v", broken)
+	}
+}
+
+func TestColumnsOfNumbersStandToTheRightAndSentencesBreak(t *testing.T) {
+	text := pageOfSheet(t, &results.Sheet{Title: "t", Sections: []results.Section{{Title: "s", Grids: []results.Grid{{
+		Columns: []string{"Arm", "Ratio", "Sampler", "Why"},
+		Rows: [][]string{
+			{"8", "0.61 (0.56–0.66)", "uniform", "A sentence that is longer than a word or two can be."},
+			{"16", "not reached", "epoch", ""}, {"32", "−4%", "–", "Short."}, {"64", "∞", "3 of them", "–"}, {"x", "≥ 2", "", ""},
+		},
+	}}}}})
+	for _, want := range []string{
+		`<th class="word">Arm</th><th>Ratio</th><th class="word">Sampler</th><th class="sentence">Why</th>`,
+		`<th class="word">8</th><td>0.61 (0.56–0.66)</td><td class="word">uniform</td><td class="sentence">A sentence`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/reprise-rl/reprise/task"
+)
+
+// expected makes starts that expect runs of the configurations.
+func expected(t *testing.T, list ...Config) *Starts {
+	t.Helper()
+	s := new(Starts)
+	for _, c := range list {
+		if err := s.Expect(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// startOf asks for a start and reports whether it was made for it.
+func startOf(t *testing.T, s *Starts, c Config) (*Start, bool) {
+	t.Helper()
+	fresh := false
+	start, err := s.Begin(context.Background(), c, func(int, float64) { fresh = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start, fresh
+}
+
+func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
+	c := small(t)
+	for change, shared := range map[string]bool{
+		"learner.learning_rate=0.01": true, "replay.capacity=64": true, "generate.temperature=0.9": true, "budget.updates=30": true,
+		"pipeline.workers=2": true, "name=other": true, "evaluate.samples=0": true, "learner.objective=dr_grpo": true,
+		"seed=2": false, "task.max=11": false, "task.held_out=10": false, "policy.hidden=20": false, "warmup.steps=6": false, "warmup.batch=9": false,
+		"warmup.learning_rate=0.01": false, "warmup.until=0.9": false, "generate.max_tokens=5": false, "learner.objective=ppo": false,
+	} {
+		other := small(t, change)
+		s := expected(t, c, other)
+		first, _ := startOf(t, s, c)
+		second, fresh := startOf(t, s, other)
+		if fresh == shared || (first == second) != shared {
+			t.Errorf("%s: made anew %t, the same start %t, want it shared: %t", change, fresh, first == second, shared)
+		}
+	}
+}
+
+func TestTasksOfTheProgramsOwnThatShareANameAreNotOneStart(t *testing.T) {
+	made := func(max string) Config {
+		return small(t).WithTask("sums", func(seed uint64) (task.Task, error) {
+			return NewTask("arithmetic", []string{"held_out=20", "max=" + max}, seed)
+		})
+	}
+	a, b := made("10"), made("20")
+	s := expected(t, a, a, b)
+	first, _ := startOf(t, s, a)
+	if again, fresh := startOf(t, s, a); fresh || again != first {
+		t.Error("copies of one configuration do not share a start")
+	}
+	if _, fresh := startOf(t, s, b); !fresh {
+		t.Error("another task got the first one's start")
+	}
+}
+
+func TestASharedStartGivesTheSameRunToTheByte(t *testing.T) {
+	c, other := small(t), small(t, "learner.learning_rate=0.01", "replay.sampler=uniform")
+	s := expected(t, other, c)
+	for _, x := range []Config{other, c} { // the second run starts from what the first has used
+		start, _ := startOf(t, s, x)
+		dir := filepath.Join(t.TempDir(), "shared")
+		if _, err := Train(context.Background(), x, start, dir, Hooks{}); err != nil {
+			t.Fatal(err)
+		}
+		alone := filepath.Join(t.TempDir(), "alone")
+		train(t, x, alone)
+		sameRuns(t, dir, alone)
+	}
+}
+
+func TestAStartIsDroppedWithTheLastRunThatNeedsIt(t *testing.T) {
+	c := small(t)
+	s := expected(t, c, c)
+	startOf(t, s, c)
+	for i, want := range []bool{false, true} { // made anew after the release
+		if err := s.Release(c); err != nil {
+			t.Fatal(err)
+		}
+		if _, fresh := startOf(t, s, c); fresh != want {
+			t.Errorf("after %d of 2 runs: made anew %t, want %t", i+1, fresh, want)
+		}
+	}
+	if len(s.kept) != 0 {
+		t.Errorf("%d starts are kept for no run", len(s.kept))
+	}
+}
+
+func TestManyAskForAStartAtOnceAndOneMakesIt(t *testing.T) {
+	c := small(t)
+	const runs = 8
+	list := make([]Config, runs)
+	for i := range list {
+		list[i] = c
+	}
+	s := expected(t, list...)
+	var steps atomic.Int64
+	var wait sync.WaitGroup
+	for range runs {
+		wait.Go(func() {
+			if _, err := s.Begin(context.Background(), c, func(int, float64) { steps.Add(1) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if got := steps.Load(); got != int64(c.Warmup.Steps) {
+		t.Errorf("%d steps of warm-up, want those of one: %d", got, c.Warmup.Steps)
+	}
+}
+
+func TestAStartThatCouldNotBeMadeIsTriedAgain(t *testing.T) {
+	c := small(t)
+	s := expected(t, c)
+	ctx, cancel := context.WithCancel(context.Background())
+	if _, err := s.Begin(ctx, c, func(int, float64) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+	if _, fresh := startOf(t, s, c); !fresh {
+		t.Error("nobody made the start")
+	}
+}

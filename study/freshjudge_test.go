@@ -1,0 +1,142 @@
+package study
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// freshAsClaimed is a world in which [FP] is right.
+func freshAsClaimed(arm string, part float64) float64 {
+	task, method, _ := strings.Cut(arm, ": ")
+	if task == "easy arithmetic" {
+		return 0.9
+	}
+	levels := map[string]float64{
+		onPolicy: 0.2, standardPER: 0.1, freshPER: 0.4, uniformPER: 0.3, tauName("10"): 0.3, tauName("1000"): 0.38, tauName("inf"): 0.28,
+		noWeights: 0.4, constantWeights: 0.4,
+	}
+	if method == noWeights && part > 0.75 && part < 0.85 {
+		return 0.1
+	}
+	return 0.05 + levels[method]*part
+}
+
+// freshReversed is a world in which it is wrong.
+func freshReversed(arm string, part float64) float64 {
+	task, method, _ := strings.Cut(arm, ": ")
+	if task == "easy arithmetic" && method != onPolicy {
+		return 0.7
+	}
+	levels := map[string]float64{
+		onPolicy: 0.3, standardPER: 0.5, freshPER: 0.1, uniformPER: 0.3, tauName("10"): 0.25, tauName("1000"): 0.1, tauName("inf"): 0.25,
+		noWeights: 0.3, constantWeights: 0.1,
+	}
+	if method == freshPER && part > 0.75 && part < 0.85 {
+		return 0
+	}
+	return 0.05 + levels[method]*part
+}
+
+func TestFreshnessIsJudgedByTheRuns(t *testing.T) {
+	s, four := freshness(), Options{Seeds: 4}
+	expect(t, invention{accuracy: freshAsClaimed, noise: 0.002}.judged(t, s, four), alikeVerdicts(9, results.Holds)...)
+	expect(t, invention{accuracy: freshReversed, noise: 0.002}.judged(t, s, four), alikeVerdicts(9, results.DoesNotHold)...)
+	expect(t, invention{accuracy: freshAsClaimed, noise: 50}.judged(t, s, four)[:8], alikeVerdicts(8, results.CannotTell)...) // a shift makes no fall
+	for _, o := range []Options{{Seeds: 3}, {Seeds: 4, Quick: true}} {
+		expect(t, invention{accuracy: freshAsClaimed, noise: 0.002}.judged(t, s, o), alikeVerdicts(9, results.CannotTell)...)
+	}
+}
+
+func TestClaimAboutTasksNeedsMostOfThemAndNoneAgainst(t *testing.T) {
+	holds, fails, open := results.Holds, results.DoesNotHold, results.CannotTell
+	for _, c := range []struct {
+		parts []results.Verdict
+		want  results.Verdict
+	}{
+		{[]results.Verdict{holds, holds, holds, open}, holds},
+		{[]results.Verdict{holds, holds, open, open}, open},
+		{[]results.Verdict{holds, holds, holds, fails}, open},
+		{[]results.Verdict{fails, fails, fails, holds}, fails},
+		{[]results.Verdict{fails, fails, open, open}, open},
+		{nil, open},
+	} {
+		if got := most(c.parts...); got != c.want {
+			t.Errorf("%v: %s, want %s", c.parts, got, c.want)
+		}
+	}
+}
+
+func TestGainOnOneTaskAloneIsNoGainOnTasks(t *testing.T) {
+	w := invention{noise: 0.02, accuracy: func(arm string, part float64) float64 {
+		if arm == freshArm("sokoban", freshPER) {
+			return 0.3 + 0.3*part
+		}
+		return 0.3
+	}}
+	gain := w.judged(t, freshness(), Options{Seeds: 4})[0]
+	if gain.Verdict == results.Holds || strings.Count(gain.Found, "holds.") != 1 {
+		t.Errorf("%s: %s", gain.Verdict, gain.Found)
+	}
+}
+
+func TestReplayIsComparedAfterAsManyFreshRollouts(t *testing.T) {
+	f := invention{accuracy: func(_ string, part float64) float64 { return part }}.invent(freshness(), Options{Seeds: 4})
+	task := f.triples(false)[0]
+	// A turn costs B(2 + mu) with replay: of 300 updates' compute 258.8 turns, and so 259 batches.
+	if on, fresh := task.on.freshEnd(), task.fresh.freshEnd(); on != 300*256 || fresh != 259*256 {
+		t.Fatalf("fresh rollouts: %g on-policy, %g with replay", on, fresh)
+	}
+	// Within 259 batches the last evaluations on-policy are those at 230, 240 and 250 of 300; with replay at 280, 290 and 300.
+	if got, want := atEqualFresh(task.fresh, task.on).median, (290.0-240)/300; math.Abs(got-want) > 1e-9 {
+		t.Errorf("difference after equal rollouts: %g, want %g", got, want)
+	}
+	if got := difference(task.fresh, task.on, settled).median; math.Abs(got) > 1e-9 {
+		t.Errorf("difference at equal compute: %g, want 0", got)
+	}
+}
+
+func TestReplayThatEndsWithAnErrorHasLostItsPolicy(t *testing.T) {
+	w := invention{accuracy: func(string, float64) float64 { return 0.5 }, fails: func(arm string, _ uint64) float64 {
+		if strings.HasSuffix(arm, standardPER) {
+			return 0.6
+		}
+		return 0
+	}}
+	findings := w.judged(t, freshness(), Options{Seeds: 4})
+	expect(t, findings[2:4], results.Holds, results.Holds)
+	j, err := judgeFreshness(w.invent(freshness(), Options{Seeds: 4}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := j.Sections[len(j.Sections)-1]; len(last.Grids) != 1 || len(last.Grids[0].Rows) != 4*len(freshTasks()) {
+		t.Errorf("failed runs are not listed: %+v", last)
+	}
+}
+
+func TestTaskWithoutRunsLeavesTheOthersJudged(t *testing.T) {
+	w := invention{accuracy: freshAsClaimed, noise: 0.002, missing: func(arm string, seed uint64) bool {
+		return strings.HasPrefix(arm, "search") || strings.HasPrefix(arm, "arithmetic") && seed == 2
+	}}
+	findings := w.judged(t, freshness(), Options{Seeds: 5})
+	expect(t, findings[:4], results.Holds, results.Holds, results.Holds, results.Holds)
+	if !strings.Contains(findings[0].Found, "search: not measured, cannot tell") {
+		t.Errorf("what is missing is not said: %s", findings[0].Found)
+	}
+}
+
+func TestLateFallCountsTheSecondHalfAgainstTheBestOfTheWhole(t *testing.T) {
+	run := &results.Run{Summary: &results.Summary{}}
+	for _, p := range []float64{0.1, 0.6, 0.2, 0.5, 0.5, 0.4, 0.55, 0.5} {
+		run.Evals = append(run.Evals, results.Eval{Pass1: p})
+	}
+	if got := lateFall(Runs{}, run); math.Abs(got-0.2) > 1e-12 {
+		t.Errorf("late fall %g, want 0.2", got)
+	}
+	run.Summary = nil
+	if got := lateFall(Runs{}, run); got != 0.6 {
+		t.Errorf("late fall of a run that failed: %g, want its best, 0.6", got)
+	}
+}

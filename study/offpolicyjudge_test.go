@@ -1,0 +1,79 @@
+package study
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// ogAsClaimed is a world in which [OG] is right.
+func ogAsClaimed(arm string, part float64) float64 {
+	switch {
+	case arm == og11 && part > 0.55 && part < 0.65:
+		return 0.3 // of 0.35 before
+	case strings.HasPrefix(arm, "(1,10)"):
+		return 0.15 + 0.1*part
+	case arm == og11:
+		return 0.2 + 0.25*part
+	}
+	return 0.2 + 0.28*part
+}
+
+// ogReversed is a world in which it is wrong.
+func ogReversed(arm string, part float64) float64 {
+	switch {
+	case arm == og11:
+		return 0.3 + 0.2*part
+	case strings.HasPrefix(arm, "(1,10)"):
+		return 0.6
+	case part > 0.55 && part < 0.65:
+		return 0.1
+	}
+	return 0.2 + 0.2*part
+}
+
+func TestOffPolicyGRPOIsJudgedByTheRuns(t *testing.T) {
+	s, four := offPolicyGRPO(), Options{Seeds: 4}
+	expect(t, invention{accuracy: ogAsClaimed, noise: 0.002}.judged(t, s, four), alikeVerdicts(6, results.Holds)...)
+	expect(t, invention{accuracy: ogReversed, noise: 0.002}.judged(t, s, four), alikeVerdicts(6, results.DoesNotHold)...)
+	for _, o := range []Options{{Seeds: 3}, {Seeds: 1}, {Seeds: 4, Quick: true}} {
+		expect(t, invention{accuracy: ogAsClaimed, noise: 0.002}.judged(t, s, o), alikeVerdicts(6, results.CannotTell)...)
+	}
+}
+
+func TestScheduleThatEndsWithAnErrorIsTheLessStable(t *testing.T) {
+	w := invention{accuracy: func(string, float64) float64 { return 0.4 }, fails: func(arm string, seed uint64) float64 {
+		if arm == og11 {
+			return 0.5
+		}
+		return 0
+	}}
+	findings := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})
+	expect(t, findings[:3], results.Holds, results.DoesNotHold, results.Holds)
+	if findings[4].Verdict != results.DoesNotHold {
+		t.Errorf("with (1,1) gone for half of its checkpoints: %s, %s", findings[4].Verdict, findings[4].Found)
+	}
+}
+
+func TestScheduleThatNeverBeganLeavesTheOthersJudged(t *testing.T) {
+	w := invention{accuracy: ogAsClaimed, noise: 0.002, missing: func(arm string, _ uint64) bool { return arm == og101 }}
+	findings := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})
+	expect(t, findings, results.Holds, results.Holds, results.CannotTell, results.CannotTell, results.CannotTell, results.Holds)
+	if !strings.Contains(findings[2].Why, "No seed") {
+		t.Errorf("why not: %s", findings[2].Why)
+	}
+}
+
+func TestTenUpdatesOnABatchAreComparedAfterAsManyRollouts(t *testing.T) {
+	f := invention{accuracy: func(arm string, part float64) float64 { return part }}.invent(offPolicyGRPO(), Options{Seeds: 4})
+	on, slow := f.Of(og11), f.Of(og110)
+	// 400 updates' compute: 400 batches, or 164 of ten updates and a part of another, whose generation is mu/(10 + mu) of their compute.
+	if on.freshEnd() != 400*256 || slow.freshEnd() != 165*256 {
+		t.Errorf("rollouts: %g and %g", on.freshEnd(), slow.freshEnd())
+	}
+	// The last evaluations of (1,1) within 165 batches are those at 140, 150 and 160 of 400.
+	if got := difference(on, slow, settledAt(slow.freshEnd())).median; got < 150.0/400-390.0/400-1e-9 || got > 150.0/400-390.0/400+1e-9 {
+		t.Errorf("difference after equal rollouts: %g", got)
+	}
+}

@@ -1,0 +1,216 @@
+package study
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+)
+
+// savings asks what replay saves at a fixed target, both arms at their best learning rate.
+func savings() Study {
+	return Study{
+		Name: "savings", Title: "Does replay reach the same accuracy with less compute?", Source: "[ER] fig. 1",
+		Lead: []string{
+			"The same experiment with and without replay, on the same seeds, warm starts and held-out problems: how much compute does each need to " +
+				"the accuracy that the configuration fixes before the run? Compute is counted by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
+			"Each arm is run at as many learning rates as the other, and judged at the rate with the least median compute to the target (of those that need as much, or do not reach it, " +
+				"the most accurate over the run). That rule was fixed before the runs. A third split, (5,3), is shown beside the two arms and not judged.",
+			aboutLab + " Here a batch is 960 rollouts, and runs end at 30 updates' compute.",
+			"A seed's ratio is 0 where only the arm with replay reached the target, infinite where only the other did; a seed on which neither did has none and is left out.",
+		},
+		Arms: savingsArms, Judge: judgeSavings,
+	}
+}
+
+// The experiment of the headline: batches twice those of the other studies, so that the learning rate is bounded by stability rather than by the
+// noise of a batch.
+const (
+	savingsBatch    = 2 * labBatch
+	savingsCapacity = 2 * savingsBatch
+	savingsCompute  = 30
+	savingsEvery    = 1
+	savingsBuffer   = "replay"
+)
+
+// savingsRates are the learning rates of both arms, ascending.
+func savingsRates() []float64 { return []float64{7e-4, 1e-3} }
+
+func savingsArms(o Options) []Arm {
+	return append(append(savingsQueues(o), savingsBuffers(o)...), savingsOther(o))
+}
+
+func savingsQueues(o Options) []Arm {
+	var arms []Arm
+	for _, rate := range savingsRates() {
+		c := atRate(savingsBase(o), rate)
+		c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*savingsBatch
+		c.Pipeline.Workers, c.Pipeline.Trainers = queueSplit().workers, queueSplit().trainers
+		arms = append(arms, Arm{rateName(queueName, rate), c})
+	}
+	return arms
+}
+
+func savingsBuffers(o Options) []Arm {
+	var arms []Arm
+	for _, rate := range savingsRates() {
+		arms = append(arms, Arm{rateName(savingsBuffer, rate), atRate(savingsBase(o), rate)})
+	}
+	return arms
+}
+
+// savingsOther is another split, at the smaller rate.
+func savingsOther(o Options) Arm {
+	rate, s := savingsRates()[0], split{5, 3}
+	c := atRate(savingsBase(o), rate)
+	c.Pipeline.Workers, c.Pipeline.Trainers = s.workers, s.trainers
+	return Arm{rateName(fmt.Sprintf("%s, %s", savingsBuffer, s), rate), c}
+}
+
+// savingsBase is the arm with replay.
+func savingsBase(o Options) run.Config {
+	c := searching(o)
+	c.Pipeline.Batch, c.Pipeline.Workers, c.Pipeline.Trainers = savingsBatch, labSplit().workers, labSplit().trainers
+	c.Replay.Sampler, c.Replay.Capacity = labSampler, savingsCapacity
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = savingsEvery, labTarget, savingsCompute
+	if o.Quick {
+		c.Budget.Compute = 2
+	}
+	return c
+}
+
+func judgeSavings(f *Found) (Judgement, error) {
+	queues, buffers := f.of(savingsQueues(f.Options)...), f.of(savingsBuffers(f.Options)...)
+	queue, buffer := soonest(queues), soonest(buffers)
+	gamma := bufferUnit(buffer.Config) / unit(buffer.Config)
+	target := buffer.Config.Evaluate.Target
+	r := ratio(buffer, queue, toTarget)
+	ofCurves := curvesRatio(buffer, queue)
+	found := fmt.Sprintf("Compute to pass@1 of %g, with replay over without: %s; ratio of the median curves %s. At their best learning rates: %s, %s.",
+		target, r.format(times), times(ofCurves), queue.Name, buffer.Name)
+	saved := spreadOf(each(r.values, func(v float64) float64 { return 1 - v }))
+
+	everywhere, why := f.everywhere(buffer, queue)
+	return Judgement{
+		Findings: []results.Finding{
+			f.settle(asked{"[ER] fig. 1", "With a well-chosen buffer the same accuracy takes less compute."}, found, r, below("the ratio", 1)),
+			f.settle(asked{"[ER] fig. 1, up to 40%", fmt.Sprintf("The saving is 1 − γ = %s or more: an update with replay teaches as much as one without, and costs γ = %.3f of it.",
+				percent(1-gamma), gamma)},
+				fmt.Sprintf("Saving: %s.", saved.format(percent)), saved, atLeast("the saving", 1-gamma)),
+			{
+				Source: "[ER] fig. 1", Claim: "Whatever the compute, the accuracy with replay is higher.", Found: why, Verdict: everywhere,
+				Why: f.because(buffer, "The claim holds if the 95% bootstrap interval of the difference in mean accuracy over the run lies above 0 and at no step "+
+					"of the grid the median difference is below 0; it does not hold if at some step the interval of the difference lies below 0."),
+			},
+			f.settle(asked{"[ER] fig. 1", "Runs without replay are less stable."},
+				fmt.Sprintf("The greatest fall below a run's own best is larger without replay by %s. Crashed: %d of %d runs without, %d of %d with.",
+					difference(queue, buffer, fall).format(points), queue.crashes(), len(queue.Runs), buffer.crashes(), len(buffer.Runs)),
+				difference(queue, buffer, fall), above("the difference in the greatest fall", 0)),
+		},
+		Sections: append(savingsSections(queue, buffer, queues, append(buffers, f.Of(savingsOther(f.Options).Name))), f.trouble()...),
+	}, nil
+}
+
+// soonest returns the arm with the least median compute to the target, the most accurate over the run among equals.
+func soonest(arms []Runs) Runs {
+	best := lowest(arms, toTarget, 0)
+	var equal []Runs
+	for _, a := range arms {
+		if v := a.median(toTarget); v == best.median(toTarget) || math.IsNaN(v) {
+			equal = append(equal, a)
+		}
+	}
+	if len(equal) > 0 {
+		best = highest(equal, meanOver(1), 0)
+	}
+	return best
+}
+
+// curvesRatio is the compute at which the median curve of arm a reaches the target over that of b.
+func curvesRatio(a, b Runs) float64 {
+	to := func(r Runs) float64 {
+		where := results.MedianReach(r.evals(), r.Config.Evaluate.Target)
+		if !where.Reached {
+			return math.Inf(1)
+		}
+		return where.Compute.Float()
+	}
+	return to(a) / to(b)
+}
+
+// everywhere judges whether arm a is more accurate than b at every step of compute.
+func (f *Found) everywhere(a, b Runs) (results.Verdict, string) {
+	mean := difference(a, b, meanOver(1))
+	steps, below, lower := grid(a.Config, 1), 0, 0
+	for _, g := range steps {
+		d := difference(a, b, accuracyAtStep(g))
+		if d.median < 0 {
+			below++
+		}
+		if d.high < 0 {
+			lower++
+		}
+	}
+	v := verdict(mean.low > 0 && below == 0, lower > 0)
+	if f.caution(len(mean.values)) != "" {
+		v = results.CannotTell
+	}
+	return v, fmt.Sprintf("Mean accuracy over the run, with replay less without: %s. The median difference is below 0 at %d of %d steps of the grid, its interval at %d.",
+		mean.format(change), below, len(steps), lower)
+}
+
+// because is the words of a rule with what keeps an arm's runs from a claim before them.
+func (f *Found) because(a Runs, words string) string {
+	if c := f.caution(len(a.over(best))); c != "" {
+		return c + " " + words
+	}
+	return words
+}
+
+func each(values []float64, of func(float64) float64) []float64 {
+	list := make([]float64, len(values))
+	for i, v := range values {
+		list[i] = of(v)
+	}
+	return list
+}
+
+func savingsSections(queue, buffer Runs, queues, buffers []Runs) []results.Section {
+	target := buffer.Config.Evaluate.Target
+	both := []line{{Runs: queue, colour: 0}, {Runs: buffer, colour: 1}}
+	rates := append(lines(0, queues...), lines(len(queues), buffers...)...)
+	inBuffer := byCompute("compute, in updates with replay", bufferUnit(buffer.Config))
+	return []results.Section{
+		{
+			Title: "Accuracy against compute",
+			Text:  []string{"Lines are medians over seeds, bands quartiles, thin lines single runs."},
+			Figures: []results.Figure{
+				withTarget(medians("Both arms at their best learning rate", "", inUpdates(buffer.Arm), both...), target),
+				withTarget(medians("The same, in the other unit", "[ER] draws figure 1 in updates without replay and figure 3 in updates with.", inBuffer, both...), target),
+				withTarget(everySeed("Every seed", "", inUpdates(buffer.Arm), both...), target),
+			},
+			Grids: []results.Grid{savingsGrid(queue, buffer)},
+		},
+		{
+			Title:   "Learning rates",
+			Figures: []results.Figure{withTarget(medians("Every learning rate", "", inUpdates(buffer.Arm), rates...), target)},
+			Grids:   []results.Grid{armsGrid("Every learning rate", append(append([]Runs(nil), queues...), buffers...)...)},
+		},
+	}
+}
+
+// savingsGrid tells what each seed's target cost.
+func savingsGrid(queue, buffer Runs) results.Grid {
+	g := results.Grid{
+		Title: "By seed", Note: "Compute to the target in updates without replay.",
+		Columns: []string{"seed", "without replay", "with replay", "ratio", "best pass@1 without", "best pass@1 with"},
+	}
+	for _, seed := range seedsOf(queue, buffer) {
+		q, b := queue.on(seed, toTarget), buffer.on(seed, toTarget)
+		g.Rows = append(g.Rows, []string{
+			fmt.Sprint(seed), updates(q), updates(b), times(b / q), points(queue.on(seed, best)), points(buffer.on(seed, best)),
+		})
+	}
+	return g
+}

@@ -1,0 +1,158 @@
+package study
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+)
+
+// behaviour is what a made-up run does. Accuracy rises from 0.2 towards level, and from three quarters of the budget on lies drop lower.
+type behaviour struct {
+	level, speed, drop float64
+	passGain           float64 // of pass@k on pass@1, for the largest k
+	failsAt            float64 // share of the budget at which it ends with an error; 0: it does not
+	staleness, since   uint64  // of every use
+	cost, uses         float64 // mu and replay ratio as measured
+	stalled, clock     float64 // share of GPU time; time per compute
+}
+
+// usual is a run that learns.
+func usual() behaviour {
+	return behaviour{level: 0.9, speed: 3, staleness: 1, since: 1, cost: 5.28, uses: 1, clock: 1}
+}
+
+func (b behaviour) accuracy(share float64) float64 {
+	a := 0.2 + (b.level-0.2)*(1-math.Exp(-b.speed*share))
+	if share >= 0.75 {
+		a -= b.drop
+	}
+	return max(0, a)
+}
+
+// madeUp writes the run that behaves so.
+func madeUp(c run.Config, seed uint64, b behaviour) *results.Run {
+	r := &results.Run{Seed: seed}
+	eval := func(k int, g float64) {
+		e := results.Eval{
+			Update: 10 * k, Grid: g, Compute: g, ComputeBusy: g, ComputeAll: g, Clock: g * b.clock, Problems: 400,
+			Pass1: b.accuracy(g / (c.Budget.Compute * unit(c))),
+		}
+		for _, n := range c.Evaluate.PassAt {
+			if c.Evaluate.Samples > 0 {
+				e.PassAt = append(e.PassAt, results.PassRate{K: n, Rate: e.Pass1 + b.passGain*float64(n-1)/float64(labPassAt-1)})
+			}
+		}
+		r.Evals = append(r.Evals, e)
+	}
+	eval(0, 0)
+	steps := grid(c, 1)
+	for k, g := range steps {
+		if b.failsAt > 0 && g > b.failsAt*steps[len(steps)-1] {
+			return r
+		}
+		eval(k+1, g)
+	}
+	end := steps[len(steps)-1]
+	gpu := func(n int) []results.GPU {
+		return slices.Repeat([]results.GPU{{Busy: 1 - b.stalled, Stalled: b.stalled}}, n)
+	}
+	r.Updates = []results.Update{{Update: 10 * len(steps), Inserted: 1000, Used: uint64(1000 * b.uses)}}
+	r.Timings = []results.Timing{{Generate: 2, Learn: 1}}
+	r.Summary = &results.Summary{
+		Seed: seed, Ended: "budget", Clock: end * b.clock, Compute: end, RolloutCostMeasured: results.Num(b.cost), ReplayRatio: results.Num(b.uses),
+		Staleness: results.Histogram{{b.staleness, 10}}, SinceLastUse: results.Histogram{{b.since, 10}}, Uses: results.Histogram{{uint64(b.uses), 10}}, NeverUsed: 1,
+		WorkerTimes: gpu(c.Pipeline.Workers), TrainerTimes: gpu(c.Pipeline.Trainers),
+	}
+	return r
+}
+
+// world says how the run of an arm and seed behaves.
+type world func(a Arm, seed uint64) behaviour
+
+// foundIn is what a study's runs come to in a world.
+func foundIn(s Study, o Options, w world) *Found {
+	f := &Found{Options: o}
+	for _, a := range s.Arms(o) {
+		runs := Runs{Arm: a}
+		for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
+			r := madeUp(a.Config, seed, w(a, seed))
+			if r.Summary == nil {
+				runs.Failed = append(runs.Failed, "seed: the gradient's norm is NaN")
+			}
+			runs.Runs = append(runs.Runs, r)
+		}
+		f.Arms = append(f.Arms, runs)
+	}
+	return f
+}
+
+// judged is what a study finds in a world.
+func judged(t *testing.T, s Study, o Options, w world) Judgement {
+	t.Helper()
+	j, err := s.Judge(foundIn(s, o, w))
+	if err != nil {
+		t.Fatalf("%s: %v", s.Name, err)
+	}
+	checkPage(t, s.Name, j)
+	return j
+}
+
+// checkPage fails where a judgement could not be drawn.
+func checkPage(t *testing.T, name string, j Judgement) {
+	t.Helper()
+	if len(j.Findings) == 0 {
+		t.Errorf("%s finds nothing", name)
+	}
+	for _, x := range j.Findings {
+		if x.Source == "" || x.Claim == "" || x.Found == "" || x.Why == "" {
+			t.Errorf("%s: a finding is incomplete: %+v", name, x)
+		}
+		if !slices.Contains([]results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell}, x.Verdict) {
+			t.Errorf("%s: the verdict is %q", name, x.Verdict)
+		}
+	}
+	for _, s := range j.Sections {
+		for _, g := range s.Grids {
+			for _, row := range g.Rows {
+				if len(row) != len(g.Columns) {
+					t.Errorf("%s, %s, %s: a row has %d cells, want %d", name, s.Title, g.Title, len(row), len(g.Columns))
+				}
+			}
+		}
+		for _, fig := range s.Figures {
+			checkFigure(t, name+", "+s.Title, fig)
+		}
+	}
+}
+
+func checkFigure(t *testing.T, where string, f results.Figure) {
+	t.Helper()
+	if f.Map != nil {
+		if len(f.Map.Values) != len(f.Map.Rows) {
+			t.Errorf("%s, %s: the map has %d rows of values, want %d", where, f.Title, len(f.Map.Values), len(f.Map.Rows))
+		}
+		for _, row := range f.Map.Values {
+			if len(row) != len(f.Map.Columns) {
+				t.Errorf("%s, %s: the map has a row of %d values, want %d", where, f.Title, len(row), len(f.Map.Columns))
+			}
+		}
+	}
+	for _, c := range f.Curves {
+		if len(c.At) == 0 || c.Name == "" {
+			t.Errorf("%s, %s: a curve %q has %d points", where, f.Title, c.Name, len(c.At))
+		}
+		for _, p := range c.At {
+			if math.IsNaN(p.X) || math.IsInf(p.X, 0) {
+				t.Errorf("%s, %s: %s has a point at %v", where, f.Title, c.Name, p.X)
+			}
+		}
+	}
+}
+
+// alternating is 1 on odd seeds and −1 on even ones.
+func alternating(seed uint64) float64 { return 2*float64(seed%2) - 1 }
+
+func replays(a Arm) bool { return a.Config.Replays() }

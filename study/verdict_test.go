@@ -1,0 +1,334 @@
+package study
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+)
+
+// trained changes how replay does beside no replay.
+func trained(change func(*behaviour)) world {
+	return func(a Arm, _ uint64) behaviour {
+		b := usual()
+		if replays(a) {
+			change(&b)
+		}
+		return b
+	}
+}
+
+// notTrained changes how the arms without replay do.
+func notTrained(change func(*behaviour)) world {
+	return func(a Arm, _ uint64) behaviour {
+		b := usual()
+		if !replays(a) {
+			change(&b)
+		}
+		return b
+	}
+}
+
+// following has a quantity follow a level of the arm: as it is, against it, or with the seeds at odds.
+func following(level func(Arm) float64, set func(b *behaviour, v float64)) [3]world {
+	make := func(sense func(seed uint64) float64) world {
+		return func(a Arm, seed uint64) behaviour {
+			b := usual()
+			set(&b, sense(seed)*level(a))
+			return b
+		}
+	}
+	return [3]world{make(func(uint64) float64 { return 1 }), make(func(uint64) float64 { return -1 }), make(alternating)}
+}
+
+func logCapacity(a Arm) float64   { return math.Log2(float64(a.Config.Replay.Capacity) / labBatch) } // 0 to 3
+func trainersShare(a Arm) float64 { return float64(a.Config.Pipeline.Trainers) }
+func delay(a Arm) float64         { return math.Log2(float64(a.Config.Pipeline.PublishEvery)) }
+func rate(a Arm) float64          { return a.Config.Learner.LearningRate / labRate }
+
+func ifReplay(a Arm) float64 {
+	if replays(a) {
+		return 1
+	}
+	return 0
+}
+
+// where restricts a level to the arms that a test means.
+func where(level func(Arm) float64, in func(Arm) bool) func(Arm) float64 {
+	return func(a Arm) float64 {
+		if in(a) {
+			return level(a)
+		}
+		return 0
+	}
+}
+
+func one(Arm) float64 { return 1 }
+
+func named(part string) func(Arm) bool {
+	return func(a Arm) bool { return strings.Contains(a.Name, part) }
+}
+
+// drawn is 1 for an arm with a sampler.
+func drawn(a Arm, sampler string) float64 {
+	return where(one, func(a Arm) bool { return a.Config.Replay.Sampler == sampler })(a)
+}
+
+func split44(a Arm) bool { return a.Config.Pipeline.Trainers == 4 }
+
+func level(b *behaviour, v float64)    { b.level += 0.02 * v }
+func speed(b *behaviour, v float64)    { b.speed *= math.Exp(0.3 * v) }
+func dropBy(b *behaviour, v float64)   { b.drop = 0.2 + 0.02*v }
+func clockBy(b *behaviour, v float64)  { b.clock = math.Exp(0.2 * v) }
+func stallBy(b *behaviour, v float64)  { b.stalled = 0.3 + 0.03*v }
+func staleBy(b *behaviour, v float64)  { b.staleness = uint64(20 + v) }
+func sinceBy(b *behaviour, v float64)  { b.since = uint64(20 + v) }
+func passGain(b *behaviour, v float64) { b.passGain = 0.05 + 0.02*v }
+func usesBy(b *behaviour, v float64)   { b.uses = 3 + 0.2*v }
+func opposite(w [3]world) [3]world     { return [3]world{w[1], w[0], w[2]} }
+
+// verdicts are three worlds for a finding: one in which it holds, one in which it does not, and one in which the seeds are at odds.
+type verdicts struct {
+	study   Study
+	finding int
+	worlds  [3]world
+}
+
+func TestEveryClaimHoldsWhereItIsTrueAndNotWhereItIsFalse(t *testing.T) {
+	cases := []verdicts{
+		{savings(), 0, following(ifReplay, func(b *behaviour, v float64) { b.speed *= math.Exp(v) })},
+		{savings(), 1, [3]world{
+			trained(func(b *behaviour) { b.speed *= 3 }), trained(func(b *behaviour) { b.speed *= 1.2 }),
+			following(ifReplay, func(b *behaviour, v float64) { b.speed *= math.Exp(v) })[2],
+		}},
+		{savings(), 2, following(ifReplay, speed)},
+		{savings(), 3, following(func(a Arm) float64 { return 1 - ifReplay(a) }, dropBy)},
+
+		{bufferSize(), 0, opposite(following(logCapacity, speed))},
+		{bufferSize(), 1, opposite(following(logCapacity, dropBy))},
+		{bufferSize(), 2, following(where(logCapacity, replays), level)},
+		{bufferSize(), 3, following(ifReplay, level)},
+		{bufferSize(), 4, [3]world{
+			trained(func(b *behaviour) { b.level -= 0.01 }), trained(func(b *behaviour) { b.level -= 0.1 }),
+			func(a Arm, seed uint64) behaviour {
+				b := usual()
+				b.level -= 0.03 * ifReplay(a) * (1 + alternating(seed))
+				return b
+			},
+		}},
+		{bufferSize(), 5, opposite(following(where(one, split44), level))},
+		{bufferSize(), 6, following(ifReplay, passGain)},
+		{bufferSize(), 7, following(ifReplay, passGain)},
+
+		{pareto(), 0, following(ifReplay, level)},
+		{pareto(), 1, following(where(rate, func(a Arm) bool { return !replays(a) }), dropBy)},
+		{pareto(), 2, following(func(a Arm) float64 { return 1 - ifReplay(a) }, dropBy)},
+
+		{variants(), 0, following(where(one, func(a Arm) bool { return a.Config.Replay.PositiveFraction > 0 }), level)},
+		{variants(), 1, following(where(one, named(asymre)), level)},
+
+		{offPoliciness(), 0, opposite(following(delay, speed))},
+		{offPoliciness(), 1, opposite(following(where(one, func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }), dropBy))},
+		{offPoliciness(), 2, following(where(one, func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }), level)},
+
+		{wallTime(), 0, opposite(following(ifReplay, clockBy))},
+		{wallTime(), 1, [3]world{
+			notTrained(func(b *behaviour) { b.stalled = 0.05 }), notTrained(func(b *behaviour) { b.stalled = 0.001 }),
+			func(_ Arm, seed uint64) behaviour { b := usual(); b.stalled = 0.02 + 0.02*alternating(seed); return b },
+		}},
+		{wallTime(), 2, following(where(one, named("slow")), stallBy)},
+		{wallTime(), 3, opposite(following(ifReplay, stallBy))},
+		{wallTime(), 4, opposite(following(ifReplay, clockBy))},
+
+		{sampling(), 0, [3]world{
+			func(a Arm, seed uint64) behaviour {
+				b := usual()
+				b.level += 0.01 * alternating(seed) * drawn(a, distinct)
+				return b
+			},
+			func(a Arm, seed uint64) behaviour {
+				b := usual()
+				b.level -= 0.3 * drawn(a, unseen)
+				return b
+			},
+			func(a Arm, seed uint64) behaviour {
+				b := usual()
+				b.level -= 0.3 * alternating(seed) * drawn(a, unseen)
+				return b
+			},
+		}},
+
+		{mu(), 0, measuredMu(func(b *behaviour, v float64) { b.cost *= v })},
+		{mu(), 1, measuredMu(func(b *behaviour, v float64) { b.uses *= v })},
+
+		{dynamics(), 0, following(where(logCapacity, replays), staleBy)},
+		{dynamics(), 1, following(trainersShare, staleBy)},
+		{dynamics(), 2, following(trainersShare, usesBy)},
+		{dynamics(), 3, [3]world{
+			following(logCapacity, func(b *behaviour, v float64) { b.uses = 3 + 0.01*v })[0], following(logCapacity, usesBy)[0],
+			following(logCapacity, func(b *behaviour, v float64) { b.uses = 3 + 0.2*v })[2],
+		}},
+		{dynamics(), 4, following(logCapacity, sinceBy)},
+	}
+	for _, c := range cases {
+		for i, want := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
+			j := judged(t, c.study, Options{Seeds: 4}, c.worlds[i])
+			if got := j.Findings[c.finding]; got.Verdict != want {
+				t.Errorf("%s, finding %d: %q: %s, want %s\n%s\n%s", c.study.Name, c.finding, got.Claim, got.Verdict, want, got.Found, got.Why)
+			}
+		}
+	}
+}
+
+// measuredMu has a measurement agree with what is configured, lie far off, or scatter.
+func measuredMu(set func(b *behaviour, v float64)) [3]world {
+	make := func(of func(seed uint64) float64) world {
+		return func(a Arm, seed uint64) behaviour {
+			b := usual()
+			b.cost, b.uses = configuredCost(a.Config), expectedReplayRatio(a.Config)
+			set(&b, of(seed))
+			return b
+		}
+	}
+	return [3]world{
+		make(func(uint64) float64 { return 1.01 }), make(func(uint64) float64 { return 1.2 }),
+		make(func(seed uint64) float64 { return 1 + 0.2*alternating(seed) }),
+	}
+}
+
+func TestTheSourcesReplayRatiosAreHeldAgainstTheMeasuredOnes(t *testing.T) {
+	printed := func(a Arm) float64 {
+		for i, s := range labSplits() {
+			if a.Config.Pipeline.Trainers == s.trainers {
+				return printedReplayRatios()[i]
+			}
+		}
+		panic(a.Name)
+	}
+	for want, uses := range map[results.Verdict]func(Arm, uint64) float64{
+		results.Holds:       func(a Arm, _ uint64) float64 { return printed(a) },
+		results.DoesNotHold: func(a Arm, _ uint64) float64 { return expectedReplayRatio(a.Config) },
+		results.CannotTell:  func(a Arm, seed uint64) float64 { return printed(a) * (1 + 0.2*alternating(seed)) },
+	} {
+		w := func(a Arm, seed uint64) behaviour { b := usual(); b.uses = uses(a, seed); return b }
+		if got := judged(t, mu(), Options{Seeds: 4}, w).Findings[2]; got.Verdict != want {
+			t.Errorf("%s, want %s: %s", got.Verdict, want, got.Found)
+		}
+	}
+}
+
+func TestTheErratumOfTheSourcesTable2IsFoundByArithmetic(t *testing.T) {
+	got := printedGamma()
+	if got.Verdict != results.DoesNotHold || !strings.Contains(got.Found, "(6,2), printed 0.41, computed 0.510") {
+		t.Errorf("%s: %s", got.Verdict, got.Found)
+	}
+	for _, s := range []string{"(7,1)", "(5,3)", "(4,4)", "(2,6)"} {
+		if strings.Contains(got.Found, s) {
+			t.Errorf("%s is called wrong: %s", s, got.Found)
+		}
+	}
+}
+
+// studiesOfER are the studies of this file's source, theory with a fit made up.
+func studiesOfER() []Study {
+	t := theory()
+	t.Judge = func(f *Found) (Judgement, error) { return judgeTheory(f, flatFit) }
+	return []Study{savings(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(), t}
+}
+
+func TestFewSeedsAndRehearsalsMakeNoClaim(t *testing.T) {
+	clear := following(ifReplay, func(b *behaviour, v float64) { b.speed *= math.Exp(v); b.level += 0.05 * v })[0]
+	for _, s := range studiesOfER() {
+		for _, o := range []Options{{Seeds: 1}, {Seeds: 3}, {Seeds: 5, Quick: true}} {
+			for _, x := range judged(t, s, o, clear).Findings {
+				if strings.HasPrefix(x.Why, "Arithmetic") {
+					continue
+				}
+				if x.Verdict != results.CannotTell || !cautious(x.Why, o) {
+					t.Errorf("%s, %+v: %q: %s: %s", s.Name, o, x.Claim, x.Verdict, x.Why)
+				}
+			}
+		}
+	}
+}
+
+// cautious reports whether a finding says first why it makes no claim.
+func cautious(why string, o Options) bool {
+	if o.Quick {
+		return strings.HasPrefix(why, "A rehearsal makes no claim. ")
+	}
+	return strings.HasPrefix(why, "A claim needs 4 seeds that have what is compared; there are ") || o.Seeds == 1 && strings.HasPrefix(why, "No seed has ")
+}
+
+func TestStudiesCopeWithRunsThatFailedOrAreMissing(t *testing.T) {
+	for _, s := range studiesOfER() {
+		o := Options{Seeds: 5}
+		for name, w := range map[string]world{
+			"all fail": func(Arm, uint64) behaviour { b := usual(); b.failsAt = 0.5; return b },
+			"at once":  func(Arm, uint64) behaviour { b := usual(); b.failsAt = 1e-9; return b },
+			"one seed": func(_ Arm, seed uint64) behaviour {
+				b := usual()
+				if seed == 2 {
+					b.failsAt = 0.3
+				}
+				return b
+			},
+		} {
+			j := judged(t, s, o, w)
+			if last := j.Sections[len(j.Sections)-1]; last.Title != "What failed" {
+				t.Errorf("%s, %s: the page does not tell what failed", s.Name, name)
+			}
+		}
+		f := foundIn(s, o, func(Arm, uint64) behaviour { return usual() })
+		for i := range f.Arms { // a seed missing here and there, and an arm with nothing at all
+			f.Arms[i].Runs = append(f.Arms[i].Runs[:i%5], f.Arms[i].Runs[i%5+1:]...)
+		}
+		f.Arms[0].Runs = nil
+		j, err := s.Judge(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPage(t, s.Name, j)
+		for i := range f.Arms {
+			f.Arms[i].Runs = nil
+		}
+		if j, err = s.Judge(f); err != nil {
+			t.Fatal(err)
+		}
+		checkPage(t, s.Name, j)
+		for _, x := range j.Findings {
+			if !strings.HasPrefix(x.Why, "Arithmetic") && x.Verdict != results.CannotTell {
+				t.Errorf("%s without runs: %q: %s", s.Name, x.Claim, x.Verdict)
+			}
+		}
+	}
+}
+
+func TestArmsWithoutReplayAreNotFoundSaferThanTheyAreWhenTheyFail(t *testing.T) {
+	w := notTrained(func(b *behaviour) { b.failsAt = 0.8 })
+	j := judged(t, savings(), Options{Seeds: 4}, w)
+	if x := j.Findings[3]; x.Verdict != results.Holds {
+		t.Errorf("%q: %s, want %s: %s", x.Claim, x.Verdict, results.Holds, x.Found)
+	}
+	if !strings.Contains(j.Findings[3].Found, "Crashed: 4 of 4 runs without, 0 of 4 with.") {
+		t.Error(j.Findings[3].Found)
+	}
+}
+
+func TestEachArmOfSavingsIsJudgedAtItsBestLearningRate(t *testing.T) {
+	best := map[bool]float64{false: savingsRates()[1], true: savingsRates()[0]}
+	w := func(a Arm, _ uint64) behaviour {
+		b := usual()
+		if a.Config.Learner.LearningRate == best[replays(a)] {
+			b.speed *= 2
+		}
+		return b
+	}
+	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
+	want := fmt.Sprintf("At their best learning rates: %s, %s.", rateName(queueName, best[false]), rateName(savingsBuffer, best[true]))
+	if !strings.HasSuffix(x.Found, want) || x.Verdict != results.DoesNotHold {
+		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
+	}
+}
