@@ -22,7 +22,7 @@ help: ## list the targets
 
 build: ## build bin/reprise
 	@mkdir -p bin
-	$(GO) build -o bin/reprise ./cmd/reprise
+	$(GO) build -buildvcs=auto -o bin/reprise ./cmd/reprise # results name the commit that made them
 
 demo: build ## train a small language model without and with replay; writes runs/demo/report.html
 	bin/reprise train --compare --out runs/demo --force

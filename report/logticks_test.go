@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"gonum.org/v1/plot/plotter"
+
+	"github.com/reprise-rl/reprise/results"
 )
 
 // medianXYs returns a line of n points.
@@ -66,6 +70,30 @@ func TestLogTicksAreEnoughAndWithinTheAxis(t *testing.T) {
 		}
 		if labelled < 2 || labelled > 2*about {
 			t.Fatalf("%d labels from %g to %g, want about %d", labelled, low, high, about)
+		}
+	}
+}
+
+func TestALogarithmicAxisSetsEqualRatiosEquallyFarApart(t *testing.T) {
+	at := regexp.MustCompile(`<path d="M([0-9.]+),[0-9.]+L[0-9.]+,[0-9.]+" style="[^"]*stroke-dasharray:1.5,2.5`)
+	for _, log := range []bool{true, false} {
+		f := results.Figure{Title: "f", X: results.Axis{Log: log}, Curves: []results.Curve{{Name: "a", At: []results.Point{{X: 1, Y: results.Num(1)}, {X: 1000, Y: results.Num(2)}}}}}
+		for _, x := range []float64{10, 100, 1000} {
+			f.Guides = append(f.Guides, results.Guide{X: results.Num(x)})
+		}
+		var places []float64
+		for _, m := range at.FindAllStringSubmatch(string(drawnFigure(t, f).SVG[0]), -1) {
+			x, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			places = append(places, x)
+		}
+		if len(places) != 3 {
+			t.Fatalf("%d guides drawn, want 3", len(places))
+		}
+		if ratio := (places[2] - places[1]) / (places[1] - places[0]); log != (math.Abs(ratio-1) < 0.01) {
+			t.Errorf("logarithmic %v: 1000 is %.3g times as far from 100 as that from 10", log, ratio)
 		}
 	}
 }

@@ -64,7 +64,9 @@ func TestRunWithALimitTrainsOnSoManyPromptsFromTheSameWarmStart(t *testing.T) {
 	all, few := small(t, "replay.capacity=320"), small(t, "replay.capacity=320", "prompts.limit=2", "prompts.fraction=0.5", "prompts.band=0.5")
 	dir := t.TempDir()
 	train(t, all, filepath.Join(dir, "all"))
-	train(t, few, filepath.Join(dir, "few"))
+	if chosen := train(t, few, filepath.Join(dir, "few")).PromptReplay; chosen.Fresh+chosen.Replayed == 0 {
+		t.Error("prompt replay has chosen nothing among the few")
+	}
 	if n := len(prompted(t, filepath.Join(dir, "all"))); n <= 2 {
 		t.Fatalf("without a limit %d prompts", n)
 	}

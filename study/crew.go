@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 	"syscall"
@@ -143,10 +142,10 @@ func (c *crew) carry(ctx context.Context, j *job) error {
 	}
 	sum, err := c.train(ctx, j, state)
 	switch {
-	case err == nil && sum.Ended != "budget":
-		return context.Cause(ctx)
-	case err == nil:
+	case err == nil && sum.Ended == "budget":
 		return nil
+	case ctx.Err() != nil: // whatever went wrong beside that will again
+		return context.Cause(ctx)
 	case ownFailure(err):
 		return fail(c.pool.folder(j.digest), err)
 	}
@@ -200,11 +199,10 @@ func (c *crew) tell(j *job) error {
 	return nil
 }
 
-// ownFailure reports whether an error is what came of a run, and would come of it again, rather than of the machine that it ran on.
+// ownFailure reports whether an error is what came of a run, and would come of it again, rather than of the machine that it ran on:
+// of a full disk, say.
 func ownFailure(err error) bool {
 	var failure *run.Failure
-	var path *fs.PathError
-	var link *os.LinkError
-	var call syscall.Errno
-	return errors.As(err, &failure) && !errors.As(err, &path) && !errors.As(err, &link) && !errors.As(err, &call) && !errors.Is(err, context.Canceled)
+	var system syscall.Errno
+	return errors.As(err, &failure) && !errors.As(err, &system)
 }

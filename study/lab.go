@@ -24,7 +24,7 @@ const (
 )
 
 // aboutLab says what the laboratory is, for the top of a page.
-const aboutLab = "The task is `search`: questions about made-up facts, answered after queries to a small search engine, by a policy of two layers of width 64 that starts from a supervised warm-up. " +
+const aboutLab = "The task is search: questions about made-up facts, answered after queries to a small search engine, by a policy of two layers of width 64 that starts from a supervised warm-up. " +
 	"A batch is 480 rollouts in groups of 8, a rollout costs μ = 5.28 to generate, and runs end at the compute of 36 updates without replay: so small a model and so short a run are not the source's " +
 	"language models, and what is found holds for them."
 
@@ -96,7 +96,7 @@ func base(o Options) run.Config {
 	c.Evaluate.Every, c.Evaluate.Target = labEvery, labTarget
 	c.Budget.Compute = labCompute
 	if o.Quick {
-		c.Budget.Compute, c.Evaluate.Every = 2, 1
+		c.Budget.Compute, c.Evaluate.Every = 1, 1
 	}
 	return c
 }

@@ -64,7 +64,7 @@ const (
 	scheduleCompute  = 100
 )
 
-const aboutSchedule = "Arms called `schedule` show replay ratios and stalls alone. These follow from the virtual clock, which knows nothing of the model, so a tiny policy on additions that hardly learns stands in for one that " +
+const aboutSchedule = "Arms named “schedule” show replay ratios and stalls alone. These follow from the virtual clock, which knows nothing of the model, so a tiny policy on additions that hardly learns stands in for one that " +
 	"does: batches of 192, a buffer of two batches, the compute of 100 updates without replay."
 
 // schedule is an arm that hardly learns: with a buffer, or with the queue of the arm without replay.

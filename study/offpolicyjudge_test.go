@@ -77,3 +77,29 @@ func TestTenUpdatesOnABatchAreComparedAfterAsManyRollouts(t *testing.T) {
 		t.Errorf("difference after equal rollouts: %g", got)
 	}
 }
+
+func TestTenUpdatesOnABatchThatTeachMorePerBatchAreNotSlowerWhateverTheyCost(t *testing.T) {
+	w := invention{noise: 0.002, accuracy: func(arm string, part float64) float64 {
+		if strings.HasPrefix(arm, "(1,10)") {
+			return 0.2 + 0.2*part // of its 165 batches
+		}
+		return 0.2 + 0.3*part // of 400: 0.12 after 165
+	}}
+	slower := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})[5]
+	if slower.Verdict != results.DoesNotHold || !strings.Contains(slower.Found, "for a batch: +0.09") {
+		t.Errorf("%s: %s", slower.Verdict, slower.Found)
+	}
+}
+
+func TestCheckpointsThatARunDidNotLiveToSeeCountAsNothing(t *testing.T) {
+	w := invention{accuracy: func(string, float64) float64 { return 0.4 }, fails: func(string, uint64) float64 { return 0.4 }}
+	f := w.invent(offPolicyGRPO(), Options{Seeds: 1})
+	on := f.Of(og11)
+	list := checkpoints(on, on.Runs[0])
+	if len(list) != 40 || list[15] != 0.4 || list[16] != 0 || list[39] != 0 {
+		t.Errorf("checkpoints: %v", list)
+	}
+	if least, most := on.median(quantileOfCheckpoints(0)), on.median(quantileOfCheckpoints(1)); least != 0 || most != 0.4 {
+		t.Errorf("from %g to %g, want from 0 to 0.4", least, most)
+	}
+}

@@ -55,9 +55,7 @@ func (f *Found) promptControls(plain, replay Runs) []results.Finding {
 	few, chance := f.Of(fewPrompts), f.Of(randomRewards)
 	cheap := [2]Runs{f.Of(cheapPlain), f.Of(cheapReplay)}
 	narrow := difference(few, plain, settled)
-	var risen spread
-	risen = spreadOf(chance.over(rise))
-	learned := spreadOf(plain.over(rise))
+	risen, learned := spreadOf(chance.over(rise)), spreadOf(plain.over(rise))
 	gain := spreadOf(minusEach(onSeeds(f, replay, plain, meanOver(early)), onSeeds(f, cheap[1], cheap[0], meanOver(early))))
 	return []results.Finding{
 		f.settle(asked{"[PR] fig. 4", fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns nothing from the prompts.", fixedPrompts)},

@@ -75,7 +75,7 @@ func savingsBase(o Options) run.Config {
 	c.Replay.Sampler, c.Replay.Capacity = labSampler, savingsCapacity
 	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = savingsEvery, labTarget, savingsCompute
 	if o.Quick {
-		c.Budget.Compute = 2
+		c.Budget.Compute = 1
 	}
 	return c
 }
@@ -183,14 +183,17 @@ func savingsSections(queue, buffer Runs, queues, buffers []Runs) []results.Secti
 	inBuffer := byCompute("compute, in updates with replay", bufferUnit(buffer.Config))
 	return []results.Section{
 		{
-			Title: "Accuracy against compute",
-			Text:  []string{"Lines are medians over seeds, bands quartiles, thin lines single runs."},
+			Title:   "Accuracy against compute",
+			Text:    []string{"Lines are medians over seeds, bands quartiles, thin lines single runs."},
+			Figures: []results.Figure{withTarget(medians("Both arms at their best learning rate", "", inUpdates(buffer.Arm), both...), target)},
+			Grids:   []results.Grid{savingsGrid(queue, buffer)},
+		},
+		{
+			Title: "In the other unit, and by seed",
 			Figures: []results.Figure{
-				withTarget(medians("Both arms at their best learning rate", "", inUpdates(buffer.Arm), both...), target),
-				withTarget(medians("The same, in the other unit", "[ER] draws figure 1 in updates without replay and figure 3 in updates with.", inBuffer, both...), target),
+				withTarget(medians("In updates with replay", "[ER] draws figure 1 in updates without replay and figure 3 in updates with.", inBuffer, both...), target),
 				withTarget(everySeed("Every seed", "", inUpdates(buffer.Arm), both...), target),
 			},
-			Grids: []results.Grid{savingsGrid(queue, buffer)},
 		},
 		{
 			Title:   "Learning rates",

@@ -332,3 +332,30 @@ func TestEachArmOfSavingsIsJudgedAtItsBestLearningRate(t *testing.T) {
 		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
 	}
 }
+
+func TestOfLearningRatesThatDoNotReachTheTargetTheMostAccurateIsTaken(t *testing.T) {
+	w := func(a Arm, _ uint64) behaviour {
+		b := usual()
+		b.level = 0.4 + 100*a.Config.Learner.LearningRate
+		return b
+	}
+	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
+	if want := rateName(savingsBuffer, savingsRates()[1]) + "."; !strings.HasSuffix(x.Found, want) || x.Verdict != results.CannotTell {
+		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
+	}
+}
+
+func TestReplayIsNotAheadEverywhereWhereItIsBehindAtFirst(t *testing.T) {
+	// Half of the seeds begin more slowly with replay, all end higher: the mean is clearly ahead, the first steps are not.
+	w := func(a Arm, seed uint64) behaviour {
+		b := usual()
+		if replays(a) {
+			b.level, b.speed = 1, 3*(0.85+0.1*alternating(seed))
+		}
+		return b
+	}
+	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[2]
+	if x.Verdict != results.CannotTell || strings.Contains(x.Found, "below 0 at 0 of") || !strings.HasPrefix(x.Found, "Mean accuracy over the run, with replay less without: +0.0") {
+		t.Errorf("%s: %s", x.Verdict, x.Found)
+	}
+}

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/results"
 )
 
 func TestDesignShowsTheNeighboursAndWhatIf(t *testing.T) {
@@ -89,4 +93,46 @@ func TestParagraphsAreBrokenBetweenWords(t *testing.T) {
 	if got := strings.Join(strings.Fields(strings.TrimPrefix(out.String(), "  - ")), " "); got != text {
 		t.Errorf("the words are %q, want %q", got, text)
 	}
+}
+
+// nearest returns the value of a curve's point nearest to x.
+func nearest(c results.Curve, x float64) float64 {
+	at := slices.MinFunc(c.At, func(a, b results.Point) int { return cmp.Compare(math.Abs(a.X-x), math.Abs(b.X-x)) })
+	return at.Y.Float()
+}
+
+func TestTheCurvesOfThePageGoThroughWhatWasWorkedOut(t *testing.T) {
+	found, err := (&designCommand{}).calculate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := func(what string, got, want float64) {
+		t.Helper()
+		if !(math.Abs(got/want-1) <= 0.05) {
+			t.Errorf("%s is %v, want about %v", what, got, want)
+		}
+	}
+	four := found.figure4()
+	about("x* at mu", nearest(four[0].Curves[0], found.cost), found.best.X)
+	about("y* at mu", nearest(four[1].Curves[0], found.cost), found.best.Y)
+	for i, v := range found.variants() {
+		about("x* of "+v.name, nearest(four[0].Curves[i], found.cost), v.theory.Optimum().X)
+	}
+	five := found.figure5()[0]
+	about("J at x*", nearest(five.Curves[0], found.best.X), found.best.Objective/found.theory.OnPolicy())
+	for _, c := range five.Curves {
+		for _, p := range c.At {
+			if p.Y.Known() && p.Y.Float() > highestCost {
+				t.Errorf("%s: %v at %v is above %v", c.Name, p.Y.Float(), p.X, highestCost)
+			}
+		}
+	}
+	about("the line of training that uses each rollout once", five.Guides[1].Y.Float(), 1/(2+defaultCorrelation))
+	bound := found.figureGRPO()[0].Curves
+	about("the weight at p = 1/2", nearest(bound[0], 0.5), (1-math.Sqrt(0.26))/math.Sqrt(0.26))
+	about("the weight at p = 0, where the figure of the source ends", nearest(bound[0], 0), 9)
+	if n := len(bound[1].At); n != found.fleet.Group+1 {
+		t.Errorf("a group of %d shows %d success rates, want %d", found.fleet.Group, n, found.fleet.Group+1)
+	}
+	about("the share of groups of 8 that are all alike at p = 1/2", nearest(found.figureGRPO()[1].Curves[0], 0.5), 2./256)
 }

@@ -86,36 +86,41 @@ func interruptStudy(t *testing.T, dir string, args []string) outcome {
 
 func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	dir := t.TempDir()
-	args := []string{"study", "off-policiness", "--seeds", "1", "--quick", "--out", dir, "--at-once", "1"}
+	s, err := study.ByName("off-policiness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := len(s.Arms(study.Options{Seeds: 1, Quick: true}))
+	args := []string{"study", s.Name, "--seeds", "1", "--quick", "--out", dir, "--at-once", "1"}
 	stopped := interruptStudy(t, dir, args)
 	if again := "reprise " + strings.Join(args, " "); stopped.code != 130 || !strings.Contains(stopped.stderr, again) {
 		t.Fatalf("exit code %d, standard error:\n%s\nwant 130 and %q", stopped.code, stopped.stderr, again)
 	}
-	if !strings.Contains(stopped.stdout, "4 runs, 0 of which are there already") {
+	if !strings.Contains(stopped.stdout, fmt.Sprintf("%d runs, 0 of which are there already", runs)) {
 		t.Errorf("standard output:\n%s", stopped.stdout)
 	}
 	var printed results.Study
 	decode(t, succeeds(t, "", append(args, "--json")...), &printed)
-	written, err := results.ReadStudy(filepath.Join(dir, "off-policiness"))
+	written, err := results.ReadStudy(filepath.Join(dir, s.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(printed.Arms) != 4 || !printed.Quick || len(printed.Sheet.Findings) == 0 || !printed.Ended.Equal(written.Ended) {
-		t.Errorf("printed %+v", printed)
+	if len(printed.Arms) != runs || !printed.Quick || len(printed.Sheet.Findings) == 0 || !printed.Ended.Equal(written.Ended) {
+		t.Errorf("printed %d arms, quick %t, %d findings, ended %v; written %v", len(printed.Arms), printed.Quick, len(printed.Sheet.Findings), printed.Ended, written.Ended)
 	}
 	for _, f := range printed.Sheet.Findings {
 		if f.Verdict != results.CannotTell {
 			t.Errorf("a rehearsal with one seed makes a claim: %s: %s", f.Claim, f.Verdict)
 		}
 	}
-	page := read(t, dir, "off-policiness", results.ReportFile)
+	page := read(t, dir, s.Name, results.ReportFile)
 	for _, want := range []string{printed.Sheet.Title, "rehearsal", string(results.CannotTell)} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
 	out := succeeds(t, "", args...) // all runs are there
-	for _, want := range []string{"4 runs, 4 of which are there already", "a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, "off-policiness", results.ReportFile)} {
+	for _, want := range []string{fmt.Sprintf("%d runs, %d of which are there already", runs, runs), "a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, s.Name, results.ReportFile)} {
 		if !strings.Contains(out, want) {
 			t.Errorf("standard output lacks %q:\n%s", want, out)
 		}
