@@ -150,6 +150,28 @@ func TestMeasuresOfRuns(t *testing.T) {
 	}
 }
 
+func TestSharesOfGPUTimeAndItsPrice(t *testing.T) {
+	a := Runs{Arm: short()}
+	r := noted(1, true, 0.5)
+	r.Summary.WorkerTimes = []results.GPU{{Busy: 6, Stalled: 1, Idle: 1}, {Busy: 8}}
+	r.Summary.TrainerTimes = []results.GPU{{Busy: 2, Stalled: 6}}
+	r.Summary.Clock, r.Summary.Compute = 30, 20
+	for _, x := range []struct {
+		name      string
+		got, want float64
+	}{
+		{"stalled", stalled(a, r), 8.0 / 24}, {"clock per compute", clockPerCompute(a, r), 1.5},
+		{"stalled anyway at (5,1)", stalledAnyway(split{5, 1}, 5.28), (1 - 5/5.28) / 6}, {"stalled anyway at (6,1)", stalledAnyway(split{6, 1}, 3), 6 * 0.5 / 7},
+	} {
+		if math.Abs(x.got-x.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", x.name, x.got, x.want)
+		}
+	}
+	if failed := noted(2, false, 0.5); !math.IsNaN(stalled(a, failed)) || !math.IsNaN(clockPerCompute(a, failed)) {
+		t.Error("a run that failed has times")
+	}
+}
+
 func TestDifferencesAreOfOneSeed(t *testing.T) {
 	a := Runs{Arm: short(), Runs: []*results.Run{noted(1, true, 0.9), noted(2, true, 0.5), noted(4, true, 0.1)}}
 	b := Runs{Arm: short(), Runs: []*results.Run{noted(2, true, 0.4), noted(3, true, 0.9), noted(4, true, 0.3)}}

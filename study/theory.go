@@ -28,7 +28,7 @@ func theory() Study {
 
 // The short run that the calculator is fitted from: its table holds staler rollouts than any of the grid's, so that nothing is extrapolated.
 const (
-	theoryCompute  = 10
+	theoryCompute  = 8
 	theoryCapacity = 5 * labBatch
 	theoryShort    = "short run"
 )
