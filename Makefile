@@ -80,7 +80,7 @@ fuzz: ## fuzz every parser for FUZZTIME (30s) each
 	done
 
 bench: ## measure the figures the project is held to, each beside its baseline
-	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./policy ./pipeline | awk ' \
+	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./policy ./pipeline ./sim | awk ' \
 		/^(cpu|pkg|FAIL|panic|---)/ {print} \
 		/^Benchmark/ {printf "  %-58s", $$1; for (i = 3; i < NF; i += 2) printf " %12s %-15s", $$i, $$(i+1); print ""}'
 

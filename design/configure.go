@@ -25,8 +25,7 @@ func (t Theory) Configure(f Fleet) (Plan, error) {
 		}
 	}
 	if !found {
-		return Plan{}, fmt.Errorf("most_capacity: %d: no split of %d GPUs has a capacity of at least %d rollouts and R within it, and at most %v R, as far as the profile reaches: want a larger one, a longer profile, or another number of GPUs",
-			f.MostCapacity, f.GPUs, f.Batch, t.Profile.Reach())
+		return Plan{}, t.unfit(f)
 	}
 	return Plan{
 		Configuration: best.at(n),
@@ -38,9 +37,17 @@ func (t Theory) Configure(f Fleet) (Plan, error) {
 	}, nil
 }
 
+// unfit says why no split of a fleet runs.
+func (t Theory) unfit(f Fleet) error {
+	reach, remedy := "", "want a larger one, or another number of GPUs"
+	if end := t.Profile.Reach(); !math.IsInf(end, 1) {
+		reach, remedy = fmt.Sprintf(", and at most %v R, as far as the profile reaches", end), "want a larger one, a longer profile, or another number of GPUs"
+	}
+	return fmt.Errorf("most_capacity: %d: no split of %d GPUs has a capacity of at least %d rollouts and R within it%s: %s", f.MostCapacity, f.GPUs, f.Batch, reach, remedy)
+}
+
 // At returns what the theory says of a configuration that is given, runnable or not: any T below the fleet's GPUs and any N of at
-// least 1.
-// Horizons below 1 and beyond the profile have no J.
+// least 1. Horizons below 1 and beyond the profile have no J.
 func (t Theory) At(f Fleet, trainers, capacity int) Configuration {
 	return t.share(f.WithDefaults(), trainers).at(capacity)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Fitted is a theory's parameters from measurements, with both kinds of profile; residuals tell which is nearer.
@@ -13,22 +14,24 @@ type Fitted struct {
 
 	Smoothed []Noise  // the measurements, one for each staleness, made to ascend with it; Count and Error are not filled in
 	Table    *Table   // the smoothed ones at every whole staleness up to the greatest measured
-	PowerLaw PowerLaw // least squares in logarithms
+	PowerLaw PowerLaw // the nearest, which never falls either
 
-	TableResidual    float64 // root mean square of log(measured/table's), weighted like the fit
-	PowerLawResidual float64 // the same for the power law
+	TableResidual    float64 // how far measurements lie from the table, as a share of it: the root of their mean deviance
+	PowerLawResidual float64 // the same for the power law; never less than the table's, which may take any ascending shape
 
 	Correlation *FittedCorrelation // nil without mean gradients
-	Warnings    []string           // what makes the fit doubtful, in sentences
+	Doubts      Doubts
 }
 
 // Fit returns the parameters that measurements speak for.
 //
-// Noise makes a profile of each kind. The table is the isotonic regression of the variances on staleness (assumption 3.3 of [ER] wants a
-// profile that does not fall, and chance must not carve valleys into it in which the search would settle), linear between
-// stalenesses that were measured and constant below the first. The power law is weighted least squares in logarithms, see
-// [PowerLaw]; staleness s stands for the whole of [s, s+1), as in its integral. A measurement weighs as its Count, or, where all standard
-// errors are known, as (Variance/Error)^2, the inverse square of its relative error.
+// Noise makes a profile of each kind, both of least deviance, 2 (r - 1 - log r) with r = measured/fitted. A variance that is estimated has an
+// error in proportion to itself; deviance counts that as it is, and, unlike squares of logarithms, does not take the few old rollouts
+// of a table, whose estimates are skewed, for less noisy ones. The table is the isotonic regression of the variances on
+// staleness (assumption 3.3 of [ER] wants a profile that does not fall, and chance must not carve valleys into it in which the
+// search would settle), linear between stalenesses that were measured and constant below the first. In the [PowerLaw] staleness
+// s stands for the whole of [s, s+1), as in its integral. A measurement weighs as its Count, or, where all standard errors are known,
+// as (Variance/Error)^2, the inverse square of its relative error.
 //
 // Means give the correlation, see [FittedCorrelation].
 func Fit(m Measurements) (Fitted, error) {
@@ -55,16 +58,13 @@ func Fit(m Measurements) (Fitted, error) {
 	if len(m.Means) > 0 {
 		f.Correlation = fitCorrelation(m.Means, m.NewPerUpdate)
 	}
-	f.Warnings = append(noiseWarnings(m, smooth, f.PowerLaw), f.Correlation.warnings()...)
+	f.Doubts = Doubts{Cost: m.costDoubts(), Noise: noiseDoubts(m, smooth, f.PowerLaw), Correlation: f.Correlation.doubts()}
 	return f, errors.Join(f.Table.validate(), f.PowerLaw.validate())
 }
 
 // weighted returns the noise measurements with their weights.
 func (m Measurements) weighted() []weighted {
-	known := true
-	for _, n := range m.Noise {
-		known = known && n.Error > 0
-	}
+	known := m.errorsKnown()
 	values := make([]weighted, len(m.Noise))
 	for i, n := range m.Noise {
 		w := float64(max(n.Count, 1))
@@ -76,11 +76,17 @@ func (m Measurements) weighted() []weighted {
 	return values
 }
 
-// residual returns the weighted root mean square of log(measured/fitted).
+// errorsKnown reports whether all measurements of noise have standard errors, so that weights are inverse squares of relative ones.
+func (m Measurements) errorsKnown() bool {
+	return !slices.ContainsFunc(m.Noise, func(n Noise) bool { return n.Error == 0 })
+}
+
+// residual returns the root of the weighted mean deviance 2 (r - 1 - log r), r = measured/fitted: near 1 the root mean square of r - 1.
 func residual(values []weighted, fitted func(s float64) float64) float64 {
 	sum, weights := 0.0, 0.0
 	for _, v := range values {
-		sum += v.weight * square(math.Log(v.value/fitted(v.at)))
+		off := v.value/fitted(v.at) - 1
+		sum += v.weight * 2 * max(0, off-math.Log1p(off))
 		weights += v.weight
 	}
 	return math.Sqrt(sum / weights)

@@ -5,9 +5,9 @@ import "math"
 // mostExponent bounds the search of a fitted exponent; from 1/2 on the theory says to stay on-policy, whatever the exponent.
 const mostExponent = 5
 
-// fitPowerLaw returns the power law with the least weighted sum of squares of log(measured/law's), and the residual. The law's variance at
-// staleness s is its mean over [s, s+1): so staleness 0 takes part, and sbar2 at whole horizons is the average of what was
-// fitted, which reading s^(2a) at s itself would not give.
+// fitPowerLaw returns the power law of least deviance, see [residual], and its residual. The law's variance at staleness s is its mean over
+// [s, s+1): so staleness 0 takes part, and sbar2 at whole horizons is the average of what was fitted, which reading s^(2a) at s
+// itself would not give.
 func fitPowerLaw(values []weighted) (PowerLaw, float64) {
 	flat := true
 	for _, v := range values {
@@ -20,15 +20,14 @@ func fitPowerLaw(values []weighted) (PowerLaw, float64) {
 	if best < 1e-6 {
 		best = 0
 	}
-	law := PowerLaw{Exponent: best, Scale: math.Exp(logScale(values, best))}
-	return law, residual(values, func(s float64) float64 { return law.Scale * step(s, best) })
+	law := PowerLaw{Exponent: best, Scale: fitScale(values, best)}
+	return law, residual(values, law.over)
 }
 
 // fitExponent returns the best a in [0, mostExponent]: the best of a grid, refined by golden section between its neighbours.
 func fitExponent(values []weighted) float64 {
 	cost := func(a float64) float64 {
-		scale := math.Exp(logScale(values, a))
-		return residual(values, func(s float64) float64 { return scale * step(s, a) })
+		return residual(values, PowerLaw{Exponent: a, Scale: fitScale(values, a)}.over)
 	}
 	const spacing = 0.01
 	best, least := 0.0, cost(0)
@@ -50,15 +49,18 @@ func fitExponent(values []weighted) float64 {
 	return (low + high) / 2
 }
 
-// logScale returns the logarithm of the best scale for an exponent.
-func logScale(values []weighted, a float64) float64 {
+// fitScale returns the scale of least deviance for an exponent, the mean of measured over s^(2a).
+func fitScale(values []weighted, a float64) float64 {
 	sum, weights := 0.0, 0.0
 	for _, v := range values {
-		sum += v.weight * math.Log(v.value/step(v.at, a))
+		sum += v.weight * (v.value / step(v.at, a))
 		weights += v.weight
 	}
 	return sum / weights
 }
+
+// over returns the law's mean over [s, s+1).
+func (p PowerLaw) over(s float64) float64 { return p.scale() * step(s, p.Exponent) }
 
 // step returns the mean of x^(2a) over [s, s+1), ((s+1)^(2a+1) - s^(2a+1))/(2a+1) in a form that does not cancel for large s.
 func step(s, a float64) float64 {

@@ -7,7 +7,7 @@ import "math"
 func NormalisedRewardWeight(sigma float64) float64 { return (1 - sigma) / sigma }
 
 // BernoulliDeviation returns sigma = sqrt(p (1-p) + epsilon) of a reward that is 1 with probability p and else 0. Figure 1 of [OG] shows
-// [NormalisedRewardWeight] of it over p; that the curve ends at 9 says that epsilon is 0.01 there.
+// [NormalisedRewardWeight] of it over p. It does not say its epsilon; its ends are at 9, where 0.01 puts them.
 func BernoulliDeviation(p, epsilon float64) float64 { return math.Sqrt(p*(1-p) + epsilon) }
 
 // BoundGRPO returns the least improvement of the expected reward of a prompt that [OG] theorem 1 promises, rewards being in [0, 1]:

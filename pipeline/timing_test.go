@@ -131,6 +131,18 @@ func TestTrainersWaitForWeightsWhereTooManyUpdatesAreInFlight(t *testing.T) {
 	}
 }
 
+func TestALimitToUpdatesInFlightIsNoneWhereWeightsArriveAtOnce(t *testing.T) {
+	for seed := range uint64(40) {
+		s := randomSetup(seed)
+		s.opts.WeightTransfer, s.opts.UpdatesInFlight = 0, 0
+		want := s.run(t, nil)
+		s.opts.UpdatesInFlight = 1
+		got := s.run(t, nil)
+		got.state = want.state // before the last weights have arrived: they are waited for in the one alone
+		same(t, seed, got, want)
+	}
+}
+
 func TestUpdatesThatAreNotPublishedAreNotWaitedFor(t *testing.T) {
 	// Every second version travels, for 6: updates 3, 5, … wait for it, updates 2, 4, … do not.
 	opts := small(1)

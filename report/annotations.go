@@ -53,7 +53,8 @@ func (a annotations) Plot(c draw.Canvas, p *plot.Plot) {
 // placing writes names into a plot.
 type placing struct {
 	canvas *draw.Canvas
-	ink    []vg.Point     // points of what is drawn
+	ink    []vg.Point     // points of the lines that are drawn
+	dots   []vg.Point     // points by themselves
 	taken  []vg.Rectangle // by names and marks
 }
 
@@ -65,7 +66,7 @@ func (p *placing) trace(line plotter.XYs, trX, trY func(float64) vg.Length) {
 		at[i] = vg.Point{X: trX(v.X), Y: trY(v.Y)}
 	}
 	if len(at) == 1 {
-		p.ink = append(p.ink, at[0])
+		p.dots = append(p.dots, at[0])
 		return
 	}
 	for _, part := range p.canvas.ClipLinesXY(at) {
@@ -103,7 +104,8 @@ func (p *placing) write(name string, r role, spots []spot) {
 	p.canvas.FillText(text, vg.Point{X: best.Min.X, Y: best.Min.Y - 1}, name)
 }
 
-// cost is how bad a box for a name is: outside the plot worst, over another name bad, over lines by how much of them it hides.
+// cost is how bad a box for a name is: outside the plot worst, over another name bad, over lines by how much of them it hides, of which a
+// point by itself counts as much as a whole crossing.
 func (p *placing) cost(box vg.Rectangle) float64 {
 	cost := 0.0
 	edge := p.canvas.Rectangle
@@ -117,9 +119,12 @@ func (p *placing) cost(box vg.Rectangle) float64 {
 			cost += 1e4
 		}
 	}
-	for _, at := range p.ink {
-		if at.X > box.Min.X-1 && at.X < box.Max.X+1 && at.Y > box.Min.Y-1 && at.Y < box.Max.Y+1 {
-			cost++
+	const crossing = 8
+	for weight, points := range map[float64][]vg.Point{1: p.ink, crossing: p.dots} {
+		for _, at := range points {
+			if at.X > box.Min.X-1 && at.X < box.Max.X+1 && at.Y > box.Min.Y-1 && at.Y < box.Max.Y+1 {
+				cost += weight
+			}
 		}
 	}
 	return cost
@@ -150,7 +155,7 @@ func beside(at vg.Point, gap vg.Length) []spot {
 // alongRow returns the spots above and below a line across the plot.
 func alongRow(edge vg.Rectangle, y vg.Length) []spot {
 	var spots []spot
-	const gap = vg.Length(3)
+	const gap = vg.Length(4)
 	for _, share := range []vg.Length{1, 0, 0.75, 0.5, 0.25} {
 		at := vg.Point{X: edge.Min.X + gap + share*(edge.Max.X-edge.Min.X-2*gap), Y: y}
 		spots = append(spots, boxAt(at, -share, 0, 0, gap), boxAt(at, -share, -1, 0, -gap))

@@ -17,6 +17,7 @@
 // Curves of a sheet differ in hue and in the shape of their points, so that forty are told apart;
 // dashes say that a line was computed, thin lines are single seeds. Every verdict has a word and a
 // sign beside its colour, and the numbers in a map's cells can be read on all its fills.
+// Figures side by side whose axes are alike have one range, and long tables are shown on demand, in print in full.
 //
 // Definitions are those of docs/METHODS.md; the numbers are computed by package results, and
 // this package only draws and words them.

@@ -15,8 +15,18 @@ type gridTable struct {
 	Rows        [][]gridCell // the first cell of a row is its name
 }
 
+// Folded reports whether the table is so long that it is shown on demand.
+func (t gridTable) Folded() bool {
+	const most = 20
+	return len(t.Rows) > most
+}
+
 // gridCell is a cell with its column's class in the style sheet.
-type gridCell struct{ Text, Class string }
+type gridCell struct {
+	Text   string
+	Spread string // in brackets behind a number, under it where the table is narrow
+	Class  string
+}
 
 func gridTables(grids []results.Grid) []gridTable {
 	var tables []gridTable
@@ -25,18 +35,30 @@ func gridTables(grids []results.Grid) []gridTable {
 		classes := make([]string, len(g.Columns))
 		for j, name := range g.Columns {
 			classes[j] = columnClass(g.Rows, j)
-			t.Heads = append(t.Heads, gridCell{name, classes[j]})
+			t.Heads = append(t.Heads, gridCell{Text: name, Class: classes[j]})
 		}
 		for _, row := range g.Rows {
 			cells := make([]gridCell, len(row))
 			for j, text := range row {
-				cells[j] = gridCell{text, classes[j]}
+				cells[j] = cellOf(text, classes[j])
 			}
 			t.Rows = append(t.Rows, cells)
 		}
 		tables = append(tables, t)
 	}
 	return tables
+}
+
+// cellOf writes a number's sign as such and parts it from the spread behind it.
+func cellOf(text, class string) gridCell {
+	if class == "" && len(text) > 1 && text[0] == '-' {
+		text = "−" + text[1:]
+	}
+	number, spread, found := strings.Cut(text, " (")
+	if class != "" || !found || !strings.HasSuffix(spread, ")") {
+		return gridCell{Text: text, Class: class}
+	}
+	return gridCell{number, "(" + spread, "split"}
 }
 
 // columnClass tells a column of numbers, which stand to the right and in one line, from words, which stand to the left, and sentences, which
@@ -47,7 +69,7 @@ func columnClass(rows [][]string, column int) string {
 	for _, row := range rows {
 		text := row[column]
 		longest = max(longest, utf8.RuneCountInString(text))
-		if strings.Trim(text, "–- ") == "" {
+		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text, "not ") { // not reached, not measured: where a number would stand
 			continue
 		}
 		filled++
@@ -58,7 +80,7 @@ func columnClass(rows [][]string, column int) string {
 	switch {
 	case longest > sentence:
 		return "sentence"
-	case column > 0 && 2*numbers >= filled:
+	case column > 0 && filled > 0 && 2*numbers >= filled:
 		return ""
 	default:
 		return "word"

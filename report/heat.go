@@ -16,6 +16,7 @@ import (
 type heat struct {
 	of     *results.Figure
 	values extent
+	ranked []float64 // ascending, where colours go by rank: few values far from the rest would leave these alike
 	width  vg.Length // of the canvas
 	left   vg.Length // of the first cell
 	cell   vg.Length // its width
@@ -41,10 +42,12 @@ func newHeat(f *results.Figure) (h heat, ok bool) {
 	h = heat{of: f, values: nothing(), row: 28, every: 1}
 	text := style(inkColor, textSize)
 	widest := vg.Length(0)
+	var known []float64
 	for _, row := range m.Values {
 		for _, v := range row {
 			if v.Known() {
 				h.values.add(v.Float())
+				known = append(known, v.Float())
 				widest = max(widest, text.Width(cellText(v, m.Digits)))
 			}
 		}
@@ -52,6 +55,7 @@ func newHeat(f *results.Figure) (h heat, ok bool) {
 	if h.values.empty() {
 		return h, false
 	}
+	h.ranked = ranks(known, h.values)
 	widestName := vg.Length(0)
 	for _, name := range m.Columns {
 		widestName = max(widestName, text.Width(oneLine(name)))
@@ -83,18 +87,6 @@ func cellText(v results.Number, digits int) string {
 		text = strings.TrimPrefix(text, "-") // a rounded nothing has no sign
 	}
 	return strings.Replace(text, "-", "−", 1)
-}
-
-// share returns how strong a value's colour is, from 0 to 1.
-func (h heat) share(v float64) float64 {
-	if h.values.high == h.values.low {
-		return 0.4
-	}
-	share := (v - h.values.low) / (h.values.high - h.values.low)
-	if h.of.Map.Less {
-		return 1 - share
-	}
-	return share
 }
 
 // svg draws the map.

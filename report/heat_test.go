@@ -97,6 +97,38 @@ func TestTheBestCellIsTheStrongest(t *testing.T) {
 	}
 }
 
+func TestAMapOfFewFarValuesIsShadedByRank(t *testing.T) {
+	for name, c := range map[string]struct {
+		less   bool
+		row    []float64
+		levels []role
+		ranked bool
+	}{
+		"even":             {false, []float64{1, 2, 3}, []role{0, 4, 8}, false},
+		"one far below":    {false, []float64{-640, 5, 6, 7, 7}, []role{0, 3, 6, 8, 8}, true},
+		"one far above":    {true, []float64{1, 2, 3, 900}, []role{8, 6, 3, 0}, true},
+		"empty cells":      {false, []float64{math.NaN(), -640, 6, 7}, []role{0, 4, 8}, true},
+		"two values":       {false, []float64{1, 2}, []role{0, 8}, false},
+		"one, and another": {false, []float64{1, 2, 2, 2}, []role{0, 8, 8, 8}, true},
+	} {
+		f := results.Figure{Map: madeMap(c.less, c.row)}
+		h, _ := newHeat(&f)
+		levels := c.levels
+		for _, v := range c.row {
+			if v != v {
+				continue
+			}
+			if level, _ := heatFill(h.share(v)); level-heat0 != levels[0] {
+				t.Errorf("%s: %g at level %d, want %d", name, v, level-heat0, levels[0])
+			}
+			levels = levels[1:]
+		}
+		if _, d := drawnMap(t, f); strings.Contains(d.Legend[0].Name, "by rank") != c.ranked {
+			t.Errorf("%s: legend %q", name, d.Legend[0].Name)
+		}
+	}
+}
+
 func TestCellsShowTheirNumbersAndEmptyOnesADash(t *testing.T) {
 	f := results.Figure{Title: "m", X: results.Axis{Title: "N & more"}, Y: results.Axis{Title: "split"}, Map: madeMap(false, []float64{0.5, -0.25}, []float64{math.NaN(), -0.001})}
 	text, d := drawnMap(t, f)

@@ -55,6 +55,9 @@ func (h heat) legend() ([]sheetKey, error) {
 	if unit := oneLine(m.Unit); unit != "" {
 		name += " " + unit
 	}
+	if h.ranked != nil {
+		name += ", by rank"
+	}
 	return h.markKeys([]sheetKey{{Before: cellText(results.Num(from), m.Digits), Icon: ramp, Name: name + ", the stronger the better"}})
 }
 

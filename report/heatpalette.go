@@ -1,6 +1,11 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/reprise-rl/reprise/results"
+)
 
 // heatLevels is how many fills a heat map has: few enough that each can have text of enough contrast.
 const heatLevels = 9
@@ -25,4 +30,31 @@ func (r role) heatPaint() paint {
 	// Text is dark or light by the style sheet, which is told the level by a shade of black of its own.
 	level := r - onHeat0
 	return paint{0x010101 + uint32(level), fmt.Sprintf("on-heat-%d", level), 1}
+}
+
+// ranks returns the different values in ascending order if half of them lie within a sixth of their range at one of its ends, else nothing.
+func ranks(values []float64, within extent) []float64 {
+	share := (results.Median(values) - within.low) / (within.high - within.low)
+	if share > 1.0/6 && share < 5.0/6 || within.low == within.high {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(values)))
+}
+
+// share returns how strong a value's colour is, from 0 to 1.
+func (h heat) share(v float64) float64 {
+	var share float64
+	switch {
+	case h.values.high == h.values.low:
+		return 0.4
+	case h.ranked != nil:
+		i, _ := slices.BinarySearch(h.ranked, v)
+		share = float64(i) / float64(len(h.ranked)-1)
+	default:
+		share = (v - h.values.low) / (h.values.high - h.values.low)
+	}
+	if h.of.Map.Less {
+		return 1 - share
+	}
+	return share
 }

@@ -97,13 +97,14 @@ func simple(figures []results.Figure) bool {
 
 func drawRow(figures []results.Figure, size rowSize) (figureRow, error) {
 	row := figureRow{Class: size.class}
+	planes := planesOf(figures)
 	for i := range figures {
 		var f sheetFigure
 		var err error
 		if figures[i].Map != nil {
 			f, err = heatFigure(&figures[i])
 		} else {
-			f, err = planeFigure(&figures[i], size.shapes)
+			f, err = planeFigure(&figures[i], planes[i], size.shapes)
 		}
 		if err != nil {
 			return row, err

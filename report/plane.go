@@ -1,10 +1,8 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -18,6 +16,9 @@ const mostPoints = 600
 // crowd is from how many lines on there are fewer markers along them, and finer lines.
 const crowd = 8
 
+// mostBands is how many bands can lie over one another before they hide the lines; more are drawn fainter.
+const mostBands = 4
+
 // plane draws a sheet's figure of curves over common axes.
 type plane struct {
 	of   *results.Figure
@@ -30,11 +31,12 @@ func newPlane(f *results.Figure) (p plane, ok bool) {
 	scattered := false
 	for _, c := range f.Curves {
 		for _, at := range c.At {
-			before := ys
-			ys.add(at.Y.Float())
-			ys.add(at.Low.Float())
-			ys.add(at.High.Float())
-			if at.Y.Known() || before != ys {
+			spread := at.Low.Known() && at.High.Known()
+			if spread {
+				ys.add(at.Low.Float())
+				ys.add(at.High.Float())
+			}
+			if ys.add(at.Y.Float()); at.Y.Known() || spread {
 				xs.add(at.X)
 			}
 		}
@@ -94,42 +96,18 @@ func reach(a results.Axis, values extent, share float64) extent {
 	return shown
 }
 
-// beyond says which measured points, marks and guides the axes leave out.
-func (p plane) beyond() string {
-	n := 0
-	var names []string
-	for _, c := range p.of.Curves {
-		for _, at := range c.At {
-			if !c.Dashed && at.Y.Known() && !(p.x.holds(at.X) && p.y.holds(at.Y.Float())) {
-				n++
-			}
-		}
-	}
-	for _, m := range p.of.Marks {
-		if !p.x.holds(m.X) || !p.y.holds(m.Y) {
-			names = append(names, oneLine(m.Name))
-		}
-	}
-	for _, g := range p.of.Guides {
-		if g.X.Known() && !p.x.holds(g.X.Float()) || g.Y.Known() && !p.y.holds(g.Y.Float()) {
-			names = append(names, oneLine(g.Name))
-		}
-	}
-	if n > 0 {
-		names = append([]string{countOf(n, "point")}, names...)
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "Beyond the axes: " + strings.Join(names, ", ") + "."
-}
-
 // chart draws the figure in a shape.
 func (p plane) chart(s shape) *chart {
 	ch := &chart{title: oneLine(p.of.Title), class: s.class + " sheet", width: s.width, height: s.height, left: 34, right: 12}
 	ch.x = axisOf(p.of.X, p.x, s.about)
 	ch.x.gridless = true
+	if !p.of.X.Log {
+		ch.x.ticks = ticks{s.about, p.whole()}
+	}
 	ch.y = axisOf(p.of.Y, p.y, 5)
+	if p.banded() > mostBands {
+		ch.class += " faint"
+	}
 	many := p.named() > crowd
 	var back, lines, marks []plot.Plotter
 	for _, c := range p.of.Curves {
@@ -207,6 +185,29 @@ func (p plane) named() int {
 	return n
 }
 
+// banded counts the lines with a band.
+func (p plane) banded() int {
+	n := 0
+	for _, c := range p.of.Curves {
+		if !c.Thin && !c.Points && spreads(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// whole reports whether all that is drawn along x is whole numbers, between which no tick should stand.
+func (p plane) whole() bool {
+	for _, c := range p.of.Curves {
+		for _, at := range c.At {
+			if at.X != math.Trunc(at.X) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // axisOf returns an axis with ticks for its kind.
 func axisOf(a results.Axis, shown extent, about int) axis {
 	out := axis{title: oneLine(a.Title), low: shown.low, high: shown.high, ticks: ticks{about: about}, log: a.Log}
@@ -216,11 +217,10 @@ func axisOf(a results.Axis, shown extent, about int) axis {
 	return out
 }
 
-// planeFigure draws a figure of curves in every shape that its place on the page has.
-func planeFigure(f *results.Figure, shapes []shape) (sheetFigure, error) {
+// planeFigure draws a figure of curves in every shape that its place on the page has; without a plane it says why there is none.
+func planeFigure(f *results.Figure, p *plane, shapes []shape) (sheetFigure, error) {
 	out := sheetFigure{Title: f.Title, Note: f.Note}
-	p, ok := newPlane(f)
-	if !ok {
+	if p == nil {
 		out.Empty = emptyPlane(f)
 		return out, nil
 	}
@@ -235,12 +235,4 @@ func planeFigure(f *results.Figure, shapes []shape) (sheetFigure, error) {
 	var err error
 	out.Legend, err = p.legend()
 	return out, err
-}
-
-// emptyPlane says why nothing is drawn.
-func emptyPlane(f *results.Figure) string {
-	if n := len(f.Curves); n > 0 {
-		return fmt.Sprintf("Nothing to draw: %s has a value.", cmp.Or(map[int]string{1: "its one curve never"}[n], fmt.Sprintf("none of its %d curves", n)))
-	}
-	return "Nothing to draw: no run came to what this figure shows."
 }

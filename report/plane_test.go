@@ -29,7 +29,7 @@ func withSpread(at []results.Point, by float64) []results.Point {
 // drawnFigure draws a figure as one of two beside one another.
 func drawnFigure(t *testing.T, f results.Figure) sheetFigure {
 	t.Helper()
-	d, err := planeFigure(&f, []shape{half()})
+	d, err := planeFigure(&f, planesOf([]results.Figure{f})[0], []shape{half()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,16 +101,16 @@ func TestComputedCurvesAreDashedAndSeedsThinBehind(t *testing.T) {
 func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 	nan := math.NaN()
 	for want, curves := range map[string][]results.Curve{
-		"a, b":                           {{Name: "a", At: points(1, 2)}, {Name: "b", Colour: 1, At: points(1, 2)}, {Name: "c", Colour: 2, At: points(nan)}},
-		"a, one seed":                    {{Name: "a", At: points(1, 2)}, {Thin: true, At: points(1)}, {Name: "a, seed 2", Thin: true, At: points(1)}},
-		"b, c":                           {{Name: "b", At: withSpread(points(1, 2), 0)}, {Name: "c", Colour: 1, At: points(1)}},
-		"a, spread":                      {{Name: "a", At: withSpread(points(1, 2), 0.1)}},
-		"a, b, computed":                 {{Name: "a", At: points(1, 2)}, {Name: "b", Dashed: true, At: points(1, 2)}},
-		"b":                              {{Name: "b", Dashed: true, At: points(1, 2)}},
-		"a":                              {{Name: "a", At: points(1, 2)}, {Name: "a", At: points(2, 3)}},
-		"seed 1, seed 2":                 {{Name: "seed 1", Colour: 3, Thin: true, At: points(1)}, {Name: "seed 2", Colour: 4, Thin: true, At: points(1)}},
-		"one line, spread":               {{Name: " one\nline ", Points: true, At: withSpread(points(1), 0.1)}},
-		"p, q, one seed, spread, spread": {{Name: "p", At: withSpread(points(1, 2), 0.1)}, {Name: "q", Points: true, At: withSpread(points(1, 2), 0.1)}, {Thin: true, At: points(1)}},
+		"a, b":                   {{Name: "a", At: points(1, 2)}, {Name: "b", Colour: 1, At: points(1, 2)}, {Name: "c", Colour: 2, At: points(nan)}},
+		"a, one seed":            {{Name: "a", At: points(1, 2)}, {Thin: true, At: points(1)}, {Name: "a, seed 2", Thin: true, At: points(1)}},
+		"b, c":                   {{Name: "b", At: withSpread(points(1, 2), 0)}, {Name: "c", Colour: 1, At: points(1)}},
+		"a, spread":              {{Name: "a", At: withSpread(points(1, 2), 0.1)}},
+		"a, b, computed":         {{Name: "a", At: points(1, 2)}, {Name: "b", Dashed: true, At: points(1, 2)}},
+		"b":                      {{Name: "b", Dashed: true, At: points(1, 2)}},
+		"a":                      {{Name: "a", At: points(1, 2)}, {Name: "a", At: points(2, 3)}},
+		"seed 1, seed 2":         {{Name: "seed 1", Colour: 3, Thin: true, At: points(1)}, {Name: "seed 2", Colour: 4, Thin: true, At: points(1)}},
+		"one line, spread":       {{Name: " one\nline ", Points: true, At: withSpread(points(1), 0.1)}},
+		"p, q, one seed, spread": {{Name: "p", At: withSpread(points(1, 2), 0.1)}, {Name: "q", Points: true, At: withSpread(points(1, 2), 0.1)}, {Thin: true, At: points(1)}},
 	} {
 		p, ok := newPlane(&results.Figure{Curves: curves})
 		keys, err := p.legend()

@@ -177,14 +177,15 @@ func TestASheetThatCannotBeDrawnIsRefusedAndNothingIsWritten(t *testing.T) {
 
 func TestAStudyShowsItsArmsAndWhereTheirRunsAre(t *testing.T) {
 	s := madeStudy(3)
-	s.Arms[2].Folders, s.Arms[2].Differs = []string{"../runs/a b:c", ""}, nil
+	s.Arms[2].Folders, s.Arms[2].Differs = []string{"../runs/a b:c", "", "../runs/0000000000000001"}, nil
 	text := studyPage(t, s)
 	for _, want := range []string{
-		"3 arms · 4 seeds · 10 runs · 20 November 2026",
+		"3 arms · 4 seeds · 9 runs · 20 November 2026",
 		`<a href="./../runs/0000000000000000/">1</a> <a href="./../runs/0000000000000001/">2</a>`,
-		`<a href="./../runs/a%20b:c/">1</a> </td>`,
+		`<a href="./../runs/a%20b:c/">1</a> <a href="./../runs/0000000000000001/">3</a> </td>`,
 		`<span class="quiet">the first</span>`, `<span class="quiet">in nothing</span>`, "<code>replay.capacity: 512</code>",
-		"failed: seed 3: the loss is not finite at update 121", "The numbers of all figures: study.json.",
+		"failed: seed 3: the loss is not finite at update 121", "An Eight-Core Processor", "reprise study buffer-size --seeds 4",
+		"The numbers of all figures: study.json.",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
@@ -192,28 +193,11 @@ func TestAStudyShowsItsArmsAndWhereTheirRunsAre(t *testing.T) {
 	}
 }
 
-func TestFactsAreToldOnce(t *testing.T) {
-	s := madeStudy(2)
-	names := func() (list []string) {
-		for _, f := range studyFacts(s) {
-			list = append(list, f.Name)
-		}
-		return list
-	}
-	if got := fmt.Sprint(names()); got != "[Seeds Machine Commit Time Command Commit of the runs]" {
-		t.Errorf("facts %s", got)
-	}
-	s.Sheet.Facts = []results.Fact{{Name: "machine", Text: "mine"}, {Name: "Seeds", Text: "odd ones"}}
-	s.Began, s.Seconds, s.Build = s.Ended.AddDate(1, 0, 0).Truncate(0), 0, results.Build{}
-	s.Ended = s.Ended.AddDate(-3000, 0, 0)
-	if got := fmt.Sprint(names()); got != "[Time machine Seeds]" {
-		t.Errorf("facts %s", got)
-	}
-	text := studyPage(t, madeStudy(2))
-	for _, want := range []string{"An Eight-Core Processor, linux/amd64, 2 cores", "1 to 4, of each arm", "go1.27.1, GoMLX v0.28.16, revision 0123456789ab",
-		"runs of 45m12s in sum, 2 at once; from 2026-11-20 09:15 to 2026-11-20 09:39 UTC", "reprise study buffer-size --seeds 4"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page lacks the fact %q", want)
+func TestManyArmsAreFolded(t *testing.T) {
+	for arms, folded := range map[int]bool{12: false, 13: true} {
+		text := studyPage(t, madeStudy(arms))
+		if got := strings.Contains(text, fmt.Sprintf("<summary>%d arms</summary>", arms)); got != folded || !strings.Contains(text, ">N = 256</th>") {
+			t.Errorf("%d arms: folded %v, want %v and every arm", arms, got, folded)
 		}
 	}
 }
@@ -245,14 +229,42 @@ func TestColumnsOfNumbersStandToTheRightAndSentencesBreak(t *testing.T) {
 		Rows: [][]string{
 			{"8", "0.61 (0.56–0.66)", "uniform", "A sentence that is longer than a word or two can be."},
 			{"16", "not reached", "epoch", ""}, {"32", "−4%", "–", "Short."}, {"64", "∞", "3 of them", "–"}, {"x", "≥ 2", "", ""},
+			{"-y", "-11.0%", "", ""}, {"y", "not reached", "", ""}, {"z", "not measured", "", ""}, {"0", "not reached (9 to not reached)", "", ""},
 		},
 	}}}}})
 	for _, want := range []string{
 		`<th class="word">Arm</th><th>Ratio</th><th class="word">Sampler</th><th class="sentence">Why</th>`,
-		`<th class="word">8</th><td>0.61 (0.56–0.66)</td><td class="word">uniform</td><td class="sentence">A sentence`,
+		`<td class="split"><span>not reached</span> <span>(9 to not reached)</span></td>`, "<td>not measured</td>", "<td>−11.0%</td>", `<th class="word">-y</th>`,
+		`<th class="word">8</th><td class="split"><span>0.61</span> <span>(0.56–0.66)</span></td><td class="word">uniform</td><td class="sentence">A sentence`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+func TestLongTablesAreFoldedAndSayHowLongTheyAre(t *testing.T) {
+	for rows, folded := range map[int]bool{1: false, 20: false, 21: true} {
+		g := results.Grid{Title: "by seed", Columns: []string{"seed"}}
+		for i := range rows {
+			g.Rows = append(g.Rows, []string{fmt.Sprint(i + 1)})
+		}
+		text := pageOfSheet(t, &results.Sheet{Title: "t", Sections: []results.Section{{Title: "s", Grids: []results.Grid{g}}}})
+		if got := strings.Contains(text, fmt.Sprintf("<summary>%d rows</summary>", rows)); got != folded || strings.Count(text, `<th class="word">`) != rows+1 {
+			t.Errorf("%d rows: folded %v, want %v and every row", rows, got, folded)
+		}
+		areWellFormed(t, map[string]string{"table": text})
+	}
+}
+
+func TestWhatWasNotReachedStandsWhereItsNumberWould(t *testing.T) {
+	for want, cells := range map[string][]string{"": {"360 (313 to 380)", "not reached", "not reached"}, "word": {"not reached", "not measured", "–"}} {
+		var rows [][]string
+		for _, c := range cells {
+			rows = append(rows, []string{"arm", c})
+		}
+		if got := columnClass(rows, 1); got != want {
+			t.Errorf("%q is a column of class %q, want %q", cells, got, want)
 		}
 	}
 }

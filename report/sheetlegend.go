@@ -62,11 +62,15 @@ func (p plane) legend() ([]sheetKey, error) {
 	if shows.thin {
 		keys = append(keys, sheetKey{Icon: `<i class="key fine"></i>`, Name: oneLine(cmp.Or(f.Thin, "one seed"))})
 	}
+	var spread markup
 	if shows.band {
-		keys = append(keys, sheetKey{Icon: `<i class="key band"></i>`, Name: "spread"})
+		spread += `<i class="key band"></i>`
 	}
 	if shows.whisker {
-		keys = append(keys, sheetKey{Icon: `<i class="key whisker"></i>`, Name: "spread"})
+		spread += `<i class="key whisker"></i>`
+	}
+	if spread != "" {
+		keys = append(keys, sheetKey{Icon: spread, Name: "spread"})
 	}
 	if shows.computed && shows.measured {
 		keys = append(keys, sheetKey{Icon: `<i class="key computed"></i>`, Name: "computed"})

@@ -1,20 +1,17 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"net/url"
 	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/reprise-rl/reprise/results"
 )
 
-// Study writes the page of a study: its sheet, its arms with the folders of their runs, and what they ran on. Links are relative to the
-// study's folder.
+// Study writes the page of a study: its sheet, and its arms with the folders of their runs. Links are relative to the study's folder.
 func Study(w io.Writer, s *results.Study) error {
 	p, err := newSheetPage(&s.Sheet)
 	if err != nil {
@@ -27,7 +24,6 @@ func Study(w io.Writer, s *results.Study) error {
 	for i, a := range s.Arms {
 		p.Arms = append(p.Arms, armOfStudy(a, i == 0))
 	}
-	p.Facts = studyFacts(s)
 	p.Numbers = results.StudyFile
 	return p.write(w)
 }
@@ -39,6 +35,12 @@ type studyArm struct {
 	Failed  []string
 	Differs []string
 	First   bool // what the others differ from
+}
+
+// FoldArms reports whether there are so many arms that their table is shown on demand.
+func (p *sheetPage) FoldArms() bool {
+	const most = 12
+	return len(p.Arms) > most
 }
 
 // runLink leads to the folder of a run.
@@ -63,13 +65,17 @@ func folderURL(folder string) string {
 	return "./" + strings.TrimPrefix(strings.Join(parts, "/")+"/", "./")
 }
 
-// aboutStudy is the line under the title.
+// aboutStudy is the line under the title. A run that is of two arms is one run.
 func aboutStudy(s *results.Study) []string {
-	runs := 0
+	runs := make(map[string]bool)
 	for _, a := range s.Arms {
-		runs += len(a.Folders)
+		for _, folder := range a.Folders {
+			if folder != "" {
+				runs[folder] = true
+			}
+		}
 	}
-	line := []string{countOf(len(s.Arms), "arm"), countOf(s.Seeds, "seed"), countOf(runs, "run")}
+	line := []string{countOf(len(s.Arms), "arm"), countOf(s.Seeds, "seed"), countOf(len(runs), "run")}
 	if !s.Ended.IsZero() {
 		line = append(line, s.Ended.UTC().Format("2 January 2006"))
 	}
@@ -82,65 +88,4 @@ func countOf(n int, thing string) string {
 		thing += "s"
 	}
 	return grouped(float64(n)) + " " + thing
-}
-
-// studyFacts returns the facts that the study's sheet tells, and before them what study.json knows besides.
-func studyFacts(s *results.Study) []results.Fact {
-	told := make(map[string]bool)
-	for _, f := range s.Sheet.Facts {
-		told[strings.ToLower(f.Name)] = true
-	}
-	var facts []results.Fact
-	for _, f := range []results.Fact{
-		{Name: "Seeds", Text: seedRange(s.Seeds)},
-		{Name: "Machine", Text: machineText(s.Machine)},
-		{Name: "Commit", Text: buildText(s.Build)},
-		{Name: "Time", Text: timeText(s)},
-	} {
-		if f.Text != "" && !told[strings.ToLower(f.Name)] {
-			facts = append(facts, f)
-		}
-	}
-	return append(facts, s.Sheet.Facts...)
-}
-
-func seedRange(n int) string {
-	switch {
-	case n < 1:
-		return ""
-	case n == 1:
-		return "1"
-	default:
-		return fmt.Sprintf("1 to %d, of each arm", n)
-	}
-}
-
-func machineText(m results.Machine) string {
-	var parts []string
-	for _, part := range []string{m.CPU, m.System} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	if m.Cores > 0 {
-		parts = append(parts, countOf(m.Cores, "core"))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// timeText says how long the runs took and when the study was made.
-func timeText(s *results.Study) string {
-	var parts []string
-	if s.Seconds > 0 {
-		text := fmt.Sprintf("runs of %s in sum", time.Duration(s.Seconds*float64(time.Second)).Round(time.Second))
-		if s.AtOnce > 0 {
-			text += fmt.Sprintf(", %d at once", s.AtOnce)
-		}
-		parts = append(parts, text)
-	}
-	if !s.Began.IsZero() && !s.Ended.IsZero() {
-		const minute = "2006-01-02 15:04"
-		parts = append(parts, fmt.Sprintf("from %s to %s UTC", s.Began.UTC().Format(minute), s.Ended.UTC().Format(minute)))
-	}
-	return strings.Join(parts, "; ")
 }

@@ -183,7 +183,7 @@ func madeStudy(arms int) *results.Study {
 			{Source: "[ER] fig. 13", Claim: "Very large buffers collapse late.", Found: "One of four seeds collapsed at N = 4096; none did elsewhere.", Verdict: results.CannotTell, Why: "cannot tell below two collapses in one arm; holds if the largest buffer has more than all others together."},
 		},
 		Sections: []results.Section{sectionOfCurves(rng), sectionOfMaps(), sectionOfThree(rng), sectionOfArms(12, rng)},
-		Facts:    []results.Fact{{Name: "Command", Text: "reprise study buffer-size --seeds 4"}, {Name: "Commit of the runs", Text: "0123456789ab"}},
+		Facts:    []results.Fact{{Name: "Machine", Text: "An Eight-Core Processor, linux/amd64, 2 cores"}, {Name: "Command", Text: "reprise study buffer-size --seeds 4"}, {Name: "Commit of the runs", Text: "0123456789ab"}},
 	}
 	return s
 }

@@ -25,8 +25,9 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	}
 	var marks []plot.Tick
 	first, last := math.Ceil(low/step-1e-9), math.Floor(high/step+1e-9)
-	for i := first; i <= last; i++ {
-		marks = append(marks, plot.Tick{Value: i * step, Label: short(i*step, step)})
+	for k := range int(last-first) + 1 { // counted from 0: far from 0 a step may be too small to add to
+		v := (first + float64(k)) * step
+		marks = append(marks, plot.Tick{Value: v, Label: short(v, step)})
 	}
 	return marks
 }
@@ -49,24 +50,27 @@ func niceStep(raw float64) float64 {
 // short writes a number with the digits that a step of that size calls for, thousands as k and
 // millions as M. A step of 0 asks for three significant digits.
 func short(v, step float64) string {
-	if v == 0 {
+	switch {
+	case v == 0:
 		return "0"
+	case v < 0:
+		return "−" + short(-v, step)
 	}
 	unit, suffix := 1.0, ""
-	switch size := math.Abs(v); {
-	case size >= 1e12 || size < 1e-4:
+	switch {
+	case v >= 1e12 || v < 1e-4:
 		return strconv.FormatFloat(v, 'g', 3, 64)
-	case size >= 1e9:
+	case v >= 1e9:
 		unit, suffix = 1e9, "G"
-	case size >= 1e6:
+	case v >= 1e6:
 		unit, suffix = 1e6, "M"
-	case size >= 1e4:
+	case v >= 1e4:
 		unit, suffix = 1e3, "k"
 	}
 	v /= unit
 	trim := unit > 1 || step == 0
 	if step == 0 {
-		step = math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2) * unit
+		step = math.Pow(10, math.Floor(math.Log10(v))-2) * unit
 	}
 	digits := max(0, int(math.Ceil(-math.Log10(step/unit)-1e-9)))
 	text := strconv.FormatFloat(v, 'f', digits, 64)

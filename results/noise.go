@@ -23,7 +23,7 @@ type Noise struct {
 	MicroBatches []BatchNoise `json:"micro_batches,omitempty"` // ascending in draws
 	// Mean and Common are the two terms of v(b) = Mean (1/b + Common), the variance about the true gradient of the mean of b disjoint draws:
 	// Mean is sbar2, over the staleness that the table holds, and Common is c, which is below 0 where chance made it so. CommonError is the
-	// standard error of c, by the approximation that all gradients scatter in the same directions.
+	// standard error of c, by the approximation that all gradients scatter in the same directions, those of a group as independently as others.
 	Mean        Number `json:"mean"`
 	Common      Number `json:"common"`
 	CommonError Number `json:"common_error"`
@@ -39,9 +39,9 @@ type StaleNoise struct {
 	Last     int     `json:"last"`
 	Age      float64 `json:"age"`      // mean
 	Rollouts int     `json:"rollouts"` // measured; 0 of a proxy
-	Tokens   float64 `json:"tokens"`   // behind a proxy, those measured longer ago counting less; else 0
+	Tokens   float64 `json:"tokens"`   // behind a proxy, those measured longer ago counting less, and of staleness 0, which is known, as many as of all; else 0
 	Variance float64 `json:"variance"` // sigma2, of one rollout's gradient about the true one
-	Error    Number  `json:"error"`    // standard error of Variance
+	Error    Number  `json:"error"`    // standard error of Variance, groups being independent of one another and not their rollouts
 }
 
 // BatchNoise is the noise of the mean of several rollouts.

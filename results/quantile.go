@@ -9,8 +9,8 @@ import (
 // Quantile returns the q-quantile, q in [0, 1], by linear interpolation of order statistics: with
 // the n values in order and h = (n-1)q, the value a share h - floor(h) of the way from number
 // floor(h) to the next, counted from 0. Infinite values are in order like others, and what lies
-// strictly between a finite and an infinite one is infinite. It is NaN without values, and where a
-// value is NaN. The argument is left as it is.
+// strictly between a finite and an infinite one is infinite, between the two infinities NaN. It is NaN
+// without values, and where a value is NaN. The argument is left as it is.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 || slices.ContainsFunc(values, math.IsNaN) {
 		return math.NaN()
@@ -23,7 +23,10 @@ func quantileOf(ordered []float64, q float64) float64 {
 	h := float64(len(ordered)-1) * q
 	i := min(int(h), len(ordered)-1)
 	part := h - float64(i)
-	if part == 0 || ordered[i] == ordered[i+1] { // infinity minus itself would be NaN
+	switch {
+	case part == 0 || ordered[i] == ordered[i+1]: // infinity minus itself would be NaN
+		return ordered[i]
+	case math.IsInf(ordered[i], -1) && !math.IsInf(ordered[i+1], 1): // as would be a finite value plus minus infinity plus infinity
 		return ordered[i]
 	}
 	return ordered[i] + part*(ordered[i+1]-ordered[i])

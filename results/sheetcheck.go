@@ -41,7 +41,7 @@ type sheetCheck struct {
 }
 
 func (c *sheetCheck) refuse(format string, args ...any) {
-	c.problems = append(c.problems, fmt.Errorf(c.at+format, args...))
+	c.problems = append(c.problems, fmt.Errorf("%s%w", c.at, fmt.Errorf(format, args...))) // a title may hold a per cent sign
 }
 
 func (c *sheetCheck) grid(g *Grid) {
@@ -81,13 +81,8 @@ func (c *sheetCheck) figure(f *Figure) {
 }
 
 func (c *sheetCheck) axis(name string, a Axis) {
-	if a.Log {
-		for _, end := range []Number{a.Low, a.High} {
-			if end.Known() && end.Float() <= 0 {
-				c.refuse("axis %s: an end at %g on a logarithmic axis: want a value above 0", name, end.Float())
-			}
-		}
-	}
+	c.value("axis "+name, "low", a, a.Low)
+	c.value("axis "+name, "high", a, a.High)
 	if a.Low.Known() && a.High.Known() && a.Low.Float() >= a.High.Float() {
 		c.refuse("axis %s: from %g to %g: want the low end below the high one", name, a.Low.Float(), a.High.Float())
 	}
@@ -121,6 +116,10 @@ func (c *sheetCheck) value(at, name string, a Axis, n Number) {
 	}
 }
 
+// farthest is the largest size of a number that is drawn, and on a logarithmic axis its inverse the smallest: differences and margins of
+// such numbers are still numbers.
+const farthest = 1e200
+
 // place checks a position along an axis.
 func (c *sheetCheck) place(at, name string, a Axis, v float64) {
 	switch {
@@ -128,6 +127,8 @@ func (c *sheetCheck) place(at, name string, a Axis, v float64) {
 		c.refuse("%s: %s = %g: want a finite number, or leave the point out", at, name, v)
 	case a.Log && v <= 0:
 		c.refuse("%s: %s = %g on a logarithmic axis: want a value above 0", at, name, v)
+	case math.Abs(v) > farthest || a.Log && v < 1/farthest:
+		c.refuse("%s: %s = %g: want a size of at most %g, on a logarithmic axis of %g or more too", at, name, v, farthest, 1/farthest)
 	}
 }
 
@@ -145,6 +146,9 @@ func (c *sheetCheck) heatMap(f *Figure) {
 	for i, row := range m.Values {
 		if len(row) != len(m.Columns) {
 			c.refuse("map: row %d has %d values: want %d, one for each column", i+1, len(row), len(m.Columns))
+		}
+		for j, v := range row {
+			c.value(fmt.Sprintf("map: row %d", i+1), fmt.Sprintf("value %d", j+1), Axis{}, v)
 		}
 	}
 	for _, mark := range f.Marks {

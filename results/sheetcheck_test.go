@@ -39,35 +39,48 @@ func TestASheetIsCheckedByPart(t *testing.T) {
 	const inLines, inMap, inTable = `section "s", figure "lines": `, `section "s", figure "map": `, `section "s", table "g": `
 	for want, spoil := range map[string]func(*Sheet){
 		`title: it is empty`: func(s *Sheet) { s.Title = "" },
-		`finding 1 ([ER] fig. 1): verdict "perhaps": want "holds", "does not hold" or "cannot tell"`: func(s *Sheet) { s.Findings[0].Verdict = "perhaps" },
-		inTable + `row 1: 1 cells: want 2, one for each column`:                                      func(s *Sheet) { s.Sections[0].Grids[0].Rows[0] = []string{"1"} },
-		inTable + `columns: there are none`:                                                          func(s *Sheet) { s.Sections[0].Grids[0] = Grid{Title: "g"} },
-		inLines + `axis x: an end at 0 on a logarithmic axis`:                                        func(s *Sheet) { lines(s).X.Low = Num(0) },
-		inLines + `axis x: from 10 to 9: want the low end below the high one`:                        func(s *Sheet) { lines(s).X.Low = Num(10) },
-		inLines + `curve "c": colour -1: want 0 or above`:                                            func(s *Sheet) { lines(s).Curves[0].Colour = -1 },
-		inLines + `curve "c", point 2: x = 0 on a logarithmic axis: want a value above 0`:            func(s *Sheet) { lines(s).Curves[0].At[1].X = 0 },
-		inLines + `curve 1, point 2: x = NaN: want a finite number, or leave the point out`:          func(s *Sheet) { lines(s).Curves[0].Name, lines(s).Curves[0].At[1].X = "", math.NaN() },
-		inLines + `curve "c", point 1: x = +Inf: want a finite number`:                               func(s *Sheet) { lines(s).Curves[0].At[0].X = math.Inf(1) },
-		inLines + `curve "c", point 1: y = -2 on a logarithmic axis`:                                 func(s *Sheet) { lines(s).Y = Axis{Log: true} },
-		inLines + `curve "c", point 1: low = -3 on a logarithmic axis`:                               func(s *Sheet) { lines(s).Y = Axis{Log: true} },
-		inLines + `curve "c", point 1: high = -1 on a logarithmic axis`:                              func(s *Sheet) { lines(s).Y = Axis{Log: true} },
-		inLines + `guide "h": y = -3 on a logarithmic axis`:                                          func(s *Sheet) { lines(s).Y = Axis{Log: true} },
-		inLines + `mark "m": y = -1 on a logarithmic axis`:                                           func(s *Sheet) { lines(s).Y = Axis{Log: true} },
-		inLines + `curve "c", point 1: a spread from -3 to -4: want the low end first`:               func(s *Sheet) { lines(s).Curves[0].At[0].High = Num(-4) },
-		inLines + `guide "g": want a value of x or of y, one of the two`:                             func(s *Sheet) { lines(s).Guides[0].Y = Num(1) },
-		inLines + `guide "h": want a value of x or of y, one of the two`:                             func(s *Sheet) { lines(s).Guides[1].Y = Number{} },
-		inMap + `map: row 1 has 3 values: want 2, one for each column`:                               func(s *Sheet) { grid(s).Values[0] = make([]Number, 3) },
-		inMap + `map: 2 rows of values: want 1, one for each name`:                                   func(s *Sheet) { grid(s).Values = append(grid(s).Values, make([]Number, 2)) },
-		inMap + `map: 7 digits: want 0 to 6`:                                                         func(s *Sheet) { grid(s).Digits = 7 },
-		inMap + `map: mark "m" at column 2, row 0: want a cell, columns 0 to 1 and rows 0 to 0`:      func(s *Sheet) { s.Sections[0].Figures[1].Marks[0].X = 2 },
-		inMap + `map: mark "m" at column 1, row 0.5: want a cell`:                                    func(s *Sheet) { s.Sections[0].Figures[1].Marks[0].Y = 0.5 },
-		inMap + `map: there are 1 curves and 0 guides beside it: want a map alone`:                   func(s *Sheet) { s.Sections[0].Figures[1].Curves = make([]Curve, 1) },
+		`finding 1 ([ER] fig. 1): verdict "perhaps": want "holds", "does not hold" or "cannot tell"`:                  func(s *Sheet) { s.Findings[0].Verdict = "perhaps" },
+		inTable + `row 1: 1 cells: want 2, one for each column`:                                                       func(s *Sheet) { s.Sections[0].Grids[0].Rows[0] = []string{"1"} },
+		inTable + `columns: there are none`:                                                                           func(s *Sheet) { s.Sections[0].Grids[0] = Grid{Title: "g"} },
+		inLines + `axis x: low = 0 on a logarithmic axis: want a value above 0`:                                       func(s *Sheet) { lines(s).X.Low = Num(0) },
+		inLines + `axis x: from 10 to 9: want the low end below the high one`:                                         func(s *Sheet) { lines(s).X.Low = Num(10) },
+		inLines + `curve "c": colour -1: want 0 or above`:                                                             func(s *Sheet) { lines(s).Curves[0].Colour = -1 },
+		inLines + `curve "c", point 2: x = 0 on a logarithmic axis: want a value above 0`:                             func(s *Sheet) { lines(s).Curves[0].At[1].X = 0 },
+		inLines + `curve 1, point 2: x = NaN: want a finite number, or leave the point out`:                           func(s *Sheet) { lines(s).Curves[0].Name, lines(s).Curves[0].At[1].X = "", math.NaN() },
+		inLines + `curve "c", point 1: x = +Inf: want a finite number`:                                                func(s *Sheet) { lines(s).Curves[0].At[0].X = math.Inf(1) },
+		inLines + `curve "c", point 1: y = -2 on a logarithmic axis`:                                                  func(s *Sheet) { lines(s).Y = Axis{Log: true} },
+		inLines + `curve "c", point 1: low = -3 on a logarithmic axis`:                                                func(s *Sheet) { lines(s).Y = Axis{Log: true} },
+		inLines + `curve "c", point 1: high = -1 on a logarithmic axis`:                                               func(s *Sheet) { lines(s).Y = Axis{Log: true} },
+		inLines + `guide "h": y = -3 on a logarithmic axis`:                                                           func(s *Sheet) { lines(s).Y = Axis{Log: true} },
+		inLines + `mark "m": y = -1 on a logarithmic axis`:                                                            func(s *Sheet) { lines(s).Y = Axis{Log: true} },
+		inLines + `curve "c", point 1: a spread from -3 to -4: want the low end first`:                                func(s *Sheet) { lines(s).Curves[0].At[0].High = Num(-4) },
+		inLines + `guide "g": want a value of x or of y, one of the two`:                                              func(s *Sheet) { lines(s).Guides[0].Y = Num(1) },
+		inLines + `guide "h": want a value of x or of y, one of the two`:                                              func(s *Sheet) { lines(s).Guides[1].Y = Number{} },
+		inMap + `map: row 1 has 3 values: want 2, one for each column`:                                                func(s *Sheet) { grid(s).Values[0] = make([]Number, 3) },
+		inMap + `map: 2 rows of values: want 1, one for each name`:                                                    func(s *Sheet) { grid(s).Values = append(grid(s).Values, make([]Number, 2)) },
+		inLines + `curve "c", point 1: y = 1e+201: want a size of at most 1e+200`:                                     func(s *Sheet) { lines(s).Curves[0].At[0].Y = Num(1e201) },
+		inLines + `guide "g": x = 1e-201: want a size of at most 1e+200, on a logarithmic axis of 1e-200 or more too`: func(s *Sheet) { lines(s).Guides[0].X = Num(1e-201) },
+		inLines + `axis y: high = -1e+300: want a size`:                                                               func(s *Sheet) { lines(s).Y.High = Num(-1e300) },
+		inMap + `map: row 1: value 2 = -1e+300: want a size`:                                                          func(s *Sheet) { grid(s).Values[0][1] = Num(-1e300) },
+		inMap + `map: 7 digits: want 0 to 6`:                                                                          func(s *Sheet) { grid(s).Digits = 7 },
+		inMap + `map: mark "m" at column 2, row 0: want a cell, columns 0 to 1 and rows 0 to 0`:                       func(s *Sheet) { s.Sections[0].Figures[1].Marks[0].X = 2 },
+		inMap + `map: mark "m" at column 1, row 0.5: want a cell`:                                                     func(s *Sheet) { s.Sections[0].Figures[1].Marks[0].Y = 0.5 },
+		inMap + `map: there are 1 curves and 0 guides beside it: want a map alone`:                                    func(s *Sheet) { s.Sections[0].Figures[1].Curves = make([]Curve, 1) },
 	} {
 		s := soundSheet()
 		spoil(s)
 		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
+	}
+}
+
+func TestTitlesMayHoldAPerCentSign(t *testing.T) {
+	s := soundSheet()
+	s.Sections[0].Figures[1].Title, s.Sections[0].Figures[1].Map.Digits = "Compute to 98% of the best", 9
+	want := `section "s", figure "Compute to 98% of the best": map: 9 digits: want 0 to 6`
+	if err := s.Validate(); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
 

@@ -55,6 +55,7 @@ func TestQuantilesInterpolateOrderStatistics(t *testing.T) {
 		{[]float64{1, 2, 3, inf}, 0.75, inf},   // h = 2.25
 		{[]float64{inf, inf}, 0.5, inf},        // not inf - inf
 		{[]float64{-inf, -inf, 1}, 0.25, -inf}, // savings of replay that never arrived
+		{[]float64{-inf, 1}, 0.25, -inf}, {[]float64{-inf, 1, 2}, 0.5, 1}, {[]float64{-inf, inf}, 0.5, math.NaN()},
 		{nil, 0.5, math.NaN()}, {[]float64{1, math.NaN()}, 0.5, math.NaN()},
 	} {
 		if got := Quantile(c.values, c.q); !near(got, c.want) {

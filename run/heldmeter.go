@@ -19,30 +19,14 @@ const leastOfBin = 256
 type heldMeter struct {
 	centre  centre
 	n       int
-	sum     []float64 // of deviations
-	squares float64   // of their norms
-	ages    map[int]spread
+	sum     []float64        // of deviations
+	squares float64          // of their norms
+	ages    map[int]clusters // squared norms of deviations, by group
 	deals   []deal
 
 	deviation, last []float64 // of this rollout and of the one before
 	pairs           int       // of neighbours, disjoint
 	products        float64   // sum over pairs of <deviation, last>^2, whose mean is tr(Sigma^2)
-}
-
-// spread is the moments of squared deviations.
-type spread struct{ n, sum, squares float64 }
-
-func (s *spread) add(v float64) {
-	s.n++
-	s.sum += v
-	s.squares += v * v
-}
-
-func (s spread) mean() float64 { return s.sum / s.n }
-
-// standardError is that of the mean.
-func (s spread) standardError() float64 {
-	return math.Sqrt(max(s.squares/s.n-s.mean()*s.mean(), 0) / (s.n - 1))
 }
 
 // deal is disjoint micro-batches of some draws, of which the last is under way.
@@ -56,13 +40,13 @@ type deal struct {
 
 func (m *heldMeter) begin(size int) {
 	m.sum, m.deviation, m.last = make([]float64, size), make([]float64, size), make([]float64, size)
-	m.ages = make(map[int]spread)
+	m.ages = make(map[int]clusters)
 	for b := 1; b <= mostDraws; b *= 2 {
 		m.deals = append(m.deals, deal{draws: b, sum: make([]float64, size)})
 	}
 }
 
-func (m *heldMeter) add(age int, g []float32) {
+func (m *heldMeter) add(age int, group uint64, g []float32) {
 	if m.n == 0 {
 		m.begin(len(g))
 	}
@@ -79,9 +63,10 @@ func (m *heldMeter) add(age int, g []float32) {
 		m.products += product * product
 	}
 	m.squares += square
-	at := m.ages[age]
-	at.add(square)
-	m.ages[age] = at
+	if m.ages[age] == nil {
+		m.ages[age] = make(clusters)
+	}
+	m.ages[age].add(group, square)
 	for i := range m.deals {
 		m.deals[i].add(m.deviation)
 	}
@@ -109,22 +94,26 @@ func (d *deal) add(deviation []float64) {
 // staleness 0.
 func (m *heldMeter) byStaleness(fresh results.StaleNoise) []results.StaleNoise {
 	list := []results.StaleNoise{fresh}
-	var of spread
-	ages, first, rest := 0.0, -1, float64(m.n)
+	of := make(clusters)
+	n, ages, first, rest := 0.0, 0.0, -1, float64(m.n)
 	for _, age := range slices.Sorted(maps.Keys(m.ages)) {
 		s := m.ages[age]
 		if first < 0 {
 			first = age
 		}
-		of = spread{of.n + s.n, of.sum + s.sum, of.squares + s.squares}
-		ages += s.n * float64(age)
-		if rest -= s.n; rest > 0 && (of.n < leastOfBin || rest < leastOfBin) {
+		count, _ := s.total()
+		of.join(s)
+		n += count
+		ages += count * float64(age)
+		if rest -= count; rest > 0 && (n < leastOfBin || rest < leastOfBin) {
 			continue
 		}
+		mean, standardError := of.mean()
 		list = append(list, results.StaleNoise{
-			First: first, Last: age, Age: ages / of.n, Rollouts: int(of.n), Variance: of.mean() - m.centre.variance, Error: results.Num(of.standardError()),
+			First: first, Last: age, Age: ages / n, Rollouts: int(n), Variance: mean - m.centre.variance, Error: results.Num(standardError),
 		})
-		of, ages, first = spread{}, 0, -1
+		of = make(clusters)
+		n, ages, first = 0, 0, -1
 	}
 	return list
 }
@@ -141,6 +130,10 @@ func (m *heldMeter) common(out *results.Noise) {
 	}
 	one := m.squares/n - v
 	u := (square-m.squares)/(n*(n-1)) - v
+	if one-u <= 1e-9*m.squares/n {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("The gradients of all %d rollouts of the table are alike: nothing can be told of a correlation.", m.n))
+		return
+	}
 	out.Mean, out.Common = results.Num(one-u), results.Num(u/(one-u))
 	out.CommonError = results.Num(math.Sqrt(2*m.products/float64(m.pairs)) * (1/n + v/one) / (one - u))
 	var residual float64

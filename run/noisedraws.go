@@ -91,10 +91,14 @@ func (s *session) freshTable(ctx context.Context, capacity int) (*replay.Table, 
 	return table, table.Advance(ctx, s.learner.Weights().Version)
 }
 
-// freshGroup generates the group of a job with the newest weights.
+// freshGroup generates the group of a job with the newest weights, about the prompt whose turn it is.
 func (s *session) freshGroup(ctx context.Context, g *generator, number uint64) ([]*rollout.Rollout, error) {
-	prompt := s.task.Train(number)
-	generation, err := g.Start(pipeline.Job{Number: number, Size: s.config.Pipeline.Group, Prompt: prompt, PromptNumber: number})
+	turn := number
+	if n := s.config.Prompts.Limit; n > 0 {
+		turn, _ = rounds{limit: uint64(n)}.Choose(number, 0)
+	}
+	prompt := s.task.Train(turn)
+	generation, err := g.Start(pipeline.Job{Number: number, Size: s.config.Pipeline.Group, Prompt: prompt, PromptNumber: turn})
 	if err != nil {
 		return nil, err
 	}

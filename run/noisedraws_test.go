@@ -4,15 +4,15 @@ import (
 	"context"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Fresh rollouts are the weights' own: their ratios are 1, and they are of prompts that the run had not come to.
-func TestFreshRolloutsAreOfTheNewestWeights(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	c := small(t)
+// recalled trains a run and returns the session of its checkpoint.
+func recalled(t *testing.T, c Config, dir string) (*session, *saved) {
+	t.Helper()
 	train(t, c, dir)
 	place, err := findCheckpoint(dir)
 	if err != nil {
@@ -22,7 +22,15 @@ func TestFreshRolloutsAreOfTheNewestWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.table.close()
+	t.Cleanup(func() { s.table.close() })
+	return s, state
+}
+
+// Fresh rollouts are the weights' own: their ratios are 1, and they are of prompts that the run had not come to.
+func TestFreshRolloutsAreOfTheNewestWeights(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	c := small(t)
+	s, state := recalled(t, c, dir)
 	draws, err := s.freshDraws(context.Background(), state, NoiseOptions{Fresh: 12})
 	if err != nil {
 		t.Fatal(err)
@@ -48,20 +56,30 @@ func TestFreshRolloutsAreOfTheNewestWeights(t *testing.T) {
 	}
 }
 
+// A run that asks a few prompts over and over is measured on those.
+func TestFreshRolloutsKeepToTheLimitOfPrompts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	c := solving(t, "prompts.limit=3", "replay.capacity=96")
+	s, state := recalled(t, c, dir)
+	draws, err := s.freshDraws(context.Background(), state, NoiseOptions{Fresh: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range draws {
+		if want := s.task.Train((state.Machine.NextJob + uint64(i/4)) % 3).ID; d.Rollout.PromptID != want {
+			t.Errorf("draw %d is of prompt %s, want %s", i, d.Rollout.PromptID, want)
+		}
+	}
+	if n := noise(t, dir, NoiseOptions{Held: 32, Fresh: 32}); !strings.Contains(strings.Join(n.Warnings, " "), "first 3 prompts over and over") {
+		t.Errorf("warnings %q", n.Warnings)
+	}
+}
+
 // Held draws are those of the table, each once; advantages over the batch are taken over all of them.
 func TestHeldDrawsAreAUniformChoiceOfTheTable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	c := solving(t, "learner.advantage=batch", "replay.capacity=96")
-	train(t, c, dir)
-	place, err := findCheckpoint(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, _, err := recall(context.Background(), c, dir, place)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.table.close()
+	s, _ := recalled(t, c, dir)
 	ages := make(map[rollout.ID]int)
 	for _, h := range s.table.(embedded).Held() {
 		ages[h.ID] = h.Age

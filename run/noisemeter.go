@@ -3,7 +3,6 @@ package run
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/reprise-rl/reprise/results"
@@ -46,7 +45,7 @@ func (m *noiseMeter) add(d rollout.Draw, g []float32) error {
 		m.held.centre = c
 		return err
 	}
-	m.held.add(int(d.Staleness), g)
+	m.held.add(int(d.Staleness), d.Group, g)
 	return nil
 }
 
@@ -79,7 +78,7 @@ type centre struct {
 type freshMeter struct {
 	rollouts, groups int
 	sum              []float64 // of gradients
-	squares, fourth  float64   // of the norms of gradients: sums of their squares and fourth powers
+	norms            clusters  // squared norms of gradients, by group
 
 	number       uint64    // of the present group
 	size         float64   // of the present group
@@ -91,7 +90,7 @@ type freshMeter struct {
 
 func (m *freshMeter) add(group uint64, g []float32) {
 	if m.sum == nil {
-		m.sum, m.group, m.weighted = make([]float64, len(g)), make([]float64, len(g)), make([]float64, len(g))
+		m.sum, m.group, m.weighted, m.norms = make([]float64, len(g)), make([]float64, len(g)), make([]float64, len(g)), make(clusters)
 	}
 	if m.size > 0 && group != m.number {
 		m.endGroup()
@@ -106,8 +105,7 @@ func (m *freshMeter) add(group uint64, g []float32) {
 		m.group[i] += v
 		square += v * v
 	}
-	m.squares += square
-	m.fourth += square * square
+	m.norms.add(group, square)
 }
 
 func (m *freshMeter) endGroup() {
@@ -141,12 +139,12 @@ func (m *freshMeter) centre() (centre, error) {
 
 // noise is that of the fresh rollouts, about the true gradient: E ||f||^2 = ||mu||^2 + V.
 func (m *freshMeter) noise(c centre) results.StaleNoise {
-	n, mean := float64(m.rollouts), 0.0
+	mean := 0.0
 	for _, v := range c.mean {
 		mean += v * v
 	}
-	square := m.squares / n
+	norm, standardError := m.norms.mean()
 	return results.StaleNoise{
-		Rollouts: m.rollouts, Variance: max(square-mean+c.variance, 0), Error: results.Num(math.Sqrt(max(m.fourth/n-square*square, 0) / n)),
+		Rollouts: m.rollouts, Variance: max(norm-mean+c.variance, 0), Error: results.Num(standardError),
 	}
 }

@@ -195,6 +195,75 @@ func TestTheErrorOfTheCommonPartIsItsSpread(t *testing.T) {
 	}
 }
 
+// Groups whose rewards are all alike have no gradient at all: their rollouts are no independent evidence of how gradients scatter, neither
+// among the fresh ones nor in a table, from which they come in any order.
+func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
+	const times, groups, size, dims = 600, 40, 8, 5
+	var told, sum, squares [2]float64
+	for i := range times {
+		rng := rollout.Stream(4, "test/groups", uint64(i))
+		m, n := newNoiseMeter(groups*size), new(results.Noise)
+		add := func(group, age int, zero bool) {
+			g := make([]float32, dims)
+			for j := range g {
+				if x := float32(rng.NormFloat64()); !zero {
+					g[j] = x
+				}
+			}
+			if err := m.add(rollout.Draw{Group: uint64(group), Staleness: int32(age)}, g); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var zero [2 * groups]bool
+		for g := range zero {
+			zero[g] = rng.IntN(2) == 0
+		}
+		for j := range groups * size {
+			add(j/size, 0, zero[j/size])
+		}
+		for _, j := range rng.Perm(groups * size) {
+			add(groups+j/size, 1, zero[groups+j/size])
+		}
+		if err := m.fill(n); err != nil {
+			t.Fatal(err)
+		}
+		for k, s := range n.ByStaleness {
+			told[k] += s.Error.Float() / times
+			sum[k] += s.Variance / times
+			squares[k] += s.Variance * s.Variance / times
+		}
+	}
+	for k := range told {
+		if spread := math.Sqrt(squares[k] - sum[k]*sum[k]); math.Abs(told[k]/spread-1) > 0.15 { // five standard errors of the spread
+			t.Errorf("staleness %d: the standard error is told as %v, the variance spreads by %v", k, told[k], spread)
+		}
+	}
+}
+
+func TestNoiseFallsIfItDoesByMoreThanChance(t *testing.T) {
+	fresh := results.StaleNoise{Variance: 10, Error: results.Num(0.3)}
+	for variance, want := range map[float64]bool{8.9: true, 9.1: false, 10: false, 20: false} { // 2 sqrt(0.3^2 + 0.4^2) is 1
+		if got := falls(fresh, results.StaleNoise{Variance: variance, Error: results.Num(0.4)}); got != want {
+			t.Errorf("from 10 ± 0.3 to %v ± 0.4 it falls: %v, want %v", variance, got, want)
+		}
+	}
+	if falls(fresh, results.StaleNoise{Variance: 1}) {
+		t.Error("without an error of the old ones it falls")
+	}
+}
+
+// Rollouts without a gradient, as those of a run that has learned all there is, are no evidence of a correlation.
+func TestATableWhoseGradientsAreAlikeTellsNoCorrelation(t *testing.T) {
+	d := scatter{dims: 4, fresh: 20, group: 4, held: 40, ages: 2, own: 1}.draw(5, 0)
+	for _, g := range d.gradients[d.fresh:] {
+		clear(g)
+	}
+	_, n := d.meter(t)
+	if n.Common.Known() || n.Mean.Known() || n.MicroBatches != nil || !strings.Contains(strings.Join(n.Warnings, " "), "all 40 rollouts of the table are alike") {
+		t.Errorf("measured %+v", n)
+	}
+}
+
 func TestStalenessIsTakenTogetherUntilEnoughRolloutsStandBehindIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		counts []int // by age from 0

@@ -3,6 +3,7 @@ package run
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
@@ -36,6 +37,9 @@ func (s *session) circumstances(n *results.Noise, last pipeline.Update) error {
 	warn(n.Held >= fewRollouts, "The table holds %d rollouts: too few to tell a correlation; %d or more would do.", n.Held, fewRollouts)
 	oldest := n.ByStaleness[len(n.ByStaleness)-1].Last
 	warn(oldest >= fewVersions, "The oldest rollout is %d versions old: how noise grows with staleness is hardly seen; measure a run with a larger replay.capacity.", oldest)
+	if first, last := n.ByStaleness[0], n.ByStaleness[len(n.ByStaleness)-1]; falls(first, last) {
+		warn(false, "Noise falls with staleness, at the oldest to %.2f of that of fresh rollouts: rollouts that were trained on have less gradient left, most the often used ones, of which the theory knows nothing. Their mean is biased thereby, which shows as correlation.", last.Variance/first.Variance)
+	}
 	clipped := clipping(written.Updates)
 	if clipped > muchClipping && n.Clipped {
 		warn(false, "%.0f%% of the tokens are clipped: they have no gradient, so that stale rollouts show less noise, and a bias in its place.", 100*clipped)
@@ -49,10 +53,19 @@ func (s *session) circumstances(n *results.Noise, last pipeline.Update) error {
 	warn(o.Retention != replay.KeepPositive, "The table keeps correct rollouts longer (retention positive), which biases the mean gradient: that shows as correlation.")
 	warn(o.Prioritization == nil, "Rollouts are weighed equally here, while sampler %s prefers some.", o.Sampler)
 	warn(s.chooser == nil, "Prompts are replayed in the run, and were taken in their turn here.")
+	warn(s.config.Prompts.Limit == 0, "The run asks its first %d prompts over and over, and so did this: the scatter from prompt to prompt counts as error of the true gradient, which makes the correlation too low.", s.config.Prompts.Limit)
 	if s.config.Generate.TopP > 0 && s.config.Generate.TopP < 1 {
 		warn(false, "generate.top_p %g biases importance ratios.", s.config.Generate.TopP)
 	}
 	return nil
+}
+
+// falls reports whether the noise of old rollouts is less than that of fresh ones by more than chance, two standard errors.
+func falls(fresh, old results.StaleNoise) bool {
+	if !fresh.Error.Known() || !old.Error.Known() {
+		return false
+	}
+	return fresh.Variance-old.Variance > 2*math.Hypot(fresh.Error.Float(), old.Error.Float())
 }
 
 // unitCost is mu, in units of what the table keeps, (K_train/T)/(K_infer/W); of GPUs that waited it counts the time in which they worked.

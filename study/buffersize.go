@@ -126,7 +126,7 @@ func (f *Found) bufferSizeSections(queue Runs, sizes []Runs) []results.Section {
 				heat("Best pass@1", "Median over seeds.", "best pass@1", 3, false, func(c cell) float64 { return f.at(c).median(best) }),
 				heat("Compute to 98% of a run's own best", "In updates without replay; median over seeds ([ER] fig. 14).", "updates without replay", 0, true,
 					func(c cell) float64 { return f.at(c).median(toOwnBest) }),
-				heat("Compute to the target", "In updates without replay; median over seeds. Empty: not reached.", "updates without replay", 0, true,
+				heat("Compute to the target", "In updates without replay; median over seeds. Empty: not reached, or not run.", "updates without replay", 0, true,
 					func(c cell) float64 { return f.at(c).median(toTarget) }),
 			},
 			Grids: []results.Grid{armsGrid("Arms", f.Arms...)},

@@ -1,10 +1,6 @@
 package study
 
-import (
-	"math"
-
-	"github.com/reprise-rl/reprise/results"
-)
+import "math"
 
 // difference is how much more of a measure arm a has than b, seed by seed.
 func difference(a, b Runs, m measure) spread {
@@ -79,11 +75,6 @@ func highest(arms []Runs, m measure, other uint64) Runs {
 		}
 	}
 	return arms[at]
-}
-
-// lowest is highest of the negative.
-func lowest(arms []Runs, m measure, other uint64) Runs {
-	return highest(arms, func(a Runs, r *results.Run) float64 { return -m(a, r) }, other)
 }
 
 // without returns the arm without the run of a seed.

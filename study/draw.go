@@ -62,7 +62,7 @@ func (l line) title() string {
 	return l.Name
 }
 
-// medianCurve is the median accuracy over an arm's seeds with its quartiles. It ends where the first of the runs did.
+// medianCurve is the median accuracy over an arm's seeds with its quartiles.
 func (l line) medianCurve(x abscissa) results.Curve {
 	c := results.Curve{Name: l.title(), Colour: l.colour, Dashed: l.dashed}
 	for _, p := range results.MedianCurve(l.evals()) {
@@ -89,12 +89,35 @@ func (l line) seedCurves(x abscissa) []results.Curve {
 	return curves
 }
 
-// evals returns the evaluations of the runs that have any.
+// evals returns the evaluations of the runs that have any. One that ended with an error goes on at accuracy 0 as far as the longest: left
+// out, or with its end taken for that of all, it would hide what it cost.
 func (a Runs) evals() [][]results.Eval {
+	var longest []results.Eval
+	for _, r := range a.Runs {
+		if len(r.Evals) > len(longest) {
+			longest = r.Evals
+		}
+	}
 	var list [][]results.Eval
 	for _, r := range a.Runs {
-		if len(r.Evals) > 0 {
+		switch {
+		case len(r.Evals) == 0:
+		case failed(r):
+			list = append(list, lost(r.Evals, longest))
+		default:
 			list = append(list, r.Evals)
+		}
+	}
+	return list
+}
+
+// lost continues evaluations at accuracy 0, at the steps of a run that came further.
+func lost(evals, further []results.Eval) []results.Eval {
+	list := slices.Clone(evals)
+	for _, e := range further {
+		if e.Grid > evals[len(evals)-1].Grid {
+			e.Pass1, e.PassAt = 0, nil
+			list = append(list, e)
 		}
 	}
 	return list
@@ -208,7 +231,7 @@ func (f *Found) trouble() []results.Section {
 	}
 	return []results.Section{{
 		Title: "What failed",
-		Text:  []string{"These runs stay in the study as what they are: accuracy 0 from where they ended, and a target that they had not reached not reached."},
+		Text:  []string{"These runs stay in the study as what they are: accuracy 0 from where they ended, and a target that they had not reached not reached. To have one made again, remove its folder from the pool."},
 		Grids: []results.Grid{g},
 	}}
 }

@@ -28,11 +28,12 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 	list := []results.Fact{
 		{Name: "Source", Text: r.Study.Source},
 		{Name: "Seeds", Text: fmt.Sprintf("%s of each of %s", seeds(s.Seeds), count(len(s.Arms), "arm"))},
+		{Name: "Intervals", Text: intervalsFact(s.Seeds)},
 		{Name: "Runs", Text: r.runsFact(s, runs, pool)},
 		{Name: "Configuration", Text: "config.yaml in each run's folder; the table of arms has where they differ"},
 		{Name: "Commit", Text: builds(s, runs)},
 		{Name: "Machine", Text: machineFact(s.Machine)},
-		{Name: "Time", Text: fmt.Sprintf("ended %s, %s after the last call; summed over the runs, those of earlier calls and other studies included, %s; %d at once",
+		{Name: "Time", Text: fmt.Sprintf("ended %s; the last call took %s; summed over the runs, those of earlier calls and other studies included, %s; %d at once",
 			s.Ended.Format("2006-01-02 15:04 MST"), span(s.Ended.Sub(s.Began)), span(time.Duration(s.Seconds*float64(time.Second))), s.AtOnce)},
 	}
 	if r.Command != "" {
@@ -46,6 +47,21 @@ func seeds(n int) string {
 		return "1"
 	}
 	return fmt.Sprintf("1 to %d", n)
+}
+
+// intervalsFact says how much an interval of so many seeds is worth. Up to five, an end of the bootstrap distribution of the median has more
+// than the 2.5% that an interval leaves out, so that it reaches from the least value to the greatest; of n values the median of all seeds
+// there could be lies outside those with probability 2^(1-n).
+func intervalsFact(seeds int) string {
+	switch {
+	case seeds < claimSeeds:
+		return fmt.Sprintf("none: they are given from %d seeds on", claimSeeds)
+	case seeds <= 5:
+		return fmt.Sprintf("95%% bootstrap intervals of the median; of %d seeds such an interval reaches from the least value to the greatest, and misses the true median 1 time in %d: "+
+			"of as many findings without any effect, one is settled by chance", seeds, 1<<(seeds-1))
+	default:
+		return fmt.Sprintf("95%% bootstrap intervals of the median of %d seeds: of twenty findings without any effect, about one is settled by chance", seeds)
+	}
 }
 
 // large is the size of a study's runs from which on its page tells it.

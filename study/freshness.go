@@ -176,7 +176,8 @@ func freshness() Study {
 				"they are; and freshness-aware replay, whose priorities fade with age, exp(−age/τ). Each batch of fresh rollouts is used for one update, and with " +
 				"replay for one more update on replayed rollouts ([FP] algorithm 1, K = 1).",
 			"[FP] compares after as many iterations, that is with as many fresh rollouts; here that stands beside equal compute, in which an iteration with replay costs " +
-				"(2 + μ)/(1 + μ) = 1.16 of one without. τ is in versions, two to an iteration: [FP]'s 500 iterations are 1,000 versions.",
+				"(2 + μ)/(1 + μ) = 1.16 of one without. τ is in versions, two to an iteration: [FP]'s 500 iterations are 1,000 versions. " +
+				"A run has some hundred versions here, so that freshness-aware replay has a τ of " + freshTau + " where the ablation does not say otherwise.",
 			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, whose clip takes tokens out of the gradient " +
 				"that have left the behaviour policy.",
 		},

@@ -60,42 +60,37 @@ type rule struct {
 	decide func(low, high float64) results.Verdict
 }
 
+// interval is the rule that asks where the interval of a quantity's median lies: where the claim holds, and where it does not.
+func interval(quantity, holds, not string, decide func(low, high float64) results.Verdict) rule {
+	return rule{fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies %s, and does not hold if it lies %s.", quantity, holds, not), decide}
+}
+
 // above is the rule of a claim that a quantity is greater than a bound.
 func above(quantity string, bound float64) rule {
-	return rule{
-		fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies above %s, and does not hold if it lies at or below.",
-			quantity, number(bound)),
-		func(low, high float64) results.Verdict { return verdict(low > bound, high <= bound) },
-	}
+	return interval(quantity, "above "+number(bound), "at or below", func(low, high float64) results.Verdict { return verdict(low > bound, high <= bound) })
 }
 
 // below is the rule of a claim that a quantity is less than a bound.
 func below(quantity string, bound float64) rule {
-	return rule{
-		fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies below %s, and does not hold if it lies at or above.",
-			quantity, number(bound)),
-		func(low, high float64) results.Verdict { return verdict(high < bound, low >= bound) },
-	}
+	return interval(quantity, "below "+number(bound), "at or above", func(low, high float64) results.Verdict { return verdict(high < bound, low >= bound) })
 }
 
 // atLeast is the rule of a claim that a quantity comes to a bound.
 func atLeast(quantity string, bound float64) rule {
-	return rule{
-		fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies at or above %s, and does not hold if it lies below.",
-			quantity, number(bound)),
-		func(low, high float64) results.Verdict { return verdict(low >= bound, high < bound) },
-	}
+	return interval(quantity, "at or above "+number(bound), "below", func(low, high float64) results.Verdict { return verdict(low >= bound, high < bound) })
+}
+
+// atMost is the rule of a claim that a quantity does not exceed a bound.
+func atMost(quantity string, bound float64) rule {
+	return interval(quantity, "at or below "+number(bound), "above", func(low, high float64) results.Verdict { return verdict(high <= bound, low > bound) })
 }
 
 // within is the rule of a claim that a quantity is as good as a value: nearer than margin, which is fixed before the runs.
 func within(quantity string, value, margin float64) rule {
-	return rule{
-		fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies within %s of %s, a margin fixed before the runs, "+
-			"and does not hold if it lies outside.", quantity, number(margin), number(value)),
-		func(low, high float64) results.Verdict {
-			return verdict(low >= value-margin && high <= value+margin, low > value+margin || high < value-margin)
-		},
-	}
+	near := fmt.Sprintf("within %s of %s, a margin fixed before the runs", number(margin), number(value))
+	return interval(quantity, near, "outside", func(low, high float64) results.Verdict {
+		return verdict(low >= value-margin && high <= value+margin, low > value+margin || high < value-margin)
+	})
 }
 
 func verdict(holds, fails bool) results.Verdict {

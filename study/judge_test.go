@@ -263,8 +263,12 @@ func TestRunsThatFailedAreDrawnToTheirEnd(t *testing.T) {
 	if end := curves[0].At[len(curves[0].At)-1]; len(curves) != 2 || end.Y.Float() != 0 {
 		t.Errorf("%d curves, the first ends at %v", len(curves), end.Y)
 	}
-	if c := l.medianCurve(inUpdates(l.Arm)); len(c.At) != 2 || math.Abs(c.At[1].Y.Float()-0.45) > 1e-12 {
-		t.Errorf("the median curve has %d points, want those that both runs came to", len(c.At))
+	c := l.medianCurve(inUpdates(l.Arm))
+	if len(c.At) != 5 || math.Abs(c.At[1].Y.Float()-0.45) > 1e-12 || math.Abs(c.At[4].Y.Float()-0.3) > 1e-12 || !(c.At[4].X > c.At[3].X) {
+		t.Errorf("the median curve has points %v, want 5, of which the last is the median of 0.6 and nothing", c.At)
+	}
+	if r := l.Runs.Runs[0]; len(r.Evals) != 2 || len(l.evals()[0]) != 5 {
+		t.Errorf("the failed run has %d evaluations of its own, want 2", len(r.Evals))
 	}
 }
 

@@ -32,13 +32,21 @@ func freshOf(a Arm) abscissa {
 	return abscissa{"fresh rollouts", func(at results.Axes) float64 { return freshBy(a.Config, at.Update) }}
 }
 
-// freshEnd is how many rollouts the arm's runs generated, as far as the furthest came; infinite where all ended with an error, so that
-// another arm decides what is compared.
-func (a Runs) freshEnd() float64 {
+// extent is how far a run of a configuration had come by an update.
+type extent func(c run.Config, update float64) float64
+
+// byUpdate counts updates.
+func byUpdate(_ run.Config, update float64) float64 { return update }
+
+// freshEnd is how many rollouts the arm's runs generated.
+func (a Runs) freshEnd() float64 { return a.end(freshBy) }
+
+// end is how far the furthest of the arm's runs came; infinite where all ended with an error, so that another arm decides what is compared.
+func (a Runs) end(by extent) float64 {
 	far := math.Inf(-1)
 	for _, r := range a.Runs {
 		if n := len(r.Evals); n > 0 && !failed(r) {
-			far = max(far, freshBy(a.Config, float64(r.Evals[n-1].Update)))
+			far = max(far, by(a.Config, float64(r.Evals[n-1].Update)))
 		}
 	}
 	if math.IsInf(far, -1) {
@@ -47,18 +55,21 @@ func (a Runs) freshEnd() float64 {
 	return far
 }
 
-// settledAt is the mean accuracy of the last three evaluations up to so many fresh rollouts. A run that ended with an error before has
-// lost its policy; one that was interrupted before says nothing.
-func settledAt(rollouts float64) measure {
+// settledAt is the mean accuracy of the last three evaluations up to so many fresh rollouts.
+func settledAt(rollouts float64) measure { return settledUpTo(rollouts, freshBy) }
+
+// settledUpTo is the mean accuracy of the last three evaluations up to a point. A run that ended with an error before has lost its policy;
+// one that was interrupted before says nothing.
+func settledUpTo(point float64, by extent) measure {
 	return func(a Runs, r *results.Run) float64 {
 		var seen []float64
 		for _, e := range r.Evals {
-			if e.Update > 0 && freshBy(a.Config, float64(e.Update)) <= rollouts {
+			if e.Update > 0 && by(a.Config, float64(e.Update)) <= point {
 				seen = append(seen, e.Pass1)
 			}
 		}
 		switch n := len(r.Evals); {
-		case failed(r) && n > 0 && freshBy(a.Config, float64(r.Evals[n-1].Update)) < rollouts:
+		case failed(r) && n > 0 && by(a.Config, float64(r.Evals[n-1].Update)) < point:
 			return 0
 		case len(seen) == 0:
 			return math.NaN()

@@ -25,7 +25,7 @@ const (
 
 // aboutLab says what the laboratory is, for the top of a page.
 const aboutLab = "The task is search: questions about made-up facts, answered after queries to a small search engine, by a policy of two layers of width 64 that starts from a supervised warm-up. " +
-	"A batch is 480 rollouts in groups of 8, a rollout costs μ = 5.28 to generate, and runs end at the compute of 24 updates without replay: so small a model and so short a run are not the source's " +
+	"A batch is 480 rollouts in groups of 8, those never used first where there is a buffer; a rollout costs μ = 5.28 to generate, and runs end at the compute of 24 updates without replay: so small a model and so short a run are not the source's " +
 	"language models, and what is found holds for them."
 
 // labRates returns the learning rates of the sweeps, ascending; labRate is among them.

@@ -71,9 +71,9 @@ func judgeMu(f *Found) (Judgement, error) {
 	return Judgement{
 		Findings: []results.Finding{
 			f.settle(asked{"[ER] app. E, table 1", "With a buffer, (K_train/T)/(K_infer/W) is what a rollout costs."},
-				fmt.Sprintf("Estimate over the configured μ, mean over the arms: %s.", estimate.format(times)), estimate, within("the estimate over the configured μ", 1, muMargin)),
+				fmt.Sprintf("Estimate over the configured μ, mean over the arms: %s. Medians of the arms: %s.", estimate.format(times), meansOf(f.Arms, relative(measuredCost, configuredCost))), estimate, within("the estimate over the configured μ", 1, muMargin)),
 			f.settle(asked{"[ER] §2.2", "A rollout is used μT/W times on average."},
-				fmt.Sprintf("Measured over expected, mean over the arms: %s.", uses.format(times)), uses, within("the measured replay ratio over the expected", 1, muMargin)),
+				fmt.Sprintf("Measured over expected, mean over the arms: %s. Medians of the arms: %s.", uses.format(times), meansOf(f.Arms, relative(replayRatio, expectedReplayRatio))), uses, within("the measured replay ratio over the expected", 1, muMargin)),
 			f.printedRatios(costly), printedGamma(),
 		},
 		Sections: append([]results.Section{

@@ -17,6 +17,8 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 	batches := min(on.freshEnd(), slow[0].freshEnd(), slow[1].freshEnd())
 	lag := chosenDifference([]Runs{on}, slow, settledAt(batches))
 	lagCompute := chosenDifference([]Runs{on}, slow, settled)
+	steps := min(on.end(byUpdate), slow[0].end(byUpdate), slow[1].end(byUpdate))
+	lagUpdates := chosenDifference([]Runs{on}, slow, settledUpTo(steps, byUpdate))
 	return Judgement{
 		Findings: []results.Finding{
 			f.settle(fig2("Masking groups of zero variance makes on-policy GRPO more stable."),
@@ -35,8 +37,8 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 				same, within("the difference", 0, alike)),
 			f.settle(fig2("(1,10), ten updates on each batch, is slower than (1,1)."),
 				fmt.Sprintf("Pass@1 of (1,1) less that of (1,10) after %s rollouts each: %s. At equal compute, of which (1,10) takes %s times as much for a batch: %s. "+
-					"Of the two learning rates of (1,10) the better is taken, chosen on the other seeds.",
-					updates(batches), lag.format(change), times(costOfBatch(slow[0])/costOfBatch(on)), lagCompute.format(change)),
+					"After %s updates each, ten of which (1,10) makes on a batch: %s. Of the two learning rates of (1,10) the better is taken, chosen on the other seeds.",
+					updates(batches), lag.format(change), times(costOfBatch(slow[0])/costOfBatch(on)), lagCompute.format(change), updates(steps), lagUpdates.format(change)),
 				lag, above("the difference after equal rollouts", 0)),
 		},
 		Sections: append(f.offPolicySections(), f.trouble()...),

@@ -86,7 +86,8 @@ func TestTenUpdatesOnABatchThatTeachMorePerBatchAreNotSlowerWhateverTheyCost(t *
 		return 0.2 + 0.3*part // of 400: 0.12 after 165
 	}}
 	slower := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})[5]
-	if slower.Verdict != results.DoesNotHold || !strings.Contains(slower.Found, "for a batch: +0.09") {
+	// After 400 updates (1,1) is at 0.2 + 0.3 of its 400 batches, (1,10) at 0.2 + 0.2 of its first 40 of 165.
+	if slower.Verdict != results.DoesNotHold || !strings.Contains(slower.Found, "for a batch: +0.09") || !strings.Contains(slower.Found, "After 400 updates each, ten of which (1,10) makes on a batch: +0.25") {
 		t.Errorf("%s: %s", slower.Verdict, slower.Found)
 	}
 }

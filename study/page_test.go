@@ -23,7 +23,7 @@ func TestAStudysPageStatesWhatAReaderNeedsToRepeatIt(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"Source": "[T] fig. 1", "Seeds": "1 to 2 of each of 2 arms", "Runs": "4 runs in ", "Configuration": results.ConfigFile, "Commit": "(go",
-		"Machine": s.Machine.System, "Time": "ended 2026-11-20 13:30 UTC, 1h30m after the last call", "Command": "reprise study facts --seeds 2",
+		"Machine": s.Machine.System, "Time": "ended 2026-11-20 13:30 UTC; the last call took 1h30m;", "Command": "reprise study facts --seeds 2",
 	} {
 		if got := factOf(s, name); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q in it", name, got, want)

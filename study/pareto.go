@@ -70,7 +70,7 @@ func judgePareto(f *Found) (Judgement, error) {
 	steady := difference(queues[len(queues)-1], f.Of(bufferRateArm(f.Options, labSplit(), labCapacity, large).Name), fall)
 	return Judgement{
 		Findings: []results.Finding{
-			f.settle(asked{"[ER] fig. 6", "The best configurations with replay are more accurate than the best without, whatever the compute."},
+			f.settle(asked{"[ER] fig. 6", "The best configurations with replay outperform the best without."},
 				fmt.Sprintf("Mean over the budget of the best of %d configurations with replay less the best of %d without, chosen on the other seeds: %s. "+
 					"By the optimality curves themselves, replay is ahead at %d of %d steps of compute.",
 					len(buffers), len(queues), lead.format(change), ahead, steps),
@@ -78,8 +78,8 @@ func judgePareto(f *Found) (Judgement, error) {
 			f.settle(asked{"[ER] figs. 8, 9", "Without replay, large learning rates make training unstable."},
 				fmt.Sprintf("Rank correlation of the learning rate with the greatest fall below a run's own best: %s. %s", unsteady.format(times), crashesByRate(queues)),
 				unsteady, above("the rank correlation", 0)),
-			f.settle(asked{"[ER] §4.2", "At a large learning rate, replay keeps training more stable."},
-				fmt.Sprintf("At rate %g, the greatest fall is larger without replay by %s.", large, steady.format(points)),
+			f.settle(asked{"[ER] §4.2", "A buffer stabilizes training, preventing crashes."},
+				fmt.Sprintf("Tried where training is least stable, at the largest rate, %g: the greatest fall below a run's own best is larger without replay by %s.", large, steady.format(points)),
 				steady, above("the difference in the greatest fall", 0)),
 		},
 		Sections: append(f.paretoSections(queues, buffers), f.trouble()...),

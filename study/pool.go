@@ -12,7 +12,8 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// FailedFile stands in the folder of a run that ended with an error, and says which.
+// FailedFile stands in the folder of a run that ended with an error, and says which. Such a run is not made again unless its folder is
+// removed.
 const FailedFile = "failed.txt"
 
 // pool is the folder of the runs of all studies, each under the digest of its configuration.

@@ -74,8 +74,9 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 			trouble = append(trouble, fmt.Sprintf("Seed %d: J is defined for no cell that was run.", r.Seed))
 		}
 	}
-	ranks, orders := spreadOf(of(forecasts, func(c forecast) float64 { return float64(c.rank) })), spreadOf(of(forecasts, func(c forecast) float64 { return c.order }))
-	most := math.Floor(bestShare * float64(len(ranked)))
+	ranks := spreadOf(each(forecasts, func(c forecast) float64 { return float64(c.rank) }))
+	orders := spreadOf(each(forecasts, func(c forecast) float64 { return c.order }))
+	most := max(math.Floor(bestShare*float64(len(ranked))), 1)
 	whole := func(v float64) string { return fixed(v, 1) }
 	return Judgement{
 		Findings: []results.Finding{
@@ -125,22 +126,6 @@ func newForecast(seed uint64, fit fit, ranked []cell) (forecast, bool) {
 	return c, c.rank > 0
 }
 
-// atMost is the rule of a claim that a quantity does not exceed a bound.
-func atMost(quantity string, bound float64) rule {
-	return rule{
-		fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies at or below %s, and does not hold if it lies above.", quantity, number(bound)),
-		func(low, high float64) results.Verdict { return verdict(high <= bound, low > bound) },
-	}
-}
-
-func of(forecasts []forecast, value func(forecast) float64) []float64 {
-	var list []float64
-	for _, c := range forecasts {
-		list = append(list, value(c))
-	}
-	return list
-}
-
 func chosenCells(forecasts []forecast) string {
 	var list []string
 	for _, c := range forecasts {
@@ -158,7 +143,7 @@ func (f *Found) theorySections(ranked []cell, forecasts []forecast, trouble []st
 		return results.Median(slices.DeleteFunc(on, math.IsNaN))
 	}
 	j := heat("J over the grid, as fitted", "Relative to each fit's least; median over the short runs.", "J over the least", 2, true, relative)
-	actual := heat("Compute to the target, as it was", "In updates without replay, median over seeds. Empty: not reached.", "updates without replay", 0, true,
+	actual := heat("Compute to the target, as it was", "In updates without replay, median over seeds. Empty: not reached, or not run.", "updates without replay", 0, true,
 		func(c cell) float64 { return f.at(c).median(toTarget) })
 	accuracy := heat("Mean accuracy over the run", "Median over seeds.", "mean pass@1", 3, false, func(c cell) float64 { return f.at(c).median(meanOver(1)) })
 	for _, c := range forecasts {

@@ -53,6 +53,9 @@ func TestTheTheoryHoldsWhereTheGridIsOrderedAsItSays(t *testing.T) {
 	if got := with.Findings[0].Found; !strings.Contains(got, "among 10: 1.0 (4 seeds") {
 		t.Error(got)
 	}
+	if got := with.Findings[0].Why; !strings.Contains(got, "with the best fifth of 10 cells ending at rank 2,") {
+		t.Error(got)
+	}
 	if got := against.Findings[0].Found; !strings.Contains(got, "among 10: 10.0 (4 seeds") {
 		t.Error(got)
 	}
@@ -133,8 +136,8 @@ func TestNoiseIsFittedByTheTableOfMeasuredVariances(t *testing.T) {
 		t.Errorf("profile %s, m %v, rho %v; want table, 0.2, R c = 0.2", x.profile, x.theory.TrainCost, x.theory.Correlation)
 	}
 	for s := range 5 {
-		if got := x.theory.Profile.At(float64(s)); math.Abs(got-2-float64(s)) > 1e-9 {
-			t.Errorf("sigma2(%d) = %v, want %v", s, got, 2+s)
+		if got, want := x.theory.Profile.At(float64(s)), 1+float64(s)/2; math.Abs(got-want) > 1e-9 {
+			t.Errorf("sigma2(%d) = %v of that of fresh rollouts, want %v", s, got, want)
 		}
 	}
 	n.Proxy, n.MicroBatches = true, nil

@@ -30,36 +30,16 @@ func fitRun(r *results.Run) (fit, error) {
 }
 
 func fitNoise(n *results.Noise) (fit, error) {
-	m := measurements(n)
+	m := Measurements([]*results.Noise{n}, known(n.RolloutCost), known(n.NewPerUpdate))
 	fitted, err := design.Fit(m)
 	if err != nil {
 		return fit{}, fmt.Errorf("fit the theory to %s: %w", n.Run, err)
 	}
-	x := fit{Fitted: fitted, theory: fitted.WithTable(), measured: m.Noise, profile: "table", warnings: append(append([]string(nil), n.Warnings...), fitted.Warnings...)}
+	x := fit{Fitted: fitted, theory: fitted.WithTable(), measured: m.Noise, profile: "table", warnings: append(append([]string(nil), n.Warnings...), fitted.Doubts.All()...)}
 	if n.Proxy {
 		x.theory, x.profile = fitted.WithPowerLaw(), "power law"
 	}
 	return x, x.theory.Validate()
-}
-
-// measurements says in the calculator's terms what was measured.
-func measurements(n *results.Noise) design.Measurements {
-	m := design.Measurements{RolloutCost: known(n.RolloutCost), NewPerUpdate: known(n.NewPerUpdate), Proxy: n.Proxy}
-	for _, s := range n.ByStaleness {
-		m.Noise = append(m.Noise, design.Noise{Staleness: s.Age, Variance: s.Variance, Count: s.Rollouts, Error: known(s.Error)})
-	}
-	for _, b := range n.MicroBatches {
-		m.Means = append(m.Means, design.MeanNoise{Draws: b.Draws, Variance: b.Variance, Count: b.Batches})
-	}
-	return m
-}
-
-// known returns a value, 0 if it is not known.
-func known(n results.Number) float64 {
-	if !n.Known() {
-		return 0
-	}
-	return n.Float()
 }
 
 // objective is J at a cell of the grid, NaN where the profile does not reach.

@@ -2,6 +2,7 @@ package study
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -14,7 +15,7 @@ func variants() Study {
 			aboutLab,
 			fmt.Sprintf("A buffer of %d batches at (6,2), with GRPO, whose ratios correct for staleness, and once with AsymRE, which has none. With positive-bias sampling of fraction δ "+
 				"the table holds the newest (1 − δ)N rollouts and the newest δN correct ones among the older. The learning rate is the base's for all.", variantsCapacity/labBatch),
-			"All arms have the same cost of an update, so that equal compute is equal steps.",
+			"All arms with a buffer have the same cost of an update, so that among them equal compute is equal steps.",
 		},
 		Arms: variantsArms, Judge: judgeVariants,
 	}
@@ -60,12 +61,16 @@ func judgeVariants(f *Found) (Judgement, error) {
 	plain, other := f.of(biasArms(f.Options)...), f.Of(variantArm(f.Options, asymre, 0).Name)
 	bias, loss := chosenDifference(plain[1:], plain[:1], best), difference(other, plain[0], best)
 	sooner := func(a Runs) string { return a.cell(toTarget, updates) }
+	var byFraction []string
+	for i, a := range plain {
+		byFraction = append(byFraction, fmt.Sprintf("δ = %g %s", variantsFractions()[i], sooner(a)))
+	}
 	er7 := func(claim string) asked { return asked{"[ER] fig. 7", claim} }
 	return Judgement{
 		Findings: []results.Finding{
 			f.settle(er7("Positive-bias sampling improves on keeping the newest."),
-				fmt.Sprintf("GRPO, best pass@1 of the better δ above 0, chosen on the other seeds, less that of δ = 0: %s. Compute to the target: δ = 0 %s; 0.2 %s; 0.5 %s.",
-					bias.format(change), sooner(plain[0]), sooner(plain[1]), sooner(plain[2])), bias, above("the difference", 0)),
+				fmt.Sprintf("GRPO, best pass@1 of the better δ above 0, chosen on the other seeds, less that of δ = 0: %s. Compute to the target: %s.",
+					bias.format(change), strings.Join(byFraction, "; ")), bias, above("the difference", 0)),
 			f.settle(er7("AsymRE improves on GRPO."),
 				fmt.Sprintf("δ = 0, best pass@1 with AsymRE less that with GRPO: %s. Compute to the target: GRPO %s; AsymRE %s.",
 					loss.format(change), sooner(plain[0]), sooner(other)), loss, above("the difference", 0)),

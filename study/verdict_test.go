@@ -339,7 +339,7 @@ func TestEachArmOfSavingsIsJudgedAtItsBestLearningRate(t *testing.T) {
 		return b
 	}
 	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
-	want := fmt.Sprintf("At their best learning rates: %s, %s.", rateName(queueName, best[false]), rateName(savingsBuffer, best[true]))
+	want := fmt.Sprintf("Learning rates, each chosen on the other seeds: %g without replay, %g with.", best[false], best[true])
 	if !strings.HasSuffix(x.Found, want) || x.Verdict != results.DoesNotHold {
 		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
 	}
@@ -352,7 +352,7 @@ func TestOfLearningRatesThatDoNotReachTheTargetTheMostAccurateIsTaken(t *testing
 		return b
 	}
 	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
-	if want := rateName(savingsBuffer, slices.Max(savingsRates())) + "."; !strings.HasSuffix(x.Found, want) || x.Verdict != results.CannotTell {
+	if want := fmt.Sprintf(", %g with.", slices.Max(savingsRates())); !strings.HasSuffix(x.Found, want) || x.Verdict != results.CannotTell {
 		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/design"
 )
 
 // worked is the JSON of reprise design, as another program reads it.
@@ -190,8 +192,10 @@ func TestDesignWarnsWhereTheTheoryDoesNotReach(t *testing.T) {
 		{[]string{"--noise-exponent=0"}, []string{"x* is infinite", "capacity of 65536 is at its limit", "--most-capacity (65536)"}, []string{"y* is infinite"}},
 		{[]string{"--noise-exponent=0", "--correlation=0"}, []string{"x* is infinite", "y* is infinite"}, nil},
 		{[]string{"--profile=" + profiled(t, "1\n1.01\n1.02")}, []string{"The profile ends after 3 versions"}, []string{"exists below", "is at its limit"}},
+		{[]string{"--most-capacity=1024", "--profile=" + profiled(t, strings.Repeat("1\n", 50))}, []string{"The profile ends after 50 versions", "capacity of 1024 is at its limit", "--most-capacity (1024)"}, nil},
+		{[]string{"--rollout-cost=5", "--correlation=0", "--gpus=4", "--batch=999", "--group=1", "--profile=" + profiled(t, strings.Repeat("1\n", 19)+"1.4")}, []string{"At these GPUs the profile ends"}, []string{"The profile ends after", "is at its limit"}},
 		{[]string{"--profile=" + profiled(t, "[1,3,9,20,40]")}, []string{"horizon of less than one version"}, []string{"profile ends"}},
-		{[]string{"--noise-exponent=0.6"}, []string{"some rollouts are never used", "nothing is saved"}, []string{"exactly once"}},
+		{[]string{"--noise-exponent=0.6"}, []string{"some are never used", "nothing is saved"}, []string{"exactly once"}},
 		{[]string{"--gpus=8192", "--batch=8192"}, []string{"A group takes a worker 10.6 updates"}, nil},
 		{[]string{"--noise-exponent=0.01", "--correlation=0"}, nil, []string{"exactly once, as reprise train"}},
 	} {
@@ -206,6 +210,37 @@ func TestDesignWarnsWhereTheTheoryDoesNotReach(t *testing.T) {
 				t.Errorf("%v: a warning has %q:\n%s", c.args, not, warnings)
 			}
 		}
+	}
+}
+
+func TestALawIsAGuessBeyondWhatItWasFittedTo(t *testing.T) {
+	for cost, guessed := range map[float64]bool{4: true, 0.01: false} { // generation that costs next to nothing keeps no rollouts
+		m := fittedTo(t, proxy("p", cost))
+		found := &calculation{theory: m.theory, noise: m.noise, fleet: design.Fleet{}.WithDefaults(), best: m.theory.Optimum()}
+		var err error
+		if found.plan, err = m.theory.Configure(design.Fleet{MostCapacity: 1 << 30}); err != nil {
+			t.Fatal(err)
+		}
+		found.warn()
+		if said(found.warnings, "rests on measurements up to staleness 3.5") != guessed {
+			t.Errorf("x* is %v, of the configuration %v: %q", found.best.X, found.plan.Horizon, found.warnings)
+		}
+	}
+}
+
+func TestTheDocumentationShowsWhatDesignPrints(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "design.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if printed := succeeds(t, "", "design"); !strings.Contains(string(doc), "```\n"+printed+"```\n") {
+		t.Errorf("docs/design.md does not have what reprise design prints:\n%s", printed)
+	}
+	_, rest, found := strings.Cut(string(doc), "The beginning, of `")
+	flags, rest, _ := strings.Cut(rest, "`:\n\n```\n")
+	begins, _, ends := strings.Cut(rest, "  …\n```")
+	if printed := succeeds(t, "", append([]string{"design", "--json"}, strings.Fields(flags)...)...); !found || !ends || !strings.HasPrefix(printed, begins) {
+		t.Errorf("docs/design.md does not have how the JSON of %s begins:\n%s", flags, printed)
 	}
 }
 

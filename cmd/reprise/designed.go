@@ -29,8 +29,9 @@ type calculation struct {
 	plan  design.Plan
 	bound *boundary // nil: not asked for
 
-	measured []string // what --from measured, in sentences
-	warnings []string // in sentences
+	measured []string       // what --from measured, in sentences
+	noise    []design.Noise // the measurements behind the profile, nil for one that is given
+	warnings []string       // in sentences
 
 	config   string   // file that the command starts from; "": the built-in experiment
 	assigned []string // what the command sets
@@ -80,19 +81,24 @@ func (c *designCommand) suppose(ctx context.Context, found *calculation) error {
 		if known, err = fromRuns(ctx, c.From); err != nil {
 			return err
 		}
-		found.costFrom, found.noiseFrom = "measured", "measured"
+		found.costFrom, found.noiseFrom = "measured", known.noiseFrom
 		if known.correlation {
 			found.correlationFrom = "measured"
 		}
 	}
-	found.theory, found.exponent, found.measured, found.warnings = known.theory, known.exponent, known.how, known.warnings
+	found.theory, found.exponent, found.measured, found.noise, found.warnings = known.theory, known.exponent, known.how, known.noise, known.warnings
 	found.cost = trimmed(1 / found.theory.TrainCost)
 	if v := c.RolloutCost; v != nil {
 		found.cost, found.theory.TrainCost, found.costFrom = *v, 1 / *v, "given"
 	}
 	if v := c.Correlation; v != nil {
 		found.theory.Correlation, found.correlationFrom = *v, "given"
+		known.doubts.Correlation = nil
 	}
+	if c.NoiseExponent != nil || c.Profile != "" {
+		found.noise, known.doubts.Noise = nil, nil
+	}
+	found.warnings = append(found.warnings, known.doubts.All()...)
 	if v := c.NoiseExponent; v != nil {
 		found.theory.Profile, found.exponent, found.noiseFrom = design.PowerLaw{Exponent: *v}, *v, "given"
 	}

@@ -95,6 +95,10 @@ func TestDesignMeasuresARunAndRecommendsAChangeOfItsConfiguration(t *testing.T) 
 		given.Configuration.Workers+given.Configuration.Trainers != 6 || given.Configuration.Batch != 12 || given.Configuration.Group != 2 {
 		t.Errorf("flags beside --from are not what counts: %+v", given)
 	}
+	const noise, correlation = "both profiles are flat", "0.1 is supposed"
+	if !said(w.Warnings, noise) || !said(w.Warnings, correlation) || said(given.Warnings, noise) || said(given.Warnings, correlation) {
+		t.Errorf("measured it warns %q, and where flags stand for the measurements %q", w.Warnings, given.Warnings)
+	}
 }
 
 func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {

@@ -8,11 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// drawnEpsilon is the epsilon under the root of a group's deviation in [OG] figure 1, whose curve ends at 9.
+// drawnEpsilon is the epsilon under the root of a group's deviation that puts the ends of [OG] figure 1 where they are, at 9.
 const drawnEpsilon = 0.01
-
-// mostDrawn is how many points of a profile are drawn, about.
-const mostDrawn = 200
 
 // highestCost is where curves of figure 5 end, in units of on-policy training.
 const highestCost = 2
@@ -153,20 +150,6 @@ func (found *calculation) exponents() []variant {
 	return list
 }
 
-// figureNoise shows a table of variances.
-func figureNoise(table *design.Table) results.Figure {
-	at, mean := results.Curve{Name: "at this staleness", Points: true}, results.Curve{Name: "mean up to it", Colour: 1}
-	step := max(1, int(table.Reach())/mostDrawn)
-	for s := 0; s < int(table.Reach()); s += step {
-		at.At = append(at.At, results.Point{X: float64(s), Y: results.Num(table.At(float64(s)))})
-		mean.At = append(mean.At, results.Point{X: float64(s), Y: results.Num(table.Mean(float64(s + 1)))})
-	}
-	return results.Figure{
-		Title: "Variance of a rollout's gradient by staleness", Note: "As the calculation uses it: sigma2(s), and sbar2(s + 1), its mean over a buffer that reaches back so far.",
-		X: results.Axis{Title: "staleness s, versions"}, Y: results.Axis{Title: "variance", Low: results.Num(0)}, Curves: []results.Curve{mean, at},
-	}
-}
-
 // figureGRPO shows what hinders prompts that are nearly always or nearly never solved ([OG] figure 1), and how many groups show nothing.
 func (found *calculation) figureGRPO() []results.Figure {
 	const steps = 200
@@ -184,7 +167,7 @@ func (found *calculation) figureGRPO() []results.Figure {
 		seen.At = append(seen.At, results.Point{X: p, Y: results.Num(weight(p))})
 	}
 	bound := results.Figure{
-		Title: "What a step is held against", Note: fmt.Sprintf("[OG] figure 1: (1 - sigma)/sigma with sigma = sqrt(p (1 - p) + epsilon) and their epsilon, %g. Smaller ones send the ends to infinity.", drawnEpsilon),
+		Title: "What a step is held against", Note: fmt.Sprintf("[OG] figure 1: (1 - sigma)/sigma with sigma = sqrt(p (1 - p) + epsilon). An epsilon of %g puts the ends at 9, where theirs are; smaller ones send them to infinity.", drawnEpsilon),
 		X: results.Axis{Title: "success rate p of a prompt"}, Y: results.Axis{Title: "(1 - sigma)/sigma"},
 		Curves: []results.Curve{curve("any success rate", 0, inside, weight)},
 	}

@@ -3,22 +3,29 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/study"
 )
 
 // measured is what runs say of the theory's parameters.
 type measured struct {
-	theory      design.Theory // Correlation is that of the calculator's default where it was not measured
-	correlation bool          // whether it was measured
-	exponent    float64       // of the power law nearest to what was measured
-	how         []string      // sentences: what was measured, from how much, with which spread
-	warnings    []string      // sentences
+	theory      design.Theory  // Correlation is that of the calculator's default where it was not measured
+	correlation bool           // whether it was measured
+	exponent    float64        // of the power law nearest to what was measured
+	noise       []design.Noise // what the profile was fitted to, in units of that of fresh rollouts
+	noiseFrom   string         // how noise is known
+	how         []string       // sentences: what was measured, from how much, with which spread
+	warnings    []string       // sentences
+	doubts      design.Doubts  // of what may be given by flags instead
 }
 
 // fromRuns measures the theory's parameters in the folders of runs, seeds of one configuration. Costs are medians over them; noise is
@@ -35,7 +42,44 @@ func fromRuns(ctx context.Context, dirs []string) (measured, error) {
 		}
 		all = append(all, n)
 	}
-	return fitNoise(all)
+	m, err := fitNoise(all)
+	if err != nil {
+		return measured{}, err
+	}
+	differ, err := differences(dirs)
+	m.warnings = append(differ, m.warnings...)
+	return m, err
+}
+
+// differences says which runs are no further seeds of the first one's configuration.
+func differences(dirs []string) ([]string, error) {
+	var said []string
+	var first map[string]string
+	for _, dir := range dirs {
+		config, err := run.Load(filepath.Join(dir, results.ConfigFile), nil)
+		if err != nil {
+			return nil, fmt.Errorf("--from %s: %w", dir, err)
+		}
+		settings, err := config.Settings()
+		if err != nil {
+			return nil, fmt.Errorf("--from %s: %w", dir, err)
+		}
+		delete(settings, "seed")
+		if first == nil {
+			first = settings
+			continue
+		}
+		var keys []string
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			if settings[key] != first[key] {
+				keys = append(keys, key)
+			}
+		}
+		if len(keys) > 0 {
+			said = append(said, fmt.Sprintf("%s differs from %s in %s: what is taken together is of more than one experiment.", dir, dirs[0], strings.Join(keys, ", ")))
+		}
+	}
+	return said, nil
 }
 
 // fitNoise fits the theory to what was measured of runs.
@@ -55,44 +99,37 @@ func fitNoise(all []*results.Noise) (measured, error) {
 	if n := len(all) - len(kept); n > 0 {
 		m.warnings = append(m.warnings, fmt.Sprintf("%d of %d runs have no gradients and give their rollout cost alone.", n, len(all)))
 	}
-	fitted, err := design.Fit(pooled(kept, results.Median(costs), results.Median(fresh)))
+	together := study.Measurements(kept, results.Median(costs), results.Median(fresh))
+	fitted, err := design.Fit(together)
 	if err != nil {
 		return measured{}, fmt.Errorf("--from: %w", err)
 	}
 	m.how = append(m.how, fmt.Sprintf("A rollout costs %s units of training; an update takes in %s new rollouts.", spreadText(costs), spreadText(fresh)))
+	m.noise = together.Noise
 	m.tell(fitted, kept)
 	return m, nil
 }
 
 // tell takes up a fit and says what it came to.
 func (m *measured) tell(f design.Fitted, kept []*results.Noise) {
-	m.theory, m.exponent = f.WithTable(), f.PowerLaw.Exponent
+	what := "Noise of one rollout's gradient by staleness, fresh rollouts being 1: "
+	m.theory, m.noiseFrom = f.WithTable(), "measured"
 	if f.Proxy { // of averages that fade with time: their shape is worth more than their values
-		m.theory = f.WithPowerLaw()
+		what = "n/ESS of importance ratios by age, tokens of the present policy being 1: "
+		m.theory, m.noiseFrom = f.WithPowerLaw(), "measured by proxy, n/ESS of importance ratios"
 	}
-	m.how = append(m.how, "Noise of one rollout's gradient by staleness, fresh rollouts being 1: "+stalenessText(kept)+".",
-		fmt.Sprintf("Nearest to that are a power law of exponent a = %.3g, off by %.0f%%, and a table that does not fall, off by %.0f%%; the %s is used.",
-			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual, used(f)))
-	for _, w := range f.Warnings {
-		if f.Correlation != nil || !strings.HasPrefix(w, "The correlation was not measured") {
-			m.warnings = append(m.warnings, w)
-		}
-	}
+	m.exponent, m.doubts = f.PowerLaw.Exponent, f.Doubts
+	m.how = append(m.how, what+stalenessText(kept)+".",
+		fmt.Sprintf("Nearest to that are a power law of exponent a = %.3g, off by %.0f%%, and a table that does not fall, off by %.0f%%.",
+			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
 	if f.Correlation == nil {
 		m.theory.Correlation = defaultCorrelation
-		m.warnings = append(m.warnings, fmt.Sprintf("The correlation was not measured: %g is supposed.", defaultCorrelation))
+		m.doubts.Correlation = []string{fmt.Sprintf("The correlation was not measured: %g is supposed.", defaultCorrelation)}
 		return
 	}
 	m.correlation = true
 	m.how = append(m.how, fmt.Sprintf("The mean of b draws has a variance of %.3g (1/b + c) with c = %.2g%s; a deal into micro-batches of 1 to 16 lies %.2g%% off. Hence the correlation R c = %.2g.",
 		f.Correlation.Mean, f.Correlation.C, errorText(kept), 100*dealtOff(kept), f.Correlation.Rho))
-}
-
-func used(f design.Fitted) string {
-	if f.Proxy {
-		return "law"
-	}
-	return "table"
 }
 
 // gradients returns the runs whose gradients were taken, or all where no run's were.
@@ -107,26 +144,6 @@ func gradients(all []*results.Noise) []*results.Noise {
 		return all
 	}
 	return list
-}
-
-// pooled writes what was measured of runs as the calculator takes it. Only ratios of variances matter, so each run's are in units of its
-// first, that of fresh rollouts.
-func pooled(list []*results.Noise, cost, fresh float64) design.Measurements {
-	m := design.Measurements{RolloutCost: cost, NewPerUpdate: fresh, Proxy: list[0].Proxy}
-	for _, n := range list {
-		unit := n.ByStaleness[0].Variance
-		for _, s := range n.ByStaleness {
-			v := design.Noise{Staleness: s.Age, Variance: s.Variance / unit, Count: max(s.Rollouts, int(s.Tokens))}
-			if s.Error.Known() {
-				v.Error = s.Error.Float() / unit
-			}
-			m.Noise = append(m.Noise, v)
-		}
-		for _, b := range n.MicroBatches {
-			m.Means = append(m.Means, design.MeanNoise{Draws: b.Draws, Variance: b.Variance / unit, Count: b.Batches})
-		}
-	}
-	return m
 }
 
 func numbers(all []*results.Noise, of func(*results.Noise) results.Number) []float64 {
@@ -165,16 +182,16 @@ func spreadText(values []float64) string {
 	return fmt.Sprintf("%.4g (IQR %.4g to %.4g over %d runs)", results.Median(values), results.Quantile(values, 0.25), results.Quantile(values, 0.75), len(values))
 }
 
-// mostStaleness is how many stalenesses a sentence lists.
+// mostStaleness is how many stalenesses a sentence lists, the first and the last among them.
 const mostStaleness = 6
 
 // stalenessText lists how the noise of the first run grows.
 func stalenessText(list []*results.Noise) string {
 	n := list[0]
 	var parts []string
-	step := (len(n.ByStaleness) + mostStaleness - 1) / mostStaleness
-	for i := 0; i < len(n.ByStaleness); i += step {
-		s := n.ByStaleness[i]
+	last, listed := len(n.ByStaleness)-1, min(len(n.ByStaleness), mostStaleness)
+	for i := range listed {
+		s := n.ByStaleness[i*last/max(1, listed-1)]
 		text := fmt.Sprintf("%.2f", s.Variance/n.ByStaleness[0].Variance)
 		if s.Error.Known() {
 			text += fmt.Sprintf(" ± %.2f", s.Error.Float()/n.ByStaleness[0].Variance)

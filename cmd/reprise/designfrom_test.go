@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func TestTheTheoryIsFittedToWhatRunsSay(t *testing.T) {
 	}
 	for _, want := range []string{
 		"a, seed 1, version 90: gradients of 4000 rollouts of the table, up to 20 versions old, and of 2000 fresh ones",
-		"costs 5.28 units", "takes in 150 new rollouts", "1.00 ± 0.01 at 0 (2000 rollouts)", "the table is used", "of 2.8 (1/b + c) with c = 0.002 ± 0.0002", "R c = 0.3",
+		"costs 5.28 units", "takes in 150 new rollouts", "1.00 ± 0.01 at 0 (2000 rollouts)", "exponent a = 0.2, off by 0%, and a table that does not fall, off by 0%", "of 2.8 (1/b + c) with c = 0.002 ± 0.0002", "R c = 0.3",
 	} {
 		if !said(one.how, want) {
 			t.Errorf("%q does not say %q", one.how, want)
@@ -91,12 +92,43 @@ func TestAProxyTellsNoCorrelation(t *testing.T) {
 	if _, ok := m.theory.Profile.(design.PowerLaw); !ok || m.correlation || m.theory.Correlation != defaultCorrelation || m.theory.TrainCost != 0.25 || !(m.exponent > 0) {
 		t.Errorf("fitted %+v", m)
 	}
-	if !said(m.warnings, "0.1 is supposed") || said(m.warnings, "taken as 0") || !said(m.warnings, "proxy") || !said(m.how, "n/ESS of importance ratios up to age 5") {
-		t.Errorf("how %q, warnings %q", m.how, m.warnings)
+	doubts := m.doubts.All()
+	if !said(doubts, "0.1 is supposed") || said(doubts, "taken as 0") || !said(doubts, "proxy") || !said(m.how, "n/ESS of importance ratios up to age 5") {
+		t.Errorf("how %q, doubts %q", m.how, doubts)
+	}
+	if !strings.Contains(m.noiseFrom, "by proxy") || said(m.how, "rollout's gradient") || !said(m.how, "by age, tokens of the present policy being 1: 1.00 at 0, 1.10 at 1, 1.40 at 3.5.") {
+		t.Errorf("a proxy is taken for gradients: from %q, how %q", m.noiseFrom, m.how)
 	}
 	mixed := fittedTo(t, proxy("p", 4), noisy("a", 5, 150, 0.2, 0.3, 7))
 	if _, ok := mixed.theory.Profile.(*design.Table); !ok || !mixed.correlation || math.Abs(mixed.theory.TrainCost*4.5-1) > 1e-12 || !said(mixed.warnings, "1 of 2 runs have no gradients") {
 		t.Errorf("fitted %+v", mixed)
+	}
+}
+
+func TestRunsThatAreNoSeedsOfOneConfigurationAreNamed(t *testing.T) {
+	var dirs []string
+	for _, text := range []string{"seed: 1", "seed: 2\nname: another", "seed: 3\npipeline: {batch: 512}\nreplay: {capacity: 8192}"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, results.ConfigFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, dir)
+	}
+	got, err := differences(dirs)
+	if want := dirs[2] + " differs from " + dirs[0] + " in pipeline.batch, replay.capacity: "; err != nil || len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("%q, %v, want one sentence that begins with %q", got, err, want)
+	}
+}
+
+func TestAListOfStalenessesEndsWithTheLast(t *testing.T) {
+	long := stalenessText([]*results.Noise{noisy("a", 5, 150, 0.2, 0.3, 1)})
+	if got := strings.Count(long, " at "); got != mostStaleness || !strings.Contains(long, " at 0 ") || !strings.HasSuffix(long, " at 20 (200 rollouts)") {
+		t.Errorf("%d stalenesses: %s", got, long)
+	}
+	short := noisy("a", 5, 150, 0.2, 0.3, 1)
+	short.ByStaleness = short.ByStaleness[:1]
+	if text := stalenessText([]*results.Noise{short}); text != "1.00 ± 0.01 at 0 (2000 rollouts)" {
+		t.Errorf("one staleness: %s", text)
 	}
 }
 

@@ -93,6 +93,7 @@ func newDesignJSON(found *calculation, schedule *simulated) designJSON {
 		Configuration: configurationJSON{p.Configuration, p.Group, p.Most, p.AtLimit, found.savedOnce(p.Objective)},
 		WhatIf:        whatIfJSON{p.Grid.Splits, p.Grid.Capacities, gridNumbers(p.Grid.Objective), gridNumbers(p.Grid.Savings)},
 		Bound:         found.bound, Why: found.why(), Measured: append([]string{}, found.measured...), Warnings: found.warnings, Command: found.command(), Schedule: schedule,
+		Neighbours: []neighbourJSON{},
 	}
 	if table, ok := found.theory.Profile.(*design.Table); ok {
 		j.NoiseProfile = table.Values()

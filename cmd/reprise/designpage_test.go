@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -64,7 +65,7 @@ func TestDesignWritesAPageThatOpensOffline(t *testing.T) {
 		w := works(t, args...)
 		for _, want := range []string{
 			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost", "Cost over the staleness horizon", "What a step is held against",
-			"Savings by division of the GPUs and capacity", "Neighbours", fmt.Sprintf("%d workers, %d trainers, a buffer of %d", w.Configuration.Workers, w.Configuration.Trainers, w.Configuration.Capacity),
+			"Savings by division of the GPUs and capacity", "Neighbours", fmt.Sprintf("%s, %s, a buffer of %d", counted(w.Configuration.Workers, "worker"), counted(w.Configuration.Trainers, "trainer"), w.Configuration.Capacity),
 			"commit", "machine", "seeds", "plain SGD",
 		} {
 			if !strings.Contains(page, want) {
@@ -77,6 +78,47 @@ func TestDesignWritesAPageThatOpensOffline(t *testing.T) {
 		if regexp.MustCompile(`(src|href)="https?:`).MatchString(page) || strings.Contains(page, "NaN") {
 			t.Errorf("%s: the page loads something or shows NaN", name)
 		}
+	}
+}
+
+func TestThePageShowsWhatAProfileWasFittedTo(t *testing.T) {
+	figure := func(n *results.Noise) results.Figure {
+		t.Helper()
+		m := fittedTo(t, n)
+		found := &calculation{theory: m.theory, noise: m.noise, measured: m.how}
+		s := found.noiseSections()
+		if len(s) != 1 || len(s[0].Figures) != 1 || !slices.Equal(s[0].Text, m.how) {
+			t.Fatalf("sections %+v", s)
+		}
+		return s[0].Figures[0]
+	}
+	gradients := figure(noisy("a", 5, 150, 0.2, 0.3, 7))
+	points := gradients.Curves[len(gradients.Curves)-1]
+	if len(gradients.Curves) != 3 || !points.Points || len(points.At) != 21 || points.At[0].Y.Float() != 1 || !(points.At[20].Low.Float() < points.At[20].Y.Float() && points.At[20].Y.Float() < points.At[20].High.Float()) {
+		t.Errorf("of gradients: %+v", points)
+	}
+	ratios := figure(proxy("p", 4))
+	points = ratios.Curves[len(ratios.Curves)-1]
+	if len(ratios.Curves) != 2 || len(points.At) != 3 || points.At[1].Low.Known() || strings.Contains(ratios.Title+ratios.Y.Title, "Variance") {
+		t.Errorf("of a proxy: %+v", ratios)
+	}
+	if off := nearest(ratios.Curves[0], 3.5)/1.4 - 1; math.Abs(off) > 0.1 {
+		t.Errorf("the law lies %.0f%% off what it was fitted to", 100*off)
+	}
+	given := &calculation{theory: design.Theory{Profile: design.PowerLaw{Exponent: 0.2}}}
+	if s := given.noiseSections(); s != nil {
+		t.Errorf("a law that is given has the section %+v", s)
+	}
+}
+
+func TestThePageHasTheBoundThatWasAskedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "design.html")
+	succeeds(t, "", "design", "--html", path, "--gpus=2", "--batch=1", "--most-capacity=1", "--bound-gap=2", "--bound-smoothness=4", "--bound-updates=50")
+	if page := read(t, path); !strings.Contains(page, "theorem 3.4: 50 updates, eta 0.125 of at most 0.125") {
+		t.Error("the page lacks the bound")
+	}
+	if text := succeeds(t, "", "design", "--json", "--gpus=2", "--batch=1", "--most-capacity=1"); !strings.Contains(text, `"neighbours": []`) {
+		t.Errorf("no neighbours are no list:\n%s", text)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -19,7 +18,7 @@ func (found *calculation) sheet(schedule *simulated) *results.Sheet {
 	o, p := found.best, found.plan
 	s := &results.Sheet{
 		Kind:  "Design",
-		Title: fmt.Sprintf("%d workers, %d trainers, a buffer of %d", p.Workers, p.Trainers, p.Capacity),
+		Title: fmt.Sprintf("%s, %s, a buffer of %d", counted(p.Workers, "worker"), counted(p.Trainers, "trainer"), p.Capacity),
 		Lead: []string{
 			fmt.Sprintf("The replay configuration that costs least for %s, by the theory of [ER] theorem 3.5: a staleness horizon of %s and %s uses of each rollout where GPUs and rollouts could be divided at will.",
 				found.fleetText(), inVersions(o.X), amount(o.Y)),
@@ -36,9 +35,7 @@ func (found *calculation) sheet(schedule *simulated) *results.Sheet {
 		},
 		Facts: found.facts(schedule),
 	}
-	if table, ok := found.theory.Profile.(*design.Table); ok {
-		s.Sections = append(s.Sections, results.Section{Title: "The noise profile", Text: found.measured, Figures: []results.Figure{figureNoise(table)}})
-	}
+	s.Sections = append(s.Sections, found.noiseSections()...)
 	if schedule != nil {
 		s.Sections = append(s.Sections, simSections(schedule)...)
 	}
@@ -47,7 +44,7 @@ func (found *calculation) sheet(schedule *simulated) *results.Sheet {
 
 func (found *calculation) configurationGrid() results.Grid {
 	p := found.plan
-	return results.Grid{Title: "The configuration", Columns: []string{"", "value", "from"}, Rows: [][]string{
+	g := results.Grid{Title: "The configuration", Columns: []string{"", "value", "from"}, Rows: [][]string{
 		{"workers, trainers", fmt.Sprintf("%d, %d", p.Workers, p.Trainers), "(W, T)"},
 		{"capacity", fmt.Sprint(p.Capacity), "N, rollouts"},
 		{"batch", fmt.Sprint(p.Batch), "B, rollouts per update"},
@@ -59,6 +56,11 @@ func (found *calculation) configurationGrid() results.Grid {
 		{"cost", fmt.Sprintf("%.4g", p.Objective), "J(x, y)"},
 		{"expected savings", fmt.Sprintf("%.1f%%", 100*p.Savings), "1 - J(x, y)/J(1, 1)"},
 	}}
+	if b := found.bound; b != nil {
+		g.Rows = append(g.Rows, []string{"bound on the mean squared gradient", fmt.Sprintf("%.4g", b.Bound),
+			fmt.Sprintf("theorem 3.4: %s, eta %.4g of at most %.4g", counted(b.Updates, "update"), b.LearningRate, b.Most)})
+	}
+	return g
 }
 
 func (found *calculation) whatIfSection() results.Section {
@@ -102,8 +104,10 @@ func (found *calculation) facts(schedule *simulated) []results.Fact {
 		{Name: "noise", Text: fmt.Sprintf("%s; %s", found.noiseText(), found.noiseFrom)},
 		{Name: "fleet", Text: found.fleetText()},
 	}
-	for _, sentence := range found.measured {
-		facts = append(facts, results.Fact{Name: "measured", Text: sentence})
+	if len(found.noise) == 0 { // else the section of the noise profile has them
+		for _, sentence := range found.measured {
+			facts = append(facts, results.Fact{Name: "measured", Text: sentence})
+		}
 	}
 	seeds := "none: formulas draw nothing"
 	if len(found.measured) > 0 {

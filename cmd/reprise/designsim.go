@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/sim"
@@ -34,6 +36,7 @@ const (
 	leastSimRollouts = 1000
 	mostSimRollouts  = 1_000_000_000
 	mostSimTime      = 1e9
+	mostSimUses      = 5e9 // draws of the buffer's trainers, ten minutes of a core and more
 )
 
 // simPlan is the configuration that a schedule begins with.
@@ -45,10 +48,10 @@ type simPlan struct {
 	Horizon           float64 // N/R of it: where flags name other GPUs, the buffer keeps it
 }
 
-// validate reports every flag with a wrong value at once; nil without --sim.
+// validate reports every flag with a wrong value at once, and without --sim every one that is given.
 func (f simFlags) validate() error {
 	if !f.On {
-		return nil
+		return f.alone()
 	}
 	var errs []error
 	check := func(ok bool, flag string, value any, want string, args ...any) {
@@ -76,6 +79,36 @@ func (f simFlags) validate() error {
 	check(f.WeightSync == string(pipeline.ByGroup) || f.WeightSync == string(pipeline.ByToken), "weight-sync", f.WeightSync, "%s or %s", pipeline.ByGroup, pipeline.ByToken)
 	check(f.InFlight >= 0, "in-flight", f.InFlight, "1 update or more, or 0 for no limit")
 	return errors.Join(errs...)
+}
+
+// alone reports the flags that say something of a schedule which nobody has asked for, with --workers 6 perhaps in the belief that it
+// settles the configuration.
+func (f simFlags) alone() error {
+	var errs []error
+	v := reflect.ValueOf(f)
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		switch {
+		case field.Name == "On" || value.Kind() == reflect.Pointer && value.IsNil() || fmt.Sprint(value) == field.Tag.Get("default"):
+			continue
+		case value.Kind() == reflect.Pointer:
+			value = value.Elem()
+		}
+		errs = append(errs, fmt.Errorf("--%s: %v: want it beside --sim, whose schedule it is for", flagName(field.Name), value))
+	}
+	return errors.Join(errs...)
+}
+
+// flagName is how a field is called on the command line: --reward-latency for RewardLatency.
+func flagName(field string) string {
+	var name strings.Builder
+	for i, c := range field {
+		if i > 0 && unicode.IsUpper(c) {
+			name.WriteByte('-')
+		}
+		name.WriteRune(unicode.ToLower(c))
+	}
+	return name.String()
 }
 
 // lengths returns the distribution of lengths.

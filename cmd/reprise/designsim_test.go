@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // smallSim is a schedule that is run within a second: 6 workers and 2 trainers, mu 5.28, batches of 64 in groups of 8.
@@ -102,7 +103,7 @@ func mustJSON(t *testing.T, v any) []byte {
 }
 
 func TestDesignSimKeepsTheHorizonWithOtherGPUs(t *testing.T) {
-	flags := simFlags{On: true, Rollouts: 100_000, Lengths: "10,0,10", Stragglers: "0,1", RewardLatency: "0,0", Batching: "continuous", WeightSync: "group"}
+	flags := bare(100_000)
 	plan := simPlan{RolloutCost: 5, Workers: 5, Trainers: 1, Batch: 64, Group: 8, Capacity: 512, Horizon: 8}
 	capacity := func(f simFlags) int {
 		s, err := f.schedules(plan)
@@ -143,8 +144,67 @@ func TestDesignSimRefusesWhatMakesNoSchedule(t *testing.T) {
 	}
 	fails(t, call(t, "", smallSim("--trainers", "3")...), "--trainers: 3: want a number that divides the 64 rollouts")
 	fails(t, call(t, "", smallSim("--workers", "6000")...), "--rollouts: 40000: want at least 384000")
-	// Flags of a schedule that is not run are nobody's concern.
-	succeeds(t, "", "design", "--rollouts", "5")
+}
+
+func TestDesignRefusesTheFlagsOfAScheduleThatNobodyAskedFor(t *testing.T) {
+	fails(t, call(t, "", "design", "--workers", "6", "--rollouts", "5", "--lengths", "10,1,20", "--reward-latency", "3,0", "--weight-transfer", "2", "--in-flight", "2", "--seed", "9"),
+		"--workers: 6: want it beside --sim", "--rollouts: 5: want it beside", "--lengths: 10,1,20: want", "--reward-latency: 3,0: want", "--weight-transfer: 2: want", "--in-flight: 2: want", "--seed: 9: want")
+	succeeds(t, "", "design")
+}
+
+// bare is the flags of --sim with nothing special in the schedule.
+func bare(rollouts int) simFlags {
+	return simFlags{On: true, Rollouts: rollouts, Lengths: "10,0,10", Stragglers: "0,1", RewardLatency: "0,0", Batching: "continuous", WeightSync: "group", Seed: 1}
+}
+
+func TestDesignSimRefusesSchedulesThatShowNothingOrNeverEnd(t *testing.T) {
+	for _, c := range []struct {
+		plan     simPlan
+		rollouts int
+		transfer float64
+		want     string
+	}{
+		{simPlan{RolloutCost: 5, Workers: 6, Trainers: 2, Batch: 64, Group: 8}, 500, 0, "--rollouts: 500: want at least 512"},
+		// R = 64 x 40 / 0.1
+		{simPlan{RolloutCost: 0.1, Workers: 40, Trainers: 1, Batch: 64, Group: 8}, 100_000, 0, "--rollouts: 100000: want at least 204800"},
+		// 40/0.1 in the time of an update and a transfer, 64 + 6336
+		{simPlan{RolloutCost: 0.1, Workers: 40, Trainers: 1, Batch: 64, Group: 8}, 1_000_000, 6336, "--rollouts: 1000000: want at least 20480000"},
+		{simPlan{RolloutCost: 1e-3, Workers: 40_000, Trainers: 1, Batch: 64, Group: 8}, 1_000_000, 0, "--workers: 40000: want fewer"},
+		{simPlan{RolloutCost: 1e5, Workers: 7, Trainers: 1, Batch: 1024, Group: 8}, 1_000_000, 0, "--rollouts: 1000000: want at most 350000: the buffer's trainers use each 1.429e+04 times"},
+		{simPlan{RolloutCost: 1e5, Workers: 1, Trainers: 1024, Batch: 1024, Group: 8}, 1_000_000, 0, "--trainers: 1024: want fewer"},
+	} {
+		flags := bare(c.rollouts)
+		flags.WeightTransfer, flags.InFlight = c.transfer, 1
+		if _, err := flags.schedules(c.plan); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error %v, want one with %q", c.plan, err, c.want)
+		}
+	}
+}
+
+// The machine's errors name the configuration's keys, which a schedule has not: none of them may come of its flags.
+func TestNoScheduleGetsStuck(t *testing.T) {
+	rng := rollout.Stream(1, "test/schedules", 0)
+	for range 60 {
+		trainers := 1 + rng.IntN(6)
+		plan := simPlan{
+			RolloutCost: 0.3 + 10*rng.Float64(), Workers: 1 + rng.IntN(12), Trainers: trainers, Batch: trainers * (1 + rng.IntN(8)), Group: 1 + rng.IntN(9), Capacity: 1 + rng.IntN(200),
+		}
+		flags := bare(3000)
+		flags.Seed, flags.InFlight = rng.Uint64(), rng.IntN(3)
+		flags.WeightTransfer = float64(rng.IntN(3)) * 4
+		flags.Stragglers, flags.RewardLatency, flags.Lengths = "0.3,5", "20,2", "10,2,500"
+		flags.Batching, flags.WeightSync = []string{"continuous", "static"}[rng.IntN(2)], []string{"group", "token"}[rng.IntN(2)]
+		s, err := flags.schedules(plan)
+		if err != nil {
+			t.Fatalf("%+v: %v", plan, err)
+		}
+		for _, sampler := range simArms() {
+			r, err := s.try(t.Context(), sampler)
+			if err != nil || r.End.Inserted < 3000 {
+				t.Fatalf("%+v of %+v ends after %+v with %v", flags, plan, r, err)
+			}
+		}
+	}
 }
 
 func TestDesignSimIsInTheTextAndOnThePage(t *testing.T) {

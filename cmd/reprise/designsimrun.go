@@ -101,17 +101,49 @@ func (f simFlags) schedules(plan simPlan) (schedules, error) {
 	s.queue = max(2*o.Batch, o.Batch+o.Group*o.Trainers)
 	s.size(f, plan)
 	s.skip = min(max(f.Rollouts/4, s.settled()), f.Rollouts/2)
-	if least := 8 * max(o.Batch, o.Group*o.Workers); f.Rollouts < least {
-		return s, fmt.Errorf("--rollouts: %d: want at least %d, eight batches and eight groups of each worker, or there is nothing but the beginning to be seen", f.Rollouts, least)
+	return s, s.longEnough()
+}
+
+// longEnough reports a trial that would show nothing but its beginning, and one without an end in sight.
+func (s schedules) longEnough() error {
+	o := s.options
+	perUpdate := s.perTime() * s.updateTime()
+	least := 8 * max(float64(o.Batch), float64(o.Group)*float64(o.Workers), math.Ceil(perUpdate))
+	uses := float64(s.rollouts) * float64(o.Batch) / perUpdate
+	most := math.Floor(mostSimUses * perUpdate / float64(o.Batch) * (1 + 1e-12))
+	switch {
+	case least > mostSimRollouts:
+		return fmt.Errorf("--workers: %d: want fewer, or updates that follow one another sooner: eight groups of each and what all make in eight updates are %.3g rollouts, a schedule has %d at most",
+			o.Workers, least, mostSimRollouts)
+	case float64(s.rollouts) < least:
+		return fmt.Errorf("--rollouts: %d: want at least %.0f, eight batches, eight groups of each worker and what all make in eight updates, or there is nothing but the beginning to be seen", s.rollouts, least)
+	case most < least:
+		return fmt.Errorf("--trainers: %d: want fewer, or more workers than %d, which make %.3g rollouts in an update: it would have to use each too often to show anything but its beginning", o.Trainers, o.Workers, perUpdate)
+	case uses > mostSimUses:
+		return fmt.Errorf("--rollouts: %d: want at most %.0f: the buffer's trainers use each %.4g times, which takes too long", s.rollouts, most, uses/float64(s.rollouts))
 	}
-	return s, nil
+	return nil
+}
+
+// perTime is how many rollouts all workers make in a unit of time, if they never wait.
+func (s schedules) perTime() float64 {
+	return float64(s.options.Workers) / s.options.RolloutCost * s.workload.Pace()
+}
+
+// updateTime is the time from one update to the next, if trainers wait for nothing but weights that are in flight: n of these pass in the time
+// of an update and a transfer.
+func (s schedules) updateTime() float64 {
+	o := s.options
+	if o.UpdatesInFlight == 0 {
+		return o.StepTime()
+	}
+	return max(o.StepTime(), (o.StepTime()+o.WeightTransfer)/float64(o.UpdatesInFlight))
 }
 
 // settled returns about how many rollouts have entered when the schedule shows no more of its beginning: when the buffer is full, and
 // twice the time has passed that a group takes to enter it.
 func (s schedules) settled() int {
-	perTime := float64(s.options.Workers) / s.options.RolloutCost
-	return int(min(max(float64(s.capacity), 2*perTime*s.workload.Delay()), math.MaxInt32))
+	return int(min(max(float64(s.capacity), 2*s.perTime()*s.workload.Delay()), math.MaxInt32))
 }
 
 // size sets the capacity of the buffer: what was asked for, as far as every trainer's part has room for its share of a batch

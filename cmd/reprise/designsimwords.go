@@ -21,10 +21,10 @@ func (s *simulated) arm(sampler replay.Sampler) simArm {
 func (s *simulated) inWords() []string {
 	queue, buffer := s.arm(replay.FIFO), s.arm(replay.Distinct)
 	words := []string{
-		fmt.Sprintf("With the queue, first in first out, trainers wait %.1f%% of the time and workers %.1f%%. %s; lengths, latencies and transfers make the rest. With the buffer trainers wait %.1f%% and workers %.1f%%.",
+		fmt.Sprintf("With the queue, first in first out, trainers wait %.1f%% of the time and workers %.1f%%. %s; lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers %.1f%%.",
 			100*queue.TrainersStalled, 100*queue.WorkersStalled, s.expected(), 100*buffer.TrainersStalled, 100*buffer.WorkersStalled),
-		fmt.Sprintf("An update with the buffer takes %.3f times the GPU time, waits included, of one with the queue, and %.3f times the clock time. It trains on rollouts used %.2f times, %d versions old in the median and %d at most; the queue's are %d and %d.",
-			buffer.ComputeAll/queue.ComputeAll, queue.Speed/buffer.Speed, buffer.ReplayRatio, buffer.Staleness.Median, buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
+		fmt.Sprintf("An update with the buffer takes %.3f times as long as one with the queue, on the same GPUs, which work %.3f times as much for it. It trains on rollouts used %.2f times, %d versions old in the median and %d at most; the queue's are %d and %d.",
+			queue.Speed/buffer.Speed, buffer.ComputeBusy/queue.ComputeBusy, buffer.ReplayRatio, buffer.Staleness.Median, buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
 	}
 	if buffer.NeverUsed >= 0.05 {
 		words = append(words, fmt.Sprintf("%.0f%% of the rollouts leave the buffer unused: draws are random, and a rollout is used %.2f times in the mean. Sampler unseen draws the unused first.",
@@ -59,8 +59,12 @@ func (s *simulated) warn(of schedules) (list []string) {
 		list = append(list, fmt.Sprintf("%.3g updates pass from the beginning of a group until it may enter: rollouts are that old before anybody can use them. A larger batch (--batch) or smaller groups (--group) make them younger", d))
 	}
 	if settled := of.settled(); s.Skipped < settled {
-		list = append(list, fmt.Sprintf("the figures show the schedule's beginning: by about %s rollouts the buffer, of %s, is full and twice the time has passed that a group takes to enter. Give --rollouts %d",
-			grouped(settled), grouped(of.capacity), roundUp(2*settled)))
+		remedy := fmt.Sprintf("Give --rollouts %d", roundUp(2*settled))
+		if 2*settled > mostSimRollouts {
+			remedy = "A smaller --capacity, or fewer workers, would show more"
+		}
+		list = append(list, fmt.Sprintf("the figures show the schedule's beginning: by about %s rollouts the buffer, of %s, is full and twice the time has passed that a group takes to enter. %s",
+			grouped(settled), grouped(of.capacity), remedy))
 	}
 	for _, a := range s.Arms {
 		if a.Updates < 20 {

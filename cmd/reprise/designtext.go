@@ -115,15 +115,24 @@ func (found *calculation) writePlan(w io.Writer) {
 	writeLine(w, "workers, trainers", "%d, %d", p.Workers, p.Trainers)
 	writeLine(w, "capacity", "%d rollouts (N)", p.Capacity)
 	writeLine(w, "new per update", "%.4g rollouts (R = B (W/T)/mu)", p.RolloutsPerUpdate)
-	writeLine(w, "compute ratio", "an update costs %.3f of one without replay (gamma): where it teaches as much, %s is saved", p.ComputeRatio, percent(1-p.ComputeRatio))
+	writeLine(w, "compute ratio", "an update costs %.3f of one without replay (gamma)%s", p.ComputeRatio, found.asMuch())
 	writeLine(w, "replay ratio", "%.3f uses of each rollout expected (mu T/W)", p.ReplayRatio)
-	writeLine(w, "staleness", "%.3g versions of horizon (N/R); no use is older than about %.3g (N/R + 2D + 1)", p.Horizon, p.Staleness)
+	writeLine(w, "staleness", "a horizon of %s (N/R); no use is older than about %.3g (N/R + 2D + 1)", inVersions(p.Horizon), p.Staleness)
 	writeLine(w, "cost", "J = %.4g", p.Objective)
 	writeLine(w, "expected savings", "%.1f%% against on-policy batches drawn with replacement", 100*p.Savings)
 	writeLine(w, "", "%s", found.onceText(p.Objective))
 	if b := found.bound; b != nil {
 		writeLine(w, "bound", "mean squared gradient <= %.4g after %d updates at a learning rate of %.4g (at most %.4g; theorem 3.4)", b.Bound, b.Updates, b.LearningRate, b.Most)
 	}
+}
+
+// asMuch says what is saved if updates teach as much as those without replay.
+func (found *calculation) asMuch() string {
+	saved := 1 - found.plan.ComputeRatio
+	if saved < 0.005 {
+		return ""
+	}
+	return fmt.Sprintf(": where it teaches as much, %s is saved", percent(saved))
 }
 
 func (found *calculation) writeNeighbours(w io.Writer) {

@@ -34,7 +34,13 @@ func (found *calculation) warn() {
 	case design.AtEnd:
 		add(true, "The profile ends after %s and the cost still falls there: give a longer one, or measure a run with a larger buffer.", inVersions(o.X))
 	}
-	add(p.AtLimit && o.Where != design.AtEnd, "The capacity of %d is at its limit, and a larger buffer would cost less still: raise --most-capacity (%d) if memory allows, or measure a longer profile.", p.Capacity, f.MostCapacity)
+	capped := p.AtLimit && p.Capacity+p.Trainers > f.MostCapacity
+	add(capped, "The capacity of %d is at its limit, and a larger buffer would cost less still: raise --most-capacity (%d) if memory allows.", p.Capacity, f.MostCapacity)
+	add(p.AtLimit && !capped && o.Where != design.AtEnd, "At these GPUs the profile ends, after %s, before the cost rises: give a longer one, or measure a run with a larger buffer.", inVersions(found.theory.Profile.Reach()))
+	if measured := lastMeasured(found.noise); isLaw && measured > 0 {
+		beyond := max(o.X, p.Horizon)
+		add(beyond > measured+1, "The power law rests on measurements up to staleness %.3g; of a horizon of %s it is a guess: measure a run with a larger buffer.", measured, inVersions(beyond))
+	}
 	late := p.Staleness - p.Horizon - 1 // 2D
 	add(late > p.Horizon, "A group takes a worker %.3g updates, so that rollouts are up to twice as many versions old when they come in, which the horizon of %.3g does not count: smaller groups or larger batches make them fresher.", late/2, p.Horizon)
 	found.warnOfSavings()
@@ -43,11 +49,20 @@ func (found *calculation) warn() {
 	add(true, caveat)
 }
 
+// lastMeasured returns the greatest staleness measured, 0 of none.
+func lastMeasured(noise []design.Noise) float64 {
+	last := 0.0
+	for _, n := range noise {
+		last = max(last, n.Staleness)
+	}
+	return last
+}
+
 // warnOfSavings says what the savings are held against.
 func (found *calculation) warnOfSavings() {
 	p := found.plan
 	if p.ReplayRatio < 1 {
-		found.warnings = append(found.warnings, fmt.Sprintf("At a replay ratio of %.3g some rollouts are never used: on-policy training (replay.sampler=lifo) has nothing to lose here.", p.ReplayRatio))
+		found.warnings = append(found.warnings, fmt.Sprintf("At a replay ratio of %.3g more rollouts are generated than are trained on, and some are never used: training that uses each once (replay.sampler=lifo) with fewer workers pays for less.", p.ReplayRatio))
 	}
 	switch once := found.savedOnce(p.Objective); {
 	case p.Savings <= 0:

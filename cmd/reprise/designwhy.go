@@ -23,6 +23,14 @@ func amount(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
+// counted writes how many there are of something.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // percent writes a share.
 func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 
@@ -63,7 +71,11 @@ func (found *calculation) whyHorizon() string {
 	case design.AtInfinity:
 		return "The noise does not grow with staleness, so that a larger buffer is always better: its draws are more different and no worse. Memory is the limit, not the theory."
 	case design.AtOne:
-		return "Noise grows so fast with staleness that no rollout is worth keeping beyond the version that it was made for: x* = 1. What remains is to use a fresh rollout more than once before it goes."
+		text := "Noise grows so fast with staleness that no rollout is worth keeping beyond the version that it was made for: x* = 1."
+		if o.Y > 1 {
+			text += " What remains is to use a fresh rollout more than once before it goes."
+		}
+		return text
 	case design.AtEnd:
 		return fmt.Sprintf("The cost still falls where the noise profile ends, at %s: the best horizon lies there or beyond.", inVersions(o.X))
 	}
@@ -86,36 +98,24 @@ func (found *calculation) whySavings() string {
 }
 
 // asymptotic returns what theorem 3.4 at its best learning rate has before sqrt(F0 L/C): 12 F0/(eta T) + 8 eta L S is least at
-// 2 sqrt(96 F0 L S/T), and S/T is J over the compute C = (R + m B) T.
+// 2 sqrt(96 F0 L S/T) = 8 sqrt(6 F0 L S/T), and S/T is J over the compute C = (R + m B) T. [ER] appendix C.3.1 prints half of it, 4 sqrt 6.
 func asymptotic(objective float64) float64 { return 8 * math.Sqrt(6*objective) }
 
 func (found *calculation) whyConfiguration() string {
 	p := found.plan
-	text := fmt.Sprintf("%d workers to %d trainers fix the replay ratio at mu T/W = %.3g, and a buffer of %d the horizon at N/R = %.3g versions.",
-		p.Workers, p.Trainers, p.ReplayRatio, p.Capacity, p.Horizon)
+	text := fmt.Sprintf("%s to %s fix the replay ratio at mu T/W = %.3g, and a buffer of %d the horizon at N/R = %s.",
+		counted(p.Workers, "worker"), counted(p.Trainers, "trainer"), p.ReplayRatio, p.Capacity, inVersions(p.Horizon))
 	splits := 0
 	for t := 1; t < found.fleet.GPUs; t++ {
 		if found.fleet.Batch%t == 0 {
 			splits++
 		}
 	}
-	text += fmt.Sprintf(" Of the %s, %s: trainers take equal parts of a batch of %d.", ways(found.fleet.GPUs), runnable(splits), found.fleet.Batch)
+	if ways := found.fleet.GPUs - 1; ways > 1 {
+		text += fmt.Sprintf(" Of the %d ways to divide %d GPUs, %d can run: trainers take equal parts of a batch of %d.", ways, found.fleet.GPUs, splits, found.fleet.Batch)
+	}
 	if lost := found.best.Savings - p.Savings; lost >= 0.0005 && !math.IsInf(found.best.X, 1) {
 		text += fmt.Sprintf(" Whole GPUs and whole batches cost %.1f points of the savings that the optimum would bring.", 100*lost)
 	}
 	return text
-}
-
-func ways(gpus int) string {
-	if gpus == 2 {
-		return "one way to divide 2 GPUs"
-	}
-	return fmt.Sprintf("%d ways to divide %d GPUs", gpus-1, gpus)
-}
-
-func runnable(splits int) string {
-	if splits == 1 {
-		return "1 can run"
-	}
-	return fmt.Sprintf("%d can run", splits)
 }

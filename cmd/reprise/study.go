@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
@@ -70,12 +71,22 @@ func (c *studyCommand) command() string {
 		words = append(words, "--quick")
 	}
 	if c.Out != "runs/studies" {
-		words = append(words, "--out", string(c.Out))
+		words = append(words, "--out", shellWord(string(c.Out)))
 	}
 	if c.AtOnce > 0 {
 		words = append(words, "--at-once", fmt.Sprint(c.AtOnce))
 	}
 	return strings.Join(words, " ")
+}
+
+// shellWord writes a word as a shell reads it back.
+func shellWord(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return r != '/' && !strings.ContainsRune("._-+,:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // listed is a study in the list.

@@ -130,10 +130,13 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	}
 }
 
-func TestTheDefaultFolderIsLeftOutOfTheCommandToGoOnBy(t *testing.T) {
+func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
 	for want, c := range map[string]studyCommand{
 		"reprise study mu --seeds 4":                             {Name: "mu", Seeds: 4, Out: "runs/studies"},
 		"reprise study mu --seeds 5 --quick --out x --at-once 3": {Name: "mu", Seeds: 5, Quick: true, Out: "x", AtOnce: 3},
+		"reprise study mu --seeds 5 --out /tmp/a-b_c.1":          {Name: "mu", Seeds: 5, Out: "/tmp/a-b_c.1"},
+		"reprise study mu --seeds 5 --out 'my runs'":             {Name: "mu", Seeds: 5, Out: "my runs"},
+		`reprise study mu --seeds 5 --out 'it'\''s'`:             {Name: "mu", Seeds: 5, Out: "it's"},
 	} {
 		if got := c.command(); got != want {
 			t.Errorf("%s, want %s", got, want)
