@@ -16,7 +16,8 @@ func savings() Study {
 			"The same experiment with and without replay, on the same seeds, warm starts and held-out problems: how much compute does each need to " +
 				"the accuracy that the configuration fixes before the run? Compute is counted by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
 			"Each arm is run at as many learning rates as the other, and judged at its best, so that no seed has a say in the rate that it is judged at: on each seed the rate is that with the least median compute to " +
-				"the target on the other seeds (of those that need as much, or do not reach it, the most accurate over the run). The split (5,3) was settled by pilots on a seed that is not among the study's. " +
+				"the target on the other seeds (of those that need as much, or do not reach it, the most accurate over the run). A rate of 5e-4 was run with seeds 1 to 5 as well, was best for neither arm, and is " +
+				"left out for time. The split (5,3) was settled by pilots on a seed that is not among the study's. " +
 				"The source's split, (6,2), is shown beside the two arms and not judged.",
 			fmt.Sprintf("%s Here a batch is %d rollouts, so that the learning rate is bounded by stability rather than by the noise of a batch, and runs end at the compute of %d updates without replay.",
 				aboutLab, savingsBatch, savingsCompute),
@@ -37,8 +38,8 @@ const (
 	savingsBuffer   = "replay"
 )
 
-// savingsRates are the learning rates of both arms, ascending.
-func savingsRates() []float64 { return []float64{5e-4, 7e-4, 1e-3} }
+// savingsRates are the learning rates of both arms, ascending: those of a first sweep but 5e-4, which was best for neither.
+func savingsRates() []float64 { return []float64{7e-4, 1e-3} }
 
 // savingsSplit is how the arm with replay shares out its GPUs, sourceSplit how [ER] fig. 1 does.
 func savingsSplit() split { return split{5, 3} }
