@@ -11,7 +11,7 @@ func bufferSize() Study {
 	return Study{
 		Name: "buffer-size", Title: "How large should the buffer be, and how many GPUs should train?", Source: "[ER] figs. 3, 13, 14",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"One learning rate, eight GPUs. The buffer keeps the newest N rollouts, and W GPUs generate while T train; the arm without replay has the split " +
 				"that stalls least. A larger N means staler rollouts, a smaller W/T more uses of each and cheaper updates. The largest N is run at (6,2) alone.",
 			"pass@k is measured of the arm without replay and of three capacities at (6,2), from samples at temperature 1.",

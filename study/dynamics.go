@@ -12,7 +12,7 @@ func dynamics() Study {
 	return Study{
 		Name: "dynamics", Title: "How stale are rollouts, and how often are they used?", Source: "[ER] fig. 2",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"Over whole runs: the staleness of each use, in updates since the rollout was generated; the uses of each rollout until it left the buffer; and the updates since its last use, of every use " +
 				"but the first. Above by capacity at (6,2), below by split at one capacity, as in the source's figure.",
 		},

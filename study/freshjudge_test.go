@@ -85,12 +85,12 @@ func TestGainOnOneTaskAloneIsNoGainOnTasks(t *testing.T) {
 func TestReplayIsComparedAfterAsManyFreshRollouts(t *testing.T) {
 	f := invention{accuracy: func(_ string, part float64) float64 { return part }}.invent(freshness(), Options{Seeds: 4})
 	task := f.triples(false)[0]
-	// A turn costs B(2 + mu) with replay: of 300 updates' compute 258.8 turns, and so 259 batches.
-	if on, fresh := task.on.freshEnd(), task.fresh.freshEnd(); on != 300*256 || fresh != 259*256 {
+	// A turn costs B(2 + mu) with replay: of 200 updates' compute 172.5 turns, and so 173 batches.
+	if on, fresh := task.on.freshEnd(), task.fresh.freshEnd(); on != 200*512 || fresh != 173*512 {
 		t.Fatalf("fresh rollouts: %g on-policy, %g with replay", on, fresh)
 	}
-	// Within 259 batches the last evaluations on-policy are those at 230, 240 and 250 of 300; with replay at 280, 290 and 300.
-	if got, want := atEqualFresh(task.fresh, task.on).median, (290.0-240)/300; math.Abs(got-want) > 1e-9 {
+	// Within 173 batches the last evaluations on-policy are those at 150, 160 and 170 of 200; with replay at 180, 190 and 200.
+	if got, want := atEqualFresh(task.fresh, task.on).median, (190.0-160)/200; math.Abs(got-want) > 1e-9 {
 		t.Errorf("difference after equal rollouts: %g, want %g", got, want)
 	}
 	if got := difference(task.fresh, task.on, settled).median; math.Abs(got) > 1e-9 {

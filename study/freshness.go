@@ -31,7 +31,7 @@ func freshTasks() []freshTask {
 // freshTau is the age decay of the freshness-aware arms, in versions.
 const freshTau = "100"
 
-// freshTaus returns the age decays of the ablation, ascending, in versions, of which a run has about 500; inf is none.
+// freshTaus returns the age decays of the ablation, ascending, in versions, of which a run has about 350; inf is none.
 func freshTaus() []string { return []string{"10", freshTau, "1000", "inf"} }
 
 // freshBase is what the tasks have in common: [FP] algorithm 1 with one replayed update to each fresh one, from a policy that has
@@ -50,8 +50,9 @@ func freshArithmetic() run.Config {
 	c := freshBase()
 	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50}
 	c.Warmup.Until = 0.2
+	c.Pipeline.Batch = 512
 	c.Evaluate.Every, c.Evaluate.Target = 10, 0.5
-	c.Budget.Compute = 300
+	c.Budget.Compute = 200
 	return c
 }
 
@@ -59,6 +60,7 @@ func freshArithmetic() run.Config {
 func freshEasy() run.Config {
 	c := freshBase()
 	c.Warmup.Steps, c.Warmup.Until = 5000, 0.9
+	c.Learner.LearningRate = 2e-4 // at more it unlearns what it knows
 	c.Evaluate.Every, c.Evaluate.Target = 5, 0.95
 	c.Budget.Compute = 100
 	return c

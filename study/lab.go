@@ -24,9 +24,13 @@ const (
 )
 
 // aboutLab says what the laboratory is, for the top of a page.
-const aboutLab = "The task is search: questions about made-up facts, answered after queries to a small search engine, by a policy of two layers of width 64 that starts from a supervised warm-up. " +
-	"A batch is 480 rollouts in groups of 8, those never used first where there is a buffer; a rollout costs μ = 5.28 to generate, and runs end at the compute of 24 updates without replay: so small a model and so short a run are not the source's " +
-	"language models, and what is found holds for them."
+func aboutLab() string { return aboutSearching(labBatch, labCompute) }
+
+func aboutSearching(batch int, compute float64) string {
+	return fmt.Sprintf("The task is search: questions about made-up facts, answered after queries to a small search engine, by a policy of two layers of width 64 that starts from a supervised warm-up. "+
+		"A batch is %d rollouts in groups of %d, those never used first where there is a buffer; a rollout costs μ = %g to generate, and runs end at the compute of %g updates without replay: so small a "+
+		"model and so short a run are not the source's language models, and what is found holds for them.", batch, labGroup, run.Default().Pipeline.RolloutCost, compute)
+}
 
 // labRates returns the learning rates of the sweeps, ascending; labRate is among them.
 func labRates() []float64 { return []float64{6e-4, 1e-3, 1.5e-3} }

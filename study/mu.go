@@ -15,7 +15,7 @@ func mu() Study {
 		Lead: []string{
 			"μ is estimated from runs with a buffer as [ER] does: (K_train/T)/(K_infer/W), with K_train rollouts backpropagated and K_infer generated. The virtual clock charges a configured " +
 				"μ, so that the estimate can be held against it; on real hardware it is the other way round.",
-			aboutLab, aboutSchedule,
+			aboutLab(), aboutSchedule,
 			"Errata of [ER]: its table 2 prints γ = 0.41 for (6,2) at μ = 6.84, where its formula gives 0.510; its text's 0.65 at μ = 5.28 is 0.637; and its replay ratios of 5.6 and 17.6 for " +
 				"(5,3) and (4,4) do not fit its own μ, from which 4.1 and 6.8 follow.",
 		},

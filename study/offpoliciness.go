@@ -11,7 +11,7 @@ func offPoliciness() Study {
 	return Study{
 		Name: "off-policiness", Title: "What does staleness do by itself, without replay?", Source: "[ER] fig. 12",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"No buffer: each rollout is used once. The workers get the weights of every update, or of every few alone, so that rollouts are staler when they are trained on. " +
 				"Curves are named by the median staleness over all rollouts used, as measured.",
 		},

@@ -38,7 +38,7 @@ func ogSchedules() []ogSchedule {
 // config spells the schedule as the pipeline has it: versions count updates.
 func (s ogSchedule) config() run.Config {
 	c := run.Default()
-	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 256
+	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
 	c.Pipeline.PublishEvery, c.Pipeline.BatchUpdates = s.v*s.i, s.i
 	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
 	c.Learner.Objective, c.Learner.KLCoef, c.Learner.ReferenceEvery = "grpo_off", 0.01, 50*s.i
@@ -46,8 +46,8 @@ func (s ogSchedule) config() run.Config {
 	if s.rate > 0 {
 		c.Learner.LearningRate = s.rate
 	}
-	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 10, 0.5, 0
-	c.Budget.Compute = 400
+	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 15, 0.5, 0
+	c.Budget.Compute = 300
 	return c
 }
 
@@ -85,7 +85,7 @@ func offPolicyGRPO() Study {
 		Lead: []string{
 			"[OG] algorithm 1 has two numbers, (v, i): the workers take the current weights every v batches, and each batch is used for i updates. " +
 				"(1,1) is on-policy, with groups of zero variance masked or kept in the loss; (10,1) is theirs; (1,10) is DeepSeekMath's.",
-			"Additions below 100, batches of 32 prompts with 8 answers each, a KL to a reference that becomes the policy every 50 batches, and the same compute " +
+			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the policy every 50 batches, and the same compute " +
 				"for all. [OG] trains models of 0.5 and 1.5 billion parameters on GSM8K and DeepScaleR, one seed each.",
 			"(1,10) is run at the others' learning rate and at a sixth of it, since ten updates on a batch move the policy ten times.",
 		},

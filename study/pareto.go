@@ -12,7 +12,7 @@ func pareto() Study {
 	return Study{
 		Name: "pareto", Title: "Is replay better when everything is tuned?", Source: "[ER] figs. 6, 8, 9",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"The family without replay is run at every learning rate, the family with replay at every learning rate at the capacity that the other studies use and at the " +
 				"base's learning rate over the whole grid of splits and capacities. A family's optimality curve is, at each compute, the best median accuracy over its " +
 				"configurations until then: the running maximum.",

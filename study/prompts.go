@@ -51,12 +51,13 @@ func (r replayOfPrompts) name() string {
 	return fmt.Sprintf("fraction %g, cooldown %d, reuse %s", r.fraction, r.cooldown, reuse)
 }
 
-// promptBase is on-policy training on additions, 32 prompts to a batch as in [PR], answered 8 times each.
+// promptBase is on-policy training on additions, 64 prompts to a batch, answered 8 times each: with the 32 of [PR] the noise of a batch made
+// a pilot unlearn at first.
 func promptBase() run.Config {
 	c := run.Default()
-	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 256
+	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
 	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
-	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 10, 0.4, 0
+	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 15, 0.45, 0
 	c.Budget.Compute = 300
 	return c
 }
@@ -65,7 +66,7 @@ func promptBase() run.Config {
 func cheapRollouts(c run.Config) run.Config {
 	c.Pipeline.Mode, c.Pipeline.Workers, c.Pipeline.Trainers = "async", 4, 4
 	c.Pipeline.RolloutCost = 0.25
-	c.Evaluate.Every, c.Budget.Compute = 16, 480 // an update counts B(1 + W/T), 1.6 of the unit B(1 + mu): 300 updates
+	c.Evaluate.Every, c.Budget.Compute = 24, 480 // an update counts B(1 + W/T), 1.6 of the unit B(1 + mu): 300 updates
 	return c
 }
 
@@ -99,7 +100,7 @@ func prompts() Study {
 		Lead: []string{
 			"Groups whose answers are all right or all wrong teach nothing. Prompt replay asks prompts again that were answered right about half of the time; " +
 				"the answers are generated anew, so that training stays on-policy.",
-			"Additions below 100, batches of 32 prompts as in [PR], 8 answers each. Of the sampler [PR] gives the fraction, 0.75, and one seed per arm.",
+			"Additions below 100, batches of 64 prompts, 8 answers each ([PR] has 32 prompts). Of the sampler [PR] gives the fraction, 0.75, and one seed per arm.",
 			"Three controls follow: training on 32 fixed prompts, training on random rewards, and rollouts so cheap that generation is not the bottleneck.",
 		},
 		Arms: promptArms, Judge: judgePrompts,

@@ -11,7 +11,7 @@ func sampling() Study {
 	return Study{
 		Name: "sampling", Title: "Does it matter how batches are drawn?", Source: "[ER] fig. 15",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"One buffer at (6,2), drawn from in three ways: with replacement (uniform); without replacement within a batch (distinct); the same with rollouts that were never used first (unseen).",
 		},
 		Arms: samplingArms, Judge: judgeSampling,

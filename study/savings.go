@@ -19,8 +19,7 @@ func savings() Study {
 				"the target on the other seeds (of those that need as much, or do not reach it, the most accurate over the run). A rate of 5e-4 was run with seeds 1 to 5 as well, was best for neither arm, and is " +
 				"left out for time. The split (5,3) was settled by pilots on a seed that is not among the study's. " +
 				"The source's split, (6,2), is shown beside the two arms and not judged.",
-			fmt.Sprintf("%s Here a batch is %d rollouts, so that the learning rate is bounded by stability rather than by the noise of a batch, and runs end at the compute of %d updates without replay.",
-				aboutLab, savingsBatch, savingsCompute),
+			aboutSearching(savingsBatch, savingsCompute) + " The batch is twice that of the other studies, so that the learning rate is bounded by stability rather than by the noise of a batch.",
 			"A seed's ratio is 0 where only the arm with replay reached the target, infinite where only the other did; a seed on which neither did has none and is left out.",
 		},
 		Arms: savingsArms, Judge: judgeSavings,

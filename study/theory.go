@@ -15,7 +15,7 @@ func theory() Study {
 	return Study{
 		Name: "theory", Title: "Does the calculator recommend well?", Source: "[ER] §3, theorem 3.5",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"The calculator is fitted from a short run: what a rollout costs, how far gradients in a buffer are correlated, and how their noise grows with staleness. From these follows " +
 				"J(N/R, B/R), to which the compute of learning is proportional, for every cell of the grid of splits and capacities that was really run. The recommended cell has the least J.",
 			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that did not reach it, or equal, the higher mean accuracy over the run. " +

@@ -12,7 +12,7 @@ func variants() Study {
 	return Study{
 		Name: "variants", Title: "Does another loss, or keeping correct rollouts for longer, help a large buffer?", Source: "[ER] fig. 7",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			fmt.Sprintf("A buffer of %d batches at (6,2), with GRPO, whose ratios correct for staleness, and once with AsymRE, which has none. With positive-bias sampling of fraction δ "+
 				"the table holds the newest (1 − δ)N rollouts and the newest δN correct ones among the older. The learning rate is the base's for all.", variantsCapacity/labBatch),
 			"All arms with a buffer have the same cost of an update, so that among them equal compute is equal steps.",

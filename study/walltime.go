@@ -14,7 +14,7 @@ func wallTime() Study {
 	return Study{
 		Name: "wall-time", Title: "What does replay do to the clock, and who waits?", Source: "[ER] figs. 10, 11, app. D",
 		Lead: []string{
-			aboutLab,
+			aboutLab(),
 			"Time is the virtual clock of the pipeline's GPUs, here in the time in which one trainer takes a batch: it does not depend on this machine. A queue stalls its workers when it " +
 				"is full and its trainers when it holds too little; a buffer stalls trainers only before it holds a batch.",
 			aboutSchedule,
