@@ -24,7 +24,7 @@ func FuzzStudyIsRefusedOrDrawn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var s results.Study
 		if json.Unmarshal(text, &s) != nil {
-			t.Skip()
+			return
 		}
 		if err := Study(io.Discard, &s); err == nil && s.Sheet.Validate() != nil {
 			t.Error("a study that is refused is drawn")

@@ -35,16 +35,16 @@ const (
 
 // designCommand works out a replay configuration.
 type designCommand struct {
-	RolloutCost   *float64 `placeholder:"MU" help:"Compute of generating a rollout, in units of training on one; 5.28 if neither this nor --from says another."`
-	Correlation   *float64 `placeholder:"RHO" help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 if nothing says another."`
-	NoiseExponent *float64 `placeholder:"A" help:"How noise grows with staleness s: its variance as s^2A; 0: not at all; 0.2 if nothing says another."`
+	RolloutCost   *float64 `help:"Compute of generating a rollout, in units of training on one; 5.28 if neither this nor --from says another."`
+	Correlation   *float64 `help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 if nothing says another."`
+	NoiseExponent *float64 `help:"How noise grows with staleness s: its variance as s^2A; 0: not at all; 0.2 if nothing says another."`
 	Profile       file     `help:"Variances at staleness 0, 1, 2, … in place of an exponent: a JSON array, or a number on each line."`
-	From          []string `sep:"none" placeholder:"RUN" help:"Measure all three in the folder of a run of reprise train; may be repeated for several seeds."`
+	From          []string `sep:"none" help:"Measure all three in the folder of a run of reprise train; may be repeated for several seeds."`
 
-	GPUs         *int `name:"gpus" placeholder:"N" help:"GPUs to deal out to workers and trainers; 8, or those of --from."`
-	Batch        *int `placeholder:"B" help:"Rollouts per update over all trainers; 1024, as in reprise train, or that of --from."`
-	Group        *int `placeholder:"G" help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
-	MostCapacity *int `placeholder:"N" help:"The most rollouts that the buffer may hold; 64 batches if not given."`
+	GPUs         *int `name:"gpus" help:"GPUs to deal out to workers and trainers; 8, or those of --from."`
+	Batch        *int `help:"Rollouts per update over all trainers; 1024, as in reprise train, or that of --from."`
+	Group        *int `help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
+	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches if not given."`
 
 	Bound boundFlags `embed:"" prefix:"bound-" group:"The bound of theorem 3.4"`
 	Sim   simFlags   `embed:"" group:"A schedule without a model"`

@@ -10,11 +10,11 @@ import (
 
 // boundFlags are what theorem 3.4 of [ER] asks for besides: nothing in a run tells them, so that nothing is shown unless they are given.
 type boundFlags struct {
-	Gap          *float64 `placeholder:"F0" help:"For the bound of theorem 3.4 on the squared gradient: the objective at the start above its least."`
-	Smoothness   *float64 `placeholder:"L" help:"Lipschitz constant of the gradient."`
-	Updates      *int     `placeholder:"UPDATES" help:"Updates made."`
-	Bias         float64  `placeholder:"KAPPA" help:"Bias of a rollout's gradient per distance that the weights have moved since; 0: none."`
-	LearningRate *float64 `placeholder:"ETA" help:"Learning rate of plain SGD; the greatest at which the theorem holds if not given."`
+	Gap          *float64 `help:"For the bound of theorem 3.4 on the squared gradient: the objective at the start above its least."`
+	Smoothness   *float64 `help:"Lipschitz constant of the gradient."`
+	Updates      *int     `help:"Updates made."`
+	Bias         float64  `default:"0" help:"Bias of a rollout's gradient per distance that the weights have moved since."`
+	LearningRate *float64 `help:"Learning rate of plain SGD; the greatest at which the theorem holds if not given."`
 }
 
 // given reports whether the bound is asked for.

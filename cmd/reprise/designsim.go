@@ -17,18 +17,18 @@ import (
 // simFlags are what `reprise design --sim` is told beside the flags of the calculator.
 type simFlags struct {
 	On             bool    `name:"sim" help:"Run the schedule without a model too: both queues and the buffer side by side. The flags below are its."`
-	Workers        *int    `placeholder:"W" help:"Inference GPUs; the configuration's if not given."`
-	Trainers       *int    `placeholder:"T" help:"Trainer GPUs, which divide the batch; the configuration's if not given."`
-	Capacity       *int    `placeholder:"N" help:"Rollouts in the buffer; the configuration's if not given, or with other GPUs, what keeps its staleness horizon."`
-	Rollouts       int     `default:"1000000" placeholder:"N" help:"Rollouts that are generated for each of queues and buffer (${default})."`
-	Lengths        string  `default:"1000,1,16384" placeholder:"MEDIAN,SIGMA,MAX" help:"Lengths of responses in tokens, lognormal and cut: median, sigma of the logarithm, greatest (${default})."`
-	Batching       string  `default:"continuous" placeholder:"HOW" help:"continuous: the next group takes the places that short responses leave free. static: a group holds its worker until its longest has ended (${default})."`
-	Stragglers     string  `default:"0,1" placeholder:"SHARE,FACTOR" help:"Share of the workers that are slow, and how many times as long they take (${default})."`
-	RewardLatency  string  `default:"0,0" placeholder:"MEAN,SIGMA" help:"Time until a group is rewarded, in units of training on one rollout: its mean, and sigma of its logarithm, 0 if it is always the same (${default})."`
-	WeightTransfer float64 `default:"0" placeholder:"TIME" help:"Time that weights take to the workers, in the same units (${default})."`
-	WeightSync     string  `default:"group" placeholder:"WHEN" help:"group: workers take weights up when they begin a group. token: in its midst, 16 times (${default})."`
-	InFlight       int     `default:"0" placeholder:"UPDATES" help:"The most updates under way at a time, each from its beginning until workers may take up its weights. 1: trainers wait for every transfer; 2: they take the next batch meanwhile; 0: no limit (${default})."`
-	Seed           uint64  `default:"1" help:"Of every draw (${default})."`
+	Workers        *int    `help:"Inference GPUs; the configuration's if not given."`
+	Trainers       *int    `help:"Trainer GPUs, which divide the batch; the configuration's if not given."`
+	Capacity       *int    `help:"Rollouts in the buffer; the configuration's if not given, or with other GPUs, what keeps its staleness horizon."`
+	Rollouts       int     `default:"1000000" help:"Rollouts that are generated for each of queues and buffer."`
+	Lengths        string  `default:"1000,1,16384" help:"Lengths of responses in tokens, lognormal and cut: median, sigma of the logarithm, greatest."`
+	Batching       string  `default:"continuous" help:"continuous: the next group takes the places that short responses leave free. static: a group holds its worker until its longest has ended."`
+	Stragglers     string  `default:"0,1" help:"Share of the workers that are slow, and how many times as long they take."`
+	RewardLatency  string  `default:"0,0" help:"Time until a group is rewarded, in units of training on one rollout: its mean, and sigma of its logarithm, 0 if it is always the same."`
+	WeightTransfer float64 `default:"0" help:"Time that weights take to the workers, in the same units."`
+	WeightSync     string  `default:"group" help:"group: workers take weights up when they begin a group. token: in its midst, 16 times."`
+	InFlight       int     `default:"0" help:"The most updates under way at a time, each from its beginning until workers may take up its weights. 1: trainers wait for every transfer; 2: they take the next batch meanwhile; 0: no limit."`
+	Seed           uint64  `default:"1" help:"Of every draw."`
 }
 
 // Ranges of the flags.
