@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
 
@@ -66,7 +67,7 @@ func (s *tables) end(signal os.Signal) {
 func TestARunOnAServiceThatIsKilledWithItGoesOnToTheBytesOfOneWithItsOwnTable(t *testing.T) {
 	s := newTables(t)
 	dir := filepath.Join(t.TempDir(), "run")
-	if got := stop(t, syscall.SIGKILL, 25, append(small(dir), "--buffer", s.grpc+"/lab")); got.code != -1 {
+	if got := stop(t, syscall.SIGKILL, filepath.Join(dir, results.MetricsFile), 25, append(small(dir), "--buffer", s.grpc+"/lab")); got.code != -1 {
 		t.Fatalf("killed, but exit code %d:\n%s", got.code, got.stderr)
 	}
 	s.end(os.Kill)

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,42 +46,6 @@ func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
 	}
 }
 
-// interruptStudy starts a study and interrupts it when its first run has made an update.
-func interruptStudy(t *testing.T, dir string, args []string) outcome {
-	t.Helper()
-	c := exec.Command(binary, args...)
-	var stdout, stderr bytes.Buffer
-	c.Stdout, c.Stderr = &stdout, &stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	poll := time.NewTicker(time.Millisecond)
-	defer poll.Stop()
-	deadline := time.After(2 * time.Minute)
-	for lines := 0; lines == 0; {
-		select {
-		case err := <-ended:
-			t.Fatalf("the study ended by itself: %v\n%s", err, stderr.String())
-		case <-deadline:
-			c.Process.Kill()
-			t.Fatal("no update in two minutes")
-		case <-poll.C:
-			found, _ := filepath.Glob(filepath.Join(dir, "runs", "*", results.MetricsFile))
-			for _, path := range found {
-				text, _ := os.ReadFile(path)
-				lines += bytes.Count(text, []byte("\n"))
-			}
-		}
-	}
-	if err := c.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	code := exitOf(t, <-ended)
-	return outcome{stdout.String(), stderr.String(), code}
-}
-
 func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	dir := t.TempDir()
 	s, err := study.ByName("off-policiness")
@@ -92,7 +54,7 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	}
 	runs := len(s.Arms(study.Options{Seeds: 1, Quick: true}))
 	args := []string{"study", s.Name, "--seeds", "1", "--quick", "--out", dir, "--at-once", "1"}
-	stopped := interruptStudy(t, dir, args)
+	stopped := stop(t, os.Interrupt, filepath.Join(dir, "runs", "*", results.MetricsFile), 1, args)
 	if again := "reprise " + strings.Join(args, " "); stopped.code != 130 || !strings.Contains(stopped.stderr, again) {
 		t.Fatalf("exit code %d, standard error:\n%s\nwant 130 and %q", stopped.code, stopped.stderr, again)
 	}
