@@ -25,7 +25,7 @@
 // field. Only a torn last line, as kill -9 leaves it, is dropped.
 //
 // The statistics are pure functions of numbers, with the definitions of docs/METHODS.md: [PassAtK],
-// [Quantile], [FirstReach], [ComputeToShare], [MedianCurve], [Bootstrap] and, on top of them,
+// [Quantile], [FirstReach], [ComputeToShare], [MedianCurve], [Bootstrap], [BootstrapOf] and, on top of them,
 // [NewCompare] for two arms and [NewTable] for any number. What a run says of the noise of its gradient is a [Noise]. A quantity that was
 // not measured is a [Number] without a value, null in JSON and never 0.
 //

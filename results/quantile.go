@@ -43,19 +43,33 @@ const resamples = 10_000
 // as many values drawn with replacement, many times over. The same values and seed give the same
 // interval.
 func Bootstrap(values []float64, level float64, seed uint64) (low, high float64) {
-	if len(values) == 0 || slices.ContainsFunc(values, math.IsNaN) {
+	if slices.ContainsFunc(values, math.IsNaN) {
+		return math.NaN(), math.NaN()
+	}
+	drawn := make([]float64, len(values))
+	return BootstrapOf(len(values), func(draw []int) float64 {
+		for i, of := range draw {
+			drawn[i] = values[of]
+		}
+		slices.Sort(drawn)
+		return quantileOf(drawn, 0.5)
+	}, level, seed)
+}
+
+// BootstrapOf returns the percentile interval of any statistic of n seeds or samples: what it is of as
+// many of their numbers, from 0, drawn with replacement. statistic must not keep draw, nor be NaN.
+func BootstrapOf(n int, statistic func(draw []int) float64, level float64, seed uint64) (low, high float64) {
+	if n == 0 {
 		return math.NaN(), math.NaN()
 	}
 	rng := rand.New(rand.NewPCG(seed, 0x626f6f74)) // "boot"
-	medians := make([]float64, resamples)
-	draw := make([]float64, len(values))
-	for i := range medians {
+	found, draw := make([]float64, resamples), make([]int, n)
+	for i := range found {
 		for j := range draw {
-			draw[j] = values[rng.IntN(len(values))]
+			draw[j] = rng.IntN(n)
 		}
-		slices.Sort(draw)
-		medians[i] = quantileOf(draw, 0.5)
+		found[i] = statistic(draw)
 	}
-	slices.Sort(medians)
-	return quantileOf(medians, (1-level)/2), quantileOf(medians, (1+level)/2)
+	slices.Sort(found)
+	return quantileOf(found, (1-level)/2), quantileOf(found, (1+level)/2)
 }

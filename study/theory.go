@@ -1,7 +1,6 @@
 package study
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -50,12 +49,11 @@ type forecast struct {
 	fit       fit
 	objective map[cell]float64 // J, NaN where the profile does not reach
 	chosen    cell             // of least J
-	rank      int              // of that cell by the real runs, from 1
-	order     float64          // rank correlation of J with the real ranks
 }
 
 func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, error) {
-	ranked := f.rankedCells()
+	real := f.outcomes()
+	ranked := real.ranked(seedsOf(f.Arms...))
 	var forecasts []forecast
 	var trouble []string
 	for _, r := range f.Of(theoryShort).Runs {
@@ -74,8 +72,7 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 			trouble = append(trouble, fmt.Sprintf("Seed %d: J is defined for no cell that was run.", r.Seed))
 		}
 	}
-	ranks := spreadOf(each(forecasts, func(c forecast) float64 { return float64(c.rank) }))
-	orders := spreadOf(each(forecasts, func(c forecast) float64 { return c.order }))
+	ranks, orders := real.spread(ranked, forecasts, forecast.rank), real.spread(ranked, forecasts, forecast.order)
 	most := max(math.Floor(bestShare*float64(len(ranked))), 1)
 	whole := func(v float64) string { return fixed(v, 1) }
 	return Judgement{
@@ -90,40 +87,34 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 	}, nil
 }
 
-// rankedCells returns the cells of the grid that have runs, the best first.
-func (f *Found) rankedCells() []cell {
-	var cells []cell
-	for _, c := range labGrid() {
-		if len(f.at(c).over(best)) > 0 {
-			cells = append(cells, c)
+// newForecast computes J for the cells; false if no cell has one.
+func newForecast(seed uint64, fit fit, cells []cell) (forecast, bool) {
+	c := forecast{seed: seed, fit: fit, objective: make(map[cell]float64)}
+	least := math.Inf(1)
+	for _, at := range cells {
+		c.objective[at] = fit.objective(at)
+		if c.objective[at] < least {
+			least, c.chosen = c.objective[at], at
 		}
 	}
-	slices.SortStableFunc(cells, func(a, b cell) int {
-		return cmp.Or(cmp.Compare(f.at(a).median(toTarget), f.at(b).median(toTarget)), cmp.Compare(f.at(b).median(meanOver(1)), f.at(a).median(meanOver(1))))
-	})
-	return cells
+	return c, !math.IsInf(least, 1)
 }
 
-// newForecast computes J for the cells, which are given in order of their real ranks; false if no cell has one.
-func newForecast(seed uint64, fit fit, ranked []cell) (forecast, bool) {
-	c := forecast{seed: seed, fit: fit, objective: make(map[cell]float64), order: math.NaN()}
-	least := math.Inf(1)
+// rank is that of the recommended cell, from 1, in the order of the real runs.
+func (c forecast) rank(ranked []cell) float64 { return float64(slices.Index(ranked, c.chosen) + 1) }
+
+// order is the rank correlation of J with the order of the real runs, 0 where J is known of one cell alone.
+func (c forecast) order(ranked []cell) float64 {
 	var actual, j []float64
 	for i, at := range ranked {
-		v := fit.objective(at)
-		c.objective[at] = v
-		if math.IsNaN(v) {
-			continue
-		}
-		actual, j = append(actual, float64(i)), append(j, v)
-		if v < least {
-			least, c.chosen, c.rank = v, at, i+1
+		if v := c.objective[at]; !math.IsNaN(v) {
+			actual, j = append(actual, float64(i)), append(j, v)
 		}
 	}
-	if len(j) > 1 {
-		c.order = rankCorrelation(j, actual)
+	if len(j) < 2 {
+		return 0
 	}
-	return c, c.rank > 0
+	return rankCorrelation(j, actual)
 }
 
 func chosenCells(forecasts []forecast) string {
@@ -152,7 +143,7 @@ func (f *Found) theorySections(ranked []cell, forecasts []forecast, trouble []st
 		}
 	}
 	return []results.Section{
-		{Title: "What the short runs say", Text: trouble, Grids: []results.Grid{fitGrid(forecasts)}, Figures: []results.Figure{profileFigure(forecasts)}},
+		{Title: "What the short runs say", Text: trouble, Grids: []results.Grid{fitGrid(forecasts, ranked)}, Figures: []results.Figure{profileFigure(forecasts)}},
 		{Title: "The grid", Figures: []results.Figure{j, actual, accuracy, f.againstReal(ranked, relative)}, Grids: []results.Grid{f.rankGrid(ranked, relative)}},
 	}
 }

@@ -78,6 +78,16 @@ func TestShortRunsThatDisagreeTellNothing(t *testing.T) {
 	}
 }
 
+// One fit recommends alike on every seed; what is uncertain is the order of the cells, which turns with the seed.
+func TestAGridThatShiftsWithItsSeedsTellsNothing(t *testing.T) {
+	shifting := ordered(func(seed uint64) float64 { return 1 - 2*float64(seed%2) })
+	for i, x := range judgedBy(t, Options{Seeds: 4}, shifting, flatFit).Findings {
+		if x.Verdict != results.CannotTell {
+			t.Errorf("finding %d: %s: %s", i, x.Verdict, x.Found)
+		}
+	}
+}
+
 func TestAShortRunThatCannotBeMeasuredIsToldAndLeftOut(t *testing.T) {
 	broken := func(r *results.Run) (fit, error) {
 		if r.Seed == 2 {
@@ -103,7 +113,8 @@ func TestCellsThatDoNotReachTheTargetAreRankedByAccuracy(t *testing.T) {
 		}
 		return b
 	}
-	ranked := foundIn(theory(), Options{Seeds: 4}, w).rankedCells()
+	f := foundIn(theory(), Options{Seeds: 4}, w)
+	ranked := f.outcomes().ranked(seedsOf(f.Arms...))
 	want := []cell{{split{6, 2}, labBatch}, {split{4, 4}, 4 * labBatch}, {split{4, 4}, labCapacity}}
 	if got := ranked[:3]; !slices.Equal(got, want) {
 		t.Errorf("best cells %v, want %v", got, want)

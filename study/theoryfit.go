@@ -48,7 +48,7 @@ func (x fit) objective(c cell) float64 {
 }
 
 // fitGrid tells what each short run says.
-func fitGrid(forecasts []forecast) results.Grid {
+func fitGrid(forecasts []forecast, ranked []cell) results.Grid {
 	g := results.Grid{
 		Title: "Fits", Note: "a is the exponent of the power law nearest to the measured variances; x* and y* are the theory's own optimum, whatever configurations there are.",
 		Columns: []string{"seed", "μ", "ρ", "a", "profile", "x*", "y*", "recommended", "its rank", "warnings"},
@@ -57,7 +57,7 @@ func fitGrid(forecasts []forecast) results.Grid {
 		best := c.fit.theory.Optimum()
 		g.Rows = append(g.Rows, []string{
 			fmt.Sprint(c.seed), times(1 / c.fit.theory.TrainCost), points(c.fit.theory.Correlation), points(c.fit.PowerLaw.Exponent), c.fit.profile,
-			fixed(best.X, 1), fixed(best.Y, 2), c.chosen.String(), fmt.Sprint(c.rank), warningsOf(c.fit.warnings),
+			fixed(best.X, 1), fixed(best.Y, 2), c.chosen.String(), number(c.rank(ranked)), warningsOf(c.fit.warnings),
 		})
 	}
 	return g
