@@ -12,7 +12,8 @@ func sampling() Study {
 		Name: "sampling", Title: "Does it matter how batches are drawn?", Source: "[ER] fig. 15",
 		Lead: []string{
 			aboutLab(),
-			"One buffer at (6,2), drawn from in three ways: with replacement (uniform); without replacement within a batch (distinct); the same with rollouts that were never used first (unseen).",
+			"One buffer at (6,2), drawn from in three ways: with replacement (uniform); without replacement within a batch (distinct); the same with rollouts that were never used first (unseen). " +
+				"All three begin when each trainer's shard holds its share of a batch: with replacement one rollout would do, and the first batches would be repetitions of a few.",
 		},
 		Arms: samplingArms, Judge: judgeSampling,
 	}
@@ -44,6 +45,9 @@ func samplerArm(o Options, sampler string) Arm {
 	}
 	c := buffer(o, labSplit(), labCapacity)
 	c.Replay.Sampler = sampler
+	if sampler == uniform { // the others cannot begin earlier
+		c.Replay.MinSize = labBatch / labSplit().trainers
+	}
 	return Arm{bufferName(labSplit(), labCapacity) + ", " + sampler, c}
 }
 
