@@ -78,7 +78,7 @@ func judgeMu(f *Found) (Judgement, error) {
 		},
 		Sections: append([]results.Section{
 			{Title: "μ", Grids: []results.Grid{f.costGrid()}},
-			{Title: "γ and replay ratios", Grids: []results.Grid{gammaGrid(), ratioGrid(costly)}},
+			{Title: "γ and replay ratios", Figures: []results.Figure{ratioFigure(costly)}, Grids: []results.Grid{gammaGrid(), ratioGrid(costly)}},
 			{
 				Title: "This machine, as a curiosity",
 				Text: []string{"Wall time of generation and of learning per rollout, as this machine spent it on this model: what μ would be if its cores were the GPUs. It says nothing of GPUs, " +
@@ -187,6 +187,30 @@ func ratioGrid(arms []Runs) results.Grid {
 		g.Rows = append(g.Rows, []string{labSplits()[i].String(), a.cell(inSummary(replayRatio), times), times(expectedReplayRatio(a.Config)), number(printedReplayRatios()[i])})
 	}
 	return g
+}
+
+// ratioFigure draws the replay ratios: measured, by the formula, and as printed.
+func ratioFigure(arms []Runs) results.Figure {
+	expected, measured, printed := results.Curve{Name: "μT/W", Dashed: true, Colour: 0}, results.Curve{Name: "measured", Points: true, Colour: 1},
+		results.Curve{Name: "printed in [ER]", Points: true, Colour: 2}
+	for i, a := range arms {
+		x := 1 / labSplits()[i].ratio()
+		expected.At = append(expected.At, results.Point{X: x, Y: results.Num(expectedReplayRatio(a.Config))})
+		printed.At = append(printed.At, results.Point{X: x, Y: results.Num(printedReplayRatios()[i])})
+		if of := quartilesOf(a.over(inSummary(replayRatio))); len(of.values) > 0 {
+			measured.At = append(measured.At, results.Point{X: x, Y: results.Num(of.median), Low: results.Num(of.q1), High: results.Num(of.q3)})
+		}
+	}
+	fig := results.Figure{
+		Title: "Replay ratio by split", Note: "At μ = 6.84: (6,2), (5,3) and (4,4). Measured: medians over seeds with their quartiles.",
+		X: results.Axis{Title: "trainers per worker T/W"}, Y: results.Axis{Title: "uses of a rollout"}, Curves: []results.Curve{expected},
+	}
+	for _, c := range []results.Curve{measured, printed} {
+		if len(c.At) > 0 {
+			fig.Curves = append(fig.Curves, c)
+		}
+	}
+	return fig
 }
 
 // machineGrid tells what this machine spent on a rollout.
