@@ -16,7 +16,7 @@ const (
 	labCompute = 24 // budget, in updates without replay
 	labEvery   = 2  // between evaluations
 	labTarget  = 0.55
-	labRate    = 1e-3   // the best without replay, of those of labRates
+	labRate    = 1e-3   // the middle one of labRates
 	labSampler = unseen // rollouts never used first, then without replacement within a batch
 	labSamples = 4      // per held-out problem, of arms that are judged by pass@k
 	labPassAt  = 4      // the largest k

@@ -53,10 +53,8 @@ func boldest() replayOfPrompts { return promptAblations()[len(promptAblations())
 // promptControls judges the controls.
 func (f *Found) promptControls(plain, replay Runs) []results.Finding {
 	few, chance := f.Of(fewPrompts), f.Of(randomRewards)
-	cheap := [2]Runs{f.Of(cheapPlain), f.Of(cheapReplay)}
 	narrow := difference(few, plain, settled)
 	risen, learned := spreadOf(chance.over(rise)), spreadOf(plain.over(rise))
-	gain := spreadOf(minusEach(onSeeds(f, replay, plain, meanOver(early)), onSeeds(f, cheap[1], cheap[0], meanOver(early))))
 	return []results.Finding{
 		f.settle(asked{"[PR] fig. 4", fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns nothing from the prompts.", fixedPrompts)},
 			fmt.Sprintf("Pass@1, the mean of the last three evaluations, on %d prompts less on all: %s.", fixedPrompts, narrow.format(change)),
@@ -65,12 +63,23 @@ func (f *Found) promptControls(plain, replay Runs) []results.Finding {
 			fmt.Sprintf("Pass@1, the mean of the last three evaluations, less that of the warm start: %s with random rewards, %s with those of the task.",
 				risen.format(change), learned.format(change)),
 			risen, above("the difference", 0)),
-		f.settle(asked{"[PR] section 5.1", "Prompt replay gains most where rollouts are the bottleneck, and little where they are not."},
-			fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = %g less at μ = %g: %s. "+
-				"Every batch takes as many rollouts with prompt replay as without: what is gained here is what a batch teaches more. A loop that generates until its batch is full saves rollouts too, see the table.",
-				plain.Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost, gain.format(change)),
-			gain, above("the difference", 0)),
+		f.bottleneck(plain, replay),
 	}
+}
+
+// bottleneck judges whether prompt replay gains where rollouts are dear, and more than where they are cheap.
+func (f *Found) bottleneck(plain, replay Runs) results.Finding {
+	cheapPlain, cheapReplay := f.Of(cheapPlain), f.Of(cheapReplay)
+	dear, cheap := onSeeds(f, replay, plain, meanOver(early)), onSeeds(f, cheapReplay, cheapPlain, meanOver(early))
+	gain, more := spreadOf(dear), spreadOf(minusEach(dear, cheap))
+	x := f.settle(asked{"[PR] section 5.1", "Prompt replay gains most where rollouts are the bottleneck, and little where they are not."},
+		fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = %g: %s; less what it adds at μ = %g: %s. "+
+			"Every batch takes as many rollouts with prompt replay as without: what is gained here is what a batch teaches more. A loop that generates until its batch is full saves rollouts too, see the table.",
+			plain.Config.Pipeline.RolloutCost, gain.format(change), cheapPlain.Config.Pipeline.RolloutCost, more.format(change)),
+		more, above("the difference", 0))
+	gains := above("what is added at the greater μ", 0)
+	x.Verdict, x.Why = all(x.Verdict, gains.by(f, gain)), x.Why+" The same is asked of what is added at the greater μ."
+	return x
 }
 
 // rise is how much a run's accuracy rose above that of its start.

@@ -100,6 +100,21 @@ func TestPromptReplayThatOnlyPaysAtFirstIsTold(t *testing.T) {
 	}
 }
 
+// What costs accuracy everywhere, and less of it where rollouts are dear, gains nothing there.
+func TestPromptReplayThatOnlyLosesLessGainsNothing(t *testing.T) {
+	w := promptsAsClaimed()
+	w.accuracy = func(arm string, part float64) float64 {
+		switch arm {
+		case promptReplay:
+			return 0.2 + 0.2*part
+		case cheapReplay:
+			return 0.2 + 0.1*part
+		}
+		return 0.2 + 0.3*part
+	}
+	expect(t, w.judged(t, prompts(), Options{Seeds: 4})[7:], results.DoesNotHold)
+}
+
 func TestControlThatFailedIsCountedAsLost(t *testing.T) {
 	w := promptsAsClaimed()
 	w.fails = func(arm string, _ uint64) float64 {
