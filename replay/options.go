@@ -66,7 +66,7 @@ type Options struct {
 	Sampler      Sampler // "": Distinct
 	MaxStaleness int     // versions; an older rollout leaves; 0: not bounded
 	MaxUses      int     // a rollout leaves after that many; 0: not bounded; queue samplers always give 1
-	MinSize      int     // rollouts that a shard must hold to be sampled; 0: what the batch needs
+	MinSize      int     // rollouts that a shard must hold to be sampled; 0: what the batch needs, one with replacement
 
 	Unit      Unit // "": UnitRollout; queue samplers take no groups
 	GroupSize int  // of every group, for UnitGroup; 0 with the other units

@@ -100,7 +100,7 @@ type Replay struct {
 	PositiveThreshold float64 `yaml:"positive_threshold"`
 	MaxStaleness      int     `yaml:"max_staleness"` // versions; 0: no limit
 	MaxUses           int     `yaml:"max_uses"`      // 0: no limit
-	MinSize           int     `yaml:"min_size"`      // rollouts that each trainer's shard holds before it may be sampled; 0: what the batch needs
+	MinSize           int     `yaml:"min_size"`      // rollouts that each trainer's shard holds before it may be sampled; 0: its share of the batch
 
 	Mix        int     `yaml:"mix"`         // K, replay updates to each on a fresh batch; 0: all updates alike
 	FreshShare float64 `yaml:"fresh_share"` // of each batch, rollouts not handed out as fresh before; 0: none in particular

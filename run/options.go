@@ -47,6 +47,13 @@ func (c Config) pipelineOptions() pipeline.Options {
 // Replays reports whether rollouts can be used more than once.
 func (c Config) Replays() bool { return !replay.Sampler(c.Replay.Sampler).Consumes() }
 
+// drawsEarly reports whether a table that is told nothing else would be drawn from before it holds a batch: samplers with replacement are
+// content with one rollout, and would train on copies of it while workers go on generating. In synchronous mode a turn's batch is
+// there at the first draw; a limit of bytes may leave less room than a batch takes.
+func (c Config) drawsEarly(o replay.Options) bool {
+	return o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != string(pipeline.Sync) && o.CapacityBytes == 0
+}
+
 // replayOptions returns the configuration's part for package replay; vocab bounds the tokens.
 func (c Config) replayOptions(vocab int) replay.Options {
 	r := c.Replay
@@ -63,6 +70,9 @@ func (c Config) replayOptions(vocab int) replay.Options {
 	}
 	if o.Capacity == 0 {
 		o.Capacity = 2 * c.Pipeline.Batch
+	}
+	if c.drawsEarly(o) {
+		o.MinSize = c.Pipeline.Batch / max(o.Shards, 1)
 	}
 	return o
 }

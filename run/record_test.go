@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/pipeline"
@@ -63,6 +64,39 @@ func TestASummaryTellsStalledFromIdleAndPlansWhatAQueueAllows(t *testing.T) {
 		if s.TokenStaleness.Count() != s.Used || s.UsesPresent.Count()+s.Uses.Count() != s.Inserted {
 			t.Errorf("%s: staleness by token of %d uses of %d, uses of %d + %d rollouts of %d", name,
 				s.TokenStaleness.Count(), s.Used, s.UsesPresent.Count(), s.Uses.Count(), s.Inserted)
+		}
+	}
+}
+
+// Samplers with replacement are content with one rollout; a run that is told nothing else waits for a batch.
+func TestARunDoesNotBeginWithCopiesOfItsFirstRollouts(t *testing.T) {
+	for _, sampler := range []string{"uniform", "prioritized"} {
+		dir := t.TempDir()
+		train(t, small(t, "pipeline.batch=48", "pipeline.trainers=2", "pipeline.workers=1", "budget.updates=2", "replay.sampler="+sampler, "replay.capacity=96"), dir)
+		r, err := results.ReadRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := r.Updates[0]
+		if drawn := (1 - first.NeverDrawn.Float()) * float64(first.TableSize); drawn < 20 {
+			t.Errorf("%s: the first batch of 48 came from %.0f rollouts", sampler, drawn)
+		}
+	}
+}
+
+func TestTheLeastSizeOfATable(t *testing.T) {
+	for set, want := range map[string]int{
+		"replay.sampler=uniform":                            8, // a trainer's share of 16
+		"replay.sampler=prioritized":                        8,
+		"replay.sampler=uniform,replay.min_size=1":          1,
+		"replay.sampler=uniform,pipeline.mode=sync":         0,
+		"replay.sampler=uniform,replay.capacity_bytes=9999": 0,
+		"replay.sampler=distinct":                           0,
+		"replay.sampler=fifo":                               0,
+	} {
+		c := small(t, append(strings.Split(set, ","), "pipeline.trainers=2")...)
+		if got := c.replayOptions(0).MinSize; got != want {
+			t.Errorf("%s: %d, want %d", set, got, want)
 		}
 	}
 }

@@ -45,9 +45,6 @@ func samplerArm(o Options, sampler string) Arm {
 	}
 	c := buffer(o, labSplit(), labCapacity)
 	c.Replay.Sampler = sampler
-	if sampler == uniform { // the others cannot begin earlier
-		c.Replay.MinSize = labBatch / labSplit().trainers
-	}
 	return Arm{bufferName(labSplit(), labCapacity) + ", " + sampler, c}
 }
 
