@@ -35,10 +35,12 @@ test: ## run all tests, with the race detector where state is shared
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 	@$(MAKE) --no-print-directory test-python
 
-test-python: build ## run the tests of the Python client against the built program; skipped without Python 3 or PyPI, but on CI
+test-python: build ## run the tests of the Python client against the built program, and of what Python reads; skipped without Python 3 or PyPI, but on CI
 	@if $(MAKE) --no-print-directory .venv-python/ready; then \
 		echo "pytest python, mypy python"; \
-		cd python && export PYTHONDONTWRITEBYTECODE=1 && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q; \
+		export PYTHONDONTWRITEBYTECODE=1; \
+		(cd python && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q) && \
+		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run HuggingFaceLoads ./policy/hf; \
 	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the Python client"; fi
 

@@ -120,14 +120,18 @@ func (p *placing) cost(box vg.Rectangle) float64 {
 		}
 	}
 	const crossing = 8
-	for weight, points := range map[float64][]vg.Point{1: p.ink, crossing: p.dots} {
-		for _, at := range points {
-			if at.X > box.Min.X-1 && at.X < box.Max.X+1 && at.Y > box.Min.Y-1 && at.Y < box.Max.Y+1 {
-				cost += weight
-			}
+	return cost + hidden(p.ink, box) + crossing*hidden(p.dots, box)
+}
+
+// hidden counts the points that a box covers or touches.
+func hidden(points []vg.Point, box vg.Rectangle) float64 {
+	n := 0.0
+	for _, at := range points {
+		if at.X > box.Min.X-1 && at.X < box.Max.X+1 && at.Y > box.Min.Y-1 && at.Y < box.Max.Y+1 {
+			n++
 		}
 	}
-	return cost
+	return n
 }
 
 // around returns the square about a point.
