@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Compares what two builds of reprise write: ten short runs, the same configuration and seed, metrics.jsonl byte for byte.
+#   benchmarks/regress/metrics.sh OLD NEW      OLD and NEW are programs, for example built from two commits
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ $# = 2 ] || { echo "usage: $0 OLD NEW, two reprise programs" >&2; exit 2; }
+old=$1 new=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# A small model and few updates: enough for every part of the configuration to act.
+short="--set warmup.steps=30 --set warmup.until=0 --set budget.updates=8 --set budget.compute=0 --set evaluate.samples=0
+	--set pipeline.batch=64 --set policy.hidden=32 --set policy.intermediate=64"
+laboratory="--set pipeline.group=8 --set replay.capacity=256"
+
+train() { # train PROGRAM NAME FLAGS…
+	local program=$1 out="$folder/$2-$(basename "$1").$side"
+	shift 2
+	# shellcheck disable=SC2086
+	"$program" train --out "$out" --quiet $short "$@"
+	echo "$out/metrics.jsonl"
+}
+
+differ=0
+compare() { # compare NAME FLAGS…
+	local name=$1 a b
+	shift
+	side=old a=$(side=old train "$old" "$name" "$@")
+	b=$(side=new train "$new" "$name" "$@")
+	if cmp -s "$a" "$b"; then
+		echo "same    $name ($(wc -l <"$b") lines, $(wc -c <"$b") bytes)"
+	else
+		echo "DIFFERS $name: $(diff "$a" "$b" | head -2 | tail -1 | cut -c1-200)"
+		differ=1
+	fi
+}
+
+# shellcheck disable=SC2086
+{
+	compare async $laboratory
+	compare sync $laboratory --set pipeline.mode=sync
+	compare queue --set replay.sampler=fifo --set replay.capacity=0
+	compare prioritized $laboratory --set replay.sampler=prioritized --set replay.age_decay=50
+	compare mix $laboratory --set replay.mix=1
+	compare prompts -c configs/prompts.yaml --set pipeline.batch=64 --set prompts.cooldown=1
+	compare ppo -c configs/objectives.yaml --set learner.objective=ppo
+	compare grpo_off -c configs/og-10-1.yaml
+	compare frozenlake -c configs/frozenlake.yaml --set replay.capacity=256
+	compare search -c configs/search.yaml --set replay.capacity=256
+}
+exit $differ
