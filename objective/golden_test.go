@@ -79,9 +79,9 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		// -(0.8660254 + 0.5*(-2))/2.
 		{"gspo", GRPO{Ratio: SequenceRatio}, 0.0669873, 0},
 		// As grpo, whatever the method is called.
-		{"rloo", Variant{Method: RLOO}, 0.20833333, 0.4},
-		{"reinforce++", Variant{Method: ReinforcePP}, 0.20833333, 0.4},
-		{"dr_grpo", Variant{DrGRPO, GRPO{ConstantLength: 10}}, 0.105, 0.4},
+		{"rloo", GRPO{Method: RLOO}, 0.20833333, 0.4},
+		{"reinforce++", GRPO{Method: ReinforcePP}, 0.20833333, 0.4},
+		{"dr_grpo", GRPO{Method: DrGRPO, ConstantLength: 10}, 0.105, 0.4},
 		// With r' = 1 as grpo; with Clip 1.25 within [0, 2.25]: nothing is clipped: rows 2/2 and -7/3.
 		{"grpo_off", OffPolicyGRPO{}, 0.20833333, 0.4},
 		{"grpo_off wide", OffPolicyGRPO{Clip: 1.25}, -(1 - 7.0/6) / 2, 0},
@@ -214,23 +214,23 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 		{GRPO{}, nil}, {AsymRE{}, nil}, {SFT{}, nil},
 		{GRPO{Ratio: SequenceRatio, ClipLow: 3e-4, ClipHigh: 4e-4, Normalisation: PerConstant, ConstantLength: 9, DualClip: 3}, nil},
 		{GRPO{Ratio: "word", ClipLow: 1.5, ClipHigh: -1, Normalisation: "row", DualClip: 1}, []string{
-			`ratio: "word"`, "clip_low: 1.5", "clip_high: -1", `normalisation: "row"`, "dual_clip: 1"}},
+			"ratio: word", "clip_low: 1.5", "clip_high: -1", "normalisation: row", "dual_clip: 1"}},
 		{GRPO{ClipLow: nan, ClipHigh: math.Inf(1), Normalisation: PerConstant, DualClip: nan}, []string{
 			"clip_low: NaN", "clip_high: +Inf", "constant_length: 0", "dual_clip: NaN"}},
 		{GRPO{ConstantLength: 5}, []string{"constant_length: 5"}},
 		{AsymRE{Shift: &nan}, []string{"shift: NaN"}},
-		{OffPolicyGRPO{}, nil}, {PPO{}, nil}, {Variant{Method: RLOO}, nil}, {Variant{DrGRPO, GRPO{ConstantLength: 3}}, nil},
+		{OffPolicyGRPO{}, nil}, {PPO{}, nil}, {GRPO{Method: RLOO}, nil}, {GRPO{Method: DrGRPO, ConstantLength: 3}, nil},
 		{OffPolicyGRPO{Clip: 2, RPrime: RPrimeExact, KLCoef: 1, KLWeighted: true, Normalisation: PerToken}, nil},
 		{OffPolicyGRPO{Clip: -1, RPrime: "two", KLCoef: -1, KLWeighted: true, ConstantLength: 2}, []string{
-			"clip: -1", `r_prime: "two"`, "kl_coef: -1", "constant_length: 2"}},
+			"clip: -1", "r_prime: two", "kl_coef: -1", "constant_length: 2"}},
 		{OffPolicyGRPO{Clip: nan, KLCoef: math.Inf(1)}, []string{"clip: NaN", "kl_coef: +Inf"}},
 		{OffPolicyGRPO{KLWeighted: true}, []string{"kl_weighted: true"}},
 		{PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: nan}, []string{"clip_low: 2", "value_coef: -1", "value_clip: NaN"}},
 		{PPO{ValueCoef: math.Inf(1), ValueClip: -1}, []string{"value_coef: +Inf", "value_clip: -1"}},
-		{Variant{Method: "sarsa", Surrogate: GRPO{Ratio: "word"}}, []string{`objective: "sarsa"`, `ratio: "word"`}},
-		{Variant{Method: DrGRPO}, []string{"constant_length: 0"}},
-		{Variant{DrGRPO, GRPO{Normalisation: PerToken}}, []string{`normalisation: "token"`}},
-		{SFT{Normalisation: PerConstant}, []string{`normalisation: "constant"`}},
+		{GRPO{Method: "sarsa", Ratio: "word"}, []string{"objective: sarsa", "ratio: word"}},
+		{GRPO{Method: DrGRPO}, []string{"constant_length: 0"}},
+		{GRPO{Method: DrGRPO, Normalisation: PerToken}, []string{"normalisation: token"}},
+		{SFT{Normalisation: PerConstant}, []string{"normalisation: constant"}},
 	} {
 		err := tc.o.Validate()
 		if (err == nil) != (len(tc.wants) == 0) {
@@ -250,7 +250,7 @@ func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 		"input Behaviour is nil: want shape":     GRPO{},
 		"input Reward has shape (Float32)[3]":    AsymRE{},
 		"objective sft: input Reward has shape ": SFT{},
-		"objective rloo: input Behaviour is nil": Variant{Method: RLOO},
+		"objective rloo: input Behaviour is nil": GRPO{Method: RLOO},
 		"input Reference is nil":                 OffPolicyGRPO{KLCoef: 1},
 		"input Anchor is nil":                    OffPolicyGRPO{RPrime: RPrimeExact},
 		"input OldValues is nil":                 PPO{},
@@ -278,4 +278,66 @@ func TestWithoutBehaviourThereAreNoRatioMetrics(t *testing.T) {
 		t.Errorf("metrics %v", m)
 	}
 	sameRow(t, ReadRows(tensors.MustCopyFlatData[float32](out[1]))[0], Row{Tokens: 2}, 0)
+}
+
+func sameRow(t *testing.T, got, want Row, tolerance float64) {
+	t.Helper()
+	if !near(got.Tokens, want.Tokens, 0) || !near(got.AbsAdvantage, want.AbsAdvantage, tolerance) ||
+		!near(got.RatioSum, want.RatioSum, tolerance) || !near(got.RatioSquares, want.RatioSquares, tolerance) {
+		t.Errorf("row %+v, want %+v", got, want)
+	}
+}
+
+// naiveRow is row b of v by the definition of Row, as a loop.
+func naiveRow(v values, b int) Row {
+	var r Row
+	for i := range width {
+		if v.mask[b][i] == 0 || v.keep[b] == 0 {
+			continue
+		}
+		rho := math.Exp(min(max(v.logprob(b, i)-v.behaviour[b][i], -20), 20))
+		r.Tokens++
+		r.AbsAdvantage += math.Abs(v.advantage[b][i])
+		r.RatioSum += rho
+		r.RatioSquares += rho * rho
+	}
+	r.AbsAdvantage /= max(r.Tokens, 1)
+	return r
+}
+
+func TestRowsAgreeWithTheirDefinitionAndAddUpToTheSums(t *testing.T) {
+	for name, o := range combinations() {
+		t.Run(name, func(t *testing.T) {
+			p := compile(t, o)
+			for seed := range uint64(10) {
+				v := randomValues(seed)
+				v.behaviour[0][4], v.behaviour[1][4] = -100, 100 // both are held
+				r := p.run(v)
+				if len(r.rows) != rows {
+					t.Fatalf("%d rows, want %d", len(r.rows), rows)
+				}
+				var total Row
+				for b, got := range r.rows {
+					sameRow(t, got, naiveRow(v, b), 1e-12)
+					total.Tokens += got.Tokens
+					total.AbsAdvantage += got.AbsAdvantage
+					total.RatioSum += got.RatioSum
+					total.RatioSquares += got.RatioSquares
+				}
+				sameRow(t, total, Row{r.sums[sumTokens], r.sums[sumRowAbsAdv], r.sums[sumRho], r.sums[sumRho2]}, 1e-12)
+			}
+		})
+	}
+}
+
+func TestOnlyWholeRowsAreRead(t *testing.T) {
+	if none := ReadRows([]float32{}); len(none) != 0 {
+		t.Errorf("no values are %d rows", len(none))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("five values were read as rows")
+		}
+	}()
+	ReadRows(make([]float32, numRowColumns+1))
 }

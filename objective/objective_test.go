@@ -1,12 +1,246 @@
 package objective
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/gobackend"
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
 )
+
+// Dimensions of the batches in these tests.
+const (
+	rows, width, vocab = 4, 5, 3
+)
+
+// values are the inputs of one shard as plain numbers, in float64 so that finite differences are
+// sharp. A nil slice is an input not given. The current policy is a softmax over logits, one per
+// position.
+type values struct {
+	logits           [][][]float64 // [B, T, V]
+	tokens           [][]int32     // [B, T]
+	behaviour, mask  [][]float64   // [B, T]
+	advantage        [][]float64   // [B, T]
+	weight, keep     []float64     // [B]
+	reward, mean     []float64     // [B]
+	reference        [][]float64   // [B, T]
+	anchor           [][]float64   // [B, T]
+	value, oldValue  [][]float64   // [B, T]
+	returns          [][]float64   // [B, T]
+	nRollouts, nToks float64
+}
+
+// result is what an objective computed of values.
+type result struct {
+	loss     float64
+	gradient [][][]float64 // of the loss with respect to the logits
+	critic   [][]float64   // of the loss with respect to the critic's values
+	metrics  map[string]float64
+	sums     Sums
+	rows     []Row
+}
+
+// backend is shared by all tests. One goroutine is enough, and the configuration for many workers prints.
+var backend = sync.OnceValues(func() (compute.Backend, error) { return gobackend.New("ops_sequential,num_executors=1") })
+
+func newBackend(t testing.TB) compute.Backend {
+	t.Helper()
+	b, err := backend()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// programs holds what [compile] made, by name and options of the objective: most tests run all combinations.
+var programs sync.Map
+
+// program is an objective compiled for the policy of these tests.
+type program struct {
+	t    testing.TB
+	exec *Exec
+}
+
+func compile(t testing.TB, o Objective) program {
+	t.Helper()
+	key := fmt.Sprintf("%s %+v", o.Name(), o) // a pointer in the options compares by address
+	if exec, ok := programs.Load(key); ok {
+		return program{t, exec.(*Exec)}
+	}
+	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
+		logits, tokens := in[0], in[1]
+		all := LogSoftmax(logits)
+		chosen := ReduceSum(Mul(all, OneHot(tokens, logits.Shape().Dim(2), logits.DType())), 2)
+		inputs := Inputs{
+			Logprobs: chosen, Behaviour: in[2], Mask: in[3], Advantage: in[4], Weight: in[5], Keep: in[6],
+			Reward: in[7], GroupMean: in[8], Rollouts: in[9], Tokens: in[10],
+			Reference: in[11], Anchor: in[12], Values: in[13], OldValues: in[14], Returns: in[15],
+			Entropy: Neg(ReduceSum(Mul(Exp(all), all), 2)),
+		}
+		out := o.Loss(inputs)
+		gradients := Gradient(out.Loss, logits, in[13])
+		return []*Node{out.Loss, gradients[0], out.Sums, out.Rows, gradients[1]}
+	})
+	programs.Store(key, exec)
+	return program{t, exec}
+}
+
+func (p program) run(v values) result {
+	p.t.Helper()
+	out, err := p.exec.Call(v.logits, v.tokens, v.behaviour, v.mask, v.advantage, v.weight, v.keep, v.reward, v.mean,
+		v.nRollouts, v.nToks, v.reference, v.anchor, v.value, v.oldValue, v.returns)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r := result{
+		loss:     tensors.ToScalar[float64](out[0]),
+		gradient: out[1].Value().([][][]float64),
+		critic:   out[4].Value().([][]float64),
+		sums:     ReadSums(out[2].Value().([]float64)),
+		rows:     ReadRows(tensors.MustCopyFlatData[float64](out[3])),
+	}
+	r.metrics = Combine([]Sums{r.sums})
+	return r
+}
+
+// naive is METHODS section 5 written as loops, for comparison.
+func naive(o Objective, v values) (loss float64, clipped int) {
+	var critic func(b, t int) float64
+	switch of := o.(type) { // they share GRPO's surrogate
+	case GRPO:
+		o = of.WithDefaults()
+	case PPO:
+		o = of.Surrogate
+		critic = func(b, t int) float64 {
+			value, old, target := v.value[b][t], v.oldValue[b][t], v.returns[b][t]
+			held := max(old-of.ValueClip, min(old+of.ValueClip, value))
+			return of.ValueCoef * max((value-target)*(value-target), (held-target)*(held-target)) / 2
+		}
+	}
+	for b := range rows {
+		var n, sum, mean float64
+		for i := range width {
+			if v.mask[b][i] != 0 && v.keep[b] != 0 {
+				n++
+				mean += v.logprob(b, i) - v.behaviour[b][i]
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		mean /= n
+		for i := range width {
+			if v.mask[b][i] == 0 {
+				continue
+			}
+			switch o := o.(type) {
+			case GRPO:
+				r := math.Exp(v.logprob(b, i) - v.behaviour[b][i])
+				if o.Ratio == SequenceRatio {
+					r = math.Exp(mean)
+				}
+				lo, hi := o.ClipLow, o.ClipHigh
+				if lo == 0 {
+					lo, hi = 0.2, 0.2
+				}
+				a := v.advantage[b][i]
+				term := min(r*a, max(1-lo, min(1+hi, r))*a)
+				if o.DualClip > 0 && a < 0 {
+					term = max(term, o.DualClip*a)
+				}
+				if term != r*a {
+					clipped++
+				}
+				sum += term
+				if critic != nil {
+					sum -= critic(b, i)
+				}
+			case OffPolicyGRPO:
+				r, start, clip := math.Exp(v.logprob(b, i)-v.behaviour[b][i]), 1.0, o.Clip
+				if o.RPrime == RPrimeExact {
+					start = math.Exp(v.anchor[b][i] - v.behaviour[b][i])
+				}
+				if clip == 0 {
+					clip = 0.2
+				}
+				a := v.advantage[b][i]
+				term := min(r*a, max(max(start-clip, 0), min(start+clip, r))*a)
+				if term != r*a {
+					clipped++
+				}
+				d := v.reference[b][i] - v.logprob(b, i)
+				kl := o.KLCoef * (math.Exp(d) - d - 1)
+				if o.KLWeighted {
+					kl *= r
+				}
+				sum += term - kl
+			case AsymRE:
+				sum += (v.reward[b] - (v.mean[b] + o.shift())) * v.logprob(b, i)
+			case SFT:
+				sum += v.logprob(b, i)
+			}
+		}
+		norm := PerConstant
+		length := 1 // AsymRE: the plain sum
+		switch o := o.(type) {
+		case GRPO:
+			norm, length = cmp.Or(o.Normalisation, PerSequence), o.ConstantLength
+		case OffPolicyGRPO:
+			norm, length = o.Normalisation, o.ConstantLength
+		case SFT:
+			norm = cmp.Or(o.Normalisation, PerSequence)
+		}
+		switch norm {
+		case PerSequence:
+			sum /= n * v.nRollouts
+		case PerToken:
+			sum /= v.nToks
+		case PerConstant:
+			sum /= float64(length) * v.nRollouts
+		}
+		loss -= v.weight[b] * sum
+	}
+	return loss, clipped
+}
+
+func TestMethodsAreFoundByName(t *testing.T) {
+	want := []string{"grpo", "grpo_off", "asymre", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo"}
+	if got := Names(); !slices.Equal(got, want) {
+		t.Errorf("names %q, want %q", got, want)
+	}
+	for name, advantage := range map[string]string{"grpo": "group", "grpo_off": "group", "asymre": "group", "ppo": "gae", "reinforce++": "batch",
+		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std"} {
+		m, ok := FindMethod(name)
+		if !ok || m.Name != name || m.Advantages[0] != advantage || m.Critic != (name == "ppo") {
+			t.Errorf("%s is %+v, %v", name, m, ok)
+		}
+	}
+	if m, ok := FindMethod("sft"); ok {
+		t.Errorf("sft, which has no rewards, is %+v", m)
+	}
+}
+
+func TestOnlyWhatIsReadIsNeeded(t *testing.T) {
+	for _, tc := range []struct {
+		o    Objective
+		want Needs
+	}{
+		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}}, {OffPolicyGRPO{}, Needs{}},
+		{OffPolicyGRPO{KLCoef: 0.1}, Needs{Reference: true}}, {OffPolicyGRPO{RPrime: RPrimeExact}, Needs{Anchor: true}},
+		{PPO{}, Needs{Critic: true}},
+	} {
+		if got := tc.o.Needs(); got != tc.want {
+			t.Errorf("%+v needs %+v, want %+v", tc.o, got, tc.want)
+		}
+	}
+}
 
 // combinations returns every combination of options under its name.
 func combinations() map[string]Objective {
@@ -32,9 +266,11 @@ func combinations() map[string]Objective {
 		base := GRPO{Normalisation: norm, ClipLow: 0.3, ClipHigh: 0.1}
 		if norm == PerConstant {
 			base.ConstantLength = 7
-			all["dr_grpo"] = Variant{DrGRPO, GRPO{ConstantLength: 7}}
+			all["dr_grpo"] = GRPO{Method: DrGRPO, ConstantLength: 7}
 		}
-		all[fmt.Sprintf("reinforce++ %s", norm)] = Variant{ReinforcePP, base}
+		variant := base
+		variant.Method = ReinforcePP
+		all[fmt.Sprintf("reinforce++ %s", norm)] = variant
 		base.DualClip = 1.5
 		all[fmt.Sprintf("ppo %s", norm)] = PPO{Surrogate: base, ValueCoef: 0.5, ValueClip: 0.4}
 		for _, prime := range []RPrime{RPrimeOne, RPrimeExact} {
@@ -125,50 +361,73 @@ func sameGradient(t *testing.T, got, want [][][]float64, scale, tolerance float6
 	}
 }
 
-// Central differences with step 1e-6 in float64 have an error of about 1e-10. The kinks of the clips
-// are a null set that these seeds do not hit: a hit would show as a failure.
+// The derivative along random directions compares every entry of the gradient at once. Central differences with step 1e-6
+// in float64 have an error of about 1e-10. These seeds do not hit a kink of a clip: a hit would show as a failure.
 func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
-	const h = 1e-6
+	const h, directions = 1e-6, 4
 	for name, o := range combinations() {
 		t.Run(name, func(t *testing.T) {
 			p := compile(t, o)
-			for seed := range uint64(2) {
+			for seed := range uint64(4) {
 				v := randomValues(seed)
 				r := p.run(v)
-				difference := func(x *float64) float64 {
-					x0 := *x
-					*x = x0 + h
-					up := p.run(v).loss
-					*x = x0 - h
-					down := p.run(v).loss
-					*x = x0
-					return (up - down) / (2 * h)
-				}
-				largest, critic := 0.0, 0.0
-				for b := range rows {
-					for i := range width {
-						for k := range vocab {
-							got := r.gradient[b][i][k]
-							if want := difference(&v.logits[b][i][k]); !near(got, want, 1e-8) {
-								t.Errorf("seed %d: d loss / d logit[%d %d %d] = %g, finite difference %g", seed, b, i, k, got, want)
-							}
-							largest = max(largest, math.Abs(got))
-						}
-						if !o.Needs().Critic {
-							continue
-						}
-						if want := difference(&v.value[b][i]); !near(r.critic[b][i], want, 1e-8) {
-							t.Errorf("seed %d: d loss / d value[%d %d] = %g, finite difference %g", seed, b, i, r.critic[b][i], want)
-						}
-						critic = max(critic, math.Abs(r.critic[b][i]))
+				logits, values := flatten(v.logits...), flatten(v.value)
+				gradient, critic := flatten(r.gradient...), flatten(r.critic)
+				rng := rand.New(rand.NewPCG(seed, 2))
+				for range directions {
+					if want, got := directional(rng, logits, gradient, h, func() float64 { return p.run(v).loss }); !near(got, want, 1e-8) {
+						t.Errorf("seed %d: derivative by logits %g, finite difference %g", seed, got, want)
+					}
+					if !o.Needs().Critic {
+						continue
+					}
+					if want, got := directional(rng, values, critic, h, func() float64 { return p.run(v).loss }); !near(got, want, 1e-8) {
+						t.Errorf("seed %d: derivative by values %g, finite difference %g", seed, got, want)
 					}
 				}
-				if largest < 1e-3 || o.Needs().Critic && critic < 1e-3 {
-					t.Errorf("seed %d: the largest gradients are %g and %g: nothing was tested", seed, largest, critic)
+				if largest(gradient) < 1e-3 || o.Needs().Critic && largest(critic) < 1e-3 {
+					t.Errorf("seed %d: the largest gradients are %g and %g: nothing was tested", seed, largest(gradient), largest(critic))
 				}
 			}
 		})
 	}
+}
+
+// flatten returns pointers to all numbers of matrices.
+func flatten(matrices ...[][]float64) (all []*float64) {
+	for _, m := range matrices {
+		for _, row := range m {
+			for i := range row {
+				all = append(all, &row[i])
+			}
+		}
+	}
+	return all
+}
+
+func largest(all []*float64) (most float64) {
+	for _, x := range all {
+		most = max(most, math.Abs(*x))
+	}
+	return most
+}
+
+// directional returns the derivative of f by x along a random direction: by central differences, and by the gradient.
+func directional(rng *rand.Rand, x, gradient []*float64, h float64, f func() float64) (difference, derivative float64) {
+	direction, start := make([]float64, len(x)), make([]float64, len(x))
+	for i := range x {
+		direction[i], start[i] = rng.NormFloat64(), *x[i]
+		derivative += direction[i] * *gradient[i]
+	}
+	at := func(step float64) float64 {
+		for i := range x {
+			*x[i] = start[i] + step*direction[i]
+		}
+		return f()
+	}
+	difference = (at(h) - at(-h)) / (2 * h)
+	at(0)
+	return difference, derivative
 }
 
 func TestLossesAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {

@@ -1,30 +1,19 @@
 package objective
 
 import (
-	"errors"
-	"fmt"
-	"math"
+	"cmp"
 
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
-)
-
-// RPrime says what the clip of OffPolicyGRPO is centred on.
-type RPrime string
-
-const (
-	// RPrimeOne takes r' as 1, which [OG] found more stable. It is the default.
-	RPrimeOne RPrime = "one"
-	// RPrimeExact computes r' = pi_k/b by token, pi_k being the policy at the start of the batch: Inputs.Anchor.
-	RPrimeExact RPrime = "exact"
+	"github.com/reprise-rl/reprise/option"
 )
 
 // OffPolicyGRPO is [OG] eq. 6 and 7: with r = pi/b and r' = pi_k/b by token, A the advantage and KL an estimate of
 // KL(pi || pi_ref), minus the mean of
 //
-//	min(r A, clip(r, max(r'-Clip, 0), r'+Clip) A) - KLCoef KL.
+//	min(r A, clip(r, max(r'-Clip, 0), r'+Clip) A) - KLCoef KL
 //
-// The estimate is k3 = exp(d) - 1 - d with d = log pi_ref - log pi, averaged over what the behaviour policy drew: never
-// negative, but biased where b is not pi. KLWeighted multiplies it by r, which makes it unbiased.
+// The estimate is k3 = exp(d) - 1 - d with d = log pi_ref - log pi, averaged over the tokens that b drew. It is never
+// negative, but biased if b is not pi. KLWeighted multiplies it by r, which makes it unbiased.
 type OffPolicyGRPO struct {
 	Clip           float64       // above 0; 0: 0.2
 	RPrime         RPrime        // empty: RPrimeOne
@@ -34,15 +23,21 @@ type OffPolicyGRPO struct {
 	ConstantLength int           // tokens, >= 1; for PerConstant only
 }
 
+// RPrime is the centre of the clip of OffPolicyGRPO.
+type RPrime string
+
+const (
+	// RPrimeOne takes r' = 1, which [OG] found more stable. It is the default.
+	RPrimeOne RPrime = "one"
+	// RPrimeExact computes r' = pi_k/b by token, where pi_k is the policy at the start of the batch: Inputs.Anchor.
+	RPrimeExact RPrime = "exact"
+)
+
 // WithDefaults returns o with its zero options replaced by their defaults.
 func (o OffPolicyGRPO) WithDefaults() OffPolicyGRPO {
-	if o.Clip == 0 {
-		o.Clip = 0.2
-	}
-	if o.RPrime == "" {
-		o.RPrime = RPrimeOne
-	}
-	o.Normalisation = o.Normalisation.orDefault()
+	o.Clip = cmp.Or(o.Clip, 0.2)
+	o.RPrime = cmp.Or(o.RPrime, RPrimeOne)
+	o.Normalisation = cmp.Or(o.Normalisation, PerSequence)
 	return o
 }
 
@@ -54,65 +49,57 @@ func (o OffPolicyGRPO) Needs() Needs {
 	return Needs{Reference: o.KLCoef != 0, Anchor: o.RPrime == RPrimeExact}
 }
 
-// Validate reports every option out of its range.
+// Validate implements Objective.
 func (o OffPolicyGRPO) Validate() error {
 	o = o.WithDefaults()
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !(o.Clip > 0) || math.IsInf(o.Clip, 0) {
-		bad("clip: %g: want a finite number above 0, or 0 for the default 0.2", o.Clip)
-	}
-	if o.RPrime != RPrimeOne && o.RPrime != RPrimeExact {
-		bad("r_prime: %q: want %q or %q", o.RPrime, RPrimeOne, RPrimeExact)
-	}
-	if !(o.KLCoef >= 0) || math.IsInf(o.KLCoef, 0) {
-		bad("kl_coef: %g: want a finite number of 0 or more", o.KLCoef)
-	}
-	if o.KLWeighted && o.KLCoef == 0 {
-		bad("kl_weighted: true: want false, or a kl_coef above 0")
-	}
-	return errors.Join(append(errs, o.Normalisation.validate(o.ConstantLength))...)
+	var p option.Problems
+	p.Check(o.Clip > 0 && finite(o.Clip), "clip", o.Clip, "a finite number above 0, or 0 for the default 0.2")
+	p.Check(o.RPrime == RPrimeOne || o.RPrime == RPrimeExact, "r_prime", o.RPrime, "%s or %s", RPrimeOne, RPrimeExact)
+	p.Check(o.KLCoef >= 0 && finite(o.KLCoef), "kl_coef", o.KLCoef, "a finite number of 0 or more")
+	p.Check(!o.KLWeighted || o.KLCoef != 0, "kl_weighted", o.KLWeighted, "false, or a kl_coef above 0")
+	o.Normalisation.check(&p, o.ConstantLength)
+	return p.Err()
 }
 
-// Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact Anchor, with a KLCoef Reference.
+// Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact also Anchor, with a KLCoef also Reference.
 func (o OffPolicyGRPO) Loss(in Inputs) Output {
-	needs := []string{"Behaviour", "Advantage"}
+	required := []string{"Behaviour", "Advantage"}
 	if o.Needs().Reference {
-		needs = append(needs, "Reference")
+		required = append(required, "Reference")
 	}
 	if o.Needs().Anchor {
-		needs = append(needs, "Anchor")
+		required = append(required, "Anchor")
 	}
-	s := prepare(in, o, needs...)
+	s := newShard(in, o, required...)
 	o = o.WithDefaults()
-	ratio := exponentiate(s.logRatio())
-	terms, clipped := surrogate(ratio, o.hold(s, ratio), s.only(in.Advantage))
-	seen := measured{clipped: clipped}
+	ratio := boundedExp(s.logRatio())
+	terms, clipped := surrogate(ratio, o.clip(s, ratio), s.masked(in.Advantage))
+	d := diagnostics{clipped: clipped}
 	if o.KLCoef != 0 {
-		kl := s.referenceKL()
+		d.referenceKL = s.referenceKL()
+		kl := d.referenceKL
 		if o.KLWeighted {
 			kl = Mul(ratio, kl)
 		}
 		terms = Sub(terms, MulScalar(kl, o.KLCoef))
-		seen.referenceKL = s.referenceKL()
 	}
-	return s.output(Neg(o.Normalisation.reduce(s, s.only(terms), o.ConstantLength)), seen)
+	return s.output(Neg(o.Normalisation.reduce(s, s.masked(terms), o.ConstantLength)), d)
 }
 
-// hold returns the ratio within Clip of r', never below 0.
-func (o OffPolicyGRPO) hold(s shard, ratio *Node) *Node {
+// clip returns the ratio [B, T] clipped to within Clip of r', never below 0.
+func (o OffPolicyGRPO) clip(s shard, ratio *Node) *Node {
 	if o.RPrime == RPrimeOne {
 		return ClipScalar(ratio, max(1-o.Clip, 0), 1+o.Clip)
 	}
-	start := exponentiate(Sub(s.only(s.in.Anchor), s.only(s.in.Behaviour)))
-	return Min(Max(ratio, MaxScalar(AddScalar(start, -o.Clip), 0)), AddScalar(start, o.Clip))
+	centre := boundedExp(Sub(s.masked(s.in.Anchor), s.masked(s.in.Behaviour)))
+	return Min(Max(ratio, MaxScalar(AddScalar(centre, -o.Clip), 0)), AddScalar(centre, o.Clip))
 }
 
-// referenceKL returns k3 = exp(d) - 1 - d with d = log pi_ref - log pi held within +-maxLogRatio, [B, T]: 0 where the token
-// does not count, and nowhere negative. Its derivative by d, exp(d) - 1, is written out: both keep their digits near d = 0 by
-// Expm1, which the library does not differentiate.
+// referenceKL returns k3 = exp(d) - 1 - d [B, T] with d = log pi_ref - log pi clipped to +-maxLogRatio: never negative, and
+// 0 where the token does not count. Expm1 keeps the digits near d = 0. The library does not differentiate it, so the
+// derivative exp(d) - 1 is written out.
 func (s shard) referenceKL() *Node {
-	d := ClipScalar(Sub(s.only(s.in.Reference), s.logp), -maxLogRatio, maxLogRatio)
+	d := ClipScalar(Sub(s.masked(s.in.Reference), s.logp), -maxLogRatio, maxLogRatio)
 	slope := StopGradient(Expm1(d))
 	return Add(StopGradient(Sub(slope, d)), Mul(slope, Sub(d, StopGradient(d))))
 }

@@ -50,9 +50,9 @@ func TestALearnerOfEveryMethodFindsTheBestAnswer(t *testing.T) {
 			case "ppo":
 				o.Objective = objective.PPO{ValueCoef: 0.5}
 			case "dr_grpo":
-				o.Objective = objective.Variant{Method: method.Name, Surrogate: objective.GRPO{ConstantLength: 1}}
+				o.Objective = objective.GRPO{Method: method.Name, ConstantLength: 1}
 			default:
-				o.Objective = objective.Variant{Method: method.Name}
+				o.Objective = objective.GRPO{Method: method.Name}
 			}
 			if kind.UsesBatch() {
 				o.KLPenalty, o.Reference = 0.02, Reference{Every: 10}

@@ -172,7 +172,7 @@ func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
 	}
 	for _, kind := range []advantage.Kind{advantage.Batch, advantage.GroupBatch} {
 		method := map[advantage.Kind]string{advantage.Batch: objective.ReinforcePP, advantage.GroupBatch: objective.ReinforcePPBaseline}[kind]
-		l := newTestLearner(t, m, w, Learning{Objective: objective.Variant{Method: method}, Advantage: kind, KLPenalty: 0.3, MaskZeroVariance: true})
+		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{Method: method}, Advantage: kind, KLPenalty: 0.3, MaskZeroVariance: true})
 		step(t, l, episodes(t, m, w)...)
 		now, err := newReference(m.config, l.Weights())
 		if err != nil {

@@ -52,7 +52,7 @@ func TestTheMeanOfTheDrawsGradientsIsTheGradientOfTheStep(t *testing.T) {
 		"masked, counted":   {Objective: objective.GRPO{}, MaskZeroVariance: true, MaskedInDenominator: true},
 		"wild ratios out":   {Objective: objective.GRPO{}, MaxLogRatio: 0.3},
 		"critic":            {Objective: objective.PPO{}, Advantage: advantage.Critic},
-		"penalised rewards": {Objective: objective.Variant{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.3},
+		"penalised rewards": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.3},
 		"reference":         {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1}, Updates: 2},
 		"logits too":        {Objective: objective.AsymRE{}, LogitGradients: true},
 	} {

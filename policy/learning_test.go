@@ -29,7 +29,7 @@ func TestOptionsThatDoNotFitAreAllNamed(t *testing.T) {
 		{Learning{Objective: objective.PPO{}}, []string{`advantage: "": want "gae", which objective ppo learns from`}},
 		{Learning{Objective: objective.PPO{}, Advantage: advantage.Group}, []string{`advantage: "group": want gae for objective ppo`}},
 		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Critic}, []string{`advantage: "gae": want group or no_std or leave_one_out or batch or group_batch for objective grpo`}},
-		{Learning{Objective: objective.Variant{Method: objective.RLOO}, Advantage: advantage.Group}, []string{`advantage: "group": want leave_one_out for objective rloo`}},
+		{Learning{Objective: objective.GRPO{Method: objective.RLOO}, Advantage: advantage.Group}, []string{`advantage: "group": want leave_one_out for objective rloo`}},
 		{Learning{Objective: objective.GRPO{}, Advantage: "best", StoredValues: true}, []string{`advantage: "best": want one of`}},
 		{Learning{Objective: objective.GRPO{}, StoredValues: true}, []string{"values: stored"}},
 		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, GAE: advantage.GAE{Gamma: 2, Lambda: -1}}, []string{"gamma: 2", "lambda: -1"}},
@@ -52,11 +52,10 @@ func TestOptionsThatDoNotFitAreAllNamed(t *testing.T) {
 
 // The kinds that package objective names are those of package advantage, and each method takes its default.
 func TestEveryMethodTakesItsAdvantages(t *testing.T) {
-	surrogate := objective.GRPO{ConstantLength: 4, Normalisation: objective.PerConstant}
 	for _, m := range objective.Methods() {
 		o := map[string]objective.Objective{"grpo": objective.GRPO{}, "grpo_off": objective.OffPolicyGRPO{}, "asymre": objective.AsymRE{}, "ppo": objective.PPO{}}[m.Name]
 		if o == nil {
-			o = objective.Variant{Method: m.Name, Surrogate: surrogate}
+			o = objective.GRPO{Method: m.Name, ConstantLength: 4, Normalisation: objective.PerConstant}
 		}
 		if o.Name() != m.Name || o.Needs().Critic != m.Critic || len(m.Advantages) == 0 {
 			t.Errorf("method %+v is objective %s with needs %+v", m, o.Name(), o.Needs())
@@ -72,7 +71,7 @@ func TestEveryMethodTakesItsAdvantages(t *testing.T) {
 			}
 		}
 		for _, a := range m.Advantages {
-			if _, err := advantage.Parse(a); err != nil {
+			if err := advantage.Kind(a).Validate(); err != nil {
 				t.Errorf("%s: %v", m.Name, err)
 			}
 		}

@@ -155,7 +155,7 @@ func lossOfLogits(o objective.Objective, d rollout.Draw, logits [][]float64, mea
 			r, a := math.Exp(min(max(logprob-float64(d.Rollout.Logprobs[j]), -20), 20)), float64(advantageAt(d, j))
 			sum -= min(r*a, min(max(r, 0.8), 1.2)*a)
 		case objective.AsymRE:
-			sum -= (float64(d.Rollout.Reward-d.GroupMean) - objective.DefaultShift) * logprob
+			sum -= (float64(d.Rollout.Reward-d.GroupMean) + 0.1) * logprob
 		default:
 			sum -= logprob
 		}

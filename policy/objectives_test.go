@@ -246,7 +246,7 @@ func learners() map[string]Learning {
 			Reference: Reference{Every: 2, Swaps: 2}, MaskZeroVariance: true},
 		"ppo":         {Objective: objective.PPO{}, Advantage: advantage.Critic, Updates: 2},
 		"ppo, stored": {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true, MaxLogRatio: 0.4, BoundEvery: 2, Updates: 3},
-		"reinforce++": {Objective: objective.Variant{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.2,
+		"reinforce++": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.2,
 			Reference: Reference{Every: 3}},
 	}
 }

@@ -68,7 +68,8 @@ func (l Learner) objective() (objective.Objective, error) {
 		Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
 	}
 	switch l.Objective {
-	case objective.GRPO{}.Name():
+	case objective.GRPO{}.Name(), objective.ReinforcePP, objective.ReinforcePPBaseline, objective.RLOO, objective.DrGRPO:
+		surrogate.Method = l.Objective
 		return surrogate, nil
 	case objective.OffPolicyGRPO{}.Name():
 		return objective.OffPolicyGRPO{
@@ -79,8 +80,6 @@ func (l Learner) objective() (objective.Objective, error) {
 		return objective.AsymRE{Shift: &l.Shift}, nil
 	case objective.PPO{}.Name():
 		return objective.PPO{Surrogate: surrogate, ValueCoef: l.ValueCoef, ValueClip: l.ValueClip}, nil
-	case objective.ReinforcePP, objective.ReinforcePPBaseline, objective.RLOO, objective.DrGRPO:
-		return objective.Variant{Method: l.Objective, Surrogate: surrogate}, nil
 	}
 	return nil, fmt.Errorf("objective: %q: want one of %s", l.Objective, strings.Join(objective.Names(), ", "))
 }

@@ -78,10 +78,10 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 				l.GAE == advantage.GAE{Gamma: 0.9} && l.StoredValues
 		},
 		"learner.objective=reinforce++,learner.kl_penalty=0.5,learner.reference_every=2": func(l policy.Learning) bool {
-			return l.KLPenalty == 0.5 && l.Reference.Every == 2 && l.Objective.(objective.Variant).Method == objective.ReinforcePP
+			return l.KLPenalty == 0.5 && l.Reference.Every == 2 && l.Objective.(objective.GRPO).Method == objective.ReinforcePP
 		},
 		"learner.objective=dr_grpo,learner.constant_length=9": func(l policy.Learning) bool {
-			s := l.Objective.(objective.Variant).Surrogate
+			s := l.Objective.(objective.GRPO)
 			return s.ConstantLength == 9 && s.Normalisation == objective.PerConstant
 		},
 		"learner.max_log_ratio=3,pipeline.batch_updates=4,evaluate.bound_every=8": func(l policy.Learning) bool {
@@ -114,7 +114,7 @@ func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 		"learner.objective=grpo_off,learner.clip_low=0.1":                     "learner.clip_low: 0.1: want 0.2, its default: objective grpo_off does not read it",
 		"learner.clip=0.1":                                                    "learner.clip: 0.1: want 0.2, its default: objective grpo does not read it",
 		"learner.r_prime=exact":                                               "learner.r_prime: exact: want one, its default",
-		"learner.objective=grpo_off,learner.r_prime=two":                      `learner.r_prime: "two": want`,
+		"learner.objective=grpo_off,learner.r_prime=two":                      "learner.r_prime: two: want",
 		"learner.objective=grpo_off,learner.kl_coef=-1":                       "learner.kl_coef: -1: want",
 		"learner.objective=grpo_off,learner.kl_weighted=true":                 "learner.kl_weighted: true: want false, or a kl_coef above 0",
 		"learner.objective=grpo_off,learner.reference_every=5":                "learner.reference_every: 5: want 0, or a kl_coef of grpo_off, or a kl_penalty",
@@ -129,7 +129,7 @@ func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 		"learner.objective=ppo,learner.value_clip=-1":                         "learner.value_clip: -1: want",
 		"learner.shift=0":                                                     "learner.shift: 0: want -0.1, its default: objective grpo does not read it",
 		"learner.objective=asymre,learner.normalisation=token":                "learner.normalisation: token: want nothing, its default",
-		"learner.objective=dr_grpo,learner.normalisation=token":               `learner.normalisation: "token": want "constant"`,
+		"learner.objective=dr_grpo,learner.normalisation=token":               "learner.normalisation: token: want constant",
 		"learner.constant_length=4":                                           "learner.constant_length: 4: want 0",
 		"learner.max_log_ratio=-1":                                            "learner.max_log_ratio: -1: want",
 		"learner.masked_denominator=some":                                     "learner.masked_denominator: some: want kept or all",
