@@ -250,7 +250,7 @@ func (m *model) acknowledge(id rollout.BatchID) {
 		for _, it := range u.items {
 			m.acknowledged++
 			m.staleness.Add(int64(at - it.r.Version()))
-			m.meanStaleness.Add(int64(math.Floor(it.r.Span().MeanStaleness(at))))
+			m.meanStaleness.Add(int64(math.Floor(meanStaleness(it.r, at))))
 			if u.lastUse != rollout.NoVersion {
 				m.since.Add(int64(max(at-u.lastUse, 0)))
 			}
@@ -345,4 +345,16 @@ func (m *model) stats() rollout.Stats {
 		}
 	}
 	return s
+}
+
+// meanStaleness is the mean over the policy's tokens of their staleness at version v.
+func meanStaleness(r *rollout.Rollout, v rollout.Version) float64 {
+	sum, n := 0.0, 0.0
+	for i, m := range r.Mask {
+		if m == 1 {
+			sum += float64(v - r.Versions[i])
+			n++
+		}
+	}
+	return sum / n
 }

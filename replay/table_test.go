@@ -230,7 +230,7 @@ func TestABadInsertionIsRefusedWhole(t *testing.T) {
 	partial.Size = 3
 	huge := group(0, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 	for want, g := range map[string]rollout.Group{
-		"row 3: tokens[1] is 4: token ids are less than the vocabulary's size 4": bad,
+		"row 3: tokens[1] is 4: give token ids less than the vocabulary's size 4": bad,
 		"row 2: group_size is 3: declare the 2 rollouts given":                   partial,
 		"row 2: group is 9 rollouts: insert groups no larger than":               huge,
 	} {

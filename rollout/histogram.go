@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Values below pagedLimit are counted in pages of pageSize, of which only those that are needed exist.
+// Values below pagedLimit are counted in pages of pageSize counters, allocated on first use. Larger values go to a map.
 const (
 	pageSize   = 256
 	pagedLimit = 1 << 24
@@ -17,8 +17,8 @@ const (
 
 const histogramFormat = 1
 
-// Histogram counts non-negative integers exactly. Adding costs constant time; the zero value is
-// ready to use. It is not safe for concurrent use.
+// Histogram counts non-negative integers exactly, in constant time. The zero value is ready to use. It is not safe for
+// concurrent use.
 type Histogram struct {
 	pages []*[pageSize]uint64
 	far   map[int64]uint64 // counts of pagedLimit and above
@@ -26,7 +26,7 @@ type Histogram struct {
 	sum   float64
 }
 
-// Add counts a value once; negative values panic, as no quantity counted here can be negative.
+// Add counts a value once. It panics if the value is negative.
 func (h *Histogram) Add(v int64) {
 	if v < 0 {
 		panic("rollout: negative value in a histogram")
@@ -38,13 +38,13 @@ func (h *Histogram) add(v int64, count uint64) {
 	if c := h.counter(v); c != nil {
 		*c += count
 	} else {
-		h.addSeldom(v, count)
+		h.addFirst(v, count)
 	}
 	h.n += count
 	h.sum += float64(v) * float64(count)
 }
 
-// counter returns where a value is counted, nil where it has no page.
+// counter returns the counter of a value, nil if it has no page.
 func (h *Histogram) counter(v int64) *uint64 {
 	if p := uint64(v) / pageSize; p < uint64(len(h.pages)) && h.pages[p] != nil {
 		return &h.pages[p][v%pageSize]
@@ -52,8 +52,8 @@ func (h *Histogram) counter(v int64) *uint64 {
 	return nil
 }
 
-// addSeldom counts a value that is the first of its page, or far.
-func (h *Histogram) addSeldom(v int64, count uint64) {
+// addFirst counts a value that is the first of its page, or at least pagedLimit.
+func (h *Histogram) addFirst(v int64, count uint64) {
 	if v >= pagedLimit {
 		if h.far == nil {
 			h.far = make(map[int64]uint64)
@@ -69,7 +69,7 @@ func (h *Histogram) addSeldom(v int64, count uint64) {
 	h.pages[p][v%pageSize] += count
 }
 
-// Remove takes back one Add of v; it panics if v is not counted.
+// Remove undoes one Add of v. It panics if v is not counted.
 func (h *Histogram) Remove(v int64) {
 	c := h.counter(v)
 	switch {
@@ -86,7 +86,7 @@ func (h *Histogram) Remove(v int64) {
 	h.sum -= float64(v)
 }
 
-// Move counts as to what was counted as from.
+// Move changes one count of a value to another value.
 func (h *Histogram) Move(from, to int64) {
 	h.Remove(from)
 	h.Add(to)
@@ -142,7 +142,7 @@ type Bin struct {
 	Count uint64
 }
 
-// Bins returns the values that occur with their counts, in ascending order.
+// Bins returns the counted values in ascending order.
 func (h *Histogram) Bins() []Bin {
 	var bins []Bin
 	for p, page := range h.pages {
@@ -163,8 +163,8 @@ func (h *Histogram) Bins() []Bin {
 	return bins
 }
 
-// Quantile returns the smallest value with at least the share q in [0, 1] of the counts at or
-// below it, 0 if nothing was added.
+// Quantile returns the smallest value such that at least the share q in [0, 1] of the counts is at or below it, 0 if
+// nothing was added.
 func (h *Histogram) Quantile(q float64) int64 {
 	var below uint64
 	for _, b := range h.Bins() {
@@ -183,8 +183,8 @@ func (h *Histogram) Merge(o *Histogram) {
 	}
 }
 
-// MarshalJSON writes the histogram as [[value, count], …] in ascending order. Its receiver is a value, so that
-// statistics passed by value are written too.
+// MarshalJSON writes the histogram as [[value, count], …] in ascending order. Its receiver is a value so that Stats
+// passed by value is written too.
 func (h Histogram) MarshalJSON() ([]byte, error) {
 	pairs := [][2]uint64{}
 	for _, b := range h.Bins() {
@@ -209,8 +209,8 @@ func (h *Histogram) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalBinary writes the bins as varint pairs (distance to the previous value, count), after a
-// byte for the format and the number of bins.
+// MarshalBinary writes a format byte, the number of bins, and each bin as two varints: the distance to the previous
+// value and the count.
 func (h Histogram) MarshalBinary() ([]byte, error) {
 	bins := h.Bins()
 	b := binary.AppendUvarint([]byte{histogramFormat}, uint64(len(bins)))
@@ -226,7 +226,7 @@ func (h Histogram) MarshalBinary() ([]byte, error) {
 // UnmarshalBinary reads what MarshalBinary wrote.
 func (h *Histogram) UnmarshalBinary(b []byte) error {
 	d := decoder{b: b}
-	d.format("histogram", histogramFormat, histogramFormat)
+	d.format("histogram", histogramFormat)
 	var v uint64
 	fresh := Histogram{}
 	for n := d.length("bins", 2); n > 0 && d.err == nil; n-- {

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// Stream returns the random stream of one purpose: the same (seed, purpose, index) always gives
-// the same numbers, and streams of different purposes or indices are independent of one another.
+// Stream returns a random stream for one purpose. The same (seed, purpose, index) always gives the same numbers;
+// streams that differ in any of the three are independent.
 func Stream(seed uint64, purpose string, index uint64) *rand.Rand {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], seed)

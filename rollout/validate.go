@@ -6,15 +6,31 @@ import (
 	"strconv"
 )
 
-// Limits are the bounds that a table sets to what enters it. Zero: not bounded.
+// Limits are a table's bounds on what enters it. Zero means no bound.
 type Limits struct {
 	Vocab     int   // tokens are < Vocab
 	MaxTokens int   // of one rollout, prompt included
 	MaxBytes  int64 // of one rollout's payload
 }
 
-// Validate returns a *[FieldError] for the first thing found that no learner could use (invariant 9),
-// nil if there is none. Its cost is one pass over the tokens, without allocation for a good rollout.
+// FieldError says which field of a rollout or a group is wrong and how to fix it. It wraps [ErrInvalid].
+type FieldError struct {
+	Row    int    // within the insertion, from 0; within the group if the group was validated alone
+	Field  string // as on the wire, with the entry: logprobs[17]
+	Value  string // as found
+	Remedy string
+}
+
+// Error reads: row 3: logprobs[17] is 0.25: …
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("row %d: %s is %s: %s", e.Row, e.Field, e.Value, e.Remedy)
+}
+
+// Unwrap makes every FieldError an ErrInvalid.
+func (e *FieldError) Unwrap() error { return ErrInvalid }
+
+// Validate returns a *[FieldError] for the first field that no learner could use (invariant 9), nil if all are good. It
+// makes one pass over the tokens and allocates nothing for a good rollout.
 func (r *Rollout) Validate(l Limits) error {
 	if err := r.check(l); err != nil {
 		return err
@@ -22,7 +38,7 @@ func (r *Rollout) Validate(l Limits) error {
 	return nil
 }
 
-// check is Validate with its concrete type, so that a group can add the row.
+// check is Validate with a concrete error type, so that a group can fill in the row.
 func (r *Rollout) check(l Limits) *FieldError {
 	if r == nil {
 		return wrong("rollout", "nil", "give a rollout")
@@ -68,14 +84,15 @@ func (r *Rollout) checkShape(l Limits) *FieldError {
 	}
 	if l.MaxBytes > 0 {
 		if b := r.Bytes(); b > l.MaxBytes {
-			return wrong("rollout", fmt.Sprintf("%d bytes", b), fmt.Sprintf("give at most %d bytes or raise the limit", l.MaxBytes))
+			return wrong("rollout", fmt.Sprintf("%d bytes", b),
+				fmt.Sprintf("give at most %d bytes or raise the limit", l.MaxBytes))
 		}
 	}
 	return nil
 }
 
-// tokensGood tells whether every entry is acceptable; findBadToken says which is not. They are two
-// so that the common answer costs no bookkeeping.
+// tokensGood reports whether all per-token entries are acceptable. findBadToken then finds the bad one: splitting the
+// two keeps the common path fast.
 func (r *Rollout) tokensGood(vocab int) bool {
 	n := len(r.Tokens)
 	mask, logprobs, versions := r.Mask[:n], r.Logprobs[:n], r.Versions[:n]
@@ -91,7 +108,7 @@ func (r *Rollout) tokensGood(vocab int) bool {
 		p, v := logprobs[i], versions[i]
 		switch mask[i] {
 		case 1:
-			// False also for NaN; a log-prob of -Inf could not have been sampled.
+			// The comparison is false for NaN. A token of log-prob -Inf could not have been sampled.
 			if !(p <= 0 && p >= -math.MaxFloat32) || v < 0 {
 				return false
 			}
@@ -112,13 +129,15 @@ func (r *Rollout) findBadToken(vocab int) *FieldError {
 		m, p, v := r.Mask[i], r.Logprobs[i], r.Versions[i]
 		switch {
 		case t < 0:
-			return wrong(at("tokens", i), count(int(t)), "token ids are not negative")
+			return wrong(at("tokens", i), count(int(t)), "give token ids of at least 0")
 		case vocab > 0 && int64(t) >= int64(vocab):
-			return wrong(at("tokens", i), count(int(t)), fmt.Sprintf("token ids are less than the vocabulary's size %d", vocab))
+			return wrong(at("tokens", i), count(int(t)),
+				fmt.Sprintf("give token ids less than the vocabulary's size %d", vocab))
 		case m > 1:
 			return wrong(at("mask", i), count(int(m)), "give 1 where the policy produced the token, else 0")
 		case m == 1 && !(finite(p) && p <= 0):
-			return wrong(at("logprobs", i), real32(p), "give the natural log of the token's probability, finite and at most 0")
+			return wrong(at("logprobs", i), real32(p),
+				"give the natural log of the token's probability, finite and at most 0")
 		case m == 1 && v < 0:
 			return wrong(at("versions", i), count(int(v)), "give the version, at least 0, that produced the token")
 		case m == 0 && p != 0:
@@ -133,7 +152,8 @@ func (r *Rollout) findBadToken(vocab int) *FieldError {
 func (r *Rollout) checkScalars() *FieldError {
 	switch {
 	case !finite(r.Temperature) || r.Temperature <= 0:
-		return wrong("temperature", real32(r.Temperature), "give the sampling temperature, finite and greater than 0 (greedy decoding has no behaviour distribution)")
+		return wrong("temperature", real32(r.Temperature),
+			"give the sampling temperature, finite and above 0 (greedy decoding has no behaviour distribution)")
 	case !(r.TopP > 0 && r.TopP <= 1):
 		return wrong("top_p", real32(r.TopP), "give a value in (0, 1], 1 for none")
 	case !finite(r.Reward):
@@ -144,7 +164,7 @@ func (r *Rollout) checkScalars() *FieldError {
 	return nil
 }
 
-// checkTurns wants turns in order, not empty and apart, within the tokens.
+// checkTurns requires turns to be non-empty, in order, disjoint and within the tokens.
 func (r *Rollout) checkTurns() *FieldError {
 	var end int32
 	for i, t := range r.Turns {
@@ -173,28 +193,31 @@ func (r *Rollout) checkOptional() *FieldError {
 	}
 	for i, p := range r.RefLogprobs {
 		if !finite(p) || p > 0 {
-			return wrong(at("ref_logprobs", i), real32(p), "give the natural log of a probability, finite and at most 0")
+			return wrong(at("ref_logprobs", i), real32(p),
+				"give the natural log of a probability, finite and at most 0")
 		}
 	}
 	return nil
 }
 
-// Validate returns a *[FieldError] for the first thing wrong with the group or a rollout of it, its
-// Row counted within the group: no rollouts, another number of them than declared (invariant 8),
-// different prompts, or what [Rollout.Validate] refuses.
+// Validate returns a *[FieldError], with Row counted within the group, for the first thing wrong: no rollouts, a number
+// other than declared (invariant 8), different prompts, or what [Rollout.Validate] refuses.
 func (g Group) Validate(l Limits) error {
 	switch {
 	case len(g.Rollouts) == 0:
 		return wrong("group", "empty", "give at least one rollout")
 	case g.Size < 0:
-		return wrong("group_size", count(g.Size), "give the number of rollouts in the group, or 0 to leave it undeclared")
+		return wrong("group_size", count(g.Size),
+			"give the number of rollouts in the group, or 0 to leave it undeclared")
 	case g.Size > 0 && g.Size != len(g.Rollouts):
-		return wrong("group_size", count(g.Size), fmt.Sprintf("declare the %d rollouts given, or insert the whole group at once", len(g.Rollouts)))
+		return wrong("group_size", count(g.Size),
+			fmt.Sprintf("declare the %d rollouts given, or insert the whole group at once", len(g.Rollouts)))
 	}
 	for i, r := range g.Rollouts {
 		err := r.check(l)
 		if err == nil && r.PromptID != g.Rollouts[0].PromptID {
-			err = wrong("prompt_id", strconv.Quote(r.PromptID), fmt.Sprintf("the group's first rollout answers %q; one group is of one prompt", g.Rollouts[0].PromptID))
+			err = wrong("prompt_id", strconv.Quote(r.PromptID),
+				fmt.Sprintf("the group's first rollout answers %q; a group has one prompt", g.Rollouts[0].PromptID))
 		}
 		if err != nil {
 			err.Row = i

@@ -2,10 +2,89 @@ package rollout
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
 )
+
+func TestASpanSummarisesThePolicysTokens(t *testing.T) {
+	// good() has versions 3, 3, 5, with mean 11/3.
+	r := good()
+	s := r.Span()
+	if s != (Span{Least: 3, Greatest: 5, Sum: 11, Tokens: 3}) || r.Version() != 3 {
+		t.Fatalf("got %+v, version %d", s, r.Version())
+	}
+	if s.MeanCeil() != 4 {
+		t.Errorf("mean rounded up is %d", s.MeanCeil())
+	}
+	none := (&Rollout{Tokens: []int32{1}, Mask: []uint8{0}, Versions: []Version{-1}}).Span()
+	if none.Least != NoVersion || none.Greatest != NoVersion || none.MeanCeil() != NoVersion {
+		t.Errorf("without policy tokens: %+v", none)
+	}
+}
+
+func TestMeanStalenessRoundsDownToWholeVersions(t *testing.T) {
+	random := Stream(3, "span", 0)
+	for range 1000 {
+		s := Span{Tokens: 1 + random.IntN(5)}
+		for range s.Tokens {
+			s.Sum += int64(random.IntN(9))
+		}
+		v := Version(8 + random.IntN(5))
+		if got, want := v-s.MeanCeil(), Version(math.Floor(float64(v)-float64(s.Sum)/float64(s.Tokens))); got != want {
+			t.Fatalf("%+v at %d: %d, want %d", s, v, got, want)
+		}
+	}
+}
+
+func TestNewFillsInWhatThePromptLacks(t *testing.T) {
+	prompt, answer := []int32{5, 6}, []int32{7, 8, 9}
+	got := New("2+2", prompt, Completion{Tokens: answer, Logprobs: []float32{-0.5, 0, -2}, Version: 3, Reward: 1})
+	want := &Rollout{
+		PromptID: "2+2", Tokens: []int32{5, 6, 7, 8, 9}, Mask: []uint8{0, 0, 1, 1, 1}, Logprobs: []float32{0, 0, -0.5, 0, -2},
+		Versions: []Version{NoVersion, NoVersion, 3, 3, 3}, Temperature: 1, TopP: 1, Reward: 1,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if err := got.Validate(Limits{}); err != nil {
+		t.Error(err)
+	}
+	prompt[0], answer[0] = 99, 99
+	if !reflect.DeepEqual(got, want) {
+		t.Error("the rollout shares the caller's tokens")
+	}
+	if err := New("p", prompt, Completion{Tokens: answer, Logprobs: make([]float32, 2)}).Validate(Limits{}); err == nil {
+		t.Error("a completion with too few log-probs was accepted")
+	}
+}
+
+func TestBytesCountThePayload(t *testing.T) {
+	// good(): prompt 3, text 4, mask 5, 2 turns of 13, scalars 13, tokens, logprobs, versions,
+	// advantages, values and ref_logprobs 6 x 20, images 2, meta 5 + 4.
+	if got, want := good().Bytes(), int64(3+4+5+26+13+120+2+9); got != want {
+		t.Errorf("got %d, want %d", got, want)
+	}
+	r := good()
+	r.Advantage = new(float32)
+	if r.Bytes() != good().Bytes()+4 {
+		t.Error("a given advantage is not counted")
+	}
+}
+
+func TestStreamsAreReproducibleAndIndependent(t *testing.T) {
+	draw := func(seed uint64, purpose string, index uint64) uint64 { return Stream(seed, purpose, index).Uint64() }
+	first := draw(1, "a", 2)
+	if draw(1, "a", 2) != first {
+		t.Error("the same stream gave other numbers")
+	}
+	for name, other := range map[string]uint64{"seed": draw(2, "a", 2), "purpose": draw(1, "b", 2), "index": draw(1, "a", 3)} {
+		if other == first {
+			t.Errorf("another %s gave the same numbers", name)
+		}
+	}
+}
 
 // conversation is two turns with tokens of the environment before, between and after.
 func conversation() *Rollout {

@@ -1,0 +1,116 @@
+package rollout
+
+import "errors"
+
+// Errors of tables. Each says when to retry.
+var (
+	// ErrFull is returned when a bounded queue has no room for an insertion. Retry after trainers have sampled.
+	ErrFull = errors.New("table is full")
+	// ErrStarved is returned when a table holds too few rollouts to fill a batch. Retry after the next insertion.
+	ErrStarved = errors.New("table holds too few rollouts")
+	// ErrAhead is returned when an insertion carries a version newer than the table's. Retry after the table has been
+	// advanced.
+	ErrAhead = errors.New("rollout is ahead of the table's version")
+	// ErrInvalid is returned for input that will never be accepted. Nothing of it is kept.
+	ErrInvalid = errors.New("invalid input")
+	// ErrNoLease is returned when a batch to be settled is not on lease: it was never drawn, or was acknowledged,
+	// released or expired before.
+	ErrNoLease = errors.New("batch is not on lease")
+)
+
+// BatchID names a batch that a table handed out.
+type BatchID uint64
+
+// Draw is one sampled rollout with what the table knew about it when it was handed out.
+type Draw struct {
+	ID          ID
+	Group       uint64 // global group number
+	Rollout     *Rollout
+	Advantage   float32
+	Probability float64 // with which this unit was drawn
+	Weight      float32 // importance weight; 1 for uniform samplers and for fresh draws
+	Fresh       bool    // one of the Request.Fresh
+	Staleness   int32   // table version minus the rollout's version, >= 0
+	Uses        int32   // acknowledged uses before this draw
+	GroupMean   float32 // mean reward of the group at insertion
+	GroupStd    float32 // population standard deviation of the group's rewards at insertion
+}
+
+// Batch is the result of one Sample call.
+type Batch struct {
+	ID      BatchID
+	Version Version // of the table when the batch was handed out
+	Shard   int
+	Draws   []Draw
+}
+
+// Request asks a table for a batch.
+type Request struct {
+	Size  int    // rollouts, >= 1
+	Fresh int    // draws of rollouts never handed out as fresh before, oldest first; 0 <= Fresh <= Size
+	Shard int    // 0 <= Shard < shards
+	ID    string // request id; a repeated request gets the same batch; empty: no deduplication
+}
+
+// Feedback is what a trainer measured about one draw in the optimizer step it was drawn for. The zero value of a part
+// means that it was not measured.
+type Feedback struct {
+	ID        ID
+	Staleness int32       // of the draw
+	Advantage Measurement // mean absolute advantage over the policy's tokens, as used in the step
+	TDError   Measurement // of a critic, mean absolute value over the policy's tokens
+	GradNorm  Measurement // Euclidean norm of the loss's gradient with respect to the rollout's logits
+
+	// Over the policy's tokens in the loss, with the importance ratios rho = pi/b ([ER] §2.2).
+	Tokens       float64 // their number; 0: the ratios were not measured
+	RatioSum     float64 // sum of rho
+	RatioSquares float64 // sum of rho^2
+}
+
+// Measurement is a finite number >= 0 that may be unknown, its zero value.
+type Measurement struct {
+	Value float64
+	Known bool
+}
+
+// Measured returns a known measurement.
+func Measured(v float64) Measurement { return Measurement{v, true} }
+
+// Cause is why a rollout left a table.
+type Cause string
+
+// Why rollouts leave a table.
+const (
+	EvictedByCapacity  Cause = "capacity"  // count or bytes
+	EvictedByStaleness Cause = "staleness" // older than MaxStaleness
+	EvictedByUses      Cause = "uses"      // reached MaxUses
+	EvictedByConsume   Cause = "consumed"  // taken from a queue
+	EvictedByRewind    Cause = "rewind"    // newer than the version rewound to
+	EvictedByDamage    Cause = "damage"    // could not be read back from a damaged journal
+)
+
+// Stats is what a table has counted since it was made. At any time (invariant 11)
+//
+//	Inserted     = Present + the sum of Evicted
+//	Drawn        = Acknowledged + Returned + draws on lease
+//	Acknowledged = the sum of UsesPresent + the sum of UsesAtEviction
+type Stats struct {
+	Version        Version
+	Present        int   // rollouts
+	PresentBytes   int64 // of their payload
+	Inserted       uint64
+	InsertedGroups uint64
+	Evicted        map[Cause]uint64
+	Refused        uint64 // rollouts refused for good; retryable refusals are not counted
+	Drawn          uint64 // handed out
+	Acknowledged   uint64 // draws that became uses
+	Returned       uint64 // draws that went back unacknowledged
+	UpdatesIgnored uint64 // priority updates addressed to evicted rollouts (invariant 7)
+	NeverUsed      uint64 // evicted without a use; falls when a draw is acknowledged after its rollout was evicted
+
+	Staleness      Histogram // at use, in versions
+	MeanStaleness  Histogram // at use, mean over the rollout's tokens, rounded down to whole versions
+	UsesAtEviction Histogram
+	UsesPresent    Histogram // of the rollouts now in the table
+	SinceLastUse   Histogram // updates since the previous use; 0: repeated within a batch; first uses are not counted
+}
