@@ -231,8 +231,8 @@ func TestABadInsertionIsRefusedWhole(t *testing.T) {
 	huge := group(0, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 	for want, g := range map[string]rollout.Group{
 		"row 3: tokens[1] is 4: give token ids less than the vocabulary's size 4": bad,
-		"row 2: group_size is 3: declare the 2 rollouts given":                   partial,
-		"row 2: group is 9 rollouts: insert groups no larger than":               huge,
+		"row 2: group_size is 3: declare the 2 rollouts given":                    partial,
+		"row 2: group is 9 rollouts: insert groups no larger than":                huge,
 	} {
 		refused := table.Stats().Refused
 		_, err := table.Insert(ctx, group(0, 1, 0), g)
