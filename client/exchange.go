@@ -21,7 +21,6 @@ type exchange struct {
 	stream flight.FlightService_DoExchangeClient
 	reader *flightdata.Reader
 	first  *flight.FlightDescriptor // goes with the first request
-	drawer *wire.Drawer             // of the stream's schema; nil before the first batch
 
 	recycled
 }
@@ -85,12 +84,7 @@ func (x *exchange) receive() (answered, error) {
 	}
 	// The draws refer to the batch's memory: the garbage collector's, which needs no release, or what the next batch takes over.
 	x.handOut(frame.Batch)
-	if x.drawer == nil {
-		if x.drawer, err = wire.NewDrawer(extraOf(frame.Batch.Schema())); err != nil {
-			return answered{}, err
-		}
-	}
-	draws, err := x.drawer.Draws(frame.Batch)
+	draws, err := wire.Draws(frame.Batch, extraOf(frame.Batch.Schema()))
 	if err != nil {
 		return answered{}, fmt.Errorf("batch %d: %w", info.Batch, err)
 	}

@@ -19,7 +19,7 @@ const (
 	benchStore  = 2048
 )
 
-// store is rollouts to draw from.
+// store returns rollouts to draw from.
 func store() []*rollout.Rollout {
 	all := make([]*rollout.Rollout, benchStore)
 	for i := range all {
@@ -160,9 +160,9 @@ func BenchmarkGroups(b *testing.B) {
 
 // widen makes int64 of the items of lists.
 func widen(lists *array.List) arrow.Array {
-	c, fault := open(lists.ListValues().Data(), arrow.PrimitiveTypes.Int64, []span{{0, lists.ListValues().Len()}}, false)
+	c, fault := openColumn(lists.ListValues().Data(), arrow.PrimitiveTypes.Int64, []span{{0, lists.ListValues().Len()}}, false)
 	if fault != nil {
-		panic(fault.of("items"))
+		panic(fault.err("items"))
 	}
 	items := array.NewData(arrow.PrimitiveTypes.Int64, c.n, []*memory.Buffer{nil, memory.NewBufferBytes(c.values)}, nil, 0, 0)
 	return array.MakeFromData(array.NewData(arrow.ListOf(arrow.PrimitiveTypes.Int64), lists.Len(), []*memory.Buffer{nil, lists.Data().Buffers()[1]}, []arrow.ArrayData{items}, 0, 0))

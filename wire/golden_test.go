@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// goldenColumns are the columns of the golden files' table.
+// goldenColumns returns the user-defined columns of the golden files.
 func goldenColumns() []Column {
 	return []Column{{"x_source", "utf8"}, {"x_vector", "list<float32>"}, {"x_box", "struct<left: int32, top: int32>"}}
 }
@@ -42,13 +42,13 @@ func goldenGroups(t testing.TB) []rollout.Group {
 	return groups
 }
 
-// opened is a column of JSON.
+// opened returns an opened column with the content of JSON.
 func opened(t testing.TB, f arrow.Field, json string) column {
 	t.Helper()
 	a := valuesOf(t, f.Type, json)
-	c, fault := open(a.Data(), f.Type, []span{{0, a.Len()}}, false)
+	c, fault := openColumn(a.Data(), f.Type, []span{{0, a.Len()}}, false)
 	if fault != nil {
-		t.Fatal(fault.of(f.Name))
+		t.Fatal(fault.err(f.Name))
 	}
 	return c
 }
@@ -84,7 +84,7 @@ func golden(t *testing.T, name string, got []byte) []byte {
 	return want
 }
 
-// stream is a batch as an Arrow IPC stream.
+// stream returns a batch as an Arrow IPC stream.
 func stream(t *testing.T, rec arrow.RecordBatch) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -98,7 +98,7 @@ func stream(t *testing.T, rec arrow.RecordBatch) []byte {
 	return b.Bytes()
 }
 
-// unstream is the one batch of an Arrow IPC stream.
+// unstream returns the one batch of an Arrow IPC stream.
 func unstream(t *testing.T, b []byte) arrow.RecordBatch {
 	t.Helper()
 	r, err := ipc.NewReader(bytes.NewReader(b))
@@ -108,7 +108,7 @@ func unstream(t *testing.T, b []byte) arrow.RecordBatch {
 	return r.RecordBatch()
 }
 
-// plain is what a batch holds as JSON: an object for each row.
+// plain returns a batch as JSON, an object for each row.
 func plain(t *testing.T, rec arrow.RecordBatch) []byte {
 	t.Helper()
 	b, err := rec.MarshalJSON()
@@ -122,7 +122,7 @@ func plain(t *testing.T, rec arrow.RecordBatch) []byte {
 	return append(out.Bytes(), '\n')
 }
 
-func TestTheGoldenFilesAreWhatWeWriteAndRead(t *testing.T) {
+func TestGoldenFilesAreWrittenAndReadAlike(t *testing.T) {
 	fields := extraFields(t, goldenColumns()...)
 	inserted, err := Rows(goldenGroups(t), fields)
 	if err != nil {

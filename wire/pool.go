@@ -2,14 +2,15 @@ package wire
 
 import (
 	"math/bits"
+	"runtime"
 	"sync"
 	"unsafe"
 )
 
-// Pool is an Arrow allocator that keeps what is freed for whoever asks next, as long as the garbage collector lets it. Memory is
-// aligned to 64 bytes and not zeroed. The zero Pool is ready; any number of goroutines may use it. It must not be copied.
+// Pool is an Arrow allocator that reuses freed memory until the garbage collector takes it. Memory is aligned to 64 bytes and not
+// cleared. The zero Pool is ready for use by any number of goroutines and must not be copied.
 type Pool struct {
-	// classes hold memory of sizes 64, 80, 96, 112, 128, 160, …: four to an octave, so that at most a fifth lies idle.
+	// classes hold memory of 64, 80, 96, 112, 128, 160, … bytes: four sizes to an octave, so that at most a fifth is wasted.
 	classes [4 * (maxShift - minShift)]sync.Pool
 }
 
@@ -20,7 +21,10 @@ const (
 	quarters = 4
 )
 
-// class returns the class of a size and the size of its members; false for sizes that are not pooled.
+// alignment is what Arrow recommends for memory.
+const alignment = 64
+
+// class returns the class of a size and the size of its members, false for sizes that are not pooled.
 func class(size int) (int, int, bool) {
 	if size > 1<<maxShift-1<<(maxShift-3) || size < 0 {
 		return 0, 0, false
@@ -49,15 +53,11 @@ func (p *Pool) Allocate(size int) []byte {
 	return aligned(capacity)[:size]
 }
 
-// alignment is what Arrow advises for memory.
-const alignment = 64
-
-// aligned returns memory that begins at a multiple of the alignment.
+// aligned returns new memory that begins at a multiple of the alignment.
 func aligned(size int) []byte {
 	b := make([]byte, size+alignment-8)
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % alignment
-	if skip > alignment-8 {
-		// Only memory of a few bytes may begin at an odd place.
+	if skip > alignment-8 { // only tiny allocations may begin at an odd address
 		b = make([]byte, size+alignment)
 		skip = -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % alignment
 	}
@@ -75,11 +75,30 @@ func (p *Pool) Reallocate(size int, b []byte) []byte {
 	return grown
 }
 
-// Free takes back what Allocate gave. Nobody may use it any more.
+// Free takes memory of Allocate back. Nobody may use it any more.
 func (p *Pool) Free(b []byte) {
 	b = b[:cap(b)]
 	i, capacity, ok := class(len(b))
 	if ok && capacity == len(b) {
 		p.classes[i].Put(unsafe.SliceData(b))
 	}
+}
+
+// partBytes is how many bytes a goroutine must move to be worth starting: some tens of microseconds of work.
+const partBytes = 256 << 10
+
+// InParts calls work for disjoint parts of [0, n) and returns when all are done. It uses several goroutines if enough bytes are
+// moved to pay for them.
+func InParts(n int, bytes int64, work func(from, to int)) {
+	parts := min(runtime.GOMAXPROCS(0), int(min(bytes/partBytes, 64)), n)
+	if parts <= 1 {
+		work(0, n)
+		return
+	}
+	var all sync.WaitGroup
+	for i := 1; i < parts; i++ {
+		all.Go(func() { work(i*n/parts, (i+1)*n/parts) })
+	}
+	work(0, n/parts)
+	all.Wait()
 }

@@ -1,20 +1,31 @@
+// Package wire defines what the service and its clients send each other: the Arrow schemas of rollouts and the conversion to and
+// from them, the JSON of requests and answers, and the codes of errors.
+//
+// Rollouts travel as Arrow record batches, one row each. Everything else is small and travels as JSON, so that a program with a
+// stock Arrow Flight client needs nothing of ours. [Rows] encodes insertions and [Groups] decodes them; [Gatherer] encodes
+// sampled batches and [Draws] decodes them. In the schemas' own types ([InsertSchema], [SampleSchema]) whole slices are copied
+// without a look at the values. Groups also accepts what pa.table makes by default, and other types that convert without loss.
+//
+// Data from a network is not trusted: Groups and Draws check every offset before they follow it. Their errors name column, row,
+// value and remedy. rollout.Validate checks what the values mean.
+//
+// A table may have user-defined columns ([Column]). They travel with their rollouts through the table as bytes that only this
+// package reads (rollout.Rollout.Extra).
 package wire
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// SchemaVersion is the version of both schemas, which stands in their metadata under SchemaKey.
+// The metadata of both schemas has their version under schemaKey.
 const (
-	SchemaVersion = 1
-	SchemaKey     = "reprise.schema"
+	schemaVersion = 1
+	schemaKey     = "reprise.schema"
 )
-
-// extraPrefix begins the names of the columns of the user's own.
-const extraPrefix = "x_"
 
 func listOf(t arrow.DataType) arrow.DataType { return arrow.ListOfNonNullable(t) }
 
@@ -33,8 +44,8 @@ func metaType() arrow.DataType {
 	return t
 }
 
-// commonFields are the columns that insertions and sampled batches share, in order. Those that are nullable may be left
-// out of an insertion.
+// commonFields returns the columns that insertions and sampled batches share, in order. An insertion may leave the nullable ones
+// out.
 func commonFields() []arrow.Field {
 	ints, floats := listOf(arrow.PrimitiveTypes.Int32), listOf(arrow.PrimitiveTypes.Float32)
 	return []arrow.Field{
@@ -58,7 +69,7 @@ func commonFields() []arrow.Field {
 	}
 }
 
-// drawFields are the columns that sampling adds, before and after the common ones.
+// drawFields returns the columns that sampling adds before and after the common ones.
 func drawFields() (before, after []arrow.Field) {
 	before = []arrow.Field{{Name: "id", Type: arrow.PrimitiveTypes.Uint64}, {Name: "group", Type: arrow.PrimitiveTypes.Uint64}}
 	after = []arrow.Field{
@@ -73,22 +84,20 @@ func drawFields() (before, after []arrow.Field) {
 	return before, after
 }
 
-func versionMetadata() *arrow.Metadata {
-	m := arrow.NewMetadata([]string{SchemaKey}, []string{"1"})
-	return &m
+func newSchema(fields []arrow.Field) *arrow.Schema {
+	version := arrow.NewMetadata([]string{schemaKey}, []string{strconv.Itoa(schemaVersion)})
+	return arrow.NewSchema(fields, &version)
 }
 
-// InsertSchema returns the schema that [Rows] makes of groups: the columns that insertions and sampling share and group, then
-// the table's own, as [ExtraFields] gives them. Insertions by others may differ from it as [Groups] says.
-func InsertSchema(extra ...arrow.Field) *arrow.Schema {
-	fields := append(commonFields(), arrow.Field{Name: "group", Type: arrow.PrimitiveTypes.Uint64})
-	return arrow.NewSchema(append(fields, extra...), versionMetadata())
+func insertFields(extra []arrow.Field) []arrow.Field {
+	return slices.Concat(commonFields(), []arrow.Field{{Name: "group", Type: arrow.PrimitiveTypes.Uint64}}, extra)
 }
 
-// SampleSchema returns the schema of sampled batches with the named columns, in that order; none stands for all there are: what
-// was inserted, the table's own columns, and what sampling adds. Its group is the table's number, and its advantage that of the
-// draw, which is never null. A name that is no column is an error.
-func SampleSchema(columns []string, extra ...arrow.Field) (*arrow.Schema, error) {
+// InsertSchema returns the schema of insertions that [Rows] writes: the common columns, group, and the user-defined columns as
+// [ExtraFields] returns them. [Groups] accepts others.
+func InsertSchema(extra ...arrow.Field) *arrow.Schema { return newSchema(insertFields(extra)) }
+
+func sampleFields(extra []arrow.Field) []arrow.Field {
 	before, after := drawFields()
 	all := slices.Concat(before, commonFields(), extra, after)
 	for i := range all {
@@ -96,8 +105,16 @@ func SampleSchema(columns []string, extra ...arrow.Field) (*arrow.Schema, error)
 			all[i].Nullable = false
 		}
 	}
+	return all
+}
+
+// SampleSchema returns the schema of sampled batches with the named columns in that order, or with all columns if there are no
+// names: what was inserted, the user-defined columns, and what sampling adds. Column group is the table's number of the group;
+// advantage is that of the draw and never null.
+func SampleSchema(columns []string, extra ...arrow.Field) (*arrow.Schema, error) {
+	all := sampleFields(extra)
 	if len(columns) == 0 {
-		return arrow.NewSchema(all, versionMetadata()), nil
+		return newSchema(all), nil
 	}
 	fields := make([]arrow.Field, len(columns))
 	for i, name := range columns {
@@ -110,10 +127,10 @@ func SampleSchema(columns []string, extra ...arrow.Field) (*arrow.Schema, error)
 		}
 		fields[i] = all[at]
 	}
-	return arrow.NewSchema(fields, versionMetadata()), nil
+	return newSchema(fields), nil
 }
 
-// suggestion names the column that was probably meant, and else all of them.
+// suggestion ends an error message with the name that was probably meant, or with all names.
 func suggestion(name string, of []arrow.Field) string {
 	best, distance := "", 1+len(name)/3
 	names := make([]string, len(of))
@@ -129,7 +146,7 @@ func suggestion(name string, of []arrow.Field) string {
 	return ": " + strings.Join(names, ", ")
 }
 
-// editDistance is how many letters must be put in, left out or replaced to turn a into b. Names are short: longer ones are cut.
+// editDistance returns how many bytes must be inserted, removed or replaced to turn a into b (Levenshtein). Long names are cut.
 func editDistance(a, b string) int {
 	const most = 64
 	a, b = a[:min(len(a), most)], b[:min(len(b), most)]

@@ -13,28 +13,27 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Code says what an error is to whoever called. On the wire it stands before the message, "full: …", so that clients of any
-// language can tell a retryable error from the others.
+// Code classifies errors for callers. A status message begins with it, "full: …", so that clients in any language can tell
+// retryable errors from the others.
 type Code string
 
 // The codes.
 const (
-	Invalid         Code = "invalid"         // the request can never be served
-	Full            Code = "full"            // no room, within the timeout: retry
-	Starved         Code = "starved"         // too few rollouts, within the timeout: retry
+	Invalid         Code = "invalid"         // the request can never succeed
+	Full            Code = "full"            // no room within the timeout: retry
+	Starved         Code = "starved"         // too few rollouts within the timeout: retry
 	Ahead           Code = "ahead"           // a rollout is newer than the table: retry after the trainer advanced it
 	NoLease         Code = "no_lease"        // the batch is not on lease
 	NotFound        Code = "not_found"       // no such table, checkpoint or action
 	Exists          Code = "exists"          // a table of that name has another definition
-	Unauthenticated Code = "unauthenticated" // no token, or not one that is known
-	Denied          Code = "denied"          // the token does not give that right
+	Unauthenticated Code = "unauthenticated" // no token, or an unknown one
+	Denied          Code = "denied"          // the token lacks the right
 	TooLarge        Code = "too_large"       // a message above the limit
 	Closing         Code = "closing"         // the service is stopping: retry elsewhere or later
-	Failed          Code = "failed"          // the service could not do it: the disk, or a defect
+	Failed          Code = "failed"          // the service failed: the disk, or a defect
 )
 
-// ErrNotFound, ErrExists, ErrDenied, ErrClosing and ErrTooLarge are what the codes of those names come to in Go, as
-// rollout.ErrFull and its kin are for theirs; ErrDenied stands for unauthenticated too.
+// Errors that those codes become in Go, beside rollout.ErrFull and its kin. ErrDenied is also Unauthenticated.
 var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists with another definition")
@@ -43,19 +42,13 @@ var (
 	ErrTooLarge = errors.New("message is too large")
 )
 
-// Status is an error as JSON, for streams that go on after it.
-type Status struct {
-	Code    Code   `json:"code"`
-	Message string `json:"message"`
-}
-
 type kind struct {
 	code Code
 	grpc codes.Code
-	is   error // nil: told by its code alone
+	is   error // nil: known by its code alone
 }
 
-// kinds returns the codes in the order in which errors are tried against them.
+// kinds returns the codes in the order in which [CodeOf] tries them.
 func kinds() []kind {
 	return []kind{
 		{Full, codes.ResourceExhausted, rollout.ErrFull},
@@ -73,6 +66,24 @@ func kinds() []kind {
 	}
 }
 
+// Retryable reports whether the same request may succeed later.
+func (c Code) Retryable() bool { return slices.Contains([]Code{Full, Starved, Ahead, Closing}, c) }
+
+// codedError is an error with a code.
+type codedError struct {
+	code    Code
+	message string
+	is      error
+}
+
+func (e *codedError) Error() string { return e.message }
+func (e *codedError) Unwrap() error { return e.is }
+
+// Errorf returns an error with a code.
+func Errorf(code Code, format string, args ...any) error {
+	return Status{code, fmt.Sprintf(format, args...)}.Err()
+}
+
 // CodeOf returns the code of an error.
 func CodeOf(err error) Code {
 	var coded *codedError
@@ -87,10 +98,26 @@ func CodeOf(err error) Code {
 	return Failed
 }
 
-// Retryable tells whether the same request may succeed later.
-func (c Code) Retryable() bool { return slices.Contains([]Code{Full, Starved, Ahead, Closing}, c) }
+// Status is an error as JSON, for streams that go on after it.
+type Status struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
 
-// ToGRPC returns an error as a grpc status whose message begins with its code. The end of a context stays what it is.
+// StatusOf returns the status of an error.
+func StatusOf(err error) *Status { return &Status{Code: CodeOf(err), Message: err.Error()} }
+
+// Err returns the error of a status, nil if its code is unknown.
+func (s Status) Err() error {
+	for _, k := range kinds() {
+		if k.code == s.Code {
+			return &codedError{code: s.Code, message: s.Message, is: k.is}
+		}
+	}
+	return nil
+}
+
+// ToGRPC returns an error as a gRPC status whose message begins with the code. Errors of a context keep their own codes.
 func ToGRPC(err error) error {
 	switch {
 	case err == nil:
@@ -109,21 +136,8 @@ func ToGRPC(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// maxMessage is how long a status's message may be, in bytes: it travels in a header, of which many clients take 8 KB in all,
-// where bytes that are no plain ASCII take three each.
-const maxMessage = 2500
-
-// shorten leaves out the middle of a text that is too long: what is wrong stands at its beginning, what to do at its end.
-func shorten(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	const half = maxMessage/2 - 32
-	return strings.ToValidUTF8(text[:half], "") + fmt.Sprintf(" … (%d bytes) … ", len(text)-2*half) + strings.ToValidUTF8(text[len(text)-half:], "")
-}
-
-// FromGRPC is the error that a status of ours stands for: it wraps rollout.ErrFull and its kin, or an error of this package. What
-// grpc itself says of a message above its limit is TooLarge. Any other error is returned as it is.
+// FromGRPC is the inverse of [ToGRPC]: the error wraps rollout.ErrFull and its kin, or an error of this package. gRPC's own
+// error for a message above its limit becomes TooLarge. Any other error is returned as it is.
 func FromGRPC(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -135,36 +149,30 @@ func FromGRPC(err error) error {
 			return e
 		}
 	}
-	if s.Code() == codes.ResourceExhausted { // grpc answers before any handler can
+	if s.Code() == codes.ResourceExhausted { // gRPC refuses the message before any handler sees it
 		return Errorf(TooLarge, "%s", s.Message())
 	}
 	return err
 }
 
-// Err is the error that a status stands for, nil if its code is not known.
-func (s Status) Err() error {
-	for _, k := range kinds() {
-		if k.code == s.Code {
-			return &codedError{code: s.Code, message: s.Message, is: k.is}
-		}
+// maxMessage bounds a status's message, in bytes. It travels in a header, where bytes other than ASCII take three each, and many
+// clients accept 8 KB of headers in all.
+const maxMessage = 2500
+
+// shorten leaves out the middle of a long text: the problem stands at its beginning, the remedy at its end.
+func shorten(text string) string {
+	if len(text) <= maxMessage {
+		return text
 	}
-	return nil
+	const half = maxMessage/2 - 32
+	return strings.ToValidUTF8(text[:half], "") + fmt.Sprintf(" … (%d bytes) … ", len(text)-2*half) + strings.ToValidUTF8(text[len(text)-half:], "")
 }
 
-// StatusOf is an error as JSON can hold it.
-func StatusOf(err error) *Status { return &Status{Code: CodeOf(err), Message: err.Error()} }
-
-// codedError is an error with a code of its own.
-type codedError struct {
-	code    Code
-	message string
-	is      error
+// clip shortens a value for an error's text.
+func clip(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", text[:most], len(text))
 }
-
-// Errorf returns an error with a code.
-func Errorf(code Code, format string, args ...any) error {
-	return Status{code, fmt.Sprintf(format, args...)}.Err()
-}
-
-func (e *codedError) Error() string { return e.message }
-func (e *codedError) Unwrap() error { return e.is }

@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-func TestErrorsKeepTheirMeaningOverTheWire(t *testing.T) {
+func TestErrorsSurviveGRPC(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code Code
@@ -54,7 +54,7 @@ func TestErrorsKeepTheirMeaningOverTheWire(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAContextIsNoErrorOfOurs(t *testing.T) {
+func TestContextErrorsKeepTheirCodes(t *testing.T) {
 	for err, code := range map[error]codes.Code{context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded} {
 		if got := status.Code(ToGRPC(fmt.Errorf("waiting: %w", err))); got != code {
 			t.Errorf("%v was sent as %v", err, got)
@@ -65,7 +65,7 @@ func TestTheEndOfAContextIsNoErrorOfOurs(t *testing.T) {
 	}
 }
 
-func TestErrorsOfOthersComeBackAsTheyAre(t *testing.T) {
+func TestForeignErrorsAreReturnedUnchanged(t *testing.T) {
 	for _, err := range []error{
 		errors.New("dial tcp: refused"), status.Error(codes.Unavailable, "connection reset"), status.Error(codes.Internal, "unheard-of: by us"),
 		status.Error(codes.Unknown, ""),

@@ -83,7 +83,7 @@ type Prompts struct {
 // Column is a column of the user's own.
 type Column struct {
 	Name string `json:"name" yaml:"name"` // begins with x_
-	Type string `json:"type" yaml:"type"` // as [ParseType] reads it: float32, list<int64>, utf8
+	Type string `json:"type" yaml:"type"` // see [ExtraFields]: float32, list<int64>, utf8
 }
 
 // Versions is a number of versions that may be infinite: in JSON and YAML a number or "inf".

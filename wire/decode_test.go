@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -10,12 +9,11 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-func TestGroupsComeBackFromTheirRows(t *testing.T) {
+func TestGroupsSurviveEncodingAndDecoding(t *testing.T) {
 	fields := extraFields(t, someColumns()...)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -39,62 +37,6 @@ func TestGroupsComeBackFromTheirRows(t *testing.T) {
 			}
 		}
 	}
-}
-
-// difference tells the first rollout that differs.
-func difference(got, want []rollout.Group) string {
-	for g := range min(len(got), len(want)) {
-		for i := range min(len(got[g].Rollouts), len(want[g].Rollouts)) {
-			if a, b := got[g].Rollouts[i], want[g].Rollouts[i]; !reflect.DeepEqual(a, b) {
-				return fmt.Sprintf("group %d, rollout %d: got %+v, want %+v", g, i, *a, *b)
-			}
-		}
-	}
-	return fmt.Sprintf("%d groups, want %d", len(got), len(want))
-}
-
-// batch makes a record batch of the given columns.
-func batch(t testing.TB, columns map[string]arrow.Array) arrow.RecordBatch {
-	t.Helper()
-	var fields []arrow.Field
-	var arrays []arrow.Array
-	n := -1
-	for _, name := range slices.Sorted(maps.Keys(columns)) {
-		fields = append(fields, arrow.Field{Name: name, Type: columns[name].DataType(), Nullable: true})
-		arrays = append(arrays, columns[name])
-		n = columns[name].Len()
-	}
-	return array.NewRecordBatch(arrow.NewSchema(fields, nil), arrays, int64(n))
-}
-
-// Test rows are four rollouts of two to three tokens.
-func fourRows(t testing.TB) map[string]arrow.Array {
-	return map[string]arrow.Array{
-		"tokens":   values(t, "list<int32>", `[[1, 2], [3, 4, 5], [6, 7], [8, 9]]`),
-		"mask":     values(t, "list<uint8>", `[[0, 1], [0, 1, 1], [0, 1], [1, 1]]`),
-		"logprobs": values(t, "list<float32>", `[[0, -1], [0, -0.5, -0.25], [0, -2], [-1, -3]]`),
-		"version":  values(t, "int32", `[7, 8, 9, 0]`),
-		"reward":   values(t, "float32", `[1, 0, 0.5, -1]`),
-	}
-}
-
-// values makes an array of a type, as ParseType reads it, from JSON.
-func values(t testing.TB, typ, json string) arrow.Array {
-	t.Helper()
-	dt, err := ParseType(typ)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return valuesOf(t, dt, json)
-}
-
-func valuesOf(t testing.TB, dt arrow.DataType, json string) arrow.Array {
-	t.Helper()
-	a, _, err := array.FromJSON(memory.DefaultAllocator, dt, stringReader(json))
-	if err != nil {
-		t.Fatalf("%s as %s: %v", json, dt, err)
-	}
-	return a
 }
 
 func TestRowsOfAGroupNeedNotBeNeighbours(t *testing.T) {
@@ -121,7 +63,7 @@ func TestRowsOfAGroupNeedNotBeNeighbours(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutHasItsDefault(t *testing.T) {
+func TestMissingColumnsHaveDefaults(t *testing.T) {
 	groups, _, err := Groups(batch(t, fourRows(t)), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +83,7 @@ func TestWhatIsLeftOutHasItsDefault(t *testing.T) {
 	}
 }
 
-func TestNullsAreAsIfLeftOut(t *testing.T) {
+func TestNullsCountAsMissing(t *testing.T) {
 	columns := fourRows(t)
 	for name, typ := range map[string]string{
 		"prompt_id": "utf8", "temperature": "float32", "top_p": "float32", "truncated": "bool", "turns": "list<struct<start:int32,end:int32>>",
@@ -163,7 +105,7 @@ func TestNullsAreAsIfLeftOut(t *testing.T) {
 	}
 }
 
-func TestSlicesOfARecordBatchAreItsRows(t *testing.T) {
+func TestSlicesOfARecordBatchDecodeToTheirRows(t *testing.T) {
 	fields := extraFields(t, someColumns()...)
 	r := rand.New(rand.NewPCG(3, 3))
 	all := randomGroups(r, 12)
@@ -230,7 +172,7 @@ func scribble(d arrow.ArrayData) {
 	}
 }
 
-func TestRowsOfOnePromptShareItsName(t *testing.T) {
+func TestRowsOfOnePromptShareItsString(t *testing.T) {
 	columns := fourRows(t)
 	columns["prompt_id"] = values(t, "utf8", `["what is two and two", "what is two and two", "else", "what is two and two"]`)
 	rec := batch(t, columns)
@@ -244,5 +186,44 @@ func TestRowsOfOnePromptShareItsName(t *testing.T) {
 	}
 	if p := groups[3].Rollouts[0].PromptID; p != "what is two and two" {
 		t.Errorf("the last prompt is %q", p)
+	}
+}
+
+func TestUnclearedMemoryHasTheRequestedSize(t *testing.T) {
+	for _, n := range []int{0, 1, 3, 4096, 100_000} {
+		b := uncleared(n)
+		if len(b) != n {
+			t.Fatalf("%d words: want %d", len(b), n)
+		}
+		for i := range b {
+			b[i] = int32(i)
+		}
+	}
+}
+
+func TestDrawsSurviveEncodingAndDecoding(t *testing.T) {
+	fields := extraFields(t, someColumns()...)
+	schema := sampleSchema(t, nil, fields...)
+	var g Gatherer
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		want := randomDraws(r, r.IntN(20), fields)
+		rec, err := g.Batch(want, schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Draws(rec, fields)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for i := range want {
+			if !reflect.DeepEqual(got[i], want[i]) {
+				t.Fatalf("seed %d: draw %d: got %+v of %+v, want %+v of %+v", seed, i, got[i], *got[i].Rollout, want[i], *want[i].Rollout)
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("seed %d: %d draws of %d", seed, len(got), len(want))
+		}
+		rec.Release()
 	}
 }

@@ -14,60 +14,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// randomDraws is draws of any table.
-func randomDraws(r *rand.Rand, n int, fields []arrow.Field) []rollout.Draw {
-	groups := []rollout.Group{{}}
-	draws := make([]rollout.Draw, n)
-	for i := range draws {
-		x := randomRollout(r, "prompt")
-		x.Advantage = nil
-		groups[0].Rollouts = append(groups[0].Rollouts, x)
-		draws[i] = rollout.Draw{
-			ID: rollout.ID(r.Uint64()), Group: r.Uint64(), Rollout: x, Advantage: r.Float32() - 0.5, Probability: r.Float64(), Weight: r.Float32(),
-			Fresh: r.IntN(2) == 0, Staleness: r.Int32N(100), Uses: r.Int32N(100), GroupMean: r.Float32(), GroupStd: r.Float32(),
-		}
-	}
-	withExtra(r, groups, fields)
-	return draws
-}
-
-func sampleSchema(t testing.TB, columns []string, fields ...arrow.Field) *arrow.Schema {
-	t.Helper()
-	s, err := SampleSchema(columns, fields...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func TestDrawsComeBackFromTheirBatch(t *testing.T) {
-	fields := extraFields(t, someColumns()...)
-	schema := sampleSchema(t, nil, fields...)
-	var g Gatherer
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		want := randomDraws(r, r.IntN(20), fields)
-		rec, err := g.Batch(want, schema)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := Draws(rec, fields)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		for i := range want {
-			if !reflect.DeepEqual(got[i], want[i]) {
-				t.Fatalf("seed %d: draw %d: got %+v of %+v, want %+v of %+v", seed, i, got[i], *got[i].Rollout, want[i], *want[i].Rollout)
-			}
-		}
-		if len(got) != len(want) {
-			t.Fatalf("seed %d: %d draws of %d", seed, len(got), len(want))
-		}
-		rec.Release()
-	}
-}
-
-func TestABatchHasTheColumnsThatWereAskedFor(t *testing.T) {
+func TestABatchHasTheRequestedColumns(t *testing.T) {
 	fields := extraFields(t, Column{"x_a", "int8"}, Column{"x_b", "utf8"})
 	columns := []string{"x_b", "weight", "tokens", "id"}
 	schema := sampleSchema(t, columns, fields...)
@@ -97,7 +44,7 @@ func TestABatchHasTheColumnsThatWereAskedFor(t *testing.T) {
 	}
 }
 
-func TestColumnsThatAreNoneAreRefused(t *testing.T) {
+func TestUnknownSampleColumnsAreRefused(t *testing.T) {
 	for want, columns := range map[string][]string{
 		`columns: "token": want columns of a sampled batch; did you mean tokens?`:  {"id", "token"},
 		`columns: "id": want each column once`:                                     {"id", "id"},
@@ -110,9 +57,9 @@ func TestColumnsThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-func TestSchemasSayTheirVersion(t *testing.T) {
+func TestSchemasCarryTheirVersion(t *testing.T) {
 	for _, s := range []*arrow.Schema{InsertSchema(), sampleSchema(t, nil), sampleSchema(t, []string{"id"})} {
-		if v, ok := s.Metadata().GetValue(SchemaKey); !ok || v != count(SchemaVersion) {
+		if v, ok := s.Metadata().GetValue(schemaKey); !ok || v != "1" {
 			t.Errorf("metadata is %v", s.Metadata())
 		}
 	}
@@ -121,7 +68,7 @@ func TestSchemasSayTheirVersion(t *testing.T) {
 	}
 }
 
-func TestMemoryComesBackWhenABatchIsReleased(t *testing.T) {
+func TestReleasedBatchesReturnTheirMemory(t *testing.T) {
 	// The pool is asked for the same sizes again: with the memory back it allocates little, although a sync.Pool under the race
 	// detector forgets a quarter of what it is given.
 	var g Gatherer
@@ -152,7 +99,7 @@ func TestMemoryComesBackWhenABatchIsReleased(t *testing.T) {
 	}
 }
 
-func TestManyMayGatherAtOnce(t *testing.T) {
+func TestGatherersAreSafeForConcurrentUse(t *testing.T) {
 	var g Gatherer
 	schema := sampleSchema(t, nil)
 	var wait sync.WaitGroup
@@ -175,26 +122,4 @@ func TestManyMayGatherAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-}
-
-func TestDamagedExtraColumnsAreAnError(t *testing.T) {
-	fields := extraFields(t, someColumns()...)
-	schema := sampleSchema(t, nil, fields...)
-	draws := randomDraws(rand.New(rand.NewPCG(5, 5)), 1, fields)
-	whole := draws[0].Rollout.Extra
-	failed := 0
-	for n := range whole {
-		draws[0].Rollout.Extra = whole[:n]
-		rec, err := new(Gatherer).Batch(draws, schema)
-		if err != nil {
-			failed++
-			continue
-		}
-		if _, err := Draws(rec, fields); err != nil {
-			t.Errorf("cut after %d bytes: %v", n, err)
-		}
-	}
-	if failed < len(whole)/2 {
-		t.Errorf("%d of %d cuts were found", failed, len(whole))
-	}
 }

@@ -1,0 +1,342 @@
+package wire
+
+import "github.com/reprise-rl/reprise/rollout"
+
+// This file is the JSON of requests and answers: tickets, bodies of actions, and the app_metadata of Flight messages.
+
+// InsertRequest may come with each record batch of a DoPut as app_metadata. The descriptor's path names the table. One record
+// batch is one insertion: all of its groups enter, or none.
+type InsertRequest struct {
+	BatchID   string `json:"batch_id,omitempty"`   // a repeated insertion adds nothing and gets the first ids
+	GroupSize int    `json:"group_size,omitempty"` // refuse groups of any other size
+	Grant     uint64 `json:"grant,omitempty"`      // of [Start], under which the groups were started
+	TimeoutMS *int64 `json:"timeout_ms,omitempty"` // wait for room and for the limiter; absent: until the call's deadline
+}
+
+// InsertAnswer is the app_metadata of a PutResult. It is sent once the journal's promise holds.
+type InsertAnswer struct {
+	BatchID string   `json:"batch_id,omitempty"`
+	IDs     []uint64 `json:"ids"`     // of the rows in order; with unit step of their turns
+	Version int32    `json:"version"` // of the table
+	Present int      `json:"present"` // rollouts in the table
+}
+
+// SampleRequest asks for a batch. It is the ticket of a DoGet, or the app_metadata of a message on a DoExchange stream, whose
+// descriptor's path names the table.
+type SampleRequest struct {
+	Table     string `json:"table,omitempty"` // DoGet only
+	Size      int    `json:"size"`            // rollouts
+	Fresh     int    `json:"fresh,omitempty"` // of them, never handed out as fresh before
+	Shard     int    `json:"shard,omitempty"`
+	RequestID string `json:"request_id,omitempty"` // a repeated request gets the same batch
+
+	// TimeoutMS is how long to wait while the table holds too little or the limiter holds samples back. 0 does not wait; absent
+	// waits until the call's deadline.
+	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
+
+	Columns []string `json:"columns,omitempty"` // of the sampling schema; none: all. A stream uses those of its first request.
+
+	// UseAtDraw counts the draws as used at once, as replay.Table.Sample does. Otherwise the batch is leased until the stream's
+	// next request, or until the DoGet has finished.
+	UseAtDraw bool `json:"use_at_draw,omitempty"`
+
+	// Export (DoGet only) streams the whole table by ascending id, Size rows (0: 256) to a record batch. Nothing is drawn.
+	Export bool `json:"export,omitempty"`
+
+	// Streams only.
+	Prefetch      *int     `json:"prefetch,omitempty"`       // batches drawn and encoded ahead; absent: 1
+	PrefetchSlack int      `json:"prefetch_slack,omitempty"` // versions that a prefetched batch may lag behind the table
+	Acknowledge   []uint64 `json:"acknowledge,omitzero"`     // batches of this stream; with neither list: all sent so far
+	Release       []uint64 `json:"release,omitzero"`         // batches of this stream to return unused
+}
+
+// BatchInfo is the app_metadata of each batch. A message with Error has no batch; the stream goes on after it.
+type BatchInfo struct {
+	Batch   uint64  `json:"batch,omitempty"` // its id
+	Version int32   `json:"version"`         // of the table at the draw
+	Shard   int     `json:"shard,omitempty"`
+	Rows    int     `json:"rows"`            // rollouts
+	Present int     `json:"present"`         // rollouts in the table after the draw
+	Error   *Status `json:"error,omitempty"` // starved, after a request's timeout
+}
+
+// The actions of DoAction. Bodies and results are JSON of the types in the comments.
+const (
+	CreateTable      = "create_table"      // Table -> TableInfo; does nothing if the table exists with the same definition
+	DropTable        = "drop_table"        // TableRequest -> nothing
+	Advance          = "advance"           // VersionRequest -> TableInfo
+	Rewind           = "rewind"            // VersionRequest -> TableInfo
+	UpdatePriorities = "update_priorities" // PriorityUpdate -> TableInfo
+	ReportDraws      = "report"            // DrawReport -> TableInfo
+	Acknowledge      = "acknowledge"       // SettleRequest -> TableInfo
+	Release          = "release"           // SettleRequest -> TableInfo
+	Statistics       = "stats"             // TableRequest -> TableStatistics
+	Info             = "info"              // TableRequest -> TableInfo
+	Checkpoint       = "checkpoint"        // CheckpointRequest -> CheckpointAnswer; saves the whole table under a name
+	Restore          = "restore"           // CheckpointRequest -> TableInfo
+	Start            = "start"             // StartRequest -> StartAnswer; how many groups may be started now
+	Abandon          = "abandon"           // AbandonRequest -> TableInfo; groups that will not come
+	PromptsNext      = "prompts_next"      // PromptsRequest -> PromptsAnswer
+	PromptsReport    = "prompts_report"    // PromptResults -> TableInfo
+)
+
+// TableRequest names a table.
+type TableRequest struct {
+	Table string `json:"table"`
+}
+
+// TableInfo is the answer to most actions.
+type TableInfo struct {
+	Table      string `json:"table"`
+	Version    int32  `json:"version"`
+	Present    int    `json:"present"`
+	Bytes      int64  `json:"bytes"`                // of payload
+	Definition *Table `json:"definition,omitempty"` // of create_table and info, defaults filled in
+}
+
+// VersionRequest sets the table's version.
+type VersionRequest struct {
+	Table   string `json:"table"`
+	Version int32  `json:"version"`
+}
+
+// PriorityUpdate gives rollouts new priorities. Both lists have one length.
+type PriorityUpdate struct {
+	Table      string    `json:"table"`
+	IDs        []uint64  `json:"ids"`
+	Priorities []float64 `json:"priorities"` // finite, >= 0
+}
+
+// DrawReport carries rollout.Feedback: a trainer's measurements of its draws. A request id that repeats one of the last 1,000
+// since the service started is counted once.
+type DrawReport struct {
+	Table     string      `json:"table"`
+	RequestID string      `json:"request_id,omitempty"`
+	Draws     []DrawFacts `json:"draws"`
+}
+
+// DrawFacts is the measurements of one draw. Absent fields were not measured.
+type DrawFacts struct {
+	ID           uint64   `json:"id"`
+	Staleness    int32    `json:"staleness"`
+	Advantage    *float64 `json:"advantage,omitempty"`
+	TDError      *float64 `json:"td_error,omitempty"`
+	GradNorm     *float64 `json:"grad_norm,omitempty"`
+	Tokens       float64  `json:"tokens,omitempty"`
+	RatioSum     float64  `json:"ratio_sum,omitempty"`
+	RatioSquares float64  `json:"ratio_squares,omitempty"`
+}
+
+// SettleRequest acknowledges or releases leased batches, all or none.
+type SettleRequest struct {
+	Table   string   `json:"table"`
+	Batches []uint64 `json:"batches"`
+}
+
+// CheckpointRequest names a checkpoint. Saving replaces a checkpoint of that name. See [CheckName].
+type CheckpointRequest struct {
+	Table string `json:"table"`
+	Name  string `json:"name"`
+}
+
+// CheckpointAnswer describes a saved checkpoint.
+type CheckpointAnswer struct {
+	TableInfo
+	Name      string `json:"name"`
+	FileBytes int64  `json:"file_bytes"`
+}
+
+// StartRequest asks how many groups may be started now.
+type StartRequest struct {
+	Table     string `json:"table"`
+	Groups    int    `json:"groups"`               // wanted
+	GroupSize int    `json:"group_size,omitempty"` // rollouts in each; 0: the table's
+	TimeoutMS int64  `json:"timeout_ms,omitempty"` // wait for the first
+}
+
+// StartAnswer grants groups, or none after the timeout. The caller inserts them under the grant's number, or abandons them.
+type StartAnswer struct {
+	Grant          uint64  `json:"grant,omitempty"`
+	Groups         int     `json:"groups"`
+	Version        int32   `json:"version"`
+	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
+}
+
+// AbandonRequest returns granted groups.
+type AbandonRequest struct {
+	Table  string `json:"table"`
+	Grant  uint64 `json:"grant"`
+	Groups int    `json:"groups"`
+}
+
+// PromptsRequest asks which prompts of a batch to replay.
+type PromptsRequest struct {
+	Table string `json:"table"`
+	Batch int    `json:"batch"` // prompts in the batch
+}
+
+// Prompt is prompts.Prompt.
+type Prompt struct {
+	ID  string `json:"id"`
+	Ref uint64 `json:"ref,omitempty"`
+}
+
+// PromptsAnswer is the prompts to generate for again, at most fraction x batch.
+type PromptsAnswer struct {
+	Prompts []Prompt `json:"prompts"`
+	Version int32    `json:"version"`
+}
+
+// PromptResults reports the results of prompts.
+type PromptResults struct {
+	Table   string         `json:"table"`
+	Results []PromptResult `json:"results"`
+}
+
+// PromptResult is prompts.Result.
+type PromptResult struct {
+	Prompt
+	Correct  int  `json:"correct"`
+	Total    int  `json:"total"`
+	Replayed bool `json:"replayed,omitempty"`
+}
+
+// TableStatistics is the answer to [Statistics]: the counts of rollout.Stats, and what the service counts. With unit step all
+// counts are of steps instead of rollouts. Histograms are lists of [value, count] by ascending value.
+type TableStatistics struct {
+	TableInfo
+
+	Inserted       uint64                   `json:"inserted"` // rollouts
+	InsertedGroups uint64                   `json:"inserted_groups"`
+	Evicted        map[rollout.Cause]uint64 `json:"evicted"`         // by cause: capacity, staleness, uses, consumed, rewind, damage
+	Refused        uint64                   `json:"refused"`         // rollouts of insertions that can never enter
+	Drawn          uint64                   `json:"drawn"`           // handed out
+	Acknowledged   uint64                   `json:"acknowledged"`    // draws that became uses
+	Returned       uint64                   `json:"returned"`        // draws that were released
+	OnLease        uint64                   `json:"on_lease"`        // drawn - acknowledged - returned
+	UpdatesIgnored uint64                   `json:"updates_ignored"` // for evicted rollouts
+	NeverUsed      uint64                   `json:"never_used"`      // evicted without a use
+
+	Staleness      rollout.Histogram `json:"staleness"`        // at use, in versions
+	MeanStaleness  rollout.Histogram `json:"mean_staleness"`   // at use, mean over tokens, rounded down
+	UsesAtEviction rollout.Histogram `json:"uses_at_eviction"` //
+	UsesPresent    rollout.Histogram `json:"uses_present"`     // of the rollouts in the table
+	SinceLastUse   rollout.Histogram `json:"since_last_use"`   // versions since the use before
+
+	NeverUsedShare float64    `json:"never_used_share"`     // of the rollouts present, in [0, 1]
+	AgeDecay       Versions   `json:"age_decay,omitempty"`  // tau of a prioritized sampler
+	Ages           []AgeShare `json:"ages,omitempty"`       // of a prioritized sampler, by ascending age
+	ESSByAge       []AgeESS   `json:"ess_by_age,omitempty"` // as reported by trainers, by ascending age
+
+	Limiter *LimiterState      `json:"limiter,omitempty"`
+	Gate    *GateState         `json:"gate,omitempty"`
+	Prompts *PromptsState      `json:"prompts,omitempty"`
+	Journal *JournalStatistics `json:"journal,omitempty"`
+	Waiting Waiting            `json:"waiting"`
+}
+
+// Stats returns the counts that rollout.Stats has.
+func (s *TableStatistics) Stats() rollout.Stats {
+	return rollout.Stats{
+		Version: rollout.Version(s.Version), Present: s.Present, PresentBytes: s.Bytes,
+		Inserted: s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
+		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, UpdatesIgnored: s.UpdatesIgnored, NeverUsed: s.NeverUsed,
+		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction, UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
+	}
+}
+
+// AgeShare is replay.AgeShare: the units of one age.
+type AgeShare struct {
+	Age         int     `json:"age"`         // versions
+	Units       int     `json:"units"`       // that can be drawn
+	Base        float64 `json:"base"`        // mean priority base
+	Probability float64 `json:"probability"` // that a draw is one of them
+}
+
+// AgeESS is replay.AgeESS: the effective sample size of the tokens of a range of ages.
+type AgeESS struct {
+	First  int     `json:"first"` // versions
+	Last   int     `json:"last"`
+	ESS    float64 `json:"ess"`    // ESS/n, in (0, 1]
+	Tokens float64 `json:"tokens"` // measured
+}
+
+// LimiterState is the state of a [Limiter]. Insertions wait rather than raise the balance above Max, samples rather than lower
+// it below Min.
+type LimiterState struct {
+	SamplesPerInsert float64 `json:"samples_per_insert"`
+	Min              float64 `json:"min"`
+	Max              float64 `json:"max"`
+	Balance          float64 `json:"balance"` // d = inserted x samples_per_insert - drawn
+	Inserted         uint64  `json:"inserted"`
+	Drawn            uint64  `json:"drawn"`        // less returned draws
+	HeldInserts      uint64  `json:"held_inserts"` // insertions that had to wait since the service started
+	HeldSamples      uint64  `json:"held_samples"`
+	InsertsHeld      bool    `json:"inserts_held"` // an insertion of one rollout would have to wait now
+	SamplesHeld      bool    `json:"samples_held"` // a sample of one rollout would have to wait now
+}
+
+// GateState is the state of a [Gate], in rollouts.
+type GateState struct {
+	RolloutsPerUpdate float64 `json:"rollouts_per_update"`
+	MaxStaleness      int     `json:"max_staleness"`
+	Allowed           int64   `json:"allowed"`     // that may have been started by now
+	Started           int64   `json:"started"`     // inserted or granted
+	Outstanding       int64   `json:"outstanding"` // granted, and neither inserted nor returned
+	Grants            int     `json:"grants"`      // outstanding ones
+	Granted           uint64  `json:"granted"`     // since the service started
+	Abandoned         uint64  `json:"abandoned"`   // since the service started
+	Expired           uint64  `json:"expired"`     // since the service started
+}
+
+// PromptsState is prompts.Stats.
+type PromptsState struct {
+	Held         int               `json:"held"`
+	Eligible     int               `json:"eligible"`
+	Spent        int               `json:"spent"`
+	Reported     uint64            `json:"reported"`
+	ZeroVariance uint64            `json:"zero_variance"`
+	Replayed     uint64            `json:"replayed"`
+	Reuses       rollout.Histogram `json:"reuses"`
+	PassRates    rollout.Histogram `json:"pass_rates"` // hundredths
+}
+
+// JournalStatistics is the state of a table's journal.
+type JournalStatistics struct {
+	Sync    string  `json:"sync"` // always, interval or off
+	Commits uint64  `json:"commits"`
+	Bytes   int64   `json:"bytes"` // of the file
+	Seconds float64 `json:"commit_seconds"`
+	Error   string  `json:"error,omitempty"` // why it failed
+}
+
+// Waiting counts requests that wait now.
+type Waiting struct {
+	Inserts int `json:"inserts"` // for room, or for the limiter
+	Samples int `json:"samples"` // for rollouts, or for the limiter
+	Starts  int `json:"starts"`  // for the gate
+}
+
+// maxName bounds the names of tables, checkpoints and columns, in bytes.
+const maxName = 128
+
+// CheckName returns an error for a bad name of a table or a checkpoint. Names are part of file paths and Flight descriptors.
+func CheckName(name string) error {
+	if !goodName(name) {
+		return Errorf(Invalid, "name: %q: want 1 to %d letters, digits, - _ and ., not beginning with a dot", clip(name), maxName)
+	}
+	return nil
+}
+
+func goodName(name string) bool {
+	if name == "" || len(name) > maxName || name[0] == '.' {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return false
+		}
+	}
+	return true
+}
