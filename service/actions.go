@@ -2,60 +2,73 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
 // action is one kind of DoAction.
 type action struct {
-	about string // for ListActions
-	serve func(ctx context.Context, c *call, body []byte) (answer any, err error)
+	description string // for ListActions
+	serve       func(ctx context.Context, c *call, body []byte) (answer any, err error)
 }
 
-// act makes an action of what serves requests of a type. Table returns the name of the table that a request is about, and write
-// tells whether it takes the right to write.
-func act[R any](s *Service, about string, write bool, table func(*R) string, serve func(context.Context, *table, *R) (any, error)) action {
-	about += ". Body: JSON with " + fieldNames(reflect.TypeFor[R]())
-	return action{about, func(ctx context.Context, c *call, body []byte) (any, error) {
+// actions returns every action by its type.
+func (s *Service) actions() map[string]action {
+	return map[string]action{
+		wire.CreateTable:      {"create a table, unless one with the same definition exists" + bodyFields[wire.Table](), s.createTable},
+		wire.DropTable:        {"drop a table and its journal" + bodyFields[wire.TableRequest](), s.dropTable},
+		wire.Advance:          actOn(s, "set the version, before the weights of that version are published", toWrite, func(r *wire.VersionRequest) string { return r.Table }, advance),
+		wire.Rewind:           actOn(s, "set the version back; newer rollouts leave", toWrite, func(r *wire.VersionRequest) string { return r.Table }, rewind),
+		wire.UpdatePriorities: actOn(s, "give rollouts new priorities", toWrite, func(r *wire.PriorityUpdate) string { return r.Table }, updatePriorities),
+		wire.ReportDraws:      actOn(s, "report what a trainer measured of its draws", toWrite, func(r *wire.DrawReport) string { return r.Table }, reportDraws),
+		wire.Acknowledge:      actOn(s, "count leased batches as used", toRead, func(r *wire.SettleRequest) string { return r.Table }, acknowledgeBatches),
+		wire.Release:          actOn(s, "return leased batches unused", toRead, func(r *wire.SettleRequest) string { return r.Table }, releaseBatches),
+		wire.Statistics:       actOn(s, "return what the table has counted", toRead, func(r *wire.TableRequest) string { return r.Table }, statistics),
+		wire.Info:             actOn(s, "return the table's definition, version and size", toRead, func(r *wire.TableRequest) string { return r.Table }, info),
+		wire.Checkpoint:       actOn(s, "save the whole table under a name", toWrite, func(r *wire.CheckpointRequest) string { return r.Table }, s.checkpoint),
+		wire.Restore:          actOn(s, "replace the whole table by what was saved under a name", toWrite, func(r *wire.CheckpointRequest) string { return r.Table }, s.restore),
+		wire.Start:            actOn(s, "ask how many groups may be started now", toWrite, func(r *wire.StartRequest) string { return r.Table }, start),
+		wire.Abandon:          actOn(s, "give back groups that will not be inserted", toWrite, func(r *wire.AbandonRequest) string { return r.Table }, abandon),
+		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, func(r *wire.PromptsRequest) string { return r.Table }, nextPrompts),
+		wire.PromptsReport:    actOn(s, "report the results of prompts", toWrite, func(r *wire.PromptResults) string { return r.Table }, reportPrompts),
+	}
+}
+
+// The right that an action needs.
+const (
+	toRead  = false
+	toWrite = true
+)
+
+func bodyFields[R any]() string { return ". Body: JSON with " + fieldNames(reflect.TypeFor[R]()) }
+
+// actOn makes an action from a function that serves requests of type R; table returns the name of a request's table.
+func actOn[R any](s *Service, description string, write bool, table func(*R) string, serve func(context.Context, *table, *R) (any, error)) action {
+	return action{description + bodyFields[R](), func(ctx context.Context, c *call, body []byte) (any, error) {
 		var req R
-		if err := readJSON("body", body, &req); err != nil {
+		if err := decodeJSON("body", body, &req); err != nil {
 			return nil, err
 		}
 		t, err := s.allowed(ctx, table(&req), write)
 		if err != nil {
 			return nil, err
 		}
-		c.about(t.Name)
+		c.uses(t.Name)
 		return serve(ctx, t, &req)
 	}}
-}
-
-// actions returns every action by its type.
-func (s *Service) actions() map[string]action {
-	return map[string]action{
-		wire.CreateTable:      {"make a table; one that is there with the same definition is left alone. Body: JSON with " + fieldNames(reflect.TypeFor[wire.Table]()), s.createTable},
-		wire.DropTable:        {"end a table and remove its journal. Body: JSON with table", s.dropTable},
-		wire.Advance:          act(s, "set the version before the weights of that version are published", true, func(r *wire.VersionRequest) string { return r.Table }, advance),
-		wire.Rewind:           act(s, "set the version back; newer rollouts leave", true, func(r *wire.VersionRequest) string { return r.Table }, rewind),
-		wire.UpdatePriorities: act(s, "give rollouts new priorities", true, func(r *wire.PriorityUpdate) string { return r.Table }, updatePriorities),
-		wire.ReportDraws:      act(s, "tell what a trainer measured of its draws", true, func(r *wire.DrawReport) string { return r.Table }, reportDraws),
-		wire.Acknowledge:      act(s, "count leased batches as used", false, func(r *wire.SettleRequest) string { return r.Table }, acknowledgeBatches),
-		wire.Release:          act(s, "give leased batches back unused", false, func(r *wire.SettleRequest) string { return r.Table }, releaseBatches),
-		wire.Statistics:       act(s, "what the table has counted", false, func(r *wire.TableRequest) string { return r.Table }, statistics),
-		wire.Info:             act(s, "the table's definition, version and size", false, func(r *wire.TableRequest) string { return r.Table }, info),
-		wire.Checkpoint:       act(s, "save everything of the table under a name", true, func(r *wire.CheckpointRequest) string { return r.Table }, s.checkpoint),
-		wire.Restore:          act(s, "replace everything of the table by what was saved under a name", true, func(r *wire.CheckpointRequest) string { return r.Table }, s.restore),
-		wire.Start:            act(s, "ask how many groups may be started now", true, func(r *wire.StartRequest) string { return r.Table }, start),
-		wire.Abandon:          act(s, "give groups back that will not be inserted", true, func(r *wire.AbandonRequest) string { return r.Table }, abandon),
-		wire.PromptsNext:      act(s, "take prompts to ask again", true, func(r *wire.PromptsRequest) string { return r.Table }, promptsNext),
-		wire.PromptsReport:    act(s, "tell what came of prompts", true, func(r *wire.PromptResults) string { return r.Table }, promptsReport),
-	}
 }
 
 // ListActions lists the actions.
@@ -64,7 +77,7 @@ func (s *Service) ListActions(_ *flight.Empty, stream flight.FlightService_ListA
 	defer c.end(&err)
 	all := s.actions()
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		if err := stream.Send(&flight.ActionType{Type: kind, Description: all[kind].about}); err != nil {
+		if err := stream.Send(&flight.ActionType{Type: kind, Description: all[kind].description}); err != nil {
 			return err
 		}
 	}
@@ -81,20 +94,20 @@ func (s *Service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 	if !ok {
 		return wire.Errorf(wire.NotFound, "action %q: there is none of that type: want one of %s", a.GetType(), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
-	if err := s.work.begin(); err != nil {
+	if err := s.requests.begin(); err != nil {
 		return err
 	}
-	defer s.work.end()
-	give, err := s.admitJSON(ctx, a.GetBody())
+	defer s.requests.end()
+	leave, err := s.admitJSON(ctx, a.GetBody())
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer leave()
 	answer, err := found.serve(ctx, c, a.GetBody())
 	if err != nil || answer == nil {
 		return err
 	}
-	text, err := writeJSON(answer)
+	text, err := encodeJSON(answer)
 	if err != nil {
 		return err
 	}
@@ -103,10 +116,10 @@ func (s *Service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 
 func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, error) {
 	var w wire.Table
-	if err := readJSON("body", body, &w); err != nil {
+	if err := decodeJSON("body", body, &w); err != nil {
 		return nil, err
 	}
-	if err := s.authorize(ctx, w.Name, true); err != nil {
+	if err := s.authorize(ctx, w.Name, toWrite); err != nil {
 		return nil, err
 	}
 	if n := len(s.list()); n >= s.options.MaxTables {
@@ -118,16 +131,16 @@ func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, e
 	if err != nil {
 		return nil, err
 	}
-	c.about(t.Name)
+	c.uses(t.Name)
 	return info(ctx, t, nil)
 }
 
 func (s *Service) dropTable(ctx context.Context, _ *call, body []byte) (any, error) {
 	var req wire.TableRequest
-	if err := readJSON("body", body, &req); err != nil {
+	if err := decodeJSON("body", body, &req); err != nil {
 		return nil, err
 	}
-	if _, err := s.allowed(ctx, req.Table, true); err != nil {
+	if _, err := s.allowed(ctx, req.Table, toWrite); err != nil {
 		return nil, err
 	}
 	return nil, s.drop(req.Table)
@@ -137,4 +150,264 @@ func info(_ context.Context, t *table, _ *wire.TableRequest) (any, error) {
 	i := t.info()
 	i.Definition = &t.Table
 	return i, nil
+}
+
+// committed answers an operation that changed the table, once the journal has committed it.
+func (t *table) committed(ctx context.Context, err error) (any, error) {
+	t.notifyAll()
+	if err == nil {
+		err = t.commit(ctx)
+	}
+	return t.answer(err)
+}
+
+// answer returns the table's state, or the error. Priorities and prompts, whose changes go with the journal's next transaction
+// (invariant 6), are answered so at once.
+func (t *table) answer(err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t.info(), nil
+}
+
+func advance(ctx context.Context, t *table, r *wire.VersionRequest) (any, error) {
+	err := t.unlessDropped(func() error { return t.store.Advance(ctx, rollout.Version(r.Version)) })
+	return t.committed(ctx, err)
+}
+
+// rewind sets the version back. The gate lets generators start again what the undone updates took and what leaves.
+func rewind(ctx context.Context, t *table, r *wire.VersionRequest) (any, error) {
+	t.life.Lock() // nothing else may move the version or the counts meanwhile
+	err := t.rewindLocked(ctx, rollout.Version(r.Version))
+	t.life.Unlock()
+	return t.committed(ctx, err)
+}
+
+func (t *table) rewindLocked(ctx context.Context, v rollout.Version) error {
+	if t.dropped.Load() {
+		return notFound(t.Name)
+	}
+	from, before := t.version(), t.store.Flow().Rewound
+	if err := t.store.Rewind(ctx, v); err != nil {
+		return err
+	}
+	t.gate.Load().Rewind(int(from-v), t.store.Flow().Rewound-before)
+	return nil
+}
+
+func updatePriorities(ctx context.Context, t *table, r *wire.PriorityUpdate) (any, error) {
+	if len(r.IDs) != len(r.Priorities) {
+		return nil, wire.Errorf(wire.Invalid, "priorities: %d of them for %d ids: want one for each", len(r.Priorities), len(r.IDs))
+	}
+	list := make([]replay.Priority, len(r.IDs))
+	for i, id := range r.IDs {
+		list[i] = replay.Priority{ID: rollout.ID(id), Value: r.Priorities[i]}
+	}
+	return t.answer(t.unlessDropped(func() error { return t.store.Update(ctx, list...) }))
+}
+
+func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error) {
+	if err := checkID("request_id", r.RequestID); err != nil {
+		return nil, err
+	}
+	list := make([]rollout.Feedback, len(r.Draws))
+	for i, d := range r.Draws {
+		list[i] = rollout.Feedback{
+			ID: rollout.ID(d.ID), Staleness: d.Staleness,
+			Advantage: measurement(d.Advantage), TDError: measurement(d.TDError), GradNorm: measurement(d.GradNorm),
+			Tokens: d.Tokens, RatioSum: d.RatioSum, RatioSquares: d.RatioSquares,
+		}
+	}
+	return t.answer(t.unlessDropped(func() error {
+		return t.reports.once(r.RequestID, func() error { return t.store.Report(ctx, list...) })
+	}))
+}
+
+func measurement(x *float64) rollout.Measurement {
+	if x == nil {
+		return rollout.Measurement{}
+	}
+	return rollout.Measured(*x)
+}
+
+// maxReportIDs is how many request ids of reports a table remembers.
+const maxReportIDs = 1000
+
+// reportIDs remembers the request ids of a table's reports, so that a report repeated because its answer got lost counts once.
+// The zero value is ready.
+type reportIDs struct {
+	mu    sync.Mutex
+	known map[string]bool
+	order []string // of the known, a ring once it is full
+	next  int      // in order, the oldest of a full ring
+}
+
+// once carries out a report unless one with its id was carried out before; "" is no id.
+func (r *reportIDs) once(id string, report func() error) error {
+	if id == "" {
+		return report()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known[id] {
+		return nil
+	}
+	if err := report(); err != nil {
+		return err
+	}
+	if r.known == nil {
+		r.known = make(map[string]bool)
+	}
+	r.known[id] = true
+	if len(r.order) < maxReportIDs {
+		r.order = append(r.order, id)
+		return nil
+	}
+	delete(r.known, r.order[r.next])
+	r.order[r.next] = id
+	r.next = (r.next + 1) % maxReportIDs
+	return nil
+}
+
+// forget forgets all ids, when the table goes back to a state from before the reports.
+func (r *reportIDs) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known, r.order, r.next = nil, nil, 0
+}
+
+func acknowledgeBatches(ctx context.Context, t *table, r *wire.SettleRequest) (any, error) {
+	err := t.settleAll(r.Batches, nil, true)
+	if err == nil {
+		err = t.flushConsumed(ctx)
+	}
+	return t.answer(err)
+}
+
+func releaseBatches(_ context.Context, t *table, r *wire.SettleRequest) (any, error) {
+	return t.answer(t.settleAll(r.Batches, nil, false))
+}
+
+// start grants groups, after waiting for the first.
+func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
+	timeout, err := timeoutOf(&r.TimeoutMS)
+	if err != nil {
+		return nil, err
+	}
+	size := r.GroupSize
+	if size == 0 {
+		size = t.GroupSize
+	}
+	var answer wire.StartAnswer
+	w := wait{
+		on: &t.mayInsert, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
+		next: func() (time.Time, bool) { return t.gate.Load().NextExpiry(t.now()) },
+	}
+	err = t.retry(ctx, w, func() error {
+		return t.unlessDropped(func() error {
+			v, gate := t.version(), t.gate.Load()
+			number, groups, err := gate.Start(t.now(), r.Groups, size, v, t.room())
+			if err != nil {
+				return err
+			}
+			answer = wire.StartAnswer{Grant: number, Groups: groups, Version: int32(v)}
+			if groups == 0 {
+				return rollout.ErrFull
+			}
+			answer.ExpiresSeconds = gate.lasts.Seconds()
+			return nil
+		})
+	})
+	if mayPass(err) && ctx.Err() == nil {
+		err = nil // no grant is an answer too
+	}
+	return answer, err
+}
+
+// room returns how many rollouts a queue has room for; other tables evict.
+func (t *table) room() int64 {
+	if !t.options.Sampler.Consumes() {
+		return math.MaxInt64
+	}
+	return int64(t.Capacity - t.store.Len())
+}
+
+func abandon(_ context.Context, t *table, r *wire.AbandonRequest) (any, error) {
+	if r.Groups < 1 {
+		return nil, wire.Errorf(wire.Invalid, "groups: %d: want at least 1", r.Groups)
+	}
+	t.gate.Load().Abandon(t.now(), r.Grant, r.Groups)
+	t.mayInsert.notify()
+	return t.info(), nil
+}
+
+func nextPrompts(_ context.Context, t *table, r *wire.PromptsRequest) (any, error) {
+	if r.Batch < 1 || r.Batch > math.MaxInt32 {
+		return nil, wire.Errorf(wire.Invalid, "batch: %d: want the prompts of a batch, 1 to %d", r.Batch, math.MaxInt32)
+	}
+	answer := wire.PromptsAnswer{Prompts: []wire.Prompt{}}
+	err := t.withPrompts(func() error {
+		v := t.version()
+		answer.Version = int32(v)
+		for _, p := range t.prompts.Next(v, r.Batch) {
+			answer.Prompts = append(answer.Prompts, wire.Prompt{ID: p.ID, Ref: p.Ref})
+		}
+		return nil
+	})
+	return answer, err
+}
+
+func reportPrompts(_ context.Context, t *table, r *wire.PromptResults) (any, error) {
+	results := make([]prompts.Result, len(r.Results))
+	for i, x := range r.Results {
+		if err := checkID(fmt.Sprintf("results[%d].id", i), x.ID); err != nil {
+			return nil, err
+		}
+		results[i] = prompts.Result{Prompt: prompts.Prompt{ID: x.ID, Ref: x.Ref}, Correct: x.Correct, Total: x.Total, Replayed: x.Replayed}
+	}
+	return t.answer(t.withPrompts(func() error { return t.prompts.Report(t.version(), results...) }))
+}
+
+// withPrompts runs an operation on a table that has prompt replay.
+func (t *table) withPrompts(operation func() error) error {
+	return t.unlessDropped(func() error {
+		if t.prompts == nil {
+			return wire.Errorf(wire.Invalid, "table %q has no prompt replay: want prompts in its definition", t.Name)
+		}
+		return operation()
+	})
+}
+
+// statistics answers wire.Statistics.
+func statistics(_ context.Context, t *table, _ *wire.TableRequest) (any, error) {
+	v := t.view()
+	s := v.Stats
+	answer := wire.TableStatistics{
+		TableInfo: wire.TableInfo{Table: t.Name, Version: int32(s.Version), Present: s.Present, Bytes: s.PresentBytes},
+		Inserted:  s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
+		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, OnLease: v.OnLease,
+		UpdatesIgnored: s.UpdatesIgnored, NeverUsed: s.NeverUsed,
+		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction, UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
+		NeverUsedShare: v.NeverUsed, AgeDecay: wire.Versions(v.AgeDecay),
+		Limiter: v.Limiter, Gate: v.Gate, Waiting: wire.Waiting{Inserts: v.InsertsWaiting, Samples: v.SamplesWaiting, Starts: v.StartsWaiting},
+	}
+	for _, a := range v.ByAge {
+		answer.Ages = append(answer.Ages, wire.AgeShare{Age: a.Age, Units: a.Units, Base: a.Base, Probability: a.Probability})
+	}
+	for _, e := range v.ESSByAge {
+		answer.ESSByAge = append(answer.ESSByAge, wire.AgeESS{First: e.First, Last: e.Last, ESS: e.ESS, Tokens: e.Tokens})
+	}
+	if p := v.Prompts; p != nil {
+		answer.Prompts = &wire.PromptsState{
+			Held: p.Held, Eligible: p.Eligible, Spent: p.Spent, Reported: p.Reported, ZeroVariance: p.ZeroVariance, Replayed: p.Replayed,
+			Reuses: p.Reuses, PassRates: p.PassRates,
+		}
+	}
+	if j := v.Journal; j != nil {
+		answer.Journal = &wire.JournalStatistics{Sync: string(j.Sync), Commits: j.Stats.Commits, Bytes: j.Stats.FileBytes, Seconds: j.Stats.WriteTime.Seconds()}
+		if j.Err != nil {
+			answer.Journal.Error = j.Err.Error()
+		}
+	}
+	return answer, nil
 }

@@ -1,13 +1,16 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
@@ -94,7 +97,7 @@ func TestADroppedTableIsGoneForThoseWhoWaitToo(t *testing.T) {
 	v.create(wire.Table{Name: "a"})
 	x := v.exchanger(v.client, "a")
 	x.send(wire.SampleRequest{Size: 1})
-	v.until("a sample waits", func(o TableView) bool { return o.SamplesWaiting == 1 })
+	v.await("a sample waits", func(o TableView) bool { return o.SamplesWaiting == 1 })
 	do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
 	_, err := x.recv()
 	checkRefusal(t, err, wire.NotFound, `"a"`)
@@ -328,5 +331,139 @@ func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
 		if want := map[string]int{"read": 1, "write": 0}[may]; listed != want {
 			t.Errorf("with the right to %s a, %d tables are listed, want %d", may, listed, want)
 		}
+	}
+}
+
+func TestIDsThatWouldFillTheMemoryAreRefused(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Prompts: &wire.Prompts{}})
+	longest, long := strings.Repeat("x", maxIDBytes), strings.Repeat("x", maxIDBytes+1)
+	if _, err := v.insert("a", wire.InsertRequest{BatchID: longest}, alone(2, 0)...); err != nil {
+		t.Errorf("a batch id of %d bytes: %v", maxIDBytes, err)
+	}
+	_, err := v.insert("a", wire.InsertRequest{BatchID: long}, alone(2, 0)...)
+	checkRefusal(t, err, wire.Invalid, "batch_id: ", "1025 bytes", "at most 1024")
+	_, err = v.get(wire.SampleRequest{Table: "a", Size: 1, RequestID: long})
+	checkRefusal(t, err, wire.Invalid, "request_id: ", "1025 bytes", "at most 1024")
+	_, err = try[any](v, wire.ReportDraws, wire.DrawReport{Table: "a", RequestID: long})
+	checkRefusal(t, err, wire.Invalid, "request_id: ", "1025 bytes", "at most 1024")
+	half := wire.PromptResult{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}
+	named := half
+	named.ID = long
+	_, err = try[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{half, named}})
+	checkRefusal(t, err, wire.Invalid, "results[1].id: ", "1025 bytes", "at most 1024")
+	if s := v.stats("a"); s.Present != 2 || s.Prompts.Held != 0 {
+		t.Errorf("%d rollouts, %d prompts: nothing of a refused request is kept", s.Present, s.Prompts.Held)
+	}
+}
+
+// A status travels in a header; many clients take 8 KB of headers in all.
+func TestWhatWasGivenIsNotSentBackWhole(t *testing.T) {
+	v := serve(t, Options{})
+	long := strings.Repeat("é", 1<<20)
+	_, err := try[any](v, long, wire.TableRequest{})
+	checkRefusal(t, err, wire.NotFound, "action", "stats")
+	if n := len(err.Error()); n > 3000 {
+		t.Errorf("the error has %d bytes", n)
+	}
+	_, err = v.get(wire.SampleRequest{Table: long, Size: 1})
+	checkRefusal(t, err, wire.NotFound, "there is none of that name", "list_flights")
+	_, err = v.client.GetFlightInfo(v.ctx, path(long, "b"))
+	checkRefusal(t, wire.FromGRPC(err), wire.Invalid, "descriptor", "want a path of one name")
+}
+
+func TestClientsMakeNoMoreTablesThanAllowed(t *testing.T) {
+	v := serve(t, Options{MaxTables: 2, Tables: []wire.Table{{Name: "a"}}})
+	v.create(wire.Table{Name: "b"})
+	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "c"})
+	checkRefusal(t, err, wire.Invalid, `"c"`, "2 tables", "max_tables")
+	v.create(wire.Table{Name: "b"}) // is there already
+	do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
+	v.create(wire.Table{Name: "c"})
+}
+
+func TestListsOfMillionsAreRefusedBeforeTheyAreRead(t *testing.T) {
+	var r wire.DrawReport
+	text := []byte(`{"table":"a","draws":[` + strings.Repeat("{},", maxRequestValues) + `{}]}`)
+	err := decodeJSON("body", text, &r)
+	checkRefusal(t, err, wire.TooLarge, "values", "several requests")
+	if r.Draws != nil {
+		t.Errorf("%d were read", len(r.Draws))
+	}
+}
+
+func TestLargeActionsWaitForMemory(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	const left = 1 // byte, which only a request that waits in line keeps others from
+	taken, err := v.service.incoming.acquire(v.ctx, DefaultMaxInFlightBytes-left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(pad int) error {
+		stream, err := v.client.DoAction(v.ctx, &flight.Action{Type: wire.Info, Body: []byte(`{"table":"a"}` + strings.Repeat(" ", pad))})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	if err := call(0); err != nil {
+		t.Errorf("a small action: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- call(largeRequest) }()
+	for v.service.incoming.free.TryAcquire(left) {
+		v.service.incoming.free.Release(left)
+		select {
+		case err := <-ended:
+			t.Fatalf("a large action did not wait: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	v.service.incoming.release(taken)
+	if err := <-ended; err != nil {
+		t.Errorf("a large action, with memory: %v", err)
+	}
+	if n := v.service.incoming.used.Load(); n != 0 {
+		t.Errorf("%d bytes are in use afterwards", n)
+	}
+	err = decodeJSON("body", append([]byte("{}"), bytes.Repeat([]byte(" "), maxRequestBytes)...), new(wire.TableRequest))
+	checkRefusal(t, err, wire.TooLarge, "want at most")
+}
+
+func TestARepeatedReportCountsOnceWhileItIsRemembered(t *testing.T) {
+	var r reportIDs
+	counted := make(map[string]int)
+	report := func(id string) error {
+		return r.once(id, func() error { counted[id]++; return nil })
+	}
+	for i := range 3 * maxReportIDs {
+		for _, id := range []string{fmt.Sprint(i), fmt.Sprint(i), fmt.Sprint(max(i-maxReportIDs+1, 0)), ""} {
+			if err := report(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for id, n := range counted {
+		if id != "" && n != 1 {
+			t.Fatalf("report %s was counted %d times", id, n)
+		}
+	}
+	if counted[""] != 3*maxReportIDs || len(counted) != 3*maxReportIDs+1 || len(r.known) != maxReportIDs {
+		t.Errorf("%d reports without an id, %d ids, %d remembered", counted[""], len(counted)-1, len(r.known))
+	}
+	if report("0"); counted["0"] != 2 {
+		t.Errorf("the oldest report, long forgotten, was counted %d times", counted["0"])
+	}
+}
+
+func TestAReportThatFailedMayBeRepeated(t *testing.T) {
+	var r reportIDs
+	failed, n := errors.New("failed"), 0
+	if err := r.once("a", func() error { return failed }); err != failed {
+		t.Fatal(err)
+	}
+	if err := r.once("a", func() error { n++; return nil }); err != nil || n != 1 {
+		t.Errorf("%v after %d", err, n)
 	}
 }

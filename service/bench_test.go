@@ -88,7 +88,7 @@ func benchInsert(b *testing.B, client flight.FlightServiceClient, size [2]int) {
 		b.Fatal(err)
 	}
 	w := flightdata.NewWriter(stream, rec.Schema(), path("a"))
-	b.SetBytes(sizeOf(rec))
+	b.SetBytes(recordBytes(rec))
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := w.Write(rec, nil); err != nil {
@@ -150,7 +150,7 @@ func benchSample(b *testing.B, client flight.FlightServiceClient, size [2]int, p
 		if err == io.EOF || err != nil {
 			b.Fatal(err)
 		}
-		bytes = sizeOf(frame.Batch)
+		bytes = recordBytes(frame.Batch)
 		frame.Batch.Release()
 	}
 	b.SetBytes(bytes)

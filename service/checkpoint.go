@@ -12,19 +12,20 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// A checkpoint is a file of three snapshots, one after another: the gate's books, the prompts where the table has any, and the
+// A checkpoint is a file of three snapshots, one after another: the gate's count, the prompts if the table has any, and the
 // table. It outlives the table.
 
 const checkpointSuffix = ".table"
 
-// checkpointFile returns where a checkpoint stands.
-func (t *table) checkpointFile(name string) (string, error) {
+// checkpointPath returns the file of a checkpoint.
+func (t *table) checkpointPath(name string) (string, error) {
 	if t.journal == nil {
-		return "", wire.Errorf(wire.Invalid, "the service keeps nothing: start it with a data folder (--data) to have checkpoints")
+		return "", wire.Errorf(wire.Invalid, "checkpoint: the service keeps nothing: start it with a data folder (--data)")
 	}
 	if err := wire.CheckName(name); err != nil {
 		return "", wire.Errorf(wire.Invalid, "checkpoint %s", err)
@@ -32,9 +33,9 @@ func (t *table) checkpointFile(name string) (string, error) {
 	return filepath.Join(t.service.options.Data, "checkpoints", t.Name, name+checkpointSuffix), nil
 }
 
-// checkpoint saves everything of a table under a name, in place of what was saved under it.
+// checkpoint saves the whole table under a name and replaces an earlier checkpoint of that name.
 func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
-	path, err := t.checkpointFile(r.Name)
+	path, err := t.checkpointPath(r.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -47,48 +48,32 @@ func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequ
 	return wire.CheckpointAnswer{TableInfo: t.info(), Name: r.Name, FileBytes: size}, nil
 }
 
-// save writes a checkpoint: a crash leaves the old file or the new one.
 func (t *table) save(path string) (size int64, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	folder := filepath.Dir(path)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return 0, err
 	}
-	if err := removeUnfinished(filepath.Dir(path)); err != nil {
+	if err := removeUnfinished(folder); err != nil {
 		return 0, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), unfinished+"*")
+	if err := disk.ReplaceFile(path, t.writeState); err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(path)
 	if err != nil {
 		return 0, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	err = t.writeState(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if info, statErr := f.Stat(); statErr == nil {
-		size = info.Size()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return 0, err
-	}
-	folder := filepath.Dir(path)
-	return size, errors.Join(syncFolder(folder), syncFolder(filepath.Dir(folder)), syncFolder(t.service.options.Data))
+	return info.Size(), errors.Join(os.Chmod(path, 0o600), disk.SyncFolder(filepath.Dir(folder)), disk.SyncFolder(t.service.options.Data))
 }
 
-// unfinished begins the names of checkpoints that are being written; those of checkpoints never begin with a dot.
-const unfinished = ".new-"
+// unfinished ends the names of checkpoints that are being written; earlier versions began them with .new-.
+const unfinished = ".tmp"
 
-// removeUnfinished removes what a crash left of checkpoints. Nobody else writes one meanwhile: admin is held.
+// removeUnfinished removes checkpoints that a crash cut off. Nobody else writes one meanwhile, because admin is held.
 func removeUnfinished(folder string) error {
 	files, err := os.ReadDir(folder)
 	for _, f := range files {
-		if strings.HasPrefix(f.Name(), unfinished) {
+		if strings.HasSuffix(f.Name(), unfinished) || strings.HasPrefix(f.Name(), ".new-") {
 			err = errors.Join(err, os.Remove(filepath.Join(folder, f.Name())))
 		}
 	}
@@ -96,7 +81,7 @@ func removeUnfinished(folder string) error {
 }
 
 func (t *table) writeState(w io.Writer) error {
-	if err := t.gateImage().write(w); err != nil {
+	if err := t.gateSnapshot().write(w); err != nil {
 		return err
 	}
 	if t.prompts != nil {
@@ -107,9 +92,9 @@ func (t *table) writeState(w io.Writer) error {
 	return t.store.Snapshot(w)
 }
 
-// restore replaces everything of a table by what was saved under a name. Leases of before are void: what they are of may be gone.
+// restore replaces the whole table by what was saved under a name. It ends all leases: their rollouts may be gone.
 func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
-	path, err := t.checkpointFile(r.Name)
+	path, err := t.checkpointPath(r.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +108,10 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 		return nil, wire.Errorf(wire.Failed, "opening checkpoint %q: %s", r.Name, err)
 	}
 	defer f.Close() // it was only read
-	if err := t.load(bufio.NewReader(f)); err != nil {
+	if err := t.readState(bufio.NewReader(f)); err != nil {
 		return nil, fmt.Errorf("checkpoint %q: %w", r.Name, err)
 	}
-	t.changed()
+	t.notifyAll()
 	if err := t.journal.Rewrite(t.store); err != nil {
 		return nil, t.journalError(err)
 	}
@@ -134,15 +119,15 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 	return t.info(), nil
 }
 
-// load replaces the table's state by what writeState wrote, all of it or nothing.
-func (t *table) load(r io.Reader) error {
-	im, err := readGateImage(r)
+// readState replaces the table's state by what writeState wrote: all of it or nothing.
+func (t *table) readState(r io.Reader) error {
+	g, err := readGateSnapshot(r)
 	if err != nil {
 		return err
 	}
 	t.life.Lock()
 	defer t.life.Unlock()
-	if t.gone.Load() {
+	if t.dropped.Load() {
 		return notFound(t.Name)
 	}
 	var saved *prompts.Buffer
@@ -162,13 +147,13 @@ func (t *table) load(r io.Reader) error {
 			return err
 		}
 	}
-	t.leases.takeAll()
+	t.leases.endAll()
 	t.reports.forget()
-	t.gate.Store(NewGate(t.Gate, im.booksOf(t), t.gate.Load().Next())) // insertions went on between the two snapshots
+	t.gate.Store(newGate(t.Gate, g.countFor(t), t.gate.Load().Next())) // insertions went on between the two snapshots
 	return nil
 }
 
-// copyPrompts gives one buffer the state of another with its options, which cannot fail.
+// copyPrompts copies the state of a buffer with the same options, which cannot fail.
 func copyPrompts(to, from *prompts.Buffer) error {
 	var b bytes.Buffer
 	if err := from.Snapshot(&b); err != nil {

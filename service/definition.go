@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func define(w wire.Table) (*definition, error) {
 	}
 	add(checkOwn(w)...)
 	if w.Limiter != nil {
-		add(CheckLimiter(*w.Limiter, w.GroupSize)...)
+		add(checkLimiter(*w.Limiter, w.GroupSize)...)
 	}
 	if w.Gate != nil {
 		add(checkGateWithin(w)...)
@@ -144,7 +145,7 @@ func checkOwn(w wire.Table) (problems []error) {
 
 // checkGateWithin checks a gate with what else the table says: that it lets the trainer begin.
 func checkGateWithin(w wire.Table) []error {
-	problems := CheckGate(*w.Gate)
+	problems := checkGate(*w.Gate)
 	if len(problems) > 0 {
 		return problems
 	}
@@ -195,7 +196,7 @@ func (d *definition) fill() error {
 	}
 	if w.Gate != nil {
 		g := *w.Gate
-		orElse(&g.GrantSeconds, DefaultGrantTime.Seconds())
+		g.GrantSeconds = cmp.Or(g.GrantSeconds, defaultGrantTime.Seconds())
 		w.Gate = &g
 	}
 	if d.prompts != nil {

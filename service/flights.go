@@ -1,12 +1,17 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"math"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -30,32 +35,32 @@ func (s *Service) ListFlights(_ *flight.Criteria, stream flight.FlightService_Li
 	return nil
 }
 
-// GetFlightInfo describes a table: the schema of sampling, how many rollouts and bytes it holds, its definition as JSON
+// GetFlightInfo describes a table: the schema of its samples, how many rollouts and bytes it holds, its definition as JSON
 // (app_metadata), and a ticket that exports it.
 func (s *Service) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (info *flight.FlightInfo, err error) {
 	c := s.begin(ctx, "GetFlightInfo")
 	defer c.end(&err)
-	t, err := s.described(ctx, d)
+	t, err := s.descriptorTable(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	return t.flight()
 }
 
-// GetSchema returns the schema of sampling.
+// GetSchema returns the schema of a table's samples.
 func (s *Service) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (schema *flight.SchemaResult, err error) {
 	c := s.begin(ctx, "GetSchema")
 	defer c.end(&err)
-	t, err := s.described(ctx, d)
+	t, err := s.descriptorTable(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	return &flight.SchemaResult{Schema: flight.SerializeSchema(t.schema, memory.DefaultAllocator)}, nil
 }
 
-// described returns the table that a descriptor names.
-func (s *Service) described(ctx context.Context, d *flight.FlightDescriptor) (*table, error) {
-	name, err := pathOf(d)
+// descriptorTable returns the table that a descriptor names.
+func (s *Service) descriptorTable(ctx context.Context, d *flight.FlightDescriptor) (*table, error) {
+	name, err := pathTable(d)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +68,7 @@ func (s *Service) described(ctx context.Context, d *flight.FlightDescriptor) (*t
 }
 
 func (t *table) flight() (*flight.FlightInfo, error) {
-	ticket, err := writeJSON(wire.SampleRequest{Table: t.Name, Export: true})
+	ticket, err := encodeJSON(wire.SampleRequest{Table: t.Name, Export: true})
 	if err != nil {
 		return nil, err
 	}
@@ -80,4 +85,73 @@ func (t *table) flight() (*flight.FlightInfo, error) {
 		TotalBytes:       f.Bytes,
 		AppMetadata:      definition,
 	}, nil
+}
+
+// defaultExportRows is how many rows a record batch of an export has, unless the request gives a size.
+const defaultExportRows = 256
+
+// export sends all rollouts of the table in order of ids, those of each shard as of one moment. It draws nothing: probability is
+// that of the next draw (NaN where the sampler knows none), weight is 1, and group_mean and group_std are those of the insertion.
+func (t *table) export(req *wire.SampleRequest, to *sender) error {
+	rows := cmp.Or(req.Size, defaultExportRows)
+	switch {
+	case rows < 0 || rows > maxBatchRows:
+		return wire.Errorf(wire.Invalid, "size: %d: want rows to a record batch, 1 to %d, or 0 for %d", rows, maxBatchRows, defaultExportRows)
+	case req.Fresh != 0 || req.Shard != 0 || req.RequestID != "" || req.UseAtDraw:
+		return wire.Errorf(wire.Invalid, "ticket: fresh, shard, request_id, use_at_draw: want none of them with export, which draws nothing")
+	}
+	version := t.version()
+	draws := t.contentAsDraws()
+	if err := to.writer.Begin(); err != nil {
+		return err
+	}
+	for len(draws) > 0 {
+		n := t.fitting(draws, rows)
+		if err := t.exportRows(draws[:n], version, to); err != nil {
+			return err
+		}
+		draws = draws[n:]
+	}
+	return nil
+}
+
+// contentAsDraws returns the table's rollouts in order of ids.
+func (t *table) contentAsDraws() []rollout.Draw {
+	held := t.store.Held()
+	slices.SortFunc(held, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
+	draws := make([]rollout.Draw, len(held))
+	for i := range held {
+		h := &held[i]
+		draws[i] = rollout.Draw{
+			ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: h.Advantage, Probability: h.Probability, Weight: 1,
+			Fresh: h.Fresh, Staleness: int32(min(h.Age, math.MaxInt32)), Uses: int32(h.Uses), GroupMean: h.Mean, GroupStd: h.Std,
+		}
+	}
+	return draws
+}
+
+// fitting returns how many of the first draws go into one record batch: rows, or fewer if they are large.
+func (t *table) fitting(draws []rollout.Draw, rows int) int {
+	n, bytes := 0, int64(0)
+	for n < min(rows, len(draws)) {
+		bytes += estimateBytes(draws[n : n+1])
+		if n > 0 && bytes > t.service.options.MaxMessageBytes/2 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+func (t *table) exportRows(draws []rollout.Draw, version rollout.Version, to *sender) error {
+	p, err := t.pack(to.ctx, &rollout.Batch{Version: version, Draws: draws}, to.schema)
+	if err != nil {
+		return err
+	}
+	metadata, err := encodeJSON(wire.BatchInfo{Version: int32(version), Rows: len(draws), Present: t.store.Len()})
+	if err != nil {
+		p.discard()
+		return err
+	}
+	return to.send(p.record, metadata, p.free)
 }

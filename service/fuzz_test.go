@@ -86,7 +86,7 @@ func fuzzService(t testing.TB) *fuzzed {
 }
 
 // renew is the service for another test, with its table made anew and no other.
-func (z *fuzzed) renew(t testing.TB) *fuzzed {
+func (z *fuzzed) reset(t testing.TB) *fuzzed {
 	t.Helper()
 	for _, table := range z.service.list() {
 		if err := z.service.drop(table.Name); err != nil {
@@ -108,7 +108,7 @@ func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 	defer cancel()
 	stream, err := z.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
-		z.mild(method, err)
+		z.checkError(method, err)
 		return nil
 	}
 	for _, m := range messages {
@@ -117,7 +117,7 @@ func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 		}
 	}
 	if err := stream.CloseSend(); err != nil {
-		z.mild(method, err)
+		z.checkError(method, err)
 		return nil
 	}
 	var answers [][]byte
@@ -128,7 +128,7 @@ func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 			return answers
 		}
 		if err != nil {
-			z.mild(method, err)
+			z.checkError(method, err)
 			return answers
 		}
 		answers = append(answers, answer)
@@ -136,7 +136,7 @@ func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 }
 
 // mild holds that an error is one of those that a caller can understand. Messages that are not protocol buffers are grpc's to refuse.
-func (z *fuzzed) mild(method string, err error) {
+func (z *fuzzed) checkError(method string, err error) {
 	s := status.Convert(err)
 	if code := s.Code(); (code == codes.Internal || code == codes.Unknown) && !strings.HasPrefix(s.Message(), "grpc: ") {
 		z.t.Errorf("%s: %v: want an error that says what is wrong with the request", method, err)
@@ -144,7 +144,7 @@ func (z *fuzzed) mild(method string, err error) {
 }
 
 // healthy holds that the books balance, and that the table can be exported and sampled still.
-func (z *fuzzed) healthy() {
+func (z *fuzzed) checkHealth() {
 	z.t.Helper()
 	for _, v := range z.service.Observe().Tables {
 		s := v.Stats
@@ -187,14 +187,14 @@ func split(script []byte) (messages [][]byte) {
 	return messages
 }
 
-// keeper keeps what a stock writer sends.
-type keeper struct {
+// recorder keeps what a stock writer sends.
+type recorder struct {
 	t        testing.TB
 	messages [][]byte
 }
 
 // Send keeps a message.
-func (k *keeper) Send(m *flight.FlightData) error {
+func (k *recorder) Send(m *flight.FlightData) error {
 	k.messages = append(k.messages, encode(k.t, m))
 	return nil
 }
@@ -215,7 +215,7 @@ func goodInsertion(t testing.TB, metadata string, options ...ipc.Option) [][]byt
 		t.Fatal(err)
 	}
 	defer rec.Release()
-	k := &keeper{t: t}
+	k := &recorder{t: t}
 	w := flight.NewRecordWriter(k, append(options, ipc.WithSchema(rec.Schema()))...)
 	w.SetFlightDescriptor(&flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"t"}})
 	if err := w.WriteWithAppMetadata(rec, []byte(metadata)); err != nil {
@@ -247,7 +247,7 @@ func TestWhatTheFuzzersBeginWithIsGood(t *testing.T) {
 			t.Errorf("%s %s had no answer", name, body)
 		}
 	}
-	z.healthy()
+	z.checkHealth()
 }
 
 // FuzzInsertions sends any messages to DoPut.
@@ -258,9 +258,9 @@ func FuzzInsertions(f *testing.F) {
 	f.Add(join(goodInsertion(f, `{}`, ipc.WithZstd())...))
 	served := fuzzService(f)
 	f.Fuzz(func(t *testing.T, script []byte) {
-		z := served.renew(t)
+		z := served.reset(t)
 		z.call("DoPut", split(script)...)
-		z.healthy()
+		z.checkHealth()
 	})
 }
 
@@ -283,10 +283,10 @@ func FuzzExchange(f *testing.F) {
 	f.Add(join(exchangeMessages(f, `{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`, `{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`)...))
 	served := fuzzService(f)
 	f.Fuzz(func(t *testing.T, script []byte) {
-		z := served.renew(t)
+		z := served.reset(t)
 		z.call("DoPut", goodInsertion(t, "")...)
 		z.call("DoExchange", split(script)...)
-		z.healthy()
+		z.checkHealth()
 	})
 }
 
@@ -300,7 +300,7 @@ func FuzzTickets(f *testing.F) {
 	}
 	served := fuzzService(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		z := served.renew(t)
+		z := served.reset(t)
 		z.call("DoPut", goodInsertion(t, "")...)
 		z.call("DoGet", encode(t, &flight.Ticket{Ticket: text}))
 		d := &flight.FlightDescriptor{Type: flight.DescriptorCMD, Cmd: text}
@@ -308,7 +308,7 @@ func FuzzTickets(f *testing.F) {
 		z.call("GetSchema", encode(t, d))
 		z.call("ListFlights", encode(t, &flight.Criteria{Expression: text}))
 		z.call("GetFlightInfo", text)
-		z.healthy()
+		z.checkHealth()
 	})
 }
 
@@ -342,7 +342,7 @@ func FuzzActions(f *testing.F) {
 	f.Add(wire.CreateTable, []byte(`{"name":"v","sampler":"prioritized","priority":{"base":"td_error","epsilon":0.1,"exponent":0.6,"age_decay":"inf","target_ess":0.5},"gate":{"rollouts_per_update":2,"max_staleness":1}}`))
 	served := fuzzService(f)
 	f.Fuzz(func(t *testing.T, name string, body []byte) {
-		z := served.renew(t)
+		z := served.reset(t)
 		z.call("DoPut", goodInsertion(t, "")...)
 		if !validText(name) {
 			return // protocol buffers refuse it at the sender
@@ -351,7 +351,7 @@ func FuzzActions(f *testing.F) {
 			z.call("DoAction", encode(t, &flight.Action{Type: name, Body: body}))
 			z.call("DoExchange", exchangeMessages(t, `{"size":2,"prefetch":1,"timeout_ms":0}`, `{"size":1,"timeout_ms":0}`)...)
 		}
-		z.healthy()
+		z.checkHealth()
 	})
 }
 
@@ -372,7 +372,7 @@ func FuzzCheckpoints(f *testing.F) {
 	f.Add(good.Bytes(), 0, byte(0))
 	f.Add(good.Bytes()[:good.Len()/2], 3, byte(255))
 	f.Fuzz(func(t *testing.T, file []byte, at int, flip byte) {
-		z := served.renew(t)
+		z := served.reset(t)
 		z.call("DoPut", goodInsertion(t, "")...)
 		table, err := z.service.table("t")
 		if err != nil {
@@ -383,11 +383,11 @@ func FuzzCheckpoints(f *testing.F) {
 			file[uint(at)%uint(len(file))] ^= flip
 		}
 		before := fmt.Sprint(table.store.Flow(), table.gate.Load().State(time.Time{}, table.version()))
-		if err := table.load(bytes.NewReader(file)); err != nil {
+		if err := table.readState(bytes.NewReader(file)); err != nil {
 			if after := fmt.Sprint(table.store.Flow(), table.gate.Load().State(time.Time{}, table.version())); after != before {
 				t.Errorf("a checkpoint that was refused (%v) changed the table from %s to %s", err, before, after)
 			}
 		}
-		z.healthy()
+		z.checkHealth()
 	})
 }

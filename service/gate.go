@@ -2,44 +2,48 @@ package service
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// DefaultGrantTime is how long a grant of a gate lasts.
-const DefaultGrantTime = 10 * time.Minute
+// defaultGrantTime is how long a gate's grant lasts.
+const defaultGrantTime = 10 * time.Minute
 
-// maxGrants is how many grants may be outstanding at once.
+// maxGrants bounds the grants outstanding at once.
 const maxGrants = 1 << 16
 
-// Gate tells those who generate how many groups they may start, so that they wait instead of generating what would be too
-// stale (wire.Gate; Fu et al. 2025): with the table at version v, at most (v - v0 + MaxStaleness + 1) x RolloutsPerUpdate rollouts
-// may have been started. Started is what was inserted, under a grant or not, and what is granted and not inserted yet; v0 is
-// the table's version when the first of them was. A gate without a definition grants all that there is room for.
+// gate tells generators how many groups they may start, so that they wait instead of generating what would be too stale
+// (wire.Gate; Fu et al. 2025). With the table at version v, at most (v - v0 + MaxStaleness + 1) x RolloutsPerUpdate rollouts may
+// have been started. Started is what was inserted, under a grant or not, plus what is granted and not yet inserted; v0 is the
+// table's version when the first of them was started. A gate without a definition grants all that there is room for.
 //
-// A grant that is neither inserted nor abandoned in time goes back; what is inserted under it later is counted all the same. After a
+// A grant that is neither inserted nor abandoned in time goes back; what is inserted under it later still counts. After a
 // restart no grant is outstanding: started is what was inserted. Its methods may be called concurrently.
-type Gate struct {
+type gate struct {
 	limit *wire.Gate // nil: none
-	last  time.Duration
+	lasts time.Duration
 
 	mu     sync.Mutex // guards what follows
-	books  GateBooks
+	count  gateCount
 	grants map[uint64]*grant
-	order  []*grant // by expiry, the first first; settled ones among them
+	order  []*grant // by expiry; settled ones among them
 	held   int64    // rollouts of all grants
 	next   uint64
 
 	granted, abandoned, expired uint64
 }
 
-// GateBooks is what a gate must know again after a restart.
-type GateBooks struct {
+// gateCount is what a gate must know again after a restart.
+type gateCount struct {
 	Begun    bool            // something was inserted or granted
 	Origin   rollout.Version // v0
 	Inserted int64           // rollouts, less those that rewinding undid
@@ -52,52 +56,47 @@ type grant struct {
 	until  time.Time
 }
 
-// NewGate returns a gate with these books; first is the number of its first grant, which no other gate of the table may have given.
-func NewGate(limit *wire.Gate, books GateBooks, first uint64) *Gate {
-	g := &Gate{limit: limit, books: books, grants: make(map[uint64]*grant), next: max(first, 1), last: DefaultGrantTime}
+// newGate returns a gate with a count; first is the number of its first grant, which no other gate of the table may have given.
+func newGate(limit *wire.Gate, count gateCount, first uint64) *gate {
+	g := &gate{limit: limit, count: count, grants: make(map[uint64]*grant), next: max(first, 1), lasts: defaultGrantTime}
 	if limit != nil && limit.GrantSeconds > 0 {
-		g.last = time.Duration(limit.GrantSeconds * float64(time.Second))
+		g.lasts = time.Duration(limit.GrantSeconds * float64(time.Second))
 	}
 	return g
 }
 
-// CheckGate returns what is wrong with a gate.
-func CheckGate(l wire.Gate) (problems []error) {
-	check := func(ok bool, key string, value any, want string) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("gate.%s: %v: want %s", key, value, want))
-		}
-	}
-	check(l.RolloutsPerUpdate > 0 && l.RolloutsPerUpdate <= math.MaxInt32, "rollouts_per_update", l.RolloutsPerUpdate, "the new rollouts that one update takes, above 0")
-	check(l.MaxStaleness >= 0 && l.MaxStaleness <= math.MaxInt32, "max_staleness", l.MaxStaleness, "versions, 0 or more")
-	check(l.GrantSeconds >= 0 && l.GrantSeconds <= maxSeconds, "grant_seconds", l.GrantSeconds, fmt.Sprintf("0 (%v) to %v", DefaultGrantTime.Seconds(), maxSeconds))
-	return problems
+// checkGate returns the problems of a gate.
+func checkGate(l wire.Gate) (p option.Problems) {
+	p.Check(l.RolloutsPerUpdate > 0 && l.RolloutsPerUpdate <= math.MaxInt32, "gate.rollouts_per_update", l.RolloutsPerUpdate, "the new rollouts that one update takes, above 0")
+	p.Check(l.MaxStaleness >= 0 && l.MaxStaleness <= math.MaxInt32, "gate.max_staleness", l.MaxStaleness, "versions, 0 or more")
+	p.Check(l.GrantSeconds >= 0 && l.GrantSeconds <= maxSeconds, "gate.grant_seconds", l.GrantSeconds, "0 (%v) to %v", defaultGrantTime.Seconds(), maxSeconds)
+	return p
 }
 
-// maxSeconds is the longest time that a definition may ask for: a year.
+// maxSeconds bounds every time in a definition: a year.
 const maxSeconds = 366 * 24 * 3600
 
-// Start grants up to so many groups of a size, with the table at version v and room for so many rollouts (math.MaxInt64: not
-// bounded). The grant is 0 if there are none. An error wraps rollout.ErrInvalid.
-func (g *Gate) Start(now time.Time, groups, size int, v rollout.Version, room int64) (number uint64, granted int, err error) {
+// Start grants up to groups of a size, with the table at version v and room for so many rollouts (math.MaxInt64: unbounded). The
+// grant's number is 0 if it grants none. An error wraps rollout.ErrInvalid, or rollout.ErrFull if too many grants are outstanding.
+func (g *gate) Start(now time.Time, groups, size int, v rollout.Version, room int64) (number uint64, granted int, err error) {
 	if groups < 1 || groups > math.MaxInt32 {
 		return 0, 0, fmt.Errorf("groups: %d: want 1 to %d: %w", groups, math.MaxInt32, rollout.ErrInvalid)
 	}
 	if size < 1 || size > math.MaxInt32 {
-		return 0, 0, fmt.Errorf("group_size: %d: want the rollouts in each group, as the table's definition gives no group_size: %w", size, rollout.ErrInvalid)
+		return 0, 0, fmt.Errorf("group_size: %d: want the rollouts in each group, because the table's definition has no group_size: %w", size, rollout.ErrInvalid)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
 	g.begin(v)
 	if g.limit != nil && g.allowedAt(v) < int64(size) && float64(size) > float64(g.limit.MaxStaleness+1)*g.limit.RolloutsPerUpdate {
-		return 0, 0, fmt.Errorf("group_size: %d: the gate lets (max_staleness + 1) x rollouts_per_update = %v rollouts run ahead of the trainer: want smaller groups, or a wider gate: %w",
+		return 0, 0, fmt.Errorf("group_size: %d: the gate lets (max_staleness + 1) x rollouts_per_update = %v rollouts run ahead of the trainer: want smaller groups, or a larger max_staleness: %w",
 			size, float64(g.limit.MaxStaleness+1)*g.limit.RolloutsPerUpdate, rollout.ErrInvalid)
 	}
-	free := min(g.allowedAt(v)-g.books.Inserted-g.held, room-g.held)
+	free := min(g.allowedAt(v)-g.count.Inserted-g.held, room-g.held)
 	n := min(int64(groups), free/int64(size))
 	if n < 1 {
-		g.books.Begun = g.books.Begun && (g.books.Inserted != 0 || g.held != 0)
+		g.count.Begun = g.count.Begun && (g.count.Inserted != 0 || g.held != 0)
 		return 0, 0, nil
 	}
 	if len(g.grants) >= maxGrants {
@@ -106,7 +105,7 @@ func (g *Gate) Start(now time.Time, groups, size int, v rollout.Version, room in
 	if len(g.order) > 2*len(g.grants)+64 {
 		g.order = slices.DeleteFunc(g.order, func(gr *grant) bool { return gr.left == 0 })
 	}
-	gr := &grant{number: g.next, size: int64(size), left: n * int64(size), until: now.Add(g.last)}
+	gr := &grant{number: g.next, size: int64(size), left: n * int64(size), until: now.Add(g.lasts)}
 	g.next++
 	g.grants[gr.number] = gr
 	g.order = append(g.order, gr)
@@ -115,37 +114,37 @@ func (g *Gate) Start(now time.Time, groups, size int, v rollout.Version, room in
 	return gr.number, int(n), nil
 }
 
-// begin notes the version at which the first rollout was started.
-func (g *Gate) begin(v rollout.Version) {
-	if !g.books.Begun {
-		g.books.Begun, g.books.Origin = true, v
+// begin sets v0 at the first start.
+func (g *gate) begin(v rollout.Version) {
+	if !g.count.Begun {
+		g.count.Begun, g.count.Origin = true, v
 	}
 }
 
-// allowedAt returns how many rollouts may have been started by version v.
-func (g *Gate) allowedAt(v rollout.Version) int64 {
+// allowedAt returns how many rollouts may have been started at version v.
+func (g *gate) allowedAt(v rollout.Version) int64 {
 	if g.limit == nil {
 		return math.MaxInt64 / 4
 	}
-	ahead := float64(v) - float64(g.books.Origin) + float64(g.limit.MaxStaleness) + 1
-	// A product that is whole in the decimal numbers of the definition counts as whole.
+	ahead := float64(v) - float64(g.count.Origin) + float64(g.limit.MaxStaleness) + 1
+	// 1e-6: a product that is whole in the definition's decimal numbers stays whole.
 	return int64(math.Floor(ahead*g.limit.RolloutsPerUpdate + 1e-6))
 }
 
-// Insert counts rollouts inserted at version v, under a grant or under none, 0.
-func (g *Gate) Insert(now time.Time, number uint64, rollouts int, v rollout.Version) {
+// Insert counts rollouts inserted at version v under a grant, 0 for none.
+func (g *gate) Insert(now time.Time, number uint64, rollouts int, v rollout.Version) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
 	g.begin(v)
-	g.books.Inserted += int64(rollouts)
+	g.count.Inserted += int64(rollouts)
 	if gr := g.grants[number]; gr != nil {
 		g.settle(gr, int64(rollouts))
 	}
 }
 
-// Abandon gives groups of a grant back. One that is not outstanding any more is left alone.
-func (g *Gate) Abandon(now time.Time, number uint64, groups int) {
+// Abandon gives groups of a grant back, unless the grant is no longer outstanding.
+func (g *gate) Abandon(now time.Time, number uint64, groups int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
@@ -154,8 +153,8 @@ func (g *Gate) Abandon(now time.Time, number uint64, groups int) {
 	}
 }
 
-// settle takes rollouts off a grant and returns how many it had.
-func (g *Gate) settle(gr *grant, rollouts int64) int64 {
+// settle takes rollouts off a grant and returns how many it took.
+func (g *gate) settle(gr *grant, rollouts int64) int64 {
 	n := min(rollouts, gr.left)
 	gr.left -= n
 	g.held -= n
@@ -165,19 +164,19 @@ func (g *Gate) settle(gr *grant, rollouts int64) int64 {
 	return n
 }
 
-// Rewind undoes so many versions, which took rollouts that must come again, and as many rollouts as left the table thereby.
-func (g *Gate) Rewind(versions int, left uint64) {
+// Rewind lets generators start again what rewound versions took, and the rollouts that left the table by the rewind.
+func (g *gate) Rewind(versions int, left uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	undone := int64(left)
 	if g.limit != nil {
 		undone += int64(math.Round(float64(versions) * g.limit.RolloutsPerUpdate))
 	}
-	g.books.Inserted -= undone
+	g.count.Inserted -= undone
 }
 
-// expire gives back what was granted too long ago.
-func (g *Gate) expire(now time.Time) {
+// expire takes back grants that were not used in time.
+func (g *gate) expire(now time.Time) {
 	for len(g.order) > 0 && (g.order[0].left == 0 || !now.Before(g.order[0].until)) {
 		gr := g.order[0]
 		g.order = g.order[1:]
@@ -188,7 +187,7 @@ func (g *Gate) expire(now time.Time) {
 }
 
 // NextExpiry returns when the next grant goes back, false if none is outstanding.
-func (g *Gate) NextExpiry(now time.Time) (time.Time, bool) {
+func (g *gate) NextExpiry(now time.Time) (time.Time, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
@@ -198,37 +197,73 @@ func (g *Gate) NextExpiry(now time.Time) (time.Time, bool) {
 	return g.order[0].until, true
 }
 
-// Books returns what a gate like this one begins with.
-func (g *Gate) Books() GateBooks {
+// Count returns what a gate like this one must begin with.
+func (g *gate) Count() gateCount {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.books
+	return g.count
 }
 
-// Next returns the number of the grant to come.
-func (g *Gate) Next() uint64 {
+// Next returns the number of the next grant.
+func (g *gate) Next() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.next
 }
 
 // State returns where the gate stands with the table at version v.
-func (g *Gate) State(now time.Time, v rollout.Version) GateState {
+func (g *gate) State(now time.Time, v rollout.Version) wire.GateState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
-	s := GateState{
-		Started: g.books.Inserted + g.held, Outstanding: g.held, Grants: len(g.grants),
+	s := wire.GateState{
+		Started: g.count.Inserted + g.held, Outstanding: g.held, Grants: len(g.grants),
 		Granted: g.granted, Abandoned: g.abandoned, Expired: g.expired,
 	}
 	if g.limit == nil {
 		return s
 	}
 	s.RolloutsPerUpdate, s.MaxStaleness = g.limit.RolloutsPerUpdate, g.limit.MaxStaleness
-	if !g.books.Begun {
+	if !g.count.Begun {
 		s.Allowed = int64(math.Floor(float64(g.limit.MaxStaleness+1)*g.limit.RolloutsPerUpdate + 1e-6))
 		return s
 	}
 	s.Allowed = g.allowedAt(v)
 	return s
+}
+
+func gateFormat() sealed.Format { return sealed.Format{Magic: "reprgat", Version: 1} }
+
+// gateSnapshot is a gate's count with the table's at that time. Insertions since then, which the journal knows up to the last
+// acknowledged one, are added to it on recovery.
+type gateSnapshot struct {
+	Books    gateCount // the field names are those of the file
+	Inserted uint64    // replay.Flow.Inserted
+}
+
+func (t *table) gateSnapshot() gateSnapshot {
+	return gateSnapshot{t.gate.Load().Count(), t.store.Flow().Inserted}
+}
+
+func (g gateSnapshot) write(w io.Writer) error { return gateFormat().Write(w, &g) }
+
+func readGateSnapshot(r io.Reader) (g gateSnapshot, err error) {
+	if err = gateFormat().Open(r, &g); err != nil {
+		err = fmt.Errorf("reading the gate's count: %w", err)
+	}
+	return g, err
+}
+
+// countFor returns the count as of the table's present state.
+func (g gateSnapshot) countFor(t *table) gateCount {
+	count := g.Books
+	now := t.store.Flow().Inserted
+	if now <= g.Inserted {
+		return count
+	}
+	count.Begun = true
+	if t.options.Unit != replay.UnitStep { // how many rollouts the steps were is unknown: the count may be late by the journal's interval
+		count.Inserted += int64(now - g.Inserted)
+	}
+	return count
 }

@@ -17,7 +17,7 @@ func at(seconds float64) time.Time {
 	return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-func mustStart(t *testing.T, g *Gate, now time.Time, groups, size int, v rollout.Version, room int64) (uint64, int) {
+func mustStart(t *testing.T, g *gate, now time.Time, groups, size int, v rollout.Version, room int64) (uint64, int) {
 	t.Helper()
 	number, n, err := g.Start(now, groups, size, v, room)
 	if err != nil {
@@ -31,7 +31,7 @@ func mustStart(t *testing.T, g *Gate, now time.Time, groups, size int, v rollout
 
 // At version v at most (v - v0 + MaxStaleness + 1) x RolloutsPerUpdate rollouts may have been started.
 func TestTheGateKeepsToItsFormula(t *testing.T) {
-	g := NewGate(&wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 2}, GateBooks{}, 1)
+	g := newGate(&wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 2}, gateCount{}, 1)
 	grant, n := mustStart(t, g, at(0), 100, 8, 5, noBound) // the first start: v0 = 5
 	if n != 6 {
 		t.Errorf("at v0 %d groups of 8 may start, want 6: 3 x 16 rollouts", n)
@@ -52,7 +52,7 @@ func TestTheGateKeepsToItsFormula(t *testing.T) {
 }
 
 func TestRolloutsInsertedWithoutAGrantCountAsStarted(t *testing.T) {
-	g := NewGate(&wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 0}, GateBooks{}, 1)
+	g := newGate(&wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 0}, gateCount{}, 1)
 	g.Insert(at(0), 0, 10, 0)
 	if _, n := mustStart(t, g, at(0), 10, 1, 0, noBound); n != 6 {
 		t.Errorf("%d may start beside 10 inserted, want 6", n)
@@ -60,7 +60,7 @@ func TestRolloutsInsertedWithoutAGrantCountAsStarted(t *testing.T) {
 }
 
 func TestAbandonedAndExpiredGroupsMayBeStartedAgain(t *testing.T) {
-	g := NewGate(&wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 0, GrantSeconds: 10}, GateBooks{}, 7)
+	g := newGate(&wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 0, GrantSeconds: 10}, gateCount{}, 7)
 	first, n := mustStart(t, g, at(0), 2, 4, 0, noBound)
 	if first != 7 || n != 2 {
 		t.Fatalf("grant %d of %d", first, n)
@@ -93,7 +93,7 @@ func TestAbandonedAndExpiredGroupsMayBeStartedAgain(t *testing.T) {
 
 func TestAQueuesRoomBoundsTheGate(t *testing.T) {
 	for _, limit := range []*wire.Gate{nil, {RolloutsPerUpdate: 1000}} {
-		g := NewGate(limit, GateBooks{}, 1)
+		g := newGate(limit, gateCount{}, 1)
 		if _, n := mustStart(t, g, at(0), 100, 4, 0, 10); n != 2 {
 			t.Errorf("with room for 10, %d groups of 4 may start", n)
 		}
@@ -105,10 +105,10 @@ func TestAQueuesRoomBoundsTheGate(t *testing.T) {
 
 func TestAGateIsTheSameAfterARestartButForItsGrants(t *testing.T) {
 	limit := &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}
-	g := NewGate(limit, GateBooks{}, 1)
+	g := newGate(limit, gateCount{}, 1)
 	grant, _ := mustStart(t, g, at(0), 4, 8, 3, noBound)
 	g.Insert(at(0), grant, 16, 3)
-	again := NewGate(limit, g.Books(), g.Next())
+	again := newGate(limit, g.Count(), g.Next())
 	if s := again.State(at(0), 3); s.Allowed != 32 || s.Started != 16 || s.Outstanding != 0 {
 		t.Errorf("state %+v", s)
 	}
@@ -119,7 +119,7 @@ func TestAGateIsTheSameAfterARestartButForItsGrants(t *testing.T) {
 
 // A trainer that goes back k versions needs their rollouts again, and those that left the table thereby.
 func TestRewindingLetsStartAgainWhatItUndid(t *testing.T) {
-	g := NewGate(&wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}, GateBooks{}, 1)
+	g := newGate(&wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}, gateCount{}, 1)
 	for v := range rollout.Version(5) {
 		mustStart(t, g, at(0), 1000, 1, v, noBound)
 	}
@@ -133,7 +133,7 @@ func TestRewindingLetsStartAgainWhatItUndid(t *testing.T) {
 }
 
 func TestTheGateRefusesWhatItCanNeverGrant(t *testing.T) {
-	g := NewGate(&wire.Gate{RolloutsPerUpdate: 4, MaxStaleness: 1}, GateBooks{}, 1)
+	g := newGate(&wire.Gate{RolloutsPerUpdate: 4, MaxStaleness: 1}, gateCount{}, 1)
 	for _, c := range []struct {
 		groups, size int
 		want         string
@@ -152,7 +152,7 @@ func TestTheGateRefusesWhatItCanNeverGrant(t *testing.T) {
 		{wire.Gate{RolloutsPerUpdate: 1, GrantSeconds: -1}, "gate.grant_seconds: -1"},
 		{wire.Gate{RolloutsPerUpdate: math.Inf(1)}, "gate.rollouts_per_update: +Inf"},
 	} {
-		if problems := CheckGate(c.gate); len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want) {
+		if problems := checkGate(c.gate); len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want) {
 			t.Errorf("%+v: %v", c.gate, problems)
 		}
 	}
@@ -168,7 +168,7 @@ func TestTheGateDoesWhatItsDefinitionSays(t *testing.T) {
 		random := rollout.Stream(seed, "service/gate_test", 0)
 		limit := &wire.Gate{RolloutsPerUpdate: float64(2+random.IntN(40)) / 2, MaxStaleness: random.IntN(4), GrantSeconds: 5}
 		size := 1 + random.IntN(max(int(limit.RolloutsPerUpdate), 1))
-		g := NewGate(limit, GateBooks{}, 1)
+		g := newGate(limit, gateCount{}, 1)
 		grants := map[uint64]*naive{}
 		inserted, v, now := 0, rollout.Version(0), 0.0
 		held := func() (sum int) {
@@ -218,5 +218,14 @@ func TestTheGateDoesWhatItsDefinitionSays(t *testing.T) {
 				t.Fatalf("seed %d: state %+v, by definition %d inserted and %d outstanding", seed, s, inserted, held())
 			}
 		}
+	}
+}
+
+func TestAbandoningMoreThanWasGrantedFreesWhatWasGranted(t *testing.T) {
+	g := newGate(nil, gateCount{}, 1)
+	grant, n := mustStart(t, g, at(0), math.MaxInt32, math.MaxInt32, 0, noBound)
+	g.Abandon(at(0), grant, math.MaxInt)
+	if s := g.State(at(0), 0); s.Outstanding != 0 || s.Grants != 0 || s.Abandoned == 0 {
+		t.Errorf("of %d groups abandoned: %+v", n, s)
 	}
 }

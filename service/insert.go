@@ -4,32 +4,298 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
+	"github.com/reprise-rl/reprise/wire/flightdata"
 )
+
+// DoPut inserts. Each record batch of the stream is one insertion: it is decoded, admitted to memory, validated, inserted as soon
+// as the table has room and the limiter allows, committed to the journal and acknowledged, in order. The first refusal ends the
+// stream.
+func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
+	ctx := stream.Context()
+	c := s.begin(ctx, "DoPut")
+	defer c.end(&err)
+	reader := flightdata.NewReader(stream, flightdata.Options{MaxBytes: s.options.MaxMessageBytes, Allocator: s.pool})
+	name, err := descriptorTable(reader)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return wire.Errorf(wire.Invalid, "descriptor: none: want a path of one name, the table's")
+	}
+	t, err := s.allowed(ctx, name, true)
+	if err != nil {
+		return err
+	}
+	c.uses(name)
+	p := &putStream{t, ctx, reader, stream}
+	if t.journal == nil {
+		return p.insertAll(p.acknowledge)
+	}
+	return p.insertWhileCommitting()
+}
+
+// descriptorTable returns the table that a stream's descriptor names, "" if it has no descriptor.
+func descriptorTable(reader *flightdata.Reader) (string, error) {
+	if err := reader.Peek(); err != nil {
+		return "", err
+	}
+	return pathTable(reader.Descriptor())
+}
+
+func pathTable(d *flight.FlightDescriptor) (string, error) {
+	switch {
+	case d == nil || len(d.GetPath()) == 0 && len(d.GetCmd()) == 0:
+		return "", nil
+	case d.GetType() != flight.DescriptorPATH || len(d.GetPath()) != 1:
+		return "", wire.Errorf(wire.Invalid, "descriptor: path %q, command of %d bytes: want a path of one name, the table's", d.GetPath(), len(d.GetCmd()))
+	}
+	return d.GetPath()[0], nil
+}
+
+// putStream is one DoPut stream.
+type putStream struct {
+	table  *table
+	ctx    context.Context
+	reader *flightdata.Reader
+	stream flight.FlightService_DoPutServer
+}
+
+// inserted is the answer to one record batch before it is acknowledged.
+type inserted struct {
+	answer *wire.InsertAnswer
+	began  time.Time
+}
+
+// insertAll inserts every record batch of the stream and forwards the answers. Whoever receives one ends its request.
+func (p *putStream) insertAll(forward func(inserted) error) error {
+	for {
+		frame, err := p.reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := p.table.service.requests.begin(); err != nil {
+			release(frame)
+			return err
+		}
+		answer, err := p.table.insertFrame(p.ctx, frame)
+		if err != nil {
+			p.table.service.requests.end()
+			return err
+		}
+		if err := forward(inserted{answer, began}); err != nil {
+			return err
+		}
+	}
+}
+
+// maxUncommitted is how many insertions of one stream may wait for the journal.
+const maxUncommitted = 64
+
+// insertWhileCommitting inserts in a goroutine of its own while the journal commits earlier insertions, many at once. If the
+// journal fails, the stream ends.
+func (p *putStream) insertWhileCommitting() error {
+	queue, ended := make(chan inserted, maxUncommitted), make(chan error, 1)
+	go func() {
+		defer close(queue)
+		ended <- p.insertAll(func(in inserted) error {
+			select {
+			case queue <- in:
+				return nil
+			case <-p.ctx.Done(): // at the latest when DoPut returns
+				p.table.service.requests.end()
+				return p.ctx.Err()
+			}
+		})
+	}()
+	for first := range queue {
+		if err := p.commitAndAcknowledge(append([]inserted{first}, queued(queue)...)); err != nil {
+			go func() { // until the goroutine above notices
+				for range queue {
+					p.table.service.requests.end()
+				}
+			}()
+			return err
+		}
+	}
+	return <-ended
+}
+
+// queued takes everything that is in the queue now.
+func queued(queue <-chan inserted) (list []inserted) {
+	for {
+		select {
+		case in, ok := <-queue:
+			if !ok {
+				return list
+			}
+			list = append(list, in)
+		default:
+			return list
+		}
+	}
+}
+
+// commitAndAcknowledge acknowledges insertions once the journal has committed them.
+func (p *putStream) commitAndAcknowledge(list []inserted) error {
+	err := p.table.commit(p.ctx)
+	for _, in := range list {
+		if err != nil {
+			p.table.service.requests.end()
+			continue
+		}
+		err = p.acknowledge(in)
+	}
+	return err
+}
+
+// acknowledge sends an answer and ends its request.
+func (p *putStream) acknowledge(in inserted) error {
+	defer p.table.service.requests.end()
+	text, err := encodeJSON(in.answer)
+	if err != nil {
+		return err
+	}
+	if err := p.stream.Send(&flight.PutResult{AppMetadata: text}); err != nil {
+		return err
+	}
+	p.table.meter.insertTimes.add(time.Since(in.began))
+	return nil
+}
+
+func release(frame flightdata.Frame) {
+	if frame.Batch != nil {
+		frame.Batch.Release()
+	}
+}
+
+// insertFrame inserts one record batch, which it releases: decode, admit, validate, insert.
+func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.InsertAnswer, error) {
+	defer release(frame)
+	if err := t.service.authorize(ctx, t.Name, true); err != nil { // the token may have been revoked since the stream began
+		return nil, err
+	}
+	var req wire.InsertRequest
+	if err := decodeJSON("app_metadata", frame.Metadata, &req); err != nil {
+		return nil, err
+	}
+	if frame.Batch == nil {
+		return nil, wire.Errorf(wire.Invalid, "app_metadata came without a record batch: send both in one message")
+	}
+	bytes := recordBytes(frame.Batch)
+	t.meter.receivedBytes.Add(uint64(bytes))
+	leave, err := t.admit(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ids, err := t.insertRecord(ctx, req, frame.Batch)
+	if err != nil {
+		t.countRefusal(err, int(frame.Batch.NumRows()))
+		return nil, err
+	}
+	return &wire.InsertAnswer{BatchID: req.BatchID, IDs: ids, Version: int32(t.version()), Present: t.store.Len()}, nil
+}
+
+// recordBytes returns the size of a record batch's buffers.
+func recordBytes(rec arrow.RecordBatch) (bytes int64) {
+	for _, c := range rec.Columns() {
+		bytes += columnBytes(c.Data())
+	}
+	return bytes
+}
+
+func columnBytes(d arrow.ArrayData) (bytes int64) {
+	for _, b := range d.Buffers() {
+		if b != nil {
+			bytes += int64(b.Len())
+		}
+	}
+	for _, child := range d.Children() {
+		bytes += columnBytes(child)
+	}
+	return bytes
+}
+
+// admit waits until an insertion's bytes may be in memory. One table gets at most half of all, so that insertions waiting for it
+// do not keep out the others.
+func (t *table) admit(ctx context.Context, bytes int64) (leave func(), err error) {
+	ofTable, err := t.incoming.acquire(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	ofAll, err := t.service.incoming.acquire(ctx, bytes)
+	if err != nil {
+		t.incoming.release(ofTable)
+		return nil, err
+	}
+	return func() {
+		t.service.incoming.release(ofAll)
+		t.incoming.release(ofTable)
+	}, nil
+}
+
+func (t *table) countRefusal(err error, rows int) {
+	switch {
+	case errors.Is(err, rollout.ErrFull):
+		t.meter.full.Add(1)
+	case wire.CodeOf(err) == wire.Invalid:
+		t.meter.refused.Add(1)
+		t.meter.refusedRows.Add(uint64(rows))
+	}
+}
+
+// insertRecord reads the groups of a record batch and inserts them. It returns the ids in order of rows.
+func (t *table) insertRecord(ctx context.Context, req wire.InsertRequest, rec arrow.RecordBatch) ([]uint64, error) {
+	groups, order, err := wire.Groups(rec, t.fields)
+	if err != nil {
+		return nil, err
+	}
+	if len(groups) == 0 {
+		return []uint64{}, nil
+	}
+	in, err := t.newInsertion(req, groups, order)
+	if err != nil {
+		return nil, err
+	}
+	return t.insert(ctx, in)
+}
 
 // insertion is the groups of one record batch.
 type insertion struct {
 	wire.InsertRequest
-	groups []rollout.Group
-	order  wire.Order
-	wait   patience
+	groups  []rollout.Group
+	order   wire.Order
+	timeout time.Duration
 
 	rows  int
 	items int // rows, or their steps with unit step
 }
 
-// newInsertion completes what a record batch and its request say, and refuses what the table's definition does (invariants 8 and 9).
+// newInsertion validates a request against the table's definition (invariants 8 and 9); the table validates the rollouts.
 func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, order wire.Order) (*insertion, error) {
 	in := &insertion{InsertRequest: req, groups: groups, order: order}
 	err := checkID("batch_id", req.BatchID)
 	if err != nil {
 		return nil, err
 	}
-	if in.wait, err = patienceOf(req.TimeoutMS); err != nil {
+	if in.timeout, err = timeoutOf(req.TimeoutMS); err != nil {
 		return nil, err
 	}
 	size := t.GroupSize
@@ -37,7 +303,7 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 	case req.GroupSize < 0:
 		return nil, wire.Errorf(wire.Invalid, "group_size: %d: want the rollouts in every group, or none where groups differ", req.GroupSize)
 	case req.GroupSize > 0 && size > 0 && req.GroupSize != size:
-		return nil, wire.Errorf(wire.Invalid, "group_size: %d: want %d, as the table's definition says", req.GroupSize, size)
+		return nil, wire.Errorf(wire.Invalid, "group_size: %d: want %d, the table's group_size", req.GroupSize, size)
 	case req.GroupSize > 0:
 		size = req.GroupSize
 	}
@@ -51,66 +317,72 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 	return in, nil
 }
 
-// insert puts the groups into the table, waiting for room and for the limiter, and returns the ids of the rows in order.
+// itemsOf returns how many ids a rollout gets.
+func (t *table) itemsOf(r *rollout.Rollout) int {
+	if t.options.Unit == replay.UnitStep {
+		return max(len(r.Turns), 1)
+	}
+	return 1
+}
+
+// insert inserts the groups, after waiting for room and the limiter, and returns the ids in order of rows. Under a batch id that
+// was inserted before it returns the ids of then.
 func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
-	leave, err := t.first(ctx, in)
+	leave, err := t.awaitTurn(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	var ids []rollout.ID
 	repeated := false
-	w := waiter{on: &t.room, count: &t.meter.insertsWaiting, patience: in.wait, now: t.now}
-	err = t.until(ctx, w, func() error {
-		return t.alive(func() (err error) {
+	w := wait{on: &t.mayInsert, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
+	err = t.retry(ctx, w, func() error {
+		return t.unlessDropped(func() (err error) {
 			if ids, repeated = t.store.Inserted(in.BatchID); repeated {
 				return nil
 			}
-			ids, err = t.enter(ctx, in)
+			ids, err = t.tryInsert(ctx, in)
 			return err
 		})
 	})
-	if err != nil {
-		return nil, in.byRow(err)
-	}
-	if len(ids) != in.items {
-		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: it was given to an insertion of %d rollouts before, this one has %d: want an id of its own for each", in.BatchID, len(ids), in.items)
-	}
-	if repeated {
+	switch {
+	case err != nil:
+		return nil, in.nameRow(err)
+	case len(ids) != in.items:
+		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: an insertion of %d rollouts had it before, this one has %d: want an id of its own for each", in.BatchID, len(ids), in.items)
+	case repeated:
 		t.meter.repeated.Add(1)
-	} else {
-		t.stock.wake()
-		t.entered(in, ids)
+	default:
+		t.maySample.notify()
+		t.countInserted(in, ids)
 	}
-	return t.byRow(in, ids), nil
+	return t.idsByRow(in, ids), nil
 }
 
-// first waits until no other insertion with the same batch id is under way, as long as this one may wait.
-func (t *table) first(ctx context.Context, in *insertion) (leave func(), err error) {
-	patient := ctx
-	if in.wait.bounded {
+// awaitTurn waits until no other insertion with the same batch id is in flight, at most as long as the timeout.
+func (t *table) awaitTurn(ctx context.Context, in *insertion) (leave func(), err error) {
+	limited := ctx
+	if in.timeout != noTimeout {
 		var cancel context.CancelFunc
-		patient, cancel = context.WithTimeout(ctx, in.wait.limit)
+		limited, cancel = context.WithTimeout(ctx, in.timeout)
 		defer cancel()
 	}
-	leave, err = t.pending.enter(patient, in.BatchID)
+	leave, err = t.inserting.enter(limited, in.BatchID)
 	if err != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("batch_id: %q: the insertion that came before with it is still under way: %w", in.BatchID, rollout.ErrFull)
+		return nil, fmt.Errorf("batch_id: %q: an earlier insertion with this id is still in flight: %w", in.BatchID, rollout.ErrFull)
 	}
 	return leave, err
 }
 
-// enter inserts the groups if the limiter lets them in.
-func (t *table) enter(ctx context.Context, in *insertion) ([]rollout.ID, error) {
-	if err := t.healthy(); err != nil {
+// tryInsert inserts the groups now, if the limiter allows.
+func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID, err error) {
+	if err := t.checkJournal(); err != nil {
 		return nil, err
 	}
-	var ids []rollout.ID
 	insert := func() (err error) {
 		ids, err = t.store.InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
 	}
-	var err error
 	if t.limiter != nil {
 		err = t.limiter.Insert(in.items, t.store.Flow, insert)
 	} else {
@@ -122,8 +394,7 @@ func (t *table) enter(ctx context.Context, in *insertion) ([]rollout.ID, error) 
 	return ids, err
 }
 
-// entered counts what came in.
-func (t *table) entered(in *insertion, ids []rollout.ID) {
+func (t *table) countInserted(in *insertion, ids []rollout.ID) {
 	m := &t.meter
 	m.inserts.Add(1)
 	m.insertedRows.Add(uint64(in.rows))
@@ -133,7 +404,7 @@ func (t *table) entered(in *insertion, ids []rollout.ID) {
 		for _, r := range g.Rollouts {
 			tokens += len(r.Tokens)
 			bytes += int(r.Bytes())
-			if r.Text != "" && shown < recentsEach {
+			if r.Text != "" && shown < recentPerInsertion {
 				m.recent.add(ids[next], r, now)
 				shown++
 			}
@@ -144,87 +415,79 @@ func (t *table) entered(in *insertion, ids []rollout.ID) {
 	m.insertedBytes.Add(uint64(bytes))
 }
 
-// itemsOf is how many ids a rollout gets.
-func (t *table) itemsOf(r *rollout.Rollout) int {
-	if t.options.Unit == replay.UnitStep {
-		return max(len(r.Turns), 1)
-	}
-	return 1
-}
-
-// byRow brings ids, which are in order of the groups, into that of the rows.
-func (t *table) byRow(in *insertion, ids []rollout.ID) []uint64 {
+// idsByRow brings ids from the order of the groups into that of the rows.
+func (t *table) idsByRow(in *insertion, ids []rollout.ID) []uint64 {
+	sorted := make([]uint64, 0, len(ids))
 	if in.items == in.rows {
-		sorted := make([]uint64, len(ids))
+		sorted = sorted[:len(ids)]
 		for row, at := range in.order {
 			sorted[row] = uint64(ids[at])
 		}
 		return sorted
 	}
 	first := make([]int, 0, in.rows+1) // of each rollout's ids
-	at := 0
+	next := 0
 	for _, g := range in.groups {
 		for _, r := range g.Rollouts {
-			first = append(first, at)
-			at += t.itemsOf(r)
+			first = append(first, next)
+			next += t.itemsOf(r)
 		}
 	}
-	first = append(first, at)
-	sorted := make([]uint64, 0, len(ids))
-	for _, position := range in.order {
-		for _, id := range ids[first[position]:first[position+1]] {
+	first = append(first, next)
+	for _, at := range in.order {
+		for _, id := range ids[first[at]:first[at+1]] {
 			sorted = append(sorted, uint64(id))
 		}
 	}
 	return sorted
 }
 
-// byRow names the row that an error means, which counts positions in the groups.
-func (in *insertion) byRow(err error) error {
+// nameRow makes an error that counts rollouts in order of groups name the row of the record batch.
+func (in *insertion) nameRow(err error) error {
 	var field *rollout.FieldError
 	if !errors.As(err, &field) || field.Row < 0 || field.Row >= len(in.order) {
 		return err
 	}
-	moved := *field
-	moved.Row = in.order.Row(field.Row)
-	return &moved
+	named := *field
+	named.Row = in.order.Row(field.Row)
+	return &named
 }
 
-// pending is the batch ids of insertions under way: a repeat that comes while the first is waiting waits for it.
-type pending struct {
+// batchIDs holds the batch ids of insertions in flight: a repeat waits for the first. The zero value is ready.
+type batchIDs struct {
 	mu   sync.Mutex
 	done map[string]chan struct{}
 }
 
-// enter waits until no other insertion with the id is under way; leave ends this one. Insertions without an id do not wait.
-func (p *pending) enter(ctx context.Context, id string) (leave func(), err error) {
+// enter waits until no other insertion with the id is in flight; leave ends this one. Insertions without an id do not wait.
+func (b *batchIDs) enter(ctx context.Context, id string) (leave func(), err error) {
 	if id == "" {
 		return func() {}, nil
 	}
 	for {
-		p.mu.Lock()
-		before := p.done[id]
-		if before == nil {
-			mine := make(chan struct{})
-			if p.done == nil {
-				p.done = make(map[string]chan struct{})
+		b.mu.Lock()
+		first := b.done[id]
+		if first == nil {
+			done := make(chan struct{})
+			if b.done == nil {
+				b.done = make(map[string]chan struct{})
 			}
-			p.done[id] = mine
-			p.mu.Unlock()
-			return func() { p.leave(id, mine) }, nil
+			b.done[id] = done
+			b.mu.Unlock()
+			return func() { b.leave(id, done) }, nil
 		}
-		p.mu.Unlock()
+		b.mu.Unlock()
 		select {
-		case <-before:
+		case <-first:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-func (p *pending) leave(id string, mine chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.done, id)
-	close(mine)
+func (b *batchIDs) leave(id string, done chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.done, id)
+	close(done)
 }

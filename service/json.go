@@ -13,79 +13,79 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// maxJSON is how long a request may be; a million priorities fit.
-const maxJSON = 64 << 20
-
-// maxValues is how many commas a request may have: lists take many times the memory of their text, {}, most of all.
-const maxValues = 4 << 20
-
-// valueBytes is about what a value of a list takes while the list grows, large from how many bytes on a request is weighed.
+// Bounds of a request.
 const (
-	valueBytes = 200
-	large      = 1 << 20
+	maxRequestBytes  = 64 << 20 // a million priorities fit
+	maxRequestValues = 4 << 20  // counted by commas: lists of {} take many times the memory of their text
 )
 
-// admitJSON waits until what a request comes to may be in memory.
-func (s *Service) admitJSON(ctx context.Context, text []byte) (give func(), err error) {
-	if len(text) < large {
+// A request of largeRequest bytes or more waits for memory. While a list is decoded each value takes about valueBytes.
+const (
+	largeRequest = 1 << 20
+	valueBytes   = 200
+)
+
+// admitJSON waits until a request may be decoded in memory.
+func (s *Service) admitJSON(ctx context.Context, text []byte) (leave func(), err error) {
+	if len(text) < largeRequest {
 		return func() {}, nil
 	}
-	taken, err := s.incoming.take(ctx, int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
-	return func() { s.incoming.give(taken) }, err
+	taken, err := s.incoming.acquire(ctx, int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
+	return func() { s.incoming.release(taken) }, err
 }
 
-// maxID is how long the ids that clients choose may be, in bytes: tables remember many of them.
-const maxID = 1024
+// maxIDBytes bounds the ids that clients choose: tables remember many of them.
+const maxIDBytes = 1024
 
-// checkID refuses an id that is too long to be remembered.
+// checkID refuses an id that is too long to remember.
 func checkID(key, id string) error {
-	if len(id) > maxID {
-		return wire.Errorf(wire.Invalid, "%s: %q… has %d bytes: want at most %d", key, id[:32], len(id), maxID)
+	if len(id) > maxIDBytes {
+		return wire.Errorf(wire.Invalid, "%s: %q… has %d bytes: want at most %d", key, id[:32], len(id), maxIDBytes)
 	}
 	return nil
 }
 
-// readJSON reads a request, of which what says where it stood. Nothing stands for an empty one. Unknown fields and what follows
-// are refused by name.
-func readJSON[T any](what string, text []byte, into *T) error {
+// decodeJSON decodes a request; place is where it came, for errors. An empty text is an empty request. Unknown fields and
+// anything after the object are refused.
+func decodeJSON[T any](place string, text []byte, into *T) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
 	}
-	if len(text) > maxJSON {
-		return wire.Errorf(wire.TooLarge, "%s: %d bytes: want at most %d", what, len(text), maxJSON)
+	if len(text) > maxRequestBytes {
+		return wire.Errorf(wire.TooLarge, "%s: %d bytes: want at most %d", place, len(text), maxRequestBytes)
 	}
-	if n := bytes.Count(text, []byte{','}); n > maxValues {
-		return wire.Errorf(wire.TooLarge, "%s: about %d values: want at most %d; send them in several requests", what, n, maxValues)
+	if n := bytes.Count(text, []byte{','}); n > maxRequestValues {
+		return wire.Errorf(wire.TooLarge, "%s: about %d values: want at most %d; send them in several requests", place, n, maxRequestValues)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return refuseJSON(what, err, reflect.TypeFor[T]())
+		return jsonError(place, err, reflect.TypeFor[T]())
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return wire.Errorf(wire.Invalid, "%s: more than one JSON value: want one object", what)
+		return wire.Errorf(wire.Invalid, "%s: more than one JSON value: want one object", place)
 	}
 	return nil
 }
 
-func refuseJSON(what string, err error, of reflect.Type) error {
+func jsonError(place string, err error, of reflect.Type) error {
 	var mistyped *json.UnmarshalTypeError
 	var broken *json.SyntaxError
 	switch {
 	case errors.As(err, &mistyped) && mistyped.Field != "":
-		return wire.Errorf(wire.Invalid, "%s: %s: %s: want %s", what, mistyped.Field, mistyped.Value, kindName(mistyped.Type))
+		return wire.Errorf(wire.Invalid, "%s: %s: %s: want %s", place, mistyped.Field, mistyped.Value, kindName(mistyped.Type))
 	case errors.As(err, &mistyped):
-		return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", what, mistyped.Value, fieldNames(of))
+		return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, mistyped.Value, fieldNames(of))
 	case errors.As(err, &broken):
-		return wire.Errorf(wire.Invalid, "%s: no JSON at byte %d (%s): want an object with the fields %s", what, broken.Offset, err, fieldNames(of))
+		return wire.Errorf(wire.Invalid, "%s: no JSON at byte %d (%s): want an object with the fields %s", place, broken.Offset, err, fieldNames(of))
 	}
 	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return wire.Errorf(wire.Invalid, "%s: %s: unknown field: want fields among %s", what, name, fieldNames(of))
+		return wire.Errorf(wire.Invalid, "%s: %s: unknown field: want fields among %s", place, name, fieldNames(of))
 	}
-	return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", what, err, fieldNames(of))
+	return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, err, fieldNames(of))
 }
 
-// kindName is a type in words.
+// kindName returns a type in words.
 func kindName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int32, reflect.Int64:
@@ -115,11 +115,11 @@ func fieldNames(t reflect.Type) string {
 	return strings.Join(names, ", ")
 }
 
-// writeJSON is an answer as JSON.
-func writeJSON(answer any) ([]byte, error) {
+// encodeJSON encodes an answer.
+func encodeJSON(answer any) ([]byte, error) {
 	text, err := json.Marshal(answer)
 	if err != nil {
-		return nil, wire.Errorf(wire.Failed, "writing the answer: %s", err)
+		return nil, wire.Errorf(wire.Failed, "encoding the answer: %s", err)
 	}
 	return text, nil
 }

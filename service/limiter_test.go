@@ -44,14 +44,14 @@ func TestTheLimiterKeepsToItsFormula(t *testing.T) {
 		{"but not beyond it", 100, 0, 0, 4, 5, 1, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := NewLimiter(limits, 8)
+			l := newLimiter(limits, 8)
 			table := flowOf(c.inserted, c.drawn, c.returned, c.present)
 			if err := l.Insert(c.insert, table, works); (err == nil) != c.mayIn {
 				t.Errorf("insertion of %d: %v", c.insert, err)
 			} else if err != nil && !errors.Is(err, rollout.ErrFull) {
 				t.Errorf("%v is not ErrFull", err)
 			}
-			l = NewLimiter(limits, 8)
+			l = newLimiter(limits, 8)
 			if _, err := l.Sample(c.sample, table, works); (err == nil) != c.maySmp {
 				t.Errorf("sample of %d: %v", c.sample, err)
 			} else if err != nil && !errors.Is(err, rollout.ErrStarved) {
@@ -63,7 +63,7 @@ func TestTheLimiterKeepsToItsFormula(t *testing.T) {
 
 // What fails in the table moves nothing, and holds nobody back.
 func TestWhatTheTableRefusesDoesNotCount(t *testing.T) {
-	l := NewLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
+	l := newLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
 	table := flowOf(0, 0, 0, 0)
 	refused := errors.New("refused")
 	fails := func() error { return refused }
@@ -71,8 +71,8 @@ func TestWhatTheTableRefusesDoesNotCount(t *testing.T) {
 		if err := l.Insert(4, table, fails); !errors.Is(err, refused) {
 			t.Errorf("an insertion: %v", err)
 		}
-		if hungry, err := l.Sample(4, table, fails); !errors.Is(err, refused) || hungry {
-			t.Errorf("a sample: %v, %v", hungry, err)
+		if starved, err := l.Sample(4, table, fails); !errors.Is(err, refused) || starved {
+			t.Errorf("a sample: %v, %v", starved, err)
 		}
 	}
 	if err := l.Insert(4, table, works); err != nil {
@@ -104,7 +104,7 @@ func TestInsertionsAndSamplesAtOnceKeepToTheBounds(t *testing.T) {
 			return nil
 		}
 	}
-	l := NewLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
+	l := newLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -125,7 +125,7 @@ func TestInsertionsAndSamplesAtOnceKeepToTheBounds(t *testing.T) {
 }
 
 func TestRequestsThatTheBufferCanNeverServeAreRefusedWithBothNumbers(t *testing.T) {
-	l := NewLimiter(wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 10}, 0)
+	l := newLimiter(wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 10}, 0)
 	table := flowOf(0, 0, 0, 100)
 	_, sampling := l.Sample(11, table, works)
 	for what, err := range map[string]error{"insertion": l.Insert(6, table, works), "sample": sampling} {
@@ -148,12 +148,12 @@ func TestALimiterWithoutRoomForOneInsertionIsRefused(t *testing.T) {
 		{wire.Limiter{SamplesPerInsert: math.NaN(), ErrorBuffer: 5}, 0, "samples_per_insert"},
 		{wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: math.Inf(1)}, 0, "error_buffer"},
 	} {
-		problems := CheckLimiter(c.limiter, c.group)
+		problems := checkLimiter(c.limiter, c.group)
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want) {
 			t.Errorf("%+v with groups of %d: %v, want %q", c.limiter, c.group, problems, c.want)
 		}
 	}
-	if problems := CheckLimiter(wire.Limiter{SamplesPerInsert: 4, ErrorBuffer: 32}, 8); len(problems) > 0 {
+	if problems := checkLimiter(wire.Limiter{SamplesPerInsert: 4, ErrorBuffer: 32}, 8); len(problems) > 0 {
 		t.Error(problems)
 	}
 }
@@ -166,19 +166,19 @@ func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
 		ratio := []float64{0.25, 0.5, 1, 2, 8}[random.IntN(5)]
 		buffer := ratio*8 + float64(random.IntN(30)) + 16
 		minSize := random.IntN(20)
-		l := NewLimiter(wire.Limiter{SamplesPerInsert: ratio, ErrorBuffer: buffer}, minSize)
-		least, most := l.Bounds()
+		l := newLimiter(wire.Limiter{SamplesPerInsert: ratio, ErrorBuffer: buffer}, minSize)
+		least, most := l.bounds()
 		f := replay.Flow{}
 		table := func() replay.Flow { return f }
 		d := func() float64 { return float64(f.Inserted)*ratio - float64(f.Drawn-f.Returned) }
 		for step := range 2000 {
 			insert, sample := 1+random.IntN(8), 1+random.IntN(16)
 			errIn := l.Insert(insert, table, func() error {
-				hungry := d()+float64(insert)*ratio > most
+				starved := d()+float64(insert)*ratio > most
 				few := f.Present+insert <= minSize
 				f.Inserted += uint64(insert)
 				f.Present += insert
-				if hungry && !few && step == 0 {
+				if starved && !few && step == 0 {
 					t.Fatalf("seed %d: the first insertion exceeds the bound", seed)
 				}
 				return nil
@@ -210,15 +210,15 @@ func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
 }
 
 func TestAStarvedTableLetsOneInsertionInPerStarvedSample(t *testing.T) {
-	l := NewLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
+	l := newLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
 	table := flowOf(4, 0, 0, 0) // four came and left unused: d = 4 is the most
 	if err := l.Insert(1, table, works); !errors.Is(err, rollout.ErrFull) {
 		t.Fatalf("before any sample: %v", err)
 	}
 	starve := func() error { return rollout.ErrStarved }
 	for range 2 {
-		if hungry, err := l.Sample(1, table, starve); !hungry || !errors.Is(err, rollout.ErrStarved) {
-			t.Fatalf("a starved sample: %v, %v", hungry, err)
+		if starved, err := l.Sample(1, table, starve); !starved || !errors.Is(err, rollout.ErrStarved) {
+			t.Fatalf("a starved sample: %v, %v", starved, err)
 		}
 	}
 	if err := l.Insert(1, table, func() error { return rollout.ErrInvalid }); !errors.Is(err, rollout.ErrInvalid) {

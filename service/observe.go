@@ -1,26 +1,137 @@
 package service
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
 )
 
-// Observe returns everything that there is to see now. It costs a look at every rollout of prioritized tables.
+// Observation is the state of a service at one moment, for metrics and dashboards. It is a copy.
+type Observation struct {
+	At          time.Time
+	Started     time.Time
+	Stopping    bool
+	Err         error // a journal that failed; nil: the service is healthy
+	Tables      []TableView
+	Connections []Connection
+
+	InFlightBytes    int64 // of insertions in memory
+	MaxInFlightBytes int64
+	OutgoingBytes    int64 // of packed batches not yet written out
+	MaxOutgoingBytes int64
+	SlowReaders      uint64            // connections closed because their reader took nothing
+	Errors           []ErrorCount      // calls and requests that failed, in order of codes
+	Calls            map[string]uint64 // calls begun, by method: DoPut, DoGet, DoExchange, DoAction, …
+}
+
+// ErrorCount is how often an error with a code was answered.
+type ErrorCount struct {
+	Code  wire.Code
+	Count uint64
+}
+
+// TableView is the state of one table.
+type TableView struct {
+	Name       string
+	Definition wire.Table // defaults filled in
+	Created    time.Time  // or recovered, in this process
+	Stats      rollout.Stats
+	OnLease    uint64            // draws handed out and not settled
+	AgeDecay   float64           // tau in versions, +Inf for none; 0 unless the sampler is prioritized
+	ByAge      []replay.AgeShare // nil unless the sampler is prioritized
+	ESSByAge   []replay.AgeESS   // as reported by trainers; nil if none did
+	NeverUsed  float64           // share of the rollouts present without a use, in [0, 1]
+
+	Counters       Counters
+	InsertLatency  Latency // from a record batch's arrival to its answer, with waiting
+	SampleLatency  Latency // from a request until its batch is written, with waiting
+	InsertsWaiting int     // for room or the limiter, now
+	SamplesWaiting int     // for rollouts or the limiter, now
+	StartsWaiting  int     // for the gate, now
+
+	Limiter *wire.LimiterState // nil: none
+	Gate    *wire.GateState    // nil: none
+	Prompts *prompts.Stats
+	Journal *JournalState // nil: not durable
+	Recent  []Recent      // the latest rollouts with text, the newest first, at most 16
+}
+
+// Counters count since the process started.
+type Counters struct {
+	InsertRequests  uint64 // record batches answered with ids
+	InsertedRows    uint64 // rollouts in them, without repeats
+	InsertedTokens  uint64 // tokens in them
+	InsertedBytes   uint64 // their payload, as capacities count it
+	RepeatedInserts uint64 // record batches with a batch_id inserted before
+	RefusedInserts  uint64 // record batches refused for good
+	RefusedRows     uint64 // rows of them
+	Samples         uint64 // batches sent
+	SampledRows     uint64
+	SampledTokens   uint64
+	SampledBytes    uint64 // packed
+	Redrawn         uint64 // prefetched batches that were too old or gone when asked for
+	Lapsed          uint64 // batches whose lease had expired when their stream acknowledged them
+	ReceivedBytes   uint64 // of the messages of insertions
+	Starved         uint64 // samples that timed out: too few rollouts, or the limiter
+	Full            uint64 // insertions that timed out: no room, or the limiter
+}
+
+// JournalState is the state of a table's journal.
+type JournalState struct {
+	Path  string
+	Sync  journal.Sync
+	Stats journal.Stats
+	Err   error // why it failed; nil: it works
+}
+
+// Recent is a rollout as text.
+type Recent struct {
+	ID        rollout.ID
+	PromptID  string
+	Text      string // the first 2,000 bytes
+	Cut       bool   // there is more of it
+	Reward    float32
+	Version   rollout.Version // the least of its tokens'
+	Tokens    int
+	Truncated bool
+	At        time.Time
+}
+
+// Connection is an open connection.
+type Connection struct {
+	Peer          string // address; "unix" and a number for unix sockets
+	Caller        string // name of the token or certificate; "" if there is none or no call was made
+	Since         time.Time
+	ReceivedBytes uint64
+	SentBytes     uint64
+	Streams       int      // calls in flight
+	Tables        []string // that calls in flight use, sorted
+}
+
+// Latency is a histogram of durations.
+type Latency struct {
+	Count   uint64
+	Seconds float64   // sum
+	Bounds  []float64 // upper bounds of the buckets in seconds, ascending
+	Counts  []uint64  // by bucket, not cumulative; one more than Bounds, for what took longer
+}
+
+// Observe returns the state of the service. In prioritized tables it looks at every rollout.
 func (s *Service) Observe() Observation {
 	o := Observation{
-		At: s.options.Clock(), Started: s.started, Stopping: s.stopping(), Connections: s.connections.list(),
-		InFlightBytes: s.incoming.inUse(), MaxInFlightBytes: s.options.MaxInFlightBytes,
-		OutgoingBytes: s.outgoing.inUse(), MaxOutgoingBytes: s.options.MaxOutgoingBytes,
+		At: s.options.Clock(), Started: s.started, Stopping: s.stopping(), Connections: s.connections.view(),
+		InFlightBytes: s.incoming.used.Load(), MaxInFlightBytes: s.options.MaxInFlightBytes,
+		OutgoingBytes: s.outgoing.used.Load(), MaxOutgoingBytes: s.options.MaxOutgoingBytes,
 		SlowReaders: s.slowReaders.Load(),
 	}
-	o.Calls, o.Errors = s.tally.view()
+	o.Calls, o.Errors = s.counts.view()
 	for _, t := range s.list() {
 		v := t.view()
 		o.Tables = append(o.Tables, v)
@@ -31,16 +142,6 @@ func (s *Service) Observe() Observation {
 	return o
 }
 
-func (s *Service) stopping() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-// view returns everything that there is to see of a table.
 func (t *table) view() TableView {
 	now := t.now()
 	v := TableView{
@@ -73,10 +174,105 @@ func (t *table) view() TableView {
 	return v
 }
 
-// isGone tells whether an error says only that the caller has left, or the connection; ours are none of grpc's statuses yet.
-func isGone(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true
+// meter counts a table's requests. The zero value is ready.
+type meter struct {
+	inserts, insertedRows, insertedTokens, insertedBytes, repeated, refused, refusedRows atomic.Uint64
+	samples, sampledRows, sampledTokens, sampledBytes, redrawn, lapsed                   atomic.Uint64
+	receivedBytes, starved, full                                                         atomic.Uint64
+
+	insertsWaiting, samplesWaiting, startsWaiting atomic.Int64
+
+	insertTimes, sampleTimes latencies
+	recent                   recents
+}
+
+func (m *meter) counters() Counters {
+	return Counters{
+		InsertRequests: m.inserts.Load(), InsertedRows: m.insertedRows.Load(), InsertedTokens: m.insertedTokens.Load(), InsertedBytes: m.insertedBytes.Load(),
+		RepeatedInserts: m.repeated.Load(), RefusedInserts: m.refused.Load(), RefusedRows: m.refusedRows.Load(),
+		Samples: m.samples.Load(), SampledRows: m.sampledRows.Load(), SampledTokens: m.sampledTokens.Load(), SampledBytes: m.sampledBytes.Load(),
+		Redrawn: m.redrawn.Load(), Lapsed: m.lapsed.Load(), ReceivedBytes: m.receivedBytes.Load(), Starved: m.starved.Load(), Full: m.full.Load(),
 	}
-	return slices.Contains([]codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable}, status.Code(err))
+}
+
+// The bounds of a Latency are powers of two from 16 microseconds to 134 seconds.
+const (
+	latencyBounds = 24
+	firstLatency  = 16 * time.Microsecond
+)
+
+// latencies counts durations. The zero value is ready.
+type latencies struct {
+	counts [latencyBounds + 1]atomic.Uint64
+	nanos  atomic.Int64
+}
+
+func (l *latencies) add(d time.Duration) {
+	bucket := 0
+	for bound := firstLatency; bucket < latencyBounds && d > bound; bucket++ {
+		bound *= 2
+	}
+	l.counts[bucket].Add(1)
+	l.nanos.Add(int64(d))
+}
+
+func (l *latencies) view() Latency {
+	v := Latency{Seconds: time.Duration(l.nanos.Load()).Seconds()}
+	for i := range l.counts {
+		n := l.counts[i].Load()
+		v.Counts = append(v.Counts, n)
+		v.Count += n
+		if i < latencyBounds {
+			v.Bounds = append(v.Bounds, (firstLatency << i).Seconds())
+		}
+	}
+	return v
+}
+
+// How many recent rollouts are shown.
+const (
+	maxRecent          = 16
+	recentPerInsertion = 2    // so that one group does not crowd out the others
+	recentBytes        = 2000 // of each text
+)
+
+// recents holds the latest rollouts with text. The zero value is ready.
+type recents struct {
+	mu   sync.Mutex
+	ring [maxRecent]Recent
+	n    int // ever added
+}
+
+func (r *recents) add(id rollout.ID, x *rollout.Rollout, now time.Time) {
+	e := Recent{
+		ID: id, PromptID: clipped(x.PromptID), Text: clipped(x.Text), Cut: len(x.Text) > recentBytes,
+		Reward: x.Reward, Version: x.Version(), Tokens: len(x.Tokens), Truncated: x.Truncated, At: now,
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ring[r.n%maxRecent] = e
+	r.n++
+}
+
+// clipped copies the beginning of a text, in whole runes.
+func clipped(text string) string {
+	if len(text) <= recentBytes {
+		return string([]byte(text))
+	}
+	end := recentBytes
+	for end > recentBytes-4 && text[end]&0xC0 == 0x80 {
+		end--
+	}
+	return string([]byte(text[:end]))
+}
+
+// list returns them in order, the newest first.
+func (r *recents) list() []Recent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []Recent
+	for i := r.n - 1; i >= max(r.n-maxRecent, 0); i-- {
+		list = append(list, r.ring[i%maxRecent])
+	}
+	return list
 }

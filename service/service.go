@@ -1,11 +1,40 @@
+// Package service puts tables of rollouts on the network: Arrow Flight in front, replay.Table behind, a journal under each.
+//
+// A [Service] holds many tables by name. [Service.Register] and [Service.GRPCOptions] put it on a grpc server, and
+// [Service.Listener] watches the connections. Programs insert with DoPut, sample with DoGet or DoExchange, do everything
+// else with DoAction (package wire has the requests and answers), and look around with ListFlights, GetFlightInfo, GetSchema
+// and ListActions.
+//
+// # Waiting
+//
+// An insertion waits for room in a queue and for the table's limiter; a sample waits for rollouts, for MinSize and for the
+// limiter; a start waits for the gate. Each waits at most as long as its request or the call's deadline says, and leaves when
+// the caller leaves. Whatever makes a change wakes the waiters: nothing polls. They wake together and in no strict order, so
+// small batches may overtake a large one.
+//
+// # Leases
+//
+// The service leases each batch to the stream or DoGet that it goes to. The stream's next request acknowledges it, and so
+// does a DoGet once it has written its data: then its draws count as uses. Otherwise the batch goes back: when the caller
+// disconnects, when a reader takes nothing for Options.SendTimeout, or after the table's lease timeout (invariant 3).
+//
+// # Durability
+//
+// With Options.Data every table has a journal there. An insertion is answered once the journal has committed it (invariant
+// 6), and what a queue gave out is on disk before the next batch goes out. Checkpoints are files of their own.
+//
+// What it leaves to others: package access decides who may do what, package watch shows an [Observation] over HTTP, and the
+// command `reprise serve` ties them together.
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,9 +47,90 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc"
 
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
+
+// Defaults of Options.
+const (
+	DefaultMaxMessageBytes  = 256 << 20
+	DefaultMaxInFlightBytes = 1 << 30
+	DefaultMaxOutgoingBytes = 1 << 30
+	DefaultSendTimeout      = time.Minute
+	DefaultMaxStreams       = 1024
+	DefaultMaxTables        = 1000
+)
+
+// Options configure a service. The zero value is a service without tables that keeps nothing.
+type Options struct {
+	Data     string        `yaml:"data" json:"data"`         // folder of journals and checkpoints; "": nothing is durable
+	Sync     journal.Sync  `yaml:"sync" json:"sync"`         // of the journals; "": journal.Always
+	Interval time.Duration `yaml:"interval" json:"interval"` // of journal.Interval; 0: the journal's default
+
+	MaxMessageBytes  int64         `yaml:"max_message_bytes" json:"max_message_bytes"`     // of one message, also after decompression; 0: DefaultMaxMessageBytes
+	MaxInFlightBytes int64         `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"` // of insertions in memory at once; more wait; 0: DefaultMaxInFlightBytes
+	MaxOutgoingBytes int64         `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`   // of packed batches not yet written out; more wait; 0: DefaultMaxOutgoingBytes
+	SendTimeout      time.Duration `yaml:"send_timeout" json:"send_timeout"`               // after which a reader that takes nothing is disconnected; 0: DefaultSendTimeout
+	MaxStreams       uint32        `yaml:"max_streams" json:"max_streams"`                 // calls at once on one connection; 0: DefaultMaxStreams
+
+	MaxTables int `yaml:"max_tables" json:"max_tables"` // that clients may create; 0: DefaultMaxTables
+
+	Tables []wire.Table `yaml:"tables" json:"tables"` // created at the start unless they exist
+
+	Access Access                           `yaml:"-" json:"-"` // nil: everybody may do everything
+	Caller func(ctx context.Context) string `yaml:"-" json:"-"` // name of a call's caller, for observers; nil: callers have no names
+	Logger *slog.Logger                     `yaml:"-" json:"-"` // nil: slog.Default()
+	Clock  func() time.Time                 `yaml:"-" json:"-"` // of leases and grants; nil: time.Now
+}
+
+// Access decides who may do what. It may be called concurrently.
+type Access interface {
+	// Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read a table,
+	// or write to it. Reading is sampling with its settlement, export, listing and statistics; writing is everything else.
+	Authorize(ctx context.Context, table string, write bool) error
+}
+
+func (o Options) withDefaults() Options {
+	o.Sync = cmp.Or(o.Sync, journal.Always)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
+	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, DefaultMaxInFlightBytes)
+	o.MaxOutgoingBytes = cmp.Or(o.MaxOutgoingBytes, DefaultMaxOutgoingBytes)
+	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
+	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
+	o.MaxTables = cmp.Or(o.MaxTables, DefaultMaxTables)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return o
+}
+
+// Validate returns every problem at once, joined; nil if there is none.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var p option.Problems
+	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync, "always, interval or off")
+	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
+	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes, "1024 to %d", math.MaxInt32)
+	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes, "max_message_bytes (%d) or more", o.MaxMessageBytes)
+	p.Check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
+	p.Check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
+	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
+	names := make(map[string]bool)
+	for i, d := range o.Tables {
+		p.Check(!names[d.Name], fmt.Sprintf("tables[%d].name", i), d.Name, "a name that no other table has")
+		names[d.Name] = true
+		if _, err := define(d); err != nil {
+			p.Add(fmt.Errorf("tables[%d]: %w", i, err))
+		}
+	}
+	return p.Err()
+}
 
 // Service is tables on the network. Make it with [New].
 //
@@ -31,26 +141,26 @@ type Service struct {
 	log     *slog.Logger
 	started time.Time
 
-	admin  sync.Mutex // held while tables are made, dropped, saved or replaced, which takes its time
+	admin  sync.Mutex // held while tables are created, dropped, saved or restored, which takes time
 	mu     sync.RWMutex
 	tables map[string]*table
 
-	incoming, outgoing *budget
+	incoming, outgoing *budget // of memory
 	pool               *wire.Pool
 	gatherer           wire.Gatherer
 	connections        *connections
 	slowReaders        atomic.Uint64
-	tally              tally
+	counts             callCounts
 
-	closing chan struct{} // closed when Stop begins
-	work    work
-	stop    sync.Once
-	summary Summary
-	stopErr error
+	closing  chan struct{} // closed when Stop begins
+	requests requests
+	stop     sync.Once
+	summary  Summary
+	stopErr  error
 }
 
-// New returns a service with the tables of Options.Data and Options.Tables, or every problem of the options at once. What
-// recovery found is logged.
+// New returns a service with the tables of Options.Data and Options.Tables, or every problem of the options at once. It logs
+// what recovery found.
 func New(o Options) (*Service, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -61,9 +171,9 @@ func New(o Options) (*Service, error) {
 		incoming: newBudget(o.MaxInFlightBytes), outgoing: newBudget(o.MaxOutgoingBytes), connections: newConnections(o.Clock),
 		closing: make(chan struct{}),
 	}
-	err := s.recover()
+	err := s.openJournals()
 	if err == nil {
-		err = s.createAll()
+		err = s.createTables()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.closeJournals())
@@ -71,8 +181,16 @@ func New(o Options) (*Service, error) {
 	return s, nil
 }
 
-// recover opens every journal of the data folder.
-func (s *Service) recover() error {
+const journalSuffix = ".journal"
+
+func (s *Service) tablesFolder() string { return filepath.Join(s.options.Data, "tables") }
+
+func (s *Service) journalPath(table string) string {
+	return filepath.Join(s.tablesFolder(), table+journalSuffix)
+}
+
+// openJournals reopens the tables of the data folder.
+func (s *Service) openJournals() error {
 	if s.options.Data == "" {
 		return nil
 	}
@@ -84,33 +202,43 @@ func (s *Service) recover() error {
 		return fmt.Errorf("looking for journals: %w", err)
 	}
 	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), journalSuffix) {
+		name, found := strings.CutSuffix(f.Name(), journalSuffix)
+		if !found {
 			continue
 		}
-		path := filepath.Join(s.tablesFolder(), f.Name())
-		t, err := s.reopen(path)
+		t, err := s.reopen(name)
 		if err != nil {
-			return fmt.Errorf("table %s: %w", strings.TrimSuffix(f.Name(), journalSuffix), err)
+			return fmt.Errorf("table %s: %w", name, err)
 		}
-		s.tables[t.Name] = t
+		s.tables[name] = t
 	}
 	return nil
 }
 
-// createAll makes the tables that were asked for and are not there yet.
-func (s *Service) createAll() error {
+// createTables creates the tables of the options that do not exist yet.
+func (s *Service) createTables() error {
 	for _, w := range s.options.Tables {
 		if _, err := s.create(w); err != nil {
-			return fmt.Errorf("making table %q: %w", w.Name, err)
+			return fmt.Errorf("creating table %q: %w", w.Name, err)
 		}
 	}
 	return nil
 }
 
-// Register puts the service on a grpc server, which was made with [Service.GRPCOptions].
+func (s *Service) closeJournals() error {
+	var problems []error
+	for _, t := range s.list() {
+		if t.journal != nil {
+			problems = append(problems, t.journal.Close())
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Register puts the service on a grpc server that was made with [Service.GRPCOptions].
 func (s *Service) Register(g *grpc.Server) { flight.RegisterFlightServiceServer(g, s) }
 
-// Sizes that let one connection move gigabytes per second over loopback, and stay bounded for each that does not.
+// Sizes that let one connection move gigabytes per second over loopback, while the memory of each stays bounded.
 const (
 	streamWindow = 32 << 20
 	connWindow   = 64 << 20
@@ -118,7 +246,7 @@ const (
 	maxHeaders   = 64 << 10
 )
 
-// GRPCOptions are what the grpc server must be made with, beside interceptors and credentials.
+// GRPCOptions returns what the grpc server must be made with, besides interceptors and credentials.
 func (s *Service) GRPCOptions() []grpc.ServerOption {
 	limit := int(s.options.MaxMessageBytes)
 	return []grpc.ServerOption{
@@ -130,8 +258,8 @@ func (s *Service) GRPCOptions() []grpc.ServerOption {
 	}
 }
 
-// Listener watches the connections of a listener: they are listed by [Service.Observe], and closed when their reader takes
-// nothing for Options.SendTimeout. Without it slow readers hold what was packed for them until they leave.
+// Listener watches the connections of a listener: [Service.Observe] lists them, and one whose reader takes nothing for
+// Options.SendTimeout is closed. Without it slow readers hold the memory packed for them until they leave.
 func (s *Service) Listener(l net.Listener) net.Listener { return &listener{l, s.connections} }
 
 // table returns a table by name.
@@ -169,20 +297,132 @@ func (s *Service) authorize(ctx context.Context, name string, write bool) error 
 	return s.options.Access.Authorize(ctx, name, write)
 }
 
-func (s *Service) tablesFolder() string { return filepath.Join(s.options.Data, "tables") }
-
-const journalSuffix = ".journal"
-
-func (s *Service) journalPath(table string) string {
-	return filepath.Join(s.tablesFolder(), table+journalSuffix)
+// Summary is the outcome of a stop.
+type Summary struct {
+	Tables   int
+	Durable  int // tables with a journal, which was flushed and closed
+	Rollouts int // in all tables
+	Bytes    int64
+	Drained  int // requests in flight that finished
+	Left     int // requests still in flight when time was up
+	Released int // leased batches that went back
+	Took     time.Duration
 }
 
-func (s *Service) closeJournals() error {
-	var problems []error
+// String returns the summary as a sentence.
+func (s Summary) String() string {
+	text := fmt.Sprintf("stopped in %v: %s finished", s.Took.Round(time.Millisecond), words.Plural(s.Drained, "request"))
+	if s.Left > 0 {
+		text += fmt.Sprintf(", %d cut off when time was up", s.Left)
+	}
+	text += fmt.Sprintf("; %s released", words.Plural(s.Released, "leased batch", "leased batches"))
+	if s.Tables == 0 {
+		return text + "; there were no tables"
+	}
+	text += fmt.Sprintf("; %s with %d rollouts of %.1f MB", words.Plural(s.Tables, "table"), s.Rollouts, float64(s.Bytes)/1e6)
+	switch s.Durable {
+	case s.Tables:
+		return text + " saved to disk"
+	case 0:
+		return text + " were in memory only and are gone"
+	}
+	return text + fmt.Sprintf(": %d saved to disk, %d in memory only and gone", s.Durable, s.Tables-s.Durable)
+}
+
+// Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, leased batches go
+// back, and the journals are flushed and closed. Streams that stay open get errors with code wire.Closing; the caller stops the
+// grpc server after this. Later calls return the same.
+func (s *Service) Stop(ctx context.Context) (Summary, error) {
+	s.stop.Do(func() { s.summary, s.stopErr = s.shutDown(ctx) })
+	return s.summary, s.stopErr
+}
+
+func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
+	began := time.Now()
+	inFlight, idle := s.requests.close() // counts the waiting requests too, before they get their error
+	close(s.closing)
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		sum.Left = s.requests.inFlight()
+		err = fmt.Errorf("%s did not finish: %w", words.Plural(sum.Left, "request"), ctx.Err())
+	}
+	sum.Drained = inFlight - sum.Left
 	for _, t := range s.list() {
+		for _, id := range t.leases.endAll() {
+			if t.store.Release(id) == nil { // the others had expired
+				sum.Released++
+			}
+		}
+		f := t.store.Flow()
+		sum.Tables++
+		sum.Rollouts += f.Present
+		sum.Bytes += f.Bytes
 		if t.journal != nil {
-			problems = append(problems, t.journal.Close())
+			sum.Durable++
 		}
 	}
-	return errors.Join(problems...)
+	err = errors.Join(err, s.closeJournals())
+	sum.Took = time.Since(began)
+	s.log.Info(sum.String())
+	return sum, err
+}
+
+func (s *Service) stopping() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func errClosing() error {
+	return wire.Errorf(wire.Closing, "the service is stopping: connect again once it is back")
+}
+
+// requests counts the requests in flight, which a stop waits for. A stream that waits for its caller has none.
+type requests struct {
+	mu     sync.Mutex
+	closed bool
+	n      int
+	idle   chan struct{} // closed when no request is left and none may begin
+}
+
+// begin counts a request, unless the service is stopping.
+func (r *requests) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errClosing()
+	}
+	r.n++
+	return nil
+}
+
+func (r *requests) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n--
+	if r.closed && r.n == 0 {
+		close(r.idle)
+	}
+}
+
+// close lets no more requests begin. It returns how many are in flight and a channel that closes once none is.
+func (r *requests) close() (inFlight int, idle <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.idle = make(chan struct{})
+	if r.n == 0 {
+		close(r.idle)
+	}
+	return r.n, r.idle
+}
+
+func (r *requests) inFlight() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
 }

@@ -1,12 +1,17 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -14,7 +19,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// table is a named table with everything around it.
+// table is a served table: a replay.Table by name, with its journal, limiter, gate, leases and counters.
 //
 // Lock order: life, then those of the parts. Nobody waits for anything while holding life.
 type table struct {
@@ -24,50 +29,216 @@ type table struct {
 	store   *replay.Table
 	journal *journal.Journal // nil: not durable
 	prompts *prompts.Buffer  // nil: no prompt replay
-	limiter *Limiter         // nil: none
+	limiter *limiter         // nil: none
 
-	life sync.RWMutex // held by every operation; whole by those that replace or end the table
-	gone atomic.Bool  // dropped; set under life
-	gate atomic.Pointer[Gate]
+	life    sync.RWMutex // every operation holds it for reading; restore, rewind and drop for writing
+	dropped atomic.Bool  // set under life
+	gate    atomic.Pointer[gate]
 
-	incoming *budget // of insertions being handled, so that those who wait for this table leave something to the others
-	room     signal  // what insertions and starts wait for may have come
-	stock    signal  // what samples wait for may have come
-	leases   leases
-	pending  pending // batch ids of insertions under way
-	reports  reports // request ids of reports
-	meter    meter
+	incoming  *budget   // of insertions in memory: those that wait for this table leave some to the other tables
+	mayInsert signal    // insertions and starts may succeed now
+	maySample signal    // samples may succeed now
+	leases    leases    // batches by the call that holds them
+	inserting batchIDs  // of insertions in flight
+	reports   reportIDs // of reports that counted
+	meter     meter
 
-	consumed, flushed atomic.Uint64 // times that a queue's rollouts left for good, and of them those that are on disk
+	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
-// alive carries out an operation on a table that is there; it may not wait.
-func (t *table) alive(operation func() error) error {
+// create creates a table, or returns the existing one if it has the same definition.
+func (s *Service) create(w wire.Table) (*table, error) {
+	d, err := define(w)
+	if err != nil {
+		return nil, err
+	}
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	if t, err := s.table(w.Name); err == nil {
+		if found := differences(d.Table, t.Table); len(found) > 0 {
+			return nil, wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, choose another name, or drop the table", w.Name, strings.Join(found, "; "))
+		}
+		return t, nil
+	}
+	store, err := replay.New(s.replayOptions(d))
+	if err != nil {
+		return nil, err
+	}
+	t := s.newTable(d, store)
+	if err := t.loadJournaled(nil); err != nil {
+		return nil, err
+	}
+	if s.options.Data != "" {
+		text, err := d.text()
+		if err != nil {
+			return nil, err
+		}
+		if t.journal, err = journal.Create(s.journalOptions(w.Name), text, store); err != nil {
+			return nil, wire.Errorf(wire.Failed, "%s", err)
+		}
+		t.attachToJournal()
+	}
+	s.mu.Lock()
+	s.tables[w.Name] = t
+	s.mu.Unlock()
+	s.log.Info("table created", "table", w.Name, "sampler", d.Sampler, "capacity", d.Capacity, "durable", t.journal != nil)
+	return t, nil
+}
+
+// reopen recovers a table from its journal.
+func (s *Service) reopen(name string) (*table, error) {
+	var d *definition
+	j, store, found, err := journal.Open(s.journalOptions(name), func(text []byte) (t *replay.Table, err error) {
+		if d, err = readDefinition(text); err != nil {
+			return nil, err
+		}
+		return replay.New(s.replayOptions(d))
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := s.newTable(d, store)
+	t.journal = j
+	if name != t.Name {
+		err = fmt.Errorf("the file holds table %q: want it to be named %s", t.Name, s.journalPath(t.Name))
+	} else {
+		err = t.loadJournaled(found.Blobs)
+	}
+	if err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	t.attachToJournal()
+	s.log.Info("table recovered", "table", t.Name, "found", found.String())
+	return t, nil
+}
+
+func (s *Service) newTable(d *definition, store *replay.Table) *table {
+	t := &table{definition: d, service: s, created: s.options.Clock(), store: store}
+	t.incoming = newBudget(max(s.options.MaxInFlightBytes/2, s.options.MaxMessageBytes))
+	if d.Limiter != nil {
+		t.limiter = newLimiter(*d.Limiter, d.MinSize)
+	}
+	return t
+}
+
+func (s *Service) replayOptions(d *definition) replay.Options {
+	o := d.options
+	o.Clock = s.options.Clock
+	return o
+}
+
+func (s *Service) journalOptions(table string) journal.Options {
+	return journal.Options{Path: s.journalPath(table), Sync: s.options.Sync, Interval: s.options.Interval, Logger: s.log.With("table", table)}
+}
+
+// What a journal keeps besides the table, by name.
+const (
+	gateBlob    = "gate"
+	promptsBlob = "prompts"
+)
+
+// attachToJournal has the journal keep the gate's count and the prompts.
+func (t *table) attachToJournal() {
+	attach := func(name string, write func(*bytes.Buffer) error) {
+		t.journal.Attach(name, func() ([]byte, error) {
+			var b bytes.Buffer
+			err := write(&b)
+			return b.Bytes(), err
+		})
+	}
+	attach(gateBlob, func(b *bytes.Buffer) error { return t.gateSnapshot().write(b) })
+	if t.prompts != nil {
+		attach(promptsBlob, func(b *bytes.Buffer) error { return t.prompts.Snapshot(b) })
+	}
+}
+
+// loadJournaled makes the gate and the prompts, with what a journal kept of them. The prompts may be older than the table by the
+// journal's interval.
+func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
+	var g gateSnapshot
+	if saved := blobs[gateBlob]; len(saved) > 0 {
+		if g, err = readGateSnapshot(bytes.NewReader(saved)); err != nil {
+			return err
+		}
+	}
+	// Grant numbers begin at the microseconds since 1970: no earlier process reached that number.
+	first := uint64(max(t.now().UnixMicro(), 1))
+	t.gate.Store(newGate(t.Gate, g.countFor(t), first))
+	if t.definition.prompts == nil {
+		return nil
+	}
+	if t.prompts, err = prompts.New(*t.definition.prompts); err != nil {
+		return err
+	}
+	if saved := blobs[promptsBlob]; len(saved) > 0 {
+		return t.prompts.Restore(bytes.NewReader(saved))
+	}
+	return nil
+}
+
+// drop removes a table and its journal. Whoever waits for the table gets an error.
+func (s *Service) drop(name string) error {
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	t, err := s.table(name)
+	if err != nil {
+		return err
+	}
+	t.life.Lock()
+	t.dropped.Store(true)
+	t.leases.endAll()
+	t.life.Unlock()
+	s.mu.Lock()
+	delete(s.tables, name)
+	s.mu.Unlock()
+	t.notifyAll()
+	defer s.log.Info("table dropped", "table", name)
+	if t.journal == nil {
+		return nil
+	}
+	if err := t.journal.Close(); err != nil {
+		s.log.Warn("closing the journal of a dropped table", "table", name, "error", err)
+	}
+	if err := os.Remove(s.journalPath(name)); err != nil {
+		return wire.Errorf(wire.Failed, "removing the journal: %s", err)
+	}
+	return disk.SyncFolder(s.tablesFolder())
+}
+
+// unlessDropped runs an operation, which may not wait.
+func (t *table) unlessDropped(operation func() error) error {
 	t.life.RLock()
 	defer t.life.RUnlock()
-	if t.gone.Load() {
+	if t.dropped.Load() {
 		return notFound(t.Name)
 	}
 	return operation()
 }
 
 func notFound(name string) error {
-	return wire.Errorf(wire.NotFound, "table %q: there is none of that name: create it, or name one of those that list_flights shows", name)
+	return wire.Errorf(wire.NotFound, "table %q: there is none of that name: create it, or name one that list_flights shows", name)
 }
 
-// now is the service's time.
 func (t *table) now() time.Time { return t.service.options.Clock() }
 
-// promised waits until what the table did is as safe as its journal promises.
-func (t *table) promised(ctx context.Context) error {
+func (t *table) version() rollout.Version { return t.store.Version() }
+
+// notifyAll wakes all waiters, after a change that may help any of them.
+func (t *table) notifyAll() {
+	t.mayInsert.notify()
+	t.maySample.notify()
+}
+
+// commit waits until the changes so far are as safe as the journal's sync promises.
+func (t *table) commit(ctx context.Context) error {
 	if t.journal == nil {
 		return nil
 	}
 	return t.journalError(t.journal.Commit(ctx))
 }
 
-// written waits until what a queue gave out for good is on disk, so that no crash brings it back.
-func (t *table) written(ctx context.Context) error {
+// flushConsumed waits until the journal has on disk what left a queue for good, so that no crash brings it back.
+func (t *table) flushConsumed(ctx context.Context) error {
 	if t.journal == nil {
 		return nil
 	}
@@ -83,43 +254,30 @@ func (t *table) written(ctx context.Context) error {
 	return nil
 }
 
-// healthy returns an error if the journal takes nothing more: then nothing may enter that could not be kept.
-func (t *table) healthy() error {
+// checkJournal returns an error if the journal has failed: then nothing may enter that it could not keep.
+func (t *table) checkJournal() error {
 	if t.journal == nil {
 		return nil
 	}
 	return t.journalError(t.journal.Err())
 }
 
-// journalError says what an error of the journal means to a caller. One that was closed is so because the table was dropped or the
-// service stops, as far as it goes.
+// journalError turns an error of the journal into one for callers. A closed journal means that the table was dropped or the
+// service stops.
 func (t *table) journalError(err error) error {
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, journal.ErrClosed) && t.service.stopping():
-		return closing()
-	case errors.Is(err, journal.ErrClosed):
-		if t.gone.Load() {
-			return notFound(t.Name)
-		}
+		return errClosing()
+	case errors.Is(err, journal.ErrClosed) && t.dropped.Load():
+		return notFound(t.Name)
 	}
 	return wire.Errorf(wire.Failed, "journal: %s", err)
 }
 
-// changed wakes everybody: after what may help either side.
-func (t *table) changed() {
-	t.room.wake()
-	t.stock.wake()
-}
-
-// info is what most actions answer with.
+// info is the answer of most actions.
 func (t *table) info() wire.TableInfo {
 	f := t.store.Flow()
 	return wire.TableInfo{Table: t.Name, Version: int32(t.store.Version()), Present: f.Present, Bytes: f.Bytes}
 }
-
-// version is the table's.
-func (t *table) version() rollout.Version { return t.store.Version() }

@@ -13,7 +13,7 @@ import (
 )
 
 // within runs a test of waiting in a bubble whose clock jumps, on a table without a network.
-func within(t *testing.T, w wire.Table, test func(t *testing.T, table *table)) {
+func inBubble(t *testing.T, w wire.Table, test func(t *testing.T, table *table)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Options{Logger: quiet(), Tables: []wire.Table{w}})
@@ -42,10 +42,12 @@ func (t *table) mustInsert(tb testing.TB, groups ...rollout.Group) {
 	}
 }
 
-func sized(n int) demand { return demand{Request: rollout.Request{Size: n}} }
+func sized(n int) drawRequest {
+	return drawRequest{Request: rollout.Request{Size: n}, timeout: noTimeout}
+}
 
 func TestASampleWaitsForMinSizeAndNoLonger(t *testing.T) {
-	within(t, wire.Table{Name: "a", MinSize: 3}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", MinSize: 3}, func(t *testing.T, table *table) {
 		var done atomic.Bool
 		go func() {
 			if _, err := table.draw(t.Context(), sized(2), new(holder)); err != nil {
@@ -73,10 +75,10 @@ func TestASampleWaitsForMinSizeAndNoLonger(t *testing.T) {
 }
 
 func TestATimeoutEndsAWaitWithItsReason(t *testing.T) {
-	within(t, wire.Table{Name: "a"}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a"}, func(t *testing.T, table *table) {
 		began := time.Now()
 		d := sized(1)
-		d.wait = patience{bounded: true, limit: 5 * time.Second}
+		d.timeout = 5 * time.Second
 		_, err := table.draw(t.Context(), d, new(holder))
 		if !errors.Is(err, rollout.ErrStarved) || time.Since(began) != 5*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
@@ -91,7 +93,7 @@ func TestATimeoutEndsAWaitWithItsReason(t *testing.T) {
 }
 
 func TestEveryWaiterIsServedOnceThereIsEnoughForAll(t *testing.T) {
-	within(t, wire.Table{Name: "q", Sampler: "fifo"}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Sampler: "fifo"}, func(t *testing.T, table *table) {
 		var served atomic.Int64
 		for range 50 {
 			go func() {
@@ -113,7 +115,7 @@ func TestEveryWaiterIsServedOnceThereIsEnoughForAll(t *testing.T) {
 }
 
 func TestAWaiterIsWokenWhenALeaseRunsOut(t *testing.T) {
-	within(t, wire.Table{Name: "q", Sampler: "fifo", LeaseSeconds: 7}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Sampler: "fifo", LeaseSeconds: 7}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		if _, err := table.draw(t.Context(), sized(1), new(holder)); err != nil {
 			t.Fatal(err)
@@ -129,7 +131,7 @@ func TestAWaiterIsWokenWhenALeaseRunsOut(t *testing.T) {
 }
 
 func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
-	within(t, wire.Table{Name: "q", Sampler: "fifo"}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Sampler: "fifo"}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		first := new(holder)
 		b, err := table.draw(t.Context(), sized(1), first)
@@ -142,7 +144,7 @@ func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
 			got <- err
 		}()
 		synctest.Wait()
-		table.giveBack(b, first)
+		table.returnBatch(b, first)
 		synctest.Wait()
 		select {
 		case err := <-got:
@@ -158,7 +160,7 @@ func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
 // Insertions and samples of one table with a limiter, by many at once: all get through, and the ratio holds at the end.
 func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 	limits := wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 32}
-	within(t, wire.Table{Name: "a", Sampler: "uniform", Limiter: &limits}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Sampler: "uniform", Limiter: &limits}, func(t *testing.T, table *table) {
 		var left atomic.Int64
 		left.Store(8 + 4)
 		for range 8 {
@@ -199,7 +201,7 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 }
 
 func TestWaitingForAGateEndsWithTheNextVersion(t *testing.T) {
-	within(t, wire.Table{Name: "a", GroupSize: 4, Gate: &wire.Gate{RolloutsPerUpdate: 4, GrantSeconds: 60}}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", GroupSize: 4, Gate: &wire.Gate{RolloutsPerUpdate: 4, GrantSeconds: 60}}, func(t *testing.T, table *table) {
 		ask := func(ms int64) wire.StartAnswer {
 			answer, err := start(t.Context(), table, &wire.StartRequest{Groups: 3, TimeoutMS: ms})
 			if err != nil {
@@ -256,7 +258,7 @@ func TestStoppingEndsEveryWait(t *testing.T) {
 }
 
 func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing.T) {
-	within(t, wire.Table{Name: "q", Sampler: "fifo", Capacity: 1}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Sampler: "fifo", Capacity: 1}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		h := new(holder)
 		b, err := table.draw(t.Context(), sized(1), h)
@@ -283,7 +285,7 @@ func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing
 }
 
 func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
-	within(t, wire.Table{Name: "a", LeaseSeconds: 10}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", LeaseSeconds: 10}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		h := new(holder)
 		b, err := table.draw(t.Context(), sized(2), h)
@@ -291,7 +293,7 @@ func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second) // of the bubble's clock
-		if !table.current(b, 0, h) {
+		if !table.renewIfCurrent(b, 0, h) {
 			t.Fatal("a batch on lease was refused")
 		}
 		time.Sleep(9 * time.Second)
@@ -302,8 +304,151 @@ func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if table.current(b, 0, h) {
+		if table.renewIfCurrent(b, 0, h) {
 			t.Error("a batch whose lease is over was handed over")
 		}
 	})
+}
+
+// Who waits looks again when something has changed, and not because it looked.
+func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
+	limiter := &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 8}
+	inBubble(t, wire.Table{Name: "a", Sampler: "fifo", Capacity: 4, LeaseSeconds: 1e5, Limiter: limiter}, func(t *testing.T, table *table) {
+		table.mustInsert(t, alone(4, 0)...)
+		if _, err := table.draw(t.Context(), sized(2), new(holder)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 4)
+		for range 2 {
+			go func() { // two are there, and two on lease
+				_, err := table.draw(ctx, sized(3), new(holder))
+				ended <- err
+			}()
+			go func() { // it is full; the limiter would let them in
+				in, err := table.newInsertion(wire.InsertRequest{}, alone(1, 0), nil)
+				if err == nil {
+					_, err = table.insert(ctx, in)
+				}
+				ended <- err
+			}()
+		}
+		synctest.Wait() // for ever if they wake themselves, or each other
+		time.Sleep(time.Hour)
+		cancel()
+		for range cap(ended) {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// All that came has left unused: the limiter holds insertions back until a sample asks in vain.
+func TestASampleInVainWakesAnInsertionThatTheLimiterHolds(t *testing.T) {
+	w := wire.Table{Name: "a", MaxStaleness: 1, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
+	inBubble(t, w, func(t *testing.T, table *table) {
+		table.mustInsert(t, alone(4, 0)...)
+		if err := table.store.Advance(t.Context(), 5); err != nil {
+			t.Fatal(err)
+		}
+		var inserted, sampled atomic.Bool
+		go func() {
+			table.mustInsert(t, alone(2, 5)...)
+			inserted.Store(true)
+		}()
+		synctest.Wait()
+		if inserted.Load() {
+			t.Fatal("the limiter let an insertion in that nobody asked for")
+		}
+		go func() {
+			if _, err := table.draw(t.Context(), sized(2), new(holder)); err != nil {
+				t.Error(err)
+			}
+			sampled.Store(true)
+		}()
+		synctest.Wait()
+		if !inserted.Load() || !sampled.Load() {
+			t.Errorf("inserted: %v, sampled: %v", inserted.Load(), sampled.Load())
+		}
+	})
+}
+
+func TestABudgetServesRequestsInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(10)
+		take := func(n int64) chan int64 {
+			got := make(chan int64, 1)
+			go func() {
+				taken, err := b.acquire(t.Context(), n)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- taken
+			}()
+			synctest.Wait()
+			return got
+		}
+		first := take(6)
+		large, small := take(8), take(1) // the small one does not overtake
+		if len(first) != 1 || len(large) != 0 || len(small) != 0 {
+			t.Fatalf("%d, %d and %d were served", len(first), len(large), len(small))
+		}
+		b.release(<-first)
+		synctest.Wait()
+		if len(large) != 1 || len(small) != 1 || b.used.Load() != 9 {
+			t.Errorf("after the first: %d and %d were served, %d in use", len(large), len(small), b.used.Load())
+		}
+		b.release(9)
+		if all := take(1000); len(all) != 1 || <-all != 10 {
+			t.Error("more than the budget does not count as all of it")
+		}
+	})
+}
+
+func TestACancelledRequestLetsOthersIntoTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(10)
+		if _, err := b.acquire(t.Context(), 6); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left, served := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := b.acquire(ctx, 8)
+			left <- err
+		}()
+		synctest.Wait()
+		go func() {
+			_, err := b.acquire(t.Context(), 4)
+			served <- err
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("the cancelled request got %v", err)
+		}
+		select {
+		case err := <-served:
+			if err != nil || b.used.Load() != 10 {
+				t.Errorf("%v, %d in use", err, b.used.Load())
+			}
+		default:
+			t.Error("the request behind it still waits")
+		}
+	})
+}
+
+func TestWorkThatCanWaitTakesOnlyHalfOfABudget(t *testing.T) {
+	b := newBudget(10)
+	if b.tryAcquire(6) {
+		t.Error("it took 6 of 10")
+	}
+	if !b.tryAcquire(5) || b.used.Load() != 5 {
+		t.Errorf("of 5 wanted %d are in use", b.used.Load())
+	}
+	if b.tryAcquire(1) {
+		t.Error("it took more than half")
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 const (
@@ -99,7 +100,7 @@ func (m *metrics) describeFlow() {
 	m.numbers = append(m.numbers, tableNumber{m.desc("reprise_age_decay_versions", "Tau of a prioritized sampler's age decay.", "table"), gauge,
 		func(v *view) (float64, bool) { return v.AgeDecay, v.AgeDecay > 0 && !math.IsInf(v.AgeDecay, 0) }})
 
-	limiter := func(kind prometheus.ValueType, name, help string, of func(*service.LimiterState) float64) {
+	limiter := func(kind prometheus.ValueType, name, help string, of func(*wire.LimiterState) float64) {
 		m.numbers = append(m.numbers, tableNumber{m.desc(name, help, "table"), kind, func(v *view) (float64, bool) {
 			if v.Limiter == nil {
 				return 0, false
@@ -107,15 +108,15 @@ func (m *metrics) describeFlow() {
 			return of(v.Limiter), true
 		}})
 	}
-	limiter(gauge, "reprise_limiter_balance", "Inserted x samples_per_insert - drawn.", func(l *service.LimiterState) float64 { return l.Balance })
-	limiter(gauge, "reprise_limiter_min", "Balance below which samples wait.", func(l *service.LimiterState) float64 { return l.Min })
-	limiter(gauge, "reprise_limiter_max", "Balance above which insertions wait.", func(l *service.LimiterState) float64 { return l.Max })
-	limiter(gauge, "reprise_limiter_inserts_held", "1 while the limiter holds insertions back.", func(l *service.LimiterState) float64 { return one(l.InsertsHeld) })
-	limiter(gauge, "reprise_limiter_samples_held", "1 while the limiter holds samples back.", func(l *service.LimiterState) float64 { return one(l.SamplesHeld) })
-	limiter(counter, "reprise_limiter_held_inserts_total", "Insertions that the limiter made wait.", func(l *service.LimiterState) float64 { return float64(l.HeldInserts) })
-	limiter(counter, "reprise_limiter_held_samples_total", "Samples that the limiter made wait.", func(l *service.LimiterState) float64 { return float64(l.HeldSamples) })
+	limiter(gauge, "reprise_limiter_balance", "Inserted x samples_per_insert - drawn.", func(l *wire.LimiterState) float64 { return l.Balance })
+	limiter(gauge, "reprise_limiter_min", "Balance below which samples wait.", func(l *wire.LimiterState) float64 { return l.Min })
+	limiter(gauge, "reprise_limiter_max", "Balance above which insertions wait.", func(l *wire.LimiterState) float64 { return l.Max })
+	limiter(gauge, "reprise_limiter_inserts_held", "1 while the limiter holds insertions back.", func(l *wire.LimiterState) float64 { return one(l.InsertsHeld) })
+	limiter(gauge, "reprise_limiter_samples_held", "1 while the limiter holds samples back.", func(l *wire.LimiterState) float64 { return one(l.SamplesHeld) })
+	limiter(counter, "reprise_limiter_held_inserts_total", "Insertions that the limiter made wait.", func(l *wire.LimiterState) float64 { return float64(l.HeldInserts) })
+	limiter(counter, "reprise_limiter_held_samples_total", "Samples that the limiter made wait.", func(l *wire.LimiterState) float64 { return float64(l.HeldSamples) })
 
-	gate := func(kind prometheus.ValueType, name, help string, of func(*service.GateState) float64) {
+	gate := func(kind prometheus.ValueType, name, help string, of func(*wire.GateState) float64) {
 		m.numbers = append(m.numbers, tableNumber{m.desc(name, help, "table"), kind, func(v *view) (float64, bool) {
 			if v.Gate == nil {
 				return 0, false
@@ -123,13 +124,13 @@ func (m *metrics) describeFlow() {
 			return of(v.Gate), true
 		}})
 	}
-	gate(prometheus.GaugeValue, "reprise_gate_allowed_rollouts", "Rollouts that may have been started up to now.", func(g *service.GateState) float64 { return float64(g.Allowed) })
-	gate(prometheus.GaugeValue, "reprise_gate_started_rollouts", "Rollouts inserted or granted.", func(g *service.GateState) float64 { return float64(g.Started) })
-	gate(prometheus.GaugeValue, "reprise_gate_outstanding_rollouts", "Rollouts granted, and neither inserted nor given back.", func(g *service.GateState) float64 { return float64(g.Outstanding) })
-	gate(prometheus.GaugeValue, "reprise_gate_grants", "Grants that are outstanding.", func(g *service.GateState) float64 { return float64(g.Grants) })
-	gate(counter, "reprise_gate_granted_rollouts_total", "Rollouts granted.", func(g *service.GateState) float64 { return float64(g.Granted) })
-	gate(counter, "reprise_gate_abandoned_rollouts_total", "Rollouts granted and given back.", func(g *service.GateState) float64 { return float64(g.Abandoned) })
-	gate(counter, "reprise_gate_expired_rollouts_total", "Rollouts granted that never came.", func(g *service.GateState) float64 { return float64(g.Expired) })
+	gate(prometheus.GaugeValue, "reprise_gate_allowed_rollouts", "Rollouts that may have been started up to now.", func(g *wire.GateState) float64 { return float64(g.Allowed) })
+	gate(prometheus.GaugeValue, "reprise_gate_started_rollouts", "Rollouts inserted or granted.", func(g *wire.GateState) float64 { return float64(g.Started) })
+	gate(prometheus.GaugeValue, "reprise_gate_outstanding_rollouts", "Rollouts granted, and neither inserted nor given back.", func(g *wire.GateState) float64 { return float64(g.Outstanding) })
+	gate(prometheus.GaugeValue, "reprise_gate_grants", "Grants that are outstanding.", func(g *wire.GateState) float64 { return float64(g.Grants) })
+	gate(counter, "reprise_gate_granted_rollouts_total", "Rollouts granted.", func(g *wire.GateState) float64 { return float64(g.Granted) })
+	gate(counter, "reprise_gate_abandoned_rollouts_total", "Rollouts granted and given back.", func(g *wire.GateState) float64 { return float64(g.Abandoned) })
+	gate(counter, "reprise_gate_expired_rollouts_total", "Rollouts granted that never came.", func(g *wire.GateState) float64 { return float64(g.Expired) })
 	m.describeJournal()
 	m.describePrompts()
 }

@@ -90,8 +90,8 @@ func busy(after int) service.Observation {
 		InsertLatency:  service.Latency{Count: 1000, Seconds: 4.1, Bounds: []float64{0.001, 0.002, 0.004, 0.008, 0.016}, Counts: []uint64{12, 210, 610, 150, 16, 2}},
 		SampleLatency:  service.Latency{Count: 5000, Seconds: 6.2, Bounds: []float64{0.0005, 0.001, 0.002, 0.004}, Counts: []uint64{820, 3100, 1010, 60, 10}},
 		InsertsWaiting: 2, StartsWaiting: 1,
-		Limiter: &service.LimiterState{SamplesPerInsert: 4, Min: 3072, Max: 5120, Balance: 4890, Inserted: rows(412), Drawn: rows(1648), HeldInserts: 211, HeldSamples: 34, InsertsHeld: true},
-		Gate:    &service.GateState{RolloutsPerUpdate: 512, MaxStaleness: 8, Allowed: 948_224, Started: 947_712, Outstanding: 1_024, Grants: 7, Granted: 60_000, Abandoned: 16, Expired: 2},
+		Limiter: &wire.LimiterState{SamplesPerInsert: 4, Min: 3072, Max: 5120, Balance: 4890, Inserted: rows(412), Drawn: rows(1648), HeldInserts: 211, HeldSamples: 34, InsertsHeld: true},
+		Gate:    &wire.GateState{RolloutsPerUpdate: 512, MaxStaleness: 8, Allowed: 948_224, Started: 947_712, Outstanding: 1_024, Grants: 7, Granted: 60_000, Abandoned: 16, Expired: 2},
 		Prompts: &prompts.Stats{Held: 412, Eligible: 288, Spent: 31, Reported: 8_120, ZeroVariance: 3_410, Replayed: 1_207},
 		Journal: &service.JournalState{Path: "/data/math.journal", Sync: journal.Always, Stats: journal.Stats{
 			Commits: 25_811, Rollouts: rows(412), Removals: 59_648, Uses: 160_000, Bytes: rows(412) * 16_900, FileBytes: 1_610_000_000, FreeBytes: 214_000_000, Pending: 3,

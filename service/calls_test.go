@@ -3,13 +3,17 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -22,6 +26,7 @@ func (v *served) large(table string) {
 }
 
 func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) {
+	t.Parallel()
 	v := serve(t, Options{SendTimeout: 500 * time.Millisecond})
 	v.create(wire.Table{Name: "q", Sampler: "fifo"})
 	v.large("q")
@@ -33,7 +38,7 @@ func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) 
 	if _, err = idle.DoGet(v.ctx, &flight.Ticket{Ticket: text}); err != nil { // and reads nothing
 		t.Fatal(err)
 	}
-	v.books("q", 8, 0, 8)
+	v.awaitCounts("q", 8, 0, 8)
 	v.memoryIsFree()
 	if o := v.service.Observe(); o.SlowReaders != 1 {
 		t.Errorf("%d slow readers", o.SlowReaders)
@@ -48,6 +53,7 @@ func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) 
 }
 
 func TestAStreamWhoseReaderTakesNothingIsDisconnectedWithAllThatItHeld(t *testing.T) {
+	t.Parallel()
 	v := serve(t, Options{SendTimeout: 100 * time.Millisecond})
 	v.create(wire.Table{Name: "a"})
 	v.large("a")
@@ -55,20 +61,21 @@ func TestAStreamWhoseReaderTakesNothingIsDisconnectedWithAllThatItHeld(t *testin
 	for range 4 {
 		x.send(wire.SampleRequest{Size: 2, Prefetch: count(2)})
 	}
-	v.until("it was disconnected", func(o TableView) bool { return v.service.Observe().SlowReaders == 1 })
-	v.until("nothing is on lease", func(o TableView) bool { return o.OnLease == 0 })
+	v.await("it was disconnected", func(o TableView) bool { return v.service.Observe().SlowReaders == 1 })
+	v.await("nothing is on lease", func(o TableView) bool { return o.OnLease == 0 })
 	v.memoryIsFree()
 }
 
 func (v *served) memoryIsFree() {
 	v.t.Helper()
-	v.until("no memory is held", func(TableView) bool {
+	v.await("no memory is held", func(TableView) bool {
 		o := v.service.Observe()
 		return o.OutgoingBytes == 0 && o.InFlightBytes == 0
 	})
 }
 
 func TestASlowReaderThatTakesSomethingIsServed(t *testing.T) {
+	t.Parallel()
 	v := serve(t, Options{SendTimeout: 500 * time.Millisecond})
 	v.create(wire.Table{Name: "a"})
 	v.large("a")
@@ -111,7 +118,7 @@ func TestConnectionsAreSeenWithWhoTheyAreAndWhatTheyDo(t *testing.T) {
 		t.Errorf("connections %+v", list)
 	}
 	x.cancel()
-	v.until("the stream ended", func(TableView) bool {
+	v.await("the stream ended", func(TableView) bool {
 		return !slices.ContainsFunc(v.service.Observe().Connections, func(c Connection) bool { return c.Streams != 0 || len(c.Tables) != 0 })
 	})
 }
@@ -145,5 +152,24 @@ func TestAnObservationHoldsWhatHappened(t *testing.T) {
 	}
 	if len(w.Recent) != 1 || !w.Recent[0].Cut || len(w.Recent[0].Text) != 1999 || w.Recent[0].ID != 1 || w.Recent[0].Reward != 0.5 {
 		t.Errorf("recent %d: cut %v, %d bytes", len(w.Recent), w.Recent[0].Cut, len(w.Recent[0].Text))
+	}
+}
+
+func TestCallersThatLeftAreNotCountedAsErrors(t *testing.T) {
+	var counts callCounts
+	for _, left := range []error{
+		context.Canceled, fmt.Errorf("sending: %w", context.DeadlineExceeded), status.Error(codes.Unavailable, "transport is closing"),
+		status.Error(codes.Canceled, "context canceled"),
+	} {
+		counts.failed(left)
+	}
+	if _, errors := counts.view(); len(errors) > 0 {
+		t.Errorf("callers that left count as %v", errors)
+	}
+	for _, err := range []error{fmt.Errorf("sampling: %w", rollout.ErrStarved), wire.Errorf(wire.Closing, "stopping"), fmt.Errorf("the disk")} {
+		counts.failed(err)
+	}
+	if _, errors := counts.view(); fmt.Sprint(errors) != "[{closing 1} {failed 1} {starved 1}]" {
+		t.Errorf("errors count as %v", errors)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -274,7 +275,7 @@ func TestAnInsertionWaitsForRoomInAQueue(t *testing.T) {
 	defer rec.Release()
 	p := v.putter(v.client, "q", rec.Schema())
 	p.send(rec, wire.InsertRequest{})
-	v.until("an insertion waits", func(o TableView) bool { return o.InsertsWaiting == 1 })
+	v.await("an insertion waits", func(o TableView) bool { return o.InsertsWaiting == 1 })
 	if _, err := v.get(wire.SampleRequest{Table: "q", Size: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -291,9 +292,9 @@ func TestAWaitingInsertionLeavesWhenItsCallerDoes(t *testing.T) {
 	defer rec.Release()
 	p := v.putter(v.client, "q", rec.Schema())
 	p.send(rec, wire.InsertRequest{})
-	v.until("an insertion waits", func(o TableView) bool { return o.InsertsWaiting == 1 })
+	v.await("an insertion waits", func(o TableView) bool { return o.InsertsWaiting == 1 })
 	p.cancel()
-	v.until("it left", func(o TableView) bool { return o.InsertsWaiting == 0 })
+	v.await("it left", func(o TableView) bool { return o.InsertsWaiting == 0 })
 	if _, err := v.get(wire.SampleRequest{Table: "q", Size: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestTurnsAreAnsweredWithAnIdEachWhereTheTableStoresSteps(t *testing.T) {
 }
 
 // until waits until what is observed is so; the test's deadline bounds it.
-func (v *served) until(what string, so func(TableView) bool) {
+func (v *served) await(what string, so func(TableView) bool) {
 	v.t.Helper()
 	for !so(v.service.Observe().Tables[0]) {
 		select {
@@ -324,4 +325,65 @@ func (v *served) until(what string, so func(TableView) bool) {
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+func TestARepeatOfABatchIDWithOtherRowsIsRefused(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.create(wire.Table{Name: "steps", Unit: "step"})
+	for _, table := range []string{"a", "steps"} {
+		if _, err := v.insert(table, wire.InsertRequest{BatchID: "one"}, alone(2, 0)...); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{1, 3} {
+			_, err := v.insert(table, wire.InsertRequest{BatchID: "one"}, alone(n, 0)...)
+			checkRefusal(t, err, wire.Invalid, "batch_id", `"one"`, "2 rollouts")
+		}
+		if s := v.stats(table); s.Present != 2 || s.Inserted != 2 {
+			t.Errorf("table %s holds %d of %d inserted, want 2", table, s.Present, s.Inserted)
+		}
+	}
+}
+
+func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
+	inBubble(t, wire.Table{Name: "q", Sampler: "fifo", Capacity: 1}, func(t *testing.T, table *table) {
+		table.mustInsert(t, alone(1, 0)...)
+		insert := func(timeout *int64) error {
+			in, err := table.newInsertion(wire.InsertRequest{BatchID: "one", TimeoutMS: timeout}, alone(1, 0), wire.Order{0})
+			if err == nil {
+				_, err = table.insert(t.Context(), in)
+			}
+			return err
+		}
+		first := make(chan error, 1)
+		go func() { first <- insert(nil) }()
+		synctest.Wait()
+		for _, patience := range []int64{0, 5000} {
+			began := time.Now()
+			err := insert(ms(patience))
+			if !errors.Is(err, rollout.ErrFull) || !strings.Contains(err.Error(), `batch_id: "one"`) || time.Since(began) != time.Duration(patience)*time.Millisecond {
+				t.Errorf("with %d ms, after %v: %v", patience, time.Since(began), err)
+			}
+		}
+		if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout, useAtDraw: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Flow().Inserted != 2 {
+			t.Errorf("%v; inserted %d, want 2", err, table.store.Flow().Inserted)
+		}
+	})
+}
+
+func TestAJournalThatFailsEndsTheStreamWithTheReason(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a"})
+	table, err := v.service.table("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := table.journal.Close(); err != nil { // as if the disk had gone: nothing can be promised any more
+		t.Fatal(err)
+	}
+	_, err = v.insert("a", wire.InsertRequest{}, alone(1, 0)...)
+	checkRefusal(t, err, wire.Failed, "journal")
 }

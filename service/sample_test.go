@@ -3,11 +3,217 @@ package service
 import (
 	"errors"
 	"io"
+	"math"
+	"slices"
 	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
+
+func TestASampleGivesBackWhatWasInserted(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	put := answer(5, 0, 0.25)
+	put.PromptID, put.Text, put.Meta = "prompt 7", "héllo", map[string]string{"k": "v"}
+	put.Turns = []rollout.Turn{{Start: 2, End: 7, Reward: 0.25, Done: true}}
+	ids := v.fill("a", one(put))
+	b, err := v.get(wire.SampleRequest{Table: "a", Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Rows != 1 || b.Present != 1 || b.Version != 0 || b.Batch == 0 {
+		t.Errorf("batch %+v", b.BatchInfo)
+	}
+	d := b.draws[0]
+	if uint64(d.ID) != ids[0] || d.Probability != 1 || d.Weight != 1 || d.Uses != 0 || d.GroupMean != 0.25 {
+		t.Errorf("draw %+v", d)
+	}
+	got := d.Rollout
+	if got.PromptID != put.PromptID || got.Text != put.Text || got.Meta["k"] != "v" || !slices.Equal(got.Tokens, put.Tokens) ||
+		!slices.Equal(got.Logprobs, put.Logprobs) || !slices.Equal(got.Versions, put.Versions) || !slices.Equal(got.Turns, put.Turns) {
+		t.Errorf("rollout %+v, put in %+v", got, put)
+	}
+}
+
+func TestAFinishedGetCountsItsDrawsAsUsed(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(8, 0)...)
+	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if s := v.stats("a"); s.Drawn != 4 || s.Acknowledged != 4 || s.OnLease != 0 {
+		t.Errorf("drawn %d, acknowledged %d, on lease %d", s.Drawn, s.Acknowledged, s.OnLease)
+	}
+	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4, UseAtDraw: true, RequestID: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := v.get(wire.SampleRequest{Table: "a", Size: 4, UseAtDraw: true, RequestID: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := v.stats("a"); s.Acknowledged != 8 || len(first.draws) != 4 {
+		t.Errorf("a repeated request was counted: %d acknowledged", s.Acknowledged)
+	}
+}
+
+func TestAGetAsksForColumnsByName(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(1, 0)...)
+	stream, err := v.client.DoGet(v.ctx, &flight.Ticket{Ticket: []byte(`{"table":"a","size":1,"columns":["reward","id"]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := flight.NewRecordReader(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	var names []string
+	for _, f := range r.Schema().Fields() {
+		names = append(names, f.Name)
+	}
+	if !slices.Equal(names, []string{"reward", "id"}) {
+		t.Errorf("columns %v", names)
+	}
+}
+
+func TestASampleIsRefusedWithTheReason(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Shards: 2})
+	for _, c := range []struct {
+		ticket string
+		code   wire.Code
+		want   string
+	}{
+		{`{"table":"a","size":0}`, wire.Invalid, "size: 0"},
+		{`{"table":"a","size":2000000}`, wire.Invalid, "size: 2000000"},
+		{`{"table":"a","size":1,"fresh":2}`, wire.Invalid, "fresh: 2"},
+		{`{"table":"a","size":1,"shard":2,"timeout_ms":5}`, wire.Invalid, "shard: 2"},
+		{`{"table":"a","size":1,"timeout_ms":-5}`, wire.Invalid, "timeout_ms: -5"},
+		{`{"table":"a","size":1,"prefetch":1}`, wire.Invalid, "prefetch"},
+		{`{"table":"a","size":1,"columns":["nothing"]}`, wire.Invalid, "nothing"},
+		{`{"table":"a","size":1,"sise":1}`, wire.Invalid, "sise"},
+		{`{"table":"b","size":1}`, wire.NotFound, `"b"`},
+		{`{"size":1}`, wire.Invalid, "table: empty"},
+		{`{"table":"a","size":1,"timeout_ms":0}`, wire.Starved, "shard 0"},
+		{`{"table":"a","size":1,"timeout_ms":20}`, wire.Starved, "shard 0"},
+		{`{"table":"a","size":-1,"export":true}`, wire.Invalid, "size: -1"},
+		{`{"table":"a","export":true,"fresh":1}`, wire.Invalid, "export"},
+	} {
+		stream, err := v.client.DoGet(v.ctx, &flight.Ticket{Ticket: []byte(c.ticket)})
+		if err == nil {
+			_, err = flight.NewRecordReader(stream)
+		}
+		checkRefusal(t, wire.FromGRPC(err), c.code, c.want)
+	}
+}
+
+func TestAnExportHoldsTheWholeTableInOrderOfIds(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Shards: 2, Sampler: "prioritized"})
+	v.fill("a", alone(25, 0)...)
+	b, err := v.get(wire.SampleRequest{Table: "a", Export: true, Size: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.draws) != 25 || b.Rows != 5 {
+		t.Fatalf("%d rows, the last %d in one record batch", len(b.draws), b.Rows)
+	}
+	sum := 0.0
+	for i, d := range b.draws {
+		if d.ID != rollout.ID(i+1) || d.Rollout.Reward != float32(i) || !d.Fresh {
+			t.Fatalf("row %d is %+v", i, d)
+		}
+		sum += d.Probability
+	}
+	if math.Abs(sum-2) > 1e-9 { // 1 of each shard
+		t.Errorf("probabilities add up to %v", sum)
+	}
+	if s := v.stats("a"); s.Drawn != 0 {
+		t.Errorf("an export drew %d", s.Drawn)
+	}
+	v.create(wire.Table{Name: "empty"})
+	if b, err := v.get(wire.SampleRequest{Table: "empty", Export: true}); err != nil || len(b.draws) != 0 {
+		t.Errorf("of an empty table: %d rows, %v", len(b.draws), err)
+	}
+}
+
+func TestABatchAboveTheMessageLimitGoesBack(t *testing.T) {
+	v := serve(t, Options{MaxMessageBytes: 64 << 10, MaxInFlightBytes: 1 << 20})
+	v.create(wire.Table{Name: "a"})
+	for range 4 {
+		v.fill("a", one(answer(2000, 0, 0)))
+	}
+	_, err := v.get(wire.SampleRequest{Table: "a", Size: 4})
+	checkRefusal(t, err, wire.TooLarge, "max_message_bytes 65536", "fewer")
+	if s := v.stats("a"); s.OnLease != 0 || s.Returned != 4 {
+		t.Errorf("on lease %d, returned %d", s.OnLease, s.Returned)
+	}
+	if b, err := v.get(wire.SampleRequest{Table: "a", Size: 1}); err != nil || len(b.draws) != 1 {
+		t.Errorf("a smaller batch: %v", err)
+	}
+}
+
+func TestFlightsAreListedWithSchemaAndSize(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "b"})
+	v.create(wire.Table{Name: "a", Columns: []wire.Column{{Name: "x_note", Type: "utf8"}}})
+	v.fill("b", alone(3, 0)...)
+	stream, err := v.client.ListFlights(v.ctx, &flight.Criteria{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for {
+		info, err := stream.Recv()
+		if err != nil {
+			break
+		}
+		names = append(names, info.FlightDescriptor.Path[0])
+	}
+	if !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("listed %v", names)
+	}
+	info, err := v.client.GetFlightInfo(v.ctx, path("b"))
+	if err != nil || info.TotalRecords != 3 || info.TotalBytes <= 0 {
+		t.Fatalf("info %v, %v", info, err)
+	}
+	got, err := v.client.DoGet(v.ctx, info.Endpoint[0].Ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := flight.NewRecordReader(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	rows := 0
+	for r.Next() {
+		rows += int(r.RecordBatch().NumRows())
+	}
+	if rows != 3 {
+		t.Errorf("the ticket of its info brings %d rows", rows)
+	}
+	result, err := v.client.GetSchema(v.ctx, path("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := flight.DeserializeSchema(result.Schema, nil)
+	if err != nil || len(schema.FieldIndices("x_note")) != 1 || len(schema.FieldIndices("probability")) != 1 {
+		t.Errorf("schema %v, %v", schema, err)
+	}
+	_, err = v.client.GetFlightInfo(v.ctx, path("c"))
+	if status.Code(err) != codes.NotFound || !errors.Is(wire.FromGRPC(err), wire.ErrNotFound) {
+		t.Errorf("of an unknown table: %v", err)
+	}
+}
 
 func (v *served) mustSample(x *exchanger, req wire.SampleRequest) batch {
 	v.t.Helper()
@@ -21,9 +227,9 @@ func (v *served) mustSample(x *exchanger, req wire.SampleRequest) batch {
 	return b
 }
 
-func (v *served) books(table string, drawn, acknowledged, returned uint64) {
+func (v *served) awaitCounts(table string, drawn, acknowledged, returned uint64) {
 	v.t.Helper()
-	v.until("the books say so", func(o TableView) bool {
+	v.await("the counts are as expected", func(o TableView) bool {
 		return o.Stats.Drawn == drawn && o.Stats.Acknowledged == acknowledged && o.Stats.Returned == returned
 	})
 }
@@ -42,7 +248,7 @@ func TestTheNextRequestAcknowledgesTheBatchBefore(t *testing.T) {
 		t.Errorf("after it: acknowledged %d, on lease %d", s.Acknowledged, s.OnLease)
 	}
 	x.cancel()
-	v.books("a", 8, 4, 4)
+	v.awaitCounts("a", 8, 4, 4)
 }
 
 func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
@@ -74,7 +280,7 @@ func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
 	if _, err := x.sample(wire.SampleRequest{Acknowledge: []uint64{third.Batch}}); err != nil {
 		t.Errorf("settling without asking for more: %v", err)
 	}
-	v.books("q", 6, 4, 2)
+	v.awaitCounts("q", 6, 4, 2)
 }
 
 func TestAStreamSettlesNoBatchOfAnother(t *testing.T) {
@@ -98,9 +304,9 @@ func TestADisconnectGivesBackWhatWasNotAcknowledged(t *testing.T) {
 	v.fill("q", alone(8, 0)...)
 	x := v.exchanger(v.client, "q")
 	b := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(2)})
-	v.books("q", 6, 0, 0) // two more were drawn ahead
+	v.awaitCounts("q", 6, 0, 0) // two more were drawn ahead
 	x.cancel()
-	v.books("q", 6, 0, 6)
+	v.awaitCounts("q", 6, 0, 6)
 	again, err := v.get(wire.SampleRequest{Table: "q", Size: 2})
 	if err != nil || again.draws[0].ID != b.draws[0].ID {
 		t.Errorf("the queue gives %v again, %v", again.draws, err)
@@ -119,7 +325,7 @@ func TestTheEndOfAStreamGivesBackToo(t *testing.T) {
 	if _, err := x.recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}
-	v.books("a", 2, 0, 2)
+	v.awaitCounts("a", 2, 0, 2)
 }
 
 func TestPrefetchedBatchesOlderThanTheTableAreDrawnAgain(t *testing.T) {
@@ -128,7 +334,7 @@ func TestPrefetchedBatchesOlderThanTheTableAreDrawnAgain(t *testing.T) {
 	v.fill("a", alone(8, 0)...)
 	x := v.exchanger(v.client, "a")
 	v.mustSample(x, wire.SampleRequest{Size: 2})
-	v.books("a", 4, 0, 0) // one is drawn ahead
+	v.awaitCounts("a", 4, 0, 0) // one is drawn ahead
 	do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 1})
 	b := v.mustSample(x, wire.SampleRequest{Size: 2})
 	if b.Version != 1 || b.draws[0].Staleness != 1 {
@@ -146,13 +352,13 @@ func TestPrefetchSlackLetsOlderBatchesThroughButNotWhatBecameTooStale(t *testing
 	x := v.exchanger(v.client, "a")
 	v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5})
 	for version := int32(1); version <= 2; version++ { // prefetched at 0, the next at 1
-		v.until("one is drawn ahead", func(o TableView) bool { return o.OnLease == 4 })
+		v.await("one is drawn ahead", func(o TableView) bool { return o.OnLease == 4 })
 		do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: version})
 		if b := v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5}); b.Version != version-1 {
 			t.Errorf("at version %d a batch of version %d came", version, b.Version)
 		}
 	}
-	v.until("one is drawn ahead", func(o TableView) bool { return o.OnLease == 4 })
+	v.await("one is drawn ahead", func(o TableView) bool { return o.OnLease == 4 })
 	do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 3}) // all of version 0 leave
 	v.fill("a", alone(4, 3)...)
 	b := v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5})
@@ -178,7 +384,7 @@ func TestAStarvedRequestIsToldAndTheStreamGoesOn(t *testing.T) {
 		// Inserted and answered: a request that does not wait finds it.
 		v.mustSample(x, wire.SampleRequest{Size: 2, TimeoutMS: ms(0), Prefetch: count(prefetch)})
 		x.cancel()
-		v.until("it went back", func(o TableView) bool { return o.OnLease == 0 && o.SamplesWaiting == 0 })
+		v.await("it went back", func(o TableView) bool { return o.OnLease == 0 && o.SamplesWaiting == 0 })
 		do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
 		v.create(wire.Table{Name: "a"})
 	}
@@ -190,13 +396,13 @@ func TestARequestWaitsOnAStreamUntilRolloutsCome(t *testing.T) {
 	for _, prefetch := range []int{0, 2} {
 		x := v.exchanger(v.client, "a")
 		x.send(wire.SampleRequest{Size: 2, Prefetch: count(prefetch)})
-		v.until("a sample waits", func(o TableView) bool { return o.SamplesWaiting == 1 })
+		v.await("a sample waits", func(o TableView) bool { return o.SamplesWaiting == 1 })
 		v.fill("a", alone(3, 0)...)
 		if b, err := x.recv(); err != nil || len(b.draws) != 2 {
 			t.Errorf("prefetch %d: %v", prefetch, err)
 		}
 		x.cancel()
-		v.until("it went back", func(o TableView) bool { return o.OnLease == 0 })
+		v.await("it went back", func(o TableView) bool { return o.OnLease == 0 })
 		do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
 		v.create(wire.Table{Name: "a", MinSize: 3})
 	}
@@ -214,7 +420,7 @@ func TestRequestsWithAnIdGetTheSameBatchOnANewStream(t *testing.T) {
 	if again.Batch != first.Batch || again.draws[0].ID != first.draws[0].ID {
 		t.Errorf("batch %d, then %d", first.Batch, again.Batch)
 	}
-	v.books("a", 8, 8, 0)
+	v.awaitCounts("a", 8, 8, 0)
 }
 
 // The client's second stream comes before the server has noticed the end of the first, whose end must not take the batch back.
@@ -237,7 +443,7 @@ func TestALeasedBatchPassesToTheStreamThatAskedForItLast(t *testing.T) {
 	if _, err := y.sample(wire.SampleRequest{Acknowledge: []uint64{first.Batch}}); err != nil {
 		t.Errorf("the later stream lost its batch: %v", err)
 	}
-	v.books("a", 4, 4, 0)
+	v.awaitCounts("a", 4, 4, 0)
 }
 
 func TestAnExchangeIsRefusedWithTheReason(t *testing.T) {
@@ -266,7 +472,7 @@ func TestAnExchangeIsRefusedWithTheReason(t *testing.T) {
 		_, err := x.sample(c.req)
 		checkRefusal(t, err, c.code, c.want)
 	}
-	v.until("nothing is on lease", func(o TableView) bool { return o.OnLease == 0 })
+	v.await("nothing is on lease", func(o TableView) bool { return o.OnLease == 0 })
 }
 
 func TestTheTableOfAStreamMayStandInItsFirstRequest(t *testing.T) {
@@ -294,5 +500,46 @@ func TestAQueueIsServedInOrderThroughPrefetch(t *testing.T) {
 		}
 	}
 	x.cancel()
-	v.books("q", 200, 196, 4)
+	v.awaitCounts("q", 200, 196, 4)
+}
+
+func TestABatchThatNoMessageHoldsIsNotUsedUp(t *testing.T) {
+	v := serve(t, Options{MaxMessageBytes: 4096})
+	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	for range 20 {
+		v.fill("q", one(answer(20, 0, 1)))
+	}
+	for _, id := range []string{"", "one"} {
+		_, err := v.get(wire.SampleRequest{Table: "q", Size: 20, UseAtDraw: true, RequestID: id})
+		checkRefusal(t, err, wire.TooLarge, "20 rollouts", "max_message_bytes")
+	}
+	if s := v.stats("q"); s.Present != 20 || s.Acknowledged != 0 || s.OnLease != 0 {
+		t.Errorf("%d are left, %d count, %d are on lease", s.Present, s.Acknowledged, s.OnLease)
+	}
+	for range 2 { // a repeat of a request gets its batch again, which counts once
+		b, err := v.get(wire.SampleRequest{Table: "q", Size: 2, UseAtDraw: true, RequestID: "two"})
+		if err != nil || b.draws[0].ID != 1 || b.draws[1].ID != 2 {
+			t.Fatalf("the queue gives %v, %v", b.draws, err)
+		}
+	}
+	if s := v.stats("q"); s.Present != 18 || s.Acknowledged != 2 {
+		t.Errorf("%d are left, %d count", s.Present, s.Acknowledged)
+	}
+}
+
+func TestAnAcknowledgedBatchIsNotAcknowledgedAgain(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(4, 0)...)
+	x := v.exchanger(v.client, "a")
+	for range 4 {
+		v.mustSample(x, wire.SampleRequest{Size: 1, Prefetch: count(0)})
+	}
+	table, err := v.service.table("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := table.meter.lapsed.Load(); n != 0 {
+		t.Errorf("%d acknowledgements came too late", n)
+	}
 }

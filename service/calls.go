@@ -1,0 +1,264 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// call is one Flight call while it is served.
+type call struct {
+	service *Service
+	conn    *conn
+	tables  []string
+}
+
+// begin starts a call. The method defers [call.end].
+func (s *Service) begin(ctx context.Context, method string) *call {
+	c := &call{service: s, conn: connOf(ctx)}
+	caller := ""
+	if s.options.Caller != nil {
+		caller = s.options.Caller(ctx)
+	}
+	c.conn.beginCall(caller)
+	s.counts.call(method)
+	return c
+}
+
+// uses notes a table that the call works on, for observers.
+func (c *call) uses(table string) {
+	c.conn.addTable(table, 1)
+	c.tables = append(c.tables, table)
+}
+
+// end counts the call's error and turns it into a gRPC status.
+func (c *call) end(err *error) {
+	for _, t := range c.tables {
+		c.conn.addTable(t, -1)
+	}
+	c.conn.endCall()
+	if *err == nil {
+		return
+	}
+	st, isStatus := status.FromError(*err)
+	if isStatus && st.Code() == codes.ResourceExhausted { // gRPC's own, about the size of a message
+		*err = wire.Errorf(wire.TooLarge, "%s: want at most max_message_bytes, %d, in one message", st.Message(), c.service.options.MaxMessageBytes)
+	}
+	c.service.counts.failed(*err)
+	if _, isStatus := status.FromError(*err); !isStatus {
+		*err = wire.ToGRPC(*err)
+	}
+}
+
+// callCounts counts calls by method and errors by code.
+type callCounts struct {
+	mu     sync.Mutex
+	calls  map[string]uint64
+	errors map[wire.Code]uint64
+}
+
+func (c *callCounts) call(method string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls == nil {
+		c.calls = make(map[string]uint64)
+	}
+	c.calls[method]++
+}
+
+// failed counts an error, unless it only means that the caller left.
+func (c *callCounts) failed(err error) {
+	if callerLeft(err) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.errors == nil {
+		c.errors = make(map[wire.Code]uint64)
+	}
+	c.errors[wire.CodeOf(err)]++
+}
+
+// callerLeft reports whether an error only means that the caller or its connection is gone. The service's own errors are not
+// gRPC statuses at this point.
+func callerLeft(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	return slices.Contains([]codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable}, status.Code(err))
+}
+
+// view returns a copy; the errors are in order of codes.
+func (c *callCounts) view() (calls map[string]uint64, errors []ErrorCount) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calls = make(map[string]uint64, len(c.calls))
+	maps.Copy(calls, c.calls)
+	for code, n := range c.errors {
+		errors = append(errors, ErrorCount{code, n})
+	}
+	slices.SortFunc(errors, func(a, b ErrorCount) int { return strings.Compare(string(a.Code), string(b.Code)) })
+	return calls, errors
+}
+
+// connections lists the open connections of [Service.Listener].
+type connections struct {
+	now func() time.Time
+
+	mu   sync.Mutex // guards what follows
+	open map[*conn]bool
+	next uint64 // numbers unix sockets, whose peers have no address
+}
+
+func newConnections(now func() time.Time) *connections {
+	return &connections{now: now, open: make(map[*conn]bool)}
+}
+
+// listener accepts connections and lists them.
+type listener struct {
+	net.Listener
+	all *connections
+}
+
+// Accept waits for the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.all.add(raw), nil
+}
+
+func (all *connections) add(raw net.Conn) *conn {
+	c := &conn{Conn: raw, all: all, since: all.now(), tables: make(map[string]int)}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.next++
+	c.peer = raw.RemoteAddr().String()
+	if raw.RemoteAddr().Network() == "unix" {
+		c.peer = fmt.Sprintf("unix %d", all.next)
+	}
+	all.open[c] = true
+	return c
+}
+
+// view returns the connections, the oldest first.
+func (all *connections) view() []Connection {
+	all.mu.Lock()
+	list := make([]Connection, 0, len(all.open))
+	for c := range all.open {
+		list = append(list, c.view())
+	}
+	all.mu.Unlock()
+	slices.SortFunc(list, func(a, b Connection) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+// conn counts the bytes of a connection. They tell a slow reader from one that takes nothing.
+type conn struct {
+	net.Conn
+	all            *connections
+	peer           string
+	since          time.Time
+	received, sent atomic.Uint64
+
+	mu     sync.Mutex // guards what follows
+	caller string
+	calls  int
+	tables map[string]int // calls in flight, by table
+}
+
+// Read counts what it reads.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received.Add(uint64(n))
+	return n, err
+}
+
+// Write counts what it writes.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(uint64(n))
+	return n, err
+}
+
+// Close ends the connection.
+func (c *conn) Close() error {
+	c.all.mu.Lock()
+	delete(c.all.open, c)
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// RemoteAddr returns the peer's address, from which [connOf] finds the connection.
+func (c *conn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
+
+// connAddr is a peer's address with its connection: gRPC puts it into a call's context.
+type connAddr struct {
+	net.Addr
+	conn *conn
+}
+
+// connOf returns the connection that a call came on, nil if it did not come through [Service.Listener].
+func connOf(ctx context.Context) *conn {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	a, _ := p.Addr.(connAddr)
+	return a.conn
+}
+
+// beginCall counts a call of a caller; endCall takes it back. A nil connection counts nothing.
+func (c *conn) beginCall(caller string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	c.caller = caller
+}
+
+func (c *conn) endCall() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+}
+
+// addTable adds n to the calls in flight that use a table.
+func (c *conn) addTable(table string, n int) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tables[table] += n; c.tables[table] == 0 {
+		delete(c.tables, table)
+	}
+}
+
+func (c *conn) view() Connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Connection{
+		Peer: c.peer, Caller: c.caller, Since: c.since, Streams: c.calls, Tables: slices.Sorted(maps.Keys(c.tables)),
+		ReceivedBytes: c.received.Load(), SentBytes: c.sent.Load(),
+	}
+}

@@ -1,0 +1,120 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// holder is the call that a batch is leased to.
+type holder struct{ _ byte } // not empty, so that each has an address of its own
+
+// leases maps leased batches to their holders. When a repeated request gets its batch again, the lease passes to the later call,
+// so that the end of the earlier one, which may be noticed later, does not take the batch back. The zero value is ready.
+type leases struct {
+	mu   sync.Mutex
+	held map[rollout.BatchID]*holder
+}
+
+func (l *leases) begin(id rollout.BatchID, h *holder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = make(map[rollout.BatchID]*holder)
+	}
+	l.held[id] = h
+}
+
+// has reports whether a batch is leased to a holder, nil for anybody.
+func (l *leases) has(id rollout.BatchID, h *holder) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, ok := l.held[id]
+	return ok && (h == nil || found == h)
+}
+
+// end ends the lease of a batch to a holder, nil for anybody, and reports whether there was one.
+func (l *leases) end(id rollout.BatchID, h *holder) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, ok := l.held[id]
+	if !ok || h != nil && found != h {
+		return false
+	}
+	delete(l.held, id)
+	return true
+}
+
+func (l *leases) endAll() []rollout.BatchID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := slices.Collect(maps.Keys(l.held))
+	clear(l.held)
+	return ids
+}
+
+// acknowledge turns the draws of a batch leased to a holder, nil for anybody, into uses.
+func (t *table) acknowledge(id rollout.BatchID, h *holder) error { return t.settle(id, h, true) }
+
+// release returns the draws of a batch leased to a holder, nil for anybody, uncounted.
+func (t *table) release(id rollout.BatchID, h *holder) error { return t.settle(id, h, false) }
+
+// returnBatch releases a batch that was not delivered, if it is still on lease.
+func (t *table) returnBatch(b *rollout.Batch, h *holder) {
+	if err := t.release(b.ID, h); err != nil && !errors.Is(err, rollout.ErrNoLease) {
+		t.service.log.Debug("releasing a batch", "table", t.Name, "batch", b.ID, "error", err)
+	}
+}
+
+func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
+	err := t.unlessDropped(func() error {
+		if !t.leases.end(id, h) {
+			return t.notLeased(id)
+		}
+		if used {
+			return t.store.Acknowledge(id)
+		}
+		return t.store.Release(id)
+	})
+	if used && err == nil && t.options.Sampler.Consumes() {
+		t.consumed.Add(1)
+	}
+	t.notifyAll()
+	return err
+}
+
+func (t *table) notLeased(id rollout.BatchID) error {
+	return fmt.Errorf("batch %d: it was settled before, or went back after %v seconds (lease_seconds) or at the end of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)
+}
+
+// settleAll settles batches leased to a holder, nil for anybody: all or none.
+func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
+	seen := make(map[uint64]bool)
+	for _, b := range batches {
+		if seen[b] {
+			return wire.Errorf(wire.Invalid, "batches: %d: want each batch once", b)
+		}
+		seen[b] = true
+		id := rollout.BatchID(b)
+		err := t.unlessDropped(func() error {
+			if !t.leases.has(id, h) {
+				return t.notLeased(id)
+			}
+			return t.store.Renew(id) // it is on lease, and stays so until it is settled below
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, b := range batches {
+		if err := t.settle(rollout.BatchID(b), h, used); err != nil {
+			return err
+		}
+	}
+	return nil
+}

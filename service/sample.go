@@ -1,0 +1,483 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+	"github.com/reprise-rl/reprise/wire/flightdata"
+)
+
+// DoGet samples one batch and acknowledges it once it is written out, or exports a table.
+func (s *Service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGetServer) (err error) {
+	ctx := stream.Context()
+	c := s.begin(ctx, "DoGet")
+	defer c.end(&err)
+	var req wire.SampleRequest
+	if err := decodeJSON("ticket", ticket.GetTicket(), &req); err != nil {
+		return err
+	}
+	t, err := s.allowed(ctx, req.Table, false)
+	if err != nil {
+		return err
+	}
+	c.uses(t.Name)
+	if err := s.requests.begin(); err != nil {
+		return err
+	}
+	defer s.requests.end()
+	schema, err := t.sampleSchema(req.Columns)
+	if err != nil {
+		return err
+	}
+	if req.Prefetch != nil || req.PrefetchSlack != 0 || req.Acknowledge != nil || req.Release != nil {
+		return wire.Errorf(wire.Invalid, "ticket: prefetch, prefetch_slack, acknowledge, release: want them on a DoExchange stream only")
+	}
+	to := s.newSender(stream, schema)
+	if req.Export {
+		return t.export(&req, to)
+	}
+	return t.get(ctx, &req, to)
+}
+
+// sampleSchema returns the schema of the columns a request names, of all if it names none.
+func (t *table) sampleSchema(columns []string) (*arrow.Schema, error) {
+	if len(columns) == 0 {
+		return t.schema, nil
+	}
+	return wire.SampleSchema(columns, t.fields...)
+}
+
+// get draws one batch, sends it and acknowledges it.
+func (t *table) get(ctx context.Context, req *wire.SampleRequest, to *sender) error {
+	began := time.Now()
+	r, err := t.newDrawRequest(req)
+	if err != nil {
+		return err
+	}
+	h := new(holder)
+	p, err := t.drawAndPack(ctx, r, h, to.schema)
+	if err != nil {
+		return err
+	}
+	err = t.sendBatch(ctx, p, to, began)
+	if r.useAtDraw {
+		return err
+	}
+	if err != nil {
+		t.returnBatch(p.batch, h)
+		return err
+	}
+	if err := t.acknowledgeSent(p.batch.ID, h); err != nil {
+		return err
+	}
+	return t.flushConsumed(ctx)
+}
+
+// acknowledgeSent acknowledges a batch that was sent. One that is no longer on lease is only counted: its lease expired, or it
+// repeats a batch that was acknowledged before.
+func (t *table) acknowledgeSent(id rollout.BatchID, h *holder) error {
+	err := t.acknowledge(id, h)
+	if errors.Is(err, rollout.ErrNoLease) {
+		t.meter.lapsed.Add(1)
+		return nil
+	}
+	return err
+}
+
+// drawAndPack draws a batch and packs it. The batch is leased to the holder unless it is used at draw.
+func (t *table) drawAndPack(ctx context.Context, r drawRequest, h *holder, schema *arrow.Schema) (*packedBatch, error) {
+	b, err := t.draw(ctx, r, h)
+	if err != nil {
+		t.countStarved(err)
+		return nil, err
+	}
+	p, err := t.pack(ctx, b, schema)
+	if err != nil && !r.useAtDraw {
+		t.returnBatch(b, h)
+	}
+	return p, err
+}
+
+func (t *table) countStarved(err error) {
+	if errors.Is(err, rollout.ErrStarved) {
+		t.meter.starved.Add(1)
+	}
+}
+
+// sendBatch sends a packed batch, after what the queue gave out before is on disk. It frees the batch's memory.
+func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began time.Time) error {
+	err := t.flushConsumed(ctx)
+	var metadata []byte
+	if err == nil {
+		metadata, err = encodeJSON(wire.BatchInfo{
+			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws), Present: t.store.Len(),
+		})
+	}
+	if err != nil {
+		p.discard()
+		return err
+	}
+	t.countSampled(p)
+	if err := to.send(p.record, metadata, p.free); err != nil {
+		return err
+	}
+	t.meter.sampleTimes.add(time.Since(began))
+	return nil
+}
+
+func (t *table) countSampled(p *packedBatch) {
+	m := &t.meter
+	m.samples.Add(1)
+	m.sampledRows.Add(uint64(len(p.batch.Draws)))
+	m.sampledBytes.Add(uint64(p.bytes))
+	tokens := 0
+	for i := range p.batch.Draws {
+		tokens += len(p.batch.Draws[i].Rollout.Tokens)
+	}
+	m.sampledTokens.Add(uint64(tokens))
+}
+
+// Batches that a stream prefetches, by default and at most.
+const (
+	defaultPrefetch = 1
+	maxPrefetch     = 8
+)
+
+// DoExchange samples batch after batch. Each message carries a wire.SampleRequest as app_metadata, and the answer is a batch,
+// leased until the next request.
+func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err error) {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	c := s.begin(ctx, "DoExchange")
+	defer c.end(&err)
+	reader := flightdata.NewReader(stream, flightdata.Options{MaxBytes: maxRequestBytes, Allocator: s.pool})
+	name, err := descriptorTable(reader)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	x := &sampleStream{service: s, call: c, ctx: ctx, stream: stream, name: name, holder: new(holder)}
+	defer x.close()
+	for {
+		frame, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if frame.Batch != nil {
+			release(frame)
+			return wire.Errorf(wire.Invalid, "a record batch came on a sampling stream: want insertions on DoPut")
+		}
+		if len(frame.Metadata) == 0 {
+			continue
+		}
+		if err := x.handle(frame.Metadata); err != nil {
+			return err
+		}
+	}
+}
+
+// sampleStream is one DoExchange stream.
+type sampleStream struct {
+	service *Service
+	call    *call
+	ctx     context.Context
+	stream  flight.FlightService_DoExchangeServer
+	name    string // of the table; "" until a request names it
+	holder  *holder
+
+	table      *table // nil until the first request
+	to         *sender
+	prefetcher *prefetcher       // nil: none
+	leased     []rollout.BatchID // sent and not settled
+}
+
+// handle answers one request. An error ends the stream, unless it may pass: then the caller is told, and the stream goes on.
+func (x *sampleStream) handle(text []byte) error {
+	began := time.Now()
+	var req wire.SampleRequest
+	if err := decodeJSON("app_metadata", text, &req); err != nil {
+		return err
+	}
+	if err := x.open(&req); err != nil {
+		return err
+	}
+	if err := x.service.requests.begin(); err != nil {
+		return err
+	}
+	defer x.service.requests.end()
+	err := x.serve(&req, began)
+	code := wire.CodeOf(err)
+	if err != nil && x.ctx.Err() == nil && (code.Retryable() && code != wire.Closing || code == wire.NoLease) {
+		x.service.counts.failed(err)
+		return x.sendInfo(wire.StatusOf(err))
+	}
+	return err
+}
+
+// open finds the table at the first request. Later requests must name the same table and still be allowed.
+func (x *sampleStream) open(req *wire.SampleRequest) error {
+	if x.name == "" {
+		x.name = req.Table
+	}
+	if req.Table != "" && req.Table != x.name {
+		return wire.Errorf(wire.Invalid, "table: %q: this stream samples %q: open another one", req.Table, x.name)
+	}
+	if req.Export {
+		return wire.Errorf(wire.Invalid, "export: true: want it in the ticket of a DoGet")
+	}
+	t, err := x.service.allowed(x.ctx, x.name, false)
+	if err != nil || x.table != nil {
+		return err
+	}
+	schema, err := t.sampleSchema(req.Columns)
+	if err != nil {
+		return err
+	}
+	x.table = t
+	x.call.uses(t.Name)
+	x.to = x.service.newSender(x.stream, schema)
+	return x.to.writer.Begin()
+}
+
+// sendInfo sends the state of the table without a batch, with the error if there is one.
+func (x *sampleStream) sendInfo(status *wire.Status) error {
+	text, err := encodeJSON(&wire.BatchInfo{Version: int32(x.table.version()), Present: x.table.store.Len(), Error: status})
+	if err != nil {
+		return err
+	}
+	return x.to.sendMetadata(text)
+}
+
+// serve settles the batches sent before and sends the next.
+func (x *sampleStream) serve(req *wire.SampleRequest, began time.Time) error {
+	if err := x.settle(req); err != nil {
+		return err
+	}
+	t := x.table
+	if req.Size == 0 && (req.Acknowledge != nil || req.Release != nil) { // the request only settles
+		if err := t.flushConsumed(x.ctx); err != nil {
+			return err
+		}
+		return x.sendInfo(nil)
+	}
+	r, err := t.newDrawRequest(req)
+	if err != nil {
+		return err
+	}
+	p, err := x.next(r, req)
+	if err != nil {
+		t.countStarved(err)
+		if unsafe := t.flushConsumed(x.ctx); unsafe != nil { // the answer implies that the batches before are settled
+			return unsafe
+		}
+		return err
+	}
+	if err := t.sendBatch(x.ctx, p, x.to, began); err != nil {
+		if !r.useAtDraw {
+			t.returnBatch(p.batch, x.holder)
+		}
+		return err
+	}
+	if !r.useAtDraw {
+		x.leased = append(x.leased, p.batch.ID)
+	}
+	return nil
+}
+
+// settle acknowledges and releases what the request names, or acknowledges everything if it names nothing.
+func (x *sampleStream) settle(req *wire.SampleRequest) error {
+	t := x.table
+	if req.Acknowledge == nil && req.Release == nil {
+		for _, id := range x.leased {
+			if err := t.acknowledgeSent(id, x.holder); err != nil {
+				return err
+			}
+		}
+		x.leased = x.leased[:0]
+		return nil
+	}
+	settled := make(map[rollout.BatchID]bool)
+	for _, b := range req.Acknowledge {
+		settled[rollout.BatchID(b)] = true
+	}
+	for _, b := range req.Release {
+		if settled[rollout.BatchID(b)] {
+			return wire.Errorf(wire.Invalid, "release: %d: want it there or in acknowledge, not in both", b)
+		}
+	}
+	if err := t.settleAll(req.Acknowledge, x.holder, true); err != nil {
+		return err
+	}
+	if err := t.settleAll(req.Release, x.holder, false); err != nil {
+		return err
+	}
+	for _, b := range req.Release {
+		settled[rollout.BatchID(b)] = true
+	}
+	x.leased = slices.DeleteFunc(x.leased, func(id rollout.BatchID) bool { return settled[id] })
+	return nil
+}
+
+// next returns the next packed batch, a prefetched one where the request allows it.
+func (x *sampleStream) next(r drawRequest, req *wire.SampleRequest) (*packedBatch, error) {
+	depth := defaultPrefetch
+	if req.Prefetch != nil {
+		depth = *req.Prefetch
+	}
+	if depth < 0 || depth > maxPrefetch {
+		return nil, wire.Errorf(wire.Invalid, "prefetch: %d: want 0 to %d batches", depth, maxPrefetch)
+	}
+	if req.PrefetchSlack < 0 {
+		return nil, wire.Errorf(wire.Invalid, "prefetch_slack: %d: want versions, 0 or more", req.PrefetchSlack)
+	}
+	// A batch that is used at draw, or that has a request id, cannot be drawn before its request comes.
+	if depth == 0 || r.useAtDraw || r.ID != "" {
+		x.stopPrefetch()
+		return x.table.drawAndPack(x.ctx, r, x.holder, x.to.schema)
+	}
+	if x.prefetcher == nil || !x.prefetcher.serves(r, depth) {
+		x.stopPrefetch()
+		x.prefetcher = x.table.prefetch(x.ctx, r, depth, x.holder, x.to.schema)
+	}
+	p, err := x.prefetcher.next(x.ctx, r.timeout, req.PrefetchSlack)
+	if err != nil && x.prefetcher.failed() {
+		x.stopPrefetch()
+	}
+	return p, err
+}
+
+func (x *sampleStream) stopPrefetch() {
+	if x.prefetcher != nil {
+		x.prefetcher.stop()
+		x.prefetcher = nil
+	}
+}
+
+// close returns the batches that were not settled.
+func (x *sampleStream) close() {
+	x.stopPrefetch()
+	for _, id := range x.leased {
+		x.table.returnBatch(&rollout.Batch{ID: id}, x.holder)
+	}
+}
+
+// maxBatchRows bounds a batch, whatever the samplers allow.
+const maxBatchRows = 1 << 20
+
+// drawRequest is a validated request for a batch.
+type drawRequest struct {
+	rollout.Request
+	timeout   time.Duration
+	useAtDraw bool
+}
+
+// newDrawRequest validates a request against the table.
+func (t *table) newDrawRequest(r *wire.SampleRequest) (drawRequest, error) {
+	d := drawRequest{Request: rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID}, useAtDraw: r.UseAtDraw}
+	err := checkID("request_id", r.RequestID)
+	if err != nil {
+		return d, err
+	}
+	switch d.timeout, err = timeoutOf(r.TimeoutMS); {
+	case err != nil:
+		return d, err
+	case r.Size < 1 || r.Size > maxBatchRows:
+		return d, wire.Errorf(wire.Invalid, "size: %d: want 1 to %d rollouts", r.Size, maxBatchRows)
+	case r.Fresh < 0 || r.Fresh > r.Size:
+		return d, wire.Errorf(wire.Invalid, "fresh: %d: want 0 to size, %d", r.Fresh, r.Size)
+	case r.Shard < 0 || r.Shard >= t.Shards:
+		return d, wire.Errorf(wire.Invalid, "shard: %d: want 0 to %d", r.Shard, t.Shards-1)
+	}
+	return d, nil
+}
+
+// draw draws a batch, after waiting for rollouts and the limiter. The batch is leased to the holder unless it is used at draw.
+func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
+	w := wait{
+		on: &t.maySample, waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
+		next: func() (time.Time, bool) { return t.nextLeaseExpiry(r.Shard) },
+	}
+	err = t.retry(ctx, w, func() error {
+		return t.unlessDropped(func() (err error) {
+			b, err = t.tryDraw(ctx, r, h)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.mayInsert.notify() // the limiter allows more, and a use at draw made room in a queue
+	return b, nil
+}
+
+// nextLeaseExpiry returns when the next lease expires whose draws a sample of the shard may wait for. A limiter counts the draws
+// of all shards.
+func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
+	if t.limiter == nil {
+		return t.store.NextExpiry(shard)
+	}
+	for s := range t.Shards {
+		if at, found := t.store.NextExpiry(s); found && (!ok || at.Before(first)) {
+			first, ok = at, true
+		}
+	}
+	return first, ok
+}
+
+// tryDraw draws a batch now, if the limiter allows.
+func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
+	if t.limiter == nil || t.store.Repeats(r.Request) {
+		return t.leaseOrUse(ctx, r, h)
+	}
+	starved, err := t.limiter.Sample(r.Size, t.store.Flow, func() (err error) {
+		b, err = t.leaseOrUse(ctx, r, h)
+		return err
+	})
+	if starved {
+		t.mayInsert.notify() // not maySample: nothing changed for samples, and this one would wake itself
+	}
+	return b, err
+}
+
+func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*rollout.Batch, error) {
+	b, err := t.store.Lease(ctx, r.Request)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.useAtDraw:
+		return b, t.use(b)
+	}
+	t.leases.begin(b.ID, h)
+	return b, nil
+}
+
+// use acknowledges a batch at draw. One that no message can hold goes back instead.
+func (t *table) use(b *rollout.Batch) error {
+	if _, err := t.packedBytes(b); err != nil {
+		if failed := t.store.Release(b.ID); failed != nil && !errors.Is(failed, rollout.ErrNoLease) {
+			return failed
+		}
+		return err
+	}
+	switch err := t.store.Acknowledge(b.ID); {
+	case errors.Is(err, rollout.ErrNoLease): // a repeated request, whose batch was used before
+	case err != nil:
+		return err
+	case t.options.Sampler.Consumes():
+		t.consumed.Add(1)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package service
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+func TestTablesAreThereAgainAfterARestart(t *testing.T) {
+	for _, sync := range []journal.Sync{journal.Always, journal.Interval, journal.Off} {
+		t.Run(string(sync), func(t *testing.T) {
+			data := t.TempDir()
+			v := serve(t, Options{Data: data, Sync: sync})
+			v.create(wire.Table{Name: "a", Sampler: "prioritized", Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: &wire.Prompts{}})
+			v.create(wire.Table{Name: "q.2", Sampler: "fifo", Unit: "step"})
+			v.fill("q.2", alone(3, 0)...)
+			first, err := v.insert("a", wire.InsertRequest{BatchID: "one"}, alone(8, 0)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			do[any](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 1})
+			do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
+			if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := v.get(wire.SampleRequest{Table: "q.2", Size: 2}); err != nil {
+				t.Fatal(err)
+			}
+			before := v.stats("a")
+			sum := v.stop()
+			if sum.Tables != 2 || sum.Durable != 2 || sum.Rollouts != 9 || !strings.Contains(sum.String(), "2 tables with 9 rollouts") {
+				t.Errorf("summary %+v: %s", sum, sum)
+			}
+			w := serve(t, Options{Data: data, Sync: sync, Tables: []wire.Table{{Name: "q.2", Sampler: "fifo", Unit: "step"}}})
+			after := w.stats("a")
+			if after.Present != 8 || after.Version != 1 || after.Acknowledged != 4 || after.Inserted != before.Inserted {
+				t.Errorf("after the restart %+v", after)
+			}
+			if after.Gate.Started != 8 || after.Gate.Allowed != 32 || after.Prompts.Held != 1 {
+				t.Errorf("gate %+v, prompts %+v", after.Gate, after.Prompts)
+			}
+			again, err := w.insert("a", wire.InsertRequest{BatchID: "one"}, alone(8, 0)...)
+			if err != nil || !slices.Equal(again.IDs, first.IDs) {
+				t.Errorf("a repeat after the restart: %v, %v", again.IDs, err)
+			}
+			b, err := w.get(wire.SampleRequest{Table: "q.2", Size: 1})
+			if err != nil || b.draws[0].ID != 3 {
+				t.Errorf("the queue gives %v, %v; want rollout 3", b.draws, err)
+			}
+		})
+	}
+}
+
+func TestATableWithAnotherDefinitionIsNotOpenedSilently(t *testing.T) {
+	data := t.TempDir()
+	v := serve(t, Options{Data: data, Tables: []wire.Table{{Name: "a"}}})
+	v.stop()
+	_, err := New(Options{Data: data, Logger: quiet(), Tables: []wire.Table{{Name: "a", Capacity: 8}}})
+	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096")
+	if err := os.Rename(filepath.Join(data, "tables", "a.journal"), filepath.Join(data, "tables", "b.journal")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Data: data, Logger: quiet()}); err == nil || !strings.Contains(err.Error(), `table "a"`) {
+		t.Errorf("a journal under another name: %v", err)
+	}
+}
+
+func TestADroppedTableStaysGone(t *testing.T) {
+	data := t.TempDir()
+	v := serve(t, Options{Data: data})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(2, 0)...)
+	do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
+	v.stop()
+	w := serve(t, Options{Data: data})
+	if o := w.service.Observe(); len(o.Tables) != 0 {
+		t.Errorf("after a restart there are %d tables", len(o.Tables))
+	}
+}
+
+// crashed returns a service that finds what would be on disk if the power were lost now.
+func (v *served) crashed() *served {
+	v.t.Helper()
+	data := v.t.TempDir()
+	if err := os.CopyFS(data, os.DirFS(v.service.options.Data)); err != nil {
+		v.t.Fatal(err)
+	}
+	return serve(v.t, Options{Data: data})
+}
+
+// What a queue gave out is acknowledged by a request that finds nothing more, too, and its answer says so.
+func TestWhatAStarvedRequestAcknowledgesStaysConsumedAfterACrash(t *testing.T) {
+	for name, req := range map[string]wire.SampleRequest{
+		"implied":  {Size: 2, Prefetch: count(0), TimeoutMS: ms(0)},
+		"by name":  {Size: 2, Prefetch: count(0), TimeoutMS: ms(0), Acknowledge: []uint64{1}},
+		"prefetch": {Size: 2, Prefetch: count(1), TimeoutMS: ms(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := serve(t, Options{Data: t.TempDir(), Interval: time.Hour})
+			v.create(wire.Table{Name: "q", Sampler: "fifo"})
+			v.fill("q", alone(3, 0)...)
+			x := v.exchanger(v.client, "q")
+			v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
+			if _, err := x.sample(req); !errors.Is(err, rollout.ErrStarved) {
+				t.Fatalf("asking for 2 of the 1 left: %v", err)
+			}
+			if s := v.crashed().stats("q"); s.Present != 1 || s.Acknowledged != 2 {
+				t.Errorf("after a crash %d are present and %d acknowledged, want 1 and 2", s.Present, s.Acknowledged)
+			}
+		})
+	}
+}
+
+func TestJournalsAreFoundInFoldersOfAnyName(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "runs [1]*?")
+	v := serve(t, Options{Data: data})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(2, 0)...)
+	v.stop()
+	if s := serve(t, Options{Data: data}).stats("a"); s.Present != 2 {
+		t.Errorf("%d rollouts are there again, want 2", s.Present)
+	}
+}
