@@ -2,7 +2,9 @@ package hf
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,7 +18,7 @@ func configOf(modelType string, fields ...string) string {
 		m[fields[i]] = fields[i+1]
 	}
 	var parts []string
-	for _, k := range sortedNames(m) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if m[k] != "" {
 			parts = append(parts, fmt.Sprintf("%q:%s", k, m[k]))
 		}
@@ -30,7 +32,7 @@ func towerOf(image, patch, hidden int) string {
 }
 
 func TestAbsentFieldsHaveTransformersDefaults(t *testing.T) {
-	llama, err := ParseConfig([]byte(configOf("llama")))
+	llama, err := parseConfig([]byte(configOf("llama")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +42,7 @@ func TestAbsentFieldsHaveTransformersDefaults(t *testing.T) {
 	if fmt.Sprint(llama) != fmt.Sprint(want) {
 		t.Errorf("llama: %+v", llama)
 	}
-	qwen, err := ParseConfig([]byte(configOf("qwen2")))
+	qwen, err := parseConfig([]byte(configOf("qwen2")))
 	want.ModelType, want.MaxPositionEmbeddings, want.BOSTokenID, want.EOSTokenIDs = Qwen2, 32768, NoToken, nil
 	if err != nil || fmt.Sprint(qwen) != fmt.Sprint(want) {
 		t.Errorf("qwen2: %+v, error %v", qwen, err)
@@ -64,8 +66,8 @@ func TestEveryAcceptedFieldIsRead(t *testing.T) {
 		{[]string{"rope_parameters", `{"rope_theta":1e6,"rope_type":"default"}`}, func(c Config) any { return c.RopeTheta }, 1e6},
 		{[]string{"rope_parameters", `{"rope_theta":1e6}`, "rope_theta", "1e6"}, func(c Config) any { return c.RopeTheta }, 1e6},
 		{[]string{"tie_word_embeddings", "true", "dtype", `"bfloat16"`}, func(c Config) any { return c.TieWordEmbeddings }, true},
-		{[]string{"attention_bias", "true"}, func(c Config) any { return c.QKVBias() && c.OutputBias() }, true},
-		{[]string{"mlp_bias", "false", "hidden_act", `"silu"`, "architectures", `["LlamaForCausalLM"]`}, func(c Config) any { return c.QKVBias() }, false},
+		{[]string{"attention_bias", "true"}, func(c Config) any { return c.AttentionBias }, true},
+		{[]string{"mlp_bias", "false", "hidden_act", `"silu"`, "architectures", `["LlamaForCausalLM"]`}, func(c Config) any { return c.AttentionBias }, false},
 		{[]string{"sliding_window", "4096", "use_sliding_window", "false"}, func(c Config) any { return c.Parameters() > 0 }, true},
 		{[]string{"layer_types", `["full_attention","full_attention"]`}, func(c Config) any { return c.NumHiddenLayers }, 2},
 		{[]string{"bos_token_id", "null", "eos_token_id", "[5,6]", "pad_token_id", "-1"},
@@ -77,7 +79,7 @@ func TestEveryAcceptedFieldIsRead(t *testing.T) {
 		{[]string{"bos_token_id", "0", "eos_token_id", "null", "pad_token_id", "3"},
 			func(c Config) any { return fmt.Sprint(c.BOSTokenID, c.EOSTokenIDs, c.PadTokenID) }, "0 [] 3"},
 	} {
-		c, err := ParseConfig([]byte(configOf("llama", tc.fields...)))
+		c, err := parseConfig([]byte(configOf("llama", tc.fields...)))
 		if err != nil || tc.got(c) != tc.want {
 			t.Errorf("%v: got %v, want %v, error %v", tc.fields, tc.got(c), tc.want, err)
 		}
@@ -90,58 +92,58 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 		fields    []string
 		want      string
 	}{
-		{"mistral", nil, `model_type is "mistral"`},
-		{"llama", []string{"architectures", `["MistralForCausalLM"]`}, `architectures is ["MistralForCausalLM"]`},
-		{"llama", []string{"vocab_size", ""}, "vocab_size is 0: want 1"},
-		{"llama", []string{"hidden_size", "-64"}, "hidden_size is -64"},
-		{"llama", []string{"num_hidden_layers", "5000"}, "num_hidden_layers is 5000: want 1 to 4096"},
+		{"mistral", nil, `model_type: mistral`},
+		{"llama", []string{"architectures", `["MistralForCausalLM"]`}, `architectures: [MistralForCausalLM]`},
+		{"llama", []string{"vocab_size", ""}, "vocab_size: 0: want 1"},
+		{"llama", []string{"hidden_size", "-64"}, "hidden_size: -64"},
+		{"llama", []string{"num_hidden_layers", "5000"}, "num_hidden_layers: 5000: want 1 to 4096"},
 		{"llama", []string{"vocab_size", "1e30"}, "parse configuration"},
-		{"llama", []string{"num_attention_heads", "3"}, "num_attention_heads is 3: want a divisor of hidden_size"},
-		{"llama", []string{"num_key_value_heads", "3"}, "num_key_value_heads is 3: want a divisor"},
-		{"llama", []string{"num_key_value_heads", "0"}, "num_key_value_heads is 0"},
-		{"llama", []string{"head_dim", "15"}, "head_dim is 15: want an even number"},
-		{"llama", []string{"head_dim", "16777216"}, "head_dim is 16777216: want an even number from 2 to 4194304"},
-		{"llama", []string{"rms_norm_eps", "-1"}, "rms_norm_eps is -1"},
-		{"llama", []string{"rope_theta", "0.5"}, "rope_theta is 0.5"},
-		{"llama", []string{"rope_scaling", `{"rope_type":"llama3","factor":32}`}, `rope_scaling is {"rope_type":"llama3"`},
+		{"llama", []string{"num_attention_heads", "3"}, "num_attention_heads: 3: want a divisor of hidden_size"},
+		{"llama", []string{"num_key_value_heads", "3"}, "num_key_value_heads: 3: want a divisor"},
+		{"llama", []string{"num_key_value_heads", "0"}, "num_key_value_heads: 0"},
+		{"llama", []string{"head_dim", "15"}, "head_dim: 15: want an even number"},
+		{"llama", []string{"head_dim", "16777216"}, "head_dim: 16777216: want an even number from 2 to 4194304"},
+		{"llama", []string{"rms_norm_eps", "-1"}, "rms_norm_eps: -1"},
+		{"llama", []string{"rope_theta", "0.5"}, "rope_theta: 0.5"},
+		{"llama", []string{"rope_scaling", `{"rope_type":"llama3","factor":32}`}, `rope_scaling: {"rope_type":"llama3"`},
 		{"llama", []string{"rope_scaling", `{"type":"linear","factor":2}`}, "scaled rotary embeddings are not supported"},
 		{"llama", []string{"rope_scaling", `{"factor":2}`}, "scaled rotary embeddings are not supported"},
 		{"llama", []string{"rope_scaling", `"x"`}, "rope_scaling:"},
-		{"llama", []string{"rope_parameters", `{"rope_theta":5,"rope_type":"yarn"}`}, "rope_parameters is"},
-		{"llama", []string{"rope_parameters", `{"full_attention":{"rope_theta":5}}`}, "rope_parameters is"},
-		{"llama", []string{"rope_parameters", `{"rope_theta":5}`, "rope_theta", "6"}, "rope_parameters.rope_theta is 5 but rope_theta was 6"},
-		{"llama", []string{"rope_parameters", `{"rope_theta":5,"partial_rotary_factor":0.5}`}, "rope_parameters.partial_rotary_factor is 0.5"},
-		{"llama", []string{"partial_rotary_factor", "0.25"}, "partial_rotary_factor is 0.25"},
-		{"llama", []string{"hidden_act", `"gelu"`}, `hidden_act is "gelu"`},
-		{"llama", []string{"mlp_bias", "true"}, "mlp_bias is true"},
-		{"llama", []string{"quantization_config", "{}"}, "quantization_config is set"},
-		{"qwen2", []string{"use_sliding_window", "true"}, "use_sliding_window is true"},
-		{"qwen2", []string{"layer_types", `["full_attention","sliding_attention"]`}, `layer_types[1] is "sliding_attention"`},
-		{"qwen2", []string{"attention_bias", "true"}, "attention_bias is true"},
-		{"llama", []string{"eos_token_id", "100"}, "eos_token_id is 100: want null or 0 to vocab_size-1, 99"},
-		{"llama", []string{"eos_token_id", "[1,-1]"}, "eos_token_id is"},
-		{"llama", []string{"pad_token_id", "1000"}, "pad_token_id is 1000"},
-		{"llama", []string{"bos_token_id", `"a"`}, `bos_token_id is "a": want null, an integer or a list`},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5,"rope_type":"yarn"}`}, "rope_parameters: {"},
+		{"llama", []string{"rope_parameters", `{"full_attention":{"rope_theta":5}}`}, "rope_parameters: {"},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5}`, "rope_theta", "6"}, "rope_parameters.rope_theta: 5: want 6"},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5,"partial_rotary_factor":0.5}`}, "rope_parameters.partial_rotary_factor: 0.5"},
+		{"llama", []string{"partial_rotary_factor", "0.25"}, "partial_rotary_factor: 0.25"},
+		{"llama", []string{"hidden_act", `"gelu"`}, `hidden_act: gelu`},
+		{"llama", []string{"mlp_bias", "true"}, "mlp_bias: true"},
+		{"llama", []string{"quantization_config", "{}"}, "quantization_config: {}"},
+		{"qwen2", []string{"use_sliding_window", "true"}, "use_sliding_window: true"},
+		{"qwen2", []string{"layer_types", `["full_attention","sliding_attention"]`}, `layer_types[1]: sliding_attention`},
+		{"qwen2", []string{"attention_bias", "true"}, "attention_bias: true"},
+		{"llama", []string{"eos_token_id", "100"}, "eos_token_id: 100: want null or 0 to vocab_size-1, 99"},
+		{"llama", []string{"eos_token_id", "[1,-1]"}, "eos_token_id: -1"},
+		{"llama", []string{"pad_token_id", "1000"}, "pad_token_id: 1000"},
+		{"llama", []string{"bos_token_id", `"a"`}, `bos_token_id: "a": want null, an integer or a list`},
 		{"llama", []string{"image_token_id", "9", "vision_config", `{"model_type":"clip_vision_model","num_channels":3,"image_size":224,"patch_size":14,"hidden_size":1024}`},
-			`vision_config.model_type is "clip_vision_model": want "reprise_patches"`},
-		{"llama", []string{"image_token_id", "9", "vision_config", `{"model_type":"reprise_patches","num_channels":1}`}, "vision_config.num_channels is 1: want 3"},
-		{"llama", []string{"image_token_id", "0", "vision_config", `{"model_type":"reprise_patches","num_channels":3}`}, "vision_config.image_size is 0"},
-		{"llama", []string{"vision_config", towerOf(12, 4, 5)}, "image_token_id is absent"},
-		{"llama", []string{"image_token_id", "100", "vision_config", towerOf(12, 4, 5)}, "image_token_id is 100: want 0 to vocab_size-1, 99"},
-		{"llama", []string{"image_token_id", "-1", "vision_config", towerOf(12, 4, 5)}, "image_token_id is -1: want 0"},
-		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 5, 5)}, "vision_config.image_size is 12: want a multiple of patch_size, 5"},
-		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(4100, 4, 5)}, "vision_config.image_size is 4100: want a multiple of patch_size, 4, up to 4096"},
-		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 0, 5)}, "vision_config.patch_size is 0: want 1 to 256"},
-		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(514, 257, 5)}, "vision_config.patch_size is 257"},
-		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 4, 0)}, "vision_config.hidden_size is 0: want 1"},
+			`vision_config.model_type: clip_vision_model: want reprise_patches`},
+		{"llama", []string{"image_token_id", "9", "vision_config", `{"model_type":"reprise_patches","num_channels":1}`}, "vision_config.num_channels: 1: want 3"},
+		{"llama", []string{"image_token_id", "0", "vision_config", `{"model_type":"reprise_patches","num_channels":3}`}, "vision_config.image_size: 0"},
+		{"llama", []string{"vision_config", towerOf(12, 4, 5)}, "image_token_id: absent"},
+		{"llama", []string{"image_token_id", "100", "vision_config", towerOf(12, 4, 5)}, "image_token_id: 100: want 0 to vocab_size-1, 99"},
+		{"llama", []string{"image_token_id", "-1", "vision_config", towerOf(12, 4, 5)}, "image_token_id: -1: want 0"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 5, 5)}, "vision_config.image_size: 12: want a multiple of patch_size, 5"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(4100, 4, 5)}, "vision_config.image_size: 4100: want a multiple of patch_size, 4, up to 4096"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 0, 5)}, "vision_config.patch_size: 0: want 1 to 256"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(514, 257, 5)}, "vision_config.patch_size: 257"},
+		{"llama", []string{"image_token_id", "9", "vision_config", towerOf(12, 4, 0)}, "vision_config.hidden_size: 0: want 1"},
 		{"llama", []string{"vision_config", `[]`}, "parse configuration"},
 		{"llama", []string{"value_head", `"yes"`}, "parse configuration"},
 	} {
-		if _, err := ParseConfig([]byte(configOf(tc.modelType, tc.fields...))); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := parseConfig([]byte(configOf(tc.modelType, tc.fields...))); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v: error %v, want %q", tc.fields, err, tc.want)
 		}
 	}
-	_, err := ParseConfig([]byte(configOf("llama", "mlp_bias", "true", "head_dim", "3", "rope_theta", "0", "pad_token_id", "100")))
+	_, err := parseConfig([]byte(configOf("llama", "mlp_bias", "true", "head_dim", "3", "rope_theta", "0", "pad_token_id", "100")))
 	for _, want := range []string{"mlp_bias", "head_dim", "rope_theta", "pad_token_id"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not all problems at once: %s is absent from %v", want, err)
@@ -160,7 +162,7 @@ func TestConfigurationsReadBackAsWritten(t *testing.T) {
 			HeadDim: 10, MaxPositionEmbeddings: 12, RMSNormEps: 1e-5, RopeTheta: 123456.5, AttentionBias: true,
 			BOSTokenID: 0, EOSTokenIDs: []int{3, 4}, PadTokenID: 8},
 	} {
-		got, err := ParseConfig(c.JSON())
+		got, err := parseConfig(c.encode())
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(c.WithDefaults()) {
 			t.Errorf("%+v reads back as %+v, error %v", c, got, err)
 		}
@@ -228,17 +230,17 @@ func seeing(c Config) Config {
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(configOf("llama")))
 	f.Add([]byte(configOf("qwen2", "rope_parameters", `{"rope_theta":1e6}`, "eos_token_id", "[1,2]")))
-	f.Add(small(Qwen2, true).JSON())
-	f.Add(seeing(small(Llama, true)).JSON())
+	f.Add(small(Qwen2, true).encode())
+	f.Add(seeing(small(Llama, true)).encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseConfig(data)
+		c, err := parseConfig(data)
 		if err != nil {
 			return
 		}
 		if err := c.Validate(); err != nil {
 			t.Fatalf("accepted, but: %v", err)
 		}
-		again, err := ParseConfig(c.JSON())
+		again, err := parseConfig(c.encode())
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
 			t.Fatalf("%+v reads back as %+v, error %v", c, again, err)
 		}

@@ -1,7 +1,6 @@
 package hf
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,9 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"github.com/reprise-rl/reprise/internal/disk"
 )
 
 const (
+	configFile  = "config.json"
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
 )
@@ -23,94 +26,87 @@ const (
 type Folder struct {
 	Config    Config
 	Tensors   map[string]Tensor // by name: exactly those of Config.Specs
-	Ignored   []string          // well-known buffers in the file that the model computes by itself (rotary_emb.inv_freq)
 	Tokenizer *Tokenizer        // nil if the folder has no tokenizer.json
 }
 
-// ReadFolder reads a whole model folder.
+// ReadFolder reads a model folder. The weights are in model.safetensors or, without one, in the shards that
+// model.safetensors.index.json names. A tied model's matrix may be stored as model.embed_tokens.weight, as lm_head.weight or
+// as both, which must then be equal. Every tensor that is missing, unexpected or of the wrong shape is reported in one error,
+// before any weights are read.
 func ReadFolder(dir string) (*Folder, error) {
-	c, err := ReadConfig(dir)
+	path := filepath.Join(dir, configFile)
+	file, err := os.ReadFile(path)
 	if err != nil {
+		return nil, fmt.Errorf("read model configuration: %w", err)
+	}
+	f := &Folder{}
+	if f.Config, err = parseConfig(file); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Tensors, err = readWeights(dir, f.Config); err != nil {
 		return nil, err
 	}
-	tensors, ignored, err := readTensors(dir, c)
-	if err != nil {
-		return nil, err
-	}
-	f := &Folder{Config: c, Tensors: tensors, Ignored: ignored}
-	f.Tokenizer, err = ReadTokenizer(dir)
+	f.Tokenizer, err = readTokenizer(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return f, nil
 }
 
-// ReadTensors reads the weights of a model folder, from model.safetensors or, without one, from the
-// shards that model.safetensors.index.json names. It returns exactly the tensors of c.Specs: every
-// tensor missing, left over or of the wrong shape is reported in one error, before any data is read.
-//
-// A tied model's matrix is returned as model.embed_tokens.weight whether the file keeps it under
-// that name, as lm_head.weight, or under both (then the two must be equal).
-func ReadTensors(dir string, c Config) (map[string]Tensor, error) {
-	tensors, _, err := readTensors(dir, c)
-	return tensors, err
+// weights is one open file of weights.
+type weights struct {
+	path    string
+	file    io.ReaderAt
+	entries []entry
 }
 
-// shard is one open file of weights.
-type shard struct {
-	path string
-	r    io.ReaderAt
-	*header
-}
-
-func readTensors(dir string, c Config) (map[string]Tensor, []string, error) {
-	if err := c.Validate(); err != nil {
-		return nil, nil, err
-	}
-	names, index, err := shardNames(dir)
+func readWeights(dir string, c Config) (map[string]Tensor, error) {
+	names, index, err := findShards(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var shards []shard
+	var shards []weights
 	for _, name := range names {
 		path := filepath.Join(dir, name)
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, nil, fmt.Errorf("open weights: %w", err)
+			return nil, fmt.Errorf("open weights: %w", err)
 		}
 		defer f.Close() // all files stay open until every shape has been checked
 		info, err := f.Stat()
 		if err != nil {
-			return nil, nil, fmt.Errorf("size of weights: %w", err)
+			return nil, fmt.Errorf("size of weights: %w", err)
 		}
-		h, err := readHeader(f, info.Size())
+		entries, err := readHeader(f, info.Size())
+		if err == nil {
+			err = index.check(name, entries)
+		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if err := index.check(name, h); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
-		}
-		shards = append(shards, shard{path, f, h})
+		// Older checkpoints store the rotary frequencies of every layer, which a model computes by itself.
+		entries = slices.DeleteFunc(entries, func(e entry) bool { return strings.HasSuffix(e.name, "rotary_emb.inv_freq") })
+		shards = append(shards, weights{path, f, entries})
 	}
-	tensors, ignored, err := assemble(c, shards)
+	tensors, err := loadTensors(c, shards)
 	if err != nil {
-		return nil, nil, fmt.Errorf("weights in %s: %w", dir, err)
+		return nil, fmt.Errorf("weights in %s: %w", dir, err)
 	}
-	return tensors, ignored, nil
+	return tensors, nil
 }
 
 // weightIndex is the weight_map of an index: tensor name -> file. It is nil for a single file.
 type weightIndex map[string]string
 
-// shardNames returns the files of weights in a folder, sorted.
-func shardNames(dir string) ([]string, weightIndex, error) {
+// findShards returns the files of weights in a folder, sorted.
+func findShards(dir string) ([]string, weightIndex, error) {
 	if _, err := os.Stat(filepath.Join(dir, weightsFile)); err == nil {
 		return []string{weightsFile}, nil, nil
 	}
 	path := filepath.Join(dir, indexFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("%s has neither %s nor %s: %w; weights in other formats must be saved as safetensors first",
+		return nil, nil, fmt.Errorf("%s has neither %s nor %s: %w; save weights in other formats as safetensors first",
 			dir, weightsFile, indexFile, fs.ErrNotExist)
 	}
 	if err != nil {
@@ -135,71 +131,85 @@ func shardNames(dir string) ([]string, weightIndex, error) {
 	return slices.Sorted(maps.Keys(files)), index.WeightMap, nil
 }
 
-// check holds the directory of one shard to the index, in both directions.
-func (w weightIndex) check(file string, h *header) error {
+// check compares the tensors of one file with the index, in both directions.
+func (w weightIndex) check(file string, entries []entry) error {
 	if w == nil {
 		return nil
 	}
 	var errs []error
 	has := make(map[string]bool)
-	for _, s := range h.tensors {
-		has[s.name] = true
-		if w[s.name] != file {
-			errs = append(errs, fmt.Errorf("tensor %q is here, but the index places it in %q", s.name, w[s.name]))
+	for _, e := range entries {
+		has[e.name] = true
+		if w[e.name] != file {
+			errs = append(errs, fmt.Errorf("tensor %q is here, but the index places it in %q", e.name, w[e.name]))
 		}
 	}
-	for _, name := range sortedNames(w) {
+	for _, name := range slices.Sorted(maps.Keys(w)) {
 		if w[name] == file && !has[name] {
-			errs = append(errs, fmt.Errorf("tensor %q is not here, but the index says so", name))
+			errs = append(errs, fmt.Errorf("tensor %q is not here, but the index places it here", name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// assemble checks the tensors of all shards against c and loads them.
-func assemble(c Config, shards []shard) (map[string]Tensor, []string, error) {
-	found := make(map[string][]int)
-	var ignored []string
-	for _, sh := range shards {
-		for _, s := range sh.tensors {
-			if buffer(s.name) {
-				ignored = append(ignored, s.name)
-				continue
-			}
-			found[s.name] = s.shape
+// loadTensors checks the tensors of all files against c and loads them.
+func loadTensors(c Config, files []weights) (map[string]Tensor, error) {
+	shapes := make(map[string][]int)
+	for _, f := range files {
+		for _, e := range f.entries {
+			shapes[e.name] = e.shape
 		}
 	}
-	_, hasEmbed := found[embedName]
-	head, hasHead := found[headName]
-	if c.TieWordEmbeddings && hasHead {
-		if !hasEmbed {
-			found[embedName] = head
+	if head, ok := shapes[headName]; ok && c.TieWordEmbeddings {
+		if _, ok := shapes[embedName]; !ok {
+			shapes[embedName] = head
 		}
-		if slices.Equal(found[embedName], head) {
-			delete(found, headName)
+		if slices.Equal(shapes[embedName], head) {
+			delete(shapes, headName)
 		}
 	}
-	if err := checkShapes(c, found); err != nil {
-		return nil, nil, err
+	if err := checkShapes(c, shapes); err != nil {
+		return nil, err
 	}
 	tensors := make(map[string]Tensor)
-	for _, sh := range shards {
-		for _, s := range sh.tensors {
-			if buffer(s.name) {
-				continue
-			}
-			t, err := s.read(sh.r)
+	for _, f := range files {
+		for _, e := range f.entries {
+			t, err := e.read(f.file)
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", sh.path, err)
+				return nil, fmt.Errorf("%s: %w", f.path, err)
 			}
-			tensors[s.name] = t
+			tensors[e.name] = t
 		}
 	}
-	slices.Sort(ignored)
 	if c.TieWordEmbeddings {
-		return tensors, ignored, tie(tensors)
+		return tensors, tie(tensors)
 	}
-	return tensors, ignored, nil
+	return tensors, nil
+}
+
+// checkShapes compares the tensors found, name -> shape, with c. It reports every tensor that is missing, unexpected or of the
+// wrong shape.
+func checkShapes(c Config, shapes map[string][]int) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	want := make(map[string]bool)
+	for _, s := range c.Specs() {
+		want[s.Name] = true
+		switch shape, ok := shapes[s.Name]; {
+		case !ok && s.Name == headName:
+			bad("tensor %q is missing: want shape %v, or tie_word_embeddings true if the head is the embedding", s.Name, s.Shape)
+		case !ok:
+			bad("tensor %q is missing: want shape %v", s.Name, s.Shape)
+		case !slices.Equal(shape, s.Shape):
+			bad("tensor %q has shape %v: config.json asks for %v", s.Name, shape, s.Shape)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		if !want[name] {
+			bad("tensor %q of shape %v is unexpected: a %s with this config.json has no such tensor", name, shapes[name], c.architecture())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // tie leaves a tied model its one matrix, under the name of the embedding.
@@ -224,80 +234,65 @@ func tie(tensors map[string]Tensor) error {
 	return nil
 }
 
-// WriteFolder writes a model folder, which it makes if need be: the weights as F32 in the order of
-// their names, the files of the tokenizer if tok is not nil, and config.json last. The tensors must
-// be exactly those of c.Specs. Each file is replaced atomically.
+// WriteFolder writes a model folder and makes it if need be: the weights as F32 in the order of their names, the files of the
+// tokenizer unless tok is nil, and config.json last. The tensors must be exactly those of c.Specs. Each file is replaced
+// atomically.
 func WriteFolder(dir string, c Config, tensors map[string]Tensor, tok *Tokenizer) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("configuration of %s: %w", dir, err)
 	}
-	ordered, err := inOrder(c, tensors)
+	sorted, err := sortTensors(c, tensors)
 	if err != nil {
 		return fmt.Errorf("weights for %s: %w", dir, err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make model folder: %w", err)
 	}
-	if err := writeFile(dir, weightsFile, func(w io.Writer) error { return writeSafetensors(w, ordered) }); err != nil {
+	if err := writeFile(dir, weightsFile, func(w io.Writer) error { return writeSafetensors(w, sorted) }); err != nil {
 		return err
 	}
-	files := tok.Files()
-	for _, name := range sortedNames(files) {
+	files := map[string][]byte{}
+	if tok != nil {
+		files = tok.files
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := writeBytes(dir, name, files[name]); err != nil {
 			return err
 		}
 	}
-	return writeBytes(dir, "config.json", c.JSON())
+	return writeBytes(dir, configFile, c.encode())
 }
 
-// inOrder returns the tensors sorted by name after holding them to c.
-func inOrder(c Config, tensors map[string]Tensor) ([]Tensor, error) {
-	found := make(map[string][]int)
-	var ordered []Tensor
+// sortTensors returns the tensors sorted by name after checking them against c.
+func sortTensors(c Config, tensors map[string]Tensor) ([]Tensor, error) {
+	shapes := make(map[string][]int)
+	var sorted []Tensor
 	var errs []error
-	for _, name := range sortedNames(tensors) {
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		if t.Name != name {
 			errs = append(errs, fmt.Errorf("tensor under %q has Name %q: want the same", name, t.Name))
 		}
-		found[name] = t.Shape
-		ordered = append(ordered, t)
+		shapes[name] = t.Shape
+		sorted = append(sorted, t)
 	}
-	errs = append(errs, checkShapes(c, found))
-	for _, t := range ordered {
+	errs = append(errs, checkShapes(c, shapes))
+	for _, t := range sorted {
 		if slices.Min(append([]int{0}, t.Shape...)) >= 0 && len(t.Data) != elements(t.Shape) {
 			errs = append(errs, fmt.Errorf("tensor %q has %d elements: its shape %v asks for %d", t.Name, len(t.Data), t.Shape, elements(t.Shape)))
 		}
 	}
-	return ordered, errors.Join(errs...)
+	return sorted, errors.Join(errs...)
 }
 
 func writeBytes(dir, name string, b []byte) error {
 	return writeFile(dir, name, func(w io.Writer) error { _, err := w.Write(b); return err })
 }
 
-// writeFile writes dir/name beside its place, syncs it and renames it there.
-func writeFile(dir, name string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(dir, name+".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+func writeFile(dir, name string, write func(io.Writer) error) error {
+	path := filepath.Join(dir, name)
+	if err := disk.ReplaceFile(path, write); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", filepath.Join(dir, name), err)
-		}
-	}()
-	w := bufio.NewWriterSize(f, 1<<20)
-	if err = write(w); err != nil {
-		return err
-	}
-	if err = errors.Join(w.Flush(), f.Chmod(0o644), f.Sync()); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, name))
+	return nil
 }

@@ -35,6 +35,8 @@ func randomTensors(c Config, seed uint64) map[string]Tensor {
 	return tensors
 }
 
+func names(tensors map[string]Tensor) []string { return slices.Sorted(maps.Keys(tensors)) }
+
 // sameTensors compares bit for bit, NaNs included.
 func sameTensors(t *testing.T, got, want map[string]Tensor) {
 	t.Helper()
@@ -42,7 +44,7 @@ func sameTensors(t *testing.T, got, want map[string]Tensor) {
 		return a.Name == b.Name && slices.Equal(a.Shape, b.Shape) &&
 			slices.EqualFunc(a.Data, b.Data, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 	}) {
-		t.Fatalf("tensors differ: got %v, want %v", sortedNames(got), sortedNames(want))
+		t.Fatalf("tensors differ: got %v, want %v", names(got), names(want))
 	}
 }
 
@@ -99,10 +101,10 @@ func TestAFolderWithoutTokenizerHasNone(t *testing.T) {
 	if err != nil || f.Tokenizer != nil {
 		t.Fatalf("got tokenizer %v, error %v", f.Tokenizer, err)
 	}
-	if _, err := ReadTokenizer(dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := readTokenizer(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error of the missing tokenizer is %v", err)
 	}
-	if _, err := ReadTensors(t.TempDir(), c); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), weightsFile) {
+	if _, err := readWeights(t.TempDir(), c); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), weightsFile) {
 		t.Errorf("error of the missing weights is %v", err)
 	}
 }
@@ -121,7 +123,7 @@ func TestEveryMisfitTensorIsNamedInOneError(t *testing.T) {
 		`"` + bias + `" is missing: want shape [4]`,
 		`"lm_head.weight" is missing: want shape [7 8], or tie_word_embeddings true`,
 		`"model.norm.weight" has shape [2 4]: config.json asks for [8]`,
-		`"model.layers.2.mlp.up_proj.weight" of shape [1] is left over`,
+		`"model.layers.2.mlp.up_proj.weight" of shape [1] is unexpected`,
 	}
 	dir := t.TempDir()
 	check := func(err error) {
@@ -137,11 +139,11 @@ func TestEveryMisfitTensorIsNamedInOneError(t *testing.T) {
 	}
 	check(WriteFolder(dir, c, tensors, nil))
 	var list []Tensor
-	for _, name := range sortedNames(tensors) {
+	for _, name := range names(tensors) {
 		list = append(list, tensors[name])
 	}
 	writeShard(t, dir, weightsFile, list...)
-	_, err := ReadTensors(dir, c)
+	_, err := readWeights(dir, c)
 	check(err)
 }
 
@@ -186,7 +188,7 @@ func TestTiedWeightsAreFoundUnderEitherName(t *testing.T) {
 	other := Tensor{headName, embed.Shape, slices.Clone(embed.Data)}
 	other.Data[9] = 42
 	var rest []Tensor
-	for _, name := range sortedNames(want) {
+	for _, name := range names(want) {
 		if name != embedName {
 			rest = append(rest, want[name])
 		}
@@ -201,12 +203,12 @@ func TestTiedWeightsAreFoundUnderEitherName(t *testing.T) {
 		{"both", []Tensor{embed, head}, ""},
 		{"both, different", []Tensor{embed, other}, "differ at element 9"},
 		{"neither", nil, `"model.embed_tokens.weight" is missing`},
-		{"head of another shape", []Tensor{embed, {headName, []int{8, 7}, embed.Data}}, `"lm_head.weight" of shape [8 7] is left over`},
+		{"head of another shape", []Tensor{embed, {headName, []int{8, 7}, embed.Data}}, `"lm_head.weight" of shape [8 7] is unexpected`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			writeShard(t, dir, weightsFile, append(slices.Clone(rest), tc.matrix...)...)
-			got, err := ReadTensors(dir, c)
+			got, err := readWeights(dir, c)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Fatalf("error is %v, want %q", err, tc.err)
@@ -226,7 +228,7 @@ func TestShardsAreReadThroughTheirIndex(t *testing.T) {
 	want := randomTensors(c, 5)
 	var files [2][]Tensor
 	index := ""
-	for i, name := range sortedNames(want) {
+	for i, name := range names(want) {
 		files[i%2] = append(files[i%2], want[name])
 		index += fmt.Sprintf("%q:\"%d.safetensors\",", name, i%2)
 	}
@@ -237,14 +239,11 @@ func TestShardsAreReadThroughTheirIndex(t *testing.T) {
 	writeShard(t, dir, "1.safetensors", files[1]...)
 	put := func(entries string) { writeString(t, dir, indexFile, `{"metadata":{},"weight_map":{`+entries+`}}`) }
 	put(index + fmt.Sprintf("%q:%q", inv.Name, "1.safetensors"))
-	got, ignored, err := readTensors(dir, c)
+	got, err := readWeights(dir, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sameTensors(t, got, want)
-	if !slices.Equal(ignored, []string{inv.Name}) {
-		t.Errorf("ignored %v, want the rotary frequencies", ignored)
-	}
 	for entries, problem := range map[string]string{
 		strings.TrimSuffix(index, ","):                                                     `inv_freq" is here, but the index places it in ""`,
 		index + fmt.Sprintf("%q:%q", inv.Name, "0.safetensors"):                            `inv_freq" is not here`,
@@ -253,7 +252,7 @@ func TestShardsAreReadThroughTheirIndex(t *testing.T) {
 		"": "weight_map is empty",
 	} {
 		put(entries)
-		if _, err := ReadTensors(dir, c); err == nil || !strings.Contains(err.Error(), problem) {
+		if _, err := readWeights(dir, c); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("error is %v, want %q", err, problem)
 		}
 	}

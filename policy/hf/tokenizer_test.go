@@ -80,7 +80,7 @@ func TestTokenizersAgreeWithHuggingFace(t *testing.T) {
 	g := readGolden(t)
 	for name, want := range g.Tokenizers {
 		t.Run(name, func(t *testing.T) {
-			tok, err := ParseTokenizer(map[string][]byte{tokenizerFile: want.JSON})
+			tok, err := parseTokenizer(map[string][]byte{tokenizerFile: want.JSON})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestTokenizersAgreeWithHuggingFace(t *testing.T) {
 }
 
 func TestTinyStoriesTokenizerAgreesWithHuggingFace(t *testing.T) {
-	tok, err := ReadTokenizer(tinyStories(t))
+	tok, err := readTokenizer(tinyStories(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestACharacterVocabularyRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseTokenizer(tok.Files())
+	again, err := parseTokenizer(tok.files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestHuggingFaceLoadsTheCharacterVocabulary(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := writeBytes(dir, tokenizerFile, tok.Files()[tokenizerFile]); err != nil {
+	if err := writeBytes(dir, tokenizerFile, tok.files[tokenizerFile]); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(python, "-c", `
@@ -193,11 +193,11 @@ func TestSpecialTokensComeFromTheFirstFileThatNamesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	parse := func(files map[string]string) (*Tokenizer, error) {
-		all := map[string][]byte{tokenizerFile: char.Files()[tokenizerFile]}
+		all := map[string][]byte{tokenizerFile: char.files[tokenizerFile]}
 		for name, content := range files {
 			all[name] = []byte(content)
 		}
-		return ParseTokenizer(all)
+		return parseTokenizer(all)
 	}
 	tok, err := parse(map[string]string{
 		generationFile: `{"eos_token_id":[1,2],"bos_token_id":null}`,
@@ -211,15 +211,15 @@ func TestSpecialTokensComeFromTheFirstFileThatNamesThem(t *testing.T) {
 	if !slices.Equal(tok.EOS(), []int32{1, 2}) || tok.BOS() != 2 || tok.Pad() != 0 {
 		t.Errorf("EOS %v, BOS %d, pad %d", tok.EOS(), tok.BOS(), tok.Pad())
 	}
-	if _, ok := tok.Files()["config.json"]; ok || len(tok.Files()) != 4 {
+	if _, ok := tok.files["config.json"]; ok || len(tok.files) != 4 {
 		t.Error("config.json is not the tokenizer's file")
 	}
 	for _, tc := range []struct{ file, content, want string }{
-		{generationFile, `{"eos_token_id":9}`, "generation_config.json: eos_token_id is 9"},
-		{tokConfigFile, `{"pad_token":"<none>"}`, `pad_token is "<none>"`},
-		{tokConfigFile, `{"pad_token":7}`, "pad_token is 7: want a token"},
+		{generationFile, `{"eos_token_id":9}`, "generation_config.json: eos_token_id: 9"},
+		{tokConfigFile, `{"pad_token":"<none>"}`, "pad_token: <none>"},
+		{tokConfigFile, `{"pad_token":7}`, "pad_token: 7: want a token"},
 		{specialsFile, `[]`, "special_tokens_map.json: parse"},
-		{"config.json", `{"bos_token_id":"a"}`, `bos_token_id is "a"`},
+		{"config.json", `{"bos_token_id":"a"}`, `bos_token_id: "a"`},
 	} {
 		if _, err := parse(map[string]string{tc.file: tc.content}); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %s: error %v, want %q", tc.file, tc.content, err, tc.want)
@@ -232,34 +232,34 @@ func TestUnsupportedTokenizersAreRefusedByName(t *testing.T) {
 	for content, want := range map[string]string{
 		``:   "parse tokenizer.json",
 		`{}`: "model.vocab is empty",
-		`{"model":{"type":"Unigram","vocab":{"a":0}}}`:                                                          `model.type is "Unigram"`,
+		`{"model":{"type":"Unigram","vocab":{"a":0}}}`:                                                          "model.type: Unigram",
 		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}`:                                             `model.merges[0] is ["a" "b"]`,
 		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["ab"]}}`:                                              `want two tokens`,
 		`{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}}`:                                             `want two tokens`,
 		`{"model":{"type":"BPE","vocab":{"a":0,"b":0}}}`:                                                        `gives id 0 to "a" and to "b"`,
 		`{"model":{"type":"BPE","vocab":{"a":-1}}}`:                                                             `id -1`,
-		`{"model":{"type":"BPE","vocab":{"a":0},"dropout":0.1}}`:                                                "model.dropout is 0.1",
+		`{"model":{"type":"BPE","vocab":{"a":0},"dropout":0.1}}`:                                                "model.dropout: 0.1",
 		`{"model":{"type":"BPE","vocab":{"a":0},"continuing_subword_prefix":"##"}}`:                             "model.continuing_subword_prefix",
 		`{"model":{"type":"BPE","vocab":{"a":0},"end_of_word_suffix":"</w>"}}`:                                  "model.end_of_word_suffix",
-		`{"normalizer":{"type":"Precompiled"},` + model + `}`:                                                   `normalizer type is "Precompiled"`,
-		`{"normalizer":{"type":"Sequence","normalizers":[{"type":"X"}]},` + model + `}`:                         `normalizer type is "X"`,
+		`{"normalizer":{"type":"Precompiled"},` + model + `}`:                                                   "normalizer.type: Precompiled",
+		`{"normalizer":{"type":"Sequence","normalizers":[{"type":"X"}]},` + model + `}`:                         "normalizer.type: X",
 		`{"normalizer":{"type":"Replace","pattern":{"Regex":"a"}},` + model + `}`:                               "normalizer Replace",
-		`{"pre_tokenizer":{"type":"Whitespace"},` + model + `}`:                                                 `pre_tokenizer type is "Whitespace"`,
+		`{"pre_tokenizer":{"type":"Whitespace"},` + model + `}`:                                                 "pre_tokenizer.type: Whitespace",
 		`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a(?=b)"},"behavior":"Isolated"},` + model + `}`:   "is not supported",
-		`{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext"},` + model + `}`: `behavior "MergedWithNext"`,
-		`{"pre_tokenizer":{"type":"Metaspace","replacement":"__"},` + model + `}`:                               `replacement of Metaspace is "__"`,
-		`{"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"x"},` + model + `}`:           `prepend_scheme of Metaspace is "x"`,
-		`{"post_processor":{"type":"BertProcessing"},` + model + `}`:                                            `post_processor type is "BertProcessing"`,
-		`{"post_processor":{"type":"TemplateProcessing","single":[]},` + model + `}`:                            "holds it 0 times",
+		`{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext"},` + model + `}`: "pre_tokenizer.behavior: MergedWithNext",
+		`{"pre_tokenizer":{"type":"Metaspace","replacement":"__"},` + model + `}`:                               "Metaspace.replacement: __",
+		`{"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"x"},` + model + `}`:           "Metaspace.prepend_scheme: x",
+		`{"post_processor":{"type":"BertProcessing"},` + model + `}`:                                            "post_processor.type: BertProcessing",
+		`{"post_processor":{"type":"TemplateProcessing","single":[]},` + model + `}`:                            "contains it 0 times",
 		`{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}]},` + model + `}`: `special token "x"`,
-		`{"decoder":{"type":"WordPiece"},` + model + `}`:                                                        `decoder type is "WordPiece"`,
+		`{"decoder":{"type":"WordPiece"},` + model + `}`:                                                        "decoder.type: WordPiece",
 		`{"decoder":{"type":"Replace"},` + model + `}`:                                                          "decoder Replace",
 	} {
-		if _, err := ParseTokenizer(map[string][]byte{tokenizerFile: []byte(content)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(content)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", content, err, want)
 		}
 	}
-	tok, err := ParseTokenizer(map[string][]byte{tokenizerFile: []byte(`{` + model + `}`)})
+	tok, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(`{` + model + `}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func FuzzTokenizer(f *testing.F) {
 	g := readGolden(f)
 	toks := make(map[string]*Tokenizer)
 	for name, want := range g.Tokenizers {
-		tok, err := ParseTokenizer(map[string][]byte{tokenizerFile: want.JSON})
+		tok, err := parseTokenizer(map[string][]byte{tokenizerFile: want.JSON})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -314,4 +314,32 @@ func FuzzTokenizer(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The words are those of Hugging Face's Split with the same pattern: white space is Unicode's, and
+// the last of a run goes with the word after it only if it is an ASCII space, by the pattern.
+func TestGPT2PatternDividesAsTheLibraryDoes(t *testing.T) {
+	m, err := newMatcher(gpt2Pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string][]string{
+		"":                    nil,
+		"a\u3000\u3000.":      {"a", "\u3000", "\u3000", "."},
+		"a\u2003\u0085b":      {"a", "\u2003", "\u0085", "b"},
+		"x  \u00a0 y \u2028":  {"x", "  \u00a0", " y", " \u2028"},
+		".\u202f!":            {".", "\u202f", "!"},
+		"she's  12.5\n\n  ok": {"she", "'s", " ", " 12", ".", "5", "\n\n ", " ok"},
+	} {
+		var got []string
+		for _, p := range m.split(text) {
+			if !p.match {
+				t.Errorf("%q: %q is outside the matches", text, p.text)
+			}
+			got = append(got, p.text)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q is divided into %q, want %q", text, got, want)
+		}
+	}
 }
