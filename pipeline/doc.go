@@ -1,45 +1,40 @@
-// Package pipeline decides who does what when: W workers generate groups of rollouts, T trainers
-// take optimizer steps on batches of them, a [Buffer] stands between, and weight versions flow back.
+// Package pipeline schedules a training run: W workers generate groups of rollouts, T trainers take optimizer steps on
+// batches of them, a [Buffer] stands between, and new weights flow back to the workers.
 //
-// It is one event machine with a virtual clock ([Machine]). An event's duration comes from a cost
-// model ([Options]): in the time that one trainer takes for one rollout, a group of G takes a worker
-// G mu, or what Options.GroupTiming says of it, an update over a batch of B takes B/T, and weights and rewards travel as long as configured.
-// What happens in an event is really computed meanwhile: a generation or a gradient starts in a
-// goroutine when its event starts and is awaited when its end is due. So a run with six workers and
-// two trainers on a laptop's two cores has the schedule, the staleness and the stalls of eight GPUs.
+// A [Machine] is a discrete-event simulation with a virtual clock. The time unit is what one trainer takes for one
+// rollout. The cost model in [Options] gives each event its duration: a group of G rollouts takes a worker G mu (or
+// Options.GroupTiming), an update on a batch of B takes B/T, and weights and rewards arrive after the configured
+// delays. The work itself is real: a generation or a gradient starts in a goroutine when its event starts and is
+// awaited when its event ends. So a run with six workers and two trainers on a laptop with two cores has the schedule,
+// the staleness and the stalls of eight GPUs.
 //
-// # Promises
+// # Order of events
 //
-// Events are ordered by (time, kind, worker, number), and whatever is computed is a function of what
-// it was given. So records, rollouts and batches depend on the options and the parts alone, not on
-// the machine's load, its number of cores, or [Options.Concurrency]. At one instant things happen in
-// this order: a step ends, weights arrive, decoding ends, rewards arrive, workers start, trainers
-// draw. A run that was interrupted at the end of an update ([Machine.Stop], or a hook that returns
-// [ErrStop]), saved ([Machine.Snapshot]) and resumed ([Resume]) goes on exactly as it would have.
+// Events are ordered by (time, kind, worker, number). At one instant a step ends first, then weights arrive, decoding
+// ends, rewards arrive, workers start, and trainers draw. All that is computed in goroutines is a pure function of its
+// input, so records, rollouts and batches depend on the options and the parts only, not on load, cores or
+// [Options.Concurrency]. A run that is stopped after an update ([Machine.Stop], or a hook that returns [ErrStop]),
+// saved ([Machine.Snapshot]) and resumed ([Resume]) continues exactly as if it had not been stopped.
 //
-// When a step ends, the [Buffer] hears first what the learner measured of the draws (Report), at the version
-// they were learned from at, and then of the new version (Advance); then the weights are published, the
-// [Update] is written, and the hook is called. When the buffer has taken a group, [Prompts] hear of it
-// (Report), then the hook.
+// At the end of a step the machine calls, in this order: Buffer.Report with the learner's measurements, at the version
+// the batches were trained at; Buffer.Advance with the new version; then it publishes the weights, records the [Update]
+// and calls the hook. When the buffer has taken a group it calls Prompts.Report, then the hook.
 //
-// # What is asked, and what is new
+// # Prompts, fresh draws and reuse
 //
-// Job n asks prompt n of the task, or the one that [Prompts] choose, which hear what came of it: so prompts
-// can be asked again where they teach most ([PR]; package replay/prompts). What a job draws at random
-// derives from its own number all the same.
+// Job n generates for prompt n of the task, or for the one that [Prompts] choose: package replay/prompts replays the
+// prompts that teach most ([PR]). The random draws of a job depend on its own number either way.
 //
-// Updates take what the buffer gives them, unless Mix in [Options] has every (1+K)-th train on a batch of
-// fresh rollouts only, with K replay updates between ([FP] alg. 1), or FreshShare has a part of each
-// batch be fresh: of rollouts that no trainer was given as fresh before, the oldest first. Trainers wait
-// until there are enough.
+// Options.Mix makes every (1+K)-th batch consist of fresh rollouts only, with K replay batches between ([FP] alg. 1).
+// Options.FreshShare makes a part of each batch fresh. A draw is fresh if its rollout was never handed out as fresh
+// before; the oldest come first. Trainers wait until enough are there.
 //
-// With BatchUpdates i each batch is used for i updates in a row, as if it had been drawn i times, but that the buffer counts one
-// draw. With PublishEvery i v it is the schedule (v, i) of [OG]: workers take weights every v batches.
+// Options.BatchUpdates i takes i updates in a row on each batch; the buffer counts one draw. Together with PublishEvery
+// i v this is the schedule (v, i) of [OG], where workers receive weights every v batches.
 //
-// # What it leaves to others
+// # Left to others
 //
-// What is kept and what is drawn is the Buffer's affair: the baseline without replay is a bounded
-// queue in its place, and the pipeline does not know. Which prompts are worth asking again is the affair
-// of Prompts. How text is made and weights are changed is the affair of [Generator] and [Learner]; package
-// sim has both without a model.
+// The Buffer decides what is kept and drawn: the baseline without replay is a bounded queue in its place. Prompts
+// decides what is asked again. [Generator] and [Learner] make text and change weights; package sim has both without a
+// model.
 package pipeline

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,10 @@ import (
 )
 
 var (
-	// ErrStop is what an OnUpdate hook returns to end the run after its update. Run then returns nil.
+	// ErrStop is returned by an OnUpdate hook to end the run after its update. Run then returns nil.
 	ErrStop = errors.New("stop after this update")
-	// ErrStuck is returned when the trainers miss rollouts for ever: no worker makes them, or the buffer
-	// has no room for them or does not keep them.
+	// ErrStuck is returned when the trainers would wait for ever: no worker makes rollouts, or the buffer has no room
+	// for them or does not keep them.
 	ErrStuck = errors.New("pipeline is stuck")
 	// ErrNoBoundary is returned by Snapshot while an update is under way.
 	ErrNoBoundary = errors.New("snapshots are taken at the end of an update only")
@@ -26,15 +27,15 @@ type Parts struct {
 	Buffer    Buffer
 	Generator Generator
 	Learner   Learner
-	Prompts   Prompts // nil: job n is about Task.Train(n)
+	Prompts   Prompts // nil: job n generates for Task.Train(n)
 }
 
 // Hooks are called from the goroutine that runs the machine, in the order of events. Any may be nil.
 type Hooks struct {
 	// OnInsert sees every group that the buffer took.
 	OnInsert func(in Insertion)
-	// OnUpdate sees every update at its end, when no step is under way: it may take a Snapshot, and
-	// ends the run by returning ErrStop. Any other error fails the run.
+	// OnUpdate sees every update at its end, when no step is under way. It may take a Snapshot. It ends the run by
+	// returning ErrStop; any other error fails the run.
 	OnUpdate func(m *Machine, u Update) error
 }
 
@@ -46,12 +47,15 @@ type Insertion struct {
 	IDs      []rollout.ID
 	Rollouts []*rollout.Rollout // shared with the buffer: read only
 
-	PromptNumber uint64 // of the group's prompt, as of the Job
+	PromptNumber uint64 // as in Job
 	Replayed     bool
 }
 
-// Machine is one run of workers and trainers around a buffer. Make it with [New] or [Resume], run it
-// once; only Stop may be called from other goroutines.
+// Machine is one run of workers and trainers around a buffer. Make it with [New] or [Resume] and run it once. Only Stop
+// may be called from other goroutines.
+//
+// A rollout passes through it as follows: startWorker, decodeChunk, endChunk, enqueueGroup and insertGroups in
+// worker.go, then drawBatches, startUpdate and endUpdate in trainer.go.
 type Machine struct {
 	opts  Options
 	parts Parts
@@ -64,42 +68,43 @@ type Machine struct {
 	workers []worker
 	trainer trainer
 	turn    Turn
-	groups  map[uint64]finished // generated and not in the buffer, by job
-	line    []uint64            // jobs whose groups wait for room, first come first
+	groups  map[uint64]generated // not in the buffer yet, by job
+	waiting []uint64             // jobs whose groups wait for room, in order of arrival
 	weights published
-	books   books
+	counts  counts
 
 	pool     *pool
 	wall     Wall
 	stop     atomic.Bool
 	ran      bool
-	boundary bool // no step is under way, and batches are held only for their next update
+	boundary bool // no step is under way: Snapshot is allowed
 }
 
-// New returns a machine at time 0 whose learner has taken no step yet.
+// New returns a machine at time 0, whose learner has taken no step yet.
 func New(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
 	w := parts.Learner.Weights()
 	if w.Version != 0 {
-		return nil, fmt.Errorf("learner's weights have version %d at the start of a run, want 0: resume it from a state instead", w.Version)
+		return nil, fmt.Errorf("learner's weights have version %d at the start of a run, want 0: resume from a state instead",
+			w.Version)
 	}
-	m, err := assemble(opts, parts, hooks)
+	m, err := newIdle(opts, parts, hooks)
 	if err != nil {
 		return nil, err
 	}
 	m.weights.newest = w
 	if m.opts.Mode == Sync {
-		m.startRollouts()
+		m.startWorkersTurn()
 		return m, nil
 	}
 	for i := range m.workers {
-		m.schedule(Event{Time: 0, Kind: WorkerStart, Worker: i})
+		m.schedule(Event{Time: 0, Kind: workerStart, Worker: i})
 	}
 	m.requestDraw()
 	return m, nil
 }
 
-// assemble returns a machine without events.
-func assemble(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
+// newIdle returns a machine without events.
+func newIdle(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
@@ -108,7 +113,7 @@ func assemble(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
 		opts: opts, parts: parts, hooks: hooks,
 		workers:  make([]worker, opts.Workers),
 		trainer:  trainer{batches: make([]*rollout.Batch, opts.Trainers)},
-		groups:   make(map[uint64]finished),
+		groups:   make(map[uint64]generated),
 		boundary: true,
 	}, nil
 }
@@ -116,12 +121,20 @@ func assemble(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
 // Options returns the options with their defaults.
 func (m *Machine) Options() Options { return m.opts }
 
-// Stop makes the run end after the present update. It may be called from any goroutine.
+// Stop ends the run after the current update. It may be called from any goroutine.
 func (m *Machine) Stop() { m.stop.Store(true) }
 
-// Run processes events until a limit of the options is reached, the run is asked to stop, something
-// fails or the context is done. It returns nil in the first two cases, the machine then being at the
-// end of an update, fit for a Snapshot. No goroutine of it remains when it returns.
+// Finished reports whether a limit of the options has been reached, as opposed to a stop. Compute may fall short of its
+// budget by rounding.
+func (m *Machine) Finished() bool {
+	o := m.opts
+	return o.Updates > 0 && int(m.version) >= o.Updates ||
+		o.ComputeBudget > 0 && m.compute() >= o.ComputeBudget*(1-1e-12)
+}
+
+// Run processes events until a limit of the options is reached, the run is stopped, something fails or the context is
+// done. In the first two cases it returns nil, with the machine at the end of an update, ready for a Snapshot. No
+// goroutine is left when it returns.
 func (m *Machine) Run(ctx context.Context) error {
 	if m.ran {
 		return errors.New("machine has run already: take a snapshot and resume it")
@@ -133,7 +146,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		return nil
 	}
 	m.boundary = false
-	if err := m.restart(); err != nil {
+	if err := m.restartJobs(); err != nil {
 		return err
 	}
 	for {
@@ -141,7 +154,7 @@ func (m *Machine) Run(ctx context.Context) error {
 			return err
 		}
 		if m.events.len() == 0 {
-			return m.stuck()
+			return m.stuckError()
 		}
 		e := m.events.pop()
 		m.now = e.Time
@@ -153,31 +166,52 @@ func (m *Machine) Run(ctx context.Context) error {
 	}
 }
 
-// process lets one event happen and reports whether the run ends with it.
+// process handles one event and reports whether the run ends with it.
 func (m *Machine) process(e Event) (end bool, err error) {
 	switch e.Kind {
-	case StepEnd:
-		return m.endStep()
-	case WeightsArrive:
-		m.arrive()
-	case DecodeEnd:
-		err = m.endDecode(e)
-	case RewardArrive:
-		err = m.rewarded(e)
-	case WorkerStart:
+	case stepEnd:
+		return m.endUpdate()
+	case weightsArrive:
+		m.receiveWeights()
+	case decodeEnd:
+		err = m.endChunk(e)
+	case rewardArrive:
+		err = m.enqueueGroup(e)
+	case workerStart:
 		err = m.startWorker(e.Worker)
-	case TrainersDraw:
-		err = m.draw()
+	case trainersDraw:
+		err = m.drawBatches()
 	}
 	return false, err
 }
 
 func (m *Machine) schedule(e Event) { m.events.push(e) }
 
-// Finished reports whether a limit of the options has been reached, which is why Run returns nil if nobody
-// stopped it. Compute may miss its budget by what rounding does to a product.
-func (m *Machine) Finished() bool {
-	o := m.opts
-	return o.Updates > 0 && int(m.version) >= o.Updates ||
-		o.ComputeBudget > 0 && m.compute() >= o.ComputeBudget*(1-1e-12)
+// Kind is the kind of an event. At one instant lower kinds come first, so that whoever looks for weights, rollouts or
+// room finds all that is there by that time.
+type Kind uint8
+
+const (
+	stepEnd       Kind = iota + 1 // the trainers finish an update
+	weightsArrive                 // the weights of version Number reach the workers
+	decodeEnd                     // Worker reaches the end of a chunk, or of its group
+	rewardArrive                  // the rewards of job Number, made by Worker, are known
+	workerStart                   // Worker looks for its next job
+	trainersDraw                  // the trainers draw the batches they lack
+)
+
+// Event is due at a virtual time.
+type Event struct {
+	Time   float64 // >= the clock, in the time one trainer takes for one rollout
+	Kind   Kind
+	Worker int    // 0 if none is concerned
+	Number uint64 // version or job; 0 if neither is concerned
+}
+
+// Compare orders events by (time, kind, worker, number).
+func (e Event) Compare(o Event) int {
+	if c := cmp.Compare(e.Time, o.Time); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(e.Kind, o.Kind), cmp.Compare(e.Worker, o.Worker), cmp.Compare(e.Number, o.Number))
 }

@@ -1,9 +1,13 @@
 package pipeline
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/option"
 )
 
 // Mode says whether workers and trainers work at the same time.
@@ -12,26 +16,25 @@ type Mode string
 const (
 	// Async lets workers and trainers work concurrently ([ER] §2). The default.
 	Async Mode = "async"
-	// Sync lets them take turns: SyncRollouts new rollouts, then SyncUpdates updates
-	// ([ER] §3, [OG] alg. 1).
+	// Sync makes them take turns: SyncRollouts new rollouts, then SyncUpdates updates ([ER] §3, [OG] alg. 1).
 	Sync Mode = "sync"
 )
 
-// WeightSync says when a worker takes up the newest weights that have reached it.
+// WeightSync says when a worker switches to the newest weights that have reached it.
 type WeightSync string
 
 const (
-	// ByGroup takes weights up when a group is started. The default.
+	// ByGroup switches when a group starts. The default.
 	ByGroup WeightSync = "group"
-	// ByToken decodes in chunks of Chunk positions and takes weights up before each, so that one
-	// rollout's tokens may come from several versions.
+	// ByToken decodes in chunks of Options.Chunk positions and switches before each, so that the tokens of one rollout
+	// may come from several versions.
 	ByToken WeightSync = "token"
 )
 
 // Timing is how long the generation of a group takes.
 type Timing struct {
-	Worker float64 // time of its worker, finite and > 0
-	Tail   float64 // from then until its last rollout has ended, while the worker makes the next group; finite and >= 0
+	Worker float64 // how long its worker is busy, finite and > 0
+	Tail   float64 // from then until its last rollout ends, while the worker makes the next group; finite and >= 0
 }
 
 // Options configures a [Machine]. Zero means the default in brackets.
@@ -41,105 +44,201 @@ type Options struct {
 	Batch    int // B, rollouts per update over all trainers, a multiple of T [256]
 	Group    int // G, rollouts per prompt, >= 1 [16]
 
-	// RolloutCost is mu, the compute of generating one rollout in units of training on one, > 0
+	// RolloutCost is mu, the compute of generating one rollout relative to training on one, > 0
 	// [5.28, Qwen2.5-7B in ER].
 	RolloutCost float64
-	// GroupTiming says how long the group of a job takes on a worker, where groups differ: by their lengths, or because
-	// a worker is slow. It must be a pure function. Where the cost model speaks of G mu it means the mean [G mu for all].
+	// GroupTiming gives the time of a job's group on a worker where groups differ, in length or because a worker is
+	// slow. It must be a pure function with mean G mu [G mu for all].
 	GroupTiming func(job uint64, worker int) Timing
-	// WeightTransfer is the time from the publication of weights until workers may take them up, >= 0.
+	// WeightTransfer is the time from the publication of weights until workers have them, >= 0.
 	WeightTransfer float64
-	// UpdatesInFlight is the most updates under way at a time, each from its beginning until workers may take up the weights
-	// that it publishes, >= 0. At 1 trainers wait for every transfer to end, at 2 they take the next batch meanwhile (one
-	// step off), and so on. Updates that PublishEvery keeps to the trainers are under way until they end [0: no limit].
+	// UpdatesInFlight limits the updates whose weights have not reached the workers, >= 0. At 1 trainers wait for every
+	// transfer to end; at 2 they take the next batch meanwhile (one step off), and so on. Updates that PublishEvery
+	// does not publish count until they end [0: no limit].
 	UpdatesInFlight int
-	// RewardLatency gives the time until the rewards of the n-th job's group are known, finite and
-	// >= 0; its worker goes on meanwhile. It must be a pure function [none: at once].
+	// RewardLatency gives the time until the rewards of a job's group are known, finite and >= 0. The worker continues
+	// meanwhile. It must be a pure function [none: at once].
 	RewardLatency func(job uint64) float64
 
 	Mode Mode // [Async]
-	// SyncRollouts is the new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one, or
-	// more if the turn's fresh draws take more; with Mix, what they take].
+	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one, or
+	// what the turn's fresh draws take if that is more; with Mix, what they take].
 	SyncRollouts int
-	// SyncUpdates is the updates per turn in synchronous mode, a multiple of BatchUpdates [BatchUpdates times
+	// SyncUpdates is the number of updates per turn in synchronous mode, a multiple of BatchUpdates [BatchUpdates times
 	// 1 + Mix].
 	SyncUpdates int
 
-	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row that are taken on each batch
-	// drawn, >= 1. Updates 1, 1+i, 1+2i, … draw; those between take what was drawn, at the staleness that it has
-	// by then, and draw nothing. The buffer knows of one draw and one use of it; Update.Used counts every update's
-	// [1].
+	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch, >= 1. Updates 1, 1+i,
+	// 1+2i, … draw; those between train on the same draws, whose staleness grows. The buffer counts one use;
+	// Update.Used counts every update's [1].
 	BatchUpdates int
 
-	// Mix is K, the replay batches to each fresh batch ([FP] alg. 1), >= 0. The first batch and every
-	// (1+K)-th from it ask for fresh draws only (rollout.Request.Fresh), those between for none in
-	// particular [0: none asks for any].
+	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
+	// for fresh draws only (rollout.Request.Fresh), the others for none [0: none asks for any].
 	Mix int
-	// FreshShare is the share of fresh draws in every update's batch, rounded to whole rollouts for each
-	// trainer, in [0, 1]. It excludes Mix [0: not asked for].
+	// FreshShare is the share of fresh draws in every batch, rounded to whole rollouts per trainer, in [0, 1]. It
+	// excludes Mix [0: none].
 	FreshShare float64
 
 	WeightSync WeightSync // [ByGroup]
-	Chunk      int        // positions decoded between looks at the weights when ByToken, >= 1 [32]
-	MaxTokens  int        // the most positions that a generation decodes; required when ByToken
-	// PublishEvery lets only versions divisible by it reach the workers, >= 1: v of the schedule (v, i) is
-	// PublishEvery/BatchUpdates, as versions count updates and v counts batches [1].
+	Chunk      int        // positions decoded between switches of weights with ByToken, >= 1 [32]
+	MaxTokens  int        // most positions that a generation decodes; required with ByToken
+	// PublishEvery publishes only versions divisible by it, >= 1. As versions count updates and v counts batches, v of
+	// the schedule (v, i) is PublishEvery/BatchUpdates [1].
 	PublishEvery int
 
-	// Advantage is how advantages are taken. Those over the training batch are set here before each
-	// step, on the draws of all trainers; the group-relative are the buffer's affair, a critic's the
-	// learner's [advantage.Group].
+	// Advantage is the kind of advantages. The machine computes those over the training batch before each step, on the
+	// draws of all trainers; the buffer computes the group-relative ones, the learner those of a critic
+	// [advantage.Group].
 	Advantage advantage.Kind
 
 	Updates       int     // ends the run after so many updates [0: no limit]
 	ComputeBudget float64 // ends the run at the first update that reaches it [0: no limit]
-	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with
-	// (METHODS 1) [ReplayCompute].
+	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it (METHODS 1)
+	// [Options.ReplayCompute].
 	UpdateCompute float64
 
-	// Concurrency limits the generations and steps that are computed at the same time. It changes no
-	// result [GOMAXPROCS].
+	// Concurrency limits the generations and steps that run at the same time. It does not affect results [GOMAXPROCS].
 	Concurrency int
 }
 
 // WithDefaults returns the options with every zero replaced by its default.
 func (o Options) WithDefaults() Options {
-	orInt := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	orInt(&o.Workers, 6)
-	orInt(&o.Trainers, 2)
-	orInt(&o.Batch, 256)
-	orInt(&o.Group, 16)
-	if o.RolloutCost == 0 {
-		o.RolloutCost = 5.28
-	}
-	if o.Mode == "" {
-		o.Mode = Async
-	}
-	if o.WeightSync == "" {
-		o.WeightSync = ByGroup
-	}
-	orInt(&o.BatchUpdates, 1)
-	if o.freshDefined() {
-		orInt(&o.SyncUpdates, o.BatchUpdates*(1+o.Mix))
+	o.Workers, o.Trainers = cmp.Or(o.Workers, 6), cmp.Or(o.Trainers, 2)
+	o.Batch, o.Group = cmp.Or(o.Batch, 256), cmp.Or(o.Group, 16)
+	o.RolloutCost = cmp.Or(o.RolloutCost, 5.28)
+	o.Mode, o.WeightSync = cmp.Or(o.Mode, Async), cmp.Or(o.WeightSync, ByGroup)
+	o.BatchUpdates = cmp.Or(o.BatchUpdates, 1)
+	if o.freshValid() {
+		o.SyncUpdates = cmp.Or(o.SyncUpdates, o.BatchUpdates*(1+o.Mix))
 		if o.Group > 0 && o.Trainers > 0 {
-			orInt(&o.SyncRollouts, o.defaultSyncRollouts())
+			o.SyncRollouts = cmp.Or(o.SyncRollouts, o.defaultSyncRollouts())
 		}
 	}
-	orInt(&o.SyncUpdates, o.BatchUpdates)
-	orInt(&o.Chunk, 32)
-	orInt(&o.PublishEvery, 1)
-	if o.Advantage == "" {
-		o.Advantage = advantage.Group
-	}
-	orInt(&o.Concurrency, runtime.GOMAXPROCS(0))
+	o.SyncUpdates = cmp.Or(o.SyncUpdates, o.BatchUpdates)
+	o.Chunk, o.PublishEvery = cmp.Or(o.Chunk, 32), cmp.Or(o.PublishEvery, 1)
+	o.Advantage = cmp.Or(o.Advantage, advantage.Group)
+	o.Concurrency = cmp.Or(o.Concurrency, runtime.GOMAXPROCS(0))
 	if o.UpdateCompute == 0 && o.Trainers > 0 {
 		o.UpdateCompute = o.ReplayCompute()
 	}
 	return o
+}
+
+// Validate returns an [option.Error] for every option out of its range, defaults filled in.
+func (o Options) Validate() error {
+	o = o.WithDefaults()
+	var p option.Problems
+	p.Check(o.Workers >= 1, "workers", o.Workers, "1 or more")
+	p.Check(o.Trainers >= 1, "trainers", o.Trainers, "1 or more")
+	p.Check(o.Group >= 1, "group", o.Group, "1 or more")
+	p.Check(o.Batch >= 1, "batch", o.Batch, "1 or more")
+	p.Check(o.Trainers < 1 || o.Batch < 1 || o.Batch%o.Trainers == 0,
+		"batch", o.Batch, "a multiple of the %d trainers", o.Trainers)
+	p.Check(positive(o.RolloutCost), "rollout_cost", o.RolloutCost, "a finite number above 0")
+	p.Check(nonNegative(o.WeightTransfer), "weight_transfer", o.WeightTransfer, "a finite number, 0 or more")
+	p.Check(o.UpdatesInFlight >= 0, "updates_in_flight", o.UpdatesInFlight, "0 (no limit) or more")
+	p.Check(o.Mode == Async || o.Mode == Sync, "mode", o.Mode, "%s or %s", Async, Sync)
+	p.Check(o.SyncRollouts >= 0, "sync_rollouts", o.SyncRollouts, "1 or more")
+	p.Check(o.Mode != Sync || o.Group < 1 || o.SyncRollouts%o.Group == 0,
+		"sync_rollouts", o.SyncRollouts, "a multiple of the group size %d", o.Group)
+	p.Check(o.BatchUpdates >= 1 && o.BatchUpdates <= math.MaxInt32,
+		"batch_updates", o.BatchUpdates, "1 to %d", math.MaxInt32)
+	p.Check(o.SyncUpdates >= 1, "sync_updates", o.SyncUpdates, "1 or more")
+	p.Check(o.Mode != Sync || o.BatchUpdates < 1 || o.SyncUpdates < 1 || o.SyncUpdates%o.BatchUpdates == 0,
+		"sync_updates", o.SyncUpdates, "a multiple of batch_updates (%d), so that a turn ends with its last batch", o.BatchUpdates)
+	o.checkFresh(&p)
+	p.Check(o.WeightSync == ByGroup || o.WeightSync == ByToken,
+		"weight_sync", o.WeightSync, "%s or %s", ByGroup, ByToken)
+	p.Check(o.Chunk >= 1, "chunk", o.Chunk, "1 or more")
+	p.Check(o.MaxTokens >= 0, "max_tokens", o.MaxTokens, "0 or more")
+	p.Check(o.WeightSync != ByToken || o.MaxTokens != 0,
+		"max_tokens", o.MaxTokens, "1 or more with weight_sync %s", ByToken)
+	p.Check(o.PublishEvery >= 1, "publish_every", o.PublishEvery, "1 or more")
+	p.Check(o.Advantage.Validate() == nil, "advantage", o.Advantage, "one of %q", advantage.Kinds())
+	p.Check(o.Updates >= 0, "updates", o.Updates, "0 (no limit) or more")
+	p.Check(nonNegative(o.ComputeBudget), "compute_budget", o.ComputeBudget, "a finite number, 0 (no limit) or more")
+	p.Check(nonNegative(o.UpdateCompute), "update_compute", o.UpdateCompute, "a finite number, 0 or more")
+	p.Check(o.Concurrency >= 1, "concurrency", o.Concurrency, "1 or more")
+	return p.Err()
+}
+
+// checkFresh checks Mix and FreshShare, and the turns of synchronous mode that must fit them.
+func (o Options) checkFresh(p *option.Problems) {
+	p.Check(o.Mix >= 0 && o.Mix < math.MaxInt32, "mix", o.Mix, "0 to %d", math.MaxInt32-1)
+	p.Check(o.FreshShare >= 0 && o.FreshShare <= 1, "fresh_share", o.FreshShare, "0 to 1")
+	p.Check(o.Mix <= 0 || !(o.FreshShare > 0),
+		"fresh_share", o.FreshShare, "0 with mix %d: only one of them may be set", o.Mix)
+	if !o.freshValid() || o.Trainers < 1 || o.Batch < 1 || o.Group < 1 || o.Batch%o.Trainers != 0 {
+		return // reported already
+	}
+	p.Check(o.FreshShare == 0 || o.freshDraws(0) > 0, "fresh_share", o.FreshShare,
+		"0, or enough for one fresh draw among the %d of a trainer", o.Batch/o.Trainers)
+	if o.Mode != Sync || o.SyncUpdates < 1 || o.BatchUpdates < 1 || o.SyncUpdates%o.BatchUpdates != 0 {
+		return
+	}
+	switch {
+	case o.Mix == 0:
+		p.Check(o.SyncRollouts >= o.freshRolloutsPerTurn(), "sync_rollouts", o.SyncRollouts,
+			"%d or more with fresh_share %g: whole groups for each trainer's %d fresh draws per turn",
+			o.freshRolloutsPerTurn(), o.FreshShare, o.freshDrawsPerTurn())
+	case o.SyncUpdates/o.BatchUpdates%(1+o.Mix) != 0:
+		p.Check(false, "sync_updates", o.SyncUpdates,
+			"a multiple of the %d updates of a mix of %d", o.BatchUpdates*(1+o.Mix), o.Mix)
+	case o.freshDrawsPerTurn()%o.Group != 0:
+		p.Check(false, "sync_updates", o.SyncUpdates,
+			"a number with which each trainer's %d fresh draws per turn are whole groups of %d",
+			o.freshDrawsPerTurn(), o.Group)
+	default:
+		p.Check(o.SyncRollouts == o.freshRolloutsPerTurn(), "sync_rollouts", o.SyncRollouts,
+			"%d with mix %d, what the turn's fresh batches take", o.freshRolloutsPerTurn(), o.Mix)
+	}
+}
+
+func positive(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
+
+func nonNegative(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
+
+// freshValid reports whether Mix and FreshShare are within their ranges and at most one of them is set.
+func (o Options) freshValid() bool {
+	return o.Mix == 0 && o.FreshShare >= 0 && o.FreshShare <= 1 ||
+		o.Mix > 0 && o.Mix < math.MaxInt32 && o.FreshShare == 0
+}
+
+// freshDraws returns how many fresh draws each trainer's batch has in the update after version v.
+func (o Options) freshDraws(v int) int {
+	size := o.Batch / o.Trainers
+	switch {
+	case o.Mix <= 0:
+		return int(math.Round(o.FreshShare * float64(size)))
+	case v/o.BatchUpdates%(1+o.Mix) == 0:
+		return size
+	default:
+		return 0
+	}
+}
+
+// freshDrawsPerTurn returns how many fresh draws a trainer takes in a turn of synchronous mode.
+func (o Options) freshDrawsPerTurn() int {
+	batches := o.SyncUpdates / max(1, o.BatchUpdates)
+	if o.Mix > 0 {
+		return o.Batch / o.Trainers * (batches / (1 + o.Mix))
+	}
+	return o.freshDraws(0) * batches
+}
+
+// freshRolloutsPerTurn returns the new rollouts that a turn's fresh draws take. A group goes to one trainer's shard as
+// a whole.
+func (o Options) freshRolloutsPerTurn() int {
+	groups := (o.freshDrawsPerTurn() + o.Group - 1) / o.Group
+	return o.Trainers * o.Group * groups
+}
+
+func (o Options) defaultSyncRollouts() int {
+	if o.Mix > 0 {
+		return o.freshRolloutsPerTurn()
+	}
+	return max((o.Batch+o.Group-1)/o.Group*o.Group, o.freshRolloutsPerTurn())
 }
 
 // chunks returns in how many pieces a group is decoded.
@@ -148,4 +247,75 @@ func (o Options) chunks() int {
 		return 1
 	}
 	return max(1, (o.MaxTokens+o.Chunk-1)/o.Chunk)
+}
+
+// reusesBatch reports whether the update after version v trains on the batch of the update before it. The version alone
+// tells: batches are drawn at the versions that BatchUpdates divides.
+func (o Options) reusesBatch(v int) bool { return v%o.BatchUpdates != 0 }
+
+// The cost model, METHODS 1. Times are in the time one trainer takes for one rollout; compute is in the same unit times
+// GPUs. The conversions to float64 around products keep compilers from fusing them with sums, so that clocks agree
+// across architectures.
+
+// StepTime is the duration of an update, B/T.
+func (o Options) StepTime() float64 { return float64(o.Batch) / float64(o.Trainers) }
+
+// groupTime is the mean time of a worker for a group, G mu.
+func (o Options) groupTime() float64 { return float64(float64(o.Group) * o.RolloutCost) }
+
+// timing returns how long the group of a job takes on a worker.
+func (o Options) timing(job uint64, worker int) (Timing, error) {
+	if o.GroupTiming == nil {
+		return Timing{Worker: o.groupTime()}, nil
+	}
+	t := o.GroupTiming(job, worker)
+	if !positive(t.Worker) {
+		return t, fmt.Errorf("time of job %d on worker %d: %g: want a finite number above 0", job, worker, t.Worker)
+	}
+	if !nonNegative(t.Tail) {
+		return t, fmt.Errorf("tail of job %d on worker %d: %g: want a finite number, 0 or more", job, worker, t.Tail)
+	}
+	return t, nil
+}
+
+// QueueCompute is the compute of an update without replay on a batch of its own, B(1 + mu). It is the unit of compute
+// whatever BatchUpdates is.
+func (o Options) QueueCompute() float64 { return float64(float64(o.Batch) * (1 + o.RolloutCost)) }
+
+// ReplayCompute is the compute of an update with replay, B(1 + W/T).
+func (o Options) ReplayCompute() float64 {
+	return float64(float64(o.Batch) * (1 + float64(o.Workers)/float64(o.Trainers)))
+}
+
+// ComputeRatio is gamma = (1 + W/T)/(1 + mu), the cost of an update with replay relative to one without.
+func (o Options) ComputeRatio() float64 { return o.ReplayCompute() / o.QueueCompute() }
+
+// NewPerUpdate is R = B (W/T)/mu, the rollouts generated during one update when nobody stalls.
+func (o Options) NewPerUpdate() float64 {
+	return float64(o.Batch) * float64(o.Workers) / float64(o.Trainers) / o.RolloutCost
+}
+
+// ExpectedReplayRatio is mu T/W, the uses per generated rollout when nobody stalls, counting every update on a batch.
+// Where trainers wait for fresh draws it is less: B over [Options.FreshPerUpdate].
+func (o Options) ExpectedReplayRatio() float64 {
+	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers)
+}
+
+// FreshPerUpdate is the mean number of fresh draws per update over all trainers, 0 without Mix and FreshShare. If it is
+// above [Options.NewPerUpdate], trainers wait for fresh rollouts. If it is below, rollouts not drawn as fresh pile up
+// until the buffer drops the oldest, and fresh draws are of the oldest that it keeps.
+func (o Options) FreshPerUpdate() float64 {
+	updates := float64(max(1, o.BatchUpdates))
+	if o.Mix > 0 {
+		return float64(o.Batch) / (float64(1+o.Mix) * updates)
+	}
+	return float64(o.Trainers*o.freshDraws(0)) / updates
+}
+
+// GroupUpdates is D = G mu T/B, the updates that pass while a group is generated.
+func (o Options) GroupUpdates() float64 { return o.groupTime() / o.StepTime() }
+
+// StalenessBound is N/R + 2D + 1, about the greatest staleness in a FIFO buffer of the newest n rollouts.
+func (o Options) StalenessBound(n int) float64 {
+	return float64(n)/o.NewPerUpdate() + 2*o.GroupUpdates() + 1
 }

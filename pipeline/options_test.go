@@ -24,26 +24,26 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 		want []string
 	}{
 		{pipeline.Options{Workers: -1, Trainers: -2, Group: -3, Batch: -4}, []string{
-			"pipeline.workers is -1: must be at least 1", "pipeline.trainers is -2: must be at least 1",
-			"pipeline.group is -3: must be at least 1", "pipeline.batch is -4: must be at least 1",
+			"workers: -1: want 1 or more", "trainers: -2: want 1 or more",
+			"group: -3: want 1 or more", "batch: -4: want 1 or more",
 		}},
-		{pipeline.Options{Trainers: 3, Batch: 256}, []string{"pipeline.batch is 256: must be a multiple of the 3 trainers"}},
+		{pipeline.Options{Trainers: 3, Batch: 256}, []string{"batch: 256: want a multiple of the 3 trainers"}},
 		{pipeline.Options{RolloutCost: nan, WeightTransfer: -1, ComputeBudget: nan, UpdateCompute: math.Inf(1), Updates: -1}, []string{
-			"pipeline.rollout_cost is NaN: must be finite and above 0", "pipeline.weight_transfer is -1: must be finite and at least 0",
-			"pipeline.compute_budget is NaN: must be finite and at least 0", "pipeline.update_compute is +Inf",
-			"pipeline.updates is -1: must be at least 0",
+			"rollout_cost: NaN: want a finite number above 0", "weight_transfer: -1: want a finite number, 0",
+			"compute_budget: NaN: want a finite number, 0", "update_compute: +Inf: want",
+			"updates: -1: want 0 (no limit) or more",
 		}},
 		{pipeline.Options{Mode: "lazy", WeightSync: "never", Advantage: "none"}, []string{
-			`pipeline.mode is lazy: must be "async" or "sync"`, `pipeline.weight_sync is never: must be "group" or "token"`,
-			"pipeline.advantage is none: must be one of",
+			`mode: lazy: want async or sync`, `weight_sync: never: want group or token`,
+			"advantage: none: want one of",
 		}},
 		{pipeline.Options{Mode: pipeline.Sync, SyncRollouts: 24, SyncUpdates: -1}, []string{
-			"pipeline.sync_rollouts is 24: must be a multiple of the group size 16", "pipeline.sync_updates is -1: must be at least 1",
+			"sync_rollouts: 24: want a multiple of the group size 16", "sync_updates: -1: want 1 or more",
 		}},
-		{pipeline.Options{UpdatesInFlight: -1}, []string{"pipeline.updates_in_flight is -1: must be at least 0"}},
+		{pipeline.Options{UpdatesInFlight: -1}, []string{"updates_in_flight: -1: want 0 (no limit) or more"}},
 		{pipeline.Options{WeightSync: pipeline.ByToken, Chunk: -1, PublishEvery: -1, Concurrency: -1}, []string{
-			"pipeline.chunk is -1: must be at least 1", `pipeline.max_tokens is 0: must be at least 1 when weight_sync is "token"`,
-			"pipeline.publish_every is -1: must be at least 1", "pipeline.concurrency is -1: must be at least 1",
+			"chunk: -1: want 1 or more", `max_tokens: 0: want 1 or more with weight_sync token`,
+			"publish_every: -1: want 1 or more", "concurrency: -1: want 1 or more",
 		}},
 	} {
 		err := c.opts.Validate()

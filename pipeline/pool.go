@@ -7,9 +7,23 @@ import (
 	"time"
 )
 
-// work is one computation, awaited by the machine when its event is due.
+// pool runs computations, a limited number at a time, those that are due first first. It keeps no goroutine while it
+// has nothing to do.
+type pool struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	limit  int
+	wait   sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below and the durations behind work.spent
+	waiting heap[*work]
+	running int
+	number  uint64
+}
+
+// work is one computation. The machine awaits it when its event is due.
 type work struct {
-	due    float64 // virtual time at which the machine needs it
+	due    float64 // virtual time
 	number uint64  // of submission
 	run    func(ctx context.Context) error
 	spent  *time.Duration // wall time is added here
@@ -18,26 +32,9 @@ type work struct {
 	err  error
 }
 
-// Compare orders works by the time they are needed at.
+// Compare orders works by due time.
 func (w *work) Compare(o *work) int {
-	if c := cmp.Compare(w.due, o.due); c != 0 {
-		return c
-	}
-	return cmp.Compare(w.number, o.number)
-}
-
-// pool computes works, a limited number at a time, those first that are needed first. It keeps no
-// goroutine while it has nothing to do.
-type pool struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	limit  int
-	wait   sync.WaitGroup
-
-	mu      sync.Mutex // guards what follows and the durations behind work.spent
-	waiting heap[*work]
-	running int
-	number  uint64
+	return cmp.Or(cmp.Compare(w.due, o.due), cmp.Compare(w.number, o.number))
 }
 
 func newPool(ctx context.Context, limit int) *pool {
@@ -81,7 +78,8 @@ func (p *pool) serve() {
 	}
 }
 
-// await returns when the work is done, with its error, or when the context is.
+// await waits for the work and returns its error. If the work is not done when the context ends, it returns the
+// context's.
 func (p *pool) await(w *work) error {
 	select {
 	case <-w.done:
@@ -96,8 +94,59 @@ func (p *pool) await(w *work) error {
 	}
 }
 
-// close drops what waits, cancels what runs and returns when all of it has ended.
+// close drops waiting works, cancels running ones and waits for them to end.
 func (p *pool) close() {
 	p.cancel()
 	p.wait.Wait()
+}
+
+// heap is a binary heap with the smallest item on top, in an order without ties. Push and pop take O(log n). Unlike
+// container/heap it does not box its items. The zero value is empty and ready to use.
+type heap[T interface{ Compare(T) int }] struct {
+	items []T
+}
+
+func (h *heap[T]) len() int { return len(h.items) }
+
+func (h *heap[T]) push(item T) {
+	h.items = append(h.items, item)
+	child := len(h.items) - 1
+	for child > 0 {
+		parent := (child - 1) / 2
+		if h.items[parent].Compare(item) <= 0 {
+			break
+		}
+		h.items[child] = h.items[parent]
+		child = parent
+	}
+	h.items[child] = item
+}
+
+// pop removes the smallest item. The heap must not be empty.
+func (h *heap[T]) pop() T {
+	least, last := h.items[0], len(h.items)-1
+	item := h.items[last]
+	var none T
+	h.items[last] = none // release what it refers to
+	h.items = h.items[:last]
+	if last == 0 {
+		return least
+	}
+	parent := 0
+	for {
+		child := 2*parent + 1
+		if child >= last {
+			break
+		}
+		if right := child + 1; right < last && h.items[right].Compare(h.items[child]) < 0 {
+			child = right
+		}
+		if item.Compare(h.items[child]) <= 0 {
+			break
+		}
+		h.items[parent] = h.items[child]
+		parent = child
+	}
+	h.items[parent] = item
+	return least
 }

@@ -1,16 +1,20 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/sim"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,8 +104,8 @@ func TestSlowWorkerStarvesTheTrainer(t *testing.T) {
 	r := run(t, opts, parts(newNaive(1, 8, true)))
 	expect(t, "updates end", r.times(), []float64{12, 20, 28, 36})
 	expect(t, "groups arrive", r.arrivals(), []float64{8, 16, 24, 32})
-	expect(t, "trainer", r.last().Trainer, pipeline.Spent{Busy: 16, Stalled: 20})
-	expect(t, "worker", r.last().Workers, []pipeline.Spent{{Busy: 36}})
+	expect(t, "trainer", r.last().Trainer, pipeline.GPUTime{Busy: 16, Stalled: 20})
+	expect(t, "worker", r.last().Workers, []pipeline.GPUTime{{Busy: 36}})
 	// The group that arrives at 8k was started at 8(k-1), when update k-2 had ended at 8(k-2)+4:
 	// versions 0, 0, 1, 2; they are used at versions 0, 1, 2, 3.
 	expect(t, "versions", r.versions(), []rollout.Version{0, 0, 1, 2})
@@ -121,8 +125,8 @@ func TestFullQueueStallsTheWorker(t *testing.T) {
 	expect(t, "updates end", r.times(), []float64{6, 10, 14, 18, 22})
 	expect(t, "groups arrive", r.arrivals(), []float64{2, 4, 6, 8, 10, 14, 18})
 	// The worker is busy 0-12, 14-16, 18-20 and stalls 12-14, 16-18, 20-22.
-	expect(t, "worker", r.last().Workers, []pipeline.Spent{{Busy: 16, Stalled: 6}})
-	expect(t, "trainer", r.last().Trainer, pipeline.Spent{Busy: 20, Stalled: 2})
+	expect(t, "worker", r.last().Workers, []pipeline.GPUTime{{Busy: 16, Stalled: 6}})
+	expect(t, "trainer", r.last().Trainer, pipeline.GPUTime{Busy: 20, Stalled: 2})
 	expect(t, "clock-busy compute", r.last().ComputeBusy(), 36)
 	expect(t, "all-GPU compute", r.last().ComputeAll(), 44)
 }
@@ -131,12 +135,12 @@ func TestReplayNeitherStallsNorStarvesOnceFilled(t *testing.T) {
 	for _, mu := range []float64{0.5, 2} {
 		r := run(t, small(mu), parts(newNaive(1, 16, false)))
 		last := r.last()
-		expect(t, "trainer", last.Trainer, pipeline.Spent{Busy: 40, Stalled: 4 * mu})
-		expect(t, "worker", last.Workers, []pipeline.Spent{{Busy: last.Time}})
+		expect(t, "trainer", last.Trainer, pipeline.GPUTime{Busy: 40, Stalled: 4 * mu})
+		expect(t, "worker", last.Workers, []pipeline.GPUTime{{Busy: last.Time}})
 	}
 }
 
-func TestRewardsArriveLateWhileTheWorkerGoesOn(t *testing.T) {
+func TestWorkersContinueWhileRewardsAreLate(t *testing.T) {
 	// A group takes 8; group 0's rewards take 20, the others' 1. Group 0 arrives at 28, after group 1
 	// at 17 and group 2 at 25. Updates run 17-21, 25-29 and, on group 0, 29-33.
 	opts := small(2)
@@ -151,10 +155,10 @@ func TestRewardsArriveLateWhileTheWorkerGoesOn(t *testing.T) {
 	expect(t, "groups arrive", r.arrivals(), []float64{17, 25, 28})
 	expect(t, "first jobs", []uint64{r.inserts[0].Job, r.inserts[1].Job, r.inserts[2].Job}, []uint64{1, 2, 0})
 	expect(t, "updates end", r.times(), []float64{21, 29, 33})
-	expect(t, "worker", r.last().Workers, []pipeline.Spent{{Busy: 33}})
+	expect(t, "worker", r.last().Workers, []pipeline.GPUTime{{Busy: 33}})
 }
 
-func TestAWorkerWithAGroupInLineFinishesTheOtherAndStalls(t *testing.T) {
+func TestAWorkerWithAWaitingGroupFinishesItsJobAndStalls(t *testing.T) {
 	// mu = 1/2, latency 1, room for one group. Groups end at 2, 4, …, rewards at 3, 5, …. Draw at 3
 	// (update 3-7), group 1 enters at 5, group 2 (rewards at 7) is refused at 7 before the draw
 	// at 7 makes room. Group 3, ended at 8, is refused at 9, while the worker makes group 4 until 10. It
@@ -167,10 +171,10 @@ func TestAWorkerWithAGroupInLineFinishesTheOtherAndStalls(t *testing.T) {
 	r := run(t, opts, parts(newNaive(1, 4, true)))
 	expect(t, "updates end", r.times(), []float64{7, 11, 15, 19})
 	expect(t, "groups arrive", r.arrivals(), []float64{3, 5, 7, 11, 15})
-	expect(t, "worker", r.last().Workers, []pipeline.Spent{{Busy: 14, Stalled: 5}})
+	expect(t, "worker", r.last().Workers, []pipeline.GPUTime{{Busy: 14, Stalled: 5}})
 }
 
-func TestWeightsTakeTheirTimeToReachWorkers(t *testing.T) {
+func TestWeightsReachWorkersAfterTheTransferTime(t *testing.T) {
 	// mu = 1: groups and updates take 4. Group k starts at 4k; update k ends at 4k+8 as version k+1.
 	// Without transfer time, group k takes version k-1 (published at 4(k-2)+8 = 4k). With 5, version v
 	// (published at 4v+4) arrives at 4v+9, so group k takes the largest v with 4v+9 <= 4k: k-3.
@@ -191,7 +195,7 @@ func TestOnlyEveryThirdVersionReachesWorkers(t *testing.T) {
 	expect(t, "versions", r.versions()[:9], []rollout.Version{0, 0, 0, 0, 3, 3, 3, 6, 6})
 }
 
-func TestTokensBearTheVersionsOfTheirChunks(t *testing.T) {
+func TestTokensHaveTheVersionsOfTheirChunks(t *testing.T) {
 	// mu = 3: a group takes 12 in chunks of 2 of 8 positions: boundaries 3, 6, 9, 12. The buffer has a
 	// batch at 12, updates end at 16, 20, 24, … as versions 1, 2, 3, …. Group 1 decodes 12-24: chunks
 	// start at 12, 15, 18, 21 with versions 0, 0, 1, 2. Group 2 at 24, 27, 30, 33: versions 3, 3, 4, 5.
@@ -203,7 +207,7 @@ func TestTokensBearTheVersionsOfTheirChunks(t *testing.T) {
 	expect(t, "group 2", r.inserts[2].Rollouts[0].Versions, []rollout.Version{3, 3, 3, 3, 4, 4, 5, 5})
 }
 
-func TestAGroupThatFinishesEarlyCostsItsTimeAllTheSame(t *testing.T) {
+func TestAGroupThatFinishesEarlyStillTakesItsTime(t *testing.T) {
 	opts := small(3)
 	opts.WeightSync, opts.Chunk, opts.MaxTokens = pipeline.ByToken, 2, 64
 	r := run(t, opts, parts(newNaive(1, 100, false))) // completions of 8
@@ -221,7 +225,319 @@ func TestSynchronousModeTakesTurns(t *testing.T) {
 	expect(t, "groups arrive", r.arrivals(), []float64{4, 4, 8, 21, 21, 25})
 	expect(t, "updates end", r.times(), []float64{12, 16, 29, 33})
 	expect(t, "versions", r.versions(), []rollout.Version{0, 0, 0, 2, 2, 2})
-	expect(t, "trainers", r.last().Trainer, pipeline.Spent{Busy: 16, Idle: 17})
-	expect(t, "workers", r.last().Workers, []pipeline.Spent{{Busy: 16, Idle: 17}, {Busy: 8, Idle: 25}})
-	expect(t, "workers at 12", slices.Concat(r.updates[0].Workers), []pipeline.Spent{{Busy: 8, Idle: 4}, {Busy: 4, Idle: 8}})
+	expect(t, "trainers", r.last().Trainer, pipeline.GPUTime{Busy: 16, Idle: 17})
+	expect(t, "workers", r.last().Workers, []pipeline.GPUTime{{Busy: 16, Idle: 17}, {Busy: 8, Idle: 25}})
+	expect(t, "workers at 12", slices.Concat(r.updates[0].Workers), []pipeline.GPUTime{{Busy: 8, Idle: 4}, {Busy: 4, Idle: 8}})
+}
+
+func TestGroupTimingSetsTheTimeOfEachGroup(t *testing.T) {
+	// Two workers, an update takes 4. Job 0 takes worker 0 the time 8, job 1 worker 1 twice as long as its 3, and so
+	// on: worker 1 is slow. Worker 0: job 0 to 8, job 3 (4) to 12, then job 5; worker 1: job 1 (2 x 3) to 6, job 2 (2 x
+	// 2) to 10, job 4 (2 x 5) to 20.
+	opts := small(1)
+	opts.Workers, opts.Updates = 2, 4
+	lasts := []float64{8, 3, 2, 4, 5, 50, 50, 50}
+	opts.GroupTiming = func(job uint64, worker int) pipeline.Timing {
+		return pipeline.Timing{Worker: lasts[job] * float64(1+worker)}
+	}
+	r := run(t, opts, parts(newNaive(1, 100, true)))
+	expect(t, "groups arrive", r.arrivals()[:5], []float64{6, 8, 10, 12, 20})
+	var jobs []uint64
+	for _, in := range r.inserts[:5] {
+		jobs = append(jobs, in.Job)
+	}
+	expect(t, "jobs", jobs, []uint64{1, 0, 2, 3, 4})
+	expect(t, "updates end", r.times(), []float64{10, 14, 18, 22})
+}
+
+func TestATailDelaysTheGroupAndNotItsWorker(t *testing.T) {
+	// A group takes its worker 8, and job 0's last rollout ends 20 later, on top of which its rewards take 1. Jobs 1
+	// and 2, at 16 and 24, have no tail, and arrive before it.
+	opts := small(2)
+	opts.Updates = 3
+	opts.RewardLatency = func(uint64) float64 { return 1 }
+	opts.GroupTiming = func(job uint64, _ int) pipeline.Timing {
+		if job == 0 {
+			return pipeline.Timing{Worker: 8, Tail: 20}
+		}
+		return pipeline.Timing{Worker: 8}
+	}
+	r := run(t, opts, parts(newNaive(1, 100, true)))
+	expect(t, "groups arrive", r.arrivals(), []float64{17, 25, 29})
+	expect(t, "first jobs", []uint64{r.inserts[0].Job, r.inserts[1].Job, r.inserts[2].Job}, []uint64{1, 2, 0})
+	expect(t, "worker", r.last().Workers, []pipeline.GPUTime{{Busy: r.last().Time}})
+}
+
+func TestChunksDivideTheTimeOfTheirGroup(t *testing.T) {
+	// Chunks of 2 of 8 positions; updates take 4 from the first group on. Job 0 takes 12, job 1, from 12, takes 24: its
+	// chunks begin at 12, 18, 24, 30, when versions 0, 1 (at 16), 3 (at 24) and 4 (at 28) are the newest.
+	opts := small(3)
+	opts.WeightSync, opts.Chunk, opts.MaxTokens = pipeline.ByToken, 2, 8
+	opts.GroupTiming = func(job uint64, _ int) pipeline.Timing { return pipeline.Timing{Worker: 12 * float64(1+job)} }
+	r := run(t, opts, parts(newNaive(1, 100, false)))
+	expect(t, "groups arrive", r.arrivals(), []float64{12, 36})
+	expect(t, "group 1", r.inserts[1].Rollouts[0].Versions, []rollout.Version{0, 0, 1, 1, 3, 3, 4, 4})
+}
+
+func TestATimingOfTheMeanIsTheCostModel(t *testing.T) {
+	for seed := range uint64(40) {
+		s := randomSetup(seed)
+		s.opts.GroupTiming = nil
+		want := s.run(t, nil)
+		mean := float64(s.opts.Group) * s.opts.RolloutCost
+		s.opts.GroupTiming = func(uint64, int) pipeline.Timing { return pipeline.Timing{Worker: mean} }
+		same(t, seed, s.run(t, nil), want)
+	}
+}
+
+func TestAnInvalidTimingFailsTheRun(t *testing.T) {
+	for want, timing := range map[string]pipeline.Timing{
+		"time of job 2 on worker 0: 0: want a finite number above 0":     {},
+		"time of job 2 on worker 0: NaN: want a finite number above 0":   {Worker: math.NaN()},
+		"time of job 2 on worker 0: +Inf: want a finite number above 0":  {Worker: math.Inf(1)},
+		"tail of job 2 on worker 0: -1: want a finite number, 0 or more": {Worker: 1, Tail: -1},
+	} {
+		opts := small(1)
+		opts.GroupTiming = func(job uint64, _ int) pipeline.Timing {
+			if job == 2 {
+				return timing
+			}
+			return pipeline.Timing{Worker: 4}
+		}
+		m, err := pipeline.New(opts, parts(newNaive(1, 100, true)), pipeline.Hooks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Run(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("run ended with %v, want %q", err, want)
+		}
+	}
+	s := setup{seed: 7, opts: small(1)}
+	state := s.interruptedState(t, 2)
+	s.opts.GroupTiming = func(uint64, int) pipeline.Timing { return pipeline.Timing{Worker: -1} }
+	weights := map[rollout.Version]pipeline.Weights{}
+	for _, v := range state.Versions() {
+		weights[v] = pipeline.Weights{Version: v}
+	}
+	learner := parts(nil).Learner
+	for range 2 {
+		if _, err := learner.Step(context.Background(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pipeline.Resume(s.opts, s.parts(s.buffer(), learner, nil), pipeline.Hooks{}, state, weights); err == nil || !strings.Contains(err.Error(), "on worker 0: -1") {
+		t.Errorf("resumed with %v", err)
+	}
+}
+
+func TestTrainersWaitForWeightsWhereTooManyUpdatesAreInFlight(t *testing.T) {
+	// The buffer has a batch from 4 on and an update takes 4; weights travel 6. With one update in flight each waits
+	// for the transfer of the last: a cycle of 10. With two, update k begins when that of k-2 has arrived and k-1 has
+	// ended: 4-8, 8-12, and the third not before 8+6 = 14, 14-18, the fourth not before 12+6 = 18, the fifth not before
+	// 18+6 = 24, … With three nobody waits.
+	for _, c := range []struct {
+		inFlight int
+		ends     []float64
+		stalled  float64
+	}{
+		{1, []float64{8, 18, 28, 38, 48, 58}, 4 + 5*6},
+		{2, []float64{8, 12, 18, 22, 28, 32}, 4 + 2 + 2},
+		{3, []float64{8, 12, 16, 20, 24, 28}, 4},
+		{0, []float64{8, 12, 16, 20, 24, 28}, 4},
+	} {
+		opts := small(1)
+		opts.Updates, opts.WeightTransfer, opts.UpdatesInFlight = 6, 6, c.inFlight
+		r := run(t, opts, parts(newNaive(1, 16, false)))
+		expect(t, "updates end", r.times(), c.ends)
+		expect(t, "trainer", r.last().Trainer, pipeline.GPUTime{Busy: 24, Stalled: c.stalled})
+	}
+}
+
+func TestUpdatesInFlightIsNoLimitIfWeightsArriveAtOnce(t *testing.T) {
+	for seed := range uint64(40) {
+		s := randomSetup(seed)
+		s.opts.WeightTransfer, s.opts.UpdatesInFlight = 0, 0
+		want := s.run(t, nil)
+		s.opts.UpdatesInFlight = 1
+		got := s.run(t, nil)
+		got.state = want.state // before the last weights have arrived: they are waited for in the one alone
+		same(t, seed, got, want)
+	}
+}
+
+func TestUpdatesThatAreNotPublishedAreNotWaitedFor(t *testing.T) {
+	// Every second version travels, for 6: updates 3, 5, … wait for it, updates 2, 4, … do not.
+	opts := small(1)
+	opts.Updates, opts.WeightTransfer, opts.UpdatesInFlight, opts.PublishEvery = 6, 6, 1, 2
+	r := run(t, opts, parts(newNaive(1, 16, false)))
+	expect(t, "updates end", r.times(), []float64{8, 12, 22, 26, 36, 40})
+}
+
+func TestTrainersInTheirTurnWaitForWeightsToo(t *testing.T) {
+	// A turn is a group (4) and two updates of 4, and weights travel 6: 4-8, wait to 14, 14-18, and the workers wait
+	// until 24.
+	opts := small(1)
+	opts.Mode, opts.SyncRollouts, opts.SyncUpdates = pipeline.Sync, 4, 2
+	opts.Updates, opts.WeightTransfer, opts.UpdatesInFlight = 4, 6, 1
+	r := run(t, opts, parts(newNaive(1, 16, false)))
+	expect(t, "updates end", r.times(), []float64{8, 18, 32, 42})
+	expect(t, "trainer", r.last().Trainer, pipeline.GPUTime{Busy: 16, Stalled: 12, Idle: 14})
+}
+
+func newTable(t testing.TB, o replay.Options) *replay.Table {
+	t.Helper()
+	table, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func TestScheduleOfEightGPUsKeepsToTheMethods(t *testing.T) {
+	// B = 240, G = 16, mu = 6.84 (Qwen3-0.6B in [ER]), FIFO of N = 1008, 1,000 updates. The replay ratio
+	// is uses/insertions over the whole run, the filling of the buffer included; the greatest staleness
+	// is that of any use in the run.
+	const capacity, mu = 1008, 6.84
+	for _, gpus := range [][2]int{{6, 2}, {5, 3}, {4, 4}} {
+		for _, sampler := range []replay.Sampler{replay.Uniform, replay.Distinct} {
+			opts := pipeline.Options{
+				Workers: gpus[0], Trainers: gpus[1], Batch: 240, Group: 16, RolloutCost: mu, Updates: 1000,
+			}
+			table := newTable(t, replay.Options{Capacity: capacity, Sampler: sampler, Shards: opts.Trainers, Seed: 1})
+			r := run(t, opts, parts(table))
+			w, tr := float64(opts.Workers), float64(opts.Trainers)
+			last := r.last()
+
+			expected := mu * tr / w
+			if ratio := last.ReplayRatio(); math.Abs(ratio/expected-1) > 0.05 {
+				t.Errorf("%v %s: replay ratio is %.3f, want %.3f within 5%%", gpus, sampler, ratio, expected)
+			}
+			greatest := 0.0
+			for _, u := range r.updates {
+				greatest = max(greatest, float64(u.StalenessMax))
+			}
+			perUpdate, generation := 240*w/tr/mu, 16*mu*tr/240 // R, D
+			horizon := capacity / perUpdate
+			if greatest < horizon || greatest > horizon+2*generation+1 {
+				t.Errorf("%v %s: greatest staleness is %g, want %.2f to %.2f", gpus, sampler, greatest, horizon, horizon+2*generation+1)
+			}
+			if g := last.Compute / (1000 * 240 * (1 + mu)); math.Abs(g-(1+w/tr)/(1+mu)) > 1e-12 {
+				t.Errorf("%v %s: gamma is %.4f, want %.4f", gpus, sampler, g, (1+w/tr)/(1+mu))
+			}
+			if est := last.RolloutCost(); math.Abs(est/mu-1) > 0.05 {
+				t.Errorf("%v %s: mu is estimated at %.3f, want %.2f within 5%%", gpus, sampler, est, mu)
+			}
+			stats := table.Stats()
+			if stats.Inserted != last.Inserted || stats.Acknowledged != last.Used || float64(stats.Staleness.Max()) != greatest {
+				t.Errorf("%v %s: the table counts %d inserted, %d uses, staleness %d; the pipeline %d, %d, %g", gpus, sampler,
+					stats.Inserted, stats.Acknowledged, stats.Staleness.Max(), last.Inserted, last.Used, greatest)
+			}
+			t.Logf("%v %-8s replay ratio %.3f (expected %.3f), greatest staleness %g (%.2f to %.2f), gamma %.3f, mu estimate %.3f, trainers stalled %.2f%%",
+				gpus, sampler, last.ReplayRatio(), expected, greatest, horizon, horizon+2*generation+1,
+				(1+w/tr)/(1+mu), last.RolloutCost(), 100*last.Trainer.Stalled/last.Time)
+		}
+	}
+}
+
+func TestAQueueTableMakesWhoeverIsFasterStall(t *testing.T) {
+	// Without replay, mu = 6.84: with W/T = 6 workers fall short of what trainers take (W/T < mu), with 8
+	// they exceed it. The queue holds 2B.
+	for _, c := range []struct{ workers, trainers int }{{6, 1}, {8, 1}} {
+		for _, sampler := range []replay.Sampler{replay.FIFO, replay.LIFO} {
+			opts := pipeline.Options{Workers: c.workers, Trainers: c.trainers, Batch: 240, Group: 16, RolloutCost: 6.84, Updates: 400}
+			r := run(t, opts, parts(newTable(t, replay.Options{Capacity: 480, Sampler: sampler, Shards: c.trainers})))
+			last := r.last()
+			var busy, stalled float64
+			for _, w := range last.Workers {
+				busy += w.Busy / last.Time / float64(c.workers)
+				stalled += w.Stalled / last.Time / float64(c.workers)
+			}
+			trainer := last.Trainer.Busy / last.Time
+			// The slower side is always busy, the faster its share: trainers (W/T)/mu, workers mu T/W.
+			ratio := float64(c.workers) / float64(c.trainers) / 6.84
+			wantTrainer, wantWorker := min(1, ratio), min(1, 1/ratio)
+			if math.Abs(trainer-wantTrainer) > 0.02 || math.Abs(busy-wantWorker) > 0.02 || math.Abs(busy+stalled-1) > 1e-9 {
+				t.Errorf("%+v %s: trainers busy %.3f, want %.3f; workers busy %.3f, want %.3f, stalled %.3f",
+					c, sampler, trainer, wantTrainer, busy, wantWorker, stalled)
+			}
+		}
+	}
+}
+
+func TestAnInterruptedRunOnATableEndsInTheSameTable(t *testing.T) {
+	for _, sampler := range replay.Samplers() {
+		opts := pipeline.Options{
+			Workers: 3, Trainers: 2, Batch: 24, Group: 4, RolloutCost: 2.5, Updates: 60, WeightTransfer: 3,
+			WeightSync: pipeline.ByToken, Chunk: 3, MaxTokens: 8,
+			RewardLatency: func(job uint64) float64 { return float64(job * 7 % 5) },
+		}
+		o := replay.Options{Capacity: 64, Sampler: sampler, Shards: 2, Seed: 3}
+		if !sampler.Consumes() {
+			opts.Mix = 2 // a queue has nothing to replay
+		}
+		whole, wholeTable := playTable(t, opts, o, 0)
+		parted, partedTable := playTable(t, opts, o, 23)
+		if got, want := fmt.Sprintf("%+v", parted), fmt.Sprintf("%+v", whole); got != want {
+			t.Errorf("%s: records differ after the interruption", sampler)
+		}
+		if got, want := partedTable.Stats(), wholeTable.Stats(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: tables differ at the end:\n got %+v\nwant %+v", sampler, got, want)
+		}
+		var got, want bytes.Buffer
+		if err := partedTable.Snapshot(&got); err != nil {
+			t.Fatal(err)
+		}
+		if err := wholeTable.Snapshot(&want); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Bytes(), want.Bytes()) {
+			t.Errorf("%s: snapshots of the tables differ", sampler)
+		}
+	}
+}
+
+// playTable runs on a table, interrupted after an update where kill is above 0.
+func playTable(t *testing.T, opts pipeline.Options, o replay.Options, kill int) ([]pipeline.Update, *replay.Table) {
+	t.Helper()
+	var r record
+	hooks := r.hooks()
+	observe := hooks.OnUpdate
+	hooks.OnUpdate = func(m *pipeline.Machine, u pipeline.Update) error {
+		if int(u.Version) == kill {
+			m.Stop()
+		}
+		return observe(m, u)
+	}
+	table := newTable(t, o)
+	m, err := pipeline.New(opts, parts(table), hooks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if kill == 0 {
+		return r.updates, table
+	}
+	state, weights, err := m.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved bytes.Buffer
+	if err := table.Snapshot(&saved); err != nil {
+		t.Fatal(err)
+	}
+	table = newTable(t, o)
+	if err := table.Restore(&saved); err != nil {
+		t.Fatal(err)
+	}
+	p := parts(table)
+	p.Learner = &sim.Learner{Version: state.Version}
+	if m, err = pipeline.Resume(opts, p, hooks, state, weights); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return r.updates, table
 }

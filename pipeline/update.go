@@ -6,37 +6,36 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Update is the record of one update at its end. "So far" is since the start of the run.
+// Update is the record of one update at its end. "So far" means since the start of the run.
 type Update struct {
-	Version rollout.Version // of the weights after it; the number of updates taken
+	Version rollout.Version // of the weights after it, which is the number of updates so far
 	Time    float64         // of the virtual clock
 
-	Inserted uint64  // K_infer, rollouts that entered the buffer so far
-	Stored   uint64  // what they became in it: as many, or their steps where it keeps those
-	Used     uint64  // K_train, rollouts trained on so far, repeats counted, those on one batch too (Options.BatchUpdates)
-	Compute  float64 // so far, by formula: updates times Options.UpdateCompute
-	Workers  []Spent // so far, by worker
-	Trainer  Spent   // so far, of each trainer: they step together
-	Trainers int     // T
+	Inserted uint64    // K_infer, rollouts that entered the buffer so far
+	Stored   uint64    // what they became in it so far: more if the buffer stores steps
+	Used     uint64    // K_train, rollouts trained on so far, every use counted, those by Options.BatchUpdates too
+	Compute  float64   // so far, by formula: updates times Options.UpdateCompute
+	Workers  []GPUTime // so far, by worker
+	Trainer  GPUTime   // so far, of each trainer: they step together
+	Trainers int       // T
 
 	StalenessMean float64 // of the batch's draws, in versions
 	StalenessMax  int32
 	BatchReward   float64 // mean over the batch's draws
-	FreshDraws    int     // of the batch, draws that were asked for as fresh: see Options.Mix and FreshShare; 0 from a batch's second update on
+	FreshDraws    int     // of the batch, see Options.Mix and FreshShare; 0 in further updates on the same batch
 
 	NewRollouts     int     // inserted since the previous update
-	NewReward       float64 // their mean reward; 0 when there are none
+	NewReward       float64 // their mean reward, 0 if there are none
 	NewGroups       int     // their groups
-	ReplayedPrompts int     // of those, groups about a replayed prompt: see Prompts
+	ReplayedPrompts int     // their groups of replayed prompts, see Prompts
 
-	Metrics map[string]float64 // what the learner measured
+	Metrics map[string]float64 // measured by the learner
 }
 
-// ReplayRatio returns the uses so far of each rollout, or step, that the buffer took.
+// ReplayRatio returns the uses so far per rollout, or step, that entered the buffer.
 func (u Update) ReplayRatio() float64 { return float64(u.Used) / float64(u.Stored) }
 
-// RolloutCost returns the estimate of mu, (K_train/T)/(K_infer/W) (METHODS 1). It counts stalled
-// GPUs as if they worked.
+// RolloutCost returns the estimate of mu, (K_train/T)/(K_infer/W) (METHODS 1). It counts stalled GPUs as working.
 func (u Update) RolloutCost() float64 {
 	return float64(u.Used) / float64(u.Trainers) / (float64(u.Inserted) / float64(len(u.Workers)))
 }
@@ -53,6 +52,111 @@ func (u Update) ComputeBusy() float64 {
 // ComputeAll returns the time so far of all GPUs, (W+T) times the clock.
 func (u Update) ComputeAll() float64 { return float64(len(u.Workers)+u.Trainers) * u.Time }
 
+// recordUpdate returns the record of the update that has just ended.
+func (m *Machine) recordUpdate() Update {
+	c, t := &m.counts, &m.trainer
+	c.Used += uint64(m.opts.Batch)
+	u := Update{
+		Version: m.version, Time: m.now,
+		Inserted: c.Inserted, Stored: c.Stored, Used: c.Used, Compute: m.compute(),
+		Workers: make([]GPUTime, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
+		NewRollouts: c.rollouts, NewGroups: c.groups, ReplayedPrompts: c.replayed, Metrics: t.measured.Metrics,
+	}
+	for i := range m.workers {
+		u.Workers[i] = m.workers[i].account.At(m.now)
+	}
+	var staleness int64
+	for _, batch := range t.batches {
+		u.FreshDraws += countFresh(batch)
+		for _, d := range batch.Draws {
+			staleness += int64(d.Staleness)
+			u.StalenessMax = max(u.StalenessMax, d.Staleness)
+			u.BatchReward += float64(d.Rollout.Reward)
+		}
+	}
+	u.StalenessMean = float64(staleness) / float64(m.opts.Batch)
+	u.BatchReward /= float64(m.opts.Batch)
+	if c.rollouts > 0 {
+		u.NewReward = c.rewardSum / float64(c.rollouts)
+	}
+	*c = counts{Inserted: c.Inserted, Stored: c.Stored, Used: c.Used}
+	return u
+}
+
+// compute returns the compute so far by formula.
+func (m *Machine) compute() float64 { return float64(m.version) * m.opts.UpdateCompute }
+
+// counts is what the next Update reports. The exported fields are totals; the others are since the last update, and are
+// 0 at a Snapshot.
+type counts struct {
+	Inserted uint64
+	Stored   uint64
+	Used     uint64
+
+	rollouts  int
+	rewardSum float64
+	groups    int
+	replayed  int // groups of replayed prompts
+}
+
+func (c *counts) insert(g generated, stored int) {
+	c.Inserted += uint64(len(g.rollouts))
+	c.Stored += uint64(stored)
+	c.rollouts += len(g.rollouts)
+	c.groups++
+	if g.replayed {
+		c.replayed++
+	}
+	for _, r := range g.rollouts {
+		c.rewardSum += float64(r.Reward)
+	}
+}
+
+// GPUTime is how a GPU has spent its virtual time so far. The three add up to the clock.
+type GPUTime struct {
+	Busy    float64 // generating, or stepping
+	Stalled float64 // a worker whose group finds no room; a trainer that waits for rollouts or weights
+	Idle    float64 // in synchronous mode, during the others' turn
+}
+
+// Activity is what a GPU is doing.
+type Activity uint8
+
+const (
+	idle Activity = iota
+	busy
+	stalled
+)
+
+// Account keeps the time of one GPU: Past until Since, and what it has been doing from then on. The zero value is idle
+// since time 0.
+type Account struct {
+	Past  GPUTime
+	Since float64
+	Doing Activity
+}
+
+// At returns how the time was spent until now, which is not before Since.
+func (a Account) At(now float64) GPUTime {
+	s, d := a.Past, now-a.Since
+	switch a.Doing {
+	case busy:
+		s.Busy += d
+	case stalled:
+		s.Stalled += d
+	default:
+		s.Idle += d
+	}
+	return s
+}
+
+// switchTo ends the current activity and begins another.
+func (a *Account) switchTo(now float64, to Activity) {
+	if a.Doing != to {
+		*a = Account{Past: a.At(now), Since: now, Doing: to}
+	}
+}
+
 // Wall is real time, as opposed to that of the virtual clock.
 type Wall struct {
 	Generate time.Duration // in generation and verification, summed over workers
@@ -67,64 +171,4 @@ func (m *Machine) Wall() Wall {
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()
 	return m.wall
-}
-
-// books counts what an Update reports.
-type books struct {
-	Inserted uint64
-	Stored   uint64
-	Used     uint64
-
-	// Inserted since the last update. States are taken when nothing was.
-	rollouts  int
-	rewardSum float64
-	groups    int
-	replayed  int // of the groups, those about a replayed prompt
-}
-
-func (b *books) insert(g finished, stored int) {
-	b.Inserted += uint64(len(g.rollouts))
-	b.Stored += uint64(stored)
-	b.rollouts += len(g.rollouts)
-	b.groups++
-	if g.replayed {
-		b.replayed++
-	}
-	for _, r := range g.rollouts {
-		b.rewardSum += float64(r.Reward)
-	}
-}
-
-// compute returns the compute so far by formula.
-func (m *Machine) compute() float64 { return float64(m.version) * m.opts.UpdateCompute }
-
-// update writes the record of the update that has just ended.
-func (m *Machine) update() Update {
-	b, t := &m.books, &m.trainer
-	b.Used += uint64(m.opts.Batch)
-	u := Update{
-		Version: m.version, Time: m.now,
-		Inserted: b.Inserted, Stored: b.Stored, Used: b.Used, Compute: m.compute(),
-		Workers: make([]Spent, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
-		NewRollouts: b.rollouts, NewGroups: b.groups, ReplayedPrompts: b.replayed, Metrics: t.measured.Metrics,
-	}
-	for i := range m.workers {
-		u.Workers[i] = m.workers[i].account.At(m.now)
-	}
-	var staleness int64
-	for _, batch := range t.batches {
-		u.FreshDraws += freshDraws(batch)
-		for _, d := range batch.Draws {
-			staleness += int64(d.Staleness)
-			u.StalenessMax = max(u.StalenessMax, d.Staleness)
-			u.BatchReward += float64(d.Rollout.Reward)
-		}
-	}
-	u.StalenessMean = float64(staleness) / float64(m.opts.Batch)
-	u.BatchReward /= float64(m.opts.Batch)
-	if b.rollouts > 0 {
-		u.NewReward = b.rewardSum / float64(b.rollouts)
-	}
-	*b = books{Inserted: b.Inserted, Stored: b.Stored, Used: b.Used}
-	return u
 }

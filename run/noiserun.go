@@ -82,13 +82,13 @@ func unitCost(u pipeline.Update) float64 {
 
 // idle is the share of the time that the trainers waited, or the workers, whichever is more.
 func idle(u pipeline.Update) float64 {
-	var of pipeline.Spent
+	var of pipeline.GPUTime
 	for _, w := range u.Workers {
 		of.Busy += w.Busy
 		of.Stalled += w.Stalled
 		of.Idle += w.Idle
 	}
-	share := func(s pipeline.Spent) float64 { return (s.Stalled + s.Idle) / (s.Busy + s.Stalled + s.Idle) }
+	share := func(s pipeline.GPUTime) float64 { return (s.Stalled + s.Idle) / (s.Busy + s.Stalled + s.Idle) }
 	return max(share(of), share(u.Trainer))
 }
 

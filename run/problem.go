@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/task"
 )
@@ -26,12 +26,12 @@ func under(section string, err error) error {
 	problem := func(key string, value any, want string) error {
 		return fmt.Errorf("%s: %v: want %s", place(section+"."+key), value, strings.TrimPrefix(want, "must be "))
 	}
-	var p pipeline.Problem
+	var p *option.Error
 	var o *replay.OptionError
 	var s *task.SettingError
 	switch {
 	case errors.As(err, &p):
-		return problem(p.Key, p.Value, p.Allowed)
+		return problem(p.Key, p.Value, p.Want)
 	case errors.As(err, &o):
 		return problem(o.Key, o.Value, o.Allowed)
 	case errors.As(err, &s):

@@ -16,7 +16,7 @@ import (
 // since then.
 type meter struct {
 	Clock           float64
-	Worker, Trainer pipeline.Spent // means over GPUs
+	Worker, Trainer pipeline.GPUTime // means over GPUs
 }
 
 func newMeter(u pipeline.Update) meter {

@@ -14,8 +14,8 @@ import (
 func TestSharesOfTimeSinceTheLastUpdateAddUpToOne(t *testing.T) {
 	var m meter
 	for _, u := range []pipeline.Update{
-		{Time: 10, Workers: []pipeline.Spent{{Busy: 10}, {Busy: 4, Stalled: 6}}, Trainer: pipeline.Spent{Busy: 5, Stalled: 5}},
-		{Time: 20, Workers: []pipeline.Spent{{Busy: 15, Stalled: 5}, {Busy: 4, Stalled: 6, Idle: 10}}, Trainer: pipeline.Spent{Busy: 5, Stalled: 5, Idle: 10}},
+		{Time: 10, Workers: []pipeline.GPUTime{{Busy: 10}, {Busy: 4, Stalled: 6}}, Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5}},
+		{Time: 20, Workers: []pipeline.GPUTime{{Busy: 15, Stalled: 5}, {Busy: 4, Stalled: 6, Idle: 10}}, Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5, Idle: 10}},
 	} {
 		l := m.line(u, 0)
 		want := [6]float64{0.7, 0.3, 0, 0.5, 0.5, 0}

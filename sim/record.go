@@ -13,10 +13,10 @@ type Record struct {
 	Rollouts uint64 // that entered the buffer
 	Used     uint64 // that were trained on, repeats counted
 
-	Workers      pipeline.Spent // the time of a worker, in the mean over workers
-	WorkerStalls []float64      // share of the time that each worker stalled, by worker
-	Trainer      pipeline.Spent // the time of each trainer
-	Waits        []float64      // of the trainers before each update
+	Workers      pipeline.GPUTime // the time of a worker, in the mean over workers
+	WorkerStalls []float64        // share of the time that each worker stalled, by worker
+	Trainer      pipeline.GPUTime // the time of each trainer
+	Waits        []float64        // of the trainers before each update
 
 	Staleness     rollout.Histogram // of draws, in versions
 	MeanStaleness rollout.Histogram // the same in the mean over a rollout's tokens
@@ -46,13 +46,13 @@ func (w *watch) record() *Record {
 		r.Workers.Idle += d.Idle
 	}
 	n := float64(len(b.Workers))
-	r.Workers = pipeline.Spent{Busy: r.Workers.Busy / n, Stalled: r.Workers.Stalled / n, Idle: r.Workers.Idle / n}
+	r.Workers = pipeline.GPUTime{Busy: r.Workers.Busy / n, Stalled: r.Workers.Stalled / n, Idle: r.Workers.Idle / n}
 	return r
 }
 
 // less returns what was spent between two times.
-func less(b, a pipeline.Spent) pipeline.Spent {
-	return pipeline.Spent{Busy: b.Busy - a.Busy, Stalled: b.Stalled - a.Stalled, Idle: b.Idle - a.Idle}
+func less(b, a pipeline.GPUTime) pipeline.GPUTime {
+	return pipeline.GPUTime{Busy: b.Busy - a.Busy, Stalled: b.Stalled - a.Stalled, Idle: b.Idle - a.Idle}
 }
 
 // since returns what a histogram counted between two times. Nothing is taken back from these histograms meanwhile, but that a rollout

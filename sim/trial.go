@@ -32,7 +32,7 @@ func (t Trial) Run(ctx context.Context) (*Record, error) {
 		return nil, err
 	}
 	watch := watch{trial: t, options: o, measuring: t.Skip == 0}
-	watch.began.Workers = make([]pipeline.Spent, o.Workers)
+	watch.began.Workers = make([]pipeline.GPUTime, o.Workers)
 	machine, err := pipeline.New(o, pipeline.Parts{
 		Task:   Task{Seed: w.Seed, Accept: 0.5},
 		Buffer: t.Buffer, Learner: &Learner{},

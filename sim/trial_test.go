@@ -227,7 +227,7 @@ func TestTheBooksOfATrialBalance(t *testing.T) {
 		if math.Abs(waited-r.Trainer.Stalled) > 1e-6*r.Time || math.Abs(stalled-r.WorkersStalled()) > 1e-9 {
 			t.Errorf("%s: waits are %g in all, the account has %g; workers' stalls %g and %g", sampler, waited, r.Trainer.Stalled, stalled, r.WorkersStalled())
 		}
-		for _, s := range []pipeline.Spent{r.Trainer, r.Workers} {
+		for _, s := range []pipeline.GPUTime{r.Trainer, r.Workers} {
 			if math.Abs(s.Busy+s.Stalled+s.Idle-r.Time) > 1e-6*r.Time {
 				t.Errorf("%s: %+v is not the time, %g", sampler, s, r.Time)
 			}
@@ -263,7 +263,7 @@ func TestATrialNamesEverythingThatIsWrong(t *testing.T) {
 		Workload: sim.Workload{Slowness: 0.1},
 		Buffer:   table(t, replay.Distinct, 16, 1), Skip: 5, Pieces: -1,
 	}.Run(context.Background())
-	for _, want := range []string{"mode: sync: want async", "rollouts: 0", "skip: 5", "pieces: -1", "stragglers: 0.1", "pipeline.batch is 3"} {
+	for _, want := range []string{"mode: sync: want async", "rollouts: 0", "skip: 5", "pieces: -1", "stragglers: 0.1", "batch: 3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q: %v", want, err)
 		}

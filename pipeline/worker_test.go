@@ -71,7 +71,7 @@ func (l *measuring) Step(ctx context.Context, bs []*rollout.Batch) (pipeline.Mea
 	return m, err
 }
 
-func TestPartsAreToldInTheOrderPromised(t *testing.T) {
+func TestPartsAreCalledInTheDocumentedOrder(t *testing.T) {
 	// mu = 1, weights take 5: groups and updates take 4. Group 0 enters at 4, update 1 takes from 4 to 8, when group 1
 	// enters. Version 1 reaches the worker at 13; the prompts are chosen and reported at the trainers' all the same.
 	opts := small(1)
@@ -160,7 +160,7 @@ func TestAStateWithChosenPromptsIsNotResumedWithoutAChooser(t *testing.T) {
 	weights := map[rollout.Version]pipeline.Weights{0: {}}
 	p := parts(newNaive(1, 16, false))
 	_, err := pipeline.Resume(opts, p, pipeline.Hooks{}, state, weights)
-	want := "state has job 77 about prompt 5: without Prompts it is about prompt 77\nstate has job 76 about prompt 4: without Prompts it is about prompt 76"
+	want := "state has job 77 for prompt 5: without Prompts it would be for prompt 77\nstate has job 76 for prompt 4: without Prompts it would be for prompt 76"
 	if err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}

@@ -87,7 +87,7 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 	return out
 }
 
-func TestAnInterruptedRunGoesOnAsIfNothingHadHappened(t *testing.T) {
+func TestAResumedRunContinuesExactly(t *testing.T) {
 	inFlight, inLine, chunks, replayed, held := 0, 0, 0, 0, 0
 	for seed := range uint64(200) {
 		s := randomSetup(seed)
@@ -164,7 +164,7 @@ func (s setup) continued(t *testing.T, state pipeline.State) *record {
 	return &r
 }
 
-func TestResumeNamesEverythingThatDoesNotFit(t *testing.T) {
+func TestResumeReportsEveryMismatch(t *testing.T) {
 	s := setup{seed: 7, opts: small(3)}
 	s.opts.WeightSync, s.opts.Chunk, s.opts.MaxTokens = pipeline.ByToken, 2, 8
 	state := s.interruptedState(t, 2)
