@@ -82,28 +82,22 @@ func (c *exportCommand) write(ctx context.Context, table *client.Table, done *ex
 	if err != nil {
 		return err
 	}
-	out, err := archive.Create(string(c.Out), schema)
-	if err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
 	chosen := archive.NewChoice(c.IDs)
-	err = table.Export(ctx, c.Rows, c.Columns, func(rec arrow.RecordBatch) error {
-		if len(c.IDs) == 0 {
-			return out.Write(rec)
-		}
-		part, err := chosen.Of(rec)
-		if err != nil || part == nil {
-			return err
-		}
-		defer part.Release()
-		return out.Write(part)
+	done.Rollouts, err = archive.Write(string(c.Out), schema, func(add func(arrow.RecordBatch) error) error {
+		return table.Export(ctx, c.Rows, c.Columns, func(rec arrow.RecordBatch) error {
+			if len(c.IDs) == 0 {
+				return add(rec)
+			}
+			part, err := chosen.Of(rec)
+			if err != nil || part == nil {
+				return err
+			}
+			defer part.Release()
+			return add(part)
+		})
 	})
-	if err != nil {
-		out.Abandon()
-		return err
-	}
-	done.Rollouts, done.Missing = out.Rows(), chosen.Missing()
-	return out.Close()
+	done.Missing = chosen.Missing()
+	return err
 }
 
 // schema is what the export's record batches have.

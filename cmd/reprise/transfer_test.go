@@ -296,32 +296,30 @@ func TestABadFileLeavesTheTableAsItWas(t *testing.T) {
 func spoil(t *testing.T, from, to string, row int) {
 	t.Helper()
 	batches := rowsOf(t, from)
-	w, err := archive.Create(to, batches[0].Schema())
+	var gatherer wire.Gatherer
+	_, err := archive.Write(to, batches[0].Schema(), func(add func(arrow.RecordBatch) error) error {
+		for _, rec := range batches {
+			draws, err := wire.Draws(rec, nil)
+			if err != nil {
+				return err
+			}
+			if row >= 0 && row < len(draws) {
+				bad := *draws[row].Rollout
+				bad.Reward = float32(math.NaN())
+				draws[row].Rollout = &bad
+			}
+			row -= len(draws)
+			spoiled, err := gatherer.Batch(draws, rec.Schema())
+			if err != nil {
+				return err
+			}
+			if err := add(spoiled); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	var packer wire.Gatherer
-	for _, rec := range batches {
-		draws, err := wire.Draws(rec, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if row >= 0 && row < len(draws) {
-			bad := *draws[row].Rollout
-			bad.Reward = float32(math.NaN())
-			draws[row].Rollout = &bad
-		}
-		row -= len(draws)
-		spoiled, err := packer.Batch(draws, rec.Schema())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Write(spoiled); err != nil {
-			t.Fatal(err)
-		}
-		spoiled.Release()
-	}
-	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

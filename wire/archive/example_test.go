@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/archive"
@@ -31,14 +33,8 @@ func Example() {
 	defer rows.Release()
 
 	path := filepath.Join(dir, "rollouts.arrow")
-	file, err := archive.Create(path, rows.Schema())
+	_, err = archive.Write(path, rows.Schema(), func(add func(arrow.RecordBatch) error) error { return add(rows) })
 	if err != nil {
-		panic(err)
-	}
-	if err := file.Write(rows); err != nil {
-		panic(err)
-	}
-	if err := file.Close(); err != nil {
 		panic(err)
 	}
 

@@ -1,66 +1,121 @@
 package archive
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// Writer writes an Arrow IPC file. The file has its name once Close has returned nil, and not before.
-type Writer struct {
-	path     string
-	file     *os.File // beside path, under a name of its own
-	buffered *bufio.Writer
-	ipc      *ipc.FileWriter
-	rows     int64
+// Write writes an Arrow IPC file of the record batches that fill adds, and returns the number of rows. The file gets its name, and
+// replaces an old one, once it is on disk. After an error, of fill too, nothing of it is left.
+func Write(path string, schema *arrow.Schema, fill func(add func(arrow.RecordBatch) error) error) (rows int64, err error) {
+	err = disk.ReplaceFile(path, func(to io.Writer) error {
+		w, err := ipc.NewFileWriter(to, ipc.WithSchema(schema))
+		if err != nil {
+			return fmt.Errorf("begin %s: %w", path, err)
+		}
+		err = fill(func(rec arrow.RecordBatch) error {
+			rows += rec.NumRows()
+			if err := w.Write(rec); err != nil {
+				return fmt.Errorf("write %s: %w", path, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return w.Close()
+	})
+	return rows, err
 }
 
-// Create begins a file of a schema. One that is there is replaced by Close.
-func Create(path string, schema *arrow.Schema) (*Writer, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return nil, err
+// IDColumn is the column of a rollout's id.
+const IDColumn = "id"
+
+// Choice picks rows by the ids of their rollouts.
+type Choice struct{ found map[uint64]bool } // by wanted id
+
+// NewChoice picks rows with these ids.
+func NewChoice(ids []uint64) *Choice {
+	c := &Choice{found: make(map[uint64]bool, len(ids))}
+	for _, id := range ids {
+		c.found[id] = false
 	}
-	w := &Writer{path: path, file: f, buffered: bufio.NewWriterSize(f, 1<<20)}
-	if w.ipc, err = ipc.NewFileWriter(w.buffered, ipc.WithSchema(schema)); err != nil {
-		w.Abandon()
-		return nil, fmt.Errorf("begin %s: %w", path, err)
-	}
-	return w, nil
+	return c
 }
 
-// Write appends a record batch of the schema.
-func (w *Writer) Write(rec arrow.RecordBatch) error {
-	if err := w.ipc.Write(rec); err != nil {
-		return fmt.Errorf("write %s: %w", w.path, err)
+// Of returns the chosen rows of a record batch, nil if there are none.
+func (c *Choice) Of(rec arrow.RecordBatch) (arrow.RecordBatch, error) {
+	at := rec.Schema().FieldIndices(IDColumn)
+	if len(at) == 0 {
+		return nil, fmt.Errorf("%s: no such column", IDColumn)
 	}
-	w.rows += rec.NumRows()
-	return nil
+	ids, ok := rec.Column(at[0]).(*array.Uint64)
+	if !ok {
+		return nil, fmt.Errorf("%s: type %s: want uint64", IDColumn, rec.Column(at[0]).DataType())
+	}
+	var runs [][2]int64 // of neighbouring rows: from, to
+	for i := range ids.Len() {
+		if _, ok := c.found[ids.Value(i)]; !ok {
+			continue
+		}
+		c.found[ids.Value(i)] = true
+		if n := len(runs); n > 0 && runs[n-1][1] == int64(i) {
+			runs[n-1][1]++
+			continue
+		}
+		runs = append(runs, [2]int64{int64(i), int64(i) + 1})
+	}
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	return concatenate(rec, runs)
 }
 
-// Rows is how many rows were written.
-func (w *Writer) Rows() int64 { return w.rows }
-
-// Close finishes the file, has it reach the disk and gives it its name. After an error nothing is left of it.
-func (w *Writer) Close() error {
-	err := errors.Join(w.ipc.Close(), w.buffered.Flush(), w.file.Chmod(0o644), w.file.Sync(), w.file.Close())
-	if err == nil {
-		err = os.Rename(w.file.Name(), w.path)
+// concatenate returns runs of rows as one record batch.
+func concatenate(rec arrow.RecordBatch, runs [][2]int64) (arrow.RecordBatch, error) {
+	var rows int64
+	for _, run := range runs {
+		rows += run[1] - run[0]
 	}
-	if err != nil {
-		os.Remove(w.file.Name())
-		return fmt.Errorf("finish %s: %w", w.path, err)
+	columns := make([]arrow.Array, 0, rec.NumCols())
+	defer func() {
+		for _, column := range columns {
+			column.Release()
+		}
+	}()
+	for _, column := range rec.Columns() {
+		parts := make([]arrow.Array, len(runs))
+		for i, run := range runs {
+			parts[i] = array.NewSlice(column, run[0], run[1])
+		}
+		joined, err := array.Concatenate(parts, memory.DefaultAllocator)
+		for _, p := range parts {
+			p.Release()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("concatenate the chosen rows: %w", err)
+		}
+		columns = append(columns, joined)
 	}
-	return nil
+	return array.NewRecordBatch(rec.Schema(), columns, rows), nil
 }
 
-// Abandon leaves nothing of what was written.
-func (w *Writer) Abandon() {
-	w.file.Close()
-	os.Remove(w.file.Name())
+// Missing returns, in ascending order, the ids that no record batch had.
+func (c *Choice) Missing() []uint64 {
+	var ids []uint64
+	for id, found := range c.found {
+		if !found {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// The parts of an Arrow IPC file: magic, messages, footer, the footer's size, magic. What lies where says the footer: not all
-// programs fill the file with messages from the first byte on.
+// An Arrow IPC file is: magic, messages, footer, size of the footer, magic. The footer tells where the messages are; some
+// programs leave gaps between them.
 const (
 	fileMagic   = "ARROW1"
 	fileTail    = 4 + len(fileMagic)
 	maxFooter   = 64 << 20   // 24 bytes for each batch, beside the schema
-	messageMark = 0xFFFFFFFF // before the length of a message; older files have the length alone
+	messageMark = 0xFFFFFFFF // before the length of a message; older files lack it
 )
 
-// NewFileReader returns a reader of the record batches of an Arrow IPC file of so many bytes, from the first on; a file may have
-// several readers.
+// NewFileReader returns a reader of the record batches of an Arrow IPC file. A file may have several readers.
 func NewFileReader(f io.ReaderAt, size int64, o Options) (*Reader, error) {
 	footer, err := readFooter(f, size)
 	if err != nil {
@@ -42,10 +41,10 @@ func NewFileReader(f io.ReaderAt, size int64, o Options) (*Reader, error) {
 	return NewReader(in, o), in.checkBlocks()
 }
 
-// readFooter reads the footer, whose ends are all that it looks at.
+// readFooter checks both ends of the file and returns the footer.
 func readFooter(f io.ReaderAt, size int64) ([]byte, error) {
 	if size < int64(len(fileMagic)+fileTail) {
-		return nil, malformed("a file of %d bytes is none of Arrow", size)
+		return nil, malformed("a file of %d bytes is no Arrow file", size)
 	}
 	head, tail := make([]byte, len(fileMagic)), make([]byte, fileTail)
 	if _, err := f.ReadAt(head, 0); err != nil {
@@ -65,7 +64,7 @@ func readFooter(f io.ReaderAt, size int64) ([]byte, error) {
 	return footer, readAt(f, footer, size-int64(fileTail)-length)
 }
 
-// readAt fills p; the end of the file may come right behind it.
+// readAt fills p, which may end where the file ends.
 func readAt(f io.ReaderAt, p []byte, at int64) error {
 	n, err := f.ReadAt(p, at)
 	if n == len(p) && errors.Is(err, io.EOF) {
@@ -74,15 +73,15 @@ func readAt(f io.ReaderAt, p []byte, at int64) error {
 	return err
 }
 
-// block is where a file's message is.
+// block locates a message in the file.
 type block struct {
 	kind   kind
 	offset int64
-	header int64 // bytes, those of its length included
+	header int64 // bytes, its length included
 	body   int64 // bytes
 }
 
-// blocks returns a list of the footer.
+// blocks returns one of the footer's lists of messages.
 func (f *flat) blocks(footer, slot int, k kind) []block {
 	const width = 24 // an offset, a length of 4 bytes and 4 of padding, a length of 8
 	first, n := f.vector(footer, slot, width)
@@ -94,19 +93,19 @@ func (f *flat) blocks(footer, slot int, k kind) []block {
 	return list
 }
 
-// schemaMessage makes a message of the schema in a footer. All references in a flatbuffer are relative, so that the footer may
-// stand behind the message's table as it is.
+// schemaMessage makes a message of the schema in a footer. References in a flatbuffer are relative, so the footer can follow the
+// message's table unchanged.
 func schemaMessage(footer []byte, schema int) []byte {
 	const (
-		slots = 4  // where the table's list of slots is
-		table = 16 // where the table is: a reference back to its slots, one to the header, version, kind
+		slots = 4  // position of the vtable
+		table = 16 // position of the table: a reference to the vtable, one to the header, version, kind
 		size  = 12
 		end   = 32
 	)
 	b := make([]byte, end, end+len(footer))
 	le := binary.LittleEndian
 	le.PutUint32(b, table)
-	for i, v := range []uint16{12, size, 8, 10, 4, 0} { // bytes of slots and of the table; version, kind, header, no body
+	for i, v := range []uint16{12, size, 8, 10, 4, 0} { // bytes of the vtable and of the table; version, kind, header, no body
 		le.PutUint16(b[slots+2*i:], v)
 	}
 	le.PutUint32(b[table:], table-slots)
@@ -116,15 +115,15 @@ func schemaMessage(footer []byte, schema int) []byte {
 	return append(b, footer...)
 }
 
-// file gives the messages of a file: the schema, then those that the footer lists.
+// file is a [Receiver] of a file's messages: the schema, then those that the footer lists.
 type file struct {
 	in     io.ReaderAt
 	size   int64
-	schema []byte // nil once it was given
+	schema []byte // nil once it was received
 	blocks []block
 }
 
-// checkBlocks demands that the messages lie in the file, and come to no more than it.
+// checkBlocks checks that the messages lie within the file and do not overlap.
 func (f *file) checkBlocks() error {
 	left := f.size
 	for i, b := range f.blocks {
@@ -138,7 +137,7 @@ func (f *file) checkBlocks() error {
 	return nil
 }
 
-// RecvMsg reads the next message into m, which is an incoming.
+// RecvMsg reads the next message into an *incoming.
 func (f *file) RecvMsg(m any) error {
 	in := m.(*incoming)
 	if f.schema != nil {
@@ -168,11 +167,10 @@ func (f *file) RecvMsg(m any) error {
 	if pos := look.field(look.follow(0), 1); look.err != nil || pos == 0 || kind(look.u8(pos)) != b.kind {
 		return malformed("it is of another kind than the footer says")
 	}
-	return f.body(in, b)
+	return f.readBody(in, b)
 }
 
-// body reads a message's body.
-func (f *file) body(in *incoming, b block) error {
+func (f *file) readBody(in *incoming, b block) error {
 	if b.body == 0 {
 		in.body = memory.NewBufferBytes(nil)
 		return nil

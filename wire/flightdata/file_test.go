@@ -57,7 +57,7 @@ func numbersIn(file []byte) (numbers []int64, err error) {
 	}
 }
 
-func TestFilesOfArrowsOwnWriterAreRead(t *testing.T) {
+func TestFilesOfArrowsWriterAreRead(t *testing.T) {
 	for name, options := range map[string][]ipc.Option{"plain": nil, "lz4": {ipc.WithLZ4()}, "zstd": {ipc.WithZstd()}} {
 		got, err := numbersIn(stockFile(t, options, []int64{1, 2}, []int64{3}, []int64{4, 5, 6}))
 		if err != nil || len(got) != 6 || got[0] != 1 || got[5] != 6 {
@@ -69,7 +69,7 @@ func TestFilesOfArrowsOwnWriterAreRead(t *testing.T) {
 	}
 }
 
-func TestWhatTheFooterDoesNotListIsNotLookedAt(t *testing.T) {
+func TestMessagesThatTheFooterDoesNotListAreIgnored(t *testing.T) {
 	file := stockFile(t, nil, []int64{1}, []int64{2})
 	at := bytes.Index(file, []byte{0xff, 0xff, 0xff, 0xff})
 	copy(file[at:], []byte{4, 0, 0, 0, 0xf2, 0xff, 0xff, 0xff}) // the stream's schema; the footer has another
@@ -78,7 +78,7 @@ func TestWhatTheFooterDoesNotListIsNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestAMessageMustBeWhatTheFooterSays(t *testing.T) {
+func TestMessagesMustMatchTheFooter(t *testing.T) {
 	file := stockFile(t, nil, []int64{1}, []int64{2})
 	footer := int(binary.LittleEndian.Uint32(file[len(file)-10:]))
 	from := len(file) - 10 - footer
@@ -103,7 +103,7 @@ func TestAMessageMustBeWhatTheFooterSays(t *testing.T) {
 	}
 }
 
-func TestABatchThatIsListedOverAndOverIsRefused(t *testing.T) {
+func TestABatchListedTwiceIsRefused(t *testing.T) {
 	file := stockFile(t, nil, make([]int64, 1000), []int64{1})
 	footer := file[len(file)-10-int(binary.LittleEndian.Uint32(file[len(file)-10:])):]
 	table := &flat{b: footer}
@@ -114,7 +114,7 @@ func TestABatchThatIsListedOverAndOverIsRefused(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreCutOffAreRefused(t *testing.T) {
+func TestTruncatedFilesAreRefused(t *testing.T) {
 	file := stockFile(t, nil, []int64{1, 2, 3})
 	for n := range file {
 		if _, err := numbersIn(file[:n]); !errors.Is(err, rollout.ErrInvalid) {

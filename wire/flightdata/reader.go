@@ -1,32 +1,48 @@
+// Package flightdata moves Arrow record batches over the gRPC streams of Arrow Flight. Sending copies nothing; receiving copies once.
+//
+// Streams of a server with [ServerOption], and calls with [CallOption], carry the messages of [Writer] and [Reader] and all other
+// messages of Flight. The bytes on the wire are those of any Flight implementation: the other end may be stock.
+//
+// gRPC writes a message after SendMsg has returned. A Writer holds the memory of a record batch until gRPC releases it, so pooled
+// memory is not reused too early.
+//
+// A Reader trusts nothing. It checks the header of a message against its body before Arrow's code sees it, and bounds what
+// schemas, dictionaries and compressed bodies may expand to. Errors wrap rollout.ErrInvalid or wire.ErrTooLarge. A Reader does
+// not check the offsets within arrays: wire.Groups and wire.Draws do.
 package flightdata
 
 import (
+	"fmt"
+	"io"
+
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// DefaultMaxBytes is Options.MaxBytes where it is 0.
+// DefaultMaxBytes is the default of Options.MaxBytes.
 const DefaultMaxBytes = 256 << 20
 
-// Options bound what a Reader accepts, and say where it puts it.
+// Options configure a [Reader].
 type Options struct {
-	// MaxBytes bounds the body of one message as it comes, the same once decompressed, and the dictionaries of a stream
-	// together; 0: DefaultMaxBytes.
+	// MaxBytes bounds the body of one message, also once decompressed, and the dictionaries of a stream together. 0:
+	// DefaultMaxBytes.
 	MaxBytes int64
 
-	// Allocator gives the memory of bodies and gets it back at the final Release of their batches; nil: the garbage
-	// collector's, so that nothing needs a Release.
+	// Allocator provides the memory of bodies until the final Release of their batches. nil: the garbage collector's memory,
+	// which needs no Release.
 	Allocator memory.Allocator
 }
 
-// Receiver is a gRPC stream that messages come in on: a flight.FlightService_DoPutServer, a flight.FlightService_DoGetClient and
-// their like, of a server with [ServerOption] or a call with [CallOption].
+// Receiver is the receiving end of a gRPC stream, such as flight.FlightService_DoPutServer or flight.FlightService_DoGetClient, of
+// a server with [ServerOption] or a call with [CallOption].
 type Receiver interface{ RecvMsg(m any) error }
 
-// Frame is a message with a batch, with app_metadata, or with both.
+// Frame is a message with a batch, app_metadata, or both.
 type Frame struct {
 	Batch    arrow.RecordBatch // nil: none; the caller releases it
 	Metadata []byte            // app_metadata
@@ -37,18 +53,18 @@ type Reader struct {
 	stream  Receiver
 	options Options
 
-	descriptor   *flight.FlightDescriptor
-	schema       *arrow.Schema
-	plain        bool        // the loader knows all types of the schema
-	header       []byte      // of the schema's message
-	dictionaries []*incoming // the messages of the dictionaries
-	kept         int64       // bytes that they come to
+	descriptor      *flight.FlightDescriptor
+	schema          *arrow.Schema
+	plain           bool        // load can make all columns of the schema
+	header          []byte      // of the schema's message
+	dictionaries    []*incoming // messages of dictionaries
+	dictionaryBytes int64
 
 	peeked *incoming
-	err    error // sticks
+	err    error // sticky
 }
 
-// NewReader returns a reader of what a stream brings.
+// NewReader returns a reader of a stream.
 func NewReader(stream Receiver, o Options) *Reader {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
@@ -56,13 +72,10 @@ func NewReader(stream Receiver, o Options) *Reader {
 	return &Reader{stream: stream, options: o}
 }
 
-// Schema is that of the batches, nil before it came.
-func (r *Reader) Schema() *arrow.Schema { return r.schema }
-
-// Descriptor is that of the first message, nil before it came and where there was none.
+// Descriptor returns the descriptor of the first message, nil before it has arrived or if it had none.
 func (r *Reader) Descriptor() *flight.FlightDescriptor { return r.descriptor }
 
-// Peek waits for the next message, so that its descriptor is known; Next returns what else it brought.
+// Peek waits for the next message, so that its descriptor is known. Next returns its other content.
 func (r *Reader) Peek() error {
 	if r.peeked != nil || r.err != nil {
 		return r.err
@@ -81,7 +94,7 @@ func (r *Reader) Peek() error {
 	return nil
 }
 
-// Next returns the next batch or app_metadata. At the end of the stream it returns io.EOF; that and any other error stay.
+// Next returns the next batch or app_metadata, and io.EOF at the end of the stream. Errors are sticky.
 func (r *Reader) Next() (Frame, error) {
 	for {
 		if err := r.Peek(); err != nil {
@@ -89,21 +102,21 @@ func (r *Reader) Next() (Frame, error) {
 		}
 		m := r.peeked
 		r.peeked = nil
-		batch, err := r.take(m)
+		batch, err := r.decode(m)
 		if err != nil {
 			m.free()
 			r.err = err
 			return Frame{}, err
 		}
-		// Some writers send a batch's app_metadata with the schema and the dictionaries before it, too.
+		// Some writers repeat a batch's app_metadata with the schema and the dictionaries before it.
 		if batch != nil || len(m.header) == 0 && len(m.metadata) > 0 {
 			return Frame{batch, m.metadata}, nil
 		}
 	}
 }
 
-// take looks at a message and returns its batch, nil if it has none. The body is the batch's afterwards.
-func (r *Reader) take(m *incoming) (arrow.RecordBatch, error) {
+// decode returns the batch of a message, nil if it has none. The batch takes over the body.
+func (r *Reader) decode(m *incoming) (arrow.RecordBatch, error) {
 	if len(m.header) == 0 {
 		if m.body != nil && m.body.Len() > 0 {
 			return nil, malformed("it has a body and no header")
@@ -111,69 +124,227 @@ func (r *Reader) take(m *incoming) (arrow.RecordBatch, error) {
 		m.free()
 		return nil, nil
 	}
-	s, err := check(m.header, m.body, r.options.MaxBytes)
+	h, err := readHeader(m.header, m.body, r.options.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
-	if s.kind != schemaKind && r.schema == nil {
+	if h.kind != schemaKind && r.schema == nil {
 		return nil, malformed("it comes before a schema")
 	}
-	switch s.kind {
+	switch h.kind {
 	case schemaKind:
 		defer m.free()
-		return nil, r.takeSchema(m)
+		return nil, r.decodeSchema(m)
 	case dictionaryKind:
-		return nil, r.takeDictionary(m, s)
+		return nil, r.addDictionary(m, h)
 	}
 	if m.body == nil {
 		m.body = memory.NewBufferBytes(nil)
 	}
-	batch, err := r.batch(m, &s)
+	batch, err := r.decodeBatch(m, h)
 	if err == nil {
 		m.free()
 	}
 	return batch, err
 }
 
-func (r *Reader) takeSchema(m *incoming) error {
+func (r *Reader) decodeSchema(m *incoming) (err error) {
 	if r.schema != nil {
 		return malformed("it is a second schema")
 	}
-	schema, err := readSchema(m)
+	defer recoverPanic(&err)
+	in, err := ipc.NewReaderFromMessageReader(&messageQueue{messages: []*ipc.Message{m.message()}})
 	if err != nil {
-		return err
+		return malformed("%v", err)
 	}
-	r.schema, r.header = schema, m.header
-	r.plain, err = checkTypes(schema)
+	defer in.Release()
+	plain, err := checkTypes(in.Schema())
+	if err == nil {
+		r.schema, r.header, r.plain = in.Schema(), m.header, plain
+	}
 	return err
 }
 
-// takeDictionary keeps a dictionary for the batches to come.
-func (r *Reader) takeDictionary(m *incoming, s shape) error {
+// addDictionary keeps a dictionary for the batches that follow.
+func (r *Reader) addDictionary(m *incoming, h header) error {
 	if r.plain {
 		return malformed("it is a dictionary, and no column has one")
 	}
-	if !s.fitsText() {
+	if len(h.nodes) != 1 || len(h.buffers) != 3 {
 		return malformed("its dictionary is not of text")
 	}
 	if m.body != nil {
-		r.kept += max(int64(m.body.Len()), s.unpacked)
+		r.dictionaryBytes += max(int64(m.body.Len()), h.unpacked)
 	}
-	if r.kept += int64(len(m.header)); r.kept > r.options.MaxBytes {
+	if r.dictionaryBytes += int64(len(m.header)); r.dictionaryBytes > r.options.MaxBytes {
 		return wire.Errorf(wire.TooLarge, "dictionaries of more than %d bytes: send text", r.options.MaxBytes)
 	}
 	r.dictionaries = append(r.dictionaries, m)
 	return nil
 }
 
-// batch makes a record batch of a message.
-func (r *Reader) batch(m *incoming, s *shape) (batch arrow.RecordBatch, err error) {
-	if !s.fits(r.schema) {
-		return nil, malformed("it has %d arrays and %d buffers, other than its schema", len(s.nodes), len(s.buffers))
+func (r *Reader) decodeBatch(m *incoming, h header) (batch arrow.RecordBatch, err error) {
+	if !h.fits(r.schema) {
+		return nil, malformed("it has %d arrays and %d buffers, other than its schema", len(h.nodes), len(h.buffers))
 	}
-	if !r.plain || s.compressed {
-		return r.readAny(m)
+	defer recoverPanic(&err)
+	if r.plain && !h.compressed {
+		l := &loader{header: h, body: m.body}
+		return l.load(r.schema)
 	}
-	defer recovered(&err)
-	return load(r.schema, s, m.body)
+	return r.readByArrow(m)
+}
+
+// readByArrow reads a batch with Arrow's reader: dictionaries, compressed bodies and uncommon types. The reader gets schema and
+// dictionaries anew for each batch, because it would hold on to the batch until the next one.
+func (r *Reader) readByArrow(m *incoming) (arrow.RecordBatch, error) {
+	q := &messageQueue{messages: []*ipc.Message{(&incoming{header: r.header}).message()}}
+	for _, d := range r.dictionaries {
+		q.messages = append(q.messages, d.message())
+	}
+	q.messages = append(q.messages, m.message())
+	allocator := r.options.Allocator
+	if allocator == nil {
+		allocator = memory.DefaultAllocator
+	}
+	in, err := ipc.NewReaderFromMessageReader(q, ipc.WithAllocator(allocator))
+	if err != nil {
+		return nil, malformed("%v", err)
+	}
+	defer in.Release()
+	if !in.Next() {
+		if in.Err() == nil {
+			return nil, malformed("it comes before its dictionaries")
+		}
+		return nil, malformed("%v", in.Err())
+	}
+	batch := in.RecordBatch()
+	batch.Retain()
+	return batch, nil
+}
+
+func (m *incoming) message() *ipc.Message {
+	body := m.body
+	if body == nil {
+		body = memory.NewBufferBytes(nil)
+	}
+	return ipc.NewMessage(memory.NewBufferBytes(m.header), body)
+}
+
+// messageQueue feeds messages to Arrow's reader.
+type messageQueue struct {
+	messages []*ipc.Message
+	next     int
+}
+
+// Message returns the next message.
+func (q *messageQueue) Message() (*ipc.Message, error) {
+	if q.next == len(q.messages) {
+		return nil, io.EOF
+	}
+	q.next++
+	return q.messages[q.next-1], nil
+}
+
+// Retain does nothing: the queue has one reader.
+func (q *messageQueue) Retain() {}
+
+// Release releases the messages.
+func (q *messageQueue) Release() {
+	for _, m := range q.messages {
+		m.Release()
+	}
+	q.messages, q.next = nil, 0
+}
+
+// loader makes the arrays of a record batch from its nodes and buffers, in the order of Arrow's format. Buffers are slices of the
+// body. It knows all types but dictionaries and views.
+type loader struct {
+	header header // nodes and buffers are taken off
+	body   *memory.Buffer
+	err    error
+}
+
+// load returns the record batch. Like Arrow, it panics if arrays contradict their types.
+func (l *loader) load(schema *arrow.Schema) (arrow.RecordBatch, error) {
+	columns := make([]arrow.Array, 0, schema.NumFields())
+	defer func() {
+		for _, c := range columns {
+			c.Release()
+		}
+	}()
+	for _, f := range schema.Fields() {
+		d := l.array(f.Type)
+		if l.err != nil {
+			return nil, l.err
+		}
+		if int64(d.Len()) != l.header.rows {
+			return nil, malformed("column %s has %d entries in a batch of %d rows", f.Name, d.Len(), l.header.rows)
+		}
+		columns = append(columns, array.MakeFromData(d))
+		d.Release()
+	}
+	return array.NewRecordBatch(schema, columns, l.header.rows), nil
+}
+
+// array takes the next array with its children.
+func (l *loader) array(t arrow.DataType) arrow.ArrayData {
+	n := l.node()
+	if t.ID() == arrow.NULL {
+		return array.NewData(t, int(n.length), []*memory.Buffer{nil}, nil, int(n.length), 0)
+	}
+	buffers := []*memory.Buffer{l.buffer()}
+	if n.nulls == 0 {
+		buffers[0].Release()
+		buffers[0] = nil
+	}
+	for range bufferCount(t) {
+		buffers = append(buffers, l.buffer())
+	}
+	var children []arrow.ArrayData
+	if nested, ok := t.(arrow.NestedType); ok {
+		for _, f := range nested.Fields() {
+			children = append(children, l.array(f.Type))
+		}
+	}
+	d := array.NewData(t, int(n.length), buffers, children, int(n.nulls), 0)
+	for _, b := range buffers {
+		if b != nil {
+			b.Release()
+		}
+	}
+	for _, c := range children {
+		c.Release()
+	}
+	return d
+}
+
+func (l *loader) node() node {
+	nodes := l.header.nodes
+	if len(nodes) == 0 {
+		l.err = malformed("it has fewer arrays than its schema")
+		return node{}
+	}
+	l.header.nodes = nodes[1:]
+	return nodes[0]
+}
+
+func (l *loader) buffer() *memory.Buffer {
+	buffers := l.header.buffers
+	if len(buffers) == 0 {
+		l.err = malformed("it has fewer buffers than its schema")
+		return memory.NewBufferBytes(nil)
+	}
+	l.header.buffers = buffers[1:]
+	if buffers[0].length == 0 || l.err != nil {
+		return memory.NewBufferBytes(nil)
+	}
+	return memory.SliceBuffer(l.body, int(buffers[0].offset), int(buffers[0].length))
+}
+
+// recoverPanic turns a panic of Arrow's code into an error.
+func recoverPanic(err *error) {
+	if p := recover(); p != nil {
+		*err = malformed("%s", fmt.Sprint(p))
+	}
 }
