@@ -1,10 +1,18 @@
 package client
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -21,12 +29,12 @@ const (
 
 const addressForms = "want grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket"
 
-// address is where a service listens.
+// address is the address of a service.
 type address struct {
 	scheme string
-	host   string // without brackets; "" of a socket
+	host   string // without brackets; "" for a socket
 	port   string
-	path   string // of a socket
+	path   string // of a socket, else ""
 }
 
 // parseAddress reads an address as [Dial] takes it.
@@ -79,7 +87,7 @@ func (a address) target() string {
 	return "dns:///" + net.JoinHostPort(a.host, a.port)
 }
 
-// local reports whether nobody outside of this machine can listen in.
+// local reports whether the bytes stay on this machine.
 func (a address) local() bool {
 	if a.scheme == unixScheme || a.host == "localhost" {
 		return true
@@ -88,8 +96,8 @@ func (a address) local() bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// SplitTable takes the address of a table apart: "grpc://host:7447/lab" names table lab of the service at grpc://host:7447, and
-// "grpc+unix:///run/reprise.sock/lab" that of the service at a socket.
+// SplitTable splits the address of a table: "grpc://host:7447/lab" is table lab of the service at grpc://host:7447, and
+// "grpc+unix:///run/reprise.sock/lab" table lab of the service at a socket.
 func SplitTable(text string) (service, table string, err error) {
 	i := strings.LastIndex(text, "/")
 	if i < 0 || strings.HasSuffix(text[:i+1], "://") {
@@ -104,3 +112,64 @@ func SplitTable(text string) (service, table string, err error) {
 	}
 	return a.String(), text[i+1:], nil
 }
+
+// transport returns the transport security for an address.
+func (o Options) transport(a address) (credentials.TransportCredentials, error) {
+	if a.scheme != tlsScheme {
+		if o.CA != "" || o.Cert != "" || o.ServerName != "" {
+			return nil, fmt.Errorf("address: %s: want %s://… with ca, certificate or server_name, which only TLS uses", a, tlsScheme)
+		}
+		return insecure.NewCredentials(), nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
+	if o.CA != "" {
+		text, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("ca: %s: want a file with certificates in PEM", o.CA)
+		}
+	}
+	if o.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate: %s with key %s: %w", o.Cert, o.Key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(config), nil
+}
+
+// bearer returns the token of the options, "" for none. It refuses to send one over plain TCP to another machine.
+func (o Options) bearer(a address) (bearer, error) {
+	token := o.Token
+	if o.TokenFile != "" {
+		text, err := os.ReadFile(o.TokenFile)
+		if err != nil {
+			return "", fmt.Errorf("token_file: %w", err)
+		}
+		if token = strings.TrimSpace(string(text)); token == "" {
+			return "", fmt.Errorf("token_file: %s: empty: want a token in it", o.TokenFile)
+		}
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", errors.New("token: want printable ASCII characters without spaces")
+	}
+	if token != "" && a.scheme == plainScheme && !a.local() {
+		return "", fmt.Errorf("address: %s: want %s://… with a token: anyone on the way could read it", a, tlsScheme)
+	}
+	return bearer(token), nil
+}
+
+// bearer is a token that gRPC sends with every call.
+type bearer string
+
+// GetRequestMetadata returns the header.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity returns false: [Options.bearer] has checked it, and lets sockets and loopback do without.
+func (b bearer) RequireTransportSecurity() bool { return false }

@@ -1,8 +1,28 @@
 package client
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 func TestAddressesAreReadAsTheyAreWritten(t *testing.T) {
@@ -60,4 +80,169 @@ func FuzzSplitTable(f *testing.F) {
 			t.Errorf("%q is %q of %q, which reads back as %q of %q, %v", text, table, service, name, again, err)
 		}
 	})
+}
+
+// authority signs certificates in a folder of their own.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{t: t, dir: t.TempDir()}
+	a.sign("ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+// sign writes NAME.pem and NAME-key.pem.
+func (a *authority) sign(name string, c *x509.Certificate) (certificate, key string) {
+	a.t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c.SerialNumber, c.Subject = big.NewInt(int64(len(name))), pkix.Name{CommonName: name}
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = c, private
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &private.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if a.cert == nil {
+		if a.cert, err = x509.ParseCertificate(der); err != nil {
+			a.t.Fatal(err)
+		}
+		a.key = private
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+"-key.pem", "EC PRIVATE KEY", secret)
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	ca := filepath.Join(a.dir, "ca.pem")
+	serverCert, serverKey := a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"replay.test"}})
+	cert, key := a.sign("trainer", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake(t, replay.Options{})
+	f.serveOn(t, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots})))
+	address := "grpc+tls://" + l.Addr().String()
+	tokenFile := filepath.Join(a.dir, "token")
+	if err := os.WriteFile(tokenFile, []byte(" secret-7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	table := dial(t, address, Options{CA: ca, Cert: cert, Key: key, TokenFile: tokenFile, ServerName: "replay.test"}).Table("lab")
+	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(f.tokens, "Bearer secret-7") {
+		t.Errorf("the service saw the tokens %q", f.tokens)
+	}
+	impatient := Options{Patience: 30 * time.Millisecond}
+	for name, o := range map[string]Options{
+		"no authority":   {Cert: cert, Key: key},
+		"no certificate": {CA: ca},
+		"another name":   {CA: ca, Cert: cert, Key: key, ServerName: "other.test"},
+	} {
+		o.Patience = impatient.Patience
+		if c, err := Dial(context.Background(), address, o); err == nil {
+			c.Close()
+			t.Errorf("%s: connected", name)
+		}
+	}
+}
+
+func TestATokenStaysOnThisMachineUnlessItIsHidden(t *testing.T) {
+	for address, fine := range map[string]bool{
+		"grpc://10.0.0.7": false, "grpc://gpu-7:7447": false, "grpc://[2001:db8::1]": false, "grpc://127.0.0.1.example.org": false, "grpc://0.0.0.0": false,
+		"grpc://127.0.0.1": true, "grpc://127.9.9.9": true, "grpc://localhost": true, "grpc://[::1]": true, "grpc+unix:///s": true, "grpc+tls://gpu-7": true,
+	} {
+		a, err := parseAddress(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := Options{Token: "secret"}.bearer(a)
+		if (err == nil) != fine || err == nil && token != "secret" || err != nil && (strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "grpc+tls://")) {
+			t.Errorf("a token to %s: %q, %v", address, token, err)
+		}
+		if _, err := (Options{}).bearer(a); err != nil {
+			t.Errorf("no token to %s: %v", address, err)
+		}
+	}
+}
+
+func TestEveryProblemOfTheOptionsIsReportedAtOnce(t *testing.T) {
+	err := Options{Token: "a", TokenFile: "b", Cert: "c", MaxMessageBytes: 5, CallTimeout: -1}.Validate()
+	if err == nil {
+		t.Fatal("they were taken")
+	}
+	for _, want := range []string{"token_file: b: want", "certificate: c: want", "max_message_bytes: 5: want", "call_timeout: -1ns: want"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if err := (Options{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+}
+
+func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
+	a := newAuthority(t)
+	empty := filepath.Join(a.dir, "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca := filepath.Join(a.dir, "ca.pem")
+	for _, c := range []struct {
+		address string
+		o       Options
+		says    string
+	}{
+		{"grpc+tls://127.0.0.1:1", Options{CA: "/nowhere.pem"}, "ca: open /nowhere.pem"},
+		{"grpc+tls://127.0.0.1:1", Options{CA: empty}, "ca: " + empty},
+		{"grpc+tls://127.0.0.1:1", Options{Cert: ca, Key: empty}, "certificate: " + ca},
+		{"grpc://127.0.0.1:1", Options{CA: ca}, "want grpc+tls://"},
+		{"grpc://127.0.0.1:1", Options{TokenFile: "/nowhere"}, "token_file: open /nowhere"},
+		{"grpc://127.0.0.1:1", Options{TokenFile: empty}, "token_file: " + empty},
+		{"grpc://127.0.0.1:1", Options{Token: "a\nb"}, "token: want printable"},
+		{"nonsense", Options{}, "address: \"nonsense\""},
+	} {
+		conn, err := Dial(context.Background(), c.address, c.o)
+		if err == nil {
+			conn.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.says, err)
+		}
+	}
 }

@@ -1,12 +1,38 @@
+// Package client is the Go client of a replay service: it inserts rollouts into tables on another machine and samples batches from
+// them.
+//
+// A [Client] is a connection, made by [Dial]; a [Table] is a table of the service by its name. A Table satisfies replay.Buffer, as an
+// embedded replay.Table does, so that a program trains on either. Errors wrap rollout.ErrFull, ErrStarved, ErrAhead, ErrInvalid and
+// ErrNoLease as there, or wire.ErrNotFound and the like; they name the service and the table.
+//
+// # Promises
+//
+// Nothing is inserted twice and no draw is made twice. Every insertion has a batch id and every sample a request id, and the client
+// retries them under it when the connection breaks or the service restarts, for Options.Patience; then it returns [ErrUnreachable].
+// Calls end with their context. All methods of Client and Table may be called concurrently.
+//
+// # Waiting
+//
+// A Table returns rollout.ErrFull and rollout.ErrStarved at once, for programs that have something else to do meanwhile. The Table that
+// [Table.Waiting] returns has the service wait for room or rollouts first. A [Stream] is for trainers that take batch after batch: the
+// service prefetches the next one, and a batch counts as used once the next is asked for.
+//
+// # Memory
+//
+// The rollouts of a batch share one block of memory, which lives as long as any of them is referred to. A program that keeps single
+// rollouts copies them.
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,22 +43,72 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// Sizes of the transport: windows let a whole batch travel without waiting for the other side.
+// Defaults of Options.
+const (
+	DefaultMaxMessageBytes = 256 << 20
+	DefaultPatience        = time.Minute
+	DefaultCallTimeout     = time.Minute
+)
+
+// Options configure a connection. The zero value has no token and connects to a service on this machine, or by TLS to one whose
+// certificate the system trusts.
+type Options struct {
+	Token      string `yaml:"token" json:"-"`                           // bearer token; beyond this machine by TLS only
+	TokenFile  string `yaml:"token_file" json:"token_file,omitempty"`   // holds the token instead
+	CA         string `yaml:"ca" json:"ca,omitempty"`                   // PEM file of the authorities that may sign the service's certificate; "": the system's
+	Cert       string `yaml:"certificate" json:"certificate,omitempty"` // PEM file of the client's own certificate, for services that ask for one
+	Key        string `yaml:"key" json:"key,omitempty"`                 // PEM file of its key
+	ServerName string `yaml:"server_name" json:"server_name,omitempty"` // name in the service's certificate; "": that of the address
+
+	// MaxMessageBytes bounds one batch as it travels; 0: 256 MiB.
+	MaxMessageBytes int `yaml:"max_message_bytes" json:"max_message_bytes,omitempty"`
+
+	// Patience is how long a call is retried while the service cannot be reached or is stopping; 0: a minute, below 0: as long as
+	// the call's context allows.
+	Patience time.Duration `yaml:"patience" json:"patience,omitempty"`
+
+	// CallTimeout is how long one answer may take, on top of what the service was asked to wait; 0: a minute. After it the call is
+	// retried as if the connection had been lost.
+	CallTimeout time.Duration `yaml:"call_timeout" json:"call_timeout,omitempty"`
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.CallTimeout = cmp.Or(o.CallTimeout, DefaultCallTimeout)
+	return o
+}
+
+// Validate reports every problem at once.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var p option.Problems
+	p.Check(o.Token == "" || o.TokenFile == "", "token_file", o.TokenFile, "a token or a file that holds it, not both")
+	p.Check((o.Cert == "") == (o.Key == ""), "certificate", o.Cert, "a certificate and its key, both or neither")
+	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= 1<<31-1, "max_message_bytes", o.MaxMessageBytes, "1024 to 2147483647")
+	p.Check(o.CallTimeout > 0, "call_timeout", o.CallTimeout, "more than 0s")
+	return p.Err()
+}
+
+// Sizes of the transport: a whole batch travels without waiting for the other side.
 const (
 	streamWindow = 32 << 20
 	connWindow   = 64 << 20
 	socketBuffer = 256 << 10
 )
 
-// keepalivePeriod is how long a connection may be silent before it is tried, and how long it then has to answer: one whose other
-// end is gone without a word is found out and replaced.
+// keepalivePeriod is how long a connection may be silent before a ping, and how long the ping may take. It finds connections whose other
+// end vanished.
 const keepalivePeriod = 20 * time.Second
 
-// dialPatience is how long Dial tries to reach a service, where its context and Options.Patience allow more.
+// dialPatience bounds how long Dial tries to reach a service; its context and Options.Patience may shorten it.
 const dialPatience = 5 * time.Second
 
 // Client is a connection to a service. Its methods may be called concurrently.
@@ -41,12 +117,12 @@ type Client struct {
 	options Options
 	conn    *grpc.ClientConn
 	flight  flight.FlightServiceClient
-	name    uint64        // random; batch and request ids begin with it
+	id      uint64        // random; batch and request ids begin with it
 	numbers atomic.Uint64 // of the ids given
 }
 
-// Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and makes sure that it
-// answers. An error wraps [ErrUnreachable] if nothing does within five seconds.
+// Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and waits for its first answer. The
+// error wraps [ErrUnreachable] if none comes within five seconds.
 func Dial(ctx context.Context, address string, o Options) (*Client, error) {
 	a, err := parseAddress(address)
 	if err != nil {
@@ -58,11 +134,11 @@ func Dial(ctx context.Context, address string, o Options) (*Client, error) {
 	c := &Client{address: a, options: o.withDefaults()}
 	var random [8]byte
 	rand.Read(random[:]) // never fails
-	c.name = binary.LittleEndian.Uint64(random[:])
+	c.id = binary.LittleEndian.Uint64(random[:])
 	if err := c.connect(); err != nil {
 		return nil, err
 	}
-	if err := c.greet(ctx); err != nil {
+	if err := c.ping(ctx); err != nil {
 		c.conn.Close()
 		return nil, err
 	}
@@ -100,17 +176,14 @@ func (c *Client) connect() error {
 	return nil
 }
 
-// greet asks for something that every service answers.
-func (c *Client) greet(ctx context.Context) error {
+// ping calls a method that every service answers.
+func (c *Client) ping(ctx context.Context) error {
 	patience := dialPatience
 	if p := c.options.Patience; p > 0 {
 		patience = min(patience, p)
 	}
-	err := c.repeat(ctx, patience, 0, func(ctx context.Context, _ int) error {
+	err := c.retryFor(ctx, patience, 0, func(ctx context.Context) error {
 		stream, err := c.flight.ListActions(ctx, &flight.Empty{})
-		if err != nil {
-			return err
-		}
 		for err == nil {
 			_, err = stream.Recv()
 		}
@@ -125,7 +198,7 @@ func (c *Client) greet(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection; batches of streams that were not acknowledged go back.
+// Close ends the connection; leased batches that were not acknowledged go back.
 func (c *Client) Close() error {
 	if err := c.conn.Close(); err != nil {
 		return fmt.Errorf("service %s: close: %w", c.address, err)
@@ -133,24 +206,26 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Address returns where the service is, as [Dial] took it.
+// Address returns the service's address, as [Dial] takes it.
 func (c *Client) Address() string { return c.address.String() }
 
 // nextID returns an id that no other request of any client has.
-func (c *Client) nextID() string { return fmt.Sprintf("%016x-%d", c.name, c.numbers.Add(1)) }
+func (c *Client) nextID() string { return fmt.Sprintf("%016x-%d", c.id, c.numbers.Add(1)) }
 
 // Table returns a table by its name, whether the service has it or not.
-func (c *Client) Table(name string) *Table { return &Table{client: c, name: name, shared: newShared()} }
+func (c *Client) Table(name string) *Table {
+	return &Table{client: c, name: name, shared: &shared{leased: make(map[rollout.BatchID]*Stream)}}
+}
 
-// Create makes a table. One that is there with the same definition is left alone; one with another is an error that wraps
-// wire.ErrExists.
+// Create creates a table, unless one with the same definition exists. The error wraps wire.ErrExists if one with another definition
+// does.
 func (c *Client) Create(ctx context.Context, definition wire.Table) (wire.TableInfo, error) {
 	var info wire.TableInfo
 	err := c.act(ctx, definition.Name, wire.CreateTable, definition, &info, 0)
 	return info, err
 }
 
-// Drop removes a table and everything it holds, its journal included.
+// Drop removes a table and everything it holds, with its journal.
 func (c *Client) Drop(ctx context.Context, name string) error {
 	return c.act(ctx, name, wire.DropTable, wire.TableRequest{Table: name}, nil, 0)
 }
@@ -165,7 +240,7 @@ type Listed struct {
 // List returns the tables that the service shows to this client.
 func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	var list []Listed
-	err := c.repeat(ctx, c.options.Patience, 0, func(ctx context.Context, _ int) error {
+	err := c.retry(ctx, 0, func(ctx context.Context) error {
 		list = nil
 		stream, err := c.flight.ListFlights(ctx, &flight.Criteria{})
 		if err != nil {
@@ -188,4 +263,149 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 		return nil, fmt.Errorf("service %s: list: %w", c.address, err)
 	}
 	return list, nil
+}
+
+// act carries out an action, which may take extra time beyond the usual. A nil answer expects none.
+func (c *Client) act(ctx context.Context, table, kind string, body, answer any, extra time.Duration) error {
+	text, err := json.Marshal(body)
+	if err == nil {
+		retried := false
+		err = c.retry(ctx, extra, func(ctx context.Context) error {
+			err := c.actOnce(ctx, kind, text, answer)
+			if retried && kind == wire.DropTable && errors.Is(decodeError(err), wire.ErrNotFound) {
+				return nil // an earlier attempt dropped it
+			}
+			retried = true
+			return err
+		})
+	}
+	return c.actionError(table, kind, err)
+}
+
+// actWithoutRetry carries out an action that may not be repeated.
+func (c *Client) actWithoutRetry(ctx context.Context, table, kind string, body, answer any) error {
+	text, err := json.Marshal(body)
+	if err == nil {
+		err = c.attempt(ctx, 0, func(ctx context.Context) error { return c.actOnce(ctx, kind, text, answer) })
+	}
+	return c.actionError(table, kind, err)
+}
+
+func (c *Client) actionError(table, kind string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("table %s of %s: %s: %w", table, c.address, kind, err)
+}
+
+func (c *Client) actOnce(ctx context.Context, kind string, body []byte, answer any) error {
+	stream, err := c.flight.DoAction(ctx, &flight.Action{Type: kind, Body: body})
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		result, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF) && (!first || answer == nil):
+			return nil
+		case errors.Is(err, io.EOF):
+			return errors.New("the service sent no answer where JSON was expected: is it another version?")
+		case err != nil:
+			return err
+		case first && answer != nil:
+			if err := json.Unmarshal(result.Body, answer); err != nil {
+				return fmt.Errorf("reading the answer %.100q: %w", result.Body, err)
+			}
+		}
+	}
+}
+
+// ErrUnreachable is returned when a service could not be reached, or was stopping, for Options.Patience.
+var ErrUnreachable = errors.New("service cannot be reached")
+
+// Pauses between attempts grow from the first to the longest.
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = time.Second
+)
+
+// retry calls until it succeeds, fails for good, the context ends, or the connection was lost or the service stopping for
+// Options.Patience. Each attempt has its own deadline: Options.CallTimeout on top of how long the service was asked to wait.
+func (c *Client) retry(ctx context.Context, wait time.Duration, call func(context.Context) error) error {
+	return c.retryFor(ctx, c.options.Patience, wait, call)
+}
+
+func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, call func(context.Context) error) error {
+	began := time.Now()
+	for attempt := 0; ; attempt++ {
+		err := c.attempt(ctx, wait, call)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		case !isTransient(err):
+			return err
+		case patience >= 0 && time.Since(began) >= patience:
+			return fmt.Errorf("%w: %s in %v, the last one: %s", ErrUnreachable, words.Plural(attempt+1, "attempt"), time.Since(began).Round(time.Millisecond), status.Convert(err).Message())
+		}
+		pause := c.pause(attempt)
+		if patience >= 0 {
+			pause = min(pause, patience-time.Since(began))
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// attempt calls once, with a deadline.
+func (c *Client) attempt(ctx context.Context, wait time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, wait+c.options.CallTimeout)
+	defer cancel()
+	return decodeError(call(ctx))
+}
+
+// pause returns how long to rest after an attempt: twice as long after each, less a random share, so that clients do not come back
+// all at once.
+func (c *Client) pause(attempt int) time.Duration {
+	p := longestPause
+	if attempt < 7 {
+		p = min(p, firstPause<<attempt)
+	}
+	return p - time.Duration(rollout.Stream(c.id, "pause", uint64(attempt)).Float64()*float64(p)/2)
+}
+
+// decodeError turns a gRPC status into the error of package wire that it carries. gRPC's own error about a message above a limit gets the
+// remedy.
+func decodeError(err error) error {
+	decoded := wire.FromGRPC(err)
+	if errors.Is(decoded, wire.ErrTooLarge) && !strings.HasPrefix(status.Convert(err).Message(), string(wire.TooLarge)) {
+		return fmt.Errorf("%w: move less at a time, or raise max_message_bytes on both sides", decoded)
+	}
+	return decoded
+}
+
+// isTransient reports whether an error says nothing about the request, only that the request or its answer got lost.
+func isTransient(err error) bool {
+	if errors.Is(err, wire.ErrClosing) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	for _, answered := range []error{
+		rollout.ErrFull, rollout.ErrStarved, rollout.ErrAhead, rollout.ErrInvalid, rollout.ErrNoLease,
+		wire.ErrNotFound, wire.ErrExists, wire.ErrDenied, wire.ErrTooLarge,
+	} {
+		if errors.Is(err, answered) {
+			return false
+		}
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted: // Canceled and DeadlineExceeded of the attempt or the other side
+		return true
+	}
+	return false
 }

@@ -1,35 +1,39 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
+	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// Insertion says how something is inserted.
+// Insertion holds the options of an insertion.
 type Insertion struct {
 	BatchID   string // repeated, it adds nothing and returns the first ids; "": one of the client's own
-	GroupSize int    // of every group; others are refused; 0: that of the groups, where they have one
-	Grant     uint64 // of [Table.Start], that the groups were started under
+	GroupSize int    // of every group; others are refused; 0: that of the groups, if they have one
+	Grant     uint64 // of [Table.Start], under which the groups were started
 }
 
-// Insert adds whole groups and returns the ids of their rollouts in order: all of them enter or none, and once, however
-// often the connection breaks. When it returns, the service's journal holds them as its setting of sync promises. Errors are those
-// of replay.Table: rollout.ErrFull, ErrAhead, ErrInvalid.
+// Insert adds whole groups and returns the ids of their rollouts in order: all of them enter or none, and once, however often the
+// connection breaks. When it returns, the service's journal holds them as its sync setting promises. Errors are those of
+// replay.Table: rollout.ErrFull, ErrAhead, ErrInvalid.
 func (t *Table) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
 	return t.InsertOnce(ctx, "", groups...)
 }
 
-// InsertOnce is [Table.Insert] under an id of the caller's choice, which other runs of the program may repeat: the service
-// remembers the last 100,000.
+// InsertOnce is [Table.Insert] under an id of the caller's choice, which other runs of the program may repeat: the service remembers
+// the last 100,000.
 func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	answer, err := t.InsertGroups(ctx, Insertion{BatchID: batchID}, groups...)
 	if err != nil {
@@ -42,7 +46,7 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 	return ids, nil
 }
 
-// InsertGroups is [Table.Insert] with everything that can be said of an insertion, and all that the service answers.
+// InsertGroups is [Table.Insert] with all options and the whole answer.
 func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout.Group) (wire.InsertAnswer, error) {
 	if len(groups) == 0 {
 		return wire.InsertAnswer{}, nil
@@ -51,76 +55,32 @@ func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 	if err != nil {
 		return wire.InsertAnswer{}, t.failed("insert", err)
 	}
-	orElse(&o.GroupSize, size)
-	columns, err := t.columns(ctx)
+	o.GroupSize = cmp.Or(o.GroupSize, size)
+	o.BatchID = cmp.Or(o.BatchID, t.client.nextID())
+	schema, err := t.insertSchema(ctx)
 	if err != nil {
 		return wire.InsertAnswer{}, err
 	}
-	rec, err := t.packer.Rows(groups, columns.insert)
+	rec, err := t.packer.Rows(groups, schema)
 	if err != nil {
 		return wire.InsertAnswer{}, t.failed("insert", err)
 	}
 	defer rec.Release()
-	return t.InsertRecord(ctx, o, rec)
-}
-
-// InsertRecord inserts a record batch of the insertion's schema, or of another that the service takes. It is not released.
-func (t *Table) InsertRecord(ctx context.Context, o Insertion, rec arrow.RecordBatch) (wire.InsertAnswer, error) {
-	if o.BatchID == "" {
-		o.BatchID = t.client.nextID()
+	answer, err := t.insertRecord(ctx, o, rec)
+	if errors.Is(err, rollout.ErrInvalid) || errors.Is(err, wire.ErrNotFound) {
+		t.forgetSchema() // the table may be another than the one whose schema is known
 	}
-	var answer wire.InsertAnswer
-	err := t.waitOut(ctx, rollout.ErrFull, func(wait time.Duration) error {
-		ms := wait.Milliseconds()
-		metadata, err := json.Marshal(wire.InsertRequest{BatchID: o.BatchID, GroupSize: o.GroupSize, Grant: o.Grant, TimeoutMS: &ms})
-		if err != nil {
-			return err
-		}
-		return t.client.repeat(ctx, t.client.options.Patience, wait, func(ctx context.Context, _ int) error {
-			answer = wire.InsertAnswer{}
-			err := t.insertOnce(ctx, rec, metadata, &answer)
-			if passing(understood(err)) {
-				t.puts.drop() // they broke with it
-			}
-			return err
-		})
-	})
 	if err != nil {
-		if errors.Is(err, rollout.ErrInvalid) || errors.Is(err, wire.ErrNotFound) {
-			t.forget() // the table may be another than the one whose columns are known
-		}
 		return answer, t.failed("insert", err)
 	}
-	t.heard(answer.Present)
 	return answer, nil
 }
 
-// insertOnce sends one record batch on a stream that is kept for the next, and awaits its answer.
-func (t *Table) insertOnce(ctx context.Context, rec arrow.RecordBatch, metadata []byte, answer *wire.InsertAnswer) error {
-	p, err := t.openPut(rec.Schema())
-	if err != nil {
-		return err
-	}
-	return p.during(ctx, func() error {
-		if err := p.writer.Write(rec, metadata); err != nil {
-			return p.cause(err)
-		}
-		result, err := p.stream.Recv()
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(result.GetAppMetadata(), answer); err != nil {
-			return fmt.Errorf("reading the answer %.100q: %w", result.GetAppMetadata(), err)
-		}
-		return nil
-	}, func() { t.puts.keep(p) })
-}
-
-// commonSize returns the size that all groups declare, 0 if they differ, after holding each to its own.
+// commonSize returns the size that all groups declare, 0 if they differ. It checks that each group is whole (invariant 8).
 func commonSize(groups []rollout.Group) (int, error) {
 	row, size := 0, groups[0].Size
 	for _, g := range groups {
-		if g.Size != 0 && len(g.Rollouts) != g.Size || len(g.Rollouts) == 0 { // invariant 8
+		if g.Size != 0 && len(g.Rollouts) != g.Size || len(g.Rollouts) == 0 {
 			return 0, &rollout.FieldError{Row: row, Field: "group", Value: strconv.Itoa(len(g.Rollouts)) + " rollouts", Remedy: fmt.Sprintf("insert whole groups: this one declares %d", g.Size)}
 		}
 		if g.Size != size {
@@ -129,4 +89,117 @@ func commonSize(groups []rollout.Group) (int, error) {
 		row += len(g.Rollouts)
 	}
 	return size, nil
+}
+
+// insertSchema returns the schema of the table's insertions, with its own columns. It asks the service once.
+func (t *Table) insertSchema(ctx context.Context) (*arrow.Schema, error) {
+	t.mu.Lock()
+	known := t.schema
+	t.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	info, err := t.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var own []wire.Column
+	if info.Definition != nil {
+		own = info.Definition.Columns
+	}
+	extra, err := wire.ExtraFields(own)
+	if err != nil {
+		return nil, t.failed("read its definition", err)
+	}
+	schema := wire.InsertSchema(extra...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.schema = schema
+	return schema, nil
+}
+
+func (t *Table) forgetSchema() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.schema = nil
+}
+
+// insertRecord inserts a record batch: it waits while the table is full, and retries when the connection breaks.
+func (t *Table) insertRecord(ctx context.Context, o Insertion, rec arrow.RecordBatch) (answer wire.InsertAnswer, err error) {
+	err = t.waitOut(ctx, rollout.ErrFull, func(wait time.Duration) error {
+		ms := wait.Milliseconds()
+		metadata, err := json.Marshal(wire.InsertRequest{BatchID: o.BatchID, GroupSize: o.GroupSize, Grant: o.Grant, TimeoutMS: &ms})
+		if err != nil {
+			return err
+		}
+		return t.client.retry(ctx, wait, func(ctx context.Context) (err error) {
+			answer, err = t.tryInsert(ctx, rec, metadata)
+			if err != nil && isTransient(decodeError(err)) {
+				t.inserts.endAll()
+			}
+			return err
+		})
+	})
+	return answer, err
+}
+
+// tryInsert sends a record batch on a pooled stream and receives its answer.
+func (t *Table) tryInsert(ctx context.Context, rec arrow.RecordBatch, metadata []byte) (answer wire.InsertAnswer, err error) {
+	s, err := t.insertStream(rec.Schema())
+	if err != nil {
+		return answer, err
+	}
+	usable, err := s.during(ctx, func() error {
+		if err := s.writer.Write(rec, metadata); err != nil {
+			return s.writeError(err)
+		}
+		result, err := s.stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(result.GetAppMetadata(), &answer); err != nil {
+			return fmt.Errorf("reading the answer %.100q: %w", result.GetAppMetadata(), err)
+		}
+		return nil
+	})
+	if usable {
+		t.inserts.put(s)
+	}
+	return answer, err
+}
+
+// insertStream is a DoPut stream.
+type insertStream struct {
+	lifetime
+	schema *arrow.Schema
+	stream flight.FlightService_DoPutClient
+	writer *flightdata.Writer
+}
+
+// insertStream returns a stream for record batches of a schema, from the pool or new.
+func (t *Table) insertStream(schema *arrow.Schema) (*insertStream, error) {
+	if s, ok := t.inserts.get(); ok {
+		if s.schema == schema || s.schema.Equal(schema) {
+			return s, nil
+		}
+		s.end()
+	}
+	s := &insertStream{lifetime: newLifetime(), schema: schema}
+	var err error
+	if s.stream, err = t.client.flight.DoPut(s.ctx); err != nil {
+		s.end()
+		return nil, err
+	}
+	s.writer = flightdata.NewWriter(s.stream, schema, t.descriptor())
+	return s, nil
+}
+
+// writeError returns why a stream could not be written to. For io.EOF only reading tells.
+func (s *insertStream) writeError(err error) error {
+	for errors.Is(err, io.EOF) {
+		if _, failed := s.stream.Recv(); failed != nil {
+			return failed
+		}
+	}
+	return err
 }

@@ -2,58 +2,70 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
+	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// Sample draws a batch and counts its draws as used when they are drawn. If the connection breaks the service repeats the
-// batch: it is drawn once. An error wraps rollout.ErrStarved if the table holds too little.
+// Sample draws a batch and counts its draws as used at once. When the connection breaks the service sends the same batch again: it is
+// drawn once. The error wraps rollout.ErrStarved if the table holds too few rollouts.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	if req.ID == "" {
 		req.ID = t.client.nextID()
 	}
-	none := 0
-	ask := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, UseAtDraw: true, Prefetch: &none}
-	var a answered
+	noPrefetch := 0
+	wireReq := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, UseAtDraw: true, Prefetch: &noPrefetch}
+	var batch *rollout.Batch
 	err := t.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
-		ask.TimeoutMS = &ms
-		return t.client.repeat(ctx, t.client.options.Patience, wait, func(ctx context.Context, _ int) (err error) {
-			a, err = t.sampleOnce(ctx, ask)
+		wireReq.TimeoutMS = &ms
+		return t.client.retry(ctx, wait, func(ctx context.Context) (err error) {
+			batch, err = t.trySample(ctx, wireReq)
 			return err
 		})
 	})
 	if err != nil {
 		return nil, t.failed("sample", err)
 	}
-	t.heard(a.present)
-	return a.batch, nil
+	return batch, nil
 }
 
-// sampleOnce asks on a stream that is kept for the next.
-func (t *Table) sampleOnce(ctx context.Context, req wire.SampleRequest) (answered, error) {
-	x, ok := t.exchanges.take()
+// trySample sends a request on a pooled stream and receives its answer.
+func (t *Table) trySample(ctx context.Context, req wire.SampleRequest) (*rollout.Batch, error) {
+	s, ok := t.samples.get()
 	if !ok {
 		var err error
-		if x, err = t.openExchange(); err != nil {
-			return answered{}, err
+		if s, err = t.newSampleStream(nil); err != nil {
+			return nil, err
 		}
 	}
-	a, err := x.askDuring(ctx, req, func() { t.exchanges.keep(x) })
-	if err != nil && a.status == nil {
-		t.exchanges.drop()
+	a, usable, err := s.roundTrip(ctx, req)
+	if usable {
+		t.samples.put(s)
 	}
-	return a, err
+	if err != nil {
+		t.samples.endAll()
+		return nil, err
+	}
+	return a.batch, a.err()
 }
 
-// Lease draws a batch whose draws become uses when it is acknowledged ([Table.Acknowledge]). Released, or not settled before the
-// connection breaks or the table's lease time ends, they go back. Streams give batch after batch at less cost.
+// Lease draws a batch whose draws become uses when it is acknowledged ([Table.Acknowledge]). They go back if it is released, or not
+// settled before the connection breaks or the table's lease time ends. For batch after batch a [Stream] costs less.
 func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	none := 0
-	s, err := t.Stream(ctx, wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &none})
+	noPrefetch := 0
+	s, err := t.Stream(ctx, wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &noPrefetch})
 	if err != nil {
 		return nil, err
 	}
@@ -67,38 +79,393 @@ func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch,
 	return b, nil
 }
 
-// Acknowledge counts the draws of leased batches as used, all or none. An error wraps rollout.ErrNoLease if one is not on
-// lease.
-func (t *Table) Acknowledge(ctx context.Context, ids ...rollout.BatchID) error {
-	return t.settle(ctx, wire.Acknowledge, ids)
+// Acknowledge counts the draws of leased batches as used, all or none. The error wraps rollout.ErrNoLease if one is not on lease.
+func (t *Table) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
+	return t.settle(ctx, wire.Acknowledge, batches)
 }
 
-// Release gives the draws of leased batches back, uncounted. An error wraps rollout.ErrNoLease if one is not on lease.
-func (t *Table) Release(ctx context.Context, ids ...rollout.BatchID) error {
-	return t.settle(ctx, wire.Release, ids)
+// Release returns the draws of leased batches, uncounted. The error wraps rollout.ErrNoLease if one is not on lease.
+func (t *Table) Release(ctx context.Context, batches ...rollout.BatchID) error {
+	return t.settle(ctx, wire.Release, batches)
 }
 
-// settle ends leases. It is not repeated when the connection breaks, which ends them too.
-func (t *Table) settle(ctx context.Context, kind string, ids []rollout.BatchID) error {
-	if len(ids) == 0 {
+// settle ends leases. It does not retry: a broken connection ends them too.
+func (t *Table) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
+	if len(batches) == 0 {
 		return nil
 	}
-	req := wire.SettleRequest{Table: t.name, Batches: make([]uint64, len(ids))}
-	for i, id := range ids {
+	req := wire.SettleRequest{Table: t.name, Batches: make([]uint64, len(batches))}
+	for i, id := range batches {
 		req.Batches[i] = uint64(id)
 	}
-	var info wire.TableInfo
-	if err := t.client.actAtOnce(ctx, t.name, kind, req, &info); err != nil {
+	if err := t.client.actWithoutRetry(ctx, t.name, kind, req, new(wire.TableInfo)); err != nil {
 		return err
 	}
-	t.heard(info.Present)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, id := range ids {
+	for _, id := range batches {
 		if s := t.leased[id]; s != nil {
 			delete(t.leased, id)
 			s.end()
 		}
 	}
 	return nil
+}
+
+var errStreamClosed = errors.New("stream is closed")
+
+// Stream gives batch after batch on lease. The service prefetches the next one (wire.SampleRequest.Prefetch, default 1). One goroutine
+// at a time may use it.
+//
+// A batch counts as used once the next is asked for, or once it is acknowledged. Otherwise it goes back when the stream is closed or its
+// connection breaks. The stream reconnects by itself, and a batch that was in transit is drawn anew.
+type Stream struct {
+	table     *Table
+	request   wire.SampleRequest
+	stream    *sampleStream   // nil before the first request, and after a loss
+	leased    rollout.BatchID // the last batch, 0 once it is settled
+	pool      *wire.Pool      // see ReuseMemory; nil: none
+	readAhead bool            // see ReadAhead
+	asked     bool            // the answer to a request made ahead is on its way
+
+	lifetime // ends with Close, and the connection with it
+}
+
+// Stream returns a stream of batches that req describes; its request id, if any, is that of the first batch. The stream asks for nothing
+// yet. [Table.Waiting] sets how long Next waits for rollouts.
+func (t *Table) Stream(ctx context.Context, req wire.SampleRequest) (*Stream, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if req.Export || req.UseAtDraw {
+		return nil, t.failed("stream", wire.Errorf(wire.Invalid, "export and use_at_draw: want neither on a stream"))
+	}
+	req.Table = ""
+	return &Stream{table: t, request: req, lifetime: newLifetime()}, nil
+}
+
+// ReadAhead has the stream ask for the next batch as soon as one arrives, so that it travels while the caller works. Call it before the
+// first batch. The service has then handed out one batch more, which goes back when the stream is closed. So may the batch before the
+// last, whose acknowledgement is still on its way: [Stream.Acknowledge] settles the last and waits for that.
+//
+// If this program advances the table by more than wire.SampleRequest.PrefetchSlack versions while a batch waits, that batch goes back and the
+// stream asks for another. It does not know of advances by other programs.
+func (s *Stream) ReadAhead() { s.readAhead = true }
+
+// ReuseMemory has the stream's batches take turns with memory, from the next connection on. Call it before the first batch. A batch is
+// then valid until the next is asked for; a caller that keeps something of it copies it. For batches of megabytes this halves the
+// client's time, most of which clears and collects memory otherwise.
+func (s *Stream) ReuseMemory() { s.pool = new(wire.Pool) }
+
+// Next acknowledges the batch before and returns another.
+func (s *Stream) Next(ctx context.Context) (*rollout.Batch, error) { return s.next(ctx, false) }
+
+// Exchange releases the batch before, uncounted, and returns another.
+func (s *Stream) Exchange(ctx context.Context) (*rollout.Batch, error) {
+	return s.next(ctx, s.leased != 0)
+}
+
+func (s *Stream) next(ctx context.Context, release bool) (*rollout.Batch, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(errStreamClosed) })()
+	req := s.request
+	if release {
+		req.Release = []uint64{uint64(s.leased)}
+	}
+	if b := s.receiveAhead(ctx, &req, release); b != nil {
+		return s.deliver(b, release), nil
+	}
+	var b *rollout.Batch
+	err := s.table.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
+		ms := wait.Milliseconds()
+		req.TimeoutMS = &ms
+		return s.table.client.retry(ctx, wait, func(ctx context.Context) (err error) {
+			b, err = s.try(ctx, &req)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, s.table.failed("stream", err)
+	}
+	return s.deliver(b, release), nil
+}
+
+// try sends a request on the present connection, or on a new one, where nothing is left to settle.
+func (s *Stream) try(ctx context.Context, req *wire.SampleRequest) (*rollout.Batch, error) {
+	if s.stream == nil {
+		req.Acknowledge, req.Release, s.leased = nil, nil, 0
+		var err error
+		if s.stream, err = s.table.newSampleStream(s.pool); err != nil {
+			return nil, err
+		}
+		context.AfterFunc(s.ctx, s.stream.end)
+	}
+	a, usable, err := s.stream.roundTrip(ctx, *req)
+	if usable {
+		s.leased, req.Acknowledge, req.Release = 0, nil, nil // the request settled the batch before, whatever its answer
+	} else {
+		s.disconnect()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.batch, a.err()
+}
+
+// disconnect gives the connection up; what was leased over it goes back.
+func (s *Stream) disconnect() {
+	s.stream.end()
+	s.stream, s.asked = nil, false
+}
+
+// deliver hands a batch to the caller. If the batch before is still on lease, the request made ahead settles it.
+func (s *Stream) deliver(b *rollout.Batch, release bool) *rollout.Batch {
+	s.request.RequestID = ""
+	before := s.leased
+	s.leased = b.ID
+	if s.readAhead && s.stream != nil {
+		s.askAhead(before, release)
+	}
+	return b
+}
+
+// askAhead asks for the batch after the one that is delivered. before is the batch before it, 0 if it is settled.
+func (s *Stream) askAhead(before rollout.BatchID, release bool) {
+	req := s.request
+	req.Acknowledge, req.Release = []uint64{}, nil
+	if before != 0 {
+		req.Acknowledge, req.Release = settlement(before, release)
+	}
+	ms := min(s.table.wait, longestWait).Milliseconds()
+	req.TimeoutMS = &ms
+	if s.asked = s.stream.send(req) == nil; !s.asked {
+		s.disconnect() // the next request reports why
+	}
+}
+
+// receiveAhead returns the batch that was asked for ahead. If there is none, or it is too old by now, it returns nil and has req settle what
+// is left to settle.
+func (s *Stream) receiveAhead(ctx context.Context, req *wire.SampleRequest, release bool) *rollout.Batch {
+	if !s.asked {
+		return nil
+	}
+	s.asked = false
+	a, usable, err := s.stream.answer(ctx, s.stream.receive)
+	switch {
+	case !usable:
+		s.disconnect()
+		return nil
+	case err != nil || a.status != nil: // too few rollouts at that time, or an expired lease: ask again
+		return nil
+	case int64(a.batch.Version)+int64(req.PrefetchSlack) < int64(s.table.lastVersion()):
+		req.Acknowledge, req.Release = nil, nil
+		if s.leased != 0 {
+			req.Acknowledge, req.Release = settlement(s.leased, release)
+		}
+		req.Release = append(req.Release, uint64(a.batch.ID))
+		return nil
+	}
+	return a.batch
+}
+
+// settlement returns the lists of a request that release or acknowledge a batch.
+func settlement(batch rollout.BatchID, release bool) (acknowledged, released []uint64) {
+	if release {
+		return []uint64{}, []uint64{uint64(batch)}
+	}
+	return []uint64{uint64(batch)}, nil
+}
+
+// Acknowledge counts the last batch as used, when no other is to be asked for.
+func (s *Stream) Acknowledge(ctx context.Context) error {
+	if s.leased == 0 {
+		return nil
+	}
+	err := s.table.Acknowledge(ctx, s.leased)
+	if err == nil {
+		s.leased = 0
+	}
+	return err
+}
+
+// Close ends the stream; a batch that was not acknowledged goes back. It may be called from any goroutine, and more than once.
+func (s *Stream) Close() error {
+	s.end()
+	return nil
+}
+
+// sampleStream is a DoExchange stream: requests out, batches in.
+type sampleStream struct {
+	lifetime
+	stream flight.FlightService_DoExchangeClient
+	reader *flightdata.Reader
+	first  *flight.FlightDescriptor // goes with the first request
+	reuses bool                     // the batches take turns with memory
+	last   arrow.RecordBatch        // whose memory the next batch reuses; nil if there is none
+}
+
+// newSampleStream opens a stream. Its batches take turns with the memory of a pool; nil: each has its own.
+func (t *Table) newSampleStream(pool *wire.Pool) (*sampleStream, error) {
+	s := &sampleStream{lifetime: newLifetime(), first: t.descriptor(), reuses: pool != nil}
+	var err error
+	if s.stream, err = t.client.flight.DoExchange(s.ctx); err != nil {
+		s.end()
+		return nil, err
+	}
+	o := flightdata.Options{MaxBytes: int64(t.client.options.MaxMessageBytes)}
+	if pool != nil {
+		o.Allocator = pool
+	}
+	s.reader = flightdata.NewReader(s.stream, o)
+	return s, nil
+}
+
+// sampleAnswer is the answer to a request.
+type sampleAnswer struct {
+	batch  *rollout.Batch
+	status *wire.Status // instead of a batch: the stream goes on
+}
+
+// err returns the status as an error.
+func (a sampleAnswer) err() error {
+	if a.status == nil {
+		return nil
+	}
+	if err := a.status.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %s", a.status.Code, a.status.Message)
+}
+
+// roundTrip sends a request and receives its answer.
+func (s *sampleStream) roundTrip(ctx context.Context, req wire.SampleRequest) (a sampleAnswer, usable bool, err error) {
+	return s.answer(ctx, func() (sampleAnswer, error) {
+		if err := s.send(req); err != nil {
+			return sampleAnswer{}, err
+		}
+		return s.receive()
+	})
+}
+
+// answer receives an answer, unless the context ends before. It reports whether the stream can be used again.
+func (s *sampleStream) answer(ctx context.Context, receive func() (sampleAnswer, error)) (a sampleAnswer, usable bool, err error) {
+	usable, err = s.during(ctx, func() error {
+		a, err = receive()
+		return err
+	})
+	return a, usable, err
+}
+
+func (s *sampleStream) send(req wire.SampleRequest) error {
+	text, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	message := &flight.FlightData{FlightDescriptor: s.first, AppMetadata: text}
+	if err := s.stream.Send(message); err != nil && !errors.Is(err, io.EOF) { // after io.EOF receive returns the reason
+		return err
+	}
+	s.first = nil
+	return nil
+}
+
+// receive returns the answer to the oldest request without one. An error ends the stream.
+func (s *sampleStream) receive() (sampleAnswer, error) {
+	if s.last != nil {
+		s.last.Release()
+		s.last = nil
+	}
+	frame, err := s.reader.Next()
+	if err != nil {
+		return sampleAnswer{}, err
+	}
+	var info wire.BatchInfo
+	if err := json.Unmarshal(frame.Metadata, &info); err != nil {
+		return sampleAnswer{}, fmt.Errorf("reading the answer %.100q: %w", frame.Metadata, err)
+	}
+	if info.Error != nil {
+		return sampleAnswer{status: info.Error}, nil
+	}
+	if frame.Batch == nil {
+		return sampleAnswer{}, fmt.Errorf("the service answered %.100q without a batch: is it another version?", frame.Metadata)
+	}
+	if s.reuses {
+		s.last = frame.Batch // otherwise the garbage collector frees the memory that the draws refer to
+	}
+	draws, err := wire.Draws(frame.Batch, ownFields(frame.Batch.Schema()))
+	if err != nil {
+		return sampleAnswer{}, fmt.Errorf("batch %d: %w", info.Batch, err)
+	}
+	if len(draws) != info.Rows {
+		return sampleAnswer{}, fmt.Errorf("batch %d has %d rows, %d were announced", info.Batch, len(draws), info.Rows)
+	}
+	batch := &rollout.Batch{ID: rollout.BatchID(info.Batch), Version: rollout.Version(info.Version), Shard: info.Shard, Draws: slices.Clip(draws)}
+	return sampleAnswer{batch: batch}, nil
+}
+
+// ownFields returns the fields of a schema that are the table's own columns.
+func ownFields(s *arrow.Schema) []arrow.Field {
+	var own []arrow.Field
+	for _, f := range s.Fields() {
+		if strings.HasPrefix(f.Name, "x_") {
+			own = append(own, f)
+		}
+	}
+	return own
+}
+
+// Export passes everything the table holds to each, in order of ids and in record batches of so many rows (0: 256); columns are those of the
+// sampling schema, none for all. It draws nothing. A record batch is valid until each returns unless it retains it. Export does not retry:
+// the table may have changed.
+func (t *Table) Export(ctx context.Context, rows int, columns []string, each func(arrow.RecordBatch) error) error {
+	ticket, err := json.Marshal(wire.SampleRequest{Table: t.name, Size: rows, Columns: columns, Export: true})
+	if err != nil {
+		return t.failed("export", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timeout := t.client.options.CallTimeout
+	timer := time.AfterFunc(timeout, func() {
+		cancel(fmt.Errorf("nothing came for %v: %w", timeout, context.DeadlineExceeded))
+	})
+	defer timer.Stop()
+	stream, err := t.client.flight.DoGet(ctx, &flight.Ticket{Ticket: ticket})
+	if err != nil {
+		return t.failed("export", decodeError(err))
+	}
+	reader := flightdata.NewReader(stream, flightdata.Options{MaxBytes: int64(t.client.options.MaxMessageBytes)})
+	for {
+		frame, err := reader.Next()
+		timer.Stop()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return t.failed("export", context.Cause(ctx))
+		case err != nil:
+			return t.failed("export", decodeError(err))
+		case frame.Batch == nil:
+			continue
+		}
+		err = each(frame.Batch)
+		frame.Batch.Release()
+		if err != nil {
+			return err
+		}
+		timer.Reset(timeout)
+	}
+}
+
+// Scan is [Table.Export] with the rollouts as draws, whose probability is that of the next draw and whose weight is 1. They share the memory
+// of the rows that came with them.
+func (t *Table) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
+	return t.Export(ctx, rows, nil, func(rec arrow.RecordBatch) error {
+		rec.Retain() // the draws refer to it; the garbage collector frees it
+		draws, err := wire.Draws(rec, ownFields(rec.Schema()))
+		if err != nil {
+			return t.failed("scan", err)
+		}
+		return each(draws)
+	})
 }

@@ -47,7 +47,7 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("batch %d differs:\n%+v\nwant\n%+v", i, got, want)
 		}
-		for _, b := range []pipelineBuffer{table, local} {
+		for _, b := range []buffer{table, local} {
 			if err := b.Advance(context.Background(), rollout.Version(i+1)); err != nil {
 				t.Fatal(err)
 			}
@@ -58,16 +58,16 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 	}
 }
 
-// pipelineBuffer is what package pipeline asks of a table.
-type pipelineBuffer interface {
+// buffer is what a trainer uses of an embedded table and of a remote one.
+type buffer interface {
 	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
 	Report(ctx context.Context, feedback ...rollout.Feedback) error
 	Advance(ctx context.Context, v rollout.Version) error
-	Len() int
 }
 
 func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
+	t.Parallel()
 	f, table, local := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
 	f.failing(func(m string, n int) error {
 		if (m == "exchange" || m == "before sample" || m == "after sample") && (n == 1 || n == 4) {
@@ -269,5 +269,82 @@ func TestALeaseIsSettledByItsBatch(t *testing.T) {
 	}
 	if _, err := table.Lease(context.Background(), rollout.Request{Size: 9}); !errors.Is(err, rollout.ErrStarved) {
 		t.Errorf("a lease of too many: %v", err)
+	}
+}
+
+// streamTwin draws batches of a stream beside those of the embedded twin, and returns them and where their tokens lay.
+func streamTwin(t *testing.T, reuse bool, check func(got, want *rollout.Batch)) (batches []*rollout.Batch, places map[*int32]bool) {
+	t.Helper()
+	f, table, local := twins(t, replay.Options{Sampler: replay.Uniform, Seed: 7, Capacity: 9})
+	f.failing(func(m string, n int) error {
+		if m == "after sample" && n == 30 { // the connection breaks in the middle
+			return broken()
+		}
+		return nil
+	})
+	none := 0
+	s, err := table.Stream(context.Background(), wire.SampleRequest{Size: 3, Prefetch: &none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if reuse {
+		s.ReuseMemory()
+	}
+	places = make(map[*int32]bool)
+	for range 60 {
+		got, err := s.Next(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := local.Sample(context.Background(), rollout.Request{Size: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(got, want)
+		batches = append(batches, got)
+		places[&got.Draws[0].Rollout.Tokens[0]] = true
+	}
+	return batches, places
+}
+
+// rollouts returns copies of what a batch drew.
+func rollouts(b *rollout.Batch) []rollout.Rollout {
+	var list []rollout.Rollout
+	for _, d := range b.Draws {
+		r := *d.Rollout
+		r.Tokens = append([]int32(nil), r.Tokens...)
+		r.Logprobs = append([]float32(nil), r.Logprobs...)
+		list = append(list, r)
+	}
+	return list
+}
+
+func TestBatchesThatShareTheirMemoryAreGoodUntilTheNext(t *testing.T) {
+	batches, places := streamTwin(t, true, func(got, want *rollout.Batch) {
+		for _, d := range got.Draws {
+			if len(d.Rollout.Tokens) != 3 || d.Rollout.Tokens[0] != 1 || d.Rollout.Tokens[1] != 2 || d.Rollout.Logprobs[2] != -0.25 || d.Rollout.Text != "so" {
+				t.Fatalf("rollout %d came as %+v", d.ID, *d.Rollout)
+			}
+		}
+		if len(got.Draws) != len(want.Draws) {
+			t.Fatalf("%d draws: want %d", len(got.Draws), len(want.Draws))
+		}
+	})
+	if len(places) == len(batches) {
+		t.Errorf("%d batches had memory of their own each", len(batches))
+	}
+}
+
+func TestBatchesKeepTheirMemoryUnlessTheyAreToldToShareIt(t *testing.T) {
+	var before [][]rollout.Rollout
+	batches, places := streamTwin(t, false, func(got, _ *rollout.Batch) { before = append(before, rollouts(got)) })
+	if len(places) != len(batches) {
+		t.Errorf("%d batches lay at %d places", len(batches), len(places))
+	}
+	for i, b := range batches {
+		if !reflect.DeepEqual(rollouts(b), before[i]) {
+			t.Errorf("batch %d was changed by later ones", i)
+		}
 	}
 }

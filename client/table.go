@@ -2,9 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
@@ -20,39 +25,70 @@ type Table struct {
 
 // shared is what all copies of a Table share.
 type shared struct {
-	puts      kept[*putting]
-	exchanges kept[*exchange]
-	packer    wire.Gatherer
+	inserts streamPool[*insertStream]
+	samples streamPool[*sampleStream]
+	packer  wire.Gatherer
 
 	mu      sync.Mutex
-	present int                         // rollouts in the table, as last heard
-	version rollout.Version             // of the table, as an action's answer last said
+	version rollout.Version             // of the table, as the last action answered
 	leased  map[rollout.BatchID]*Stream // by Lease
-	known   *columns                    // nil before the first insertion
+	schema  *arrow.Schema               // of insertions; nil before the first
 }
-
-func newShared() *shared { return &shared{leased: make(map[rollout.BatchID]*Stream)} }
 
 // Forever is a wait that only the context ends.
 const Forever = time.Duration(math.MaxInt64)
 
-// Waiting returns the table with calls that wait: Insert for room in a queue and for the service's limiter, Sample and Lease
-// for rollouts, Start for the gate. After d they return rollout.ErrFull or rollout.ErrStarved, or start nothing; with [Forever]
-// they wait as long as their context allows.
+// Waiting returns the table with calls that wait: Insert for room in a queue and for the service's limiter, Sample and Lease for
+// rollouts, Start for the gate. After d they return rollout.ErrFull or rollout.ErrStarved, or start nothing; with [Forever] they wait
+// as long as their context allows.
 func (t *Table) Waiting(d time.Duration) *Table {
 	waiting := *t
 	waiting.wait = max(d, 0)
 	return &waiting
 }
 
+// longestWait bounds one wait of the service, so that a lost connection is found in between.
+const longestWait = 30 * time.Second
+
+// left returns how long a call that began then may still wait.
+func (t *Table) left(ctx context.Context, began time.Time) time.Duration {
+	left := t.wait
+	if t.wait != Forever {
+		left -= time.Since(began)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline))
+	}
+	return left
+}
+
+// waitOut calls, with how long the service is to wait, until it answers something else than the error or the table's wait is over.
+func (t *Table) waitOut(ctx context.Context, whileErr error, call func(wait time.Duration) error) error {
+	began := time.Now()
+	for {
+		err := call(min(max(t.left(ctx, began), 0), longestWait))
+		if !errors.Is(err, whileErr) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		if t.left(ctx, began) <= 0 {
+			return err
+		}
+	}
+}
+
+// failed names the table in an error.
+func (t *Table) failed(verb string, err error) error {
+	return fmt.Errorf("table %s of %s: %s: %w", t.name, t.client.address, verb, err)
+}
+
 // Name returns the table's name.
 func (t *Table) Name() string { return t.name }
 
-// heard notes how many rollouts the table holds.
-func (t *Table) heard(present int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.present = present
+func (t *Table) descriptor() *flight.FlightDescriptor {
+	return &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{t.name}}
 }
 
 // act carries out an action that answers with the table's state.
@@ -60,16 +96,11 @@ func (t *Table) act(ctx context.Context, kind string, body any) (wire.TableInfo,
 	var info wire.TableInfo
 	err := t.client.act(ctx, t.name, kind, body, &info, 0)
 	if err == nil {
-		t.heard(info.Present)
-		t.heardVersion(rollout.Version(info.Version))
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.version = rollout.Version(info.Version)
 	}
 	return info, err
-}
-
-func (t *Table) heardVersion(v rollout.Version) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.version = v
 }
 
 // lastVersion returns the table's version as this program knows it.
@@ -79,25 +110,37 @@ func (t *Table) lastVersion() rollout.Version {
 	return t.version
 }
 
-// Info returns the table's definition, defaults filled in, and what it holds.
+// Info returns the table's definition with defaults filled in, its version and its size.
 func (t *Table) Info(ctx context.Context) (wire.TableInfo, error) {
 	return t.act(ctx, wire.Info, wire.TableRequest{Table: t.name})
 }
 
-// Len returns the number of rollouts in the table. Where the service cannot be reached for as long as Options.Patience it is
-// the number last heard of.
-func (t *Table) Len() int {
-	info, err := t.Info(context.Background())
-	if err == nil {
-		return info.Present
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.present
+// Len returns the number of rollouts in the table.
+func (t *Table) Len(ctx context.Context) (int, error) {
+	info, err := t.Info(ctx)
+	return info.Present, err
 }
 
-// Advance sets the table's version to v, before the weights of that version are published. It is absolute: repeated and late
-// calls change nothing.
+// Stats returns what the table has counted.
+func (t *Table) Stats(ctx context.Context) (rollout.Stats, error) {
+	s, err := t.Statistics(ctx)
+	if err != nil {
+		return rollout.Stats{}, err
+	}
+	return s.Stats(), nil
+}
+
+// Statistics returns what the table has counted with the state of its limiter, gate, prompts and journal.
+func (t *Table) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
+	s := new(wire.TableStatistics)
+	if err := t.client.act(ctx, t.name, wire.Statistics, wire.TableRequest{Table: t.name}, s, 0); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Advance sets the table's version to v, before the weights of that version are published. It is absolute: repeated and late calls
+// change nothing.
 func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	_, err := t.act(ctx, wire.Advance, wire.VersionRequest{Table: t.name, Version: int32(v)})
 	return err
@@ -109,9 +152,9 @@ func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	return err
 }
 
-// Update gives rollouts new priorities, all or none: ids and values are of one length, the values finite and at least 0.
-func (t *Table) Update(ctx context.Context, ids []rollout.ID, values []float64) error {
-	update := wire.PriorityUpdate{Table: t.name, IDs: make([]uint64, len(ids)), Priorities: values}
+// Update gives rollouts new priorities, all or none: as many as ids, finite and at least 0.
+func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
+	update := wire.PriorityUpdate{Table: t.name, IDs: make([]uint64, len(ids)), Priorities: priorities}
 	for i, id := range ids {
 		update.IDs[i] = uint64(id)
 	}
@@ -119,7 +162,7 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, values []float64) 
 	return err
 }
 
-// Report tells the table what a trainer measured of its draws. Repeated over a connection that broke it counts once.
+// Report tells the table what a trainer measured of its draws. Retried over a broken connection, it counts once.
 func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	if len(feedback) == 0 {
 		return nil
@@ -142,32 +185,122 @@ func measured(m rollout.Measurement) *float64 {
 	return &m.Value
 }
 
-// Checkpoint has the service save everything of the table under a name; one of that name is replaced.
+// checkpointTime is how long saving or restoring a large table may take beyond other calls.
+const checkpointTime = 10 * time.Minute
+
+// Checkpoint has the service save the whole table under a name; it replaces an earlier checkpoint of that name.
 func (t *Table) Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error) {
 	var answer wire.CheckpointAnswer
 	err := t.client.act(ctx, t.name, wire.Checkpoint, wire.CheckpointRequest{Table: t.name, Name: name}, &answer, checkpointTime)
 	return answer, err
 }
 
-// Restore replaces everything of the table by what was saved under a name.
+// Restore replaces the whole table by what was saved under a name.
 func (t *Table) Restore(ctx context.Context, name string) (wire.TableInfo, error) {
 	var info wire.TableInfo
 	err := t.client.act(ctx, t.name, wire.Restore, wire.CheckpointRequest{Table: t.name, Name: name}, &info, checkpointTime)
-	if err == nil {
-		t.heard(info.Present)
-	}
 	return info, err
 }
 
-// checkpointTime is what saving or restoring a large table may take beyond other calls.
-const checkpointTime = 10 * time.Minute
-
-// Stats returns what the table has counted and what the service knows of it: its limiter, its gate, its journal.
-func (t *Table) Stats(ctx context.Context) (*wire.TableStatistics, error) {
-	stats := new(wire.TableStatistics)
-	if err := t.client.act(ctx, t.name, wire.Statistics, wire.TableRequest{Table: t.name}, stats, 0); err != nil {
-		return nil, err
+// Start asks how many groups, at most as many as given, may be started now without becoming too stale; it waits for the first as
+// [Table.Waiting] says. The caller inserts them under the grant ([Insertion]) or abandons them. A groupSize of 0 is the table's.
+func (t *Table) Start(ctx context.Context, groups, groupSize int) (wire.StartAnswer, error) {
+	var answer wire.StartAnswer
+	began := time.Now()
+	for {
+		wait := min(max(t.left(ctx, began), 0), longestWait)
+		req := wire.StartRequest{Table: t.name, Groups: groups, GroupSize: groupSize, TimeoutMS: wait.Milliseconds()}
+		err := t.client.act(ctx, t.name, wire.Start, req, &answer, wait)
+		if err != nil || answer.Groups > 0 || t.left(ctx, began) <= 0 {
+			return answer, err
+		}
 	}
-	t.heard(stats.Present)
-	return stats, nil
+}
+
+// Abandon gives back granted groups that will not be inserted.
+func (t *Table) Abandon(ctx context.Context, grant uint64, groups int) error {
+	_, err := t.act(ctx, wire.Abandon, wire.AbandonRequest{Table: t.name, Grant: grant, Groups: groups})
+	return err
+}
+
+// PromptsNext returns prompts worth asking again, for a batch of so many.
+func (t *Table) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
+	var answer wire.PromptsAnswer
+	err := t.client.act(ctx, t.name, wire.PromptsNext, wire.PromptsRequest{Table: t.name, Batch: batch}, &answer, 0)
+	return answer, err
+}
+
+// PromptsReport reports the results of prompts.
+func (t *Table) PromptsReport(ctx context.Context, results ...wire.PromptResult) error {
+	_, err := t.act(ctx, wire.PromptsReport, wire.PromptResults{Table: t.name, Results: results})
+	return err
+}
+
+// maxPooled is how many unused streams of a kind a table keeps; each costs the service a goroutine.
+const maxPooled = 16
+
+// streamPool keeps streams that no call uses at the moment, the one used last on top.
+type streamPool[S interface{ end() }] struct {
+	mu      sync.Mutex
+	streams []S
+}
+
+func (p *streamPool[S]) get() (s S, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.streams)
+	if n == 0 {
+		return s, false
+	}
+	s = p.streams[n-1]
+	p.streams = p.streams[:n-1]
+	return s, true
+}
+
+func (p *streamPool[S]) put(s S) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.streams) >= maxPooled {
+		s.end()
+		return
+	}
+	p.streams = append(p.streams, s)
+}
+
+// endAll ends all streams: when one broke, the others have broken too, or will.
+func (p *streamPool[S]) endAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.streams {
+		s.end()
+	}
+	p.streams = nil
+}
+
+// lifetime is how long a stream lasts: until it is ended, whatever the contexts of the calls that use it.
+type lifetime struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func newLifetime() lifetime {
+	ctx, cancel := context.WithCancel(context.Background())
+	return lifetime{ctx, cancel}
+}
+
+func (l lifetime) end() { l.cancel() }
+
+// during runs one exchange on the stream, which the end of ctx breaks off. It reports whether the stream can be used again, and ends it
+// after an error.
+func (l lifetime) during(ctx context.Context, exchange func() error) (usable bool, err error) {
+	unhook := context.AfterFunc(ctx, l.end)
+	err = exchange()
+	interrupted := !unhook()
+	if err != nil {
+		l.end()
+		if interrupted {
+			err = context.Cause(ctx)
+		}
+	}
+	return err == nil && !interrupted, err
 }

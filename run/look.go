@@ -21,7 +21,7 @@ func (r Remote) look(ctx context.Context, o replay.Options) (account, []replay.H
 		return account{}, nil, err
 	}
 	defer conn.Close()
-	stats, err := table.Stats(ctx)
+	stats, err := table.Statistics(ctx)
 	if err != nil {
 		return account{}, nil, err
 	}

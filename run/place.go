@@ -47,7 +47,7 @@ func (c Config) ReachBuffer(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	stats, err := table.Stats(ctx)
+	stats, err := table.Statistics(ctx)
 	switch {
 	case errors.Is(err, wire.ErrNotFound):
 		stats, err = tried(ctx, conn, table)
@@ -65,7 +65,7 @@ func tried(ctx context.Context, conn *client.Client, table *client.Table) (*wire
 	if _, err := conn.Create(ctx, wire.Table{Name: table.Name()}); err != nil {
 		return nil, err
 	}
-	stats, err := table.Stats(ctx)
+	stats, err := table.Statistics(ctx)
 	return stats, errors.Join(err, conn.Drop(ctx, table.Name()))
 }
 

@@ -25,6 +25,7 @@ type remote struct {
 	version rollout.Version // that the table must have
 	last    uint64          // rollout id given last; ids go up by one
 	slot    int             // of the last checkpoint, 0 or 1
+	held    int             // rollouts in the table, as last heard
 }
 
 // openRemote connects to a service and makes the table of a run there, or finds it: a run that begins wants it empty.
@@ -60,7 +61,7 @@ func (r *remote) prepare(ctx context.Context, begins bool) error {
 	if !begins {
 		return nil
 	}
-	stats, err := r.table.Stats(ctx)
+	stats, err := r.table.Statistics(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,8 +109,13 @@ func (r *remote) Advance(ctx context.Context, v rollout.Version) error {
 	return nil
 }
 
-// Len returns how many rollouts the table holds.
-func (r *remote) Len() int { return r.table.Len() }
+// Len returns the number of rollouts in the table, the last one known where the service does not answer.
+func (r *remote) Len() int {
+	if n, err := r.table.Len(context.Background()); err == nil {
+		r.held = n
+	}
+	return r.held
+}
 
 // Options returns the options that the table was made with.
 func (r *remote) Options() replay.Options { return r.options }
@@ -152,7 +158,7 @@ func ageDecay(stats *wire.TableStatistics, o replay.Options) float64 {
 
 // stats asks for the table's statistics and holds them to what the run did.
 func (r *remote) stats(ctx context.Context) (*wire.TableStatistics, error) {
-	stats, err := r.table.Stats(ctx)
+	stats, err := r.table.Statistics(ctx)
 	if err != nil {
 		return nil, r.advise(err)
 	}

@@ -114,7 +114,7 @@ func TestTheTableOfTheCheckpointBeforeIsKeptWhileTheNextIsMade(t *testing.T) {
 	first, second, third := t.TempDir(), t.TempDir(), t.TempDir()
 	at := func(v rollout.Version) {
 		t.Helper()
-		if stats, err := r.table.Stats(ctx); err != nil || stats.Version != int32(v) || r.version != v {
+		if stats, err := r.table.Statistics(ctx); err != nil || stats.Version != int32(v) || r.version != v {
 			t.Fatalf("the table is at version %d, the run at %d, want %d: %v", stats.Version, r.version, v, err)
 		}
 	}

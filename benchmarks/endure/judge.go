@@ -71,7 +71,7 @@ func (k *soaker) judgeRest(ctx context.Context) error {
 	const batches, most = 256, 128 << 20
 	held, payload := 0.0, 0.0
 	for _, p := range k.places {
-		s, err := k.direct.Table(p.Name).Stats(ctx)
+		s, err := k.direct.Table(p.Name).Statistics(ctx)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (k *soaker) judgeBooks(ctx context.Context) (map[string]*wire.TableStatisti
 func (k *soaker) settled(ctx context.Context, p *place) (*wire.TableStatistics, error) {
 	deadline := time.Now().Add(settleTimeout)
 	for {
-		s, err := k.direct.Table(p.Name).Stats(ctx)
+		s, err := k.direct.Table(p.Name).Statistics(ctx)
 		if err != nil || s.OnLease == 0 || time.Now().After(deadline) {
 			return s, err
 		}
@@ -206,7 +206,7 @@ func (k *soaker) judgeJournals(ctx context.Context, before map[string]*wire.Tabl
 		return err
 	}
 	for _, p := range k.places {
-		s, err := k.direct.Table(p.Name).Stats(ctx)
+		s, err := k.direct.Table(p.Name).Statistics(ctx)
 		if err != nil {
 			return err
 		}

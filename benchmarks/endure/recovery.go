@@ -70,7 +70,7 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		if err != nil {
 			return nil, err
 		}
-		stats, err := direct.Table("full").Stats(ctx)
+		stats, err := direct.Table("full").Statistics(ctx)
 		if err != nil {
 			return nil, err
 		}

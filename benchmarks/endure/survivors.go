@@ -63,7 +63,7 @@ func (c *crasher) judgeTable(ctx context.Context, table *client.Table, f *fates)
 	c.verdict.hold(len(missing) == 0, "table %s: %d acknowledged rollouts are lost %v", table.Name(), len(missing), missing[:min(len(missing), 8)])
 	unasked := f.count(func(w *what) bool { return !w.answered })
 	c.verdict.hold(unasked == 0, "table %s: %d rollouts are there that nobody inserted to the end", table.Name(), unasked)
-	stats, err := table.Stats(ctx)
+	stats, err := table.Statistics(ctx)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (k *soaker) watch(ctx context.Context) error {
 // look asks every table for its books.
 func (k *soaker) look(ctx context.Context, far []progress) error {
 	for i, p := range k.places {
-		s, err := k.direct.Table(p.Name).Stats(ctx)
+		s, err := k.direct.Table(p.Name).Statistics(ctx)
 		if err != nil {
 			return fmt.Errorf("statistics: %w", err)
 		}

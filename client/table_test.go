@@ -63,9 +63,16 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 			return table.PromptsReport(ctx, wire.PromptResult{Prompt: wire.Prompt{ID: "p"}, Correct: 1, Total: 4})
 		}, `prompts_report {"table":"lab","results":[{"id":"p","correct":1,"total":4}]}`},
 		{func() error {
-			s, err := table.Stats(ctx)
+			s, err := table.Statistics(ctx)
 			if err == nil && (s.Inserted != 12 || s.Staleness.Of(3) != 1 || s.Stats().Version != 7) {
 				t.Errorf("stats: %+v", s)
+			}
+			return err
+		}, `stats {"table":"lab"}`},
+		{func() error {
+			s, err := table.Stats(ctx)
+			if err == nil && (s.Inserted != 12 || s.Staleness.Of(3) != 1 || s.Version != 7 || s.Present != 3) {
+				t.Errorf("counts: %+v", s)
 			}
 			return err
 		}, `stats {"table":"lab"}`},
@@ -146,13 +153,13 @@ func TestAnAnswerThatIsNoJSONIsAnError(t *testing.T) {
 	}
 }
 
-func TestAnOldAnswerSaysHowManyRolloutsThereAre(t *testing.T) {
+func TestLenAsksTheService(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if n := table.Len(); n != 2 || !slices.Contains(f.actions, `info {"table":"lab"}`) {
-		t.Errorf("Len is %d", n)
+	if n, err := table.Len(context.Background()); n != 2 || err != nil || !slices.Contains(f.actions, `info {"table":"lab"}`) {
+		t.Errorf("Len is %d, %v", n, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -23,6 +24,16 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connected returns a fake service of a table and the client's end of it.
+func connected(t testing.TB, o replay.Options, with Options) (*fake, *Table) {
+	t.Helper()
+	f := newFake(t, o)
+	address, _ := f.listen(t)
+	return f, dial(t, address, with).Table("lab")
+}
 
 // fake is a service of one table, made of the stock Flight server. It does what the protocol says and, where it is told to, fails
 // before or after it has done it.
