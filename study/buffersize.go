@@ -6,95 +6,81 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// bufferSize is the grid of capacities and splits beside the arm without replay.
 func bufferSize() Study {
 	return Study{
-		Name: "buffer-size", Title: "How large should the buffer be, and how many GPUs should train?", Source: "[ER] figs. 3, 13, 14",
+		Name: "buffer-size", Title: "How large should the buffer be, and how many GPUs should train?",
+		Source: "[ER] figs. 3, 13, 14",
 		Lead: []string{
 			aboutLab(),
-			"One learning rate, eight GPUs. The buffer keeps the newest N rollouts, and W GPUs generate while T train; the arm without replay has the split " +
-				"that stalls least. A larger N means staler rollouts, a smaller W/T more uses of each and cheaper updates. The largest N is run at (6,2) alone.",
-			"pass@k is measured of the arm without replay and of three capacities at (6,2), from samples at temperature 1.",
+			"One learning rate, eight GPUs. The buffer keeps the newest N rollouts; W GPUs generate and T train. The arm " +
+				"without replay has the split that stalls least. A larger N means staler rollouts; a smaller W/T means more " +
+				"uses of each rollout and cheaper updates. The largest N is run at (6,2) only.",
+			"pass@k is measured for the arm without replay and for three capacities at (6,2), from samples at temperature 1.",
 		},
-		Arms: bufferSizeArms, Judge: judgeBufferSize,
+		Arms: func(o Options) []Arm { return append([]Arm{queueArm(o)}, gridArms(o)...) }, Judge: judgeBufferSize,
 	}
 }
 
-func bufferSizeArms(o Options) []Arm { return append([]Arm{queueArm(o)}, gridArms(o)...) }
-
-// A buffer does no harm if it costs less accuracy than this.
+// harmless is the loss of accuracy, fixed before the runs, that does not count as harm.
 const harmless = 0.03
 
 func judgeBufferSize(f *Found) (Judgement, error) {
-	queue, sizes, levels := f.Of(queueName), f.row(labSplit()), capacities(labSplit())
-	slow, steady, rise := trend(sizes, levels, meanOver(0.5)), trend(sizes, levels, fall), trend(sizes, levels, best)
-	top := chosenDifference(sizes, []Runs{queue}, best)
-	few, many := f.rowDifference(labSplits()[0]), f.rowDifference(labSplits()[2])
-	middle := f.Of(bufferName(labSplit(), labCapacity))
-	pass, more := difference(middle, queue, passAt(labPassAt)), difference(middle, queue, spreadOfPass)
-	er3 := func(claim string) asked { return asked{"[ER] fig. 3", claim} }
-	return Judgement{
-		Findings: []results.Finding{
-			f.settle(er3("Larger buffers slow training down."),
-				fmt.Sprintf("Rank correlation of N with mean accuracy over the first half of the budget, at (6,2): %s.", slow.format(times)),
-				slow, below("the rank correlation", 0)),
-			f.settle(er3("Larger buffers make training more stable."),
-				fmt.Sprintf("Rank correlation of N with the greatest fall below a run's own best, at (6,2): %s.", steady.format(times)),
-				steady, below("the rank correlation", 0)),
-			f.settle(er3("Larger buffers reach a higher best accuracy."),
-				fmt.Sprintf("Rank correlation of N with best pass@1, at (6,2): %s.", rise.format(times)), rise, above("the rank correlation", 0)),
-			f.settle(er3("A buffer of the right size comes to a higher best accuracy than none."),
-				fmt.Sprintf("Best pass@1 of the best N at (6,2), chosen on the other seeds, less that without replay: %s.", top.format(change)),
-				top, above("the difference", 0)),
-			f.settle(er3("Moderate replay does not lower the best accuracy."),
-				fmt.Sprintf("Best pass@1 at (6,2), mean over the N of every split, less that without replay: %s.", few.format(change)), few, atLeast("the difference", -harmless)),
-			f.settle(er3("Aggressive replay lowers the best accuracy."),
-				fmt.Sprintf("Best pass@1 at (4,4), mean over the N of every split, less that without replay: %s.", many.format(change)), many, below("the difference", 0)),
-			f.settle(er3(fmt.Sprintf("A buffer raises pass@k, k = %d.", labPassAt)),
-				fmt.Sprintf("Last pass@%d of %s less that without replay: %s.", labPassAt, middle.Name, pass.format(change)), pass, above("the difference", 0)),
-			f.settle(er3("A buffer helps pass@k more than pass@1."),
-				fmt.Sprintf("What pass@%d gains on pass@1 of samples, %s beside no replay: %s.", labPassAt, middle.Name, more.format(change)),
-				more, above("the difference of the differences", 0)),
+	queue, sizes, levels := f.Of(queueName), f.of(capacityArms(f.Options, labSplit())...), capacityLevels(labSplit())
+	middle := f.at(cell{labSplit(), labCapacity})
+	bestOfN := chosenDifference(sizes, []Runs{queue}, best)
+	const er3 = "[ER] fig. 3"
+	return f.judge([]claim{
+		{
+			source: er3, text: "Larger buffers slow training down.", by: trend(sizes, levels, meanOver(0.5)).is(below(0)),
+			measured: "Rank correlation of N with mean accuracy over the first half of the budget, at (6,2)",
 		},
-		Sections: append(f.bufferSizeSections(queue, sizes), f.trouble()...),
-	}, nil
+		{
+			source: er3, text: "Larger buffers make training more stable.", by: trend(sizes, levels, fall).is(below(0)),
+			measured: "Rank correlation of N with the greatest fall below a run's own best, at (6,2)",
+		},
+		{
+			source: er3, text: "Larger buffers reach a higher best accuracy.", by: trend(sizes, levels, best).is(above(0)),
+			measured: "Rank correlation of N with best pass@1, at (6,2)",
+		},
+		{
+			source: er3, text: "A buffer of the right size reaches a higher best accuracy than none.", by: bestOfN.is(above(0)),
+			measured: "Best pass@1 of the best N at (6,2), chosen on the other seeds, less that without replay",
+		},
+		{
+			source: er3, text: "Moderate replay does not lower the best accuracy.",
+			by:       f.splitLessQueue(labSplits()[0]).is(atLeast(-harmless)),
+			measured: "Best pass@1 at (6,2), mean over the N of every split, less that without replay",
+		},
+		{
+			source: er3, text: "Aggressive replay lowers the best accuracy.", by: f.splitLessQueue(labSplits()[2]).is(below(0)),
+			measured: "Best pass@1 at (4,4), mean over the N of every split, less that without replay",
+		},
+		{
+			source: er3, text: fmt.Sprintf("A buffer raises pass@k, k = %d.", labPassAt),
+			by:       difference(middle, queue, passAt(labPassAt)).is(above(0)),
+			measured: fmt.Sprintf("Last pass@%d of %s less that without replay", labPassAt, middle.Name),
+		},
+		{
+			source: er3, text: "A buffer helps pass@k more than pass@1.", by: difference(middle, queue, passGain).is(above(0)),
+			measured: fmt.Sprintf("Last pass@%d less pass@1 of samples, %s less no replay", labPassAt, middle.Name),
+		},
+	}, f.bufferSizePage(queue, sizes)...)
 }
 
-// row returns the arms of a split, by capacity.
-func (f *Found) row(s split) []Runs {
-	var arms []Runs
-	for _, n := range capacitiesAt(s) {
-		arms = append(arms, f.Of(bufferName(s, n)))
-	}
-	return arms
-}
-
-// at returns the arm of a cell.
-func (f *Found) at(c cell) Runs { return f.Of(bufferName(c.split, c.capacity)) }
-
-func capacities(s split) []float64 {
-	var levels []float64
-	for _, n := range capacitiesAt(s) {
-		levels = append(levels, float64(n))
-	}
-	return levels
-}
-
-// rowDifference is the best accuracy at a split, mean over the capacities of every split, less that without replay, seed by seed.
-func (f *Found) rowDifference(s split) spread {
-	queue, row := f.Of(queueName), f.row(s)[:len(commonCapacities())]
-	var values []float64
-	for _, seed := range seedsOf(append([]Runs{queue}, row...)...) {
+// splitLessQueue is the best accuracy at a split, mean over the capacities of every split, less that without replay,
+// seed by seed. Seeds that an arm lacks are left out.
+func (f *Found) splitLessQueue(s split) estimate {
+	queue, arms := f.Of(queueName), f.of(capacityArms(f.Options, s)[:len(commonCapacities())]...)
+	return estimateOf("the difference", change, perSeed(func(seed uint64) float64 {
 		sum := 0.0
-		for _, a := range row {
+		for _, a := range arms {
 			sum += a.on(seed, best)
 		}
-		values = append(values, sum/float64(len(row))-queue.on(seed, best))
-	}
-	return spreadOf(values)
+		return sum/float64(len(arms)) - queue.on(seed, best)
+	}, append(arms, queue)...))
 }
 
-// passAt is the last measured pass@k.
+// passAt is the last measured pass@k, 0 for a run that failed.
 func passAt(k int) measure {
 	return func(a Runs, r *results.Run) float64 {
 		if failed(r) || len(r.Evals) == 0 {
@@ -104,76 +90,81 @@ func passAt(k int) measure {
 	}
 }
 
-// spreadOfPass is how far the last pass@k lies above pass@1 of the same samples.
-func spreadOfPass(a Runs, r *results.Run) float64 { return passAt(labPassAt)(a, r) - passAt(1)(a, r) }
+// passGain is how far the last pass@k is above pass@1 of the same samples.
+func passGain(a Runs, r *results.Run) float64 { return passAt(labPassAt)(a, r) - passAt(1)(a, r) }
 
-func (f *Found) bufferSizeSections(queue Runs, sizes []Runs) []results.Section {
-	curves := append([]line{{Runs: queue, colour: 0}}, lines(1, sizes...)...)
+func (f *Found) bufferSizePage(queue Runs, sizes []Runs) []results.Section {
+	x := inUpdates(queue.Arm)
 	inBuffer := byCompute("compute, in updates with replay at (6,2)", bufferUnit(sizes[0].Config))
-	sections := []results.Section{
+	curves := append(lines(0, queue), lines(1, sizes...)...)
+	median := func(m measure) func(cell) float64 { return func(c cell) float64 { return f.at(c).median(m) } }
+	every := []results.Figure{seedFigure("Without replay", "", x, lines(0, queue)...)}
+	for _, s := range labSplits() {
+		every = append(every, seedFigure(s.String(), "", x, lines(1, f.of(capacityArms(f.Options, s)...)...)...))
+	}
+	return []results.Section{
 		{
 			Title: "Accuracy against compute, by N",
 			Text:  []string{"Medians over seeds with their quartiles, at (6,2)."},
 			Figures: []results.Figure{
-				medians("Accuracy at (6,2)", "", inUpdates(queue.Arm), curves...),
-				medians("The same, in the source's unit", "[ER] figure 3 counts an update with replay as 1.", inBuffer, curves...),
+				medianFigure("Accuracy at (6,2)", "", x, curves...),
+				medianFigure("The same, in the source's unit", "[ER] figure 3 counts an update with replay as 1.", inBuffer,
+					curves...),
 			},
 		},
 		{Title: "Accuracy and pass@k against N", Figures: []results.Figure{f.bestByCapacity(), passFigure(queue, sizes)}},
 		{
 			Title: "The grid",
 			Figures: []results.Figure{
-				heat("Best pass@1", "Median over seeds.", "best pass@1", 3, false, func(c cell) float64 { return f.at(c).median(best) }),
-				heat("Compute to 98% of a run's own best", "In updates without replay; median over seeds ([ER] fig. 14).", "updates without replay", 0, true,
-					func(c cell) float64 { return f.at(c).median(toOwnBest) }),
-				heat("Compute to the target", "In updates without replay; median over seeds. Empty: not reached, or not run.", "updates without replay", 0, true,
-					func(c cell) float64 { return f.at(c).median(toTarget) }),
+				heatMap("Best pass@1", "Median over seeds.", "best pass@1", 3, false, median(best)),
+				heatMap("Compute to 98% of a run's own best", "In updates without replay; median over seeds ([ER] fig. 14).",
+					"updates without replay", 0, true, median(toOwnBest)),
+				heatMap("Compute to the target", "In updates without replay; median over seeds. Empty: not reached, or not run.",
+					"updates without replay", 0, true, median(toTarget)),
 			},
-			Grids: []results.Grid{armsGrid("Arms", f.Arms...)},
+			Grids: []results.Grid{armsTable("Arms", f.Arms...)},
+		},
+		{
+			Title:   "Every seed",
+			Text:    []string{"Each run by itself, behind the medians ([ER] fig. 13): a crash or a late collapse shows."},
+			Figures: every,
 		},
 	}
-	every := results.Section{Title: "Every seed", Text: []string{"Each run by itself, behind the medians ([ER] fig. 13): a crash or a late collapse shows."}}
-	every.Figures = append(every.Figures, everySeed("Without replay", "", inUpdates(queue.Arm), line{Runs: queue}))
-	for _, s := range labSplits() {
-		every.Figures = append(every.Figures, everySeed(s.String(), "", inUpdates(queue.Arm), lines(1, f.row(s)...)...))
-	}
-	return append(sections, every)
 }
 
-// bestByCapacity draws what each split's best accuracy is above that without replay.
+const lessQueue = "Differences on the same seed: median and quartiles."
+
+// bestByCapacity draws how far each split's best accuracy is above that without replay.
 func (f *Found) bestByCapacity() results.Figure {
-	fig := results.Figure{
-		Title: "Best pass@1 beside no replay", Note: "Differences on the same seed: median and quartiles.",
-		X: results.Axis{Title: "capacity N, rollouts", Log: true}, Y: results.Axis{Title: "difference in best pass@1"},
-		Guides: []results.Guide{{Name: "no replay", Y: results.Num(0)}},
-	}
+	var curves []results.Curve
 	for i, s := range labSplits() {
-		var of []spread
-		for _, a := range f.row(s) {
+		var of []estimate
+		for _, a := range f.of(capacityArms(f.Options, s)...) {
 			of = append(of, difference(a, f.Of(queueName), best))
 		}
-		fig.Curves = append(fig.Curves, against(s.String(), i+1, capacities(s), of))
+		curves = append(curves, curveOf(s.String(), i+1, capacityLevels(s), of))
 	}
-	return fig
+	fig := figure("Best pass@1 compared with no replay", lessQueue, "capacity N, rollouts",
+		"difference in best pass@1", curves...)
+	fig.X.Log = true
+	return withGuide(fig, queueName, 0)
 }
 
-// passFigure draws what pass@k gains on that of the arm without replay.
+// passFigure draws how far pass@k is above that of the arm without replay.
 func passFigure(queue Runs, sizes []Runs) results.Figure {
-	fig := results.Figure{
-		Title: "Last pass@k beside no replay", Note: "Of samples at temperature 1, at (6,2). Differences on the same seed: median and quartiles.",
-		X: results.Axis{Title: "k"}, Y: results.Axis{Title: "difference in pass@k"},
-		Guides: []results.Guide{{Name: "no replay", Y: results.Num(0)}},
-	}
+	var curves []results.Curve
 	for i, a := range sizes {
 		if a.Config.Evaluate.Samples == 0 {
 			continue
 		}
 		var levels []float64
-		var of []spread
+		var of []estimate
 		for _, k := range a.Config.Evaluate.PassAt {
 			levels, of = append(levels, float64(k)), append(of, difference(a, queue, passAt(k)))
 		}
-		fig.Curves = append(fig.Curves, against(a.Name, i+1, levels, of))
+		curves = append(curves, curveOf(a.Name, i+1, levels, of))
 	}
-	return fig
+	fig := figure("Last pass@k compared with no replay", "Of samples at temperature 1, at (6,2). "+lessQueue, "k",
+		"difference in pass@k", curves...)
+	return withGuide(fig, queueName, 0)
 }

@@ -1,23 +1,58 @@
 package study
 
-import "github.com/reprise-rl/reprise/run"
+import (
+	"fmt"
+	"slices"
 
-// The arms of the study of [FP], by the names of their methods.
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+)
+
+func freshness() Study {
+	return Study{
+		Name: "freshness", Title: "Do old rollouts lose their worth, and does it help to forget them?",
+		Source: "[FP] table 1, figs. 3 to 7",
+		Lead: []string{
+			"Three ways to train on four tasks and an easy one: on-policy; standard prioritized replay, which draws rollouts " +
+				"with a reward more often however old they are; and freshness-aware replay, whose priorities fade with age, " +
+				"exp(−age/τ). Each batch of fresh rollouts is used for one update, and with replay for one more update on " +
+				"replayed rollouts ([FP] algorithm 1, K = 1).",
+			"[FP] compares after the same number of iterations, that is, of fresh rollouts; here this is shown with equal " +
+				"compute, in which an iteration with replay costs (2 + μ)/(1 + μ) = 1.16 of one without. τ is in versions, two " +
+				"to an iteration: [FP]'s 500 iterations are 1,000 versions. A run has some hundred versions here, so " +
+				"freshness-aware replay has a τ of " + freshTau + " unless the ablation changes it.",
+			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, whose " +
+				"clip takes tokens that have left the behaviour policy out of the gradient.",
+		},
+		Arms: freshnessArms, Judge: judgeFreshness,
+	}
+}
+
+// The arms of a task, and those of the ablations of its freshness-aware arm.
 const (
 	onPolicy    = "on-policy"
 	standardPER = "standard PER"
 	freshPER    = "freshness-aware"
-	uniformPER  = "uniform replay"
+
+	uniformPER      = "uniform replay"
+	noWeights       = "no importance weights"
+	constantWeights = "beta 0.4 throughout" // freshness-aware: from 0.4 to 1
 )
 
-// freshTask is a task of the study of [FP].
+// freshTau is the age decay of the freshness-aware arms, in versions.
+const freshTau = "100"
+
+// freshTaus returns the age decays of the ablation, ascending, in versions; a run has about 350. inf is none.
+func freshTaus() []string { return []string{"10", freshTau, "1000", "inf"} }
+
+// freshTask is a task of the study.
 type freshTask struct {
-	name   string // in the names of arms
-	easy   bool   // a control: nothing is to be gained
+	name   string
+	easy   bool // a control: there is nothing to gain
 	config func() run.Config
 }
 
-// freshTasks returns the tasks in the order of the page; the first is that of the ablations.
+// freshTasks returns the tasks in the order of the page. The ablations are on the first.
 func freshTasks() []freshTask {
 	return []freshTask{
 		{"arithmetic", false, freshArithmetic},
@@ -28,13 +63,19 @@ func freshTasks() []freshTask {
 	}
 }
 
-// freshTau is the age decay of the freshness-aware arms, in versions.
-const freshTau = "100"
+// freshArm names an arm, tauArm that of an age decay on the first task.
+func freshArm(task, method string) string { return task + ": " + method }
 
-// freshTaus returns the age decays of the ablation, ascending, in versions, of which a run has about 350; inf is none.
-func freshTaus() []string { return []string{"10", freshTau, "1000", "inf"} }
+func tauName(tau string) string { return "tau " + tau }
 
-// freshBase is what the tasks have in common: [FP] algorithm 1 with one replayed update to each fresh one, from a policy that has
+func tauArm(tau string) string {
+	if tau == freshTau {
+		return freshArm(freshTasks()[0].name, freshPER)
+	}
+	return freshArm(freshTasks()[0].name, tauName(tau))
+}
+
+// freshBase is common to the tasks: [FP] algorithm 1 with one replayed update to each fresh one, from a policy that has
 // begun to imitate.
 func freshBase() run.Config {
 	c := run.Default()
@@ -45,24 +86,22 @@ func freshBase() run.Config {
 	return c
 }
 
-// freshArithmetic is additions below 50 from a low warm start.
+// freshArithmetic is additions below 50 from a weak warm start.
 func freshArithmetic() run.Config {
 	c := freshBase()
 	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50}
 	c.Warmup.Until = 0.2
 	c.Pipeline.Batch = 512
-	c.Evaluate.Every, c.Evaluate.Target = 10, 0.5
-	c.Budget.Compute = 200
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 10, 0.5, 200
 	return c
 }
 
-// freshEasy is nearly done at the start, as GSM8K is for [FP].
+// freshEasy is nearly solved at the start, as GSM8K is for [FP].
 func freshEasy() run.Config {
 	c := freshBase()
 	c.Warmup.Steps, c.Warmup.Until = 5000, 0.9
-	c.Learner.LearningRate = 2e-4 // at more it unlearns what it knows
-	c.Evaluate.Every, c.Evaluate.Target = 5, 0.95
-	c.Budget.Compute = 100
+	c.Learner.LearningRate = 2e-4 // at a higher rate it unlearns what it knows
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 5, 0.95, 100
 	return c
 }
 
@@ -70,12 +109,10 @@ func freshEasy() run.Config {
 func freshLake() run.Config {
 	c := freshBase()
 	c.Task = map[string]any{"name": "frozenlake", "map": "random", "slippery": false, "max_steps": 8}
-	c.Policy.Positions = 192
+	c.Policy.Positions, c.Generate.MaxTokens = 192, 2
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 400, 32, 0.3
-	c.Generate.MaxTokens = 2
 	c.Pipeline.Batch = 128
-	c.Evaluate.Every, c.Evaluate.Target = 5, 0.7
-	c.Budget.Compute = 50
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 5, 0.7, 50
 	return c
 }
 
@@ -83,13 +120,11 @@ func freshLake() run.Config {
 func freshSokoban() run.Config {
 	c := freshBase()
 	c.Task = map[string]any{"name": "sokoban", "difficulty": "simple", "min_pushes": 1, "max_steps": 10}
-	c.Policy.Positions = 240
+	c.Policy.Positions, c.Generate.MaxTokens = 240, 2
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.LearningRate, c.Warmup.Until = 600, 32, 2e-3, 0.3
-	c.Generate.MaxTokens = 2
 	c.Pipeline.Batch = 128
 	c.Learner.Warmup = 10
-	c.Evaluate.Every, c.Evaluate.Target = 5, 0.5
-	c.Budget.Compute = 40
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 5, 0.5, 40
 	return c
 }
 
@@ -97,92 +132,215 @@ func freshSokoban() run.Config {
 func freshSearch() run.Config {
 	c := freshBase()
 	c.Task = map[string]any{"name": "search"}
-	c.Policy.Positions = 192
+	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
-	c.Generate.MaxTokens = 14
 	c.Pipeline.Batch = 128
-	c.Evaluate.Every, c.Evaluate.Target = 10, 0.7
-	c.Budget.Compute = 140
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 10, 0.7, 140
 	return c
 }
 
-// withoutReplay uses each rollout once, on-policy.
-func withoutReplay(c run.Config) run.Config {
-	d := run.Default().Replay
-	d.Sampler, d.Capacity = "fifo", 0
-	c.Replay = d
-	return c
-}
-
-// prioritizedByReward is standard PER as [FP] has it: rollouts enter at the largest priority and never fade.
-func prioritizedByReward(c run.Config) run.Config {
-	c.Replay.AgeDecay, c.Replay.Entry = "inf", "max"
-	return c
-}
-
-// freshArms returns the arms of a task that [FP] compares, and those of the ablations.
-func freshArms(o Options) []Arm {
+func freshnessArms(o Options) []Arm {
 	var arms []Arm
-	add := func(task, method string, c run.Config) {
-		arms = append(arms, Arm{freshArm(task, method), rehearsed(o, c)})
+	add := func(name string, c run.Config, change func(*run.Replay)) {
+		change(&c.Replay)
+		arms = append(arms, Arm{name, rehearsed(o, c)})
 	}
 	for _, t := range freshTasks() {
-		c := t.config()
-		add(t.name, onPolicy, withoutReplay(c))
-		add(t.name, standardPER, prioritizedByReward(c))
-		add(t.name, freshPER, c)
+		add(freshArm(t.name, onPolicy), t.config(), func(r *run.Replay) {
+			*r = run.Default().Replay
+			r.Sampler, r.Capacity = "fifo", 0
+		})
+		add(freshArm(t.name, standardPER), t.config(), func(r *run.Replay) { r.AgeDecay, r.Entry = "inf", "max" })
+		add(freshArm(t.name, freshPER), t.config(), func(*run.Replay) {})
 	}
-	return append(arms, freshAblations(o)...)
-}
-
-// freshArm names an arm.
-func freshArm(task, method string) string { return task + ": " + method }
-
-// freshAblations returns the arms that change one thing of the first task's freshness-aware arm, and uniform replay beside them.
-func freshAblations(o Options) []Arm {
 	t := freshTasks()[0]
-	var arms []Arm
-	with := func(name string, change func(*run.Replay)) {
-		c := t.config()
-		change(&c.Replay)
-		arms = append(arms, Arm{freshArm(t.name, name), rehearsed(o, c)})
-	}
-	with(uniformPER, func(r *run.Replay) {
-		d := run.Default().Replay
-		d.Sampler, d.Mix, d.Capacity = "uniform", r.Mix, r.Capacity
-		*r = d
+	add(freshArm(t.name, uniformPER), t.config(), func(r *run.Replay) {
+		mix, capacity := r.Mix, r.Capacity
+		*r = run.Default().Replay
+		r.Sampler, r.Mix, r.Capacity = uniform, mix, capacity
 	})
 	for _, tau := range freshTaus() {
 		if tau != freshTau {
-			with(tauName(tau), func(r *run.Replay) { r.AgeDecay = run.AgeDecay(tau) })
+			add(tauArm(tau), t.config(), func(r *run.Replay) { r.AgeDecay = run.AgeDecay(tau) })
 		}
 	}
-	with(noWeights, func(r *run.Replay) { r.ImportanceBeta, r.ImportanceVersions = 0, -1 })
-	with(constantWeights, func(r *run.Replay) { r.ImportanceVersions = -1 })
+	add(freshArm(t.name, noWeights), t.config(), func(r *run.Replay) { r.ImportanceBeta, r.ImportanceVersions = 0, -1 })
+	add(freshArm(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceVersions = -1 })
 	return arms
 }
 
-// The arms of the importance-weight ablation besides the freshness-aware one, whose beta rises from 0.4 to 1.
-const (
-	noWeights       = "no importance weights"
-	constantWeights = "beta 0.4 throughout"
-)
+// freshRuns is the runs of a task.
+type freshRuns struct {
+	freshTask
+	on, standard, fresh Runs
+}
 
-func tauName(tau string) string { return "tau " + tau }
-
-func freshness() Study {
-	return Study{
-		Name: "freshness", Title: "Do old rollouts lose their worth, and does it help to forget them?", Source: "[FP] table 1, figs. 3 to 7",
-		Lead: []string{
-			"Three ways to train on four tasks and an easy one: on-policy; standard prioritized replay, which draws rollouts with a reward more often however old " +
-				"they are; and freshness-aware replay, whose priorities fade with age, exp(−age/τ). Each batch of fresh rollouts is used for one update, and with " +
-				"replay for one more update on replayed rollouts ([FP] algorithm 1, K = 1).",
-			"[FP] compares after as many iterations, that is with as many fresh rollouts; here that stands beside equal compute, in which an iteration with replay costs " +
-				"(2 + μ)/(1 + μ) = 1.16 of one without. τ is in versions, two to an iteration: [FP]'s 500 iterations are 1,000 versions. " +
-				"A run has some hundred versions here, so that freshness-aware replay has a τ of " + freshTau + " where the ablation does not say otherwise.",
-			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, whose clip takes tokens out of the gradient " +
-				"that have left the behaviour policy.",
-		},
-		Arms: freshArms, Judge: judgeFreshness,
+// freshRuns returns the runs of the easy tasks, or of the others.
+func (f *Found) freshRuns(easy bool) []freshRuns {
+	var list []freshRuns
+	for _, t := range freshTasks() {
+		if t.easy == easy {
+			list = append(list, freshRuns{t, f.Of(freshArm(t.name, onPolicy)), f.Of(freshArm(t.name, standardPER)),
+				f.Of(freshArm(t.name, freshPER))})
+		}
 	}
+	return list
+}
+
+// tauRuns returns the arms of the ablation of tau, ascending.
+func (f *Found) tauRuns() []Runs {
+	var arms []Runs
+	for _, tau := range freshTaus() {
+		arms = append(arms, f.Of(tauArm(tau)))
+	}
+	return arms
+}
+
+// atEqualRollouts compares two arms after the same number of fresh rollouts, that of the arm which generated fewer.
+func atEqualRollouts(a, b Runs) estimate {
+	return difference(a, b, settledAt(min(a.end(freshRollouts), b.end(freshRollouts)), freshRollouts))
+}
+
+func atEqualCompute(a, b Runs) estimate { return difference(a, b, settled) }
+
+func judgeFreshness(f *Found) (Judgement, error) {
+	tasks, easy, taus := f.freshRuns(false), f.freshRuns(true), f.tauRuns()
+	task, none := tasks[0], f.Of(freshArm(tasks[0].name, noWeights))
+	last := len(taus) - 1
+	middle := chosenDifference(taus[1:last], []Runs{taus[0], taus[last]}, settled)
+	// onTasks tests a comparison on each of the tasks that are not easy.
+	onTasks := func(r rule, of func(freshRuns) estimate) []test {
+		var list []test
+		for _, t := range tasks {
+			list = append(list, of(t).named(t.name, r))
+		}
+		return list
+	}
+	var controls, eachTau []test
+	for _, t := range easy {
+		controls = append(controls, atEqualRollouts(t.standard, t.on).named(t.name+", "+standardPER, within(0, alike)),
+			atEqualRollouts(t.fresh, t.on).named(t.name+", "+freshPER, within(0, alike)))
+	}
+	for i, a := range taus {
+		eachTau = append(eachTau, atEqualRollouts(a, task.on).named(tauName(freshTaus()[i]), above(0)))
+	}
+	const (
+		table1       = "[FP] table 1, figs. 3 and 4"
+		weights      = "[FP] figs. 7 and 9"
+		equalFresh   = "Pass@1, the mean of the last three evaluations after the same number of fresh rollouts"
+		equalCompute = "Pass@1, the mean of the last three evaluations at equal compute"
+	)
+	return f.judge([]claim{
+		{
+			source: table1, text: "Freshness-aware replay gets further than on-policy training with the same number of fresh " +
+				"rollouts.", most: true,
+			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.on) }),
+			measured: equalFresh + ", freshness-aware less on-policy",
+		},
+		{
+			source: "[FP], at equal compute", text: "The same at equal compute, in which replay has fewer fresh rollouts.",
+			most:     true,
+			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualCompute(t.fresh, t.on) }),
+			measured: equalCompute + ", freshness-aware less on-policy",
+		},
+		{
+			source: table1, text: "Freshness-aware replay gets further than standard prioritized replay.", most: true,
+			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.standard) }),
+			measured: equalFresh + ", freshness-aware less standard",
+		},
+		{
+			source: table1, text: "Standard prioritized replay, whose priorities never fade, is worse than on-policy " +
+				"training.", most: true,
+			by:       onTasks(below(0), func(t freshRuns) estimate { return atEqualRollouts(t.standard, t.on) }),
+			measured: equalFresh + ", standard less on-policy",
+		},
+		{
+			source: "[FP] figs. 6 and 10", text: "Where the policy nearly solves the task at the start, replay makes no " +
+				"difference.", by: controls,
+			measured: equalFresh + ", replay less on-policy",
+		},
+		{
+			source: "[FP] figs. 5 and 8", text: "There is a best τ in the middle: with too little decay replay fails, with " +
+				"too much it gains less.",
+			by: middle.is(above(0)),
+			measured: fmt.Sprintf("%s on %s, the better τ of the middle (%s, %s) less the better of the ends (%s, %s), each "+
+				"chosen on the other seeds",
+				equalCompute, task.name, freshTaus()[1], freshTaus()[2], freshTaus()[0], freshTaus()[last]),
+		},
+		{
+			source: "[FP] fig. 5b", text: "Whatever the τ, replay is better than on-policy training.", by: eachTau,
+			measured: equalFresh + " on " + task.name + ", less on-policy",
+		},
+		{
+			source: weights, text: "Importance weights hardly change the best accuracy.",
+			by:       difference(task.fresh, none, best).is(within(0, alike)),
+			measured: fmt.Sprintf("Best pass@1 on %s with β from 0.4 to 1, less that without weights", task.name),
+		},
+		{
+			source: weights, text: "Importance weights make late training more stable.",
+			by: difference(none, task.fresh, lateFall).is(above(0)),
+			measured: fmt.Sprintf("Greatest fall below the best so far, in the second half of training on %s, without "+
+				"weights less with", task.name),
+		},
+	}, f.freshnessPage(append(tasks, easy...), taus)...)
+}
+
+func (f *Found) freshnessPage(tasks []freshRuns, taus []Runs) []results.Section {
+	var sections []results.Section
+	for _, t := range tasks {
+		sections = append(sections, t.section())
+	}
+	task := tasks[0]
+	x := inUpdates(task.fresh.Arm)
+	weights := []Runs{f.Of(freshArm(task.name, noWeights)), f.Of(freshArm(task.name, constantWeights)), task.fresh}
+	uniform := f.Of(freshArm(task.name, uniformPER))
+	drawn := append(namedLines(1, func(i int) string { return tauName(freshTaus()[i]) }, taus...),
+		line{Runs: uniform, name: uniformPER, colour: 5, dashed: true}, line{Runs: task.on, name: onPolicy, colour: 0})
+	all := slices.Concat([]Runs{task.on, task.standard, uniform}, taus, weights[:2])
+	return append(sections,
+		results.Section{
+			Title: "How fast to forget",
+			Text: []string{"The age decay τ, in versions, on " + task.name + "; nothing else differs. Uniform replay " +
+				"draws all rollouts with equal chance."},
+			Figures: []results.Figure{medianFigure("Accuracy against compute by τ", "", x, drawn...)},
+			Grids:   []results.Grid{freshnessTable("By τ", task.on, append(taus, uniform)...)},
+		},
+		results.Section{
+			Title:   "Importance weights",
+			Text:    []string{"Weights (N P)^−β undo what drawing by priority changes in the mean; with β = 0 there are none."},
+			Figures: []results.Figure{seedFigure("Accuracy against compute by β", "", x, lines(1, weights...)...)},
+			Grids:   []results.Grid{freshnessTable("By β", task.on, weights...), armsTable("All arms of "+task.name, all...)},
+		})
+}
+
+// section shows a task.
+func (t freshRuns) section() results.Section {
+	methods := []string{onPolicy, standardPER, freshPER}
+	arms := []Runs{t.on, t.standard, t.fresh}
+	drawn := namedLines(0, func(i int) string { return methods[i] }, arms...)
+	target := t.on.Config.Evaluate.Target
+	return results.Section{
+		Title: "On " + t.name,
+		Text: []string{fmt.Sprintf("τ of freshness-aware replay is %s versions. Thin lines are single runs, bands "+
+			"quartiles.", freshTau)},
+		Figures: []results.Figure{
+			withTarget(seedFigure("Accuracy against compute", "", inUpdates(t.on.Arm), drawn...), target),
+			withTarget(medianFigure("Accuracy against fresh rollouts", "", byRollouts(), drawn...), target),
+		},
+		Grids: []results.Grid{freshnessTable("Arms", t.on, arms...)},
+	}
+}
+
+// freshnessTable compares arms with on-policy training.
+func freshnessTable(title string, on Runs, arms ...Runs) results.Grid {
+	return table(title, "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
+		"brackets; the differences have 95% bootstrap intervals. ESS/n, staleness in versions and the share of groups of "+
+		"zero variance are means over the updates.", arms,
+		medianOf("pass@1", settled, points), medianOf("best", best, points),
+		compared("above on-policy, equal rollouts", on, atEqualRollouts),
+		compared("above on-policy, equal compute", on, atEqualCompute),
+		plainMedian("ESS/n", meanOf(effectiveSize, 1), times),
+		plainMedian("staleness", meanOf(meanStaleness, 1), func(v float64) string { return fixed(v, 1) }),
+		plainMedian("zero variance", meanOf(zeroVariance, 1), times),
+		column{"failed", func(a Runs) string { return fmt.Sprint(len(a.Failed)) }})
 }

@@ -2,14 +2,16 @@ package study
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/reprise-rl/reprise/run"
 )
 
-// The laboratory of the studies of [ER]: one task and one policy, of which a study changes one thing at a time. Every arm is made by a
-// function of this file or from one, so that studies which ask for the same configuration share its runs.
+// The laboratory is the configuration that the studies of [ER] share: one task and one policy. A study changes one
+// thing at a time. Every arm is made by the functions of this file or from their result, so that studies that need the
+// same configuration share its runs.
 
-// The base configuration, settled by pilots before any study ran.
+// The base configuration was fixed by pilot runs before any study.
 const (
 	labBatch   = 480 // B: 2, 3 and 4 trainers divide it into whole groups
 	labGroup   = 8
@@ -17,25 +19,38 @@ const (
 	labEvery   = 2  // between evaluations
 	labTarget  = 0.55
 	labRate    = 1e-3   // the middle one of labRates
-	labSampler = unseen // rollouts never used first, then without replacement within a batch
-	labSamples = 4      // per held-out problem, of arms that are judged by pass@k
+	labSampler = unseen // never-used rollouts first, then without replacement within a batch
+	labSamples = 4      // per held-out problem, of the arms evaluated by pass@k
 	labPassAt  = 4      // the largest k
 	labHeldOut = 200    // problems
+
+	labCapacity = 2 * labBatch // N, where a study changes something else
+	widest      = 8 * labBatch // N, at labSplit only
 )
 
-// aboutLab says what the laboratory is, for the top of a page.
-func aboutLab() string { return aboutSearching(labBatch, labCompute) }
+// The samplers of the studies.
+const (
+	uniform  = "uniform"
+	distinct = "distinct"
+	unseen   = "unseen"
+)
 
-func aboutSearching(batch int, compute float64) string {
-	return fmt.Sprintf("The task is search: questions about made-up facts, answered after queries to a small search engine, by a policy of two layers of width 64 that starts from a supervised warm-up. "+
-		"A batch is %d rollouts in groups of %d, those never used first where there is a buffer; a rollout costs μ = %g to generate, and runs end at the compute of %g updates without replay: so small a "+
-		"model and so short a run are not the source's language models, and what is found holds for them.", batch, labGroup, run.Default().Pipeline.RolloutCost, compute)
+// aboutLab describes the laboratory at the top of a page.
+func aboutLab() string { return aboutSearch(labBatch, labCompute) }
+
+func aboutSearch(batch int, compute float64) string {
+	return fmt.Sprintf("The task is search: questions about made-up facts, answered after queries to a small search "+
+		"engine, by a policy of two layers of width 64 that starts from a supervised warm-up. A batch is %d rollouts in "+
+		"groups of %d; with a buffer, rollouts that were never used come first. A rollout costs μ = %g to generate, and "+
+		"runs end at the compute of %g updates without replay. The source trains large language models for longer; what "+
+		"is found here holds for this small model and these short runs.",
+		batch, labGroup, run.Default().Pipeline.RolloutCost, compute)
 }
 
-// labRates returns the learning rates of the sweeps, ascending; labRate is among them.
-func labRates() []float64 { return []float64{6e-4, 1e-3, 1.5e-3} }
+// labRates returns the learning rates of the sweeps, ascending.
+func labRates() []float64 { return []float64{6e-4, labRate, 1.5e-3} }
 
-// split is how GPUs are shared out.
+// split is the numbers of GPUs that generate and that train.
 type split struct{ workers, trainers int }
 
 func (s split) String() string { return fmt.Sprintf("(%d,%d)", s.workers, s.trainers) }
@@ -43,14 +58,33 @@ func (s split) String() string { return fmt.Sprintf("(%d,%d)", s.workers, s.trai
 // ratio is W/T.
 func (s split) ratio() float64 { return float64(s.workers) / float64(s.trainers) }
 
-// labSplits returns the splits of eight GPUs that the studies of [ER] use.
-func labSplits() []split { return []split{{6, 2}, {5, 3}, {4, 4}} }
+func (s split) set(c run.Config) run.Config {
+	c.Pipeline.Workers, c.Pipeline.Trainers = s.workers, s.trainers
+	return c
+}
 
-// labSplit is the split that studies keep to where they change something else.
+// labSplits returns the splits of eight GPUs in the studies of [ER].
+func labSplits() []split { return []split{labSplit(), {5, 3}, {4, 4}} }
+
+// labSplit is the split where a study changes something else.
 func labSplit() split { return split{6, 2} }
 
 // queueSplit is the split of at most eight GPUs that stalls least without replay, at the laboratory's rollout cost.
 func queueSplit() split { return split{5, 1} }
+
+// labCapacities returns the capacities of the grid, ascending.
+func labCapacities() []int { return append(commonCapacities(), widest) }
+
+// commonCapacities are the capacities at which every split is run.
+func commonCapacities() []int { return []int{labBatch, labCapacity, 4 * labBatch} }
+
+// capacitiesAt returns the capacities at which a split is run.
+func capacitiesAt(s split) []int {
+	if s == labSplit() {
+		return labCapacities()
+	}
+	return commonCapacities()
+}
 
 // cell is a cell of the grid.
 type cell struct {
@@ -59,26 +93,6 @@ type cell struct {
 }
 
 func (c cell) String() string { return fmt.Sprintf("buffer %d, %s", c.capacity, c.split) }
-
-// labCapacity is the capacity that studies keep to where they change something else; widest is run at labSplit alone.
-const (
-	labCapacity = 2 * labBatch
-	widest      = 8 * labBatch
-)
-
-// labCapacities returns the capacities of the grid, ascending; the last is widest.
-func labCapacities() []int { return []int{labBatch, labCapacity, 4 * labBatch, widest} }
-
-// commonCapacities are those that every split is run at.
-func commonCapacities() []int { return labCapacities()[:3] }
-
-// capacitiesAt returns the capacities that a split is run at.
-func capacitiesAt(s split) []int {
-	if s == labSplit() {
-		return labCapacities()
-	}
-	return commonCapacities()
-}
 
 // labGrid returns the cells of the grid, by split.
 func labGrid() []cell {
@@ -91,9 +105,24 @@ func labGrid() []cell {
 	return cells
 }
 
-// base is what all arms have in common.
-func base(o Options) run.Config {
-	c := searching(o)
+// searchBase is the task with its policy and warm-up.
+func searchBase(o Options) run.Config {
+	c := run.Default()
+	c.Task = map[string]any{"name": "search", "held_out": labHeldOut}
+	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
+	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
+	c.Pipeline.Group = labGroup
+	c.Evaluate.Samples = 0
+	c.Checkpoint.Every = 1000 // only at the end, and when a run is interrupted
+	if o.Quick {
+		c.Task["held_out"], c.Warmup.Steps = 40, 20
+	}
+	return c
+}
+
+// labBase is what all arms of the laboratory have in common.
+func labBase(o Options) run.Config {
+	c := searchBase(o)
 	c.Pipeline.Batch = labBatch
 	c.Learner.LearningRate = labRate
 	c.Replay.Sampler = labSampler
@@ -105,45 +134,143 @@ func base(o Options) run.Config {
 	return c
 }
 
-// searching is the task with its policy and warm-up.
-func searching(o Options) run.Config {
-	c := run.Default()
-	c.Task = map[string]any{"name": "search", "held_out": labHeldOut}
-	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
-	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
-	c.Pipeline.Group = labGroup
-	c.Evaluate.Samples = 0
-	c.Checkpoint.Every = 1000 // at the end alone, or when a run is interrupted
-	if o.Quick {
-		c.Task["held_out"], c.Warmup.Steps = 40, 20
-	}
-	return c
-}
-
-// queue is the arm without replay: each rollout is used once.
+// queue is the configuration without replay: each rollout is used once.
 func queue(o Options) run.Config {
-	c := base(o)
+	c := queueSplit().set(labBase(o))
 	c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*labBatch
-	c.Pipeline.Workers, c.Pipeline.Trainers = queueSplit().workers, queueSplit().trainers
 	return c
 }
 
-// buffer is an arm with replay: the newest n rollouts between the workers and trainers of a split.
-func buffer(o Options, s split, n int) run.Config {
-	c := base(o)
-	c.Replay.Capacity = n
-	c.Pipeline.Workers, c.Pipeline.Trainers = s.workers, s.trainers
+// buffer is the configuration with replay: the newest N rollouts between the workers and the trainers.
+func buffer(o Options, at cell) run.Config {
+	c := at.split.set(labBase(o))
+	c.Replay.Capacity = at.capacity
 	return c
 }
 
-// sampled adds what pass@k needs to the evaluations.
-func sampled(c run.Config) run.Config {
+const queueName = "no replay"
+
+// queueArm is the reference of the studies.
+func queueArm(o Options) Arm { return Arm{queueName, withPassAt(queue(o))} }
+
+// bufferArm is a cell of the grid.
+func bufferArm(o Options, at cell) Arm {
+	c := buffer(o, at)
+	if at.split == labSplit() && at.capacity != 4*labBatch { // pass@k costs more than greedy evaluations
+		c = withPassAt(c)
+	}
+	return Arm{at.String(), c}
+}
+
+// gridArms returns the arms of the grid, by split.
+func gridArms(o Options) []Arm {
+	var arms []Arm
+	for _, c := range labGrid() {
+		arms = append(arms, bufferArm(o, c))
+	}
+	return arms
+}
+
+// splitArms returns the arms of every split at one capacity.
+func splitArms(o Options) []Arm {
+	var arms []Arm
+	for _, s := range labSplits() {
+		arms = append(arms, bufferArm(o, cell{s, labCapacity}))
+	}
+	return arms
+}
+
+// capacityArms returns the arms of a split, by capacity, and capacityLevels their capacities.
+func capacityArms(o Options, s split) []Arm {
+	var arms []Arm
+	for _, n := range capacitiesAt(s) {
+		arms = append(arms, bufferArm(o, cell{s, n}))
+	}
+	return arms
+}
+
+func capacityLevels(s split) []float64 {
+	var levels []float64
+	for _, n := range capacitiesAt(s) {
+		levels = append(levels, float64(n))
+	}
+	return levels
+}
+
+// at returns the runs of a cell of the grid.
+func (f *Found) at(c cell) Runs { return f.Of(c.String()) }
+
+// withPassAt adds the samples that pass@k needs to the evaluations.
+func withPassAt(c run.Config) run.Config {
 	c.Evaluate.Samples, c.Evaluate.PassAt = labSamples, []int{1, 2, labPassAt}
 	return c
 }
 
-// atRate returns the configuration with another learning rate.
-func atRate(c run.Config, rate float64) run.Config {
+// atRate returns an arm at another learning rate. At labRate the arm is that of the other studies.
+func (a Arm) atRate(rate float64, plain run.Config) Arm {
+	if rate == labRate {
+		return a
+	}
+	return Arm{rateName(a.Name, rate), withRate(plain, rate)}
+}
+
+func rateName(name string, rate float64) string { return fmt.Sprintf("%s, rate %g", name, rate) }
+
+func withRate(c run.Config, rate float64) run.Config {
 	c.Learner.LearningRate = rate
 	return c
 }
+
+// A schedule is an arm that hardly learns. How often rollouts are used, and who waits for whom, follow from the virtual
+// clock, which knows nothing of the model. A policy of a few thousand parameters shows them in seconds, over more
+// updates.
+const (
+	scheduleBatch    = 192
+	scheduleCapacity = 2 * scheduleBatch
+	scheduleCompute  = 100
+)
+
+const aboutSchedule = "Arms named “schedule” show replay ratios and stalls only. These follow from the virtual " +
+	"clock, which knows nothing of the model, so a tiny policy on additions that hardly learns stands in for one that " +
+	"does: batches of 192, a buffer of two batches, the compute of 100 updates without replay."
+
+// schedule is an arm that hardly learns, with a buffer or with the queue of the arm without replay.
+func schedule(o Options, s split, sampler string) run.Config {
+	c := s.set(run.Default())
+	c.Task = map[string]any{"name": "arithmetic", "held_out": 20}
+	c.Policy.Hidden, c.Policy.Intermediate, c.Policy.Layers, c.Policy.Heads, c.Policy.KVHeads, c.Policy.Positions = 16,
+		24, 1, 2, 1, 32
+	c.Warmup.Steps = 0
+	c.Pipeline.Batch, c.Pipeline.Group = scheduleBatch, labGroup
+	c.Replay.Sampler, c.Replay.Capacity = sampler, scheduleCapacity
+	c.Budget.Compute, c.Evaluate.Every, c.Evaluate.Samples = scheduleCompute, scheduleCompute, 0
+	c.Checkpoint.Every = 1000
+	if o.Quick {
+		c.Budget.Compute, c.Evaluate.Every = 8, 8
+	}
+	return c
+}
+
+// rehearsed shortens a configuration of the other studies to seconds if the study is a rehearsal. Episodes of many
+// turns take longest.
+func rehearsed(o Options, c run.Config) run.Config {
+	if !o.Quick {
+		return c
+	}
+	c.Warmup.Steps, c.Warmup.Until = 150, 0
+	c.Pipeline.Batch = 64
+	c.Budget.Compute, c.Evaluate.Every = 12, 3
+	if c.Pipeline.BatchUpdates > 1 { // a few batches at least
+		c.Budget.Compute = 30
+	}
+	if c.Task["name"] != "arithmetic" {
+		c.Task = maps.Clone(c.Task)
+		c.Task["held_out"] = 20
+		c.Warmup.Steps = 20
+		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = 16, 4, 1
+	}
+	return c
+}
+
+// alike is how close two accuracies must be to count as the same in the studies of [FP], [PR] and [OG].
+const alike = 0.03

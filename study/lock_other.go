@@ -2,7 +2,7 @@
 
 package study
 
-// lock is nothing where files have no such locks: there, one study at a time may use a folder.
+// lock does nothing where files cannot be locked. There, only one study at a time may use a folder.
 type lock struct{}
 
 func takeLock(string) (*lock, error) { return &lock{}, nil }

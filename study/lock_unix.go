@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// lock is held on a run of the pool until it is closed, or the process ends.
+// lock reserves a run of the pool until it is closed or the process ends.
 type lock struct{ file *os.File }
 
-// takeLock returns nil if somebody else holds the lock, in this process or another.
+// takeLock returns nil if another process, or this one, holds the lock.
 func takeLock(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -8,13 +8,16 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// measure is a quantity of a run of an arm, NaN where the run does not have it.
+// measure is a quantity of one run of an arm, NaN if the run does not have it.
+//
+// A run that failed has lost its policy. From there on its accuracy counts as 0, and a target that it had not reached
+// is never reached. What it had reached before counts.
 type measure func(Runs, *results.Run) float64
 
-// A run that ends with an error has lost its policy: from there on its accuracy counts as 0, and a target that it had not reached
-// it never reaches. What it had reached before stays.
+// failed reports whether a run ended with an error.
+func failed(r *results.Run) bool { return r.Summary == nil }
 
-// unit is the compute of an update without replay, B(1 + mu), in which compute is shown.
+// unit is the compute of an update without replay, B(1 + mu). Pages show compute in this unit.
 func unit(c run.Config) float64 {
 	return float64(float64(c.Pipeline.Batch) * (1 + c.Pipeline.RolloutCost))
 }
@@ -24,10 +27,9 @@ func bufferUnit(c run.Config) float64 {
 	return float64(float64(c.Pipeline.Batch) * (1 + float64(c.Pipeline.Workers)/float64(c.Pipeline.Trainers)))
 }
 
-// failed reports whether a run ended with an error.
-func failed(r *results.Run) bool { return r.Summary == nil }
+// Accuracy.
 
-// best is a run's largest accuracy.
+// best is a run's highest accuracy.
 func best(_ Runs, r *results.Run) float64 { return results.BestPass1(r.Evals).Float() }
 
 // last is the accuracy of a run's last policy.
@@ -42,48 +44,71 @@ func last(_ Runs, r *results.Run) float64 {
 	}
 }
 
-// fall is the largest loss of accuracy after a run's best until then.
-func fall(_ Runs, r *results.Run) float64 {
+// fall is the greatest fall of accuracy below the run's best so far. lateFall looks at the second half of the
+// evaluations only.
+func fall(_ Runs, r *results.Run) float64     { return fallFrom(r, 0) }
+func lateFall(_ Runs, r *results.Run) float64 { return fallFrom(r, 0.5) }
+
+func fallFrom(r *results.Run, share float64) float64 {
 	if len(r.Evals) == 0 {
 		return math.NaN()
 	}
-	top, fall := 0.0, 0.0
-	for _, e := range r.Evals {
+	top, greatest := 0.0, 0.0
+	for i, e := range r.Evals {
 		top = max(top, e.Pass1)
-		fall = max(fall, top-e.Pass1)
+		if float64(i) >= share*float64(len(r.Evals)) {
+			greatest = max(greatest, top-e.Pass1)
+		}
 	}
 	if failed(r) {
-		return max(fall, top)
+		return top
 	}
-	return fall
+	return greatest
 }
 
 // crashed reports whether a run failed or ended with less than half of its best accuracy.
 func crashed(a Runs, r *results.Run) bool { return failed(r) || last(a, r) < best(a, r)/2 }
 
-// meanOver returns the mean accuracy over the first part, in (0, 1], of the budget: how fast a run learns, whatever the target.
-func meanOver(part float64) measure {
+// crashes counts the runs that crashed.
+func (a Runs) crashes() int {
+	n := 0
+	for _, r := range a.Runs {
+		if crashed(a, r) {
+			n++
+		}
+	}
+	return n
+}
+
+// meanOver returns the mean accuracy over the first share, in (0, 1], of the budget. It tells how fast a run learns
+// without a target.
+func meanOver(share float64) measure {
 	return func(a Runs, r *results.Run) float64 {
 		if len(r.Evals) == 0 {
 			return math.NaN()
 		}
-		var sum, n float64
-		for _, g := range grid(a.Config, part) {
-			if p := accuracyAt(r, g); !math.IsNaN(p) {
-				sum += p
-			} else if !failed(r) {
-				continue // an interrupted run says nothing of what it did not come to
-			}
-			n++
-		}
-		return sum / n
+		return mean(checkpoints(a, r, share))
 	}
 }
 
-// grid returns the steps of compute after the start at which an arm is evaluated, over the first part of its budget.
-func grid(c run.Config, part float64) []float64 {
+// checkpoints returns the accuracies at the evaluations over the first share of the budget, without the one before the
+// first update: 0 where the run had failed, nothing where it was interrupted.
+func checkpoints(a Runs, r *results.Run, share float64) []float64 {
+	var list []float64
+	for _, step := range grid(a.Config, share) {
+		if p := accuracyAt(r, step); !math.IsNaN(p) {
+			list = append(list, p)
+		} else if failed(r) {
+			list = append(list, 0)
+		}
+	}
+	return list
+}
+
+// grid returns the steps of compute after the start at which an arm is evaluated, over the first share of its budget.
+func grid(c run.Config, share float64) []float64 {
 	var steps []float64
-	for k := 1; float64(k)*c.Evaluate.Every <= c.Budget.Compute*part+1e-9; k++ {
+	for k := 1; float64(k)*c.Evaluate.Every <= c.Budget.Compute*share+1e-9; k++ {
 		steps = append(steps, float64(k)*c.Evaluate.Every*unit(c))
 	}
 	return steps
@@ -98,7 +123,75 @@ func accuracyAt(r *results.Run, step float64) float64 {
 	return r.Evals[i].Pass1
 }
 
-// toTarget is the compute at which a run reached its arm's target, in updates without replay; infinite where it did not.
+// accuracyAtStep is a run's accuracy at a step of compute, 0 after it failed.
+func accuracyAtStep(step float64) measure {
+	return func(_ Runs, r *results.Run) float64 {
+		v := accuracyAt(r, step)
+		if math.IsNaN(v) && failed(r) && len(r.Evals) > 0 {
+			return 0
+		}
+		return v
+	}
+}
+
+// settling is how many evaluations accuracy is averaged over where single ones, of a few hundred problems each, vary by
+// some hundredths.
+const settling = 3
+
+// settled is the mean accuracy of a run's last three evaluations.
+func settled(a Runs, r *results.Run) float64 { return settledAt(math.Inf(1), freshRollouts)(a, r) }
+
+// settledAt is the mean accuracy of the last three evaluations up to a point on a scale. A run that failed before that
+// point has lost its policy; a run that was interrupted before it counts as far as it came.
+func settledAt(point float64, on scale) measure {
+	return func(a Runs, r *results.Run) float64 {
+		var seen []float64
+		for _, e := range r.Evals {
+			if e.Update > 0 && on(a.Config, float64(e.Update)) <= point {
+				seen = append(seen, e.Pass1)
+			}
+		}
+		switch n := len(r.Evals); {
+		case failed(r) && n > 0 && on(a.Config, float64(r.Evals[n-1].Update)) < point:
+			return 0
+		case len(seen) == 0:
+			return math.NaN()
+		}
+		return mean(seen[max(len(seen)-settling, 0):])
+	}
+}
+
+// scale is how far a run of a configuration has come by an update.
+type scale func(c run.Config, update float64) float64
+
+func updateCount(_ run.Config, update float64) float64 { return update }
+
+// freshRollouts is how many rollouts a synchronous run has generated by an update.
+func freshRollouts(c run.Config, update float64) float64 {
+	return math.Ceil(update/float64(updatesPerBatch(c))) * float64(c.Pipeline.Batch)
+}
+
+// updatesPerBatch is how many updates follow each batch of fresh rollouts.
+func updatesPerBatch(c run.Config) int { return max(c.Pipeline.BatchUpdates, 1) * (1 + c.Replay.Mix) }
+
+// end is how far the furthest of the arm's runs came. It is infinite if all failed, so that the other arm decides what
+// is compared.
+func (a Runs) end(on scale) float64 {
+	far := math.Inf(-1)
+	for _, r := range a.Runs {
+		if n := len(r.Evals); n > 0 && !failed(r) {
+			far = max(far, on(a.Config, float64(r.Evals[n-1].Update)))
+		}
+	}
+	if math.IsInf(far, -1) {
+		return math.Inf(1)
+	}
+	return far
+}
+
+// The target.
+
+// toTarget is the compute at which a run reached its arm's target, in updates without replay; infinite if it did not.
 func toTarget(a Runs, r *results.Run) float64 {
 	return reached(a, r, func(x results.Reach) results.Number { return x.Compute }) / unit(a.Config)
 }
@@ -124,15 +217,54 @@ func toOwnBest(a Runs, r *results.Run) float64 {
 	return results.ComputeToShare(r.Evals, 0.98).Float() / unit(a.Config)
 }
 
+// Metrics and the summary.
+
+// metric is a number of a line of metrics.jsonl.
+type metric func(*results.Update) results.Number
+
+func zeroVariance(u *results.Update) results.Number  { return u.ZeroVariance }
+func absAdvantage(u *results.Update) results.Number  { return u.MeanAbsAdvantage }
+func effectiveSize(u *results.Update) results.Number { return u.ESS }
+func meanStaleness(u *results.Update) results.Number { return u.StalenessMean }
+func promptShare(u *results.Update) results.Number   { return u.PromptShare }
+
+// meanOf is the mean of a metric over a run's updates within the first share, in (0, 1], of the budget.
+func meanOf(of metric, share float64) measure {
+	return func(a Runs, r *results.Run) float64 {
+		return meanBetween(r, of, math.Inf(-1), share*a.Config.Budget.Compute*unit(a.Config)*(1+1e-9))
+	}
+}
+
+// meanBetween is the mean of a metric over the updates that ended after some compute, up to another.
+func meanBetween(r *results.Run, of metric, from, to float64) float64 {
+	var sum, n float64
+	for i := range r.Updates {
+		if v := of(&r.Updates[i]); v.Known() && r.Updates[i].Compute > from && r.Updates[i].Compute <= to {
+			sum += v.Float()
+			n++
+		}
+	}
+	return sum / n
+}
+
 // inSummary is a quantity of summary.json.
-func inSummary(of func(*results.Summary) results.Number) measure {
+func inSummary(of func(*results.Summary) float64) measure {
 	return func(_ Runs, r *results.Run) float64 {
 		if r.Summary == nil {
 			return math.NaN()
 		}
-		return of(r.Summary).Float()
+		return of(r.Summary)
 	}
 }
+
+func replayRatio(s *results.Summary) float64 { return s.ReplayRatio.Float() }
+
+// expectedReplayRatio is mu T/W.
+func expectedReplayRatio(c run.Config) float64 {
+	return c.Pipeline.RolloutCost * float64(c.Pipeline.Trainers) / float64(c.Pipeline.Workers)
+}
+
+// Over seeds.
 
 // over returns a measure of every run that has it, by ascending seed.
 func (a Runs) over(m measure) []float64 {
@@ -145,7 +277,7 @@ func (a Runs) over(m measure) []float64 {
 	return values
 }
 
-// median is the median of a measure over an arm's runs, NaN if none has it.
+// median is the median of a measure over an arm's runs, NaN if no run has it.
 func (a Runs) median(m measure) float64 { return results.Median(a.over(m)) }
 
 // on is a measure on one seed, NaN if there is no such run.
@@ -157,25 +289,13 @@ func (a Runs) on(seed uint64, m measure) float64 {
 	return m(a, r)
 }
 
-// seedsOf returns the seeds that any of the arms has, ascending.
-func seedsOf(arms ...Runs) []uint64 {
-	var list []uint64
-	for _, a := range arms {
-		for _, r := range a.Runs {
-			list = append(list, r.Seed)
+// mean is the mean of the values that are numbers, NaN if there are none.
+func mean(values []float64) float64 {
+	var sum, n float64
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			sum, n = sum+v, n+1
 		}
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-// crashes counts the runs that crashed.
-func (a Runs) crashes() int {
-	n := 0
-	for _, r := range a.Runs {
-		if crashed(a, r) {
-			n++
-		}
-	}
-	return n
+	return sum / n
 }

@@ -6,68 +6,70 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// offPoliciness makes rollouts stale without replay: workers get new weights more rarely.
 func offPoliciness() Study {
 	return Study{
 		Name: "off-policiness", Title: "What does staleness do by itself, without replay?", Source: "[ER] fig. 12",
 		Lead: []string{
 			aboutLab(),
-			"No buffer: each rollout is used once. The workers get the weights of every update, or of every few alone, so that rollouts are staler when they are trained on. " +
-				"Curves are named by the median staleness over all rollouts used, as measured.",
+			"No buffer: each rollout is used once. The workers get new weights after every update, or only after every few, " +
+				"so that rollouts are staler when they are trained on. Curves are named by the measured median staleness of all " +
+				"rollouts used.",
 		},
 		Arms: offPolicinessArms, Judge: judgeOffPoliciness,
 	}
 }
 
-// delays are the updates between the weights that workers get: none to speak of, moderate, and long.
+// delays are the updates from one set of weights that the workers get to the next: short, moderate, and long.
 func delays() []int { return []int{1, 4, 12} }
 
 func offPolicinessArms(o Options) []Arm {
-	var arms []Arm
-	for _, d := range delays() {
-		arms = append(arms, delayedArm(o, d))
+	arms := []Arm{queueArm(o)}
+	for _, d := range delays()[1:] {
+		c := queue(o)
+		c.Pipeline.PublishEvery = d
+		arms = append(arms, Arm{fmt.Sprintf("%s, weights every %d updates", queueName, d), c})
 	}
 	return arms
 }
 
-// delayedArm is the arm without replay whose workers get every d-th version alone.
-func delayedArm(o Options, d int) Arm {
-	if d == 1 {
-		return queueArm(o)
-	}
-	c := queue(o)
-	c.Pipeline.PublishEvery = d
-	return Arm{fmt.Sprintf("%s, weights every %d updates", queueName, d), c}
-}
-
 func judgeOffPoliciness(f *Found) (Judgement, error) {
-	arms := f.of(offPolicinessArms(f.Options)...)
+	arms := f.Arms
 	levels := make([]float64, len(arms))
 	for i, d := range delays() {
 		levels[i] = float64(d)
 	}
-	slow := trend(arms, levels, meanOver(0.5))
-	calm := difference(arms[0], arms[1], fall)
-	top := difference(arms[1], arms[0], best)
-	er12 := func(claim string) asked { return asked{"[ER] fig. 12", claim} }
-	return Judgement{
-		Findings: []results.Finding{
-			f.settle(er12("The staler the rollouts, the slower the training."),
-				fmt.Sprintf("Rank correlation of the delay with mean accuracy over the first half of the budget: %s. Median staleness: %s.",
-					slow.format(times), stalenesses(arms)), slow, below("the rank correlation", 0)),
-			f.settle(er12("Moderate staleness makes training more stable."),
-				fmt.Sprintf("The greatest fall below a run's own best is larger on-policy, by %s, than at the moderate delay.",
-					calm.format(points)), calm, above("the difference in the greatest fall", 0)),
-			f.settle(er12("Moderate staleness comes to a higher best accuracy."),
-				fmt.Sprintf("Best pass@1 at the moderate delay, less that on-policy: %s.", top.format(change)),
-				top, above("the difference", 0)),
+	const er12 = "[ER] fig. 12"
+	stale := inSummary(medianStaleness)
+	drawn := namedLines(0, func(i int) string {
+		return fmt.Sprintf("staleness %s (weights every %d)", whole(arms[i].median(stale)), delays()[i])
+	}, arms...)
+	return f.judge([]claim{
+		{
+			source: er12, text: "The staler the rollouts, the slower the training.",
+			by:       trend(arms, levels, meanOver(0.5)).is(below(0)),
+			measured: "Rank correlation of the delay with mean accuracy over the first half of the budget",
+			more:     fmt.Sprintf("Median staleness: %s versions.", medians(arms, stale, whole)),
 		},
-		Sections: append(offPolicinessSections(arms), f.trouble()...),
-	}, nil
+		{
+			source: er12, text: "Moderate staleness makes training more stable.",
+			by:       difference(arms[0], arms[1], fall).is(above(0)),
+			measured: "Greatest fall below a run's own best, on-policy less that at the moderate delay",
+		},
+		{
+			source: er12, text: "Moderate staleness reaches a higher best accuracy.",
+			by:       difference(arms[1], arms[0], best).is(above(0)),
+			measured: "Best pass@1 at the moderate delay, less that on-policy",
+		},
+	}, results.Section{
+		Title:   "Accuracy against steps",
+		Figures: []results.Figure{medianFigure("Medians", "Medians over seeds with their quartiles.", byUpdates(), drawn...)},
+		Grids:   []results.Grid{armsTable("Arms", arms...)},
+	}, results.Section{Title: "Every seed", Figures: []results.Figure{seedFigure("Every seed", "", byUpdates(),
+		drawn...)}})
 }
 
 // medianStaleness is the median over the uses of a run, in versions.
-func medianStaleness(s *results.Summary) results.Number { return histogramMedian(s.Staleness) }
+func medianStaleness(s *results.Summary) float64 { return histogramMedian(s.Staleness).Float() }
 
 // histogramMedian is the least value that at least half of the counts do not exceed, nothing without counts.
 func histogramMedian(h results.Histogram) results.Number {
@@ -78,30 +80,4 @@ func histogramMedian(h results.Histogram) results.Number {
 		}
 	}
 	return results.Number{}
-}
-
-func stalenesses(arms []Runs) string {
-	s := ""
-	for i, a := range arms {
-		if i > 0 {
-			s += ", "
-		}
-		s += fixed(a.median(inSummary(medianStaleness)), 0)
-	}
-	return s + " versions"
-}
-
-func offPolicinessSections(arms []Runs) []results.Section {
-	list := lines(0, arms...)
-	for i := range list {
-		list[i].name = fmt.Sprintf("staleness %s (weights every %d)", fixed(arms[i].median(inSummary(medianStaleness)), 0), delays()[i])
-	}
-	x := bySteps()
-	return []results.Section{
-		{
-			Title: "Accuracy against steps", Figures: []results.Figure{medians("Medians", "Medians over seeds with their quartiles.", x, list...)},
-			Grids: []results.Grid{armsGrid("Arms", arms...)},
-		},
-		{Title: "Every seed", Figures: []results.Figure{everySeed("Every seed", "", x, list...)}},
-	}
 }

@@ -1,94 +1,189 @@
 package study
 
 import (
-	"maps"
+	"fmt"
+	"math"
 
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
-
-// ogSchedule is (v, i) of [OG] algorithm 1 with what else an arm changes.
-type ogSchedule struct {
-	name   string
-	v, i   int
-	masked bool    // groups of zero variance leave the loss: [OG] eq. 8
-	rate   float64 // learning rate; 0: that of all
-}
-
-// The arms of the study of [OG].
-const (
-	og11       = "(1,1)"
-	og11Masked = "(1,1), masked"
-	og101      = "(10,1)"
-	og101Mask  = "(10,1), masked"
-	og110      = "(1,10)"
-	og110Own   = "(1,10), rate 0.0001"
-)
-
-func ogSchedules() []ogSchedule {
-	return []ogSchedule{
-		{name: og11, v: 1, i: 1},
-		{name: og11Masked, v: 1, i: 1, masked: true},
-		{name: og101, v: 10, i: 1},
-		{name: og101Mask, v: 10, i: 1, masked: true},
-		{name: og110, v: 1, i: 10},
-		{name: og110Own, v: 1, i: 10, rate: 1e-4},
-	}
-}
-
-// config spells the schedule as the pipeline has it: versions count updates.
-func (s ogSchedule) config() run.Config {
-	c := run.Default()
-	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
-	c.Pipeline.PublishEvery, c.Pipeline.BatchUpdates = s.v*s.i, s.i
-	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
-	c.Learner.Objective, c.Learner.KLCoef, c.Learner.ReferenceEvery = "grpo_off", 0.01, 50*s.i
-	c.Learner.MaskZeroVariance = s.masked
-	if s.rate > 0 {
-		c.Learner.LearningRate = s.rate
-	}
-	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 15, 0.5, 0
-	c.Budget.Compute = 300
-	return c
-}
-
-func ogArms(o Options) []Arm {
-	var arms []Arm
-	for _, s := range ogSchedules() {
-		arms = append(arms, Arm{s.name, rehearsed(o, s.config())})
-	}
-	return arms
-}
-
-// rehearsed cuts a configuration down to seconds where the study is a rehearsal. Episodes of many turns take longest.
-func rehearsed(o Options, c run.Config) run.Config {
-	if !o.Quick {
-		return c
-	}
-	c.Warmup.Steps, c.Warmup.Until = 150, 0
-	c.Pipeline.Batch = 64
-	c.Budget.Compute, c.Evaluate.Every = 12, 3
-	if c.Pipeline.BatchUpdates > 1 { // a few batches at least
-		c.Budget.Compute = 30
-	}
-	if c.Task["name"] != "arithmetic" {
-		c.Task = maps.Clone(c.Task)
-		c.Task["held_out"] = 20
-		c.Warmup.Steps = 20
-		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = 16, 4, 1
-	}
-	return c
-}
 
 func offPolicyGRPO() Study {
 	return Study{
 		Name: "off-policy-grpo", Title: "Must the workers have the newest weights?", Source: "[OG] fig. 2, tables 2 and 3",
 		Lead: []string{
-			"[OG] algorithm 1 has two numbers, (v, i): the workers take the current weights every v batches, and each batch is used for i updates. " +
-				"(1,1) is on-policy, with groups of zero variance masked or kept in the loss; (10,1) is theirs; (1,10) is DeepSeekMath's.",
-			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the policy every 50 batches, and the same compute " +
-				"for all. [OG] trains models of 0.5 and 1.5 billion parameters on GSM8K and DeepScaleR, one seed each.",
-			"(1,10) is run at the others' learning rate and at a sixth of it, since ten updates on a batch move the policy ten times.",
+			"[OG] algorithm 1 has two numbers, (v, i): the workers take the current weights every v batches, and each batch " +
+				"is used for i updates. (1,1) is on-policy, with groups of zero variance masked or kept in the loss; (10,1) is " +
+				"theirs; (1,10) is DeepSeekMath's.",
+			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the policy " +
+				"every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion parameters on GSM8K " +
+				"and DeepScaleR, one seed each.",
+			"(1,10) is run at the others' learning rate and at a sixth of it, since ten updates on a batch move the policy " +
+				"ten times.",
 		},
-		Arms: ogArms, Judge: judgeOffPolicyGRPO,
+		Arms: grpoArms, Judge: judgeOffPolicyGRPO,
 	}
+}
+
+// The arms, by (v, i) of [OG] algorithm 1.
+const (
+	og11        = "(1,1)"
+	og11Masked  = "(1,1), masked" // groups of zero variance leave the loss: [OG] eq. 8
+	og101       = "(10,1)"
+	og101Masked = "(10,1), masked"
+	og110       = "(1,10)"
+	og110Slow   = "(1,10), rate 0.0001"
+)
+
+func grpoArms(o Options) []Arm {
+	var arms []Arm
+	for _, a := range []struct {
+		name   string
+		v, i   int
+		masked bool
+		rate   float64 // 0: the others'
+	}{
+		{name: og11, v: 1, i: 1},
+		{name: og11Masked, v: 1, i: 1, masked: true},
+		{name: og101, v: 10, i: 1},
+		{name: og101Masked, v: 10, i: 1, masked: true},
+		{name: og110, v: 1, i: 10},
+		{name: og110Slow, v: 1, i: 10, rate: 1e-4},
+	} {
+		c := run.Default()
+		c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
+		c.Pipeline.PublishEvery, c.Pipeline.BatchUpdates = a.v*a.i, a.i // versions count updates
+		c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
+		c.Learner.Objective, c.Learner.KLCoef, c.Learner.ReferenceEvery = "grpo_off", 0.01, 50*a.i
+		c.Learner.MaskZeroVariance = a.masked
+		if a.rate > 0 {
+			c.Learner.LearningRate = a.rate
+		}
+		c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 15, 0.5, 0
+		c.Budget.Compute = 300
+		arms = append(arms, Arm{a.name, rehearsed(o, c)})
+	}
+	return arms
+}
+
+func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
+	on, masked, off := f.Of(og11), f.Of(og11Masked), f.Of(og101)
+	slow := []Runs{f.Of(og110), f.Of(og110Slow)}
+	// lag is how far (1,1) is above the better of (1,10) at the last point of a scale that all came to.
+	lag := func(by scale) (estimate, float64) {
+		at := min(on.end(by), slow[0].end(by), slow[1].end(by))
+		return chosenDifference([]Runs{on}, slow, settledAt(at, by)), at
+	}
+	afterBatches, batches := lag(freshRollouts)
+	afterUpdates, steps := lag(updateCount)
+	const (
+		fig2     = "[OG] fig. 2"
+		greatest = "Greatest fall below a run's own best"
+	)
+	return f.judge([]claim{
+		{
+			source: fig2, text: "Masking groups of zero variance makes on-policy GRPO more stable.",
+			by:       difference(on, masked, fall).is(above(0)),
+			measured: greatest + ", (1,1) less (1,1) with masking",
+		},
+		{
+			source: fig2, text: "Masking raises the best accuracy of on-policy GRPO, 45% to 50% there.",
+			by:       difference(masked, on, best).is(above(0)),
+			measured: "Best pass@1 of (1,1) with masking less that without",
+		},
+		{
+			source: fig2, text: "Off-policy GRPO, (10,1), is more stable than on-policy, (1,1).",
+			by:       difference(on, off, fall).is(above(0)),
+			measured: greatest + ", (1,1) less (10,1)",
+		},
+		{
+			source: fig2, text: "(10,1) reaches a higher best accuracy than (1,1), 45% to 50% there.",
+			by:       difference(off, on, best).is(above(0)),
+			measured: "Best pass@1 of (10,1) less that of (1,1)",
+		},
+		{
+			source: "[OG] tables 2 and 3", by: difference(off, on, meanOver(1)).is(within(0, alike)),
+			text:     "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth as often.",
+			measured: "Mean pass@1 over the checkpoints, (10,1) less (1,1)",
+			more:     fmt.Sprintf("Weights were sent %s times rather than %s.", whole(off.median(sent)), whole(on.median(sent))),
+		},
+		{
+			source: fig2, text: "(1,10), ten updates on each batch, is slower than (1,1).", by: afterBatches.is(above(0)),
+			measured: fmt.Sprintf("Pass@1 of (1,1) less that of (1,10) after %s rollouts each", updates(batches)),
+			more: fmt.Sprintf("At equal compute, of which (1,10) takes %s times as much for a batch: %s. After %s updates "+
+				"each, ten of which (1,10) makes on a batch: %s. The better of the two learning rates of (1,10) is taken, "+
+				"chosen on the other seeds.",
+				times(costOfBatch(slow[0])/costOfBatch(on)), chosenDifference([]Runs{on}, slow, settled), updates(steps),
+				afterUpdates),
+		},
+	}, grpoPage(f.Arms)...)
+}
+
+// sent is how many versions of the weights the workers got.
+func sent(a Runs, r *results.Run) float64 {
+	return inSummary(func(s *results.Summary) float64 {
+		return math.Floor(float64(s.Updates) / float64(a.Config.Pipeline.PublishEvery))
+	})(a, r)
+}
+
+// costOfBatch is the compute of a batch with all its updates, in updates without replay.
+func costOfBatch(a Runs) float64 {
+	return (float64(a.Config.Pipeline.BatchUpdates) + a.Config.Pipeline.RolloutCost) / (1 + a.Config.Pipeline.RolloutCost)
+}
+
+// quantileOfCheckpoints is a quantile of the accuracies at a run's checkpoints.
+func quantileOfCheckpoints(q float64) measure {
+	return func(a Runs, r *results.Run) float64 { return results.Quantile(checkpoints(a, r, 1), q) }
+}
+
+func grpoPage(arms []Runs) []results.Section {
+	x, target := inUpdates(arms[0].Arm), arms[0].Config.Evaluate.Target
+	var every []results.Figure // each arm by itself, as in [OG] fig. 2
+	for _, l := range lines(0, arms...) {
+		every = append(every, seedFigure(l.Name, "", x, l))
+	}
+	return []results.Section{
+		{
+			Title: "Accuracy over the checkpoints",
+			Text: []string{"Minimum, maximum, median and mean are over a run's evaluations after the start, as in [OG] " +
+				"tables 2 and 3. The table shows their medians over seeds, quartiles in brackets."},
+			Grids: []results.Grid{checkpointsTable(arms), checkpointsBySeed(arms)},
+		},
+		{
+			Title: "Curves",
+			Figures: []results.Figure{
+				withTarget(medianFigure("Accuracy against rollouts", "[OG] fig. 2 has iterations, each a batch of rollouts; ten "+
+					"iterations of (1,10) are one batch.", byRollouts(), lines(0, arms...)...), target),
+				withTarget(medianFigure("Accuracy against compute", "An update on a batch that was used before costs no "+
+					"generation.", x,
+					lines(0, arms...)...), target),
+			},
+		},
+		{Title: "Every seed", Figures: every, Grids: []results.Grid{armsTable("Arms", arms...)}},
+	}
+}
+
+func checkpointsTable(arms []Runs) results.Grid {
+	g := table("pass@1 over the checkpoints", "", arms, medianOf("min", quantileOfCheckpoints(0), points),
+		medianOf("max", quantileOfCheckpoints(1), points),
+		medianOf("median", quantileOfCheckpoints(0.5), points), medianOf("mean", meanOver(1), points),
+		medianOf("greatest fall", fall, points),
+		medianOf("weights sent", sent, updates))
+	g.Columns[0] = "(v, i)"
+	return g
+}
+
+func checkpointsBySeed(arms []Runs) results.Grid {
+	g := results.Grid{Title: "The same by seed", Columns: []string{"(v, i)", "seed", "min", "max", "median", "mean"}}
+	measures := []measure{quantileOfCheckpoints(0), quantileOfCheckpoints(1), quantileOfCheckpoints(0.5), meanOver(1)}
+	for _, a := range arms {
+		for _, r := range a.Runs {
+			row := []string{a.Name, fmt.Sprint(r.Seed)}
+			for _, m := range measures {
+				row = append(row, points(m(a, r)))
+			}
+			g.Rows = append(g.Rows, row)
+		}
+	}
+	return g
 }

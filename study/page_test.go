@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-func TestAStudysPageStatesWhatAReaderNeedsToRepeatIt(t *testing.T) {
+func TestThePageHasWhatAReaderNeedsToRepeatTheStudy(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	times := []time.Time{began, began.Add(90 * time.Minute)}
 	r := Runner{
@@ -47,9 +47,9 @@ func TestAStudysPageStatesWhatAReaderNeedsToRepeatIt(t *testing.T) {
 	}
 }
 
-func TestARehearsalSaysThatItIsOne(t *testing.T) {
+func TestThePageOfARehearsalIsMarked(t *testing.T) {
 	r := Runner{Study: trial("rehearsed", sizes(t, "32")...), Options: Options{Seeds: 1, Quick: true}, Dir: t.TempDir()}
-	s, _ := carryOut(t, r)
+	s, _ := runStudy(t, r)
 	if lead := s.Sheet.Lead; !s.Quick || len(lead) != 2 || !strings.Contains(lead[1], "rehearsal") || len(r.Study.Lead) != 1 {
 		t.Errorf("lead %q", lead)
 	}
@@ -58,7 +58,7 @@ func TestARehearsalSaysThatItIsOne(t *testing.T) {
 	}
 }
 
-func TestEveryBuildOfTheRunsIsNamedOnce(t *testing.T) {
+func TestThePageNamesEveryBuildOnce(t *testing.T) {
 	made := func(revision string, modified bool) *results.Run {
 		return &results.Run{Summary: &results.Summary{Build: results.Build{Go: "go1", Revision: revision, Modified: modified}}}
 	}
@@ -75,25 +75,25 @@ func TestEveryBuildOfTheRunsIsNamedOnce(t *testing.T) {
 		{judge(old), []*results.Run{{}}, "judged by 0123456789ab (go1)"},
 		{judge(made("", false)), []*results.Run{made("", false)}, "a build that does not know its commit (go1)"},
 	} {
-		if got := builds(c.judge, c.runs); got != c.want {
+		if got := buildsFact(c.judge, c.runs); got != c.want {
 			t.Errorf("%s\nwant %s", got, c.want)
 		}
 	}
 }
 
-func TestTheProcessorsModelIsThatOfTheFirst(t *testing.T) {
+func TestTheCPUModelIsThatOfTheFirstProcessor(t *testing.T) {
 	for text, want := range map[string]string{
 		"processor\t: 0\nmodel name\t: A: fast one\nprocessor\t: 1\nmodel name\t: B\n": "A: fast one",
 		"processor\t: 0\nBogoMIPS\t: 50.00\n":                                          "",
 		"":                                                                             "",
 	} {
-		if got := cpuModel([]byte(text)); got != want {
+		if got := cpuModel(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
 
-func TestTheTableOfArmsNamesEachDifference(t *testing.T) {
+func TestTheTableOfArmsListsTheSettingsThatDiffer(t *testing.T) {
 	a, b := Arm{"a", tiny(t)}, Arm{"b", tiny(t, "learner.learning_rate=0.01", "task.max=12", "name=b", "checkpoint.every=9", "baseline.sampler=fifo")}
 	list, err := differences([]Arm{a, b})
 	if err != nil {
@@ -101,5 +101,23 @@ func TestTheTableOfArmsNamesEachDifference(t *testing.T) {
 	}
 	if want := []string{"learner.learning_rate: 0.01", "task.max: 12"}; !slices.Equal(list[1], want) || len(list[0]) != 0 {
 		t.Errorf("differences %q, want %q", list, want)
+	}
+}
+
+func TestThePageTellsHowFarToTrustAnInterval(t *testing.T) {
+	for seeds, want := range map[int]string{3: "from 4 seeds on", 4: "misses the true median 1 time in 8", 5: "1 time in 16", 6: "of twenty findings"} {
+		if got := intervalsFact(seeds); !strings.Contains(got, want) {
+			t.Errorf("%d seeds: %q, want %q in it", seeds, got, want)
+		}
+	}
+	for seeds, whole := range map[int]bool{4: true, 5: true, 6: false} { // what the sentence rests on
+		values := make([]float64, seeds)
+		for i := range values {
+			values[i] = float64(i * i)
+		}
+		s := estimateOf("", points, values)
+		if (s.low == 0 && s.high == values[seeds-1]) != whole {
+			t.Errorf("of %d seeds the interval is [%g, %g]", seeds, s.low, s.high)
+		}
 	}
 }

@@ -4,19 +4,21 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
 
 // plan is all runs of a study.
 type plan struct {
 	arms []Arm
-	jobs []*job              // in the order in which they are carried out: all arms of a seed before the next seed
+	jobs []*job              // in the order of execution: all arms of a seed before the next seed
 	of   map[string][]string // the digests of an arm's runs, by seed
 }
 
-// job is one run, whichever arms it belongs to.
+// job is one run. Arms with the same configuration share it.
 type job struct {
-	arm    string // the first it belongs to
+	arm    string // the first arm that has this run
 	seed   uint64
 	digest string
 	config run.Config
@@ -24,10 +26,10 @@ type job struct {
 
 func (j *job) String() string { return fmt.Sprintf("arm %s, seed %d", j.arm, j.seed) }
 
-// newPlan makes the arms of a study and lists their runs, each once. It reports every arm that cannot be run.
+// newPlan lists the runs of a study, each once. Its error names every arm that cannot be run.
 func newPlan(s Study, o Options) (*plan, error) {
 	if o.Seeds < 1 {
-		return nil, fmt.Errorf("--seeds: %d: want 1 or more", o.Seeds)
+		return nil, &option.Error{Key: "--seeds", Value: o.Seeds, Want: "1 or more"}
 	}
 	p := &plan{arms: s.Arms(o), of: make(map[string][]string)}
 	if err := p.validate(); err != nil {
@@ -50,27 +52,26 @@ func newPlan(s Study, o Options) (*plan, error) {
 	return p, nil
 }
 
-// validate holds every arm to what can be run.
 func (p *plan) validate() error {
 	if len(p.arms) == 0 {
 		return errors.New("arms: none: want one or more")
 	}
-	var errs []error
+	var problems option.Problems
 	names := make(map[string]bool)
 	for _, a := range p.arms {
 		if a.Name == "" || names[a.Name] {
-			errs = append(errs, fmt.Errorf("arm %q: want a name that no other arm has", a.Name))
+			problems.Add(fmt.Errorf("arm %q: want a name that no other arm has", a.Name))
 		}
 		names[a.Name] = true
 		a.Config.Seed = 1
 		if err := a.Config.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("arm %s: %w", a.Name, err))
+			problems.Add(fmt.Errorf("arm %s: %w", a.Name, err))
 		}
 	}
-	return errors.Join(errs...)
+	return problems.Err()
 }
 
-// newJob returns the run of an arm and seed. It is named after its digest: no arm has it for its own.
+// newJob returns the run of an arm and seed. Its name is its digest, because several arms may share it.
 func newJob(a Arm, seed uint64) (*job, error) {
 	c := a.Config
 	c.Seed = seed
@@ -80,4 +81,37 @@ func newJob(a Arm, seed uint64) (*job, error) {
 	}
 	c.Name = digest
 	return &job{arm: a.Name, seed: seed, digest: digest, config: c}, nil
+}
+
+// collect reads the results of a plan's runs.
+func (p *plan) collect(pool pool, o Options) (*Found, error) {
+	read := make(map[string]*results.Run)
+	failed := make(map[string]string)
+	for _, j := range p.jobs {
+		r, err := results.ReadRun(pool.folder(j.digest))
+		if err != nil {
+			return nil, err
+		}
+		why, err := readFailure(r.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			failed[j.digest] = fmt.Sprintf("seed %d: %s", j.seed, why)
+		}
+		r.Seed = j.seed
+		read[j.digest] = r
+	}
+	f := &Found{Options: o}
+	for _, a := range p.arms {
+		runs := Runs{Arm: a}
+		for _, digest := range p.of[a.Name] {
+			runs.Runs = append(runs.Runs, read[digest])
+			if why := failed[digest]; why != "" {
+				runs.Failed = append(runs.Failed, why)
+			}
+		}
+		f.Arms = append(f.Arms, runs)
+	}
+	return f, nil
 }

@@ -3,32 +3,33 @@ package study
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
 
-// FailedFile stands in the folder of a run that ended with an error, and says which. Such a run is not made again unless its folder is
-// removed.
-const FailedFile = "failed.txt"
+// failedFile holds the error of a run that failed. The run is not repeated unless its folder is removed.
+const failedFile = "failed.txt"
 
 // pool is the folder of the runs of all studies, each under the digest of its configuration.
 type pool struct {
 	dir   string
-	locks string // the folder of locks, each under its run's digest too: runs are removed and begun anew
+	locks string // a lock file per digest, kept apart because run folders are removed and created again
 }
 
 func newPool(dir string) pool { return pool{filepath.Join(dir, "runs"), filepath.Join(dir, ".locks")} }
 
-// folder returns where the run of a digest stands.
+// folder returns the folder of a run.
 func (p pool) folder(digest string) string { return filepath.Join(p.dir, digest) }
 
-// take locks the run of a digest for this process, unless somebody else has it: then it returns nil. The caller closes the lock.
-func (p pool) take(digest string) (*lock, error) {
+// lock reserves a run for the caller, who closes the lock. It returns nil if another process or goroutine holds it.
+func (p pool) lock(digest string) (*lock, error) {
 	if err := os.MkdirAll(p.locks, 0o755); err != nil {
 		return nil, err
 	}
@@ -40,12 +41,12 @@ type state int
 
 const (
 	absent   state = iota
-	begun          // without a checkpoint to go on from
-	stopped        // with one
-	finished       // there is nothing left to do: it has come to the end of its budget, or to an error
+	begun          // no checkpoint to resume from
+	stopped        // has a checkpoint
+	finished       // has spent its budget, or failed
 )
 
-// state returns how far the run of a digest has come. A run that somebody else carries out counts as stopped.
+// state returns how far a run has come. A run that is under way elsewhere counts as begun or stopped.
 func (p pool) state(digest string) (state, error) {
 	dir := p.folder(digest)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +54,7 @@ func (p pool) state(digest string) (state, error) {
 	} else if err != nil {
 		return absent, err
 	}
-	why, err := failure(dir)
+	why, err := readFailure(dir)
 	if err != nil {
 		return absent, err
 	}
@@ -69,29 +70,31 @@ func (p pool) state(digest string) (state, error) {
 	return begun, nil
 }
 
-// failure returns with which error the run in a folder ended, nothing if it did not.
-func failure(dir string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, FailedFile))
+// readFailure returns the error of the run in a folder, "" if it did not fail.
+func readFailure(dir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, failedFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(text)), err
 }
 
-// fail writes down with which error the run in a folder ended. A summary, that of an interruption before, is no longer true of it.
-func fail(dir string, why error) error {
-	// The error's first words name the folder, which may move.
+// writeFailure records that the run in a folder failed. It removes the summary of an earlier interruption.
+func writeFailure(dir string, why error) error {
 	var f *run.Failure
 	if errors.As(why, &f) {
-		why = f.Err
+		why = f.Err // without the folder's name, because folders may be moved
 	}
 	if err := os.Remove(filepath.Join(dir, results.SummaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return results.WriteFile(filepath.Join(dir, FailedFile), fmt.Appendln(nil, why))
+	return disk.ReplaceFile(filepath.Join(dir, failedFile), func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, why)
+		return err
+	})
 }
 
-// size returns the bytes of the files below a folder. What vanishes meanwhile is not counted.
+// size returns the bytes of the files below a folder. Files that vanish meanwhile are not counted.
 func size(dir string) int64 {
 	var sum int64
 	filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {

@@ -2,11 +2,29 @@ package study
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
 
-// The arms of the study of [PR].
+func prompts() Study {
+	return Study{
+		Name: "prompts", Title: "Is it worth asking the same prompts again?", Source: "[PR] sections 5 and 6, figs. 3 and 4",
+		Lead: []string{
+			"Groups whose answers are all right or all wrong teach nothing. Prompt replay asks prompts again that were " +
+				"answered right about half of the time; the answers are generated anew, so that training stays on-policy.",
+			"Additions below 100, batches of 64 prompts, 8 answers each ([PR] has 32 prompts). Of the sampler's settings, " +
+				"[PR] gives only the fraction, 0.75; it has one seed per arm.",
+			"Three controls follow: training on 32 fixed prompts, training on random rewards, and rollouts so cheap that " +
+				"generation is not the bottleneck.",
+		},
+		Arms: promptArms, Judge: judgePrompts,
+	}
+}
+
+// The arms beside the ablations.
 const (
 	allPrompts    = "no prompt replay"
 	promptReplay  = "prompt replay"
@@ -16,43 +34,50 @@ const (
 	cheapReplay   = "cheap rollouts: prompt replay"
 )
 
-// fixedPrompts is how many prompts the control of [PR] fig. 4 trains on.
-const fixedPrompts = 32
+const (
+	fixedPrompts = 32      // that the control of [PR] fig. 4 trains on
+	unlimited    = 1000    // a limit of reuse that no prompt of a run reaches
+	early        = 1.0 / 3 // share of the budget in which [PR] sees its gain
+)
 
-// replayOfPrompts is the setting of an arm of the ablations.
-type replayOfPrompts struct {
+// promptSetting is a setting of prompt replay.
+type promptSetting struct {
 	fraction float64
 	cooldown int
 	maxReuse int
 }
 
-// [PR] uses a fraction of 0.75 and gives no cooldown and no limit of reuse: these are the defaults here.
-func promptDefaults() replayOfPrompts { return replayOfPrompts{0.75, 5, 10} }
+// promptDefaults has [PR]'s fraction. [PR] gives no cooldown and no limit of reuse; these are the program's defaults.
+func promptDefaults() promptSetting { return promptSetting{0.75, 5, 10} }
 
-// unlimited is a limit of reuse that no prompt of a run comes to.
-const unlimited = 1000
-
-// promptAblations returns the settings beside the default that change one thing each, and the one that bounds nothing.
-func promptAblations() []replayOfPrompts {
-	return []replayOfPrompts{
+// promptAblations returns the settings that change one thing of the default, and last the boldest, which bounds
+// nothing.
+func promptAblations() []promptSetting {
+	return []promptSetting{
 		{0.25, 5, 10}, {0.5, 5, 10},
 		{0.75, 0, 10}, {0.75, 20, 10},
 		{0.75, 5, 1}, {0.75, 5, unlimited},
-		{0.75, 0, unlimited},
+		boldest(),
 	}
 }
 
-// name says what an ablation changes.
-func (r replayOfPrompts) name() string {
-	reuse := fmt.Sprint(r.maxReuse)
-	if r.maxReuse == unlimited {
+func boldest() promptSetting { return promptSetting{0.75, 0, unlimited} }
+
+func (p promptSetting) name() string {
+	reuse := fmt.Sprint(p.maxReuse)
+	if p.maxReuse == unlimited {
 		reuse = "unlimited"
 	}
-	return fmt.Sprintf("fraction %g, cooldown %d, reuse %s", r.fraction, r.cooldown, reuse)
+	return fmt.Sprintf("fraction %g, cooldown %d, reuse %s", p.fraction, p.cooldown, reuse)
 }
 
-// promptBase is on-policy training on additions, 64 prompts to a batch, answered 8 times each: with the 32 of [PR] the noise of a batch made
-// a pilot unlearn at first.
+func (p promptSetting) set(c run.Config) run.Config {
+	c.Prompts.Fraction, c.Prompts.Cooldown, c.Prompts.MaxReuse = p.fraction, p.cooldown, p.maxReuse
+	return c
+}
+
+// promptBase is on-policy training on additions, 64 prompts to a batch, each answered 8 times. With the 32 prompts of
+// [PR] the noise of a batch made a pilot run unlearn at first.
 func promptBase() run.Config {
 	c := run.Default()
 	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
@@ -62,47 +87,207 @@ func promptBase() run.Config {
 	return c
 }
 
-// cheapRollouts makes generation a small part: workers wait for trainers, at a twentieth of the rollout cost.
-func cheapRollouts(c run.Config) run.Config {
-	c.Pipeline.Mode, c.Pipeline.Workers, c.Pipeline.Trainers = "async", 4, 4
-	c.Pipeline.RolloutCost = 0.25
-	c.Evaluate.Every, c.Budget.Compute = 24, 480 // an update counts B(1 + W/T), 1.6 of the unit B(1 + mu): 300 updates
-	return c
-}
-
-func (r replayOfPrompts) set(c run.Config) run.Config {
-	c.Prompts.Fraction, c.Prompts.Cooldown, c.Prompts.MaxReuse = r.fraction, r.cooldown, r.maxReuse
+// cheapRollouts makes generation a small part: at a twentieth of the rollout cost, workers wait for trainers.
+func cheapRollouts() run.Config {
+	c := split{4, 4}.set(promptBase())
+	c.Pipeline.Mode, c.Pipeline.RolloutCost = "async", 0.25
+	c.Evaluate.Every, c.Budget.Compute = 24, 480 // an update costs B(1 + W/T), 1.6 times the unit B(1 + mu): 300 updates
 	return c
 }
 
 func promptArms(o Options) []Arm {
-	var arms []Arm
-	add := func(name string, c run.Config) { arms = append(arms, Arm{name, rehearsed(o, c)}) }
-	add(allPrompts, promptBase())
-	add(promptReplay, promptDefaults().set(promptBase()))
-	for _, r := range promptAblations() {
-		add(r.name(), r.set(promptBase()))
-	}
-	few := promptBase()
+	few, random := promptBase(), promptBase()
 	few.Prompts.Limit = fixedPrompts
-	add(fewPrompts, few)
-	chance := promptBase()
-	chance.Task = map[string]any{"name": "arithmetic", "random_rewards": 0.5}
-	add(randomRewards, chance)
-	add(cheapPlain, cheapRollouts(promptBase()))
-	add(cheapReplay, promptDefaults().set(cheapRollouts(promptBase())))
+	random.Task = map[string]any{"name": "arithmetic", "random_rewards": 0.5}
+	arms := []Arm{{allPrompts, promptBase()}, {promptReplay, promptDefaults().set(promptBase())}}
+	for _, p := range promptAblations() {
+		arms = append(arms, Arm{p.name(), p.set(promptBase())})
+	}
+	arms = append(arms, Arm{fewPrompts, few}, Arm{randomRewards, random},
+		Arm{cheapPlain, cheapRollouts()}, Arm{cheapReplay, promptDefaults().set(cheapRollouts())})
+	for i := range arms {
+		arms[i].Config = rehearsed(o, arms[i].Config)
+	}
 	return arms
 }
 
-func prompts() Study {
-	return Study{
-		Name: "prompts", Title: "Is it worth asking the same prompts again?", Source: "[PR] sections 5 and 6, figs. 3 and 4",
-		Lead: []string{
-			"Groups whose answers are all right or all wrong teach nothing. Prompt replay asks prompts again that were answered right about half of the time; " +
-				"the answers are generated anew, so that training stays on-policy.",
-			"Additions below 100, batches of 64 prompts, 8 answers each ([PR] has 32 prompts). Of the sampler [PR] gives the fraction, 0.75, and one seed per arm.",
-			"Three controls follow: training on 32 fixed prompts, training on random rewards, and rollouts so cheap that generation is not the bottleneck.",
+func judgePrompts(f *Found) (Judgement, error) {
+	plain, replay, few, random := f.Of(allPrompts), f.Of(promptReplay), f.Of(fewPrompts), f.Of(randomRewards)
+	cheap := []Runs{f.Of(cheapPlain), f.Of(cheapReplay)}
+	mild, bold := f.Of(promptAblations()[0].name()), f.Of(boldest().name())
+	both := func(m metric, share float64) estimate { return difference(replay, plain, meanOf(m, share)) }
+	gain := difference(replay, plain, meanOver(early))
+	moreGain := estimateOf("the difference of the differences", change, perSeed(func(seed uint64) float64 {
+		m := meanOver(early)
+		return replay.on(seed, m) - plain.on(seed, m) - (cheap[1].on(seed, m) - cheap[0].on(seed, m))
+	}, append(cheap, plain, replay)...))
+	mu, cheapMu := plain.Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost
+	const (
+		pr51      = "[PR] section 5.1"
+		atTheEnd  = "Pass@1, the mean of the last three evaluations"
+		firstPart = "Over the first third: %s."
+	)
+	return f.judge([]claim{
+		{
+			source: pr51, text: "Fewer groups have zero variance.", by: both(zeroVariance, 1).is(below(0)),
+			measured: "Share of groups of zero variance over the run, with prompt replay less without",
+			more:     fmt.Sprintf(firstPart, both(zeroVariance, early)),
 		},
-		Arms: promptArms, Judge: judgePrompts,
+		{
+			source: pr51, text: "The mean |advantage| is larger.", by: both(absAdvantage, 1).is(above(0)),
+			measured: "Mean |advantage| over the run, with prompt replay less without",
+			more:     fmt.Sprintf(firstPart, both(absAdvantage, early)),
+		},
+		{
+			source: pr51, text: "Accuracy rises faster at first.", by: gain.is(above(0)),
+			measured: "Mean pass@1 over the first third of the budget, with prompt replay less without",
+			more: fmt.Sprintf("Virtual time to pass@1 of %g, with over without: %s.", plain.Config.Evaluate.Target,
+				ratio(replay, plain, clockToTarget)),
+		},
+		{
+			source: pr51, text: "It then flattens out, and ends where training without prompt replay does.",
+			by: difference(replay, plain, settled).is(within(0, alike)), measured: atTheEnd + ", with prompt replay less " +
+				"without",
+		},
+		{
+			source: "[PR] sections 5.1 and 6", by: difference(mild, bold, settled).is(above(0)),
+			text:     "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse prevent this.",
+			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, mild.Name, bold.Name),
+		},
+		{
+			source: "[PR] fig. 4", by: difference(few, plain, settled).is(atLeast(-alike)),
+			text: fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns nothing "+
+				"from the prompts.",
+				fixedPrompts),
+			measured: fmt.Sprintf("%s, on %d prompts less on all", atTheEnd, fixedPrompts),
+		},
+		{
+			source:   "[PR] section 6.1, Shao et al. 2025",
+			by:       estimateOf("the difference", change, random.over(rise)).is(above(0)),
+			text:     "Accuracy rises even where rewards are random: a warning that the model does not learn from the reward.",
+			measured: atTheEnd + ", less that of the warm start, with random rewards",
+			more:     fmt.Sprintf("With the task's rewards: %s.", estimateOf("", change, plain.over(rise))),
+		},
+		{
+			source: pr51, text: "Prompt replay gains most where rollouts are the bottleneck, and little where they are not.",
+			by: append(moreGain.is(above(0)), gain.is(above(0))...),
+			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = %g less "+
+				"at μ = %g", mu, cheapMu),
+			more: fmt.Sprintf("At μ = %g it adds %s. Every batch takes as many rollouts with prompt replay as without: the "+
+				"gain is what a batch teaches more. A loop that generates until its batch is full saves rollouts too, see the "+
+				"table.", mu, gain),
+			note: "The same is asked of what is added at the larger μ.",
+		},
+	}, promptsPage(f, plain, replay, cheap)...)
+}
+
+// rise is how far a run's accuracy rose above that of its start.
+func rise(a Runs, r *results.Run) float64 {
+	if len(r.Evals) == 0 || r.Evals[0].Update != 0 {
+		return math.NaN()
 	}
+	return settled(a, r) - r.Evals[0].Pass1
+}
+
+func promptsPage(f *Found, plain, replay Runs, cheap []Runs) []results.Section {
+	both, x, target := lines(0, plain, replay), inUpdates(plain.Arm), plain.Config.Evaluate.Target
+	settings := []Runs{plain, replay}
+	for _, p := range promptAblations() {
+		settings = append(settings, f.Of(p.name()))
+	}
+	controls := []Runs{plain, f.Of(fewPrompts), f.Of(randomRewards)}
+	c := cheap[0].Config.Pipeline
+	return []results.Section{
+		{
+			Title: "With and without prompt replay",
+			Text: []string{fmt.Sprintf("Prompt replay here is %s, band %g; [PR] gives only the fraction.",
+				promptDefaults().name(), replay.Config.Prompts.Band)},
+			Figures: []results.Figure{
+				metricFigure("Groups of zero variance", "Medians over seeds of the mean over a thirtieth of the budget, "+
+					"quartiles as bands.",
+					"share of groups", zeroVariance, both...),
+				metricFigure("Mean |advantage|", "With std-normalised advantages a group's mean is 2√(p(1 − p)).",
+					"mean |advantage|", absAdvantage,
+					both...),
+				withTarget(medianFigure("Accuracy against rollouts", "", byRollouts(), both...), target),
+				withTarget(seedFigure("Accuracy against the clock", "", byClock(), both...), target),
+			},
+		},
+		{
+			Title: "How much to replay", Text: []string{"One setting changes at a time; the last row has no bounds."},
+			Figures: []results.Figure{medianFigure("Accuracy against compute", "", x, lines(0, settings...)...)},
+			Grids:   []results.Grid{promptsTable("Settings", settings...)},
+		},
+		{
+			Title: "Controls",
+			Text: []string{
+				fmt.Sprintf("The %d fixed prompts are asked again and again, from the same warm start. Random rewards go to "+
+					"half of all pairs of prompt and answer, whatever the answer; accuracy counts true answers.", fixedPrompts),
+				fmt.Sprintf("Where rollouts are cheap, μ = %g, %d workers wait for %d trainers most of the time.",
+					c.RolloutCost, c.Workers, c.Trainers),
+			},
+			Figures: []results.Figure{
+				seedFigure("Fixed prompts and random rewards", "", x, lines(0, controls...)...),
+				medianFigure("Cheap rollouts: accuracy against the clock", "", byClock(), lines(0, cheap...)...),
+			},
+			Grids: []results.Grid{
+				promptsTable("Controls", controls...), promptsTable("Cheap rollouts", cheap...),
+				refillTable(slices.Concat([]Runs{plain, replay}, cheap)...),
+			},
+		},
+	}
+}
+
+// promptsTable compares arms with the first.
+func promptsTable(title string, arms ...Runs) results.Grid {
+	reference := arms[0]
+	atReach := func(a Runs) string {
+		reached := slices.DeleteFunc(a.over(toTarget), func(v float64) bool { return math.IsInf(v, 1) })
+		return fmt.Sprintf("%d of %d", len(reached), len(a.Runs))
+	}
+	return table(title,
+		"Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in brackets; differences have "+
+			"95% bootstrap intervals.",
+		arms, medianOf("pass@1", settled, points),
+		compared("above the first", reference, atEqualCompute),
+		compared("over the first third, above the first", reference,
+			func(a, b Runs) estimate { return difference(a, b, meanOver(early)) }),
+		plainMedian("zero variance", meanOf(zeroVariance, 1), points),
+		plainMedian("mean |advantage|", meanOf(absAdvantage, 1), points),
+		plainMedian("prompts replayed", meanOf(promptShare, 1), percent), column{"target reached", atReach})
+}
+
+// refillTable computes, from the measured shares of zero variance, what a loop would save that generates until its
+// batch is full of groups with a signal. Its arms are pairs without and with prompt replay.
+func refillTable(pairs ...Runs) results.Grid {
+	g := results.Grid{
+		Title: "What a loop would save that generates until its batch is full of groups with a signal",
+		Note: "Computed, not measured: such a loop generates 1/(1 − z) rollouts for each that it learns from, where z is " +
+			"the share of groups of zero variance over the first third of the run. An update then takes μ/(W(1 − z)) + 1/T " +
+			"per rollout where workers and trainers take turns, and the longer of the two where they do not.",
+		Columns: []string{"rollout cost", "generation per update, without", "z without", "z with", "rollouts saved",
+			"time saved"},
+	}
+	for pair := range slices.Chunk(pairs, 2) {
+		without, with := pair[0].median(meanOf(zeroVariance, early)), pair[1].median(meanOf(zeroVariance, early))
+		generation, all := refill(pair[0].Config, without)
+		_, shorter := refill(pair[1].Config, with)
+		g.Rows = append(g.Rows, []string{
+			fmt.Sprintf("μ = %g", pair[0].Config.Pipeline.RolloutCost), percent(generation / all), points(without), points(with),
+			percent(1 - (1-without)/(1-with)), percent(1 - shorter/all),
+		})
+	}
+	return g
+}
+
+// refill is the time that generation takes, and that everything takes, per rollout learned from, in trainings of a
+// rollout.
+func refill(c run.Config, zero float64) (generation, all float64) {
+	p := c.Pipeline
+	generation = p.RolloutCost / (float64(p.Workers) * (1 - zero))
+	training := 1 / float64(p.Trainers)
+	if p.Mode == "sync" {
+		return generation, generation + training
+	}
+	return generation, max(generation, training)
 }

@@ -3,8 +3,12 @@ package study
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/reprise-rl/reprise/results"
@@ -16,12 +20,13 @@ type Runner struct {
 	Study   Study
 	Options Options
 	Dir     string // of all studies: this one's folder is Dir/NAME, the pool of runs Dir/runs
-	AtOnce  int    // runs side by side; 0: as many as there are cores
-	Command string // by which the study was called, for its page; empty: not told
+	AtOnce  int    // runs at once; 0: one per core
+	Command string // that started the study, for its page; empty: not shown
 
-	// OnPlan is told once how many runs the study has, and how many of them have ended before. OnEnd is told of each that ends, and
-	// is never called by two goroutines at once. Hooks watches a run under the first of its arms; those of two runs are called by
-	// two goroutines. Warmup watches the warm-up that runs from one start share, under the first of them. Any may be nil.
+	// OnPlan is called once, with the number of the study's runs and how many of them had ended before. OnEnd is called
+	// for each run that ends, by one goroutine at a time. Hooks returns the hooks of a run; the hooks of two runs may be
+	// called concurrently. Warmup watches the warm-up that several runs share. Both get the first arm of the run. Any may
+	// be nil.
 	OnPlan func(total, ended int)
 	OnEnd  func(Ended)
 	Hooks  func(arm string, seed uint64, c run.Config) run.Hooks
@@ -32,35 +37,35 @@ type Runner struct {
 
 // Ended is a run that has ended.
 type Ended struct {
-	Arm    string // the first it belongs to
+	Arm    string // the first arm that has this run
 	Seed   uint64
-	Count  int              // of the study's runs that have ended, this one among them
-	Total  int              // runs of the study
-	Result *results.Summary // nil: it ended with an error
-	Failed string           // that error
+	Count  int              // of the study's runs that have ended, including this one
+	Total  int              // of the study's runs
+	Result *results.Summary // nil: it failed
+	Failed string           // its error
 	Dir    string
 }
 
-// Run carries out the study's runs, those apart that the pool has, judges them and writes study.json into the study's folder. When ctx ends, the runs under
-// way stop with a checkpoint, from which the next call goes on, and Run returns the context's error. A run that ends with an error of
-// its own is part of the result; one that cannot be begun, or finds the disk full, ends the study.
+// Run carries out the runs that the pool does not have yet, judges the study, and writes study.json into its folder.
+//
+// When ctx ends, the runs under way stop with a checkpoint and Run returns the context's error; the next call resumes
+// them. A run that fails by itself is part of the result. A run that cannot be started, or finds the disk full, ends
+// the study.
 func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	if r.AtOnce < 1 {
-		r.AtOnce = runtime.GOMAXPROCS(0)
-	}
+	r.AtOnce = cmp.Or(max(r.AtOnce, 0), runtime.GOMAXPROCS(0))
 	began := r.Now()
 	plan, err := newPlan(r.Study, r.Options)
 	if err != nil {
 		return nil, err
 	}
 	pool := newPool(r.Dir)
-	if err := newCrew(r, plan, pool).run(ctx); err != nil {
+	if err := (&scheduler{Runner: r, plan: plan, pool: pool}).run(ctx); err != nil {
 		return nil, err
 	}
-	found, err := gather(plan, pool, r.Options)
+	found, err := plan.collect(pool, r.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +73,7 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.account(plan, pool, found)
+	s, err := r.describe(plan, pool, found)
 	if err != nil {
 		return nil, err
 	}
@@ -81,5 +86,184 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	return s, results.WriteStudy(dir, s)
 }
 
-// title is what the study's page is called.
-func (s Study) title() string { return cmp.Or(s.Title, s.Name) }
+// scheduler carries out the runs of a plan, several at once.
+type scheduler struct {
+	Runner
+	plan   *plan
+	pool   pool
+	starts run.Starts
+
+	mu      sync.Mutex
+	pending []*job // not started by this scheduler, in order
+	ended   int
+}
+
+// run returns when every run has ended, here or in another process, or at the first error that is not a run's own.
+func (s *scheduler) run(ctx context.Context) error {
+	if err := s.survey(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wait sync.WaitGroup
+	for range min(s.AtOnce, len(s.pending)) {
+		wait.Go(func() {
+			if err := s.work(ctx); err != nil {
+				cancel(err) // the others stop with a checkpoint
+			}
+		})
+	}
+	wait.Wait()
+	if s.ended < len(s.plan.jobs) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// survey finds the runs that are left to do.
+func (s *scheduler) survey() error {
+	for _, j := range s.plan.jobs {
+		state, err := s.pool.state(j.digest)
+		if err != nil {
+			return err
+		}
+		if state == finished {
+			s.ended++
+			continue
+		}
+		s.pending = append(s.pending, j)
+		if err := s.starts.Expect(j.config); err != nil {
+			return fmt.Errorf("%s: %w", j, err)
+		}
+	}
+	if s.OnPlan != nil {
+		s.OnPlan(len(s.plan.jobs), s.ended)
+	}
+	return nil
+}
+
+// work executes one pending run after another until none is left.
+func (s *scheduler) work(ctx context.Context) error {
+	for {
+		j, lock, err := s.next(ctx)
+		if err != nil || j == nil {
+			return err
+		}
+		if err := errors.Join(s.execute(ctx, j), s.starts.Release(j.config), lock.close()); err != nil {
+			return err
+		}
+		if err := s.report(j); err != nil {
+			return err
+		}
+	}
+}
+
+// pollInterval is how often a scheduler looks for runs that another process has released.
+const pollInterval = 200 * time.Millisecond
+
+// next takes the first pending run that is free. While all pending runs are locked by others it waits. It returns nil
+// when no run is pending.
+func (s *scheduler) next(ctx context.Context) (*job, *lock, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		j, lock, left, err := s.take()
+		if err != nil || j != nil || left == 0 {
+			return j, lock, err
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take locks the first pending run that is free, nil if none is, and returns how many are still pending.
+func (s *scheduler) take() (*job, *lock, int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, j := range s.pending {
+		lock, err := s.pool.lock(j.digest)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if lock != nil {
+			s.pending = append(s.pending[:i:i], s.pending[i+1:]...)
+			return j, lock, len(s.pending), nil
+		}
+	}
+	return nil, nil, len(s.pending), nil
+}
+
+// execute brings a run to its end from whatever state it is in. A failure of the run itself is recorded, not returned.
+func (s *scheduler) execute(ctx context.Context, j *job) error {
+	state, err := s.pool.state(j.digest)
+	if err != nil || state == finished { // finished by another process since the survey
+		return err
+	}
+	sum, err := s.train(ctx, j, state)
+	switch {
+	case err == nil && sum.Ended == "budget":
+		return nil
+	case ctx.Err() != nil: // any other error will come again when the run is resumed
+		return context.Cause(ctx)
+	case ownFailure(err):
+		return writeFailure(s.pool.folder(j.digest), err)
+	}
+	return fmt.Errorf("%s: %w", j, err)
+}
+
+// train starts or resumes a run.
+func (s *scheduler) train(ctx context.Context, j *job, from state) (*results.Summary, error) {
+	dir := s.pool.folder(j.digest)
+	hooks := func() run.Hooks {
+		if s.Hooks == nil {
+			return run.Hooks{}
+		}
+		return s.Hooks(j.arm, j.seed, j.config)
+	}
+	if from == stopped {
+		return run.Resume(ctx, j.config, dir, hooks())
+	}
+	if err := os.RemoveAll(dir); err != nil { // a run that was killed before its first checkpoint
+		return nil, err
+	}
+	var report func(int, float64)
+	if s.Warmup != nil {
+		report = s.Warmup(j.arm, j.seed, j.config)
+	}
+	start, err := s.starts.Begin(ctx, j.config, report)
+	if err != nil {
+		return nil, err
+	}
+	return run.Train(ctx, j.config, start, dir, hooks())
+}
+
+// report counts a run that has ended and calls OnEnd.
+func (s *scheduler) report(j *job) error {
+	dir := s.pool.folder(j.digest)
+	why, err := readFailure(dir)
+	if err != nil {
+		return err
+	}
+	sum, err := results.ReadSummary(dir)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended++
+	if s.OnEnd != nil {
+		s.OnEnd(Ended{Arm: j.arm, Seed: j.seed, Count: s.ended, Total: len(s.plan.jobs), Result: sum, Failed: why, Dir: dir})
+	}
+	return nil
+}
+
+// ownFailure reports whether an error is the run's own and would come again, unlike an error of the machine such as a
+// full disk.
+func ownFailure(err error) bool {
+	var failure *run.Failure
+	var system syscall.Errno
+	return errors.As(err, &failure) && !errors.As(err, &system)
+}

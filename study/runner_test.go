@@ -1,10 +1,15 @@
 package study
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +18,12 @@ import (
 
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/task"
+	"go.uber.org/goleak"
 )
+
+// Package bleve, of the task search, starts goroutines when a program begins.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // tiny is a run that takes a fraction of a second.
 func tiny(t testing.TB, assignments ...string) run.Config {
@@ -100,7 +110,7 @@ func (l *log) names() (list []string) {
 }
 
 // carryOut runs a study to its end.
-func carryOut(t testing.TB, r Runner) (*results.Study, *log) {
+func runStudy(t testing.TB, r Runner) (*results.Study, *log) {
 	t.Helper()
 	l := new(log)
 	s, err := l.listen(r).Run(context.Background())
@@ -110,7 +120,8 @@ func carryOut(t testing.TB, r Runner) (*results.Study, *log) {
 	return s, l
 }
 
-// written returns what the runs of a folder of studies wrote, apart from the time that they took and what checkpoints hold beside the weights.
+// written returns what the runs of a folder of studies wrote, apart from the time that they took and what checkpoints
+// hold beside the weights.
 func written(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
@@ -133,7 +144,7 @@ func written(t testing.TB, dir string) map[string]string {
 func TestAStudyRunsEveryArmWithEverySeedInOrder(t *testing.T) {
 	dir := t.TempDir()
 	r := Runner{Study: trial("sizes", sizes(t, "32", "48")...), Options: Options{Seeds: 2}, Dir: dir, AtOnce: 1, Command: "reprise study sizes"}
-	s, l := carryOut(t, r)
+	s, l := runStudy(t, r)
 	want := []string{"arm buffer 32, seed 1", "arm buffer 48, seed 1", "arm buffer 32, seed 2", "arm buffer 48, seed 2"}
 	if got := l.names(); !slices.Equal(got, want) || !slices.Equal(l.begun, want) {
 		t.Errorf("ended %v\nbegun %v\nwant  %v", got, l.begun, want)
@@ -171,9 +182,9 @@ func TestAStudyRunsEveryArmWithEverySeedInOrder(t *testing.T) {
 func TestAFinishedRunIsNeverRepeated(t *testing.T) {
 	dir := t.TempDir()
 	r := Runner{Study: trial("sizes", sizes(t, "32", "48")...), Options: Options{Seeds: 1}, Dir: dir, AtOnce: 2}
-	carryOut(t, r)
+	runStudy(t, r)
 	before := written(t, dir)
-	_, again := carryOut(t, r)
+	_, again := runStudy(t, r)
 	if again.total != 2 || again.ended != 2 || len(again.begun)+len(again.done)+len(again.warmed) != 0 {
 		t.Errorf("planned %d, ended before %d, begun %v", again.total, again.ended, again.begun)
 	}
@@ -181,14 +192,14 @@ func TestAFinishedRunIsNeverRepeated(t *testing.T) {
 		t.Error("the files of the runs have changed")
 	}
 	r.Options.Seeds = 2
-	if _, more := carryOut(t, r); more.ended != 2 || len(more.begun) != 2 {
+	if _, more := runStudy(t, r); more.ended != 2 || len(more.begun) != 2 {
 		t.Errorf("with another seed: ended before %d, begun %v", more.ended, more.begun)
 	}
 }
 
-func TestStudiesAndArmsShareTheRunsOfAConfiguration(t *testing.T) {
+func TestStudiesAndArmsShareRunsOfOneConfiguration(t *testing.T) {
 	dir := t.TempDir()
-	carryOut(t, Runner{Study: trial("first", sizes(t, "32", "48")...), Options: Options{Seeds: 1}, Dir: dir})
+	runStudy(t, Runner{Study: trial("first", sizes(t, "32", "48")...), Options: Options{Seeds: 1}, Dir: dir})
 	shared := tiny(t, "replay.capacity=48", "name=another", "checkpoint.every=5")
 	arms := []Arm{{"small", tiny(t, "replay.capacity=40")}, {"middle", shared}, {"middle again", shared}}
 	second := trial("second", arms...)
@@ -197,7 +208,7 @@ func TestStudiesAndArmsShareTheRunsOfAConfiguration(t *testing.T) {
 		judged = f.Of("middle").Seed(1) != nil && f.Of("middle").Seed(1) == f.Of("middle again").Seed(1) && f.Of("small").Seed(2) == nil
 		return Judgement{}, nil
 	}
-	s, l := carryOut(t, Runner{Study: second, Options: Options{Seeds: 1}, Dir: dir})
+	s, l := runStudy(t, Runner{Study: second, Options: Options{Seeds: 1}, Dir: dir})
 	if l.total != 2 || l.ended != 1 || !slices.Equal(l.begun, []string{"arm small, seed 1"}) {
 		t.Errorf("planned %d runs, %d were there, begun %v", l.total, l.ended, l.begun)
 	}
@@ -215,9 +226,9 @@ func TestStudiesAndArmsShareTheRunsOfAConfiguration(t *testing.T) {
 	}
 }
 
-func TestAStoppedStudyGoesOnToTheBytesOfOneThatWasNot(t *testing.T) {
+func TestAStoppedStudyResumesToTheSameBytes(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32", "48", "64")...), Options: Options{Seeds: 2}, AtOnce: 2, Dir: t.TempDir()}
-	carryOut(t, r)
+	runStudy(t, r)
 	want := written(t, r.Dir)
 	r.Dir = t.TempDir()
 	for _, at := range []int{3, 17, 9} { // updates of all runs after which it is stopped
@@ -243,7 +254,7 @@ func TestAStoppedStudyGoesOnToTheBytesOfOneThatWasNot(t *testing.T) {
 		}
 		cancel()
 	}
-	_, l := carryOut(t, r)
+	_, l := runStudy(t, r)
 	if l.ended == 0 || l.ended == 6 {
 		t.Errorf("%d of 6 runs had ended when the study went on", l.ended)
 	}
@@ -256,4 +267,363 @@ func TestAStoppedStudyGoesOnToTheBytesOfOneThatWasNot(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("%d files, want %d", len(got), len(want))
 	}
+}
+
+// together watches how many runs are under way.
+type together struct {
+	mu        sync.Mutex
+	now, most int
+	many      chan struct{} // closed once so many are under way as wanted
+}
+
+// watch has a runner tell when its runs begin and end. Until so many are under way as wanted, none goes on.
+func (w *together) watch(r Runner, wanted int) Runner {
+	w.many = make(chan struct{})
+	r.Hooks = func(string, uint64, run.Config) run.Hooks {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.now++
+		w.most = max(w.most, w.now)
+		if w.now == wanted && w.most == wanted {
+			close(w.many)
+			wanted = -1 // once
+		}
+		return run.Hooks{OnUpdate: func(results.Update) { <-w.many }}
+	}
+	r.OnEnd = func(Ended) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.now--
+	}
+	return r
+}
+
+func TestAtOnceIsTheNumberOfConcurrentRuns(t *testing.T) {
+	for _, atOnce := range []int{1, 3} {
+		r := Runner{Study: trial("sizes", sizes(t, "32", "36", "40", "44")...), Options: Options{Seeds: 1}, Dir: t.TempDir(), AtOnce: atOnce}
+		w := new(together)
+		s, _ := runStudy(t, w.watch(r, atOnce))
+		if w.most != atOnce || s.AtOnce != atOnce {
+			t.Errorf("%d runs at once, want %d", w.most, atOnce)
+		}
+	}
+}
+
+func TestALockedRunIsLeftForLater(t *testing.T) {
+	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1}, Dir: t.TempDir(), AtOnce: 1}
+	plan, err := newPlan(r.Study, r.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := newPool(r.Dir).lock(plan.jobs[0].digest)
+	if err != nil || held == nil {
+		t.Fatal(held, err)
+	}
+	r.OnEnd = func(e Ended) {
+		if e.Count == 2 {
+			held.close()
+		}
+	}
+	_, l := runStudy(t, r)
+	if got, want := l.names(), []string{"arm buffer 40, seed 1", "arm buffer 48, seed 1", "arm buffer 32, seed 1"}; !slices.Equal(got, want) {
+		t.Errorf("ended %v, want %v", got, want)
+	}
+}
+
+func TestAStudyWaitingForALockedRunCanBeStopped(t *testing.T) {
+	r := Runner{Study: trial("sizes", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
+	plan, err := newPlan(r.Study, r.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := newPool(r.Dir).lock(plan.jobs[0].digest)
+	if err != nil || held == nil {
+		t.Fatal(held, err)
+	}
+	defer held.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.OnPlan = func(int, int) { cancel() }
+	if _, err := r.Run(ctx); err != context.Canceled {
+		t.Errorf("error %v", err)
+	}
+}
+
+// childDir tells the test program that it is the second process of a test, and where that carries out its study.
+const childDir = "REPRISE_STUDY_CHILD"
+
+// shared is the study that two processes carry out at the same time.
+func shared(t testing.TB, dir string) Runner {
+	return Runner{Study: trial("shared", sizes(t, "32", "36", "40")...), Options: Options{Seeds: 2}, Dir: dir, AtOnce: 2}
+}
+
+func TestSecondProcess(t *testing.T) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		t.Skip("runs in the second process of TestTwoProcessesDoEachRunOnce")
+	}
+	_, l := runStudy(t, shared(t, dir))
+	for _, name := range l.begun {
+		fmt.Println("\nbegan:", name)
+	}
+}
+
+func TestTwoProcessesDoEachRunOnce(t *testing.T) {
+	dir := t.TempDir()
+	other := exec.Command(os.Args[0], "-test.run", "^TestSecondProcess$")
+	other.Env = append(os.Environ(), childDir+"="+dir)
+	var said strings.Builder
+	other.Stdout, other.Stderr = &said, &said
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, l := runStudy(t, shared(t, dir))
+	if err := other.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, said.String())
+	}
+	begun := slices.Clone(l.begun)
+	for lines := bufio.NewScanner(strings.NewReader(said.String())); lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), "began: "); ok {
+			begun = append(begun, name)
+		}
+	}
+	slices.Sort(begun)
+	if unique := slices.Compact(slices.Clone(begun)); len(begun) != 6 || len(unique) != 6 {
+		t.Errorf("%d runs were begun, %d different ones, want each of 6 once: %v", len(begun), len(unique), begun)
+	}
+	t.Logf("this process made %d runs, the other %d", len(l.begun), 6-len(l.begun))
+	alone := shared(t, t.TempDir())
+	runStudy(t, alone)
+	got := written(t, dir)
+	for name, text := range written(t, alone.Dir) {
+		if got[name] != text {
+			t.Errorf("%s differs from that of one process alone", name)
+		}
+	}
+}
+
+// sums is a task whose rewards are no numbers, which ends a run when its first rollouts come in.
+type sums struct {
+	task.Task
+	task.Alphabet
+	task.Demonstrator
+}
+
+func (sums) Verify(task.Prompt, string) task.Verdict {
+	return task.Verdict{Reward: float32(math.NaN())}
+}
+
+// failing is an arm that fails with every seed.
+func failing(t testing.TB) Arm {
+	t.Helper()
+	made, err := run.NewTask("arithmetic", []string{"max=10", "held_out=20"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Arm{"failing", tiny(t).WithTask("sums without end", func(uint64) (task.Task, error) {
+		return sums{made, made.(task.Alphabet), made.(task.Demonstrator)}, nil
+	})}
+}
+
+func TestAFailedRunIsAResult(t *testing.T) {
+	dir := t.TempDir()
+	s := trial("broken", append([]Arm{failing(t)}, sizes(t, "32")...)...)
+	var found *Found
+	s.Judge = func(f *Found) (Judgement, error) { found = f; return Judgement{}, nil }
+	r := Runner{Study: s, Options: Options{Seeds: 2}, Dir: dir, AtOnce: 1}
+	result, l := runStudy(t, r)
+	if len(l.done) != 4 || l.done[0].Result != nil || l.done[0].Failed == "" || l.done[1].Result == nil || l.done[1].Failed != "" {
+		t.Fatalf("ended %+v", l.done)
+	}
+	bad := found.Of("failing")
+	if len(bad.Runs) != 2 || len(bad.Failed) != 2 || !strings.HasPrefix(bad.Failed[1], "seed 2: ") || strings.Contains(bad.Failed[1], dir) {
+		t.Fatalf("the judge was given %+v, failed %q", bad.Runs, bad.Failed)
+	}
+	if r := bad.Seed(2); r == nil || r.Seed != 2 || r.Summary != nil || len(r.Evals) == 0 {
+		t.Errorf("the run that failed: %+v", r)
+	}
+	if ok := found.Of("buffer 32"); len(ok.Failed) != 0 || ok.Seed(1).Summary == nil {
+		t.Errorf("the run that did not fail: %+v, failed %q", ok.Runs, ok.Failed)
+	}
+	if !slices.Equal(result.Arms[0].Failed, bad.Failed) || len(result.Arms[1].Failed) != 0 {
+		t.Errorf("study.json has %q and %q", result.Arms[0].Failed, result.Arms[1].Failed)
+	}
+	if fact := factOf(result, "Runs"); !strings.Contains(fact, "4 runs") || !strings.Contains(fact, "2 ended with an error") {
+		t.Errorf("fact: %s", fact)
+	}
+	if !strings.Contains(bad.Failed[0], "reward") || !strings.Contains(bad.Failed[0], "NaN") {
+		t.Errorf("it failed by %q, want its reward named", bad.Failed[0])
+	}
+	if _, again := runStudy(t, r); again.ended != 4 || len(again.begun) != 0 {
+		t.Errorf("the next time %d of 4 had ended, begun %v", again.ended, again.begun)
+	}
+}
+
+func TestARunThatFailsAfterAnInterruptionHasNoSummary(t *testing.T) {
+	p := newPool(t.TempDir())
+	dir := p.folder("0123456789abcdef")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := errors.Join(results.WriteConfig(dir, []byte("seed: 3\n")), results.WriteSummary(dir, &results.Summary{Seed: 3, Ended: "interrupted"}),
+		writeFailure(dir, &run.Failure{Dir: dir, Err: errors.New("the norm is NaN")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := results.ReadSummary(dir); sum != nil || err != nil {
+		t.Errorf("summary %+v, %v", sum, err)
+	}
+	found, err := (&plan{
+		arms: []Arm{{Name: "a"}}, jobs: []*job{{arm: "a", seed: 3, digest: "0123456789abcdef"}}, of: map[string][]string{"a": {"0123456789abcdef"}},
+	}).collect(p, Options{Seeds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := found.Of("a")
+	if state, err := p.state("0123456789abcdef"); state != finished || err != nil || a.Runs[0].Summary != nil || !slices.Equal(a.Failed, []string{"seed 3: the norm is NaN"}) {
+		t.Errorf("state %v, %v; %+v, failed %q", state, err, a.Runs[0], a.Failed)
+	}
+}
+
+func TestADiskErrorEndsTheStudyAndIsNotAResult(t *testing.T) {
+	dir := t.TempDir()
+	r := Runner{Study: trial("full", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: dir}
+	place := ""
+	r.Hooks = func(_ string, _ uint64, c run.Config) run.Hooks {
+		place = filepath.Join(dir, "runs", c.Name)
+		return run.Hooks{OnUpdate: func(u results.Update) {
+			if u.Update == 2 { // before the checkpoint of the third: a file is where its folder was
+				if err := errors.Join(os.RemoveAll(place), os.WriteFile(place, nil, 0o644)); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+	}
+	_, err := r.Run(context.Background())
+	var path *fs.PathError
+	if !errors.As(err, &path) || !strings.Contains(err.Error(), "arm buffer 32, seed 1") {
+		t.Fatalf("error %v, want the file system's, of the run", err)
+	}
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	r.Hooks = nil
+	if _, l := runStudy(t, r); len(l.done) != 1 || l.done[0].Result == nil {
+		t.Errorf("once the disk has room again: %+v", l.done)
+	}
+}
+
+func TestARunKilledBeforeItsFirstCheckpointStartsAgain(t *testing.T) {
+	r := Runner{Study: trial("anew", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
+	plan, err := newPlan(r.Study, r.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := newPool(r.Dir).folder(plan.jobs[0].digest)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), results.WriteConfig(dir, []byte("seed: 1\n")), os.WriteFile(filepath.Join(dir, results.MetricsFile), []byte("{"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, l := runStudy(t, r); l.ended != 0 || len(l.warmed) != 1 || l.done[0].Result == nil || l.done[0].Result.Updates != 8 {
+		t.Errorf("ended before: %d; %+v", l.ended, l.done)
+	}
+}
+
+func TestAKilledRunResumesFromItsCheckpoint(t *testing.T) {
+	r := Runner{Study: trial("killed", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
+	runStudy(t, r)
+	want := written(t, r.Dir)
+	r.Dir = t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	stopping := r
+	stopping.Hooks = func(string, uint64, run.Config) run.Hooks {
+		return run.Hooks{OnUpdate: func(u results.Update) { cancel() }}
+	}
+	if _, err := stopping.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob(filepath.Join(r.Dir, "runs", "*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatal(folders, err)
+	}
+	metrics, err := os.OpenFile(filepath.Join(folders[0], results.MetricsFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = metrics.WriteString(`{"update": 2, "vers`) // what a kill leaves: a torn line, and no summary
+	if err := errors.Join(err, metrics.Close(), os.Remove(filepath.Join(folders[0], results.SummaryFile))); err != nil {
+		t.Fatal(err)
+	}
+	_, l := runStudy(t, r)
+	if len(l.warmed) != 0 || len(l.begun) != 1 {
+		t.Errorf("warmed up %v, begun %v: want the run to go on", l.warmed, l.begun)
+	}
+	got := written(t, r.Dir)
+	for name, text := range want {
+		if got[name] != text {
+			t.Errorf("%s differs from that of the run that was not killed", name)
+		}
+	}
+}
+
+func TestInvalidArmsAreReportedBeforeTheFirstRun(t *testing.T) {
+	bad, worse := tiny(t), tiny(t)
+	bad.Pipeline.Workers = 0
+	worse.Learner.Objective, worse.Budget.Updates = "gpro", -1
+	for name, c := range map[string]struct {
+		arms  []Arm
+		seeds int
+		want  []string
+	}{
+		"two arms": {[]Arm{{"good", tiny(t)}, {"bad", bad}, {"worse", worse}}, 1, []string{"study two arms", "arm bad: pipeline.workers: 0", "arm worse: ", `learner.objective: "gpro"`, "budget: "}},
+		"one name": {[]Arm{{"same", tiny(t)}, {"same", tiny(t)}}, 1, []string{`arm "same": want a name that no other arm has`}},
+		"no name":  {[]Arm{{"", tiny(t)}}, 1, []string{`arm ""`}},
+		"no arms":  {nil, 1, []string{"arms: none"}},
+		"no seeds": {sizes(t, "32"), 0, []string{"--seeds: 0: want 1 or more"}},
+	} {
+		dir := t.TempDir()
+		l := new(log)
+		_, err := l.listen(Runner{Study: trial(name, c.arms...), Options: Options{Seeds: c.seeds}, Dir: dir}).Run(context.Background())
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v\nwant %q in it", name, err, want)
+			}
+		}
+		if entries, _ := os.ReadDir(dir); len(entries)+len(l.begun) != 0 {
+			t.Errorf("%s: something was run", name)
+		}
+	}
+}
+
+func TestAFailedWarmStartEndsTheStudyAndNamesTheArm(t *testing.T) {
+	r := Runner{Study: trial("short", Arm{"short", tiny(t, "task.max=1000000", "generate.max_tokens=1")}), Options: Options{Seeds: 1}, Dir: t.TempDir()}
+	_, err := r.Run(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "arm short, seed 1: ") || !strings.Contains(err.Error(), "generate.max_tokens: 1") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAnErrorOfTheJudgeKeepsTheRuns(t *testing.T) {
+	s := trial("unjudged", sizes(t, "32")...)
+	unjust := errors.New("no verdict")
+	s.Judge = func(*Found) (Judgement, error) { return Judgement{}, unjust }
+	r := Runner{Study: s, Options: Options{Seeds: 1}, Dir: t.TempDir()}
+	if _, err := r.Run(context.Background()); !errors.Is(err, unjust) || results.IsStudy(Folder(r.Dir, s.Name)) {
+		t.Errorf("error %v", err)
+	}
+	r.Study = trial("judged", sizes(t, "32")...)
+	if _, l := runStudy(t, r); l.ended != 1 {
+		t.Error("the run was made again")
+	}
+}
+
+// factOf returns a fact of a study's page.
+func factOf(s *results.Study, name string) string {
+	i := slices.IndexFunc(s.Sheet.Facts, func(f results.Fact) bool { return f.Name == name })
+	if i < 0 {
+		return ""
+	}
+	return s.Sheet.Facts[i].Text
 }

@@ -1,3 +1,15 @@
+// Package study runs named experiments: claims of a source, tried on many configurations and seeds of real runs.
+//
+// A [Study] has arms, which are configurations by name, and claims about them. [All] lists the studies. A [Runner]
+// carries out the runs of all arms and seeds, several at once, and hands what they measured, [Found], to the study,
+// whose claims one judge decides. The result is a results.Study with one page of findings, figures and tables.
+//
+// All studies of a folder share a pool of runs, each under a digest of its configuration. A finished run is never
+// repeated, whichever study asks for it; an interrupted run resumes from its checkpoint.
+//
+// The statistics are those of docs/METHODS.md, Evaluation: medians and quartiles over seeds, claims from four seeds up,
+// and no interpolation of where a target was reached. A run that fails or diverges stays in the study and counts as a
+// loss.
 package study
 
 import (
@@ -12,30 +24,30 @@ import (
 
 // Study is a named experiment.
 type Study struct {
-	Name   string // of the command: buffer-size
+	Name   string // as the command takes it: buffer-size
 	Title  string
 	Source string   // [ER] fig. 3
-	Lead   []string // what is asked and how it is tried, for the top of the page
+	Lead   []string // the question and the method, at the top of the page
 
-	// Arms returns the configurations to run; the seeds are the runner's. Names are unique.
+	// Arms returns the configurations to run, with unique names. The runner adds the seeds.
 	Arms func(Options) []Arm
-	// Judge says what the runs show.
+	// Judge returns what the runs show.
 	Judge func(*Found) (Judgement, error)
 }
 
-// Options is how large a study is made.
+// Options is the size of a study.
 type Options struct {
 	Seeds int  // of every arm, from 1
-	Quick bool // a rehearsal: budgets cut so that every arm ends within seconds; it makes no claim
+	Quick bool // a rehearsal: every arm ends within seconds, and the study makes no claim
 }
 
 // Arm is a configuration of a study.
 type Arm struct {
 	Name   string
-	Config run.Config // its seed and name are the runner's
+	Config run.Config // the runner sets its seed and its name
 }
 
-// Found is what a study's runs came to.
+// Found is everything that a study's runs measured.
 type Found struct {
 	Options
 	Arms []Runs // in the study's order
@@ -44,7 +56,7 @@ type Found struct {
 // Runs is the runs of an arm.
 type Runs struct {
 	Arm
-	Runs   []*results.Run // by ascending seed; those that failed have no summary, and what they wrote until then
+	Runs   []*results.Run // by ascending seed; a run that failed has no summary, only what it wrote until then
 	Failed []string       // "seed 3: why"
 }
 
@@ -54,7 +66,7 @@ type Judgement struct {
 	Sections []results.Section
 }
 
-// Of returns the runs of an arm. The arm is one of the study.
+// Of returns the runs of an arm, which must be one of the study's.
 func (f *Found) Of(name string) Runs {
 	i := slices.IndexFunc(f.Arms, func(r Runs) bool { return r.Name == name })
 	if i < 0 {
@@ -63,13 +75,40 @@ func (f *Found) Of(name string) Runs {
 	return f.Arms[i]
 }
 
+// of returns the runs of several arms.
+func (f *Found) of(arms ...Arm) []Runs {
+	list := make([]Runs, len(arms))
+	for i, a := range arms {
+		list[i] = f.Of(a.Name)
+	}
+	return list
+}
+
 // Seed returns the run of a seed, nil if it wrote nothing.
-func (r Runs) Seed(seed uint64) *results.Run {
-	i := slices.IndexFunc(r.Runs, func(x *results.Run) bool { return x.Seed == seed })
+func (a Runs) Seed(seed uint64) *results.Run {
+	i := slices.IndexFunc(a.Runs, func(r *results.Run) bool { return r.Seed == seed })
 	if i < 0 {
 		return nil
 	}
-	return r.Runs[i]
+	return a.Runs[i]
+}
+
+// without returns the arm without the run of a seed.
+func (a Runs) without(seed uint64) Runs {
+	a.Runs = slices.DeleteFunc(slices.Clone(a.Runs), func(r *results.Run) bool { return r.Seed == seed })
+	return a
+}
+
+// seedsOf returns the seeds that any of the arms has, ascending.
+func seedsOf(arms ...Runs) []uint64 {
+	var list []uint64
+	for _, a := range arms {
+		for _, r := range a.Runs {
+			list = append(list, r.Seed)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // All returns the studies in the order of the documentation.
@@ -83,17 +122,15 @@ func All() []Study {
 
 // ByName returns a study.
 func ByName(name string) (Study, error) {
-	all := All()
-	i := slices.IndexFunc(all, func(s Study) bool { return s.Name == name })
-	if i < 0 {
-		var names []string
-		for _, s := range all {
-			names = append(names, s.Name)
+	var names []string
+	for _, s := range All() {
+		if s.Name == name {
+			return s, nil
 		}
-		return Study{}, fmt.Errorf("study: %s: want one of %s", name, strings.Join(names, ", "))
+		names = append(names, s.Name)
 	}
-	return all[i], nil
+	return Study{}, fmt.Errorf("study: %s: want one of %s", name, strings.Join(names, ", "))
 }
 
-// Folder returns the folder of a study below the folder of all.
+// Folder returns the folder of a study below the folder of all studies.
 func Folder(dir, name string) string { return filepath.Join(dir, name) }

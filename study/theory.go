@@ -4,197 +4,191 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
-	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/results"
 )
 
-// theory holds the calculator's recommendation against a grid of real runs.
 func theory() Study {
 	return Study{
 		Name: "theory", Title: "Does the calculator recommend well?", Source: "[ER] §3, theorem 3.5",
 		Lead: []string{
 			aboutLab(),
-			"The calculator is fitted from a short run: what a rollout costs, how far gradients in a buffer are correlated, and how their noise grows with staleness. From these follows " +
-				"J(N/R, B/R), to which the compute of learning is proportional, for every cell of the grid of splits and capacities that was really run. The recommended cell has the least J.",
-			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that did not reach it, or equal, the higher mean accuracy over the run. " +
-				fmt.Sprintf("The short run takes %d of the %d updates' compute, with the split and a table that show more staleness than any cell; each seed's short run is a fit and a recommendation of its own.",
-					theoryCompute, labCompute),
+			"The calculator is fitted to a short run: the cost of a rollout, the correlation of gradients in a buffer, and " +
+				"how their noise grows with staleness. From these follows J(N/R, B/R), to which the compute of learning is " +
+				"proportional, for every cell of the grid of splits and capacities that was really run. The recommended cell " +
+				"has the least J.",
+			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that are " +
+				"equal, or did not reach it, the higher mean accuracy over the run. " +
+				fmt.Sprintf("The short run takes %d of the %d updates' compute. Its split and its table show more staleness "+
+					"than any cell. Each seed's short run gives a fit and a recommendation of its own.", theoryCompute, labCompute),
 		},
-		Arms: theoryArms, Judge: func(f *Found) (Judgement, error) { return judgeTheory(f, fitRun) },
+		Arms:  func(o Options) []Arm { return append([]Arm{shortArm(o), queueArm(o)}, gridArms(o)...) },
+		Judge: func(f *Found) (Judgement, error) { return judgeTheory(f, fitRun) },
 	}
 }
 
-// The short run that the calculator is fitted from: its table holds staler rollouts than any of the grid's, so that nothing is extrapolated.
+// The short run that the calculator is fitted to. Its table holds staler rollouts than any of the grid's, so that
+// nothing is extrapolated.
 const (
 	theoryCompute  = 8
 	theoryCapacity = 5 * labBatch
 	theoryShort    = "short run"
 )
 
-// bestShare is the part of the grid that a good recommendation lands in.
+// bestShare is the part of the grid that a good recommendation is in.
 const bestShare = 0.2
 
-func theoryArms(o Options) []Arm { return append([]Arm{shortArm(o), queueArm(o)}, gridArms(o)...) }
-
 func shortArm(o Options) Arm {
-	c := buffer(o, split{4, 4}, theoryCapacity)
+	c := buffer(o, cell{split{4, 4}, theoryCapacity})
 	c.Budget.Compute = min(c.Budget.Compute, theoryCompute)
 	return Arm{theoryShort, c}
-}
-
-// forecast is what the calculator makes of one short run.
-type forecast struct {
-	seed      uint64
-	fit       fit
-	objective map[cell]float64 // J, NaN where the profile does not reach
-	chosen    cell             // of least J
 }
 
 func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, error) {
 	real := f.outcomes()
 	ranked := real.ranked(seedsOf(f.Arms...))
-	var forecasts []forecast
-	var trouble []string
-	for _, r := range f.Of(theoryShort).Runs {
-		if failed(r) {
-			trouble = append(trouble, fmt.Sprintf("Seed %d: the short run did not end.", r.Seed))
-			continue
-		}
-		fit, err := fitted(r)
-		if err != nil {
-			trouble = append(trouble, fmt.Sprintf("Seed %d: %v.", r.Seed, err))
-			continue
-		}
-		if c, ok := newForecast(r.Seed, fit, ranked); ok {
-			forecasts = append(forecasts, c)
-		} else {
-			trouble = append(trouble, fmt.Sprintf("Seed %d: J is defined for no cell that was run.", r.Seed))
-		}
+	forecasts, problems := forecastsOf(f.Of(theoryShort).Runs, fitted, ranked)
+	ranks := real.estimate("the rank", func(v float64) string { return fixed(v, 1) }, ranked, forecasts, forecast.rank)
+	orders := real.estimate("the rank correlation", times, ranked, forecasts, forecast.order)
+	bestFifth := max(math.Floor(bestShare*float64(len(ranked))), 1)
+	var chosen []string
+	for _, c := range forecasts {
+		chosen = append(chosen, c.chosen.String())
 	}
-	ranks, orders := real.spread(ranked, forecasts, forecast.rank), real.spread(ranked, forecasts, forecast.order)
-	most := max(math.Floor(bestShare*float64(len(ranked))), 1)
-	whole := func(v float64) string { return fixed(v, 1) }
-	return Judgement{
-		Findings: []results.Finding{
-			f.settle(asked{"[ER] §3", "The configuration that the theory recommends is among the best."},
-				fmt.Sprintf("Rank of the recommended cell among %d: %s. Recommended: %s.", len(ranked), ranks.format(whole), chosenCells(forecasts)),
-				ranks, atMost(fmt.Sprintf("the rank, with the best fifth of %d cells ending at rank %s,", len(ranked), number(most)), most)),
-			f.settle(asked{"[ER] §3", "The theory orders configurations as they really are."},
-				fmt.Sprintf("Rank correlation of J with the real ranks over the grid: %s.", orders.format(times)), orders, above("the rank correlation", 0)),
+	return f.judge([]claim{
+		{
+			source: "[ER] §3", text: "The configuration that the theory recommends is among the best.",
+			by:       ranks.is(atMost(bestFifth)),
+			measured: fmt.Sprintf("Rank of the recommended cell among %d", len(ranked)),
+			more:     fmt.Sprintf("Recommended: %s.", sortedNames(chosen)),
+			note:     fmt.Sprintf("The best fifth of %d cells ends at rank %s.", len(ranked), number(bestFifth)),
 		},
-		Sections: append(f.theorySections(ranked, forecasts, trouble), f.trouble()...),
-	}, nil
+		{
+			source: "[ER] §3", text: "The theory orders configurations as they really are.", by: orders.is(above(0)),
+			measured: "Rank correlation of J with the real ranks over the grid",
+		},
+	}, f.theoryPage(ranked, forecasts, problems)...)
 }
 
-// newForecast computes J for the cells; false if no cell has one.
-func newForecast(seed uint64, fit fit, cells []cell) (forecast, bool) {
-	c := forecast{seed: seed, fit: fit, objective: make(map[cell]float64)}
-	least := math.Inf(1)
-	for _, at := range cells {
-		c.objective[at] = fit.objective(at)
-		if c.objective[at] < least {
-			least, c.chosen = c.objective[at], at
-		}
-	}
-	return c, !math.IsInf(least, 1)
-}
-
-// rank is that of the recommended cell, from 1, in the order of the real runs.
-func (c forecast) rank(ranked []cell) float64 { return float64(slices.Index(ranked, c.chosen) + 1) }
-
-// order is the rank correlation of J with the order of the real runs, 0 where J is known of one cell alone.
-func (c forecast) order(ranked []cell) float64 {
-	var actual, j []float64
-	for i, at := range ranked {
-		if v := c.objective[at]; !math.IsNaN(v) {
-			actual, j = append(actual, float64(i)), append(j, v)
-		}
-	}
-	if len(j) < 2 {
-		return 0
-	}
-	return rankCorrelation(j, actual)
-}
-
-func chosenCells(forecasts []forecast) string {
-	var list []string
-	for _, c := range forecasts {
-		list = append(list, c.chosen.String())
-	}
-	return names(list)
-}
-
-func (f *Found) theorySections(ranked []cell, forecasts []forecast, trouble []string) []results.Section {
-	relative := func(c cell) float64 {
-		var on []float64
+func (f *Found) theoryPage(ranked []cell, forecasts []forecast, problems []string) []results.Section {
+	relative := func(c cell) float64 { // J over the least, median over the short runs
+		var list []float64
 		for _, x := range forecasts {
-			on = append(on, x.objective[c]/x.objective[x.chosen])
+			list = append(list, x.objective[c]/x.objective[x.chosen])
 		}
-		return results.Median(slices.DeleteFunc(on, math.IsNaN))
+		return results.Median(slices.DeleteFunc(list, math.IsNaN))
 	}
-	j := heat("J over the grid, as fitted", "Relative to each fit's least; median over the short runs.", "J over the least", 2, true, relative)
-	actual := heat("Compute to the target, as it was", "In updates without replay, median over seeds. Empty: not reached, or not run.", "updates without replay", 0, true,
-		func(c cell) float64 { return f.at(c).median(toTarget) })
-	accuracy := heat("Mean accuracy over the run", "Median over seeds.", "mean pass@1", 3, false, func(c cell) float64 { return f.at(c).median(meanOver(1)) })
+	median := func(m measure) func(cell) float64 { return func(c cell) float64 { return f.at(c).median(m) } }
+	maps := []results.Figure{
+		heatMap("J over the grid, as fitted", "Relative to each fit's least; median over the short runs.",
+			"J over the least", 2, true, relative),
+		heatMap("Compute to the target, as it was", "In updates without replay, median over seeds. Empty: not reached, or "+
+			"not run.",
+			"updates without replay", 0, true, median(toTarget)),
+		heatMap("Mean accuracy over the run", "Median over seeds.", "mean pass@1", 3, false, median(meanOver(1))),
+	}
 	for _, c := range forecasts {
-		for _, fig := range []*results.Figure{&j, &actual, &accuracy} {
-			mark(fig, c.chosen, "recommended")
+		m := results.MarkedAt{
+			Name: "recommended", X: float64(slices.Index(labCapacities(), c.chosen.capacity)),
+			Y: float64(slices.Index(labSplits(), c.chosen.split)),
+		}
+		for i := range maps {
+			if !slices.Contains(maps[i].Marks, m) {
+				maps[i].Marks = append(maps[i].Marks, m)
+			}
 		}
 	}
 	return []results.Section{
-		{Title: "What the short runs say", Text: trouble, Grids: []results.Grid{fitGrid(forecasts, ranked)}, Figures: []results.Figure{profileFigure(forecasts)}},
-		{Title: "The grid", Figures: []results.Figure{j, actual, accuracy, f.againstReal(ranked, relative)}, Grids: []results.Grid{f.rankGrid(ranked, relative)}},
+		{
+			Title: "What the short runs say", Text: problems,
+			Grids: []results.Grid{fitTable(forecasts, ranked)}, Figures: []results.Figure{profileFigure(forecasts)},
+		},
+		{Title: "The grid", Figures: append(maps, f.objectiveFigure(ranked, relative)),
+			Grids: []results.Grid{f.rankTable(ranked, relative)}},
 	}
 }
 
-// mark names a cell of a map, once.
-func mark(fig *results.Figure, c cell, name string) {
-	m := results.MarkedAt{Name: name, X: float64(slices.Index(labCapacities(), c.capacity)), Y: float64(slices.Index(labSplits(), c.split))}
-	if !slices.Contains(fig.Marks, m) {
-		fig.Marks = append(fig.Marks, m)
-	}
-}
-
-// againstReal draws what was against what was computed, a point a cell.
-func (f *Found) againstReal(ranked []cell, relative func(cell) float64) results.Figure {
-	fig := results.Figure{
-		Title: "Accuracy against J", Note: "A point a cell. If the theory ordered the cells, points would fall to the right.",
-		X: results.Axis{Title: "J over the least"}, Y: results.Axis{Title: "mean pass@1 over the run"},
-	}
+// objectiveFigure draws accuracy against J, a point per cell.
+func (f *Found) objectiveFigure(ranked []cell, relative func(cell) float64) results.Figure {
+	var curves []results.Curve
 	for i, s := range labSplits() {
 		c := results.Curve{Name: s.String(), Colour: i, Points: true}
 		for _, at := range ranked {
 			if x := relative(at); at.split == s && !math.IsNaN(x) {
-				of := quartilesOf(f.at(at).over(meanOver(1)))
-				c.At = append(c.At, results.Point{X: x, Y: results.Num(of.median), Low: results.Num(of.q1), High: results.Num(of.q3)})
+				c.At = append(c.At, quartilesOf(f.at(at).over(meanOver(1))).point(x))
 			}
 		}
-		if len(c.At) > 0 {
-			fig.Curves = append(fig.Curves, c)
-		}
+		curves = append(curves, c)
 	}
-	return fig
+	return figure("Accuracy against J", "A point per cell. If the theory ordered the cells, points would fall to the "+
+		"right.",
+		"J over the least", "mean pass@1 over the run", curves...)
 }
 
-// rankGrid tells the cells in their real order.
-func (f *Found) rankGrid(ranked []cell, relative func(cell) float64) results.Grid {
+// rankTable lists the cells in their real order.
+func (f *Found) rankTable(ranked []cell, relative func(cell) float64) results.Grid {
 	g := results.Grid{
-		Title: "Cells, the best first", Note: "x = N/R and y = B/R at the configured μ; J over the least, median over the short runs.",
+		Title: "Cells, the best first", Note: "x = N/R and y = B/R at the configured μ; J over the least, median over the " +
+			"short runs.",
 		Columns: []string{"rank", "cell", "x", "y", "J", "compute to the target", "mean pass@1", "last pass@1"},
 	}
 	for i, c := range ranked {
-		p, a := pointOf(c, f.at(c).Config.Pipeline.RolloutCost), f.at(c)
+		a := f.at(c)
+		p := pointOf(c, a.Config.Pipeline.RolloutCost)
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(i + 1), c.String(), fixed(p.X, 1), fixed(p.Y, 2), times(relative(c)),
+			fmt.Sprint(i + 1), c.String(), fixed(p.X, 1), times(p.Y), times(relative(c)),
 			a.cell(toTarget, updates), a.cell(meanOver(1), points), a.cell(last, points),
 		})
 	}
 	return g
 }
 
-// pointOf is where a cell lies for the theory, at a rollout cost mu.
-func pointOf(c cell, mu float64) design.Point {
-	perUpdate := labBatch * c.split.ratio() / mu // R
-	return design.Point{X: float64(c.capacity) / perUpdate, Y: labBatch / perUpdate}
+// fitTable lists the fit of each short run.
+func fitTable(forecasts []forecast, ranked []cell) results.Grid {
+	g := results.Grid{
+		Title: "Fits", Note: "a is the exponent of the power law nearest to the measured variances; x* and y* are the " +
+			"theory's own optimum, whatever configurations there are.",
+		Columns: []string{"seed", "μ", "ρ", "a", "profile", "x*", "y*", "recommended", "its rank", "warnings"},
+	}
+	for _, c := range forecasts {
+		optimum, warnings := c.fit.theory.Optimum(), "none"
+		if len(c.fit.warnings) > 0 {
+			warnings = strings.Join(c.fit.warnings, " ")
+		}
+		g.Rows = append(g.Rows, []string{
+			fmt.Sprint(c.seed), times(1 / c.fit.theory.TrainCost), points(c.fit.theory.Correlation),
+			points(c.fit.PowerLaw.Exponent), c.fit.profile,
+			fixed(optimum.X, 1), times(optimum.Y), c.chosen.String(), number(c.rank(ranked)), warnings,
+		})
+	}
+	return g
+}
+
+// profileFigure draws how noise grows with staleness, as measured in each short run.
+func profileFigure(forecasts []forecast) results.Figure {
+	var curves []results.Curve
+	for i, c := range forecasts {
+		if len(c.fit.Smoothed) == 0 {
+			continue
+		}
+		scale := c.fit.Smoothed[0].Variance
+		computed := results.Curve{Name: fmt.Sprintf("seed %d", c.seed), Colour: i, Dashed: true}
+		for s := range int(math.Ceil(c.fit.Smoothed[len(c.fit.Smoothed)-1].Staleness)) + 1 {
+			if v := c.fit.theory.Profile.At(float64(s)) / scale; !math.IsNaN(v) && !math.IsInf(v, 0) {
+				computed.At = append(computed.At, results.Point{X: float64(s), Y: results.Num(v)})
+			}
+		}
+		measured := results.Curve{Name: fmt.Sprintf("seed %d, measured", c.seed), Colour: i, Points: true}
+		for _, m := range c.fit.measured {
+			p := results.Point{X: m.Staleness, Y: results.Num(m.Variance / scale)}
+			if m.Error > 0 {
+				p.Low, p.High = results.Num((m.Variance-m.Error)/scale), results.Num((m.Variance+m.Error)/scale)
+			}
+			measured.At = append(measured.At, p)
+		}
+		curves = append(curves, computed, measured)
+	}
+	return figure("Noise by staleness", "Variance of single rollouts' gradients over that of fresh ones. Points are "+
+		"measured, lines are the profile that J is computed with.", "staleness, versions", "variance, relative", curves...)
 }

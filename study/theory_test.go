@@ -16,7 +16,8 @@ func flatFit(*results.Run) (fit, error) {
 	return fit{theory: design.Theory{TrainCost: 1 / 5.28, Profile: design.PowerLaw{}}, profile: "power law"}, nil
 }
 
-// ordered is a world in which the cells do as a forecast from flatFit says, in its sense, against it, or in an order that shifts with seeds.
+// ordered is a world in which the cells do as a forecast from flatFit says, in its sense, against it, or in an order
+// that shifts with seeds.
 func ordered(sense func(seed uint64) float64) world {
 	x, _ := flatFit(nil)
 	return func(a Arm, seed uint64) behaviour {
@@ -39,7 +40,7 @@ func judgedBy(t *testing.T, o Options, w world, fitted func(*results.Run) (fit, 
 	return j
 }
 
-func TestTheTheoryHoldsWhereTheGridIsOrderedAsItSays(t *testing.T) {
+func TestTheTheoryHoldsIfItOrdersTheGrid(t *testing.T) {
 	with := judgedBy(t, Options{Seeds: 4}, ordered(func(uint64) float64 { return 1 }), flatFit)
 	against := judgedBy(t, Options{Seeds: 4}, ordered(func(uint64) float64 { return -1 }), flatFit)
 	for i := range with.Findings {
@@ -53,7 +54,7 @@ func TestTheTheoryHoldsWhereTheGridIsOrderedAsItSays(t *testing.T) {
 	if got := with.Findings[0].Found; !strings.Contains(got, "among 10: 1.0 (4 seeds") {
 		t.Error(got)
 	}
-	if got := with.Findings[0].Why; !strings.Contains(got, "with the best fifth of 10 cells ending at rank 2,") {
+	if got := with.Findings[0].Why; !strings.Contains(got, "The best fifth of 10 cells ends at rank 2.") {
 		t.Error(got)
 	}
 	if got := against.Findings[0].Found; !strings.Contains(got, "among 10: 10.0 (4 seeds") {
@@ -61,7 +62,7 @@ func TestTheTheoryHoldsWhereTheGridIsOrderedAsItSays(t *testing.T) {
 	}
 }
 
-func TestShortRunsThatDisagreeTellNothing(t *testing.T) {
+func TestDisagreeingShortRunsDecideNothing(t *testing.T) {
 	// Two fits in four see replay as worthless, and recommend the smallest buffer with the most workers.
 	steep := func(r *results.Run) (fit, error) {
 		x, _ := flatFit(r)
@@ -79,7 +80,7 @@ func TestShortRunsThatDisagreeTellNothing(t *testing.T) {
 }
 
 // One fit recommends alike on every seed; what is uncertain is the order of the cells, which turns with the seed.
-func TestAGridThatShiftsWithItsSeedsTellsNothing(t *testing.T) {
+func TestAGridThatChangesWithTheSeedDecidesNothing(t *testing.T) {
 	shifting := ordered(func(seed uint64) float64 { return 1 - 2*float64(seed%2) })
 	for i, x := range judgedBy(t, Options{Seeds: 4}, shifting, flatFit).Findings {
 		if x.Verdict != results.CannotTell {
@@ -88,7 +89,7 @@ func TestAGridThatShiftsWithItsSeedsTellsNothing(t *testing.T) {
 	}
 }
 
-func TestAShortRunThatCannotBeMeasuredIsToldAndLeftOut(t *testing.T) {
+func TestAShortRunThatCannotBeMeasuredIsReportedAndLeftOut(t *testing.T) {
 	broken := func(r *results.Run) (fit, error) {
 		if r.Seed == 2 {
 			return fit{}, errors.New("the table is empty")
@@ -104,11 +105,11 @@ func TestAShortRunThatCannotBeMeasuredIsToldAndLeftOut(t *testing.T) {
 	}
 }
 
-func TestCellsThatDoNotReachTheTargetAreRankedByAccuracy(t *testing.T) {
+func TestCellsThatMissTheTargetAreRankedByAccuracy(t *testing.T) {
 	w := func(a Arm, _ uint64) behaviour {
 		b := usual()
 		b.level = 0.3 + 0.01*float64(a.Config.Pipeline.Trainers) + 0.001*logCapacity(a) // all below the target
-		if a.Name == bufferName(split{6, 2}, labBatch) {
+		if a.Name == (cell{split{6, 2}, labBatch}).String() {
 			b.level = 0.9
 		}
 		return b
@@ -124,7 +125,7 @@ func TestCellsThatDoNotReachTheTargetAreRankedByAccuracy(t *testing.T) {
 	}
 }
 
-func TestACellsPointIsThatOfMETHODS(t *testing.T) {
+func TestACellsPointFollowsMETHODS(t *testing.T) {
 	p := pointOf(cell{split{6, 2}, 16 * labBatch}, 5.28)
 	if math.Abs(p.X-16*5.28/3) > 1e-9 || math.Abs(p.Y-1.76) > 1e-9 {
 		t.Errorf("x = %v, y = %v; want N/R = 28.16 and μT/W = 1.76", p.X, p.Y)

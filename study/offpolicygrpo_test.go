@@ -43,7 +43,7 @@ func TestOffPolicyGRPOIsJudgedByTheRuns(t *testing.T) {
 	}
 }
 
-func TestScheduleThatEndsWithAnErrorIsTheLessStable(t *testing.T) {
+func TestAFailedScheduleIsTheLessStable(t *testing.T) {
 	w := invention{accuracy: func(string, float64) float64 { return 0.4 }, fails: func(arm string, seed uint64) float64 {
 		if arm == og11 {
 			return 0.5
@@ -57,7 +57,7 @@ func TestScheduleThatEndsWithAnErrorIsTheLessStable(t *testing.T) {
 	}
 }
 
-func TestScheduleThatNeverBeganLeavesTheOthersJudged(t *testing.T) {
+func TestAScheduleWithoutRunsLeavesTheOthersJudged(t *testing.T) {
 	w := invention{accuracy: ogAsClaimed, noise: 0.002, missing: func(arm string, _ uint64) bool { return arm == og101 }}
 	findings := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})
 	expect(t, findings, results.Holds, results.Holds, results.CannotTell, results.CannotTell, results.CannotTell, results.Holds)
@@ -66,20 +66,22 @@ func TestScheduleThatNeverBeganLeavesTheOthersJudged(t *testing.T) {
 	}
 }
 
-func TestTenUpdatesOnABatchAreComparedAfterAsManyRollouts(t *testing.T) {
+func TestTenUpdatesOnABatchAreComparedAfterEqualRollouts(t *testing.T) {
 	f := invention{accuracy: func(arm string, part float64) float64 { return part }}.invent(offPolicyGRPO(), Options{Seeds: 4})
 	on, slow := f.Of(og11), f.Of(og110)
-	// 300 updates' compute: 300 batches, or 123 of ten updates and a part of another, whose generation is mu/(10 + mu) of their compute.
-	if on.freshEnd() != 300*512 || slow.freshEnd() != 124*512 {
-		t.Errorf("rollouts: %g and %g", on.freshEnd(), slow.freshEnd())
+	// 300 updates' compute: 300 batches, or 123 of ten updates and a part of another, whose generation is mu/(10 + mu) of
+	// their compute.
+	if on.end(freshRollouts) != 300*512 || slow.end(freshRollouts) != 124*512 {
+		t.Errorf("rollouts: %g and %g", on.end(freshRollouts), slow.end(freshRollouts))
 	}
-	// The last evaluations of (1,1) within 124 batches are those at 90, 105 and 120 of 300, those of (1,10) at 270, 285 and 300.
-	if got := difference(on, slow, settledAt(slow.freshEnd())).median; math.Abs(got-(105.0-285)/300) > 1e-9 {
+	// The last evaluations of (1,1) within 124 batches are those at 90, 105 and 120 of 300, those of (1,10) at 270, 285
+	// and 300.
+	if got := difference(on, slow, settledAt(slow.end(freshRollouts), freshRollouts)).median; math.Abs(got-(105.0-285)/300) > 1e-9 {
 		t.Errorf("difference after equal rollouts: %g", got)
 	}
 }
 
-func TestTenUpdatesOnABatchThatTeachMorePerBatchAreNotSlowerWhateverTheyCost(t *testing.T) {
+func TestMoreLearningPerBatchIsNotSlower(t *testing.T) {
 	w := invention{noise: 0.002, accuracy: func(arm string, part float64) float64 {
 		if strings.HasPrefix(arm, "(1,10)") {
 			return 0.2 + 0.2*part // of its 124 batches
@@ -93,11 +95,11 @@ func TestTenUpdatesOnABatchThatTeachMorePerBatchAreNotSlowerWhateverTheyCost(t *
 	}
 }
 
-func TestCheckpointsThatARunDidNotLiveToSeeCountAsNothing(t *testing.T) {
+func TestCheckpointsAfterAFailureCountAsZero(t *testing.T) {
 	w := invention{accuracy: func(string, float64) float64 { return 0.4 }, fails: func(string, uint64) float64 { return 0.4 }}
 	f := w.invent(offPolicyGRPO(), Options{Seeds: 1})
 	on := f.Of(og11)
-	list := checkpoints(on, on.Runs[0])
+	list := checkpoints(on, on.Runs[0], 1)
 	if len(list) != 20 || list[7] != 0.4 || list[8] != 0 || list[19] != 0 {
 		t.Errorf("checkpoints: %v", list)
 	}

@@ -83,7 +83,7 @@ func TestPromptReplayIsJudgedByTheRuns(t *testing.T) {
 	expect(t, findings, append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(6, results.CannotTell)...)...) // shares and advantages have no noise here
 }
 
-func TestPromptReplayThatOnlyPaysAtFirstIsTold(t *testing.T) {
+func TestPromptReplayThatOnlyPaysAtFirstDoesNotHold(t *testing.T) {
 	w := promptsAsClaimed()
 	w.zero = func(arm string, part float64) float64 { // a third less over the first third, more afterwards
 		if arm != promptReplay {
@@ -101,7 +101,7 @@ func TestPromptReplayThatOnlyPaysAtFirstIsTold(t *testing.T) {
 }
 
 // What costs accuracy everywhere, and less of it where rollouts are dear, gains nothing there.
-func TestPromptReplayThatOnlyLosesLessGainsNothing(t *testing.T) {
+func TestPromptReplayThatLosesLessGainsNothing(t *testing.T) {
 	w := promptsAsClaimed()
 	w.accuracy = func(arm string, part float64) float64 {
 		switch arm {
@@ -115,7 +115,7 @@ func TestPromptReplayThatOnlyLosesLessGainsNothing(t *testing.T) {
 	expect(t, w.judged(t, prompts(), Options{Seeds: 4})[7:], results.DoesNotHold)
 }
 
-func TestControlThatFailedIsCountedAsLost(t *testing.T) {
+func TestAFailedControlCountsAsLost(t *testing.T) {
 	w := promptsAsClaimed()
 	w.fails = func(arm string, _ uint64) float64 {
 		if arm == fewPrompts || arm == randomRewards {
@@ -129,7 +129,7 @@ func TestControlThatFailedIsCountedAsLost(t *testing.T) {
 	}
 }
 
-func TestControlWithoutRunsCannotBeTold(t *testing.T) {
+func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 	w := promptsAsClaimed()
 	w.missing = func(arm string, seed uint64) bool { return arm == cheapReplay || arm == fewPrompts && seed != 3 }
 	findings := w.judged(t, prompts(), Options{Seeds: 4})
@@ -138,7 +138,7 @@ func TestControlWithoutRunsCannotBeTold(t *testing.T) {
 	}
 }
 
-func TestTimeOfABatchWithASignalFollowsWhatIsTheBottleneck(t *testing.T) {
+func TestRefillTimeFollowsTheBottleneck(t *testing.T) {
 	c := run.Config{Pipeline: run.Pipeline{Mode: "sync", Workers: 6, Trainers: 2, RolloutCost: 6}}
 	if generation, all := refill(c, 0.5); generation != 2 || all != 2.5 {
 		t.Errorf("in turn: %g of %g, want 2 of 2.5", generation, all)
@@ -153,7 +153,7 @@ func TestTimeOfABatchWithASignalFollowsWhatIsTheBottleneck(t *testing.T) {
 	}
 }
 
-func TestControlsDifferInWhatTheyControl(t *testing.T) {
+func TestControlsChangeWhatTheyControl(t *testing.T) {
 	arms := make(map[string]run.Config)
 	for _, a := range promptArms(Options{Seeds: 4}) {
 		arms[a.Name] = a.Config

@@ -3,16 +3,16 @@ package study
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/results"
 )
 
-// rated is an arm of a family at a learning rate, whose runs reach the target at the steps of compute given by seed; 0: not at all.
+// rated is an arm of a family at a learning rate, whose runs reach the target at the steps of compute given by seed; 0:
+// not at all.
 func rated(rate float64, reachedAt ...int) Runs {
 	a := Runs{Arm: short()}
-	a.Arm.Config = atRate(a.Arm.Config, rate)
+	a.Arm.Config = withRate(a.Arm.Config, rate)
 	for i, at := range reachedAt {
 		p := make([]float64, 5)
 		for k := range p {
@@ -25,14 +25,15 @@ func rated(rate float64, reachedAt ...int) Runs {
 	return a
 }
 
-func TestNoSeedHasASayInTheRateThatItIsJudgedAt(t *testing.T) {
-	// The second rate is quick on two seeds: without one of them its median is behind the first's, without one of the others it is ahead.
+func TestTheLearningRateOfASeedIsChosenOnTheOtherSeeds(t *testing.T) {
+	// The second rate is quick on two seeds: without one of them its median is behind the first's, without one of the
+	// others it is ahead.
 	family := []Runs{rated(0.1, 2, 2, 2, 2), rated(0.2, 1, 1, 3, 3)}
 	got := tuned("with replay", family)
 	if want := []float64{0.1, 0.1, 0.2, 0.2}; !slices.Equal(got.at, want) {
 		t.Errorf("rates %v, want %v: each is chosen on the other seeds", got.at, want)
 	}
-	if got.rates() != "0.1 (2 of 4 seeds) and 0.2 (2 of 4 seeds)" || got.rateOn(3) != "0.2" || got.rateOn(5) != "—" || got.Name != "with replay" {
+	if got.rates() != "0.1 (2 of 4 seeds) and 0.2 (2 of 4 seeds)" || got.rateOn(3) != "0.2" || got.rateOn(5) != missing || got.Name != "with replay" {
 		t.Errorf("%s: %s; on seed 3 %s, on seed 5 %s", got.Name, got.rates(), got.rateOn(3), got.rateOn(5))
 	}
 	for i, r := range got.Runs.Runs {
@@ -48,14 +49,14 @@ func TestNoSeedHasASayInTheRateThatItIsJudgedAt(t *testing.T) {
 	}
 }
 
-func TestAMissingRateLeavesTheOthers(t *testing.T) {
+func TestALearningRateWithoutRunsIsSkipped(t *testing.T) {
 	empty := rated(0.1)
 	if got := tuned("with replay", []Runs{empty, rated(0.2, 1, 0)}); !slices.Equal(got.at, []float64{0.2, 0.2}) {
 		t.Errorf("rates %v, want those that ran", got.at)
 	}
 }
 
-func TestTheCurveOfARunThatFailedGoesOnAtNothing(t *testing.T) {
+func TestAFailedRunCountsAsZeroInTheMedianCurve(t *testing.T) {
 	whole := rated(0.1, 3, 3, 3)
 	failing := rated(0.1, 1, 1, 1)
 	failing.Runs[0] = noted(1, false, 0, 0.5)
@@ -68,8 +69,8 @@ func TestTheCurveOfARunThatFailedGoesOnAtNothing(t *testing.T) {
 	}
 }
 
-func TestOneStepOfManyBelowDoesNotRefuteTheWhole(t *testing.T) {
-	steps := savingsArms(Options{Seeds: 4})[0].Config.Budget.Compute
+func TestOneStepBehindDoesNotRefuteAClaimAboutAllSteps(t *testing.T) {
+	steps := savingsQueues(Options{Seeds: 4})[0].Config.Budget.Compute
 	for behind, want := range map[float64]results.Verdict{1: results.CannotTell, 2: results.DoesNotHold} {
 		f := foundIn(savings(), Options{Seeds: 4}, trained(func(b *behaviour) { b.level = 1 }))
 		for _, a := range f.Arms {
@@ -87,39 +88,6 @@ func TestOneStepOfManyBelowDoesNotRefuteTheWhole(t *testing.T) {
 		}
 		if x := j.Findings[3]; x.Verdict != want {
 			t.Errorf("behind at %g steps: %s, want %s: %s", behind, x.Verdict, want, x.Found)
-		}
-	}
-}
-
-func TestAnIntervalSaysWhatItIsWorth(t *testing.T) {
-	for seeds, want := range map[int]string{3: "from 4 seeds on", 4: "misses the true median 1 time in 8", 5: "1 time in 16", 6: "of twenty findings"} {
-		if got := intervalsFact(seeds); !strings.Contains(got, want) {
-			t.Errorf("%d seeds: %q, want %q in it", seeds, got, want)
-		}
-	}
-	for seeds, whole := range map[int]bool{4: true, 5: true, 6: false} { // what the sentence rests on
-		values := make([]float64, seeds)
-		for i := range values {
-			values[i] = float64(i * i)
-		}
-		s := spreadOf(values)
-		if (s.low == 0 && s.high == values[seeds-1]) != whole {
-			t.Errorf("of %d seeds the interval is [%g, %g]", seeds, s.low, s.high)
-		}
-	}
-}
-
-func TestAClockThatGainsAsMuchAsComputeGainsAtLeastAsMuch(t *testing.T) {
-	if x := judged(t, wallTime(), Options{Seeds: 4}, trained(func(*behaviour) {})).Findings[0]; x.Verdict != results.Holds {
-		t.Errorf("%s: %s", x.Verdict, x.Found)
-	}
-}
-
-func TestSchedulesHaveNoTarget(t *testing.T) {
-	f := foundIn(wallTime(), Options{Seeds: 4}, trained(func(*behaviour) {}))
-	for _, row := range f.stallGrid().Rows {
-		if reached := row[len(row)-1]; strings.HasPrefix(row[0], "schedule") != (reached == "—") {
-			t.Errorf("%s reaches the target at %s", row[0], reached)
 		}
 	}
 }
