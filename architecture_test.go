@@ -38,7 +38,8 @@ func mayImport() map[string][]string {
 		"journal":    {"rollout", "wire", "replay"},
 		"service":    {"rollout", "advantage", "replay", "wire", "journal"},
 		"client":     {"rollout", "wire"},
-		"benchmarks": {"rollout", "replay", "wire", "client"},
+		"transfer":   {"rollout", "replay", "wire", "journal", "service", "client"},
+		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
 		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results", "wire", "client"},
 		"study":      {"run", "design", "results", "task"},
 	}
@@ -59,7 +60,7 @@ func exceptions() map[string]string {
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
-	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline", "sim", "report", "wire", "journal", "service", "client"}
+	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline", "sim", "report", "wire", "journal", "service", "client", "transfer"}
 }
 
 // goPackage is what the go command says of a package.
@@ -101,7 +102,13 @@ func TestPartsImportOnlyWhatTheyMay(t *testing.T) {
 	rules := mayImport()
 	for _, p := range listPackages(t) {
 		from, ok := part(p.ImportPath)
-		if !ok || from == "cmd" {
+		if !ok {
+			continue
+		}
+		if from == "cmd" {
+			if slices.ContainsFunc(p.Deps, func(d string) bool { return strings.HasPrefix(d, module+"/benchmarks/") }) {
+				t.Errorf("%s reaches benchmarks: they are never in the shipped program", p.ImportPath)
+			}
 			continue
 		}
 		allowed, known := rules[from]

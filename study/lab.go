@@ -129,7 +129,7 @@ func labBase(o Options) run.Config {
 	c.Evaluate.Every, c.Evaluate.Target = labEvery, labTarget
 	c.Budget.Compute = labCompute
 	if o.Quick {
-		c.Budget.Compute, c.Evaluate.Every = 1, 1
+		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = labBatch/5, 1, 1 // still whole groups for each trainer
 	}
 	return c
 }

@@ -1,4 +1,4 @@
-"""Carries out tasks of `reprise bench service` with the Python client, and measures them.
+"""Carries out tasks of bench-service with the Python client, and measures them.
 
 A task is a line of JSON on standard input: what (insert; sample: batches as flat arrays, without a copy; padded: batches as
 [B, W] arrays), address, table, tokens, batch and seconds. The answer is a line on standard output: operations, seconds and

@@ -1,9 +1,9 @@
-package service
+package main
 
 import (
 	"os"
 	"syscall"
 )
 
-// datasync has what was written to a file reach the disk.
+// datasync syncs what was written to a file.
 func datasync(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package service
+package main
 
 import "os"
 
-// datasync has what was written to a file reach the disk.
+// datasync syncs what was written to a file.
 func datasync(f *os.File) error { return f.Sync() }

@@ -1,4 +1,4 @@
-package service
+package main
 
 import (
 	"encoding/binary"
@@ -8,8 +8,8 @@ import (
 	"net"
 )
 
-// The floor's protocol: a request is one byte, seven of padding and a number of bytes; a fetch is answered with so many bytes,
-// a store brings them after the request and is answered with one byte.
+// The floor's protocol: a request is one byte, seven bytes of padding and a number of bytes. The answer to a fetch is that many
+// bytes. A store sends them after the request, and its answer is one byte.
 const (
 	floorFetch  = 'f'
 	floorStore  = 's'
@@ -17,8 +17,8 @@ const (
 	floorMost   = 1 << 30 // bytes in a block
 )
 
-// ServeFloor answers connections until the listener is closed. Each has its own goroutine and buffer.
-func ServeFloor(l net.Listener) error {
+// serveFloor answers connections until the listener is closed. Each has its own goroutine and buffer.
+func serveFloor(l net.Listener) error {
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -29,14 +29,13 @@ func ServeFloor(l net.Listener) error {
 		}
 		go func() {
 			defer c.Close()
-			// The end of a connection is how clients of the floor say that they are done.
-			_ = answerFloor(c)
+			_ = answerFloor(c) // clients end by closing the connection
 		}()
 	}
 }
 
-// answerFloor answers one connection's requests until it ends. The blocks that are fetched and stored lie one after another in
-// memory of the size of a table that is measured: what is fetched is not what was fetched just before.
+// answerFloor answers one connection's requests until it ends. Blocks cycle through as much memory as a measured table takes, so
+// that a fetch does not find the last one in the cache.
 func answerFloor(c net.Conn) error {
 	var header [floorHeader]byte
 	var memory []byte
@@ -78,7 +77,7 @@ type floorClient struct {
 	block []byte
 }
 
-// dialFloor connects, with a buffer for blocks of up to so many bytes.
+// dialFloor connects, for blocks of so many bytes.
 func dialFloor(network, address string, bytes int64) (*floorClient, error) {
 	c, err := net.Dial(network, address)
 	if err != nil {
@@ -94,7 +93,7 @@ func (f *floorClient) header(kind byte) []byte {
 	return h[:]
 }
 
-// fetch has the server send a block.
+// fetch makes the server send a block.
 func (f *floorClient) fetch() error {
 	if _, err := f.conn.Write(f.header(floorFetch)); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (f *floorClient) fetch() error {
 	return err
 }
 
-// store sends a block and awaits the answer.
+// store sends a block and waits for the answer.
 func (f *floorClient) store() error {
 	both := net.Buffers{f.header(floorStore), f.block} // one writev
 	if _, err := both.WriteTo(f.conn); err != nil {

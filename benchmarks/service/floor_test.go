@@ -1,4 +1,4 @@
-package service
+package main
 
 import (
 	"encoding/binary"
@@ -16,7 +16,7 @@ func listening(t *testing.T, network, address string) string {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- ServeFloor(l) }()
+	go func() { ended <- serveFloor(l) }()
 	t.Cleanup(func() {
 		l.Close()
 		if err := <-ended; err != nil {
@@ -27,7 +27,7 @@ func listening(t *testing.T, network, address string) string {
 }
 
 func TestTheFloorMovesWholeBlocksBothWays(t *testing.T) {
-	for network, address := range map[string]string{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "floor.sock")} {
+	for network, address := range map[string]string{tcp: "127.0.0.1:0", unix: filepath.Join(t.TempDir(), "floor.sock")} {
 		at := listening(t, network, address)
 		c, err := dialFloor(network, at, 3<<20+5)
 		if err != nil {
@@ -54,7 +54,7 @@ func TestTheFloorMovesWholeBlocksBothWays(t *testing.T) {
 }
 
 func TestTheFloorEndsConnectionsThatBreakItsProtocol(t *testing.T) {
-	at := listening(t, TCP, "127.0.0.1:0")
+	at := listening(t, tcp, "127.0.0.1:0")
 	for name, header := range map[string]struct {
 		kind byte
 		size uint64
@@ -62,7 +62,7 @@ func TestTheFloorEndsConnectionsThatBreakItsProtocol(t *testing.T) {
 		"an unknown request": {'x', 1},
 		"a block too large":  {floorFetch, floorMost + 1},
 	} {
-		c, err := net.Dial(TCP, at)
+		c, err := net.Dial(tcp, at)
 		if err != nil {
 			t.Fatal(err)
 		}

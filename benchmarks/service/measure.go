@@ -1,14 +1,16 @@
-package service
+package main
 
 import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
+
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
-// contender is one way of moving a block, measured beside others.
+// contender is one way of moving a block, measured next to others.
 type contender struct {
 	name string
 	run  func(ctx context.Context, d time.Duration) (turn, error) // goes on for d, and at least once
@@ -21,7 +23,11 @@ type turn struct {
 	latencies  []float64 // microseconds, of each operation
 }
 
-// repeated makes a contender of an operation, repeated by one goroutine.
+func (t turn) rate() float64 { return float64(t.operations) / t.seconds }
+
+func (t turn) p50() float64 { return results.Median(t.latencies) }
+
+// repeated makes a contender of an operation that one goroutine repeats.
 func repeated(name string, operation func(ctx context.Context) error) contender {
 	return contender{name, func(ctx context.Context, d time.Duration) (turn, error) {
 		var t turn
@@ -39,12 +45,9 @@ func repeated(name string, operation func(ctx context.Context) error) contender 
 	}}
 }
 
-// series is the turns of one contender, a round each.
-type series []turn
-
-// take lets the contenders take turns for so many rounds, each for d a round, after a short turn that is not counted. The
-// result is in their order. Garbage that one left is collected before the next begins.
-func take(ctx context.Context, contenders []contender, rounds int, d time.Duration) ([]series, error) {
+// takeTurns lets the contenders take turns for a number of rounds, each for d a round, after a short turn that does not count.
+// The result is in their order. Garbage is collected before each turn.
+func takeTurns(ctx context.Context, contenders []contender, rounds int, d time.Duration) ([]series, error) {
 	all := make([]series, len(contenders))
 	for round := -1; round < rounds; round++ {
 		for i, c := range contenders {
@@ -68,28 +71,25 @@ func take(ctx context.Context, contenders []contender, rounds int, d time.Durati
 	return all, nil
 }
 
+// series is the turns of one contender, one for each round.
+type series []turn
+
 // rate is the median over rounds of the operations per second.
-func (s series) rate() float64 { return median(s.each(turn.rate)) }
-
-func (t turn) rate() float64 { return float64(t.operations) / t.seconds }
-
-func (t turn) p50() float64 { return quantile(t.latencies, 0.5) }
-
-func (s series) each(f func(turn) float64) []float64 {
-	list := make([]float64, len(s))
+func (s series) rate() float64 {
+	rates := make([]float64, len(s))
 	for i, t := range s {
-		list[i] = f(t)
+		rates[i] = t.rate()
 	}
-	return list
+	return results.Median(rates)
 }
 
-// latency is a quantile over all operations of all rounds, microseconds.
+// latency is a quantile over all operations of all rounds, in microseconds.
 func (s series) latency(q float64) float64 {
 	var all []float64
 	for _, t := range s {
 		all = append(all, t.latencies...)
 	}
-	return quantile(all, q)
+	return results.Quantile(all, q)
 }
 
 // over is the median over rounds of the ratio of a figure to that of another series in the same round.
@@ -98,25 +98,46 @@ func (s series) over(base series, f func(turn) float64) float64 {
 	for i := range ratios {
 		ratios[i] = f(s[i]) / f(base[i])
 	}
-	return median(ratios)
+	return results.Median(ratios)
 }
 
-// median is the mean of the two in the middle where there are two; 0 of an empty list.
-func median(list []float64) float64 {
-	if len(list) == 0 {
-		return 0
+// groupSize is the number of rollouts in a group, where the batch has as many.
+const groupSize = 16
+
+// newGroups makes rollouts in groups, a quarter of each rollout its prompt. Different numbers give different rollouts.
+func newGroups(rollouts, tokens, number int) []rollout.Group {
+	random := rollout.Stream(1, "bench service", uint64(number))
+	var groups []rollout.Group
+	for made := 0; made < rollouts; {
+		g := rollout.Group{}
+		for range min(groupSize, rollouts-made) {
+			r := &rollout.Rollout{
+				PromptID: fmt.Sprintf("bench-%04d-%06d", number, made/groupSize), Temperature: 1, TopP: 1, Reward: float32(random.IntN(2)),
+				Tokens: make([]int32, tokens), Mask: make([]uint8, tokens),
+				Logprobs: make([]float32, tokens), Versions: make([]rollout.Version, tokens),
+			}
+			for i := range tokens {
+				r.Tokens[i] = random.Int32N(32000)
+				r.Versions[i] = rollout.NoVersion
+				if i >= tokens/4 {
+					r.Mask[i], r.Versions[i], r.Logprobs[i] = 1, 0, -random.Float32()*4
+				}
+			}
+			g.Rollouts = append(g.Rollouts, r)
+			made++
+		}
+		groups = append(groups, g)
 	}
-	list = slices.Sorted(slices.Values(list))
-	n := len(list)
-	return (list[(n-1)/2] + list[n/2]) / 2
+	return groups
 }
 
-// quantile is the least value that a share q of the list does not exceed; 0 of an empty list.
-func quantile(list []float64, q float64) float64 {
-	if len(list) == 0 {
-		return 0
+// payload is the bytes of the rollouts in groups.
+func payload(groups []rollout.Group) int64 {
+	var n int64
+	for _, g := range groups {
+		for _, r := range g.Rollouts {
+			n += r.Bytes()
+		}
 	}
-	list = slices.Sorted(slices.Values(list))
-	at := int(q * float64(len(list)))
-	return list[min(at, len(list)-1)]
+	return n
 }

@@ -1,4 +1,4 @@
-package service
+package main
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 func TestContendersTakeTurnsInEveryRound(t *testing.T) {
@@ -22,7 +24,7 @@ func TestContendersTakeTurnsInEveryRound(t *testing.T) {
 				return nil
 			})
 		}
-		all, err := take(t.Context(), []contender{slow("a", time.Millisecond), slow("b", 4*time.Millisecond)}, 3, 40*time.Millisecond)
+		all, err := takeTurns(t.Context(), []contender{slow("a", time.Millisecond), slow("b", 4*time.Millisecond)}, 3, 40*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,7 @@ func TestATurnHasAtLeastOneOperation(t *testing.T) {
 
 func TestTheFirstErrorEndsAMeasurementAndNamesTheContender(t *testing.T) {
 	broken := errors.New("broken")
-	_, err := take(t.Context(), []contender{repeated("raw socket", func(context.Context) error { return broken })}, 1, time.Millisecond)
+	_, err := takeTurns(t.Context(), []contender{repeated("raw socket", func(context.Context) error { return broken })}, 1, time.Millisecond)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "raw socket: ") {
 		t.Error(err)
 	}
@@ -66,7 +68,7 @@ func TestTheFirstErrorEndsAMeasurementAndNamesTheContender(t *testing.T) {
 
 func TestAMeasurementEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := take(ctx, []contender{repeated("a", func(context.Context) error { cancel(); return nil })}, 5, time.Nanosecond)
+	_, err := takeTurns(ctx, []contender{repeated("a", func(context.Context) error { cancel(); return nil })}, 5, time.Nanosecond)
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -84,32 +86,24 @@ func TestRatiosAreMediansWithinRounds(t *testing.T) {
 	}
 }
 
-func TestMediansAndQuantiles(t *testing.T) {
-	for _, c := range []struct {
-		list          []float64
-		median, upper float64
-	}{
-		{nil, 0, 0},
-		{[]float64{3}, 3, 3},
-		{[]float64{4, 1}, 2.5, 4},
-		{[]float64{9, 1, 5}, 5, 9},
-	} {
-		before := slices.Clone(c.list)
-		if got := median(c.list); got != c.median {
-			t.Errorf("the median of %v is %g: want %g", c.list, got, c.median)
-		}
-		if got := quantile(c.list, 0.99); got != c.upper {
-			t.Errorf("the 0.99 quantile of %v is %g: want %g", c.list, got, c.upper)
-		}
-		if !slices.Equal(before, c.list) {
-			t.Errorf("%v was changed to %v", before, c.list)
+func TestNewGroupsAreValidAndDiffer(t *testing.T) {
+	groups := newGroups(40, 64, 3)
+	rollouts := 0
+	for _, g := range groups {
+		rollouts += len(g.Rollouts)
+	}
+	if got := []int{len(groups), rollouts, len(groups[2].Rollouts)}; got[0] != 3 || got[1] != 40 || got[2] != 8 {
+		t.Errorf("groups, rollouts, rollouts of the last: %v", got)
+	}
+	for _, g := range groups {
+		if err := g.Validate(rollout.Limits{Vocab: 32000}); err != nil {
+			t.Error(err)
 		}
 	}
-	hundred := make([]float64, 100)
-	for i := range hundred {
-		hundred[i] = float64(100 - i)
+	if want := 40 * (64*13 + 13 + int64(len("bench-0003-000000"))); payload(groups) != want {
+		t.Errorf("%d bytes: want %d", payload(groups), want)
 	}
-	if got := quantile(hundred, 0.99); got != 100 {
-		t.Errorf("the 0.99 quantile of 1 to 100 is %g", got)
+	if a, b := groups[0].Rollouts[0], newGroups(40, 64, 4)[0].Rollouts[0]; a.Tokens[1] == b.Tokens[1] && a.Tokens[2] == b.Tokens[2] {
+		t.Error("rollouts of two numbers are alike")
 	}
 }

@@ -1,4 +1,4 @@
-package service
+package main
 
 import (
 	"bufio"
@@ -12,20 +12,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/reprise-rl/reprise/benchmarks/process"
 )
 
 //go:embed client.py
 var pythonProgram []byte
 
-// pythonClient is a Python process with the package `reprise`, which carries out tasks and measures them itself.
+// pythonClient is a Python process with the package `reprise`. It carries out tasks and measures them itself.
 type pythonClient struct {
 	command *exec.Cmd
 	tasks   io.WriteCloser
 	answers *bufio.Reader
-	said    *tail
+	output  *process.Tail
 }
 
-// pythonTask is a line of what the process is told.
+// pythonTask is a line of the process's input.
 type pythonTask struct {
 	What    string  `json:"what"`
 	Address string  `json:"address"`
@@ -35,16 +37,13 @@ type pythonTask struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// pythonAnswer is a line of what it answers.
+// pythonAnswer is a line of its output.
 type pythonAnswer struct {
 	Operations int       `json:"operations"`
 	Seconds    float64   `json:"seconds"`
 	Latencies  []float64 `json:"latencies_us"`
 	Error      string    `json:"error"`
 }
-
-// pythons are the interpreters that auto looks for.
-func pythons() []string { return []string{".venv-python/bin/python", "python3"} }
 
 // startPython starts the interpreter that the setting names, or the first that can import the package.
 func startPython(setting, dir string) (*pythonClient, error) {
@@ -53,8 +52,8 @@ func startPython(setting, dir string) (*pythonClient, error) {
 		return nil, err
 	}
 	candidates := []string{setting}
-	if setting == Auto {
-		candidates = pythons()
+	if setting == auto {
+		candidates = []string{".venv-python/bin/python", "python3"}
 	}
 	for _, name := range candidates {
 		path, err := exec.LookPath(name)
@@ -62,12 +61,12 @@ func startPython(setting, dir string) (*pythonClient, error) {
 			return runPython(path, script)
 		}
 	}
-	return nil, fmt.Errorf("python: the package reprise is %w in %v", errAbsent, candidates)
+	return nil, fmt.Errorf("python: the package reprise is %w in %v", errMissing, candidates)
 }
 
 func runPython(path, script string) (*pythonClient, error) {
-	p := &pythonClient{command: exec.Command(path, script), said: &tail{}}
-	p.command.Stderr = p.said
+	p := &pythonClient{command: exec.Command(path, script), output: &process.Tail{}}
+	p.command.Stderr = p.output
 	var err error
 	if p.tasks, err = p.command.StdinPipe(); err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func runPython(path, script string) (*pythonClient, error) {
 	return p, nil
 }
 
-// contender has the process carry out a task.
+// contender makes a contender of a task.
 func (p *pythonClient) contender(name string, task pythonTask) contender {
 	return contender{name, func(_ context.Context, d time.Duration) (turn, error) {
 		task.Seconds = d.Seconds()
@@ -94,11 +93,11 @@ func (p *pythonClient) contender(name string, task pythonTask) contender {
 
 func (p *pythonClient) carryOut(task pythonTask) (answer pythonAnswer, err error) {
 	if err := json.NewEncoder(p.tasks).Encode(task); err != nil {
-		return answer, fmt.Errorf("python: %w: %s", err, p.said)
+		return answer, fmt.Errorf("python: %w: %s", err, p.output)
 	}
 	line, err := p.answers.ReadBytes('\n')
 	if err != nil {
-		return answer, fmt.Errorf("python: %w: %s", err, p.said)
+		return answer, fmt.Errorf("python: %w: %s", err, p.output)
 	}
 	if err := json.Unmarshal(line, &answer); err != nil {
 		return answer, fmt.Errorf("python: answer %.200q: %w", line, err)
@@ -112,7 +111,7 @@ func (p *pythonClient) carryOut(task pythonTask) (answer pythonAnswer, err error
 // close ends the process by ending its input.
 func (p *pythonClient) close() error {
 	if err := errors.Join(p.tasks.Close(), p.command.Wait()); err != nil {
-		return fmt.Errorf("python: %w: %s", err, p.said)
+		return fmt.Errorf("python: %w: %s", err, p.output)
 	}
 	return nil
 }

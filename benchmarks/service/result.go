@@ -1,11 +1,20 @@
-package service
+package main
 
-import "time"
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
 
-// Sample and Insert are what a transfer does; the floor and Redis fetch for the one, store for the other.
+// What a transfer does. The floor and Redis fetch for a sample and store for an insert.
 const (
-	Sample = "sample"
-	Insert = "insert"
+	sample = "sample"
+	insert = "insert"
 )
 
 // Names of contenders.
@@ -19,7 +28,7 @@ const (
 	pythonPadded = "service, Python, padded"
 )
 
-// Result is everything that a measurement came to.
+// Result is all figures of a measurement.
 type Result struct {
 	When      time.Time  `json:"when"`
 	Machine   Machine    `json:"machine"`
@@ -45,11 +54,11 @@ type Transfer struct {
 	Rollouts float64 `json:"rollouts_per_s"`
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
-	OfFloor  float64 `json:"of_floor"`    // bytes per second, of the raw socket's in the same round
-	P50Ratio float64 `json:"p50_x_floor"` // p50, in that of the raw socket in the same round
+	OfFloor  float64 `json:"of_floor"`    // bandwidth as a share of the raw socket's in the same round
+	P50Ratio float64 `json:"p50_x_floor"` // p50 as a multiple of the raw socket's in the same round
 }
 
-// Durable is what many clients that insert into a durable table at once came to.
+// Durable is the figures of many clients that insert into a durable table at once.
 type Durable struct {
 	Tokens   int     `json:"tokens"`
 	Group    int     `json:"group"` // rollouts in an insertion
@@ -59,25 +68,25 @@ type Durable struct {
 	GBs      float64 `json:"gb_per_s"`
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
-	OfDisk   float64 `json:"of_disk"` // bytes per second, of the best of the disk's with new files in the same round
+	OfDisk   float64 `json:"of_disk"` // bandwidth as a share of the disk's best with new files in the same round
 
-	OfRewriting float64 `json:"of_rewriting"` // the same, of the best with files written over
+	OfRewriting float64 `json:"of_rewriting"` // the same, with rewritten files
 }
 
-// Disk is the disk's own sequential bandwidth with blocks of one size.
+// Disk is the disk's own sequential bandwidth with one block size.
 type Disk struct {
-	Rewrite bool    `json:"rewrite,omitempty"` // over blocks that the file had already
+	Rewrite bool    `json:"rewrite,omitempty"` // of a file with allocated blocks
 	Block   int     `json:"block_bytes"`
 	GBs     float64 `json:"gb_per_s"`
 	P50     float64 `json:"p50_us"`
 }
 
-// Target is something that the service is held to.
+// Target is a figure that the service must reach.
 type Target struct {
 	Name string  `json:"name"`
 	Want float64 `json:"want"`
 	Got  float64 `json:"got"`
-	Most bool    `json:"at_most,omitempty"` // want is an upper bound
+	Most bool    `json:"at_most,omitempty"` // Want is an upper bound
 	Unit string  `json:"unit,omitempty"`
 	Met  bool    `json:"met"`
 }
@@ -90,7 +99,7 @@ func newBound(name string, got, want float64, unit string) Target {
 	return Target{Name: name, Want: want, Got: got, Most: true, Unit: unit, Met: got <= want}
 }
 
-// find returns a transfer's figures, and whether it was measured.
+// find returns a transfer's figures, if it was measured.
 func (r *Result) find(what, who, over string, tokens int) (Transfer, bool) {
 	for _, t := range r.Transfers {
 		if t.What == what && t.Who == who && t.Over == over && t.Tokens == tokens {
@@ -100,20 +109,20 @@ func (r *Result) find(what, who, over string, tokens int) (Transfer, bool) {
 	return Transfer{}, false
 }
 
-// judge fills in the targets that can be told from what was measured. Those of transfers are over TCP.
+// judge fills in the targets of everything that was measured, those of transfers over TCP.
 func (r *Result) judge() {
 	r.Targets = nil
-	if t, ok := r.find(Sample, goClient, TCP, 4096); ok {
+	if t, ok := r.find(sample, goClient, tcp, 4096); ok {
 		r.Targets = append(r.Targets, newTarget("sample, 4,096 tokens, of the raw socket", t.OfFloor, 0.5, "share"))
 	}
-	if t, ok := r.find(Insert, goClient, TCP, 4096); ok {
+	if t, ok := r.find(insert, goClient, tcp, 4096); ok {
 		r.Targets = append(r.Targets, newTarget("insert, 4,096 tokens, of the raw socket", t.OfFloor, 0.4, "share"))
 	}
-	if t, ok := r.find(Sample, noPrefetch, TCP, 256); ok {
+	if t, ok := r.find(sample, noPrefetch, tcp, 256); ok {
 		r.Targets = append(r.Targets, newBound("sample without prefetch, 256 tokens, p50 in that of the raw socket", t.P50Ratio, 3, "times"))
 	}
-	for _, what := range []string{Sample, Insert} {
-		if t, ok := r.find(what, python, TCP, 4096); ok {
+	for _, what := range []string{sample, insert} {
+		if t, ok := r.find(what, python, tcp, 4096); ok {
 			r.Targets = append(r.Targets, newTarget(what+" by the Python client, 4,096 tokens", t.GBs, 0.5, "GB/s"))
 		}
 	}
@@ -125,4 +134,168 @@ func (r *Result) judge() {
 			r.Targets = append(r.Targets, newTarget("durable insertions, 32,768 tokens, of the disk", d.OfDisk, 0.6, "share"))
 		}
 	}
+}
+
+// Machine is the machine of a measurement.
+type Machine struct {
+	Processor string `json:"processor,omitempty"`
+	Cores     int    `json:"cores"`
+	System    string `json:"system"`
+	Go        string `json:"go"`
+}
+
+func thisMachine() Machine {
+	m := Machine{Processor: processor(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.System += ", kernel " + strings.TrimSpace(string(release))
+	}
+	return m
+}
+
+// processor is the processor's name, "" if the system does not say.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// print writes the result as tables.
+func (r *Result) print(w io.Writer) error {
+	p := &page{w: w}
+	p.say("%s, %d cores, %s, %s", orDash(r.Machine.Processor), r.Machine.Cores, r.Machine.System, r.Machine.Go)
+	p.say("%s; medians of %d rounds, %.3g s for each line\n", r.When.Format("2006-01-02 15:04"), r.Rounds, r.Seconds)
+	for i := 0; i < len(r.Transfers); {
+		end := i + 1
+		for end < len(r.Transfers) && sameTable(r.Transfers[i], r.Transfers[end]) {
+			end++
+		}
+		p.transfers(r.Transfers[i:end])
+		i = end
+	}
+	p.durable(r)
+	p.targets(r.Targets)
+	for _, reason := range r.LeftOut {
+		p.say("not measured: %s", reason)
+	}
+	return p.err
+}
+
+func sameTable(a, b Transfer) bool {
+	return a.What == b.What && a.Over == b.Over && a.Tokens == b.Tokens
+}
+
+// page writes text and keeps the first error.
+type page struct {
+	w   io.Writer
+	err error
+}
+
+func (p *page) say(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// table writes columns, the first aligned to the left and the others to the right.
+func (p *page) table(lines [][]string) {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 2, 0, 2, ' ', tabwriter.AlignRight)
+	width := 0
+	for _, l := range lines {
+		width = max(width, len(l[0]))
+	}
+	for _, l := range lines {
+		fmt.Fprintf(w, "  %-*s\t%s\t\n", width, l[0], strings.Join(l[1:], "\t"))
+	}
+	w.Flush()
+	p.say("%s", text.String())
+}
+
+func (p *page) transfers(list []Transfer) {
+	t := list[0]
+	p.say("%s %s x %s tokens, %.4g MB, over %s", t.What, whole(float64(t.Batch)), whole(float64(t.Tokens)), float64(t.Bytes)/1e6, t.Over)
+	lines := [][]string{{"", "GB/s", "rollouts/s", "p50 us", "p99 us", "of floor", "p50 x floor"}}
+	for _, t := range list {
+		lines = append(lines, []string{t.Who, fmt.Sprintf("%.2f", t.GBs), whole(t.Rollouts), whole(t.P50), whole(t.P99),
+			share(t.OfFloor), fmt.Sprintf("%.2f", t.P50Ratio)})
+	}
+	p.table(lines)
+}
+
+func (p *page) durable(r *Result) {
+	if len(r.Durable) == 0 {
+		return
+	}
+	p.say("insertions acknowledged after fdatasync (sync: always), many clients at once")
+	lines := [][]string{{"", "GB/s", "rollouts/s", "p50 us", "p99 us", "of new files", "of rewriting"}}
+	for _, d := range r.Durable {
+		lines = append(lines, []string{
+			fmt.Sprintf("%d clients, %d x %s tokens", d.Clients, d.Group, whole(float64(d.Tokens))),
+			fmt.Sprintf("%.2f", d.GBs), whole(d.Rollouts), whole(d.P50), whole(d.P99), share(d.OfDisk), share(d.OfRewriting)})
+	}
+	for _, d := range r.Disk {
+		name := "the disk, new files"
+		if d.Rewrite {
+			name = "the disk, rewriting"
+		}
+		lines = append(lines, []string{fmt.Sprintf("%s, blocks of %d MiB", name, d.Block>>20),
+			fmt.Sprintf("%.2f", d.GBs), "", whole(d.P50), "", "", ""})
+	}
+	p.table(lines)
+}
+
+func (p *page) targets(list []Target) {
+	if len(list) == 0 {
+		return
+	}
+	p.say("targets")
+	var lines [][]string
+	for _, t := range list {
+		bound, met := "at least", "met"
+		if t.Most {
+			bound = "at most"
+		}
+		if !t.Met {
+			met = "MISSED"
+		}
+		lines = append(lines, []string{t.Name, amount(t.Got, t.Unit), bound + " " + amount(t.Want, t.Unit), met})
+	}
+	p.table(lines)
+}
+
+func amount(v float64, unit string) string {
+	switch unit {
+	case "share":
+		return share(v)
+	case "times":
+		return fmt.Sprintf("%.2f", v)
+	case "rollouts/s":
+		return whole(v) + "/s"
+	}
+	return fmt.Sprintf("%.2f %s", v, unit)
+}
+
+func share(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// whole is a number rounded, with commas between thousands.
+func whole(v float64) string {
+	digits := strconv.FormatFloat(v, 'f', 0, 64)
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
 }

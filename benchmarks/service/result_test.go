@@ -1,4 +1,4 @@
-package service
+package main
 
 import (
 	"strings"
@@ -9,15 +9,15 @@ import (
 // measured is a result as a run could leave it.
 func measured() *Result {
 	transfer := func(what, who string, tokens int, gbs, ofFloor, p50 float64) Transfer {
-		return Transfer{What: what, Who: who, Over: TCP, Tokens: tokens, Batch: 64, Bytes: 3408896, GBs: gbs, Rollouts: 1234.5,
+		return Transfer{What: what, Who: who, Over: tcp, Tokens: tokens, Batch: 64, Bytes: 3408896, GBs: gbs, Rollouts: 1234.5,
 			P50: 1100, P99: 12345.6, OfFloor: ofFloor, P50Ratio: p50}
 	}
 	r := &Result{
 		When: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Machine: Machine{"a processor", 2, "linux/amd64", "go1.27.1"}, Rounds: 5, Seconds: 2,
 		Transfers: []Transfer{
-			transfer(Sample, rawSocket, 4096, 3, 1, 1), transfer(Sample, goClient, 4096, 1.56, 0.52, 1.9),
-			transfer(Sample, python, 4096, 0.4, 0.13, 8), transfer(Insert, goClient, 4096, 1.1, 0.39, 2.5),
-			transfer(Sample, noPrefetch, 256, 0.5, 0.3, 2.9),
+			transfer(sample, rawSocket, 4096, 3, 1, 1), transfer(sample, goClient, 4096, 1.56, 0.52, 1.9),
+			transfer(sample, python, 4096, 0.4, 0.13, 8), transfer(insert, goClient, 4096, 1.1, 0.39, 2.5),
+			transfer(sample, noPrefetch, 256, 0.5, 0.3, 2.9),
 		},
 		Durable: []Durable{
 			{Tokens: durableShort, Group: 16, Clients: 16, Rollouts: 21000, GBs: 0.27, OfDisk: 0.2},
@@ -64,7 +64,7 @@ func TestWhatWasNotMeasuredHasNoTarget(t *testing.T) {
 
 func TestThePageShowsEverythingThatWasMeasured(t *testing.T) {
 	var page strings.Builder
-	if err := measured().Write(&page); err != nil {
+	if err := measured().print(&page); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -87,20 +87,5 @@ func TestNumbersHaveCommas(t *testing.T) {
 		if got := whole(v); got != want {
 			t.Errorf("%g is %s: want %s", v, got, want)
 		}
-	}
-}
-
-func TestSettingsOutOfRangeAreNamedTogether(t *testing.T) {
-	err := Settings{Tokens: []int{4}, Batch: -1, Seconds: -2, Rounds: -3, Over: []string{"udp"}}.Validate()
-	if err == nil {
-		t.Fatal("they were taken")
-	}
-	for _, want := range []string{"--program", "--tokens 4", "--batch -1", "--seconds -2", "--rounds -3", "--over udp"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is missing in %q", want, err)
-		}
-	}
-	if err := (Settings{Program: "reprise"}).Validate(); err != nil {
-		t.Errorf("the defaults are refused: %v", err)
 	}
 }

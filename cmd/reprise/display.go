@@ -9,30 +9,34 @@ import (
 
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/study"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// display shows how runs go: bars on a terminal, a line for each evaluation otherwise, nothing when silent.
+// resolution is the number of steps of a run's bar.
+const resolution = 1000
+
+// display shows the progress of runs: bars on a terminal, otherwise a line for each evaluation, or nothing.
 type display struct {
 	out    io.Writer
 	bars   *mpb.Progress // nil: plain lines
 	silent bool
 	once   sync.Once
 
-	lock    sync.Mutex
-	warming *mpb.Bar // the warm-up's, until it ends; nil: none
+	mu      sync.Mutex
+	warming *mpb.Bar // of the warm-up, until it ends; nil: none
 }
 
 func newDisplay(silent bool) *display {
 	d := &display{out: os.Stdout, silent: silent}
-	if info, err := os.Stdout.Stat(); !silent && err == nil && info.Mode()&os.ModeCharDevice != 0 {
+	if !silent && terminal(os.Stdout) {
 		d.bars = mpb.New(mpb.WithWidth(28), mpb.WithOutput(os.Stdout), mpb.WithRefreshRate(200*time.Millisecond))
 	}
 	return d
 }
 
-// end lets the bars draw their last state.
+// end draws the bars one last time.
 func (d *display) end() {
 	d.once.Do(func() {
 		if d.bars != nil {
@@ -47,7 +51,7 @@ func (d *display) printf(format string, args ...any) {
 	}
 }
 
-// warmup watches a supervised warm-up.
+// warmup returns what a supervised warm-up calls after each step.
 func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	if d.silent {
 		return nil
@@ -59,18 +63,15 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 			}
 		}
 	}
-	d.lock.Lock()
-	defer d.lock.Unlock()
-	d.warmed()
-	var latest float64
 	var mu sync.Mutex
+	var latest float64
 	bar := d.bars.AddBar(int64(c.Warmup.Steps), mpb.PrependDecorators(decor.Name("warm-up  ", decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
 			mu.Lock()
 			defer mu.Unlock()
 			return fmt.Sprintf(" loss %.3f", latest)
 		})))
-	d.warming = bar
+	d.setWarming(bar)
 	return func(step int, loss float64) {
 		mu.Lock()
 		latest = loss
@@ -79,99 +80,225 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	}
 }
 
-// warmed completes the warm-up's bar, which may end before its last step.
-func (d *display) warmed() {
+// setWarming completes the bar of the warm-up before, which may have ended early, and remembers the next; nil: none.
+func (d *display) setWarming(next *mpb.Bar) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.warming != nil {
 		d.warming.SetTotal(-1, true)
-		d.warming = nil
 	}
+	d.warming = next
 }
 
-// watch is what the display knows of one run.
-type watch struct {
-	mu     sync.Mutex
-	update results.Update
-	eval   results.Eval
-	total  float64 // compute of the budget
-	began  time.Time
-	from   float64 // compute when the watch began
-}
-
-// hooks watches a run.
+// hooks returns hooks that show the progress of a run.
 func (d *display) hooks(c run.Config, name string) run.Hooks {
 	if d.silent {
 		return run.Hooks{}
 	}
-	d.lock.Lock()
-	d.warmed()
-	d.lock.Unlock()
-	w := newWatch(c)
+	d.setWarming(nil)
+	p := newProgress(c)
 	if d.bars == nil {
-		return run.Hooks{OnUpdate: w.updated, OnEval: func(e results.Eval) {
-			w.evaluated(e)
-			d.printf("%s  %s\n", name, w.line())
+		return run.Hooks{OnUpdate: p.update, OnEval: func(e results.Eval) {
+			p.evaluate(e)
+			d.printf("%s  %s\n", name, p)
 		}}
 	}
-	bar := d.bar(w, name)
-	return run.Hooks{OnEval: w.evaluated, OnUpdate: func(u results.Update) {
-		w.updated(u)
-		bar.SetCurrent(int64(resolution * w.share()))
+	return p.hooks(d.addBar(p, name))
+}
+
+// addBar adds the bar of a run.
+func (d *display) addBar(p *progress, name string, more ...mpb.BarOption) *mpb.Bar {
+	return d.bars.AddBar(resolution, append(more, mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Any(func(decor.Statistics) string { return "  " + p.String() })))...)
+}
+
+// progress is how far one run has come. Its methods may be called concurrently.
+type progress struct {
+	mu     sync.Mutex
+	latest results.Update
+	eval   results.Eval
+	budget float64   // of compute
+	began  time.Time // when the first update came
+	from   float64   // compute at that update; below 0: there was none
+}
+
+func newProgress(c run.Config) *progress { return &progress{budget: c.BudgetCompute(), from: -1} }
+
+// hooks returns hooks that note the progress and move a bar, if there is one.
+func (p *progress) hooks(bar *mpb.Bar) run.Hooks {
+	return run.Hooks{OnEval: p.evaluate, OnUpdate: func(u results.Update) {
+		p.update(u)
+		if bar != nil {
+			bar.SetCurrent(int64(resolution * p.share()))
+		}
 	}}
 }
 
-// resolution is the steps of a run's bar.
-const resolution = 1000
-
-// bar adds the bar of a run.
-func (d *display) bar(w *watch, name string, more ...mpb.BarOption) *mpb.Bar {
-	return d.bars.AddBar(resolution, append(more, mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Any(func(decor.Statistics) string { return "  " + w.line() })))...)
-}
-
-func newWatch(c run.Config) *watch {
-	return &watch{total: c.BudgetCompute(), began: time.Now(), from: -1}
-}
-
-// share returns how much of its budget the run has used, in [0, 1].
-func (w *watch) share() float64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return min(w.update.Compute/w.total, 1)
-}
-
-func (w *watch) updated(u results.Update) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.from < 0 {
-		w.from = u.Compute
-		w.began = time.Now()
+func (p *progress) update(u results.Update) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.from < 0 {
+		p.from, p.began = u.Compute, time.Now()
 	}
-	w.update = u
+	p.latest = u
 }
 
-func (w *watch) evaluated(e results.Eval) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.eval = e
+func (p *progress) evaluate(e results.Eval) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.eval = e
 }
 
-// line says where the run stands.
-func (w *watch) line() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	u := w.update
+// share returns the share of the budget that is used, in [0, 1].
+func (p *progress) share() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(p.latest.Compute/p.budget, 1)
+}
+
+// String is one line about the run.
+func (p *progress) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.latest
 	if u.Update == 0 {
-		return fmt.Sprintf("update 0  pass@1 %.3f", w.eval.Pass1)
+		return fmt.Sprintf("update 0  pass@1 %.3f", p.eval.Pass1)
 	}
 	return fmt.Sprintf("update %d  pass@1 %.3f at %d  reward %.3f  staleness %.1f  replay ratio %.2f  ETA %s",
-		u.Update, w.eval.Pass1, w.eval.Update, u.BatchReward.Float(), u.StalenessMean.Float(), u.ReplayRatio.Float(), w.remaining())
+		u.Update, p.eval.Pass1, p.eval.Update, u.BatchReward.Float(), u.StalenessMean.Float(), u.ReplayRatio.Float(),
+		remaining(p.began, u.Compute-p.from, p.budget-u.Compute))
 }
 
-func (w *watch) remaining() string {
-	done := w.update.Compute - w.from
+// remaining estimates the time for what is left by the time that it took to do what is done.
+func remaining(began time.Time, done, left float64) string {
 	if done <= 0 {
 		return "?"
 	}
-	left := time.Duration(float64(time.Since(w.began)) / done * (w.total - w.update.Compute))
-	return max(left, 0).Round(time.Second).String()
+	return time.Duration(float64(time.Since(began)) / done * max(left, 0)).Round(time.Second).String()
+}
+
+// studyDisplay shows the progress of a study: on a terminal a bar for the study and one for each run in progress, otherwise a
+// line for each run that ends.
+type studyDisplay struct {
+	*display
+
+	whole *mpb.Bar // nil: no bars
+
+	mu           sync.Mutex
+	total, count int // runs, and finished runs
+	before       int // runs that were finished when the study began
+	began        time.Time
+	active       map[string]activeRun
+}
+
+// activeRun is a run in progress, or its warm-up.
+type activeRun struct {
+	bar      *mpb.Bar  // nil: no bars
+	progress *progress // nil: warming up
+}
+
+func newStudyDisplay(d *display) *studyDisplay {
+	return &studyDisplay{display: d, active: make(map[string]activeRun)}
+}
+
+// planned is called with the number of runs. It changes the bar without the lock, which drawing the bar takes.
+func (d *studyDisplay) planned(total, ended int) {
+	d.mu.Lock()
+	d.total, d.count, d.before, d.began = total, ended, ended, time.Now()
+	d.mu.Unlock()
+	if d.bars == nil {
+		d.printf("%d runs, %d of them finished before\n", total, ended)
+		return
+	}
+	d.whole = d.bars.AddBar(int64(total), mpb.BarPriority(-1), mpb.PrependDecorators(decor.Name("study  ", decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return fmt.Sprintf(" %d/%d runs  ETA %s", d.count, d.total, d.remaining())
+		})))
+	d.whole.SetCurrent(int64(ended))
+}
+
+func runName(arm string, seed uint64) string { return fmt.Sprintf("%s, seed %d", arm, seed) }
+
+// warmup returns what the warm-up of a run calls after each step.
+func (d *studyDisplay) warmup(arm string, seed uint64, c run.Config) func(step int, loss float64) {
+	if d.bars == nil || c.Warmup.Steps == 0 {
+		return nil
+	}
+	name := runName(arm, seed)
+	bar := d.bars.AddBar(int64(c.Warmup.Steps), mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)), mpb.AppendDecorators(decor.Name(" warm-up")))
+	d.setActive(name, activeRun{bar: bar})
+	return func(step int, _ float64) { bar.SetCurrent(int64(step)) }
+}
+
+// hooks returns hooks that show the progress of a run.
+func (d *studyDisplay) hooks(arm string, seed uint64, c run.Config) run.Hooks {
+	if d.silent {
+		return run.Hooks{}
+	}
+	name, p := runName(arm, seed), newProgress(c)
+	var bar *mpb.Bar
+	if d.bars != nil {
+		bar = d.addBar(p, name, mpb.BarRemoveOnComplete())
+	}
+	d.setActive(name, activeRun{bar, p})
+	return p.hooks(bar)
+}
+
+// setActive replaces what is known of a run, and removes the bar it had; the zero value removes the run.
+func (d *studyDisplay) setActive(name string, r activeRun) {
+	d.mu.Lock()
+	old := d.active[name]
+	d.active[name] = r
+	if r == (activeRun{}) {
+		delete(d.active, name)
+	}
+	d.mu.Unlock()
+	if old.bar != nil {
+		old.bar.Abort(true)
+	}
+}
+
+// ended is called when a run has ended.
+func (d *studyDisplay) ended(e study.Ended) {
+	d.setActive(runName(e.Arm, e.Seed), activeRun{})
+	d.mu.Lock()
+	d.count = e.Count
+	eta := d.remaining()
+	d.mu.Unlock()
+	if d.whole != nil {
+		d.whole.SetCurrent(int64(e.Count))
+		return
+	}
+	d.printf("%d/%d  %s  %s  ETA %s\n", e.Count, e.Total, runName(e.Arm, e.Seed), resultOf(e), eta)
+}
+
+// resultOf is the result of a run in a few words.
+func resultOf(e study.Ended) string {
+	s := e.Result
+	if s == nil {
+		return "failed: " + e.Failed
+	}
+	text := "best pass@1 " + number(s.Pass1Best, "%.3f")
+	switch {
+	case !s.Target.Known():
+	case s.ToTarget.Reached:
+		text += fmt.Sprintf("  %.2f at compute %s", s.Target.Float(), number(s.ToTarget.Compute, "%.0f"))
+	default:
+		text += fmt.Sprintf("  %.2f not reached", s.Target.Float())
+	}
+	return text
+}
+
+// remaining estimates the time to the end of the study. Runs in progress count by their share. The lock is held.
+func (d *studyDisplay) remaining() string {
+	done := float64(d.count - d.before)
+	for _, r := range d.active {
+		if r.progress != nil {
+			done += r.progress.share()
+		}
+	}
+	return remaining(d.began, done, float64(d.total-d.before)-done)
 }

@@ -3,24 +3,22 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 
 	"github.com/reprise-rl/reprise/policy"
-	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// generateCommand continues a prompt.
+// generateCommand continues a prompt with a model.
 type generateCommand struct {
 	Model       dir     `required:"" help:"Hugging Face model folder, for example a run's checkpoint."`
 	Prompt      string  `required:"" help:"Text to continue."`
-	Temperature float64 `default:"1" help:"Of the sampling; 0 is greedy, with log-probs at temperature 1."`
-	TopP        float64 `default:"1" help:"Nucleus of the sampling, in (0, 1]."`
-	MaxTokens   int     `default:"256" help:"Longest completion; the model's positions may end it before."`
-	Seed        uint64  `default:"1" help:"Of the sampling."`
+	Temperature float64 `default:"1" help:"Sampling temperature; 0 is greedy, with log-probs at temperature 1."`
+	TopP        float64 `default:"1" help:"Nucleus sampling, in (0, 1]; 1: off."`
+	MaxTokens   int     `default:"256" help:"Longest completion. It also ends where the model has no more positions."`
+	Seed        uint64  `default:"1" help:"Seed of the sampling."`
 	JSON        bool    `name:"json" help:"Print one JSON object: prompt_ids, ids, logprobs, text, truncated."`
 }
 
@@ -35,9 +33,12 @@ type completion struct {
 
 // Run prints the prompt and its continuation.
 func (c *generateCommand) Run(ctx context.Context) error {
-	model, weights, tokenizer, err := loadSpeaking(string(c.Model))
+	model, weights, tokenizer, err := policy.Load(string(c.Model))
+	if err == nil && tokenizer == nil {
+		err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("--model: %w", err)
 	}
 	prompt, err := tokenizer.Encode(c.Prompt)
 	if err != nil {
@@ -59,15 +60,4 @@ func (c *generateCommand) Run(ctx context.Context) error {
 		return nil
 	}
 	return json.NewEncoder(os.Stdout).Encode(completion{prompt, row.Tokens[row.Prompt:], row.Logprobs[row.Prompt:], text, row.Truncated})
-}
-
-func loadSpeaking(dir string) (*policy.Model, *policy.Weights, *hf.Tokenizer, error) {
-	model, weights, tokenizer, err := policy.Load(dir)
-	if err == nil && tokenizer == nil {
-		err = errors.New(dir + " has no tokenizer.json: add the one the model was trained with")
-	}
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("--model: %w", err)
-	}
-	return model, weights, tokenizer, nil
 }

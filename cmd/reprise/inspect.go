@@ -12,10 +12,10 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// inspectCommand shows what the table of a run holds.
+// inspectCommand shows the table of a run.
 type inspectCommand struct {
-	Dir  string `arg:"" name:"run" help:"Folder of a run; its last checkpoint is read, also while it trains; a table of a service is asked there."`
-	Rows int    `default:"5" help:"How many of the likeliest and of the least likely draws to show."`
+	Dir  string `arg:"" name:"run" help:"Folder of a run. Reads its last checkpoint, also while it trains; a table of a service is read there."`
+	Rows int    `default:"5" help:"Number of rollouts to show of the most and of the least likely to be drawn."`
 	JSON bool   `name:"json" help:"Print everything as JSON."`
 }
 
@@ -62,13 +62,7 @@ func showInspection(in *run.Inspection) {
 	showRows("last by "+in.Order, in.Bottom)
 }
 
-func size(bytes int64) string {
-	if bytes < 1<<20 {
-		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
-}
-
+// causes lists the numbers of evicted rollouts by cause.
 func causes(evicted map[string]uint64) string {
 	if len(evicted) == 0 {
 		return "none"
@@ -107,7 +101,7 @@ func showHistogram(title string, h results.Histogram) {
 	fmt.Println()
 }
 
-// showAges prints priorities and ESS by age in a few lines.
+// showAges prints priorities and ESS by age in at most twelve lines.
 func showAges(in *run.Inspection) {
 	if len(in.ByAge) == 0 {
 		return
@@ -133,6 +127,7 @@ func showAges(in *run.Inspection) {
 	fmt.Println()
 }
 
+// showRows prints rollouts with the reason for their place.
 func showRows(title string, rows []run.InspectRow) {
 	if len(rows) == 0 {
 		return
@@ -144,7 +139,7 @@ func showRows(title string, rows []run.InspectRow) {
 	fmt.Println()
 }
 
-// clipped shortens a text to what fits a line.
+// clipped shortens a text to fit a line.
 func clipped(text string) string {
 	letters := []rune(text)
 	if len(letters) > 40 {

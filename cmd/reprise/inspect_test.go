@@ -10,6 +10,7 @@ import (
 )
 
 func TestInspectShowsTheTableInWordsAndAsJSON(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	succeeds(t, "", append(small(dir, "replay.sampler=prioritized", "replay.age_decay=8"), "--quiet")...)
 	text := succeeds(t, "", "inspect", dir, "--rows", "2")
@@ -31,6 +32,7 @@ func TestInspectShowsTheTableInWordsAndAsJSON(t *testing.T) {
 }
 
 func TestInspectNamesWhatIsNoRun(t *testing.T) {
+	t.Parallel()
 	if out := call(t, "", "inspect", t.TempDir()); out.code != 1 || !strings.Contains(out.stderr, "config.yaml") || out.stdout != "" {
 		t.Errorf("an empty folder gave %+v", out)
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/reprise-rl/reprise/journal"
 )
 
-// journalCommand looks after the journals of a service that is not running.
+// journalCommand checks and repairs journals that no service has open.
 type journalCommand struct {
-	Verify  journalVerifyCommand  `cmd:"" help:"Read a whole journal, every checksum included, and name what is damaged."`
-	Salvage journalSalvageCommand `cmd:"" help:"Write what is whole of a damaged journal into a new one."`
+	Verify  journalVerifyCommand  `cmd:"" help:"Read a journal and every checksum in it, and name what is damaged."`
+	Salvage journalSalvageCommand `cmd:"" help:"Write what is intact of a damaged journal to a new one."`
 }
 
-// journalVerifyCommand reads a journal.
+// journalVerifyCommand verifies a journal.
 type journalVerifyCommand struct {
-	File string `arg:"" help:"Journal of one table, which no process has open."`
+	File string `arg:"" help:"Journal of one table. No process may have it open."`
 	JSON bool   `name:"json" help:"Print the report as JSON."`
 }
 
-// Run prints what the file holds. It fails if anything is damaged.
+// Run prints the contents and fails if anything is damaged.
 func (c *journalVerifyCommand) Run() error {
 	r, err := journal.Verify(c.File)
 	if err != nil {
@@ -30,19 +30,19 @@ func (c *journalVerifyCommand) Run() error {
 		return err
 	}
 	if !r.Whole() {
-		return fmt.Errorf("%s is damaged: keep it, and save the rest of it with: reprise journal salvage %s --out NEW", c.File, c.File)
+		return fmt.Errorf("%s is damaged: keep it, and save what is intact with: reprise journal salvage %s --out NEW", c.File, c.File)
 	}
 	return nil
 }
 
-// journalSalvageCommand saves what is whole.
+// journalSalvageCommand saves what is intact of a journal.
 type journalSalvageCommand struct {
-	File string `arg:"" help:"Journal of one table, which no process has open. It is not changed."`
-	Out  file   `required:"" help:"Journal to write, which must not exist."`
+	File string `arg:"" help:"Journal of one table. No process may have it open. It is not changed."`
+	Out  file   `required:"" help:"Journal to write. It must not exist."`
 	JSON bool   `name:"json" help:"Print the report as JSON."`
 }
 
-// Run prints what was damaged and what is in the new file.
+// Run prints what is damaged and what the new file holds.
 func (c *journalSalvageCommand) Run() error {
 	r, err := journal.Salvage(c.File, string(c.Out))
 	if r != nil {
@@ -53,7 +53,7 @@ func (c *journalSalvageCommand) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%s holds what is whole; put it in the place of %s, and the service counts what is missing as evicted by damage\n", c.Out, c.File)
+	fmt.Fprintf(os.Stderr, "%s holds what is intact; move it to %s, and the service counts the missing rollouts as evicted by damage\n", c.Out, c.File)
 	return nil
 }
 

@@ -43,6 +43,7 @@ func aJournal(t *testing.T) string {
 }
 
 func TestAJournalIsVerifiedAndSalvaged(t *testing.T) {
+	t.Parallel()
 	path := aJournal(t)
 	if o := call(t, "", "journal", "verify", path); o.code != 0 || !strings.Contains(o.stdout, "3 rollouts") || !strings.Contains(o.stdout, "whole") {
 		t.Fatalf("verifying a whole journal gave %+v", o)

@@ -1,8 +1,9 @@
-// Command reprise trains language models with experience replay on a laptop, and tries the policies it trains.
+// Command reprise trains language models with experience replay, and serves tables of rollouts to other trainers.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,24 +11,26 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/results"
 )
 
-// commands are the verbs, a file each.
+// commands are the verbs, one file each.
 type commands struct {
 	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
-	Serve    serveCommand    `cmd:"" help:"Put tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
+	Serve    serveCommand    `cmd:"" help:"Serve tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
 	Design   designCommand   `cmd:"" help:"Work out which replay configuration to run: staleness horizon, replay ratio, workers, trainers, capacity."`
-	Study    studyCommand    `cmd:"" help:"Carry out a named study: many configurations and seeds, each claim with a verdict."`
-	Report   reportCommand   `cmd:"" help:"Write the report of a run anew, or one page over any number of arms."`
+	Study    studyCommand    `cmd:"" help:"Run a named study: many configurations and seeds, and a verdict on each claim."`
+	Report   reportCommand   `cmd:"" help:"Rewrite the report of a run, or write one page over several arms."`
 	Inspect  inspectCommand  `cmd:"" help:"Show what the table of a run holds, and why rollouts are drawn as they are."`
-	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, by its expert, at random, or with a model."`
+	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, with its expert, at random, or with a model."`
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
-	Score    scoreCommand    `cmd:"" help:"Print the log-probs a model gives to token ids, JSON lines in and out."`
-	Journal  journalCommand  `cmd:"" help:"Verify the journal of a table, or save what is whole of a damaged one."`
-	Verify   verifyCommand   `cmd:"" help:"Reward responses, JSON lines in and out."`
-	Export   exportCommand   `cmd:"" help:"Write what a table holds into an Arrow IPC file."`
-	Import   importCommand   `cmd:"" help:"Insert what an Arrow IPC file holds into a table."`
-	Bench    benchCommand    `cmd:"" help:"Measure the service."`
+	Score    scoreCommand    `cmd:"" help:"Print the log-probs that a model gives to token ids, as JSON lines."`
+	Journal  journalCommand  `cmd:"" help:"Verify a table's journal, or save what is intact of a damaged one."`
+	Verify   verifyCommand   `cmd:"" help:"Reward responses, as JSON lines."`
+	Export   exportCommand   `cmd:"" help:"Export a table to an Arrow IPC file."`
+	Import   importCommand   `cmd:"" help:"Import an Arrow IPC file into a table."`
 }
 
 // The help shows a flag's value by the name of its type.
@@ -38,6 +41,33 @@ type (
 	who     string
 	address string
 )
+
+// connection is the flags of a connection to a service.
+type connection struct {
+	TokenFile  file `help:"File with the bearer token."`
+	CA         file `name:"ca" help:"PEM file of the authorities that may have signed the service's certificate."`
+	Cert       file `name:"certificate" help:"PEM file of this client's certificate, for services that ask for one."`
+	Key        file `help:"PEM file of its key."`
+	ServerName text `help:"Name in the service's certificate, if it is not the one in the address."`
+}
+
+// options returns the flags as package client takes them.
+func (c connection) options() client.Options {
+	return client.Options{TokenFile: string(c.TokenFile), CA: string(c.CA), Cert: string(c.Cert), Key: string(c.Key), ServerName: string(c.ServerName)}
+}
+
+// table connects to the service of a table's address.
+func (c connection) table(ctx context.Context, address string) (*client.Client, *client.Table, error) {
+	where, name, err := client.SplitTable(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	connected, err := client.Dial(ctx, where, c.options())
+	if err != nil {
+		return nil, nil, err
+	}
+	return connected, connected.Table(name), nil
+}
 
 func main() {
 	var c commands
@@ -55,27 +85,56 @@ func main() {
 	}
 }
 
-// execute runs a verb under a context that Ctrl-C ends; a second Ctrl-C kills.
+// execute runs a verb with a context that the first Ctrl-C cancels; the second kills the process.
 func execute(verb *kong.Context) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	context.AfterFunc(ctx, cancel) // gives the signals back: the next one ends the process
+	context.AfterFunc(ctx, cancel) // stops catching signals
 	verb.BindTo(ctx, (*context.Context)(nil))
 	return verb.Run()
 }
 
-// interruption says how to go on with what Ctrl-C stopped.
+// interruption is the error of a verb that Ctrl-C stopped. Its text says how to continue.
 type interruption string
 
 func (i interruption) Error() string { return string(i) }
 
-// Is makes an interruption what its context was: canceled.
+// Is makes an interruption a context.Canceled.
 func (i interruption) Is(target error) bool { return target == context.Canceled }
 
-// exitCode is 130 for an interruption, as shells expect, 1 otherwise.
+// exitCode is 130 for an interruption, as shells expect, and 1 for other errors.
 func exitCode(err error) int {
 	if errors.Is(err, context.Canceled) {
 		return 130
 	}
 	return 1
+}
+
+// printJSON writes a value to standard output.
+func printJSON(v any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// number formats a measured number, "-" if there is none.
+func number(n results.Number, format string) string {
+	if !n.Known() {
+		return "-"
+	}
+	return fmt.Sprintf(format, n.Float())
+}
+
+// size formats a number of bytes.
+func size(bytes int64) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}
+
+// terminal reports whether a file is a terminal.
+func terminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

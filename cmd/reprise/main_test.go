@@ -6,37 +6,41 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// binary is the program under test, built once.
-var binary string
+// The tests run the program as a user does, in a process of its own: this test binary, which is the program when runProgram is
+// set in its environment. So nothing is linked twice, and the test cache knows what the program is made of.
+const runProgram = "REPRISE_TEST_RUN_PROGRAM"
+
+var (
+	binary string // path of the program
+	shared string // folder for what several tests use
+)
 
 func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
+	if os.Getenv(runProgram) != "" {
+		main()
+		os.Exit(0)
+	}
+	var err error
+	if binary, err = os.Executable(); err == nil {
+		shared, err = os.MkdirTemp("", "reprise")
+	}
+	if err == nil {
+		err = os.Setenv(runProgram, "1")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		os.Exit(1)
 	}
+	code := m.Run()
+	os.RemoveAll(shared)
 	os.Exit(code)
 }
 
-func buildAndRun(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "reprise")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "reprise")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build the program: %w\n%s", err, out)
-	}
-	return m.Run(), nil
-}
-
-// outcome is what a call of the program came to.
+// outcome is how a call of the program ended.
 type outcome struct {
 	stdout, stderr string
 	code           int
@@ -64,7 +68,7 @@ func exitOf(t *testing.T, err error) int {
 	return 0
 }
 
-// succeeds returns standard output of a call that must end well and say nothing on standard error.
+// succeeds returns the standard output of a call that must succeed and print nothing to standard error.
 func succeeds(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	got := call(t, stdin, args...)
@@ -74,7 +78,7 @@ func succeeds(t *testing.T, stdin string, args ...string) string {
 	return got.stdout
 }
 
-// fails demands exit code 1 and every want on standard error, and returns standard output.
+// fails checks that a call ended with exit code 1 and every want on standard error, and returns its standard output.
 func fails(t *testing.T, got outcome, want ...string) string {
 	t.Helper()
 	if got.code != 1 {

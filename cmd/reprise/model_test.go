@@ -53,6 +53,7 @@ func decode(t *testing.T, text string, v any) {
 }
 
 func TestGeneratedTokensCarryTheLogprobsOfScore(t *testing.T) {
+	t.Parallel()
 	dir := modelFolder(t)
 	args := []string{"generate", "--model", dir, "--prompt", "12+34=", "--max-tokens", "9", "--json", "--seed", "5"}
 	text := succeeds(t, "", args...)
@@ -89,6 +90,7 @@ func TestGeneratedTokensCarryTheLogprobsOfScore(t *testing.T) {
 }
 
 func TestGreedyGenerationNeedsNoSeed(t *testing.T) {
+	t.Parallel()
 	dir := modelFolder(t)
 	args := []string{"generate", "--model", dir, "--prompt", "1", "--temperature", "0", "--max-tokens", "100000000", "--json", "--seed"}
 	first, second := succeeds(t, "", append(args, "1")...), succeeds(t, "", append(args, "2")...)
@@ -102,6 +104,7 @@ func TestGreedyGenerationNeedsNoSeed(t *testing.T) {
 }
 
 func TestModelsAndPromptsThatCannotBeUsedAreRefused(t *testing.T) {
+	t.Parallel()
 	dir, missing := modelFolder(t), filepath.Join(t.TempDir(), "none")
 	for want, args := range map[string][]string{
 		"--model: read model configuration: open " + missing: {"--model", missing, "--prompt", "1"},
@@ -119,6 +122,7 @@ func TestModelsAndPromptsThatCannotBeUsedAreRefused(t *testing.T) {
 }
 
 func TestScoreReadsListsAndObjects(t *testing.T) {
+	t.Parallel()
 	dir := modelFolder(t)
 	out := succeeds(t, "[2, 3, 4]\n\n{\"ids\": [2, 3, 4], \"other\": 1}\n[5]\n", "score", "--model", dir)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -138,6 +142,7 @@ func TestScoreReadsListsAndObjects(t *testing.T) {
 }
 
 func TestScoreRefusesALineByItsNumberAfterThoseBefore(t *testing.T) {
+	t.Parallel()
 	dir := modelFolder(t)
 	for want, line := range map[string]string{
 		"line 2: hello: want a list of token ids":     "hello",
@@ -155,6 +160,7 @@ func TestScoreRefusesALineByItsNumberAfterThoseBefore(t *testing.T) {
 }
 
 func TestVerifyRewardsLinesAndRefusesOthers(t *testing.T) {
+	t.Parallel()
 	for task, c := range map[string]struct{ in, want string }{
 		"arithmetic": {`{"response": "46", "answer": "46"}`, `{"answer":"46","correct":true,"extracted":"46","response":"46","reward":1}`},
 		"math":       {`{"response": "\\boxed{x \\le 3}", "answer": "(-\\infty,3]"}`, `{"answer":"(-\\infty,3]","correct":true,"extracted":"x \\le 3","response":"\\boxed{x \\le 3}","reward":1}`},

@@ -7,21 +7,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/task/transcript"
 )
 
 // episodesOf decodes what play --json printed.
-func episodesOf(t *testing.T, text string) []tale {
+func episodesOf(t *testing.T, text string) []transcript.Transcript {
 	t.Helper()
-	var list []tale
+	var list []transcript.Transcript
 	for line := range strings.Lines(text) {
-		var one tale
+		var one transcript.Transcript
 		decode(t, line, &one)
 		list = append(list, one)
 	}
 	return list
 }
 
-func TestPlayTellsAnEpisodeByWhoPlaysIt(t *testing.T) {
+func TestPlayPrintsAnEpisodeInWords(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		stdin string
 		args  []string
@@ -44,7 +47,8 @@ func TestPlayTellsAnEpisodeByWhoPlaysIt(t *testing.T) {
 	}
 }
 
-func TestPlayGoesOnForSeveralTurnsByHand(t *testing.T) {
+func TestPlayByHandTakesSeveralTurns(t *testing.T) {
+	t.Parallel()
 	got := succeeds(t, "R\r\nwhat?\nD\n", "play", "frozenlake", "--set", "slippery=false")
 	for _, want := range []string{
 		"  PFFF\n  FHFH\n", "turn 1 [L, D, R, U]> R\n    reward 0\n  SPFF\n", "turn 2 [L, D, R, U]> what?\n    reward -0.1, no action\n  SPFF\n",
@@ -55,14 +59,15 @@ func TestPlayGoesOnForSeveralTurnsByHand(t *testing.T) {
 		}
 	}
 	left := episodesOf(t, call(t, "R\n", "play", "frozenlake", "--set", "slippery=false", "--episodes", "2", "--json").stdout)
-	if len(left) != 1 || left[0].Ended != endedLeft || len(left[0].Turns) != 1 || left[0].Turns[0].Action != "R" {
+	if len(left) != 1 || left[0].Ended != transcript.EndedLeft || len(left[0].Turns) != 1 || left[0].Turns[0].Action != "R" {
 		t.Errorf("a game that was left: %+v", left)
 	}
 }
 
-// The expert of a lake that is not slippery takes the six steps of a shortest way; chance seldom arrives at all.
-func TestExpertsArriveAndChanceSeldom(t *testing.T) {
-	play := func(who string) (arrived int, reward float64, list []tale) {
+// On a lake that is not slippery the expert takes the six steps of a shortest path; random actions seldom reach the goal.
+func TestTheExpertArrivesAndRandomActionsSeldomDo(t *testing.T) {
+	t.Parallel()
+	play := func(who string) (arrived int, reward float64, list []transcript.Transcript) {
 		list = episodesOf(t, succeeds(t, "", "play", "frozenlake", "--set", "slippery=false", "--policy", who, "--episodes", "40", "--json"))
 		for _, e := range list {
 			if e.Success {
@@ -73,7 +78,7 @@ func TestExpertsArriveAndChanceSeldom(t *testing.T) {
 		return arrived, reward, list
 	}
 	arrived, reward, list := play("expert")
-	if arrived != 40 || reward != 40 || len(list[39].Turns) != 6 || list[39].Episode != 40 || list[0].Ended != endedDone {
+	if arrived != 40 || reward != 40 || len(list[39].Turns) != 6 || list[39].Episode != 40 || list[0].Ended != transcript.EndedDone {
 		t.Errorf("experts arrive %d times of 40, for %g, the last in %d turns", arrived, reward, len(list[39].Turns))
 	}
 	arrived, _, list = play("random")
@@ -92,6 +97,7 @@ func TestExpertsArriveAndChanceSeldom(t *testing.T) {
 }
 
 func TestPlayWithAModelIsGreedyOrSampled(t *testing.T) {
+	t.Parallel()
 	dir := modelFolder(t)
 	args := []string{"play", "arithmetic", "--policy", dir, "--episodes", "6", "--max-tokens", "5", "--json"}
 	greedy := succeeds(t, "", args...)
@@ -112,7 +118,8 @@ func TestPlayWithAModelIsGreedyOrSampled(t *testing.T) {
 	}
 }
 
-func TestHeldOutEpisodesAreOfHeldOutPrompts(t *testing.T) {
+func TestHeldOutEpisodesUseHeldOutPrompts(t *testing.T) {
+	t.Parallel()
 	args := []string{"play", "arithmetic", "--set", "max=6", "--set", "held_out=18", "--policy", "expert", "--json", "--episodes"}
 	held := map[string]bool{}
 	for _, e := range episodesOf(t, succeeds(t, "", append(args, "18", "--held-out")...)) {
@@ -126,10 +133,11 @@ func TestHeldOutEpisodesAreOfHeldOutPrompts(t *testing.T) {
 			t.Errorf("%s is held out, and played as a training prompt", e.Prompt)
 		}
 	}
-	fails(t, call(t, "", append(args, "19", "--held-out")...), "--episodes: 19: want at most 18, the held-out prompts")
+	fails(t, call(t, "", append(args, "19", "--held-out")...), "--episodes: 19: want at most 18, the number of held-out prompts")
 }
 
 func TestFramesAreWrittenAndNamed(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "frames")
 	args := []string{"play", "frozenlake", "--set", "images=true", "--set", "slippery=false", "--policy", "expert"}
 	e := episodesOf(t, succeeds(t, "", append(args, "--json", "--frames", dir)...))[0]
@@ -152,15 +160,16 @@ func TestFramesAreWrittenAndNamed(t *testing.T) {
 	if len(seen) != 6 || e.Turns[5].Frame != "" {
 		t.Errorf("6 frames before 6 turns are wanted, not %q", names)
 	}
-	if told := succeeds(t, "", append(args, "--frames", dir)...); !strings.Contains(told, "  ["+e.Turns[0].Frame+"]\n") {
-		t.Errorf("%s is not named in\n%s", e.Turns[0].Frame, told)
+	if out := succeeds(t, "", append(args, "--frames", dir)...); !strings.Contains(out, "  ["+e.Turns[0].Frame+"]\n") {
+		t.Errorf("%s is not named in\n%s", e.Turns[0].Frame, out)
 	}
-	if told := succeeds(t, "", args...); !strings.Contains(told, "  [an image; --frames DIR writes it to a file]\n") {
-		t.Errorf("nothing is said of images in\n%s", told)
+	if out := succeeds(t, "", args...); !strings.Contains(out, "  [an image; --frames DIR writes it to a file]\n") {
+		t.Errorf("images are not mentioned in\n%s", out)
 	}
 }
 
-func TestTransitionsArePrintedAsTheIssueWantsThem(t *testing.T) {
+func TestTransitionsArePrintedLikeGymnasiums(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args            []string
 		states, actions int
@@ -199,6 +208,7 @@ func TestTransitionsArePrintedAsTheIssueWantsThem(t *testing.T) {
 }
 
 func TestPlayRefusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
 	model := modelFolder(t)
 	for want, args := range map[string][]string{
 		`name: "chess": want one of arithmetic`:                           {"chess"},
@@ -209,7 +219,7 @@ func TestPlayRefusesWhatItCannotDo(t *testing.T) {
 		"max: abc: want a whole number":                                   {"arithmetic", "--set", "max=abc"},
 		`--set "max": want key=value`:                                     {"arithmetic", "--set", "max"},
 		"held_out: 400: want at most":                                     {"arithmetic", "--set", "max=5"},
-		"--dump-transitions: task arithmetic is no table":                 {"arithmetic", "--dump-transitions"},
+		"--dump-transitions: task arithmetic is not tabular":              {"arithmetic", "--dump-transitions"},
 		"--frames: x: task arithmetic has no images":                      {"arithmetic", "--frames", "x"},
 		"--frames: x: task frozenlake has no images as it is set":         {"frozenlake", "--frames", "x", "--policy", "expert"},
 		": want a model that can read the task's prompts: encode prompt":  {"frozenlake", "--policy", model},

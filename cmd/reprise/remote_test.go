@@ -65,6 +65,7 @@ func (s *tables) end(signal os.Signal) {
 }
 
 func TestARunOnAServiceThatIsKilledWithItGoesOnToTheBytesOfOneWithItsOwnTable(t *testing.T) {
+	t.Parallel()
 	s := newTables(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	if got := stop(t, syscall.SIGKILL, filepath.Join(dir, results.MetricsFile), 25, append(small(dir), "--buffer", s.grpc+"/lab")); got.code != -1 {
@@ -92,6 +93,7 @@ func TestARunOnAServiceThatIsKilledWithItGoesOnToTheBytesOfOneWithItsOwnTable(t 
 }
 
 func TestAServiceThatCannotBeUsedIsRefusedBeforeTheWarmUp(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	for want, more := range map[string][]string{
 		"names no table":            {"--buffer", "grpc://127.0.0.1:1"},

@@ -10,8 +10,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// writeArmRun writes the folder of a run that was evaluated at equal steps of compute; one that has not ended has no
-// summary.
+// writeArmRun writes the folder of a run with evaluations at equal steps of compute. A run that has not ended has no summary.
 func writeArmRun(t *testing.T, dir string, seed uint64, last float64, ended bool) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -49,7 +48,7 @@ func writeArmRun(t *testing.T, dir string, seed uint64, last float64, ended bool
 	}
 }
 
-// twoArms writes the runs of two arms and returns their common folder.
+// twoArms writes the runs of two arms to one folder and returns it.
 func twoArms(t *testing.T, seeds int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,6 +60,7 @@ func twoArms(t *testing.T, seeds int) string {
 }
 
 func TestReportWritesAPageOverArms(t *testing.T) {
+	t.Parallel()
 	dir := twoArms(t, 4)
 	file := filepath.Join(dir, "page.html")
 	out := succeeds(t, "", "report", "--out", file, "--title", "A & B", "per="+filepath.Join(dir, "per-s*"),
@@ -79,7 +79,8 @@ func TestReportWritesAPageOverArms(t *testing.T) {
 	}
 }
 
-func TestReportRewritesThatOfAFolder(t *testing.T) {
+func TestReportRewritesTheReportOfAFolder(t *testing.T) {
+	t.Parallel()
 	dir := twoArms(t, 1)
 	run := filepath.Join(dir, "per-s1")
 	if out := succeeds(t, "", "report", run); !strings.Contains(out, filepath.Join(run, results.ReportFile)) {
@@ -99,7 +100,8 @@ func TestReportRewritesThatOfAFolder(t *testing.T) {
 	}
 }
 
-func TestReportWarnsOfARunThatHasNotEndedAndKnowsItsSeed(t *testing.T) {
+func TestReportWarnsOfAnUnfinishedRunByItsSeed(t *testing.T) {
+	t.Parallel()
 	dir := twoArms(t, 1)
 	writeArmRun(t, filepath.Join(dir, "per-s2"), 2, 0.5, false)
 	got := call(t, "", "report", "--out", filepath.Join(dir, "page.html"), "on-policy="+filepath.Join(dir, "on-s1"), "per="+filepath.Join(dir, "per-*"))
@@ -109,6 +111,7 @@ func TestReportWarnsOfARunThatHasNotEndedAndKnowsItsSeed(t *testing.T) {
 }
 
 func TestReportNamesWhatIsWrongWithItsArguments(t *testing.T) {
+	t.Parallel()
 	dir := twoArms(t, 1)
 	run := filepath.Join(dir, "on-s1")
 	empty := t.TempDir()
@@ -117,23 +120,85 @@ func TestReportNamesWhatIsWrongWithItsArguments(t *testing.T) {
 	page := filepath.Join(dir, "page.html")
 	arms := func(what ...string) []string { return append([]string{"report", "--out", page}, what...) }
 	for want, args := range map[string][]string{
-		"nowhere is no folder: want that of a run, a comparison or a study": {"report", "nowhere"},
-		"add --out FILE.html":                            {"report", "a=" + run},
-		"leave --out and --title out":                    {"report", "--title", "x", run},
-		run + " is no arm: want NAME=FOLDER":             arms("a="+run, run),
-		"has no name before its '='":                     arms("=" + run),
-		"arm a is there twice":                           arms("a="+run, "a="+run),
-		run + " is there twice":                          arms("a=" + run + "," + run),
-		"on-z* matches no folder":                        arms("a=" + filepath.Join(dir, "on-z*")),
-		"an empty folder name":                           arms("a=" + run + ","),
-		"elsewhere is no folder: give that of a run":     arms("a=elsewhere"),
-		empty + " has no metrics.jsonl":                  arms("a=" + empty),
-		"is a comparison: give the runs of one of":       arms("a=" + both),
-		"9 arms: a page shows at most 8; leave some out": arms(strings.Split(strings.Repeat("a="+run+" ", 8)+"b="+run, " ")...),
+		"nowhere is no folder: want the folder of a run, a comparison or a study": {"report", "nowhere"},
+		"add --out FILE.html":                              {"report", "a=" + run},
+		"leave --out and --title out":                      {"report", "--title", "x", run},
+		run + " is no arm: want NAME=FOLDER":               arms("a="+run, run),
+		"has no name before its '='":                       arms("=" + run),
+		"arm a is given twice":                             arms("a="+run, "a="+run),
+		run + " is given twice":                            arms("a=" + run + "," + run),
+		"on-z* matches no folder":                          arms("a=" + filepath.Join(dir, "on-z*")),
+		"an empty folder name":                             arms("a=" + run + ","),
+		"elsewhere is no folder: give the folder of a run": arms("a=elsewhere"),
+		empty + " has no metrics.jsonl":                    arms("a=" + empty),
+		"is a comparison: give the runs of one of":         arms("a=" + both),
+		"9 arms: a page shows at most 8; leave some out":   arms(strings.Split(strings.Repeat("a="+run+" ", 8)+"b="+run, " ")...),
 	} {
 		fails(t, call(t, "", args...), want)
 	}
 	if _, err := os.Stat(page); err == nil {
-		t.Error("a page was written all the same")
+		t.Error("a page was written")
+	}
+}
+
+// writeStudy writes a study with three arms and returns its folder. One run failed before its first update.
+func writeStudy(t *testing.T) string {
+	t.Helper()
+	pool := twoArms(t, 2)
+	dead := filepath.Join(pool, "dead")
+	if err := os.MkdirAll(dead, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := results.WriteConfig(dead, []byte("seed: 3\n")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(pool, "buffer-size")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := &results.Study{Name: "buffer-size", Seeds: 3, Sheet: results.Sheet{Title: "How large a buffer?"}, Arms: []results.StudyArm{
+		{Name: "on-policy", Folders: []string{"../on-s1", "../on-s2"}},
+		{Name: "per", Folders: []string{"../per-s1", "../per-s2", "../dead"}, Failed: []string{"seed 3: it never began"}, Differs: []string{"replay.sampler: prioritized"}},
+		{Name: "hopeless", Folders: []string{"../dead"}, Failed: []string{"seed 3: it never began"}},
+	}}
+	if err := results.WriteStudy(dir, s); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestReportRewritesTheReportOfAStudy(t *testing.T) {
+	t.Parallel()
+	dir := writeStudy(t)
+	page := filepath.Join(dir, results.ReportFile)
+	if out := succeeds(t, "", "report", dir); !strings.Contains(out, page) {
+		t.Errorf("standard output:\n%s", out)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"How large a buffer?", "failed: seed 3: it never began", "replay.sampler: prioritized", `href="./../per-s1/"`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+func TestReportJSONOfAStudyHasItsArms(t *testing.T) {
+	t.Parallel()
+	dir := writeStudy(t)
+	var table results.Table
+	decode(t, succeeds(t, "", "report", "--json", dir), &table)
+	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || table.Arms[1].Name != "per" || table.Arms[0].Runs != 2 || table.Arms[1].Runs != 2 {
+		t.Errorf("arms %+v, want the two that have runs, with two each", table.Arms)
+	}
+	for _, run := range []string{"on-s1", "on-s2", "per-s1", "per-s2"} {
+		if err := os.RemoveAll(filepath.Join(dir, "..", run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := call(t, "", "report", "--json", dir); got.code == 0 || !strings.Contains(got.stderr, "keep them beside the study's folder") {
+		t.Errorf("a study without its runs: exit code %d, %s", got.code, got.stderr)
 	}
 }

@@ -14,10 +14,10 @@ import (
 // scoreCommand prints log-probs of token ids.
 type scoreCommand struct {
 	Model       dir     `required:"" help:"Hugging Face model folder."`
-	Temperature float64 `default:"1" help:"Logits are divided by it."`
+	Temperature float64 `default:"1" help:"Divides the logits."`
 }
 
-// scored is a line of output: entry i speaks of token i; the first, which nothing precedes, is 0.
+// scored is a line of output. Entry i belongs to token i; the first token has no log-prob, so its entries are 0.
 type scored struct {
 	IDs      []int32   `json:"ids"`
 	Logprobs []float32 `json:"logprobs"`
@@ -45,6 +45,7 @@ func (c *scoreCommand) Run(ctx context.Context) error {
 	})
 }
 
+// tokenIDs reads a list of token ids, or an object with one under "ids".
 func tokenIDs(line []byte) ([]int32, error) {
 	var ids []int32
 	if err := json.Unmarshal(line, &ids); err == nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,33 +11,35 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/pprof"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/journal"
-	"github.com/reprise-rl/reprise/service"
-	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/server"
 )
 
-// serveCommand puts tables on the network.
+// serveCommand serves tables on the network.
 type serveCommand struct {
 	Config      file          `short:"c" help:"YAML file; flags override it."`
-	Listen      address       `help:"Where Arrow Flight is served, or off (127.0.0.1:7447); beyond loopback it takes TLS and tokens."`
-	Unix        file          `help:"Serve Arrow Flight on this unix socket too, open to its owner alone."`
-	HTTP        address       `name:"http" help:"Where the dashboard, /metrics and /healthz are served, or off (127.0.0.1:7448)."`
-	Data        dir           `help:"Folder of journals and checkpoints; without it tables are in memory alone."`
+	Listen      address       `help:"Address for Arrow Flight, or off (127.0.0.1:7447). An address that other machines can reach needs TLS and tokens."`
+	Unix        file          `help:"Also serve Arrow Flight on this unix socket, which only its owner can open."`
+	HTTP        address       `name:"http" help:"Address for the dashboard, /metrics and /healthz, or off (127.0.0.1:7448)."`
+	Data        dir           `help:"Folder of journals and checkpoints. Without it tables are in memory only."`
 	Sync        text          `help:"What an acknowledged insert survives: always, the default (power loss), interval (all but the last second), off (kill -9)."`
-	Interval    time.Duration `help:"Between two transactions with --sync interval (1s)."`
-	Table       []string      `sep:"none" help:"A table to begin with, by the keys of the configuration file: name=math,capacity=4096,sampler=prioritized; may be repeated."`
-	Tokens      file          `help:"YAML file of tokens and their rights; everyone may do everything without it."`
+	Interval    time.Duration `help:"Time between two transactions with --sync interval (1s)."`
+	Table       []string      `sep:"none" help:"Create a table, with the keys of the configuration file: name=math,capacity=4096,sampler=prioritized; may be repeated."`
+	Tokens      file          `help:"YAML file of tokens and their rights. Without it everyone may do everything."`
 	Certificate file          `name:"tls-certificate" help:"PEM file of the service's certificate and its chain."`
 	Key         file          `name:"tls-key" help:"PEM file of the certificate's key."`
-	ClientCA    file          `name:"tls-client-ca" help:"PEM file of who signs the clients' certificates."`
+	ClientCA    file          `name:"tls-client-ca" help:"PEM file of the authority that signs client certificates."`
 	Clients     text          `name:"tls-clients" help:"Whether clients must show a certificate: required, the default, or optional."`
-	MaxMessage  byteSize      `help:"The largest message that is accepted (256MiB)."`
-	StopTimeout time.Duration `help:"How long what is under way may take when the service is to stop (30s); a second signal kills it."`
+	MaxMessage  byteSize      `help:"Largest message to accept (256MiB)."`
+	StopTimeout time.Duration `help:"Time that calls have to finish when the service stops (30s). A second signal kills it."`
 	JSON        bool          `name:"json" help:"Log as JSON lines, and print nothing else."`
-	ReadyFile   file          `help:"Write the addresses that are listened on into this file, as JSON, once they are."`
-	CPUProfile  file          `name:"cpuprofile" hidden:"" help:"Write a profile of the service's work here."`
+	ReadyFile   file          `help:"Write the addresses to this file, as JSON, once the service listens."`
+	CPUProfile  file          `name:"cpuprofile" hidden:"" help:"Write a CPU profile to this file."`
 }
 
 // Run serves until the context ends.
@@ -51,79 +55,79 @@ func (c *serveCommand) Run(ctx context.Context) error {
 		}
 		defer stop()
 	}
-	say := io.Writer(os.Stdout)
+	out := io.Writer(os.Stdout)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if c.JSON {
-		say, logger = io.Discard, slog.New(slog.NewJSONHandler(os.Stderr, nil))
+		out, logger = io.Discard, slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	}
-	v, err := newServing(ctx, config, logger)
+	s, err := server.Start(ctx, config, version(), logger)
 	if err != nil {
 		return err
 	}
-	v.begin()
 	if c.ReadyFile != "" {
-		if err := v.writeReady(string(c.ReadyFile)); err != nil {
-			return errors.Join(err, v.end())
+		if err := writeReady(string(c.ReadyFile), s.Addresses); err != nil {
+			_, stopped := s.Stop()
+			return errors.Join(err, stopped)
 		}
 		defer os.Remove(string(c.ReadyFile))
 	}
-	v.describe(say)
-	failed := v.wait(ctx)
+	s.Describe(out)
+	failed := s.Wait(ctx)
 	if failed == nil {
-		fmt.Fprintf(say, "stopping: what is under way has %v; a second signal kills\n", config.StopTimeout)
+		fmt.Fprintf(out, "stopping: calls have %v to finish; a second signal kills\n", config.StopTimeout)
 	}
-	err = errors.Join(failed, v.end())
-	fmt.Fprintln(say, v.stopped)
-	return err
+	summary, err := s.Stop()
+	fmt.Fprintln(out, summary)
+	return errors.Join(failed, err)
 }
 
-// load reads the configuration file, and lets the flags override it.
-func (c *serveCommand) load() (serveConfig, error) {
-	config, err := readServeConfig(string(c.Config))
+// load reads the configuration file and lets the flags override it.
+func (c *serveCommand) load() (server.Config, error) {
+	config, err := server.Read(string(c.Config))
 	if err != nil {
-		return config, err
+		return config, fmt.Errorf("--config: %w", err)
 	}
-	override(&config.Listen, string(c.Listen))
-	override(&config.Unix, string(c.Unix))
-	override(&config.HTTP, string(c.HTTP))
-	override(&config.Tokens, string(c.Tokens))
-	override(&config.Data, string(c.Data))
-	override(&config.Sync, journal.Sync(c.Sync))
-	override(&config.Interval, c.Interval)
-	override(&config.TLS.Certificate, string(c.Certificate))
-	override(&config.TLS.Key, string(c.Key))
-	override(&config.TLS.ClientCA, string(c.ClientCA))
-	override(&config.TLS.Clients, string(c.Clients))
-	override(&config.MaxMessageBytes, int64(c.MaxMessage))
-	override(&config.StopTimeout, c.StopTimeout)
+	config.Listen = cmp.Or(string(c.Listen), config.Listen)
+	config.Unix = cmp.Or(string(c.Unix), config.Unix)
+	config.HTTP = cmp.Or(string(c.HTTP), config.HTTP)
+	config.Tokens = cmp.Or(string(c.Tokens), config.Tokens)
+	config.Data = cmp.Or(string(c.Data), config.Data)
+	config.Sync = cmp.Or(journal.Sync(c.Sync), config.Sync)
+	config.Interval = cmp.Or(c.Interval, config.Interval)
+	config.TLS.Certificate = cmp.Or(string(c.Certificate), config.TLS.Certificate)
+	config.TLS.Key = cmp.Or(string(c.Key), config.TLS.Key)
+	config.TLS.ClientCA = cmp.Or(string(c.ClientCA), config.TLS.ClientCA)
+	config.TLS.Clients = cmp.Or(string(c.Clients), config.TLS.Clients)
+	config.MaxMessageBytes = cmp.Or(int64(c.MaxMessage), config.MaxMessageBytes)
+	config.StopTimeout = cmp.Or(c.StopTimeout, config.StopTimeout)
 	var problems []error
 	given := make(map[string]bool)
 	for _, text := range c.Table {
-		t, err := parseTable(text)
+		t, err := server.ParseTable(text)
 		if err == nil && given[t.Name] {
-			err = fmt.Errorf("--table: %s: another --table has that name: want one for each table", text)
+			err = fmt.Errorf("%s: another --table has that name: want one for each table", text)
 		}
 		if err != nil {
-			problems = append(problems, err)
+			problems = append(problems, fmt.Errorf("--table: %w", err))
 			continue
 		}
 		given[t.Name] = true
-		config.put(t)
+		config.SetTable(t)
 	}
-	config.fill()
-	problems = append(problems, config.validate())
-	return config, errors.Join(problems...)
+	config = config.WithDefaults()
+	return config, errors.Join(append(problems, config.Validate())...)
 }
 
-// override sets what a flag was given for.
-func override[T comparable](to *T, flag T) {
-	var unset T
-	if flag != unset {
-		*to = flag
+// writeReady writes the addresses to a file, whole or not at all.
+func writeReady(path string, addresses server.Addresses) error {
+	err := disk.ReplaceFile(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(addresses) })
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
 	}
+	return nil
 }
 
-// profile measures where the processor's time goes, until it is told to stop.
+// profile writes a CPU profile until stop is called.
 func profile(path string) (stop func(), err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -140,7 +144,7 @@ func profile(path string) (stop func(), err error) {
 	}, nil
 }
 
-// version is that of the module, or of the commit that the program was built from.
+// version is the module's version, or the commit that the program was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -157,16 +161,25 @@ func version() string {
 	return "unreleased"
 }
 
-// callerName names who makes a call.
-func callerName(ctx context.Context) string {
-	who, _ := access.From(ctx)
-	return who.Name
-}
+// byteSize is a number of bytes: 268435456, 256MiB or 250MB.
+type byteSize int64
 
-// accessOf is a policy as the service asks it: nil where nothing is asked.
-func accessOf(p *access.Policy) service.Access {
-	if !p.Asks() {
-		return nil
+// UnmarshalText parses it.
+func (b *byteSize) UnmarshalText(text []byte) error {
+	number, factor := string(text), int64(1)
+	for _, u := range []struct {
+		suffix string
+		factor int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}} {
+		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
+			number, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
 	}
-	return p
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > (1<<62)/factor {
+		return fmt.Errorf("%q: want a number of bytes, such as 268435456, 256MiB or 250MB", text)
+	}
+	*b = byteSize(n * factor)
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -19,7 +20,10 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -27,7 +31,7 @@ import (
 type served struct {
 	t       *testing.T
 	command *exec.Cmd
-	at      ready
+	at      server.Addresses
 	lines   *bufio.Reader // standard output, from after the first line on
 	stderr  lockedBuffer
 }
@@ -128,6 +132,7 @@ func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
 }
 
 func TestServeKeepsWhatItAcknowledgedAndSaysWhatItDid(t *testing.T) {
+	t.Parallel()
 	data, socket := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "s")
 	args := []string{"--data", data, "--unix", socket, "--table", "name=math,capacity=64,sampler=prioritized", "--table", "name=7,capacity=8"}
 	s := startServe(t, args...)
@@ -171,6 +176,7 @@ func TestServeKeepsWhatItAcknowledgedAndSaysWhatItDid(t *testing.T) {
 
 // Invariant 10.
 func TestServeListensBeyondLoopbackWithTLSAndTokensAlone(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	certificate, key, _ := certify(t)
 	tokens := write(t, "tokens.yaml", "tokens: [{name: a, token: 0123456789abcdef, read: ['*']}]")
@@ -199,6 +205,7 @@ func TestServeListensBeyondLoopbackWithTLSAndTokensAlone(t *testing.T) {
 }
 
 func TestServeAsksForTokensOverTLSAndTakesNewOnesAtSIGHUP(t *testing.T) {
+	t.Parallel()
 	const trainer, reader, late = "trainer-0123456789", "reader-01234567890", "late-0123456789abc"
 	certificate, key, pool := certify(t)
 	entries := "tokens:\n- {name: trainer, token: " + trainer + ", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
@@ -261,6 +268,7 @@ func use(ctx context.Context, address string, o client.Options) error {
 }
 
 func TestServeLogsJSONAndNothingElse(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ready.json")
 	c := exec.Command(binary, "serve", "--json", "--listen", "127.0.0.1:0", "--http", "off", "--table", "name=math,capacity=4", "--ready-file", file)
 	logs, err := c.StderrPipe()
@@ -297,6 +305,7 @@ func TestServeLogsJSONAndNothingElse(t *testing.T) {
 }
 
 func TestServeRefusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -342,4 +351,76 @@ func write(t *testing.T, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func TestFlagsOverrideTheConfigurationFile(t *testing.T) {
+	t.Parallel()
+	path := write(t, "serve.yaml", `
+listen: 127.0.0.1:1
+http: off
+unix: /run/reprise.sock
+data: /var/lib/reprise
+sync: interval
+interval: 2s
+tokens: /etc/tokens.yaml
+tls: {certificate: c.pem, key: k.pem, client_ca: ca.pem, clients: optional}
+stop_timeout: 5s
+max_message_bytes: 1048576
+send_timeout: 10s
+tables:
+  - {name: math, capacity: 64}
+  - name: code
+    capacity: 32
+    priority: {age_decay: inf}
+    sampler: prioritized
+    columns: [{name: x_depth, type: int32}]
+`)
+	c, err := (&serveCommand{Config: file(path)}).load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:1" || c.HTTP != "off" || c.Unix != "/run/reprise.sock" || c.Data != "/var/lib/reprise" || c.Sync != journal.Interval ||
+		c.Interval != 2*time.Second || c.StopTimeout != 5*time.Second || c.MaxMessageBytes != 1<<20 || c.SendTimeout != 10*time.Second || c.Tokens != "/etc/tokens.yaml" ||
+		c.TLS != (access.TLS{Certificate: "c.pem", Key: "k.pem", ClientCA: "ca.pem", Clients: "optional"}) || len(c.Tables) != 2 ||
+		c.Tables[1].Columns[0].Type != "int32" || !math.IsInf(float64(c.Tables[1].Priority.AgeDecay), 1) {
+		t.Errorf("the file is read as %+v", c)
+	}
+	c, err = (&serveCommand{
+		Config: file(path), Listen: "127.0.0.1:2", HTTP: "127.0.0.1:3", Unix: "off", Data: "d", Sync: "off", Interval: time.Minute, StopTimeout: time.Hour,
+		MaxMessage: 1 << 21, Tokens: "t", Certificate: "c2", Clients: "required", Table: []string{"name=math,capacity=7", "name=new,capacity=8"},
+	}).load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:2" || c.HTTP != "127.0.0.1:3" || c.Unix != "" || c.Data != "d" || c.Sync != journal.Off || c.Interval != time.Minute ||
+		c.StopTimeout != time.Hour || c.MaxMessageBytes != 1<<21 || c.Tokens != "t" || c.TLS != (access.TLS{Certificate: "c2", Key: "k.pem", ClientCA: "ca.pem", Clients: "required"}) ||
+		len(c.Tables) != 3 || c.Tables[0].Capacity != 7 || c.Tables[2].Name != "new" {
+		t.Errorf("with flags it is %+v", c)
+	}
+}
+
+func TestAServiceListensOnLoopbackUnlessItIsToldOtherwise(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"", write(t, "empty.yaml", "\n")} {
+		c, err := (&serveCommand{Config: file(path)}).load()
+		if err != nil || c.Listen != "127.0.0.1:7447" || c.HTTP != "127.0.0.1:7448" || c.StopTimeout != 30*time.Second || c.Data != "" {
+			t.Errorf("%q: %+v, %v", path, c, err)
+		}
+	}
+}
+
+func TestBytesAreReadWithTheirUnits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]byteSize{"1": 1, "268435456": 1 << 28, "256MiB": 1 << 28, "250 MB": 250e6, "1GiB": 1 << 30, "2GB": 2e9, "4KiB": 4096, "5kB": 5000, "7B": 7} {
+		var got byteSize
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "much", "-1", "0", "1.5GiB", "99999999999GiB", "1TiB?"} {
+		var got byteSize
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was read as %d", text, got)
+		}
+	}
 }

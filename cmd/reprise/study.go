@@ -6,29 +6,27 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"unicode"
 
 	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/study"
 )
 
-// studyCommand carries out a named study, or lists them.
+// studyCommand runs a named study, or lists them.
 type studyCommand struct {
-	Name   string `arg:"" optional:"" help:"Name of the study; without one the studies are listed."`
-	List   bool   `help:"List the studies: what each is called, where its claim stands and what it asks."`
-	Seeds  int    `default:"4" help:"Seeds of each arm, from 1; 4 or more make a claim."`
-	Quick  bool   `help:"Rehearse: budgets cut so that every run ends within seconds; makes no claim."`
+	Name   string `arg:"" optional:"" help:"Name of the study. Without one, list the studies."`
+	List   bool   `help:"List the studies: name, source of the claim, and question."`
+	Seeds  int    `default:"4" help:"Seeds of each arm, counted from 1. A claim takes 4 or more."`
+	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
 	Out    dir    `default:"runs/studies" help:"Folder of all studies and their runs."`
-	AtOnce int    `name:"at-once" default:"0" help:"Runs side by side; 0: as many as there are cores."`
+	AtOnce int    `name:"at-once" default:"0" help:"Runs at the same time; 0: one per core."`
 	Quiet  bool   `short:"q" help:"Print nothing but errors."`
-	JSON   bool   `name:"json" help:"Print study.json and nothing else; with --list, the list."`
+	JSON   bool   `name:"json" help:"Print study.json, or the list with --list, and nothing else."`
 }
 
-// Run carries out the study that is named and writes its page, or lists the studies.
+// Run runs the study and writes its page, or lists the studies.
 func (c *studyCommand) Run(ctx context.Context) error {
 	if c.List || c.Name == "" {
 		return c.list(os.Stdout)
@@ -48,7 +46,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	}.Run(ctx)
 	show.end()
 	if errors.Is(err, context.Canceled) {
-		return interruption("stopped; runs that have ended stay, the others have checkpoints; go on with: " + c.command())
+		return interruption("stopped; finished runs are kept, the others have checkpoints; continue with: " + c.command())
 	}
 	if err != nil {
 		return err
@@ -64,7 +62,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// command is the call as it can be given again.
+// command is the command line that continues the study.
 func (c *studyCommand) command() string {
 	words := []string{"reprise", "study", c.Name, "--seeds", fmt.Sprint(c.Seeds)}
 	if c.Quick {
@@ -79,7 +77,7 @@ func (c *studyCommand) command() string {
 	return strings.Join(words, " ")
 }
 
-// shellWord writes a word as a shell reads it back.
+// shellWord quotes a word for a shell where it needs quotes.
 func shellWord(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
 		return r != '/' && !strings.ContainsRune("._-+,:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -109,23 +107,6 @@ func (c *studyCommand) list(w io.Writer) error {
 	for _, s := range all {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Name, s.Source, s.Title)
 	}
-	fmt.Fprintln(table, "\nreprise study NAME carries one out.")
+	fmt.Fprintln(table, "\nreprise study NAME runs one.")
 	return table.Flush()
-}
-
-// study prints what a study found.
-func (d *display) study(s *results.Study, dir string) {
-	d.printf("\n%s\n", s.Sheet.Title)
-	if s.Quick {
-		d.printf("a rehearsal: it makes no claim\n")
-	}
-	for _, f := range s.Sheet.Findings {
-		d.printf("\n%s\n  claim    %s\n  found    %s\n  verdict  %s\n", f.Source, f.Claim, f.Found, f.Verdict)
-	}
-	for _, a := range s.Arms {
-		for _, why := range a.Failed {
-			d.printf("\narm %s, %s\n", a.Name, why)
-		}
-	}
-	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
 }

@@ -17,6 +17,7 @@ import (
 )
 
 func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"study"}, {"study", "savings", "--list"}} {
 		list := succeeds(t, "", args...)
 		for _, s := range study.All() {
@@ -33,6 +34,7 @@ func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {
 }
 
 func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
 		"study: saving: want one of savings, buffer-size": {"study", "saving", "--out", dir},
@@ -47,6 +49,7 @@ func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
 }
 
 func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := study.ByName("off-policiness")
 	if err != nil {
@@ -58,7 +61,7 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	if again := "reprise " + strings.Join(args, " "); stopped.code != 130 || !strings.Contains(stopped.stderr, again) {
 		t.Fatalf("exit code %d, standard error:\n%s\nwant 130 and %q", stopped.code, stopped.stderr, again)
 	}
-	if !strings.Contains(stopped.stdout, fmt.Sprintf("%d runs, 0 of which are there already", runs)) {
+	if !strings.Contains(stopped.stdout, fmt.Sprintf("%d runs, 0 of them finished before", runs)) {
 		t.Errorf("standard output:\n%s", stopped.stdout)
 	}
 	var printed results.Study
@@ -82,7 +85,7 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 		}
 	}
 	out := succeeds(t, "", args...) // all runs are there
-	for _, want := range []string{fmt.Sprintf("%d runs, %d of which are there already", runs, runs), "a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, s.Name, results.ReportFile)} {
+	for _, want := range []string{fmt.Sprintf("%d runs, %d of them finished before", runs, runs), "a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, s.Name, results.ReportFile)} {
 		if !strings.Contains(out, want) {
 			t.Errorf("standard output lacks %q:\n%s", want, out)
 		}
@@ -93,6 +96,7 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 }
 
 func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
+	t.Parallel()
 	for want, c := range map[string]studyCommand{
 		"reprise study mu --seeds 4":                             {Name: "mu", Seeds: 4, Out: "runs/studies"},
 		"reprise study mu --seeds 5 --quick --out x --at-once 3": {Name: "mu", Seeds: 5, Quick: true, Out: "x", AtOnce: 3},
@@ -112,6 +116,7 @@ func endedRun(count int, reach results.Reach) study.Ended {
 }
 
 func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		d := newStudyDisplay(&display{out: &out})
@@ -130,7 +135,7 @@ func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *test
 		hooks.OnEval(results.Eval{Pass1: 0.5})
 		d.ended(study.Ended{Arm: "queue", Seed: 2, Count: 7, Total: 12, Failed: "the norm is NaN"})
 		want := []string{
-			"12 runs, 4 of which are there already",
+			"12 runs, 4 of them finished before",
 			"5/12  buffer, seed 2  best pass@1 0.750  0.65 at compute 1234  ETA 1m10s", // one in 10 s, 7 are left
 			"6/12  buffer, seed 2  best pass@1 0.750  0.65 not reached  ETA 30s",
 			"7/12  queue, seed 2  failed: the norm is NaN  ETA 13s", // three and a half in 10 s, four and a half are left
@@ -142,6 +147,7 @@ func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *test
 }
 
 func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	refresh := make(chan any)
 	d := newStudyDisplay(&display{out: &out, bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200), mpb.WithManualRefresh(refresh))})
@@ -153,19 +159,19 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	d.hooks("buffer", 2, c).OnUpdate(results.Update{Update: 3, Compute: c.BudgetCompute() / 2})
 	refresh <- time.Now()
 	refresh <- time.Now()
-	if n := len(d.under); n != 1 {
+	if n := len(d.active); n != 1 {
 		t.Errorf("%d runs are under way, want 1", n)
 	}
 	d.ended(endedRun(5, results.Reach{}))
 	whole := d.hooks("whole", 2, c) // to the end of its budget
 	whole.OnUpdate(results.Update{Update: 9, Compute: c.BudgetCompute()})
 	refresh <- time.Now()
-	d.replace("whole, seed 2", underway{})
+	d.setActive("whole, seed 2", activeRun{})
 	refresh <- time.Now()
 	refresh <- time.Now()
 	d.end()
-	if len(d.under) != 0 {
-		t.Errorf("under way: %v", d.under)
+	if len(d.active) != 0 {
+		t.Errorf("under way: %v", d.active)
 	}
 	for _, want := range []string{"study", "4/12 runs", "5/12 runs", "warm-up", "buffer, seed 2", "update 3", "update 9"} {
 		if !strings.Contains(out.String(), want) {

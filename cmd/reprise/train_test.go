@@ -15,10 +15,10 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// smallUpdates is the length of a small run: long enough to be stopped on the way.
+// smallUpdates is the length of a small run: long enough to interrupt.
 const smallUpdates = 250
 
-// small returns the arguments of a run that takes about a second and yet passes through every part.
+// small returns the arguments of a run that takes about a second and exercises every part.
 func small(dir string, more ...string) []string {
 	args := []string{"train", "--out", dir}
 	for _, assignment := range append([]string{
@@ -33,9 +33,9 @@ func small(dir string, more ...string) []string {
 	return args
 }
 
-// uninterrupted returns the folder of a small run that nothing happened to, made once.
+// uninterrupted trains a small run, once for all tests, and returns its folder.
 var uninterrupted = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(filepath.Dir(binary), "whole")
+	dir := filepath.Join(shared, "whole")
 	out, err := exec.Command(binary, append(small(dir), "--json")...).Output()
 	if err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func sameAsUninterrupted(t *testing.T, dir string) {
 	}
 }
 
-// stop starts the program, waits until the metrics.jsonl of its runs, named by a pattern, have some lines in all, sends the signal, and
+// stop starts the program, sends it a signal once the metrics files that match a pattern have so many lines in all, and
 // returns how it ended.
 func stop(t *testing.T, signal os.Signal, logs string, lines int, args []string) outcome {
 	t.Helper()
@@ -111,7 +111,8 @@ func stop(t *testing.T, signal os.Signal, logs string, lines int, args []string)
 	return outcome{stdout.String(), stderr.String(), code}
 }
 
-func TestRunLeavesItsFolderAndOnlyJSONOnStandardOutput(t *testing.T) {
+func TestRunWritesItsFolderAndOnlyJSONToStandardOutput(t *testing.T) {
+	t.Parallel()
 	dir := whole(t)
 	var printed, written results.Summary
 	decode(t, read(t, dir, "stdout"), &printed)
@@ -133,7 +134,8 @@ func TestRunLeavesItsFolderAndOnlyJSONOnStandardOutput(t *testing.T) {
 	decode(t, succeeds(t, "", "generate", "--model", filepath.Join(dir, results.CheckpointDir), "--prompt", "1+2=", "--json"), &c)
 }
 
-func TestQuietRunSaysNothingAndAPlainOneItsResult(t *testing.T) {
+func TestQuietRunPrintsNothingAndAPlainOneItsResult(t *testing.T) {
+	t.Parallel()
 	few := []string{"budget.updates=3", "evaluate.every=1"}
 	if out := succeeds(t, "", append(small(filepath.Join(t.TempDir(), "run"), few...), "--quiet")...); out != "" {
 		t.Errorf("--quiet printed %q", out)
@@ -146,11 +148,12 @@ func TestQuietRunSaysNothingAndAPlainOneItsResult(t *testing.T) {
 	}
 }
 
-func TestInterruptedRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
+func TestAnInterruptedRunResumesToTheSameBytes(t *testing.T) {
+	t.Parallel()
 	for _, lines := range []int{1, 40} {
 		dir := filepath.Join(t.TempDir(), "run")
 		got := stop(t, os.Interrupt, filepath.Join(dir, results.MetricsFile), lines, append(small(dir), "--json"))
-		if got.code != 130 || !strings.Contains(got.stderr, "stopped with a checkpoint; go on with: reprise train --resume --out "+dir) {
+		if got.code != 130 || !strings.Contains(got.stderr, "stopped with a checkpoint; continue with: reprise train --resume --out "+dir) {
 			t.Errorf("interrupted: exit code %d, standard error:\n%s", got.code, got.stderr)
 		}
 		var s results.Summary
@@ -162,7 +165,8 @@ func TestInterruptedRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
 	}
 }
 
-func TestKilledRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
+func TestAKilledRunResumesToTheSameBytes(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	for i, lines := range []int{12, 45} { // killed, and killed again when resumed
 		args := small(dir)
@@ -177,7 +181,8 @@ func TestKilledRunGoesOnToTheBytesOfAnUninterruptedOne(t *testing.T) {
 	sameAsUninterrupted(t, dir)
 }
 
-func TestRunKilledBeforeItsFirstCheckpointIsDueGoesOnToo(t *testing.T) {
+func TestARunKilledBeforeItsFirstCheckpointResumes(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	stop(t, syscall.SIGKILL, filepath.Join(dir, results.MetricsFile), 3, small(dir, "checkpoint.every=100000"))
 	succeeds(t, "", "train", "--resume", "--out", dir, "--quiet")
@@ -186,7 +191,8 @@ func TestRunKilledBeforeItsFirstCheckpointIsDueGoesOnToo(t *testing.T) {
 	}
 }
 
-func TestEveryProblemOfAConfigurationIsPrintedAndNothingBegun(t *testing.T) {
+func TestEveryProblemOfAConfigurationIsPrintedAndNothingIsWritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "my.yaml")
 	if err := os.WriteFile(file, []byte("learner: {learning_rate: -1}\npolicy: {heads: 3}\nreplya: {}\n"), 0o644); err != nil {
@@ -202,7 +208,8 @@ func TestEveryProblemOfAConfigurationIsPrintedAndNothingBegun(t *testing.T) {
 	}
 }
 
-func TestRunIsReplacedByForceOnlyAndNothingElseByIt(t *testing.T) {
+func TestOnlyForceReplacesARun(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	args := small(dir, "budget.updates=2")
 	succeeds(t, "", append(args, "--quiet")...)
@@ -221,7 +228,8 @@ func TestRunIsReplacedByForceOnlyAndNothingElseByIt(t *testing.T) {
 	}
 }
 
-func TestForceSparesFoldersThatHoldNoRun(t *testing.T) {
+func TestForceKeepsFoldersThatHoldNoRun(t *testing.T) {
+	t.Parallel()
 	for _, files := range [][]string{{"thesis.tex"}, {"thesis.tex", results.ConfigFile}} { // the second: of another program
 		dir := t.TempDir()
 		for _, f := range files {
@@ -229,7 +237,7 @@ func TestForceSparesFoldersThatHoldNoRun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		fails(t, call(t, "", append(small(dir), "--force")...), "--force: "+dir+" holds no run of ours to replace")
+		fails(t, call(t, "", append(small(dir), "--force")...), "--force: "+dir+" does not hold a run")
 		for _, f := range files {
 			read(t, dir, f)
 		}
@@ -238,11 +246,13 @@ func TestForceSparesFoldersThatHoldNoRun(t *testing.T) {
 	succeeds(t, "", append(small(empty, "budget.updates=1"), "--force", "--quiet")...)
 }
 
-func TestResumingWhereThereIsNoRunIsRefused(t *testing.T) {
+func TestResumeWithoutARunIsRefused(t *testing.T) {
+	t.Parallel()
 	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "holds no run: name the folder", results.ConfigFile)
 }
 
-func TestComparisonOfOneSeedClaimsNothing(t *testing.T) {
+func TestAComparisonOfOneSeedMakesNoClaim(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "compare")
 	args := append(small(dir, "budget.updates=0", "budget.compute=6", "evaluate.every=2"), "--compare", "--json")
 	var printed results.Compare

@@ -145,7 +145,8 @@ func sameRows(t *testing.T, a, b string) {
 	}
 }
 
-func TestATableIsTheSameAfterItsExportIsImported(t *testing.T) {
+func TestAnExportAndItsImportKeepATable(t *testing.T) {
+	t.Parallel()
 	s := startService(t, "name=from", "name=to", "name=anew")
 	s.fill(t, "from", 90)
 	dir := t.TempDir()
@@ -170,7 +171,8 @@ func TestATableIsTheSameAfterItsExportIsImported(t *testing.T) {
 	sameRows(t, first, third)
 }
 
-func TestAJournalIsExportedAsItsTableWas(t *testing.T) {
+func TestTheExportOfAJournalIsThatOfItsTable(t *testing.T) {
+	t.Parallel()
 	s := startService(t, "name=lab,sampler=uniform,capacity=100")
 	s.fill(t, "lab", 50)
 	dir := t.TempDir()
@@ -210,7 +212,8 @@ func TestAJournalIsExportedAsItsTableWas(t *testing.T) {
 	}
 }
 
-func TestAnImportThatIsRepeatedUnderItsNameEntersOnce(t *testing.T) {
+func TestARepeatedImportEntersOnce(t *testing.T) {
+	t.Parallel()
 	s := startService(t, "name=from", "name=to")
 	s.fill(t, "from", 20)
 	path := filepath.Join(t.TempDir(), "table.arrow")
@@ -230,7 +233,8 @@ func TestAnImportThatIsRepeatedUnderItsNameEntersOnce(t *testing.T) {
 	}
 }
 
-func TestAnImportIntoAQueueWithoutRoomSaysHowFarItCame(t *testing.T) {
+func TestAnImportIntoAFullQueueReportsItsProgress(t *testing.T) {
+	t.Parallel()
 	s := startService(t, "name=from", "name=queue,sampler=fifo,capacity=30")
 	s.fill(t, "from", 20)
 	path := filepath.Join(t.TempDir(), "table.arrow")
@@ -240,6 +244,7 @@ func TestAnImportIntoAQueueWithoutRoomSaysHowFarItCame(t *testing.T) {
 }
 
 func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
+	t.Parallel()
 	s := startService(t, "name=lab")
 	s.fill(t, "lab", 10)
 	path := filepath.Join(t.TempDir(), "some.arrow")
@@ -257,7 +262,7 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	if fmt.Sprint(ids) != "[2 3 30]" {
 		t.Errorf("ids %v", ids)
 	}
-	fails(t, call(t, "", "export", s.address+"/lab", "--out", path), "it is there", "--force")
+	fails(t, call(t, "", "export", s.address+"/lab", "--out", path), "exists", "--force")
 	succeeds(t, "", "export", s.address+"/lab", "--out", path, "--force")
 	fails(t, call(t, "", "export", s.address+"/lab", "--out", path, "--force", "--columns", "tokenz"), "tokenz")
 	fails(t, call(t, "", "export", s.address+"/lab", "--out", path, "--force", "--ids", "1", "--columns", "reward"), "id")
@@ -268,7 +273,8 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	}
 }
 
-func TestABadFileLeavesTheTableAsItWas(t *testing.T) {
+func TestABadFileLeavesTheTableUnchanged(t *testing.T) {
+	t.Parallel()
 	s := startService(t, "name=from", "name=to")
 	s.fill(t, "from", 6)
 	dir := t.TempDir()
@@ -279,7 +285,7 @@ func TestABadFileLeavesTheTableAsItWas(t *testing.T) {
 	empty := filepath.Join(dir, "empty.arrow")
 	said := succeeds(t, "", "export", s.address+"/to", "--out", empty)
 	if !strings.Contains(said, "0 rollouts") {
-		t.Errorf("of a file with a bad row something entered: %q", said)
+		t.Errorf("rows of a file with a bad row entered: %q", said)
 	}
 	if said := succeeds(t, "", "import", empty, s.address+"/to"); !strings.Contains(said, "0 rollouts in 0 groups") {
 		t.Errorf("an empty file: %q", said)

@@ -1,4 +1,4 @@
-package service
+package main
 
 import (
 	"context"
@@ -10,38 +10,38 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// Names of the tables, of one server at one length of rollouts.
+// Names of the tables of a server.
 const (
-	drawnFrom = "bench-drawn"
-	filled    = "bench-filled"
+	sampledTable = "bench-sampled"
+	filledTable  = "bench-filled"
 )
 
-// batches is how many batches a table holds: enough that a draw is no repetition, few enough for memory.
+// batches is how many batches a table holds: enough that draws differ, few enough for memory.
 const batches = 4
 
-// transfers is a comparison for rollouts of one length.
+// transfers compares contenders for rollouts of one length.
 type transfers struct {
 	*lab
-	settings Settings
+	settings *runCommand
 	tokens   int
 	groups   []rollout.Group // one batch
 	bytes    int64
 }
 
-// measureTransfers compares all contenders for rollouts of so many tokens, over each transport.
-func measureTransfers(ctx context.Context, l *lab, s Settings, tokens int, told progress) (list []Transfer, err error) {
-	t := &transfers{lab: l, settings: s, tokens: tokens, groups: content(s.Batch, tokens, 0)}
+// measureTransfers compares all contenders for rollouts of one length, over each network.
+func measureTransfers(ctx context.Context, l *lab, s *runCommand, tokens int) (list []Transfer, err error) {
+	t := &transfers{lab: l, settings: s, tokens: tokens, groups: newGroups(s.Batch, tokens, 0)}
 	t.bytes = payload(t.groups)
 	if err := t.makeTables(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.dropTables(ctx)) }()
-	for _, over := range s.Over {
-		for _, what := range []string{Sample, Insert} {
-			told.say("%s of %d x %d tokens over %s", what, s.Batch, tokens, over)
-			measured, err := t.compare(ctx, what, over)
+	for _, network := range s.networks() {
+		for _, what := range []string{sample, insert} {
+			announce("%s of %d x %d tokens over %s", what, s.Batch, tokens, network)
+			measured, err := t.compare(ctx, what, network)
 			if err != nil {
-				return nil, fmt.Errorf("%s of %d x %d tokens over %s: %w", what, s.Batch, tokens, over, err)
+				return nil, fmt.Errorf("%s of %d x %d tokens over %s: %w", what, s.Batch, tokens, network, err)
 			}
 			list = append(list, measured...)
 		}
@@ -56,16 +56,16 @@ func (t *transfers) servers() []*server {
 	return []*server{t.plain, t.durable}
 }
 
-// makeTables makes the tables and fills those that are drawn from.
+// makeTables makes the tables and fills those that are sampled.
 func (t *transfers) makeTables(ctx context.Context) error {
 	for _, s := range t.servers() {
-		for _, name := range []string{drawnFrom, filled} {
+		for _, name := range []string{sampledTable, filledTable} {
 			if err := s.create(ctx, name, batches*t.settings.Batch); err != nil {
 				return err
 			}
 		}
 		for i := range batches {
-			if _, err := s.table(TCP, drawnFrom).Insert(ctx, content(t.settings.Batch, t.tokens, i)...); err != nil {
+			if _, err := s.table(tcp, sampledTable).Insert(ctx, newGroups(t.settings.Batch, t.tokens, i)...); err != nil {
 				return err
 			}
 		}
@@ -76,68 +76,68 @@ func (t *transfers) makeTables(ctx context.Context) error {
 func (t *transfers) dropTables(ctx context.Context) error {
 	var errs []error
 	for _, s := range t.servers() {
-		errs = append(errs, s.drop(ctx, drawnFrom), s.drop(ctx, filled))
+		errs = append(errs, s.drop(ctx, sampledTable), s.drop(ctx, filledTable))
 	}
 	return errors.Join(errs...)
 }
 
 // compare lets the contenders of one kind take turns. The first is the floor.
-func (t *transfers) compare(ctx context.Context, what, over string) ([]Transfer, error) {
-	floor, err := dialFloor(over, t.floorAt.address(over), t.bytes)
+func (t *transfers) compare(ctx context.Context, what, network string) ([]Transfer, error) {
+	floor, err := dialFloor(network, t.floorAt.address(network), t.bytes)
 	if err != nil {
 		return nil, err
 	}
 	defer floor.close()
 	contenders := []contender{repeated(rawSocket, func(context.Context) error { return floor.fetch() })}
-	if what == Insert {
+	if what == insert {
 		contenders[0] = repeated(rawSocket, func(context.Context) error { return floor.store() })
 	}
-	own, end, err := t.service(ctx, what, over)
+	own, end, err := t.service(ctx, what, network)
 	defer end()
 	if err != nil {
 		return nil, err
 	}
 	contenders = append(contenders, own...)
 	if t.python != nil {
-		contenders = append(contenders, t.byPython(what, over)...)
+		contenders = append(contenders, t.byPython(what, network)...)
 	}
-	peers, end, err := t.byRedis(what, over)
+	peers, end, err := t.byRedis(what, network)
 	defer end()
 	if err != nil {
 		return nil, err
 	}
 	contenders = append(contenders, peers...)
-	all, err := take(ctx, contenders, t.settings.Rounds, t.settings.turn())
+	all, err := takeTurns(ctx, contenders, t.settings.Rounds, t.settings.turn())
 	if err != nil {
 		return nil, err
 	}
 	var list []Transfer
 	for i, s := range all {
-		list = append(list, t.figures(contenders[i].name, what, over, s, all[0]))
+		list = append(list, t.figures(contenders[i].name, what, network, s, all[0]))
 	}
 	return list, nil
 }
 
-func (t *transfers) figures(who, what, over string, s, floor series) Transfer {
+func (t *transfers) figures(who, what, network string, s, floor series) Transfer {
 	rate := s.rate()
 	return Transfer{
-		What: what, Who: who, Over: over, Tokens: t.tokens, Batch: t.settings.Batch, Bytes: t.bytes,
+		What: what, Who: who, Over: network, Tokens: t.tokens, Batch: t.settings.Batch, Bytes: t.bytes,
 		GBs: rate * float64(t.bytes) / 1e9, Rollouts: rate * float64(t.settings.Batch),
 		P50: s.latency(0.5), P99: s.latency(0.99), OfFloor: s.over(floor, turn.rate), P50Ratio: s.over(floor, turn.p50),
 	}
 }
 
 // service returns the contenders of the Go client, and a function that ends their streams.
-func (t *transfers) service(ctx context.Context, what, over string) (list []contender, end func(), err error) {
+func (t *transfers) service(ctx context.Context, what, network string) (list []contender, end func(), err error) {
 	var streams []*client.Stream
 	end = func() {
 		for _, s := range streams {
 			s.Close()
 		}
 	}
-	if what == Insert {
+	if what == insert {
 		for _, s := range t.servers() {
-			table := s.table(over, filled)
+			table := s.table(network, filledTable)
 			list = append(list, repeated(t.named(s, goClient), func(ctx context.Context) error {
 				_, err := table.Insert(ctx, t.groups...)
 				return err
@@ -148,9 +148,9 @@ func (t *transfers) service(ctx context.Context, what, over string) (list []cont
 	for _, s := range t.servers() {
 		for _, window := range []int{1, 0} {
 			if s == t.durable && window == 0 {
-				continue // memory answers here as there
+				continue // the same as a table in memory
 			}
-			stream, err := s.table(over, drawnFrom).Stream(ctx, wire.SampleRequest{Size: t.settings.Batch, Prefetch: &window})
+			stream, err := s.table(network, sampledTable).Stream(ctx, wire.SampleRequest{Size: t.settings.Batch, Prefetch: &window})
 			if err != nil {
 				return nil, end, err
 			}
@@ -176,7 +176,7 @@ func (t *transfers) named(s *server, name string) string {
 	return name
 }
 
-// next takes a batch of a stream.
+// next takes a batch from a stream.
 func (t *transfers) next(ctx context.Context, stream *client.Stream) error {
 	b, err := stream.Next(ctx)
 	if err == nil && len(b.Draws) != t.settings.Batch {
@@ -185,35 +185,35 @@ func (t *transfers) next(ctx context.Context, stream *client.Stream) error {
 	return err
 }
 
-// byRedis returns Redis's contenders, none where it is not here.
-func (t *transfers) byRedis(what, over string) (list []contender, end func(), err error) {
-	if t.redis == nil || t.redis.place.address(over) == "" {
+// byRedis returns Redis's contenders, none if it is not installed.
+func (t *transfers) byRedis(what, network string) (list []contender, end func(), err error) {
+	if t.redis == nil || t.redis.at.address(network) == "" {
 		return nil, func() {}, nil
 	}
-	connection, err := dialRESP(over, t.redis.place.address(over))
+	connection, err := dialRedis(network, t.redis.at.address(network))
 	if err != nil {
 		return nil, func() {}, err
 	}
 	store, fetch, forget, err := redisContenders(connection, t.bytes, t.settings.Batch)
 	end = func() {
 		if forget != nil {
-			_ = forget() // a server of our own ends anyway
+			_ = forget() // our own server ends anyway
 		}
 		connection.close()
 	}
-	if what == Insert {
+	if what == insert {
 		return store, end, err
 	}
 	return fetch, end, err
 }
 
-// byPython returns the contenders of the Python client: sampled batches come as flat arrays, and as padded ones.
-func (t *transfers) byPython(what, over string) []contender {
+// byPython returns the contenders of the Python client: samples as flat arrays, and as padded ones.
+func (t *transfers) byPython(what, network string) []contender {
 	task := pythonTask{
-		What: what, Address: t.plain.place.location(over), Table: drawnFrom, Tokens: t.tokens, Batch: t.settings.Batch,
+		What: what, Address: t.plain.at.url(network), Table: sampledTable, Tokens: t.tokens, Batch: t.settings.Batch,
 	}
-	if what == Insert {
-		task.Table = filled
+	if what == insert {
+		task.Table = filledTable
 		return []contender{t.python.contender(python, task)}
 	}
 	flat := t.python.contender(python, task)

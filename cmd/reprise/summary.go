@@ -7,15 +7,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// number writes a measured number, "-" where there is none.
-func number(n results.Number, format string) string {
-	if !n.Known() {
-		return "-"
-	}
-	return fmt.Sprintf(format, n.Float())
-}
-
-// summary prints what a run came to.
+// summary prints the result of a run.
 func (d *display) summary(s *results.Summary, dir string) {
 	d.printf("\n%s, seed %d: %d updates (%s)\n", s.Name, s.Seed, s.Updates, s.Ended)
 	d.printf("  held-out pass@1      %s -> %s, best %s\n", number(s.Pass1First, "%.3f"), number(s.Pass1Last, "%.3f"), number(s.Pass1Best, "%.3f"))
@@ -25,34 +17,30 @@ func (d *display) summary(s *results.Summary, dir string) {
 	d.bound("expert", s.Expert)
 	d.bound("random actions", s.Random)
 	if s.Target.Known() {
-		where := "not reached"
+		reached := "not reached"
 		if s.ToTarget.Reached {
-			where = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update, number(s.ToTarget.Compute, "%.0f"))
+			reached = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update, number(s.ToTarget.Compute, "%.0f"))
 		}
-		d.printf("  target %-13.2f %s\n", s.Target.Float(), where)
+		d.printf("  target %-13.2f %s\n", s.Target.Float(), reached)
 	}
 	d.printf("  replay ratio         %s (planned %.2f)\n", number(s.ReplayRatio, "%.2f"), s.ReplayRatioPlanned)
 	d.printf("  staleness            mean %s, largest %d\n", number(s.Staleness.Mean(), "%.1f"), s.Staleness.Max())
 	if s.Sampling != nil && s.Sampling.Priority != nil {
-		d.printf("  half-life            %s\n", halfLife(s.Sampling.Priority))
+		halfLife := "none: no age decay"
+		if p := s.Sampling.Priority; p.HalfLife.Known() {
+			halfLife = fmt.Sprintf("%.0f versions (age decay %s)", p.HalfLife.Float(), number(p.AgeDecay, "%.4g"))
+		}
+		d.printf("  half-life            %s\n", halfLife)
 	}
 	d.printf("  compute per update   %.3f of the no-replay baseline's\n", s.ComputeRatio)
 	d.printf("  report               %s\n", filepath.Join(dir, results.ReportFile))
 }
 
-// bound prints what somebody else makes of the held-out problems, if that is known.
+// bound prints the held-out results of another player, if they are known.
 func (d *display) bound(who string, b *results.Bound) {
 	if b != nil {
 		d.printf("  %-20s pass@1 %.3f, reward %.3f\n", who, b.Pass1, b.Reward)
 	}
-}
-
-// halfLife says how fast a rollout's chance to be drawn falls.
-func halfLife(p *results.Priority) string {
-	if !p.HalfLife.Known() {
-		return "none: no age decay"
-	}
-	return fmt.Sprintf("%.0f versions (age decay %s)", p.HalfLife.Float(), number(p.AgeDecay, "%.4g"))
 }
 
 // comparison prints what replay saved.
@@ -69,6 +57,23 @@ func (d *display) comparison(c *results.Compare, dir string) {
 		r := m.measure.Ratio
 		d.printf("  ratio by %-10s median %s, IQR %s to %s; of the median curves %s\n", m.name,
 			number(r.Median, "%.3f"), number(r.Q1, "%.3f"), number(r.Q3, "%.3f"), number(m.measure.MedianCurves, "%.3f"))
+	}
+	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
+}
+
+// study prints the findings of a study.
+func (d *display) study(s *results.Study, dir string) {
+	d.printf("\n%s\n", s.Sheet.Title)
+	if s.Quick {
+		d.printf("a rehearsal: it makes no claim\n")
+	}
+	for _, f := range s.Sheet.Findings {
+		d.printf("\n%s\n  claim    %s\n  found    %s\n  verdict  %s\n", f.Source, f.Claim, f.Found, f.Verdict)
+	}
+	for _, a := range s.Arms {
+		for _, why := range a.Failed {
+			d.printf("\narm %s, %s\n", a.Name, why)
+		}
 	}
 	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
 }
