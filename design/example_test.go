@@ -12,7 +12,7 @@ func Example() {
 	best := theory.Optimum()
 	fmt.Printf("keep rollouts for %.2f versions and use each %.2f times\n", best.X, best.Y)
 
-	plan, err := theory.Configure(design.Fleet{GPUs: 8, Batch: 256})
+	plan, err := theory.Configure(design.Fleet{GPUs: 8, Batch: 256, Group: 16, MostCapacity: 1 << 14})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,33 +1,35 @@
+// Package design computes which replay configuration to run. From the cost of a rollout, the correlation of the rollouts in a buffer
+// and the growth of noise with staleness it derives the staleness horizon and the replay ratio that buy the most progress per unit of
+// compute, and the best configuration of a fleet.
+//
+// [Recommend] does it all: it takes what is [Known] and a [Fleet], and returns a [Recommendation], which prints as text and as JSON.
+// Beneath it, a [Theory] has a [Profile] of noise: a [PowerLaw] or a [Table]. [Fit] makes both from [Measurements] of a run.
+// [Theory.Optimum] is the best [Point], [Theory.Configure] the best [Plan] for a fleet, [Theory.Bound] the bound of theorem 3.4.
+//
+// Everything is a pure function. Formulas, names and errata are those of docs/METHODS.md, Theory of design ([ER] §3 and appendix C).
+// Costs are in units of generating one rollout: m = training cost / rollout cost = 1/mu.
+//
+// # On-policy
+//
+// Savings are against J(1, 1), an on-policy batch as the analysis draws it: with replacement, from as many rollouts as the batch has.
+// Training that uses each rollout exactly once does better: its J is sigma2(0)(1 + m), so the savings against it are much smaller. See
+// [Theory.OnPolicyOnce].
+//
+// # Limits
+//
+// The analysis is of plain SGD with unlimited compute, uniform draws with replacement, and noise that depends on staleness alone. It
+// ignores Adam, clipping and stalls. Its bias term vanishes in the limit, so stale gradients cost it nothing but variance.
 package design
 
 import (
-	"errors"
-	"fmt"
 	"math"
+
+	"github.com/reprise-rl/reprise/option"
 )
 
-// Profile is how the variance of a rollout's gradient grows with its staleness. There are two: [PowerLaw] and [*Table]. The unexported
-// methods are what lets their minima be found exactly rather than by a scan.
-type Profile interface {
-	// Mean returns sbar2(x), the variance averaged over a buffer of staleness horizon x >= 1; NaN beyond Reach.
-	Mean(x float64) float64
-	// At returns sigma2(s) at staleness s >= 0, NaN where the profile does not say.
-	At(s float64) float64
-	// Reach returns the greatest horizon that the profile speaks of, +Inf where it speaks of all.
-	Reach() float64
-
-	// validate returns everything that makes the profile unfit.
-	validate() error
-	// horizon returns the x in [1, Reach] that minimises Mean(x) (sqrt m + sqrt(rho + 1/x))^2, the smallest of several.
-	horizon(m, rho float64) float64
-	// turns calls visit with horizons, in any order, such that every local minimum of Mean(x) (b + 1/x) inside a range of horizons is
-	// among them.
-	turns(b float64, visit func(x float64))
-}
-
-// Theory is what the calculator is told.
+// Theory is the calculator's parameters.
 type Theory struct {
-	TrainCost   float64 // m, cost of training on a rollout over the cost of generating it, 1/mu; in [1e-6, 1e6]
+	TrainCost   float64 // m, cost of training on a rollout over the cost of generating it, 1/mu; in [1e-5, 1e3]
 	Correlation float64 // rho, of the gradient noise of rollouts in a buffer, in [0, 1]
 	Profile     Profile
 }
@@ -35,44 +37,94 @@ type Theory struct {
 // Point is a choice of buffer and replay: x = N/R versions, the staleness horizon, and y = B/R, the replay ratio.
 type Point struct{ X, Y float64 }
 
-// Validate returns everything that is out of its range, or nil. The other methods of a theory are defined where it returns nil.
+// Validate reports every parameter out of its range. The other methods need a valid theory.
 func (t Theory) Validate() error {
-	var errs []error
-	if !(t.TrainCost >= 1e-6 && t.TrainCost <= 1e6) {
-		errs = append(errs, fmt.Errorf("train_cost: %v: want 1e-6 to 1e6, the cost of training on a rollout over that of generating it (1/rollout_cost)", t.TrainCost))
-	}
-	if !(t.Correlation >= 0 && t.Correlation <= 1) {
-		errs = append(errs, fmt.Errorf("correlation: %v: want 0 to 1", t.Correlation))
-	}
+	var problems option.Problems
+	problems.Check(t.TrainCost >= 1e-5 && t.TrainCost <= 1e3, "train_cost", t.TrainCost, "1e-05 to 1000, 1/rollout_cost")
+	problems.Check(t.Correlation >= 0 && t.Correlation <= 1, "correlation", t.Correlation, "0 to 1")
 	if t.Profile == nil {
-		errs = append(errs, errors.New("profile: nothing: want a PowerLaw or a Table"))
+		problems.Check(false, "profile", "none", "a PowerLaw or a Table")
 	} else {
-		errs = append(errs, t.Profile.validate())
+		problems.Add(t.Profile.validate())
 	}
-	return errors.Join(errs...)
+	return problems.Err()
 }
 
-// Objective returns J(x, y) = sbar2(x) (1 + m y)(1/y + 1/x + rho), the noise of an update times its cost: the compute to reach a given
-// gradient goes as J, where there is much of it ([ER] appendix C.3.1). X is in [1, Reach] and may be infinite, Y above 0 and may be
-// infinite; NaN where the profile does not reach.
+// Objective returns J(x, y) = sbar2(x) (1 + m y)(1/y + 1/x + rho), the noise of an update times its cost. With plenty of compute, the
+// compute to reach a given gradient is proportional to J ([ER] appendix C.3.1). X is in [1, Reach], Y is above 0, and both may be
+// infinite. J is NaN beyond the profile's reach.
 func (t Theory) Objective(p Point) float64 {
 	m := t.TrainCost
-	common := t.Correlation + 1/p.X // of a buffer, by which more draws do not help
+	common := t.Correlation + 1/p.X // the noise that more draws from the buffer do not average out
 	if common == 0 {
 		return t.Profile.Mean(p.X) * (1/p.Y + m)
 	}
 	return t.Profile.Mean(p.X) * (1/p.Y + m + (1+m*p.Y)*common)
 }
 
-// BestReplay returns y*(x) = 1/sqrt(m (rho + 1/x)), the replay ratio at which J is least for a buffer of horizon x.
+// BestReplay returns y*(x) = 1/sqrt(m (rho + 1/x)), the replay ratio with the least J for a buffer of horizon x.
 func (t Theory) BestReplay(x float64) float64 {
 	return 1 / math.Sqrt(t.TrainCost*(t.Correlation+1/x))
 }
 
-// Envelope returns J(x, y*(x)) = sbar2(x) (sqrt m + sqrt(rho + 1/x))^2, the least that a buffer of horizon x allows. Its root is K(x) of
-// [ER] equation 5 and figure 5, but for the factor sqrt(2a+1) that the figure drops.
+// Envelope returns J(x, y*(x)) = sbar2(x) (sqrt m + sqrt(rho + 1/x))^2, the least J with a buffer of horizon x. Its root is K(x) of
+// [ER] equation 5 and figure 5, without the factor sqrt(2a+1) that the figure drops.
 func (t Theory) Envelope(x float64) float64 {
 	return t.Profile.Mean(x) * square(math.Sqrt(t.TrainCost)+math.Sqrt(t.Correlation+1/x))
 }
 
 func square(x float64) float64 { return x * x }
+
+// OnPolicy returns J(1, 1): a batch drawn with replacement from as many rollouts, all of the current policy.
+func (t Theory) OnPolicy() float64 { return t.Objective(Point{1, 1}) }
+
+// Savings returns 1 - J(p)/J(1, 1), the share of compute that p saves against on-policy training by the same analysis.
+func (t Theory) Savings(p Point) float64 { return 1 - t.Objective(p)/t.OnPolicy() }
+
+// OnPolicyOnce returns sigma2(0)(1 + m), J of on-policy training that uses each rollout exactly once. It draws nothing twice, so it
+// has no 1/N and no correlation.
+//
+// A power law that grows gives no sigma2(0). Its mean over the first version stands in; sigma2(0) cannot exceed it, so J is then an
+// upper bound and exact is false.
+func (t Theory) OnPolicyOnce() (j float64, exact bool) {
+	return t.Profile.Mean(1) * (1 + t.TrainCost), !math.IsNaN(t.Profile.At(0))
+}
+
+// Where is the place of the least J.
+type Where string
+
+const (
+	// Inside is a horizon at which J falls before and rises after.
+	Inside Where = "inside"
+	// AtOne is the horizon 1, the least that the theory covers: noise grows too fast to keep older rollouts.
+	AtOne Where = "at one"
+	// AtEnd is the end of a table: J may fall further beyond it.
+	AtEnd Where = "at the end of the profile"
+	// AtInfinity is no finite horizon: noise does not grow, and a larger buffer is always better.
+	AtInfinity Where = "at infinity"
+)
+
+// Optimum is the least J.
+type Optimum struct {
+	Point             // x* and y*; either may be infinite
+	Objective float64 // J(x*, y*)
+	Savings   float64 // see [Theory.Savings], in (-Inf, 1)
+	Where     Where
+}
+
+// Optimum returns the least J over all x in [1, Reach] and y > 0: x* minimises [Theory.Envelope] and y* = y*(x*). A power law has
+// [ER]'s closed form. For a table the minimum is exact, see [Table].
+func (t Theory) Optimum() Optimum {
+	x := t.Profile.bestHorizon(t.TrainCost, t.Correlation)
+	o := Optimum{Point: Point{x, t.BestReplay(x)}, Objective: t.Envelope(x), Where: Inside}
+	o.Savings = 1 - o.Objective/t.OnPolicy()
+	switch {
+	case math.IsInf(x, 1):
+		o.Where = AtInfinity
+	case x == t.Profile.Reach():
+		o.Where = AtEnd
+	case x == 1:
+		o.Where = AtOne
+	}
+	return o
+}

@@ -12,33 +12,6 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// Measurements returns the measured noise of runs in the calculator's terms. The runs, one or more, are seeds of one
-// configuration, all measured by their gradients or all by a proxy. cost is mu and fresh the new rollouts per update, 0
-// if not known. The calculator uses ratios of variances, so each run's variances are in units of its first, that of
-// fresh rollouts.
-func Measurements(runs []*results.Noise, cost, fresh float64) design.Measurements {
-	m := design.Measurements{RolloutCost: cost, NewPerUpdate: fresh, Proxy: runs[0].Proxy}
-	for _, n := range runs {
-		unit := n.ByStaleness[0].Variance
-		for _, s := range n.ByStaleness {
-			m.Noise = append(m.Noise, design.Noise{
-				Staleness: s.Age, Variance: s.Variance / unit, Count: max(s.Rollouts, int(s.Tokens)), Error: orZero(s.Error) / unit,
-			})
-		}
-		for _, b := range n.MicroBatches {
-			m.Means = append(m.Means, design.MeanNoise{Draws: b.Draws, Variance: b.Variance / unit, Count: b.Batches})
-		}
-	}
-	return m
-}
-
-func orZero(n results.Number) float64 {
-	if !n.Known() {
-		return 0
-	}
-	return n.Float()
-}
-
 // fit is the calculator's parameters from a short run.
 type fit struct {
 	design.Fitted
@@ -59,7 +32,7 @@ func fitRun(r *results.Run) (fit, error) {
 
 // fitNoise fits the table of the measured variances, or the power law if they are a proxy.
 func fitNoise(n *results.Noise) (fit, error) {
-	m := Measurements([]*results.Noise{n}, orZero(n.RolloutCost), orZero(n.NewPerUpdate))
+	m := measurements([]*results.Noise{n}, orZero(n.RolloutCost), orZero(n.NewPerUpdate))
 	fitted, err := design.Fit(m)
 	if err != nil {
 		return fit{}, fmt.Errorf("fit the theory to %s: %w", n.Run, err)

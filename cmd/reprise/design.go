@@ -7,82 +7,98 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"github.com/reprise-rl/reprise/design"
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/sim"
+	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/task"
 )
 
-// What the calculator supposes where it is told nothing: the rollout cost that [ER] measured of Qwen2.5-7B, a modest correlation and noise
-// that grows slowly, and the eight GPUs of [ER].
-const (
-	defaultRolloutCost   = 5.28
-	defaultCorrelation   = 0.1
-	defaultNoiseExponent = 0.2
-	defaultGPUs          = 8
-)
-
-// Ranges of the flags; beyond them no fleet and no noise is known.
-const (
-	leastRolloutCost   = 1e-3
-	mostRolloutCost    = 1e5
-	leastNoiseExponent = 1e-6
-	mostNoiseExponent  = 10
-	mostGPUs           = 1_000_000
-	mostBatch          = 1_000_000_000
-	mostCapacity       = 1_000_000_000_000
-)
-
-// designCommand works out a replay configuration.
+// designCommand recommends a replay configuration.
 type designCommand struct {
-	RolloutCost   *float64 `help:"Compute of generating a rollout, in units of training on one; 5.28 if neither this nor --from says another."`
-	Correlation   *float64 `help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 if nothing says another."`
-	NoiseExponent *float64 `help:"How noise grows with staleness s: its variance as s^2A; 0: not at all; 0.2 if nothing says another."`
-	Profile       file     `help:"Variances at staleness 0, 1, 2, … in place of an exponent: a JSON array, or a number on each line."`
-	From          []string `sep:"none" help:"Measure all three in the folder of a run of reprise train; may be repeated for several seeds."`
+	RolloutCost   *float64 `help:"Compute of generating a rollout, in units of training on one; 5.28 unless this or --from sets it."`
+	Correlation   *float64 `help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 unless this or --from sets it."`
+	NoiseExponent *float64 `help:"Growth of noise with staleness s: its variance is proportional to s^2A; 0 for none; 0.2 unless this or --from sets it."`
+	Profile       file     `help:"Variances at staleness 0, 1, 2, … instead of an exponent: a JSON array, or one number a line."`
+	From          []string `sep:"none" help:"Measure all three in a run folder of reprise train; repeat it for several seeds."`
 
-	GPUs         *int `name:"gpus" help:"GPUs to deal out to workers and trainers; 8, or those of --from."`
+	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; 8, or those of --from."`
 	Batch        *int `help:"Rollouts per update over all trainers; 1024, as in reprise train, or that of --from."`
 	Group        *int `help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
-	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches if not given."`
+	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches by default."`
 
-	Bound boundFlags `embed:"" prefix:"bound-" group:"The bound of theorem 3.4"`
-	Sim   simFlags   `embed:"" group:"A schedule without a model"`
+	Bound boundFlags    `embed:"" prefix:"bound-" group:"The bound of theorem 3.4"`
+	Sim   scheduleFlags `embed:"" group:"A schedule without a model"`
 
 	JSON bool `name:"json" help:"Print everything as JSON, and nothing else."`
 	HTML file `name:"html" help:"Write a page with figures as well."`
 }
 
-// Run works it out and prints it.
-func (c *designCommand) Run(ctx context.Context) error {
-	if err := errors.Join(c.validate(), c.Bound.validate(), c.Sim.validate()); err != nil {
-		return err
-	}
+// boundFlags are the [design.Conditions] of theorem 3.4.
+type boundFlags struct {
+	Gap          float64 `help:"For the bound of theorem 3.4 on the squared gradient: the objective at the start above its least."`
+	Smoothness   float64 `help:"Lipschitz constant of the gradient."`
+	Bias         float64 `help:"Bias of a rollout's gradient per distance that the weights have moved since."`
+	LearningRate float64 `help:"Learning rate of plain SGD; by default the greatest at which the theorem holds."`
+	Updates      int     `help:"Updates made."`
+}
+
+// scheduleFlags are the schedule that --sim runs.
+type scheduleFlags struct {
+	On             bool    `name:"sim" help:"Also run the schedule without a model: both queues and the buffer side by side. The flags below describe it."`
+	Workers        *int    `help:"Inference GPUs; by default the configuration's."`
+	Trainers       *int    `help:"Trainer GPUs, a divisor of the batch; by default the configuration's."`
+	Capacity       *int    `help:"Rollouts in the buffer; by default the configuration's, or with other GPUs the one with the same staleness horizon."`
+	Rollouts       int     `default:"1000000" help:"Rollouts to generate for each of queues and buffer."`
+	Lengths        string  `default:"1000,1,16384" help:"Lengths of responses in tokens, lognormal and cut off: median, sigma of the logarithm, maximum."`
+	Batching       string  `default:"continuous" help:"continuous: the next group takes the slots that short responses free. static: a group holds its worker until its longest response has ended."`
+	Stragglers     string  `default:"0,1" help:"Share of the workers that are slow, and how many times as long they take."`
+	RewardLatency  string  `default:"0,0" help:"Time until a group is rewarded, in units of training on one rollout: mean, and sigma of the logarithm, 0 for a constant."`
+	WeightTransfer float64 `default:"0" help:"Time for weights to reach the workers, in the same units."`
+	WeightSync     string  `default:"group" help:"group: workers take up weights when they start a group. token: also 16 times within it."`
+	InFlight       int     `default:"0" help:"The most updates under way at a time, each from its start until workers may take up its weights. 1: trainers wait for every transfer; 2: they take the next batch meanwhile; 0: no limit."`
+	Seed           uint64  `default:"1" help:"Of every draw."`
+}
+
+// Run prints the recommendation.
+func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 	began := time.Now()
-	found, err := c.calculate(ctx)
+	r, trial, err := c.recommend(ctx, call)
 	if err != nil {
-		return err
+		return flagErrors(err)
 	}
-	var schedule *simulated
+	page := report.Designed{Recommendation: r, Began: began}
 	if c.Sim.On {
-		if schedule, err = c.Sim.run(ctx, found.schedule()); err != nil {
-			return err
+		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options)); err != nil {
+			return flagErrors(err)
 		}
 	}
-	found.began, found.took = began, time.Since(began)
 	if c.HTML != "" {
-		if err := writeSheet(string(c.HTML), found, schedule); err != nil {
-			return err
+		if err := c.writePage(page); err != nil {
+			return fmt.Errorf("--html: %w", err)
 		}
 	}
 	if c.JSON {
-		return printJSON(newDesignJSON(found, schedule))
+		return printJSON(struct {
+			design.Document
+			Schedule *sim.Comparison `json:"schedule,omitempty"`
+		}{r.Document(), page.Schedule})
 	}
-	found.write(os.Stdout)
-	if schedule != nil {
-		if err := schedule.write(os.Stdout); err != nil {
-			return err
-		}
+	fmt.Print(r.Text())
+	if page.Schedule != nil {
+		fmt.Print(page.Schedule.Text())
 	}
 	if c.HTML != "" {
 		fmt.Printf("\npage: %s\n", c.HTML)
@@ -90,51 +106,219 @@ func (c *designCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// writeSheet writes the page.
-func writeSheet(path string, found *calculation, schedule *simulated) error {
+func (c *designCommand) writePage(d report.Designed) error {
+	d.Took, d.Call = time.Since(d.Began), "reprise"
+	for _, word := range os.Args[1:] {
+		d.Call += " " + shellWord(word)
+	}
 	var page bytes.Buffer
-	if err := report.Sheet(&page, found.sheet(schedule)); err != nil {
+	if err := report.Design(&page, d); err != nil {
 		return err
 	}
-	if err := results.WriteFile(path, page.Bytes()); err != nil {
-		return fmt.Errorf("--html: %w", err)
+	return results.WriteFile(string(c.HTML), page.Bytes())
+}
+
+// recommend returns the recommendation and the schedule that --sim runs. It reports every wrong flag at once, before it measures runs.
+func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*design.Recommendation, sim.Trial, error) {
+	base, from, err := c.base()
+	if err != nil {
+		return nil, sim.Trial{}, err
 	}
+	known, fleet := design.Assumptions(), c.fleet(base)
+	var conditions *design.Conditions
+	var problems option.Problems
+	problems.Add(c.override(&known), known.Validate(), fleet.Validate())
+	if c.Bound != (boundFlags{}) {
+		told := design.Conditions(c.Bound)
+		conditions = &told
+		problems.Add(option.Under("bound", told.Validate()))
+	}
+	trial, err := c.Sim.trial(call)
+	problems.Add(err)
+	if err := problems.Err(); err != nil {
+		return nil, trial, err
+	}
+	if len(c.From) > 0 {
+		if known, err = study.Calibrate(ctx, c.From, announceMeasurement); err != nil {
+			return nil, trial, fmt.Errorf("--from: %w", err)
+		}
+		if err := c.override(&known); err != nil {
+			return nil, trial, err
+		}
+	}
+	r, err := design.Recommend(known, fleet, conditions)
+	if err != nil {
+		return nil, trial, err
+	}
+	setCommand(r, base, from)
+	o, p := &trial.Options, r.Plan
+	o.Workers, o.Trainers, o.Batch, o.Group, o.RolloutCost = valueOr(c.Sim.Workers, p.Workers), valueOr(c.Sim.Trainers, p.Trainers), p.Batch, fleet.Group, r.RolloutCost
+	return r, trial, nil
+}
+
+func announceMeasurement(dir string) {
+	if terminal(os.Stderr) {
+		fmt.Fprintf(os.Stderr, "measuring the gradient noise of %s\n", dir)
+	}
+}
+
+// base returns the configuration that the recommendation changes, and its file: the built-in one, or that of the first run measured.
+func (c *designCommand) base() (config run.Config, file string, err error) {
+	if len(c.From) > 0 {
+		file = filepath.Join(c.From[0], results.ConfigFile)
+	}
+	if config, err = run.Load(file, nil); err != nil {
+		return config, file, fmt.Errorf("--from: %w", err)
+	}
+	return config, file, nil
+}
+
+func (c *designCommand) fleet(base run.Config) design.Fleet {
+	gpus := 8
+	if len(c.From) > 0 {
+		gpus = base.Pipeline.Workers + base.Pipeline.Trainers
+	}
+	f := design.Fleet{GPUs: valueOr(c.GPUs, gpus), Batch: valueOr(c.Batch, base.Pipeline.Batch)}
+	f.Group = valueOr(c.Group, min(base.Pipeline.Group, f.Batch))
+	f.MostCapacity = valueOr(c.MostCapacity, 64*f.Batch) // 1/N is then below 1/64 of 1/B
+	return f
+}
+
+func valueOr(given *int, otherwise int) int {
+	if given == nil {
+		return otherwise
+	}
+	return *given
+}
+
+// override sets the parameters that flags give.
+func (c *designCommand) override(k *design.Known) error {
+	if c.RolloutCost != nil {
+		k.GiveRolloutCost(*c.RolloutCost)
+	}
+	if c.Correlation != nil {
+		k.GiveCorrelation(*c.Correlation)
+	}
+	if c.NoiseExponent != nil {
+		k.GiveProfile(design.PowerLaw{Exponent: *c.NoiseExponent}, "")
+	}
+	if c.Profile == "" {
+		return nil
+	}
+	if c.NoiseExponent != nil {
+		return &option.Error{Key: "noise_exponent", Value: *c.NoiseExponent, Want: "either this or --profile"}
+	}
+	text, err := os.ReadFile(string(c.Profile))
+	if err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	table, err := design.ParseTable(text)
+	if err != nil {
+		return fmt.Errorf("--profile %s: %w", c.Profile, err)
+	}
+	k.GiveProfile(table, string(c.Profile))
 	return nil
 }
 
-// validate reports every flag with a wrong value at once.
-func (c *designCommand) validate() error {
-	var errs []error
-	number := func(flag string, v *float64, low, high float64, remedy string) {
-		if v != nil && !(*v >= low && *v <= high) {
-			errs = append(errs, fmt.Errorf("--%s: %v: want %v to %v%s", flag, *v, low, high, remedy))
-		}
+// setCommand sets the command that trains with a recommendation, and tries whether the laboratory accepts it.
+func setCommand(r *design.Recommendation, base run.Config, file string) {
+	p := r.Plan
+	set := []string{
+		fmt.Sprintf("pipeline.workers=%d", p.Workers), fmt.Sprintf("pipeline.trainers=%d", p.Trainers), fmt.Sprintf("replay.capacity=%d", p.Capacity),
+		fmt.Sprintf("pipeline.batch=%d", p.Batch), fmt.Sprintf("pipeline.group=%d", r.Fleet.Group), "pipeline.rollout_cost=" + strconv.FormatFloat(r.RolloutCost, 'g', -1, 64),
 	}
-	whole := func(flag string, v *int, low, high int, remedy string) {
-		if v != nil && (*v < low || *v > high) {
-			errs = append(errs, fmt.Errorf("--%s: %d: want %d to %d%s", flag, *v, low, high, remedy))
-		}
+	if base.Pipeline.Mode != "async" {
+		set = append(set, "pipeline.mode=async")
 	}
-	number("rollout-cost", c.RolloutCost, leastRolloutCost, mostRolloutCost, " units of training, such as 5.28")
-	number("correlation", c.Correlation, 0, 1, "")
-	if a := c.NoiseExponent; a == nil || *a != 0 {
-		number("noise-exponent", a, leastNoiseExponent, mostNoiseExponent, ", or 0 for noise that does not grow; the theory reaches to 0.5")
+	if replay.Sampler(base.Replay.Sampler).Consumes() {
+		set = append(set, "replay.sampler="+run.Default().Replay.Sampler)
 	}
-	if c.NoiseExponent != nil && c.Profile != "" {
-		errs = append(errs, fmt.Errorf("--noise-exponent: %v: want it left out beside --profile %s, which says how noise grows", *c.NoiseExponent, c.Profile))
+	r.Command = "reprise train"
+	if file != "" {
+		r.Command += " -c " + shellWord(file)
 	}
-	whole("gpus", c.GPUs, 2, mostGPUs, ", one to generate and one to train at least")
-	whole("batch", c.Batch, 1, mostBatch, " rollouts")
-	whole("group", c.Group, 1, mostBatch, " rollouts")
-	whole("most-capacity", c.MostCapacity, 1, mostCapacity, " rollouts")
-	return errors.Join(errs...)
+	r.Command += " --set " + strings.Join(set, " --set ")
+	_, r.Refused = run.Load(file, set)
 }
 
-// trimmed returns a quotient without the last digits of its rounding, so that 1/(1/5.28) reads 5.28.
-func trimmed(v float64) float64 {
-	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
-		return v
+// trial returns the schedule without what the recommendation decides. Without --sim it refuses the flags of a schedule.
+func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
+	var problems option.Problems
+	if !f.On {
+		for _, p := range call.Path {
+			if p.Flag != nil && p.Flag.Group != nil && strings.HasPrefix(p.Flag.Group.Key, "A schedule") {
+				problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target).Interface(), "this only with --sim, whose schedule it describes")
+			}
+		}
+		return sim.Trial{}, problems.Err()
 	}
-	scale := math.Pow(10, 12-math.Ceil(math.Log10(math.Abs(v))))
-	return math.Round(v*scale) / scale
+	count := func(key string, v *int, most int) {
+		problems.Check(v == nil || *v >= 1 && *v <= most, key, reflect.Indirect(reflect.ValueOf(v)), "1 to %d", most)
+	}
+	count("workers", f.Workers, 1e6)
+	count("trainers", f.Trainers, 1<<16)
+	count("capacity", f.Capacity, math.MaxInt32)
+	problems.Check(f.Rollouts >= 1000 && f.Rollouts <= sim.MostRollouts, "rollouts", f.Rollouts, "1000 to %d", sim.MostRollouts)
+	l, s, r := numbers(f.Lengths, 3), numbers(f.Stragglers, 2), numbers(f.RewardLatency, 2)
+	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]), "lengths", f.Lengths,
+		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median to 1048576; such as 1000,1,16384")
+	problems.Check(s[0] >= 0 && s[0] <= 1 && s[1] >= 1 && s[1] <= 1e6, "stragglers", f.Stragglers,
+		"SHARE,FACTOR: a share of 0 to 1, and how many times as long they take, 1 to 1e6; such as 0.02,3")
+	problems.Check(r[0] >= 0 && r[0] <= 1e9 && r[1] >= 0 && r[1] <= 4, "reward_latency", f.RewardLatency,
+		"MEAN,SIGMA: a mean of 0 to 1e9 units, and a sigma of 0 (constant) to 4; such as 20,1")
+	problems.Check(f.Batching == string(sim.Continuous) || f.Batching == string(sim.Static), "batching", f.Batching, "%s or %s", sim.Continuous, sim.Static)
+	problems.Check(f.WeightTransfer >= 0 && f.WeightTransfer <= 1e9, "weight_transfer", f.WeightTransfer, "0 to 1e9 units of training on one rollout")
+	problems.Check(f.WeightSync == string(pipeline.ByGroup) || f.WeightSync == string(pipeline.ByToken), "weight_sync", f.WeightSync, "%s or %s", pipeline.ByGroup, pipeline.ByToken)
+	problems.Check(f.InFlight >= 0, "in_flight", f.InFlight, "1 update or more, or 0 for no limit")
+	rewards := task.Latency{Distribution: task.Lognormal, Mean: r[0], Sigma: r[1]}
+	if r[1] == 0 {
+		rewards.Distribution = task.Constant
+	}
+	return sim.Trial{
+		Options: pipeline.Options{WeightTransfer: f.WeightTransfer, WeightSync: pipeline.WeightSync(f.WeightSync), UpdatesInFlight: f.InFlight},
+		Workload: sim.Workload{
+			Seed: f.Seed, Lengths: sim.Lognormal{Median: l[0], Sigma: l[1], Max: int(l[2])}, Batching: sim.Batching(f.Batching), Stragglers: s[0], Slowness: s[1], Rewards: rewards,
+		},
+		Rollouts: f.Rollouts,
+	}, problems.Err()
+}
+
+// capacity returns that of the schedule's buffer. With other GPUs than the plan's it keeps the horizon.
+func (f scheduleFlags) capacity(r *design.Recommendation, o pipeline.Options) int {
+	p := r.Plan
+	switch {
+	case f.Capacity != nil:
+		return *f.Capacity
+	case o.Workers == p.Workers && o.Trainers == p.Trainers:
+		return p.Capacity
+	}
+	return int(math.Ceil(min(p.Horizon*o.NewPerUpdate(), math.MaxInt32/2) - 1e-9))
+}
+
+// numbers reads n numbers with commas between them, NaN for all if the list is malformed.
+func numbers(list string, n int) []float64 {
+	values := make([]float64, n)
+	parts := strings.Split(list, ",")
+	for i := range values {
+		var err error
+		if len(parts) == n {
+			values[i], err = strconv.ParseFloat(strings.TrimSpace(parts[i]), 64)
+		}
+		if err != nil || len(parts) != n {
+			values[i] = math.NaN()
+		}
+	}
+	return values
+}
+
+// flagErrors writes the keys of option errors as flags: rollout_cost is --rollout-cost.
+func flagErrors(err error) error {
+	var all []error
+	for _, e := range option.Each(err) {
+		if o, ok := e.(*option.Error); ok {
+			e = &option.Error{Key: "--" + strings.NewReplacer("_", "-", ".", "-").Replace(o.Key), Value: o.Value, Want: o.Want}
+		}
+		all = append(all, e)
+	}
+	return errors.Join(all...)
 }

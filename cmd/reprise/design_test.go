@@ -2,93 +2,31 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/design"
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/sim"
 )
 
-// worked is the JSON of reprise design, as another program reads it.
-type worked struct {
-	RolloutCost   float64   `json:"rollout_cost"`
-	TrainCost     float64   `json:"train_cost"`
-	Correlation   float64   `json:"correlation"`
-	NoiseExponent *float64  `json:"noise_exponent"`
-	NoiseProfile  []float64 `json:"noise_profile"`
-	Origins       map[string]string
-
-	Horizon     *float64 `json:"staleness_horizon"`
-	ReplayRatio *float64 `json:"replay_ratio"`
-	Infinite    []string `json:"infinite"`
-	Where       string   `json:"where"`
-	Objective   float64  `json:"objective"`
-	OnPolicy    float64  `json:"on_policy_objective"`
-	Savings     float64  `json:"expected_savings"`
-	Once        struct {
-		Objective float64 `json:"objective"`
-		Savings   float64 `json:"expected_savings"`
-		AtMost    bool    `json:"at_most"`
-	} `json:"each_used_once"`
-	Asymptotic float64 `json:"asymptotic_bound"`
-
-	Configuration struct {
-		Workers      int     `json:"workers"`
-		Trainers     int     `json:"trainers"`
-		Capacity     int     `json:"capacity"`
-		Batch        int     `json:"batch"`
-		Group        int     `json:"group"`
-		New          float64 `json:"rollouts_per_update"`
-		ComputeRatio float64 `json:"compute_ratio"`
-		ReplayRatio  float64 `json:"expected_replay_ratio"`
-		Horizon      float64 `json:"staleness_horizon"`
-		Staleness    float64 `json:"staleness_bound"`
-		Objective    float64 `json:"objective"`
-		Savings      float64 `json:"expected_savings"`
-		Most         int     `json:"most_capacity"`
-		AtLimit      bool    `json:"at_limit"`
-	} `json:"configuration"`
-	Neighbours []struct {
-		Change    string   `json:"change"`
-		Objective *float64 `json:"objective"`
-		Refused   string   `json:"refused"`
-	} `json:"neighbours"`
-	WhatIf struct {
-		Splits     []struct{ Workers, Trainers int } `json:"splits"`
-		Capacities []int                             `json:"capacities"`
-		Objective  [][]*float64                      `json:"objective"`
-		Savings    [][]*float64                      `json:"expected_savings"`
-	} `json:"what_if"`
-	Bound *struct {
-		Bound        float64 `json:"bound"`
-		LearningRate float64 `json:"learning_rate"`
-		Most         float64 `json:"most_learning_rate"`
-	} `json:"bound"`
-	Why, Measured, Warnings []string
-	Command                 string
-}
-
-// works returns what reprise design works out.
-func works(t *testing.T, args ...string) worked {
+// designedBy returns the JSON of reprise design.
+func designedBy(t *testing.T, args ...string) (d struct {
+	design.Document
+	Schedule *sim.Comparison `json:"schedule"`
+}) {
 	t.Helper()
-	var w worked
 	text := succeeds(t, "", append([]string{"design", "--json"}, args...)...)
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
 	}
-	return w
-}
-
-// near demands a number to so many digits after the point.
-func near(t *testing.T, what string, got, want float64, digits int) {
-	t.Helper()
-	if !(math.Abs(got-want) <= 0.5001*math.Pow(10, -float64(digits))) {
-		t.Errorf("%s is %v, want %.*f", what, got, digits, want)
-	}
+	return d
 }
 
 // profiled writes a profile into a file.
@@ -101,176 +39,225 @@ func profiled(t *testing.T, text string) string {
 	return path
 }
 
-func TestDesignGivesTheCheckValuesOfMethods(t *testing.T) {
-	for _, c := range []struct {
-		mu, rho, a string
-		x, y       float64
-	}{{"5.28", "0.1", "0.2", 4.26522, 3.97327}, {"6.84", "0.5", "0.05", 11.34599, 3.41027}} {
-		w := works(t, "--rollout-cost", c.mu, "--correlation", c.rho, "--noise-exponent", c.a)
-		near(t, "x*", *w.Horizon, c.x, 5)
-		near(t, "y*", *w.ReplayRatio, c.y, 5)
-		near(t, "m mu", w.TrainCost*w.RolloutCost, 1, 12)
-		near(t, "the savings", w.Savings, 1-w.Objective/w.OnPolicy, 12)
-		if w.Where != "inside" || len(w.Infinite) != 0 || fmt.Sprint(w.RolloutCost) != c.mu || fmt.Sprint(w.Correlation) != c.rho || fmt.Sprint(*w.NoiseExponent) != c.a {
-			t.Errorf("mu %s, rho %s, a %s: %+v", c.mu, c.rho, c.a, w)
-		}
-		text := succeeds(t, "", "design", "--rollout-cost", c.mu, "--correlation", c.rho, "--noise-exponent", c.a)
-		for _, want := range []string{fmt.Sprintf("%.4g versions (x* = N/R)", c.x), fmt.Sprintf("%.4g uses of each rollout (y* = B/R)", c.y)} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the words lack %q:\n%s", want, text)
-			}
-		}
-	}
-}
-
-func TestDesignGivesTheComputeRatioAsTheFormulaHasItNotAsTheTableOfTheSourcePrintsIt(t *testing.T) {
-	w := works(t, "--rollout-cost", "6.84", "--correlation", "0.5", "--noise-exponent", "0.05")
-	if c := w.Configuration; c.Workers != 6 || c.Trainers != 2 {
-		t.Fatalf("(%d, %d), want (6, 2)", c.Workers, c.Trainers)
-	}
-	near(t, "gamma of (6, 2) at mu 6.84", w.Configuration.ComputeRatio, 0.510, 3)
-	near(t, "its replay ratio", w.Configuration.ReplayRatio, 2.28, 9)
-}
-
-func TestDesignReadsFlatNoiseAsMethodsDoes(t *testing.T) {
-	// (6, 2) at mu 5.28 has R = 3B/5.28: with these batches a buffer of 16B is 28.16 versions, and one of 4B 7.04.
-	w := works(t, "--noise-exponent", "0", "--correlation", "0", "--batch", "1024")
-	row := slices.IndexFunc(w.WhatIf.Splits, func(s struct{ Workers, Trainers int }) bool { return s.Workers == 6 && s.Trainers == 2 })
-	for capacity, saved := range map[int]float64{16 * 1024: 0.32, 4 * 1024: 0.20} {
-		column := slices.Index(w.WhatIf.Capacities, capacity)
-		if row < 0 || column < 0 {
-			t.Fatalf("the what-if table has no (6, 2) at %d: %+v", capacity, w.WhatIf)
-		}
-		near(t, fmt.Sprintf("what (6, 2) saves at N %d", capacity), 1-*w.WhatIf.Objective[row][column]/w.Once.Objective, saved, 2)
-	}
-	if w.Once.AtMost {
-		t.Error("flat noise gives sigma2(0), so that nothing is 'at most'")
-	}
-}
-
-func TestDesignWritesNullAndAWordForWhatIsInfinite(t *testing.T) {
-	flat := works(t, "--noise-exponent", "0", "--correlation", "0.1")
-	if flat.Horizon != nil || flat.ReplayRatio == nil || !slices.Equal(flat.Infinite, []string{"staleness_horizon"}) || flat.Where != "at infinity" {
-		t.Errorf("flat noise: %+v", flat)
-	}
-	near(t, "y* of flat noise", *flat.ReplayRatio, 1/math.Sqrt(0.1/5.28), 9)
-	free := works(t, "--noise-exponent", "0", "--correlation", "0")
-	if free.Horizon != nil || free.ReplayRatio != nil || !slices.Equal(free.Infinite, []string{"staleness_horizon", "replay_ratio"}) {
-		t.Errorf("flat noise without correlation: %+v", free)
-	}
-	near(t, "its cost", free.Objective, 1/5.28, 9)
-	if text := succeeds(t, "", "design", "--noise-exponent", "0", "--correlation", "0"); !strings.Contains(text, "infinitely many versions") || strings.Contains(text, "Inf") || strings.Contains(text, "NaN") {
-		t.Errorf("the words:\n%s", text)
-	}
+func said(sentences []string, want string) bool {
+	return slices.ContainsFunc(sentences, func(s string) bool { return strings.Contains(s, want) })
 }
 
 func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
 	fails(t, call(t, "", "design", "--rollout-cost=0", "--correlation=1.5", "--noise-exponent=-1", "--gpus=1", "--batch=0", "--group=-8", "--most-capacity=0", "--bound-gap=-1", "--sim", "--rollouts=3"),
 		"--rollout-cost: 0: want 0.001 to 100000", "--correlation: 1.5: want 0 to 1", "--noise-exponent: -1: want 1e-06 to 10, or 0 for", "--gpus: 1: want 2 to",
 		"--batch: 0: want 1 to", "--group: -8: want 1 to", "--most-capacity: 0: want 1 to", "--bound-gap: -1: want a finite number above 0",
-		"--bound-smoothness: not given: want", "--bound-updates: not given: want", "--rollouts: 3: want")
+		"--bound-smoothness: 0: want", "--bound-updates: 0: want", "--rollouts: 3: want")
 	fails(t, call(t, "", "design", "--rollout-cost=NaN", "--correlation=NaN", "--noise-exponent=NaN", "--bound-bias=NaN", "--bound-learning-rate=Inf"),
 		"--rollout-cost: NaN", "--correlation: NaN", "--noise-exponent: NaN", "--bound-bias: NaN", "--bound-learning-rate: +Inf")
-	fails(t, call(t, "", "design", "--batch=4", "--group=8", "--most-capacity=3"), "--group: 8: want at most the batch (4)", "--most-capacity: 3: want at least the batch (4)")
-	fails(t, call(t, "", "design", "--noise-exponent=0.2", "--profile="+profiled(t, "1\n2")), "--noise-exponent: 0.2: want it left out beside --profile")
+	fails(t, call(t, "", "design", "--batch=4", "--group=8", "--most-capacity=3"), "--group: 8: want 1 to 4 rollouts, the batch", "--most-capacity: 3: want 4 to")
+	fails(t, call(t, "", "design", "--noise-exponent=0.2", "--profile="+profiled(t, "1\n2")), "--noise-exponent: 0.2: want either this or --profile")
 	fails(t, call(t, "", "design", "--profile=/nowhere/at/all"), "--profile: open /nowhere/at/all")
+	fails(t, call(t, "", "design", "--profile="+profiled(t, "1\n-2")), "--profile ", "line 2, staleness 1: -2: want a variance")
 	fails(t, call(t, "", "design", "--profile="+profiled(t, "1")), "no configuration for 8 GPUs, batches of 1024", "a longer profile")
 	fails(t, call(t, "", "design", "--html=/nowhere/at/all.html"), "--html: ", "/nowhere/at/all")
 	fails(t, call(t, "", "design", "--from="+t.TempDir()), "config.yaml")
+	fails(t, call(t, "", "design", "--bound-gap=2", "--bound-smoothness=4", "--bound-updates=50", "--bound-learning-rate=0.2"), "--bound-learning-rate: 0.2: want at most 0.125")
 }
 
-func TestDesignWarnsWhereTheTheoryDoesNotReach(t *testing.T) {
-	all := "The theory is of plain SGD"
-	for _, c := range []struct {
-		args      []string
-		want, not []string
-	}{
-		{nil, []string{all, "What is marked as supposed", "each rollout exactly once"}, []string{"x* is infinite", "at its limit", "exists below 0.5", "profile ends", "replay ratio of"}},
-		{[]string{"--rollout-cost=5.28", "--correlation=0.1", "--noise-exponent=0.2"}, []string{all}, []string{"What is marked as supposed"}},
-		{[]string{"--noise-exponent=0.5"}, []string{all, "Noise exponent 0.5: the theory's optimum exists below 0.5 alone"}, nil},
-		{[]string{"--noise-exponent=0.4", "--rollout-cost=1"}, []string{"horizon of less than one version"}, []string{"exists below"}},
-		{[]string{"--noise-exponent=0"}, []string{"x* is infinite", "capacity of 65536 is at its limit", "--most-capacity (65536)"}, []string{"y* is infinite"}},
-		{[]string{"--noise-exponent=0", "--correlation=0"}, []string{"x* is infinite", "y* is infinite"}, nil},
-		{[]string{"--profile=" + profiled(t, "1\n1.01\n1.02")}, []string{"The profile ends after 3 versions"}, []string{"exists below", "is at its limit"}},
-		{[]string{"--most-capacity=1024", "--profile=" + profiled(t, strings.Repeat("1\n", 50))}, []string{"The profile ends after 50 versions", "capacity of 1024 is at its limit", "--most-capacity (1024)"}, nil},
-		{[]string{"--rollout-cost=5", "--correlation=0", "--gpus=4", "--batch=999", "--group=1", "--profile=" + profiled(t, strings.Repeat("1\n", 19)+"1.4")}, []string{"At these GPUs the profile ends"}, []string{"The profile ends after", "is at its limit"}},
-		{[]string{"--profile=" + profiled(t, "[1,3,9,20,40]")}, []string{"horizon of less than one version"}, []string{"profile ends"}},
-		{[]string{"--noise-exponent=0.6"}, []string{"some are never used", "nothing is saved"}, []string{"exactly once"}},
-		{[]string{"--gpus=8192", "--batch=8192"}, []string{"A group takes a worker 10.6 updates"}, nil},
-		{[]string{"--noise-exponent=0.01", "--correlation=0"}, nil, []string{"exactly once, as reprise train"}},
+func TestDesignRefusesFlagsOfAScheduleThatIsNotCorrect(t *testing.T) {
+	fails(t, call(t, "", "design", "--sim", "--workers", "0", "--trainers=-1", "--capacity", "0", "--rollouts", "5", "--lengths", "10,x", "--batching", "none",
+		"--stragglers", "2,1", "--reward-latency", "1", "--weight-transfer=-1", "--weight-sync", "never", "--in-flight=-2"),
+		"--workers: 0: want 1", "--trainers: -1: want 1", "--capacity: 0: want 1", "--rollouts: 5: want 1000", "--lengths: 10,x: want MEDIAN,SIGMA,MAX", "--batching: none: want continuous or static",
+		"--stragglers: 2,1: want SHARE,FACTOR", "--reward-latency: 1: want MEAN,SIGMA", "--weight-transfer: -1: want 0", "--weight-sync: never: want group or token", "--in-flight: -2: want")
+	for _, lengths := range []string{"0.5,1,100", "10,-1,100", "10,5,100", "10,1,9", "10,1,99.5", "10,1,2e6", "NaN,1,100", "10,1,100,2", ""} {
+		if _, err := (scheduleFlags{On: true, Lengths: lengths}).trial(nil); err == nil || !strings.Contains(err.Error(), "lengths: "+lengths+": want") {
+			t.Errorf("lengths %q: error %v", lengths, err)
+		}
+	}
+	fails(t, call(t, "", smallSchedule("--trainers", "3")...), "--trainers: 3: want a divisor of the 64 rollouts")
+	fails(t, call(t, "", smallSchedule("--workers", "6000")...), "--rollouts: 40000: want at least 384000")
+}
+
+func TestDesignRefusesFlagsOfAScheduleWithoutSim(t *testing.T) {
+	fails(t, call(t, "", "design", "--workers", "6", "--rollouts", "5", "--lengths", "10,1,20", "--reward-latency", "3,0", "--weight-transfer", "2", "--in-flight", "2", "--seed", "9"),
+		"--workers: 6: want this only with --sim", "--rollouts: 5: want this", "--lengths: 10,1,20: want", "--reward-latency: 3,0: want", "--weight-transfer: 2: want", "--in-flight: 2: want", "--seed: 9: want")
+}
+
+var assignments = regexp.MustCompile(`--set (\S+)`)
+
+// assigned returns the assignments of a command.
+func assigned(command string) (set []string) {
+	for _, m := range assignments.FindAllStringSubmatch(command, -1) {
+		set = append(set, m[1])
+	}
+	return set
+}
+
+func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
+	for _, args := range [][]string{
+		{},
+		{"--gpus", "2", "--batch", "1"},
+		{"--gpus", "9", "--batch", "360", "--group", "6", "--rollout-cost", "0.7"},
+		{"--gpus", "40", "--batch", "96", "--group", "16", "--rollout-cost", "20", "--correlation", "0"},
+		{"--noise-exponent", "0", "--most-capacity", "5000"},
+		{"--noise-exponent", "1.5"},
+		{"--gpus", "8192", "--batch", "8192"},
 	} {
-		warnings := strings.Join(works(t, c.args...).Warnings, "\n")
-		for _, want := range c.want {
-			if !strings.Contains(warnings, want) {
-				t.Errorf("%v: no warning has %q:\n%s", c.args, want, warnings)
-			}
+		d, text := designedBy(t, args...), succeeds(t, "", append([]string{"design"}, args...)...)
+		set := assigned(text[strings.Index(text, "\nrun it"):])
+		config, err := run.Load("", set)
+		if err != nil {
+			t.Errorf("%v: the laboratory refuses %q: %v", args, set, err)
+			continue
 		}
-		for _, not := range c.not {
-			if strings.Contains(warnings, not) {
-				t.Errorf("%v: a warning has %q:\n%s", c.args, not, warnings)
-			}
+		p, c := config.Pipeline, d.Configuration
+		if p.Workers != c.Workers || p.Trainers != c.Trainers || p.Batch != c.Batch || p.Group != c.Group || p.RolloutCost != d.RolloutCost || config.Replay.Capacity != c.Capacity {
+			t.Errorf("%v: the laboratory reads %+v with a buffer of %d, want %+v", args, p, config.Replay.Capacity, c)
 		}
-	}
-}
-
-func TestALawIsAGuessBeyondWhatItWasFittedTo(t *testing.T) {
-	for cost, guessed := range map[float64]bool{4: true, 0.01: false} { // generation that costs next to nothing keeps no rollouts
-		m := fittedTo(t, proxy("p", cost))
-		found := &calculation{theory: m.theory, noise: m.noise, fleet: design.Fleet{}.WithDefaults(), best: m.theory.Optimum()}
-		var err error
-		if found.plan, err = m.theory.Configure(design.Fleet{MostCapacity: 1 << 30}); err != nil {
-			t.Fatal(err)
-		}
-		found.warn()
-		if said(found.warnings, "rests on measurements up to staleness 3.5") != guessed {
-			t.Errorf("x* is %v, of the configuration %v: %q", found.best.X, found.plan.Horizon, found.warnings)
+		if want := "reprise train --set " + strings.Join(set, " --set "); d.Command != want {
+			t.Errorf("%v: the JSON has the command %s, the text %s", args, d.Command, want)
 		}
 	}
 }
 
-func TestTheDocumentationShowsWhatDesignPrints(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "design.md"))
+func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte("replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	base, err := run.Load(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if printed := succeeds(t, "", "design"); !strings.Contains(string(doc), "```\n"+printed+"```\n") {
-		t.Errorf("docs/design.md does not have what reprise design prints:\n%s", printed)
+	r := &design.Recommendation{
+		Known: design.Assumptions(), Fleet: design.Fleet{Group: 10},
+		Plan: design.Plan{Configuration: design.Configuration{Workers: 6, Trainers: 2, Capacity: 3000, Batch: 1000}},
 	}
-	_, rest, found := strings.Cut(string(doc), "The beginning, of `")
+	setCommand(r, base, path)
+	config, err := run.Load(path, assigned(r.Command))
+	if err != nil || r.Refused != nil || !config.Replays() || config.Pipeline.Mode != "async" || config.Pipeline.Group != 10 || config.Replay.Capacity != 3000 {
+		t.Errorf("the laboratory reads %+v, %v, %v", config, err, r.Refused)
+	}
+	r.Fleet.Group = 4000
+	if setCommand(r, base, path); r.Refused == nil || !strings.Contains(r.Refused.Error(), "pipeline.group: 4000") {
+		t.Errorf("a group larger than a trainer's part of the buffer is refused with: %v", r.Refused)
+	}
+}
+
+func TestDesignMeasuresARunAndRecommendsAChangeOfItsConfiguration(t *testing.T) {
+	dir := whole(t)
+	d := designedBy(t, "--from", dir)
+	if c := d.Configuration; c.Workers+c.Trainers != 5 || c.Batch != 16 || c.Group != 4 {
+		t.Errorf("the run has 5 GPUs, batches of 16 and groups of 4, the recommendation %+v", c)
+	}
+	if d.Origins.RolloutCost != "measured" || d.Origins.Noise != "measured" || len(d.Measured) == 0 {
+		t.Errorf("measured: %v, %q", d.Origins, d.Measured)
+	}
+	if want := "reprise train -c " + filepath.Join(dir, "config.yaml") + " --set pipeline.workers="; !strings.HasPrefix(d.Command, want) {
+		t.Errorf("the command is %s, want it to begin with %s", d.Command, want)
+	}
+	config, err := run.Load(filepath.Join(dir, "config.yaml"), assigned(d.Command))
+	if err != nil || config.Pipeline.Workers != d.Configuration.Workers || config.Replay.Capacity != d.Configuration.Capacity || config.Policy.Hidden != 16 {
+		t.Errorf("the laboratory reads %+v, %v", config, err)
+	}
+	given := designedBy(t, "--from", dir, "--rollout-cost=7", "--correlation=0.3", "--noise-exponent=0.1", "--gpus=6", "--batch=12", "--group=2")
+	if given.RolloutCost != 7 || given.Correlation != 0.3 || *given.NoiseExponent != 0.1 || given.Origins.Noise != "given" ||
+		given.Configuration.Workers+given.Configuration.Trainers != 6 || given.Configuration.Batch != 12 || given.Configuration.Group != 2 {
+		t.Errorf("flags do not override --from: %+v", given)
+	}
+	const noise, correlation = "both profiles are flat", "0.1 is assumed"
+	if !said(d.Warnings, noise) || !said(d.Warnings, correlation) || said(given.Warnings, noise) || said(given.Warnings, correlation) {
+		t.Errorf("measured it warns %q, and with flags instead %q", d.Warnings, given.Warnings)
+	}
+}
+
+func TestDesignIsFedByTheGradientsOfARun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	succeeds(t, "", "train", "-q", "--out", dir, "--set", "policy.hidden=16", "--set", "policy.intermediate=24", "--set", "policy.layers=1",
+		"--set", "policy.heads=2", "--set", "policy.kv_heads=1", "--set", "policy.positions=32", "--set", "task.max=10", "--set", "task.held_out=20",
+		"--set", "warmup.steps=200", "--set", "warmup.batch=32", "--set", "warmup.learning_rate=0.01", "--set", "generate.max_tokens=4",
+		"--set", "pipeline.batch=32", "--set", "pipeline.group=4", "--set", "replay.capacity=256", "--set", "evaluate.every=100",
+		"--set", "evaluate.samples=0", "--set", "budget.compute=0", "--set", "budget.updates=30")
+	args := []string{"design", "--from", dir, "--json", "--gpus", "8", "--batch", "32", "--group", "4"}
+	out := succeeds(t, "", args...)
+	var got design.Document
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v of %s", err, out)
+	}
+	if math.Abs(got.RolloutCost/5.28-1) > 0.2 || got.Correlation < 0 || got.Correlation > 1 || !said(got.Measured, dir) || !said(got.Measured, "c = ") {
+		t.Errorf("from the run came %+v", got)
+	}
+	if again := succeeds(t, "", args...); again != out {
+		t.Errorf("measured again it says\n%s\nbefore\n%s", again, out)
+	}
+}
+
+// smallSchedule runs in well under a second: 6 workers and 2 trainers, mu 5.28, batches of 64 in groups of 8.
+func smallSchedule(more ...string) []string {
+	return append([]string{"design", "--sim", "--gpus", "8", "--batch", "64", "--group", "8", "--workers", "6", "--trainers", "2", "--rollouts", "40000"}, more...)
+}
+
+func TestDesignSimTakesItsFlags(t *testing.T) {
+	s := designedBy(t, smallSchedule("--lengths", "500,1,4000", "--batching", "static", "--stragglers", "0.5,2", "--reward-latency", "10,1",
+		"--weight-transfer", "16", "--weight-sync", "token", "--in-flight", "1", "--seed", "7", "--rollout-cost", "6", "--capacity", "512")[1:]...).Schedule
+	if s == nil || len(s.Arms) != 3 {
+		t.Fatalf("no schedule with three arms: %+v", s)
+	}
+	if s.Lengths.Median != 500 || s.Lengths.Sigma != 1 || s.Lengths.Max != 4000 || s.Batching != "static" || s.Stragglers.Share != 0.5 || s.Stragglers.Factor != 2 ||
+		s.RewardLatency.Mean != 10 || s.RewardLatency.Sigma != 1 || s.WeightTransfer != 16 || s.WeightSync != "token" || s.InFlight != 1 || s.Seed != 7 || s.RolloutCost != 6 ||
+		s.Workers != 6 || s.Trainers != 2 || s.Rollouts != 40000 || s.Arms[2].Capacity != 512 {
+		t.Errorf("the schedule was another: %+v", s)
+	}
+}
+
+func TestASchedulesBufferKeepsTheHorizonWithOtherGPUs(t *testing.T) {
+	r := &design.Recommendation{Plan: design.Plan{Configuration: design.Configuration{Workers: 5, Trainers: 1, Batch: 64, Capacity: 512, Horizon: 8}}}
+	least := 1
+	for _, c := range []struct {
+		workers, trainers int
+		flags             scheduleFlags
+		want              int
+	}{
+		{5, 1, scheduleFlags{}, 512},
+		{10, 1, scheduleFlags{}, 8 * 128}, // R is 64 x 10/5
+		{10, 2, scheduleFlags{}, 512},
+		{10, 2, scheduleFlags{Capacity: &least}, 1},
+	} {
+		if got := c.flags.capacity(r, pipeline.Options{Workers: c.workers, Trainers: c.trainers, Batch: 64, RolloutCost: 5}); got != c.want {
+			t.Errorf("with (%d, %d) the capacity is %d, want %d", c.workers, c.trainers, got, c.want)
+		}
+	}
+}
+
+func TestDesignWritesAPageWithItsSchedule(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "design.html")
+	text := succeeds(t, "", smallSchedule("--html", path)...)
+	if !strings.HasSuffix(text, "\npage: "+path+"\n") || !strings.Contains(text, "\na schedule without a model\n") {
+		t.Errorf("the text does not end with the schedule and the page:\n%s", text)
+	}
+	page := read(t, path)
+	for _, want := range []string{"Cost over the staleness horizon", "Queues and buffer side by side", "reprise design --sim --gpus 8 --batch 64"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+func TestTheDocumentationShowsTheOutputOfDesign(t *testing.T) {
+	doc := read(t, filepath.Join("..", "..", "docs", "design.md"))
+	if printed := succeeds(t, "", "design"); !strings.Contains(doc, "```\n"+printed+"```\n") {
+		t.Errorf("docs/design.md lacks the output of reprise design:\n%s", printed)
+	}
+	_, rest, found := strings.Cut(doc, "The beginning, of `")
 	flags, rest, _ := strings.Cut(rest, "`:\n\n```\n")
 	begins, _, ends := strings.Cut(rest, "  …\n```")
 	if printed := succeeds(t, "", append([]string{"design", "--json"}, strings.Fields(flags)...)...); !found || !ends || !strings.HasPrefix(printed, begins) {
-		t.Errorf("docs/design.md does not have how the JSON of %s begins:\n%s", flags, printed)
+		t.Errorf("docs/design.md lacks the beginning of the JSON of %s:\n%s", flags, printed)
 	}
-}
-
-func TestDesignComparesWithTrainingThatUsesEachRolloutOnce(t *testing.T) {
-	profile := works(t, "--profile", profiled(t, "[2, 2.5, 3]"), "--rollout-cost", "4")
-	near(t, "J of each used once", profile.Once.Objective, 2*1.25, 12)
-	near(t, "the savings against it", profile.Once.Savings, 1-profile.Objective/2.5, 12)
-	law := works(t, "--noise-exponent", "0.2", "--rollout-cost", "4")
-	near(t, "the most that J of each used once can be", law.Once.Objective, 1.25/1.4, 12)
-	if profile.Once.AtMost || !law.Once.AtMost || profile.NoiseExponent != nil || !slices.Equal(profile.NoiseProfile, []float64{2, 2.5, 3}) || law.NoiseProfile != nil {
-		t.Errorf("a profile gives %+v, a law %+v", profile, law)
+	_, section, found := strings.Cut(doc, "\n## A schedule without a model\n")
+	blocks := strings.Split(section, "```\n")
+	if !found || len(blocks) < 4 {
+		t.Fatal("docs/design.md has no section with a command and its output")
 	}
-}
-
-func TestDesignGivesTheBoundOfTheoremThreePointFour(t *testing.T) {
-	args := []string{"--bound-gap=2", "--bound-smoothness=4", "--bound-updates=50", "--bound-bias=0.01"}
-	w := works(t, args...)
-	c := w.Configuration
-	most := min(c.New/(2*math.Sqrt2*0.01*float64(c.Capacity)), 1/(2*4.))
-	near(t, "the greatest learning rate", w.Bound.Most, most, 12)
-	near(t, "the learning rate taken", w.Bound.LearningRate, most, 12)
-	x, eta, b, n := c.Horizon, most, float64(c.Batch), float64(c.Capacity)
-	noise := math.Pow(x, 0.4) / 1.4 * (1/b + 1/n + 0.1/c.New)
-	near(t, "the bound", w.Bound.Bound, 12*2/(eta*50)+8*eta*(4*x*x*1e-4*eta+4)*noise, 12)
-	near(t, "the factor of the bound after much compute", w.Asymptotic, 2*math.Sqrt(96*w.Objective), 9)
-	fails(t, call(t, "", append([]string{"design", "--bound-learning-rate=0.2"}, args...)...), "--bound-learning-rate: 0.2: want at most 0.125")
-	if text := succeeds(t, "", append([]string{"design", "--bound-learning-rate=0.1"}, args...)...); !strings.Contains(text, "after 50 updates at a learning rate of 0.1 (at most 0.125; theorem 3.4)") {
-		t.Errorf("the words:\n%s", text)
-	}
-	if works(t).Bound != nil {
-		t.Error("a bound that nobody asked for")
+	command := strings.Fields(blocks[1])
+	_, schedule, _ := strings.Cut(succeeds(t, "", command[1:]...), "\na schedule without a model\n")
+	if want := "a schedule without a model\n" + schedule[:strings.LastIndex(schedule, "  simulated in")]; blocks[3] != want {
+		t.Errorf("%v prints\n%s\nthe documentation has\n%s", command, want, blocks[3])
 	}
 }

@@ -80,7 +80,7 @@ func (c *studyCommand) command() string {
 // shellWord quotes a word for a shell where it needs quotes.
 func shellWord(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
-		return r != '/' && !strings.ContainsRune("._-+,:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		return r != '/' && !strings.ContainsRune("._-+,:@%=", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}) {
 		return word
 	}

@@ -1,0 +1,485 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Limits of a comparison.
+const (
+	MostRollouts = 1_000_000_000
+	mostUses     = 5e9 // draws of the buffer's trainers: ten minutes of a core and more
+)
+
+// Comparison is one schedule with both queues and with a replay buffer, side by side. Times are in units of training on one rollout.
+type Comparison struct {
+	Workers     int     `json:"workers"`
+	Trainers    int     `json:"trainers"`
+	Batch       int     `json:"batch"`
+	Group       int     `json:"group"`
+	RolloutCost float64 `json:"rollout_cost"`
+	Rollouts    int     `json:"rollouts"` // generated for each arm
+	Skipped     int     `json:"skipped"`  // of them, before measuring began
+	Seed        uint64  `json:"seed"`
+
+	Lengths struct {
+		Median float64 `json:"median"`
+		Sigma  float64 `json:"sigma"`
+		Max    int     `json:"max"`
+		Mean   float64 `json:"mean"`
+	} `json:"lengths"`
+	Batching   Batching `json:"batching"`
+	Stragglers struct {
+		Share  float64 `json:"share"`
+		Factor float64 `json:"factor"`
+	} `json:"stragglers"`
+	RewardLatency struct {
+		Mean  float64 `json:"mean"`
+		Sigma float64 `json:"sigma"`
+	} `json:"reward_latency"`
+	WeightTransfer float64             `json:"weight_transfer"`
+	WeightSync     pipeline.WeightSync `json:"weight_sync"`
+	InFlight       int                 `json:"updates_in_flight"` // 0: no limit
+
+	ComputeRatio        float64         `json:"compute_ratio"`         // gamma
+	ExpectedReplayRatio float64         `json:"expected_replay_ratio"` // mu T/W
+	GroupUpdates        float64         `json:"group_updates"`         // D, updates while a group is generated
+	Delay               float64         `json:"delay"`                 // mean time from the start of a group until it may enter
+	Pace                float64         `json:"pace"`                  // of the workers, 1 without stragglers
+	StalenessBound      float64         `json:"staleness_bound"`       // of the buffer: N/R + 2D + 1, if all lengths are equal
+	Arms                []ComparisonArm `json:"arms"`
+	Words               []string        `json:"words"`
+	Warnings            []string        `json:"warnings"`
+	Seconds             float64         `json:"seconds"` // wall time of all arms
+}
+
+// ComparisonArm is the measurements with one of the queues or with the buffer.
+type ComparisonArm struct {
+	Name     string         `json:"name"`
+	Sampler  replay.Sampler `json:"sampler"`
+	Capacity int            `json:"capacity"`
+
+	Updates         int     `json:"updates"`
+	Time            float64 `json:"time"`
+	Speed           float64 `json:"speed"`            // updates, as a share of those of trainers who never wait
+	TrainersStalled float64 `json:"trainers_stalled"` // share of the time
+	WorkersStalled  float64 `json:"workers_stalled"`  // the same, mean over workers
+	WorkerStalls    Spread  `json:"worker_stalls"`    // share of the time, over workers
+	Waits           Spread  `json:"waits"`            // of the trainers before each update, in durations of an update, B/T
+	NewPerUpdate    float64 `json:"rollouts_per_update"`
+	ReplayRatio     float64 `json:"replay_ratio"`
+	ComputeBusy     float64 `json:"compute_busy"` // of an update by the clock, in updates without replay, B(1 + mu)
+	ComputeAll      float64 `json:"compute_all"`  // the same with all stalls
+
+	Staleness     Counts  `json:"staleness"`      // of draws, in versions
+	MeanStaleness Counts  `json:"mean_staleness"` // the same as the mean over tokens
+	Uses          Counts  `json:"uses"`           // of the rollouts that left
+	NeverUsed     float64 `json:"never_used"`     // share of them
+	SinceLastUse  Counts  `json:"since_last_use"` // in updates, of draws that were not the first
+}
+
+// Spread is quantiles of measurements.
+type Spread struct {
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+	Max    float64 `json:"max"`
+}
+
+// spreadOf returns quantiles: the least value with at least that share at or below it.
+func spreadOf(values []float64) Spread {
+	sorted := slices.Sorted(slices.Values(values))
+	at := func(percent int) float64 { return sorted[max(0, (percent*len(sorted)+99)/100-1)] }
+	return Spread{at(50), at(90), at(99), at(100)}
+}
+
+// Counts is a histogram and its quantiles.
+type Counts struct {
+	Count  uint64  `json:"count"`
+	Mean   float64 `json:"mean"`
+	Median int64   `json:"median"`
+	P90    int64   `json:"p90"`
+	P99    int64   `json:"p99"`
+	Max    int64   `json:"max"`
+
+	Histogram rollout.Histogram `json:"histogram"` // [[value, count], …]
+}
+
+func countsOf(h rollout.Histogram) Counts {
+	return Counts{h.Count(), h.Mean(), h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Max(), h}
+}
+
+// Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and with a buffer of
+// about the given capacity. It sets the trial's Buffer and Skip. A trial too short to show more than its beginning is refused, and so is
+// one that would take for ever; the [option.Error] has the key workers, trainers or rollouts.
+func Compare(ctx context.Context, t Trial, capacity int) (*Comparison, error) {
+	c, err := newComparer(t, capacity)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	arms := arms()
+	records, errs := make([]*Record, len(arms)), make([]error, len(arms))
+	var running sync.WaitGroup
+	for i, sampler := range arms {
+		running.Go(func() { records[i], errs[i] = c.run(ctx, sampler) })
+	}
+	running.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c.comparison(records, time.Since(began).Seconds()), nil
+}
+
+// arms are the samplers compared, in the order in which they are shown.
+func arms() []replay.Sampler { return []replay.Sampler{replay.LIFO, replay.FIFO, replay.Distinct} }
+
+func armName(sampler replay.Sampler) string {
+	if sampler.Consumes() {
+		return string(sampler) + " queue"
+	}
+	return "buffer"
+}
+
+// comparer runs the arms of a comparison.
+type comparer struct {
+	Trial
+	capacity int    // of the buffer
+	queue    int    // of the queues
+	raised   string // why the buffer is larger than asked for, empty if it is not
+}
+
+func newComparer(t Trial, capacity int) (*comparer, error) {
+	c := &comparer{Trial: t}
+	o, w := c.Options, &c.Workload
+	w.Workers, w.Group, w.RolloutCost = o.Workers, o.Group, o.RolloutCost
+	if o.Batch%o.Trainers != 0 {
+		return nil, &option.Error{Key: "trainers", Value: o.Trainers, Want: fmt.Sprintf("a divisor of the %d rollouts of a batch: choose another, or another --batch", o.Batch)}
+	}
+	// Each trainer's part must have room for its share of a batch and for a group.
+	part, least := (capacity+o.Trainers-1)/o.Trainers, max(o.Batch/o.Trainers, o.Group)
+	c.capacity, c.queue = o.Trainers*max(part, least), max(2*o.Batch, o.Batch+o.Group*o.Trainers)
+	if part < least {
+		c.raised = fmt.Sprintf("The buffer holds %d rollouts, not %d: each trainer's part must have room for its %d of a batch and for a group of %d.",
+			c.capacity, capacity, o.Batch/o.Trainers, o.Group)
+	}
+	c.Skip = min(max(t.Rollouts/4, c.settled()), t.Rollouts/2)
+	return c, c.checkLength()
+}
+
+// checkLength refuses trials that show only their beginning, and those that never end.
+func (c *comparer) checkLength() error {
+	o := c.Options
+	perUpdate := c.perTime() * c.updateTime()
+	least := 8 * max(float64(o.Batch), float64(o.Group)*float64(o.Workers), math.Ceil(perUpdate))
+	uses := float64(c.Rollouts) * float64(o.Batch) / perUpdate
+	most := math.Floor(mostUses * perUpdate / float64(o.Batch) * (1 + 1e-12))
+	switch {
+	case least > MostRollouts:
+		return &option.Error{Key: "workers", Value: o.Workers, Want: fmt.Sprintf("fewer, or shorter updates: eight groups of each worker and the rollouts of eight updates are %.3g, a schedule has at most %d", least, MostRollouts)}
+	case float64(c.Rollouts) < least:
+		return &option.Error{Key: "rollouts", Value: c.Rollouts, Want: fmt.Sprintf("at least %.0f, enough for eight batches, eight groups of each worker and eight updates; fewer show only the beginning", least)}
+	case most < least:
+		return &option.Error{Key: "trainers", Value: o.Trainers, Want: fmt.Sprintf("fewer, or more than %s, which make %.3g rollouts in an update: each would be used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)}
+	case uses > mostUses:
+		return &option.Error{Key: "rollouts", Value: c.Rollouts, Want: fmt.Sprintf("at most %.0f: the buffer's trainers use each %.4g times, which takes too long", most, uses/float64(c.Rollouts))}
+	}
+	return nil
+}
+
+// perTime returns the rollouts that all workers make in a unit of time if they never wait.
+func (c *comparer) perTime() float64 {
+	return float64(c.Options.Workers) / c.Options.RolloutCost * c.Workload.Pace()
+}
+
+// updateTime returns the time from one update to the next if trainers wait for nothing but weights in flight: n of these pass in the time
+// of an update and a transfer.
+func (c *comparer) updateTime() float64 {
+	o := c.Options
+	if o.UpdatesInFlight == 0 {
+		return o.StepTime()
+	}
+	return max(o.StepTime(), (o.StepTime()+o.WeightTransfer)/float64(o.UpdatesInFlight))
+}
+
+// settled returns about how many rollouts have entered when the beginning is over: the buffer is full, and a group has had twice the time
+// to enter it.
+func (c *comparer) settled() int {
+	return int(min(max(float64(c.capacity), 2*c.perTime()*c.Workload.Delay()), math.MaxInt32))
+}
+
+// room returns the capacity of an arm.
+func (c *comparer) room(sampler replay.Sampler) int {
+	if sampler.Consumes() {
+		return c.queue
+	}
+	return c.capacity
+}
+
+func (c *comparer) run(ctx context.Context, sampler replay.Sampler) (*Record, error) {
+	table, err := replay.New(replay.Options{Sampler: sampler, Capacity: c.room(sampler), Shards: c.Options.Trainers, Seed: c.Workload.Seed})
+	if err != nil {
+		return nil, err
+	}
+	t := c.Trial
+	t.Buffer = table
+	r, err := t.Run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("simulate a schedule with the %s: %w", armName(sampler), err)
+	}
+	return r, nil
+}
+
+func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
+	o, w := c.Options, c.Workload
+	x := &Comparison{
+		Workers: o.Workers, Trainers: o.Trainers, Batch: o.Batch, Group: o.Group, RolloutCost: o.RolloutCost, Rollouts: c.Rollouts, Skipped: c.Skip, Seed: w.Seed,
+		Batching: cmp.Or(w.Batching, Continuous), WeightTransfer: o.WeightTransfer, WeightSync: cmp.Or(o.WeightSync, pipeline.ByGroup), InFlight: o.UpdatesInFlight,
+		ComputeRatio: o.ComputeRatio(), ExpectedReplayRatio: o.ExpectedReplayRatio(), GroupUpdates: o.GroupUpdates(), Delay: w.Delay(), Pace: w.Pace(),
+		StalenessBound: o.StalenessBound(c.capacity), Warnings: []string{}, Seconds: seconds,
+	}
+	x.Stragglers.Share, x.Stragglers.Factor = w.Stragglers, w.Slowness
+	x.RewardLatency.Mean, x.RewardLatency.Sigma = w.Rewards.Mean, w.Rewards.Sigma
+	if l, ok := w.Lengths.(Lognormal); ok {
+		x.Lengths.Median, x.Lengths.Sigma, x.Lengths.Max, x.Lengths.Mean = l.Median, l.Sigma, l.Max, Mean(l)
+	}
+	for i, sampler := range arms() {
+		r := records[i]
+		waits := slices.Clone(r.Waits)
+		for i := range waits {
+			waits[i] /= o.StepTime()
+		}
+		a := ComparisonArm{
+			Name: armName(sampler), Sampler: sampler, Capacity: c.room(sampler), Updates: r.Updates, Time: r.Time, Speed: r.Speed(),
+			TrainersStalled: r.TrainersStalled(), WorkersStalled: r.WorkersStalled(), WorkerStalls: spreadOf(r.WorkerStalls), Waits: spreadOf(waits),
+			NewPerUpdate: r.NewPerUpdate(), ReplayRatio: r.ReplayRatio(), ComputeBusy: r.BusyCompute(), ComputeAll: r.AllCompute(),
+			Staleness: countsOf(r.Staleness), MeanStaleness: countsOf(r.MeanStaleness), Uses: countsOf(r.Uses), SinceLastUse: countsOf(r.SinceLastUse),
+		}
+		if n := r.Uses.Count(); n > 0 {
+			a.NeverUsed = float64(r.Uses.Of(0)) / float64(n)
+		}
+		x.Arms = append(x.Arms, a)
+	}
+	x.Words = x.explain()
+	if c.raised != "" {
+		x.Warnings = append(x.Warnings, c.raised)
+	}
+	x.Warnings = append(x.Warnings, x.warn(c)...)
+	return x
+}
+
+// Arm returns the measurements with a sampler.
+func (x *Comparison) Arm(sampler replay.Sampler) ComparisonArm {
+	return x.Arms[slices.IndexFunc(x.Arms, func(a ComparisonArm) bool { return a.Sampler == sampler })]
+}
+
+// stepTime is B/T, the duration of an update.
+func (x *Comparison) stepTime() float64 { return float64(x.Batch) / float64(x.Trainers) }
+
+// explain puts the findings into words.
+func (x *Comparison) explain() []string {
+	queue, buffer := x.Arm(replay.FIFO), x.Arm(replay.Distinct)
+	list := []string{
+		fmt.Sprintf("With the first-in, first-out queue trainers wait %.1f%% of the time and workers %.1f%%. %s; lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers %.1f%%.",
+			100*queue.TrainersStalled, 100*queue.WorkersStalled, x.expectation(), 100*buffer.TrainersStalled, 100*buffer.WorkersStalled),
+		fmt.Sprintf("An update with the buffer takes %.3f times as long as one with the queue on the same GPUs, and %.3f times as much work. It trains on rollouts used %.2f times, of median age %d versions and at most %d; with the queue these are %d and %d.",
+			queue.Speed/buffer.Speed, buffer.ComputeBusy/queue.ComputeBusy, buffer.ReplayRatio, buffer.Staleness.Median, buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
+	}
+	if buffer.NeverUsed >= 0.05 {
+		list = append(list, fmt.Sprintf("%.0f%% of the rollouts leave the buffer unused: draws are random, and a rollout is used %.2f times on average. The sampler unseen draws unused ones first.",
+			100*buffer.NeverUsed, buffer.ReplayRatio))
+	}
+	if buffer.ReplayRatio < 0.95 {
+		list = append(list, "Workers make more than trainers use: fewer of them would cost less per update.")
+	}
+	return list
+}
+
+// expectation describes the stalls of a queue by W/T and mu alone: with equal lengths, trainers wait if there are too few workers, and
+// workers wait if there are too many.
+func (x *Comparison) expectation() string {
+	feeds := float64(x.Workers) / float64(x.Trainers) * x.Pace
+	at := fmt.Sprintf("W/T = %.4g", feeds)
+	if x.Pace < 1 {
+		at = fmt.Sprintf("W/T, %.4g without what stragglers lose,", feeds)
+	}
+	switch ratio := feeds / x.RolloutCost; {
+	case ratio < 0.9995:
+		return fmt.Sprintf("%s at mu = %.4g alone makes trainers wait %.1f%%", at, x.RolloutCost, 100*(1-ratio))
+	case ratio > 1.0005:
+		return fmt.Sprintf("%s at mu = %.4g alone makes workers wait %.1f%%", at, x.RolloutCost, 100*(1-1/ratio))
+	}
+	return fmt.Sprintf("%s just feeds the trainers at mu = %.4g", at, x.RolloutCost)
+}
+
+// warn returns the reservations about the figures.
+func (x *Comparison) warn(c *comparer) (list []string) {
+	step := x.stepTime()
+	if d := x.Delay / step; d > 4 {
+		list = append(list, fmt.Sprintf("%.3g updates pass from the start of a group until it may enter, so rollouts are that old before anyone can use them. A larger batch (--batch) or smaller groups (--group) make them younger.", d))
+	}
+	if settled := c.settled(); x.Skipped < settled {
+		remedy := fmt.Sprintf("Use --rollouts %d.", roundUp(2*settled))
+		if 2*settled > MostRollouts {
+			remedy = "A smaller --capacity, or fewer workers, would show more."
+		}
+		list = append(list, fmt.Sprintf("The figures show the schedule's beginning, which ends after about %s rollouts: then the buffer of %s is full, and a group has had twice the time to enter it. %s",
+			words.Thousands(settled), words.Thousands(c.capacity), remedy))
+	}
+	for _, a := range x.Arms {
+		if a.Updates < 20 {
+			list = append(list, fmt.Sprintf("Only %d updates were measured with the %s, so shares and quantiles are rough. Use more --rollouts.", a.Updates, a.Name))
+			break
+		}
+	}
+	// With n updates in flight the transfers of n-1 may overlap the update under way.
+	if n := float64(x.InFlight); n > 0 && x.WeightTransfer > (n-1)*step {
+		list = append(list, fmt.Sprintf("Trainers wait for weights to reach the workers: a transfer takes %.4g, and with %d in flight it has %.4g. With --in-flight %d they would not wait.",
+			x.WeightTransfer, x.InFlight, (n-1)*step, 1+int(math.Ceil(x.WeightTransfer/step))))
+	}
+	return list
+}
+
+// roundUp rounds up to two digits and zeros.
+func roundUp(n int) int {
+	unit := 1
+	for n/unit >= 100 {
+		unit *= 10
+	}
+	return (n + unit - 1) / unit * unit
+}
+
+// Setting describes the schedule in two paragraphs.
+func (x *Comparison) Setting() []string {
+	l := x.Lengths
+	batching := "continuous batching: the next group takes the slots that short responses free, and a group enters the buffer when its longest response has ended"
+	if x.Batching == Static {
+		batching = "static batching: a group holds its worker until its longest response has ended"
+	}
+	first := fmt.Sprintf("%s workers and %s trainers, mu %.4g, batches of %s in groups of %d. Responses have a median of %.4g tokens, lognormal with sigma %.4g, at most %s, %.4g on average; %s.",
+		words.Thousands(x.Workers), words.Thousands(x.Trainers), x.RolloutCost, words.Thousands(x.Batch), x.Group, l.Median, l.Sigma, words.Thousands(l.Max), l.Mean, batching)
+	var parts []string
+	if s := x.Stragglers; s.Share > 0 && s.Factor > 1 {
+		parts = append(parts, fmt.Sprintf("%.3g%% of the workers take %.4g times as long", 100*s.Share, s.Factor))
+	}
+	if r := x.RewardLatency; r.Sigma > 0 {
+		parts = append(parts, fmt.Sprintf("rewards take %.4g on average, lognormal with sigma %.4g", r.Mean, r.Sigma))
+	} else if r.Mean > 0 {
+		parts = append(parts, fmt.Sprintf("rewards always take %.4g", r.Mean))
+	}
+	if x.WeightTransfer > 0 {
+		parts = append(parts, fmt.Sprintf("a transfer of weights takes %.4g", x.WeightTransfer))
+	}
+	if x.InFlight > 0 {
+		parts = append(parts, fmt.Sprintf("at most %s in flight", words.Plural(x.InFlight, "update is", "updates are")))
+	}
+	if x.WeightSync == pipeline.ByToken {
+		parts = append(parts, "workers take up weights 16 times within a group")
+	}
+	parts = append(parts, fmt.Sprintf("an update takes %.4g; on average a group takes %.4g of its worker's time and may enter after %.4g, in units of training on one rollout",
+		x.stepTime(), float64(x.Group)*x.RolloutCost/x.Pace, x.Delay))
+	second := strings.Join(parts, "; ") + "."
+	return []string{first, fmt.Sprintf("%s%s %s rollouts with each queue and with the buffer; the first %s are not measured.",
+		strings.ToUpper(second[:1]), second[1:], words.Thousands(x.Rollouts), words.Thousands(x.Skipped))}
+}
+
+// Columns are the names of the cells of [Comparison.Rows].
+func (x *Comparison) Columns() []string {
+	columns := []string{""}
+	for _, a := range x.Arms {
+		columns = append(columns, a.Name)
+	}
+	return columns
+}
+
+// Rows is the table of measurements, one column for each arm.
+func (x *Comparison) Rows() [][]string {
+	var rows [][]string
+	row := func(name string, cell func(a ComparisonArm) string) {
+		cells := []string{name}
+		for _, a := range x.Arms {
+			cells = append(cells, cell(a))
+		}
+		rows = append(rows, cells)
+	}
+	share := func(v float64) string { return words.Percent(v, 1) }
+	counts := func(name string, of func(a ComparisonArm) Counts) {
+		write := func(a ComparisonArm, format string, args ...any) string {
+			if of(a).Count == 0 {
+				return "-"
+			}
+			return fmt.Sprintf(format, args...)
+		}
+		row(name+", mean", func(a ComparisonArm) string { return write(a, "%.2f", of(a).Mean) })
+		row("  50% / 90% / 99% / most", func(a ComparisonArm) string {
+			c := of(a)
+			return write(a, "%d / %d / %d / %d", c.Median, c.P90, c.P99, c.Max)
+		})
+	}
+	row("room for rollouts", func(a ComparisonArm) string { return words.Thousands(a.Capacity) })
+	row("updates measured", func(a ComparisonArm) string { return words.Thousands(a.Updates) })
+	row("speed: updates, of those without waits", func(a ComparisonArm) string { return share(a.Speed) })
+	row("trainers waited", func(a ComparisonArm) string { return share(a.TrainersStalled) })
+	row("  before an update, 50% / 99% / most, in updates", func(a ComparisonArm) string {
+		return fmt.Sprintf("%.2f / %.2f / %.2f", a.Waits.Median, a.Waits.P99, a.Waits.Max)
+	})
+	row("workers waited", func(a ComparisonArm) string { return share(a.WorkersStalled) })
+	row("  by worker, 50% / 99% / most", func(a ComparisonArm) string {
+		return fmt.Sprintf("%s / %s / %s", share(a.WorkerStalls.Median), share(a.WorkerStalls.P99), share(a.WorkerStalls.Max))
+	})
+	row("new rollouts per update", func(a ComparisonArm) string { return words.Thousands(int(a.NewPerUpdate + 0.5)) })
+	row("uses per new rollout", func(a ComparisonArm) string { return fmt.Sprintf("%.3f", a.ReplayRatio) })
+	row("compute per update, busy, in B(1 + mu)", func(a ComparisonArm) string { return fmt.Sprintf("%.3f", a.ComputeBusy) })
+	row("  with the time spent waiting", func(a ComparisonArm) string { return fmt.Sprintf("%.3f", a.ComputeAll) })
+	counts("staleness, versions", func(a ComparisonArm) Counts { return a.Staleness })
+	if x.WeightSync == pipeline.ByToken {
+		counts("staleness of a rollout's mean token", func(a ComparisonArm) Counts { return a.MeanStaleness })
+	}
+	counts("uses of rollouts that left", func(a ComparisonArm) Counts { return a.Uses })
+	row("  never used", func(a ComparisonArm) string { return share(a.NeverUsed) })
+	counts("updates since the last use", func(a ComparisonArm) Counts { return a.SinceLastUse })
+	return rows
+}
+
+// Text returns the comparison as text.
+func (x *Comparison) Text() string {
+	var w strings.Builder
+	w.WriteString("\na schedule without a model\n")
+	for _, paragraph := range x.Setting() {
+		w.WriteString(words.Wrap("  ", paragraph))
+	}
+	w.WriteString("\n")
+	t := tabwriter.NewWriter(&w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	rows := append([][]string{x.Columns()}, x.Rows()...)
+	widest := 0
+	for _, row := range rows {
+		widest = max(widest, len(row[0]))
+	}
+	for _, row := range rows { // names to the left in a table aligned to the right
+		fmt.Fprintf(t, "  %-*s\t%s\t\n", widest, row[0], strings.Join(row[1:], "\t"))
+	}
+	t.Flush()
+	w.WriteString("\n")
+	for _, paragraph := range x.Words {
+		w.WriteString(words.Wrap("  ", paragraph))
+	}
+	for _, warning := range x.Warnings {
+		w.WriteString(words.Wrap("  - ", warning))
+	}
+	fmt.Fprintf(&w, "  simulated in %.1f s\n", x.Seconds)
+	return w.String()
+}
