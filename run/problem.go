@@ -7,7 +7,7 @@ import (
 
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/option"
 )
 
 // under names the problems that a part found in its options as the configuration does: the section before the key, and
@@ -28,7 +28,7 @@ func under(section string, err error) error {
 	}
 	var p *option.Error
 	var o *replay.OptionError
-	var s *task.SettingError
+	var s *option.Error
 	switch {
 	case errors.As(err, &p):
 		return problem(p.Key, p.Value, p.Want)

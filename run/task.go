@@ -20,7 +20,9 @@ func (c Config) taskSettings() (catalog.Configuration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return settings, decodeTree("task", c.Task, reflect.ValueOf(settings).Elem())
+	tree := maps.Clone(c.Task)
+	delete(tree, "name")
+	return settings, decodeTree("task", tree, reflect.ValueOf(settings).Elem())
 }
 
 // newTask returns the task, which it makes unless it was made last. Its training prompts are ordered by the run's seed; which
@@ -37,7 +39,9 @@ func (c Config) newTask() (task.Task, error) {
 		return nil, err
 	}
 	settings.Resolve() // config.yaml spells defaults out: it is the same task
-	return c.made.taskFrom(settings, c.Seed, settings.New)
+	return c.made.taskFrom(settings, c.Seed, func(seed uint64) (task.Task, error) {
+		return catalog.New(c.taskName(), settings, seed)
+	})
 }
 
 // validateTask reports what is wrong with the task's settings and what the run asks of the task in vain.
@@ -76,7 +80,7 @@ func NewTask(name string, assignments []string, seed uint64) (task.Task, error) 
 	if err := errors.Join(append(errs, settings.Validate())...); err != nil {
 		return nil, err
 	}
-	return settings.New(seed)
+	return catalog.New(name, settings, seed)
 }
 
 // resolved returns the configuration with what is left to choose written out, for config.yaml.

@@ -1,11 +1,12 @@
 package task
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -16,50 +17,37 @@ const (
 	Lognormal   = "lognormal"
 )
 
-// Latency simulates the time that it takes to reward a group: a judge model, a test run, a person.
-// The zero value takes no time.
+// Latency simulates how long it takes to reward a group: a judge model, a test run, a person. The zero value takes no time.
 type Latency struct {
-	Distribution string  `yaml:"distribution" json:"distribution"` // constant, exponential or lognormal; empty: constant
-	Mean         float64 `yaml:"mean" json:"mean"`                 // of the latency, in units of virtual time; 0 <= mean <= 1e9
-	Sigma        float64 `yaml:"sigma" json:"sigma"`               // of the logarithm, lognormal only; 0 < sigma <= 4; 0: 1
+	Distribution string  `yaml:"distribution"` // constant, exponential or lognormal; empty: constant
+	Mean         float64 `yaml:"mean"`         // in units of virtual time; 0 to 1e9
+	Sigma        float64 `yaml:"sigma"`        // of the logarithm, lognormal only; at most 4; 0: 1
 }
 
 // Resolve fills in the defaults.
 func (l *Latency) Resolve() {
-	if l.Distribution == "" {
-		l.Distribution = Constant
-	}
-	if l.Distribution == Lognormal && l.Sigma == 0 {
-		l.Sigma = 1
+	l.Distribution = cmp.Or(l.Distribution, Constant)
+	if l.Distribution == Lognormal {
+		l.Sigma = cmp.Or(l.Sigma, 1)
 	}
 }
 
-// Validate reports everything that is wrong with the settings, each problem a *SettingError.
+// Validate reports every problem with the settings, each an [option.Error].
 func (l Latency) Validate() error {
 	l.Resolve()
-	var errs []error
-	bad := func(key string, value any, want string) {
-		errs = append(errs, &SettingError{Key: key, Value: value, Want: want})
+	var problems option.Problems
+	known := []string{Constant, Exponential, Lognormal}
+	problems.Check(slices.Contains(known, l.Distribution), "distribution", l.Distribution, "%s", strings.Join(known, ", "))
+	problems.Check(l.Mean >= 0 && l.Mean <= 1e9, "mean", l.Mean, "0 to 1e9 units of virtual time")
+	if l.Distribution == Lognormal {
+		problems.Check(l.Sigma > 0 && l.Sigma <= 4, "sigma", l.Sigma, "above 0, at most 4")
+	} else {
+		problems.Check(l.Sigma == 0, "sigma", l.Sigma, "0: only %s has one", Lognormal)
 	}
-	switch l.Distribution {
-	case Constant, Exponential, Lognormal:
-	default:
-		bad("distribution", l.Distribution, strings.Join([]string{Constant, Exponential, Lognormal}, ", "))
-	}
-	if !(l.Mean >= 0 && l.Mean <= 1e9) {
-		bad("mean", l.Mean, "0 <= mean <= 1e9 units of virtual time")
-	}
-	if l.Distribution == Lognormal && !(l.Sigma > 0 && l.Sigma <= 4) {
-		bad("sigma", l.Sigma, "0 < sigma <= 4")
-	}
-	if l.Distribution != Lognormal && l.Sigma != 0 {
-		bad("sigma", l.Sigma, fmt.Sprintf("0: only %s has one", Lognormal))
-	}
-	return errors.Join(errs...)
+	return problems.Err()
 }
 
-// Draw returns the latency of a group, a pure function of the seed of the run and the number of the
-// group within it. The settings have to be valid.
+// Draw returns the latency of a group: a pure function of the run's seed and the group's number. The settings must be valid.
 func (l Latency) Draw(seed, group uint64) float64 {
 	l.Resolve()
 	r := rollout.Stream(seed, "reward latency", group)

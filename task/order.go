@@ -7,15 +7,15 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Order visits n items again and again, each once per epoch, in an order of its own every epoch.
-// At is a pure function in constant time and memory: no list is shuffled, however large n is.
+// Order visits N items again and again, each once per epoch, in a new order every epoch. At is a pure function and takes
+// constant time and memory: no list is shuffled, however large N is.
 type Order struct {
 	Seed    uint64
 	Purpose string // orders of different purposes are independent
-	N       int    // items, >= 1
+	N       int    // number of items, at least 1
 }
 
-// rounds of the Feistel network: four suffice for random round functions, six leave a margin for mix.
+// rounds of the Feistel network: four suffice with random round functions, six leave a margin for mix.
 const rounds = 6
 
 // At returns the item in [0, N) at position i of the endless sequence.
@@ -37,7 +37,7 @@ func (o Order) At(i uint64) int {
 	}
 }
 
-// Pick returns the first n items of the sequence, n <= N, in ascending order: a choice that depends on nothing but the order.
+// Pick returns the first n items of the sequence, n <= N, in ascending order.
 func (o Order) Pick(n int) []int {
 	items := make([]int, n)
 	for i := range items {
@@ -57,7 +57,7 @@ func feistel(x uint64, half uint, keys *[rounds]uint64) uint64 {
 	return left<<half | right
 }
 
-// mix spreads every bit of x over all bits (the finaliser of splitmix64).
+// mix spreads every bit of x over all bits: the finalizer of splitmix64.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

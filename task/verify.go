@@ -1,33 +1,21 @@
 package task
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
 
-// Verifier rewards responses. Every Task is one; those of gsm8k, arithmetic and words also exist
-// without the prompts of a task. It is safe for concurrent use.
-type Verifier interface {
-	// Verify rewards a response to a prompt, of which it may need nothing but the answer.
-	Verify(p Prompt, response string) Verdict
-}
-
-// AnswerChecker is a Verifier that can say why a reference answer is of no use to it.
-type AnswerChecker interface {
-	// CheckAnswer returns nil if responses can be verified against the answer.
-	CheckAnswer(answer string) error
-}
-
-// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and
-// "answer"; it is written to w, in one Write, with "reward", "correct" and "extracted" added (in
-// place of fields of these names) and its other fields kept, sorted by name. Where the answer is of
-// no use to the verifier (see AnswerChecker), "problem" says why and nothing is right.
+// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer". It is written to w
+// with one Write: "reward", "correct" and "extracted" are added, or replaced, and the other fields are kept, sorted by name.
+// If the verifier cannot use the answer (see AnswerChecker), "problem" tells why.
 //
-// A line that is no such object, or longer than MaxLine, ends it with an error that names line and
-// field; the lines before it have been written.
+// A line that is no such object, or longer than maxLine, ends the call with an error that names the line and the field. The
+// lines before it have been written.
 func VerifyLines(ctx context.Context, v Verifier, r io.Reader, w io.Writer) error {
 	return EachLine(r, func(_ int, line []byte) error {
 		if err := ctx.Err(); err != nil {
@@ -43,9 +31,9 @@ func VerifyLines(ctx context.Context, v Verifier, r io.Reader, w io.Writer) erro
 }
 
 func verifyLine(v Verifier, line []byte) ([]byte, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(line, &fields); err != nil || fields == nil {
-		return nil, fmt.Errorf("%.60q is no JSON object: want {\"response\": ..., \"answer\": ...}", line)
+	fields, err := Object(line, `{"response": ..., "answer": ...}`)
+	if err != nil {
+		return nil, err
 	}
 	response, err := StringField(fields, "response")
 	if err != nil {
@@ -55,28 +43,77 @@ func verifyLine(v Verifier, line []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdict := v.Verify(Prompt{Answer: answer}, response)
-	var problem error
-	if checker, ok := v.(AnswerChecker); ok {
-		problem = checker.CheckAnswer(answer)
-	}
-	return encode(fields, verdict, problem)
-}
-
-// encode adds a verdict to the fields of a line and writes them as one line.
-func encode(fields map[string]json.RawMessage, verdict Verdict, problem error) ([]byte, error) {
-	line := make(map[string]any, len(fields)+4)
+	verified := make(map[string]any, len(fields)+4)
 	for name, raw := range fields {
-		line[name] = raw
+		verified[name] = raw
 	}
-	line["reward"], line["correct"], line["extracted"] = verdict.Reward, verdict.Correct, verdict.Extracted
-	delete(line, "problem")
-	if problem != nil {
-		line["problem"] = problem.Error()
+	verdict := v.Verify(Prompt{Answer: answer}, response)
+	verified["reward"], verified["correct"], verified["extracted"] = verdict.Reward, verdict.Correct, verdict.Extracted
+	delete(verified, "problem")
+	if checker, ok := v.(AnswerChecker); ok {
+		if problem := checker.CheckAnswer(answer); problem != nil {
+			verified["problem"] = problem.Error()
+		}
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out) // sorts the fields and ends the line
 	e.SetEscapeHTML(false)
-	err := e.Encode(line)
+	err = e.Encode(verified)
 	return out.Bytes(), err
+}
+
+// maxLine is the maximum length of a JSON line in bytes.
+const maxLine = 16 << 20
+
+// EachLine calls visit for every line that is not blank, with its number from 1. Every error names its line. The bytes are
+// valid during the call only.
+func EachLine(r io.Reader, visit func(number int, line []byte) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine+2) // and its line end
+	number := 0
+	for lines.Scan() {
+		number++
+		line := lines.Bytes()
+		if number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		if err := visit(number, line); err != nil {
+			return fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d: longer than %d bytes: shorten or split it", number+1, maxLine)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", number+1, err)
+	}
+	return nil
+}
+
+// Object decodes a JSON object; want describes it in the error.
+func Object(text []byte, want string) (map[string]json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil || fields == nil {
+		return nil, fmt.Errorf("%.60q is not a JSON object: want %s", text, want)
+	}
+	return fields, nil
+}
+
+// StringField returns a field that must be a string.
+func StringField(fields map[string]json.RawMessage, name string) (string, error) {
+	raw, ok := fields[name]
+	if !ok {
+		return "", fmt.Errorf("field %s: missing: want a string", name)
+	}
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", fmt.Errorf("field %s: %.40s: want a string, in quotes", name, raw)
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", fmt.Errorf("field %s: %w", name, err)
+	}
+	return s, nil
 }

@@ -45,16 +45,16 @@ func TestVerifiedLinesKeepTheirFieldsAndOrder(t *testing.T) {
 func TestMalformedLinesEndVerificationByLineAndField(t *testing.T) {
 	const good = `{"response": "a", "answer": "a"}` + "\n"
 	for want, in := range map[string]string{
-		`line 2: "{" is no JSON object`:                       "{",
-		`line 2: "[]" is no JSON object`:                      "[]",
-		`line 2: "null" is no JSON object`:                    "null",
-		`line 2: "{} {}" is no JSON object`:                   "{} {}",
+		`line 2: "{" is not a JSON object`:                    "{",
+		`line 2: "[]" is not a JSON object`:                   "[]",
+		`line 2: "null" is not a JSON object`:                 "null",
+		`line 2: "{} {}" is not a JSON object`:                "{} {}",
 		`line 2: field response: missing: want a string`:      `{"answer": "a"}`,
 		`line 2: field answer: missing: want a string`:        `{"response": "a"}`,
 		`line 2: field answer: 5: want a string, in quotes`:   `{"response": "a", "answer": 5}`,
 		`line 2: field response: null: want a string, in quo`: `{"response": null, "answer": "a"}`,
 		`line 3: field response: ["a"]: want a string, in qu`: "\n" + `{"response": ["a"], "answer": "a"}`,
-		`line 2: longer than 16777216 bytes`:                  `{"response": "` + strings.Repeat("a", MaxLine) + `", "answer": "a"}`,
+		`line 2: longer than 16777216 bytes`:                  `{"response": "` + strings.Repeat("a", maxLine) + `", "answer": "a"}`,
 	} {
 		var out bytes.Buffer
 		err := VerifyLines(context.Background(), echo{}, strings.NewReader(good+in), &out)
@@ -69,12 +69,12 @@ func TestMalformedLinesEndVerificationByLineAndField(t *testing.T) {
 
 func TestLinesOfSixteenMegabytesAreVerified(t *testing.T) {
 	const frame = `{"response":"","answer":""}`
-	line := `{"response":"` + strings.Repeat("a", MaxLine-len(frame)) + `","answer":""}`
+	line := `{"response":"` + strings.Repeat("a", maxLine-len(frame)) + `","answer":""}`
 	var out bytes.Buffer
-	if err := VerifyLines(context.Background(), echo{}, strings.NewReader(line+"\r\n"), &out); err != nil || len(line) != MaxLine {
+	if err := VerifyLines(context.Background(), echo{}, strings.NewReader(line+"\r\n"), &out); err != nil || len(line) != maxLine {
 		t.Fatalf("%d bytes: %v", len(line), err)
 	}
-	if out.Len() < MaxLine {
+	if out.Len() < maxLine {
 		t.Errorf("wrote %d bytes", out.Len())
 	}
 }

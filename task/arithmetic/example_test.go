@@ -23,5 +23,5 @@ func Example() {
 	// 43+40= 83
 	// 1 0
 	// 0123456789+=
-	// held_out: 400: want at most 200, half of the 400 problems with 0 <= a, b < 20: hold out fewer, or widen min and max
+	// held_out: 400: want 0 (400) to 200, half of the 400 problems with 0 <= a, b < 20: hold out fewer, or widen min and max
 }

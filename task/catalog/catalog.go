@@ -1,136 +1,117 @@
+// Package catalog finds tasks by name, for callers that have a configuration rather than a program.
+//
+// [Settings] returns the settings of a task, ready to be decoded into. The settings validate themselves and fill in their
+// defaults, and [New] makes the task. [Verifier] returns the verifier of a task, which needs no settings.
 package catalog
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/arithmetic"
+	"github.com/reprise-rl/reprise/task/cliffwalking"
 	"github.com/reprise-rl/reprise/task/countdown"
+	"github.com/reprise-rl/reprise/task/frozenlake"
 	"github.com/reprise-rl/reprise/task/geometry"
 	"github.com/reprise-rl/reprise/task/gsm8k"
 	"github.com/reprise-rl/reprise/task/maths"
+	"github.com/reprise-rl/reprise/task/search"
 	"github.com/reprise-rl/reprise/task/sokoban"
 	"github.com/reprise-rl/reprise/task/words"
 )
 
+// Configuration is a pointer to the settings of one task, such as *arithmetic.Settings.
+type Configuration interface {
+	// Validate reports every problem, each an *option.Error.
+	Validate() error
+	// Resolve fills in the defaults.
+	Resolve()
+}
+
 // entry is a task of the catalog.
 type entry struct {
 	name     string
-	settings func(name string) Configuration
+	settings func() Configuration
+	make     func(c Configuration, seed uint64) (task.Task, error)
 	verifier task.Verifier // nil: an environment, which rewards turns instead of responses
 }
 
 func entries() []entry {
 	return []entry{
-		{"arithmetic", func(n string) Configuration { return &Arithmetic{Name: n} }, arithmetic.Verifier{}},
-		{"cliffwalking", func(n string) Configuration { return &CliffWalking{Name: n} }, nil},
-		{"countdown", func(n string) Configuration { return &Countdown{Name: n} }, countdown.Verifier{}},
-		{"frozenlake", func(n string) Configuration { return &FrozenLake{Name: n} }, nil},
-		{"geometry", func(n string) Configuration { return &Geometry{Name: n} }, geometry.Verifier{}},
-		{"gsm8k", func(n string) Configuration { return &GSM8K{Name: n} }, gsm8k.Verifier{}},
-		{"math", func(n string) Configuration { return &Math{Name: n} }, maths.Verifier{}},
-		{"search", func(n string) Configuration { return &Search{Name: n} }, nil},
-		{"sokoban", func(n string) Configuration { return &Sokoban{Name: n} }, nil},
-		{"words", func(n string) Configuration { return &Words{Name: n} }, words.Verifier{}},
+		entryOf("arithmetic", arithmetic.New, arithmetic.Verifier{}),
+		entryOf("cliffwalking", cliffwalking.New, nil),
+		entryOf("countdown", countdown.New, countdown.Verifier{}),
+		entryOf("frozenlake", frozenlake.New, nil),
+		entryOf("geometry", geometry.New, geometry.Verifier{}),
+		entryOf("gsm8k", gsm8k.New, gsm8k.Verifier{}),
+		entryOf("math", maths.New, maths.Verifier{}),
+		entryOf("search", search.New, nil),
+		entryOf("sokoban", sokoban.New, nil),
+		entryOf("words", words.New, words.Verifier{}),
+	}
+}
+
+// entryOf makes an entry from the constructor of a task, whose *S must be a Configuration.
+func entryOf[S any, T task.Task](name string, create func(S, uint64) (T, error), v task.Verifier) entry {
+	return entry{
+		name:     name,
+		verifier: v,
+		settings: func() Configuration { return any(new(S)).(Configuration) },
+		make: func(c Configuration, seed uint64) (task.Task, error) {
+			settings, ok := any(c).(*S)
+			if !ok {
+				return nil, fmt.Errorf("task %s: settings are %T, want %T", name, c, settings)
+			}
+			t, err := create(*settings, seed)
+			if err != nil {
+				return nil, err // rather than an interface around a nil pointer
+			}
+			return t, nil
+		},
 	}
 }
 
 // Names returns the names of all tasks.
-func Names() []string {
-	return names(func(entry) bool { return true })
-}
+func Names() []string { return names(entries()) }
 
-// Verifiers returns the names of the tasks that have a verifier.
-func Verifiers() []string {
-	return names(func(e entry) bool { return e.verifier != nil })
-}
-
-func names(wanted func(entry) bool) []string {
-	var list []string
-	for _, e := range entries() {
-		if wanted(e) {
-			list = append(list, e.name)
-		}
-	}
-	return list
-}
-
-// Configuration is the settings of one task: a pointer to Arithmetic, GSM8K, Words, …
-type Configuration interface {
-	// Validate reports everything that is wrong, each problem a *task.SettingError.
-	Validate() error
-	// Resolve fills in the defaults, so that what is written down is what runs.
-	Resolve()
-	// New makes the task; the seed orders its training prompts. It may read files.
-	New(seed uint64) (task.Task, error)
-}
-
-// Settings returns the settings of the named task: its name, and otherwise zero.
+// Settings returns the zero settings of the named task.
 func Settings(name string) (Configuration, error) {
-	for _, e := range entries() {
-		if e.name == name {
-			return e.settings(name), nil
-		}
-	}
-	return nil, unknown(name, Names())
-}
-
-// Verifier returns the verifier of the named task.
-func Verifier(name string) (task.Verifier, error) {
-	for _, e := range entries() {
-		if e.name == name && e.verifier != nil {
-			return e.verifier, nil
-		}
-	}
-	return nil, unknown(name, Verifiers())
-}
-
-func unknown(name string, known []string) error {
-	return &task.SettingError{Key: "name", Value: name, Want: "one of " + strings.Join(known, ", ")}
-}
-
-// Arithmetic is the configuration of the arithmetic task.
-type Arithmetic struct {
-	Name                string `yaml:"name" json:"name"`
-	arithmetic.Settings `yaml:",inline"`
-}
-
-// New makes the task.
-func (c *Arithmetic) New(seed uint64) (task.Task, error) {
-	return made(arithmetic.New(c.Settings, seed))
-}
-
-// GSM8K is the configuration of the gsm8k task.
-type GSM8K struct {
-	Name           string `yaml:"name" json:"name"`
-	gsm8k.Settings `yaml:",inline"`
-}
-
-// New reads the files and makes the task.
-func (c *GSM8K) New(seed uint64) (task.Task, error) { return made(gsm8k.New(c.Settings, seed)) }
-
-// Sokoban is the configuration of the sokoban task.
-type Sokoban struct {
-	Name             string `yaml:"name" json:"name"`
-	sokoban.Settings `yaml:",inline"`
-}
-
-// New makes the task; it reads levels from files if the settings name some.
-func (c *Sokoban) New(seed uint64) (task.Task, error) { return made(sokoban.New(c.Settings, seed)) }
-
-// Words is the configuration of the words task.
-type Words struct {
-	Name           string `yaml:"name" json:"name"`
-	words.Settings `yaml:",inline"`
-}
-
-// New makes the task.
-func (c *Words) New(seed uint64) (task.Task, error) { return made(words.New(c.Settings, seed)) }
-
-// made turns a task that was not made into none, rather than into an interface around a nil pointer.
-func made[T task.Task](t T, err error) (task.Task, error) {
+	e, err := find(entries(), name)
 	if err != nil {
 		return nil, err
 	}
-	return t, nil
+	return e.settings(), nil
+}
+
+// New makes the named task with settings from Settings; the seed orders its training prompts. It may read files.
+func New(name string, c Configuration, seed uint64) (task.Task, error) {
+	e, err := find(entries(), name)
+	if err != nil {
+		return nil, err
+	}
+	return e.make(c, seed)
+}
+
+// Verifier returns the verifier of the named task. Environments have none.
+func Verifier(name string) (task.Verifier, error) {
+	e, err := find(slices.DeleteFunc(entries(), func(e entry) bool { return e.verifier == nil }), name)
+	return e.verifier, err
+}
+
+func find(list []entry, name string) (entry, error) {
+	if i := slices.IndexFunc(list, func(e entry) bool { return e.name == name }); i >= 0 {
+		return list[i], nil
+	}
+	return entry{}, &option.Error{Key: "name", Value: name, Want: "one of " + strings.Join(names(list), ", ")}
+}
+
+func names(list []entry) []string {
+	var all []string
+	for _, e := range list {
+		all = append(all, e.name)
+	}
+	return all
 }

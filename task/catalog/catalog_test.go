@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,6 +8,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -19,9 +21,7 @@ func decode(t *testing.T, name, text string) (Configuration, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.DisallowUnknownFields()
-	return c, d.Decode(c)
+	return c, yaml.UnmarshalWithOptions([]byte(text), c, yaml.Strict())
 }
 
 // problems is a file of two questions.
@@ -41,16 +41,16 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	texts := map[string]string{
-		"arithmetic":   `{"name": "arithmetic", "operations": ["subtract"], "max": 50}`,
-		"countdown":    `{"name": "countdown", "max_numbers": 3, "use": "any"}`,
-		"search":       `{"name": "search", "passages": 1, "held_out": 20}`,
-		"cliffwalking": `{"name": "cliffwalking", "slippery": true, "max_steps": 30}`,
-		"frozenlake":   `{"name": "frozenlake", "size": 8, "slippery": false, "format": "words"}`,
-		"geometry":     `{"name": "geometry", "questions": ["area", "third"], "image_size": 48, "held_out": 20}`,
-		"math":         `{"name": "math", "held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
-		"gsm8k":        `{"name": "gsm8k", "held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
-		"sokoban":      `{"name": "sokoban", "difficulty": "hard", "max_steps": 40, "held_out": 20}`,
-		"words":        `{"name": "words", "words": ["cat"], "held_out": 3}`,
+		"arithmetic":   `{"operations": ["subtract"], "max": 50}`,
+		"countdown":    `{"max_numbers": 3, "use": "any"}`,
+		"search":       `{"passages": 1, "held_out": 20}`,
+		"cliffwalking": `{"slippery": true, "max_steps": 30}`,
+		"frozenlake":   `{"size": 8, "slippery": false, "format": "words"}`,
+		"geometry":     `{"questions": ["area", "third"], "image_size": 48, "held_out": 20}`,
+		"math":         `{"held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
+		"gsm8k":        `{"held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
+		"sokoban":      `{"difficulty": "hard", "max_steps": 40, "held_out": 20}`,
+		"words":        `{"words": ["cat"], "held_out": 3}`,
 	}
 	if len(texts) != len(Names()) {
 		t.Fatalf("%d of the tasks %q are tried", len(texts), Names())
@@ -60,7 +60,7 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		made, err := c.New(1)
+		made, err := New(name, c, 1)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -81,14 +81,14 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 
 func TestKeysOfOtherTasksAreUnknown(t *testing.T) {
 	for name, text := range map[string]string{
-		"arithmetic":   `{"name": "arithmetic", "train_file": "x"}`,
-		"countdown":    `{"name": "countdown", "size": 4}`,
-		"search":       `{"name": "search", "max": 5}`,
-		"cliffwalking": `{"name": "cliffwalking", "size": 4}`,
-		"frozenlake":   `{"name": "frozenlake", "max": 5}`,
-		"gsm8k":        `{"name": "gsm8k", "max": 5}`,
-		"sokoban":      `{"name": "sokoban", "slippery": true}`,
-		"words":        `{"name": "words", "operations": []}`,
+		"arithmetic":   `{"train_file": "x"}`,
+		"countdown":    `{"size": 4}`,
+		"search":       `{"max": 5}`,
+		"cliffwalking": `{"size": 4}`,
+		"frozenlake":   `{"max": 5}`,
+		"gsm8k":        `{"max": 5}`,
+		"sokoban":      `{"slippery": true}`,
+		"words":        `{"operations": []}`,
 	} {
 		if _, err := decode(t, name, text); err == nil {
 			t.Errorf("%s accepts %s", name, text)
@@ -102,12 +102,12 @@ func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := c.New(1)
+		before, err := New(name, c, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Resolve()
-		written, err := json.Marshal(c)
+		written, err := yaml.Marshal(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
-		after, err := again.New(1)
+		after, err := New(name, again, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestUnknownNamesAndBadSettingsAreRefused(t *testing.T) {
 	_, settings := Settings("sudoku")
 	_, verifier := Verifier("")
 	for _, err := range []error{settings, verifier} {
-		var e *task.SettingError
+		var e *option.Error
 		if !errors.As(err, &e) || e.Key != "name" {
 			t.Errorf("%v does not name the setting", err)
 		}
@@ -139,11 +139,11 @@ func TestUnknownNamesAndBadSettingsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var e *task.SettingError
+		var e *option.Error
 		if err := c.Validate(); !errors.As(err, &e) {
 			t.Errorf("%s accepts -1 held-out prompts: %v", name, err)
 		}
-		if made, err := c.New(1); made != nil || err == nil {
+		if made, err := New(name, c, 1); made != nil || err == nil {
 			t.Errorf("%s made of bad settings: %v, %v", name, made, err)
 		}
 	}

@@ -1,8 +1,9 @@
 package catalog_test
 
 import (
-	"encoding/json"
 	"fmt"
+
+	"github.com/goccy/go-yaml"
 
 	"github.com/reprise-rl/reprise/task/catalog"
 )
@@ -13,11 +14,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if err := json.Unmarshal([]byte(`{"operations": ["multiply"], "max": 30}`), settings); err != nil {
+	if err := yaml.Unmarshal([]byte("{operations: [multiply], max: 30}"), settings); err != nil {
 		fmt.Println(err)
 		return
 	}
-	products, err := settings.New(1)
+	products, err := catalog.New("arithmetic", settings, 1)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -28,5 +29,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// 26*8=
-	// name: "sudoku": want one of arithmetic, cliffwalking, countdown, frozenlake, geometry, gsm8k, math, search, sokoban, words
+	// name: sudoku: want one of arithmetic, cliffwalking, countdown, frozenlake, geometry, gsm8k, math, search, sokoban, words
 }

@@ -1,16 +1,18 @@
 package countdown
 
-import "strconv"
+import (
+	"strconv"
+)
 
-// fraction is an exact number in lowest terms, its denominator positive. With at most six numbers of at most 500 the parts
-// of every sum, product or quotient of them stay below 500^6 x 2^5 < 2^59, so that no operation overflows.
+// fraction is an exact number in lowest terms with a positive denominator. With at most six numbers of at most 500 the parts
+// of every sum, product or quotient stay below 500^6 × 2^5 < 2^59, so no operation overflows.
 type fraction struct {
 	num, den int64
 }
 
 func whole(n int) fraction { return fraction{int64(n), 1} }
 
-// combine applies an operation; false: it divides by zero.
+// combine applies an operation. It reports false for a division by zero.
 func combine(op byte, a, b fraction) (fraction, bool) {
 	switch op {
 	case '+':
@@ -26,7 +28,7 @@ func combine(op byte, a, b fraction) (fraction, bool) {
 	return lowest(a.num*b.den, a.den*b.num), true
 }
 
-// lowest brings a fraction into lowest terms; den is not 0.
+// lowest reduces a fraction to lowest terms; den is not 0.
 func lowest(num, den int64) fraction {
 	a, b := num, den
 	for b != 0 {
@@ -38,14 +40,14 @@ func lowest(num, den int64) fraction {
 	return fraction{num / a, den / a}
 }
 
-// part is a number, or an expression made of some.
+// part is a number, or an expression of several.
 type part struct {
 	value fraction
 	text  string
 	op    byte // the last operation of the expression; 0: a number
 }
 
-// join writes the expression of two parts with as few parentheses as it needs.
+// join writes the expression of two parts with as few parentheses as possible.
 func join(op byte, a, b part, value fraction) part {
 	left, right := a.text, b.text
 	strong := op == '*' || op == '/'
@@ -59,10 +61,10 @@ func join(op byte, a, b part, value fraction) part {
 	return part{value, left + string(op) + right, op}
 }
 
-// Solve searches for an expression that is worth the target, of the given operations ("+-*/"), with each number used exactly
-// once, or at most once if not all must be used. It returns none if there is none, and for more than six numbers, or
-// numbers outside 0 to 500, which it does not try. Six numbers without a solution take seconds, four a millisecond.
-func Solve(numbers []int, target int, operations string, all bool) (string, bool) {
+// solve searches for an expression with the target's value, of the given operations ("+-*/"), that uses each number exactly
+// once, or at most once unless all. It does not try more than six numbers, or numbers outside 0 to 500. Six numbers without a
+// solution take seconds, four a millisecond.
+func solve(numbers []int, target int, operations string, all bool) (string, bool) {
 	if len(numbers) > mostNumbers {
 		return "", false
 	}
@@ -84,7 +86,7 @@ type solver struct {
 	all        bool
 }
 
-// search replaces two of the parts by what an operation makes of them, in every way, until one part is the target.
+// search replaces two of the parts by the result of an operation, in every way, until one part is the target.
 func (s solver) search(parts []part) (string, bool) {
 	if len(parts) == 1 || !s.all {
 		for _, p := range parts {

@@ -74,20 +74,20 @@ func TestSolverFindsExactlyWhatThereIs(t *testing.T) {
 				if !whole {
 					there = some[name]
 				}
-				text, found := Solve(numbers, target, operations, whole)
+				text, found := solve(numbers, target, operations, whole)
 				if found != there {
 					t.Fatalf("seed %d: %v %q to %d, all %v: %q, %v, want %v", seed, numbers, operations, target, whole, text, found, there)
 				}
 				if !found {
 					continue
 				}
-				e, err := Parse(text)
-				if err != nil || e.Value == nil || e.Value.Cmp(big.NewRat(int64(target), 1)) != 0 {
-					t.Fatalf("%v to %d: %q is %v, %v", numbers, target, text, e.Value, err)
+				e, err := parse(text)
+				if err != nil || e.value == nil || e.value.Cmp(big.NewRat(int64(target), 1)) != 0 {
+					t.Fatalf("%v to %d: %q is %v, %v", numbers, target, text, e.value, err)
 				}
 				v := Verifier{Use: Any}
-				if !v.allows(e.Numbers, numbers) || whole && len(e.Numbers) != len(numbers) {
-					t.Fatalf("%v to %d: %q uses %v", numbers, target, text, e.Numbers)
+				if !v.allows(e.numbers, numbers) || whole && len(e.numbers) != len(numbers) {
+					t.Fatalf("%v to %d: %q uses %v", numbers, target, text, e.numbers)
 				}
 			}
 		}
@@ -95,11 +95,11 @@ func TestSolverFindsExactlyWhatThereIs(t *testing.T) {
 }
 
 func TestSolverNeedsFractionsAndRefusesWhatItCannotCount(t *testing.T) {
-	if text, ok := Solve([]int{3, 3, 8, 8}, 24, "+-*/", true); !ok || text != "8/(3-8/3)" {
+	if text, ok := solve([]int{3, 3, 8, 8}, 24, "+-*/", true); !ok || text != "8/(3-8/3)" {
 		t.Errorf("3 3 8 8 to 24: %q, %v", text, ok)
 	}
 	for _, numbers := range [][]int{nil, {1, 2, 3, 4, 5, 6, 7}, {501, 1}, {-1, 2}} {
-		if text, ok := Solve(numbers, 3, "+-*/", true); ok {
+		if text, ok := solve(numbers, 3, "+-*/", true); ok {
 			t.Errorf("%v: %q", numbers, text)
 		}
 	}
@@ -137,7 +137,7 @@ func TestFractionsOfTheLargestNumbersDoNotOverflow(t *testing.T) {
 
 func BenchmarkSolve(b *testing.B) {
 	for b.Loop() {
-		if _, found := Solve([]int{1, 1, 1, 2}, 97, "+-*/", true); found {
+		if _, found := solve([]int{1, 1, 1, 2}, 97, "+-*/", true); found {
 			b.Fatal("found")
 		}
 	}

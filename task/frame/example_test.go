@@ -13,7 +13,7 @@ func Example() {
 	colours := map[byte]color.RGBA{'w': {R: 255, G: 255, B: 255, A: 255}, 'r': {R: 200, A: 255}}
 	white := frame.Paint(colours, "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww")
 	spot := frame.Paint(colours, "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwrrwww", "wwwrrwww", "wwwwwwww", "wwwwwwww", "wwwwwwww")
-	file := new(frame.Painter).Draw([][]frame.Sprite{{white, spot, white}}, 16)
+	file := new(frame.Encoder).Draw([][]frame.Sprite{{white, spot, white}}, 16)
 
 	picture, err := png.Decode(bytes.NewReader(file))
 	if err != nil {

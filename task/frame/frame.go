@@ -1,3 +1,7 @@
+// Package frame draws observations as small PNG files.
+//
+// A [Sprite] is a tile of 8 × 8 points, painted from rows of letters by [Paint]. An [Encoder] lays sprites out as a board, scales
+// every tile to the wanted number of pixels, and writes this or any other picture. The same board gives the same bytes.
 package frame
 
 import (
@@ -14,7 +18,7 @@ const Side = 8
 // Sprite is the picture of a tile, row by row. The zero value is black.
 type Sprite [Side][Side]color.RGBA
 
-// Paint makes a sprite of rows of letters, each a colour. What has no row, letter or colour is black.
+// Paint makes a sprite from rows of letters, each of which is a colour. Anything without a row, letter or colour is black.
 func Paint(colours map[byte]color.RGBA, rows ...string) Sprite {
 	var s Sprite
 	for y := range s {
@@ -30,25 +34,35 @@ func Paint(colours map[byte]color.RGBA, rows ...string) Sprite {
 	return s
 }
 
-// Painter draws boards. Its zero value is ready, and it is safe for concurrent use; it keeps the compressors of past drawings, which
-// cost more to make than a small picture does.
-type Painter struct {
+// Encoder writes pictures as PNG files. The zero value is ready to use, and it is safe for concurrent use. It reuses the
+// compressor's buffers, which take longer to make than a small picture takes to compress.
+type Encoder struct {
+	Level   png.CompressionLevel
 	buffers sync.Pool // of *png.EncoderBuffer
 }
 
-// Get is for png.Encoder.
-func (p *Painter) Get() *png.EncoderBuffer {
-	b, _ := p.buffers.Get().(*png.EncoderBuffer)
+// Encode returns the file. A picture without pixels gives nil.
+func (e *Encoder) Encode(picture image.Image) []byte {
+	var out bytes.Buffer
+	writer := png.Encoder{CompressionLevel: e.Level, BufferPool: e}
+	if err := writer.Encode(&out, picture); err != nil { // the size is not allowed: a buffer takes everything
+		return nil
+	}
+	return out.Bytes()
+}
+
+// Get implements png.EncoderBufferPool.
+func (e *Encoder) Get() *png.EncoderBuffer {
+	b, _ := e.buffers.Get().(*png.EncoderBuffer)
 	return b
 }
 
-// Put is for png.Encoder.
-func (p *Painter) Put(b *png.EncoderBuffer) { p.buffers.Put(b) }
+// Put implements png.EncoderBufferPool.
+func (e *Encoder) Put(b *png.EncoderBuffer) { e.buffers.Put(b) }
 
-// Draw returns the PNG of a board, each of its tiles as a square of pixels x pixels (at least 1): len(board) tiles high and
-// len(board[0]) wide; nil if it has no tile. Tiles missing in shorter rows are black. A pixel has the colour of the sprite's
-// point at its centre.
-func (p *Painter) Draw(board [][]Sprite, pixels int) []byte {
+// Draw returns the PNG of a board with tiles of pixels × pixels: len(board) tiles high and len(board[0]) wide; nil if it has
+// no tile. Tiles missing in shorter rows are black. A pixel has the colour of the sprite's point at its centre.
+func (e *Encoder) Draw(board [][]Sprite, pixels int) []byte {
 	width := 0
 	if len(board) > 0 {
 		width = len(board[0])
@@ -63,12 +77,7 @@ func (p *Painter) Draw(board [][]Sprite, pixels int) []byte {
 			put(picture, s, column*pixels, row*pixels, pixels)
 		}
 	}
-	var out bytes.Buffer
-	encoder := png.Encoder{CompressionLevel: png.BestSpeed, BufferPool: p}
-	if err := encoder.Encode(&out, picture); err != nil {
-		return nil // a picture without pixels
-	}
-	return out.Bytes()
+	return e.Encode(picture)
 }
 
 // put draws a sprite with its upper left corner at (x, y).

@@ -32,7 +32,7 @@ func numbered(n int) Sprite {
 func TestEveryPixelHasTheColourOfThePointAtItsCentre(t *testing.T) {
 	board := [][]Sprite{{numbered(1), numbered(2), numbered(3)}, {numbered(4), numbered(5), numbered(6)}}
 	for _, pixels := range []int{1, 3, 4, 8, 12, 24} {
-		picture := decode(t, new(Painter).Draw(board, pixels))
+		picture := decode(t, new(Encoder).Draw(board, pixels))
 		if size := picture.Bounds().Size(); size != image.Pt(3*pixels, 2*pixels) {
 			t.Fatalf("%d pixels a tile: %v", pixels, size)
 		}
@@ -50,9 +50,9 @@ func TestEveryPixelHasTheColourOfThePointAtItsCentre(t *testing.T) {
 
 func TestTheSameBoardGivesTheSameBytes(t *testing.T) {
 	board := func() [][]Sprite { return [][]Sprite{{numbered(1), numbered(2)}, {numbered(3), numbered(4)}} }
-	var painter Painter
+	var painter Encoder
 	first := painter.Draw(board(), 8)
-	if !bytes.Equal(first, new(Painter).Draw(board(), 8)) {
+	if !bytes.Equal(first, new(Encoder).Draw(board(), 8)) {
 		t.Error("two drawings of one board differ")
 	}
 	var all sync.WaitGroup
@@ -68,7 +68,7 @@ func TestTheSameBoardGivesTheSameBytes(t *testing.T) {
 	all.Wait()
 	other := board()
 	other[1][1][7][7].B++
-	if bytes.Equal(new(Painter).Draw(board(), 8), new(Painter).Draw(other, 8)) {
+	if bytes.Equal(new(Encoder).Draw(board(), 8), new(Encoder).Draw(other, 8)) {
 		t.Error("drawings of different boards do not differ")
 	}
 }
@@ -79,11 +79,11 @@ func TestWhatIsMissingIsBlack(t *testing.T) {
 	if s[0][0].R != 9 || s[0][1] != black || s[0][7] != black || s[7][0] != black {
 		t.Errorf("painted %v", s[0])
 	}
-	picture := decode(t, new(Painter).Draw([][]Sprite{{numbered(1), numbered(1)}, {s}}, 8))
+	picture := decode(t, new(Encoder).Draw([][]Sprite{{numbered(1), numbered(1)}, {s}}, 8))
 	if got := color.RGBAModel.Convert(picture.At(12, 12)); got != black {
 		t.Errorf("a tile missing in a short row is %v", got)
 	}
-	if new(Painter).Draw(nil, 8) != nil || new(Painter).Draw([][]Sprite{{}}, 8) != nil {
+	if new(Encoder).Draw(nil, 8) != nil || new(Encoder).Draw([][]Sprite{{}}, 8) != nil {
 		t.Error("a board without tiles has a picture")
 	}
 }
@@ -95,7 +95,7 @@ func BenchmarkDraw(b *testing.B) {
 			board[y] = append(board[y], numbered(x))
 		}
 	}
-	size, painter := 0, new(Painter)
+	size, painter := 0, new(Encoder)
 	for b.Loop() {
 		size = len(painter.Draw(board, 8))
 	}

@@ -1,7 +1,9 @@
 package frozenlake
 
 import (
+	"bytes"
 	"encoding/json"
+	"image/png"
 	"math"
 	"strings"
 	"testing"
@@ -11,17 +13,6 @@ import (
 	"github.com/reprise-rl/reprise/task/gridworld"
 )
 
-func firm() *bool { return new(bool) }
-
-func newTask(t *testing.T, s Settings, seed uint64) *Task {
-	t.Helper()
-	made, err := New(s, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
-
 // Lines of Gymnasium's table, written out by hand from its rules.
 func TestTransitionsAreThoseOfGymnasium(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -29,49 +20,49 @@ func TestTransitionsAreThoseOfGymnasium(t *testing.T) {
 		want     map[[2]int]string // by state and action
 	}{
 		"4x4, slippery": {Settings{Size: 4}, map[[2]int]string{
-			{0, left}:   "[[⅓,0,0,false],[1/3,0,0,false],[⅓,4,0,false]]",    // up, left, down: two outcomes stay, not merged
-			{0, right}:  "[[⅓,4,0,false],[1/3,1,0,false],[⅓,0,0,false]]",    // down, right, up
-			{14, right}: "[[⅓,14,0,false],[1/3,15,1,true],[⅓,10,0,false]]",  // down, right, up
-			{14, down}:  "[[⅓,13,0,false],[1/3,14,0,false],[⅓,15,1,true]]",  // left, down, right
-			{6, up}:     "[[⅓,7,0,true],[1/3,2,0,false],[⅓,5,0,true]]",      // right, up, left
-			{5, down}:   "[[1,5,0,true]]",                                   // in a hole
-			{15, up}:    "[[1,15,0,true]]",                                  // at the goal
-			{3, up}:     "[[⅓,3,0,false],[1/3,3,0,false],[⅓,2,0,false]]",    // right, up, left
-			{13, left}:  "[[⅓,9,0,false],[1/3,12,0,true],[⅓,13,0,false]]",   // up, left, down
-			{11, left}:  "[[1,11,0,true]]",                                  // a hole at the edge
-			{10, down}:  "[[⅓,9,0,false],[1/3,14,0,false],[⅓,11,0,true]]",   // left, down, right
-			{12, right}: "[[1,12,0,true]]",                                  // a hole in the corner
-			{2, left}:   "[[⅓,2,0,false],[1/3,1,0,false],[⅓,6,0,false]]",    // up, left, down
-			{9, up}:     "[[⅓,10,0,false],[1/3,5,0,true],[⅓,8,0,false]]",    // right, up, left
-			{8, left}:   "[[⅓,4,0,false],[1/3,8,0,false],[⅓,12,0,true]]",    // up, left, down
-			{1, down}:   "[[⅓,0,0,false],[1/3,5,0,true],[⅓,2,0,false]]",     // left, down, right
-			{4, right}:  "[[⅓,8,0,false],[1/3,5,0,true],[⅓,0,0,false]]",     // down, right, up
-			{0, down}:   "[[⅓,0,0,false],[1/3,4,0,false],[⅓,1,0,false]]",    // left, down, right
-			{0, up}:     "[[⅓,1,0,false],[1/3,0,0,false],[⅓,0,0,false]]",    // right, up, left
-			{14, left}:  "[[⅓,10,0,false],[1/3,13,0,false],[⅓,14,0,false]]", // up, left, down
-			{14, up}:    "[[⅓,15,1,true],[1/3,10,0,false],[⅓,13,0,false]]",  // right, up, left
-			{3, right}:  "[[⅓,7,0,true],[1/3,3,0,false],[⅓,3,0,false]]",     // down, right, up
-			{10, right}: "[[⅓,14,0,false],[1/3,11,0,true],[⅓,6,0,false]]",   // down, right, up
-			{13, right}: "[[⅓,13,0,false],[1/3,14,0,false],[⅓,9,0,false]]",  // down, right, up
+			{0, 0}:  "[[⅓,0,0,false],[1/3,0,0,false],[⅓,4,0,false]]",    // up, left, down: two outcomes stay, not merged
+			{0, 2}:  "[[⅓,4,0,false],[1/3,1,0,false],[⅓,0,0,false]]",    // down, right, up
+			{14, 2}: "[[⅓,14,0,false],[1/3,15,1,true],[⅓,10,0,false]]",  // down, right, up
+			{14, 1}: "[[⅓,13,0,false],[1/3,14,0,false],[⅓,15,1,true]]",  // left, down, right
+			{6, 3}:  "[[⅓,7,0,true],[1/3,2,0,false],[⅓,5,0,true]]",      // right, up, left
+			{5, 1}:  "[[1,5,0,true]]",                                   // in a hole
+			{15, 3}: "[[1,15,0,true]]",                                  // at the goal
+			{3, 3}:  "[[⅓,3,0,false],[1/3,3,0,false],[⅓,2,0,false]]",    // right, up, left
+			{13, 0}: "[[⅓,9,0,false],[1/3,12,0,true],[⅓,13,0,false]]",   // up, left, down
+			{11, 0}: "[[1,11,0,true]]",                                  // a hole at the edge
+			{10, 1}: "[[⅓,9,0,false],[1/3,14,0,false],[⅓,11,0,true]]",   // left, down, right
+			{12, 2}: "[[1,12,0,true]]",                                  // a hole in the corner
+			{2, 0}:  "[[⅓,2,0,false],[1/3,1,0,false],[⅓,6,0,false]]",    // up, left, down
+			{9, 3}:  "[[⅓,10,0,false],[1/3,5,0,true],[⅓,8,0,false]]",    // right, up, left
+			{8, 0}:  "[[⅓,4,0,false],[1/3,8,0,false],[⅓,12,0,true]]",    // up, left, down
+			{1, 1}:  "[[⅓,0,0,false],[1/3,5,0,true],[⅓,2,0,false]]",     // left, down, right
+			{4, 2}:  "[[⅓,8,0,false],[1/3,5,0,true],[⅓,0,0,false]]",     // down, right, up
+			{0, 1}:  "[[⅓,0,0,false],[1/3,4,0,false],[⅓,1,0,false]]",    // left, down, right
+			{0, 3}:  "[[⅓,1,0,false],[1/3,0,0,false],[⅓,0,0,false]]",    // right, up, left
+			{14, 0}: "[[⅓,10,0,false],[1/3,13,0,false],[⅓,14,0,false]]", // up, left, down
+			{14, 3}: "[[⅓,15,1,true],[1/3,10,0,false],[⅓,13,0,false]]",  // right, up, left
+			{3, 2}:  "[[⅓,7,0,true],[1/3,3,0,false],[⅓,3,0,false]]",     // down, right, up
+			{10, 2}: "[[⅓,14,0,false],[1/3,11,0,true],[⅓,6,0,false]]",   // down, right, up
+			{13, 2}: "[[⅓,13,0,false],[1/3,14,0,false],[⅓,9,0,false]]",  // down, right, up
 		}},
 		"8x8, not slippery": {Settings{Size: 8, Slippery: firm()}, map[[2]int]string{
-			{0, left}:   "[[1,0,0,false]]",
-			{0, down}:   "[[1,8,0,false]]",
-			{7, right}:  "[[1,7,0,false]]",
-			{18, right}: "[[1,19,0,true]]",
-			{55, down}:  "[[1,63,1,true]]",
-			{62, right}: "[[1,63,1,true]]",
-			{63, left}:  "[[1,63,0,true]]",
+			{0, 0}:  "[[1,0,0,false]]",
+			{0, 1}:  "[[1,8,0,false]]",
+			{7, 2}:  "[[1,7,0,false]]",
+			{18, 2}: "[[1,19,0,true]]",
+			{55, 1}: "[[1,63,1,true]]",
+			{62, 2}: "[[1,63,1,true]]",
+			{63, 0}: "[[1,63,0,true]]",
 		}},
 		"success rate": {Settings{Size: 4, SuccessRate: 0.75}, map[[2]int]string{
-			{0, left}:   "[[0.125,0,0,false],[0.75,0,0,false],[0.125,4,0,false]]",
-			{14, right}: "[[0.125,14,0,false],[0.75,15,1,true],[0.125,10,0,false]]",
+			{0, 0}:  "[[0.125,0,0,false],[0.75,0,0,false],[0.125,4,0,false]]",
+			{14, 2}: "[[0.125,14,0,false],[0.75,15,1,true],[0.125,10,0,false]]",
 		}},
 		"reward schedule": {Settings{Size: 4, Slippery: firm(), RewardSchedule: []float64{10, -5, -0.5}}, map[[2]int]string{
-			{0, left}:   "[[1,0,-0.5,false]]",
-			{1, down}:   "[[1,5,-5,true]]",
-			{14, right}: "[[1,15,10,true]]",
-			{5, up}:     "[[1,5,0,true]]",
+			{0, 0}:  "[[1,0,-0.5,false]]",
+			{1, 1}:  "[[1,5,-5,true]]",
+			{14, 2}: "[[1,15,10,true]]",
+			{5, 3}:  "[[1,5,0,true]]",
 		}},
 	} {
 		table := newTask(t, c.settings, 1).Transitions()
@@ -240,5 +231,67 @@ func TestATaskIsTabular(t *testing.T) {
 		if stays := len(actions[0]) == 1; stays != l.ends(s) {
 			t.Errorf("state %d is not that of the first training map, %s", s, first)
 		}
+	}
+}
+
+func TestWordsTellTheRules(t *testing.T) {
+	made := newTask(t, Settings{SuccessRate: 0.5, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 2}}, 1)
+	p := made.Train(0)
+	for _, part := range []string{"probability 0.5, and with 0.25 each", "<answer>Left, Down</answer>", "1 to 2 of Left, Down, Right, Up", "PFFF\nFHFH\nFFFH\nHFFG\n"} {
+		if !strings.Contains(p.Text, part) {
+			t.Errorf("%q is not in %q", part, p.Text)
+		}
+	}
+	if p := newTask(t, Settings{Slippery: firm(), Settings: gridworld.Settings{Format: task.Words}}, 1).Train(0); strings.Contains(p.Text, "slippery") {
+		t.Errorf("firm ice is slippery in %q", p.Text)
+	}
+	e := made.Reset(p, 1)
+	if step := e.Step("Left"); !step.Invalid || step.Reward != -0.1 || !strings.Contains(step.Text, "<answer>") || !strings.HasSuffix(step.Text, "PFFF\nFHFH\nFFFH\nHFFG\n") {
+		t.Errorf("without a tag: %+v", step)
+	}
+	if step := e.Step("So: <answer>up</answer>"); step.Invalid || strings.Contains(step.Text, "<answer>") {
+		t.Errorf("with a tag: %+v", step)
+	}
+}
+
+func TestPicturesTellEveryPlaceAndTileApart(t *testing.T) {
+	for _, tile := range []int{4, 8, 16} {
+		made := newTask(t, Settings{Images: true, Tile: tile}, 1)
+		if made.ImageSize() != 4*tile {
+			t.Fatalf("image size %d, want %d", made.ImageSize(), 4*tile)
+		}
+		seen := map[string]string{}
+		for _, l := range []lake{{"SF", "HG"}, {"FF", "HG"}, {"HF", "HG"}, {"GF", "HG"}} {
+			for at := range 4 {
+				_, file := made.opening(l, at)
+				_, after := made.observe(l, at, false)
+				if !bytes.Equal(file, after) {
+					t.Errorf("%s at %d looks otherwise after a turn", l, at)
+				}
+				what := strings.Join(l.drawn(at, 'P'), "/")
+				if l.tile(at) == hole {
+					what = strings.Join(l.drawn(at, 'X'), "/")
+				}
+				if before, ok := seen[string(file)]; ok && before != what {
+					t.Errorf("%s looks like %s", what, before)
+				}
+				seen[string(file)] = what
+			}
+		}
+		if len(seen) != 14 { // a player at the upper left corner, not in a hole, looks the same three times
+			t.Errorf("%d pictures, want 14", len(seen))
+		}
+		p := made.Train(0)
+		picture, err := png.Decode(bytes.NewReader(p.Image))
+		if err != nil || picture.Bounds().Dx() != made.ImageSize() || picture.Bounds().Dy() != made.ImageSize() {
+			t.Errorf("the prompt's picture: %v", err)
+		}
+		e := made.Reset(p, 1)
+		if step := e.Step("R"); p.Text != cue || step.Text != cue || step.Image == nil {
+			t.Errorf("beside pictures it says %q and %q", p.Text, step.Text)
+		}
+	}
+	if made := newTask(t, Settings{}, 1); made.ImageSize() != 0 || made.Train(0).Image != nil {
+		t.Error("a task in text has pictures")
 	}
 }

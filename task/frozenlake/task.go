@@ -1,17 +1,181 @@
+// Package frozenlake is FrozenLake with exactly the rules of Gymnasium's FrozenLake-v1: a player crosses a frozen lake from S
+// to G over frozen tiles F. The episode ends in a hole H if the player is careless, or unlucky, since the ice is slippery.
+//
+// [Settings] choose the map (Gymnasium's 4x4 or 8x8, your own, or a new random one for every prompt), how slippery the ice
+// is, the rewards and limits, and whether the player sees text or pictures. A [Task] is a task.Environment whose episodes
+// are task.Experts (by value iteration) and task.Actors. It is also task.Tabular, a task.Alphabet and task.Seeing.
+//
+// With random maps, the held-out prompts are maps that are never trained on. A fixed map with one start has nothing to hold
+// out: evaluation prompts are that map and differ in luck. With random_start they begin in cells that training never begins in.
 package frozenlake
 
 import (
+	"cmp"
 	"fmt"
+	"image/png"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/frame"
 	"github.com/reprise-rl/reprise/task/gridworld"
 )
+
+// Maps.
+const (
+	Map4x4    = "4x4"    // Gymnasium's
+	Map8x8    = "8x8"    // Gymnasium's
+	MapRandom = "random" // a new one for every prompt
+	MapRows   = "rows"   // given by the setting rows
+)
+
+// Limits of the settings.
+const (
+	maxSize    = 16
+	maxTile    = 64
+	maxReward  = 1000
+	maxHeldOut = 10_000
+)
+
+// Settings of the task. The zero value is Gymnasium's FrozenLake-v1: its 4x4 map, slippery, 100 steps.
+type Settings struct {
+	Size               int       `yaml:"size"`            // tiles per side, 2 to 16; 0: that of the map or of rows, else 4
+	Map                string    `yaml:"map"`             // 4x4, 8x8, random or rows; empty: rows if given, 4x4 or 8x8 by size, else random
+	Rows               []string  `yaml:"rows"`            // a map of your own: S start, F frozen, H hole, G goal
+	Frozen             float64   `yaml:"frozen"`          // probability that a tile of a random map is frozen, 0.5 to 1; 0: 0.8
+	Slippery           *bool     `yaml:"slippery"`        // null: true
+	SuccessRate        float64   `yaml:"success_rate"`    // share of slippery steps that go the intended way; at most 1; 0: 1/3
+	RewardSchedule     []float64 `yaml:"reward_schedule"` // for reaching the goal, a hole, a frozen tile; none: 1, 0, 0
+	Images             bool      `yaml:"images"`          // observations are pictures instead of text
+	Tile               int       `yaml:"tile"`            // side of a tile in pictures in pixels, at most 64; 0: 8
+	RandomStart        bool      `yaml:"random_start"`    // episodes begin in any cell from which the goal can be reached
+	gridworld.Settings `yaml:",inline"`
+}
+
+// Resolve fills in the defaults. The limits of steps are Gymnasium's: 100 up to 4x4, 200 on larger maps.
+func (s *Settings) Resolve() {
+	s.resolveMap()
+	if s.Slippery == nil {
+		slippery := true
+		s.Slippery = &slippery
+	}
+	if len(s.RewardSchedule) == 0 {
+		s.RewardSchedule = []float64{1, 0, 0}
+	}
+	s.Frozen = cmp.Or(s.Frozen, 0.8)
+	s.SuccessRate = cmp.Or(s.SuccessRate, 1.0/3)
+	s.Tile = cmp.Or(s.Tile, 8)
+	steps := 100
+	if s.Size > 4 {
+		steps = 200
+	}
+	s.Settings.Resolve(steps, -0.1, s.defaultHeldOut())
+}
+
+func (s *Settings) resolveMap() {
+	switch {
+	case s.Size != 0:
+	case len(s.Rows) > 0:
+		s.Size = max(len(s.Rows), len(s.Rows[0]))
+	case s.Map == Map8x8:
+		s.Size = 8
+	default:
+		s.Size = 4
+	}
+	switch {
+	case s.Map != "":
+	case len(s.Rows) > 0:
+		s.Map = MapRows
+	case s.Size == 4:
+		s.Map = Map4x4
+	case s.Size == 8:
+		s.Map = Map8x8
+	default:
+		s.Map = MapRandom
+	}
+}
+
+// defaultHeldOut is the default number of evaluation prompts: maps, starts, or episodes that differ in luck.
+func (s *Settings) defaultHeldOut() int {
+	switch {
+	case s.Map == MapRandom:
+		return 200
+	case s.RandomStart:
+		if l := s.lake(); l.valid() {
+			return max(1, len(l.starts(true))/4)
+		}
+	case *s.Slippery:
+		return 100
+	}
+	return 1
+}
+
+// lake returns the fixed map, nil if maps are random.
+func (s *Settings) lake() lake {
+	switch s.Map {
+	case MapRows:
+		return s.Rows
+	case Map4x4:
+		return standard(4)
+	case Map8x8:
+		return standard(8)
+	}
+	return nil
+}
+
+// Validate reports every problem with the settings, each an [option.Error].
+func (s Settings) Validate() error {
+	s.Resolve()
+	var problems option.Problems
+	s.validateMap(&problems)
+	problems.Check(s.Frozen >= 0.5 && s.Frozen <= 1, "frozen", s.Frozen, "0.5 to 1: maps with a path are rare below")
+	problems.Check(s.SuccessRate > 0 && s.SuccessRate <= 1, "success_rate", s.SuccessRate, "above 0, at most 1")
+	problems.Check(len(s.RewardSchedule) == 3, "reward_schedule", s.RewardSchedule, "three rewards: for reaching the goal, a hole, a frozen tile")
+	for _, r := range s.RewardSchedule {
+		problems.Check(math.Abs(r) <= maxReward, "reward_schedule", r, "rewards from -%d to %[1]d", maxReward)
+	}
+	problems.Check(s.Tile >= 1 && s.Tile <= maxTile, "tile", s.Tile, "1 to %d pixels", maxTile)
+	s.Settings.Validate(&problems)
+	problems.Check(s.HeldOut >= 1 && s.HeldOut <= maxHeldOut, "held_out", s.HeldOut, "0 (the default) to %d", maxHeldOut)
+	return problems.Err()
+}
+
+func (s *Settings) validateMap(problems *option.Problems) {
+	bad := func(key string, value any, want string, args ...any) {
+		problems.Check(false, key, value, want, args...)
+	}
+	size, known := map[string]int{Map4x4: 4, Map8x8: 8, MapRandom: s.Size, MapRows: s.Size}[s.Map]
+	l := s.lake()
+	switch {
+	case !known:
+		bad("map", s.Map, "%s, %s, %s or %s", Map4x4, Map8x8, MapRandom, MapRows)
+	case s.Map != MapRows && len(s.Rows) > 0:
+		bad("rows", strings.Join(s.Rows, "/"), "none with map %s; map: %s takes them", s.Map, MapRows)
+	case s.Map != MapRows && s.Size != size:
+		bad("size", s.Size, "0 or %d, that of map %s", size, s.Map)
+	case s.Map != MapRows && (s.Size < 2 || s.Size > maxSize):
+		bad("size", s.Size, "2 to %d tiles", maxSize)
+	case s.Map != MapRows:
+	case !l.rectangular() || len(l) > maxSize || l.columns() > maxSize:
+		bad("rows", l, "1 to %d rows of one length, 1 to %[1]d tiles", maxSize)
+	case strings.Trim(strings.Join(l, ""), string([]byte{start, frozen, hole, goal})) != "":
+		bad("rows", l, "tiles S (start), F (frozen), H (hole) and G (goal) only")
+	case !l.valid():
+		bad("rows", l, "a start S, and a path from every S to a goal G")
+	case s.Images && len(l) != l.columns():
+		bad("images", true, "a square map; this one has %d x %d tiles", len(l), l.columns())
+	case s.Size != max(len(l), l.columns()):
+		bad("size", s.Size, "0 or %d, that of rows", max(len(l), l.columns()))
+	}
+	if known && s.RandomStart && l.valid() && s.HeldOut >= len(l.starts(true)) {
+		bad("held_out", s.HeldOut, "fewer than %d, the cells that episodes may begin in", len(l.starts(true)))
+	}
+}
 
 // heldOutSeed is the seed of the held-out maps: a constant, so that all runs share them.
 const heldOutSeed = 0x7265707269736533
@@ -20,8 +184,10 @@ const heldOutSeed = 0x7265707269736533
 type Task struct {
 	settings Settings
 	seed     uint64
-	view     view
-	rules    gridworld.Rules
+	ice      ice
+	protocol gridworld.Protocol
+	tiles    map[byte]frame.Sprite
+	painter  frame.Encoder
 	fixed    *ground // nil: maps are random
 	trained  []int   // cells that training begins in, on a fixed map
 	heldOut  []task.Prompt
@@ -30,9 +196,8 @@ type Task struct {
 
 // ground is a lake to walk on.
 type ground struct {
-	lake  lake
-	world *gridworld.World
-	plan  func() *gridworld.Plan
+	lake lake
+	*gridworld.World
 }
 
 // New returns the task; the seed orders its training prompts.
@@ -42,15 +207,19 @@ func New(s Settings, seed uint64) (*Task, error) {
 	}
 	s.Resolve()
 	s.Rows = slices.Clone(s.Rows)
-	of := ice{slippery: *s.Slippery, success: s.SuccessRate, rewards: [3]float64(s.RewardSchedule)}
-	rules := s.Rules(names())
 	t := &Task{
-		settings: s, seed: seed, rules: rules,
-		view: view{images: s.Images, pixels: s.Tile, ice: of, protocol: rules.Protocol, tiles: sprites(), painter: new(frame.Painter)},
+		settings: s, seed: seed, protocol: s.Protocol(letters, names()), tiles: sprites(),
+		painter: frame.Encoder{Level: png.BestSpeed},
+		ice:     ice{slippery: *s.Slippery, success: s.SuccessRate, rewards: [3]float64(s.RewardSchedule)},
 	}
 	if l := s.lake(); l != nil {
 		t.fixed = t.ground(l)
-		t.holdOutStarts()
+		heldOut := l.starts(false)
+		t.trained = heldOut
+		if s.RandomStart {
+			heldOut, t.trained = gridworld.SplitStarts(l.starts(true), heldOut, s.HeldOut)
+		}
+		t.heldOut = t.fixed.HeldOut(heldOut, func(at int) task.Prompt { return t.prompt(l, at) })
 		return t, nil
 	}
 	if err := t.holdOutMaps(); err != nil {
@@ -60,31 +229,13 @@ func New(s Settings, seed uint64) (*Task, error) {
 }
 
 func (t *Task) ground(l lake) *ground {
-	w := &gridworld.World{
-		Table: l.table(t.view.ice),
-		Goal:  l.isGoal,
-		Look:  func(s int, invalid bool) (string, []byte) { return t.view.observe(l, s, invalid) },
-	}
-	return &ground{l, w, gridworld.Planner(w, t.rules)}
+	return &ground{l, &gridworld.World{
+		Table: l.table(t.ice), Protocol: t.protocol, Settings: t.settings.Settings, Goal: l.isGoal,
+		Look: func(s int, invalid bool) (string, []byte) { return t.observe(l, s, invalid) },
+	}}
 }
 
-// holdOutStarts chooses the evaluation prompts on the fixed map.
-func (t *Task) holdOutStarts() {
-	l := t.fixed.lake
-	starts := l.starts(false)
-	heldOut := starts
-	t.trained = starts
-	if t.settings.RandomStart {
-		heldOut, t.trained = gridworld.DealStarts(l.starts(true), starts, t.settings.HeldOut)
-	}
-	for i := range t.settings.HeldOut {
-		p := t.prompt(l, heldOut[i%len(heldOut)])
-		p.ID += "#" + strconv.Itoa(i)
-		t.heldOut = append(t.heldOut, p)
-	}
-}
-
-// holdOutMaps draws the evaluation prompts on random maps, no map twice, and makes sure that enough is left to train on.
+// holdOutMaps draws evaluation prompts on different random maps, and checks that enough maps are left to train on.
 func (t *Task) holdOutMaps() error {
 	r := rollout.Stream(heldOutSeed, "frozenlake held-out", 0)
 	want := t.settings.HeldOut
@@ -97,15 +248,15 @@ func (t *Task) holdOutMaps() error {
 		}
 	}
 	const tries = 1000
-	others := 0
+	free := 0
 	for range tries {
 		if _, taken := t.reserved[t.draw(r).String()]; !taken {
-			others++
+			free++
 		}
 	}
-	if len(t.heldOut) < want || others < tries/20 {
-		return &task.SettingError{Key: "held_out", Value: want, Want: fmt.Sprintf("fewer maps: of random ones of size %d with frozen %g, "+
-			"%d%% would be left to train on; or larger maps", t.settings.Size, t.settings.Frozen, 100*others/tries)}
+	if len(t.heldOut) < want || free < tries/20 {
+		return &option.Error{Key: "held_out", Value: want, Want: fmt.Sprintf("fewer maps: %d%% of the random maps of size %d with frozen %g "+
+			"would be left to train on; or larger maps", 100*free/tries, t.settings.Size, t.settings.Frozen)}
 	}
 	return nil
 }
@@ -113,14 +264,14 @@ func (t *Task) holdOutMaps() error {
 // draw draws a random map.
 func (t *Task) draw(r *rand.Rand) lake { return random(r, t.settings.Size, t.settings.Frozen) }
 
-// start draws the cell that an episode on a random map begins in.
+// start draws the cell in which an episode on a random map begins.
 func (t *Task) start(r *rand.Rand, l lake) int {
 	cells := l.starts(t.settings.RandomStart)
 	return cells[r.IntN(len(cells))]
 }
 
-// Train returns the i-th training prompt: a random map that is not held out, drawn as Gymnasium draws it; or the fixed map,
-// with a start drawn from those that are not held out.
+// Train returns the i-th training prompt: a random map that is not held out, drawn as Gymnasium draws it, or the fixed map
+// with a start that is not held out.
 func (t *Task) Train(i uint64) task.Prompt {
 	r := rollout.Stream(t.seed, "frozenlake train", i)
 	if t.fixed != nil {
@@ -139,33 +290,33 @@ func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 
 // prompt begins in a cell of a map.
 func (t *Task) prompt(l lake, at int) task.Prompt {
-	text, png := t.view.prompt(l, at)
+	text, picture := t.opening(l, at)
 	state := l.String() + "@" + strconv.Itoa(at)
-	return task.Prompt{ID: "frozenlake/" + state, Text: text, Image: png, State: state}
+	return task.Prompt{ID: "frozenlake/" + state, Text: text, Image: picture, State: state}
 }
 
-// MaxTurns returns the most turns of an episode.
-func (t *Task) MaxTurns() int { return t.rules.MaxTurns }
+// MaxTurns returns the maximum number of turns of an episode.
+func (t *Task) MaxTurns() int { return t.settings.MaxTurns }
 
-// Reset begins an episode; the seed decides where the player slips. It panics if the prompt is none of this task's.
+// Reset starts an episode; the seed determines where the player slips. It panics if the prompt is not one of this task's.
 func (t *Task) Reset(p task.Prompt, seed uint64) task.Episode {
-	written, at, ok := strings.Cut(p.State, "@")
+	written, at, _ := strings.Cut(p.State, "@")
 	g := t.fixed
 	if g == nil || g.lake.String() != written {
 		l := lake(strings.Split(written, "/"))
 		if !l.valid() {
-			panic(fmt.Sprintf("frozenlake: prompt %q has state %q, which is no lake", p.ID, p.State))
+			panic(fmt.Sprintf("frozenlake: prompt %q: state %q is not a lake", p.ID, p.State))
 		}
 		g = t.ground(l)
 	}
 	s, err := strconv.Atoi(at)
-	if !ok || err != nil || s < 0 || s >= g.lake.states() {
-		panic(fmt.Sprintf("frozenlake: prompt %q has state %q, which is no place on the lake", p.ID, p.State))
+	if err != nil || s < 0 || s >= g.lake.states() {
+		panic(fmt.Sprintf("frozenlake: prompt %q: state %q is not a cell of the lake", p.ID, p.State))
 	}
-	return gridworld.Begin(g.world, t.rules, s, rollout.Stream(seed, "frozenlake slips", 0), g.plan)
+	return g.Begin(s, rollout.Stream(seed, "frozenlake slips", 0))
 }
 
-// Transitions returns Gymnasium's table: by state (row x columns + column) and action (0 left, 1 down, 2 right, 3 up). If maps
+// Transitions returns Gymnasium's table: by state (row × columns + column) and action (0 left, 1 down, 2 right, 3 up). If maps
 // are random it is that of the first training prompt.
 func (t *Task) Transitions() task.Transitions {
 	l := t.settings.lake()
@@ -173,10 +324,10 @@ func (t *Task) Transitions() task.Transitions {
 		written, _, _ := strings.Cut(t.Train(0).State, "@")
 		l = strings.Split(written, "/")
 	}
-	return l.table(t.view.ice)
+	return l.table(t.ice)
 }
 
-// ImageSize returns the pixels of a picture's side, 0 if the player sees text.
+// ImageSize returns the side of a picture in pixels, 0 if the player sees text.
 func (t *Task) ImageSize() int {
 	if !t.settings.Images {
 		return 0
@@ -187,11 +338,11 @@ func (t *Task) ImageSize() int {
 // Characters returns every character that prompts, observations and actions use.
 func (t *Task) Characters() string {
 	every := lake{string([]byte{start, frozen, hole, goal})}
-	texts := append(t.rules.Actions(), t.rules.Write(0, 1))
-	for _, at := range every.cells(func(int) bool { return true }) {
-		prompt, _ := t.view.prompt(every, at)
-		observation, _ := t.view.observe(every, at, true)
+	var texts []string
+	for at := range every.states() {
+		prompt, _ := t.opening(every, at)
+		observation, _ := t.observe(every, at, true)
 		texts = append(texts, prompt, observation)
 	}
-	return gridworld.Alphabet(texts...)
+	return (&gridworld.World{Protocol: t.protocol}).Characters(texts...)
 }

@@ -3,7 +3,6 @@ package frozenlake
 import (
 	"maps"
 	"math"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/gridworld"
+	"github.com/reprise-rl/reprise/task/tasktest"
 )
 
 var (
@@ -20,8 +20,9 @@ var (
 	_ task.Seeing      = (*Task)(nil)
 )
 
-// common shortens settings of task/gridworld.
-func common(s gridworld.Settings) Settings { return Settings{Settings: s} }
+func firm() *bool { return new(bool) }
+
+func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 // variety is settings that between them reach every kind of map, view and rule.
 func variety() map[string]Settings {
@@ -29,63 +30,36 @@ func variety() map[string]Settings {
 		"default":          {},
 		"8x8, firm":        {Size: 8, Slippery: firm()},
 		"random":           {Map: MapRandom},
-		"random 6, starts": {Size: 6, Frozen: 0.7, Settings: gridworld.Settings{RandomStart: true, HeldOut: 30}},
-		"4x4, starts":      common(gridworld.Settings{RandomStart: true}),
+		"random 6, starts": {Size: 6, Frozen: 0.7, RandomStart: true, Settings: gridworld.Settings{HeldOut: 30}},
+		"4x4, starts":      {RandomStart: true},
 		"rows, two starts": {Rows: []string{"SFFHG", "FFSFF"}},
-		"words":            {Map: MapRandom, Settings: gridworld.Settings{Format: gridworld.Words, ActionsPerTurn: 3, HeldOut: 20}},
+		"words":            {Map: MapRandom, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 3, HeldOut: 20}},
 		"images":           {Map: MapRandom, Images: true, SuccessRate: 0.8, Settings: gridworld.Settings{HeldOut: 20}},
-		"images, words":    {Images: true, Tile: 4, Settings: gridworld.Settings{Format: gridworld.Words}},
+		"images, words":    {Images: true, Tile: 4, Settings: gridworld.Settings{Format: task.Words}},
 	}
 }
 
 func TestHeldOutPromptsAreDistinctAndNeverTrained(t *testing.T) {
-	for name, s := range variety() {
+	for _, s := range variety() {
 		made := newTask(t, s, 7)
 		s.Resolve()
-		ids, states := map[string]bool{}, map[string]bool{}
-		for _, p := range made.HeldOut() {
-			ids[p.ID] = true
-			l, at, _ := strings.Cut(p.State, "@")
-			if s.Map != MapRandom {
-				l = at // on a fixed map it is the starts that are held out
-			}
-			states[l] = true
-		}
-		disjoint := s.Map == MapRandom || s.RandomStart
-		if len(ids) != s.HeldOut || disjoint && len(states) != s.HeldOut {
-			t.Errorf("%s: %d ids and %d states of %d held-out prompts", name, len(ids), len(states), s.HeldOut)
-		}
-		for i := range uint64(2000) {
-			p := made.Train(i)
-			l, at, _ := strings.Cut(p.State, "@")
-			if s.Map != MapRandom {
-				l = at
-			}
-			if ids[p.ID] || disjoint && states[l] {
-				t.Fatalf("%s: training prompt %d, %s, is held out", name, i, p.ID)
+		key := func(p task.Prompt) string { return p.ID } // one start on a fixed map has nothing to hold out
+		if s.Map == MapRandom || s.RandomStart {
+			key = func(p task.Prompt) string {
+				l, at, _ := strings.Cut(p.State, "@")
+				if s.Map == MapRandom {
+					return l
+				}
+				return at
 			}
 		}
+		tasktest.HeldOut(t, made, s.HeldOut, 2000, key)
 	}
 }
 
 func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
 	s := Settings{Map: MapRandom}
-	one, again, other := newTask(t, s, 1), newTask(t, s, 1), newTask(t, s, 2)
-	if !reflect.DeepEqual(one.HeldOut(), other.HeldOut()) {
-		t.Error("held-out prompts depend on the seed")
-	}
-	same := 0
-	for i := range uint64(300) {
-		if !reflect.DeepEqual(one.Train(i), again.Train(i)) {
-			t.Fatalf("training prompt %d differs for one seed", i)
-		}
-		if one.Train(i).ID == other.Train(i).ID {
-			same++
-		}
-	}
-	if same > 30 {
-		t.Errorf("%d of 300 training prompts agree between seeds", same)
-	}
+	tasktest.SeedOrdersTraining(t, newTask(t, s, 1), newTask(t, s, 1), newTask(t, s, 2), 300, 30)
 }
 
 func TestEpisodesBeginWhereTheyMay(t *testing.T) {
@@ -95,9 +69,9 @@ func TestEpisodesBeginWhereTheyMay(t *testing.T) {
 	}{
 		"the start":           {Settings{}, "0"},
 		"any S":               {Settings{Rows: []string{"SFFHG", "FFSFF"}}, "0 7"},
-		"anywhere safe":       {common(gridworld.Settings{RandomStart: true, HeldOut: 1}), "1 2 3 4 6 8 9 10 13 14"},
-		"not in a dead end":   {Settings{Rows: []string{"FHSG", "HHFF"}, Settings: gridworld.Settings{RandomStart: true, HeldOut: 1}}, "6 7"},
-		"but for what is out": {Settings{Rows: []string{"SFFG"}, Settings: gridworld.Settings{RandomStart: true, HeldOut: 2}}, "1"},
+		"anywhere safe":       {Settings{RandomStart: true, Settings: gridworld.Settings{HeldOut: 1}}, "1 2 3 4 6 8 9 10 13 14"},
+		"not in a dead end":   {Settings{Rows: []string{"FHSG", "HHFF"}, RandomStart: true, Settings: gridworld.Settings{HeldOut: 1}}, "6 7"},
+		"but for what is out": {Settings{Rows: []string{"SFFG"}, RandomStart: true, Settings: gridworld.Settings{HeldOut: 2}}, "1"},
 	} {
 		made := newTask(t, c.settings, 1)
 		seen := map[string]bool{}
@@ -197,7 +171,7 @@ func TestExpertsCrossFirmIceByAShortestPath(t *testing.T) {
 			steps := 0
 			for done := false; !done; {
 				text := w.Advise()
-				actions, ok := made.rules.Parse(text)
+				actions, ok := made.protocol.Parse(text)
 				step := w.Step(text)
 				if !ok || step.Invalid || step.Done && !step.Correct {
 					t.Fatalf("%s: the expert wrote %q and got %+v", name, text, step)
@@ -237,38 +211,12 @@ func distance(l lake, state string) int {
 	}
 }
 
-func TestEverythingSaidIsInTheAlphabet(t *testing.T) {
+func TestTheAlphabetIsWhatIsWritten(t *testing.T) {
 	for name, s := range variety() {
 		made := newTask(t, s, 1)
-		characters := made.Characters()
-		for i, c := range characters {
-			if strings.ContainsRune(characters[:i], c) {
-				t.Errorf("%s: %q twice", name, c)
-			}
-		}
-		r := rollout.Stream(1, "alphabet test", 0)
-		used := ""
-		for i := range uint64(40) {
-			p := made.Train(i)
-			e := made.Reset(p, i).(task.Actor)
-			used += p.Text
-			for done := false; !done; {
-				text := e.Actions()[r.IntN(4)]
-				if r.IntN(4) == 0 {
-					text = "nonsense"
-				} else {
-					used += text
-				}
-				step := e.Step(text)
-				used += step.Text
-				done = step.Done
-			}
-		}
-		if rest := strings.Trim(used, characters); rest != "" {
-			t.Errorf("%s: %q is not in the alphabet %q", name, rest, characters)
-		}
-		for _, c := range characters {
-			if s.Format != gridworld.Words && !strings.ContainsRune(used, c) {
+		written := tasktest.Characters(t, made, 40)
+		for _, c := range made.Characters() {
+			if s.Format != task.Words && !strings.ContainsRune(written, c) {
 				t.Errorf("%s: %q is never used", name, c)
 			}
 		}
@@ -276,16 +224,8 @@ func TestEverythingSaidIsInTheAlphabet(t *testing.T) {
 }
 
 func TestPromptsOfOtherTasksAreRefused(t *testing.T) {
-	for _, state := range []string{"", "SFFF/FHFH/FFFH/HFFG", "SFFF/FHFH/FFFH/HFFG@16", "SFFF/FHFH/FFFH/HFFG@x", "SH/HG@0", "36"} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("an episode begins in %q", state)
-				}
-			}()
-			newTask(t, Settings{}, 1).Reset(task.Prompt{State: state}, 1)
-		}()
-	}
+	tasktest.Refuses(t, newTask(t, Settings{}, 1),
+		"", "SFFF/FHFH/FFFH/HFFG", "SFFF/FHFH/FFFH/HFFG@16", "SFFF/FHFH/FFFH/HFFG@x", "SH/HG@0", "36")
 }
 
 func TestEpisodesDependOnTheirSeedOnly(t *testing.T) {
@@ -311,6 +251,80 @@ func TestEpisodesDependOnTheirSeedOnly(t *testing.T) {
 	}
 	if len(different) < 10 {
 		t.Errorf("%d courses of 20 seeds", len(different))
+	}
+}
+
+func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
+	tasktest.Problems(t, tasktest.Created(New), []tasktest.Case[Settings]{
+		{Settings{}, ""},
+		{Settings{Size: 8}, ""},
+		{Settings{Size: 8, Map: Map4x4}, "size"},
+		{Settings{Size: 1}, "size"},
+		{Settings{Size: -4}, "size"},
+		{Settings{Size: 17}, "size"},
+		{Settings{Size: 16}, ""},
+		{Settings{Map: "5x5"}, "map"},
+		{Settings{Map: MapRows}, "rows"},
+		{Settings{Map: MapRandom, Rows: []string{"SG"}}, "rows"},
+		{Settings{Rows: []string{"SG"}}, ""},
+		{Settings{Rows: []string{"SG"}, Size: 3}, "size"},
+		{Settings{Rows: []string{"SG"}, Images: true}, "images"},
+		{Settings{Rows: []string{"SF", "FG"}, Images: true}, ""},
+		{Settings{Rows: []string{"SF", "G"}}, "rows"},
+		{Settings{Rows: []string{""}}, "rows"},
+		{Settings{Rows: []string{"SFP", "FFG"}}, "rows"},
+		{Settings{Rows: []string{"SH", "HG"}}, "rows"},
+		{Settings{Rows: []string{"FF", "FG"}}, "rows"},
+		{Settings{Rows: []string{"SHS", "HHG"}}, "rows"},
+		{Settings{Rows: []string{strings.Repeat("F", 16) + "SG"}}, "rows"},
+		{Settings{Frozen: 0.4, SuccessRate: 1.5, RewardSchedule: []float64{1}, Tile: 65, Settings: gridworld.Settings{Format: "x", HeldOut: -1}},
+			"frozen success_rate reward_schedule tile format held_out"},
+		{Settings{Frozen: math.NaN(), SuccessRate: math.NaN(), RewardSchedule: []float64{1, math.Inf(1), math.NaN()}},
+			"frozen success_rate reward_schedule reward_schedule"},
+		{Settings{RandomStart: true, Settings: gridworld.Settings{HeldOut: 11}}, "held_out"},
+		{Settings{RandomStart: true, Settings: gridworld.Settings{HeldOut: 10}}, ""},
+		{Settings{Settings: gridworld.Settings{MaxSteps: 20, MaxTurns: 21}}, "max_turns"},
+	})
+}
+
+func TestNoMoreMapsAreHeldOutThanThereAre(t *testing.T) {
+	tasktest.Problems(t, tasktest.Created(New), []tasktest.Case[Settings]{
+		{Settings{Size: 2}, "held_out"},                                           // three maps in all
+		{Settings{Size: 2, Settings: gridworld.Settings{HeldOut: 3}}, "held_out"}, // nothing would be left to train on
+		{Settings{Size: 2, Settings: gridworld.Settings{HeldOut: 1}}, ""},
+		{Settings{Map: MapRandom, Frozen: 1}, "held_out"},
+		{Settings{Size: 3, Frozen: 0.95, Settings: gridworld.Settings{HeldOut: 60}}, "held_out"},
+	})
+}
+
+func TestDefaultsAreThoseOfGymnasium(t *testing.T) {
+	for _, c := range []struct {
+		settings Settings
+		size     int
+		kind     string
+		steps    int
+		heldOut  int
+	}{
+		{Settings{}, 4, Map4x4, 100, 100},
+		{Settings{Size: 8}, 8, Map8x8, 200, 100},
+		{Settings{Map: Map8x8, Slippery: firm()}, 8, Map8x8, 200, 1},
+		{Settings{Size: 6}, 6, MapRandom, 200, 200},
+		{Settings{Map: MapRandom}, 4, MapRandom, 100, 200},
+		{Settings{Size: 3}, 3, MapRandom, 100, 200},
+		{Settings{Rows: []string{"SFFFFG"}}, 6, MapRows, 200, 100},
+		{Settings{RandomStart: true}, 4, Map4x4, 100, 2},
+	} {
+		s := c.settings
+		s.Resolve()
+		if s.Size != c.size || s.Map != c.kind || s.MaxSteps != c.steps || s.MaxTurns != c.steps || s.HeldOut != c.heldOut {
+			t.Errorf("%+v: resolved to %+v", c.settings, s)
+		}
+	}
+	var s Settings
+	s.Resolve()
+	if !*s.Slippery || s.SuccessRate != 1.0/3 || s.Frozen != 0.8 || s.Tile != 8 || *s.InvalidPenalty != -0.1 ||
+		len(s.RewardSchedule) != 3 || s.RewardSchedule[0] != 1 || s.RewardSchedule[1] != 0 || s.RewardSchedule[2] != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

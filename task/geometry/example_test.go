@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"image/png"
 
+	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/geometry"
 )
 
 func Example() {
-	made, err := geometry.New(geometry.Settings{Questions: []string{geometry.Area}, ImageSize: 16, Max: 3, HeldOut: 5, Format: geometry.Words}, 1)
+	made, err := geometry.New(geometry.Settings{Questions: []string{geometry.Area}, ImageSize: 16, Max: 3, HeldOut: 5, Format: task.Words}, 1)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -2,15 +2,14 @@ package geometry
 
 import (
 	"bytes"
-	"errors"
 	"image/png"
 	"math"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/tasktest"
 )
 
 var (
@@ -21,22 +20,15 @@ var (
 	_ task.Seeing       = (*Task)(nil)
 )
 
-func newTask(t *testing.T, s Settings, seed uint64) *Task {
-	t.Helper()
-	made, err := New(s, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
+func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 // variety is settings that between them reach every question, format and size.
 func variety() []Settings {
 	return []Settings{
 		{},
 		{Questions: names(), HeldOut: 50},
-		{Questions: []string{Perimeter, Area}, ImageSize: 16, Max: 5, Format: Words},
-		{Questions: []string{Hypotenuse, Third}, ImageSize: 64, Format: Words, HeldOut: 20},
+		{Questions: []string{Perimeter, Area}, ImageSize: 16, Max: 5, Format: task.Words},
+		{Questions: []string{Hypotenuse, Third}, ImageSize: 64, Format: task.Words, HeldOut: 20},
 		{Questions: []string{Angle}, ImageSize: 48, HeldOut: 130},
 		{Questions: []string{Triangle, Length}, ImageSize: 256, Max: 12},
 		{Questions: []string{Area}, Max: 2, HeldOut: 4},
@@ -47,18 +39,14 @@ func TestHeldOutFiguresAreDistinctAndNeverTrained(t *testing.T) {
 	for _, s := range variety() {
 		made := newTask(t, s, 7)
 		s.Resolve()
-		held, questions := map[string]bool{}, map[string]int{}
+		tasktest.HeldOut(t, made, s.HeldOut, 2000, func(p task.Prompt) string { return figureOf(p.ID) })
+		tasktest.Characters(t, made, 100)
+		questions := map[string]bool{}
 		for _, p := range made.HeldOut() {
-			held[figureOf(p.ID)] = true
-			questions[p.Text]++
+			questions[p.Text] = true
 		}
-		if len(held) != s.HeldOut || len(made.HeldOut()) != s.HeldOut || len(questions) != len(s.Questions) {
-			t.Errorf("%+v: %d figures held out with %d questions", s, len(held), len(questions))
-		}
-		for i := range uint64(2000) {
-			if p := made.Train(i); held[figureOf(p.ID)] {
-				t.Fatalf("%+v: training prompt %d, %s, has a figure that is held out", s, i, p.ID)
-			}
+		if len(questions) != len(s.Questions) {
+			t.Errorf("%+v: %d questions about held-out figures", s, len(questions))
 		}
 	}
 }
@@ -300,11 +288,11 @@ func TestImagesAreSquaresOfTheSizeThatIsTold(t *testing.T) {
 func TestCharactersNameEachOnce(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"0123456789?lapd":       {},
-		"0123456789?length":     {Questions: []string{Length}, Format: Words},
-		"0123456789?areapimt":   {Questions: []string{Area, Perimeter}, Format: Words},
+		"0123456789?length":     {Questions: []string{Length}, Format: task.Words},
+		"0123456789?areapimt":   {Questions: []string{Area, Perimeter}, Format: task.Words},
 		"0123456789?lapdtxh":    {Questions: names(), HeldOut: 50},
-		"0123456789?hypotenus":  {Questions: []string{Hypotenuse}, Format: Words},
-		"0123456789?anglethird": {Questions: []string{Third, Angle}, Format: Words},
+		"0123456789?hypotenus":  {Questions: []string{Hypotenuse}, Format: task.Words},
+		"0123456789?anglethird": {Questions: []string{Third, Angle}, Format: task.Words},
 	} {
 		unique := ""
 		for _, c := range want {
@@ -319,23 +307,8 @@ func TestCharactersNameEachOnce(t *testing.T) {
 }
 
 func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
-	one, other := newTask(t, Settings{Questions: []string{Area, Length}}, 1), newTask(t, Settings{Questions: []string{Length, Area}}, 2)
-	again := newTask(t, Settings{Questions: []string{Length, Area}}, 1)
-	if !reflect.DeepEqual(one.HeldOut(), other.HeldOut()) {
-		t.Error("held-out prompts depend on the seed or on the order of the questions")
-	}
-	agreeing := 0
-	for i := range uint64(1000) {
-		if !reflect.DeepEqual(one.Train(i), again.Train(i)) {
-			t.Fatalf("training prompt %d differs for one seed", i)
-		}
-		if one.Train(i).ID == other.Train(i).ID {
-			agreeing++
-		}
-	}
-	if agreeing > 20 { // Poisson of mean 1.4
-		t.Errorf("%d of 1000 training prompts agree between seeds", agreeing)
-	}
+	s, turned := Settings{Questions: []string{Area, Length}}, Settings{Questions: []string{Length, Area}}
+	tasktest.SeedOrdersTraining(t, newTask(t, s, 1), newTask(t, turned, 1), newTask(t, s, 2), 1000, 20)
 }
 
 func TestOnlyTheExactAnswerIsRight(t *testing.T) {
@@ -359,11 +332,8 @@ func TestOnlyTheExactAnswerIsRight(t *testing.T) {
 	}
 }
 
-func TestValidateReportsEveryProblem(t *testing.T) {
-	for _, c := range []struct {
-		settings Settings
-		keys     string
-	}{
+func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
+	tasktest.Problems(t, tasktest.Created(New), []tasktest.Case[Settings]{
 		{Settings{}, ""},
 		{Settings{Questions: []string{"volume", Area, Area}}, "questions questions"},
 		{Settings{Max: 1, ImageSize: 8, Format: "long", HeldOut: -1}, "max image_size format held_out"},
@@ -372,23 +342,7 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 		{Settings{Questions: []string{Third}, ImageSize: 31}, "image_size"},
 		{Settings{Questions: []string{Angle}, HeldOut: 133}, "held_out"},
 		{Settings{Questions: []string{Area, Perimeter}, Max: 2, HeldOut: 5}, "held_out"}, // 9 figures
-	} {
-		var keys []string
-		if joined, ok := c.settings.Validate().(interface{ Unwrap() []error }); ok {
-			for _, e := range joined.Unwrap() {
-				var setting *task.SettingError
-				if errors.As(e, &setting) && setting.Want != "" {
-					keys = append(keys, setting.Key)
-				}
-			}
-		}
-		if got := strings.Join(keys, " "); got != c.keys {
-			t.Errorf("%+v: problems with %q, want %q", c.settings, got, c.keys)
-		}
-		if _, err := New(c.settings, 0); (err == nil) != (c.keys == "") {
-			t.Errorf("%+v: New says %v", c.settings, err)
-		}
-	}
+	})
 }
 
 func FuzzVerifyAcceptsOnlyTheAnswer(f *testing.F) {

@@ -19,13 +19,12 @@ func Example() {
 		Goal:  func(state int) bool { return state == 2 },
 		Look:  func(state int, _ bool) (string, []byte) { return fmt.Sprint("cell ", state), nil },
 	}
-	settings := gridworld.Settings{ActionsPerTurn: 2}
-	settings.Fill(10, -2, 1)
-	rules := settings.Rules([]string{"Left", "Right"})
-	plan := gridworld.Planner(world, rules)
-	walk := gridworld.Begin(world, rules, 0, rollout.Stream(1, "corridor", 0), plan)
+	world.Settings.ActionsPerTurn = 2
+	world.Settings.Resolve(10, -2, 1)
+	world.Protocol = world.Settings.Protocol("LR", []string{"Left", "Right"})
+	walk := world.Begin(0, rollout.Stream(1, "corridor", 0))
 
-	fmt.Println(walk.Actions(), walk.Advise(), plan().Value(0))
+	fmt.Println(walk.Actions(), walk.Advise(), world.Plan().Value(0))
 	for _, text := range []string{"Go!", "L", "RR"} {
 		step := walk.Step(text)
 		fmt.Printf("%s: %q, reward %g, invalid %v, done %v, correct %v\n", text, step.Text, step.Reward, step.Invalid, step.Done, step.Correct)

@@ -13,9 +13,8 @@ const (
 	opaque   = '√'      // \sqrt, \pi and any command not known to be harmless: next to it nothing is a plain number
 )
 
-// plain rewrites LaTeX and typographic variants as the plain characters that the scanner knows.
-// It takes time linear in the length of s and never fails: what it does not know becomes opaque. The
-// result is valid UTF-8 without control characters.
+// plain rewrites LaTeX and typographic variants as the plain characters that the scanner knows. It takes linear time and never
+// fails: anything unknown becomes opaque. The result is valid UTF-8 without control characters.
 func plain(s string) string {
 	w := writer{out: make([]byte, 0, len(s)+8)}
 	for i := 0; i < len(s); {
@@ -46,7 +45,7 @@ func plain(s string) string {
 	return string(w.out)
 }
 
-// typographic maps variants of a character to the one the scanner knows.
+// typographic maps variants of a character to the one that the scanner knows.
 func typographic(r rune) rune {
 	switch r {
 	case '~', '\u00a0', '\u2009', '\u202f':
@@ -93,7 +92,7 @@ func (w *writer) close() {
 	}
 }
 
-// vulgar writes a character such as ½, before rest, as 1/2; after a digit as the fraction of a mixed number.
+// vulgar writes a character such as ½ as 1/2; after a digit it is the fraction of a mixed number. rest follows it.
 func (w *writer) vulgar(r rune, rest string) {
 	last, _ := utf8.DecodeLastRune(w.out)
 	next, _ := utf8.DecodeRuneInString(rest)
@@ -107,7 +106,7 @@ func (w *writer) vulgar(r rune, rest string) {
 	w.out = append(w.out, vulgar(r)...)
 }
 
-// command writes the command whose name starts at s[i] and returns where the text goes on.
+// command writes the command whose name starts at s[i] and returns where the text continues.
 func (w *writer) command(s string, i int) int {
 	end := i
 	for end < len(s) && isLetter(rune(s[end])) {
@@ -132,7 +131,7 @@ func (w *writer) command(s string, i int) int {
 	return end
 }
 
-// symbol returns what the command \r stands for.
+// symbol returns what the command \r means.
 func symbol(r rune) string {
 	switch r {
 	case '!':
@@ -149,7 +148,7 @@ func symbol(r rune) string {
 	return string(opaque)
 }
 
-// word returns what the command \name stands for, and whether its argument belongs to the text.
+// word returns what the command \name means, and whether its argument belongs to the text.
 func word(name string) (text string, wraps bool) {
 	switch name {
 	case "text", "textbf", "textit", "textrm", "textnormal", "mbox", "hbox", "mathrm", "mathbf", "mathit",
@@ -183,41 +182,17 @@ func word(name string) (text string, wraps bool) {
 	return string(opaque), false
 }
 
-// vulgar returns the fraction that a single character stands for, "" for other characters.
+// vulgar returns the fraction that a single character means, "" for other characters.
 func vulgar(r rune) string {
-	switch r {
-	case '½':
-		return "1/2"
-	case '⅓':
-		return "1/3"
-	case '⅔':
-		return "2/3"
-	case '¼':
-		return "1/4"
-	case '¾':
-		return "3/4"
-	case '⅕':
-		return "1/5"
-	case '⅖':
-		return "2/5"
-	case '⅗':
-		return "3/5"
-	case '⅘':
-		return "4/5"
-	case '⅙':
-		return "1/6"
-	case '⅚':
-		return "5/6"
-	case '⅛':
-		return "1/8"
-	case '⅜':
-		return "3/8"
-	case '⅝':
-		return "5/8"
-	case '⅞':
-		return "7/8"
+	if r < utf8.RuneSelf {
+		return ""
 	}
-	return ""
+	return vulgarFractions[r]
+}
+
+var vulgarFractions = map[rune]string{
+	'½': "1/2", '⅓': "1/3", '⅔': "2/3", '¼': "1/4", '¾': "3/4", '⅕': "1/5", '⅖': "2/5", '⅗': "3/5", '⅘': "4/5",
+	'⅙': "1/6", '⅚': "5/6", '⅛': "1/8", '⅜': "3/8", '⅝': "5/8", '⅞': "7/8",
 }
 
 func isDigit(r rune) bool { return '0' <= r && r <= '9' }

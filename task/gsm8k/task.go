@@ -1,26 +1,56 @@
+// Package gsm8k is the task of word problems with one number as the answer: any file of JSON lines with "question" and
+// "answer", where the answer is a solution that ends in "#### " and the number.
+//
+// A [Task] is a task.Demonstrator: the solutions of the file are the demonstrations.
+//
+// [Verifier] works without any file. It takes the last "#### n" of a response, else the last "\boxed{n}", else the last
+// number, and compares exactly, as rational numbers. It reads thousands separators (1,234 and LaTeX's 1{,}234 and 1\,234),
+// decimals, fractions (3/4, 3 1/2, ½, \frac{3}{4}), signs, currency ($, €, £, ¥, ₹, before or after), scientific notation
+// (1.5e3, 1.5 \times 10^3), words of scale (5 million) and LaTeX spacing and text. It ignores percent signs and units: "12%"
+// is 12, not 0.12.
+//
+// If an answer is present but is not one plain number, nothing is extracted, and nothing is taken from elsewhere, because a
+// reward given by accident is learned: expressions (3 + 4, 5x, 5\pi), ranges, dates, times, "1,2", "1.2.3", "1/0", two
+// numbers after ####, a box that was cut off, numbers of more than 300 digits or powers beyond 10^300. An equation counts by
+// its right side.
 package gsm8k
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/dataset"
 )
 
-// heldOutSeed is the seed of the split of one file: a constant, so that all runs share it.
-const heldOutSeed = 0x7265707269736532
+// Settings of the task. Only TrainFile is required.
+type Settings dataset.Settings
+
+// format returns how the task reads its files.
+func format() dataset.Format {
+	return dataset.Format{
+		Name: "gsm8k", HeldOutSeed: 0x7265707269736532, Slot: "{question}",
+		Template: "Question: {question}\nAnswer:\n", // for a model that has not learned a chat format
+		File:     "JSON lines with question and answer", Object: `{"question": ..., "answer": ...}`,
+		Parse: parse, Same: func(a, b string) bool { return a == b },
+	}
+}
+
+// Resolve fills in the defaults.
+func (s *Settings) Resolve() { (*dataset.Settings)(s).Resolve(format()) }
+
+// Validate reports every problem with the settings, each an [option.Error]. It does not look into the files.
+func (s Settings) Validate() error {
+	s.Resolve()
+	return dataset.Settings(s).Validate(format())
+}
 
 // Task asks the questions of a file. It is safe for concurrent use.
 type Task struct {
 	Verifier
-	train     []Problem
-	heldOut   []Problem
-	solutions map[string]string // by ID
-	order     task.Order
-	template  string
-	overlap   int
+	*dataset.Set
 }
 
 // New reads the files and returns the task; the seed orders its training prompts.
@@ -29,85 +59,29 @@ func New(s Settings, seed uint64) (*Task, error) {
 		return nil, err
 	}
 	s.Resolve()
-	train, err := ReadFile(s.TrainFile)
+	set, err := dataset.New(format(), dataset.Settings(s), seed)
 	if err != nil {
-		return nil, fmt.Errorf("train_file: %w", err)
+		return nil, err
 	}
-	t := &Task{template: s.Template, solutions: map[string]string{}}
-	if s.HeldOutFile != "" {
-		if t.heldOut, err = ReadFile(s.HeldOutFile); err != nil {
-			return nil, fmt.Errorf("held_out_file: %w", err)
-		}
-		t.train = without(train, t.heldOut)
-		t.overlap = len(train) - len(t.train)
-	} else {
-		t.train, t.heldOut = split(train, s.HeldOutFraction)
-	}
-	if len(t.train) == 0 || len(t.heldOut) == 0 {
-		return nil, fmt.Errorf("train_file %s: %d training and %d held-out questions remain: want at least one of each, use a larger file",
-			s.TrainFile, len(t.train), len(t.heldOut))
-	}
-	if s.HeldOut > 0 && s.HeldOut < len(t.heldOut) {
-		t.heldOut = choose(t.heldOut, s.HeldOut)
-	}
-	for _, p := range slices.Concat(t.train, t.heldOut) {
-		t.solutions[p.ID] = p.Solution
-	}
-	t.order = task.Order{Seed: seed, Purpose: "gsm8k train", N: len(t.train)}
-	return t, nil
+	return &Task{Set: set}, nil
 }
 
-// Train returns the i-th training prompt: every question once per epoch, in a fresh order.
-func (t *Task) Train(i uint64) task.Prompt { return t.prompt(t.train[t.order.At(i)]) }
+// Demonstrate returns the solution of the file; for a prompt from elsewhere, its marked answer.
+func (t *Task) Demonstrate(p task.Prompt) string { return cmp.Or(t.Solution(p), hashes+" "+p.Answer) }
 
-// HeldOut returns the evaluation prompts, the same for every seed.
-func (t *Task) HeldOut() []task.Prompt {
-	prompts := make([]task.Prompt, len(t.heldOut))
-	for i, p := range t.heldOut {
-		prompts[i] = t.prompt(p)
+// parse reads one problem.
+func parse(fields map[string]json.RawMessage) (p dataset.Problem, err error) {
+	if p.Question, err = dataset.StringField(fields, "question", "a question"); err != nil {
+		return p, err
 	}
-	return prompts
-}
-
-// Demonstrate returns the solution of the file, for a prompt of other origin its marked answer.
-func (t *Task) Demonstrate(p task.Prompt) string {
-	if solution, ok := t.solutions[p.ID]; ok {
-		return solution
+	if p.Solution, err = task.StringField(fields, "answer"); err != nil {
+		return p, err
 	}
-	return hashes + " " + p.Answer
-}
-
-// Questions returns how many questions there are to train on.
-func (t *Task) Questions() int { return len(t.train) }
-
-// Overlap returns how many questions of the training file were left out because they are held out.
-func (t *Task) Overlap() int { return t.overlap }
-
-func (t *Task) prompt(p Problem) task.Prompt {
-	return task.Prompt{ID: p.ID, Text: strings.Replace(t.template, Slot, p.Question, 1), Answer: p.Answer}
-}
-
-// split holds out a share of the problems, at least one.
-func split(problems []Problem, fraction float64) (train, heldOut []Problem) {
-	n := max(1, int(math.Round(fraction*float64(len(problems)))))
-	heldOut = choose(problems, n)
-	return without(problems, heldOut), heldOut
-}
-
-// choose returns n problems, the same for every seed, in the order of the file.
-func choose(problems []Problem, n int) []Problem {
-	var picked []Problem
-	for _, at := range (task.Order{Seed: heldOutSeed, Purpose: "gsm8k held-out", N: len(problems)}).Pick(n) {
-		picked = append(picked, problems[at])
+	value, what := marked(p.Solution)
+	if what != found {
+		end := strings.TrimSpace(p.Solution)
+		return p, fmt.Errorf("field answer: ends in %q: want a solution that ends in \"#### \" and one number", end[max(0, len(end)-40):])
 	}
-	return picked
-}
-
-// without returns the problems whose questions are not among the others.
-func without(problems, others []Problem) []Problem {
-	out := make(map[string]bool, len(others))
-	for _, p := range others {
-		out[p.ID] = true
-	}
-	return slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return out[p.ID] })
+	p.Answer = canonical(value)
+	return p, nil
 }

@@ -1,15 +1,16 @@
 package gsm8k
 
 import (
-	"errors"
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/tasktest"
 )
 
 var (
@@ -37,70 +38,7 @@ func sums(first, n int) []string {
 	return lines
 }
 
-func newTask(t *testing.T, s Settings, seed uint64) *Task {
-	t.Helper()
-	made, err := New(s, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
-
-func TestEveryQuestionIsEitherTrainedOrHeldOut(t *testing.T) {
-	both := append(sums(90, 30), `{"question": " What  is 50 and 1? ", "answer": "#### 51"}`) // 10 and 1 of the training file
-	train := write(t, append(sums(0, 100), sums(0, 5)...)...)
-	for name, c := range map[string]struct {
-		settings                 Settings
-		train, heldOut, overlaps int
-	}{
-		"tenth":    {Settings{TrainFile: train}, 90, 10, 0},
-		"fraction": {Settings{TrainFile: train, HeldOutFraction: 0.5}, 50, 50, 0},
-		"least":    {Settings{TrainFile: train, HeldOutFraction: 0.001}, 99, 1, 0},
-		"some":     {Settings{TrainFile: train, HeldOutFraction: 0.25, HeldOut: 7}, 75, 7, 0},
-		"file":     {Settings{TrainFile: train, HeldOutFile: write(t, both...)}, 89, 31, 11},
-	} {
-		made := newTask(t, c.settings, 3)
-		trained := map[string]int{}
-		for i := range uint64(2 * c.train) {
-			trained[made.Train(i).ID]++
-		}
-		for id, times := range trained {
-			if times != 2 {
-				t.Errorf("%s: %s trained %d times in two epochs", name, id, times)
-			}
-		}
-		held := map[string]bool{}
-		for _, p := range made.HeldOut() {
-			held[p.ID] = true
-			if trained[p.ID] > 0 {
-				t.Errorf("%s: %q is trained and held out", name, p.Text)
-			}
-		}
-		if len(trained) != c.train || made.Questions() != c.train || len(held) != c.heldOut || made.Overlap() != c.overlaps {
-			t.Errorf("%s: %d trained, %d held out, %d in both, want %+v", name, len(trained), len(held), made.Overlap(), c)
-		}
-	}
-}
-
-func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
-	s := Settings{TrainFile: write(t, sums(0, 200)...)}
-	one, again, other := newTask(t, s, 1), newTask(t, s, 1), newTask(t, s, 2)
-	if !reflect.DeepEqual(one.HeldOut(), other.HeldOut()) {
-		t.Error("held-out prompts depend on the seed")
-	}
-	same := 0
-	for i := range uint64(180) {
-		if one.Train(i).ID != again.Train(i).ID {
-			t.Fatalf("training prompt %d differs for one seed", i)
-		}
-		if one.Train(i).ID == other.Train(i).ID {
-			same++
-		}
-	}
-	if same > 8 { // Poisson of mean 1
-		t.Errorf("%d of 180 training prompts agree between seeds", same)
-	}
-}
+func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 func TestPromptsAndDemonstrationsComeFromTheFile(t *testing.T) {
 	made := newTask(t, Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5, Template: "Q: {question} A: "}, 1)
@@ -118,87 +56,98 @@ func TestPromptsAndDemonstrationsComeFromTheFile(t *testing.T) {
 	}
 }
 
-func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
-	good := sums(0, 1)[0]
-	for want, lines := range map[string][]string{
-		"line 2: \"{\" is no JSON object":                     {good, "{"},
-		"line 2: \"[1]\" is no JSON object":                   {good, "[1]"},
-		"line 1: \"null\" is no JSON object":                  {"null"},
-		"line 3: field question: missing":                     {good, "", `{"answer": "#### 1"}`},
-		"line 1: field question: \"\\\" \\\"\": want":         {`{"question": " ", "answer": "#### 1"}`},
-		"line 2: field question: 5: want a string":            {good, `{"question": 5, "answer": "#### 1"}`},
-		"line 1: field answer: missing":                       {`{"question": "q"}`},
-		"line 1: field answer: 5: want a string":              {`{"question": "q", "answer": 5}`},
-		"line 1: field answer: ends in \"It is 5.\"":          {`{"question": "q", "answer": "It is 5."}`},
-		"line 1: field answer: ends in \"#### 1/0\"":          {`{"question": "q", "answer": "#### 1/0"}`},
-		"line 2: field question: asked on line 1 already":     {good, strings.Replace(good, "#### 1", "#### 2", 1)},
-		"no problems: want a JSON object with question":       {"", " "},
-		"0 training and 1 held-out questions remain: want at": {good},
+func TestBadProblemsAreRefusedByField(t *testing.T) {
+	for want, line := range map[string]string{
+		"field question: missing":                       `{"answer": "#### 1"}`,
+		"field question: \" \": want a question":        `{"question": " ", "answer": "#### 1"}`,
+		"field question: 5: want a string":              `{"question": 5, "answer": "#### 1"}`,
+		"field answer: missing":                         `{"question": "q"}`,
+		"field answer: 5: want a string":                `{"question": "q", "answer": 5}`,
+		"field answer: ends in \"It is 5.\"":            `{"question": "q", "answer": "It is 5."}`,
+		"field answer: ends in \"#### 1/0\"":            `{"question": "q", "answer": "#### 1/0"}`,
+		"asked at line 1 already, answered \"1\" there": `{"question": "What is 0 and 1?", "answer": "#### 2"}`,
 	} {
-		path := write(t, lines...)
-		_, err := New(Settings{TrainFile: path}, 0)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%q: %v, want %s", lines, err, want)
+		path := write(t, sums(0, 1)[0], line)
+		if _, err := New(Settings{TrainFile: path}, 0); err == nil || !strings.Contains(err.Error(), "line 2: "+want) {
+			t.Errorf("%q: %v, want %s", line, err, want)
 		}
 	}
-	if _, err := New(Settings{TrainFile: filepath.Join(t.TempDir(), "none")}, 0); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("absent file: %v", err)
-	}
 }
 
-func TestByteOrderMarkAndLineEndsOfOtherSystemsAreRead(t *testing.T) {
-	path := write(t, "\ufeff"+sums(0, 1)[0]+"\r", sums(1, 1)[0]+"\r")
-	problems, err := ReadFile(path)
-	if err != nil || len(problems) != 2 || problems[0].Answer != "1" {
-		t.Errorf("%v, %v", problems, err)
-	}
-}
-
-func TestValidateReportsEveryProblem(t *testing.T) {
-	for _, c := range []struct {
-		settings Settings
-		keys     string
-	}{
+func TestSettingsAreThoseOfADataset(t *testing.T) {
+	tasktest.Problems(t, Settings.Validate, []tasktest.Case[Settings]{
 		{Settings{TrainFile: "a"}, ""},
-		{Settings{TrainFile: "a", HeldOutFile: "b", Template: "{question}"}, ""},
-		{Settings{}, "train_file"},
-		{Settings{HeldOutFraction: 0.6, HeldOut: -1, Template: "none"}, "train_file held_out_fraction held_out template"},
-		{Settings{TrainFile: "a", HeldOutFile: "a", HeldOutFraction: 0.1}, "held_out_fraction held_out_file"},
-		{Settings{TrainFile: "a", Template: "{question}{question}"}, "template"},
-	} {
-		var keys []string
-		if joined, ok := c.settings.Validate().(interface{ Unwrap() []error }); ok {
-			for _, e := range joined.Unwrap() {
-				var setting *task.SettingError
-				if errors.As(e, &setting) {
-					keys = append(keys, setting.Key)
-				}
-			}
-		}
-		if got := strings.Join(keys, " "); got != c.keys {
-			t.Errorf("%+v: problems with %q, want %q", c.settings, got, c.keys)
-		}
-	}
+		{Settings{Template: "{problem}"}, "train_file template"},
+	})
 }
 
-func FuzzRead(f *testing.F) {
-	f.Add([]byte(strings.Join(sums(0, 3), "\n")))
-	f.Add([]byte("{\"question\": \"q\", \"answer\": \"#### 1/3\"}\r\n\r\n{}"))
-	f.Add([]byte(`{"question": "q", "answer": "#### 1 1/2", "answer": "#### 2"}`))
-	f.Fuzz(func(t *testing.T, file []byte) {
-		problems, err := Read(strings.NewReader(string(file)), "fuzz")
-		if (err == nil) == (len(problems) == 0) {
-			t.Fatalf("%d problems and error %v", len(problems), err)
+func FuzzParsedSolutionsVerify(f *testing.F) {
+	f.Add("q", "It is 1.\n#### 1")
+	f.Add("q", "#### 1 1/2")
+	f.Fuzz(func(t *testing.T, question, answer string) {
+		line, err := json.Marshal(map[string]string{"question": question, "answer": answer})
+		if err != nil {
+			t.Fatal(err)
 		}
-		ids := map[string]bool{}
+		problems, _ := format().Read(bytes.NewReader(line))
 		for _, p := range problems {
 			if !(Verifier{}).Verify(task.Prompt{Answer: p.Answer}, p.Solution).Correct {
 				t.Fatalf("solution %q does not verify against %q", p.Solution, p.Answer)
 			}
-			if p.Question == "" || ids[p.ID] {
-				t.Fatalf("question %q with ID %s", p.Question, p.ID)
-			}
-			ids[p.ID] = true
 		}
 	})
+}
+
+// realFiles returns the paths of the public data, which lies beside the repository where it is at hand.
+func realFiles(t *testing.T) (train, test string) {
+	t.Helper()
+	folder := filepath.Join("..", "..", "..", "shared", "data", "gsm8k")
+	train, test = filepath.Join(folder, "train.jsonl"), filepath.Join(folder, "test.jsonl")
+	for _, path := range []string{train, test} {
+		if _, err := os.Stat(path); err != nil {
+			t.Skipf("the public GSM8K files are not at hand in %s", folder)
+		}
+	}
+	return train, test
+}
+
+func TestEveryRealReferenceVerifiesAgainstItselfAndNoOther(t *testing.T) {
+	train, test := realFiles(t)
+	for path, want := range map[string]int{train: 7473, test: 1319} {
+		problems, err := format().ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(problems) != want {
+			t.Errorf("%s: %d problems, want %d", path, len(problems), want)
+		}
+		for i, p := range problems {
+			next := problems[(i+1)%len(problems)]
+			for _, reference := range []string{p.Answer, p.Solution} {
+				prompt := task.Prompt{Answer: reference}
+				if v := (Verifier{}).Verify(prompt, p.Solution); !v.Correct || v.Extracted != p.Answer {
+					t.Errorf("%s: solution of %q: %+v", path, p.Question, v)
+				}
+				if v := (Verifier{}).Verify(prompt, next.Solution); v.Correct != (next.Answer == p.Answer) {
+					t.Errorf("%s: solution of %q for %q: %+v", path, next.Question, p.Question, v)
+				}
+			}
+		}
+	}
+}
+
+func TestRealFilesMakeATask(t *testing.T) {
+	train, test := realFiles(t)
+	made, err := New(Settings{TrainFile: train, HeldOutFile: test, HeldOut: 200}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(made.HeldOut()) != 200 {
+		t.Errorf("%d held out, want 200", len(made.HeldOut()))
+	}
+	for i := range uint64(7473) {
+		if p := made.Train(i); !made.Verify(p, made.Demonstrate(p)).Correct {
+			t.Errorf("the demonstration of %q is wrong", p.Text)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package gsm8k
 import (
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -12,10 +13,9 @@ import (
 // Verifier rewards answers without knowing the questions. It is safe for concurrent use.
 type Verifier struct{}
 
-// Verify rewards 1 when the answer found in the response equals that of the prompt exactly, as
-// rational numbers, and 0 otherwise; a prompt without a readable answer is never answered right.
-// Extracted is the canonical form of what was found: an integer or a decimal where that is exact,
-// else a fraction in lowest terms.
+// Verify rewards 1 if the answer found in the response equals that of the prompt exactly, as rational numbers, and 0
+// otherwise. Without a readable reference answer nothing is correct. Extracted is the canonical form of what was found: an
+// integer or a decimal if that is exact, else a fraction in lowest terms.
 func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	got, ok := extract(response)
 	if !ok {
@@ -28,7 +28,7 @@ func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	return verdict
 }
 
-// CheckAnswer reports why a reference answer cannot be verified against.
+// CheckAnswer returns an error for an unusable reference answer.
 func (Verifier) CheckAnswer(answer string) error {
 	if _, ok := reference(answer); !ok {
 		return fmt.Errorf("%.40q is not one number: give the number alone or a solution that ends in #### and the number", answer)
@@ -36,17 +36,16 @@ func (Verifier) CheckAnswer(answer string) error {
 	return nil
 }
 
-// reading is what was found where an answer may stand.
+// reading is what was found where an answer may be.
 type reading int
 
 const (
 	nothing    reading = iota // no number: look elsewhere
-	unreadable                // numbers, but not one answer: looking elsewhere would be guessing
+	unreadable                // numbers, but not one answer: to look elsewhere would be to guess
 	found
 )
 
-// extract returns the answer that a response gives: the last "#### n", else the last "\boxed{n}",
-// else the last number.
+// extract returns the answer of a response: the last "#### n", else the last "\boxed{n}", else the last number.
 func extract(response string) (*big.Rat, bool) {
 	v, what := marked(response)
 	if what == nothing {
@@ -72,7 +71,7 @@ func reference(answer string) (*big.Rat, bool) {
 
 const hashes = "####"
 
-// marked reads the last "#### n". A heading of that level ("#### Step 1", "#### 2. Add") is no answer.
+// marked reads the last "#### n". A heading of that level ("#### Step 1", "#### 2. Add") is not an answer.
 func marked(text string) (*big.Rat, reading) {
 	for {
 		at := strings.LastIndex(text, hashes)
@@ -90,7 +89,7 @@ func marked(text string) (*big.Rat, reading) {
 	}
 }
 
-// maxBox bounds the bytes in a box: no number needs more, and nested boxes are read in linear time.
+// maxBox limits the bytes in a box. No number needs more, and nested boxes are read in linear time.
 const maxBox = 400
 
 // boxed reads the last "\boxed{n}".
@@ -130,8 +129,8 @@ func braced(text string) (content string, closed bool) {
 	return "", false
 }
 
-// lastNumber reads the last number of a text. What looks like more than a number (a date, a range,
-// an expression) is unreadable rather than passed over.
+// lastNumber reads the last number of a text. What looks like more than a number (a date, a range, an expression) is
+// unreadable.
 func lastNumber(text string) (*big.Rat, reading) {
 	for text != "" {
 		at := strings.LastIndexAny(text, "\r\n") + 1
@@ -157,8 +156,8 @@ func (t token) read() (*big.Rat, reading) {
 	return v, found
 }
 
-// alone reads a text that is all answer: one number, after an equation if there is one ("x = 7").
-// A strict text is one that begins with its number, as after ####.
+// alone reads a text that is nothing but an answer: one number, after an equation if there is one ("x = 7"). A strict text
+// must begin with its number, as after ####.
 func alone(text string, strict bool) (*big.Rat, reading) {
 	s := strings.TrimSpace(plain(text))
 	var first, previous, last *token
@@ -178,8 +177,8 @@ func alone(text string, strict bool) (*big.Rat, reading) {
 	return last.read()
 }
 
-// heading reports whether a line after #### with the first number t is a heading: it begins with
-// words ("Step 1"), other than a variable ("x = 1"), or with the number of a list ("1. Add").
+// heading reports whether a line after #### with the first number t is a heading: it begins with words ("Step 1") other than a
+// variable ("x = 1"), or with the number of a list item ("1. Add").
 func heading(line string, t token) bool {
 	if before := line[:t.begin]; strings.IndexFunc(before, unicode.IsLetter) >= 0 {
 		variable := strings.Trim(before, " ($*{")
@@ -198,4 +197,154 @@ func several(s string) bool {
 		}
 	}
 	return strings.Contains(s, " and ") || strings.Contains(s, " or ")
+}
+
+// Limits of numbers, so that a hostile response costs neither memory nor time.
+const (
+	maxDigits   = 300 // written digits
+	maxExponent = 300 // of a power of ten, either sign
+)
+
+// number is a number as written: whole, plus num/den if there is a fraction, times 10^exponent.
+type number struct {
+	neg      bool
+	whole    string // "1,234.5", ".5" or "1.5e3"; "" for a fraction alone
+	num, den string // integers; "" without a fraction
+	exponent int    // of "x 10^3" and "million"
+}
+
+// value returns the exact value. It reports false if the text is not one number ("1,2", "1.2.3", "1/0") or exceeds the limits.
+func (n number) value() (*big.Rat, bool) {
+	v := new(big.Rat)
+	if n.whole != "" {
+		whole, ok := decimal(n.whole)
+		if !ok {
+			return nil, false
+		}
+		v = whole
+	}
+	if n.den != "" {
+		f, ok := fraction(n.num, n.den)
+		// A mixed number is an integer and a positive fraction below one.
+		if !ok || n.whole != "" && (!v.IsInt() || strings.ContainsAny(n.whole, ".eE") || f.Sign() < 0 || f.Cmp(big.NewRat(1, 1)) >= 0) {
+			return nil, false
+		}
+		v.Add(v, f)
+	}
+	if !scale(v, n.exponent) {
+		return nil, false
+	}
+	if n.neg {
+		v.Neg(v)
+	}
+	return v, true
+}
+
+// fraction reads num/den; num may have a sign.
+func fraction(num, den string) (*big.Rat, bool) {
+	neg := strings.HasPrefix(num, "-")
+	a, ok := integer(strings.TrimPrefix(num, "-"))
+	b, okay := integer(den)
+	if !ok || !okay || b.Sign() == 0 {
+		return nil, false
+	}
+	if neg {
+		a.Neg(a)
+	}
+	return new(big.Rat).SetFrac(a, b), true
+}
+
+// decimal reads "1,234.50", ".5", "42" or "1.5e-3".
+func decimal(s string) (*big.Rat, bool) {
+	exponent := 0
+	if e := strings.IndexAny(s, "eE"); e >= 0 {
+		if strings.ContainsRune(s, ',') || len(s)-e > len("e-300") {
+			return nil, false
+		}
+		var err error
+		if exponent, err = strconv.Atoi(s[e+1:]); err != nil {
+			return nil, false
+		}
+		s = s[:e]
+	}
+	whole, places, point := strings.Cut(s, ".")
+	if point && (places == "" || !digits(places)) {
+		return nil, false
+	}
+	v := new(big.Rat)
+	if whole != "" || !point {
+		n, ok := integer(whole)
+		if !ok {
+			return nil, false
+		}
+		v.SetInt(n)
+	}
+	if point {
+		n, _ := new(big.Int).SetString(places, 10)
+		v.Add(v, new(big.Rat).SetFrac(n, power(len(places))))
+	}
+	return v, scale(v, exponent)
+}
+
+// integer reads digits, whole or in groups of three separated by commas or thin spaces.
+func integer(s string) (*big.Int, bool) {
+	for _, separator := range []string{",", string(thin)} {
+		if !strings.Contains(s, separator) {
+			continue
+		}
+		groups := strings.Split(s, separator)
+		if len(groups[0]) > 3 || strings.HasPrefix(s, "0") {
+			return nil, false
+		}
+		for _, g := range groups[1:] {
+			if len(g) != 3 {
+				return nil, false
+			}
+		}
+		s = strings.Join(groups, "")
+		break
+	}
+	if !digits(s) {
+		return nil, false
+	}
+	return new(big.Int).SetString(s, 10)
+}
+
+// digits reports whether s is one to maxDigits digits.
+func digits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(rune(s[i])) {
+			return false
+		}
+	}
+	return 0 < len(s) && len(s) <= maxDigits
+}
+
+// scale multiplies v by 10^exponent, within the limits.
+func scale(v *big.Rat, exponent int) bool {
+	switch {
+	case exponent > maxExponent || exponent < -maxExponent:
+		return false
+	case exponent > 0:
+		v.Mul(v, new(big.Rat).SetInt(power(exponent)))
+	case exponent < 0:
+		v.Quo(v, new(big.Rat).SetInt(power(-exponent)))
+	}
+	return true
+}
+
+func power(exponent int) *big.Int {
+	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(exponent)), nil)
+}
+
+// canonical writes a value as in Extracted and Prompt.Answer: an integer or a decimal if that is exact, else a fraction in
+// lowest terms.
+func canonical(v *big.Rat) string {
+	if v.IsInt() {
+		return v.Num().String()
+	}
+	if places, exact := v.FloatPrec(); exact {
+		return v.FloatString(places)
+	}
+	return v.String()
 }

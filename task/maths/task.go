@@ -1,26 +1,52 @@
+// Package maths is the task named math: problems such as those of MATH and AIME, from public files, whose answers are numbers,
+// expressions, intervals, sets, points, matrices, equations or words.
+//
+// A [Task] reads the field names that public files have. It is a task.Demonstrator: it shows the solution if the file has one,
+// and the answer in a box.
+//
+// [Verifier] works without any file. It finds the answer of a response (the last \boxed, else what follows "answer is", else
+// the last line) and compares it with the reference by package answer. Like gsm8k's verifier it avoids rewards by accident: an
+// answer that hedges ("4 or 5"), a box that was cut off, or an ambiguous text earns nothing.
 package maths
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/dataset"
+	"github.com/reprise-rl/reprise/task/maths/answer"
 )
 
-// heldOutSeed is the seed of the split of one file: a constant, so that all runs share it.
-const heldOutSeed = 0x7265707269736537
+// Settings of the task. Only TrainFile is required: .json or .jsonl, also with .gz.
+type Settings dataset.Settings
+
+// format returns how the task reads its files.
+func format() dataset.Format {
+	return dataset.Format{
+		Name: "math", HeldOutSeed: 0x7265707269736537, Slot: "{problem}",
+		// For a model that has not learned a chat format.
+		Template: "Problem: {problem}\nReason step by step, and put the final answer in \\boxed{}.\nSolution:\n",
+		File:     "JSON lines, or a JSON array, of objects with problem and answer", Object: `{"problem": ..., "answer": ...}`,
+		Parse: parse, Same: func(a, b string) bool { return answer.Equal(answer.Parse(a), answer.Parse(b)) },
+	}
+}
+
+// Resolve fills in the defaults.
+func (s *Settings) Resolve() { (*dataset.Settings)(s).Resolve(format()) }
+
+// Validate reports every problem with the settings, each an [option.Error]. It does not look into the files.
+func (s Settings) Validate() error {
+	s.Resolve()
+	return dataset.Settings(s).Validate(format())
+}
 
 // Task asks the problems of a file. It is safe for concurrent use.
 type Task struct {
 	Verifier
-	problems map[string]Problem // by ID, those of both lists
-	train    []string           // IDs
-	heldOut  []string
-	order    task.Order
-	template string
-	overlap  int
+	*dataset.Set
 }
 
 // New reads the files and returns the task; the seed orders its training prompts.
@@ -29,87 +55,18 @@ func New(s Settings, seed uint64) (*Task, error) {
 		return nil, err
 	}
 	s.Resolve()
-	t := &Task{problems: map[string]Problem{}, template: s.Template}
-	all, err := t.read("train_file", s.TrainFile)
+	set, err := dataset.New(format(), dataset.Settings(s), seed)
 	if err != nil {
 		return nil, err
 	}
-	if s.HeldOutFile != "" {
-		if t.heldOut, err = t.read("held_out_file", s.HeldOutFile); err != nil {
-			return nil, err
-		}
-	} else {
-		t.heldOut = chosen(all, max(1, int(math.Round(s.HeldOutFraction*float64(len(all))))))
-	}
-	t.train = without(all, t.heldOut)
-	if s.HeldOutFile != "" {
-		t.overlap = len(all) - len(t.train)
-	}
-	if len(t.train) == 0 {
-		return nil, fmt.Errorf("train_file %s: no problems remain to train on, %d are held out: want at least one, use a larger file",
-			s.TrainFile, len(t.heldOut))
-	}
-	if s.HeldOut > 0 && s.HeldOut < len(t.heldOut) {
-		t.heldOut = chosen(t.heldOut, s.HeldOut)
-	}
-	t.order = task.Order{Seed: seed, Purpose: "math train", N: len(t.train)}
-	return t, nil
+	return &Task{Set: set}, nil
 }
 
-// read adds the problems of a file and returns their IDs in its order.
-func (t *Task) read(key, path string) ([]string, error) {
-	list, err := ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	ids := make([]string, len(list))
-	for i, p := range list {
-		ids[i] = p.ID
-		t.problems[p.ID] = p
-	}
-	return ids, nil
-}
-
-// chosen returns n of the problems, the same for every seed, in their order.
-func chosen(ids []string, n int) []string {
-	var picked []string
-	for _, at := range (task.Order{Seed: heldOutSeed, Purpose: "math held-out", N: len(ids)}).Pick(n) {
-		picked = append(picked, ids[at])
-	}
-	return picked
-}
-
-// without returns the problems that are not among the others.
-func without(ids, others []string) []string {
-	out := make(map[string]bool, len(others))
-	for _, id := range others {
-		out[id] = true
-	}
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return out[id] })
-}
-
-// Train returns the i-th training prompt: every problem once per epoch, in a fresh order.
-func (t *Task) Train(i uint64) task.Prompt { return t.prompt(t.train[t.order.At(i)]) }
-
-// HeldOut returns the evaluation prompts, the same for every seed.
-func (t *Task) HeldOut() []task.Prompt {
-	prompts := make([]task.Prompt, len(t.heldOut))
-	for i, id := range t.heldOut {
-		prompts[i] = t.prompt(id)
-	}
-	return prompts
-}
-
-func (t *Task) prompt(id string) task.Prompt {
-	p := t.problems[id]
-	return task.Prompt{ID: id, Text: strings.Replace(t.template, Slot, p.Question, 1), Answer: p.Answer}
-}
-
-// Demonstrate returns the solution of the file, with the answer in a box after it if its own is no right answer; without a
-// solution the box alone.
+// Demonstrate returns the solution of the file, followed by the answer in a box if the solution's own is not correct. Without a
+// solution it returns the box alone.
 func (t *Task) Demonstrate(p task.Prompt) string {
 	box := `\boxed{` + p.Answer + "}"
-	solution := t.problems[p.ID].Solution
+	solution := t.Solution(p)
 	switch {
 	case solution == "":
 		return box
@@ -119,8 +76,63 @@ func (t *Task) Demonstrate(p task.Prompt) string {
 	return solution + "\n" + box
 }
 
-// Problems returns how many problems there are to train on.
-func (t *Task) Problems() int { return len(t.train) }
+// parse reads a problem: problem, question or prompt; answer, ground_truth or, for its box, solution.
+func parse(fields map[string]json.RawMessage) (p dataset.Problem, err error) {
+	name, err := first(fields, "problem", "question", "prompt")
+	if err != nil {
+		return p, err
+	}
+	if p.Question, err = dataset.StringField(fields, name, "a problem"); err != nil {
+		return p, err
+	}
+	if _, ok := fields["solution"]; ok {
+		if p.Solution, err = task.StringField(fields, "solution"); err != nil {
+			return p, err
+		}
+	}
+	if name, err = first(fields, "answer", "ground_truth", "solution"); err != nil {
+		return p, err
+	}
+	text, err := answerField(fields, name)
+	if err != nil {
+		return p, err
+	}
+	p.Answer = text
+	if short := reference(text); short != strings.TrimSpace(text) { // the answer is a whole solution
+		p.Answer = short
+		p.Solution = cmp.Or(p.Solution, text)
+	}
+	return p, nil
+}
 
-// Overlap returns how many problems of the training file were left out because they are held out.
-func (t *Task) Overlap() int { return t.overlap }
+// answerField reads a field that holds an answer: a string, or a number as written.
+func answerField(fields map[string]json.RawMessage, name string) (string, error) {
+	raw := fields[name]
+	if string(raw) == "null" || string(raw) == `""` {
+		return "", dataset.ErrNoAnswer
+	}
+	if len(raw) > 0 && strings.IndexByte("-0123456789", raw[0]) >= 0 {
+		return string(raw), nil
+	}
+	text, err := task.StringField(fields, name)
+	if err != nil {
+		return "", err
+	}
+	if _, found := boxed(text); name == "solution" && !found {
+		return "", fmt.Errorf("field solution: %.40q has no \\boxed{}: want one, or a field answer", text)
+	}
+	if err := (Verifier{}).CheckAnswer(text); err != nil {
+		return "", fmt.Errorf("field %s: %w", name, err)
+	}
+	return text, nil
+}
+
+// first returns the first of several names that an object has a field of.
+func first(fields map[string]json.RawMessage, names ...string) (string, error) {
+	for _, name := range names {
+		if _, ok := fields[name]; ok {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("field %s: missing: want a string", strings.Join(names, " or "))
+}

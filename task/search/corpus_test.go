@@ -43,27 +43,25 @@ func TestCorporaAreReadFromFoldersOfTextAndSQuADFiles(t *testing.T) {
 		"empty.txt":    "",
 		"below/z.JSON": `{"data": [{"paragraphs": [{"context": "Without title or questions."}]}]}`,
 	})
-	got, err := Load(root, 600)
+	got, err := loadCorpus(root, 600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Corpus{
-		Passages: []string{
-			"First line second line.", "Next paragraph.",
-			"Rivers of Europe: The Rhine is 1,233 km long. It ends in the North Sea.",
-			"Rivers of Europe: The Danube ends in the Black Sea.",
-			"Bytes that are \uFFFD no text",
-			"Without title or questions.",
-		},
-		Questions: []Question{
-			{"How long is the Rhine?", "Rivers of Europe", []string{"1,233 km", "long"}},
-			{"Where does the Danube end?", "Rivers of Europe", []string{"the Black Sea"}},
-		},
+	passages := []string{
+		"First line second line.", "Next paragraph.",
+		"Rivers of Europe: The Rhine is 1,233 km long. It ends in the North Sea.",
+		"Rivers of Europe: The Danube ends in the Black Sea.",
+		"Bytes that are \uFFFD no text",
+		"Without title or questions.",
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+	questions := []question{
+		{"How long is the Rhine?", "Rivers of Europe", []string{"1,233 km", "long"}},
+		{"Where does the Danube end?", "Rivers of Europe", []string{"the Black Sea"}},
 	}
-	if one, err := Load(filepath.Join(root, "a.txt"), 600); err != nil || len(one.Passages) != 2 {
+	if !reflect.DeepEqual(got.passages, passages) || !reflect.DeepEqual(got.questions, questions) {
+		t.Errorf("%+v\nwant %q\nand %+v", got, passages, questions)
+	}
+	if one, err := loadCorpus(filepath.Join(root, "a.txt"), 600); err != nil || len(one.passages) != 2 {
 		t.Errorf("one file: %+v, %v", one, err)
 	}
 }
@@ -79,7 +77,7 @@ func TestBadCorporaAreRefusedByFileAndPlace(t *testing.T) {
 		"other/a.md":      "x",
 	})
 	for name, want := range map[string]string{
-		"array":      "a.json: no SQuAD file",
+		"array":      "a.json: not a SQuAD file",
 		"nodata":     "a.json: data: missing or empty: want",
 		"context":    "a.json: data[0].paragraphs[1].context: missing or empty: want",
 		"question":   "a.json: data[0].paragraphs[0].qas[0].question: empty: want",
@@ -89,7 +87,7 @@ func TestBadCorporaAreRefusedByFileAndPlace(t *testing.T) {
 		"other/a.md": "want a folder, or a file that ends in",
 		"nowhere":    "no such file",
 	} {
-		if _, err := Load(filepath.Join(root, name), 600); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := loadCorpus(filepath.Join(root, name), 600); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
@@ -136,13 +134,13 @@ func FuzzCutKeepsEveryWord(f *testing.F) {
 func TestQuestionsAreReadFromJSONLines(t *testing.T) {
 	path := filepath.Join(folder(t, map[string]string{"q.jsonl": `{"question": "a?", "answers": ["1", " 1", "2"], "id": 7}` + "\n\n" +
 		`{"question": "b?", "answer": "3"}` + "\n" + `{"question": "a?", "answer": ["4"]}`}), "q.jsonl")
-	got, err := LoadQuestions(path)
-	want := []Question{{Text: "a?", Answers: []string{"1", "2", "4"}}, {Text: "b?", Answers: []string{"3"}}}
+	got, err := loadQuestions(path)
+	want := []question{{Text: "a?", Answers: []string{"1", "2", "4"}}, {Text: "b?", Answers: []string{"3"}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for line, want := range map[string]string{
-		`[]`:                                  "line 2: \"[]\" is no JSON object",
+		`[]`:                                  "line 2: \"[]\" is not a JSON object",
 		`{"answers": ["x"]}`:                  "line 2: field question: missing: want",
 		`{"question": "a?"}`:                  "line 2: field answers: missing: want",
 		`{"question": "a?", "answers": 5}`:    "line 2: field answers: 5: want a list",
@@ -152,7 +150,7 @@ func TestQuestionsAreReadFromJSONLines(t *testing.T) {
 		`{"question": "a?", "answers": null}`: "line 2: field answers: none: want",
 	} {
 		path := filepath.Join(folder(t, map[string]string{"q.jsonl": `{"question": "b?", "answer": "3"}` + "\n" + line}), "q.jsonl")
-		if _, err := LoadQuestions(path); err == nil || !strings.Contains(err.Error(), "q.jsonl: "+want) {
+		if _, err := loadQuestions(path); err == nil || !strings.Contains(err.Error(), "q.jsonl: "+want) {
 			t.Errorf("%s: %v, want %s", line, err, want)
 		}
 	}
@@ -162,11 +160,11 @@ func FuzzSQuADFilesAreReadOrRefused(f *testing.F) {
 	f.Add([]byte(rivers))
 	f.Add([]byte(`{"data": [{"paragraphs": [{"context": "\ud800x", "qas": null}]}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		c := &collector{length: 20, passages: map[string]bool{}, questions: map[string]int{}}
+		c := newCorpus(20)
 		if err := c.readSQuAD(content); err != nil {
 			return
 		}
-		for _, q := range c.Questions {
+		for _, q := range c.questions {
 			if q.Text == "" || len(q.Answers) == 0 {
 				t.Fatalf("%q: %+v", content, q)
 			}
@@ -175,24 +173,24 @@ func FuzzSQuADFilesAreReadOrRefused(f *testing.F) {
 }
 
 func TestMadeUpFactsAreOneThingForEachBeingAndVerb(t *testing.T) {
-	facts := Facts()
-	if !reflect.DeepEqual(facts, Facts()) {
+	made := facts()
+	if !reflect.DeepEqual(made, facts()) {
 		t.Error("facts differ from call to call")
 	}
-	if len(facts.Passages) != 1600 || len(facts.Questions) != 1600 {
-		t.Fatalf("%d facts, %d questions", len(facts.Passages), len(facts.Questions))
+	if len(made.passages) != 1600 || len(made.questions) != 1600 {
+		t.Fatalf("%d facts, %d questions", len(made.passages), len(made.questions))
 	}
 	seen := map[string]bool{}
 	things := map[string]int{}
-	for i, q := range facts.Questions {
-		being := facts.Questions[i/4*4].Subject
+	for i, q := range made.questions {
+		being := made.questions[i/4*4].Subject
 		if q.Subject != being || !strings.HasPrefix(q.Text, being+" ") || seen[q.Text] {
 			t.Errorf("question %d, %+v, is not after %s or not new", i, q, being)
 		}
 		seen[q.Text] = true
 		fact := strings.TrimSuffix(q.Text, "?") + " " + q.Answers[0] + "."
-		if facts.Passages[i] != fact || len(q.Subject) != 4 || len(q.Answers[0]) != 3 {
-			t.Errorf("passage %q for %+v", facts.Passages[i], q)
+		if made.passages[i] != fact || len(q.Subject) != 4 || len(q.Answers[0]) != 3 {
+			t.Errorf("passage %q for %+v", made.passages[i], q)
 		}
 		if key := being + " " + q.Answers[0]; seen[key] {
 			t.Errorf("%s twice", key)

@@ -15,17 +15,16 @@ import (
 	"github.com/blevesearch/bleve/v2/analysis/analyzer/simple"
 	"github.com/blevesearch/bleve/v2/analysis/lang/en"
 	"github.com/blevesearch/bleve/v2/index/scorch"
-	"github.com/blevesearch/bleve/v2/mapping"
 	index "github.com/blevesearch/bleve_index_api"
 )
 
-// Analyzers: how passages and queries become terms.
+// Analyzers turn passages and queries into terms.
 const (
-	Plain   = simple.Name     // runs of letters, in lower case
-	English = en.AnalyzerName // words in lower case, without stop words and possessive 's, stemmed after Porter
+	plain   = simple.Name     // runs of letters, in lower case
+	english = en.AnalyzerName // words in lower case, without stop words and possessive 's, with Porter stemming
 )
 
-// The constants of BM25, as most search engines set them.
+// The constants of BM25, as in most search engines.
 const (
 	saturation = 1.2  // k1
 	lengthNorm = 0.75 // b
@@ -34,73 +33,59 @@ const (
 // field is the only field of the documents.
 const field = "text"
 
-// Index ranks passages by BM25. It is safe for concurrent use.
+// indexBatch is how many passages are analysed at once; meanwhile they are in memory twice.
+const indexBatch = 4096
+
+// passageIndex ranks passages by BM25. It is safe for concurrent use.
 //
-// The inverted index is bleve's, in memory. The scores are computed here from its postings: bleve's own BM25 takes the
-// square root of term frequencies, counts a term's rarity twice and favours passages with more of the terms, and the order
-// in which it adds scores up depends on where its goroutines put the passages. Here the sum is the textbook's, in the order
-// of the query's terms, so that it is the same however the index is laid out.
-type Index struct {
+// The inverted index is bleve's, in memory. The scores are computed here from its postings, because bleve's own BM25 takes the
+// square root of term frequencies, counts a term's rarity twice, and adds scores in an order that depends on its goroutines.
+// Here the sum is the textbook's, in the order of the query's terms.
+type passageIndex struct {
 	analyzer analysis.Analyzer
 	reader   index.IndexReader
-	numbers  map[string]int // of the passages, by the ids inside the index
+	numbers  map[string]int // of the passages, by their ids inside the index
 	lengths  []float64      // of the passages, in terms
 	mean     float64        // of lengths
 }
 
-// Hit is a passage that has a term of the query.
-type Hit struct {
-	Passage int // its number
-	Score   float64
+// hit is a passage that has a term of the query.
+type hit struct {
+	passage int // its number
+	score   float64
 }
 
-// NewIndex makes the index of passages, which are numbered from 0, with one of the analyzers.
-func NewIndex(passages []string, analyzer string) (*Index, error) {
-	const batch = 4096 // passages: they are analysed at once and held twice meanwhile
-	return newIndex(passages, analyzer, batch)
-}
-
-func newIndex(passages []string, analyzer string, batch int) (*Index, error) {
-	fields, err := textMapping(analyzer)
-	if err != nil {
-		return nil, err
-	}
-	// Given no path it stays in memory, and without a merger: one goroutine waits for further passages.
-	built, err := bleve.NewUsing("", fields, scorch.Name, scorch.Name, nil)
-	if err != nil {
-		return nil, err
-	}
-	x := &Index{analyzer: fields.AnalyzerNamed(analyzer)}
-	if err := x.fill(built, passages, batch); err != nil {
-		return nil, fmt.Errorf("index %d passages: %w", len(passages), errors.Join(err, built.Close()))
-	}
-	// A task has no end at which it could close what it searches.
-	runtime.AddCleanup(x, func(of opened) { of.reader.Close(); of.built.Close() }, opened{x.reader, built})
-	return x, nil
-}
-
-// opened is what an Index leaves behind.
-type opened struct {
-	reader index.IndexReader
-	built  bleve.Index
-}
-
-// textMapping is documents of one field, of which nothing but the terms and their frequencies are kept.
-func textMapping(analyzer string) (*mapping.IndexMappingImpl, error) {
+// newIndex indexes passages, which are numbered from 0, with one of the analyzers.
+func newIndex(passages []string, analyzer string, batch int) (*passageIndex, error) {
 	m := bleve.NewIndexMapping()
 	if m.AnalyzerNamed(analyzer) == nil {
-		return nil, fmt.Errorf("analyzer %q: want %s or %s", analyzer, Plain, English)
+		return nil, fmt.Errorf("analyzer %q: want %s or %s", analyzer, plain, english)
 	}
-	text := bleve.NewTextFieldMapping()
+	text := bleve.NewTextFieldMapping() // keeps nothing but terms and their frequencies
 	text.Analyzer = analyzer
 	text.Store, text.IncludeTermVectors, text.IncludeInAll, text.DocValues = false, false, false, false
 	m.DefaultMapping = bleve.NewDocumentStaticMapping()
 	m.DefaultMapping.AddFieldMappingsAt(field, text)
-	return m, nil
+	// Without a path it stays in memory, and has no merger: one goroutine waits for further passages.
+	built, err := bleve.NewUsing("", m, scorch.Name, scorch.Name, nil)
+	if err != nil {
+		return nil, err
+	}
+	x := &passageIndex{analyzer: m.AnalyzerNamed(analyzer)}
+	if err := x.fill(built, passages, batch); err != nil {
+		return nil, fmt.Errorf("index %d passages: %w", len(passages), errors.Join(err, built.Close()))
+	}
+	// A task is never closed, so the index is closed when nobody uses it any more.
+	type opened struct {
+		reader index.IndexReader
+		built  bleve.Index
+	}
+	runtime.AddCleanup(x, func(o opened) { o.reader.Close(); o.built.Close() }, opened{x.reader, built})
+	return x, nil
 }
 
-// fill puts the passages into the index and opens it for reading.
-func (x *Index) fill(built bleve.Index, passages []string, batch int) error {
+// fill adds the passages to the index and opens it for reading.
+func (x *passageIndex) fill(built bleve.Index, passages []string, batch int) error {
 	first := 0
 	for some := range slices.Chunk(passages, batch) {
 		b := built.NewBatch()
@@ -127,8 +112,8 @@ func (x *Index) fill(built bleve.Index, passages []string, batch int) error {
 	return x.number()
 }
 
-// number finds which passage each id inside the index stands for.
-func (x *Index) number() error {
+// number finds the passage of each id inside the index.
+func (x *passageIndex) number() error {
 	x.numbers = make(map[string]int, len(x.lengths))
 	ids, err := x.reader.DocIDReaderAll()
 	if err != nil {
@@ -150,8 +135,8 @@ func (x *Index) number() error {
 	}
 }
 
-// Terms returns the terms of a text, each once, in the order of their first occurrence.
-func (x *Index) Terms(text string) []string {
+// terms returns the terms of a text, each once, in the order of their first occurrence.
+func (x *passageIndex) terms(text string) []string {
 	var terms []string
 	for _, token := range x.analyzer.Analyze([]byte(text)) {
 		if term := string(token.Term); !slices.Contains(terms, term) {
@@ -161,33 +146,33 @@ func (x *Index) Terms(text string) []string {
 	return terms
 }
 
-// Search returns the at most k passages that match the query best, the best first, and of equals the first. The score of a
-// passage of length L is the sum over the query's different terms of
+// search returns at most k passages that match the query best, best first; among equals the first passage comes first. The
+// score of a passage of length L is the sum over the query's distinct terms of
 //
 //	ln(1 + (N-n+1/2) / (n+1/2)) * f (k1+1) / (f + k1 (1-b + b L/mean L))
 //
 // with N passages, n of them with the term, f times in this one, k1 = 1.2 and b = 0.75 (Robertson and Zaragoza 2009, with
 // the one in the logarithm that keeps it positive).
-func (x *Index) Search(query string, k int) ([]Hit, error) {
+func (x *passageIndex) search(query string, k int) ([]hit, error) {
 	defer runtime.KeepAlive(x) // its cleanup closes the reader
 	scores := map[int]float64{}
-	for _, term := range x.Terms(query) {
+	for _, term := range x.terms(query) {
 		if err := x.add(scores, term); err != nil {
 			return nil, fmt.Errorf("look %q up: %w", term, err)
 		}
 	}
-	hits := make([]Hit, 0, len(scores))
+	hits := make([]hit, 0, len(scores))
 	for passage, score := range scores {
-		hits = append(hits, Hit{passage, score})
+		hits = append(hits, hit{passage, score})
 	}
-	slices.SortFunc(hits, func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Passage, b.Passage))
+	slices.SortFunc(hits, func(a, b hit) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.passage, b.passage))
 	})
 	return hits[:min(k, len(hits))], nil
 }
 
-// add adds what a term contributes to the score of each passage that has it.
-func (x *Index) add(scores map[int]float64, term string) error {
+// add adds a term's contribution to the score of each passage that has it.
+func (x *passageIndex) add(scores map[int]float64, term string) error {
 	postings, err := x.reader.TermFieldReader(context.Background(), []byte(term), field, true, false, false)
 	if err != nil {
 		return err

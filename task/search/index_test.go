@@ -13,18 +13,18 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-func newTestIndex(t testing.TB, passages []string, analyzer string) *Index {
+func newTestIndex(t testing.TB, passages []string, analyzer string) *passageIndex {
 	t.Helper()
-	x, err := NewIndex(passages, analyzer)
+	x, err := newIndex(passages, analyzer, indexBatch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
-func search(t testing.TB, x *Index, query string, k int) []Hit {
+func search(t testing.TB, x *passageIndex, query string, k int) []hit {
 	t.Helper()
-	hits, err := x.Search(query, k)
+	hits, err := x.search(query, k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func search(t testing.TB, x *Index, query string, k int) []Hit {
 // in two. Twice in three terms it weighs 2 (2.2) / (2 + 1.2 (0.25 + 0.75 3/2)) = 4.4/3.65; once in one term
 // 2.2 / (1 + 1.2 (0.25 + 0.375)) = 2.2/1.75; once in two 2.2/2.2 = 1; once in three 2.2 / (1 + 1.65) = 2.2/2.65.
 func TestRankingIsBM25WorkedByHand(t *testing.T) {
-	x := newTestIndex(t, []string{"Red fox, red!", "red", "blue fox", "grey owl"}, Plain)
+	x := newTestIndex(t, []string{"Red fox, red!", "red", "blue fox", "grey owl"}, plain)
 	for _, c := range []struct {
 		query string
-		want  []Hit
+		want  []hit
 	}{
-		{"red", []Hit{{1, math.Ln2 * 2.2 / 1.75}, {0, math.Ln2 * 4.4 / 3.65}}},
-		{"fox", []Hit{{2, math.Ln2}, {0, math.Ln2 * 2.2 / 2.65}}},
-		{"red fox red", []Hit{{0, math.Ln2 * (4.4/3.65 + 2.2/2.65)}, {1, math.Ln2 * 2.2 / 1.75}, {2, math.Ln2}}},
-		{"OWL", []Hit{{3, math.Log(1 + 3.5/1.5)}}},
+		{"red", []hit{{1, math.Ln2 * 2.2 / 1.75}, {0, math.Ln2 * 4.4 / 3.65}}},
+		{"fox", []hit{{2, math.Ln2}, {0, math.Ln2 * 2.2 / 2.65}}},
+		{"red fox red", []hit{{0, math.Ln2 * (4.4/3.65 + 2.2/2.65)}, {1, math.Ln2 * 2.2 / 1.75}, {2, math.Ln2}}},
+		{"OWL", []hit{{3, math.Log(1 + 3.5/1.5)}}},
 		{"cat", nil},
 		{"", nil},
 		{"!?", nil},
@@ -54,7 +54,7 @@ func TestRankingIsBM25WorkedByHand(t *testing.T) {
 			continue
 		}
 		for i, h := range got {
-			if h.Passage != c.want[i].Passage || math.Abs(h.Score-c.want[i].Score) > 1e-12 {
+			if h.passage != c.want[i].passage || math.Abs(h.score-c.want[i].score) > 1e-12 {
 				t.Errorf("%q: %v, want %v", c.query, got, c.want)
 			}
 		}
@@ -69,11 +69,11 @@ func TestEqualPassagesAreRankedByNumber(t *testing.T) {
 	for i := range passages {
 		passages[i] = fmt.Sprintf("one two three four five six seven eight nine ten eleven twelve %c", 'a'+i%7)
 	}
-	x := newTestIndex(t, passages, Plain)
+	x := newTestIndex(t, passages, plain)
 	hits := search(t, x, "twelve eleven ten nine eight seven six five four three two one zero", 300)
 	for i, h := range hits {
-		if h.Passage != i {
-			t.Fatalf("passage %d at rank %d", h.Passage, i)
+		if h.passage != i {
+			t.Fatalf("passage %d at rank %d", h.passage, i)
 		}
 	}
 	if len(hits) != 300 {
@@ -82,9 +82,9 @@ func TestEqualPassagesAreRankedByNumber(t *testing.T) {
 }
 
 func TestEnglishIsStemmedWithoutStopWords(t *testing.T) {
-	x := newTestIndex(t, []string{"The foxes were running", "a dog's life"}, English)
+	x := newTestIndex(t, []string{"The foxes were running", "a dog's life"}, english)
 	for query, want := range map[string]int{"fox": 0, "runs": 0, "DOGS": 1, "lives of dogs": 1} {
-		if hits := search(t, x, query, 2); len(hits) != 1 || hits[0].Passage != want {
+		if hits := search(t, x, query, 2); len(hits) != 1 || hits[0].passage != want {
 			t.Errorf("%q: %v", query, hits)
 		}
 	}
@@ -94,7 +94,7 @@ func TestEnglishIsStemmedWithoutStopWords(t *testing.T) {
 }
 
 // naive is BM25 over lists of words.
-func naive(passages []string, query string, k int) []Hit {
+func naive(passages []string, query string, k int) []hit {
 	var docs [][]string
 	total := 0
 	for _, p := range passages {
@@ -126,17 +126,17 @@ func naive(passages []string, query string, k int) []Hit {
 			scores[i] += idf * f * 2.2 / (f + 1.2*(0.25+0.75*float64(len(d))/mean))
 		}
 	}
-	var hits []Hit
+	var hits []hit
 	for i, s := range scores {
 		if s > 0 {
-			hits = append(hits, Hit{i, s})
+			hits = append(hits, hit{i, s})
 		}
 	}
-	slices.SortStableFunc(hits, func(a, b Hit) int {
-		if math.Abs(a.Score-b.Score) < 1e-9 {
-			return a.Passage - b.Passage
+	slices.SortStableFunc(hits, func(a, b hit) int {
+		if math.Abs(a.score-b.score) < 1e-9 {
+			return a.passage - b.passage
 		}
-		if a.Score > b.Score {
+		if a.score > b.score {
 			return -1
 		}
 		return 1
@@ -161,9 +161,9 @@ func TestRankingsAgreeWithANaiveModelHoweverTheIndexIsLaidOut(t *testing.T) {
 		for i := range passages {
 			passages[i] = randomText(seed, uint64(i), 60, 30)
 		}
-		var indexes []*Index
+		var indexes []*passageIndex
 		for _, batch := range []int{n, 17, 1} {
-			x, err := newIndex(passages, Plain, batch)
+			x, err := newIndex(passages, plain, batch)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +177,7 @@ func TestRankingsAgreeWithANaiveModelHoweverTheIndexIsLaidOut(t *testing.T) {
 				t.Fatalf("seed %d, %q: %v, want %v", seed, query, first, want)
 			}
 			for k := range want {
-				if first[k].Passage != want[k].Passage || math.Abs(first[k].Score-want[k].Score) > 1e-9 {
+				if first[k].passage != want[k].passage || math.Abs(first[k].score-want[k].score) > 1e-9 {
 					t.Fatalf("seed %d, %q: %v, want %v", seed, query, first, want)
 				}
 			}
@@ -191,12 +191,12 @@ func TestRankingsAgreeWithANaiveModelHoweverTheIndexIsLaidOut(t *testing.T) {
 }
 
 func TestConcurrentQueriesOfTwoBuildsAgree(t *testing.T) {
-	facts := Facts()
-	one, two := newTestIndex(t, facts.Passages, Plain), newTestIndex(t, facts.Passages, Plain)
+	facts := facts()
+	one, two := newTestIndex(t, facts.passages, plain), newTestIndex(t, facts.passages, plain)
 	queries := make([]string, 200)
-	want := make([][]Hit, len(queries))
+	want := make([][]hit, len(queries))
 	for i := range queries {
-		queries[i] = facts.Questions[i*7].Text + " " + facts.Passages[i*5]
+		queries[i] = facts.questions[i*7].Text + " " + facts.passages[i*5]
 		want[i] = search(t, one, queries[i], 5)
 	}
 	var group sync.WaitGroup
@@ -204,7 +204,7 @@ func TestConcurrentQueriesOfTwoBuildsAgree(t *testing.T) {
 		group.Go(func() {
 			for i := range queries {
 				at := (i*13 + worker*31) % len(queries)
-				got, err := []*Index{one, two}[worker%2].Search(queries[at], 5)
+				got, err := []*passageIndex{one, two}[worker%2].search(queries[at], 5)
 				if err != nil || !reflect.DeepEqual(got, want[at]) {
 					t.Errorf("%q: %v, %v, alone %v", queries[at], got, err, want[at])
 					return
@@ -218,7 +218,7 @@ func TestConcurrentQueriesOfTwoBuildsAgree(t *testing.T) {
 func TestIndexesThatNobodyHoldsLeaveNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {
-		newTestIndex(t, []string{"a passage"}, Plain)
+		newTestIndex(t, []string{"a passage"}, plain)
 	}
 	for range 1000 {
 		if runtime.GC(); runtime.NumGoroutine() <= before {
@@ -229,18 +229,18 @@ func TestIndexesThatNobodyHoldsLeaveNoGoroutine(t *testing.T) {
 }
 
 func TestUnknownAnalyzersAreRefused(t *testing.T) {
-	if x, err := NewIndex([]string{"a"}, "latin"); err == nil || x != nil {
+	if x, err := newIndex([]string{"a"}, "latin", indexBatch); err == nil || x != nil {
 		t.Errorf("%v, %v", x, err)
 	}
 }
 
 func FuzzSearchTakesAnyQuery(f *testing.F) {
-	x := newTestIndex(f, []string{"The quick fox", "jumps ÿ", "日本 語"}, English)
+	x := newTestIndex(f, []string{"The quick fox", "jumps ÿ", "日本 語"}, english)
 	f.Add("quick \x00\xff fox")
 	f.Add("+text:fox* AND (\"jumps\"~2")
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, h := range search(t, x, query, 2) {
-			if !(h.Score > 0) || h.Passage < 0 || h.Passage > 2 {
+			if !(h.score > 0) || h.passage < 0 || h.passage > 2 {
 				t.Fatalf("%q: %v", query, h)
 			}
 		}
@@ -248,19 +248,19 @@ func FuzzSearchTakesAnyQuery(f *testing.F) {
 }
 
 func BenchmarkSearch(b *testing.B) {
-	facts := Facts()
-	x := newTestIndex(b, facts.Passages, Plain)
+	facts := facts()
+	x := newTestIndex(b, facts.passages, plain)
 	i := 0
 	for b.Loop() {
-		search(b, x, facts.Questions[i%len(facts.Questions)].Text, 3)
+		search(b, x, facts.questions[i%len(facts.questions)].Text, 3)
 		i++
 	}
 }
 
 func BenchmarkBuild(b *testing.B) {
-	facts := Facts()
+	facts := facts()
 	for b.Loop() {
-		newTestIndex(b, facts.Passages, Plain)
+		newTestIndex(b, facts.passages, plain)
 	}
-	b.ReportMetric(float64(len(facts.Passages))*float64(b.N)/b.Elapsed().Seconds(), "passages/s")
+	b.ReportMetric(float64(len(facts.passages))*float64(b.N)/b.Elapsed().Seconds(), "passages/s")
 }

@@ -1,14 +1,16 @@
 package search
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/tasktest"
 )
 
 var (
@@ -17,14 +19,7 @@ var (
 	_ task.Expert      = (*episode)(nil)
 )
 
-func newTask(t testing.TB, s Settings, seed uint64) *Task {
-	t.Helper()
-	made, err := New(s, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
+func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 func TestHeldOutQuestionsAreAfterOtherBeingsThanThoseTrained(t *testing.T) {
 	for _, n := range []int{100, 7, 800} {
@@ -54,22 +49,7 @@ func TestHeldOutQuestionsAreAfterOtherBeingsThanThoseTrained(t *testing.T) {
 }
 
 func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
-	one, again, other := newTask(t, Settings{}, 1), newTask(t, Settings{}, 1), newTask(t, Settings{}, 2)
-	if !reflect.DeepEqual(one.HeldOut(), other.HeldOut()) {
-		t.Error("held-out prompts depend on the seed")
-	}
-	same := 0
-	for i := range uint64(300) {
-		if !reflect.DeepEqual(one.Train(i), again.Train(i)) {
-			t.Fatalf("training prompt %d differs for one seed", i)
-		}
-		if one.Train(i).ID == other.Train(i).ID {
-			same++
-		}
-	}
-	if same > 5 {
-		t.Errorf("%d of 300 training prompts agree between seeds", same)
-	}
+	tasktest.SeedOrdersTraining(t, newTask(t, Settings{}, 1), newTask(t, Settings{}, 1), newTask(t, Settings{}, 2), 300, 5)
 }
 
 // corpora of every kind: made up, SQuAD in both formats, text with questions.
@@ -82,9 +62,9 @@ func variety(t testing.TB) map[string]Settings {
 	})
 	return map[string]Settings{
 		"made up":       {},
-		"made up words": {Format: Words, MaxSearches: 1, Passages: 1, HeldOut: 50},
+		"made up words": {Format: task.Words, MaxSearches: 1, Passages: 1, HeldOut: 50},
 		"squad":         {Corpus: filepath.Join(root, "squad"), HeldOut: 1},
-		"squad terse":   {Corpus: filepath.Join(root, "squad/rivers.json"), HeldOut: 1, Format: Terse, PassageLength: 30},
+		"squad terse":   {Corpus: filepath.Join(root, "squad/rivers.json"), HeldOut: 1, Format: task.Terse, PassageLength: 30},
 		"text":          {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl"), HeldOut: 1, Template: "{question} #"},
 	}
 }
@@ -173,7 +153,7 @@ func TestExpertsLookFurtherWhereTheQuestionFindsNothing(t *testing.T) {
 		{"context": "They hunt at night.", "qas": [{"question": "When are hares caught?", "answers": [{"text": "night"}]},
 			{"question": "Which star?", "answers": [{"text": "Vega"}]}]}]},
 		{"title": "Hares", "paragraphs": [{"context": "Some hares are caught."}]}]}`})
-	made := newTask(t, Settings{Corpus: root, HeldOut: 1, Passages: 1, Format: Terse}, 1)
+	made := newTask(t, Settings{Corpus: root, HeldOut: 1, Passages: 1, Format: task.Terse}, 1)
 	prompts := append(made.HeldOut(), made.Train(0))
 	for _, p := range prompts {
 		e := made.Reset(p, 0).(task.Expert)
@@ -197,11 +177,8 @@ func TestExpertsLookFurtherWhereTheQuestionFindsNothing(t *testing.T) {
 	}
 }
 
-func TestValidateReportsEveryProblem(t *testing.T) {
-	for _, c := range []struct {
-		settings Settings
-		keys     string
-	}{
+func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
+	tasktest.Problems(t, tasktest.Created(New), []tasktest.Case[Settings]{
 		{Settings{}, ""},
 		{Settings{Penalty: -1, MaxSearches: 16, Passages: 20, PassageLength: 20, QueryLength: 8}, ""},
 		{Settings{Questions: "x"}, "questions"},
@@ -210,23 +187,7 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 		{Settings{MaxSearches: -1, Passages: 21, PassageLength: 19, QueryLength: 1001, HeldOut: -1, Penalty: 2},
 			"max_searches passages passage_length query_length held_out penalty"},
 		{Settings{Penalty: -0.5, MaxSearches: 17}, "max_searches penalty"},
-	} {
-		err := c.settings.Validate()
-		var keys []string
-		if joined, ok := err.(interface{ Unwrap() []error }); ok {
-			for _, e := range joined.Unwrap() {
-				var setting *task.SettingError
-				if !errors.As(e, &setting) || setting.Want == "" {
-					t.Errorf("%v is no complete setting error", e)
-					continue
-				}
-				keys = append(keys, setting.Key)
-			}
-		}
-		if got := strings.Join(keys, " "); got != c.keys {
-			t.Errorf("%+v: problems with %q, want %q (%v)", c.settings, got, c.keys, err)
-		}
-	}
+	})
 }
 
 func TestTasksThatCannotBeMadeSayWhy(t *testing.T) {
@@ -234,14 +195,221 @@ func TestTasksThatCannotBeMadeSayWhy(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"held_out: 801: want at most 800, half of the 1600 questions": {HeldOut: 801},
 		"held_out: 100: want at most 1, half of the 2 questions":      {Corpus: filepath.Join(root, "squad")},
-		"questions: \"\": want a file of JSON lines":                  {Corpus: filepath.Join(root, "text")},
-		"corpus: ": {Corpus: filepath.Join(root, "none")},
-		"q.jsonl: line 1: field question: missing: want a string": {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl")},
-		"penalty: 3: want 0 (default: 0.1) to 1, or -1 for none":  {Penalty: 3},
+		"questions: : want a file of JSON lines":                      {Corpus: filepath.Join(root, "text")},
+		"corpus: ":                                                    {Corpus: filepath.Join(root, "none")},
+		"q.jsonl: line 1: field question: missing: want a string":     {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl")},
+		"penalty: 3: want 0 (0.1) to 1, or -1 for none":               {Penalty: 3},
 	} {
 		if made, err := New(s, 1); err == nil || made != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// play lets texts act and writes down what came of each.
+func play(e task.Episode, texts ...string) string {
+	var course []string
+	for _, text := range texts {
+		s := e.Step(text)
+		var flags string
+		if s.Done {
+			flags = "D"
+		}
+		if s.Cut {
+			flags += "C"
+		}
+		if s.Correct {
+			flags += "+"
+		}
+		if s.Invalid {
+			flags += "!"
+		}
+		course = append(course, fmt.Sprintf("%q %g %s", s.Text, s.Reward, flags))
+	}
+	return strings.Join(course, "; ")
+}
+
+func TestEpisodesGoByTheRules(t *testing.T) {
+	made := newTask(t, Settings{Passages: 1}, 1)
+	p := made.Train(0)
+	fact := strings.TrimSuffix(p.Text, "?")
+	found := fmt.Sprintf("%q 0 ", "\n"+fact+" "+p.Answer+".\n")
+	wrong := "=" + p.Answer + "x"
+	for want, texts := range map[string][]string{
+		found + `; "" 1 D+`:                           {"?" + fact, "=" + p.Answer},
+		`"" 1 D+; "" 0 D`:                             {"= THE " + p.Answer + "!", "=" + p.Answer}, // after its end nothing happens
+		`"" 0 D`:                                      {wrong},
+		found + "; " + found + `; "" -0.1 DC!`:        {"?" + fact, "?" + fact, "?" + fact}, // the third is one too many
+		`"\n!\n" -0.1 !; ` + found + `; "" 0 DC`:      {"", "?" + fact, "?" + fact},         // no turn is left to answer in
+		`"\n!\n" -0.1 !; "\n!\n" -0.1 !; "" -0.1 DC!`: {"x", "\xff\x00", "rus"},
+		`"\n!\n" -0.1 !; "\n-\n" 0 ; "" 1 D+`:         {"kova", "?zzzz", "=" + p.Answer},
+	} {
+		if got := play(made.Reset(p, 1), texts...); got != want {
+			t.Errorf("%q:\n%s, want\n%s", texts, got, want)
+		}
+	}
+}
+
+func TestPenaltiesAreThoseOfTheSettings(t *testing.T) {
+	for set, want := range map[float64]float32{0: -0.1, 0.25: -0.25, 1: -1, -1: 0} {
+		made := newTask(t, Settings{Penalty: set}, 1)
+		if step := made.Reset(made.Train(0), 0).Step("?"); step.Reward != want || !step.Invalid {
+			t.Errorf("penalty %g: %+v", set, step)
+		}
+	}
+}
+
+func TestOnlyTheFirstCharactersOfAQueryCount(t *testing.T) {
+	made := newTask(t, Settings{QueryLength: 8}, 1)
+	being := made.Train(0).Text[:4]
+	for query, found := range map[string]bool{
+		"éé, " + being:            true, // eight characters in ten bytes
+		"éé, " + being + "zzz":    true, // the ninth to eleventh would make it another word
+		"ééé, " + being:           false,
+		"zzzzzzzz " + being:       false,
+		being + " " + being + "x": true,
+	} {
+		if got := play(made.Reset(made.Train(0), 0), "?"+query); strings.Contains(got, being) != found {
+			t.Errorf("%q finds %s", query, got)
+		}
+	}
+}
+
+func TestForeignStatesAreQuestionsThatNothingAnswers(t *testing.T) {
+	made := newTask(t, Settings{}, 1)
+	for _, state := range []string{"", "{", "7", `{"answers": 3}`, `{"question": "kova eats?"}`} {
+		e := made.Reset(task.Prompt{Text: "kova eats?", State: state}, 1).(task.Expert)
+		for turn := 0; turn < made.MaxTurns(); turn++ {
+			if step := e.Step(e.Advise()); step.Correct || step.Reward > 0 {
+				t.Errorf("%q: %+v", state, step)
+			}
+		}
+	}
+}
+
+// referee is the rules once more: what a sequence of turns leads to, by a model that looks at the whole sequence.
+func referee(facts []string, question, answer string, searches, passages int, texts []string) string {
+	var course []string
+	used := 0
+	for turn, text := range texts {
+		last := turn == searches
+		line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+		var body string
+		if line != "" {
+			body = strings.TrimSpace(line[1:])
+		}
+		var s string
+		switch {
+		case body != "" && line[0] == '=' && normalize(body) == answer:
+			return strings.Join(append(course, `"" 1 D+`), "; ")
+		case body != "" && line[0] == '=':
+			return strings.Join(append(course, `"" 0 D`), "; ")
+		case body != "" && line[0] == '?' && used < searches:
+			used++
+			var found []string
+			for _, h := range naive(facts, letters(body), passages) {
+				found = append(found, facts[h.passage]+".")
+			}
+			if len(found) == 0 {
+				found = []string{"-"}
+			}
+			s = fmt.Sprintf("%q 0 ", "\n"+strings.Join(found, "\n")+"\n")
+			if last {
+				s = `"" 0 DC`
+			}
+		case last:
+			s = `"" -0.1 DC!`
+		case body != "" && line[0] == '?':
+			s = `"\n=\n" -0.1 !`
+		default:
+			s = `"\n!\n" -0.1 !`
+		}
+		if course = append(course, s); last {
+			break
+		}
+	}
+	return strings.Join(course, "; ")
+}
+
+func TestRandomEpisodesAgreeWithTheRulesWrittenOnceMore(t *testing.T) {
+	corpus := facts()
+	facts := make([]string, len(corpus.passages))
+	for i, p := range corpus.passages {
+		facts[i] = strings.TrimSuffix(p, ".")
+	}
+	for _, s := range []Settings{{}, {MaxSearches: 1, Passages: 1}, {MaxSearches: 4, Passages: 9}} {
+		made := newTask(t, s, 1)
+		s.Resolve()
+		for seed := range uint64(150) {
+			r := rollout.Stream(seed, "search test episode", 0)
+			p := made.Train(seed)
+			fact := strings.TrimSuffix(p.Text, "?")
+			pieces := []string{"?", "=", "?", " ", "\n", fact, fact[:4], fact[5:], p.Answer, "the ", " zz", "\xff", corpus.passages[r.IntN(1600)]}
+			var texts []string
+			for range made.MaxTurns() {
+				text := []string{"?", "?", "=", ""}[r.IntN(4)]
+				for range r.IntN(5) {
+					text += pieces[r.IntN(len(pieces))]
+				}
+				texts = append(texts, text)
+			}
+			var course []string
+			e := made.Reset(p, seed)
+			for _, text := range texts {
+				step := play(e, text)
+				course = append(course, step)
+				if strings.Contains(step[strings.LastIndex(step, " "):], "D") {
+					break
+				}
+			}
+			if got, want := strings.Join(course, "; "), referee(facts, p.Text, p.Answer, s.MaxSearches, s.Passages, texts); got != want {
+				t.Fatalf("seed %d, %q, %q:\n%s, want\n%s", seed, p.Text, texts, got, want)
+			}
+		}
+	}
+}
+
+// letters puts spaces for what is no letter of the facts.
+func letters(query string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 'a' || r > 'z' {
+			return ' '
+		}
+		return r
+	}, query)
+}
+
+func FuzzEpisodesTakeAnyText(f *testing.F) {
+	made := newTask(f, Settings{Format: task.Words}, 1)
+	terse := newTask(f, Settings{}, 1)
+	f.Add("?kova", "=rus", "<search>kova</search>")
+	f.Add("<answer>\xff</answer>", "", "\x00")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		for _, m := range []*Task{made, terse} {
+			e := m.Reset(m.Train(3), 0)
+			total := float32(0)
+			for turn, text := range []string{a, b, c} {
+				s := e.Step(text)
+				total += s.Reward
+				if s.Correct && s.Reward != 1 || s.Done && s.Text != "" || turn == 2 && !s.Done {
+					t.Fatalf("%q: %+v", text, s)
+				}
+			}
+			if total > 1 || total < -0.3001 {
+				t.Fatalf("%q %q %q: reward %g", a, b, c, total)
+			}
+		}
+	})
+}
+
+func BenchmarkEpisode(b *testing.B) {
+	made := newTask(b, Settings{}, 1)
+	i := uint64(0)
+	for b.Loop() {
+		e := made.Reset(made.Train(i), i).(task.Expert)
+		for !e.Step(e.Advise()).Done {
+		}
+		i++
 	}
 }
 
@@ -256,7 +424,7 @@ func TestXQuADIsFoundByItsQuestions(t *testing.T) {
 	for i := range uint64(1000) {
 		p := made.Train(i)
 		e := made.Reset(p, 0).(*episode)
-		e.Step(made.protocol.Write(Query, p.Text[strings.LastIndex(p.Text, "Question: ")+10:]))
+		e.Step(made.protocol.write(query, p.Text[strings.LastIndex(p.Text, "Question: ")+10:]))
 		if e.found {
 			found++
 		}

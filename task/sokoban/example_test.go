@@ -2,14 +2,14 @@ package sokoban_test
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/gridworld"
 	"github.com/reprise-rl/reprise/task/sokoban"
 )
 
 func Example() {
-	rooms, err := sokoban.New(sokoban.Settings{Difficulty: sokoban.Simple, MaxSteps: 20}, 1)
+	rooms, err := sokoban.New(sokoban.Settings{Difficulty: sokoban.Simple, Settings: gridworld.Settings{MaxSteps: 20}}, 1)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -48,15 +48,4 @@ func Example() {
 	// #___
 	// D 10.9
 	// size: 40: want 0 (default) or 5 to 16
-}
-
-func ExampleSolve() {
-	levels, err := sokoban.Read(strings.NewReader("; 0\n#######\n#     #\n# $ . #\n#  @  #\n#######\n"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	actions, outcome := sokoban.Solve(levels[0])
-	fmt.Println(outcome == sokoban.Solved, actions[len(actions)-1] == sokoban.PushRight, len(actions))
-	// Output: true true 5
 }

@@ -12,7 +12,7 @@ func TestLevelsAreWrittenAsTheyAreRead(t *testing.T) {
 		row("@$."), row("+$ $."), row("*@$.*"),
 		"######\n#@   #\n# $$ #\n#..  #\n######\n",
 	} {
-		l, err := Parse(text)
+		l, err := parse(text)
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, text)
 		}
@@ -20,11 +20,11 @@ func TestLevelsAreWrittenAsTheyAreRead(t *testing.T) {
 			t.Errorf("written as\n%swant\n%s", l, text)
 		}
 		rows := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		if r, c := l.Size(); r != len(rows) || c != len(rows[0]) {
+		if r, c := l.room.rows, l.room.columns; r != len(rows) || c != len(rows[0]) {
 			t.Errorf("%dx%d, want %dx%d", r, c, len(rows), len(rows[0]))
 		}
-		if want := strings.Count(text, "$") + strings.Count(text, "*"); l.Boxes() != want {
-			t.Errorf("%d boxes, want %d", l.Boxes(), want)
+		if want := strings.Count(text, "$") + strings.Count(text, "*"); l.room.boxes != want {
+			t.Errorf("%d boxes, want %d", l.room.boxes, want)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestWhatIsNoLevelIsRefusedWithItsPlace(t *testing.T) {
 		row("@* "):                         "all boxes are on targets",
 		row("@" + strings.Repeat("$", 11)): "row 2, column 13: '$': want at most 10 boxes",
 	} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestFilesOfLevelsAreReadWithAndWithoutAnnouncements(t *testing.T) {
 		strings.ReplaceAll(one, "\n", "  \n"):                                     one,
 		"; nothing\n; 7\n" + one:                                                  one,
 	} {
-		levels, err := Read(strings.NewReader(text))
+		levels, err := readLevels(strings.NewReader(text))
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -80,7 +80,7 @@ func TestFilesOfLevelsAreReadWithAndWithoutAnnouncements(t *testing.T) {
 		one + two:                             "level of line 1: 2 players",
 		strings.Repeat("#", 70_000):           "line 1: too long",
 	} {
-		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readLevels(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
 		}
 	}
@@ -93,7 +93,7 @@ func TestAFolderIsReadFileByFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	levels, err := ReadPath(dir)
+	levels, err := readPath(dir)
 	if err != nil || len(levels) != 2 || levels[0].String() != row("@$.") {
 		t.Errorf("%v, %v", levels, err)
 	}
@@ -101,10 +101,10 @@ func TestAFolderIsReadFileByFile(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("###\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadPath(dir); err == nil || !strings.Contains(err.Error(), broken+": level of line 1") {
+	if _, err := readPath(dir); err == nil || !strings.Contains(err.Error(), broken+": level of line 1") {
 		t.Errorf("%v does not name the file", err)
 	}
-	if _, err := ReadPath(filepath.Join(dir, "none")); err == nil {
+	if _, err := readPath(filepath.Join(dir, "none")); err == nil {
 		t.Error("a path of nothing is read")
 	}
 }
@@ -114,12 +114,12 @@ func FuzzReadGivesLevelsThatAreReadAgain(f *testing.F) {
 	f.Add("#####\n#@$.#\n#####\n; 1")
 	f.Add(";\n\n###\n\r\n#")
 	f.Fuzz(func(t *testing.T, text string) {
-		levels, err := Read(strings.NewReader(text))
+		levels, err := readLevels(strings.NewReader(text))
 		if err != nil {
 			return
 		}
 		for _, l := range levels {
-			again, err := Parse(l.String())
+			again, err := parse(l.String())
 			if err != nil || again.String() != l.String() || again.id() != l.id() {
 				t.Fatalf("%q is read again as %q, %v", l, again, err)
 			}

@@ -1,15 +1,19 @@
 package sokoban
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
+func solveLevel(l level) ([]action, outcome) { return solve(l.room, l.start) }
+
 // play plays a plan in the naive game, has to complete it with its last action, and returns the pushes. Moves must not be
 // stopped, and pushes must push.
-func play(t *testing.T, l Level, plan []Action) (pushes int) {
+func play(t *testing.T, l level, plan []action) (pushes int) {
 	t.Helper()
 	n := newNaive(l.String())
 	for i, a := range plan {
@@ -26,13 +30,13 @@ func play(t *testing.T, l Level, plan []Action) (pushes int) {
 }
 
 // scatter makes a room with boxes, targets and a player anywhere in it: solvable or not.
-func scatter(size, boxes int, seed uint64) (Level, bool) {
+func scatter(size, boxes int, seed uint64) (level, bool) {
 	random := rollout.Stream(seed, "scatter", 0)
 	r, floor := dig(size, random)
 	if len(floor) < 2*boxes+1 {
-		return Level{}, false
+		return level{}, false
 	}
-	rows := newNaive(Level{room: r, start: position{player: floor[0]}}.String())
+	rows := newNaive(level{room: r, start: position{player: floor[0]}}.String())
 	rows.exchange(int(floor[0])/size, int(floor[0])%size, ' ')
 	random.Shuffle(len(floor), func(i, j int) { floor[i], floor[j] = floor[j], floor[i] })
 	text := []byte(rows.String())
@@ -52,7 +56,7 @@ func scatter(size, boxes int, seed uint64) (Level, bool) {
 		place(at, '$', '*')
 	}
 	place(floor[boxes], '@', '+')
-	l, err := Parse(string(text))
+	l, err := parse(string(text))
 	return l, err == nil
 }
 
@@ -66,12 +70,12 @@ func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
 			}
 			n := newNaive(l.String())
 			steps, pushes := n.fewest(false), n.fewest(true)
-			plan, outcome := Solve(l)
-			if (outcome == Solved) != (steps >= 0) || outcome == TooLarge {
+			plan, outcome := solveLevel(l)
+			if (outcome == solved) != (steps >= 0) || outcome == tooLarge {
 				t.Fatalf("outcome %d, but %d steps solve\n%s", outcome, steps, l)
 			}
 			least, outcome := newSearch(l.room, newDistances(l.room), false, pushPositions).run(l.start)
-			if (outcome == Solved) != (steps >= 0) {
+			if (outcome == solved) != (steps >= 0) {
 				t.Fatalf("outcome %d of the fewest pushes, but %d steps solve\n%s", outcome, steps, l)
 			}
 			if steps < 0 {
@@ -109,7 +113,7 @@ func TestDeadlocksAreFoundAtOnceAndNothingElseIsTakenForOne(t *testing.T) {
 		{"######\n# #  #\n# $$ #\n# .@ #\n#   .#\n######\n", false}, // the other can be pushed down
 		{"######\n# ## #\n# $$ #\n# .@ #\n#   .#\n######\n", true},  // a wall beside both
 	} {
-		l, err := Parse(c.text)
+		l, err := parse(c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,16 +127,16 @@ func TestDeadlocksAreFoundAtOnceAndNothingElseIsTakenForOne(t *testing.T) {
 
 // Crowded rooms, where boxes hold one another in many ways. They are made by playing backwards, so there is a way.
 func TestCrowdedLevelsAreNotTakenForDeadlocks(t *testing.T) {
-	for _, s := range []Shape{{Size: 6, Boxes: 4, MinPushes: 1}, {Size: 7, Boxes: 6, MinPushes: 1}} {
+	for _, s := range []shape{{size: 6, boxes: 4, minPushes: 1}, {size: 7, boxes: 6, minPushes: 1}} {
 		made := 0
 		for i := range uint64(1000) {
-			l, ok := Generate(s, rollout.Stream(8, "crowd", i))
+			l, ok := generate(s, rollout.Stream(8, "crowd", i))
 			if !ok {
 				continue
 			}
 			made++
-			plan, outcome := Solve(l)
-			if outcome != Solved {
+			plan, outcome := solveLevel(l)
+			if outcome != solved {
 				t.Fatalf("outcome %d of\n%s", outcome, l)
 			}
 			play(t, l, plan)
@@ -176,11 +180,118 @@ func TestDistancesCountPushesThroughTheRoom(t *testing.T) {
 }
 
 func TestASearchThatIsTooLargeEndsWithoutAnAnswer(t *testing.T) {
-	l, ok := Generate(Shape{Size: 8, Boxes: 2, MinPushes: 4}, rollout.Stream(1, "large", 0))
+	l, ok := generate(shape{size: 8, boxes: 2, minPushes: 4}, rollout.Stream(1, "large", 0))
 	if !ok {
 		t.Fatal("no level")
 	}
-	if plan, outcome := newSearch(l.room, newDistances(l.room), true, 3).run(l.start); outcome != TooLarge || plan != nil {
+	if plan, outcome := newSearch(l.room, newDistances(l.room), true, 3).run(l.start); outcome != tooLarge || plan != nil {
 		t.Errorf("%v, %d", plan, outcome)
 	}
+}
+
+// boxoban returns the files of levels that DeepMind published, where they lie beside the repository.
+func boxoban(t testing.TB) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../../shared/data/boxoban/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Skip("the public Boxoban levels are not beside the repository as ../shared/data/boxoban; where CI has them there they run, and generated levels are solved everywhere")
+	}
+	return files
+}
+
+func TestBoxobanLevelsAreSolved(t *testing.T) {
+	for _, file := range boxoban(t) {
+		levels, err := readPath(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		completed := 0
+		for i := 0; i < len(levels); i += 25 {
+			switch plan, outcome := solveLevel(levels[i]); outcome {
+			case solved:
+				play(t, levels[i], plan)
+				completed++
+			case unsolvable:
+				t.Errorf("%s: unsolvable:\n%s", file, levels[i])
+			}
+		}
+		if want := (len(levels) + 24) / 25; completed < want {
+			t.Errorf("%s: %d of %d levels solved", file, completed, want)
+		}
+	}
+}
+
+// BenchmarkBoxoban solves every level once per iteration.
+func BenchmarkBoxoban(b *testing.B) {
+	for _, file := range boxoban(b) {
+		b.Run(filepath.Base(file), func(b *testing.B) {
+			levels, err := readPath(file)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var completed, steps int
+			var longest time.Duration
+			for b.Loop() {
+				completed, steps = 0, 0
+				for _, l := range levels {
+					begin := time.Now()
+					plan, outcome := solveLevel(l)
+					longest = max(longest, time.Since(begin))
+					if outcome == solved {
+						completed++
+						steps += len(plan)
+					}
+				}
+			}
+			b.ReportMetric(float64(completed)/float64(len(levels)), "solved")
+			b.ReportMetric(float64(steps)/float64(completed), "steps/level")
+			b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N*len(levels)), "ms/level")
+			b.ReportMetric(longest.Seconds()*1e3, "ms/longest")
+		})
+	}
+}
+
+func BenchmarkSolve(b *testing.B) {
+	for name, s := range map[string]shape{"simple": {6, 1, 2}, "hard": {8, 2, 4}} {
+		b.Run(name, func(b *testing.B) {
+			var levels []level
+			for i := uint64(0); len(levels) < 100; i++ {
+				if l, ok := generate(s, rollout.Stream(1, "bench", i)); ok {
+					levels = append(levels, l)
+				}
+			}
+			for i := 0; b.Loop(); i++ {
+				if _, outcome := solveLevel(levels[i%100]); outcome != solved {
+					b.Fatal(outcome)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkGenerate(b *testing.B) {
+	for name, s := range map[string]shape{"simple": {6, 1, 2}, "hard": {8, 2, 4}, "10x10x4": {10, 4, 8}, "16x16x4": {16, 4, 8}} {
+		b.Run(name, func(b *testing.B) {
+			levels := 0
+			for i := uint64(0); b.Loop(); i++ {
+				if _, ok := generate(s, rollout.Stream(1, "bench", i)); ok {
+					levels++
+				}
+			}
+			b.ReportMetric(float64(levels)/b.Elapsed().Seconds(), "levels/s")
+		})
+	}
+}
+
+func BenchmarkStep(b *testing.B) {
+	made := newTask(b, Settings{}, 1)
+	p := made.HeldOut()[0]
+	e := made.Reset(p, 0)
+	texts := strings.Split("ULDR", "")
+	for i := 0; b.Loop(); i++ {
+		if e.Step(texts[i%4]).Done {
+			e = made.Reset(p, 0)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
 }
