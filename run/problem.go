@@ -7,7 +7,6 @@ import (
 
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/option"
 )
 
 // under names the problems that a part found in its options as the configuration does: the section before the key, and
@@ -28,14 +27,11 @@ func under(section string, err error) error {
 	}
 	var p *option.Error
 	var o *replay.OptionError
-	var s *option.Error
 	switch {
 	case errors.As(err, &p):
 		return problem(p.Key, p.Value, p.Want)
 	case errors.As(err, &o):
 		return problem(o.Key, o.Value, o.Allowed)
-	case errors.As(err, &s):
-		return problem(s.Key, s.Value, s.Want)
 	case strings.HasPrefix(err.Error(), section+"."): // decoded by this package, with its full key
 		return err
 	}
