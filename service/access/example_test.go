@@ -32,7 +32,7 @@ tokens:
 	}
 
 	request := &http.Request{Header: http.Header{"Authorization": {"Bearer f3a1c07be29d4d6e9b0c"}}}
-	ctx, err := policy.Recognise(request)
+	ctx, err := policy.Authenticate(request)
 	if err != nil {
 		log.Fatal(err)
 	}

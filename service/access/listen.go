@@ -16,8 +16,8 @@ import (
 // lookup is net.Resolver's LookupIPAddr.
 type lookup func(ctx context.Context, host string) ([]net.IPAddr, error)
 
-// checkListener refuses an address that can be reached from beyond this machine, unless TLS and tokens are both asked for.
-func checkListener(ctx context.Context, resolve lookup, address string, tls, tokens bool) error {
+// checkAddress refuses an address that other machines can reach, unless both TLS and tokens are on.
+func checkAddress(ctx context.Context, resolve lookup, address string, tls, tokens bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q: want HOST:PORT, such as 127.0.0.1:7447", address)
@@ -27,16 +27,16 @@ func checkListener(ctx context.Context, resolve lookup, address string, tls, tok
 	}
 	loopback, err := isLoopback(ctx, resolve, host)
 	if err != nil {
-		return fmt.Errorf("%q: %w: want a host that this machine knows, such as 127.0.0.1", address, err)
+		return fmt.Errorf("%q: %w: want a host that resolves here, such as 127.0.0.1", address, err)
 	}
 	if !loopback {
-		return beyond(address, tls, tokens)
+		return errReachable(address, tls, tokens)
 	}
 	return nil
 }
 
-// beyond is the refusal, with what is missing.
-func beyond(address string, tls, tokens bool) error {
+// errReachable refuses an address and names what is missing.
+func errReachable(address string, tls, tokens bool) error {
 	missing := "TLS (tls.certificate and tls.key) and tokens (a tokens file)"
 	switch {
 	case tls:
@@ -63,52 +63,52 @@ func isLoopback(ctx context.Context, resolve lookup, host string) (bool, error) 
 	return len(found) > 0, nil
 }
 
-// Listen listens on a TCP address. One that can be reached from beyond this machine is refused unless TLS and tokens are both asked
-// for (invariant 10): an address without a host, 0.0.0.0 and :: can be reached; a host name must come to loopback addresses
-// alone, and what it came to is looked at again once it is bound, as a name may resolve differently a moment later.
+// Listen listens on a TCP address. It refuses one that other machines can reach unless both TLS and tokens are on (invariant 10).
+// An address without a host, 0.0.0.0 and :: can be reached. A host name must resolve to loopback addresses alone; Listen checks the
+// bound address again, because the name may resolve differently a moment later.
 func Listen(ctx context.Context, address string, tls, tokens bool) (net.Listener, error) {
 	return listen(ctx, net.DefaultResolver.LookupIPAddr, address, tls, tokens)
 }
 
 func listen(ctx context.Context, resolve lookup, address string, tls, tokens bool) (net.Listener, error) {
-	if err := checkListener(ctx, resolve, address, tls, tokens); err != nil {
+	if err := checkAddress(ctx, resolve, address, tls, tokens); err != nil {
 		return nil, err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, refusal(address, err)
+		return nil, listenError(address, err)
 	}
 	if at, ok := l.Addr().(*net.TCPAddr); !(tls && tokens) && (!ok || !at.IP.IsLoopback()) {
-		return nil, errors.Join(beyond(address, tls, tokens), l.Close())
+		return nil, errors.Join(errReachable(address, tls, tokens), l.Close())
 	}
 	return l, nil
 }
 
-// refusal says what may be done about an address that the system does not give.
-func refusal(address string, err error) error {
+// listenError adds the remedy to an error of the system.
+func listenError(address string, err error) error {
 	remedy := "want the address of an interface of this machine, and a port of 0 to 65535"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%q is in use: some program listens there: stop it, or give another port", address)
+		return fmt.Errorf("%q is in use: another program listens there: stop it, or choose another port", address)
 	case errors.Is(err, syscall.EACCES):
 		remedy = "want a port above 1023, or the right to use a lower one"
 	}
 	return fmt.Errorf("%q: %w: %s", address, err, remedy)
 }
 
-// longestSocket is how many characters the path of a socket may have.
-const longestSocket = 103 // of sockaddr_un on all systems; Linux allows 107
+// longestSocket bounds the path of a socket in characters.
+const longestSocket = 103 // sockaddr_un on all systems; Linux allows 107
 
-// ListenUnix listens on a unix socket that only its owner can open (mode 0600). A socket that a dead service left is
-// replaced; one that somebody listens on, and any other file, is not.
+// ListenUnix listens on a unix socket that only its owner can open (mode 0600). It replaces a socket that a dead service left
+// behind, but not one with a listener, nor any other file.
 func ListenUnix(path string) (net.Listener, error) {
-	if err := clear(path); err != nil {
+	if err := removeDead(path); err != nil {
 		return nil, err
 	}
-	// The socket gets its mode in a folder that nobody else can enter, and only then its name.
+	// The socket gets its mode in a folder that nobody else can enter, and its name after that.
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".*")
 	if err != nil {
-		return nil, fmt.Errorf("unix: making room for the socket %s: %w: want a folder that is there and may be written to", path, err)
+		return nil, fmt.Errorf("unix: making a folder for the socket %s: %w: want a folder that exists and may be written to", path, err)
 	}
 	defer os.RemoveAll(folder)
 	hidden := filepath.Join(folder, "s")
@@ -126,8 +126,8 @@ func ListenUnix(path string) (net.Listener, error) {
 	return &unixListener{UnixListener: l, path: path}, nil
 }
 
-// clear removes a socket that nobody listens on.
-func clear(path string) error {
+// removeDead removes a socket without a listener.
+func removeDead(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -135,11 +135,11 @@ func clear(path string) error {
 	case err != nil:
 		return fmt.Errorf("unix: %w", err)
 	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("unix: %s is there and is no socket: remove it, or give another path", path)
+		return fmt.Errorf("unix: %s exists and is not a socket: remove it, or choose another path", path)
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("unix: somebody listens on %s already: stop it, or give another path", path), c.Close())
+		return errors.Join(fmt.Errorf("unix: a program listens on %s already: stop it, or choose another path", path), c.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("unix: %s: %w", path, err)
@@ -147,17 +147,17 @@ func clear(path string) error {
 	return os.Remove(path)
 }
 
-// unixListener is a socket under the name that it was moved to.
+// unixListener is a listener whose socket was renamed to path.
 type unixListener struct {
 	*net.UnixListener
 	path string
 	once sync.Once
 }
 
-// Addr returns the name that clients dial.
+// Addr returns the address that clients dial.
 func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// Close removes the socket and stops listening. The name goes first, so that it is nobody else's yet.
+// Close removes the socket and stops listening. The name goes first, while nobody else can have taken it.
 func (l *unixListener) Close() error {
 	var err error
 	l.once.Do(func() {

@@ -44,7 +44,7 @@ func TestNothingListensBeyondLoopbackWithoutTLSAndTokens(t *testing.T) {
 			{false, true, "add TLS (tls.certificate and tls.key)"},
 			{true, true, ""},
 		} {
-			err := checkListener(t.Context(), names, address, secured.tls, secured.tokens)
+			err := checkAddress(t.Context(), names, address, secured.tls, secured.tokens)
 			if allowed := loopback || secured.remedy == ""; (err == nil) != allowed {
 				t.Errorf("%s with TLS %v and tokens %v: %v", address, secured.tls, secured.tokens, err)
 			}
@@ -54,7 +54,7 @@ func TestNothingListensBeyondLoopbackWithoutTLSAndTokens(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"", "127.0.0.1", "nowhere:1"} {
-		if err := checkListener(t.Context(), names, address, false, false); err == nil {
+		if err := checkAddress(t.Context(), names, address, false, false); err == nil {
 			t.Errorf("%q was let through", address)
 		}
 	}
@@ -86,7 +86,7 @@ func TestListenRefusesWhatOthersCanReach(t *testing.T) {
 	}
 }
 
-func TestAUnixSocketIsItsOwnersAlone(t *testing.T) {
+func TestOnlyItsOwnerCanOpenAUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func TestAUnixSocketIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-func TestASocketOfADeadServiceIsReplacedAndAnyOtherFileIsNot(t *testing.T) {
+func TestListenUnixReplacesOnlyTheSocketOfADeadService(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestASocketOfADeadServiceIsReplacedAndAnyOtherFileIsNot(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ListenUnix(path); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := ListenUnix(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("in place of a file: %v", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {

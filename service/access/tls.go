@@ -3,63 +3,60 @@ package access
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/reprise-rl/reprise/option"
 )
 
-// What a service asks of its clients' certificates.
+// Values of TLS.Clients.
 const (
-	ClientsRequired = "required" // every connection shows one that the client CA has signed
-	ClientsOptional = "optional" // one that is shown must be signed by the client CA
+	ClientsRequired = "required" // every connection shows a certificate that the client CA signed
+	ClientsOptional = "optional" // a certificate that is shown must be signed by the client CA
 )
 
 // TLS names the files of a service's TLS.
 type TLS struct {
 	Certificate string `yaml:"certificate" json:"certificate"` // PEM, the chain in order
 	Key         string `yaml:"key" json:"key"`                 // PEM
-	ClientCA    string `yaml:"client_ca" json:"client_ca"`     // PEM; who signs the clients' certificates. Empty: none are asked for
+	ClientCA    string `yaml:"client_ca" json:"client_ca"`     // PEM; signs the clients' certificates. "": clients need none
 	Clients     string `yaml:"clients" json:"clients"`         // required (the default) or optional; with ClientCA
 }
 
-// On reports whether TLS is asked for.
+// On reports whether TLS is on.
 func (t TLS) On() bool { return t != TLS{} }
 
-// Validate reports everything that is wrong with the settings, but does not read the files.
+// Validate reports every problem of the settings at once. It does not read the files.
 func (t TLS) Validate() error {
 	if !t.On() {
 		return nil
 	}
-	var problems []error
-	if t.Certificate == "" {
-		problems = append(problems, errors.New("tls.certificate: none: want a PEM file"))
-	}
-	if t.Key == "" {
-		problems = append(problems, errors.New("tls.key: none: want a PEM file"))
-	}
-	switch {
-	case t.Clients != "" && t.Clients != ClientsRequired && t.Clients != ClientsOptional:
-		problems = append(problems, fmt.Errorf("tls.clients: %q: want %s or %s", t.Clients, ClientsRequired, ClientsOptional))
-	case t.Clients != "" && t.ClientCA == "":
-		problems = append(problems, fmt.Errorf("tls.clients: %q: want tls.client_ca beside it", t.Clients))
-	}
-	return errors.Join(problems...)
+	var p option.Problems
+	p.Check(t.Certificate != "", "tls.certificate", "none", "a PEM file")
+	p.Check(t.Key != "", "tls.key", "none", "a PEM file")
+	known := t.Clients == "" || t.Clients == ClientsRequired || t.Clients == ClientsOptional
+	p.Check(known, "tls.clients", t.Clients, "%s or %s", ClientsRequired, ClientsOptional)
+	p.Check(!known || t.Clients == "" || t.ClientCA != "", "tls.clients", t.Clients, "tls.client_ca with it")
+	return p.Err()
 }
 
-// Certificates is a service's TLS certificate and client CA, as its files hold them. It is safe for concurrent use.
+// Certificates holds a service's TLS certificate and client CA, as their files have them. It is safe for concurrent use.
 type Certificates struct {
 	files reloaded[pair]
 	tls   TLS
 }
 
-// pair is what the files hold.
+// pair is the content of the files.
 type pair struct {
 	certificate tls.Certificate
-	clients     *x509.CertPool // nil: no certificates are asked for
+	clients     *x509.CertPool // nil: clients need no certificate
 }
 
-// NewCertificates reads the files. A nil clock is time.Now, a nil logger none.
+// NewCertificates reads the files. A nil clock is time.Now; a nil logger logs nothing.
 func NewCertificates(t TLS, clock func() time.Time, logger *slog.Logger) (*Certificates, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -103,8 +100,8 @@ func (t TLS) read(read func(string) ([]byte, error)) (*pair, error) {
 // Reload reads the files now; on an error the certificate stays what it was.
 func (c *Certificates) Reload() error { return c.files.reload() }
 
-// Config returns the TLS configuration of a server that speaks these protocols: "h2" for gRPC, "h2" and "http/1.1" for
-// pages. Each connection gets the certificate and the client CA of its moment.
+// Config returns the TLS configuration of a server with these protocols: "h2" for gRPC, "h2" and "http/1.1" for pages. Each
+// connection gets the certificate and the client CA of its time.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	current := func() *tls.Config {
 		p := c.files.get()
@@ -120,4 +117,81 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 	config := current()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return current(), nil }
 	return config
+}
+
+// recheck is how often files are checked for changes, at most.
+const recheck = time.Second
+
+// reloaded is a value made from files, and made anew when they change. Whoever asks for the value checks the files, once per
+// recheck; nothing runs in between. It is safe for concurrent use.
+type reloaded[T any] struct {
+	name string                                                   // of the value, for the log
+	load func(read func(path string) ([]byte, error)) (*T, error) // reads every file with read
+	now  func() time.Time
+	log  *slog.Logger
+
+	value   atomic.Pointer[T]
+	checked atomic.Int64 // when the files were last checked, unix nanoseconds
+
+	mu   sync.Mutex             // held while files are read
+	seen map[string]os.FileInfo // each file before it was read, nil if it was missing
+}
+
+// start loads the value for the first time.
+func (r *reloaded[T]) start() error {
+	if r.now == nil {
+		r.now = time.Now
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	r.checked.Store(r.now().UnixNano())
+	return r.reload()
+}
+
+// get returns the value of the files as they were at most recheck ago.
+func (r *reloaded[T]) get() *T {
+	last, now := r.checked.Load(), r.now().UnixNano()
+	if now-last >= int64(recheck) && r.checked.CompareAndSwap(last, now) && r.changed() {
+		if err := r.reload(); err != nil {
+			r.log.Error("changed files are invalid: keeping what they held before", "what", r.name, "error", err)
+		} else {
+			r.log.Info("read changed files", "what", r.name)
+		}
+	}
+	return r.value.Load()
+}
+
+func (r *reloaded[T]) changed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for path, before := range r.seen {
+		now, _ := os.Stat(path)
+		if now == nil || before == nil {
+			if now != before {
+				return true
+			}
+			continue
+		}
+		if !os.SameFile(now, before) || now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()) {
+			return true
+		}
+	}
+	return false
+}
+
+// reload reads the files now; on an error the value stays what it was.
+func (r *reloaded[T]) reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = make(map[string]os.FileInfo)
+	value, err := r.load(func(path string) ([]byte, error) {
+		r.seen[path], _ = os.Stat(path)
+		return os.ReadFile(path)
+	})
+	if err != nil {
+		return err
+	}
+	r.value.Store(value)
+	return nil
 }

@@ -40,7 +40,7 @@ func shake(t *testing.T, server *tls.Config, client *tls.Config) (name, protocol
 	return name, protocol, errors.Join(err, <-served)
 }
 
-func TestACertificateIsReadAnewWhenItsFilesChange(t *testing.T) {
+func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
 	ca := newAuthority(t, "tests")
 	folder := t.TempDir()
 	chain, key := ca.issue("first")
@@ -120,7 +120,7 @@ func TestClientsMustShowCertificatesThatTheirAuthoritySigned(t *testing.T) {
 
 func pointer[T any](v T) *T { return &v }
 
-func TestTLSBelowTwelveIsRefused(t *testing.T) {
+func TestTLSBelow12IsRefused(t *testing.T) {
 	ca := newAuthority(t, "tests")
 	folder := t.TempDir()
 	chain, key := ca.issue("server")
@@ -136,11 +136,11 @@ func TestTLSBelowTwelveIsRefused(t *testing.T) {
 	}
 }
 
-func TestTLSSettingsSayAllThatIsWrong(t *testing.T) {
+func TestTLSSettingsReportEveryProblem(t *testing.T) {
 	for settings, want := range map[access.TLS][]string{
 		{Key: "k"}:         {"tls.certificate: none"},
 		{Certificate: "c"}: {"tls.key: none"},
-		{Certificate: "c", Key: "k", ClientCA: "a", Clients: "some"}: {`tls.clients: "some": want required or optional`},
+		{Certificate: "c", Key: "k", ClientCA: "a", Clients: "some"}: {`tls.clients: some: want required or optional`},
 		{Certificate: "c", Key: "k", Clients: "required"}:            {"want tls.client_ca"},
 		{ClientCA: "a", Clients: "x"}:                                {"tls.certificate", "tls.key", "tls.clients"},
 	} {

@@ -14,28 +14,29 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// shortestToken is how many characters a token has at least: as long as guessing it takes for ever.
+// shortestToken is the least length of a token in characters, too long to guess.
 const shortestToken = 16
 
 // digest is the SHA-256 of a token. Only digests are kept and compared.
 type digest [sha256.Size]byte
 
-// tokensFile is what a tokens file holds.
+// tokensFile is the content of a tokens file.
 type tokensFile struct {
 	Tokens []entry `yaml:"tokens"`
 }
 
-// entry is one token with its rights. Of the three ways to give a token at most one is used; none wants a certificate.
+// entry is one token with its rights. It gives the token in at most one of three ways, or a certificate instead.
 type entry struct {
 	Name        string   `yaml:"name"`         // shown in logs and on the dashboard
 	Token       string   `yaml:"token"`        // itself
 	TokenSHA256 string   `yaml:"token_sha256"` // 64 hexadecimal digits
-	TokenFile   string   `yaml:"token_file"`   // a file that holds it; white space around it is dropped
-	Certificate string   `yaml:"certificate"`  // common name of a client certificate, wanted instead of a token or beside it
-	Read        []string `yaml:"read"`         // globs of tables: * stands for any characters, ? for one, [a-z] for a range
+	TokenFile   string   `yaml:"token_file"`   // a file that holds it; white space around it is ignored
+	Certificate string   `yaml:"certificate"`  // common name of a client certificate, instead of a token or with it
+	Read        []string `yaml:"read"`         // globs of tables: * matches any characters, ? one, [a-z] a range
 	Write       []string `yaml:"write"`
 
 	token    digest
@@ -58,7 +59,7 @@ func readTokens(file string, read func(string) ([]byte, error)) (*grants, error)
 	if err != nil {
 		return nil, fmt.Errorf("tokens file %s: %w", file, err)
 	}
-	var problems []error
+	var p option.Problems
 	plain := false
 	for i := range g.entries {
 		e := &g.entries[i]
@@ -71,17 +72,18 @@ func readTokens(file string, read func(string) ([]byte, error)) (*grants, error)
 			from = filepath.Join(filepath.Dir(file), from)
 		}
 		secret, err := read(from)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("tokens[%d].token_file: %w", i, err))
-			continue
+		if err == nil {
+			if err = e.setToken(strings.TrimSpace(string(secret))); err != nil {
+				err = fmt.Errorf("%s: %w", from, err)
+			}
 		}
-		if err := e.keep(strings.TrimSpace(string(secret))); err != nil {
-			problems = append(problems, fmt.Errorf("tokens[%d].token_file: %s: %w", i, from, err))
+		if err != nil {
+			p.Add(fmt.Errorf("tokens[%d].token_file: %w", i, err))
 		}
 	}
-	problems = append(problems, g.repeated()...)
-	if len(problems) > 0 {
-		return nil, fmt.Errorf("tokens file %s: %w", file, errors.Join(problems...))
+	p.Add(g.repeated()...)
+	if err := p.Err(); err != nil {
+		return nil, fmt.Errorf("tokens file %s: %w", file, err)
 	}
 	if info, err := os.Stat(file); plain && err == nil && info.Mode().Perm()&0o077 != 0 {
 		g.warnings = append(g.warnings, fmt.Sprintf("tokens file %s holds tokens in plain text and its mode is %04o: want 0600, or token_sha256 in place of token", file, info.Mode().Perm()))
@@ -89,7 +91,7 @@ func readTokens(file string, read func(string) ([]byte, error)) (*grants, error)
 	return g, nil
 }
 
-// parseTokens reads the YAML of a tokens file and checks all of it but the files that it names.
+// parseTokens parses and checks a tokens file. It does not read the files that it names.
 func parseTokens(text []byte) (*grants, error) {
 	var f tokensFile
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.DisallowUnknownField()).Decode(&f); err != nil {
@@ -98,17 +100,17 @@ func parseTokens(text []byte) (*grants, error) {
 	if len(f.Tokens) == 0 {
 		return nil, errors.New("tokens: none: want at least one {name, token_sha256, read, write}")
 	}
-	var problems []error
+	var p option.Problems
 	for i := range f.Tokens {
 		for _, err := range f.Tokens[i].check() {
-			problems = append(problems, fmt.Errorf("tokens[%d].%w", i, err))
+			p.Add(fmt.Errorf("tokens[%d].%w", i, err))
 		}
 	}
-	return &grants{entries: f.Tokens}, errors.Join(problems...)
+	return &grants{entries: f.Tokens}, p.Err()
 }
 
-// check finds what is wrong with an entry, and digests a token that it holds.
-func (e *entry) check() (problems []error) {
+// check returns the problems of an entry, and sets the digest of its token.
+func (e *entry) check() (p option.Problems) {
 	given := 0
 	for _, way := range []string{e.Token, e.TokenSHA256, e.TokenFile} {
 		if way != "" {
@@ -117,45 +119,43 @@ func (e *entry) check() (problems []error) {
 	}
 	switch {
 	case given > 1:
-		problems = append(problems, errors.New("token: given in more than one way: want one of token, token_sha256 and token_file"))
+		p.Add(errors.New("token: given in more than one way: want one of token, token_sha256 and token_file"))
 	case given == 0 && e.Certificate == "":
-		problems = append(problems, errors.New("token: none: want token, token_sha256, token_file or certificate"))
+		p.Add(errors.New("token: none: want token, token_sha256, token_file or certificate"))
 	case e.Token != "":
-		if err := e.keep(e.Token); err != nil {
-			problems = append(problems, fmt.Errorf("token: %w", err))
+		if err := e.setToken(e.Token); err != nil {
+			p.Add(fmt.Errorf("token: %w", err))
 		}
 	case e.TokenSHA256 != "":
 		sum, err := hex.DecodeString(e.TokenSHA256)
 		if err != nil || len(sum) != sha256.Size {
-			problems = append(problems, fmt.Errorf("token_sha256: %q: want 64 hexadecimal digits, as sha256sum prints them", e.TokenSHA256))
+			p.Add(fmt.Errorf("token_sha256: %q: want 64 hexadecimal digits, as sha256sum prints them", e.TokenSHA256))
 			break
 		}
 		e.token, e.hasToken = digest(sum), true
 	}
 	if e.Name == "" {
-		problems = append(problems, errors.New("name: none: want one that logs and the dashboard can show"))
+		p.Add(errors.New("name: none: want one that logs and the dashboard can show"))
 	}
 	if len(e.Read)+len(e.Write) == 0 {
-		problems = append(problems, errors.New("read: no rights: want globs of tables under read, write or both, such as [\"*\"]"))
+		p.Add(errors.New("read: no rights: want globs of tables under read, write or both, such as [\"*\"]"))
 	}
-	for i, glob := range e.Read {
-		problems = append(problems, checkGlob("read", i, glob)...)
-	}
-	for i, glob := range e.Write {
-		problems = append(problems, checkGlob("write", i, glob)...)
-	}
-	return problems
+	p.Add(checkGlobs("read", e.Read)...)
+	p.Add(checkGlobs("write", e.Write)...)
+	return p
 }
 
-func checkGlob(right string, i int, glob string) []error {
-	if _, err := path.Match(glob, ""); err != nil || glob == "" {
-		return []error{fmt.Errorf("%s[%d]: %q: want a glob of table names, such as \"math-*\"", right, i, glob)}
+func checkGlobs(right string, globs []string) (p option.Problems) {
+	for i, glob := range globs {
+		if _, err := path.Match(glob, ""); err != nil || glob == "" {
+			p.Add(fmt.Errorf("%s[%d]: %q: want a glob of table names, such as \"math-*\"", right, i, glob))
+		}
 	}
-	return nil
+	return p
 }
 
-// keep takes the digest of a token.
-func (e *entry) keep(token string) error {
+// setToken sets the digest of a token.
+func (e *entry) setToken(token string) error {
 	if len(token) < shortestToken {
 		return fmt.Errorf("%d characters: want at least %d, made for example by: openssl rand -hex 32", len(token), shortestToken)
 	}
@@ -163,23 +163,23 @@ func (e *entry) keep(token string) error {
 	return nil
 }
 
-// repeated finds names given twice, and entries that the same caller would meet.
+// repeated returns the problems of names given twice and of entries that the same caller would match.
 func (g *grants) repeated() (problems []error) {
 	for i, e := range g.entries {
 		for j, other := range g.entries[:i] {
 			if e.Name == other.Name {
-				problems = append(problems, fmt.Errorf("tokens[%d].name: %q is tokens[%d]'s already: want another", i, e.Name, j))
+				problems = append(problems, fmt.Errorf("tokens[%d].name: %q is also tokens[%d]'s: want another", i, e.Name, j))
 			}
 			if e.token == other.token && e.hasToken == other.hasToken && e.Certificate == other.Certificate {
-				problems = append(problems, fmt.Errorf("tokens[%d].token: is tokens[%d]'s already: want another", i, j))
+				problems = append(problems, fmt.Errorf("tokens[%d].token: is also tokens[%d]'s: want another", i, j))
 			}
 		}
 	}
 	return problems
 }
 
-// find returns the entry that an identity meets. All digests are compared, in constant time each. Among several, one that
-// wants a token and a certificate is taken before one that wants a token alone, and this before a certificate alone.
+// find returns the entry that an identity matches. It compares all digests, each in constant time. An entry with a token and a
+// certificate goes before one with a token alone, and that before one with a certificate alone.
 func (g *grants) find(shown identity) (*entry, error) {
 	var found *entry
 	best, half := 0, ""
@@ -197,7 +197,7 @@ func (g *grants) find(shown identity) (*entry, error) {
 			}
 		case token:
 			rank = 2
-		case certificate && !shown.hasToken: // a wrong token is not forgiven for a certificate
+		case certificate && !shown.hasToken: // a certificate does not make up for a wrong token
 			rank = 1
 		}
 		if rank > best {
@@ -208,16 +208,16 @@ func (g *grants) find(shown identity) (*entry, error) {
 	case found != nil:
 		return found, nil
 	case half != "":
-		return nil, wire.Errorf(wire.Unauthenticated, "authorization: token %q is good together with its client certificate only", half)
+		return nil, wire.Errorf(wire.Unauthenticated, "authorization: token %q works only together with its client certificate", half)
 	case shown.hasToken:
-		return nil, wire.Errorf(wire.Unauthenticated, "authorization: the token is not known: want one of the service's tokens file")
+		return nil, wire.Errorf(wire.Unauthenticated, "authorization: unknown token: want one of the service's tokens file")
 	case shown.certificate != "":
 		return nil, wire.Errorf(wire.Unauthenticated, "authorization: no token, and no entry of the tokens file has certificate: %q", shown.certificate)
 	}
 	return nil, wire.Errorf(wire.Unauthenticated, "authorization: no token: send \"authorization: Bearer TOKEN\" with every call")
 }
 
-// matches tells whether any of the globs matches a table's name.
+// matches reports whether any of the globs matches a table's name.
 func matches(globs []string, table string) bool {
 	for _, g := range globs {
 		if ok, err := path.Match(g, table); ok && err == nil {

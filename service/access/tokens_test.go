@@ -34,7 +34,7 @@ func call(p *access.Policy, token string) (context.Context, error) {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return p.Recognise(r)
+	return p.Authenticate(r)
 }
 
 func policyOf(t *testing.T, text string) *access.Policy {
@@ -58,8 +58,8 @@ tokens:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Tokens() != 3 || !p.Asks() {
-		t.Errorf("%d tokens, asks %v", p.Tokens(), p.Asks())
+	if p.Tokens() != 3 || !p.NeedsTokens() {
+		t.Errorf("%d tokens, asks %v", p.Tokens(), p.NeedsTokens())
 	}
 	for _, c := range []struct {
 		token, name, table string
@@ -80,7 +80,7 @@ tokens:
 		if who, ok := access.From(ctx); !ok || who.Name != c.name {
 			t.Errorf("%s is taken for %q", c.name, who.Name)
 		}
-		if got := p.MayRead(ctx, c.table); got != c.read {
+		if got := p.Authorize(ctx, c.table, false) == nil; got != c.read {
 			t.Errorf("%s may read %s: %v", c.name, c.table, got)
 		}
 		err = p.Authorize(ctx, c.table, true)
@@ -93,14 +93,14 @@ tokens:
 	}
 }
 
-func TestWhoeverIsNotKnownIsRefused(t *testing.T) {
+func TestUnknownCallersAreRefused(t *testing.T) {
 	p := policyOf(t, "tokens: [{name: a, token: "+trainerToken+", read: ['*']}]")
 	for token, want := range map[string]string{
 		"":                                 "no token: send",
-		generatorToken:                     "not known",
-		trainerToken + "x":                 "not known",
-		trainerToken[:len(trainerToken)-1]: "not known",
-		sum(trainerToken):                  "not known",
+		generatorToken:                     "unknown token",
+		trainerToken + "x":                 "unknown token",
+		trainerToken[:len(trainerToken)-1]: "unknown token",
+		sum(trainerToken):                  "unknown token",
 	} {
 		_, err := call(p, token)
 		if err == nil || !strings.Contains(err.Error(), want) || wire.CodeOf(err) != wire.Unauthenticated {
@@ -119,16 +119,16 @@ func TestWithoutATokensFileEverythingIsAllowed(t *testing.T) {
 	}
 	for _, p := range []*access.Policy{nil, open} {
 		ctx, err := call(p, "anything")
-		if err != nil || p.Authorize(ctx, "x", true) != nil || p.Asks() || p.Tokens() != 0 || p.Reload() != nil {
+		if err != nil || p.Authorize(ctx, "x", true) != nil || p.NeedsTokens() || p.Tokens() != 0 || p.Reload() != nil {
 			t.Errorf("policy %v: %v", p, err)
 		}
-		if _, err := p.Recognise(&http.Request{Header: http.Header{"Authorization": {"nonsense"}}}); err != nil {
+		if _, err := p.Authenticate(&http.Request{Header: http.Header{"Authorization": {"nonsense"}}}); err != nil {
 			t.Errorf("a header that nobody asked for: %v", err)
 		}
 	}
 }
 
-func TestATokensFileThatCannotBeUsedSaysAllThatIsWrong(t *testing.T) {
+func TestAnInvalidTokensFileReportsEveryProblem(t *testing.T) {
 	for text, want := range map[string][]string{
 		"tokens: []":   {"tokens: none"},
 		"tokens: [{}]": {"tokens[0].token: none", "tokens[0].name: none", "tokens[0].read: no rights"},
@@ -137,9 +137,9 @@ func TestATokensFileThatCannotBeUsedSaysAllThatIsWrong(t *testing.T) {
 		"tokens: [{name: a, token: " + trainerToken + ", token_file: b, read: [x]}]":                        {"more than one way"},
 		"tokens: [{name: a, token: " + trainerToken + ", read: ['[x'], write: ['']}]":                       {`read[0]: "[x"`, `write[0]: ""`},
 		"tokens: [{name: a, token: " + trainerToken + ", reads: [x]}]":                                      {"reads"},
-		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: a, certificate: c, read: [x]}]": {`tokens[1].name: "a" is tokens[0]'s`},
+		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: a, certificate: c, read: [x]}]": {`tokens[1].name: "a" is also tokens[0]'s`},
 		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: b, token_sha256: " + sum(trainerToken) + ", read: [x]}]": {
-			"tokens[1].token: is tokens[0]'s already"},
+			"tokens[1].token: is also tokens[0]'s"},
 		"tokens: [{name: a, token_file: nowhere, read: [x]}]": {"tokens[0].token_file", "nowhere"},
 		"tokens: {": {"tokens file"},
 	} {
@@ -162,7 +162,7 @@ func TestATokensFileThatCannotBeUsedSaysAllThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestTokensInPlainTextThatOthersCanReadAreWarnedOf(t *testing.T) {
+func TestTokensInPlainTextThatOthersCanReadAreLogged(t *testing.T) {
 	for _, c := range []struct {
 		mode os.FileMode
 		text string
@@ -192,7 +192,7 @@ type clock struct{ at time.Time }
 func (c *clock) now() time.Time          { return c.at }
 func (c *clock) forward(d time.Duration) { c.at = c.at.Add(d) }
 
-func TestChangesOfTheTokensFileHoldAfterASecond(t *testing.T) {
+func TestChangesOfTheTokensFileApplyAfterASecond(t *testing.T) {
 	folder := t.TempDir()
 	with := func(token, rights string) []byte {
 		return []byte("tokens: [{name: a, token: " + token + ", " + rights + "}, {name: b, token_file: secret, read: ['*']}]")
@@ -226,8 +226,8 @@ func TestChangesOfTheTokensFileHoldAfterASecond(t *testing.T) {
 			t.Errorf("with a broken file: %v", err)
 		}
 	}
-	if n := strings.Count(log.String(), "cannot be used"); n != 1 {
-		t.Errorf("a broken file is told of %d times: %s", n, log.String())
+	if n := strings.Count(log.String(), "are invalid"); n != 1 {
+		t.Errorf("a broken file was logged %d times: %s", n, log.String())
 	}
 
 	write(t, folder, "tokens.yaml", with(generatorToken, "read: ['*']"))
@@ -249,7 +249,7 @@ func TestChangesOfTheTokensFileHoldAfterASecond(t *testing.T) {
 	}
 }
 
-func TestReloadReadsAtOnceAndKeepsWhatWasOnAnError(t *testing.T) {
+func TestReloadReadsAtOnceAndKeepsTheOldTokensOnAnError(t *testing.T) {
 	folder := t.TempDir()
 	path := write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+trainerToken+", read: ['*']}]"))
 	c := &clock{time.Unix(1000, 0)}
@@ -287,7 +287,7 @@ func FuzzTokens(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ctx, err := p.Recognise(&http.Request{Header: http.Header{"Authorization": {header}}})
+		ctx, err := p.Authenticate(&http.Request{Header: http.Header{"Authorization": {header}}})
 		if err != nil {
 			if wire.CodeOf(err) != wire.Unauthenticated {
 				t.Fatalf("%v has code %s", err, wire.CodeOf(err))

@@ -95,7 +95,7 @@ func (s *Server) open(ctx context.Context, version string) (err error) {
 		caller, _ := access.From(ctx)
 		return caller.Name
 	}
-	if s.policy.Asks() {
+	if s.policy.NeedsTokens() {
 		options.Access = s.policy
 	}
 	if s.service, err = service.New(options); err != nil {
@@ -114,7 +114,7 @@ func (s *Server) bind(ctx context.Context) (err error) {
 		if a.address == Off {
 			continue
 		}
-		if *a.to, err = access.Listen(ctx, a.address, s.certificates != nil, s.policy.Asks()); err != nil {
+		if *a.to, err = access.Listen(ctx, a.address, s.certificates != nil, s.policy.NeedsTokens()); err != nil {
 			return fmt.Errorf("%s: %w", a.key, err)
 		}
 	}

@@ -114,7 +114,7 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 func (w *Watch) readable(ctx context.Context, o *service.Observation) []*service.TableView {
 	var tables []*service.TableView
 	for i := range o.Tables {
-		if w.options.Policy.MayRead(ctx, o.Tables[i].Name) {
+		if w.options.Policy.Authorize(ctx, o.Tables[i].Name, false) == nil {
 			tables = append(tables, &o.Tables[i])
 		}
 	}
@@ -158,7 +158,7 @@ func overviewOf(t *service.TableView, points []point, few bool) overview {
 func (w *Watch) ofConnection(ctx context.Context, now time.Time, c *service.Connection) connection {
 	var tables []string
 	for _, t := range c.Tables {
-		if w.options.Policy.MayRead(ctx, t) {
+		if w.options.Policy.Authorize(ctx, t, false) == nil {
 			tables = append(tables, t)
 		}
 	}

@@ -132,7 +132,7 @@ func (w *Watch) health(answer http.ResponseWriter, r *http.Request) {
 	case o.Stopping:
 		h.Status, h.Reason = "stopping", "the service is stopping"
 	}
-	if _, err := w.options.Policy.Recognise(r); err != nil {
+	if _, err := w.options.Policy.Authenticate(r); err != nil {
 		h.Reason = ""
 	}
 	answer.Header().Set("Content-Type", "application/json")

@@ -2,12 +2,27 @@ package access_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -17,6 +32,8 @@ import (
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/wire"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // flightServer answers GetFlightInfo and ListFlights for those who may read the table "math".
 type flightServer struct {
@@ -126,7 +143,7 @@ tokens:
 	}
 }
 
-func TestAPasswordIsTradedForATokenByTheHandshake(t *testing.T) {
+func TestTheHandshakeTradesAPasswordForAToken(t *testing.T) {
 	p := policyOf(t, "tokens: [{name: trainer, token: "+trainerToken+", read: ['*']}]")
 	c := dial(t, serveFlight(t, p, nil), nil)
 	ctx, err := c.AuthenticateBasicToken(t.Context(), "anybody", trainerToken)
@@ -141,7 +158,7 @@ func TestAPasswordIsTradedForATokenByTheHandshake(t *testing.T) {
 	}
 }
 
-func TestCertificatesStandForTokensOrBesideThem(t *testing.T) {
+func TestACertificateReplacesOrAccompaniesAToken(t *testing.T) {
 	ca := newAuthority(t, "tests")
 	folder := t.TempDir()
 	chain, key := ca.issue("server")
@@ -191,4 +208,156 @@ tokens:
 			t.Errorf("%s: taken for %q, %v", test.what, name, err)
 		}
 	}
+}
+
+func TestPagesAskForATokenAsAPassword(t *testing.T) {
+	p := policyOf(t, "tokens: [{name: trainer, token: "+trainerToken+", read: ['*']}]")
+	server := httptest.NewServer(p.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := access.From(r.Context())
+		_, _ = io.WriteString(w, "hello "+who.Name)
+	})))
+	defer server.Close()
+	get := func(prepare func(*http.Request)) (int, string, string) {
+		r, err := http.NewRequest(http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prepare(r)
+		answer, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body), answer.Header.Get("WWW-Authenticate")
+	}
+	code, body, question := get(func(*http.Request) {})
+	if code != http.StatusUnauthorized || !strings.HasPrefix(question, "Basic ") || !strings.Contains(body, "no token") {
+		t.Errorf("without a token: %d, %q, asks %q", code, body, question)
+	}
+	if code, _, _ := get(func(r *http.Request) { r.SetBasicAuth("x", "nonsense") }); code != http.StatusUnauthorized {
+		t.Errorf("with a wrong password: %d", code)
+	}
+	if code, body, _ := get(func(r *http.Request) { r.SetBasicAuth("x", trainerToken) }); code != http.StatusOK || body != "hello trainer" {
+		t.Errorf("with a password: %d, %q", code, body)
+	}
+	if code, body, _ := get(func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+trainerToken) }); code != http.StatusOK || body != "hello trainer" {
+		t.Errorf("with a bearer token: %d, %q", code, body)
+	}
+}
+
+func TestPagesAcceptAVerifiedCertificate(t *testing.T) {
+	p := policyOf(t, "tokens: [{name: grafana, certificate: node, read: ['*']}]")
+	chain := []*x509.Certificate{{Subject: pkix.Name{CommonName: "node"}}}
+	for what, c := range map[string]struct {
+		state *tls.ConnectionState
+		ok    bool
+	}{
+		"verified":     {&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}, true},
+		"not verified": {&tls.ConnectionState{PeerCertificates: chain}, false},
+		"no TLS":       {nil, false},
+	} {
+		ctx, err := p.Authenticate((&http.Request{TLS: c.state, Header: http.Header{}}))
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err == nil {
+			if who, _ := access.From(ctx); who.Name != "grafana" {
+				t.Errorf("%s: taken for %q", what, who.Name)
+			}
+		}
+	}
+}
+
+// authority signs certificates of tests.
+type authority struct {
+	t           *testing.T
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	serial      int64
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{t: t, certificate: certificate, key: key, serial: 1}
+}
+
+// issue returns a certificate of a common name for loopback, and its key, as PEM.
+func (a *authority) issue(name string) (chain, key []byte) {
+	a.t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.serial++
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return asPEM("CERTIFICATE", der), asPEM("PRIVATE KEY", secret)
+}
+
+// client is a certificate of a common name as a TLS client shows it.
+func (a *authority) client(name string) tls.Certificate {
+	a.t.Helper()
+	pair, err := tls.X509KeyPair(a.issue(name))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pair
+}
+
+func (a *authority) pem() []byte { return asPEM("CERTIFICATE", a.certificate.Raw) }
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
+func asPEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// write puts a file under a folder; a later one of the same name takes its place as a new file.
+func write(t *testing.T, folder, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(folder, name)
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
