@@ -313,7 +313,7 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	defer taken.Close()
 	base := []string{"serve", "--listen", "127.0.0.1:0", "--http", "off"}
 	for want, args := range map[string][]string{
-		"is in use: another program listens":                          {"--listen", taken.Addr().String()},
+		"is in use: another program listens":                       {"--listen", taken.Addr().String()},
 		"http: \"" + taken.Addr().String():                         {"--http", taken.Addr().String()},
 		"listen: off: want a unix socket":                          {"--listen", "off"},
 		`listen: "nonsense": want HOST:PORT`:                       {"--listen", "nonsense"},
