@@ -34,14 +34,14 @@ func mayImport() map[string][]string {
 		"pipeline":   {"rollout", "advantage", "task"},
 		"sim":        {"pipeline", "replay", "rollout", "task"},
 		"report":     {"results", "design", "sim"},
-		"wire":       {"rollout"},
+		"wire":       {"rollout", "replay"},
 		"journal":    {"rollout", "wire", "replay"},
 		"service":    {"rollout", "advantage", "replay", "wire", "journal"},
-		"client":     {"rollout", "wire"},
+		"client":     {"rollout", "replay", "wire"},
 		"transfer":   {"rollout", "replay", "wire", "journal", "service", "client"},
 		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
 		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results", "wire", "client"},
-		"study":      {"run", "design", "results", "task"},
+		"study":      {"run", "replay", "design", "results", "task"},
 	}
 }
 

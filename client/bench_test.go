@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"testing"
 
 	"github.com/reprise-rl/reprise/client"
@@ -20,7 +21,7 @@ func BenchmarkBatchesOf64(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Capacity: 512}); err != nil {
+		if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Options: replay.Options{Capacity: 512}}); err != nil {
 			b.Fatal(err)
 		}
 		table := c.Table("lab")

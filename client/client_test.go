@@ -151,14 +151,14 @@ func (f *fake) DoPut(s flight.FlightService_DoPutServer) error {
 		if err != nil {
 			return wire.ToGRPC(err)
 		}
-		ids, err := f.table.InsertOnce(s.Context(), req.BatchID, groups...)
+		ids, err := f.table.Server().InsertOnce(s.Context(), req.BatchID, groups...)
 		if err != nil {
 			return wire.ToGRPC(err)
 		}
 		if err := f.at("after insert"); err != nil {
 			return err
 		}
-		answer := wire.InsertAnswer{BatchID: req.BatchID, IDs: make([]uint64, len(ids)), Version: int32(f.table.Version()), Present: f.table.Len()}
+		answer := wire.InsertAnswer{BatchID: req.BatchID, IDs: make([]uint64, len(ids)), Version: int32(f.table.Version()), Present: f.table.Server().Flow().Present}
 		for row, position := range order {
 			answer.IDs[row] = uint64(ids[position])
 		}
@@ -206,7 +206,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 		for _, id := range held {
 			if len(req.Release) > 0 {
 				f.release(id)
-			} else if err := f.table.Acknowledge(id); err != nil {
+			} else if err := f.table.Acknowledge(context.Background(), id); err != nil {
 				return wire.ToGRPC(err)
 			}
 		}
@@ -243,7 +243,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 		if w == nil {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
-		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard, Rows: len(b.Draws) + f.extra, Present: f.table.Len()})
+		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard, Rows: len(b.Draws) + f.extra, Present: f.table.Server().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {
@@ -254,7 +254,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 
 // release gives a batch back and notes it.
 func (f *fake) release(id rollout.BatchID) {
-	if f.table.Release(id) != nil {
+	if f.table.Release(context.Background(), id) != nil {
 		return // it was settled by an action
 	}
 	f.mu.Lock()
@@ -300,7 +300,7 @@ func (f *fake) act(ctx context.Context, a *flight.Action) (string, error) {
 			if a.Type == wire.Release {
 				settle = f.table.Release
 			}
-			err = errors.Join(err, settle(rollout.BatchID(id)))
+			err = errors.Join(err, settle(context.Background(), rollout.BatchID(id)))
 		}
 	default:
 		err = wire.Errorf(wire.NotFound, "action %s", a.Type)
@@ -308,7 +308,7 @@ func (f *fake) act(ctx context.Context, a *flight.Action) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(wire.TableInfo{Table: "lab", Version: int32(f.table.Version()), Present: f.table.Len()})
+	text, err := json.Marshal(wire.TableInfo{Table: "lab", Version: int32(f.table.Version()), Present: f.table.Server().Flow().Present})
 	return string(text), err
 }
 

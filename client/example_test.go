@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"log/slog"
 	"net"
 
@@ -44,7 +45,7 @@ func Example() {
 		panic(err)
 	}
 	defer c.Close()
-	if _, err := c.Create(ctx, wire.Table{Name: "lab", Capacity: 1000, Sampler: "fifo"}); err != nil {
+	if _, err := c.Create(ctx, wire.Table{Name: "lab", Options: replay.Options{Capacity: 1000, Sampler: "fifo"}}); err != nil {
 		panic(err)
 	}
 	table := c.Table("lab")

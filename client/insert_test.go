@@ -33,7 +33,7 @@ func TestInsertionsGoOverOneStreamAndKeepTheirOrder(t *testing.T) {
 	if n := f.count("put"); n != 1 {
 		t.Errorf("50 insertions took %d streams", n)
 	}
-	held := f.table.Held()
+	held := f.table.Inspect().Held()
 	if len(held) != 250 || held[7].Rollout.PromptID != "b1" || held[7].Rollout.Reward != 1 || held[7].Rollout.Text != "so" {
 		t.Errorf("the table holds %d rollouts, the eighth is %+v", len(held), held[7].Rollout)
 	}
@@ -56,7 +56,7 @@ func TestAnInsertionWhoseAnswerGetsLostIsMadeOnce(t *testing.T) {
 		if err != nil || len(ids) != 2 || ids[0] != 1 {
 			t.Fatalf("%s failing: ids %v, %v", moment, ids, err)
 		}
-		if stats := f.table.Stats(); stats.Inserted != 2 || f.count(moment) != 4 {
+		if stats := statsOf(f.table); stats.Inserted != 2 || f.count(moment) != 4 {
 			t.Errorf("%s failing thrice: %d rollouts were inserted in %d attempts", moment, stats.Inserted, f.count(moment))
 		}
 		sent := f.asked()
@@ -158,7 +158,7 @@ func TestARestartedServiceIsFoundAgain(t *testing.T) {
 		stop()
 		stop = f.serve(t, "unix", strings.TrimPrefix(address, "grpc+unix://"))
 	}
-	if stats := f.table.Stats(); stats.Inserted != 6 || stats.Acknowledged != 6 {
+	if stats := statsOf(f.table); stats.Inserted != 6 || stats.Acknowledged != 6 {
 		t.Errorf("%d inserted, %d used: want 6 and 6", stats.Inserted, stats.Acknowledged)
 	}
 }
@@ -198,8 +198,8 @@ func TestAnAnswerThatDoesNotComeInTimeIsAskedForAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if ids, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil || ids[0] != 1 || f.table.Stats().Inserted != 2 {
-		t.Errorf("ids %v, %v, %d inserted", ids, err, f.table.Stats().Inserted)
+	if ids, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil || ids[0] != 1 || statsOf(f.table).Inserted != 2 {
+		t.Errorf("ids %v, %v, %d inserted", ids, err, statsOf(f.table).Inserted)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestInsertionsOfManyGoroutinesAreMadeOnceEach(t *testing.T) {
 	}
 	wait.Wait()
 	seen := make(map[string]int)
-	for _, h := range f.table.Held() {
+	for _, h := range f.table.Inspect().Held() {
 		seen[h.Rollout.PromptID]++
 	}
 	if len(seen) != producers*each {
@@ -302,4 +302,13 @@ func TestABatchAboveTheLimitIsTooLarge(t *testing.T) {
 	if _, err := table.Insert(context.Background(), group("b", 1)); err != nil {
 		t.Errorf("a small one after it: %v", err)
 	}
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *replay.Table) rollout.Stats {
+	stats, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return stats
 }

@@ -88,7 +88,7 @@ func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
 			t.Fatalf("drew\n%+v\nwant\n%+v", got.Draws, want.Draws)
 		}
 	}
-	if stats := f.table.Stats(); stats.Drawn != 9 || stats.Acknowledged != 9 {
+	if stats := statsOf(f.table); stats.Drawn != 9 || stats.Acknowledged != 9 {
 		t.Errorf("%d draws, %d uses of 9", stats.Drawn, stats.Acknowledged)
 	}
 }
@@ -140,13 +140,13 @@ func TestAStreamAcknowledgesTheBatchBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stats := f.table.Stats(); stats.Acknowledged != 0 || stats.Drawn != 3 {
+	if stats := statsOf(f.table); stats.Acknowledged != 0 || stats.Drawn != 3 {
 		t.Errorf("before the next batch %d of %d draws count", stats.Acknowledged, stats.Drawn)
 	}
 	if _, err := s.Next(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if stats := f.table.Stats(); stats.Acknowledged != 3 || stats.Drawn != 6 {
+	if stats := statsOf(f.table); stats.Acknowledged != 3 || stats.Drawn != 6 {
 		t.Errorf("after it %d of %d do", stats.Acknowledged, stats.Drawn)
 	}
 	third, err := s.Exchange(context.Background()) // the second goes back, and a queue delivers it again
@@ -156,7 +156,7 @@ func TestAStreamAcknowledgesTheBatchBefore(t *testing.T) {
 	if err := s.Acknowledge(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if stats := f.table.Stats(); stats.Acknowledged != 6 || stats.Returned != 3 {
+	if stats := statsOf(f.table); stats.Acknowledged != 6 || stats.Returned != 3 {
 		t.Errorf("%d used, %d went back: want 6 and 3", stats.Acknowledged, stats.Returned)
 	}
 	if err := errors.Join(s.Close(), s.Close()); err != nil {
@@ -195,7 +195,7 @@ func TestAStreamThatBreaksGivesBackWhatWasNotAcknowledgedAndGoesOn(t *testing.T)
 	if !reflect.DeepEqual(ids, []rollout.ID{1, 4, 7}) || f.count("exchange") != 2 {
 		t.Errorf("batches began with %v on %d connections", ids, f.count("exchange"))
 	}
-	if stats := f.table.Stats(); stats.Acknowledged != 6 || stats.Returned != 3 {
+	if stats := statsOf(f.table); stats.Acknowledged != 6 || stats.Returned != 3 {
 		t.Errorf("%d used, %d went back: want 6 and 3", stats.Acknowledged, stats.Returned)
 	}
 }
@@ -219,7 +219,7 @@ func TestWhatABrokenStreamHeldIsNotReleasedAgain(t *testing.T) {
 	if b, err := s.Exchange(context.Background()); err != nil || len(b.Draws) != 3 {
 		t.Fatalf("after the loss of the connection: %v", err)
 	}
-	if stats := f.table.Stats(); stats.Acknowledged != 0 || stats.Returned != 3 || stats.Drawn != 6 {
+	if stats := statsOf(f.table); stats.Acknowledged != 0 || stats.Returned != 3 || stats.Drawn != 6 {
 		t.Errorf("%d used, %d went back of %d", stats.Acknowledged, stats.Returned, stats.Drawn)
 	}
 }
@@ -237,8 +237,8 @@ func TestAStarvedStreamHasAcknowledgedTheBatchBefore(t *testing.T) {
 	if _, err := s.Next(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Next(context.Background()); !errors.Is(err, rollout.ErrStarved) || f.table.Stats().Acknowledged != 2 {
-		t.Errorf("an emptied queue: %v, %d used", err, f.table.Stats().Acknowledged)
+	if _, err := s.Next(context.Background()); !errors.Is(err, rollout.ErrStarved) || statsOf(f.table).Acknowledged != 2 {
+		t.Errorf("an emptied queue: %v, %d used", err, statsOf(f.table).Acknowledged)
 	}
 	if err := s.Acknowledge(context.Background()); err != nil {
 		t.Errorf("nothing is left to be acknowledged: %v", err)
@@ -258,7 +258,7 @@ func TestALeaseIsSettledByItsBatch(t *testing.T) {
 	if err := errors.Join(table.Release(context.Background(), one.ID), table.Acknowledge(context.Background(), two.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if stats := f.table.Stats(); stats.Acknowledged != 3 || stats.Returned != 3 {
+	if stats := statsOf(f.table); stats.Acknowledged != 3 || stats.Returned != 3 {
 		t.Errorf("%d used, %d went back: want 3 and 3", stats.Acknowledged, stats.Returned)
 	}
 	if err := table.Acknowledge(context.Background(), two.ID); !errors.Is(err, rollout.ErrNoLease) {

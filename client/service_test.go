@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"net"
 	"path/filepath"
@@ -28,7 +29,7 @@ func reading(t *testing.T, slack int) (*client.Table, *client.Stream) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.Create(ctx, wire.Table{Name: "ahead", Capacity: 64}); err != nil {
+	if _, err := c.Create(ctx, wire.Table{Name: "ahead", Options: replay.Options{Capacity: 64}}); err != nil {
 		t.Fatal(err)
 	}
 	table := c.Table("ahead")
@@ -203,7 +204,7 @@ func TestOverConnectionsThatAreCutNothingIsInsertedOrDrawnTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Sampler: "fifo", Capacity: 24 * size}); err != nil {
+	if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Options: replay.Options{Sampler: "fifo", Capacity: 24 * size}}); err != nil {
 		t.Fatal(err)
 	}
 	table := c.Table("lab").Waiting(client.Forever)

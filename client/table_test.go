@@ -28,7 +28,10 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 		does func() error
 		sent string
 	}{
-		{func() error { _, err := c.Create(ctx, wire.Table{Name: "lab", Capacity: 5}); return err }, `create_table {"name":"lab","capacity":5}`},
+		{func() error {
+			_, err := c.Create(ctx, wire.Table{Name: "lab", Options: replay.Options{Capacity: 5}})
+			return err
+		}, `create_table {"name":"lab","capacity":5}`},
 		{func() error { return table.Advance(ctx, 7) }, `advance {"table":"lab","version":7}`},
 		{func() error { return table.Rewind(ctx, 6) }, `rewind {"table":"lab","version":6}`},
 		{func() error { return table.Update(ctx, []rollout.ID{1, 2}, []float64{0.5, 0}) }, `update_priorities {"table":"lab","ids":[1,2],"priorities":[0.5,0]}`},

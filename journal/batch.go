@@ -38,7 +38,7 @@ type batch struct {
 	round *round // who waits for it; nil: nobody
 	sync  bool   // whatever Options.Sync says
 
-	anew     []replay.Kept // of a cut that voids all before: encoded when it is written, as it may be the whole table
+	anew     []replay.Stored // of a cut that voids all before: encoded when it is written, as it may be the whole table
 	isAnew   bool
 	rollouts []entry
 	uses     []entry
@@ -76,7 +76,7 @@ func encoders() int { return min(runtime.GOMAXPROCS(0), 4) }
 type place struct{ part, from, to int }
 
 // rollouts encodes rollouts into an arena, whose records are valid until it is encoded into again.
-func (e *encoder) rollouts(a *arena, all []replay.Kept) ([]entry, error) {
+func (e *encoder) rollouts(a *arena, all []replay.Stored) ([]entry, error) {
 	places := make([]place, len(all))
 	errs := make([]error, len(a.parts))
 	var next atomic.Int64
@@ -114,7 +114,7 @@ func (e *encoder) rollouts(a *arena, all []replay.Kept) ([]entry, error) {
 }
 
 // rollout appends one record.
-func (e *encoder) rollout(b []byte, k *replay.Kept) ([]byte, error) {
+func (e *encoder) rollout(b []byte, k *replay.Stored) ([]byte, error) {
 	from := len(b)
 	b = beginRecord(b, kindRollout)
 	b, err := appendKept(b, k)
@@ -125,7 +125,7 @@ func (e *encoder) rollout(b []byte, k *replay.Kept) ([]byte, error) {
 }
 
 // uses encodes what changed of rollouts that are in the file.
-func (e *encoder) uses(all []replay.Use) ([]entry, error) {
+func (e *encoder) uses(all []replay.Usage) ([]entry, error) {
 	const size = headerLength + useLength
 	memory := make([]byte, 0, len(all)*size)
 	entries := make([]entry, len(all))

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -88,7 +89,7 @@ func makeAnew(path string) {
 	check(err)
 	var j *Journal
 	for i := range 5 {
-		ids, err := table.InsertOnce(ctx, fmt.Sprint("anew-", i), childBatch(fmt.Sprint("anew-", i)))
+		ids, err := table.Server().InsertOnce(ctx, fmt.Sprint("anew-", i), childBatch(fmt.Sprint("anew-", i)))
 		check(err)
 		if i == 0 {
 			j, err = Create(Options{Path: path, Sync: Always}, nil, table)
@@ -114,7 +115,7 @@ func say(format string, args ...any) {
 }
 
 func childInsert(j *Journal, table *replay.Table, batch string) {
-	ids, err := table.InsertOnce(ctx, batch, childBatch(batch))
+	ids, err := table.Server().InsertOnce(ctx, batch, childBatch(batch))
 	if errors.Is(err, rollout.ErrFull) {
 		time.Sleep(time.Millisecond)
 		return
@@ -136,7 +137,7 @@ func childConsume(j *Journal, table *replay.Table) {
 		ids = append(ids, fmt.Sprint(d.ID))
 	}
 	say("handed %s", strings.Join(ids, " "))
-	check(table.Acknowledge(b.ID))
+	check(table.Acknowledge(context.Background(), b.ID))
 	check(j.Commit(ctx))
 	say("consumed %s", strings.Join(ids, " "))
 }

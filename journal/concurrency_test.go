@@ -30,7 +30,7 @@ func TestEveryCopyUnderLoadIsATableOfOneMoment(t *testing.T) {
 		random := rollout.Stream(uint64(client), "client", 0)
 		work.Go(func() {
 			for i := 0; stop.Err() == nil; i++ {
-				ids, err := table.InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
+				ids, err := table.Server().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
 				if err == nil {
 					err = j.Commit(ctx)
 				}
@@ -51,7 +51,7 @@ func TestEveryCopyUnderLoadIsATableOfOneMoment(t *testing.T) {
 				continue
 			}
 			if err == nil && i%3 > 0 {
-				err = table.Acknowledge(b.ID)
+				err = table.Acknowledge(context.Background(), b.ID)
 			}
 			if err == nil && i%50 == 0 {
 				err = table.Advance(ctx, rollout.Version(i/50))
@@ -70,7 +70,7 @@ func TestEveryCopyUnderLoadIsATableOfOneMoment(t *testing.T) {
 		backup(t, j, at)
 		copied, again, recovery := reopen(t, Options{Path: at, Sync: Off}, kind)
 		balanced(t, again)
-		if last := rollout.ID(again.Stats().Inserted); last < before {
+		if last := rollout.ID(statsOf(again).Inserted); last < before {
 			t.Errorf("a copy knows of %d rollouts, %d were committed before: %s", last, before, recovery)
 		}
 		must(t, copied.Close())
@@ -80,7 +80,7 @@ func TestEveryCopyUnderLoadIsATableOfOneMoment(t *testing.T) {
 	work.Wait()
 	must(t, j.Close())
 	_, again, _ := reopenAndClose(t, o, kind)
-	if a, b := table.Stats().Inserted, again.Stats().Inserted; a != b {
+	if a, b := statsOf(table).Inserted, statsOf(again).Inserted; a != b {
 		t.Errorf("%d rollouts were inserted, the closed journal knows %d", a, b)
 	}
 }
@@ -177,4 +177,13 @@ func TestRewritingUnderLoadKeepsWhatCameAfter(t *testing.T) {
 	must(t, j.Close())
 	_, again, _ := reopenAndClose(t, o, kind)
 	sameTables(t, table, again)
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *replay.Table) rollout.Stats {
+	stats, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return stats
 }

@@ -12,12 +12,12 @@ import (
 
 // content is what a file holds.
 type content struct {
-	rollouts []replay.Kept // by ascending id, as they were written first; without Rollout if they are only verified
-	uses     []replay.Use  // by ascending id
-	requests []numbered    // in order
+	rollouts []replay.Stored // by ascending id, as they were written first; without Rollout if they are only verified
+	uses     []replay.Usage  // by ascending id
+	requests []numbered      // in order
 	state    map[string][]byte
 	totals   totals
-	books    *replay.Books
+	books    *replay.State
 	bytes    int64 // of rollouts' records
 }
 
@@ -28,8 +28,8 @@ type numbered struct {
 
 // gathered is what one goroutine found.
 type gathered struct {
-	rollouts []replay.Kept
-	uses     []replay.Use
+	rollouts []replay.Stored
+	uses     []replay.Usage
 	requests []numbered
 	state    map[string][]byte
 	bytes    int64
@@ -61,7 +61,7 @@ func (g *gathered) gather(s sums, bucket string, e element, keep bool) (rollout.
 			err = fmt.Errorf("its payload has %d bytes, %d are needed", len(payload), useLength)
 		}
 		if err == nil {
-			u := replay.Use{ID: rollout.ID(number)}
+			u := replay.Usage{ID: rollout.ID(number)}
 			readUse(payload, &u)
 			g.uses = append(g.uses, u)
 		}
@@ -84,7 +84,7 @@ func (g *gathered) rollout(s sums, e element, keep bool) error {
 	if err != nil {
 		return err
 	}
-	k := replay.Kept{Use: replay.Use{ID: rollout.ID(binary.BigEndian.Uint64(e.key))}}
+	k := replay.Stored{Usage: replay.Usage{ID: rollout.ID(binary.BigEndian.Uint64(e.key))}}
 	if err := readKept(payload, &k); err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func (c *content) add(g *gathered) {
 }
 
 func (c *content) sort() {
-	slices.SortFunc(c.rollouts, func(a, b replay.Kept) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortFunc(c.uses, func(a, b replay.Use) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.rollouts, func(a, b replay.Stored) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.uses, func(a, b replay.Usage) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(c.requests, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
 }
 
@@ -241,7 +241,7 @@ func (r *reader) checkBooks(c *content, wrong func(bucket, format string, args .
 		}
 		return
 	}
-	books := new(replay.Books)
+	books := new(replay.State)
 	if err := books.UnmarshalBinary(payload); err != nil {
 		wrong(stateBucket, "%v", err)
 		return

@@ -80,10 +80,10 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 	j, table, recovery := reopen(t, o, childKind(kind))
 	balanced(t, table)
 	held := make(map[rollout.ID]*rollout.Rollout)
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		held[h.ID] = h.Rollout
 	}
-	last := rollout.ID(table.Stats().Inserted)
+	last := rollout.ID(statsOf(table).Inserted)
 	if mode == Interval { // whose acknowledgements promise nothing yet
 		*p = *newPromises()
 		for id, r := range held {
@@ -99,12 +99,12 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 		if last-first > 4*90_000 {
 			continue // too many came since for it to be remembered
 		}
-		ids, err := table.InsertOnce(ctx, batch, childBatch(batch))
+		ids, err := table.Server().InsertOnce(ctx, batch, childBatch(batch))
 		if err != nil || ids[0] != first {
 			t.Fatalf("batch %s again got %v, %v, at first %d", batch, ids, err, first)
 		}
 	}
-	if n := rollout.ID(table.Stats().Inserted); n != last {
+	if n := rollout.ID(statsOf(table).Inserted); n != last {
 		t.Fatalf("%d rollouts were inserted twice", n-last)
 	}
 	must(t, j.Close())

@@ -22,17 +22,17 @@ import (
 
 // sample is a small journal with pages of every kind: branches and leaves of each bucket, free pages, two meta pages. Ever is
 // every rollout that was in it. Seeds differ in where the pages lie.
-func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever map[rollout.ID]replay.Kept) {
+func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever map[rollout.ID]replay.Stored) {
 	t.Helper()
 	o := in(t)
 	o.Sync, o.Interval = Off, time.Hour // transactions do not hang on the clock
 	kind = replay.Options{Capacity: 400}
 	u := newUser(t, kind, seed)
 	j := create(t, o, u.table)
-	ever = make(map[rollout.ID]replay.Kept)
+	ever = make(map[rollout.ID]replay.Stored)
 	for range 260 {
 		u.insert()
-		for _, h := range u.table.Held() {
+		for _, h := range u.table.Inspect().Held() {
 			ever[h.ID] = keptOf(h)
 		}
 		if u.random.IntN(4) == 0 {
@@ -55,8 +55,8 @@ func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever m
 	return file, kind, ever
 }
 
-func keptOf(h replay.Held) replay.Kept {
-	return replay.Kept{Use: replay.Use{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
+func keptOf(h replay.Held) replay.Stored {
+	return replay.Stored{Usage: replay.Usage{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
 }
 
 // fileOf is the pages of a file that were ever in use: what is beyond was only made room for.
@@ -275,13 +275,13 @@ func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
 		}
 		j, table, recovery := reopen(t, salvaged, kind)
 		balanced(t, table)
-		for _, h := range table.Held() {
+		for _, h := range table.Inspect().Held() {
 			if !sameKept(t, keptOf(h), ever[h.ID]) { // it may have been removed, where pages that lead to others are damaged
 				t.Fatalf("%s: rollout %d came back as %+v", what, h.ID, h)
 			}
 		}
-		if recovery.Lost+table.Len() != 400 && !stateLost(report) || table.Len() < 300 {
-			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.Len(), recovery.Lost, report)
+		if recovery.Lost+table.Server().Flow().Present != 400 && !stateLost(report) || table.Server().Flow().Present < 300 {
+			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.Server().Flow().Present, recovery.Lost, report)
 		}
 		if recovery.Lost > 0 {
 			partly++
@@ -303,7 +303,7 @@ func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
 	}
 }
 
-func sameKept(t testing.TB, a, b replay.Kept) bool {
+func sameKept(t testing.TB, a, b replay.Stored) bool {
 	x, err := a.Rollout.MarshalBinary()
 	must(t, err)
 	y, err := b.Rollout.MarshalBinary()
@@ -314,7 +314,7 @@ func sameKept(t testing.TB, a, b replay.Kept) bool {
 // balanced checks invariant 11.
 func balanced(t testing.TB, table *replay.Table) {
 	t.Helper()
-	s := table.Stats()
+	s := statsOf(table)
 	var evicted uint64
 	for _, n := range s.Evicted {
 		evicted += n
@@ -343,8 +343,8 @@ func TestADefinitionIsFoundOnAnOlderPage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, report)
 	}
 	j, table, recovery := reopen(t, Options{Path: to, Sync: Off}, kind)
-	if table.Len() != 400 || recovery.Lost != 0 {
-		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.Len(), recovery.Lost)
+	if table.Server().Flow().Present != 400 || recovery.Lost != 0 {
+		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.Server().Flow().Present, recovery.Lost)
 	}
 	must(t, j.Close())
 }
@@ -376,8 +376,8 @@ func TestRolloutsAreFoundWithoutTheirRoot(t *testing.T) {
 		}
 		j, table, _ := reopen(t, Options{Path: to, Sync: Off}, kind)
 		balanced(t, table)
-		if table.Len() < 350 {
-			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.Len(), report)
+		if table.Server().Flow().Present < 350 {
+			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.Server().Flow().Present, report)
 		}
 		must(t, j.Close())
 	}

@@ -78,13 +78,13 @@ func TestBatchesAroundARewritingAreWrittenInOrder(t *testing.T) {
 		must(t, err)
 		return b
 	}
-	u.table.Track()
+	u.table.Durable().Track()
 	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, j.encoder, cut(), false)
 	must(t, err)
 	j.store = s
 	u.insert()
 	before := cut()
-	u.table.Track()
+	u.table.Durable().Track()
 	anew := cut()
 	u.insert()
 	after := cut()
@@ -140,7 +140,7 @@ func TestWhatWasConsumedIsNotSaved(t *testing.T) {
 		t.Errorf("nothing was found beside the tree: %s", report)
 	}
 	_, again, recovery := reopenAndClose(t, Options{Path: from + ".to"}, kind)
-	if again.Len() != 120 || recovery.Lost != 0 || again.Held()[0].ID != 81 {
-		t.Errorf("%d rollouts came back, the first is %d: %s", again.Len(), again.Held()[0].ID, recovery)
+	if again.Server().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
+		t.Errorf("%d rollouts came back, the first is %d: %s", again.Server().Flow().Present, again.Inspect().Held()[0].ID, recovery)
 	}
 }

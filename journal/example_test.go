@@ -24,7 +24,7 @@ func Example() {
 	j, err := journal.Create(o, []byte("capacity 100"), table)
 	fmt.Println(err)
 	ctx := context.Background()
-	ids, _ := table.InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{{
+	ids, _ := table.Server().InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{{
 		Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -0.5}, Versions: []rollout.Version{rollout.NoVersion, 0},
 		Temperature: 1, TopP: 1, Reward: 1,
 	}}})
@@ -36,7 +36,7 @@ func Example() {
 		fmt.Printf("the definition is %q\n", definition)
 		return replay.New(replay.Options{Capacity: 100})
 	})
-	fmt.Println(err, recovery.Rollouts, table.Len())
+	fmt.Println(err, recovery.Rollouts, table.Server().Flow().Present)
 	fmt.Println(j.Close())
 	report, err := journal.Verify(o.Path)
 	fmt.Println(err, report.Whole())

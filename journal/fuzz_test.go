@@ -65,9 +65,9 @@ func FuzzFile(f *testing.F) {
 func FuzzRecord(f *testing.F) {
 	e := newEncoder()
 	u := newUser(f, replay.Options{Capacity: 4}, 1)
-	u.table.Track()
+	u.table.Durable().Track()
 	u.insert()
-	entries, err := e.rollouts(e.arenas.Get().(*arena), u.table.Cut().Inserted)
+	entries, err := e.rollouts(e.arenas.Get().(*arena), u.table.Durable().Cut().Inserted)
 	must(f, err)
 	for _, en := range entries {
 		f.Add(en.key, en.record)

@@ -72,7 +72,7 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 		return nil, fmt.Errorf("creating the journal %s: %w: open it, or give another path", o.Path, os.ErrExist)
 	}
 	j := newJournal(o, definition, t)
-	t.Track()
+	t.Durable().Track()
 	b, err := j.cut(nil)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (j *Journal) Commit(ctx context.Context) error {
 	if j.options.Sync != Interval {
 		return j.wait(ctx, false)
 	}
-	switch pending := j.table.Load().Noted(); {
+	switch pending := j.table.Load().Durable().Pending(); {
 	case pending > 4*early:
 		return j.wait(ctx, false)
 	case pending > early:

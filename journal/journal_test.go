@@ -42,8 +42,8 @@ func TestARecoveredTableIsTheOneThatWasCommitted(t *testing.T) {
 				var recovery *Recovery
 				j, u.table, recovery = reopen(t, o, u.o)
 				sameTables(t, want, u.table)
-				if recovery.Rollouts != want.Len() || int(recovery.Returned) < leases {
-					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases, want.Len())
+				if recovery.Rollouts != want.Server().Flow().Present || int(recovery.Returned) < leases {
+					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases, want.Server().Flow().Present)
 				}
 				u.leases = nil
 			}
@@ -65,13 +65,13 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8}
 	u := newUser(t, kind, 1)
 	j := create(t, o, u.table)
-	ids, err := u.table.InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	ids, err := u.table.Server().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
 	must(t, err)
 	must(t, j.Close())
 	j, table, recovery := reopen(t, o, kind)
-	again, err := table.InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
-	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.Len() != 3 || recovery.Requests != 1 {
-		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err, table.Len(), recovery)
+	again, err := table.Server().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.Server().Flow().Present != 3 || recovery.Requests != 1 {
+		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err, table.Server().Flow().Present, recovery)
 	}
 	must(t, j.Close())
 }
@@ -83,7 +83,7 @@ func TestOnlyTheLatestInsertionsAreKept(t *testing.T) {
 	j := create(t, o, table)
 	g := aGroup(random, 1, 2, 0)
 	for i := range 100_500 {
-		_, err := table.InsertOnce(ctx, fmt.Sprint(i), g)
+		_, err := table.Server().InsertOnce(ctx, fmt.Sprint(i), g)
 		must(t, err)
 		if i%10_000 == 0 {
 			must(t, j.Commit(ctx))
@@ -94,16 +94,16 @@ func TestOnlyTheLatestInsertionsAreKept(t *testing.T) {
 	if recovery.Requests != 100_000 {
 		t.Errorf("%d insertions are remembered", recovery.Requests)
 	}
-	before := table.Stats().Inserted
+	before := statsOf(table).Inserted
 	for _, i := range []int{500, 100_499} {
-		_, err := table.InsertOnce(ctx, fmt.Sprint(i), g)
+		_, err := table.Server().InsertOnce(ctx, fmt.Sprint(i), g)
 		must(t, err)
 	}
-	if n := table.Stats().Inserted; n != before {
+	if n := statsOf(table).Inserted; n != before {
 		t.Errorf("%d of what is remembered was inserted again", n-before)
 	}
 	for i := range 10 {
-		_, err := table.InsertOnce(ctx, fmt.Sprint("later ", i), g)
+		_, err := table.Server().InsertOnce(ctx, fmt.Sprint("later ", i), g)
 		must(t, err)
 		must(t, j.Commit(ctx))
 	}
@@ -188,15 +188,15 @@ func TestWithIntervalACommitReturnsAtOnceAndTheIntervalWrites(t *testing.T) {
 	if n := j.Stats().Commits; n != 0 {
 		t.Errorf("%d transactions were written before the interval was over", n)
 	}
-	want := u.table.Len()
+	want := u.table.Server().Flow().Present
 	backup(t, j, o.Path+".copy")
 	must(t, j.Flush(ctx))
 	backup(t, j, o.Path+".flushed")
 	must(t, j.Close())
 	for path, n := range map[string]int{o.Path + ".copy": 0, o.Path + ".flushed": want} {
 		j, table, _ := reopen(t, Options{Path: path}, kind)
-		if table.Len() != n {
-			t.Errorf("%s holds %d rollouts, want %d", path, table.Len(), n)
+		if table.Server().Flow().Present != n {
+			t.Errorf("%s holds %d rollouts, want %d", path, table.Server().Flow().Present, n)
 		}
 		must(t, j.Close())
 	}
@@ -271,7 +271,7 @@ func TestAJournalThatIsNotThereIsNotMade(t *testing.T) {
 func TestATableOfOtherOptionsIsRefused(t *testing.T) {
 	o := in(t)
 	must(t, create(t, o, newTable(t, replay.Options{Capacity: 8})).Close())
-	if _, _, _, err := Open(o, builder(replay.Options{Capacity: 9}, nil)); err == nil || !strings.Contains(err.Error(), "Capacity is 8 in the snapshot and 9") {
+	if _, _, _, err := Open(o, builder(replay.Options{Capacity: 9}, nil)); err == nil || !strings.Contains(err.Error(), "capacity is 8 in the snapshot and 9") {
 		t.Errorf("opening gave %v", err)
 	}
 }

@@ -66,7 +66,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: making its table: %w", o.Path, err)
 	}
-	done, err := table.Rebuild(c.recovered())
+	done, err := table.Durable().Rebuild(c.recovered())
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
@@ -77,7 +77,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	}
 	j.begin(s)
 	r := &Recovery{
-		Path: o.Path, Rollouts: table.Len(), Bytes: c.bytes, Version: table.Version(), Requests: len(c.requests),
+		Path: o.Path, Rollouts: table.Server().Flow().Present, Bytes: c.bytes, Version: table.Version(), Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
 		Took: time.Since(began), Blobs: c.blobs(),
 	}
@@ -121,7 +121,7 @@ func refusal(r *Report) error {
 
 // recovered is the content as a table takes it.
 func (c *content) recovered() replay.Recovered {
-	r := replay.Recovered{Books: c.books, Kept: c.rollouts, Lossy: c.totals.Salvaged}
+	r := replay.Recovered{State: c.books, Stored: c.rollouts, Repair: c.totals.Salvaged}
 	for _, q := range c.requests {
 		r.Requests = append(r.Requests, q.Insertion)
 	}
@@ -141,7 +141,7 @@ func (c *content) blobs() map[string][]byte {
 // reopen goes on with a file whose content is known; one that was salvaged is written anew, as the table is now.
 func (j *Journal) reopen(c *content) (*store, error) {
 	if c.totals.Salvaged {
-		j.table.Load().Track()
+		j.table.Load().Durable().Track()
 		b, err := j.cut(nil)
 		if err != nil {
 			return nil, err

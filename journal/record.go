@@ -92,22 +92,22 @@ const (
 	keptLength = useLength + 8 + 4 + 4 + 4 + 4
 )
 
-func appendUse(b []byte, u *replay.Use) []byte {
+func appendUse(b []byte, u *replay.Usage) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(u.Uses))
 	b = binary.LittleEndian.AppendUint32(b, uint32(u.LastUse))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(u.Base))
 	return append(b, byte(u.Marks))
 }
 
-func readUse(b []byte, u *replay.Use) {
+func readUse(b []byte, u *replay.Usage) {
 	u.Uses = int32(binary.LittleEndian.Uint32(b))
 	u.LastUse = rollout.Version(binary.LittleEndian.Uint32(b[4:]))
 	u.Base = math.Float64frombits(binary.LittleEndian.Uint64(b[8:]))
 	u.Marks = replay.Marks(b[16])
 }
 
-func appendKept(b []byte, k *replay.Kept) ([]byte, error) {
-	b = appendUse(b, &k.Use)
+func appendKept(b []byte, k *replay.Stored) ([]byte, error) {
+	b = appendUse(b, &k.Usage)
 	b = binary.LittleEndian.AppendUint64(b, k.Group)
 	b = binary.LittleEndian.AppendUint32(b, uint32(k.Shard))
 	for _, x := range [...]float32{k.Advantage, k.Mean, k.Std} {
@@ -116,11 +116,11 @@ func appendKept(b []byte, k *replay.Kept) ([]byte, error) {
 	return k.Rollout.AppendBinary(b)
 }
 
-func readKept(b []byte, k *replay.Kept) error {
+func readKept(b []byte, k *replay.Stored) error {
 	if len(b) < keptLength {
 		return fmt.Errorf("its payload has %d bytes, at least %d are needed", len(b), keptLength)
 	}
-	readUse(b, &k.Use)
+	readUse(b, &k.Usage)
 	b = b[useLength:]
 	k.Group = binary.LittleEndian.Uint64(b)
 	k.Shard = int(binary.LittleEndian.Uint32(b[8:]))

@@ -57,7 +57,7 @@ func Salvage(from, to string) (*Report, error) {
 // batch is the content as a cut that is everything.
 func (c *content) batch(e *encoder) (*batch, error) {
 	c.sort()
-	c.rollouts = slices.CompactFunc(c.rollouts, func(a, b replay.Kept) bool { return a.ID == b.ID })
+	c.rollouts = slices.CompactFunc(c.rollouts, func(a, b replay.Stored) bool { return a.ID == b.ID })
 	mergeUses(c.rollouts, c.uses)
 	b := &batch{isAnew: true, anew: c.rollouts, keep: len(c.requests)}
 	for _, q := range c.requests {
@@ -102,7 +102,7 @@ func (r *reader) guessPages() bool {
 // adoptOrphans looks at the pages that were not met for records of what was lost. A rollout is taken if it lies where keys are
 // lost and was not found; of several uses of one rollout the latest, and of several states the last.
 func (r *reader) adoptOrphans(c *content, report *Report) {
-	o := orphans{r: r, rollouts: make(map[rollout.ID]replay.Kept), uses: make(map[rollout.ID]replay.Use), requests: make(map[uint64]numbered)}
+	o := orphans{r: r, rollouts: make(map[rollout.ID]replay.Stored), uses: make(map[rollout.ID]replay.Usage), requests: make(map[uint64]numbered)}
 	for _, k := range c.rollouts {
 		o.rollouts[k.ID] = k
 	}
@@ -145,7 +145,7 @@ func (c *content) take(o *orphans) {
 		}
 	}
 	if c.books == nil {
-		books := new(replay.Books)
+		books := new(replay.State)
 		if payload := c.state[booksKey]; payload != nil && books.UnmarshalBinary(payload) == nil {
 			c.books = books
 		}
@@ -155,7 +155,7 @@ func (c *content) take(o *orphans) {
 		return
 	}
 	surplus := len(c.rollouts) - c.books.Present() // had been removed: most likely the oldest
-	c.rollouts = slices.DeleteFunc(c.rollouts, func(k replay.Kept) bool {
+	c.rollouts = slices.DeleteFunc(c.rollouts, func(k replay.Stored) bool {
 		drop := surplus > 0 && !met[k.ID]
 		if drop {
 			surplus--
@@ -167,8 +167,8 @@ func (c *content) take(o *orphans) {
 // orphans is what stands on pages that nothing whole leads to, beside what was found.
 type orphans struct {
 	r        *reader
-	rollouts map[rollout.ID]replay.Kept
-	uses     map[rollout.ID]replay.Use
+	rollouts map[rollout.ID]replay.Stored
+	uses     map[rollout.ID]replay.Usage
 	requests map[uint64]numbered
 	state    struct {
 		found  map[string][]byte

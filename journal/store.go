@@ -318,14 +318,14 @@ func syncFolder(folder string) error {
 }
 
 // mergeUses puts the last uses into the rollouts that they are of, both by ascending ID. It returns those of no rollout.
-func mergeUses(all []replay.Kept, uses []replay.Use) (strays []replay.Use) {
+func mergeUses(all []replay.Stored, uses []replay.Usage) (strays []replay.Usage) {
 	i := 0
 	for _, u := range uses {
 		for i < len(all) && all[i].ID < u.ID {
 			i++
 		}
 		if i < len(all) && all[i].ID == u.ID {
-			all[i].Use = u
+			all[i].Usage = u
 		} else {
 			strays = append(strays, u)
 		}

@@ -105,15 +105,15 @@ func reopen(t testing.TB, o Options, kind replay.Options) (*Journal, *replay.Tab
 // sameTables compares all that one can see of two tables.
 func sameTables(t testing.TB, want, got *replay.Table) {
 	t.Helper()
-	x, _ := json.Marshal(want.Stats())
-	y, _ := json.Marshal(got.Stats())
+	x, _ := json.Marshal(statsOf(want))
+	y, _ := json.Marshal(statsOf(got))
 	if string(x) != string(y) {
 		t.Fatalf("statistics\n%s, recovered\n%s", x, y)
 	}
-	if p, q := fmt.Sprint(want.AgeDecay(), want.ESSByAge(), want.Version()), fmt.Sprint(got.AgeDecay(), got.ESSByAge(), got.Version()); p != q {
+	if p, q := fmt.Sprint(want.Inspect().AgeDecay(), want.Inspect().ESSByAge(), want.Version()), fmt.Sprint(got.Inspect().AgeDecay(), got.Inspect().ESSByAge(), got.Version()); p != q {
 		t.Fatalf("the table has %s, recovered %s", p, q)
 	}
-	one, other := want.Held(), got.Held()
+	one, other := want.Inspect().Held(), got.Inspect().Held()
 	if len(one) != len(other) {
 		t.Fatalf("the table holds %d, recovered %d", len(one), len(other))
 	}
@@ -146,7 +146,7 @@ type user struct {
 }
 
 func newUser(t testing.TB, o replay.Options, seed uint64) *user {
-	o.LeaseTimeout = time.Hour
+	o.LeaseSeconds = 3600
 	return &user{t: t, random: rollout.Stream(seed, "user", 0), table: newTable(t, o), o: newTable(t, o).Options()}
 }
 
@@ -167,9 +167,9 @@ func (u *user) step() {
 	case k < 18:
 		must(u.t, u.table.Advance(ctx, u.table.Version()+rollout.Version(u.random.IntN(3))))
 	case k < 19:
-		if n := u.table.Stats().Inserted; n > 0 {
+		if n := statsOf(u.table).Inserted; n > 0 {
 			id := rollout.ID(1 + u.random.Uint64N(n))
-			must(u.t, u.table.Update(ctx, replay.Priority{ID: id, Value: u.random.Float64()}))
+			must(u.t, u.table.Update(ctx, []rollout.ID{id}, []float64{u.random.Float64()}))
 			must(u.t, u.table.Report(ctx, rollout.Feedback{ID: id, Staleness: 2, Advantage: rollout.Measured(3), Tokens: 4, RatioSum: 4, RatioSquares: 5}))
 		}
 	default:
@@ -189,7 +189,7 @@ func (u *user) insert() {
 	}
 	u.next++
 	g := aGroup(u.random, n, 2+u.random.IntN(40), max(0, u.table.Version()-rollout.Version(u.random.IntN(2))))
-	if _, err := u.table.InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil && !errors.Is(err, rollout.ErrFull) {
+	if _, err := u.table.Server().InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil && !errors.Is(err, rollout.ErrFull) {
 		u.t.Fatal(err)
 	}
 }
@@ -201,9 +201,9 @@ func (u *user) settle() {
 	id := u.leases[0]
 	u.leases = u.leases[1:]
 	if u.random.IntN(2) == 0 {
-		must(u.t, u.table.Acknowledge(id))
+		must(u.t, u.table.Acknowledge(context.Background(), id))
 	} else {
-		must(u.t, u.table.Release(id))
+		must(u.t, u.table.Release(context.Background(), id))
 	}
 }
 
@@ -222,7 +222,7 @@ func (u *user) released() *replay.Table {
 	copied := newTable(u.t, u.o)
 	must(u.t, copied.Restore(&b))
 	for _, id := range u.leases {
-		must(u.t, copied.Release(id))
+		must(u.t, copied.Release(ctx, id))
 	}
 	return copied
 }

@@ -104,7 +104,7 @@ func (j *Journal) cutting() {
 		}
 		if r != nil && r.rewrite != nil {
 			j.table.Store(r.rewrite)
-			r.rewrite.Track()
+			r.rewrite.Durable().Track()
 		}
 		b, err := j.cut(r)
 		if err == nil && (timed || last || b.sync) {
@@ -136,12 +136,12 @@ func (j *Journal) takeRound() *round {
 
 // cut takes a cut and encodes it.
 func (j *Journal) cut(r *round) (*batch, error) {
-	c := j.table.Load().Cut()
-	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.Books.Requests}
+	c := j.table.Load().Durable().Cut()
+	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests}
 	if err := j.addBooks(b, c); err != nil {
 		return nil, err
 	}
-	if c.Anew {
+	if c.Reset {
 		b.isAnew, b.anew = true, c.Inserted
 		for _, k := range j.snapshotBlobs() {
 			k.told = false // the new file has none
@@ -167,11 +167,11 @@ func (j *Journal) cut(r *round) (*batch, error) {
 
 // addBooks adds the books, if they differ from those before.
 func (j *Journal) addBooks(b *batch, c *replay.Changes) error {
-	books, err := c.Books.AppendBinary(nil)
+	books, err := c.State.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
-	if !c.Anew && bytes.Equal(books, j.books) {
+	if !c.Reset && bytes.Equal(books, j.books) {
 		return nil
 	}
 	j.books = books

@@ -6,8 +6,13 @@
 package option
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 )
 
 // Error is one setting out of its range.
@@ -68,4 +73,48 @@ func Under(section string, err error) error {
 		all = append(all, e)
 	}
 	return errors.Join(all...)
+}
+
+// Difference is one key at which two sets of options differ.
+type Difference struct {
+	Key  string // sections included, as in [Error]
+	A, B string // both values as JSON; "none" where a set lacks the key
+}
+
+// Differences compares two sets of options by their JSON forms and returns the keys that differ, in order. A type that
+// cannot be written as JSON is a mistake of the program, and panics.
+func Differences(a, b any) []Difference {
+	x, y := flatten(a), flatten(b)
+	keys := maps.Clone(x)
+	maps.Copy(keys, y)
+	var list []Difference
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if x[key] != y[key] {
+			list = append(list, Difference{key, cmp.Or(x[key], "none"), cmp.Or(y[key], "none")})
+		}
+	}
+	return list
+}
+
+// flatten returns the leaves of a value's JSON object under dotted keys. A list is one leaf.
+func flatten(v any) map[string]string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	leaves := make(map[string]string)
+	var walk func(prefix string, text json.RawMessage)
+	walk = func(prefix string, text json.RawMessage) {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(text, &object) != nil || object == nil {
+			leaves[strings.TrimSuffix(prefix, ".")] = string(text)
+			return
+		}
+		for key, value := range object {
+			walk(prefix+key+".", value)
+		}
+	}
+	walk("", text)
+	delete(leaves, "") // of a value that is no object
+	return leaves
 }

@@ -319,7 +319,7 @@ func (f faultyBuffer) Report(ctx context.Context, feedback ...rollout.Feedback) 
 	return f.Buffer.Report(ctx, feedback...)
 }
 
-func (f faultyBuffer) Len() int { return f.Buffer.Len() }
+func (f faultyBuffer) Len(ctx context.Context) (int, error) { return f.Buffer.Len(ctx) }
 
 type faultyGenerator struct{ *faulty }
 

@@ -460,7 +460,7 @@ func (n *naive) present() int {
 
 func (n *naive) Report(context.Context, ...rollout.Feedback) error { return nil }
 
-func (n *naive) Len() int { return n.present() }
+func (n *naive) Len(context.Context) (int, error) { return n.present(), nil }
 
 func (n *naive) Insert(_ context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
 	var ids []rollout.ID

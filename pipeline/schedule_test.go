@@ -427,7 +427,7 @@ func TestScheduleOfEightGPUsKeepsToTheMethods(t *testing.T) {
 			if est := last.RolloutCost(); math.Abs(est/mu-1) > 0.05 {
 				t.Errorf("%v %s: mu is estimated at %.3f, want %.2f within 5%%", gpus, sampler, est, mu)
 			}
-			stats := table.Stats()
+			stats := statsOf(table)
 			if stats.Inserted != last.Inserted || stats.Acknowledged != last.Used || float64(stats.Staleness.Max()) != greatest {
 				t.Errorf("%v %s: the table counts %d inserted, %d uses, staleness %d; the pipeline %d, %d, %g", gpus, sampler,
 					stats.Inserted, stats.Acknowledged, stats.Staleness.Max(), last.Inserted, last.Used, greatest)
@@ -480,7 +480,7 @@ func TestAnInterruptedRunOnATableEndsInTheSameTable(t *testing.T) {
 		if got, want := fmt.Sprintf("%+v", parted), fmt.Sprintf("%+v", whole); got != want {
 			t.Errorf("%s: records differ after the interruption", sampler)
 		}
-		if got, want := partedTable.Stats(), wholeTable.Stats(); !reflect.DeepEqual(got, want) {
+		if got, want := statsOf(partedTable), statsOf(wholeTable); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: tables differ at the end:\n got %+v\nwant %+v", sampler, got, want)
 		}
 		var got, want bytes.Buffer
@@ -540,4 +540,13 @@ func playTable(t *testing.T, opts pipeline.Options, o replay.Options, kill int) 
 		t.Fatal(err)
 	}
 	return r.updates, table
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *replay.Table) rollout.Stats {
+	stats, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return stats
 }

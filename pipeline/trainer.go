@@ -25,7 +25,7 @@ type Buffer interface {
 	// Advance sets the trainers' version, before its weights are published. It may evict rollouts.
 	Advance(ctx context.Context, v rollout.Version) error
 	// Len returns how many rollouts the buffer holds. Trainers may wait as long as it grows.
-	Len() int
+	Len(ctx context.Context) (int, error)
 }
 
 // Learner takes optimizer steps.
@@ -268,7 +268,10 @@ const starvationBatches = 64
 // if the buffer has not grown after starvationBatches batches of them, more will not help.
 func (m *Machine) checkStarvation() error {
 	s := &m.trainer.starvation
-	held := m.parts.Buffer.Len()
+	held, err := m.parts.Buffer.Len(m.pool.ctx)
+	if err != nil {
+		return err
+	}
 	if s.until == 0 || held > s.held || len(m.weights.coming) > 0 {
 		earlier := m.opts.Group * (len(m.workers) + len(m.groups)) // begun with older weights
 		s.held = max(held, s.held)

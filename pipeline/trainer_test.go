@@ -431,7 +431,7 @@ func TestExpiryMakesRoomForWaitingGroups(t *testing.T) {
 		opts := pipeline.Options{Workers: 12, Trainers: 1, Batch: 256, Group: 16, RolloutCost: 5.28, Updates: 200}
 		table := newTable(t, replay.Options{Capacity: 512, Sampler: sampler, MaxStaleness: 1})
 		run(t, opts, parts(table))
-		if table.Stats().Evicted[rollout.EvictedByStaleness] == 0 {
+		if statsOf(table).Evicted[rollout.EvictedByStaleness] == 0 {
 			t.Errorf("%s: nothing became too old: the test shows nothing", sampler)
 		}
 	}
@@ -462,7 +462,7 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 		if err := m.Run(context.Background()); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		last, stats := rec.last(), table.Stats()
+		last, stats := rec.last(), statsOf(table)
 		batches := (o.Updates + o.BatchUpdates - 1) / o.BatchUpdates // the table counts a use for each
 		if stats.Inserted != last.Inserted || stats.Acknowledged != uint64(o.Batch*batches) || last.Used != uint64(o.Batch*o.Updates) || !m.Finished() {
 			t.Fatalf("seed %d: the table counts %d inserted and %d uses in %d batches, the pipeline %d and %d; finished: %t",
@@ -551,7 +551,7 @@ func TestASlowlyFillingBufferIsNotStuck(t *testing.T) {
 	opts = pipeline.Options{Workers: 4, Trainers: 1, Batch: 4, Group: 4, RolloutCost: 1, Updates: 12, WeightTransfer: 1000}
 	table := newTable(t, replay.Options{Capacity: 64, MaxStaleness: 2})
 	run(t, opts, parts(table))
-	if dropped := table.Stats().Evicted[rollout.EvictedByStaleness]; dropped < 8000 {
+	if dropped := statsOf(table).Evicted[rollout.EvictedByStaleness]; dropped < 8000 {
 		t.Errorf("%d rollouts were too old, want thousands: the test shows little", dropped)
 	}
 

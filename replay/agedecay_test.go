@@ -89,7 +89,7 @@ func TestWhatWasMeasuredLongAgoCountsLess(t *testing.T) {
 	}
 	one := func() AgeESS {
 		t.Helper()
-		list := table.ESSByAge()
+		list := table.Inspect().ESSByAge()
 		if len(list) != 1 || list[0].First != 7 || list[0].Last != 7 {
 			t.Fatalf("known are %v", list)
 		}
@@ -125,25 +125,25 @@ func TestWhatWasMeasuredLongAgoCountsLess(t *testing.T) {
 }
 
 func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
-	p := DefaultPrioritization()
+	p := prioritizedOptions()
 	masses := []ageMass{{0, 0}, {1000, 0}}
 	for target, want := range map[float64]float64{0.99999999: leastAutoDecay, 1e-9: greatestAutoDecay} {
 		p.TargetESS = target
 		// Falling by 1% a version; by so little that the target is met anyway.
-		if got := solveAgeDecay(append(masses, ageMass{1, 3}), curve{[]float64{0, 1}, []float64{0, -0.01}}, &p); got != want {
+		if got := p.solveAgeDecay(append(masses, ageMass{1, 3}), curve{[]float64{0, 1}, []float64{0, -0.01}}); got != want {
 			t.Errorf("for a target of %v tau is %v, want %v", target, got, want)
 		}
 	}
 	p.TargetESS = 0.9
 	e := curve{[]float64{0, 1000}, []float64{0, math.Log(0.5)}}
-	tau := solveAgeDecay(masses, e, &p)
+	tau := p.solveAgeDecay(masses, e)
 	// 1/(1 + q) = 0.9 with q the share of the old; q/(1-q) = exp(-0.6 1000/tau).
 	q := 1/0.9 - 1
 	if want := -600 / math.Log(q/(1-q)); math.Abs(tau-want) > 1e-6*want {
 		t.Errorf("tau is %v, want %v", tau, want)
 	}
 	p.Decay = AfterExponent
-	if got := solveAgeDecay(masses, e, &p); math.Abs(got-tau/0.6) > 1e-6*got {
+	if got := p.solveAgeDecay(masses, e); math.Abs(got-tau/0.6) > 1e-6*got {
 		t.Errorf("with decay after the exponent tau is %v, want %v", got, tau/0.6)
 	}
 }
@@ -152,25 +152,25 @@ func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
 // from below, over shards too.
 func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 	for _, start := range []float64{5, 1e5} {
-		p := DefaultPrioritization()
-		p.AgeDecay, p.TargetESS = start, 0.8
-		table := mustNew(t, Options{Capacity: 4000, Sampler: Prioritized, Prioritization: &p, Shards: 2})
+		p := prioritizedOptions()
+		p.AgeDecay, p.TargetESS = Versions(start), 0.8
+		table := mustNew(t, withPriorities(p, Options{Capacity: 4000, Shards: 2}))
 		random := rollout.Stream(1, "target", 0)
 		const c = 300.0
-		tau, moved := table.AgeDecay(), rollout.Version(0)
+		tau, moved := table.Inspect().AgeDecay(), rollout.Version(0)
 		for v := range rollout.Version(1500) {
 			for range 2 { // older ones have the greater bases, so that the exponent matters
 				for _, id := range mustInsert(t, table, someGroup(random, 2, v)) {
-					if err := table.Update(ctx, Priority{id, 1 + float64(1500-v)}); err != nil {
+					if err := updateOf(table, Priority{id, 1 + float64(1500-v)}); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			if err := table.Update(ctx, Priority{table.lastID, wide(random)}); err != nil { // far apart, also those that leave
+			if err := updateOf(table, Priority{table.lastID, wide(random)}); err != nil { // far apart, also those that leave
 				t.Fatal(err)
 			}
 			if v%10 == 0 {
-				if err := table.Update(ctx, Priority{table.lastID, 1}); err != nil {
+				if err := updateOf(table, Priority{table.lastID, 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -182,7 +182,7 @@ func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 			if err := table.Advance(ctx, v+1); err != nil {
 				t.Fatal(err)
 			}
-			if now := table.AgeDecay(); now != tau {
+			if now := table.Inspect().AgeDecay(); now != tau {
 				if v+1-moved < 100 {
 					t.Fatalf("tau moved at versions %d and %d", moved, v+1)
 				}
@@ -193,7 +193,7 @@ func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 			t.Fatalf("tau moved last at version %d", moved)
 		}
 		inverse := 0.0
-		for _, a := range table.ByAge() {
+		for _, a := range table.Inspect().ByAge() {
 			inverse += a.Probability * math.Exp(float64(a.Age)/c)
 		}
 		if got := 1 / inverse; math.Abs(got-0.8) > 0.01 {
@@ -205,9 +205,9 @@ func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 // Without a target, or with too little known, it stays.
 func TestAnAgeDecayStaysWithoutATarget(t *testing.T) {
 	for _, target := range []float64{0, 0.8} {
-		p := DefaultPrioritization()
+		p := prioritizedOptions()
 		p.TargetESS = target
-		table := mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &p})
+		table := mustNew(t, withPriorities(p, Options{Capacity: 4}))
 		mustInsert(t, table, group(0, 1))
 		for age := range int32(4) {
 			if target > 0 {
@@ -217,8 +217,8 @@ func TestAnAgeDecayStaysWithoutATarget(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := table.Advance(ctx, 500); err != nil || table.AgeDecay() != 500 {
-			t.Errorf("target %v: %v, tau is %v", target, err, table.AgeDecay())
+		if err := table.Advance(ctx, 500); err != nil || table.Inspect().AgeDecay() != 500 {
+			t.Errorf("target %v: %v, tau is %v", target, err, table.Inspect().AgeDecay())
 		}
 	}
 }

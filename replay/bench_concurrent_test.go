@@ -96,7 +96,7 @@ func sampleOne(tb testing.TB, table *Table, i int) {
 	for k := range batch.Draws {
 		priorities[k] = Priority{batch.Draws[k].ID, float64(i%7+k) / 8}
 	}
-	if err := table.Update(ctx, priorities...); err != nil {
+	if err := updateOf(table, priorities...); err != nil {
 		tb.Error(err)
 	}
 }

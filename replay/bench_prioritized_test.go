@@ -22,9 +22,9 @@ const filled = 1000
 
 // prioritizedTable returns a full table at version filled, of rollouts that versions 0 to filled made in equal shares, and its
 // newest ID.
-func prioritizedTable(b *testing.B, n int, p Prioritization) (*Table, rollout.ID) {
+func prioritizedTable(b *testing.B, n int, p Options) (*Table, rollout.ID) {
 	b.Helper()
-	table, err := New(Options{Capacity: n, Sampler: Prioritized, Prioritization: &p, Seed: 1})
+	table, err := New(withPriorities(p, Options{Capacity: n, Seed: 1}))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -67,8 +67,8 @@ type rescan struct {
 	alpha, tau  float64
 }
 
-func newRescan(n int, p Prioritization) *rescan {
-	r := &rescan{make([]float64, n), make([]float64, n), make([]rollout.Version, n), p.Exponent, p.AgeDecay}
+func newRescan(n int, p Options) *rescan {
+	r := &rescan{make([]float64, n), make([]float64, n), make([]rollout.Version, n), p.PriorityExponent, float64(p.AgeDecay)}
 	random := rollout.Stream(1, "bench", 2)
 	for i := range r.bases {
 		r.bases[i] = random.Float64()
@@ -99,7 +99,7 @@ func BenchmarkPrioritizedCycle(b *testing.B) {
 		var baseline float64
 		if n <= 1_000_000 { // beyond, it takes a second per step
 			b.Run(fmt.Sprintf("N=%d/baseline=rescan", n), func(b *testing.B) {
-				r, v := newRescan(n, DefaultPrioritization()), rollout.Version(0)
+				r, v := newRescan(n, prioritizedOptions()), rollout.Version(0)
 				for b.Loop() {
 					v++
 					r.cycle(v, prioritizedBatch, random)
@@ -108,7 +108,7 @@ func BenchmarkPrioritizedCycle(b *testing.B) {
 			})
 		}
 		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
-			table, _ := prioritizedTable(b, n, DefaultPrioritization())
+			table, _ := prioritizedTable(b, n, prioritizedOptions())
 			var sampling, updating time.Duration
 			for i := 0; b.Loop(); i++ {
 				if i%10_000 == 9_999 {
@@ -125,7 +125,7 @@ func BenchmarkPrioritizedCycle(b *testing.B) {
 			perCycle(b, baseline)
 			b.ReportMetric(float64(sampling.Nanoseconds())/float64(b.N)/1000, "us/sample")
 			b.ReportMetric(float64(updating.Nanoseconds())/float64(b.N)/1000, "us/update")
-			b.ReportMetric(float64(addedBytes(table.shards[0].weighing))/float64(n), "B/rollout")
+			b.ReportMetric(float64(addedBytes(table.shards[0].prioritized))/float64(n), "B/rollout")
 		})
 	}
 }
@@ -142,7 +142,7 @@ func cycle(b *testing.B, table *Table, random *rand.Rand) (sampling, updating ti
 	for i := range batch.Draws {
 		priorities[i] = Priority{batch.Draws[i].ID, random.Float64()}
 	}
-	if err := table.Update(ctx, priorities...); err != nil {
+	if err := updateOf(table, priorities...); err != nil {
 		b.Fatal(err)
 	}
 	updated := time.Now()
@@ -173,10 +173,10 @@ func BenchmarkPrioritizedAdvance(b *testing.B) {
 		{50_000, 500}, {1_000_000, 500}, {10_000_000, 500}, {50_000, 5}, {1_000_000, 5},
 	} {
 		b.Run(fmt.Sprintf("N=%d,tau=%g", c.n, c.tau), func(b *testing.B) {
-			p := DefaultPrioritization()
-			p.AgeDecay = c.tau
+			p := prioritizedOptions()
+			p.AgeDecay = Versions(c.tau)
 			table, last := prioritizedTable(b, c.n, p)
-			w := table.shards[0].weighing
+			w := table.shards[0].prioritized
 			random := rollout.Stream(1, "bench", 5)
 			scalings, ref, v := 0, w.ref, rollout.Version(filled)
 			for b.Loop() {
@@ -193,7 +193,7 @@ func BenchmarkPrioritizedAdvance(b *testing.B) {
 						b.Fatal(err)
 					}
 					last = ids[benchGroup-1]
-				} else if err := table.Update(ctx, Priority{last, random.Float64()}); err != nil {
+				} else if err := updateOf(table, Priority{last, random.Float64()}); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := table.Sample(ctx, rollout.Request{Size: 1}); err != nil {
@@ -215,11 +215,9 @@ func BenchmarkPrioritizedAdvance(b *testing.B) {
 func BenchmarkPrioritizedRebuild(b *testing.B) {
 	for _, n := range []int{50_000, 1_000_000} {
 		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
-			table, _ := prioritizedTable(b, n, DefaultPrioritization())
+			table, _ := prioritizedTable(b, n, prioritizedOptions())
 			for i := 0; b.Loop(); i++ {
-				if err := table.SetAgeDecay(ctx, float64(400+i%2)); err != nil {
-					b.Fatal(err)
-				}
+				setTau(table, float64(400+i%2))
 			}
 			perRollout(b, n, 0)
 		})

@@ -30,7 +30,7 @@ func savedTable(b *testing.B, rollouts int) *Table {
 			own := *r
 			g.Rollouts = append(g.Rollouts, &own)
 		}
-		if _, err := t.InsertOnce(context.Background(), fmt.Sprint("insertion ", i), g); err != nil {
+		if _, err := t.Server().InsertOnce(context.Background(), fmt.Sprint("insertion ", i), g); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -131,7 +131,7 @@ func BenchmarkRestore(b *testing.B) {
 				b.Fatal(err)
 			}
 		})
-		peak, allocated, kept = max(peak, p), allocated+a, uint64(fresh.Stats().PresentBytes)
+		peak, allocated, kept = max(peak, p), allocated+a, uint64(statsOf(fresh).PresentBytes)
 	}
 	b.ReportMetric(float64(allocated)/float64(b.N)/1e6, "MB-allocated")
 	b.ReportMetric(float64(peak)/1e6, "MB-peak")

@@ -15,14 +15,14 @@ import (
 // ledger is what cuts come to when they are applied in order: a journal in the plainest way.
 type ledger struct {
 	books    []byte
-	kept     map[rollout.ID]Kept
+	kept     map[rollout.ID]Stored
 	requests []Insertion
 }
 
 func (l *ledger) apply(t *testing.T, c *Changes) {
 	t.Helper()
-	if c.Anew {
-		*l = ledger{kept: make(map[rollout.ID]Kept)}
+	if c.Reset {
+		*l = ledger{kept: make(map[rollout.ID]Stored)}
 	}
 	for _, id := range c.Removed {
 		if _, ok := l.kept[id]; !ok {
@@ -41,33 +41,33 @@ func (l *ledger) apply(t *testing.T, c *Changes) {
 		if !ok {
 			t.Fatalf("rollout %d changed, and was never told of", u.ID)
 		}
-		k.Use = u
+		k.Usage = u
 		l.kept[u.ID] = k
 	}
 	for _, ordered := range []bool{
-		slices.IsSortedFunc(c.Inserted, func(a, b Kept) int { return cmp.Compare(a.ID, b.ID) }), slices.IsSorted(c.Removed),
-		slices.IsSortedFunc(c.Changed, func(a, b Use) int { return cmp.Compare(a.ID, b.ID) }),
+		slices.IsSortedFunc(c.Inserted, func(a, b Stored) int { return cmp.Compare(a.ID, b.ID) }), slices.IsSorted(c.Removed),
+		slices.IsSortedFunc(c.Changed, func(a, b Usage) int { return cmp.Compare(a.ID, b.ID) }),
 	} {
 		if !ordered {
 			t.Fatal("a cut is not in order of ids")
 		}
 	}
 	l.requests = append(l.requests, c.Requests...)
-	l.requests = l.requests[max(0, len(l.requests)-c.Books.Requests):]
+	l.requests = l.requests[max(0, len(l.requests)-c.State.Requests):]
 	var err error
-	if l.books, err = c.Books.AppendBinary(nil); err != nil {
+	if l.books, err = c.State.AppendBinary(nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (l *ledger) recovered(t *testing.T) Recovered {
 	t.Helper()
-	r := Recovered{Books: new(Books), Requests: slices.Clone(l.requests)}
-	if err := r.Books.UnmarshalBinary(l.books); err != nil {
+	r := Recovered{State: new(State), Requests: slices.Clone(l.requests)}
+	if err := r.State.UnmarshalBinary(l.books); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range l.kept { // in any order
-		r.Kept = append(r.Kept, k)
+		r.Stored = append(r.Stored, k)
 	}
 	return r
 }
@@ -76,8 +76,8 @@ func (l *ledger) recovered(t *testing.T) Recovered {
 func (tr *trial) releaseAll() {
 	for len(tr.model.leases) > 0 {
 		id := tr.model.leases[0].batch.ID
-		tr.must(tr.table.Release(id))
-		tr.must(tr.twin.Release(id))
+		tr.must(tr.table.Release(ctx, id))
+		tr.must(tr.twin.Release(ctx, id))
 		tr.model.release(id)
 	}
 }
@@ -88,7 +88,7 @@ func (tr *trial) crash(l *ledger) {
 	rebuilt := [2]*Table{}
 	for i := range rebuilt {
 		rebuilt[i] = mustNew(tr.t, tr.model.o)
-		done, err := rebuilt[i].Rebuild(l.recovered(tr.t))
+		done, err := rebuilt[i].Durable().Rebuild(l.recovered(tr.t))
 		tr.must(err)
 		if int(done.Returned) != onLease(tr.model) || done.Lost != 0 || done.Dropped != 0 {
 			tr.t.Fatalf("rebuilding said %+v, %d draws were on lease", done, onLease(tr.model))
@@ -105,15 +105,15 @@ func (tr *trial) crash(l *ledger) {
 // sameTables compares all that one can see of two tables.
 func (tr *trial) sameTables(a, b *Table) {
 	tr.t.Helper()
-	x, _ := json.Marshal(a.Stats())
-	y, _ := json.Marshal(b.Stats())
+	x, _ := json.Marshal(statsOf(a))
+	y, _ := json.Marshal(statsOf(b))
 	if string(x) != string(y) {
 		tr.t.Fatalf("statistics\n%s, rebuilt\n%s", x, y)
 	}
-	if p, q := fmt.Sprint(a.AgeDecay(), a.ESSByAge(), a.lastID, a.lastGroup, a.moved), fmt.Sprint(b.AgeDecay(), b.ESSByAge(), b.lastID, b.lastGroup, b.moved); p != q {
+	if p, q := fmt.Sprint(a.Inspect().AgeDecay(), a.Inspect().ESSByAge(), a.lastID, a.lastGroup, a.ageDecayMoved), fmt.Sprint(b.Inspect().AgeDecay(), b.Inspect().ESSByAge(), b.lastID, b.lastGroup, b.ageDecayMoved); p != q {
 		tr.t.Fatalf("table has %s, rebuilt %s", p, q)
 	}
-	one, other := a.Held(), b.Held()
+	one, other := a.Inspect().Held(), b.Inspect().Held()
 	if len(one) != len(other) {
 		tr.t.Fatalf("table holds %d, rebuilt %d", len(one), len(other))
 	}
@@ -148,17 +148,17 @@ func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
 			for seed := range uint64(6) {
 				tr := newTrial(t, o, seed)
-				tr.table.Track()
+				tr.table.Durable().Track()
 				var l ledger
 				for range 120 {
 					tr.step()
 					switch tr.random.IntN(12) {
 					case 0, 1, 2:
-						l.apply(t, tr.table.Cut())
+						l.apply(t, tr.table.Durable().Cut())
 					case 3:
-						l.apply(t, tr.table.Cut())
+						l.apply(t, tr.table.Durable().Cut())
 						tr.crash(&l)
-						if c := tr.table.Cut(); !c.Empty() {
+						if c := tr.table.Durable().Cut(); !c.Empty() {
 							t.Fatalf("a table just rebuilt tells %+v", c)
 						}
 						tr.check()
@@ -178,10 +178,10 @@ func (tr *trial) restoreTracked() {
 	b := new(writer)
 	tr.must(tr.table.Snapshot(b))
 	tr.must(tr.table.Restore(b))
-	if c := tr.table.Cut(); c == nil || !c.Anew || len(c.Inserted) != tr.table.Len() {
-		tr.t.Fatalf("a restored table of %d tells %+v", tr.table.Len(), c)
+	if c := tr.table.Durable().Cut(); c == nil || !c.Reset || len(c.Inserted) != tr.table.present() {
+		tr.t.Fatalf("a restored table of %d tells %+v", tr.table.present(), c)
 	}
-	tr.table.Track()
+	tr.table.Durable().Track()
 	for _, u := range tr.model.all { // its rollouts are copies
 		for _, it := range u.items {
 			for _, s := range tr.table.shards {
@@ -217,8 +217,8 @@ func everyKind() (list []Options) {
 		}
 	}
 	for _, p := range prioritizations() {
-		list = append(list, Options{Capacity: 16, Sampler: Prioritized, Prioritization: &p, MaxUses: 3},
-			Options{Capacity: 18, Sampler: Prioritized, Prioritization: &p, Unit: UnitGroup, GroupSize: 3, MaxStaleness: 40})
+		list = append(list, withPriorities(p, Options{Capacity: 16, MaxUses: 3}),
+			withPriorities(p, Options{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxStaleness: 40}))
 	}
 	return list
 }
@@ -233,7 +233,7 @@ func (w *writer) Read(b []byte) (int, error) {
 }
 
 func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
-	if c := mustNew(t, Options{}).Cut(); c != nil {
+	if c := mustNew(t, Options{}).Durable().Cut(); c != nil {
 		t.Errorf("it told %+v", c)
 	}
 }
@@ -241,7 +241,7 @@ func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
 func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 4})
 	random := rollout.Stream(1, "test", 0)
-	table.Track()
+	table.Durable().Track()
 	insert := func(n int) {
 		for range n {
 			if _, err := table.Insert(ctx, someGroup(random, 1, 0)); err != nil {
@@ -256,54 +256,54 @@ func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 		return list
 	}
 	insert(10)
-	if noted, present := table.Noted(), table.Stats().PresentBytes; noted != present {
+	if noted, present := table.Durable().Pending(), statsOf(table).PresentBytes; noted != present {
 		t.Errorf("%d bytes are noted, %d are present", noted, present)
 	}
-	c := table.Cut()
+	c := table.Durable().Cut()
 	if got := ids(c); !slices.Equal(got, []rollout.ID{7, 8, 9, 10}) || len(c.Removed) != 0 {
 		t.Errorf("the first cut told %v, and %v removed", got, c.Removed)
 	}
 	insert(6)
-	if table.Noted() == 0 {
+	if table.Durable().Pending() == 0 {
 		t.Error("nothing was noted of what waits to be told")
 	}
-	c = table.Cut()
-	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) || !slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Anew {
+	c = table.Durable().Cut()
+	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) || !slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Reset {
 		t.Errorf("the second cut told %v, and %v removed", got, c.Removed)
 	}
-	if n := table.Noted(); n != 0 {
+	if n := table.Durable().Pending(); n != 0 {
 		t.Errorf("%d bytes are noted after a cut", n)
 	}
 }
 
 func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	table, random := mustNew(t, Options{Capacity: 64}), rollout.Stream(1, "test", 0)
-	table.Track()
+	table.Durable().Track()
 	var l ledger
 	first := make(map[string][]rollout.ID)
 	for i := range 20 {
 		name := fmt.Sprint("batch ", i)
-		ids, err := table.InsertOnce(ctx, name, someGroup(random, 2, 0))
+		ids, err := table.Server().InsertOnce(ctx, name, someGroup(random, 2, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		first[name] = ids
 		if i%3 == 0 {
-			l.apply(t, table.Cut())
+			l.apply(t, table.Durable().Cut())
 		}
 	}
-	l.apply(t, table.Cut())
+	l.apply(t, table.Durable().Cut())
 	rebuilt := mustNew(t, Options{Capacity: 64})
-	if _, err := rebuilt.Rebuild(l.recovered(t)); err != nil {
+	if _, err := rebuilt.Durable().Rebuild(l.recovered(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {
-		ids, err := rebuilt.InsertOnce(ctx, name, someGroup(random, 2, 0))
+		ids, err := rebuilt.Server().InsertOnce(ctx, name, someGroup(random, 2, 0))
 		if err != nil || !slices.Equal(ids, first[name]) {
 			t.Errorf("%s again got %v, %v, at first %v", name, ids, err, first[name])
 		}
 	}
-	if n := rebuilt.Len(); n != 40 {
+	if n := rebuilt.present(); n != 40 {
 		t.Errorf("the table holds %d", n)
 	}
 }

@@ -24,18 +24,18 @@ func (tr *trial) check() {
 // checkStats compares statistics, and that books balance.
 func (tr *trial) checkStats() {
 	tr.t.Helper()
-	got, want := tr.table.Stats(), tr.model.stats()
+	got, want := statsOf(tr.table), tr.model.stats()
 	want.UpdatesIgnored = got.UpdatesIgnored // compared at each update
 	a, _ := json.Marshal(got)
 	b, _ := json.Marshal(want)
 	if string(a) != string(b) {
 		tr.t.Fatalf("statistics\n%s, by definition\n%s", a, b)
 	}
-	twin := tr.twin.Stats()
+	twin := statsOf(tr.twin)
 	if c, _ := json.Marshal(twin); string(c) != string(a) {
 		tr.t.Fatalf("statistics\n%s, of the restored twin\n%s", a, c)
 	}
-	if n := tr.table.Len(); n != want.Present {
+	if n := tr.table.present(); n != want.Present {
 		tr.t.Fatalf("table holds %d, by definition %d", n, want.Present)
 	}
 	balance(tr.t, got, onLease(tr.model))
@@ -92,7 +92,7 @@ func (tr *trial) checkShard(number int, s *shard) {
 	}
 	waiting := 0 // slots kept for draws on lease
 	for slot, r := range s.rollouts {
-		if r != nil && s.items[slot].is(gone) && s.items[slot].Leased > 0 {
+		if r != nil && s.items[slot].is(evicted) && s.items[slot].Leased > 0 {
 			waiting++
 		}
 	}
@@ -104,7 +104,7 @@ func (tr *trial) checkShard(number int, s *shard) {
 // checkHeld compares what the table shows of its rollouts. The twin is never looked at, and draws the same.
 func (tr *trial) checkHeld() {
 	tr.t.Helper()
-	m, got, i := tr.model, tr.table.Held(), 0
+	m, got, i := tr.model, tr.table.Inspect().Held(), 0
 	for shard := range m.o.Shards {
 		e := m.eligible(shard)
 		log := map[*modelUnit]float64{}
@@ -182,7 +182,7 @@ func (tr *trial) checkByAge() {
 			want[int(m.version-u.least())] = a
 		}
 	}
-	got := tr.table.ByAge()
+	got := tr.table.Inspect().ByAge()
 	if len(got) != len(want) {
 		tr.t.Fatalf("the table shows %d ages, by definition %d", len(got), len(want))
 	}

@@ -38,7 +38,7 @@ func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 			workers.Wait()
 			close(stop)
 			trainers.Wait()
-			balance(t, table.Stats(), 0)
+			balance(t, statsOf(table), 0)
 		})
 	}
 }
@@ -95,10 +95,10 @@ func train(t *testing.T, table *Table, shard int, room chan<- struct{}, stop <-c
 			continue
 		}
 		if n%3 == 0 {
-			err = table.Release(b.ID)
+			err = table.Release(ctx, b.ID)
 		} else {
 			use(b)
-			err = table.Acknowledge(b.ID)
+			err = table.Acknowledge(ctx, b.ID)
 		}
 		if err != nil {
 			t.Error(err)
@@ -117,7 +117,7 @@ func watch(t *testing.T, table *Table) {
 			t.Error(err)
 		}
 		runtime.Gosched()
-		s := table.Stats()
+		s := statsOf(table)
 		if s.Present > table.options.Capacity {
 			t.Errorf("%d present", s.Present)
 		}
@@ -133,11 +133,11 @@ var concurrentFor = flag.Duration("concurrent", time.Second, "how long TestConcu
 // version on, and one looks on: run with -race. Every draw is of a rollout as it was inserted, probabilities add up
 // to 1 at any moment, and afterwards the books balance with what the goroutines counted themselves.
 func TestConcurrentInsertionAndSamplingBalance(t *testing.T) {
-	decaying := DefaultPrioritization()
-	decaying.AgeDecay, decaying.Normalisation, decaying.Entry = 0.05, ByTable, EnterMax // 0.05: the scale moves every 55 versions
+	decaying := prioritizedOptions()
+	decaying.AgeDecay, decaying.ImportanceNorm, decaying.Entry = 0.05, ByTable, EnterMax // 0.05: the scale moves every 55 versions
 	for name, o := range map[string]Options{
 		"one shard":  {Capacity: 1024},
-		"two shards": {Capacity: 1024, Shards: 2, MaxStaleness: 20, MaxUses: 16, Prioritization: &decaying},
+		"two shards": withPriorities(decaying, Options{Capacity: 1024, Shards: 2, MaxStaleness: 20, MaxUses: 16}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Sampler = Prioritized
@@ -255,10 +255,10 @@ func (s *show) deliver(req rollout.Request, way int) (*rollout.Batch, error) {
 	s.check(batch)
 	if way == 0 {
 		s.returned.Add(int64(req.Size))
-		return batch, s.table.Release(batch.ID)
+		return batch, s.table.Release(ctx, batch.ID)
 	}
 	s.used.Add(int64(req.Size))
-	return batch, s.table.Acknowledge(batch.ID)
+	return batch, s.table.Acknowledge(ctx, batch.ID)
 }
 
 // check holds each draw against the rollout that it is of.
@@ -287,7 +287,7 @@ func (s *show) update(b *rollout.Batch, n int) error {
 		feedback[i] = rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(x), Tokens: 900, RatioSum: 900, RatioSquares: 910}
 	}
 	if n%2 == 0 {
-		return s.table.Update(ctx, priorities...)
+		return updateOf(s.table, priorities...)
 	}
 	return s.table.Report(ctx, feedback...)
 }
@@ -306,7 +306,7 @@ func (s *show) watch() {
 				s.t.Error(err)
 			}
 		}
-		if n := s.table.Stats().Present; n > s.table.options.Capacity {
+		if n := statsOf(s.table).Present; n > s.table.options.Capacity {
 			s.t.Errorf("%d present", n)
 		}
 	}
@@ -315,7 +315,7 @@ func (s *show) watch() {
 // checkShares checks that the probabilities of each shard add up to 1 and that every base is one.
 func (s *show) checkShares() {
 	total, some := make([]float64, len(s.table.shards)), make([]bool, len(s.table.shards))
-	for _, h := range s.table.Held() {
+	for _, h := range s.table.Inspect().Held() {
 		if !(h.Base > 0) {
 			s.t.Errorf("rollout %d has base %v", h.ID, h.Base)
 		}
@@ -332,7 +332,7 @@ func (s *show) checkShares() {
 // balance holds the table's books against the goroutines' own.
 func (s *show) balance() {
 	s.checkShares()
-	st := s.table.Stats()
+	st := statsOf(s.table)
 	balance(s.t, st, 0)
 	n := s.inserted.Load()
 	switch {

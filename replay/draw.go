@@ -2,13 +2,15 @@ package replay
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// checkFill returns an error if a batch cannot be drawn: one that wraps rollout.ErrStarved if it could be with more
+// checkRequest returns an error if a batch cannot be drawn: one that wraps rollout.ErrStarved if it could be with more
 // insertions, rollout.ErrInvalid if it never could.
-func (s *shard) checkFill(req rollout.Request) error {
+func (s *shard) checkRequest(req rollout.Request) error {
 	n, o := req.Size, &s.options
 	most := s.options.shardCapacity()
 	each := 1 // rollouts per unit
@@ -51,7 +53,7 @@ func (s *shard) freshOf(req rollout.Request) int {
 	return req.Fresh
 }
 
-// draw takes a batch, which checkFill allowed, and leaves its slots in scratch. The batch's random stream derives from its
+// draw takes a batch, which checkRequest allowed, and leaves its slots in scratch. The batch's random stream derives from its
 // number, so that there is no generator to keep (invariant 5).
 func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	random := rollout.Stream(s.options.Seed, s.purpose, s.batches)
@@ -67,7 +69,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	for n := s.freshOf(req); len(s.scratch) < n; {
 		slot := s.fresh.pop(&s.store)
 		s.sampler.took(slot)
-		s.handOut(batch, slot, 1, true)
+		s.addDraw(batch, slot, 1, true)
 	}
 	if left := req.Size - len(s.scratch); left > 0 {
 		if s.units == groups {
@@ -76,7 +78,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		s.sampler.begin(random, left)
 		for range left {
 			slot, probability := s.sampler.draw(random)
-			s.handOut(batch, slot, probability, false)
+			s.addDraw(batch, slot, probability, false)
 		}
 	}
 	s.sampler.end()
@@ -87,15 +89,15 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		}
 		s.fill(&batch.Draws[i], it, s.rollouts[slot])
 	}
-	if s.weighing != nil {
-		s.weighing.importance(batch.Draws, s.version)
+	if s.prioritized != nil {
+		s.prioritized.importance(batch.Draws, s.version)
 	}
 	s.counts.Drawn += uint64(req.Size)
 	return batch
 }
 
-// handOut puts a drawn unit's rollouts into the batch.
-func (s *shard) handOut(batch *rollout.Batch, slot int32, probability float64, fresh bool) {
+// addDraw puts a drawn unit's rollouts into the batch.
+func (s *shard) addDraw(batch *rollout.Batch, slot int32, probability float64, fresh bool) {
 	if s.units != groups { // the common case, kept short
 		d := &batch.Draws[len(s.scratch)]
 		s.scratch = append(s.scratch, slot)
@@ -150,11 +152,11 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 		it.LastUse = max(it.LastUse, at)
 		it.Uses++
 		it.Leased--
-		if s.notes != nil && !it.is(gone) {
-			s.notes.changed(slot)
+		if s.changes != nil && !it.is(evicted) {
+			s.changes.changed(slot)
 		}
 		switch {
-		case it.is(gone):
+		case it.is(evicted):
 			s.settle(slot)
 		case s.retention == nil:
 			s.evict(slot, byConsume)
@@ -164,13 +166,13 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 	}
 }
 
-// takeBack undoes draws that were not acknowledged: they count as no use and are owed again.
-func (s *shard) takeBack(slots []int32, draws []rollout.Draw) {
+// undoDraws undoes draws that were not acknowledged: they count as no use and are owed again.
+func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 	s.counts.Returned += uint64(len(slots))
 	for i, slot := range slots {
 		it := &s.items[slot]
 		it.Leased--
-		if it.is(gone) {
+		if it.is(evicted) {
 			s.settle(slot)
 			continue
 		}
@@ -192,4 +194,253 @@ func (s *shard) settle(slot int32) {
 	if s.items[slot].Leased == 0 {
 		s.release(slot)
 	}
+}
+
+// freshQueue holds the units that were not handed out as fresh yet, the oldest first: what [FP] calls the fresh batch.
+// It holds their first rollouts' slots. Fields are exported for encoding/gob.
+type freshQueue struct{ Waiting list }
+
+// push takes in a unit that has just been added.
+func (q *freshQueue) push(st *store, s int32) {
+	st.items[s].set(fresh)
+	q.Waiting.push(st, s)
+}
+
+// pop hands out the oldest; there is one.
+func (q *freshQueue) pop(st *store) int32 {
+	s := q.Waiting.Head
+	q.forget(st, s)
+	return s
+}
+
+// forget takes a slot out, if it is in.
+func (q *freshQueue) forget(st *store, s int32) {
+	it := &st.items[s]
+	if it.is(fresh) {
+		it.clear(fresh)
+		q.Waiting.remove(st, s)
+	}
+	it.clear(shelved)
+}
+
+// shelve takes a slot out, if it is in, until restore brings it back.
+func (q *freshQueue) shelve(st *store, s int32) {
+	if st.items[s].is(fresh) {
+		q.forget(st, s)
+		st.items[s].set(shelved)
+	}
+}
+
+// restore brings a slot back whose draw as fresh was not acknowledged, or that was shelved. It stood near the head.
+func (q *freshQueue) restore(st *store, s int32) {
+	it := &st.items[s]
+	if it.is(fresh) {
+		return
+	}
+	it.clear(shelved)
+	it.set(fresh)
+	q.Waiting.insertByID(st, s, false)
+}
+
+// lease is a batch that was handed out and not settled. Fields are exported for encoding/gob.
+type lease struct {
+	Request  string // id of the request; "": none
+	Slots    []int32
+	Batch    *rollout.Batch
+	Deadline time.Time
+}
+
+// take draws the batch of a request and puts it on lease, or returns the batch that the request got
+// before; leased tells whether it still is on lease.
+func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err error) {
+	s.expireLeases()
+	if req.ID != "" {
+		for _, l := range s.leases {
+			if l.Request == req.ID {
+				return l.Batch, true, sameSize(l.Batch, req)
+			}
+		}
+		if b, ok := s.answered.get(req.ID); ok {
+			return b, false, sameSize(b, req)
+		}
+	}
+	if err := s.checkRequest(req); err != nil {
+		return nil, false, err
+	}
+	b = s.draw(req)
+	s.leases = append(s.leases, &lease{
+		Request: req.ID, Slots: slices.Clone(s.scratch), Batch: b,
+		Deadline: s.options.Clock().Add(s.options.leaseTime()),
+	})
+	return b, true, nil
+}
+
+// sample is take and its acknowledgement in one; without a request id nothing is put on lease.
+func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
+	if req.ID != "" {
+		b, leased, err := s.lease(req)
+		if err != nil {
+			return nil, err
+		}
+		if leased {
+			i, err := s.findLease(b.ID)
+			if err != nil {
+				return nil, err
+			}
+			s.acknowledgeLease(i)
+		}
+		return b, nil
+	}
+	s.expireLeases()
+	if err := s.checkRequest(req); err != nil {
+		return nil, err
+	}
+	b := s.draw(req)
+	s.acknowledge(s.scratch, b.Version)
+	return b, nil
+}
+
+// sameSize refuses a request that repeats another's id with another size.
+func sameSize(b *rollout.Batch, req rollout.Request) error {
+	if len(b.Draws) == req.Size {
+		return nil
+	}
+	return fmt.Errorf("size is %d: request %q asked for %d before; give each request an id of its own: %w", req.Size, req.ID, len(b.Draws), rollout.ErrInvalid)
+}
+
+// find returns where a batch stands among the leases.
+func (s *shard) findLease(id rollout.BatchID) (int, error) {
+	i := slices.IndexFunc(s.leases, func(l *lease) bool { return l.Batch.ID == id })
+	if i < 0 {
+		return 0, fmt.Errorf("settling batch %d of shard %d: %w", id, s.number, rollout.ErrNoLease)
+	}
+	return i, nil
+}
+
+// acknowledgeLease counts the draws of the i-th lease as used; a repeat of its request gets the same batch.
+func (s *shard) acknowledgeLease(i int) {
+	l := s.leases[i]
+	s.leases = slices.Delete(s.leases, i, i+1)
+	s.acknowledge(l.Slots, l.Batch.Version)
+	if l.Request != "" {
+		s.answered.put(l.Request, l.Batch)
+	}
+}
+
+// releaseLease takes back the i-th lease; its request is forgotten, so that a repeat draws anew.
+func (s *shard) releaseLease(i int) {
+	l := s.leases[i]
+	s.leases = slices.Delete(s.leases, i, i+1)
+	s.undoDraws(l.Slots, l.Batch.Draws)
+}
+
+// expire takes back the leases whose time is over, in the order they were given. All have one timeout, so
+// the earliest deadline comes first unless the clock was set back.
+func (s *shard) expireLeases() {
+	if len(s.leases) == 0 {
+		return
+	}
+	now := s.options.Clock()
+	for len(s.leases) > 0 && !now.Before(s.leases[0].Deadline) {
+		s.releaseLease(0)
+	}
+}
+
+// memory remembers the answers to the latest requests by their id, so that a repeated request is
+// answered alike. The oldest is forgotten first; O(1) each.
+type answers[V any] struct {
+	limit   int
+	bound   bound[V]
+	answers map[string]V
+	ring    []answerOf[V] // in order of arrival from next on, wrapping
+	next    int
+	gone    int   // from next on that were forgotten for their weight
+	weight  int64 // of all answers
+}
+
+// answerOf is the answer to a request. Fields are exported for encoding/gob.
+type answerOf[V any] struct {
+	ID     string
+	Answer V
+}
+
+// bound limits what answers weigh together. The zero value is no limit.
+type bound[V any] struct {
+	weigh func(V) int64 // nil: nothing weighs anything
+	most  int64
+	least int // so many of the latest are remembered, whatever they weigh
+}
+
+func newAnswers[V any](limit int) *answers[V] {
+	return &answers[V]{limit: limit, answers: make(map[string]V)}
+}
+
+func (m *answers[V]) get(id string) (V, bool) {
+	v, ok := m.answers[id]
+	return v, ok
+}
+
+// put remembers an answer under an id that has none.
+func (m *answers[V]) put(id string, v V) {
+	switch {
+	case len(m.ring) < m.limit:
+		m.ring = append(m.ring, answerOf[V]{id, v})
+	case m.gone > 0:
+		m.gone--
+		m.replaceOldest(id, v)
+	default:
+		m.drop(m.next)
+		m.replaceOldest(id, v)
+	}
+	m.answers[id] = v
+	if m.bound.weigh == nil {
+		return
+	}
+	m.weight += m.bound.weigh(v)
+	for m.weight > m.bound.most && len(m.ring)-m.gone > m.bound.least {
+		m.drop((m.next + m.gone) % len(m.ring))
+		m.gone++
+	}
+}
+
+func (m *answers[V]) replaceOldest(id string, v V) {
+	m.ring[m.next] = answerOf[V]{id, v}
+	m.next = (m.next + 1) % m.limit
+}
+
+// drop forgets the answer at a place of the ring.
+func (m *answers[V]) drop(at int) {
+	a := &m.ring[at]
+	if m.bound.weigh != nil {
+		m.weight -= m.bound.weigh(a.Answer)
+	}
+	delete(m.answers, a.ID)
+	*a = answerOf[V]{}
+}
+
+// forget drops the answers that match.
+func (m *answers[V]) forget(match func(V) bool) {
+	kept := newAnswers[V](m.limit)
+	kept.bound = m.bound
+	m.each(func(id string, v V) {
+		if !match(v) {
+			kept.put(id, v)
+		}
+	})
+	*m = *kept
+}
+
+// each visits the answers, the oldest first.
+func (m *answers[V]) each(visit func(id string, v V)) {
+	for i := m.gone; i < len(m.ring); i++ {
+		a := &m.ring[(m.next+i)%len(m.ring)]
+		visit(a.ID, a.Answer)
+	}
+}
+
+// list returns the answers, the oldest first.
+func (m *answers[V]) list() []answerOf[V] {
+	all := make([]answerOf[V], 0, len(m.answers))
+	m.each(func(id string, v V) { all = append(all, answerOf[V]{id, v}) })
+	return all
 }

@@ -65,20 +65,20 @@ func (x *exactness) step() {
 		x.draw()
 	case k < 93:
 		for _, id := range x.leases {
-			x.must(x.table.Release(id))
+			x.must(x.table.Release(ctx, id))
 		}
 		x.leases = x.leases[:0]
 	case k < 96:
 		x.tau = []float64{1, 3, 500, 1e6, math.Inf(1)}[x.random.IntN(5)]
-		x.must(x.table.SetAgeDecay(ctx, x.tau))
+		setTau(x.table, x.tau)
 	case k < 97:
 		for _, id := range x.leases {
-			x.must(x.table.Release(id))
+			x.must(x.table.Release(ctx, id))
 		}
 		x.leases = x.leases[:0]
 		x.must(x.table.Rewind(ctx, max(0, v-rollout.Version(x.random.IntN(1+x.random.IntN(20_000))))))
 	case k < 99 || x.random.IntN(2) > 0:
-		_ = x.table.ByAge() // which changes nothing
+		_ = x.table.Inspect().ByAge() // which changes nothing
 	default:
 		var b bytes.Buffer
 		x.must(x.table.Snapshot(&b))
@@ -104,7 +104,7 @@ func (x *exactness) insert(v rollout.Version) {
 	ids, err := x.table.Insert(ctx, g)
 	x.must(err)
 	for i, id := range ids {
-		x.bases[id], x.last = float64(g.Rollouts[i].Reward)+o.Prioritization.Epsilon, id
+		x.bases[id], x.last = float64(g.Rollouts[i].Reward)+o.PriorityEpsilon, id
 	}
 }
 
@@ -114,8 +114,8 @@ func (x *exactness) update() {
 	}
 	id := x.last - rollout.ID(x.random.Uint64N(min(uint64(x.last), 100)))
 	value := wide(x.random)
-	x.must(x.table.Update(ctx, Priority{id, value}))
-	x.bases[id] = value + x.table.Options().Prioritization.Epsilon
+	x.must(updateOf(x.table, Priority{id, value}))
+	x.bases[id] = value + x.table.Options().PriorityEpsilon
 }
 
 func (x *exactness) draw() {
@@ -131,12 +131,12 @@ func (x *exactness) draw() {
 // compare does so for every unit of every shard.
 func (x *exactness) compare() {
 	x.t.Helper()
-	held := x.table.Held()
+	held := x.table.Inspect().Held()
 	for i, s := range x.table.shards {
-		if s.weighing.count > 0 && s.weighing.tree.Total() < lightest {
+		if s.prioritized.count > 0 && s.prioritized.tree.Total() < lightest {
 			x.ancient++
 		}
-		if s.weighing.ref > 0 {
+		if s.prioritized.ref > 0 {
 			x.moved++
 		}
 		var units [][]Held
@@ -182,7 +182,7 @@ func (x *exactness) compareShard(s *shard, units [][]Held) {
 	}
 	settled := x.random.IntN(2) == 0
 	if settled { // as the next draw would; what it draws from is compared too
-		s.weighing.settle()
+		s.prioritized.settle()
 	}
 	sum := 0.0
 	for i, u := range units {
@@ -192,7 +192,7 @@ func (x *exactness) compareShard(s *shard, units [][]Held) {
 		}
 		x.compareUnit(u, want)
 		sum += u[0].Probability
-		if tree := &s.weighing.tree; settled && most != nil {
+		if tree := &s.prioritized.tree; settled && most != nil {
 			x.compareProbability(u[0], tree.At(int(s.index.find(u[0].ID)))/tree.Total(), want)
 		}
 	}
@@ -203,7 +203,7 @@ func (x *exactness) compareShard(s *shard, units [][]Held) {
 
 // logWeight is alpha (log base - age/tau), or alpha log base - age/tau, with the mean base and the greatest age of a unit.
 func (x *exactness) logWeight(u []Held) *big.Float {
-	p := x.table.options.Prioritization
+	p := &x.table.options
 	var bases [3]float64
 	age := 0
 	for i, h := range u {
@@ -224,9 +224,9 @@ func (x *exactness) logWeight(u []Held) *big.Float {
 		decay = bigQuo(bigOf(float64(age)), bigOf(x.tau))
 	}
 	if p.Decay == AfterExponent {
-		return bigSub(bigMul(bigOf(p.Exponent), log), decay)
+		return bigSub(bigMul(bigOf(p.PriorityExponent), log), decay)
 	}
-	return bigMul(bigOf(p.Exponent), bigSub(log, decay))
+	return bigMul(bigOf(p.PriorityExponent), bigSub(log, decay))
 }
 
 func (x *exactness) compareUnit(u []Held, want *big.Float) {
@@ -263,7 +263,7 @@ func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
 		Options
 		exponent, tau, epsilon float64
 		decay                  Decay
-		spread                 Spread
+		spread                 Draws
 		gradual                bool
 	}{
 		{Options{Capacity: 48, MaxUses: 2}, 0.6, 500, 1e-300, BeforeExponent, Stratified, false},
@@ -276,12 +276,13 @@ func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
 		{Options{Capacity: 48}, 2, 1, 1e-300, BeforeExponent, Stratified, true},
 		{Options{Capacity: 48, Unit: UnitGroup, GroupSize: 2}, 1, 1, 1e-300, AfterExponent, Independent, true},
 	} {
-		t.Run(fmt.Sprintf("alpha=%g,tau=%g,%s,%s,uses=%d,shards=%d,gradual=%v", c.exponent, c.tau, c.decay, c.Unit, c.MaxUses, c.Shards, c.gradual), func(t *testing.T) {
+		t.Run(fmt.Sprintf("alpha=%g,tau=%g,%s,%s,uses=%d,shards=%d,gradual=%v", c.exponent, Versions(c.tau), c.decay, c.Unit, c.MaxUses, c.Shards, c.gradual), func(t *testing.T) {
 			t.Parallel()
-			p := DefaultPrioritization()
-			p.Base, p.Epsilon, p.Exponent, p.AgeDecay, p.Decay, p.Spread = BaseReward, c.epsilon, c.exponent, c.tau, c.decay, c.spread
-			p.Normalisation = ByTable
-			c.Options.Sampler, c.Options.Prioritization, c.Options.Seed = Prioritized, &p, 3
+			p := prioritizedOptions()
+			p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.AgeDecay, p.Decay, p.Draws = BaseReward, c.epsilon, c.exponent, Versions(c.tau), c.decay, c.spread
+			p.ImportanceNorm = ByTable
+			c.Options = withPriorities(p, c.Options)
+			c.Options.Seed = 3
 			x := &exactness{
 				t: t, gradual: c.gradual, random: rollout.Stream(3, "exactness", uint64(c.exponent*10)), table: mustNew(t, c.Options), tau: c.tau,
 				bases: make(map[rollout.ID]float64), logs: make(map[[3]float64]*big.Float),

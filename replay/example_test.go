@@ -56,14 +56,12 @@ func Example() {
 // Rollouts with a large advantage are drawn more often, old ones less; a trainer reports back.
 func Example_prioritized() {
 	ctx := context.Background()
-	p := replay.DefaultPrioritization()
-	p.AgeDecay, p.BetaVersions = 20, 1000
-	table, err := replay.New(replay.Options{Capacity: 1024, Sampler: replay.Prioritized, Prioritization: &p, Seed: 1})
+	table, err := replay.New(replay.Options{Capacity: 1024, Sampler: replay.Prioritized, AgeDecay: 20, ImportanceAnneal: new(1000), Seed: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("half-life %.0f versions\n", p.HalfLife(p.AgeDecay))
+	fmt.Printf("half-life %.0f versions\n", table.Options().HalfLife(20))
 	for _, v := range []rollout.Version{0, 23} {
 		if err := table.Advance(ctx, v); err != nil {
 			fmt.Println(err)

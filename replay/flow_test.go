@@ -10,8 +10,8 @@ import (
 // same checks a table's flow against its statistics.
 func sameFlow(t *testing.T, table *Table) Flow {
 	t.Helper()
-	f := table.Flow()
-	s := table.Stats()
+	f := table.Server().Flow()
+	s := statsOf(table)
 	want := Flow{
 		Inserted: s.Inserted, Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned,
 		Rewound: s.Evicted[rollout.EvictedByRewind], Present: s.Present, Bytes: s.PresentBytes,
@@ -24,7 +24,7 @@ func sameFlow(t *testing.T, table *Table) Flow {
 
 func TestTheFlowIsThatOfAllShardsAsOfNow(t *testing.T) {
 	clock := &fakeClock{time.Unix(0, 0)}
-	table := mustNew(t, Options{Capacity: 6, Shards: 3, LeaseTimeout: time.Second, Clock: clock.time})
+	table := mustNew(t, Options{Capacity: 6, Shards: 3, LeaseSeconds: 1, Clock: clock.time})
 	if f := sameFlow(t, table); f != (Flow{}) {
 		t.Errorf("of an empty table: %+v", f)
 	}
@@ -45,7 +45,7 @@ func TestTheFlowIsThatOfAllShardsAsOfNow(t *testing.T) {
 		sameFlow(t, table)
 	}
 	clock.now = clock.now.Add(time.Second)
-	if f := table.Flow(); f.Drawn != 9 || f.Returned != 3 || f.Acknowledged != 6 { // the look itself ends the leases
+	if f := table.Server().Flow(); f.Drawn != 9 || f.Returned != 3 || f.Acknowledged != 6 { // the look itself ends the leases
 		t.Errorf("when the leases are over: %+v", f)
 	}
 	if err := table.Rewind(ctx, 1); err != nil {

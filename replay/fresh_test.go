@@ -32,10 +32,10 @@ func TestFreshDrawsAreTheOldestNeverHandedOutAsSuch(t *testing.T) {
 		if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 1, Fresh: 1})); got[0] != 4 {
 			t.Errorf("%s: next fresh was %v", kind, got)
 		}
-		if err := table.Release(b.ID); err != nil {
+		if err := table.Release(ctx, b.ID); err != nil {
 			t.Fatal(err)
 		}
-		for _, h := range table.Held() {
+		for _, h := range table.Inspect().Held() {
 			if h.Fresh != (h.ID != 4) {
 				t.Errorf("%s: rollout %d is held as %+v", kind, h.ID, h)
 			}
@@ -78,7 +78,7 @@ func TestImpossibleFreshRequestsAreRefusedForGood(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if s := table.Stats(); s.Drawn != 0 {
+	if s := statsOf(table); s.Drawn != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -106,7 +106,7 @@ func TestFreshAndOtherDrawsTogetherRespectMaxUses(t *testing.T) {
 		if b.Draws[0].ID != 3 {
 			t.Errorf("%s: drew %v", kind, drawnIDs(b))
 		}
-		balance(t, table.Stats(), 2+n)
+		balance(t, statsOf(table), 2+n)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestWhatGoesBackIsAsFreshAsItWas(t *testing.T) {
 	if _, err := table.Sample(ctx, rollout.Request{Size: 1, Fresh: 1}); !errors.Is(err, rollout.ErrStarved) {
 		t.Errorf("all are on lease, and a fresh draw gave %v", err)
 	}
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		if !h.Fresh || h.Probability != 0 {
 			t.Errorf("held is %+v", h)
 		}
@@ -128,7 +128,7 @@ func TestWhatGoesBackIsAsFreshAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, table := range []*Table{table, restored} {
-		if err := table.Release(b.ID); err != nil {
+		if err := table.Release(ctx, b.ID); err != nil {
 			t.Fatal(err)
 		}
 		if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 2, Fresh: 2})); !reflect.DeepEqual(got, []rollout.ID{1, 2}) {

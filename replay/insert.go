@@ -24,72 +24,68 @@ func (r idRange) list() []rollout.ID {
 	return ids
 }
 
-// arrivals is the items of one insertion, worked out before any lock is taken.
+// arrivals is the items of one insertion, prepared before any lock is taken.
 type arrivals struct {
 	items    []item
-	bases    []float64 // of their priorities, where the sampler weighs
+	bases    []float64 // of their priorities, with sampler prioritized
 	rollouts []*rollout.Rollout
 	sizes    []int     // of the groups, in items
-	parts    []part    // of one group: what becomes its items
+	parts    []part    // of one group, each an item
 	rewards  []float32 // of one group, then its advantages
-	greater  rollout.Version
-	row      int // of the greatest version
+	greatest rollout.Version
+	row      int // with the greatest version
 }
 
-// Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none
-// (invariants 8 and 9). An error wraps rollout.ErrFull if a queue has no room and rollout.ErrAhead if a
-// token is newer than the table: both may be tried again and are not counted as refused. It wraps
-// rollout.ErrInvalid if the groups can never enter; a *rollout.FieldError among them names the field, the
-// row counted over all groups, and the value.
+// Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none (invariants 8 and 9). An
+// error wraps rollout.ErrFull if a queue has no room and rollout.ErrAhead if a token is newer than the table; both may be tried
+// again and are not counted as refused. It wraps rollout.ErrInvalid if the groups can never enter; a *rollout.FieldError then
+// names the field, the row counted over all groups, and the value.
 //
 // The table shares the rollouts from now on: nobody may change them.
 func (t *Table) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
-	return t.InsertOnce(ctx, "", groups...)
+	return t.insert(ctx, "", groups)
 }
 
-// InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds
-// nothing and returns the first IDs, so that a caller who got no answer can ask again. The last
-// 100,000 ids are remembered; "" is none.
-func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
+// insert inserts under a batch id, or without one if it is empty: see [Server.InsertOnce].
+func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Group) ([]rollout.ID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := t.check(groups); err != nil {
-		return nil, t.refuse(err, groups)
+	if err := t.validate(groups); err != nil {
+		return nil, t.countRefused(err, groups)
 	}
-	a := t.scratch.Get().(*arrivals)
-	defer t.scratch.Put(a)
+	a := t.arrivals.Get().(*arrivals)
+	defer t.arrivals.Put(a)
 	if err := t.prepare(a, groups); err != nil {
-		return nil, t.refuse(err, groups)
+		return nil, t.countRefused(err, groups)
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if batchID != "" {
-		if first, ok := t.inserted.get(batchID); ok {
+		if first, ok := t.insertedBefore.get(batchID); ok {
 			return first.list(), nil
 		}
 	}
-	if a.greater > t.version {
-		// Invariant 1: what the table holds is never newer than the table.
-		return nil, fmt.Errorf("row %d has a token of version %d, the table is at %d; advance it first: %w", a.row, a.greater, t.version, rollout.ErrAhead)
+	if a.greatest > t.version { // invariant 1: nothing in the table is newer than the table
+		return nil, fmt.Errorf("row %d has a token of version %d, the table is at %d; advance it first: %w", a.row, a.greatest, t.version, rollout.ErrAhead)
 	}
-	if err := t.checkRoom(a, groups); err != nil {
+	if err := t.admit(a, groups); err != nil {
 		return nil, err
 	}
 	ids := idRange{First: t.lastID + 1, Count: len(a.items)}
-	t.deal(a)
+	t.commit(a)
 	if batchID != "" {
-		t.inserted.put(batchID, ids)
-		if t.notes != nil {
-			t.notes.requests = append(t.notes.requests, Insertion{batchID, ids.First, ids.Count})
+		t.insertedBefore.put(batchID, ids)
+		if t.changes != nil {
+			t.changes.requests = append(t.changes.requests, Insertion{batchID, ids.First, ids.Count})
 		}
 	}
 	return ids.list(), nil
 }
 
-// refuse counts the rollouts of an insertion that can never enter.
-func (t *Table) refuse(err error, groups []rollout.Group) error {
+// countRefused counts the rollouts of an insertion that can never enter, and returns its error.
+func (t *Table) countRefused(err error, groups []rollout.Group) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range groups {
@@ -98,8 +94,8 @@ func (t *Table) refuse(err error, groups []rollout.Group) error {
 	return err
 }
 
-// check refuses what can never enter (invariants 8 and 9). It needs no lock.
-func (t *Table) check(groups []rollout.Group) error {
+// validate refuses what can never enter (invariants 8 and 9). It needs no lock.
+func (t *Table) validate(groups []rollout.Group) error {
 	capacity := t.options.shardCapacity()
 	row := 0
 	for _, g := range groups {
@@ -145,15 +141,15 @@ func groupBytes(g rollout.Group) int64 {
 	return sum
 }
 
-// prepare works out the items of the groups, IDs and group numbers apart. It refuses what makes no base or no steps.
+// prepare computes the items of the groups, except for IDs and group numbers. It refuses what has no priority base or no steps.
 func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
-	a.items, a.bases, a.rollouts, a.sizes, a.greater = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0], rollout.NoVersion
+	a.items, a.bases, a.rollouts, a.sizes, a.greatest = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0], rollout.NoVersion
 	row := 0
 	for _, g := range groups {
 		if err := t.split(a, g, row); err != nil {
 			return err
 		}
-		m := t.compare(a, g)
+		m := t.takeAdvantages(a, g)
 		for k, p := range a.parts {
 			whole := g.Rollouts[p.of]
 			adv := a.rewards[p.of]
@@ -165,9 +161,9 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 			}
 			it := item{
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
-				Flags: flagged(whole.Reward >= t.options.PositiveThreshold, correct),
+				Flags: flagIf(whole.Reward >= *t.options.PositiveThreshold, correct),
 			}
-			if err := t.arrive(a, p.rollout, &it, row+p.of); err != nil {
+			if err := t.prepareItem(a, p.rollout, &it, row+p.of); err != nil {
 				return err
 			}
 		}
@@ -178,9 +174,9 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 	return nil
 }
 
-// compare takes the advantages of a group, into rewards: of its rollouts, or with step returns of its steps. It returns the
-// moments of what was compared.
-func (t *Table) compare(a *arrivals, g rollout.Group) advantage.Moments {
+// takeAdvantages computes the advantages of a group into a.rewards: of its rollouts, or with step returns of its steps. It
+// returns the moments of the rewards.
+func (t *Table) takeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
 	a.rewards = a.rewards[:0]
 	if t.options.StepReturns != 0 {
 		for _, p := range a.parts {
@@ -199,22 +195,21 @@ func (t *Table) compare(a *arrivals, g rollout.Group) advantage.Moments {
 	return m
 }
 
-// arrive adds one item, after filling in what differs between steps.
-func (t *Table) arrive(a *arrivals, r *rollout.Rollout, it *item, row int) error {
+// prepareItem completes an item with what differs between the steps of a rollout, and adds it.
+func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) error {
 	span := r.Span()
-	if span.Greatest > a.greater {
-		a.greater, a.row = span.Greatest, row
+	if span.Greatest > a.greatest {
+		a.greatest, a.row = span.Greatest, row
 	}
 	it.Version, it.MeanCeil, it.Greatest, it.Bytes = span.Least, span.MeanCeil(), span.Greatest, r.Bytes()
 	a.items = append(a.items, *it)
 	a.rollouts = append(a.rollouts, r)
-	p := t.options.Prioritization
-	if p == nil {
+	if t.options.Sampler != Prioritized {
 		return nil
 	}
-	base := p.own(r, it.Advantage)
+	base := t.options.ownBase(r, it.Advantage)
 	switch {
-	case p.Base == BaseTDError && p.Entry == EnterOwn && len(r.Values) == 0:
+	case t.options.PriorityBase == BaseTDError && t.options.Entry == EnterOwn && len(r.Values) == 0:
 		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or configure entry max: priority_base td_error is made of them"}
 	case !(base <= math.MaxFloat64):
 		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base), Remedy: "let the priority function return a finite number"}
@@ -223,9 +218,9 @@ func (t *Table) arrive(a *arrivals, r *rollout.Rollout, it *item, row int) error
 	return nil
 }
 
-// checkRoom refuses an insertion into queues that lack room (invariant 2): for good if it is larger than they are. Only
-// insertions take room, and they hold Table.mu, so what it finds stays true.
-func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
+// admit refuses an insertion into queues that lack room (invariant 2), for good if it is larger than they are. Only insertions
+// take room, and they hold Table.mu, so the room it finds stays.
+func (t *Table) admit(a *arrivals, groups []rollout.Group) error {
 	if !t.options.Sampler.Consumes() {
 		return nil
 	}
@@ -239,7 +234,7 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	}
 	for i, s := range t.shards {
 		s.mu.Lock()
-		s.expire()
+		s.expireLeases()
 		room := size{t.options.shardCapacity() - s.present, t.options.shardBytes() - s.bytes}
 		s.mu.Unlock()
 		if n := needs[i]; n.count > room.count || n.bytes > room.bytes {
@@ -262,12 +257,12 @@ func (s size) String() string {
 	return fmt.Sprintf("%d rollouts of %d bytes", s.count, s.bytes)
 }
 
-// needs is what each shard would get.
+// needs returns what each shard would get.
 func (t *Table) needs(a *arrivals, groups []rollout.Group) []size {
 	needs := make([]size, len(t.shards))
 	next := 0
 	for g := range groups {
-		n := &needs[t.dealtTo(g)]
+		n := &needs[t.shardOfGroup(g)]
 		for range a.sizes[g] {
 			n.count++
 			n.bytes += a.items[next].Bytes
@@ -277,16 +272,16 @@ func (t *Table) needs(a *arrivals, groups []rollout.Group) []size {
 	return needs
 }
 
-// dealtTo returns the shard that the next group but g goes to: shards take turns.
-func (t *Table) dealtTo(g int) int {
+// shardOfGroup returns the shard of the g-th of the next groups: shards take turns.
+func (t *Table) shardOfGroup(g int) int {
 	return int((t.lastGroup + uint64(g)) % uint64(len(t.shards)))
 }
 
-// deal numbers the groups and rollouts and adds them to their shards.
-func (t *Table) deal(a *arrivals) {
+// commit numbers the groups and rollouts and adds them to their shards.
+func (t *Table) commit(a *arrivals) {
 	next := 0
 	for _, n := range a.sizes {
-		s := t.shards[t.dealtTo(0)]
+		s := t.shards[t.shardOfGroup(0)]
 		t.lastGroup++
 		for i := range n {
 			t.lastID++
@@ -294,11 +289,58 @@ func (t *Table) deal(a *arrivals) {
 			it.ID, it.Group = t.lastID, t.lastGroup
 		}
 		s.mu.Lock()
-		s.expire()
+		s.expireLeases()
 		s.counts.Groups++
 		s.addGroup(a, next, next+n)
 		s.mu.Unlock()
 		next += n
 	}
 	clear(a.rollouts) // the table has them now, or nobody
+}
+
+// part is one future item: a rollout of a group, or a step of one.
+type part struct {
+	rollout *rollout.Rollout
+	of      int // index in the group of the whole rollout
+}
+
+// split puts the parts of a group into a.parts: its rollouts, or their steps.
+func (t *Table) split(a *arrivals, g rollout.Group, row int) error {
+	a.parts = a.parts[:0]
+	for i, r := range g.Rollouts {
+		if t.options.Unit != UnitStep {
+			a.parts = append(a.parts, part{r, i})
+			continue
+		}
+		steps, err := t.steps(r)
+		if err != nil {
+			err.Row = row + i
+			return err
+		}
+		for _, s := range steps {
+			a.parts = append(a.parts, part{s, i})
+		}
+	}
+	if capacity := t.options.shardCapacity(); len(a.parts) > capacity { // validate checked rollouts
+		return &rollout.FieldError{
+			Row: row, Field: "group", Value: fmt.Sprintf("%d steps", len(a.parts)),
+			Remedy: fmt.Sprintf("insert groups of no more steps than a shard's capacity %d, or raise capacity", capacity),
+		}
+	}
+	return nil
+}
+
+// steps returns the steps of a rollout, whose rewards are their turns', or what StepReturns makes of them.
+func (t *Table) steps(r *rollout.Rollout) ([]*rollout.Rollout, *rollout.FieldError) {
+	steps, err := r.Steps()
+	if err != nil || t.options.StepReturns == 0 || len(r.Turns) == 0 {
+		return steps, err
+	}
+	for i, reward := range r.Returns(t.options.StepReturns, t.options.StepDiscount) {
+		if math.IsInf(float64(reward), 0) {
+			return nil, &rollout.FieldError{Field: "turns", Value: fmt.Sprintf("rewards whose return from turn %d on is %v", i, reward), Remedy: "give rewards whose sums are finite"}
+		}
+		steps[i].Reward, steps[i].Turns[0].Reward = reward, reward
+	}
+	return steps, nil
 }

@@ -27,25 +27,25 @@ func TestAQueueDeliversReleasedRolloutsAgainInTheirOrder(t *testing.T) {
 		a := mustLease(t, table, rollout.Request{Size: 3})
 		b := mustLease(t, table, rollout.Request{Size: 1})
 		if kind == LIFO {
-			_ = table.Release(b.ID)
+			_ = table.Release(ctx, b.ID)
 			c := mustLease(t, table, rollout.Request{Size: 2}) // 3, 2
-			_ = table.Release(c.ID)
+			_ = table.Release(ctx, c.ID)
 			b = mustLease(t, table, rollout.Request{Size: 1}) // 3
 			d := mustLease(t, table, rollout.Request{Size: 1})
-			_ = table.Release(b.ID)
+			_ = table.Release(ctx, b.ID)
 			b = d
 		}
-		if err := table.Release(a.ID); err != nil {
+		if err := table.Release(ctx, a.ID); err != nil {
 			t.Fatal(err)
 		}
 		got := mustSample(t, table, rollout.Request{Size: 5})
 		if !reflect.DeepEqual(drawnIDs(got), want) {
 			t.Errorf("%s gave %v, want %v", kind, drawnIDs(got), want)
 		}
-		if err := table.Acknowledge(b.ID); err != nil {
+		if err := table.Acknowledge(ctx, b.ID); err != nil {
 			t.Error(err)
 		}
-		s := table.Stats()
+		s := statsOf(table)
 		balance(t, s, 0)
 		if s.Evicted[rollout.EvictedByConsume] != 6 || s.UsesAtEviction.Sum() != 6 {
 			t.Errorf("%s: %+v", kind, s)
@@ -60,7 +60,7 @@ func TestWhatIsOnLeaseStillTakesRoomInAQueue(t *testing.T) {
 	if _, err := table.Insert(ctx, group(0, 1)); !errors.Is(err, rollout.ErrFull) {
 		t.Errorf("got %v", err)
 	}
-	if err := table.Acknowledge(b.ID); err != nil {
+	if err := table.Acknowledge(ctx, b.ID); err != nil {
 		t.Fatal(err)
 	}
 	mustInsert(t, table, group(0, 1))
@@ -68,7 +68,7 @@ func TestWhatIsOnLeaseStillTakesRoomInAQueue(t *testing.T) {
 
 func TestALeaseExpires(t *testing.T) {
 	clock := &fakeClock{time.Unix(0, 0)}
-	table := mustNew(t, Options{Capacity: 4, MaxUses: 1, LeaseTimeout: time.Second, Clock: clock.time})
+	table := mustNew(t, Options{Capacity: 4, MaxUses: 1, LeaseSeconds: 1, Clock: clock.time})
 	mustInsert(t, table, group(0, 1, 1))
 	b := mustLease(t, table, rollout.Request{Size: 2, ID: "x"})
 	if _, err := table.Sample(ctx, rollout.Request{Size: 1}); !errors.Is(err, rollout.ErrStarved) {
@@ -79,13 +79,13 @@ func TestALeaseExpires(t *testing.T) {
 	if again.ID == b.ID {
 		t.Error("an expired batch was given again")
 	}
-	if err := table.Acknowledge(b.ID); !errors.Is(err, rollout.ErrNoLease) {
+	if err := table.Acknowledge(ctx, b.ID); !errors.Is(err, rollout.ErrNoLease) {
 		t.Errorf("acknowledging an expired batch gave %v", err)
 	}
-	if err := table.Acknowledge(again.ID); err != nil {
+	if err := table.Acknowledge(ctx, again.ID); err != nil {
 		t.Fatal(err)
 	}
-	s := table.Stats()
+	s := statsOf(table)
 	balance(t, s, 0)
 	if s.Returned != 2 || s.Acknowledged != 2 {
 		t.Errorf("%+v", s)
@@ -100,7 +100,7 @@ func TestARepeatedRequestGetsTheSameBatch(t *testing.T) {
 	if b := mustLease(t, table, req); b != a {
 		t.Error("a repeat while on lease got another batch")
 	}
-	if err := table.Acknowledge(a.ID); err != nil {
+	if err := table.Acknowledge(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
 	if b := mustLease(t, table, req); b != a {
@@ -119,7 +119,7 @@ func TestARepeatedRequestGetsTheSameBatch(t *testing.T) {
 	if b := mustSample(t, table, next); b != c {
 		t.Error("Sample did not repeat the batch on lease")
 	}
-	s := table.Stats()
+	s := statsOf(table)
 	balance(t, s, 0)
 	if s.Drawn != 4 || s.Acknowledged != 4 {
 		t.Errorf("%+v", s)
@@ -143,11 +143,11 @@ func TestUsesAreCountedAtTheVersionOfTheDrawInWhateverOrderTheyAreAcknowledged(t
 		batches = append(batches, mustLease(t, table, rollout.Request{Size: 1}))
 	}
 	for _, i := range []int{1, 0, 2} {
-		if err := table.Acknowledge(batches[i].ID); err != nil {
+		if err := table.Acknowledge(ctx, batches[i].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := table.Stats()
+	s := statsOf(table)
 	// Used at 3 (first), at 1 (no time since: it was drawn before), at 4 (1 since 3).
 	if want := []rollout.Bin{{Value: 0, Count: 1}, {Value: 1, Count: 1}}; !reflect.DeepEqual(s.SinceLastUse.Bins(), want) {
 		t.Errorf("since last use %v", s.SinceLastUse.Bins())
@@ -172,10 +172,10 @@ func TestARewindForgetsWhatWasDrawnSince(t *testing.T) {
 	if err := table.Rewind(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := table.Acknowledge(leased.ID); !errors.Is(err, rollout.ErrNoLease) {
+	if err := table.Acknowledge(ctx, leased.ID); !errors.Is(err, rollout.ErrNoLease) {
 		t.Errorf("a batch drawn after the rewound version is still on lease: %v", err)
 	}
-	if s := table.Stats(); s.Version != 1 || s.Present != 3 || s.Evicted[rollout.EvictedByRewind] != 2 {
+	if s := statsOf(table); s.Version != 1 || s.Present != 3 || s.Evicted[rollout.EvictedByRewind] != 2 {
 		t.Errorf("%+v", s)
 	}
 	if b := mustSample(t, table, rollout.Request{Size: 1, ID: "old"}); b != old {
@@ -195,10 +195,10 @@ func TestARewindForgetsWhatWasDrawnSince(t *testing.T) {
 func TestSettlingWhatWasNeverDrawnIsRefused(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 4, Shards: 2})
 	for _, id := range []rollout.BatchID{0, 1, 2, 99} {
-		if err := table.Acknowledge(id); !errors.Is(err, rollout.ErrNoLease) {
+		if err := table.Acknowledge(ctx, id); !errors.Is(err, rollout.ErrNoLease) {
 			t.Errorf("acknowledging %d gave %v", id, err)
 		}
-		if err := table.Release(id); !errors.Is(err, rollout.ErrNoLease) {
+		if err := table.Release(ctx, id); !errors.Is(err, rollout.ErrNoLease) {
 			t.Errorf("releasing %d gave %v", id, err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestTheLatestAnswersAreRememberedWithinTheirWeight(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rollout.Stream(seed, "memory", 0)
 		limit, least, most := 1+random.IntN(12), random.IntN(4), int64(random.IntN(60))
-		m := newMemory[int64](limit)
+		m := newAnswers[int64](limit)
 		m.bound = bound[int64]{func(v int64) int64 { return v }, most, least}
 		var want []answer
 		var earlier, then []answerOf[int64] // what list returned, and a copy

@@ -55,8 +55,8 @@ type modelLease struct {
 
 func newModel(o Options) *model {
 	m := &model{o: o, evicted: make(map[rollout.Cause]uint64), largest: make([]float64, o.Shards)}
-	if o.Prioritization != nil {
-		m.tau = o.Prioritization.AgeDecay
+	if o.Sampler == Prioritized {
+		m.tau = float64(o.AgeDecay)
 	}
 	return m
 }
@@ -133,7 +133,7 @@ func (m *model) insert(g rollout.Group) (ids int) {
 
 // enter gives a unit's rollouts their bases.
 func (m *model) enter(u *modelUnit) {
-	p := m.o.Prioritization
+	p := &m.o
 	if p == nil {
 		return
 	}
@@ -142,7 +142,7 @@ func (m *model) enter(u *modelUnit) {
 		m.largest[u.shard] = max(m.largest[u.shard], it.base)
 		if p.Entry == EnterMax {
 			it.atMax, it.base = true, m.largest[u.shard]
-			if it.base <= p.Epsilon {
+			if it.base <= p.PriorityEpsilon {
 				it.base = 1
 			}
 		}
@@ -150,20 +150,20 @@ func (m *model) enter(u *modelUnit) {
 }
 
 func (m *model) own(it *modelItem) float64 {
-	p := m.o.Prioritization
-	switch p.Base {
+	p := &m.o
+	switch p.PriorityBase {
 	case BaseAdvantage:
-		return math.Abs(float64(it.advantage)) + p.Epsilon
+		return math.Abs(float64(it.advantage)) + p.PriorityEpsilon
 	case BaseReward:
-		return math.Abs(float64(it.r.Reward)) + p.Epsilon
+		return math.Abs(float64(it.r.Reward)) + p.PriorityEpsilon
 	case BaseTDError:
-		return plainTDError(it.r) + p.Epsilon
+		return plainTDError(it.r) + p.PriorityEpsilon
 	case BaseRecency:
 		return 1
 	case BaseFunction:
-		return math.Abs(p.Function(it.r, it.advantage)) + p.Epsilon
+		return math.Abs(p.PriorityFunction(it.r, it.advantage)) + p.PriorityEpsilon
 	}
-	return p.Epsilon
+	return p.PriorityEpsilon
 }
 
 // plainTDError lists the policy's tokens with what each earns, then takes the differences.
@@ -310,7 +310,7 @@ func (m *model) rebase(id rollout.ID, base func(it *modelItem) float64) bool {
 			if it.id != id || !u.present {
 				continue
 			}
-			if m.o.Prioritization == nil {
+			if m.o.Sampler != Prioritized {
 				return true
 			}
 			if b := base(it); !math.IsNaN(b) {

@@ -97,7 +97,7 @@ func (m *model) drawable(shard int, batch []*modelUnit) []*modelUnit {
 
 // logProbabilities is METHODS 3: p = base exp(-age/tau), w = p^alpha, P = w/sum w, or the decay after the exponent.
 func (m *model) logProbabilities(units []*modelUnit) map[*modelUnit]float64 {
-	p, log := m.o.Prioritization, make(map[*modelUnit]float64)
+	p, log := &m.o, make(map[*modelUnit]float64)
 	most := math.Inf(-1)
 	for _, u := range units {
 		base := 0.0
@@ -106,9 +106,9 @@ func (m *model) logProbabilities(units []*modelUnit) map[*modelUnit]float64 {
 		}
 		age := float64(m.version - u.least())
 		if p.Decay == AfterExponent {
-			log[u] = p.Exponent*math.Log(base) - age/m.tau
+			log[u] = p.PriorityExponent*math.Log(base) - age/m.tau
 		} else {
-			log[u] = p.Exponent * (math.Log(base) - age/m.tau)
+			log[u] = p.PriorityExponent * (math.Log(base) - age/m.tau)
 		}
 		most = max(most, log[u])
 	}
@@ -164,7 +164,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 				for _, v := range c {
 					counts = append(counts, of(v)*float64(replayed))
 				}
-				if m.o.Prioritization.Normalisation == ByTable {
+				if m.o.ImportanceNorm == ByTable {
 					for _, x := range m.logProbabilities(c) {
 						least = min(least, x+math.Log(float64(len(c))))
 					}
@@ -190,7 +190,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 	if problem := m.checkWeights(b, shares, least); problem != "" {
 		return problem
 	}
-	if m.o.MaxUses == 0 && m.o.Prioritization != nil && m.o.Prioritization.Spread == Stratified {
+	if m.o.MaxUses == 0 && m.o.Sampler == Prioritized && m.o.Draws == Stratified {
 		for i, v := range pool {
 			n := 0.0
 			for _, u := range drawn[req.Fresh/m.each():] {
@@ -232,13 +232,13 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 
 // checkWeights compares the importance weights with (N P)^-beta over the largest; least is that of log N P.
 func (m *model) checkWeights(b *rollout.Batch, shares []float64, least float64) string {
-	p := m.o.Prioritization
+	p := &m.o
 	for i, d := range b.Draws {
 		want := 1.0
-		if p != nil && !d.Fresh {
-			beta := p.Beta
-			if p.BetaVersions > 0 {
-				beta = min(p.Beta+(1-p.Beta)*float64(m.version)/float64(p.BetaVersions), 1)
+		if p.Sampler == Prioritized && !d.Fresh {
+			beta := *p.ImportanceBeta
+			if *p.ImportanceAnneal > 0 {
+				beta = min(beta+(1-beta)*float64(m.version)/float64(*p.ImportanceAnneal), 1)
 			}
 			want = math.Exp(beta * (least - math.Log(shares[i])))
 		}

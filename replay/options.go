@@ -1,36 +1,93 @@
 package replay
 
 import (
-	"errors"
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Retention is a rule for what is kept when a table is full.
+// Options define a table. They are the one definition of its keys: a run's configuration, the service's YAML and JSON,
+// journals, snapshots and the Python client spell them by the json tags.
+//
+// A field that is zero, or nil, is not given and stands for its default, which the comment names in brackets. Where zero is
+// a value of its own the field is a pointer: new(0.0) in Go, 0 in YAML and JSON.
+type Options struct {
+	Capacity          int       `json:"capacity,omitempty"`           // rollouts kept, over all shards; a multiple of shards [4096]
+	CapacityBytes     int64     `json:"capacity_bytes,omitempty"`     // payload bytes kept, over all shards [no limit]
+	Retention         Retention `json:"retention,omitempty"`          // what is kept when the table is full: fifo or positive [fifo]
+	PositiveFraction  float64   `json:"positive_fraction,omitempty"`  // share of the capacity reserved for correct rollouts, in [0, 1), with retention positive [0]
+	PositiveThreshold *float32  `json:"positive_threshold,omitempty"` // least reward of a correct rollout [1]
+	MaxStaleness      int       `json:"max_staleness,omitempty"`      // evict rollouts older than this many versions [no limit]
+	MaxUses           int       `json:"max_uses,omitempty"`           // evict a rollout after this many uses; a queue always gives each once [no limit]
+
+	Sampler Sampler `json:"sampler,omitempty"`  // lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]
+	MinSize int     `json:"min_size,omitempty"` // rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]
+	Unit    Unit    `json:"unit,omitempty"`     // what a draw falls on: rollout, step or group [rollout]
+
+	// GroupSize is the number of rollouts in every group; insertions with other groups are refused. Unit group needs it
+	// [groups may differ].
+	GroupSize int `json:"group_size,omitempty"`
+	// StepReturns is n, with unit step: a step's reward becomes its n-step return, the sum over k < n of step_discount^k times
+	// the reward of the k-th turn from it, to the end of the episode if n is -1. Advantages are then taken over the returns of
+	// all steps of the group; a rollout without turns counts with its reward [0: a step has its turn's own reward].
+	StepReturns  int     `json:"step_returns,omitempty"`
+	StepDiscount float64 `json:"step_discount,omitempty"` // gamma per turn of step_returns, in (0, 1] [1]
+
+	// What follows configures sampler prioritized (docs/METHODS.md, section 3); other samplers take none of it.
+	PriorityBase     Base     `json:"priority_base,omitempty"`     // advantage, reward, td_error, gradient_norm or recency [advantage]
+	PriorityEpsilon  float64  `json:"priority_epsilon,omitempty"`  // added to every base, above 0 [1e-06]
+	PriorityExponent float64  `json:"priority_exponent,omitempty"` // alpha, above 0, at most 100 [0.6]
+	AgeDecay         Versions `json:"age_decay,omitempty"`         // tau in versions, at least 0.001; inf: no decay, standard PER [500]
+	Decay            Decay    `json:"decay,omitempty"`             // before_exponent or after_exponent [before_exponent]
+	TargetESS        float64  `json:"target_ess,omitempty"`        // in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there [age_decay is fixed]
+	Draws            Draws    `json:"draws,omitempty"`             // stratified or independent [stratified]
+	Entry            Entry    `json:"entry,omitempty"`             // base of new rollouts: own, or max, the largest known [own]
+	ImportanceBeta   *float64 `json:"importance_beta,omitempty"`   // of the weights (N P)^-beta, in [0, 1]; 0: all weights are 1 [0.4]
+	ImportanceAnneal *int     `json:"importance_anneal,omitempty"` // versions over which importance_beta rises to 1; 0: it stays [0; a run's budget]
+	ImportanceNorm   Norm     `json:"importance_norm,omitempty"`   // divide weights by the largest of the batch or the table [batch]
+
+	Shards       int            `json:"shards,omitempty"`        // parts, each sampled by its own trainer [1]
+	Advantage    advantage.Kind `json:"advantage,omitempty"`     // how advantages are taken at insertion [group]
+	Vocab        int            `json:"vocab,omitempty"`         // token ids are below [not checked]
+	MaxTokens    int            `json:"max_tokens,omitempty"`    // of one rollout, prompt included [no limit]
+	Seed         uint64         `json:"seed,omitempty"`          // of every draw [0]
+	LeaseSeconds float64        `json:"lease_seconds,omitempty"` // until an unacknowledged batch goes back, at least 0.001 [60]
+
+	// PriorityFunction is what priority_base function takes: a finite base, of which the absolute value counts.
+	PriorityFunction func(r *rollout.Rollout, advantage float32) float64 `json:"-"`
+	Clock            func() time.Time                                    `json:"-"` // for leases only [time.Now]
+}
+
+// Retention is the rule for what a full table keeps.
 type Retention string
 
 // The retentions.
 const (
 	KeepNewest   Retention = "fifo"     // the newest
-	KeepPositive Retention = "positive" // the newest, and the newest correct ones not among those
+	KeepPositive Retention = "positive" // the newest, and the newest correct ones among the others
 )
 
-// Sampler is a rule for what is drawn.
+// Sampler is the rule for what is drawn; see the package documentation.
 type Sampler string
 
-// The samplers; see the package documentation.
+// The samplers.
 const (
-	LIFO     Sampler = "lifo"
-	FIFO     Sampler = "fifo"
-	Uniform  Sampler = "uniform"
-	Distinct Sampler = "distinct"
-	Epoch    Sampler = "epoch"
-	Unseen   Sampler = "unseen"
-
+	LIFO        Sampler = "lifo"
+	FIFO        Sampler = "fifo"
+	Uniform     Sampler = "uniform"
+	Distinct    Sampler = "distinct"
+	Epoch       Sampler = "epoch"
+	Unseen      Sampler = "unseen"
 	LeastUsed   Sampler = "least_used"
 	Prioritized Sampler = "prioritized"
 )
@@ -40,169 +97,312 @@ func Samplers() []Sampler {
 	return []Sampler{LIFO, FIFO, Uniform, Distinct, Epoch, Unseen, LeastUsed, Prioritized}
 }
 
-// Consumes tells whether the sampler is a queue, which gives each rollout once.
+// Consumes reports whether the sampler is a queue, which gives each rollout once.
 func (s Sampler) Consumes() bool { return s == LIFO || s == FIFO }
 
-// Replaces tells whether a batch may hold a rollout more than once.
+// Replaces reports whether a batch may hold a rollout more than once.
 func (s Sampler) Replaces() bool { return s == Uniform || s == Prioritized }
 
-// Defaults of Options.
+// Unit is what a draw falls on and what an eviction takes.
+type Unit string
+
+// The units.
 const (
-	DefaultCapacity          = 4096
-	DefaultPositiveThreshold = 1
-	DefaultLeaseTimeout      = time.Minute
+	UnitRollout Unit = "rollout"
+	UnitStep    Unit = "step"  // one turn; insertion splits rollouts into steps, see [rollout.Rollout.Steps]
+	UnitGroup   Unit = "group" // all rollouts that entered as one group of group_size
 )
 
-// Options configure a table. The zero value is a table of [DefaultCapacity] rollouts, the newest kept,
-// drawn by the distinct sampler.
-type Options struct {
-	Capacity      int   // rollouts in all shards together, a multiple of Shards; 0: DefaultCapacity
-	CapacityBytes int64 // payload bytes in all shards together; 0: not bounded
+// ToTheEnd is the StepReturns of returns that run to the end of the episode.
+const ToTheEnd = -1
 
-	Retention         Retention // "": KeepNewest; queue samplers do not evict and take no other
-	PositiveFraction  float64   // of the capacity, set aside for correct rollouts, in [0, 1); KeepPositive only
-	PositiveThreshold float32   // least reward of a correct rollout; 0: DefaultPositiveThreshold
+// Base is what a rollout's priority is made of.
+type Base string
 
-	Sampler      Sampler // "": Distinct
-	MaxStaleness int     // versions; an older rollout leaves; 0: not bounded
-	MaxUses      int     // a rollout leaves after that many; 0: not bounded; queue samplers always give 1
-	MinSize      int     // rollouts that a shard must hold to be sampled; 0: what the batch needs, one with replacement
+// The bases. Each is the absolute value of what it names plus priority_epsilon.
+const (
+	BaseAdvantage Base = "advantage"     // computed at insertion, or reported since
+	BaseReward    Base = "reward"        // [FP]'s choice for methods without a critic
+	BaseTDError   Base = "td_error"      // mean over the policy's tokens; at insertion from Rollout.Values
+	BaseGradNorm  Base = "gradient_norm" // as reported; needs entry max, as nobody knows it before the first step
+	BaseRecency   Base = "recency"       // 1 for all, so that only age decides
+	BaseFunction  Base = "function"      // Options.PriorityFunction
+)
 
-	Unit      Unit // "": UnitRollout; queue samplers take no groups
-	GroupSize int  // of every group, for UnitGroup; 0 with the other units
-
-	// StepReturns is n, for UnitStep: the reward of a step, and of its turn, becomes its n-step return, the sum over k < n of
-	// StepDiscount^k times the reward of the k-th turn from it, as far as the episode goes; ToTheEnd takes all turns that
-	// follow. The group's advantages and moments are then taken over the returns of all its steps; a rollout without turns
-	// takes part with its reward. 0: a step has its turn's own reward, and the advantage and moments are those of whole rollouts.
-	StepReturns  int
-	StepDiscount float64 // gamma per turn, in (0, 1]; 0: 1
-
-	Prioritization *Prioritization // of sampler Prioritized, which alone has one; nil: DefaultPrioritization
-
-	Shards    int            // parts, each drawn from by its own trainer; 0: 1
-	Advantage advantage.Kind // "": advantage.Group; kinds that are not group-relative leave Draw.Advantage 0
-	Vocab     int            // token ids are below; 0: not checked
-	MaxTokens int            // of one rollout, prompt included; 0: not bounded
-	Seed      uint64         // of every draw
-
-	LeaseTimeout time.Duration    // after which an unacknowledged batch goes back; 0: DefaultLeaseTimeout
-	Clock        func() time.Time // for lease timeouts only; nil: time.Now
+// Bases returns every base.
+func Bases() []Base {
+	return []Base{BaseAdvantage, BaseReward, BaseTDError, BaseGradNorm, BaseRecency, BaseFunction}
 }
 
-// OptionError is one option out of its range.
-type OptionError struct {
-	Key     string // as in a configuration file: max_staleness
-	Value   string
-	Allowed string
-}
+// Decay says whether a priority decays before the exponent is taken or after.
+type Decay string
 
-// Error reads: min_size is -1: allowed is …
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("%s is %s: allowed is %s", e.Key, e.Value, e.Allowed)
-}
+// With p = base exp(-age/tau) and w = p^alpha the decay comes before the exponent, and a weight's half-life is
+// (tau/alpha) ln 2 (FreshPER's code). With w = base^alpha exp(-age/tau) it comes after, and the half-life is tau ln 2
+// (FreshPER's README).
+const (
+	BeforeExponent Decay = "before_exponent"
+	AfterExponent  Decay = "after_exponent"
+)
 
-// withDefaults returns the options with every zero that stands for a default replaced.
-func (o Options) withDefaults() Options {
-	orElse(&o.Capacity, DefaultCapacity)
-	orElse(&o.Retention, KeepNewest)
-	orElse(&o.PositiveThreshold, DefaultPositiveThreshold)
-	orElse(&o.Sampler, Distinct)
-	orElse(&o.Unit, UnitRollout)
-	orElse(&o.StepDiscount, 1)
-	orElse(&o.Shards, 1)
-	if o.Sampler == Prioritized {
-		p := DefaultPrioritization()
-		if o.Prioritization != nil {
-			p = o.Prioritization.withDefaults() // a copy: nobody changes it any more
-		}
-		o.Prioritization = &p
+// Draws says how the draws of a batch are spread over the total of the weights. Either way a draw falls on a unit with its
+// share of the total, and may repeat another.
+type Draws string
+
+// The spreads.
+const (
+	Stratified  Draws = "stratified"  // one draw in each of n equal segments of the total, in random order
+	Independent Draws = "independent" // each draw anywhere
+)
+
+// Entry is the base with which rollouts enter.
+type Entry string
+
+// The entries.
+const (
+	EnterOwn Entry = "own" // their own
+	EnterMax Entry = "max" // the largest the shard has known, 1 before any, until their first report (Schaul et al. 2016)
+)
+
+// Norm is what importance weights are divided by, so that none is above 1.
+type Norm string
+
+// The norms.
+const (
+	ByBatch Norm = "batch" // the largest of the batch
+	ByTable Norm = "table" // the largest any unit of the shard could have
+)
+
+// Versions is a number of versions that may be infinite: a number or "inf" in JSON and YAML.
+type Versions float64
+
+// String writes a number, or inf.
+func (v Versions) String() string {
+	if math.IsInf(float64(v), 1) {
+		return "inf"
 	}
-	orElse(&o.Advantage, advantage.Group)
-	orElse(&o.LeaseTimeout, DefaultLeaseTimeout)
+	return strconv.FormatFloat(float64(v), 'g', -1, 64)
+}
+
+// MarshalJSON writes a number, or "inf".
+func (v Versions) MarshalJSON() ([]byte, error) {
+	if math.IsInf(float64(v), 1) {
+		return []byte(`"inf"`), nil
+	}
+	return json.Marshal(float64(v))
+}
+
+// MarshalYAML writes a number, or inf.
+func (v Versions) MarshalYAML() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalJSON reads a number, or "inf".
+func (v *Versions) UnmarshalJSON(text []byte) error { return v.parse(string(text)) }
+
+// UnmarshalYAML reads a number, inf or .inf.
+func (v *Versions) UnmarshalYAML(text []byte) error { return v.parse(string(text)) }
+
+func (v *Versions) parse(text string) error {
+	text = strings.Trim(strings.TrimSpace(text), `"'`)
+	if text == "inf" || text == ".inf" {
+		*v = Versions(math.Inf(1))
+		return nil
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%s is not a number of versions: give a number, or inf", text)
+	}
+	*v = Versions(x)
+	return nil
+}
+
+// WithDefaults returns the options with every field that is not given set to its default. Fields of sampler prioritized are
+// filled in for that sampler alone.
+func (o Options) WithDefaults() Options {
+	o.Capacity = cmp.Or(o.Capacity, 4096)
+	o.Retention = cmp.Or(o.Retention, KeepNewest)
+	o.PositiveThreshold = orElse(o.PositiveThreshold, 1)
+	o.Sampler = cmp.Or(o.Sampler, Distinct)
+	o.Unit = cmp.Or(o.Unit, UnitRollout)
+	o.StepDiscount = cmp.Or(o.StepDiscount, 1)
+	if o.Sampler == Prioritized {
+		o.PriorityBase = cmp.Or(o.PriorityBase, BaseAdvantage)
+		o.PriorityEpsilon = cmp.Or(o.PriorityEpsilon, 1e-6)
+		o.PriorityExponent = cmp.Or(o.PriorityExponent, 0.6)
+		o.AgeDecay = cmp.Or(o.AgeDecay, 500)
+		o.Decay = cmp.Or(o.Decay, BeforeExponent)
+		o.Draws = cmp.Or(o.Draws, Stratified)
+		o.Entry = cmp.Or(o.Entry, EnterOwn)
+		o.ImportanceBeta = orElse(o.ImportanceBeta, 0.4)
+		o.ImportanceAnneal = orElse(o.ImportanceAnneal, 0)
+		o.ImportanceNorm = cmp.Or(o.ImportanceNorm, ByBatch)
+	}
+	o.Shards = cmp.Or(o.Shards, 1)
+	o.Advantage = cmp.Or(o.Advantage, advantage.Group)
+	o.LeaseSeconds = cmp.Or(o.LeaseSeconds, 60)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	return o
 }
 
-func orElse[T comparable](p *T, value T) {
-	var zero T
-	if *p == zero {
-		*p = value
+// orElse returns a pointer to p's value, or to the default if there is none. It shares nothing with p.
+func orElse[T any](p *T, value T) *T {
+	if p != nil {
+		value = *p
 	}
+	return &value
 }
 
-// Validate returns every problem at once, each an *[OptionError], joined; nil if there is none.
+// WithoutPriorities returns the options without those of sampler prioritized.
+func (o Options) WithoutPriorities() Options {
+	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.AgeDecay, o.Decay, o.TargetESS = "", 0, 0, 0, "", 0
+	o.Draws, o.Entry, o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm, o.PriorityFunction = "", "", nil, nil, "", nil
+	return o
+}
+
+// minAgeDecay is the least tau: below, one version would divide weights by more than a float64 holds.
+const minAgeDecay = 1e-3
+
+// maxLeaseSeconds is about three years.
+const maxLeaseSeconds = 1e8
+
+// Validate returns every problem at once, each an *[option.Error], joined; nil if there is none.
 func (o Options) Validate() error {
-	o = o.withDefaults()
-	var problems []error
-	check := collect(&problems)
+	given := o
+	o = o.WithDefaults()
+	var problems option.Problems
+	check := problems.Check
 	shards := max(o.Shards, 1)
+	share := o.Capacity / shards // of a shard
 	check(o.Shards >= 1 && o.Shards <= 1<<16, "shards", o.Shards, "1 to 65536")
 	// Slots are int32; some stay free for draws that outlive their rollout.
-	check(o.Capacity >= 1 && o.Capacity/shards <= math.MaxInt32/2, "capacity", o.Capacity, "1 to %d per shard", math.MaxInt32/2)
+	check(o.Capacity >= 1 && share <= math.MaxInt32/2, "capacity", o.Capacity, "1 to %d per shard", math.MaxInt32/2)
 	check(o.Capacity%shards == 0, "capacity", o.Capacity, "a multiple of the %d shards, one for each trainer", shards)
-	check(o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes, "0 (not bounded) or at least 1 per shard")
+	check(o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes, "0 (no limit) or at least 1 per shard")
 	check(o.Retention == KeepNewest || o.Retention == KeepPositive, "retention", o.Retention, "fifo or positive")
 	check(o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention, "fifo with sampler %s, which evicts nothing", o.Sampler)
 	check(o.PositiveFraction >= 0 && o.PositiveFraction < 1, "positive_fraction", o.PositiveFraction, "at least 0 and below 1")
 	check(o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction, "0 with retention %s", o.Retention)
-	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction, "what leaves room for one other rollout in a shard of %d", o.Capacity/shards)
-	check(!math.IsNaN(float64(o.PositiveThreshold)), "positive_threshold", o.PositiveThreshold, "a number")
+	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction, "room for at least one other rollout in a shard of %d", share)
+	check(!math.IsNaN(float64(*o.PositiveThreshold)), "positive_threshold", *o.PositiveThreshold, "a number")
 	check(slices.Contains(Samplers(), o.Sampler), "sampler", o.Sampler, "one of %v", Samplers())
-	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness, "0 (not bounded) to %d versions", math.MaxInt32)
-	check(o.MaxUses >= 0 && o.MaxUses <= math.MaxInt32, "max_uses", o.MaxUses, "0 (not bounded) to %d", math.MaxInt32)
+	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness, "0 (no limit) to %d versions", math.MaxInt32)
+	check(o.MaxUses >= 0 && o.MaxUses <= math.MaxInt32, "max_uses", o.MaxUses, "0 (no limit) to %d", math.MaxInt32)
 	check(o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses, "0 or 1 with sampler %s, which gives each rollout once", o.Sampler)
-	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= o.Capacity/shards), "min_size", o.MinSize, "0 to %d, the capacity of a shard", o.Capacity/shards)
-	check(among(o.Unit, UnitRollout, UnitStep, UnitGroup), "unit", o.Unit, "rollout, step or group")
+	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= share), "min_size", o.MinSize, "0 to %d, the capacity of a shard", share)
+	check(oneOf(o.Unit, UnitRollout, UnitStep, UnitGroup), "unit", o.Unit, "rollout, step or group")
 	check(o.Unit != UnitGroup || !o.Sampler.Consumes(), "unit", o.Unit, "rollout or step with sampler %s", o.Sampler)
 	check(o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with retention %s, which keeps rollouts by their own reward", o.Retention)
-	if o.Unit == UnitGroup {
-		check(o.GroupSize >= 1 && o.GroupSize <= o.Capacity/shards, "group_size", o.GroupSize, "1 to %d, the capacity of a shard, with unit group", o.Capacity/shards)
-	} else {
-		check(o.GroupSize == 0, "group_size", o.GroupSize, "0 with unit %s", o.Unit)
-	}
-	check(o.StepReturns >= ToTheEnd && o.StepReturns <= math.MaxInt32, "step_returns", o.StepReturns, "turns, 0 for the turn's own reward, or %d for all that follow", ToTheEnd)
+	check(o.GroupSize >= 0 && (o.Capacity < shards || o.GroupSize <= share), "group_size", o.GroupSize, "0 (groups may differ) to %d, the capacity of a shard", share)
+	check(o.GroupSize != 0 || o.Unit != UnitGroup, "group_size", o.GroupSize, "1 to %d, the capacity of a shard, with unit group", share)
+	check(o.StepReturns >= ToTheEnd && o.StepReturns <= math.MaxInt32, "step_returns", o.StepReturns, "turns, 0 for the turn's own reward, or %d to the end of the episode", ToTheEnd)
 	check(o.StepReturns == 0 || o.Unit == UnitStep, "step_returns", o.StepReturns, "0 with unit %s", o.Unit)
-	check(o.StepDiscount > 0 && o.StepDiscount <= 1, "step_discount", o.StepDiscount, "above 0, to 1")
+	check(o.StepDiscount > 0 && o.StepDiscount <= 1, "step_discount", o.StepDiscount, "above 0, at most 1")
 	check(o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount, "1 with step_returns 0, which discounts nothing")
-	if o.Prioritization != nil {
-		check(o.Sampler == Prioritized, "sampler", o.Sampler, "prioritized where Options.Prioritization is given")
-		o.Prioritization.validate(check)
-		check(o.Prioritization.Base != BaseAdvantage || o.Prioritization.Entry == EnterMax || o.Advantage.GroupRelative(), "entry", o.Prioritization.Entry,
-			"max with priority_base advantage and advantage %s, which nobody knows before the step", o.Advantage)
-	}
 	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
-	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (not bounded) to %d", math.MaxInt32)
-	check(o.LeaseTimeout > 0, "lease_timeout", o.LeaseTimeout, "more than 0s")
+	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (no limit) to %d", math.MaxInt32)
+	check(o.LeaseSeconds >= 1e-3 && o.LeaseSeconds <= maxLeaseSeconds, "lease_seconds", o.LeaseSeconds, "0.001 to %g", float64(maxLeaseSeconds))
 	if err := o.Advantage.Validate(); err != nil {
 		check(false, "advantage", o.Advantage, "%v", advantage.Kinds())
 	}
-	return errors.Join(problems...)
-}
-
-// collect returns what adds a problem for each check that fails.
-func collect(problems *[]error) func(ok bool, key string, value any, allowed string, args ...any) {
-	return func(ok bool, key string, value any, allowed string, args ...any) {
-		if !ok {
-			*problems = append(*problems, &OptionError{key, fmt.Sprint(value), fmt.Sprintf(allowed, args...)})
+	if o.Sampler == Prioritized {
+		o.validatePriorities(&problems)
+	} else {
+		none := reflect.ValueOf(given.WithoutPriorities())
+		for i := range none.NumField() {
+			field, v := none.Type().Field(i), reflect.ValueOf(given).Field(i)
+			if !v.IsZero() && none.Field(i).IsZero() {
+				key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+				check(false, key, reflect.Indirect(v), "none with sampler %s: it is of sampler prioritized", o.Sampler)
+			}
 		}
 	}
+	return problems.Err()
 }
 
-// keptCapacity is the number of rollouts per shard that retention sets aside for correct ones.
-func (o Options) keptCapacity() int {
+// validatePriorities checks what sampler prioritized takes, defaults filled in.
+func (o Options) validatePriorities(problems *option.Problems) {
+	check := problems.Check
+	check(oneOf(o.PriorityBase, Bases()...), "priority_base", o.PriorityBase, "%v", Bases())
+	check((o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase, "function exactly when Options.PriorityFunction is given")
+	check(o.PriorityBase != BaseGradNorm || o.Entry == EnterMax, "entry", o.Entry, "max with priority_base gradient_norm, which nobody knows before the first step")
+	check(o.PriorityBase != BaseAdvantage || o.Entry == EnterMax || o.Advantage.GroupRelative(), "entry", o.Entry,
+		"max with priority_base advantage and advantage %s, which nobody knows before the step", o.Advantage)
+	check(o.PriorityEpsilon > 0 && o.PriorityEpsilon <= math.MaxFloat64, "priority_epsilon", o.PriorityEpsilon, "finite and above 0")
+	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent, "above 0, at most 100: sampler uniform draws all alike")
+	check(o.AgeDecay >= minAgeDecay, "age_decay", o.AgeDecay, "%g versions or more, or inf for none", minAgeDecay)
+	check(oneOf(o.Decay, BeforeExponent, AfterExponent), "decay", o.Decay, "before_exponent or after_exponent")
+	check(o.TargetESS >= 0 && o.TargetESS < 1, "target_ess", o.TargetESS, "0 (age_decay is fixed) or above 0 and below 1")
+	check(oneOf(o.Draws, Stratified, Independent), "draws", o.Draws, "stratified or independent")
+	check(oneOf(o.Entry, EnterOwn, EnterMax), "entry", o.Entry, "own or max")
+	check(*o.ImportanceBeta >= 0 && *o.ImportanceBeta <= 1, "importance_beta", *o.ImportanceBeta, "0 to 1")
+	check(*o.ImportanceAnneal >= 0 && *o.ImportanceAnneal <= math.MaxInt32, "importance_anneal", *o.ImportanceAnneal, "0 (beta stays) to %d versions", math.MaxInt32)
+	check(oneOf(o.ImportanceNorm, ByBatch, ByTable), "importance_norm", o.ImportanceNorm, "batch or table")
+}
+
+func oneOf[T comparable](x T, list ...T) bool { return slices.Contains(list, x) }
+
+// HalfLife returns the number of versions after which a weight has fallen to half of those of rollouts made then, at age
+// decay tau; +Inf if weights do not fall.
+func (o Options) HalfLife(tau float64) float64 { return math.Ln2 / o.decayRate(tau) }
+
+// decayRate is what a weight's logarithm loses per version at age decay tau.
+func (o Options) decayRate(tau float64) float64 {
+	if o.Decay == AfterExponent {
+		return 1 / tau
+	}
+	return o.PriorityExponent / tau
+}
+
+// BetaAt returns the exponent of the importance weights at a version: from importance_beta linearly to 1 over
+// importance_anneal versions.
+func (o *Options) BetaAt(v rollout.Version) float64 {
+	beta, anneal := *o.ImportanceBeta, *o.ImportanceAnneal
+	if anneal <= 0 {
+		return beta
+	}
+	return beta + (1-beta)*min(float64(v)/float64(anneal), 1)
+}
+
+// identity is what a table must share with the snapshot or the journal it is restored from, as JSON: everything that changes
+// what the same operations do. Lease time, vocabulary and token limit may differ.
+func (o Options) identity() string {
+	o.LeaseSeconds, o.Vocab, o.MaxTokens = 0, 0, 0
+	if o.StepReturns == 0 {
+		o.StepDiscount = 0
+	}
+	text, err := json.Marshal(o)
+	if err != nil { // no valid options fail to marshal
+		panic(err)
+	}
+	return string(text)
+}
+
+// sameIdentity names every option in which a snapshot or journal differs from the table.
+func sameIdentity(saved string, table Options) error {
+	var problems option.Problems
+	for _, d := range option.Differences(json.RawMessage(saved), json.RawMessage(table.identity())) {
+		problems.Add(fmt.Errorf("%s is %s in the snapshot and %s in the table: give the table the snapshot's: %w", d.Key, d.A, d.B, rollout.ErrInvalid))
+	}
+	return problems.Err()
+}
+
+func (o Options) leaseTime() time.Duration {
+	return time.Duration(o.LeaseSeconds * float64(time.Second))
+}
+
+// correctCapacity is the number of rollouts per shard that retention positive reserves for correct ones.
+func (o Options) correctCapacity() int {
 	return int(math.Round(o.PositiveFraction * float64(o.Capacity/max(o.Shards, 1))))
 }
 
 // recentCapacity is the number of rollouts per shard kept whatever their reward.
-func (o Options) recentCapacity() int { return o.Capacity/max(o.Shards, 1) - o.keptCapacity() }
+func (o Options) recentCapacity() int { return o.Capacity/max(o.Shards, 1) - o.correctCapacity() }
 
 // shardCapacity is the number of rollouts that a shard may hold.
 func (o Options) shardCapacity() int { return o.Capacity / o.Shards }
 
-// shardBytes is the number of bytes that a shard may hold, math.MaxInt64 if that is not bounded.
+// shardBytes is the number of bytes that a shard may hold, math.MaxInt64 without a limit.
 func (o Options) shardBytes() int64 {
 	if o.CapacityBytes == 0 {
 		return math.MaxInt64
@@ -210,19 +410,18 @@ func (o Options) shardBytes() int64 {
 	return o.CapacityBytes / int64(o.Shards)
 }
 
-// keptBytes is the part of shardBytes set aside for correct rollouts.
-func (o Options) keptBytes() int64 {
+// correctBytes is the part of shardBytes reserved for correct rollouts.
+func (o Options) correctBytes() int64 {
 	if o.CapacityBytes == 0 {
 		return math.MaxInt64
 	}
 	return int64(o.PositiveFraction * float64(o.shardBytes()))
 }
 
-// recentBytes is the part of shardBytes for rollouts whatever their reward, and so the most that one
-// rollout may have.
+// recentBytes is the part of shardBytes for rollouts whatever their reward, and so the most one rollout may have.
 func (o Options) recentBytes() int64 {
 	if o.CapacityBytes == 0 {
 		return math.MaxInt64
 	}
-	return o.shardBytes() - o.keptBytes()
+	return o.shardBytes() - o.correctBytes()
 }

@@ -22,7 +22,7 @@ import (
 // lost comes back, and a table of ancient rollouts draws as a fresh one.
 type prioritized struct {
 	store *store
-	o     *Prioritization
+	o     *Options
 	units units
 
 	tau, rate float64
@@ -51,9 +51,10 @@ type prioritized struct {
 	buffer    []float64
 }
 
-func newPrioritized(o *Prioritization, st *store, u units) *prioritized {
-	p := &prioritized{store: st, o: o, units: u, tau: o.AgeDecay, rate: o.rate(o.AgeDecay)}
-	if o.Normalisation == ByTable {
+func newPrioritized(o *Options, st *store, u units) *prioritized {
+	p := &prioritized{store: st, o: o, units: u}
+	p.tau, p.rate = float64(o.AgeDecay), o.decayRate(float64(o.AgeDecay))
+	if o.ImportanceNorm == ByTable {
 		p.least = new(sumtree.Min)
 	}
 	return p
@@ -75,7 +76,7 @@ func (p *prioritized) enter(s int32, base float64) {
 	p.largest = max(p.largest, base)
 	if p.o.Entry == EnterMax {
 		base = p.largest
-		if base <= p.o.Epsilon { // nothing is known: with the least, those that enter now would hardly be drawn later
+		if base <= p.o.PriorityEpsilon { // nothing is known: with the least, those that enter now would hardly be drawn later
 			base = 1
 		}
 		p.store.items[s].set(atMax)
@@ -157,7 +158,7 @@ func (p *prioritized) begin(r *rand.Rand, n int) {
 	p.buffer = resized(p.buffer, n)
 	p.share = resized(p.share, n)
 	p.next, p.exhausted, p.began = 0, false, float64(p.count)
-	if p.o.Spread == Stratified {
+	if p.o.Draws == Stratified {
 		p.tree.Stratified(r, p.drawn, p.buffer)
 		r.Shuffle(n, func(i, j int) { p.drawn[i], p.drawn[j] = p.drawn[j], p.drawn[i] })
 	} else {
@@ -225,4 +226,104 @@ func resized[T any](s []T, n int) []T {
 		return make([]T, n)
 	}
 	return s[:n]
+}
+
+// weightState is what a snapshot keeps of a prioritized sampler. Weights are kept as they stand, to the last bit: computed
+// anew they could differ in it, and so could draws. Fields are exported for encoding/gob.
+type weightState struct {
+	Tau             float64
+	Ref, LeastRef   rollout.Version
+	Shift, Largest  float64
+	Bases           []float64
+	Weights, Leasts []float64
+	Count           int
+}
+
+func (p *prioritized) state() samplerState {
+	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest, Bases: slices.Clone(p.bases), Count: p.count}
+	st.Weights = make([]float64, 0, p.tree.Len())
+	if p.least != nil {
+		st.Leasts = make([]float64, 0, p.tree.Len())
+	}
+	for s := range p.tree.Len() {
+		st.Weights = append(st.Weights, p.tree.At(s))
+		if p.least != nil {
+			st.Leasts = append(st.Leasts, p.least.At(s))
+		}
+	}
+	return samplerState{Weights: st}
+}
+
+func (p *prioritized) setState(state samplerState) {
+	st := state.Weights
+	p.tau, p.rate = st.Tau, p.o.decayRate(st.Tau)
+	p.ref, p.leastRef, p.shift, p.largest, p.bases, p.count = st.Ref, st.LeastRef, st.Shift, st.Largest, st.Bases, st.Count
+	p.room(len(st.Weights))
+	p.tree.Refill(func(leaf []float64) { copy(leaf, st.Weights) })
+	if p.least != nil {
+		p.least.Refill(func(leaf []float64) { copy(leaf, st.Leasts) })
+	}
+}
+
+// ownBase returns a rollout's base by what is known of it without a report.
+func (o *Options) ownBase(r *rollout.Rollout, advantage float32) float64 {
+	switch o.PriorityBase {
+	case BaseAdvantage:
+		return math.Abs(float64(advantage)) + o.PriorityEpsilon
+	case BaseReward:
+		return math.Abs(float64(r.Reward)) + o.PriorityEpsilon
+	case BaseTDError:
+		if len(r.Values) > 0 {
+			return tdError(r) + o.PriorityEpsilon
+		}
+	case BaseRecency:
+		return 1
+	case BaseFunction:
+		return math.Abs(o.PriorityFunction(r, advantage)) + o.PriorityEpsilon
+	}
+	return o.PriorityEpsilon // entry is max, or the first report sets it
+}
+
+// withEpsilon adds priority_epsilon to what a trainer gives.
+func (o *Options) withEpsilon(x float64) float64 { return min(x+o.PriorityEpsilon, math.MaxFloat64) }
+
+// learnsBase reports whether a trainer's feedback gives bases of this kind.
+func (o *Options) learnsBase() bool {
+	return oneOf(o.PriorityBase, BaseAdvantage, BaseTDError, BaseGradNorm)
+}
+
+// reportedBase returns the base that feedback gives, without epsilon.
+func (o *Options) reportedBase(f rollout.Feedback) rollout.Measurement {
+	switch o.PriorityBase {
+	case BaseAdvantage:
+		return f.Advantage
+	case BaseTDError:
+		return f.TDError
+	}
+	return f.GradNorm
+}
+
+// tdError is the mean over the policy's tokens of |r_t + V_next - V_t| without discount, V being Rollout.Values. V_next is the
+// value at the policy's next token, 0 after the last one. r_t is a turn's reward at the turn's last token; without turns it is
+// the rollout's reward at the last token.
+func tdError(r *rollout.Rollout) float64 {
+	var sum, n, next, reward float64
+	turns := r.Turns
+	if len(turns) == 0 {
+		reward = float64(r.Reward)
+	}
+	for i := len(r.Tokens) - 1; i >= 0; i-- {
+		for len(turns) > 0 && i < int(turns[len(turns)-1].End) {
+			reward += float64(turns[len(turns)-1].Reward)
+			turns = turns[:len(turns)-1]
+		}
+		if r.Mask[i] == 0 {
+			continue
+		}
+		v := float64(r.Values[i])
+		sum += math.Abs(reward + next - v)
+		n++
+		next, reward = v, 0
+	}
+	return sum / n
 }

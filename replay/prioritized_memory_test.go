@@ -19,10 +19,10 @@ func addedBytes(p *prioritized) int {
 
 // The sum of capacities is held against what the runtime measures, so that nothing is left out of it.
 func TestPrioritizedSamplerNeedsAtMost40BytesPerRollout(t *testing.T) {
-	for _, normalisation := range []Normalisation{ByBatch, ByTable} {
+	for _, normalisation := range []Norm{ByBatch, ByTable} {
 		for _, n := range []int{50_000, 200_001} {
-			o := DefaultPrioritization()
-			o.Normalisation = normalisation
+			o := prioritizedOptions()
+			o.ImportanceNorm = normalisation
 			st := &store{}
 			for range n {
 				st.put(&item{}, nil)

@@ -11,13 +11,13 @@ import (
 )
 
 // rewarded is a table of rollouts of version 0 whose bases are their rewards, with exponent 1.
-func rewarded(t *testing.T, change func(o *Options, p *Prioritization), rewards ...float32) *Table {
+func rewarded(t *testing.T, change func(o *Options), rewards ...float32) *Table {
 	t.Helper()
-	p := DefaultPrioritization()
-	p.Base, p.Epsilon, p.Exponent = BaseReward, 1e-300, 1
-	o := Options{Capacity: max(len(rewards), 4), Sampler: Prioritized, Prioritization: &p}
+	p := prioritizedOptions()
+	p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent = BaseReward, 1e-300, 1
+	o := withPriorities(p, Options{Capacity: max(len(rewards), 4)})
 	if change != nil {
-		change(&o, &p)
+		change(&o)
 	}
 	table := mustNew(t, o)
 	mustInsert(t, table, group(0, rewards...))
@@ -25,7 +25,7 @@ func rewarded(t *testing.T, change func(o *Options, p *Prioritization), rewards 
 }
 
 func probabilities(table *Table) (list []float64) {
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		list = append(list, h.Probability)
 	}
 	return list
@@ -46,7 +46,7 @@ func alike(got []float64, want ...float64) bool {
 func TestImportanceWeightsMatchNumbersWorkedByHand(t *testing.T) {
 	for _, c := range []struct {
 		beta          float64
-		normalisation Normalisation
+		normalisation Norm
 		heavy, light  float64 // weights of P 1/2 and 1/4
 		alone         float64 // of 1/2, in a batch of no other
 	}{
@@ -56,7 +56,7 @@ func TestImportanceWeightsMatchNumbersWorkedByHand(t *testing.T) {
 		{0.5, ByTable, math.Sqrt(0.5), 1, math.Sqrt(0.5)},
 		{0, ByTable, 1, 1, 1},
 	} {
-		table := rewarded(t, func(_ *Options, p *Prioritization) { p.Beta, p.Normalisation = c.beta, c.normalisation }, 2, 1, 1)
+		table := rewarded(t, func(o *Options) { o.ImportanceBeta, o.ImportanceNorm = &c.beta, c.normalisation }, 2, 1, 1)
 		// Of four stratified draws two fall on the first.
 		for _, d := range mustSample(t, table, rollout.Request{Size: 4}).Draws {
 			want, chance := c.light, 0.25
@@ -76,7 +76,7 @@ func TestImportanceWeightsMatchNumbersWorkedByHand(t *testing.T) {
 }
 
 func TestFreshDrawsHaveWeightOneAndDoNotCountForOthers(t *testing.T) {
-	table := rewarded(t, func(_ *Options, p *Prioritization) { p.Beta = 1 }, 1, 1000, 1000, 1000)
+	table := rewarded(t, func(o *Options) { o.ImportanceBeta = new(1.0) }, 1, 1000, 1000, 1000)
 	b := mustSample(t, table, rollout.Request{Size: 4, Fresh: 1})
 	if d := b.Draws[0]; d.ID != 1 || !d.Fresh || d.Weight != 1 || d.Probability != 1 {
 		t.Errorf("the fresh draw is %+v", d)
@@ -93,14 +93,14 @@ func TestANewBaseChangesTheNextDraw(t *testing.T) {
 	if p := probabilities(table); !alike(p, 0.25, 0.25, 0.5) {
 		t.Errorf("the probabilities are %v", p)
 	}
-	if err := table.Update(ctx, Priority{1, 5}, Priority{2, 0}, Priority{1, 6}); err != nil {
+	if err := updateOf(table, Priority{1, 5}, Priority{2, 0}, Priority{1, 6}); err != nil {
 		t.Fatal(err)
 	}
 	if p := probabilities(table); !alike(p, 0.75, 0, 0.25) {
 		t.Errorf("the probabilities are %v", p)
 	}
 	// All or none.
-	if err := table.Update(ctx, Priority{1, 1}, Priority{2, math.NaN()}); !errors.Is(err, rollout.ErrInvalid) {
+	if err := updateOf(table, Priority{1, 1}, Priority{2, math.NaN()}); !errors.Is(err, rollout.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 	if p := probabilities(table); !alike(p, 0.75, 0, 0.25) {
@@ -108,8 +108,8 @@ func TestANewBaseChangesTheNextDraw(t *testing.T) {
 	}
 	// What cannot be added up stays finite, also where epsilon is large.
 	for _, epsilon := range []float64{1e-300, 1e300} {
-		table := rewarded(t, func(_ *Options, p *Prioritization) { p.Epsilon = epsilon }, 1, 1, 2)
-		if err := table.Update(ctx, Priority{1, math.MaxFloat64}, Priority{2, math.MaxFloat64}); err != nil {
+		table := rewarded(t, func(o *Options) { o.PriorityEpsilon = epsilon }, 1, 1, 2)
+		if err := updateOf(table, Priority{1, math.MaxFloat64}, Priority{2, math.MaxFloat64}); err != nil {
 			t.Fatal(err)
 		}
 		if p := probabilities(table); math.Abs(p[0]-0.5) > 1e-7 || math.Abs(p[1]-0.5) > 1e-7 || p[2] > 1e-7 {
@@ -120,7 +120,7 @@ func TestANewBaseChangesTheNextDraw(t *testing.T) {
 
 func TestATableOfAncientRolloutsDrawsAsAFreshOne(t *testing.T) {
 	for _, tau := range []float64{1e-3, 1, 500} {
-		table := rewarded(t, func(o *Options, p *Prioritization) { p.AgeDecay, o.MaxUses = tau, 1 }, 1, 1, 2)
+		table := rewarded(t, func(o *Options) { o.AgeDecay, o.MaxUses = Versions(tau), 1 }, 1, 1, 2)
 		if err := table.Advance(ctx, 1_000_000); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestATableOfAncientRolloutsDrawsAsAFreshOne(t *testing.T) {
 		if want := []float64{0, 0.25, 0.25, 0.5}[d[1].ID%4]; d[0].ID != 4 || d[0].Probability != 1 || math.Abs(d[1].Probability-want) > 1e-12 {
 			t.Errorf("tau %v: drew %+v", tau, d)
 		}
-		for _, h := range table.Held() {
+		for _, h := range table.Inspect().Held() {
 			if h.Probability == 0 {
 				t.Errorf("tau %v: rollout %d cannot be drawn", tau, h.ID)
 			}
@@ -144,11 +144,11 @@ func TestATableOfAncientRolloutsDrawsAsAFreshOne(t *testing.T) {
 }
 
 func TestRolloutsEnterAtTheLargestBaseUntilReported(t *testing.T) {
-	p := DefaultPrioritization()
-	p.Base, p.Entry, p.Exponent = BaseGradNorm, EnterMax, 1
-	table := mustNew(t, Options{Capacity: 8, Sampler: Prioritized, Prioritization: &p})
+	p := prioritizedOptions()
+	p.PriorityBase, p.Entry, p.PriorityExponent = BaseGradNorm, EnterMax, 1
+	table := mustNew(t, withPriorities(p, Options{Capacity: 8}))
 	bases := func() (list []float64, atMax []bool) {
-		for _, h := range table.Held() {
+		for _, h := range table.Inspect().Held() {
 			list, atMax = append(list, h.Base), append(atMax, h.AtMax)
 		}
 		return list, atMax
@@ -163,7 +163,7 @@ func TestRolloutsEnterAtTheLargestBaseUntilReported(t *testing.T) {
 	must(table.Report(ctx, rollout.Feedback{ID: 1, GradNorm: rollout.Measured(5)}))
 	mustInsert(t, table, group(0, 1))
 	must(table.Report(ctx, rollout.Feedback{ID: 2, Tokens: 3, RatioSum: 3, RatioSquares: 3})) // not measured: it stays
-	must(table.Update(ctx, Priority{3, 7}))
+	must(updateOf(table, Priority{3, 7}))
 	must(table.Report(ctx, rollout.Feedback{ID: 1, GradNorm: rollout.Measured(0.5)}))
 	mustInsert(t, table, group(0, 1))
 	list, atMax := bases()
@@ -172,10 +172,10 @@ func TestRolloutsEnterAtTheLargestBaseUntilReported(t *testing.T) {
 	}
 
 	// Where a report gives no base it ends the entry at the maximum and leaves what an update gave.
-	p.Base = BaseReward
-	table = mustNew(t, Options{Capacity: 8, Sampler: Prioritized, Prioritization: &p})
+	p.PriorityBase = BaseReward
+	table = mustNew(t, withPriorities(p, Options{Capacity: 8}))
 	mustInsert(t, table, group(0, 3, 1, 2))
-	must(table.Update(ctx, Priority{2, 9}))
+	must(updateOf(table, Priority{2, 9}))
 	must(table.Report(ctx, rollout.Feedback{ID: 2}, rollout.Feedback{ID: 3}))
 	list, atMax = bases()
 	if !alike(list, 3+1e-6, 9+1e-6, 2+1e-6) || !reflect.DeepEqual(atMax, []bool{true, false, false}) {
@@ -187,8 +187,8 @@ func TestReportsAreCheckedAndThoseOfTheEvictedCounted(t *testing.T) {
 	for _, kind := range []Sampler{Prioritized, Distinct} {
 		table := mustNew(t, Options{Capacity: 2, Sampler: kind})
 		mustInsert(t, table, group(0, 1), group(0, 1), group(0, 1))
-		if err := table.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: 2}); err != nil || table.Stats().UpdatesIgnored != 1 {
-			t.Errorf("%s: %v, %d ignored", kind, err, table.Stats().UpdatesIgnored)
+		if err := table.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: 2}); err != nil || statsOf(table).UpdatesIgnored != 1 {
+			t.Errorf("%s: %v, %d ignored", kind, err, statsOf(table).UpdatesIgnored)
 		}
 		for name, f := range map[string]rollout.Feedback{
 			"id":            {ID: 9},
@@ -206,29 +206,20 @@ func TestReportsAreCheckedAndThoseOfTheEvictedCounted(t *testing.T) {
 				t.Errorf("%s: %s: got %v", kind, name, err)
 			}
 		}
-		if known := table.ESSByAge(); len(known) != 0 {
+		if known := table.Inspect().ESSByAge(); len(known) != 0 {
 			t.Errorf("%s: refused reports left %v", kind, known)
 		}
 	}
 }
 
-func TestAnAgeDecayOutOfRangeIsRefused(t *testing.T) {
-	table := rewarded(t, nil, 1)
-	for _, tau := range []float64{0, -1, 1e-4, math.NaN(), math.Inf(-1)} {
-		if err := table.SetAgeDecay(ctx, tau); !errors.Is(err, rollout.ErrInvalid) || table.AgeDecay() != 500 {
-			t.Errorf("%v gave %v, and tau is %v", tau, err, table.AgeDecay())
-		}
-	}
-	if err := table.SetAgeDecay(ctx, math.Inf(1)); err != nil || !math.IsInf(table.AgeDecay(), 1) {
-		t.Errorf("%v, tau is %v", err, table.AgeDecay())
-	}
-	if tau := mustNew(t, Options{}).AgeDecay(); !math.IsInf(tau, 1) {
-		t.Errorf("of a sampler that does not weigh it is %v", tau)
+func TestATableWithoutPrioritiesHasNoAgeDecay(t *testing.T) {
+	if tau := mustNew(t, Options{}).Inspect().AgeDecay(); !math.IsInf(tau, 1) {
+		t.Errorf("of sampler distinct it is %v", tau)
 	}
 }
 
 func TestLookingChangesNothing(t *testing.T) {
-	table := rewarded(t, func(o *Options, p *Prioritization) { p.AgeDecay, o.MaxUses = 1, 1 }, 1, 1, 2)
+	table := rewarded(t, func(o *Options) { o.AgeDecay, o.MaxUses = 1, 1 }, 1, 1, 2)
 	if err := table.Advance(ctx, 1000); err != nil {
 		t.Fatal(err)
 	}
@@ -238,11 +229,11 @@ func TestLookingChangesNothing(t *testing.T) {
 	if p := probabilities(table); !alike(p, 0.25, 0.25, 0.5, 0) {
 		t.Errorf("the probabilities are %v", p)
 	}
-	if a := table.ByAge(); len(a) != 1 || math.Abs(a[0].Probability-1) > 1e-12 || a[0].Units != 3 || a[0].Age != 1000 {
+	if a := table.Inspect().ByAge(); len(a) != 1 || math.Abs(a[0].Probability-1) > 1e-12 || a[0].Units != 3 || a[0].Age != 1000 {
 		t.Errorf("by age they are %v", a)
 	}
-	table.ESSByAge()
-	table.Stats()
+	table.Inspect().ESSByAge()
+	statsOf(table)
 	if !bytes.Equal(snapshotOf(t, table), before) {
 		t.Error("the table changed")
 	}
@@ -250,8 +241,8 @@ func TestLookingChangesNothing(t *testing.T) {
 
 // The least weight of a table is known as well after a million versions as at the start, however steep the decay.
 func TestWeightsByTableStayExactOverManyVersions(t *testing.T) {
-	table := rewarded(t, func(o *Options, p *Prioritization) {
-		o.Capacity, p.Exponent, p.AgeDecay, p.Normalisation, p.Beta = 2, 100, 1e-3, ByTable, 1
+	table := rewarded(t, func(o *Options) {
+		o.Capacity, o.PriorityExponent, o.AgeDecay, o.ImportanceNorm, o.ImportanceBeta = 2, 100, 1e-3, ByTable, new(1.0)
 	}, 1, 1)
 	for v := rollout.Version(1); v < 2_000_000; v += 99_991 {
 		if err := table.Advance(ctx, v); err != nil {
@@ -259,7 +250,7 @@ func TestWeightsByTableStayExactOverManyVersions(t *testing.T) {
 		}
 		mustInsert(t, table, group(v, 1.25, 1.25))
 		heavy := table.lastID
-		if err := table.Update(ctx, Priority{heavy, 1.25 * math.Pow(2, 1.0/100)}); err != nil {
+		if err := updateOf(table, Priority{heavy, 1.25 * math.Pow(2, 1.0/100)}); err != nil {
 			t.Fatal(err)
 		}
 		for range 20 {
@@ -272,10 +263,10 @@ func TestWeightsByTableStayExactOverManyVersions(t *testing.T) {
 
 // What N was at a draw belongs to its weight: a table drawn to its end has equal weights where bases are equal.
 func TestWeightsAllowForUnitsThatTheBatchExhausted(t *testing.T) {
-	for _, spread := range []Spread{Stratified, Independent} {
-		for _, norm := range []Normalisation{ByBatch, ByTable} {
-			table := rewarded(t, func(o *Options, p *Prioritization) {
-				o.MaxUses, p.Spread, p.Normalisation, p.Beta = 1, spread, norm, 0.4
+	for _, spread := range []Draws{Stratified, Independent} {
+		for _, norm := range []Norm{ByBatch, ByTable} {
+			table := rewarded(t, func(o *Options) {
+				o.MaxUses, o.Draws, o.ImportanceNorm, o.ImportanceBeta = 1, spread, norm, new(0.4)
 			}, 1, 1, 1, 1, 1, 1, 1, 1)
 			for _, d := range mustSample(t, table, rollout.Request{Size: 8}).Draws {
 				if math.Abs(float64(d.Weight)-1) > 1e-6 {

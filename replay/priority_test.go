@@ -3,11 +3,11 @@ package replay
 import (
 	"errors"
 	"math"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -48,18 +48,18 @@ func TestTheTDErrorMatchesNumbersWorkedByHand(t *testing.T) {
 }
 
 func TestTheHalfLifeIsOfTheWeightAndNotOfThePriority(t *testing.T) {
-	p := DefaultPrioritization()
-	if got := p.HalfLife(p.AgeDecay); math.Abs(got-577.6) > 0.1 {
+	p := prioritizedOptions()
+	if got := p.HalfLife(float64(p.AgeDecay)); math.Abs(got-577.6) > 0.1 {
 		t.Errorf("at the defaults it is %v", got)
 	}
 	p.Decay = AfterExponent
-	if got := p.HalfLife(p.AgeDecay); math.Abs(got-346.6) > 0.1 {
+	if got := p.HalfLife(float64(p.AgeDecay)); math.Abs(got-346.6) > 0.1 {
 		t.Errorf("with decay after the exponent it is %v", got)
 	}
 	if got := p.HalfLife(math.Inf(1)); !math.IsInf(got, 1) {
 		t.Errorf("without decay it is %v", got)
 	}
-	p.Decay, p.Exponent = BeforeExponent, 0
+	p.Decay, p.PriorityExponent = BeforeExponent, 0
 	if got := p.HalfLife(500); !math.IsInf(got, 1) {
 		t.Errorf("with exponent 0 it is %v", got)
 	}
@@ -70,19 +70,19 @@ func TestTheHalfLifeIsOfTheWeightAndNotOfThePriority(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustInsert(t, table, group(578, 1))
-	if h := table.Held(); math.Abs(h[1].Probability/h[0].Probability-2) > 0.002 {
+	if h := table.Inspect().Held(); math.Abs(h[1].Probability/h[0].Probability-2) > 0.002 {
 		t.Errorf("after a half-life the probabilities are %v and %v", h[0].Probability, h[1].Probability)
 	}
 }
 
 func TestBetaRisesLinearlyToOne(t *testing.T) {
-	p := Prioritization{Beta: 0.4, BetaVersions: 100}
+	p := Options{ImportanceBeta: new(0.4), ImportanceAnneal: new(100)}
 	for v, want := range map[rollout.Version]float64{0: 0.4, 50: 0.7, 99: 0.994, 100: 1, 5000: 1} {
 		if got := p.BetaAt(v); math.Abs(got-want) > 1e-12 {
 			t.Errorf("beta is %v at version %d, want %v", got, v, want)
 		}
 	}
-	p.BetaVersions = 0
+	p.ImportanceAnneal = new(0)
 	if got := p.BetaAt(5000); got != 0.4 {
 		t.Errorf("a beta that stays is %v", got)
 	}
@@ -90,38 +90,38 @@ func TestBetaRisesLinearlyToOne(t *testing.T) {
 
 func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 	nan := math.NaN()
-	_, err := New(Options{Sampler: Prioritized, Prioritization: &Prioritization{
-		Base: "surprise", Epsilon: -1, Exponent: -1, AgeDecay: -1, Decay: "never", TargetESS: 1, Spread: "even", Entry: "last",
-		Beta: 2, BetaVersions: -1, Normalisation: "none",
-	}})
+	_, err := New(Options{
+		Sampler: Prioritized, PriorityBase: "surprise", PriorityEpsilon: -1, PriorityExponent: -1, AgeDecay: -1, Decay: "never",
+		TargetESS: 1, Draws: "even", Entry: "last", ImportanceBeta: new(2.0), ImportanceAnneal: new(-1), ImportanceNorm: "none",
+	})
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"priority_base is surprise: allowed is [advantage reward td_error gradient_norm recency function]",
-		"priority_epsilon is -1: allowed is finite and above 0", "priority_exponent is -1: allowed is above 0, to 100",
-		"age_decay is -1: allowed is 0.001 versions or more, +Inf for none", "decay is never: allowed is before_exponent or after_exponent",
-		"target_ess is 1: allowed is 0 (age_decay is fixed) or below 1", "draws is even: allowed is stratified or independent",
-		"entry is last: allowed is own or max", "importance_beta is 2: allowed is 0 to 1", "importance_versions is -1",
-		"importance_norm is none: allowed is batch or table",
+		"priority_base: surprise: want [advantage reward td_error gradient_norm recency function]",
+		"priority_epsilon: -1: want finite and above 0", "priority_exponent: -1: want above 0, at most 100",
+		"age_decay: -1: want 0.001 versions or more, or inf for none", "decay: never: want before_exponent or after_exponent",
+		"target_ess: 1: want 0 (age_decay is fixed) or above 0 and below 1", "draws: even: want stratified or independent",
+		"entry: last: want own or max", "importance_beta: 2: want 0 to 1", "importance_anneal: -1",
+		"importance_norm: none: want batch or table",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing from\n%v", want, err)
 		}
 	}
-	for name, change := range map[string]func(p *Prioritization){
-		"priority_epsilon":  func(p *Prioritization) { p.Epsilon = nan },
-		"priority_exponent": func(p *Prioritization) { p.Exponent = nan },
-		"age_decay":         func(p *Prioritization) { p.AgeDecay = nan },
-		"target_ess":        func(p *Prioritization) { p.TargetESS = nan },
-		"importance_beta":   func(p *Prioritization) { p.Beta = nan },
-		"entry":             func(p *Prioritization) { p.Base = BaseGradNorm },
-		"priority_base":     func(p *Prioritization) { p.Base = BaseFunction },
+	for name, change := range map[string]func(p *Options){
+		"priority_epsilon":  func(p *Options) { p.PriorityEpsilon = nan },
+		"priority_exponent": func(p *Options) { p.PriorityExponent = nan },
+		"age_decay":         func(p *Options) { p.AgeDecay = Versions(nan) },
+		"target_ess":        func(p *Options) { p.TargetESS = nan },
+		"importance_beta":   func(p *Options) { p.ImportanceBeta = &nan },
+		"entry":             func(p *Options) { p.PriorityBase = BaseGradNorm },
+		"priority_base":     func(p *Options) { p.PriorityBase = BaseFunction },
 	} {
-		p := DefaultPrioritization()
+		p := prioritizedOptions()
 		change(&p)
-		_, err := New(Options{Sampler: Prioritized, Prioritization: &p})
-		var one *OptionError
+		_, err := New(withPriorities(p, Options{}))
+		var one *option.Error
 		if !errors.As(err, &one) || one.Key != name || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -129,21 +129,20 @@ func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 }
 
 func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
-	p := DefaultPrioritization()
+	p := prioritizedOptions()
 	function := p
-	function.Function = func(*rollout.Rollout, float32) float64 { return 1 }
+	function.PriorityFunction = func(*rollout.Rollout, float32) float64 { return 1 }
 	for want, o := range map[string]Options{
-		"sampler is distinct: allowed is prioritized where Options.Prioritization is given": {Prioritization: &p},
-		"priority_base is advantage: allowed is function exactly when Function is given":    {Sampler: Prioritized, Prioritization: &function},
-		"entry is own: allowed is max with priority_base advantage and advantage batch":     {Sampler: Prioritized, Advantage: advantage.Batch},
-		"unit is token: allowed is rollout, step or group":                                  {Unit: "token"},
-		"unit is group: allowed is rollout or step with sampler fifo":                       {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
-		"unit is group: allowed is rollout or step with retention positive":                 {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
-		"group_size is 0: allowed is 1 to 4096, the capacity of a shard, with unit group":   {Unit: UnitGroup},
-		"group_size is 9: allowed is 1 to 8, the capacity of a shard, with unit group":      {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
-		"group_size is 4: allowed is 0 with unit rollout":                                   {GroupSize: 4},
-		"group_size is 4: allowed is 0 with unit step":                                      {GroupSize: 4, Unit: UnitStep},
-		"group_size is -1: allowed is 1 to 4096, the capacity of a shard, with unit group":  {Unit: UnitGroup, GroupSize: -1},
+		"age_decay: 5: want none with sampler distinct: it is of sampler prioritized":            {AgeDecay: 5},
+		"importance_beta: 0: want none with sampler uniform":                                     {Sampler: Uniform, ImportanceBeta: new(0.0)},
+		"priority_base: advantage: want function exactly when Options.PriorityFunction is given": function,
+		"entry: own: want max with priority_base advantage and advantage batch":                  {Sampler: Prioritized, Advantage: advantage.Batch},
+		"unit: token: want rollout, step or group":                                               {Unit: "token"},
+		"unit: group: want rollout or step with sampler fifo":                                    {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
+		"unit: group: want rollout or step with retention positive":                              {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
+		"group_size: 0: want 1 to 4096, the capacity of a shard, with unit group":                {Unit: UnitGroup},
+		"group_size: 9: want 0 (groups may differ) to 8, the capacity of a shard":                {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
+		"group_size: -1: want 0 (groups may differ) to 4096, the capacity of a shard":            {GroupSize: -1},
 	} {
 		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
@@ -152,19 +151,19 @@ func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 }
 
 func TestNobodyChangesATablesPriorityOptions(t *testing.T) {
-	p := DefaultPrioritization()
-	table := mustNew(t, Options{Sampler: Prioritized, Prioritization: &p})
-	p.Exponent = 7
-	table.Options().Prioritization.Exponent = 8
-	if got := table.Options().Prioritization.Exponent; got != 0.6 {
-		t.Errorf("the exponent became %v", got)
+	p := prioritizedOptions()
+	table := mustNew(t, withPriorities(p, Options{}))
+	*p.ImportanceBeta = 0.7
+	*table.Options().ImportanceBeta = 0.8
+	if got := *table.Options().ImportanceBeta; got != 0.4 {
+		t.Errorf("beta became %v", got)
 	}
 }
 
 func TestWhatMakesNoBaseIsRefused(t *testing.T) {
-	td := DefaultPrioritization()
-	td.Base = BaseTDError
-	table := mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &td})
+	td := prioritizedOptions()
+	td.PriorityBase = BaseTDError
+	table := mustNew(t, withPriorities(td, Options{Capacity: 4}))
 	valued := group(0, 1)
 	valued.Rollouts[0].Values = []float32{0, 0.25}
 	_, err := table.Insert(ctx, valued, group(0, 1))
@@ -173,39 +172,38 @@ func TestWhatMakesNoBaseIsRefused(t *testing.T) {
 		t.Errorf("a td_error without values gave %v", err)
 	}
 	mustInsert(t, table, valued)
-	if h := table.Held(); h[0].Base != 0.75+1e-6 {
+	if h := table.Inspect().Held(); h[0].Base != 0.75+1e-6 {
 		t.Errorf("the base is %v", h[0].Base)
 	}
 	td.Entry = EnterMax
-	mustInsert(t, mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &td}), group(0, 1))
+	mustInsert(t, mustNew(t, withPriorities(td, Options{Capacity: 4})), group(0, 1))
 
 	result := 0.0
-	own := DefaultPrioritization()
-	own.Base, own.Function = BaseFunction, func(*rollout.Rollout, float32) float64 { return result }
-	table = mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &own})
+	own := prioritizedOptions()
+	own.PriorityBase, own.PriorityFunction = BaseFunction, func(*rollout.Rollout, float32) float64 { return result }
+	table = mustNew(t, withPriorities(own, Options{Capacity: 4}))
 	for _, result = range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		_, err := table.Insert(ctx, group(0, 1))
 		if !errors.As(err, &field) || field.Field != "priority" {
 			t.Errorf("a function that returns %v gave %v", result, err)
 		}
 	}
-	if s := table.Stats(); s.Inserted != 0 || s.Refused != 3 {
+	if s := statsOf(table); s.Inserted != 0 || s.Refused != 3 {
 		t.Errorf("after the refusals: %+v", s)
 	}
 	result = -2
 	mustInsert(t, table, group(0, 1))
-	if h := table.Held(); h[0].Base != 2+1e-6 {
+	if h := table.Inspect().Held(); h[0].Base != 2+1e-6 {
 		t.Errorf("the base is %v", h[0].Base)
 	}
 }
 
-func TestAPrioritizationInPartHasTheDefaultsOtherwise(t *testing.T) {
-	want := DefaultPrioritization()
-	want.Base, want.Beta = BaseReward, 0
-	if got := mustNew(t, Options{Sampler: Prioritized, Prioritization: &Prioritization{Base: BaseReward}}).Options(); !reflect.DeepEqual(*got.Prioritization, want) {
-		t.Errorf("got %+v", got.Prioritization)
+func TestPriorityOptionsNotGivenHaveTheirDefaultsAndAZeroBetaIsZero(t *testing.T) {
+	o := mustNew(t, Options{Sampler: Prioritized, PriorityBase: BaseReward}).Options()
+	if o.PriorityBase != BaseReward || *o.ImportanceBeta != 0.4 || o.PriorityExponent != 0.6 {
+		t.Errorf("got %+v", o)
 	}
-	if err := (Prioritization{}).Validate(); err != nil {
-		t.Error(err)
+	if beta := mustNew(t, Options{Sampler: Prioritized, ImportanceBeta: new(0.0)}).Options().ImportanceBeta; *beta != 0 {
+		t.Errorf("a beta of 0 became %v", *beta)
 	}
 }

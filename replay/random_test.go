@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -9,31 +10,35 @@ import (
 )
 
 // prioritizations are option sets that between them have every option at every value, or near.
-func prioritizations() []Prioritization {
-	var list []Prioritization
-	add := func(change func(p *Prioritization)) {
-		p := DefaultPrioritization()
+func prioritizations() []Options {
+	var list []Options
+	add := func(change func(p *Options)) {
+		p := prioritizedOptions()
 		change(&p)
 		list = append(list, p)
 	}
-	add(func(p *Prioritization) {})
-	add(func(p *Prioritization) {
-		p.Base, p.Decay, p.Spread, p.Normalisation, p.AgeDecay = BaseTDError, AfterExponent, Independent, ByTable, 3
+	add(func(p *Options) {})
+	add(func(p *Options) {
+		p.PriorityBase, p.Decay, p.Draws, p.ImportanceNorm, p.AgeDecay = BaseTDError, AfterExponent, Independent, ByTable, 3
 	})
-	add(func(p *Prioritization) {
-		p.Base, p.Entry, p.Normalisation, p.BetaVersions, p.AgeDecay = BaseGradNorm, EnterMax, ByTable, 100, 20
+	add(func(p *Options) {
+		p.PriorityBase, p.Entry, p.ImportanceNorm, p.ImportanceAnneal, p.AgeDecay = BaseGradNorm, EnterMax, ByTable, new(100), 20
 	})
-	add(func(p *Prioritization) { p.Base, p.Entry, p.Exponent, p.Beta = BaseReward, EnterMax, 2, 1 })
-	add(func(p *Prioritization) {
-		p.Base, p.Spread, p.AgeDecay, p.Epsilon, p.BetaVersions = BaseFunction, Independent, math.Inf(1), 0.1, 30
-		p.Function = func(r *rollout.Rollout, advantage float32) float64 {
+	add(func(p *Options) {
+		p.PriorityBase, p.Entry, p.PriorityExponent, p.ImportanceBeta = BaseReward, EnterMax, 2, new(1.0)
+	})
+	add(func(p *Options) {
+		p.PriorityBase, p.Draws, p.AgeDecay, p.PriorityEpsilon, p.ImportanceAnneal = BaseFunction, Independent, Versions(math.Inf(1)), 0.1, new(30)
+		p.PriorityFunction = func(r *rollout.Rollout, advantage float32) float64 {
 			return float64(len(r.Tokens)) - 10*float64(advantage)
 		}
 	})
-	add(func(p *Prioritization) {
-		p.Base, p.AgeDecay, p.TargetESS, p.Normalisation = BaseRecency, 10, 0.8, ByTable
+	add(func(p *Options) {
+		p.PriorityBase, p.AgeDecay, p.TargetESS, p.ImportanceNorm = BaseRecency, 10, 0.8, ByTable
 	})
-	add(func(p *Prioritization) { p.Entry, p.TargetESS, p.Spread, p.Beta = EnterMax, 0.9, Independent, 0 })
+	add(func(p *Options) {
+		p.Entry, p.TargetESS, p.Draws, p.ImportanceBeta = EnterMax, 0.9, Independent, new(0.0)
+	})
 	return list
 }
 
@@ -68,8 +73,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 				continue
 			}
 			for _, p := range prioritizations() {
-				o.Prioritization = &p
-				runTrials(t, o, 1)
+				runTrials(t, withPriorities(p, o), 1)
 			}
 		}
 	}
@@ -77,8 +81,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 
 func runTrials(t *testing.T, o Options, seeds uint64) {
 	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity, o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
-	if p := o.Prioritization; p != nil {
-		name += fmt.Sprintf("/%s,%s,%s", p.Base, p.Spread, p.Entry)
+	if o.Sampler == Prioritized {
+		name += fmt.Sprintf("/%s,%s,%s", o.PriorityBase, o.Draws, o.Entry)
 	}
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -102,4 +106,45 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 			}
 		}
 	})
+}
+
+// prioritizedOptions are those of sampler prioritized with its defaults.
+func prioritizedOptions() Options { return Options{Sampler: Prioritized}.WithDefaults() }
+
+// withPriorities returns o with sampler prioritized and the priority options of p.
+func withPriorities(p, o Options) Options {
+	o.Sampler = Prioritized
+	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.PriorityFunction
+	o.AgeDecay, o.Decay, o.TargetESS, o.Draws, o.Entry = p.AgeDecay, p.Decay, p.TargetESS, p.Draws, p.Entry
+	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = p.ImportanceBeta, p.ImportanceAnneal, p.ImportanceNorm
+	return o
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *Table) rollout.Stats {
+	s, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Priority is the base that a test gives a rollout.
+type Priority struct {
+	ID    rollout.ID
+	Value float64
+}
+
+func updateOf(table *Table, priorities ...Priority) error {
+	ids, values := make([]rollout.ID, len(priorities)), make([]float64, len(priorities))
+	for i, p := range priorities {
+		ids[i], values[i] = p.ID, p.Value
+	}
+	return table.Update(context.Background(), ids, values)
+}
+
+func setTau(table *Table, tau float64) {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	table.setAgeDecay(tau)
 }

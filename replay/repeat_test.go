@@ -13,24 +13,24 @@ import (
 func TestInsertedKnowsWhatABatchIDGot(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 2})
 	for i := range 3 {
-		if _, err := table.InsertOnce(ctx, fmt.Sprint("batch ", i), group(0, 1, 1)); err != nil {
+		if _, err := table.Server().InsertOnce(ctx, fmt.Sprint("batch ", i), group(0, 1, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mustInsert(t, table, group(0, 1)) // without an id
-	if _, err := table.InsertOnce(ctx, "ahead", group(9, 1)); err == nil {
+	if _, err := table.Server().InsertOnce(ctx, "ahead", group(9, 1)); err == nil {
 		t.Fatal("a token newer than the table came in")
 	}
-	if _, err := table.InsertOnce(ctx, "none"); err != nil {
+	if _, err := table.Server().InsertOnce(ctx, "none"); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]rollout.ID{"batch 0": {1, 2}, "batch 2": {5, 6}, "none": {}} { // evicted or not
-		if ids, ok := table.Inserted(id); !ok || !slices.Equal(ids, want) {
+		if ids, ok := table.Server().Inserted(id); !ok || !slices.Equal(ids, want) {
 			t.Errorf("%q got %v, %v; want %v", id, ids, ok, want)
 		}
 	}
 	for _, id := range []string{"", "batch 3", "ahead"} {
-		if ids, ok := table.Inserted(id); ok {
+		if ids, ok := table.Server().Inserted(id); ok {
 			t.Errorf("%q got %v, and was never inserted", id, ids)
 		}
 	}
@@ -38,15 +38,15 @@ func TestInsertedKnowsWhatABatchIDGot(t *testing.T) {
 
 func TestRepeatsKnowsWhetherARequestWouldDraw(t *testing.T) {
 	clock := &fakeClock{time.Unix(0, 0)}
-	table := mustNew(t, Options{Capacity: 16, Shards: 2, LeaseTimeout: time.Second, Clock: clock.time})
+	table := mustNew(t, Options{Capacity: 16, Shards: 2, LeaseSeconds: 1, Clock: clock.time})
 	for range 8 {
 		mustInsert(t, table, group(0, 1))
 	}
 	a, b := rollout.Request{Size: 2, ID: "a"}, rollout.Request{Size: 2, ID: "b", Shard: 1}
 	check := func(what string, req rollout.Request, want bool) {
 		t.Helper()
-		drawn := table.Stats().Drawn
-		if got := table.Repeats(req); got != want || table.Stats().Drawn != drawn {
+		drawn := statsOf(table).Drawn
+		if got := table.Server().Repeats(req); got != want || statsOf(table).Drawn != drawn {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestRepeatsKnowsWhetherARequestWouldDraw(t *testing.T) {
 	mustSample(t, table, b)
 	check("acknowledged", b, true)
 	again := mustLease(t, table, a)
-	if err := table.Release(again.ID); err != nil {
+	if err := table.Release(ctx, again.ID); err != nil {
 		t.Fatal(err)
 	}
 	check("released", a, false)

@@ -19,7 +19,7 @@ const (
 // for whatever weighs anything.
 func (p *prioritized) logWeight(s int32, ref rollout.Version) float64 {
 	age := float64(int64(p.units.version(p.store, s)) - int64(ref))
-	return p.o.Exponent*math.Log(p.base(s)) + p.rate*age
+	return p.o.PriorityExponent*math.Log(p.base(s)) + p.rate*age
 }
 
 // weigh puts the weights of drawable units, whose bases are set, into the tree. All are computed before the first is put there, so
@@ -99,7 +99,7 @@ func (p *prioritized) renew() {
 		return
 	}
 	p.ref = p.units.version(p.store, heaviest)
-	p.shift = p.o.Exponent*math.Log(p.base(heaviest)) - middle*math.Ln2
+	p.shift = p.o.PriorityExponent*math.Log(p.base(heaviest)) - middle*math.Ln2
 	p.tree.Refill(func(leaf []float64) {
 		clear(leaf)
 		p.eachDrawable(func(s int32) { leaf[s] = math.Exp(p.logWeight(s, p.ref) - p.shift) })
@@ -132,7 +132,7 @@ func (p *prioritized) eachDrawable(visit func(s int32)) {
 
 // setAgeDecay changes tau.
 func (p *prioritized) setAgeDecay(tau float64) {
-	p.tau, p.rate = tau, p.o.rate(tau)
+	p.tau, p.rate = tau, p.o.decayRate(tau)
 	p.renew()
 }
 
@@ -142,7 +142,7 @@ func (p *prioritized) chances() func(s int32) float64 {
 	weight, total := func(s int32) float64 { return p.tree.At(int(s)) }, p.tree.Total()
 	if p.count > 0 && total < lightest {
 		heaviest := p.heaviest()
-		ref, shift := p.units.version(p.store, heaviest), p.o.Exponent*math.Log(p.base(heaviest))
+		ref, shift := p.units.version(p.store, heaviest), p.o.PriorityExponent*math.Log(p.base(heaviest))
 		weight, total = func(s int32) float64 { return math.Exp(p.logWeight(s, ref) - shift) }, 0
 		p.eachDrawable(func(s int32) { total += weight(s) })
 	}

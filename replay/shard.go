@@ -3,17 +3,9 @@ package replay
 import (
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
-
-// guarded is a shard with the lock for all of it; see Table for the lock order. Restoring replaces the
-// shard whole.
-type guarded struct {
-	mu sync.Mutex
-	*shard
-}
 
 // shard is one part of a table: what it holds, the rules for that, and what it counted.
 type shard struct {
@@ -23,23 +15,23 @@ type shard struct {
 	maxUses int32   // 0: not bounded
 
 	store
-	version   rollout.Version
-	present   int
-	bytes     int64
-	remaining int64 // draws that MaxUses still allows, over all present
-	sampler   sampler
-	weighing  *prioritized // the sampler, if it is one that weighs
-	retention *retention   // nil for a queue
-	ages      *ages        // nil if MaxStaleness is not bounded
-	index     index
-	units     units
-	fresh     freshQueue // empty for a queue, where all is fresh
+	version     rollout.Version
+	present     int
+	bytes       int64
+	remaining   int64 // draws that MaxUses still allows, over all present
+	sampler     sampler
+	prioritized *prioritized // the sampler, if it is prioritized
+	retention   *retention   // nil for a queue
+	ages        *ages        // nil if MaxStaleness is not bounded
+	index       index
+	units       units
+	fresh       freshQueue // empty for a queue, where all is fresh
 
 	batches  uint64 // drawn so far; the stream of the next one derives from it
 	leases   []*lease
-	answered *memory[*rollout.Batch] // acknowledged, by request id
+	answered *answers[*rollout.Batch] // acknowledged, by request id
 	counts   counts
-	notes    *notes // of what changed; nil if the table is not tracked
+	changes  *changeLog // since the last cut; nil if nothing tracks the table
 
 	evictCapacity, evictStaleness func(s int32)
 	scratch                       []int32 // slots of the batch being drawn
@@ -54,7 +46,7 @@ const (
 	rememberedBytes  = 128 << 20
 )
 
-func payloadOf(b *rollout.Batch) (bytes int64) {
+func batchBytes(b *rollout.Batch) (bytes int64) {
 	for i := range b.Draws {
 		bytes += b.Draws[i].Rollout.Bytes()
 	}
@@ -66,10 +58,10 @@ func newShard(o Options, number int) *shard {
 	s.units = unitsOf(o.Unit)
 	s.fresh = freshQueue{newList(freshList)}
 	s.sampler = newSampler(&s.options, &s.store)
-	s.weighing, _ = s.sampler.(*prioritized)
+	s.prioritized, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
-	s.answered = newMemory[*rollout.Batch](remembered)
-	s.answered.bound = bound[*rollout.Batch]{payloadOf, rememberedBytes, rememberedAlways}
+	s.answered = newAnswers[*rollout.Batch](remembered)
+	s.answered.bound = bound[*rollout.Batch]{batchBytes, rememberedBytes, rememberedAlways}
 	if o.MaxStaleness > 0 {
 		s.ages = &ages{store: &s.store, heads: make(map[rollout.Version]int32)}
 	}
@@ -84,9 +76,9 @@ func newShard(o Options, number int) *shard {
 
 func newRetention(o Options, st *store) *retention {
 	return &retention{
-		store: st, recent: newList(arrivalList), kept: newList(arrivalList),
-		recentSize: o.recentCapacity(), keptSize: o.keptCapacity(),
-		recentBytes: o.recentBytes(), keptBytes: o.keptBytes(),
+		store: st, recent: newList(arrivalList), reserved: newList(arrivalList),
+		recentSize: o.recentCapacity(), reservedSize: o.correctCapacity(),
+		recentBytes: o.recentBytes(), reservedBytes: o.correctBytes(),
 	}
 }
 
@@ -107,8 +99,8 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 			continue
 		}
 		slot := s.add(&a.items[i], a.rollouts[i])
-		if s.weighing != nil {
-			s.weighing.enter(slot, a.bases[i])
+		if s.prioritized != nil {
+			s.prioritized.enter(slot, a.bases[i])
 		}
 		if !together {
 			s.open(slot)
@@ -150,8 +142,8 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	s.bytes += it.Bytes
 	s.remaining += int64(s.maxUses)
 	s.counts.UsesPresent.Add(0) // it has 0 uses
-	if s.notes != nil {
-		s.notes.entered(slot, it.Bytes)
+	if s.changes != nil {
+		s.changes.inserted(slot, it.Bytes)
 	}
 	return slot
 }
@@ -189,11 +181,11 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 	s.counts.UsesPresent.Remove(int64(it.Uses))
 	s.counts.evicted(why, it.Uses)
-	if s.notes != nil {
-		s.notes.left(slot, it)
+	if s.changes != nil {
+		s.changes.evicted(slot, it)
 	}
 	if it.Leased > 0 {
-		it.set(gone)
+		it.set(evicted)
 	} else {
 		s.release(slot)
 	}
@@ -214,7 +206,7 @@ func (s *shard) advance(v rollout.Version) {
 func (s *shard) rewind(v rollout.Version) {
 	for i := 0; i < len(s.leases); {
 		if s.leases[i].Batch.Version > v {
-			s.giveBack(i)
+			s.releaseLease(i)
 		} else {
 			i++
 		}
@@ -225,13 +217,70 @@ func (s *shard) rewind(v rollout.Version) {
 			continue
 		}
 		it := &s.items[slot]
-		if s.notes != nil && it.LastUse > v && !it.is(gone) {
-			s.notes.changed(int32(slot))
+		if s.changes != nil && it.LastUse > v && !it.is(evicted) {
+			s.changes.changed(int32(slot))
 		}
 		it.LastUse = min(it.LastUse, v)
-		if it.Greatest > v && !it.is(gone) {
+		if it.Greatest > v && !it.is(evicted) {
 			s.evict(int32(slot), byRewind)
 		}
 	}
 	s.version = v
+}
+
+// retention decides what leaves when a shard is full. The newest rollouts are recent; the oldest of them
+// that no longer fits is kept if it is correct and room was set aside for such, else it leaves. Both
+// parts are in order of arrival. What leaves for other reasons frees room in its own part, which
+// comes to the same table as moving the newest kept back: it would be the next to leave the recent.
+//
+// Bytes are divided like counts. A queue has no retention: it refuses instead.
+type retention struct {
+	store                      *store
+	recent, reserved           list
+	recentSize, reservedSize   int
+	recentBytes, reservedBytes int64      // math.MaxInt64: not bounded
+	changes                    *changeLog // of the shard
+}
+
+// add takes in an arrival, after makeRoom.
+func (r *retention) add(s int32) { r.recent.push(r.store, s) }
+
+// readmit takes a rollout of a rebuilt table back into the part it was in.
+func (r *retention) readmit(s int32) {
+	if r.store.items[s].is(reserved) {
+		r.reserved.push(r.store, s)
+	} else {
+		r.recent.push(r.store, s)
+	}
+}
+
+// remove forgets a slot that leaves.
+func (r *retention) remove(s int32) {
+	if r.store.items[s].is(reserved) {
+		r.reserved.remove(r.store, s)
+	} else {
+		r.recent.remove(r.store, s)
+	}
+}
+
+// makeRoom evicts until an arrival of that many bytes fits (invariant 2). The arrival fits an empty
+// shard: insertion checks that. Evict calls remove.
+func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
+	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {
+		s := r.recent.Head
+		it := &r.store.items[s]
+		if !it.is(correct) || r.reservedSize == 0 || it.Bytes > r.reservedBytes {
+			evict(s)
+			continue
+		}
+		for r.reserved.Len >= r.reservedSize || r.reserved.Bytes > r.reservedBytes-it.Bytes {
+			evict(r.reserved.Head)
+		}
+		r.recent.remove(r.store, s)
+		it.set(reserved)
+		if r.changes != nil {
+			r.changes.changed(s)
+		}
+		r.reserved.push(r.store, s)
+	}
 }

@@ -27,7 +27,7 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	zero := float32(0)
 	g := group(0, 1, 0)
 	g.Rollouts[0].Advantage = &zero
-	ids, err := table.InsertOnce(ctx, "insert", g)
+	ids, err := table.Server().InsertOnce(ctx, "insert", g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, fresh), snapshotOf(t, table)) {
 		t.Error("the restored table's snapshot differs")
 	}
-	if again, err := fresh.InsertOnce(ctx, "insert", g); err != nil || !reflect.DeepEqual(again, ids) {
+	if again, err := fresh.Server().InsertOnce(ctx, "insert", g); err != nil || !reflect.DeepEqual(again, ids) {
 		t.Errorf("the insertion's id was forgotten: %v, %v", again, err)
 	}
 	if b := mustSample(t, fresh, rollout.Request{Size: 1, ID: "use"}); !reflect.DeepEqual(b, used) {
@@ -52,10 +52,10 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	if b := mustLease(t, fresh, rollout.Request{Size: 2, ID: "lease"}); !reflect.DeepEqual(b, leased) {
 		t.Errorf("the batch on lease is %+v, was %+v", b, leased)
 	}
-	if err := fresh.Acknowledge(leased.ID); err != nil {
+	if err := fresh.Acknowledge(ctx, leased.ID); err != nil {
 		t.Error(err)
 	}
-	balance(t, fresh.Stats(), 0)
+	balance(t, statsOf(fresh), 0)
 }
 
 func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
@@ -75,11 +75,11 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 	}{
 		"empty":       {nil, "reading the header"},
 		"foreign":     {[]byte("this is not a snapshot of any table"), "it begins with"},
-		"newer":       {spoilt(len(snapshotMagic), 7), "its format is 4, only 2 and 3 are known"},
-		"older":       {spoilt(len(snapshotMagic), 2), "its format is 1, only 2 and 3 are known"},
+		"newer":       {spoilt(len("reprtab"), 4^5), "its format is 5, only 4 is known"},
+		"older":       {spoilt(len("reprtab"), 4^3), "its format is 3, only 4 is known"},
 		"cut off":     {whole[:len(whole)-1], "it is cut off"},
 		"damaged":     {spoilt(len(whole)-1, 1), "it is damaged"},
-		"other table": {snapshotOf(t, other), "Capacity is 8 in the snapshot and 4 in the table"},
+		"other table": {snapshotOf(t, other), "capacity is 8 in the snapshot and 4 in the table"},
 	} {
 		err := table.Restore(bytes.NewReader(c.data))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -87,7 +87,7 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 		}
 	}
 	err := table.Restore(bytes.NewReader(snapshotOf(t, other)))
-	for _, key := range []string{"Capacity", "Seed", "Sampler"} {
+	for _, key := range []string{"capacity", "seed", "sampler"} {
 		if !strings.Contains(err.Error(), key) {
 			t.Errorf("%s is missing from %v", key, err)
 		}
@@ -105,7 +105,7 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Add(snapshotOf(f, table))
 	for i := range snapshotOptions() {
-		f.Add(saved(f, 2, i))
+		f.Add(saved(f, i))
 	}
 	for _, o := range snapshotOptions() {
 		f.Add(snapshotOf(f, busy(f, o)))
@@ -113,7 +113,7 @@ func FuzzRestore(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, o := range append(snapshotOptions(), Options{Capacity: 4}) {
 			fresh := mustNew(t, o)
-			if fresh.Restore(bytes.NewReader(b)) != nil && fresh.Stats().Present != 0 {
+			if fresh.Restore(bytes.NewReader(b)) != nil && statsOf(fresh).Present != 0 {
 				t.Fatal("a refused snapshot changed the table")
 			}
 		}
@@ -122,10 +122,10 @@ func FuzzRestore(f *testing.F) {
 
 // snapshotOptions are of tables with as much state as there is.
 func snapshotOptions() []Options {
-	weights := DefaultPrioritization()
-	weights.Base, weights.Entry, weights.Normalisation, weights.TargetESS = BaseGradNorm, EnterMax, ByTable, 0.9
+	weights := prioritizedOptions()
+	weights.PriorityBase, weights.Entry, weights.ImportanceNorm, weights.TargetESS = BaseGradNorm, EnterMax, ByTable, 0.9
 	return []Options{
-		{Capacity: 8, Sampler: Prioritized, Prioritization: &weights, MaxUses: 3, MaxStaleness: 20, Unit: UnitGroup, GroupSize: 2},
+		withPriorities(weights, Options{Capacity: 8, MaxUses: 3, MaxStaleness: 20, Unit: UnitGroup, GroupSize: 2}),
 		{Capacity: 8, Sampler: LeastUsed, Shards: 2, MaxUses: 3, Unit: UnitStep},
 		{Capacity: 8, Sampler: Unseen, CapacityBytes: 10_000, Retention: KeepPositive, PositiveFraction: 0.5},
 	}
@@ -137,7 +137,7 @@ func busy(t testing.TB, o Options) *Table {
 	table, random := mustNew(t, o), rollout.Stream(1, "busy", 0)
 	var problems error
 	for v := range rollout.Version(12) {
-		_, err := table.InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
+		_, err := table.Server().InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
 		problems = errors.Join(problems, err)
 		_, err = table.Lease(ctx, rollout.Request{Size: 2, Fresh: int(v % 2 * 2), ID: fmt.Sprint(v), Shard: int(v) % table.options.Shards})
 		if v > 4 {
@@ -145,7 +145,7 @@ func busy(t testing.TB, o Options) *Table {
 		}
 		problems = errors.Join(problems,
 			table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: int32(v), GradNorm: rollout.Measured(2), Tokens: 9, RatioSum: 9, RatioSquares: 10}),
-			table.Update(ctx, Priority{table.lastID, float64(v)}),
+			updateOf(table, Priority{table.lastID, float64(v)}),
 			table.Advance(ctx, v+1))
 	}
 	if problems != nil {
@@ -181,20 +181,19 @@ func TestASnapshotWithAnyByteDamagedIsRefused(t *testing.T) {
 func TestASnapshotOfOtherPrioritiesIsRefused(t *testing.T) {
 	o := snapshotOptions()[0]
 	whole := snapshotOf(t, busy(t, o))
-	for name, change := range map[string]func(o *Options, p *Prioritization){
-		"exponent":      func(_ *Options, p *Prioritization) { p.Exponent = 1 },
-		"decay":         func(_ *Options, p *Prioritization) { p.Decay = AfterExponent },
-		"draws":         func(_ *Options, p *Prioritization) { p.Spread = Independent },
-		"normalisation": func(_ *Options, p *Prioritization) { p.Normalisation = ByBatch },
-		"target":        func(_ *Options, p *Prioritization) { p.TargetESS = 0 },
-		"beta":          func(_ *Options, p *Prioritization) { p.BetaVersions = 5 },
-		"group size":    func(o *Options, _ *Prioritization) { o.GroupSize = 4 },
-		"step returns":  func(o *Options, _ *Prioritization) { o.Unit, o.GroupSize, o.StepReturns = UnitStep, 0, 2 },
-		"unit":          func(o *Options, _ *Prioritization) { o.Unit, o.GroupSize = UnitStep, 0 },
+	for name, change := range map[string]func(o *Options){
+		"exponent":      func(p *Options) { p.PriorityExponent = 1 },
+		"decay":         func(p *Options) { p.Decay = AfterExponent },
+		"draws":         func(p *Options) { p.Draws = Independent },
+		"normalisation": func(p *Options) { p.ImportanceNorm = ByBatch },
+		"target":        func(p *Options) { p.TargetESS = 0 },
+		"beta":          func(p *Options) { p.ImportanceAnneal = new(5) },
+		"group size":    func(o *Options) { o.GroupSize = 4 },
+		"step returns":  func(o *Options) { o.Unit, o.GroupSize, o.StepReturns = UnitStep, 0, 2 },
+		"unit":          func(o *Options) { o.Unit, o.GroupSize = UnitStep, 0 },
 	} {
-		other, p := o, *o.Prioritization
-		other.Prioritization = &p
-		change(&other, &p)
+		other := o
+		change(&other)
 		if err := mustNew(t, other).Restore(bytes.NewReader(whole)); !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "in the snapshot and") {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// weighing is a prioritized sampler over units of given weights, and how its draws are counted.
-type weighing struct {
-	spread Spread
+// weighted is a prioritized sampler over units of given weights, and how its draws are counted.
+type weighted struct {
+	spread Draws
 	group  int // rollouts in a unit; 0: units are rollouts
 	batch  int
 	draws  int // that are counted
@@ -21,12 +21,12 @@ type weighing struct {
 
 const weighedUnits = 64
 
-func (w weighing) base(unit int) float64            { return 1 + float64(unit*7%11) }
-func (w weighing) version(unit int) rollout.Version { return rollout.Version(10 * (unit * 5 % 64)) }
-func (w weighing) cell(unit int) int                { return unit * w.cells / weighedUnits }
+func (w weighted) base(unit int) float64            { return 1 + float64(unit*7%11) }
+func (w weighted) version(unit int) rollout.Version { return rollout.Version(10 * (unit * 5 % 64)) }
+func (w weighted) cell(unit int) int                { return unit * w.cells / weighedUnits }
 
 // shares is P = w/sum w with w = base^0.6 exp(0.6 v/500), added up by cells.
-func (w weighing) shares() []float64 {
+func (w weighted) shares() []float64 {
 	shares, total := make([]float64, w.cells), 0.0
 	for unit := range weighedUnits {
 		x := math.Pow(w.base(unit), 0.6) * math.Exp(0.6*float64(w.version(unit))/500)
@@ -40,10 +40,10 @@ func (w weighing) shares() []float64 {
 }
 
 // sampler is of package replay, with weights that lean up and down by so much in alternate cells.
-func (w weighing) sampler(lean float64) (sampler, []int32) {
-	p := DefaultPrioritization()
-	p.Spread = w.spread
-	o, st := &Options{Sampler: Prioritized, Prioritization: &p}, &store{}
+func (w weighted) sampler(lean float64) (sampler, []int32) {
+	p := prioritizedOptions()
+	p.Draws = w.spread
+	o, st := &p, &store{}
 	if w.group > 0 {
 		o.Unit = UnitGroup
 	}
@@ -59,7 +59,7 @@ func (w weighing) sampler(lean float64) (sampler, []int32) {
 			// The mean of a group's bases counts, and the least of its versions.
 			slot := st.put(&item{ID: rollout.ID(len(st.items) + 1), Version: w.version(unit) + 50*rollout.Version(k)}, &rollout.Rollout{})
 			st.links[slot].Mate = first + (k+1)%n
-			s.enter(slot, w.base(unit)*math.Pow(factor, 1/p.Exponent)*(0.5+float64(k+1)/float64(n+1)))
+			s.enter(slot, w.base(unit)*math.Pow(factor, 1/p.PriorityExponent)*(0.5+float64(k+1)/float64(n+1)))
 			unitOf = append(unitOf, int32(unit))
 		}
 		s.add(first)
@@ -68,9 +68,9 @@ func (w weighing) sampler(lean float64) (sampler, []int32) {
 }
 
 // run counts cells: every draw, or where they are stratified one of each batch.
-func (w weighing) run(lean float64, seed uint64) []int {
+func (w weighted) run(lean float64, seed uint64) []int {
 	s, unitOf := w.sampler(lean)
-	random, choice := rollout.Stream(seed, "weighing", 0), rollout.Stream(seed, "choice", 0)
+	random, choice := rollout.Stream(seed, "weighted", 0), rollout.Stream(seed, "choice", 0)
 	counts := make([]int, w.cells)
 	for n := 0; n < w.draws; {
 		s.begin(random, w.batch)
@@ -93,14 +93,14 @@ func (w weighing) run(lean float64, seed uint64) []int {
 // Invariant 4.
 func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinition(t *testing.T) {
 	for name, c := range map[string]struct {
-		weighing
+		weighted
 		critical float64
 		seeds    int
 	}{
-		"independent":        {weighing{Independent, 0, 32, cells32Draws, 32, false}, critical31, seeds},
-		"independent groups": {weighing{Independent, 3, 32, cells32Draws, 32, false}, critical31, seeds},
-		"stratified":         {weighing{Stratified, 0, 2, cells4Draws, 4, false}, critical3, seeds},
-		"stratified groups":  {weighing{Stratified, 3, 2, cells4Draws, 4, true}, critical3, seeds / 4},
+		"independent":        {weighted{Independent, 0, 32, cells32Draws, 32, false}, critical31, seeds},
+		"independent groups": {weighted{Independent, 3, 32, cells32Draws, 32, false}, critical31, seeds},
+		"stratified":         {weighted{Stratified, 0, 2, cells4Draws, 4, false}, critical3, seeds},
+		"stratified groups":  {weighted{Stratified, 3, 2, cells4Draws, 4, true}, critical3, seeds / 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,13 +125,13 @@ func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinition(t *testing.T
 
 // Invariant 4, after 10,000 random operations.
 func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinitionAfterRandomOperations(t *testing.T) {
-	for _, spread := range []Spread{Independent, Stratified} {
+	for _, spread := range []Draws{Independent, Stratified} {
 		for _, group := range []int{0, 4} {
 			t.Run(fmt.Sprint(spread, group), func(t *testing.T) {
 				t.Parallel()
-				p := DefaultPrioritization()
-				p.Spread = spread
-				o := Options{Capacity: 64 * max(1, group), Sampler: Prioritized, Prioritization: &p, MaxStaleness: 50, Seed: 12}
+				p := prioritizedOptions()
+				p.Draws = spread
+				o := withPriorities(p, Options{Capacity: 64 * max(1, group), MaxStaleness: 50, Seed: 12})
 				if group > 0 {
 					o.Unit, o.GroupSize = UnitGroup, group
 				}
@@ -169,18 +169,15 @@ func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinitionAfterRandomOp
 func defined(t *testing.T, table *Table, random *rand.Rand, n int) (cells map[rollout.ID]int, shares []float64) {
 	t.Helper()
 	const tau = 30
-	err := table.SetAgeDecay(ctx, tau)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held, each := table.Held(), max(1, table.options.GroupSize)
+	setTau(table, tau)
+	held, each := table.Inspect().Held(), max(1, table.options.GroupSize)
 	cells, shares = make(map[rollout.ID]int), make([]float64, n)
 	total := 0.0
 	for i := 0; i < len(held); i += each {
 		base, age := 0.0, 0
 		for _, h := range held[i : i+each] {
 			value := 0.5 + random.Float64()
-			if err := table.Update(ctx, Priority{h.ID, value}); err != nil {
+			if err := updateOf(table, Priority{h.ID, value}); err != nil {
 				t.Fatal(err)
 			}
 			base += (value + 1e-6) / float64(each)
@@ -199,9 +196,9 @@ func defined(t *testing.T, table *Table, random *rand.Rand, n int) (cells map[ro
 
 // Invariant 4: of a batch in which units are exhausted, the reported probability is conditional on that.
 func TestPrioritizedDrawsAfterAnExhaustionFallOnTheOthersWithTheirShares(t *testing.T) {
-	p := DefaultPrioritization()
-	p.Base, p.Spread, p.Exponent = BaseReward, Independent, 1
-	table := mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &p, MaxUses: 1, Seed: 5})
+	p := prioritizedOptions()
+	p.PriorityBase, p.Draws, p.PriorityExponent = BaseReward, Independent, 1
+	table := mustNew(t, withPriorities(p, Options{Capacity: 4, MaxUses: 1, Seed: 5}))
 	mustInsert(t, table, group(0, 1, 2, 3, 4))
 	var shares []float64 // of ordered pairs of different rollouts
 	for a := 1.0; a <= 4; a++ {
@@ -216,7 +213,7 @@ func TestPrioritizedDrawsAfterAnExhaustionFallOnTheOthersWithTheirShares(t *test
 	counts := make([]int, len(shares))
 	for range 100_000 {
 		b := mustLease(t, table, rollout.Request{Size: 2})
-		if err := table.Release(b.ID); err != nil {
+		if err := table.Release(ctx, b.ID); err != nil {
 			t.Fatal(err)
 		}
 		pair := 4*int(b.Draws[0].ID-1) + int(b.Draws[1].ID-1)
@@ -237,7 +234,7 @@ func TestTheLeastUsedAreDrawnWithEqualProbabilityAfterRandomOperations(t *testin
 	churn(t, table, rollout.Stream(13, "churn", 0), 10_000)
 	mustSample(t, table, rollout.Request{Size: 32})
 	cell := make(map[rollout.ID]int)
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		if h.Uses == 0 {
 			cell[h.ID] = len(cell)
 		}
@@ -257,7 +254,7 @@ func TestTheLeastUsedAreDrawnWithEqualProbabilityAfterRandomOperations(t *testin
 			t.Fatalf("drawn was %+v", b.Draws[0])
 		}
 		counts[i]++
-		if err := table.Release(b.ID); err != nil {
+		if err := table.Release(ctx, b.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

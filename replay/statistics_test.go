@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -225,13 +224,13 @@ func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 			err = table.Advance(ctx, table.Version()+rollout.Version(random.IntN(2)))
 		case 2:
 			if table.lastID > 0 {
-				err = table.Update(ctx, Priority{ID: 1 + rollout.ID(random.Uint64N(uint64(table.lastID))), Value: wide(random)})
+				err = updateOf(table, Priority{ID: 1 + rollout.ID(random.Uint64N(uint64(table.lastID))), Value: wide(random)})
 			}
 			if table.options.Sampler == Prioritized && random.IntN(20) == 0 {
-				err = errors.Join(err, table.SetAgeDecay(ctx, []float64{1, 500, math.Inf(1)}[random.IntN(3)]))
+				setTau(table, []float64{1, 500, math.Inf(1)}[random.IntN(3)])
 			}
 		case 3:
-			if size := each * (1 + random.IntN(4)); table.Stats().Present >= size {
+			if size := each * (1 + random.IntN(4)); statsOf(table).Present >= size {
 				_, err = table.Sample(ctx, rollout.Request{Size: size})
 			}
 		}

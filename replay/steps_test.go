@@ -80,7 +80,7 @@ func TestAnAdvantageThatIsGivenIsThatOfEveryStep(t *testing.T) {
 
 // What is correct is the rollout's affair: the return of a step may be below the threshold, or above it.
 func TestRetentionKeepsTheStepsOfCorrectRollouts(t *testing.T) {
-	table := mustNew(t, Options{Capacity: 6, Unit: UnitStep, StepReturns: 1, Retention: KeepPositive, PositiveFraction: 0.5, PositiveThreshold: 8})
+	table := mustNew(t, Options{Capacity: 6, Unit: UnitStep, StepReturns: 1, Retention: KeepPositive, PositiveFraction: 0.5, PositiveThreshold: new(float32(8))})
 	wrong := threeTurns(0, 0, 0)
 	wrong.Reward, wrong.Turns[2].Reward = 1, 50
 	mustInsert(t, table, rollout.Group{Rollouts: []*rollout.Rollout{threeTurns(0, 0, 0)}})
@@ -88,7 +88,7 @@ func TestRetentionKeepsTheStepsOfCorrectRollouts(t *testing.T) {
 		mustInsert(t, table, rollout.Group{Rollouts: []*rollout.Rollout{wrong}})
 	}
 	ids := ""
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		ids += string('0' + rune(h.ID))
 	}
 	if want := "123:;<"; ids != want { // the first three, and 10 to 12
@@ -101,18 +101,18 @@ func TestReturnsThatOverflowAreRefused(t *testing.T) {
 	r := threeTurns(0, 0, 0)
 	r.Turns[1].Reward, r.Turns[2].Reward = 3e38, 3e38
 	_, err := table.Insert(ctx, group(0, 1), rollout.Group{Rollouts: []*rollout.Rollout{r}})
-	if !errors.Is(err, rollout.ErrInvalid) || !strings.HasPrefix(err.Error(), "row 1: turns is rewards whose return from turn 1 on is +Inf") || table.Len() != 0 {
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.HasPrefix(err.Error(), "row 1: turns is rewards whose return from turn 1 on is +Inf") || table.present() != 0 {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestStepReturnsAreOfSteps(t *testing.T) {
 	for want, o := range map[string]Options{
-		"step_returns is 2: allowed is 0 with unit rollout":                                            {StepReturns: 2},
-		"step_returns is -2: allowed is turns, 0 for the turn's own reward, or -1 for all that follow": {StepReturns: -2, Unit: UnitStep},
-		"step_discount is 1.5: allowed is above 0, to 1":                                               {StepReturns: 1, StepDiscount: 1.5, Unit: UnitStep},
-		"step_discount is NaN: allowed is above 0, to 1":                                               {StepReturns: 1, StepDiscount: math.NaN(), Unit: UnitStep},
-		"step_discount is 0.5: allowed is 1 with step_returns 0":                                       {StepDiscount: 0.5, Unit: UnitStep},
+		"step_returns: 2: want 0 with unit rollout":                                                  {StepReturns: 2},
+		"step_returns: -2: want turns, 0 for the turn's own reward, or -1 to the end of the episode": {StepReturns: -2, Unit: UnitStep},
+		"step_discount: 1.5: want above 0, at most 1":                                                {StepReturns: 1, StepDiscount: 1.5, Unit: UnitStep},
+		"step_discount: NaN: want above 0, at most 1":                                                {StepReturns: 1, StepDiscount: math.NaN(), Unit: UnitStep},
+		"step_discount: 0.5: want 1 with step_returns 0":                                             {StepDiscount: 0.5, Unit: UnitStep},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

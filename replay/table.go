@@ -8,58 +8,82 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// rememberedInsertions is how many batch ids of insertions a table remembers.
-const rememberedInsertions = 100_000
+// Buffer is what workers and trainers use of a table: in this process (*Table) or in a service (*client.Table). Its methods may
+// be called concurrently.
+type Buffer interface {
+	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
+	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	Acknowledge(ctx context.Context, batches ...rollout.BatchID) error
+	Release(ctx context.Context, batches ...rollout.BatchID) error
+	Report(ctx context.Context, feedback ...rollout.Feedback) error
+	Update(ctx context.Context, ids []rollout.ID, priorities []float64) error
+	Advance(ctx context.Context, v rollout.Version) error
+	Rewind(ctx context.Context, v rollout.Version) error
+	Len(ctx context.Context) (int, error)
+	Stats(ctx context.Context) (rollout.Stats, error)
+}
+
+var _ Buffer = (*Table)(nil)
 
 // Table keeps rollouts and hands out batches of them. Its methods may be called concurrently.
 //
-// Lock order: Table.mu, then shard.mu in ascending order of shards. Insertions and version changes hold
-// Table.mu throughout; drawing and settling take only their shard's.
+// Lock order: Table.mu, then shard.mu in ascending order of shards. Insertions and version changes hold Table.mu throughout;
+// drawing and settling take only their shard's.
 type Table struct {
-	options Options
-	limits  rollout.Limits
-	shards  []*guarded
-	scratch sync.Pool // of *arrivals
+	options  Options
+	limits   rollout.Limits
+	shards   []*lockedShard
+	arrivals sync.Pool // of *arrivals
 
-	mu        sync.Mutex
-	version   rollout.Version
-	lastID    rollout.ID
-	lastGroup uint64
-	refused   uint64
-	ignored   uint64           // updates addressed to evicted rollouts
-	ratios    ratios           // reported by age
-	moved     rollout.Version  // when the age decay did last
-	inserted  *memory[idRange] // by batch id
-	notes     *tableNotes      // of what changed; nil if the table is not tracked
+	mu             sync.Mutex
+	version        rollout.Version
+	lastID         rollout.ID
+	lastGroup      uint64
+	refused        uint64            // rollouts of insertions that can never enter
+	ignored        uint64            // updates addressed to evicted rollouts
+	ratios         ratios            // reported by age
+	ageDecayMoved  rollout.Version   // when the age decay last moved
+	insertedBefore *answers[idRange] // by batch id
+	changes        *tableChanges     // since the last cut; nil if nothing tracks the table
 }
+
+// lockedShard is a shard with the lock for all of it. Restoring replaces the shard whole.
+type lockedShard struct {
+	mu sync.Mutex
+	*shard
+}
+
+// rememberedInsertions is how many batch ids of insertions a table remembers.
+const rememberedInsertions = 100_000
 
 // New returns an empty table at version 0, or every problem of the options at once.
 func New(o Options) (*Table, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Table{options: o.withDefaults(), inserted: newMemory[idRange](rememberedInsertions)}
-	t.scratch.New = func() any { return new(arrivals) }
-	for i := range t.options.Shards {
-		t.shards = append(t.shards, &guarded{shard: newShard(t.options, i)})
+	o = o.WithDefaults()
+	t := &Table{options: o, insertedBefore: newAnswers[idRange](rememberedInsertions)}
+	t.arrivals.New = func() any { return new(arrivals) }
+	for i := range o.Shards {
+		t.shards = append(t.shards, &lockedShard{shard: newShard(o, i)})
 	}
-	t.limits = rollout.Limits{Vocab: t.options.Vocab, MaxTokens: t.options.MaxTokens}
-	if t.options.CapacityBytes > 0 {
-		t.limits.MaxBytes = t.options.recentBytes()
+	t.limits = rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens}
+	if o.CapacityBytes > 0 {
+		t.limits.MaxBytes = o.recentBytes()
 	}
 	return t, nil
 }
 
 // Options returns the options with defaults filled in.
-func (t *Table) Options() Options { return t.options.withDefaults() } // which copies what they point to
+func (t *Table) Options() Options { return t.options.WithDefaults() } // a copy of what the pointers point to
 
-// Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch
-// handed out is a batch delivered. An error wraps rollout.ErrStarved if the shard holds fewer than
-// MinSize, too few that were never handed out as fresh for Request.Fresh, or too few to fill the batch: fewer than Size
-// that can be drawn, with samplers uniform and prioritized none, or fewer draws than MaxUses still allows. A repeated request id gets the same batch, counted once,
-// as long as it is among the shard's last 256 with an id.
+// Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch handed out is a batch
+// delivered. An error wraps rollout.ErrStarved if the shard holds too little: fewer than min_size, fewer never handed out as
+// fresh than Request.Fresh, fewer drawable than Size (none, with samplers uniform and prioritized), or fewer draws than
+// max_uses still allows. A repeated request id gets the same batch, counted once, while it is among the shard's last 256.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, err := t.requested(ctx, req)
+	s, err := t.shardOfRequest(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -68,26 +92,24 @@ func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 	return s.sample(req)
 }
 
-// Lease draws a batch that [Table.Acknowledge] turns into uses. Until then its draws count against
-// MaxUses; released, or unsettled for longer than Options.LeaseTimeout, they go back uncounted, and
-// a queue delivers them again. Errors and repeated request ids are as with [Table.Sample]; a batch
-// that went back is forgotten, and its request draws anew.
+// Lease draws a batch that [Table.Acknowledge] turns into uses. Until then its draws count against max_uses; released, or not
+// settled within lease_seconds, they go back uncounted, and a queue delivers them again. Errors and repeated request ids are
+// as with [Table.Sample]; a batch that went back is forgotten, and its request draws a new one.
 func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, err := t.requested(ctx, req)
+	s, err := t.shardOfRequest(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, _, err := s.take(req)
+	b, _, err := s.lease(req)
 	if err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// requested returns the shard of a request.
-func (t *Table) requested(ctx context.Context, req rollout.Request) (*guarded, error) {
+func (t *Table) shardOfRequest(ctx context.Context, req rollout.Request) (*lockedShard, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -103,43 +125,108 @@ func (t *Table) requested(ctx context.Context, req rollout.Request) (*guarded, e
 	return t.shards[req.Shard], nil
 }
 
-// Acknowledge counts the draws of a leased batch as used, at the version at which it was drawn. An error
-// wraps rollout.ErrNoLease if the batch is not on lease, and nothing is counted.
-func (t *Table) Acknowledge(id rollout.BatchID) error {
-	return t.settle(id, func(s *shard, i int) { s.acknowledgeLease(i) })
+// Acknowledge counts the draws of leased batches as used, at the versions at which they were drawn. It settles all it can; the
+// error wraps rollout.ErrNoLease if a batch is not on lease, and nothing is counted for that one.
+func (t *Table) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
+	return t.settleAll(ctx, batches, func(s *shard, i int) { s.acknowledgeLease(i) })
 }
 
-// Release gives the draws of a leased batch back, uncounted. An error wraps rollout.ErrNoLease if the
-// batch is not on lease.
-func (t *Table) Release(id rollout.BatchID) error {
-	return t.settle(id, func(s *shard, i int) { s.giveBack(i) })
+// Release gives the draws of leased batches back, uncounted. Errors are as with [Table.Acknowledge].
+func (t *Table) Release(ctx context.Context, batches ...rollout.BatchID) error {
+	return t.settleAll(ctx, batches, func(s *shard, i int) { s.releaseLease(i) })
+}
+
+func (t *Table) settleAll(ctx context.Context, batches []rollout.BatchID, do func(s *shard, i int)) error {
+	err := ctx.Err()
+	if err != nil {
+		return err
+	}
+	for _, id := range batches {
+		if e := t.settle(id, do); err == nil {
+			err = e
+		}
+	}
+	return err
 }
 
 // settle does something with the lease of a batch, the i-th of its shard.
 func (t *Table) settle(id rollout.BatchID, do func(s *shard, i int)) error {
-	s, err := t.shardOf(id)
-	if err != nil {
-		return err
+	if id == 0 {
+		return fmt.Errorf("settling batch 0, which no table hands out: %w", rollout.ErrNoLease)
 	}
+	s := t.shards[uint64(id-1)%uint64(len(t.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expire()
-	i, err := s.find(id)
+	s.expireLeases()
+	i, err := s.findLease(id)
 	if err == nil {
 		do(s.shard, i)
 	}
 	return err
 }
 
-func (t *Table) shardOf(id rollout.BatchID) (*guarded, error) {
-	if id == 0 {
-		return nil, fmt.Errorf("settling batch 0, which no table hands out: %w", rollout.ErrNoLease)
-	}
-	return t.shards[uint64(id-1)%uint64(len(t.shards))], nil
+// Version returns the table's version: the last one that Advance or Rewind set.
+func (t *Table) Version() rollout.Version {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.version
 }
 
-// Len returns the number of rollouts in the table, at the cost of a look at each shard.
-func (t *Table) Len() int {
+// Advance sets the table's version to v before the weights of that version are published. It is absolute and monotone: a v not
+// above the table's changes nothing, so repeated and late calls are harmless. Rollouts older than max_staleness leave.
+func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
+	if err := checkVersion(ctx, v); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v <= t.version {
+		return nil
+	}
+	t.version, t.ratios.Version = v, v
+	for _, s := range t.shards {
+		s.mu.Lock()
+		s.expireLeases()
+		s.advance(v)
+		s.mu.Unlock()
+	}
+	t.adaptAgeDecay()
+	return nil
+}
+
+// Rewind sets the table's version back to v, for a trainer restored from a checkpoint: rollouts with a token newer than v leave
+// and are counted; batches drawn at a newer version go back if on lease, and are forgotten. It refuses a v above the table's.
+func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
+	if err := checkVersion(ctx, v); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v > t.version {
+		return fmt.Errorf("version is %d: the table is at %d; rewind to a version not above it, or advance: %w", v, t.version, rollout.ErrInvalid)
+	}
+	t.version, t.ageDecayMoved = v, min(t.ageDecayMoved, v)
+	t.ratios.rewind(v)
+	for _, s := range t.shards {
+		s.mu.Lock()
+		s.expireLeases()
+		s.rewind(v)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func checkVersion(ctx context.Context, v rollout.Version) error {
+	if v < 0 {
+		return fmt.Errorf("version is %d: give the number of updates, at least 0: %w", v, rollout.ErrInvalid)
+	}
+	return ctx.Err()
+}
+
+// Len returns the number of rollouts in the table. It takes each shard's lock once.
+func (t *Table) Len(ctx context.Context) (int, error) { return t.present(), ctx.Err() }
+
+func (t *Table) present() int {
 	n := 0
 	for _, s := range t.shards {
 		s.mu.Lock()
@@ -150,17 +237,17 @@ func (t *Table) Len() int {
 }
 
 // Stats returns what the table has counted since it was made.
-func (t *Table) Stats() rollout.Stats {
+func (t *Table) Stats(ctx context.Context) (rollout.Stats, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	st := rollout.Stats{Version: t.version, Refused: t.refused, UpdatesIgnored: t.ignored, Evicted: make(map[rollout.Cause]uint64)}
 	for _, s := range t.shards {
 		s.mu.Lock()
-		s.expire()
+		s.expireLeases()
 		st.Present += s.present
 		st.PresentBytes += s.bytes
 		s.counts.addTo(&st)
 		s.mu.Unlock()
 	}
-	return st
+	return st, ctx.Err()
 }

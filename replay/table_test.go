@@ -60,7 +60,7 @@ func TestQueuesGiveEachRolloutOnceInOrder(t *testing.T) {
 		if _, err := table.Sample(ctx, rollout.Request{Size: 1}); !errors.Is(err, rollout.ErrStarved) {
 			t.Errorf("%s: an empty queue gave %v", kind, err)
 		}
-		if s := table.Stats(); s.Present != 0 || s.Evicted[rollout.EvictedByConsume] != 4 {
+		if s := statsOf(table); s.Present != 0 || s.Evicted[rollout.EvictedByConsume] != 4 {
 			t.Errorf("%s: %+v", kind, s)
 		}
 	}
@@ -74,7 +74,7 @@ func TestAFullQueueRefusesWholeInsertionsUntilSampled(t *testing.T) {
 	if !errors.Is(err, rollout.ErrFull) {
 		t.Fatalf("got %v", err)
 	}
-	if s := table.Stats(); s.Present != 1 || s.Inserted != 1 || s.Refused != 0 || s.InsertedGroups != 1 {
+	if s := statsOf(table); s.Present != 1 || s.Inserted != 1 || s.Refused != 0 || s.InsertedGroups != 1 {
 		t.Errorf("after the refusal: %+v", s)
 	}
 	mustSample(t, table, rollout.Request{Size: 1})
@@ -86,7 +86,7 @@ func TestAFullQueueRefusesWholeInsertionsUntilSampled(t *testing.T) {
 	if _, err := table.Insert(ctx, group(0, 1, 1), group(0, 1), group(0, 1, 1)); !errors.Is(err, rollout.ErrInvalid) {
 		t.Errorf("an insertion larger than a shard gave %v", err)
 	}
-	if s := table.Stats(); s.Refused != 8 {
+	if s := statsOf(table); s.Refused != 8 {
 		t.Errorf("%d rollouts refused", s.Refused)
 	}
 }
@@ -104,11 +104,11 @@ func TestBytesBoundQueuesAndRetention(t *testing.T) {
 		table := mustNew(t, o)
 		for range 10 {
 			mustInsert(t, table, g)
-			if s := table.Stats(); s.PresentBytes > o.CapacityBytes {
+			if s := statsOf(table); s.PresentBytes > o.CapacityBytes {
 				t.Fatalf("%s: %d bytes of %d", o.Retention, s.PresentBytes, o.CapacityBytes)
 			}
 		}
-		if s := table.Stats(); s.Present != 4 {
+		if s := statsOf(table); s.Present != 4 {
 			t.Errorf("%s: %d present", o.Retention, s.Present)
 		}
 		huge := group(0, 1)
@@ -153,7 +153,7 @@ func TestARolloutThatReachesMaxUsesWithinABatchLeavesBeforeTheNextDraw(t *testin
 		}
 		uses[d.ID]++
 	}
-	if s := table.Stats(); s.Present != 0 || s.Evicted[rollout.EvictedByUses] != 2 || uses[1] != 2 || uses[2] != 2 {
+	if s := statsOf(table); s.Present != 0 || s.Evicted[rollout.EvictedByUses] != 2 || uses[1] != 2 || uses[2] != 2 {
 		t.Errorf("uses %v, %+v", uses, s)
 	}
 }
@@ -234,12 +234,12 @@ func TestABadInsertionIsRefusedWhole(t *testing.T) {
 		"row 2: group_size is 3: declare the 2 rollouts given":                    partial,
 		"row 2: group is 9 rollouts: insert groups no larger than":                huge,
 	} {
-		refused := table.Stats().Refused
+		refused := statsOf(table).Refused
 		_, err := table.Insert(ctx, group(0, 1, 0), g)
 		if !errors.Is(err, rollout.ErrInvalid) || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
-		if s := table.Stats(); s.Inserted != 0 || s.Present != 0 || s.Refused != refused+2+uint64(len(g.Rollouts)) {
+		if s := statsOf(table); s.Inserted != 0 || s.Present != 0 || s.Refused != refused+2+uint64(len(g.Rollouts)) {
 			t.Errorf("after %q: %+v", want, s)
 		}
 	}
@@ -257,11 +257,11 @@ func TestBadRequestsAreRefusedForGood(t *testing.T) {
 		"negative shard":  func() error { _, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: -1}); return err },
 		"version":         func() error { return table.Advance(ctx, -1) },
 		"rewind":          func() error { return table.Rewind(ctx, 1) },
-		"priority NaN":    func() error { return table.Update(ctx, Priority{1, math.NaN()}) },
-		"priority -1":     func() error { return table.Update(ctx, Priority{1, -1}) },
-		"id 0":            func() error { return table.Update(ctx, Priority{0, 1}) },
-		"id never given":  func() error { return table.Update(ctx, Priority{2, 1}) },
-		"priority of Inf": func() error { return table.Update(ctx, Priority{1, math.Inf(1)}) },
+		"priority NaN":    func() error { return updateOf(table, Priority{1, math.NaN()}) },
+		"priority -1":     func() error { return updateOf(table, Priority{1, -1}) },
+		"id 0":            func() error { return updateOf(table, Priority{0, 1}) },
+		"id never given":  func() error { return updateOf(table, Priority{2, 1}) },
+		"priority of Inf": func() error { return updateOf(table, Priority{1, math.Inf(1)}) },
 	} {
 		if err := f(); !errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s: got %v", name, err)
@@ -296,7 +296,7 @@ func TestRolloutsLeaveWhenTheyAreOlderThanMaxStaleness(t *testing.T) {
 		}
 		// One that comes too late is counted in and out.
 		mustInsert(t, table, group(0, 1))
-		if s := table.Stats(); s.Present != 0 || s.Evicted[rollout.EvictedByStaleness] != 2 || s.Inserted != 2 {
+		if s := statsOf(table); s.Present != 0 || s.Evicted[rollout.EvictedByStaleness] != 2 || s.Inserted != 2 {
 			t.Errorf("jumps of %d: %+v", jump, s)
 		}
 	}
@@ -320,29 +320,29 @@ func TestAnInsertionAheadOfTheTableMayBeRetriedAfterAnAdvance(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustInsert(t, table, g)
-	if s := table.Stats(); s.Refused != 0 || s.Present != 1 {
+	if s := statsOf(table); s.Refused != 0 || s.Present != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestInsertionsWithOneIdEnterOnce(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 8})
-	first, err := table.InsertOnce(ctx, "a", group(0, 1, 0))
+	first, err := table.Server().InsertOnce(ctx, "a", group(0, 1, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := table.InsertOnce(ctx, "a", group(0, 1, 0))
+	again, err := table.Server().InsertOnce(ctx, "a", group(0, 1, 0))
 	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("a repeat gave %v, %v, the first %v", again, err, first)
 	}
-	other, err := table.InsertOnce(ctx, "b", group(0, 1, 0))
-	if err != nil || other[0] != 3 || table.Stats().Inserted != 4 {
+	other, err := table.Server().InsertOnce(ctx, "b", group(0, 1, 0))
+	if err != nil || other[0] != 3 || statsOf(table).Inserted != 4 {
 		t.Errorf("another gave %v, %v", other, err)
 	}
 }
 
 func TestARequestMemoryForgetsTheOldest(t *testing.T) {
-	m := newMemory[int](3)
+	m := newAnswers[int](3)
 	for i := range 5 {
 		m.put(fmt.Sprint(i), i)
 	}
@@ -371,7 +371,7 @@ func TestACancelledContextStopsEveryOperation(t *testing.T) {
 		"lease":   func() error { _, err := table.Lease(done, rollout.Request{Size: 1}); return err },
 		"advance": func() error { return table.Advance(done, 1) },
 		"rewind":  func() error { return table.Rewind(done, 0) },
-		"update":  func() error { return table.Update(done) },
+		"update":  func() error { return table.Update(done, nil, nil) },
 	} {
 		if err := f(); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got %v", name, err)

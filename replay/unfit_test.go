@@ -13,7 +13,7 @@ import (
 func untouched(t *testing.T, o Options) Recovered {
 	t.Helper()
 	table := mustNew(t, o)
-	table.Track()
+	table.Durable().Track()
 	if err := table.Advance(ctx, 5); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func untouched(t *testing.T, o Options) Recovered {
 		mustInsert(t, table, group(rollout.Version(2+i), 0, 1))
 	}
 	var l ledger
-	l.apply(t, table.Cut())
+	l.apply(t, table.Durable().Cut())
 	return l.recovered(t)
 }
 
@@ -29,10 +29,10 @@ func untouched(t *testing.T, o Options) Recovered {
 func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 	priority := Options{Sampler: Prioritized}
 	positive := Options{Capacity: 16, Retention: KeepPositive, PositiveFraction: 0.25, CapacityBytes: 16 << 10}
-	each := func(change func(k *Kept)) func(r *Recovered) {
+	each := func(change func(k *Stored)) func(r *Recovered) {
 		return func(r *Recovered) {
-			for i := range r.Kept {
-				change(&r.Kept[i])
+			for i := range r.Stored {
+				change(&r.Stored[i])
 			}
 		}
 	}
@@ -42,37 +42,37 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 		want   string
 		change func(r *Recovered)
 	}{
-		{"a shard of another", Options{Shards: 2}, "in shard 1 of 2", each(func(k *Kept) { k.Shard = 1 })},
-		{"a shard that is none", Options{Shards: 2}, "in shard 7 of 2", each(func(k *Kept) { k.Shard = 7 })},
-		{"a used one in a queue", Options{Sampler: FIFO}, "has 1 uses", each(func(k *Kept) { k.Uses = 1 })},
-		{"uses below 0", Options{}, "has -1 uses", each(func(k *Kept) { k.Uses = -1 })},
-		{"a use before all", Options{}, "was used at version -2", each(func(k *Kept) { k.LastUse = -2 })},
-		{"a priority of 0", priority, "has priority 0", each(func(k *Kept) { k.Base = 0 })},
-		{"a priority that is none", priority, "has priority NaN", each(func(k *Kept) { k.Base = math.NaN() })},
-		{"an infinite priority", priority, "has priority +Inf", each(func(k *Kept) { k.Base = math.Inf(1) })},
+		{"a shard of another", Options{Shards: 2}, "in shard 1 of 2", each(func(k *Stored) { k.Shard = 1 })},
+		{"a shard that is none", Options{Shards: 2}, "in shard 7 of 2", each(func(k *Stored) { k.Shard = 7 })},
+		{"a used one in a queue", Options{Sampler: FIFO}, "has 1 uses", each(func(k *Stored) { k.Uses = 1 })},
+		{"uses below 0", Options{}, "has -1 uses", each(func(k *Stored) { k.Uses = -1 })},
+		{"a use before all", Options{}, "was used at version -2", each(func(k *Stored) { k.LastUse = -2 })},
+		{"a priority of 0", priority, "has priority 0", each(func(k *Stored) { k.Base = 0 })},
+		{"a priority that is none", priority, "has priority NaN", each(func(k *Stored) { k.Base = math.NaN() })},
+		{"an infinite priority", priority, "has priority +Inf", each(func(k *Stored) { k.Base = math.Inf(1) })},
 		{"one that is too old", Options{MaxStaleness: 3}, "is of version 1, max_staleness 3", func(r *Recovered) {
-			r.Kept[0].Rollout = group(1, 1).Rollouts[0]
+			r.Stored[0].Rollout = group(1, 1).Rollouts[0]
 		}},
-		{"a version below 0", Options{}, "has tokens of versions -4", func(r *Recovered) { r.Kept[0].Rollout = group(-4, 1).Rollouts[0] }},
+		{"a version below 0", Options{}, "has tokens of versions -4", func(r *Recovered) { r.Stored[0].Rollout = group(-4, 1).Rollouts[0] }},
 		{"half a group", Options{Unit: UnitGroup, GroupSize: 2}, "has 1 rollouts, group_size is 2", func(r *Recovered) {
-			r.Kept = r.Kept[:0:0]
-			r.Kept = append(r.Kept, Kept{Use: Use{ID: 1, LastUse: rollout.NoVersion}, Group: 1, Rollout: group(2, 1).Rollouts[0]})
+			r.Stored = r.Stored[:0:0]
+			r.Stored = append(r.Stored, Stored{Usage: Usage{ID: 1, LastUse: rollout.NoVersion}, Group: 1, Rollout: group(2, 1).Rollouts[0]})
 		}},
-		{"more kept than are set aside", positive, "more than its capacity", each(func(k *Kept) { k.Marks |= MarkKept })},
-		{"acknowledgements nobody made", Options{}, "its books say 3", func(r *Recovered) { r.Books.Shards[0].Counts.Acknowledged = 3 }},
+		{"more kept than are set aside", positive, "more than its capacity", each(func(k *Stored) { k.Marks |= MarkReserved })},
+		{"acknowledgements nobody made", Options{}, "its state says 3", func(r *Recovered) { r.State.Shards[0].Counts.Acknowledged = 3 }},
 	} {
 		r := untouched(t, c.o)
 		c.change(&r)
 		table := mustNew(t, c.o)
-		if _, err := table.Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, rollout.ErrInvalid) {
+		if _, err := table.Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
 		}
-		if table.Len() != 0 || table.Version() != 0 {
-			t.Errorf("%s: the table holds %d at version %d", c.name, table.Len(), table.Version())
+		if table.present() != 0 || table.Version() != 0 {
+			t.Errorf("%s: the table holds %d at version %d", c.name, table.present(), table.Version())
 		}
 	}
 	for _, o := range []Options{{Shards: 2}, {Sampler: FIFO}, {MaxStaleness: 3}, {Unit: UnitGroup, GroupSize: 2}, priority, positive} { // unchanged they fit
-		if _, err := mustNew(t, o).Rebuild(untouched(t, o)); err != nil {
+		if _, err := mustNew(t, o).Durable().Rebuild(untouched(t, o)); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -88,8 +88,8 @@ func TestMoreThanTheCapacityIsRefused(t *testing.T) {
 		"bytes in queue": {Options{CapacityBytes: 8 * bytes, Sampler: FIFO}, Options{CapacityBytes: 8*bytes - 1, Sampler: FIFO}},
 	} {
 		r := untouched(t, c.had)
-		r.Books.Options.Capacity, r.Books.Options.CapacityBytes = mustNew(t, c.has).identity().Capacity, c.has.CapacityBytes
-		if _, err := mustNew(t, c.has).Rebuild(r); err == nil || !strings.Contains(err.Error(), "more than its capacity") {
+		r.State.Identity = mustNew(t, c.has).options.identity()
+		if _, err := mustNew(t, c.has).Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), "more than its capacity") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

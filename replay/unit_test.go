@@ -50,7 +50,7 @@ func TestATableOfStepsKeepsEachTurnByItself(t *testing.T) {
 			t.Errorf("step %d is drawn as %+v", i, d)
 		}
 	}
-	if s := table.Stats(); s.Inserted != 4 || s.InsertedGroups != 1 {
+	if s := statsOf(table); s.Inserted != 4 || s.InsertedGroups != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -71,7 +71,7 @@ func TestRolloutsThatMakeNoStepsAreRefusedWhole(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if s := table.Stats(); s.Inserted != 0 || s.Refused != 3+2+3 {
+	if s := statsOf(table); s.Inserted != 0 || s.Refused != 3+2+3 {
 		t.Errorf("%+v", s)
 	}
 	_, err := table.Insert(ctx, rollout.Group{Rollouts: []*rollout.Rollout{threeTurns(0, 1, 0)}})
@@ -100,19 +100,19 @@ func TestATableOfGroupsTakesGroupsOfOneSize(t *testing.T) {
 		mustInsert(t, table, group(0, 1, 0))
 	}
 	var ids []rollout.ID
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		ids = append(ids, h.ID)
 	}
-	if !reflect.DeepEqual(ids, []rollout.ID{3, 4, 5, 6}) || table.Stats().Evicted[rollout.EvictedByCapacity] != 2 {
+	if !reflect.DeepEqual(ids, []rollout.ID{3, 4, 5, 6}) || statsOf(table).Evicted[rollout.EvictedByCapacity] != 2 {
 		t.Errorf("held are %v", ids)
 	}
 }
 
 // The age of a group is that of its oldest rollout, in its weight and in its expiry.
 func TestAGroupIsAsOldAsItsOldest(t *testing.T) {
-	p := DefaultPrioritization()
-	p.Base, p.Exponent, p.AgeDecay = BaseRecency, 1, 10
-	table := mustNew(t, Options{Capacity: 4, Sampler: Prioritized, Prioritization: &p, Unit: UnitGroup, GroupSize: 2, MaxStaleness: 25})
+	p := prioritizedOptions()
+	p.PriorityBase, p.PriorityExponent, p.AgeDecay = BaseRecency, 1, 10
+	table := mustNew(t, withPriorities(p, Options{Capacity: 4, Unit: UnitGroup, GroupSize: 2, MaxStaleness: 25}))
 	if err := table.Advance(ctx, 20); err != nil {
 		t.Fatal(err)
 	}
@@ -123,25 +123,25 @@ func TestAGroupIsAsOldAsItsOldest(t *testing.T) {
 	if got := probabilities(table); !alike(got, 1-young, 1-young, young, young) {
 		t.Errorf("the probabilities are %v", got)
 	}
-	if a := table.ByAge(); len(a) != 2 || a[0].Age != 0 || a[1].Age != 10 || a[1].Units != 1 {
+	if a := table.Inspect().ByAge(); len(a) != 2 || a[0].Age != 0 || a[1].Age != 10 || a[1].Units != 1 {
 		t.Errorf("by age they are %v", a)
 	}
 	if err := table.Advance(ctx, 36); err != nil {
 		t.Fatal(err)
 	}
-	if h := table.Held(); len(h) != 2 || h[0].ID != 3 {
+	if h := table.Inspect().Held(); len(h) != 2 || h[0].ID != 3 {
 		t.Errorf("held are %+v", h)
 	}
 }
 
 // A group's base is the mean of its rollouts', and a report of one changes it.
 func TestTheBaseOfAGroupIsTheMean(t *testing.T) {
-	table := rewarded(t, func(o *Options, _ *Prioritization) { o.Unit, o.GroupSize, o.Capacity = UnitGroup, 2, 4 }, 1, 2)
+	table := rewarded(t, func(o *Options) { o.Unit, o.GroupSize, o.Capacity = UnitGroup, 2, 4 }, 1, 2)
 	mustInsert(t, table, group(0, 3, 6))
 	if got := probabilities(table); !alike(got, 0.25, 0.25, 0.75, 0.75) {
 		t.Errorf("the probabilities are %v", got)
 	}
-	if err := table.Update(ctx, Priority{2, 8}); err != nil {
+	if err := updateOf(table, Priority{2, 8}); err != nil {
 		t.Fatal(err)
 	}
 	if got := probabilities(table); !alike(got, 0.5, 0.5, 0.5, 0.5) {

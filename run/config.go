@@ -1,6 +1,10 @@
 package run
 
-import "github.com/reprise-rl/reprise/task"
+import (
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/task"
+)
 
 // Config is the whole configuration of a run, as its YAML file spells it. [Default] is the laboratory's built-in
 // experiment; a file and --set change parts of it.
@@ -87,46 +91,21 @@ type Pipeline struct {
 	BatchUpdates   int          `yaml:"batch_updates"` // i, updates in a row on each batch
 }
 
-// Replay is the table between workers and trainers; the names are those of replay.Options.
+// Replay is the table between workers and trainers: [replay.Options], and how a batch is composed. What other sections decide is
+// not set here: shards (pipeline.trainers), group_size (pipeline.group), advantage (learner.advantage), vocab and max_tokens (the
+// policy and the task), seed, lease_seconds. In a run capacity 0 is 2 x pipeline.batch, min_size 0 a trainer's share of the batch,
+// and importance_anneal those of the budget unless it is given.
 type Replay struct {
-	Sampler           string  `yaml:"sampler"`        // lifo and fifo consume: no replay
-	Unit              string  `yaml:"unit"`           // what a draw falls on: rollout, step (a turn) or group
-	StepReturns       int     `yaml:"step_returns"`   // n of n-step returns, unit: step; 0: the turn's own reward; -1: to the episode's end
-	StepDiscount      float64 `yaml:"step_discount"`  // gamma of those
-	Capacity          int     `yaml:"capacity"`       // N, rollouts; 0: 2 x batch
-	CapacityBytes     int64   `yaml:"capacity_bytes"` // of payload; 0: no limit
-	Retention         string  `yaml:"retention"`      // fifo or positive
-	PositiveFraction  float64 `yaml:"positive_fraction"`
-	PositiveThreshold float64 `yaml:"positive_threshold"`
-	MaxStaleness      int     `yaml:"max_staleness"` // versions; 0: no limit
-	MaxUses           int     `yaml:"max_uses"`      // 0: no limit
-	MinSize           int     `yaml:"min_size"`      // rollouts that each trainer's shard holds before it may be sampled; 0: its share of the batch
+	replay.Options `yaml:",inline"`
 
 	Mix        int     `yaml:"mix"`         // K, replay updates to each on a fresh batch; 0: all updates alike
 	FreshShare float64 `yaml:"fresh_share"` // of each batch, rollouts not handed out as fresh before; 0: none in particular
-
-	// Of sampler prioritized; see replay.Prioritization.
-	PriorityBase       string   `yaml:"priority_base"`       // advantage, reward, td_error (ppo), gradient_norm or recency
-	PriorityEpsilon    float64  `yaml:"priority_epsilon"`    // added to every base
-	PriorityExponent   float64  `yaml:"priority_exponent"`   // alpha
-	AgeDecay           AgeDecay `yaml:"age_decay"`           // tau in versions; inf: none; auto
-	Decay              string   `yaml:"decay"`               // before_exponent or after_exponent
-	TargetESS          float64  `yaml:"target_ess"`          // of a batch, for age_decay: auto
-	Draws              string   `yaml:"draws"`               // stratified or independent
-	Entry              string   `yaml:"entry"`               // own or max
-	ImportanceBeta     float64  `yaml:"importance_beta"`     // of the weights (N P)^-beta at version 0
-	ImportanceVersions int      `yaml:"importance_versions"` // over which beta rises to 1; 0: those of the budget; -1: it stays
-	ImportanceNorm     string   `yaml:"importance_norm"`     // batch or table
 }
 
-// Prompts is which prompts are asked: how many there are, and prompt replay, which generates for some again. The names of prompt replay
-// are those of prompts.Options.
+// Prompts is which prompts are asked: how many there are, and prompt replay, which generates for some again.
 type Prompts struct {
-	Limit    int     `yaml:"limit"`     // training prompts, the first so many, over and over; 0: all that the task has. The warm-up has all
-	Fraction float64 `yaml:"fraction"`  // f, of a batch's prompts; 0: no prompt replay
-	Band     float64 `yaml:"band"`      // a prompt is kept while |pass rate - 1/2| is at most this
-	Cooldown int     `yaml:"cooldown"`  // versions before a prompt is generated for again
-	MaxReuse int     `yaml:"max_reuse"` // times that a prompt is replayed
+	Limit           int `yaml:"limit"` // train on the first so many prompts, over and over; 0: all the task has. The warm-up has all
+	prompts.Options `yaml:",inline"`
 }
 
 // Learner is how batches become updates. A key that the objective does not read stays at its default.
@@ -189,11 +168,11 @@ type Checkpoint struct {
 
 // Baseline is what the no-replay arm of a comparison does otherwise. Zeros are chosen: see docs.
 type Baseline struct {
-	Sampler      string  `yaml:"sampler"`       // lifo or fifo
-	Capacity     int     `yaml:"capacity"`      // 0: 2 x batch
-	Workers      int     `yaml:"workers"`       // 0 with trainers 0: the split of at most as many GPUs that stalls least
-	Trainers     int     `yaml:"trainers"`      //
-	LearningRate float64 `yaml:"learning_rate"` // 0: as the replay arm
+	Sampler      replay.Sampler `yaml:"sampler"`       // lifo or fifo
+	Capacity     int            `yaml:"capacity"`      // 0: 2 x batch
+	Workers      int            `yaml:"workers"`       // 0 with trainers 0: the split of at most as many GPUs that stalls least
+	Trainers     int            `yaml:"trainers"`      //
+	LearningRate float64        `yaml:"learning_rate"` // 0: as the replay arm
 }
 
 // Default is the built-in experiment: addition below 100 on six workers and two trainers.
@@ -210,11 +189,8 @@ func Default() Config {
 			Mode: "async", Workers: 6, Trainers: 2, Batch: 1024, Group: 8, RolloutCost: 5.28,
 			WeightSync: "group", Chunk: 32, PublishEvery: 1, BatchUpdates: 1,
 		},
-		Replay: Replay{Sampler: "unseen", Capacity: 4096, Retention: "fifo", PositiveThreshold: 1,
-			Unit: "rollout", StepDiscount: 1, PriorityBase: "advantage", PriorityEpsilon: 1e-6, PriorityExponent: 0.6, AgeDecay: "500",
-			Decay: "before_exponent", TargetESS: 0.8, Draws: "stratified", Entry: "own", ImportanceBeta: 0.4, ImportanceNorm: "batch",
-		},
-		Prompts: Prompts{Band: 0.3, Cooldown: 5, MaxReuse: 10},
+		Replay:  Replay{Options: replay.Options{Sampler: replay.Unseen, Capacity: 4096}},
+		Prompts: Prompts{Options: prompts.Options{Band: 0.3, Cooldown: 5, MaxReuse: 10}},
 		Learner: Learner{
 			Objective: "grpo", Ratio: "token", ClipLow: 0.2, ClipHigh: 0.2, Clip: 0.2, RPrime: "one",
 			ValueCoef: 0.1, ValueClip: 0.2, Gamma: 1, Lambda: 0.95, Values: "recompute",

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/reprise-rl/reprise/replay"
 )
 
 // decode reads a YAML mapping into the struct that into points to, over the values it already has. It is strict, and
@@ -120,7 +122,11 @@ func keysOf(t reflect.Type) []string {
 
 // yamlKey returns a field's key, empty if it has none.
 func yamlKey(f reflect.StructField) (name string, inline bool) {
-	name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	tag := f.Tag.Get("yaml")
+	if tag == "" {
+		tag = f.Tag.Get("json") // of options that are spelled in JSON too
+	}
+	name, options, _ := strings.Cut(tag, ",")
 	if name == "-" || !f.IsExported() {
 		return "", false
 	}
@@ -130,8 +136,8 @@ func yamlKey(f reflect.StructField) (name string, inline bool) {
 func whole(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
 
 func kindOf(t reflect.Type) string {
-	if t == reflect.TypeFor[AgeDecay]() {
-		return ageDecays
+	if t == reflect.TypeFor[replay.Versions]() {
+		return "versions, or inf for none"
 	}
 	switch t.Kind() {
 	case reflect.Int, reflect.Int32, reflect.Int64:

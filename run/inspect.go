@@ -119,7 +119,7 @@ func lookInto(dir string, table *replay.Table) (account, []replay.Held, error) {
 		return account{}, nil, err
 	}
 	known, err := e.account(context.Background())
-	return known, table.Held(), err
+	return known, table.Inspect().Held(), err
 }
 
 // count fills in the counts and histograms.
@@ -145,8 +145,8 @@ func (in *Inspection) count(o replay.Options, known account, held []replay.Held)
 	}
 	slices.SortFunc(in.Rewards, func(a, b RewardCount) int { return cmp.Compare(a.Reward, b.Reward) })
 	in.ByAge, in.ESSByAge = known.ages, known.ess
-	if p := o.Prioritization; p != nil {
-		in.AgeDecay, in.HalfLife = results.Num(known.ageDecay), results.Num(p.HalfLife(known.ageDecay))
+	if o.Sampler == replay.Prioritized {
+		in.AgeDecay, in.HalfLife = results.Num(known.ageDecay), results.Num(o.HalfLife(known.ageDecay))
 	}
 }
 
@@ -154,7 +154,7 @@ func (in *Inspection) count(o replay.Options, known account, held []replay.Held)
 func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, rows int, countsFresh bool) {
 	in.Order = "uses"
 	order := func(a, b replay.Held) int { return cmp.Or(b.Uses-a.Uses, cmp.Compare(a.ID, b.ID)) }
-	if o.Prioritization != nil {
+	if o.Sampler == replay.Prioritized {
 		in.Order = "probability"
 		order = func(a, b replay.Held) int {
 			return cmp.Or(cmp.Compare(b.Probability, a.Probability), cmp.Compare(a.ID, b.ID))
@@ -184,7 +184,7 @@ func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, ro
 // reason says in words why a rollout is as likely to be drawn as it is.
 func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool) string {
 	var parts []string
-	if p := o.Prioritization; p != nil {
+	if o.Sampler == replay.Prioritized {
 		units := held
 		if o.Unit == replay.UnitGroup {
 			units /= float64(o.GroupSize)
@@ -195,10 +195,10 @@ func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool
 		case h.AtMax:
 			parts = append(parts, fmt.Sprintf("entered at the maximum %.4g, not reported yet", h.Base))
 		default:
-			parts = append(parts, fmt.Sprintf("%s %.4g", strings.ReplaceAll(string(p.Base), "_", " "), h.Base))
+			parts = append(parts, fmt.Sprintf("%s %.4g", strings.ReplaceAll(string(o.PriorityBase), "_", " "), h.Base))
 		}
 		age := fmt.Sprintf("age %d", h.UnitAge)
-		if half := p.HalfLife(tau); !math.IsInf(half, 1) {
+		if half := o.HalfLife(tau); !math.IsInf(half, 1) {
 			age += fmt.Sprintf(" (x%.3g by decay)", math.Exp2(-float64(h.UnitAge)/half))
 		}
 		parts = append(parts, age)

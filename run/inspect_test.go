@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -93,7 +94,7 @@ func TestInspectionOfATableOfAServiceAsksThere(t *testing.T) {
 		got.Run, got.Service = want.Run, ""
 		for i := range want.Top {
 			want.Top[i].Base = results.Number{}
-			if p := c.prioritization(); p != nil { // its word for the base is missing, too
+			if c.Replay.Sampler == replay.Prioritized { // its word for the base is missing, too
 				reason := regexp.MustCompile(`, (advantage [^,]*|entered at [^,]*, not reported yet), age`)
 				want.Top[i].Reason = reason.ReplaceAllString(want.Top[i].Reason, ", age")
 			}

@@ -44,9 +44,8 @@ func (c Config) advantageKind() advantage.Kind {
 // learning returns the configuration's part for policy.Learner.
 func (c Config) learning() (policy.Learning, error) {
 	l := c.learner()
-	p := c.prioritization()
 	learning := policy.Learning{
-		LogitGradients:   p != nil && p.Base == replay.BaseGradNorm,
+		LogitGradients:   c.replayOptions(0).PriorityBase == replay.BaseGradNorm,
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
 		Advantage: advantage.Kind(l.Advantage), GAE: advantage.GAE{Gamma: l.Gamma, Lambda: l.Lambda}, StoredValues: l.Values == "stored",
 		Updates: c.Pipeline.BatchUpdates, MaxLogRatio: l.MaxLogRatio, KLPenalty: l.KLPenalty,

@@ -13,7 +13,7 @@ import (
 
 // heldDraws draws rollouts of the table uniformly, each at most once and in random order.
 func (s *session) heldDraws(o NoiseOptions) []rollout.Draw {
-	held := s.table.(embedded).Held()
+	held := s.table.(embedded).Inspect().Held()
 	var draws []rollout.Draw
 	for _, i := range rollout.Stream(o.Seed, "noise/choice", 0).Perm(len(held))[:min(o.Held, len(held))] {
 		draws = append(draws, drawOf(held[i]))
@@ -72,7 +72,7 @@ func (s *session) freshDraws(ctx context.Context, state *saved, o NoiseOptions) 
 		return nil, err
 	}
 	var draws []rollout.Draw
-	for _, h := range table.Held() {
+	for _, h := range table.Inspect().Held() {
 		draws = append(draws, drawOf(h))
 	}
 	return s.normalised(draws), nil

@@ -81,7 +81,7 @@ func TestHeldDrawsAreAUniformChoiceOfTheTable(t *testing.T) {
 	c := solving(t, "learner.advantage=batch", "replay.capacity=96")
 	s, _ := recalled(t, c, dir)
 	ages := make(map[rollout.ID]int)
-	for _, h := range s.table.(embedded).Held() {
+	for _, h := range s.table.(embedded).Inspect().Held() {
 		ages[h.ID] = h.Age
 	}
 	draws := s.heldDraws(NoiseOptions{Held: 1000})

@@ -51,7 +51,7 @@ func (s *session) circumstances(n *results.Noise, last pipeline.Update) error {
 	}
 	o := s.table.Options()
 	warn(o.Retention != replay.KeepPositive, "The table keeps correct rollouts longer (retention positive), which biases the mean gradient: that shows as correlation.")
-	warn(o.Prioritization == nil, "Rollouts are weighed equally here, while sampler %s prefers some.", o.Sampler)
+	warn(o.Sampler != replay.Prioritized, "Rollouts are weighed equally here, while sampler %s prefers some.", o.Sampler)
 	warn(s.chooser == nil, "Prompts are replayed in the run, and were taken in their turn here.")
 	warn(s.config.Prompts.Limit == 0, "The run asks its first %d prompts over and over, and so did this: the scatter from prompt to prompt counts as error of the true gradient, which makes the correlation too low.", s.config.Prompts.Limit)
 	if s.config.Generate.TopP > 0 && s.config.Generate.TopP < 1 {

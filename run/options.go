@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
@@ -45,36 +48,108 @@ func (c Config) pipelineOptions() pipeline.Options {
 }
 
 // Replays reports whether rollouts can be used more than once.
-func (c Config) Replays() bool { return !replay.Sampler(c.Replay.Sampler).Consumes() }
-
-// drawsEarly reports whether a table that is told nothing else would be drawn from before it holds a batch: samplers with replacement are
-// content with one rollout, and would train on copies of it while workers go on generating. In synchronous mode a turn's batch is
-// there at the first draw; a limit of bytes may leave less room than a batch takes.
-func (c Config) drawsEarly(o replay.Options) bool {
-	return o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != string(pipeline.Sync) && o.CapacityBytes == 0
-}
+func (c Config) Replays() bool { return !c.Replay.Sampler.Consumes() }
 
 // replayOptions returns the configuration's part for package replay; vocab bounds the tokens.
 func (c Config) replayOptions(vocab int) replay.Options {
-	r := c.Replay
-	o := replay.Options{
-		Capacity: r.Capacity, CapacityBytes: r.CapacityBytes, Retention: replay.Retention(r.Retention),
-		PositiveFraction: r.PositiveFraction, PositiveThreshold: float32(r.PositiveThreshold),
-		Sampler: replay.Sampler(r.Sampler), MaxStaleness: r.MaxStaleness, MaxUses: r.MaxUses, MinSize: r.MinSize,
-		Unit: replay.Unit(r.Unit), Prioritization: c.prioritization(),
-		StepReturns: r.StepReturns, StepDiscount: r.StepDiscount,
-		Shards: c.Pipeline.Trainers, Advantage: c.advantageKind(), Vocab: vocab, Seed: c.Seed,
-	}
+	o := c.Replay.Options
+	o.Shards, o.Advantage, o.Vocab, o.Seed = c.Pipeline.Trainers, c.advantageKind(), vocab, c.Seed
 	if o.Unit == replay.UnitGroup {
 		o.GroupSize = c.Pipeline.Group
 	}
 	if o.Capacity == 0 {
 		o.Capacity = 2 * c.Pipeline.Batch
 	}
-	if c.drawsEarly(o) {
+	// Samplers with replacement are content with one rollout, and would train on copies of it while workers go on generating. In
+	// synchronous mode a turn's batch is there at the first draw; a limit of bytes may leave less room than a batch takes.
+	if o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != string(pipeline.Sync) && o.CapacityBytes == 0 {
 		o.MinSize = c.Pipeline.Batch / max(o.Shards, 1)
 	}
+	if o.Sampler != replay.Prioritized {
+		return o.WithoutPriorities() // so that --set replay.sampler compares samplers with the rest as it is
+	}
+	if o.ImportanceAnneal == nil {
+		o.ImportanceAnneal = new(c.budgetVersions())
+	}
 	return o
+}
+
+// budgetVersions returns the number of updates that the budget pays for.
+func (c Config) budgetVersions() int {
+	updates := c.Budget.Updates
+	if o := c.pipelineOptions().WithDefaults(); o.ComputeBudget > 0 {
+		if n := int(math.Ceil(o.ComputeBudget / o.UpdateCompute)); updates == 0 || n < updates {
+			updates = n
+		}
+	}
+	return updates
+}
+
+// validateReplay checks what package replay does not: what other sections decide, and what only a critic or a program can give.
+func (c Config) validateReplay() error {
+	var problems option.Problems
+	check := problems.Check
+	o := c.Replay.Options
+	for _, k := range []struct {
+		key, by string
+		value   any
+		given   bool
+	}{
+		{"replay.shards", "pipeline.trainers", o.Shards, o.Shards != 0},
+		{"replay.group_size", "pipeline.group", o.GroupSize, o.GroupSize != 0},
+		{"replay.advantage", "learner.advantage", o.Advantage, o.Advantage != ""},
+		{"replay.vocab", "the policy", o.Vocab, o.Vocab != 0},
+		{"replay.max_tokens", "policy.positions", o.MaxTokens, o.MaxTokens != 0},
+		{"replay.seed", "seed", o.Seed, o.Seed != 0},
+		{"replay.lease_seconds", "the run, which settles every batch", o.LeaseSeconds, o.LeaseSeconds != 0},
+	} {
+		check(!k.given, k.key, k.value, "none: it follows from %s", k.by)
+	}
+	critic := o.PriorityBase != replay.BaseTDError || c.needsCritic()
+	check(critic && o.PriorityBase != replay.BaseFunction, "replay.priority_base", o.PriorityBase,
+		"advantage, reward, gradient_norm or recency, or td_error with learner.objective ppo")
+	return problems.Err()
+}
+
+// Sampling says in words how a run draws what it learns from, the effective half-life included.
+func (c Config) Sampling() string {
+	updates := ""
+	if i := c.Pipeline.BatchUpdates; i > 1 {
+		updates = fmt.Sprintf("; %d updates on each batch", i)
+	}
+	if !c.Replays() {
+		return fmt.Sprintf("%s queue: each rollout once", c.Replay.Sampler) + updates
+	}
+	o := c.replayOptions(0).WithDefaults()
+	text := fmt.Sprintf("%s, by %s, from %d", o.Sampler, o.Unit, o.Capacity)
+	switch p := c.pipelineOptions(); {
+	case p.Mix > 0:
+		text += fmt.Sprintf("; %s to each on fresh rollouts", words.Plural(p.Mix, "replay update"))
+	case p.FreshShare > 0:
+		text += fmt.Sprintf("; %.0f%% of each batch fresh", 100*p.FreshShare)
+	}
+	text += updates
+	if o.Sampler != replay.Prioritized {
+		return text
+	}
+	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(o.PriorityBase), "_", " "), o.PriorityExponent, halfLife(o))
+}
+
+// halfLife describes the age decay and the half-life that follows from it.
+func halfLife(o replay.Options) string {
+	half := o.HalfLife(float64(o.AgeDecay))
+	if math.IsInf(half, 1) {
+		return "no age decay (standard PER)"
+	}
+	formula := "(tau/alpha) ln 2"
+	if o.Decay == replay.AfterExponent {
+		formula = "tau ln 2"
+	}
+	from := ""
+	if o.TargetESS > 0 {
+		from = fmt.Sprintf("automatic for ESS %g, at first ", o.TargetESS)
+	}
+	return fmt.Sprintf("age decay %s%s: effective half-life %s = %.0f versions", from, o.AgeDecay, formula, half)
 }
 
 func (c Config) sampling(stop []int32) policy.Sampling {
@@ -110,7 +185,6 @@ func (c Config) Validate() error {
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
-		o.Prioritization = c.entering() // held to its ranges below
 		errs = append(errs, under("replay", o.Validate()))
 		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
 			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)", p.Batch/p.Trainers, p.Group)
@@ -134,7 +208,7 @@ func (c Config) Validate() error {
 			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
 	errs = append(errs, c.validateLearner())
-	errs = append(errs, c.validatePriorities(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
+	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
 	return errors.Join(errs...)
 }
@@ -187,8 +261,8 @@ func (c Config) Warnings() []string {
 	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
 		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
 	}
-	if p := c.prioritization(); p != nil && p.Normalisation == replay.ByTable && p.Base != replay.BaseRecency && p.Base != replay.BaseGradNorm {
-		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest weight by far, which scales the others to almost nothing; batch does not", p.Base))
+	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable && o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {
+		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest weight by far, which scales the others to almost nothing; batch does not", o.PriorityBase))
 	}
 	return list
 }

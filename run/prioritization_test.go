@@ -1,69 +1,82 @@
 package run
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/replay"
 )
 
-func TestThePrioritizedSamplerIsConfigured(t *testing.T) {
+func TestThePrioritizedSamplerHasTheTablesDefaultsAndTheBudgetsVersions(t *testing.T) {
 	c, err := Load("", []string{"replay.sampler=prioritized"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := replay.DefaultPrioritization()
-	want.BetaVersions = c.importanceVersions()
-	if got := *c.prioritization(); !reflect.DeepEqual(got, want) {
+	got := c.replayOptions(0).WithDefaults()
+	want := replay.Options{Sampler: replay.Prioritized}.WithDefaults()
+	want.Shards, want.Seed, want.MinSize, want.ImportanceAnneal = 2, 1, 512, new(628) // 400 updates of the baseline at B(1+mu) pay for so many at B(1+W/T)
+	got.Clock, want.Clock = nil, nil
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the defaults are\n%+v, package replay's\n%+v", got, want)
 	}
-	// 400 updates of the baseline at B(1+mu) pay for so many at B(1+W/T).
-	if updates := 628; want.BetaVersions != updates {
-		t.Errorf("beta rises over %d versions, want %d", want.BetaVersions, updates)
-	}
-	for set, check := range map[string]func(p *replay.Prioritization) bool{
-		"replay.age_decay=inf":           func(p *replay.Prioritization) bool { return p.AgeDecay > 1e300 && p.TargetESS == 0 },
-		"replay.age_decay=.inf":          func(p *replay.Prioritization) bool { return p.AgeDecay > 1e300 },
-		"replay.age_decay=Auto":          func(p *replay.Prioritization) bool { return p.TargetESS == 0.8 },
-		"replay.age_decay=.5":            func(p *replay.Prioritization) bool { return p.AgeDecay == 0.5 },
-		"replay.age_decay=12.5":          func(p *replay.Prioritization) bool { return p.AgeDecay == 12.5 },
-		"replay.age_decay=auto":          func(p *replay.Prioritization) bool { return p.AgeDecay == 500 && p.TargetESS == 0.8 },
-		"replay.importance_versions=-1":  func(p *replay.Prioritization) bool { return p.BetaVersions == 0 },
-		"replay.importance_versions=70":  func(p *replay.Prioritization) bool { return p.BetaVersions == 70 },
-		"replay.decay=after_exponent":    func(p *replay.Prioritization) bool { return p.Decay == replay.AfterExponent },
-		"replay.priority_base=recency":   func(p *replay.Prioritization) bool { return p.Base == replay.BaseRecency },
-		"replay.draws=independent":       func(p *replay.Prioritization) bool { return p.Spread == replay.Independent },
-		"replay.importance_norm=table":   func(p *replay.Prioritization) bool { return p.Normalisation == replay.ByTable },
-		"replay.priority_epsilon=0.25":   func(p *replay.Prioritization) bool { return p.Epsilon == 0.25 },
-		"replay.entry=max":               func(p *replay.Prioritization) bool { return p.Entry == replay.EnterMax },
-		"replay.priority_exponent=1.5":   func(p *replay.Prioritization) bool { return p.Exponent == 1.5 },
-		"replay.importance_beta=0.75":    func(p *replay.Prioritization) bool { return p.Beta == 0.75 },
-		"replay.priority_base=advantage": func(p *replay.Prioritization) bool { return p.Base == replay.BaseAdvantage },
-	} {
-		c, err := Load("", []string{"replay.sampler=prioritized", set})
+}
+
+// Every key of a table can be set in a run, unless another section decides it.
+func TestEveryKeyOfATableCanBeSet(t *testing.T) {
+	decided := []string{"shards", "group_size", "advantage", "vocab", "max_tokens", "seed", "lease_seconds"}
+	for _, key := range keysOf(reflect.TypeFor[replay.Options]()) {
+		value, ok := map[string]string{
+			"capacity": "8192", "capacity_bytes": "100000", "retention": "positive", "positive_fraction": "0.1", "positive_threshold": "0", "max_staleness": "7",
+			"max_uses": "3", "sampler": "prioritized", "min_size": "600", "unit": "step", "step_returns": "2", "step_discount": "0.5",
+			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf", "decay": "after_exponent",
+			"target_ess": "0.8", "draws": "independent", "entry": "max", "importance_beta": "0", "importance_anneal": "0", "importance_norm": "table",
+			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3", "lease_seconds": "3",
+		}[key]
+		if !ok {
+			t.Errorf("no value for %s in this test", key)
+			continue
+		}
+		set := []string{"replay.sampler=prioritized", "replay.unit=step", "replay.step_returns=1", "replay.retention=positive", "replay." + key + "=" + value}
+		c, err := Load("", set)
+		if slices.Contains(decided, key) {
+			if err == nil || !strings.Contains(err.Error(), "replay."+key+": "+value+": want none") {
+				t.Errorf("%s gave %v", key, err)
+			}
+			continue
+		}
 		if err != nil {
-			t.Errorf("%s: %v", set, err)
-		} else if !check(c.prioritization()) {
-			t.Errorf("%s gave %+v", set, c.prioritization())
+			t.Errorf("%s: %v", key, err)
+			continue
+		}
+		text, err := json.Marshal(c.replayOptions(0))
+		var tree map[string]any
+		if err := errors.Join(err, json.Unmarshal(text, &tree)); err != nil || fmt.Sprint(tree[key]) != value {
+			t.Errorf("%s=%s became %v, %v", key, value, tree[key], err)
 		}
 	}
 }
 
 func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"replay.age_decay=soon":                                     "replay.age_decay: soon: want versions, 0.001 or more, inf for none, or auto",
+		"replay.age_decay=soon":                                     "replay.age_decay: soon: want versions, or inf for none",
+		"replay.target_ess=0.8":                                     "replay.age_decay: auto: want versions, or inf for none",
 		"replay.age_decay=-1":                                       "replay.age_decay: -1: want",
 		"replay.priority_base=function":                             "replay.priority_base: function: want",
 		"replay.priority_base=td_error":                             "replay.priority_base: td_error: want advantage, reward, gradient_norm or recency",
 		"replay.priority_base=gradient_norm":                        "replay.entry: own: want max",
 		"replay.age_decay=[1]":                                      "replay.age_decay: [1]: want versions",
-		"replay.priority_exponent=0":                                "replay.priority_exponent: 0: want above 0",
-		"replay.sampler=uniform,replay.entry=first":                 "replay.entry: first: want own or max",
+		"replay.priority_exponent=-1":                               "replay.priority_exponent: -1: want above 0",
+		"replay.entry=first":                                        "replay.entry: first: want own or max",
 		"learner.advantage=batch":                                   "replay.entry: own: want max with priority_base advantage",
-		"replay.importance_versions=-2":                             "replay.importance_versions: -2: want",
+		"replay.importance_anneal=-2":                               "replay.importance_anneal: -2: want",
+		"replay.importance_versions=9":                              "replay.importance_versions: unknown key",
 		"replay.importance_beta=1.5":                                "replay.importance_beta: 1.5: want 0 to 1",
-		"replay.target_ess=1,replay.age_decay=auto":                 "replay.target_ess: 1: want",
+		"replay.target_ess=1":                                       "replay.target_ess: 1: want",
 		"replay.unit=word":                                          "replay.unit: word: want rollout, step or group",
 		"replay.unit=group,pipeline.batch=1020":                     "replay.unit: group: want rollout or step",
 		"replay.unit=group,replay.fresh_share=0.001953125":          "replay.fresh_share: 0.001953125: want",
@@ -85,7 +98,7 @@ func TestSamplingIsToldInWords(t *testing.T) {
 		"replay.age_decay=500":                         "priority advantage^0.6, age decay 500: effective half-life (tau/alpha) ln 2 = 578 versions",
 		"replay.decay=after_exponent":                  "tau ln 2 = 347 versions",
 		"replay.age_decay=inf":                         "no age decay (standard PER)",
-		"replay.age_decay=auto":                        "automatic for ESS 0.8, at first 500",
+		"replay.target_ess=0.8":                        "automatic for ESS 0.8, at first 500",
 		"replay.mix=3":                                 "3 replay updates to each on fresh rollouts",
 		"replay.fresh_share=0.25":                      "25% of each batch fresh",
 		"replay.sampler=lifo":                          "lifo queue: each rollout once",

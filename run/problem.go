@@ -6,40 +6,27 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/option"
-	"github.com/reprise-rl/reprise/replay"
 )
 
-// under names the problems that a part found in its options as the configuration does: the section before the key, and
-// all in one form, "key: value: want …".
+// under names the problems that a part found in its options as the configuration does: the section before the key, or the key
+// of another section where the configuration keeps the option there.
 func under(section string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var errs []error
-		for _, e := range joined.Unwrap() {
-			errs = append(errs, under(section, e))
+	var all []error
+	for _, e := range option.Each(err) {
+		var problem *option.Error
+		switch {
+		case errors.As(e, &problem):
+			e = &option.Error{Key: configurationKey(section + "." + problem.Key), Value: problem.Value, Want: problem.Want}
+		case !strings.HasPrefix(e.Error(), section+"."): // this package decodes some parts, with their full keys
+			e = fmt.Errorf("%s.%w", section, e)
 		}
-		return errors.Join(errs...)
+		all = append(all, e)
 	}
-	problem := func(key string, value any, want string) error {
-		return fmt.Errorf("%s: %v: want %s", place(section+"."+key), value, strings.TrimPrefix(want, "must be "))
-	}
-	var p *option.Error
-	var o *replay.OptionError
-	switch {
-	case errors.As(err, &p):
-		return problem(p.Key, p.Value, p.Want)
-	case errors.As(err, &o):
-		return problem(o.Key, o.Value, o.Allowed)
-	case strings.HasPrefix(err.Error(), section+"."): // decoded by this package, with its full key
-		return err
-	}
-	return fmt.Errorf("%s.%w", section, err)
+	return errors.Join(all...)
 }
 
-// place returns the key under which the configuration keeps an option that a part knows by another.
-func place(key string) string {
+// configurationKey returns the key under which the configuration keeps an option that a part knows by another.
+func configurationKey(key string) string {
 	switch key {
 	case "pipeline.max_tokens":
 		return "generate.max_tokens"
@@ -53,6 +40,10 @@ func place(key string) string {
 		return "replay.fresh_share"
 	case "replay.shards":
 		return "pipeline.trainers"
+	case "replay.group_size":
+		return "pipeline.group"
+	case "replay.advantage":
+		return "learner.advantage"
 	}
 	return key
 }

@@ -8,18 +8,12 @@ import (
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/pipeline"
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/results"
 )
 
 // promptsFile is the part of a checkpoint that prompt replay needs.
 const promptsFile = "prompts.gob"
-
-func (c Config) promptOptions() prompts.Options {
-	p := c.Prompts
-	return prompts.Options{Fraction: p.Fraction, Band: p.Band, Cooldown: p.Cooldown, MaxReuse: p.MaxReuse}
-}
 
 // newChooser returns what chooses the prompts of a run, nil where each is asked in its turn. A batch of prompts is what makes a
 // batch of rollouts.
@@ -28,20 +22,12 @@ func (s *session) newChooser() (*prompts.Chooser, error) {
 	if c.Prompts.Fraction == 0 {
 		return nil, nil
 	}
-	buffer, err := prompts.New(c.promptOptions())
+	buffer, err := prompts.New(c.Prompts.Options)
 	if err != nil {
 		return nil, under("prompts", err)
 	}
 	ident := func(number uint64) string { return s.task.Train(number).ID }
-	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, positiveThreshold(c.replayOptions(0)))
-}
-
-// positiveThreshold returns the least reward of a correct rollout, the default of package replay where none is given.
-func positiveThreshold(o replay.Options) float32 {
-	if o.PositiveThreshold == 0 {
-		return replay.DefaultPositiveThreshold
-	}
-	return o.PositiveThreshold
+	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, *c.replayOptions(0).WithDefaults().PositiveThreshold)
 }
 
 // chosen gives the pipeline what chooses prompts, nil where each is asked in its turn and none again.
@@ -79,7 +65,7 @@ func (s *session) promptReplay() *results.PromptReplay {
 	if s.chooser == nil {
 		return nil
 	}
-	o, st := s.config.promptOptions(), s.chooser.Stats()
+	o, st := s.config.Prompts.Options, s.chooser.Stats()
 	out := &results.PromptReplay{
 		Fraction: o.Fraction, Band: o.Band, Cooldown: o.Cooldown, MaxReuse: o.MaxReuse,
 		Held: st.Buffer.Held, Replayed: st.Replayed, Fresh: st.Fresh, PassRates: histogram(&st.Buffer.PassRates),
@@ -103,5 +89,5 @@ func (c Config) validatePrompts() error {
 		errs = append(errs, fmt.Errorf("prompts.fraction: %g: want 0 where pipeline.batch (%d) has less than one group of %d", c.Prompts.Fraction, p.Batch, p.Group))
 		return errors.Join(errs...)
 	}
-	return errors.Join(append(errs, under("prompts", c.promptOptions().Validate()))...)
+	return errors.Join(append(errs, under("prompts", c.Prompts.Options.Validate()))...)
 }

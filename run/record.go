@@ -164,23 +164,23 @@ func (s *session) sampling(sum *results.Summary, table account) {
 	}
 	sum.Sampling = &results.Sampling{
 		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix, FreshShare: s.config.Replay.FreshShare,
-		NeverUsed: results.Num(never / float64(sum.Inserted)), Priority: priorityState(o.Prioritization, table),
+		NeverUsed: results.Num(never / float64(sum.Inserted)), Priority: priorityState(o, table),
 	}
 }
 
-// priorityState writes the state of a prioritized sampler, nil without one.
-func priorityState(p *replay.Prioritization, table account) *results.Priority {
-	if p == nil {
+// priorityState returns the state of sampler prioritized, nil with another.
+func priorityState(o replay.Options, table account) *results.Priority {
+	if o.Sampler != replay.Prioritized {
 		return nil
 	}
 	tau := table.ageDecay
 	out := &results.Priority{
-		Base: string(p.Base), Exponent: p.Exponent, AgeDecay: results.Num(tau), Auto: p.TargetESS > 0, Decay: string(p.Decay),
-		HalfLife: results.Num(p.HalfLife(tau)), Draws: string(p.Spread), Entry: string(p.Entry),
-		Beta: results.Num(p.BetaAt(table.stats.Version)), Normalised: string(p.Normalisation),
+		Base: string(o.PriorityBase), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau), Auto: o.TargetESS > 0, Decay: string(o.Decay),
+		HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws), Entry: string(o.Entry),
+		Beta: results.Num(o.BetaAt(table.stats.Version)), Normalised: string(o.ImportanceNorm),
 	}
-	if p.TargetESS > 0 {
-		out.TargetESS = results.Num(p.TargetESS)
+	if o.TargetESS > 0 {
+		out.TargetESS = results.Num(o.TargetESS)
 	}
 	out.ByAge = table.ages
 	return out

@@ -25,7 +25,6 @@ type remote struct {
 	version rollout.Version // that the table must have
 	last    uint64          // rollout id given last; ids go up by one
 	slot    int             // of the last checkpoint, 0 or 1
-	held    int             // rollouts in the table, as last heard
 }
 
 // openRemote connects to a service and makes the table of a run there, or finds it: a run that begins wants it empty.
@@ -52,7 +51,7 @@ func (r *remote) prepare(ctx context.Context, begins bool) error {
 			return err
 		}
 	}
-	if _, err := r.client.Create(ctx, definition(r.table.Name(), r.options)); err != nil {
+	if _, err := r.client.Create(ctx, wire.Table{Name: r.table.Name(), Options: r.options}); err != nil {
 		if errors.Is(err, wire.ErrExists) {
 			return fmt.Errorf("%w: name another table in --buffer, or replace it by --force", err)
 		}
@@ -109,12 +108,10 @@ func (r *remote) Advance(ctx context.Context, v rollout.Version) error {
 	return nil
 }
 
-// Len returns the number of rollouts in the table, the last one known where the service does not answer.
-func (r *remote) Len() int {
-	if n, err := r.table.Len(context.Background()); err == nil {
-		r.held = n
-	}
-	return r.held
+// Len returns how many rollouts the table holds.
+func (r *remote) Len(ctx context.Context) (int, error) {
+	n, err := r.table.Len(ctx)
+	return n, r.advise(err)
 }
 
 // Options returns the options that the table was made with.
@@ -150,7 +147,7 @@ func accountOf(stats *wire.TableStatistics, o replay.Options) account {
 
 // ageDecay returns tau, +Inf where nothing decays.
 func ageDecay(stats *wire.TableStatistics, o replay.Options) float64 {
-	if o.Prioritization == nil {
+	if o.Sampler != replay.Prioritized {
 		return math.Inf(1)
 	}
 	return float64(stats.AgeDecay)

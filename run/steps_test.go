@@ -53,7 +53,7 @@ func TestTheTableHoldsTheReturnsOfTheEpisodesSteps(t *testing.T) {
 	if _, err := s.table.Insert(ctx, rollout.Group{Rollouts: group}); err != nil {
 		t.Fatal(err)
 	}
-	held, next, sum := s.table.(embedded).Held(), 0, 0.0
+	held, next, sum := s.table.(embedded).Inspect().Held(), 0, 0.0
 	for _, r := range group {
 		for i, turn := range r.Turns {
 			want := 0.0

@@ -46,12 +46,16 @@ type account struct {
 // embedded is a table in the run's own memory.
 type embedded struct{ *replay.Table }
 
-func (e embedded) glance(context.Context) (glance, error) {
-	return glance{e.Len(), e.NeverUsedShare(), e.AgeDecay()}, nil
+func (e embedded) glance(ctx context.Context) (glance, error) {
+	in := e.Inspect()
+	n, err := e.Len(ctx)
+	return glance{n, in.NeverUsedShare(), in.AgeDecay()}, err
 }
 
-func (e embedded) account(context.Context) (account, error) {
-	return account{e.Stats(), e.AgeDecay(), agePriorities(e.Table), ageESS(e.Table)}, nil
+func (e embedded) account(ctx context.Context) (account, error) {
+	stats, err := e.Stats(ctx)
+	in := e.Inspect()
+	return account{stats, in.AgeDecay(), agePriorities(in), ageESS(in)}, err
 }
 
 func (e embedded) save(_ context.Context, dir string) error {
@@ -70,18 +74,18 @@ func (e embedded) restore(_ context.Context, dir string) error {
 func (e embedded) close() error { return nil }
 
 // agePriorities writes how a prioritized sampler's probabilities lie over ages as results hold it.
-func agePriorities(table *replay.Table) []results.AgePriority {
+func agePriorities(in replay.Inspection) []results.AgePriority {
 	var list []results.AgePriority
-	for _, a := range table.ByAge() {
+	for _, a := range in.ByAge() {
 		list = append(list, results.AgePriority{Age: a.Age, Count: a.Units, Base: a.Base, Probability: a.Probability})
 	}
 	return list
 }
 
 // ageESS writes effective sample sizes by age as results hold them.
-func ageESS(table *replay.Table) []results.AgeESS {
+func ageESS(in replay.Inspection) []results.AgeESS {
 	var list []results.AgeESS
-	for _, a := range table.ESSByAge() {
+	for _, a := range in.ESSByAge() {
 		list = append(list, results.AgeESS{Age: a.First, Last: a.Last, ESS: a.ESS, Tokens: a.Tokens})
 	}
 	return list

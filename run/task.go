@@ -7,7 +7,6 @@ import (
 	"reflect"
 
 	"github.com/reprise-rl/reprise/pipeline"
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/catalog"
 )
@@ -96,12 +95,9 @@ func (c Config) resolved() (Config, error) {
 	}
 	c.Learner = c.learner()
 	o := c.pipelineOptions().WithDefaults()
-	if replay.Sampler(c.Replay.Sampler) == replay.Prioritized && c.Replay.ImportanceVersions == 0 {
-		c.Replay.ImportanceVersions = max(c.importanceVersions(), 1) // a run whose budget grows goes on as it began
-	}
-	if c.Replay.Capacity == 0 {
-		c.Replay.Capacity = 2 * o.Batch
-	}
+	r := c.replayOptions(0).WithDefaults() // importance_anneal too: a run whose budget grows goes on as it began
+	r.MinSize, r.Shards, r.GroupSize, r.Advantage, r.Seed, r.LeaseSeconds = c.Replay.MinSize, 0, 0, "", 0, 0
+	c.Replay.Options = r
 	if o.Mode == pipeline.Sync {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
 	}

@@ -187,23 +187,20 @@ func (t *table) rewindLocked(ctx context.Context, v rollout.Version) error {
 	if t.dropped.Load() {
 		return notFound(t.Name)
 	}
-	from, before := t.version(), t.store.Flow().Rewound
+	from, before := t.version(), t.store.Server().Flow().Rewound
 	if err := t.store.Rewind(ctx, v); err != nil {
 		return err
 	}
-	t.gate.Load().Rewind(int(from-v), t.store.Flow().Rewound-before)
+	t.gate.Load().Rewind(int(from-v), t.store.Server().Flow().Rewound-before)
 	return nil
 }
 
 func updatePriorities(ctx context.Context, t *table, r *wire.PriorityUpdate) (any, error) {
-	if len(r.IDs) != len(r.Priorities) {
-		return nil, wire.Errorf(wire.Invalid, "priorities: %d of them for %d ids: want one for each", len(r.Priorities), len(r.IDs))
-	}
-	list := make([]replay.Priority, len(r.IDs))
+	ids := make([]rollout.ID, len(r.IDs))
 	for i, id := range r.IDs {
-		list[i] = replay.Priority{ID: rollout.ID(id), Value: r.Priorities[i]}
+		ids[i] = rollout.ID(id)
 	}
-	return t.answer(t.unlessDropped(func() error { return t.store.Update(ctx, list...) }))
+	return t.answer(t.unlessDropped(func() error { return t.store.Update(ctx, ids, r.Priorities) }))
 }
 
 func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error) {
@@ -326,10 +323,10 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 
 // room returns how many rollouts a queue has room for; other tables evict.
 func (t *table) room() int64 {
-	if !t.options.Sampler.Consumes() {
+	if !t.Sampler.Consumes() {
 		return math.MaxInt64
 	}
-	return int64(t.Capacity - t.store.Len())
+	return int64(t.Capacity - t.present())
 }
 
 func abandon(_ context.Context, t *table, r *wire.AbandonRequest) (any, error) {
@@ -388,7 +385,7 @@ func statistics(_ context.Context, t *table, _ *wire.TableRequest) (any, error) 
 		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, OnLease: v.OnLease,
 		UpdatesIgnored: s.UpdatesIgnored, NeverUsed: s.NeverUsed,
 		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction, UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
-		NeverUsedShare: v.NeverUsed, AgeDecay: wire.Versions(v.AgeDecay),
+		NeverUsedShare: v.NeverUsed, AgeDecay: replay.Versions(v.AgeDecay),
 		Limiter: v.Limiter, Gate: v.Gate, Waiting: wire.Waiting{Inserts: v.InsertsWaiting, Samples: v.SamplesWaiting, Starts: v.StartsWaiting},
 	}
 	for _, a := range v.ByAge {

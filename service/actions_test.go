@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"maps"
 	"slices"
 	"strings"
@@ -54,25 +56,19 @@ func TestMakingATableAgainIsAllowedWithTheSameDefinitionOnly(t *testing.T) {
 		t.Errorf("definition %+v: want defaults filled in", first.Definition)
 	}
 	v.fill("a", alone(2, 0)...)
-	if again := v.create(wire.Table{Name: "a", Capacity: 4096}); again.Present != 2 { // the default, said
+	if again := v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 4096}}); again.Present != 2 { // the default, said
 		t.Errorf("made again it holds %d", again.Present)
 	}
 	if same := v.create(*first.Definition); same.Present != 2 {
 		t.Errorf("with the definition that was answered it holds %d", same.Present)
 	}
-	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Capacity: 8, MaxUses: 3, Gate: &wire.Gate{RolloutsPerUpdate: 8}})
+	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: 8, MaxUses: 3}, Gate: &wire.Gate{RolloutsPerUpdate: 8}})
 	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3", "gate is", "none")
 }
 
 func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
 	v := serve(t, Options{})
-	_, err := try[any](v, wire.CreateTable, wire.Table{
-		Name: "a", Capacity: -1, Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1,
-		Priority: &wire.Priority{Base: "nothing", Beta: 2, Draws: "odd"},
-		Limiter:  &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1},
-		Gate:     &wire.Gate{}, Prompts: &wire.Prompts{Fraction: 2},
-		Columns: []wire.Column{{Name: "y", Type: "float32"}},
-	})
+	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: -1, Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1, PriorityBase: "nothing", ImportanceBeta: new(float64(2)), Draws: "odd"}, Limiter: &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1}, Gate: &wire.Gate{}, Prompts: &prompts.Options{Fraction: 2}, Columns: []wire.Column{{Name: "y", Type: "float32"}}})
 	checkRefusal(t, err, wire.Invalid, `table "a"`, "capacity: -1", "max_tokens: -1", "lease_seconds: -1", "group_size: -1", "priority.base: nothing",
 		"priority.beta: 2", "priority.draws: odd", "limiter.error_buffer: 1", "samples_per_insert 8", "gate.rollouts_per_update: 0", "prompts.fraction: 2", "y")
 	for _, c := range []struct {
@@ -81,9 +77,9 @@ func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
 	}{
 		{wire.Table{Name: "../a"}, "../a"},
 		{wire.Table{Name: ""}, "name"},
-		{wire.Table{Name: "a", Priority: &wire.Priority{}}, "priority: given: want none"},
-		{wire.Table{Name: "a", MinSize: 100, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "min_size"},
-		{wire.Table{Name: "a", GroupSize: 32, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "group_size 32"},
+		{wire.Table{Name: "a", Options: replay.Options{AgeDecay: 5}}, "age_decay: 5: want none with sampler distinct"},
+		{wire.Table{Name: "a", Options: replay.Options{MinSize: 100}, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "min_size"},
+		{wire.Table{Name: "a", Options: replay.Options{GroupSize: 32}, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "group_size 32"},
 	} {
 		_, err := try[any](v, wire.CreateTable, c.w)
 		checkRefusal(t, err, wire.Invalid, c.want)
@@ -103,7 +99,7 @@ func TestADroppedTableIsGoneForThoseWhoWaitToo(t *testing.T) {
 	checkRefusal(t, err, wire.NotFound, `"a"`)
 	_, err = try[any](v, wire.Info, wire.TableRequest{Table: "a"})
 	checkRefusal(t, err, wire.NotFound, `"a"`)
-	if fresh := v.create(wire.Table{Name: "a", Capacity: 8}); fresh.Present != 0 {
+	if fresh := v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 8}}); fresh.Present != 0 {
 		t.Errorf("a new table of that name holds %d", fresh.Present)
 	}
 }
@@ -130,7 +126,7 @@ func TestVersionsGoUpByAdvanceAndDownByRewind(t *testing.T) {
 
 func TestPrioritiesAndReportsReachTheSampler(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Sampler: "prioritized"})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	v.fill("a", alone(4, 0)...)
 	do[any](v, wire.UpdatePriorities, wire.PriorityUpdate{Table: "a", IDs: []uint64{1, 2, 3, 4}, Priorities: []float64{0, 0, 0, 1e12}})
 	b, err := v.get(wire.SampleRequest{Table: "a", Size: 8})
@@ -186,7 +182,7 @@ func TestBatchesAreSettledByActionsAllOrNone(t *testing.T) {
 
 func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
-	v.create(wire.Table{Name: "a", MaxUses: 1, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 16}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{MaxUses: 1}, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 16}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
 	v.fill("a", group(4, 0), group(4, 0))
 	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4}); err != nil {
 		t.Fatal(err)
@@ -197,7 +193,7 @@ func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := json.Marshal(s.Stats())
-	direct, _ := json.Marshal(want.store.Stats())
+	direct, _ := json.Marshal(statsOf(want.store))
 	if string(got) != string(direct) {
 		t.Errorf("over the wire\n%s, of the table\n%s", got, direct)
 	}
@@ -214,7 +210,7 @@ func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
 
 func TestGroupsAreStartedInsertedAndAbandoned(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", GroupSize: 4, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
 	got := do[wire.StartAnswer](v, wire.Start, wire.StartRequest{Table: "a", Groups: 9})
 	if got.Groups != 4 || got.Grant == 0 || got.ExpiresSeconds != 600 {
 		t.Fatalf("granted %+v", got)
@@ -241,7 +237,7 @@ func TestGroupsAreStartedInsertedAndAbandoned(t *testing.T) {
 
 func TestPromptsAreReportedAndReplayed(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Prompts: &wire.Prompts{Fraction: 0.5, Band: 0.5, MaxReuse: 3}})
+	v.create(wire.Table{Name: "a", Prompts: &prompts.Options{Fraction: 0.5, Band: 0.5, MaxReuse: 3}})
 	v.create(wire.Table{Name: "b"})
 	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{
 		{Prompt: wire.Prompt{ID: "half", Ref: 5}, Correct: 2, Total: 4}, {Prompt: wire.Prompt{ID: "never"}, Correct: 0, Total: 4},
@@ -336,7 +332,7 @@ func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
 
 func TestIDsThatWouldFillTheMemoryAreRefused(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Prompts: &wire.Prompts{}})
+	v.create(wire.Table{Name: "a", Prompts: &prompts.Options{}})
 	longest, long := strings.Repeat("x", maxIDBytes), strings.Repeat("x", maxIDBytes+1)
 	if _, err := v.insert("a", wire.InsertRequest{BatchID: longest}, alone(2, 0)...); err != nil {
 		t.Errorf("a batch id of %d bytes: %v", maxIDBytes, err)
@@ -466,4 +462,13 @@ func TestAReportThatFailedMayBeRepeated(t *testing.T) {
 	if err := r.once("a", func() error { n++; return nil }); err != nil || n != 1 {
 		t.Errorf("%v after %d", err, n)
 	}
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *replay.Table) rollout.Stats {
+	stats, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return stats
 }

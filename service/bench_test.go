@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"net"
 	"testing"
@@ -60,11 +61,11 @@ func sizes() map[string][2]int {
 func BenchmarkInsert(b *testing.B) {
 	for name, size := range sizes() {
 		b.Run(name, func(b *testing.B) {
-			client := benched(b, Options{Tables: []wire.Table{{Name: "a", Capacity: 1024}}})
+			client := benched(b, Options{Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
 			benchInsert(b, client, size)
 		})
 		b.Run(name+"/durable", func(b *testing.B) {
-			client := benched(b, Options{Data: b.TempDir(), Tables: []wire.Table{{Name: "a", Capacity: 1024}}})
+			client := benched(b, Options{Data: b.TempDir(), Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
 			benchInsert(b, client, size)
 		})
 	}
@@ -105,7 +106,7 @@ func BenchmarkSample(b *testing.B) {
 	for name, size := range sizes() {
 		for _, prefetch := range []int{0, 1} {
 			b.Run(name+map[int]string{0: "", 1: "/prefetch"}[prefetch], func(b *testing.B) {
-				client := benched(b, Options{Tables: []wire.Table{{Name: "a", Capacity: 1024}}})
+				client := benched(b, Options{Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
 				benchSample(b, client, size, prefetch)
 			})
 		}

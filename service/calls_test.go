@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"slices"
 	"testing"
@@ -28,7 +29,7 @@ func (v *served) large(table string) {
 func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) {
 	t.Parallel()
 	v := serve(t, Options{SendTimeout: 500 * time.Millisecond})
-	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
 	v.large("q")
 	idle := v.dial()
 	text, err := json.Marshal(wire.SampleRequest{Table: "q", Size: 8})
@@ -125,7 +126,7 @@ func TestConnectionsAreSeenWithWhoTheyAreAndWhatTheyDo(t *testing.T) {
 
 func TestAnObservationHoldsWhatHappened(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Sampler: "prioritized"})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	with := answer(4, 0, 0.5)
 	with.Text = string(make([]byte, 1999)) + "é and more"
 	v.fill("a", one(with), one(answer(6, 0, 1)))

@@ -115,7 +115,7 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 	if err := t.journal.Rewrite(t.store); err != nil {
 		return nil, t.journalError(err)
 	}
-	s.log.Info("table restored", "table", t.Name, "checkpoint", r.Name, "version", t.version(), "rollouts", t.store.Len())
+	s.log.Info("table restored", "table", t.Name, "checkpoint", r.Name, "version", t.version(), "rollouts", t.present())
 	return t.info(), nil
 }
 

@@ -3,6 +3,8 @@ package service
 import (
 	"bytes"
 	"errors"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +17,7 @@ import (
 func TestACheckpointBringsEverythingBack(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})
-	v.create(wire.Table{Name: "a", Sampler: "uniform", GroupSize: 4, Gate: &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}, Prompts: &wire.Prompts{}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform", GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}, Prompts: &prompts.Options{}})
 	v.fill("a", group(4, 0), group(4, 0))
 	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
 	saved := do[wire.CheckpointAnswer](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
@@ -148,15 +150,15 @@ func TestARestoredGateCountsWhatCameBetweenTheSnapshots(t *testing.T) {
 		if err := table.readState(&b); err != nil {
 			t.Fatal(err)
 		}
-		if s := table.gate.Load().State(table.now(), 0); s.Started != 10 || table.store.Len() != 10 {
-			t.Errorf("started are %d, present %d; want 10", s.Started, table.store.Len())
+		if s := table.gate.Load().State(table.now(), 0); s.Started != 10 || table.store.Server().Flow().Present != 10 {
+			t.Errorf("started are %d, present %d; want 10", s.Started, table.store.Server().Flow().Present)
 		}
 	})
 }
 
 func TestAReportOfBeforeIsTakenAgainAfterARestoration(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
-	v.create(wire.Table{Name: "a", Sampler: "prioritized"})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	id := v.fill("a", alone(1, 0)...)[0]
 	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
 	report := wire.DrawReport{Table: "a", RequestID: "step 1", Draws: []wire.DrawFacts{{ID: id, Tokens: 4, RatioSum: 4, RatioSquares: 4}}}

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"log/slog"
 	"net"
 
@@ -15,7 +16,7 @@ import (
 func Example() {
 	s, err := service.New(service.Options{
 		Logger: slog.New(slog.DiscardHandler),
-		Tables: []wire.Table{{Name: "math", Capacity: 4096, Sampler: "prioritized", MaxStaleness: 8}},
+		Tables: []wire.Table{{Name: "math", Options: replay.Options{Capacity: 4096, Sampler: "prioritized", MaxStaleness: 8}}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -76,7 +76,7 @@ func (t *table) flight() (*flight.FlightInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := t.store.Flow()
+	f := t.store.Server().Flow()
 	return &flight.FlightInfo{
 		Schema:           flight.SerializeSchema(t.schema, memory.DefaultAllocator),
 		FlightDescriptor: &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{t.Name}},
@@ -117,7 +117,7 @@ func (t *table) export(req *wire.SampleRequest, to *sender) error {
 
 // contentAsDraws returns the table's rollouts in order of ids.
 func (t *table) contentAsDraws() []rollout.Draw {
-	held := t.store.Held()
+	held := t.store.Inspect().Held()
 	slices.SortFunc(held, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
 	draws := make([]rollout.Draw, len(held))
 	for i := range held {
@@ -148,7 +148,7 @@ func (t *table) exportRows(draws []rollout.Draw, version rollout.Version, to *se
 	if err != nil {
 		return err
 	}
-	metadata, err := encodeJSON(wire.BatchInfo{Version: int32(version), Rows: len(draws), Present: t.store.Len()})
+	metadata, err := encodeJSON(wire.BatchInfo{Version: int32(version), Rows: len(draws), Present: t.present()})
 	if err != nil {
 		p.discard()
 		return err

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"io"
 	"net"
 	"strings"
@@ -45,12 +47,7 @@ type fuzzed struct {
 
 // fuzzTable has a bit of everything.
 func fuzzTable() wire.Table {
-	return wire.Table{
-		Name: "t", Capacity: 64, Sampler: "prioritized", MaxUses: 4, MaxStaleness: 8, Vocab: 1000, MaxTokens: 256, LeaseSeconds: 60,
-		Gate:    &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 2},
-		Prompts: &wire.Prompts{Fraction: 0.5, Band: 0.4, Cooldown: 1, MaxReuse: 2},
-		Columns: []wire.Column{{Name: "x_note", Type: "utf8"}, {Name: "x_list", Type: "list<float32>"}},
-	}
+	return wire.Table{Name: "t", Options: replay.Options{Capacity: 64, Sampler: "prioritized", MaxUses: 4, MaxStaleness: 8, Vocab: 1000, MaxTokens: 256, LeaseSeconds: 60}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 2}, Prompts: &prompts.Options{Fraction: 0.5, Band: 0.4, Cooldown: 1, MaxReuse: 2}, Columns: []wire.Column{{Name: "x_note", Type: "utf8"}, {Name: "x_list", Type: "list<float32>"}}}
 }
 
 // fuzzService serves one table.
@@ -382,9 +379,9 @@ func FuzzCheckpoints(f *testing.F) {
 			file = bytes.Clone(file)
 			file[uint(at)%uint(len(file))] ^= flip
 		}
-		before := fmt.Sprint(table.store.Flow(), table.gate.Load().State(time.Time{}, table.version()))
+		before := fmt.Sprint(table.store.Server().Flow(), table.gate.Load().State(time.Time{}, table.version()))
 		if err := table.readState(bytes.NewReader(file)); err != nil {
-			if after := fmt.Sprint(table.store.Flow(), table.gate.Load().State(time.Time{}, table.version())); after != before {
+			if after := fmt.Sprint(table.store.Server().Flow(), table.gate.Load().State(time.Time{}, table.version())); after != before {
 				t.Errorf("a checkpoint that was refused (%v) changed the table from %s to %s", err, before, after)
 			}
 		}

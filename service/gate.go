@@ -242,7 +242,7 @@ type gateSnapshot struct {
 }
 
 func (t *table) gateSnapshot() gateSnapshot {
-	return gateSnapshot{t.gate.Load().Count(), t.store.Flow().Inserted}
+	return gateSnapshot{t.gate.Load().Count(), t.store.Server().Flow().Inserted}
 }
 
 func (g gateSnapshot) write(w io.Writer) error { return gateFormat().Write(w, &g) }
@@ -257,12 +257,12 @@ func readGateSnapshot(r io.Reader) (g gateSnapshot, err error) {
 // countFor returns the count as of the table's present state.
 func (g gateSnapshot) countFor(t *table) gateCount {
 	count := g.Books
-	now := t.store.Flow().Inserted
+	now := t.store.Server().Flow().Inserted
 	if now <= g.Inserted {
 		return count
 	}
 	count.Begun = true
-	if t.options.Unit != replay.UnitStep { // how many rollouts the steps were is unknown: the count may be late by the journal's interval
+	if t.Unit != replay.UnitStep { // how many rollouts the steps were is unknown: the count may be late by the journal's interval
 		count.Inserted += int64(now - g.Inserted)
 	}
 	return count

@@ -210,7 +210,7 @@ func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.
 		t.countRefusal(err, int(frame.Batch.NumRows()))
 		return nil, err
 	}
-	return &wire.InsertAnswer{BatchID: req.BatchID, IDs: ids, Version: int32(t.version()), Present: t.store.Len()}, nil
+	return &wire.InsertAnswer{BatchID: req.BatchID, IDs: ids, Version: int32(t.version()), Present: t.present()}, nil
 }
 
 // recordBytes returns the size of a record batch's buffers.
@@ -319,7 +319,7 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 
 // itemsOf returns how many ids a rollout gets.
 func (t *table) itemsOf(r *rollout.Rollout) int {
-	if t.options.Unit == replay.UnitStep {
+	if t.Unit == replay.UnitStep {
 		return max(len(r.Turns), 1)
 	}
 	return 1
@@ -338,7 +338,7 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	w := wait{on: &t.mayInsert, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
-			if ids, repeated = t.store.Inserted(in.BatchID); repeated {
+			if ids, repeated = t.store.Server().Inserted(in.BatchID); repeated {
 				return nil
 			}
 			ids, err = t.tryInsert(ctx, in)
@@ -380,11 +380,11 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 		return nil, err
 	}
 	insert := func() (err error) {
-		ids, err = t.store.InsertOnce(ctx, in.BatchID, in.groups...)
+		ids, err = t.store.Server().InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
 	}
 	if t.limiter != nil {
-		err = t.limiter.Insert(in.items, t.store.Flow, insert)
+		err = t.limiter.Insert(in.items, t.store.Server().Flow, insert)
 	} else {
 		err = insert()
 	}

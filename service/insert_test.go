@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/reprise-rl/reprise/replay"
 	"math"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func jsonRows(t testing.TB, text string) arrow.RecordBatch {
 
 func TestARepeatedBatchIDAddsNothing(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Sampler: "fifo", Capacity: 4})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "fifo", Capacity: 4}})
 	for range 3 { // the repeats find the queue full, and are answered all the same
 		got, err := v.insert("a", wire.InsertRequest{BatchID: "one"}, alone(4, 0)...)
 		if err != nil || !slices.Equal(got.IDs, []uint64{1, 2, 3, 4}) {
@@ -148,7 +149,7 @@ func TestBadInputIsRefusedByNameAndNothingOfItIsKept(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := serve(t, Options{})
-			v.create(wire.Table{Name: "a", Vocab: 1000, MaxTokens: 16})
+			v.create(wire.Table{Name: "a", Options: replay.Options{Vocab: 1000, MaxTokens: 16}})
 			good := alone(1, 0)[0]
 			rec, err := wire.Rows([]rollout.Group{good, c.bad}, nil)
 			if err != nil {
@@ -253,7 +254,7 @@ func TestAMessageAboveTheLimitIsRefused(t *testing.T) {
 
 func TestAFullQueueAnswersFullAfterTheTimeout(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "q", Sampler: "fifo", Capacity: 4})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 4}})
 	v.fill("q", alone(4, 0)...)
 	for _, limit := range []int64{0, 20} {
 		_, err := v.insert("q", wire.InsertRequest{TimeoutMS: ms(limit)}, alone(1, 0)...)
@@ -269,7 +270,7 @@ func TestAFullQueueAnswersFullAfterTheTimeout(t *testing.T) {
 
 func TestAnInsertionWaitsForRoomInAQueue(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "q", Sampler: "fifo", Capacity: 4})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 4}})
 	v.fill("q", alone(4, 0)...)
 	rec := rows(t, alone(2, 0)...)
 	defer rec.Release()
@@ -286,7 +287,7 @@ func TestAnInsertionWaitsForRoomInAQueue(t *testing.T) {
 
 func TestAWaitingInsertionLeavesWhenItsCallerDoes(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "q", Sampler: "fifo", Capacity: 2})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 2}})
 	v.fill("q", alone(2, 0)...)
 	rec := rows(t, alone(2, 0)...)
 	defer rec.Release()
@@ -305,7 +306,7 @@ func TestAWaitingInsertionLeavesWhenItsCallerDoes(t *testing.T) {
 
 func TestTurnsAreAnsweredWithAnIdEachWhereTheTableStoresSteps(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "s", Unit: "step"})
+	v.create(wire.Table{Name: "s", Options: replay.Options{Unit: "step"}})
 	two := answer(4, 0, 1)
 	two.Turns = []rollout.Turn{{Start: 2, End: 4, Reward: 1}, {Start: 4, End: 6, Reward: 2, Done: true}}
 	got, err := v.insert("s", wire.InsertRequest{}, one(two), one(answer(4, 0, 0)))
@@ -330,7 +331,7 @@ func (v *served) await(what string, so func(TableView) bool) {
 func TestARepeatOfABatchIDWithOtherRowsIsRefused(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a"})
-	v.create(wire.Table{Name: "steps", Unit: "step"})
+	v.create(wire.Table{Name: "steps", Options: replay.Options{Unit: "step"}})
 	for _, table := range []string{"a", "steps"} {
 		if _, err := v.insert(table, wire.InsertRequest{BatchID: "one"}, alone(2, 0)...); err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ func TestARepeatOfABatchIDWithOtherRowsIsRefused(t *testing.T) {
 }
 
 func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Sampler: "fifo", Capacity: 1}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		insert := func(timeout *int64) error {
 			in, err := table.newInsertion(wire.InsertRequest{BatchID: "one", TimeoutMS: timeout}, alone(1, 0), wire.Order{0})
@@ -368,8 +369,8 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 		if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout, useAtDraw: true}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Flow().Inserted != 2 {
-			t.Errorf("%v; inserted %d, want 2", err, table.store.Flow().Inserted)
+		if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Server().Flow().Inserted != 2 {
+			t.Errorf("%v; inserted %d, want 2", err, table.store.Server().Flow().Inserted)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -77,11 +78,11 @@ func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 			return t.notLeased(id)
 		}
 		if used {
-			return t.store.Acknowledge(id)
+			return t.store.Acknowledge(context.Background(), id)
 		}
-		return t.store.Release(id)
+		return t.store.Release(context.Background(), id)
 	})
-	if used && err == nil && t.options.Sampler.Consumes() {
+	if used && err == nil && t.Sampler.Consumes() {
 		t.consumed.Add(1)
 	}
 	t.notifyAll()
@@ -105,7 +106,7 @@ func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
 			if !t.leases.has(id, h) {
 				return t.notLeased(id)
 			}
-			return t.store.Renew(id) // it is on lease, and stays so until it is settled below
+			return t.store.Server().Renew(id) // it is on lease, and stays so until it is settled below
 		})
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -144,19 +145,21 @@ func (s *Service) Observe() Observation {
 
 func (t *table) view() TableView {
 	now := t.now()
+	stats, _ := t.store.Stats(context.Background()) // fails with its context only
+	inspect := t.store.Inspect()
 	v := TableView{
-		Name: t.Name, Definition: t.Table, Created: t.created, Stats: t.store.Stats(),
-		ByAge: t.store.ByAge(), ESSByAge: t.store.ESSByAge(), NeverUsed: t.store.NeverUsedShare(),
+		Name: t.Name, Definition: t.Table, Created: t.created, Stats: stats,
+		ByAge: inspect.ByAge(), ESSByAge: inspect.ESSByAge(), NeverUsed: inspect.NeverUsedShare(),
 		Counters: t.meter.counters(), InsertLatency: t.meter.insertTimes.view(), SampleLatency: t.meter.sampleTimes.view(),
 		InsertsWaiting: int(t.meter.insertsWaiting.Load()), SamplesWaiting: int(t.meter.samplesWaiting.Load()), StartsWaiting: int(t.meter.startsWaiting.Load()),
 		Recent: t.meter.recent.list(),
 	}
 	v.OnLease = v.Stats.Drawn - v.Stats.Acknowledged - v.Stats.Returned
-	if t.options.Sampler == replay.Prioritized {
-		v.AgeDecay = t.store.AgeDecay()
+	if t.Sampler == replay.Prioritized {
+		v.AgeDecay = inspect.AgeDecay()
 	}
 	if t.limiter != nil {
-		state := t.limiter.State(t.store.Flow())
+		state := t.limiter.State(t.store.Server().Flow())
 		v.Limiter = &state
 	}
 	if t.Gate != nil {

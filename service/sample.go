@@ -118,7 +118,7 @@ func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began
 	var metadata []byte
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{
-			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws), Present: t.store.Len(),
+			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws), Present: t.present(),
 		})
 	}
 	if err != nil {
@@ -254,7 +254,7 @@ func (x *sampleStream) open(req *wire.SampleRequest) error {
 
 // sendInfo sends the state of the table without a batch, with the error if there is one.
 func (x *sampleStream) sendInfo(status *wire.Status) error {
-	text, err := encodeJSON(&wire.BatchInfo{Version: int32(x.table.version()), Present: x.table.store.Len(), Error: status})
+	text, err := encodeJSON(&wire.BatchInfo{Version: int32(x.table.version()), Present: x.table.present(), Error: status})
 	if err != nil {
 		return err
 	}
@@ -427,10 +427,10 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 // of all shards.
 func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 	if t.limiter == nil {
-		return t.store.NextExpiry(shard)
+		return t.store.Server().NextExpiry(shard)
 	}
 	for s := range t.Shards {
-		if at, found := t.store.NextExpiry(s); found && (!ok || at.Before(first)) {
+		if at, found := t.store.Server().NextExpiry(s); found && (!ok || at.Before(first)) {
 			first, ok = at, true
 		}
 	}
@@ -439,10 +439,10 @@ func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 
 // tryDraw draws a batch now, if the limiter allows.
 func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
-	if t.limiter == nil || t.store.Repeats(r.Request) {
+	if t.limiter == nil || t.store.Server().Repeats(r.Request) {
 		return t.leaseOrUse(ctx, r, h)
 	}
-	starved, err := t.limiter.Sample(r.Size, t.store.Flow, func() (err error) {
+	starved, err := t.limiter.Sample(r.Size, t.store.Server().Flow, func() (err error) {
 		b, err = t.leaseOrUse(ctx, r, h)
 		return err
 	})
@@ -467,16 +467,16 @@ func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*roll
 // use acknowledges a batch at draw. One that no message can hold goes back instead.
 func (t *table) use(b *rollout.Batch) error {
 	if _, err := t.packedBytes(b); err != nil {
-		if failed := t.store.Release(b.ID); failed != nil && !errors.Is(failed, rollout.ErrNoLease) {
+		if failed := t.store.Release(context.Background(), b.ID); failed != nil && !errors.Is(failed, rollout.ErrNoLease) {
 			return failed
 		}
 		return err
 	}
-	switch err := t.store.Acknowledge(b.ID); {
+	switch err := t.store.Acknowledge(context.Background(), b.ID); {
 	case errors.Is(err, rollout.ErrNoLease): // a repeated request, whose batch was used before
 	case err != nil:
 		return err
-	case t.options.Sampler.Consumes():
+	case t.Sampler.Consumes():
 		t.consumed.Add(1)
 	}
 	return nil

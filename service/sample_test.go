@@ -2,6 +2,7 @@ package service
 
 import (
 	"errors"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"math"
 	"slices"
@@ -86,7 +87,7 @@ func TestAGetAsksForColumnsByName(t *testing.T) {
 
 func TestASampleIsRefusedWithTheReason(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Shards: 2})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Shards: 2}})
 	for _, c := range []struct {
 		ticket string
 		code   wire.Code
@@ -117,7 +118,7 @@ func TestASampleIsRefusedWithTheReason(t *testing.T) {
 
 func TestAnExportHoldsTheWholeTableInOrderOfIds(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Shards: 2, Sampler: "prioritized"})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Shards: 2, Sampler: "prioritized"}})
 	v.fill("a", alone(25, 0)...)
 	b, err := v.get(wire.SampleRequest{Table: "a", Export: true, Size: 10})
 	if err != nil {
@@ -253,7 +254,7 @@ func TestTheNextRequestAcknowledgesTheBatchBefore(t *testing.T) {
 
 func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
 	v.fill("q", alone(9, 0)...)
 	x := v.exchanger(v.client, "q")
 	none := []uint64{}
@@ -300,7 +301,7 @@ func TestAStreamSettlesNoBatchOfAnother(t *testing.T) {
 
 func TestADisconnectGivesBackWhatWasNotAcknowledged(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
 	v.fill("q", alone(8, 0)...)
 	x := v.exchanger(v.client, "q")
 	b := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(2)})
@@ -347,7 +348,7 @@ func TestPrefetchedBatchesOlderThanTheTableAreDrawnAgain(t *testing.T) {
 
 func TestPrefetchSlackLetsOlderBatchesThroughButNotWhatBecameTooStale(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", MaxStaleness: 2})
+	v.create(wire.Table{Name: "a", Options: replay.Options{MaxStaleness: 2}})
 	v.fill("a", alone(8, 0)...)
 	x := v.exchanger(v.client, "a")
 	v.mustSample(x, wire.SampleRequest{Size: 2, PrefetchSlack: 5})
@@ -392,7 +393,7 @@ func TestAStarvedRequestIsToldAndTheStreamGoesOn(t *testing.T) {
 
 func TestARequestWaitsOnAStreamUntilRolloutsCome(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", MinSize: 3})
+	v.create(wire.Table{Name: "a", Options: replay.Options{MinSize: 3}})
 	for _, prefetch := range []int{0, 2} {
 		x := v.exchanger(v.client, "a")
 		x.send(wire.SampleRequest{Size: 2, Prefetch: count(prefetch)})
@@ -404,13 +405,13 @@ func TestARequestWaitsOnAStreamUntilRolloutsCome(t *testing.T) {
 		x.cancel()
 		v.await("it went back", func(o TableView) bool { return o.OnLease == 0 })
 		do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
-		v.create(wire.Table{Name: "a", MinSize: 3})
+		v.create(wire.Table{Name: "a", Options: replay.Options{MinSize: 3}})
 	}
 }
 
 func TestRequestsWithAnIdGetTheSameBatchOnANewStream(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Sampler: "uniform"})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform"}})
 	v.fill("a", alone(64, 0)...)
 	req := wire.SampleRequest{Size: 8, RequestID: "r1", UseAtDraw: true}
 	x := v.exchanger(v.client, "a")
@@ -486,7 +487,7 @@ func TestTheTableOfAStreamMayStandInItsFirstRequest(t *testing.T) {
 
 func TestAQueueIsServedInOrderThroughPrefetch(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
-	v.create(wire.Table{Name: "q", Sampler: "fifo", Capacity: 1000})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1000}})
 	v.fill("q", alone(200, 0)...)
 	x := v.exchanger(v.client, "q")
 	next := rollout.ID(1)
@@ -505,7 +506,7 @@ func TestAQueueIsServedInOrderThroughPrefetch(t *testing.T) {
 
 func TestABatchThatNoMessageHoldsIsNotUsedUp(t *testing.T) {
 	v := serve(t, Options{MaxMessageBytes: 4096})
-	v.create(wire.Table{Name: "q", Sampler: "fifo"})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
 	for range 20 {
 		v.fill("q", one(answer(20, 0, 1)))
 	}

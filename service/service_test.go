@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"log/slog"
 	"net"
@@ -389,7 +390,7 @@ func count(n int) *int  { return &n }
 
 func TestAStopDrainsReleasesAndFlushes(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
-	v.create(wire.Table{Name: "q", Sampler: "fifo", Capacity: 8})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 8}})
 	v.fill("q", alone(8, 0)...)
 	x := v.exchanger(v.client, "q")
 	v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})

@@ -122,7 +122,7 @@ func (s *Service) newTable(d *definition, store *replay.Table) *table {
 }
 
 func (s *Service) replayOptions(d *definition) replay.Options {
-	o := d.options
+	o := d.Options
 	o.Clock = s.options.Clock
 	return o
 }
@@ -164,10 +164,10 @@ func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
 	// Grant numbers begin at the microseconds since 1970: no earlier process reached that number.
 	first := uint64(max(t.now().UnixMicro(), 1))
 	t.gate.Store(newGate(t.Gate, g.countFor(t), first))
-	if t.definition.prompts == nil {
+	if t.Prompts == nil {
 		return nil
 	}
-	if t.prompts, err = prompts.New(*t.definition.prompts); err != nil {
+	if t.prompts, err = prompts.New(*t.Prompts); err != nil {
 		return err
 	}
 	if saved := blobs[promptsBlob]; len(saved) > 0 {
@@ -278,6 +278,9 @@ func (t *table) journalError(err error) error {
 
 // info is the answer of most actions.
 func (t *table) info() wire.TableInfo {
-	f := t.store.Flow()
+	f := t.store.Server().Flow()
 	return wire.TableInfo{Table: t.Name, Version: int32(t.store.Version()), Present: f.Present, Bytes: f.Bytes}
 }
+
+// present is the number of rollouts in the table.
+func (t *table) present() int { return t.store.Server().Flow().Present }

@@ -2,6 +2,8 @@ package service
 
 import (
 	"errors"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,8 +21,8 @@ func TestTablesAreThereAgainAfterARestart(t *testing.T) {
 		t.Run(string(sync), func(t *testing.T) {
 			data := t.TempDir()
 			v := serve(t, Options{Data: data, Sync: sync})
-			v.create(wire.Table{Name: "a", Sampler: "prioritized", Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: &wire.Prompts{}})
-			v.create(wire.Table{Name: "q.2", Sampler: "fifo", Unit: "step"})
+			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}, Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: &prompts.Options{}})
+			v.create(wire.Table{Name: "q.2", Options: replay.Options{Sampler: "fifo", Unit: "step"}})
 			v.fill("q.2", alone(3, 0)...)
 			first, err := v.insert("a", wire.InsertRequest{BatchID: "one"}, alone(8, 0)...)
 			if err != nil {
@@ -39,7 +41,7 @@ func TestTablesAreThereAgainAfterARestart(t *testing.T) {
 			if sum.Tables != 2 || sum.Durable != 2 || sum.Rollouts != 9 || !strings.Contains(sum.String(), "2 tables with 9 rollouts") {
 				t.Errorf("summary %+v: %s", sum, sum)
 			}
-			w := serve(t, Options{Data: data, Sync: sync, Tables: []wire.Table{{Name: "q.2", Sampler: "fifo", Unit: "step"}}})
+			w := serve(t, Options{Data: data, Sync: sync, Tables: []wire.Table{{Name: "q.2", Options: replay.Options{Sampler: "fifo", Unit: "step"}}}})
 			after := w.stats("a")
 			if after.Present != 8 || after.Version != 1 || after.Acknowledged != 4 || after.Inserted != before.Inserted {
 				t.Errorf("after the restart %+v", after)
@@ -63,7 +65,7 @@ func TestATableWithAnotherDefinitionIsNotOpenedSilently(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data, Tables: []wire.Table{{Name: "a"}}})
 	v.stop()
-	_, err := New(Options{Data: data, Logger: quiet(), Tables: []wire.Table{{Name: "a", Capacity: 8}}})
+	_, err := New(Options{Data: data, Logger: quiet(), Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 8}}}})
 	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096")
 	if err := os.Rename(filepath.Join(data, "tables", "a.journal"), filepath.Join(data, "tables", "b.journal")); err != nil {
 		t.Fatal(err)
@@ -105,7 +107,7 @@ func TestWhatAStarvedRequestAcknowledgesStaysConsumedAfterACrash(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := serve(t, Options{Data: t.TempDir(), Interval: time.Hour})
-			v.create(wire.Table{Name: "q", Sampler: "fifo"})
+			v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
 			v.fill("q", alone(3, 0)...)
 			x := v.exchanger(v.client, "q")
 			v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"github.com/reprise-rl/reprise/replay"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,7 @@ func sized(n int) drawRequest {
 }
 
 func TestASampleWaitsForMinSizeAndNoLonger(t *testing.T) {
-	inBubble(t, wire.Table{Name: "a", MinSize: 3}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{MinSize: 3}}, func(t *testing.T, table *table) {
 		var done atomic.Bool
 		go func() {
 			if _, err := table.draw(t.Context(), sized(2), new(holder)); err != nil {
@@ -93,7 +94,7 @@ func TestATimeoutEndsAWaitWithItsReason(t *testing.T) {
 }
 
 func TestEveryWaiterIsServedOnceThereIsEnoughForAll(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Sampler: "fifo"}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}}, func(t *testing.T, table *table) {
 		var served atomic.Int64
 		for range 50 {
 			go func() {
@@ -115,7 +116,7 @@ func TestEveryWaiterIsServedOnceThereIsEnoughForAll(t *testing.T) {
 }
 
 func TestAWaiterIsWokenWhenALeaseRunsOut(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Sampler: "fifo", LeaseSeconds: 7}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", LeaseSeconds: 7}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		if _, err := table.draw(t.Context(), sized(1), new(holder)); err != nil {
 			t.Fatal(err)
@@ -131,7 +132,7 @@ func TestAWaiterIsWokenWhenALeaseRunsOut(t *testing.T) {
 }
 
 func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Sampler: "fifo"}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		first := new(holder)
 		b, err := table.draw(t.Context(), sized(1), first)
@@ -160,7 +161,7 @@ func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
 // Insertions and samples of one table with a limiter, by many at once: all get through, and the ratio holds at the end.
 func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 	limits := wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 32}
-	inBubble(t, wire.Table{Name: "a", Sampler: "uniform", Limiter: &limits}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform"}, Limiter: &limits}, func(t *testing.T, table *table) {
 		var left atomic.Int64
 		left.Store(8 + 4)
 		for range 8 {
@@ -172,7 +173,7 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if f := table.store.Flow(); f.Inserted != 16 {
+		if f := table.store.Server().Flow(); f.Inserted != 16 {
 			t.Errorf("without samples %d rollouts got in, want 16: 16 x 2 - 0 = 32", f.Inserted)
 		}
 		for range 4 {
@@ -192,16 +193,16 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 		}
 		synctest.Wait()
 		if left.Load() != 0 {
-			t.Errorf("%d of 12 are held back for ever: %+v", left.Load(), table.limiter.State(table.store.Flow()))
+			t.Errorf("%d of 12 are held back for ever: %+v", left.Load(), table.limiter.State(table.store.Server().Flow()))
 		}
-		if f := table.store.Flow(); f.Inserted != 800 || f.Drawn != 1600 {
+		if f := table.store.Server().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
 			t.Errorf("flow %+v", f)
 		}
 	})
 }
 
 func TestWaitingForAGateEndsWithTheNextVersion(t *testing.T) {
-	inBubble(t, wire.Table{Name: "a", GroupSize: 4, Gate: &wire.Gate{RolloutsPerUpdate: 4, GrantSeconds: 60}}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 4, GrantSeconds: 60}}, func(t *testing.T, table *table) {
 		ask := func(ms int64) wire.StartAnswer {
 			answer, err := start(t.Context(), table, &wire.StartRequest{Groups: 3, TimeoutMS: ms})
 			if err != nil {
@@ -258,7 +259,7 @@ func TestStoppingEndsEveryWait(t *testing.T) {
 }
 
 func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Sampler: "fifo", Capacity: 1}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		h := new(holder)
 		b, err := table.draw(t.Context(), sized(1), h)
@@ -285,7 +286,7 @@ func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing
 }
 
 func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
-	inBubble(t, wire.Table{Name: "a", LeaseSeconds: 10}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{LeaseSeconds: 10}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		h := new(holder)
 		b, err := table.draw(t.Context(), sized(2), h)
@@ -313,7 +314,7 @@ func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
 // Who waits looks again when something has changed, and not because it looked.
 func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
 	limiter := &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 8}
-	inBubble(t, wire.Table{Name: "a", Sampler: "fifo", Capacity: 4, LeaseSeconds: 1e5, Limiter: limiter}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "fifo", Capacity: 4, LeaseSeconds: 1e5}, Limiter: limiter}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		if _, err := table.draw(t.Context(), sized(2), new(holder)); err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
 
 // All that came has left unused: the limiter holds insertions back until a sample asks in vain.
 func TestASampleInVainWakesAnInsertionThatTheLimiterHolds(t *testing.T) {
-	w := wire.Table{Name: "a", MaxStaleness: 1, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
+	w := wire.Table{Name: "a", Options: replay.Options{MaxStaleness: 1}, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
 	inBubble(t, w, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		if err := table.store.Advance(t.Context(), 5); err != nil {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -26,9 +27,12 @@ type Record struct {
 }
 
 // record returns what was seen since measuring began.
-func (w *watch) record() *Record {
+func (w *watch) record() (*Record, error) {
 	a, b := w.began, w.last
-	end := w.trial.Buffer.Stats()
+	end, err := w.trial.Buffer.Stats(context.Background())
+	if err != nil {
+		return nil, err
+	}
 	r := &Record{
 		Options: w.options, Time: b.Time - a.Time, Updates: int(b.Version - a.Version),
 		Rollouts: b.Inserted - a.Inserted, Used: b.Used - a.Used,
@@ -47,7 +51,7 @@ func (w *watch) record() *Record {
 	}
 	n := float64(len(b.Workers))
 	r.Workers = pipeline.GPUTime{Busy: r.Workers.Busy / n, Stalled: r.Workers.Stalled / n, Idle: r.Workers.Idle / n}
-	return r
+	return r, nil
 }
 
 // less returns what was spent between two times.

@@ -12,7 +12,7 @@ import (
 // Counted is a buffer that counts what becomes of its rollouts; *replay.Table is one.
 type Counted interface {
 	pipeline.Buffer
-	Stats() rollout.Stats
+	Stats(ctx context.Context) (rollout.Stats, error)
 }
 
 // Trial is a schedule around a buffer, without a model.
@@ -44,7 +44,7 @@ func (t Trial) Run(ctx context.Context) (*Record, error) {
 	if err := machine.Run(ctx); err != nil {
 		return nil, err
 	}
-	return watch.record(), nil
+	return watch.record()
 }
 
 // settle returns the options with the workload's part in them, and the workload.
@@ -106,8 +106,11 @@ func (w *watch) update(m *pipeline.Machine, u pipeline.Update) error {
 	}
 	w.last = u
 	if !w.measuring && u.Inserted >= uint64(w.trial.Skip) {
-		w.measuring = true
-		w.began, w.before = u, w.trial.Buffer.Stats()
+		w.measuring, w.began = true, u
+		var err error
+		if w.before, err = w.trial.Buffer.Stats(context.Background()); err != nil {
+			return err
+		}
 	}
 	if u.Inserted >= uint64(w.trial.Rollouts) && u.Version > w.began.Version {
 		return pipeline.ErrStop

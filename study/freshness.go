@@ -2,6 +2,8 @@ package study
 
 import (
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
+	"math"
 	"slices"
 
 	"github.com/reprise-rl/reprise/results"
@@ -20,7 +22,7 @@ func freshness() Study {
 			"[FP] compares after the same number of iterations, that is, of fresh rollouts; here this is shown with equal " +
 				"compute, in which an iteration with replay costs (2 + μ)/(1 + μ) = 1.16 of one without. τ is in versions, two " +
 				"to an iteration: [FP]'s 500 iterations are 1,000 versions. A run has some hundred versions here, so " +
-				"freshness-aware replay has a τ of " + freshTau + " unless the ablation changes it.",
+				"freshness-aware replay has a τ of " + freshTau.String() + " unless the ablation changes it.",
 			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, whose " +
 				"clip takes tokens that have left the behaviour policy out of the gradient.",
 		},
@@ -40,10 +42,12 @@ const (
 )
 
 // freshTau is the age decay of the freshness-aware arms, in versions.
-const freshTau = "100"
+const freshTau replay.Versions = 100
 
 // freshTaus returns the age decays of the ablation, ascending, in versions; a run has about 350. inf is none.
-func freshTaus() []string { return []string{"10", freshTau, "1000", "inf"} }
+func freshTaus() []replay.Versions {
+	return []replay.Versions{10, freshTau, 1000, replay.Versions(math.Inf(1))}
+}
 
 // freshTask is a task of the study.
 type freshTask struct {
@@ -66,9 +70,9 @@ func freshTasks() []freshTask {
 // freshArm names an arm, tauArm that of an age decay on the first task.
 func freshArm(task, method string) string { return task + ": " + method }
 
-func tauName(tau string) string { return "tau " + tau }
+func tauName(tau replay.Versions) string { return "tau " + tau.String() }
 
-func tauArm(tau string) string {
+func tauArm(tau replay.Versions) string {
 	if tau == freshTau {
 		return freshArm(freshTasks()[0].name, freshPER)
 	}
@@ -81,7 +85,7 @@ func freshBase() run.Config {
 	c := run.Default()
 	c.Pipeline.Mode, c.Pipeline.Batch, c.Pipeline.Group = "sync", 256, 8
 	c.Replay.Sampler, c.Replay.Mix, c.Replay.Capacity = "prioritized", 1, 1<<16
-	c.Replay.PriorityBase, c.Replay.AgeDecay = "reward", freshTau
+	c.Replay.PriorityBase, c.Replay.AgeDecay = replay.BaseReward, freshTau
 	c.Evaluate.Samples = 0
 	return c
 }
@@ -150,7 +154,7 @@ func freshnessArms(o Options) []Arm {
 			*r = run.Default().Replay
 			r.Sampler, r.Capacity = "fifo", 0
 		})
-		add(freshArm(t.name, standardPER), t.config(), func(r *run.Replay) { r.AgeDecay, r.Entry = "inf", "max" })
+		add(freshArm(t.name, standardPER), t.config(), func(r *run.Replay) { r.AgeDecay, r.Entry = replay.Versions(math.Inf(1)), "max" })
 		add(freshArm(t.name, freshPER), t.config(), func(*run.Replay) {})
 	}
 	t := freshTasks()[0]
@@ -161,11 +165,11 @@ func freshnessArms(o Options) []Arm {
 	})
 	for _, tau := range freshTaus() {
 		if tau != freshTau {
-			add(tauArm(tau), t.config(), func(r *run.Replay) { r.AgeDecay = run.AgeDecay(tau) })
+			add(tauArm(tau), t.config(), func(r *run.Replay) { r.AgeDecay = tau })
 		}
 	}
-	add(freshArm(t.name, noWeights), t.config(), func(r *run.Replay) { r.ImportanceBeta, r.ImportanceVersions = 0, -1 })
-	add(freshArm(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceVersions = -1 })
+	add(freshArm(t.name, noWeights), t.config(), func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
+	add(freshArm(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceAnneal = new(0) })
 	return arms
 }
 

@@ -2,6 +2,7 @@ package study
 
 import (
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"maps"
 
 	"github.com/reprise-rl/reprise/run"
@@ -242,7 +243,7 @@ func schedule(o Options, s split, sampler string) run.Config {
 		24, 1, 2, 1, 32
 	c.Warmup.Steps = 0
 	c.Pipeline.Batch, c.Pipeline.Group = scheduleBatch, labGroup
-	c.Replay.Sampler, c.Replay.Capacity = sampler, scheduleCapacity
+	c.Replay.Sampler, c.Replay.Capacity = replay.Sampler(sampler), scheduleCapacity
 	c.Budget.Compute, c.Evaluate.Every, c.Evaluate.Samples = scheduleCompute, scheduleCompute, 0
 	c.Checkpoint.Every = 1000
 	if o.Quick {

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -30,7 +31,7 @@ func samplerArm(o Options, sampler string) Arm {
 		return a
 	}
 	c := buffer(o, cell{labSplit(), labCapacity})
-	c.Replay.Sampler = sampler
+	c.Replay.Sampler = replay.Sampler(sampler)
 	return Arm{a.Name + ", " + sampler, c}
 }
 

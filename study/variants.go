@@ -53,7 +53,7 @@ func variantArm(o Options, objective string, fraction float64) Arm {
 	c.Learner.Objective = objective
 	if fraction > 0 {
 		c.Replay.Retention, c.Replay.PositiveFraction = "positive", fraction
-		c.Replay.PositiveThreshold = 0.5 // a right answer after an invalid turn is worth 0.9
+		c.Replay.PositiveThreshold = new(float32(0.5)) // a right answer after an invalid turn is worth 0.9
 	}
 	return Arm{fmt.Sprintf("%s, positive %g", objective, fraction), c}
 }

@@ -74,7 +74,7 @@ func named(part string) func(Arm) bool {
 
 // drawn is 1 for an arm with a sampler.
 func drawn(a Arm, sampler string) float64 {
-	return where(one, func(a Arm) bool { return a.Config.Replay.Sampler == sampler })(a)
+	return where(one, func(a Arm) bool { return string(a.Config.Replay.Sampler) == sampler })(a)
 }
 
 func split44(a Arm) bool { return a.Config.Pipeline.Trainers == 4 }

@@ -1,6 +1,9 @@
 package wire
 
-import "github.com/reprise-rl/reprise/rollout"
+import (
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
 
 // This file is the JSON of requests and answers: tickets, bodies of actions, and the app_metadata of Flight messages.
 
@@ -223,10 +226,10 @@ type TableStatistics struct {
 	UsesPresent    rollout.Histogram `json:"uses_present"`     // of the rollouts in the table
 	SinceLastUse   rollout.Histogram `json:"since_last_use"`   // versions since the use before
 
-	NeverUsedShare float64    `json:"never_used_share"`     // of the rollouts present, in [0, 1]
-	AgeDecay       Versions   `json:"age_decay,omitempty"`  // tau of a prioritized sampler
-	Ages           []AgeShare `json:"ages,omitempty"`       // of a prioritized sampler, by ascending age
-	ESSByAge       []AgeESS   `json:"ess_by_age,omitempty"` // as reported by trainers, by ascending age
+	NeverUsedShare float64         `json:"never_used_share"`     // of the rollouts present, in [0, 1]
+	AgeDecay       replay.Versions `json:"age_decay,omitempty"`  // tau of a prioritized sampler
+	Ages           []AgeShare      `json:"ages,omitempty"`       // of a prioritized sampler, by ascending age
+	ESSByAge       []AgeESS        `json:"ess_by_age,omitempty"` // as reported by trainers, by ascending age
 
 	Limiter *LimiterState      `json:"limiter,omitempty"`
 	Gate    *GateState         `json:"gate,omitempty"`

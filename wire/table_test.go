@@ -3,50 +3,141 @@ package wire
 import (
 	"encoding/json"
 	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 )
 
-func TestVersionsMayBeInfinite(t *testing.T) {
-	for text, want := range map[string]float64{`"inf"`: math.Inf(1), `12`: 12, `0.5`: 0.5} {
-		var v Versions
-		if err := json.Unmarshal([]byte(text), &v); err != nil || float64(v) != want {
-			t.Errorf("%s is %v, %v", text, v, err)
-		}
-		if b, err := json.Marshal(v); err != nil || string(b) != text {
-			t.Errorf("%v is written as %s, %v", v, b, err)
-		}
-	}
-	for text, want := range map[string]float64{"inf": math.Inf(1), ".inf": math.Inf(1), "7": 7} {
-		var p Priority
-		if err := yaml.Unmarshal([]byte("age_decay: "+text), &p); err != nil || float64(p.AgeDecay) != want {
-			t.Errorf("%s is %v, %v", text, p.AgeDecay, err)
-		}
-	}
-	for _, text := range []string{`"much"`, `NaN`, `-inf`, `1e999`, ``} {
-		var v Versions
-		if err := v.read(text); err == nil || !strings.Contains(err.Error(), "give a number, or inf") {
-			t.Errorf("%s: %v", text, err)
-		}
+// everyKey is a definition in which every key is given, at a value that is not its default, zero where zero is a value.
+func everyKey() Table {
+	return Table{
+		Name: "lab",
+		Options: replay.Options{
+			Capacity: 24, CapacityBytes: 1000, Retention: replay.KeepPositive, PositiveFraction: 0.25, PositiveThreshold: new(float32(0)),
+			MaxStaleness: 7, MaxUses: 3, Sampler: replay.Prioritized, MinSize: 2, Unit: replay.UnitStep, GroupSize: 4, StepReturns: replay.ToTheEnd,
+			StepDiscount: 0.9, PriorityBase: replay.BaseReward, PriorityEpsilon: 0.5, PriorityExponent: 2, AgeDecay: replay.Versions(math.Inf(1)),
+			Decay: replay.AfterExponent, TargetESS: 0.8, Draws: replay.Independent, Entry: replay.EnterMax, ImportanceBeta: new(0.0),
+			ImportanceAnneal: new(9), ImportanceNorm: replay.ByTable, Shards: 3, Advantage: "no_std", Vocab: 50, MaxTokens: 60, Seed: 1 << 63, LeaseSeconds: 1.5,
+		},
+		Limiter: &Limiter{SamplesPerInsert: 2, ErrorBuffer: 100}, Gate: &Gate{RolloutsPerUpdate: 64, GrantSeconds: 9},
+		Prompts: &prompts.Options{Fraction: 0.5, Band: 0, Cooldown: 0, MaxReuse: 1}, Columns: []Column{{"x_a", "int8"}},
 	}
 }
 
-func TestATableSurvivesJSON(t *testing.T) {
-	want := Table{Name: "lab", Capacity: 10, Sampler: "prioritized", Priority: &Priority{Exponent: 0.6, AgeDecay: Versions(math.Inf(1))},
-		Limiter: &Limiter{SamplesPerInsert: 2, ErrorBuffer: 100}, Gate: &Gate{RolloutsPerUpdate: 64}, Prompts: &Prompts{Fraction: 0.5}, Columns: []Column{{"x_a", "int8"}}}
-	b, err := json.Marshal(want)
+// keys are the keys of a struct as its json tags spell them, those of embedded structs included.
+func keys(t reflect.Type) (list []string) {
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous:
+			list = append(list, keys(f.Type)...)
+		case name != "-":
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func TestADefinitionSurvivesJSONAndYAMLWithEveryKey(t *testing.T) {
+	want := everyKey()
+	for f, v := range reflect.ValueOf(want.Options).Fields() {
+		if v.IsZero() && f.Tag.Get("json") != "-" {
+			t.Errorf("everyKey leaves %s out", f.Name)
+		}
+	}
+	if err := want.Options.Validate(); err != nil {
+		t.Error(err)
+	}
+	asJSON, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got Table
-	if err := json.Unmarshal(b, &got); err != nil {
+	if err := json.Unmarshal(asJSON, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("JSON: %v: got %+v, want %+v", err, got, want)
+	}
+	for name, text := range map[string][]byte{"JSON read as YAML": asJSON, "YAML": marshalYAML(t, want)} {
+		var got Table
+		if err := yaml.UnmarshalWithOptions(text, &got, yaml.Strict()); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v: got %+v, want %+v", name, err, got, want)
+		}
+	}
+}
+
+func marshalYAML(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := yaml.Marshal(v)
+	if err != nil {
 		t.Fatal(err)
 	}
-	again, _ := json.Marshal(got)
-	if string(again) != string(b) || !math.IsInf(float64(got.Priority.AgeDecay), 1) || got.Limiter.ErrorBuffer != 100 {
-		t.Errorf("got %s, want %s", again, b)
+	return text
+}
+
+func TestADefinitionWithNoKeyGivenHasTheDefaults(t *testing.T) {
+	for _, sampler := range replay.Samplers() {
+		given := Table{Name: "lab", Options: replay.Options{Sampler: sampler}}
+		filled := Table{Name: "lab", Options: given.Options.WithDefaults()}
+		for name, text := range map[string]string{"JSON": `{"name": "lab", "sampler": "` + string(sampler) + `"}`, "YAML": "name: lab\nsampler: " + string(sampler)} {
+			var got Table
+			err := yaml.UnmarshalWithOptions([]byte(text), &got, yaml.Strict())
+			if err != nil || !reflect.DeepEqual(got, given) {
+				t.Errorf("%s: %v: got %+v", name, err, got)
+			}
+		}
+		text, err := json.Marshal(filled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Table
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		again.Options = again.WithDefaults()
+		if a, _ := json.Marshal(again); string(a) != string(text) {
+			t.Errorf("defaults written out are\n%s, read and filled in again\n%s", text, a)
+		}
+	}
+	var p prompts.Options
+	if err := yaml.Unmarshal([]byte("fraction: 0.5"), &p); err != nil || p != (prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10}) {
+		t.Errorf("prompts in part: %+v, %v", p, err)
+	}
+	if err := json.Unmarshal([]byte(`{"bands": 1}`), &p); err == nil {
+		t.Error("an unknown key of prompts is ignored")
+	}
+}
+
+// The Python package spells the same keys, in the same order.
+func TestThePythonDefinitionHasTheSameKeys(t *testing.T) {
+	source, err := os.ReadFile("../python/src/reprise/definition.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class, of := range map[string]reflect.Type{
+		"Definition": reflect.TypeFor[Table](), "Limiter": reflect.TypeFor[Limiter](), "Gate": reflect.TypeFor[Gate](), "Prompts": reflect.TypeFor[prompts.Options](),
+	} {
+		_, body, found := strings.Cut(string(source), "\nclass "+class+"(_Options):\n")
+		body, _, _ = strings.Cut(body, "\n@dataclass")
+		if i := strings.LastIndex(body, `"""`); !found || i < 0 {
+			t.Fatalf("definition.py has no class %s with a docstring", class)
+		} else {
+			body = body[i:]
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(`(?m)^    (\w+): `).FindAllStringSubmatch(body, -1) {
+			got = append(got, m[1])
+		}
+		want := slices.DeleteFunc(keys(of), func(k string) bool { return k == "name" })
+		if !slices.Equal(got, want) {
+			t.Errorf("class %s has the keys\n%v, Go\n%v", class, got, want)
+		}
 	}
 }
 

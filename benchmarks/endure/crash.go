@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -31,8 +32,8 @@ type CrashSettings struct {
 // crashTables are one that keeps everything and a queue; neither evicts anything.
 func crashTables() []wire.Table {
 	return []wire.Table{
-		{Name: "kept", Capacity: 1 << 22, Sampler: "uniform", GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5},
-		{Name: "queue", Capacity: 1 << 22, Sampler: "fifo", GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5},
+		{Name: "kept", Options: replay.Options{Capacity: 1 << 22, Sampler: "uniform", GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5}},
+		{Name: "queue", Options: replay.Options{Capacity: 1 << 22, Sampler: "fifo", GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5}},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"os"
 	"strings"
@@ -51,7 +52,7 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		return nil, err
 	}
 	defer direct.Close()
-	if err := create(ctx, direct, wire.Table{Name: "full", Capacity: s.Rollouts}); err != nil {
+	if err := create(ctx, direct, wire.Table{Name: "full", Options: replay.Options{Capacity: s.Rollouts}}); err != nil {
 		return nil, err
 	}
 	began := time.Now()

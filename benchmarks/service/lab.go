@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reprise-rl/reprise/replay"
 	"net"
 	"os"
 	"path/filepath"
@@ -199,7 +200,7 @@ func (s *server) dial(ctx context.Context, network string) (*client.Client, erro
 
 // create makes a table that keeps the newest rollouts.
 func (s *server) create(ctx context.Context, name string, capacity int) error {
-	_, err := s.clients[tcp].Create(ctx, wire.Table{Name: name, Capacity: capacity})
+	_, err := s.clients[tcp].Create(ctx, wire.Table{Name: name, Options: replay.Options{Capacity: capacity}})
 	return err
 }
 

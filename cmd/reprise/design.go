@@ -231,7 +231,7 @@ func setCommand(r *design.Recommendation, base run.Config, file string) {
 		set = append(set, "pipeline.mode=async")
 	}
 	if replay.Sampler(base.Replay.Sampler).Consumes() {
-		set = append(set, "replay.sampler="+run.Default().Replay.Sampler)
+		set = append(set, "replay.sampler="+string(run.Default().Replay.Sampler))
 	}
 	r.Command = "reprise train"
 	if file != "" {

@@ -371,7 +371,7 @@ tables:
   - {name: math, capacity: 64}
   - name: code
     capacity: 32
-    priority: {age_decay: inf}
+    age_decay: inf
     sampler: prioritized
     columns: [{name: x_depth, type: int32}]
 `)
@@ -382,7 +382,7 @@ tables:
 	if c.Listen != "127.0.0.1:1" || c.HTTP != "off" || c.Unix != "/run/reprise.sock" || c.Data != "/var/lib/reprise" || c.Sync != journal.Interval ||
 		c.Interval != 2*time.Second || c.StopTimeout != 5*time.Second || c.MaxMessageBytes != 1<<20 || c.SendTimeout != 10*time.Second || c.Tokens != "/etc/tokens.yaml" ||
 		c.TLS != (access.TLS{Certificate: "c.pem", Key: "k.pem", ClientCA: "ca.pem", Clients: "optional"}) || len(c.Tables) != 2 ||
-		c.Tables[1].Columns[0].Type != "int32" || !math.IsInf(float64(c.Tables[1].Priority.AgeDecay), 1) {
+		c.Tables[1].Columns[0].Type != "int32" || !math.IsInf(float64(c.Tables[1].AgeDecay), 1) {
 		t.Errorf("the file is read as %+v", c)
 	}
 	c, err = (&serveCommand{

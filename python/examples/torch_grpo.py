@@ -271,7 +271,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
             options.table,
             capacity=8 * options.batch,
             sampler="prioritized",
-            priority=reprise.Priority(base="advantage", age_decay=options.max_staleness, beta=0.4),
+            age_decay=options.max_staleness,
             min_size=options.batch,
             max_staleness=2 * options.max_staleness,
             group_size=options.group_size,

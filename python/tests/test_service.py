@@ -195,7 +195,7 @@ def test_a_sample_waits_for_rollouts(table: Create) -> None:
 
 
 def test_priorities_decide_what_is_drawn(table: Create) -> None:
-    t = table(sampler="prioritized", priority=reprise.Priority(age_decay=math.inf))
+    t = table(sampler="prioritized", age_decay=math.inf)
     ids = t.insert(rollouts([4] * 32))
     t.update_priorities(ids, np.where(ids == ids[7], 1e6, 0))
     assert (t.sample(64).ids == ids[7]).mean() > 0.9
@@ -212,7 +212,7 @@ def test_updates_of_rollouts_that_have_left_are_ignored_and_counted(table: Creat
 
 
 def test_reports_become_the_ess_by_age(table: Create) -> None:
-    t = table(sampler="prioritized", priority=reprise.Priority(base="td_error", entry="max"))
+    t = table(sampler="prioritized", priority_base="td_error", entry="max")
     t.insert(rollouts([4] * 8))
     batch = t.sample(8)
     ones = np.ones(8)

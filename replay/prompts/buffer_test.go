@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -240,15 +240,15 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 	}
 	_, err := prompts.New(prompts.Options{Fraction: 1.5, Band: math.NaN(), Cooldown: -1, MaxReuse: 0})
 	for _, part := range []string{
-		"fraction is 1.5: allowed is 0 (nothing is replayed) to 1", "band is NaN: allowed is 0", "cooldown is -1: allowed is 0 to", "max_reuse is 0: allowed is 1 to",
+		"fraction: 1.5: want 0 (nothing is replayed) to 1", "band: NaN: want 0", "cooldown: -1: want 0 to", "max_reuse: 0: want 1 to",
 	} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing from %v", part, err)
 		}
 	}
-	var one *replay.OptionError
+	var one *option.Error
 	if !errors.As(err, &one) || one.Key != "fraction" {
-		t.Errorf("no OptionError in %v", err)
+		t.Errorf("no option.Error in %v", err)
 	}
 	for _, o := range []prompts.Options{{Fraction: math.NaN()}, {Fraction: -0.1}, {Band: 0.51}, {Band: -1}} {
 		o.MaxReuse = 1

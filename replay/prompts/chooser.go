@@ -6,7 +6,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -33,15 +33,11 @@ type Chooser struct {
 // returns the name of the training prompt of a number, under which the buffer keeps it, and is a pure function; a
 // rollout is correct whose reward is the threshold or more.
 func NewChooser(b *Buffer, groups int, ident func(number uint64) string, threshold float32) (*Chooser, error) {
-	var problems []error
-	if groups < 1 {
-		problems = append(problems, &replay.OptionError{Key: "groups", Value: fmt.Sprint(groups), Allowed: "1 or more for each batch"})
-	}
-	if math.IsNaN(float64(threshold)) {
-		problems = append(problems, &replay.OptionError{Key: "threshold", Value: fmt.Sprint(threshold), Allowed: "a number"})
-	}
-	if len(problems) > 0 {
-		return nil, errors.Join(problems...)
+	var problems option.Problems
+	problems.Check(groups >= 1, "groups", groups, "1 or more for each batch")
+	problems.Check(!math.IsNaN(float64(threshold)), "threshold", threshold, "a number")
+	if err := problems.Err(); err != nil {
+		return nil, err
 	}
 	return &Chooser{buffer: b, groups: groups, ident: ident, threshold: threshold}, nil
 }

@@ -124,7 +124,7 @@ func TestARestoredChooserGoesOnWithinItsBlock(t *testing.T) {
 
 func TestAChooserRefusesWhatItCannotUse(t *testing.T) {
 	_, err := prompts.NewChooser(mustNew(t, open()), 0, ident, float32(math.NaN()))
-	for _, part := range []string{"groups is 0: allowed is 1", "threshold is NaN"} {
+	for _, part := range []string{"groups: 0: want 1", "threshold: NaN"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing from %v", part, err)
 		}

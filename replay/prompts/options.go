@@ -1,38 +1,56 @@
 package prompts
 
 import (
-	"errors"
-	"fmt"
+	"bytes"
+	"encoding/json"
 	"math"
 
-	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/option"
 )
 
-// Options configure a [Buffer]. They are taken literally, zeros too; [Defaults] are ours.
+// Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the service's
+// YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, and [Defaults] returns the defaults;
+// in YAML and JSON a key that is not given has its default, which the comment names in brackets.
 type Options struct {
-	Fraction float64 // f, the share of a batch that may come from the buffer, in [0, 1]
-	Band     float64 // prompts with a pass rate p in (0, 1) and |p - 1/2| <= Band are held, in [0, 0.5]
-	Cooldown int     // versions from one use of a prompt to its next, at least, >= 0
-	MaxReuse int     // times that a prompt is replayed, at most, >= 1
+	Fraction float64 `json:"fraction"`  // f, share of a batch's prompts that may come from the buffer, in [0, 1] [0.75; 0 in a run]
+	Band     float64 `json:"band"`      // hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band, in [0, 0.5] [0.3]
+	Cooldown int     `json:"cooldown"`  // versions from one use of a prompt to the next, at least [5]
+	MaxReuse int     `json:"max_reuse"` // replay a prompt at most this many times [10]
 }
 
-// Defaults returns the fraction of [PR], and a band, a cooldown and a greatest reuse of ours: [PR] gives none.
+// Defaults returns the fraction of [PR], and a band, a cooldown and a number of reuses of ours: [PR] gives none.
 func Defaults() Options { return Options{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10} }
 
-// Validate returns every problem at once, each a *[replay.OptionError], joined; nil if there is none.
+// given has no methods for decoders to call.
+type given Options
+
+// UnmarshalJSON reads the keys that are given over the defaults, and refuses unknown ones.
+func (o *Options) UnmarshalJSON(text []byte) error {
+	g := given(Defaults())
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(&g)
+	*o = Options(g)
+	return err
+}
+
+// UnmarshalYAML reads the keys that are given over the defaults.
+func (o *Options) UnmarshalYAML(decode func(any) error) error {
+	g := given(Defaults())
+	err := decode(&g)
+	*o = Options(g)
+	return err
+}
+
+// Validate returns every problem at once, each an *[option.Error], joined; nil if there is none.
 func (o Options) Validate() error {
-	var problems []error
-	check := func(ok bool, key string, value any, allowed string) {
-		if !ok {
-			problems = append(problems, &replay.OptionError{Key: key, Value: fmt.Sprint(value), Allowed: allowed})
-		}
-	}
-	within := func(n, least int) bool { return n >= least && n <= math.MaxInt32 }
+	var problems option.Problems
+	check := problems.Check
 	check(o.Fraction >= 0 && o.Fraction <= 1, "fraction", o.Fraction, "0 (nothing is replayed) to 1")
-	check(o.Band >= 0 && o.Band <= 0.5, "band", o.Band, "0 (one half only) to 0.5 (all but never and always correct)")
-	check(within(o.Cooldown, 0), "cooldown", o.Cooldown, fmt.Sprintf("0 to %d versions", math.MaxInt32))
-	check(within(o.MaxReuse, 1), "max_reuse", o.MaxReuse, fmt.Sprintf("1 to %d; fraction 0 replays nothing", math.MaxInt32))
-	return errors.Join(problems...)
+	check(o.Band >= 0 && o.Band <= 0.5, "band", o.Band, "0 (only prompts at one half) to 0.5 (all but never and always correct)")
+	check(o.Cooldown >= 0 && o.Cooldown <= math.MaxInt32, "cooldown", o.Cooldown, "0 to %d versions", math.MaxInt32)
+	check(o.MaxReuse >= 1 && o.MaxReuse <= math.MaxInt32, "max_reuse", o.MaxReuse, "1 to %d; fraction 0 replays nothing", math.MaxInt32)
+	return problems.Err()
 }
 
 // share returns floor(f n), as the decimal numbers say: 29 of 100 at 0.29, where the product of floats is below 29.

@@ -206,7 +206,7 @@ func keysOf(t reflect.Type) []string {
 	}
 	var keys []string
 	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
 		if name != "" && name != "-" {
 			keys = append(keys, name)
 		}

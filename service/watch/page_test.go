@@ -76,7 +76,7 @@ func TestTheESSIsDrawnUpToTheWhole(t *testing.T) {
 
 func TestAnAnswerIsMarkedRightFromTheThresholdOn(t *testing.T) {
 	o := empty()
-	o.Tables[0].Definition.PositiveThreshold = 1
+	o.Tables[0].Definition.PositiveThreshold = new(float32(1))
 	o.Tables[0].Recent = []service.Recent{{ID: 1, Reward: 1, Text: "4"}, {ID: 2, Reward: 0.5, Text: "5"}}
 	page := get(open(t, o), "/", "").Body.String()
 	for _, want := range []string{`<span class="reward good">&#43;1</span>`, `<span class="reward none">&#43;0.5</span>`} {

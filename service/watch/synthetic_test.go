@@ -51,7 +51,7 @@ func empty() service.Observation {
 	return service.Observation{
 		At: epoch().Add(3 * time.Second), Started: epoch(), MaxInFlightBytes: 1 << 30, MaxOutgoingBytes: 1 << 30,
 		Tables: []service.TableView{{
-			Name: "math", Created: epoch(), Definition: wire.Table{Name: "math", Capacity: 4096, Sampler: "uniform", Retention: "fifo"},
+			Name: "math", Created: epoch(), Definition: wire.Table{Name: "math", Options: replay.Options{Capacity: 4096, Sampler: "uniform", Retention: "fifo"}},
 			Stats: rollout.Stats{Evicted: map[rollout.Cause]uint64{}},
 		}},
 	}
@@ -75,7 +75,7 @@ func busy(after int) service.Observation {
 	}
 	math1 := service.TableView{
 		Name: "math-prioritized", Created: epoch(), OnLease: 128, AgeDecay: 6.2, NeverUsed: 0.118,
-		Definition: wire.Table{Name: "math-prioritized", Capacity: 50_000, CapacityBytes: 2_000_000_000, Sampler: "prioritized", Retention: "positive_bias", MaxStaleness: 16, MaxUses: 12, GroupSize: 16, Unit: "rollout"},
+		Definition: wire.Table{Name: "math-prioritized", Options: replay.Options{Capacity: 50_000, CapacityBytes: 2_000_000_000, Sampler: "prioritized", Retention: "positive_bias", MaxStaleness: 16, MaxUses: 12, GroupSize: 16, Unit: "rollout"}},
 		Stats: rollout.Stats{
 			Version: 1843, Present: 38_412, PresentBytes: 1_236_000_000, Inserted: rows(412), InsertedGroups: rows(412) / 16, Drawn: rows(1648), Acknowledged: rows(1648) - 160,
 			Returned: 32, Refused: 3, NeverUsed: 1204, UpdatesIgnored: 77,
@@ -118,7 +118,7 @@ func busy(after int) service.Observation {
 		})
 	}
 	code := service.TableView{
-		Name: "code", Created: epoch(), Definition: wire.Table{Name: "code", Capacity: 2_048, Sampler: "queue", Retention: "refuse", MaxUses: 1},
+		Name: "code", Created: epoch(), Definition: wire.Table{Name: "code", Options: replay.Options{Capacity: 2_048, Sampler: "queue", Retention: "refuse", MaxUses: 1}},
 		Stats: rollout.Stats{
 			Version: 1843, Present: 1_871, PresentBytes: 310_000_000, Inserted: rows(55), Drawn: rows(54), Acknowledged: rows(54), Evicted: map[rollout.Cause]uint64{rollout.EvictedByConsume: rows(54)},
 			Staleness: counted(0, 4_000, 900, 120, 7), UsesPresent: counted(1871),

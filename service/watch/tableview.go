@@ -47,10 +47,10 @@ func chips(v *service.TableView) []string {
 	list := []string{"version " + count(int32(v.Stats.Version))}
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	if d.Sampler != "" {
-		add("sampler %s", strings.ReplaceAll(d.Sampler, "_", " "))
+		add("sampler %s", strings.ReplaceAll(string(d.Sampler), "_", " "))
 	}
 	if d.Retention != "" {
-		add("retention %s", strings.ReplaceAll(d.Retention, "_", " "))
+		add("retention %s", strings.ReplaceAll(string(d.Retention), "_", " "))
 	}
 	if d.Unit != "" && d.Unit != "rollout" {
 		add("unit %s", d.Unit)

@@ -41,7 +41,7 @@ func fill(ctx context.Context, s settings) (*trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{bases: bases, priorities: make([]replay.Priority, batch)}
+	t := &trainer{bases: bases, ids: make([]rollout.ID, batch)}
 	for i := 0; i < len(values); i += batch {
 		t.values = append(t.values, values[i:i+batch])
 	}
@@ -60,10 +60,11 @@ func fill(ctx context.Context, s settings) (*trainer, error) {
 }
 
 func (s settings) options(capacity int) replay.Options {
-	p := replay.DefaultPrioritization()
-	p.Epsilon, p.Exponent, p.AgeDecay = s.epsilon, s.exponent, s.ageDecay
-	p.Beta, p.BetaVersions = s.beta, s.betaVersions
-	return replay.Options{Capacity: capacity, Sampler: replay.Prioritized, Prioritization: &p, Seed: 2}
+	return replay.Options{
+		Capacity: capacity, Sampler: replay.Prioritized, Seed: 2,
+		PriorityEpsilon: s.epsilon, PriorityExponent: s.exponent, AgeDecay: replay.Versions(s.ageDecay),
+		ImportanceBeta: &s.beta, ImportanceAnneal: &s.betaVersions,
+	}
 }
 
 func (t *trainer) advanceTo(ctx context.Context, v rollout.Version) error {
@@ -92,7 +93,11 @@ func (t *trainer) insert(ctx context.Context, bases []float64) error {
 		}
 		g.Rollouts = append(g.Rollouts, x)
 	}
-	next := t.table.Len() + 1
+	next, err := t.table.Len(ctx)
+	if err != nil {
+		return err
+	}
+	next++
 	ids, err := t.table.Insert(ctx, g)
 	if err != nil {
 		return err

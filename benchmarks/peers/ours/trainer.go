@@ -11,12 +11,12 @@ import (
 
 // trainer takes a table through cycles.
 type trainer struct {
-	table      *replay.Table
-	version    rollout.Version
-	bases      []float64   // [N] as the sequence and the followed updates have them
-	values     [][]float64 // [rows][batch] for the updates, in turn
-	row        int
-	priorities []replay.Priority // of one update
+	table   *replay.Table
+	version rollout.Version
+	bases   []float64   // [N] as the sequence and the followed updates have them
+	values  [][]float64 // [rows][batch] for the updates, in turn
+	row     int
+	ids     []rollout.ID // of one update
 }
 
 // run times n cycles. What a trainer does with a batch to update its priorities is part of the update.
@@ -24,7 +24,7 @@ func (t *trainer) run(ctx context.Context, n int) (answer, error) {
 	var sampling, updating, advancing time.Duration
 	for range n {
 		start := time.Now()
-		batch, err := t.table.Sample(ctx, rollout.Request{Size: len(t.priorities)})
+		batch, err := t.table.Sample(ctx, rollout.Request{Size: len(t.ids)})
 		if err != nil {
 			return answer{}, err
 		}
@@ -49,9 +49,9 @@ func (t *trainer) update(ctx context.Context, batch *rollout.Batch) error {
 	values := t.values[t.row]
 	t.row = (t.row + 1) % len(t.values)
 	for i := range batch.Draws {
-		t.priorities[i] = replay.Priority{ID: batch.Draws[i].ID, Value: values[i]}
+		t.ids[i] = batch.Draws[i].ID
 	}
-	return t.table.Update(ctx, t.priorities...)
+	return t.table.Update(ctx, t.ids, values)
 }
 
 func (t *trainer) advance(ctx context.Context) error {
@@ -62,7 +62,7 @@ func (t *trainer) advance(ctx context.Context) error {
 // follow runs n cycles and keeps t.bases as the updates make them.
 func (t *trainer) follow(ctx context.Context, n int) error {
 	for range n {
-		batch, err := t.table.Sample(ctx, rollout.Request{Size: len(t.priorities)})
+		batch, err := t.table.Sample(ctx, rollout.Request{Size: len(t.ids)})
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (t *trainer) follow(ctx context.Context, n int) error {
 func (t *trainer) draw(ctx context.Context, n int) (answer, error) {
 	a := answer{Counts: make([]int, len(t.bases))}
 	for b := range n {
-		batch, err := t.table.Sample(ctx, rollout.Request{Size: len(t.priorities)})
+		batch, err := t.table.Sample(ctx, rollout.Request{Size: len(t.ids)})
 		if err != nil {
 			return answer{}, err
 		}

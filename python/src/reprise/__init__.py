@@ -14,7 +14,7 @@ layouts of TRL, verl and AReaL. Everything that can go wrong is a `reprise.Error
 
 from .batch import Batch, BatchInfo
 from .client import Client, connect
-from .definition import Definition, Gate, Limiter, Priority, Prompts, TableInfo
+from .definition import Definition, Gate, Limiter, Prompts, TableInfo
 from .errors import (
     Ahead,
     Closing,
@@ -44,7 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Client", "Closing", "Definition", "Denied", "Error", "Exists", "Failed", "Full", "Gate",
-    "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Priority", "Prompt", "PromptBuffer",
+    "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptBuffer",
     "PromptResult", "Prompts", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
     "Unavailable", "connect", "record_batch",
 ]  # fmt: skip

@@ -33,37 +33,6 @@ def _plain(name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Priority(_Options):
-    """Of sampler ``prioritized``: how priorities become probabilities.
-
-    Attributes:
-        base: what a priority is made of: ``advantage``, ``reward``, ``td_error``, ``gradient_norm`` or ``recency``.
-        epsilon: added to every base.
-        exponent: alpha, of the priority.
-        age_decay: tau in versions; ``math.inf``: none.
-        decay: whether age counts ``before_exponent`` or ``after_exponent``.
-        target_ess: effective sample size of a batch, in (0, 1), that age_decay is steered to.
-        draws: ``stratified`` or ``independent``.
-        entry: priority of new rollouts: their ``own``, or the ``max`` known.
-        beta: of the importance weights; 0: all weights are 1.
-        beta_versions: versions over which beta rises to 1.
-        normalisation: importance weights are at most 1 in a ``batch`` or in the ``table``.
-    """
-
-    base: str | None = None
-    epsilon: float | None = None
-    exponent: float | None = None
-    age_decay: float | None = None
-    decay: str | None = None
-    target_ess: float | None = None
-    draws: str | None = None
-    entry: str | None = None
-    beta: float | None = None
-    beta_versions: int | None = None
-    normalisation: str | None = None
-
-
-@dataclass(frozen=True)
 class Limiter(_Options):
     """Holds the draws per inserted rollout near a ratio, by making whichever side runs ahead wait.
 
@@ -102,30 +71,51 @@ class Prompts(_Options):
         max_reuse: times that a prompt is asked again.
     """
 
-    fraction: float = 0.0
-    band: float = 0.0
-    cooldown: int = 0
-    max_reuse: int = 0
+    fraction: float | None = None
+    band: float | None = None
+    cooldown: int | None = None
+    max_reuse: int | None = None
 
 
 @dataclass(frozen=True)
 class Definition(_Options):
-    """A table. What is None is the service's default; `Table.info` tells it filled in.
+    """The keys of a table. None is the service's default; `Table.info` returns them filled in.
 
     Attributes:
-        capacity: rollouts kept; capacity_bytes: of payload.
-        retention: ``fifo`` or ``positive``, with positive_fraction and positive_threshold.
+        capacity: rollouts kept.
+        capacity_bytes: payload bytes kept.
+        retention: what is kept when the table is full: ``fifo`` or ``positive``.
+        positive_fraction: share of the capacity reserved for correct rollouts, with retention ``positive``.
+        positive_threshold: least reward of a correct rollout.
+        max_staleness: evict rollouts older than this many versions.
+        max_uses: evict a rollout after this many uses.
         sampler: ``distinct``, ``uniform``, ``prioritized``, ``unseen``, ``least_used``, ``epoch``, or the queues ``lifo``
             and ``fifo``.
-        max_staleness: versions after which a rollout leaves; max_uses: uses after which it does.
         min_size: rollouts that must be there before anything is drawn.
-        unit: what is drawn: ``rollout``, ``group`` or ``step``.
+        unit: what a draw falls on: ``rollout``, ``group`` or ``step``.
         group_size: of every group; other insertions are refused.
-        shards: parts, each drawn from by a trainer of its own.
+        step_returns: n of n-step returns with unit ``step``; -1: to the end of the episode.
+        step_discount: gamma per turn of step_returns.
+        priority_base: of sampler ``prioritized``: ``advantage``, ``reward``, ``td_error``, ``gradient_norm`` or ``recency``.
+        priority_epsilon: added to every base.
+        priority_exponent: alpha.
+        age_decay: tau in versions; ``math.inf``: no decay.
+        decay: ``before_exponent`` or ``after_exponent``.
+        target_ess: in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there.
+        draws: ``stratified`` or ``independent``.
+        entry: base of new rollouts: their ``own``, or the ``max`` known.
+        importance_beta: of the importance weights; 0: all weights are 1.
+        importance_anneal: versions over which importance_beta rises to 1.
+        importance_norm: divide weights by the largest of the ``batch`` or the ``table``.
+        shards: parts, each sampled by its own trainer.
         advantage: how it is computed from a group's rewards.
-        vocab, max_tokens: bounds that are checked at insertion.
+        vocab: token ids are below.
+        max_tokens: of one rollout.
         seed: of every draw.
-        lease_seconds: after which a batch that nobody acknowledged goes back.
+        lease_seconds: until a batch that nobody acknowledged goes back.
+        limiter: samples per insert.
+        gate: staleness gate for generators.
+        prompts: prompt replay.
         columns: of your own, by name, with their types: ``{"x_score": "float32", "x_ids": "list<int64>"}``.
     """
 
@@ -134,21 +124,31 @@ class Definition(_Options):
     retention: str | None = None
     positive_fraction: float | None = None
     positive_threshold: float | None = None
-    sampler: str | None = None
     max_staleness: int | None = None
     max_uses: int | None = None
+    sampler: str | None = None
     min_size: int | None = None
     unit: str | None = None
     group_size: int | None = None
     step_returns: int | None = None
     step_discount: float | None = None
+    priority_base: str | None = None
+    priority_epsilon: float | None = None
+    priority_exponent: float | None = None
+    age_decay: float | None = None
+    decay: str | None = None
+    target_ess: float | None = None
+    draws: str | None = None
+    entry: str | None = None
+    importance_beta: float | None = None
+    importance_anneal: int | None = None
+    importance_norm: str | None = None
     shards: int | None = None
     advantage: str | None = None
     vocab: int | None = None
     max_tokens: int | None = None
     seed: int | None = None
     lease_seconds: float | None = None
-    priority: Priority | None = None
     limiter: Limiter | None = None
     gate: Gate | None = None
     prompts: Prompts | None = None

@@ -1,0 +1,395 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are finite and at least 0, and
+// priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A priority for an
+// evicted rollout changes nothing and is counted (invariant 7). An error wraps rollout.ErrInvalid if a value is out of range or
+// an ID was never given.
+func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(ids) != len(priorities) {
+		return &rollout.FieldError{Row: min(len(ids), len(priorities)), Field: "priorities", Value: fmt.Sprintf("%d for %d ids", len(priorities), len(ids)), Remedy: "give one for each id"}
+	}
+	last := t.newestID()
+	for i, p := range priorities {
+		if !(p >= 0 && p <= math.MaxFloat64) {
+			return &rollout.FieldError{Row: i, Field: "priority", Value: fmt.Sprint(p), Remedy: "give a finite number, at least 0"}
+		}
+		if err := checkID(i, ids[i], last); err != nil {
+			return err
+		}
+	}
+	t.setBases(len(ids), func(i int) rollout.ID { return ids[i] },
+		func(p *prioritized, _ int32, i int) float64 { return p.o.withEpsilon(priorities[i]) })
+	return nil
+}
+
+// Report tells the table what a trainer measured of its draws: the ratios, from which it learns how the effective
+// sample size falls with age, and the new bases, of which a prioritized sampler takes the one it is made of; one that was not
+// measured leaves the old. With bases reward, recency and function a report only ends an entry at the maximum. Reports of evicted rollouts count as in
+// [Table.Update]; errors are as there.
+func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	last := t.newestID()
+	for i, f := range feedback {
+		if err := checkID(i, f.ID, last); err != nil {
+			return err
+		}
+		if err := checkFeedback(i, f); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	for _, f := range feedback {
+		t.ratios.add(f)
+	}
+	t.mu.Unlock()
+	t.setBases(len(feedback), func(i int) rollout.ID { return feedback[i].ID },
+		func(w *prioritized, slot int32, i int) float64 {
+			it := &w.store.items[slot]
+			switch {
+			case w.o.learnsBase():
+				if m := w.o.reportedBase(feedback[i]); m.Known {
+					return w.o.withEpsilon(m.Value)
+				}
+			case it.is(atMax):
+				return w.o.ownBase(w.store.rollouts[slot], it.Advantage)
+			}
+			return math.NaN()
+		})
+	return nil
+}
+
+func (t *Table) newestID() rollout.ID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lastID
+}
+
+func checkID(row int, id, last rollout.ID) error {
+	if id == 0 || id > last {
+		return &rollout.FieldError{Row: row, Field: "id", Value: fmt.Sprint(id), Remedy: fmt.Sprintf("give an id that the table gave, 1 to %d", last)}
+	}
+	return nil
+}
+
+// checkFeedback refuses numbers that nothing can measure.
+func checkFeedback(row int, f rollout.Feedback) error {
+	for _, x := range []struct {
+		field string
+		value float64
+	}{
+		{"advantage", f.Advantage.Value}, {"td_error", f.TDError.Value}, {"grad_norm", f.GradNorm.Value},
+		{"tokens", f.Tokens}, {"ratio_sum", f.RatioSum}, {"ratio_squares", f.RatioSquares},
+	} {
+		if !(x.value >= 0 && x.value <= math.MaxFloat64) {
+			return &rollout.FieldError{Row: row, Field: x.field, Value: fmt.Sprint(x.value), Remedy: "give a finite number, at least 0, or nothing where it was not measured"}
+		}
+	}
+	if f.Staleness < 0 {
+		return &rollout.FieldError{Row: row, Field: "staleness", Value: fmt.Sprint(f.Staleness), Remedy: "give the draw's, at least 0"}
+	}
+	return nil
+}
+
+// setBases gives n rollouts new bases, in order, where base returns one; NaN leaves the old one, and so does what a priority
+// function makes infinite. It counts those that are gone.
+func (t *Table) setBases(n int, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64) {
+	left, slots := make([]int32, n), make([]int32, n)
+	for i := range left {
+		left[i] = int32(i)
+	}
+	for _, s := range t.shards {
+		s.mu.Lock()
+		for k, i := range left { // all before the first change, so that their waits for memory overlap
+			slots[k] = s.index.find(id(int(i)))
+		}
+		if s.prioritized != nil {
+			s.prioritized.touch(slots[:len(left)])
+		}
+		elsewhere := left[:0]
+		for k, i := range left {
+			if slots[k] == none {
+				elsewhere = append(elsewhere, i)
+				continue
+			}
+			if w := s.prioritized; w != nil {
+				if b := base(w, slots[k], int(i)); b <= math.MaxFloat64 {
+					w.report(slots[k], b)
+					if s.changes != nil {
+						s.changes.changed(slots[k])
+					}
+				}
+			}
+		}
+		left = elsewhere
+		if s.prioritized != nil {
+			s.prioritized.reweigh()
+		}
+		s.mu.Unlock()
+	}
+	if len(left) > 0 {
+		t.mu.Lock()
+		t.ignored += uint64(len(left))
+		t.mu.Unlock()
+	}
+}
+
+// ratios is what trainers measured of the ratios rho = pi/b by age of the rollout, smoothed: newer measurements count
+// more. Fields are exported for encoding/gob.
+type ratios struct {
+	Bins    []ratioBin
+	Version rollout.Version // of the table, now
+}
+
+// ratioBin is the tokens of a range of ages. What was measured fading versions ago counts 1/e of what is measured now.
+type ratioBin struct {
+	Tokens, Sum, Squares float64
+	Version              rollout.Version // at which they were as they stand
+}
+
+const fading = 100.0 // versions
+
+// Ages have a bin each below exactAges, then there are binsPerOctave to each doubling.
+const (
+	exactAges     = 64
+	binsPerOctave = 8
+)
+
+// binOf returns the bin of an age, and bounds the ages of a bin.
+func binOf(age int) int {
+	if age < exactAges {
+		return age
+	}
+	return exactAges + int(binsPerOctave*math.Log2(float64(age)/exactAges))
+}
+
+func bounds(bin int) (first, last int) {
+	if bin < exactAges {
+		return bin, bin
+	}
+	edge := func(b int) int {
+		at := int(exactAges * math.Exp2(float64(b-exactAges)/binsPerOctave))
+		for binOf(at) < b {
+			at++
+		}
+		for at > exactAges && binOf(at-1) >= b {
+			at--
+		}
+		return at
+	}
+	return edge(bin), edge(bin+1) - 1
+}
+
+// add takes in one draw's ratios, where they were measured.
+func (e *ratios) add(f rollout.Feedback) {
+	if !(f.Tokens > 0 && f.RatioSum > 0 && f.RatioSquares > 0) {
+		return
+	}
+	b := binOf(int(f.Staleness))
+	for b >= len(e.Bins) {
+		e.Bins = append(e.Bins, ratioBin{Version: e.Version})
+	}
+	e.Bins[b] = e.faded(b)
+	e.Bins[b].Tokens += f.Tokens
+	e.Bins[b].Sum += f.RatioSum
+	e.Bins[b].Squares += f.RatioSquares
+}
+
+// faded returns a bin as it counts now. ESS/n does not change by fading: it is a ratio.
+func (e *ratios) faded(b int) ratioBin {
+	bin := e.Bins[b]
+	k := math.Exp(-float64(max(e.Version-bin.Version, 0)) / fading)
+	return ratioBin{bin.Tokens * k, bin.Sum * k, bin.Squares * k, e.Version}
+}
+
+// rewind sets the version back; what was measured later stays, as of then.
+func (e *ratios) rewind(v rollout.Version) {
+	for b := range e.Bins {
+		e.Bins[b].Version = min(e.Bins[b].Version, v)
+	}
+	e.Version = v
+}
+
+// AgeESS is the effective sample size of tokens of a range of ages.
+type AgeESS struct {
+	First, Last int     // versions
+	ESS         float64 // ESS/n = (sum rho)^2/(n sum rho^2), in (0, 1]
+	Tokens      float64 // behind it, those measured longer ago counting less
+}
+
+// measured returns the ages of which enough is known, in ascending order.
+func (e *ratios) measured() []AgeESS {
+	var list []AgeESS
+	for b := range e.Bins {
+		bin := e.faded(b)
+		if bin.Tokens < 1 {
+			continue
+		}
+		first, last := bounds(b)
+		list = append(list, AgeESS{first, last, min(bin.Sum*bin.Sum/(bin.Tokens*bin.Squares), 1), bin.Tokens})
+	}
+	return list
+}
+
+// curve is ESS/n as a function of age: the curve that never rises nearest to what was measured, log-linear between the ages
+// measured, and beyond the last falling at the mean rate up to it.
+type curve struct{ ages, logs []float64 }
+
+// newCurve makes the measured logarithms fall by pooling neighbours that rise into their mean, weighted by tokens (isotonic
+// regression): one age whose ratios chanced to be wild drags down no others than it must.
+func newCurve(measured []AgeESS) curve {
+	type pool struct{ log, tokens, ages float64 }
+	c := curve{ages: []float64{0}, logs: []float64{0}} // a rollout of the present policy has ratio 1
+	var pools []pool
+	for _, m := range measured {
+		age := float64(m.First+m.Last) / 2
+		if age == 0 {
+			continue
+		}
+		c.ages = append(c.ages, age)
+		last := pool{math.Log(m.ESS), max(m.Tokens, 1), 1}
+		for n := len(pools); n > 0 && pools[n-1].log < last.log; n = len(pools) {
+			before := pools[n-1]
+			tokens := before.tokens + last.tokens
+			last = pool{(before.log*before.tokens + last.log*last.tokens) / tokens, tokens, before.ages + last.ages}
+			pools = pools[:n-1]
+		}
+		pools = append(pools, last)
+	}
+	for _, p := range pools {
+		for range int(p.ages) {
+			c.logs = append(c.logs, p.log)
+		}
+	}
+	return c
+}
+
+// at returns the logarithm of ESS/n at an age.
+func (c curve) at(age float64) float64 {
+	n := len(c.ages)
+	if last := c.ages[n-1]; age >= last {
+		if last == 0 {
+			return 0
+		}
+		return c.logs[n-1] * age / last
+	}
+	i := 1
+	for c.ages[i] < age {
+		i++
+	}
+	share := (age - c.ages[i-1]) / (c.ages[i] - c.ages[i-1])
+	return c.logs[i-1] + share*(c.logs[i]-c.logs[i-1])
+}
+
+func (t *Table) setAgeDecay(tau float64) {
+	for _, s := range t.shards {
+		s.mu.Lock()
+		s.prioritized.setAgeDecay(tau)
+		s.mu.Unlock()
+	}
+}
+
+// autoEvery is the least number of versions between two moves of an automatic age decay.
+const autoEvery = 100
+
+// adaptAgeDecay moves tau, at most every autoEvery versions, to where a batch would have the target ESS. It holds Table.mu.
+func (t *Table) adaptAgeDecay() {
+	if t.options.TargetESS == 0 || t.version-t.ageDecayMoved < autoEvery {
+		return
+	}
+	known := t.ratios.measured()
+	if len(known) < 2 {
+		return
+	}
+	t.ageDecayMoved = t.version
+	t.setAgeDecay(t.options.solveAgeDecay(t.masses(), newCurve(known)))
+}
+
+// ageMass is the undecayed weight of the units of one age, as a logarithm.
+type ageMass struct{ age, log float64 }
+
+// masses adds up base^alpha by age over all shards, in ascending order of age.
+func (t *Table) masses() []ageMass {
+	alpha := t.options.PriorityExponent
+	byVersion := make(map[rollout.Version]float64)
+	for _, s := range t.shards {
+		s.mu.Lock()
+		w := s.prioritized
+		w.eachDrawable(func(slot int32) {
+			v := w.units.version(w.store, slot)
+			x := alpha * math.Log(w.base(slot))
+			if sum, ok := byVersion[v]; ok { // added up as logarithms, which no exponent makes overflow
+				x, sum = max(x, sum), min(x, sum)
+				x += math.Log1p(math.Exp(sum - x))
+			}
+			byVersion[v] = x
+		})
+		s.mu.Unlock()
+	}
+	list := make([]ageMass, 0, len(byVersion))
+	for _, v := range slices.SortedFunc(maps.Keys(byVersion), func(a, b rollout.Version) int { return cmp.Compare(b, a) }) {
+		list = append(list, ageMass{float64(t.version - v), byVersion[v]})
+	}
+	return list
+}
+
+// mixtureESS is ESS/n of a batch whose tokens come from ages by their masses decayed with a rate per version: 1 over the
+// mean of 1/e(age) (docs/METHODS.md, section 3).
+func mixtureESS(masses []ageMass, e curve, rate float64) float64 {
+	if len(masses) == 0 {
+		return 1
+	}
+	heaviest := math.Inf(-1)
+	for _, m := range masses {
+		heaviest = max(heaviest, m.log-rate*m.age)
+	}
+	var total, inverse float64
+	for _, m := range masses {
+		x := m.log - rate*m.age - heaviest
+		total += math.Exp(x)
+		inverse += math.Exp(x - e.at(m.age)) // in one: the factors may be 0 and infinite
+	}
+	return total / inverse
+}
+
+// The range in which an automatic age decay moves.
+const (
+	leastAutoDecay    = 1
+	greatestAutoDecay = 1e6
+)
+
+// solveAgeDecay bisects log tau for the target: the more old rollouts count, the lower is the ESS.
+func (o *Options) solveAgeDecay(masses []ageMass, e curve) float64 {
+	short := func(tau float64) bool { return mixtureESS(masses, e, o.decayRate(tau)) < o.TargetESS }
+	low, high := float64(leastAutoDecay), float64(greatestAutoDecay)
+	if !short(high) {
+		return high
+	}
+	if short(low) {
+		return low
+	}
+	for range 60 {
+		middle := math.Sqrt(low * high)
+		if short(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return low
+}

@@ -1,0 +1,105 @@
+package replay
+
+import (
+	"context"
+	"time"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Server is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start when a batch
+// is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
+type Server struct{ table *Table }
+
+// Server returns the table as a service uses it.
+func (t *Table) Server() Server { return Server{t} }
+
+// InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds nothing and returns the
+// first IDs, so that a caller who got no answer can ask again. The last 100,000 ids are remembered; "" is none.
+func (v Server) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
+	return v.table.insert(ctx, batchID, groups)
+}
+
+// Inserted returns the IDs that the insertion under a batch id got, false if none is remembered.
+func (v Server) Inserted(batchID string) ([]rollout.ID, bool) {
+	t := v.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if batchID == "" {
+		return nil, false
+	}
+	ids, ok := t.insertedBefore.get(batchID)
+	if !ok {
+		return nil, false
+	}
+	return ids.list(), true
+}
+
+// Repeats reports whether a request would get the batch that an earlier one with its id got, so that nothing is drawn for it.
+func (v Server) Repeats(req rollout.Request) bool {
+	if req.ID == "" || req.Shard < 0 || req.Shard >= len(v.table.shards) {
+		return false
+	}
+	s := v.table.shards[req.Shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expireLeases()
+	for _, l := range s.leases {
+		if l.Request == req.ID {
+			return true
+		}
+	}
+	_, ok := s.answered.get(req.ID)
+	return ok
+}
+
+// Renew restarts the lease of a batch: batches drawn ahead of demand are renewed when they are delivered. An error wraps
+// rollout.ErrNoLease if the batch is no longer on lease.
+func (v Server) Renew(id rollout.BatchID) error {
+	return v.table.settle(id, func(s *shard, i int) {
+		l := s.leases[i]
+		l.Deadline = s.options.Clock().Add(s.options.leaseTime())
+		copy(s.leases[i:], s.leases[i+1:]) // the earliest deadline stays first
+		s.leases[len(s.leases)-1] = l
+	})
+}
+
+// NextExpiry returns when the first lease of a shard ends, false if nothing is on lease. A sample that waits for rollouts may
+// find some then.
+func (v Server) NextExpiry(shard int) (time.Time, bool) {
+	s := v.table.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expireLeases()
+	if len(s.leases) == 0 {
+		return time.Time{}, false
+	}
+	return s.leases[0].Deadline, true
+}
+
+// Flow is what went into a table and out of it, and what is there: the part of rollout.Stats that costs next to nothing.
+type Flow struct {
+	Inserted                      uint64 // rollouts; with unit step, steps
+	Drawn, Acknowledged, Returned uint64
+	Rewound                       uint64 // evicted by [Table.Rewind]
+	Present                       int
+	Bytes                         int64
+}
+
+// Flow returns the present counts. It takes each shard's lock once.
+func (v Server) Flow() Flow {
+	var f Flow
+	for _, s := range v.table.shards {
+		s.mu.Lock()
+		s.expireLeases()
+		f.Inserted += s.counts.Inserted
+		f.Drawn += s.counts.Drawn
+		f.Acknowledged += s.counts.Acknowledged
+		f.Returned += s.counts.Returned
+		f.Rewound += s.counts.Evicted[byRewind]
+		f.Present += s.present
+		f.Bytes += s.bytes
+		s.mu.Unlock()
+	}
+	return f
+}

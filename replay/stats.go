@@ -1,0 +1,266 @@
+package replay
+
+import (
+	"math"
+	"slices"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// cause is why a rollout left, as an index.
+type cause int
+
+const (
+	byCapacity cause = iota
+	byStaleness
+	byUses
+	byConsume
+	byRewind
+	causes
+)
+
+// name is the cause as statistics show it.
+func (c cause) name() rollout.Cause {
+	return [causes]rollout.Cause{
+		rollout.EvictedByCapacity, rollout.EvictedByStaleness, rollout.EvictedByUses,
+		rollout.EvictedByConsume, rollout.EvictedByRewind,
+	}[c]
+}
+
+// counts is what a shard has counted (invariant 11), each at constant cost. Fields are exported for
+// encoding/gob.
+type counts struct {
+	Inserted, Groups              uint64
+	Evicted                       [causes]uint64
+	Drawn, Acknowledged, Returned uint64
+	NeverUsed                     uint64
+	Lost                          uint64 // left by damage: see Table.Rebuild
+
+	Staleness, MeanStaleness, UsesAtEviction, UsesPresent, SinceLastUse rollout.Histogram
+}
+
+// evicted counts a rollout that left with so many uses.
+func (c *counts) evicted(why cause, uses int32) {
+	c.Evicted[why]++
+	c.UsesAtEviction.Add(int64(uses))
+	if uses == 0 {
+		c.NeverUsed++
+	}
+}
+
+// used counts the next use of a rollout at a version of the table.
+func (c *counts) used(it *item, at rollout.Version) {
+	c.Acknowledged++
+	c.Staleness.Add(int64(at - it.Version))
+	c.MeanStaleness.Add(int64(at - it.MeanCeil))
+	if it.LastUse != rollout.NoVersion {
+		// Acknowledgements may come in another order than the draws.
+		c.SinceLastUse.Add(int64(max(at-it.LastUse, 0)))
+	}
+	uses := int64(it.Uses)
+	if !it.is(evicted) {
+		c.UsesPresent.Move(uses, uses+1)
+		return
+	}
+	c.UsesAtEviction.Move(uses, uses+1)
+	if uses == 0 {
+		c.NeverUsed--
+	}
+}
+
+// addTo adds the counts to a table's statistics.
+func (c *counts) addTo(s *rollout.Stats) {
+	s.Inserted += c.Inserted
+	s.InsertedGroups += c.Groups
+	for why, n := range c.Evicted {
+		if n > 0 {
+			s.Evicted[cause(why).name()] += n
+		}
+	}
+	if c.Lost > 0 {
+		s.Evicted[rollout.EvictedByDamage] += c.Lost
+	}
+	s.Drawn += c.Drawn
+	s.Acknowledged += c.Acknowledged
+	s.Returned += c.Returned
+	s.NeverUsed += c.NeverUsed
+	s.Staleness.Merge(&c.Staleness)
+	s.MeanStaleness.Merge(&c.MeanStaleness)
+	s.UsesAtEviction.Merge(&c.UsesAtEviction)
+	s.UsesPresent.Merge(&c.UsesPresent)
+	s.SinceLastUse.Merge(&c.SinceLastUse)
+}
+
+// present is how many rollouts came and did not leave.
+func (c *counts) present() uint64 { return c.Inserted - c.left() }
+
+// left is how many rollouts left, for whatever cause.
+func (c *counts) left() uint64 {
+	n := c.Lost
+	for _, k := range c.Evicted {
+		n += k
+	}
+	return n
+}
+
+// onLease is how many draws are not settled.
+func (c *counts) onLease() uint64 { return c.Drawn - c.Acknowledged - c.Returned }
+
+// clone returns a copy that shares nothing.
+func (c *counts) clone() counts {
+	d := *c
+	for _, h := range []*rollout.Histogram{&d.Staleness, &d.MeanStaleness, &d.UsesAtEviction, &d.UsesPresent, &d.SinceLastUse} {
+		copied := rollout.Histogram{}
+		copied.Merge(h)
+		*h = copied
+	}
+	return d
+}
+
+// Inspection shows what a table holds and how its sampler weighs it: for monitoring and for people, not for training. Its methods
+// may be called concurrently.
+type Inspection struct{ table *Table }
+
+// Inspect returns the table as monitoring sees it.
+func (t *Table) Inspect() Inspection { return Inspection{t} }
+
+// Held is what a table knows of one rollout in it.
+type Held struct {
+	ID        rollout.ID
+	Group     uint64
+	Shard     int
+	Rollout   *rollout.Rollout // shared: read only
+	Age       int              // versions since it was made: its staleness if it were drawn now
+	Uses      int              // acknowledged
+	Leased    int              // draws not settled yet
+	Advantage float32
+	Mean, Std float32 // of its group's rewards at insertion
+	Fresh     bool    // not handed out as fresh yet
+	AtMax     bool    // entered at the largest base and not reported since
+
+	// Of the unit that a draw falls on: the rollout itself, or its group.
+	UnitAge     int     // greatest of its rollouts' ages
+	Base        float64 // of its priority, mean over its rollouts, epsilon included; NaN unless the sampler is prioritized
+	Probability float64 // that its shard's next draw falls on it; NaN with samplers whose draws depend on earlier ones
+}
+
+// Held returns what the table holds, shard by shard and in order of insertion, as of one moment for each shard. It visits every
+// rollout.
+func (v Inspection) Held() []Held {
+	var all []Held
+	for _, s := range v.table.shards {
+		s.mu.Lock()
+		s.expireLeases()
+		from := len(all)
+		var chance func(s int32) float64
+		if s.prioritized != nil {
+			chance = s.prioritized.chances()
+		}
+		for slot, r := range s.rollouts {
+			if r != nil && !s.items[slot].is(evicted) {
+				all = append(all, s.held(int32(slot), chance))
+			}
+		}
+		s.mu.Unlock()
+		slices.SortFunc(all[from:], func(a, b Held) int { return int(int64(a.ID) - int64(b.ID)) })
+	}
+	return all
+}
+
+func (s *shard) held(slot int32, chance func(s int32) float64) Held {
+	it := &s.items[slot]
+	e := Held{
+		ID: it.ID, Group: it.Group, Shard: s.number, Rollout: s.rollouts[slot],
+		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage, Mean: it.Mean, Std: it.Std,
+		AtMax: it.is(atMax), Base: math.NaN(), Probability: math.NaN(),
+	}
+	first := s.units.first(&s.store, slot)
+	e.Fresh = s.items[first].is(fresh | shelved)
+	e.UnitAge = int(s.version - s.units.version(&s.store, first))
+	switch {
+	case s.prioritized != nil:
+		e.Base = s.prioritized.base(first)
+		e.Probability = chance(first)
+	case s.options.Sampler == Uniform || s.options.Sampler == Distinct:
+		e.Probability = 0 // where its draws on lease have exhausted it
+		if it := &s.items[first]; s.maxUses == 0 || it.Uses+it.Leased < s.maxUses {
+			e.Probability = 1 / float64(s.sampler.size())
+		}
+	}
+	return e
+}
+
+// NeverUsedShare returns the share of the rollouts in the table without an acknowledged use, in [0, 1]; 0 for an empty table.
+func (v Inspection) NeverUsedShare() float64 {
+	var never, present uint64
+	for _, s := range v.table.shards {
+		s.mu.Lock()
+		s.expireLeases()
+		never += s.counts.UsesPresent.Of(0)
+		present += s.counts.UsesPresent.Count()
+		s.mu.Unlock()
+	}
+	if present == 0 {
+		return 0
+	}
+	return float64(never) / float64(present)
+}
+
+// AgeShare is the units of one age.
+type AgeShare struct {
+	Age         int     // versions
+	Units       int     // that can be drawn
+	Base        float64 // mean of their bases
+	Probability float64 // that a draw falls on one of them; mean over shards
+}
+
+// ByAge returns the draw probabilities of sampler prioritized by age, in ascending order; nil with another sampler. It visits
+// every rollout.
+func (v Inspection) ByAge() []AgeShare {
+	byAge := make(map[int]AgeShare)
+	shards := v.table.shards
+	for _, s := range shards {
+		if s.prioritized == nil {
+			return nil
+		}
+		s.mu.Lock()
+		s.expireLeases()
+		w, chance := s.prioritized, s.prioritized.chances()
+		w.eachDrawable(func(slot int32) {
+			age := int(s.version - w.units.version(w.store, slot))
+			a := byAge[age]
+			a.Units++
+			a.Base += w.base(slot)
+			a.Probability += chance(slot) / float64(len(shards))
+			byAge[age] = a
+		})
+		s.mu.Unlock()
+	}
+	list := make([]AgeShare, 0, len(byAge))
+	for age, a := range byAge {
+		a.Age, a.Base = age, a.Base/float64(a.Units)
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b AgeShare) int { return a.Age - b.Age })
+	return list
+}
+
+// ESSByAge returns the effective sample sizes that trainers reported ([Table.Report]), by ascending age.
+func (v Inspection) ESSByAge() []AgeESS {
+	t := v.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ratios.measured()
+}
+
+// AgeDecay returns tau as it is now, in versions; +Inf where weights do not fall with age, and with samplers other than
+// prioritized.
+func (v Inspection) AgeDecay() float64 {
+	s := v.table.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prioritized == nil {
+		return math.Inf(1)
+	}
+	return s.prioritized.tau
+}
