@@ -57,7 +57,7 @@ func TestPagesOverArms(t *testing.T) {
 			"two-of-two":   {"<em>No claim</em>", "2 seeds: an indication, no claim; a claim needs 4."},
 			"three-of-one": {"One seed: no claim."},
 			"alone":        {"One arm: nothing to compare it with."},
-			"troubled":     {"different tasks (arithmetic, words)", "PER, seed 3 has not ended", "they differ in what they were evaluated on", "not ended: failed, killed or running"},
+			"troubled":     {"different tasks (arithmetic, words)", "PER, seed 3 has not ended", "they were evaluated on different problems", "not ended: failed, killed or running"},
 			"only-begun":   {"whose seed is not known"},
 		} {
 			for _, w := range want {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -15,7 +16,7 @@ func Write(dir string) error {
 	if err := read(dir, &page); err != nil {
 		return err
 	}
-	return results.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
+	return disk.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
 }
 
 // read writes the report of whichever kind of folder dir is.

@@ -199,7 +199,7 @@ func TestWriteReadsEitherKindOfFolder(t *testing.T) {
 			t.Errorf("%s: error %v, %d bytes", at, err, len(text))
 		}
 	}
-	if err := Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no run folder") {
+	if err := Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a run folder") {
 		t.Errorf("an empty folder: error %v", err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // claimSeeds is how many seeds a claim needs (docs/METHODS.md, Evaluation).
@@ -17,7 +17,7 @@ const intervalLevel = 0.95
 // ownShare is the share of a run's own best accuracy whose compute is reported.
 const ownShare = 0.98
 
-// Compare is compare.json: what replay saved against the baseline.
+// Compare is compare.json: what replay saved compared with the baseline.
 type Compare struct {
 	Format int     `json:"format"`
 	Name   string  `json:"name"`
@@ -42,24 +42,23 @@ type Compare struct {
 type Measure struct {
 	Ratio        Spread `json:"ratio"`
 	Savings      Spread `json:"savings"`                // 1 - ratio
-	MedianCurves Number `json:"ratio_of_median_curves"` // 0 where only replay's reached the target, nothing where replay's did not
+	MedianCurves Number `json:"ratio_of_median_curves"` // 0 if only replay's reached the target, none if replay's did not
 }
 
-// Spread is a quantity over seeds. Seeds on which neither arm reached the target have no ratio and
-// are left out. A quantile that is infinite, because replay did not reach the target on so many of
-// the rest, is nothing.
+// Spread is a quantity over seeds. Seeds on which neither arm reached the target have no ratio and are left out. A
+// quantile that is infinite, because replay did not reach the target on many of the others, is null.
 type Spread struct {
 	Reached bool   `json:"reached"` // the median is finite
 	Seeds   int    `json:"seeds"`   // that have a ratio
 	Median  Number `json:"median"`
 	Q1      Number `json:"q1"`
 	Q3      Number `json:"q3"`
-	Low     Number `json:"low"` // bootstrap interval of the median at 95%, with 4 seeds or more
+	Low     Number `json:"low"` // bootstrap interval of the median at 95%, from 4 seeds up
 	High    Number `json:"high"`
 }
 
-// SeedCompare compares the arms on one seed. A ratio is 0 where only replay reached the target and
-// nothing where replay did not: it is infinite if Baseline.Reached, undefined otherwise.
+// SeedCompare compares the arms on one seed. A ratio is 0 if only replay reached the target and null if replay did not:
+// then it is infinite if Baseline.Reached, and undefined otherwise.
 type SeedCompare struct {
 	Seed         uint64 `json:"seed"`
 	Baseline     Reach  `json:"baseline"`
@@ -68,7 +67,7 @@ type SeedCompare struct {
 	Savings      Number `json:"savings"`
 	RatioBusy    Number `json:"ratio_busy"`
 	RatioAll     Number `json:"ratio_all"`
-	BaselineBest Number `json:"baseline_best"` // largest pass@1
+	BaselineBest Number `json:"baseline_best"` // highest pass@1
 	ReplayBest   Number `json:"replay_best"`
 }
 
@@ -78,7 +77,7 @@ type SeedEvals struct {
 	Evals []Eval
 }
 
-// Protocol is what NewCompare compares.
+// Protocol is the input of NewCompare.
 type Protocol struct {
 	Name     string
 	Task     string
@@ -88,94 +87,91 @@ type Protocol struct {
 	Seed     uint64      // of the bootstrap
 }
 
-// NewCompare compares two arms seed by seed. They must have the same seeds and have been evaluated
-// on the same number of problems.
+// The costs by which arms are compared.
+func byCompute(r Reach) Number     { return r.Compute }
+func byComputeBusy(r Reach) Number { return r.ComputeBusy }
+func byComputeAll(r Reach) Number  { return r.ComputeAll }
+func byClock(r Reach) Number       { return r.Clock }
+
+// NewCompare compares two arms seed by seed. They must have the same seeds, evaluated on the same number of problems.
 func NewCompare(p Protocol) (*Compare, error) {
+	bySeed := func(a, b SeedEvals) int { return cmp.Compare(a.Seed, b.Seed) }
+	p.Baseline = slices.SortedFunc(slices.Values(p.Baseline), bySeed)
+	p.Replay = slices.SortedFunc(slices.Values(p.Replay), bySeed)
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
-	baseline, replay := bySeed(p.Baseline), bySeed(p.Replay)
 	c := &Compare{Format: Format, Name: p.Name, Task: p.Task, Target: p.Target}
 	var ownBaseline, ownReplay []float64
-	for i := range baseline {
-		c.Seeds = append(c.Seeds, compareSeed(baseline[i], replay[i], p.Target))
-		ownBaseline = append(ownBaseline, ComputeToShare(baseline[i].Evals, ownShare).Float())
-		ownReplay = append(ownReplay, ComputeToShare(replay[i].Evals, ownShare).Float())
+	var baseline, replay [][]Eval
+	for i, b := range p.Baseline {
+		r := p.Replay[i]
+		c.Seeds = append(c.Seeds, compareSeed(b, r, p.Target))
+		ownBaseline = append(ownBaseline, ComputeToShare(b.Evals, ownShare).Float())
+		ownReplay = append(ownReplay, ComputeToShare(r.Evals, ownShare).Float())
+		baseline, replay = append(baseline, b.Evals), append(replay, r.Evals)
 	}
 	c.BaselineToOwnBest, c.ReplayToOwnBest = Num(Median(ownBaseline)), Num(Median(ownReplay))
 
-	curves := [2]Reach{MedianReach(evalsOf(baseline), p.Target), MedianReach(evalsOf(replay), p.Target)}
+	ofBaseline, ofReplay := MedianReach(baseline, p.Target), MedianReach(replay, p.Target)
 	measure := func(cost func(Reach) Number) Measure {
-		ratios := make([]float64, 0, len(c.Seeds))
+		var ratios []float64
 		for _, s := range c.Seeds {
 			if r := ratioOf(s.Baseline, s.Replay, cost); !math.IsNaN(r) {
 				ratios = append(ratios, r)
 			}
 		}
-		return newMeasure(ratios, ratioOf(curves[0], curves[1], cost), p.Seed)
+		ratio := newSpread(ratios, p.Seed)
+		return Measure{Ratio: ratio, Savings: ratio.savings(), MedianCurves: Num(ratioOf(ofBaseline, ofReplay, cost))}
 	}
-	c.Compute = measure(func(r Reach) Number { return r.Compute })
-	c.ComputeBusy = measure(func(r Reach) Number { return r.ComputeBusy })
-	c.ComputeAll = measure(func(r Reach) Number { return r.ComputeAll })
-	c.Clock = measure(func(r Reach) Number { return r.Clock })
+	c.Compute, c.ComputeBusy = measure(byCompute), measure(byComputeBusy)
+	c.ComputeAll, c.Clock = measure(byComputeAll), measure(byClock)
 	c.Claim = c.Compute.Ratio.Seeds >= claimSeeds
 	c.Statement = c.statement()
 	return c, nil
 }
 
+// validate checks a protocol whose arms are in order of seeds.
 func (p *Protocol) validate() error {
 	if !(p.Target > 0 && p.Target <= 1) {
-		return fmt.Errorf("target is %v, want above 0 and at most 1", p.Target)
+		return fmt.Errorf("target: %v: want above 0 and at most 1", p.Target)
 	}
 	if len(p.Baseline) == 0 || len(p.Baseline) != len(p.Replay) {
-		return fmt.Errorf("baseline has %d seeds and replay %d, want the same number, at least 1", len(p.Baseline), len(p.Replay))
+		return fmt.Errorf("baseline has %d seeds and replay %d: want the same number, at least 1", len(p.Baseline),
+			len(p.Replay))
 	}
 	problems := 0
-	baseline, replay := bySeed(p.Baseline), bySeed(p.Replay)
-	for i, b := range baseline {
-		r := replay[i]
-		if b.Seed != r.Seed || i > 0 && b.Seed == baseline[i-1].Seed {
-			return fmt.Errorf("seed %d of baseline stands against seed %d of replay, want each seed once in both arms", b.Seed, r.Seed)
+	for i, b := range p.Baseline {
+		r := p.Replay[i]
+		if b.Seed != r.Seed || i > 0 && b.Seed == p.Baseline[i-1].Seed {
+			return fmt.Errorf("seed %d of baseline is paired with seed %d of replay: want each seed once in both arms",
+				b.Seed, r.Seed)
 		}
 		for _, e := range slices.Concat(b.Evals, r.Evals) {
 			if problems == 0 {
 				problems = e.Problems
 			}
 			if e.Problems != problems {
-				return fmt.Errorf("seed %d: an evaluation has %d problems, another %d; arms are compared on one evaluation set", b.Seed, e.Problems, problems)
+				return fmt.Errorf("seed %d: one evaluation has %d problems, another %d: want one evaluation set for both arms",
+					b.Seed, e.Problems, problems)
 			}
 		}
 	}
 	return nil
 }
 
-// bySeed returns the runs in ascending order of seed.
-func bySeed(runs []SeedEvals) []SeedEvals {
-	return slices.SortedFunc(slices.Values(runs), func(a, b SeedEvals) int { return cmp.Compare(a.Seed, b.Seed) })
-}
-
-func evalsOf(arm []SeedEvals) [][]Eval {
-	runs := make([][]Eval, len(arm))
-	for i := range arm {
-		runs[i] = arm[i].Evals
-	}
-	return runs
-}
-
 func compareSeed(b, r SeedEvals, target float64) SeedCompare {
-	s := SeedCompare{
-		Seed: b.Seed, Baseline: ReachOf(b.Evals, target), Replay: ReachOf(r.Evals, target),
+	baseline, replay := ReachOf(b.Evals, target), ReachOf(r.Evals, target)
+	ratio := ratioOf(baseline, replay, byCompute)
+	return SeedCompare{
+		Seed: b.Seed, Baseline: baseline, Replay: replay, Ratio: Num(ratio), Savings: Num(1 - ratio),
+		RatioBusy: Num(ratioOf(baseline, replay, byComputeBusy)), RatioAll: Num(ratioOf(baseline, replay, byComputeAll)),
 		BaselineBest: BestPass1(b.Evals), ReplayBest: BestPass1(r.Evals),
 	}
-	ratio := ratioOf(s.Baseline, s.Replay, func(r Reach) Number { return r.Compute })
-	s.Ratio, s.Savings = Num(ratio), Num(1-ratio)
-	s.RatioBusy = Num(ratioOf(s.Baseline, s.Replay, func(r Reach) Number { return r.ComputeBusy }))
-	s.RatioAll = Num(ratioOf(s.Baseline, s.Replay, func(r Reach) Number { return r.ComputeAll }))
-	return s
 }
 
-// ratioOf divides replay's cost of the target by the baseline's, not reached being infinity: 0
-// where only replay reached it, +Inf where only the baseline did, NaN where neither did.
+// ratioOf divides replay's cost of the target by the baseline's. The cost is infinite if the target was not reached:
+// the ratio is 0 if only replay reached it, +Inf if only the baseline did, NaN if neither did.
 func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
 	b, r := math.Inf(1), math.Inf(1)
 	if baseline.Reached {
@@ -187,30 +183,148 @@ func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
 	return r / b
 }
 
-// newMeasure summarizes the ratios of the seeds that have one. Savings fall as ratios rise, so that
-// their quartiles change places.
-func newMeasure(ratios []float64, ofCurves float64, seed uint64) Measure {
-	ratio := Spread{Seeds: len(ratios)}
-	median := Median(ratios)
-	ratio.Reached = Num(median).Known()
-	ratio.Median = Num(median)
-	ratio.Q1, ratio.Q3 = Num(Quantile(ratios, 0.25)), Num(Quantile(ratios, 0.75))
-	if len(ratios) >= claimSeeds {
-		low, high := Bootstrap(ratios, intervalLevel, seed)
-		ratio.Low, ratio.High = Num(low), Num(high)
+// newSpread summarizes a quantity over the seeds that have it.
+func newSpread(values []float64, seed uint64) Spread {
+	s := Spread{Seeds: len(values), Median: Num(Median(values)), Q1: Num(Quantile(values, 0.25)),
+		Q3: Num(Quantile(values, 0.75))}
+	s.Reached = s.Median.Known()
+	if s.Seeds >= claimSeeds {
+		low, high := Bootstrap(values, intervalLevel, seed)
+		s.Low, s.High = Num(low), Num(high)
 	}
-	saved := func(n Number) Number { return Num(1 - n.Float()) }
-	return Measure{
-		Ratio: ratio,
-		Savings: Spread{
-			Reached: ratio.Reached, Seeds: ratio.Seeds, Median: saved(ratio.Median),
-			Q1: saved(ratio.Q3), Q3: saved(ratio.Q1), Low: saved(ratio.High), High: saved(ratio.Low),
-		},
-		MedianCurves: Num(ofCurves),
-	}
+	return s
 }
 
-// WriteCompare writes compare.json.
-func WriteCompare(dir string, c *Compare) error {
-	return writeJSON(filepath.Join(dir, CompareFile), c)
+// savings is 1 - ratio. Savings fall as ratios rise, so the quartiles and the ends of the interval change places.
+func (s Spread) savings() Spread {
+	saved := func(n Number) Number { return Num(1 - n.Float()) }
+	s.Median, s.Q1, s.Q3, s.Low, s.High = saved(s.Median), saved(s.Q3), saved(s.Q1), saved(s.High), saved(s.Low)
+	return s
+}
+
+// statement is the result in words, with no claim that the numbers do not support.
+func (c *Compare) statement() string {
+	var s []string
+	n, ratio := len(c.Seeds), c.Compute.Ratio
+	switch {
+	case n < claimSeeds:
+		s = append(s, fewSeeds(n))
+	case !c.Claim:
+		s = append(s, fmt.Sprintf("Only %d of %d seeds have a ratio: no claim; a claim needs %d.", ratio.Seeds, n,
+			claimSeeds))
+	}
+	switch {
+	case ratio.Seeds > 0:
+		s = append(s, contest{c.Target, "Replay", "the baseline"}.finding(ratio))
+	case c.Above():
+		s = append(s, fmt.Sprintf("Both arms have reached %.4g held-out pass@1 before their first update: savings cannot "+
+			"be measured; set a higher target, or end the warm-up sooner.", c.Target))
+	default:
+		s = append(s, fmt.Sprintf("Neither arm reached %.4g held-out pass@1 on any seed: savings cannot be measured.",
+			c.Target))
+	}
+	if c.Claim && ratio.mayBeOne() {
+		s = append(s, includesOne)
+	}
+	return strings.Join(append(s, c.missed()...), " ")
+}
+
+// fewSeeds tells why too few seeds make no claim.
+func fewSeeds(n int) string {
+	if n == 1 {
+		return "One seed: no claim."
+	}
+	return fmt.Sprintf("%d seeds: an indication, no claim; a claim needs %d.", n, claimSeeds)
+}
+
+const includesOne = "The interval includes 1: a difference is not established."
+
+// mayBeOne reports whether the interval of a ratio includes 1.
+func (s Spread) mayBeOne() bool { return s.Reached && s.Low.Float() <= 1 && !(s.High.Float() < 1) }
+
+// Above reports whether both arms start at the target on some seed, which then has no ratio.
+func (c *Compare) Above() bool { return slices.ContainsFunc(c.Seeds, SeedCompare.above) }
+
+func (s SeedCompare) above() bool {
+	return s.Baseline.Reached && s.Replay.Reached && s.Baseline.Compute.Float() == 0 && s.Replay.Compute.Float() == 0
+}
+
+// contest names the arms of a ratio, replay over baseline, and their target.
+type contest struct {
+	target           float64
+	replay, baseline string
+}
+
+// finding puts a ratio that some seed has into words.
+func (c contest) finding(ratio Spread) string {
+	goal := fmt.Sprintf("%.4g held-out pass@1", c.target)
+	if !ratio.Reached {
+		return fmt.Sprintf("%s did not reach %s where %s did (median ratio infinite): nothing saved.", c.replay, goal,
+			c.baseline)
+	}
+	r := ratio.Median.Float()
+	what := fmt.Sprintf("%s reached %s", c.replay, goal)
+	switch {
+	case r == 0:
+		what += fmt.Sprintf(", %s did not within its budget: savings cannot be put in numbers; raise the budget", c.baseline)
+	case r < 1:
+		what += fmt.Sprintf(" with %.2f of %s's compute: %.0f%% saved", r, c.baseline, 100*(1-r))
+	case r == 1:
+		what += fmt.Sprintf(" with %s's compute: nothing saved", c.baseline)
+	default:
+		what += fmt.Sprintf(" with %.2f times %s's compute: nothing saved", r, c.baseline)
+	}
+	if ratio.Seeds == 1 || ratio.Q3.Float() == 0 { // ratios of 0 on most seeds have no quartiles worth telling
+		return what + "."
+	}
+	spread := fmt.Sprintf("median of %d seeds, IQR %s to %s", ratio.Seeds, ratioText(ratio.Q1), ratioText(ratio.Q3))
+	if ratio.Seeds >= claimSeeds {
+		spread += fmt.Sprintf(", 95%% bootstrap interval %s to %s", ratioText(ratio.Low), ratioText(ratio.High))
+	}
+	return fmt.Sprintf("%s (ratio: %s).", what, spread)
+}
+
+// missed names the seeds without a finite, positive ratio, if any seed has a ratio at all.
+func (c *Compare) missed() []string {
+	if c.Compute.Ratio.Seeds == 0 {
+		return nil
+	}
+	var sentences []string
+	for _, m := range []struct {
+		words string
+		is    func(SeedCompare) bool
+	}{
+		{"only replay reached the target (ratio 0)", func(s SeedCompare) bool {
+			return s.Replay.Reached &&
+				!s.Baseline.Reached
+		}},
+		{"only the baseline reached the target (ratio infinite)",
+			func(s SeedCompare) bool { return s.Baseline.Reached && !s.Replay.Reached }},
+		{"neither did (no ratio)", func(s SeedCompare) bool { return !s.Baseline.Reached && !s.Replay.Reached }},
+		{"both reached it before their first update (no ratio)", SeedCompare.above},
+	} {
+		var seeds []string
+		for _, s := range c.Seeds {
+			if m.is(s) {
+				seeds = append(seeds, fmt.Sprint(s.Seed))
+			}
+		}
+		switch n := len(seeds); n {
+		case 0:
+		case 1:
+			sentences = append(sentences, fmt.Sprintf("On seed %s %s.", seeds[0], m.words))
+		default:
+			sentences = append(sentences, fmt.Sprintf("On seeds %s and %s %s.", strings.Join(seeds[:n-1], ", "), seeds[n-1],
+				m.words))
+		}
+	}
+	return sentences
+}
+
+// ratioText writes a ratio, which is infinite if it has no value.
+func ratioText(n Number) string {
+	if !n.Known() {
+		return "infinity"
+	}
+	return fmt.Sprintf("%.2f", n.Float())
 }

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/disk"
 )
 
 // reaching returns evaluations that reach 0.65 at the i-th grid step of compute 100 (never for i
@@ -68,7 +70,7 @@ func TestRatiosAreTakenSeedBySeed(t *testing.T) {
 	}
 }
 
-func TestATargetThatWasNotReachedIsInfinitelyFar(t *testing.T) {
+func TestATargetThatWasNotReachedCostsInfinity(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		baseline, replay []SeedEvals
@@ -81,8 +83,8 @@ func TestATargetThatWasNotReachedIsInfinitelyFar(t *testing.T) {
 		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "On seed 2 only replay reached the target (ratio 0)."},
 		{"the baseline fails on two of three", arm(10, -1, -1), arm(5, 5, 6), Num(0), 3, "the baseline did not within its budget: savings cannot be put in numbers"},
 		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
-		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(0.55), 2, "On seed 2 both are there before their first update (no ratio)."},
-		{"both begin at it", arm(0, 0), arm(0, 0), Number{}, 0, "Both arms are at 0.65 held-out pass@1 before their first update: nothing can be said of savings; set a higher target"},
+		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(0.55), 2, "On seed 2 both reached it before their first update (no ratio)."},
+		{"both begin at it", arm(0, 0), arm(0, 0), Number{}, 0, "Both arms have reached 0.65 held-out pass@1 before their first update: savings cannot be measured; set a higher target"},
 		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
 	} {
 		got := compared(t, c.baseline, c.replay)
@@ -117,7 +119,7 @@ func TestTheStatementClaimsNoMoreThanTheSeedsAllow(t *testing.T) {
 	}
 }
 
-func TestAComparisonOfUnequalThingsIsRefused(t *testing.T) {
+func TestAComparisonOfUnequalArmsIsRefused(t *testing.T) {
 	other := arm(5)
 	other[0].Evals[3].Problems = 100
 	for _, c := range []struct {
@@ -125,12 +127,12 @@ func TestAComparisonOfUnequalThingsIsRefused(t *testing.T) {
 		p    Protocol
 		want string
 	}{
-		{"no target", Protocol{Baseline: arm(5), Replay: arm(5)}, "target is 0"},
+		{"no target", Protocol{Baseline: arm(5), Replay: arm(5)}, "target: 0: want above 0"},
 		{"no seeds", Protocol{Target: 0.5}, "0 seeds"},
 		{"a seed more", Protocol{Target: 0.5, Baseline: arm(5, 5), Replay: arm(5)}, "baseline has 2 seeds and replay 1"},
-		{"other seeds", Protocol{Target: 0.5, Baseline: arm(5), Replay: []SeedEvals{reaching(9, 5)}}, "seed 1 of baseline stands against seed 9 of replay"},
+		{"other seeds", Protocol{Target: 0.5, Baseline: arm(5), Replay: []SeedEvals{reaching(9, 5)}}, "seed 1 of baseline is paired with seed 9 of replay"},
 		{"a seed twice", Protocol{Target: 0.5, Baseline: append(arm(5), arm(5)...), Replay: append(arm(5), arm(5)...)}, "each seed once"},
-		{"another evaluation set", Protocol{Target: 0.5, Baseline: arm(5), Replay: other}, "an evaluation has 100 problems, another 400"},
+		{"another evaluation set", Protocol{Target: 0.5, Baseline: arm(5), Replay: other}, "one evaluation has 100 problems, another 400"},
 	} {
 		if _, err := NewCompare(c.p); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
@@ -183,30 +185,30 @@ func TestAComparisonFolderReadsBackAsWritten(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsNoneIsNamed(t *testing.T) {
+func TestReadErrorsNameTheFolderFileAndLine(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "no run folder") {
+	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "not a run folder") {
 		t.Errorf("empty folder as run: error %v", err)
 	}
-	if _, err := ReadComparison(dir); err == nil || !strings.Contains(err.Error(), "no comparison folder") {
+	if _, err := ReadComparison(dir); err == nil || !strings.Contains(err.Error(), "not a comparison folder") {
 		t.Errorf("empty folder as comparison: error %v", err)
 	}
-	if err := WriteFile(filepath.Join(dir, ConfigFile), nil); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, ConfigFile), nil); err != nil {
 		t.Fatal(err)
 	}
 	if run, err := ReadRun(dir); err != nil || run.Summary != nil || run.Updates != nil {
 		t.Errorf("a run that has only begun: %+v, error %v", run, err)
 	}
-	if err := WriteFile(filepath.Join(dir, SummaryFile), []byte(`{"format": 9}`)); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, SummaryFile), []byte(`{"format": 9}`)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "format is 9, this program reads 1") {
+	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "format: 9: want 1") {
 		t.Errorf("another format: error %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); left != nil {
 		t.Errorf("temporary files stay: %v", left)
 	}
-	if err := WriteFile(filepath.Join(dir, MetricsFile), []byte("{\"update\":2,\"x\":1}\n")); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, MetricsFile), []byte("{\"update\":2,\"x\":1}\n")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), MetricsFile+": line 1") {

@@ -41,7 +41,7 @@ func mustRead(t *testing.T, path string) []byte {
 	return text
 }
 
-func TestAResumedLogEndsInTheSameBytesWhereverItWasCut(t *testing.T) {
+func TestAResumedLogHasTheSameBytesWhereverItWasCut(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole.jsonl")
 	if err := writeUpdates(t, whole, 1, 6, nil).Close(); err != nil {
@@ -53,7 +53,7 @@ func TestAResumedLogEndsInTheSameBytesWhereverItWasCut(t *testing.T) {
 		if err := os.WriteFile(path, want[:cut], 0o644); err != nil { // as kill -9 may leave it
 			t.Fatal(err)
 		}
-		if got, err := ParseUpdates(want[:cut]); err != nil || len(got) != bytes.Count(want[:cut], []byte("\n")) {
+		if got, err := parseUpdates(want[:cut]); err != nil || len(got) != bytes.Count(want[:cut], []byte("\n")) {
 			t.Fatalf("cut at %d: read %d lines, error %v", cut, len(got), err)
 		}
 		log, err := ResumeLog[Update](path, 1)
@@ -69,7 +69,7 @@ func TestAResumedLogEndsInTheSameBytesWhereverItWasCut(t *testing.T) {
 	}
 }
 
-func TestALogRefusesWhatItCannotContinue(t *testing.T) {
+func TestALogRefusesWhatItCannotResume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), MetricsFile)
 	log := writeUpdates(t, path, 1, 2, nil)
 	defer log.Close()
@@ -88,7 +88,7 @@ func TestALogRefusesWhatItCannotContinue(t *testing.T) {
 	}
 }
 
-func TestALineIsWrittenInTheOrderOfItsFields(t *testing.T) {
+func TestALineHasItsFieldsInOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), EvalFile)
 	log, err := CreateLog[Eval](path)
 	if err != nil {

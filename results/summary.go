@@ -5,10 +5,7 @@ import (
 	"strings"
 )
 
-// Format is the version of summary.json and compare.json that this package reads and writes.
-const Format = 1
-
-// Summary is summary.json: a run in a page.
+// Summary is summary.json: a whole run.
 type Summary struct {
 	Format int    `json:"format"`
 	Name   string `json:"name"`
@@ -37,7 +34,7 @@ type Summary struct {
 	NewPerUpdate        Number  `json:"new_per_update"`        // R, measured
 	NewPerUpdatePlanned float64 `json:"new_per_update_planned"`
 	ReplayRatio         Number  `json:"replay_ratio"`         // measured
-	ReplayRatioPlanned  float64 `json:"replay_ratio_planned"` // with unit step, of as many steps to a rollout as there were
+	ReplayRatioPlanned  float64 `json:"replay_ratio_planned"` // with unit step: for the measured steps per rollout
 
 	Inserted  uint64            `json:"rollouts_inserted"`
 	Used      uint64            `json:"rollouts_used"`
@@ -51,10 +48,10 @@ type Summary struct {
 	ToTarget   Reach  `json:"to_target"` // where it was reached
 	ToOwnBest  Number `json:"to_98_percent_of_best"`
 
-	RewardFirst Number `json:"reward_first,omitzero"` // mean return of the greedy held-out episodes; of environments only, as what follows
+	RewardFirst Number `json:"reward_first,omitzero"` // mean return of greedy held-out episodes; environments only
 	RewardLast  Number `json:"reward_last,omitzero"`
-	Expert      *Bound `json:"expert,omitempty"` // of the task's experts, where it has them
-	Random      *Bound `json:"random,omitempty"` // of actions drawn at random, where the task lists them
+	Expert      *Bound `json:"expert,omitempty"` // of the task's experts, if it has any
+	Random      *Bound `json:"random,omitempty"` // of random actions, if the task lists its actions
 
 	Staleness      Histogram `json:"staleness"`       // at use, in versions
 	TokenStaleness Histogram `json:"token_staleness"` // at use, mean over the rollout's tokens, rounded down
@@ -62,9 +59,9 @@ type Summary struct {
 	UsesPresent    Histogram `json:"uses_present"`    // of the rollouts in the table at the end
 	SinceLastUse   Histogram `json:"since_last_use"`  // in updates; first uses are not counted
 
-	Sampling     *Sampling     `json:"sampling,omitempty"`      // of tables that replay
+	Sampling     *Sampling     `json:"sampling,omitempty"`      // only of tables that replay
 	ESSByAge     []AgeESS      `json:"ess_by_age,omitempty"`    // ascending in age
-	PromptReplay *PromptReplay `json:"prompt_replay,omitempty"` // where prompts are replayed
+	PromptReplay *PromptReplay `json:"prompt_replay,omitempty"` // only if prompts are replayed
 
 	WorkerTimes  []GPU `json:"worker_times"`
 	TrainerTimes []GPU `json:"trainer_times"`
@@ -102,14 +99,14 @@ func (h Histogram) Max() uint64 {
 	return h[len(h)-1][0]
 }
 
-// GPU is what one worker or trainer did with its (virtual) time.
+// GPU is how one worker or trainer spent its virtual time.
 type GPU struct {
 	Busy    float64 `json:"busy"`
-	Stalled float64 `json:"stalled"` // a worker by a full table, a trainer by one with too little
-	Idle    float64 `json:"idle"`    // in synchronous mode: in the others' turn
+	Stalled float64 `json:"stalled"` // a worker by a full table, a trainer by a table with too few rollouts
+	Idle    float64 `json:"idle"`    // in synchronous mode: while the others had their turn
 }
 
-// Build says which program wrote a folder.
+// Build identifies the program that wrote a folder.
 type Build struct {
 	Go       string `json:"go"`
 	Module   string `json:"module,omitempty"` // version of this module
@@ -118,7 +115,7 @@ type Build struct {
 	Modified bool   `json:"modified,omitempty"` // built from a changed working tree
 }
 
-// ThisBuild returns what the running program knows of its own build.
+// ThisBuild identifies the running program.
 func ThisBuild() Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -139,4 +136,115 @@ func ThisBuild() Build {
 		}
 	}
 	return b
+}
+
+// Sampling is how a table drew, and what it held at the end of the run.
+type Sampling struct {
+	Sampler    string  `json:"sampler"`
+	Unit       string  `json:"unit"`             // what a draw falls on: rollout, step or group
+	Mix        int     `json:"mix"`              // K, replay updates to each on a fresh batch; 0: none
+	FreshShare float64 `json:"fresh_share"`      // of each batch, configured
+	NeverUsed  Number  `json:"never_used_share"` // share of all inserted rollouts
+
+	Priority *Priority `json:"priority,omitempty"` // of weighted samplers
+}
+
+// Priority is the configuration of a prioritized sampler and its state at the end of the run.
+type Priority struct {
+	Base       string        `json:"base"`
+	Exponent   float64       `json:"exponent"`   // alpha
+	AgeDecay   Number        `json:"age_decay"`  // tau at the end, in versions; none: infinite
+	Auto       bool          `json:"auto"`       // tau follows the measured ESS
+	TargetESS  Number        `json:"target_ess"` // that it aims at
+	Decay      string        `json:"decay"`      // before_exponent or after_exponent
+	HalfLife   Number        `json:"half_life"`  // of a rollout's probability, in versions; none: infinite
+	Draws      string        `json:"draws"`      // stratified or independent
+	Entry      string        `json:"entry"`      // own or max
+	Beta       Number        `json:"beta"`       // at the end
+	Normalised string        `json:"normalised"` // weights, by batch or table
+	ByAge      []AgePriority `json:"by_age"`     // ascending in age
+}
+
+// AgePriority is the units of one age in a table.
+type AgePriority struct {
+	Age         int     `json:"age"`         // versions
+	Count       int     `json:"count"`       // units
+	Base        float64 `json:"base"`        // mean of their bases
+	Probability float64 `json:"probability"` // with which a draw falls on one of them
+}
+
+// AgeESS is the effective sample size by token measured at one age, smoothed over the run.
+type AgeESS struct {
+	Age    int     `json:"age"`    // versions, the least of the bin
+	Last   int     `json:"last"`   // versions, the greatest of the bin
+	ESS    float64 `json:"ess"`    // ESS/n, in (0, 1]
+	Tokens float64 `json:"tokens"` // behind it, older ones count less
+}
+
+// PromptReplay counts the prompt replay of a run.
+type PromptReplay struct {
+	Fraction  float64   `json:"fraction"` // f
+	Band      float64   `json:"band"`
+	Cooldown  int       `json:"cooldown"` // versions
+	MaxReuse  int       `json:"max_reuse"`
+	Held      int       `json:"held"`       // at the end
+	Replayed  uint64    `json:"replayed"`   // groups generated for a prompt from the buffer
+	Fresh     uint64    `json:"fresh"`      // groups generated for another
+	Reuse     Histogram `json:"reuse"`      // prompts by how often they were replayed, from 1
+	PassRates Histogram `json:"pass_rates"` // of the prompts held, in percent rounded down
+}
+
+// Noise is the measured noise of a run's policy gradient: its size for one rollout, how it grows with staleness, and
+// how much of it remains when a batch is averaged (METHODS section 6, Fit from a run). Variances are traces of
+// covariances, over all parameters, of gradients of the run's own loss, in the square of that loss's unit.
+type Noise struct {
+	Run     string `json:"run"` // folder
+	Seed    uint64 `json:"seed"`
+	Version int    `json:"version"` // of the weights at which the gradient was taken
+	// Proxy: no gradient was taken. Variances are n/ESS of the importance ratios by age, in units of that of a rollout of
+	// the present policy, and what does not average out is not known.
+	Proxy bool `json:"proxy"`
+	// Clipped: the gradients are those of the loss with its clipping.
+	Clipped bool `json:"clipped"`
+
+	RolloutCost  Number `json:"rollout_cost"`   // mu, measured: (K_train/T)/(K_infer/W)
+	NewPerUpdate Number `json:"new_per_update"` // R: rollouts, or steps if the table keeps steps, inserted per update
+
+	Held  int `json:"held"`  // rollouts of the table whose gradients were taken, chosen uniformly
+	Fresh int `json:"fresh"` // rollouts generated with these weights, from which the true gradient is estimated
+
+	ByStaleness  []StaleNoise `json:"by_staleness"`            // ascending; without Proxy the first is of fresh rollouts
+	MicroBatches []BatchNoise `json:"micro_batches,omitempty"` // ascending in draws
+	// Mean and Common are the two terms of v(b) = Mean (1/b + Common), the variance about the true gradient of the mean of
+	// b disjoint draws. Mean is sbar2, over the staleness that the table holds. Common is c, which chance can make
+	// negative. CommonError is the standard error of c, in the approximation that all gradients scatter in the same
+	// directions, and those of one group independently.
+	Mean        Number `json:"mean"`
+	Common      Number `json:"common"`
+	CommonError Number `json:"common_error"`
+	// Residual is how far one deal into micro-batches is from v(b): the root of the mean of (dealt/v - 1)^2 over b.
+	Residual Number `json:"residual"`
+
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// StaleNoise is the noise of rollouts of a range of staleness.
+type StaleNoise struct {
+	First    int     `json:"first"` // versions
+	Last     int     `json:"last"`
+	Age      float64 `json:"age"`      // mean
+	Rollouts int     `json:"rollouts"` // measured; 0 of a proxy
+	// Tokens behind a proxy, else 0. Older measurements count less. Staleness 0 is known exactly and gets the tokens of
+	// all.
+	Tokens   float64 `json:"tokens"`
+	Variance float64 `json:"variance"` // sigma2, of one rollout's gradient about the true one
+	Error    Number  `json:"error"`    // standard error of Variance, with independent groups of dependent rollouts
+}
+
+// BatchNoise is the noise of the mean of several rollouts.
+type BatchNoise struct {
+	Draws    int     `json:"draws"`    // b
+	Variance float64 `json:"variance"` // v(b), the mean over all ways to deal the rollouts to disjoint micro-batches
+	Batches  int     `json:"batches"`  // of one deal
+	Dealt    float64 `json:"dealt"`    // the mean over these
 }

@@ -1,11 +1,12 @@
 package results
 
-// Update is a line of metrics.jsonl: what one optimizer update did, and how far the run had come
-// after it. Its fields are written in this order. Names and definitions are those of
-// docs/METHODS.md.
+import "github.com/reprise-rl/reprise/option"
+
+// Update is a line of metrics.jsonl: one optimizer update, and how far the run has come after it. Its fields are
+// written in this order, with the names and definitions of docs/METHODS.md.
 //
-// Time is the virtual clock's, in the time that one trainer takes for one rollout. Compute is in
-// the same unit times GPUs. Means "of the batch" are over the batches of all trainers.
+// Time is virtual, in units of the time in which one trainer takes one rollout. Compute is in the same unit times GPUs.
+// Means "of the batch" are over the batches of all trainers.
 type Update struct {
 	Update      int     `json:"update"`       // number of this update, from 1
 	Version     int     `json:"version"`      // of the weights after it
@@ -32,7 +33,7 @@ type Update struct {
 	ChiSquare        Number `json:"chi_square"`    // 1/ESS - 1, by token
 	D2               Number `json:"d2"`            // -log ESS, by token: the Renyi divergence of order 2, in nats
 	GradNorm         Number `json:"grad_norm"`     // before clipping
-	ZeroVariance     Number `json:"zero_variance"` // share of the batch whose group has one reward for all, in [0, 1]
+	ZeroVariance     Number `json:"zero_variance"` // share of the batch in groups of one reward, in [0, 1]
 	MeanAbsAdvantage Number `json:"mean_abs_advantage"`
 
 	StalenessMean  Number `json:"staleness_mean"` // of the batch's rollouts, in versions
@@ -43,32 +44,32 @@ type Update struct {
 	WorkerStalled  Number `json:"worker_stalled"` // by a full table
 	WorkerIdle     Number `json:"worker_idle"`    // in the trainers' turn
 	TrainerBusy    Number `json:"trainer_busy"`
-	TrainerStalled Number `json:"trainer_stalled"` // by a table with too little
+	TrainerStalled Number `json:"trainer_stalled"` // by a table with too few rollouts
 	TrainerIdle    Number `json:"trainer_idle"`    // in the workers' turn
 
 	WeightMean  Number `json:"weight_mean"`  // of the draws' importance weights, largest 1
 	WeightMin   Number `json:"weight_min"`   // the least of them
 	WeightESS   Number `json:"weight_ess"`   // (sum w)^2/(n sum w^2) of them, in (0, 1]
 	FreshShare  Number `json:"fresh_share"`  // of the batch, drawn as fresh, in [0, 1]
-	NeverDrawn  Number `json:"never_drawn"`  // share of the rollouts held that no draw fell on yet, in [0, 1]
-	AgeDecay    Number `json:"age_decay"`    // tau in use, in versions; nothing where it is infinite or does not apply
+	NeverDrawn  Number `json:"never_drawn"`  // share of the rollouts held that were never drawn, in [0, 1]
+	AgeDecay    Number `json:"age_decay"`    // tau in use, in versions; none if it is infinite or does not apply
 	PromptsHeld Number `json:"prompts_held"` // by prompt replay
-	PromptShare Number `json:"prompt_share"` // of the groups inserted since the last update, of replayed prompts, in [0, 1]
+	PromptShare Number `json:"prompt_share"` // share of replayed prompts in the groups inserted since the last update
 
 	TableSize int `json:"table_size"` // rollouts held
 
-	Turns   Number `json:"turns,omitzero"`   // of the episodes inserted since the last update, mean; of environments only, as what follows
-	Invalid Number `json:"invalid,omitzero"` // share of those turns that were no action, in [0, 1]
+	Turns   Number `json:"turns,omitzero"`   // mean of the episodes inserted since the last update; environments only
+	Invalid Number `json:"invalid,omitzero"` // share of those turns without a valid action, in [0, 1]
 	Success Number `json:"success,omitzero"` // share of those episodes that ended in success, in [0, 1]
 
-	Other map[string]Number `json:"other,omitempty"` // what the objective measured beyond these, by name
+	Other map[string]Number `json:"other,omitempty"` // further metrics of the objective, by name
 }
 
-// Timing is a line of timing.jsonl: the wall time of one update, in seconds. It is kept out of
-// metrics.jsonl because it differs between two runs of the same configuration.
+// Timing is a line of timing.jsonl: the wall time of one update, in seconds. It is not in metrics.jsonl because it
+// differs between two runs of the same configuration.
 type Timing struct {
 	Update   int     `json:"update"`
-	Elapsed  float64 `json:"elapsed"`  // since the run started, time between interruption and resume left out
+	Elapsed  float64 `json:"elapsed"`  // since the run started, without the time between interruption and resume
 	Generate float64 `json:"generate"` // spent in generation since the last update, summed over workers
 	Learn    float64 `json:"learn"`    // spent in the optimizer step
 	Evaluate float64 `json:"evaluate"` // spent in evaluation since the last update
@@ -93,11 +94,11 @@ type Eval struct {
 	MeanLength Number     `json:"mean_length"`       // tokens of the greedy responses
 	Truncated  Number     `json:"truncated"`         // share of greedy responses stopped by length
 	Reward     Number     `json:"reward,omitzero"`   // mean of the greedy responses, or of the greedy episodes' returns
-	Turns      Number     `json:"turns,omitzero"`    // mean of the greedy episodes; of environments only
-	Invalid    Number     `json:"invalid,omitzero"`  // share of those turns that were no action; of environments only
+	Turns      Number     `json:"turns,omitzero"`    // mean of the greedy episodes; environments only
+	Invalid    Number     `json:"invalid,omitzero"`  // share of those turns without a valid action; environments only
 }
 
-// Bound is what a player that is no policy makes of the held-out problems of an environment.
+// Bound is the score of a reference player, an expert or random actions, on the held-out problems of an environment.
 type Bound struct {
 	Pass1  float64 `json:"pass1"`  // share of episodes that end in success, in [0, 1]
 	Reward float64 `json:"reward"` // mean return
@@ -107,4 +108,110 @@ type Bound struct {
 type PassRate struct {
 	K    int     `json:"k"`
 	Rate float64 `json:"rate"` // in [0, 1]
+}
+
+// PassAtK returns the measured pass@k, nothing if it was not measured.
+func (e Eval) PassAtK(k int) Number {
+	for _, p := range e.PassAt {
+		if p.K == k {
+			return Num(p.Rate)
+		}
+	}
+	return Number{}
+}
+
+// parseUpdates reads the text of a metrics.jsonl. Updates must be consecutive.
+func parseUpdates(text []byte) ([]Update, error) {
+	return parseLines(text, func(before, u *Update) error {
+		var c checks
+		if before != nil {
+			c.consecutive(before.Update, u.Update)
+		}
+		c.Check(u.Update >= 1, "update", u.Update, "1 or more")
+		c.Check(u.Version >= 0, "version", u.Version, "0 or more")
+		c.Check(u.TableSize >= 0, "table_size", u.TableSize, "0 or more")
+		c.positive("clock", u.Clock)
+		c.positive("compute", u.Compute)
+		c.positive("compute_busy", u.ComputeBusy)
+		c.positive("compute_all", u.ComputeAll)
+		for _, x := range []struct {
+			key   string
+			value Number
+		}{
+			{"clip_fraction", u.ClipFraction}, {"ess", u.ESS}, {"ess_rollout", u.ESSRollout}, {"zero_variance", u.ZeroVariance},
+			{"worker_busy", u.WorkerBusy}, {"worker_stalled", u.WorkerStalled}, {"worker_idle", u.WorkerIdle},
+			{"trainer_busy", u.TrainerBusy}, {"trainer_stalled", u.TrainerStalled}, {"trainer_idle", u.TrainerIdle},
+			{"weight_mean", u.WeightMean}, {"weight_min", u.WeightMin}, {"weight_ess", u.WeightESS},
+			{"fresh_share", u.FreshShare}, {"never_drawn", u.NeverDrawn}, {"prompt_share", u.PromptShare},
+			{"invalid", u.Invalid}, {"success", u.Success},
+		} {
+			c.share(x.key, x.value.Float())
+		}
+		c.positive("chi_square", u.ChiSquare.Float())
+		c.positive("d2", u.D2.Float())
+		c.positive("age_decay", u.AgeDecay.Float())
+		c.positive("prompts_held", u.PromptsHeld.Float())
+		c.positive("turns", u.Turns.Float())
+		return c.Err()
+	})
+}
+
+// parseTimings reads the text of a timing.jsonl. Updates must be consecutive.
+func parseTimings(text []byte) ([]Timing, error) {
+	return parseLines(text, func(before, t *Timing) error {
+		var c checks
+		if before != nil {
+			c.consecutive(before.Update, t.Update)
+		}
+		c.positive("elapsed", t.Elapsed)
+		c.positive("generate", t.Generate)
+		c.positive("learn", t.Learn)
+		c.positive("evaluate", t.Evaluate)
+		return c.Err()
+	})
+}
+
+// ParseEvals reads the text of an eval.jsonl. Evaluations must be in the order of their compute.
+func ParseEvals(text []byte) ([]Eval, error) {
+	return parseLines(text, func(before, e *Eval) error {
+		var c checks
+		if before != nil {
+			c.Check(e.Compute >= before.Compute, "compute", e.Compute, "%v or more, as on the line before", before.Compute)
+			c.Check(e.Grid >= before.Grid, "grid", e.Grid, "%v or more, as on the line before", before.Grid)
+		}
+		c.Check(e.Update >= 0, "update", e.Update, "0 or more")
+		c.Check(e.Version >= 0, "version", e.Version, "0 or more")
+		c.Check(e.Problems >= 1, "problems", e.Problems, "1 or more")
+		c.Check(e.Samples >= 0, "samples", e.Samples, "0 or more")
+		for _, p := range e.PassAt {
+			c.Check(p.K >= 1 && p.K <= e.Samples, "pass_at.k", p.K, "1 to %d, the samples", e.Samples)
+			c.share("pass_at.rate", p.Rate)
+		}
+		c.positive("grid", e.Grid)
+		c.positive("compute", e.Compute)
+		c.positive("compute_busy", e.ComputeBusy)
+		c.positive("compute_all", e.ComputeAll)
+		c.positive("clock", e.Clock)
+		c.share("pass1", e.Pass1)
+		c.share("truncated", e.Truncated.Float())
+		c.share("invalid", e.Invalid.Float())
+		c.positive("turns", e.Turns.Float())
+		return c.Err()
+	})
+}
+
+// checks collects the fields of a line that are out of range. NaN, a Number without a value, is never out of range.
+type checks struct{ option.Problems }
+
+// rounding is how far sums and quotients may be outside their range.
+const rounding = 1e-9
+
+func (c *checks) positive(key string, v float64) { c.Check(!(v < -rounding), key, v, "0 or more") }
+
+func (c *checks) share(key string, v float64) {
+	c.Check(!(v < -rounding || v > 1+rounding), key, v, "0 to 1")
+}
+
+func (c *checks) consecutive(before, update int) {
+	c.Check(update == before+1, "update", update, "%d, one more than on the line before", before+1)
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -147,7 +147,7 @@ func (r Remote) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return results.WriteFile(filepath.Join(dir, bufferFile), append(text, '\n'))
+	return disk.WriteFile(filepath.Join(dir, bufferFile), append(text, '\n'))
 }
 
 // readRemote returns where the table of the run in a folder is, nil if it is in the run itself.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/reprise-rl/reprise/design"
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
@@ -115,7 +116,7 @@ func (c *designCommand) writePage(d report.Designed) error {
 	if err := report.Design(&page, d); err != nil {
 		return err
 	}
-	return results.WriteFile(string(c.HTML), page.Bytes())
+	return disk.WriteFile(string(c.HTML), page.Bytes())
 }
 
 // recommend returns the recommendation and the schedule that --sim runs. It reports every wrong flag at once, before it measures runs.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -42,7 +43,7 @@ func (c *reportCommand) Run() error {
 		if err := report.Arms(&page, string(c.Title), arms); err != nil {
 			return err
 		}
-		if err := results.WriteFile(string(c.Out), page.Bytes()); err != nil {
+		if err := disk.WriteFile(string(c.Out), page.Bytes()); err != nil {
 			return err
 		}
 	}

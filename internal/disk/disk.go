@@ -46,3 +46,11 @@ func SyncFolder(path string) error {
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
+
+// WriteFile replaces a file with the content given.
+func WriteFile(path string, content []byte) error {
+	return ReplaceFile(path, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	})
+}

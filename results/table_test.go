@@ -63,13 +63,13 @@ func TestTheTableClaimsNoMoreThanItsSeedsAllow(t *testing.T) {
 	stranger.Runs[0].Seed, stranger.Runs[0].Summary.Seed = 9, 9
 	four := armOf("a", 0.5, 0.5, 0.6, 0.7)
 	for want, arms := range map[string][]NamedRuns{
-		"One arm: nothing to compare it with.":                                              {four},
-		"One seed: no claim. b ended 0.200 above a in held-out pass@1 on one seed.":         {armOf("a", 0.4), armOf("b", 0.6)},
-		"3 seeds: an indication, no claim; a claim needs 4.":                                {armOf("a", 0.4, 0.4, 0.4), armOf("b", 0.6, 0.6, 0.6)},
-		"The arms have 2 to 4 seeds in common with a; fewer than 4 make no claim.":          {four, armOf("b", 0.6, 0.6), armOf("c", 0.6, 0.6, 0.6, 0.6)},
-		"Runs that have not ended are compared as far as they came: no claim.":              {four, running},
-		"Runs that have not ended are compared as far as they came: no claim. b reached":    {four, interrupted},
-		"No claim: there is nothing to compare on one seed. b has no seed in common with a": {four, stranger},
+		"One arm: nothing to compare it with.":                                           {four},
+		"One seed: no claim. b ended 0.200 above a in held-out pass@1 on one seed.":      {armOf("a", 0.4), armOf("b", 0.6)},
+		"3 seeds: an indication, no claim; a claim needs 4.":                             {armOf("a", 0.4, 0.4, 0.4), armOf("b", 0.6, 0.6, 0.6)},
+		"The arms share 2 to 4 seeds with a; fewer than 4 make no claim.":                {four, armOf("b", 0.6, 0.6), armOf("c", 0.6, 0.6, 0.6, 0.6)},
+		"Runs that have not ended are compared as far as they came: no claim.":           {four, running},
+		"Runs that have not ended are compared as far as they came: no claim. b reached": {four, interrupted},
+		"No claim: no seed can be compared. b shares no seed with a":                     {four, stranger},
 	} {
 		table := NewTable(arms)
 		if !strings.Contains(table.Statement, want) || table.Claim {
@@ -82,7 +82,7 @@ func TestTheTableClaimsNoMoreThanItsSeedsAllow(t *testing.T) {
 	}
 }
 
-func TestTheTableWarnsOfWhatCannotBeCompared(t *testing.T) {
+func TestTheTableWarnsAboutArmsThatCannotBeCompared(t *testing.T) {
 	base := func() NamedRuns { return armOf("a", 0.5, 0.5) }
 	for _, c := range []struct {
 		want   string
@@ -95,10 +95,10 @@ func TestTheTableWarnsOfWhatCannotBeCompared(t *testing.T) {
 		{"b has a seed more than once", func(b *NamedRuns) { b.Runs[1].Seed = 1 }, false},
 		{"a and b have different seeds", func(b *NamedRuns) { b.Runs = b.Runs[:1] }, false},
 		{"b has 1 of 2 runs whose seed is not known", func(b *NamedRuns) { b.Runs[0].Summary, b.Runs[0].Seed = nil, 0 }, false},
-		{"a and b begin at different accuracies on seed 2", func(b *NamedRuns) { b.Runs[1].Evals[0].Pass1 = 0.3 }, false},
+		{"a and b start at different accuracies on seed 2", func(b *NamedRuns) { b.Runs[1].Evals[0].Pass1 = 0.3 }, false},
 		{"b, seed 2 has not ended", func(b *NamedRuns) { b.Runs[1].Summary = nil }, false},
 		{"b, seed 1 was interrupted at update 1", func(b *NamedRuns) { b.Runs[0].Summary.Ended = "interrupted" }, false},
-		{"x stands in b and in b", func(b *NamedRuns) { b.Runs[0].Dir, b.Runs[1].Dir = "x", "x" }, false},
+		{"x is in both b and b", func(b *NamedRuns) { b.Runs[0].Dir, b.Runs[1].Dir = "x", "x" }, false},
 		{"b goes to 100 of compute, a to 200", func(b *NamedRuns) { b.Runs[0].Updates[0].Compute, b.Runs[1].Updates[0].Compute = 100, 100 }, false},
 	} {
 		b := armOf("b", 0.6, 0.6)
@@ -119,7 +119,7 @@ func TestTheTableWarnsOfWhatCannotBeCompared(t *testing.T) {
 	}
 }
 
-func TestACrashIsComparedAsFarAsItCame(t *testing.T) {
+func TestAFailedRunIsComparedAsFarAsItCame(t *testing.T) {
 	a, b := evalsAt(100, 0.4, 0.5, 0.6, 0.7), evalsAt(100, 0.4, 0.9)
 	if x, y, ok := lastShared(a, b); !ok || x.Pass1 != 0.5 || y.Pass1 != 0.9 {
 		t.Errorf("compared %v with %v, %v; want 0.5 with 0.9 at the first step", x.Pass1, y.Pass1, ok)
@@ -133,7 +133,7 @@ func TestACrashIsComparedAsFarAsItCame(t *testing.T) {
 	}
 }
 
-func TestMeansOverARunLeaveOutWhatWasNotMeasured(t *testing.T) {
+func TestMeansOverARunLeaveOutUnknownNumbers(t *testing.T) {
 	ess := func(u *Update) Number { return u.ESS }
 	run := func(values ...Number) *Run {
 		r := &Run{}
@@ -149,10 +149,10 @@ func TestMeansOverARunLeaveOutWhatWasNotMeasured(t *testing.T) {
 	if got := run(Num(1), Num(0.5), Number{}).Final(ess); got != Num(0.5) {
 		t.Errorf("final %v, want 0.5", got)
 	}
-	if got := MedianMean([]*Run{one, run(Num(0.25)), run(Num(0.5)), run(), run(Number{})}, ess); got != Num(0.5) {
+	if got := medianMean([]*Run{one, run(Num(0.25)), run(Num(0.5)), run(), run(Number{})}, ess); got != Num(0.5) {
 		t.Errorf("median of the means %v, want 0.5", got)
 	}
-	if MedianMean(nil, ess).Known() || run().Final(ess).Known() {
+	if medianMean(nil, ess).Known() || run().Final(ess).Known() {
 		t.Error("nothing has a mean")
 	}
 	if r := RangeOf([]float64{2, math.NaN(), math.Inf(1), 1}); r.Runs != 3 || r.Median != Num(2) || r.Low != Num(1) || r.High.Known() {

@@ -8,24 +8,24 @@ import (
 	"testing"
 )
 
-func TestParsingNamesLineFieldAndValue(t *testing.T) {
+func TestParseErrorsNameLineFieldAndValue(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown field", "{\"update\":1,\"lost\":2}\n", `line 1: json: unknown field "lost"`},
-		{"a gap", "{\"update\":1}\n{\"update\":3}\n", "line 2: update is 3, want 2"},
-		{"update 0", "{\"update\":0}\n", "line 1: update is 0, want 1 or more"},
-		{"share out of range", "{\"update\":1,\"ess\":1.5}\n", "line 1: ess is 1.5, want 0 to 1"},
-		{"success out of range", "{\"update\":1,\"success\":1.5}\n", "line 1: success is 1.5, want 0 to 1"},
-		{"invalid out of range", "{\"update\":1,\"invalid\":-1}\n", "line 1: invalid is -1, want 0 to 1"},
-		{"negative turns", "{\"update\":1,\"turns\":-1}\n", "line 1: turns is -1, want 0 or more"},
-		{"negative clock", "{\"update\":1,\"clock\":-2}\n", "line 1: clock is -2, want 0 or more"},
-		{"negative table", "{\"update\":1,\"table_size\":-2}\n", "table_size -2"},
+		{"a gap", "{\"update\":1}\n{\"update\":3}\n", "line 2: update: 3: want 2"},
+		{"update 0", "{\"update\":0}\n", "line 1: update: 0: want 1 or more"},
+		{"share out of range", "{\"update\":1,\"ess\":1.5}\n", "line 1: ess: 1.5: want 0 to 1"},
+		{"success out of range", "{\"update\":1,\"success\":1.5}\n", "line 1: success: 1.5: want 0 to 1"},
+		{"invalid out of range", "{\"update\":1,\"invalid\":-1}\n", "line 1: invalid: -1: want 0 to 1"},
+		{"negative turns", "{\"update\":1,\"turns\":-1}\n", "line 1: turns: -1: want 0 or more"},
+		{"negative clock", "{\"update\":1,\"clock\":-2}\n", "line 1: clock: -2: want 0 or more"},
+		{"negative table", "{\"update\":1,\"table_size\":-2}\n", "table_size: -2"},
 		{"empty line", "{\"update\":1}\n\n", "line 2: not a JSON object"},
 		{"null", "null\n", "line 1: not a JSON object"},
 		{"two values", "{\"update\":1}{}\n", "line 1: more than one JSON value"},
 		{"NaN", "{\"update\":1,\"loss\":NaN}\n", "line 1: "},
 		{"a torn line within", "{\"update\":1}\n{\"upda\n{\"update\":3}\n", "line 2: "},
 	} {
-		_, err := ParseUpdates([]byte(c.text))
+		_, err := parseUpdates([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
 		}
@@ -35,13 +35,13 @@ func TestParsingNamesLineFieldAndValue(t *testing.T) {
 func TestParsingEvaluationsChecksOrderAndRanges(t *testing.T) {
 	const ok = "{\"problems\":4,\"compute\":2,\"grid\":2,\"pass1\":0.5}\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"compute falls", ok + "{\"problems\":4,\"compute\":1,\"grid\":3}\n", "line 2: grid 3 and compute 1 are below 2 and 2"},
-		{"no problems", "{\"problems\":0}\n", "line 1: update is 0, version 0, problems 0"},
-		{"pass1 above 1", "{\"problems\":4,\"pass1\":1.01}\n", "line 1: pass1 is 1.01"},
-		{"k above samples", "{\"problems\":4,\"samples\":4,\"pass_at\":[{\"k\":8,\"rate\":1}]}\n", "pass_at has k 8, want 1 to samples = 4"},
-		{"invalid above 1", "{\"problems\":4,\"invalid\":2}\n", "line 1: invalid is 2, want 0 to 1"},
-		{"negative turns", "{\"problems\":4,\"turns\":-2}\n", "line 1: turns is -2, want 0 or more"},
-		{"rate above 1", "{\"problems\":4,\"samples\":8,\"pass_at\":[{\"k\":8,\"rate\":2}]}\n", "pass_at is 2"},
+		{"compute falls", ok + "{\"problems\":4,\"compute\":1,\"grid\":3}\n", "line 2: compute: 1: want 2 or more"},
+		{"no problems", "{\"problems\":0}\n", "line 1: problems: 0: want 1 or more"},
+		{"pass1 above 1", "{\"problems\":4,\"pass1\":1.01}\n", "line 1: pass1: 1.01"},
+		{"k above samples", "{\"problems\":4,\"samples\":4,\"pass_at\":[{\"k\":8,\"rate\":1}]}\n", "pass_at.k: 8: want 1 to 4"},
+		{"invalid above 1", "{\"problems\":4,\"invalid\":2}\n", "line 1: invalid: 2: want 0 to 1"},
+		{"negative turns", "{\"problems\":4,\"turns\":-2}\n", "line 1: turns: -2: want 0 or more"},
+		{"rate above 1", "{\"problems\":4,\"samples\":8,\"pass_at\":[{\"k\":8,\"rate\":2}]}\n", "pass_at.rate: 2"},
 	} {
 		_, err := ParseEvals([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -51,18 +51,18 @@ func TestParsingEvaluationsChecksOrderAndRanges(t *testing.T) {
 	if _, err := ParseEvals([]byte(ok + ok)); err != nil {
 		t.Error(err)
 	}
-	if _, err := ParseTimings([]byte("{\"update\":1,\"learn\":-1}\n")); err == nil || !strings.Contains(err.Error(), "learn is -1") {
+	if _, err := parseTimings([]byte("{\"update\":1,\"learn\":-1}\n")); err == nil || !strings.Contains(err.Error(), "learn: -1") {
 		t.Errorf("negative time: error %v", err)
 	}
 }
 
-func TestANumberThatWasNotMeasuredStaysSo(t *testing.T) {
+func TestANumberThatWasNotMeasuredStaysUnknown(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		if Num(v).Known() {
 			t.Errorf("Num(%v) has a value", v)
 		}
 	}
-	got, err := ParseUpdates([]byte("{\"update\":1,\"loss\":null,\"entropy\":0}\n"))
+	got, err := parseUpdates([]byte("{\"update\":1,\"loss\":null,\"entropy\":0}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +91,11 @@ func FuzzParseUpdates(f *testing.F) {
 	f.Add([]byte("{\"update\":1,\"loss\":null}\n{\"update\":2,\"loss\":1e-300,\"other\":{\"x\":3}}\n{\"upd"))
 	f.Add([]byte("{\"update\":1,\"clock\":0.30000000000000004,\"Entropy\":5}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		lines, err := ParseUpdates(text)
+		lines, err := parseUpdates(text)
 		if err != nil {
 			return
 		}
-		roundTrip(t, lines, ParseUpdates)
+		roundTrip(t, lines, parseUpdates)
 	})
 }
 

@@ -33,7 +33,7 @@ func TestASummaryOfPrioritizedAndPromptReplayReadsBackAsWritten(t *testing.T) {
 	}
 }
 
-func TestASummaryWithoutSamplingNamesNone(t *testing.T) {
+func TestASummaryWithoutSamplingLeavesItOut(t *testing.T) {
 	text, err := encode(&Summary{}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -54,14 +54,14 @@ func TestAnUpdateOfPrioritizedAndPromptReplayReadsBackAsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseUpdates(text)
+	got, err := parseUpdates(text)
 	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("error %v, read %+v, want %+v", err, got, want)
 	}
 }
 
 func TestAnUpdateWithoutTheNewerFieldsIsRead(t *testing.T) {
-	got, err := ParseUpdates([]byte("{\"update\":1,\"ess\":0.9,\"other\":{\"chi_square\":0.1}}\n"))
+	got, err := parseUpdates([]byte("{\"update\":1,\"ess\":0.9,\"other\":{\"chi_square\":0.1}}\n"))
 	if err != nil || len(got) != 1 {
 		t.Fatalf("error %v, read %v", err, got)
 	}
@@ -70,17 +70,17 @@ func TestAnUpdateWithoutTheNewerFieldsIsRead(t *testing.T) {
 	}
 }
 
-func TestParsingChecksWhatSamplingMeasured(t *testing.T) {
+func TestParsingChecksTheMetricsOfSampling(t *testing.T) {
 	for line, want := range map[string]string{
-		`"weight_min":1.1`: "weight_min is 1.1, want 0 to 1", `"weight_mean":-1`: "weight_mean is -1", `"weight_ess":2`: "weight_ess is 2",
-		`"fresh_share":2`: "fresh_share is 2", `"never_drawn":2`: "never_drawn is 2", `"prompt_share":2`: "prompt_share is 2", `"ess_rollout":2`: "ess_rollout is 2",
-		`"chi_square":-0.5`: "chi_square is -0.5, want 0 or more", `"d2":-1`: "d2 is -1", `"age_decay":-1`: "age_decay is -1", `"prompts_held":-1`: "prompts_held is -1",
+		`"weight_min":1.1`: "weight_min: 1.1: want 0 to 1", `"weight_mean":-1`: "weight_mean: -1", `"weight_ess":2`: "weight_ess: 2",
+		`"fresh_share":2`: "fresh_share: 2", `"never_drawn":2`: "never_drawn: 2", `"prompt_share":2`: "prompt_share: 2", `"ess_rollout":2`: "ess_rollout: 2",
+		`"chi_square":-0.5`: "chi_square: -0.5: want 0 or more", `"d2":-1`: "d2: -1", `"age_decay":-1`: "age_decay: -1", `"prompts_held":-1`: "prompts_held: -1",
 	} {
-		if _, err := ParseUpdates([]byte("{\"update\":1," + line + "}\n")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseUpdates([]byte("{\"update\":1," + line + "}\n")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", line, err, want)
 		}
 	}
-	if _, err := ParseUpdates([]byte("{\"update\":1,\"chi_square\":-1e-16,\"d2\":-1e-16}\n")); err != nil {
+	if _, err := parseUpdates([]byte("{\"update\":1,\"chi_square\":-1e-16,\"d2\":-1e-16}\n")); err != nil {
 		t.Errorf("a rounding below 0 is refused: %v", err)
 	}
 }

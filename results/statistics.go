@@ -1,0 +1,257 @@
+package results
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Quantile returns the q-quantile, q in [0, 1], by linear interpolation of order statistics: with the n values in order
+// and h = (n-1)q, the value a share h - floor(h) of the way from number floor(h) to the next, counted from 0. Infinite
+// values are in order like others. What is strictly between a finite and an infinite value is infinite; between the two
+// infinities it is NaN. The result is NaN without values, and if a value is NaN. The argument is not changed.
+func Quantile(values []float64, q float64) float64 {
+	if len(values) == 0 || slices.ContainsFunc(values, math.IsNaN) {
+		return math.NaN()
+	}
+	return quantileOf(slices.Sorted(slices.Values(values)), q)
+}
+
+func quantileOf(ordered []float64, q float64) float64 {
+	h := float64(len(ordered)-1) * q
+	i := min(int(h), len(ordered)-1)
+	part := h - float64(i)
+	switch {
+	case part == 0 || ordered[i] == ordered[i+1]: // infinity minus itself would be NaN
+		return ordered[i]
+	case math.IsInf(ordered[i], -1) && !math.IsInf(ordered[i+1], 1): // so would minus infinity plus infinity
+		return ordered[i]
+	}
+	return ordered[i] + part*(ordered[i+1]-ordered[i])
+}
+
+// Median is Quantile at 1/2.
+func Median(values []float64) float64 { return Quantile(values, 0.5) }
+
+// resamples is how often Bootstrap draws. At 10,000, each end of a 95% interval rests on 250 draws.
+const resamples = 10_000
+
+// Bootstrap returns the percentile interval of the median at a level (0.95). It resamples the values with replacement.
+// The same values and seed give the same interval.
+func Bootstrap(values []float64, level float64, seed uint64) (low, high float64) {
+	if slices.ContainsFunc(values, math.IsNaN) {
+		return math.NaN(), math.NaN()
+	}
+	drawn := make([]float64, len(values))
+	return BootstrapOf(len(values), func(draw []int) float64 {
+		for i, of := range draw {
+			drawn[i] = values[of]
+		}
+		slices.Sort(drawn)
+		return quantileOf(drawn, 0.5)
+	}, level, seed)
+}
+
+// BootstrapOf returns the percentile interval of any statistic of n samples. It calls statistic with n sample numbers,
+// from 0, drawn with replacement. statistic must not keep them, nor return NaN.
+func BootstrapOf(n int, statistic func(draw []int) float64, level float64, seed uint64) (low, high float64) {
+	if n == 0 {
+		return math.NaN(), math.NaN()
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x626f6f74)) // "boot"
+	found, draw := make([]float64, resamples), make([]int, n)
+	for i := range found {
+		for j := range draw {
+			draw[j] = rng.IntN(n)
+		}
+		found[i] = statistic(draw)
+	}
+	slices.Sort(found)
+	return quantileOf(found, (1-level)/2), quantileOf(found, (1+level)/2)
+}
+
+// passAtK returns the chance that at least one of k responses is right, drawn without replacement from n responses of
+// which c are right: 1 - C(n-c, k)/C(n, k), as a product, which does not overflow. It is NaN unless 1 <= k <= n and 0
+// <= c <= n.
+func passAtK(n, c, k int) float64 {
+	switch {
+	case k < 1 || k > n || c < 0 || c > n:
+		return math.NaN()
+	case n-c < k:
+		return 1
+	}
+	wrong := 1.0
+	for i := n - c + 1; i <= n; i++ {
+		wrong *= 1 - float64(k)/float64(i)
+	}
+	return 1 - wrong
+}
+
+// MeanPassAtK returns pass@k, averaged over problems of which correct[i] of n responses are right. It is NaN without
+// problems.
+func MeanPassAtK(n int, correct []int, k int) float64 {
+	var sum float64
+	for _, c := range correct {
+		sum += passAtK(n, c, k)
+	}
+	return sum / float64(len(correct))
+}
+
+// Reach is where a run reached its target: the first of two consecutive evaluations at or above it, without
+// interpolation. If it never did, Reached is false and the costs, which are infinite, are null in JSON.
+type Reach struct {
+	Reached     bool   `json:"reached"`
+	Update      int    `json:"update"` // 0 if not reached
+	Compute     Number `json:"compute"`
+	ComputeBusy Number `json:"compute_busy"`
+	ComputeAll  Number `json:"compute_all"`
+	Clock       Number `json:"clock"`
+}
+
+// ReachOf returns where a run with these evaluations reached the target.
+func ReachOf(evals []Eval, target float64) Reach {
+	i := firstReach(accuracies(evals), target)
+	if i < 0 {
+		return Reach{}
+	}
+	e := evals[i]
+	return Reach{
+		Reached: true, Update: e.Update, Compute: Num(e.Compute), ComputeBusy: Num(e.ComputeBusy),
+		ComputeAll: Num(e.ComputeAll), Clock: Num(e.Clock),
+	}
+}
+
+// firstReach returns the index of the first accuracy that is at or above the target together with the next, -1 if there
+// is none.
+func firstReach(accuracies []float64, target float64) int {
+	for i := 0; i+1 < len(accuracies); i++ {
+		if accuracies[i] >= target && accuracies[i+1] >= target {
+			return i
+		}
+	}
+	return -1
+}
+
+func accuracies(evals []Eval) []float64 {
+	a := make([]float64, len(evals))
+	for i, e := range evals {
+		a[i] = e.Pass1
+	}
+	return a
+}
+
+// BestPass1 returns the highest accuracy, nothing without evaluations.
+func BestPass1(evals []Eval) Number {
+	best := math.Inf(-1)
+	for _, e := range evals {
+		best = max(best, e.Pass1)
+	}
+	return Num(best)
+}
+
+// ComputeToShare returns the compute of the first evaluation with a share (0.98) of the run's own best accuracy,
+// nothing without evaluations. One evaluation is enough here, because the best may be the last.
+func ComputeToShare(evals []Eval, share float64) Number {
+	best := BestPass1(evals).Float()
+	for _, e := range evals {
+		if e.Pass1 >= share*best {
+			return Num(e.Compute)
+		}
+	}
+	return Number{}
+}
+
+// CurvePoint is the accuracy of several runs at one step of the evaluation grid.
+type CurvePoint struct {
+	Grid   float64    // compute at which the evaluations were due
+	At     Axes       // medians over the runs
+	Pass1  float64    // median over the runs
+	Q1, Q3 float64    // quartiles over the runs
+	PassAt []PassRate // medians over the runs, for every k that all of them have
+	Runs   int
+}
+
+// Axes is how far a run has come, by every measure.
+type Axes struct {
+	Update      float64
+	Compute     float64
+	ComputeBusy float64
+	ComputeAll  float64
+	Clock       float64
+}
+
+// MedianCurve returns the median over runs at every step of the grid that all runs have. Where a run ends early the
+// curve ends: going on with the others would compare different runs along one line.
+func MedianCurve(runs [][]Eval) []CurvePoint {
+	if len(runs) == 0 {
+		return nil
+	}
+	byGrid := make([]map[float64]Eval, len(runs))
+	for i, evals := range runs {
+		byGrid[i] = make(map[float64]Eval, len(evals))
+		for _, e := range evals {
+			if _, seen := byGrid[i][e.Grid]; !seen {
+				byGrid[i][e.Grid] = e
+			}
+		}
+	}
+	var curve []CurvePoint
+	for i, first := range runs[0] {
+		if i > 0 && first.Grid == runs[0][i-1].Grid {
+			continue
+		}
+		var at []Eval
+		for _, grid := range byGrid {
+			if e, ok := grid[first.Grid]; ok {
+				at = append(at, e)
+			}
+		}
+		if len(at) == len(runs) {
+			curve = append(curve, curvePoint(at))
+		}
+	}
+	return curve
+}
+
+// curvePoint summarizes the evaluations of all runs at one grid step.
+func curvePoint(evals []Eval) CurvePoint {
+	median := func(get func(Eval) float64) float64 {
+		values := make([]float64, len(evals))
+		for i, e := range evals {
+			values[i] = get(e)
+		}
+		return Median(values)
+	}
+	accuracy := accuracies(evals)
+	p := CurvePoint{
+		Grid: evals[0].Grid,
+		At: Axes{
+			Update:      median(func(e Eval) float64 { return float64(e.Update) }),
+			Compute:     median(func(e Eval) float64 { return e.Compute }),
+			ComputeBusy: median(func(e Eval) float64 { return e.ComputeBusy }),
+			ComputeAll:  median(func(e Eval) float64 { return e.ComputeAll }),
+			Clock:       median(func(e Eval) float64 { return e.Clock }),
+		},
+		Pass1: Median(accuracy), Q1: Quantile(accuracy, 0.25), Q3: Quantile(accuracy, 0.75),
+		Runs: len(evals),
+	}
+	for _, rate := range evals[0].PassAt {
+		if m := Num(median(func(e Eval) float64 { return e.PassAtK(rate.K).Float() })); m.Known() {
+			p.PassAt = append(p.PassAt, PassRate{rate.K, m.Float()})
+		}
+	}
+	return p
+}
+
+// MedianReach returns where the median curve of several runs reached the target.
+func MedianReach(runs [][]Eval, target float64) Reach {
+	curve := MedianCurve(runs)
+	evals := make([]Eval, len(curve))
+	for i, p := range curve {
+		evals[i] = Eval{
+			Update: int(p.At.Update), Pass1: p.Pass1, Compute: p.At.Compute,
+			ComputeBusy: p.At.ComputeBusy, ComputeAll: p.At.ComputeAll, Clock: p.At.Clock,
+		}
+	}
+	return ReachOf(evals, target)
+}
