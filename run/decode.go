@@ -30,6 +30,10 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		full := strings.TrimPrefix(at+"."+key, ".")
 		field, known := fieldOf(into, key)
+		if now, ok := renamed()[full]; ok {
+			errs = append(errs, fmt.Errorf("%s: unknown key: want %s", full, now))
+			continue
+		}
 		if !known {
 			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full, strings.Join(keysOf(into.Type()), ", ")))
 			continue
@@ -37,6 +41,13 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 		errs = append(errs, decodeValue(full, tree[key], field))
 	}
 	return errors.Join(errs...)
+}
+
+// renamed returns what became of keys of earlier builds.
+func renamed() map[string]string {
+	return map[string]string{
+		"replay.importance_versions": "replay.importance_anneal: versions, 0 for a beta that stays, or not given for those of the budget",
+	}
 }
 
 // decodeValue sets one field from a YAML value.
@@ -137,7 +148,7 @@ func whole(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64
 
 func kindOf(t reflect.Type) string {
 	if t == reflect.TypeFor[replay.Versions]() {
-		return "versions, or inf for none"
+		return "versions, or inf for none; target_ess lets it follow the measured ESS"
 	}
 	switch t.Kind() {
 	case reflect.Int, reflect.Int32, reflect.Int64:

@@ -63,7 +63,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 	shift := -0.25
 	for set, want := range map[string]func(l policy.Learning) bool{
 		"learner.objective=grpo,learner.ratio=sequence,learner.clip_low=0.1,learner.clip_high=0.3,learner.dual_clip=2,learner.normalisation=token": func(l policy.Learning) bool {
-			return l.Objective == objective.GRPO{Ratio: objective.SequenceRatio, ClipLow: 0.1, ClipHigh: 0.3, DualClip: 2, Normalisation: objective.PerToken}
+			return l.Objective == objective.GRPO{Method: "grpo", Ratio: objective.SequenceRatio, ClipLow: 0.1, ClipHigh: 0.3, DualClip: 2, Normalisation: objective.PerToken}
 		},
 		"learner.objective=grpo_off,learner.clip=0.1,learner.r_prime=exact,learner.kl_coef=0.5,learner.kl_weighted=true,learner.reference_every=7,learner.reference_swaps=3": func(l policy.Learning) bool {
 			return l.Objective == objective.OffPolicyGRPO{Clip: 0.1, RPrime: objective.RPrimeExact, KLCoef: 0.5, KLWeighted: true, Normalisation: objective.PerSequence} &&

@@ -64,7 +64,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
 		"replay.age_decay=soon":                                     "replay.age_decay: soon: want versions, or inf for none",
-		"replay.target_ess=0.8":                                     "replay.age_decay: auto: want versions, or inf for none",
+		"replay.age_decay=auto":                                     "replay.age_decay: auto: want versions, or inf for none; target_ess",
 		"replay.age_decay=-1":                                       "replay.age_decay: -1: want",
 		"replay.priority_base=function":                             "replay.priority_base: function: want",
 		"replay.priority_base=td_error":                             "replay.priority_base: td_error: want advantage, reward, gradient_norm or recency",

@@ -332,7 +332,7 @@ func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
 
 func TestIDsThatWouldFillTheMemoryAreRefused(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Prompts: &prompts.Options{}})
+	v.create(wire.Table{Name: "a", Prompts: new(prompts.Defaults())})
 	longest, long := strings.Repeat("x", maxIDBytes), strings.Repeat("x", maxIDBytes+1)
 	if _, err := v.insert("a", wire.InsertRequest{BatchID: longest}, alone(2, 0)...); err != nil {
 		t.Errorf("a batch id of %d bytes: %v", maxIDBytes, err)

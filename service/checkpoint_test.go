@@ -17,7 +17,7 @@ import (
 func TestACheckpointBringsEverythingBack(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})
-	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform", GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}, Prompts: &prompts.Options{}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform", GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}, Prompts: new(prompts.Defaults())})
 	v.fill("a", group(4, 0), group(4, 0))
 	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
 	saved := do[wire.CheckpointAnswer](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})

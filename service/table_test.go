@@ -21,7 +21,7 @@ func TestTablesAreThereAgainAfterARestart(t *testing.T) {
 		t.Run(string(sync), func(t *testing.T) {
 			data := t.TempDir()
 			v := serve(t, Options{Data: data, Sync: sync})
-			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}, Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: &prompts.Options{}})
+			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}, Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: new(prompts.Defaults())})
 			v.create(wire.Table{Name: "q.2", Options: replay.Options{Sampler: "fifo", Unit: "step"}})
 			v.fill("q.2", alone(3, 0)...)
 			first, err := v.insert("a", wire.InsertRequest{BatchID: "one"}, alone(8, 0)...)
@@ -129,5 +129,23 @@ func TestJournalsAreFoundInFoldersOfAnyName(t *testing.T) {
 	v.stop()
 	if s := serve(t, Options{Data: data}).stats("a"); s.Present != 2 {
 		t.Errorf("%d rollouts are there again, want 2", s.Present)
+	}
+}
+
+// Journals of builds before the one definition of a table kept the priorities in an object of their own, and a beta of 0 not at all.
+func TestADefinitionOfAnEarlierBuildIsRead(t *testing.T) {
+	for beta, want := range map[string]float64{`,"beta":0.5`: 0.5, ``: 0} {
+		d, err := readDefinition([]byte(`{"name":"a","capacity":8,"sampler":"prioritized","lease_seconds":60,
+			"priority":{"base":"reward","epsilon":0.001,"exponent":2,"age_decay":"inf","entry":"own"` + beta + `,"beta_versions":9,"normalisation":"table"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.PriorityBase != replay.BaseReward || d.PriorityEpsilon != 0.001 || d.PriorityExponent != 2 || d.AgeDecay.String() != "inf" ||
+			*d.ImportanceBeta != want || *d.ImportanceAnneal != 9 || d.ImportanceNorm != replay.ByTable {
+			t.Errorf("read as %+v", d.Table)
+		}
+	}
+	if _, err := readDefinition([]byte(`{"name":"a","priorities":{}}`)); err == nil || !strings.Contains(err.Error(), "priorities") {
+		t.Errorf("an unknown key gave %v", err)
 	}
 }
