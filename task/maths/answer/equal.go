@@ -3,88 +3,73 @@ package answer
 import (
 	"math/big"
 	"slices"
+	"strings"
 	"unicode"
 )
 
-// same compares what a reference and an answer say. The order of its arguments matters where the reference decides.
+// same compares the meaning of a reference and an answer. The order of the arguments matters where the reference decides.
 func same(reference, given *node) bool {
-	for _, n := range []*node{reference, given} {
-		if n.op == opRelation {
-			return sameClaim(reference, given)
-		}
-	}
+	either := func(is func(*node) bool) bool { return is(reference) || is(given) }
+	has := func(o op) bool { return reference.op == o || given.op == o }
 	switch {
-	case several(reference) || several(given):
+	case has(opRelation):
+		return sameClaim(reference, given)
+	case either(several):
 		return sameMembers(reference, given)
-	case isRegion(reference) || isRegion(given):
-		one, ok := regionOf(reference)
-		other, okay := regionOf(given)
-		return ok && okay && one.same(other)
-	case reference.op == opText || given.op == opText:
+	case either(isRegion):
+		return sameRegion(reference, given)
+	case has(opText):
 		return sameText(reference, given)
-	case reference.op == opTuple || given.op == opTuple:
+	case has(opTuple):
 		return sameTuple(reference, given)
-	case reference.op == opMatrix || given.op == opMatrix:
+	case has(opMatrix):
 		return reference.op == given.op && slices.EqualFunc(reference.args, given.args, func(a, b *node) bool {
 			return slices.EqualFunc(a.args, b.args, same)
 		})
-	case reference.op == opRatio || given.op == opRatio:
+	case has(opRatio):
 		return reference.op == given.op && sameRatio(reference, given)
-	case reference.op == opBase || given.op == opBase:
+	case has(opBase):
 		return reference.op == given.op && reference.name == given.name
 	}
 	return sameQuantity(reference, given)
 }
 
-// isRegion reports whether a node is a set of numbers that is no finite set and no interval alone.
+// isRegion reports whether a node is a set of numbers that is neither a finite set nor a bounded interval.
 func isRegion(n *node) bool {
 	return n.op == opRegion || n.op == opName && n.name == `\mathbbR` || n.op == opTuple && len(n.args) == 2 &&
 		(infinite(n.args[0]) < 0 || infinite(n.args[1]) > 0)
 }
 
-// sameClaim compares where one side or both are relations.
-func sameClaim(reference, given *node) bool {
-	if reference.op == opRelation && given.op == opRelation {
-		name, value, ok := assigned(reference)
-		other, another, okay := assigned(given)
-		if ok && okay && name == other && same(value, another) {
-			return true
-		}
-		if sameRelation(reference, given) {
-			return true
-		}
-	}
+// sameRegion reports whether both are regions and have the same numbers.
+func sameRegion(reference, given *node) bool {
 	one, ok := regionOf(reference)
 	other, okay := regionOf(given)
-	if ok && okay {
-		return one.same(other)
+	return ok && okay && one.same(other)
+}
+
+// sameClaim compares two relations, or a relation with a value.
+func sameClaim(reference, given *node) bool {
+	both := reference.op == opRelation && given.op == opRelation
+	name, value, named := assigned(reference)
+	other, another, alsoNamed := assigned(given)
+	if both && named && alsoNamed && name == other && same(value, another) || both && sameRelation(reference, given) {
+		return true
 	}
-	if reference.op == opRelation && given.op == opRelation {
-		return sameResult(reference, given)
+	one, ok := regionOf(reference)
+	if region, okay := regionOf(given); ok && okay {
+		return one.same(region)
 	}
-	if reference.op == opText || given.op == opText { // "f(x) = c" does not choose (C)
+	if both && named && alsoNamed || !both && (reference.op == opText || given.op == opText) { // "f(x) = c" does not choose (C)
 		return false
 	}
-	return slices.ContainsFunc(told(reference), func(r *node) bool {
-		return slices.ContainsFunc(told(given), func(g *node) bool { return same(r, g) })
+	return slices.ContainsFunc(claimed(reference), func(r *node) bool {
+		return slices.ContainsFunc(claimed(given), func(g *node) bool { return same(r, g) })
 	})
 }
 
-// sameResult compares two relations of which one at least is a calculation or a rounding.
-func sameResult(reference, given *node) bool {
-	_, _, named := assigned(reference)
-	_, _, alsoNamed := assigned(given)
-	if named && alsoNamed {
-		return false
-	}
-	return slices.ContainsFunc(told(reference), func(r *node) bool {
-		return slices.ContainsFunc(told(given), func(g *node) bool { return same(r, g) })
-	})
-}
-
-// told returns what a relation says a value to be: that of an assignment, the result of a calculation, a number and its rounding.
-// Anything else tells itself.
-func told(n *node) []*node {
+// claimed returns the values that a relation claims: that of an assignment, the result of a calculation, a number and its
+// rounding. Anything else is its own value.
+func claimed(n *node) []*node {
 	if n.op != opRelation {
 		return []*node{n}
 	}
@@ -94,10 +79,143 @@ func told(n *node) []*node {
 	if value, ok := computed(n); ok {
 		return []*node{value}
 	}
-	if sides, ok := approximated(n); ok {
-		return sides
+	return approximated(n)
+}
+
+// assigned reads "x = 5", "5 = x", "f(x) = x^2", "(a, b) = (2, 3)", "x \in [0, 1]" and "x = 2 + 3 = 5": a name and its value.
+func assigned(n *node) (name string, value *node, ok bool) {
+	switch {
+	case n.only("in") && len(n.args) == 2:
+		return title(n.args[0]), n.args[1], title(n.args[0]) != ""
+	case !n.only("="):
+		return "", nil, false
 	}
-	return nil
+	sides := n.args
+	if name = title(sides[0]); name == "" && len(sides) == 2 && title(sides[1]) != "" {
+		sides = []*node{sides[1], sides[0]}
+		name = title(sides[0])
+	}
+	if name == "" || bothNamed(sides[0], sides[1]) || len(sides) == 2 && sides[1].any(func(m *node) bool { return m.op == opName && m.name == name }) {
+		return "", nil, false
+	}
+	for _, s := range sides[2:] {
+		if !same(sides[1], s) {
+			return "", nil, false
+		}
+	}
+	return name, sides[len(sides)-1], true
+}
+
+// bothNamed reports whether two sides are alike except for names: "A = B" and "f'(x) = f(x)" give the value of neither.
+func bothNamed(a, b *node) bool {
+	return a.op == b.op && (a.op == opName || a.op == opCall && opaque(a.name) && opaque(b.name))
+}
+
+// title returns what an expression names: a variable, letters such as AB, a function of variables and numbers, or a point. It
+// is empty for others.
+func title(n *node) string {
+	switch {
+	case n.op == opCall && opaque(n.name):
+		if arguments := titles(n.args); arguments != "" {
+			return n.name + "(" + arguments + ")"
+		}
+		return ""
+	case n.op == opTuple:
+		return titles(n.args)
+	}
+	return n.letters()
+}
+
+// titles returns the titles of several expressions, where a number is its own; empty if one has none.
+func titles(list []*node) string {
+	names := make([]string, len(list))
+	for i, n := range list {
+		if names[i] = title(n); n.op == opNumber {
+			names[i] = n.value.RatString()
+		}
+		if names[i] == "" {
+			return ""
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// computed reads a calculation, "2 + 3 = 5", and returns its result if it is correct.
+func computed(n *node) (*node, bool) {
+	if !n.only("=") {
+		return nil, false
+	}
+	for _, s := range n.args[1:] {
+		if !n.args[0].constant() || !sameValue(n.args[0], s) {
+			return nil, false
+		}
+	}
+	return n.args[len(n.args)-1], true
+}
+
+// approximated reads "2\sqrt{2} ≈ 2.83" and returns both sides if the decimal is the other rounded.
+func approximated(n *node) []*node {
+	if !n.only("~") || len(n.args) != 2 {
+		return nil
+	}
+	x, y, clear := evaluate(bare(n.args[0]), bare(n.args[1]), 0)
+	if !clear || !n.args[0].constant() || !near(approximation{x.value, 0}, approximation{y.value, 0}, 0.01) {
+		return nil
+	}
+	return n.args
+}
+
+// sameRelation compares equations and inequalities: the differences of their sides must be proportional, with a positive
+// factor for inequalities.
+func sameRelation(a, b *node) bool {
+	if len(a.args) != 2 || len(b.args) != 2 {
+		return false
+	}
+	one, first := difference(a)
+	other, second := difference(b)
+	if first != second || first == "in" || first == "~" || ordered(one) || ordered(other) || one.constant() || other.constant() {
+		return false
+	}
+	var factor *approximation
+	return compare(one, other, func(x, y approximation) bool {
+		ratio := approximation{x.value / y.value, 0}
+		if !finite(ratio) || ratio.value == 0 || x.err+y.err > 1e-11 {
+			return false
+		}
+		if factor == nil {
+			factor = &ratio
+		}
+		if strings.Contains(first, "<") && real(ratio.value) < 0 {
+			return false
+		}
+		return near(*factor, ratio, 1e-10)
+	})
+}
+
+// difference returns left - right, and the relation, turned so that it is never > or >=.
+func difference(n *node) (*node, string) {
+	left, right, relation := n.args[0], n.args[1], n.name
+	if strings.HasPrefix(relation, ">") {
+		left, right, relation = right, left, "<"+relation[1:]
+	}
+	return newNode(opSum, "", left, newNode(opMinus, "", right)), relation
+}
+
+// sameRatio compares ratios and times part by part.
+func sameRatio(a, b *node) bool {
+	return slices.EqualFunc(a.args, b.args, func(x, y *node) bool {
+		x, xu := split(x)
+		y, yu := split(y)
+		return sameUnit(xu, yu) && zeros(x) == zeros(y) && sameValue(x, y)
+	})
+}
+
+// zeros counts the leading zeros of a number: 3:05 is not 3:5.
+func zeros(n *node) int {
+	if n.op != opNumber || n.value.Cmp(new(big.Rat)) == 0 {
+		return 0
+	}
+	return len(n.name) - len(strings.TrimLeft(n.name, "0"))
 }
 
 // several reports whether a node is a list, a set or a value with ±.
@@ -109,10 +227,10 @@ func several(n *node) bool {
 	return n.op == opList || n.op == opSet || n.signs() > 0 && n.op != opTuple && n.op != opMatrix
 }
 
-// maxMembers bounds the lists that are compared.
+// maxMembers limits the lists that are compared.
 const maxMembers = 100
 
-// members returns the items of a list or a set, each ± as two.
+// members returns the items of a list or a set, with each ± as two.
 func members(n *node) ([]*node, bool) {
 	items := []*node{n}
 	if n.op == opList || n.op == opSet || n.op == opEither {
@@ -132,8 +250,8 @@ func members(n *node) ([]*node, bool) {
 	return all, len(all) <= maxMembers
 }
 
-// sameMembers compares lists and sets in any order, each member once; words, letters and lists of equations of which one side
-// has no names are compared in order.
+// sameMembers compares lists and sets in any order, each member once. Words, letters, and lists of equations of which only one
+// has names are compared in order.
 func sameMembers(reference, given *node) bool {
 	left, ok := members(reference)
 	right, okay := members(given)
@@ -159,7 +277,7 @@ func isWord(n *node) bool {
 	return n.op == opText || n.op == opName && unicode.IsUpper([]rune(n.name)[0])
 }
 
-// unnamed returns the values of equations that all tell the same variable (x = 2 or x = 3), if the others are no equations.
+// unnamed returns the values of equations for one variable (x = 2 or x = 3), if the others are not equations.
 func unnamed(list, others []*node) []*node {
 	if relations(list) != len(list) || relations(others) > 0 {
 		return list
@@ -186,7 +304,7 @@ func relations(list []*node) int {
 	return count
 }
 
-// sameTuple compares coordinates and intervals in order and with their brackets; a column is the same as its coordinates.
+// sameTuple compares coordinates and intervals in order, with their brackets. A column equals its coordinates.
 func sameTuple(reference, given *node) bool {
 	one, ok := coordinates(reference)
 	other, okay := coordinates(given)
@@ -200,7 +318,7 @@ func (n *node) brackets() string {
 	return n.name
 }
 
-// coordinates returns the entries of a tuple or of a matrix of one column.
+// coordinates returns the entries of a tuple or of a matrix with one column.
 func coordinates(n *node) ([]*node, bool) {
 	switch n.op {
 	case opTuple:
@@ -235,11 +353,11 @@ func sameQuantity(reference, given *node) bool {
 	return sameValue(one, other)
 }
 
-// marked reports whether a value bears the sign of percent or of degrees.
+// marked reports whether a value has a percent or degree sign.
 func marked(n *node) bool { return n.op == opPercent || n.op == opDegree }
 
-// samePercent compares a percentage with a number without the sign: 50% is 0.5, and 50 too, since whoever asks for percent
-// may leave out the sign; up to one percent the number would be in doubt (0.5% is not 0.5).
+// samePercent compares a percentage with a number without the sign. 50% is 0.5, and also 50, since the question may ask for
+// percent. Up to one percent the number would be in doubt: 0.5% is not 0.5.
 func samePercent(one, other *node) bool {
 	if sameValue(one, other) {
 		return true
@@ -248,7 +366,7 @@ func samePercent(one, other *node) bool {
 	return ok && v.Cmp(big.NewRat(1, 1)) > 0 && sameValue(bare(one), bare(other))
 }
 
-// bare returns a value without the mark of percent or degrees and without its unit.
+// bare returns a value without its percent or degree sign and its unit.
 func bare(n *node) *node {
 	n, _ = split(n)
 	if marked(n) {
@@ -257,7 +375,7 @@ func bare(n *node) *node {
 	return n
 }
 
-// split parts a value from its unit, through a sign before it.
+// split separates a value from its unit.
 func split(n *node) (*node, string) {
 	switch n.op {
 	case opUnit:
@@ -270,9 +388,9 @@ func split(n *node) (*node, string) {
 	case opMinus:
 		inner, unit := split(n.args[0])
 		if marked(inner) {
-			return make1(inner.op, "", make1(opMinus, "", inner.args[0])), unit
+			return newNode(inner.op, "", newNode(opMinus, "", inner.args[0])), unit
 		}
-		return make1(opMinus, "", inner), unit
+		return newNode(opMinus, "", inner), unit
 	case opProduct: // $5 million
 		if n.args[0].op == opUnit {
 			inner, unit := split(n.args[0])

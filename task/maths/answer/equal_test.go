@@ -96,12 +96,12 @@ func TestUnitsPercentAndDegreesDoNotContradict(t *testing.T) {
 
 func TestNumbersBeyondTheBoundsAreNotComputed(t *testing.T) {
 	for _, text := range []string{`(10^{300})^{130000}`, `10^{10^{10}}`, `1001!`, `2^{-200000}`, `\binom{5000}{2500}`, `(1000!)^{100}`, `(1/3)^{99999}`} {
-		if v, ok := exact(Parse(text).said); ok {
+		if v, ok := exact(Parse(text).meaning); ok {
 			t.Errorf("%s is computed to %d bits", text, bits(v))
 		}
 	}
 	for _, text := range []string{`10^{300}`, `1000!`, `2^{-10000}`, `1999^{1999}`} {
-		if _, ok := exact(Parse(text).said); !ok {
+		if _, ok := exact(Parse(text).meaning); !ok {
 			t.Errorf("%s is not computed", text)
 		}
 	}
@@ -113,7 +113,7 @@ func TestWhatHasTwoReadingsIsNotRead(t *testing.T) {
 		`\sum_{i=1}^n i`, `\int x\,dx`, `\{x \mid x>1\}`, `p \equiv 1 \pmod{4}`, "<", "__", `\frac`, `\text`, "[1,2,", "1,,2", `3\cdot`, `\unknown`, "@", "…",
 	} {
 		if err := Parse(text).Err(); err == nil {
-			t.Errorf("%q is read as %+v", text, Parse(text).said)
+			t.Errorf("%q is read as %+v", text, Parse(text).meaning)
 		}
 	}
 }

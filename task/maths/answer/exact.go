@@ -4,10 +4,10 @@ import (
 	"math/big"
 )
 
-// maxBits bounds the numbers that are computed exactly.
+// maxBits limits the numbers that are computed exactly.
 const maxBits = 1 << 17
 
-// exact returns the rational value of an expression, if it has one that is found by arithmetic within the bounds.
+// exact returns the rational value of an expression, if arithmetic within the limits finds one.
 func exact(n *node) (*big.Rat, bool) {
 	switch n.op {
 	case opNumber:
@@ -66,7 +66,7 @@ func fold(n *node) (*big.Rat, bool) {
 
 func bits(v *big.Rat) int { return max(v.Num().BitLen(), v.Denom().BitLen()) }
 
-// exactPower computes integer powers, and roots that come out even.
+// exactPower computes integer powers, and rational roots.
 func exactPower(n *node) (*big.Rat, bool) {
 	base, ok := exact(n.args[0])
 	exponent, okay := exact(n.args[1])
@@ -112,7 +112,7 @@ func exactRoot(v *big.Rat, degree int64) (*big.Rat, bool) {
 	return new(big.Rat).SetFrac(top, bottom), true
 }
 
-// integerRoot finds the root of an integer by halving.
+// integerRoot finds the root of an integer by bisection.
 func integerRoot(v *big.Int, degree int64) (*big.Int, bool) {
 	low, high := new(big.Int), new(big.Int).Lsh(big.NewInt(1), uint(v.BitLen()/int(degree)+1))
 	for low.Cmp(high) < 0 { // the least number whose power is not below v
@@ -173,7 +173,7 @@ func floor(v *big.Rat) *big.Int {
 	return new(big.Int).Div(v.Num(), v.Denom()) // Euclidean: the denominator is positive
 }
 
-// small returns an integer between 0 and 1,000, whose factorial is within the bounds.
+// small returns an integer from 0 to 1,000, whose factorial is within the limits.
 func small(v *big.Rat) (int64, bool) {
 	if !v.IsInt() || v.Sign() < 0 || v.Cmp(big.NewRat(1000, 1)) > 0 {
 		return 0, false

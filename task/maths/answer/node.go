@@ -2,13 +2,14 @@ package answer
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 )
 
-// op says what a node is.
+// op is the kind of a node.
 type op string
 
-// The kinds of nodes. Arguments stand in Node.args, names in Node.name.
+// The kinds of nodes. Arguments are in node.args, names in node.name.
 const (
 	opNumber   op = "number"   // value
 	opName     op = "name"     // a variable
@@ -23,19 +24,19 @@ const (
 	opPercent  op = "%"
 	opDegree   op = "°"
 	opUnit     op = "unit"   // one argument and the unit's name
-	opBase     op = "base"   // a numeral as it is written, with its base as the argument
+	opBase     op = "base"   // a numeral as written, with its base in the name
 	opTuple    op = "tuple"  // name: the brackets, such as "(]"
 	opSet      op = "set"    // {a, b}
 	opList     op = "list"   // a, b
 	opEither   op = "either" // a or b
 	opMatrix   op = "matrix" // rows, each an opList
-	opRegion   op = "region" // union, without or intersection of two sets, by its name
+	opRegion   op = "region" // name: cup, setminus or cap, of two sets
 	opRatio    op = ":"
 	opRelation op = "relation" // name: = < <= > >= != ~ in
 	opText     op = "text"
 )
 
-// node is an expression or an answer made of expressions.
+// node is an expression, or an answer made of expressions.
 type node struct {
 	op    op
 	args  []*node
@@ -46,10 +47,11 @@ type node struct {
 
 func integer(n int64) *node { return &node{op: opNumber, value: new(big.Rat).SetInt64(n)} }
 
-func make1(o op, name string, args ...*node) *node { return &node{op: o, name: name, args: args} }
+// newNode makes a node with a name and arguments.
+func newNode(o op, name string, args ...*node) *node { return &node{op: o, name: name, args: args} }
 
 // call makes the application of a function.
-func call(name string, args ...*node) *node { return make1(opCall, name, args...) }
+func call(name string, args ...*node) *node { return newNode(opCall, name, args...) }
 
 // any reports whether a condition holds for a node or anything in it.
 func (n *node) any(is func(*node) bool) bool {
@@ -64,7 +66,7 @@ func (n *node) any(is func(*node) bool) bool {
 	return false
 }
 
-// variables returns the names of the variables in an expression, each once.
+// variables returns the names of the variables in an expression.
 func (n *node) variables(seen map[string]bool) map[string]bool {
 	if seen == nil {
 		seen = map[string]bool{}
@@ -78,11 +80,12 @@ func (n *node) variables(seen map[string]bool) map[string]bool {
 	return seen
 }
 
+// constant reports whether an expression has neither variables nor unknown functions.
 func (n *node) constant() bool {
 	return !n.any(func(m *node) bool { return m.op == opName || m.op == opCall && opaque(m.name) })
 }
 
-// letters returns the letters of a name such as AB or \theta; empty for anything else.
+// letters returns the letters of a name such as AB or \theta, empty for anything else.
 func (n *node) letters() string {
 	switch {
 	case n.op == opName:
@@ -108,7 +111,7 @@ func (n *node) with(minus bool) *node {
 	if n.op == opBoth {
 		inner := n.args[0].with(minus)
 		if minus == (n.name == "") {
-			return make1(opMinus, "", inner)
+			return newNode(opMinus, "", inner)
 		}
 		return inner
 	}
@@ -123,7 +126,7 @@ func (n *node) with(minus bool) *node {
 	return &m
 }
 
-// signs counts the ± in a node; several have to be told apart by whoever reads them.
+// signs counts the ± in a node.
 func (n *node) signs() int {
 	count := 0
 	n.any(func(m *node) bool {
@@ -133,4 +136,14 @@ func (n *node) signs() int {
 		return false
 	})
 	return count
+}
+
+// relates reports whether a relation is in a node, except in the arguments of a function (P(X = 2)).
+func relates(n *node) bool {
+	return n.op == opRelation || n.op != opCall && slices.ContainsFunc(n.args, relates)
+}
+
+// only reports whether a node is a chain of one kind of relation.
+func (n *node) only(relation string) bool {
+	return n.op == opRelation && strings.Trim(strings.ReplaceAll(n.name, relation, ""), " ") == ""
 }

@@ -4,24 +4,153 @@ import (
 	"hash/fnv"
 	"math"
 	"math/cmplx"
+	"unicode"
 )
 
-// approximation is a complex number with a bound of its absolute error.
+// Tolerances, relative to the larger of two values.
+const (
+	closeExact   = 1e-13 // between expressions without decimal points
+	closeDecimal = 1e-9  // if a decimal stands for a number with no end
+)
+
+// Number of points at which expressions with variables are compared, and how many of them must have values.
+const (
+	points    = 12
+	minPoints = 4
+)
+
+// sameValue compares two expressions: exactly if both are rational, else by their values, at several points if they have
+// variables. Values that cannot be distinguished reliably are not the same.
+func sameValue(a, b *node) bool {
+	if one, ok := exact(a); ok {
+		if other, ok := exact(b); ok {
+			return one.Cmp(other) == 0
+		}
+	}
+	if infinite(a) != 0 || infinite(b) != 0 {
+		return infinite(a) == infinite(b)
+	}
+	if ordered(a) || ordered(b) {
+		return false // a product of matrices: only its writing decides
+	}
+	tolerance := closeExact
+	if pointed(a) || pointed(b) {
+		tolerance = closeDecimal
+	} else if long(a) || long(b) {
+		return false
+	}
+	return compare(a, b, func(x, y approximation) bool { return near(x, y, tolerance) })
+}
+
+// pointed reports whether an expression is one decimal, which may stand for a number with no end.
+func pointed(n *node) bool {
+	if n.op == opMinus {
+		n = n.args[0]
+	}
+	return n.op == opNumber && n.point
+}
+
+// long reports whether a number in an expression has more digits than floating point.
+func long(n *node) bool {
+	const reliable = 42
+	return n.any(func(m *node) bool {
+		v, ok := exact(m)
+		return ok && bits(v) > reliable
+	})
+}
+
+// compare evaluates two expressions and reports whether a condition holds at every point with values. There must be enough.
+func compare(a, b *node, holds func(x, y approximation) bool) bool {
+	if a.constant() && b.constant() {
+		x, y, clear := evaluate(a, b, 0)
+		return clear && holds(x, y)
+	}
+	valid := 0
+	for point := range points {
+		x, y, clear := evaluate(a, b, point)
+		if !clear && (finite(x) || finite(y)) {
+			return false
+		}
+		if !clear {
+			continue
+		}
+		if !holds(x, y) {
+			return false
+		}
+		valid++
+	}
+	return valid >= minPoints
+}
+
+// evaluate returns the values at a point, and whether both exist and are reliable.
+func evaluate(a, b *node, point int) (x, y approximation, clear bool) {
+	e := evaluation{point: point}
+	x, y = e.at(a), e.at(b)
+	return x, y, finite(x) && finite(y) && !e.unclear
+}
+
+func finite(x approximation) bool {
+	return !cmplx.IsNaN(x.value) && !cmplx.IsInf(x.value) && !math.IsNaN(x.err)
+}
+
+// near reports whether two values are the same within a relative tolerance and their errors, which must be small.
+func near(x, y approximation, tolerance float64) bool {
+	scale := max(cmplx.Abs(x.value), cmplx.Abs(y.value))
+	doubt := x.err + y.err
+	if doubt > 1e-11*max(scale, 1e-2) {
+		return false
+	}
+	return cmplx.Abs(x.value-y.value) <= max(tolerance*scale, doubt)
+}
+
+// infinite returns the sign of an infinity, 0 for anything else.
+func infinite(n *node) int {
+	switch {
+	case n.op == opConstant && n.name == "inf":
+		return 1
+	case n.op == opMinus:
+		return -infinite(n.args[0])
+	}
+	return 0
+}
+
+// ordered reports whether an expression multiplies several capitals, which may be matrices or sets, or transposes one.
+func ordered(n *node) bool {
+	return n.any(func(m *node) bool {
+		if m.op == opCall && m.name != "" && m.name[0] == '^' {
+			return true
+		}
+		if m.op != opProduct {
+			return false
+		}
+		capitals := map[string]bool{}
+		for _, a := range m.args {
+			for name := range a.variables(nil) {
+				if unicode.IsUpper([]rune(name)[0]) {
+					capitals[name] = true
+				}
+			}
+		}
+		return len(capitals) > 1
+	})
+}
+
+// approximation is a complex number with a bound on its absolute error.
 type approximation struct {
 	value complex128
 	err   float64
 }
 
-// epsilon is the relative error that an operation on float64 adds, with a margin for the functions.
+// epsilon is the relative error that an operation on float64 adds, with a margin for functions.
 const epsilon = 4e-16
 
 // evaluation computes an expression at one point.
 type evaluation struct {
-	point   int  // which point: the values of the variables depend on it
-	unclear bool // a term was too small beside another to count
+	point   int  // determines the values of variables
+	unclear bool // a term vanished beside another
 }
 
-// at computes an expression; what it cannot compute is NaN.
+// at computes an expression; NaN if it cannot.
 func (e *evaluation) at(n *node) approximation {
 	if v, ok := exact(n); ok {
 		f, _ := v.Float64()
@@ -45,9 +174,9 @@ func (e *evaluation) at(n *node) approximation {
 		v := e.at(n.args[0])
 		return approximation{-v.value, v.err}
 	case opPercent:
-		return e.at(make1(opQuotient, "", n.args[0], integer(100)))
+		return e.at(newNode(opQuotient, "", n.args[0], integer(100)))
 	case opDegree:
-		return e.at(make1(opQuotient, "", make1(opProduct, "", n.args[0], make1(opConstant, "pi")), integer(180)))
+		return e.at(newNode(opQuotient, "", newNode(opProduct, "", n.args[0], newNode(opConstant, "pi")), integer(180)))
 	case opQuotient, opPower, opCall:
 		return e.apply(n)
 	}
@@ -70,7 +199,7 @@ func constants(name string) complex128 {
 	return cmplx.NaN() // infinity is no number to calculate with
 }
 
-// sum adds, and notes when a term vanishes beside another: e^{100} and e^{100}+1 are not to be told apart here.
+// sum adds, and notes when a term vanishes beside another: floating point cannot distinguish e^{100} and e^{100}+1.
 func (e *evaluation) sum(terms []*node) approximation {
 	const vanishing = 1e-10
 	total, least, largest := approximation{}, math.Inf(1), 0.0
@@ -87,7 +216,7 @@ func (e *evaluation) sum(terms []*node) approximation {
 	return total
 }
 
-// apply computes a function of one or two arguments, and its error by moving them by theirs.
+// apply computes a function of one or two arguments, and its error by moving each argument by its own.
 func (e *evaluation) apply(n *node) approximation {
 	values := make([]approximation, len(n.args))
 	exactly := make([]complex128, len(n.args))
@@ -140,7 +269,123 @@ func raise(base, exponent complex128) complex128 {
 	return cmplx.Pow(base, exponent)
 }
 
-// placed returns the value of a variable at a point: between 0.4 and 2.4, and negative at every other point or so.
+// opaque reports whether only the name of a function is known.
+func opaque(name string) bool {
+	switch name {
+	case "abs", "floor", "ceil", "!", "binom", "max", "min", "gcd", "lcm":
+		return false
+	}
+	return !isFunction(name)
+}
+
+// named computes a function of complex numbers; NaN if it has no value.
+func named(name string, x []complex128) complex128 {
+	if len(x) == 2 {
+		switch name {
+		case "log":
+			return cmplx.Log(x[0]) / cmplx.Log(x[1])
+		case "binom":
+			return gamma(x[0]+1) / (gamma(x[1]+1) * gamma(x[0]-x[1]+1))
+		}
+	}
+	if f := elementary(name); f != nil && len(x) == 1 {
+		return f(x[0])
+	}
+	switch name {
+	case "max", "min":
+		return extreme(name, x)
+	case "floor", "ceil", "gcd", "lcm": // exact, or by what is in them
+		return symbolic("\x00"+name, x)
+	}
+	if !opaque(name) {
+		return cmplx.NaN()
+	}
+	return symbolic(name, x)
+}
+
+// elementary returns a function of one number, nil for other names.
+func elementary(name string) func(complex128) complex128 {
+	inverse := func(f func(complex128) complex128) func(complex128) complex128 {
+		return func(z complex128) complex128 { return 1 / f(z) }
+	}
+	switch name {
+	case "sin":
+		return cmplx.Sin
+	case "cos":
+		return cmplx.Cos
+	case "tan":
+		return cmplx.Tan
+	case "cot":
+		return inverse(cmplx.Tan)
+	case "sec":
+		return inverse(cmplx.Cos)
+	case "csc":
+		return inverse(cmplx.Sin)
+	case "sinh":
+		return cmplx.Sinh
+	case "cosh":
+		return cmplx.Cosh
+	case "tanh":
+		return cmplx.Tanh
+	case "coth":
+		return inverse(cmplx.Tanh)
+	case "arcsin":
+		return cmplx.Asin
+	case "arccos":
+		return cmplx.Acos
+	case "arctan":
+		return cmplx.Atan
+	case "ln":
+		return cmplx.Log
+	case "log", "lg": // to a base that is not told: neither e nor 10
+		return func(z complex128) complex128 { return cmplx.Log(z) * 0.61803398874989484 }
+	case "exp":
+		return cmplx.Exp
+	case "abs":
+		return func(z complex128) complex128 { return complex(cmplx.Abs(z), 0) }
+	case "!":
+		return func(z complex128) complex128 { return gamma(z + 1) }
+	}
+	return nil
+}
+
+// gamma is the gamma function on the real line.
+func gamma(z complex128) complex128 {
+	if imag(z) != 0 {
+		return cmplx.NaN()
+	}
+	return complex(math.Gamma(real(z)), 0)
+}
+
+func extreme(name string, x []complex128) complex128 {
+	best := math.NaN()
+	for i, z := range x {
+		if imag(z) != 0 {
+			return cmplx.NaN()
+		}
+		switch {
+		case i == 0:
+			best = real(z)
+		case name == "max":
+			best = max(best, real(z))
+		default:
+			best = min(best, real(z))
+		}
+	}
+	return complex(best, 0)
+}
+
+// symbolic is a smooth function of its own for each name. It represents an unknown function.
+func symbolic(name string, x []complex128) complex128 {
+	result := complex(placed(name, 100), 0)
+	for i, z := range x {
+		a, b, c := placed(name, 101+3*i), placed(name, 102+3*i), placed(name, 103+3*i)
+		result += complex(a, 0)*cmplx.Sin(complex(b, 0)*z+complex(c, 0)) + complex(c*0.37, 0)*z*result
+	}
+	return result
+}
+
+// placed returns the value of a variable at a point: 0.4 to 2.4, and negative at about a quarter of the points.
 func placed(name string, point int) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

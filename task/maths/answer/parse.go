@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// maxDepth bounds how deep brackets stand in one another.
+// maxDepth limits the nesting of brackets.
 const maxDepth = 40
 
 var (
-	errDeep  = errors.New("nested too deep")
-	errEmpty = errors.New("nothing is written")
+	errAmbiguous = errors.New("can be read in several ways")
+	errDeep      = errors.New("nested too deep")
+	errEmpty     = errors.New("nothing is written")
 )
 
-// parser turns the tokens of an answer into a node.
+// parser turns the tokens of an answer into a node, by recursive descent: list, item, side, sum, product, factor, primary.
 type parser struct {
 	tokens []token
 	at     int
@@ -42,7 +43,7 @@ func parse(list []token) (*node, error) {
 	return n, nil
 }
 
-// peek returns the next token, one of kind end after the last.
+// peek returns the next token; after the last its kind is end.
 func (p *parser) peek() token { return p.ahead(0) }
 
 func (p *parser) ahead(n int) token {
@@ -71,7 +72,7 @@ func (p *parser) unexpected() error {
 	return errors.New("ends too early")
 }
 
-// expect takes a character.
+// expect consumes a character.
 func (p *parser) expect(character string) error {
 	if !p.symbol(character) {
 		return p.unexpected()
@@ -80,7 +81,7 @@ func (p *parser) expect(character string) error {
 	return nil
 }
 
-// deeper guards a step into brackets; leave it with p.depth--.
+// deeper enters brackets; leave them with p.depth--.
 func (p *parser) deeper() error {
 	if p.depth++; p.depth > maxDepth {
 		return errDeep
@@ -122,7 +123,7 @@ func (p *parser) list() (*node, error) {
 	return &node{op: kind, args: items}, nil
 }
 
-// joint returns "and" or "or" if that comes next.
+// joint returns "and" or "or" if it is next.
 func (p *parser) joint() string {
 	switch t := p.peek(); t.kind {
 	case prose, word:
@@ -166,22 +167,17 @@ func (p *parser) item() (*node, error) {
 	if len(sides) == 1 {
 		return sides[0], nil
 	}
-	return relate(sides, relations)
+	return &node{op: opRelation, name: strings.Join(relations, " "), args: sides}, nil
 }
 
-// relates reports whether a relation stands in a side, but for the arguments of a function (P(X = 2)).
-func relates(n *node) bool {
-	return n.op == opRelation || n.op != opCall && slices.ContainsFunc(n.args, relates)
-}
-
-// relation takes a relation, if one comes next.
+// relation consumes a relation, if one is next.
 func (p *parser) relation() string {
 	t := p.peek()
 	found := ""
 	switch {
 	case t.kind == symbol && strings.Contains("=<>≈", t.text):
 		found = t.text
-		if next := p.ahead(1); found != "=" && next.kind == symbol && next.text == "=" {
+		if next := p.ahead(1); next.kind == symbol && next.text == "=" && found != "=" {
 			p.at++
 			found += "="
 		}
@@ -190,6 +186,9 @@ func (p *parser) relation() string {
 		found = "!="
 	case t.kind == command:
 		found = map[string]string{"leq": "<=", "geq": ">=", "neq": "!=", "less": "<", "greater": ">", "approx": "~", "in": "in"}[t.text]
+	}
+	if found == "≈" {
+		found = "~"
 	}
 	if found != "" {
 		p.at++
@@ -218,7 +217,7 @@ func (p *parser) side() (*node, error) {
 			if err != nil {
 				return nil, err
 			}
-			n = make1(opRegion, name, n, other)
+			n = newNode(opRegion, name, n, other)
 		case p.symbol(":") || p.command("colon"):
 			p.at++
 			other, err := p.sum()
@@ -240,7 +239,7 @@ func ratio(n, next *node) *node {
 	return &node{op: opRatio, args: []*node{n, next}}
 }
 
-// prefix takes words that stand before a relation or between commas, such as the "Area" of "Area = 5" or the A of "(A, B)".
+// prefix consumes words before a relation or between commas, such as the "Area" of "Area = 5" or the A of "(A, B)".
 func (p *parser) prefix() *node {
 	t := p.peek()
 	if t.kind != prose && t.kind != word {

@@ -13,7 +13,7 @@ type piece struct {
 	openLow, openHigh bool
 }
 
-// region is a set of real numbers: pieces in order that do not touch. name is the variable that an inequality is about.
+// region is a set of real numbers: pieces in order that do not touch. name is the variable of an inequality.
 type region struct {
 	name   string
 	pieces []piece
@@ -28,7 +28,7 @@ func regionOf(n *node) (region, bool) {
 		}
 	case opName:
 		if n.name == `\mathbbR` {
-			return interval(make1(opMinus, "", infinity()), infinity(), true, true)
+			return interval(newNode(opMinus, "", infinity()), infinity(), true, true)
 		}
 	case opSet:
 		return scattered(n.args)
@@ -42,9 +42,9 @@ func regionOf(n *node) (region, bool) {
 	return region{}, false
 }
 
-func infinity() *node { return make1(opConstant, "inf") }
+func infinity() *node { return newNode(opConstant, "inf") }
 
-// interval returns the region between two numbers, the first of which has to be the smaller.
+// interval returns the region between two numbers, of which the first must be the smaller.
 func interval(low, high *node, openLow, openHigh bool) (region, bool) {
 	from, ok := place(low)
 	to, okay := place(high)
@@ -80,7 +80,7 @@ func scattered(numbers []*node) (region, bool) {
 	return all.merged(), true
 }
 
-// combined unites two regions or takes the numbers of the second from the first.
+// combined returns the union of two regions, or the first without the numbers of the second.
 func combined(n *node) (region, bool) {
 	first, ok := regionOf(n.args[0])
 	second, okay := regionOf(n.args[1])
@@ -103,7 +103,7 @@ func combined(n *node) (region, bool) {
 	return region{}, false
 }
 
-// united returns the union of inequalities that "or" joins, all about one variable.
+// united returns the union of inequalities joined by "or", all in one variable.
 func united(parts []*node) (region, bool) {
 	var all region
 	for i, n := range parts {
@@ -143,7 +143,7 @@ func (r region) merged() region {
 	return region{r.name, joined}
 }
 
-// without takes one number out.
+// without removes one number.
 func (r region) without(point piece) region {
 	var left []piece
 	for _, p := range r.pieces {
@@ -197,14 +197,14 @@ func unequal(sides []*node) (region, bool) {
 	if !ok || sides[0].op != opName {
 		return region{}, false
 	}
-	all, _ := interval(make1(opMinus, "", infinity()), infinity(), true, true)
+	all, _ := interval(newNode(opMinus, "", infinity()), infinity(), true, true)
 	all.name = sides[0].name
 	return all.without(point.pieces[0]), true
 }
 
 // between reads a < x, x < b and a < x < b, with < or <=.
 func between(sides []*node, relations []string) (region, bool) {
-	low, high := make1(opMinus, "", infinity()), infinity()
+	low, high := newNode(opMinus, "", infinity()), infinity()
 	openLow, openHigh := true, true
 	var variable *node
 	switch {
@@ -223,7 +223,7 @@ func between(sides []*node, relations []string) (region, bool) {
 	return r, ok && r.name != ""
 }
 
-// same reports whether two regions hold the same numbers, of the same variable where both name one.
+// same reports whether two regions have the same numbers, and the same variable if both name one.
 func (r region) same(other region) bool {
 	if r.name != "" && other.name != "" && r.name != other.name {
 		return false

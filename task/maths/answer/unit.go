@@ -17,7 +17,7 @@ func (p *parser) unit(n *node) (*node, error) {
 		}
 		if factor := scale(t.text); factor != nil && len(written) == 0 {
 			p.at++
-			n = make1(opProduct, "", n, &node{op: opNumber, value: factor})
+			n = newNode(opProduct, "", n, &node{op: opNumber, value: factor})
 			continue
 		}
 		p.at++
@@ -39,15 +39,15 @@ func (p *parser) unit(n *node) (*node, error) {
 	case "":
 		return n, nil
 	case "degree":
-		return make1(opDegree, "", n), nil
+		return newNode(opDegree, "", n), nil
 	case "percent":
-		return make1(opPercent, "", n), nil
+		return newNode(opPercent, "", n), nil
 	default:
-		return make1(opUnit, name, n), nil
+		return newNode(opUnit, name, n), nil
 	}
 }
 
-// scale returns the number that a word of scale stands for.
+// scale returns the number that a word of scale means, nil for other words.
 func scale(text string) *big.Rat {
 	exponent, ok := map[string]int{"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}[strings.ToLower(strings.Trim(text, " ."))]
 	if !ok {
@@ -56,7 +56,7 @@ func scale(text string) *big.Rat {
 	return new(big.Rat).SetInt(power(10, exponent))
 }
 
-// measures are units, each by its names; the first is the one that stands for all.
+// measures are units, each with its names; the first stands for all.
 func measures() [][]string {
 	return [][]string{
 		{"cm", "centimeter", "centimetre"}, {"m", "meter", "metre"}, {"km", "kilometer", "kilometre"}, {"mm", "millimeter", "millimetre"},
@@ -67,7 +67,7 @@ func measures() [][]string {
 	}
 }
 
-// measure returns the one name of a unit, and whether it is a known one.
+// measure returns the first name of a unit, and whether it is known.
 func measure(word string) (string, bool) {
 	word = strings.ToLower(word)
 	for _, names := range measures() {
@@ -83,7 +83,7 @@ func isMeasure(word string) bool {
 	return known && !slices.Contains([]string{"m", "s", "h", "g", "l"}, word)
 }
 
-// unitName writes a unit in the one way in which units are compared: "square centimeters" and "cm ^2" are "cm^2".
+// unitName writes a unit in the form in which units are compared: "square centimeters" and "cm ^2" are "cm^2".
 func unitName(text string) string {
 	text = strings.NewReplacer(".", "", "/", " per ", "^", " ^").Replace(text)
 	var parts []string
@@ -117,8 +117,8 @@ func unitName(text string) string {
 	return "mph"
 }
 
-// sameUnit reports whether two units do not contradict each other: one may be left out, but for the halves of a day, and
-// what is counted may be told in more words.
+// sameUnit reports whether two units are compatible: one may be left out, except the halves of a day, and what is counted may
+// be described in more words.
 func sameUnit(a, b string) bool {
 	if a == b {
 		return true
