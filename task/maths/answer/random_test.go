@@ -79,7 +79,7 @@ func written(r *rand.Rand, d int64, depth int) (string, surd) {
 func TestRandomExpressionsAreEqualWhenTheirValuesAre(t *testing.T) {
 	r := rollout.Stream(20, "answers", 0)
 	equals, unknown := 0, 0
-	const rounds = 4000
+	const rounds = 2000
 	for range rounds {
 		d := []int64{2, 3, 5, 6, 7}[r.IntN(5)]
 		text, value := written(r, d, 1+r.IntN(4))
