@@ -1,12 +1,13 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
+	"github.com/reprise-rl/reprise/option"
 )
 
 // Adam is the optimizer: Adam with decoupled weight decay (AdamW) and clipping by the global gradient norm.
@@ -21,37 +22,28 @@ type Adam struct {
 }
 
 func (a Adam) withDefaults() Adam {
-	set := func(v *float64, d float64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	set(&a.Beta1, 0.9)
-	set(&a.Beta2, 0.95)
-	set(&a.Epsilon, 1e-8)
-	set(&a.ClipNorm, 1)
+	a.Beta1 = cmp.Or(a.Beta1, 0.9)
+	a.Beta2 = cmp.Or(a.Beta2, 0.95)
+	a.Epsilon = cmp.Or(a.Epsilon, 1e-8)
+	a.ClipNorm = cmp.Or(a.ClipNorm, 1)
 	return a
 }
 
-// Validate reports every field that is out of range.
+// Validate reports every field that is out of range, as [option.Error]s.
 func (a Adam) Validate() error {
 	a = a.withDefaults()
-	var errs []error
-	check := func(name string, v float64, ok bool, want string) {
-		if !ok || math.IsInf(v, 0) {
-			errs = append(errs, fmt.Errorf("%s: %g: want %s", name, v, want))
-		}
+	var p option.Problems
+	check := func(key string, v float64, ok bool, want string) {
+		p.Check(ok && !math.IsInf(v, 0), key, v, "%s", want)
 	}
 	check("learning_rate", a.LearningRate, a.LearningRate > 0, "more than 0, for example 0.0001")
+	p.Check(a.Warmup >= 0, "warmup", a.Warmup, "0 or more updates")
 	check("beta1", a.Beta1, a.Beta1 > 0 && a.Beta1 < 1, "a value in (0, 1), or 0 for 0.9")
 	check("beta2", a.Beta2, a.Beta2 > 0 && a.Beta2 < 1, "a value in (0, 1), or 0 for 0.95")
 	check("epsilon", a.Epsilon, a.Epsilon > 0, "more than 0, or 0 for 1e-8")
 	check("weight_decay", a.WeightDecay, a.WeightDecay >= 0, "0 or more")
 	check("clip_norm", a.ClipNorm, !math.IsNaN(a.ClipNorm), "a norm, 0 for 1, or -1 for no clipping")
-	if a.Warmup < 0 {
-		errs = append(errs, fmt.Errorf("warmup: %d: want 0 or more updates", a.Warmup))
-	}
-	return errors.Join(errs...)
+	return p.Err()
 }
 
 // rate returns the learning rate of an update, counted from 1.
@@ -67,29 +59,22 @@ func (a Adam) rate(step int) float64 {
 func (a Adam) updateGraph(in []*Node, params int) []*Node {
 	weights, first, second := in[:params], in[params:2*params], in[2*params:3*params]
 	rate, step := in[len(in)-2], in[len(in)-1]
-	grads := append([]*Node(nil), in[3*params:4*params]...)
+	grads := slices.Clone(in[3*params : 4*params])
 	for from := 4 * params; from < len(in)-2; from += params {
 		for i := range grads {
 			grads[i] = Add(grads[i], in[from+i])
 		}
 	}
-	var square *Node
-	for _, g := range grads {
-		s := ReduceAllSum(Square(g))
-		if square == nil {
-			square = s
-		} else {
-			square = Add(square, s)
-		}
+	square := ReduceAllSum(Square(grads[0]))
+	for _, g := range grads[1:] {
+		square = Add(square, ReduceAllSum(Square(g)))
 	}
 	norm := Sqrt(square)
 	scale := ScalarOne(norm.Graph(), dtypes.Float32)
 	if a.ClipNorm > 0 {
 		scale = Div(Scalar(norm.Graph(), dtypes.Float32, a.ClipNorm), MaxScalar(norm, a.ClipNorm))
 	}
-	correction := func(beta float64) *Node { // 1 - beta^step
-		return OneMinus(Exp(MulScalar(step, math.Log(beta))))
-	}
+	correction := func(beta float64) *Node { return OneMinus(Exp(MulScalar(step, math.Log(beta)))) } // 1 - beta^step
 	rate1, scale2 := Div(rate, correction(a.Beta1)), Reciprocal(correction(a.Beta2))
 	out := make([]*Node, 3*params+1)
 	for i, w := range weights {

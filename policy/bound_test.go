@@ -21,7 +21,7 @@ func boundKeys() []string {
 //
 // L = (1.5 - 4.8)/4 = -0.825; 2 (1*0.25 + 3*3*0.1)/4 = 0.575; 2*0.25/4 = 0.125.
 func TestTheBoundOfTwoRolloutsWorkedOutByHand(t *testing.T) {
-	var total boundTerms
+	var total boundSums
 	total.add(1, boundTerm{ratio: 1.5, start: 0.5, advantage: 1, sigma: 0.5})
 	total.add(3, boundTerm{ratio: 0.8, start: 1, advantage: -2, sigma: 0.25})
 	got := map[string]float64{}

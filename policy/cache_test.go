@@ -24,7 +24,7 @@ func TestTheCacheStaysOfTheSizeOfItsRows(t *testing.T) {
 	for turn := range 60 { // one row reads six tokens, the other one, in turn
 		proceed(t, g, w, 0)
 		sizes[g.cache.slots] = true
-		if held := slices.Max(g.cache.held); g.cache.slots > rung(held+8) {
+		if held := slices.Max(g.cache.lengths); g.cache.slots > roundSlots(held+8) {
 			t.Fatalf("%d slots for rows of up to %d tokens and passes of up to 8", g.cache.slots, held)
 		}
 		for i := range 2 {
@@ -87,14 +87,14 @@ func TestAShortTurnHasOneCacheFromItsFirstTokenToItsLast(t *testing.T) {
 func TestSizesOfGrowingCachesAreFewAndHalfFull(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := 1; n <= 4096; n++ {
-		size := rung(n)
+		size := roundSlots(n)
 		sizes[size] = true
-		if size < n || (n > 8 && size >= 2*n) || size < rung(n-1) {
-			t.Fatalf("%d tokens have %d slots, one fewer %d", n, size, rung(n-1))
+		if size < n || (n > 8 && size >= 2*n) || size < roundSlots(n-1) {
+			t.Fatalf("%d tokens have %d slots, one fewer %d", n, size, roundSlots(n-1))
 		}
 	}
 	for n, want := range map[int]int{1: 12, 12: 12, 13: 16, 16: 16, 17: 24, 24: 24, 25: 32, 1537: 2048} {
-		if got := rung(n); got != want {
+		if got := roundSlots(n); got != want {
 			t.Errorf("%d tokens have %d slots, want %d", n, got, want)
 		}
 	}
@@ -121,7 +121,7 @@ func TestMovingACachePacksEveryRow(t *testing.T) {
 				taken[i] = append(taken[i], k.next+n-pending[i]+j)
 			}
 		}
-		k.take(n, pending)
+		k.occupy(n, pending)
 	}
 	at := func(size, row, head, slot, d int) int {
 		return ((row*c.NumKeyValueHeads+head)*size+slot)*c.HeadDim + d
@@ -136,7 +136,7 @@ func TestMovingACachePacksEveryRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := k.move(16); err != nil {
+	if err := k.resize(16); err != nil {
 		t.Fatal(err)
 	}
 	flat := make([][]float32, len(k.tensors))

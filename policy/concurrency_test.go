@@ -169,7 +169,7 @@ func TestFirstCallsOfAProgramAreAlone(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		for range 2 {
 			wait.Go(func() {
-				out, err := p.call(extent{rows: n}, []any{make([]float32, n)})
+				out, err := p.call(dims{rows: n}, []any{make([]float32, n)})
 				if err != nil || out[0].Size() != n {
 					t.Errorf("call of %d rows: %v, %v", n, out, err)
 				}

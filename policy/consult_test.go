@@ -14,10 +14,10 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// opinions returns what weights say of the first pass.
-func opinions(t *testing.T, l *Learner, shards [][]pass, w *Weights) opinion {
+// firstScores returns what weights say of the first pass.
+func firstScores(t *testing.T, l *Learner, shards [][]pass, w *Weights) Score {
 	t.Helper()
-	said, err := l.model.ask(&shards[0][0], w)
+	said, err := l.model.scoreText(w, shards[0][0].text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func TestABatchBeginsWithEachOfUpdatesStepsAndKeepsItsFirstPolicy(t *testing.T) 
 			}
 			batches := episodes(t, m, w)
 			shards := prepared(t, l, batches)
-			want := opinions(t, l, shards, first)
-			if !slices.Equal(shards[0][0].start, want.logprobs) {
+			want := firstScores(t, l, shards, first)
+			if !slices.Equal(shards[0][0].anchor, want.Logprobs) {
 				t.Errorf("%s, step %d: pi_k is not the policy of step %d", o.Objective.Name(), n, n/3*3)
 			}
-			if o.Advantage == advantage.Critic && !slices.Equal(shards[0][0].values, want.values) {
+			if o.Advantage == advantage.Critic && !slices.Equal(shards[0][0].values, want.Values) {
 				t.Errorf("step %d: the values are not those of step %d", n, n/3*3)
 			}
 			step(t, l, batches...)
@@ -96,7 +96,7 @@ func TestTheReferencePolicyIsSwappedOnTime(t *testing.T) {
 				versions = append(versions, l.Weights())
 				batches := episodes(t, m, w)
 				shards := prepared(t, l, batches)
-				if want := opinions(t, l, shards, versions[tc.from[n]]); !slices.Equal(shards[0][0].reference, want.logprobs) {
+				if want := firstScores(t, l, shards, versions[tc.from[n]]); !slices.Equal(shards[0][0].reference, want.Logprobs) {
 					t.Errorf("step %d: the reference policy is not that of step %d", n, tc.from[n])
 				}
 				metrics := step(t, l, batches...)
@@ -223,7 +223,7 @@ func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
 			var saved []LearnerState
-			var measured []Measured
+			var measured []StepResult
 			for range 7 {
 				saved = append(saved, state(t, l))
 				measured = append(measured, measure(t, l, batches...))
@@ -258,7 +258,7 @@ func TestAStateThatLacksAPolicyIsRefused(t *testing.T) {
 	before := state(t, l)
 	for want, change := range map[string]func(*LearnerState){
 		"needs a reference policy":          func(s *LearnerState) { s.Reference = nil },
-		"step 1 stands within a batch of 3": func(s *LearnerState) { s.Began = nil },
+		"step 1 is within a batch of 3": func(s *LearnerState) { s.Began = nil },
 		"20 tensors given":                  func(s *LearnerState) { s.Began = s.Began[:20] },
 	} {
 		s := whole

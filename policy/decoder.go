@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -16,28 +17,28 @@ type decoder struct {
 	weight map[string]*Node
 }
 
-// newDecoder names the parameter nodes, given in the order of hf.Config.Specs.
+// newDecoder names the parameter nodes, which are in the order of hf.Config.Specs.
 func newDecoder(c hf.Config, nodes []*Node) *decoder {
 	d := &decoder{Config: c.WithDefaults(), weight: make(map[string]*Node, len(nodes))}
-	for i, p := range c.Specs() {
-		d.weight[p.Name] = nodes[i]
+	for i, s := range c.Specs() {
+		d.weight[s.Name] = nodes[i]
 	}
 	return d
 }
 
-// span is where the S positions of a pass stand. The zero value is that of rows from their first token on, which attend
-// within the pass.
-type span struct {
+// placement says where the S positions of a pass are. With the zero value, rows begin at their first token and attend within
+// the pass.
+type placement struct {
 	start     *Node   // scalar int32: slot of the first position; nil: 0
-	positions *Node   // [B, S] int32: places of the tokens in their rows; nil: 0 to S-1
-	bias      *Node   // [B, slots] float32: 0 where a slot holds a token of the row, those of the pass included, else masked; nil: all do
+	positions *Node   // [B, S] int32: positions of the tokens in their rows; nil: 0 to S-1
+	bias      *Node   // [B, slots] float32: 0 where a slot has a token of the row, this pass included, else masked; nil: all have
 	cache     []*Node // 2 x Layers of [B, KVHeads, slots, HeadDim]; nil: attend within the pass
-	images    images
+	images    imageNodes
 }
 
-// forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with
-// the pass's keys and values in place.
-func (d *decoder) forward(tokens *Node, at span) (hidden *Node, cache []*Node) {
+// forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with the pass's
+// keys and values in place.
+func (d *decoder) forward(tokens *Node, at placement) (hidden *Node, cache []*Node) {
 	length := tokens.Shape().Dim(1)
 	x := d.embed(tokens, at.images) // [B, S, Hidden]
 
@@ -56,37 +57,66 @@ func (d *decoder) forward(tokens *Node, at span) (hidden *Node, cache []*Node) {
 	}
 	bias := attentionBias(slots, at.bias, keys)
 	for l := range d.NumHiddenLayers {
-		block := decoderBlock{decoder: d, layer: l, cos: cos, sin: sin, bias: bias, start: at.start}
+		b := block{decoder: d, layer: l, cos: cos, sin: sin, bias: bias, start: at.start}
 		if at.cache != nil {
-			block.keys, block.values = at.cache[2*l], at.cache[2*l+1]
+			b.keys, b.values = at.cache[2*l], at.cache[2*l+1]
 		}
-		x = block.forward(x)
-		cache = append(cache, block.keys, block.values)
+		x = b.forward(x)
+		cache = append(cache, b.keys, b.values)
 	}
 	return d.norm(x, "model.norm.weight"), cache
 }
 
-// logits projects hidden states [..., Hidden] to the vocabulary.
-func (d *decoder) logits(hidden *Node) *Node {
-	head := d.weight["lm_head.weight"]
-	if d.TieWordEmbeddings {
-		head = d.weight["model.embed_tokens.weight"]
+// embed returns the embeddings [B, S, Hidden] of tokens [B, S]: of the vocabulary, or of the vision tower and projector for
+// the patches of images.
+func (d *decoder) embed(tokens *Node, images imageNodes) *Node {
+	x := Gather(d.weight["model.embed_tokens.weight"], ExpandAxes(tokens, -1))
+	if images.patches == nil {
+		return x
 	}
-	return linear(hidden, head, nil)
+	text := LessThan(images.patch, ZerosLike(images.patch))
+	position := Where(text, ZerosLike(images.patch), images.patch)
+	patch := Add(
+		d.linear(images.patches, "vision_tower.patch_embedding"),
+		Gather(d.weight["vision_tower.position_embedding.weight"], ExpandAxes(position, -1)))
+	h := d.linear(patch, "multi_modal_projector.linear_1")
+	h = d.linear(Mul(h, Sigmoid(h)), "multi_modal_projector.linear_2")
+	return Where(BroadcastToDims(ExpandAxes(text, -1), x.Shape().Dimensions...), x, h)
 }
 
-// linear multiplies x [..., in] by a weight [out, in] and adds a bias [out] if there is one. The product is one of matrices, which
-// the backend transposes fast for the weight's gradient.
-func linear(x, weight, bias *Node) *Node {
+// logits projects hidden states [..., Hidden] to the vocabulary.
+func (d *decoder) logits(hidden *Node) *Node {
+	if d.TieWordEmbeddings {
+		return matmul(hidden, d.weight["model.embed_tokens.weight"])
+	}
+	return matmul(hidden, d.weight["lm_head.weight"])
+}
+
+// values returns the critic's values [B, S] of what follows hidden states [B, S, Hidden], nil without a value head.
+func (d *decoder) values(hidden *Node) *Node {
+	if !d.ValueHead {
+		return nil
+	}
+	return Reshape(d.linear(hidden, "v_head.summary"), hidden.Shape().Dim(0), hidden.Shape().Dim(1))
+}
+
+// linear applies the weight and, if there is one, the bias of a layer to x [..., in].
+func (d *decoder) linear(x *Node, name string) *Node {
+	y := matmul(x, d.weight[name+".weight"])
+	if bias := d.weight[name+".bias"]; bias != nil {
+		y = Add(y, ExpandLeftToRank(bias, y.Rank()))
+	}
+	return y
+}
+
+// matmul multiplies x [..., in] by a weight [out, in]. It multiplies matrices, which the backend transposes fast for the
+// weight's gradient.
+func matmul(x, weight *Node) *Node {
 	dims := slices.Clone(x.Shape().Dimensions)
 	last := len(dims) - 1
 	y := DotGeneral(Reshape(x, -1, dims[last]), []int{1}, nil, weight, []int{1}, nil)
 	dims[last] = weight.Shape().Dim(0)
-	y = Reshape(y, dims...)
-	if bias != nil {
-		y = Add(y, ExpandLeftToRank(bias, y.Rank()))
-	}
-	return y
+	return Reshape(y, dims...)
 }
 
 // norm is RMSNorm over the last axis.
@@ -95,8 +125,8 @@ func (d *decoder) norm(x *Node, name string) *Node {
 	return Mul(Div(x, Sqrt(AddScalar(meanSquare, d.RMSNormEps))), ExpandLeftToRank(d.weight[name], x.Rank()))
 }
 
-// rotary returns the cosines and sines [1 or B, 1, S, HeadDim] of positions [1 or B, S], each half of the head
-// alike, as Hugging Face lays rotary embeddings out.
+// rotary returns the cosines and sines [1 or B, 1, S, HeadDim] of positions [1 or B, S]. Both halves of a head are the same,
+// which is Hugging Face's layout of rotary embeddings.
 func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
 	half := d.HeadDim / 2
 	inverse := make([]float32, 2*half)
@@ -109,13 +139,13 @@ func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
 	return Cos(angle), Sin(angle)
 }
 
-// masked is the attention score of a forbidden key: far below any real one, yet finite, so that a row of
-// padding, which may attend to nothing, stays free of NaN.
+// masked is the attention score of a forbidden key: far below any real one, yet finite, so that a row of padding, which may
+// attend to nothing, stays free of NaN.
 const masked = -1e9
 
-// attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in
-// slot s sees the slots up to s that hold tokens of its row (held [B, keys], see span.bias). The slot of a single query is the
-// last that is held.
+// attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in slot s sees the
+// slots up to s that hold tokens of its row (held [B, keys], see placement.bias). The slot of a single query is the last one
+// held.
 func attentionBias(slots, held *Node, keys int) *Node {
 	g, length := slots.Graph(), slots.Shape().Dim(1)
 	if held != nil && length == 1 {
@@ -130,4 +160,118 @@ func attentionBias(slots, held *Node, keys int) *Node {
 	dims := []int{held.Shape().Dim(0), 1, length, keys}
 	open := BroadcastToDims(Reshape(held, dims[0], 1, 1, keys), dims...)
 	return Where(BroadcastToDims(allowed, dims...), open, MulScalar(OnesLike(open), masked))
+}
+
+// block is one layer of the decoder in one pass.
+type block struct {
+	*decoder
+	layer        int
+	cos, sin     *Node // [1 or B, 1, S, HeadDim]
+	bias         *Node // [1 or B, 1, S, keys]
+	start        *Node // scalar int32: slot of the first position
+	keys, values *Node // [B, KVHeads, slots, HeadDim]: the cache before the pass, then after it; nil: none
+}
+
+func (b *block) name(part string) string { return fmt.Sprintf("model.layers.%d.%s", b.layer, part) }
+
+// forward runs hidden states [B, S, Hidden] through the block.
+func (b *block) forward(x *Node) *Node {
+	x = Add(x, b.attention(b.norm(x, b.name("input_layernorm.weight"))))
+	h := b.norm(x, b.name("post_attention_layernorm.weight"))
+	gate := b.linear(h, b.name("mlp.gate_proj"))
+	h = Mul(Mul(gate, Sigmoid(gate)), b.linear(h, b.name("mlp.up_proj")))
+	return Add(x, b.linear(h, b.name("mlp.down_proj")))
+}
+
+// attention is grouped-query attention over x [B, S, Hidden].
+func (b *block) attention(x *Node) *Node {
+	batch, length := x.Shape().Dim(0), x.Shape().Dim(1)
+	shared := b.NumAttentionHeads / b.NumKeyValueHeads // query heads per key head
+	q := b.rotate(b.heads(x, "self_attn.q_proj", b.NumAttentionHeads))
+	k := b.rotate(b.heads(x, "self_attn.k_proj", b.NumKeyValueHeads))
+	v := b.heads(x, "self_attn.v_proj", b.NumKeyValueHeads)
+	if b.keys != nil {
+		k, v = b.store(b.keys, k), b.store(b.values, v)
+	}
+	b.keys, b.values = k, v
+	keys := k.Shape().Dim(2)
+
+	q = Reshape(MulScalar(q, 1/math.Sqrt(float64(b.HeadDim))), batch, b.NumKeyValueHeads, shared*length, b.HeadDim)
+	score := queryKeyScores(q, k) // [B, KV, shared*S, keys]
+	score = Reshape(score, batch, b.NumAttentionHeads, length, keys)
+	weight := softmax(Add(score, BroadcastToDims(b.bias, batch, b.NumAttentionHeads, length, keys)))
+	weight = Reshape(weight, batch, b.NumKeyValueHeads, shared*length, keys)
+	y := weightedValues(weight, v) // [B, KV, shared*S, HeadDim]
+	y = TransposeAllDims(Reshape(y, batch, b.NumAttentionHeads, length, b.HeadDim), 0, 2, 1, 3)
+	return b.linear(Reshape(y, batch, length, b.NumAttentionHeads*b.HeadDim), b.name("self_attn.o_proj"))
+}
+
+// heads projects x [B, S, Hidden] to n heads [B, n, S, HeadDim].
+func (b *block) heads(x *Node, part string, n int) *Node {
+	x = b.linear(x, b.name(part))
+	return TransposeAllDims(Reshape(x, x.Shape().Dim(0), x.Shape().Dim(1), n, b.HeadDim), 0, 2, 1, 3)
+}
+
+// rotate applies the rotary embedding to [B, n, S, HeadDim].
+func (b *block) rotate(x *Node) *Node {
+	half := b.HeadDim / 2
+	low := SliceAxis(x, -1, AxisRange(0, half))
+	high := SliceAxis(x, -1, AxisRange(half, b.HeadDim))
+	turned := Concatenate([]*Node{Neg(high), low}, -1)
+	wide := func(n *Node) *Node { return BroadcastToDims(n, x.Shape().Dimensions...) }
+	return Add(Mul(x, wide(b.cos)), Mul(turned, wide(b.sin)))
+}
+
+// store writes the pass's keys or values [B, n, S, HeadDim] into the cache at its start slot.
+func (b *block) store(cache, x *Node) *Node {
+	zero := Const(x.Graph(), int32(0))
+	start := b.start
+	if start == nil {
+		start = zero
+	}
+	return DynamicUpdateSlice(cache, x, []*Node{zero, zero, start, zero})
+}
+
+// softmax over the last axis.
+func softmax(x *Node) *Node {
+	e := Exp(Sub(x, StopGradient(ReduceAndKeep(x, ReduceMax, -1))))
+	return Div(e, ReduceAndKeep(e, ReduceSum, -1))
+}
+
+// The products of attention have gradients of their own. The backend's matrix products sum over the last axis of their left
+// operand and transpose other operands element by element. In the gradients by keys and values, which sum over the queries,
+// the graph library's rule transposes the [S, K] matrices of attention, which takes longer than the products themselves.
+// These gradients transpose matrices of HeadDim columns instead.
+
+// queryKeyScores returns the scores [B, N, S, K] of queries [B, N, S, D] with keys [B, N, K, D].
+func queryKeyScores(queries, keys *Node) *Node {
+	return withRightGradient(keys,
+		func(keys *Node) *Node { return DotGeneral(queries, []int{3}, []int{0, 1}, keys, []int{3}, []int{0, 1}) },
+		func(v *Node) *Node { return sumOverQueries(v, queries) })
+}
+
+// weightedValues returns the sums [B, N, S, D] of values [B, N, K, D] by weights [B, N, S, K].
+func weightedValues(weights, values *Node) *Node {
+	return withRightGradient(values,
+		func(values *Node) *Node {
+			return DotGeneral(weights, []int{3}, []int{0, 1}, values, []int{2}, []int{0, 1})
+		},
+		func(v *Node) *Node { return sumOverQueries(weights, v) })
+}
+
+// withRightGradient returns a product whose gradient by its right operand is gradient of that by the product. The library
+// takes the gradient of the product, which is captured here, before that of its operands.
+func withRightGradient(right *Node, product, gradient func(*Node) *Node) *Node {
+	var captured *Node
+	right = IdentityWithCustomGradient(right, func(_, _ *Node) *Node { return gradient(captured) })
+	return IdentityWithCustomGradient(product(right), func(_, v *Node) *Node {
+		captured = v
+		return v
+	})
+}
+
+// sumOverQueries returns the sums over queries [B, N, K, D] of the products of x [B, N, S, K] and y [B, N, S, D].
+func sumOverQueries(x, y *Node) *Node {
+	sums := DotGeneral(TransposeAllDims(y, 0, 1, 3, 2), []int{3}, []int{0, 1}, x, []int{2}, []int{0, 1}) // [B, N, D, K]
+	return TransposeAllDims(sums, 0, 1, 3, 2)
 }

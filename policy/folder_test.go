@@ -104,7 +104,7 @@ func TestWeightsOfAnotherShapeAreRefused(t *testing.T) {
 		t.Errorf("a tensor too few: %v", err)
 	}
 	flat[3] = flat[3][1:]
-	if _, err := m.NewWeights(0, flat); err == nil || !strings.Contains(err.Error(), m.config.Specs()[3].Name+" holds ") {
+	if _, err := m.NewWeights(0, flat); err == nil || !strings.Contains(err.Error(), m.config.Specs()[3].Name+" has ") {
 		t.Errorf("a tensor cut short: %v", err)
 	}
 }

@@ -2,41 +2,36 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 
+	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
 // Sampling says how tokens are drawn.
 type Sampling struct {
-	Temperature    float64 // logits are divided by it; 0: greedy, log-probs then at temperature 1
+	Temperature    float64 // divides the logits; 0: greedy, with log-probs at temperature 1
 	TopP           float64 // nucleus in (0, 1]; 0: 1
 	MaxTokens      int     // tokens that the policy may write in a turn, >= 1
-	Stop           []int32 // tokens that end a turn; the one met is part of it
+	Stop           []int32 // tokens that end a turn and are part of it
 	RecomputeCache bool    // recompute the key-value cache when the weights change between calls of Continue
 }
 
-// Validate reports every field that is out of range.
+// Validate reports every field that is out of range, as [option.Error]s.
 func (s Sampling) Validate() error {
-	var errs []error
-	if !(s.Temperature >= 0 && s.Temperature <= 100) {
-		errs = append(errs, fmt.Errorf("temperature: %g: want 0 (greedy) to 100", s.Temperature))
-	}
-	if !(s.TopP >= 0 && s.TopP <= 1) {
-		errs = append(errs, fmt.Errorf("top_p: %g: want a share in (0, 1], or 0 for 1", s.TopP))
-	}
-	if s.MaxTokens < 1 {
-		errs = append(errs, fmt.Errorf("max_tokens: %d: want 1 or more", s.MaxTokens))
-	}
-	return errors.Join(errs...)
+	var p option.Problems
+	p.Check(s.Temperature >= 0 && s.Temperature <= 100, "temperature", s.Temperature, "0 (greedy) to 100")
+	p.Check(s.TopP >= 0 && s.TopP <= 1, "top_p", s.TopP, "a share in (0, 1], or 0 for 1")
+	p.Check(s.MaxTokens >= 1, "max_tokens", s.MaxTokens, "1 or more")
+	return p.Err()
 }
 
-// Generation decodes a batch of rows, whose prompts may differ in length, with a key-value cache, turn by turn: Continue until
-// every row rests, Extend those that go on, and Continue again. It is used from one goroutine at a time; several may run
-// at once on one Model.
+// Generation decodes a batch of rows, whose prompts may differ in length, with a key-value cache. A turn is decoded by
+// Continue until every row is Done; Extend gives rows another turn. A Generation is used from one goroutine at a time;
+// several may run at once on one Model.
 type Generation struct {
 	model    *Model
 	sampling Sampling
@@ -47,8 +42,49 @@ type Generation struct {
 	version  rollout.Version // of the weights of the latest pass
 }
 
-// Start prepares rows for generation; streams holds one random stream per row and may be nil when greedy.
-// Work begins with the first Continue.
+// Row is one sequence being generated. All slices but Images have length L, the tokens so far. They are laid out as in
+// rollout.Rollout, which may take them over when the generation is finished.
+type Row struct {
+	Tokens    []int32           // [L] prompt, turns of the policy, and the environment's answers between them
+	Mask      []uint8           // [L] 1 where the policy produced the token
+	Logprobs  []float32         // [L] log-softmax(logits/temperature) over the whole vocabulary, before top-p; 0 where Mask is 0
+	Versions  []rollout.Version // [L] that produced the token; NoVersion where Mask is 0
+	Values    []float32         // [L] the critic's value before the token, 0 where Mask is 0; nil without a value head
+	Images    [][]byte          // PNG, in the order of their runs of image tokens
+	Prompt    int               // tokens of the prompt
+	Turn      int               // index of the first token of the latest turn
+	Done      bool              // the turn is over: it ended with a stop token or ran out of room
+	Truncated bool              // the turn ran out of room without a stop token
+	rng       *rand.Rand
+}
+
+// addInput appends tokens that the policy did not produce. The next turn begins after them.
+func (r *Row) addInput(in Input, critic bool) {
+	for _, t := range in.Tokens {
+		r.addToken(t, 0, 0, rollout.NoVersion)
+		if critic {
+			r.Values = append(r.Values, 0)
+		}
+	}
+	r.Images = append(r.Images, in.Images...)
+	r.Turn, r.Done, r.Truncated = len(r.Tokens), false, false
+}
+
+func (r *Row) addToken(token int32, mask uint8, logprob float32, v rollout.Version) {
+	r.Tokens, r.Mask = append(r.Tokens, token), append(r.Mask, mask)
+	r.Logprobs, r.Versions = append(r.Logprobs, logprob), append(r.Versions, v)
+}
+
+// room returns how many more tokens the turn has room for.
+func (r *Row) room(maxTokens, positions int) int {
+	if r.Done {
+		return 0
+	}
+	return min(maxTokens-(len(r.Tokens)-r.Turn), positions-len(r.Tokens))
+}
+
+// Start prepares rows for generation. streams has one random stream per row and may be nil when greedy. Work begins with the
+// first Continue.
 func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Generation, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -58,9 +94,9 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 	}
 	g := &Generation{model: m, sampling: s, sampler: newSampler(m.config.VocabSize, s), stop: make(map[int32]bool)}
 	if tower := m.config.Vision; tower.Tokens() > 0 {
-		// What stands for a patch of an image is no text, and stored steps, whose earlier turns have no mask, rely on that. Its
-		// probability counts in the log-probs all the same, so that Score and the learner need not know who drew a token.
-		g.sampler.never = []int32{int32(tower.ImageTokenID)}
+		// An image token that the policy wrote would be taken for a patch in stored steps, whose earlier turns have no mask. Its
+		// probability still counts in the log-probs, so that Score and the learner need not know who drew a token.
+		g.sampler.suppressed = []int32{int32(tower.ImageTokenID)}
 	}
 	for _, t := range s.Stop {
 		g.stop[t] = true
@@ -74,7 +110,7 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no room for a completion: shorten it", i, n, m.config.MaxPositionEmbeddings)
 		}
 		row := Row{Prompt: len(in.Tokens)}
-		row.read(in, m.config.ValueHead)
+		row.addInput(in, m.config.ValueHead)
 		if streams != nil {
 			row.rng = streams[i]
 		}
@@ -84,10 +120,10 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 	return g, nil
 }
 
-// Rows returns the rows as far as they have come. They are not to be changed before Done.
+// Rows returns the rows so far. They must not be changed before Done.
 func (g *Generation) Rows() []Row { return g.rows }
 
-// Done reports whether every row rests.
+// Done reports whether every row is Done.
 func (g *Generation) Done() bool {
 	for i := range g.rows {
 		if !g.rows[i].Done {
@@ -97,12 +133,12 @@ func (g *Generation) Done() bool {
 	return true
 }
 
-// Extend lets a row that is Done go on with another turn: it appends what the environment said, which may be nothing, and the
-// next Continue reads it before it decodes the turn. It reports false, and leaves the row as it was, if the model's positions
-// leave no room for the input and one more token.
+// Extend gives a row that is Done another turn: it appends the environment's answer, which may be empty, and the next
+// Continue reads it before it decodes the turn. It reports false and leaves the row as it was if the model's positions have
+// no room for the input and one more token.
 //
-// All rows that go on are read in one pass, whatever their number: let every row come to rest before extending any. Rows
-// that are never extended cost as much as the others as long as those go on.
+// One pass reads all extended rows, whatever their number: let every row finish before extending any. Rows that are never
+// extended cost as much as the others as long as those go on.
 func (g *Generation) Extend(row int, in Input) (bool, error) {
 	switch {
 	case row < 0 || row >= len(g.rows):
@@ -120,13 +156,12 @@ func (g *Generation) Extend(row int, in Input) (bool, error) {
 	if len(r.Tokens)+len(in.Tokens) >= g.model.config.MaxPositionEmbeddings {
 		return false, nil
 	}
-	r.read(in, g.model.config.ValueHead)
+	r.addInput(in, g.model.config.ValueHead)
 	return true, nil
 }
 
-// Continue decodes up to n further positions with weights w, all that remain of the turn when n <= 0, and reports whether every
-// row rests. Rows stop on their own. The pass that reads prompts, or what Extend appended, gives the first token behind them
-// and counts as one position.
+// Continue decodes up to n more positions with weights w, the whole turn when n <= 0, and reports whether every row is Done.
+// The pass that reads prompts or extensions gives the first token after them and counts as one position.
 func (g *Generation) Continue(ctx context.Context, w *Weights, n int) (bool, error) {
 	for step := 0; (n <= 0 || step < n) && !g.Done(); step++ {
 		if err := ctx.Err(); err != nil {
@@ -143,29 +178,147 @@ func (g *Generation) Continue(ctx context.Context, w *Weights, n int) (bool, err
 	return g.Done(), nil
 }
 
-// Close gives the memory of the key-value cache back at once, for other generations to use; without it the garbage
-// collector does when the generation is dropped. The rows stay. A generation that goes on nevertheless recomputes its cache.
+// Close releases the memory of the key-value cache for other generations at once; otherwise the garbage collector does. The
+// rows stay. A generation that continues after Close recomputes its cache.
 func (g *Generation) Close() { g.cache.clear() }
 
-// draw takes the logits [B, Vocab] and values [B] of a step, and draws a token for every row that does not rest.
+// lookahead bounds the free slots that a cache reserves for tokens to come. Rows often stop long before their limit, and each
+// slot costs every token attention.
+const lookahead = 64
+
+// step runs the tokens that rows have and the cache lacks. It returns the logits [B, Vocab] after each row's last token and,
+// with a value head, the values [B] there.
+func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error) {
+	if g.sampling.RecomputeCache && g.version != w.Version {
+		g.cache.clear()
+	}
+	g.version = w.Version
+	c, err := g.nextChunk()
+	if err != nil {
+		return nil, nil, err
+	}
+	soon := 0
+	for i := range g.rows {
+		soon = max(soon, g.rows[i].room(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings)-1) // the last token is never passed
+	}
+	out, err := g.pass(w, c, min(soon, lookahead))
+	if err != nil {
+		g.Close() // the cache may have been donated
+		return nil, nil, err
+	}
+	logits, out = out[0], out[1:]
+	if g.model.config.ValueHead {
+		values, out = out[0], out[1:]
+	}
+	g.cache.tensors = out
+	return logits, values, nil
+}
+
+// pass runs the decode program on the chunk and the cache, in which it first reserves soon more slots than the chunk needs.
+func (g *Generation) pass(w *Weights, c chunk, soon int) ([]*tensors.Tensor, error) {
+	if err := g.cache.reserve(c.length, soon); err != nil {
+		return nil, err
+	}
+	m, rows, start := g.model, len(g.rows), g.cache.next
+	g.cache.occupy(c.length, c.pending)
+	args := w.args(
+		tensors.FromFlatDataAndDimensions(c.tokens, rows, c.length),
+		tensors.FromScalar(int32(start)),
+		tensors.FromFlatDataAndDimensions(c.positions, rows, c.length),
+		tensors.FromFlatDataAndDimensions(g.cache.bias, rows, g.cache.slots))
+	args = append(args, c.images.args()...)
+	args, err := m.donate(args, g.cache.tensors)
+	if err != nil {
+		return nil, err
+	}
+	return m.decode.call(dims{rows, c.length, g.cache.slots}, args)
+}
+
+// chunk is the tokens of one pass: of each row those that the cache lacks, right-aligned in S positions.
+type chunk struct {
+	length    int          // S
+	pending   []int        // [B] tokens of each row
+	tokens    []int32      // [B, S]
+	positions []int32      // [B, S] of the tokens in their rows
+	images    *imageInputs // nil in passes of one position, which have no images
+}
+
+// nextChunk lays out the next pass. Rows that are Done take no part in it, unless the cache is empty: then all their tokens but
+// the last are in the pass, as if they had been decoded.
+func (g *Generation) nextChunk() (chunk, error) {
+	c := chunk{pending: make([]int, len(g.rows))}
+	longest := 0
+	for i := range g.rows {
+		row, cached := &g.rows[i], g.cache.lengths[i]
+		switch {
+		case !row.Done:
+			c.pending[i] = len(row.Tokens) - cached
+		case cached == 0:
+			c.pending[i] = len(row.Tokens) - 1
+		}
+		longest = max(longest, c.pending[i])
+	}
+	c.length = g.roundChunk(longest)
+	c.tokens, c.positions = make([]int32, len(g.rows)*c.length), make([]int32, len(g.rows)*c.length)
+	if c.length > 1 {
+		c.images = g.model.newImageInputs(len(g.rows), c.length)
+	}
+	for i := range g.rows {
+		if err := g.fill(c, i); err != nil {
+			return chunk{}, fmt.Errorf("row %d: %w", i, err)
+		}
+	}
+	return c, nil
+}
+
+// roundChunk rounds the length of a pass so that few are compiled. Answers between turns come at any length and with each
+// size of the cache, so short ones are rounded more coarsely than first passes.
+func (g *Generation) roundChunk(n int) int {
+	switch {
+	case n == 1 && g.cache.tensors != nil:
+		return 1
+	case g.cache.tensors != nil && n <= 32:
+		return (n + 3) / 4 * 4
+	}
+	return roundLength(n, n+g.model.config.MaxPositionEmbeddings)
+}
+
+// fill writes the pending tokens of a row into the chunk.
+func (g *Generation) fill(c chunk, i int) error {
+	row, from, to := &g.rows[i], g.cache.lengths[i], g.cache.lengths[i]+c.pending[i]
+	at := c.length - c.pending[i]
+	for j := from; j < to; j++ {
+		c.tokens[i*c.length+at+j-from], c.positions[i*c.length+at+j-from] = row.Tokens[j], int32(j)
+	}
+	tower := g.model.config.Vision
+	if c.images == nil || tower.Tokens() == 0 {
+		return nil
+	}
+	done := g.model.countImageTokens(row.Tokens[:from], row.Mask) / tower.Tokens()
+	return c.images.add(i, at, row.Tokens[from:to], row.Mask[from:to], row.Images[done:])
+}
+
+// draw draws a token for every row that is not Done, from the logits [B, Vocab] and values [B] of a step.
 func (g *Generation) draw(logits, values *tensors.Tensor, v rollout.Version) error {
-	var err error
-	worth := make([]float32, len(g.rows))
+	var worth []float32
 	if values != nil {
-		if err := tensors.ConstFlatData(values, func(flat []float32) { copy(worth, flat) }); err != nil {
+		flat, err := copyAll([]*tensors.Tensor{values})
+		if err != nil {
 			return fmt.Errorf("read values: %w", err)
 		}
+		worth = flat[0]
 		values.FinalizeAll()
 	}
-	if err := tensors.ConstFlatData(logits, func(flat []float32) { err = g.take(flat, worth, v) }); err != nil {
+	var drawErr error
+	err := tensors.ConstFlatData(logits, func(flat []float32) { drawErr = g.drawTokens(flat, worth, v) })
+	if err != nil {
 		return fmt.Errorf("read logits: %w", err)
 	}
 	logits.FinalizeAll()
-	return err
+	return drawErr
 }
 
-// take draws the tokens on the host.
-func (g *Generation) take(logits, values []float32, v rollout.Version) error {
+func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) error {
 	vocab := g.model.config.VocabSize
 	for i := range g.rows {
 		row := &g.rows[i]
@@ -176,16 +329,36 @@ func (g *Generation) take(logits, values []float32, v rollout.Version) error {
 		if err != nil {
 			return fmt.Errorf("row %d: %w", i, err)
 		}
-		row.put(token, 1, logprob, v)
-		if g.model.config.ValueHead {
+		row.addToken(token, 1, logprob, v)
+		if values != nil {
 			row.Values = append(row.Values, values[i])
 		}
 		switch {
 		case g.stop[token]:
 			row.Done = true
-		case row.ahead(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings) <= 0:
+		case row.room(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings) <= 0:
 			row.Done, row.Truncated = true, true
 		}
 	}
 	return nil
+}
+
+// decodeGraph: parameters, tokens [B, S], slot of the first position, positions [B, S], bias of the slots [B, slots], images if
+// S > 1, cache -> logits [B, Vocab] after the last position, values [B] there with a value head, cache.
+func (m *Model) decodeGraph(in []*Node) []*Node {
+	d, rest := m.split(in)
+	tokens, at := rest[0], placement{start: rest[1], positions: rest[2], bias: rest[3]}
+	rest = rest[4:]
+	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
+	if d.Vision.Tokens() > 0 && length > 1 {
+		at.images, rest = d.imageNodesOf(rest), rest[2:]
+	}
+	at.cache = rest
+	hidden, cache := d.forward(tokens, at)
+	last := SliceAxis(hidden, 1, AxisRange(length-1, length)) // [B, 1, Hidden]
+	out := []*Node{d.logits(Reshape(last, batch, m.config.HiddenSize))}
+	if v := d.values(last); v != nil {
+		out = append(out, Reshape(v, batch))
+	}
+	return append(out, cache...)
 }

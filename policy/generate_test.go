@@ -329,7 +329,7 @@ func TestPromptsThatCannotBeContinuedAreRefused(t *testing.T) {
 			_, err := m.Score(context.Background(), nil, Plain([]int32{}), 1)
 			return err
 		},
-		"score: temperature 0 is out of range": func() error {
+		"score: temperature: 0: want": func() error {
 			_, err := m.Score(context.Background(), nil, Plain(ok), 0)
 			return err
 		},

@@ -2,8 +2,11 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
@@ -11,110 +14,186 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// shardResult is the gradient of one trainer's shard.
-type shardResult struct {
+// shardGradient is the gradient of one trainer's shard.
+type shardGradient struct {
 	gradient []*tensors.Tensor
 	sums     []objective.Sums   // of each pass
 	feedback []rollout.Feedback // of each draw
-	err      error
 }
 
-// gradient runs a shard pass by pass, adding up the gradients.
-func (l *Learner) gradient(ctx context.Context, passes []pass) shardResult {
-	var r shardResult
-	if r.gradient, r.err = l.model.zeros(); r.err != nil {
-		return r
+// shardGradient runs a shard pass by pass and adds up the gradients.
+func (l *Learner) shardGradient(ctx context.Context, passes []pass) (g shardGradient, err error) {
+	if g.gradient, err = l.model.zeros(); err != nil {
+		return g, err
 	}
 	for _, p := range passes {
-		if r.err = ctx.Err(); r.err != nil {
-			return r
+		if err := ctx.Err(); err != nil {
+			return g, err
 		}
-		args, err := l.donate(l.weights.inputs(len(r.gradient)+inputCount+6), r.gradient)
+		args, err := l.model.donate(l.weights.args(), g.gradient)
 		if err != nil {
-			return shardResult{err: err}
+			return g, err
 		}
-		out, err := l.grad.call(extent{rows: p.rows, length: p.length}, append(args, p.tensors(l.given())...))
+		out, err := l.gradient.call(dims{rows: p.rows, length: p.length}, append(args, l.passArgs(&p)...))
 		if err != nil {
-			return shardResult{err: fmt.Errorf("gradient of %d rows x %d tokens: %w", p.rows, p.length, err)}
+			return g, fmt.Errorf("gradient of %d rows x %d tokens: %w", p.rows, p.length, err)
 		}
-		n := len(r.gradient)
-		r.gradient = out[:n]
-		if r.err = r.measure(p, out[n:]); r.err != nil {
-			return r
+		n := len(g.gradient)
+		g.gradient = out[:n]
+		flat, err := copyAll(out[n:])
+		if err != nil {
+			return g, err
 		}
+		var norms []float32
+		if l.options.LogitGradients {
+			norms = flat[2]
+		}
+		g.sums = append(g.sums, objective.ReadSums(flat[0]))
+		g.feedback = append(g.feedback, p.feedback(objective.ReadRows(flat[1]), norms)...)
 	}
-	return r
+	return g, nil
 }
 
-// measure takes up what the gradient program measured of a pass.
-func (r *shardResult) measure(p pass, out []*tensors.Tensor) error {
-	flat, err := copyAll(out)
-	if err != nil {
-		return err
+// passArgs returns the inputs of a pass in the order in which gradientGraph reads them.
+func (l *Learner) passArgs(p *pass) []any {
+	args := append(p.args(), p.perToken(p.mask), p.perToken(p.behaviour), p.perToken(p.advantage),
+		p.perRow(p.weight), p.perRow(p.keep), p.perRow(p.reward), p.perRow(p.groupMean),
+		tensors.FromScalar(p.rollouts), tensors.FromScalar(p.policyTokens))
+	needs := l.options.passNeeds()
+	if needs.Reference {
+		args = append(args, p.perToken(p.reference))
 	}
-	var norms []float32
-	if len(flat) > 2 {
-		norms = flat[2]
+	if needs.Anchor {
+		args = append(args, p.perToken(p.anchor))
 	}
-	r.sums = append(r.sums, objective.ReadSums(flat[0]))
-	r.feedback = append(r.feedback, p.feedback(objective.ReadRows(flat[1]), norms)...)
-	return nil
+	if needs.Critic {
+		args = append(args, p.perToken(p.values), p.perToken(p.returns))
+	}
+	return append(args, p.images.args()...)
 }
 
-// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums, rows, and
-// the norms of the gradients with respect to logits if they are asked for.
+// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums, rows, and with
+// LogitGradients the norms of the gradients by logits.
 func (l *Learner) gradientGraph(in []*Node) []*Node {
 	d, rest := l.model.split(in)
 	params := len(in) - len(rest)
-	sofar, x := rest[:params], rest[params:]
-	inputs, seen := l.further(x[inputCount:])
-	scored := d.score(x[0], x[1], d.seen(seen))
-	inputs.Logprobs, inputs.Entropy = scored.logprobs, scored.entropy
-	inputs.Mask, inputs.Behaviour, inputs.Advantage = x[2], x[3], x[4]
-	inputs.Weight, inputs.Keep, inputs.Reward, inputs.GroupMean = x[5], x[6], x[7], x[8]
-	inputs.Rollouts, inputs.Tokens = x[9], x[10]
-	needs := l.options.Objective.Needs()
-	if needs.Critic {
-		inputs.Values = scored.values
+	next := func() *Node {
+		n := rest[0]
+		rest = rest[1:]
+		return n
 	}
-	if needs.Anchor && inputs.Anchor == nil { // the policy itself
-		inputs.Anchor = StopGradient(scored.logprobs)
+	sofar := make([]*Node, params)
+	for i := range sofar {
+		sofar[i] = next()
+	}
+	tokens, temperature := next(), next()
+	inputs := objective.Inputs{
+		Mask: next(), Behaviour: next(), Advantage: next(), Weight: next(), Keep: next(), Reward: next(), GroupMean: next(),
+		Rollouts: next(), Tokens: next(),
+	}
+	needs := l.options.passNeeds()
+	if needs.Reference {
+		inputs.Reference = next()
+	}
+	if needs.Anchor {
+		inputs.Anchor = next()
+	}
+	if needs.Critic {
+		inputs.OldValues, inputs.Returns = next(), next()
+	}
+	scores := d.score(tokens, temperature, d.imageNodesOf(rest))
+	inputs.Logprobs, inputs.Entropy = scores.logprobs, scores.entropy
+	if needs.Critic {
+		inputs.Values = scores.values
+	}
+	if l.options.Objective.Needs().Anchor && !needs.Anchor { // the policy itself
+		inputs.Anchor = StopGradient(scores.logprobs)
 	}
 	out := l.options.Objective.Loss(inputs)
-	grads := Gradient(out.Loss, append(slices.Clone(in[:params]), scored.logits)...)
+	grads := Gradient(out.Loss, append(slices.Clone(in[:params]), scores.logits)...)
 	logitGradient := grads[params]
 	for i := range sofar {
 		grads[i] = Add(sofar[i], grads[i])
 	}
 	grads = append(grads[:params], out.Sums, out.Rows)
 	if l.options.LogitGradients {
-		grads = append(grads, logitGradientNorms(logitGradient, x[9], x[5]))
+		grads = append(grads, logitGradientNorms(logitGradient, inputs.Rollouts, inputs.Weight))
 	}
 	return grads
 }
 
-// given says which of the objective's needs the passes bring: all, but the policy at the start of a batch where every
-// step is the first of its batch, as the pass itself computes that.
-func (l *Learner) given() objective.Needs {
-	n := l.options.Objective.Needs()
-	n.Anchor = n.Anchor && l.options.Updates > 1
-	return n
+// logitGradientNorms returns Feedback.GradNorm [B] from the loss's gradient by the logits [B, S-1, V], see
+// [Learning.LogitGradients]. It scales before it squares, because the squares would underflow at small weights.
+func logitGradientNorms(gradient, rollouts, weight *Node) *Node {
+	scaled := Mul(gradient, Reshape(Div(rollouts, weight), -1, 1, 1))
+	return Sqrt(ReduceSum(ReduceSum(Square(scaled), -1), -1))
 }
 
-// further takes the inputs that pass.tensors appends for given needs, and returns what is left.
-func (l *Learner) further(x []*Node) (in objective.Inputs, rest []*Node) {
-	next := func(wanted bool) *Node {
-		if !wanted {
-			return nil
-		}
-		n := x[0]
-		x = x[1:]
-		return n
+// Gradients visits the gradient of each draw of a batch, in order. Draw i's gradient is its share of the gradient that
+// [Learner.Step] would take of the batch, times the number of draws. What the draws have in common (denominators, normalised
+// advantages, who is in the loss) is that of the whole batch. The mean of the gradients is thus the gradient of the step,
+// before clipping, and their scatter its noise. A draw that MaskZeroVariance or MaxLogRatio takes out has gradient 0.
+//
+// A gradient has all parameters in the order of [hf.Config.Specs], d/d theta of the loss that Step descends. The slice is valid
+// during the visit only. An error from visit ends the walk. The learner does not change. Each draw costs a pass of one row.
+func (l *Learner) Gradients(ctx context.Context, b *rollout.Batch, visit func(i int, gradient []float32) error) error {
+	single := *l
+	single.options.PassElements, single.previous = 1, nil // passes of one row, which no step has scored
+	cores := runtime.GOMAXPROCS(0)
+	shards, err := single.prepare(ctx, splitBatch(b, cores))
+	if err != nil {
+		return fmt.Errorf("gradients of single rollouts: %w", err)
 	}
-	given := l.given()
-	in.Reference = next(given.Reference)
-	in.Anchor = next(given.Anchor)
-	in.OldValues = next(given.Critic)
-	in.Returns = next(given.Critic)
-	return in, x
+	i, all := 0, slices.Concat(shards...)
+	for window := range slices.Chunk(all, cores) {
+		gradients, errs := make([][]float32, len(window)), make([]error, len(window))
+		var wait sync.WaitGroup
+		for k := range window {
+			wait.Go(func() { gradients[k], errs[k] = single.rowGradient(ctx, window[k], float32(len(all))) })
+		}
+		wait.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return fmt.Errorf("gradients of single rollouts: %w", err)
+		}
+		for _, g := range gradients {
+			if err := visit(i, g); err != nil {
+				return err
+			}
+			i++
+		}
+	}
+	return nil
+}
+
+// splitBatch splits a batch into n parts, or as many as it has draws, so that they are prepared concurrently.
+func splitBatch(b *rollout.Batch, n int) []*rollout.Batch {
+	size := max((len(b.Draws)+n-1)/n, 1)
+	var parts []*rollout.Batch
+	for draws := range slices.Chunk(b.Draws, size) {
+		parts = append(parts, &rollout.Batch{ID: b.ID, Version: b.Version, Shard: b.Shard, Draws: draws})
+	}
+	return parts
+}
+
+// rowGradient returns the gradient of a pass of one row, times scale.
+func (l *Learner) rowGradient(ctx context.Context, p pass, scale float32) ([]float32, error) {
+	if p.keep[0] == 0 {
+		return make([]float32, l.model.config.Parameters()), nil
+	}
+	r, err := l.shardGradient(ctx, []pass{p})
+	if err != nil {
+		return nil, err
+	}
+	flat, err := copyAll(r.gradient)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range r.gradient {
+		t.FinalizeAll()
+	}
+	g := slices.Concat(flat...)
+	for i := range g {
+		g[i] *= scale
+	}
+	return g, nil
 }

@@ -86,14 +86,14 @@ func TestPatchesAreTheColoursWhateverThePNG(t *testing.T) {
 	}
 	var patches [2][]float32
 	for i, p := range []image.Image{square, grey} {
-		s := m.newSight(1, 6)
-		if err := s.put(0, 1, []int32{22, 22, 22, 22, 3}, nil, [][]byte{encoded(t, p)}); err != nil {
+		s := m.newImageInputs(1, 6)
+		if err := s.add(0, 1, []int32{22, 22, 22, 22, 3}, nil, [][]byte{encoded(t, p)}); err != nil {
 			t.Fatal(err)
 		}
 		patches[i] = s.patches
 		for at, want := range []int32{-1, 0, 1, 2, 3, -1} {
-			if s.place[at] != want {
-				t.Errorf("place %d is %d, want %d", at, s.place[at], want)
+			if s.patch[at] != want {
+				t.Errorf("place %d is %d, want %d", at, s.patch[at], want)
 			}
 		}
 	}
@@ -172,20 +172,20 @@ func TestGradientsReachTheTower(t *testing.T) {
 	}
 	rng := rollout.Stream(148, "test", 0)
 	in := randomInput(c, rng, 5, 2)
-	seen := m.newSight(1, len(in.Tokens))
-	if err := seen.put(0, 0, in.Tokens, nil, in.Images); err != nil {
+	seen := m.newImageInputs(1, len(in.Tokens))
+	if err := seen.add(0, 0, in.Tokens, nil, in.Images); err != nil {
 		t.Fatal(err)
 	}
 	specs := c.Specs()
 	gradient, err := m.newProgram("test", func(nodes []*Node) []*Node {
 		d, rest := m.split(nodes)
-		return Gradient(ReduceAllSum(d.score(rest[0], rest[1], d.seen(rest[2:])).logprobs), nodes[:len(specs)]...)
+		return Gradient(ReduceAllSum(d.score(rest[0], rest[1], d.imageNodesOf(rest[2:])).logprobs), nodes[:len(specs)]...)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(w.inputs(4), [][]int32{in.Tokens}, []float32{1})
-	out, err := gradient.call(extent{1, len(in.Tokens), 0}, append(args, seen.tensors()...))
+	args := w.args([][]int32{in.Tokens}, []float32{1})
+	out, err := gradient.call(dims{1, len(in.Tokens), 0}, append(args, seen.args()...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,11 +243,11 @@ func FuzzPictures(f *testing.F) {
 	f.Add([]byte("GIF89a"))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		tower := m.config.Vision
-		patches, err := m.newSight(1, tower.Tokens()).cut(file)
+		patches, err := m.newImageInputs(1, tower.Tokens()).decode(file)
 		if err != nil {
 			return
 		}
-		if m.checkImages(tower.Tokens(), [][]byte{file}) != nil || len(patches) != tower.Tokens()*tower.PatchValues() {
+		if checkHeader(file, tower.ImageSize) != nil || len(patches) != tower.Tokens()*tower.PatchValues() {
 			t.Fatalf("%d values of a picture that another check refuses, or of another size", len(patches))
 		}
 		for _, v := range patches {

@@ -49,7 +49,7 @@ func step(t testing.TB, l *Learner, batches ...*rollout.Batch) map[string]float6
 	return measure(t, l, batches...).Metrics
 }
 
-func measure(t testing.TB, l *Learner, batches ...*rollout.Batch) Measured {
+func measure(t testing.TB, l *Learner, batches ...*rollout.Batch) StepResult {
 	t.Helper()
 	measured, err := l.Step(context.Background(), batches)
 	if err != nil {

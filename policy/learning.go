@@ -1,14 +1,14 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/option"
 )
 
 // Learning says how a Learner turns batches into updates.
@@ -19,133 +19,129 @@ type Learning struct {
 	MaskZeroVariance bool
 	// MaskedInDenominator keeps masked rollouts in the loss's denominators ([OG] eq. 8).
 	MaskedInDenominator bool
-	// PassElements bounds rows x positions x vocabulary of one forward and backward pass: larger shards
-	// are taken in several, their gradients added. 0: 2^24.
+	// PassElements bounds rows x positions x vocabulary of one forward and backward pass. Larger shards take several passes,
+	// whose gradients are added. 0: 2^24.
 	PassElements int
-	// LogitGradients measures each rollout's [rollout.Feedback] GradNorm, a proxy of the norm of its gradient with
-	// respect to the parameters (Katharopoulos & Fleuret 2018, arXiv 1803.00942, bound the one by a multiple of the
-	// other for feed-forward networks). With L the loss of the step, N the rollouts in its denominator, w the draw's
-	// importance weight and z the logits that the model gives for the rollout, before the temperature and at all
-	// positions,
+	// LogitGradients measures each rollout's [rollout.Feedback] GradNorm, a proxy for the norm of its gradient by the
+	// parameters (Katharopoulos & Fleuret 2018, arXiv 1803.00942, bound the one by a multiple of the other for feed-forward
+	// networks). With L the loss of the step, N the rollouts in its denominator, w the draw's importance weight and z the
+	// logits of the rollout at all positions, before the temperature,
 	//
-	//	GradNorm = N/w ||dL/dz||,
+	//	GradNorm = N/w ||dL/dz||
 	//
-	// which is ||dl_i/dz_i|| for L = 1/N sum_i w_i l_i: N makes steps of any number of rollouts and trainers comparable,
-	// and 1/w keeps the priority of a rollout, to which its weight answers, from acting on its next one. A loss that is
-	// normalised by token has l_i = (sum of the rollout's terms)/(mean tokens of the step's rollouts). A weight of 0
-	// gives NaN: not measured. It costs each pass two more arrays of PassElements, in memory and in time.
+	// which is ||dl_i/dz_i|| for L = 1/N sum_i w_i l_i. The factor N makes steps of any number of rollouts and trainers
+	// comparable. 1/w keeps the priority of a rollout, which sets its weight, from acting on its next priority. A loss that is
+	// normalised by token has l_i = (sum of the rollout's terms)/(mean tokens of the step's rollouts). A weight of 0 gives
+	// NaN: not measured. It costs each pass two more arrays of PassElements, in memory and in time.
 	LogitGradients bool
 
-	// Advantage is the kind of the draws' advantages. Critic, which an objective with a critic needs and no other takes,
-	// makes the learner estimate them from the value head, token by token. Batch and GroupBatch are made by the learner
-	// with a KLPenalty only. Every other kind, and "", are the draws' own.
+	// Advantage is the kind of the draws' advantages. With Critic, which only objectives with a critic take and which they
+	// require, the learner estimates them token by token from the value head. The learner computes Batch and GroupBatch only
+	// with a KLPenalty. All other kinds, and "", are the draws' own.
 	Advantage advantage.Kind
-	// GAE is the estimation with kind Critic. Zero: advantage.DefaultGAE(), gamma 1 and lambda 0.95 (METHODS section 5).
+	// GAE is the estimation for kind Critic. Zero: advantage.DefaultGAE(), gamma 1 and lambda 0.95 (METHODS section 5).
 	GAE advantage.GAE
-	// StoredValues estimates from the values that were stored at generation (rollout.Rollout.Values), which every draw
-	// must have then, instead of those of the weights that the batch's first step begins with.
+	// StoredValues estimates from the values stored at generation (rollout.Rollout.Values), which every draw must then have,
+	// instead of those of the weights at the start of the batch.
 	StoredValues bool
-	// Updates is the number of consecutive steps that each batch is learned from, i of [OG]'s schedule (v, i), counted
-	// from step 0. The policy and the critic at the start of the batch, pi_k, are those before the first of them. 0: 1.
+	// Updates is the number of consecutive steps on each batch, i of [OG]'s schedule (v, i), counted from step 0. The policy
+	// and the critic at the start of the batch, pi_k, are those before the first of them. 0: 1.
 	Updates int
-	// MaxLogRatio takes rollouts whose mean of log(pi/b) over their tokens is above it out of the loss and its
-	// denominators, pi being the policy before the step (FreshPER's code drops above 3). In nats; 0: none.
+	// MaxLogRatio takes rollouts whose mean log(pi/b) over their tokens is above it out of the loss and its denominators, pi
+	// being the policy before the step (FreshPER's code drops above 3). In nats; 0: none.
 	MaxLogRatio float64
-	// Reference says what the reference policy is, for objectives with a KL term and for KLPenalty.
+	// Reference is the reference policy of objectives with a KL term and of KLPenalty.
 	Reference Reference
-	// KLPenalty is REINFORCE++'s coefficient of the KL divergence from the reference policy, taken off the reward token
-	// by token, in units of reward per nat: with kinds Batch and GroupBatch, before the normalisation, the advantage of
+	// KLPenalty is REINFORCE++'s coefficient of the KL divergence from the reference policy, subtracted from the reward token
+	// by token, in units of reward per nat. With kinds Batch and GroupBatch, before the normalisation, the advantage of
 	// token t is
 	//
 	//	A_t = r - KLPenalty sum_{t' >= t} (log pi - log pi_ref)_t'
 	//
-	// with r the reward, less the group's mean with GroupBatch, pi the policy before the step and t' the tokens that the
+	// with r the reward, minus the group's mean with GroupBatch, pi the policy before the step and t' the tokens that the
 	// policy produced (k1). All tokens that count in the step are normalised together. 0: no penalty, and no reference.
 	KLPenalty float64
-	// BoundEvery is the number of steps after which [OG]'s improvement lower bound is measured, see Learner.Step. It
-	// costs two forward passes over the batch, or one where pi_k has been asked already. 0: never.
+	// BoundEvery is the number of steps after which [OG]'s improvement lower bound is measured, see [Learner.Step]. It costs
+	// two forward passes over the batch, or one if pi_k is known already. 0: never.
 	BoundEvery int
 }
 
-// Reference says what the reference policy is: the weights that learning began with, and after every Every-th step the
-// weights after it ([OG]: at each epoch's end).
+// Reference is the reference policy: the weights that learning began with, replaced after every Every-th step by the weights
+// after it ([OG]: at the end of each epoch).
 type Reference struct {
-	Every int // M, in steps; 0: never swapped
-	Swaps int // S, at most as many swaps; 0: no limit. With Every only
+	Every int // M, in steps; 0: never replaced
+	Swaps int // S, the most replacements; 0: no limit. With Every only
 }
 
-// withDefaults returns o with its zero options replaced by their defaults.
 func (o Learning) withDefaults() Learning {
-	if o.PassElements == 0 {
-		o.PassElements = 1 << 24
-	}
-	if o.Updates == 0 {
-		o.Updates = 1
-	}
-	if o.GAE == (advantage.GAE{}) {
-		o.GAE = advantage.DefaultGAE()
-	}
+	o.PassElements = cmp.Or(o.PassElements, 1<<24)
+	o.Updates = cmp.Or(o.Updates, 1)
+	o.GAE = cmp.Or(o.GAE, advantage.DefaultGAE())
 	o.Optimizer = o.Optimizer.withDefaults()
 	return o
 }
 
 // Validate reports every option that is out of its range or does not fit the others.
 func (o Learning) Validate() error {
-	errs := problems{o.Optimizer.Validate()}
+	var p option.Problems
+	p.Add(o.Optimizer.Validate())
 	if o.Objective == nil {
-		return errors.Join(append(errs, errors.New("objective: none: want one of package objective"))...)
+		p.Check(false, "objective", "none", "one of package objective")
+		return p.Err()
 	}
-	errs = append(errs, o.Objective.Validate())
-	check := errs.check
-	check(o.PassElements >= 0, "pass_elements: %d: want 0 or more", o.PassElements)
-	check(o.Updates >= 0, "batch_updates: %d: want 1 or more steps on each batch, or 0 for 1", o.Updates)
-	check(o.BoundEvery >= 0, "bound_every: %d: want a number of steps, or 0 for never", o.BoundEvery)
-	check(finite(o.MaxLogRatio) && o.MaxLogRatio >= 0, "max_log_ratio: %g: want a number of nats above 0, or 0 for none", o.MaxLogRatio)
-	check(o.Reference.Every >= 0, "reference_every: %d: want a number of steps, or 0 for never", o.Reference.Every)
-	check(o.Reference.Swaps >= 0, "reference_swaps: %d: want 1 or more, or 0 for no limit", o.Reference.Swaps)
-	check(o.Reference.Swaps <= 0 || o.Reference.Every > 0, "reference_swaps: %d: want 0, or a reference_every of 1 step or more", o.Reference.Swaps)
-	return errors.Join(append(errs, o.validateAdvantages()...)...)
+	p.Add(o.Objective.Validate())
+	p.Check(o.PassElements >= 0, "pass_elements", o.PassElements, "0 or more")
+	p.Check(o.Updates >= 0, "batch_updates", o.Updates, "1 or more steps on each batch, or 0 for 1")
+	p.Check(o.BoundEvery >= 0, "bound_every", o.BoundEvery, "a number of steps, or 0 for never")
+	p.Check(finite(o.MaxLogRatio) && o.MaxLogRatio >= 0, "max_log_ratio", o.MaxLogRatio, "a number of nats above 0, or 0 for none")
+	r := o.Reference
+	p.Check(r.Every >= 0, "reference_every", r.Every, "a number of steps, or 0 for never")
+	p.Check(r.Swaps >= 0, "reference_swaps", r.Swaps, "1 or more, or 0 for no limit")
+	p.Check(r.Swaps <= 0 || r.Every > 0, "reference_swaps", r.Swaps, "0, or a reference_every of 1 step or more")
+	o.checkAdvantage(&p)
+	return p.Err()
 }
 
-func (o Learning) validateAdvantages() (errs problems) {
-	check := errs.check
-	name, kind := o.Objective.Name(), o.Advantage
-	if kind != "" && kind.Validate() != nil {
-		return problems{fmt.Errorf("advantage: %q: want one of %v", kind, advantage.Kinds())}
+// checkAdvantage reports a kind of advantage that the objective does not take, and options that do not fit the kind.
+func (o Learning) checkAdvantage(p *option.Problems) {
+	kind, name := o.Advantage, o.Objective.Name()
+	if kind != "" {
+		if err := kind.Validate(); err != nil {
+			p.Add(err)
+			return
+		}
 	}
-	m, known := objective.FindMethod(name)
-	if known && kind != "" {
-		check(slices.Contains(m.Advantages, string(kind)), "advantage: %q: want %s for objective %s", kind, strings.Join(m.Advantages, " or "), name)
+	if m, ok := objective.FindMethod(name); ok && kind != "" {
+		p.Check(slices.Contains(m.Advantages, string(kind)), "advantage", kind, "%s for objective %s", strings.Join(m.Advantages, " or "), name)
+	} else if o.Objective.Needs().Critic {
+		p.Check(kind == advantage.Critic, "advantage", cmp.Or(kind, "none"), "%s for objective %s", advantage.Critic, name)
 	}
-	told := known && kind != "" // above
-	check(told || !o.Objective.Needs().Critic || kind == advantage.Critic, "advantage: %q: want %q, which objective %s learns from", kind, advantage.Critic, name)
 	gae := o.withDefaults().GAE
-	check(gae.Gamma >= 0 && gae.Gamma <= 1, "gamma: %g: want a value in [0, 1]", gae.Gamma)
-	check(gae.Lambda >= 0 && gae.Lambda <= 1, "lambda: %g: want a value in [0, 1]", gae.Lambda)
-	check(!o.StoredValues || kind == advantage.Critic, "values: stored: want recompute, or advantage %q", advantage.Critic)
-	check(finite(o.KLPenalty) && o.KLPenalty >= 0, "kl_penalty: %g: want a finite number of 0 or more", o.KLPenalty)
-	check(!finite(o.KLPenalty) || o.KLPenalty <= 0 || kind.UsesBatch(), "kl_penalty: %g: want 0, or advantage %q or %q", o.KLPenalty, advantage.Batch, advantage.GroupBatch)
-	return errs
-}
-
-// problems collects errors; nil is none.
-type problems []error
-
-func (p *problems) check(ok bool, format string, args ...any) {
-	if !ok {
-		*p = append(*p, fmt.Errorf(format, args...))
+	p.Check(gae.Gamma >= 0 && gae.Gamma <= 1, "gamma", gae.Gamma, "a value in [0, 1]")
+	p.Check(gae.Lambda >= 0 && gae.Lambda <= 1, "lambda", gae.Lambda, "a value in [0, 1]")
+	p.Check(!o.StoredValues || kind == advantage.Critic, "values", "stored", "recompute, or advantage %s", advantage.Critic)
+	if p.Check(finite(o.KLPenalty) && o.KLPenalty >= 0, "kl_penalty", o.KLPenalty, "a finite number of 0 or more"); finite(o.KLPenalty) {
+		p.Check(o.KLPenalty <= 0 || kind.UsesBatch(), "kl_penalty", o.KLPenalty, "0, or advantage %s or %s", advantage.Batch, advantage.GroupBatch)
 	}
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// needsReference tells whether a reference policy is kept.
+// needsReference reports whether the learner keeps a reference policy.
 func (o Learning) needsReference() bool { return o.Objective.Needs().Reference || o.KLPenalty > 0 }
 
-// recomputesValues tells whether the critic's values are those of the weights at the start of the batch.
+// recomputesValues reports whether the critic's values are those of the weights at the start of the batch.
 func (o Learning) recomputesValues() bool { return o.Advantage == advantage.Critic && !o.StoredValues }
 
-// needsStart tells whether the weights at the start of a batch are kept for its later steps.
-func (o Learning) needsStart() bool {
+// needsAnchor reports whether the learner keeps the weights at the start of a batch for its later steps.
+func (o Learning) needsAnchor() bool {
 	return o.Updates > 1 && (o.Objective.Needs().Anchor || o.recomputesValues() || o.BoundEvery > 0)
+}
+
+// passNeeds returns the objective's needs for which passes have inputs: all, except the policy at the start of the batch if
+// every step is the first on its batch. The gradient program computes that one itself.
+func (o Learning) passNeeds() objective.Needs {
+	n := o.Objective.Needs()
+	n.Anchor = n.Anchor && o.Updates > 1
+	return n
 }

@@ -25,12 +25,12 @@ func TestOptionsThatDoNotFitAreAllNamed(t *testing.T) {
 			"clip_low: 3", "batch_updates: -1", "max_log_ratio: -2", "bound_every: -3", "pass_elements: -4", "reference_every: -5", "reference_swaps: -6"}},
 		{Learning{Objective: objective.GRPO{}, MaxLogRatio: nan, KLPenalty: math.Inf(1), Reference: Reference{Swaps: 1}}, []string{
 			"max_log_ratio: NaN", "kl_penalty: +Inf", "reference_swaps: 1"}},
-		{Learning{Objective: objective.GRPO{}, KLPenalty: 0.1}, []string{`kl_penalty: 0.1: want 0, or advantage "batch" or "group_batch"`}},
-		{Learning{Objective: objective.PPO{}}, []string{`advantage: "": want "gae", which objective ppo learns from`}},
-		{Learning{Objective: objective.PPO{}, Advantage: advantage.Group}, []string{`advantage: "group": want gae for objective ppo`}},
-		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Critic}, []string{`advantage: "gae": want group or no_std or leave_one_out or batch or group_batch for objective grpo`}},
-		{Learning{Objective: objective.GRPO{Method: objective.RLOO}, Advantage: advantage.Group}, []string{`advantage: "group": want leave_one_out for objective rloo`}},
-		{Learning{Objective: objective.GRPO{}, Advantage: "best", StoredValues: true}, []string{`advantage: "best": want one of`}},
+		{Learning{Objective: objective.GRPO{}, KLPenalty: 0.1}, []string{"kl_penalty: 0.1: want 0, or advantage batch or group_batch"}},
+		{Learning{Objective: objective.PPO{}}, []string{"advantage: none: want gae for objective ppo"}},
+		{Learning{Objective: objective.PPO{}, Advantage: advantage.Group}, []string{"advantage: group: want gae for objective ppo"}},
+		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Critic}, []string{"advantage: gae: want group or no_std or leave_one_out or batch or group_batch for objective grpo"}},
+		{Learning{Objective: objective.GRPO{Method: objective.RLOO}, Advantage: advantage.Group}, []string{"advantage: group: want leave_one_out for objective rloo"}},
+		{Learning{Objective: objective.GRPO{}, Advantage: "best", StoredValues: true}, []string{"advantage: best: want one of"}},
 		{Learning{Objective: objective.GRPO{}, StoredValues: true}, []string{"values: stored"}},
 		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, GAE: advantage.GAE{Gamma: 2, Lambda: -1}}, []string{"gamma: 2", "lambda: -1"}},
 	} {

@@ -210,7 +210,7 @@ func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
 			for _, d := range all {
 				if d.GroupStd > 0 || !o.MaskZeroVariance || o.MaskedInDenominator {
 					rollouts++
-					tokens += float64(policyTokens(d.Rollout))
+					tokens += float64(countPolicyTokens(d.Rollout))
 				}
 			}
 			o.LogitGradients = true
@@ -289,24 +289,24 @@ func TestPaddingRowsHaveNoFeedback(t *testing.T) {
 	m := newTestModel(t, c)
 	l := newTestLearner(t, m, randomWeights(t, m, 39), Learning{Objective: objective.GRPO{}, LogitGradients: true})
 	list := randomBatch(c, 40, 5).Draws
-	run := func(rows int) shardResult {
+	run := func(rows int) shardGradient {
 		p := m.newPass(rows, 16)
 		p.draws, p.rollouts, p.policyTokens = list[:3], 3, 20
 		for i, d := range p.draws {
-			if err := p.put(i, d, true); err != nil {
+			if err := p.set(i, d, true); err != nil {
 				t.Fatal(err)
 			}
 		}
 		other := m.newPass(2, 16)
 		other.draws, other.rollouts, other.policyTokens = list[3:], 3, 20
 		for i, d := range other.draws {
-			if err := other.put(i, d, true); err != nil {
+			if err := other.set(i, d, true); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r := l.gradient(context.Background(), []pass{p, other})
-		if r.err != nil {
-			t.Fatal(r.err)
+		r, err := l.shardGradient(context.Background(), []pass{p, other})
+		if err != nil {
+			t.Fatal(err)
 		}
 		return r
 	}

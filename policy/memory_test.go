@@ -58,7 +58,7 @@ func TestALearnerWithoutMemoryTakesTheSameSteps(t *testing.T) {
 	for name, o := range learners() {
 		o.PassElements = 1 // so that a pass is one rollout, at the length of the longest of those to come
 		var states [2]LearnerState
-		var measured [2][]Measured
+		var measured [2][]StepResult
 		for i, forgetful := range []bool{false, true} {
 			l := newTestLearner(t, m, w, o)
 			batches := episodes(t, m, w)
@@ -67,7 +67,7 @@ func TestALearnerWithoutMemoryTakesTheSameSteps(t *testing.T) {
 					batches = longer(batches)
 				}
 				if forgetful {
-					l.memory = nil
+					l.previous = nil
 				}
 				measured[i] = append(measured[i], measure(t, l, batches...))
 			}

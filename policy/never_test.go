@@ -23,7 +23,7 @@ func TestWhatIsNeverDrawnCountsInTheProbabilitiesAllTheSame(t *testing.T) {
 		"nucleus": {Sampling{Temperature: 1, TopP: 0.6}, map[int32]bool{2: true}}, // of what remains 2 has a share of 0.67
 	} {
 		s, rng, seen := newSampler(4, c.sampling), rollout.Stream(1, "test/never", 0), map[int32]int{}
-		s.never = []int32{1}
+		s.suppressed = []int32{1}
 		for range 3000 {
 			token, logprob, err := s.draw(logits, rng)
 			if err != nil {
@@ -62,7 +62,7 @@ func TestWhatIsNeverDrawnLeavesTheOthersTheirProbabilities(t *testing.T) {
 		"none beside": {Sampling{Temperature: 1}, []float32{3, float32(math.Inf(-1)), 1, float32(math.Inf(-1))}, map[int32]bool{2: true}},
 	} {
 		s, rng, seen := newSampler(4, c.sampling), rollout.Stream(2, "test/never", 0), map[int32]bool{}
-		s.never = []int32{0}
+		s.suppressed = []int32{0}
 		heat := c.sampling.Temperature
 		if heat == 0 {
 			heat = 1
@@ -87,7 +87,7 @@ func TestWhatIsNeverDrawnLeavesTheOthersTheirProbabilities(t *testing.T) {
 		}
 	}
 	s := newSampler(2, Sampling{Temperature: 1})
-	s.never = []int32{0}
+	s.suppressed = []int32{0}
 	if token, _, err := s.draw([]float32{3, float32(math.Inf(-1))}, rollout.Stream(1, "test", 0)); err == nil {
 		t.Errorf("drew token %d, where nothing may be drawn", token)
 	}
@@ -157,16 +157,16 @@ func TestStepsOfARolloutShowTheImagesThatTheWholeShows(t *testing.T) {
 			batch.Draws = append(batch.Draws, rollout.Draw{Rollout: s, Weight: 1})
 		}
 		shards := prepared(t, l, []*rollout.Batch{batch})
-		p, said := &shards[0][0], opinions(t, l, shards, w)
+		p, said := &shards[0][0], firstScores(t, l, shards, w)
 		for n, s := range steps {
 			for j, of := range s.Mask {
 				at := (1+n)*p.length + j
-				if p.sight.place[at] != p.sight.place[j] {
-					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.sight.place[at], p.sight.place[j])
+				if p.images.patch[at] != p.images.patch[j] {
+					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.images.patch[at], p.images.patch[j])
 				}
 				if of == 1 {
-					want := float64(said.logprobs[j])
-					near(t, "log-prob of a step", said.logprobs[at], want, 1e-5)
+					want := float64(said.Logprobs[j])
+					near(t, "log-prob of a step", said.Logprobs[at], want, 1e-5)
 					near(t, "log-prob at generation", row.Logprobs[j], want, 1e-5*(1-want))
 				}
 			}

@@ -221,7 +221,7 @@ func plainLoss(r *reference, o objective.Objective, shards [][]pass) (loss float
 				case objective.OffPolicyGRPO:
 					start := 1.0
 					if o.RPrime == objective.RPrimeExact {
-						start = math.Exp(float64(p.start[at]) - float64(p.behaviour[at]))
+						start = math.Exp(float64(p.anchor[at]) - float64(p.behaviour[at]))
 					}
 					to := float64(p.reference[at]) - logprobs[j]
 					sum += min(ratio*a, max(max(start-0.2, 0), min(start+0.2, ratio))*a) - o.KLCoef*(math.Exp(to)-to-1)
@@ -316,17 +316,17 @@ func TestPlainGRPORunsNoFurtherPasses(t *testing.T) {
 	w := randomWeights(t, m, 65)
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 4})
 	step(t, l, randomBatch(m.config, 66, 6))
-	if len(m.score.known) != 0 || l.given() != (objective.Needs{}) || l.reference != nil || l.began != nil {
-		t.Errorf("%d shapes scored, given %+v, reference %v, start of the batch %v", len(m.score.known), l.given(), l.reference, l.began)
+	if len(m.score.compiled) != 0 || l.options.passNeeds() != (objective.Needs{}) || l.reference != nil || l.anchor != nil {
+		t.Errorf("%d shapes scored, given %+v, reference %v, start of the batch %v", len(m.score.compiled), l.options.passNeeds(), l.reference, l.anchor)
 	}
 	// r' of a batch that is used once comes from the pass itself.
 	step(t, newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}}), randomBatch(m.config, 66, 6))
-	if len(m.score.known) != 0 {
-		t.Errorf("%d shapes scored for r' exact at one step to a batch", len(m.score.known))
+	if len(m.score.compiled) != 0 {
+		t.Errorf("%d shapes scored for r' exact at one step to a batch", len(m.score.compiled))
 	}
 	critic := newTestLearner(t, m, w, Learning{Objective: objective.PPO{}, Advantage: advantage.Critic})
 	step(t, critic, randomBatch(m.config, 66, 6))
-	if len(m.score.known) != 1 {
-		t.Errorf("%d shapes scored for a critic, want 1", len(m.score.known))
+	if len(m.score.compiled) != 1 {
+		t.Errorf("%d shapes scored for a critic, want 1", len(m.score.compiled))
 	}
 }

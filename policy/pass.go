@@ -1,78 +1,48 @@
 package policy
 
 import (
-	"github.com/gomlx/gomlx/core/tensors"
-	"github.com/reprise-rl/reprise/objective"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/bits"
+	"sync"
+
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// inputCount is how many tensors a pass hands to the gradient program at least: those of needs and images follow.
-const inputCount = 11
-
-// pass is the rows of one forward and backward pass, padded on the right to a bucket length.
+// pass is the rows of one forward and backward pass, padded on the right.
 type pass struct {
-	rows, length               int
-	draws                      []rollout.Draw // in the first rows; a row beyond them is padding
-	tokens                     []int32        // [rows, length]
+	text
+	draws                      []rollout.Draw // of the first rows; the rest is padding
 	mask, behaviour, advantage []float32      // [rows, length]
-	temperature, weight, keep  []float32      // [rows]
+	weight, keep               []float32      // [rows]
 	reward, groupMean          []float32      // [rows]
-	rollouts, policyTokens     float32        // denominators of the whole step, all trainers together
-	sight                      *sight
+	rollouts, policyTokens     float32        // denominators of the whole step, over all trainers
 
-	known map[*Weights]opinion // what was asked of the pass, see Learner.ask
+	scores map[*Weights]Score // what scoreOnce computed; slices are [rows, length]
 
-	// What the learner finds out before the gradient, see consult; nil is what it does not need.
-	current, start, reference []float32 // [rows, length] log-probs under the policy, pi_k and the reference policy
-	values, returns           []float32 // [rows, length] of the critic
-	tdError                   []float64 // [draws] mean over the policy's tokens of the critic's absolute one-step errors
-	dropped                   []bool    // [draws] MaxLogRatio took it out
+	// What prepare computes before the gradient; nil if not needed.
+	current, anchor, reference []float32 // [rows, length] log-probs under the policy, pi_k and the reference policy
+	values, returns            []float32 // [rows, length] of the critic
+	tdError                    []float64 // [draws] mean over the policy's tokens of the critic's absolute one-step errors
+	dropped                    []bool    // [draws] MaxLogRatio took it out
 }
 
 func (m *Model) newPass(rows, length int) pass {
-	p := pass{rows: rows, length: length, tokens: make([]int32, rows*length), sight: m.newSight(rows, length), known: map[*Weights]opinion{}}
+	p := pass{text: m.newText(rows, length), scores: map[*Weights]Score{}}
 	for _, s := range []*[]float32{&p.mask, &p.behaviour, &p.advantage} {
 		*s = make([]float32, rows*length)
 	}
-	for _, s := range []*[]float32{&p.temperature, &p.weight, &p.keep, &p.reward, &p.groupMean} {
+	for _, s := range []*[]float32{&p.weight, &p.keep, &p.reward, &p.groupMean} {
 		*s = make([]float32, rows)
-	}
-	for i := range p.temperature {
-		p.temperature[i] = 1
 	}
 	return p
 }
 
-// tensors returns the inputs in the order that gradientGraph reads them.
-func (p *pass) tensors(n objective.Needs) []any {
-	list := append(p.text(), p.wide(p.mask), p.wide(p.behaviour), p.wide(p.advantage))
-	for _, s := range [][]float32{p.weight, p.keep, p.reward, p.groupMean} {
-		list = append(list, tall(s))
-	}
-	list = append(list, tensors.FromScalar(p.rollouts), tensors.FromScalar(p.policyTokens))
-	if n.Reference {
-		list = append(list, p.wide(p.reference))
-	}
-	if n.Anchor {
-		list = append(list, p.wide(p.start))
-	}
-	if n.Critic {
-		list = append(list, p.wide(p.values), p.wide(p.returns))
-	}
-	return append(list, p.sight.tensors()...)
-}
-
-// text returns the tokens and temperatures.
-func (p *pass) text() []any {
-	return []any{tensors.FromFlatDataAndDimensions(p.tokens, p.rows, p.length), tall(p.temperature)}
-}
-
-func tall(s []float32) any { return tensors.FromFlatDataAndDimensions(s, len(s)) }
-
-func (p *pass) wide(s []float32) any { return tensors.FromFlatDataAndDimensions(s, p.rows, p.length) }
-
-// put writes a draw into row i.
-func (p *pass) put(i int, d rollout.Draw, keep bool) error {
+// set writes a draw into row i.
+func (p *pass) set(i int, d rollout.Draw, keep bool) error {
 	r, from := d.Rollout, i*p.length
 	copy(p.tokens[from:], r.Tokens)
 	for j, m := range r.Mask {
@@ -91,13 +61,253 @@ func (p *pass) put(i int, d rollout.Draw, keep bool) error {
 	if keep {
 		p.keep[i] = 1
 	}
-	return p.sight.put(i, 0, r.Tokens, r.Mask, r.Images)
+	return p.images.add(i, 0, r.Tokens, r.Mask, r.Images)
 }
 
-func policyTokens(r *rollout.Rollout) float32 {
+// policyIndices yields where the policy's tokens of draw i are in arrays [rows, length].
+func (p *pass) policyIndices(i int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for j, m := range p.draws[i].Rollout.Mask {
+			if m == 1 && !yield(i*p.length+j) {
+				return
+			}
+		}
+	}
+}
+
+func countPolicyTokens(r *rollout.Rollout) float32 {
 	var n float32
 	for _, m := range r.Mask {
 		n += float32(m)
 	}
 	return n
 }
+
+// eachPass yields the passes of all trainers in order, to be changed in place.
+func eachPass(shards [][]pass) iter.Seq[*pass] {
+	return func(yield func(*pass) bool) {
+		for _, s := range shards {
+			for i := range s {
+				if !yield(&s[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// prepare lays out the batches of a step and computes what the loss needs before the gradient: log-probs and values of other
+// weights, which draws count, the advantages and the denominators.
+func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pass, error) {
+	shards, err := l.pack(batches)
+	if err != nil {
+		return nil, err
+	}
+	l.reuseScores(shards)
+	if err := l.evaluate(ctx, shards); err != nil {
+		return nil, err
+	}
+	l.filter(shards)
+	if err := l.estimateAdvantages(shards); err != nil {
+		return nil, err
+	}
+	l.penalise(shards)
+	l.setDenominators(shards)
+	return shards, nil
+}
+
+// pack lays the batches of all trainers out as passes. Each takes the next draws of one trainer.
+func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
+	shards := make([][]pass, len(batches))
+	for i, b := range batches {
+		if len(b.Draws) == 0 {
+			return nil, fmt.Errorf("trainer %d has an empty batch: give every trainer at least one rollout", i)
+		}
+		for from := 0; from < len(b.Draws); {
+			rows, length, err := l.passSize(b.Draws[from:])
+			if err != nil {
+				return nil, fmt.Errorf("trainer %d: %w", i, err)
+			}
+			p := l.model.newPass(rows, length)
+			p.draws = b.Draws[from:min(from+rows, len(b.Draws))]
+			for j, d := range p.draws {
+				if err := p.set(j, d, !l.masked(d)); err != nil {
+					return nil, fmt.Errorf("trainer %d: rollout %d: %w", i, d.ID, err)
+				}
+			}
+			shards[i] = append(shards[i], p)
+			from += rows
+		}
+	}
+	return shards, nil
+}
+
+// attentionElements bounds heads x positions x positions of the rows of one pass, the size of the matrices of attention. A
+// dozen of them, 16 MB each, exist at once. The number of rows is then a power of two, as batches tend to be, so that passes
+// have few sizes.
+const attentionElements = 1 << 22
+
+// passSize returns how many of the draws the next pass takes, and its length.
+func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
+	longest := 0
+	for _, d := range draws {
+		longest = max(longest, len(d.Rollout.Tokens))
+	}
+	c := l.model.config
+	if limit := c.MaxPositionEmbeddings; longest > limit {
+		return 0, 0, fmt.Errorf("a rollout has %d tokens, the model %d positions: shorten task prompts or max_tokens", longest, limit)
+	}
+	if longest < 2 {
+		return 0, 0, errors.New("rollouts of a single token teach nothing: prompts need at least one token")
+	}
+	length = roundLength(longest, c.MaxPositionEmbeddings)
+	rows = max(l.options.PassElements/(length*c.VocabSize), 1)
+	if fit := max(attentionElements/(length*length*c.NumAttentionHeads), 1); rows > fit {
+		rows = 1 << (bits.Len(uint(fit)) - 1)
+	}
+	return min(rows, len(draws)), length, nil
+}
+
+// masked reports whether MaskZeroVariance takes a draw out of the loss.
+func (l *Learner) masked(d rollout.Draw) bool { return l.options.MaskZeroVariance && d.GroupStd <= 0 }
+
+// evaluate computes the log-probs and values that passes need of the policy, of the policy at the start of the batch and of
+// the reference policy. Shards run concurrently. If nothing is needed, there is no forward pass.
+func (l *Learner) evaluate(ctx context.Context, shards [][]pass) error {
+	errs := make([]error, len(shards))
+	var wait sync.WaitGroup
+	for i := range shards {
+		wait.Go(func() {
+			for j := range shards[i] {
+				if errs[i] = l.evaluatePass(ctx, &shards[i][j]); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("trainer %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (l *Learner) evaluatePass(ctx context.Context, p *pass) error {
+	o := l.options
+	var current, anchor, reference Score
+	var errs [3]error
+	if o.MaxLogRatio > 0 || o.KLPenalty > 0 {
+		current, errs[0] = l.scoreOnce(ctx, p, l.weights)
+	}
+	if o.passNeeds().Anchor || o.recomputesValues() {
+		anchor, errs[1] = l.scoreOnce(ctx, p, l.batchStart())
+	}
+	if o.needsReference() {
+		reference, errs[2] = l.scoreOnce(ctx, p, l.reference)
+	}
+	p.current, p.anchor, p.reference = current.Logprobs, anchor.Logprobs, reference.Logprobs
+	if o.recomputesValues() {
+		p.values = anchor.Values
+	}
+	return errors.Join(errs[:]...)
+}
+
+// scoreOnce scores a pass with weights, once for each. The policy, pi_k and the reference policy are often the same weights,
+// and the steps on a batch share some.
+func (l *Learner) scoreOnce(ctx context.Context, p *pass, w *Weights) (Score, error) {
+	if s, ok := p.scores[w]; ok {
+		return s, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return Score{}, err
+	}
+	s, err := l.model.scoreText(w, p.text)
+	if err == nil {
+		p.scores[w] = s
+	}
+	return s, err
+}
+
+// keepScores keeps the passes of a step, with the scores that the next step may need, if that is on the same batch.
+func (l *Learner) keepScores(shards [][]pass) {
+	l.previous = nil
+	if l.step%l.options.Updates == 0 {
+		return
+	}
+	l.previous = shards
+	for p := range eachPass(shards) {
+		p.images = nil // large
+		maps.DeleteFunc(p.scores, func(w *Weights, _ Score) bool {
+			return w != l.weights && w != l.batchStart() && w != l.reference
+		})
+	}
+}
+
+// reuseScores gives passes the scores of the step before if they have the same rollouts, which are immutable.
+func (l *Learner) reuseScores(shards [][]pass) {
+	for i, s := range shards {
+		for j := range s {
+			if i < len(l.previous) && j < len(l.previous[i]) && l.previous[i][j].sameRollouts(&s[j]) {
+				s[j].scores = l.previous[i][j].scores
+			}
+		}
+	}
+}
+
+// sameRollouts reports whether two passes have the same size and rollouts.
+func (p *pass) sameRollouts(q *pass) bool {
+	if p.rows != q.rows || p.length != q.length || len(p.draws) != len(q.draws) {
+		return false
+	}
+	for i := range p.draws {
+		if p.draws[i].Rollout != q.draws[i].Rollout {
+			return false
+		}
+	}
+	return true
+}
+
+// filter takes the draws whose mean log-ratio is above MaxLogRatio out of the loss.
+func (l *Learner) filter(shards [][]pass) {
+	if l.options.MaxLogRatio == 0 {
+		return
+	}
+	for p := range eachPass(shards) {
+		p.dropped = make([]bool, len(p.draws))
+		for i, d := range p.draws {
+			if n := max(countPolicyTokens(d.Rollout), 1); p.logRatio(i, p.current)/float64(n) > l.options.MaxLogRatio {
+				p.dropped[i], p.keep[i] = true, 0
+			}
+		}
+	}
+}
+
+// logRatio returns the sum of logprobs - log b over the policy's tokens of draw i; logprobs is [rows, length].
+func (p *pass) logRatio(i int, logprobs []float32) (sum float64) {
+	for at := range p.policyIndices(i) {
+		sum += float64(logprobs[at]) - float64(p.behaviour[at])
+	}
+	return sum
+}
+
+// setDenominators sets the denominators that all passes share: the draws in the loss, with MaskedInDenominator also those that
+// MaskZeroVariance took out of it, but never those that MaxLogRatio took out.
+func (l *Learner) setDenominators(shards [][]pass) {
+	var rollouts, tokens float32
+	for p := range eachPass(shards) {
+		for i, d := range p.draws {
+			if !p.isDropped(i) && (!l.masked(d) || l.options.MaskedInDenominator) {
+				rollouts++
+				tokens += countPolicyTokens(d.Rollout)
+			}
+		}
+	}
+	for p := range eachPass(shards) {
+		p.rollouts, p.policyTokens = max(rollouts, 1), max(tokens, 1)
+	}
+}
+
+// isDropped reports whether MaxLogRatio took draw i out of the loss.
+func (p *pass) isDropped(i int) bool { return p.dropped != nil && p.dropped[i] }

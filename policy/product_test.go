@@ -53,7 +53,7 @@ func TestProductsOfAttentionHaveTheGradientsOfPlainOnes(t *testing.T) {
 			}
 			return flat
 		}
-		got, want := run(attend(compare, mix)), run(plain)
+		got, want := run(attend(queryKeyScores, weightedValues)), run(plain)
 		for i, name := range []string{"scores", "mixed", "gradient of queries", "gradient of keys", "gradient of values"} {
 			largest := 0.0
 			for _, x := range want[i] {
@@ -79,8 +79,8 @@ func TestPassesHaveRoomForTheirAttention(t *testing.T) {
 		for i := range draws {
 			draws[i].Rollout = &rollout.Rollout{Tokens: make([]int32, c.length)}
 		}
-		if got, err := l.cut(draws); err != nil || got.rows != c.rows {
-			t.Errorf("%d rollouts of %d tokens: passes of %d rows, want %d (%v)", c.draws, c.length, got.rows, c.rows, err)
+		if rows, _, err := l.passSize(draws); err != nil || rows != c.rows {
+			t.Errorf("%d rollouts of %d tokens: passes of %d rows, want %d (%v)", c.draws, c.length, rows, c.rows, err)
 		}
 	}
 }

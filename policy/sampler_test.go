@@ -204,7 +204,7 @@ func TestLogitsThatAreNoNumbersAreRefused(t *testing.T) {
 		{[]float32{nan, 1, 2}, "logit 0 is NaN"},
 		{[]float32{1, 2, nan}, "logit 2 is NaN"},
 		{[]float32{1, inf, 2}, "logit 1 is +Inf"},
-		{[]float32{-inf, -inf, -inf}, "every logit of a token that may be drawn is -Inf"},
+		{[]float32{-inf, -inf, -inf}, "the logits of all tokens that may be drawn are -Inf"},
 	} {
 		for _, s := range []Sampling{{}, {Temperature: 1}, {Temperature: 1, TopP: 0.5}} {
 			_, _, err := newSampler(3, s).draw(c.logits, rollout.Stream(1, "test", 0))
@@ -230,7 +230,7 @@ func naiveCumulative(prob []float64, order []int32, target float64) int {
 }
 
 // Probabilities are multiples of 1/64, so that sums are exact whatever their order.
-func FuzzCumulative(f *testing.F) {
+func FuzzInvertCumulative(f *testing.F) {
 	f.Add([]byte{1, 0, 3, 0}, uint16(0), false)
 	f.Add([]byte{0, 0, 200}, uint16(65535), true)
 	f.Add([]byte{7, 7, 7, 7, 7}, uint16(28), true)
@@ -242,23 +242,21 @@ func FuzzCumulative(f *testing.F) {
 		for i, w := range weights {
 			prob[i], order[i] = float64(w)/64, int32(i)
 		}
-		var given []int32
 		if ordered {
 			slices.Reverse(order)
 			order = order[:(len(order)+1)/2]
-			given = order
 		}
 		var sum float64
 		for _, i := range order {
 			sum += prob[i]
 		}
 		target := min(float64(at)/64, sum) // the end itself too: rounding can reach it
-		got := cumulative(prob, given, target)
+		got := invertCumulative(prob, order, target)
 		if want := naiveCumulative(prob, order, target); got != want {
-			t.Errorf("cumulative(%v, %v, %v) = %d, want %d", prob, given, target, got, want)
+			t.Errorf("invertCumulative(%v, %v, %v) = %d, want %d", prob, order, target, got, want)
 		}
 		if sum > 0 && prob[got] == 0 {
-			t.Errorf("cumulative(%v, %v, %v) = %d, whose probability is 0", prob, given, target, got)
+			t.Errorf("invertCumulative(%v, %v, %v) = %d, whose probability is 0", prob, order, target, got)
 		}
 	})
 }
@@ -271,11 +269,9 @@ func TestCumulativeAgreesWithTheRunningSum(t *testing.T) {
 			prob[i] = float64(rng.IntN(4)) / 4
 			order = append(order, int32(i))
 		}
-		var given []int32
 		if rng.IntN(2) == 1 {
 			rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 			order = order[:1+rng.IntN(len(order))]
-			given = order
 		}
 		for target := 0.0; target <= float64(len(order)); target += 0.125 {
 			var sum float64
@@ -285,8 +281,8 @@ func TestCumulativeAgreesWithTheRunningSum(t *testing.T) {
 			if target > sum {
 				break
 			}
-			if got, want := cumulative(prob, given, target), naiveCumulative(prob, order, target); got != want {
-				t.Fatalf("cumulative(%v, %v, %v) = %d, want %d", prob, given, target, got, want)
+			if got, want := invertCumulative(prob, order, target), naiveCumulative(prob, order, target); got != want {
+				t.Fatalf("invertCumulative(%v, %v, %v) = %d, want %d", prob, order, target, got, want)
 			}
 		}
 	}

@@ -10,21 +10,21 @@ import (
 	"github.com/gomlx/gomlx/core/tensors"
 )
 
-// Score is what a model says of one sequence of L tokens. Entry i speaks of token i; entry 0, which nothing
-// precedes, is 0.
+// Score is what a model computes for one sequence of L tokens. Entry i belongs to token i. Nothing precedes token 0, so
+// entry 0 is 0.
 type Score struct {
 	Logprobs []float32 // [L] natural log of softmax(logits/temperature)
 	Entropy  []float32 // [L] of the distribution that token i was drawn from, in nats
-	Values   []float32 // [L] of the critic before token i; nil without a value head
+	Values   []float32 // [L] the critic's value before token i; nil without a value head
 }
 
 // scoreBatch bounds the rows of one scoring pass.
 const scoreBatch = 64
 
-// Score runs sequences through weights w at a temperature > 0.
+// Score scores sequences with weights w at a temperature > 0.
 func (m *Model) Score(ctx context.Context, w *Weights, sequences []Input, temperature float64) ([]Score, error) {
 	if !(temperature > 0) {
-		return nil, fmt.Errorf("score: temperature %g is out of range: give more than 0", temperature)
+		return nil, fmt.Errorf("score: temperature: %g: want more than 0", temperature)
 	}
 	for i, in := range sequences {
 		if err := m.checkInput(i, in); err != nil {
@@ -39,7 +39,7 @@ func (m *Model) Score(ctx context.Context, w *Weights, sequences []Input, temper
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		part, err := m.scorePass(w, sequences[from:min(from+scoreBatch, len(sequences))], temperature)
+		part, err := m.scoreRows(w, sequences[from:min(from+scoreBatch, len(sequences))], float32(temperature))
 		if err != nil {
 			return nil, fmt.Errorf("score rows from %d: %w", from, err)
 		}
@@ -48,74 +48,109 @@ func (m *Model) Score(ctx context.Context, w *Weights, sequences []Input, temper
 	return scores, nil
 }
 
-func (m *Model) scorePass(w *Weights, sequences []Input, temperature float64) ([]Score, error) {
+// scoreRows scores sequences in one pass.
+func (m *Model) scoreRows(w *Weights, sequences []Input, temperature float32) ([]Score, error) {
 	longest := 0
 	for _, s := range sequences {
 		longest = max(longest, len(s.Tokens))
 	}
-	length := bucket(longest, m.config.MaxPositionEmbeddings)
-	rows := bucket(len(sequences), scoreBatch)
-	tokens := make([]int32, rows*length)
-	heat := make([]float32, rows)
-	seen := m.newSight(rows, length)
-	for i := range rows {
-		heat[i] = float32(temperature)
-		if i >= len(sequences) {
-			continue
-		}
-		s := sequences[i]
-		copy(tokens[i*length:], s.Tokens)
-		if err := seen.put(i, 0, s.Tokens, s.Mask, s.Images); err != nil {
+	text := m.newText(roundLength(len(sequences), scoreBatch), roundLength(longest, m.config.MaxPositionEmbeddings))
+	for i := range text.temperature {
+		text.temperature[i] = temperature
+	}
+	for i, s := range sequences {
+		copy(text.tokens[i*text.length:], s.Tokens)
+		if err := text.images.add(i, 0, s.Tokens, s.Mask, s.Images); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
 	}
-	args := append(w.inputs(4), tensors.FromFlatDataAndDimensions(tokens, rows, length), tall(heat))
-	out, err := m.score.call(extent{rows: rows, length: length}, append(args, seen.tensors()...))
+	flat, err := m.scoreText(w, text)
 	if err != nil {
 		return nil, err
-	}
-	flat, err := copyAll(out)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range out {
-		t.FinalizeAll()
 	}
 	scores := make([]Score, len(sequences))
 	for i, s := range sequences {
-		from, to := i*length, i*length+len(s.Tokens)
-		scores[i] = Score{Logprobs: flat[0][from:to], Entropy: flat[1][from:to]}
-		if m.config.ValueHead {
-			scores[i].Values = flat[2][from:to]
+		from, to := i*text.length, i*text.length+len(s.Tokens)
+		scores[i] = Score{Logprobs: flat.Logprobs[from:to], Entropy: flat.Entropy[from:to]}
+		if flat.Values != nil {
+			scores[i].Values = flat.Values[from:to]
 		}
 	}
 	return scores, nil
 }
 
-// scoreGraph: parameters, tokens [B, S], temperature [B] and what the tower sees -> log-probs [B, S], entropies [B, S] and,
-// of a model with a value head, values [B, S].
+// text is the rows of a pass, padded on the right to one length.
+type text struct {
+	rows, length int
+	tokens       []int32   // [rows, length]
+	temperature  []float32 // [rows]
+	images       *imageInputs
+}
+
+// newText returns rows of padding at temperature 1.
+func (m *Model) newText(rows, length int) text {
+	t := text{rows: rows, length: length, tokens: make([]int32, rows*length), temperature: make([]float32, rows), images: m.newImageInputs(rows, length)}
+	for i := range t.temperature {
+		t.temperature[i] = 1
+	}
+	return t
+}
+
+// perRow makes a tensor [rows], perToken one [rows, length].
+func (t *text) perRow(x []float32) any { return tensors.FromFlatDataAndDimensions(x, t.rows) }
+
+func (t *text) perToken(x []float32) any {
+	return tensors.FromFlatDataAndDimensions(x, t.rows, t.length)
+}
+
+// args returns tokens and temperatures as arguments of a program.
+func (t *text) args() []any {
+	return []any{tensors.FromFlatDataAndDimensions(t.tokens, t.rows, t.length), t.perRow(t.temperature)}
+}
+
+// scoreText scores a pass; the result's slices are [rows, length].
+func (m *Model) scoreText(w *Weights, t text) (Score, error) {
+	out, err := m.score.call(dims{rows: t.rows, length: t.length}, append(w.args(t.args()...), t.images.args()...))
+	if err != nil {
+		return Score{}, fmt.Errorf("score %d rows x %d tokens: %w", t.rows, t.length, err)
+	}
+	flat, err := copyAll(out)
+	if err != nil {
+		return Score{}, err
+	}
+	for _, o := range out {
+		o.FinalizeAll()
+	}
+	s := Score{Logprobs: flat[0], Entropy: flat[1]}
+	if m.config.ValueHead {
+		s.Values = flat[2]
+	}
+	return s, nil
+}
+
+// scoreGraph: parameters, tokens [B, S], temperature [B] and images -> log-probs [B, S], entropies [B, S] and, with a value
+// head, values [B, S].
 func (m *Model) scoreGraph(in []*Node) []*Node {
 	d, rest := m.split(in)
-	s := d.score(rest[0], rest[1], d.seen(rest[2:]))
+	s := d.score(rest[0], rest[1], d.imageNodesOf(rest[2:]))
 	if s.values == nil {
 		return []*Node{s.logprobs, s.entropy}
 	}
 	return []*Node{s.logprobs, s.entropy, s.values}
 }
 
-// scored is what the decoder says of tokens [B, S]. Entry t speaks of token t and of the state before it; the first, which
-// nothing precedes, is 0.
-type scored struct {
-	logits   *Node // [B, S-1, V] that all else comes from, before the temperature: entry t is of token t+1
+// scoreNodes is a Score in a graph. Nothing precedes a row's first token, so entry 0 is 0.
+type scoreNodes struct {
+	logits   *Node // [B, S-1, V] before the temperature: entry t is of token t+1
 	logprobs *Node // [B, S] of the tokens at the temperature
 	entropy  *Node // [B, S] of the distributions that the tokens were drawn from
 	values   *Node // [B, S] of the critic, before the tokens; nil without a value head
 }
 
-// score runs tokens [B, S] at temperature [B]. Rows are padded on the right.
-func (d *decoder) score(tokens, temperature *Node, seen images) scored {
+// score scores tokens [B, S] at temperature [B]. Rows are padded on the right.
+func (d *decoder) score(tokens, temperature *Node, images imageNodes) scoreNodes {
 	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
-	hidden, _ := d.forward(SliceAxis(tokens, 1, AxisRange(0, length-1)), span{images: seen.until(length - 1)})
+	hidden, _ := d.forward(SliceAxis(tokens, 1, AxisRange(0, length-1)), placement{images: images.first(length - 1)})
 	logits := d.logits(hidden)
 	scaled := Div(logits, Reshape(temperature, batch, 1, 1)) // [B, S-1, V]
 	shifted := Sub(scaled, StopGradient(ReduceAndKeep(scaled, ReduceMax, -1)))
@@ -128,20 +163,11 @@ func (d *decoder) score(tokens, temperature *Node, seen images) scored {
 	chosen := Equal(BroadcastToDims(next, shifted.Shape().Dimensions...), BroadcastToDims(vocabulary, shifted.Shape().Dimensions...))
 	logprobs := Sub(ReduceSum(Where(chosen, shifted, ZerosLike(shifted)), -1), logSum)
 	entropy := Sub(logSum, Div(ReduceSum(Mul(e, shifted), -1), sum))
-	first := Zeros(tokens.Graph(), shapes.Make(dtypes.Float32, batch, 1))
-	after := func(x *Node) *Node { return Concatenate([]*Node{first, x}, 1) }
-	s := scored{logits: logits, logprobs: after(logprobs), entropy: after(entropy)}
+	zero := Zeros(tokens.Graph(), shapes.Make(dtypes.Float32, batch, 1))
+	after := func(x *Node) *Node { return Concatenate([]*Node{zero, x}, 1) }
+	s := scoreNodes{logits: logits, logprobs: after(logprobs), entropy: after(entropy)}
 	if v := d.values(hidden); v != nil {
 		s.values = after(v)
 	}
 	return s
-}
-
-// values returns what the critic expects to come after hidden states [B, S, Hidden]: [B, S], nil without a value head.
-func (d *decoder) values(hidden *Node) *Node {
-	if !d.ValueHead {
-		return nil
-	}
-	v := linear(hidden, d.weight["v_head.summary.weight"], d.weight["v_head.summary.bias"])
-	return Reshape(v, hidden.Shape().Dim(0), hidden.Shape().Dim(1))
 }

@@ -11,15 +11,14 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Weights is one immutable version of a model's parameters, in the order of [hf.Config.Specs].
-// Workers and trainers share it; a new version is a new Weights.
+// Weights is one immutable version of a model's parameters, in the order of [hf.Config.Specs]. Workers and trainers share
+// it; a new version is a new Weights.
 type Weights struct {
 	Version rollout.Version
 	tensors []*tensors.Tensor
 }
 
-// NewWeights makes weights of a model from flat float32 data in the order of [hf.Config.Specs]. It keeps no reference to
-// the data.
+// NewWeights makes weights from float32 data in the order of [hf.Config.Specs]. It keeps no reference to the data.
 func (m *Model) NewWeights(v rollout.Version, flat [][]float32) (*Weights, error) {
 	ts, err := m.tensors(flat)
 	if err != nil {
@@ -28,49 +27,59 @@ func (m *Model) NewWeights(v rollout.Version, flat [][]float32) (*Weights, error
 	return &Weights{Version: v, tensors: ts}, nil
 }
 
-// tensors lays flat data out as one tensor for each parameter. They go to the backend at once: a tensor moves there at
-// its first use otherwise, which two programs that run concurrently must not both begin.
+// tensors makes one tensor for each parameter. It moves them to the backend at once: otherwise a tensor moves there at its
+// first use, which two concurrent programs must not both begin.
 func (m *Model) tensors(flat [][]float32) ([]*tensors.Tensor, error) {
 	specs := m.config.Specs()
 	if len(flat) != len(specs) {
 		return nil, fmt.Errorf("%d tensors given, the model has %d", len(flat), len(specs))
 	}
 	var ts []*tensors.Tensor
-	for i, p := range specs {
-		if len(flat[i]) != size(p.Shape) {
-			return nil, fmt.Errorf("%s holds %d values, its shape %v has %d", p.Name, len(flat[i]), p.Shape, size(p.Shape))
+	for i, s := range specs {
+		if len(flat[i]) != size(s.Shape) {
+			return nil, fmt.Errorf("%s has %d values, its shape %v has %d", s.Name, len(flat[i]), s.Shape, size(s.Shape))
 		}
-		t := tensors.FromFlatDataAndDimensions(flat[i], p.Shape...)
+		t := tensors.FromFlatDataAndDimensions(flat[i], s.Shape...)
 		if err := t.ToDevice(m.backend, 0); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		ts = append(ts, t)
 	}
 	return ts, nil
 }
 
-// Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in), the
-// projections that write into the residual stream scaled down by sqrt(2 x layers) as in GPT-2, norms 1, biases and the value head 0.
+// zeros returns one tensor of zeros for each parameter.
+func (m *Model) zeros() ([]*tensors.Tensor, error) {
+	var flat [][]float32
+	for _, s := range m.config.Specs() {
+		flat = append(flat, make([]float32, size(s.Shape)))
+	}
+	return m.tensors(flat)
+}
+
+// Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in). The projections
+// that write into the residual stream are scaled down by sqrt(2 x layers) as in GPT-2. Norms are 1, biases and the value
+// head 0.
 func (m *Model) Initial(seed uint64) (*Weights, error) {
 	var flat [][]float32
-	for i, p := range m.config.Specs() {
-		flat = append(flat, initial(p, m.config.NumHiddenLayers, rollout.Stream(seed, "policy/initial", uint64(i))))
+	for i, s := range m.config.Specs() {
+		flat = append(flat, initial(s, m.config.NumHiddenLayers, rollout.Stream(seed, "policy/initial", uint64(i))))
 	}
 	return m.NewWeights(0, flat)
 }
 
-func initial(p hf.Spec, layers int, rng *rand.Rand) []float32 {
-	data := make([]float32, size(p.Shape))
-	std := 1 / math.Sqrt(float64(p.Shape[len(p.Shape)-1]))
+func initial(s hf.Spec, layers int, rng *rand.Rand) []float32 {
+	data := make([]float32, size(s.Shape))
+	std := 1 / math.Sqrt(float64(s.Shape[len(s.Shape)-1]))
 	switch {
-	case strings.HasSuffix(p.Name, ".bias"), strings.HasPrefix(p.Name, "v_head."): // a critic begins by expecting nothing
+	case strings.HasSuffix(s.Name, ".bias"), strings.HasPrefix(s.Name, "v_head."): // a critic begins by expecting nothing
 		return data
-	case strings.HasSuffix(p.Name, "norm.weight"):
+	case strings.HasSuffix(s.Name, "norm.weight"):
 		for i := range data {
 			data[i] = 1
 		}
 		return data
-	case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"):
+	case strings.HasSuffix(s.Name, "o_proj.weight"), strings.HasSuffix(s.Name, "down_proj.weight"):
 		std /= math.Sqrt(2 * float64(layers))
 	}
 	for i := range data {
@@ -79,7 +88,7 @@ func initial(p hf.Spec, layers int, rng *rand.Rand) []float32 {
 	return data
 }
 
-// Flat returns a copy of the parameters as flat data in the order of the configuration's parameters.
+// Flat returns a copy of the parameters in the order of [hf.Config.Specs].
 func (w *Weights) Flat() ([][]float32, error) { return copyAll(w.tensors) }
 
 // WithVersion returns the same parameters under another version.
@@ -87,17 +96,17 @@ func (w *Weights) WithVersion(v rollout.Version) *Weights {
 	return &Weights{Version: v, tensors: w.tensors}
 }
 
-// inputs returns the parameters as the leading arguments of a compiled graph.
-func (w *Weights) inputs(more int) []any {
-	args := make([]any, 0, len(w.tensors)+more)
+// args returns the parameters as the first arguments of a program, followed by more.
+func (w *Weights) args(more ...any) []any {
+	args := make([]any, 0, len(w.tensors)+len(more))
 	for _, t := range w.tensors {
 		args = append(args, t)
 	}
-	return args
+	return append(args, more...)
 }
 
-// copyAll copies tensors out of the backend. It reads their buffers: the tensors' own accessors would keep a copy in
-// them, which is a race with a program that is using them.
+// copyAll copies tensors out of the backend. It reads their buffers, because the tensors' own accessors keep a copy in them,
+// which is a race with a program that is using them.
 func copyAll(ts []*tensors.Tensor) ([][]float32, error) {
 	flat := make([][]float32, len(ts))
 	for i, t := range ts {
@@ -124,4 +133,73 @@ func size(shape []int) int {
 		n *= d
 	}
 	return n
+}
+
+// Load reads a Hugging Face model folder: its model, its weights as version 0, and its tokenizer, nil if there is none.
+func Load(dir string) (*Model, *Weights, *hf.Tokenizer, error) {
+	folder, err := hf.ReadFolder(dir)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	model, err := NewModel(folder.Config)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var flat [][]float32
+	for _, s := range folder.Config.Specs() {
+		flat = append(flat, folder.Tensors[s.Name].Data)
+	}
+	weights, err := model.NewWeights(0, flat)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return model, weights, folder.Tokenizer, nil
+}
+
+// Save writes weights as a Hugging Face folder, with the tokenizer unless it is nil.
+func (m *Model) Save(dir string, w *Weights, tokenizer *hf.Tokenizer) error {
+	flat, err := w.Flat()
+	if err != nil {
+		return err
+	}
+	byName := make(map[string]hf.Tensor, len(flat))
+	for i, s := range m.config.Specs() {
+		byName[s.Name] = hf.Tensor{Name: s.Name, Shape: s.Shape, Data: flat[i]}
+	}
+	return hf.WriteFolder(dir, m.config, byName, tokenizer)
+}
+
+// WithValueHead returns the model with a critic, and w with a value head of zeros. It returns a model that has a critic as it
+// is.
+func (m *Model) WithValueHead(w *Weights) (*Model, *Weights, error) {
+	if m.config.ValueHead {
+		return m, w, nil
+	}
+	c := m.config
+	c.ValueHead = true
+	critic, err := NewModel(c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("add a value head: %w", err)
+	}
+	old, err := w.Flat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("add a value head: %w", err)
+	}
+	byName := make(map[string][]float32, len(old))
+	for i, s := range m.config.Specs() {
+		byName[s.Name] = old[i]
+	}
+	var flat [][]float32
+	for _, s := range c.Specs() {
+		data, ok := byName[s.Name]
+		if !ok {
+			data = make([]float32, size(s.Shape))
+		}
+		flat = append(flat, data)
+	}
+	weights, err := critic.NewWeights(w.Version, flat)
+	if err != nil {
+		return nil, nil, fmt.Errorf("add a value head: %w", err)
+	}
+	return critic, weights, nil
 }

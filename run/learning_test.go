@@ -106,10 +106,10 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
 		"learner.objective=sarsa":                                             `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo`,
-		"learner.objective=ppo,learner.advantage=group":                       `learner.advantage: "group": want gae`,
-		"learner.advantage=gae":                                               `learner.advantage: "gae": want group or no_std or leave_one_out or batch or group_batch for objective grpo`,
-		"learner.objective=rloo,learner.advantage=group":                      `learner.advantage: "group": want leave_one_out`,
-		"learner.advantage=mean":                                              `learner.advantage: "mean": want`,
+		"learner.objective=ppo,learner.advantage=group":                       "learner.advantage: group: want gae",
+		"learner.advantage=gae":                                               "learner.advantage: gae: want group or no_std or leave_one_out or batch or group_batch for objective grpo",
+		"learner.objective=rloo,learner.advantage=group":                      "learner.advantage: group: want leave_one_out",
+		"learner.advantage=mean":                                              "learner.advantage: mean: want",
 		"learner.kl_coef=0.1":                                                 "learner.kl_coef: 0.1: want 0, its default: objective grpo does not read it",
 		"learner.objective=grpo_off,learner.clip_low=0.1":                     "learner.clip_low: 0.1: want 0.2, its default: objective grpo_off does not read it",
 		"learner.clip=0.1":                                                    "learner.clip: 0.1: want 0.2, its default: objective grpo does not read it",
