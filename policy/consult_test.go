@@ -257,9 +257,9 @@ func TestAStateThatLacksAPolicyIsRefused(t *testing.T) {
 	whole := state(t, l)
 	before := state(t, l)
 	for want, change := range map[string]func(*LearnerState){
-		"needs a reference policy":          func(s *LearnerState) { s.Reference = nil },
+		"needs a reference policy":      func(s *LearnerState) { s.Reference = nil },
 		"step 1 is within a batch of 3": func(s *LearnerState) { s.Began = nil },
-		"20 tensors given":                  func(s *LearnerState) { s.Began = s.Began[:20] },
+		"20 tensors given":              func(s *LearnerState) { s.Began = s.Began[:20] },
 	} {
 		s := whole
 		change(&s)
