@@ -1,11 +1,15 @@
 package policy
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
@@ -206,4 +210,128 @@ func benchmarkBatch(c hf.Config, seed uint64, rows, length int) *rollout.Batch {
 		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 1, Advantage: 2*rng.Float32() - 1, GroupStd: 1})
 	}
 	return b
+}
+
+// What the forward passes and inputs of further objectives cost: a step of each over one of grpo, in turn.
+func BenchmarkObjectives(b *testing.B) {
+	for name, o := range map[string]Learning{
+		"grpo_off":     {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}},
+		"grpo_off_kl":  {Objective: objective.OffPolicyGRPO{KLCoef: 0.1}, Reference: Reference{Every: 10}},
+		"grpo_off_4":   {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1}, Updates: 4},
+		"filter":       {Objective: objective.GRPO{}, MaxLogRatio: 3},
+		"ppo":          {Objective: objective.PPO{}, Advantage: advantage.Critic},
+		"ppo_stored":   {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true},
+		"bound_each":   {Objective: objective.GRPO{}, BoundEvery: 1},
+		"grpo_as_self": {Objective: objective.GRPO{}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			c := benchmarkModel()
+			c.ValueHead = true
+			m := newTestModel(b, c)
+			w, err := m.Initial(1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			batches := []*rollout.Batch{benchmarkBatch(c, 1, 32, 33), benchmarkBatch(c, 2, 32, 33)}
+			for i, d := range allDraws(batches) {
+				d.Rollout.Reward, d.Rollout.Values = float32(i%2), make([]float32, len(d.Rollout.Tokens))
+			}
+			learners, spent := [2]*Learner{}, [2]time.Duration{}
+			for i, o := range []Learning{{Objective: objective.GRPO{}}, o} {
+				learners[i] = newTestLearner(b, m, w, o)
+				step(b, learners[i], batches...) // compiles
+			}
+			step(b, learners[1], batches...) // compiles with a reference policy of its own
+			for b.Loop() {
+				for i, l := range learners {
+					began := time.Now()
+					step(b, l, batches...)
+					spent[i] += time.Since(began)
+				}
+			}
+			b.ReportMetric(float64(spent[1])/float64(spent[0]), "x-grpo")
+		})
+	}
+}
+
+// conversation is generation of one shape: a prompt, and turns of the policy with observations between them.
+type conversation struct{ prompt, turns, tokens, observation int }
+
+// length returns the tokens of a row at the end.
+func (s conversation) length() int { return s.prompt + s.turns*s.tokens + (s.turns-1)*s.observation }
+
+// hold runs the conversation with a batch of rows.
+func (s conversation) hold(b *testing.B, m *Model, w *Weights, batch int) {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	prompts, streams := make([][]int32, batch), make([]*rand.Rand, batch)
+	for i := range prompts {
+		prompts[i], streams[i] = randomTokens(rng, s.prompt, m.config.VocabSize), stream(i)
+	}
+	g, err := m.Start(Plain(prompts...), streams, Sampling{Temperature: 1, MaxTokens: s.tokens})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close()
+	for turn := range s.turns {
+		for i := range prompts {
+			if turn == 0 {
+				break
+			}
+			if ok, err := g.Extend(i, Input{Tokens: randomTokens(rng, s.observation, m.config.VocabSize)}); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+		if done, err := g.Continue(context.Background(), w, 0); !done || err != nil {
+			b.Fatal(done, err)
+		}
+	}
+	for _, r := range g.Rows() {
+		if len(r.Tokens) != s.length() {
+			b.Fatalf("a row of %d tokens, want %d", len(r.Tokens), s.length())
+		}
+	}
+}
+
+// Turns with observations between them, beside a single turn of as many tokens behind a prompt as long as prompt and
+// observations together: both write the same number of tokens and end with the same number of all tokens, so that their times
+// compare per token of either kind.
+func BenchmarkTurns(b *testing.B) {
+	turns := conversation{prompt: 24, turns: 8, tokens: 8, observation: 24}
+	single := conversation{prompt: 192, turns: 1, tokens: 64}
+	for _, size := range []struct {
+		name   string
+		config hf.Config
+	}{{"0.1M", benchmarkModel()}, {"0.9M", largerModel()}} {
+		for _, batch := range []int{8, 32} {
+			b.Run(fmt.Sprintf("%s/batch%d", size.name, batch), func(b *testing.B) {
+				c := size.config
+				c.MaxPositionEmbeddings = turns.length()
+				m := newTestModel(b, c)
+				w := randomWeights(b, m, 1)
+				var spent [2]time.Duration
+				began := time.Now()
+				turns.hold(b, m, w, batch) // compiles
+				first := time.Since(began)
+				single.hold(b, m, w, batch)
+				var ratios []float64
+				for b.Loop() {
+					var round [2]time.Duration
+					for i, s := range []conversation{turns, single} {
+						began := time.Now()
+						s.hold(b, m, w, batch)
+						round[i] = time.Since(began)
+						spent[i] += round[i]
+					}
+					ratios = append(ratios, float64(round[0])/float64(round[1]))
+				}
+				slices.Sort(ratios)
+				rounds := len(ratios)
+				b.ReportMetric(float64(rounds*batch*turns.turns*turns.tokens)/spent[0].Seconds(), "tokens/s")
+				b.ReportMetric(float64(rounds*batch*turns.length())/spent[0].Seconds(), "sequence-tokens/s")
+				b.ReportMetric(ratios[rounds/2], "x-single-turn") // the median: other programs disturb single rounds
+				b.ReportMetric(first.Seconds(), "first-s")
+			})
+		}
+	}
 }

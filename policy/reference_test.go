@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 
 	"github.com/reprise-rl/reprise/policy/hf"
@@ -168,4 +171,110 @@ func (r *reference) score(tokens []int32, temperature float64) (logprobs, entrop
 		entropy = append(entropy, h)
 	}
 	return logprobs, entropy
+}
+
+// referenceCache decodes token by token in plain float64 loops. Every token may be passed through weights of its own;
+// keys and values stay as the weights of their time made them.
+type referenceCache struct {
+	keys, values [][][]float64 // [layer][position]
+}
+
+// next appends a token under weights r and returns the logits that follow it.
+func (c *referenceCache) next(r *reference, token int32) []float64 {
+	return r.head(c.pass(r, r.embed(token)))
+}
+
+// pass appends an embedding, which it overwrites, under weights r and returns the normed last state.
+func (c *referenceCache) pass(r *reference, x []float64) []float64 {
+	if c.keys == nil {
+		c.keys, c.values = make([][][]float64, r.NumHiddenLayers), make([][][]float64, r.NumHiddenLayers)
+	}
+	position := len(c.keys[0])
+	for l := range r.NumHiddenLayers {
+		c.layer(r, l, x, position)
+	}
+	return r.norm(x, "model.norm.weight")
+}
+
+// layer adds what block l makes of the position's state x to it.
+func (c *referenceCache) layer(r *reference, l int, x []float64, position int) {
+	at := fmt.Sprintf("model.layers.%d.", l)
+	n := r.norm(x, at+"input_layernorm.weight")
+	c.keys[l] = append(c.keys[l], r.rotate(r.linear(n, at+"self_attn.k_proj"), position))
+	c.values[l] = append(c.values[l], r.linear(n, at+"self_attn.v_proj"))
+	q := r.rotate(r.linear(n, at+"self_attn.q_proj"), position)
+	mixed := make([]float64, len(q))
+	for h := range r.NumAttentionHeads {
+		r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], c.keys[l], c.values[l], h/(r.NumAttentionHeads/r.NumKeyValueHeads))
+	}
+	for d, v := range r.linear(mixed, at+"self_attn.o_proj") {
+		x[d] += v
+	}
+	n = r.norm(x, at+"post_attention_layernorm.weight")
+	gate, up := r.linear(n, at+"mlp.gate_proj"), r.linear(n, at+"mlp.up_proj")
+	for i, g := range gate {
+		up[i] *= silu(g)
+	}
+	for d, v := range r.linear(up, at+"mlp.down_proj") {
+		x[d] += v
+	}
+}
+
+// embeddings returns those of tokens, image by image those of patches [L][Hidden].
+func (r *reference) embeddings(in Input) [][]float64 {
+	var list [][]float64
+	shown := 0
+	for i, t := range in.Tokens {
+		if size := r.Vision.Tokens(); size > 0 && int(t) == r.Vision.ImageTokenID && (in.Mask == nil || in.Mask[i] == 0) {
+			list = append(list, r.look(in.Images[shown/size], shown%size))
+			shown++
+			continue
+		}
+		list = append(list, r.embed(t))
+	}
+	return list
+}
+
+// look returns the embedding of patch n of a picture.
+func (r *reference) look(file []byte, n int) []float64 {
+	picture, err := png.Decode(bytes.NewReader(file))
+	if err != nil {
+		panic(err)
+	}
+	side := r.Vision.PatchSize
+	across := r.Vision.ImageSize / side
+	var x []float64
+	for y := n / across * side; y < (n/across+1)*side; y++ {
+		for left := n % across * side; left < (n%across+1)*side; left++ {
+			red, green, blue, _ := picture.At(left, y).RGBA()
+			for _, v := range []uint32{red, green, blue} {
+				x = append(x, 2*float64(v)/0xffff-1)
+			}
+		}
+	}
+	x = r.linear(x, "vision_tower.patch_embedding")
+	for d := range x {
+		x[d] += float64(r.weight["vision_tower.position_embedding.weight"][n*len(x)+d])
+	}
+	x = r.linear(x, "multi_modal_projector.linear_1")
+	for d, v := range x {
+		x[d] = silu(v)
+	}
+	return r.linear(x, "multi_modal_projector.linear_2")
+}
+
+// picture returns a PNG, a square of random opaque pixels.
+func picture(side int, random func() uint8) []byte {
+	p := image.NewNRGBA(image.Rect(0, 0, side, side))
+	for i := range p.Pix {
+		p.Pix[i] = random()
+		if i%4 == 3 {
+			p.Pix[i] = 255
+		}
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, p); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
 }
