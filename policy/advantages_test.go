@@ -11,15 +11,15 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// judging is an architecture with a critic.
-func judging() hf.Config {
+// withCritic is an architecture with a critic.
+func withCritic() hf.Config {
 	c := architectures()["grouped queries"]
 	c.ValueHead = true
 	return c
 }
 
-// said returns log-probs and values of a rollout's tokens by the reference.
-func (r *reference) said(of *rollout.Rollout) (logprobs, values []float64) {
+// predict returns the reference computation's log-probs and values of a rollout's tokens.
+func (r *reference) predict(of *rollout.Rollout) (logprobs, values []float64) {
 	logprobs, values = make([]float64, len(of.Tokens)), make([]float64, len(of.Tokens))
 	hidden := r.hidden(Input{Tokens: of.Tokens, Mask: of.Mask, Images: of.Images})
 	for j := 1; j < len(of.Tokens); j++ {
@@ -33,7 +33,7 @@ func (r *reference) said(of *rollout.Rollout) (logprobs, values []float64) {
 
 // episodes are the draws of two trainers with rewards, groups and turns: draw 3 has two turns with a prompt of the environment
 // between and rewards of their own, draw 4 has values stored at generation as all others.
-func episodes(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
+func criticBatches(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
 	t.Helper()
 	ref, err := newReference(m.config, w)
 	if err != nil {
@@ -115,7 +115,7 @@ func plainNormalize(all []map[int]float64) {
 }
 
 // passOf returns the pass that holds draw i of all, and its first place there.
-func passOf(shards [][]pass, i int) (p *pass, row, from int) {
+func findPass(shards [][]pass, i int) (p *pass, row, from int) {
 	for p := range eachPass(shards) {
 		if i < len(p.draws) {
 			return p, i, i * p.length
@@ -125,7 +125,7 @@ func passOf(shards [][]pass, i int) (p *pass, row, from int) {
 	return nil, 0, 0
 }
 
-func prepared(t testing.TB, l *Learner, batches []*rollout.Batch) [][]pass {
+func mustPrepare(t testing.TB, l *Learner, batches []*rollout.Batch) [][]pass {
 	t.Helper()
 	shards, err := l.prepare(context.Background(), batches)
 	if err != nil {
@@ -134,8 +134,8 @@ func prepared(t testing.TB, l *Learner, batches []*rollout.Batch) [][]pass {
 	return shards
 }
 
-func TestTheCriticsAdvantagesAreGAEOverTheStepsTokens(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestCriticAdvantagesAreNormalisedGAE(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 60)
 	ref, err := newReference(m.config, w)
 	if err != nil {
@@ -149,16 +149,16 @@ func TestTheCriticsAdvantagesAreGAEOverTheStepsTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Objective, o.Advantage = objective.PPO{}, advantage.Critic
-			batches := episodes(t, m, w)
+			batches := criticBatches(t, m, w)
 			l := newTestLearner(t, m, w, o)
-			shards := prepared(t, l, batches)
+			shards := mustPrepare(t, l, batches)
 			gae := o.withDefaults().GAE
 			all := allDraws(batches)
 			var want []map[int]float64
 			var raw, values [][]float64
 			var errors []float64
 			for _, d := range all {
-				_, v := ref.said(d.Rollout)
+				_, v := ref.predict(d.Rollout)
 				for j, stored := range d.Rollout.Values {
 					if o.StoredValues {
 						v[j] = float64(stored)
@@ -177,7 +177,7 @@ func TestTheCriticsAdvantagesAreGAEOverTheStepsTokens(t *testing.T) {
 			plainNormalize(want)
 			feedback, metrics := measure(t, l, batches...), map[string]float64{}
 			for i, d := range all {
-				p, _, from := passOf(shards, i)
+				p, _, from := findPass(shards, i)
 				mean := 0.0
 				for j, a := range want[i] {
 					near(t, "advantage", p.advantage[from+j], a, 1e-4)
@@ -208,7 +208,7 @@ func plainLoss(r *reference, o objective.Objective, shards [][]pass) (loss float
 			if p.keep[i] == 0 {
 				continue
 			}
-			logprobs, values := r.said(d.Rollout)
+			logprobs, values := r.predict(d.Rollout)
 			var sum, n float64
 			for j, m := range d.Rollout.Mask {
 				if m == 0 {
@@ -240,7 +240,7 @@ func plainLoss(r *reference, o objective.Objective, shards [][]pass) (loss float
 }
 
 // learners are options of each kind that has the learner compute more than the gradient.
-func learners() map[string]Learning {
+func learnerKinds() map[string]Learning {
 	return map[string]Learning{
 		"grpo_off": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.3}, Updates: 3,
 			Reference: Reference{Every: 2, Swaps: 2}, MaskZeroVariance: true},
@@ -254,15 +254,15 @@ func learners() map[string]Learning {
 // The second step of a learner, so that the policy, the policy at the start of the batch and the reference policy differ.
 // Without clipping its gradient is what Adam's first moment gained.
 func TestGradientsOfEveryObjectiveAgreeWithFiniteDifferences(t *testing.T) {
-	m := newTestModel(t, judging())
-	for name, o := range learners() {
+	m := newTestModel(t, withCritic())
+	for name, o := range learnerKinds() {
 		t.Run(name, func(t *testing.T) {
 			w := randomWeights(t, m, 62)
 			o.Optimizer = Adam{LearningRate: 2e-3, ClipNorm: -1}
 			l := newTestLearner(t, m, w, o)
-			step(t, l, episodes(t, m, w)...)
-			batches := episodes(t, m, w)
-			shards, before := prepared(t, l, batches), state(t, l)
+			step(t, l, criticBatches(t, m, w)...)
+			batches := criticBatches(t, m, w)
+			shards, before := mustPrepare(t, l, batches), state(t, l)
 			ref, err := newReference(m.config, l.Weights())
 			if err != nil {
 				t.Fatal(err)
@@ -288,16 +288,16 @@ func TestGradientsOfEveryObjectiveAgreeWithFiniteDifferences(t *testing.T) {
 	}
 }
 
-func TestEveryObjectiveIsOneLossOfAllTrainersAndPasses(t *testing.T) {
-	m := newTestModel(t, judging())
-	for name, o := range learners() {
+func TestTheLossOfEveryObjectiveIsTheSameForAnyTrainersAndPasses(t *testing.T) {
+	m := newTestModel(t, withCritic())
+	for name, o := range learnerKinds() {
 		t.Run(name, func(t *testing.T) {
 			w := randomWeights(t, m, 64)
 			whole := newTestLearner(t, m, w, o)
-			want := step(t, whole, &rollout.Batch{Draws: allDraws(episodes(t, m, w))})
+			want := step(t, whole, &rollout.Batch{Draws: allDraws(criticBatches(t, m, w))})
 			o.PassElements = 2 * 12 * m.config.VocabSize
 			parts := newTestLearner(t, m, w, o)
-			got := step(t, parts, episodes(t, m, w)...)
+			got := step(t, parts, criticBatches(t, m, w)...)
 			sameStates(t, state(t, parts), state(t, whole))
 			if len(got) != len(want) {
 				t.Errorf("metrics %v, want %v", got, want)
@@ -311,8 +311,8 @@ func TestEveryObjectiveIsOneLossOfAllTrainersAndPasses(t *testing.T) {
 	}
 }
 
-func TestPlainGRPORunsNoFurtherPasses(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestPlainGRPORunsNoExtraForwardPasses(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 65)
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 4})
 	step(t, l, randomBatch(m.config, 66, 6))
@@ -346,7 +346,7 @@ func armPolicy(t *testing.T, l *Learner) (logprobs [4]float64, value float64) {
 
 // The task: a prompt of one token, an answer of one token, rewards 1, 0.6 and 0 for tokens 0, 1 and 2, and 0 for the prompt's.
 // The policy draws 32 answers, learns from each batch twice and draws again.
-func TestALearnerOfEveryMethodFindsTheBestAnswer(t *testing.T) {
+func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 	rewards := [4]float32{1, 0.6, 0, 0}
 	m := newTestModel(t, hf.Config{ModelType: hf.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 12, NumHiddenLayers: 1,
 		NumAttentionHeads: 2, NumKeyValueHeads: 1, MaxPositionEmbeddings: 4, TieWordEmbeddings: true, ValueHead: true,

@@ -11,7 +11,7 @@ import (
 )
 
 // The gaps that rows of unequal turns leave in the cache would add up without end.
-func TestTheCacheStaysOfTheSizeOfItsRows(t *testing.T) {
+func TestTheCacheStaysNearTheLengthOfItsRows(t *testing.T) {
 	c := architectures()["llama"]
 	c.MaxPositionEmbeddings = 256
 	m := newTestModel(t, c)
@@ -47,7 +47,7 @@ func TestTheCacheStaysOfTheSizeOfItsRows(t *testing.T) {
 	}
 }
 
-func TestATurnThatMayBeLongBeginsWithASmallCache(t *testing.T) {
+func TestALongTurnBeginsWithASmallCache(t *testing.T) {
 	c := architectures()["tied"]
 	c.MaxPositionEmbeddings = 320
 	m := newTestModel(t, c)
@@ -66,7 +66,7 @@ func TestATurnThatMayBeLongBeginsWithASmallCache(t *testing.T) {
 	}
 }
 
-func TestAShortTurnHasOneCacheFromItsFirstTokenToItsLast(t *testing.T) {
+func TestAShortTurnNeverMovesItsCache(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 113)
@@ -84,7 +84,7 @@ func TestAShortTurnHasOneCacheFromItsFirstTokenToItsLast(t *testing.T) {
 	}
 }
 
-func TestSizesOfGrowingCachesAreFewAndHalfFull(t *testing.T) {
+func TestGrowingCachesHaveFewSizesAndAreHalfFull(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := 1; n <= 4096; n++ {
 		size := roundSlots(n)
@@ -165,7 +165,7 @@ func TestMovingACachePacksEveryRow(t *testing.T) {
 	}
 }
 
-func TestADroppedGenerationLeavesNoCacheBehind(t *testing.T) {
+func TestADroppedGenerationFreesItsCache(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 119)
@@ -194,7 +194,7 @@ func TestADroppedGenerationLeavesNoCacheBehind(t *testing.T) {
 	}
 }
 
-func TestAGenerationGoesOnAfterAPassThatFailed(t *testing.T) {
+func TestAGenerationContinuesAfterAFailedPass(t *testing.T) {
 	m, other := newTestModel(t, architectures()["llama"]), newTestModel(t, architectures()["biases"])
 	w := randomWeights(t, m, 115)
 	g := begin(t, m, [][]int32{{1, 2, 3}, {4}}, Sampling{Temperature: 1, MaxTokens: 9})

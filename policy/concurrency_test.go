@@ -66,7 +66,7 @@ func learned(m *Model, w *Weights, seed uint64) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		measured = append(measured, one.Metrics, bitsOf(one.Feedback))
+		measured = append(measured, one.Metrics, feedbackBits(one.Feedback))
 	}
 	s, err := l.State()
 	return []any{measured, s}, err
@@ -116,7 +116,7 @@ func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 }
 
 // Matrices large enough for the backend to divide among goroutines, if it were let to.
-func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
+func TestLargeMatricesGiveTheSameBitsOnAnyNumberOfCores(t *testing.T) {
 	if testing.Short() {
 		t.Skip("0.9 million parameters at three numbers of cores take too long under the race detector: they run without -short, on CI too")
 	}
@@ -136,7 +136,7 @@ func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
 		for i := range prompts {
 			prompts[i] = []int32{1, int32(i % 16), 3}
 		}
-		got := []any{measured.Metrics, bitsOf(measured.Feedback), state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
+		got := []any{measured.Metrics, feedbackBits(measured.Feedback), state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
 		if want == nil {
 			want = got
 		} else if !reflect.DeepEqual(got, want) {
@@ -147,7 +147,7 @@ func TestCoresDoNotShowInTheBitsOfLargeMatrices(t *testing.T) {
 
 // What a first call must not share its program with is another first call: building the graph is the part of one that a
 // test can watch.
-func TestFirstCallsOfAProgramAreAlone(t *testing.T) {
+func TestTheFirstCallOfAProgramRunsAlone(t *testing.T) {
 	m := newTestModel(t, architectures()["llama"])
 	var building atomic.Int32
 	var overlap atomic.Bool

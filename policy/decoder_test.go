@@ -10,7 +10,7 @@ import (
 )
 
 // The products of attention and their gradients are those of the graph library's own product, whatever the sizes.
-func TestProductsOfAttentionHaveTheGradientsOfPlainOnes(t *testing.T) {
+func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
 	backend, err := openBackend()
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestProductsOfAttentionHaveTheGradientsOfPlainOnes(t *testing.T) {
 }
 
 // Long rollouts are learned from in passes of few rows, as many as their attention has room for.
-func TestPassesHaveRoomForTheirAttention(t *testing.T) {
+func TestPassesAreSizedByTheirAttention(t *testing.T) {
 	m := newTestModel(t, architectures()["llama"])
 	m.config.MaxPositionEmbeddings, m.config.NumAttentionHeads = 4096, 4
 	l := &Learner{model: m, options: Learning{PassElements: 1 << 24}}

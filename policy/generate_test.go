@@ -103,7 +103,7 @@ func TestRowsOfOneBatchAreThoseOfEachAlone(t *testing.T) {
 	}
 }
 
-func TestChunksGiveTheBitsOfOneGo(t *testing.T) {
+func TestChunksGiveTheBitsOfOneCall(t *testing.T) {
 	c := architectures()["grouped queries"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 23)
@@ -132,7 +132,7 @@ func threeVersions(t *testing.T, m *Model) [3]*Weights {
 	return [3]*Weights{randomWeights(t, m, 31), randomWeights(t, m, 32).WithVersion(3), randomWeights(t, m, 33).WithVersion(4)}
 }
 
-func TestEveryTokenKnowsTheVersionThatProducedIt(t *testing.T) {
+func TestEveryTokenHasTheVersionThatProducedIt(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])
 	w := threeVersions(t, m)
 	rows := changing(t, m, w, Sampling{Temperature: 1, MaxTokens: 12})
@@ -145,7 +145,7 @@ func TestEveryTokenKnowsTheVersionThatProducedIt(t *testing.T) {
 }
 
 // With a recomputed cache a token has the log-prob that its version's weights give it after all tokens before.
-func TestRecomputedCacheHoldsWhatTheNewWeightsMake(t *testing.T) {
+func TestARecomputedCacheHoldsKeysOfTheNewWeights(t *testing.T) {
 	for name, c := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
@@ -162,7 +162,7 @@ func TestRecomputedCacheHoldsWhatTheNewWeightsMake(t *testing.T) {
 
 // With a kept cache the keys and values of earlier tokens are those of the weights that their passes ran under: the
 // weights that drew the token behind them, and for the prompt the first.
-func TestKeptCacheHoldsWhatEarlierWeightsMade(t *testing.T) {
+func TestAKeptCacheHoldsKeysOfEarlierWeights(t *testing.T) {
 	for name, c := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
@@ -212,7 +212,7 @@ func logSoftmax(logits []float64, temperature float64) []float64 {
 	return out
 }
 
-func TestStoppedRowsDrawNoMoreAndTouchNoOthers(t *testing.T) {
+func TestStoppedRowsDrawNoMoreAndAffectNoOthers(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 41)
@@ -275,7 +275,7 @@ func TestPositionsOfTheModelEndRowsAsTruncated(t *testing.T) {
 	}
 }
 
-func TestStopTokenAtTheLastPlaceIsNoTruncation(t *testing.T) {
+func TestAStopTokenAtTheLastPositionIsNoTruncation(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 53)
@@ -288,7 +288,7 @@ func TestStopTokenAtTheLastPlaceIsNoTruncation(t *testing.T) {
 	}
 }
 
-func TestPromptsThatCannotBeContinuedAreRefused(t *testing.T) {
+func TestInvalidPromptsAreRefused(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	ok, one := []int32{1}, Sampling{MaxTokens: 1}
@@ -340,7 +340,7 @@ func TestPromptsThatCannotBeContinuedAreRefused(t *testing.T) {
 	}
 }
 
-func TestDivergedWeightsEndAGenerationWithTheRowAndTheRemedy(t *testing.T) {
+func TestDivergedWeightsEndAGenerationWithARemedy(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	flat, err := randomWeights(t, m, 1).Flat()
@@ -373,7 +373,7 @@ func (c *cancelAfter) Err() error {
 	return nil
 }
 
-func TestCancelledGenerationStopsBetweenTokensAndCanGoOn(t *testing.T) {
+func TestACancelledGenerationStopsBetweenTokensAndCanContinue(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 61)

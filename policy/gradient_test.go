@@ -15,7 +15,7 @@ import (
 )
 
 // singles returns the gradients of a batch's draws.
-func singles(t *testing.T, l *Learner, b *rollout.Batch) [][]float32 {
+func drawGradients(t *testing.T, l *Learner, b *rollout.Batch) [][]float32 {
 	t.Helper()
 	var list [][]float32
 	err := l.Gradients(context.Background(), b, func(i int, g []float32) error {
@@ -32,7 +32,7 @@ func singles(t *testing.T, l *Learner, b *rollout.Batch) [][]float32 {
 }
 
 // ofStep returns the gradient of the learner's first step: without clipping Adam's first moment is (1 - beta1) times it.
-func ofStep(t *testing.T, l *Learner, b *rollout.Batch) []float32 {
+func stepGradient(t *testing.T, l *Learner, b *rollout.Batch) []float32 {
 	t.Helper()
 	step(t, l, b)
 	g := slices.Concat(state(t, l).First...)
@@ -42,8 +42,8 @@ func ofStep(t *testing.T, l *Learner, b *rollout.Batch) []float32 {
 	return g
 }
 
-func TestTheMeanOfTheDrawsGradientsIsTheGradientOfTheStep(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestTheMeanOfDrawGradientsIsTheGradientOfTheStep(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 90)
 	for name, o := range map[string]Learning{
 		"sequences":         {Objective: objective.GRPO{}},
@@ -59,9 +59,9 @@ func TestTheMeanOfTheDrawsGradientsIsTheGradientOfTheStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.Optimizer = Adam{LearningRate: 1, ClipNorm: -1}
 			l := newTestLearner(t, m, w, o)
-			b := &rollout.Batch{Draws: allDraws(episodes(t, m, w))}
+			b := &rollout.Batch{Draws: allDraws(criticBatches(t, m, w))}
 			b.Draws[2].GroupStd, b.Draws[5].GroupStd = 0, 0
-			before, list := state(t, l), singles(t, l, b)
+			before, list := state(t, l), drawGradients(t, l, b)
 			if !reflect.DeepEqual(state(t, l), before) {
 				t.Error("the learner has changed")
 			}
@@ -71,7 +71,7 @@ func TestTheMeanOfTheDrawsGradientsIsTheGradientOfTheStep(t *testing.T) {
 			if o.MaskZeroVariance && slices.ContainsFunc(list[2], func(x float32) bool { return x != 0 }) {
 				t.Error("a draw that is masked out has a gradient")
 			}
-			want, largest := ofStep(t, l, b), 0.0
+			want, largest := stepGradient(t, l, b), 0.0
 			for _, x := range want {
 				largest = max(largest, math.Abs(float64(x)))
 			}
@@ -89,13 +89,13 @@ func TestTheMeanOfTheDrawsGradientsIsTheGradientOfTheStep(t *testing.T) {
 }
 
 // A gradient is the draw's own: that of a step on it alone, where nothing is common to the draws.
-func TestADrawsGradientIsThatOfAStepOnItAlone(t *testing.T) {
+func TestTheGradientOfADrawIsThatOfAStepOnItAlone(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	w, b := randomWeights(t, m, 91), randomBatch(c, 92, 5)
 	o := Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}}
-	for i, g := range singles(t, newTestLearner(t, m, w, o), b) {
-		want := ofStep(t, newTestLearner(t, m, w, o), &rollout.Batch{Draws: b.Draws[i : i+1]})
+	for i, g := range drawGradients(t, newTestLearner(t, m, w, o), b) {
+		want := stepGradient(t, newTestLearner(t, m, w, o), &rollout.Batch{Draws: b.Draws[i : i+1]})
 		for at := range want {
 			if math.Abs(float64(g[at]-want[at])) > 1e-5 {
 				t.Fatalf("draw %d, parameter %d: gradient %v, alone %v", i, at, g[at], want[at])
@@ -109,14 +109,14 @@ func TestGradientsAreTheSameOnAnyNumberOfCores(t *testing.T) {
 	m := newTestModel(t, c)
 	l, b := newTestLearner(t, m, randomWeights(t, m, 93), Learning{Objective: objective.GRPO{}, MaxLogRatio: 1}), randomBatch(c, 94, 7)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	one := singles(t, l, b)
+	one := drawGradients(t, l, b)
 	runtime.GOMAXPROCS(3)
-	if !reflect.DeepEqual(singles(t, l, b), one) {
+	if !reflect.DeepEqual(drawGradients(t, l, b), one) {
 		t.Error("three cores give other gradients than one")
 	}
 }
 
-func TestAWalkOverGradientsEndsWhenItIsTold(t *testing.T) {
+func TestAWalkOverGradientsEndsWithTheVisitorsError(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	l, b := newTestLearner(t, m, randomWeights(t, m, 95), Learning{Objective: objective.GRPO{}}), randomBatch(c, 96, 9)

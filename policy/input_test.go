@@ -17,7 +17,7 @@ import (
 )
 
 func TestScoresOfImagesAgreeWithThePlainComputation(t *testing.T) {
-	c := seeing()
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 141)
 	ref, err := newReference(c, w)
@@ -47,8 +47,8 @@ func TestScoresOfImagesAgreeWithThePlainComputation(t *testing.T) {
 	}
 }
 
-func TestAnotherPictureHasOtherLogprobs(t *testing.T) {
-	c := seeing()
+func TestAnotherImageGivesOtherLogprobs(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 143)
 	rng := rollout.Stream(144, "test", 0)
@@ -77,8 +77,8 @@ func TestAnotherPictureHasOtherLogprobs(t *testing.T) {
 }
 
 // Paletted, grey and opaque pictures of the same colours are the same patches.
-func TestPatchesAreTheColoursWhateverThePNG(t *testing.T) {
-	c := seeing()
+func TestPatchesDependOnColoursNotOnThePNGFormat(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	square := image.NewRGBA(image.Rect(0, 0, 6, 6))
 	grey := image.NewGray(image.Rect(0, 0, 6, 6))
@@ -122,8 +122,8 @@ func encoded(t *testing.T, p image.Image) []byte {
 	return b.Bytes()
 }
 
-func TestImagesThatCannotBeShownAreRefused(t *testing.T) {
-	m, blind := newTestModel(t, seeing()), newTestModel(t, architectures()["llama"])
+func TestImagesThatDoNotFitAreRefused(t *testing.T) {
+	m, blind := newTestModel(t, withTower()), newTestModel(t, architectures()["llama"])
 	w := randomWeights(t, m, 145)
 	good, wide := picture(6, func() uint8 { return 9 }), encoded(t, image.NewGray(image.Rect(0, 0, 7, 6)))
 	var animated bytes.Buffer
@@ -165,7 +165,7 @@ func TestImagesThatCannotBeShownAreRefused(t *testing.T) {
 // The gradient of a sequence's log-prob reaches every parameter of the tower, and is that of finite differences of the plain
 // computation.
 func TestGradientsReachTheTower(t *testing.T) {
-	c := seeing()
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 147)
 	ref, err := newReference(c, w)
@@ -232,9 +232,9 @@ func TestGradientsReachTheTower(t *testing.T) {
 	}
 }
 
-// FuzzPictures checks that no file panics, and that what is taken becomes patches.
-func FuzzPictures(f *testing.F) {
-	m, err := NewModel(seeing())
+// FuzzImages checks that no file panics, and that what is taken becomes patches.
+func FuzzImages(f *testing.F) {
+	m, err := NewModel(withTower())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func imageBatch(m *Model, seed uint64, n int) *rollout.Batch {
 
 // The losses of all kinds of learners, so that forward passes before the gradient see the images too.
 func TestALearnersGradientsReachTheTower(t *testing.T) {
-	m := newTestModel(t, seeing())
+	m := newTestModel(t, withTower())
 	w := randomWeights(t, m, 40)
 	for name, o := range map[string]Learning{
 		"grpo":     {Objective: objective.GRPO{}},
@@ -295,7 +295,7 @@ func TestALearnersGradientsReachTheTower(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
 			step(t, l, imageBatch(m, 41, 5))
 			batch := imageBatch(m, 41, 5)
-			shards, before := prepared(t, l, []*rollout.Batch{batch}), state(t, l)
+			shards, before := mustPrepare(t, l, []*rollout.Batch{batch}), state(t, l)
 			ref, err := newReference(m.config, l.Weights())
 			if err != nil {
 				t.Fatal(err)
@@ -328,9 +328,9 @@ func TestALearnersGradientsReachTheTower(t *testing.T) {
 	}
 }
 
-// Two pictures, a token for each: without seeing them nothing is better than a guess, log 2.
-func TestALearnerLearnsWhatAPictureShows(t *testing.T) {
-	m := newTestModel(t, seeing())
+// Two pictures, a token for each: without withTower them nothing is better than a guess, log 2.
+func TestALearnerLearnsFromImages(t *testing.T) {
+	m := newTestModel(t, withTower())
 	w, err := m.Initial(43)
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestALearnerLearnsWhatAPictureShows(t *testing.T) {
 }
 
 func TestARolloutWhoseImagesDoNotFitIsRefusedByItsID(t *testing.T) {
-	m := newTestModel(t, seeing())
+	m := newTestModel(t, withTower())
 	w := randomWeights(t, m, 44)
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
 	batch := imageBatch(m, 45, 3)

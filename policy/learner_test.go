@@ -131,7 +131,7 @@ func sameStates(t *testing.T, got, want LearnerState) {
 	}
 }
 
-func TestTrainersAndPassesShareOneLoss(t *testing.T) {
+func TestTrainersAndPassesAddUpToOneLoss(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 12)
@@ -150,7 +150,7 @@ func TestTrainersAndPassesShareOneLoss(t *testing.T) {
 	sameStates(t, state(t, passes), state(t, whole))
 }
 
-func TestZeroVarianceGroupsLeaveTheLoss(t *testing.T) {
+func TestZeroVarianceGroupsAreMaskedOut(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 6)
@@ -215,7 +215,7 @@ func TestAdamFollowsItsFormula(t *testing.T) {
 	}
 }
 
-func TestRestoredLearnerGoesOnToTheBit(t *testing.T) {
+func TestARestoredLearnerContinuesBitForBit(t *testing.T) {
 	c := architectures()["qwen2"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 8)
@@ -257,7 +257,7 @@ func TestWeightsOfEarlierVersionsStayAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestLearningFromNothingIsRefused(t *testing.T) {
+func TestInvalidOptionsAndBatchesAreRefused(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 8)
@@ -275,7 +275,7 @@ func TestLearningFromNothingIsRefused(t *testing.T) {
 	}
 }
 
-func TestCancelledStepLeavesTheLearnerAsItWas(t *testing.T) {
+func TestACancelledStepDoesNotChangeTheLearner(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	l := newTestLearner(t, m, randomWeights(t, m, 8), Learning{Objective: objective.GRPO{}})
@@ -292,7 +292,7 @@ func TestCancelledStepLeavesTheLearnerAsItWas(t *testing.T) {
 	step(t, l, randomBatch(c, 2, 4))
 }
 
-func TestOptionsThatDoNotFitAreAllNamed(t *testing.T) {
+func TestEveryInvalidOptionIsReported(t *testing.T) {
 	nan := math.NaN()
 	adam := Adam{LearningRate: 1}
 	for _, tc := range []struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // bitsOf are feedback to the last bit.
-func bitsOf(list []rollout.Feedback) (all [][8]uint64) {
+func feedbackBits(list []rollout.Feedback) (all [][8]uint64) {
 	for _, f := range list {
 		b := [8]uint64{uint64(f.ID), uint64(f.Staleness)}
 		for i, v := range []float64{f.Advantage.Value, f.TDError.Value, f.GradNorm.Value, f.Tokens, f.RatioSum, f.RatioSquares} {
@@ -228,7 +228,7 @@ func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
 }
 
 // A rollout has one norm, whoever it is drawn with and whatever its weight.
-func TestAGradientNormIsOfItsRolloutAlone(t *testing.T) {
+func TestAGradientNormDependsOnItsRolloutAlone(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w, batch := randomWeights(t, m, 34), randomBatch(c, 35, 9)
@@ -275,7 +275,7 @@ func TestGradientNormsChangeNothingElse(t *testing.T) {
 			}
 			measured.Feedback[i].GradNorm = rollout.Measurement{}
 		}
-		got := []any{measured.Metrics, bitsOf(measured.Feedback), state(t, l)}
+		got := []any{measured.Metrics, feedbackBits(measured.Feedback), state(t, l)}
 		if want == nil {
 			want = got
 		} else if !reflect.DeepEqual(got, want) {
@@ -311,7 +311,7 @@ func TestPaddingRowsHaveNoFeedback(t *testing.T) {
 		return r
 	}
 	want, got := run(3), run(6)
-	if len(got.feedback) != 5 || !slices.Equal(bitsOf(got.feedback), bitsOf(want.feedback)) {
+	if len(got.feedback) != 5 || !slices.Equal(feedbackBits(got.feedback), feedbackBits(want.feedback)) {
 		t.Errorf("with padding rows %+v, without %+v", got.feedback, want.feedback)
 	}
 }
@@ -399,7 +399,7 @@ func plainBound(now, then *reference, draws []rollout.Draw) map[string]float64 {
 			continue
 		}
 		ratio := func(r *reference) float64 {
-			logprobs, _ := r.said(d.Rollout)
+			logprobs, _ := r.predict(d.Rollout)
 			product := 1.0
 			for j, m := range d.Rollout.Mask {
 				if m == 1 {
@@ -423,10 +423,10 @@ func plainBound(now, then *reference, draws []rollout.Draw) map[string]float64 {
 }
 
 // nearby gives rollouts behaviour log-probs within 0.2 of a policy's, so that no ratio swamps the others.
-func nearby(policy *reference, batches []*rollout.Batch) {
+func nearPolicy(policy *reference, batches []*rollout.Batch) {
 	rng := rollout.Stream(53, "test/nearby", 0)
 	for i, d := range allDraws(batches) {
-		logprobs, _ := policy.said(d.Rollout)
+		logprobs, _ := policy.predict(d.Rollout)
 		r := *d.Rollout
 		r.Logprobs = make([]float32, len(r.Tokens))
 		for j, m := range r.Mask {
@@ -457,7 +457,7 @@ func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
 			at = append(at, references(l))
 			batches := twoBatches(at[0])
 			if !tc.far {
-				nearby(at[0], batches)
+				nearPolicy(at[0], batches)
 			}
 			for i := range allDraws(batches) {
 				d := &batches[i/7].Draws[i%7]
@@ -489,7 +489,7 @@ func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
 	}
 }
 
-func TestWithoutRewardsThatDifferThereIsNoBound(t *testing.T) {
+func TestEqualRewardsGiveNoBound(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])
 	w := randomWeights(t, m, 51)
 	for name, change := range map[string]func(*rollout.Draw){

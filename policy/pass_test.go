@@ -15,18 +15,18 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// firstScores returns what weights say of the first pass.
+// firstScores returns the scores of the first pass.
 func firstScores(t *testing.T, l *Learner, shards [][]pass, w *Weights) Score {
 	t.Helper()
-	said, err := l.model.scoreText(w, shards[0][0].text)
+	scores, err := l.model.scoreText(w, shards[0][0].text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return said
+	return scores
 }
 
-func TestABatchBeginsWithEachOfUpdatesStepsAndKeepsItsFirstPolicy(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestTheAnchorIsThePolicyBeforeTheFirstStepOnABatch(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 70)
 	for _, o := range []Learning{
 		{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}, Updates: 3},
@@ -38,8 +38,8 @@ func TestABatchBeginsWithEachOfUpdatesStepsAndKeepsItsFirstPolicy(t *testing.T) 
 			if n%3 == 0 {
 				first = l.Weights()
 			}
-			batches := episodes(t, m, w)
-			shards := prepared(t, l, batches)
+			batches := criticBatches(t, m, w)
+			shards := mustPrepare(t, l, batches)
 			want := firstScores(t, l, shards, first)
 			if !slices.Equal(shards[0][0].anchor, want.Logprobs) {
 				t.Errorf("%s, step %d: pi_k is not the policy of step %d", o.Objective.Name(), n, n/3*3)
@@ -54,14 +54,14 @@ func TestABatchBeginsWithEachOfUpdatesStepsAndKeepsItsFirstPolicy(t *testing.T) 
 
 // A learner of one step to a batch takes r' from the gradient's own pass; one of three has it computed: the first step is
 // the same, and in it nothing is ever clipped, however far b is.
-func TestRPrimeOfABatchesFirstStepIsTheRatioItself(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestRPrimeIsTheRatioAtTheFirstStepOnABatch(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 71)
 	var steps [2]map[string]float64
 	var states [2]LearnerState
 	for i, updates := range []int{1, 3} {
 		l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}, Updates: updates})
-		batches := episodes(t, m, w)
+		batches := criticBatches(t, m, w)
 		steps[i] = step(t, l, batches...)
 		states[i] = state(t, l)
 		if steps[i]["clip_fraction"] != 0 || steps[i]["chi_square"] < 0.1 {
@@ -77,8 +77,8 @@ func TestRPrimeOfABatchesFirstStepIsTheRatioItself(t *testing.T) {
 	sameStates(t, states[0], states[1])
 }
 
-func TestTheReferencePolicyIsSwappedOnTime(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestTheReferencePolicyIsReplacedOnTime(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 72)
 	for _, tc := range []struct {
 		reference Reference
@@ -95,8 +95,8 @@ func TestTheReferencePolicyIsSwappedOnTime(t *testing.T) {
 			var versions []*Weights
 			for n := range tc.from {
 				versions = append(versions, l.Weights())
-				batches := episodes(t, m, w)
-				shards := prepared(t, l, batches)
+				batches := criticBatches(t, m, w)
+				shards := mustPrepare(t, l, batches)
 				if want := firstScores(t, l, shards, versions[tc.from[n]]); !slices.Equal(shards[0][0].reference, want.Logprobs) {
 					t.Errorf("step %d: the reference policy is not that of step %d", n, tc.from[n])
 				}
@@ -113,17 +113,17 @@ func TestTheReferencePolicyIsSwappedOnTime(t *testing.T) {
 	}
 }
 
-func TestRolloutsTooUnlikeThePolicyLeaveTheLoss(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestRolloutsAboveMaxLogRatioLeaveTheLoss(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 73)
 	ref, err := newReference(m.config, w)
 	if err != nil {
 		t.Fatal(err)
 	}
 	batches := func() []*rollout.Batch { // the logs of the ratios of draw i are all near (i-6)/2
-		list := episodes(t, m, w)
+		list := criticBatches(t, m, w)
 		for i, d := range allDraws(list) {
-			logprobs, _ := ref.said(d.Rollout)
+			logprobs, _ := ref.predict(d.Rollout)
 			r := *d.Rollout
 			r.Logprobs = make([]float32, len(r.Tokens))
 			for j, m := range r.Mask {
@@ -164,8 +164,8 @@ func TestRolloutsTooUnlikeThePolicyLeaveTheLoss(t *testing.T) {
 	}
 }
 
-func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestAKLPenaltyIsSubtractedFromTheRewardTokenByToken(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 74)
 	first, err := newReference(m.config, w)
 	if err != nil {
@@ -174,18 +174,18 @@ func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
 	for _, kind := range []advantage.Kind{advantage.Batch, advantage.GroupBatch} {
 		method := map[advantage.Kind]string{advantage.Batch: objective.ReinforcePP, advantage.GroupBatch: objective.ReinforcePPBaseline}[kind]
 		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{Method: method}, Advantage: kind, KLPenalty: 0.3, MaskZeroVariance: true})
-		step(t, l, episodes(t, m, w)...)
+		step(t, l, criticBatches(t, m, w)...)
 		now, err := newReference(m.config, l.Weights())
 		if err != nil {
 			t.Fatal(err)
 		}
-		batches := episodes(t, m, w)
+		batches := criticBatches(t, m, w)
 		var want []map[int]float64
 		var kl, tokens float64
 		for _, d := range allDraws(batches) {
 			a := map[int]float64{}
-			pi, _ := now.said(d.Rollout)
-			reference, _ := first.said(d.Rollout)
+			pi, _ := now.predict(d.Rollout)
+			reference, _ := first.predict(d.Rollout)
 			for j, of := range d.Rollout.Mask {
 				if of == 0 || d.GroupStd == 0 {
 					continue
@@ -203,9 +203,9 @@ func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
 			want = append(want, a)
 		}
 		plainNormalize(want)
-		shards := prepared(t, l, batches)
+		shards := mustPrepare(t, l, batches)
 		for i := range want {
-			p, _, from := passOf(shards, i)
+			p, _, from := findPass(shards, i)
 			for j, a := range want[i] {
 				near(t, "advantage", p.advantage[from+j], a, 1e-3)
 			}
@@ -216,11 +216,11 @@ func TestAKLPenaltyIsTakenOffTheRewardTokenByToken(t *testing.T) {
 	}
 }
 
-func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestALearnerRestoredAnywhereContinuesBitForBit(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 75)
-	batches := episodes(t, m, w) // the same ones throughout: a learner remembers what it found out of them, a restored one does not
-	for name, o := range learners() {
+	batches := criticBatches(t, m, w) // the same ones throughout: a learner remembers what it found out of them, a restored one does not
+	for name, o := range learnerKinds() {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
 			var saved []LearnerState
@@ -249,12 +249,12 @@ func TestALearnerOfAnyKindRestoredAnywhereGoesOnToTheBit(t *testing.T) {
 	}
 }
 
-func TestAStateThatLacksAPolicyIsRefused(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestAStateWithoutANeededPolicyIsRefused(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 77)
-	o := learners()["grpo_off"]
+	o := learnerKinds()["grpo_off"]
 	l := newTestLearner(t, m, w, o)
-	step(t, l, episodes(t, m, w)...)
+	step(t, l, criticBatches(t, m, w)...)
 	whole := state(t, l)
 	before := state(t, l)
 	for want, change := range map[string]func(*LearnerState){
@@ -277,11 +277,11 @@ func TestAStateThatLacksAPolicyIsRefused(t *testing.T) {
 	}
 }
 
-func TestRolloutsWithoutStoredValuesAreRefusedWhereTheyAreNeeded(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestMissingStoredValuesAreRefused(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 78)
-	l := newTestLearner(t, m, w, learners()["ppo, stored"])
-	batches := episodes(t, m, w)
+	l := newTestLearner(t, m, w, learnerKinds()["ppo, stored"])
+	batches := criticBatches(t, m, w)
 	batches[1].Draws[2].Rollout.Values = nil
 	before := state(t, l)
 	_, err := l.Step(context.Background(), batches)
@@ -293,8 +293,8 @@ func TestRolloutsWithoutStoredValuesAreRefusedWhereTheyAreNeeded(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfABatchIsNotAskedAgain(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestScoresOfABatchAreComputedOnce(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 151)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -305,7 +305,7 @@ func TestWhatIsKnownOfABatchIsNotAskedAgain(t *testing.T) {
 	} {
 		o.Updates, o.PassElements = 3, 3*16*m.config.VocabSize
 		l := newTestLearner(t, m, w, o)
-		batches, others := episodes(t, m, w), episodes(t, m, w)
+		batches, others := criticBatches(t, m, w), criticBatches(t, m, w)
 		for n := range 7 {
 			_, again := l.prepare(over, batches)
 			_, another := l.prepare(over, others)
@@ -318,8 +318,8 @@ func TestWhatIsKnownOfABatchIsNotAskedAgain(t *testing.T) {
 }
 
 // Some steps are on the batch before, some on one that shares its first rollouts, in passes of another length or not.
-func TestALearnerWithoutMemoryTakesTheSameSteps(t *testing.T) {
-	m := newTestModel(t, judging())
+func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
+	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 152)
 	longer := func(batches []*rollout.Batch) []*rollout.Batch {
 		var list []*rollout.Batch
@@ -336,13 +336,13 @@ func TestALearnerWithoutMemoryTakesTheSameSteps(t *testing.T) {
 		}
 		return list
 	}
-	for name, o := range learners() {
+	for name, o := range learnerKinds() {
 		o.PassElements = 1 // so that a pass is one rollout, at the length of the longest of those to come
 		var states [2]LearnerState
 		var measured [2][]StepResult
 		for i, forgetful := range []bool{false, true} {
 			l := newTestLearner(t, m, w, o)
-			batches := episodes(t, m, w)
+			batches := criticBatches(t, m, w)
 			for n := range 7 {
 				if n == 4 {
 					batches = longer(batches)

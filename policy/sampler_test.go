@@ -95,7 +95,7 @@ func draws(t *testing.T, s Sampling, logits []float32, n int) []int {
 }
 
 // 40,000 draws tell a distribution from that of a temperature 5% off, or a nucleus 0.05 wider.
-func TestTokensAreDrawnFromTheSoftmaxOrItsNucleus(t *testing.T) {
+func TestTokensFollowTheSoftmaxOrItsNucleus(t *testing.T) {
 	logits := exampleLogits()
 	for _, c := range []struct{ temperature, topP float64 }{
 		{1, 0}, {1, 1}, {0.5, 1}, {2, 1}, {1.3, 0.9}, {1, 0.5}, {0.7, 0.75}, {3, 0.2},
@@ -165,7 +165,7 @@ func TestNucleusIsTheSmallestSetAndLowerIndicesGoFirst(t *testing.T) {
 	}
 }
 
-func TestReportedLogprobIsThatOfTheWholeSoftmax(t *testing.T) {
+func TestTheLogprobIsOfTheWholeSoftmax(t *testing.T) {
 	logits := exampleLogits()
 	for _, s := range []Sampling{{Temperature: 0.7, TopP: 0.3}, {Temperature: 1}, {Temperature: 2.5, TopP: 0.95}, {}} {
 		heat := s.Temperature
@@ -190,7 +190,7 @@ func TestReportedLogprobIsThatOfTheWholeSoftmax(t *testing.T) {
 	}
 }
 
-func TestCertaintyHasLogprobZero(t *testing.T) {
+func TestACertainTokenHasLogprobZero(t *testing.T) {
 	for _, s := range []Sampling{{}, {Temperature: 1e-300}, {Temperature: 1, TopP: 0.5}} {
 		token, logprob, err := newSampler(3, s).draw([]float32{-200, 300, -200}, rollout.Stream(1, "test", 0))
 		if err != nil || token != 1 || logprob != 0 {
@@ -199,7 +199,7 @@ func TestCertaintyHasLogprobZero(t *testing.T) {
 	}
 }
 
-func TestLogitsThatAreNoNumbersAreRefused(t *testing.T) {
+func TestLogitsThatAreNotNumbersAreRefused(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, c := range []struct {
 		logits []float32
@@ -292,7 +292,7 @@ func TestCumulativeAgreesWithTheRunningSum(t *testing.T) {
 	}
 }
 
-func TestWhatIsNeverDrawnCountsInTheProbabilitiesAllTheSame(t *testing.T) {
+func TestSuppressedTokensCountInTheProbabilities(t *testing.T) {
 	logits := []float32{1, 3, 2, 0}
 	sum := math.E + math.Exp(3) + math.Exp(2) + 1
 	for name, c := range map[string]struct {
@@ -328,7 +328,7 @@ func TestWhatIsNeverDrawnCountsInTheProbabilitiesAllTheSame(t *testing.T) {
 }
 
 // What is never drawn may be so much likelier than all else that, beside it, nothing else has a probability that a float64 holds.
-func TestWhatIsNeverDrawnLeavesTheOthersTheirProbabilities(t *testing.T) {
+func TestSuppressionKeepsTheRatiosOfOtherProbabilities(t *testing.T) {
 	for name, c := range map[string]struct {
 		sampling Sampling
 		logits   []float32
@@ -374,8 +374,8 @@ func TestWhatIsNeverDrawnLeavesTheOthersTheirProbabilities(t *testing.T) {
 	}
 }
 
-func TestAPolicyWithATowerWritesNoImageToken(t *testing.T) {
-	c := seeing()
+func TestAPolicyWithATowerNeverWritesImageTokens(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 7)
 	rng := rollout.Stream(8, "test", 0)
@@ -405,8 +405,8 @@ func TestAPolicyWithATowerWritesNoImageToken(t *testing.T) {
 
 // Steps have the masks of earlier turns taken off (rollout.Rollout.Steps), so that an image token which the policy wrote there would
 // pass for a patch: it writes none, though it would like to.
-func TestStepsOfARolloutShowTheImagesThatTheWholeShows(t *testing.T) {
-	c := seeing()
+func TestStoredStepsHaveTheImagesOfTheirRollout(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	w := fond(t, m, randomWeights(t, m, 10))
 	rng, turns := rollout.Stream(11, "test", 0), 5
@@ -437,8 +437,8 @@ func TestStepsOfARolloutShowTheImagesThatTheWholeShows(t *testing.T) {
 		for _, s := range steps {
 			batch.Draws = append(batch.Draws, rollout.Draw{Rollout: s, Weight: 1})
 		}
-		shards := prepared(t, l, []*rollout.Batch{batch})
-		p, said := &shards[0][0], firstScores(t, l, shards, w)
+		shards := mustPrepare(t, l, []*rollout.Batch{batch})
+		p, scores := &shards[0][0], firstScores(t, l, shards, w)
 		for n, s := range steps {
 			for j, of := range s.Mask {
 				at := (1+n)*p.length + j
@@ -446,8 +446,8 @@ func TestStepsOfARolloutShowTheImagesThatTheWholeShows(t *testing.T) {
 					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.images.patch[at], p.images.patch[j])
 				}
 				if of == 1 {
-					want := float64(said.Logprobs[j])
-					near(t, "log-prob of a step", said.Logprobs[at], want, 1e-5)
+					want := float64(scores.Logprobs[j])
+					near(t, "log-prob of a step", scores.Logprobs[at], want, 1e-5)
 					near(t, "log-prob at generation", row.Logprobs[j], want, 1e-5*(1-want))
 				}
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// seeing returns an architecture with a critic and a tower of four patches to an image; the last token of the vocabulary stands
+// withTower returns an architecture with a critic and a tower of four patches to an image; the last token of the vocabulary stands
 // for a patch.
-func seeing() hf.Config {
+func withTower() hf.Config {
 	c := architectures()["grouped queries"]
 	c.ValueHead = true
 	c.Vision = hf.Vision{ImageSize: 6, PatchSize: 3, HiddenSize: 5, ImageTokenID: c.VocabSize - 1}
@@ -152,7 +152,7 @@ func turnsOf(r Row) (n int) {
 
 func TestRowsOfManyTurnsHaveTheLogprobsOfOnePass(t *testing.T) {
 	all := architectures()
-	all["critic and tower"] = seeing()
+	all["critic and tower"] = withTower()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
@@ -185,8 +185,8 @@ func TestRowsOfManyTurnsHaveTheLogprobsOfOnePass(t *testing.T) {
 	}
 }
 
-func TestChunksOfManyTurnsGiveTheBitsOfOneGo(t *testing.T) {
-	c := seeing()
+func TestChunksOfManyTurnsGiveTheBitsOfOneCall(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 103)
 	rng := rollout.Stream(104, "test", 0)
@@ -201,7 +201,7 @@ func TestChunksOfManyTurnsGiveTheBitsOfOneGo(t *testing.T) {
 }
 
 func TestRowsOfManyTurnsAreThoseOfEachAlone(t *testing.T) {
-	c := seeing()
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 107)
 	rng := rollout.Stream(108, "test", 0)
@@ -221,8 +221,8 @@ func TestRowsOfManyTurnsAreThoseOfEachAlone(t *testing.T) {
 	}
 }
 
-func TestRowsThatCannotBeExtendedSayWhy(t *testing.T) {
-	c := seeing()
+func TestInvalidExtensionsAreRefused(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 113)
 	g := begin(t, m, [][]int32{{1, 2}}, Sampling{Temperature: 1, MaxTokens: 4})
@@ -251,7 +251,7 @@ func TestRowsThatCannotBeExtendedSayWhy(t *testing.T) {
 	}
 }
 
-func TestATurnMayFollowWithoutAnythingSaid(t *testing.T) {
+func TestATurnMayFollowAnEmptyAnswer(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 115)
@@ -271,8 +271,8 @@ func TestATurnMayFollowWithoutAnythingSaid(t *testing.T) {
 	}
 }
 
-func TestAMaskOfAnInputIsOfNoAccountToGeneration(t *testing.T) {
-	c := seeing()
+func TestGenerationIgnoresTheMaskOfAnInput(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 117)
 	in := randomInput(c, rollout.Stream(118, "test", 0), 3, 1)
@@ -357,7 +357,7 @@ type schedule struct {
 // Whatever the weights, turns, images and neighbours, every token has the log-prob, and the state before it the value, that the
 // plain computation gives it.
 func TestRandomSchedulesOfTurnsAgreeWithThePlainComputation(t *testing.T) {
-	c := seeing()
+	c := withTower()
 	m := newTestModel(t, c)
 	versions := []*Weights{randomWeights(t, m, 121), randomWeights(t, m, 122).WithVersion(3), randomWeights(t, m, 123).WithVersion(4)}
 	refs := map[rollout.Version]*reference{}
@@ -463,8 +463,8 @@ func (s *schedule) step(w *Weights) {
 }
 
 // Weights that change under a kept cache leave traces: with another cache the same course would have other log-probs.
-func TestAShadowOfTheOtherKindOfCacheDisagrees(t *testing.T) {
-	c := seeing()
+func TestAShadowWithTheOtherCachePolicyDisagrees(t *testing.T) {
+	c := withTower()
 	m := newTestModel(t, c)
 	a, b := randomWeights(t, m, 131), randomWeights(t, m, 132).WithVersion(1)
 	for _, recompute := range []bool{false, true} {

@@ -15,9 +15,9 @@ import (
 	"github.com/reprise-rl/reprise/policy/hf"
 )
 
-func TestSavedWeightsLoadAgainToTheBit(t *testing.T) {
+func TestSavedWeightsLoadBitForBit(t *testing.T) {
 	all := architectures()
-	all["critic and tower"] = seeing()
+	all["critic and tower"] = withTower()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
@@ -55,7 +55,7 @@ func TestSavedWeightsLoadAgainToTheBit(t *testing.T) {
 	}
 }
 
-func TestAValueHeadIsAddedToAnyModelAndChangesNothingElse(t *testing.T) {
+func TestAddingAValueHeadChangesNothingElse(t *testing.T) {
 	for name, c := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
@@ -128,7 +128,7 @@ const storyOpening = "Once upon a time, a little girl named Lily lived in a smal
 	"all day. One day, Lily saw a small bird on the ground. She picked it up and tried to reach the bird and see what it was.\nLily had an idea. " +
 	"She asked her mom if she could help the bird. Her mom said, \"Okay, let's go"
 
-func TestPretrainedModelTellsItsStory(t *testing.T) {
+func TestPretrainedModelContinuesAStory(t *testing.T) {
 	m, w, tokenizer := stories(t)
 	prompt, err := tokenizer.Encode("Once upon a time")
 	if err != nil {
