@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkCommit has 16 clients insert groups of 16 rollouts, each waiting for its commit, and reports rollouts/s, the bytes of
-// their payload per second, and the ratio to what the disk does with the same bytes written in sequence, in pieces of 4 MB with an fdatasync each,
+// their payload per second, and the ratio to what the disk does with the same bytes written in sequence, in pieces of 4 MB with an fsync each,
 // in the same run.
 func BenchmarkCommit(b *testing.B) {
 	for _, sync := range []Sync{Always, Off} {
@@ -79,7 +79,7 @@ func benchmarkCommit(b *testing.B, mode Sync, tokens int) {
 	}
 }
 
-// rawBytesPerSecond is what the disk does: 1 GB in sequence over a file of 512 MB that is there already, an fdatasync to every
+// rawBytesPerSecond is what the disk does: 1 GB in sequence over a file of 512 MB that is there already, an fsync to every
 // 4 MB.
 func rawBytesPerSecond(b *testing.B) float64 {
 	b.Helper()
@@ -95,7 +95,7 @@ func rawBytesPerSecond(b *testing.B) float64 {
 		for at := int64(0); at < bytes; at += piece {
 			_, err := f.WriteAt(block, at%file)
 			must(b, err)
-			must(b, fdatasync(f))
+			must(b, f.Sync())
 		}
 	}
 	write(file)

@@ -33,7 +33,7 @@ func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever m
 	for range 260 {
 		u.insert()
 		for _, h := range u.table.Inspect().Held() {
-			ever[h.ID] = keptOf(h)
+			ever[h.ID] = storedOf(h)
 		}
 		if u.random.IntN(4) == 0 {
 			if _, err := u.table.Sample(ctx, rollout.Request{Size: 3}); err != nil && !errors.Is(err, rollout.ErrStarved) {
@@ -55,7 +55,7 @@ func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever m
 	return file, kind, ever
 }
 
-func keptOf(h replay.Held) replay.Stored {
+func storedOf(h replay.Held) replay.Stored {
 	return replay.Stored{Usage: replay.Usage{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
 }
 
@@ -82,7 +82,7 @@ func facts(t testing.TB, c *content) map[string]uint64 {
 		return m
 	}
 	for _, k := range c.rollouts {
-		b, err := appendKept(nil, &k)
+		b, err := appendStored(nil, &k)
 		must(t, err)
 		m[fmt.Sprint("rollout ", k.ID)] = maphash.Bytes(fixed, b[useLength:]) // the use that counts is the last, below
 		m[fmt.Sprint("use ", k.ID)] = maphash.Bytes(fixed, b[:useLength])
@@ -115,10 +115,9 @@ func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
 	check := func(what string, damaged []byte) {
 		t.Helper()
 		_, c, report := examineBytes(bytes.NewReader(damaged), int64(len(damaged)), true)
-		got := facts(t, c)
 		if report.Whole() {
 			missed++
-			if !maps.Equal(got, want) {
+			if !maps.Equal(facts(t, c), want) {
 				t.Fatalf("%s went unnoticed: %s", what, report)
 			}
 			return
@@ -127,14 +126,15 @@ func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
 		if c == nil {
 			return
 		}
+		got := facts(t, c)
 		for _, k := range c.rollouts {
 			key := fmt.Sprint("rollout ", k.ID)
-			if was, ok := want[key]; ok && was != got[key] || !ok && !sameKept(t, k, ever[k.ID]) {
+			if was, ok := want[key]; ok && was != got[key] || !ok && !sameStored(t, k, ever[k.ID]) {
 				t.Fatalf("%s: %s counts as whole, and is not what was written: %s", what, key, report)
 			}
 		}
 	}
-	for range 800 {
+	for range 200 {
 		damaged := bytes.Clone(file)
 		what := damage(random, damaged)
 		check(what, damaged)
@@ -151,7 +151,7 @@ func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
 		}
 	}
 	for p := range pages { // headers and the first elements of each page, where all is structure
-		for range 8 {
+		for range 2 {
 			damaged := bytes.Clone(file)
 			at := p*4096 + random.IntN(96)
 			damaged[at] ^= 1 << random.IntN(8)
@@ -165,7 +165,7 @@ func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
 		}
 	}
 	t.Logf("%d damages were found, %d did no harm", found, missed)
-	if found < 600 {
+	if found < 200 {
 		t.Errorf("only %d damages were found", found)
 	}
 }
@@ -212,7 +212,7 @@ func TestAFileInWhichNothingIsFoundOpens(t *testing.T) {
 	file, kind, _ := sample(t, 5)
 	random := rollout.Stream(4, "damage", 0)
 	opened := 0
-	for i := range 300 {
+	for i := range 100 {
 		damaged := bytes.Clone(file)
 		what := damage(random, damaged)
 		if !verifyBytes(t, damaged).Whole() {
@@ -236,7 +236,7 @@ func TestAFileInWhichNothingIsFoundOpens(t *testing.T) {
 		}
 		opened++
 	}
-	if opened < 20 {
+	if opened < 8 {
 		t.Errorf("only %d files were opened", opened)
 	}
 }
@@ -256,7 +256,7 @@ func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
 	want := facts(t, whole)
 	random := rollout.Stream(5, "damage", 0)
 	saved, partly := 0, 0
-	for i := range 100 {
+	for i := range 40 {
 		folder := t.TempDir()
 		damaged := bytes.Clone(file)
 		what := damage(random, damaged)
@@ -276,7 +276,7 @@ func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
 		j, table, recovery := reopen(t, salvaged, kind)
 		balanced(t, table)
 		for _, h := range table.Inspect().Held() {
-			if !sameKept(t, keptOf(h), ever[h.ID]) { // it may have been removed, where pages that lead to others are damaged
+			if !sameStored(t, storedOf(h), ever[h.ID]) { // it may have been removed, where pages that lead to others are damaged
 				t.Fatalf("%s: rollout %d came back as %+v", what, h.ID, h)
 			}
 		}
@@ -298,12 +298,12 @@ func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
 		saved++
 	}
 	t.Logf("%d were saved, %d of them in part", saved, partly)
-	if saved < 40 || partly < 15 || len(want) == 0 {
+	if saved < 15 || partly < 6 || len(want) == 0 {
 		t.Errorf("%d were saved, %d of them in part", saved, partly)
 	}
 }
 
-func sameKept(t testing.TB, a, b replay.Stored) bool {
+func sameStored(t testing.TB, a, b replay.Stored) bool {
 	x, err := a.Rollout.MarshalBinary()
 	must(t, err)
 	y, err := b.Rollout.MarshalBinary()
@@ -349,14 +349,13 @@ func TestADefinitionIsFoundOnAnOlderPage(t *testing.T) {
 	must(t, j.Close())
 }
 
-// Where the page that leads to all others is lost, rollouts are found all the same.
+// If the page that leads to all others is lost, rollouts are found all the same. Without a meta page nothing is.
 func TestRolloutsAreFoundWithoutTheirRoot(t *testing.T) {
 	file, kind, _ := sample(t, 5)
 	m, _, err := readMetas(bytes.NewReader(file), int64(len(file)))
 	must(t, err)
 	for what, harm := range map[string]func(b []byte){
-		"both meta pages": func(b []byte) { clear(b[:8192]) },
-		"the root page":   func(b []byte) { clear(b[int(m.root)*4096 : int(m.root+1)*4096]) },
+		"the root page": func(b []byte) { clear(b[int(m.root)*4096 : int(m.root+1)*4096]) },
 		"the later meta page": func(b []byte) {
 			if binary.NativeEndian.Uint64(b[16+48:]) == m.transaction {
 				clear(b[:4096])
@@ -380,6 +379,16 @@ func TestRolloutsAreFoundWithoutTheirRoot(t *testing.T) {
 			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.Server().Flow().Present, report)
 		}
 		must(t, j.Close())
+	}
+}
+
+func TestAJournalWithoutMetaPagesIsRefused(t *testing.T) {
+	file, _, _ := sample(t, 5)
+	clear(file[:8192])
+	from := filepath.Join(t.TempDir(), "from")
+	must(t, os.WriteFile(from, file, 0o600))
+	if _, err := Salvage(from, from+".to"); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "neither of its two meta pages") {
+		t.Errorf("salvaging it gave %v", err)
 	}
 }
 

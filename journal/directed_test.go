@@ -79,7 +79,7 @@ func TestBatchesAroundARewritingAreWrittenInOrder(t *testing.T) {
 		return b
 	}
 	u.table.Durable().Track()
-	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, j.encoder, cut(), false)
+	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, cut(), false)
 	must(t, err)
 	j.store = s
 	u.insert()

@@ -1,68 +1,168 @@
+// Package journal keeps the content of a table on disk, so that it survives a crash.
+//
+// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table (replay.Table.Cut): all changes
+// since the cut before, as of one moment. Each cut is written in one transaction of a bbolt file, so the file always holds the
+// table as of one moment: rollouts, their uses and priorities, the version, the batch ids of insertions, the statistics. Cuts are
+// taken when somebody waits for one ([Journal.Commit], [Journal.Flush]), and every [Options].Interval. Callers that wait at the
+// same time share a cut. While a transaction is synced, further cuts are encoded; they are then written together.
+//
+// [Sync] defines what an acknowledgement promises. [Create] begins a journal; [Open] recovers a table from one and reports what it
+// found. [Verify] reads a file page by page, checks every checksum, and names what is damaged; [Salvage] writes what is intact
+// into a new file.
+//
+// # The file
+//
+// There is one bbolt file per table, with four buckets: "rollouts" by id, written once, with their uses and priorities at that
+// moment; "uses" by id, for rollouts in which those changed since; "requests", the remembered insertions, in order; and "state":
+// the table's definition and state, the number of records in each bucket, and attached blobs. Every value is a record with a
+// CRC-32C, because bbolt has none for its pages. A wrong branch page is detected by the order of the keys, by pages used twice, or
+// by those numbers.
+//
+// bbolt maps the file into memory and trusts it: a damaged file can end the process. So [Open] first reads the file with a reader
+// of this package, which trusts nothing, and refuses a damaged file.
+//
+// # Promises
+//
+// Invariant 6: what Commit or Flush returned for is recovered, as [Sync] promises; uses and priorities may be older by at most the
+// interval. After a disk error nothing is acknowledged any more: the error is sticky. Invariant 11 is checked when a table is
+// rebuilt. Space of removed rollouts is reused.
+//
+// A journal does not hold leased draws, which are released in a recovered table, or batches by request id.
 package journal
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 )
 
-// ErrClosed is returned by what is asked of a journal after [Journal.Close].
+// ErrClosed is returned for calls after [Journal.Close].
 var ErrClosed = errors.New("journal is closed")
 
-// Journal writes what a table does beside it. Its methods may be called concurrently.
+// Sync is what a journal promises of what it acknowledges.
+type Sync string
+
+// The promises.
+const (
+	// Always: what [Journal.Commit] returned for survives a crash of the process and a loss of power. Its transaction is followed
+	// by fdatasync twice: after its pages, and after the page that makes them the file's content.
+	Always Sync = "always"
+
+	// Interval: [Journal.Commit] returns at once. Changes are written every interval in one transaction, synced as with Always. A
+	// crash or a loss of power loses at most what came after the last transaction, and leaves the table as of that.
+	Interval Sync = "interval"
+
+	// Off: what [Journal.Commit] returned for was given to the operating system, without fdatasync. It survives the end of the
+	// process, kill -9 included. A loss of power may lose any of it, and may damage the file.
+	Off Sync = "off"
+)
+
+// Defaults of Options.
+const (
+	DefaultSync        = Always
+	DefaultInterval    = time.Second
+	DefaultLockTimeout = 2 * time.Second
+)
+
+// Options configure a journal. The zero value of every field but Path is its default.
+type Options struct {
+	Path        string        // of the file
+	Sync        Sync          // "": DefaultSync
+	Interval    time.Duration // between cuts that nobody waits for: of uses, priorities, versions; 0: DefaultInterval
+	LockTimeout time.Duration // to wait for another process to close the file; 0: DefaultLockTimeout
+
+	Logger *slog.Logger // nil: nothing is logged
+}
+
+func (o Options) withDefaults() Options {
+	if o.Sync == "" {
+		o.Sync = DefaultSync
+	}
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	if o.LockTimeout == 0 {
+		o.LockTimeout = DefaultLockTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Validate returns all problems, joined.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var p option.Problems
+	p.Check(o.Path != "", "path", `""`, "the file of the journal")
+	p.Check(o.Sync == Always || o.Sync == Interval || o.Sync == Off, "sync", o.Sync, "always, interval or off")
+	p.Check(o.Interval > 0, "interval", o.Interval, "more than 0s")
+	p.Check(o.LockTimeout > 0, "lock_timeout", o.LockTimeout, "more than 0s")
+	return p.Err()
+}
+
+// Journal writes the changes of a table beside it. Its methods may be called concurrently.
 type Journal struct {
 	options    Options
 	definition []byte
-	encoder    *encoder
+	arenas     sync.Pool // of *arena
 	counters   counters
 
 	mu      sync.Mutex
-	waiting *round // who waits for the next cut; nil: nobody
+	waiting *round // callers that wait for the next cut; nil: none
 	blobs   []*blob
-	err     error         // sticky
-	failed  chan struct{} // closed with err
+	err     error // sticky
 	closing bool
 
-	wake    chan struct{} // of the goroutine that cuts; holds one
-	arrived chan struct{} // somebody waits for the disk; holds one
+	wake    chan struct{} // wakes the goroutine that cuts; holds one
+	arrived chan struct{} // a caller began to wait for the disk; holds one
 	stop    chan struct{} // closed by Close
 	done    chan struct{} // closed when both goroutines have ended
-	line    line
+	queue   queue
 
-	table atomic.Pointer[replay.Table] // changed by the goroutine that cuts
-	books []byte                       // as cut last; of the goroutine that cuts
+	table     atomic.Pointer[replay.Table] // changed by the goroutine that cuts
+	lastState []byte                       // the table's, of the last cut; only for the goroutine that cuts
 
-	file   sync.RWMutex // over store, which a rewriting replaces: backups read it
+	file   sync.RWMutex // guards store, which a rewrite replaces
 	store  *store
 	broken atomic.Bool // bbolt panicked, and may hold its locks for ever
 }
 
-// round is those who wait for the same cut.
+// round is the callers that wait for one cut.
 type round struct {
 	done    chan struct{}
 	err     error
-	sync    bool          // somebody wants it on disk, whatever Options.Sync
-	rewrite *replay.Table // somebody wants everything anew, of this table
+	sync    bool          // one of them wants it on disk, whatever Options.Sync
+	rewrite *replay.Table // one of them wants the file rewritten from this table
 }
 
-// blob is small state of others that is saved with flushes.
+// finish wakes the callers. A nil round has none.
+func (r *round) finish(err error) {
+	if r != nil {
+		r.err = err
+		close(r.done)
+	}
+}
+
+// blob is an attached state.
 type blob struct {
-	name string
-	save func() ([]byte, error)
-	last []byte // of the goroutine that cuts
-	told bool
+	name  string
+	save  func() ([]byte, error)
+	last  []byte // only for the goroutine that cuts
+	saved bool
 }
 
-// Create begins a journal of a table, whose content so far is in the file when it returns. The definition is kept for [Open]. It
-// refuses a file that exists. The table is tracked from now on, and belongs to this journal alone.
+// Create begins a journal of a table. Its content so far is in the file when Create returns. [Open] gives the definition back.
+// Create refuses a file that exists. The table is tracked from now on and belongs to this journal alone.
 func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -77,60 +177,60 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := writeAnew(o.Path, definition, o.LockTimeout, j.encoder, b, false)
+	s, err := writeAnew(o.Path, definition, o.LockTimeout, b, false)
 	if err != nil {
 		return nil, err
 	}
-	j.begin(s)
+	j.start(s)
 	return j, nil
 }
 
 func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
 	j := &Journal{
-		options: o, definition: slices.Clone(definition), encoder: newEncoder(),
-		failed: make(chan struct{}), wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		options: o, definition: slices.Clone(definition), arenas: sync.Pool{New: func() any { return newArena() }},
+		wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	j.table.Store(t)
-	j.line.init()
+	j.queue.changed.L = &j.queue.mu
 	return j
 }
 
-// begin starts the two goroutines: one cuts and encodes, the other writes.
-func (j *Journal) begin(s *store) {
+// start starts the two goroutines: one cuts and encodes, the other writes.
+func (j *Journal) start(s *store) {
 	j.store = s
 	var both sync.WaitGroup
-	both.Go(j.cutting)
-	both.Go(j.writing)
+	both.Go(j.cutLoop)
+	both.Go(j.writeLoop)
 	go func() {
 		both.Wait()
 		close(j.done)
 	}()
 }
 
-// Commit returns when all that the table did before the call is as safe as [Options].Sync promises: with [Interval] at once,
-// unless so much waits to be written that memory would run out. Once the disk has failed it returns that error.
+// earlyBytes is how many bytes of rollouts may wait for the end of an interval.
+const earlyBytes = 64 << 20
+
+// Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. With [Interval] it
+// returns at once unless too much waits in memory. After a disk error it returns that error.
 func (j *Journal) Commit(ctx context.Context) error {
 	if j.options.Sync != Interval {
 		return j.wait(ctx, false)
 	}
 	switch pending := j.table.Load().Durable().Pending(); {
-	case pending > 4*early:
+	case pending > 4*earlyBytes:
 		return j.wait(ctx, false)
-	case pending > early:
+	case pending > earlyBytes:
 		_, err := j.join(false, nil)
 		return err
 	}
 	return j.Err()
 }
 
-// early is how many bytes of rollouts are written before the interval is over.
-const early = 64 << 20
-
-// Flush returns when all that the table did before the call, and the attached blobs, are on disk, whatever [Options].Sync.
+// Flush returns when everything that the table did before the call, and the attached blobs, are on disk, whatever [Options].Sync.
 func (j *Journal) Flush(ctx context.Context) error { return j.wait(ctx, true) }
 
-// Rewrite writes everything anew, of a table that was restored or replaced: after it the journal is of t. A crash finds all of
-// the old content or all of the new.
+// Rewrite writes the file anew from a table that was restored or replaced. From now on the journal is that table's. A crash leaves
+// all of the old content or all of the new.
 func (j *Journal) Rewrite(t *replay.Table) error {
 	r, err := j.join(true, t)
 	if err != nil {
@@ -140,6 +240,7 @@ func (j *Journal) Rewrite(t *replay.Table) error {
 	return r.err
 }
 
+// wait waits until the next cut is written.
 func (j *Journal) wait(ctx context.Context, sync bool) error {
 	j.counters.waiting.Add(1)
 	defer j.counters.waiting.Add(-1)
@@ -147,10 +248,7 @@ func (j *Journal) wait(ctx context.Context, sync bool) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case j.arrived <- struct{}{}:
-	default:
-	}
+	signal(j.arrived)
 	select {
 	case <-r.done:
 		return r.err
@@ -159,7 +257,7 @@ func (j *Journal) wait(ctx context.Context, sync bool) error {
 	}
 }
 
-// join waits for a cut that is not taken yet.
+// join joins the round of the next cut.
 func (j *Journal) join(sync bool, rewrite *replay.Table) (*round, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -177,38 +275,39 @@ func (j *Journal) join(sync bool, rewrite *replay.Table) (*round, error) {
 	if rewrite != nil {
 		r.rewrite = rewrite
 	}
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	signal(j.wake)
 	return r, nil
 }
 
-// Attach has a small blob of others saved whenever it changed: with flushes, every interval, and at the end. Save is called from
-// the journal's goroutine. [Recovery].Blobs gives it back under its name.
+// signal sends on a channel that holds one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Attach saves a small blob of others whenever it has changed: with flushes, every interval, and at the end. save is called from
+// the journal's goroutine. [Recovery].Blobs holds it by name.
 func (j *Journal) Attach(name string, save func() ([]byte, error)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.blobs = append(j.blobs, &blob{name: name, save: save})
 }
 
-// Err returns the error that ended the journal's work; nil while it works.
+// Err returns the error that stopped the journal, nil while it works.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.err
 }
 
-// Failed is closed when the journal can write no more; Err says why.
-func (j *Journal) Failed() <-chan struct{} { return j.failed }
-
-// fail makes an error stick, and gives it to those who wait.
+// fail stops the journal with an error and passes it to all that wait.
 func (j *Journal) fail(err error) {
 	j.mu.Lock()
 	first := j.err == nil
 	if first {
 		j.err = err
-		close(j.failed)
 	}
 	r := j.waiting
 	j.waiting = nil
@@ -219,42 +318,7 @@ func (j *Journal) fail(err error) {
 	r.finish(err)
 }
 
-func (r *round) finish(err error) {
-	if r != nil {
-		r.err = err
-		close(r.done)
-	}
-}
-
-// Backup writes a consistent copy of the file, as of the last transaction, while the journal goes on; until it ends, space
-// that is freed is not used again, and rewritings wait. It returns the bytes written.
-func (j *Journal) Backup(w io.Writer) (n int64, err error) {
-	j.file.RLock()
-	defer j.file.RUnlock()
-	if j.store == nil {
-		return 0, ErrClosed
-	}
-	if j.broken.Load() {
-		return 0, j.Err()
-	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("backing up the journal %s: %v", j.options.Path, p)
-		}
-	}()
-	tx, err := j.store.db.Begin(false)
-	if err != nil {
-		return 0, fmt.Errorf("backing up the journal %s: %w", j.options.Path, err)
-	}
-	n, err = tx.WriteTo(w)
-	if err = errors.Join(err, tx.Rollback()); err != nil {
-		return n, fmt.Errorf("backing up the journal %s: %w", j.options.Path, err)
-	}
-	return n, nil
-}
-
-// Close flushes, and gives the file up. It returns the error that ended the journal's work, if one did.
+// Close flushes and closes the file. It returns the error that stopped the journal, if one did.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closing {
@@ -280,4 +344,92 @@ func (j *Journal) Close() error {
 		return fmt.Errorf("closing the journal %s: %w", j.options.Path, err)
 	}
 	return nil
+}
+
+// Stats is the counts of a journal since it was opened.
+type Stats struct {
+	Path      string
+	Sync      Sync
+	Commits   uint64 // transactions
+	Rollouts  uint64 // written
+	Removals  uint64 // written
+	Uses      uint64 // written: changes of uses, priorities and marks
+	Bytes     uint64 // of records written
+	FileBytes int64  // of the file
+	FreeBytes int64  // of them, to be reused
+	Pending   int    // calls of Commit and Flush that wait
+	Writes    []Latency
+	WriteTime time.Duration // sum over all transactions
+	LastWrite time.Time     // end of the last transaction; zero before the first
+	Err       error         // that stopped the journal
+}
+
+// Latency counts transactions by duration, syncs included.
+type Latency struct {
+	UpTo  time.Duration // 0: unbounded
+	Count uint64        // of transactions longer than the entry before
+}
+
+// Latencies double from 128 us to 8.4 s. The last is unbounded.
+const (
+	leastLatency = 128 * time.Microsecond
+	latencies    = 18
+)
+
+// Stats returns the counts.
+func (j *Journal) Stats() Stats {
+	st := j.counters.snapshot()
+	st.Path, st.Sync, st.Err = j.options.Path, j.options.Sync, j.Err()
+	j.file.RLock()
+	defer j.file.RUnlock()
+	if j.store != nil {
+		st.FileBytes, st.FreeBytes = j.store.size()
+	}
+	return st
+}
+
+// counters collects Stats.
+type counters struct {
+	waiting atomic.Int64
+
+	mu     sync.Mutex
+	stats  Stats
+	counts [latencies]uint64
+}
+
+// add counts one transaction.
+func (c *counters) add(batches []*batch, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := &c.stats
+	st.Commits++
+	for _, b := range batches {
+		st.Rollouts += uint64(len(b.rollouts) + len(b.all))
+		st.Removals += uint64(len(b.removed))
+		st.Uses += uint64(len(b.uses))
+		st.Bytes += uint64(b.bytes)
+	}
+	st.WriteTime += took
+	st.LastWrite = time.Now()
+	i := 0
+	for limit := leastLatency; took > limit && i < latencies-1; limit *= 2 {
+		i++
+	}
+	c.counts[i]++
+}
+
+func (c *counters) snapshot() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.stats
+	st.Pending = int(c.waiting.Load())
+	limit := leastLatency
+	for i, n := range c.counts {
+		if i == latencies-1 {
+			limit = 0
+		}
+		st.Writes = append(st.Writes, Latency{limit, n})
+		limit *= 2
+	}
+	return st
 }

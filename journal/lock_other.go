@@ -4,5 +4,5 @@ package journal
 
 import "os"
 
-// lockShared does nothing where files have no such locks: whoever opens a journal to write finds bbolt's.
+// lockShared does nothing: there are no shared locks. A writer still finds bbolt's lock.
 func lockShared(*os.File) error { return nil }

@@ -1,9 +1,13 @@
 package journal
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +15,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-var errInUse = errors.New("another process has it open: stop that one first")
-
-// Recovery says what [Open] found.
+// Recovery is what [Open] found.
 type Recovery struct {
 	Path      string
 	Rollouts  int
@@ -21,44 +23,44 @@ type Recovery struct {
 	FileBytes int64
 	Version   rollout.Version
 	Requests  int    // insertions remembered by their batch id
-	Returned  uint64 // draws that were on lease and have gone back
-	Lost      int    // rollouts that damage took; salvaged journals only
-	Dropped   int    // rollouts that were read and left out all the same: of groups not whole, or beyond the capacity
-	Salvaged  bool   // the journal was made by Salvage, and is opened for the first time
+	Returned  uint64 // draws that were on lease and have been released
+	Lost      int    // rollouts lost to damage; salvaged journals only
+	Dropped   int    // rollouts that were read but left out: parts of groups, or beyond the capacity
+	Salvaged  bool   // Salvage wrote the journal, and it is opened for the first time
 	Took      time.Duration
 	Blobs     map[string][]byte // by the names of Attach
 }
 
-// String says it in words.
+// String describes the recovery in one line.
 func (r *Recovery) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "read %d rollouts of %.1f MB at version %d from %s in %v; %d insertions remembered",
 		r.Rollouts, float64(r.Bytes)/1e6, r.Version, r.Path, r.Took.Round(time.Millisecond), r.Requests)
 	if r.Returned > 0 {
-		fmt.Fprintf(&b, "; %d draws that were on lease have gone back", r.Returned)
+		fmt.Fprintf(&b, "; %d leased draws released", r.Returned)
 	}
 	if r.Salvaged {
 		fmt.Fprintf(&b, "; it was salvaged: %d of its rollouts lost", r.Lost)
 		if r.Dropped > 0 {
-			fmt.Fprintf(&b, ", %d were left out as parts of groups or beyond the capacity", r.Dropped)
+			fmt.Fprintf(&b, ", %d left out as parts of groups or beyond the capacity", r.Dropped)
 		}
 	}
 	return b.String()
 }
 
-// Open reads a journal back into the table that build makes of its definition, and goes on with it. A damaged journal is
-// refused, with an error that wraps [ErrDamaged], names what is damaged, and says how to save the rest. An error wraps
-// os.ErrNotExist if there is no file.
+// Open recovers the table that build makes of the definition, and continues its journal. It refuses a damaged journal with an
+// error that wraps [ErrDamaged], names the damage, and tells how to save the rest. If there is no file, the error wraps
+// os.ErrNotExist.
 func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Journal, *replay.Table, *Recovery, error) {
 	if err := o.Validate(); err != nil {
 		return nil, nil, nil, err
 	}
 	o = o.withDefaults()
 	began := time.Now()
-	if err := os.Remove(o.Path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) { // of a rewriting that a crash ended
+	if err := os.Remove(o.Path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) { // of a rewrite that a crash ended
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
-	c, err := readWhole(o)
+	c, err := readIntact(o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -66,7 +68,11 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: making its table: %w", o.Path, err)
 	}
-	done, err := table.Durable().Rebuild(c.recovered())
+	recovered := replay.Recovered{State: c.table, Stored: c.rollouts, Repair: c.totals.Salvaged}
+	for _, q := range c.requests {
+		recovered.Requests = append(recovered.Requests, q.Insertion)
+	}
+	done, err := table.Durable().Rebuild(recovered)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
@@ -75,7 +81,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	j.begin(s)
+	j.start(s)
 	r := &Recovery{
 		Path: o.Path, Rollouts: table.Server().Flow().Present, Bytes: c.bytes, Version: table.Version(), Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
@@ -86,8 +92,8 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	return j, table, r, nil
 }
 
-// readWhole reads a journal in which nothing is wrong. It waits for another process to give it up.
-func readWhole(o Options) (*content, error) {
+// readIntact reads a journal without damage. It waits for another process to close it.
+func readIntact(o Options) (*content, error) {
 	deadline := time.Now().Add(o.LockTimeout)
 	for {
 		c, report, err := examine(o.Path, true)
@@ -106,7 +112,7 @@ func readWhole(o Options) (*content, error) {
 	}
 }
 
-// refusal names the first damages and the way out.
+// refusal names the first damages and the remedy.
 func refusal(r *Report) error {
 	const most = 5
 	var b strings.Builder
@@ -119,13 +125,50 @@ func refusal(r *Report) error {
 	return fmt.Errorf("opening the journal %s: %w: %skeep the file, and save the rest of it with: reprise journal salvage %s --out NEW", r.Path, ErrDamaged, b.String(), r.Path)
 }
 
-// recovered is the content as a table takes it.
-func (c *content) recovered() replay.Recovered {
-	r := replay.Recovered{State: c.books, Stored: c.rollouts, Repair: c.totals.Salvaged}
-	for _, q := range c.requests {
-		r.Requests = append(r.Requests, q.Insertion)
+// reopen continues a file whose content is known. A salvaged one is written anew from the table.
+func (j *Journal) reopen(c *content) (*store, error) {
+	if c.totals.Salvaged {
+		j.table.Load().Durable().Track()
+		b, err := j.cut(nil)
+		if err != nil {
+			return nil, err
+		}
+		for name, payload := range c.blobs() {
+			if err := b.addState(blobPrefix+name, payload); err != nil {
+				return nil, err
+			}
+		}
+		return writeAnew(j.options.Path, j.definition, j.options.LockTimeout, b, false)
 	}
-	return r
+	s, err := openStore(j.options.Path, j.options.LockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.db.Sync(); err != nil { // what a process with Off left to the operating system
+		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", j.options.Path, err), s.db.Close())
+	}
+	s.totals = c.totals
+	if n := len(c.requests); n > 0 {
+		s.first, s.next = c.requests[0].number, c.requests[n-1].number+1
+	}
+	j.lastState = c.state[tableKey]
+	return s, nil
+}
+
+// content is the content of a file.
+type content struct {
+	rollouts []replay.Stored // by ascending id, with their last uses; without Rollout if they are only verified
+	uses     []replay.Usage  // by ascending id
+	requests []numbered      // in order
+	state    map[string][]byte
+	totals   totals
+	table    *replay.State
+	bytes    int64 // of rollouts' records
+}
+
+type numbered struct {
+	number uint64
+	replay.Insertion
 }
 
 func (c *content) blobs() map[string][]byte {
@@ -138,34 +181,226 @@ func (c *content) blobs() map[string][]byte {
 	return blobs
 }
 
-// reopen goes on with a file whose content is known; one that was salvaged is written anew, as the table is now.
-func (j *Journal) reopen(c *content) (*store, error) {
-	if c.totals.Salvaged {
-		j.table.Load().Durable().Track()
-		b, err := j.cut(nil)
-		if err != nil {
-			return nil, err
-		}
-		for name, payload := range c.blobs() {
-			en, err := j.encoder.state(blobPrefix+name, payload)
-			if err != nil {
-				return nil, err
+// readContent reads everything that the tree of the file leads to.
+func (r *reader) readContent(keep bool) *content {
+	workers := make([]content, readers()+1) // one per goroutine; the last for buckets within the root page
+	in := func(bucket string) func(int, pageID, []element) {
+		return func(worker int, id pageID, entries []element) {
+			for _, e := range entries {
+				if e.bucket {
+					r.report(Damage{Page: uint64(id), Bucket: bucket, What: fmt.Sprintf("entry %x is a bucket", e.key)})
+					continue
+				}
+				if of, err := workers[worker].decode(bucket, e, keep); err != nil {
+					r.report(Damage{Page: uint64(id), Bucket: bucket, ID: of, What: err.Error()})
+				}
 			}
-			b.state = append(b.state, en)
 		}
-		return writeAnew(j.options.Path, j.definition, j.options.LockTimeout, j.encoder, b, false)
 	}
-	s, err := openStore(j.options.Path, j.options.LockTimeout, j.encoder)
-	if err != nil {
-		return nil, err
+	roots := r.rootBuckets()
+	for _, name := range buckets() {
+		b, ok := roots[name]
+		switch {
+		case !ok:
+			r.lose(name, span{page: r.meta.root}, "the bucket is missing")
+		case b.inline != nil:
+			list, err := b.inline.elements(nil)
+			if err == nil {
+				err = checkOrder(list, span{root: true}, false)
+			}
+			if err != nil {
+				r.lose(name, span{page: b.inline.id}, "%v", err)
+			}
+			in(name)(len(workers)-1, b.inline.id, list)
+		default:
+			r.walk(name, b.root, in(name))
+		}
 	}
-	if err := s.db.Sync(); err != nil { // what a process with Off left to the operating system
-		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", j.options.Path, err), s.db.Close())
+	c := &content{state: make(map[string][]byte)}
+	for i := range workers {
+		w := &workers[i]
+		c.rollouts = append(c.rollouts, w.rollouts...)
+		c.uses = append(c.uses, w.uses...)
+		c.requests = append(c.requests, w.requests...)
+		maps.Copy(c.state, w.state)
+		c.bytes += w.bytes
 	}
-	s.totals = c.totals
-	if n := len(c.requests); n > 0 {
-		s.first, s.next = c.requests[0].number, c.requests[n-1].number+1
+	slices.SortFunc(c.rollouts, compareIDs)
+	slices.SortFunc(c.uses, func(a, b replay.Usage) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.requests, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
+	return c
+}
+
+func compareIDs(a, b replay.Stored) int { return cmp.Compare(a.ID, b.ID) }
+
+// bucketRoot locates a bucket's content.
+type bucketRoot struct {
+	root   pageID
+	inline *page // of a small bucket, within its value
+}
+
+// rootBuckets reads the page that names the buckets.
+func (r *reader) rootBuckets() map[string]bucketRoot {
+	found := make(map[string]bucketRoot)
+	r.walk("", r.meta.root, func(_ int, id pageID, entries []element) {
+		for _, e := range entries {
+			b, err := decodeBucket(id, e)
+			if err != nil {
+				r.report(Damage{Page: uint64(id), What: fmt.Sprintf("bucket %q: %v", e.key, err)})
+				continue
+			}
+			r.mu.Lock()
+			found[string(e.key)] = b
+			r.mu.Unlock()
+		}
+	})
+	return found
+}
+
+func decodeBucket(id pageID, e element) (b bucketRoot, err error) {
+	switch {
+	case !e.bucket || len(e.value) < bucketHeader:
+		return b, errors.New("its entry is none")
+	case !slices.Contains(buckets(), string(e.key)):
+		return b, errors.New("no journal has one of that name")
 	}
-	j.books = c.state[booksKey]
-	return s, nil
+	b.root = pageID(binary.NativeEndian.Uint64(e.value))
+	if b.root != 0 {
+		return b, nil
+	}
+	inline := page{id, slices.Clone(e.value[bucketHeader:])}
+	if len(inline.b) < pageHeader || inline.flags() != leafPage {
+		return b, errors.New("the page in its value is no leaf")
+	}
+	b.inline = &inline
+	return b, nil
+}
+
+// decode decodes one entry and adds it. An error comes with the id of its rollout, 0 if that is unknown.
+func (c *content) decode(bucket string, e element, keep bool) (rollout.ID, error) {
+	if bucket == stateBucket {
+		payload, err := openRecord(bucket, e.key, e.value, kindState)
+		if err != nil {
+			return 0, fmt.Errorf("%q: %w", e.key, err)
+		}
+		if c.state == nil {
+			c.state = make(map[string][]byte)
+		}
+		c.state[string(e.key)] = slices.Clone(payload)
+		return 0, nil
+	}
+	if len(e.key) != 8 {
+		return 0, fmt.Errorf("its key %x is no number", e.key)
+	}
+	number := binary.BigEndian.Uint64(e.key)
+	switch bucket {
+	case rolloutsBucket:
+		k := replay.Stored{Usage: replay.Usage{ID: rollout.ID(number)}}
+		payload, err := openRecord(bucket, e.key, e.value, kindRollout)
+		if err == nil {
+			err = decodeStored(payload, &k)
+		}
+		if err != nil {
+			return k.ID, err
+		}
+		if !keep {
+			k.Rollout = nil
+		}
+		c.rollouts = append(c.rollouts, k)
+		c.bytes += int64(len(e.value))
+	case usesBucket:
+		u := replay.Usage{ID: rollout.ID(number)}
+		payload, err := openRecord(bucket, e.key, e.value, kindUse)
+		if err == nil && len(payload) != useLength {
+			err = fmt.Errorf("its payload has %d bytes, %d are needed", len(payload), useLength)
+		}
+		if err != nil {
+			return u.ID, err
+		}
+		decodeUse(payload, &u)
+		c.uses = append(c.uses, u)
+	default:
+		q := numbered{number: number}
+		payload, err := openRecord(bucket, e.key, e.value, kindRequest)
+		if err == nil {
+			err = decodeRequest(payload, &q.Insertion)
+		}
+		if err != nil {
+			return 0, err
+		}
+		c.requests = append(c.requests, q)
+	}
+	return 0, nil
+}
+
+// check compares the content with the numbers in the file, and applies the last uses to the rollouts.
+func (r *reader) check(c *content) {
+	wrong := func(bucket, format string, args ...any) {
+		r.report(Damage{Page: uint64(r.meta.root), Bucket: bucket, What: fmt.Sprintf(format, args...)})
+	}
+	if c.state[definitionKey] == nil {
+		wrong(stateBucket, "the table's definition is missing")
+	}
+	if payload := c.state[totalsKey]; payload == nil {
+		wrong(stateBucket, "the number of records is missing")
+	} else if err := c.totals.decode(payload); err != nil {
+		wrong(stateBucket, "the number of records: %v", err)
+	} else {
+		for _, n := range []struct {
+			bucket     string
+			said, have uint64
+		}{
+			{rolloutsBucket, c.totals.Rollouts, uint64(len(c.rollouts))},
+			{usesBucket, c.totals.Uses, uint64(len(c.uses))},
+			{requestsBucket, c.totals.Requests, uint64(len(c.requests))},
+		} {
+			if n.said != n.have {
+				wrong(n.bucket, "%d records were found, the file says %d", n.have, n.said)
+			}
+		}
+	}
+	r.checkTableState(c, wrong)
+	for i := range c.requests {
+		if i > 0 && c.requests[i].number != c.requests[i-1].number+1 {
+			wrong(requestsBucket, "request %d follows %d", c.requests[i].number, c.requests[i-1].number)
+		}
+	}
+}
+
+func (r *reader) checkTableState(c *content, wrong func(bucket, format string, args ...any)) {
+	payload := c.state[tableKey]
+	if payload == nil {
+		if !c.totals.Salvaged {
+			wrong(stateBucket, "the table's state is missing")
+		}
+		return
+	}
+	state := new(replay.State)
+	if err := state.UnmarshalBinary(payload); err != nil {
+		wrong(stateBucket, "%v", err)
+		return
+	}
+	c.table = state
+	if n := len(c.rollouts); n != state.Present() && !c.totals.Salvaged {
+		wrong(rolloutsBucket, "%d rollouts were found, the table's state says %d", n, state.Present())
+	}
+	for _, u := range c.applyUses() {
+		r.report(Damage{Page: uint64(r.meta.root), Bucket: usesBucket, ID: u.ID, What: "its rollout is missing"})
+	}
+}
+
+// applyUses sets the last uses of the rollouts, both by ascending id, and returns the uses without a rollout.
+func (c *content) applyUses() (strays []replay.Usage) {
+	i := 0
+	for _, u := range c.uses {
+		for i < len(c.rollouts) && c.rollouts[i].ID < u.ID {
+			i++
+		}
+		if i < len(c.rollouts) && c.rollouts[i].ID == u.ID {
+			c.rollouts[i].Usage = u
+		} else {
+			strays = append(strays, u)
+		}
+	}
+	return strays
 }

@@ -24,7 +24,7 @@ func TestNothingAcknowledgedIsLostWithThePower(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := record(t, Always, kind)
 			random := rollout.Stream(1, "power", 0)
-			for i := range 400 {
+			for i := range 120 {
 				at := random.IntN(len(r.events) + 1)
 				file, p := r.after(t, random, at)
 				if problem := lossOf(file, kind, p); problem != "" {
@@ -40,7 +40,7 @@ func TestNothingAcknowledgedIsLostWithThePower(t *testing.T) {
 	t.Run("interval", func(t *testing.T) { // a table as of some moment
 		r := record(t, Interval, "window")
 		random := rollout.Stream(1, "power", 0)
-		for range 200 {
+		for range 50 {
 			at := random.IntN(len(r.events) + 1)
 			file, _ := r.after(t, random, at)
 			if problem := lossOf(file, "window", newPromises()); problem != "" {
@@ -53,15 +53,15 @@ func TestNothingAcknowledgedIsLostWithThePower(t *testing.T) {
 		r := record(t, Off, "window")
 		random := rollout.Stream(1, "power", 0)
 		lost := 0
-		for range 100 {
+		for range 40 {
 			file, p := r.after(t, random, random.IntN(len(r.events)+1))
 			if lossOf(file, "window", p) != "" {
 				lost++
 			}
 		}
-		t.Logf("%s; %d of 100 losses of power cost something", r, lost)
-		if lost < 30 {
-			t.Errorf("only %d of 100 losses of power cost something without fdatasync: the test sees nothing", lost)
+		t.Logf("%s; %d of 40 losses of power cost something", r, lost)
+		if lost < 12 {
+			t.Errorf("only %d of 40 losses of power cost something without fdatasync: the test sees nothing", lost)
 		}
 	})
 }
@@ -76,7 +76,7 @@ func lossOf(file []byte, kind string, p *promises) string {
 	for _, k := range c.rollouts {
 		held[k.ID] = k.Rollout
 	}
-	return p.broken(kind, held, c.books.LastID)
+	return p.broken(kind, held, c.table.LastID)
 }
 
 // opens opens a file for good.
@@ -319,7 +319,7 @@ func TestARecordingEndsInTheFile(t *testing.T) {
 		t.Error("the recording ends in another file than the process")
 	}
 	_, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	if !report.Whole() || len(p.acked) != 25*childClients || c.books.LastID != 25*childClients*childGroup {
+	if !report.Whole() || len(p.acked) != 25*childClients || c.table.LastID != 25*childClients*childGroup {
 		t.Errorf("%d batches were acknowledged: %s", len(p.acked), report)
 	}
 }

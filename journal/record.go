@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -18,14 +21,32 @@ import (
 //	4  length of the payload, uint32
 //	8  CRC-32C (Castagnoli) of the bucket's name, the key, the 8 bytes before, and the payload
 //
-// Numbers are little-endian; keys are big-endian numbers, so that their order is the numbers'.
+// Numbers are little-endian. Keys are big-endian numbers, so that their order is the numbers'.
 const (
 	magic        = "\xA5j"
 	recordFormat = 1
 	headerLength = 12
 )
 
-// kind is what a record holds.
+// The buckets of the file.
+const (
+	rolloutsBucket = "rollouts"
+	usesBucket     = "uses"
+	requestsBucket = "requests"
+	stateBucket    = "state"
+)
+
+func buckets() []string { return []string{requestsBucket, rolloutsBucket, stateBucket, usesBucket} }
+
+// The keys of the state bucket.
+const (
+	definitionKey = "definition"
+	tableKey      = "books" // replay.State
+	totalsKey     = "totals"
+	blobPrefix    = "blob/"
+)
+
+// kind is the content of a record.
 type kind byte
 
 const (
@@ -35,38 +56,34 @@ const (
 	kindState   kind = 's'
 )
 
-// castagnoli is looked up once per file: the table itself is the standard library's.
-type sums struct{ table *crc32.Table }
-
-func newSums() sums { return sums{crc32.MakeTable(crc32.Castagnoli)} }
-
-func (s sums) of(bucket string, key, record []byte) uint32 {
-	sum := crc32.Update(0, s.table, []byte(bucket))
-	sum = crc32.Update(sum, s.table, key)
-	sum = crc32.Update(sum, s.table, record[:8])
-	return crc32.Update(sum, s.table, record[headerLength:])
+func checksum(bucket string, key, record []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli) // made once by the standard library
+	sum := crc32.Update(0, table, []byte(bucket))
+	sum = crc32.Update(sum, table, key)
+	sum = crc32.Update(sum, table, record[:8])
+	return crc32.Update(sum, table, record[headerLength:])
 }
 
-// beginRecord appends a header that seal fills in.
+// beginRecord appends a header that sealRecord completes.
 func beginRecord(b []byte, k kind) []byte {
 	b = append(b, magic...)
 	b = append(b, recordFormat, byte(k))
 	return append(b, make([]byte, headerLength-4)...)
 }
 
-// seal completes a record that begins with a header.
-func (s sums) seal(bucket string, key, record []byte) error {
+// sealRecord writes length and checksum into the header of a record.
+func sealRecord(bucket string, key, record []byte) error {
 	n := len(record) - headerLength
 	if n > math.MaxInt32 {
 		return fmt.Errorf("a record of %d bytes: want at most %d", n, math.MaxInt32)
 	}
 	binary.LittleEndian.PutUint32(record[4:], uint32(n))
-	binary.LittleEndian.PutUint32(record[8:], s.of(bucket, key, record))
+	binary.LittleEndian.PutUint32(record[8:], checksum(bucket, key, record))
 	return nil
 }
 
-// open returns a record's payload, or what is wrong with it.
-func (s sums) open(bucket string, key, record []byte, want kind) ([]byte, error) {
+// openRecord checks a record and returns its payload.
+func openRecord(bucket string, key, record []byte, want kind) ([]byte, error) {
 	switch {
 	case len(record) < headerLength:
 		return nil, fmt.Errorf("its record has %d bytes, a header has %d", len(record), headerLength)
@@ -75,7 +92,7 @@ func (s sums) open(bucket string, key, record []byte, want kind) ([]byte, error)
 	case uint64(binary.LittleEndian.Uint32(record[4:])) != uint64(len(record)-headerLength):
 		return nil, fmt.Errorf("its record says %d bytes and has %d", binary.LittleEndian.Uint32(record[4:]), len(record)-headerLength)
 	}
-	if sum, said := s.of(bucket, key, record), binary.LittleEndian.Uint32(record[8:]); sum != said {
+	if sum, said := checksum(bucket, key, record), binary.LittleEndian.Uint32(record[8:]); sum != said {
 		return nil, fmt.Errorf("its checksum is %08x, its record says %08x", sum, said)
 	}
 	if record[2] != recordFormat || kind(record[3]) != want {
@@ -86,10 +103,10 @@ func (s sums) open(bucket string, key, record []byte, want kind) ([]byte, error)
 
 func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// useLength is the bytes of a rollout's use, keptLength of what stands before its content.
+// Bytes of a rollout's use, and of the fields before a rollout's content.
 const (
-	useLength  = 4 + 4 + 8 + 1
-	keptLength = useLength + 8 + 4 + 4 + 4 + 4
+	useLength    = 4 + 4 + 8 + 1
+	storedLength = useLength + 8 + 4 + 4 + 4 + 4
 )
 
 func appendUse(b []byte, u *replay.Usage) []byte {
@@ -99,14 +116,14 @@ func appendUse(b []byte, u *replay.Usage) []byte {
 	return append(b, byte(u.Marks))
 }
 
-func readUse(b []byte, u *replay.Usage) {
+func decodeUse(b []byte, u *replay.Usage) {
 	u.Uses = int32(binary.LittleEndian.Uint32(b))
 	u.LastUse = rollout.Version(binary.LittleEndian.Uint32(b[4:]))
 	u.Base = math.Float64frombits(binary.LittleEndian.Uint64(b[8:]))
 	u.Marks = replay.Marks(b[16])
 }
 
-func appendKept(b []byte, k *replay.Stored) ([]byte, error) {
+func appendStored(b []byte, k *replay.Stored) ([]byte, error) {
 	b = appendUse(b, &k.Usage)
 	b = binary.LittleEndian.AppendUint64(b, k.Group)
 	b = binary.LittleEndian.AppendUint32(b, uint32(k.Shard))
@@ -116,11 +133,11 @@ func appendKept(b []byte, k *replay.Stored) ([]byte, error) {
 	return k.Rollout.AppendBinary(b)
 }
 
-func readKept(b []byte, k *replay.Stored) error {
-	if len(b) < keptLength {
-		return fmt.Errorf("its payload has %d bytes, at least %d are needed", len(b), keptLength)
+func decodeStored(b []byte, k *replay.Stored) error {
+	if len(b) < storedLength {
+		return fmt.Errorf("its payload has %d bytes, at least %d are needed", len(b), storedLength)
 	}
-	readUse(b, &k.Usage)
+	decodeUse(b, &k.Usage)
 	b = b[useLength:]
 	k.Group = binary.LittleEndian.Uint64(b)
 	k.Shard = int(binary.LittleEndian.Uint32(b[8:]))
@@ -128,7 +145,7 @@ func readKept(b []byte, k *replay.Stored) error {
 		*x = math.Float32frombits(binary.LittleEndian.Uint32(b[12+4*i:]))
 	}
 	k.Rollout = new(rollout.Rollout)
-	return k.Rollout.UnmarshalBinary(b[keptLength-useLength:])
+	return k.Rollout.UnmarshalBinary(b[storedLength-useLength:])
 }
 
 func appendRequest(b []byte, q *replay.Insertion) []byte {
@@ -137,7 +154,7 @@ func appendRequest(b []byte, q *replay.Insertion) []byte {
 	return append(b, q.BatchID...)
 }
 
-func readRequest(b []byte, q *replay.Insertion) error {
+func decodeRequest(b []byte, q *replay.Insertion) error {
 	if len(b) < 12 {
 		return fmt.Errorf("its payload has %d bytes, at least 12 are needed", len(b))
 	}
@@ -145,4 +162,123 @@ func readRequest(b []byte, q *replay.Insertion) error {
 		First: rollout.ID(binary.LittleEndian.Uint64(b)), Count: int(binary.LittleEndian.Uint32(b[8:])), BatchID: string(b[12:]),
 	}
 	return nil
+}
+
+// totals is the number of records in each bucket. It reveals a page that hides some.
+type totals struct {
+	Commit   uint64 // transactions so far
+	Rollouts uint64
+	Uses     uint64
+	Requests uint64
+	Salvaged bool // some records may be missing
+}
+
+const totalsLength = 4*8 + 1
+
+func (t *totals) append(b []byte) []byte {
+	for _, n := range [...]uint64{t.Commit, t.Rollouts, t.Uses, t.Requests} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	if t.Salvaged {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func (t *totals) decode(b []byte) error {
+	if len(b) != totalsLength || b[totalsLength-1] > 1 {
+		return fmt.Errorf("its payload has %d bytes, the last %x; %d are needed, the last 0 or 1", len(b), b[max(0, len(b)-1):], totalsLength)
+	}
+	for i, n := range [...]*uint64{&t.Commit, &t.Rollouts, &t.Uses, &t.Requests} {
+		*n = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	t.Salvaged = b[totalsLength-1] == 1
+	return nil
+}
+
+// entry is a record with its key.
+type entry struct {
+	key    []byte
+	record []byte
+}
+
+// arena is the memory of encoded rollouts, a part for each goroutine that encodes.
+type arena struct{ parts [][]byte }
+
+func newArena() *arena { return &arena{parts: make([][]byte, min(runtime.GOMAXPROCS(0), 4))} }
+
+// encodeRollouts encodes rollouts into an arena. The records are valid until the arena is used again.
+func encodeRollouts(a *arena, all []replay.Stored) ([]entry, error) {
+	type place struct{ part, from, to int } // in the arena, which still grows
+	places := make([]place, len(all))
+	errs := make([]error, len(a.parts))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	work := func(part int) {
+		b := a.parts[part][:0]
+		defer func() { a.parts[part] = b }()
+		for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
+			from := len(b)
+			b, errs[part] = encodeRollout(b, &all[i])
+			if errs[part] != nil {
+				return
+			}
+			places[i] = place{part, from, len(b)}
+		}
+	}
+	for part := 1; part < min(len(a.parts), 1+len(all)/4); part++ {
+		wg.Go(func() { work(part) })
+	}
+	work(0)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	keys := make([]byte, 0, 8*len(all))
+	entries := make([]entry, len(all))
+	for i, p := range places {
+		keys = append(keys, numberKey(uint64(all[i].ID))...)
+		entries[i] = entry{keys[8*i : 8*i+8 : 8*i+8], a.parts[p.part][p.from:p.to:p.to]}
+	}
+	return entries, nil
+}
+
+func encodeRollout(b []byte, k *replay.Stored) ([]byte, error) {
+	from := len(b)
+	b = beginRecord(b, kindRollout)
+	b, err := appendStored(b, k)
+	if err == nil {
+		err = sealRecord(rolloutsBucket, numberKey(uint64(k.ID)), b[from:])
+	}
+	return b, err
+}
+
+// encodeUses encodes the changes of rollouts that are in the file.
+func encodeUses(all []replay.Usage) ([]entry, error) {
+	const size = headerLength + useLength
+	memory := make([]byte, 0, len(all)*size)
+	entries := make([]entry, len(all))
+	for i := range all {
+		memory = appendUse(beginRecord(memory, kindUse), &all[i])
+		entries[i] = entry{numberKey(uint64(all[i].ID)), memory[i*size : i*size+size : i*size+size]}
+		if err := sealRecord(usesBucket, entries[i].key, entries[i].record); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func encodeState(key string, payload []byte) (entry, error) {
+	record := append(beginRecord(make([]byte, 0, headerLength+len(payload)), kindState), payload...)
+	en := entry{[]byte(key), record}
+	return en, sealRecord(stateBucket, en.key, record)
+}
+
+// encodeRequest encodes a remembered insertion under its number.
+func encodeRequest(number uint64, q *replay.Insertion) (entry, error) {
+	record := appendRequest(beginRecord(nil, kindRequest), q)
+	en := entry{numberKey(number), record}
+	return en, sealRecord(requestsBucket, en.key, record)
 }

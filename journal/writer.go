@@ -1,0 +1,297 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-rl/reprise/replay"
+)
+
+// queueBytes is how many bytes of records may wait in the queue.
+const queueBytes = 64 << 20
+
+// queue holds encoded batches until they are written, in order. Encoding goes on while the disk is busy, and everything that
+// arrived meanwhile becomes one transaction.
+type queue struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	batches []*batch
+	bytes   int64
+	ended   bool // no more will come
+	broken  bool // no more will be written
+}
+
+// push adds a batch once there is room. It reports whether the batch will be written.
+func (q *queue) push(b *batch) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.batches) > 0 && q.bytes+b.bytes > queueBytes && !q.broken {
+		q.changed.Wait()
+	}
+	if q.broken {
+		return false
+	}
+	q.batches = append(q.batches, b)
+	q.bytes += b.bytes
+	q.changed.Broadcast()
+	return true
+}
+
+// take takes all batches. With wait it waits for one, and returns none only after the end.
+func (q *queue) take(wait bool) []*batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for wait && len(q.batches) == 0 && !q.ended {
+		q.changed.Wait()
+	}
+	all := q.batches
+	q.batches, q.bytes = nil, 0
+	q.changed.Broadcast()
+	return all
+}
+
+// end announces that no more batches will come, or be written if the writer failed.
+func (q *queue) end(failed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if failed {
+		q.broken = true
+	} else {
+		q.ended = true
+	}
+	q.changed.Broadcast()
+}
+
+// cutLoop cuts the table when callers wait, or when an interval is over, and queues the cut.
+func (j *Journal) cutLoop() {
+	defer j.queue.end(false)
+	tick := time.NewTicker(j.options.Interval)
+	defer tick.Stop()
+	for {
+		last, timed := false, false
+		select {
+		case <-j.wake:
+		case <-tick.C:
+			timed = true
+		case <-j.stop:
+			last = true
+		}
+		j.mu.Lock()
+		r := j.waiting
+		j.waiting = nil
+		j.mu.Unlock()
+		if r == nil && !last && !timed {
+			continue
+		}
+		if r != nil && r.rewrite != nil {
+			j.table.Store(r.rewrite)
+			r.rewrite.Durable().Track()
+		}
+		b, err := j.cut(r)
+		if err == nil && (timed || last || b.sync) {
+			err = j.saveBlobs(b)
+		}
+		if err != nil {
+			j.fail(err)
+			r.finish(err)
+			return
+		}
+		b.sync = b.sync || last
+		if !j.queue.push(b) {
+			r.finish(j.Err())
+			return
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// cut takes a cut and encodes it.
+func (j *Journal) cut(r *round) (*batch, error) {
+	c := j.table.Load().Durable().Cut()
+	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests}
+	if err := j.addTableState(b, c); err != nil {
+		return nil, err
+	}
+	if c.Reset {
+		b.rewrite, b.all = true, c.Inserted
+		for _, k := range j.attached() {
+			k.saved = false // the new file has none
+		}
+		return b, j.saveBlobs(b)
+	}
+	var err error
+	if len(c.Inserted) > 0 {
+		b.arena = j.arenas.Get().(*arena)
+		if b.rollouts, err = encodeRollouts(b.arena, c.Inserted); err != nil {
+			return nil, err
+		}
+	}
+	if b.uses, err = encodeUses(c.Changed); err != nil {
+		return nil, err
+	}
+	for _, en := range b.rollouts {
+		b.bytes += int64(len(en.record))
+	}
+	b.bytes += int64(len(b.uses)) * (headerLength + useLength)
+	return b, nil
+}
+
+// addTableState adds the table's state if it has changed.
+func (j *Journal) addTableState(b *batch, c *replay.Changes) error {
+	state, err := c.State.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	if !c.Reset && bytes.Equal(state, j.lastState) {
+		return nil
+	}
+	j.lastState = state
+	return b.addState(tableKey, state)
+}
+
+func (b *batch) addState(key string, payload []byte) error {
+	en, err := encodeState(key, payload)
+	b.state = append(b.state, en)
+	return err
+}
+
+func (j *Journal) attached() []*blob {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.blobs)
+}
+
+// saveBlobs adds the blobs that have changed.
+func (j *Journal) saveBlobs(b *batch) error {
+	for _, k := range j.attached() {
+		content, err := k.save()
+		if err != nil {
+			return fmt.Errorf("saving %s with the journal %s: %w", k.name, j.options.Path, err)
+		}
+		if k.saved && bytes.Equal(content, k.last) {
+			continue
+		}
+		k.last, k.saved = slices.Clone(content), true
+		if err := b.addState(blobPrefix+k.name, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLoop writes all queued batches in one transaction, wakes the callers that wait for them, and begins again.
+func (j *Journal) writeLoop() {
+	debug.SetPanicOnFault(true)                 // a fault in the map, if the file was cut short, becomes a panic
+	waiters, took := int64(0), time.Duration(0) // callers at the end of the last transaction, and its duration
+	for {
+		batches := j.queue.take(true)
+		if batches == nil {
+			return
+		}
+		if j.options.Sync == Always && j.counters.waiting.Load() < waiters {
+			j.gather(waiters, min(took/2, longestGathering))
+			batches = append(batches, j.queue.take(false)...)
+		}
+		began := time.Now()
+		wrote, err := j.write(batches)
+		if wrote && err == nil {
+			j.counters.add(batches, time.Since(began))
+		}
+		waiters, took = j.counters.waiting.Load(), time.Since(began)
+		j.acknowledge(batches, err)
+		if err != nil {
+			j.queue.end(true)
+			j.acknowledge(j.queue.take(false), err)
+			return
+		}
+	}
+}
+
+// longestGathering bounds how long a transaction waits for callers.
+const longestGathering = 4 * time.Millisecond
+
+// gather waits until as many callers wait as at the end of the last transaction, or until limit. A client that commits in a loop
+// comes back soon after it was served. Without the wait half of the clients would always wait for the other half's transaction,
+// and each sync would serve half as many. A single client never waits.
+func (j *Journal) gather(waiters int64, limit time.Duration) {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for j.counters.waiting.Load() < waiters {
+		select {
+		case <-j.arrived:
+		case <-over.C:
+			return
+		case <-j.stop:
+			return
+		}
+	}
+}
+
+// acknowledge wakes the callers that wait for batches, and frees their memory.
+func (j *Journal) acknowledge(batches []*batch, err error) {
+	if err != nil {
+		j.fail(err) // before any caller sees it
+	}
+	for _, b := range batches {
+		if b.arena != nil {
+			j.arenas.Put(b.arena)
+		}
+		b.round.finish(err)
+	}
+}
+
+// write writes batches in order. It reports whether there was anything to write.
+func (j *Journal) write(batches []*batch) (wrote bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.broken.Store(true)
+			wrote, err = true, fmt.Errorf("writing the journal %s: %v", j.options.Path, p)
+		}
+	}()
+	last := -1 // batch that replaces all content
+	sync := j.options.Sync != Off
+	for i, b := range batches {
+		if b.rewrite {
+			last = i
+		}
+		sync = sync || b.sync
+		wrote = wrote || !b.empty()
+	}
+	if last >= 0 {
+		if err := j.replace(batches[last]); err != nil {
+			return true, err
+		}
+		batches = batches[last+1:]
+	}
+	rest := slices.DeleteFunc(slices.Clone(batches), (*batch).empty)
+	j.store.db.NoSync = !sync
+	if len(rest) == 0 {
+		if sync && j.options.Sync == Off && last < 0 {
+			return wrote, j.store.db.Sync() // what earlier transactions left to the operating system
+		}
+		return wrote, nil
+	}
+	return true, j.store.apply(rest)
+}
+
+// replace writes the file anew.
+func (j *Journal) replace(b *batch) error {
+	s, err := writeAnew(j.options.Path, j.definition, j.options.LockTimeout, b, false)
+	if err != nil {
+		return err
+	}
+	j.file.Lock()
+	defer j.file.Unlock()
+	old := j.store
+	j.store = s
+	if err := old.db.Close(); err != nil {
+		return fmt.Errorf("closing the old file of the journal %s: %w", j.options.Path, err)
+	}
+	return nil
+}
