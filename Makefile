@@ -55,17 +55,17 @@ race: ## run every test with the race detector
 
 soak: build ## work on a service for SOAK (30m) with everything that goes wrong in networks, and check it
 	@mkdir -p runs
-	$(GO) build -o bin/endure ./benchmarks/endure
-	bin/endure soak --program bin/reprise --for $(SOAK) --dir runs
+	$(GO) build -o bin/stress ./benchmarks/stress
+	bin/stress soak --program bin/reprise --for $(SOAK) --dir runs
 
 soak-table: ## eight inserting and eight sampling goroutines on a table, a minute for each of two, under the race detector
 	$(GO) test $(RACE) ./replay -run Concurrent -concurrent 60s -v
 
 crash: build ## kill -9 a service under load CRASHES (200) times and look for all it acknowledged; measure its recovery
 	@mkdir -p runs
-	$(GO) build -o bin/endure ./benchmarks/endure
-	bin/endure crash --program bin/reprise --times $(CRASHES) --dir runs
-	bin/endure recovery --program bin/reprise --dir runs
+	$(GO) build -o bin/stress ./benchmarks/stress
+	bin/stress crash --program bin/reprise --times $(CRASHES) --dir runs
+	bin/stress recovery --program bin/reprise --dir runs
 
 lint: ## gofmt, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }

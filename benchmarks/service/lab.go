@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"net"
 	"os"
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/benchmarks/process"
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/wire"
 )
 

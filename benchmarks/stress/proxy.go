@@ -13,18 +13,18 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// fate is what a proxy does to one connection.
-type fate struct {
-	lives time.Duration // after which it is cut
-	reset bool          // by a reset instead of an orderly end
+// fault is what a proxy does to one connection.
+type fault struct {
+	after time.Duration // until it is cut
+	reset bool          // by a reset, instead of closing it
 	rate  int           // bytes per second towards the client; 0: not throttled
 }
 
-// fateOf draws the fate of the n-th connection: an eighth lives for moments only, a quarter is slow.
-func fateOf(random *rand.Rand) fate {
-	f := fate{lives: time.Duration(1+random.ExpFloat64()*8000) * time.Millisecond, reset: random.IntN(2) == 0}
+// newFault draws a fault: an eighth of the connections is cut within moments, a quarter is slow.
+func newFault(random *rand.Rand) fault {
+	f := fault{after: time.Duration(1+random.ExpFloat64()*8000) * time.Millisecond, reset: random.IntN(2) == 0}
 	if random.IntN(8) == 0 {
-		f.lives = time.Duration(1+random.IntN(100)) * time.Millisecond
+		f.after = time.Duration(1+random.IntN(100)) * time.Millisecond
 	}
 	if random.IntN(4) == 0 {
 		f.rate = 64 << 10 << random.IntN(6)
@@ -32,7 +32,7 @@ func fateOf(random *rand.Rand) fate {
 	return f
 }
 
-// proxy passes TCP connections on to a service, and spoils them.
+// proxy forwards TCP connections to a service, and cuts and throttles them.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -50,10 +50,10 @@ func newProxy(target string, seed uint64) (*proxy, error) {
 	return &proxy{listener: l, target: target, seed: seed}, nil
 }
 
-// address is the proxy's as clients write it.
+// address is the proxy's address as clients write it.
 func (p *proxy) address() string { return "grpc://" + p.listener.Addr().String() }
 
-// serve passes connections on until the context ends, and ends them with it.
+// serve forwards connections until the context ends, which cuts them.
 func (p *proxy) serve(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { p.listener.Close() })()
 	for n := uint64(0); ; n++ {
@@ -61,13 +61,13 @@ func (p *proxy) serve(ctx context.Context) {
 		if err != nil {
 			break
 		}
-		p.wg.Go(func() { p.pass(ctx, c.(*net.TCPConn), fateOf(rollout.Stream(p.seed, "proxy", n))) })
+		p.wg.Go(func() { p.forward(ctx, c.(*net.TCPConn), newFault(rollout.Stream(p.seed, "proxy", n))) })
 	}
 	p.wg.Wait()
 }
 
-// pass carries bytes both ways until one end closes or the fate is fulfilled.
-func (p *proxy) pass(ctx context.Context, near *net.TCPConn, f fate) {
+// forward copies bytes both ways until one end closes, or the connection is cut.
+func (p *proxy) forward(ctx context.Context, near *net.TCPConn, f fault) {
 	defer near.Close()
 	c, err := net.Dial("tcp", p.target)
 	if err != nil {
@@ -83,7 +83,7 @@ func (p *proxy) pass(ctx context.Context, near *net.TCPConn, f fate) {
 		near.Close()
 		far.Close()
 	}
-	over := time.AfterFunc(f.lives, func() {
+	over := time.AfterFunc(f.after, func() {
 		p.cut.Add(1)
 		end()
 	})
@@ -92,7 +92,7 @@ func (p *proxy) pass(ctx context.Context, near *net.TCPConn, f fate) {
 	var back io.Reader = far
 	if f.rate > 0 {
 		p.slow.Add(1)
-		near.SetWriteBuffer(16 << 10) // or the kernel would take everything at once
+		near.SetWriteBuffer(16 << 10) // or the kernel would buffer everything
 		far.SetReadBuffer(16 << 10)
 		back = &throttle{far, f.rate}
 	}
@@ -102,7 +102,7 @@ func (p *proxy) pass(ctx context.Context, near *net.TCPConn, f fate) {
 	both.Wait()
 }
 
-// copyAndEnd copies until there is no more, and says so to the other side.
+// copyAndEnd copies to the end, and closes the other side for writing.
 func copyAndEnd(to *net.TCPConn, from io.Reader) {
 	_, err := io.Copy(to, from)
 	if err == nil || errors.Is(err, io.EOF) {
@@ -112,13 +112,13 @@ func copyAndEnd(to *net.TCPConn, from io.Reader) {
 	to.Close()
 }
 
-// throttle reads at most so many bytes a second.
+// throttle is a reader with a limited rate.
 type throttle struct {
 	from io.Reader
 	rate int // bytes per second
 }
 
-// Read returns a twentieth of a second's bytes at most, and takes its time.
+// Read returns at most the bytes of a twentieth of a second, after that time.
 func (t *throttle) Read(p []byte) (int, error) {
 	n, err := t.from.Read(p[:min(len(p), max(t.rate/20, 1))])
 	time.Sleep(time.Duration(n) * time.Second / time.Duration(t.rate))

@@ -11,9 +11,9 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// bend changes a message in one of the ways in which messages are broken, and returns the new one: bits flipped, bytes
-// overwritten, an end or a piece missing, a piece twice, more appended.
-func bend(random *rand.Rand, message []byte) []byte {
+// corrupt returns a copy of a message with one to four faults: flipped bits, overwritten bytes, a missing end or piece, a piece
+// twice.
+func corrupt(random *rand.Rand, message []byte) []byte {
 	b := append([]byte(nil), message...)
 	for range 1 + random.IntN(4) {
 		if len(b) == 0 {
@@ -38,7 +38,7 @@ func bend(random *rand.Rand, message []byte) []byte {
 	return b
 }
 
-// noise is so many random bytes.
+// noise is random bytes.
 func noise(random *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -47,7 +47,7 @@ func noise(random *rand.Rand, n int) []byte {
 	return b
 }
 
-// collector keeps the messages that a writer would send.
+// collector keeps the messages that a writer sends.
 type collector struct{ messages []*flight.FlightData }
 
 // Send keeps a message.
@@ -56,9 +56,9 @@ func (c *collector) Send(m *flight.FlightData) error {
 	return nil
 }
 
-// insertion is the messages of a good insertion of some groups, as a stock client sends them.
+// insertion is the messages of a valid insertion, as a stock client sends them.
 func insertion(table string, number, count, longest int, compressed bool) ([]*flight.FlightData, error) {
-	rec, err := wire.Rows(groups(wreckers, number, count, longest, 0), nil)
+	rec, err := wire.Rows(makeGroups(hostileProducer, number, count, longest, 0), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -70,25 +70,25 @@ func insertion(table string, number, count, longest int, compressed bool) ([]*fl
 	var c collector
 	w := flight.NewRecordWriter(&c, options...)
 	w.SetFlightDescriptor(&flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{table}})
-	if err := w.WriteWithAppMetadata(rec, fmt.Appendf(nil, `{"batch_id":"wreck-%d","timeout_ms":100}`, number)); err != nil {
+	if err := w.WriteWithAppMetadata(rec, fmt.Appendf(nil, `{"batch_id":"hostile-%d","timeout_ms":100}`, number)); err != nil {
 		return nil, err
 	}
 	return c.messages, w.Close()
 }
 
-// wreckers is the number of those who send nonsense, among producers.
-const wreckers = 999
+// hostileProducer is the producer of hostile clients' rollouts.
+const hostileProducer = 999
 
-// bent is the messages of an insertion as bytes, some of them bent: fields of one, the whole of one, or their order.
-func bent(random *rand.Rand, messages []*flight.FlightData) ([][]byte, error) {
+// corruptInsertion encodes an insertion and corrupts it: a field of a message, a whole message, or the order of messages.
+func corruptInsertion(random *rand.Rand, messages []*flight.FlightData) ([][]byte, error) {
 	victim := messages[random.IntN(len(messages))]
 	switch random.IntN(4) {
 	case 0:
-		victim.DataHeader = bend(random, victim.DataHeader)
+		victim.DataHeader = corrupt(random, victim.DataHeader)
 	case 1:
-		victim.DataBody = bend(random, victim.DataBody)
+		victim.DataBody = corrupt(random, victim.DataBody)
 	case 2:
-		victim.AppMetadata = bend(random, victim.AppMetadata)
+		victim.AppMetadata = corrupt(random, victim.AppMetadata)
 	}
 	encoded := make([][]byte, len(messages))
 	for i, m := range messages {
@@ -100,7 +100,7 @@ func bent(random *rand.Rand, messages []*flight.FlightData) ([][]byte, error) {
 	switch random.IntN(6) {
 	case 0:
 		i := random.IntN(len(encoded))
-		encoded[i] = bend(random, encoded[i])
+		encoded[i] = corrupt(random, encoded[i])
 	case 1:
 		random.Shuffle(len(encoded), func(i, j int) { encoded[i], encoded[j] = encoded[j], encoded[i] })
 	case 2:

@@ -4,29 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// RecoverySettings say what is recovered.
+// RecoverySettings are the settings of a recovery.
 type RecoverySettings struct {
-	Program  string        `default:"bin/reprise" help:"The program whose verb serve is killed."`
-	Dir      string        `help:"Folder for the journal, removed in the end; the system's for temporary files if it is not given."`
-	Rollouts int           `default:"100000" help:"In the table when the service is killed."`
-	Tokens   int           `default:"1000" help:"Of each."`
-	Within   time.Duration `default:"5s" help:"Longest time from the start until the service is ready."`
-	Times    int           `default:"3" help:"How often it is killed."`
+	Program  string        `default:"bin/reprise" help:"Program whose verb serve is killed."`
+	Dir      string        `help:"Folder for the journal, removed in the end; the system's folder for temporary files by default."`
+	Rollouts int           `default:"100000" help:"Rollouts in the table when the service is killed."`
+	Tokens   int           `default:"1000" help:"Tokens of each rollout."`
+	Within   time.Duration `default:"5s" help:"Longest time from start to ready."`
+	Times    int           `default:"3" help:"Number of kills."`
 }
 
-// fillers is how many clients fill the table, fillRows how many rollouts they insert at once.
+// fillers is the number of clients that fill the table, fillRows the number of rollouts in an insertion.
 const (
 	fillers  = 4
 	fillRows = 256
@@ -34,11 +33,11 @@ const (
 
 // recovery fills a table, kills the service and measures how long it takes to serve again.
 func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict, error) {
-	dir, err := os.MkdirTemp(s.Dir, "reprise-recovery")
+	dir, remove, err := workspace(s.Dir, "reprise-recovery", false, out)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	server, err := newServer(s.Program, dir)
 	if err != nil {
 		return nil, err
@@ -52,21 +51,21 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		return nil, err
 	}
 	defer direct.Close()
-	if err := create(ctx, direct, wire.Table{Name: "full", Options: replay.Options{Capacity: s.Rollouts}}); err != nil {
+	if _, err := direct.Create(ctx, wire.Table{Name: "full", Options: replay.Options{Capacity: s.Rollouts}}); err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	if err := s.fill(ctx, direct.Table("full")); err != nil {
 		return nil, err
 	}
-	size, err := sizeOf(server.data)
+	size, err := folderSize(server.data)
 	if err != nil {
 		return nil, err
 	}
 	v := &Verdict{}
 	v.fact("inserted %d rollouts of %d tokens in %s, journal %s", s.Rollouts, s.Tokens, time.Since(began).Round(time.Millisecond), mega(size))
 	for range s.Times {
-		server.kill()
+		server.Kill()
 		took, err := server.start(ctx)
 		if err != nil {
 			return nil, err
@@ -75,19 +74,19 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		if err != nil {
 			return nil, err
 		}
-		v.hold(stats.Present == s.Rollouts, "the table holds %d rollouts of %d after kill -9", stats.Present, s.Rollouts)
+		v.check(stats.Present == s.Rollouts, "the table holds %d rollouts of %d after kill -9", stats.Present, s.Rollouts)
 		busy, err := server.processorTime()
 		if err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(out, "ready again after %s, and %s of processor time\n", took.Round(time.Millisecond), busy)
-		v.hold(took <= s.Within, "ready again after %s, allowed are %s", took.Round(time.Millisecond), s.Within)
+		v.check(took <= s.Within, "ready again after %s, allowed %s", took.Round(time.Millisecond), s.Within)
 	}
-	v.fact("the service: %s", recovered(server.said()))
-	return v, server.stop()
+	v.fact("the service: %s", recovered(server.Output()))
+	return v, server.Stop()
 }
 
-// fill inserts by several clients at once.
+// fill inserts with several clients at once.
 func (s *RecoverySettings) fill(ctx context.Context, table *client.Table) error {
 	var all sync.WaitGroup
 	errs := make([]error, fillers)
@@ -102,7 +101,7 @@ func (s *RecoverySettings) fill(ctx context.Context, table *client.Table) error 
 	return errors.Join(errs...)
 }
 
-// batch makes a group of rollouts that differ from all others.
+// batch makes a group of random rollouts.
 func (s *RecoverySettings) batch(at, count int) rollout.Group {
 	random := rollout.Stream(1, "recovery", uint64(at))
 	var g rollout.Group
@@ -119,12 +118,12 @@ func (s *RecoverySettings) batch(at, count int) rollout.Group {
 	return g
 }
 
-// recovered is what the service last said of a recovery.
+// recovered is what the service last logged about a recovery.
 func recovered(log string) string {
 	const mark = "found=\""
 	at := strings.LastIndex(log, mark)
 	if at < 0 {
-		return "the service did not say what it recovered"
+		return "the service did not log what it recovered"
 	}
 	text, _, _ := strings.Cut(log[at+len(mark):], "\"")
 	return text

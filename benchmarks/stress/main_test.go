@@ -1,0 +1,42 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/benchmarks/process"
+)
+
+func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	program := process.Reprise(t)
+	for name, run := range map[string]func(t *testing.T) (*Verdict, error){
+		"soak": func(t *testing.T) (*Verdict, error) {
+			return soak(t.Context(), SoakSettings{
+				Program: program, For: 10 * time.Second, Dir: t.TempDir(), Seed: 1, Producers: 16, Trainers: 4, Hostile: 2, Pace: 40 * time.Millisecond,
+				Longest: 1024, Every: 5 * time.Second,
+			}, t.Output())
+		},
+		"kill -9 under load": func(t *testing.T) (*Verdict, error) {
+			return crash(t.Context(), CrashSettings{
+				Program: program, Times: 5, Dir: t.TempDir(), Seed: 1, Inserting: 8, Life: time.Second, Pace: 10 * time.Millisecond, Longest: 512,
+			}, t.Output())
+		},
+		"recovery": func(t *testing.T) (*Verdict, error) {
+			return recovery(t.Context(), RecoverySettings{Program: program, Dir: t.TempDir(), Rollouts: 2000, Tokens: 100, Within: 30 * time.Second, Times: 2}, t.Output())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := run(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log("\n", v)
+			if err := v.Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
