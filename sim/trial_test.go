@@ -38,7 +38,7 @@ func cluster(mu float64) pipeline.Options {
 	return pipeline.Options{Workers: 48, Trainers: 8, Batch: 512, Group: 16, RolloutCost: mu}
 }
 
-func TestLengthsThatAreAlikeGiveTheScheduleOfThePipeline(t *testing.T) {
+func TestConstantLengthsGiveTheScheduleOfTheCostModel(t *testing.T) {
 	for _, sampler := range []replay.Sampler{replay.LIFO, replay.FIFO, replay.Distinct} {
 		for _, batching := range []sim.Batching{sim.Continuous, sim.Static} {
 			o := cluster(6.84)
@@ -175,7 +175,7 @@ func everything(t testing.TB, sampler replay.Sampler) (sim.Trial, *replay.Table)
 	}, b
 }
 
-func TestATrialShowsTheSameOnAnyNumberOfCores(t *testing.T) {
+func TestATrialIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, sampler := range []replay.Sampler{replay.LIFO, replay.Distinct} {
 		var first *sim.Record
@@ -194,7 +194,7 @@ func TestATrialShowsTheSameOnAnyNumberOfCores(t *testing.T) {
 	}
 }
 
-func TestTheBooksOfATrialBalance(t *testing.T) {
+func TestTheCountsOfATrialBalance(t *testing.T) {
 	for _, sampler := range []replay.Sampler{replay.LIFO, replay.FIFO, replay.Distinct} {
 		x, _ := everything(t, sampler)
 		r := try(t, x)
@@ -257,7 +257,7 @@ func TestWhatIsSkippedIsNotMeasured(t *testing.T) {
 	}
 }
 
-func TestATrialNamesEverythingThatIsWrong(t *testing.T) {
+func TestATrialReportsEveryProblem(t *testing.T) {
 	_, err := sim.Trial{
 		Options:  pipeline.Options{Mode: pipeline.Sync, Batch: 3},
 		Workload: sim.Workload{Slowness: 0.1},
@@ -270,8 +270,53 @@ func TestATrialNamesEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// BenchmarkTrial runs a million rollouts through 7,168 workers and 1,024 trainers, with lengths of a heavy tail, stragglers, late
+// rewards, weights that travel and a limit to the updates in flight: what `reprise design --sim` does for each of its buffers. The
+// design asks for less than 30 s on two cores.
+func BenchmarkTrial(b *testing.B) {
+	const trainers, batch = 1024, 16384
+	for _, c := range []struct {
+		name     string
+		sampler  replay.Sampler
+		capacity int
+		sync     pipeline.WeightSync
+	}{
+		{"buffer", replay.Distinct, 4 * batch, pipeline.ByGroup},
+		{"lifo", replay.LIFO, 2 * batch, pipeline.ByGroup},
+		{"fifo", replay.FIFO, 2 * batch, pipeline.ByGroup},
+		{"buffer/by-token", replay.Distinct, 4 * batch, pipeline.ByToken},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				table, err := replay.New(replay.Options{Sampler: c.sampler, Capacity: c.capacity, Shards: trainers})
+				if err != nil {
+					b.Fatal(err)
+				}
+				r, err := sim.Trial{
+					Options: pipeline.Options{
+						Workers: 7168, Trainers: trainers, Batch: batch, Group: 16, RolloutCost: 6.84,
+						WeightTransfer: 8, UpdatesInFlight: 2, WeightSync: c.sync,
+					},
+					Workload: sim.Workload{
+						Seed: 1, Lengths: sim.Lognormal{Median: 1000, Sigma: 1, Max: 16384}, Stragglers: 0.02, Slowness: 3,
+						Rewards: task.Latency{Distribution: task.Exponential, Mean: 20},
+					},
+					Buffer: table, Rollouts: 1_000_000, Skip: 250_000,
+				}.Run(context.Background())
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(100*r.TrainersStalled(), "%stalled")
+				b.ReportMetric(float64(r.End.Inserted), "rollouts")
+			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/trial")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
 // countsOf returns the statistics of a buffer.
-func countsOf(t *testing.T, buffer sim.Counted) rollout.Stats {
+func countsOf(t *testing.T, buffer sim.CountingBuffer) rollout.Stats {
 	t.Helper()
 	stats, err := buffer.Stats(context.Background())
 	if err != nil {

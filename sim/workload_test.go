@@ -176,16 +176,16 @@ func TestRewardsTakeTheirLatency(t *testing.T) {
 	}
 }
 
-func TestAWorkloadNamesEverythingThatIsWrong(t *testing.T) {
+func TestAWorkloadReportsEveryProblem(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
 		w    sim.Workload
 		want []string
 	}{
 		{sim.Workload{Workers: -1, Group: -2, RolloutCost: nan}, []string{"workers: -1", "group: -2", "rollout_cost: NaN"}},
-		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Lognormal{Median: 0.5, Sigma: -1}, Batching: "none"}, []string{"lengths: 0.5", "lengths: -1", "lengths: 0: want a greatest", "batching: none"}},
+		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Lognormal{Median: 0.5, Sigma: -1}, Batching: "none"}, []string{"lengths: 0.5", "lengths: -1", "lengths: 0: want a maximum", "batching: none"}},
 		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Constant(1 << 25), Stragglers: nan, Slowness: 0.5}, []string{"lengths: 33554432", "stragglers: NaN", "stragglers: 0.5"}},
-		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Rewards: task.Latency{Mean: -1}}, []string{"reward_latency: ", "mean"}},
+		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Rewards: task.Latency{Mean: -1}}, []string{"reward_latency", "mean"}},
 	} {
 		err := c.w.Validate()
 		for _, want := range c.want {
