@@ -26,7 +26,7 @@ func byChance(problems int) adviser {
 	type source = interface{ IntN(n int) int }
 	streams := make([]source, problems)
 	for i := range streams {
-		streams[i] = rollout.Stream(luckSeed, "evaluate/chance", uint64(i))
+		streams[i] = rollout.Stream(evaluationSeed, "evaluate/chance", uint64(i))
 	}
 	return func(problem int, e task.Episode) (string, bool) {
 		actor, ok := e.(task.Actor)
@@ -61,7 +61,7 @@ func bounds(ctx context.Context, t task.Task) (expert, chance *results.Bound) {
 func bound(ctx context.Context, environment task.Environment, problems []task.Prompt, advise adviser) *results.Bound {
 	var b results.Bound
 	for i, p := range problems {
-		episode := environment.Reset(p, luck(i, 0))
+		episode := environment.Reset(p, episodeSeed(i, 0))
 		for turn, done := 0, false; !done && turn < environment.MaxTurns(); turn++ {
 			text, ok := advise(i, episode)
 			if !ok || ctx.Err() != nil {

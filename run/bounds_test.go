@@ -30,8 +30,8 @@ func (o oracle) Advise() string {
 	return o.count.Advise()
 }
 
-// Experts may search long for each turn: a run that is told to stop does not wait for them to play all held-out problems.
-// Resumed, it ends with their bound.
+// Experts may search long for each turn: a run that is told to stop does not wait for them to play all held-out
+// problems. Resumed, it ends with their bound.
 func TestInterruptionDoesNotWaitForExperts(t *testing.T) {
 	rules := asked{counting{turns: 5}, new(atomic.Int32)}
 	c := counts(t, rules.counting, "warmup.steps=0", "budget.updates=4", "evaluate.every=100", "evaluate.samples=0").WithTask("asked",

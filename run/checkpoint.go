@@ -11,38 +11,40 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/goccy/go-yaml"
+
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// A checkpoint is the folder checkpoint/ of a run: the policy as a Hugging Face folder, and beside it what resuming
-// needs. It is written as a whole beside the old one and then put in its place.
+// A checkpoint is the folder checkpoint/ of a run: the policy as a Hugging Face folder, and the files below. It is
+// written under another name and then renamed into place.
 const (
 	stateFile = "state.gob"
 	tableFile = "table.gob"
 )
 
-// saved is what state.gob holds.
+// saved is the content of state.gob. Renaming a field, here or below, breaks the checkpoints of earlier builds.
 type saved struct {
 	Progress progress
 	Machine  pipeline.State
-	Learner  policy.LearnerState // without the weights, which stand in model.safetensors
+	Learner  policy.LearnerState // without the weights, which are in model.safetensors
 	Older    map[rollout.Version][][]float32
 }
 
-// checkpoint saves the run as it stands at the end of an update.
+// checkpoint saves the run at the end of an update.
 func (s *session) checkpoint(m *pipeline.Machine) error {
 	if err := s.finishEvaluations(true); err != nil {
 		return err
 	}
-	state, err := s.save(m)
+	state, err := s.collectState(m)
 	if err != nil {
 		return fmt.Errorf("checkpoint at update %d: %w", s.last.Version, err)
 	}
-	place := filepath.Join(s.dir, results.CheckpointDir)
-	err = replaceFolder(place, func(dir string) error {
+	err = replaceFolder(filepath.Join(s.dir, results.CheckpointDir), func(dir string) error {
 		if err := s.start.model.Save(dir, s.learner.Weights(), s.start.tokenizer); err != nil {
 			return err
 		}
@@ -52,7 +54,8 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 		if err := s.savePrompts(dir); err != nil {
 			return err
 		}
-		part := filepath.Join(dir, stateFile+".part") // renamed when whole: state.gob says that the checkpoint is
+		// state.gob gets its name last: a folder that has one is complete.
+		part := filepath.Join(dir, stateFile+".part")
 		if err := writeStream(part, func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) }); err != nil {
 			return err
 		}
@@ -64,8 +67,8 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 	return nil
 }
 
-// save gathers the state after syncing the logs that it counts on.
-func (s *session) save(m *pipeline.Machine) (*saved, error) {
+// collectState syncs the logs and returns the state, which holds their lengths.
+func (s *session) collectState(m *pipeline.Machine) (*saved, error) {
 	if err := errors.Join(s.metrics.Sync(), s.timing.Sync(), s.evals.Sync()); err != nil {
 		return nil, err
 	}
@@ -74,10 +77,11 @@ func (s *session) save(m *pipeline.Machine) (*saved, error) {
 		return nil, err
 	}
 	state := &saved{Progress: s.progress, Machine: machine, Older: make(map[rollout.Version][][]float32)}
-	state.Progress.Elapsed = s.elapsed()
-	state.Progress.Last = s.last
-	state.Progress.Last.Metrics = nil
-	state.Progress.Lines.Metrics, state.Progress.Lines.Timing, state.Progress.Lines.Evals = s.metrics.Lines(), s.timing.Lines(), s.evals.Lines()
+	p := &state.Progress
+	p.Elapsed = s.elapsed()
+	p.Last = s.last
+	p.Last.Metrics = nil
+	p.Lines.Metrics, p.Lines.Timing, p.Lines.Evals = s.metrics.Lines(), s.timing.Lines(), s.evals.Lines()
 	if state.Learner, err = s.learner.State(); err != nil {
 		return nil, err
 	}
@@ -93,8 +97,8 @@ func (s *session) save(m *pipeline.Machine) (*saved, error) {
 	return state, nil
 }
 
-// Resume goes on with the run in a folder from its last checkpoint, to the same bytes that it would have written
-// uninterrupted. The budget may differ from the one it was begun with.
+// Resume continues the run in a folder from its last checkpoint. It writes the same bytes that the run would have
+// written without the interruption. The budget may differ from the original one.
 func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summary, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -106,37 +110,48 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	if err != nil {
 		return nil, err
 	}
-	state, err := readState(place)
-	if err != nil {
-		return nil, fmt.Errorf("resume %s: %w", dir, err)
-	}
-	start, err := beginFrom(place)
-	if err != nil {
-		return nil, fmt.Errorf("resume %s: %w", dir, err)
-	}
-	s, err := newSession(ctx, c, start, dir, h, false)
+	s, state, err := openSession(ctx, c, dir, place, h)
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
 	defer s.table.close()
 	defer s.closeLogs()
-	if err := s.restore(ctx, place, state); err != nil {
+	if err := s.restoreMachine(place, state); err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
-	if err := writeConfig(dir, c); err != nil { // its budget may be another
+	if err := writeConfig(dir, c); err != nil { // its budget may differ
 		return nil, err
 	}
-	return s.carryOut(ctx)
+	return s.run(ctx)
 }
 
-// restore puts the parts of a new session back to where a checkpoint was taken.
-func (s *session) restore(ctx context.Context, place string, state *saved) (err error) {
-	if state.Learner.Weights, err = s.start.weights.Flat(); err != nil {
-		return err
+// openSession makes the session of a run and restores learner and table from a checkpoint. The caller closes the table.
+func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*session, *saved, error) {
+	state, err := readState(place)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := s.learner.Restore(state.Learner); err != nil {
-		return err
+	start, err := loadStart(place)
+	if err != nil {
+		return nil, nil, err
 	}
+	s, err := newSession(ctx, c, start, dir, h, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if state.Learner.Weights, err = start.weights.Flat(); err == nil {
+		err = errors.Join(s.learner.Restore(state.Learner), s.table.restore(ctx, place))
+	}
+	if err != nil {
+		s.table.close()
+		return nil, nil, err
+	}
+	return s, state, nil
+}
+
+// restoreMachine restores what else a run needs to continue: older weights, prompt replay, progress, logs and the
+// machine.
+func (s *session) restoreMachine(place string, state *saved) (err error) {
 	weights := map[rollout.Version]pipeline.Weights{state.Learner.Version: learner{s.learner}.Weights()}
 	for v, flat := range state.Older {
 		w, err := s.start.model.NewWeights(v, flat)
@@ -144,9 +159,6 @@ func (s *session) restore(ctx context.Context, place string, state *saved) (err 
 			return err
 		}
 		weights[v] = pipeline.Weights{Version: v, Tensors: w}
-	}
-	if err := s.table.restore(ctx, place); err != nil {
-		return err
 	}
 	if err := s.restorePrompts(place); err != nil {
 		return err
@@ -173,8 +185,8 @@ func readState(place string) (*saved, error) {
 	return &s, nil
 }
 
-// findCheckpoint returns the folder of the newest whole checkpoint: a crash between the two renames of replaceFolder
-// leaves it under its temporary name.
+// findCheckpoint returns the folder of the newest complete checkpoint. After a crash in replaceFolder it may have its
+// temporary name.
 func findCheckpoint(dir string) (string, error) {
 	place := filepath.Join(dir, results.CheckpointDir)
 	for _, p := range []string{place, place + newSuffix, place + oldSuffix} {
@@ -185,4 +197,129 @@ func findCheckpoint(dir string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s holds no checkpoint: name the folder of a run that was interrupted, or start one without --resume", dir)
+}
+
+// Resumable reports whether a folder holds a checkpoint for [Resume].
+func Resumable(dir string) bool {
+	_, err := findCheckpoint(dir)
+	return err == nil
+}
+
+// createFolder makes the folder of a new run and writes its resolved configuration. It refuses a folder that holds a
+// run.
+func createFolder(dir string, c Config) error {
+	if err := checkVacant(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the run's folder: %w", err)
+	}
+	return writeConfig(dir, c)
+}
+
+// checkVacant refuses a folder that holds a run.
+func checkVacant(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, results.ConfigFile)); err == nil {
+		return fmt.Errorf("%s already holds a run: give another --out, continue it with --resume, or replace it with --force", dir)
+	}
+	return nil
+}
+
+// writeConfig writes config.yaml with defaults filled in, and the place of the table if that is in a service.
+func writeConfig(dir string, c Config) error {
+	if c.remote != nil {
+		if err := c.remote.write(dir); err != nil {
+			return fmt.Errorf("write %s: %w", bufferFile, err)
+		}
+	}
+	c, err := c.resolved()
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return results.WriteConfig(dir, append(text, "# Draws: "+c.Sampling()+"\n"...))
+}
+
+func (s *session) createLogs() (err error) {
+	if s.metrics, err = results.CreateLog[results.Update](filepath.Join(s.dir, results.MetricsFile)); err != nil {
+		return err
+	}
+	if s.timing, err = results.CreateLog[results.Timing](filepath.Join(s.dir, results.TimingFile)); err != nil {
+		return err
+	}
+	s.evals, err = results.CreateLog[results.Eval](filepath.Join(s.dir, results.EvalFile))
+	return err
+}
+
+// resumeLogs cuts the logs back to the checkpoint and reads the evaluations.
+func (s *session) resumeLogs() (err error) {
+	path := func(file string) string { return filepath.Join(s.dir, file) }
+	if s.metrics, err = results.ResumeLog[results.Update](path(results.MetricsFile), s.Lines.Metrics); err != nil {
+		return err
+	}
+	if s.timing, err = results.ResumeLog[results.Timing](path(results.TimingFile), s.Lines.Timing); err != nil {
+		return err
+	}
+	if s.evals, err = results.ResumeLog[results.Eval](path(results.EvalFile), s.Lines.Evals); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(path(results.EvalFile))
+	if err != nil {
+		return err
+	}
+	s.evaluations, err = results.ParseEvals(text)
+	return err
+}
+
+// closeLogs closes the logs that are open. The last checkpoint has synced them.
+func (s *session) closeLogs() {
+	if s.metrics != nil {
+		s.metrics.Close()
+	}
+	if s.timing != nil {
+		s.timing.Close()
+	}
+	if s.evals != nil {
+		s.evals.Close()
+	}
+}
+
+const (
+	newSuffix = ".new"
+	oldSuffix = ".old"
+)
+
+// replaceFolder writes a folder under a temporary name and puts it in the place of the old one. At every moment one of
+// the two is complete.
+func replaceFolder(place string, write func(dir string) error) error {
+	fresh, old := place+newSuffix, place+oldSuffix
+	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(fresh, 0o755)); err != nil {
+		return err
+	}
+	if err := write(fresh); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.Rename(place, old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(fresh, place); err != nil {
+		return err
+	}
+	return errors.Join(disk.SyncFolder(filepath.Dir(place)), os.RemoveAll(old))
+}
+
+// writeStream writes a new file through a buffer and syncs it.
+func writeStream(path string, write func(*bufio.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	return errors.Join(write(w), w.Flush(), f.Sync(), f.Close())
 }

@@ -2,29 +2,29 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
 
-// BaselineArm returns the configuration of the arm without replay: the same run with a bounded queue for a table, its
-// own learning rate, and GPUs split so that it stalls least.
+// BaselineArm returns the configuration of the arm without replay: the same run with a bounded queue as its table, its own
+// learning rate, and the split of GPUs that stalls least.
 func (c Config) BaselineArm() Config {
 	b := c.Baseline
 	queue := Default().Replay
 	queue.Sampler, queue.Capacity, queue.MaxStaleness = b.Sampler, b.Capacity, c.Replay.MaxStaleness
 	c.Replay, c.Prompts.Fraction = queue, 0
-	if i := c.Pipeline.BatchUpdates; i > 1 { // weights are published after as many batches as with replay
+	if i := c.Pipeline.BatchUpdates; i > 1 { // publishes weights after as many batches as with replay
 		c.Pipeline.BatchUpdates, c.Pipeline.PublishEvery = 1, max(1, c.Pipeline.PublishEvery/i)
 	}
-	if c.Pipeline.Mode == string(pipeline.Sync) { // each rollout once: a batch, then its update
+	if c.Pipeline.Mode == string(pipeline.Sync) { // uses each rollout once: a batch, then its update
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
 	}
 	if b.Workers == 0 && b.Trainers == 0 {
@@ -37,21 +37,15 @@ func (c Config) BaselineArm() Config {
 	return c
 }
 
+// validate checks the section's ranges.
 func (b Baseline) validate() error {
-	var errs []error
-	if !replay.Sampler(b.Sampler).Consumes() {
-		errs = append(errs, fmt.Errorf("baseline.sampler: %s: want lifo or fifo, which use each rollout once", b.Sampler))
-	}
-	if b.Capacity < 0 {
-		errs = append(errs, fmt.Errorf("baseline.capacity: %d: want rollouts, or 0 for 2 x pipeline.batch", b.Capacity))
-	}
-	if b.Workers < 0 || b.Trainers < 0 || (b.Workers == 0) != (b.Trainers == 0) {
-		errs = append(errs, fmt.Errorf("baseline.workers: %d with trainers %d: want both, or 0 for both and the split that stalls least", b.Workers, b.Trainers))
-	}
-	if !(b.LearningRate >= 0) {
-		errs = append(errs, fmt.Errorf("baseline.learning_rate: %g: want more than 0, or 0 for learner.learning_rate", b.LearningRate))
-	}
-	return errors.Join(errs...)
+	var p option.Problems
+	p.Check(replay.Sampler(b.Sampler).Consumes(), "baseline.sampler", b.Sampler, "lifo or fifo, which use each rollout once")
+	p.Check(b.Capacity >= 0, "baseline.capacity", b.Capacity, "rollouts, or 0 for 2 x pipeline.batch")
+	p.Check(b.Workers >= 0 && b.Trainers >= 0 && (b.Workers == 0) == (b.Trainers == 0), "baseline.workers", b.Workers,
+		"a number together with trainers (%d), or 0 for both and the split that stalls least", b.Trainers)
+	p.Check(b.LearningRate >= 0, "baseline.learning_rate", b.LearningRate, "more than 0, or 0 for learner.learning_rate")
+	return p.Err()
 }
 
 // leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
@@ -73,7 +67,7 @@ func leastStalling(p Pipeline) (workers, trainers int) {
 	return workers, trainers
 }
 
-// idleShare is the idle share of the time of W workers and T trainers between which every rollout passes once.
+// idleShare returns the idle share of the time of W workers and T trainers if every rollout is used once.
 func idleShare(w, t, mu float64) float64 {
 	if w/t < mu {
 		return t * (1 - w/t/mu) / (w + t)
@@ -87,13 +81,13 @@ type Arm struct {
 	Seed uint64
 }
 
-// Comparison is a no-replay baseline beside a run with replay, over seeds.
+// Comparison runs a baseline without replay and a run with replay, over several seeds.
 type Comparison struct {
 	Config Config // of the replay arm; its seed is the first
 	Seeds  int    // >= 1
 	Dir    string
-	Resume bool // go on with the runs that are in the folder
-	// Hooks watches an arm, and Warmup the warm-up that the arms of a seed share; either may be nil. The hooks of two arms are
+	Resume bool // continue the runs in the folder
+	// Hooks watches an arm, Warmup the warm-up that the arms of a seed share. Either may be nil. The hooks of the two arms are
 	// called from two goroutines.
 	Hooks  func(Arm) Hooks
 	Warmup func(seed uint64) func(step int, loss float64)
@@ -101,34 +95,31 @@ type Comparison struct {
 
 // Validate reports every problem of both arms at once.
 func (c Comparison) Validate() error {
-	var errs []error
-	if c.Seeds < 1 {
-		errs = append(errs, fmt.Errorf("--seeds: %d: want 1 or more", c.Seeds))
+	var p option.Problems
+	config, budget := c.Config, c.Config.Budget
+	p.Check(c.Seeds >= 1, "--seeds", c.Seeds, "1 or more")
+	p.Check(config.Replays(), "replay.sampler", config.Replay.Sampler, "one that does not consume, for the arm with replay")
+	p.Check(config.Evaluate.Target > 0, "evaluate.target", config.Evaluate.Target,
+		"the accuracy to compare at, fixed before the runs")
+	grid := budget.Compute / config.Evaluate.Every
+	p.Check(budget.Updates <= 0 && !(math.Abs(grid-math.Round(grid)) > 1e-9), "budget",
+		fmt.Sprintf("compute %g, updates %d", budget.Compute, budget.Updates),
+		"a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
+		config.Evaluate.Every)
+	if config.remote != nil {
+		p.Check(false, "--buffer", config.remote.Address, "none with --compare, whose arms have a table each")
 	}
-	if !c.Config.Replays() {
-		errs = append(errs, fmt.Errorf("replay.sampler: %s: want one that does not consume, for the arm with replay", c.Config.Replay.Sampler))
-	}
-	if !(c.Config.Evaluate.Target > 0) {
-		errs = append(errs, fmt.Errorf("evaluate.target: %g: want the accuracy to compare at, fixed before the runs", c.Config.Evaluate.Target))
-	}
-	if grid := c.Config.Budget.Compute / c.Config.Evaluate.Every; c.Config.Budget.Updates > 0 || math.Abs(grid-math.Round(grid)) > 1e-9 {
-		errs = append(errs, fmt.Errorf("budget: compute %g, updates %d: want a compute that is a multiple of evaluate.every (%g) and no limit on updates: the arms end at equal compute",
-			c.Config.Budget.Compute, c.Config.Budget.Updates, c.Config.Evaluate.Every))
-	}
-	if c.Config.remote != nil {
-		errs = append(errs, fmt.Errorf("--buffer: %s: want none with --compare, whose arms have a table each", c.Config.remote.Address))
-	}
-	errs = append(errs, c.Config.Validate())
-	if errors.Join(errs...) == nil {
-		if err := c.Config.BaselineArm().Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("in the baseline's arm, %w", err))
+	p.Add(config.Validate())
+	if p.Err() == nil {
+		if err := config.BaselineArm().Validate(); err != nil {
+			p.Add(fmt.Errorf("in the baseline's arm, %w", err))
 		}
 	}
-	return errors.Join(errs...)
+	return p.Err()
 }
 
-// Run carries out all arms, a seed's two at a time, and writes compare.json. Interrupted, it leaves checkpoints and returns
-// the context's error.
+// Run carries out all runs, the two arms of a seed at the same time, and writes compare.json. If ctx ends, it leaves checkpoints
+// and returns the context's error.
 func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -137,7 +128,7 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 		return nil, err
 	}
 	for c.Resume && c.begun(results.BaselineArm, c.Config.Seed+uint64(c.Seeds)) {
-		c.Seeds++ // what the folder holds is part of the comparison
+		c.Seeds++ // seeds in the folder belong to the comparison
 	}
 	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target, Seed: c.Config.Seed}
 	for i := range c.Seeds {
@@ -158,16 +149,16 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 
 func (c Comparison) createFolder() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, results.ConfigFile)); err == nil && !c.Resume {
-		return fmt.Errorf("%s holds a comparison already: give another --out, go on with it by --resume, or replace it by --force", c.Dir)
+		return fmt.Errorf("%s holds a comparison already: give another --out, continue it with --resume, or replace it with --force", c.Dir)
 	}
-	// The arm's folder says from the first moment on that this is a comparison, to be resumed as one.
+	// An arm's folder marks the run as a comparison from the first moment on, so that it is resumed as one.
 	if err := os.MkdirAll(filepath.Join(c.Dir, results.BaselineArm), 0o755); err != nil {
 		return err
 	}
 	return writeConfig(c.Dir, c.Config)
 }
 
-// seed carries out both arms of one seed, side by side, from one warm start.
+// seed carries out both arms of a seed at the same time, from one warm start.
 func (c Comparison) seed(ctx context.Context, seeded Config) (baseline, replay results.SeedEvals, err error) {
 	var report func(int, float64)
 	if c.Warmup != nil {
@@ -197,13 +188,13 @@ func (c Comparison) seed(ctx context.Context, seeded Config) (baseline, replay r
 	return baseline, replay, context.Cause(both)
 }
 
-// begun reports whether an arm has a checkpoint to go on from.
+// begun reports whether an arm has a checkpoint to resume from.
 func (c Comparison) begun(name string, seed uint64) bool {
 	_, err := findCheckpoint(results.SeedDir(c.Dir, name, seed))
 	return c.Resume && err == nil
 }
 
-// arm carries out one run, or finds it finished.
+// arm starts or resumes one run, or finds it finished.
 func (c Comparison) arm(ctx context.Context, config Config, name string, start *Start) (results.SeedEvals, error) {
 	dir := results.SeedDir(c.Dir, name, config.Seed)
 	var h Hooks

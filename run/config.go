@@ -25,7 +25,7 @@ type Config struct {
 	Baseline   Baseline       `yaml:"baseline"`
 
 	own    func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
-	made   *made                                // the latest task
+	tasks  *taskCache                           // holds the last task made
 	remote *Remote                              // see WithBuffer; nil: the run has a table of its own
 }
 
@@ -33,7 +33,7 @@ type Config struct {
 // of one of the catalog. It may be made several times, once for each seed at least. The run's config.yaml has the name alone, so that only the program can
 // go on with the run, by [Resume].
 func (c Config) WithTask(name string, of func(seed uint64) (task.Task, error)) Config {
-	c.Task, c.own, c.made = map[string]any{"name": name}, of, &made{}
+	c.Task, c.own, c.tasks = map[string]any{"name": name}, of, &taskCache{}
 	return c
 }
 
@@ -178,7 +178,7 @@ type Baseline struct {
 // Default is the built-in experiment: addition below 100 on six workers and two trainers.
 func Default() Config {
 	return Config{
-		made:     &made{},
+		tasks:    &taskCache{},
 		Name:     "addition",
 		Seed:     1,
 		Task:     map[string]any{"name": "arithmetic"},

@@ -15,8 +15,8 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// counting is an environment of known rules: a counter in 0..5 is to be brought to a goal by the actions "u" and "d". With
-// probability slip an action does nothing. A turn costs 0.1, one that is no action 0.5; the goal pays 1.
+// counting is an environment of known rules: a counter in 0..5 is to be brought to a goal by the actions "u" and "d".
+// With probability slip an action does nothing. A turn costs 0.1, one that is no action 0.5; the goal pays 1.
 type counting struct {
 	turns int
 	slip  float64

@@ -7,7 +7,8 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// Settings whose zero means something beside their default are pointers: frozenlake's slippery is true unless it is said.
+// Settings whose zero means something beside their default are pointers: frozenlake's slippery is true unless it is
+// said.
 func TestSettingsThatMayBeLeftOutAreReadAsTheyAreGiven(t *testing.T) {
 	for assignment, outcomes := range map[string]int{"": 3, "slippery=true": 3, "slippery=false": 1, "slippery=null": 3} {
 		var assignments []string

@@ -20,7 +20,7 @@ func lessons(t *testing.T, rules counting, noise float64, n int, assignments ...
 	s := begin(t, c)
 	var list []*rollout.Rollout
 	for i := range n {
-		d, err := school{s.speaker, rules, c.Seed, noise}.demonstration(i)
+		d, err := demonstrator{s.textModel, rules, c.Seed, noise}.demonstrate(i)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,13 +50,13 @@ func TestDemonstrationsAreTheExpertsTurnsAndTheAnswers(t *testing.T) {
 		for i, d := range list {
 			p := rules.Train(rollout.Stream(1, "warmup", uint64(i)).Uint64())
 			e := rules.Reset(p, 0)
-			in, err := s.input(p)
+			in, err := s.encodePrompt(p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			tokens, mask, images := in.Tokens, make([]uint8, len(in.Tokens)), in.Images
 			for {
-				turn, err := s.written(e.(task.Expert).Advise())
+				turn, err := s.encodeTurn(e.(task.Expert).Advise())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -65,7 +65,7 @@ func TestDemonstrationsAreTheExpertsTurnsAndTheAnswers(t *testing.T) {
 				if step.Done {
 					break
 				}
-				if in, err = s.observation(step); err != nil {
+				if in, err = s.encodeObservation(step); err != nil {
 					t.Fatal(err)
 				}
 				tokens, mask, images = append(tokens, in.Tokens...), append(mask, make([]uint8, len(in.Tokens))...), append(images, in.Images...)
@@ -80,8 +80,8 @@ func TestDemonstrationsAreTheExpertsTurnsAndTheAnswers(t *testing.T) {
 	}
 }
 
-// Where chance has a share of the turns it plays about that share of them; its actions are not imitated, and what the expert
-// does from where they led is.
+// Where chance has a share of the turns it plays about that share of them; its actions are not imitated, and what the
+// expert does from where they led is.
 func TestNoiseIsPlayedButNotImitated(t *testing.T) {
 	list, s := lessons(t, counting{turns: 9}, 0.4, 200)
 	expert, noise, wrong := 0, 0, 0
@@ -137,7 +137,7 @@ func TestDemonstrationsEndWithAWholeTurnWhereRoomEnds(t *testing.T) {
 		}
 	}
 	c := counts(t, counting{turns: 9}, "warmup.steps=0", "policy.positions=5")
-	_, err := school{begin(t, c).speaker, counting{turns: 9}, 1, 0}.demonstration(0)
+	_, err := demonstrator{begin(t, c).textModel, counting{turns: 9}, 1, 0}.demonstrate(0)
 	if err == nil || !strings.Contains(err.Error(), "policy.positions: 5: want more") {
 		t.Errorf("a turn that does not fit: %v", err)
 	}
@@ -211,7 +211,7 @@ func TestWarmupEndsWhereEpisodesSucceedOftenEnough(t *testing.T) {
 		return last
 	}
 	low, high, never := steps("0.3"), steps("0.7"), steps("0")
-	if !(low < high && high < never) || low%warmupLook != 0 || never != 150 {
+	if !(low < high && high < never) || low%warmupEvery != 0 || never != 150 {
 		t.Errorf("warm-ups until 0.3, 0.7 and never end after %d, %d and %d steps", low, high, never)
 	}
 }

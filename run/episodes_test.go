@@ -23,7 +23,7 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 		t.Fatal(err)
 	}
 	environment, _ := made.(task.Environment)
-	return &generator{s.speaker, environment, c.sampling(s.tokenizer.EOS()), c.Seed}, s, pipeline.Weights{Tensors: s.weights}
+	return &generator{s.textModel, environment, c.sampling(s.tokenizer.EOS()), c.Seed}, s, pipeline.Weights{Tensors: s.weights}
 }
 
 // generated returns the group of a job, decoded n positions at a time.
@@ -78,7 +78,7 @@ func TestEpisodesAreRecordedTurnByTurnAsTheEnvironmentSaidThem(t *testing.T) {
 				} else {
 					whole++
 				}
-				if problem := replayed(s.speaker, job.Prompt, g.environment.Reset(job.Prompt, luck), r, c.Generate.MaxTokens); problem != "" {
+				if problem := replayed(s.textModel, job.Prompt, g.environment.Reset(job.Prompt, luck), r, c.Generate.MaxTokens); problem != "" {
 					t.Errorf("%s, job %d, row %d: %s\n%s", name, number, i, problem, r.Text)
 				}
 				if err := r.Validate(rollout.Limits{Vocab: s.tokenizer.VocabSize(), MaxTokens: c.Policy.Positions}); err != nil {
@@ -94,8 +94,8 @@ func TestEpisodesAreRecordedTurnByTurnAsTheEnvironmentSaidThem(t *testing.T) {
 }
 
 // replayed plays the turns of a rollout again in a fresh episode, and says where the rollout differs from that.
-func replayed(s speaker, p task.Prompt, e task.Episode, r *rollout.Rollout, maxTokens int) string {
-	in, err := s.input(p)
+func replayed(s textModel, p task.Prompt, e task.Episode, r *rollout.Rollout, maxTokens int) string {
+	in, err := s.encodePrompt(p)
 	if err != nil {
 		return err.Error()
 	}
@@ -133,7 +133,7 @@ func replayed(s speaker, p task.Prompt, e task.Episode, r *rollout.Rollout, maxT
 			if step.Done {
 				return "a turn after the end"
 			}
-			in, err := s.observation(step)
+			in, err := s.encodeObservation(step)
 			if err != nil {
 				return err.Error()
 			}
@@ -219,7 +219,7 @@ func TestEpisodesThatGoOnBeyondTheirLimitAreCutThere(t *testing.T) {
 	cut := 0
 	group, _ := generated(t, g, w, pipeline.Job{Size: 8, Prompt: rules.prompt(0, 5)}, 0)
 	for i, r := range group {
-		if problem := replayed(s.speaker, rules.prompt(0, 5), rules.Reset(rules.prompt(0, 5), rollout.Stream(c.Seed, "environment", uint64(i)).Uint64()), r, c.Generate.MaxTokens); problem != "" {
+		if problem := replayed(s.textModel, rules.prompt(0, 5), rules.Reset(rules.prompt(0, 5), rollout.Stream(c.Seed, "environment", uint64(i)).Uint64()), r, c.Generate.MaxTokens); problem != "" {
 			t.Errorf("row %d: %s", i, problem)
 		}
 		if len(r.Turns) > 3 {

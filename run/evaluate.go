@@ -3,9 +3,12 @@ package run
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
+	"time"
 
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
@@ -15,19 +18,19 @@ import (
 // evaluationRows bounds the rows decoded in one batch of an evaluation.
 const evaluationRows = 128
 
-// luckSeed is the seed of everything random in the episodes of evaluations: a constant, so that all runs are tried on the same
-// problems with the same luck.
-const luckSeed = 0x72657072697365
+// evaluationSeed seeds the environments of all evaluations, so that all runs are tried on the same episodes.
+const evaluationSeed = 0x72657072697365
 
-// luck returns the seed of the n-th of a problem's episodes. The one that is played greedily is the 0-th.
-func luck(problem, n int) uint64 {
-	return rollout.Stream(luckSeed, "evaluate/environment", uint64(n)<<32|uint64(problem)).Uint64()
+// episodeSeed returns the seed of a problem's n-th episode. Episode 0 is the greedy one.
+func episodeSeed(problem, n int) uint64 {
+	return rollout.Stream(evaluationSeed, "evaluate/environment", uint64(n)<<32|uint64(problem)).Uint64()
 }
 
-// evaluator tries weights on problems: greedily for pass@1, by samples at temperature 1 for pass@k. Each try is an episode, of
-// one turn where the task has no more. It runs beside the training, on immutable weights, and costs no virtual time.
+// evaluator tries weights on problems: greedily for pass@1, by samples at temperature 1 for pass@k. A trial is an
+// episode, of one turn if the task has no more. Evaluations run beside the training on immutable weights and take no
+// virtual time.
 type evaluator struct {
-	speaker
+	textModel
 	task     task.Task
 	turns    int // of an episode, at most
 	problems []task.Prompt
@@ -36,18 +39,18 @@ type evaluator struct {
 	samples  int
 	passAt   []int
 	seed     uint64
-	rows     int           // decoded in one batch, at most
-	gate     chan struct{} // limits the batches decoded at once
+	rows     int           // per batch, at most
+	gate     chan struct{} // limits the batches decoded at the same time
 }
 
-func newEvaluator(c Config, t task.Task, s speaker, problems []task.Prompt) (*evaluator, error) {
+func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*evaluator, error) {
 	e := &evaluator{
-		speaker: s, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples, passAt: c.Evaluate.PassAt,
-		seed: c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: s.tokenizer.EOS()},
+		textModel: m, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples, passAt: c.Evaluate.PassAt,
+		seed: c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.tokenizer.EOS()},
 		rows: evaluationRows, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 	for _, p := range e.problems {
-		in, err := s.input(p)
+		in, err := m.encodePrompt(p)
 		if err != nil {
 			return nil, err
 		}
@@ -56,16 +59,16 @@ func newEvaluator(c Config, t task.Task, s speaker, problems []task.Prompt) (*ev
 	return e, nil
 }
 
-// trial is what came of one episode of an evaluation.
+// trial is the outcome of one episode of an evaluation.
 type trial struct {
 	correct, truncated     bool
 	reward                 float64
-	length, turns, invalid int // tokens of the policy, turns, and those of them that were no action
+	length, turns, invalid int // tokens of the policy, turns, turns that were no action
 }
 
 // pass1 returns the share of problems that weights solve greedily.
 func (e *evaluator) pass1(ctx context.Context, w *policy.Weights) (float64, error) {
-	trials, err := e.try(ctx, w, 1, 0)
+	trials, err := e.runTrials(ctx, w, 1, 0)
 	var correct float64
 	for _, t := range trials {
 		correct += oneIf(t.correct)
@@ -75,20 +78,20 @@ func (e *evaluator) pass1(ctx context.Context, w *policy.Weights) (float64, erro
 
 // evaluate fills in the accuracy of weights.
 func (e *evaluator) evaluate(ctx context.Context, w *policy.Weights, line *results.Eval) error {
-	greedy, err := e.try(ctx, w, 1, 0)
+	greedy, err := e.runTrials(ctx, w, 1, 0)
 	if err != nil {
 		return fmt.Errorf("evaluate version %d: %w", w.Version, err)
 	}
-	e.describe(greedy, line)
+	e.summarise(greedy, line)
 	if e.samples == 0 {
 		return nil
 	}
-	drawn, err := e.try(ctx, w, e.samples, 1)
+	sampled, err := e.runTrials(ctx, w, e.samples, 1)
 	if err != nil {
 		return fmt.Errorf("evaluate version %d: %w", w.Version, err)
 	}
 	hits := make([]int, len(e.problems))
-	for i, t := range drawn {
+	for i, t := range sampled {
 		hits[i/e.samples] += int(oneIf(t.correct))
 	}
 	line.Samples = e.samples
@@ -98,8 +101,8 @@ func (e *evaluator) evaluate(ctx context.Context, w *policy.Weights, line *resul
 	return nil
 }
 
-// describe fills in what the greedy episodes came to.
-func (e *evaluator) describe(greedy []trial, line *results.Eval) {
+// summarise fills in the means over the greedy trials.
+func (e *evaluator) summarise(greedy []trial, line *results.Eval) {
 	var correct, truncated, reward, length, turns, invalid float64
 	for _, t := range greedy {
 		correct += oneIf(t.correct)
@@ -124,17 +127,17 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// try plays each problem's episodes in order, copies times each.
-func (e *evaluator) try(ctx context.Context, w *policy.Weights, copies int, temperature float64) ([]trial, error) {
+// runTrials plays each problem copies times, in order.
+func (e *evaluator) runTrials(ctx context.Context, w *policy.Weights, copies int, temperature float64) ([]trial, error) {
 	all := make([]trial, len(e.problems)*copies)
 	errs := make([]error, (len(all)+e.rows-1)/e.rows)
 	var wait sync.WaitGroup
-	for part := range errs {
-		from := part * e.rows
+	for batch := range errs {
+		from := batch * e.rows
 		wait.Go(func() {
 			e.gate <- struct{}{}
 			defer func() { <-e.gate }()
-			errs[part] = e.tryPart(ctx, w, all[from:min(from+e.rows, len(all))], span{from, copies, temperature})
+			errs[batch] = e.runBatch(ctx, w, all[from:min(from+e.rows, len(all))], from, copies, temperature)
 		})
 	}
 	wait.Wait()
@@ -146,43 +149,113 @@ func (e *evaluator) try(ctx context.Context, w *policy.Weights, copies int, temp
 	return all, nil
 }
 
-// span is which trials a batch of an evaluation holds: those from the from-th on, each problem having copies.
-type span struct {
-	from, copies int
-	temperature  float64
-}
-
-func (e *evaluator) tryPart(ctx context.Context, w *policy.Weights, into []trial, s span) error {
-	rows := make([]beginning, len(into))
-	for i := range rows {
-		problem, n := (s.from+i)/s.copies, (s.from+i)%s.copies
-		rows[i] = beginning{
-			input: e.prompts[problem], episode: task.Begin(e.task, e.problems[problem], luck(problem, n)),
-			stream: rollout.Stream(e.seed, "evaluate", uint64(s.from+i)),
-		}
+// runBatch plays the trials from the given number on in one batch.
+func (e *evaluator) runBatch(
+	ctx context.Context, w *policy.Weights, into []trial, from, copies int, temperature float64,
+) error {
+	inputs, streams := make([]policy.Input, len(into)), make([]*rand.Rand, len(into))
+	list := make([]task.Episode, len(into))
+	for i := range into {
+		problem, n := (from+i)/copies, (from+i)%copies
+		inputs[i], streams[i] = e.prompts[problem], rollout.Stream(e.seed, "evaluate", uint64(from+i))
+		list[i] = task.Begin(e.task, e.problems[problem], episodeSeed(problem, n))
 	}
 	sampling := e.sampling
-	sampling.Temperature = s.temperature
-	played, err := e.start(rows, e.turns, sampling)
+	sampling.Temperature = temperature
+	played, err := e.startEpisodes(inputs, streams, list, e.turns, sampling)
 	if err != nil {
 		return err
 	}
-	if _, err := played.proceed(ctx, w, 0); err != nil {
+	if _, err := played.decode(ctx, w, 0); err != nil {
 		return err
 	}
 	for i, row := range played.rows.Rows() {
-		into[i] = played.plays[i].trial(row)
+		into[i] = played.list[i].trial(row)
 	}
 	return nil
 }
 
-// trial says what came of an episode that is over.
-func (p *play) trial(row policy.Row) trial {
+// trial returns the outcome of an episode that is over.
+func (e *episode) trial(row policy.Row) trial {
 	t := trial{
-		correct: p.succeeded(), truncated: p.truncated(row), reward: float64(p.reward()), turns: len(p.turns), invalid: p.invalid,
+		correct: e.succeeded(), truncated: e.truncated(row), reward: float64(e.reward()), turns: len(e.turns), invalid: e.invalid,
 	}
 	for _, m := range row.Mask {
 		t.length += int(m)
 	}
 	return t
+}
+
+// improvement measures the true change of reward, to compare with [OG]'s lower bound (policy.Learning.BoundEvery): the
+// mean reward of the weights after an update minus that of the weights with which the update's batch began. Both answer
+// the first training prompts, one per group of a batch and as often as a group has rollouts, sampled as in training
+// from the same random streams, so that much of the chance cancels in the difference.
+type improvement struct {
+	evaluator *evaluator
+	copies    int
+	every     rollout.Version // BoundEvery
+	updates   rollout.Version // on each batch
+}
+
+// rewardAt is the mean reward of the weights with which a batch began. Checkpoints hold it by its field names.
+type rewardAt struct {
+	Version rollout.Version
+	Reward  float64
+}
+
+// newImprovement returns nil if no bound is asked for.
+func newImprovement(c Config, t task.Task, m textModel) (*improvement, error) {
+	if c.Evaluate.BoundEvery == 0 {
+		return nil, nil
+	}
+	var prompts []task.Prompt
+	for n := range max(1, c.Pipeline.Batch/c.Pipeline.Group) {
+		prompts = append(prompts, t.Train(uint64(n)))
+	}
+	e, err := newEvaluator(c, t, m, prompts)
+	if err != nil {
+		return nil, fmt.Errorf("prepare to measure the change of reward: %w", err)
+	}
+	e.sampling = c.sampling(e.sampling.Stop)
+	return &improvement{e, c.Pipeline.Group, rollout.Version(c.Evaluate.BoundEvery), rollout.Version(c.Pipeline.BatchUpdates)}, nil
+}
+
+// begins reports whether a measured batch begins at a version: one with an update that has a bound.
+func (i *improvement) begins(v rollout.Version) bool {
+	return v%i.updates == 0 && (v+i.updates)/i.every > v/i.every
+}
+
+// reward returns the mean reward of weights.
+func (i *improvement) reward(ctx context.Context, w *policy.Weights) (float64, error) {
+	trials, err := i.evaluator.runTrials(ctx, w, i.copies, i.evaluator.sampling.Temperature)
+	if err != nil {
+		return 0, fmt.Errorf("measure the reward of version %d: %w", w.Version, err)
+	}
+	sum := 0.0
+	for _, t := range trials {
+		sum += t.reward
+	}
+	return sum / float64(len(trials)), nil
+}
+
+// measureImprovement adds the true change of reward, in the bound's unit, to the line of an update that has a bound. It
+// notes the reward of the weights with which a measured batch begins.
+func (s *session) measureImprovement(u pipeline.Update, l *results.Update) error {
+	i := s.improvement
+	if i == nil || (u.Version == 0 || u.Version%i.every != 0) && !i.begins(u.Version) {
+		return nil
+	}
+	began := time.Now()
+	reward, err := i.reward(context.Background(), s.learner.Weights())
+	if err != nil {
+		return err
+	}
+	s.clock.evaluated += time.Since(began)
+	if scale, ok := u.Metrics["bound_scale"]; ok && l != nil {
+		l.Other["reward_change"] = results.Num((reward - s.Since.Reward) / scale)
+	}
+	if i.begins(u.Version) {
+		s.Since = rewardAt{u.Version, reward}
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ func evaluated(t *testing.T, c Config, s *Start, rows int) results.Eval {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEvaluator(c, made, s.speaker, made.HeldOut())
+	e, err := newEvaluator(c, made, s.textModel, made.HeldOut())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +51,8 @@ func TestEvaluationsDoNotDependOnTheirBatches(t *testing.T) {
 	}
 }
 
-// The greedy evaluation is an episode of each held-out problem with a luck that no seed of a run changes: a player that does
-// the same meets the same.
+// The greedy evaluation is an episode of each held-out problem with a luck that no seed of a run changes: a player that
+// does the same meets the same.
 func TestGreedyEvaluationsAreGamesOfAPlayerWhateverTheSeedOfTheRun(t *testing.T) {
 	rules := counting{turns: 5, slip: 0.5}
 	solved, wrong := 0.0, 0.0
@@ -84,13 +84,13 @@ func TestGreedyEvaluationsAreGamesOfAPlayerWhateverTheSeedOfTheRun(t *testing.T)
 func games(t *testing.T, s *Start, rules counting) map[string]float64 {
 	t.Helper()
 	var correct, reward, turns, invalid, tokens float64
-	player := &Player{s.speaker, s.weights, policy.Sampling{MaxTokens: 2, Stop: s.tokenizer.EOS()}}
+	player := &Player{s.textModel, s.weights, policy.Sampling{MaxTokens: 2, Stop: s.tokenizer.EOS()}}
 	for i, p := range rules.HeldOut() {
 		game, err := player.Begin(p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := rules.Reset(p, luck(i, 0))
+		e := rules.Reset(p, episodeSeed(i, 0))
 		for step := (task.Step{}); !step.Done; {
 			said, err := game.Turn(context.Background())
 			if err != nil {
@@ -130,14 +130,14 @@ func (w watched) Reset(p task.Prompt, seed uint64) task.Episode {
 	return w.counting.Reset(p, seed)
 }
 
-// Greedy episodes, the first sample of each problem and the bounds have one luck, whatever the seed of the run; every other sample
-// and every other problem has another.
+// Greedy episodes, the first sample of each problem and the bounds have one luck, whatever the seed of the run; every
+// other sample and every other problem has another.
 func TestEveryTryOfAProblemHasALuckOfItsOwn(t *testing.T) {
 	c := counts(t, counting{turns: 3})
 	s := begin(t, c)
 	note := func(use func(w watched, e *evaluator)) map[string][]uint64 {
 		w := watched{counting{turns: 3}, new(sync.Mutex), make(map[string][]uint64)}
-		e, err := newEvaluator(c, w, s.speaker, w.HeldOut())
+		e, err := newEvaluator(c, w, s.textModel, w.HeldOut())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestEveryTryOfAProblemHasALuckOfItsOwn(t *testing.T) {
 	}
 	try := func(copies int) map[string][]uint64 {
 		return note(func(_ watched, e *evaluator) {
-			if _, err := e.try(context.Background(), s.weights, copies, 0); err != nil {
+			if _, err := e.runTrials(context.Background(), s.weights, copies, 0); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -193,7 +193,7 @@ func TestAPlayerWithoutRoomSaysSo(t *testing.T) {
 	rules := counting{turns: 9, slip: 1}
 	c := counts(t, rules, "policy.positions=12")
 	s := begin(t, c)
-	player := &Player{s.speaker, s.weights, policy.Sampling{MaxTokens: 2, Stop: s.tokenizer.EOS()}}
+	player := &Player{s.textModel, s.weights, policy.Sampling{MaxTokens: 2, Stop: s.tokenizer.EOS()}}
 	game, err := player.Begin(rules.prompt(0, 4), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -264,12 +264,12 @@ func TestEpisodesOfOneUpdateAreTallied(t *testing.T) {
 	note := func(turns int, invalid, success string) *rollout.Rollout {
 		return &rollout.Rollout{Turns: make([]rollout.Turn, turns), Meta: map[string]string{metaInvalid: invalid, metaSuccess: success}}
 	}
-	var seen tally
+	var seen episodeCounts
 	for _, r := range []*rollout.Rollout{note(4, "1", "true"), note(2, "2", "false"), {}, note(3, "0", "false")} {
 		seen.add(r)
 	}
 	var line, none results.Update
-	seen.line(&line)
+	seen.fill(&line)
 	for name, pair := range map[string][2]float64{
 		"turns": {line.Turns.Float(), 3}, "invalid": {line.Invalid.Float(), 3.0 / 9}, "success": {line.Success.Float(), 1.0 / 3},
 	} {
@@ -277,7 +277,7 @@ func TestEpisodesOfOneUpdateAreTallied(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, pair[0], pair[1])
 		}
 	}
-	if (tally{}).line(&none); none.Turns.Known() || none.Invalid.Known() || none.Success.Known() {
+	if (episodeCounts{}).fill(&none); none.Turns.Known() || none.Invalid.Known() || none.Success.Known() {
 		t.Errorf("of no episodes: %+v", none)
 	}
 }

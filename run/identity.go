@@ -12,12 +12,12 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// unread are the parts of a configuration that change nothing of what a run computes: how it is called, how often it is saved, and
-// what another arm would do otherwise.
+// unread returns the parts of a configuration that do not change what a run computes: its name, how often it is saved, and the
+// settings of a comparison's other arm.
 func unread() []string { return []string{"name", "checkpoint", "baseline"} }
 
-// Settings returns what makes the run this run: the resolved configuration under dotted keys, each value as JSON. The name and the
-// sections checkpoint and baseline, which a single run computes nothing from, are left out. The configuration is a valid one.
+// Settings returns all settings of a valid configuration that determine what a run computes: the resolved configuration under
+// dotted keys, with values in JSON, without the name and the sections checkpoint and baseline.
 func (c Config) Settings() (map[string]string, error) {
 	c, err := c.resolved()
 	if err != nil {
@@ -38,7 +38,7 @@ func (c Config) Settings() (map[string]string, error) {
 	return settings, flatten("", tree, settings)
 }
 
-// flatten writes the leaves of a tree under dotted keys; a list is one leaf.
+// flatten writes the leaves of a tree under dotted keys. A list is one leaf.
 func flatten(prefix string, tree map[string]any, into map[string]string) error {
 	for key, value := range tree {
 		if below, ok := value.(map[string]any); ok {
@@ -56,9 +56,9 @@ func flatten(prefix string, tree map[string]any, into map[string]string) error {
 	return nil
 }
 
-// Digest returns 16 hexadecimal digits that two runs share if their [Config.Settings] are the same. A setting of 0, false or nothing
-// counts as one that is not there: a key that a later program adds, whose zero means what was done before, leaves the digests as they
-// are. What a folder or file named in the configuration holds is not part of it.
+// Digest returns 16 hexadecimal digits that are the same for two runs if their [Config.Settings] are. A setting that is 0, false or
+// empty counts as absent, so that a new key whose zero means the old behaviour does not change the digest. The content of files
+// named in the configuration is not part of it.
 func (c Config) Digest() (string, error) {
 	settings, err := c.Settings()
 	if err != nil {

@@ -53,7 +53,7 @@ func TestTheTrueChangeOfRewardStandsBesideTheBound(t *testing.T) {
 	}
 	rewards := map[int]float64{}
 	at := func(update int, s *Start) {
-		measure, err := newImprovement(c, task, s.speaker)
+		measure, err := newImprovement(c, task, s.textModel)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestTheTrueChangeOfRewardStandsBesideTheBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := beginFrom(place)
+		before, err := loadStart(place)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestTheTrueChangeOfRewardStandsBesideTheBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := beginFrom(filepath.Join(dir, results.CheckpointDir))
+	last, err := loadStart(filepath.Join(dir, results.CheckpointDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestTheTrueChangeOfRewardStandsBesideTheBound(t *testing.T) {
 
 func TestNothingIsMeasuredWhereNoBoundIsAskedFor(t *testing.T) {
 	c := small(t)
-	if i, err := newImprovement(c, nil, speaker{}); i != nil || err != nil {
+	if i, err := newImprovement(c, nil, textModel{}); i != nil || err != nil {
 		t.Errorf("got %v, %v", i, err)
 	}
 }

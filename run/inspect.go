@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,10 +13,10 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Inspection is what a run's table holds, as of the run's last checkpoint; a table of a service as it is now.
+// Inspection is what a run's table holds: as of the last checkpoint, or now if the table is in a service.
 type Inspection struct {
 	Run      string `json:"run"`
-	Service  string `json:"service,omitempty"` // address of the table that is not in the run
+	Service  string `json:"service,omitempty"` // address of a table that is not in the run
 	Task     string `json:"task"`
 	Seed     uint64 `json:"seed"`
 	Version  int    `json:"version"` // of the table
@@ -32,28 +31,28 @@ type Inspection struct {
 	OnLease  uint64            `json:"on_lease"` // draws not settled
 	Ignored  uint64            `json:"updates_ignored"`
 
-	Ages      results.Histogram `json:"ages"`      // of what is present, in versions
-	Uses      results.Histogram `json:"uses"`      // of what is present
+	Ages      results.Histogram `json:"ages"`      // of present rollouts, in versions
+	Uses      results.Histogram `json:"uses"`      // of present rollouts
 	Staleness results.Histogram `json:"staleness"` // at use
-	Rewards   []RewardCount     `json:"rewards"`   // of what is present, ascending
+	Rewards   []RewardCount     `json:"rewards"`   // of present rollouts, ascending
 
 	AgeDecay results.Number        `json:"age_decay"` // tau now; nothing: infinite or none
 	HalfLife results.Number        `json:"half_life"`
 	ByAge    []results.AgePriority `json:"by_age,omitempty"`
 	ESSByAge []results.AgeESS      `json:"ess_by_age,omitempty"`
 
-	Order  string       `json:"order"` // by what the entries below are ordered: probability or uses
+	Order  string       `json:"order"` // of the rows below: by probability or uses
 	Top    []InspectRow `json:"top"`
-	Bottom []InspectRow `json:"bottom"` // the last one last
+	Bottom []InspectRow `json:"bottom"` // the lowest last
 }
 
-// RewardCount is how many rollouts have a reward.
+// RewardCount is the number of rollouts with a reward.
 type RewardCount struct {
 	Reward float32 `json:"reward"`
 	Count  int     `json:"count"`
 }
 
-// InspectRow is one rollout of a table and why it is drawn as it is.
+// InspectRow is one rollout of a table, with the reason for its probability.
 type InspectRow struct {
 	ID          uint64         `json:"id"`
 	Shard       int            `json:"shard"`
@@ -68,20 +67,13 @@ type InspectRow struct {
 	Reason      string         `json:"reason"`
 }
 
-// Inspect reads the table in a run's last checkpoint, or asks the service that has it; rows is how many of the most and least likely
-// draws are told.
+// Inspect reads the table in a run's last checkpoint, or asks the service that has it. It returns so many rows of the most and of
+// the least likely draws.
 func Inspect(dir string, rows int) (*Inspection, error) {
 	if rows < 0 {
 		return nil, fmt.Errorf("--rows: %d: want 0 or more", rows)
 	}
-	if results.IsComparison(dir) {
-		return nil, fmt.Errorf("%s holds a comparison: name one of its runs, such as %s", dir, filepath.Join(dir, results.ReplayArm, "seed-1"))
-	}
-	c, err := LoadFolder(dir, nil)
-	if err != nil {
-		return nil, err
-	}
-	place, err := readRemote(dir)
+	c, place, err := loadSingle(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +86,11 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	var held []replay.Held
 	if place != nil {
 		in.Service = place.Address
-		if known, held, err = place.look(context.Background(), table.Options()); err != nil {
+		if known, held, err = place.inspect(context.Background(), table.Options()); err != nil {
 			err = fmt.Errorf("its rollouts are in table %s of a service: %w", place.Address, err)
 		}
 	} else {
-		known, held, err = lookInto(dir, table)
+		known, held, err = inspectCheckpoint(dir, table)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", dir, err)
@@ -108,8 +100,8 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	return in, nil
 }
 
-// lookInto restores a table from a run's last checkpoint and tells what is in it.
-func lookInto(dir string, table *replay.Table) (account, []replay.Held, error) {
+// lookInto restores a table from a run's last checkpoint and returns what it holds.
+func inspectCheckpoint(dir string, table *replay.Table) (account, []replay.Held, error) {
 	place, err := findCheckpoint(dir)
 	if err != nil {
 		return account{}, nil, err
@@ -120,6 +112,56 @@ func lookInto(dir string, table *replay.Table) (account, []replay.Held, error) {
 	}
 	known, err := e.account(context.Background())
 	return known, table.Inspect().Held(), err
+}
+
+// inspectRows is how many rollouts the service sends at a time.
+const inspectRows = 256
+
+// inspect asks a service what its table holds now: what an embedded table tells, except the bases of priorities.
+func (r Remote) inspect(ctx context.Context, o replay.Options) (account, []replay.Held, error) {
+	conn, table, err := r.dial(ctx)
+	if err != nil {
+		return account{}, nil, err
+	}
+	defer conn.Close()
+	stats, err := table.Statistics(ctx)
+	if err != nil {
+		return account{}, nil, err
+	}
+	var held []replay.Held
+	err = table.Scan(ctx, inspectRows, func(draws []rollout.Draw) error {
+		for _, d := range draws {
+			held = append(held, heldOf(d, o))
+		}
+		return nil
+	})
+	if o.Unit == replay.UnitGroup {
+		ageByGroup(held)
+	}
+	return accountOf(stats, o), held, err
+}
+
+// heldOf converts an exported rollout. Groups go to shards in turn.
+func heldOf(d rollout.Draw, o replay.Options) replay.Held {
+	own := rollout.Rollout{ // copies, so as not to keep the record batch in memory
+		PromptID: strings.Clone(d.Rollout.PromptID), Text: strings.Clone(d.Rollout.Text), Reward: d.Rollout.Reward,
+	}
+	return replay.Held{
+		ID: d.ID, Group: d.Group, Shard: int((d.Group - 1) % uint64(o.Shards)), Rollout: &own,
+		Age: int(d.Staleness), UnitAge: int(d.Staleness), Uses: int(d.Uses), Advantage: d.Advantage, Fresh: d.Fresh, Base: math.NaN(), Probability: d.Probability,
+	}
+}
+
+// ageByGroup sets the unit age of each rollout to that of the oldest in its group.
+func ageByGroup(held []replay.Held) {
+	oldest := make(map[uint64]int)
+	for _, h := range held {
+		oldest[h.Group] = max(oldest[h.Group], h.Age)
+	}
+	for i := range held {
+		held[i].UnitAge = oldest[held[i].Group]
+	}
+	slices.SortFunc(held, func(a, b replay.Held) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.ID, b.ID)) })
 }
 
 // count fills in the counts and histograms.
@@ -150,7 +192,7 @@ func (in *Inspection) count(o replay.Options, known account, held []replay.Held)
 	}
 }
 
-// rank fills in the rollouts at both ends.
+// rank fills in the rows at both ends of the order.
 func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, rows int, countsFresh bool) {
 	in.Order = "uses"
 	order := func(a, b replay.Held) int { return cmp.Or(b.Uses-a.Uses, cmp.Compare(a.ID, b.ID)) }
@@ -181,7 +223,7 @@ func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, ro
 	}
 }
 
-// reason says in words why a rollout is as likely to be drawn as it is.
+// reason explains a rollout's probability in words.
 func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool) string {
 	var parts []string
 	if o.Sampler == replay.Prioritized {
@@ -191,7 +233,7 @@ func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool
 		}
 		parts = append(parts, fmt.Sprintf("%.3gx the mean", h.Probability*units))
 		switch {
-		case math.IsNaN(h.Base): // a service does not tell it
+		case math.IsNaN(h.Base): // unknown for a table in a service
 		case h.AtMax:
 			parts = append(parts, fmt.Sprintf("entered at the maximum %.4g, not reported yet", h.Base))
 		default:

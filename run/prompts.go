@@ -37,7 +37,7 @@ func (s *session) chosen() pipeline.Prompts {
 		chosen = s.chooser
 	}
 	if n := s.config.Prompts.Limit; n > 0 {
-		return rounds{uint64(n), chosen}
+		return limitedPrompts{uint64(n), chosen}
 	}
 	return chosen
 }

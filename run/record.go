@@ -12,15 +12,15 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// meter is how the GPUs had used their time when the last update was recorded; lines of metrics.jsonl tell the shares
-// since then.
-type meter struct {
+// usage is how the GPUs had used their time at the last recorded update; a line of metrics.jsonl holds the shares since
+// then. Checkpoints hold it by its field names.
+type usage struct {
 	Clock           float64
 	Worker, Trainer pipeline.GPUTime // means over GPUs
 }
 
-func newMeter(u pipeline.Update) meter {
-	m := meter{Clock: u.Time, Trainer: u.Trainer}
+func newUsage(u pipeline.Update) usage {
+	m := usage{Clock: u.Time, Trainer: u.Trainer}
 	n := float64(len(u.Workers))
 	for _, w := range u.Workers {
 		m.Worker.Busy += w.Busy / n
@@ -30,15 +30,15 @@ func newMeter(u pipeline.Update) meter {
 	return m
 }
 
-// line turns the pipeline's record of an update into a line of metrics.jsonl, and moves the meter on.
-func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
+// line returns a line of metrics.jsonl for the pipeline's record of an update, and remembers the update's usage.
+func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 	measured := maps.Clone(u.Metrics)
 	take := func(name string) results.Number {
 		n := results.Named(measured, name)
 		delete(measured, name)
 		return n
 	}
-	now := newMeter(u)
+	now := newUsage(u)
 	share := func(after, before float64) results.Number {
 		return results.Num((after - before) / (now.Clock - m.Clock))
 	}
@@ -47,7 +47,8 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 		Compute: u.Compute, ComputeBusy: u.ComputeBusy(), ComputeAll: u.ComputeAll(),
 		Inserted: u.Inserted, Used: u.Used, ReplayRatio: results.Num(u.ReplayRatio()), BatchReward: results.Num(u.BatchReward),
 		Loss: take("loss"), Entropy: take("entropy"), KLK1: take("kl_k1"), KLK3: take("kl_k3"),
-		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), ESSRollout: take("ess_rollout"), ChiSquare: take("chi_square"), D2: take("d2"), GradNorm: take("grad_norm"),
+		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), ESSRollout: take("ess_rollout"),
+		ChiSquare: take("chi_square"), D2: take("d2"), GradNorm: take("grad_norm"),
 		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"), ResponseLength: take("response_length"),
 		StalenessMean: results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
 		WorkerBusy:     share(now.Worker.Busy, m.Worker.Busy),
@@ -72,8 +73,8 @@ func (m *meter) line(u pipeline.Update, tableSize int) results.Update {
 	return l
 }
 
-// drawing adds to a line what the table and the buffer of prompts hold.
-func (s *session) drawing(l *results.Update, u pipeline.Update, seen glance) {
+// addTable adds to a line what the table and the prompt buffer hold.
+func (s *session) addTable(l *results.Update, u pipeline.Update, seen glance) {
 	if s.chooser != nil {
 		l.PromptsHeld = results.Num(float64(s.chooser.Stats().Buffer.Held))
 		if u.NewGroups > 0 {
@@ -87,7 +88,7 @@ func (s *session) drawing(l *results.Update, u pipeline.Update, seen glance) {
 	l.AgeDecay = results.Num(seen.ageDecay)
 }
 
-// histogram writes a table's counts as a summary holds them.
+// histogram converts a histogram to its form in a summary.
 func histogram(h *rollout.Histogram) results.Histogram {
 	var out results.Histogram
 	for _, b := range h.Bins() {
@@ -96,7 +97,7 @@ func histogram(h *rollout.Histogram) results.Histogram {
 	return out
 }
 
-// summarise writes what a run came to. When ctx has ended it leaves out what takes long to find.
+// summarise returns the summary of the run. If ctx has ended it leaves out what takes long to compute.
 func (s *session) summarise(ctx context.Context, ended string) (*results.Summary, error) {
 	o := s.machine.Options()
 	table, err := s.table.account(context.WithoutCancel(ctx))
@@ -117,13 +118,13 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 		Build: results.ThisBuild(),
 	}
 	switch {
-	case !s.config.Replays(): // a queue gives each rollout once: workers that outrun trainers stall, and the reverse
+	case !s.config.Replays(): // a queue hands out each rollout once: the faster side stalls
 		sum.NewPerUpdatePlanned, sum.ReplayRatioPlanned = float64(o.Batch)/float64(o.BatchUpdates), float64(o.BatchUpdates)
 	case o.Mode == pipeline.Sync:
 		sum.NewPerUpdatePlanned = float64(o.SyncRollouts) / float64(o.SyncUpdates)
 		sum.ReplayRatioPlanned = float64(o.Batch) / sum.NewPerUpdatePlanned
 	}
-	if per := float64(last.Stored) / float64(last.Inserted); last.Inserted > 0 { // steps that a rollout became; else 1
+	if per := float64(last.Stored) / float64(last.Inserted); last.Inserted > 0 { // steps per rollout; else 1
 		if s.config.Replays() {
 			sum.ReplayRatioPlanned /= per
 		} else {
@@ -145,14 +146,14 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 			sum.TrainerTimes = append(sum.TrainerTimes, results.GPU(last.Trainer))
 		}
 	}
-	s.sampling(sum, table)
+	s.addSampling(sum, table)
 	sum.PromptReplay = s.promptReplay()
-	s.accuracy(ctx, sum)
+	s.addAccuracy(ctx, sum)
 	return sum, nil
 }
 
-// sampling adds how the table drew and what it holds.
-func (s *session) sampling(sum *results.Summary, table account) {
+// addSampling adds how the table drew and what it holds.
+func (s *session) addSampling(sum *results.Summary, table account) {
 	sum.ESSByAge = table.ess
 	o := s.table.Options()
 	if !s.config.Replays() {
@@ -175,8 +176,8 @@ func priorityState(o replay.Options, table account) *results.Priority {
 	}
 	tau := table.ageDecay
 	out := &results.Priority{
-		Base: string(o.PriorityBase), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau), Auto: o.TargetESS > 0, Decay: string(o.Decay),
-		HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws), Entry: string(o.Entry),
+		Base: string(o.PriorityBase), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau), Auto: o.TargetESS > 0,
+		Decay: string(o.Decay), HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws), Entry: string(o.Entry),
 		Beta: results.Num(o.BetaAt(table.stats.Version)), Normalised: string(o.ImportanceNorm),
 	}
 	if o.TargetESS > 0 {
@@ -186,8 +187,8 @@ func priorityState(o replay.Options, table account) *results.Priority {
 	return out
 }
 
-// accuracy adds what the evaluations found.
-func (s *session) accuracy(ctx context.Context, sum *results.Summary) {
+// addAccuracy adds the results of the evaluations.
+func (s *session) addAccuracy(ctx context.Context, sum *results.Summary) {
 	if len(s.evaluations) == 0 {
 		return
 	}

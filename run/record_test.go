@@ -12,7 +12,7 @@ import (
 )
 
 func TestSharesOfTimeSinceTheLastUpdateAddUpToOne(t *testing.T) {
-	var m meter
+	var m usage
 	for _, u := range []pipeline.Update{
 		{Time: 10, Workers: []pipeline.GPUTime{{Busy: 10}, {Busy: 4, Stalled: 6}}, Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5}},
 		{Time: 20, Workers: []pipeline.GPUTime{{Busy: 15, Stalled: 5}, {Busy: 4, Stalled: 6, Idle: 10}}, Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5, Idle: 10}},

@@ -17,8 +17,8 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// tableModes are those of modes that differ in what is asked of a table: the short tests, which run under the race detector,
-// take a few of them.
+// tableModes are those of modes that differ in what is asked of a table: the short tests, which run under the race
+// detector, take a few of them.
 func tableModes() []string {
 	if testing.Short() {
 		return []string{"queue", "groups by priority"}
@@ -29,8 +29,8 @@ func tableModes() []string {
 	}
 }
 
-// A run whose table is a service's writes what it would have written with a table of its own, and so it does when it is stopped or
-// dies on the way and goes on.
+// A run whose table is a service's writes what it would have written with a table of its own, and so it does when it is
+// stopped or dies on the way and goes on.
 func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
 	l := newLab(t)
 	for _, name := range tableModes() {
@@ -102,8 +102,8 @@ func TestARunOutlivesARestartOfItsService(t *testing.T) {
 	}
 }
 
-// The service's part of a checkpoint and the run's do not come into being at one moment: whichever whole checkpoint a crash
-// between them leaves, its table is there.
+// The service's part of a checkpoint and the run's do not come into being at one moment: whichever whole checkpoint a
+// crash between them leaves, its table is there.
 func TestTheTableOfTheCheckpointBeforeIsKeptWhileTheNextIsMade(t *testing.T) {
 	l, c, ctx := newLab(t), small(t), context.Background()
 	r, err := openRemote(ctx, Remote{Address: l.address("lab"), Run: "r"}, c.replayOptions(100), "dir", true)

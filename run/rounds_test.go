@@ -29,7 +29,7 @@ func (c *counted) Report(_ rollout.Version, prompt uint64, _ bool, _ []*rollout.
 func TestPromptsWithALimitComeRoundInTheirOrder(t *testing.T) {
 	var asked []uint64
 	for job := range uint64(7) {
-		prompt, replayed := rounds{limit: 3}.Choose(job, 0)
+		prompt, replayed := limitedPrompts{limit: 3}.Choose(job, 0)
 		if replayed {
 			t.Errorf("prompt %d of job %d is called replayed", prompt, job)
 		}
@@ -38,14 +38,14 @@ func TestPromptsWithALimitComeRoundInTheirOrder(t *testing.T) {
 	if want := []uint64{0, 1, 2, 0, 1, 2, 0}; !slices.Equal(asked, want) {
 		t.Errorf("asked %v, want %v", asked, want)
 	}
-	if err := (rounds{limit: 3}).Report(0, 1, false, nil); err != nil {
+	if err := (limitedPrompts{limit: 3}).Report(0, 1, false, nil); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestLimitHoldsWhereAnotherChoosesWhichHearsWhatBecameOfThem(t *testing.T) {
 	c := &counted{}
-	var p pipeline.Prompts = rounds{4, c}
+	var p pipeline.Prompts = limitedPrompts{4, c}
 	for job, want := range []uint64{2, 3, 0} { // of 10, 11, 12
 		prompt, replayed := p.Choose(uint64(job), 0)
 		if prompt != want || replayed != (job == 1) {

@@ -29,7 +29,24 @@ func small(t testing.TB, assignments ...string) Config {
 	return c
 }
 
+// warmStarts shares the warm starts, and the compiled programs of their models, among tests whose runs begin alike.
+var warmStarts Starts
+
 func begin(t testing.TB, c Config) *Start {
+	t.Helper()
+	if err := warmStarts.Expect(c); err != nil { // never released
+		t.Fatal(err)
+	}
+	s, err := warmStarts.Begin(context.Background(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := *s
+	return &own
+}
+
+// beginAnew makes a start of its own.
+func beginAnew(t testing.TB, c Config) *Start {
 	t.Helper()
 	s, err := Begin(context.Background(), c, nil)
 	if err != nil {
@@ -116,7 +133,9 @@ func TestSameConfigurationAndSeedGiveTheSameBytes(t *testing.T) {
 			for _, cores := range few([]int{1, 4, 2}, 2) {
 				runtime.GOMAXPROCS(cores)
 				dirs = append(dirs, filepath.Join(t.TempDir(), "run"))
-				train(t, c, dirs[len(dirs)-1])
+				if _, err := Train(context.Background(), c, beginAnew(t, c), dirs[len(dirs)-1], Hooks{}); err != nil {
+					t.Fatal(err)
+				}
 				sameRuns(t, dirs[len(dirs)-1], dirs[0])
 			}
 		})
@@ -131,8 +150,8 @@ func few(cases []int, n int) []int {
 	return cases
 }
 
-// An interruption at update n ends the run with a checkpoint, a crash leaves the last one: both resume to the bytes of the
-// run that nothing happened to.
+// An interruption at update n ends the run with a checkpoint, a crash leaves the last one: both resume to the bytes of
+// the run that nothing happened to.
 func TestResumedRunsEndInTheSameBytes(t *testing.T) {
 	for name, assignments := range modes() {
 		t.Run(name, func(t *testing.T) {

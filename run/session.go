@@ -1,3 +1,9 @@
+// Package run carries out one configured training run. It reads the configuration ([Load], [Config]), makes the parts
+// of the other packages from it, and trains in a folder ([Train], [Resume], [Comparison]).
+//
+// A run is reproducible from its configuration and seed: two runs write the same metrics.jsonl, and an interrupted and
+// resumed run writes the same bytes as one that was not interrupted. Package results describes what a folder holds. How
+// rollouts are kept and used is decided elsewhere: by packages replay and pipeline.
 package run
 
 import (
@@ -12,13 +18,13 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// Hooks watch a run. They are called from one goroutine, in order; any may be nil.
+// Hooks watch a run. They are called from one goroutine, in order. Any may be nil.
 type Hooks struct {
 	OnUpdate func(results.Update)
 	OnEval   func(results.Eval)
 }
 
-// session is one run being carried out in its folder.
+// session is a run under way in its folder.
 type session struct {
 	config  Config
 	dir     string
@@ -35,32 +41,32 @@ type session struct {
 	evals   *results.Log[results.Eval]
 
 	progress
-	evaluations []results.Eval // that are written
+	evaluations []results.Eval // written so far
 	pending     []*evaluation  // under way, in order
 	evaluator   *evaluator
-	improvement *improvement    // nil where it is not measured
+	improvement *improvement    // nil: not measured
 	last        pipeline.Update // the latest
 	clock       stopwatch
 }
 
-// stopwatch is what timing.jsonl measures from: real time, kept out of everything else.
-type stopwatch struct {
-	began     time.Time
-	wall      pipeline.Wall // in the parts, at the last update
-	evaluated time.Duration // in evaluations finished since
-	tokens    int64         // generated until then
-}
-
-// progress is what a checkpoint keeps of a session besides its parts.
+// progress is what a checkpoint keeps of a session besides its parts. Checkpoints hold it by its field names.
 type progress struct {
-	Meter    meter
-	NextGrid int             // evaluations that were begun
+	Meter    usage
+	NextGrid int             // evaluations begun
 	Last     pipeline.Update // the latest, without its metrics
 	Elapsed  time.Duration
-	Tokens   int64 // generated so far
-	Episodes tally // inserted since the last update
-	Since    since // of the batch whose change of reward is measured
+	Tokens   int64         // generated so far
+	Episodes episodeCounts // inserted since the last update
+	Since    rewardAt      // of the batch whose change of reward is measured
 	Lines    struct{ Metrics, Timing, Evals int }
+}
+
+// stopwatch measures real time for timing.jsonl, the only file with real time in it.
+type stopwatch struct {
+	began     time.Time
+	wall      pipeline.Wall // at the last update
+	evaluated time.Duration // in evaluations finished since then
+	tokens    int64         // generated until then
 }
 
 // evaluation is an evaluation under way.
@@ -70,13 +76,13 @@ type evaluation struct {
 	took time.Duration
 }
 
-// Train carries out a run from its start in a new folder and writes what it came to. When ctx ends, the run stops at
-// the end of the present update with a checkpoint, and the summary says "interrupted".
+// Train carries out a run from its start in a new folder and returns its summary, which it also writes. When ctx ends,
+// the run stops after the current update with a checkpoint, and the summary says "interrupted".
 func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*results.Summary, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if err := vacant(dir); err != nil {
+	if err := checkVacant(dir); err != nil {
 		return nil, err
 	}
 	if c.remote != nil {
@@ -98,16 +104,16 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 		return nil, err
 	}
 	s.beginEvaluation(pipeline.Update{})
-	if err := s.measureChange(pipeline.Update{}, nil); err != nil {
+	if err := s.measureImprovement(pipeline.Update{}, nil); err != nil {
 		return nil, err
 	}
-	if err := s.checkpoint(s.machine); err != nil { // so that a run can be resumed from its first moment on
+	if err := s.checkpoint(s.machine); err != nil { // so that the run can be resumed from its first moment on
 		return nil, err
 	}
-	return s.carryOut(ctx)
+	return s.run(ctx)
 }
 
-// newSession makes the parts of a run at version 0, the table last: whoever gets the session closes it.
+// newSession makes the parts of a run at version 0. The table comes last: the caller closes it.
 func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks, begins bool) (*session, error) {
 	s := &session{config: c, dir: dir, hooks: h, start: start, clock: stopwatch{began: time.Now()}}
 	var err error
@@ -124,10 +130,10 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	if s.learner, err = start.model.NewLearner(start.weights, learning); err != nil {
 		return nil, err
 	}
-	if s.evaluator, err = newEvaluator(c, s.task, start.speaker, s.task.HeldOut()); err != nil {
+	if s.evaluator, err = newEvaluator(c, s.task, start.textModel, s.task.HeldOut()); err != nil {
 		return nil, err
 	}
-	if s.improvement, err = newImprovement(c, s.task, start.speaker); err != nil {
+	if s.improvement, err = newImprovement(c, s.task, start.textModel); err != nil {
 		return nil, err
 	}
 	if s.table, err = c.openTable(ctx, start.model.Config().VocabSize, dir, begins); err != nil {
@@ -141,7 +147,7 @@ func (s *session) parts() pipeline.Parts {
 	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
 		Task: s.task, Buffer: s.table, Learner: learner{s.learner}, Prompts: s.chosen(),
-		Generator: &generator{s.start.speaker, environment, sampling, s.config.Seed},
+		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed},
 	}
 }
 
@@ -149,25 +155,17 @@ func (s *session) pipelineHooks() pipeline.Hooks {
 	return pipeline.Hooks{OnInsert: s.onInsert, OnUpdate: s.onUpdate}
 }
 
-func (s *session) onInsert(in pipeline.Insertion) {
-	for _, r := range in.Rollouts {
-		s.Episodes.add(r)
-		for _, m := range r.Mask {
-			s.Tokens += int64(m)
-		}
-	}
-}
-
-// carryOut runs the machine to its end and writes the last checkpoint, the summary and the report's data. Its error is a *Failure.
-func (s *session) carryOut(ctx context.Context) (*results.Summary, error) {
-	sum, err := s.complete(ctx)
+// run runs the machine to its end. Its error is a *Failure.
+func (s *session) run(ctx context.Context) (*results.Summary, error) {
+	sum, err := s.runToEnd(ctx)
 	if err != nil {
 		return nil, &Failure{Dir: s.dir, Err: err}
 	}
 	return sum, nil
 }
 
-func (s *session) complete(ctx context.Context) (*results.Summary, error) {
+// runToEnd runs the machine and writes the last checkpoint, the last evaluation and the summary.
+func (s *session) runToEnd(ctx context.Context) (*results.Summary, error) {
 	unhook := context.AfterFunc(ctx, s.machine.Stop)
 	defer unhook()
 	if err := s.machine.Run(context.WithoutCancel(ctx)); err != nil {
@@ -177,7 +175,7 @@ func (s *session) complete(ctx context.Context) (*results.Summary, error) {
 		return nil, err
 	}
 	ended := "interrupted"
-	if s.machine.Finished() { // after the checkpoint: a run whose budget grows has no evaluation here
+	if s.machine.Finished() { // after the checkpoint: a run that is resumed with a larger budget has no evaluation here
 		ended = "budget"
 		if err := s.evaluateLast(); err != nil {
 			return nil, err
@@ -190,19 +188,16 @@ func (s *session) complete(ctx context.Context) (*results.Summary, error) {
 	return sum, results.WriteSummary(s.dir, sum)
 }
 
-// evaluateLast evaluates the final weights where no grid point asked for them.
-func (s *session) evaluateLast() error {
-	if err := s.finishEvaluations(true); err != nil {
-		return err
+func (s *session) onInsert(in pipeline.Insertion) {
+	for _, r := range in.Rollouts {
+		s.Episodes.add(r)
+		for _, m := range r.Mask {
+			s.Tokens += int64(m)
+		}
 	}
-	if n := len(s.evaluations); n > 0 && s.evaluations[n-1].Version == int(s.last.Version) {
-		return nil
-	}
-	s.evaluate(s.last, s.last.Compute)
-	return s.finishEvaluations(true)
 }
 
-// onUpdate records an update, evaluates when due, and saves when due.
+// onUpdate records an update, and evaluates and saves the run when that is due.
 func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	s.last = u
 	seen, err := s.table.glance(context.Background())
@@ -210,19 +205,19 @@ func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 		return err
 	}
 	l := s.Meter.line(u, seen.held)
-	s.drawing(&l, u, seen)
-	if err := s.measureChange(u, &l); err != nil {
+	s.addTable(&l, u, seen)
+	if err := s.measureImprovement(u, &l); err != nil {
 		return err
 	}
-	s.Episodes.line(&l)
-	s.Episodes = tally{}
+	s.Episodes.fill(&l)
+	s.Episodes = episodeCounts{}
 	if err := s.metrics.Append(l); err != nil {
 		return err
 	}
 	if s.hooks.OnUpdate != nil {
 		s.hooks.OnUpdate(l)
 	}
-	if s.due(u.Compute) {
+	if s.evaluationDue(u.Compute) {
 		s.beginEvaluation(u)
 	}
 	if err := errors.Join(s.finishEvaluations(false), s.recordTiming(m, u)); err != nil {
@@ -245,28 +240,28 @@ func (s *session) recordTiming(m *pipeline.Machine, u pipeline.Update) error {
 	return s.timing.Append(t)
 }
 
-// elapsed returns the real time that the run has taken, without that between an interruption and its resumption.
+// elapsed returns the real time of the run so far, without interruptions.
 func (s *session) elapsed() time.Duration { return s.Elapsed + time.Since(s.clock.began) }
 
-// grid returns the compute at which the n-th evaluation is due.
-func (s *session) grid(n int) float64 {
+// gridCompute returns the compute at which the n-th evaluation is due.
+func (s *session) gridCompute(n int) float64 {
 	return float64(n) * s.config.Evaluate.Every * s.machine.Options().QueueCompute()
 }
 
-// due reports whether an evaluation is. The tolerance is for sums that end a rounding short of the grid.
-func (s *session) due(compute float64) bool {
-	return compute >= s.grid(s.NextGrid)*(1-1e-12)
+// evaluationDue reports whether the next evaluation is due. Sums may fall short of the grid by rounding.
+func (s *session) evaluationDue(compute float64) bool {
+	return compute >= s.gridCompute(s.NextGrid)*(1-1e-12)
 }
 
-// beginEvaluation starts to evaluate the newest weights beside the training.
+// beginEvaluation starts the evaluation that an update has made due.
 func (s *session) beginEvaluation(u pipeline.Update) {
-	for s.due(u.Compute) {
+	for s.evaluationDue(u.Compute) {
 		s.NextGrid++
 	}
-	s.evaluate(u, s.grid(s.NextGrid-1))
+	s.evaluate(u, s.gridCompute(s.NextGrid-1))
 }
 
-// evaluate starts the evaluation of an update's weights, due at the given compute.
+// evaluate starts to evaluate the newest weights in the background, for a grid point of compute.
 func (s *session) evaluate(u pipeline.Update, grid float64) {
 	e := &evaluation{done: make(chan error, 1), line: results.Eval{
 		Update: int(u.Version), Version: int(u.Version), Grid: grid, Compute: u.Compute, Clock: u.Time,
@@ -284,7 +279,7 @@ func (s *session) evaluate(u pipeline.Update, grid float64) {
 	}()
 }
 
-// finishEvaluations writes the evaluations that are done, in order; all of them, waiting, when asked to.
+// finishEvaluations writes the evaluations that are done, in order. With wait it waits for all of them.
 func (s *session) finishEvaluations(wait bool) error {
 	for len(s.pending) > 0 {
 		e := s.pending[0]
@@ -306,3 +301,27 @@ func (s *session) finishEvaluations(wait bool) error {
 	}
 	return nil
 }
+
+// evaluateLast evaluates the final weights unless they have been evaluated.
+func (s *session) evaluateLast() error {
+	if err := s.finishEvaluations(true); err != nil {
+		return err
+	}
+	if n := len(s.evaluations); n > 0 && s.evaluations[n-1].Version == int(s.last.Version) {
+		return nil
+	}
+	s.evaluate(s.last, s.last.Compute)
+	return s.finishEvaluations(true)
+}
+
+// Failure is an error in the middle of a run, as opposed to one in its configuration or checkpoint: for example a loss
+// that is NaN, trainers that never find a batch, or a full disk. What the run wrote until then stays in its folder.
+type Failure struct {
+	Dir string // of the run
+	Err error
+}
+
+func (f *Failure) Error() string { return "run " + f.Dir + ": " + f.Err.Error() }
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }

@@ -2,8 +2,12 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"reflect"
+	"sync"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/task"
@@ -11,12 +15,11 @@ import (
 
 // Start is where a run begins: a policy, its tokenizer and its weights. The arms of a comparison share one.
 type Start struct {
-	speaker
+	textModel
 	weights *policy.Weights
 }
 
-// Begin makes the policy of a configuration, from a folder or from scratch, and warms it up. The configuration is a valid
-// one.
+// Begin makes the policy of a valid configuration, from a folder or from scratch, and warms it up.
 func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
 	t, err := c.newTask()
 	if err != nil {
@@ -24,15 +27,22 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	}
 	var s *Start
 	if c.Policy.Init != "" {
-		s, err = beginFrom(c.Policy.Init)
+		if s, err = loadStart(c.Policy.Init); err != nil {
+			err = fmt.Errorf("policy.init: %w", err)
+		}
 	} else {
-		s, err = beginFresh(c, t)
-	}
-	if err == nil {
-		err = s.suit(c, t)
+		s, err = newStart(c, t)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := s.checkImages(t); err != nil {
+		return nil, fmt.Errorf("policy.init: %s: %w", c.Policy.Init, err)
+	}
+	if c.needsCritic() {
+		if s.model, s.weights, err = s.model.WithValueHead(s.weights); err != nil {
+			return nil, err
+		}
 	}
 	if c.Warmup.Steps == 0 {
 		return s, nil
@@ -40,16 +50,8 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	return s, s.warmUp(ctx, c, t, report)
 }
 
-// beginFrom reads a model folder.
-func beginFrom(dir string) (*Start, error) {
-	s, err := load(dir)
-	if err != nil {
-		return nil, fmt.Errorf("policy.init: %w", err)
-	}
-	return s, nil
-}
-
-func load(dir string) (*Start, error) {
+// loadStart reads a model folder.
+func loadStart(dir string) (*Start, error) {
 	model, weights, tokenizer, err := policy.Load(dir)
 	if err == nil && tokenizer == nil {
 		err = fmt.Errorf("%s has no tokenizer.json: add the one the model was trained with", dir)
@@ -57,12 +59,12 @@ func load(dir string) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Start{speaker{model, tokenizer}, weights}, nil
+	return &Start{textModel{model, tokenizer}, weights}, nil
 }
 
-// beginFresh makes random weights for a task that has its own characters. A task with images gets a token for their patches,
-// and a tower.
-func beginFresh(c Config, t task.Task) (*Start, error) {
+// newStart makes random weights for a task with its own characters. A task with images gets an image token and a vision
+// tower.
+func newStart(c Config, t task.Task) (*Start, error) {
 	var special []string
 	size := imageSize(t)
 	if size > 0 {
@@ -94,27 +96,172 @@ func beginFresh(c Config, t task.Task) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Start{speaker{model, tokenizer}, weights}, nil
+	return &Start{textModel{model, tokenizer}, weights}, nil
 }
 
 // needsCritic reports whether the objective learns from a value head.
 func (c Config) needsCritic() bool { return c.Learner.Objective == "ppo" }
 
-// sees holds the tower of a policy to a task's images.
-func (s *Start) sees(t task.Task) error {
+// checkImages refuses a policy whose vision tower does not fit the task's images.
+func (s *Start) checkImages(t task.Task) error {
 	if have, want := s.model.Config().Vision.ImageSize, imageSize(t); want > 0 && have != want {
-		return fmt.Errorf("want a model with a vision tower for images of %d pixels a side, as the task has; its tower is for %d (0: it has none)", want, have)
+		return fmt.Errorf("want a model with a vision tower for images of %d pixels a side, as the task has; "+
+			"its tower is for %d (0: it has none)", want, have)
 	}
 	return nil
 }
 
-// suit holds a policy's tower to the task's images and gives it the value head that the objective may need.
-func (s *Start) suit(c Config, t task.Task) (err error) {
-	if err := s.sees(t); err != nil {
-		return fmt.Errorf("policy.init: %s: %w", c.Policy.Init, err)
+// imageSize returns the pixels of a side of a task's images, 0 if it has none.
+func imageSize(t task.Task) int {
+	if s, ok := t.(task.Seeing); ok {
+		return s.ImageSize()
 	}
-	if c.needsCritic() {
-		s.model, s.weights, err = s.model.WithValueHead(s.weights)
+	return 0
+}
+
+// validate checks the shape of a new policy. A folder brings its own.
+func (p Policy) validate() error {
+	var found option.Problems
+	if p.Init != "" {
+		found.Check(p.Vision.Patch == 0, "policy.vision.patch", p.Vision.Patch, "0 with policy.init, whose folder brings its tower")
+		return found.Err()
 	}
-	return err
+	for _, f := range []struct {
+		key   string
+		value int
+	}{
+		{"hidden", p.Hidden}, {"intermediate", p.Intermediate}, {"layers", p.Layers}, {"heads", p.Heads}, {"kv_heads", p.KVHeads},
+	} {
+		found.Check(f.value >= 1, "policy."+f.key, f.value, "1 or more")
+	}
+	found.Check(p.Positions >= 2, "policy.positions", p.Positions, "2 or more: room for a prompt and a completion")
+	if p.Heads >= 1 {
+		found.Check(p.Hidden%p.Heads == 0 && p.Hidden/p.Heads%2 == 0, "policy.heads", p.Heads,
+			"a divisor of policy.hidden (%d) that leaves each head an even width", p.Hidden)
+		found.Check(p.KVHeads < 1 || p.Heads%p.KVHeads == 0, "policy.kv_heads", p.KVHeads, "a divisor of policy.heads (%d)", p.Heads)
+	}
+	return found.Err()
+}
+
+// validateFor checks a new policy against the task's alphabet and images.
+func (p Policy) validateFor(t task.Task, name string) error {
+	if p.Init != "" {
+		return nil
+	}
+	var found option.Problems
+	size, v := imageSize(t), p.Vision
+	_, hasAlphabet := t.(task.Alphabet)
+	found.Check(hasAlphabet, "policy.init", "empty", "the folder of a pretrained model: task %s has no small alphabet", name)
+	if size == 0 {
+		found.Check(v.Patch == 0, "policy.vision.patch", v.Patch, "0: task %s has no images", name)
+		return found.Err()
+	}
+	found.Check(v.Patch >= 1 && size%v.Patch == 0, "policy.vision.patch", v.Patch,
+		"a divisor of %d, the pixels of a side of the images of task %s", size, name)
+	found.Check(v.Hidden >= 1, "policy.vision.hidden", v.Hidden, "1 or more")
+	return found.Err()
+}
+
+// Starts shares warm starts among runs that begin alike: the first to ask makes the start, the others wait for it. A
+// start is dropped when all runs that were expected to use it have been released. The zero value is ready to use. It is
+// safe for concurrent use.
+type Starts struct {
+	mu     sync.Mutex
+	shared map[string]*sharedStart // by startKey
+}
+
+// sharedStart is the start of all runs with one key.
+type sharedStart struct {
+	runs  int           // expected and not released
+	token chan struct{} // held by whoever makes the start
+	start *Start        // nil: not made yet
+}
+
+// Expect announces a run of a valid configuration. It may ask for its start and ends with [Starts.Release].
+func (s *Starts) Expect(c Config) error {
+	key, err := c.startKey()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shared == nil {
+		s.shared = make(map[string]*sharedStart)
+	}
+	k := s.shared[key]
+	if k == nil {
+		k = &sharedStart{token: make(chan struct{}, 1)}
+		k.token <- struct{}{}
+		s.shared[key] = k
+	}
+	k.runs++
+	return nil
+}
+
+// Release ends an expected run. The start is dropped with the last.
+func (s *Starts) Release(c Config) error {
+	key, err := c.startKey()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.shared[key]; k != nil {
+		if k.runs--; k.runs <= 0 {
+			delete(s.shared, key)
+		}
+	}
+	return nil
+}
+
+// Begin is [Begin] for an expected run: runs that begin alike get the same start. The caller that makes it reports its
+// warm-up. After an error the next caller tries again.
+func (s *Starts) Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
+	key, err := c.startKey()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	k := s.shared[key]
+	s.mu.Unlock()
+	if k == nil {
+		return Begin(ctx, c, report)
+	}
+	select {
+	case <-k.token:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { k.token <- struct{}{} }()
+	if k.start == nil {
+		if k.start, err = Begin(ctx, c, report); err != nil {
+			k.start = nil
+		}
+	}
+	return k.start, err
+}
+
+// startKey returns a text that is the same for configurations whose runs begin alike: all that [Begin] reads.
+func (c Config) startKey() (string, error) {
+	resolved, err := c.resolved()
+	if err != nil {
+		return "", err
+	}
+	read := struct {
+		Seed      uint64
+		Task      map[string]any
+		Own       uintptr // identifies one of the program's own tasks; 0: a task of the catalog
+		Policy    Policy
+		Critic    bool
+		Warmup    Warmup
+		MaxTokens int
+	}{c.Seed, resolved.Task, 0, c.Policy, c.needsCritic(), c.Warmup, c.Generate.MaxTokens}
+	if c.own != nil {
+		read.Own = reflect.ValueOf(c.tasks).Pointer()
+	}
+	text, err := json.Marshal(read)
+	if err != nil {
+		return "", fmt.Errorf("task: %w", err)
+	}
+	return string(text), nil
 }

@@ -96,8 +96,8 @@ func TestAStartIsDroppedWithTheLastRunThatNeedsIt(t *testing.T) {
 			t.Errorf("after %d of 2 runs: made anew %t, want %t", i+1, fresh, want)
 		}
 	}
-	if len(s.kept) != 0 {
-		t.Errorf("%d starts are kept for no run", len(s.kept))
+	if len(s.shared) != 0 {
+		t.Errorf("%d starts are kept for no run", len(s.shared))
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Runs whose table keeps the steps of episodes, of every kind of episode: they end in the same bytes when they are resumed.
+// Runs whose table keeps the steps of episodes, of every kind of episode: they end in the same bytes when they are
+// resumed.
 func TestRunsLearnFromStepsInPlaceOfEpisodes(t *testing.T) {
 	for name, k := range kinds() {
 		for objective, set := range map[string][]string{
@@ -39,7 +40,8 @@ func TestRunsLearnFromStepsInPlaceOfEpisodes(t *testing.T) {
 	}
 }
 
-// The steps of a run's table are those of the episodes that entered it, their rewards the returns by the environment's rewards.
+// The steps of a run's table are those of the episodes that entered it, their rewards the returns by the environment's
+// rewards.
 func TestTheTableHoldsTheReturnsOfTheEpisodesSteps(t *testing.T) {
 	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.step_returns=3", "replay.step_discount=0.5", "replay.capacity=100000")
 	start := begin(t, c)

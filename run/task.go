@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"sync"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/catalog"
 )
 
 func (c Config) taskName() string { return fmt.Sprint(c.Task["name"]) }
 
-// taskSettings decodes the task's part of the configuration by the settings of the task that it names.
+// taskSettings decodes the configuration's task section into the settings of the task it names.
 func (c Config) taskSettings() (catalog.Configuration, error) {
 	settings, err := catalog.Settings(c.taskName())
 	if err != nil {
@@ -24,11 +26,11 @@ func (c Config) taskSettings() (catalog.Configuration, error) {
 	return settings, decodeTree("task", tree, reflect.ValueOf(settings).Elem())
 }
 
-// newTask returns the task, which it makes unless it was made last. Its training prompts are ordered by the run's seed; which
-// prompts are held out is the task's own affair, so that all seeds are evaluated alike.
+// newTask returns the task, from the cache if it is the last one made. The run's seed orders its training prompts. The
+// task itself decides which prompts are held out, so that all seeds are evaluated alike.
 func (c Config) newTask() (task.Task, error) {
-	if c.own != nil { // its store was made with it, see WithTask
-		return c.made.taskFrom(nil, c.Seed, c.own)
+	if c.own != nil { // its cache was made with it, see WithTask
+		return c.tasks.get(nil, c.Seed, c.own)
 	}
 	settings, err := c.taskSettings()
 	if err != nil {
@@ -37,13 +39,40 @@ func (c Config) newTask() (task.Task, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
 	}
-	settings.Resolve() // config.yaml spells defaults out: it is the same task
-	return c.made.taskFrom(settings, c.Seed, func(seed uint64) (task.Task, error) {
+	settings.Resolve() // config.yaml has defaults filled in, and must give the same task
+	return c.tasks.get(settings, c.Seed, func(seed uint64) (task.Task, error) {
 		return catalog.New(c.taskName(), settings, seed)
 	})
 }
 
-// validateTask reports what is wrong with the task's settings and what the run asks of the task in vain.
+// taskCache keeps the last task made, for all copies of a configuration: tasks read and index files, and a command asks
+// for its task a dozen times. It is safe for concurrent use. A nil cache keeps nothing.
+type taskCache struct {
+	mu       sync.Mutex
+	settings any // that the task was made from
+	seed     uint64
+	task     task.Task // nil: none yet
+}
+
+// get returns the task of settings and a seed, made with create unless it is the last one. The settings must not change
+// afterwards. Errors are not cached.
+func (m *taskCache) get(settings any, seed uint64, create func(seed uint64) (task.Task, error)) (task.Task, error) {
+	if m == nil {
+		return create(seed)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.task != nil && m.seed == seed && reflect.DeepEqual(m.settings, settings) {
+		return m.task, nil
+	}
+	t, err := create(seed)
+	if err == nil {
+		m.settings, m.seed, m.task = settings, seed, t
+	}
+	return t, err
+}
+
+// validateTask checks the task's settings, and that the task has what the run needs of it.
 func (c Config) validateTask() error {
 	t, err := c.newTask()
 	if err != nil {
@@ -52,7 +81,7 @@ func (c Config) validateTask() error {
 	return errors.Join(c.Warmup.validateFor(t, c.taskName()), c.Policy.validateFor(t, c.taskName()))
 }
 
-// turns returns the most turns of the task's episodes, 1 for a task that cannot be made.
+// turns returns the most turns of an episode of the task, 1 if the task cannot be made.
 func (c Config) turns() int {
 	t, err := c.newTask()
 	if err != nil {
@@ -61,8 +90,7 @@ func (c Config) turns() int {
 	return task.MaxTurns(t)
 }
 
-// NewTask makes a task by its name, with settings key=value, for whoever wants to play it. The seed orders its training
-// prompts.
+// NewTask makes a task by its name, with settings key=value, to be played. The seed orders its training prompts.
 func NewTask(name string, assignments []string, seed uint64) (task.Task, error) {
 	settings, err := catalog.Settings(name)
 	if err != nil {
@@ -82,7 +110,7 @@ func NewTask(name string, assignments []string, seed uint64) (task.Task, error) 
 	return catalog.New(name, settings, seed)
 }
 
-// resolved returns the configuration with what is left to choose written out, for config.yaml.
+// resolved returns the configuration with defaults filled in, for config.yaml.
 func (c Config) resolved() (Config, error) {
 	if c.own == nil {
 		settings, err := c.taskSettings()
@@ -91,11 +119,11 @@ func (c Config) resolved() (Config, error) {
 		}
 		settings.Resolve()
 		c.Task = maps.Clone(c.Task)
-		spell(reflect.ValueOf(settings).Elem(), c.Task)
+		writeFields(reflect.ValueOf(settings).Elem(), c.Task)
 	}
 	c.Learner = c.learner()
 	o := c.pipelineOptions().WithDefaults()
-	r := c.replayOptions(0).WithDefaults() // importance_anneal too: a run whose budget grows goes on as it began
+	r := c.replayOptions(0).WithDefaults() // importance_anneal too: it stays the same if the run is resumed with a larger budget
 	r.MinSize, r.Shards, r.GroupSize, r.Advantage, r.Seed, r.LeaseSeconds = c.Replay.MinSize, 0, 0, "", 0, 0
 	c.Replay.Options = r
 	if o.Mode == pipeline.Sync {
@@ -107,20 +135,20 @@ func (c Config) resolved() (Config, error) {
 	return c, nil
 }
 
-// spell writes the fields of a struct into a mapping under their yaml keys.
-func spell(v reflect.Value, into map[string]any) {
+// writeFields writes the fields of a struct into a mapping under their yaml keys.
+func writeFields(v reflect.Value, into map[string]any) {
 	for i := range v.NumField() {
 		key, inline := yamlKey(v.Type().Field(i))
 		switch {
 		case inline:
-			spell(v.Field(i), into)
+			writeFields(v.Field(i), into)
 		case key != "":
 			into[key] = v.Field(i).Interface()
 		}
 	}
 }
 
-// rewardLatency returns the simulated time of a group's reward, nil if there is none.
+// rewardLatency returns the simulated latency of a group's rewards, nil if there is none.
 func (c Config) rewardLatency() func(job uint64) float64 {
 	latency := c.Pipeline.RewardLatency
 	if latency.Mean == 0 {
@@ -128,4 +156,26 @@ func (c Config) rewardLatency() func(job uint64) float64 {
 	}
 	latency.Resolve()
 	return func(job uint64) float64 { return latency.Draw(c.Seed, job) }
+}
+
+// limitedPrompts asks the first so many training prompts over and over, in order. It has no state of its own.
+type limitedPrompts struct {
+	limit   uint64
+	chooser pipeline.Prompts // chooses among them; nil: each in turn
+}
+
+// Choose returns the number of a job's prompt, below the limit.
+func (p limitedPrompts) Choose(job uint64, v rollout.Version) (prompt uint64, replayed bool) {
+	if p.chooser != nil {
+		job, replayed = p.chooser.Choose(job, v)
+	}
+	return job % p.limit, replayed
+}
+
+// Report forwards a prompt's group to the chooser.
+func (p limitedPrompts) Report(v rollout.Version, prompt uint64, replayed bool, rollouts []*rollout.Rollout) error {
+	if p.chooser == nil {
+		return nil
+	}
+	return p.chooser.Report(v, prompt, replayed, rollouts)
 }

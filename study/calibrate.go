@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/run/noise"
 )
 
 // Calibrate measures the gradient noise of runs, which are seeds of one configuration, and fits the calculator's parameters to all of
@@ -21,7 +22,7 @@ func Calibrate(ctx context.Context, dirs []string, measuring func(dir string)) (
 	var runs []*results.Noise
 	for _, dir := range dirs {
 		measuring(dir)
-		n, err := run.MeasureNoise(ctx, dir, run.NoiseOptions{})
+		n, err := noise.Measure(ctx, dir, noise.Options{})
 		if err != nil {
 			return design.Known{}, err
 		}

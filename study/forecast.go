@@ -9,7 +9,7 @@ import (
 
 	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/run/noise"
 )
 
 // fit is the calculator's parameters from a short run.
@@ -23,7 +23,7 @@ type fit struct {
 
 // fitRun measures a run's noise and fits the theory to it.
 func fitRun(r *results.Run) (fit, error) {
-	n, err := run.MeasureNoise(context.Background(), r.Dir, run.NoiseOptions{})
+	n, err := noise.Measure(context.Background(), r.Dir, noise.Options{})
 	if err != nil {
 		return fit{}, err
 	}

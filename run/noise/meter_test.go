@@ -1,4 +1,4 @@
-package run
+package noise
 
 import (
 	"math"
@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// scatter is gradients whose statistics are known: a true gradient, noise of its own for each rollout that grows with age, noise
-// that a group shares, and what all held rollouts have in common.
+// scatter is gradients whose statistics are known: a true gradient, noise of its own for each rollout that grows with
+// age, noise that a group shares, and what all held rollouts have in common.
 type scatter struct {
 	dims, fresh, group, held, ages int
 	own, shared                    float64         // standard deviations in each dimension
@@ -68,21 +68,22 @@ func (s scatter) draw(seed, index uint64) drawn {
 	return d
 }
 
-func (d drawn) meter(t testing.TB) (*noiseMeter, *results.Noise) {
+func (d drawn) meter(t testing.TB) (*Meter, *results.Noise) {
 	t.Helper()
-	m, n := newNoiseMeter(d.fresh), &results.Noise{Held: len(d.draws) - d.fresh, Fresh: d.fresh}
+	m, n := NewMeter(d.fresh), &results.Noise{Held: len(d.draws) - d.fresh, Fresh: d.fresh}
 	for i, g := range d.gradients {
-		if err := m.add(d.draws[i], g); err != nil {
+		if err := m.Add(d.draws[i], g); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.fill(n); err != nil {
+	if err := m.Fill(n); err != nil {
 		t.Fatal(err)
 	}
 	return m, n
 }
 
-// centred demands that the mean of estimates lies within four standard errors of the truth, and that the power to see an error is there.
+// centred demands that the mean of estimates lies within four standard errors of the truth, and that the power to see
+// an error is there.
 func centred(t *testing.T, what string, estimates []float64, want, power float64) {
 	t.Helper()
 	var sum, squares float64
@@ -101,8 +102,8 @@ func centred(t *testing.T, what string, estimates []float64, want, power float64
 	}
 }
 
-// The mean of many small measurements is the truth: neither the fresh rollouts' own noise, nor what their groups share, nor their
-// small number shifts it.
+// The mean of many small measurements is the truth: neither the fresh rollouts' own noise, nor what their groups share,
+// nor their small number shifts it.
 func TestEstimatesOfNoiseAreUnbiased(t *testing.T) {
 	for name, s := range map[string]scatter{
 		"independent":          {dims: 6, fresh: 24, group: 4, held: 40, ages: 4, own: 1},
@@ -195,14 +196,14 @@ func TestTheErrorOfTheCommonPartIsItsSpread(t *testing.T) {
 	}
 }
 
-// Groups whose rewards are all alike have no gradient at all: their rollouts are no independent evidence of how gradients scatter, neither
-// among the fresh ones nor in a table, from which they come in any order.
+// Groups whose rewards are all alike have no gradient at all: their rollouts are no independent evidence of how
+// gradients scatter, neither among the fresh ones nor in a table, from which they come in any order.
 func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
 	const times, groups, size, dims = 600, 40, 8, 5
 	var told, sum, squares [2]float64
 	for i := range times {
 		rng := rollout.Stream(4, "test/groups", uint64(i))
-		m, n := newNoiseMeter(groups*size), new(results.Noise)
+		m, n := NewMeter(groups*size), new(results.Noise)
 		add := func(group, age int, zero bool) {
 			g := make([]float32, dims)
 			for j := range g {
@@ -210,7 +211,7 @@ func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
 					g[j] = x
 				}
 			}
-			if err := m.add(rollout.Draw{Group: uint64(group), Staleness: int32(age)}, g); err != nil {
+			if err := m.Add(rollout.Draw{Group: uint64(group), Staleness: int32(age)}, g); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -224,7 +225,7 @@ func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
 		for _, j := range rng.Perm(groups * size) {
 			add(groups+j/size, 1, zero[groups+j/size])
 		}
-		if err := m.fill(n); err != nil {
+		if err := m.Fill(n); err != nil {
 			t.Fatal(err)
 		}
 		for k, s := range n.ByStaleness {
@@ -276,9 +277,9 @@ func TestStalenessIsTakenTogetherUntilEnoughRolloutsStandBehindIt(t *testing.T) 
 		"none":                  {nil, nil},
 		"a gap, then very many": {[]int{0, 1, 0, 0, 0, 999}, [][3]int{{1, 5, 1000}}},
 	} {
-		m := newNoiseMeter(2)
+		m := NewMeter(2)
 		add := func(d rollout.Draw, x float32) {
-			if err := m.add(d, []float32{x}); err != nil {
+			if err := m.Add(d, []float32{x}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -311,21 +312,36 @@ func TestStalenessIsTakenTogetherUntilEnoughRolloutsStandBehindIt(t *testing.T) 
 func TestAMeterRefusesWhatTellsNothing(t *testing.T) {
 	refused := func(want string, gradients map[uint64]float32, fresh int) {
 		t.Helper()
-		m := newNoiseMeter(fresh)
+		m := NewMeter(fresh)
 		var err error
 		for group, x := range gradients {
 			if err == nil {
-				err = m.add(rollout.Draw{Group: group}, []float32{x})
+				err = m.Add(rollout.Draw{Group: group}, []float32{x})
 			}
 		}
 		if err == nil {
-			err = m.fill(new(results.Noise))
+			err = m.Fill(new(results.Noise))
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v of %d fresh: error %v, want one with %q", gradients, fresh, err, want)
 		}
 	}
 	refused("are all alike", map[uint64]float32{1: 0, 2: 0}, 2)
-	refused("of one group", map[uint64]float32{1: 3}, 1)
-	refused("incomplete", map[uint64]float32{1: 3, 2: 4}, 3)
+	refused("one group", map[uint64]float32{1: 3}, 1)
+	refused("missing", map[uint64]float32{1: 3, 2: 4}, 3)
+}
+
+func TestTheErrorOfAMeanOfGroupsIsThatOfARatio(t *testing.T) {
+	c, more := make(groupedValues), make(groupedValues)
+	c.add(1, 1)
+	c.add(2, 5)
+	more.add(1, 3)
+	c.join(more)
+	// Sums 4 and 5 of 2 and 1 values lie 2 below and above what the mean, 3, makes of them: sqrt(2/1 (4 + 4))/3.
+	if mean, e := c.mean(); mean != 3 || math.Abs(e-4.0/3) > 1e-15 {
+		t.Errorf("the mean is %v ± %v, want 3 ± 4/3", mean, e)
+	}
+	if mean, e := more.mean(); mean != 3 || !math.IsNaN(e) {
+		t.Errorf("of one group the mean is %v ± %v, want 3 and no error", mean, e)
+	}
 }
