@@ -14,8 +14,8 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// BaselineArm returns the configuration of the arm without replay: the same run with a bounded queue as its table, its own
-// learning rate, and the split of GPUs that stalls least.
+// BaselineArm returns the configuration of the arm without replay: the same run with a bounded queue as its table, its
+// own learning rate, and the split of GPUs that stalls least.
 func (c Config) BaselineArm() Config {
 	b := c.Baseline
 	queue := Default().Replay
@@ -87,8 +87,8 @@ type Comparison struct {
 	Seeds  int    // >= 1
 	Dir    string
 	Resume bool // continue the runs in the folder
-	// Hooks watches an arm, Warmup the warm-up that the arms of a seed share. Either may be nil. The hooks of the two arms are
-	// called from two goroutines.
+	// Hooks watches an arm, Warmup the warm-up that the arms of a seed share. Either may be nil. The hooks of the two
+	// arms are called from two goroutines.
 	Hooks  func(Arm) Hooks
 	Warmup func(seed uint64) func(step int, loss float64)
 }
@@ -118,8 +118,8 @@ func (c Comparison) Validate() error {
 	return p.Err()
 }
 
-// Run carries out all runs, the two arms of a seed at the same time, and writes compare.json. If ctx ends, it leaves checkpoints
-// and returns the context's error.
+// Run carries out all runs, the two arms of a seed at the same time, and writes compare.json. If ctx ends, it leaves
+// checkpoints and returns the context's error.
 func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

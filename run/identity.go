@@ -12,12 +12,12 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// unread returns the parts of a configuration that do not change what a run computes: its name, how often it is saved, and the
-// settings of a comparison's other arm.
+// unread returns the parts of a configuration that do not change what a run computes: its name, how often it is saved,
+// and the settings of a comparison's other arm.
 func unread() []string { return []string{"name", "checkpoint", "baseline"} }
 
-// Settings returns all settings of a valid configuration that determine what a run computes: the resolved configuration under
-// dotted keys, with values in JSON, without the name and the sections checkpoint and baseline.
+// Settings returns all settings of a valid configuration that determine what a run computes: the resolved configuration
+// under dotted keys, with values in JSON, without the name and the sections checkpoint and baseline.
 func (c Config) Settings() (map[string]string, error) {
 	c, err := c.resolved()
 	if err != nil {
@@ -56,9 +56,9 @@ func flatten(prefix string, tree map[string]any, into map[string]string) error {
 	return nil
 }
 
-// Digest returns 16 hexadecimal digits that are the same for two runs if their [Config.Settings] are. A setting that is 0, false or
-// empty counts as absent, so that a new key whose zero means the old behaviour does not change the digest. The content of files
-// named in the configuration is not part of it.
+// Digest returns 16 hexadecimal digits that are the same for two runs if their [Config.Settings] are. A setting that is
+// 0, false or empty counts as absent, so that a new key whose zero means the old behaviour does not change the digest.
+// The content of files named in the configuration is not part of it.
 func (c Config) Digest() (string, error) {
 	settings, err := c.Settings()
 	if err != nil {

@@ -67,6 +67,23 @@ func TestASnapshotGeneratesForTheRunsLimitOfPrompts(t *testing.T) {
 	}
 }
 
+// A table of steps is given steps.
+func TestASnapshotGeneratesStepsForATableOfSteps(t *testing.T) {
+	s := trainedSnapshot(t, counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.capacity=96", "pipeline.batch=24"))
+	held, err := s.Generate(context.Background(), 1, 4)
+	if err != nil || len(held) <= 16 {
+		t.Fatalf("%d steps of 16 episodes, %v", len(held), err)
+	}
+	for _, h := range held {
+		if len(h.Rollout.Turns) != 1 {
+			t.Errorf("a step has %d turns", len(h.Rollout.Turns))
+		}
+	}
+	if last := s.Last(); last.Stored <= last.Inserted {
+		t.Errorf("%d steps of %d episodes entered", last.Stored, last.Inserted)
+	}
+}
+
 func TestASnapshotOfARunWithoutATableSaysWhereItIs(t *testing.T) {
 	served := filepath.Join(t.TempDir(), "served")
 	place := Remote{Address: "grpc://127.0.0.1:1/lab", Options: client.Options{Patience: time.Millisecond}}

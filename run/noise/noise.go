@@ -165,7 +165,7 @@ func addCosts(n *results.Noise, c *run.Snapshot, dir string) error {
 		return err
 	}
 	last := c.Last()
-	n.RolloutCost, n.NewPerUpdate = results.Num(rolloutCost(last)), results.Num(float64(last.Stored)/float64(last.Version))
+	n.RolloutCost, n.NewPerUpdate = results.Num(rolloutCost(last)), results.Num(newPerUpdate(last))
 	warn := func(doubtful bool, format string, args ...any) {
 		if doubtful {
 			n.Warnings = append(n.Warnings, fmt.Sprintf(format, args...))
@@ -208,6 +208,9 @@ func falls(fresh, old results.StaleNoise) bool {
 	}
 	return fresh.Variance-old.Variance > 2*math.Hypot(fresh.Error.Float(), old.Error.Float())
 }
+
+// newPerUpdate returns R in units of the table.
+func newPerUpdate(u pipeline.Update) float64 { return float64(u.Stored) / float64(u.Version) }
 
 // rolloutCost returns mu per unit of the table: (K_train/T)/(K_infer/W), or the ratio of busy times if GPUs waited.
 func rolloutCost(u pipeline.Update) float64 {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/run"
@@ -190,14 +191,21 @@ func TestALimitOfPromptsIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A table of steps has steps per update, and gradients of steps.
-func TestTheNoiseOfATableOfStepsIsThatOfItsSteps(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	sum := train(t, small(t, "task={name: frozenlake, slippery: false, max_steps: 5}", "policy.positions=256", "generate.max_tokens=2",
-		"replay.unit=step", "replay.capacity=96", "pipeline.batch=24", "evaluate.every=100"), dir)
-	n := measured(t, dir, Options{Held: 96, Fresh: 16})
-	if r := n.NewPerUpdate.Float(); r != float64(sum.Inserted)/float64(sum.Version) || n.Fresh <= 16 || n.ByStaleness[0].Rollouts != n.Fresh {
-		t.Errorf("measured %+v of %d steps in %d updates", n, sum.Inserted, sum.Version)
+// A table of steps is measured in steps: 30 from 10 episodes in 4 updates, 48 of them used.
+func TestCostsAreInUnitsOfTheTable(t *testing.T) {
+	u := pipeline.Update{
+		Version: 4, Inserted: 10, Stored: 30, Used: 48, Trainers: 2,
+		Workers: []pipeline.GPUTime{{Busy: 20}, {Busy: 20}, {Busy: 20}}, Trainer: pipeline.GPUTime{Busy: 20},
+	}
+	if got := newPerUpdate(u); got != 7.5 {
+		t.Errorf("R is %v, want 30/4", got)
+	}
+	if got := rolloutCost(u); got != 2.4 {
+		t.Errorf("mu is %v, want (48/2)/(30/3)", got)
+	}
+	u.Trainer = pipeline.GPUTime{Busy: 10, Stalled: 10}
+	if got := rolloutCost(u); math.Abs(got-60.0/30/(20.0/48)) > 1e-12 {
+		t.Errorf("of trainers that waited mu is %v, want busy times, (60/30)/(20/48)", got)
 	}
 }
 
