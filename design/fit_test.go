@@ -115,7 +115,7 @@ func noisy(rng *rand.Rand, law PowerLaw, dimensions int) []Noise {
 func TestANoisyPowerLawIsRecovered(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 5))
 	law := PowerLaw{Exponent: 0.15, Scale: 2}
-	const runs = 300
+	const runs = 100
 	sum, squares, falls := 0.0, 0.0, 0
 	for range runs {
 		f, err := Fit(Measurements{RolloutCost: 5.28, Noise: noisy(rng, law, 4)})
@@ -150,7 +150,7 @@ func TestANoisyPowerLawIsRecovered(t *testing.T) {
 func TestFewOldRolloutsDoNotLookLessNoisy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 9))
 	law := PowerLaw{Exponent: 0.2, Scale: 2}
-	const runs = 400
+	const runs = 150
 	sum, squares := 0.0, 0.0
 	for range runs {
 		var noise []Noise
@@ -177,7 +177,7 @@ func TestFewOldRolloutsDoNotLookLessNoisy(t *testing.T) {
 func TestNoAscendingProfileIsNearerThanTheTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 10))
 	nearer := 0
-	for range 500 {
+	for range 200 {
 		var noise []Noise
 		for range 1 + rng.IntN(10) {
 			noise = append(noise, Noise{Staleness: float64(rng.IntN(12)), Variance: rng.ExpFloat64() + 1e-3, Count: 1 + rng.IntN(50)})
@@ -193,8 +193,8 @@ func TestNoAscendingProfileIsNearerThanTheTable(t *testing.T) {
 			nearer++
 		}
 	}
-	if nearer < 100 {
-		t.Errorf("the table is nearer in %d of 500 cases only", nearer)
+	if nearer < 40 {
+		t.Errorf("the table is nearer in only %d of 200 cases", nearer)
 	}
 }
 

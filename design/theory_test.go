@@ -189,7 +189,7 @@ func randomTheory(rng *rand.Rand) Theory {
 func TestClosedFormsAreTheNumericalMinimumOfRandomTheories(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 1))
 	found := map[Where]int{}
-	const theories = 1000
+	const theories = 500
 	for i := range theories {
 		theory := randomTheory(rng)
 		o := theory.Optimum()

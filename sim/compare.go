@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -17,6 +18,7 @@ import (
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
 )
 
 // Limits of a comparison.
@@ -121,6 +123,42 @@ type Counts struct {
 
 func countsOf(h rollout.Histogram) Counts {
 	return Counts{h.Count(), h.Mean(), h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Max(), h}
+}
+
+// ParseWorkload reads the notation of the command line: lengths as MEDIAN,SIGMA,MAX, stragglers as SHARE,FACTOR and the latency of
+// rewards as MEAN,SIGMA. Each problem is an [option.Error] with the key lengths, stragglers or reward_latency.
+func ParseWorkload(lengths, stragglers, rewardLatency string) (Workload, error) {
+	var problems option.Problems
+	l, s, r := numbers(lengths, 3), numbers(stragglers, 2), numbers(rewardLatency, 2)
+	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]), "lengths", lengths,
+		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median to %d; such as 1000,1,16384", 1<<20)
+	problems.Check(s[0] >= 0 && s[0] <= 1 && s[1] >= 1 && s[1] <= 1e6, "stragglers", stragglers,
+		"SHARE,FACTOR: a share of 0 to 1, and how many times as long they take, 1 to 1e6; such as 0.02,3")
+	problems.Check(r[0] >= 0 && r[0] <= 1e9 && r[1] >= 0 && r[1] <= 4, "reward_latency", rewardLatency,
+		"MEAN,SIGMA: a mean of 0 to 1e9 units, and a sigma of 0 (constant) to 4; such as 20,1")
+	w := Workload{
+		Lengths: Lognormal{Median: l[0], Sigma: l[1], Max: int(l[2])}, Stragglers: s[0], Slowness: s[1],
+		Rewards: task.Latency{Distribution: task.Lognormal, Mean: r[0], Sigma: r[1]},
+	}
+	if r[1] == 0 {
+		w.Rewards.Distribution = task.Constant
+	}
+	return w, problems.Err()
+}
+
+// numbers reads n numbers with commas between them. A malformed number is NaN, and so are all in a list of another length.
+func numbers(list string, n int) []float64 {
+	values := make([]float64, n)
+	parts := strings.Split(list, ",")
+	for i := range values {
+		values[i] = math.NaN()
+		if len(parts) == n {
+			if v, err := strconv.ParseFloat(strings.TrimSpace(parts[i]), 64); err == nil {
+				values[i] = v
+			}
+		}
+	}
+	return values
 }
 
 // Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and with a buffer of
@@ -409,49 +447,43 @@ func (x *Comparison) Columns() []string {
 // Rows is the table of measurements, one column for each arm.
 func (x *Comparison) Rows() [][]string {
 	var rows [][]string
-	row := func(name string, cell func(a ComparisonArm) string) {
-		cells := []string{name}
-		for _, a := range x.Arms {
-			cells = append(cells, cell(a))
-		}
-		rows = append(rows, cells)
-	}
-	share := func(v float64) string { return words.Percent(v, 1) }
-	counts := func(name string, of func(a ComparisonArm) Counts) {
-		write := func(a ComparisonArm, format string, args ...any) string {
-			if of(a).Count == 0 {
-				return "-"
+	for i, a := range x.Arms {
+		next := 0
+		add := func(name, format string, args ...any) {
+			if i == 0 {
+				rows = append(rows, []string{name})
 			}
-			return fmt.Sprintf(format, args...)
+			rows[next] = append(rows[next], fmt.Sprintf(format, args...))
+			next++
 		}
-		row(name+", mean", func(a ComparisonArm) string { return write(a, "%.2f", of(a).Mean) })
-		row("  50% / 90% / 99% / most", func(a ComparisonArm) string {
-			c := of(a)
-			return write(a, "%d / %d / %d / %d", c.Median, c.P90, c.P99, c.Max)
-		})
+		counts := func(name string, c Counts) {
+			mean, quantiles := "-", "-"
+			if c.Count > 0 {
+				mean, quantiles = fmt.Sprintf("%.2f", c.Mean), fmt.Sprintf("%d / %d / %d / %d", c.Median, c.P90, c.P99, c.Max)
+			}
+			add(name+", mean", "%s", mean)
+			add("  50% / 90% / 99% / most", "%s", quantiles)
+		}
+		stalls := a.WorkerStalls
+		add("room for rollouts", "%s", words.Thousands(a.Capacity))
+		add("updates measured", "%s", words.Thousands(a.Updates))
+		add("speed: updates, of those without waits", "%.1f%%", 100*a.Speed)
+		add("trainers waited", "%.1f%%", 100*a.TrainersStalled)
+		add("  before an update, 50% / 99% / most, in updates", "%.2f / %.2f / %.2f", a.Waits.Median, a.Waits.P99, a.Waits.Max)
+		add("workers waited", "%.1f%%", 100*a.WorkersStalled)
+		add("  by worker, 50% / 99% / most", "%.1f%% / %.1f%% / %.1f%%", 100*stalls.Median, 100*stalls.P99, 100*stalls.Max)
+		add("new rollouts per update", "%s", words.Thousands(int(a.NewPerUpdate+0.5)))
+		add("uses per new rollout", "%.3f", a.ReplayRatio)
+		add("compute per update, busy, in B(1 + mu)", "%.3f", a.ComputeBusy)
+		add("  with the time spent waiting", "%.3f", a.ComputeAll)
+		counts("staleness, versions", a.Staleness)
+		if x.WeightSync == pipeline.ByToken {
+			counts("staleness of a rollout's mean token", a.MeanStaleness)
+		}
+		counts("uses of rollouts that left", a.Uses)
+		add("  never used", "%.1f%%", 100*a.NeverUsed)
+		counts("updates since the last use", a.SinceLastUse)
 	}
-	row("room for rollouts", func(a ComparisonArm) string { return words.Thousands(a.Capacity) })
-	row("updates measured", func(a ComparisonArm) string { return words.Thousands(a.Updates) })
-	row("speed: updates, of those without waits", func(a ComparisonArm) string { return share(a.Speed) })
-	row("trainers waited", func(a ComparisonArm) string { return share(a.TrainersStalled) })
-	row("  before an update, 50% / 99% / most, in updates", func(a ComparisonArm) string {
-		return fmt.Sprintf("%.2f / %.2f / %.2f", a.Waits.Median, a.Waits.P99, a.Waits.Max)
-	})
-	row("workers waited", func(a ComparisonArm) string { return share(a.WorkersStalled) })
-	row("  by worker, 50% / 99% / most", func(a ComparisonArm) string {
-		return fmt.Sprintf("%s / %s / %s", share(a.WorkerStalls.Median), share(a.WorkerStalls.P99), share(a.WorkerStalls.Max))
-	})
-	row("new rollouts per update", func(a ComparisonArm) string { return words.Thousands(int(a.NewPerUpdate + 0.5)) })
-	row("uses per new rollout", func(a ComparisonArm) string { return fmt.Sprintf("%.3f", a.ReplayRatio) })
-	row("compute per update, busy, in B(1 + mu)", func(a ComparisonArm) string { return fmt.Sprintf("%.3f", a.ComputeBusy) })
-	row("  with the time spent waiting", func(a ComparisonArm) string { return fmt.Sprintf("%.3f", a.ComputeAll) })
-	counts("staleness, versions", func(a ComparisonArm) Counts { return a.Staleness })
-	if x.WeightSync == pipeline.ByToken {
-		counts("staleness of a rollout's mean token", func(a ComparisonArm) Counts { return a.MeanStaleness })
-	}
-	counts("uses of rollouts that left", func(a ComparisonArm) Counts { return a.Uses })
-	row("  never used", func(a ComparisonArm) string { return share(a.NeverUsed) })
-	counts("updates since the last use", func(a ComparisonArm) Counts { return a.SinceLastUse })
 	return rows
 }
 

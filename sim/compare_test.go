@@ -134,7 +134,7 @@ func TestTrialsThatShowNothingOrNeverEndAreRefused(t *testing.T) {
 // The machine's errors name the configuration's keys, which a comparison does not have. None of them may come from its trials.
 func TestNoComparisonGetsStuck(t *testing.T) {
 	rng := rollout.Stream(1, "test/schedules", 0)
-	for range 60 {
+	for range 20 {
 		trainers := 1 + rng.IntN(6)
 		trial := smallTrial(1+rng.IntN(12), trainers, 0.3+10*rng.Float64(), 3000)
 		o, w := &trial.Options, &trial.Workload
@@ -167,5 +167,20 @@ func TestQuantilesAndRounding(t *testing.T) {
 	values := []float64{4, 1, 3, 2}
 	if got := spreadOf(values); got != (Spread{2, 4, 4, 4}) || !slices.Equal(values, []float64{4, 1, 3, 2}) {
 		t.Errorf("quantiles of 1 to 4 are %+v", got)
+	}
+}
+
+func TestParseWorkloadRefusesAMalformedNotation(t *testing.T) {
+	for _, lengths := range []string{"0.5,1,100", "10,-1,100", "10,5,100", "10,1,9", "10,1,99.5", "10,1,2e6", "NaN,1,100", "10,1,100,2", "10,x,100", ""} {
+		_, err := ParseWorkload(lengths, "2,1", "1")
+		for _, want := range []string{"lengths: " + lengths + ": want MEDIAN,SIGMA,MAX", "stragglers: 2,1: want SHARE,FACTOR", "reward_latency: 1: want MEAN,SIGMA"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("lengths %q: error %v, want %q", lengths, err, want)
+			}
+		}
+	}
+	w, err := ParseWorkload("500, 1, 4000", "0.5,2", "10,0")
+	if err != nil || w.Lengths != (Lognormal{500, 1, 4000}) || w.Stragglers != 0.5 || w.Slowness != 2 || w.Rewards != (task.Latency{Distribution: task.Constant, Mean: 10}) {
+		t.Errorf("parsed %+v, %v", w, err)
 	}
 }

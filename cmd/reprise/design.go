@@ -24,7 +24,6 @@ import (
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/sim"
 	"github.com/reprise-rl/reprise/study"
-	"github.com/reprise-rl/reprise/task"
 )
 
 // designCommand recommends a replay configuration.
@@ -55,6 +54,9 @@ type boundFlags struct {
 	LearningRate float64 `help:"Learning rate of plain SGD; by default the greatest at which the theorem holds."`
 	Updates      int     `help:"Updates made."`
 }
+
+// scheduleGroup is the group of these flags in the help.
+const scheduleGroup = "A schedule without a model"
 
 // scheduleFlags are the schedule that --sim runs.
 type scheduleFlags struct {
@@ -247,12 +249,15 @@ func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	var problems option.Problems
 	if !f.On {
 		for _, p := range call.Path {
-			if p.Flag != nil && p.Flag.Group != nil && strings.HasPrefix(p.Flag.Group.Key, "A schedule") {
-				problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target).Interface(), "this only with --sim, whose schedule it describes")
+			if p.Flag != nil && p.Flag.Group != nil && p.Flag.Group.Key == scheduleGroup {
+				problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target), "this only with --sim, whose schedule it describes")
 			}
 		}
 		return sim.Trial{}, problems.Err()
 	}
+	w, err := sim.ParseWorkload(f.Lengths, f.Stragglers, f.RewardLatency)
+	problems.Add(err)
+	w.Seed, w.Batching = f.Seed, sim.Batching(f.Batching)
 	count := func(key string, v *int, most int) {
 		problems.Check(v == nil || *v >= 1 && *v <= most, key, reflect.Indirect(reflect.ValueOf(v)), "1 to %d", most)
 	}
@@ -260,28 +265,12 @@ func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	count("trainers", f.Trainers, 1<<16)
 	count("capacity", f.Capacity, math.MaxInt32)
 	problems.Check(f.Rollouts >= 1000 && f.Rollouts <= sim.MostRollouts, "rollouts", f.Rollouts, "1000 to %d", sim.MostRollouts)
-	l, s, r := numbers(f.Lengths, 3), numbers(f.Stragglers, 2), numbers(f.RewardLatency, 2)
-	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]), "lengths", f.Lengths,
-		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median to 1048576; such as 1000,1,16384")
-	problems.Check(s[0] >= 0 && s[0] <= 1 && s[1] >= 1 && s[1] <= 1e6, "stragglers", f.Stragglers,
-		"SHARE,FACTOR: a share of 0 to 1, and how many times as long they take, 1 to 1e6; such as 0.02,3")
-	problems.Check(r[0] >= 0 && r[0] <= 1e9 && r[1] >= 0 && r[1] <= 4, "reward_latency", f.RewardLatency,
-		"MEAN,SIGMA: a mean of 0 to 1e9 units, and a sigma of 0 (constant) to 4; such as 20,1")
-	problems.Check(f.Batching == string(sim.Continuous) || f.Batching == string(sim.Static), "batching", f.Batching, "%s or %s", sim.Continuous, sim.Static)
+	problems.Check(w.Batching == sim.Continuous || w.Batching == sim.Static, "batching", f.Batching, "%s or %s", sim.Continuous, sim.Static)
 	problems.Check(f.WeightTransfer >= 0 && f.WeightTransfer <= 1e9, "weight_transfer", f.WeightTransfer, "0 to 1e9 units of training on one rollout")
-	problems.Check(f.WeightSync == string(pipeline.ByGroup) || f.WeightSync == string(pipeline.ByToken), "weight_sync", f.WeightSync, "%s or %s", pipeline.ByGroup, pipeline.ByToken)
+	o := pipeline.Options{WeightTransfer: f.WeightTransfer, WeightSync: pipeline.WeightSync(f.WeightSync), UpdatesInFlight: f.InFlight}
+	problems.Check(o.WeightSync == pipeline.ByGroup || o.WeightSync == pipeline.ByToken, "weight_sync", f.WeightSync, "%s or %s", pipeline.ByGroup, pipeline.ByToken)
 	problems.Check(f.InFlight >= 0, "in_flight", f.InFlight, "1 update or more, or 0 for no limit")
-	rewards := task.Latency{Distribution: task.Lognormal, Mean: r[0], Sigma: r[1]}
-	if r[1] == 0 {
-		rewards.Distribution = task.Constant
-	}
-	return sim.Trial{
-		Options: pipeline.Options{WeightTransfer: f.WeightTransfer, WeightSync: pipeline.WeightSync(f.WeightSync), UpdatesInFlight: f.InFlight},
-		Workload: sim.Workload{
-			Seed: f.Seed, Lengths: sim.Lognormal{Median: l[0], Sigma: l[1], Max: int(l[2])}, Batching: sim.Batching(f.Batching), Stragglers: s[0], Slowness: s[1], Rewards: rewards,
-		},
-		Rollouts: f.Rollouts,
-	}, problems.Err()
+	return sim.Trial{Options: o, Workload: w, Rollouts: f.Rollouts}, problems.Err()
 }
 
 // capacity returns that of the schedule's buffer. With other GPUs than the plan's it keeps the horizon.
@@ -294,22 +283,6 @@ func (f scheduleFlags) capacity(r *design.Recommendation, o pipeline.Options) in
 		return p.Capacity
 	}
 	return int(math.Ceil(min(p.Horizon*o.NewPerUpdate(), math.MaxInt32/2) - 1e-9))
-}
-
-// numbers reads n numbers with commas between them, NaN for all if the list is malformed.
-func numbers(list string, n int) []float64 {
-	values := make([]float64, n)
-	parts := strings.Split(list, ",")
-	for i := range values {
-		var err error
-		if len(parts) == n {
-			values[i], err = strconv.ParseFloat(strings.TrimSpace(parts[i]), 64)
-		}
-		if err != nil || len(parts) != n {
-			values[i] = math.NaN()
-		}
-	}
-	return values
 }
 
 // flagErrors writes the keys of option errors as flags: rollout_cost is --rollout-cost.

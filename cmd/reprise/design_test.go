@@ -65,11 +65,6 @@ func TestDesignRefusesFlagsOfAScheduleThatIsNotCorrect(t *testing.T) {
 		"--stragglers", "2,1", "--reward-latency", "1", "--weight-transfer=-1", "--weight-sync", "never", "--in-flight=-2"),
 		"--workers: 0: want 1", "--trainers: -1: want 1", "--capacity: 0: want 1", "--rollouts: 5: want 1000", "--lengths: 10,x: want MEDIAN,SIGMA,MAX", "--batching: none: want continuous or static",
 		"--stragglers: 2,1: want SHARE,FACTOR", "--reward-latency: 1: want MEAN,SIGMA", "--weight-transfer: -1: want 0", "--weight-sync: never: want group or token", "--in-flight: -2: want")
-	for _, lengths := range []string{"0.5,1,100", "10,-1,100", "10,5,100", "10,1,9", "10,1,99.5", "10,1,2e6", "NaN,1,100", "10,1,100,2", ""} {
-		if _, err := (scheduleFlags{On: true, Lengths: lengths}).trial(nil); err == nil || !strings.Contains(err.Error(), "lengths: "+lengths+": want") {
-			t.Errorf("lengths %q: error %v", lengths, err)
-		}
-	}
 	fails(t, call(t, "", smallSchedule("--trainers", "3")...), "--trainers: 3: want a divisor of the 64 rollouts")
 	fails(t, call(t, "", smallSchedule("--workers", "6000")...), "--rollouts: 40000: want at least 384000")
 }
