@@ -47,11 +47,8 @@ type Configuration struct {
 	Horizon           float64 `json:"staleness_horizon"`     // x = N/R, versions
 	Staleness         float64 `json:"staleness_bound"`       // about the greatest staleness of a use, N/R + 2D + 1 with D = G mu T/B
 	Objective         float64 `json:"objective"`             // J(x, y)
-	Savings           float64 `json:"expected_savings"`      // see Theory.Savings
+	Savings           float64 `json:"expected_savings"`      // 1 - J/J(1, 1)
 }
-
-// Point returns the configuration's x and y.
-func (c Configuration) Point() Point { return Point{c.Horizon, c.ReplayRatio} }
 
 // Plan is the best configuration for a fleet, with its surroundings.
 type Plan struct {
@@ -207,7 +204,7 @@ func (c candidate) at(n int) Configuration {
 		Horizon:           p.X,
 		Staleness:         p.X + 2*generation + 1,
 		Objective:         j,
-		Savings:           1 - j/c.theory.OnPolicy(),
+		Savings:           c.theory.savings(j),
 	}
 }
 
@@ -263,7 +260,6 @@ func (t Theory) grid(f Fleet, best int) Grid {
 	for n := f.Batch; n <= min(f.MostCapacity, max(4*best, 16*f.Batch)); n *= 2 {
 		g.Capacities = append(g.Capacities, n)
 	}
-	base := t.OnPolicy()
 	for _, trainers := range divisors(f.Batch, f.GPUs-1) {
 		c := t.candidate(f, trainers)
 		g.Splits = append(g.Splits, c.split)
@@ -273,7 +269,7 @@ func (t Theory) grid(f Fleet, best int) Grid {
 			if n >= c.low && n <= c.high {
 				objective[i] = c.objective(n)
 			}
-			savings[i] = 1 - objective[i]/base
+			savings[i] = t.savings(objective[i])
 		}
 		g.Objective = append(g.Objective, objective)
 		g.Savings = append(g.Savings, savings)

@@ -150,7 +150,7 @@ func TestNeighboursCostMoreWhereTheyRun(t *testing.T) {
 		} else if runs && n.Objective <= p.Objective {
 			t.Errorf("%s: J is %v, no more than the best %v", n.Change, n.Objective, p.Objective)
 		}
-		near(t, n.Change, n.Savings, theory.Savings(n.Point()), 1e-12)
+		near(t, n.Change, n.Savings, theory.savings(n.Objective), 1e-12)
 	}
 	want := []string{"one GPU more generates", "the next split that runs, 14 + 2", "one GPU more trains", "the next split that runs, 8 + 8", "half the capacity", "twice the capacity"}
 	if !slices.Equal(changes, want) {
@@ -184,7 +184,7 @@ func TestTheGridHoldsJOfEverySplitThatRuns(t *testing.T) {
 			}
 			known++
 			near(t, "J", g.Objective[i][k], theory.Objective(Point{x, 48 / r}), 1e-12)
-			near(t, "the savings", g.Savings[i][k], theory.Savings(Point{x, 48 / r}), 1e-9)
+			near(t, "the savings", g.Savings[i][k], theory.savings(theory.Objective(Point{x, 48 / r})), 1e-9)
 			if g.Objective[i][k] < p.Objective {
 				t.Errorf("(%d,%d), N = %d is better than the best", s.Workers, s.Trainers, n)
 			}

@@ -44,8 +44,8 @@ func (r *Recommendation) noise() string {
 	return "does not grow with staleness: exponent 0 (a)"
 }
 
-// BestLines lists the optimum of the theory, where GPUs and rollouts can be divided at will.
-func (r *Recommendation) BestLines() []Line {
+// bestLines lists the optimum of the theory, where GPUs and rollouts can be divided at will.
+func (r *Recommendation) bestLines() []Line {
 	o := r.Optimum
 	return []Line{
 		named("staleness horizon", "%s (x* = N/R)", versions(o.X)),
@@ -321,7 +321,7 @@ func (r *Recommendation) Text() string {
 	lines(r.Parameters())
 	list("  - ", r.HowMeasured)
 	heading("optimum of the theory ([ER] theorem 3.5)")
-	lines(r.BestLines())
+	lines(r.bestLines())
 	heading("why")
 	list("  ", r.Why())
 	heading("configuration for %s", r.Fleet)

@@ -62,8 +62,8 @@ func (t Theory) Objective(p Point) float64 {
 	return t.Profile.Mean(p.X) * (1/p.Y + m + (1+m*p.Y)*common)
 }
 
-// BestReplay returns y*(x) = 1/sqrt(m (rho + 1/x)), the replay ratio with the least J for a buffer of horizon x.
-func (t Theory) BestReplay(x float64) float64 {
+// bestReplay returns y*(x) = 1/sqrt(m (rho + 1/x)), the replay ratio with the least J for a buffer of horizon x.
+func (t Theory) bestReplay(x float64) float64 {
 	return 1 / math.Sqrt(t.TrainCost*(t.Correlation+1/x))
 }
 
@@ -78,8 +78,8 @@ func square(x float64) float64 { return x * x }
 // OnPolicy returns J(1, 1): a batch drawn with replacement from as many rollouts, all of the current policy.
 func (t Theory) OnPolicy() float64 { return t.Objective(Point{1, 1}) }
 
-// Savings returns 1 - J(p)/J(1, 1), the share of compute that p saves against on-policy training by the same analysis.
-func (t Theory) Savings(p Point) float64 { return 1 - t.Objective(p)/t.OnPolicy() }
+// savings returns 1 - J/J(1, 1), the share of compute that a cost of j saves against on-policy training by the same analysis.
+func (t Theory) savings(j float64) float64 { return 1 - j/t.OnPolicy() }
 
 // OnPolicyOnce returns sigma2(0)(1 + m), J of on-policy training that uses each rollout exactly once. It draws nothing twice, so it
 // has no 1/N and no correlation.
@@ -108,7 +108,7 @@ const (
 type Optimum struct {
 	Point             // x* and y*; either may be infinite
 	Objective float64 // J(x*, y*)
-	Savings   float64 // see [Theory.Savings], in (-Inf, 1)
+	Savings   float64 // 1 - J/J(1, 1), in (-Inf, 1)
 	Where     Where
 }
 
@@ -116,8 +116,8 @@ type Optimum struct {
 // [ER]'s closed form. For a table the minimum is exact, see [Table].
 func (t Theory) Optimum() Optimum {
 	x := t.Profile.bestHorizon(t.TrainCost, t.Correlation)
-	o := Optimum{Point: Point{x, t.BestReplay(x)}, Objective: t.Envelope(x), Where: Inside}
-	o.Savings = 1 - o.Objective/t.OnPolicy()
+	o := Optimum{Point: Point{x, t.bestReplay(x)}, Objective: t.Envelope(x), Where: Inside}
+	o.Savings = t.savings(o.Objective)
 	switch {
 	case math.IsInf(x, 1):
 		o.Where = AtInfinity

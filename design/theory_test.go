@@ -37,9 +37,9 @@ func TestTheObjectiveIsTheProductOfItsFactors(t *testing.T) {
 	x, y := 7.0, 3.0
 	want := math.Pow(x, 0.2) / 1.2 * (1 + 0.3*y) * (1/y + 1/x + 0.2)
 	near(t, "J", theory.Objective(Point{x, y}), want, 1e-14)
-	near(t, "J at y*", theory.Objective(Point{x, theory.BestReplay(x)}), theory.Envelope(x), 1e-14)
+	near(t, "J at y*", theory.Objective(Point{x, theory.bestReplay(x)}), theory.Envelope(x), 1e-14)
 	for _, off := range []float64{0.9, 1.1} {
-		if theory.Objective(Point{x, off * theory.BestReplay(x)}) <= theory.Envelope(x) {
+		if theory.Objective(Point{x, off * theory.bestReplay(x)}) <= theory.Envelope(x) {
 			t.Errorf("a replay ratio %v times y* is no worse", off)
 		}
 	}
@@ -104,8 +104,8 @@ func TestOnPolicyDependsOnWhetherDrawsRepeat(t *testing.T) {
 	if !exact {
 		t.Error("a table gives sigma2(0)")
 	}
-	near(t, "the savings of on-policy itself", theory.Savings(Point{1, 1}), 0, 0)
-	near(t, "the savings", theory.Savings(Point{2, 2}), 1-2.5*1.5*1.5/6.25, 1e-15)
+	near(t, "the savings of on-policy itself", theory.savings(theory.Objective(Point{1, 1})), 0, 0)
+	near(t, "the savings", theory.savings(theory.Objective(Point{2, 2})), 1-2.5*1.5*1.5/6.25, 1e-15)
 }
 
 func TestAPowerLawThatGrowsBoundsTheCostOfUsingRolloutsOnce(t *testing.T) {
@@ -197,7 +197,7 @@ func TestClosedFormsAreTheNumericalMinimumOfRandomTheories(t *testing.T) {
 		near(t, "x*", o.X, x, 1e-6)
 		near(t, "y*", o.Y, y, 1e-6)
 		near(t, "J", o.Objective, theory.Objective(Point{x, y}), 1e-9)
-		near(t, "the savings", o.Savings, theory.Savings(o.Point), 1e-9)
+		near(t, "the savings", o.Savings, theory.savings(theory.Objective(o.Point)), 1e-9)
 		found[o.Where]++
 		if t.Failed() {
 			t.Fatalf("theory %d: %+v", i, theory)

@@ -99,47 +99,37 @@ func newVariant(t design.Theory, note string) variant {
 	return variant{fmt.Sprintf("profile, rho %.3g%s", t.Correlation, note), t}
 }
 
-// given is the theory of the recommendation.
-func (d Designed) given() variant { return newVariant(d.Theory, " (as given)") }
-
-// variants returns the given theory, then others with less and more noise and correlation.
-func (d Designed) variants() []variant {
-	list := []variant{d.given()}
-	if law, ok := d.Profile.(design.PowerLaw); ok {
-		others := []float64{law.Exponent / 2, min(2*law.Exponent, 0.45)}
-		if law.Exponent == 0 {
-			others = []float64{0.05, 0.2}
-		}
-		for _, a := range others {
-			if a != law.Exponent {
-				t := d.Theory
-				t.Profile = design.PowerLaw{Exponent: a, Scale: law.Scale}
-				list = append(list, newVariant(t, ""))
-			}
-		}
-	}
-	for _, rho := range []float64{d.Correlation / 4, min(1, max(0.1, 4*d.Correlation))} {
-		if rho != d.Correlation {
-			t := d.Theory
-			t.Correlation = rho
+// variants returns the given theory, then those with other exponents of the power law and with other correlations.
+func (d Designed) variants(exponents, correlations []float64) []variant {
+	list := []variant{newVariant(d.Theory, " (as given)")}
+	add := func(t design.Theory) {
+		if t != d.Theory {
 			list = append(list, newVariant(t, ""))
 		}
+	}
+	law, _ := d.Profile.(design.PowerLaw)
+	for _, a := range exponents {
+		t := d.Theory
+		t.Profile = design.PowerLaw{Exponent: a, Scale: law.Scale}
+		add(t)
+	}
+	for _, rho := range correlations {
+		t := d.Theory
+		t.Correlation = rho
+		add(t)
 	}
 	return list
 }
 
-// exponents returns the given theory and the power laws of [ER] figure 5.
-func (d Designed) exponents() []variant {
-	list := []variant{d.given()}
-	given, isLaw := d.Profile.(design.PowerLaw)
-	for _, a := range []float64{0, 0.05, 0.1, 0.2, 0.3, 0.5} {
-		if !isLaw || given.Exponent != a {
-			t := d.Theory
-			t.Profile = design.PowerLaw{Exponent: a}
-			list = append(list, newVariant(t, ""))
+// neighbouringVariants have less and more noise and correlation.
+func (d Designed) neighbouringVariants() []variant {
+	var exponents []float64
+	if law, ok := d.Profile.(design.PowerLaw); ok {
+		if exponents = []float64{law.Exponent / 2, min(2*law.Exponent, 0.45)}; law.Exponent == 0 {
+			exponents = []float64{0.05, 0.2}
 		}
 	}
-	return list
+	return d.variants(exponents, []float64{d.Correlation / 4, min(1, max(0.1, 4*d.Correlation))})
 }
 
 // geometric returns n numbers from low to high at equal ratios.
@@ -170,7 +160,7 @@ func (d Designed) optimaOverCost() []results.Figure {
 			Y:      results.Axis{Title: axis, Log: true},
 			Guides: []results.Guide{{Name: fmt.Sprintf("mu %.4g", d.RolloutCost), X: results.Num(d.RolloutCost)}},
 		}
-		for i, v := range d.variants() {
+		for i, v := range d.neighbouringVariants() {
 			f.Curves = append(f.Curves, curve(v.name, i, costs, func(mu float64) float64 {
 				t := v.theory
 				t.TrainCost = 1 / mu
@@ -212,7 +202,7 @@ func (d Designed) costOverHorizon() results.Figure {
 		},
 	}
 	optima := results.Curve{Name: "optimum x*", Points: true}
-	for i, v := range d.exponents() {
+	for i, v := range d.variants([]float64{0, 0.05, 0.1, 0.2, 0.3, 0.5}, nil) {
 		f.Curves = append(f.Curves, curve(v.name, i, geometric(1, min(far, v.theory.Profile.Reach()), 121), func(x float64) float64 {
 			if j := v.theory.Envelope(x) / v.theory.OnPolicy(); j <= maxCost {
 				return j

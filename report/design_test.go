@@ -94,7 +94,7 @@ func TestCurvesPassThroughTheRecommendation(t *testing.T) {
 	optima := d.optimaOverCost()
 	about("x* at mu", valueNear(optima[0].Curves[0], d.RolloutCost), d.Optimum.X)
 	about("y* at mu", valueNear(optima[1].Curves[0], d.RolloutCost), d.Optimum.Y)
-	for i, v := range d.variants() {
+	for i, v := range d.neighbouringVariants() {
 		about("x* of "+v.name, valueNear(optima[0].Curves[i], d.RolloutCost), v.theory.Optimum().X)
 	}
 	cost := d.costOverHorizon()

@@ -320,8 +320,8 @@ func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
 	return x
 }
 
-// Arm returns the measurements with a sampler.
-func (x *Comparison) Arm(sampler replay.Sampler) ComparisonArm {
+// arm returns the measurements with a sampler.
+func (x *Comparison) arm(sampler replay.Sampler) ComparisonArm {
 	return x.Arms[slices.IndexFunc(x.Arms, func(a ComparisonArm) bool { return a.Sampler == sampler })]
 }
 
@@ -330,7 +330,7 @@ func (x *Comparison) stepTime() float64 { return float64(x.Batch) / float64(x.Tr
 
 // explain puts the findings into words.
 func (x *Comparison) explain() []string {
-	queue, buffer := x.Arm(replay.FIFO), x.Arm(replay.Distinct)
+	queue, buffer := x.arm(replay.FIFO), x.arm(replay.Distinct)
 	list := []string{
 		fmt.Sprintf("With the first-in, first-out queue trainers wait %.1f%% of the time and workers %.1f%%. %s; lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers %.1f%%.",
 			100*queue.TrainersStalled, 100*queue.WorkersStalled, x.expectation(), 100*buffer.TrainersStalled, 100*buffer.WorkersStalled),

@@ -41,14 +41,14 @@ func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 	}
 	// With equal lengths: 1 - (W/T)/mu, mu T/W, (1 + W/T)/(1 + mu).
 	for _, sampler := range []replay.Sampler{replay.LIFO, replay.FIFO} {
-		queue := x.Arm(sampler)
+		queue := x.arm(sampler)
 		near("stall of a queue's trainers", queue.TrainersStalled, 1-3/5.28, 0.005)
 		near("uses of a queue's rollouts", queue.ReplayRatio, 1, 0.01)
 		if queue.Capacity != 128 || queue.Uses.Max != 1 || queue.SinceLastUse.Count != 0 {
 			t.Errorf("a queue of %d rollouts gives them up to %d times", queue.Capacity, queue.Uses.Max)
 		}
 	}
-	buffer := x.Arm(replay.Distinct)
+	buffer := x.arm(replay.Distinct)
 	near("stall of the buffer's trainers", buffer.TrainersStalled, 0, 0)
 	near("uses of the buffer's rollouts", buffer.ReplayRatio, 5.28/3, 0.01)
 	near("compute", buffer.ComputeAll, 4/6.28, 1e-9)
@@ -80,7 +80,7 @@ func TestAComparisonRunsTheScheduleItIsGiven(t *testing.T) {
 		t.Errorf("pace is %g and a group takes %g, want 0.75 and 74: %+v", x.Pace, x.Delay, x)
 	}
 	// Each update takes 32 and waits for a transfer of 16. The buffer makes trainers wait for nothing else.
-	buffer := x.Arm(replay.Distinct)
+	buffer := x.arm(replay.Distinct)
 	if math.Abs(buffer.TrainersStalled-1.0/3) > 1e-9 || math.Abs(buffer.Waits.Median-0.5) > 1e-9 {
 		t.Errorf("trainers wait %g of the time and %g updates in the median, want 1/3 and 1/2", buffer.TrainersStalled, buffer.Waits.Median)
 	}
