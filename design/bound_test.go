@@ -48,7 +48,8 @@ func TestTheBoundHoldsUpToItsGreatestLearningRate(t *testing.T) {
 				t.Errorf("just below: %v", err)
 			}
 			cond.LearningRate = c.limit * 1.000001
-			if _, err = theory.Bound(cond, configured(8, 40, 4)); err == nil || !strings.Contains(err.Error(), "learning_rate: ") {
+			if _, err = theory.Bound(cond, configured(8, 40, 4)); err == nil ||
+				!strings.Contains(err.Error(), "learning_rate: ") {
 				t.Errorf("just above: %v", err)
 			}
 		})
@@ -56,11 +57,13 @@ func TestTheBoundHoldsUpToItsGreatestLearningRate(t *testing.T) {
 }
 
 func TestTheBoundAtItsBestLearningRateGoesAsTheRootOfJ(t *testing.T) {
-	// [ER] appendix C.3.1: with compute C = (R + m B) T and little bias, the least over eta is proportional to sqrt(J(N/R, B/R)).
+	// [ER] appendix C.3.1: with compute C = (R + m B) T and little bias, the least over eta is proportional to
+	// sqrt(J(N/R, B/R)).
 	theory := Theory{TrainCost: 0.2, Correlation: 0.3, Profile: PowerLaw{Exponent: 0.2}}
 	const compute = 1e12
 	least := func(at Configuration) float64 {
-		c := Conditions{Gap: 1, Smoothness: 1, Updates: int(compute / (at.RolloutsPerUpdate + theory.TrainCost*float64(at.Batch)))}
+		perUpdate := at.RolloutsPerUpdate + theory.TrainCost*float64(at.Batch)
+		c := Conditions{Gap: 1, Smoothness: 1, Updates: int(compute / perUpdate)}
 		best := math.Inf(1)
 		for e := -9.0; e < -3; e += 0.001 {
 			c.LearningRate = math.Pow(10, e)

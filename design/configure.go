@@ -31,10 +31,12 @@ func (f Fleet) Validate() error {
 }
 
 func (f Fleet) String() string {
-	return fmt.Sprintf("%d GPUs, batches of %d, groups of %d, a buffer of at most %d", f.GPUs, f.Batch, f.Group, f.MostCapacity)
+	return fmt.Sprintf("%d GPUs, batches of %d, groups of %d, a buffer of at most %d", f.GPUs, f.Batch, f.Group,
+		f.MostCapacity)
 }
 
-// Configuration is a schedule that runs, with its cost by the theory. GPUs generate and train without a pause in it, as in [ER] §2.
+// Configuration is a schedule that runs, with its cost by the theory. GPUs generate and train without a pause in it, as
+// in [ER] §2.
 type Configuration struct {
 	Workers  int `json:"workers"`  // W
 	Trainers int `json:"trainers"` // T, divides Batch and Capacity
@@ -45,7 +47,7 @@ type Configuration struct {
 	ComputeRatio      float64 `json:"compute_ratio"`         // gamma = (1 + W/T)/(1 + mu)
 	ReplayRatio       float64 `json:"expected_replay_ratio"` // y = B/R = mu T/W
 	Horizon           float64 `json:"staleness_horizon"`     // x = N/R, versions
-	Staleness         float64 `json:"staleness_bound"`       // about the greatest staleness of a use, N/R + 2D + 1 with D = G mu T/B
+	Staleness         float64 `json:"staleness_bound"`       // of a use, about the greatest: N/R + 2D + 1, D = G mu T/B
 	Objective         float64 `json:"objective"`             // J(x, y)
 	Savings           float64 `json:"expected_savings"`      // 1 - J/J(1, 1)
 }
@@ -65,7 +67,8 @@ type Neighbour struct {
 	Refused string // why it cannot run, empty if it can; J follows from the formula either way
 }
 
-// Grid is J over all splits of the GPUs that can run and a range of capacities, NaN where N is too small or the profile too short.
+// Grid is J over all splits of the GPUs that can run and a range of capacities, NaN where N is too small or the profile
+// too short.
 type Grid struct {
 	Splits     []Split // rows, by ascending T
 	Capacities []int   // columns: B, 2B, 4B, …
@@ -79,11 +82,12 @@ type Split struct {
 	Trainers int `json:"trainers"`
 }
 
-// Configure returns the configuration with the least J among those that can run: integers W + T = GPUs, T | B, T | N, and N at least B,
-// R and G T (a group must fit into a trainer's part of the buffer) and at most the fleet's MostCapacity and Reach R.
+// Configure returns the configuration with the least J among those that can run: integers W + T = GPUs, T | B, T | N,
+// and N at least B, R and G T (a group must fit into a trainer's part of the buffer) and at most the fleet's
+// MostCapacity and Reach R.
 //
-// It tries every T that divides B. The best multiple of T is exact: it lies at an end of the range or next to one of the few horizons
-// at which J may turn. On a tie the smaller T and N win.
+// It tries every T that divides B. The best multiple of T is exact: it lies at an end of the range or next to one of
+// the few horizons at which J may turn. On a tie the smaller T and N win.
 func (t Theory) Configure(f Fleet) (Plan, error) {
 	if err := errors.Join(t.Validate(), f.Validate()); err != nil {
 		return Plan{}, err
@@ -99,14 +103,17 @@ func (t Theory) Configure(f Fleet) (Plan, error) {
 	if n == 0 {
 		return Plan{}, t.noConfiguration(f)
 	}
-	return Plan{Configuration: best.at(n), AtLimit: best.atLimit(n), Neighbours: t.neighbours(f, best, n), Grid: t.grid(f, n)}, nil
+	return Plan{Configuration: best.at(n), AtLimit: best.atLimit(n), Neighbours: t.neighbours(f, best, n),
+		Grid: t.grid(f, n)}, nil
 }
 
 // noConfiguration explains why no split of a fleet can run.
 func (t Theory) noConfiguration(f Fleet) error {
-	want := fmt.Sprintf("a larger one, or another number of GPUs: no split of %d GPUs has a capacity within it that holds %d rollouts and R", f.GPUs, f.Batch)
+	want := fmt.Sprintf("a larger one, or another number of GPUs: no split of %d GPUs has a capacity within it that "+
+		"holds %d rollouts and R", f.GPUs, f.Batch)
 	if end := t.Profile.Reach(); !math.IsInf(end, 1) {
-		want = fmt.Sprintf("a larger one, a longer profile, or another number of GPUs: no split of %d GPUs has a capacity within it that holds %d rollouts and R, and at most the %v R that the profile reaches",
+		want = fmt.Sprintf("a larger one, a longer profile, or another number of GPUs: no split of %d GPUs has a "+
+			"capacity within it that holds %d rollouts and R, and at most the %v R that the profile reaches",
 			f.GPUs, f.Batch, end)
 	}
 	return &option.Error{Key: "most_capacity", Value: f.MostCapacity, Want: want}
@@ -208,8 +215,9 @@ func (c candidate) at(n int) Configuration {
 	}
 }
 
-// neighbours returns the configurations with one GPU moved, each at its best capacity, and those with half and twice the capacity.
-// Where a split with one GPU moved cannot run, the next one that can follows it. Configurations outside the limits are left out.
+// neighbours returns the configurations with one GPU moved, each at its best capacity, and those with half and twice
+// the capacity. Where a split with one GPU moved cannot run, the next one that can follows it. Configurations outside
+// the limits are left out.
 func (t Theory) neighbours(f Fleet, c candidate, n int) []Neighbour {
 	all := append(t.otherSplits(f, c.split.Trainers, -1), t.otherSplits(f, c.split.Trainers, 1)...)
 	for _, other := range []struct {

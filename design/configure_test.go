@@ -61,9 +61,11 @@ func TestConfigureFindsWhatBruteForceFinds(t *testing.T) {
 		}
 		near(t, "J", p.Objective, least, 1e-12)
 		// Two that are equal but for rounding may change places, if both run.
-		tied := math.Abs(p.Objective-least) < 1e-13*least && f.Batch%p.Trainers == 0 && p.Capacity%p.Trainers == 0 && p.Capacity >= max(f.Batch, f.Group*p.Trainers) && p.Capacity <= f.MostCapacity
+		tied := math.Abs(p.Objective-least) < 1e-13*least && f.Batch%p.Trainers == 0 && p.Capacity%p.Trainers == 0 &&
+			p.Capacity >= max(f.Batch, f.Group*p.Trainers) && p.Capacity <= f.MostCapacity
 		if (p.Workers != w || p.Trainers != trainers || p.Capacity != n) && !tied {
-			t.Errorf("case %d: %+v of %+v: (%d,%d) and N = %d, want (%d,%d) and %d", i, theory, f, p.Workers, p.Trainers, p.Capacity, w, trainers, n)
+			t.Errorf("case %d: %+v of %+v: (%d,%d) and N = %d, want (%d,%d) and %d", i, theory, f, p.Workers,
+				p.Trainers, p.Capacity, w, trainers, n)
 		}
 		if p.AtLimit {
 			limits++
@@ -152,7 +154,8 @@ func TestNeighboursCostMoreWhereTheyRun(t *testing.T) {
 		}
 		near(t, n.Change, n.Savings, theory.savings(n.Objective), 1e-12)
 	}
-	want := []string{"one GPU more generates", "the next split that runs, 14 + 2", "one GPU more trains", "the next split that runs, 8 + 8", "half the capacity", "twice the capacity"}
+	want := []string{"one GPU more generates", "the next split that runs, 14 + 2", "one GPU more trains",
+		"the next split that runs, 8 + 8", "half the capacity", "twice the capacity"}
 	if !slices.Equal(changes, want) {
 		t.Errorf("(%d,%d) has the neighbours %q, want %q", p.Workers, p.Trainers, changes, want)
 	}
@@ -260,7 +263,9 @@ func TestConfigureNamesWhatItCannotDo(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	if _, err = theory.Configure(Fleet{GPUs: 100, Batch: 7, Group: 7, MostCapacity: 7}); err == nil || !strings.Contains(err.Error(), "most_capacity: 7: want a larger one, or another number of GPUs: no split of 100 GPUs") {
+	if _, err = theory.Configure(Fleet{GPUs: 100, Batch: 7, Group: 7, MostCapacity: 7}); err == nil ||
+		!strings.Contains(err.Error(),
+			"most_capacity: 7: want a larger one, or another number of GPUs: no split of 100 GPUs") {
 		t.Errorf("R is above 7 for every split that runs: %v", err)
 	}
 	theory.Correlation = -1

@@ -17,7 +17,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("W=%d T=%d N=%d: x %.2f, y %.2f, gamma %.2f\n", plan.Workers, plan.Trainers, plan.Capacity, plan.Horizon, plan.ReplayRatio, plan.ComputeRatio)
+	fmt.Printf("W=%d T=%d N=%d: x %.2f, y %.2f, gamma %.2f\n", plan.Workers, plan.Trainers, plan.Capacity,
+		plan.Horizon, plan.ReplayRatio, plan.ComputeRatio)
 	// Output:
 	// keep rollouts for 4.27 versions and use each 3.97 times
 	// W=4 T=4 N=256: x 5.28, y 5.28, gamma 0.32

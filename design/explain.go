@@ -19,7 +19,8 @@ func named(name, format string, args ...any) Line { return Line{name, fmt.Sprint
 // Parameters lists what the calculation starts from.
 func (r *Recommendation) Parameters() []Line {
 	return []Line{
-		named("rollout cost", "%.4g units of training per rollout generated (mu; train cost m = 1/mu = %.4g); %s", r.RolloutCost, r.Theory.TrainCost, r.Origins.RolloutCost),
+		named("rollout cost", "%.4g units of training per rollout generated (mu; train cost m = 1/mu = %.4g); %s",
+			r.RolloutCost, r.Theory.TrainCost, r.Origins.RolloutCost),
 		named("correlation", "%.4g (rho); %s", r.Correlation, r.Origins.Correlation),
 		named("noise", "%s; %s", r.noise(), r.Origins.Noise),
 		named("fleet", "%s", r.Fleet),
@@ -70,13 +71,15 @@ func (r *Recommendation) PlanLines() []Line {
 		named("new per update", "%.4g rollouts (R = B (W/T)/mu)", p.RolloutsPerUpdate),
 		named("compute ratio", "an update costs %.3f of one without replay (gamma)%s", p.ComputeRatio, saved),
 		named("replay ratio", "%.3f expected uses of each rollout (mu T/W)", p.ReplayRatio),
-		named("staleness", "a horizon of %s (N/R); no use is older than about %.3g (N/R + 2D + 1)", versions(p.Horizon), p.Staleness),
+		named("staleness", "a horizon of %s (N/R); no use is older than about %.3g (N/R + 2D + 1)",
+			versions(p.Horizon), p.Staleness),
 		named("cost", "J = %.4g", p.Objective),
 		named("expected savings", "%.1f%% against on-policy batches drawn with replacement", 100*p.Savings),
 		named("", "%s", r.savingsOnce(p.Objective)),
 	}
 	if b := r.Bound; b != nil {
-		lines = append(lines, named("bound", "mean squared gradient <= %.4g after %s at a learning rate of %.4g (at most %.4g; theorem 3.4)",
+		lines = append(lines, named("bound",
+			"mean squared gradient <= %.4g after %s at a learning rate of %.4g (at most %.4g; theorem 3.4)",
 			b.Bound, words.Plural(b.Updates, "update"), b.LearningRate, b.Most))
 	}
 	return lines
@@ -119,9 +122,11 @@ func amount(x float64) string {
 func (r *Recommendation) Summary() []string {
 	o, p := r.Optimum, r.Plan
 	return []string{
-		fmt.Sprintf("The replay configuration with the least cost for %s, by the theory of [ER] theorem 3.5. If GPUs and rollouts could be divided at will, the best would be a staleness horizon of %s and %s uses of each rollout.",
+		fmt.Sprintf("The replay configuration with the least cost for %s, by the theory of [ER] theorem 3.5. If GPUs "+
+			"and rollouts could be divided at will, the best would be a staleness horizon of %s and %s uses of each rollout.",
 			r.Fleet, versions(o.X), amount(o.Y)),
-		fmt.Sprintf("It saves %.1f%% of the compute of on-policy batches drawn with replacement; %s.", 100*p.Savings, r.savingsOnce(p.Objective)),
+		fmt.Sprintf("It saves %.1f%% of the compute of on-policy batches drawn with replacement; %s.", 100*p.Savings,
+			r.savingsOnce(p.Objective)),
 	}
 }
 
@@ -133,15 +138,19 @@ func (r *Recommendation) Why() []string {
 func (r *Recommendation) whyReplay() string {
 	m, o := r.Theory.TrainCost, r.Optimum
 	generation := func(y float64) string { return words.Percent(1/(1+m*y), 0) } // its share of the compute, R/(R + m B)
-	text := fmt.Sprintf("Generating a rollout costs %.4g times as much as training on it, so on-policy training spends %s of its compute on generation.", r.RolloutCost, generation(1))
+	text := fmt.Sprintf("Generating a rollout costs %.4g times as much as training on it, so on-policy training "+
+		"spends %s of its compute on generation.", r.RolloutCost, generation(1))
 	if math.IsInf(o.Y, 1) {
-		return text + " Draws share no noise here and old rollouts are as good as new ones. Nothing speaks against using each rollout for ever, so the replay ratio has no optimum."
+		return text + " Draws share no noise here and old rollouts are as good as new ones. Nothing speaks against " +
+			"using each rollout for ever, so the replay ratio has no optimum."
 	}
 	shared := ""
 	if r.Correlation > 0 {
 		shared = fmt.Sprintf(", and the noise they share (correlation %.3g) does not average out", r.Correlation)
 	}
-	return text + fmt.Sprintf(" With %.3g uses of each rollout the share is %s. Fewer uses would spend too much on generation; more would fill batches with repeats of too few rollouts%s. The optimum is y* = 1/sqrt(m (rho + 1/x*)), with m = %.4g.",
+	return text + fmt.Sprintf(" With %.3g uses of each rollout the share is %s. Fewer uses would spend too much on "+
+		"generation; more would fill batches with repeats of too few rollouts%s. The optimum is y* = 1/sqrt(m (rho + "+
+		"1/x*)), with m = %.4g.",
 		o.Y, generation(o.Y), shared, m)
 }
 
@@ -149,21 +158,25 @@ func (r *Recommendation) whyHorizon() string {
 	o := r.Optimum
 	switch o.Where {
 	case AtInfinity:
-		return "Noise does not grow with staleness, so a larger buffer is always better: its draws are more diverse and no worse. Memory is the limit, not the theory."
+		return "Noise does not grow with staleness, so a larger buffer is always better: its draws are more diverse and " +
+			"no worse. Memory is the limit, not the theory."
 	case AtOne:
-		text := "Noise grows so fast with staleness that no rollout is worth keeping beyond the version that generated it: x* = 1."
+		text := "Noise grows so fast with staleness that no rollout is worth keeping beyond the version that generated " +
+			"it: x* = 1."
 		if o.Y > 1 {
 			text += " What remains is to use a fresh rollout more than once before it goes."
 		}
 		return text
 	case AtEnd:
-		return fmt.Sprintf("The cost still falls where the noise profile ends, at %s: the best horizon is there or beyond.", versions(o.X))
+		return fmt.Sprintf("The cost still falls where the noise profile ends, at %s: the best horizon is there or "+
+			"beyond.", versions(o.X))
 	}
 	growth := " of stale rollouts outweighs that, by the profile"
 	if law, ok := r.Profile.(PowerLaw); ok {
 		growth = fmt.Sprintf(" of stale rollouts, whose variance grows as staleness^%.3g, outweighs that", 2*law.Exponent)
 	}
-	return fmt.Sprintf("A longer buffer makes the draws of a batch more diverse, but older. Up to %s diversity is worth more; beyond that the noise%s.", versions(o.X), growth)
+	return fmt.Sprintf("A longer buffer makes the draws of a batch more diverse, but older. Up to %s diversity is "+
+		"worth more; beyond that the noise%s.", versions(o.X), growth)
 }
 
 func (r *Recommendation) whySavings() string {
@@ -172,16 +185,22 @@ func (r *Recommendation) whySavings() string {
 	if o.Savings < 0 {
 		saves = fmt.Sprintf("costs at least %.1f%% more", -100*o.Savings)
 	}
-	return fmt.Sprintf("The compute to bring the gradient down to a given size is proportional to J. At the optimum J is %.4g, on-policy J(1, 1) = %.4g, so replay %s. After much compute C, in rollouts generated, theorem 3.4 at its best learning rate bounds the mean squared gradient by 8 sqrt(6 J F0 L/C) = %.4g sqrt(F0 L/C), where F0 is how far the objective has to fall and L its smoothness.",
+	return fmt.Sprintf("The compute to bring the gradient down to a given size is proportional to J. At the optimum "+
+		"J is %.4g, on-policy J(1, 1) = %.4g, so replay %s. After much compute C, in rollouts generated, theorem 3.4 at "+
+		"its best learning rate bounds the mean squared gradient by 8 sqrt(6 J F0 L/C) = %.4g sqrt(F0 L/C), where F0 "+
+		"is how far the objective has to fall and L its smoothness.",
 		o.Objective, r.Theory.OnPolicy(), saves, asymptotic(o.Objective))
 }
 
 func (r *Recommendation) whyConfiguration() string {
 	p, f := r.Plan, r.Fleet
-	text := fmt.Sprintf("%s and %s fix the replay ratio at mu T/W = %.3g, and a buffer of %d fixes the horizon at N/R = %s.",
-		words.Plural(p.Workers, "worker"), words.Plural(p.Trainers, "trainer"), p.ReplayRatio, p.Capacity, versions(p.Horizon))
+	text := fmt.Sprintf("%s and %s fix the replay ratio at mu T/W = %.3g, and a buffer of %d fixes the horizon at "+
+		"N/R = %s.",
+		words.Plural(p.Workers, "worker"), words.Plural(p.Trainers, "trainer"), p.ReplayRatio, p.Capacity,
+		versions(p.Horizon))
 	if ways := f.GPUs - 1; ways > 1 {
-		text += fmt.Sprintf(" Of the %d ways to divide %d GPUs, %d can run: trainers take equal parts of a batch of %d.", ways, f.GPUs, len(divisors(f.Batch, ways)), f.Batch)
+		text += fmt.Sprintf(" Of the %d ways to divide %d GPUs, %d can run: trainers take equal parts of a batch of %d.",
+			ways, f.GPUs, len(divisors(f.Batch, ways)), f.Batch)
 	}
 	if lost := r.Optimum.Savings - p.Savings; lost >= 0.0005 && !math.IsInf(r.Optimum.X, 1) {
 		text += fmt.Sprintf(" Whole GPUs and whole batches cost %.1f points of the savings at the optimum.", 100*lost)
@@ -189,8 +208,8 @@ func (r *Recommendation) whyConfiguration() string {
 	return text
 }
 
-// Caveats are sentences about what makes the recommendation doubtful: the measurement, the reach of the theory, the comparison, the
-// laboratory.
+// Caveats are sentences about what makes the recommendation doubtful: the measurement, the reach of the theory, the
+// comparison, the laboratory.
 func (r *Recommendation) Caveats() []string {
 	list := append(slices.Clone(r.Warnings), r.Doubts.All()...)
 	add := func(when bool, text string, args ...any) {
@@ -200,32 +219,49 @@ func (r *Recommendation) Caveats() []string {
 	}
 	o, p := r.Optimum, r.Plan
 	law, isLaw := r.Profile.(PowerLaw)
-	add(strings.HasPrefix(r.Origins.RolloutCost, Assumed) || r.Origins.Correlation == Assumed || r.Origins.Noise == Assumed,
+	add(strings.HasPrefix(r.Origins.RolloutCost, Assumed) || r.Origins.Correlation == Assumed ||
+		r.Origins.Noise == Assumed,
 		"Nobody measured the values marked as assumed: --from RUN measures them in a run.")
 	steep := isLaw && law.Exponent >= 0.5
-	add(o.Where == AtOne && steep, "The theory has an optimum only for noise exponents below 0.5. At %.4g its best is x = 1 and y = 1/sqrt(m (rho + 1)).", law.Exponent)
-	add(o.Where == AtOne && !steep, "The cost is least at a horizon below one version, which the theory does not cover: x = 1 and y = 1/sqrt(m (rho + 1)) are taken instead.")
-	add(o.Where == AtInfinity, "x* is infinite because the noise does not grow with staleness, which no long run bears out. The capacity is what --most-capacity allows.")
-	add(math.IsInf(o.Y, 1), "y* is infinite too: without correlation the theory would use each rollout for ever. That alone is why there are as few workers as the batch allows.")
-	add(o.Where == AtEnd, "The profile ends after %s and the cost still falls there: give a longer one, or measure a run with a larger buffer.", versions(o.X))
+	add(o.Where == AtOne && steep, "The theory has an optimum only for noise exponents below 0.5. At %.4g its best "+
+		"is x = 1 and y = 1/sqrt(m (rho + 1)).", law.Exponent)
+	add(o.Where == AtOne && !steep, "The cost is least at a horizon below one version, which the theory does not "+
+		"cover: x = 1 and y = 1/sqrt(m (rho + 1)) are taken instead.")
+	add(o.Where == AtInfinity, "x* is infinite because the noise does not grow with staleness, which no long run "+
+		"bears out. The capacity is what --most-capacity allows.")
+	add(math.IsInf(o.Y, 1), "y* is infinite too: without correlation the theory would use each rollout for ever. "+
+		"That alone is why there are as few workers as the batch allows.")
+	add(o.Where == AtEnd, "The profile ends after %s and the cost still falls there: give a longer one, or measure a "+
+		"run with a larger buffer.", versions(o.X))
 	capped := p.AtLimit && p.Capacity+p.Trainers > r.Fleet.MostCapacity
-	add(capped, "The capacity of %d is at its limit, and a larger buffer would cost still less: raise --most-capacity (%d) if memory allows.", p.Capacity, r.Fleet.MostCapacity)
-	add(p.AtLimit && !capped && o.Where != AtEnd, "With these GPUs the profile ends, after %s, before the cost rises: give a longer one, or measure a run with a larger buffer.", versions(r.Profile.Reach()))
+	add(capped, "The capacity of %d is at its limit, and a larger buffer would cost still less: raise "+
+		"--most-capacity (%d) if memory allows.", p.Capacity, r.Fleet.MostCapacity)
+	add(p.AtLimit && !capped && o.Where != AtEnd, "With these GPUs the profile ends, after %s, before the cost "+
+		"rises: give a longer one, or measure a run with a larger buffer.", versions(r.Profile.Reach()))
 	measured, used := LastStaleness(r.Noise), max(o.X, p.Horizon)
-	add(isLaw && measured > 0 && used > measured+1, "The power law was fitted up to staleness %.3g and is a guess at a horizon of %s: measure a run with a larger buffer.", measured, versions(used))
+	add(isLaw && measured > 0 && used > measured+1, "The power law was fitted up to staleness %.3g and is a guess at "+
+		"a horizon of %s: measure a run with a larger buffer.", measured, versions(used))
 	late := p.Staleness - p.Horizon - 1 // 2D
-	add(late > p.Horizon, "A worker takes %.3g updates for a group, so rollouts are up to twice as many versions old when they arrive. The horizon of %.3g does not count that: smaller groups or larger batches make them fresher.", late/2, p.Horizon)
-	add(p.ReplayRatio < 1, "At a replay ratio of %.3g more rollouts are generated than trained on, and some are never used: fewer workers and training that uses each once (replay.sampler=lifo) would cost less.", p.ReplayRatio)
+	add(late > p.Horizon, "A worker takes %.3g updates for a group, so rollouts are up to twice as many versions old "+
+		"when they arrive. The horizon of %.3g does not count that: smaller groups or larger batches make them fresher.",
+		late/2, p.Horizon)
+	add(p.ReplayRatio < 1, "At a replay ratio of %.3g more rollouts are generated than trained on, and some are "+
+		"never used: fewer workers and training that uses each once (replay.sampler=lifo) would cost less.", p.ReplayRatio)
 	_, once, atMost := r.once(p.Objective)
-	add(p.Savings <= 0, "Nothing is saved even against on-policy batches drawn with replacement: on-policy training with W/T near mu is the better choice.")
-	add(p.Savings > 0 && once < 0, "The savings of %.1f%% are against on-policy batches drawn with replacement, J(1, 1), as in [ER]. Training that uses each rollout exactly once, as reprise train does without replay, draws nothing twice: by the theory this configuration costs %s%.1f%% more than that.",
+	add(p.Savings <= 0, "Nothing is saved even against on-policy batches drawn with replacement: on-policy training "+
+		"with W/T near mu is the better choice.")
+	add(p.Savings > 0 && once < 0, "The savings of %.1f%% are against on-policy batches drawn with replacement, J(1, "+
+		"1), as in [ER]. Training that uses each rollout exactly once, as reprise train does without replay, draws "+
+		"nothing twice: by the theory this configuration costs %s%.1f%% more than that.",
 		100*p.Savings, onlyIf(atMost, "at least "), -100*once)
 	if better, ok := r.betterBatch(); ok {
 		add(true, "%d trainers cannot share a batch of %d: with --batch %d, %s and %s would save %.1f%% instead of %.1f%%.",
-			better.Trainers, r.Fleet.Batch, better.Batch, words.Plural(better.Workers, "worker"), words.Plural(better.Trainers, "trainer"), 100*better.Savings, 100*p.Savings)
+			better.Trainers, r.Fleet.Batch, better.Batch, words.Plural(better.Workers, "worker"),
+			words.Plural(better.Trainers, "trainer"), 100*better.Savings, 100*p.Savings)
 	}
 	add(r.Refused != nil, "The laboratory refuses this configuration: %v.", r.Refused)
-	add(true, "The theory is of plain SGD near the end of long training and ranks configurations. The laboratory trains with Adam, so the savings are no forecast.")
+	add(true, "The theory is of plain SGD near the end of long training and ranks configurations. The laboratory "+
+		"trains with Adam, so the savings are no forecast.")
 	return list
 }
 
@@ -268,7 +304,8 @@ func NeighbourColumns() []string {
 // NeighbourRows returns the configuration and its neighbours as cells.
 func (r *Recommendation) NeighbourRows() [][]string {
 	row := func(name string, c Configuration, remark string) []string {
-		return []string{name, fmt.Sprint(c.Workers), fmt.Sprint(c.Trainers), fmt.Sprint(c.Capacity), fmt.Sprintf("%.4g", c.Objective),
+		return []string{name, fmt.Sprint(c.Workers), fmt.Sprint(c.Trainers), fmt.Sprint(c.Capacity), fmt.Sprintf("%.4g",
+			c.Objective),
 			fmt.Sprintf("%+.1f%%", 100*(c.Objective/r.Plan.Objective-1)), words.Percent(c.Savings, 1), remark}
 	}
 	rows := [][]string{row("recommended", r.Plan.Configuration, "")}

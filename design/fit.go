@@ -40,7 +40,8 @@ type MeanNoise struct {
 func (m Measurements) Validate() error {
 	var problems option.Problems
 	positive := func(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
-	problems.Check(m.RolloutCost == 0 || positive(m.RolloutCost), "rollout_cost", m.RolloutCost, "a finite number above 0, or 0 if unknown")
+	problems.Check(m.RolloutCost == 0 || positive(m.RolloutCost), "rollout_cost", m.RolloutCost, "a finite number "+
+		"above 0, or 0 if unknown")
 	problems.Check(len(m.Noise) > 0, "noise", "none", "at least the variance of fresh rollouts")
 	for i, n := range m.Noise {
 		key := fmt.Sprintf("noise[%d].", i)
@@ -64,7 +65,8 @@ func (m Measurements) Validate() error {
 	return problems.Err()
 }
 
-// Fitted is a theory's parameters from measurements, with both kinds of profile. The one with the smaller residual is nearer.
+// Fitted is a theory's parameters from measurements, with both kinds of profile. The one with the smaller residual is
+// nearer.
 type Fitted struct {
 	RolloutCost float64 // mu, 0 if unknown
 
@@ -90,14 +92,14 @@ type FittedCorrelation struct {
 
 // Fit fits the theory's parameters to measurements.
 //
-// Noise makes a profile of each kind, both of least deviance, 2 (r - 1 - log r) with r = measured/fitted. The error of an estimated
-// variance is proportional to the variance, and deviance weighs it so. Squares of logarithms would take the few old rollouts of a buffer,
-// whose estimates are skewed, for less noisy ones.
+// Noise makes a profile of each kind, both of least deviance, 2 (r - 1 - log r) with r = measured/fitted. The error of
+// an estimated variance is proportional to the variance, and deviance weighs it so. Squares of logarithms would take
+// the few old rollouts of a buffer, whose estimates are skewed, for less noisy ones.
 //
-// The table is the isotonic regression of the variances on staleness, linear between the measured stalenesses and constant below the
-// first: assumption 3.3 of [ER] wants a profile that does not fall, and without it the search would settle in valleys that chance carved.
-// In the [PowerLaw], staleness s stands for all of [s, s+1), as in its integral. A measurement weighs as its Count or, if all standard
-// errors are known, as (Variance/Error)^2.
+// The table is the isotonic regression of the variances on staleness, linear between the measured stalenesses and
+// constant below the first: assumption 3.3 of [ER] wants a profile that does not fall, and without it the search would
+// settle in valleys that chance carved. In the [PowerLaw], staleness s stands for all of [s, s+1), as in its integral.
+// A measurement weighs as its Count or, if all standard errors are known, as (Variance/Error)^2.
 //
 // Means give the correlation, see [FittedCorrelation].
 func Fit(m Measurements) (Fitted, error) {
@@ -128,8 +130,8 @@ func Fit(m Measurements) (Fitted, error) {
 	return f, errors.Join(f.Table.validate(), f.PowerLaw.validate())
 }
 
-// WithTable returns the theory with the table as its profile. An unknown correlation is 0. An unknown rollout cost makes the theory
-// invalid until its TrainCost is set.
+// WithTable returns the theory with the table as its profile. An unknown correlation is 0. An unknown rollout cost
+// makes the theory invalid until its TrainCost is set.
 func (f Fitted) WithTable() Theory { return f.with(f.Table) }
 
 // WithPowerLaw is [Fitted.WithTable] with the power law as the profile.
@@ -168,7 +170,8 @@ func (m Measurements) errorsKnown() bool {
 	return !slices.ContainsFunc(m.Noise, func(n Noise) bool { return n.Error == 0 })
 }
 
-// residual returns the root of the weighted mean deviance 2 (r - 1 - log r), r = measured/fitted: near 1 the root mean square of r - 1.
+// residual returns the root of the weighted mean deviance 2 (r - 1 - log r), r = measured/fitted: near 1 the root mean
+// square of r - 1.
 func residual(values []weighted, fitted func(s float64) float64) float64 {
 	sum, weights := 0.0, 0.0
 	for _, v := range values {
@@ -179,8 +182,8 @@ func residual(values []weighted, fitted func(s float64) float64) float64 {
 	return math.Sqrt(sum / weights)
 }
 
-// ascending returns the nearest values, by weighted least squares, that do not fall with at: isotonic regression by pooling adjacent
-// violators. Values at the same place are averaged first, so the result has each place once, in order.
+// ascending returns the nearest values, by weighted least squares, that do not fall with at: isotonic regression by
+// pooling adjacent violators. Values at the same place are averaged first, so the result has each place once, in order.
 func ascending(values []weighted) []weighted {
 	values = slices.Clone(values)
 	slices.SortStableFunc(values, func(a, b weighted) int { return cmp.Compare(a.at, b.at) })
@@ -238,8 +241,9 @@ func interpolate(values []weighted, x float64) float64 {
 // maxExponent bounds the search for an exponent. From 1/2 on the theory says to stay on-policy, whatever the exponent.
 const maxExponent = 5
 
-// fitPowerLaw returns the power law of least deviance and its residual. The law's variance at staleness s is its mean over [s, s+1).
-// So staleness 0 takes part, and sbar2 at whole horizons is the average of the fitted values; s^(2a) at s would give neither.
+// fitPowerLaw returns the power law of least deviance and its residual. The law's variance at staleness s is its mean
+// over [s, s+1). So staleness 0 takes part, and sbar2 at whole horizons is the average of the fitted values; s^(2a) at
+// s would give neither.
 func fitPowerLaw(values []weighted) (PowerLaw, float64) {
 	best := 0.0
 	if slices.ContainsFunc(values, func(v weighted) bool { return v.at != values[0].at }) {
@@ -252,7 +256,8 @@ func fitPowerLaw(values []weighted) (PowerLaw, float64) {
 	return law, residual(values, law.mean)
 }
 
-// fitExponent returns the best a in [0, maxExponent]: the best of a grid, refined by golden section between its neighbours.
+// fitExponent returns the best a in [0, maxExponent]: the best of a grid, refined by golden section between its
+// neighbours.
 func fitExponent(values []weighted) float64 {
 	cost := func(a float64) float64 {
 		return residual(values, PowerLaw{Exponent: a, Scale: fitScale(values, a)}.mean)
@@ -287,9 +292,9 @@ func fitScale(values []weighted, a float64) float64 {
 	return sum / weights
 }
 
-// fitCorrelation fits a straight line in 1/b, slope sbar2 and intercept sbar2 c. The error of an estimated variance is proportional to
-// the variance over the root of its count, so a measurement weighs count/fitted^2. The weights are iterated from those of c = 0; weights
-// from the measured values would favour those that happen to be small.
+// fitCorrelation fits a straight line in 1/b, slope sbar2 and intercept sbar2 c. The error of an estimated variance is
+// proportional to the variance over the root of its count, so a measurement weighs count/fitted^2. The weights are
+// iterated from those of c = 0; weights from the measured values would favour those that happen to be small.
 func fitCorrelation(means []MeanNoise, newPerUpdate float64) *FittedCorrelation {
 	fitted := make([]float64, len(means))
 	for i, m := range means {
@@ -299,7 +304,8 @@ func fitCorrelation(means []MeanNoise, newPerUpdate float64) *FittedCorrelation 
 	for range 20 {
 		l = fitLine(means, fitted)
 		for i, m := range means {
-			// A line that falls to 0 within the data would give infinite weights. A floor far below any real one keeps them finite.
+			// A line that falls to 0 within the data would give infinite weights. A floor far below any real one keeps
+			// them finite.
 			fitted[i] = max(l.slope/float64(m.Draws)+l.intercept, 1e-3*m.Variance)
 		}
 	}
@@ -322,7 +328,8 @@ func fitCorrelation(means []MeanNoise, newPerUpdate float64) *FittedCorrelation 
 	return f
 }
 
-// line is a weighted least-squares line with the covariance of its coefficients, for weights that are inverse variances.
+// line is a weighted least-squares line with the covariance of its coefficients, for weights that are inverse
+// variances.
 type line struct {
 	slope, intercept                   float64
 	varSlope, varIntercept, covariance float64
@@ -376,10 +383,12 @@ func noiseDoubts(m Measurements, smooth []weighted, law PowerLaw) []string {
 	}
 	first, last := smooth[0].at, smooth[len(smooth)-1].at
 	few := slices.ContainsFunc(m.Noise, func(n Noise) bool { return n.Count > 0 && n.Count < 30 })
-	add(m.Proxy, "The noise profile is 1/ESS by age, a proxy: it shows how importance ratios spread, not how gradients do.")
+	add(m.Proxy, "The noise profile is 1/ESS by age, a proxy: it shows how importance ratios spread, not how "+
+		"gradients do.")
 	add(first >= 1, "Nothing was measured below staleness %.3g; fresh rollouts are taken to be as noisy as those.", first)
 	add(len(smooth) == 1, "Noise was measured at one staleness only. How it grows is unknown, and both profiles are flat.")
-	add(len(smooth) > 1 && last < 4, "Noise was measured up to staleness %.3g only. Beyond it the power law is a guess and the table has no values.", last)
+	add(len(smooth) > 1 && last < 4, "Noise was measured up to staleness %.3g only. Beyond it the power law is a "+
+		"guess and the table has no values.", last)
 	if doubt := growthDoubt(smooth, law, m.errorsKnown()); len(smooth) > 1 && doubt != "" {
 		doubts = append(doubts, doubt)
 	}
@@ -387,9 +396,9 @@ func noiseDoubts(m Measurements, smooth []weighted, law PowerLaw) []string {
 	return doubts
 }
 
-// growthDoubt returns what is doubtful about the growth of noise, empty where it is plain. If errors are known, weights are inverse
-// squares of relative errors. The table's ends are the lowest and highest of several values, which exaggerates its rise; so a rise of
-// less than two standard errors counts as none.
+// growthDoubt returns what is doubtful about the growth of noise, empty where it is plain. If errors are known, weights
+// are inverse squares of relative errors. The table's ends are the lowest and highest of several values, which
+// exaggerates its rise; so a rise of less than two standard errors counts as none.
 func growthDoubt(smooth []weighted, law PowerLaw, errorsKnown bool) string {
 	low, high := smooth[0].value, smooth[len(smooth)-1].value
 	// The table is the nearest of all ascending profiles, so a flat table means a flat law.
@@ -400,13 +409,15 @@ func growthDoubt(smooth []weighted, law PowerLaw, errorsKnown bool) string {
 	lowError, highError := low*plateauError(smooth, low), high*plateauError(smooth, high)
 	switch {
 	case errorsKnown && high-low < 2*math.Hypot(lowError, highError):
-		text := fmt.Sprintf("The noise may not grow at all: the table rises from %.3g ± %.1g to %.3g ± %.1g", low, lowError, high, highError)
+		text := fmt.Sprintf("The noise may not grow at all: the table rises from %.3g ± %.1g to %.3g ± %.1g", low,
+			lowError, high, highError)
 		if flat {
 			return text + ", and the nearest power law is flat."
 		}
 		return text + "."
 	case flat:
-		return fmt.Sprintf("The nearest power law is flat, although the table rises to %.3g times its first value: where noise falls before it rises, the table keeps only the rise.", high/low)
+		return fmt.Sprintf("The nearest power law is flat, although the table rises to %.3g times its first value: "+
+			"where noise falls before it rises, the table keeps only the rise.", high/low)
 	}
 	return ""
 }

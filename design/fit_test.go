@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// minMax is isotonic regression by its closed form: the greatest over starts of the least over ends of the mean between.
+// minMax is isotonic regression by its closed form: the greatest over starts of the least over ends of the mean
+// between.
 func minMax(values []weighted) []float64 {
 	fitted := make([]float64, len(values))
 	for i := range values {
@@ -54,7 +55,8 @@ func TestEqualStalenessesArePooledByWeight(t *testing.T) {
 }
 
 func TestTheTableFillsWhatWasNotMeasured(t *testing.T) {
-	f, err := Fit(Measurements{Noise: []Noise{{Staleness: 6.5, Variance: 8}, {Staleness: 2, Variance: 2}, {Staleness: 4, Variance: 6}}})
+	f, err := Fit(Measurements{Noise: []Noise{{Staleness: 6.5, Variance: 8}, {Staleness: 2, Variance: 2},
+		{Staleness: 4, Variance: 6}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +182,8 @@ func TestNoAscendingProfileIsNearerThanTheTable(t *testing.T) {
 	for range 200 {
 		var noise []Noise
 		for range 1 + rng.IntN(10) {
-			noise = append(noise, Noise{Staleness: float64(rng.IntN(12)), Variance: rng.ExpFloat64() + 1e-3, Count: 1 + rng.IntN(50)})
+			noise = append(noise, Noise{Staleness: float64(rng.IntN(12)), Variance: rng.ExpFloat64() + 1e-3,
+				Count: 1 + rng.IntN(50)})
 		}
 		f, err := Fit(Measurements{Noise: noise})
 		if err != nil {
@@ -241,7 +244,8 @@ func TestDoubtsSayWhatIsDoubtful(t *testing.T) {
 		"old only": {func(m *Measurements) { m.Noise = m.Noise[1:] }, "below staleness 4"},
 		"one":      {func(m *Measurements) { m.Noise = m.Noise[:1] }, "one staleness only"},
 		"short":    {func(m *Measurements) { m.Noise = []Noise{{0, 1, 50, 0}, {3, 2, 50, 0}} }, "up to staleness 3 only"},
-		"falling":  {func(m *Measurements) { m.Noise[2].Variance = 0.1 }, "does not grow with staleness: both profiles are flat"},
+		"falling": {func(m *Measurements) { m.Noise[2].Variance = 0.1 },
+			"does not grow with staleness: both profiles are flat"},
 		"down, then up": {func(m *Measurements) {
 			m.Noise = []Noise{{0, 1, 50, 0}, {4, 0.2, 50, 0}, {8, 0.2, 50, 0}, {12, 0.9, 50, 0}}
 		}, "The nearest power law is flat, although the table rises to 1.93 times its first value"},
@@ -251,11 +255,12 @@ func TestDoubtsSayWhatIsDoubtful(t *testing.T) {
 		"beyond errors": {func(m *Measurements) {
 			m.Noise = []Noise{{0, 1, 50, 0.1}, {4, 1.3, 50, 0.1}, {8, 1.5, 50, 0.1}}
 		}, ""},
-		"few":          {func(m *Measurements) { m.Noise[1].Count = 29 }, "fewer than 30"},
-		"no means":     {func(m *Measurements) { m.Means = nil }, "correlation was not measured"},
-		"negative":     {func(m *Measurements) { m.Means[3].Variance = 0.05 }, "below 0"},
-		"far above":    {func(m *Measurements) { m.NewPerUpdate = 1e6 }, "above 1"},
-		"not distinct": {func(m *Measurements) { m.Means[2].Variance, m.Means[3].Variance = 0.22, 0.07 }, "correlation may be 0"},
+		"few":       {func(m *Measurements) { m.Noise[1].Count = 29 }, "fewer than 30"},
+		"no means":  {func(m *Measurements) { m.Means = nil }, "correlation was not measured"},
+		"negative":  {func(m *Measurements) { m.Means[3].Variance = 0.05 }, "below 0"},
+		"far above": {func(m *Measurements) { m.NewPerUpdate = 1e6 }, "above 1"},
+		"not distinct": {func(m *Measurements) { m.Means[2].Variance, m.Means[3].Variance = 0.22, 0.07 },
+			"correlation may be 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := good
@@ -279,8 +284,10 @@ func TestFitNamesEveryMeasurementThatIsUnfit(t *testing.T) {
 		Means:       []MeanNoise{{0, math.NaN(), -2}},
 	})
 	for _, want := range []string{
-		"rollout_cost: -1", "noise[0].staleness: -1", "noise[0].variance: 0", "noise[0].count: -1", "noise[0].error: -1", "noise[1].variance: +Inf",
-		"noise[1].error: NaN", "means[0].draws: 0", "means[0].variance: NaN", "means[0].count: -2", "means: 1: want micro-batches of at least two sizes", "new_per_update: 0",
+		"rollout_cost: -1", "noise[0].staleness: -1", "noise[0].variance: 0", "noise[0].count: -1",
+		"noise[0].error: -1", "noise[1].variance: +Inf",
+		"noise[1].error: NaN", "means[0].draws: 0", "means[0].variance: NaN", "means[0].count: -2",
+		"means: 1: want micro-batches of at least two sizes", "new_per_update: 0",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
@@ -293,7 +300,8 @@ func TestFitNamesEveryMeasurementThatIsUnfit(t *testing.T) {
 
 func TestAFittedTheoryIsReadyToUse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
-	m := Measurements{RolloutCost: 5.28, NewPerUpdate: 145, Noise: noisy(rng, PowerLaw{0.2, 1}, 100), Means: []MeanNoise{{1, 1.002, 9}, {16, 0.0645, 9}}}
+	m := Measurements{RolloutCost: 5.28, NewPerUpdate: 145, Noise: noisy(rng, PowerLaw{0.2, 1}, 100),
+		Means: []MeanNoise{{1, 1.002, 9}, {16, 0.0645, 9}}}
 	f, err := Fit(m)
 	if err != nil {
 		t.Fatal(err)
@@ -350,8 +358,8 @@ func TestTwoSizesHaveNoScatterToEstimateAnErrorFrom(t *testing.T) {
 }
 
 func TestCorrelationOfSimulatedGradientsIsRecoveredWithItsError(t *testing.T) {
-	// The mean of b draws is shared noise of variance c plus noise of variance 1/b, in a few dimensions; its variance about the true
-	// gradient, 0 here, is estimated from count micro-batches, each with shared noise of its own.
+	// The mean of b draws is shared noise of variance c plus noise of variance 1/b, in a few dimensions; its variance
+	// about the true gradient, 0 here, is estimated from count micro-batches, each with shared noise of its own.
 	rng := rand.New(rand.NewPCG(6, 7))
 	const common, r, runs, dimensions = 0.02, 20, 1500, 12
 	sum, squares := 0.0, 0.0
@@ -376,8 +384,8 @@ func TestCorrelationOfSimulatedGradientsIsRecoveredWithItsError(t *testing.T) {
 	if math.Abs(mean-common) > 4*spread/math.Sqrt(runs) {
 		t.Errorf("c is %v with a spread of %v over %d runs, want %v", mean, spread, runs, common)
 	}
-	// Five sizes leave three degrees of freedom: (c - truth)/error is Student's t, whose magnitude has the median 0.765. Its standard error
-	// over 1500 runs is 0.02.
+	// Five sizes leave three degrees of freedom: (c - truth)/error is Student's t, whose magnitude has the median
+	// 0.765. Its standard error over 1500 runs is 0.02.
 	slices.Sort(standardized)
 	if z := standardized[runs/2]; math.Abs(z-0.765) > 0.1 {
 		t.Errorf("errors are off: the median of |c - truth|/error is %v, want 0.765", z)

@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-rl/reprise/option"
 )
 
-// Profile is the variance of a rollout's gradient as a function of its staleness. There are two: [PowerLaw] and [*Table]. Both find
-// their minima exactly, by the unexported methods.
+// Profile is the variance of a rollout's gradient as a function of its staleness. There are two: [PowerLaw] and
+// [*Table]. Both find their minima exactly, by the unexported methods.
 type Profile interface {
 	// Mean returns sbar2(x), the variance averaged over a buffer of staleness horizon x >= 1; NaN beyond Reach.
 	Mean(x float64) float64
@@ -23,17 +23,19 @@ type Profile interface {
 	Reach() float64
 
 	validate() error
-	// bestHorizon returns the x in [1, Reach] that minimises Mean(x) (sqrt m + sqrt(rho + 1/x))^2, the smallest of several.
+	// bestHorizon returns the x in [1, Reach] that minimises Mean(x) (sqrt m + sqrt(rho + 1/x))^2, the smallest of
+	// several.
 	bestHorizon(m, rho float64) float64
-	// turningPoints calls visit with horizons in any order. Among them are all local minima of Mean(x) (b + 1/x) inside a range.
+	// turningPoints calls visit with horizons in any order. Among them are all local minima of Mean(x) (b + 1/x) inside
+	// a range.
 	turningPoints(b float64, visit func(x float64))
 }
 
-// PowerLaw is noise that grows as a power of staleness, sigma2(s) = Scale s^(2a). The zero value is flat noise: its variance does not
-// depend on staleness.
+// PowerLaw is noise that grows as a power of staleness, sigma2(s) = Scale s^(2a). The zero value is flat noise: its
+// variance does not depend on staleness.
 //
-// Mean is the integral of sigma2 from 0 to x over x. At x = 1 that is above 0, where a sum over whole versions would be 0. For the same
-// reason a law that grows has no sigma2(0).
+// Mean is the integral of sigma2 from 0 to x over x. At x = 1 that is above 0, where a sum over whole versions would be
+// 0. For the same reason a law that grows has no sigma2(0).
 type PowerLaw struct {
 	Exponent float64 // a: 0 (flat), or 1e-6 to 10
 	Scale    float64 // sigma2 at staleness 1, above 0 [1]; it moves no optimum
@@ -71,13 +73,14 @@ func (p PowerLaw) scale() float64 {
 func (p PowerLaw) validate() error {
 	var problems option.Problems
 	a := p.Exponent
-	problems.Check(a == 0 || a >= 1e-6 && a <= 10, "noise_exponent", a, "1e-06 to 10, or 0 for noise that does not grow; the theory has an optimum below 0.5")
+	problems.Check(a == 0 || a >= 1e-6 && a <= 10, "noise_exponent", a, "1e-06 to 10, or 0 for noise that does not "+
+		"grow; the theory has an optimum below 0.5")
 	problems.Check(p.scale() > 0 && !math.IsInf(p.scale(), 0), "scale", p.Scale, "a finite number above 0")
 	return problems.Err()
 }
 
-// bestHorizon is the x in (0, +Inf] at which the derivative of the envelope is 0, at least 1. The form is [ER]'s root with a rational
-// numerator: it does not divide by 0 at m = rho or rho = 0, nor lose digits near them.
+// bestHorizon is the x in (0, +Inf] at which the derivative of the envelope is 0, at least 1. The form is [ER]'s root
+// with a rational numerator: it does not divide by 0 at m = rho or rho = 0, nor lose digits near them.
 func (p PowerLaw) bestHorizon(m, rho float64) float64 {
 	switch a := p.Exponent; {
 	case a == 0:
@@ -100,7 +103,8 @@ func (p PowerLaw) turningPoints(b float64, visit func(x float64)) {
 // mean returns the law's mean over [s, s+1).
 func (p PowerLaw) mean(s float64) float64 { return p.scale() * versionMean(s, p.Exponent) }
 
-// versionMean returns the mean of x^(2a) over [s, s+1), ((s+1)^(2a+1) - s^(2a+1))/(2a+1), in a form that keeps its digits for large s.
+// versionMean returns the mean of x^(2a) over [s, s+1), ((s+1)^(2a+1) - s^(2a+1))/(2a+1), in a form that keeps its
+// digits for large s.
 func versionMean(s, a float64) float64 {
 	p := 2*a + 1
 	if s < 1 {
@@ -109,15 +113,16 @@ func versionMean(s, a float64) float64 {
 	return math.Pow(s, p) * math.Expm1(p*math.Log1p(1/s)) / p
 }
 
-// Table is noise measured at whole staleness 0, 1, 2, …. Its Mean interpolates the cumulative sum linearly: sigma2 is constant within a
-// version, and Mean at a whole horizon is the plain average ([ER] appendix C.2.3). Nothing is known of horizons beyond its length; if the
-// last value stood for all of them, ever larger buffers would cost nothing.
+// Table is noise measured at whole staleness 0, 1, 2, …. Its Mean interpolates the cumulative sum linearly: sigma2 is
+// constant within a version, and Mean at a whole horizon is the plain average ([ER] appendix C.2.3). Nothing is known
+// of horizons beyond its length; if the last value stood for all of them, ever larger buffers would cost nothing.
 type Table struct {
 	sigma2 []float64 // by staleness
 	sums   []float64 // sums[k] = sigma2[0] + … + sigma2[k-1]
 }
 
-// Ranges of a table: more values than the age of any rollout worth keeping, and variances that can be added up and divided.
+// Ranges of a table: more values than the age of any rollout worth keeping, and variances that can be added up and
+// divided.
 const (
 	maxTable    = 1_000_000
 	maxVariance = 1e300
@@ -135,7 +140,8 @@ func newTable(sigma2 []float64, place func(s int) string) (*Table, error) {
 	case n == 0:
 		return nil, &option.Error{Key: "profile", Value: "no numbers", Want: "the variance at staleness 0, 1, 2, …"}
 	case n > maxTable:
-		return nil, &option.Error{Key: "profile", Value: fmt.Sprintf("%d numbers", n), Want: fmt.Sprintf("at most %d", maxTable)}
+		return nil, &option.Error{Key: "profile", Value: fmt.Sprintf("%d numbers", n), Want: fmt.Sprintf("at most %d",
+			maxTable)}
 	}
 	t := &Table{slices.Clone(sigma2), make([]float64, len(sigma2)+1)}
 	var problems option.Problems
@@ -157,8 +163,8 @@ func newTable(sigma2 []float64, place func(s int) string) (*Table, error) {
 	return t, nil
 }
 
-// ParseTable reads variances at staleness 0, 1, 2, …: a JSON array of numbers, or one number a line. Empty lines and text after # are
-// skipped.
+// ParseTable reads variances at staleness 0, 1, 2, …: a JSON array of numbers, or one number a line. Empty lines and
+// text after # are skipped.
 func ParseTable(text []byte) (*Table, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
 		var list []*float64 // null is no number
@@ -223,11 +229,12 @@ func (t *Table) validate() error {
 	return nil
 }
 
-// A table's least J is at a whole horizon. Between whole horizons k and k+1, sbar2 is A + C u with u = 1/x, A = sigma2(k) and C the sum
-// of sigma2 - A below k. Both J at a given y and the envelope are that times a factor g(u) that rises with u. If C >= 0, the product
-// rises with u and is least at the right end. If C < 0, it rises and then falls, and is least at an end: the sign of its derivative is
-// that of 2C v^2 + C q v + A - C rho for the envelope (v = sqrt(rho + u), q = sqrt m) and that of 2C u + A + C b for b + u, and both
-// fall. So every local minimum is a whole number, and comparing those finds the global one, whatever the table looks like.
+// A table's least J is at a whole horizon. Between whole horizons k and k+1, sbar2 is A + C u with u = 1/x, A =
+// sigma2(k) and C the sum of sigma2 - A below k. Both J at a given y and the envelope are that times a factor g(u) that
+// rises with u. If C >= 0, the product rises with u and is least at the right end. If C < 0, it rises and then falls,
+// and is least at an end: the sign of its derivative is that of 2C v^2 + C q v + A - C rho for the envelope (v =
+// sqrt(rho + u), q = sqrt m) and that of 2C u + A + C b for b + u, and both fall. So every local minimum is a whole
+// number, and comparing those finds the global one, whatever the table looks like.
 
 // bestHorizon compares every whole horizon.
 func (t *Table) bestHorizon(m, rho float64) float64 {

@@ -48,7 +48,8 @@ func TestATableKeepsItsOwnValues(t *testing.T) {
 }
 
 func TestATableRefusesValuesThatAreNoVariance(t *testing.T) {
-	for _, values := range [][]float64{nil, {}, {0, 1}, {1, -1}, {1, math.NaN()}, {1, math.Inf(1)}, {math.MaxFloat64, math.MaxFloat64}} {
+	for _, values := range [][]float64{nil, {}, {0, 1}, {1, -1}, {1, math.NaN()}, {1, math.Inf(1)},
+		{math.MaxFloat64, math.MaxFloat64}} {
 		if _, err := NewTable(values); err == nil {
 			t.Errorf("%v is accepted", values)
 		}
@@ -82,7 +83,8 @@ func TestTheHorizonOfATableIsTheGlobalMinimumOfAFineScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 2))
 	inside := 0
 	for i := range 1000 {
-		theory := Theory{TrainCost: math.Exp(6*rng.Float64() - 4), Correlation: rng.Float64() * float64(rng.IntN(2)), Profile: table(t, randomTable(rng, 1+rng.IntN(12))...)}
+		theory := Theory{TrainCost: math.Exp(6*rng.Float64() - 4), Correlation: rng.Float64() * float64(rng.IntN(2)),
+			Profile: table(t, randomTable(rng, 1+rng.IntN(12))...)}
 		o := theory.Optimum()
 		if o.Where == Inside {
 			inside++
@@ -90,7 +92,8 @@ func TestTheHorizonOfATableIsTheGlobalMinimumOfAFineScan(t *testing.T) {
 		near(t, "J", o.Objective, theory.Objective(o.Point), 1e-12)
 		for x := 1.0; x <= theory.Profile.Reach(); x += 1.0 / 64 {
 			if j := theory.Envelope(x); j < o.Objective*(1-1e-12) {
-				t.Fatalf("table %d %v, %+v: J is %v at x = %v, less than %v at x* = %v", i, theory.Profile, theory, j, x, o.Objective, o.X)
+				t.Fatalf("table %d %v, %+v: J is %v at x = %v, less than %v at x* = %v", i, theory.Profile, theory, j, x,
+					o.Objective, o.X)
 			}
 		}
 	}
@@ -129,7 +132,8 @@ func TestTheOptimumAtAnEndOfATableIsNamed(t *testing.T) {
 
 func TestATableIsParsedFromAJSONArrayOrANumberOnEachLine(t *testing.T) {
 	want := []float64{1, 1.25, 0, 3e2}
-	for _, text := range []string{"[1, 1.25, 0, 3e2]", "\n [1,1.25,\n0,300]\n", "1\n1.25\n0\n300", "# measured\n\n 1 # fresh\r\n1.25\n0\n3e2\n\n"} {
+	for _, text := range []string{"[1, 1.25, 0, 3e2]", "\n [1,1.25,\n0,300]\n", "1\n1.25\n0\n300",
+		"# measured\n\n 1 # fresh\r\n1.25\n0\n3e2\n\n"} {
 		if got, err := ParseTable([]byte(text)); err != nil || !slices.Equal(got.Values(), want) {
 			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
 		}

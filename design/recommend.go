@@ -35,8 +35,8 @@ const (
 	Assumed  = "assumed"
 )
 
-// Assumptions returns the parameters to use when nothing is known: the rollout cost that [ER] measured of Qwen2.5-7B, a modest
-// correlation, and noise that grows slowly.
+// Assumptions returns the parameters to use when nothing is known: the rollout cost that [ER] measured of Qwen2.5-7B, a
+// modest correlation, and noise that grows slowly.
 func Assumptions() Known {
 	const exponent = 0.2
 	return Known{
@@ -75,7 +75,8 @@ func (k Known) Theory() Theory {
 // Validate reports every parameter out of its range.
 func (k Known) Validate() error {
 	var problems option.Problems
-	problems.Check(k.RolloutCost >= 1e-3 && k.RolloutCost <= 1e5, "rollout_cost", k.RolloutCost, "0.001 to 100000 units of training, such as 5.28")
+	problems.Check(k.RolloutCost >= 1e-3 && k.RolloutCost <= 1e5, "rollout_cost", k.RolloutCost, "0.001 to 100000 "+
+		"units of training, such as 5.28")
 	t := k.Theory()
 	t.TrainCost = 1
 	problems.Add(t.Validate())
@@ -116,20 +117,20 @@ func Recommend(k Known, f Fleet, conditions *Conditions) (*Recommendation, error
 	return r, nil
 }
 
-// once returns the cost of on-policy training that uses each rollout once, and the share of it that a cost of j saves. Both are the most
-// they can be if atMost: a power law that grows gives no sigma2(0).
+// once returns the cost of on-policy training that uses each rollout once, and the share of it that a cost of j saves.
+// Both are the most they can be if atMost: a power law that grows gives no sigma2(0).
 func (r *Recommendation) once(j float64) (objective, savings float64, atMost bool) {
 	objective, exact := r.Theory.OnPolicyOnce()
 	return objective, 1 - j/objective, !exact
 }
 
-// Document is a recommendation as JSON. A number that does not exist is null; one that is null because it is infinite is named in
-// Infinite.
+// Document is a recommendation as JSON. A number that does not exist is null; one that is null because it is infinite
+// is named in Infinite.
 type Document struct {
 	RolloutCost   float64   `json:"rollout_cost"`   // mu
 	TrainCost     float64   `json:"train_cost"`     // m = 1/mu
 	Correlation   float64   `json:"correlation"`    // rho
-	NoiseExponent *float64  `json:"noise_exponent"` // a; of a measured profile, that of the power law nearest to it; null for a given one
+	NoiseExponent *float64  `json:"noise_exponent"` // a, of the nearest power law if measured; null for a given profile
 	NoiseProfile  []float64 `json:"noise_profile"`  // variances at staleness 0, 1, 2, …; null for a power law
 	Origins       Origins   `json:"origins"`
 
@@ -143,7 +144,7 @@ type Document struct {
 	Once             struct {
 		Objective float64 `json:"objective"`        // sigma2(0)(1 + m)
 		Savings   float64 `json:"expected_savings"` // of the optimum
-		AtMost    bool    `json:"at_most"`          // both are the most they can be: a power law that grows gives no sigma2(0)
+		AtMost    bool    `json:"at_most"`          // both are the most they can be, for a law that grows
 	} `json:"each_used_once"` // compared with on-policy training that uses each rollout once
 	AsymptoticBound float64 `json:"asymptotic_bound"` // of the mean squared gradient, in units of sqrt(F0 L/C)
 
@@ -184,7 +185,8 @@ type neighbourDocument struct {
 func (r *Recommendation) Document() Document {
 	o, p := r.Optimum, r.Plan
 	d := Document{
-		RolloutCost: r.RolloutCost, TrainCost: r.Theory.TrainCost, Correlation: r.Correlation, NoiseExponent: finite(r.Exponent), Origins: r.Origins,
+		RolloutCost: r.RolloutCost, TrainCost: r.Theory.TrainCost, Correlation: r.Correlation,
+		NoiseExponent: finite(r.Exponent), Origins: r.Origins,
 		StalenessHorizon: finite(o.X), ReplayRatio: finite(o.Y), Infinite: []string{}, Where: o.Where,
 		Objective: o.Objective, OnPolicy: r.Theory.OnPolicy(), Savings: o.Savings, AsymptoticBound: asymptotic(o.Objective),
 		Neighbours: []neighbourDocument{}, Bound: r.Bound,
@@ -204,7 +206,8 @@ func (r *Recommendation) Document() Document {
 	c.Configuration, c.Group, c.MostCapacity, c.AtLimit = p.Configuration, r.Fleet.Group, r.Fleet.MostCapacity, p.AtLimit
 	_, c.SavingsOnce, _ = r.once(p.Objective)
 	for _, n := range p.Neighbours {
-		d.Neighbours = append(d.Neighbours, neighbourDocument{n.Change, n.Workers, n.Trainers, n.Capacity, n.Batch, finite(n.Objective), finite(n.Savings), n.Refused})
+		d.Neighbours = append(d.Neighbours, neighbourDocument{n.Change, n.Workers, n.Trainers, n.Capacity, n.Batch,
+			finite(n.Objective), finite(n.Savings), n.Refused})
 	}
 	d.WhatIf.Splits, d.WhatIf.Capacities = p.Grid.Splits, p.Grid.Capacities
 	d.WhatIf.Objective, d.WhatIf.Savings = finiteGrid(p.Grid.Objective), finiteGrid(p.Grid.Savings)

@@ -31,10 +31,12 @@ func recommended(t *testing.T, k Known, f Fleet) *Recommendation {
 }
 
 func TestTheWordsHaveTheCheckValuesOfMethods(t *testing.T) {
-	for _, c := range []struct{ mu, rho, a, x, y float64 }{{5.28, 0.1, 0.2, 4.26522, 3.97327}, {6.84, 0.5, 0.05, 11.34599, 3.41027}} {
+	for _, c := range []struct{ mu, rho, a, x, y float64 }{{5.28, 0.1, 0.2, 4.26522, 3.97327},
+		{6.84, 0.5, 0.05, 11.34599, 3.41027}} {
 		r := recommended(t, given(c.mu, c.rho, PowerLaw{Exponent: c.a}), commandFleet())
 		text, d := r.Text(), r.Document()
-		for _, want := range []string{fmt.Sprintf("%.4g versions (x* = N/R)", c.x), fmt.Sprintf("%.4g uses of each rollout (y* = B/R)", c.y)} {
+		for _, want := range []string{fmt.Sprintf("%.4g versions (x* = N/R)", c.x),
+			fmt.Sprintf("%.4g uses of each rollout (y* = B/R)", c.y)} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the text lacks %q:\n%s", want, text)
 			}
@@ -42,7 +44,8 @@ func TestTheWordsHaveTheCheckValuesOfMethods(t *testing.T) {
 		near(t, "x* in the JSON", *d.StalenessHorizon, c.x, 1e-6)
 		near(t, "m mu", d.TrainCost*d.RolloutCost, 1, 1e-12)
 		near(t, "the savings", d.Savings, 1-d.Objective/d.OnPolicy, 1e-12)
-		if len(d.Infinite) != 0 || d.RolloutCost != c.mu || d.Correlation != c.rho || *d.NoiseExponent != c.a || d.Origins != (Origins{Given, Given, Given}) {
+		if len(d.Infinite) != 0 || d.RolloutCost != c.mu || d.Correlation != c.rho || *d.NoiseExponent != c.a ||
+			d.Origins != (Origins{Given, Given, Given}) {
 			t.Errorf("the JSON has %+v", d)
 		}
 	}
@@ -81,13 +84,15 @@ func TestInfinityIsNullInJSONAndAWordInText(t *testing.T) {
 	}{{0.1, []string{"staleness_horizon"}}, {0, []string{"staleness_horizon", "replay_ratio"}}} {
 		r := recommended(t, given(5.28, c.rho, PowerLaw{}), commandFleet())
 		d := r.Document()
-		if d.StalenessHorizon != nil || (d.ReplayRatio == nil) != (c.rho == 0) || !slices.Equal(d.Infinite, c.infinite) || d.Where != AtInfinity {
+		if d.StalenessHorizon != nil || (d.ReplayRatio == nil) != (c.rho == 0) ||
+			!slices.Equal(d.Infinite, c.infinite) || d.Where != AtInfinity {
 			t.Errorf("rho %v: %+v", c.rho, d)
 		}
 		if _, err := json.Marshal(d); err != nil {
 			t.Error(err)
 		}
-		if text := r.Text(); !strings.Contains(text, "infinitely many versions") || strings.Contains(text, "Inf") || strings.Contains(text, "NaN") {
+		if text := r.Text(); !strings.Contains(text, "infinitely many versions") || strings.Contains(text, "Inf") ||
+			strings.Contains(text, "NaN") {
 			t.Errorf("the text:\n%s", text)
 		}
 	}
@@ -103,25 +108,37 @@ func TestCaveatsNameTheLimitsOfTheTheory(t *testing.T) {
 		change    func(k *Known, f *Fleet)
 		want, not []string
 	}{
-		"assumptions": {func(*Known, *Fleet) {}, []string{always, "marked as assumed", "each rollout exactly once"}, []string{"x* is infinite", "at its limit", "exponents below 0.5", "profile ends", "replay ratio of"}},
-		"given":       {func(k *Known, _ *Fleet) { *k = given(5.28, 0.1, PowerLaw{Exponent: 0.2}) }, []string{always}, []string{"marked as assumed"}},
-		"a 0.5":       {law(0.5), []string{"only for noise exponents below 0.5. At 0.5"}, nil},
-		"a 0.4":       {func(k *Known, _ *Fleet) { k.GiveRolloutCost(1); k.GiveProfile(PowerLaw{Exponent: 0.4}, "") }, []string{"horizon below one version"}, []string{"exponents below"}},
-		"flat":        {law(0), []string{"x* is infinite", "capacity of 65536 is at its limit", "--most-capacity (65536)"}, []string{"y* is infinite"}},
-		"free":        {func(k *Known, _ *Fleet) { k.GiveCorrelation(0); k.GiveProfile(PowerLaw{}, "") }, []string{"x* is infinite", "y* is infinite"}, nil},
-		"short":       {func(k *Known, _ *Fleet) { k.GiveProfile(table(t, 1, 1.01, 1.02), "") }, []string{"The profile ends after 3 versions"}, []string{"exponents below", "is at its limit"}},
+		"assumptions": {func(*Known, *Fleet) {}, []string{always, "marked as assumed", "each rollout exactly once"},
+			[]string{"x* is infinite", "at its limit", "exponents below 0.5", "profile ends", "replay ratio of"}},
+		"given": {func(k *Known, _ *Fleet) { *k = given(5.28, 0.1, PowerLaw{Exponent: 0.2}) }, []string{always},
+			[]string{"marked as assumed"}},
+		"a 0.5": {law(0.5), []string{"only for noise exponents below 0.5. At 0.5"}, nil},
+		"a 0.4": {func(k *Known, _ *Fleet) { k.GiveRolloutCost(1); k.GiveProfile(PowerLaw{Exponent: 0.4}, "") },
+			[]string{"horizon below one version"}, []string{"exponents below"}},
+		"flat": {law(0), []string{"x* is infinite", "capacity of 65536 is at its limit", "--most-capacity (65536)"},
+			[]string{"y* is infinite"}},
+		"free": {func(k *Known, _ *Fleet) { k.GiveCorrelation(0); k.GiveProfile(PowerLaw{}, "") },
+			[]string{"x* is infinite", "y* is infinite"}, nil},
+		"short": {func(k *Known, _ *Fleet) { k.GiveProfile(table(t, 1, 1.01, 1.02), "") },
+			[]string{"The profile ends after 3 versions"}, []string{"exponents below", "is at its limit"}},
 		"capped": {func(k *Known, f *Fleet) { k.GiveProfile(table(t, flat(50)...), ""); f.MostCapacity = 1024 },
 			[]string{"The profile ends after 50 versions", "capacity of 1024 is at its limit", "--most-capacity (1024)"}, nil},
 		"four GPUs": {func(k *Known, f *Fleet) {
 			*k = given(5, 0, table(t, append(flat(19), 1.4)...))
 			*f = Fleet{GPUs: 4, Batch: 999, Group: 1, MostCapacity: 64 * 999}
 		}, []string{"With these GPUs the profile ends"}, []string{"The profile ends after", "is at its limit"}},
-		"steep table":             {func(k *Known, _ *Fleet) { k.GiveProfile(table(t, 1, 3, 9, 20, 40), "") }, []string{"horizon below one version"}, []string{"profile ends"}},
-		"a 0.6":                   {law(0.6), []string{"some are never used", "Nothing is saved"}, []string{"exactly once"}},
-		"many GPUs":               {func(_ *Known, f *Fleet) { *f = Fleet{GPUs: 8192, Batch: 8192, Group: 8, MostCapacity: 64 * 8192} }, []string{"A worker takes 10.6 updates for a group"}, nil},
-		"a 0.01":                  {func(k *Known, _ *Fleet) { k.GiveCorrelation(0); k.GiveProfile(PowerLaw{Exponent: 0.01}, "") }, nil, []string{"exactly once, as reprise train"}},
-		"beyond the measurements": {func(k *Known, _ *Fleet) { k.Noise = []Noise{{Staleness: 1.5, Variance: 1}} }, []string{"fitted up to staleness 1.5"}, nil},
-		"within the measurements": {func(k *Known, _ *Fleet) { k.Noise = []Noise{{Staleness: 9, Variance: 1}} }, nil, []string{"fitted up to"}},
+		"steep table": {func(k *Known, _ *Fleet) { k.GiveProfile(table(t, 1, 3, 9, 20, 40), "") },
+			[]string{"horizon below one version"}, []string{"profile ends"}},
+		"a 0.6": {law(0.6), []string{"some are never used", "Nothing is saved"}, []string{"exactly once"}},
+		"many GPUs": {func(_ *Known, f *Fleet) {
+			*f = Fleet{GPUs: 8192, Batch: 8192, Group: 8, MostCapacity: 64 * 8192}
+		}, []string{"A worker takes 10.6 updates for a group"}, nil},
+		"a 0.01": {func(k *Known, _ *Fleet) { k.GiveCorrelation(0); k.GiveProfile(PowerLaw{Exponent: 0.01}, "") },
+			nil, []string{"exactly once, as reprise train"}},
+		"beyond the measurements": {func(k *Known, _ *Fleet) { k.Noise = []Noise{{Staleness: 1.5, Variance: 1}} },
+			[]string{"fitted up to staleness 1.5"}, nil},
+		"within the measurements": {func(k *Known, _ *Fleet) { k.Noise = []Noise{{Staleness: 9, Variance: 1}} }, nil,
+			[]string{"fitted up to"}},
 	} {
 		k, f := Assumptions(), commandFleet()
 		c.change(&k, &f)
@@ -141,7 +158,8 @@ func TestCaveatsNameTheLimitsOfTheTheory(t *testing.T) {
 
 func TestCaveatsComeFromTheMeasurementUnlessItIsOverridden(t *testing.T) {
 	k := Assumptions()
-	k.Warnings, k.Doubts = []string{"warned"}, Doubts{Noise: []string{"noise doubted"}, Correlation: []string{"correlation doubted"}}
+	k.Warnings, k.Doubts = []string{"warned"}, Doubts{Noise: []string{"noise doubted"},
+		Correlation: []string{"correlation doubted"}}
 	r := recommended(t, k, commandFleet())
 	if c := r.Caveats(); !slices.Equal(c[:3], []string{"warned", "noise doubted", "correlation doubted"}) {
 		t.Errorf("caveats %q", c)
@@ -150,7 +168,8 @@ func TestCaveatsComeFromTheMeasurementUnlessItIsOverridden(t *testing.T) {
 	k.GiveProfile(PowerLaw{Exponent: 0.1}, "")
 	r = recommended(t, k, commandFleet())
 	r.Refused = fmt.Errorf("no such key")
-	if c := strings.Join(r.Caveats(), "\n"); !strings.Contains(c, "warned") || strings.Contains(c, "doubted") || !strings.Contains(c, "refuses this configuration: no such key.") {
+	if c := strings.Join(r.Caveats(), "\n"); !strings.Contains(c, "warned") || strings.Contains(c, "doubted") ||
+		!strings.Contains(c, "refuses this configuration: no such key.") {
 		t.Errorf("caveats %s", c)
 	}
 }
@@ -164,7 +183,8 @@ func TestTheBatchOfACaveatSavesWhatItSays(t *testing.T) {
 	}
 	f.Batch = better.Batch
 	p := recommended(t, k, f).Plan
-	want := fmt.Sprintf("%d trainers cannot share a batch of 1000: with --batch %d, %d workers and %d trainers would save %.1f%% instead of %.1f%%.", p.Trainers, f.Batch, p.Workers, p.Trainers, 100*p.Savings, 100*r.Plan.Savings)
+	want := fmt.Sprintf("%d trainers cannot share a batch of 1000: with --batch %d, %d workers and %d trainers "+
+		"would save %.1f%% instead of %.1f%%.", p.Trainers, f.Batch, p.Workers, p.Trainers, 100*p.Savings, 100*r.Plan.Savings)
 	if !slices.Contains(r.Caveats(), want) {
 		t.Errorf("no caveat says %q: %q", want, r.Caveats())
 	}
@@ -176,7 +196,8 @@ func TestSavingsAgainstUsingEachRolloutOnce(t *testing.T) {
 	near(t, "the savings against it", profile.Once.Savings, 1-profile.Objective/2.5, 1e-12)
 	law := recommended(t, given(4, 0.1, PowerLaw{Exponent: 0.2}), commandFleet()).Document()
 	near(t, "the most that J of each used once can be", law.Once.Objective, 1.25/1.4, 1e-12)
-	if profile.Once.AtMost || !law.Once.AtMost || profile.NoiseExponent != nil || !slices.Equal(profile.NoiseProfile, []float64{2, 2.5, 3}) || law.NoiseProfile != nil {
+	if profile.Once.AtMost || !law.Once.AtMost || profile.NoiseExponent != nil ||
+		!slices.Equal(profile.NoiseProfile, []float64{2, 2.5, 3}) || law.NoiseProfile != nil {
 		t.Errorf("a profile gives %+v, a law %+v", profile, law)
 	}
 }
@@ -187,7 +208,8 @@ func TestTheTextShowsNeighboursAndWhatIf(t *testing.T) {
 	if strings.Contains(text, " \n") {
 		t.Errorf("lines end with spaces:\n%s", text)
 	}
-	for _, want := range []string{"\n  recommended ", "one GPU more trains", "cannot run: a batch of 1024 is no multiple of", "\n    (6, 2) ", "  *25.4%"} {
+	for _, want := range []string{"\n  recommended ", "one GPU more trains",
+		"cannot run: a batch of 1024 is no multiple of", "\n    (6, 2) ", "  *25.4%"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
@@ -206,11 +228,13 @@ func TestTheTextShowsNeighboursAndWhatIf(t *testing.T) {
 }
 
 func TestARecommendationHasTheBoundThatWasAskedFor(t *testing.T) {
-	r, err := Recommend(Assumptions(), Fleet{GPUs: 2, Batch: 1, Group: 1, MostCapacity: 1}, &Conditions{Gap: 2, Smoothness: 4, Updates: 50})
+	r, err := Recommend(Assumptions(), Fleet{GPUs: 2, Batch: 1, Group: 1, MostCapacity: 1},
+		&Conditions{Gap: 2, Smoothness: 4, Updates: 50})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := r.Text(); !strings.Contains(text, "after 50 updates at a learning rate of 0.125 (at most 0.125; theorem 3.4)") || r.Document().Bound == nil {
+	if text := r.Text(); !strings.Contains(text,
+		"after 50 updates at a learning rate of 0.125 (at most 0.125; theorem 3.4)") || r.Document().Bound == nil {
 		t.Errorf("the text:\n%s", text)
 	}
 }

@@ -1,24 +1,26 @@
-// Package design computes which replay configuration to run. From the cost of a rollout, the correlation of the rollouts in a buffer
-// and the growth of noise with staleness it derives the staleness horizon and the replay ratio that buy the most progress per unit of
-// compute, and the best configuration of a fleet.
+// Package design computes which replay configuration to run. From the cost of a rollout, the correlation of the
+// rollouts in a buffer and the growth of noise with staleness it derives the staleness horizon and the replay ratio
+// that buy the most progress per unit of compute, and the best configuration of a fleet.
 //
-// [Recommend] does it all: it takes what is [Known] and a [Fleet], and returns a [Recommendation], which prints as text and as JSON.
-// Beneath it, a [Theory] has a [Profile] of noise: a [PowerLaw] or a [Table]. [Fit] makes both from [Measurements] of a run.
-// [Theory.Optimum] is the best [Point], [Theory.Configure] the best [Plan] for a fleet, [Theory.Bound] the bound of theorem 3.4.
+// [Recommend] does it all: it takes what is [Known] and a [Fleet], and returns a [Recommendation], which prints as text
+// and as JSON. Beneath it, a [Theory] has a [Profile] of noise: a [PowerLaw] or a [Table]. [Fit] makes both from
+// [Measurements] of a run. [Theory.Optimum] is the best [Point], [Theory.Configure] the best [Plan] for a fleet,
+// [Theory.Bound] the bound of theorem 3.4.
 //
-// Everything is a pure function. Formulas, names and errata are those of docs/METHODS.md, Theory of design ([ER] §3 and appendix C).
-// Costs are in units of generating one rollout: m = training cost / rollout cost = 1/mu.
+// Everything is a pure function. Formulas, names and errata are those of docs/METHODS.md, Theory of design ([ER] §3,
+// appendix C). Costs are in units of generating one rollout: m = training cost / rollout cost = 1/mu.
 //
 // # On-policy
 //
-// Savings are against J(1, 1), an on-policy batch as the analysis draws it: with replacement, from as many rollouts as the batch has.
-// Training that uses each rollout exactly once does better: its J is sigma2(0)(1 + m), so the savings against it are much smaller. See
-// [Theory.OnPolicyOnce].
+// Savings are against J(1, 1), an on-policy batch as the analysis draws it: with replacement, from as many rollouts as
+// the batch has. Training that uses each rollout exactly once does better: its J is sigma2(0)(1 + m), so the savings
+// against it are much smaller. See [Theory.OnPolicyOnce].
 //
 // # Limits
 //
-// The analysis is of plain SGD with unlimited compute, uniform draws with replacement, and noise that depends on staleness alone. It
-// ignores Adam, clipping and stalls. Its bias term vanishes in the limit, so stale gradients cost it nothing but variance.
+// The analysis is of plain SGD with unlimited compute, uniform draws with replacement, and noise that depends on
+// staleness alone. It ignores Adam, clipping and stalls. Its bias term vanishes in the limit, so stale gradients cost
+// it nothing but variance.
 package design
 
 import (
@@ -50,9 +52,9 @@ func (t Theory) Validate() error {
 	return problems.Err()
 }
 
-// Objective returns J(x, y) = sbar2(x) (1 + m y)(1/y + 1/x + rho), the noise of an update times its cost. With plenty of compute, the
-// compute to reach a given gradient is proportional to J ([ER] appendix C.3.1). X is in [1, Reach], Y is above 0, and both may be
-// infinite. J is NaN beyond the profile's reach.
+// Objective returns J(x, y) = sbar2(x) (1 + m y)(1/y + 1/x + rho), the noise of an update times its cost. With plenty
+// of compute, the compute to reach a given gradient is proportional to J ([ER] appendix C.3.1). X is in [1, Reach], Y
+// is above 0, and both may be infinite. J is NaN beyond the profile's reach.
 func (t Theory) Objective(p Point) float64 {
 	m := t.TrainCost
 	common := t.Correlation + 1/p.X // the noise that more draws from the buffer do not average out
@@ -67,8 +69,8 @@ func (t Theory) bestReplay(x float64) float64 {
 	return 1 / math.Sqrt(t.TrainCost*(t.Correlation+1/x))
 }
 
-// Envelope returns J(x, y*(x)) = sbar2(x) (sqrt m + sqrt(rho + 1/x))^2, the least J with a buffer of horizon x. Its root is K(x) of
-// [ER] equation 5 and figure 5, without the factor sqrt(2a+1) that the figure drops.
+// Envelope returns J(x, y*(x)) = sbar2(x) (sqrt m + sqrt(rho + 1/x))^2, the least J with a buffer of horizon x. Its
+// root is K(x) of [ER] equation 5 and figure 5, without the factor sqrt(2a+1) that the figure drops.
 func (t Theory) Envelope(x float64) float64 {
 	return t.Profile.Mean(x) * square(math.Sqrt(t.TrainCost)+math.Sqrt(t.Correlation+1/x))
 }
@@ -78,14 +80,15 @@ func square(x float64) float64 { return x * x }
 // OnPolicy returns J(1, 1): a batch drawn with replacement from as many rollouts, all of the current policy.
 func (t Theory) OnPolicy() float64 { return t.Objective(Point{1, 1}) }
 
-// savings returns 1 - J/J(1, 1), the share of compute that a cost of j saves against on-policy training by the same analysis.
+// savings returns 1 - J/J(1, 1), the share of compute that a cost of j saves against on-policy training by the same
+// analysis.
 func (t Theory) savings(j float64) float64 { return 1 - j/t.OnPolicy() }
 
-// OnPolicyOnce returns sigma2(0)(1 + m), J of on-policy training that uses each rollout exactly once. It draws nothing twice, so it
-// has no 1/N and no correlation.
+// OnPolicyOnce returns sigma2(0)(1 + m), J of on-policy training that uses each rollout exactly once. It draws nothing
+// twice, so it has no 1/N and no correlation.
 //
-// A power law that grows gives no sigma2(0). Its mean over the first version stands in; sigma2(0) cannot exceed it, so J is then an
-// upper bound and exact is false.
+// A power law that grows gives no sigma2(0). Its mean over the first version stands in; sigma2(0) cannot exceed it, so
+// J is then an upper bound and exact is false.
 func (t Theory) OnPolicyOnce() (j float64, exact bool) {
 	return t.Profile.Mean(1) * (1 + t.TrainCost), !math.IsNaN(t.Profile.At(0))
 }
@@ -112,8 +115,8 @@ type Optimum struct {
 	Where     Where
 }
 
-// Optimum returns the least J over all x in [1, Reach] and y > 0: x* minimises [Theory.Envelope] and y* = y*(x*). A power law has
-// [ER]'s closed form. For a table the minimum is exact, see [Table].
+// Optimum returns the least J over all x in [1, Reach] and y > 0: x* minimises [Theory.Envelope] and y* = y*(x*). A
+// power law has [ER]'s closed form. For a table the minimum is exact, see [Table].
 func (t Theory) Optimum() Optimum {
 	x := t.Profile.bestHorizon(t.TrainCost, t.Correlation)
 	o := Optimum{Point: Point{x, t.bestReplay(x)}, Objective: t.Envelope(x), Where: Inside}

@@ -58,7 +58,8 @@ func TestTheObjectiveKeepsItsLimitAtInfinity(t *testing.T) {
 
 func TestValidateReportsEveryProblemAtOnce(t *testing.T) {
 	err := Theory{TrainCost: math.NaN(), Correlation: 1.5, Profile: PowerLaw{Exponent: -1, Scale: -2}}.Validate()
-	for _, want := range []string{"train_cost: NaN: want 1e-05 to 1000", "correlation: 1.5: want 0 to 1", "noise_exponent: -1: want 1e-06"} {
+	for _, want := range []string{"train_cost: NaN: want 1e-05 to 1000", "correlation: 1.5: want 0 to 1",
+		"noise_exponent: -1: want 1e-06"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

@@ -32,9 +32,10 @@ func (d Designed) sheet() *results.Sheet {
 		configuration.Rows = append(configuration.Rows, []string{l.Name, l.Text})
 	}
 	s := &results.Sheet{
-		Kind:  "Design",
-		Title: fmt.Sprintf("%s, %s, a buffer of %d", words.Plural(p.Workers, "worker"), words.Plural(p.Trainers, "trainer"), p.Capacity),
-		Lead:  d.Summary(),
+		Kind: "Design",
+		Title: fmt.Sprintf("%s, %s, a buffer of %d",
+			words.Plural(p.Workers, "worker"), words.Plural(p.Trainers, "trainer"), p.Capacity),
+		Lead: d.Summary(),
 		Sections: []results.Section{
 			{Title: "Why", Text: d.Why(), Grids: []results.Grid{configuration}},
 			{Title: "Run it", Text: []string{d.Command}},
@@ -42,7 +43,8 @@ func (d Designed) sheet() *results.Sheet {
 			d.whatIf(),
 			{Title: "Over the rollout cost", Figures: d.optimaOverCost()},
 			{Title: "Over the staleness horizon", Figures: []results.Figure{d.costOverHorizon()}},
-			{Title: "Prompts whose rewards are all alike", Text: []string{zeroVarianceText}, Figures: []results.Figure{rewardWeights(d.Fleet.Group), silentGroups(d.Fleet.Group)}},
+			{Title: "Prompts whose rewards are all alike", Text: []string{zeroVarianceText},
+				Figures: []results.Figure{rewardWeights(d.Fleet.Group), silentGroups(d.Fleet.Group)}},
 		},
 		Facts: d.facts(),
 	}
@@ -77,12 +79,19 @@ func (d Designed) whatIf() results.Section {
 	}
 	return results.Section{
 		Title: "What if",
-		Text:  []string{"With more trainers per worker each rollout is used more often. A larger buffer is more diverse and older. Cells are empty where the buffer is too small for its batch or its groups, or larger than the noise profile reaches."},
+		Text: []string{"With more trainers per worker each rollout is used more often. A larger buffer is more diverse " +
+			"and older. Cells are empty where the buffer is too small for its batch or its groups, or larger than the " +
+			"noise profile reaches."},
 		Figures: []results.Figure{{
-			Title: "Savings by split of the GPUs and capacity", Note: "Expected savings in percent against on-policy batches drawn with replacement, 1 - J(x, y)/J(1, 1).",
-			X: results.Axis{Title: "capacity N, rollouts"}, Y: results.Axis{Title: "(workers, trainers)"}, Map: m, Marks: marks,
+			Title: "Savings by split of the GPUs and capacity",
+			Note:  "Expected savings in percent against on-policy batches drawn with replacement, 1 - J(x, y)/J(1, 1).",
+			X:     results.Axis{Title: "capacity N, rollouts"}, Y: results.Axis{Title: "(workers, trainers)"},
+			Map: m, Marks: marks,
 		}},
-		Grids: []results.Grid{{Title: "Neighbours", Note: "One step from the configuration in GPUs or in capacity.", Columns: design.NeighbourColumns(), Rows: d.NeighbourRows()}},
+		Grids: []results.Grid{{
+			Title: "Neighbours", Note: "One step from the configuration in GPUs or in capacity.",
+			Columns: design.NeighbourColumns(), Rows: d.NeighbourRows(),
+		}},
 	}
 }
 
@@ -155,7 +164,10 @@ func (d Designed) optimaOverCost() []results.Figure {
 	costs := geometric(max(0.02, d.RolloutCost/50), d.RolloutCost*50, 141)
 	figure := func(title, symbol, axis string, pick func(design.Optimum) float64) results.Figure {
 		f := results.Figure{
-			Title: title, Note: "[ER] figure 4 for these parameters: the dearer generation is, the longer it pays to keep rollouts and the more often to use them; noise and correlation work against that. There is no line where the optimum is infinite.",
+			Title: title,
+			Note: "[ER] figure 4 for these parameters: the dearer generation is, the longer it pays to keep rollouts and " +
+				"the more often to use them; noise and correlation work against that. There is no line where the optimum " +
+				"is infinite.",
 			X:      results.Axis{Title: "rollout cost mu", Log: true},
 			Y:      results.Axis{Title: axis, Log: true},
 			Guides: []results.Guide{{Name: fmt.Sprintf("mu %.4g", d.RolloutCost), X: results.Num(d.RolloutCost)}},
@@ -173,8 +185,10 @@ func (d Designed) optimaOverCost() []results.Figure {
 		return f
 	}
 	return []results.Figure{
-		figure("Optimal staleness horizon over the rollout cost", "x*", "x* = N/R, versions", func(o design.Optimum) float64 { return o.X }),
-		figure("Optimal replay ratio over the rollout cost", "y*", "y* = B/R, uses of each rollout", func(o design.Optimum) float64 { return o.Y }),
+		figure("Optimal staleness horizon over the rollout cost", "x*", "x* = N/R, versions",
+			func(o design.Optimum) float64 { return o.X }),
+		figure("Optimal replay ratio over the rollout cost", "y*", "y* = B/R, uses of each rollout",
+			func(o design.Optimum) float64 { return o.Y }),
 	}
 }
 
@@ -193,7 +207,10 @@ func (d Designed) costOverHorizon() results.Figure {
 		once += ", at most"
 	}
 	f := results.Figure{
-		Title: "Cost over the staleness horizon", Note: "[ER] figure 5 for these parameters, each horizon with its best replay ratio, J(x, y*(x))/J(1, 1): below 1 replay saves. [ER] draws the root of J. Points are the optima. Lines end where replay costs twice as much as on-policy training.",
+		Title: "Cost over the staleness horizon",
+		Note: "[ER] figure 5 for these parameters, each horizon with its best replay ratio, J(x, y*(x))/J(1, 1): below 1 " +
+			"replay saves. [ER] draws the root of J. Points are the optima. Lines end where replay costs twice as much " +
+			"as on-policy training.",
 		X: results.Axis{Title: "staleness horizon x = N/R, versions", Log: true},
 		Y: results.Axis{Title: "J(x, y*(x)) / J(1, 1)", Low: results.Num(0), High: results.Num(maxCost)},
 		Guides: []results.Guide{
@@ -203,7 +220,8 @@ func (d Designed) costOverHorizon() results.Figure {
 	}
 	optima := results.Curve{Name: "optimum x*", Points: true}
 	for i, v := range d.variants([]float64{0, 0.05, 0.1, 0.2, 0.3, 0.5}, nil) {
-		f.Curves = append(f.Curves, curve(v.name, i, geometric(1, min(far, v.theory.Profile.Reach()), 121), func(x float64) float64 {
+		horizons := geometric(1, min(far, v.theory.Profile.Reach()), 121)
+		f.Curves = append(f.Curves, curve(v.name, i, horizons, func(x float64) float64 {
 			if j := v.theory.Envelope(x) / v.theory.OnPolicy(); j <= maxCost {
 				return j
 			}
@@ -218,10 +236,14 @@ func (d Designed) costOverHorizon() results.Figure {
 	return f
 }
 
-// figureEpsilon is the epsilon under the root of a group's deviation that puts the ends of [OG] figure 1 at 9, where they are printed.
+// figureEpsilon is the epsilon under the root of a group's deviation that puts the ends of [OG] figure 1 at 9, where
+// they are printed.
 const figureEpsilon = 0.01
 
-const zeroVarianceText = "[OG] theorem 1 weighs a step away from the behaviour policy by (1 - sigma)/sigma against the improvement that it promises. The weight is large where nearly all or nearly none of a group's rollouts are right. learner.mask_zero_variance leaves groups whose rewards are all alike out of the loss; how many there are depends on the size of a group."
+const zeroVarianceText = "[OG] theorem 1 weighs a step away from the behaviour policy by (1 - sigma)/sigma " +
+	"against the improvement that it promises. The weight is large where nearly all or nearly none of a group's " +
+	"rollouts are right. learner.mask_zero_variance leaves groups whose rewards are all alike out of the loss; how " +
+	"many there are depends on the size of a group."
 
 // successRates are the abscissas of figures over the success rate.
 func successRates() []float64 {
@@ -232,11 +254,14 @@ func successRates() []float64 {
 	return rates
 }
 
-// rewardWeights draws the weight of a step over a prompt's success rate ([OG] figure 1), with the rates that a group can show.
+// rewardWeights draws the weight of a step over a prompt's success rate ([OG] figure 1), with the rates that a group
+// can show.
 func rewardWeights(group int) results.Figure {
 	weight := func(p float64) float64 { return design.NormalisedRewardWeight(p, figureEpsilon) }
 	f := results.Figure{
-		Title: "The weight against a step", Note: fmt.Sprintf("[OG] figure 1: (1 - sigma)/sigma with sigma = sqrt(p (1 - p) + epsilon). An epsilon of %g puts the ends at 9, as in the paper; smaller ones send them to infinity.", figureEpsilon),
+		Title: "The weight against a step",
+		Note: fmt.Sprintf("[OG] figure 1: (1 - sigma)/sigma with sigma = sqrt(p (1 - p) + epsilon). An epsilon of %g "+
+			"puts the ends at 9, as in the paper; smaller ones send them to infinity.", figureEpsilon),
 		X: results.Axis{Title: "success rate p of a prompt"}, Y: results.Axis{Title: "(1 - sigma)/sigma"},
 		Curves: []results.Curve{curve("any success rate", 0, successRates(), weight)},
 	}
@@ -254,16 +279,18 @@ func rewardWeights(group int) results.Figure {
 // silentGroups draws the share of groups without an advantage over a prompt's success rate.
 func silentGroups(group int) results.Figure {
 	f := results.Figure{
-		Title: "Groups that teach nothing", Note: "The share of groups whose rewards are all alike, p^G + (1 - p)^G: they have no advantage, and masking leaves them out.",
-		X: results.Axis{Title: "success rate p of a prompt"}, Y: results.Axis{Title: "share of groups", Low: results.Num(0), High: results.Num(1)},
+		Title: "Groups that teach nothing",
+		Note: "The share of groups whose rewards are all alike, p^G + (1 - p)^G: they have no advantage, and masking " +
+			"leaves them out.",
+		X: results.Axis{Title: "success rate p of a prompt"},
+		Y: results.Axis{Title: "share of groups", Low: results.Num(0), High: results.Num(1)},
 	}
 	for i, size := range []int{group, 4, 16, 64} {
 		if i > 0 && size == group {
 			continue
 		}
-		f.Curves = append(f.Curves, curve(fmt.Sprintf("groups of %d", size), len(f.Curves), successRates(), func(p float64) float64 {
-			return math.Pow(p, float64(size)) + math.Pow(1-p, float64(size))
-		}))
+		alike := func(p float64) float64 { return math.Pow(p, float64(size)) + math.Pow(1-p, float64(size)) }
+		f.Curves = append(f.Curves, curve(fmt.Sprintf("groups of %d", size), len(f.Curves), successRates(), alike))
 	}
 	return f
 }
@@ -278,8 +305,9 @@ func (d Designed) noiseProfile() []results.Section {
 		return nil
 	}
 	f := results.Figure{
-		Title: "Variance of a rollout's gradient by staleness", Note: "As the calculation uses it: sigma2(s), and sbar2(s + 1), its mean over a buffer that reaches back that far.",
-		X: results.Axis{Title: "staleness s, versions"}, Y: results.Axis{Title: "variance", Low: results.Num(0)},
+		Title: "Variance of a rollout's gradient by staleness",
+		Note:  "As the calculation uses it: sigma2(s), and sbar2(s + 1), its mean over a buffer that reaches back that far.",
+		X:     results.Axis{Title: "staleness s, versions"}, Y: results.Axis{Title: "variance", Low: results.Num(0)},
 	}
 	if isTable {
 		at, mean := results.Curve{Name: "at this staleness", Dashed: true}, results.Curve{Name: "mean up to it", Colour: 1}
@@ -296,7 +324,8 @@ func (d Designed) noiseProfile() []results.Section {
 		law := results.Curve{Name: "power law", Dashed: true}
 		for i := range maxProfilePoints + 1 { // to a little beyond the last measurement
 			s := (design.LastStaleness(d.Noise) + 1) * float64(i) / maxProfilePoints
-			law.At = append(law.At, results.Point{X: s, Y: results.Num(d.Profile.At(s + 0.5))}) // about its mean over the version
+			mean := d.Profile.At(s + 0.5) // about that over the version
+			law.At = append(law.At, results.Point{X: s, Y: results.Num(mean)})
 		}
 		f.Curves = []results.Curve{law}
 	}
@@ -329,24 +358,30 @@ func scheduleSection(x *sim.Comparison) results.Section {
 		title, unit, note string
 		of                func(sim.ComparisonArm) sim.Counts
 	}{
-		{"Staleness", "versions", "Share of the draws, by the age of the rollout ([ER] fig. 2).", func(a sim.ComparisonArm) sim.Counts { return a.Staleness }},
-		{"Uses", "uses", "Share of the rollouts that left, by their uses. A queue gives each once.", func(a sim.ComparisonArm) sim.Counts { return a.Uses }},
-		{"Time since last use", "updates", "Share of the draws that were not a rollout's first, by the updates since its last use; 0 is a repeat within a batch.", func(a sim.ComparisonArm) sim.Counts { return a.SinceLastUse }},
+		{"Staleness", "versions", "Share of the draws, by the age of the rollout ([ER] fig. 2).",
+			func(a sim.ComparisonArm) sim.Counts { return a.Staleness }},
+		{"Uses", "uses", "Share of the rollouts that left, by their uses. A queue gives each once.",
+			func(a sim.ComparisonArm) sim.Counts { return a.Uses }},
+		{"Time since last use", "updates",
+			"Share of the draws that were not a rollout's first, by the updates since its last use; 0 is a repeat in a batch.",
+			func(a sim.ComparisonArm) sim.Counts { return a.SinceLastUse }},
 	} {
 		s.Figures = append(s.Figures, armHistograms(x.Arms, f.title, f.unit, f.note, f.of))
 	}
 	return s
 }
 
-// Histograms of a schedule show this share of the counts: the last thousandth is a tail as long as the rest together. A curve has at most
-// maxBins points; more values share bins of equal width.
+// Histograms of a schedule show this share of the counts: the last thousandth is a tail as long as the rest together. A
+// curve has at most maxBins points; more values share bins of equal width.
 const (
 	histogramShare = 0.999
 	maxBins        = 120
 )
 
 // armHistograms draws a histogram of each arm that has counts.
-func armHistograms(arms []sim.ComparisonArm, title, unit, note string, of func(sim.ComparisonArm) sim.Counts) results.Figure {
+func armHistograms(
+	arms []sim.ComparisonArm, title, unit, note string, of func(sim.ComparisonArm) sim.Counts,
+) results.Figure {
 	f := results.Figure{Title: title, X: results.Axis{Title: unit}, Y: results.Axis{Title: "share", Low: results.Num(0)}}
 	last := int64(0)
 	for _, a := range arms {
@@ -403,10 +438,11 @@ func (d Designed) facts() []results.Fact {
 	} else if build.Modified {
 		commit += ", modified"
 	}
+	began := d.Began.UTC().Format(time.DateTime + " MST")
 	return append(facts,
 		results.Fact{Name: "seeds", Text: seeds},
 		results.Fact{Name: "commit", Text: commit},
 		results.Fact{Name: "machine", Text: fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())},
-		results.Fact{Name: "time", Text: fmt.Sprintf("%s, %.3g s", d.Began.UTC().Format(time.DateTime+" MST"), d.Took.Seconds())},
+		results.Fact{Name: "time", Text: fmt.Sprintf("%s, %.3g s", began, d.Took.Seconds())},
 		results.Fact{Name: "made by", Text: d.Call})
 }

@@ -61,8 +61,9 @@ func TestThePageOfARecommendationOpensOffline(t *testing.T) {
 		}
 		page := out.String()
 		for _, want := range []string{
-			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost", "Cost over the staleness horizon", "The weight against a step",
-			"Savings by split of the GPUs and capacity", "Neighbours", d.sheet().Title, "commit", "machine", "seeds", "plain SGD",
+			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost",
+			"Cost over the staleness horizon", "The weight against a step", "Savings by split of the GPUs and capacity",
+			"Neighbours", d.sheet().Title, "commit", "machine", "seeds", "plain SGD",
 		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s: the page lacks %q", name, want)
@@ -128,10 +129,12 @@ func TestTheNoiseProfileShowsItsMeasurements(t *testing.T) {
 	}
 	gradients := figure(func(k *design.Known) {
 		profileOf(t, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)(k)
-		k.HowMeasured, k.Noise = []string{"Measured so."}, []design.Noise{{Variance: 1, Error: 0.1}, {Staleness: 7, Variance: 1.7, Error: 0.2}}
+		k.HowMeasured = []string{"Measured in a run."}
+		k.Noise = []design.Noise{{Variance: 1, Error: 0.1}, {Staleness: 7, Variance: 1.7, Error: 0.2}}
 	})
 	points := gradients.Curves[len(gradients.Curves)-1]
-	if len(gradients.Curves) != 3 || !points.Points || len(points.At) != 2 || points.At[1].Low.Float() != 1.5 || points.At[1].High.Float() != 1.9 {
+	if len(gradients.Curves) != 3 || !points.Points || len(points.At) != 2 || points.At[1].Low.Float() != 1.5 ||
+		points.At[1].High.Float() != 1.9 {
 		t.Errorf("of gradients: %+v", points)
 	}
 	ratios := figure(func(k *design.Known) {
@@ -139,7 +142,8 @@ func TestTheNoiseProfileShowsItsMeasurements(t *testing.T) {
 		k.Noise = []design.Noise{{Variance: 1}, {Staleness: 1, Variance: 1.2}, {Staleness: 3.5, Variance: 1.55}}
 	})
 	points = ratios.Curves[len(ratios.Curves)-1]
-	if len(ratios.Curves) != 2 || len(points.At) != 3 || points.At[1].Low.Known() || strings.Contains(ratios.Title+ratios.Y.Title, "Variance") {
+	if len(ratios.Curves) != 2 || len(points.At) != 3 || points.At[1].Low.Known() ||
+		strings.Contains(ratios.Title+ratios.Y.Title, "Variance") {
 		t.Errorf("of a proxy: %+v", ratios)
 	}
 	if off := valueNear(ratios.Curves[0], 3.5)/1.55 - 1; math.Abs(off) > 0.1 {
@@ -164,7 +168,8 @@ func TestThePageShowsASchedule(t *testing.T) {
 	if err := Design(&out, d); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"lifo queue", "fifo queue", "trainers waited", "With the first-in, first-out queue", "Staleness", "Uses", "Time since last use"} {
+	for _, want := range []string{"lifo queue", "fifo queue", "trainers waited", "With the first-in, first-out queue",
+		"Staleness", "Uses", "Time since last use"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -177,7 +182,8 @@ func TestHistogramsOfAScheduleShowEveryShareOnce(t *testing.T) {
 		a.Staleness.Histogram.Add(v)
 	}
 	a.Staleness.Count = 1000
-	f := armHistograms([]sim.ComparisonArm{a, {}}, "t", "u", "n", func(a sim.ComparisonArm) sim.Counts { return a.Staleness })
+	f := armHistograms([]sim.ComparisonArm{a, {}}, "t", "u", "n",
+		func(a sim.ComparisonArm) sim.Counts { return a.Staleness })
 	if len(f.Curves) != 1 || len(f.Curves[0].At) > maxBins+1 {
 		t.Fatalf("%d curves, the first of %d points", len(f.Curves), len(f.Curves[0].At))
 	}

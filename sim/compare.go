@@ -27,7 +27,8 @@ const (
 	mostUses     = 5e9 // draws of the buffer's trainers: ten minutes of a core and more
 )
 
-// Comparison is one schedule with both queues and with a replay buffer, side by side. Times are in units of training on one rollout.
+// Comparison is one schedule with both queues and with a replay buffer, side by side. Times are in units of training on
+// one rollout.
 type Comparison struct {
 	Workers     int     `json:"workers"`
 	Trainers    int     `json:"trainers"`
@@ -60,9 +61,9 @@ type Comparison struct {
 	ComputeRatio        float64         `json:"compute_ratio"`         // gamma
 	ExpectedReplayRatio float64         `json:"expected_replay_ratio"` // mu T/W
 	GroupUpdates        float64         `json:"group_updates"`         // D, updates while a group is generated
-	Delay               float64         `json:"delay"`                 // mean time from the start of a group until it may enter
+	Delay               float64         `json:"delay"`                 // mean time from a group's start until it may enter
 	Pace                float64         `json:"pace"`                  // of the workers, 1 without stragglers
-	StalenessBound      float64         `json:"staleness_bound"`       // of the buffer: N/R + 2D + 1, if all lengths are equal
+	StalenessBound      float64         `json:"staleness_bound"`       // of the buffer with equal lengths: N/R + 2D + 1
 	Arms                []ComparisonArm `json:"arms"`
 	Words               []string        `json:"words"`
 	Warnings            []string        `json:"warnings"`
@@ -125,13 +126,16 @@ func countsOf(h rollout.Histogram) Counts {
 	return Counts{h.Count(), h.Mean(), h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Max(), h}
 }
 
-// ParseWorkload reads the notation of the command line: lengths as MEDIAN,SIGMA,MAX, stragglers as SHARE,FACTOR and the latency of
-// rewards as MEAN,SIGMA. Each problem is an [option.Error] with the key lengths, stragglers or reward_latency.
+// ParseWorkload reads the notation of the command line: lengths as MEDIAN,SIGMA,MAX, stragglers as SHARE,FACTOR and the
+// latency of rewards as MEAN,SIGMA. Each problem is an [option.Error] with the key lengths, stragglers or
+// reward_latency.
 func ParseWorkload(lengths, stragglers, rewardLatency string) (Workload, error) {
 	var problems option.Problems
 	l, s, r := numbers(lengths, 3), numbers(stragglers, 2), numbers(rewardLatency, 2)
-	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]), "lengths", lengths,
-		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median to %d; such as 1000,1,16384", 1<<20)
+	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]),
+		"lengths", lengths,
+		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median to %d; "+
+			"such as 1000,1,16384", 1<<20)
 	problems.Check(s[0] >= 0 && s[0] <= 1 && s[1] >= 1 && s[1] <= 1e6, "stragglers", stragglers,
 		"SHARE,FACTOR: a share of 0 to 1, and how many times as long they take, 1 to 1e6; such as 0.02,3")
 	problems.Check(r[0] >= 0 && r[0] <= 1e9 && r[1] >= 0 && r[1] <= 4, "reward_latency", rewardLatency,
@@ -146,7 +150,8 @@ func ParseWorkload(lengths, stragglers, rewardLatency string) (Workload, error) 
 	return w, problems.Err()
 }
 
-// numbers reads n numbers with commas between them. A malformed number is NaN, and so are all in a list of another length.
+// numbers reads n numbers with commas between them. A malformed number is NaN, and so are all in a list of another
+// length.
 func numbers(list string, n int) []float64 {
 	values := make([]float64, n)
 	parts := strings.Split(list, ",")
@@ -161,9 +166,10 @@ func numbers(list string, n int) []float64 {
 	return values
 }
 
-// Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and with a buffer of
-// about the given capacity. It sets the trial's Buffer and Skip. A trial too short to show more than its beginning is refused, and so is
-// one that would take for ever; the [option.Error] has the key workers, trainers or rollouts.
+// Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and
+// with a buffer of about the given capacity. It sets the trial's Buffer and Skip. A trial too short to show more than
+// its beginning is refused, and so is one that would take for ever; the [option.Error] has the key workers, trainers or
+// rollouts.
 func Compare(ctx context.Context, t Trial, capacity int) (*Comparison, error) {
 	c, err := newComparer(t, capacity)
 	if err != nil {
@@ -202,17 +208,20 @@ type comparer struct {
 }
 
 func newComparer(t Trial, capacity int) (*comparer, error) {
+	t.Options = t.Options.WithDefaults()
 	c := &comparer{Trial: t}
 	o, w := c.Options, &c.Workload
 	w.Workers, w.Group, w.RolloutCost = o.Workers, o.Group, o.RolloutCost
 	if o.Batch%o.Trainers != 0 {
-		return nil, &option.Error{Key: "trainers", Value: o.Trainers, Want: fmt.Sprintf("a divisor of the %d rollouts of a batch: choose another, or another --batch", o.Batch)}
+		return nil, refuse("trainers", o.Trainers,
+			"a divisor of the %d rollouts of a batch: choose another, or another --batch", o.Batch)
 	}
 	// Each trainer's part must have room for its share of a batch and for a group.
 	part, least := (capacity+o.Trainers-1)/o.Trainers, max(o.Batch/o.Trainers, o.Group)
 	c.capacity, c.queue = o.Trainers*max(part, least), max(2*o.Batch, o.Batch+o.Group*o.Trainers)
 	if part < least {
-		c.raised = fmt.Sprintf("The buffer holds %d rollouts, not %d: each trainer's part must have room for its %d of a batch and for a group of %d.",
+		c.raised = fmt.Sprintf("The buffer holds %d rollouts, not %d: each trainer's part must have room for its %d of "+
+			"a batch and for a group of %d.",
 			c.capacity, capacity, o.Batch/o.Trainers, o.Group)
 	}
 	c.Skip = min(max(t.Rollouts/4, c.settled()), t.Rollouts/2)
@@ -228,15 +237,23 @@ func (c *comparer) checkLength() error {
 	most := math.Floor(mostUses * perUpdate / float64(o.Batch) * (1 + 1e-12))
 	switch {
 	case least > MostRollouts:
-		return &option.Error{Key: "workers", Value: o.Workers, Want: fmt.Sprintf("fewer, or shorter updates: eight groups of each worker and the rollouts of eight updates are %.3g, a schedule has at most %d", least, MostRollouts)}
+		return refuse("workers", o.Workers, "fewer, or shorter updates: eight groups of each worker and the "+
+			"rollouts of eight updates are %.3g, a schedule has at most %d", least, MostRollouts)
 	case float64(c.Rollouts) < least:
-		return &option.Error{Key: "rollouts", Value: c.Rollouts, Want: fmt.Sprintf("at least %.0f, enough for eight batches, eight groups of each worker and eight updates; fewer show only the beginning", least)}
+		return refuse("rollouts", c.Rollouts, "at least %.0f, enough for eight batches, eight groups of each worker "+
+			"and eight updates; fewer show only the beginning", least)
 	case most < least:
-		return &option.Error{Key: "trainers", Value: o.Trainers, Want: fmt.Sprintf("fewer, or more than %s, which make %.3g rollouts in an update: each would be used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)}
+		return refuse("trainers", o.Trainers, "fewer, or more than %s, which make %.3g rollouts in an update: each would be "+
+			"used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)
 	case uses > mostUses:
-		return &option.Error{Key: "rollouts", Value: c.Rollouts, Want: fmt.Sprintf("at most %.0f: the buffer's trainers use each %.4g times, which takes too long", most, uses/float64(c.Rollouts))}
+		return refuse("rollouts", c.Rollouts, "at most %.0f: the buffer's trainers use each %.4g times, which takes too long",
+			most, uses/float64(c.Rollouts))
 	}
 	return nil
+}
+
+func refuse(key string, value any, want string, args ...any) error {
+	return &option.Error{Key: key, Value: value, Want: fmt.Sprintf(want, args...)}
 }
 
 // perTime returns the rollouts that all workers make in a unit of time if they never wait.
@@ -244,8 +261,8 @@ func (c *comparer) perTime() float64 {
 	return float64(c.Options.Workers) / c.Options.RolloutCost * c.Workload.Pace()
 }
 
-// updateTime returns the time from one update to the next if trainers wait for nothing but weights in flight: n of these pass in the time
-// of an update and a transfer.
+// updateTime returns the time from one update to the next if trainers wait for nothing but weights in flight: n of
+// these pass in the time of an update and a transfer.
 func (c *comparer) updateTime() float64 {
 	o := c.Options
 	if o.UpdatesInFlight == 0 {
@@ -254,8 +271,8 @@ func (c *comparer) updateTime() float64 {
 	return max(o.StepTime(), (o.StepTime()+o.WeightTransfer)/float64(o.UpdatesInFlight))
 }
 
-// settled returns about how many rollouts have entered when the beginning is over: the buffer is full, and a group has had twice the time
-// to enter it.
+// settled returns about how many rollouts have entered when the beginning is over: the buffer is full, and a group has
+// had twice the time to enter it.
 func (c *comparer) settled() int {
 	return int(min(max(float64(c.capacity), 2*c.perTime()*c.Workload.Delay()), math.MaxInt32))
 }
@@ -269,7 +286,8 @@ func (c *comparer) room(sampler replay.Sampler) int {
 }
 
 func (c *comparer) run(ctx context.Context, sampler replay.Sampler) (*Record, error) {
-	table, err := replay.New(replay.Options{Sampler: sampler, Capacity: c.room(sampler), Shards: c.Options.Trainers, Seed: c.Workload.Seed})
+	o := replay.Options{Sampler: sampler, Capacity: c.room(sampler), Shards: c.Options.Trainers, Seed: c.Workload.Seed}
+	table, err := replay.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -285,10 +303,12 @@ func (c *comparer) run(ctx context.Context, sampler replay.Sampler) (*Record, er
 func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
 	o, w := c.Options, c.Workload
 	x := &Comparison{
-		Workers: o.Workers, Trainers: o.Trainers, Batch: o.Batch, Group: o.Group, RolloutCost: o.RolloutCost, Rollouts: c.Rollouts, Skipped: c.Skip, Seed: w.Seed,
-		Batching: cmp.Or(w.Batching, Continuous), WeightTransfer: o.WeightTransfer, WeightSync: cmp.Or(o.WeightSync, pipeline.ByGroup), InFlight: o.UpdatesInFlight,
-		ComputeRatio: o.ComputeRatio(), ExpectedReplayRatio: o.ExpectedReplayRatio(), GroupUpdates: o.GroupUpdates(), Delay: w.Delay(), Pace: w.Pace(),
-		StalenessBound: o.StalenessBound(c.capacity), Warnings: []string{}, Seconds: seconds,
+		Workers: o.Workers, Trainers: o.Trainers, Batch: o.Batch, Group: o.Group, RolloutCost: o.RolloutCost,
+		Rollouts: c.Rollouts, Skipped: c.Skip, Seed: w.Seed, Batching: cmp.Or(w.Batching, Continuous),
+		WeightTransfer: o.WeightTransfer, WeightSync: o.WeightSync, InFlight: o.UpdatesInFlight,
+		ComputeRatio: o.ComputeRatio(), ExpectedReplayRatio: o.ExpectedReplayRatio(), GroupUpdates: o.GroupUpdates(),
+		Delay: w.Delay(), Pace: w.Pace(), StalenessBound: o.StalenessBound(c.capacity),
+		Warnings: []string{}, Seconds: seconds,
 	}
 	x.Stragglers.Share, x.Stragglers.Factor = w.Stragglers, w.Slowness
 	x.RewardLatency.Mean, x.RewardLatency.Sigma = w.Rewards.Mean, w.Rewards.Sigma
@@ -302,10 +322,14 @@ func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
 			waits[i] /= o.StepTime()
 		}
 		a := ComparisonArm{
-			Name: armName(sampler), Sampler: sampler, Capacity: c.room(sampler), Updates: r.Updates, Time: r.Time, Speed: r.Speed(),
-			TrainersStalled: r.TrainersStalled(), WorkersStalled: r.WorkersStalled(), WorkerStalls: spreadOf(r.WorkerStalls), Waits: spreadOf(waits),
-			NewPerUpdate: r.NewPerUpdate(), ReplayRatio: r.ReplayRatio(), ComputeBusy: r.BusyCompute(), ComputeAll: r.AllCompute(),
-			Staleness: countsOf(r.Staleness), MeanStaleness: countsOf(r.MeanStaleness), Uses: countsOf(r.Uses), SinceLastUse: countsOf(r.SinceLastUse),
+			Name: armName(sampler), Sampler: sampler, Capacity: c.room(sampler),
+			Updates: r.Updates, Time: r.Time, Speed: r.Speed(),
+			TrainersStalled: r.TrainersStalled(), WorkersStalled: r.WorkersStalled(),
+			WorkerStalls: spreadOf(r.WorkerStalls), Waits: spreadOf(waits),
+			NewPerUpdate: r.NewPerUpdate(), ReplayRatio: r.ReplayRatio(),
+			ComputeBusy: r.BusyCompute(), ComputeAll: r.AllCompute(),
+			Staleness: countsOf(r.Staleness), MeanStaleness: countsOf(r.MeanStaleness),
+			Uses: countsOf(r.Uses), SinceLastUse: countsOf(r.SinceLastUse),
 		}
 		if n := r.Uses.Count(); n > 0 {
 			a.NeverUsed = float64(r.Uses.Of(0)) / float64(n)
@@ -332,13 +356,19 @@ func (x *Comparison) stepTime() float64 { return float64(x.Batch) / float64(x.Tr
 func (x *Comparison) explain() []string {
 	queue, buffer := x.arm(replay.FIFO), x.arm(replay.Distinct)
 	list := []string{
-		fmt.Sprintf("With the first-in, first-out queue trainers wait %.1f%% of the time and workers %.1f%%. %s; lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers %.1f%%.",
-			100*queue.TrainersStalled, 100*queue.WorkersStalled, x.expectation(), 100*buffer.TrainersStalled, 100*buffer.WorkersStalled),
-		fmt.Sprintf("An update with the buffer takes %.3f times as long as one with the queue on the same GPUs, and %.3f times as much work. It trains on rollouts used %.2f times, of median age %d versions and at most %d; with the queue these are %d and %d.",
-			queue.Speed/buffer.Speed, buffer.ComputeBusy/queue.ComputeBusy, buffer.ReplayRatio, buffer.Staleness.Median, buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
+		fmt.Sprintf("With the first-in, first-out queue trainers wait %.1f%% of the time and workers %.1f%%. %s; "+
+			"lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers %.1f%%.",
+			100*queue.TrainersStalled, 100*queue.WorkersStalled, x.expectation(), 100*buffer.TrainersStalled,
+			100*buffer.WorkersStalled),
+		fmt.Sprintf("An update with the buffer takes %.3f times as long as one with the queue on the same GPUs, and "+
+			"%.3f times as much work. It trains on rollouts used %.2f times, of median age %d versions and at most %d; "+
+			"with the queue these are %d and %d.",
+			queue.Speed/buffer.Speed, buffer.ComputeBusy/queue.ComputeBusy, buffer.ReplayRatio, buffer.Staleness.Median,
+			buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
 	}
 	if buffer.NeverUsed >= 0.05 {
-		list = append(list, fmt.Sprintf("%.0f%% of the rollouts leave the buffer unused: draws are random, and a rollout is used %.2f times on average. The sampler unseen draws unused ones first.",
+		list = append(list, fmt.Sprintf("%.0f%% of the rollouts leave the buffer unused: draws are random, and a "+
+			"rollout is used %.2f times on average. The sampler unseen draws unused ones first.",
 			100*buffer.NeverUsed, buffer.ReplayRatio))
 	}
 	if buffer.ReplayRatio < 0.95 {
@@ -347,8 +377,8 @@ func (x *Comparison) explain() []string {
 	return list
 }
 
-// expectation describes the stalls of a queue by W/T and mu alone: with equal lengths, trainers wait if there are too few workers, and
-// workers wait if there are too many.
+// expectation describes the stalls of a queue by W/T and mu alone: with equal lengths, trainers wait if there are too
+// few workers, and workers wait if there are too many.
 func (x *Comparison) expectation() string {
 	feeds := float64(x.Workers) / float64(x.Trainers) * x.Pace
 	at := fmt.Sprintf("W/T = %.4g", feeds)
@@ -368,25 +398,30 @@ func (x *Comparison) expectation() string {
 func (x *Comparison) warn(c *comparer) (list []string) {
 	step := x.stepTime()
 	if d := x.Delay / step; d > 4 {
-		list = append(list, fmt.Sprintf("%.3g updates pass from the start of a group until it may enter, so rollouts are that old before anyone can use them. A larger batch (--batch) or smaller groups (--group) make them younger.", d))
+		list = append(list, fmt.Sprintf("%.3g updates pass from the start of a group until it may enter, so rollouts "+
+			"are that old before anyone can use them. A larger batch (--batch) or smaller groups (--group) make them "+
+			"younger.", d))
 	}
 	if settled := c.settled(); x.Skipped < settled {
 		remedy := fmt.Sprintf("Use --rollouts %d.", roundUp(2*settled))
 		if 2*settled > MostRollouts {
 			remedy = "A smaller --capacity, or fewer workers, would show more."
 		}
-		list = append(list, fmt.Sprintf("The figures show the schedule's beginning, which ends after about %s rollouts: then the buffer of %s is full, and a group has had twice the time to enter it. %s",
+		list = append(list, fmt.Sprintf("The figures show the schedule's beginning, which ends after about %s rollouts: "+
+			"then the buffer of %s is full, and a group has had twice the time to enter it. %s",
 			words.Thousands(settled), words.Thousands(c.capacity), remedy))
 	}
 	for _, a := range x.Arms {
 		if a.Updates < 20 {
-			list = append(list, fmt.Sprintf("Only %d updates were measured with the %s, so shares and quantiles are rough. Use more --rollouts.", a.Updates, a.Name))
+			list = append(list, fmt.Sprintf("Only %d updates were measured with the %s, so shares and quantiles are rough. "+
+				"Use more --rollouts.", a.Updates, a.Name))
 			break
 		}
 	}
 	// With n updates in flight the transfers of n-1 may overlap the update under way.
 	if n := float64(x.InFlight); n > 0 && x.WeightTransfer > (n-1)*step {
-		list = append(list, fmt.Sprintf("Trainers wait for weights to reach the workers: a transfer takes %.4g, and with %d in flight it has %.4g. With --in-flight %d they would not wait.",
+		list = append(list, fmt.Sprintf("Trainers wait for weights to reach the workers: a transfer takes %.4g, and "+
+			"with %d in flight it has %.4g. With --in-flight %d they would not wait.",
 			x.WeightTransfer, x.InFlight, (n-1)*step, 1+int(math.Ceil(x.WeightTransfer/step))))
 	}
 	return list
@@ -404,12 +439,15 @@ func roundUp(n int) int {
 // Setting describes the schedule in two paragraphs.
 func (x *Comparison) Setting() []string {
 	l := x.Lengths
-	batching := "continuous batching: the next group takes the slots that short responses free, and a group enters the buffer when its longest response has ended"
+	batching := "continuous batching: the next group takes the slots that short responses free, and a group enters " +
+		"the buffer when its longest response has ended"
 	if x.Batching == Static {
 		batching = "static batching: a group holds its worker until its longest response has ended"
 	}
-	first := fmt.Sprintf("%s workers and %s trainers, mu %.4g, batches of %s in groups of %d. Responses have a median of %.4g tokens, lognormal with sigma %.4g, at most %s, %.4g on average; %s.",
-		words.Thousands(x.Workers), words.Thousands(x.Trainers), x.RolloutCost, words.Thousands(x.Batch), x.Group, l.Median, l.Sigma, words.Thousands(l.Max), l.Mean, batching)
+	first := fmt.Sprintf("%s workers and %s trainers, mu %.4g, batches of %s in groups of %d. Responses have a "+
+		"median of %.4g tokens, lognormal with sigma %.4g, at most %s, %.4g on average; %s.",
+		words.Thousands(x.Workers), words.Thousands(x.Trainers), x.RolloutCost, words.Thousands(x.Batch), x.Group,
+		l.Median, l.Sigma, words.Thousands(l.Max), l.Mean, batching)
 	var parts []string
 	if s := x.Stragglers; s.Share > 0 && s.Factor > 1 {
 		parts = append(parts, fmt.Sprintf("%.3g%% of the workers take %.4g times as long", 100*s.Share, s.Factor))
@@ -428,11 +466,14 @@ func (x *Comparison) Setting() []string {
 	if x.WeightSync == pipeline.ByToken {
 		parts = append(parts, "workers take up weights 16 times within a group")
 	}
-	parts = append(parts, fmt.Sprintf("an update takes %.4g; on average a group takes %.4g of its worker's time and may enter after %.4g, in units of training on one rollout",
+	parts = append(parts, fmt.Sprintf("an update takes %.4g; on average a group takes %.4g of its worker's time and "+
+		"may enter after %.4g, in units of training on one rollout",
 		x.stepTime(), float64(x.Group)*x.RolloutCost/x.Pace, x.Delay))
 	second := strings.Join(parts, "; ") + "."
-	return []string{first, fmt.Sprintf("%s%s %s rollouts with each queue and with the buffer; the first %s are not measured.",
-		strings.ToUpper(second[:1]), second[1:], words.Thousands(x.Rollouts), words.Thousands(x.Skipped))}
+	second = strings.ToUpper(second[:1]) + second[1:]
+	measured := fmt.Sprintf("%s rollouts with each queue and with the buffer; the first %s are not measured.",
+		words.Thousands(x.Rollouts), words.Thousands(x.Skipped))
+	return []string{first, second + " " + measured}
 }
 
 // Columns are the names of the cells of [Comparison.Rows].
@@ -469,7 +510,8 @@ func (x *Comparison) Rows() [][]string {
 		add("updates measured", "%s", words.Thousands(a.Updates))
 		add("speed: updates, of those without waits", "%.1f%%", 100*a.Speed)
 		add("trainers waited", "%.1f%%", 100*a.TrainersStalled)
-		add("  before an update, 50% / 99% / most, in updates", "%.2f / %.2f / %.2f", a.Waits.Median, a.Waits.P99, a.Waits.Max)
+		add("  before an update, 50% / 99% / most, in updates", "%.2f / %.2f / %.2f", a.Waits.Median, a.Waits.P99,
+			a.Waits.Max)
 		add("workers waited", "%.1f%%", 100*a.WorkersStalled)
 		add("  by worker, 50% / 99% / most", "%.1f%% / %.1f%% / %.1f%%", 100*stalls.Median, 100*stalls.P99, 100*stalls.Max)
 		add("new rollouts per update", "%s", words.Thousands(int(a.NewPerUpdate+0.5)))

@@ -54,14 +54,17 @@ func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 	near("compute", buffer.ComputeAll, 4/6.28, 1e-9)
 	near("gamma", x.ComputeRatio, 4/6.28, 1e-9)
 	near("mean length", x.Lengths.Mean, 10, 1e-9)
-	if buffer.Capacity != 512 || buffer.Staleness.Max > int64(x.StalenessBound) || buffer.Staleness.Max < int64(x.StalenessBound/2) || buffer.SinceLastUse.Count == 0 {
-		t.Errorf("in a buffer of %d rollouts the oldest is %d versions old, want about %g", buffer.Capacity, buffer.Staleness.Max, x.StalenessBound)
+	if buffer.Capacity != 512 || buffer.Staleness.Max > int64(x.StalenessBound) ||
+		buffer.Staleness.Max < int64(x.StalenessBound/2) || buffer.SinceLastUse.Count == 0 {
+		t.Errorf("in a buffer of %d rollouts the oldest is %d versions old, want about %g", buffer.Capacity,
+			buffer.Staleness.Max, x.StalenessBound)
 	}
 	if n := buffer.Staleness.Histogram.Count(); n != buffer.Staleness.Count || n != uint64(buffer.Updates*64) {
 		t.Errorf("%d ages are in the histogram, %d counted, in %d updates of 64", n, buffer.Staleness.Count, buffer.Updates)
 	}
 	text := x.Text()
-	for _, want := range []string{"lifo queue", "fifo queue", "trainers waited", "staleness, versions, mean", "updates since the last use", "With the first-in, first-out queue"} {
+	for _, want := range []string{"lifo queue", "fifo queue", "trainers waited", "staleness, versions, mean",
+		"updates since the last use", "With the first-in, first-out queue"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
@@ -82,10 +85,12 @@ func TestAComparisonRunsTheScheduleItIsGiven(t *testing.T) {
 	// Each update takes 32 and waits for a transfer of 16. The buffer makes trainers wait for nothing else.
 	buffer := x.arm(replay.Distinct)
 	if math.Abs(buffer.TrainersStalled-1.0/3) > 1e-9 || math.Abs(buffer.Waits.Median-0.5) > 1e-9 {
-		t.Errorf("trainers wait %g of the time and %g updates in the median, want 1/3 and 1/2", buffer.TrainersStalled, buffer.Waits.Median)
+		t.Errorf("trainers wait %g of the time and %g updates in the median, want 1/3 and 1/2", buffer.TrainersStalled,
+			buffer.Waits.Median)
 	}
 	if buffer.MeanStaleness.Mean >= buffer.Staleness.Mean {
-		t.Errorf("tokens are %g versions old, the oldest of each rollout %g", buffer.MeanStaleness.Mean, buffer.Staleness.Mean)
+		t.Errorf("tokens are %g versions old, the oldest of each rollout %g", buffer.MeanStaleness.Mean,
+			buffer.Staleness.Mean)
 	}
 	if !strings.Contains(strings.Join(x.Warnings, "\n"), "--in-flight 2") {
 		t.Errorf("no warning about the transfers: %q", x.Warnings)
@@ -131,7 +136,8 @@ func TestTrialsThatShowNothingOrNeverEndAreRefused(t *testing.T) {
 	}
 }
 
-// The machine's errors name the configuration's keys, which a comparison does not have. None of them may come from its trials.
+// The machine's errors name the configuration's keys, which a comparison does not have. None of them may come from its
+// trials.
 func TestNoComparisonGetsStuck(t *testing.T) {
 	rng := rollout.Stream(1, "test/schedules", 0)
 	for range 20 {
@@ -144,7 +150,8 @@ func TestNoComparisonGetsStuck(t *testing.T) {
 		o.WeightTransfer = float64(rng.IntN(3)) * 4
 		w.Stragglers, w.Slowness, w.Lengths = 0.3, 5, Lognormal{Median: 10, Sigma: 2, Max: 500}
 		w.Rewards = task.Latency{Distribution: task.Lognormal, Mean: 20, Sigma: 2}
-		w.Batching, o.WeightSync = []Batching{Continuous, Static}[rng.IntN(2)], []pipeline.WeightSync{pipeline.ByGroup, pipeline.ByToken}[rng.IntN(2)]
+		w.Batching, o.WeightSync = []Batching{Continuous, Static}[rng.IntN(2)],
+			[]pipeline.WeightSync{pipeline.ByGroup, pipeline.ByToken}[rng.IntN(2)]
 		c, err := newComparer(trial, capacity)
 		if err != nil {
 			t.Fatalf("%+v: %v", trial.Options, err)
@@ -171,16 +178,19 @@ func TestQuantilesAndRounding(t *testing.T) {
 }
 
 func TestParseWorkloadRefusesAMalformedNotation(t *testing.T) {
-	for _, lengths := range []string{"0.5,1,100", "10,-1,100", "10,5,100", "10,1,9", "10,1,99.5", "10,1,2e6", "NaN,1,100", "10,1,100,2", "10,x,100", ""} {
+	for _, lengths := range []string{"0.5,1,100", "10,-1,100", "10,5,100", "10,1,9", "10,1,99.5", "10,1,2e6",
+		"NaN,1,100", "10,1,100,2", "10,x,100", ""} {
 		_, err := ParseWorkload(lengths, "2,1", "1")
-		for _, want := range []string{"lengths: " + lengths + ": want MEDIAN,SIGMA,MAX", "stragglers: 2,1: want SHARE,FACTOR", "reward_latency: 1: want MEAN,SIGMA"} {
+		for _, want := range []string{"lengths: " + lengths + ": want MEDIAN,SIGMA,MAX",
+			"stragglers: 2,1: want SHARE,FACTOR", "reward_latency: 1: want MEAN,SIGMA"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("lengths %q: error %v, want %q", lengths, err, want)
 			}
 		}
 	}
 	w, err := ParseWorkload("500, 1, 4000", "0.5,2", "10,0")
-	if err != nil || w.Lengths != (Lognormal{500, 1, 4000}) || w.Stragglers != 0.5 || w.Slowness != 2 || w.Rewards != (task.Latency{Distribution: task.Constant, Mean: 10}) {
+	if err != nil || w.Lengths != (Lognormal{500, 1, 4000}) || w.Stragglers != 0.5 || w.Slowness != 2 ||
+		w.Rewards != (task.Latency{Distribution: task.Constant, Mean: 10}) {
 		t.Errorf("parsed %+v, %v", w, err)
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/reprise-rl/reprise/run/noise"
 )
 
-// Calibrate measures the gradient noise of runs, which are seeds of one configuration, and fits the calculator's parameters to all of
-// them together. It calls measuring before each run, which takes half a minute. What the runs do not show stays assumed.
+// Calibrate measures the gradient noise of runs, which are seeds of one configuration, and fits the calculator's
+// parameters to all of them together. It calls measuring before each run, which takes half a minute. What the runs do
+// not show stays assumed.
 func Calibrate(ctx context.Context, dirs []string, measuring func(dir string)) (design.Known, error) {
 	var runs []*results.Noise
 	for _, dir := range dirs {
@@ -54,16 +55,18 @@ func configurationDifferences(dirs []string) ([]string, error) {
 		if first == nil {
 			first = settings
 		}
-		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(settings)), func(key string) bool { return settings[key] == first[key] })
+		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(settings)),
+			func(key string) bool { return settings[key] == first[key] })
 		if len(keys) > 0 {
-			differ = append(differ, fmt.Sprintf("%s differs from %s in %s: this fit mixes experiments.", dir, dirs[0], strings.Join(keys, ", ")))
+			differ = append(differ, fmt.Sprintf("%s differs from %s in %s: this fit mixes experiments.", dir, dirs[0],
+				strings.Join(keys, ", ")))
 		}
 	}
 	return differ, nil
 }
 
-// calibrate fits the parameters to the noise of runs. Costs are medians over the runs. Runs without gradients give only their costs,
-// unless none has gradients.
+// calibrate fits the parameters to the noise of runs. Costs are medians over the runs. Runs without gradients give only
+// their costs, unless none has gradients.
 func calibrate(runs []*results.Noise) (design.Known, error) {
 	k := design.Assumptions()
 	for _, n := range runs {
@@ -75,7 +78,8 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 			k.Warnings = append(k.Warnings, w)
 		}
 	}
-	costs, fresh := numbers(runs, func(n *results.Noise) results.Number { return n.RolloutCost }), numbers(runs, func(n *results.Noise) results.Number { return n.NewPerUpdate })
+	costs := numbers(runs, func(n *results.Noise) results.Number { return n.RolloutCost })
+	fresh := numbers(runs, func(n *results.Noise) results.Number { return n.NewPerUpdate })
 	if len(costs) == 0 {
 		return k, fmt.Errorf("%s: its rollout cost was not measured: choose a run with updates", runs[0].Run)
 	}
@@ -84,7 +88,8 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		used = runs
 	}
 	if n := len(runs) - len(used); n > 0 {
-		k.Warnings = append(k.Warnings, fmt.Sprintf("%d of %d runs have no gradients and give only their rollout cost.", n, len(runs)))
+		k.Warnings = append(k.Warnings, fmt.Sprintf("%d of %d runs have no gradients and give only their rollout cost.", n,
+			len(runs)))
 	}
 	cost, _ := strconv.ParseFloat(fmt.Sprintf("%.12g", results.Median(costs)), 64) // 5.44, not 5.4399999999999995
 	m := measurements(used, cost, results.Median(fresh))
@@ -98,24 +103,30 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		what = "n/ESS of importance ratios by age, relative to tokens of the current policy: "
 		k.Profile, k.Origins.Noise = f.PowerLaw, design.Measured+" by proxy, n/ESS of importance ratios"
 	}
-	k.RolloutCost, k.Origins.RolloutCost, k.Exponent, k.Noise, k.Doubts = f.RolloutCost, design.Measured, f.PowerLaw.Exponent, m.Noise, f.Doubts
+	k.RolloutCost, k.Origins.RolloutCost = f.RolloutCost, design.Measured
+	k.Exponent, k.Noise, k.Doubts = f.PowerLaw.Exponent, m.Noise, f.Doubts
 	k.HowMeasured = append(k.HowMeasured,
-		fmt.Sprintf("A rollout costs %s units of training; an update takes in %s new rollouts.", medianIQR(costs), medianIQR(fresh)),
+		fmt.Sprintf("A rollout costs %s units of training; an update takes in %s new rollouts.", medianIQR(costs),
+			medianIQR(fresh)),
 		what+noiseByStaleness(used)+".",
-		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that does not fall is off by %.0f%%.",
+		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that does not "+
+			"fall is off by %.0f%%.",
 			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
 	if f.Correlation == nil {
 		k.Doubts.Correlation = []string{fmt.Sprintf("The correlation was not measured: %g is assumed.", k.Correlation)}
 		return k, nil
 	}
 	k.Correlation, k.Origins.Correlation = f.Correlation.Rho, design.Measured
-	k.HowMeasured = append(k.HowMeasured, fmt.Sprintf("The mean of b draws has a variance of %.3g (1/b + c) with c = %.2g%s; one split into micro-batches of 1 to 16 is off by %.2g%%. So the correlation is R c = %.2g.",
-		f.Correlation.Mean, f.Correlation.C, commonError(used), 100*results.Median(numbers(used, func(n *results.Noise) results.Number { return n.Residual })), f.Correlation.Rho))
+	residuals := numbers(used, func(n *results.Noise) results.Number { return n.Residual })
+	k.HowMeasured = append(k.HowMeasured, fmt.Sprintf("The mean of b draws has a variance of %.3g (1/b + c) with c = "+
+		"%.2g%s; one split into micro-batches of 1 to 16 is off by %.2g%%. So the correlation is R c = %.2g.",
+		f.Correlation.Mean, f.Correlation.C, commonError(used), 100*results.Median(residuals), f.Correlation.Rho))
 	return k, nil
 }
 
-// measurements returns the noise of runs for the calculator, all with gradients or all by proxy. The rollout cost mu and the new
-// rollouts per update are 0 if unknown. Each run's variances are in units of its first, that of fresh rollouts: only ratios matter.
+// measurements returns the noise of runs for the calculator, all with gradients or all by proxy. The rollout cost mu
+// and the new rollouts per update are 0 if unknown. Each run's variances are in units of its first, that of fresh
+// rollouts: only ratios matter.
 func measurements(runs []*results.Noise, cost, fresh float64) design.Measurements {
 	m := design.Measurements{RolloutCost: cost, NewPerUpdate: fresh, Proxy: runs[0].Proxy}
 	for _, n := range runs {
@@ -154,9 +165,11 @@ func numbers(runs []*results.Noise, of func(*results.Noise) results.Number) []fl
 func source(n *results.Noise) string {
 	last := n.ByStaleness[len(n.ByStaleness)-1]
 	if n.Proxy {
-		return fmt.Sprintf("%s, seed %d, version %d: n/ESS of importance ratios up to age %d.", n.Run, n.Seed, n.Version, last.Last)
+		return fmt.Sprintf("%s, seed %d, version %d: n/ESS of importance ratios up to age %d.",
+			n.Run, n.Seed, n.Version, last.Last)
 	}
-	return fmt.Sprintf("%s, seed %d, version %d: gradients of %d rollouts of the table, up to %d versions old, and of %d fresh ones.",
+	return fmt.Sprintf("%s, seed %d, version %d: gradients of %d rollouts of the table, up to %d versions old, and "+
+		"of %d fresh ones.",
 		n.Run, n.Seed, n.Version, n.Held, last.Last, n.Fresh)
 }
 
@@ -165,7 +178,8 @@ func medianIQR(values []float64) string {
 	if len(values) == 1 {
 		return fmt.Sprintf("%.4g", values[0])
 	}
-	return fmt.Sprintf("%.4g (IQR %.4g to %.4g over %d runs)", results.Median(values), results.Quantile(values, 0.25), results.Quantile(values, 0.75), len(values))
+	return fmt.Sprintf("%.4g (IQR %.4g to %.4g over %d runs)", results.Median(values), results.Quantile(values, 0.25),
+		results.Quantile(values, 0.75), len(values))
 }
 
 // listedStalenesses is how many stalenesses a sentence lists, with the first and the last.

@@ -121,7 +121,8 @@ func (c *designCommand) writePage(d report.Designed) error {
 	return disk.WriteFile(string(c.HTML), page.Bytes())
 }
 
-// recommend returns the recommendation and the schedule that --sim runs. It reports every wrong flag at once, before it measures runs.
+// recommend returns the recommendation and the schedule that --sim runs. It reports every wrong flag at once, before it
+// measures runs.
 func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*design.Recommendation, sim.Trial, error) {
 	base, from, err := c.base()
 	if err != nil {
@@ -155,7 +156,8 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*des
 	}
 	setCommand(r, base, from)
 	o, p := &trial.Options, r.Plan
-	o.Workers, o.Trainers, o.Batch, o.Group, o.RolloutCost = valueOr(c.Sim.Workers, p.Workers), valueOr(c.Sim.Trainers, p.Trainers), p.Batch, fleet.Group, r.RolloutCost
+	o.Workers, o.Trainers = valueOr(c.Sim.Workers, p.Workers), valueOr(c.Sim.Trainers, p.Trainers)
+	o.Batch, o.Group, o.RolloutCost = p.Batch, fleet.Group, r.RolloutCost
 	return r, trial, nil
 }
 
@@ -165,7 +167,8 @@ func announceMeasurement(dir string) {
 	}
 }
 
-// base returns the configuration that the recommendation changes, and its file: the built-in one, or that of the first run measured.
+// base returns the configuration that the recommendation changes, and its file: the built-in one, or that of the first
+// run measured.
 func (c *designCommand) base() (config run.Config, file string, err error) {
 	if len(c.From) > 0 {
 		file = filepath.Join(c.From[0], results.ConfigFile)
@@ -227,8 +230,9 @@ func (c *designCommand) override(k *design.Known) error {
 func setCommand(r *design.Recommendation, base run.Config, file string) {
 	p := r.Plan
 	set := []string{
-		fmt.Sprintf("pipeline.workers=%d", p.Workers), fmt.Sprintf("pipeline.trainers=%d", p.Trainers), fmt.Sprintf("replay.capacity=%d", p.Capacity),
-		fmt.Sprintf("pipeline.batch=%d", p.Batch), fmt.Sprintf("pipeline.group=%d", r.Fleet.Group), "pipeline.rollout_cost=" + strconv.FormatFloat(r.RolloutCost, 'g', -1, 64),
+		fmt.Sprintf("pipeline.workers=%d", p.Workers), fmt.Sprintf("pipeline.trainers=%d", p.Trainers),
+		fmt.Sprintf("replay.capacity=%d", p.Capacity), fmt.Sprintf("pipeline.batch=%d", p.Batch),
+		fmt.Sprintf("pipeline.group=%d", r.Fleet.Group), "pipeline.rollout_cost=" + strconv.FormatFloat(r.RolloutCost, 'g', -1, 64),
 	}
 	if base.Pipeline.Mode != "async" {
 		set = append(set, "pipeline.mode=async")
@@ -250,7 +254,8 @@ func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	if !f.On {
 		for _, p := range call.Path {
 			if p.Flag != nil && p.Flag.Group != nil && p.Flag.Group.Key == scheduleGroup {
-				problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target), "this only with --sim, whose schedule it describes")
+				problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target),
+					"this only with --sim, whose schedule it describes")
 			}
 		}
 		return sim.Trial{}, problems.Err()
@@ -264,11 +269,17 @@ func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	count("workers", f.Workers, 1e6)
 	count("trainers", f.Trainers, 1<<16)
 	count("capacity", f.Capacity, math.MaxInt32)
-	problems.Check(f.Rollouts >= 1000 && f.Rollouts <= sim.MostRollouts, "rollouts", f.Rollouts, "1000 to %d", sim.MostRollouts)
-	problems.Check(w.Batching == sim.Continuous || w.Batching == sim.Static, "batching", f.Batching, "%s or %s", sim.Continuous, sim.Static)
-	problems.Check(f.WeightTransfer >= 0 && f.WeightTransfer <= 1e9, "weight_transfer", f.WeightTransfer, "0 to 1e9 units of training on one rollout")
-	o := pipeline.Options{WeightTransfer: f.WeightTransfer, WeightSync: pipeline.WeightSync(f.WeightSync), UpdatesInFlight: f.InFlight}
-	problems.Check(o.WeightSync == pipeline.ByGroup || o.WeightSync == pipeline.ByToken, "weight_sync", f.WeightSync, "%s or %s", pipeline.ByGroup, pipeline.ByToken)
+	problems.Check(f.Rollouts >= 1000 && f.Rollouts <= sim.MostRollouts, "rollouts", f.Rollouts, "1000 to %d",
+		sim.MostRollouts)
+	problems.Check(w.Batching == sim.Continuous || w.Batching == sim.Static, "batching", f.Batching, "%s or %s",
+		sim.Continuous, sim.Static)
+	problems.Check(f.WeightTransfer >= 0 && f.WeightTransfer <= 1e9, "weight_transfer", f.WeightTransfer,
+		"0 to 1e9 units of training on one rollout")
+	o := pipeline.Options{
+		WeightTransfer: f.WeightTransfer, WeightSync: pipeline.WeightSync(f.WeightSync), UpdatesInFlight: f.InFlight,
+	}
+	problems.Check(o.WeightSync == pipeline.ByGroup || o.WeightSync == pipeline.ByToken, "weight_sync", f.WeightSync,
+		"%s or %s", pipeline.ByGroup, pipeline.ByToken)
 	problems.Check(f.InFlight >= 0, "in_flight", f.InFlight, "1 update or more, or 0 for no limit")
 	return sim.Trial{Options: o, Workload: w, Rollouts: f.Rollouts}, problems.Err()
 }

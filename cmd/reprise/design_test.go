@@ -44,34 +44,49 @@ func said(sentences []string, want string) bool {
 }
 
 func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
-	fails(t, call(t, "", "design", "--rollout-cost=0", "--correlation=1.5", "--noise-exponent=-1", "--gpus=1", "--batch=0", "--group=-8", "--most-capacity=0", "--bound-gap=-1", "--sim", "--rollouts=3"),
-		"--rollout-cost: 0: want 0.001 to 100000", "--correlation: 1.5: want 0 to 1", "--noise-exponent: -1: want 1e-06 to 10, or 0 for", "--gpus: 1: want 2 to",
-		"--batch: 0: want 1 to", "--group: -8: want 1 to", "--most-capacity: 0: want 1 to", "--bound-gap: -1: want a finite number above 0",
+	fails(t, call(t, "", "design", "--rollout-cost=0", "--correlation=1.5", "--noise-exponent=-1", "--gpus=1",
+		"--batch=0", "--group=-8", "--most-capacity=0", "--bound-gap=-1", "--sim", "--rollouts=3"),
+		"--rollout-cost: 0: want 0.001 to 100000", "--correlation: 1.5: want 0 to 1",
+		"--noise-exponent: -1: want 1e-06 to 10, or 0 for", "--gpus: 1: want 2 to",
+		"--batch: 0: want 1 to", "--group: -8: want 1 to", "--most-capacity: 0: want 1 to",
+		"--bound-gap: -1: want a finite number above 0",
 		"--bound-smoothness: 0: want", "--bound-updates: 0: want", "--rollouts: 3: want")
-	fails(t, call(t, "", "design", "--rollout-cost=NaN", "--correlation=NaN", "--noise-exponent=NaN", "--bound-bias=NaN", "--bound-learning-rate=Inf"),
-		"--rollout-cost: NaN", "--correlation: NaN", "--noise-exponent: NaN", "--bound-bias: NaN", "--bound-learning-rate: +Inf")
-	fails(t, call(t, "", "design", "--batch=4", "--group=8", "--most-capacity=3"), "--group: 8: want 1 to 4 rollouts, the batch", "--most-capacity: 3: want 4 to")
-	fails(t, call(t, "", "design", "--noise-exponent=0.2", "--profile="+profiled(t, "1\n2")), "--noise-exponent: 0.2: want either this or --profile")
+	fails(t, call(t, "", "design", "--rollout-cost=NaN", "--correlation=NaN", "--noise-exponent=NaN",
+		"--bound-bias=NaN", "--bound-learning-rate=Inf"),
+		"--rollout-cost: NaN", "--correlation: NaN", "--noise-exponent: NaN", "--bound-bias: NaN",
+		"--bound-learning-rate: +Inf")
+	fails(t, call(t, "", "design", "--batch=4", "--group=8", "--most-capacity=3"),
+		"--group: 8: want 1 to 4 rollouts, the batch", "--most-capacity: 3: want 4 to")
+	fails(t, call(t, "", "design", "--noise-exponent=0.2", "--profile="+profiled(t, "1\n2")),
+		"--noise-exponent: 0.2: want either this or --profile")
 	fails(t, call(t, "", "design", "--profile=/nowhere/at/all"), "--profile: open /nowhere/at/all")
-	fails(t, call(t, "", "design", "--profile="+profiled(t, "1\n-2")), "--profile ", "line 2, staleness 1: -2: want a variance")
-	fails(t, call(t, "", "design", "--profile="+profiled(t, "1")), "no configuration for 8 GPUs, batches of 1024", "a longer profile")
+	fails(t, call(t, "", "design", "--profile="+profiled(t, "1\n-2")), "--profile ",
+		"line 2, staleness 1: -2: want a variance")
+	fails(t, call(t, "", "design", "--profile="+profiled(t, "1")), "no configuration for 8 GPUs, batches of 1024",
+		"a longer profile")
 	fails(t, call(t, "", "design", "--html=/nowhere/at/all.html"), "--html: ", "/nowhere/at/all")
 	fails(t, call(t, "", "design", "--from="+t.TempDir()), "config.yaml")
-	fails(t, call(t, "", "design", "--bound-gap=2", "--bound-smoothness=4", "--bound-updates=50", "--bound-learning-rate=0.2"), "--bound-learning-rate: 0.2: want at most 0.125")
+	fails(t, call(t, "", "design", "--bound-gap=2", "--bound-smoothness=4", "--bound-updates=50",
+		"--bound-learning-rate=0.2"), "--bound-learning-rate: 0.2: want at most 0.125")
 }
 
 func TestDesignRefusesFlagsOfAScheduleThatIsNotCorrect(t *testing.T) {
-	fails(t, call(t, "", "design", "--sim", "--workers", "0", "--trainers=-1", "--capacity", "0", "--rollouts", "5", "--lengths", "10,x", "--batching", "none",
+	fails(t, call(t, "", "design", "--sim", "--workers", "0", "--trainers=-1", "--capacity", "0", "--rollouts", "5",
+		"--lengths", "10,x", "--batching", "none",
 		"--stragglers", "2,1", "--reward-latency", "1", "--weight-transfer=-1", "--weight-sync", "never", "--in-flight=-2"),
-		"--workers: 0: want 1", "--trainers: -1: want 1", "--capacity: 0: want 1", "--rollouts: 5: want 1000", "--lengths: 10,x: want MEDIAN,SIGMA,MAX", "--batching: none: want continuous or static",
-		"--stragglers: 2,1: want SHARE,FACTOR", "--reward-latency: 1: want MEAN,SIGMA", "--weight-transfer: -1: want 0", "--weight-sync: never: want group or token", "--in-flight: -2: want")
+		"--workers: 0: want 1", "--trainers: -1: want 1", "--capacity: 0: want 1", "--rollouts: 5: want 1000",
+		"--lengths: 10,x: want MEDIAN,SIGMA,MAX", "--batching: none: want continuous or static",
+		"--stragglers: 2,1: want SHARE,FACTOR", "--reward-latency: 1: want MEAN,SIGMA",
+		"--weight-transfer: -1: want 0", "--weight-sync: never: want group or token", "--in-flight: -2: want")
 	fails(t, call(t, "", smallSchedule("--trainers", "3")...), "--trainers: 3: want a divisor of the 64 rollouts")
 	fails(t, call(t, "", smallSchedule("--workers", "6000")...), "--rollouts: 40000: want at least 384000")
 }
 
 func TestDesignRefusesFlagsOfAScheduleWithoutSim(t *testing.T) {
-	fails(t, call(t, "", "design", "--workers", "6", "--rollouts", "5", "--lengths", "10,1,20", "--reward-latency", "3,0", "--weight-transfer", "2", "--in-flight", "2", "--seed", "9"),
-		"--workers: 6: want this only with --sim", "--rollouts: 5: want this", "--lengths: 10,1,20: want", "--reward-latency: 3,0: want", "--weight-transfer: 2: want", "--in-flight: 2: want", "--seed: 9: want")
+	fails(t, call(t, "", "design", "--workers", "6", "--rollouts", "5", "--lengths", "10,1,20", "--reward-latency",
+		"3,0", "--weight-transfer", "2", "--in-flight", "2", "--seed", "9"),
+		"--workers: 6: want this only with --sim", "--rollouts: 5: want this", "--lengths: 10,1,20: want",
+		"--reward-latency: 3,0: want", "--weight-transfer: 2: want", "--in-flight: 2: want", "--seed: 9: want")
 }
 
 var assignments = regexp.MustCompile(`--set (\S+)`)
@@ -102,7 +117,8 @@ func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
 			continue
 		}
 		p, c := config.Pipeline, d.Configuration
-		if p.Workers != c.Workers || p.Trainers != c.Trainers || p.Batch != c.Batch || p.Group != c.Group || p.RolloutCost != d.RolloutCost || config.Replay.Capacity != c.Capacity {
+		if p.Workers != c.Workers || p.Trainers != c.Trainers || p.Batch != c.Batch || p.Group != c.Group ||
+			p.RolloutCost != d.RolloutCost || config.Replay.Capacity != c.Capacity {
 			t.Errorf("%v: the laboratory reads %+v with a buffer of %d, want %+v", args, p, config.Replay.Capacity, c)
 		}
 		if want := "reprise train --set " + strings.Join(set, " --set "); d.Command != want {
@@ -113,7 +129,8 @@ func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
 
 func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024}\n"), 0o644); err != nil {
+	text := "replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024}\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	base, err := run.Load(path, nil)
@@ -126,7 +143,8 @@ func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
 	}
 	setCommand(r, base, path)
 	config, err := run.Load(path, assigned(r.Command))
-	if err != nil || r.Refused != nil || !config.Replays() || config.Pipeline.Mode != "async" || config.Pipeline.Group != 10 || config.Replay.Capacity != 3000 {
+	if err != nil || r.Refused != nil || !config.Replays() || config.Pipeline.Mode != "async" ||
+		config.Pipeline.Group != 10 || config.Replay.Capacity != 3000 {
 		t.Errorf("the laboratory reads %+v, %v, %v", config, err, r.Refused)
 	}
 	r.Fleet.Group = 4000
@@ -144,38 +162,50 @@ func TestDesignMeasuresARunAndRecommendsAChangeOfItsConfiguration(t *testing.T) 
 	if d.Origins.RolloutCost != "measured" || d.Origins.Noise != "measured" || len(d.Measured) == 0 {
 		t.Errorf("measured: %v, %q", d.Origins, d.Measured)
 	}
-	if want := "reprise train -c " + filepath.Join(dir, "config.yaml") + " --set pipeline.workers="; !strings.HasPrefix(d.Command, want) {
+	want := "reprise train -c " + filepath.Join(dir, "config.yaml") + " --set pipeline.workers="
+	if !strings.HasPrefix(d.Command, want) {
 		t.Errorf("the command is %s, want it to begin with %s", d.Command, want)
 	}
 	config, err := run.Load(filepath.Join(dir, "config.yaml"), assigned(d.Command))
-	if err != nil || config.Pipeline.Workers != d.Configuration.Workers || config.Replay.Capacity != d.Configuration.Capacity || config.Policy.Hidden != 16 {
+	if err != nil || config.Pipeline.Workers != d.Configuration.Workers ||
+		config.Replay.Capacity != d.Configuration.Capacity || config.Policy.Hidden != 16 {
 		t.Errorf("the laboratory reads %+v, %v", config, err)
 	}
-	given := designedBy(t, "--from", dir, "--rollout-cost=7", "--correlation=0.3", "--noise-exponent=0.1", "--gpus=6", "--batch=12", "--group=2")
-	if given.RolloutCost != 7 || given.Correlation != 0.3 || *given.NoiseExponent != 0.1 || given.Origins.Noise != "given" ||
-		given.Configuration.Workers+given.Configuration.Trainers != 6 || given.Configuration.Batch != 12 || given.Configuration.Group != 2 {
+	given := designedBy(t, "--from", dir, "--rollout-cost=7", "--correlation=0.3", "--noise-exponent=0.1", "--gpus=6",
+		"--batch=12", "--group=2")
+	if given.RolloutCost != 7 || given.Correlation != 0.3 || *given.NoiseExponent != 0.1 ||
+		given.Origins.Noise != "given" ||
+		given.Configuration.Workers+given.Configuration.Trainers != 6 || given.Configuration.Batch != 12 ||
+		given.Configuration.Group != 2 {
 		t.Errorf("flags do not override --from: %+v", given)
 	}
 	const noise, correlation = "both profiles are flat", "0.1 is assumed"
-	if !said(d.Warnings, noise) || !said(d.Warnings, correlation) || said(given.Warnings, noise) || said(given.Warnings, correlation) {
+	if !said(d.Warnings, noise) || !said(d.Warnings, correlation) || said(given.Warnings, noise) ||
+		said(given.Warnings, correlation) {
 		t.Errorf("measured it warns %q, and with flags instead %q", d.Warnings, given.Warnings)
 	}
 }
 
 func TestDesignIsFedByTheGradientsOfARun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	succeeds(t, "", "train", "-q", "--out", dir, "--set", "policy.hidden=16", "--set", "policy.intermediate=24", "--set", "policy.layers=1",
-		"--set", "policy.heads=2", "--set", "policy.kv_heads=1", "--set", "policy.positions=32", "--set", "task.max=10", "--set", "task.held_out=20",
-		"--set", "warmup.steps=200", "--set", "warmup.batch=32", "--set", "warmup.learning_rate=0.01", "--set", "generate.max_tokens=4",
-		"--set", "pipeline.batch=32", "--set", "pipeline.group=4", "--set", "replay.capacity=256", "--set", "evaluate.every=100",
-		"--set", "evaluate.samples=0", "--set", "budget.compute=0", "--set", "budget.updates=30")
+	train := []string{"train", "-q", "--out", dir}
+	for _, set := range []string{
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+		"policy.positions=32", "task.max=10", "task.held_out=20", "warmup.steps=200", "warmup.batch=32",
+		"warmup.learning_rate=0.01", "generate.max_tokens=4", "pipeline.batch=32", "pipeline.group=4",
+		"replay.capacity=256", "evaluate.every=100", "evaluate.samples=0", "budget.compute=0", "budget.updates=30",
+	} {
+		train = append(train, "--set", set)
+	}
+	succeeds(t, "", train...)
 	args := []string{"design", "--from", dir, "--json", "--gpus", "8", "--batch", "32", "--group", "4"}
 	out := succeeds(t, "", args...)
 	var got design.Document
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v of %s", err, out)
 	}
-	if math.Abs(got.RolloutCost/5.28-1) > 0.2 || got.Correlation < 0 || got.Correlation > 1 || !said(got.Measured, dir) || !said(got.Measured, "c = ") {
+	if math.Abs(got.RolloutCost/5.28-1) > 0.2 || got.Correlation < 0 || got.Correlation > 1 ||
+		!said(got.Measured, dir) || !said(got.Measured, "c = ") {
 		t.Errorf("from the run came %+v", got)
 	}
 	if again := succeeds(t, "", args...); again != out {
@@ -185,24 +215,31 @@ func TestDesignIsFedByTheGradientsOfARun(t *testing.T) {
 
 // smallSchedule runs in well under a second: 6 workers and 2 trainers, mu 5.28, batches of 64 in groups of 8.
 func smallSchedule(more ...string) []string {
-	return append([]string{"design", "--sim", "--gpus", "8", "--batch", "64", "--group", "8", "--workers", "6", "--trainers", "2", "--rollouts", "40000"}, more...)
+	return append([]string{"design", "--sim", "--gpus", "8", "--batch", "64", "--group", "8", "--workers", "6",
+		"--trainers", "2", "--rollouts", "40000"}, more...)
 }
 
 func TestDesignSimTakesItsFlags(t *testing.T) {
-	s := designedBy(t, smallSchedule("--lengths", "500,1,4000", "--batching", "static", "--stragglers", "0.5,2", "--reward-latency", "10,1",
-		"--weight-transfer", "16", "--weight-sync", "token", "--in-flight", "1", "--seed", "7", "--rollout-cost", "6", "--capacity", "512")[1:]...).Schedule
+	s := designedBy(t, smallSchedule("--lengths", "500,1,4000", "--batching", "static", "--stragglers", "0.5,2",
+		"--reward-latency", "10,1",
+		"--weight-transfer", "16", "--weight-sync", "token", "--in-flight", "1", "--seed", "7", "--rollout-cost", "6",
+		"--capacity", "512")[1:]...).Schedule
 	if s == nil || len(s.Arms) != 3 {
 		t.Fatalf("no schedule with three arms: %+v", s)
 	}
-	if s.Lengths.Median != 500 || s.Lengths.Sigma != 1 || s.Lengths.Max != 4000 || s.Batching != "static" || s.Stragglers.Share != 0.5 || s.Stragglers.Factor != 2 ||
-		s.RewardLatency.Mean != 10 || s.RewardLatency.Sigma != 1 || s.WeightTransfer != 16 || s.WeightSync != "token" || s.InFlight != 1 || s.Seed != 7 || s.RolloutCost != 6 ||
+	if s.Lengths.Median != 500 || s.Lengths.Sigma != 1 || s.Lengths.Max != 4000 || s.Batching != "static" ||
+		s.Stragglers.Share != 0.5 || s.Stragglers.Factor != 2 ||
+		s.RewardLatency.Mean != 10 || s.RewardLatency.Sigma != 1 || s.WeightTransfer != 16 || s.WeightSync != "token" ||
+		s.InFlight != 1 || s.Seed != 7 || s.RolloutCost != 6 ||
 		s.Workers != 6 || s.Trainers != 2 || s.Rollouts != 40000 || s.Arms[2].Capacity != 512 {
 		t.Errorf("the schedule was another: %+v", s)
 	}
 }
 
 func TestASchedulesBufferKeepsTheHorizonWithOtherGPUs(t *testing.T) {
-	r := &design.Recommendation{Plan: design.Plan{Configuration: design.Configuration{Workers: 5, Trainers: 1, Batch: 64, Capacity: 512, Horizon: 8}}}
+	r := &design.Recommendation{Plan: design.Plan{
+		Configuration: design.Configuration{Workers: 5, Trainers: 1, Batch: 64, Capacity: 512, Horizon: 8},
+	}}
 	least := 1
 	for _, c := range []struct {
 		workers, trainers int
@@ -214,7 +251,8 @@ func TestASchedulesBufferKeepsTheHorizonWithOtherGPUs(t *testing.T) {
 		{10, 2, scheduleFlags{}, 512},
 		{10, 2, scheduleFlags{Capacity: &least}, 1},
 	} {
-		if got := c.flags.capacity(r, pipeline.Options{Workers: c.workers, Trainers: c.trainers, Batch: 64, RolloutCost: 5}); got != c.want {
+		o := pipeline.Options{Workers: c.workers, Trainers: c.trainers, Batch: 64, RolloutCost: 5}
+		if got := c.flags.capacity(r, o); got != c.want {
 			t.Errorf("with (%d, %d) the capacity is %d, want %d", c.workers, c.trainers, got, c.want)
 		}
 	}
@@ -227,7 +265,8 @@ func TestDesignWritesAPageWithItsSchedule(t *testing.T) {
 		t.Errorf("the text does not end with the schedule and the page:\n%s", text)
 	}
 	page := read(t, path)
-	for _, want := range []string{"Cost over the staleness horizon", "Queues and buffer side by side", "reprise design --sim --gpus 8 --batch 64"} {
+	for _, want := range []string{"Cost over the staleness horizon", "Queues and buffer side by side",
+		"reprise design --sim --gpus 8 --batch 64"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -242,7 +281,8 @@ func TestTheDocumentationShowsTheOutputOfDesign(t *testing.T) {
 	_, rest, found := strings.Cut(doc, "The beginning, of `")
 	flags, rest, _ := strings.Cut(rest, "`:\n\n```\n")
 	begins, _, ends := strings.Cut(rest, "  …\n```")
-	if printed := succeeds(t, "", append([]string{"design", "--json"}, strings.Fields(flags)...)...); !found || !ends || !strings.HasPrefix(printed, begins) {
+	if printed := succeeds(t, "", append([]string{"design", "--json"}, strings.Fields(flags)...)...); !found ||
+		!ends || !strings.HasPrefix(printed, begins) {
 		t.Errorf("docs/design.md lacks the beginning of the JSON of %s:\n%s", flags, printed)
 	}
 	_, section, found := strings.Cut(doc, "\n## A schedule without a model\n")
@@ -252,7 +292,8 @@ func TestTheDocumentationShowsTheOutputOfDesign(t *testing.T) {
 	}
 	command := strings.Fields(blocks[1])
 	_, schedule, _ := strings.Cut(succeeds(t, "", command[1:]...), "\na schedule without a model\n")
-	if want := "a schedule without a model\n" + schedule[:strings.LastIndex(schedule, "  simulated in")]; blocks[3] != want {
+	want := "a schedule without a model\n" + schedule[:strings.LastIndex(schedule, "  simulated in")]
+	if blocks[3] != want {
 		t.Errorf("%v prints\n%s\nthe documentation has\n%s", command, want, blocks[3])
 	}
 }

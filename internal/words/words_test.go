@@ -32,7 +32,8 @@ func TestParagraphsWrapBetweenWords(t *testing.T) {
 	wrapped := words.Wrap("  - ", text)
 	lines := strings.Split(strings.TrimSuffix(wrapped, "\n"), "\n")
 	for i, line := range lines {
-		if mark := map[bool]string{true: "  - ", false: "    "}[i == 0]; !strings.HasPrefix(line, mark) || len(line) > 110 && i < len(lines)-1 || strings.HasSuffix(line, " ") {
+		if mark := map[bool]string{true: "  - ", false: "    "}[i == 0]; !strings.HasPrefix(line, mark) ||
+			len(line) > 110 && i < len(lines)-1 || strings.HasSuffix(line, " ") {
 			t.Errorf("line %d: %q", i, line)
 		}
 	}
@@ -42,7 +43,8 @@ func TestParagraphsWrapBetweenWords(t *testing.T) {
 }
 
 func TestThousands(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -100: "-100", 1234567: "1,234,567"} {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -100: "-100",
+		1234567: "1,234,567"} {
 		if got := words.Thousands(n); got != want {
 			t.Errorf("%d is written %s, want %s", n, got, want)
 		}
