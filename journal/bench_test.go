@@ -12,9 +12,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// BenchmarkCommit has 16 clients insert groups of 16 rollouts, each waiting for its commit, and reports rollouts/s, the bytes of
-// their payload per second, and the ratio to what the disk does with the same bytes written in sequence, in pieces of 4 MB with an fsync each,
-// in the same run.
+// BenchmarkCommit has 16 clients insert groups of 16 rollouts, each waiting for its commit. It reports rollouts/s,
+// payload bytes/s, and the ratio to sequential writes of 4 MB with an fsync each in the same run.
 func BenchmarkCommit(b *testing.B) {
 	for _, sync := range []Sync{Always, Off} {
 		for _, tokens := range []int{1000, 32768} {
@@ -79,8 +78,7 @@ func benchmarkCommit(b *testing.B, mode Sync, tokens int) {
 	}
 }
 
-// rawBytesPerSecond is what the disk does: 1 GB in sequence over a file of 512 MB that is there already, an fsync to every
-// 4 MB.
+// rawBytesPerSecond measures the disk: 1 GB in sequence over an existing file of 512 MB, with an fsync every 4 MB.
 func rawBytesPerSecond(b *testing.B) float64 {
 	b.Helper()
 	const piece, file, total = 4 << 20, 512 << 20, 1 << 30

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,8 +19,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// sample is a small journal with pages of every kind: branches and leaves of each bucket, free pages, two meta pages. Ever is
-// every rollout that was in it. Seeds differ in where the pages lie.
+// sample returns a small journal with pages of every kind: branches and leaves of each bucket, free pages, two meta
+// pages. ever is every rollout that was in it. Seeds differ in the order of the pages.
 func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever map[rollout.ID]replay.Stored) {
 	t.Helper()
 	o := in(t)
@@ -55,11 +54,7 @@ func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever m
 	return file, kind, ever
 }
 
-func storedOf(h replay.Held) replay.Stored {
-	return replay.Stored{Usage: replay.Usage{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
-}
-
-// fileOf is the pages of a file that were ever in use: what is beyond was only made room for.
+// fileOf returns the pages of a file that were ever in use, without the part that it has grown by in advance.
 func fileOf(t testing.TB, path string) []byte {
 	t.Helper()
 	file, err := os.ReadFile(path)
@@ -74,7 +69,7 @@ func verifyBytes(t testing.TB, file []byte) *Report {
 	return report
 }
 
-// facts is content in a form that can be compared: a line for each record.
+// facts returns a hash of each record, by name.
 func facts(t testing.TB, c *content) map[string]uint64 {
 	t.Helper()
 	m := make(map[string]uint64)
@@ -98,8 +93,8 @@ func facts(t testing.TB, c *content) map[string]uint64 {
 
 var fixed = maphash.MakeSeed()
 
-// Whatever bits are flipped, bytes lost or sectors cleared: either something is found, or the content is what it was. No record that
-// was never written counts as whole: a branch that leads astray can at worst lead to rollouts that had been removed.
+// Whatever bits are flipped, bytes lost or sectors cleared, either damage is reported or the content is unchanged. No
+// record counts as intact that was never written: a wrong branch can at worst lead to rollouts that had been removed.
 func TestNoDamageGoesUnnoticed(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint("pages laid out by seed ", seed), func(t *testing.T) { noDamageGoesUnnoticed(t, seed) })
@@ -170,12 +165,12 @@ func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
 	}
 }
 
-// older tells whether a report is of the transaction before, as the last one's meta page is damaged.
+// older reports whether the last transaction's meta page is damaged, so that a report is of the one before.
 func older(r *Report) bool {
 	return slices.ContainsFunc(r.Damage, func(d Damage) bool { return d.Bucket == "" && d.Page < 2 })
 }
 
-// stateLost tells whether the books may be lost: then nobody knows how much is missing.
+// stateLost reports whether the table's state may be lost. Without it the number of missing rollouts is unknown.
 func stateLost(r *Report) bool {
 	return older(r) || slices.ContainsFunc(r.Damage, func(d Damage) bool { return d.Bucket == stateBucket || d.Bucket == "" })
 }
@@ -207,8 +202,8 @@ func damage(r *rand.Rand, file []byte) string {
 	}
 }
 
-// What bbolt is given it must not break on: where nothing is found, it opens and serves.
-func TestAFileInWhichNothingIsFoundOpens(t *testing.T) {
+// bbolt must not fail on a file without reported damage: it opens and can be written to.
+func TestAFileThatVerifiesCanBeOpened(t *testing.T) {
 	file, kind, _ := sample(t, 5)
 	random := rollout.Stream(4, "damage", 0)
 	opened := 0
@@ -241,16 +236,8 @@ func TestAFileInWhichNothingIsFoundOpens(t *testing.T) {
 	}
 }
 
-func must2[T any](x T, err error) func(t testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		must(t, err)
-		return x
-	}
-}
-
-// A damaged journal is refused with the damage named; what is whole is saved, opens, and counts what is missing.
-func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
+// A damaged journal is refused with the damage named. Salvage saves the rest, which opens and counts what is missing.
+func TestSalvageSavesTheRestOfADamagedJournal(t *testing.T) {
 	file, kind, ever := sample(t, 5)
 	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
 	want := facts(t, whole)
@@ -303,30 +290,8 @@ func TestTheRestOfADamagedJournalIsServed(t *testing.T) {
 	}
 }
 
-func sameStored(t testing.TB, a, b replay.Stored) bool {
-	x, err := a.Rollout.MarshalBinary()
-	must(t, err)
-	y, err := b.Rollout.MarshalBinary()
-	must(t, err)
-	return a.Group == b.Group && a.Shard == b.Shard && cmp.Compare(a.Advantage, b.Advantage) == 0 && bytes.Equal(x, y)
-}
-
-// balanced checks invariant 11.
-func balanced(t testing.TB, table *replay.Table) {
-	t.Helper()
-	s := statsOf(table)
-	var evicted uint64
-	for _, n := range s.Evicted {
-		evicted += n
-	}
-	if s.Inserted != uint64(s.Present)+evicted || float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() ||
-		s.Drawn != s.Acknowledged+s.Returned || s.UsesPresent.Count() != uint64(s.Present) || s.UsesAtEviction.Count() != evicted {
-		t.Fatalf("books do not balance: %+v", s)
-	}
-}
-
-// The definition of a table is found on an older page where its own record is damaged.
-func TestADefinitionIsFoundOnAnOlderPage(t *testing.T) {
+// If the record of the definition is damaged, an older page still has it.
+func TestSalvageFindsTheDefinitionOnAnOlderPage(t *testing.T) {
 	file, kind, _ := sample(t, 5)
 	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
 	r, err := newReader(bytes.NewReader(file), int64(len(file)))
@@ -349,8 +314,8 @@ func TestADefinitionIsFoundOnAnOlderPage(t *testing.T) {
 	must(t, j.Close())
 }
 
-// If the page that leads to all others is lost, rollouts are found all the same. Without a meta page nothing is.
-func TestRolloutsAreFoundWithoutTheirRoot(t *testing.T) {
+// Without the root page, or with the older of two meta pages, rollouts are found.
+func TestSalvageFindsRolloutsWithoutTheRoot(t *testing.T) {
 	file, kind, _ := sample(t, 5)
 	m, _, err := readMetas(bytes.NewReader(file), int64(len(file)))
 	must(t, err)
@@ -382,7 +347,7 @@ func TestRolloutsAreFoundWithoutTheirRoot(t *testing.T) {
 	}
 }
 
-func TestAJournalWithoutMetaPagesIsRefused(t *testing.T) {
+func TestSalvageNeedsAMetaPage(t *testing.T) {
 	file, _, _ := sample(t, 5)
 	clear(file[:8192])
 	from := filepath.Join(t.TempDir(), "from")
@@ -392,7 +357,7 @@ func TestAJournalWithoutMetaPagesIsRefused(t *testing.T) {
 	}
 }
 
-func TestSalvagingAWholeJournalCopiesIt(t *testing.T) {
+func TestSalvageCopiesAnIntactJournal(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 20}
 	u := newUser(t, kind, 1)
 	j := create(t, o, u.table)
@@ -417,7 +382,7 @@ func TestSalvagingAWholeJournalCopiesIt(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestAFileThatIsNoJournalIsRefused(t *testing.T) {
+func TestOtherFilesAreRefused(t *testing.T) {
 	o := in(t)
 	for _, content := range []string{"", "hello", strings.Repeat("x", 100_000)} {
 		must(t, os.WriteFile(o.Path, []byte(content), 0o600))
@@ -431,4 +396,167 @@ func TestAFileThatIsNoJournalIsRefused(t *testing.T) {
 	if _, err := Verify(filepath.Dir(o.Path)); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("verifying a folder gave %v", err)
 	}
+}
+
+// pagesOf returns the pages with given flags that a file's tree leads to.
+func pagesOf(t testing.TB, file []byte, flags uint16) (list []pageID) {
+	t.Helper()
+	r, _, report := examineBytes(bytes.NewReader(file), int64(len(file)), false)
+	if !report.Whole() {
+		t.Fatalf("%s", report)
+	}
+	for p := pageID(2); p < r.meta.high; p++ {
+		b := file[int(p)*report.PageSize:]
+		if r.used[p/64]&(1<<(p%64)) != 0 && pageID(binary.NativeEndian.Uint64(b)) == p && (page{p, b}).flags() == flags {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Lookups would fail, although every record is there.
+func TestSwappedChildrenOfABranchAreDetected(t *testing.T) {
+	file, _, _ := sample(t, 5)
+	branches := pagesOf(t, file, branchPage)
+	if len(branches) < 2 {
+		t.Fatalf("the sample has %d branches", len(branches))
+	}
+	for _, p := range branches {
+		damaged := bytes.Clone(file)
+		b := damaged[int(p)*4096+pageHeader:]
+		one, other := b[8:16], b[elementLength+8:elementLength+16]
+		kept := bytes.Clone(one)
+		copy(one, other)
+		copy(other, kept)
+		if report := verifyBytes(t, damaged); report.Whole() {
+			t.Errorf("page %d: %s", p, report)
+		}
+	}
+}
+
+// bbolt would free both pages, although one is in use.
+func TestOverlappingPagesAreDetected(t *testing.T) {
+	file, _, _ := sample(t, 5)
+	leaves := pagesOf(t, file, leafPage)
+	found := 0
+	for i, p := range leaves[:len(leaves)-1] {
+		if leaves[i+1] != p+1 {
+			continue
+		}
+		damaged := bytes.Clone(file)
+		binary.NativeEndian.PutUint32(damaged[int(p)*4096+12:], 1)
+		if report := verifyBytes(t, damaged); report.Whole() {
+			t.Errorf("page %d: %s", p, report)
+		}
+		found++
+	}
+	if found < 5 {
+		t.Errorf("only %d leaves have a neighbour", found)
+	}
+}
+
+// The state of the table tells how many rollouts it held.
+func TestSalvageDoesNotReviveConsumedRollouts(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 1000, Sampler: replay.FIFO}
+	u := newUser(t, kind, 1)
+	j := create(t, o, u.table)
+	for range 50 {
+		_, err := u.table.Insert(ctx, aGroup(u.random, 4, 200, 0))
+		must(t, err)
+	}
+	must(t, j.Commit(ctx))
+	_, err := u.table.Sample(ctx, rollout.Request{Size: 80})
+	must(t, err)
+	must(t, j.Close())
+	file := fileOf(t, o.Path)
+	for _, p := range pagesOf(t, file, branchPage) {
+		clear(file[int(p)*4096 : int(p+1)*4096])
+	}
+	from := filepath.Join(t.TempDir(), "from")
+	must(t, os.WriteFile(from, file, 0o600))
+	report, err := Salvage(from, from+".to")
+	must(t, err)
+	if report.Orphans == 0 {
+		t.Errorf("nothing was found beside the tree: %s", report)
+	}
+	_, again, recovery := reopenAndClose(t, Options{Path: from + ".to"}, kind)
+	if again.Server().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
+		t.Errorf("%d rollouts came back, the first is %d: %s", again.Server().Flow().Present, again.Inspect().Held()[0].ID, recovery)
+	}
+}
+
+// FuzzDamage changes bytes of a journal. An edit is a position (4 bytes) and a mask (1 byte). Either damage is
+// reported, or the content is unchanged.
+func FuzzDamage(f *testing.F) {
+	file, _, _ := sample(f, 5)
+	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
+	want := facts(f, whole)
+	for _, at := range []uint32{8, 16, 4096 + 70, 8192 + 10, 3 * 4096, uint32(whole.totals.Commit) * 4096} {
+		f.Add(append(binary.LittleEndian.AppendUint32(nil, at), 1))
+	}
+	f.Fuzz(func(t *testing.T, edits []byte) {
+		damaged := bytes.Clone(file)
+		for ; len(edits) >= 5; edits = edits[5:] {
+			damaged[int(binary.LittleEndian.Uint32(edits))%len(damaged)] ^= edits[4]
+		}
+		_, c, report := examineBytes(bytes.NewReader(damaged), int64(len(damaged)), true)
+		if report.Whole() && !maps.Equal(facts(t, c), want) {
+			t.Fatalf("unnoticed: %s", report)
+		}
+	})
+}
+
+// FuzzFile reads and salvages arbitrary files.
+func FuzzFile(f *testing.F) {
+	o := in(f)
+	u := newUser(f, replay.Options{Capacity: 4}, 1)
+	j := create(f, o, u.table)
+	u.insert()
+	must(f, j.Close())
+	file := fileOf(f, o.Path)
+	f.Add(file)
+	f.Add(file[:8192])
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		r, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)
+		if c == nil {
+			if report.Whole() {
+				t.Fatal("what is no journal counts as whole")
+			}
+			return
+		}
+		if len(r.lost) > 0 {
+			r.adoptOrphans(c)
+		}
+		if _, err := c.batch(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzRecord decodes arbitrary records.
+func FuzzRecord(f *testing.F) {
+	u := newUser(f, replay.Options{Capacity: 4}, 1)
+	u.table.Durable().Track()
+	u.insert()
+	entries, err := encodeRollouts(newArena(), u.table.Durable().Cut().Inserted)
+	must(f, err)
+	for _, en := range entries {
+		f.Add(en.key, en.record)
+	}
+	f.Fuzz(func(t *testing.T, key, record []byte) {
+		for _, bucket := range buckets() {
+			var c content
+			if _, err := c.decode(bucket, element{key: key, value: record}, true); err != nil {
+				continue
+			}
+			if len(c.rollouts) == 1 { // written again it is the same
+				again, err := encodeRollouts(newArena(), c.rollouts)
+				must(t, err)
+				if !bytes.Equal(again[0].key, key) || len(again[0].record) < headerLength {
+					t.Fatalf("%x became %x", key, again[0].key)
+				}
+			}
+		}
+	})
 }

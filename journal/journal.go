@@ -1,31 +1,32 @@
 // Package journal keeps the content of a table on disk, so that it survives a crash.
 //
-// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table (replay.Table.Cut): all changes
-// since the cut before, as of one moment. Each cut is written in one transaction of a bbolt file, so the file always holds the
-// table as of one moment: rollouts, their uses and priorities, the version, the batch ids of insertions, the statistics. Cuts are
-// taken when somebody waits for one ([Journal.Commit], [Journal.Flush]), and every [Options].Interval. Callers that wait at the
-// same time share a cut. While a transaction is synced, further cuts are encoded; they are then written together.
+// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table (replay.Table.Cut):
+// all changes since the cut before, as of one moment. Each cut is written in one transaction of a bbolt file, so the
+// file always holds the table as of one moment: rollouts, their uses and priorities, the version, the batch ids of
+// insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit], [Journal.Flush]), and every
+// [Options].Interval. Callers that wait at the same time share a cut. While a transaction is synced, further cuts are
+// encoded; they are then written together.
 //
-// [Sync] defines what an acknowledgement promises. [Create] begins a journal; [Open] recovers a table from one and reports what it
-// found. [Verify] reads a file page by page, checks every checksum, and names what is damaged; [Salvage] writes what is intact
-// into a new file.
+// [Sync] defines what an acknowledgement promises. [Create] begins a journal; [Open] recovers a table from one and
+// reports what it found. [Verify] reads a file page by page, checks every checksum, and names what is damaged;
+// [Salvage] writes what is intact into a new file.
 //
 // # The file
 //
-// There is one bbolt file per table, with four buckets: "rollouts" by id, written once, with their uses and priorities at that
-// moment; "uses" by id, for rollouts in which those changed since; "requests", the remembered insertions, in order; and "state":
-// the table's definition and state, the number of records in each bucket, and attached blobs. Every value is a record with a
-// CRC-32C, because bbolt has none for its pages. A wrong branch page is detected by the order of the keys, by pages used twice, or
-// by those numbers.
+// There is one bbolt file per table, with four buckets: "rollouts" by id, written once, with their uses and priorities
+// at that moment; "uses" by id, for rollouts in which those changed since; "requests", the remembered insertions, in
+// order; and "state": the table's definition and state, the number of records in each bucket, and attached blobs. Every
+// value is a record with a CRC-32C, because bbolt has none for its pages. A wrong branch page is detected by the order
+// of the keys, by pages used twice, or by those numbers.
 //
-// bbolt maps the file into memory and trusts it: a damaged file can end the process. So [Open] first reads the file with a reader
-// of this package, which trusts nothing, and refuses a damaged file.
+// bbolt maps the file into memory and trusts it: a damaged file can end the process. So [Open] first reads the file
+// with a reader of this package, which trusts nothing, and refuses a damaged file.
 //
 // # Promises
 //
-// Invariant 6: what Commit or Flush returned for is recovered, as [Sync] promises; uses and priorities may be older by at most the
-// interval. After a disk error nothing is acknowledged any more: the error is sticky. Invariant 11 is checked when a table is
-// rebuilt. Space of removed rollouts is reused.
+// Invariant 6: what Commit or Flush returned for is recovered, as [Sync] promises; uses and priorities may be older by
+// at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. Invariant 11 is
+// checked when a table is rebuilt. Space of removed rollouts is reused.
 //
 // A journal does not hold leased draws, which are released in a recovered table, or batches by request id.
 package journal
@@ -53,16 +54,17 @@ type Sync string
 
 // The promises.
 const (
-	// Always: what [Journal.Commit] returned for survives a crash of the process and a loss of power. Its transaction is followed
-	// by fdatasync twice: after its pages, and after the page that makes them the file's content.
+	// Always: what [Journal.Commit] returned for survives a crash of the process and a loss of power. Its transaction
+	// is followed by fdatasync twice: after its pages, and after the page that makes them the file's content.
 	Always Sync = "always"
 
-	// Interval: [Journal.Commit] returns at once. Changes are written every interval in one transaction, synced as with Always. A
-	// crash or a loss of power loses at most what came after the last transaction, and leaves the table as of that.
+	// Interval: [Journal.Commit] returns at once. Changes are written every interval in one transaction, synced as with
+	// Always. A crash or a loss of power loses at most what came after the last transaction, and leaves the table as of
+	// that.
 	Interval Sync = "interval"
 
-	// Off: what [Journal.Commit] returned for was given to the operating system, without fdatasync. It survives the end of the
-	// process, kill -9 included. A loss of power may lose any of it, and may damage the file.
+	// Off: what [Journal.Commit] returned for was given to the operating system, without fdatasync. It survives the end
+	// of the process, kill -9 included. A loss of power may lose any of it, and may damage the file.
 	Off Sync = "off"
 )
 
@@ -161,8 +163,9 @@ type blob struct {
 	saved bool
 }
 
-// Create begins a journal of a table. Its content so far is in the file when Create returns. [Open] gives the definition back.
-// Create refuses a file that exists. The table is tracked from now on and belongs to this journal alone.
+// Create begins a journal of a table. Its content so far is in the file when Create returns. [Open] gives the
+// definition back. Create refuses a file that exists. The table is tracked from now on and belongs to this journal
+// alone.
 func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -210,8 +213,8 @@ func (j *Journal) start(s *store) {
 // earlyBytes is how many bytes of rollouts may wait for the end of an interval.
 const earlyBytes = 64 << 20
 
-// Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. With [Interval] it
-// returns at once unless too much waits in memory. After a disk error it returns that error.
+// Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. With
+// [Interval] it returns at once unless too much waits in memory. After a disk error it returns that error.
 func (j *Journal) Commit(ctx context.Context) error {
 	if j.options.Sync != Interval {
 		return j.wait(ctx, false)
@@ -226,11 +229,12 @@ func (j *Journal) Commit(ctx context.Context) error {
 	return j.Err()
 }
 
-// Flush returns when everything that the table did before the call, and the attached blobs, are on disk, whatever [Options].Sync.
+// Flush returns when everything that the table did before the call, and the attached blobs, are on disk, whatever
+// [Options].Sync.
 func (j *Journal) Flush(ctx context.Context) error { return j.wait(ctx, true) }
 
-// Rewrite writes the file anew from a table that was restored or replaced. From now on the journal is that table's. A crash leaves
-// all of the old content or all of the new.
+// Rewrite writes the file anew from a table that was restored or replaced. From now on the journal is that table's. A
+// crash leaves all of the old content or all of the new.
 func (j *Journal) Rewrite(t *replay.Table) error {
 	r, err := j.join(true, t)
 	if err != nil {
@@ -287,8 +291,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Attach saves a small blob of others whenever it has changed: with flushes, every interval, and at the end. save is called from
-// the journal's goroutine. [Recovery].Blobs holds it by name.
+// Attach saves a small blob of others whenever it has changed: with flushes, every interval, and at the end. save is
+// called from the journal's goroutine. [Recovery].Blobs holds it by name.
 func (j *Journal) Attach(name string, save func() ([]byte, error)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -2,11 +2,15 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -15,9 +19,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// What was committed is found again: every sampler, retention and unit, at random points of a random life, through several
-// crashes.
-func TestARecoveredTableIsTheOneThatWasCommitted(t *testing.T) {
+// For every sampler, retention and unit, a table is recovered after random calls and several crashes.
+func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 	for _, kind := range kinds() {
 		t.Run(fmt.Sprintf("%s,%s,%s", kind.Sampler, kind.Unit, kind.Retention), func(t *testing.T) {
 			o := in(t)
@@ -77,7 +80,7 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestOnlyTheLatestInsertionsAreKept(t *testing.T) {
+func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
 	o := in(t)
 	o.Sync = Off
 	table, random := newTable(t, replay.Options{Capacity: 4}), rollout.Stream(1, "test", 0)
@@ -115,7 +118,7 @@ func TestOnlyTheLatestInsertionsAreKept(t *testing.T) {
 	}
 }
 
-func TestTheDefinitionAndBlobsComeBack(t *testing.T) {
+func TestDefinitionAndBlobsAreRecovered(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8}
 	j := create(t, o, newTable(t, kind))
 	content := []byte("first")
@@ -147,7 +150,7 @@ func TestABlobThatCannotBeSavedFailsTheFlush(t *testing.T) {
 	}
 }
 
-func TestARestoredTableIsWrittenAnew(t *testing.T) {
+func TestRewriteReplacesTheContent(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 16}
 	u := newUser(t, kind, 3)
 	j := create(t, o, u.table)
@@ -178,7 +181,7 @@ func TestARestoredTableIsWrittenAnew(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestWithIntervalACommitReturnsAtOnceAndTheIntervalWrites(t *testing.T) {
+func TestIntervalSyncCommitsAtOnceAndWritesLater(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 16}
 	o.Sync = Interval
 	u := newUser(t, kind, 3)
@@ -215,7 +218,7 @@ func TestWithIntervalACommitReturnsAtOnceAndTheIntervalWrites(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestNothingIsWrittenWhereNothingChanged(t *testing.T) {
+func TestNothingIsWrittenWithoutChanges(t *testing.T) {
 	o := in(t)
 	o.Interval = time.Millisecond
 	u := newUser(t, replay.Options{Capacity: 16}, 3)
@@ -231,7 +234,7 @@ func TestNothingIsWrittenWhereNothingChanged(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestOneProcessAtATimeHasAJournal(t *testing.T) {
+func TestAJournalHasOneProcessAtATime(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8}
 	o.LockTimeout = 50 * time.Millisecond
 	j := create(t, o, newTable(t, kind))
@@ -255,7 +258,7 @@ func TestOneProcessAtATimeHasAJournal(t *testing.T) {
 	}
 }
 
-func TestAJournalThatIsNotThereIsNotMade(t *testing.T) {
+func TestOpenDoesNotCreateAJournal(t *testing.T) {
 	o := in(t)
 	if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("opening it gave %v", err)
@@ -273,7 +276,7 @@ func TestATableOfOtherOptionsIsRefused(t *testing.T) {
 	}
 }
 
-func TestOptionsNameEveryProblem(t *testing.T) {
+func TestValidateReportsEveryProblem(t *testing.T) {
 	err := Options{Sync: "sometimes", Interval: -1, LockTimeout: -1}.Validate()
 	for _, want := range []string{"path", "sync: sometimes: want always, interval or off", "interval: -1ns", "lock_timeout: -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -282,8 +285,8 @@ func TestOptionsNameEveryProblem(t *testing.T) {
 	}
 }
 
-// Space of what was removed is used again: the file of a table that was filled many times over stays near its content.
-func TestSpaceIsUsedAgain(t *testing.T) {
+// The file of a table that was filled many times over stays near the size of its content.
+func TestSpaceIsReused(t *testing.T) {
 	o := in(t)
 	o.Sync = Off
 	const capacity, tokens = 200, 1000
@@ -306,5 +309,237 @@ func TestSpaceIsUsedAgain(t *testing.T) {
 	}
 	if used := int64(report.Pages) * int64(report.PageSize); used > 4*content {
 		t.Errorf("%d bytes of pages were ever in use, for content of %d", used, content)
+	}
+}
+
+// Under load the file always holds the table as of one moment: every copy opens, its counts balance, and it has
+// everything that was committed before the copy began.
+func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
+	o := in(t)
+	o.Sync, o.Interval = Off, time.Millisecond
+	kind := replay.Options{Capacity: 64, MaxUses: 3, Shards: 2}
+	table := newTable(t, kind)
+	j := create(t, o, table)
+	stop, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	committed := rollout.ID(0)
+	for client := range 4 {
+		random := rollout.Stream(uint64(client), "client", 0)
+		work.Go(func() {
+			for i := 0; stop.Err() == nil; i++ {
+				ids, err := table.Server().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
+				if err == nil {
+					err = j.Commit(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				committed = max(committed, ids[len(ids)-1])
+				mu.Unlock()
+			}
+		})
+	}
+	work.Go(func() {
+		for i := 0; stop.Err() == nil; i++ {
+			b, err := table.Lease(ctx, rollout.Request{Size: 3, Shard: i % 2})
+			if errors.Is(err, rollout.ErrStarved) {
+				continue
+			}
+			if err == nil && i%3 > 0 {
+				err = table.Acknowledge(context.Background(), b.ID)
+			}
+			if err == nil && i%50 == 0 {
+				err = table.Advance(ctx, rollout.Version(i/50))
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 12 {
+		mu.Lock()
+		before := committed
+		mu.Unlock()
+		at := fmt.Sprintf("%s.%d", o.Path, i)
+		backup(t, j, at)
+		copied, again, recovery := reopen(t, Options{Path: at, Sync: Off}, kind)
+		balanced(t, again)
+		if last := rollout.ID(statsOf(again).Inserted); last < before {
+			t.Errorf("a copy knows of %d rollouts, %d were committed before: %s", last, before, recovery)
+		}
+		must(t, copied.Close())
+		must(t, os.Remove(at))
+	}
+	cancel()
+	work.Wait()
+	must(t, j.Close())
+	_, again, _ := reopenAndClose(t, o, kind)
+	if a, b := statsOf(table).Inserted, statsOf(again).Inserted; a != b {
+		t.Errorf("%d rollouts were inserted, the closed journal knows %d", a, b)
+	}
+}
+
+func TestConcurrentCommitsShareTransactions(t *testing.T) {
+	o := in(t)
+	table := newTable(t, replay.Options{Capacity: 100_000})
+	j := create(t, o, table)
+	const clients, each = 16, 20
+	var work sync.WaitGroup
+	for client := range clients {
+		random := rollout.Stream(uint64(client), "client", 0)
+		work.Go(func() {
+			for range each {
+				if _, err := table.Insert(ctx, aGroup(random, 2, 10, 0)); err != nil {
+					t.Error(err)
+				}
+				if err := j.Commit(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	st := j.Stats()
+	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 || st.FreeBytes < st.FileBytes/2 || st.FreeBytes >= st.FileBytes || st.Pending != 0 || st.LastWrite.IsZero() {
+		t.Errorf("%d calls: %+v", clients*each, st)
+	}
+	var n uint64
+	for _, l := range st.Writes {
+		n += l.Count
+	}
+	if n != st.Commits || st.WriteTime <= 0 {
+		t.Errorf("%d transactions took %v in all, their latencies count %d", st.Commits, st.WriteTime, n)
+	}
+	must(t, j.Close())
+}
+
+func TestACancelledCommitDoesNotAffectOthers(t *testing.T) {
+	o := in(t)
+	table := newTable(t, replay.Options{Capacity: 8})
+	j := create(t, o, table)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := j.Commit(over); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("a call whose time was over gave %v", err)
+	}
+	must(t, j.Commit(ctx))
+	must(t, j.Flush(ctx))
+	must(t, j.Close())
+}
+
+// A table can be restored while others insert and wait.
+func TestRewriteUnderLoadKeepsLaterChanges(t *testing.T) {
+	o := in(t)
+	o.Sync, o.Interval = Off, time.Millisecond
+	kind := replay.Options{Capacity: 64}
+	table, random := newTable(t, kind), rollout.Stream(9, "test", 0)
+	j := create(t, o, table)
+	var snapshot bytes.Buffer
+	must(t, table.Snapshot(&snapshot))
+	stop, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for stop.Err() == nil {
+			if _, err := table.Insert(ctx, aGroup(random, 2, 10, 0)); err != nil {
+				t.Error(err)
+			}
+			if err := j.Commit(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 10 {
+		must(t, table.Restore(bytes.NewReader(snapshot.Bytes())))
+		must(t, j.Rewrite(table))
+	}
+	cancel()
+	work.Wait()
+	must(t, j.Close())
+	_, again, _ := reopenAndClose(t, o, kind)
+	sameTables(t, table, again)
+}
+
+func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Path: filepath.Join(t.TempDir(), "j")}.withDefaults()
+		j := newJournal(o, nil, newTable(t, replay.Options{Capacity: 16}))
+		waited := func(waiting, company int64, meanwhile func()) time.Duration {
+			j.counters.waiting.Store(waiting)
+			began := time.Now()
+			if meanwhile != nil {
+				go meanwhile()
+			}
+			j.gather(company, longestGathering)
+			return time.Since(began)
+		}
+		if d := waited(1, 1, nil); d != 0 {
+			t.Errorf("who is alone waited %v", d)
+		}
+		if d := waited(1, 2, nil); d != longestGathering {
+			t.Errorf("for one who never came it waited %v: want %v", d, longestGathering)
+		}
+		back := func() {
+			time.Sleep(longestGathering / 4)
+			j.counters.waiting.Add(1)
+			j.arrived <- struct{}{}
+		}
+		if d := waited(1, 2, back); d != longestGathering/4 {
+			t.Errorf("for one who came back it waited %v: want %v", d, longestGathering/4)
+		}
+		close(j.stop)
+		if d := waited(0, 2, nil); d != 0 {
+			t.Errorf("of a journal that is being closed it waited %v", d)
+		}
+	})
+}
+
+// Batches queued behind a rewrite are written too.
+func TestBatchesAroundARewriteAreWrittenInOrder(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 16}
+	u := newUser(t, kind, 1)
+	j := newJournal(o.withDefaults(), []byte("a definition"), u.table)
+	cut := func() *batch {
+		b, err := j.cut(nil)
+		must(t, err)
+		return b
+	}
+	u.table.Durable().Track()
+	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, cut(), false)
+	must(t, err)
+	j.store = s
+	u.insert()
+	before := cut()
+	u.table.Durable().Track()
+	anew := cut()
+	u.insert()
+	after := cut()
+	wrote, err := j.write([]*batch{before, anew, after})
+	must(t, err)
+	if !wrote {
+		t.Error("nothing was written")
+	}
+	must(t, j.store.db.Close())
+	_, again, _ := reopenAndClose(t, o, kind)
+	sameTables(t, u.table, again)
+}
+
+func TestRewriteWithoutChangesLosesNothing(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 16}
+	u := newUser(t, kind, 1)
+	j := create(t, o, u.table)
+	j.Attach("prompts", func() ([]byte, error) { return []byte("content"), nil })
+	u.insert()
+	must(t, j.Flush(ctx))
+	must(t, j.Rewrite(u.table))
+	must(t, j.Rewrite(u.table))
+	must(t, j.Close())
+	_, again, recovery := reopenAndClose(t, o, kind)
+	sameTables(t, u.table, again)
+	if string(recovery.Blobs["prompts"]) != "content" {
+		t.Errorf("the blobs are %q", recovery.Blobs)
 	}
 }

@@ -48,9 +48,9 @@ func (r *Recovery) String() string {
 	return b.String()
 }
 
-// Open recovers the table that build makes of the definition, and continues its journal. It refuses a damaged journal with an
-// error that wraps [ErrDamaged], names the damage, and tells how to save the rest. If there is no file, the error wraps
-// os.ErrNotExist.
+// Open recovers the table that build makes of the definition, and continues its journal. It refuses a damaged journal
+// with an error that wraps [ErrDamaged], names the damage, and tells how to save the rest. If there is no file, the
+// error wraps os.ErrNotExist.
 func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Journal, *replay.Table, *Recovery, error) {
 	if err := o.Validate(); err != nil {
 		return nil, nil, nil, err
@@ -122,7 +122,8 @@ func refusal(r *Report) error {
 	if n := len(r.Damage) + r.More - most; n > 0 {
 		fmt.Fprintf(&b, "and %d more; ", n)
 	}
-	return fmt.Errorf("opening the journal %s: %w: %skeep the file, and save the rest of it with: reprise journal salvage %s --out NEW", r.Path, ErrDamaged, b.String(), r.Path)
+	return fmt.Errorf("opening the journal %s: %w: %skeep the file, and save the rest of it with: reprise journal salvage %s --out NEW",
+		r.Path, ErrDamaged, b.String(), r.Path)
 }
 
 // reopen continues a file whose content is known. A salvaged one is written anew from the table.

@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// This file reads bbolt's file format, version 2, and trusts nothing: whatever the bytes are, it ends, and uses no more memory
-// than the file's size justifies. All numbers are in the machine's byte order.
+// This file reads bbolt's file format, version 2, and trusts nothing: whatever the bytes are, it ends, and uses no more
+// memory than the file's size justifies. All numbers are in the machine's byte order.
 //
 //	page     id u64, flags u16, count u16, overflow u32 (pages that follow and belong to it); then its elements
 //	meta     magic u32, version u32, page size u32, flags u32, root bucket (root u64, sequence u64), freelist u64,
@@ -131,7 +131,8 @@ type element struct {
 	bucket bool   // of a leaf
 }
 
-// elements returns the entries of a branch or leaf page. They share the page's memory. An error comes with the entries before it.
+// elements returns the entries of a branch or leaf page. They share the page's memory. An error comes with the entries
+// before it.
 func (p page) elements(list []element) ([]element, error) {
 	n, leaf := p.count(), p.flags() == leafPage
 	data := uint64(pageHeader + elementLength*n)
@@ -208,7 +209,8 @@ func newReader(f io.ReaderAt, size int64) (*reader, error) {
 	}
 	r.used = make([]uint64, r.pages()/64+1)
 	if uint64(m.high) > r.pages() {
-		r.report(Damage{Page: r.pages(), What: fmt.Sprintf("the file is cut short: it has %d pages of %d bytes, %d are in use", r.pages(), m.pageSize, m.high)})
+		r.report(Damage{Page: r.pages(), What: fmt.Sprintf("the file is cut short: it has %d pages of %d bytes, %d are in use",
+			r.pages(), m.pageSize, m.high)})
 	}
 	r.claim(0, 2)
 	return r, nil
@@ -270,8 +272,8 @@ type run struct {
 
 func readers() int { return min(max(runtime.GOMAXPROCS(0), 1), 8) }
 
-// walk visits the leaves of a bucket's tree, level by level, each level in the order of its pages in the file, in several
-// goroutines. leaf gets the number of its goroutine; entries share memory that is reused.
+// walk visits the leaves of a bucket's tree, level by level, each level in the order of its pages in the file, in
+// several goroutines. leaf gets the number of its goroutine; entries share memory that is reused.
 func (r *reader) walk(bucket string, root pageID, leaf func(worker int, id pageID, entries []element)) {
 	level := []span{{page: root, root: true}}
 	for len(level) > 0 {
@@ -407,8 +409,8 @@ func checkOrder(list []element, s span, branch bool) error {
 	return nil
 }
 
-// childrenOf returns the children of a branch. Keys before its first one belong to the first child. Keys are copied, because the
-// page's memory is reused.
+// childrenOf returns the children of a branch. Keys before its first one belong to the first child. Keys are copied,
+// because the page's memory is reused.
 func childrenOf(list []element, s span) []span {
 	children := make([]span, len(list))
 	for i, e := range list {

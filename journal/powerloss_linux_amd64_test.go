@@ -17,9 +17,9 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// After the loss of power at any moment, with any of the unsynced writes dropped, or torn into sectors: everything that was
-// acknowledged before is there, and the file is whole. With Off the same test finds what is lost.
-func TestNothingAcknowledgedIsLostWithThePower(t *testing.T) {
+// After a loss of power at any moment, with any unsynced writes dropped or torn into sectors, everything acknowledged
+// is there and the file is intact. With Off the same test must find losses.
+func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
 	for _, kind := range []string{"window", "queue"} {
 		t.Run(kind, func(t *testing.T) {
 			r := record(t, Always, kind)
@@ -66,7 +66,7 @@ func TestNothingAcknowledgedIsLostWithThePower(t *testing.T) {
 	})
 }
 
-// lossOf is what is wrong with a file, by what was promised.
+// lossOf returns how a file breaks the promises, "" if it keeps them.
 func lossOf(file []byte, kind string, p *promises) string {
 	_, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)
 	if !report.Whole() {
@@ -79,7 +79,7 @@ func lossOf(file []byte, kind string, p *promises) string {
 	return p.broken(kind, held, c.table.LastID)
 }
 
-// opens opens a file for good.
+// opens opens a file as a journal.
 func opens(t *testing.T, file []byte, kind string) {
 	t.Helper()
 	o := Options{Path: filepath.Join(t.TempDir(), "power"), Sync: Off}
@@ -89,15 +89,15 @@ func opens(t *testing.T, file []byte, kind string) {
 	must(t, j.Close())
 }
 
-// recording is what a process did to a file, in order, and what it promised meanwhile.
+// recording is a process's operations on a file and its promises, in order.
 type recording struct {
 	base   []byte // of the file, when it began
 	left   []byte // of the file, when it ended
 	events []event
 }
 
-// event is one of: a write, a sync that has returned, a change of size, a promise; of a file that is made, getting its name and the
-// sync of its folder.
+// event is a write, a finished sync, a change of size, or a promise; for a new file also the rename and the sync of its
+// folder.
 type event struct {
 	kind string // write, sync, truncate, say, rename, folder
 	at   int64  // of a write; the size of a truncation
@@ -115,8 +115,8 @@ func (r *recording) String() string {
 
 const sector = 512
 
-// after is the file after the first n events and the loss of power, and what was promised by then. Of what was not synced
-// all, nothing, some writes or some sectors are on the disk.
+// after returns the file after the first n events and a loss of power, and the promises until then. Of the unsynced
+// writes all, none, some, or some sectors are on the disk.
 func (r *recording) after(t *testing.T, random *rand.Rand, n int) ([]byte, *promises) {
 	p, file := newPromises(), slices.Clone(r.base)
 	synced := 0
@@ -139,7 +139,7 @@ func (r *recording) after(t *testing.T, random *rand.Rand, n int) ([]byte, *prom
 	return file, p
 }
 
-// write does an event to a file, those sectors of it that are kept.
+// write applies the kept sectors of a write to a file.
 func (e *event) write(file []byte, keep func(sector int) bool) []byte {
 	if e.kind != "write" {
 		return file // sizes only grow, and before anything is written there
@@ -157,7 +157,7 @@ func (e *event) write(file []byte, keep func(sector int) bool) []byte {
 	return file
 }
 
-// record runs a child to its end and notes every system call that touches its journal, by ptrace.
+// record runs a child and records, by ptrace, every system call on its journal.
 func record(t *testing.T, mode Sync, kind string) *recording {
 	t.Helper()
 	o := in(t)
@@ -202,7 +202,7 @@ type tracer struct {
 	enough    int // promises, after which the process is killed: a queue's child goes on for ever
 }
 
-// What Linux has and package syscall does not name.
+// Linux constants that package syscall lacks.
 const (
 	waitAllThreads = 0x40000000 // __WALL
 	exitKill       = 0x100000   // PTRACE_O_EXITKILL
@@ -250,7 +250,7 @@ func (tr *tracer) run(cmd *exec.Cmd) {
 	}
 }
 
-// call notes the beginning or the end of a system call.
+// call handles the beginning or the end of a system call.
 func (tr *tracer) call(thread int) {
 	tr.inside[thread] = !tr.inside[thread]
 	var regs syscall.PtraceRegs
@@ -311,8 +311,8 @@ func (tr *tracer) read(at, n uint64) []byte {
 	return b
 }
 
-// The recording itself must be right: what it ends in is the file that the process left.
-func TestARecordingEndsInTheFile(t *testing.T) {
+// Replaying the whole recording must give the file that the process left.
+func TestARecordingReproducesTheFile(t *testing.T) {
 	r := record(t, Always, "window")
 	file, p := r.after(t, rand.New(allKept{}), len(r.events))
 	if len(file) > len(r.left) || !bytes.Equal(file, r.left[:len(file)]) || bytes.ContainsFunc(r.left[len(file):], func(r rune) bool { return r != 0 }) {
@@ -324,13 +324,13 @@ func TestARecordingEndsInTheFile(t *testing.T) {
 	}
 }
 
-// allKept is a source of numbers by which every write is kept.
+// allKept is a random source that keeps every write.
 type allKept struct{}
 
 func (allKept) Uint64() uint64 { return 1 << 62 }
 
-// A journal that is made, or made anew, has its name only when all of it is on the disk, and is promised only when the name is.
-func TestAJournalThatIsMadeIsOnDiskBeforeItHasItsName(t *testing.T) {
+// A new or rewritten journal is renamed into place after its content is on disk, and acknowledged after the rename is.
+func TestANewJournalIsOnDiskBeforeItIsNamed(t *testing.T) {
 	r := record(t, Always, "anew")
 	unsynced, renamed, named := 0, 0, 0
 	for _, e := range r.events {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// mapped is the address space of a file: 64 GB where addresses have 64 bits. Below that the file is never mapped again as it
-	// grows. It costs no memory.
+	// mapped is the address space of a file: 64 GB where addresses have 64 bits. Below that the file is never mapped
+	// again as it grows. It costs no memory.
 	mapped = 1 << (30 + 6*(^uint(0)>>63))
 
 	// growth is how much a file grows at a time: each growth takes a sync of its own.
@@ -97,7 +97,8 @@ func openStore(path string, timeout time.Duration) (*store, error) {
 }
 
 func inUse(path string, waited time.Duration) error {
-	return fmt.Errorf("opening the journal %s: another process has had it open for the %v that this one waited: stop that one, or give this one another file", path, waited)
+	return fmt.Errorf("opening the journal %s: another process has had it open for the %v that this one waited: "+
+		"stop that one, or give this one another file", path, waited)
 }
 
 // checkInPlace refuses a file that was replaced while this process waited for its lock.
@@ -116,8 +117,8 @@ func checkInPlace(path string, f *os.File) error {
 	return nil
 }
 
-// writeAnew writes a new file with the content of a batch and moves it into place once it is on disk. The store holds the file's
-// lock.
+// writeAnew writes a new file with the content of a batch and moves it into place once it is on disk. The store holds
+// the file's lock.
 func writeAnew(path string, definition []byte, timeout time.Duration, b *batch, salvaged bool) (*store, error) {
 	temporary := path + ".new"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -194,8 +195,8 @@ func (s *store) apply(batches []*batch) error {
 	})
 }
 
-// update runs a transaction and updates the totals. It does not use bbolt's Update, which would read the whole map after a panic,
-// in a goroutine of its own, where the next fault would end the process.
+// update runs a transaction and updates the totals. It does not use bbolt's Update, which would read the whole map
+// after a panic, in a goroutine of its own, where the next fault would end the process.
 func (s *store) update(change func(tx *bbolt.Tx) error) error {
 	before, first, next := s.totals, s.first, s.next
 	tx, err := s.db.Begin(true)
@@ -292,8 +293,8 @@ func (s *store) putRequests(tx *bbolt.Tx, b *batch) error {
 	return nil
 }
 
-// size returns the bytes of the file, 0 if it is gone, and how many of them are free: freed pages, and the part that the file has
-// grown by in advance.
+// size returns the bytes of the file, 0 if it is gone, and how many of them are free: freed pages, and the part that
+// the file has grown by in advance.
 func (s *store) size() (file, free int64) {
 	if info, err := os.Stat(s.path); err == nil {
 		file = info.Size()

@@ -82,7 +82,8 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Verify reads a whole journal that no process has open. The error is of a file that cannot be read; damage is in the report.
+// Verify reads a whole journal that no process has open. The error is of a file that cannot be read; damage is in the
+// report.
 func Verify(path string) (*Report, error) {
 	_, report, err := examine(path, false)
 	return report, err
@@ -143,10 +144,10 @@ func openToRead(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Salvage writes everything intact of a journal into a new one. [Open] makes a table of it, in which missing rollouts count as
-// evicted by damage. If a page that leads to others is damaged, their rollouts are searched on all pages of the file; they may
-// include rollouts that had been removed, but no more than the table held. The report is of the old file. The error is
-// of a file that cannot be read, has nothing to save, or cannot be written.
+// Salvage writes everything intact of a journal into a new one. [Open] makes a table of it, in which missing rollouts
+// count as evicted by damage. If a page that leads to others is damaged, their rollouts are searched on all pages of
+// the file; they may include rollouts that had been removed, but no more than the table held. The report is of the old
+// file. The error is of a file that cannot be read, has nothing to save, or cannot be written.
 func Salvage(from, to string) (*Report, error) {
 	if _, err := os.Stat(to); err == nil {
 		return nil, fmt.Errorf("salvaging into %s: %w: give a new file", to, os.ErrExist)
@@ -254,8 +255,8 @@ func (r *reader) isLost(bucket string, key []byte) bool {
 	})
 }
 
-// eachOrphan passes on the entries of all leaves that were not visited, and of the small buckets within them. Most are free pages:
-// errors are nothing new.
+// eachOrphan passes on the entries of all leaves that were not visited, and of the small buckets within them. Most are
+// free pages: errors are nothing new.
 func (r *reader) eachOrphan(leaf func(list []element)) {
 	size := int64(r.meta.pageSize)
 	for p := uint64(2); p < r.pages(); p++ {

@@ -14,8 +14,8 @@ import (
 // queueBytes is how many bytes of records may wait in the queue.
 const queueBytes = 64 << 20
 
-// queue holds encoded batches until they are written, in order. Encoding goes on while the disk is busy, and everything that
-// arrived meanwhile becomes one transaction.
+// queue holds encoded batches until they are written, in order. Encoding goes on while the disk is busy, and everything
+// that arrived meanwhile becomes one transaction.
 type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -216,9 +216,9 @@ func (j *Journal) writeLoop() {
 // longestGathering bounds how long a transaction waits for callers.
 const longestGathering = 4 * time.Millisecond
 
-// gather waits until as many callers wait as at the end of the last transaction, or until limit. A client that commits in a loop
-// comes back soon after it was served. Without the wait half of the clients would always wait for the other half's transaction,
-// and each sync would serve half as many. A single client never waits.
+// gather waits until as many callers wait as at the end of the last transaction, or until limit. A client that commits
+// in a loop comes back soon after it was served. Without the wait half of the clients would always wait for the other
+// half's transaction, and each sync would serve half as many. A single client never waits.
 func (j *Journal) gather(waiters int64, limit time.Duration) {
 	over := time.NewTimer(limit)
 	defer over.Stop()

@@ -16,8 +16,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// column is an Arrow array after [openColumn] checked it: it has the wanted type, and every offset lies within what it points
-// into, whatever the sender wrote. The value of a null entry is undefined.
+// column is an Arrow array after [openColumn] checked it: it has the wanted type, and every offset lies within what it
+// points into, whatever the sender wrote. The value of a null entry is undefined.
 type column struct {
 	typ     arrow.DataType
 	n       int
@@ -155,8 +155,8 @@ func (f *fault) err(name string) error {
 	return &rollout.FieldError{Row: f.index, Field: name + f.path, Value: f.value, Remedy: f.remedy}
 }
 
-// span is a range of entries [start, end). Only entries in live spans are checked and converted: the others lie under nulls or
-// between lists, and may hold anything.
+// span is a range of entries [start, end). Only entries in live spans are checked and converted: the others lie under
+// nulls or between lists, and may hold anything.
 type span struct{ start, end int }
 
 func extend(spans []span, start, end int) []span {
@@ -170,8 +170,8 @@ func extend(spans []span, start, end int) []span {
 	return append(spans, span{start, end})
 }
 
-// openColumn checks an array and converts it to the wanted type. Arrays that have it already are not copied. Nulls are refused
-// if the column is required. The array may come from the network unchecked.
+// openColumn checks an array and converts it to the wanted type. Arrays that have it already are not copied. Nulls are
+// refused if the column is required. The array may come from the network unchecked.
 func openColumn(d arrow.ArrayData, want arrow.DataType, live []span, required bool) (column, *fault) {
 	c := column{typ: want, n: d.Len()}
 	if d.Len() < 0 || d.Offset() < 0 || d.Offset() > math.MaxInt-d.Len() {
@@ -468,8 +468,8 @@ func openOffsets[T int32 | int64](c *column, d arrow.ArrayData, limit int) *faul
 	return nil
 }
 
-// openViews opens lists that may lie anywhere in their child. Together they may have no more items than the child: a small
-// message could otherwise become a large one.
+// openViews opens lists that may lie anywhere in their child. Together they may have no more items than the child: a
+// small message could otherwise become a large one.
 func openViews[T int32 | int64](c *column, d arrow.ArrayData, limit int) *fault {
 	starts, ok := numbers[T](d, 1, c.n)
 	sizes, too := numbers[T](d, 2, c.n)
@@ -534,8 +534,8 @@ func (c *column) checkLengths(n int, live []span) *fault {
 	return nil
 }
 
-// openMap opens a map, a list of structs of key and value, or a struct whose non-null fields are the entries: pa.table makes
-// structs of dicts.
+// openMap opens a map, a list of structs of key and value, or a struct whose non-null fields are the entries: pa.table
+// makes structs of dicts.
 func (c *column) openMap(d arrow.ArrayData, want *arrow.MapType, live []span) *fault {
 	pairOf := func(key, value arrow.DataType, nullable bool) *arrow.StructType {
 		return arrow.StructOf(arrow.Field{Name: "key", Type: key}, arrow.Field{Name: "value", Type: value, Nullable: nullable})
@@ -595,8 +595,8 @@ func (c *column) openDicts(d arrow.ArrayData, found *arrow.StructType, pair *arr
 	return nil
 }
 
-// maxSharedText bounds how far text may grow beyond its column, in bytes, where entries share it through a dictionary, views
-// or field names: a small message could otherwise become a large one.
+// maxSharedText bounds how far text may grow beyond its column, in bytes, where entries share it through a dictionary,
+// views or field names: a small message could otherwise become a large one.
 const maxSharedText = 64 << 20
 
 // openText opens text or binary of any layout: 32 or 64 bits, views, dictionaries.
@@ -694,8 +694,8 @@ func (c *column) openTextViews(d arrow.ArrayData, live []span) *fault {
 	return nil
 }
 
-// viewed returns the text of a view of 16 bytes: a length, then up to 12 bytes of text, or four bytes of it, a buffer and an
-// offset.
+// viewed returns the text of a view of 16 bytes: a length, then up to 12 bytes of text, or four bytes of it, a buffer
+// and an offset.
 func viewed(d arrow.ArrayData, view []byte) ([]byte, bool) {
 	word := func(i int) int { return int(int32(binary.NativeEndian.Uint32(view[4*i:]))) }
 	n := word(0)
@@ -716,8 +716,8 @@ func viewed(d arrow.ArrayData, view []byte) ([]byte, bool) {
 	return b[at : at+n], true
 }
 
-// openNumbers opens numbers, dates and times. Numbers of other types are converted; a value that the wanted type cannot hold is
-// refused, but a double becomes the nearest float32 unless that is infinite.
+// openNumbers opens numbers, dates and times. Numbers of other types are converted; a value that the wanted type cannot
+// hold is refused, but a double becomes the nearest float32 unless that is infinite.
 func (c *column) openNumbers(d arrow.ArrayData, live []span) *fault {
 	if sameBytes(d.DataType(), c.typ) {
 		b, ok := entries(buffer(d, 1), d.Offset(), c.n, c.typ.(arrow.FixedWidthDataType).Bytes())
@@ -752,8 +752,8 @@ func (c *column) openNumbers(d arrow.ArrayData, live []span) *fault {
 	return mismatch(d.DataType(), c.typ)
 }
 
-// sameBytes reports whether values of two types have the same bytes: the types are equal, or times of one unit in UTC or
-// without a zone.
+// sameBytes reports whether values of two types have the same bytes: the types are equal, or times of one unit in UTC
+// or without a zone.
 func sameBytes(found, want arrow.DataType) bool {
 	t, ok := found.(*arrow.TimestampType)
 	u, too := want.(*arrow.TimestampType)

@@ -13,26 +13,26 @@ import (
 // maxRows bounds the rows of one record batch.
 const maxRows = 1 << 20
 
-// Order maps the rows of an insertion to its rollouts: Order[row] is the position of the row's rollout when all groups are
-// taken one after another.
+// Order maps the rows of an insertion to its rollouts: Order[row] is the position of the row's rollout when all groups
+// are taken one after another.
 type Order []int
 
 // Row returns the row of the rollout at a position, -1 if there is none. A table's errors name positions.
 func (o Order) Row(position int) int { return slices.Index(o, position) }
 
-// Groups decodes an insertion: a record batch as rollouts in groups. Rows with one number in column group form a group and need
-// not be neighbours; a row whose group is null, or every row if there is no such column, is a group by itself. Groups are ordered
-// by their first rows, and rollouts within a group by theirs.
+// Groups decodes an insertion: a record batch as rollouts in groups. Rows with one number in column group form a group
+// and need not be neighbours; a row whose group is null, or every row if there is no such column, is a group by itself.
+// Groups are ordered by their first rows, and rollouts within a group by theirs.
 //
-// Columns may have any order, and any type that converts to the schema's without loss: integers of any width that fit, doubles
-// for floats (rounded), bools for 0 and 1, large, fixed-size and view lists, dictionaries of text, structs or lists of pairs for
-// maps. Columns tokens, mask, logprobs, reward and versions, or version (one number for all tokens of the policy), are required;
-// prompt_id is "" by default, temperature and top_p 1, truncated false, and the others absent. extra are the table's user-defined
-// columns. Any other column is an error.
+// Columns may have any order, and any type that converts to the schema's without loss: integers of any width that fit,
+// doubles for floats (rounded), bools for 0 and 1, large, fixed-size and view lists, dictionaries of text, structs or
+// lists of pairs for maps. Columns tokens, mask, logprobs, reward and versions, or version (one number for all tokens
+// of the policy), are required; prompt_id is "" by default, temperature and top_p 1, truncated false, and the others
+// absent. extra are the table's user-defined columns. Any other column is an error.
 //
-// The rollouts share no memory with the record batch, and each has memory of its own. Groups checks form and ranges, whatever
-// the sender wrote; the caller still has to call rollout.Validate. Errors wrap rollout.ErrInvalid; one of a row is a
-// *rollout.FieldError.
+// The rollouts share no memory with the record batch, and each has memory of its own. Groups checks form and ranges,
+// whatever the sender wrote; the caller still has to call rollout.Validate. Errors wrap rollout.ErrInvalid; one of a
+// row is a *rollout.FieldError.
 func Groups(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Group, Order, error) {
 	in, err := openInsertion(rec, extra)
 	if err != nil {
@@ -72,11 +72,12 @@ func Groups(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Group, Order,
 	return groups, order, nil
 }
 
-// Draws decodes a sampled batch, a record batch of a [SampleSchema] whose user-defined columns are among extra. Fields whose
-// columns are missing are zero. Rollout.Advantage is nil: the batch does not tell who computed the draw's advantage.
+// Draws decodes a sampled batch, a record batch of a [SampleSchema] whose user-defined columns are among extra. Fields
+// whose columns are missing are zero. Rollout.Advantage is nil: the batch does not tell who computed the draw's
+// advantage.
 //
-// Per-token slices and images share the batch's memory and must not be written to. If it is pooled memory, release the batch
-// after the last use of the draws. Like Groups, Draws trusts nothing that it has not checked.
+// Per-token slices and images share the batch's memory and must not be written to. If it is pooled memory, release the
+// batch after the last use of the draws. Like Groups, Draws trusts nothing that it has not checked.
 func Draws(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Draw, error) {
 	b, err := openBatch(rec, sampleFields(extra), extra)
 	if err != nil {
@@ -212,9 +213,11 @@ func unknownColumn(name string, fields []arrow.Field) error {
 	case slices.ContainsFunc(slices.Concat(before, after), func(f arrow.Field) bool { return f.Name == name }):
 		return Errorf(Invalid, "column %s is what sampling adds: leave it out", name)
 	case strings.HasPrefix(name, extraPrefix):
-		return Errorf(Invalid, "column %s is not one of the table's: declare it in the table's columns, or leave it out%s", clip(name), suggestion(name, fields))
+		return Errorf(Invalid, "column %s is not one of the table's: declare it in the table's columns, or leave it out%s",
+			clip(name), suggestion(name, fields))
 	}
-	return Errorf(Invalid, "column %s is unknown: leave it out, or name it %s… and declare it in the table's columns%s", clip(name), extraPrefix, suggestion(name, fields))
+	return Errorf(Invalid, "column %s is unknown: leave it out, or name it %s… and declare it in the table's columns%s",
+		clip(name), extraPrefix, suggestion(name, fields))
 }
 
 // tokenBytes is about what a token takes in the columns that are always there.
@@ -260,13 +263,16 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	case single && perToken:
 		return &rollout.FieldError{Row: row, Field: "version", Value: "given beside versions", Remedy: "give one of the two"}
 	case !single && !perToken:
-		return &rollout.FieldError{Row: row, Field: "versions", Value: "null", Remedy: "give the version of each token, -1 where mask is 0, or one for all as version"}
+		return &rollout.FieldError{
+			Row: row, Field: "versions", Value: "null", Remedy: "give the version of each token, -1 where mask is 0, or one for all as version",
+		}
 	}
 	masks, versions := b.mask.length(row), b.versions.length(row)
 	if single {
 		versions = masks
 	}
-	words := b.tokens.length(row) + b.logprobs.length(row) + versions + b.advantages.length(row) + b.values.length(row) + b.refLogprobs.length(row)
+	words := b.tokens.length(row) + b.logprobs.length(row) + versions +
+		b.advantages.length(row) + b.values.length(row) + b.refLogprobs.length(row)
 	free := uncleared(words + (masks+3)/4)
 	r.Tokens = copyWords[int32](&free, &b.tokens, row)
 	r.Logprobs = copyWords[float32](&free, &b.logprobs, row)
@@ -294,8 +300,8 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	return nil
 }
 
-// uncleared returns n words of any content, all of which the caller has to write. make would clear them first. strings.Builder
-// is the one part of the standard library that gives memory uncleared.
+// uncleared returns n words of any content, all of which the caller has to write. make would clear them first.
+// strings.Builder is the one part of the standard library that gives memory uncleared.
 func uncleared(n int) []int32 {
 	if n == 0 {
 		return nil

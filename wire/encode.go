@@ -14,8 +14,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Gatherer encodes rollouts as record batches in pooled memory. It copies them once. The zero Gatherer is ready for use by any
-// number of goroutines and must not be copied.
+// Gatherer encodes rollouts as record batches in pooled memory. It copies them once. The zero Gatherer is ready for use
+// by any number of goroutines and must not be copied.
 type Gatherer struct{ pool Pool }
 
 // Batch encodes draws as a record batch of a [SampleSchema]. Its memory returns to the pool at the last Release.
@@ -52,8 +52,10 @@ type encoder struct {
 	zeros *memory.Buffer // offsets of an empty column; nil until there is one
 }
 
+type columnEncoder func(*encoder, arrow.Field) (arrow.ArrayData, error)
+
 // encode makes a record batch, column by column.
-func encode(pool *Pool, rows []rollout.Draw, schema *arrow.Schema, column func(*encoder, arrow.Field) (arrow.ArrayData, error)) (arrow.RecordBatch, error) {
+func encode(pool *Pool, rows []rollout.Draw, schema *arrow.Schema, column columnEncoder) (arrow.RecordBatch, error) {
 	e := &encoder{pool: pool, rows: rows}
 	columns := make([]arrow.Array, 0, schema.NumFields())
 	defer func() {
@@ -176,7 +178,8 @@ func (e *encoder) bools(f arrow.Field, get func(*rollout.Draw) bool) (arrow.Arra
 
 // lists encodes per-token numbers of so many bytes each.
 func (e *encoder) lists(f arrow.Field, width int, get func(*rollout.Draw) []byte) (arrow.ArrayData, error) {
-	return e.nested(f, func(d *rollout.Draw) int { return len(get(d)) / width }, func(f arrow.Field, n int, offsets []int32) (arrow.ArrayData, error) {
+	length := func(d *rollout.Draw) int { return len(get(d)) / width }
+	return e.nested(f, length, func(f arrow.Field, n int, offsets []int32) (arrow.ArrayData, error) {
 		values, dst := e.take(n * width)
 		InParts(len(e.rows), int64(n*width), func(from, to int) {
 			for i := from; i < to; i++ {
@@ -187,8 +190,11 @@ func (e *encoder) lists(f arrow.Field, width int, get func(*rollout.Draw) []byte
 	})
 }
 
-// nested encodes lists or maps. child encodes their n items in all, which offsets divide among the rows.
-func (e *encoder) nested(f arrow.Field, length func(*rollout.Draw) int, child func(f arrow.Field, n int, offsets []int32) (arrow.ArrayData, error)) (arrow.ArrayData, error) {
+// childEncoder encodes the n items of all rows, which offsets divide among the rows.
+type childEncoder func(f arrow.Field, n int, offsets []int32) (arrow.ArrayData, error)
+
+// nested encodes lists or maps.
+func (e *encoder) nested(f arrow.Field, length func(*rollout.Draw) int, child childEncoder) (arrow.ArrayData, error) {
 	if e.empty(length) {
 		return e.emptyColumn(f), nil
 	}
@@ -413,8 +419,8 @@ func (e *encoder) empty(length func(*rollout.Draw) int) bool {
 	return true
 }
 
-// emptyColumn encodes lists, text or maps without items: null if the column is nullable, otherwise empty. All such columns share
-// one buffer of zeros.
+// emptyColumn encodes lists, text or maps without items: null if the column is nullable, otherwise empty. All such
+// columns share one buffer of zeros.
 func (e *encoder) emptyColumn(f arrow.Field) arrow.ArrayData {
 	n := len(e.rows)
 	if e.zeros == nil {

@@ -69,8 +69,8 @@ func TestSchemasCarryTheirVersion(t *testing.T) {
 }
 
 func TestReleasedBatchesReturnTheirMemory(t *testing.T) {
-	// The pool is asked for the same sizes again: with the memory back it allocates little, although a sync.Pool under the race
-	// detector forgets a quarter of what it is given.
+	// The pool is asked for the same sizes again: with the memory back it allocates little, although a sync.Pool under
+	// the race detector forgets a quarter of what it is given.
 	var g Gatherer
 	schema := sampleSchema(t, nil)
 	r := rand.New(rand.NewPCG(1, 1))

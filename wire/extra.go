@@ -12,15 +12,17 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// This file is about the columns that a user declares ([Column]): their types, and the bytes in which a rollout carries its row
-// of them (rollout.Rollout.Extra). Arrow's IPC of one row would take 11 to 16 times the bytes and 30 to 60 times the time.
+// This file is about the columns that a user declares ([Column]): their types, and the bytes in which a rollout carries
+// its row of them (rollout.Rollout.Extra). Arrow's IPC of one row would take 11 to 16 times the bytes and 30 to 60
+// times the time.
 
 // extraPrefix begins the names of user-defined columns.
 const extraPrefix = "x_"
 
-// ExtraFields returns the fields of user-defined columns, all nullable. Names begin with x_ and are distinct. Types are bool, int8
-// to int64, uint8 to uint64, float16, float32, float64, utf8, binary, date32, timestamp<us> (or s, ms, ns; without a time zone),
-// list<T>, fixed_size_list<T, 768>, struct<name: T, …> and map<K, V>; spaces are ignored. The error reports every bad column.
+// ExtraFields returns the fields of user-defined columns, all nullable. Names begin with x_ and are distinct. Types are
+// bool, int8 to int64, uint8 to uint64, float16, float32, float64, utf8, binary, date32, timestamp<us> (or s, ms, ns;
+// without a time zone), list<T>, fixed_size_list<T, 768>, struct<name: T, …> and map<K, V>; spaces are ignored. The
+// error reports every bad column.
 func ExtraFields(columns []Column) ([]arrow.Field, error) {
 	var fields []arrow.Field
 	var problems []string
@@ -29,7 +31,8 @@ func ExtraFields(columns []Column) ([]arrow.Field, error) {
 		at := "columns[" + strconv.Itoa(i) + "]"
 		switch {
 		case !strings.HasPrefix(c.Name, extraPrefix) || !goodName(c.Name) || len(c.Name) == len(extraPrefix):
-			problems = append(problems, fmt.Sprintf("%s.name: %q: want %s followed by letters, digits, - _ and ., at most %d in all", at, clip(c.Name), extraPrefix, maxName))
+			problems = append(problems, fmt.Sprintf("%s.name: %q: want %s followed by letters, digits, - _ and ., at most %d in all",
+				at, clip(c.Name), extraPrefix, maxName))
 		case seen[c.Name]:
 			problems = append(problems, fmt.Sprintf("%s.name: %q: want each name once", at, c.Name))
 		}
@@ -207,10 +210,11 @@ func plainType(t arrow.DataType) string {
 	return t.String()
 }
 
-// The encoding of one row: for each column that is not null the length of its name as a varint, the name, the length of the
-// entry as a varint, and the entry. An entry is 0 for null, or 1 and the value: numbers as in memory, a bool as a byte, text as
-// a varint of its length and its bytes, a struct as the entries of its fields. A list is a varint of its length, then 1 and the
-// items as in memory where they are numbers without nulls, otherwise 0 and an entry for each item.
+// The encoding of one row: for each column that is not null the length of its name as a varint, the name, the length of
+// the entry as a varint, and the entry. An entry is 0 for null, or 1 and the value: numbers as in memory, a bool as a
+// byte, text as a varint of its length and its bytes, a struct as the entries of its fields. A list is a varint of its
+// length, then 1 and the items as in memory where they are numbers without nulls, otherwise 0 and an entry for each
+// item.
 
 // appendExtra encodes one row.
 func appendExtra(b []byte, columns []column, fields []arrow.Field, row int) []byte {

@@ -7,8 +7,8 @@ import (
 
 // This file is the JSON of requests and answers: tickets, bodies of actions, and the app_metadata of Flight messages.
 
-// InsertRequest may come with each record batch of a DoPut as app_metadata. The descriptor's path names the table. One record
-// batch is one insertion: all of its groups enter, or none.
+// InsertRequest may come with each record batch of a DoPut as app_metadata. The descriptor's path names the table. One
+// record batch is one insertion: all of its groups enter, or none.
 type InsertRequest struct {
 	BatchID   string `json:"batch_id,omitempty"`   // a repeated insertion adds nothing and gets the first ids
 	GroupSize int    `json:"group_size,omitempty"` // refuse groups of any other size
@@ -24,8 +24,8 @@ type InsertAnswer struct {
 	Present int      `json:"present"` // rollouts in the table
 }
 
-// SampleRequest asks for a batch. It is the ticket of a DoGet, or the app_metadata of a message on a DoExchange stream, whose
-// descriptor's path names the table.
+// SampleRequest asks for a batch. It is the ticket of a DoGet, or the app_metadata of a message on a DoExchange stream,
+// whose descriptor's path names the table.
 type SampleRequest struct {
 	Table     string `json:"table,omitempty"` // DoGet only
 	Size      int    `json:"size"`            // rollouts
@@ -33,17 +33,18 @@ type SampleRequest struct {
 	Shard     int    `json:"shard,omitempty"`
 	RequestID string `json:"request_id,omitempty"` // a repeated request gets the same batch
 
-	// TimeoutMS is how long to wait while the table holds too little or the limiter holds samples back. 0 does not wait; absent
-	// waits until the call's deadline.
+	// TimeoutMS is how long to wait while the table holds too little or the limiter holds samples back. 0 does not
+	// wait; absent waits until the call's deadline.
 	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
 
 	Columns []string `json:"columns,omitempty"` // of the sampling schema; none: all. A stream uses those of its first request.
 
-	// UseAtDraw counts the draws as used at once, as replay.Table.Sample does. Otherwise the batch is leased until the stream's
-	// next request, or until the DoGet has finished.
+	// UseAtDraw counts the draws as used at once, as replay.Table.Sample does. Otherwise the batch is leased until the
+	// stream's next request, or until the DoGet has finished.
 	UseAtDraw bool `json:"use_at_draw,omitempty"`
 
-	// Export (DoGet only) streams the whole table by ascending id, Size rows (0: 256) to a record batch. Nothing is drawn.
+	// Export (DoGet only) streams the whole table by ascending id, Size rows (0: 256) to a record batch. Nothing is
+	// drawn.
 	Export bool `json:"export,omitempty"`
 
 	// Streams only.
@@ -110,8 +111,8 @@ type PriorityUpdate struct {
 	Priorities []float64 `json:"priorities"` // finite, >= 0
 }
 
-// DrawReport carries rollout.Feedback: a trainer's measurements of its draws. A request id that repeats one of the last 1,000
-// since the service started is counted once.
+// DrawReport carries rollout.Feedback: a trainer's measurements of its draws. A request id that repeats one of the last
+// 1,000 since the service started is counted once.
 type DrawReport struct {
 	Table     string      `json:"table"`
 	RequestID string      `json:"request_id,omitempty"`
@@ -157,7 +158,8 @@ type StartRequest struct {
 	TimeoutMS int64  `json:"timeout_ms,omitempty"` // wait for the first
 }
 
-// StartAnswer grants groups, or none after the timeout. The caller inserts them under the grant's number, or abandons them.
+// StartAnswer grants groups, or none after the timeout. The caller inserts them under the grant's number, or abandons
+// them.
 type StartAnswer struct {
 	Grant          uint64  `json:"grant,omitempty"`
 	Groups         int     `json:"groups"`
@@ -204,8 +206,8 @@ type PromptResult struct {
 	Replayed bool `json:"replayed,omitempty"`
 }
 
-// TableStatistics is the answer to [Statistics]: the counts of rollout.Stats, and what the service counts. With unit step all
-// counts are of steps instead of rollouts. Histograms are lists of [value, count] by ascending value.
+// TableStatistics is the answer to [Statistics]: the counts of rollout.Stats, and what the service counts. With unit
+// step all counts are of steps instead of rollouts. Histograms are lists of [value, count] by ascending value.
 type TableStatistics struct {
 	TableInfo
 
@@ -264,8 +266,8 @@ type AgeESS struct {
 	Tokens float64 `json:"tokens"` // measured
 }
 
-// LimiterState is the state of a [Limiter]. Insertions wait rather than raise the balance above Max, samples rather than lower
-// it below Min.
+// LimiterState is the state of a [Limiter]. Insertions wait rather than raise the balance above Max, samples rather
+// than lower it below Min.
 type LimiterState struct {
 	SamplesPerInsert float64 `json:"samples_per_insert"`
 	Min              float64 `json:"min"`
@@ -323,7 +325,8 @@ type Waiting struct {
 // maxName bounds the names of tables, checkpoints and columns, in bytes.
 const maxName = 128
 
-// CheckName returns an error for a bad name of a table or a checkpoint. Names are part of file paths and Flight descriptors.
+// CheckName returns an error for a bad name of a table or a checkpoint. Names are part of file paths and Flight
+// descriptors.
 func CheckName(name string) error {
 	if !goodName(name) {
 		return Errorf(Invalid, "name: %q: want 1 to %d letters, digits, - _ and ., not beginning with a dot", clip(name), maxName)

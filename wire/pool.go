@@ -7,10 +7,11 @@ import (
 	"unsafe"
 )
 
-// Pool is an Arrow allocator that reuses freed memory until the garbage collector takes it. Memory is aligned to 64 bytes and not
-// cleared. The zero Pool is ready for use by any number of goroutines and must not be copied.
+// Pool is an Arrow allocator that reuses freed memory until the garbage collector takes it. Memory is aligned to 64
+// bytes and not cleared. The zero Pool is ready for use by any number of goroutines and must not be copied.
 type Pool struct {
-	// classes hold memory of 64, 80, 96, 112, 128, 160, … bytes: four sizes to an octave, so that at most a fifth is wasted.
+	// classes hold memory of 64, 80, 96, 112, 128, 160, … bytes: four sizes to an octave, so that at most a fifth is
+	// wasted.
 	classes [4 * (maxShift - minShift)]sync.Pool
 }
 
@@ -87,8 +88,8 @@ func (p *Pool) Free(b []byte) {
 // partBytes is how many bytes a goroutine must move to be worth starting: some tens of microseconds of work.
 const partBytes = 256 << 10
 
-// InParts calls work for disjoint parts of [0, n) and returns when all are done. It uses several goroutines if enough bytes are
-// moved to pay for them.
+// InParts calls work for disjoint parts of [0, n) and returns when all are done. It uses several goroutines if enough
+// bytes are moved to pay for them.
 func InParts(n int, bytes int64, work func(from, to int)) {
 	parts := min(runtime.GOMAXPROCS(0), int(min(bytes/partBytes, 64)), n)
 	if parts <= 1 {

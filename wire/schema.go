@@ -1,16 +1,17 @@
-// Package wire defines what the service and its clients send each other: the Arrow schemas of rollouts and the conversion to and
-// from them, the JSON of requests and answers, and the codes of errors.
+// Package wire defines what the service and its clients send each other: the Arrow schemas of rollouts and the
+// conversion to and from them, the JSON of requests and answers, and the codes of errors.
 //
-// Rollouts travel as Arrow record batches, one row each. Everything else is small and travels as JSON, so that a program with a
-// stock Arrow Flight client needs nothing of ours. [Rows] encodes insertions and [Groups] decodes them; [Gatherer] encodes
-// sampled batches and [Draws] decodes them. In the schemas' own types ([InsertSchema], [SampleSchema]) whole slices are copied
-// without a look at the values. Groups also accepts what pa.table makes by default, and other types that convert without loss.
+// Rollouts travel as Arrow record batches, one row each. Everything else is small and travels as JSON, so that a
+// program with a stock Arrow Flight client needs nothing of ours. [Rows] encodes insertions and [Groups] decodes them;
+// [Gatherer] encodes sampled batches and [Draws] decodes them. In the schemas' own types ([InsertSchema],
+// [SampleSchema]) whole slices are copied without a look at the values. Groups also accepts what pa.table makes by
+// default, and other types that convert without loss.
 //
-// Data from a network is not trusted: Groups and Draws check every offset before they follow it. Their errors name column, row,
-// value and remedy. rollout.Validate checks what the values mean.
+// Data from a network is not trusted: Groups and Draws check every offset before they follow it. Their errors name
+// column, row, value and remedy. rollout.Validate checks what the values mean.
 //
-// A table may have user-defined columns ([Column]). They travel with their rollouts through the table as bytes that only this
-// package reads (rollout.Rollout.Extra).
+// A table may have user-defined columns ([Column]). They travel with their rollouts through the table as bytes that
+// only this package reads (rollout.Rollout.Extra).
 package wire
 
 import (
@@ -44,8 +45,8 @@ func metaType() arrow.DataType {
 	return t
 }
 
-// commonFields returns the columns that insertions and sampled batches share, in order. An insertion may leave the nullable ones
-// out.
+// commonFields returns the columns that insertions and sampled batches share, in order. An insertion may leave the
+// nullable ones out.
 func commonFields() []arrow.Field {
 	ints, floats := listOf(arrow.PrimitiveTypes.Int32), listOf(arrow.PrimitiveTypes.Float32)
 	return []arrow.Field{
@@ -93,8 +94,8 @@ func insertFields(extra []arrow.Field) []arrow.Field {
 	return slices.Concat(commonFields(), []arrow.Field{{Name: "group", Type: arrow.PrimitiveTypes.Uint64}}, extra)
 }
 
-// InsertSchema returns the schema of insertions that [Rows] writes: the common columns, group, and the user-defined columns as
-// [ExtraFields] returns them. [Groups] accepts others.
+// InsertSchema returns the schema of insertions that [Rows] writes: the common columns, group, and the user-defined
+// columns as [ExtraFields] returns them. [Groups] accepts others.
 func InsertSchema(extra ...arrow.Field) *arrow.Schema { return newSchema(insertFields(extra)) }
 
 func sampleFields(extra []arrow.Field) []arrow.Field {
@@ -108,9 +109,9 @@ func sampleFields(extra []arrow.Field) []arrow.Field {
 	return all
 }
 
-// SampleSchema returns the schema of sampled batches with the named columns in that order, or with all columns if there are no
-// names: what was inserted, the user-defined columns, and what sampling adds. Column group is the table's number of the group;
-// advantage is that of the draw and never null.
+// SampleSchema returns the schema of sampled batches with the named columns in that order, or with all columns if there
+// are no names: what was inserted, the user-defined columns, and what sampling adds. Column group is the table's number
+// of the group; advantage is that of the draw and never null.
 func SampleSchema(columns []string, extra ...arrow.Field) (*arrow.Schema, error) {
 	all := sampleFields(extra)
 	if len(columns) == 0 {
@@ -146,7 +147,8 @@ func suggestion(name string, of []arrow.Field) string {
 	return ": " + strings.Join(names, ", ")
 }
 
-// editDistance returns how many bytes must be inserted, removed or replaced to turn a into b (Levenshtein). Long names are cut.
+// editDistance returns how many bytes must be inserted, removed or replaced to turn a into b (Levenshtein). Long names
+// are cut.
 func editDistance(a, b string) int {
 	const most = 64
 	a, b = a[:min(len(a), most)], b[:min(len(b), most)]

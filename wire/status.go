@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Code classifies errors for callers. A status message begins with it, "full: …", so that clients in any language can tell
-// retryable errors from the others.
+// Code classifies errors for callers. A status message begins with it, "full: …", so that clients in any language can
+// tell retryable errors from the others.
 type Code string
 
 // The codes.
@@ -117,7 +117,8 @@ func (s Status) Err() error {
 	return nil
 }
 
-// ToGRPC returns an error as a gRPC status whose message begins with the code. Errors of a context keep their own codes.
+// ToGRPC returns an error as a gRPC status whose message begins with the code. Errors of a context keep their own
+// codes.
 func ToGRPC(err error) error {
 	switch {
 	case err == nil:
@@ -136,8 +137,8 @@ func ToGRPC(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// FromGRPC is the inverse of [ToGRPC]: the error wraps rollout.ErrFull and its kin, or an error of this package. gRPC's own
-// error for a message above its limit becomes TooLarge. Any other error is returned as it is.
+// FromGRPC is the inverse of [ToGRPC]: the error wraps rollout.ErrFull and its kin, or an error of this package. gRPC's
+// own error for a message above its limit becomes TooLarge. Any other error is returned as it is.
 func FromGRPC(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -155,8 +156,8 @@ func FromGRPC(err error) error {
 	return err
 }
 
-// maxMessage bounds a status's message, in bytes. It travels in a header, where bytes other than ASCII take three each, and many
-// clients accept 8 KB of headers in all.
+// maxMessage bounds a status's message, in bytes. It travels in a header, where bytes other than ASCII take three each,
+// and many clients accept 8 KB of headers in all.
 const maxMessage = 2500
 
 // shorten leaves out the middle of a long text: the problem stands at its beginning, the remedy at its end.
@@ -165,7 +166,8 @@ func shorten(text string) string {
 		return text
 	}
 	const half = maxMessage/2 - 32
-	return strings.ToValidUTF8(text[:half], "") + fmt.Sprintf(" … (%d bytes) … ", len(text)-2*half) + strings.ToValidUTF8(text[len(text)-half:], "")
+	head, tail := strings.ToValidUTF8(text[:half], ""), strings.ToValidUTF8(text[len(text)-half:], "")
+	return fmt.Sprintf("%s … (%d bytes) … %s", head, len(text)-2*half, tail)
 }
 
 // clip shortens a value for an error's text.

@@ -1,8 +1,8 @@
 // Package archive keeps rollouts in Arrow IPC files, which pandas, polars, DuckDB and pyarrow open.
 //
-// [Write] writes record batches, usually a service's export; [Choice] picks some of their rows. A [Reader] reads such a file, or
-// one of another program, as insertions for a table: [Reader.Insertions] assembles groups from rows in any order and drops the
-// columns that only sampling adds.
+// [Write] writes record batches, usually a service's export; [Choice] picks some of their rows. A [Reader] reads such a
+// file, or one of another program, as insertions for a table: [Reader.Insertions] assembles groups from rows in any
+// order and drops the columns that only sampling adds.
 package archive
 
 import (
@@ -51,7 +51,8 @@ func Open(path string) (*Reader, error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// begin returns a reader from the first batch on. One batch may be as large as the file, or some times that if it is compressed.
+// begin returns a reader from the first batch on. One batch may be as large as the file, or some times that if it is
+// compressed.
 func (r *Reader) begin() (*flightdata.Reader, error) {
 	return flightdata.NewFileReader(r.file, r.size, flightdata.Options{MaxBytes: 1<<30 + 16*r.size})
 }
@@ -108,8 +109,8 @@ type Insertion struct {
 	Newest   rollout.Version // greatest version of its tokens
 }
 
-// Insertions returns the file's rollouts, validated, in whole groups. Rows wait in memory until their group is complete: few of
-// them if a group's rows are neighbours, as in an export.
+// Insertions returns the file's rollouts, validated, in whole groups. Rows wait in memory until their group is
+// complete: few of them if a group's rows are neighbours, as in an export.
 func (r *Reader) Insertions(o Options) iter.Seq2[Insertion, error] {
 	o.Rollouts, o.Bytes = cmp.Or(o.Rollouts, DefaultRollouts), cmp.Or(o.Bytes, DefaultBytes)
 	return func(yield func(Insertion, error) bool) {
@@ -161,7 +162,8 @@ func (r *Reader) countGroups() (map[uint64]int, error) {
 	return sizes, nil
 }
 
-// decode decodes and validates a record batch, whose first row is that row of the file, and adds its rollouts to the assembly.
+// decode decodes and validates a record batch, whose first row is that row of the file, and adds its rollouts to the
+// assembly.
 func (r *Reader) decode(a *assembly, rec arrow.RecordBatch, row int, o Options) error {
 	labels, err := r.labels(rec)
 	if err != nil {

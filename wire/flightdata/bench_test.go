@@ -18,7 +18,8 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// floor is a raw socket: a request of one byte is answered with a batch of bytes, any other sends a batch and gets one byte.
+// floor is a raw socket: a request of one byte is answered with a batch of bytes, any other sends a batch and gets one
+// byte.
 type floor struct {
 	conn  net.Conn
 	batch []byte
@@ -131,8 +132,8 @@ func (a *answering) DoPut(stream flight.FlightService_DoPutServer) error {
 	}
 }
 
-// BenchmarkLoopback measures a batch got from a service and made draws of, and rollouts packed, put to a service and made rollouts of
-// there; each in turns with the same bytes over a raw socket, whose time is the floor.
+// BenchmarkLoopback measures a batch got from a service and made draws of, and rollouts packed, put to a service and
+// made rollouts of there; each in turns with the same bytes over a raw socket, whose time is the floor.
 func BenchmarkLoopback(b *testing.B) {
 	for _, tokens := range []int{256, 4096} {
 		service := &answering{draws: draws(rand.New(rand.NewPCG(1, 1)), 64, tokens)}

@@ -9,8 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// An Arrow IPC file is: magic, messages, footer, size of the footer, magic. The footer tells where the messages are; some
-// programs leave gaps between them.
+// An Arrow IPC file is: magic, messages, footer, size of the footer, magic. The footer tells where the messages are;
+// some programs leave gaps between them.
 const (
 	fileMagic   = "ARROW1"
 	fileTail    = 4 + len(fileMagic)
@@ -93,8 +93,8 @@ func (f *flat) blocks(footer, slot int, k kind) []block {
 	return list
 }
 
-// schemaMessage makes a message of the schema in a footer. References in a flatbuffer are relative, so the footer can follow the
-// message's table unchanged.
+// schemaMessage makes a message of the schema in a footer. References in a flatbuffer are relative, so the footer can
+// follow the message's table unchanged.
 func schemaMessage(footer []byte, schema int) []byte {
 	const (
 		slots = 4  // position of the vtable

@@ -83,8 +83,8 @@ func readHeader(b []byte, body *memory.Buffer, maxBytes int64) (header, error) {
 	return h, f.err
 }
 
-// readBatch reads the layout of a record batch or a dictionary. Buffers must lie within the body, begin at multiples of eight
-// bytes and not overlap.
+// readBatch reads the layout of a record batch or a dictionary. Buffers must lie within the body, begin at multiples of
+// eight bytes and not overlap.
 func (h *header) readBatch(f *flat, table int, body []byte, maxBytes int64) {
 	if f.err == nil && table == 0 {
 		f.fail("its header is empty")
@@ -132,7 +132,8 @@ func (h *header) readBatch(f *flat, table int, body []byte, maxBytes int64) {
 	}
 }
 
-// readCompression sums the decompressed lengths of the buffers. Each begins with its own, or -1 if it is not compressed.
+// readCompression sums the decompressed lengths of the buffers. Each begins with its own, or -1 if it is not
+// compressed.
 func (h *header) readCompression(f *flat, table int, body []byte, maxBytes int64) {
 	h.compressed = true
 	codec, method := 0, 0
@@ -167,8 +168,8 @@ func (h *header) readCompression(f *flat, table int, body []byte, maxBytes int64
 	}
 }
 
-// fits reports whether a record batch has as many arrays and buffers as its schema needs. Arrow's reader does not check: it would
-// take whatever follows them.
+// fits reports whether a record batch has as many arrays and buffers as its schema needs. Arrow's reader does not
+// check: it would take whatever follows them.
 func (h *header) fits(schema *arrow.Schema) bool {
 	nodes, buffers, views, ok := 0, 0, h.views, true
 	var count func(t arrow.DataType)
@@ -211,8 +212,8 @@ func bufferCount(t arrow.DataType) int {
 	return 1
 }
 
-// checkTypes refuses columns of types that neither a loader nor Arrow's reader reads safely. plain means that a loader knows all
-// of them.
+// checkTypes refuses columns of types that neither a loader nor Arrow's reader reads safely. plain means that a loader
+// knows all of them.
 func checkTypes(schema *arrow.Schema) (plain bool, err error) {
 	plain = true
 	for _, f := range schema.Fields() {
@@ -225,7 +226,8 @@ func checkTypes(schema *arrow.Schema) (plain bool, err error) {
 	return plain, nil
 }
 
-// supported reports whether a loader reads a type, and whether anyone does: Arrow's reader reads views and dictionaries of text.
+// supported reports whether a loader reads a type, and whether anyone does: Arrow's reader reads views and dictionaries
+// of text.
 func supported(t arrow.DataType) (plain, ok bool) {
 	switch t := t.(type) {
 	case *arrow.DictionaryType:

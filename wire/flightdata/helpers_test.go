@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a Flight service over this package: DoGet gives its batches, DoPut and DoExchange take batches and give back what came.
+// echo is a Flight service over this package: DoGet gives its batches, DoPut and DoExchange take batches and give back
+// what came.
 type echo struct {
 	flight.BaseFlightServer
 	options flightdata.Options

@@ -347,9 +347,9 @@ func TestPooledMemoryIsHeldUntilASlowReaderHasReadIt(t *testing.T) {
 }
 
 func TestABrokenStreamReturnsItsMemory(t *testing.T) {
-	// The reader goes away in the middle: what was lent comes back once gRPC has noticed. One message may be lost to the pool, though
-	// not to the garbage collector: gRPC does not free what it is given just after it has closed the stream. The connection stays: with it
-	// gRPC would forget what the stream had in line, too.
+	// The reader goes away in the middle: what was lent comes back once gRPC has noticed. One message may be lost to
+	// the pool, though not to the garbage collector: gRPC does not free what it is given just after it has closed the
+	// stream. The connection stays: with it gRPC would forget what the stream had in line, too.
 	const most = 2 // that message, and the batch that made the schema
 	pool := &counting{}
 	returned := make(chan struct{})

@@ -1,14 +1,16 @@
-// Package flightdata moves Arrow record batches over the gRPC streams of Arrow Flight. Sending copies nothing; receiving copies once.
+// Package flightdata moves Arrow record batches over the gRPC streams of Arrow Flight. Sending copies nothing;
+// receiving copies once.
 //
-// Streams of a server with [ServerOption], and calls with [CallOption], carry the messages of [Writer] and [Reader] and all other
-// messages of Flight. The bytes on the wire are those of any Flight implementation: the other end may be stock.
+// Streams of a server with [ServerOption], and calls with [CallOption], carry the messages of [Writer] and [Reader] and
+// all other messages of Flight. The bytes on the wire are those of any Flight implementation: the other end may be
+// stock.
 //
-// gRPC writes a message after SendMsg has returned. A Writer holds the memory of a record batch until gRPC releases it, so pooled
-// memory is not reused too early.
+// gRPC writes a message after SendMsg has returned. A Writer holds the memory of a record batch until gRPC releases it,
+// so pooled memory is not reused too early.
 //
-// A Reader trusts nothing. It checks the header of a message against its body before Arrow's code sees it, and bounds what
-// schemas, dictionaries and compressed bodies may expand to. Errors wrap rollout.ErrInvalid or wire.ErrTooLarge. A Reader does
-// not check the offsets within arrays: wire.Groups and wire.Draws do.
+// A Reader trusts nothing. It checks the header of a message against its body before Arrow's code sees it, and bounds
+// what schemas, dictionaries and compressed bodies may expand to. Errors wrap rollout.ErrInvalid or wire.ErrTooLarge. A
+// Reader does not check the offsets within arrays: wire.Groups and wire.Draws do.
 package flightdata
 
 import (
@@ -33,13 +35,13 @@ type Options struct {
 	// DefaultMaxBytes.
 	MaxBytes int64
 
-	// Allocator provides the memory of bodies until the final Release of their batches. nil: the garbage collector's memory,
-	// which needs no Release.
+	// Allocator provides the memory of bodies until the final Release of their batches. nil: the garbage collector's
+	// memory, which needs no Release.
 	Allocator memory.Allocator
 }
 
-// Receiver is the receiving end of a gRPC stream, such as flight.FlightService_DoPutServer or flight.FlightService_DoGetClient, of
-// a server with [ServerOption] or a call with [CallOption].
+// Receiver is the receiving end of a gRPC stream, such as flight.FlightService_DoPutServer or
+// flight.FlightService_DoGetClient, of a server with [ServerOption] or a call with [CallOption].
 type Receiver interface{ RecvMsg(m any) error }
 
 // Frame is a message with a batch, app_metadata, or both.
@@ -195,8 +197,8 @@ func (r *Reader) decodeBatch(m *incoming, h header) (batch arrow.RecordBatch, er
 	return r.readByArrow(m)
 }
 
-// readByArrow reads a batch with Arrow's reader: dictionaries, compressed bodies and uncommon types. The reader gets schema and
-// dictionaries anew for each batch, because it would hold on to the batch until the next one.
+// readByArrow reads a batch with Arrow's reader: dictionaries, compressed bodies and uncommon types. The reader gets
+// schema and dictionaries anew for each batch, because it would hold on to the batch until the next one.
 func (r *Reader) readByArrow(m *incoming) (arrow.RecordBatch, error) {
 	q := &messageQueue{messages: []*ipc.Message{(&incoming{header: r.header}).message()}}
 	for _, d := range r.dictionaries {
@@ -257,8 +259,8 @@ func (q *messageQueue) Release() {
 	q.messages, q.next = nil, 0
 }
 
-// loader makes the arrays of a record batch from its nodes and buffers, in the order of Arrow's format. Buffers are slices of the
-// body. It knows all types but dictionaries and views.
+// loader makes the arrays of a record batch from its nodes and buffers, in the order of Arrow's format. Buffers are
+// slices of the body. It knows all types but dictionaries and views.
 type loader struct {
 	header header // nodes and buffers are taken off
 	body   *memory.Buffer

@@ -127,8 +127,8 @@ func (w *flatWriter) lead(to int, offsets ...int) {
 	}
 }
 
-// bomb is the header of a schema whose one field has two children which are one and the same field, and so on for so many levels:
-// read one by one they are 2 to the power of that.
+// bomb is the header of a schema whose one field has two children which are one and the same field, and so on for so
+// many levels: read one by one they are 2 to the power of that.
 func bomb(levels int) []byte {
 	w := &flatWriter{}
 	root := w.word(0)

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Sender is the sending end of a gRPC stream, such as flight.FlightService_DoGetServer or flight.FlightService_DoPutClient, of a
-// server with [ServerOption] or a call with [CallOption].
+// Sender is the sending end of a gRPC stream, such as flight.FlightService_DoGetServer or
+// flight.FlightService_DoPutClient, of a server with [ServerOption] or a call with [CallOption].
 type Sender interface{ SendMsg(m any) error }
 
 // Writer sends record batches of one schema. One goroutine at a time may use it.
@@ -26,8 +26,8 @@ type Writer struct {
 	begun      bool
 }
 
-// NewWriter returns a writer of batches of a schema without dictionaries. The schema is sent before the first batch, or by
-// [Writer.Begin]. A descriptor is sent with the first message; servers send none.
+// NewWriter returns a writer of batches of a schema without dictionaries. The schema is sent before the first batch, or
+// by [Writer.Begin]. A descriptor is sent with the first message; servers send none.
 func NewWriter(stream Sender, schema *arrow.Schema, descriptor *flight.FlightDescriptor) *Writer {
 	return &Writer{stream: stream, schema: schema, descriptor: descriptor}
 }
@@ -47,16 +47,16 @@ func (w *Writer) Begin() error {
 	return w.send(nil, &payload, func() {})
 }
 
-// Write sends a record batch, with app_metadata unless it is empty. The caller may release the batch at once but must not change
-// its memory, which is held until gRPC releases it.
+// Write sends a record batch, with app_metadata unless it is empty. The caller may release the batch at once but must
+// not change its memory, which is held until gRPC releases it.
 func (w *Writer) Write(rec arrow.RecordBatch, metadata []byte) error {
 	return w.WriteThen(rec, metadata, func() {})
 }
 
-// WriteThen is Write, and calls done at most once, when gRPC releases the batch's memory: after all of it was written to the
-// connection, or once it never will be. If the batch is so small that it was copied, that is at once. If a stream breaks while a
-// message is queued, gRPC may drop the message without a release, and done is never called: whoever waits for it must watch the
-// stream's context too.
+// WriteThen is Write, and calls done at most once, when gRPC releases the batch's memory: after all of it was written
+// to the connection, or once it never will be. If the batch is so small that it was copied, that is at once. If a
+// stream breaks while a message is queued, gRPC may drop the message without a release, and done is never called:
+// whoever waits for it must watch the stream's context too.
 func (w *Writer) WriteThen(rec arrow.RecordBatch, metadata []byte, done func()) error {
 	payload, err := w.encode(rec)
 	if err != nil {
@@ -101,8 +101,8 @@ type outgoing struct {
 	sent   bool
 }
 
-// newOutgoing makes a message of a payload, which it takes over; nil is none. done is called when the payload is released, unless
-// there is an error.
+// newOutgoing makes a message of a payload, which it takes over; nil is none. done is called when the payload is
+// released, unless there is an error.
 func newOutgoing(descriptor *flight.FlightDescriptor, metadata []byte, payload *ipc.Payload, done func()) (*outgoing, error) {
 	var head []byte
 	if descriptor != nil {
@@ -154,8 +154,8 @@ func (m *outgoing) drop() {
 	}
 }
 
-// smallPiece is the size in bytes up to which pieces of a body are copied together. gRPC does not count references to pieces
-// below 1 KiB, so these cannot be lent.
+// smallPiece is the size in bytes up to which pieces of a body are copied together. gRPC does not count references to
+// pieces below 1 KiB, so these cannot be lent.
 const smallPiece = 4 << 10
 
 // pieces is a body as it is written: small pieces copied together, large ones lent.
@@ -191,7 +191,8 @@ func (p *pieces) flush() {
 	}
 }
 
-// lend makes buffers of the pieces. The payload is released when the last lent piece has come back, at once if none was lent.
+// lend makes buffers of the pieces. The payload is released when the last lent piece has come back, at once if none was
+// lent.
 func (p *pieces) lend() mem.BufferSlice {
 	p.lease.out.Store(1)
 	buffers := make(mem.BufferSlice, len(p.list))

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ import (
 
 var ctx = context.Background()
 
-// TestMain is also the process that crash tests kill: see child_test.go.
+// TestMain also runs the child process that crash tests kill.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childPath); path != "" {
 		runChild(path)
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// aRollout makes a rollout of so many tokens, made at version v.
+// aRollout returns a rollout of so many tokens, generated at version v.
 func aRollout(r *rand.Rand, tokens int, v rollout.Version) *rollout.Rollout {
 	x := &rollout.Rollout{
 		PromptID: fmt.Sprint("p", r.IntN(1000)), Temperature: 1, TopP: 1, Reward: float32(r.IntN(2)),
@@ -67,7 +68,7 @@ func newTable(t testing.TB, o replay.Options) *replay.Table {
 	return table
 }
 
-// builder makes tables of one kind, and keeps what definition it was given.
+// builder returns a function that makes tables, and records the definition that it was given.
 func builder(o replay.Options, given *[]byte) func([]byte) (*replay.Table, error) {
 	return func(definition []byte) (*replay.Table, error) {
 		if given != nil {
@@ -102,7 +103,7 @@ func reopen(t testing.TB, o Options, kind replay.Options) (*Journal, *replay.Tab
 	return j, table, recovery
 }
 
-// sameTables compares all that one can see of two tables.
+// sameTables compares everything visible of two tables.
 func sameTables(t testing.TB, want, got *replay.Table) {
 	t.Helper()
 	x, _ := json.Marshal(statsOf(want))
@@ -135,7 +136,7 @@ func sameTables(t testing.TB, want, got *replay.Table) {
 	}
 }
 
-// user does random things to a table, and knows what is on lease.
+// user calls random methods of a table, and tracks its leases.
 type user struct {
 	t      testing.TB
 	random *rand.Rand
@@ -214,7 +215,7 @@ func (u *user) rewind() {
 	must(u.t, u.table.Rewind(ctx, max(0, u.table.Version()-1)))
 }
 
-// released is a copy of the table whose leases have gone back, as a crash leaves it.
+// released returns a copy of the table with its leases released, as after a crash.
 func (u *user) released() *replay.Table {
 	u.t.Helper()
 	var b bytes.Buffer
@@ -227,7 +228,7 @@ func (u *user) released() *replay.Table {
 	return copied
 }
 
-// kinds is tables that between them have every sampler, retention and unit.
+// kinds returns tables with every sampler, retention and unit.
 func kinds() (list []replay.Options) {
 	for _, s := range replay.Samplers() {
 		o := replay.Options{Sampler: s, Capacity: 24, Shards: 2}
@@ -242,4 +243,54 @@ func kinds() (list []replay.Options) {
 		list = append(list, o)
 	}
 	return list
+}
+
+func reopenAndClose(t testing.TB, o Options, kind replay.Options) (*Journal, *replay.Table, *Recovery) {
+	t.Helper()
+	j, table, recovery := reopen(t, o, kind)
+	must(t, j.Close())
+	return j, table, recovery
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *replay.Table) rollout.Stats {
+	stats, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return stats
+}
+
+func must2[T any](x T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return x
+	}
+}
+
+func sameStored(t testing.TB, a, b replay.Stored) bool {
+	x, err := a.Rollout.MarshalBinary()
+	must(t, err)
+	y, err := b.Rollout.MarshalBinary()
+	must(t, err)
+	return a.Group == b.Group && a.Shard == b.Shard && cmp.Compare(a.Advantage, b.Advantage) == 0 && bytes.Equal(x, y)
+}
+
+func storedOf(h replay.Held) replay.Stored {
+	return replay.Stored{Usage: replay.Usage{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
+}
+
+// balanced checks invariant 11.
+func balanced(t testing.TB, table *replay.Table) {
+	t.Helper()
+	s := statsOf(table)
+	var evicted uint64
+	for _, n := range s.Evicted {
+		evicted += n
+	}
+	if s.Inserted != uint64(s.Present)+evicted || float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() ||
+		s.Drawn != s.Acknowledged+s.Returned || s.UsesPresent.Count() != uint64(s.Present) || s.UsesAtEviction.Count() != evicted {
+		t.Fatalf("books do not balance: %+v", s)
+	}
 }
