@@ -47,8 +47,8 @@ type Actor interface {
 	Actions() []string
 }
 
-// Begin starts an episode of any task. A [Verifier] has episodes of one turn, rewarded by its verdict, which are Experts if
-// the task is a [Demonstrator]. Begin returns nil for a task that is neither an Environment nor a Verifier.
+// Begin starts an episode of any task. A [Verifier] has episodes of one turn, rewarded by its verdict, which are
+// Experts if the task is a [Demonstrator]. Begin returns nil for a task that is neither an Environment nor a Verifier.
 func Begin(t Task, p Prompt, seed uint64) Episode {
 	switch t := t.(type) {
 	case Environment:
@@ -97,8 +97,8 @@ type Tabular interface {
 	Transitions() Transitions
 }
 
-// Transitions is a finite Markov decision process as a table: by state, then by action, the outcomes in the order of the
-// original environment. Outcomes with the same next state are not merged.
+// Transitions is a finite Markov decision process as a table: by state, then by action, the outcomes in the order of
+// the original environment. Outcomes with the same next state are not merged.
 type Transitions [][][]Outcome
 
 // Outcome is one possible result of an action.
@@ -114,8 +114,8 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{o.Probability, o.Next, o.Reward, o.Done})
 }
 
-// MarshalJSON writes {"STATE": {"ACTION": [[probability, next, reward, done], …]}}, states and actions in numeric order,
-// one state per line.
+// MarshalJSON writes {"STATE": {"ACTION": [[probability, next, reward, done], …]}}, states and actions in numeric
+// order, one state per line.
 func (t Transitions) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteByte('{')

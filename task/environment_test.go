@@ -35,7 +35,7 @@ func TestEmptyTablesAreObjects(t *testing.T) {
 	}
 }
 
-func TestNumbersThatJSONDoesNotHaveAreAnError(t *testing.T) {
+func TestNumbersOutsideJSONAreAnError(t *testing.T) {
 	if _, err := json.Marshal(Transitions{{{{1, 0, math.NaN(), false}}}}); err == nil {
 		t.Error("a reward of NaN was written")
 	}

@@ -17,7 +17,8 @@ const (
 	Lognormal   = "lognormal"
 )
 
-// Latency simulates how long it takes to reward a group: a judge model, a test run, a person. The zero value takes no time.
+// Latency simulates how long it takes to reward a group: a judge model, a test run, a person. The zero value takes no
+// time.
 type Latency struct {
 	Distribution string  `yaml:"distribution"` // constant, exponential or lognormal; empty: constant
 	Mean         float64 `yaml:"mean"`         // in units of virtual time; 0 to 1e9
@@ -47,7 +48,8 @@ func (l Latency) Validate() error {
 	return problems.Err()
 }
 
-// Draw returns the latency of a group: a pure function of the run's seed and the group's number. The settings must be valid.
+// Draw returns the latency of a group: a pure function of the run's seed and the group's number. The settings must be
+// valid.
 func (l Latency) Draw(seed, group uint64) float64 {
 	l.Resolve()
 	r := rollout.Stream(seed, "reward latency", group)

@@ -7,8 +7,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Order visits N items again and again, each once per epoch, in a new order every epoch. At is a pure function and takes
-// constant time and memory: no list is shuffled, however large N is.
+// Order visits N items again and again, each once per epoch, in a new order every epoch. At is a pure function and
+// takes constant time and memory: no list is shuffled, however large N is.
 type Order struct {
 	Seed    uint64
 	Purpose string // orders of different purposes are independent

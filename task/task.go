@@ -1,17 +1,19 @@
 // Package task defines what a policy is asked and what its answers are worth.
 //
-// A [Task] gives endless training prompts and a fixed set of held-out prompts. It is also a [Verifier], which rewards one
-// response to a prompt, or an [Environment], whose [Episode] takes turns with the policy and rewards each turn. [Begin]
-// starts an episode of either. Some tasks can do more: a [Demonstrator] shows how a prompt is answered, an [Expert] advises
-// during an episode, an [Actor] lists its actions, an [Alphabet] is small enough for a character vocabulary, a [Seeing] task
-// has images, and a [Tabular] task is a table of transitions. The tasks are in the packages below; catalog finds them by name.
+// A [Task] gives endless training prompts and a fixed set of held-out prompts. It is also a [Verifier], which rewards
+// one response to a prompt, or an [Environment], whose [Episode] takes turns with the policy and rewards each turn.
+// [Begin] starts an episode of either. Some tasks can do more: a [Demonstrator] shows how a prompt is answered, an
+// [Expert] advises during an episode, an [Actor] lists its actions, an [Alphabet] is small enough for a character
+// vocabulary, a [Seeing] task has images, and a [Tabular] task is a table of transitions. The tasks are in the packages
+// below; catalog finds them by name.
 //
-// Tasks are pure functions of their settings, a seed and their arguments, and safe for concurrent use; an episode belongs to
-// one goroutine. Training prompts depend on the seed of the run. Held-out prompts do not, so runs with different seeds are
-// evaluated on the same problems.
+// Tasks are pure functions of their settings, a seed and their arguments, and safe for concurrent use; an episode
+// belongs to one goroutine. Training prompts depend on the seed of the run. Held-out prompts do not, so runs with
+// different seeds are evaluated on the same problems.
 //
 // The package also has what tasks share: [Order] visits a list in a fresh order every epoch, [Latency] simulates slow
-// rewards, [VerifyLines] rewards a stream of JSON lines, and [Terse] and [Words] are the formats of prompts and responses.
+// rewards, [VerifyLines] rewards a stream of JSON lines, and [Terse] and [Words] are the formats of prompts and
+// responses.
 package task
 
 import (
@@ -37,9 +39,9 @@ type Verdict struct {
 	Extracted string // the answer found in the response; empty: none found
 }
 
-// Task gives prompts. It is also either a [Verifier], if one response answers a prompt, or an [Environment], if the policy
-// acts for several turns. Its methods are pure functions of the task's settings and their arguments, and safe for concurrent
-// use.
+// Task gives prompts. It is also either a [Verifier], if one response answers a prompt, or an [Environment], if the
+// policy acts for several turns. Its methods are pure functions of the task's settings and their arguments, and safe
+// for concurrent use.
 type Task interface {
 	// Train returns the i-th training prompt; the sequence does not end.
 	Train(i uint64) Prompt
@@ -59,8 +61,8 @@ type AnswerChecker interface {
 	CheckAnswer(answer string) error
 }
 
-// Demonstrator is a single-turn task that can show how a prompt is answered, for supervised warm-up. Environments have an
-// [Expert] instead.
+// Demonstrator is a single-turn task that can show how a prompt is answered, for supervised warm-up. Environments have
+// an [Expert] instead.
 type Demonstrator interface {
 	// Demonstrate returns a response that earns the full reward, without the end-of-sequence token.
 	Demonstrate(p Prompt) string
@@ -74,7 +76,8 @@ type Alphabet interface {
 
 // Seeing is a Task whose prompts or observations have images.
 type Seeing interface {
-	// ImageSize returns the side of its images in pixels: all are squares of one size. 0: no images with these settings.
+	// ImageSize returns the side of its images in pixels: all are squares of one size. 0: no images with these
+	// settings.
 	ImageSize() int
 }
 
@@ -83,6 +86,11 @@ const (
 	Terse = "terse" // as short as possible, for small models trained from scratch
 	Words = "words" // instructions, and answers in tags, for pretrained models
 )
+
+// CheckFormat reports a format that is neither Terse nor Words.
+func CheckFormat(problems *option.Problems, format string) {
+	problems.Check(format == Terse || format == Words, "format", format, "%s or %s", Terse, Words)
+}
 
 // Tags around an answer in the format Words.
 const (
@@ -93,7 +101,8 @@ const (
 // TagAnswer puts an answer between <answer> and </answer>.
 func TagAnswer(text string) string { return answerOpen + text + answerClose }
 
-// TaggedAnswer returns the text between the last </answer> and the <answer> before it. It reports false if there is none.
+// TaggedAnswer returns the text between the last </answer> and the <answer> before it. It reports false if there is
+// none.
 func TaggedAnswer(response string) (string, bool) {
 	end := strings.LastIndex(response, answerClose)
 	if end < 0 {

@@ -10,12 +10,12 @@ import (
 	"io"
 )
 
-// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer". It is written to w
-// with one Write: "reward", "correct" and "extracted" are added, or replaced, and the other fields are kept, sorted by name.
-// If the verifier cannot use the answer (see AnswerChecker), "problem" tells why.
+// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer". It is written
+// to w with one Write: "reward", "correct" and "extracted" are added, or replaced, and the other fields are kept,
+// sorted by name. If the verifier cannot use the answer (see AnswerChecker), "problem" tells why.
 //
-// A line that is no such object, or longer than maxLine, ends the call with an error that names the line and the field. The
-// lines before it have been written.
+// A line that is no such object, or longer than maxLine, ends the call with an error that names the line and the field.
+// The lines before it have been written.
 func VerifyLines(ctx context.Context, v Verifier, r io.Reader, w io.Writer) error {
 	return EachLine(r, func(_ int, line []byte) error {
 		if err := ctx.Err(); err != nil {
@@ -65,8 +65,8 @@ func verifyLine(v Verifier, line []byte) ([]byte, error) {
 // maxLine is the maximum length of a JSON line in bytes.
 const maxLine = 16 << 20
 
-// EachLine calls visit for every line that is not blank, with its number from 1. Every error names its line. The bytes are
-// valid during the call only.
+// EachLine calls visit for every line that is not blank, with its number from 1. Every error names its line. The bytes
+// are valid during the call only.
 func EachLine(r io.Reader, visit func(number int, line []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine+2) // and its line end

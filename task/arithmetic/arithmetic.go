@@ -1,9 +1,9 @@
 // Package arithmetic is the smallest task: "12+7=" is answered by "19", exactly.
 //
-// [Settings] choose the operations and the range of the operands. A problem is an operation with its two operands in order
-// (1+2 and 2+1 are two problems), and all problems are equally likely. The held-out problems are drawn once from a seed of
-// their own, so all runs with the same settings share them, and they are never trained on. Rewards can be left to chance, as
-// a control.
+// [Settings] choose the operations and the range of the operands. A problem is an operation with its two operands in
+// order (1+2 and 2+1 are two problems), and all problems are equally likely. The held-out problems are drawn once from
+// a seed of their own, so all runs with the same settings share them, and they are never trained on. Rewards can be
+// left to chance, as a control.
 //
 // A [Task] needs no files. It is a task.Demonstrator (the answer is the demonstration) and a task.Alphabet (digits, the
 // operators in use and "="), so a character model can learn it from scratch.
@@ -36,8 +36,8 @@ type Settings struct {
 	Min        int      `yaml:"min"`        // least operand; at least -1,000,000
 	Max        int      `yaml:"max"`        // operands stay below; 0: 100; at most 1,000,000
 	HeldOut    int      `yaml:"held_out"`   // problems kept for evaluation; 0: 400; at most half of all
-	// RandomRewards is the share of responses that are rewarded, whatever they say; 0: exactly the correct ones are. It is a
-	// control that teaches no arithmetic. Whether a response is correct stays what it is.
+	// RandomRewards is the share of responses that are rewarded, whatever they say; 0: exactly the correct ones are. It
+	// is a control that teaches no arithmetic. Whether a response is correct stays what it is.
 	RandomRewards float64 `yaml:"random_rewards"`
 }
 
@@ -132,8 +132,8 @@ func (t *Task) Train(i uint64) task.Prompt {
 // HeldOut returns the evaluation prompts, the same for every seed.
 func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 
-// Verify rewards 1 for exactly the answer and 0 for anything else. With random rewards chance decides, once for each pair of
-// prompt and response: the same pair always gets the same reward.
+// Verify rewards 1 for exactly the answer and 0 for anything else. With random rewards chance decides, once for each
+// pair of prompt and response: the same pair always gets the same reward.
 func (t *Task) Verify(p task.Prompt, response string) task.Verdict {
 	v := Verifier{}.Verify(p, response)
 	if t.settings.RandomRewards > 0 {
@@ -186,8 +186,8 @@ func (t *Task) prompt(n uint64) task.Prompt {
 // Verifier rewards answers without knowing the problems.
 type Verifier struct{}
 
-// Verify rewards 1 for exactly the reference answer and 0 for anything else. A response counts as an answer, correct or not,
-// if it is a decimal integer and nothing else.
+// Verify rewards 1 for exactly the reference answer and 0 for anything else. A response counts as an answer, correct or
+// not, if it is a decimal integer and nothing else.
 func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	digits := strings.TrimPrefix(response, "-")
 	return task.ExactVerdict(p, response, digits != "" && strings.Trim(digits, "0123456789") == "")

@@ -150,8 +150,9 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 	})
 }
 
-// 4,000 answers at 0.3: the standard deviation of their number is 29, and 3.3 of it are exceeded once in a thousand times.
-func TestRandomRewardsAreChanceAloneAndLeaveWhatIsCorrect(t *testing.T) {
+// 4,000 answers at 0.3: the standard deviation of their number is 29, and 3.3 of it are exceeded once in a thousand
+// times.
+func TestRandomRewardsDoNotDependOnCorrectness(t *testing.T) {
 	const share, answers = 0.3, 4000
 	made := newTask(t, Settings{RandomRewards: share}, 1)
 	rewarded := map[bool]float64{}
@@ -193,7 +194,7 @@ func TestRandomRewardsDifferBetweenSeeds(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerIsRewardedWhereTheShareIsOne(t *testing.T) {
+func TestEveryAnswerIsRewardedWhenTheShareIsOne(t *testing.T) {
 	made := newTask(t, Settings{RandomRewards: 1}, 1)
 	if v := made.Verify(made.Train(0), "nothing"); v.Reward != 1 || v.Correct {
 		t.Errorf("%+v", v)

@@ -1,7 +1,7 @@
 // Package catalog finds tasks by name, for callers that have a configuration rather than a program.
 //
-// [Settings] returns the settings of a task, ready to be decoded into. The settings validate themselves and fill in their
-// defaults, and [New] makes the task. [Verifier] returns the verifier of a task, which needs no settings.
+// [Settings] returns the settings of a task, ready to be decoded into. The settings validate themselves and fill in
+// their defaults, and [New] makes the task. [Verifier] returns the verifier of a task, which needs no settings.
 package catalog
 
 import (

@@ -1,12 +1,13 @@
-// Package cliffwalking is CliffWalking with exactly the rules of Gymnasium's CliffWalking-v1 (after example 6.6 of Sutton and
-// Barto): a player walks from one end of a cliff to the other and pays 1 for every step. A step over the edge costs 100 and
-// leads back to the start.
+// Package cliffwalking is CliffWalking with exactly the rules of Gymnasium's CliffWalking-v1 (after example 6.6 of
+// Sutton and Barto): a player walks from one end of a cliff to the other and pays 1 for every step. A step over the
+// edge costs 100 and leads back to the start.
 //
 // A [Task] is a task.Environment whose episodes are task.Experts (by value iteration) and task.Actors. It is also
 // task.Tabular and a task.Alphabet.
 //
-// There is one map with one start, so nothing can be held out: evaluation prompts equal the training prompt and differ in
-// luck. With random_start they begin in cells that training never begins in; the original start is always trained on.
+// There is one map with one start, so nothing can be held out: evaluation prompts equal the training prompt and differ
+// in luck. With random_start they begin in cells that training never begins in; the original start is always trained
+// on.
 package cliffwalking
 
 import (
@@ -21,7 +22,8 @@ import (
 	"github.com/reprise-rl/reprise/task/gridworld"
 )
 
-// Settings of the task. The zero value is Gymnasium's CliffWalking-v1 with a limit of 200 steps, where Gymnasium has none.
+// Settings of the task. The zero value is Gymnasium's CliffWalking-v1 with a limit of 200 steps, where Gymnasium has
+// none.
 type Settings struct {
 	Slippery           bool `yaml:"slippery"`     // a third of the steps go to either side of the intended direction
 	RandomStart        bool `yaml:"random_start"` // episodes begin in any cell from which the goal can be reached
@@ -78,8 +80,8 @@ func names() []string { return []string{"Up", "Right", "Down", "Left"} }
 // isCliff reports whether a state is a cell of the cliff.
 func isCliff(s int) bool { return s > start && s < goal }
 
-// table returns the transitions in Gymnasium's order. As there, the cells of the cliff and the goal have transitions like any
-// other, although no episode goes on from them.
+// table returns the transitions in Gymnasium's order. As there, the cells of the cliff and the goal have transitions
+// like any other, although no episode goes on from them.
 func table(slippery bool) task.Transitions {
 	odds := []float64{1}
 	if slippery {
@@ -144,7 +146,8 @@ func (t *Task) prompt(at int) task.Prompt {
 // MaxTurns returns the maximum number of turns of an episode.
 func (t *Task) MaxTurns() int { return t.world.Settings.MaxTurns }
 
-// Reset starts an episode; the seed determines where the player slips. It panics if the prompt is not one of this task's.
+// Reset starts an episode; the seed determines where the player slips. It panics if the prompt is not one of this
+// task's.
 func (t *Task) Reset(p task.Prompt, seed uint64) task.Episode {
 	s, err := strconv.Atoi(p.State)
 	if err != nil || s < 0 || s > start {
@@ -166,8 +169,8 @@ func (t *Task) Characters() string {
 	return t.world.Characters(texts...)
 }
 
-// cell names a cell by its row, 0 to 3 from the top, and its column, a to l from the left: the start is 3a, the goal 3l. The
-// map is always the same, so a small model needs no more.
+// cell names a cell by its row, 0 to 3 from the top, and its column, a to l from the left: the start is 3a, the goal
+// 3l. The map is always the same, so a small model needs no more.
 func cell(at int) string { return string([]byte{'0' + byte(at/width), 'a' + byte(at%width)}) }
 
 // picture draws the map, one line per row.

@@ -52,7 +52,7 @@ func TestExpertsWalkAlongTheEdgeInThirteenSteps(t *testing.T) {
 	}
 }
 
-// Naive play beside random play on firm ground, by coordinates.
+// Random play on firm ground is compared with a naive model that keeps coordinates.
 func TestRandomPlayFollowsTheRules(t *testing.T) {
 	made := newTask(t, Settings{RandomStart: true, Settings: gridworld.Settings{MaxSteps: 60}}, 3)
 	falls, goals := 0, 0
@@ -141,7 +141,7 @@ func TestEverythingWrittenIsInTheAlphabet(t *testing.T) {
 	}
 }
 
-func TestWordsTellTheRules(t *testing.T) {
+func TestWordsExplainTheRules(t *testing.T) {
 	made := newTask(t, Settings{Settings: gridworld.Settings{Format: task.Words}}, 1)
 	p := made.Train(0)
 	for _, part := range []string{"<answer>Up</answer>", "one of Up, Right, Down, Left", "costs as much as 100 steps", "............\nPCCCCCCCCCCG\n"} {
@@ -260,8 +260,8 @@ func TestATaskIsTabular(t *testing.T) {
 	}
 }
 
-// Of a slippery cliff the expert keeps its distance; the mean return of 2000 episodes is within four standard errors of what
-// value iteration says.
+// Of a slippery cliff the expert keeps its distance; the mean return of 2000 episodes is within four standard errors of
+// what value iteration says.
 func TestExpertsEarnWhatValueIterationSays(t *testing.T) {
 	made := newTask(t, Settings{Slippery: true}, 1)
 	want := gridworld.Solve(made.Transitions(), made.MaxTurns()).Value(start)

@@ -4,8 +4,8 @@ import (
 	"strconv"
 )
 
-// fraction is an exact number in lowest terms with a positive denominator. With at most six numbers of at most 500 the parts
-// of every sum, product or quotient stay below 500^6 × 2^5 < 2^59, so no operation overflows.
+// fraction is an exact number in lowest terms with a positive denominator. With at most six numbers of at most 500 the
+// parts of every sum, product or quotient stay below 500^6 × 2^5 < 2^59, so no operation overflows.
 type fraction struct {
 	num, den int64
 }
@@ -61,9 +61,9 @@ func join(op byte, a, b part, value fraction) part {
 	return part{value, left + string(op) + right, op}
 }
 
-// solve searches for an expression with the target's value, of the given operations ("+-*/"), that uses each number exactly
-// once, or at most once unless all. It does not try more than six numbers, or numbers outside 0 to 500. Six numbers without a
-// solution take seconds, four a millisecond.
+// solve searches for an expression with the target's value, of the given operations ("+-*/"), that uses each number
+// exactly once, or at most once unless all. It does not try more than six numbers, or numbers outside 0 to 500. Six
+// numbers without a solution take seconds, four a millisecond.
 func solve(numbers []int, target int, operations string, all bool) (string, bool) {
 	if len(numbers) > mostNumbers {
 		return "", false

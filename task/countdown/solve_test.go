@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// values returns everything that the numbers are worth, all of them used, by dividing them into two in every way: another
-// search than Solve's, in other arithmetic.
+// values returns everything that the numbers are worth, all of them used, by dividing them into two in every way:
+// another search than Solve's, in other arithmetic.
 func values(numbers []int, operations string) map[string]bool {
 	found := map[string]bool{}
 	if len(numbers) == 1 {

@@ -1,13 +1,13 @@
-// Package countdown is the game of reaching a number: "3 5 5 7=24:" asks for an expression with the value 24 that uses the
-// given numbers, such as "(5-3)*(7+5)".
+// Package countdown is the game of reaching a number: "3 5 5 7=24:" asks for an expression with the value 24 that uses
+// the given numbers, such as "(5-3)*(7+5)".
 //
-// [Settings] choose how many numbers there are, their range, the operations and the targets, and whether every number must be
-// used. Problems are made from random expressions, so each has a solution. The held-out ones are drawn once from a seed of
-// their own and never trained on, in whatever order their numbers are.
+// [Settings] choose how many numbers there are, their range, the operations and the targets, and whether every number
+// must be used. Problems are made from random expressions, so each has a solution. The held-out ones are drawn once
+// from a seed of their own and never trained on, in whatever order their numbers are.
 //
-// A [Task] needs no files. It is a task.Demonstrator (with the expression that the problem was made from, or what a search
-// finds) and a task.Alphabet. The [Verifier] parses a response with exact arithmetic and needs only the answer of a prompt:
-// an expression, whose numbers and value are the problem, or "3 5 5 7=24".
+// A [Task] needs no files. It is a task.Demonstrator (with the expression that the problem was made from, or what a
+// search finds) and a task.Alphabet. The [Verifier] parses a response with exact arithmetic and needs only the answer
+// of a prompt: an expression, whose numbers and value are the problem, or "3 5 5 7=24".
 package countdown
 
 import (
@@ -93,7 +93,7 @@ func (s Settings) Validate() error {
 	within("max_target", s.MaxTarget, max(1, s.MinTarget), mostTarget)
 	task.CheckChoices(&problems, "operations", s.Operations, operations())
 	problems.Check(s.Use == All || s.Use == Any, "use", s.Use, "%s or %s", All, Any)
-	problems.Check(s.Format == task.Terse || s.Format == task.Words, "format", s.Format, "%s or %s", task.Terse, task.Words)
+	task.CheckFormat(&problems, s.Format)
 	problems.Check(s.FormatReward == noFormatReward || s.FormatReward >= 0 && s.FormatReward < 1, "format_reward", s.FormatReward,
 		"0 (0.1) to below 1, or %d for none", noFormatReward)
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (400) or more")
@@ -192,8 +192,8 @@ func (s Settings) draw(r *rand.Rand) drawn {
 	}
 }
 
-// try makes a random expression. It reports false if its value is no target, or if there are fractions or negative numbers on
-// the way, which people do not use in this game.
+// try makes a random expression. It reports false if its value is no target, or if there are fractions or negative
+// numbers on the way, which people do not use in this game.
 func (s Settings) try(r *rand.Rand) (drawn, bool) {
 	numbers := make([]int, s.MinNumbers+r.IntN(s.MaxNumbers-s.MinNumbers+1))
 	parts := make([]part, len(numbers))
@@ -262,8 +262,8 @@ func (t *Task) question(p drawn) string {
 		p.target, strings.ReplaceAll(list(p.numbers), " ", ", "), use, strings.Join(t.settings.Operations, " "))
 }
 
-// Demonstrate returns the expression that a prompt was made from. If the answer is "numbers=target" it returns one that a
-// search finds, empty if there is none.
+// Demonstrate returns the expression that a prompt was made from. If the answer is "numbers=target" it returns one that
+// a search finds, empty if there is none.
 func (t *Task) Demonstrate(p task.Prompt) string {
 	solution := p.Answer
 	if strings.Contains(p.Answer, "=") {

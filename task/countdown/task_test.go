@@ -85,7 +85,7 @@ func TestEveryProblemIsSolvedByItsDemonstration(t *testing.T) {
 	}
 }
 
-func TestDemonstrationsAreSearchedForWhereNoneIsKnown(t *testing.T) {
+func TestUnknownDemonstrationsAreSearchedFor(t *testing.T) {
 	terse, words := newTask(t, Settings{}, 1), newTask(t, Settings{Format: task.Words, Use: Any, Operations: []string{"+"}}, 1)
 	if got := terse.Demonstrate(task.Prompt{Answer: "3 3 8 8=24"}); got != "8/(3-8/3)" {
 		t.Errorf("%q", got)
@@ -141,7 +141,7 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 	})
 }
 
-func TestPromptsSayTheRules(t *testing.T) {
+func TestPromptsExplainTheRules(t *testing.T) {
 	made := newTask(t, Settings{Format: task.Words, Use: Any, Operations: []string{"*", "+"}}, 1)
 	want := "Make 15 from the numbers 3, 5, each at most once, with + * and parentheses. Think first, then write the expression alone " +
 		"between tags, as in <answer>(1+2)*3</answer>.\n"

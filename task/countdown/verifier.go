@@ -18,9 +18,9 @@ type Verifier struct {
 	FormatReward float64 // as in Settings
 }
 
-// Verify rewards 1 for an expression that has the target's value and uses the numbers as required. An expression that uses
-// them so but has another value, or divides by zero, gets the format reward, as in TinyZero (Pan et al. 2025). Anything else
-// gets nothing, and nothing is extracted from it.
+// Verify rewards 1 for an expression that has the target's value and uses the numbers as required. An expression that
+// uses them so but has another value, or divides by zero, gets the format reward, as in TinyZero (Pan et al. 2025).
+// Anything else gets nothing, and nothing is extracted from it.
 //
 // The expression is the text between the last <answer> and </answer>, or the whole response if there are none.
 func (v Verifier) Verify(p task.Prompt, response string) task.Verdict {
@@ -115,9 +115,9 @@ type expression struct {
 	value   *big.Rat // nil: it divides by zero
 }
 
-// parse reads an expression: decimal numbers of at most nine digits without a leading zero, + - * / with the usual precedence
-// and from left to right, and parentheses, with spaces anywhere between them. ×, ÷ and the typographic minus sign are read as
-// *, / and -. There are no signs: -3+5 is not an expression.
+// parse reads an expression: decimal numbers of at most nine digits without a leading zero, + - * / with the usual
+// precedence and from left to right, and parentheses, with spaces anywhere between them. ×, ÷ and the typographic minus
+// sign are read as *, / and -. There are no signs: -3+5 is not an expression.
 func parse(text string) (expression, error) {
 	if len(text) > mostBytes {
 		return expression{}, fmt.Errorf("longer than %d bytes", mostBytes)

@@ -126,7 +126,7 @@ func TestExpressionsAreParsedExactly(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoexpressionIsRefused(t *testing.T) {
+func TestMalformedExpressionsAreRefused(t *testing.T) {
 	for _, text := range []string{
 		"", " ", "+", "-3+5", "+3", "3+", "3+-5", "3++5", "(3", "3)", "()", "3 5", "(3)(5)", "2(3)", "3.5", "3,5", "0x10", "1e3", "05", "00",
 		"1234567890", "3+5=8", "3^2", "3**2", "3//2", "x", "3+x", "３", "1\x00", "\xff", "√4", "5!", "3 plus 5", "1_0",
@@ -202,7 +202,7 @@ func random(draw func(int) int, depth int) string {
 	return random(draw, depth-1) + []string{"+", "-", "*", "/", " − ", " ÷"}[draw(6)] + random(draw, depth-1)
 }
 
-func TestRandomexpressionsAreWorthWhatGoMakesOfThem(t *testing.T) {
+func TestRandomExpressionsHaveTheValueThatGoComputes(t *testing.T) {
 	for seed := range uint64(3000) {
 		text := random(rollout.Stream(seed, "countdown test expression", 0).IntN, 5)
 		if _, err := parse(text); err != nil && len(text) <= mostBytes {

@@ -1,8 +1,8 @@
-// Package dataset reads problems with reference answers from files, and splits them into training and evaluation. The tasks
-// gsm8k and math are built on it.
+// Package dataset reads problems with reference answers from files, and splits them into training and evaluation. The
+// tasks gsm8k and math are built on it.
 //
-// A [Format] is how a task names and reads its problems. [New] makes a [Set], which gives the prompts: training problems in a
-// fresh order every epoch, and held-out problems from a file of their own or a share of the only file.
+// A [Format] is how a task names and reads its problems. [New] makes a [Set], which gives the prompts: training
+// problems in a fresh order every epoch, and held-out problems from a file of their own or a share of the only file.
 package dataset
 
 import (
@@ -170,8 +170,8 @@ func (f Format) ReadFile(path string) ([]Problem, error) {
 	return problems, nil
 }
 
-// Read reads problems: JSON lines or one JSON array of objects, gzipped or not, as the bytes show. A problem that occurs again
-// with the same answer counts once; with another answer it is an error.
+// Read reads problems: JSON lines or one JSON array of objects, gzipped or not, as the bytes show. A problem that
+// occurs again with the same answer counts once; with another answer it is an error.
 func (f Format) Read(r io.Reader) ([]Problem, error) {
 	c := &collection{format: f, places: map[string]string{}, answers: map[string]string{}}
 	if err := c.read(r); err != nil {

@@ -1,7 +1,8 @@
 // Package frame draws observations as small PNG files.
 //
-// A [Sprite] is a tile of 8 × 8 points, painted from rows of letters by [Paint]. An [Encoder] lays sprites out as a board, scales
-// every tile to the wanted number of pixels, and writes this or any other picture. The same board gives the same bytes.
+// A [Sprite] is a tile of 8 × 8 points, painted from rows of letters by [Paint]. An [Encoder] lays sprites out as a
+// board, scales every tile to the wanted number of pixels, and writes this or any other picture. The same board gives
+// the same bytes.
 package frame
 
 import (
@@ -18,7 +19,8 @@ const Side = 8
 // Sprite is the picture of a tile, row by row. The zero value is black.
 type Sprite [Side][Side]color.RGBA
 
-// Paint makes a sprite from rows of letters, each of which is a colour. Anything without a row, letter or colour is black.
+// Paint makes a sprite from rows of letters, each of which is a colour. Anything without a row, letter or colour is
+// black.
 func Paint(colours map[byte]color.RGBA, rows ...string) Sprite {
 	var s Sprite
 	for y := range s {
@@ -34,8 +36,8 @@ func Paint(colours map[byte]color.RGBA, rows ...string) Sprite {
 	return s
 }
 
-// Encoder writes pictures as PNG files. The zero value is ready to use, and it is safe for concurrent use. It reuses the
-// compressor's buffers, which take longer to make than a small picture takes to compress.
+// Encoder writes pictures as PNG files. The zero value is ready to use, and it is safe for concurrent use. It reuses
+// the compressor's buffers, which take longer to make than a small picture takes to compress.
 type Encoder struct {
 	Level   png.CompressionLevel
 	buffers sync.Pool // of *png.EncoderBuffer
@@ -60,8 +62,8 @@ func (e *Encoder) Get() *png.EncoderBuffer {
 // Put implements png.EncoderBufferPool.
 func (e *Encoder) Put(b *png.EncoderBuffer) { e.buffers.Put(b) }
 
-// Draw returns the PNG of a board with tiles of pixels × pixels: len(board) tiles high and len(board[0]) wide; nil if it has
-// no tile. Tiles missing in shorter rows are black. A pixel has the colour of the sprite's point at its centre.
+// Draw returns the PNG of a board with tiles of pixels × pixels: len(board) tiles high and len(board[0]) wide; nil if
+// it has no tile. Tiles missing in shorter rows are black. A pixel has the colour of the sprite's point at its centre.
 func (e *Encoder) Draw(board [][]Sprite, pixels int) []byte {
 	width := 0
 	if len(board) > 0 {

@@ -40,8 +40,8 @@ func standard(size int) lake {
 	return nil
 }
 
-// random draws a map: S and G in opposite corners, every other tile frozen with probability p, else a hole. It draws again
-// until there is a path from S to G.
+// random draws a map: S and G in opposite corners, every other tile frozen with probability p, else a hole. It draws
+// again until there is a path from S to G.
 func random(r *rand.Rand, size int, p float64) lake {
 	for {
 		tiles := make([]byte, size*size)

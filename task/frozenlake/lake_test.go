@@ -234,7 +234,7 @@ func TestATaskIsTabular(t *testing.T) {
 	}
 }
 
-func TestWordsTellTheRules(t *testing.T) {
+func TestWordsExplainTheRules(t *testing.T) {
 	made := newTask(t, Settings{SuccessRate: 0.5, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 2}}, 1)
 	p := made.Train(0)
 	for _, part := range []string{"probability 0.5, and with 0.25 each", "<answer>Left, Down</answer>", "1 to 2 of Left, Down, Right, Up", "PFFF\nFHFH\nFFFH\nHFFG\n"} {
@@ -254,7 +254,7 @@ func TestWordsTellTheRules(t *testing.T) {
 	}
 }
 
-func TestPicturesTellEveryPlaceAndTileApart(t *testing.T) {
+func TestPicturesDistinguishEveryCellAndTile(t *testing.T) {
 	for _, tile := range []int{4, 8, 16} {
 		made := newTask(t, Settings{Images: true, Tile: tile}, 1)
 		if made.ImageSize() != 4*tile {

@@ -1,12 +1,15 @@
-// Package frozenlake is FrozenLake with exactly the rules of Gymnasium's FrozenLake-v1: a player crosses a frozen lake from S
-// to G over frozen tiles F. The episode ends in a hole H if the player is careless, or unlucky, since the ice is slippery.
+// Package frozenlake is FrozenLake with exactly the rules of Gymnasium's FrozenLake-v1: a player crosses a frozen lake
+// from S to G over frozen tiles F. The episode ends in a hole H if the player is careless, or unlucky, since the ice is
+// slippery.
 //
-// [Settings] choose the map (Gymnasium's 4x4 or 8x8, your own, or a new random one for every prompt), how slippery the ice
-// is, the rewards and limits, and whether the player sees text or pictures. A [Task] is a task.Environment whose episodes
-// are task.Experts (by value iteration) and task.Actors. It is also task.Tabular, a task.Alphabet and task.Seeing.
+// [Settings] choose the map (Gymnasium's 4x4 or 8x8, your own, or a new random one for every prompt), how slippery the
+// ice is, the rewards and limits, and whether the player sees text or pictures. A [Task] is a task.Environment whose
+// episodes are task.Experts (by value iteration) and task.Actors. It is also task.Tabular, a task.Alphabet and
+// task.Seeing.
 //
-// With random maps, the held-out prompts are maps that are never trained on. A fixed map with one start has nothing to hold
-// out: evaluation prompts are that map and differ in luck. With random_start they begin in cells that training never begins in.
+// With random maps, the held-out prompts are maps that are never trained on. A fixed map with one start has nothing to
+// hold out: evaluation prompts are that map and differ in luck. With random_start they begin in cells that training
+// never begins in.
 package frozenlake
 
 import (
@@ -270,8 +273,8 @@ func (t *Task) start(r *rand.Rand, l lake) int {
 	return cells[r.IntN(len(cells))]
 }
 
-// Train returns the i-th training prompt: a random map that is not held out, drawn as Gymnasium draws it, or the fixed map
-// with a start that is not held out.
+// Train returns the i-th training prompt: a random map that is not held out, drawn as Gymnasium draws it, or the fixed
+// map with a start that is not held out.
 func (t *Task) Train(i uint64) task.Prompt {
 	r := rollout.Stream(t.seed, "frozenlake train", i)
 	if t.fixed != nil {
@@ -298,7 +301,8 @@ func (t *Task) prompt(l lake, at int) task.Prompt {
 // MaxTurns returns the maximum number of turns of an episode.
 func (t *Task) MaxTurns() int { return t.settings.MaxTurns }
 
-// Reset starts an episode; the seed determines where the player slips. It panics if the prompt is not one of this task's.
+// Reset starts an episode; the seed determines where the player slips. It panics if the prompt is not one of this
+// task's.
 func (t *Task) Reset(p task.Prompt, seed uint64) task.Episode {
 	written, at, _ := strings.Cut(p.State, "@")
 	g := t.fixed
@@ -316,8 +320,8 @@ func (t *Task) Reset(p task.Prompt, seed uint64) task.Episode {
 	return g.Begin(s, rollout.Stream(seed, "frozenlake slips", 0))
 }
 
-// Transitions returns Gymnasium's table: by state (row × columns + column) and action (0 left, 1 down, 2 right, 3 up). If maps
-// are random it is that of the first training prompt.
+// Transitions returns Gymnasium's table: by state (row × columns + column) and action (0 left, 1 down, 2 right, 3 up).
+// If maps are random it is that of the first training prompt.
 func (t *Task) Transitions() task.Transitions {
 	l := t.settings.lake()
 	if l == nil {

@@ -91,9 +91,9 @@ func TestEpisodesBeginWhereTheyMay(t *testing.T) {
 	}
 }
 
-// Naive play beside random play: the walk is followed on the map as it was shown, and every step must be one of the outcomes
-// that the rules allow from there.
-func TestRandomPlayIsWhatTheRulesAllow(t *testing.T) {
+// Naive play beside random play: the walk is followed on the map as it was shown, and every step must be one of the
+// outcomes that the rules allow from there.
+func TestRandomPlayFollowsTheRules(t *testing.T) {
 	made := newTask(t, Settings{Map: MapRandom, SuccessRate: 0.5, RewardSchedule: []float64{2, -1, -0.25}}, 3)
 	turns := [][2]int{{0, -1}, {1, 0}, {0, 1}, {-1, 0}} // counterclockwise: row and column of left, down, right, up
 	ways := map[string]int{}

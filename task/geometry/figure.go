@@ -38,8 +38,8 @@ func (f figure) String() string {
 // offset is the shift of a figure, and of the grid under it, in pixels.
 type offset struct{ x, y int }
 
-// room returns the range of shifts of a shape, in pixels either way: the grid leaves a cell free, and the vertex of an angle
-// stays near the middle.
+// room returns the range of shifts of a shape, in pixels either way: the grid leaves a cell free, and the vertex of an
+// angle stays near the middle.
 func room(s shape, size, cells int) int {
 	switch s {
 	case segment, rectangle, rightTriangle:
@@ -131,7 +131,8 @@ func hypotenuse(a, b int) int {
 	return 0
 }
 
-// draw returns the picture of a figure, size pixels wide and high. If it is measured in cells, there is a grid under it.
+// draw returns the picture of a figure, size pixels wide and high. If it is measured in cells, there is a grid under
+// it.
 func (f figure) draw(size, cells int, shift offset) canvas {
 	c := newCanvas(size)
 	g := grid{canvas: c, cell: cellOf(size, cells), shift: shift}
@@ -304,8 +305,8 @@ type canvas struct {
 }
 
 func newCanvas(size int) canvas {
-	// The paper is middle grey, which is zero for a tower that reads pixels in [-1, 1]. On white paper, where every step of
-	// learning can shift all patches at once, the first trials learned badly.
+	// The paper is middle grey, which is zero for a tower that reads pixels in [-1, 1]. On white paper, where every
+	// step of learning can shift all patches at once, the first trials learned badly.
 	palette := color.Palette{
 		color.Gray{Y: 128}, color.Gray{Y: 170},
 		color.RGBA{R: 80, G: 140, B: 255, A: 255}, color.Gray{Y: 0},
@@ -349,7 +350,8 @@ func divide(a, b int) int {
 
 func abs(x int) int { return max(x, -x) }
 
-// number writes digits with their upper left corner at a pixel. Each has 3 × 5 points of the given size, with one between.
+// number writes digits with their upper left corner at a pixel. Each has 3 × 5 points of the given size, with one
+// between.
 func (c canvas) number(n, x, y, size int) {
 	for _, d := range numerals(n) {
 		for row, points := range glyphs()[d] {

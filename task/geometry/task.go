@@ -1,14 +1,15 @@
-// Package geometry asks questions about figures that are shown in an image and nowhere else: the area and the perimeter of a
-// rectangle on a grid, the length of a segment, the degrees of an angle, the area of a right triangle, the third angle of a
-// triangle and the hypotenuse of a right one. It is a small version of the tasks that vision-language models train on.
+// Package geometry asks questions about figures that are shown in an image and nowhere else: the area and the perimeter
+// of a rectangle on a grid, the length of a segment, the degrees of an angle, the area of a right triangle, the third
+// angle of a triangle and the hypotenuse of a right one. It is a small version of the tasks that vision-language models
+// train on.
 //
-// [Settings] choose the questions, the size of the image and the size of the figures. Every answer is an integer that follows
-// exactly from the figure, and the question ("area?") does not reveal it. A figure is a shape with its sizes, place and
-// rotation, shifted in its image by some pixels. Held-out figures are drawn once from a seed of their own and are never
-// trained on, with no question and no shift.
+// [Settings] choose the questions, the size of the image and the size of the figures. Every answer is an integer that
+// follows exactly from the figure, and the question ("area?") does not reveal it. A figure is a shape with its sizes,
+// place and rotation, shifted in its image by some pixels. Held-out figures are drawn once from a seed of their own and
+// are never trained on, with no question and no shift.
 //
-// A [Task] has a single turn. It is a task.Demonstrator (the answer is the demonstration), a task.Alphabet and a task.Seeing,
-// so a character model with a small vision tower can learn it from scratch.
+// A [Task] has a single turn. It is a task.Demonstrator (the answer is the demonstration), a task.Alphabet and a
+// task.Seeing, so a character model with a small vision tower can learn it from scratch.
 package geometry
 
 import (
@@ -69,7 +70,7 @@ func (s Settings) Validate() error {
 		problems.Check(s.ImageSize >= minLabels, "image_size", s.ImageSize,
 			"at least %d pixels for the numbers of %s and %s: enlarge it, or leave them out", minLabels, Third, Hypotenuse)
 	}
-	problems.Check(s.Format == task.Terse || s.Format == task.Words, "format", s.Format, "%s or %s", task.Terse, task.Words)
+	task.CheckFormat(&problems, s.Format)
 	if s.HeldOut < 0 || len(problems) > 0 {
 		problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (100) or more")
 	} else if most := s.mostHeldOut(); s.HeldOut > most {
@@ -79,8 +80,8 @@ func (s Settings) Validate() error {
 	return problems.Err()
 }
 
-// mostHeldOut returns how many figures can be held out. Questions take turns, so the shape with the fewest figures sets the
-// bound. The settings must be resolved and valid, except HeldOut.
+// mostHeldOut returns how many figures can be held out. Questions take turns, so the shape with the fewest figures sets
+// the bound. The settings must be resolved and valid, except HeldOut.
 func (s Settings) mostHeldOut() int {
 	asking := map[shape]int{}
 	for _, name := range s.Questions {
@@ -103,8 +104,8 @@ const (
 	Perimeter  = "perimeter"  // of a rectangle, in sides of cells
 	Angle      = "angle"      // between two rays, in degrees
 	Triangle   = "triangle"   // the area of a right triangle, in cells
-	Third      = "third"      // the third angle of a triangle, in degrees, the others written beside it
-	Hypotenuse = "hypotenuse" // of a right triangle, the legs written beside it
+	Third      = "third"      // the third angle of a triangle, in degrees, with the others written next to it
+	Hypotenuse = "hypotenuse" // of a right triangle, with the legs written next to it
 )
 
 // question is one that can be asked about a shape.
@@ -251,8 +252,8 @@ func (t *Task) Characters() string {
 // Verifier rewards answers without knowing the figures.
 type Verifier struct{}
 
-// Verify rewards 1 for exactly the reference answer and 0 for anything else. A response counts as an answer, correct or not,
-// if it is digits and nothing else.
+// Verify rewards 1 for exactly the reference answer and 0 for anything else. A response counts as an answer, correct or
+// not, if it is digits and nothing else.
 func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	return task.ExactVerdict(p, response, response != "" && strings.Trim(response, "0123456789") == "")
 }

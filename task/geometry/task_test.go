@@ -242,8 +242,8 @@ func blank(c canvas, x, point int) bool {
 	return true
 }
 
-// The text alone earns little: of the answers to a question none is frequent.
-func TestQuestionsSayNothingOfTheAnswer(t *testing.T) {
+// Guessing from the text alone earns little, because no answer to a question is frequent.
+func TestQuestionsDoNotRevealTheAnswer(t *testing.T) {
 	made := newTask(t, Settings{Questions: names(), HeldOut: 50}, 3)
 	answers, asked := map[string]map[string]float64{}, map[string]float64{}
 	for i := range uint64(7000) {
@@ -266,7 +266,7 @@ func TestQuestionsSayNothingOfTheAnswer(t *testing.T) {
 	}
 }
 
-func TestImagesAreSquaresOfTheSizeThatIsTold(t *testing.T) {
+func TestImagesHaveTheDeclaredSize(t *testing.T) {
 	for _, s := range variety() {
 		made := newTask(t, s, 1)
 		for i := range uint64(50) {
@@ -308,7 +308,7 @@ func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
 	tasktest.SeedOrdersTraining(t, newTask(t, s, 1), newTask(t, turned, 1), newTask(t, s, 2), 1000, 20)
 }
 
-func TestOnlyTheExactAnswerIsRight(t *testing.T) {
+func TestOnlyTheExactAnswerIsCorrect(t *testing.T) {
 	for _, c := range []struct {
 		response, answer string
 		correct          bool

@@ -1,9 +1,9 @@
 // Package gridworld is what the tasks on grids share: frozenlake, cliffwalking and sokoban.
 //
-// [Settings] are their common settings, and a [Protocol] reads and writes the player's actions: single letters for small
-// models, words in a tag for pretrained ones. Where the rules are a table of transitions, a [World] is one map and a [Walk]
-// an episode on it; [Solve] finds the best [Plan] for a limited number of steps by value iteration. Experts follow it, and
-// reports draw its value as the bound.
+// [Settings] are their common settings, and a [Protocol] reads and writes the player's actions: single letters for
+// small models, words in a tag for pretrained ones. Where the rules are a table of transitions, a [World] is one map
+// and a [Walk] an episode on it; [Solve] finds the best [Plan] for a limited number of steps by value iteration.
+// Experts follow it, and reports draw its value as the bound.
 //
 // Everything here is a pure function of its arguments, except a Walk, which draws from the stream it was given.
 package gridworld
@@ -50,7 +50,7 @@ func (s *Settings) Resolve(steps int, penalty float64, heldOut int) {
 
 // Validate reports the problems of resolved settings, except that of HeldOut, whose range is the task's.
 func (s Settings) Validate(problems *option.Problems) {
-	problems.Check(s.Format == task.Terse || s.Format == task.Words, "format", s.Format, "%s or %s", task.Terse, task.Words)
+	task.CheckFormat(problems, s.Format)
 	if s.MaxSteps < 1 || s.MaxSteps > maxSteps {
 		problems.Check(false, "max_steps", s.MaxSteps, "0 (the task's limit) to %d", maxSteps)
 	} else {
@@ -75,8 +75,8 @@ func (s Settings) Protocol(letters string, names []string) Protocol {
 	return Protocol{Format: s.Format, Letters: letters, Names: names, PerTurn: s.ActionsPerTurn}
 }
 
-// Parse reads the actions of a turn, 1 to PerTurn of them, and reports false for any other text. In the format Words the last
-// closed <answer> counts, and names are matched in any case.
+// Parse reads the actions of a turn, 1 to PerTurn of them, and reports false for any other text. In the format Words
+// the last closed <answer> counts, and names are matched in any case.
 func (p Protocol) Parse(text string) ([]int, bool) {
 	var fields []string
 	if p.Format == task.Words {

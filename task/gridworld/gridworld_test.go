@@ -115,12 +115,17 @@ func TestDefaultsAreFilledInOnce(t *testing.T) {
 }
 
 func FuzzParsedTurnsCanBeWrittenAgain(f *testing.F) {
-	for _, text := range []string{"L", "LDRU", "<answer>Left</answer>", "<answer>up,up\nleft</answer>", "</answer><answer>", "\xff"} {
+	for _, text := range []string{"L", "LDRU", "<answer>Left</answer>", "<answer>up,up\nleft</answer>", "</answer><answer>", "<answer>||No  Operation,push up\n</answer>", "\xff"} {
 		f.Add(text, 3)
 	}
 	f.Fuzz(func(t *testing.T, text string, perTurn int) {
-		for _, format := range []string{task.Terse, task.Words} {
-			p := compass(format, 1+(perTurn&7))
+		spaced := Protocol{Letters: "NUu", Names: []string{"No Operation", "Push Up", "Move Up"}, Separators: "|"}
+		for i := range 4 {
+			p, format := compass("", 1), []string{task.Terse, task.Words}[i%2]
+			if i > 1 {
+				p = spaced
+			}
+			p.Format, p.PerTurn = format, 1+(perTurn&7)
 			actions, ok := p.Parse(text)
 			if ok != (len(actions) > 0) || len(actions) > p.PerTurn {
 				t.Fatalf("%q: %v, %v of up to %d", text, actions, ok, p.PerTurn)

@@ -32,8 +32,8 @@ func (w *World) Begin(start int, random *rand.Rand) *Walk {
 	return &Walk{world: w, state: start, random: random}
 }
 
-// HeldOut returns as many evaluation prompts as the settings ask for. They take turns with the starts, and the number of the
-// prompt in its ID sets them apart.
+// HeldOut returns as many evaluation prompts as the settings ask for. They take turns with the starts, and the number
+// of the prompt in its ID sets them apart.
 func (w *World) HeldOut(starts []int, prompt func(start int) task.Prompt) []task.Prompt {
 	prompts := make([]task.Prompt, w.Settings.HeldOut)
 	for i := range prompts {
@@ -57,8 +57,8 @@ type Walk struct {
 	random       *rand.Rand
 }
 
-// Step takes the actions of a turn one by one until the episode is over. A text that is not an action leaves the player in
-// place, costs one step and earns the penalty.
+// Step takes the actions of a turn one by one until the episode is over. A text that is not an action leaves the player
+// in place, costs one step and earns the penalty.
 func (w *Walk) Step(response string) task.Step {
 	w.turns++
 	actions, ok := w.world.Protocol.Parse(response)
@@ -107,7 +107,8 @@ func (w *Walk) left() int {
 	return max(0, min(s.MaxSteps-w.steps, s.MaxTurns-w.turns))
 }
 
-// Advise writes the best action. If the rules are deterministic it writes as many of the best next actions as a turn may hold.
+// Advise writes the best action. If the rules are deterministic it writes as many of the best next actions as a turn
+// may hold.
 func (w *Walk) Advise() string {
 	left, s, perTurn := w.left(), w.world.Settings, w.world.Protocol.PerTurn
 	if left == 0 {
@@ -143,9 +144,9 @@ type Plan struct {
 	actions [][]uint8 // by steps left minus one, then by state
 }
 
-// Solve finds the policy with the greatest expected sum of rewards within horizon steps, by value iteration backwards from
-// the last step: O(horizon × outcomes). Of actions equal to 1e-12 it takes the one whose rewards come sooner (by a discount
-// of 0.95), and of those the first. Nothing is added after an outcome that ends the episode.
+// Solve finds the policy with the greatest expected sum of rewards within horizon steps, by value iteration backwards
+// from the last step: O(horizon × outcomes). Of actions equal to 1e-12 it takes the one whose rewards come sooner (by a
+// discount of 0.95), and of those the first. Nothing is added after an outcome that ends the episode.
 func Solve(t task.Transitions, horizon int) *Plan {
 	p := &Plan{values: make([]float64, len(t)), actions: make([][]uint8, horizon)}
 	sooner := make([]float64, len(t))
@@ -180,9 +181,9 @@ func (p *Plan) Value(state int) float64 { return p.values[state] }
 // Action returns the best action in a state with so many steps left, 1 to the horizon.
 func (p *Plan) Action(state, left int) int { return int(p.actions[left-1][state]) }
 
-// Slide makes a table in which an action moves in its own direction with probability odds[1] and in the two directions beside
-// it with odds[0] and odds[2], in Gymnasium's order. With a single odds the action always moves in its own direction. Of
-// each outcome step gives everything but the probability.
+// Slide makes a table in which an action moves in its own direction with probability odds[1] and in the two directions
+// beside it with odds[0] and odds[2], in Gymnasium's order. With a single odds the action always moves in its own
+// direction. Of each outcome step gives everything but the probability.
 func Slide(states, actions int, odds []float64, step func(state, direction int) task.Outcome) task.Transitions {
 	t := make(task.Transitions, states)
 	for s := range t {
@@ -217,8 +218,8 @@ func Move(cell, rows, columns int, direction byte) int {
 // startsSeed is the seed of the held-out starts: a constant, so that all runs share them.
 const startsSeed = 0x7265707269736532
 
-// SplitStarts splits the cells that episodes may begin in: held of them are for evaluation, beginning with those in first,
-// and the others for training. It is the same for all runs.
+// SplitStarts splits the cells that episodes may begin in: held of them are for evaluation, beginning with those in
+// first, and the others for training. It is the same for all runs.
 func SplitStarts(cells, first []int, held int) (heldOut, train []int) {
 	rest := slices.DeleteFunc(slices.Clone(cells), func(c int) bool { return slices.Contains(first, c) })
 	heldOut = slices.Clone(first[:min(held, len(first))])

@@ -98,7 +98,7 @@ func TestEpisodesEndByTheirRulesOrTheirLimits(t *testing.T) {
 	}
 }
 
-func TestEndsThatAreNoGoalAreNoSuccess(t *testing.T) {
+func TestOnlyTheGoalIsASuccess(t *testing.T) {
 	table := line(4)
 	table[0][0][0].Done = true // a hole behind
 	if s := walkIn(table, limits(5, 5, 1), 0, 1).Step("B"); !s.Done || s.Cut || s.Correct {
@@ -106,7 +106,7 @@ func TestEndsThatAreNoGoalAreNoSuccess(t *testing.T) {
 	}
 }
 
-func TestAdviceFillsATurnWhereLuckHasNoPart(t *testing.T) {
+func TestAdviceFillsATurnOnFirmGround(t *testing.T) {
 	for _, c := range []struct {
 		perTurn, steps, turns, cells int
 		want                         string
@@ -134,7 +134,7 @@ func TestAdviceFillsATurnWhereLuckHasNoPart(t *testing.T) {
 	}
 }
 
-func TestAdviceMindsThePlaceAndTheStepsThatAreLeft(t *testing.T) {
+func TestAdviceDependsOnStateAndStepsLeft(t *testing.T) {
 	// From cell 1 the goal is three steps on and pays 10; a step back ends it for 1.
 	table := line(5)
 	for s := range table {
@@ -196,7 +196,7 @@ func TestOutcomesAreDrawnByTheirProbabilities(t *testing.T) {
 	}
 }
 
-// A naive player of a table, which keeps nothing but its place, beside many random courses.
+// Random play is compared with a naive player that keeps only its cell.
 func TestRandomCoursesFollowTheTable(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rollout.Stream(seed, "walk courses", 0)
@@ -278,7 +278,7 @@ func randomTable(r *rand.Rand) task.Transitions {
 	return t
 }
 
-func TestPlansAreWorthAsMuchAsTheBestOfAllCourses(t *testing.T) {
+func TestPlansAreOptimal(t *testing.T) {
 	for seed := range uint64(60) {
 		table := randomTable(rollout.Stream(seed, "plan test", 0))
 		for horizon := 1; horizon <= 4; horizon++ {
@@ -298,9 +298,9 @@ func TestPlansAreWorthAsMuchAsTheBestOfAllCourses(t *testing.T) {
 	}
 }
 
-// In a corridor whose goal pays 1, any walk that arrives in time is worth 1: the shortest is meant. Of equal actions it is the
-// first.
-func TestPlansDoNotDawdle(t *testing.T) {
+// In a corridor whose goal pays 1, any walk that arrives in time is worth 1: the shortest is meant. Of equal actions it
+// is the first.
+func TestPlansTakeTheShortestWay(t *testing.T) {
 	const cells = 6
 	table := make(task.Transitions, cells)
 	for s := range table {

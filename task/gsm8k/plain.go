@@ -13,8 +13,8 @@ const (
 	opaque   = '√'      // \sqrt, \pi and any command not known to be harmless: next to it nothing is a plain number
 )
 
-// plain rewrites LaTeX and typographic variants as the plain characters that the scanner knows. It takes linear time and never
-// fails: anything unknown becomes opaque. The result is valid UTF-8 without control characters.
+// plain rewrites LaTeX and typographic variants as the plain characters that the scanner knows. It takes linear time
+// and never fails: anything unknown becomes opaque. The result is valid UTF-8 without control characters.
 func plain(s string) string {
 	w := writer{out: make([]byte, 0, len(s)+8)}
 	for i := 0; i < len(s); {
@@ -112,7 +112,7 @@ func (w *writer) command(s string, i int) int {
 	for end < len(s) && isLetter(rune(s[end])) {
 		end++
 	}
-	if end == i { // a command of one character that is no letter
+	if end == i { // a command of one character that is not a letter
 		r, n := utf8.DecodeRuneInString(s[i:])
 		if n == 0 {
 			r = ' '

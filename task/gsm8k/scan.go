@@ -71,8 +71,8 @@ func (t *token) split(s string) {
 	}
 }
 
-// run returns the end of the digits that start at i, including everything between them that joins them: 1,234.5 but also
-// 2024-01-05.
+// run returns the end of the digits that start at i, including everything between them that joins them: 1,234.5 but
+// also 2024-01-05.
 func (sc *scanner) run(i int) int {
 	i++
 	for i < len(sc.text) {
@@ -163,8 +163,8 @@ func (sc *scanner) group(i int) (string, int) {
 	return sc.text[i:], len(sc.text)
 }
 
-// argument skips the argument of a power, an index or an unknown command. Digits in it are no numbers of the text, but make
-// its last number unclear.
+// argument skips the argument of a power, an index or an unknown command. Digits in it are no numbers of the text, but
+// make its last number unclear.
 func (sc *scanner) argument(i int) int {
 	start := i
 	for i < len(sc.text) {
@@ -240,8 +240,8 @@ func (sc *scanner) place(t token, start int) int {
 	return f.end
 }
 
-// join puts a number after the held one. The fraction of a mixed number is merged into it. Two numbers with too little between
-// them are both unclear.
+// join puts a number after the held one. The fraction of a mixed number is merged into it. Two numbers with too little
+// between them are both unclear.
 func (sc *scanner) join(t token) {
 	h := sc.held
 	if h == nil {
@@ -307,8 +307,8 @@ func (sc *scanner) before(i int) rune {
 // isWord reports whether r is part of a word and no digit.
 func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) }
 
-// lead reads the sign and the currency before the digits at start; begin is where they start. clear is false if the text
-// before makes the number part of something larger.
+// lead reads the sign and the currency before the digits at start; begin is where they start. clear is false if the
+// text before makes the number part of something larger.
 func (sc *scanner) lead(start int) (neg bool, begin int, clear bool) {
 	sign := func(i int) bool { return sc.before(i) == '-' || sc.before(i) == '+' }
 	i, signed := start, false
@@ -320,7 +320,7 @@ func (sc *scanner) lead(start int) (neg bool, begin int, clear bool) {
 	}
 	switch {
 	case signed || sign(i):
-		if !signed { // the sign stands before the currency
+		if !signed { // the sign precedes the currency
 			i--
 		}
 		clear = sc.unary(i)
@@ -421,8 +421,8 @@ func (sc *scanner) star(i int, spaced bool) bool {
 	return unicode.IsNumber(r) || r == ')' || isWord(r) && !spaced
 }
 
-// greater reports whether a ">" after i compares; otherwise it ends a tag, an arrow, or a calculation of the dataset, or
-// marks a quotation.
+// greater reports whether a ">" after i compares; otherwise it ends a tag, an arrow, or a calculation of the dataset,
+// or marks a quotation.
 func (sc *scanner) greater(i int) bool {
 	const longest = 24 // bytes of a tag
 	from := max(0, i-longest)
@@ -444,9 +444,9 @@ func (sc *scanner) spaces(i int) int {
 // following is the context after the digits of a number.
 type following struct {
 	end      int  // of the digits with the unit
-	exponent int  // of "million" and its like
+	exponent int  // of "million" and the like
 	unclear  bool // the number is part of something larger
-	ordinal  bool // "2nd" is no number
+	ordinal  bool // "2nd" is not a number
 }
 
 // follow reads the context after the number that ends at i.
@@ -518,8 +518,8 @@ func (sc *scanner) symbolic(i int) bool {
 	return unicode.IsNumber(r) || strings.ContainsRune("+√", r) || r == fracMark || r == '-' && isDigit(sc.at(i+1))
 }
 
-// continued reports whether the point at i is more than the end of a sentence: a recurring decimal ("0.333...", "0.(3)",
-// "0.\overline{3}") or the index of a list of symbols.
+// continued reports whether the point at i is more than the end of a sentence: a recurring decimal ("0.333...",
+// "0.(3)", "0.\overline{3}") or the index of a list of symbols.
 func (sc *scanner) continued(i int) bool {
 	if sc.at(i+1) == '.' {
 		digits := i
@@ -531,8 +531,8 @@ func (sc *scanner) continued(i int) bool {
 	return sc.at(i+1) == opaque || sc.at(i+1) == '(' && isDigit(sc.at(i+2))
 }
 
-// unit reads the word at i, after the number that ends at end: a unit, a word of scale, or something that makes the number
-// unclear.
+// unit reads the word at i, after the number that ends at end: a unit, a word of scale, or something that makes the
+// number unclear.
 func (sc *scanner) unit(end, i int) following {
 	attached := end == i
 	w, stop := sc.word(i)

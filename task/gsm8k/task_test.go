@@ -98,7 +98,7 @@ func FuzzParsedSolutionsVerify(f *testing.F) {
 	})
 }
 
-// realFiles returns the paths of the public data, which lies beside the repository where it is at hand.
+// realFiles returns the paths of the public data, which may be in a folder next to the repository.
 func realFiles(t *testing.T) (train, test string) {
 	t.Helper()
 	folder := filepath.Join("..", "..", "..", "shared", "data", "gsm8k")

@@ -14,8 +14,8 @@ import (
 type Verifier struct{}
 
 // Verify rewards 1 if the answer found in the response equals that of the prompt exactly, as rational numbers, and 0
-// otherwise. Without a readable reference answer nothing is correct. Extracted is the canonical form of what was found: an
-// integer or a decimal if that is exact, else a fraction in lowest terms.
+// otherwise. Without a readable reference answer nothing is correct. Extracted is the canonical form of what was found:
+// an integer or a decimal if that is exact, else a fraction in lowest terms.
 func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	got, ok := extract(response)
 	if !ok {
@@ -116,7 +116,7 @@ func braced(text string) (content string, closed bool) {
 	depth := 1
 	for i := 0; i < min(len(text), maxBox); i++ {
 		switch text[i] {
-		case '\\': // an escaped brace is no brace
+		case '\\': // an escaped brace does not count
 			i++
 		case '{':
 			depth++
@@ -156,8 +156,8 @@ func (t token) read() (*big.Rat, reading) {
 	return v, found
 }
 
-// alone reads a text that is nothing but an answer: one number, after an equation if there is one ("x = 7"). A strict text
-// must begin with its number, as after ####.
+// alone reads a text that is nothing but an answer: one number, after an equation if there is one ("x = 7"). A strict
+// text must begin with its number, as after ####.
 func alone(text string, strict bool) (*big.Rat, reading) {
 	s := strings.TrimSpace(plain(text))
 	var first, previous, last *token
@@ -177,8 +177,8 @@ func alone(text string, strict bool) (*big.Rat, reading) {
 	return last.read()
 }
 
-// heading reports whether a line after #### with the first number t is a heading: it begins with words ("Step 1") other than a
-// variable ("x = 1"), or with the number of a list item ("1. Add").
+// heading reports whether a line after #### with the first number t is a heading: it begins with words ("Step 1") other
+// than a variable ("x = 1"), or with the number of a list item ("1. Add").
 func heading(line string, t token) bool {
 	if before := line[:t.begin]; strings.IndexFunc(before, unicode.IsLetter) >= 0 {
 		variable := strings.Trim(before, " ($*{")
@@ -213,7 +213,8 @@ type number struct {
 	exponent int    // of "x 10^3" and "million"
 }
 
-// value returns the exact value. It reports false if the text is not one number ("1,2", "1.2.3", "1/0") or exceeds the limits.
+// value returns the exact value. It reports false if the text is not one number ("1,2", "1.2.3", "1/0") or exceeds the
+// limits.
 func (n number) value() (*big.Rat, bool) {
 	v := new(big.Rat)
 	if n.whole != "" {
@@ -337,8 +338,8 @@ func power(exponent int) *big.Int {
 	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(exponent)), nil)
 }
 
-// canonical writes a value as in Extracted and Prompt.Answer: an integer or a decimal if that is exact, else a fraction in
-// lowest terms.
+// canonical writes a value as in Extracted and Prompt.Answer: an integer or a decimal if that is exact, else a fraction
+// in lowest terms.
 func canonical(v *big.Rat) string {
 	if v.IsInt() {
 		return v.Num().String()

@@ -1,12 +1,12 @@
-// Package maths is the task named math: problems such as those of MATH and AIME, from public files, whose answers are numbers,
-// expressions, intervals, sets, points, matrices, equations or words.
+// Package maths is the task named math: problems such as those of MATH and AIME, from public files, whose answers are
+// numbers, expressions, intervals, sets, points, matrices, equations or words.
 //
-// A [Task] reads the field names that public files have. It is a task.Demonstrator: it shows the solution if the file has one,
-// and the answer in a box.
+// A [Task] reads the field names that public files have. It is a task.Demonstrator: it shows the solution if the file
+// has one, and the answer in a box.
 //
-// [Verifier] works without any file. It finds the answer of a response (the last \boxed, else what follows "answer is", else
-// the last line) and compares it with the reference by package answer. Like gsm8k's verifier it avoids rewards by accident: an
-// answer that hedges ("4 or 5"), a box that was cut off, or an ambiguous text earns nothing.
+// [Verifier] works without any file. It finds the answer of a response (the last \boxed, else what follows "answer is",
+// else the last line) and compares it with the reference by package answer. Like gsm8k's verifier it avoids rewards by
+// accident: an answer that hedges ("4 or 5"), a box that was cut off, or an ambiguous text earns nothing.
 package maths
 
 import (
@@ -62,8 +62,8 @@ func New(s Settings, seed uint64) (*Task, error) {
 	return &Task{Set: set}, nil
 }
 
-// Demonstrate returns the solution of the file, followed by the answer in a box if the solution's own is not correct. Without a
-// solution it returns the box alone.
+// Demonstrate returns the solution of the file, followed by the answer in a box if the solution's own is not correct.
+// Without a solution it returns the box alone.
 func (t *Task) Demonstrate(p task.Prompt) string {
 	box := `\boxed{` + p.Answer + "}"
 	solution := t.Solution(p)

@@ -129,7 +129,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// realFiles returns the paths of public files, which lie beside the repository where they are at hand, with their numbers of problems.
+// realFiles returns the paths of public files, which lie beside the repository where they are at hand, with their
+// numbers of problems.
 func realFiles(t *testing.T) map[string]int {
 	t.Helper()
 	folder := filepath.Join("..", "..", "..", "shared", "data", "math")
@@ -165,8 +166,8 @@ func TestEveryRealAnswerIsRightForItself(t *testing.T) {
 	}
 }
 
-// Two answers that the verifier says are equal have to be equal by their digits too, where both are plain numbers. (The other equal
-// pairs among all 4,291 different writings of these files, 872, were read by eye once, most of them.)
+// Two answers that the verifier says are equal have to be equal by their digits too, where both are plain numbers. (The
+// other equal pairs among all 4,291 different writings of these files, 872, were read by eye once, most of them.)
 func TestDifferentRealNumbersAreNotEqual(t *testing.T) {
 	var numbers []string
 	for path := range realFiles(t) {

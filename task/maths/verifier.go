@@ -14,8 +14,8 @@ import (
 // Verifier rewards answers without knowing the problems. It is safe for concurrent use.
 type Verifier struct{}
 
-// Verify rewards 1 if the answer found in the response equals the prompt's (see package answer), and 0 otherwise. Extracted is
-// the answer as the response writes it.
+// Verify rewards 1 if the answer found in the response equals the prompt's (see package answer), and 0 otherwise.
+// Extracted is the answer as the response writes it.
 func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	found := extract(response)
 	if found == "" {
@@ -36,7 +36,8 @@ func (Verifier) CheckAnswer(text string) error {
 	return nil
 }
 
-// reference returns the answer of a dataset: the content of the last box of a solution, the text after "####", or all of it.
+// reference returns the answer of a dataset: the content of the last box of a solution, the text after "####", or all
+// of it.
 func reference(text string) string {
 	if content, found := boxed(text); found {
 		return content
@@ -47,8 +48,8 @@ func reference(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// extract returns the answer of a response, empty if it gives none: the last \boxed, else the text after the last "answer is"
-// or "answer:", else the answer of the last line.
+// extract returns the answer of a response, empty if it gives none: the last \boxed, else the text after the last
+// "answer is" or "answer:", else the answer of the last line.
 func extract(response string) string {
 	if content, found := boxed(response); found {
 		return content
@@ -87,8 +88,8 @@ func announced(response string) (string, bool) {
 	return sentence(line), true
 }
 
-// sentence returns the first sentence of a text, without emphasis and the words that lead to an answer. If it begins with a
-// formula and has no other, it is the formula.
+// sentence returns the first sentence of a text, without emphasis and the words that lead to an answer. If it begins
+// with a formula and has no other, it is the formula.
 func sentence(text string) string {
 	for i := range text {
 		if text[i] == '.' && (i+1 == len(text) || text[i+1] == ' ' || text[i+1] == '\r') {
@@ -106,8 +107,9 @@ func sentence(text string) string {
 	return text
 }
 
-// lastLine reads the last line that is not blank: its last formula, with those that "and", "or" and commas join to it; else the
-// line, if it is nothing but an answer; else its last number, as package gsm8k reads it. A line with a negation has no answer.
+// lastLine reads the last line that is not blank: its last formula, with those that "and", "or" and commas join to it;
+// else the line, if it is nothing but an answer; else its last number, as package gsm8k reads it. A line with a
+// negation has no answer.
 func lastLine(response string) string {
 	response = strings.TrimSpace(response)
 	line := response[strings.LastIndexAny(response, "\n\r")+1:]
@@ -168,8 +170,8 @@ type box struct {
 	closed     bool
 }
 
-// boxed returns the content of the last box, joined with those before it if only "and", "or" and commas are between them. A box
-// that is not closed is an answer that was cut off: it is found, but empty.
+// boxed returns the content of the last box, joined with those before it if only "and", "or" and commas are between
+// them. A box that is not closed is an answer that was cut off: it is found, but empty.
 func boxed(text string) (content string, found bool) {
 	last, ok := lastBox(text)
 	if !ok {
@@ -223,8 +225,8 @@ func lastBox(text string) (box, bool) {
 	return b, true
 }
 
-// joins reports whether the text between two answers makes them one, and how to write it: a comma, "and" or "or", after which
-// the variable may be repeated (x = 2 or x = 3).
+// joins reports whether the text between two answers makes them one, and how to write it: a comma, "and" or "or", after
+// which the variable may be repeated (x = 2 or x = 3).
 func joins(gap string) (string, bool) {
 	if before, sign := strings.CutSuffix(strings.TrimRight(gap, "$ "), "="); sign {
 		gap = strings.TrimRightFunc(strings.TrimRight(before, " "), unicode.IsLetter)

@@ -37,8 +37,8 @@ func pairs(t testing.TB, name string) []pair {
 	return list
 }
 
-// pairs.jsonl was written before the verifier, blind.jsonl after it had passed the first; half of each are wrong answers that look right.
-// testdata/README.md tells what the first try of each scored.
+// pairs.jsonl was written before the verifier, blind.jsonl after it had passed the first; half of each are wrong
+// answers that look right. testdata/README.md tells what the first try of each scored.
 func TestTablesOfPairsAreJudgedWithoutAFalsePositive(t *testing.T) {
 	for name, size := range map[string]int{"pairs.jsonl": 200, "blind.jsonl": 60} {
 		right, agreed := 0, 0

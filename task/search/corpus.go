@@ -185,8 +185,8 @@ func oneLine(s string) string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 }
 
-// cut divides a line into pieces of at most length characters: after the last sentence that ends in the second half of a
-// piece, else between words, else anywhere.
+// cut divides a line into pieces of at most length characters: after the last sentence that ends in the second half of
+// a piece, else between words, else anywhere.
 func cut(line string, length int) []string {
 	var pieces []string
 	for rest := []rune(line); len(rest) > 0; {
@@ -220,8 +220,8 @@ func boundary(line []rune, length int) int {
 	return length
 }
 
-// loadQuestions reads JSON lines, each an object with the string "question" and its right answers: the strings "answers", or
-// "answer", which may be a string or several (as in NQ-open). Other fields are ignored.
+// loadQuestions reads JSON lines, each an object with the string "question" and its right answers: the strings
+// "answers", or "answer", which may be a string or several (as in NQ-open). Other fields are ignored.
 func loadQuestions(path string) ([]question, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -286,9 +286,10 @@ const (
 // verbs are those of the facts about every being.
 func verbs() []string { return []string{"eats", "owns", "sells", "fears"} }
 
-// facts returns made-up facts, such as "kova eats rus.", and the questions about them, "kova eats?", with the answer "rus".
-// There are 400 beings with names of four letters, each with four facts about four different things, whose names have three.
-// The questions about one being are consecutive, and the beings are in random order, so the last of them can be held out.
+// facts returns made-up facts, such as "kova eats rus.", and the questions about them, "kova eats?", with the answer
+// "rus". There are 400 beings with names of four letters, each with four facts about four different things, whose names
+// have three. The questions about one being are consecutive, and the beings are in random order, so the last of them
+// can be held out.
 func facts() *corpus {
 	r := rollout.Stream(factsSeed, "search facts", 0)
 	names := words(r.IntN, beings, 4)

@@ -172,7 +172,7 @@ func FuzzSQuADFilesAreReadOrRefused(f *testing.F) {
 	})
 }
 
-func TestMadeUpFactsAreOneThingForEachBeingAndVerb(t *testing.T) {
+func TestEveryBeingHasOneFactPerVerb(t *testing.T) {
 	made := facts()
 	if !reflect.DeepEqual(made, facts()) {
 		t.Error("facts differ from call to call")

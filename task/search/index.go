@@ -38,9 +38,9 @@ const indexBatch = 4096
 
 // passageIndex ranks passages by BM25. It is safe for concurrent use.
 //
-// The inverted index is bleve's, in memory. The scores are computed here from its postings, because bleve's own BM25 takes the
-// square root of term frequencies, counts a term's rarity twice, and adds scores in an order that depends on its goroutines.
-// Here the sum is the textbook's, in the order of the query's terms.
+// The inverted index is bleve's, in memory. The scores are computed here from its postings, because bleve's own BM25
+// takes the square root of term frequencies, counts a term's rarity twice, and adds scores in an order that depends on
+// its goroutines. Here the sum is the textbook's, in the order of the query's terms.
 type passageIndex struct {
 	analyzer analysis.Analyzer
 	reader   index.IndexReader
@@ -146,13 +146,13 @@ func (x *passageIndex) terms(text string) []string {
 	return terms
 }
 
-// search returns at most k passages that match the query best, best first; among equals the first passage comes first. The
-// score of a passage of length L is the sum over the query's distinct terms of
+// search returns at most k passages that match the query best, best first; among equals the first passage comes first.
+// The score of a passage of length L is the sum over the query's distinct terms of
 //
 //	ln(1 + (N-n+1/2) / (n+1/2)) * f (k1+1) / (f + k1 (1-b + b L/mean L))
 //
-// with N passages, n of them with the term, f times in this one, k1 = 1.2 and b = 0.75 (Robertson and Zaragoza 2009, with
-// the one in the logarithm that keeps it positive).
+// with N passages, n of them with the term, f times in this one, k1 = 1.2 and b = 0.75 (Robertson and Zaragoza 2009,
+// with the one in the logarithm that keeps it positive).
 func (x *passageIndex) search(query string, k int) ([]hit, error) {
 	defer runtime.KeepAlive(x) // its cleanup closes the reader
 	scores := map[int]float64{}

@@ -31,9 +31,9 @@ func search(t testing.TB, x *passageIndex, query string, k int) []hit {
 	return hits
 }
 
-// Worked by hand: four passages of 3, 1, 2 and 2 terms, mean 2. "red" is in two of them, ln(1 + 2.5/2.5) = ln 2, and "fox"
-// in two. Twice in three terms it weighs 2 (2.2) / (2 + 1.2 (0.25 + 0.75 3/2)) = 4.4/3.65; once in one term
-// 2.2 / (1 + 1.2 (0.25 + 0.375)) = 2.2/1.75; once in two 2.2/2.2 = 1; once in three 2.2 / (1 + 1.65) = 2.2/2.65.
+// Worked by hand: four passages of 3, 1, 2 and 2 terms, mean 2. "red" is in two of them, ln(1 + 2.5/2.5) = ln 2, and
+// "fox" in two. Twice in three terms it weighs 2 (2.2) / (2 + 1.2 (0.25 + 0.75 3/2)) = 4.4/3.65; once in one term 2.2 /
+// (1 + 1.2 (0.25 + 0.375)) = 2.2/1.75; once in two 2.2/2.2 = 1; once in three 2.2 / (1 + 1.65) = 2.2/2.65.
 func TestRankingIsBM25WorkedByHand(t *testing.T) {
 	x := newTestIndex(t, []string{"Red fox, red!", "red", "blue fox", "grey owl"}, plain)
 	for _, c := range []struct {
@@ -215,7 +215,7 @@ func TestConcurrentQueriesOfTwoBuildsAgree(t *testing.T) {
 	group.Wait()
 }
 
-func TestIndexesThatNobodyHoldsLeaveNoGoroutine(t *testing.T) {
+func TestUnreachableIndexesLeaveNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {
 		newTestIndex(t, []string{"a passage"}, plain)

@@ -23,8 +23,8 @@ const (
 
 // parse reads a turn: its kind, and the query or answer without surrounding space, never empty.
 //
-// Terse: the first line begins with "?" for a query or "=" for an answer, after spaces at most. task.Words: the first complete
-// <search>…</search> or <answer>…</answer> counts, and nothing around it.
+// Terse: the first line begins with "?" for a query or "=" for an answer, after spaces at most. task.Words: the first
+// complete <search>…</search> or <answer>…</answer> counts, and nothing around it.
 func (p protocol) parse(text string) (kind, string) {
 	k, body := p.split(text)
 	if body = strings.TrimSpace(body); body == "" {
@@ -55,8 +55,8 @@ func (p protocol) split(text string) (kind, string) {
 	return invalid, ""
 }
 
-// between returns the text between the first opening tag and the first closing one after it, and the position of the former,
-// -1 if there are none.
+// between returns the text between the first opening tag and the first closing one after it, and the position of the
+// former, -1 if there are none.
 func between(text, opening, closing string) (string, int) {
 	at := strings.Index(text, opening)
 	if at < 0 {
@@ -110,7 +110,7 @@ func (p protocol) refusal(exhausted bool) string {
 	case p.format == task.Words:
 		return "\nThat was neither a search nor an answer. Write <search>...</search> or <answer>...</answer>.\n"
 	case exhausted:
-		return "\n=\n" // what remains to be written
+		return "\n=\n" // the only turn left
 	}
 	return "\n!\n"
 }
@@ -124,8 +124,8 @@ func (p protocol) texts() []string {
 // punctuation is what SQuAD's evaluation leaves out: Python's string.punctuation.
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
-// normalize brings an answer into the form that SQuAD's evaluation compares (Rajpurkar et al. 2016): in lower case, without
-// ASCII punctuation, then without the words a, an and the, and with single spaces between the other words.
+// normalize brings an answer into the form that SQuAD's evaluation compares (Rajpurkar et al. 2016): in lower case,
+// without ASCII punctuation, then without the words a, an and the, and with single spaces between the other words.
 func normalize(text string) string {
 	plain := strings.Map(func(r rune) rune {
 		if strings.ContainsRune(punctuation, r) {
@@ -167,9 +167,9 @@ func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
 // space reports what Python's split separates at: what Go calls space, and the separators of ASCII.
 func space(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
-// matches reports whether an answer equals one of the right ones after normalization. If normalization leaves nothing of
-// either ("A" and "the"), they are compared without it, except case and surrounding space. Otherwise any article would be the
-// answer to a question about a vitamin.
+// matches reports whether an answer equals one of the right ones after normalization. If normalization leaves nothing
+// of either ("A" and "the"), they are compared without it, except case and surrounding space. Otherwise any article
+// would be the answer to a question about a vitamin.
 func matches(given string, right []string) bool {
 	normal := normalize(given)
 	return slices.ContainsFunc(right, func(r string) bool {

@@ -1,17 +1,17 @@
-// Package search asks questions that are answered by looking them up: the policy writes a query, reads the passages that
-// match it best, may search again, and answers.
+// Package search asks questions that are answered by looking them up: the policy writes a query, reads the passages
+// that match it best, may search again, and answers.
 //
-// A [Task] is a task.Environment. Each turn of the policy is a query or an answer: "?kova eats" and "=rusk" for a small model
-// trained from scratch, or the tags <search> and <answer> for a pretrained one, as in Search-R1 (Jin et al. 2025). An answer
-// ends the episode. Its reward is 1 if it equals one of the question's answers after SQuAD's normalization, else 0. Any other
-// text costs the penalty and its turn.
+// A [Task] is a task.Environment. Each turn of the policy is a query or an answer: "?kova eats" and "=rusk" for a small
+// model trained from scratch, or the tags <search> and <answer> for a pretrained one, as in Search-R1 (Jin et al.
+// 2025). An answer ends the episode. Its reward is 1 if it equals one of the question's answers after SQuAD's
+// normalization, else 0. Any other text costs the penalty and its turn.
 //
 // Passages and questions come from a file or folder: SQuAD's JSON, and text files that are cut into passages at their
-// paragraphs. Without one they are made up: facts about beings that do not exist, so that nothing but searching tells what
-// "kova eats". Questions about some of these beings are held out.
+// paragraphs. Without one they are made up: facts about beings that do not exist, so that nothing but searching tells
+// what "kova eats". Questions about some of these beings are held out.
 //
-// Passages are ranked by BM25 over an inverted index in memory. Episodes are task.Experts: they search by the words of the
-// question and know the answer.
+// Passages are ranked by BM25 over an inverted index in memory. Episodes are task.Experts: they search by the words of
+// the question and know the answer.
 package search
 
 import (
@@ -29,20 +29,20 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// Slot is the place of the question in a template.
-const Slot = "{question}"
+// slot is the place of the question in a template.
+const slot = "{question}"
 
-// WordsTemplate is the prompt that explains the tags to a pretrained model.
-const WordsTemplate = "Answer the question. Think first. To look something up write <search>a few words</search>; " +
+// wordsTemplate is the prompt that explains the tags to a pretrained model.
+const wordsTemplate = "Answer the question. Think first. To look something up write <search>a few words</search>; " +
 	"what is found stands between <information> and </information>. You may search several times. " +
-	"When you know the answer, write it alone between tags, as in <answer>Paris</answer>.\nQuestion: " + Slot + "\n"
+	"When you know the answer, write it alone between tags, as in <answer>Paris</answer>.\nQuestion: " + slot + "\n"
 
 // Settings of the task. The zero value asks about made-up facts in the terse format.
 type Settings struct {
 	Corpus        string  `yaml:"corpus"`         // a file or folder of .txt and SQuAD .json; empty: made-up facts
 	Questions     string  `yaml:"questions"`      // JSON lines with question and answers, in addition to those of the corpus
 	Format        string  `yaml:"format"`         // terse or words; empty: words with a corpus, else terse
-	Template      string  `yaml:"template"`       // the prompt, with {question}; empty: the question alone, or WordsTemplate
+	Template      string  `yaml:"template"`       // the prompt, with {question}; empty: the question alone, or an instruction in words
 	MaxSearches   int     `yaml:"max_searches"`   // of an episode, which has one more turn, at most 16; 0: 2
 	Passages      int     `yaml:"passages"`       // shown for a query, at most 20; 0: 3
 	PassageLength int     `yaml:"passage_length"` // characters at which paragraphs are cut, 20 to 10,000; 0: 600
@@ -61,9 +61,9 @@ func (s *Settings) Resolve() {
 		format = task.Words
 	}
 	s.Format = cmp.Or(s.Format, format)
-	template := Slot
+	template := slot
 	if s.Format == task.Words {
-		template = WordsTemplate
+		template = wordsTemplate
 	}
 	s.Template = cmp.Or(s.Template, template)
 	s.MaxSearches, s.Passages = cmp.Or(s.MaxSearches, 2), cmp.Or(s.Passages, 3)
@@ -78,8 +78,8 @@ func (s Settings) Validate() error {
 	var problems option.Problems
 	problems.Check(s.Questions == "" || s.Corpus != "", "questions", s.Questions,
 		"a corpus that answers them: set corpus, or leave questions out for made-up facts")
-	problems.Check(s.Format == task.Terse || s.Format == task.Words, "format", s.Format, "%s or %s", task.Terse, task.Words)
-	problems.Check(strings.Count(s.Template, Slot) == 1, "template", s.Template, "%s exactly once", Slot)
+	task.CheckFormat(&problems, s.Format)
+	problems.Check(strings.Count(s.Template, slot) == 1, "template", s.Template, "%s exactly once", slot)
 	within := func(key string, value, least, most int) {
 		problems.Check(value >= least && value <= most, key, value, "%d to %d", least, most)
 	}
@@ -156,8 +156,8 @@ func load(s Settings) (*corpus, string, error) {
 	return c, english, nil
 }
 
-// split holds questions out. Made-up facts hold out the questions about the last beings; the remaining questions about the
-// first of these are not asked at all. Other questions are drawn.
+// split holds questions out. Made-up facts hold out the questions about the last beings; the remaining questions about
+// the first of these are not asked at all. Other questions are drawn.
 func (t *Task) split(questions []question) {
 	n := t.settings.HeldOut
 	if t.settings.Corpus == "" {
@@ -197,7 +197,7 @@ func (t *Task) prompt(q question) task.Prompt {
 	sum := sha256.Sum256([]byte(q.Text))
 	return task.Prompt{
 		ID:     "search/" + hex.EncodeToString(sum[:8]),
-		Text:   strings.Replace(t.settings.Template, Slot, q.Text, 1),
+		Text:   strings.Replace(t.settings.Template, slot, q.Text, 1),
 		Answer: q.Answers[0],
 		State:  string(state),
 	}
@@ -206,8 +206,8 @@ func (t *Task) prompt(q question) task.Prompt {
 // MaxTurns returns the number of searches plus one for the answer.
 func (t *Task) MaxTurns() int { return t.settings.MaxSearches + 1 }
 
-// Reset starts to answer a prompt's question. Nothing in an episode is random. A prompt without a state of this task is a
-// question that nothing answers.
+// Reset starts to answer a prompt's question. Nothing in an episode is random. A prompt without a state of this task is
+// a question that nothing answers.
 func (t *Task) Reset(p task.Prompt, _ uint64) task.Episode {
 	var q question
 	if err := json.Unmarshal([]byte(p.State), &q); err != nil {
@@ -218,7 +218,7 @@ func (t *Task) Reset(p task.Prompt, _ uint64) task.Episode {
 
 // Characters returns every character of passages, questions, answers and the text around them.
 func (t *Task) Characters() string {
-	texts := slices.Concat(t.passages, t.protocol.texts(), []string{strings.Replace(t.settings.Template, Slot, "", 1)})
+	texts := slices.Concat(t.passages, t.protocol.texts(), []string{strings.Replace(t.settings.Template, slot, "", 1)})
 	for _, q := range slices.Concat(t.train, t.heldOut) {
 		texts = append(append(texts, q.Text, " "), q.Answers...)
 	}
@@ -259,8 +259,8 @@ type episode struct {
 	done     bool
 }
 
-// Step takes a turn: a query shows passages, an answer ends the episode with its reward, and anything else, including a query
-// too many, costs the penalty. The last turn ends the episode in any case.
+// Step takes a turn: a query shows passages, an answer ends the episode with its reward, and anything else, including a
+// query too many, costs the penalty. The last turn ends the episode in any case.
 func (e *episode) Step(response string) task.Step {
 	if e.done {
 		return task.Step{Done: true}
@@ -296,8 +296,8 @@ func (e *episode) answered(passages []string) bool {
 	return slices.ContainsFunc(passages, func(p string) bool { return contains(p, e.question.Answers) })
 }
 
-// Advise searches until a passage with the answer has been shown, as long as a search and a turn to answer are left. Then it
-// gives the first of the question's answers: the expert knows it, found or not.
+// Advise searches until a passage with the answer has been shown, as long as a search and a turn to answer are left.
+// Then it gives the first of the question's answers: the expert knows it, found or not.
 func (e *episode) Advise() string {
 	p := e.task.protocol
 	left := min(e.task.settings.MaxSearches-e.searches, e.task.MaxTurns()-e.turns-1)
@@ -310,8 +310,8 @@ func (e *episode) Advise() string {
 	return p.write(answer, e.question.Answers[0])
 }
 
-// query returns the expert's first query that finds the answer: the question's words, the same after its subject, or the
-// subject alone. If none does, it takes turns with the first two.
+// query returns the expert's first query that finds the answer: the question's words, the same after its subject, or
+// the subject alone. If none does, it takes turns with the first two.
 func (e *episode) query() string {
 	text := e.keywords(e.question.Text)
 	subject := e.keywords(e.question.Subject)

@@ -21,7 +21,7 @@ var (
 
 func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
-func TestHeldOutQuestionsAreAfterOtherBeingsThanThoseTrained(t *testing.T) {
+func TestHeldOutQuestionsAreAboutOtherBeings(t *testing.T) {
 	for _, n := range []int{100, 7, 800} {
 		made := newTask(t, Settings{HeldOut: n}, 3)
 		held := map[string]bool{}
@@ -148,7 +148,7 @@ func TestExpertsAnswerInTheLastTurnEvenAfterMistakes(t *testing.T) {
 	}
 }
 
-func TestExpertsLookFurtherWhereTheQuestionFindsNothing(t *testing.T) {
+func TestExpertsTryOtherQueries(t *testing.T) {
 	root := folder(t, map[string]string{"a.json": `{"data": [{"title": "Owls", "paragraphs": [
 		{"context": "They hunt at night.", "qas": [{"question": "When are hares caught?", "answers": [{"text": "night"}]},
 			{"question": "Which star?", "answers": [{"text": "Vega"}]}]}]},
@@ -206,7 +206,7 @@ func TestTasksThatCannotBeMadeSayWhy(t *testing.T) {
 	}
 }
 
-// play lets texts act and writes down what came of each.
+// play writes down the result of each turn.
 func play(e task.Episode, texts ...string) string {
 	var course []string
 	for _, text := range texts {
@@ -275,7 +275,7 @@ func TestOnlyTheFirstCharactersOfAQueryCount(t *testing.T) {
 	}
 }
 
-func TestForeignStatesAreQuestionsThatNothingAnswers(t *testing.T) {
+func TestForeignStatesHaveNoRightAnswer(t *testing.T) {
 	made := newTask(t, Settings{}, 1)
 	for _, state := range []string{"", "{", "7", `{"answers": 3}`, `{"question": "kova eats?"}`} {
 		e := made.Reset(task.Prompt{Text: "kova eats?", State: state}, 1).(task.Expert)
@@ -287,7 +287,7 @@ func TestForeignStatesAreQuestionsThatNothingAnswers(t *testing.T) {
 	}
 }
 
-// referee is the rules once more: what a sequence of turns leads to, by a model that looks at the whole sequence.
+// referee is a second implementation of the rules: it plays a whole sequence of turns.
 func referee(facts []string, question, answer string, searches, passages int, texts []string) string {
 	var course []string
 	used := 0
@@ -331,7 +331,7 @@ func referee(facts []string, question, answer string, searches, passages int, te
 	return strings.Join(course, "; ")
 }
 
-func TestRandomEpisodesAgreeWithTheRulesWrittenOnceMore(t *testing.T) {
+func TestRandomEpisodesAgreeWithTheReferee(t *testing.T) {
 	corpus := facts()
 	facts := make([]string, len(corpus.passages))
 	for i, p := range corpus.passages {
@@ -369,7 +369,7 @@ func TestRandomEpisodesAgreeWithTheRulesWrittenOnceMore(t *testing.T) {
 	}
 }
 
-// letters puts spaces for what is no letter of the facts.
+// letters replaces everything but the letters of the facts by spaces.
 func letters(query string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 'a' || r > 'z' {

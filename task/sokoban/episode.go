@@ -48,8 +48,8 @@ type board struct {
 	position
 }
 
-// act applies an action and returns its reward, and whether all boxes are on targets now. An action that is not possible
-// changes nothing and costs a step.
+// act applies an action and returns its reward, and whether all boxes are on targets now. An action that is not
+// possible changes nothing and costs a step.
 func (b *board) act(a action) (reward float64, complete bool) {
 	before := b.onTarget(b.position)
 	if a != noOperation {
@@ -95,8 +95,8 @@ type episode struct {
 	guide guide
 }
 
-// Step applies the actions of a turn until the episode is over. A text that is not an action changes nothing, takes one step
-// and costs the penalty.
+// Step applies the actions of a turn until the episode is over. A text that is not an action changes nothing, takes one
+// step and costs the penalty.
 func (e *episode) Step(response string) task.Step {
 	limits := e.task.settings.Settings
 	actions, ok := e.task.protocol.Parse(response)
@@ -138,7 +138,7 @@ func (e *episode) Advise() string {
 	numbers := make([]int, min(len(plan), e.task.settings.ActionsPerTurn))
 	for i := range numbers {
 		a := plan[i]
-		if e.task.settings.Actions == Push && !a.pushes() { // there are no moves: the push does the same
+		if e.task.settings.Actions == Push && !a.pushes() { // without moves the push does the same
 			a = push(a.direction())
 		}
 		numbers[i] = slices.Index(e.task.actions, a)

@@ -108,7 +108,7 @@ func TestAPlanIsKeptWhileItIsFollowed(t *testing.T) {
 	}
 }
 
-func TestWhereNothingCanBeDoneTheAdviceDoesNoHarm(t *testing.T) {
+func TestAdviceDoesNoHarmInDeadlocks(t *testing.T) {
 	for text, want := range map[string]string{
 		row("$@ ."):                    "U", // against the wall, as nothing else comes first
 		"#####\n#$ .#\n#@  #\n#####\n": "U", // against the box in the corner
@@ -184,7 +184,7 @@ func turned(inner string) map[direction]string {
 	}
 }
 
-func TestEveryActionDoesAndEarnsWhatGymSokobanSays(t *testing.T) {
+func TestActionsHaveGymSokobansEffectsAndRewards(t *testing.T) {
 	for _, c := range []struct {
 		what           string
 		before         string // inner cells; the action goes to the right
@@ -246,7 +246,7 @@ func TestActionsHaveGymSokobansNumbers(t *testing.T) {
 	}
 }
 
-// Random play against the naive game: every text, reward and end, with texts that are no actions in between.
+// Random play against the naive game: every text, reward and end, with invalid texts in between.
 func TestEpisodesAreThoseOfANaiveGame(t *testing.T) {
 	settings := []Settings{
 		{Settings: gridworld.Settings{MaxSteps: 30}},
@@ -329,8 +329,8 @@ func TestEpisodesAreThoseOfANaiveGame(t *testing.T) {
 
 func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
-// naive is the game once more, on rows of characters, for the tests: it shares nothing with the package but the notation of
-// levels.
+// naive is the game once more, on rows of characters, for the tests: it shares nothing with the package but the
+// notation of levels.
 type naive struct{ rows []string }
 
 func newNaive(text string) naive {
@@ -407,8 +407,8 @@ func (n *naive) act(action int) (tenths int, complete, pushed bool) {
 	return tenths, false, pushed
 }
 
-// fewest returns the fewest steps, or pushes, that solve a level, -1 if there is no way: breadth first through every position
-// of player and boxes, free steps before costly ones.
+// fewest returns the fewest steps, or pushes, that solve a level, -1 if there is no way: breadth first through every
+// position of player and boxes, free steps before costly ones.
 func (n naive) fewest(pushes bool) int {
 	costs := map[string]int{n.String(): 0}
 	now := []naive{n}

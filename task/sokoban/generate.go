@@ -12,10 +12,10 @@ type shape struct {
 	minPushes int // minimum number of pushes that solve a level
 }
 
-// generate makes a level that can be solved. It digs a room, puts the boxes onto targets and plays backwards, pulling instead
-// of pushing, to all positions within reach. The level begins in one of those that have no box on a target. First the number
-// of pushes that it needs is drawn, all that occur being equally likely. It reports false if no such position of the room is
-// minPushes away.
+// generate makes a level that can be solved. It digs a room, puts the boxes onto targets and plays backwards, pulling
+// instead of pushing, to all positions within reach. The level begins in one of those that have no box on a target.
+// First the number of pushes that it needs is drawn, all that occur being equally likely. It reports false if no such
+// position of the room is minPushes away.
 func generate(s shape, random *rand.Rand) (level, bool) {
 	r, floor := dig(s.size, random)
 	if len(floor) < 2*s.boxes+1 {
@@ -43,8 +43,8 @@ func generate(s shape, random *rand.Rand) (level, bool) {
 // turn is the probability that digging turns to another direction.
 const turn = 0.4
 
-// dig makes a room: a walk from a cell inside digs blocks of one to four cells until half to nine tenths of the inside is
-// floor, a share drawn for every room. It returns the cells of the floor, all connected, in ascending order.
+// dig makes a room: a walk from a cell inside digs blocks of one to four cells until half to nine tenths of the inside
+// is floor, a share drawn for every room. It returns the cells of the floor, all connected, in ascending order.
 func dig(size int, random *rand.Rand) (*room, []cell) {
 	r := &room{rows: size, columns: size}
 	for i := range size * size {
@@ -107,13 +107,13 @@ type backwards struct {
 	walk reach             // of the position being pulled from
 }
 
-// playBackwards returns the positions met that have no box on a target and need at least so many pushes, by that number. The
-// number is exact if all positions were visited, else a lower bound.
+// playBackwards returns the positions met that have no box on a target and need at least so many pushes, by that
+// number. The number is exact if all positions were visited, else a lower bound.
 func playBackwards(r *room, minPushes int, random *rand.Rand) [][]position {
 	b := backwards{room: r, met: map[position]bool{}}
 	b.begin()
 	var enough [][]position
-	var bound *distances // once positions have been left out, since then a shorter way may have been too
+	var bound *distances // after positions were left out: a shorter way may have been among them
 	for pulls := 0; len(b.next) > 0 && len(b.met) < backwardsPositions; pulls++ {
 		layer, whole := b.layer(random)
 		for _, p := range layer {
@@ -149,7 +149,8 @@ func (b *backwards) begin() {
 	}
 }
 
-// layer returns the new positions one pull further, and pulls from them. It is not the whole layer if it may exceed its width.
+// layer returns the new positions one pull further, and pulls from them. It is not the whole layer if it may exceed its
+// width.
 func (b *backwards) layer(random *rand.Rand) (layer []position, whole bool) {
 	found := b.next
 	b.next = nil

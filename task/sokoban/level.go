@@ -146,8 +146,8 @@ type level struct {
 	start position
 }
 
-// parse reads one level: rows of equal length, walls all around, one player, as many boxes as targets, and at least one box
-// off its target. A line break after the last row is allowed.
+// parse reads one level: rows of equal length, walls all around, one player, as many boxes as targets, and at least one
+// box off its target. A line break after the last row is allowed.
 func parse(text string) (level, error) {
 	rows := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	r, err := newRoom(len(rows), len(rows[0]))
@@ -221,9 +221,9 @@ func (l level) id() string {
 	return "sokoban/" + strings.ReplaceAll(strings.TrimSuffix(inner, "\n"), "\n", "/")
 }
 
-// readLevels reads levels in the format of the Boxoban files: a line that begins with ";" announces a level, and its rows
-// follow until a blank line or the next announcement. Announcements may be missing. An error names the line where the level
-// begins.
+// readLevels reads levels in the format of the Boxoban files: a line that begins with ";" announces a level, and its
+// rows follow until a blank line or the next announcement. Announcements may be missing. An error names the line where
+// the level begins.
 func readLevels(from io.Reader) ([]level, error) {
 	var levels []level
 	var rows []string

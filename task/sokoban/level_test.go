@@ -29,7 +29,7 @@ func TestLevelsAreWrittenAsTheyAreRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoLevelIsRefusedWithItsPlace(t *testing.T) {
+func TestMalformedLevelsAreRefusedByPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                 "1 rows of 0 columns: want at least 3",
 		"###\n###":                         "2 rows of 3 columns: want at least 3",

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// The maximum number of positions that a search keeps: tens of megabytes, and a second or two. The first search minimizes
-// steps. If it grows too large a second one minimizes pushes, for which far fewer positions differ.
+// The maximum number of positions that a search keeps: tens of megabytes, and a second or two. The first search
+// minimizes steps. If it grows too large a second one minimizes pushes, for which far fewer positions differ.
 const (
 	stepPositions = 300_000
 	pushPositions = 400_000
@@ -43,8 +43,8 @@ type node struct {
 	left     int32 // a lower bound of the pushes that are left
 }
 
-// search is A* over the positions after pushes; between two pushes there is a shortest walk. The least number of pushes left
-// is a consistent lower bound for both costs, so the first solution expanded is the best.
+// search is A* over the positions after pushes; between two pushes there is a shortest walk. The least number of pushes
+// left is a consistent lower bound for both costs, so the first solution expanded is the best.
 type search struct {
 	room      *room
 	distances *distances
@@ -160,8 +160,8 @@ func (s *search) plan(last int32) []action {
 	return plan
 }
 
-// buckets is a queue of nodes by estimate, a small integer that is never less than one already popped, since the bound is
-// consistent. Among equal estimates the last pushed comes first, which goes deep.
+// buckets is a queue of nodes by estimate, a small integer that is never less than one already popped, since the bound
+// is consistent. Among equal estimates the last pushed comes first, which goes deep.
 type buckets struct {
 	of    [][]int32
 	least int
@@ -207,8 +207,8 @@ func newDistances(r *room) *distances {
 	return d
 }
 
-// pull plays backwards from a target with one box and a player who can be anywhere. It returns the cells that the box can
-// come from.
+// pull plays backwards from a target with one box and a player who can be anywhere. It returns the cells that the box
+// can come from.
 func (d *distances) pull(r *room, target int, from cell) []cell {
 	to := &d.to[target]
 	for i := range to {
@@ -231,8 +231,8 @@ func (d *distances) pull(r *room, target int, from cell) []cell {
 	return queue
 }
 
-// assign returns the least sum of pushes that brings each box to its own target, at least far if that is impossible. It is
-// a lower bound of the pushes left, and falls by at most one per push.
+// assign returns the least sum of pushes that brings each box to its own target, at least far if that is impossible. It
+// is a lower bound of the pushes left, and falls by at most one per push.
 func (d *distances) assign(r *room, p *position) int {
 	n := r.boxes
 	best := d.best
@@ -335,8 +335,8 @@ func (f *freeze) locks(at cell) bool {
 	return false
 }
 
-// frozen reports whether a box is blocked in both directions. Meanwhile it counts as solid for its neighbours; if it turns out
-// not to be frozen, they are no longer held either.
+// frozen reports whether a box is blocked in both directions. Meanwhile it counts as solid for its neighbours; if it
+// turns out not to be frozen, they are no longer held either.
 func (f *freeze) frozen(at cell) bool {
 	others := len(f.held)
 	f.solid[at] = true
@@ -351,8 +351,8 @@ func (f *freeze) frozen(at cell) bool {
 	return false
 }
 
-// blocked reports whether a box cannot be pushed along an axis: one of its sides is solid, or both are dead cells, or a box
-// beside it is frozen itself.
+// blocked reports whether a box cannot be pushed along an axis: one of its sides is solid, or both are dead cells, or a
+// box beside it is frozen itself.
 func (f *freeze) blocked(at, by cell) bool {
 	one, other := at+by, at-by
 	if f.solid[one] || f.solid[other] || f.dead[one] && f.dead[other] {

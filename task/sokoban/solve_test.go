@@ -11,8 +11,8 @@ import (
 
 func solveLevel(l level) ([]action, outcome) { return solve(l.room, l.start) }
 
-// play plays a plan in the naive game, has to complete it with its last action, and returns the pushes. Moves must not be
-// stopped, and pushes must push.
+// play plays a plan in the naive game, has to complete it with its last action, and returns the pushes. Moves must not
+// be stopped, and pushes must push.
 func play(t *testing.T, l level, plan []action) (pushes int) {
 	t.Helper()
 	n := newNaive(l.String())
@@ -99,7 +99,7 @@ func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
 	}
 }
 
-func TestDeadlocksAreFoundAtOnceAndNothingElseIsTakenForOne(t *testing.T) {
+func TestDeadlocksAreRecognized(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		lock bool // the box at row 2, column 2, both counted from 0, is frozen
@@ -189,12 +189,12 @@ func TestASearchThatIsTooLargeEndsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// boxoban returns the files of levels that DeepMind published, where they lie beside the repository.
+// boxoban returns the files of levels that DeepMind published, which may be in a folder next to the repository.
 func boxoban(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../../shared/data/boxoban/*.txt")
 	if err != nil || len(files) == 0 {
-		t.Skip("the public Boxoban levels are not beside the repository as ../shared/data/boxoban; where CI has them there they run, and generated levels are solved everywhere")
+		t.Skip("the public Boxoban levels are not in ../shared/data/boxoban")
 	}
 	return files
 }

@@ -86,7 +86,7 @@ func TestEverythingIsWrittenInTheAlphabet(t *testing.T) {
 	}
 }
 
-func TestActionsAreThoseOfTheSettingsAndAreRead(t *testing.T) {
+func TestActionsFollowTheSettings(t *testing.T) {
 	for set, want := range map[Settings]string{
 		{}:                  "U D L R",
 		{Actions: PushMove}: "N U D L R u d l r",
@@ -161,7 +161,7 @@ func read(format, set string, perTurn int, text string) []action {
 	return list
 }
 
-func TestRoomsAreWrittenAsTheFormatsSay(t *testing.T) {
+func TestRoomsAreWrittenByFormat(t *testing.T) {
 	l := mustParse(t, "######\n# $ *#\n#.#@ #\n######\n")
 	b := &board{l.room, l.start}
 	terse := newTask(t, Settings{}, 1)

@@ -56,8 +56,9 @@ func Created[S, T any](create func(S, uint64) (T, error)) func(S) error {
 	}
 }
 
-// SeedOrdersTraining checks that the seed determines the first n training prompts and nothing else does, that with another
-// seed at most the given number agree, and that held-out prompts do not depend on the seed. again makes the same task as one.
+// SeedOrdersTraining checks that the seed determines the first n training prompts and nothing else does, that with
+// another seed at most the given number agree, and that held-out prompts do not depend on the seed. again makes the
+// same task as one.
 func SeedOrdersTraining(t *testing.T, one, again, other task.Task, n uint64, most int) {
 	t.Helper()
 	if !reflect.DeepEqual(one.HeldOut(), other.HeldOut()) || !reflect.DeepEqual(one.HeldOut(), again.HeldOut()) {
@@ -78,8 +79,8 @@ func SeedOrdersTraining(t *testing.T, one, again, other task.Task, n uint64, mos
 	}
 }
 
-// HeldOut checks that there are as many held-out prompts as expected, that key tells them apart, and that none of their keys
-// occurs in the first n training prompts. It also checks that equal IDs mean equal problems.
+// HeldOut checks that there are as many held-out prompts as expected, that key tells them apart, and that none of their
+// keys occurs in the first n training prompts. It also checks that equal IDs mean equal problems.
 func HeldOut(t *testing.T, made task.Task, want int, n uint64, key func(task.Prompt) string) {
 	t.Helper()
 	held := map[string]bool{}

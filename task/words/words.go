@@ -1,13 +1,15 @@
-// Package words gives a pretrained story model a reward that a program can verify: the model continues an opening, and its
-// reward is the share of given words that the continuation contains.
+// Package words gives a pretrained story model a reward that a program can verify: the model continues an opening, and
+// its reward is the share of given words that the continuation contains.
 //
-// By default every prompt of the run asks for the same few words and shows only the opening ("Once upon a time, there was a
-// bunny."), because a small story model cannot follow instructions: the policy learns from its rewards which words pay. For a
-// model that can follow instructions, [Settings] draw different words for every prompt and a template names them.
+// By default every prompt of the run asks for the same few words and shows only the opening ("Once upon a time, there
+// was a bunny."), because a small story model cannot follow instructions: the policy learns from its rewards which
+// words pay. For a model that can follow instructions, [Settings] draw different words for every prompt and a template
+// names them.
 //
-// A word is contained if it occurs in the continuation as a whole word, in any case, with or without a plural -s or -es or a
-// possessive 's ("dog" in "The dogs' dog's DOG.", not in "doghouse"). Openings are either for training or held out; the split
-// is the same for every seed. The reference answer of a prompt is its words, separated by spaces or commas.
+// A word is contained if it occurs in the continuation as a whole word, in any case, with or without a plural -s or -es
+// or a possessive 's ("dog" in "The dogs' dog's DOG.", not in "doghouse"). Openings are either for training or held
+// out; the split is the same for every seed. The reference answer of a prompt is its words, separated by spaces or
+// commas.
 package words
 
 import (
@@ -25,8 +27,8 @@ import (
 
 // Slots of a template for the opening, and for the words separated by commas.
 const (
-	OpeningSlot = "{opening}"
-	WordsSlot   = "{words}"
+	openingSlot = "{opening}"
+	wordsSlot   = "{words}"
 )
 
 // Settings of the task. The zero value asks for the same three words after any of the built-in openings.
@@ -50,7 +52,7 @@ func (s *Settings) Resolve() {
 		s.Openings = openings()
 	}
 	s.HeldOut = cmp.Or(s.HeldOut, max(1, len(s.Openings)/4))
-	s.Template = cmp.Or(s.Template, OpeningSlot)
+	s.Template = cmp.Or(s.Template, openingSlot)
 }
 
 // Validate reports every problem with the settings, each an [option.Error].
@@ -77,11 +79,11 @@ func (s Settings) Validate() error {
 	}
 	problems.Check(s.PerPrompt >= 0 && s.PerPrompt <= len(s.Words), "per_prompt", s.PerPrompt, "0 (all) to %d, the number of words", len(s.Words))
 	problems.Check(s.HeldOut >= 1 && s.HeldOut < len(s.Openings), "held_out", s.HeldOut, "0 (a quarter) or fewer than %d, the number of openings", len(s.Openings))
-	if strings.Count(s.Template, OpeningSlot) != 1 {
-		problems.Check(false, "template", s.Template, "%s exactly once", OpeningSlot)
+	if strings.Count(s.Template, openingSlot) != 1 {
+		problems.Check(false, "template", s.Template, "%s exactly once", openingSlot)
 	} else if s.PerPrompt > 0 && s.PerPrompt < len(s.Words) {
-		problems.Check(strings.Contains(s.Template, WordsSlot), "template", s.Template, "%s too: per_prompt draws %d of %d words, "+
-			"and the model cannot guess which; or leave per_prompt out", WordsSlot, s.PerPrompt, len(s.Words))
+		problems.Check(strings.Contains(s.Template, wordsSlot), "template", s.Template, "%s too: per_prompt draws %d of %d words, "+
+			"and the model cannot guess which; or leave per_prompt out", wordsSlot, s.PerPrompt, len(s.Words))
 	}
 	return problems.Err()
 }
@@ -138,7 +140,7 @@ func (t *Task) prompt(opening string, seed, i uint64) task.Prompt {
 	}
 	name := fnv.New64a()
 	name.Write([]byte(opening))
-	text := strings.NewReplacer(OpeningSlot, opening, WordsSlot, strings.Join(words, ", "))
+	text := strings.NewReplacer(openingSlot, opening, wordsSlot, strings.Join(words, ", "))
 	return task.Prompt{
 		ID:     fmt.Sprintf("words/%016x/%s", name.Sum64(), strings.Join(words, "+")),
 		Text:   text.Replace(t.settings.Template),
@@ -149,8 +151,8 @@ func (t *Task) prompt(opening string, seed, i uint64) task.Prompt {
 // Verifier rewards continuations without knowing the openings. It is safe for concurrent use.
 type Verifier struct{}
 
-// Verify rewards the share of the words of p.Answer that the response contains; with all of them it is correct. Extracted is
-// the words found, in the order of the answer.
+// Verify rewards the share of the words of p.Answer that the response contains; with all of them it is correct.
+// Extracted is the words found, in the order of the answer.
 func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 	wanted := wordsOf(p.Answer)
 	if len(wanted) == 0 {
@@ -181,8 +183,8 @@ func (Verifier) CheckAnswer(answer string) error {
 	return nil
 }
 
-// wordsOf returns the distinct words of a text in lower case, in order. An apostrophe ends a word, so a possessive 's is a
-// word of its own.
+// wordsOf returns the distinct words of a text in lower case, in order. An apostrophe ends a word, so a possessive 's
+// is a word of its own.
 func wordsOf(text string) []string {
 	all := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r)
@@ -195,8 +197,8 @@ func wordsOf(text string) []string {
 	})
 }
 
-// fixedWords returns the words of the default settings. A story model of 0.7M parameters at temperature 1 says each in 5% to
-// 13% of continuations of 64 tokens. So most groups of 16 see a reward, and there is much to learn.
+// fixedWords returns the words of the default settings. A story model of 0.7M parameters at temperature 1 says each in
+// 5% to 13% of continuations of 64 tokens. So most groups of 16 see a reward, and there is much to learn.
 func fixedWords() []string { return []string{"bird", "dog", "park"} }
 
 // commonWords returns words of children's stories, none a form of another.

@@ -1,12 +1,13 @@
 // Package answer reads the answers of mathematical problems, written in LaTeX or plain letters, and compares them.
 //
-// [Parse] turns a text into an [Answer], a tree of expressions with lists, sets, tuples, intervals, matrices, equations,
-// inequalities, units and words. [Equal] compares two answers: rational numbers exactly, and other expressions by their
-// values to 1e-13 (1e-9 if a decimal stands for a number with no end), with variables at a dozen points. Expressions whose
-// values cannot be distinguished reliably (e^{100} and e^{100}+1) are equal only if they are written alike.
+// [Parse] turns a text into an [Answer], a tree of expressions with lists, sets, tuples, intervals, matrices,
+// equations, inequalities, units and words. [Equal] compares two answers: rational numbers exactly, and other
+// expressions by their values to 1e-13 (1e-9 if a decimal stands for a number with no end), with variables at a dozen
+// points. Expressions whose values cannot be distinguished reliably (e^{100} and e^{100}+1) are equal only if they are
+// written alike.
 //
-// Different answers must never count as equal. So an ambiguous text is not read at all and equals only its own writing. Sizes
-// are bounded (text, digits, depth, bits), so no answer costs much time or memory: 10^{10^{10}} is not computed.
+// Different answers must never count as equal. So an ambiguous text is not read at all and equals only its own writing.
+// Sizes are bounded (text, digits, depth, bits), so no answer costs much time or memory: 10^{10^{10}} is not computed.
 package answer
 
 import (
@@ -23,7 +24,8 @@ type Answer struct {
 	problem error // why not
 }
 
-// Parse reads an answer, such as the content of a \boxed. A text that cannot be read can still be compared by its writing.
+// Parse reads an answer, such as the content of a \boxed. A text that cannot be read can still be compared by its
+// writing.
 func Parse(text string) Answer {
 	if len(text) > 2*maxText {
 		return Answer{problem: errLong}
@@ -68,8 +70,8 @@ func (a Answer) Words() bool { return a.meaning != nil && a.meaning.op == opText
 // Empty reports whether nothing at all is written.
 func (a Answer) Empty() bool { return len(a.written) == 0 }
 
-// Equal reports whether an answer means the same as the reference. If one of them could not be read, they must be written
-// alike, except for spacing and typography.
+// Equal reports whether an answer means the same as the reference. If one of them could not be read, they must be
+// written alike, except for spacing and typography.
 func Equal(reference, given Answer) bool {
 	if reference.Empty() || given.Empty() {
 		return false

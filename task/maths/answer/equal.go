@@ -7,7 +7,8 @@ import (
 	"unicode"
 )
 
-// same compares the meaning of a reference and an answer. The order of the arguments matters where the reference decides.
+// same compares the meaning of a reference and an answer. The order of the arguments matters where the reference
+// decides.
 func same(reference, given *node) bool {
 	either := func(is func(*node) bool) bool { return is(reference) || is(given) }
 	has := func(o op) bool { return reference.op == o || given.op == o }
@@ -67,8 +68,8 @@ func sameClaim(reference, given *node) bool {
 	})
 }
 
-// claimed returns the values that a relation claims: that of an assignment, the result of a calculation, a number and its
-// rounding. Anything else is its own value.
+// claimed returns the values that a relation claims: that of an assignment, the result of a calculation, a number and
+// its rounding. Anything else is its own value.
 func claimed(n *node) []*node {
 	if n.op != opRelation {
 		return []*node{n}
@@ -82,7 +83,8 @@ func claimed(n *node) []*node {
 	return approximated(n)
 }
 
-// assigned reads "x = 5", "5 = x", "f(x) = x^2", "(a, b) = (2, 3)", "x \in [0, 1]" and "x = 2 + 3 = 5": a name and its value.
+// assigned reads "x = 5", "5 = x", "f(x) = x^2", "(a, b) = (2, 3)", "x \in [0, 1]" and "x = 2 + 3 = 5": a name and its
+// value.
 func assigned(n *node) (name string, value *node, ok bool) {
 	switch {
 	case n.only("in") && len(n.args) == 2:
@@ -111,8 +113,8 @@ func bothNamed(a, b *node) bool {
 	return a.op == b.op && (a.op == opName || a.op == opCall && opaque(a.name) && opaque(b.name))
 }
 
-// title returns what an expression names: a variable, letters such as AB, a function of variables and numbers, or a point. It
-// is empty for others.
+// title returns what an expression names: a variable, letters such as AB, a function of variables and numbers, or a
+// point. It is empty for others.
 func title(n *node) string {
 	switch {
 	case n.op == opCall && opaque(n.name):
@@ -165,8 +167,8 @@ func approximated(n *node) []*node {
 	return n.args
 }
 
-// sameRelation compares equations and inequalities: the differences of their sides must be proportional, with a positive
-// factor for inequalities.
+// sameRelation compares equations and inequalities: the differences of their sides must be proportional, with a
+// positive factor for inequalities.
 func sameRelation(a, b *node) bool {
 	if len(a.args) != 2 || len(b.args) != 2 {
 		return false
@@ -250,8 +252,8 @@ func members(n *node) ([]*node, bool) {
 	return all, len(all) <= maxMembers
 }
 
-// sameMembers compares lists and sets in any order, each member once. Words, letters, and lists of equations of which only one
-// has names are compared in order.
+// sameMembers compares lists and sets in any order, each member once. Words, letters, and lists of equations of which
+// only one has names are compared in order.
 func sameMembers(reference, given *node) bool {
 	left, ok := members(reference)
 	right, okay := members(given)
@@ -341,7 +343,7 @@ func sameQuantity(reference, given *node) bool {
 	one, unit := split(reference)
 	other, also := split(given)
 	if !sameUnit(unit, also) || marked(one) && marked(other) && one.op != other.op ||
-		marked(one) && also != "" || marked(other) && unit != "" { // 12% is no 12°, and neither is 12 cm
+		marked(one) && also != "" || marked(other) && unit != "" { // 12% is neither 12° nor 12 cm
 		return false
 	}
 	if one.op == opPercent != (other.op == opPercent) {
@@ -356,8 +358,8 @@ func sameQuantity(reference, given *node) bool {
 // marked reports whether a value has a percent or degree sign.
 func marked(n *node) bool { return n.op == opPercent || n.op == opDegree }
 
-// samePercent compares a percentage with a number without the sign. 50% is 0.5, and also 50, since the question may ask for
-// percent. Up to one percent the number would be in doubt: 0.5% is not 0.5.
+// samePercent compares a percentage with a number without the sign. 50% is 0.5, and also 50, since the question may ask
+// for percent. Up to one percent the number would be in doubt: 0.5% is not 0.5.
 func samePercent(one, other *node) bool {
 	if sameValue(one, other) {
 		return true

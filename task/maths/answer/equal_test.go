@@ -43,7 +43,7 @@ func alike() [][]string {
 	}
 }
 
-// Every pair of writings is tried: 30,000 pairs, of which nearly all are different.
+// Every pair of writings is compared: 30,000 pairs, nearly all of them different.
 func TestWritingsAreEqualWithinTheirGroupAndNowhereElse(t *testing.T) {
 	var groups [][]Answer
 	for _, texts := range alike() {
@@ -66,7 +66,7 @@ func TestWritingsAreEqualWithinTheirGroupAndNowhereElse(t *testing.T) {
 	}
 }
 
-// What a sign or a unit means depends on the other side, so these are no groups.
+// The meaning of a sign or a unit depends on the other side, so these cannot be groups.
 func TestUnitsPercentAndDegreesDoNotContradict(t *testing.T) {
 	for _, c := range []struct {
 		a, b  string
@@ -107,7 +107,7 @@ func TestNumbersBeyondTheBoundsAreNotComputed(t *testing.T) {
 	}
 }
 
-func TestWhatHasTwoReadingsIsNotRead(t *testing.T) {
+func TestAmbiguousAnswersAreNotRead(t *testing.T) {
 	for _, text := range []string{
 		"", "1 2", "1.2.3", "0.(3)", "0.333...", "x2", "1/2x", `2\frac{4}{3}`, "2^3^2", "5!!", `\sqrt23`, `\sin(x)^2`, `\sin x/2`, "(1", "1)", `\frac{1}`, "x=(y=2)", "(1;2]3", `\begin{vmatrix}1\end{vmatrix}`, "+", "=",
 		`\sum_{i=1}^n i`, `\int x\,dx`, `\{x \mid x>1\}`, `p \equiv 1 \pmod{4}`, "<", "__", `\frac`, `\text`, "[1,2,", "1,,2", `3\cdot`, `\unknown`, "@", "…",

@@ -6,22 +6,13 @@ import (
 )
 
 // sum reads terms between plus and minus, and the unit after them.
-func (p *parser) sum() (*node, error) {
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
+func (p *parser) sum() *node {
+	p.deeper()
 	defer func() { p.depth-- }()
-	n, err := p.signed()
-	if err != nil {
-		return nil, err
-	}
+	n := p.signed()
 	terms := []*node{n}
 	for p.symbol("+-") || p.command("pm", "mp") {
-		next, err := p.signed()
-		if err != nil {
-			return nil, err
-		}
-		terms = append(terms, next)
+		terms = append(terms, p.signed())
 	}
 	if len(terms) > 1 {
 		n = &node{op: opSum, args: terms}
@@ -30,7 +21,7 @@ func (p *parser) sum() (*node, error) {
 }
 
 // signed reads a product with the signs before it.
-func (p *parser) signed() (*node, error) {
+func (p *parser) signed() *node {
 	var wrap func(*node) *node
 	switch {
 	case p.symbol("+"):
@@ -47,54 +38,38 @@ func (p *parser) signed() (*node, error) {
 	}
 	p.at++
 	if p.symbol("+") || p.command("pm", "mp") {
-		return nil, p.unexpected()
+		panic(p.unexpected())
 	}
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
-	n, err := p.signed()
+	p.deeper()
+	n := p.signed()
 	p.depth--
-	if err != nil {
-		return nil, err
-	}
-	return wrap(n), nil
+	return wrap(n)
 }
 
-// product reads factors, with operators between them or side by side, and a percent sign after them, which belongs to all of
-// 33\frac{1}{3}\%.
-func (p *parser) product() (*node, error) {
-	n, err := p.factor()
-	if err != nil {
-		return nil, err
-	}
+// product reads factors, with operators between them or side by side, and a percent sign after them, which belongs to
+// all of 33\frac{1}{3}\%.
+func (p *parser) product() *node {
+	n := p.factor()
 	factors := []*node{n}
 	slash := false // the last factor was divided by, with a slash
 	for {
 		switch {
 		case p.symbol("*") || p.command("cdot", "times"):
 			p.at++
-			next, err := p.operand()
-			if err != nil {
-				return nil, err
-			}
+			next := p.operand()
 			factors, slash = append(factors, next), false
 		case p.symbol("/") || p.command("div"):
 			p.at++
-			next, err := p.operand()
-			if err != nil {
-				return nil, err
-			}
+			next := p.operand()
 			factors, slash = []*node{{op: opQuotient, args: []*node{product(factors), next}}}, true
 		case p.beside():
 			if slash && !p.peek().spaced { // 1/2x
-				return nil, errAmbiguous
+				panic(errAmbiguous)
 			}
-			if factors, err = p.adjoin(factors); err != nil {
-				return nil, err
-			}
+			factors = p.adjoin(factors)
 			slash = false
 		default:
-			return p.percent(product(factors)), nil
+			return p.percent(product(factors))
 		}
 	}
 }
@@ -108,14 +83,11 @@ func (p *parser) percent(n *node) *node {
 }
 
 // operand reads a factor after an operator, where a minus is possible.
-func (p *parser) operand() (*node, error) {
+func (p *parser) operand() *node {
 	if p.symbol("-") {
 		p.at++
-		n, err := p.factor()
-		if err != nil {
-			return nil, err
-		}
-		return newNode(opMinus, "", n), nil
+		n := p.factor()
+		return newNode(opMinus, "", n)
 	}
 	return p.factor()
 }
@@ -164,36 +136,33 @@ func whole(t token) bool {
 }
 
 // adjoin multiplies by the factor beside the others, or makes a mixed number of an integer and a fraction.
-func (p *parser) adjoin(factors []*node) ([]*node, error) {
+func (p *parser) adjoin(factors []*node) []*node {
 	bare := p.tokens[p.at-1].kind == number && p.peek().text != "("
-	next, err := p.factor()
+	next := p.factor()
 	switch {
-	case err != nil:
-		return nil, err
 	case bare && next.op == opDegree && plainFraction(next.args[0]): // 22\frac12^\circ
-		sum, err := mixed(factors, next.args[0])
-		return []*node{newNode(opDegree, "", product(sum))}, err
+		return []*node{newNode(opDegree, "", product(mixed(factors, next.args[0])))}
 	case bare && plainFraction(next):
 		return mixed(factors, next)
 	}
-	return append(factors, next), nil
+	return append(factors, next)
 }
 
 // mixed returns the mixed number of an integer and the fraction after it.
-func mixed(factors []*node, next *node) ([]*node, error) {
+func mixed(factors []*node, next *node) []*node {
 	last := factors[len(factors)-1]
 	if last.op != opNumber {
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
 	if len(factors) > 1 || !last.value.IsInt() || last.point {
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
 	top, bottom := next.args[0].value, next.args[1].value
 	if bottom.Sign() <= 0 || top.Sign() <= 0 || top.Cmp(bottom) >= 0 { // 2\frac{4}{3}: a product or a slip
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
 	sum := new(big.Rat).Add(last.value, new(big.Rat).Quo(top, bottom))
-	return []*node{{op: opNumber, value: sum}}, nil
+	return []*node{{op: opNumber, value: sum}}
 }
 
 // plainFraction reports whether a node is a fraction of two integers.
@@ -203,29 +172,22 @@ func plainFraction(n *node) bool {
 }
 
 // factor reads a primary with its powers and marks.
-func (p *parser) factor() (*node, error) {
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
+func (p *parser) factor() *node {
+	p.deeper()
 	defer func() { p.depth-- }()
 	if p.peek().kind == number && p.mixed() {
 		return p.line()
 	}
-	n, err := p.primary()
-	if err != nil {
-		return nil, err
-	}
+	n := p.primary()
 	for {
 		switch {
 		case p.symbol("^"):
 			p.at++
-			if n, err = p.raised(n); err != nil {
-				return nil, err
-			}
+			n = p.raised(n)
 		case p.symbol("!") && p.ahead(1).text != "=":
 			p.at++
-			if n = call("!", n); p.symbol("!") { // 5!! is no factorial of a factorial
-				return nil, errAmbiguous
+			if n = call("!", n); p.symbol("!") { // 5!! is not the factorial of a factorial
+				panic(errAmbiguous)
 			}
 		case p.command("circ"):
 			p.at++
@@ -234,69 +196,63 @@ func (p *parser) factor() (*node, error) {
 			p.at++
 			n = &node{op: opName, name: n.name + "'"}
 		default:
-			return n, nil
+			return n
 		}
 	}
 }
 
 // line reads the fraction of a mixed number in one line.
-func (p *parser) line() (*node, error) {
+func (p *parser) line() *node {
 	top, bottom := p.peek(), p.ahead(2)
 	p.at += 3
-	return newNode(opQuotient, "", &node{op: opNumber, value: top.value}, &node{op: opNumber, value: bottom.value}), nil
+	return newNode(opQuotient, "", &node{op: opNumber, value: top.value}, &node{op: opNumber, value: bottom.value})
 }
 
 // raised reads the exponent of n.
-func (p *parser) raised(n *node) (*node, error) {
+func (p *parser) raised(n *node) *node {
 	if p.command("circ") {
 		p.at++
-		return newNode(opDegree, "", n), nil
+		return newNode(opDegree, "", n)
 	}
 	if p.symbol("{") && p.ahead(1).kind == command && p.ahead(1).text == "circ" && p.ahead(2).text == "}" {
 		p.at += 3
-		return newNode(opDegree, "", n), nil
+		return newNode(opDegree, "", n)
 	}
 	if p.command("top", "dagger", "prime") || p.symbol("*") {
 		name := p.peek().text
 		p.at++
-		return call("^"+name, n), nil
+		return call("^"+name, n)
 	}
 	if p.symbol("'") {
-		return nil, p.unexpected()
+		panic(p.unexpected())
 	}
-	exponent, err := p.exponent()
-	if err != nil {
-		return nil, err
-	}
+	exponent := p.exponent()
 	if p.symbol("^") {
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
-	return newNode(opPower, "", n, exponent), nil
+	return newNode(opPower, "", n, exponent)
 }
 
 // exponent reads a group, or one signed number or name.
-func (p *parser) exponent() (*node, error) {
+func (p *parser) exponent() *node {
 	if p.symbol("-") {
 		p.at++
-		n, err := p.exponent()
-		if err != nil {
-			return nil, err
-		}
-		return newNode(opMinus, "", n), nil
+		n := p.exponent()
+		return newNode(opMinus, "", n)
 	}
 	switch t := p.peek(); {
 	case t.kind == number:
 		p.at++
-		return &node{op: opNumber, value: t.value, point: t.point}, nil
+		return &node{op: opNumber, value: t.value, point: t.point}
 	case t.kind == letter:
 		p.at++
-		return name(t.text), nil
+		return name(t.text)
 	case t.kind == command && t.text == "frac", t.kind == command && t.text == "pi", t.kind == command && isGreek(t.text):
 		return p.primary()
 	case p.symbol("{("):
 		return p.group()
 	}
-	return nil, p.unexpected()
+	panic(p.unexpected())
 }
 
 // name returns the node of a letter: a constant or a variable.
@@ -309,24 +265,19 @@ func name(text string) *node {
 }
 
 // group reads an expression in braces or parentheses.
-func (p *parser) group() (*node, error) {
+func (p *parser) group() *node {
 	closing := map[string]string{"{": "}", "(": ")"}[p.peek().text]
 	p.at++
 	bars := p.bars
 	p.bars = 0
-	n, err := p.sum()
+	n := p.sum()
 	p.bars = bars
-	if err != nil {
-		return nil, err
-	}
-	if err := p.expect(closing); err != nil {
-		return nil, err
-	}
-	return n, nil
+	p.expect(closing)
+	return n
 }
 
 // argument reads the argument of a command: a group, or only the next character, as in TeX (\frac12).
-func (p *parser) argument() (*node, error) {
+func (p *parser) argument() *node {
 	t := p.peek()
 	switch {
 	case p.symbol("{"):
@@ -340,39 +291,39 @@ func (p *parser) argument() (*node, error) {
 			rest.value = decimal(rest.text, "", "")
 			p.tokens[p.at] = rest
 		}
-		return &node{op: opNumber, value: decimal(t.text[:1], "", "")}, nil
+		return &node{op: opNumber, value: decimal(t.text[:1], "", "")}
 	case t.kind == letter:
 		p.at++
-		return name(t.text), nil
+		return name(t.text)
 	case t.kind == command && (t.text == "pi" || t.text == "sqrt" || t.text == "frac" || isGreek(t.text)):
 		return p.primary()
 	}
-	return nil, p.unexpected()
+	panic(p.unexpected())
 }
 
 // subscript consumes the text after an underscore, empty if there is none.
-func (p *parser) subscript() (string, error) {
+func (p *parser) subscript() string {
 	if !p.symbol("_") {
-		return "", nil
+		return ""
 	}
 	p.at++
 	if !p.symbol("{") {
 		t := p.peek()
 		if t.kind == end || t.kind == symbol {
-			return "", p.unexpected()
+			panic(p.unexpected())
 		}
 		p.at++
-		return t.text, nil
+		return t.text
 	}
 	p.at++
 	var b strings.Builder
 	for !p.symbol("}") {
 		if t := p.peek(); t.kind == end || t.kind == symbol && t.text == "{" {
-			return "", p.unexpected()
+			panic(p.unexpected())
 		}
 		b.WriteString(p.peek().text)
 		p.at++
 	}
 	p.at++
-	return b.String(), nil
+	return b.String()
 }

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// plain returns the text with Unicode characters written as LaTeX commands, and without anything that only changes its look:
-// sizes, spacing, styles and the delimiters of formulas.
+// plain returns the text with Unicode characters written as LaTeX commands, and without anything that only changes its
+// look: sizes, spacing, styles and the delimiters of formulas.
 func plain(text string) string {
 	text = unicodeCommands.Replace(text)
 	text = delimiters.Replace(text)
@@ -53,7 +53,7 @@ const (
 	end     kind = iota
 	number       // 12, 1,234, .5, 1.5e3, 0.1\overline{6}
 	letter       // one letter
-	word         // a run of letters that is neither a name of the field nor a product
+	word         // a run of letters that is neither a command nor a product
 	command      // \pi, in lower case without the backslash; also pi and sqrt in plain letters
 	prose        // the content of \text{…}
 	symbol       // anything else, one character
@@ -217,7 +217,7 @@ func Braced(text string) (string, bool) {
 	depth := 0
 	for i := 0; i < min(len(text), maxText); i++ {
 		switch text[i] {
-		case '\\': // an escaped brace is no brace
+		case '\\': // an escaped brace does not count
 			i++
 		case '{':
 			depth++
@@ -296,8 +296,8 @@ func (l *lexer) whole(rest string) (joined string, size int) {
 	return joined, size
 }
 
-// thousands reports whether a bare comma may separate thousands here. Between brackets it separates coordinates, unless these
-// are separated by a comma and a space.
+// thousands reports whether a bare comma may separate thousands here. Between brackets it separates coordinates, unless
+// these are separated by a comma and a space.
 func (l *lexer) thousands() bool {
 	if len(l.open) == 0 {
 		return true

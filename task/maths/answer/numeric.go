@@ -19,8 +19,8 @@ const (
 	minPoints = 4
 )
 
-// sameValue compares two expressions: exactly if both are rational, else by their values, at several points if they have
-// variables. Values that cannot be distinguished reliably are not the same.
+// sameValue compares two expressions: exactly if both are rational, else by their values, at several points if they
+// have variables. Values that cannot be distinguished reliably are not the same.
 func sameValue(a, b *node) bool {
 	if one, ok := exact(a); ok {
 		if other, ok := exact(b); ok {
@@ -59,7 +59,8 @@ func long(n *node) bool {
 	})
 }
 
-// compare evaluates two expressions and reports whether a condition holds at every point with values. There must be enough.
+// compare evaluates two expressions and reports whether a condition holds at every point with values. There must be
+// enough.
 func compare(a, b *node, holds func(x, y approximation) bool) bool {
 	if a.constant() && b.constant() {
 		x, y, clear := evaluate(a, b, 0)
@@ -147,7 +148,7 @@ const epsilon = 4e-16
 // evaluation computes an expression at one point.
 type evaluation struct {
 	point   int  // determines the values of variables
-	unclear bool // a term vanished beside another
+	unclear bool // a term vanished next to another
 }
 
 // at computes an expression; NaN if it cannot.
@@ -196,10 +197,10 @@ func constants(name string) complex128 {
 	case "i":
 		return 1i
 	}
-	return cmplx.NaN() // infinity is no number to calculate with
+	return cmplx.NaN() // infinity cannot be calculated with
 }
 
-// sum adds, and notes when a term vanishes beside another: floating point cannot distinguish e^{100} and e^{100}+1.
+// sum adds, and notes when a term vanishes next to another: floating point cannot distinguish e^{100} and e^{100}+1.
 func (e *evaluation) sum(terms []*node) approximation {
 	const vanishing = 1e-10
 	total, least, largest := approximation{}, math.Inf(1), 0.0
@@ -294,7 +295,7 @@ func named(name string, x []complex128) complex128 {
 	switch name {
 	case "max", "min":
 		return extreme(name, x)
-	case "floor", "ceil", "gcd", "lcm": // exact, or by what is in them
+	case "floor", "ceil", "gcd", "lcm": // computed exactly, or compared by their arguments
 		return symbolic("\x00"+name, x)
 	}
 	if !opaque(name) {
@@ -337,7 +338,7 @@ func elementary(name string) func(complex128) complex128 {
 		return cmplx.Atan
 	case "ln":
 		return cmplx.Log
-	case "log", "lg": // to a base that is not told: neither e nor 10
+	case "log", "lg": // to an unknown base: neither e nor 10
 		return func(z complex128) complex128 { return cmplx.Log(z) * 0.61803398874989484 }
 	case "exp":
 		return cmplx.Exp

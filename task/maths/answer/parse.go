@@ -10,13 +10,17 @@ import (
 // maxDepth limits the nesting of brackets.
 const maxDepth = 40
 
+// parseError is what the parser panics with; parse returns it.
+type parseError struct{ error }
+
 var (
-	errAmbiguous = errors.New("can be read in several ways")
-	errDeep      = errors.New("nested too deep")
+	errAmbiguous = parseError{errors.New("can be read in several ways")}
+	errDeep      = parseError{errors.New("nested too deep")}
 	errEmpty     = errors.New("nothing is written")
 )
 
-// parser turns the tokens of an answer into a node, by recursive descent: list, item, side, sum, product, factor, primary.
+// parser turns the tokens of an answer into a node, by recursive descent: list, item, side, sum, product, factor,
+// primary. A method panics with a parseError where the tokens cannot be read.
 type parser struct {
 	tokens []token
 	at     int
@@ -25,20 +29,26 @@ type parser struct {
 }
 
 // parse reads a whole answer.
-func parse(list []token) (*node, error) {
+func parse(list []token) (n *node, err error) {
 	if len(list) == 0 {
 		return nil, errEmpty
 	}
 	if text, ok := words(list); ok {
 		return text, nil
 	}
+	defer func() {
+		switch failure := recover().(type) {
+		case nil:
+		case parseError:
+			n, err = nil, failure
+		default:
+			panic(failure)
+		}
+	}()
 	p := &parser{tokens: list}
-	n, err := p.list()
-	if err != nil {
-		return nil, err
-	}
+	n = p.list()
 	if p.at < len(p.tokens) {
-		return nil, p.unexpected()
+		panic(p.unexpected())
 	}
 	return n, nil
 }
@@ -65,36 +75,31 @@ func (p *parser) command(names ...string) bool {
 	return t.kind == command && slices.Contains(names, t.text)
 }
 
-func (p *parser) unexpected() error {
+func (p *parser) unexpected() parseError {
 	if t := p.peek(); t.kind != end {
-		return fmt.Errorf("%q is not expected here", t.text)
+		return parseError{fmt.Errorf("%q is not expected here", t.text)}
 	}
-	return errors.New("ends too early")
+	return parseError{errors.New("ends too early")}
 }
 
 // expect consumes a character.
-func (p *parser) expect(character string) error {
+func (p *parser) expect(character string) {
 	if !p.symbol(character) {
-		return p.unexpected()
+		panic(p.unexpected())
 	}
 	p.at++
-	return nil
 }
 
 // deeper enters brackets; leave them with p.depth--.
-func (p *parser) deeper() error {
+func (p *parser) deeper() {
 	if p.depth++; p.depth > maxDepth {
-		return errDeep
+		panic(errDeep)
 	}
-	return nil
 }
 
 // list reads items between commas and semicolons, "and" and "or".
-func (p *parser) list() (*node, error) {
-	first, err := p.item()
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) list() *node {
+	first := p.item()
 	items, kind := []*node{first}, opList
 	for {
 		comma := p.symbol(",;")
@@ -111,16 +116,12 @@ func (p *parser) list() (*node, error) {
 		if !comma && joint == "" {
 			break
 		}
-		next, err := p.item()
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, next)
+		items = append(items, p.item())
 	}
 	if len(items) == 1 {
-		return first, nil
+		return first
 	}
-	return &node{op: kind, args: items}, nil
+	return &node{op: kind, args: items}
 }
 
 // joint returns "and" or "or" if it is next.
@@ -143,19 +144,16 @@ func (p *parser) joint() string {
 }
 
 // item reads an expression, or several in a chain of relations.
-func (p *parser) item() (*node, error) {
+func (p *parser) item() *node {
 	var sides []*node
 	var relations []string
 	if p.command("approx") || p.symbol("=") { // "≈ 8.24"
 		p.at++
 	}
 	for {
-		side, err := p.side()
-		if err != nil {
-			return nil, err
-		}
+		side := p.side()
 		if len(sides) > 0 && (relates(side) || relates(sides[0])) {
-			return nil, errAmbiguous
+			panic(errAmbiguous)
 		}
 		sides = append(sides, side)
 		relation := p.relation()
@@ -165,9 +163,9 @@ func (p *parser) item() (*node, error) {
 		relations = append(relations, relation)
 	}
 	if len(sides) == 1 {
-		return sides[0], nil
+		return sides[0]
 	}
-	return &node{op: opRelation, name: strings.Join(relations, " "), args: sides}, nil
+	return &node{op: opRelation, name: strings.Join(relations, " "), args: sides}
 }
 
 // relation consumes a relation, if one is next.
@@ -197,14 +195,11 @@ func (p *parser) relation() string {
 }
 
 // side reads a set, a ratio or an expression, with its unit.
-func (p *parser) side() (*node, error) {
+func (p *parser) side() *node {
 	if text := p.prefix(); text != nil {
-		return text, nil
+		return text
 	}
-	n, err := p.sum()
-	if err != nil {
-		return nil, err
-	}
+	n := p.sum()
 	for {
 		switch {
 		case p.command("cup", "cap", "setminus", "backslash"):
@@ -213,20 +208,14 @@ func (p *parser) side() (*node, error) {
 				name = "setminus"
 			}
 			p.at++
-			other, err := p.sum()
-			if err != nil {
-				return nil, err
-			}
+			other := p.sum()
 			n = newNode(opRegion, name, n, other)
 		case p.symbol(":") || p.command("colon"):
 			p.at++
-			other, err := p.sum()
-			if err != nil {
-				return nil, err
-			}
+			other := p.sum()
 			n = ratio(n, other)
 		default:
-			return n, nil
+			return n
 		}
 	}
 }

@@ -7,34 +7,34 @@ import (
 )
 
 // primary reads a number, a name, a function with its argument, or a text in brackets.
-func (p *parser) primary() (*node, error) {
+func (p *parser) primary() *node {
 	t := p.peek()
 	switch t.kind {
 	case number:
 		if n, ok := p.numeral(); ok {
-			return n, nil
+			return n
 		}
 		p.at++
-		return &node{op: opNumber, value: t.value, point: t.point, name: t.text}, nil
+		return &node{op: opNumber, value: t.value, point: t.point, name: t.text}
 	case letter:
 		p.at++
 		return p.named(t.text)
 	case word:
 		if !p.multiplied(t) {
-			return nil, p.unexpected()
+			panic(p.unexpected())
 		}
 		p.at++
-		return spelled(t.text), nil
+		return spelled(t.text)
 	case command:
 		return p.commanded(t)
 	case prose:
 		if n, ok := p.numeral(); ok {
-			return n, nil
+			return n
 		}
 	case symbol:
 		return p.bracketed()
 	}
-	return nil, p.unexpected()
+	panic(p.unexpected())
 }
 
 // spelled returns the product of the letters of a word.
@@ -69,8 +69,8 @@ func (p *parser) numeral() (*node, bool) {
 	}
 	back := p.at
 	p.at += n
-	sub, err := p.subscript()
-	if base := strings.TrimPrefix(sub, "base"); err != nil || base == "" || len(base) > 2 || digits(base) != base {
+	sub := p.subscript()
+	if base := strings.TrimPrefix(sub, "base"); base == "" || len(base) > 2 || digits(base) != base {
 		p.at = back
 		return nil, false
 	}
@@ -81,11 +81,8 @@ func (p *parser) numeral() (*node, bool) {
 }
 
 // named reads what a letter begins: a variable with its subscript, or the application of a function.
-func (p *parser) named(text string) (*node, error) {
-	sub, err := p.subscript()
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) named(text string) *node {
+	sub := p.subscript()
 	if sub != "" {
 		text += "_" + sub
 	}
@@ -97,9 +94,9 @@ func (p *parser) named(text string) (*node, error) {
 		return p.applied(text)
 	}
 	if sub == "" {
-		return name(text), nil
+		return name(text)
 	}
-	return newNode(opName, text), nil
+	return newNode(opName, text)
 }
 
 // isApplied reports whether a name before a parenthesis is a function rather than a factor.
@@ -108,19 +105,16 @@ func isApplied(name string) bool {
 }
 
 // applied reads the arguments in the parentheses after a function's name.
-func (p *parser) applied(text string) (*node, error) {
-	inner, err := p.bracketed()
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) applied(text string) *node {
+	inner := p.bracketed()
 	if inner.op == opTuple {
-		return call(text, inner.args...), nil
+		return call(text, inner.args...)
 	}
-	return call(text, inner), nil
+	return call(text, inner)
 }
 
 // commanded reads what a command begins.
-func (p *parser) commanded(t token) (*node, error) {
+func (p *parser) commanded(t token) *node {
 	switch t.text {
 	case "lbrace", "langle", "lfloor", "lceil":
 		return p.bracketed()
@@ -128,11 +122,11 @@ func (p *parser) commanded(t token) (*node, error) {
 	p.at++
 	switch t.text {
 	case "pi":
-		return newNode(opConstant, "pi"), nil
+		return newNode(opConstant, "pi")
 	case "infty", "infinity":
-		return newNode(opConstant, "inf"), nil
+		return newNode(opConstant, "inf")
 	case "emptyset":
-		return &node{op: opSet}, nil
+		return &node{op: opSet}
 	case "frac", "binom":
 		return p.two(t.text)
 	case "sqrt", "surd":
@@ -142,8 +136,7 @@ func (p *parser) commanded(t token) (*node, error) {
 	case "boxed", "fbox", "mathbf", "mathit", "mathsf":
 		return p.boxed()
 	case "usd":
-		inner, err := p.factor()
-		return newNode(opUnit, "dollar", inner), err
+		return newNode(opUnit, "dollar", p.factor())
 	case "begin":
 		return p.matrix()
 	}
@@ -156,87 +149,67 @@ func (p *parser) commanded(t token) (*node, error) {
 		return p.named(`\` + t.text)
 	}
 	p.at--
-	return nil, p.unexpected()
+	panic(p.unexpected())
 }
 
 // styled reads a name with a style or an accent, and the bars of an absolute value.
-func (p *parser) styled(text string) (*node, error) {
+func (p *parser) styled(text string) *node {
 	if text == "bar" && !p.symbol("{") {
 		return p.absolute("bar")
 	}
-	inner, err := p.argument()
+	inner := p.argument()
 	switch {
-	case err != nil:
-		return nil, err
 	case !strings.HasPrefix(text, "math"):
-		return call(text, inner), nil
+		return call(text, inner)
 	case inner.op != opName:
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
 	return p.named(`\` + text + inner.name)
 }
 
 // boxed reads a group that only marks its content.
-func (p *parser) boxed() (*node, error) {
-	if err := p.expect("{"); err != nil {
-		return nil, err
-	}
-	inner, err := p.list()
-	if err != nil {
-		return nil, err
-	}
-	return inner, p.expect("}")
+func (p *parser) boxed() *node {
+	p.expect("{")
+	inner := p.list()
+	p.expect("}")
+	return inner
 }
 
 // two reads the two arguments of \frac and \binom.
-func (p *parser) two(text string) (*node, error) {
-	top, err := p.argument()
-	if err != nil {
-		return nil, err
-	}
-	bottom, err := p.argument()
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) two(text string) *node {
+	top := p.argument()
+	bottom := p.argument()
 	if text == "binom" {
-		return call("binom", top, bottom), nil
+		return call("binom", top, bottom)
 	}
-	return newNode(opQuotient, "", top, bottom), nil
+	return newNode(opQuotient, "", top, bottom)
 }
 
 // root reads the argument of \sqrt and of the sign √, which applies to the whole number after it.
-func (p *parser) root(text string) (*node, error) {
+func (p *parser) root(text string) *node {
 	degree := integer(2)
 	if p.symbol("[") {
 		p.at++
-		var err error
-		if degree, err = p.sum(); err != nil {
-			return nil, err
-		}
-		if err := p.expect("]"); err != nil {
-			return nil, err
-		}
+		degree = p.sum()
+		p.expect("]")
 	}
 	var inner *node
-	var err error
 	switch t := p.peek(); {
 	case p.symbol("("):
-		inner, err = p.group()
+		inner = p.group()
 	case t.kind == number && text == "surd":
-		inner, err = p.primary()
+		inner = p.primary()
 	case t.kind == number && len(t.text) > 1: // \sqrt23
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	default:
-		inner, err = p.argument()
+		inner = p.argument()
 	}
-	return newNode(opPower, "", inner, newNode(opQuotient, "", integer(1), degree)), err
+	return newNode(opPower, "", inner, newNode(opQuotient, "", integer(1), degree))
 }
 
 // bracketed reads the content of brackets of any kind.
-func (p *parser) bracketed() (*node, error) {
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
+func (p *parser) bracketed() *node {
+	p.deeper()
 	defer func() { p.depth-- }()
 	t := p.peek()
 	switch t.text {
@@ -247,7 +220,7 @@ func (p *parser) bracketed() (*node, error) {
 		return p.absolute("|")
 	case "(", "[", "lbrace", "langle", "lfloor", "lceil":
 	default:
-		return nil, p.unexpected()
+		panic(p.unexpected())
 	}
 	p.at++
 	bars := p.bars
@@ -255,68 +228,62 @@ func (p *parser) bracketed() (*node, error) {
 	defer func() { p.bars = bars }()
 	if t.text == "lbrace" && p.command("rbrace") {
 		p.at++
-		return &node{op: opSet}, nil
+		return &node{op: opSet}
 	}
-	inner, err := p.list()
-	if err != nil {
-		return nil, err
-	}
+	inner := p.list()
 	closing := p.peek().text
 	p.at++
 	return enclosed(t.text, closing, inner)
 }
 
 // enclosed returns the node for the content of two brackets.
-func enclosed(opening, closing string, inner *node) (*node, error) {
+func enclosed(opening, closing string, inner *node) *node {
 	items := []*node{inner}
 	if inner.op == opList {
 		items = inner.args
 	}
 	switch opening + closing {
 	case "lbracerbrace":
-		return &node{op: opSet, args: items}, nil
+		return &node{op: opSet, args: items}
 	case "lfloorrfloor":
-		return call("floor", items...), nil
+		return call("floor", items...)
 	case "lceilrceil":
-		return call("ceil", items...), nil
+		return call("ceil", items...)
 	case "langlerangle", "()":
 		if inner.op != opList && opening == "(" {
-			return inner, nil
+			return inner
 		}
-		return &node{op: opTuple, name: "()", args: items}, nil
+		return &node{op: opTuple, name: "()", args: items}
 	case "[]":
 		if inner.op != opList {
-			return inner, nil
+			return inner
 		}
-		return &node{op: opTuple, name: "[]", args: items}, nil
+		return &node{op: opTuple, name: "[]", args: items}
 	case "(]", "[)":
 		if len(items) == 2 {
-			return &node{op: opTuple, name: opening + closing, args: items}, nil
+			return &node{op: opTuple, name: opening + closing, args: items}
 		}
 	}
-	return nil, errAmbiguous
+	panic(errAmbiguous)
 }
 
 // absolute reads up to the bar that closes an absolute value.
-func (p *parser) absolute(bar string) (*node, error) {
+func (p *parser) absolute(bar string) *node {
 	p.bars++
-	inner, err := p.sum()
+	inner := p.sum()
 	p.bars--
-	if err != nil {
-		return nil, err
-	}
 	if p.peek().text != bar {
-		return nil, p.unexpected()
+		panic(p.unexpected())
 	}
 	p.at++
-	return call("abs", inner), nil
+	return call("abs", inner)
 }
 
 // matrix reads the rows of \begin{pmatrix}.
-func (p *parser) matrix() (*node, error) {
+func (p *parser) matrix() *node {
 	name := p.ahead(1).text
 	if p.peek().text != "{" || p.ahead(2).text != "}" || name != "pmatrix" && name != "bmatrix" && name != "matrix" {
-		return nil, p.unexpected()
+		panic(p.unexpected())
 	}
 	p.at += 3
 	m, row := &node{op: opMatrix}, &node{op: opList}
@@ -333,53 +300,39 @@ func (p *parser) matrix() (*node, error) {
 			if len(row.args) > 0 {
 				m.args = append(m.args, row)
 			}
-			return m, nil
+			return m
 		}
 		if len(row.args) > 0 {
-			if err := p.expect("&"); err != nil {
-				return nil, err
-			}
+			p.expect("&")
 		}
-		entry, err := p.sum()
-		if err != nil {
-			return nil, err
-		}
+		entry := p.sum()
 		row.args = append(row.args, entry)
 	}
 }
 
-// function reads \sin x and the like. Without parentheses the argument is the product that follows, up to the next function.
-func (p *parser) function(text string) (*node, error) {
+// function reads \sin x and the like. Without parentheses the argument is the product that follows, up to the next
+// function.
+func (p *parser) function(text string) *node {
 	f := call(text)
 	var exponent *node
-	if sub, err := p.subscript(); err != nil {
-		return nil, err
-	} else if sub != "" {
-		if f, err = logarithm(text, sub); err != nil {
-			return nil, err
-		}
+	if sub := p.subscript(); sub != "" {
+		f = logarithm(text, sub)
 	}
 	if p.symbol("^") {
 		p.at++
-		var err error
-		if exponent, err = p.exponent(); err != nil {
-			return nil, err
-		}
+		exponent = p.exponent()
 		if exponent.op == opMinus {
-			if f, exponent, err = inverse(text, exponent), nil, nil; f == nil {
-				return nil, errAmbiguous
+			if f, exponent = inverse(text, exponent), nil; f == nil {
+				panic(errAmbiguous)
 			}
 		}
 	}
-	argument, err := p.operandOf()
-	if err != nil {
-		return nil, err
-	}
+	argument := p.operandOf()
 	f.args = append([]*node{argument}, f.args...)
 	if exponent != nil {
-		return newNode(opPower, "", f, exponent), nil
+		return newNode(opPower, "", f, exponent)
 	}
-	return f, nil
+	return f
 }
 
 // inverse returns the function that \sin^{-1} and the like mean, nil for others.
@@ -392,48 +345,43 @@ func inverse(text string, exponent *node) *node {
 }
 
 // logarithm returns the logarithm to the base in its subscript.
-func logarithm(text, sub string) (*node, error) {
+func logarithm(text, sub string) *node {
 	if text != "log" {
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
 	if digits(sub) == sub && len(sub) < 10 {
-		return call("log", &node{op: opNumber, value: decimal(sub, "", "")}), nil
+		return call("log", &node{op: opNumber, value: decimal(sub, "", "")})
 	}
 	if len(sub) == 1 {
-		return call("log", name(sub)), nil
+		return call("log", name(sub))
 	}
-	return nil, errAmbiguous
+	panic(errAmbiguous)
 }
 
 // operandOf reads the argument of a function.
-func (p *parser) operandOf() (*node, error) {
+func (p *parser) operandOf() *node {
 	if p.symbol("({") || p.symbol("[") {
-		n, err := p.bracketedOrGroup()
-		if err == nil && p.symbol("^!") { // \sin(x)^2
-			return nil, errAmbiguous
+		n := p.bracketedOrGroup()
+		if p.symbol("^!") { // \sin(x)^2
+			panic(errAmbiguous)
 		}
-		return n, err
+		return n
 	}
 	if p.symbol("-") {
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
-	first, err := p.factor()
-	if err != nil {
-		return nil, err
-	}
+	first := p.factor()
 	factors := []*node{first}
 	for p.beside() && !p.symbol("([") && !(p.peek().kind == command && isFunction(p.peek().text)) {
-		if factors, err = p.adjoin(factors); err != nil {
-			return nil, err
-		}
+		factors = p.adjoin(factors)
 	}
 	if p.symbol("/") { // \sin x/2
-		return nil, errAmbiguous
+		panic(errAmbiguous)
 	}
-	return product(factors), nil
+	return product(factors)
 }
 
-func (p *parser) bracketedOrGroup() (*node, error) {
+func (p *parser) bracketedOrGroup() *node {
 	if p.symbol("{") {
 		return p.group()
 	}

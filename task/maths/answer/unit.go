@@ -8,7 +8,7 @@ import (
 )
 
 // unit reads the words after a value: its unit, a scale ("million"), degrees or percent.
-func (p *parser) unit(n *node) (*node, error) {
+func (p *parser) unit(n *node) *node {
 	var written []string
 	for {
 		t := p.peek()
@@ -24,9 +24,9 @@ func (p *parser) unit(n *node) (*node, error) {
 		written = append(written, t.text)
 		if p.symbol("^") {
 			p.at++
-			exponent, err := p.exponent()
-			if err != nil || exponent.op != opNumber {
-				return nil, errAmbiguous
+			exponent := p.exponent()
+			if exponent.op != opNumber {
+				panic(errAmbiguous)
 			}
 			written = append(written, "^"+exponent.value.RatString())
 		}
@@ -37,13 +37,13 @@ func (p *parser) unit(n *node) (*node, error) {
 	}
 	switch name := unitName(strings.Join(written, " ")); name {
 	case "":
-		return n, nil
+		return n
 	case "degree":
-		return newNode(opDegree, "", n), nil
+		return newNode(opDegree, "", n)
 	case "percent":
-		return newNode(opPercent, "", n), nil
+		return newNode(opPercent, "", n)
 	default:
-		return newNode(opUnit, name, n), nil
+		return newNode(opUnit, name, n)
 	}
 }
 
@@ -117,8 +117,8 @@ func unitName(text string) string {
 	return "mph"
 }
 
-// sameUnit reports whether two units are compatible: one may be left out, except the halves of a day, and what is counted may
-// be described in more words.
+// sameUnit reports whether two units are compatible: one may be left out, except the halves of a day, and what is
+// counted may be described in more words.
 func sameUnit(a, b string) bool {
 	if a == b {
 		return true
