@@ -130,14 +130,9 @@ func Fit(m Measurements) (Fitted, error) {
 	return f, errors.Join(f.Table.validate(), f.PowerLaw.validate())
 }
 
-// WithTable returns the theory with the table as its profile. An unknown correlation is 0. An unknown rollout cost
-// makes the theory invalid until its TrainCost is set.
-func (f Fitted) WithTable() Theory { return f.with(f.Table) }
-
-// WithPowerLaw is [Fitted.WithTable] with the power law as the profile.
-func (f Fitted) WithPowerLaw() Theory { return f.with(f.PowerLaw) }
-
-func (f Fitted) with(p Profile) Theory {
+// Theory returns the theory with a profile, the table or the power law. An unknown correlation is 0. An unknown rollout
+// cost makes the theory invalid until its TrainCost is set.
+func (f Fitted) Theory(p Profile) Theory {
 	t := Theory{Profile: p}
 	if f.RolloutCost > 0 {
 		t.TrainCost = 1 / f.RolloutCost

@@ -306,7 +306,7 @@ func TestAFittedTheoryIsReadyToUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, theory := range map[string]Theory{"table": f.WithTable(), "power law": f.WithPowerLaw()} {
+	for name, theory := range map[string]Theory{"table": f.Theory(f.Table), "power law": f.Theory(f.PowerLaw)} {
 		if err := theory.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -317,7 +317,7 @@ func TestAFittedTheoryIsReadyToUse(t *testing.T) {
 		}
 	}
 	f.Correlation, f.RolloutCost = nil, 0
-	if theory := f.WithTable(); theory.Correlation != 0 || theory.Validate() == nil {
+	if theory := f.Theory(f.Table); theory.Correlation != 0 || theory.Validate() == nil {
 		t.Errorf("what was not measured is taken for known: %+v", theory)
 	}
 }

@@ -38,11 +38,11 @@ func fitNoise(n *results.Noise) (fit, error) {
 		return fit{}, fmt.Errorf("fit the theory to %s: %w", n.Run, err)
 	}
 	x := fit{
-		Fitted: fitted, theory: fitted.WithTable(), measured: m.Noise, profile: "table",
+		Fitted: fitted, theory: fitted.Theory(fitted.Table), measured: m.Noise, profile: "table",
 		warnings: slices.Concat(n.Warnings, fitted.Doubts.All()),
 	}
 	if n.Proxy {
-		x.theory, x.profile = fitted.WithPowerLaw(), "power law"
+		x.theory, x.profile = fitted.Theory(fitted.PowerLaw), "power law"
 	}
 	return x, x.theory.Validate()
 }

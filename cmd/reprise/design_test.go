@@ -70,7 +70,7 @@ func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
 		"--bound-learning-rate=0.2"), "--bound-learning-rate: 0.2: want at most 0.125")
 }
 
-func TestDesignRefusesFlagsOfAScheduleThatIsNotCorrect(t *testing.T) {
+func TestDesignRefusesWrongFlagsOfASchedule(t *testing.T) {
 	fails(t, call(t, "", "design", "--sim", "--workers", "0", "--trainers=-1", "--capacity", "0", "--rollouts", "5",
 		"--lengths", "10,x", "--batching", "none",
 		"--stragglers", "2,1", "--reward-latency", "1", "--weight-transfer=-1", "--weight-sync", "never", "--in-flight=-2"),
