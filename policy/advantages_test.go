@@ -312,7 +312,7 @@ func TestTheLossOfEveryObjectiveIsTheSameForAnyTrainersAndPasses(t *testing.T) {
 }
 
 func TestPlainGRPORunsNoExtraForwardPasses(t *testing.T) {
-	m := newTestModel(t, withCritic())
+	m := newOwnModel(t, withCritic())
 	w := randomWeights(t, m, 65)
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 4})
 	step(t, l, randomBatch(m.config, 66, 6))

@@ -77,7 +77,7 @@ func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := architectures()["grouped queries"]
 	fresh := func() []func() (any, error) {
-		m := newTestModel(t, c)
+		m := newOwnModel(t, c)
 		var versions []*Weights
 		for v := range 3 {
 			versions = append(versions, randomWeights(t, m, uint64(70+v)).WithVersion(rollout.Version(v)))
@@ -125,7 +125,7 @@ func TestLargeMatricesGiveTheSameBitsOnAnyNumberOfCores(t *testing.T) {
 	var want []any
 	for _, cores := range []int{1, 2, 4} {
 		runtime.GOMAXPROCS(cores)
-		m := newTestModel(t, c)
+		m := newOwnModel(t, c)
 		w, err := m.Initial(3)
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestLargeMatricesGiveTheSameBitsOnAnyNumberOfCores(t *testing.T) {
 // What a first call must not share its program with is another first call: building the graph is the part of one that a
 // test can watch.
 func TestTheFirstCallOfAProgramRunsAlone(t *testing.T) {
-	m := newTestModel(t, architectures()["llama"])
+	m := newOwnModel(t, architectures()["llama"])
 	var building atomic.Int32
 	var overlap atomic.Bool
 	p, err := m.newProgram("test", func(in []*graph.Node) []*graph.Node {

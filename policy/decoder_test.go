@@ -71,7 +71,7 @@ func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
 
 // Long rollouts are learned from in passes of few rows, as many as their attention has room for.
 func TestPassesAreSizedByTheirAttention(t *testing.T) {
-	m := newTestModel(t, architectures()["llama"])
+	m := newOwnModel(t, architectures()["llama"])
 	m.config.MaxPositionEmbeddings, m.config.NumAttentionHeads = 4096, 4
 	l := &Learner{model: m, options: Learning{PassElements: 1 << 24}}
 	for _, c := range []struct{ length, draws, rows int }{{256, 64, 16}, {250, 128, 16}, {256, 9, 9}, {200, 128, 16}, {16, 128, 128}, {2048, 4, 1}, {100, 90, 64}} {

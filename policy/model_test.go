@@ -2,9 +2,11 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/reprise-rl/reprise/policy/hf"
@@ -46,7 +48,23 @@ func randomWeights(t testing.TB, m *Model, seed uint64) *Weights {
 	return w
 }
 
+// testModels holds the models of [newTestModel] by configuration, so that tests share compiled programs.
+var testModels sync.Map
+
+// newTestModel returns a model that other tests share: it must not be changed.
 func newTestModel(t testing.TB, c hf.Config) *Model {
+	t.Helper()
+	key := fmt.Sprintf("%+v", c)
+	if m, ok := testModels.Load(key); ok {
+		return m.(*Model)
+	}
+	m := newOwnModel(t, c)
+	testModels.Store(key, m)
+	return m
+}
+
+// newOwnModel returns a model of the test's own.
+func newOwnModel(t testing.TB, c hf.Config) *Model {
 	t.Helper()
 	m, err := NewModel(c)
 	if err != nil {

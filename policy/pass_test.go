@@ -219,7 +219,7 @@ func TestAKLPenaltyIsSubtractedFromTheRewardTokenByToken(t *testing.T) {
 func TestALearnerRestoredAnywhereContinuesBitForBit(t *testing.T) {
 	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 75)
-	batches := criticBatches(t, m, w) // the same ones throughout: a learner remembers what it found out of them, a restored one does not
+	batches := criticBatches(t, m, w) // the same ones throughout: a learner keeps their scores, a restored one has none
 	for name, o := range learnerKinds() {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
@@ -232,6 +232,7 @@ func TestALearnerRestoredAnywhereContinuesBitForBit(t *testing.T) {
 			want := state(t, l)
 			for n, s := range saved {
 				restored := newTestLearner(t, m, randomWeights(t, m, 76), o)
+				restored.gradient, restored.update = l.gradient, l.update // compiled
 				if err := restored.Restore(s); err != nil {
 					t.Fatal(err)
 				}
@@ -340,8 +341,10 @@ func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
 		o.PassElements = 1 // so that a pass is one rollout, at the length of the longest of those to come
 		var states [2]LearnerState
 		var measured [2][]StepResult
+		first := newTestLearner(t, m, w, o)
 		for i, forgetful := range []bool{false, true} {
 			l := newTestLearner(t, m, w, o)
+			l.gradient, l.update = first.gradient, first.update // compiled
 			batches := criticBatches(t, m, w)
 			for n := range 7 {
 				if n == 4 {
@@ -355,7 +358,7 @@ func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
 			states[i] = state(t, l)
 		}
 		if !reflect.DeepEqual(states[0], states[1]) || !reflect.DeepEqual(measured[0], measured[1]) {
-			t.Errorf("%s: a learner that remembers goes another way", name)
+			t.Errorf("%s: a learner that keeps scores takes other steps", name)
 		}
 	}
 }
