@@ -1,11 +1,11 @@
 // Package advantage turns rewards into advantages: how much better a rollout was than expected.
 //
 // [Kind] says what was expected. The group-relative kinds ([Group], [NoStd], [LeaveOneOut]) compare a rollout with the
-// others of its prompt. They are computed once, when the group enters a table ([OfGroup]). The other kinds are computed at
-// each use, because they depend on the training batch ([OfBatch]) or on a critic that changes ([GAE]).
+// others of its prompt. They are computed once, when the group enters a table ([OfGroup]). The other kinds are computed
+// at each use, because they depend on the training batch ([OfBatch]) or on a critic that changes ([GAE]).
 //
-// Rewards must be finite. Sums are in float64 and in the order given, so equal input gives equal bits. Nothing here keeps
-// state; everything is safe for concurrent use.
+// Rewards must be finite. Sums are in float64 and in the order given, so equal input gives equal bits. Nothing here
+// keeps state; everything is safe for concurrent use.
 package advantage
 
 import (
@@ -51,9 +51,9 @@ func (k Kind) GroupRelative() bool { return k == Group || k == NoStd || k == Lea
 // UsesBatch reports whether the kind normalises over the training batch.
 func (k Kind) UsesBatch() bool { return k == Batch || k == GroupBatch }
 
-// OfGroup writes the group-relative advantages of one group's rewards to dst, which may be rewards itself. It returns the
-// moments of the rewards. If all rewards are equal, the advantages are 0. It panics if the lengths differ or the kind is
-// not group-relative.
+// OfGroup writes the group-relative advantages of one group's rewards to dst, which may be rewards itself. It returns
+// the moments of the rewards. If all rewards are equal, the advantages are 0. It panics if the lengths differ or the
+// kind is not group-relative.
 func OfGroup(dst, rewards []float32, kind Kind) Moments {
 	checkLength(dst, rewards)
 	if !kind.GroupRelative() {
@@ -72,9 +72,9 @@ func OfGroup(dst, rewards []float32, kind Kind) Moments {
 	return m
 }
 
-// OfBatch writes advantages normalised over a training batch to dst, which may be rewards itself. It returns the moments
-// of what it normalised. groupMeans has the mean reward of each rollout's group; only [GroupBatch] reads it. If all values
-// are equal, the advantages are 0. It panics if the lengths differ or the kind does not use the batch.
+// OfBatch writes advantages normalised over a training batch to dst, which may be rewards itself. It returns the
+// moments of what it normalised. groupMeans has the mean reward of each rollout's group; only [GroupBatch] reads it. If
+// all values are equal, the advantages are 0. It panics if the lengths differ or the kind does not use the batch.
 func OfBatch(dst, rewards, groupMeans []float32, kind Kind) Moments {
 	checkLength(dst, rewards)
 	switch kind {
@@ -118,8 +118,8 @@ type Moments struct {
 // Std returns the population standard deviation, without [Epsilon].
 func (m Moments) Std() float64 { return math.Sqrt(m.Var) }
 
-// MomentsOf returns the moments of rewards. Zero compares the largest reward with the smallest, because a variance computed
-// from rounded sums need not be 0 for equal rewards.
+// MomentsOf returns the moments of rewards. Zero compares the largest reward with the smallest, because a variance
+// computed from rounded sums need not be 0 for equal rewards.
 func MomentsOf(rewards []float32) Moments {
 	if len(rewards) == 0 {
 		return Moments{Zero: true}
@@ -171,9 +171,9 @@ type Trajectory struct {
 	Bootstrap float32   // value after the last token: 0 if the episode ended, the critic's if it was truncated
 }
 
-// Advantages writes the advantage of each token to dst [L], 0 where the mask is 0. The state after a policy token is the
-// next policy token: tokens of the environment in between are skipped, and their rewards count for the policy token before
-// them. A critic is fitted to the advantage plus the value. It panics if lengths differ.
+// Advantages writes the advantage of each token to dst [L], 0 where the mask is 0. The state after a policy token is
+// the next policy token: tokens of the environment in between are skipped, and their rewards count for the policy token
+// before them. A critic is fitted to the advantage plus the value. It panics if lengths differ.
 func (g GAE) Advantages(dst []float32, t Trajectory) {
 	checkLength(dst, t.Rewards)
 	checkLength(dst, t.Values)

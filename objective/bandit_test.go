@@ -14,13 +14,13 @@ import (
 // armRewards are a one-token task: three arms, of which arm 0 is the best.
 func armRewards() [3]float64 { return [3]float64{1, 0.6, 0} }
 
-// staleBehaviour hardly ever takes the best arm and often the second. The policy gradient on its rollouts without a ratio
-// moves logit k in proportion to b_k A_k: with mean 0.02 + 0.58*0.6 = 0.368 these are 0.013, 0.135 and -0.147, so that it
-// goes to arm 1, reward 0.6. With the ratio it is pi_k A_k less its mean, and goes to arm 0.
+// staleBehaviour hardly ever takes the best arm and often the second. The policy gradient on its rollouts without a
+// ratio moves logit k in proportion to b_k A_k: with mean 0.02 + 0.58*0.6 = 0.368 these are 0.013, 0.135 and -0.147, so
+// that it goes to arm 1, reward 0.6. With the ratio it is pi_k A_k less its mean, and goes to arm 0.
 func staleBehaviour() [3]float64 { return [3]float64{0.02, 0.58, 0.40} }
 
-// bandit is a softmax policy of three logits, with a critic of one value, that learns from a table of one-token rollouts. The
-// rollouts of an arm are one row, whose weight is their number.
+// bandit is a softmax policy of three logits, with a critic of one value, that learns from a table of one-token
+// rollouts. The rollouts of an arm are one row, whose weight is their number.
 type bandit struct {
 	t         testing.TB
 	objective Objective
@@ -158,8 +158,8 @@ type contender struct {
 	uses      int
 }
 
-// contenders returns the objectives with a ratio; clip and high are the bounds of the ratio, 0: the defaults. Those with
-// r' exact keep the default clip, as it is centred on the policy.
+// contenders returns the objectives with a ratio; clip and high are the bounds of the ratio, 0: the defaults. Those
+// with r' exact keep the default clip, as it is centred on the policy.
 func contenders(low, high float64) map[string]contender {
 	grpo := GRPO{ClipLow: low, ClipHigh: high}
 	variant := func(method string) GRPO {
@@ -226,8 +226,8 @@ func TestFromAStaleTableOnlyTheRatioFindsTheBestArm(t *testing.T) {
 	}
 }
 
-// A clip around ratio 1 lets no arm gain much over its probability under the behaviour policy: from a stale table the policy
-// stops near b, and the optimum needs new rollouts, as in the tests below, or a clip around r'.
+// A clip around ratio 1 lets no arm gain much over its probability under the behaviour policy: from a stale table the
+// policy stops near b, and the optimum needs new rollouts, as in the tests below, or a clip around r'.
 func TestAClipAroundOneHoldsThePolicyAtTheBehaviour(t *testing.T) {
 	b := newBandit(t, GRPO{}, advantage.Group)
 	for k, p := range staleBehaviour() {
@@ -265,10 +265,10 @@ func (r refreshed) learn(t *testing.T, c contender, untrue bool) *bandit {
 	return b
 }
 
-// Every corrected objective reaches the optimum. The uncorrected loss stays with the frequent arm where the steps on one table take the
-// policy far from what drew it. How far that is depends on the objective too: rloo and dr_grpo do not divide by the rewards'
-// standard deviation, so that their steps are the smaller the more of a table is one arm, and at the lower rate the policy
-// stays near enough to its tables.
+// Every corrected objective reaches the optimum. The uncorrected loss stays with the frequent arm where the steps on
+// one table take the policy far from what drew it. How far that is depends on the objective too: rloo and dr_grpo do
+// not divide by the rewards' standard deviation, so that their steps are the smaller the more of a table is one arm,
+// and at the lower rate the policy stays near enough to its tables.
 func TestFromATableRefreshedNowAndThenTheRatioFindsTheBestArm(t *testing.T) {
 	for name, c := range contenders(0, 0) {
 		for setting, r := range map[string]refreshed{"long steps": {2, 30, 120, 20}, "more and shorter steps": {0.5, 60, 200, 40}} {

@@ -90,18 +90,18 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		// min(-2, -2.8) = -2.8 (clipped); 0.5 within [1, 1.4]: min(-1, -2) = -2 (clipped): mean -8.8/3.
 		// -(0.95 + 0.5*(-8.8/3))/2.
 		{"grpo_off exact", OffPolicyGRPO{RPrime: RPrimeExact}, 0.2583333, 0.6},
-		// With Clip 0.75 row 0 has [0.55, 2.05] and [max(-0.55, 0), 0.95]: 1.5, 0.5. Row 1: [0.25, 1.75]: -4; [0.85, 2.35]:
-		// -2; [0.45, 1.95]: -1. Nothing is clipped, as 0.5 is not below max(0.2 - 0.75, 0).
+		// With Clip 0.75 row 0 has [0.55, 2.05] and [max(-0.55, 0), 0.95]: 1.5, 0.5. Row 1: [0.25, 1.75]: -4; [0.85,
+		// 2.35]: -2; [0.45, 1.95]: -1. Nothing is clipped, as 0.5 is not below max(0.2 - 0.75, 0).
 		{"grpo_off exact wide", OffPolicyGRPO{RPrime: RPrimeExact, Clip: 0.75}, -(1 - 7.0/6) / 2, 0},
-		// k3 = x - 1 - ln x at x = pi_ref/pi: 0 at 1, 0.1931472 at 1/2, 0.3068528 at 2. Rows 0.1931472/2 = 0.0965736 and
-		// 2*0.3068528/3 = 0.2045685: 0.2083333 + 0.5*(0.0965736 + 0.5*0.2045685)/2.
+		// k3 = x - 1 - ln x at x = pi_ref/pi: 0 at 1, 0.1931472 at 1/2, 0.3068528 at 2. Rows 0.1931472/2 = 0.0965736
+		// and 2*0.3068528/3 = 0.2045685: 0.2083333 + 0.5*(0.0965736 + 0.5*0.2045685)/2.
 		{"grpo_off kl", OffPolicyGRPO{KLCoef: 0.5}, 0.2580478, 0.4},
 		// By r: 1.5*0.1931472/2 = 0.1448604 and (1 + 0.5)*0.3068528/3 = 0.1534264: 0.2083333 + 0.5*(0.1448604 +
 		// 0.5*0.1534264)/2.
 		{"grpo_off weighted kl", OffPolicyGRPO{KLCoef: 0.5, KLWeighted: true}, 0.2637267, 0.4},
-		// Free squares (V-R)^2: 1/4, 0; 1/16, 1/4, 1/4. Clipped V, at most 0.2 from V_old: 0.45, 0.7; 0.25, 0.3, -0.45: squares
-		// 0.3025, 0.09; 0.0625, 0.64, 0.2025. Greatest: 0.3025, 0.09; 0.0625, 0.64, 0.25, three of them clipped. Halves' means:
-		// 0.098125 and 0.15875. 0.2083333 + 0.1*(0.098125 + 0.5*0.15875)/2.
+		// Free squares (V-R)^2: 1/4, 0; 1/16, 1/4, 1/4. Clipped V, at most 0.2 from V_old: 0.45, 0.7; 0.25, 0.3, -0.45:
+		// squares 0.3025, 0.09; 0.0625, 0.64, 0.2025. Greatest: 0.3025, 0.09; 0.0625, 0.64, 0.25, three of them
+		// clipped. Halves' means: 0.098125 and 0.15875. 0.2083333 + 0.1*(0.098125 + 0.5*0.15875)/2.
 		{"ppo", PPO{}, 0.2172083, 0.4},
 		// Clip 1 leaves V as it is: halves' means 0.0625 and 0.09375: 0.2083333 + 0.5*(0.0625 + 0.5*0.09375)/2.
 		{"ppo wide", PPO{ValueCoef: 0.5, ValueClip: 1}, 0.2356771, 0.4},

@@ -19,8 +19,8 @@ const (
 //
 //	min(r A, clip(r, 1-ClipLow, 1+ClipHigh) A)
 //
-// With DualClip c the term of a token with A < 0 is at least c A, so that a single bad token whose probability rose much
-// does not dominate the step.
+// With DualClip c the term of a token with A < 0 is at least c A, so that a single bad token whose probability rose
+// much does not dominate the step.
 type GRPO struct {
 	Method         string        // grpo or one of the methods above; empty: grpo
 	Ratio          Ratio         // empty: TokenRatio
@@ -37,8 +37,8 @@ type Ratio string
 const (
 	// TokenRatio is pi(token)/b(token). It is the default.
 	TokenRatio Ratio = "token"
-	// SequenceRatio is one ratio for all tokens of a rollout, the geometric mean exp(mean_t (log pi - log b)) as in GSPO.
-	// The variance of their product would grow with the length.
+	// SequenceRatio is one ratio for all tokens of a rollout, the geometric mean exp(mean_t (log pi - log b)) as in
+	// GSPO. The variance of their product would grow with the length.
 	SequenceRatio Ratio = "sequence"
 )
 
@@ -68,14 +68,17 @@ func (o GRPO) Validate() error {
 	switch o.Method {
 	case "grpo", ReinforcePP, ReinforcePPBaseline, RLOO:
 	case DrGRPO:
-		p.Check(o.Normalisation == PerConstant, "normalisation", o.Normalisation, "%s with objective %s", PerConstant, DrGRPO)
+		p.Check(o.Normalisation == PerConstant, "normalisation", o.Normalisation, "%s with objective %s",
+			PerConstant, DrGRPO)
 	default:
 		p.Check(false, "objective", o.Method, "grpo, %s, %s, %s or %s", ReinforcePP, ReinforcePPBaseline, RLOO, DrGRPO)
 	}
 	p.Check(o.Ratio == TokenRatio || o.Ratio == SequenceRatio, "ratio", o.Ratio, "%s or %s", TokenRatio, SequenceRatio)
 	p.Check(o.ClipLow > 0 && o.ClipLow <= 1, "clip_low", o.ClipLow, "above 0 to 1, or 0 for the default 0.2")
-	p.Check(o.ClipHigh > 0 && finite(o.ClipHigh), "clip_high", o.ClipHigh, "a finite number above 0, or 0 for the default 0.2")
-	p.Check(o.DualClip == 0 || o.DualClip > 1 && finite(o.DualClip), "dual_clip", o.DualClip, "a finite number above 1, or 0 for none")
+	p.Check(o.ClipHigh > 0 && finite(o.ClipHigh), "clip_high", o.ClipHigh,
+		"a finite number above 0, or 0 for the default 0.2")
+	p.Check(o.DualClip == 0 || o.DualClip > 1 && finite(o.DualClip), "dual_clip",
+		o.DualClip, "a finite number above 1, or 0 for none")
 	o.Normalisation.check(&p, o.ConstantLength)
 	return p.Err()
 }
@@ -105,8 +108,8 @@ func (o GRPO) loss(s shard) (loss, clipped *Node) {
 	return Neg(o.Normalisation.reduce(s, s.masked(terms), o.ConstantLength)), clipped
 }
 
-// surrogate returns min(r A, clippedRatio A) [B, T] and where the clip decides it [B, T] bool. The minimum is written as a
-// choice, so that at a tie the gradient is that of r A: a ratio exactly at the bound is not yet clipped.
+// surrogate returns min(r A, clippedRatio A) [B, T] and where the clip decides it [B, T] bool. The minimum is written
+// as a choice, so that at a tie the gradient is that of r A: a ratio exactly at the bound is not yet clipped.
 func surrogate(ratio, clippedRatio, advantage *Node) (terms, clipped *Node) {
 	free, bound := Mul(ratio, advantage), Mul(StopGradient(clippedRatio), advantage)
 	clipped = LessThan(bound, free)
@@ -117,12 +120,13 @@ func surrogate(ratio, clippedRatio, advantage *Node) (terms, clipped *Node) {
 type Normalisation string
 
 const (
-	// PerSequence is the mean over rollouts of the mean over their tokens: every rollout counts the same. It is the default.
+	// PerSequence is the mean over rollouts of the mean over their tokens: every rollout counts the same. It is the
+	// default.
 	PerSequence Normalisation = "sequence"
 	// PerToken is the mean over all tokens of the batch: every token counts the same.
 	PerToken Normalisation = "token"
-	// PerConstant is the mean over rollouts of the sum over tokens divided by a constant length, which neither favours nor
-	// damps long answers (Dr. GRPO).
+	// PerConstant is the mean over rollouts of the sum over tokens divided by a constant length, which neither favours
+	// nor damps long answers (Dr. GRPO).
 	PerConstant Normalisation = "constant"
 )
 
@@ -130,16 +134,18 @@ const (
 func (n Normalisation) check(p *option.Problems, constantLength int) {
 	switch n {
 	case PerSequence, PerToken:
-		p.Check(constantLength == 0, "constant_length", constantLength, "0: only normalisation %s reads it", PerConstant)
+		p.Check(constantLength == 0, "constant_length", constantLength, "0: only normalisation %s reads it",
+			PerConstant)
 	case PerConstant:
-		p.Check(constantLength >= 1, "constant_length", constantLength, "1 token or more with normalisation %s", PerConstant)
+		p.Check(constantLength >= 1, "constant_length", constantLength, "1 token or more with normalisation %s",
+			PerConstant)
 	default:
 		p.Check(false, "normalisation", n, "%s, %s or %s", PerSequence, PerToken, PerConstant)
 	}
 }
 
-// reduce returns this shard's summand of the batch's weighted mean of terms [B, T], which are 0 where the token does not
-// count.
+// reduce returns this shard's summand of the batch's weighted mean of terms [B, T], which are 0 where the token does
+// not count.
 func (n Normalisation) reduce(s shard, terms *Node, constantLength int) *Node {
 	switch n {
 	case PerToken:

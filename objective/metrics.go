@@ -7,7 +7,8 @@ import (
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 )
 
-// The entries of Output.Sums, over the tokens that count. They add up over shards, except sumMaxRatio: the largest holds.
+// The entries of Output.Sums, over the tokens that count. They add up over shards, except sumMaxRatio: the largest
+// holds.
 const (
 	sumLoss       = iota
 	sumTokens     // tokens that count
@@ -132,8 +133,8 @@ func stack(nodes []*Node, zero *Node, axis int) *Node {
 	return Stack(nodes, axis)
 }
 
-// Row holds the values of Output.Rows for one rollout, over its tokens that count. All are 0 for a row that is not kept or
-// has no policy tokens, and for inputs that the objective was not given.
+// Row holds the values of Output.Rows for one rollout, over its tokens that count. All are 0 for a row that is not kept
+// or has no policy tokens, and for inputs that the objective was not given.
 type Row struct {
 	Tokens       float64 // their number
 	AbsAdvantage float64 // mean of |advantage|
@@ -171,8 +172,8 @@ func ReadSums[F float32 | float64](values []F) (s Sums) {
 	return s
 }
 
-// Combine turns the sums of all shards of a batch into metrics by name. It adds shards in the order given, so equal shards
-// give equal bits.
+// Combine turns the sums of all shards of a batch into metrics by name. It adds shards in the order given, so equal
+// shards give equal bits.
 //
 //	loss                 of the batch
 //	tokens               that count: produced by the policy, in kept rows
@@ -243,8 +244,8 @@ func Combine(shards []Sums) map[string]float64 {
 	return metrics
 }
 
-// addSpread adds ESS/n in (0, 1] and the divergences that follow from it (METHODS section 2), all finite. Float32 sums may
-// exceed the bound of 1 by their rounding.
+// addSpread adds ESS/n in (0, 1] and the divergences that follow from it (METHODS section 2), all finite. Float32 sums
+// may exceed the bound of 1 by their rounding.
 func addSpread(metrics map[string]float64, suffix string, sum, squares, n float64) {
 	ess := min(sum*sum/(n*squares), 1)
 	chi := 1/ess - 1

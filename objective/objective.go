@@ -1,8 +1,9 @@
-// Package objective holds the losses that a language model learns with: graph nodes in, loss and metrics out. It does not
-// know the model (package policy computes the log-probs), where advantages come from (package advantage) or the optimizer.
+// Package objective holds the losses that a language model learns with: graph nodes in, loss and metrics out. It does
+// not know the model (package policy computes the log-probs), where advantages come from (package advantage) or the
+// optimizer.
 //
-//   - [GRPO]: the clipped surrogate on importance ratios pi/b, by token or by sequence (METHODS section 5, grpo), and the
-//     methods that use it with other advantages: [ReinforcePP], [ReinforcePPBaseline], [RLOO] and [DrGRPO].
+//   - [GRPO]: the clipped surrogate on importance ratios pi/b, by token or by sequence (METHODS section 5, grpo), and
+//     the methods that use it with other advantages: [ReinforcePP], [ReinforcePPBaseline], [RLOO] and [DrGRPO].
 //   - [OffPolicyGRPO]: clipped around r' = pi_k/b, minus the divergence from a reference policy ([OG] eq. 6 and 7).
 //   - [PPO]: the same surrogate with a critic's advantages, plus the critic's clipped value loss.
 //   - [AsymRE]: log-probs weighted by the reward above a shifted baseline, without ratios (METHODS section 5, asymre;
@@ -12,8 +13,8 @@
 // Each is a plain struct of options whose zero value is the documented default, and an [Objective]. [Methods] lists the
 // objectives that learn from rewards, with the advantages that each takes.
 //
-// A batch is split over trainers, and one program runs per shard. The denominators ([Inputs.Rollouts], [Inputs.Tokens]) are
-// therefore inputs that cover the whole batch: the losses and gradients of the shards add up to those of the batch.
+// A batch is split over trainers, and one program runs per shard. The denominators ([Inputs.Rollouts], [Inputs.Tokens])
+// are therefore inputs that cover the whole batch: the losses and gradients of the shards add up to those of the batch.
 // Metrics are sums for the same reason ([Output.Sums]); [Combine] turns them into numbers to log. [Output.Rows] has the
 // parts of them that belong to one rollout.
 //
@@ -30,8 +31,9 @@ import (
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 )
 
-// Objective builds the graph of a loss. Implementations are immutable values, safe for concurrent use. Like every function
-// that builds a graph, Loss reports misuse by panicking with an error; gomlx returns it from the call that builds the graph.
+// Objective builds the graph of a loss. Implementations are immutable values, safe for concurrent use. Like every
+// function that builds a graph, Loss reports misuse by panicking with an error; gomlx returns it from the call that
+// builds the graph.
 type Objective interface {
 	Name() string    // as in a configuration
 	Validate() error // reports every option out of its range
@@ -46,8 +48,8 @@ type Needs struct {
 	Critic    bool // Inputs.Values, OldValues and Returns: a model with a value head, and the advantages estimated with it
 }
 
-// Inputs is one trainer's shard of a batch: B rows of T positions, all nodes of one float type. Entry t of a row belongs to
-// token t.
+// Inputs is one trainer's shard of a batch: B rows of T positions, all nodes of one float type. Entry t of a row
+// belongs to token t.
 type Inputs struct {
 	Logprobs  *Node // [B, T] log pi of the tokens at the rollout's temperature; the loss is differentiated through it
 	Behaviour *Node // [B, T] log b recorded at generation; nil if there is no ratio (SFT)
@@ -86,8 +88,8 @@ type Method struct {
 	Critic     bool     // it trains a value head
 }
 
-// Methods returns every objective that learns from rewards, the default first. Its kinds of advantage are those of package
-// advantage. AsymRE's loss reads rewards; its advantages serve priorities and metrics.
+// Methods returns every objective that learns from rewards, the default first. Its kinds of advantage are those of
+// package advantage. AsymRE's loss reads rewards; its advantages serve priorities and metrics.
 func Methods() []Method {
 	anyKind := []string{"group", "no_std", "leave_one_out", "batch", "group_batch"}
 	return []Method{
@@ -175,7 +177,8 @@ func (in Inputs) check(required []string) error {
 		case f.node == nil && slices.Contains(required, f.name):
 			errs = append(errs, fmt.Errorf("input %s is nil: want shape %v", f.name, want))
 		case f.node != nil && (f.node.DType() != dtype || !slices.Equal(f.node.Shape().Dimensions, want)):
-			errs = append(errs, fmt.Errorf("input %s has shape %s: want %s%v, as Logprobs has", f.name, f.node.Shape(), dtype, want))
+			errs = append(errs, fmt.Errorf("input %s has shape %s: want %s%v, as Logprobs has",
+				f.name, f.node.Shape(), dtype, want))
 		}
 	}
 	return errors.Join(errs...)
@@ -189,8 +192,8 @@ func (s shard) maskedRows(x *Node) *Node {
 	return Where(GreaterThan(s.length, ZerosLike(s.length)), x, ZerosLike(x))
 }
 
-// rowMean returns the mean [B] of x [B, T] over the tokens that count, 0 for a row without any. x is 0 where the token does
-// not count.
+// rowMean returns the mean [B] of x [B, T] over the tokens that count, 0 for a row without any. x is 0 where the token
+// does not count.
 func (s shard) rowMean(x *Node) *Node { return Div(ReduceSum(x, 1), MaxScalar(s.length, 1)) }
 
 // meanOverRollouts returns this shard's summand of the batch's weighted mean of x [B].

@@ -361,8 +361,8 @@ func sameGradient(t *testing.T, got, want [][][]float64, scale, tolerance float6
 	}
 }
 
-// The derivative along random directions compares every entry of the gradient at once. Central differences with step 1e-6
-// in float64 have an error of about 1e-10. These seeds do not hit a kink of a clip: a hit would show as a failure.
+// The derivative along random directions compares every entry of the gradient at once. Central differences with step
+// 1e-6 in float64 have an error of about 1e-10. These seeds do not hit a kink of a clip: a hit would show as a failure.
 func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 	const h, directions = 1e-6, 4
 	for name, o := range combinations() {

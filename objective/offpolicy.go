@@ -61,7 +61,8 @@ func (o OffPolicyGRPO) Validate() error {
 	return p.Err()
 }
 
-// Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact also Anchor, with a KLCoef also Reference.
+// Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact also Anchor, with a KLCoef also
+// Reference.
 func (o OffPolicyGRPO) Loss(in Inputs) Output {
 	required := []string{"Behaviour", "Advantage"}
 	if o.Needs().Reference {
@@ -95,9 +96,9 @@ func (o OffPolicyGRPO) clip(s shard, ratio *Node) *Node {
 	return Min(Max(ratio, MaxScalar(AddScalar(centre, -o.Clip), 0)), AddScalar(centre, o.Clip))
 }
 
-// referenceKL returns k3 = exp(d) - 1 - d [B, T] with d = log pi_ref - log pi clipped to +-maxLogRatio: never negative, and
-// 0 where the token does not count. Expm1 keeps the digits near d = 0. The library does not differentiate it, so the
-// derivative exp(d) - 1 is written out.
+// referenceKL returns k3 = exp(d) - 1 - d [B, T] with d = log pi_ref - log pi clipped to +-maxLogRatio: never negative,
+// and 0 where the token does not count. Expm1 keeps the digits near d = 0. The library does not differentiate it, so
+// the derivative exp(d) - 1 is written out.
 func (s shard) referenceKL() *Node {
 	d := ClipScalar(Sub(s.masked(s.in.Reference), s.logp), -maxLogRatio, maxLogRatio)
 	slope := StopGradient(Expm1(d))

@@ -7,13 +7,13 @@ import (
 	"github.com/reprise-rl/reprise/option"
 )
 
-// PPO is proximal policy optimisation with a critic (Schulman et al. 2017): GRPO's surrogate with advantages by token, plus
-// ValueCoef times the clipped value loss
+// PPO is proximal policy optimisation with a critic (Schulman et al. 2017): GRPO's surrogate with advantages by token,
+// plus ValueCoef times the clipped value loss
 //
 //	max((V - R)^2, (clip(V, V_old - ValueClip, V_old + ValueClip) - R)^2) / 2
 //
-// averaged like the surrogate. V are the model's values now, V_old the values that the advantages were estimated with, and
-// R = advantage + V_old, before the advantages are normalised, the returns that V is fitted to.
+// averaged like the surrogate. V are the model's values now, V_old the values that the advantages were estimated with,
+// and R = advantage + V_old, before the advantages are normalised, the returns that V is fitted to.
 type PPO struct {
 	Surrogate GRPO    // its Method is not read
 	ValueCoef float64 // above 0; 0: 0.1
@@ -39,8 +39,10 @@ func (o PPO) Validate() error {
 	o = o.WithDefaults()
 	var p option.Problems
 	p.Add(o.Surrogate.Validate())
-	p.Check(o.ValueCoef > 0 && finite(o.ValueCoef), "value_coef", o.ValueCoef, "a finite number above 0, or 0 for the default 0.1")
-	p.Check(o.ValueClip > 0 && finite(o.ValueClip), "value_clip", o.ValueClip, "a finite number above 0, or 0 for the default 0.2")
+	p.Check(o.ValueCoef > 0 && finite(o.ValueCoef), "value_coef",
+		o.ValueCoef, "a finite number above 0, or 0 for the default 0.1")
+	p.Check(o.ValueClip > 0 && finite(o.ValueClip), "value_clip",
+		o.ValueClip, "a finite number above 0, or 0 for the default 0.2")
 	return p.Err()
 }
 
@@ -51,11 +53,12 @@ func (o PPO) Loss(in Inputs) Output {
 	loss, clipped := o.Surrogate.loss(s)
 	terms, valueClipped := o.valueTerms(s)
 	value := o.Surrogate.Normalisation.reduce(s, terms, o.Surrogate.ConstantLength)
-	return s.output(Add(loss, MulScalar(value, o.ValueCoef)), diagnostics{clipped: clipped, valueLoss: terms, valueClipped: valueClipped})
+	return s.output(Add(loss, MulScalar(value, o.ValueCoef)), diagnostics{clipped: clipped, valueLoss: terms,
+		valueClipped: valueClipped})
 }
 
-// valueTerms returns the terms of the value loss [B, T], 0 where the token does not count, and where the clip decides them
-// [B, T] bool. As in the surrogate, at a tie the gradient is that of the unclipped term.
+// valueTerms returns the terms of the value loss [B, T], 0 where the token does not count, and where the clip decides
+// them [B, T] bool. As in the surrogate, at a tie the gradient is that of the unclipped term.
 func (o PPO) valueTerms(s shard) (terms, clipped *Node) {
 	value, old, target := s.masked(s.in.Values), s.masked(s.in.OldValues), s.masked(s.in.Returns)
 	near := StopGradient(Add(old, ClipScalar(Sub(value, old), -o.ValueClip, o.ValueClip)))

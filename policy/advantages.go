@@ -8,12 +8,12 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// estimateAdvantages computes the advantages and returns of kind Critic: GAE for each draw, where the return of a token is its
-// advantage plus its value. Then it normalises the advantages of all tokens that count in the step together to mean 0 and
-// population variance 1, as is usual with PPO.
+// estimateAdvantages computes the advantages and returns of kind Critic: GAE for each draw, where the return of a token
+// is its advantage plus its value. Then it normalises the advantages of all tokens that count in the step together to
+// mean 0 and population variance 1, as is usual with PPO.
 //
-// The reward of a rollout is on the policy's last token; with several turns, each turn's reward is on its last token. What
-// follows the last token counts 0, even if the rollout was truncated: verifiers reward the rollout as a whole.
+// The reward of a rollout is on the policy's last token; with several turns, each turn's reward is on its last token.
+// What follows the last token counts 0, even if the rollout was truncated: verifiers reward the rollout as a whole.
 func (l *Learner) estimateAdvantages(shards [][]pass) error {
 	if l.options.Advantage != advantage.Critic {
 		return nil

@@ -31,8 +31,8 @@ func (r *reference) predict(of *rollout.Rollout) (logprobs, values []float64) {
 	return logprobs, values
 }
 
-// episodes are the draws of two trainers with rewards, groups and turns: draw 3 has two turns with a prompt of the environment
-// between and rewards of their own, draw 4 has values stored at generation as all others.
+// episodes are the draws of two trainers with rewards, groups and turns: draw 3 has two turns with a prompt of the
+// environment between and rewards of their own, draw 4 has values stored at generation as all others.
 func criticBatches(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
 	t.Helper()
 	ref, err := newReference(m.config, w)
@@ -61,8 +61,8 @@ func criticBatches(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
 	return batches
 }
 
-// plainEstimate is GAE as METHODS section 5 has it, as a sum over the policy's tokens: advantages by token of the policy, and
-// the mean of |delta|.
+// plainEstimate is GAE as METHODS section 5 has it, as a sum over the policy's tokens: advantages by token of the
+// policy, and the mean of |delta|.
 func plainEstimate(r *rollout.Rollout, values []float64, gamma, lambda float64) (advantages map[int]float64, tdError float64) {
 	var at []int
 	for j, m := range r.Mask {
@@ -251,8 +251,8 @@ func learnerKinds() map[string]Learning {
 	}
 }
 
-// The second step of a learner, so that the policy, the policy at the start of the batch and the reference policy differ.
-// Without clipping its gradient is what Adam's first moment gained.
+// The second step of a learner, so that the policy, the policy at the start of the batch and the reference policy
+// differ. Without clipping its gradient is what Adam's first moment gained.
 func TestGradientsOfEveryObjectiveAgreeWithFiniteDifferences(t *testing.T) {
 	m := newTestModel(t, withCritic())
 	for name, o := range learnerKinds() {
@@ -344,8 +344,8 @@ func armPolicy(t *testing.T, l *Learner) (logprobs [4]float64, value float64) {
 	return logprobs, float64(scores[0].Values[1])
 }
 
-// The task: a prompt of one token, an answer of one token, rewards 1, 0.6 and 0 for tokens 0, 1 and 2, and 0 for the prompt's.
-// The policy draws 32 answers, learns from each batch twice and draws again.
+// The task: a prompt of one token, an answer of one token, rewards 1, 0.6 and 0 for tokens 0, 1 and 2, and 0 for the
+// prompt's. The policy draws 32 answers, learns from each batch twice and draws again.
 func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 	rewards := [4]float32{1, 0.6, 0, 0}
 	m := newTestModel(t, hf.Config{ModelType: hf.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 12, NumHiddenLayers: 1,

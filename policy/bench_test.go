@@ -170,7 +170,7 @@ func BenchmarkTrain(b *testing.B) {
 	b.ReportMetric(speed/(passes*work), "x-plain-Go")
 }
 
-// What the norms of the gradients with respect to logits cost: a step with them over one without, in turn.
+// The cost of gradient norms by logits: the time of a step with them over one without.
 func BenchmarkLogitGradients(b *testing.B) {
 	for _, vocabulary := range []int{16, 4096} {
 		b.Run(fmt.Sprint("vocabulary", vocabulary), func(b *testing.B) {
@@ -212,7 +212,7 @@ func benchmarkBatch(c hf.Config, seed uint64, rows, length int) *rollout.Batch {
 	return b
 }
 
-// What the forward passes and inputs of further objectives cost: a step of each over one of grpo, in turn.
+// The cost of the forward passes and inputs of other objectives: the time of a step of each over one of grpo.
 func BenchmarkObjectives(b *testing.B) {
 	for name, o := range map[string]Learning{
 		"grpo_off":     {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}},
@@ -294,8 +294,8 @@ func (s conversation) hold(b *testing.B, m *Model, w *Weights, batch int) {
 }
 
 // Turns with observations between them, beside a single turn of as many tokens behind a prompt as long as prompt and
-// observations together: both write the same number of tokens and end with the same number of all tokens, so that their times
-// compare per token of either kind.
+// observations together: both write the same number of tokens and end with the same number of all tokens, so that their
+// times compare per token of either kind.
 func BenchmarkTurns(b *testing.B) {
 	turns := conversation{prompt: 24, turns: 8, tokens: 8, observation: 24}
 	single := conversation{prompt: 192, turns: 1, tokens: 64}

@@ -9,8 +9,8 @@ import (
 	"github.com/gomlx/gomlx/core/tensors"
 )
 
-// cache is the keys and values of a batch of rows, in slots. A pass writes the same slots of every row; a slot for which a
-// row has no token is closed to it. A row's tokens are in ascending slots, with gaps.
+// cache is the keys and values of a batch of rows, in slots. A pass writes the same slots of every row; a slot for
+// which a row has no token is closed to it. A row's tokens are in ascending slots, with gaps.
 type cache struct {
 	model   *Model
 	rows    int
@@ -48,8 +48,8 @@ func (c *cache) reserve(n, soon int) error {
 	return c.resize(roundSlots(slices.Max(c.lengths) + n + soon))
 }
 
-// roundSlots rounds up to a power of two or one and a half times one. A growing cache passes through few sizes, and none is
-// half empty.
+// roundSlots rounds up to a power of two or one and a half times one. A growing cache passes through few sizes, and
+// none is half empty.
 func roundSlots(n int) int {
 	size := 16
 	for size < n {
@@ -78,8 +78,8 @@ func (c *cache) allocate(slots int) ([]*tensors.Tensor, error) {
 // closedBias returns the bias of n closed slots.
 func closedBias(n int) []float32 { return slices.Repeat([]float32{masked}, n) }
 
-// resize moves every row's tokens to the first slots of a cache of another size. It copies on the host: a program would have to
-// be compiled for each pair of sizes.
+// resize moves every row's tokens to the first slots of a cache of another size. It copies on the host: a program would
+// have to be compiled for each pair of sizes.
 func (c *cache) resize(slots int) error {
 	stretches := make([][][2]int, c.rows)
 	for i := range stretches {

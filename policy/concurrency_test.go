@@ -72,7 +72,7 @@ func learned(m *Model, w *Weights, seed uint64) (any, error) {
 	return []any{measured, s}, err
 }
 
-// Programs are compiled by whoever comes first, and weights are shared: neither may show in a bit of what comes out.
+// The first caller compiles a program, and weights are shared. Neither may change a bit of the results.
 func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := architectures()["grouped queries"]

@@ -26,8 +26,8 @@ func newDecoder(c hf.Config, nodes []*Node) *decoder {
 	return d
 }
 
-// placement says where the S positions of a pass are. With the zero value, rows begin at their first token and attend within
-// the pass.
+// placement says where the S positions of a pass are. With the zero value, rows begin at their first token and attend
+// within the pass.
 type placement struct {
 	start     *Node   // scalar int32: slot of the first position; nil: 0
 	positions *Node   // [B, S] int32: positions of the tokens in their rows; nil: 0 to S-1
@@ -36,8 +36,8 @@ type placement struct {
 	images    imageNodes
 }
 
-// forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with the pass's
-// keys and values in place.
+// forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with the
+// pass's keys and values in place.
 func (d *decoder) forward(tokens *Node, at placement) (hidden *Node, cache []*Node) {
 	length := tokens.Shape().Dim(1)
 	x := d.embed(tokens, at.images) // [B, S, Hidden]
@@ -67,8 +67,8 @@ func (d *decoder) forward(tokens *Node, at placement) (hidden *Node, cache []*No
 	return d.norm(x, "model.norm.weight"), cache
 }
 
-// embed returns the embeddings [B, S, Hidden] of tokens [B, S]: of the vocabulary, or of the vision tower and projector for
-// the patches of images.
+// embed returns the embeddings [B, S, Hidden] of tokens [B, S]: of the vocabulary, or of the vision tower and projector
+// for the patches of images.
 func (d *decoder) embed(tokens *Node, images imageNodes) *Node {
 	x := Gather(d.weight["model.embed_tokens.weight"], ExpandAxes(tokens, -1))
 	if images.patches == nil {
@@ -109,8 +109,8 @@ func (d *decoder) linear(x *Node, name string) *Node {
 	return y
 }
 
-// matmul multiplies x [..., in] by a weight [out, in]. It multiplies matrices, which the backend transposes fast for the
-// weight's gradient.
+// matmul multiplies x [..., in] by a weight [out, in]. It multiplies matrices, which the backend transposes fast for
+// the weight's gradient.
 func matmul(x, weight *Node) *Node {
 	dims := slices.Clone(x.Shape().Dimensions)
 	last := len(dims) - 1
@@ -125,8 +125,8 @@ func (d *decoder) norm(x *Node, name string) *Node {
 	return Mul(Div(x, Sqrt(AddScalar(meanSquare, d.RMSNormEps))), ExpandLeftToRank(d.weight[name], x.Rank()))
 }
 
-// rotary returns the cosines and sines [1 or B, 1, S, HeadDim] of positions [1 or B, S]. Both halves of a head are the same,
-// which is Hugging Face's layout of rotary embeddings.
+// rotary returns the cosines and sines [1 or B, 1, S, HeadDim] of positions [1 or B, S]. Both halves of a head are the
+// same, which is Hugging Face's layout of rotary embeddings.
 func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
 	half := d.HeadDim / 2
 	inverse := make([]float32, 2*half)
@@ -139,13 +139,13 @@ func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
 	return Cos(angle), Sin(angle)
 }
 
-// masked is the attention score of a forbidden key: far below any real one, yet finite, so that a row of padding, which may
-// attend to nothing, stays free of NaN.
+// masked is the attention score of a forbidden key: far below any real one, yet finite, so that a row of padding, which
+// may attend to nothing, stays free of NaN.
 const masked = -1e9
 
-// attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in slot s sees the
-// slots up to s that hold tokens of its row (held [B, keys], see placement.bias). The slot of a single query is the last one
-// held.
+// attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in slot s
+// sees the slots up to s that hold tokens of its row (held [B, keys], see placement.bias). The slot of a single query
+// is the last one held.
 func attentionBias(slots, held *Node, keys int) *Node {
 	g, length := slots.Graph(), slots.Shape().Dim(1)
 	if held != nil && length == 1 {
@@ -238,10 +238,10 @@ func softmax(x *Node) *Node {
 	return Div(e, ReduceAndKeep(e, ReduceSum, -1))
 }
 
-// The products of attention have gradients of their own. The backend's matrix products sum over the last axis of their left
-// operand and transpose other operands element by element. In the gradients by keys and values, which sum over the queries,
-// the graph library's rule transposes the [S, K] matrices of attention, which takes longer than the products themselves.
-// These gradients transpose matrices of HeadDim columns instead.
+// The products of attention have gradients of their own. The backend's matrix products sum over the last axis of their
+// left operand and transpose other operands element by element. In the gradients by keys and values, which sum over the
+// queries, the graph library's rule transposes the [S, K] matrices of attention, which takes longer than the products
+// themselves. These gradients transpose matrices of HeadDim columns instead.
 
 // queryKeyScores returns the scores [B, N, S, K] of queries [B, N, S, D] with keys [B, N, K, D].
 func queryKeyScores(queries, keys *Node) *Node {
@@ -259,8 +259,8 @@ func weightedValues(weights, values *Node) *Node {
 		func(v *Node) *Node { return sumOverQueries(weights, v) })
 }
 
-// withRightGradient returns a product whose gradient by its right operand is gradient of that by the product. The library
-// takes the gradient of the product, which is captured here, before that of its operands.
+// withRightGradient returns a product whose gradient by its right operand is gradient of that by the product. The
+// library takes the gradient of the product, which is captured here, before that of its operands.
 func withRightGradient(right *Node, product, gradient func(*Node) *Node) *Node {
 	var captured *Node
 	right = IdentityWithCustomGradient(right, func(_, _ *Node) *Node { return gradient(captured) })

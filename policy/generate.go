@@ -83,19 +83,21 @@ func (r *Row) room(maxTokens, positions int) int {
 	return min(maxTokens-(len(r.Tokens)-r.Turn), positions-len(r.Tokens))
 }
 
-// Start prepares rows for generation. streams has one random stream per row and may be nil when greedy. Work begins with the
-// first Continue.
+// Start prepares rows for generation. streams has one random stream per row and may be nil when greedy. Work begins
+// with the first Continue.
 func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Generation, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
 	if s.Temperature > 0 && len(streams) != len(prompts) {
-		return nil, fmt.Errorf("start generation: %d random streams for %d prompts: give one to each", len(streams), len(prompts))
+		return nil, fmt.Errorf("start generation: %d random streams for %d prompts: give one to each",
+			len(streams), len(prompts))
 	}
 	g := &Generation{model: m, sampling: s, sampler: newSampler(m.config.VocabSize, s), stop: make(map[int32]bool)}
 	if tower := m.config.Vision; tower.Tokens() > 0 {
-		// An image token that the policy wrote would be taken for a patch in stored steps, whose earlier turns have no mask. Its
-		// probability still counts in the log-probs, so that Score and the learner need not know who drew a token.
+		// An image token that the policy wrote would be taken for a patch in stored steps, whose earlier turns have no
+		// mask. Its probability still counts in the log-probs, so that Score and the learner need not know who drew a
+		// token.
 		g.sampler.suppressed = []int32{int32(tower.ImageTokenID)}
 	}
 	for _, t := range s.Stop {
@@ -134,11 +136,11 @@ func (g *Generation) Done() bool {
 }
 
 // Extend gives a row that is Done another turn: it appends the environment's answer, which may be empty, and the next
-// Continue reads it before it decodes the turn. It reports false and leaves the row as it was if the model's positions have
-// no room for the input and one more token.
+// Continue reads it before it decodes the turn. It reports false and leaves the row as it was if the model's positions
+// have no room for the input and one more token.
 //
-// One pass reads all extended rows, whatever their number: let every row finish before extending any. Rows that are never
-// extended cost as much as the others as long as those go on.
+// One pass reads all extended rows, whatever their number: let every row finish before extending any. Rows that are
+// never extended cost as much as the others as long as those go on.
 func (g *Generation) Extend(row int, in Input) (bool, error) {
 	switch {
 	case row < 0 || row >= len(g.rows):
@@ -160,8 +162,8 @@ func (g *Generation) Extend(row int, in Input) (bool, error) {
 	return true, nil
 }
 
-// Continue decodes up to n more positions with weights w, the whole turn when n <= 0, and reports whether every row is Done.
-// The pass that reads prompts or extensions gives the first token after them and counts as one position.
+// Continue decodes up to n more positions with weights w, the whole turn when n <= 0, and reports whether every row is
+// Done. The pass that reads prompts or extensions gives the first token after them and counts as one position.
 func (g *Generation) Continue(ctx context.Context, w *Weights, n int) (bool, error) {
 	for step := 0; (n <= 0 || step < n) && !g.Done(); step++ {
 		if err := ctx.Err(); err != nil {
@@ -178,16 +180,16 @@ func (g *Generation) Continue(ctx context.Context, w *Weights, n int) (bool, err
 	return g.Done(), nil
 }
 
-// Close releases the memory of the key-value cache for other generations at once; otherwise the garbage collector does. The
-// rows stay. A generation that continues after Close recomputes its cache.
+// Close releases the memory of the key-value cache for other generations at once; otherwise the garbage collector does.
+// The rows stay. A generation that continues after Close recomputes its cache.
 func (g *Generation) Close() { g.cache.clear() }
 
-// lookahead bounds the free slots that a cache reserves for tokens to come. Rows often stop long before their limit, and each
-// slot costs every token attention.
+// lookahead bounds the free slots that a cache reserves for tokens to come. Rows often stop long before their limit,
+// and each slot costs every token attention.
 const lookahead = 64
 
-// step runs the tokens that rows have and the cache lacks. It returns the logits [B, Vocab] after each row's last token and,
-// with a value head, the values [B] there.
+// step runs the tokens that rows have and the cache lacks. It returns the logits [B, Vocab] after each row's last token
+// and, with a value head, the values [B] there.
 func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error) {
 	if g.sampling.RecomputeCache && g.version != w.Version {
 		g.cache.clear()
@@ -214,7 +216,8 @@ func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error
 	return logits, values, nil
 }
 
-// pass runs the decode program on the chunk and the cache, in which it first reserves soon more slots than the chunk needs.
+// pass runs the decode program on the chunk and the cache, in which it first reserves soon more slots than the chunk
+// needs.
 func (g *Generation) pass(w *Weights, c chunk, soon int) ([]*tensors.Tensor, error) {
 	if err := g.cache.reserve(c.length, soon); err != nil {
 		return nil, err
@@ -243,8 +246,8 @@ type chunk struct {
 	images    *imageInputs // nil in passes of one position, which have no images
 }
 
-// nextChunk lays out the next pass. Rows that are Done take no part in it, unless the cache is empty: then all their tokens but
-// the last are in the pass, as if they had been decoded.
+// nextChunk lays out the next pass. Rows that are Done take no part in it, unless the cache is empty: then all their
+// tokens but the last are in the pass, as if they had been decoded.
 func (g *Generation) nextChunk() (chunk, error) {
 	c := chunk{pending: make([]int, len(g.rows))}
 	longest := 0
@@ -271,8 +274,8 @@ func (g *Generation) nextChunk() (chunk, error) {
 	return c, nil
 }
 
-// roundChunk rounds the length of a pass so that few are compiled. Answers between turns come at any length and with each
-// size of the cache, so short ones are rounded more coarsely than first passes.
+// roundChunk rounds the length of a pass so that few are compiled. Answers between turns come at any length and with
+// each size of the cache, so short ones are rounded more coarsely than first passes.
 func (g *Generation) roundChunk(n int) int {
 	switch {
 	case n == 1 && g.cache.tensors != nil:
@@ -343,8 +346,8 @@ func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) err
 	return nil
 }
 
-// decodeGraph: parameters, tokens [B, S], slot of the first position, positions [B, S], bias of the slots [B, slots], images if
-// S > 1, cache -> logits [B, Vocab] after the last position, values [B] there with a value head, cache.
+// decodeGraph: parameters, tokens [B, S], slot of the first position, positions [B, S], bias of the slots [B, slots],
+// images if S > 1, cache -> logits [B, Vocab] after the last position, values [B] there with a value head, cache.
 func (m *Model) decodeGraph(in []*Node) []*Node {
 	d, rest := m.split(in)
 	tokens, at := rest[0], placement{start: rest[1], positions: rest[2], bias: rest[3]}

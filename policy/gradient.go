@@ -72,8 +72,8 @@ func (l *Learner) passArgs(p *pass) []any {
 	return append(args, p.images.args()...)
 }
 
-// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums, rows, and with
-// LogitGradients the norms of the gradients by logits.
+// gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums, rows,
+// and with LogitGradients the norms of the gradients by logits.
 func (l *Learner) gradientGraph(in []*Node) []*Node {
 	d, rest := l.model.split(in)
 	params := len(in) - len(rest)
@@ -130,12 +130,14 @@ func logitGradientNorms(gradient, rollouts, weight *Node) *Node {
 }
 
 // Gradients visits the gradient of each draw of a batch, in order. Draw i's gradient is its share of the gradient that
-// [Learner.Step] would take of the batch, times the number of draws. What the draws have in common (denominators, normalised
-// advantages, who is in the loss) is that of the whole batch. The mean of the gradients is thus the gradient of the step,
-// before clipping, and their scatter its noise. A draw that MaskZeroVariance or MaxLogRatio takes out has gradient 0.
+// [Learner.Step] would take of the batch, times the number of draws. What the draws have in common (denominators,
+// normalised advantages, who is in the loss) is that of the whole batch. The mean of the gradients is thus the gradient
+// of the step, before clipping, and their scatter its noise. A draw that MaskZeroVariance or MaxLogRatio takes out has
+// gradient 0.
 //
-// A gradient has all parameters in the order of [hf.Config.Specs], d/d theta of the loss that Step descends. The slice is valid
-// during the visit only. An error from visit ends the walk. The learner does not change. Each draw costs a pass of one row.
+// A gradient has all parameters in the order of [hf.Config.Specs], d/d theta of the loss that Step descends. The slice
+// is valid during the visit only. An error from visit ends the walk. The learner does not change. Each draw costs a
+// pass of one row.
 func (l *Learner) Gradients(ctx context.Context, b *rollout.Batch, visit func(i int, gradient []float32) error) error {
 	single := *l
 	single.options.PassElements, single.previous = 1, nil // passes of one row, which no step has scored

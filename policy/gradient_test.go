@@ -31,7 +31,8 @@ func drawGradients(t *testing.T, l *Learner, b *rollout.Batch) [][]float32 {
 	return list
 }
 
-// ofStep returns the gradient of the learner's first step: without clipping Adam's first moment is (1 - beta1) times it.
+// ofStep returns the gradient of the learner's first step: without clipping Adam's first moment is (1 - beta1) times
+// it.
 func stepGradient(t *testing.T, l *Learner, b *rollout.Batch) []float32 {
 	t.Helper()
 	step(t, l, b)

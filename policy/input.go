@@ -12,8 +12,9 @@ import (
 	"github.com/reprise-rl/reprise/policy/hf"
 )
 
-// Input is tokens that the policy did not produce: a prompt, or an environment's answer between turns. For a model with a
-// vision tower, every image is a run of image tokens (hf.Vision), one for each patch, and Images are in the order of the runs.
+// Input is tokens that the policy did not produce: a prompt, or an environment's answer between turns. For a model with
+// a vision tower, every image is a run of image tokens (hf.Vision), one for each patch, and Images are in the order of
+// the runs.
 type Input struct {
 	Tokens []int32
 	Images [][]byte // PNG, squares of the tower's ImageSize
@@ -36,11 +37,13 @@ func (m *Model) checkInput(row int, in Input) error {
 	}
 	for i, t := range in.Tokens {
 		if t < 0 || int(t) >= m.config.VocabSize {
-			return fmt.Errorf("row %d, token %d: id %d is out of range: the vocabulary is 0 to %d", row, i, t, m.config.VocabSize-1)
+			return fmt.Errorf("row %d, token %d: id %d is out of range: the vocabulary is 0 to %d",
+				row, i, t, m.config.VocabSize-1)
 		}
 	}
 	if in.Mask != nil && len(in.Mask) != len(in.Tokens) {
-		return fmt.Errorf("row %d: a mask of %d for %d tokens: give one entry for each", row, len(in.Mask), len(in.Tokens))
+		return fmt.Errorf("row %d: a mask of %d for %d tokens: give one entry for each",
+			row, len(in.Mask), len(in.Tokens))
 	}
 	if err := m.checkImages(in); err != nil {
 		return fmt.Errorf("row %d: %w", row, err)
@@ -65,8 +68,8 @@ func (m *Model) checkImages(in Input) error {
 	return nil
 }
 
-// countImageTokens counts the tokens that stand for patches: image tokens that the policy did not write. A nil mask means it
-// wrote none.
+// countImageTokens counts the tokens that stand for patches: image tokens that the policy did not write. A nil mask
+// means it wrote none.
 func (m *Model) countImageTokens(tokens []int32, mask []uint8) int {
 	n := 0
 	for i := range tokens {
@@ -87,7 +90,8 @@ func refuseImages(pngs [][]byte) error {
 	if len(pngs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d images for a model without a vision tower: give it policy.vision, or a task without images", len(pngs))
+	return fmt.Errorf("%d images for a model without a vision tower: give it policy.vision, or a task without images",
+		len(pngs))
 }
 
 // checkHeader reports a file that is no PNG of the tower's size, without allocating its pixels.
@@ -125,9 +129,9 @@ func (m *Model) newImageInputs(rows, length int) *imageInputs {
 	return s
 }
 
-// add places the images of tokens, which are at [from, from+len(tokens)) of a row. Each run of image tokens that the policy
-// did not write (see countImageTokens) is the next image. Images left over belong to tokens that were cut off, and are
-// ignored.
+// add places the images of tokens, which are at [from, from+len(tokens)) of a row. Each run of image tokens that the
+// policy did not write (see countImageTokens) is the next image. Images left over belong to tokens that were cut off,
+// and are ignored.
 func (s *imageInputs) add(row, from int, tokens []int32, mask []uint8, pngs [][]byte) error {
 	if s.patch == nil {
 		return refuseImages(pngs)

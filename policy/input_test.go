@@ -162,8 +162,8 @@ func TestImagesThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// The gradient of a sequence's log-prob reaches every parameter of the tower, and is that of finite differences of the plain
-// computation.
+// The gradient of a sequence's log-prob reaches every parameter of the tower, and is that of finite differences of the
+// plain computation.
 func TestGradientsReachTheTower(t *testing.T) {
 	c := withTower()
 	m := newTestModel(t, c)
@@ -260,8 +260,8 @@ func FuzzImages(f *testing.F) {
 	})
 }
 
-// imageBatch makes rollouts of images, text and four tokens of the policy, the second of which may be the token that stands
-// for a patch.
+// imageBatch makes rollouts of images, text and four tokens of the policy, the second of which may be the token that
+// stands for a patch.
 func imageBatch(m *Model, seed uint64, n int) *rollout.Batch {
 	rng, b := rollout.Stream(seed, "test/images", 0), &rollout.Batch{}
 	for i := range n {

@@ -62,19 +62,21 @@ func (l *Learner) Weights() *Weights { return l.weights }
 // StepResult is the outcome of a step.
 //
 // Feedback has an entry for every draw, trainer by trainer in the order of the draws; a rollout drawn twice has two. It
-// describes the weights that the step began with and the tokens that counted: a rollout that MaskZeroVariance or MaxLogRatio
-// took out of the loss has 0 tokens, advantage 0 and gradient norm 0, so the entries add up to the batch's Metrics.
+// describes the weights that the step began with and the tokens that counted: a rollout that MaskZeroVariance or
+// MaxLogRatio took out of the loss has 0 tokens, advantage 0 and gradient norm 0, so the entries add up to the batch's
+// Metrics.
 //
-// Advantage is the one that the step used, the draw's or, token by token, the rollout's, even if the objective reads rewards
-// instead (asymre). With a critic or a KLPenalty it is the normalised one. TDError needs a critic: the mean of |delta_t| over
-// the policy's tokens, delta_t = r_t + gamma V_{t+1} - V_t, with the values that the advantages come from. GradNorm needs
-// [Learning.LogitGradients].
+// Advantage is the one that the step used, the draw's or, token by token, the rollout's, even if the objective reads
+// rewards instead (asymre). With a critic or a KLPenalty it is the normalised one. TDError needs a critic: the mean of
+// |delta_t| over the policy's tokens, delta_t = r_t + gamma V_{t+1} - V_t, with the values that the advantages come
+// from. GradNorm needs [Learning.LogitGradients].
 type StepResult struct {
 	Metrics  map[string]float64
 	Feedback []rollout.Feedback
 }
 
-// Step takes one optimizer step on the batches of all trainers, one each. Its metrics are those of [objective.Combine], and
+// Step takes one optimizer step on the batches of all trainers, one each. Its metrics are those of [objective.Combine],
+// and
 //
 //	grad_norm         of the gradient by the parameters, before clipping
 //	zero_variance     share of draws whose group has one reward for all
@@ -88,7 +90,7 @@ type StepResult struct {
 //
 //	filtered          MaxLogRatio: share of draws that it took out of the loss
 //	td_error          kind Critic: mean over the tokens that count of the critic's absolute one-step errors
-//	kl_reference      KLPenalty: KL(pi || pi_ref) as mean over the tokens that count of k3, as the objective's metric of that name
+//	kl_reference      KLPenalty: KL(pi || pi_ref) as mean over the tokens that count of k3, like the objective's metric
 //	reference_swaps   Reference.Every: how often the reference policy was replaced before this step
 //	bound             BoundEvery: the improvement lower bound, see measureBound
 //	bound_gain        and its parts

@@ -323,7 +323,7 @@ func TestEveryInvalidOptionIsReported(t *testing.T) {
 			t.Errorf("%+v: error %v", tc.o, err)
 		}
 		if err != nil && strings.Count(err.Error(), "\n")+1 != len(tc.wants) {
-			t.Errorf("%d problems are told as %v", len(tc.wants), err)
+			t.Errorf("%d problems are reported as %v", len(tc.wants), err)
 		}
 		for _, want := range tc.wants {
 			if err != nil && !strings.Contains(err.Error(), want) {

@@ -87,7 +87,8 @@ func (p *pass) referenceKL(i int) (sum float64) {
 	return sum
 }
 
-// feedback returns the measurements of each draw of the pass: rows and, with LogitGradients, norms of the gradient program.
+// feedback returns the measurements of each draw of the pass: rows and, with LogitGradients, norms of the gradient
+// program.
 func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedback {
 	list := make([]rollout.Feedback, len(p.draws))
 	for i, d := range p.draws {
@@ -105,8 +106,8 @@ func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedbac
 	return list
 }
 
-// measureBound adds the improvement lower bound of [OG] theorem 1 for the weights after a step, pi, and those at the start of
-// its batch, pi_k, against the behaviour policy b:
+// measureBound adds the improvement lower bound of [OG] theorem 1 for the weights after a step, pi, and those at the
+// start of its batch, pi_k, against the behaviour policy b:
 //
 //	bound            L - 2 (1-sigma)/sigma TV(pi, b) - 2 TV(pi_k, b), at most J(pi) - J(pi_k) in expectation
 //	bound_gain       L = mean rho A
@@ -115,9 +116,10 @@ func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedbac
 //	bound_scale      s, the largest reward of the batch minus the smallest: bound and gain are in units of it
 //
 // The means are over the draws whose group's rewards differ, by their importance weights. Rewards are scaled to [0, 1],
-// (r - smallest)/s. A = (r - mean)/sigma with the group's scaled mean and sigma = sqrt(var + advantage.Epsilon), at most 1.
-// Rho is the ratio of whole rollouts, exp(sum log pi - log b), because the theorem's distance is between distributions of
-// whole answers; it is clamped to [e^-20, e^20]. Without such a draw, or with one reward for all, there is no bound.
+// (r - smallest)/s. A = (r - mean)/sigma with the group's scaled mean and sigma = sqrt(var + advantage.Epsilon), at
+// most 1. Rho is the ratio of whole rollouts, exp(sum log pi - log b), because the theorem's distance is between
+// distributions of whole answers; it is clamped to [e^-20, e^20]. Without such a draw, or with one reward for all,
+// there is no bound.
 func (l *Learner) measureBound(ctx context.Context, metrics map[string]float64, shards [][]pass, start *Weights) error {
 	scale := rewardRange(shards)
 	if scale == 0 {

@@ -227,7 +227,7 @@ func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
 	}
 }
 
-// A rollout has one norm, whoever it is drawn with and whatever its weight.
+// The norm of a rollout depends neither on the other draws nor on its weight.
 func TestAGradientNormDependsOnItsRolloutAlone(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)

@@ -1,20 +1,20 @@
 // Package policy is a Llama-family language model to train on: it generates, scores and learns.
 //
 // A [Model] is the compiled programs of one architecture (rotary embeddings, grouped-query attention, SwiGLU, RMSNorm;
-// Llama, SmolLM2, TinyStories and Qwen2 checkpoints fit). [Weights] are immutable and passed to the programs as inputs, so
-// workers with different versions share one compilation per shape. [Load] and [Model.Save] read and write Hugging Face
-// folders (package hf). [Model.WithValueHead] adds a critic.
+// Llama, SmolLM2, TinyStories and Qwen2 checkpoints fit). [Weights] are immutable and passed to the programs as inputs,
+// so workers with different versions share one compilation per shape. [Load] and [Model.Save] read and write Hugging
+// Face folders (package hf). [Model.WithValueHead] adds a critic.
 //
-//   - [Model.Start] begins a [Generation]. It decodes prompts of different lengths in one batch with a key-value cache, in
-//     chunks if the weights are to change on the way, and in turns if an environment answers ([Generation.Extend]). A model
-//     with a vision tower reads images among the tokens of an [Input].
+//   - [Model.Start] begins a [Generation]. It decodes prompts of different lengths in one batch with a key-value cache,
+//     in chunks if the weights are to change on the way, and in turns if an environment answers ([Generation.Extend]).
+//     A model with a vision tower reads images among the tokens of an [Input].
 //   - [Model.Score] returns log-probs, entropies and a critic's values.
 //   - A [Learner] takes optimizer steps with a loss of package objective. [Learning] says which extra forward passes it
-//     makes: of the critic, of the policy at the start of the batch, and of a reference policy. [StepResult] has the metrics
-//     of a step and the measurements of each draw.
+//     makes: of the critic, of the policy at the start of the batch, and of a reference policy. [StepResult] has the
+//     metrics of a step and the measurements of each draw.
 //
-// The same inputs give the same bits whatever GOMAXPROCS is: the backend runs each program's operations in sequence, and
-// several programs at once. No other package needs to know about gomlx.
+// The same inputs give the same bits whatever GOMAXPROCS is: the backend runs each program's operations in sequence,
+// and several programs at once. No other package needs to know about gomlx.
 package policy
 
 import (
@@ -65,12 +65,12 @@ func (m *Model) split(in []*Node) (*decoder, []*Node) {
 	return newDecoder(m.config, in[:n]), in[n:]
 }
 
-// openBackend opens the pure-Go backend with operations in sequence and goroutines without limit. Sums then run in one order
-// whatever GOMAXPROCS is, and concurrent calls cannot wait for each other's workers (the default pool can deadlock).
-// Several calls at once run in parallel.
+// openBackend opens the pure-Go backend with operations in sequence and goroutines without limit. Sums then run in one
+// order whatever GOMAXPROCS is, and concurrent calls cannot wait for each other's workers (the default pool can
+// deadlock). Several calls at once run in parallel.
 //
-// The backend's own option for unlimited goroutines, "parallelism=-1", prints to standard output, where programs expect our
-// JSON. Its exported field does the same silently, but is in an internal type that only reflection reaches.
+// The backend's own option for unlimited goroutines, "parallelism=-1", prints to standard output, where programs expect
+// our JSON. Its exported field does the same silently, but is in an internal type that only reflection reaches.
 func openBackend() (compute.Backend, error) {
 	backend, err := gobackend.New("ops_sequential")
 	if err != nil {
@@ -90,9 +90,9 @@ type dims struct{ rows, length, slots int }
 
 // program is a graph function that is compiled once for each dims. It is safe for concurrent use.
 //
-// The first call for given dims runs alone. During it the backend finds an executor for each operation and stores it in the
-// graph. Its SIMD executors skip their check of what they support once any executor is stored. Of two concurrent first calls
-// one may therefore use an executor that does not fit, and lose its inputs.
+// The first call for given dims runs alone. During it the backend finds an executor for each operation and stores it in
+// the graph. Its SIMD executors skip their check of what they support once any executor is stored. Of two concurrent
+// first calls one may therefore use an executor that does not fit, and lose its inputs.
 type program struct {
 	name string
 	exec *Exec
@@ -140,8 +140,8 @@ func (m *Model) donate(args []any, ts []*tensors.Tensor) ([]any, error) {
 	return args, nil
 }
 
-// roundLength rounds a length up to one of few, so that few shapes are compiled: to multiples of 2 up to 16, of 4 up to 32,
-// of 16 up to 128, of 64 up to 512, of 256 beyond, but never above the limit.
+// roundLength rounds a length up to one of few, so that few shapes are compiled: to multiples of 2 up to 16, of 4 up to
+// 32, of 16 up to 128, of 64 up to 512, of 256 beyond, but never above the limit.
 func roundLength(n, limit int) int {
 	step := 256
 	switch {

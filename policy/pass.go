@@ -96,8 +96,8 @@ func eachPass(shards [][]pass) iter.Seq[*pass] {
 	}
 }
 
-// prepare lays out the batches of a step and computes what the loss needs before the gradient: log-probs and values of other
-// weights, which draws count, the advantages and the denominators.
+// prepare lays out the batches of a step and computes what the loss needs before the gradient: log-probs and values of
+// other weights, which draws count, the advantages and the denominators.
 func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pass, error) {
 	shards, err := l.pack(batches)
 	if err != nil {
@@ -142,9 +142,9 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 	return shards, nil
 }
 
-// attentionElements bounds heads x positions x positions of the rows of one pass, the size of the matrices of attention. A
-// dozen of them, 16 MB each, exist at once. The number of rows is then a power of two, as batches tend to be, so that passes
-// have few sizes.
+// attentionElements bounds heads x positions x positions of the rows of one pass, the size of the matrices of
+// attention. A dozen of them, 16 MB each, exist at once. The number of rows is then a power of two, as batches tend to
+// be, so that passes have few sizes.
 const attentionElements = 1 << 22
 
 // passSize returns how many of the draws the next pass takes, and its length.
@@ -155,7 +155,8 @@ func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
 	}
 	c := l.model.config
 	if limit := c.MaxPositionEmbeddings; longest > limit {
-		return 0, 0, fmt.Errorf("a rollout has %d tokens, the model %d positions: shorten task prompts or max_tokens", longest, limit)
+		return 0, 0, fmt.Errorf("a rollout has %d tokens, the model %d positions: shorten task prompts or max_tokens",
+			longest, limit)
 	}
 	if longest < 2 {
 		return 0, 0, errors.New("rollouts of a single token teach nothing: prompts need at least one token")
@@ -171,8 +172,8 @@ func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
 // masked reports whether MaskZeroVariance takes a draw out of the loss.
 func (l *Learner) masked(d rollout.Draw) bool { return l.options.MaskZeroVariance && d.GroupStd <= 0 }
 
-// evaluate computes the log-probs and values that passes need of the policy, of the policy at the start of the batch and of
-// the reference policy. Shards run concurrently. If nothing is needed, there is no forward pass.
+// evaluate computes the log-probs and values that passes need of the policy, of the policy at the start of the batch
+// and of the reference policy. Shards run concurrently. If nothing is needed, there is no forward pass.
 func (l *Learner) evaluate(ctx context.Context, shards [][]pass) error {
 	errs := make([]error, len(shards))
 	var wait sync.WaitGroup
@@ -214,8 +215,8 @@ func (l *Learner) evaluatePass(ctx context.Context, p *pass) error {
 	return errors.Join(errs[:]...)
 }
 
-// scoreOnce scores a pass with weights, once for each. The policy, pi_k and the reference policy are often the same weights,
-// and the steps on a batch share some.
+// scoreOnce scores a pass with weights, once for each. The policy, pi_k and the reference policy are often the same
+// weights, and the steps on a batch share some.
 func (l *Learner) scoreOnce(ctx context.Context, p *pass, w *Weights) (Score, error) {
 	if s, ok := p.scores[w]; ok {
 		return s, nil
@@ -292,8 +293,8 @@ func (p *pass) logRatio(i int, logprobs []float32) (sum float64) {
 	return sum
 }
 
-// setDenominators sets the denominators that all passes share: the draws in the loss, with MaskedInDenominator also those that
-// MaskZeroVariance took out of it, but never those that MaxLogRatio took out.
+// setDenominators sets the denominators that all passes share: the draws in the loss, with MaskedInDenominator also
+// those that MaskZeroVariance took out of it, but never those that MaxLogRatio took out.
 func (l *Learner) setDenominators(shards [][]pass) {
 	var rollouts, tokens float32
 	for p := range eachPass(shards) {

@@ -18,11 +18,12 @@ type sampler struct {
 }
 
 func newSampler(vocab int, s Sampling) *sampler {
-	return &sampler{temperature: s.Temperature, topP: cmp.Or(s.TopP, 1), prob: make([]float64, vocab), order: make([]int32, vocab)}
+	return &sampler{temperature: s.Temperature, topP: cmp.Or(s.TopP, 1), prob: make([]float64, vocab),
+		order: make([]int32, vocab)}
 }
 
-// draw returns a token and its log-softmax(logits/temperature) over the whole vocabulary. Tokens that top-p leaves out and
-// suppressed ones count in it.
+// draw returns a token and its log-softmax(logits/temperature) over the whole vocabulary. Tokens that top-p leaves out
+// and suppressed ones count in it.
 func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, err error) {
 	best, err := s.argmax(logits)
 	if err != nil {
@@ -75,8 +76,8 @@ func (s *sampler) allowed(token int) bool {
 // logAddExp returns log(exp(a) + exp(b)) of a finite a and any b.
 func logAddExp(a, b float64) float64 { return max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b))) }
 
-// pick returns the token at u in [0, 1) of the nucleus's cumulative probability. prob has unnormalised probabilities of the
-// given sum.
+// pick returns the token at u in [0, 1) of the nucleus's cumulative probability. prob has unnormalised probabilities of
+// the given sum.
 func (s *sampler) pick(sum, u float64) int {
 	for i := range s.order {
 		s.order[i] = int32(i)
@@ -99,8 +100,8 @@ func (s *sampler) pick(sum, u float64) int {
 	return invertCumulative(s.prob, s.order[:n], u*nucleus)
 }
 
-// invertCumulative returns the token at which the cumulative probability, in the given order, passes the target. If rounding
-// leaves the target beyond the end, it is the last token of positive probability.
+// invertCumulative returns the token at which the cumulative probability, in the given order, passes the target. If
+// rounding leaves the target beyond the end, it is the last token of positive probability.
 func invertCumulative(prob []float64, order []int32, target float64) int {
 	last := int32(0)
 	for _, at := range order {

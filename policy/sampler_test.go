@@ -55,8 +55,8 @@ func nucleus(p []float64, topP float64) []float64 {
 	return kept
 }
 
-// chiSquare compares counts with a distribution: the statistic, and its 99.99% quantile by Wilson and Hilferty. Cells that
-// expect less than 5 are taken together.
+// chiSquare compares counts with a distribution: the statistic, and its 99.99% quantile by Wilson and Hilferty. Cells
+// that expect less than 5 are taken together.
 func chiSquare(counts []int, p []float64) (statistic, limit float64) {
 	n := 0
 	for _, c := range counts {
@@ -320,14 +320,16 @@ func TestSuppressedTokensCountInTheProbabilities(t *testing.T) {
 				t.Errorf("%s: token %d was drawn %d times", name, token, seen[token])
 			}
 		}
-		// Of what remains, 0, 2 and 3 have e, e^2 and 1: 0 is drawn with probability 0.2447, 734 of 3000 with a deviation of 24.
+		// Of what remains, 0, 2 and 3 have e, e^2 and 1: 0 is drawn with probability 0.2447, 734 of 3000 with a
+		// deviation of 24.
 		if name == "all" && math.Abs(float64(seen[0])-734) > 5*24 {
 			t.Errorf("token 0 was drawn %d times", seen[0])
 		}
 	}
 }
 
-// What is never drawn may be so much likelier than all else that, beside it, nothing else has a probability that a float64 holds.
+// What is never drawn may be so much likelier than all else that, beside it, nothing else has a probability that a
+// float64 holds.
 func TestSuppressionKeepsTheRatiosOfOtherProbabilities(t *testing.T) {
 	for name, c := range map[string]struct {
 		sampling Sampling
@@ -403,8 +405,8 @@ func TestAPolicyWithATowerNeverWritesImageTokens(t *testing.T) {
 	}
 }
 
-// Steps have the masks of earlier turns taken off (rollout.Rollout.Steps), so that an image token which the policy wrote there would
-// pass for a patch: it writes none, though it would like to.
+// Steps have the masks of earlier turns taken off (rollout.Rollout.Steps), so that an image token which the policy
+// wrote there would pass for a patch: it writes none, though it would like to.
 func TestStoredStepsHaveTheImagesOfTheirRollout(t *testing.T) {
 	c := withTower()
 	m := newTestModel(t, c)

@@ -31,7 +31,8 @@ func (m *Model) Score(ctx context.Context, w *Weights, sequences []Input, temper
 			return nil, fmt.Errorf("score: %w", err)
 		}
 		if n := len(in.Tokens); n > m.config.MaxPositionEmbeddings {
-			return nil, fmt.Errorf("score: row %d has %d tokens, the model %d positions: shorten it", i, n, m.config.MaxPositionEmbeddings)
+			return nil, fmt.Errorf("score: row %d has %d tokens, the model %d positions: shorten it",
+				i, n, m.config.MaxPositionEmbeddings)
 		}
 	}
 	scores := make([]Score, 0, len(sequences))
@@ -89,7 +90,8 @@ type text struct {
 
 // newText returns rows of padding at temperature 1.
 func (m *Model) newText(rows, length int) text {
-	t := text{rows: rows, length: length, tokens: make([]int32, rows*length), temperature: make([]float32, rows), images: m.newImageInputs(rows, length)}
+	t := text{rows: rows, length: length, tokens: make([]int32, rows*length), temperature: make([]float32, rows),
+		images: m.newImageInputs(rows, length)}
 	for i := range t.temperature {
 		t.temperature[i] = 1
 	}
@@ -128,8 +130,8 @@ func (m *Model) scoreText(w *Weights, t text) (Score, error) {
 	return s, nil
 }
 
-// scoreGraph: parameters, tokens [B, S], temperature [B] and images -> log-probs [B, S], entropies [B, S] and, with a value
-// head, values [B, S].
+// scoreGraph: parameters, tokens [B, S], temperature [B] and images -> log-probs [B, S], entropies [B, S] and, with a
+// value head, values [B, S].
 func (m *Model) scoreGraph(in []*Node) []*Node {
 	d, rest := m.split(in)
 	s := d.score(rest[0], rest[1], d.imageNodesOf(rest[2:]))
@@ -160,7 +162,8 @@ func (d *decoder) score(tokens, temperature *Node, images imageNodes) scoreNodes
 
 	next := ExpandAxes(SliceAxis(tokens, 1, AxisRange(1, length)), -1)
 	vocabulary := Iota(tokens.Graph(), shapes.Make(dtypes.Int32, 1, 1, d.VocabSize), 2)
-	chosen := Equal(BroadcastToDims(next, shifted.Shape().Dimensions...), BroadcastToDims(vocabulary, shifted.Shape().Dimensions...))
+	chosen := Equal(BroadcastToDims(next, shifted.Shape().Dimensions...), BroadcastToDims(vocabulary,
+		shifted.Shape().Dimensions...))
 	logprobs := Sub(ReduceSum(Where(chosen, shifted, ZerosLike(shifted)), -1), logSum)
 	entropy := Sub(logSum, Div(ReduceSum(Mul(e, shifted), -1), sum))
 	zero := Zeros(tokens.Graph(), shapes.Make(dtypes.Float32, batch, 1))

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Weights is one immutable version of a model's parameters, in the order of [hf.Config.Specs]. Workers and trainers share
-// it; a new version is a new Weights.
+// Weights is one immutable version of a model's parameters, in the order of [hf.Config.Specs]. Workers and trainers
+// share it; a new version is a new Weights.
 type Weights struct {
 	Version rollout.Version
 	tensors []*tensors.Tensor
@@ -27,8 +27,8 @@ func (m *Model) NewWeights(v rollout.Version, flat [][]float32) (*Weights, error
 	return &Weights{Version: v, tensors: ts}, nil
 }
 
-// tensors makes one tensor for each parameter. It moves them to the backend at once: otherwise a tensor moves there at its
-// first use, which two concurrent programs must not both begin.
+// tensors makes one tensor for each parameter. It moves them to the backend at once: otherwise a tensor moves there at
+// its first use, which two concurrent programs must not both begin.
 func (m *Model) tensors(flat [][]float32) ([]*tensors.Tensor, error) {
 	specs := m.config.Specs()
 	if len(flat) != len(specs) {
@@ -37,7 +37,8 @@ func (m *Model) tensors(flat [][]float32) ([]*tensors.Tensor, error) {
 	var ts []*tensors.Tensor
 	for i, s := range specs {
 		if len(flat[i]) != size(s.Shape) {
-			return nil, fmt.Errorf("%s has %d values, its shape %v has %d", s.Name, len(flat[i]), s.Shape, size(s.Shape))
+			return nil, fmt.Errorf("%s has %d values, its shape %v has %d",
+				s.Name, len(flat[i]), s.Shape, size(s.Shape))
 		}
 		t := tensors.FromFlatDataAndDimensions(flat[i], s.Shape...)
 		if err := t.ToDevice(m.backend, 0); err != nil {
@@ -57,9 +58,9 @@ func (m *Model) zeros() ([]*tensors.Tensor, error) {
 	return m.tensors(flat)
 }
 
-// Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in). The projections
-// that write into the residual stream are scaled down by sqrt(2 x layers) as in GPT-2. Norms are 1, biases and the value
-// head 0.
+// Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in). The
+// projections that write into the residual stream are scaled down by sqrt(2 x layers) as in GPT-2. Norms are 1, biases
+// and the value head 0.
 func (m *Model) Initial(seed uint64) (*Weights, error) {
 	var flat [][]float32
 	for i, s := range m.config.Specs() {
@@ -105,8 +106,8 @@ func (w *Weights) args(more ...any) []any {
 	return append(args, more...)
 }
 
-// copyAll copies tensors out of the backend. It reads their buffers, because the tensors' own accessors keep a copy in them,
-// which is a race with a program that is using them.
+// copyAll copies tensors out of the backend. It reads their buffers, because the tensors' own accessors keep a copy in
+// them, which is a race with a program that is using them.
 func copyAll(ts []*tensors.Tensor) ([][]float32, error) {
 	flat := make([][]float32, len(ts))
 	for i, t := range ts {
@@ -169,8 +170,8 @@ func (m *Model) Save(dir string, w *Weights, tokenizer *hf.Tokenizer) error {
 	return hf.WriteFolder(dir, m.config, byName, tokenizer)
 }
 
-// WithValueHead returns the model with a critic, and w with a value head of zeros. It returns a model that has a critic as it
-// is.
+// WithValueHead returns the model with a critic, and w with a value head of zeros. It returns a model that has a critic
+// as it is.
 func (m *Model) WithValueHead(w *Weights) (*Model, *Weights, error) {
 	if m.config.ValueHead {
 		return m, w, nil

@@ -109,7 +109,7 @@ func TestWeightsOfAnotherShapeAreRefused(t *testing.T) {
 	}
 }
 
-// stories loads a model with real weights, which stands beside the repository where the laboratory keeps its data.
+// stories loads a model with real weights, which are outside the repository.
 func stories(t *testing.T) (*Model, *Weights, *hf.Tokenizer) {
 	t.Helper()
 	dir := filepath.Join("..", "..", "shared", "data", "TinyStories-656K")

@@ -85,7 +85,8 @@ func (j *modelJSON) build() (model, error) {
 		right, ok2 := j.Vocab[m[1]]
 		both, ok3 := j.Vocab[m[0]+m[1]]
 		if !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("model.merges[%d] is %q: want both tokens and their concatenation in model.vocab", rank, [2]string(m))
+			return nil, fmt.Errorf("model.merges[%d] is %q: want both tokens and their concatenation in model.vocab",
+				rank, [2]string(m))
 		}
 		b.merges[[2]int32{left, right}] = merge{rank, both}
 	}
@@ -113,8 +114,8 @@ func unknown(text string) error {
 	return fmt.Errorf("text contains %q: the vocabulary has no such token and no unknown token", text)
 }
 
-// bpe is byte-pair encoding: a word starts as its characters, and adjacent tokens are merged in the order of the merge list,
-// leftmost first.
+// bpe is byte-pair encoding: a word starts as its characters, and adjacent tokens are merged in the order of the merge
+// list, leftmost first.
 type bpe struct {
 	vocab        map[string]int32
 	merges       map[[2]int32]merge

@@ -4,20 +4,21 @@
 //
 //   - [Config] is config.json. Options that would be computed wrongly (scaled rotary embeddings, sliding windows, other
 //     activations) are refused, not ignored.
-//   - [Config.Specs] lists the tensors of such a model. [ReadFolder] and [WriteFolder] report every tensor that is missing,
-//     unexpected or of the wrong shape in one error.
-//   - [Config.ValueHead] and [Config.Vision] are Reprise's additions to a decoder: a critic, and a tower for images. config.json
-//     has them as value_head, vision_config and image_token_id; the weights are v_head.summary, vision_tower and
-//     multi_modal_projector. Without them a folder is exactly what transformers writes.
-//   - [Tensor] holds float32 in the file's layout: linear weights are [out, in]. F16 and BF16 are widened exactly. Weights
-//     are written as F32 and load again bit for bit.
-//   - [Tokenizer] turns text into ids and back like Hugging Face's tokenizers library; [NewCharTokenizer] makes one from the
-//     characters of a task.
+//   - [Config.Specs] lists the tensors of such a model. [ReadFolder] and [WriteFolder] report every tensor that is
+//     missing, unexpected or of the wrong shape in one error.
+//   - [Config.ValueHead] and [Config.Vision] are Reprise's additions to a decoder: a critic, and a tower for images.
+//     config.json has them as value_head, vision_config and image_token_id; the weights are v_head.summary,
+//     vision_tower and multi_modal_projector. Without them a folder is exactly what transformers writes.
+//   - [Tensor] holds float32 in the file's layout: linear weights are [out, in]. F16 and BF16 are widened exactly.
+//     Weights are written as F32 and load again bit for bit.
+//   - [Tokenizer] turns text into ids and back like Hugging Face's tokenizers library; [NewCharTokenizer] makes one
+//     from the characters of a task.
 //
-// The tokenizer and the safetensors reader are our own instead of go-huggingface's. With a Llama tokenizer, its ids differ
-// from the library's for 214 of 220 varied strings: it does not apply Prepend, splits text without a pre-tokenizer at white
-// space and drops it, does not merge across spaces, and has neither byte fallback nor look-ahead patterns. Its safetensors
-// reader maps files into memory, where a truncated file is a SIGBUS, and does not compare offsets with shapes.
+// The tokenizer and the safetensors reader are our own instead of go-huggingface's. With a Llama tokenizer, its ids
+// differ from the library's for 214 of 220 varied strings: it does not apply Prepend, splits text without a
+// pre-tokenizer at white space and drops it, does not merge across spaces, and has neither byte fallback nor look-ahead
+// patterns. Its safetensors reader maps files into memory, where a truncated file is a SIGBUS, and does not compare
+// offsets with shapes.
 //
 // Every file is replaced atomically. Nothing here touches the network.
 package hf
@@ -69,8 +70,9 @@ type Config struct {
 	Vision    Vision // the tower for images; zero: none
 }
 
-// Vision is the tower of a model that reads images. A square RGB image is cut into patches. Each patch is embedded with its
-// position in the image, and a projector turns that into the embedding of one image token. The zero value is no tower.
+// Vision is the tower of a model that reads images. A square RGB image is cut into patches. Each patch is embedded with
+// its position in the image, and a projector turns that into the embedding of one image token. The zero value is no
+// tower.
 type Vision struct {
 	ImageSize    int // pixels of a side; a multiple of PatchSize
 	PatchSize    int // pixels of a patch's side
@@ -120,8 +122,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Limits of a configuration. No product of two dimensions overflows, and no damaged file asks for absurd memory. The largest
-// published models are an order of magnitude below.
+// Limits of a configuration. No product of two dimensions overflows, and no damaged file asks for absurd memory. The
+// largest published models are an order of magnitude below.
 const (
 	maxDim    = 1 << 24
 	maxLayers = 1 << 12
@@ -174,8 +176,10 @@ func (c Config) Validate() error {
 			p.Check(v.ImageSize >= v.PatchSize && v.ImageSize <= 4096 && v.ImageSize%v.PatchSize == 0,
 				"vision_config.image_size", v.ImageSize, "a multiple of patch_size, %d, up to 4096 pixels", v.PatchSize)
 		}
-		p.Check(v.HiddenSize >= 1 && v.HiddenSize <= maxDim, "vision_config.hidden_size", v.HiddenSize, "1 to %d", maxDim)
-		p.Check(v.ImageTokenID >= 0 && v.ImageTokenID < c.VocabSize, "image_token_id", v.ImageTokenID, "0 to vocab_size-1, %d", c.VocabSize-1)
+		p.Check(v.HiddenSize >= 1 && v.HiddenSize <= maxDim, "vision_config.hidden_size", v.HiddenSize, "1 to %d",
+			maxDim)
+		p.Check(v.ImageTokenID >= 0 && v.ImageTokenID < c.VocabSize, "image_token_id",
+			v.ImageTokenID, "0 to vocab_size-1, %d", c.VocabSize-1)
 	}
 	return p.Err()
 }
@@ -354,9 +358,9 @@ type configJSON struct {
 	} `json:"vision_config"`
 }
 
-// parseConfig reads and validates config.json and reports every problem at once. It refuses unsupported options that change
-// what the model computes. It ignores options that only matter to other programs (torch_dtype or dtype, use_cache,
-// initializer_range, attention_dropout: no dropout is applied here).
+// parseConfig reads and validates config.json and reports every problem at once. It refuses unsupported options that
+// change what the model computes. It ignores options that only matter to other programs (torch_dtype or dtype,
+// use_cache, initializer_range, attention_dropout: no dropout is applied here).
 func parseConfig(file []byte) (Config, error) {
 	var j configJSON
 	if err := json.Unmarshal(file, &j); err != nil {
@@ -404,17 +408,20 @@ func readOptional[T int | float64](p *option.Problems, key string, dst, value *T
 // checkUnsupported reports the options that would make the model compute something this project does not.
 func (j *configJSON) checkUnsupported(p *option.Problems, architecture string) {
 	if len(j.Architectures) > 0 {
-		p.Check(j.Architectures[0] == architecture, "architectures", j.Architectures, "[%s] for model_type %s", architecture, j.ModelType)
+		p.Check(j.Architectures[0] == architecture, "architectures", j.Architectures, "[%s] for model_type %s",
+			architecture, j.ModelType)
 	}
 	if j.HiddenAct != nil {
 		p.Check(*j.HiddenAct == "silu", "hidden_act", *j.HiddenAct, "silu, the only activation supported")
 	}
 	p.Check(!j.MLPBias, "mlp_bias", j.MLPBias, "false; biases in the feed-forward block are not supported")
-	p.Check(!j.UseSlidingWindow, "use_sliding_window", j.UseSlidingWindow, "false; every layer attends to the whole sequence")
+	p.Check(!j.UseSlidingWindow, "use_sliding_window", j.UseSlidingWindow,
+		"false; every layer attends to the whole sequence")
 	for i, t := range j.LayerTypes {
 		p.Check(t == "full_attention", fmt.Sprintf("layer_types[%d]", i), t, "full_attention, the only type supported")
 	}
-	p.Check(!present(j.QuantizationConfig), "quantization_config", compact(j.QuantizationConfig), "none; load the unquantized checkpoint")
+	p.Check(!present(j.QuantizationConfig), "quantization_config",
+		compact(j.QuantizationConfig), "none; load the unquantized checkpoint")
 }
 
 func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
@@ -433,7 +440,8 @@ func (j *configJSON) readVision(p *option.Problems, c *Config) {
 	default:
 		c.Vision = Vision{ImageSize: v.ImageSize, PatchSize: v.PatchSize, HiddenSize: v.HiddenSize, ImageTokenID: *j.ImageTokenID}
 		// All zero would mean no tower.
-		p.Check(c.Vision != (Vision{}), "vision_config.image_size", 0, "a multiple of patch_size, or leave vision_config out")
+		p.Check(c.Vision != (Vision{}), "vision_config.image_size", 0,
+			"a multiple of patch_size, or leave vision_config out")
 	}
 }
 
@@ -468,7 +476,8 @@ func (j *configJSON) readRope(p *option.Problems, c *Config) {
 			r.RopeType = r.Type
 		}
 		if r.RopeType != "default" && (r.RopeType != "" || r.RopeTheta == nil) {
-			p.Check(false, f.key, compact(f.raw), `null or rope_type "default"; scaled rotary embeddings are not supported`)
+			p.Check(false, f.key, compact(f.raw),
+				`null or rope_type "default"; scaled rotary embeddings are not supported`)
 			continue
 		}
 		checkWhole(f.key+".partial_rotary_factor", r.PartialRotaryFactor)
@@ -489,8 +498,8 @@ func compact(raw json.RawMessage) string {
 	return s
 }
 
-// readTokens takes the special tokens. An absent id has transformers' default for the type: BOS 1 and EOS 2 for llama, none
-// for qwen2.
+// readTokens takes the special tokens. An absent id has transformers' default for the type: BOS 1 and EOS 2 for llama,
+// none for qwen2.
 func (j *configJSON) readTokens(c *Config) error {
 	bos, eos, pad := []int{}, []int{}, []int{}
 	if j.ModelType == Llama {

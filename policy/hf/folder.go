@@ -30,9 +30,9 @@ type Folder struct {
 }
 
 // ReadFolder reads a model folder. The weights are in model.safetensors or, without one, in the shards that
-// model.safetensors.index.json names. A tied model's matrix may be stored as model.embed_tokens.weight, as lm_head.weight or
-// as both, which must then be equal. Every tensor that is missing, unexpected or of the wrong shape is reported in one error,
-// before any weights are read.
+// model.safetensors.index.json names. A tied model's matrix may be stored as model.embed_tokens.weight, as
+// lm_head.weight or as both, which must then be equal. Every tensor that is missing, unexpected or of the wrong shape
+// is reported in one error, before any weights are read.
 func ReadFolder(dir string) (*Folder, error) {
 	path := filepath.Join(dir, configFile)
 	file, err := os.ReadFile(path)
@@ -85,7 +85,10 @@ func readWeights(dir string, c Config) (map[string]Tensor, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		// Older checkpoints store the rotary frequencies of every layer, which a model computes by itself.
-		entries = slices.DeleteFunc(entries, func(e entry) bool { return strings.HasSuffix(e.name, "rotary_emb.inv_freq") })
+		entries = slices.DeleteFunc(entries, func(e entry) bool {
+			return strings.HasSuffix(e.name,
+				"rotary_emb.inv_freq")
+		})
 		shards = append(shards, weights{path, f, entries})
 	}
 	tensors, err := loadTensors(c, shards)
@@ -124,7 +127,8 @@ func findShards(dir string) ([]string, weightIndex, error) {
 	files := make(map[string]bool)
 	for tensor, file := range index.WeightMap {
 		if file != filepath.Base(file) || !filepath.IsLocal(file) {
-			return nil, nil, fmt.Errorf("%s: weight_map[%q] is %q: want the name of a file in the same folder", path, tensor, file)
+			return nil, nil, fmt.Errorf("%s: weight_map[%q] is %q: want the name of a file in the same folder",
+				path, tensor, file)
 		}
 		files[file] = true
 	}
@@ -187,8 +191,8 @@ func loadTensors(c Config, files []weights) (map[string]Tensor, error) {
 	return tensors, nil
 }
 
-// checkShapes compares the tensors found, name -> shape, with c. It reports every tensor that is missing, unexpected or of the
-// wrong shape.
+// checkShapes compares the tensors found, name -> shape, with c. It reports every tensor that is missing, unexpected or
+// of the wrong shape.
 func checkShapes(c Config, shapes map[string][]int) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -197,7 +201,8 @@ func checkShapes(c Config, shapes map[string][]int) error {
 		want[s.Name] = true
 		switch shape, ok := shapes[s.Name]; {
 		case !ok && s.Name == headName:
-			bad("tensor %q is missing: want shape %v, or tie_word_embeddings true if the head is the embedding", s.Name, s.Shape)
+			bad("tensor %q is missing: want shape %v, or tie_word_embeddings true if the head is the embedding",
+				s.Name, s.Shape)
 		case !ok:
 			bad("tensor %q is missing: want shape %v", s.Name, s.Shape)
 		case !slices.Equal(shape, s.Shape):
@@ -206,7 +211,8 @@ func checkShapes(c Config, shapes map[string][]int) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		if !want[name] {
-			bad("tensor %q of shape %v is unexpected: a %s with this config.json has no such tensor", name, shapes[name], c.architecture())
+			bad("tensor %q of shape %v is unexpected: a %s with this config.json has no such tensor",
+				name, shapes[name], c.architecture())
 		}
 	}
 	return errors.Join(errs...)
@@ -234,9 +240,9 @@ func tie(tensors map[string]Tensor) error {
 	return nil
 }
 
-// WriteFolder writes a model folder and makes it if need be: the weights as F32 in the order of their names, the files of the
-// tokenizer unless tok is nil, and config.json last. The tensors must be exactly those of c.Specs. Each file is replaced
-// atomically.
+// WriteFolder writes a model folder and makes it if need be: the weights as F32 in the order of their names, the files
+// of the tokenizer unless tok is nil, and config.json last. The tensors must be exactly those of c.Specs. Each file is
+// replaced atomically.
 func WriteFolder(dir string, c Config, tensors map[string]Tensor, tok *Tokenizer) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("configuration of %s: %w", dir, err)
@@ -279,7 +285,8 @@ func sortTensors(c Config, tensors map[string]Tensor) ([]Tensor, error) {
 	errs = append(errs, checkShapes(c, shapes))
 	for _, t := range sorted {
 		if slices.Min(append([]int{0}, t.Shape...)) >= 0 && len(t.Data) != elements(t.Shape) {
-			errs = append(errs, fmt.Errorf("tensor %q has %d elements: its shape %v asks for %d", t.Name, len(t.Data), t.Shape, elements(t.Shape)))
+			errs = append(errs, fmt.Errorf("tensor %q has %d elements: its shape %v asks for %d",
+				t.Name, len(t.Data), t.Shape, elements(t.Shape)))
 		}
 	}
 	return sorted, errors.Join(errs...)

@@ -45,8 +45,8 @@ type entry struct {
 }
 
 // readHeader reads the directory of a safetensors file of the given size, in file order. The format is 8 bytes
-// little-endian length n, n bytes of JSON, data. It accepts what the reference reader accepts: the tensors tile the data
-// without hole, overlap or remainder, each is as large as its shape and dtype say, and their names differ.
+// little-endian length n, n bytes of JSON, data. It accepts what the reference reader accepts: the tensors tile the
+// data without hole, overlap or remainder, each is as large as its shape and dtype say, and their names differ.
 func readHeader(r io.ReaderAt, size int64) ([]entry, error) {
 	var prefix [8]byte
 	if _, err := r.ReadAt(prefix[:], 0); err != nil {
@@ -122,9 +122,11 @@ func parseEntry(dec *json.Decoder, name string, dataSize uint64) (entry, error) 
 		return entry{}, fmt.Errorf("dtype is %q: not a dtype of the format", j.DType)
 	}
 	if len(j.Offsets) != 2 || j.Offsets[0] > j.Offsets[1] || j.Offsets[1] > dataSize {
-		return entry{}, fmt.Errorf("data_offsets is %d: want begin <= end <= %d, the bytes of data", j.Offsets, dataSize)
+		return entry{}, fmt.Errorf("data_offsets is %d: want begin <= end <= %d, the bytes of data",
+			j.Offsets, dataSize)
 	}
-	e := entry{name: name, dtype: j.DType, shape: make([]int, len(j.Shape)), begin: int64(j.Offsets[0]), end: int64(j.Offsets[1])}
+	e := entry{name: name, dtype: j.DType, shape: make([]int, len(j.Shape)), begin: int64(j.Offsets[0]),
+		end: int64(j.Offsets[1])}
 	for i, d := range j.Shape {
 		e.shape[i] = int(d)
 		hi, lo := bits.Mul64(size, d)
@@ -161,7 +163,8 @@ func sortAndCheckTiling(entries []entry, dataSize uint64) error {
 // read loads the tensor.
 func (e entry) read(r io.ReaderAt) (Tensor, error) {
 	if e.dtype != "F32" && e.dtype != "F16" && e.dtype != "BF16" {
-		return Tensor{}, fmt.Errorf("tensor %q has dtype %s: want F32, F16 or BF16; convert the checkpoint", e.name, e.dtype)
+		return Tensor{}, fmt.Errorf("tensor %q has dtype %s: want F32, F16 or BF16; convert the checkpoint",
+			e.name, e.dtype)
 	}
 	t := Tensor{Name: e.name, Shape: e.shape, Data: make([]float32, elements(e.shape))}
 	width := int(dtypeSize(e.dtype))
@@ -219,8 +222,8 @@ func fromF16(h uint16) float32 {
 	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }
 
-// writeSafetensors writes tensors as F32 in the order given. Like the reference writer it pads the header with spaces to
-// 8 bytes.
+// writeSafetensors writes tensors as F32 in the order given. Like the reference writer it pads the header with spaces
+// to 8 bytes.
 func writeSafetensors(w io.Writer, tensors []Tensor) error {
 	var head bytes.Buffer
 	head.WriteString(`{"__metadata__":{"format":"pt"}`)

@@ -234,7 +234,8 @@ func (j *stageJSON) metaspaceOptions() (mark, scheme string, err error) {
 		}
 	}
 	var p option.Problems
-	p.Check(scheme == "always" || scheme == "first" || scheme == "never", "Metaspace.prepend_scheme", scheme, "always, first or never")
+	p.Check(scheme == "always" || scheme == "first" || scheme == "never", "Metaspace.prepend_scheme",
+		scheme, "always, first or never")
 	p.Check(utf8.RuneCountInString(j.Replacement) == 1, "Metaspace.replacement", j.Replacement, "one character")
 	return j.Replacement, scheme, p.Err()
 }
@@ -261,7 +262,8 @@ type part struct {
 	match bool
 }
 
-// newMatcher translates a pattern of the library's engine for package regexp: \s and \S are Unicode's there and ASCII's here.
+// newMatcher translates a pattern of the library's engine for package regexp: \s and \S are Unicode's there and ASCII's
+// here.
 func newMatcher(pattern string) (*matcher, error) {
 	translated := pattern
 	if head, ok := strings.CutSuffix(pattern, trailing); ok && !strings.Contains(head, "(?!") {
@@ -274,7 +276,8 @@ func newMatcher(pattern string) (*matcher, error) {
 	return &matcher{re: re, group: re.SubexpIndex("trailing")}, nil
 }
 
-// unicodeSpaces writes out \s and \S, in character classes too. It leaves \S in a class as it is; no known pattern has it.
+// unicodeSpaces writes out \s and \S, in character classes too. It leaves \S in a class as it is; no known pattern has
+// it.
 func unicodeSpaces(pattern string) string {
 	var b strings.Builder
 	inClass := false
@@ -374,7 +377,10 @@ func (j *stageJSON) decodeStep() (decodeStep, error) {
 		if j.Pattern.String == "" {
 			return nil, fmt.Errorf("decoder Replace has pattern %+v: want a String", j.Pattern)
 		}
-		return eachToken(func(_ int, s string) string { return strings.ReplaceAll(s, j.Pattern.String, j.Content) }), nil
+		return eachToken(func(_ int, s string) string {
+			return strings.ReplaceAll(s, j.Pattern.String,
+				j.Content)
+		}), nil
 	case "Strip":
 		return eachToken(func(_ int, s string) string {
 			for range j.Start {
@@ -453,8 +459,8 @@ func bytesToRunes(s string) string {
 	return b.String()
 }
 
-// runesToBytes is the inverse of bytesToRunes over all tokens together. A token with a character that stands for no byte is
-// taken as it is.
+// runesToBytes is the inverse of bytesToRunes over all tokens together. A token with a character that stands for no
+// byte is taken as it is.
 func runesToBytes(tokens []string) string {
 	var b []byte
 	for _, t := range tokens {
@@ -471,8 +477,8 @@ func runesToBytes(tokens []string) string {
 	return toValidUTF8(b)
 }
 
-// byteRune returns the character that stands for a byte: the byte itself if it is printable and no space, else one of the 68
-// characters from U+0100 on.
+// byteRune returns the character that stands for a byte: the byte itself if it is printable and no space, else one of
+// the 68 characters from U+0100 on.
 func byteRune(b byte) rune {
 	switch {
 	case '!' <= b && b <= '~', 0xa1 <= b && b <= 0xac, 0xae <= b:

@@ -19,9 +19,9 @@ import (
 // Tokenizer turns text into ids and back, as tokenizer.json describes. It is immutable and safe for concurrent use.
 //
 // It follows Hugging Face's tokenizers library for BPE (with or without byte fallback) and WordLevel models and for the
-// normalizers, pre-tokenizers, templates and decoders of Llama- and Qwen2-like models. A file that asks for anything else is
-// refused, with the name of what it asks for. It differs from the library in one point: text that a vocabulary without an
-// unknown token cannot express is an error here; there it vanishes. The caller does truncation and padding.
+// normalizers, pre-tokenizers, templates and decoders of Llama- and Qwen2-like models. A file that asks for anything
+// else is refused, with the name of what it asks for. It differs from the library in one point: text that a vocabulary
+// without an unknown token cannot express is an error here; there it vanishes. The caller does truncation and padding.
 type Tokenizer struct {
 	normalize   normalizer
 	split       preTokenizer
@@ -85,19 +85,19 @@ func parseTokenizer(files map[string][]byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Encode returns the ids of a whole text, with the special tokens that the tokenizer's template puts around it, for example
-// a BOS.
+// Encode returns the ids of a whole text, with the special tokens that the tokenizer's template puts around it, for
+// example a BOS.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	ids, err := t.appendIDs(slices.Clone(t.before), text)
 	return append(ids, t.after...), err
 }
 
-// EncodePart returns the ids of a text inside another one, without the special tokens of the template. Special tokens that
-// are spelled out in the text are recognised.
+// EncodePart returns the ids of a text inside another one, without the special tokens of the template. Special tokens
+// that are spelled out in the text are recognised.
 func (t *Tokenizer) EncodePart(text string) ([]int32, error) { return t.appendIDs([]int32{}, text) }
 
-// appendIDs encodes text. It cuts out the added tokens that stand for raw text, normalizes the rest piece by piece, cuts out
-// the added tokens that stand for normalized text, and sends what remains through pre-tokenizer and model.
+// appendIDs encodes text. It cuts out the added tokens that stand for raw text, normalizes the rest piece by piece,
+// cuts out the added tokens that stand for normalized text, and sends what remains through pre-tokenizer and model.
 func (t *Tokenizer) appendIDs(ids []int32, text string) ([]int32, error) {
 	first := true // whether a piece begins the text; Metaspace needs to know
 	for _, p := range t.raw.cut(text) {
@@ -122,8 +122,8 @@ func (t *Tokenizer) appendIDs(ids []int32, text string) ([]int32, error) {
 	return ids, nil
 }
 
-// Decode returns the text of ids. It leaves out special tokens and unknown ids: a model's vocabulary is often padded beyond
-// its tokenizer's.
+// Decode returns the text of ids. It leaves out special tokens and unknown ids: a model's vocabulary is often padded
+// beyond its tokenizer's.
 func (t *Tokenizer) Decode(ids []int32) string {
 	var tokens []string
 	for _, id := range ids {
@@ -164,7 +164,8 @@ func (t *Tokenizer) findSpecials(files map[string][]byte) error {
 			}
 			for _, id := range ids {
 				if _, ok := t.tokens[int32(id)]; !ok || id != int(int32(id)) {
-					return nil, fmt.Errorf("%s: %w", file, &option.Error{Key: name + "_id", Value: id, Want: "a token of " + tokenizerFile})
+					return nil, fmt.Errorf("%s: %w", file, &option.Error{Key: name + "_id",
+						Value: id, Want: "a token of " + tokenizerFile})
 				}
 			}
 			if len(ids) > 0 {
@@ -183,8 +184,8 @@ func (t *Tokenizer) findSpecials(files map[string][]byte) error {
 	return errors.Join(err1, err2, err3)
 }
 
-// parseSpecial looks in one file for name_id (an id or a list of ids), then for name (a token, as a string or as an object
-// with content).
+// parseSpecial looks in one file for name_id (an id or a list of ids), then for name (a token, as a string or as an
+// object with content).
 func parseSpecial(file []byte, name string, byToken map[string]int) ([]int, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(file, &m); err != nil {
@@ -274,7 +275,8 @@ type templateJSON struct {
 	} `json:"special_tokens"`
 }
 
-// apply adds what the template puts around a text to t. The ByteLevel processor only trims offsets, which are not used here.
+// apply adds what the template puts around a text to t. The ByteLevel processor only trims offsets, which are not used
+// here.
 func (j *templateJSON) apply(t *Tokenizer) error {
 	if j == nil {
 		return nil
@@ -386,7 +388,8 @@ func (a addedTokens) prefixOf(text string) *addedToken {
 
 // wordRune reports whether r is a word character (\w) of the tokenizers library.
 func wordRune(r rune) bool {
-	return r == '_' || unicode.IsLetter(r) || unicode.IsMark(r) || unicode.Is(unicode.Nd, r) || unicode.Is(unicode.Pc, r)
+	return r == '_' || unicode.IsLetter(r) || unicode.IsMark(r) || unicode.Is(unicode.Nd, r) || unicode.Is(unicode.Pc,
+		r)
 }
 
 func endsInWord(s string) bool {
@@ -402,9 +405,10 @@ func startsWithWord(s string) bool {
 // ImageToken stands for a patch of an image in the vocabularies that [NewCharTokenizer] makes.
 const ImageToken = "<image>"
 
-// NewCharTokenizer makes the tokenizer of a task whose texts consist of the given characters. <pad> is 0, <eos> is 1, and the
-// characters follow from 2 in their order, then further special tokens such as [ImageToken]. There is no BOS. A text with any
-// other character is an error. Hugging Face's library loads the tokenizer.json that [WriteFolder] writes for it.
+// NewCharTokenizer makes the tokenizer of a task whose texts consist of the given characters. <pad> is 0, <eos> is 1,
+// and the characters follow from 2 in their order, then further special tokens such as [ImageToken]. There is no BOS. A
+// text with any other character is an error. Hugging Face's library loads the tokenizer.json that [WriteFolder] writes
+// for it.
 func NewCharTokenizer(chars string, special ...string) (*Tokenizer, error) {
 	if chars == "" || !utf8.ValidString(chars) {
 		return nil, fmt.Errorf("characters %q: want one or more, in valid UTF-8", chars)
@@ -441,7 +445,8 @@ func NewCharTokenizer(chars string, special ...string) (*Tokenizer, error) {
 				"pattern": object{"Regex": `.|\n`}}, // every engine reads this as: each character
 			"post_processor": nil,
 			"decoder":        object{"type": "Fuse"},
-			// The library wants unk_token set. It is not in the vocabulary, so the library refuses other characters too.
+			// The library wants unk_token set. It is not in the vocabulary, so the library refuses other characters
+			// too.
 			"model": object{"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"},
 		}),
 		tokConfigFile: marshal(object{"tokenizer_class": "PreTrainedTokenizerFast",
