@@ -47,7 +47,8 @@ func parseAddress(text string) (address, error) {
 	switch scheme {
 	case unixScheme:
 		if !strings.HasPrefix(rest, "/") || strings.HasSuffix(rest, "/") {
-			return address{}, fmt.Errorf("address: %q: want the absolute path of a socket, grpc+unix:///run/reprise.sock", text)
+			return address{}, fmt.Errorf("address: %q: want the absolute path of a socket, "+
+				"grpc+unix:///run/reprise.sock", text)
 		}
 		a.path = rest
 		return a, nil
@@ -117,7 +118,8 @@ func SplitTable(text string) (service, table string, err error) {
 func (o Options) transport(a address) (credentials.TransportCredentials, error) {
 	if a.scheme != tlsScheme {
 		if o.CA != "" || o.Cert != "" || o.ServerName != "" {
-			return nil, fmt.Errorf("address: %s: want %s://… with ca, certificate or server_name, which only TLS uses", a, tlsScheme)
+			return nil, fmt.Errorf("address: %s: want %s://… with ca, certificate or server_name, which only TLS uses",
+				a, tlsScheme)
 		}
 		return insecure.NewCredentials(), nil
 	}

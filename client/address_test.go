@@ -41,7 +41,8 @@ func TestAddressesAreReadAsTheyAreWritten(t *testing.T) {
 }
 
 func TestWhatIsNoAddressIsRefusedWithTheForms(t *testing.T) {
-	for _, text := range []string{"", "localhost:7447", "http://a:1", "grpc://", "grpc:///x", "grpc://a:1/b", "grpc://u@a:1", "grpc+unix://rel", "grpc+unix:///", "grpc://:7447", "grpc://a:", "grpc://::1:7"} {
+	for _, text := range []string{"", "localhost:7447", "http://a:1", "grpc://", "grpc:///x", "grpc://a:1/b",
+		"grpc://u@a:1", "grpc+unix://rel", "grpc+unix:///", "grpc://:7447", "grpc://a:", "grpc://::1:7"} {
 		if a, err := parseAddress(text); err == nil || !strings.Contains(err.Error(), "want ") {
 			t.Errorf("%q is %v, %v", text, a, err)
 		}
@@ -59,7 +60,8 @@ func TestTheLastPartOfATablesAddressIsItsName(t *testing.T) {
 			t.Errorf("%s is %s, %s, %v", c.text, service, table, err)
 		}
 	}
-	for _, text := range []string{"lab", "grpc://host:7447", "grpc://host/", "grpc+unix:///lab", "grpc://host/a b", "grpc://host/a/b", ""} {
+	for _, text := range []string{"lab", "grpc://host:7447", "grpc://host/", "grpc+unix:///lab", "grpc://host/a b",
+		"grpc://host/a/b", ""} {
 		if service, table, err := SplitTable(text); err == nil {
 			t.Errorf("%q is table %q of %q", text, table, service)
 		}
@@ -67,7 +69,8 @@ func TestTheLastPartOfATablesAddressIsItsName(t *testing.T) {
 }
 
 func FuzzSplitTable(f *testing.F) {
-	for _, text := range []string{"grpc://127.0.0.1:7447/lab", "grpc+unix:///a/b/c", "grpc+tls://[::1]/x", "grpc://a:b:c/d"} {
+	for _, text := range []string{"grpc://127.0.0.1:7447/lab", "grpc+unix:///a/b/c", "grpc+tls://[::1]/x",
+		"grpc://a:b:c/d"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -138,7 +141,8 @@ func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	ca := filepath.Join(a.dir, "ca.pem")
-	serverCert, serverKey := a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"replay.test"}})
+	serverCert, serverKey := a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: []string{"replay.test"}})
 	cert, key := a.sign("trainer", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
 	if err != nil {
@@ -151,14 +155,16 @@ func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFake(t, replay.Options{})
-	f.serveOn(t, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots})))
+	f.serveOn(t, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots})))
 	address := "grpc+tls://" + l.Addr().String()
 	tokenFile := filepath.Join(a.dir, "token")
 	if err := os.WriteFile(tokenFile, []byte(" secret-7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	table := dial(t, address, Options{CA: ca, Cert: cert, Key: key, TokenFile: tokenFile, ServerName: "replay.test"}).Table("lab")
+	table := dial(t, address, Options{CA: ca, Cert: cert, Key: key, TokenFile: tokenFile,
+		ServerName: "replay.test"}).Table("lab")
 	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -184,15 +190,18 @@ func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
 
 func TestATokenStaysOnThisMachineUnlessItIsHidden(t *testing.T) {
 	for address, fine := range map[string]bool{
-		"grpc://10.0.0.7": false, "grpc://gpu-7:7447": false, "grpc://[2001:db8::1]": false, "grpc://127.0.0.1.example.org": false, "grpc://0.0.0.0": false,
-		"grpc://127.0.0.1": true, "grpc://127.9.9.9": true, "grpc://localhost": true, "grpc://[::1]": true, "grpc+unix:///s": true, "grpc+tls://gpu-7": true,
+		"grpc://10.0.0.7": false, "grpc://gpu-7:7447": false, "grpc://[2001:db8::1]": false,
+		"grpc://127.0.0.1.example.org": false, "grpc://0.0.0.0": false,
+		"grpc://127.0.0.1": true, "grpc://127.9.9.9": true, "grpc://localhost": true, "grpc://[::1]": true,
+		"grpc+unix:///s": true, "grpc+tls://gpu-7": true,
 	} {
 		a, err := parseAddress(address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		token, err := Options{Token: "secret"}.bearer(a)
-		if (err == nil) != fine || err == nil && token != "secret" || err != nil && (strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "grpc+tls://")) {
+		if (err == nil) != fine || err == nil && token != "secret" || err != nil &&
+			(strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "grpc+tls://")) {
 			t.Errorf("a token to %s: %q, %v", address, token, err)
 		}
 		if _, err := (Options{}).bearer(a); err != nil {
@@ -206,7 +215,8 @@ func TestEveryProblemOfTheOptionsIsReportedAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("they were taken")
 	}
-	for _, want := range []string{"token_file: b: want", "certificate: c: want", "max_message_bytes: 5: want", "call_timeout: -1ns: want"} {
+	for _, want := range []string{"token_file: b: want", "certificate: c: want", "max_message_bytes: 5: want",
+		"call_timeout: -1ns: want"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}

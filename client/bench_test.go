@@ -11,7 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// Client and service share the process and its cores here; `reprise bench service` measures them apart, beside the raw socket.
+// Client and service share the process and its cores here; `reprise bench service` measures them apart, beside the raw
+// socket.
 func BenchmarkBatchesOf64(b *testing.B) {
 	for _, tokens := range []int{256, 4096} {
 		address, stop := serve()
@@ -70,7 +71,8 @@ func long(rollouts, tokens int) rollout.Group {
 	g := rollout.Group{Size: rollouts}
 	for i := range rollouts {
 		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
-			PromptID: "p", Tokens: make([]int32, tokens), Mask: ones(tokens), Logprobs: make([]float32, tokens), Versions: make([]rollout.Version, tokens),
+			PromptID: "p", Tokens: make([]int32, tokens), Mask: ones(tokens), Logprobs: make([]float32,
+				tokens), Versions: make([]rollout.Version, tokens),
 			Temperature: 1, TopP: 1, Reward: float32(i % 2),
 		})
 	}

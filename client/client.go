@@ -1,26 +1,29 @@
-// Package client is the Go client of a replay service: it inserts rollouts into tables on another machine and samples batches from
-// them.
+// Package client is the Go client of a replay service: it inserts rollouts into tables on another machine and samples
+// batches from them.
 //
-// A [Client] is a connection, made by [Dial]; a [Table] is a table of the service by its name. A Table satisfies replay.Buffer, as an
-// embedded replay.Table does, so that a program trains on either. Errors wrap rollout.ErrFull, ErrStarved, ErrAhead, ErrInvalid and
-// ErrNoLease as there, or wire.ErrNotFound and the like; they name the service and the table.
+// A [Client] is a connection, made by [Dial]; a [Table] is a table of the service by its name. A Table satisfies
+// replay.Buffer, as an embedded replay.Table does, so that a program trains on either. Errors wrap rollout.ErrFull,
+// ErrStarved, ErrAhead, ErrInvalid and ErrNoLease as there, or wire.ErrNotFound and the like; they name the service and
+// the table.
 //
 // # Promises
 //
-// Nothing is inserted twice and no draw is made twice. Every insertion has a batch id and every sample a request id, and the client
-// retries them under it when the connection breaks or the service restarts, for Options.Patience; then it returns [ErrUnreachable].
-// Calls end with their context. All methods of Client and Table may be called concurrently.
+// Nothing is inserted twice and no draw is made twice. Every insertion has a batch id and every sample a request id,
+// and the client retries them under it when the connection breaks or the service restarts, for Options.Patience; then
+// it returns [ErrUnreachable]. Calls end with their context. All methods of Client and Table may be called
+// concurrently.
 //
 // # Waiting
 //
-// A Table returns rollout.ErrFull and rollout.ErrStarved at once, for programs that have something else to do meanwhile. The Table that
-// [Table.Waiting] returns has the service wait for room or rollouts first. A [Stream] is for trainers that take batch after batch: the
-// service prefetches the next one, and a batch counts as used once the next is asked for.
+// A Table returns rollout.ErrFull and rollout.ErrStarved at once, for programs that have something else to do
+// meanwhile. The Table that [Table.Waiting] returns has the service wait for room or rollouts first. A [Stream] is for
+// trainers that take batch after batch: the service prefetches the next one, and a batch counts as used once the next
+// is asked for.
 //
 // # Memory
 //
-// The rollouts of a batch share one block of memory, which lives as long as any of them is referred to. A program that keeps single
-// rollouts copies them.
+// The rollouts of a batch share one block of memory, which lives as long as any of them is referred to. A program that
+// keeps single rollouts copies them.
 package client
 
 import (
@@ -57,25 +60,28 @@ const (
 	DefaultCallTimeout     = time.Minute
 )
 
-// Options configure a connection. The zero value has no token and connects to a service on this machine, or by TLS to one whose
-// certificate the system trusts.
+// Options configure a connection. The zero value has no token and connects to a service on this machine, or by TLS to
+// one whose certificate the system trusts.
 type Options struct {
-	Token      string `yaml:"token" json:"-"`                           // bearer token; beyond this machine by TLS only
-	TokenFile  string `yaml:"token_file" json:"token_file,omitempty"`   // holds the token instead
-	CA         string `yaml:"ca" json:"ca,omitempty"`                   // PEM file of the authorities that may sign the service's certificate; "": the system's
-	Cert       string `yaml:"certificate" json:"certificate,omitempty"` // PEM file of the client's own certificate, for services that ask for one
-	Key        string `yaml:"key" json:"key,omitempty"`                 // PEM file of its key
-	ServerName string `yaml:"server_name" json:"server_name,omitempty"` // name in the service's certificate; "": that of the address
+	Token     string `yaml:"token" json:"-"`                         // bearer token; beyond this machine by TLS only
+	TokenFile string `yaml:"token_file" json:"token_file,omitempty"` // holds the token instead
+
+	// TLS: PEM files of the authorities to trust ("": the system's), and of the client's own certificate and its key, for
+	// services that ask for one; and the name in the service's certificate ("": that of the address).
+	CA         string `yaml:"ca" json:"ca,omitempty"`
+	Cert       string `yaml:"certificate" json:"certificate,omitempty"`
+	Key        string `yaml:"key" json:"key,omitempty"`
+	ServerName string `yaml:"server_name" json:"server_name,omitempty"`
 
 	// MaxMessageBytes bounds one batch as it travels; 0: 256 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes" json:"max_message_bytes,omitempty"`
 
-	// Patience is how long a call is retried while the service cannot be reached or is stopping; 0: a minute, below 0: as long as
-	// the call's context allows.
+	// Patience is how long a call is retried while the service cannot be reached or is stopping; 0: a minute, below 0:
+	// as long as the call's context allows.
 	Patience time.Duration `yaml:"patience" json:"patience,omitempty"`
 
-	// CallTimeout is how long one answer may take, on top of what the service was asked to wait; 0: a minute. After it the call is
-	// retried as if the connection had been lost.
+	// CallTimeout is how long one answer may take, on top of what the service was asked to wait; 0: a minute. After it
+	// the call is retried as if the connection had been lost.
 	CallTimeout time.Duration `yaml:"call_timeout" json:"call_timeout,omitempty"`
 }
 
@@ -92,7 +98,8 @@ func (o Options) Validate() error {
 	var p option.Problems
 	p.Check(o.Token == "" || o.TokenFile == "", "token_file", o.TokenFile, "a token or a file that holds it, not both")
 	p.Check((o.Cert == "") == (o.Key == ""), "certificate", o.Cert, "a certificate and its key, both or neither")
-	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= 1<<31-1, "max_message_bytes", o.MaxMessageBytes, "1024 to 2147483647")
+	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= 1<<31-1, "max_message_bytes", o.MaxMessageBytes,
+		"1024 to 2147483647")
 	p.Check(o.CallTimeout > 0, "call_timeout", o.CallTimeout, "more than 0s")
 	return p.Err()
 }
@@ -104,8 +111,8 @@ const (
 	socketBuffer = 256 << 10
 )
 
-// keepalivePeriod is how long a connection may be silent before a ping, and how long the ping may take. It finds connections whose other
-// end vanished.
+// keepalivePeriod is how long a connection may be silent before a ping, and how long the ping may take. It finds
+// connections whose other end vanished.
 const keepalivePeriod = 20 * time.Second
 
 // dialPatience bounds how long Dial tries to reach a service; its context and Options.Patience may shorten it.
@@ -121,8 +128,8 @@ type Client struct {
 	numbers atomic.Uint64 // of the ids given
 }
 
-// Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and waits for its first answer. The
-// error wraps [ErrUnreachable] if none comes within five seconds.
+// Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and waits for its
+// first answer. The error wraps [ErrUnreachable] if none comes within five seconds.
 func Dial(ctx context.Context, address string, o Options) (*Client, error) {
 	a, err := parseAddress(address)
 	if err != nil {
@@ -157,13 +164,16 @@ func (c *Client) connect() error {
 	limit := c.options.MaxMessageBytes
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithUserAgent("reprise-go"),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit), flightdata.CallOption()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit),
+			flightdata.CallOption()),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithWriteBufferSize(socketBuffer), grpc.WithReadBufferSize(socketBuffer),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepalivePeriod, Timeout: keepalivePeriod}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: 5 * time.Second,
-			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause},
+			Backoff: backoff.Config{
+				BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause,
+			},
 		}),
 	}
 	if token != "" {
@@ -217,8 +227,8 @@ func (c *Client) Table(name string) *Table {
 	return &Table{client: c, name: name, shared: &shared{leased: make(map[rollout.BatchID]*Stream)}}
 }
 
-// Create creates a table, unless one with the same definition exists. The error wraps wire.ErrExists if one with another definition
-// does.
+// Create creates a table, unless one with the same definition exists. The error wraps wire.ErrExists if one with
+// another definition does.
 func (c *Client) Create(ctx context.Context, definition wire.Table) (wire.TableInfo, error) {
 	var info wire.TableInfo
 	err := c.act(ctx, definition.Name, wire.CreateTable, definition, &info, 0)
@@ -329,8 +339,9 @@ const (
 	longestPause = time.Second
 )
 
-// retry calls until it succeeds, fails for good, the context ends, or the connection was lost or the service stopping for
-// Options.Patience. Each attempt has its own deadline: Options.CallTimeout on top of how long the service was asked to wait.
+// retry calls until it succeeds, fails for good, the context ends, or the connection was lost or the service stopping
+// for Options.Patience. Each attempt has its own deadline: Options.CallTimeout on top of how long the service was asked
+// to wait.
 func (c *Client) retry(ctx context.Context, wait time.Duration, call func(context.Context) error) error {
 	return c.retryFor(ctx, c.options.Patience, wait, call)
 }
@@ -347,7 +358,8 @@ func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, cal
 		case !isTransient(err):
 			return err
 		case patience >= 0 && time.Since(began) >= patience:
-			return fmt.Errorf("%w: %s in %v, the last one: %s", ErrUnreachable, words.Plural(attempt+1, "attempt"), time.Since(began).Round(time.Millisecond), status.Convert(err).Message())
+			return fmt.Errorf("%w: %s in %v, the last one: %s", ErrUnreachable, words.Plural(attempt+1, "attempt"),
+				time.Since(began).Round(time.Millisecond), status.Convert(err).Message())
 		}
 		pause := c.pause(attempt)
 		if patience >= 0 {
@@ -370,8 +382,8 @@ func (c *Client) attempt(ctx context.Context, wait time.Duration, call func(cont
 	return decodeError(call(ctx))
 }
 
-// pause returns how long to rest after an attempt: twice as long after each, less a random share, so that clients do not come back
-// all at once.
+// pause returns how long to rest after an attempt: twice as long after each, less a random share, so that clients do
+// not come back all at once.
 func (c *Client) pause(attempt int) time.Duration {
 	p := longestPause
 	if attempt < 7 {
@@ -380,11 +392,12 @@ func (c *Client) pause(attempt int) time.Duration {
 	return p - time.Duration(rollout.Stream(c.id, "pause", uint64(attempt)).Float64()*float64(p)/2)
 }
 
-// decodeError turns a gRPC status into the error of package wire that it carries. gRPC's own error about a message above a limit gets the
-// remedy.
+// decodeError turns a gRPC status into the error of package wire that it carries. gRPC's own error about a message
+// above a limit gets the remedy.
 func decodeError(err error) error {
 	decoded := wire.FromGRPC(err)
-	if errors.Is(decoded, wire.ErrTooLarge) && !strings.HasPrefix(status.Convert(err).Message(), string(wire.TooLarge)) {
+	ownMessage := strings.HasPrefix(status.Convert(err).Message(), string(wire.TooLarge))
+	if errors.Is(decoded, wire.ErrTooLarge) && !ownMessage {
 		return fmt.Errorf("%w: move less at a time, or raise max_message_bytes on both sides", decoded)
 	}
 	return decoded
@@ -392,7 +405,8 @@ func decodeError(err error) error {
 
 // isTransient reports whether an error says nothing about the request, only that the request or its answer got lost.
 func isTransient(err error) bool {
-	if errors.Is(err, wire.ErrClosing) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, wire.ErrClosing) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	for _, answered := range []error{
@@ -404,7 +418,8 @@ func isTransient(err error) bool {
 		}
 	}
 	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted: // Canceled and DeadlineExceeded of the attempt or the other side
+	// Canceled and DeadlineExceeded of the attempt or the other side
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted:
 		return true
 	}
 	return false

@@ -35,8 +35,8 @@ func connected(t testing.TB, o replay.Options, with Options) (*fake, *Table) {
 	return f, dial(t, address, with).Table("lab")
 }
 
-// fake is a service of one table, made of the stock Flight server. It does what the protocol says and, where it is told to, fails
-// before or after it has done it.
+// fake is a service of one table, made of the stock Flight server. It does what the protocol says and, where it is told
+// to, fails before or after it has done it.
 type fake struct {
 	flight.BaseFlightServer
 	table *replay.Table
@@ -158,7 +158,8 @@ func (f *fake) DoPut(s flight.FlightService_DoPutServer) error {
 		if err := f.at("after insert"); err != nil {
 			return err
 		}
-		answer := wire.InsertAnswer{BatchID: req.BatchID, IDs: make([]uint64, len(ids)), Version: int32(f.table.Version()), Present: f.table.Server().Flow().Present}
+		answer := wire.InsertAnswer{BatchID: req.BatchID, IDs: make([]uint64, len(ids)),
+			Version: int32(f.table.Version()), Present: f.table.Server().Flow().Present}
 		for row, position := range order {
 			answer.IDs[row] = uint64(ids[position])
 		}
@@ -218,7 +219,8 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 		if req.UseAtDraw {
 			draw = f.table.Sample
 		}
-		b, err := draw(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, ID: req.RequestID})
+		b, err := draw(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard,
+			ID: req.RequestID})
 		if err != nil {
 			text, _ := json.Marshal(wire.BatchInfo{Error: wire.StatusOf(err)})
 			if err := s.Send(&flight.FlightData{AppMetadata: text}); err != nil {
@@ -243,7 +245,8 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 		if w == nil {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
-		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard, Rows: len(b.Draws) + f.extra, Present: f.table.Server().Flow().Present})
+		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
+			Rows: len(b.Draws) + f.extra, Present: f.table.Server().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {
@@ -308,7 +311,8 @@ func (f *fake) act(ctx context.Context, a *flight.Action) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(wire.TableInfo{Table: "lab", Version: int32(f.table.Version()), Present: f.table.Server().Flow().Present})
+	text, err := json.Marshal(wire.TableInfo{Table: "lab", Version: int32(f.table.Version()),
+		Present: f.table.Server().Flow().Present})
 	return string(text), err
 }
 
@@ -331,7 +335,8 @@ func group(prompt string, rewards ...float32) rollout.Group {
 	g := rollout.Group{Size: len(rewards)}
 	for i, reward := range rewards {
 		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
-			PromptID: prompt, Tokens: []int32{1, 2, int32(i)}, Mask: []uint8{0, 1, 1}, Logprobs: []float32{0, -0.5, -0.25},
+			PromptID: prompt, Tokens: []int32{1, 2, int32(i)}, Mask: []uint8{0, 1, 1},
+			Logprobs: []float32{0, -0.5, -0.25},
 			Versions: []rollout.Version{rollout.NoVersion, 0, 0}, Temperature: 1, TopP: 1, Reward: reward, Text: "so",
 		})
 	}

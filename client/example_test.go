@@ -69,7 +69,8 @@ func Example() {
 		panic(err)
 	}
 	for _, d := range batch.Draws {
-		fmt.Printf("%s=%s: advantage %+.0f, staleness %d\n", d.Rollout.PromptID, d.Rollout.Text, d.Advantage, d.Staleness)
+		fmt.Printf("%s=%s: advantage %+.0f, staleness %d\n", d.Rollout.PromptID, d.Rollout.Text, d.Advantage,
+			d.Staleness)
 	}
 	if err := table.Advance(ctx, batch.Version+1); err != nil {
 		panic(err)

@@ -25,15 +25,15 @@ type Insertion struct {
 	Grant     uint64 // of [Table.Start], under which the groups were started
 }
 
-// Insert adds whole groups and returns the ids of their rollouts in order: all of them enter or none, and once, however often the
-// connection breaks. When it returns, the service's journal holds them as its sync setting promises. Errors are those of
-// replay.Table: rollout.ErrFull, ErrAhead, ErrInvalid.
+// Insert adds whole groups and returns the ids of their rollouts in order: all of them enter or none, and once, however
+// often the connection breaks. When it returns, the service's journal holds them as its sync setting promises. Errors
+// are those of replay.Table: rollout.ErrFull, ErrAhead, ErrInvalid.
 func (t *Table) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
 	return t.InsertOnce(ctx, "", groups...)
 }
 
-// InsertOnce is [Table.Insert] under an id of the caller's choice, which other runs of the program may repeat: the service remembers
-// the last 100,000.
+// InsertOnce is [Table.Insert] under an id of the caller's choice, which other runs of the program may repeat: the
+// service remembers the last 100,000.
 func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	answer, err := t.InsertGroups(ctx, Insertion{BatchID: batchID}, groups...)
 	if err != nil {
@@ -76,12 +76,14 @@ func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 	return answer, nil
 }
 
-// commonSize returns the size that all groups declare, 0 if they differ. It checks that each group is whole (invariant 8).
+// commonSize returns the size that all groups declare, 0 if they differ. It checks that each group is whole (invariant
+// 8).
 func commonSize(groups []rollout.Group) (int, error) {
 	row, size := 0, groups[0].Size
 	for _, g := range groups {
 		if g.Size != 0 && len(g.Rollouts) != g.Size || len(g.Rollouts) == 0 {
-			return 0, &rollout.FieldError{Row: row, Field: "group", Value: strconv.Itoa(len(g.Rollouts)) + " rollouts", Remedy: fmt.Sprintf("insert whole groups: this one declares %d", g.Size)}
+			return 0, &rollout.FieldError{Row: row, Field: "group", Value: strconv.Itoa(len(g.Rollouts)) + " rollouts",
+				Remedy: fmt.Sprintf("insert whole groups: this one declares %d", g.Size)}
 		}
 		if g.Size != size {
 			size = 0
@@ -125,10 +127,13 @@ func (t *Table) forgetSchema() {
 }
 
 // insertRecord inserts a record batch: it waits while the table is full, and retries when the connection breaks.
-func (t *Table) insertRecord(ctx context.Context, o Insertion, rec arrow.RecordBatch) (answer wire.InsertAnswer, err error) {
+func (t *Table) insertRecord(
+	ctx context.Context, o Insertion, rec arrow.RecordBatch,
+) (answer wire.InsertAnswer, err error) {
 	err = t.waitOut(ctx, rollout.ErrFull, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
-		metadata, err := json.Marshal(wire.InsertRequest{BatchID: o.BatchID, GroupSize: o.GroupSize, Grant: o.Grant, TimeoutMS: &ms})
+		metadata, err := json.Marshal(wire.InsertRequest{BatchID: o.BatchID, GroupSize: o.GroupSize, Grant: o.Grant,
+			TimeoutMS: &ms})
 		if err != nil {
 			return err
 		}
@@ -144,7 +149,9 @@ func (t *Table) insertRecord(ctx context.Context, o Insertion, rec arrow.RecordB
 }
 
 // tryInsert sends a record batch on a pooled stream and receives its answer.
-func (t *Table) tryInsert(ctx context.Context, rec arrow.RecordBatch, metadata []byte) (answer wire.InsertAnswer, err error) {
+func (t *Table) tryInsert(
+	ctx context.Context, rec arrow.RecordBatch, metadata []byte,
+) (answer wire.InsertAnswer, err error) {
 	s, err := t.insertStream(rec.Schema())
 	if err != nil {
 		return answer, err

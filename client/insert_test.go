@@ -20,7 +20,8 @@ import (
 func TestInsertionsGoOverOneStreamAndKeepTheirOrder(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	for i := range 50 {
-		ids, err := table.Insert(context.Background(), group(fmt.Sprint("a", i), 1, 0), group(fmt.Sprint("b", i), 1, 0, 0.5))
+		ids, err := table.Insert(context.Background(), group(fmt.Sprint("a", i), 1, 0),
+			group(fmt.Sprint("b", i), 1, 0, 0.5))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +35,8 @@ func TestInsertionsGoOverOneStreamAndKeepTheirOrder(t *testing.T) {
 		t.Errorf("50 insertions took %d streams", n)
 	}
 	held := f.table.Inspect().Held()
-	if len(held) != 250 || held[7].Rollout.PromptID != "b1" || held[7].Rollout.Reward != 1 || held[7].Rollout.Text != "so" {
+	if len(held) != 250 || held[7].Rollout.PromptID != "b1" || held[7].Rollout.Reward != 1 ||
+		held[7].Rollout.Text != "so" {
 		t.Errorf("the table holds %d rollouts, the eighth is %+v", len(held), held[7].Rollout)
 	}
 	if sent := f.asked(); sent[0].GroupSize != 0 || *sent[0].TimeoutMS != 0 || sent[0].BatchID == sent[1].BatchID {
@@ -57,7 +59,8 @@ func TestAnInsertionWhoseAnswerGetsLostIsMadeOnce(t *testing.T) {
 			t.Fatalf("%s failing: ids %v, %v", moment, ids, err)
 		}
 		if stats := statsOf(f.table); stats.Inserted != 2 || f.count(moment) != 4 {
-			t.Errorf("%s failing thrice: %d rollouts were inserted in %d attempts", moment, stats.Inserted, f.count(moment))
+			t.Errorf("%s failing thrice: %d rollouts were inserted in %d attempts", moment, stats.Inserted,
+				f.count(moment))
 		}
 		sent := f.asked()
 		for _, req := range sent {
@@ -98,8 +101,10 @@ func TestErrorsOfAnInsertionAreThoseOfATable(t *testing.T) {
 		group rollout.Group
 		want  error
 		says  string
-	}{{ahead, rollout.ErrAhead, "version 3"}, {wild, rollout.ErrInvalid, "tokens[1]"}, {partial, rollout.ErrInvalid, "group is 2 rollouts"}, {rollout.Group{}, rollout.ErrInvalid, "0 rollouts"}} {
-		if _, err := table.Insert(context.Background(), c.group); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+	}{{ahead, rollout.ErrAhead, "version 3"}, {wild, rollout.ErrInvalid, "tokens[1]"}, {partial, rollout.ErrInvalid,
+		"group is 2 rollouts"}, {rollout.Group{}, rollout.ErrInvalid, "0 rollouts"}} {
+		if _, err := table.Insert(context.Background(), c.group); !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("want %v that says %q: %v", c.want, c.says, err)
 		}
 	}
@@ -133,13 +138,15 @@ func TestAServiceThatStaysAwayIsUnreachableAfterThePatience(t *testing.T) {
 	stop()
 	began := time.Now()
 	_, err := table.Insert(context.Background(), group("b", 1))
-	if took := time.Since(began); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "table lab of "+address) || took > 10*time.Second {
+	if took := time.Since(began); !errors.Is(err, ErrUnreachable) ||
+		!strings.Contains(err.Error(), "table lab of "+address) || took > 10*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 	if n, err := table.Len(context.Background()); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("Len is %d, %v", n, err)
 	}
-	if _, err := Dial(context.Background(), address, Options{Patience: 20 * time.Millisecond}); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), address) {
+	if _, err := Dial(context.Background(), address, Options{Patience: 20 * time.Millisecond}); !errors.Is(err,
+		ErrUnreachable) || !strings.Contains(err.Error(), address) {
 		t.Errorf("dialing nobody: %v", err)
 	}
 }
@@ -175,8 +182,11 @@ func TestTheEndOfTheContextBreaksACallOff(t *testing.T) {
 		return nil
 	})
 	for name, call := range map[string]func(context.Context) error{
-		"insert":  func(ctx context.Context) error { _, err := table.Insert(ctx, group("a", 1)); return err },
-		"sample":  func(ctx context.Context) error { _, err := table.Sample(ctx, rollout.Request{Size: 1}); return err },
+		"insert": func(ctx context.Context) error { _, err := table.Insert(ctx, group("a", 1)); return err },
+		"sample": func(ctx context.Context) error {
+			_, err := table.Sample(ctx, rollout.Request{Size: 1})
+			return err
+		},
 		"advance": func(ctx context.Context) error { return table.Advance(ctx, 1) },
 	} {
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -198,7 +208,8 @@ func TestAnAnswerThatDoesNotComeInTimeIsAskedForAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if ids, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil || ids[0] != 1 || statsOf(f.table).Inserted != 2 {
+	if ids, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil || ids[0] != 1 ||
+		statsOf(f.table).Inserted != 2 {
 		t.Errorf("ids %v, %v, %d inserted", ids, err, statsOf(f.table).Inserted)
 	}
 }
@@ -224,7 +235,8 @@ func TestWhatTheServiceRefusesForGoodIsNotAskedAgain(t *testing.T) {
 		})
 		before := f.count("before insert")
 		_, err := table.Insert(context.Background(), group("a", 1))
-		if err == nil || c.want != nil && !errors.Is(err, c.want) || errors.Is(err, ErrUnreachable) || f.count("before insert") != before+1 {
+		if err == nil || c.want != nil && !errors.Is(err, c.want) || errors.Is(err, ErrUnreachable) ||
+			f.count("before insert") != before+1 {
 			t.Errorf("%v became %v after %d attempts", c.err, err, f.count("before insert")-before)
 		}
 	}
@@ -276,7 +288,8 @@ func TestAWaitingInsertionTellsTheServiceHowLong(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	_, err := table.Waiting(Forever).Insert(ctx, group("b", 1, 0)) // the fake does not wait, so the client asks again and again
+	// The fake does not wait, so the client asks again and again.
+	_, err := table.Waiting(Forever).Insert(ctx, group("b", 1, 0))
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, rollout.ErrFull) {
 		t.Errorf("at the deadline: %v", err)
 	}
@@ -290,7 +303,8 @@ func TestABatchAboveTheLimitIsTooLarge(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{MaxMessageBytes: 16 << 10})
 	big := group("a", 1, 0)
 	big.Rollouts[0].Text = strings.Repeat("x", 20<<10)
-	if _, err := table.Insert(context.Background(), big); !errors.Is(err, wire.ErrTooLarge) || !strings.Contains(err.Error(), "max_message_bytes") {
+	if _, err := table.Insert(context.Background(), big); !errors.Is(err, wire.ErrTooLarge) ||
+		!strings.Contains(err.Error(), "max_message_bytes") {
 		t.Errorf("inserted: %v", err)
 	}
 	if _, err := f.table.Insert(context.Background(), big); err != nil {

@@ -18,14 +18,15 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// Sample draws a batch and counts its draws as used at once. When the connection breaks the service sends the same batch again: it is
-// drawn once. The error wraps rollout.ErrStarved if the table holds too few rollouts.
+// Sample draws a batch and counts its draws as used at once. When the connection breaks the service sends the same
+// batch again: it is drawn once. The error wraps rollout.ErrStarved if the table holds too few rollouts.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	if req.ID == "" {
 		req.ID = t.client.nextID()
 	}
 	noPrefetch := 0
-	wireReq := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, UseAtDraw: true, Prefetch: &noPrefetch}
+	wireReq := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID,
+		UseAtDraw: true, Prefetch: &noPrefetch}
 	var batch *rollout.Batch
 	err := t.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
@@ -61,11 +62,13 @@ func (t *Table) trySample(ctx context.Context, req wire.SampleRequest) (*rollout
 	return a.batch, a.err()
 }
 
-// Lease draws a batch whose draws become uses when it is acknowledged ([Table.Acknowledge]). They go back if it is released, or not
-// settled before the connection breaks or the table's lease time ends. For batch after batch a [Stream] costs less.
+// Lease draws a batch whose draws become uses when it is acknowledged ([Table.Acknowledge]). They go back if it is
+// released, or not settled before the connection breaks or the table's lease time ends. For batch after batch a
+// [Stream] costs less.
 func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	noPrefetch := 0
-	s, err := t.Stream(ctx, wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &noPrefetch})
+	s, err := t.Stream(ctx, wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID,
+		Prefetch: &noPrefetch})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +82,8 @@ func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch,
 	return b, nil
 }
 
-// Acknowledge counts the draws of leased batches as used, all or none. The error wraps rollout.ErrNoLease if one is not on lease.
+// Acknowledge counts the draws of leased batches as used, all or none. The error wraps rollout.ErrNoLease if one is not
+// on lease.
 func (t *Table) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
 	return t.settle(ctx, wire.Acknowledge, batches)
 }
@@ -114,11 +118,11 @@ func (t *Table) settle(ctx context.Context, kind string, batches []rollout.Batch
 
 var errStreamClosed = errors.New("stream is closed")
 
-// Stream gives batch after batch on lease. The service prefetches the next one (wire.SampleRequest.Prefetch, default 1). One goroutine
-// at a time may use it.
+// Stream gives batch after batch on lease. The service prefetches the next one (wire.SampleRequest.Prefetch, default
+// 1). One goroutine at a time may use it.
 //
-// A batch counts as used once the next is asked for, or once it is acknowledged. Otherwise it goes back when the stream is closed or its
-// connection breaks. The stream reconnects by itself, and a batch that was in transit is drawn anew.
+// A batch counts as used once the next is asked for, or once it is acknowledged. Otherwise it goes back when the stream
+// is closed or its connection breaks. The stream reconnects by itself, and a batch that was in transit is drawn anew.
 type Stream struct {
 	table     *Table
 	request   wire.SampleRequest
@@ -131,8 +135,8 @@ type Stream struct {
 	lifetime // ends with Close, and the connection with it
 }
 
-// Stream returns a stream of batches that req describes; its request id, if any, is that of the first batch. The stream asks for nothing
-// yet. [Table.Waiting] sets how long Next waits for rollouts.
+// Stream returns a stream of batches that req describes; its request id, if any, is that of the first batch. The stream
+// asks for nothing yet. [Table.Waiting] sets how long Next waits for rollouts.
 func (t *Table) Stream(ctx context.Context, req wire.SampleRequest) (*Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -144,17 +148,18 @@ func (t *Table) Stream(ctx context.Context, req wire.SampleRequest) (*Stream, er
 	return &Stream{table: t, request: req, lifetime: newLifetime()}, nil
 }
 
-// ReadAhead has the stream ask for the next batch as soon as one arrives, so that it travels while the caller works. Call it before the
-// first batch. The service has then handed out one batch more, which goes back when the stream is closed. So may the batch before the
-// last, whose acknowledgement is still on its way: [Stream.Acknowledge] settles the last and waits for that.
+// ReadAhead has the stream ask for the next batch as soon as one arrives, so that it travels while the caller works.
+// Call it before the first batch. The service has then handed out one batch more, which goes back when the stream is
+// closed. So may the batch before the last, whose acknowledgement is still on its way: [Stream.Acknowledge] settles the
+// last and waits for that.
 //
-// If this program advances the table by more than wire.SampleRequest.PrefetchSlack versions while a batch waits, that batch goes back and the
-// stream asks for another. It does not know of advances by other programs.
+// If this program advances the table by more than wire.SampleRequest.PrefetchSlack versions while a batch waits, that
+// batch goes back and the stream asks for another. It does not know of advances by other programs.
 func (s *Stream) ReadAhead() { s.readAhead = true }
 
-// ReuseMemory has the stream's batches take turns with memory, from the next connection on. Call it before the first batch. A batch is
-// then valid until the next is asked for; a caller that keeps something of it copies it. For batches of megabytes this halves the
-// client's time, most of which clears and collects memory otherwise.
+// ReuseMemory has the stream's batches take turns with memory, from the next connection on. Call it before the first
+// batch. A batch is then valid until the next is asked for; a caller that keeps something of it copies it. For batches
+// of megabytes this halves the client's time, most of which clears and collects memory otherwise.
 func (s *Stream) ReuseMemory() { s.pool = new(wire.Pool) }
 
 // Next acknowledges the batch before and returns another.
@@ -203,7 +208,8 @@ func (s *Stream) try(ctx context.Context, req *wire.SampleRequest) (*rollout.Bat
 	}
 	a, usable, err := s.stream.roundTrip(ctx, *req)
 	if usable {
-		s.leased, req.Acknowledge, req.Release = 0, nil, nil // the request settled the batch before, whatever its answer
+		// the request settled the batch before, whatever its answer
+		s.leased, req.Acknowledge, req.Release = 0, nil, nil
 	} else {
 		s.disconnect()
 	}
@@ -244,8 +250,8 @@ func (s *Stream) askAhead(before rollout.BatchID, release bool) {
 	}
 }
 
-// receiveAhead returns the batch that was asked for ahead. If there is none, or it is too old by now, it returns nil and has req settle what
-// is left to settle.
+// receiveAhead returns the batch that was asked for ahead. If there is none, or it is too old by now, it returns nil
+// and has req settle what is left to settle.
 func (s *Stream) receiveAhead(ctx context.Context, req *wire.SampleRequest, release bool) *rollout.Batch {
 	if !s.asked {
 		return nil
@@ -289,7 +295,8 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	return err
 }
 
-// Close ends the stream; a batch that was not acknowledged goes back. It may be called from any goroutine, and more than once.
+// Close ends the stream; a batch that was not acknowledged goes back. It may be called from any goroutine, and more
+// than once.
 func (s *Stream) Close() error {
 	s.end()
 	return nil
@@ -349,7 +356,9 @@ func (s *sampleStream) roundTrip(ctx context.Context, req wire.SampleRequest) (a
 }
 
 // answer receives an answer, unless the context ends before. It reports whether the stream can be used again.
-func (s *sampleStream) answer(ctx context.Context, receive func() (sampleAnswer, error)) (a sampleAnswer, usable bool, err error) {
+func (s *sampleStream) answer(
+	ctx context.Context, receive func() (sampleAnswer, error),
+) (a sampleAnswer, usable bool, err error) {
 	usable, err = s.during(ctx, func() error {
 		a, err = receive()
 		return err
@@ -388,7 +397,8 @@ func (s *sampleStream) receive() (sampleAnswer, error) {
 		return sampleAnswer{status: info.Error}, nil
 	}
 	if frame.Batch == nil {
-		return sampleAnswer{}, fmt.Errorf("the service answered %.100q without a batch: is it another version?", frame.Metadata)
+		return sampleAnswer{}, fmt.Errorf("the service answered %.100q without a batch: is it another version?",
+			frame.Metadata)
 	}
 	if s.reuses {
 		s.last = frame.Batch // otherwise the garbage collector frees the memory that the draws refer to
@@ -400,7 +410,8 @@ func (s *sampleStream) receive() (sampleAnswer, error) {
 	if len(draws) != info.Rows {
 		return sampleAnswer{}, fmt.Errorf("batch %d has %d rows, %d were announced", info.Batch, len(draws), info.Rows)
 	}
-	batch := &rollout.Batch{ID: rollout.BatchID(info.Batch), Version: rollout.Version(info.Version), Shard: info.Shard, Draws: slices.Clip(draws)}
+	batch := &rollout.Batch{ID: rollout.BatchID(info.Batch), Version: rollout.Version(info.Version), Shard: info.Shard,
+		Draws: slices.Clip(draws)}
 	return sampleAnswer{batch: batch}, nil
 }
 
@@ -415,9 +426,9 @@ func ownFields(s *arrow.Schema) []arrow.Field {
 	return own
 }
 
-// Export passes everything the table holds to each, in order of ids and in record batches of so many rows (0: 256); columns are those of the
-// sampling schema, none for all. It draws nothing. A record batch is valid until each returns unless it retains it. Export does not retry:
-// the table may have changed.
+// Export passes everything the table holds to each, in order of ids and in record batches of so many rows (0: 256);
+// columns are those of the sampling schema, none for all. It draws nothing. A record batch is valid until each returns
+// unless it retains it. Export does not retry: the table may have changed.
 func (t *Table) Export(ctx context.Context, rows int, columns []string, each func(arrow.RecordBatch) error) error {
 	ticket, err := json.Marshal(wire.SampleRequest{Table: t.name, Size: rows, Columns: columns, Export: true})
 	if err != nil {
@@ -457,8 +468,8 @@ func (t *Table) Export(ctx context.Context, rows int, columns []string, each fun
 	}
 }
 
-// Scan is [Table.Export] with the rollouts as draws, whose probability is that of the next draw and whose weight is 1. They share the memory
-// of the rows that came with them.
+// Scan is [Table.Export] with the rollouts as draws, whose probability is that of the next draw and whose weight is 1.
+// They share the memory of the rows that came with them.
 func (t *Table) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
 	return t.Export(ctx, rows, nil, func(rec arrow.RecordBatch) error {
 		rec.Retain() // the draws refer to it; the garbage collector frees it

@@ -124,7 +124,8 @@ func TestABatchThatIsNotAsAnnouncedIsAnErrorAndEndsTheStream(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); err == nil || !strings.Contains(err.Error(), "has 2 rows, 3 were announced") {
+	if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); err == nil ||
+		!strings.Contains(err.Error(), "has 2 rows, 3 were announced") {
 		t.Errorf("%v", err)
 	}
 	<-ended
@@ -237,7 +238,8 @@ func TestAStarvedStreamHasAcknowledgedTheBatchBefore(t *testing.T) {
 	if _, err := s.Next(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Next(context.Background()); !errors.Is(err, rollout.ErrStarved) || statsOf(f.table).Acknowledged != 2 {
+	if _, err := s.Next(context.Background()); !errors.Is(err, rollout.ErrStarved) ||
+		statsOf(f.table).Acknowledged != 2 {
 		t.Errorf("an emptied queue: %v, %d used", err, statsOf(f.table).Acknowledged)
 	}
 	if err := s.Acknowledge(context.Background()); err != nil {
@@ -255,7 +257,8 @@ func TestALeaseIsSettledByItsBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(table.Release(context.Background(), one.ID), table.Acknowledge(context.Background(), two.ID)); err != nil {
+	if err := errors.Join(table.Release(context.Background(), one.ID),
+		table.Acknowledge(context.Background(), two.ID)); err != nil {
 		t.Fatal(err)
 	}
 	if stats := statsOf(f.table); stats.Acknowledged != 3 || stats.Returned != 3 {
@@ -273,7 +276,9 @@ func TestALeaseIsSettledByItsBatch(t *testing.T) {
 }
 
 // streamTwin draws batches of a stream beside those of the embedded twin, and returns them and where their tokens lay.
-func streamTwin(t *testing.T, reuse bool, check func(got, want *rollout.Batch)) (batches []*rollout.Batch, places map[*int32]bool) {
+func streamTwin(
+	t *testing.T, reuse bool, check func(got, want *rollout.Batch),
+) (batches []*rollout.Batch, places map[*int32]bool) {
 	t.Helper()
 	f, table, local := twins(t, replay.Options{Sampler: replay.Uniform, Seed: 7, Capacity: 9})
 	f.failing(func(m string, n int) error {
@@ -323,7 +328,8 @@ func rollouts(b *rollout.Batch) []rollout.Rollout {
 func TestBatchesThatShareTheirMemoryAreGoodUntilTheNext(t *testing.T) {
 	batches, places := streamTwin(t, true, func(got, want *rollout.Batch) {
 		for _, d := range got.Draws {
-			if len(d.Rollout.Tokens) != 3 || d.Rollout.Tokens[0] != 1 || d.Rollout.Tokens[1] != 2 || d.Rollout.Logprobs[2] != -0.25 || d.Rollout.Text != "so" {
+			if len(d.Rollout.Tokens) != 3 || d.Rollout.Tokens[0] != 1 || d.Rollout.Tokens[1] != 2 ||
+				d.Rollout.Logprobs[2] != -0.25 || d.Rollout.Text != "so" {
 				t.Fatalf("rollout %d came as %+v", d.ID, *d.Rollout)
 			}
 		}

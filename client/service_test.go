@@ -55,8 +55,8 @@ func take(t *testing.T, next func(context.Context) (*rollout.Batch, error)) *rol
 	return b
 }
 
-// counted waits until so many draws were acknowledged and so many are on lease: what a stream sends and nobody answers to
-// reaches the service when it does.
+// counted waits until so many draws were acknowledged and so many are on lease: what a stream sends and nobody answers
+// to reaches the service when it does.
 func counted(t *testing.T, table *client.Table, acknowledged, onLease int) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -68,7 +68,8 @@ func counted(t *testing.T, table *client.Table, acknowledged, onLease int) {
 			return
 		}
 		if time.Now().After(until) {
-			t.Fatalf("%d draws were acknowledged and %d are on lease: want %d and %d", st.Acknowledged, st.OnLease, acknowledged, onLease)
+			t.Fatalf("%d draws were acknowledged and %d are on lease: want %d and %d", st.Acknowledged, st.OnLease,
+				acknowledged, onLease)
 		}
 	}
 }
@@ -191,7 +192,8 @@ func (c *cutter) pass(from, to net.Conn, bytes int64) {
 	})
 }
 
-// Whatever happens to the connections, a rollout that was inserted is there once, and one that a queue gave out was given out once.
+// Whatever happens to the connections, a rollout that was inserted is there once, and one that a queue gave out was
+// given out once.
 func TestOverConnectionsThatAreCutNothingIsInsertedOrDrawnTwice(t *testing.T) {
 	t.Parallel()
 	address, stop := serve()
@@ -204,7 +206,8 @@ func TestOverConnectionsThatAreCutNothingIsInsertedOrDrawnTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Options: replay.Options{Sampler: "fifo", Capacity: 24 * size}}); err != nil {
+	if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Options: replay.Options{Sampler: "fifo",
+		Capacity: 24 * size}}); err != nil {
 		t.Fatal(err)
 	}
 	table := c.Table("lab").Waiting(client.Forever)
@@ -254,7 +257,8 @@ func TestOverConnectionsThatAreCutNothingIsInsertedOrDrawnTwice(t *testing.T) {
 		perPrompt[prompt]++
 	}
 	if len(drawn) != producers*groups*size || len(perPrompt) != producers*groups {
-		t.Errorf("seed %d: %d rollouts of %d prompts were drawn, want %d of %d", seed, len(drawn), len(perPrompt), producers*groups*size, producers*groups)
+		t.Errorf("seed %d: %d rollouts of %d prompts were drawn, want %d of %d", seed, len(drawn), len(perPrompt),
+			producers*groups*size, producers*groups)
 	}
 	stats, err := table.Statistics(context.Background())
 	if err != nil {
@@ -266,7 +270,8 @@ func TestOverConnectionsThatAreCutNothingIsInsertedOrDrawnTwice(t *testing.T) {
 	if proxy.cuts.Load() < 10 {
 		t.Errorf("seed %d: only %d connections were cut: the test tested little", seed, proxy.cuts.Load())
 	}
-	if _, err := table.Waiting(0).Sample(context.Background(), rollout.Request{Size: 1}); !errors.Is(err, rollout.ErrStarved) {
+	if _, err := table.Waiting(0).Sample(context.Background(), rollout.Request{Size: 1}); !errors.Is(err,
+		rollout.ErrStarved) {
 		t.Errorf("seed %d: the emptied table gave %v", seed, err)
 	}
 }
@@ -276,7 +281,8 @@ func named(prompt string, size int) rollout.Group {
 	g := rollout.Group{Size: size}
 	for i := range size {
 		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
-			PromptID: prompt, Tokens: make([]int32, 64), Mask: ones(64), Logprobs: make([]float32, 64), Versions: make([]rollout.Version, 64),
+			PromptID: prompt, Tokens: make([]int32, 64), Mask: ones(64), Logprobs: make([]float32, 64),
+			Versions:    make([]rollout.Version, 64),
 			Temperature: 1, TopP: 1, Reward: float32(i % 2),
 		})
 	}

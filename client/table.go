@@ -38,9 +38,9 @@ type shared struct {
 // Forever is a wait that only the context ends.
 const Forever = time.Duration(math.MaxInt64)
 
-// Waiting returns the table with calls that wait: Insert for room in a queue and for the service's limiter, Sample and Lease for
-// rollouts, Start for the gate. After d they return rollout.ErrFull or rollout.ErrStarved, or start nothing; with [Forever] they wait
-// as long as their context allows.
+// Waiting returns the table with calls that wait: Insert for room in a queue and for the service's limiter, Sample and
+// Lease for rollouts, Start for the gate. After d they return rollout.ErrFull or rollout.ErrStarved, or start nothing;
+// with [Forever] they wait as long as their context allows.
 func (t *Table) Waiting(d time.Duration) *Table {
 	waiting := *t
 	waiting.wait = max(d, 0)
@@ -62,7 +62,8 @@ func (t *Table) left(ctx context.Context, began time.Time) time.Duration {
 	return left
 }
 
-// waitOut calls, with how long the service is to wait, until it answers something else than the error or the table's wait is over.
+// waitOut calls, with how long the service is to wait, until it answers something else than the error or the table's
+// wait is over.
 func (t *Table) waitOut(ctx context.Context, whileErr error, call func(wait time.Duration) error) error {
 	began := time.Now()
 	for {
@@ -139,14 +140,15 @@ func (t *Table) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
 	return s, nil
 }
 
-// Advance sets the table's version to v, before the weights of that version are published. It is absolute: repeated and late calls
-// change nothing.
+// Advance sets the table's version to v, before the weights of that version are published. It is absolute: repeated and
+// late calls change nothing.
 func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	_, err := t.act(ctx, wire.Advance, wire.VersionRequest{Table: t.name, Version: int32(v)})
 	return err
 }
 
-// Rewind sets the table's version back to v, for a trainer restored from a checkpoint of its own: rollouts newer than v leave.
+// Rewind sets the table's version back to v, for a trainer restored from a checkpoint of its own: rollouts newer than v
+// leave.
 func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	_, err := t.act(ctx, wire.Rewind, wire.VersionRequest{Table: t.name, Version: int32(v)})
 	return err
@@ -170,8 +172,9 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 	report := wire.DrawReport{Table: t.name, RequestID: t.client.nextID(), Draws: make([]wire.DrawFacts, len(feedback))}
 	for i, f := range feedback {
 		report.Draws[i] = wire.DrawFacts{
-			ID: uint64(f.ID), Staleness: f.Staleness, Advantage: measured(f.Advantage), TDError: measured(f.TDError), GradNorm: measured(f.GradNorm),
-			Tokens: f.Tokens, RatioSum: f.RatioSum, RatioSquares: f.RatioSquares,
+			ID: uint64(f.ID), Staleness: f.Staleness, Advantage: measured(f.Advantage), TDError: measured(f.TDError),
+			GradNorm: measured(f.GradNorm),
+			Tokens:   f.Tokens, RatioSum: f.RatioSum, RatioSquares: f.RatioSquares,
 		}
 	}
 	_, err := t.act(ctx, wire.ReportDraws, report)
@@ -191,19 +194,22 @@ const checkpointTime = 10 * time.Minute
 // Checkpoint has the service save the whole table under a name; it replaces an earlier checkpoint of that name.
 func (t *Table) Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error) {
 	var answer wire.CheckpointAnswer
-	err := t.client.act(ctx, t.name, wire.Checkpoint, wire.CheckpointRequest{Table: t.name, Name: name}, &answer, checkpointTime)
+	err := t.client.act(ctx, t.name, wire.Checkpoint, wire.CheckpointRequest{Table: t.name, Name: name}, &answer,
+		checkpointTime)
 	return answer, err
 }
 
 // Restore replaces the whole table by what was saved under a name.
 func (t *Table) Restore(ctx context.Context, name string) (wire.TableInfo, error) {
 	var info wire.TableInfo
-	err := t.client.act(ctx, t.name, wire.Restore, wire.CheckpointRequest{Table: t.name, Name: name}, &info, checkpointTime)
+	err := t.client.act(ctx, t.name, wire.Restore, wire.CheckpointRequest{Table: t.name, Name: name}, &info,
+		checkpointTime)
 	return info, err
 }
 
-// Start asks how many groups, at most as many as given, may be started now without becoming too stale; it waits for the first as
-// [Table.Waiting] says. The caller inserts them under the grant ([Insertion]) or abandons them. A groupSize of 0 is the table's.
+// Start asks how many groups, at most as many as given, may be started now without becoming too stale; it waits for the
+// first as [Table.Waiting] says. The caller inserts them under the grant ([Insertion]) or abandons them. A groupSize of
+// 0 is the table's.
 func (t *Table) Start(ctx context.Context, groups, groupSize int) (wire.StartAnswer, error) {
 	var answer wire.StartAnswer
 	began := time.Now()
@@ -290,8 +296,8 @@ func newLifetime() lifetime {
 
 func (l lifetime) end() { l.cancel() }
 
-// during runs one exchange on the stream, which the end of ctx breaks off. It reports whether the stream can be used again, and ends it
-// after an error.
+// during runs one exchange on the stream, which the end of ctx breaks off. It reports whether the stream can be used
+// again, and ends it after an error.
 func (l lifetime) during(ctx context.Context, exchange func() error) (usable bool, err error) {
 	unhook := context.AfterFunc(ctx, l.end)
 	err = exchange()

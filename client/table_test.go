@@ -16,7 +16,8 @@ import (
 func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	const info = `{"table":"lab","version":7,"present":3}`
-	for _, kind := range []string{wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws, wire.Restore, wire.Abandon, wire.PromptsReport} {
+	for _, kind := range []string{wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities,
+		wire.ReportDraws, wire.Restore, wire.Abandon, wire.PromptsReport} {
 		f.answers[kind] = info
 	}
 	f.answers[wire.Checkpoint] = `{"table":"lab","version":7,"present":3,"name":"c","file_bytes":9}`
@@ -34,9 +35,11 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 		}, `create_table {"name":"lab","capacity":5}`},
 		{func() error { return table.Advance(ctx, 7) }, `advance {"table":"lab","version":7}`},
 		{func() error { return table.Rewind(ctx, 6) }, `rewind {"table":"lab","version":6}`},
-		{func() error { return table.Update(ctx, []rollout.ID{1, 2}, []float64{0.5, 0}) }, `update_priorities {"table":"lab","ids":[1,2],"priorities":[0.5,0]}`},
+		{func() error { return table.Update(ctx, []rollout.ID{1, 2}, []float64{0.5, 0}) },
+			`update_priorities {"table":"lab","ids":[1,2],"priorities":[0.5,0]}`},
 		{func() error {
-			return table.Report(ctx, rollout.Feedback{ID: 3, Staleness: 2, Advantage: rollout.Measured(0), Tokens: 4, RatioSum: 4.5})
+			return table.Report(ctx, rollout.Feedback{ID: 3, Staleness: 2, Advantage: rollout.Measured(0), Tokens: 4,
+				RatioSum: 4.5})
 		}, `report {"table":"lab","request_id":"ID","draws":[{"id":3,"staleness":2,"advantage":0,"tokens":4,"ratio_sum":4.5}]`},
 		{func() error { return table.Report(ctx) }, ""},
 		{func() error {
@@ -111,7 +114,8 @@ func TestAnActionIsRepeatedUntilItGetsThrough(t *testing.T) {
 		}
 		return nil
 	})
-	if err := table.Advance(context.Background(), 3); err != nil || f.table.Version() != 3 || f.count("before advance") != 5 {
+	if err := table.Advance(context.Background(), 3); err != nil || f.table.Version() != 3 ||
+		f.count("before advance") != 5 {
 		t.Errorf("%v, version %d, %d attempts", err, f.table.Version(), f.count("before advance"))
 	}
 }
@@ -151,7 +155,8 @@ func TestALeaseIsNotSettledTwiceOverABrokenConnection(t *testing.T) {
 func TestAnAnswerThatIsNoJSONIsAnError(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	f.answers[wire.Info] = "<html>"
-	if _, err := table.Info(context.Background()); err == nil || !strings.Contains(err.Error(), "<html>") || !strings.Contains(err.Error(), "table lab of") {
+	if _, err := table.Info(context.Background()); err == nil || !strings.Contains(err.Error(), "<html>") ||
+		!strings.Contains(err.Error(), "table lab of") {
 		t.Errorf("%v", err)
 	}
 }
@@ -161,7 +166,8 @@ func TestLenAsksTheService(t *testing.T) {
 	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := table.Len(context.Background()); n != 2 || err != nil || !slices.Contains(f.actions, `info {"table":"lab"}`) {
+	if n, err := table.Len(context.Background()); n != 2 || err != nil ||
+		!slices.Contains(f.actions, `info {"table":"lab"}`) {
 		t.Errorf("Len is %d, %v", n, err)
 	}
 }

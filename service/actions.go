@@ -28,22 +28,22 @@ type action struct {
 // actions returns every action by its type.
 func (s *Service) actions() map[string]action {
 	return map[string]action{
-		wire.CreateTable:      {"create a table, unless one with the same definition exists" + bodyFields[wire.Table](), s.createTable},
+		wire.CreateTable:      {"create a table, or find the same one" + bodyFields[wire.Table](), s.createTable},
 		wire.DropTable:        {"drop a table and its journal" + bodyFields[wire.TableRequest](), s.dropTable},
-		wire.Advance:          actOn(s, "set the version, before the weights of that version are published", toWrite, func(r *wire.VersionRequest) string { return r.Table }, advance),
-		wire.Rewind:           actOn(s, "set the version back; newer rollouts leave", toWrite, func(r *wire.VersionRequest) string { return r.Table }, rewind),
-		wire.UpdatePriorities: actOn(s, "give rollouts new priorities", toWrite, func(r *wire.PriorityUpdate) string { return r.Table }, updatePriorities),
-		wire.ReportDraws:      actOn(s, "report what a trainer measured of its draws", toWrite, func(r *wire.DrawReport) string { return r.Table }, reportDraws),
-		wire.Acknowledge:      actOn(s, "count leased batches as used", toRead, func(r *wire.SettleRequest) string { return r.Table }, acknowledgeBatches),
-		wire.Release:          actOn(s, "return leased batches unused", toRead, func(r *wire.SettleRequest) string { return r.Table }, releaseBatches),
-		wire.Statistics:       actOn(s, "return what the table has counted", toRead, func(r *wire.TableRequest) string { return r.Table }, statistics),
-		wire.Info:             actOn(s, "return the table's definition, version and size", toRead, func(r *wire.TableRequest) string { return r.Table }, info),
-		wire.Checkpoint:       actOn(s, "save the whole table under a name", toWrite, func(r *wire.CheckpointRequest) string { return r.Table }, s.checkpoint),
-		wire.Restore:          actOn(s, "replace the whole table by what was saved under a name", toWrite, func(r *wire.CheckpointRequest) string { return r.Table }, s.restore),
-		wire.Start:            actOn(s, "ask how many groups may be started now", toWrite, func(r *wire.StartRequest) string { return r.Table }, start),
-		wire.Abandon:          actOn(s, "give back groups that will not be inserted", toWrite, func(r *wire.AbandonRequest) string { return r.Table }, abandon),
-		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, func(r *wire.PromptsRequest) string { return r.Table }, nextPrompts),
-		wire.PromptsReport:    actOn(s, "report the results of prompts", toWrite, func(r *wire.PromptResults) string { return r.Table }, reportPrompts),
+		wire.Advance:          actOn(s, "set the version, before its weights are published", toWrite, advance),
+		wire.Rewind:           actOn(s, "set the version back; newer rollouts leave", toWrite, rewind),
+		wire.UpdatePriorities: actOn(s, "give rollouts new priorities", toWrite, updatePriorities),
+		wire.ReportDraws:      actOn(s, "report what a trainer measured of its draws", toWrite, reportDraws),
+		wire.Acknowledge:      actOn(s, "count leased batches as used", toRead, acknowledgeBatches),
+		wire.Release:          actOn(s, "return leased batches unused", toRead, releaseBatches),
+		wire.Statistics:       actOn(s, "return what the table has counted", toRead, statistics),
+		wire.Info:             actOn(s, "return the table's definition, version and size", toRead, info),
+		wire.Checkpoint:       actOn(s, "save the whole table under a name", toWrite, s.checkpoint),
+		wire.Restore:          actOn(s, "replace the whole table by what was saved under a name", toWrite, s.restore),
+		wire.Start:            actOn(s, "ask how many groups may be started now", toWrite, start),
+		wire.Abandon:          actOn(s, "give back groups that will not be inserted", toWrite, abandon),
+		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, nextPrompts),
+		wire.PromptsReport:    actOn(s, "report the results of prompts", toWrite, reportPrompts),
 	}
 }
 
@@ -55,14 +55,16 @@ const (
 
 func bodyFields[R any]() string { return ". Body: JSON with " + fieldNames(reflect.TypeFor[R]()) }
 
-// actOn makes an action from a function that serves requests of type R; table returns the name of a request's table.
-func actOn[R any](s *Service, description string, write bool, table func(*R) string, serve func(context.Context, *table, *R) (any, error)) action {
+// actOn makes an action from a function that serves requests of type R, whose field Table names the table.
+func actOn[R any](
+	s *Service, description string, write bool, serve func(context.Context, *table, *R) (any, error),
+) action {
 	return action{description + bodyFields[R](), func(ctx context.Context, c *call, body []byte) (any, error) {
 		var req R
 		if err := decodeJSON("body", body, &req); err != nil {
 			return nil, err
 		}
-		t, err := s.allowed(ctx, table(&req), write)
+		t, err := s.allowed(ctx, reflect.ValueOf(req).FieldByName("Table").String(), write)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +94,8 @@ func (s *Service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 	all := s.actions()
 	found, ok := all[a.GetType()]
 	if !ok {
-		return wire.Errorf(wire.NotFound, "action %q: there is none of that type: want one of %s", a.GetType(), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		return wire.Errorf(wire.NotFound, "action %q: there is none of that type: want one of %s", a.GetType(),
+			strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
 	if err := s.requests.begin(); err != nil {
 		return err
@@ -124,7 +127,8 @@ func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, e
 	}
 	if n := len(s.list()); n >= s.options.MaxTables {
 		if _, err := s.table(w.Name); err != nil {
-			return nil, wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables", w.Name, n)
+			return nil, wire.Errorf(wire.Invalid,
+				"table %q: there are %d tables already: drop some, or raise max_tables", w.Name, n)
 		}
 	}
 	t, err := s.create(w)
@@ -161,8 +165,8 @@ func (t *table) committed(ctx context.Context, err error) (any, error) {
 	return t.answer(err)
 }
 
-// answer returns the table's state, or the error. Priorities and prompts, whose changes go with the journal's next transaction
-// (invariant 6), are answered so at once.
+// answer returns the table's state, or the error. Priorities and prompts, whose changes go with the journal's next
+// transaction (invariant 6), are answered so at once.
 func (t *table) answer(err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -230,8 +234,8 @@ func measurement(x *float64) rollout.Measurement {
 // maxReportIDs is how many request ids of reports a table remembers.
 const maxReportIDs = 1000
 
-// reportIDs remembers the request ids of a table's reports, so that a report repeated because its answer got lost counts once.
-// The zero value is ready.
+// reportIDs remembers the request ids of a table's reports, so that a report repeated because its answer got lost
+// counts once. The zero value is ready.
 type reportIDs struct {
 	mu    sync.Mutex
 	known map[string]bool
@@ -360,7 +364,8 @@ func reportPrompts(_ context.Context, t *table, r *wire.PromptResults) (any, err
 		if err := checkID(fmt.Sprintf("results[%d].id", i), x.ID); err != nil {
 			return nil, err
 		}
-		results[i] = prompts.Result{Prompt: prompts.Prompt{ID: x.ID, Ref: x.Ref}, Correct: x.Correct, Total: x.Total, Replayed: x.Replayed}
+		results[i] = prompts.Result{Prompt: prompts.Prompt{ID: x.ID, Ref: x.Ref}, Correct: x.Correct, Total: x.Total,
+			Replayed: x.Replayed}
 	}
 	return t.answer(t.withPrompts(func() error { return t.prompts.Report(t.version(), results...) }))
 }
@@ -384,24 +389,30 @@ func statistics(_ context.Context, t *table, _ *wire.TableRequest) (any, error) 
 		Inserted:  s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
 		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, OnLease: v.OnLease,
 		UpdatesIgnored: s.UpdatesIgnored, NeverUsed: s.NeverUsed,
-		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction, UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
+		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction,
+		UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
 		NeverUsedShare: v.NeverUsed, AgeDecay: replay.Versions(v.AgeDecay),
-		Limiter: v.Limiter, Gate: v.Gate, Waiting: wire.Waiting{Inserts: v.InsertsWaiting, Samples: v.SamplesWaiting, Starts: v.StartsWaiting},
+		Limiter: v.Limiter, Gate: v.Gate, Waiting: wire.Waiting{Inserts: v.InsertsWaiting, Samples: v.SamplesWaiting,
+			Starts: v.StartsWaiting},
 	}
 	for _, a := range v.ByAge {
-		answer.Ages = append(answer.Ages, wire.AgeShare{Age: a.Age, Units: a.Units, Base: a.Base, Probability: a.Probability})
+		answer.Ages = append(answer.Ages, wire.AgeShare{Age: a.Age, Units: a.Units, Base: a.Base,
+			Probability: a.Probability})
 	}
 	for _, e := range v.ESSByAge {
-		answer.ESSByAge = append(answer.ESSByAge, wire.AgeESS{First: e.First, Last: e.Last, ESS: e.ESS, Tokens: e.Tokens})
+		answer.ESSByAge = append(answer.ESSByAge, wire.AgeESS{First: e.First, Last: e.Last, ESS: e.ESS,
+			Tokens: e.Tokens})
 	}
 	if p := v.Prompts; p != nil {
 		answer.Prompts = &wire.PromptsState{
-			Held: p.Held, Eligible: p.Eligible, Spent: p.Spent, Reported: p.Reported, ZeroVariance: p.ZeroVariance, Replayed: p.Replayed,
-			Reuses: p.Reuses, PassRates: p.PassRates,
+			Held: p.Held, Eligible: p.Eligible, Spent: p.Spent, Reported: p.Reported, ZeroVariance: p.ZeroVariance,
+			Replayed: p.Replayed,
+			Reuses:   p.Reuses, PassRates: p.PassRates,
 		}
 	}
 	if j := v.Journal; j != nil {
-		answer.Journal = &wire.JournalStatistics{Sync: string(j.Sync), Commits: j.Stats.Commits, Bytes: j.Stats.FileBytes, Seconds: j.Stats.WriteTime.Seconds()}
+		answer.Journal = &wire.JournalStatistics{Sync: string(j.Sync), Commits: j.Stats.Commits,
+			Bytes: j.Stats.FileBytes, Seconds: j.Stats.WriteTime.Seconds()}
 		if j.Err != nil {
 			answer.Journal.Error = j.Err.Error()
 		}

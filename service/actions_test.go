@@ -38,8 +38,10 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 		}
 	}
 	want := []string{
-		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws, wire.Acknowledge, wire.Release,
-		wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
+		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
+		wire.Acknowledge, wire.Release,
+		wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore, wire.Start, wire.Abandon, wire.PromptsNext,
+		wire.PromptsReport,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -52,25 +54,31 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 func TestMakingATableAgainIsAllowedWithTheSameDefinitionOnly(t *testing.T) {
 	v := serve(t, Options{})
 	first := v.create(wire.Table{Name: "a"})
-	if first.Definition == nil || first.Definition.Capacity != 4096 || first.Definition.Sampler != "distinct" || first.Definition.LeaseSeconds != 60 {
+	if first.Definition == nil || first.Definition.Capacity != 4096 || first.Definition.Sampler != "distinct" ||
+		first.Definition.LeaseSeconds != 60 {
 		t.Errorf("definition %+v: want defaults filled in", first.Definition)
 	}
 	v.fill("a", alone(2, 0)...)
-	if again := v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 4096}}); again.Present != 2 { // the default, said
+	if again := v.create(wire.Table{Name: "a",
+		Options: replay.Options{Capacity: 4096}}); again.Present != 2 { // the default, said
 		t.Errorf("made again it holds %d", again.Present)
 	}
 	if same := v.create(*first.Definition); same.Present != 2 {
 		t.Errorf("with the definition that was answered it holds %d", same.Present)
 	}
-	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: 8, MaxUses: 3}, Gate: &wire.Gate{RolloutsPerUpdate: 8}})
-	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3", "gate is", "none")
+	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: 8, MaxUses: 3},
+		Gate: &wire.Gate{RolloutsPerUpdate: 8}})
+	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3", "gate.rollouts_per_update is 8", "none")
 }
 
 func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
 	v := serve(t, Options{})
-	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: -1, Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1, PriorityBase: "nothing", ImportanceBeta: new(float64(2)), Draws: "odd"}, Limiter: &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1}, Gate: &wire.Gate{}, Prompts: &prompts.Options{Fraction: 2}, Columns: []wire.Column{{Name: "y", Type: "float32"}}})
-	checkRefusal(t, err, wire.Invalid, `table "a"`, "capacity: -1", "max_tokens: -1", "lease_seconds: -1", "group_size: -1", "priority.base: nothing",
-		"priority.beta: 2", "priority.draws: odd", "limiter.error_buffer: 1", "samples_per_insert 8", "gate.rollouts_per_update: 0", "prompts.fraction: 2", "y")
+	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: -1,
+		Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1, PriorityBase: "nothing", ImportanceBeta: new(float64(2)), Draws: "odd"}, Limiter: &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1}, Gate: &wire.Gate{}, Prompts: &prompts.Options{Fraction: 2}, Columns: []wire.Column{{Name: "y", Type: "float32"}}})
+	checkRefusal(t, err, wire.Invalid, `table "a"`, "capacity: -1", "max_tokens: -1", "lease_seconds: -1",
+		"group_size: -1", "priority_base: nothing",
+		"importance_beta: 2", "draws: odd", "limiter.error_buffer: 1", "samples_per_insert "+
+			"8", "gate.rollouts_per_update: 0", "prompts.fraction: 2", "y")
 	for _, c := range []struct {
 		w    wire.Table
 		want string
@@ -78,8 +86,10 @@ func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
 		{wire.Table{Name: "../a"}, "../a"},
 		{wire.Table{Name: ""}, "name"},
 		{wire.Table{Name: "a", Options: replay.Options{AgeDecay: 5}}, "age_decay: 5: want none with sampler distinct"},
-		{wire.Table{Name: "a", Options: replay.Options{MinSize: 100}, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "min_size"},
-		{wire.Table{Name: "a", Options: replay.Options{GroupSize: 32}, Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "group_size 32"},
+		{wire.Table{Name: "a", Options: replay.Options{MinSize: 100},
+			Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "min_size"},
+		{wire.Table{Name: "a", Options: replay.Options{GroupSize: 32},
+			Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "group_size 32"},
 	} {
 		_, err := try[any](v, wire.CreateTable, c.w)
 		checkRefusal(t, err, wire.Invalid, c.want)
@@ -115,7 +125,8 @@ func TestVersionsGoUpByAdvanceAndDownByRewind(t *testing.T) {
 	}
 	v.fill("a", alone(2, 3)...)
 	v.fill("a", alone(2, 1)...)
-	if i := do[wire.TableInfo](v, wire.Rewind, wire.VersionRequest{Table: "a", Version: 2}); i.Version != 2 || i.Present != 2 {
+	if i := do[wire.TableInfo](v, wire.Rewind, wire.VersionRequest{Table: "a", Version: 2}); i.Version != 2 ||
+		i.Present != 2 {
 		t.Errorf("rewound to %d with %d rollouts", i.Version, i.Present)
 	}
 	_, err := try[any](v, wire.Rewind, wire.VersionRequest{Table: "a", Version: 9})
@@ -128,7 +139,8 @@ func TestPrioritiesAndReportsReachTheSampler(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	v.fill("a", alone(4, 0)...)
-	do[any](v, wire.UpdatePriorities, wire.PriorityUpdate{Table: "a", IDs: []uint64{1, 2, 3, 4}, Priorities: []float64{0, 0, 0, 1e12}})
+	do[any](v, wire.UpdatePriorities, wire.PriorityUpdate{Table: "a", IDs: []uint64{1, 2, 3, 4},
+		Priorities: []float64{0, 0, 0, 1e12}})
 	b, err := v.get(wire.SampleRequest{Table: "a", Size: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +162,7 @@ func TestPrioritiesAndReportsReachTheSampler(t *testing.T) {
 		t.Errorf("after a report rollout %d is drawn, %v", b.draws[0].ID, err)
 	}
 	for body, want := range map[string]string{
-		`{"table":"a","ids":[1,2],"priorities":[1]}`: "1 of them for 2 ids",
+		`{"table":"a","ids":[1,2],"priorities":[1]}`: "priorities is 1 for 2 ids",
 		`{"table":"a","ids":[9],"priorities":[1]}`:   "id is 9",
 		`{"table":"a","ids":[1],"priorities":[-1]}`:  "priority is -1",
 		`{"table":"a","ids":[-1],"priorities":[1]}`:  "ids",
@@ -182,7 +194,9 @@ func TestBatchesAreSettledByActionsAllOrNone(t *testing.T) {
 
 func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
-	v.create(wire.Table{Name: "a", Options: replay.Options{MaxUses: 1}, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 16}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{MaxUses: 1},
+		Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 16}, Gate: &wire.Gate{RolloutsPerUpdate: 8,
+			MaxStaleness: 1}})
 	v.fill("a", group(4, 0), group(4, 0))
 	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4}); err != nil {
 		t.Fatal(err)
@@ -200,7 +214,8 @@ func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
 	if s.Evicted[rollout.EvictedByUses] != 4 || s.NeverUsedShare != 1 {
 		t.Errorf("evicted %v, never used %v", s.Evicted, s.NeverUsedShare)
 	}
-	if s.Limiter == nil || s.Limiter.Balance != 4 || s.Limiter.Max != 16 || s.Gate == nil || s.Gate.Started != 8 || s.Gate.Allowed != 16 {
+	if s.Limiter == nil || s.Limiter.Balance != 4 || s.Limiter.Max != 16 || s.Gate == nil || s.Gate.Started != 8 ||
+		s.Gate.Allowed != 16 {
 		t.Errorf("limiter %+v, gate %+v", s.Limiter, s.Gate)
 	}
 	if s.Journal == nil || s.Journal.Sync != "always" || s.Journal.Commits == 0 || s.Journal.Bytes == 0 {
@@ -210,12 +225,14 @@ func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
 
 func TestGroupsAreStartedInsertedAndAbandoned(t *testing.T) {
 	v := serve(t, Options{})
-	v.create(wire.Table{Name: "a", Options: replay.Options{GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{GroupSize: 4},
+		Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
 	got := do[wire.StartAnswer](v, wire.Start, wire.StartRequest{Table: "a", Groups: 9})
 	if got.Groups != 4 || got.Grant == 0 || got.ExpiresSeconds != 600 {
 		t.Fatalf("granted %+v", got)
 	}
-	if more := do[wire.StartAnswer](v, wire.Start, wire.StartRequest{Table: "a", Groups: 1}); more.Groups != 0 || more.Grant != 0 {
+	if more := do[wire.StartAnswer](v, wire.Start, wire.StartRequest{Table: "a", Groups: 1}); more.Groups != 0 ||
+		more.Grant != 0 {
 		t.Errorf("granted %+v beyond the gate", more)
 	}
 	if _, err := v.insert("a", wire.InsertRequest{Grant: got.Grant, BatchID: "x"}, group(4, 0)); err != nil {
@@ -240,7 +257,8 @@ func TestPromptsAreReportedAndReplayed(t *testing.T) {
 	v.create(wire.Table{Name: "a", Prompts: &prompts.Options{Fraction: 0.5, Band: 0.5, MaxReuse: 3}})
 	v.create(wire.Table{Name: "b"})
 	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{
-		{Prompt: wire.Prompt{ID: "half", Ref: 5}, Correct: 2, Total: 4}, {Prompt: wire.Prompt{ID: "never"}, Correct: 0, Total: 4},
+		{Prompt: wire.Prompt{ID: "half", Ref: 5}, Correct: 2, Total: 4},
+		{Prompt: wire.Prompt{ID: "never"}, Correct: 0, Total: 4},
 	}})
 	got := do[wire.PromptsAnswer](v, wire.PromptsNext, wire.PromptsRequest{Table: "a", Batch: 4})
 	if len(got.Prompts) != 1 || got.Prompts[0] != (wire.Prompt{ID: "half", Ref: 5}) {
@@ -274,9 +292,12 @@ func (r rights) Authorize(_ context.Context, table string, write bool) error {
 func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
 	all := map[string]string{ // by action, the right and a body
 		wire.CreateTable: `write {"name":"a"}`, wire.DropTable: `write {"table":"a"}`,
-		wire.Advance: `write {"table":"a"}`, wire.Rewind: `write {"table":"a"}`, wire.UpdatePriorities: `write {"table":"a"}`, wire.ReportDraws: `write {"table":"a"}`,
-		wire.Acknowledge: `read {"table":"a"}`, wire.Release: `read {"table":"a"}`, wire.Statistics: `read {"table":"a"}`, wire.Info: `read {"table":"a"}`,
-		wire.Checkpoint: `write {"table":"a"}`, wire.Restore: `write {"table":"a"}`, wire.Start: `write {"table":"a"}`, wire.Abandon: `write {"table":"a"}`,
+		wire.Advance: `write {"table":"a"}`, wire.Rewind: `write {"table":"a"}`,
+		wire.UpdatePriorities: `write {"table":"a"}`, wire.ReportDraws: `write {"table":"a"}`,
+		wire.Acknowledge: `read {"table":"a"}`, wire.Release: `read {"table":"a"}`,
+		wire.Statistics: `read {"table":"a"}`, wire.Info: `read {"table":"a"}`,
+		wire.Checkpoint: `write {"table":"a"}`, wire.Restore: `write {"table":"a"}`, wire.Start: `write {"table":"a"}`,
+		wire.Abandon:     `write {"table":"a"}`,
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
 	}
 	for _, may := range []string{"read", "write"} {
@@ -305,7 +326,8 @@ func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
 		_, exchange := v.exchanger(v.client, "a").sample(wire.SampleRequest{Size: 1, TimeoutMS: ms(0)})
 		_, info := v.client.GetFlightInfo(v.ctx, path("a"))
 		_, schema := v.client.GetSchema(v.ctx, path("a"))
-		for what, err := range map[string]error{"get": get, "export": export, "exchange": exchange, "info": wire.FromGRPC(info), "schema": wire.FromGRPC(schema)} {
+		for what, err := range map[string]error{"get": get, "export": export, "exchange": exchange,
+			"info": wire.FromGRPC(info), "schema": wire.FromGRPC(schema)} {
 			if errors.Is(err, wire.ErrDenied) != (may == "write") {
 				t.Errorf("with the right to %s, %s: %v", may, what, err)
 			}
@@ -397,7 +419,8 @@ func TestLargeActionsWaitForMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func(pad int) error {
-		stream, err := v.client.DoAction(v.ctx, &flight.Action{Type: wire.Info, Body: []byte(`{"table":"a"}` + strings.Repeat(" ", pad))})
+		stream, err := v.client.DoAction(v.ctx, &flight.Action{Type: wire.Info,
+			Body: []byte(`{"table":"a"}` + strings.Repeat(" ", pad))})
 		if err == nil {
 			_, err = stream.Recv()
 		}
@@ -423,7 +446,8 @@ func TestLargeActionsWaitForMemory(t *testing.T) {
 	if n := v.service.incoming.used.Load(); n != 0 {
 		t.Errorf("%d bytes are in use afterwards", n)
 	}
-	err = decodeJSON("body", append([]byte("{}"), bytes.Repeat([]byte(" "), maxRequestBytes)...), new(wire.TableRequest))
+	err = decodeJSON("body", append([]byte("{}"), bytes.Repeat([]byte(" "), maxRequestBytes)...),
+		new(wire.TableRequest))
 	checkRefusal(t, err, wire.TooLarge, "want at most")
 }
 

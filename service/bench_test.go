@@ -34,7 +34,8 @@ func benched(b *testing.B, o Options) flight.FlightServiceClient {
 	ended := make(chan error, 1)
 	go func() { ended <- g.Serve(s.Listener(l)) }()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(flightdata.CallOption(), grpc.MaxCallRecvMsgSize(1<<28), grpc.MaxCallSendMsgSize(1<<28)),
+		grpc.WithDefaultCallOptions(flightdata.CallOption(), grpc.MaxCallRecvMsgSize(1<<28),
+			grpc.MaxCallSendMsgSize(1<<28)),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(socketBuffer), grpc.WithWriteBufferSize(socketBuffer))
 	if err != nil {

@@ -1,11 +1,15 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +59,8 @@ func (c *call) end(err *error) {
 	}
 	st, isStatus := status.FromError(*err)
 	if isStatus && st.Code() == codes.ResourceExhausted { // gRPC's own, about the size of a message
-		*err = wire.Errorf(wire.TooLarge, "%s: want at most max_message_bytes, %d, in one message", st.Message(), c.service.options.MaxMessageBytes)
+		*err = wire.Errorf(wire.TooLarge, "%s: want at most max_message_bytes, %d, in one message", st.Message(),
+			c.service.options.MaxMessageBytes)
 	}
 	c.service.counts.failed(*err)
 	if _, isStatus := status.FromError(*err); !isStatus {
@@ -92,8 +97,8 @@ func (c *callCounts) failed(err error) {
 	c.errors[wire.CodeOf(err)]++
 }
 
-// callerLeft reports whether an error only means that the caller or its connection is gone. The service's own errors are not
-// gRPC statuses at this point.
+// callerLeft reports whether an error only means that the caller or its connection is gone. The service's own errors
+// are not gRPC statuses at this point.
 func callerLeft(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -261,4 +266,119 @@ func (c *conn) view() Connection {
 		Peer: c.peer, Caller: c.caller, Since: c.since, Streams: c.calls, Tables: slices.Sorted(maps.Keys(c.tables)),
 		ReceivedBytes: c.received.Load(), SentBytes: c.sent.Load(),
 	}
+}
+
+// Bounds of a request.
+const (
+	maxRequestBytes  = 64 << 20 // a million priorities fit
+	maxRequestValues = 4 << 20  // counted by commas: lists of {} take many times the memory of their text
+)
+
+// A request of largeRequest bytes or more waits for memory. While a list is decoded each value takes about valueBytes.
+const (
+	largeRequest = 1 << 20
+	valueBytes   = 200
+)
+
+// admitJSON waits until a request may be decoded in memory.
+func (s *Service) admitJSON(ctx context.Context, text []byte) (leave func(), err error) {
+	if len(text) < largeRequest {
+		return func() {}, nil
+	}
+	taken, err := s.incoming.acquire(ctx, int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
+	return func() { s.incoming.release(taken) }, err
+}
+
+// maxIDBytes bounds the ids that clients choose: tables remember many of them.
+const maxIDBytes = 1024
+
+// checkID refuses an id that is too long to remember.
+func checkID(key, id string) error {
+	if len(id) > maxIDBytes {
+		return wire.Errorf(wire.Invalid, "%s: %q… has %d bytes: want at most %d", key, id[:32], len(id), maxIDBytes)
+	}
+	return nil
+}
+
+// decodeJSON decodes a request; place is where it came, for errors. An empty text is an empty request. Unknown fields
+// and anything after the object are refused.
+func decodeJSON[T any](place string, text []byte, into *T) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
+	if len(text) > maxRequestBytes {
+		return wire.Errorf(wire.TooLarge, "%s: %d bytes: want at most %d", place, len(text), maxRequestBytes)
+	}
+	if n := bytes.Count(text, []byte{','}); n > maxRequestValues {
+		return wire.Errorf(wire.TooLarge, "%s: about %d values: want at most %d; send them in several requests", place,
+			n, maxRequestValues)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return jsonError(place, err, reflect.TypeFor[T]())
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return wire.Errorf(wire.Invalid, "%s: more than one JSON value: want one object", place)
+	}
+	return nil
+}
+
+func jsonError(place string, err error, of reflect.Type) error {
+	var mistyped *json.UnmarshalTypeError
+	var broken *json.SyntaxError
+	switch {
+	case errors.As(err, &mistyped) && mistyped.Field != "":
+		return wire.Errorf(wire.Invalid, "%s: %s: %s: want %s", place, mistyped.Field, mistyped.Value,
+			kindName(mistyped.Type))
+	case errors.As(err, &mistyped):
+		return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, mistyped.Value,
+			fieldNames(of))
+	case errors.As(err, &broken):
+		return wire.Errorf(wire.Invalid, "%s: no JSON at byte %d (%s): want an object with the fields %s", place,
+			broken.Offset, err, fieldNames(of))
+	}
+	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return wire.Errorf(wire.Invalid, "%s: %s: unknown field: want fields among %s", place, name, fieldNames(of))
+	}
+	return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, err, fieldNames(of))
+}
+
+// kindName returns a type in words.
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number of %d bits", t.Bits())
+	case reflect.Uint64, reflect.Uint32, reflect.Uint:
+		return "a whole number, 0 or more"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "an object"
+}
+
+// fieldNames lists the JSON fields of a struct.
+func fieldNames(t reflect.Type) string {
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// encodeJSON encodes an answer.
+func encodeJSON(answer any) ([]byte, error) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, wire.Errorf(wire.Failed, "encoding the answer: %s", err)
+	}
+	return text, nil
 }

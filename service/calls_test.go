@@ -114,13 +114,15 @@ func TestConnectionsAreSeenWithWhoTheyAreAndWhatTheyDo(t *testing.T) {
 		t.Fatalf("%d connections", len(list))
 	}
 	i := slices.IndexFunc(list, func(c Connection) bool { return c.Streams == 1 })
-	if i < 0 || list[i].Caller != "alice" || !slices.Equal(list[i].Tables, []string{"a"}) || list[i].SentBytes == 0 || list[i].ReceivedBytes == 0 ||
+	if i < 0 || list[i].Caller != "alice" || !slices.Equal(list[i].Tables,
+		[]string{"a"}) || list[i].SentBytes == 0 || list[i].ReceivedBytes == 0 ||
 		list[i].Peer == list[1-i].Peer || list[i].Since.IsZero() {
 		t.Errorf("connections %+v", list)
 	}
 	x.cancel()
 	v.await("the stream ended", func(TableView) bool {
-		return !slices.ContainsFunc(v.service.Observe().Connections, func(c Connection) bool { return c.Streams != 0 || len(c.Tables) != 0 })
+		return !slices.ContainsFunc(v.service.Observe().Connections,
+			func(c Connection) bool { return c.Streams != 0 || len(c.Tables) != 0 })
 	})
 }
 
@@ -137,21 +139,26 @@ func TestAnObservationHoldsWhatHappened(t *testing.T) {
 		t.Fatal("a sample of nothing was served")
 	}
 	o := v.service.Observe()
-	if o.Calls["DoPut"] != 1 || o.Calls["DoGet"] != 2 || o.Calls["DoAction"] != 1 || len(o.Errors) != 1 || o.Errors[0] != (ErrorCount{wire.Invalid, 1}) {
+	if o.Calls["DoPut"] != 1 || o.Calls["DoGet"] != 2 || o.Calls["DoAction"] != 1 || len(o.Errors) != 1 ||
+		o.Errors[0] != (ErrorCount{wire.Invalid, 1}) {
 		t.Errorf("calls %v, errors %v", o.Calls, o.Errors)
 	}
 	w := o.Tables[0]
-	if w.Name != "a" || w.Definition.Sampler != "prioritized" || w.AgeDecay != 500 || len(w.ByAge) != 1 || w.Stats.Present != 2 {
+	if w.Name != "a" || w.Definition.Sampler != "prioritized" || w.AgeDecay != 500 || len(w.ByAge) != 1 ||
+		w.Stats.Present != 2 {
 		t.Errorf("table %+v", w)
 	}
 	c := w.Counters
-	if c.InsertRequests != 1 || c.InsertedRows != 2 || c.InsertedTokens != 14 || c.Samples != 1 || c.SampledRows != 2 || c.SampledBytes == 0 || c.ReceivedBytes == 0 {
+	if c.InsertRequests != 1 || c.InsertedRows != 2 || c.InsertedTokens != 14 || c.Samples != 1 || c.SampledRows != 2 ||
+		c.SampledBytes == 0 || c.ReceivedBytes == 0 {
 		t.Errorf("counters %+v", c)
 	}
-	if w.InsertLatency.Count != 1 || w.SampleLatency.Count != 1 || len(w.SampleLatency.Counts) != len(w.SampleLatency.Bounds)+1 || w.SampleLatency.Seconds <= 0 {
+	if w.InsertLatency.Count != 1 || w.SampleLatency.Count != 1 ||
+		len(w.SampleLatency.Counts) != len(w.SampleLatency.Bounds)+1 || w.SampleLatency.Seconds <= 0 {
 		t.Errorf("latencies %+v, %+v", w.InsertLatency, w.SampleLatency)
 	}
-	if len(w.Recent) != 1 || !w.Recent[0].Cut || len(w.Recent[0].Text) != 1999 || w.Recent[0].ID != 1 || w.Recent[0].Reward != 0.5 {
+	if len(w.Recent) != 1 || !w.Recent[0].Cut || len(w.Recent[0].Text) != 1999 || w.Recent[0].ID != 1 ||
+		w.Recent[0].Reward != 0.5 {
 		t.Errorf("recent %d: cut %v, %d bytes", len(w.Recent), w.Recent[0].Cut, len(w.Recent[0].Text))
 	}
 }
@@ -159,7 +166,8 @@ func TestAnObservationHoldsWhatHappened(t *testing.T) {
 func TestCallersThatLeftAreNotCountedAsErrors(t *testing.T) {
 	var counts callCounts
 	for _, left := range []error{
-		context.Canceled, fmt.Errorf("sending: %w", context.DeadlineExceeded), status.Error(codes.Unavailable, "transport is closing"),
+		context.Canceled, fmt.Errorf("sending: %w", context.DeadlineExceeded), status.Error(codes.Unavailable,
+			"transport is closing"),
 		status.Error(codes.Canceled, "context canceled"),
 	} {
 		counts.failed(left)
@@ -167,7 +175,8 @@ func TestCallersThatLeftAreNotCountedAsErrors(t *testing.T) {
 	if _, errors := counts.view(); len(errors) > 0 {
 		t.Errorf("callers that left count as %v", errors)
 	}
-	for _, err := range []error{fmt.Errorf("sampling: %w", rollout.ErrStarved), wire.Errorf(wire.Closing, "stopping"), fmt.Errorf("the disk")} {
+	for _, err := range []error{fmt.Errorf("sampling: %w", rollout.ErrStarved), wire.Errorf(wire.Closing, "stopping"),
+		fmt.Errorf("the disk")} {
 		counts.failed(err)
 	}
 	if _, errors := counts.view(); fmt.Sprint(errors) != "[{closing 1} {failed 1} {starved 1}]" {

@@ -17,15 +17,16 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// A checkpoint is a file of three snapshots, one after another: the gate's count, the prompts if the table has any, and the
-// table. It outlives the table.
+// A checkpoint is a file of three snapshots, one after another: the gate's count, the prompts if the table has any, and
+// the table. It outlives the table.
 
 const checkpointSuffix = ".table"
 
 // checkpointPath returns the file of a checkpoint.
 func (t *table) checkpointPath(name string) (string, error) {
 	if t.journal == nil {
-		return "", wire.Errorf(wire.Invalid, "checkpoint: the service keeps nothing: start it with a data folder (--data)")
+		return "", wire.Errorf(wire.Invalid,
+			"checkpoint: the service keeps nothing: start it with a data folder (--data)")
 	}
 	if err := wire.CheckName(name); err != nil {
 		return "", wire.Errorf(wire.Invalid, "checkpoint %s", err)
@@ -63,7 +64,8 @@ func (t *table) save(path string) (size int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return info.Size(), errors.Join(os.Chmod(path, 0o600), disk.SyncFolder(filepath.Dir(folder)), disk.SyncFolder(t.service.options.Data))
+	return info.Size(), errors.Join(os.Chmod(path, 0o600), disk.SyncFolder(filepath.Dir(folder)),
+		disk.SyncFolder(t.service.options.Data))
 }
 
 // unfinished ends the names of checkpoints that are being written; earlier versions began them with .new-.
@@ -102,7 +104,8 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 	defer s.admin.Unlock()
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, wire.Errorf(wire.NotFound, "checkpoint %q: table %q has none of that name: want one that was saved", r.Name, t.Name)
+		return nil, wire.Errorf(wire.NotFound, "checkpoint %q: table %q has none of that name: want one that was saved",
+			r.Name, t.Name)
 	}
 	if err != nil {
 		return nil, wire.Errorf(wire.Failed, "opening checkpoint %q: %s", r.Name, err)

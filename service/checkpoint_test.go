@@ -17,9 +17,11 @@ import (
 func TestACheckpointBringsEverythingBack(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})
-	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform", GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}, Prompts: new(prompts.Defaults())})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform", GroupSize: 4},
+		Gate: &wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 1}, Prompts: &prompts.Options{}})
 	v.fill("a", group(4, 0), group(4, 0))
-	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
+	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a",
+		Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
 	saved := do[wire.CheckpointAnswer](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
 	if saved.Present != 8 || saved.FileBytes == 0 || saved.Name != "one" {
 		t.Errorf("saved %+v", saved)
@@ -41,7 +43,8 @@ func TestACheckpointBringsEverythingBack(t *testing.T) {
 	held := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
 	v.fill("a", group(4, 0))
 	do[any](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 5})
-	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "other"}, Correct: 2, Total: 4}}})
+	do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a",
+		Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "other"}, Correct: 2, Total: 4}}})
 
 	restored := do[wire.TableInfo](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "one"})
 	if restored.Present != 8 || restored.Version != 0 {
@@ -125,7 +128,8 @@ func TestCheckpointsLeaveNothingOfOnesThatACrashCutOff(t *testing.T) {
 	save := func() { do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"}) }
 	save()
 	folder := filepath.Join(data, "checkpoints", "a")
-	if err := os.WriteFile(filepath.Join(folder, "one"+checkpointSuffix+".123"+unfinished), []byte("half"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "one"+checkpointSuffix+".123"+unfinished), []byte("half"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	save()
@@ -136,24 +140,25 @@ func TestCheckpointsLeaveNothingOfOnesThatACrashCutOff(t *testing.T) {
 
 // A checkpoint takes its snapshots one after another, while insertions go on.
 func TestARestoredGateCountsWhatCameBetweenTheSnapshots(t *testing.T) {
-	inBubble(t, wire.Table{Name: "a", Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}}, func(t *testing.T, table *table) {
-		var b bytes.Buffer
-		table.mustInsert(t, alone(4, 0)...)
-		if err := table.gateSnapshot().write(&b); err != nil {
-			t.Fatal(err)
-		}
-		table.mustInsert(t, alone(6, 0)...)
-		if err := table.store.Snapshot(&b); err != nil {
-			t.Fatal(err)
-		}
-		table.mustInsert(t, alone(2, 0)...)
-		if err := table.readState(&b); err != nil {
-			t.Fatal(err)
-		}
-		if s := table.gate.Load().State(table.now(), 0); s.Started != 10 || table.store.Server().Flow().Present != 10 {
-			t.Errorf("started are %d, present %d; want 10", s.Started, table.store.Server().Flow().Present)
-		}
-	})
+	inBubble(t, wire.Table{Name: "a", Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}},
+		func(t *testing.T, table *table) {
+			var b bytes.Buffer
+			table.mustInsert(t, alone(4, 0)...)
+			if err := table.gateSnapshot().write(&b); err != nil {
+				t.Fatal(err)
+			}
+			table.mustInsert(t, alone(6, 0)...)
+			if err := table.store.Snapshot(&b); err != nil {
+				t.Fatal(err)
+			}
+			table.mustInsert(t, alone(2, 0)...)
+			if err := table.readState(&b); err != nil {
+				t.Fatal(err)
+			}
+			if s := table.gate.Load().State(table.now(), 0); s.Started != 10 || table.store.Server().Flow().Present != 10 {
+				t.Errorf("started are %d, present %d; want 10", s.Started, table.store.Server().Flow().Present)
+			}
+		})
 }
 
 func TestAReportOfBeforeIsTakenAgainAfterARestoration(t *testing.T) {
@@ -161,7 +166,8 @@ func TestAReportOfBeforeIsTakenAgainAfterARestoration(t *testing.T) {
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	id := v.fill("a", alone(1, 0)...)[0]
 	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
-	report := wire.DrawReport{Table: "a", RequestID: "step 1", Draws: []wire.DrawFacts{{ID: id, Tokens: 4, RatioSum: 4, RatioSquares: 4}}}
+	report := wire.DrawReport{Table: "a", RequestID: "step 1",
+		Draws: []wire.DrawFacts{{ID: id, Tokens: 4, RatioSum: 4, RatioSquares: 4}}}
 	for range 2 {
 		do[any](v, wire.ReportDraws, report)
 		do[any](v, wire.ReportDraws, report)

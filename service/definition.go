@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -19,7 +20,8 @@ type definition struct {
 	schema *arrow.Schema // of sampling, with all columns
 }
 
-// define fills in a definition's defaults. It reports every problem at once, each with its key, under code wire.Invalid.
+// define fills in a definition's defaults. It reports every problem at once, each with its key, under code
+// wire.Invalid.
 func define(w wire.Table) (*definition, error) {
 	d := &definition{Table: w}
 	var problems option.Problems
@@ -31,7 +33,11 @@ func define(w wire.Table) (*definition, error) {
 		problems.Add(checkTableGate(w)...)
 	}
 	if w.Prompts != nil {
-		problems.Add(option.Under("prompts", w.Prompts.Validate()))
+		if w.Prompts.Fraction == 0 {
+			defaults := prompts.Defaults()
+			d.Prompts = &defaults
+		}
+		problems.Add(option.Under("prompts", d.Prompts.Validate()))
 	}
 	var err error
 	if d.fields, err = wire.ExtraFields(w.Columns); err != nil {
@@ -40,7 +46,8 @@ func define(w wire.Table) (*definition, error) {
 		problems.Add(err)
 	}
 	if len(problems) > 0 {
-		return nil, wire.Errorf(wire.Invalid, "table %q: %s", w.Name, strings.ReplaceAll(problems.Err().Error(), "\n", "; "))
+		return nil, wire.Errorf(wire.Invalid, "table %q: %s", w.Name,
+			strings.ReplaceAll(problems.Err().Error(), "\n", "; "))
 	}
 	d.Options = w.Options.WithDefaults()
 	d.Clock = nil // the service's own
@@ -65,7 +72,8 @@ func checkTableGate(w wire.Table) []error {
 	const want = "(max_staleness + 1) x rollouts_per_update, now %v, to reach %s"
 	if least := w.MinSize * max(w.Shards, 1); float64(least) > first {
 		problems = append(problems, &option.Error{Key: "gate.max_staleness", Value: w.Gate.MaxStaleness,
-			Want: fmt.Sprintf(want, first, fmt.Sprintf("the %d rollouts of min_size, before which no update begins", least))})
+			Want: fmt.Sprintf(want, first, fmt.Sprintf("the %d rollouts of min_size, before which no update begins",
+				least))})
 	}
 	if float64(w.GroupSize) > first {
 		problems = append(problems, &option.Error{Key: "gate.max_staleness", Value: w.Gate.MaxStaleness,
@@ -92,8 +100,8 @@ func readDefinition(text []byte) (*definition, error) {
 	return define(w)
 }
 
-// upgradeDefinition rewrites a definition of the first journals, which kept the options of sampler prioritized in an object of
-// their own, in which a beta of 0 was left out.
+// upgradeDefinition rewrites a definition of the first journals, which kept the options of sampler prioritized in an
+// object of their own, in which a beta of 0 was left out.
 func upgradeDefinition(text []byte) ([]byte, error) {
 	var tree map[string]json.RawMessage
 	if err := json.Unmarshal(text, &tree); err != nil {

@@ -35,8 +35,8 @@ func (s *Service) ListFlights(_ *flight.Criteria, stream flight.FlightService_Li
 	return nil
 }
 
-// GetFlightInfo describes a table: the schema of its samples, how many rollouts and bytes it holds, its definition as JSON
-// (app_metadata), and a ticket that exports it.
+// GetFlightInfo describes a table: the schema of its samples, how many rollouts and bytes it holds, its definition as
+// JSON (app_metadata), and a ticket that exports it.
 func (s *Service) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (info *flight.FlightInfo, err error) {
 	c := s.begin(ctx, "GetFlightInfo")
 	defer c.end(&err)
@@ -90,15 +90,18 @@ func (t *table) flight() (*flight.FlightInfo, error) {
 // defaultExportRows is how many rows a record batch of an export has, unless the request gives a size.
 const defaultExportRows = 256
 
-// export sends all rollouts of the table in order of ids, those of each shard as of one moment. It draws nothing: probability is
-// that of the next draw (NaN where the sampler knows none), weight is 1, and group_mean and group_std are those of the insertion.
+// export sends all rollouts of the table in order of ids, those of each shard as of one moment. It draws nothing:
+// probability is that of the next draw (NaN where the sampler knows none), weight is 1, and group_mean and group_std
+// are those of the insertion.
 func (t *table) export(req *wire.SampleRequest, to *sender) error {
 	rows := cmp.Or(req.Size, defaultExportRows)
 	switch {
 	case rows < 0 || rows > maxBatchRows:
-		return wire.Errorf(wire.Invalid, "size: %d: want rows to a record batch, 1 to %d, or 0 for %d", rows, maxBatchRows, defaultExportRows)
+		return wire.Errorf(wire.Invalid, "size: %d: want rows to a record batch, 1 to %d, or 0 for %d", rows,
+			maxBatchRows, defaultExportRows)
 	case req.Fresh != 0 || req.Shard != 0 || req.RequestID != "" || req.UseAtDraw:
-		return wire.Errorf(wire.Invalid, "ticket: fresh, shard, request_id, use_at_draw: want none of them with export, which draws nothing")
+		return wire.Errorf(wire.Invalid,
+			"ticket: fresh, shard, request_id, use_at_draw: want none of them with export, which draws nothing")
 	}
 	version := t.version()
 	draws := t.contentAsDraws()
@@ -124,7 +127,8 @@ func (t *table) contentAsDraws() []rollout.Draw {
 		h := &held[i]
 		draws[i] = rollout.Draw{
 			ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: h.Advantage, Probability: h.Probability, Weight: 1,
-			Fresh: h.Fresh, Staleness: int32(min(h.Age, math.MaxInt32)), Uses: int32(h.Uses), GroupMean: h.Mean, GroupStd: h.Std,
+			Fresh: h.Fresh, Staleness: int32(min(h.Age, math.MaxInt32)), Uses: int32(h.Uses),
+			GroupMean: h.Mean, GroupStd: h.Std,
 		}
 	}
 	return draws

@@ -47,13 +47,15 @@ type fuzzed struct {
 
 // fuzzTable has a bit of everything.
 func fuzzTable() wire.Table {
-	return wire.Table{Name: "t", Options: replay.Options{Capacity: 64, Sampler: "prioritized", MaxUses: 4, MaxStaleness: 8, Vocab: 1000, MaxTokens: 256, LeaseSeconds: 60}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 2}, Prompts: &prompts.Options{Fraction: 0.5, Band: 0.4, Cooldown: 1, MaxReuse: 2}, Columns: []wire.Column{{Name: "x_note", Type: "utf8"}, {Name: "x_list", Type: "list<float32>"}}}
+	return wire.Table{Name: "t", Options: replay.Options{Capacity: 64, Sampler: "prioritized", MaxUses: 4,
+		MaxStaleness: 8, Vocab: 1000, MaxTokens: 256, LeaseSeconds: 60}, Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 2}, Prompts: &prompts.Options{Fraction: 0.5, Band: 0.4, Cooldown: 1, MaxReuse: 2}, Columns: []wire.Column{{Name: "x_note", Type: "utf8"}, {Name: "x_list", Type: "list<float32>"}}}
 }
 
 // fuzzService serves one table.
 func fuzzService(t testing.TB) *fuzzed {
 	t.Helper()
-	s, err := New(Options{Logger: quiet(), MaxMessageBytes: 1 << 20, MaxInFlightBytes: 1 << 21, Tables: []wire.Table{fuzzTable()}})
+	s, err := New(Options{Logger: quiet(), MaxMessageBytes: 1 << 20, MaxInFlightBytes: 1 << 21,
+		Tables: []wire.Table{fuzzTable()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +100,14 @@ func (z *fuzzed) reset(t testing.TB) *fuzzed {
 	return &again
 }
 
-// call sends messages and returns the answers. Whatever they are, the error says what is wrong with them: it is no defect.
+// call sends messages and returns the answers. Whatever they are, the error says what is wrong with them: it is no
+// defect.
 func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 	z.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), z.patience)
 	defer cancel()
-	stream, err := z.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
+	stream, err := z.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+		"/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
 		z.checkError(method, err)
 		return nil
@@ -132,10 +136,12 @@ func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 	}
 }
 
-// mild holds that an error is one of those that a caller can understand. Messages that are not protocol buffers are grpc's to refuse.
+// mild holds that an error is one of those that a caller can understand. Messages that are not protocol buffers are
+// grpc's to refuse.
 func (z *fuzzed) checkError(method string, err error) {
 	s := status.Convert(err)
-	if code := s.Code(); (code == codes.Internal || code == codes.Unknown) && !strings.HasPrefix(s.Message(), "grpc: ") {
+	if code := s.Code(); (code == codes.Internal || code == codes.Unknown) &&
+		!strings.HasPrefix(s.Message(), "grpc: ") {
 		z.t.Errorf("%s: %v: want an error that says what is wrong with the request", method, err)
 	}
 }
@@ -149,7 +155,8 @@ func (z *fuzzed) checkHealth() {
 		for _, n := range s.Evicted {
 			evicted += n
 		}
-		if s.Inserted != uint64(s.Present)+evicted || s.Drawn != s.Acknowledged+s.Returned+v.OnLease || float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() {
+		if s.Inserted != uint64(s.Present)+evicted || s.Drawn != s.Acknowledged+s.Returned+v.OnLease ||
+			float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() {
 			z.t.Errorf("the books of %s do not balance: %+v, on lease %d", v.Name, s, v.OnLease)
 		}
 	}
@@ -167,7 +174,8 @@ func encode(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// join puts messages into one text for the fuzzer, each after its length; split takes them apart, whatever the lengths say.
+// join puts messages into one text for the fuzzer, each after its length; split takes them apart, whatever the lengths
+// say.
 func join(messages ...[]byte) (script []byte) {
 	for _, m := range messages {
 		script = append(binary.BigEndian.AppendUint16(script, uint16(len(m))), m...)
@@ -199,15 +207,19 @@ func (k *recorder) Send(m *flight.FlightData) error {
 // goodInsertion is what a stock client sends to insert a few rollouts.
 func goodInsertion(t testing.TB, metadata string, options ...ipc.Option) [][]byte {
 	t.Helper()
-	fields, err := wire.ExtraFields([]wire.Column{{Name: "x_note", Type: "utf8"}, {Name: "x_list", Type: "list<float32>"}})
+	fields, err := wire.ExtraFields([]wire.Column{{Name: "x_note", Type: "utf8"},
+		{Name: "x_list", Type: "list<float32>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := &rollout.Rollout{
-		PromptID: "p", Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1}, Versions: []rollout.Version{-1, 0}, Temperature: 1, TopP: 1,
-		Turns: []rollout.Turn{{Start: 0, End: 2, Done: true}}, Text: "text", Meta: map[string]string{"a": "b"}, Images: [][]byte{{1, 2}},
+		PromptID: "p", Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1},
+		Versions: []rollout.Version{-1, 0}, Temperature: 1, TopP: 1,
+		Turns: []rollout.Turn{{Start: 0, End: 2, Done: true}}, Text: "text", Meta: map[string]string{"a": "b"},
+		Images: [][]byte{{1, 2}},
 	}
-	rec, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{x, x}}, {Rollouts: []*rollout.Rollout{x}}}, fields)
+	rec, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{x, x}}, {Rollouts: []*rollout.Rollout{x}}},
+		fields)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +239,8 @@ func goodInsertion(t testing.TB, metadata string, options ...ipc.Option) [][]byt
 func TestWhatTheFuzzersBeginWithIsGood(t *testing.T) {
 	z := fuzzService(t)
 	z.patience = 10 * time.Second
-	for i, insertion := range [][][]byte{goodInsertion(t, ""), goodInsertion(t, `{"batch_id":"b","timeout_ms":0}`, ipc.WithLZ4())} {
+	for i, insertion := range [][][]byte{goodInsertion(t, ""),
+		goodInsertion(t, `{"batch_id":"b","timeout_ms":0}`, ipc.WithLZ4())} {
 		if answers := z.call("DoPut", split(join(insertion...))...); len(answers) != 1 {
 			t.Errorf("insertion %d had %d answers, want 1", i, len(answers))
 		}
@@ -235,12 +248,14 @@ func TestWhatTheFuzzersBeginWithIsGood(t *testing.T) {
 	if n := z.service.Observe().Tables[0].Stats.Inserted; n != 6 {
 		t.Errorf("inserted %d, want 6", n)
 	}
-	if answers := z.call("DoExchange", exchangeMessages(t, `{"size":2,"prefetch":0}`, `{"size":2}`)...); len(answers) < 3 {
+	if answers := z.call("DoExchange", exchangeMessages(t, `{"size":2,"prefetch":0}`,
+		`{"size":2}`)...); len(answers) < 3 {
 		t.Errorf("an exchange of two requests had %d answers, want a schema and two batches", len(answers))
 	}
 	for name, body := range actionSeeds() {
 		answers := z.call("DoAction", encode(t, &flight.Action{Type: name, Body: []byte(body)}))
-		if want := name != wire.Checkpoint && name != wire.Restore && name != wire.Acknowledge && name != wire.Release && name != wire.Abandon && name != wire.DropTable; want && len(answers) != 1 {
+		if want := name != wire.Checkpoint && name != wire.Restore && name != wire.Acknowledge &&
+			name != wire.Release && name != wire.Abandon && name != wire.DropTable; want && len(answers) != 1 {
 			t.Errorf("%s %s had no answer", name, body)
 		}
 	}
@@ -276,8 +291,10 @@ func exchangeMessages(t testing.TB, requests ...string) (messages [][]byte) {
 // FuzzExchange sends any messages to DoExchange.
 func FuzzExchange(f *testing.F) {
 	f.Add(join(exchangeMessages(f, `{"size":1}`, `{"size":2}`)...))
-	f.Add(join(exchangeMessages(f, `{"size":1,"columns":["id","tokens","x_note"],"prefetch":3,"timeout_ms":5}`, `{"size":1,"acknowledge":[1]}`, `{"size":1,"release":[2]}`)...))
-	f.Add(join(exchangeMessages(f, `{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`, `{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`)...))
+	f.Add(join(exchangeMessages(f, `{"size":1,"columns":["id","tokens","x_note"],"prefetch":3,"timeout_ms":5}`,
+		`{"size":1,"acknowledge":[1]}`, `{"size":1,"release":[2]}`)...))
+	f.Add(join(exchangeMessages(f, `{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`,
+		`{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`)...))
 	served := fuzzService(f)
 	f.Fuzz(func(t *testing.T, script []byte) {
 		z := served.reset(t)
@@ -346,7 +363,8 @@ func FuzzActions(f *testing.F) {
 		}
 		for range 2 {
 			z.call("DoAction", encode(t, &flight.Action{Type: name, Body: body}))
-			z.call("DoExchange", exchangeMessages(t, `{"size":2,"prefetch":1,"timeout_ms":0}`, `{"size":1,"timeout_ms":0}`)...)
+			z.call("DoExchange", exchangeMessages(t, `{"size":2,"prefetch":1,"timeout_ms":0}`,
+				`{"size":1,"timeout_ms":0}`)...)
 		}
 		z.checkHealth()
 	})
@@ -381,7 +399,8 @@ func FuzzCheckpoints(f *testing.F) {
 		}
 		before := fmt.Sprint(table.store.Server().Flow(), table.gate.Load().State(time.Time{}, table.version()))
 		if err := table.readState(bytes.NewReader(file)); err != nil {
-			if after := fmt.Sprint(table.store.Server().Flow(), table.gate.Load().State(time.Time{}, table.version())); after != before {
+			if after := fmt.Sprint(table.store.Server().Flow(),
+				table.gate.Load().State(time.Time{}, table.version())); after != before {
 				t.Errorf("a checkpoint that was refused (%v) changed the table from %s to %s", err, before, after)
 			}
 		}

@@ -22,12 +22,13 @@ const defaultGrantTime = 10 * time.Minute
 const maxGrants = 1 << 16
 
 // gate tells generators how many groups they may start, so that they wait instead of generating what would be too stale
-// (wire.Gate; Fu et al. 2025). With the table at version v, at most (v - v0 + MaxStaleness + 1) x RolloutsPerUpdate rollouts may
-// have been started. Started is what was inserted, under a grant or not, plus what is granted and not yet inserted; v0 is the
-// table's version when the first of them was started. A gate without a definition grants all that there is room for.
+// (wire.Gate; Fu et al. 2025). With the table at version v, at most (v - v0 + MaxStaleness + 1) x RolloutsPerUpdate
+// rollouts may have been started. Started is what was inserted, under a grant or not, plus what is granted and not yet
+// inserted; v0 is the table's version when the first of them was started. A gate without a definition grants all that
+// there is room for.
 //
-// A grant that is neither inserted nor abandoned in time goes back; what is inserted under it later still counts. After a
-// restart no grant is outstanding: started is what was inserted. Its methods may be called concurrently.
+// A grant that is neither inserted nor abandoned in time goes back; what is inserted under it later still counts. After
+// a restart no grant is outstanding: started is what was inserted. Its methods may be called concurrently.
 type gate struct {
 	limit *wire.Gate // nil: none
 	lasts time.Duration
@@ -56,9 +57,11 @@ type grant struct {
 	until  time.Time
 }
 
-// newGate returns a gate with a count; first is the number of its first grant, which no other gate of the table may have given.
+// newGate returns a gate with a count; first is the number of its first grant, which no other gate of the table may
+// have given.
 func newGate(limit *wire.Gate, count gateCount, first uint64) *gate {
-	g := &gate{limit: limit, count: count, grants: make(map[uint64]*grant), next: max(first, 1), lasts: defaultGrantTime}
+	g := &gate{limit: limit, count: count, grants: make(map[uint64]*grant), next: max(first, 1),
+		lasts: defaultGrantTime}
 	if limit != nil && limit.GrantSeconds > 0 {
 		g.lasts = time.Duration(limit.GrantSeconds * float64(time.Second))
 	}
@@ -68,29 +71,37 @@ func newGate(limit *wire.Gate, count gateCount, first uint64) *gate {
 // checkGate returns the problems of a gate.
 func checkGate(l wire.Gate) (p option.Problems) {
 	p.Check(l.RolloutsPerUpdate > 0 && l.RolloutsPerUpdate <= math.MaxInt32, "gate.rollouts_per_update", l.RolloutsPerUpdate, "the new rollouts that one update takes, above 0")
-	p.Check(l.MaxStaleness >= 0 && l.MaxStaleness <= math.MaxInt32, "gate.max_staleness", l.MaxStaleness, "versions, 0 or more")
-	p.Check(l.GrantSeconds >= 0 && l.GrantSeconds <= maxSeconds, "gate.grant_seconds", l.GrantSeconds, "0 (%v) to %v", defaultGrantTime.Seconds(), maxSeconds)
+	p.Check(l.MaxStaleness >= 0 &&
+		l.MaxStaleness <= math.MaxInt32, "gate.max_staleness", l.MaxStaleness, "versions, 0 or more")
+	p.Check(l.GrantSeconds >= 0 && l.GrantSeconds <= maxSeconds, "gate.grant_seconds", l.GrantSeconds, "0 (%v) to "+
+		"%v", defaultGrantTime.Seconds(), maxSeconds)
 	return p
 }
 
 // maxSeconds bounds every time in a definition: a year.
 const maxSeconds = 366 * 24 * 3600
 
-// Start grants up to groups of a size, with the table at version v and room for so many rollouts (math.MaxInt64: unbounded). The
-// grant's number is 0 if it grants none. An error wraps rollout.ErrInvalid, or rollout.ErrFull if too many grants are outstanding.
-func (g *gate) Start(now time.Time, groups, size int, v rollout.Version, room int64) (number uint64, granted int, err error) {
+// Start grants up to groups of a size, with the table at version v and room for so many rollouts (math.MaxInt64:
+// unbounded). The grant's number is 0 if it grants none. An error wraps rollout.ErrInvalid, or rollout.ErrFull if too
+// many grants are outstanding.
+func (g *gate) Start(
+	now time.Time, groups, size int, v rollout.Version, room int64,
+) (number uint64, granted int, err error) {
 	if groups < 1 || groups > math.MaxInt32 {
 		return 0, 0, fmt.Errorf("groups: %d: want 1 to %d: %w", groups, math.MaxInt32, rollout.ErrInvalid)
 	}
 	if size < 1 || size > math.MaxInt32 {
-		return 0, 0, fmt.Errorf("group_size: %d: want the rollouts in each group, because the table's definition has no group_size: %w", size, rollout.ErrInvalid)
+		return 0, 0, fmt.Errorf("group_size: %d: want the rollouts in each group, because the table's definition has "+
+			"no group_size: %w", size, rollout.ErrInvalid)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
 	g.begin(v)
-	if g.limit != nil && g.allowedAt(v) < int64(size) && float64(size) > float64(g.limit.MaxStaleness+1)*g.limit.RolloutsPerUpdate {
-		return 0, 0, fmt.Errorf("group_size: %d: the gate lets (max_staleness + 1) x rollouts_per_update = %v rollouts run ahead of the trainer: want smaller groups, or a larger max_staleness: %w",
+	if g.limit != nil && g.allowedAt(v) < int64(size) &&
+		float64(size) > float64(g.limit.MaxStaleness+1)*g.limit.RolloutsPerUpdate {
+		return 0, 0, fmt.Errorf("group_size: %d: the gate lets (max_staleness + 1) x rollouts_per_update = %v "+
+			"rollouts run ahead of the trainer: want smaller groups, or a larger max_staleness: %w",
 			size, float64(g.limit.MaxStaleness+1)*g.limit.RolloutsPerUpdate, rollout.ErrInvalid)
 	}
 	free := min(g.allowedAt(v)-g.count.Inserted-g.held, room-g.held)
@@ -100,7 +111,8 @@ func (g *gate) Start(now time.Time, groups, size int, v rollout.Version, room in
 		return 0, 0, nil
 	}
 	if len(g.grants) >= maxGrants {
-		return 0, 0, fmt.Errorf("%d grants are outstanding: insert under them, or abandon them: %w", len(g.grants), rollout.ErrFull)
+		return 0, 0, fmt.Errorf("%d grants are outstanding: insert under them, or abandon them: %w", len(g.grants),
+			rollout.ErrFull)
 	}
 	if len(g.order) > 2*len(g.grants)+64 {
 		g.order = slices.DeleteFunc(g.order, func(gr *grant) bool { return gr.left == 0 })
@@ -234,8 +246,8 @@ func (g *gate) State(now time.Time, v rollout.Version) wire.GateState {
 
 func gateFormat() sealed.Format { return sealed.Format{Magic: "reprgat", Version: 1} }
 
-// gateSnapshot is a gate's count with the table's at that time. Insertions since then, which the journal knows up to the last
-// acknowledged one, are added to it on recovery.
+// gateSnapshot is a gate's count with the table's at that time. Insertions since then, which the journal knows up to
+// the last acknowledged one, are added to it on recovery.
 type gateSnapshot struct {
 	Books    gateCount // the field names are those of the file
 	Inserted uint64    // replay.Flow.Inserted
@@ -262,7 +274,8 @@ func (g gateSnapshot) countFor(t *table) gateCount {
 		return count
 	}
 	count.Begun = true
-	if t.Unit != replay.UnitStep { // how many rollouts the steps were is unknown: the count may be late by the journal's interval
+	// how many rollouts the steps were is unknown: the count may be late by the journal's interval
+	if t.Unit != replay.UnitStep {
 		count.Inserted += int64(now - g.Inserted)
 	}
 	return count

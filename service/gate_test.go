@@ -46,7 +46,8 @@ func TestTheGateKeepsToItsFormula(t *testing.T) {
 	if _, n := mustStart(t, g, at(1), 100, 8, 7, noBound); n != 4 {
 		t.Errorf("two versions later %d groups may start, want 4", n)
 	}
-	if s := g.State(at(1), 7); s.Allowed != 80 || s.Started != 80 || s.Outstanding != 72 || s.Grants != 2 || s.Granted != 80 {
+	if s := g.State(at(1),
+		7); s.Allowed != 80 || s.Started != 80 || s.Outstanding != 72 || s.Grants != 2 || s.Granted != 80 {
 		t.Errorf("state %+v", s)
 	}
 }
@@ -166,7 +167,8 @@ func TestTheGateDoesWhatItsDefinitionSays(t *testing.T) {
 	}
 	for seed := range uint64(100) {
 		random := rollout.Stream(seed, "service/gate_test", 0)
-		limit := &wire.Gate{RolloutsPerUpdate: float64(2+random.IntN(40)) / 2, MaxStaleness: random.IntN(4), GrantSeconds: 5}
+		limit := &wire.Gate{RolloutsPerUpdate: float64(2+random.IntN(40)) / 2, MaxStaleness: random.IntN(4),
+			GrantSeconds: 5}
 		size := 1 + random.IntN(max(int(limit.RolloutsPerUpdate), 1))
 		g := newGate(limit, gateCount{}, 1)
 		grants := map[uint64]*naive{}

@@ -17,9 +17,9 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// DoPut inserts. Each record batch of the stream is one insertion: it is decoded, admitted to memory, validated, inserted as soon
-// as the table has room and the limiter allows, committed to the journal and acknowledged, in order. The first refusal ends the
-// stream.
+// DoPut inserts. Each record batch of the stream is one insertion: it is decoded, admitted to memory, validated,
+// inserted as soon as the table has room and the limiter allows, committed to the journal and acknowledged, in order.
+// The first refusal ends the stream.
 func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	ctx := stream.Context()
 	c := s.begin(ctx, "DoPut")
@@ -60,7 +60,8 @@ func pathTable(d *flight.FlightDescriptor) (string, error) {
 	case d == nil || len(d.GetPath()) == 0 && len(d.GetCmd()) == 0:
 		return "", nil
 	case d.GetType() != flight.DescriptorPATH || len(d.GetPath()) != 1:
-		return "", wire.Errorf(wire.Invalid, "descriptor: path %q, command of %d bytes: want a path of one name, the table's", d.GetPath(), len(d.GetCmd()))
+		return "", wire.Errorf(wire.Invalid, "descriptor: path %q, command of %d bytes: want a path of one name, the "+
+			"table's", d.GetPath(), len(d.GetCmd()))
 	}
 	return d.GetPath()[0], nil
 }
@@ -108,8 +109,8 @@ func (p *putStream) insertAll(forward func(inserted) error) error {
 // maxUncommitted is how many insertions of one stream may wait for the journal.
 const maxUncommitted = 64
 
-// insertWhileCommitting inserts in a goroutine of its own while the journal commits earlier insertions, many at once. If the
-// journal fails, the stream ends.
+// insertWhileCommitting inserts in a goroutine of its own while the journal commits earlier insertions, many at once.
+// If the journal fails, the stream ends.
 func (p *putStream) insertWhileCommitting() error {
 	queue, ended := make(chan inserted, maxUncommitted), make(chan error, 1)
 	go func() {
@@ -188,7 +189,8 @@ func release(frame flightdata.Frame) {
 // insertFrame inserts one record batch, which it releases: decode, admit, validate, insert.
 func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.InsertAnswer, error) {
 	defer release(frame)
-	if err := t.service.authorize(ctx, t.Name, true); err != nil { // the token may have been revoked since the stream began
+	// the token may have been revoked since the stream began
+	if err := t.service.authorize(ctx, t.Name, true); err != nil {
 		return nil, err
 	}
 	var req wire.InsertRequest
@@ -233,8 +235,8 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 	return bytes
 }
 
-// admit waits until an insertion's bytes may be in memory. One table gets at most half of all, so that insertions waiting for it
-// do not keep out the others.
+// admit waits until an insertion's bytes may be in memory. One table gets at most half of all, so that insertions
+// waiting for it do not keep out the others.
 func (t *table) admit(ctx context.Context, bytes int64) (leave func(), err error) {
 	ofTable, err := t.incoming.acquire(ctx, bytes)
 	if err != nil {
@@ -288,7 +290,8 @@ type insertion struct {
 	items int // rows, or their steps with unit step
 }
 
-// newInsertion validates a request against the table's definition (invariants 8 and 9); the table validates the rollouts.
+// newInsertion validates a request against the table's definition (invariants 8 and 9); the table validates the
+// rollouts.
 func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, order wire.Order) (*insertion, error) {
 	in := &insertion{InsertRequest: req, groups: groups, order: order}
 	err := checkID("batch_id", req.BatchID)
@@ -301,7 +304,8 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 	size := t.GroupSize
 	switch {
 	case req.GroupSize < 0:
-		return nil, wire.Errorf(wire.Invalid, "group_size: %d: want the rollouts in every group, or none where groups differ", req.GroupSize)
+		return nil, wire.Errorf(wire.Invalid,
+			"group_size: %d: want the rollouts in every group, or none where groups differ", req.GroupSize)
 	case req.GroupSize > 0 && size > 0 && req.GroupSize != size:
 		return nil, wire.Errorf(wire.Invalid, "group_size: %d: want %d, the table's group_size", req.GroupSize, size)
 	case req.GroupSize > 0:
@@ -325,8 +329,8 @@ func (t *table) itemsOf(r *rollout.Rollout) int {
 	return 1
 }
 
-// insert inserts the groups, after waiting for room and the limiter, and returns the ids in order of rows. Under a batch id that
-// was inserted before it returns the ids of then.
+// insert inserts the groups, after waiting for room and the limiter, and returns the ids in order of rows. Under a
+// batch id that was inserted before it returns the ids of then.
 func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	leave, err := t.awaitTurn(ctx, in)
 	if err != nil {
@@ -349,7 +353,8 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	case err != nil:
 		return nil, in.nameRow(err)
 	case len(ids) != in.items:
-		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: an insertion of %d rollouts had it before, this one has %d: want an id of its own for each", in.BatchID, len(ids), in.items)
+		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: an insertion of %d rollouts had it before, this one has "+
+			"%d: want an id of its own for each", in.BatchID, len(ids), in.items)
 	case repeated:
 		t.meter.repeated.Add(1)
 	default:
@@ -369,7 +374,8 @@ func (t *table) awaitTurn(ctx context.Context, in *insertion) (leave func(), err
 	}
 	leave, err = t.inserting.enter(limited, in.BatchID)
 	if err != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("batch_id: %q: an earlier insertion with this id is still in flight: %w", in.BatchID, rollout.ErrFull)
+		return nil, fmt.Errorf("batch_id: %q: an earlier insertion with this id is still in flight: %w", in.BatchID,
+			rollout.ErrFull)
 	}
 	return leave, err
 }
@@ -459,7 +465,8 @@ type batchIDs struct {
 	done map[string]chan struct{}
 }
 
-// enter waits until no other insertion with the id is in flight; leave ends this one. Insertions without an id do not wait.
+// enter waits until no other insertion with the id is in flight; leave ends this one. Insertions without an id do not
+// wait.
 func (b *batchIDs) enter(ctx context.Context, id string) (leave func(), err error) {
 	if id == "" {
 		return func() {}, nil

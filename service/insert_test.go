@@ -29,7 +29,8 @@ func TestAnInsertionIsAnsweredWithTheIdsOfItsRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(first.IDs, []uint64{1, 2, 3}) || first.BatchID != "one" || first.Present != 3 || first.Version != 0 {
+	if !slices.Equal(first.IDs,
+		[]uint64{1, 2, 3}) || first.BatchID != "one" || first.Present != 3 || first.Version != 0 {
 		t.Errorf("the first three rollouts are answered with %+v", first)
 	}
 	if ids := v.fill("a", group(2, 0), group(2, 0)); !slices.Equal(ids, []uint64{4, 5, 6, 7}) {
@@ -67,7 +68,8 @@ func jsonRows(t testing.TB, text string) arrow.RecordBatch {
 	t.Helper()
 	wide := arrow.PrimitiveTypes.Int64
 	schema := arrow.NewSchema([]arrow.Field{
-		{Name: "group", Type: wide}, {Name: "tokens", Type: arrow.ListOf(wide)}, {Name: "mask", Type: arrow.ListOf(wide)},
+		{Name: "group", Type: wide}, {Name: "tokens", Type: arrow.ListOf(wide)}, {Name: "mask",
+			Type: arrow.ListOf(wide)},
 		{Name: "logprobs", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)}, {Name: "version", Type: wide},
 		{Name: "reward", Type: arrow.PrimitiveTypes.Float64},
 	}, nil)
@@ -138,14 +140,20 @@ func TestBadInputIsRefusedByNameAndNothingOfItIsKept(t *testing.T) {
 	}{
 		{"NaN", wire.InsertRequest{}, one(nan), wire.Invalid, []string{"row 1", "logprobs[3]", "NaN"}},
 		{"lengths that differ", wire.InsertRequest{}, one(short), wire.Invalid, []string{"row 1", "mask", "2"}},
-		{"a log-prob above 0", wire.InsertRequest{}, one(positive), wire.Invalid, []string{"row 1", "logprobs[2]", "0.25"}},
-		{"a token out of range", wire.InsertRequest{}, one(far), wire.Invalid, []string{"row 1", "tokens[1]", "5000", "1000"}},
+		{"a log-prob above 0", wire.InsertRequest{}, one(positive), wire.Invalid,
+			[]string{"row 1", "logprobs[2]", "0.25"}},
+		{"a token out of range", wire.InsertRequest{}, one(far), wire.Invalid,
+			[]string{"row 1", "tokens[1]", "5000", "1000"}},
 		{"no token of the policy", wire.InsertRequest{}, one(silent), wire.Invalid, []string{"row 1", "mask", "all 0"}},
-		{"too many tokens", wire.InsertRequest{}, one(answer(30, 0, 0)), wire.Invalid, []string{"row 1", "tokens is 32", "max_tokens"}},
+		{"too many tokens", wire.InsertRequest{}, one(answer(30, 0, 0)), wire.Invalid,
+			[]string{"row 1", "tokens is 32", "max_tokens"}},
 		{"ahead of the table", wire.InsertRequest{}, one(answer(2, 9, 0)), wire.Ahead, []string{"version 9"}},
-		{"a partial group", wire.InsertRequest{GroupSize: 1}, group(2, 0), wire.Invalid, []string{"row 1", "group_size is 1"}},
-		{"a negative group size", wire.InsertRequest{GroupSize: -1}, group(1, 0), wire.Invalid, []string{"group_size: -1"}},
-		{"a negative timeout", wire.InsertRequest{TimeoutMS: ms(-1)}, group(1, 0), wire.Invalid, []string{"timeout_ms: -1"}},
+		{"a partial group", wire.InsertRequest{GroupSize: 1}, group(2, 0), wire.Invalid,
+			[]string{"row 1", "group_size is 1"}},
+		{"a negative group size", wire.InsertRequest{GroupSize: -1}, group(1, 0), wire.Invalid,
+			[]string{"group_size: -1"}},
+		{"a negative timeout", wire.InsertRequest{TimeoutMS: ms(-1)}, group(1, 0), wire.Invalid,
+			[]string{"timeout_ms: -1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := serve(t, Options{})
@@ -211,7 +219,8 @@ func TestAStreamIsRefusedBeforeItInserts(t *testing.T) {
 		{"unknown table", path("b"), "", wire.NotFound, `"b"`},
 		{"no table", nil, "", wire.Invalid, "descriptor"},
 		{"two names", path("a", "b"), "", wire.Invalid, "descriptor"},
-		{"a command", &flight.FlightDescriptor{Type: flight.DescriptorCMD, Cmd: []byte("a")}, "", wire.Invalid, "descriptor"},
+		{"a command", &flight.FlightDescriptor{Type: flight.DescriptorCMD, Cmd: []byte("a")}, "", wire.Invalid,
+			"descriptor"},
 		{"an unknown field", path("a"), `{"batch": "x"}`, wire.Invalid, `"batch"`},
 		{"no JSON", path("a"), `{"batch_id"`, wire.Invalid, "batch_id, group_size"},
 		{"another type", path("a"), `{"group_size": "4"}`, wire.Invalid, "group_size"},
@@ -350,7 +359,8 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(1, 0)...)
 		insert := func(timeout *int64) error {
-			in, err := table.newInsertion(wire.InsertRequest{BatchID: "one", TimeoutMS: timeout}, alone(1, 0), wire.Order{0})
+			in, err := table.newInsertion(wire.InsertRequest{BatchID: "one", TimeoutMS: timeout}, alone(1, 0),
+				wire.Order{0})
 			if err == nil {
 				_, err = table.insert(t.Context(), in)
 			}
@@ -362,11 +372,13 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 		for _, patience := range []int64{0, 5000} {
 			began := time.Now()
 			err := insert(ms(patience))
-			if !errors.Is(err, rollout.ErrFull) || !strings.Contains(err.Error(), `batch_id: "one"`) || time.Since(began) != time.Duration(patience)*time.Millisecond {
+			if !errors.Is(err, rollout.ErrFull) || !strings.Contains(err.Error(), `batch_id: "one"`) ||
+				time.Since(began) != time.Duration(patience)*time.Millisecond {
 				t.Errorf("with %d ms, after %v: %v", patience, time.Since(began), err)
 			}
 		}
-		if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout, useAtDraw: true}, nil); err != nil {
+		if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout,
+			useAtDraw: true}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Server().Flow().Inserted != 2 {

@@ -15,8 +15,9 @@ import (
 // holder is the call that a batch is leased to.
 type holder struct{ _ byte } // not empty, so that each has an address of its own
 
-// leases maps leased batches to their holders. When a repeated request gets its batch again, the lease passes to the later call,
-// so that the end of the earlier one, which may be noticed later, does not take the batch back. The zero value is ready.
+// leases maps leased batches to their holders. When a repeated request gets its batch again, the lease passes to the
+// later call, so that the end of the earlier one, which may be noticed later, does not take the batch back. The zero
+// value is ready.
 type leases struct {
 	mu   sync.Mutex
 	held map[rollout.BatchID]*holder
@@ -90,7 +91,8 @@ func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 }
 
 func (t *table) notLeased(id rollout.BatchID) error {
-	return fmt.Errorf("batch %d: it was settled before, or went back after %v seconds (lease_seconds) or at the end of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)
+	return fmt.Errorf("batch %d: it was settled before, or went back after %v seconds (lease_seconds) or at the end "+
+		"of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)
 }
 
 // settleAll settles batches leased to a holder, nil for anybody: all or none.

@@ -12,21 +12,22 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// limiter holds a table's draws per inserted rollout near a ratio (wire.Limiter; Cassirer et al. 2021, SampleToInsertRatio).
-// With the balance d = inserted x ratio - drawn, insertions wait while d would exceed the upper bound, and samples while it would
-// fall below the lower one. It counts nothing itself: the table says each time what was inserted and drawn, so the limiter stands
-// where it stood after a restart, and draws that went back do not count. Its methods may be called concurrently.
+// limiter holds a table's draws per inserted rollout near a ratio (wire.Limiter; Cassirer et al. 2021,
+// SampleToInsertRatio). With the balance d = inserted x ratio - drawn, insertions wait while d would exceed the upper
+// bound, and samples while it would fall below the lower one. It counts nothing itself: the table says each time what
+// was inserted and drawn, so the limiter stands where it stood after a restart, and draws that went back do not count.
+// Its methods may be called concurrently.
 //
 // One insertion or batch may move d by at most the error buffer, so that both sides never wait for each other: where an
-// insertion waits, d is above the middle, and any such batch passes. Insertions pass whatever d is while the table would hold no
-// more than MinSize with them, and once after each sample that found too few rollouts, because rollouts that left unused can never
-// be drawn.
+// insertion waits, d is above the middle, and any such batch passes. Insertions pass whatever d is while the table
+// would hold no more than MinSize with them, and once after each sample that found too few rollouts, because rollouts
+// that left unused can never be drawn.
 type limiter struct {
 	ratio, buffer float64
 	minSize       int
 
-	// One insertion at a time checks the balance and moves it, and one sample: one that fails in the end holds back no other.
-	// The other side may move d meanwhile, but only away from this side's bound.
+	// One insertion at a time checks the balance and moves it, and one sample: one that fails in the end holds back no
+	// other. The other side may move d meanwhile, but only away from this side's bound.
 	insertions, samples sync.Mutex
 
 	mu                       sync.Mutex // guards what follows
@@ -41,13 +42,15 @@ func newLimiter(l wire.Limiter, minSize int) *limiter {
 
 // checkLimiter returns the problems of a limiter for a table whose groups have a size, 0 if they differ.
 func checkLimiter(l wire.Limiter, groupSize int) (p option.Problems) {
-	p.Check(l.SamplesPerInsert > 0 && l.SamplesPerInsert <= math.MaxInt32, "limiter.samples_per_insert", l.SamplesPerInsert, "draws per inserted rollout, above 0")
+	p.Check(l.SamplesPerInsert > 0 && l.SamplesPerInsert <= math.MaxInt32, "limiter.samples_per_insert",
+		l.SamplesPerInsert, "draws per inserted rollout, above 0")
 	if len(p) > 0 {
 		return p
 	}
 	least := max(1, l.SamplesPerInsert*float64(max(groupSize, 1)))
 	p.Check(l.ErrorBuffer >= least && l.ErrorBuffer <= math.MaxInt64/4, "limiter.error_buffer", l.ErrorBuffer,
-		"at least %v draws, by which the smallest insertion moves the balance with samples_per_insert %v, and at least a batch", least, l.SamplesPerInsert)
+		"at least %v draws, by which the smallest insertion moves the balance with samples_per_insert %v, and at "+
+			"least a batch", least, l.SamplesPerInsert)
 	return p
 }
 
@@ -61,8 +64,8 @@ func (l *limiter) balance(f replay.Flow) float64 {
 	return float64(f.Inserted)*l.ratio - float64(f.Drawn-f.Returned)
 }
 
-// Insert runs an insertion of n rollouts, or returns an error that wraps rollout.ErrFull if it has to wait and rollout.ErrInvalid
-// if it could wait for ever. Neither flow nor insert may wait.
+// Insert runs an insertion of n rollouts, or returns an error that wraps rollout.ErrFull if it has to wait and
+// rollout.ErrInvalid if it could wait for ever. Neither flow nor insert may wait.
 func (l *limiter) Insert(n int, flow func() replay.Flow, insert func() error) error {
 	l.insertions.Lock()
 	defer l.insertions.Unlock()
@@ -87,17 +90,20 @@ func (l *limiter) mayInsert(n int, f replay.Flow) error {
 	few := f.Present+n <= l.minSize
 	switch {
 	case !few && float64(n)*l.ratio > l.buffer:
-		return fmt.Errorf("inserting %d rollouts moves the limiter's balance by %v (samples_per_insert %v), more than its error_buffer of %v: insert fewer at a time, or raise error_buffer: %w",
+		return fmt.Errorf("inserting %d rollouts moves the limiter's balance by %v (samples_per_insert %v), more "+
+			"than its error_buffer of %v: insert fewer at a time, or raise error_buffer: %w",
 			n, float64(n)*l.ratio, l.ratio, l.buffer, rollout.ErrInvalid)
 	case !few && !l.starved && after > upper:
 		l.heldInserts++
-		return fmt.Errorf("inserting %d rollouts moves the limiter's balance from %v to %v, above %v: samples have to catch up: %w", n, d, after, upper, rollout.ErrFull)
+		return fmt.Errorf("inserting %d rollouts moves the limiter's balance from %v to %v, above %v: samples have "+
+			"to catch up: %w", n, d, after, upper, rollout.ErrFull)
 	}
 	return nil
 }
 
-// Sample runs a draw of n, or returns an error that wraps rollout.ErrStarved if it has to wait and rollout.ErrInvalid if it could
-// wait for ever. Neither flow nor draw may wait. Starved reports that the table held too little; one insertion may pass then.
+// Sample runs a draw of n, or returns an error that wraps rollout.ErrStarved if it has to wait and rollout.ErrInvalid
+// if it could wait for ever. Neither flow nor draw may wait. Starved reports that the table held too little; one
+// insertion may pass then.
 func (l *limiter) Sample(n int, flow func() replay.Flow, draw func() error) (starved bool, err error) {
 	l.samples.Lock()
 	defer l.samples.Unlock()
@@ -117,13 +123,15 @@ func (l *limiter) maySample(n int, f replay.Flow) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if float64(n) > l.buffer {
-		return fmt.Errorf("size is %d: the limiter's error_buffer is %v draws: ask for fewer, or raise error_buffer to at least a batch: %w", n, l.buffer, rollout.ErrInvalid)
+		return fmt.Errorf("size is %d: the limiter's error_buffer is %v draws: ask for fewer, or raise error_buffer "+
+			"to at least a batch: %w", n, l.buffer, rollout.ErrInvalid)
 	}
 	d := l.balance(f)
 	lower, _ := l.bounds()
 	if after := d - float64(n); after < lower {
 		l.heldSamples++
-		return fmt.Errorf("sampling %d moves the limiter's balance from %v to %v, below %v: insertions have to catch up: %w", n, d, after, lower, rollout.ErrStarved)
+		return fmt.Errorf("sampling %d moves the limiter's balance from %v to %v, below %v: insertions have to catch "+
+			"up: %w", n, d, after, lower, rollout.ErrStarved)
 	}
 	return nil
 }
@@ -132,7 +140,8 @@ func (l *limiter) maySample(n int, f replay.Flow) error {
 func (l *limiter) State(f replay.Flow) wire.LimiterState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := wire.LimiterState{SamplesPerInsert: l.ratio, Inserted: f.Inserted, Drawn: f.Drawn - f.Returned, HeldInserts: l.heldInserts, HeldSamples: l.heldSamples}
+	s := wire.LimiterState{SamplesPerInsert: l.ratio, Inserted: f.Inserted, Drawn: f.Drawn - f.Returned,
+		HeldInserts: l.heldInserts, HeldSamples: l.heldSamples}
 	s.Min, s.Max = l.bounds()
 	s.Balance = l.balance(f)
 	s.InsertsHeld = s.Balance+l.ratio > s.Max && !l.starved && f.Present >= l.minSize

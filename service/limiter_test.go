@@ -129,7 +129,8 @@ func TestRequestsThatTheBufferCanNeverServeAreRefusedWithBothNumbers(t *testing.
 	table := flowOf(0, 0, 0, 100)
 	_, sampling := l.Sample(11, table, works)
 	for what, err := range map[string]error{"insertion": l.Insert(6, table, works), "sample": sampling} {
-		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "error_buffer") || !strings.Contains(err.Error(), "10") {
+		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "error_buffer") ||
+			!strings.Contains(err.Error(), "10") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -158,8 +159,8 @@ func TestALimiterWithoutRoomForOneInsertionIsRefused(t *testing.T) {
 	}
 }
 
-// A naive table: rollouts come, are drawn and leave unused, at random. The limiter must keep d within its bounds but for what it
-// lets in because the table starves, and must never hold both sides back for good.
+// A naive table: rollouts come, are drawn and leave unused, at random. The limiter must keep d within its bounds but
+// for what it lets in because the table starves, and must never hold both sides back for good.
 func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rollout.Stream(seed, "service/limiter_test", 0)
@@ -199,7 +200,8 @@ func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
 				t.Fatalf("seed %d, step %d: samples brought d to %v, below %v", seed, step, d(), least)
 			}
 			if errIn != nil && errOut != nil {
-				t.Fatalf("seed %d, step %d: both sides are held back at d = %v within %v and %v: %v; %v", seed, step, d(), least, most, errIn, errOut)
+				t.Fatalf("seed %d, step %d: both sides are held back at d = %v within %v and %v: %v; %v", seed, step,
+					d(), least, most, errIn, errOut)
 			}
 			if random.IntN(10) == 0 { // some leave unused, some draws go back
 				f.Present -= random.IntN(f.Present + 1)

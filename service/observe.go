@@ -150,9 +150,11 @@ func (t *table) view() TableView {
 	v := TableView{
 		Name: t.Name, Definition: t.Table, Created: t.created, Stats: stats,
 		ByAge: inspect.ByAge(), ESSByAge: inspect.ESSByAge(), NeverUsed: inspect.NeverUsedShare(),
-		Counters: t.meter.counters(), InsertLatency: t.meter.insertTimes.view(), SampleLatency: t.meter.sampleTimes.view(),
-		InsertsWaiting: int(t.meter.insertsWaiting.Load()), SamplesWaiting: int(t.meter.samplesWaiting.Load()), StartsWaiting: int(t.meter.startsWaiting.Load()),
-		Recent: t.meter.recent.list(),
+		Counters: t.meter.counters(), InsertLatency: t.meter.insertTimes.view(),
+		SampleLatency:  t.meter.sampleTimes.view(),
+		InsertsWaiting: int(t.meter.insertsWaiting.Load()), SamplesWaiting: int(t.meter.samplesWaiting.Load()),
+		StartsWaiting: int(t.meter.startsWaiting.Load()),
+		Recent:        t.meter.recent.list(),
 	}
 	v.OnLease = v.Stats.Drawn - v.Stats.Acknowledged - v.Stats.Returned
 	if t.Sampler == replay.Prioritized {
@@ -191,10 +193,13 @@ type meter struct {
 
 func (m *meter) counters() Counters {
 	return Counters{
-		InsertRequests: m.inserts.Load(), InsertedRows: m.insertedRows.Load(), InsertedTokens: m.insertedTokens.Load(), InsertedBytes: m.insertedBytes.Load(),
+		InsertRequests: m.inserts.Load(), InsertedRows: m.insertedRows.Load(), InsertedTokens: m.insertedTokens.Load(),
+		InsertedBytes:   m.insertedBytes.Load(),
 		RepeatedInserts: m.repeated.Load(), RefusedInserts: m.refused.Load(), RefusedRows: m.refusedRows.Load(),
-		Samples: m.samples.Load(), SampledRows: m.sampledRows.Load(), SampledTokens: m.sampledTokens.Load(), SampledBytes: m.sampledBytes.Load(),
-		Redrawn: m.redrawn.Load(), Lapsed: m.lapsed.Load(), ReceivedBytes: m.receivedBytes.Load(), Starved: m.starved.Load(), Full: m.full.Load(),
+		Samples: m.samples.Load(), SampledRows: m.sampledRows.Load(), SampledTokens: m.sampledTokens.Load(),
+		SampledBytes: m.sampledBytes.Load(),
+		Redrawn:      m.redrawn.Load(), Lapsed: m.lapsed.Load(), ReceivedBytes: m.receivedBytes.Load(),
+		Starved: m.starved.Load(), Full: m.full.Load(),
 	}
 }
 

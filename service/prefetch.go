@@ -122,8 +122,8 @@ func (p *prefetcher) discard(b prefetched) {
 	}
 }
 
-// next returns the next batch that may be sent now, after waiting at most as long as the timeout. Batches that are too old by now go back,
-// and others are drawn.
+// next returns the next batch that may be sent now, after waiting at most as long as the timeout. Batches that are too
+// old by now go back, and others are drawn.
 func (p *prefetcher) next(ctx context.Context, timeout time.Duration, slack int) (*packedBatch, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -193,8 +193,8 @@ func (p *prefetcher) stop() {
 	}
 }
 
-// renewIfCurrent renews the lease of a prefetched batch if it may be sent: it is still on lease, at most slack versions older than
-// the table, and none of its rollouts has become too stale since the draw (invariant 3).
+// renewIfCurrent renews the lease of a prefetched batch if it may be sent: it is still on lease, at most slack versions
+// older than the table, and none of its rollouts has become too stale since the draw (invariant 3).
 func (t *table) renewIfCurrent(b *rollout.Batch, slack int, h *holder) bool {
 	return t.unlessDropped(func() error {
 		age := int64(t.version()) - int64(b.Version)

@@ -38,7 +38,8 @@ func (s *Service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 		return err
 	}
 	if req.Prefetch != nil || req.PrefetchSlack != 0 || req.Acknowledge != nil || req.Release != nil {
-		return wire.Errorf(wire.Invalid, "ticket: prefetch, prefetch_slack, acknowledge, release: want them on a DoExchange stream only")
+		return wire.Errorf(wire.Invalid,
+			"ticket: prefetch, prefetch_slack, acknowledge, release: want them on a DoExchange stream only")
 	}
 	to := s.newSender(stream, schema)
 	if req.Export {
@@ -81,8 +82,8 @@ func (t *table) get(ctx context.Context, req *wire.SampleRequest, to *sender) er
 	return t.flushConsumed(ctx)
 }
 
-// acknowledgeSent acknowledges a batch that was sent. One that is no longer on lease is only counted: its lease expired, or it
-// repeats a batch that was acknowledged before.
+// acknowledgeSent acknowledges a batch that was sent. One that is no longer on lease is only counted: its lease
+// expired, or it repeats a batch that was acknowledged before.
 func (t *table) acknowledgeSent(id rollout.BatchID, h *holder) error {
 	err := t.acknowledge(id, h)
 	if errors.Is(err, rollout.ErrNoLease) {
@@ -118,7 +119,8 @@ func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began
 	var metadata []byte
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{
-			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws), Present: t.present(),
+			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws),
+			Present: t.present(),
 		})
 	}
 	if err != nil {
@@ -151,8 +153,8 @@ const (
 	maxPrefetch     = 8
 )
 
-// DoExchange samples batch after batch. Each message carries a wire.SampleRequest as app_metadata, and the answer is a batch,
-// leased until the next request.
+// DoExchange samples batch after batch. Each message carries a wire.SampleRequest as app_metadata, and the answer is a
+// batch, leased until the next request.
 func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err error) {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -204,7 +206,8 @@ type sampleStream struct {
 	leased     []rollout.BatchID // sent and not settled
 }
 
-// handle answers one request. An error ends the stream, unless it may pass: then the caller is told, and the stream goes on.
+// handle answers one request. An error ends the stream, unless it may pass: then the caller is told, and the stream
+// goes on.
 func (x *sampleStream) handle(text []byte) error {
 	began := time.Now()
 	var req wire.SampleRequest
@@ -254,7 +257,8 @@ func (x *sampleStream) open(req *wire.SampleRequest) error {
 
 // sendInfo sends the state of the table without a batch, with the error if there is one.
 func (x *sampleStream) sendInfo(status *wire.Status) error {
-	text, err := encodeJSON(&wire.BatchInfo{Version: int32(x.table.version()), Present: x.table.present(), Error: status})
+	text, err := encodeJSON(&wire.BatchInfo{Version: int32(x.table.version()), Present: x.table.present(),
+		Error: status})
 	if err != nil {
 		return err
 	}
@@ -386,7 +390,8 @@ type drawRequest struct {
 
 // newDrawRequest validates a request against the table.
 func (t *table) newDrawRequest(r *wire.SampleRequest) (drawRequest, error) {
-	d := drawRequest{Request: rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID}, useAtDraw: r.UseAtDraw}
+	d := drawRequest{Request: rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID},
+		useAtDraw: r.UseAtDraw}
 	err := checkID("request_id", r.RequestID)
 	if err != nil {
 		return d, err
@@ -404,7 +409,8 @@ func (t *table) newDrawRequest(r *wire.SampleRequest) (drawRequest, error) {
 	return d, nil
 }
 
-// draw draws a batch, after waiting for rollouts and the limiter. The batch is leased to the holder unless it is used at draw.
+// draw draws a batch, after waiting for rollouts and the limiter. The batch is leased to the holder unless it is used
+// at draw.
 func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
 	w := wait{
 		on: &t.maySample, waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
@@ -423,8 +429,8 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 	return b, nil
 }
 
-// nextLeaseExpiry returns when the next lease expires whose draws a sample of the shard may wait for. A limiter counts the draws
-// of all shards.
+// nextLeaseExpiry returns when the next lease expires whose draws a sample of the shard may wait for. A limiter counts
+// the draws of all shards.
 func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 	if t.limiter == nil {
 		return t.store.Server().NextExpiry(shard)
@@ -467,7 +473,8 @@ func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*roll
 // use acknowledges a batch at draw. One that no message can hold goes back instead.
 func (t *table) use(b *rollout.Batch) error {
 	if _, err := t.packedBytes(b); err != nil {
-		if failed := t.store.Release(context.Background(), b.ID); failed != nil && !errors.Is(failed, rollout.ErrNoLease) {
+		if failed := t.store.Release(context.Background(), b.ID); failed != nil &&
+			!errors.Is(failed, rollout.ErrNoLease) {
 			return failed
 		}
 		return err

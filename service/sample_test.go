@@ -35,8 +35,10 @@ func TestASampleGivesBackWhatWasInserted(t *testing.T) {
 		t.Errorf("draw %+v", d)
 	}
 	got := d.Rollout
-	if got.PromptID != put.PromptID || got.Text != put.Text || got.Meta["k"] != "v" || !slices.Equal(got.Tokens, put.Tokens) ||
-		!slices.Equal(got.Logprobs, put.Logprobs) || !slices.Equal(got.Versions, put.Versions) || !slices.Equal(got.Turns, put.Turns) {
+	if got.PromptID != put.PromptID || got.Text != put.Text || got.Meta["k"] != "v" || !slices.Equal(got.Tokens,
+		put.Tokens) ||
+		!slices.Equal(got.Logprobs, put.Logprobs) || !slices.Equal(got.Versions,
+		put.Versions) || !slices.Equal(got.Turns, put.Turns) {
 		t.Errorf("rollout %+v, put in %+v", got, put)
 	}
 }
@@ -67,7 +69,8 @@ func TestAGetAsksForColumnsByName(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a"})
 	v.fill("a", alone(1, 0)...)
-	stream, err := v.client.DoGet(v.ctx, &flight.Ticket{Ticket: []byte(`{"table":"a","size":1,"columns":["reward","id"]}`)})
+	stream, err := v.client.DoGet(v.ctx,
+		&flight.Ticket{Ticket: []byte(`{"table":"a","size":1,"columns":["reward","id"]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +262,8 @@ func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
 	x := v.exchanger(v.client, "q")
 	none := []uint64{}
 	ask := func(acknowledge, release []uint64) batch {
-		return v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0), Acknowledge: acknowledge, Release: release})
+		return v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0), Acknowledge: acknowledge,
+			Release: release})
 	}
 	// An empty list is left out of JSON by wire.SampleRequest, as absent lists are: name the first batch explicitly.
 	first := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
@@ -276,7 +280,8 @@ func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
 		t.Errorf("acknowledging twice: %v", err)
 	}
 	if s := v.stats("q"); s.Acknowledged != 2 || s.OnLease != 2 {
-		t.Errorf("a list with a settled batch: acknowledged %d, on lease %d; want all or none", s.Acknowledged, s.OnLease)
+		t.Errorf("a list with a settled batch: acknowledged %d, on lease %d; want all or none", s.Acknowledged,
+			s.OnLease)
 	}
 	if _, err := x.sample(wire.SampleRequest{Acknowledge: []uint64{third.Batch}}); err != nil {
 		t.Errorf("settling without asking for more: %v", err)
@@ -290,10 +295,12 @@ func TestAStreamSettlesNoBatchOfAnother(t *testing.T) {
 	v.fill("a", alone(8, 0)...)
 	x, y := v.exchanger(v.client, "a"), v.exchanger(v.client, "a")
 	b := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
-	if _, err := y.sample(wire.SampleRequest{Size: 2, Acknowledge: []uint64{b.Batch}}); !errors.Is(err, rollout.ErrNoLease) {
+	if _, err := y.sample(wire.SampleRequest{Size: 2, Acknowledge: []uint64{b.Batch}}); !errors.Is(err,
+		rollout.ErrNoLease) {
 		t.Errorf("another stream's batch: %v", err)
 	}
-	do[wire.TableInfo](v, wire.Acknowledge, wire.SettleRequest{Table: "a", Batches: []uint64{b.Batch}}) // but an action may
+	do[wire.TableInfo](v, wire.Acknowledge, wire.SettleRequest{Table: "a",
+		Batches: []uint64{b.Batch}}) // but an action may
 	if s := v.stats("a"); s.Acknowledged != 2 {
 		t.Errorf("acknowledged %d", s.Acknowledged)
 	}
@@ -424,7 +431,8 @@ func TestRequestsWithAnIdGetTheSameBatchOnANewStream(t *testing.T) {
 	v.awaitCounts("a", 8, 8, 0)
 }
 
-// The client's second stream comes before the server has noticed the end of the first, whose end must not take the batch back.
+// The client's second stream comes before the server has noticed the end of the first, whose end must not take the
+// batch back.
 func TestALeasedBatchPassesToTheStreamThatAskedForItLast(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a"})

@@ -43,7 +43,8 @@ func estimateBytes(draws []rollout.Draw) int64 {
 func (t *table) packedBytes(b *rollout.Batch) (bytes int64, err error) {
 	bytes = estimateBytes(b.Draws)
 	if most := t.service.options.MaxMessageBytes; bytes > most {
-		return bytes, wire.Errorf(wire.TooLarge, "a batch of %d rollouts takes about %d bytes, above max_message_bytes %d: ask for fewer rollouts, or raise max_message_bytes", len(b.Draws), bytes, most)
+		return bytes, wire.Errorf(wire.TooLarge, "a batch of %d rollouts takes about %d bytes, above "+
+			"max_message_bytes %d: ask for fewer rollouts, or raise max_message_bytes", len(b.Draws), bytes, most)
 	}
 	return bytes, nil
 }
@@ -81,8 +82,8 @@ func (t *table) packInto(b *rollout.Batch, schema *arrow.Schema, bytes, taken in
 	return p, nil
 }
 
-// sender sends record batches of one schema to a caller. Each is written out before the next is sent, so that a stream holds the
-// memory of one batch besides the prefetched ones.
+// sender sends record batches of one schema to a caller. Each is written out before the next is sent, so that a stream
+// holds the memory of one batch besides the prefetched ones.
 type sender struct {
 	service *Service
 	ctx     context.Context
@@ -101,9 +102,9 @@ func (s *Service) newSender(to stream, schema *arrow.Schema) *sender {
 	return &sender{s, to.Context(), connOf(to.Context()), schema, flightdata.NewWriter(to, schema, nil)}
 }
 
-// send sends a record batch, which it releases, and returns once all of it is written out. A caller that takes nothing for
-// Options.SendTimeout is disconnected. It calls free once the memory is free or about to be: gRPC drops what it holds for a
-// connection that ended without reporting that it was written.
+// send sends a record batch, which it releases, and returns once all of it is written out. A caller that takes nothing
+// for Options.SendTimeout is disconnected. It calls free once the memory is free or about to be: gRPC drops what it
+// holds for a connection that ended without reporting that it was written.
 func (s *sender) send(rec arrow.RecordBatch, metadata []byte, free func()) error {
 	defer free()
 	written := make(chan struct{})
@@ -193,7 +194,8 @@ func (s *sender) disconnect() {
 	if s.conn == nil {
 		return
 	}
-	s.service.log.Warn("disconnecting a reader that takes nothing", "peer", s.conn.peer, "send_timeout", s.service.options.SendTimeout)
+	s.service.log.Warn("disconnecting a reader that takes nothing", "peer", s.conn.peer, "send_timeout",
+		s.service.options.SendTimeout)
 	if err := s.conn.Close(); err != nil {
 		s.service.log.Debug("closing a connection", "peer", s.conn.peer, "error", err)
 	}

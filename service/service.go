@@ -1,30 +1,33 @@
-// Package service puts tables of rollouts on the network: Arrow Flight in front, replay.Table behind, a journal under each.
+// Package service puts tables of rollouts on the network: Arrow Flight in front, replay.Table behind, a journal under
+// each.
 //
 // A [Service] holds many tables by name. [Service.Register] and [Service.GRPCOptions] put it on a grpc server, and
-// [Service.Listener] watches the connections. Programs insert with DoPut, sample with DoGet or DoExchange, do everything
-// else with DoAction (package wire has the requests and answers), and look around with ListFlights, GetFlightInfo, GetSchema
-// and ListActions.
+// [Service.Listener] watches the connections. Programs insert with DoPut, sample with DoGet or DoExchange, do
+// everything else with DoAction (package wire has the requests and answers), and look around with ListFlights,
+// GetFlightInfo, GetSchema and ListActions.
 //
 // # Waiting
 //
-// An insertion waits for room in a queue and for the table's limiter; a sample waits for rollouts, for MinSize and for the
-// limiter; a start waits for the gate. Each waits at most as long as its request or the call's deadline says, and leaves when
-// the caller leaves. Whatever makes a change wakes the waiters: nothing polls. They wake together and in no strict order, so
-// small batches may overtake a large one.
+// An insertion waits for room in a queue and for the table's limiter; a sample waits for rollouts, for MinSize and for
+// the limiter; a start waits for the gate. Each waits at most as long as its request or the call's deadline says, and
+// leaves when the caller leaves. Whatever makes a change wakes the waiters: nothing polls. They wake together and in no
+// strict order, so small batches may overtake a large one.
 //
 // # Leases
 //
-// The service leases each batch to the stream or DoGet that it goes to. The stream's next request acknowledges it, and so
-// does a DoGet once it has written its data: then its draws count as uses. Otherwise the batch goes back: when the caller
-// disconnects, when a reader takes nothing for Options.SendTimeout, or after the table's lease timeout (invariant 3).
+// The service leases each batch to the stream or DoGet that it goes to. The stream's next request acknowledges it, and
+// so does a DoGet once it has written its data: then its draws count as uses. Otherwise the batch goes back: when the
+// caller disconnects, when a reader takes nothing for Options.SendTimeout, or after the table's lease timeout
+// (invariant 3).
 //
 // # Durability
 //
-// With Options.Data every table has a journal there. An insertion is answered once the journal has committed it (invariant
-// 6), and what a queue gave out is on disk before the next batch goes out. Checkpoints are files of their own.
+// With Options.Data every table has a journal there. An insertion is answered once the journal has committed it
+// (invariant 6), and what a queue gave out is on disk before the next batch goes out. Checkpoints are files of their
+// own.
 //
-// What it leaves to others: package access decides who may do what, package watch shows an [Observation] over HTTP, and the
-// command `reprise serve` ties them together.
+// What it leaves to others: package access decides who may do what, package watch shows an [Observation] over HTTP, and
+// the command `reprise serve` ties them together.
 package service
 
 import (
@@ -66,30 +69,37 @@ const (
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
 type Options struct {
-	Data     string        `yaml:"data" json:"data"`         // folder of journals and checkpoints; "": nothing is durable
+	// folder of journals and checkpoints; "": nothing is durable
+	Data     string        `yaml:"data" json:"data"`
 	Sync     journal.Sync  `yaml:"sync" json:"sync"`         // of the journals; "": journal.Always
 	Interval time.Duration `yaml:"interval" json:"interval"` // of journal.Interval; 0: the journal's default
 
-	MaxMessageBytes  int64         `yaml:"max_message_bytes" json:"max_message_bytes"`     // of one message, also after decompression; 0: DefaultMaxMessageBytes
-	MaxInFlightBytes int64         `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"` // of insertions in memory at once; more wait; 0: DefaultMaxInFlightBytes
-	MaxOutgoingBytes int64         `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`   // of packed batches not yet written out; more wait; 0: DefaultMaxOutgoingBytes
-	SendTimeout      time.Duration `yaml:"send_timeout" json:"send_timeout"`               // after which a reader that takes nothing is disconnected; 0: DefaultSendTimeout
-	MaxStreams       uint32        `yaml:"max_streams" json:"max_streams"`                 // calls at once on one connection; 0: DefaultMaxStreams
+	// Bounds of memory, in bytes; 0 is the default of each. More insertions or batches than fit wait.
+	// of one message, also after decompression
+	MaxMessageBytes  int64 `yaml:"max_message_bytes" json:"max_message_bytes"`
+	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"` // of insertions in memory
+	// of packed batches not yet written out
+	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`
 
-	MaxTables int `yaml:"max_tables" json:"max_tables"` // that clients may create; 0: DefaultMaxTables
+	// a reader that takes nothing for so long is disconnected
+	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
+	// calls at once on one connection; 0: DefaultMaxStreams
+	MaxStreams uint32       `yaml:"max_streams" json:"max_streams"`
+	MaxTables  int          `yaml:"max_tables" json:"max_tables"` // that clients may create; 0: DefaultMaxTables
+	Tables     []wire.Table `yaml:"tables" json:"tables"`         // created at the start unless they exist
 
-	Tables []wire.Table `yaml:"tables" json:"tables"` // created at the start unless they exist
-
-	Access Access                           `yaml:"-" json:"-"` // nil: everybody may do everything
-	Caller func(ctx context.Context) string `yaml:"-" json:"-"` // name of a call's caller, for observers; nil: callers have no names
+	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
+	// name of a call's caller, for observers; nil: "" for all
+	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
 	Logger *slog.Logger                     `yaml:"-" json:"-"` // nil: slog.Default()
 	Clock  func() time.Time                 `yaml:"-" json:"-"` // of leases and grants; nil: time.Now
 }
 
 // Access decides who may do what. It may be called concurrently.
 type Access interface {
-	// Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read a table,
-	// or write to it. Reading is sampling with its settlement, export, listing and statistics; writing is everything else.
+	// Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read
+	// a table, or write to it. Reading is sampling with its settlement, export, listing and statistics; writing is
+	// everything else.
 	Authorize(ctx context.Context, table string, write bool) error
 }
 
@@ -114,10 +124,13 @@ func (o Options) withDefaults() Options {
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var p option.Problems
-	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync, "always, interval or off")
+	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync,
+		"always, interval or off")
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
-	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes, "1024 to %d", math.MaxInt32)
-	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes, "max_message_bytes (%d) or more", o.MaxMessageBytes)
+	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
+		"1024 to %d", math.MaxInt32)
+	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
+		"max_message_bytes (%d) or more", o.MaxMessageBytes)
 	p.Check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
 	p.Check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
@@ -159,8 +172,8 @@ type Service struct {
 	stopErr  error
 }
 
-// New returns a service with the tables of Options.Data and Options.Tables, or every problem of the options at once. It logs
-// what recovery found.
+// New returns a service with the tables of Options.Data and Options.Tables, or every problem of the options at once. It
+// logs what recovery found.
 func New(o Options) (*Service, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -168,8 +181,9 @@ func New(o Options) (*Service, error) {
 	o = o.withDefaults()
 	s := &Service{
 		options: o, log: o.Logger, started: o.Clock(), tables: make(map[string]*table), pool: new(wire.Pool),
-		incoming: newBudget(o.MaxInFlightBytes), outgoing: newBudget(o.MaxOutgoingBytes), connections: newConnections(o.Clock),
-		closing: make(chan struct{}),
+		incoming: newBudget(o.MaxInFlightBytes), outgoing: newBudget(o.MaxOutgoingBytes),
+		connections: newConnections(o.Clock),
+		closing:     make(chan struct{}),
 	}
 	err := s.openJournals()
 	if err == nil {
@@ -311,7 +325,8 @@ type Summary struct {
 
 // String returns the summary as a sentence.
 func (s Summary) String() string {
-	text := fmt.Sprintf("stopped in %v: %s finished", s.Took.Round(time.Millisecond), words.Plural(s.Drained, "request"))
+	text := fmt.Sprintf("stopped in %v: %s finished", s.Took.Round(time.Millisecond),
+		words.Plural(s.Drained, "request"))
 	if s.Left > 0 {
 		text += fmt.Sprintf(", %d cut off when time was up", s.Left)
 	}
@@ -319,7 +334,8 @@ func (s Summary) String() string {
 	if s.Tables == 0 {
 		return text + "; there were no tables"
 	}
-	text += fmt.Sprintf("; %s with %d rollouts of %.1f MB", words.Plural(s.Tables, "table"), s.Rollouts, float64(s.Bytes)/1e6)
+	text += fmt.Sprintf("; %s with %d rollouts of %.1f MB", words.Plural(s.Tables, "table"), s.Rollouts,
+		float64(s.Bytes)/1e6)
 	switch s.Durable {
 	case s.Tables:
 		return text + " saved to disk"
@@ -329,9 +345,9 @@ func (s Summary) String() string {
 	return text + fmt.Sprintf(": %d saved to disk, %d in memory only and gone", s.Durable, s.Tables-s.Durable)
 }
 
-// Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, leased batches go
-// back, and the journals are flushed and closed. Streams that stay open get errors with code wire.Closing; the caller stops the
-// grpc server after this. Later calls return the same.
+// Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, leased
+// batches go back, and the journals are flushed and closed. Streams that stay open get errors with code wire.Closing;
+// the caller stops the grpc server after this. Later calls return the same.
 func (s *Service) Stop(ctx context.Context) (Summary, error) {
 	s.stop.Do(func() { s.summary, s.stopErr = s.shutDown(ctx) })
 	return s.summary, s.stopErr

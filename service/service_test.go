@@ -75,7 +75,8 @@ func serve(t testing.TB, o Options) *served {
 // dial connects another client, which ends with the test.
 func (v *served) dial() flight.Client {
 	v.t.Helper()
-	c, err := flight.NewClientWithMiddleware(v.address, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	c, err := flight.NewClientWithMiddleware(v.address, nil, nil,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<28), grpc.MaxCallSendMsgSize(1<<28)))
 	if err != nil {
 		v.t.Fatal(err)
@@ -253,7 +254,8 @@ func answer(n int, version rollout.Version, reward float32) *rollout.Rollout {
 	for i := range n + 2 {
 		r.Tokens = append(r.Tokens, int32(i))
 		if i < 2 {
-			r.Mask, r.Logprobs, r.Versions = append(r.Mask, 0), append(r.Logprobs, 0), append(r.Versions, rollout.NoVersion)
+			r.Mask, r.Logprobs, r.Versions = append(r.Mask, 0), append(r.Logprobs, 0), append(r.Versions,
+				rollout.NoVersion)
 			continue
 		}
 		r.Mask, r.Logprobs, r.Versions = append(r.Mask, 1), append(r.Logprobs, -0.5), append(r.Versions, version)
@@ -308,7 +310,8 @@ type exchanger struct {
 	front  []*flight.FlightData // looked at, and not read yet
 }
 
-// Recv gives the reader what was looked at first: arrow-go's reader, unlike other languages', takes no messages of metadata alone.
+// Recv gives the reader what was looked at first: arrow-go's reader, unlike other languages', takes no messages of
+// metadata alone.
 func (x *exchanger) Recv() (*flight.FlightData, error) {
 	if len(x.front) > 0 {
 		m := x.front[0]
@@ -398,7 +401,8 @@ func TestAStopDrainsReleasesAndFlushes(t *testing.T) {
 	defer rec.Release()
 	p := v.putter(v.client, "q", rec.Schema())
 	p.send(rec, wire.InsertRequest{})
-	v.await("an insertion waits, and the sample is over", func(o TableView) bool { return o.InsertsWaiting == 1 && v.service.requests.inFlight() == 1 })
+	v.await("an insertion waits, and the sample is over",
+		func(o TableView) bool { return o.InsertsWaiting == 1 && v.service.requests.inFlight() == 1 })
 	sum, err := v.service.Stop(v.ctx)
 	if err != nil || sum.Drained != 1 || sum.Left != 0 || sum.Released != 1 || sum.Rollouts != 8 {
 		t.Errorf("summary %+v, %v", sum, err)

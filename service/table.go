@@ -56,7 +56,8 @@ func (s *Service) create(w wire.Table) (*table, error) {
 	defer s.admin.Unlock()
 	if t, err := s.table(w.Name); err == nil {
 		if found := differences(d.Table, t.Table); len(found) > 0 {
-			return nil, wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, choose another name, or drop the table", w.Name, strings.Join(found, "; "))
+			return nil, wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, "+
+				"choose another name, or drop the table", w.Name, strings.Join(found, "; "))
 		}
 		return t, nil
 	}
@@ -81,7 +82,8 @@ func (s *Service) create(w wire.Table) (*table, error) {
 	s.mu.Lock()
 	s.tables[w.Name] = t
 	s.mu.Unlock()
-	s.log.Info("table created", "table", w.Name, "sampler", d.Sampler, "capacity", d.Capacity, "durable", t.journal != nil)
+	s.log.Info("table created", "table", w.Name, "sampler", d.Sampler, "capacity", d.Capacity, "durable",
+		t.journal != nil)
 	return t, nil
 }
 
@@ -128,7 +130,8 @@ func (s *Service) replayOptions(d *definition) replay.Options {
 }
 
 func (s *Service) journalOptions(table string) journal.Options {
-	return journal.Options{Path: s.journalPath(table), Sync: s.options.Sync, Interval: s.options.Interval, Logger: s.log.With("table", table)}
+	return journal.Options{Path: s.journalPath(table), Sync: s.options.Sync, Interval: s.options.Interval,
+		Logger: s.log.With("table", table)}
 }
 
 // What a journal keeps besides the table, by name.
@@ -152,8 +155,8 @@ func (t *table) attachToJournal() {
 	}
 }
 
-// loadJournaled makes the gate and the prompts, with what a journal kept of them. The prompts may be older than the table by the
-// journal's interval.
+// loadJournaled makes the gate and the prompts, with what a journal kept of them. The prompts may be older than the
+// table by the journal's interval.
 func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
 	var g gateSnapshot
 	if saved := blobs[gateBlob]; len(saved) > 0 {
@@ -216,7 +219,8 @@ func (t *table) unlessDropped(operation func() error) error {
 }
 
 func notFound(name string) error {
-	return wire.Errorf(wire.NotFound, "table %q: there is none of that name: create it, or name one that list_flights shows", name)
+	return wire.Errorf(wire.NotFound,
+		"table %q: there is none of that name: create it, or name one that list_flights shows", name)
 }
 
 func (t *table) now() time.Time { return t.service.options.Clock() }
@@ -262,8 +266,8 @@ func (t *table) checkJournal() error {
 	return t.journalError(t.journal.Err())
 }
 
-// journalError turns an error of the journal into one for callers. A closed journal means that the table was dropped or the
-// service stops.
+// journalError turns an error of the journal into one for callers. A closed journal means that the table was dropped or
+// the service stops.
 func (t *table) journalError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):

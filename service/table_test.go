@@ -21,7 +21,8 @@ func TestTablesAreThereAgainAfterARestart(t *testing.T) {
 		t.Run(string(sync), func(t *testing.T) {
 			data := t.TempDir()
 			v := serve(t, Options{Data: data, Sync: sync})
-			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}, Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: new(prompts.Defaults())})
+			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"},
+				Gate: &wire.Gate{RolloutsPerUpdate: 16}, Prompts: &prompts.Options{}})
 			v.create(wire.Table{Name: "q.2", Options: replay.Options{Sampler: "fifo", Unit: "step"}})
 			v.fill("q.2", alone(3, 0)...)
 			first, err := v.insert("a", wire.InsertRequest{BatchID: "one"}, alone(8, 0)...)
@@ -29,7 +30,8 @@ func TestTablesAreThereAgainAfterARestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			do[any](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 1})
-			do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a", Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
+			do[any](v, wire.PromptsReport, wire.PromptResults{Table: "a",
+				Results: []wire.PromptResult{{Prompt: wire.Prompt{ID: "half"}, Correct: 2, Total: 4}}})
 			if _, err := v.get(wire.SampleRequest{Table: "a", Size: 4}); err != nil {
 				t.Fatal(err)
 			}
@@ -38,12 +40,15 @@ func TestTablesAreThereAgainAfterARestart(t *testing.T) {
 			}
 			before := v.stats("a")
 			sum := v.stop()
-			if sum.Tables != 2 || sum.Durable != 2 || sum.Rollouts != 9 || !strings.Contains(sum.String(), "2 tables with 9 rollouts") {
+			if sum.Tables != 2 || sum.Durable != 2 || sum.Rollouts != 9 ||
+				!strings.Contains(sum.String(), "2 tables with 9 rollouts") {
 				t.Errorf("summary %+v: %s", sum, sum)
 			}
-			w := serve(t, Options{Data: data, Sync: sync, Tables: []wire.Table{{Name: "q.2", Options: replay.Options{Sampler: "fifo", Unit: "step"}}}})
+			w := serve(t, Options{Data: data, Sync: sync, Tables: []wire.Table{{Name: "q.2",
+				Options: replay.Options{Sampler: "fifo", Unit: "step"}}}})
 			after := w.stats("a")
-			if after.Present != 8 || after.Version != 1 || after.Acknowledged != 4 || after.Inserted != before.Inserted {
+			if after.Present != 8 || after.Version != 1 || after.Acknowledged != 4 ||
+				after.Inserted != before.Inserted {
 				t.Errorf("after the restart %+v", after)
 			}
 			if after.Gate.Started != 8 || after.Gate.Allowed != 32 || after.Prompts.Held != 1 {
@@ -65,9 +70,11 @@ func TestATableWithAnotherDefinitionIsNotOpenedSilently(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data, Tables: []wire.Table{{Name: "a"}}})
 	v.stop()
-	_, err := New(Options{Data: data, Logger: quiet(), Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 8}}}})
+	_, err := New(Options{Data: data, Logger: quiet(),
+		Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 8}}}})
 	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096")
-	if err := os.Rename(filepath.Join(data, "tables", "a.journal"), filepath.Join(data, "tables", "b.journal")); err != nil {
+	if err := os.Rename(filepath.Join(data, "tables", "a.journal"),
+		filepath.Join(data, "tables", "b.journal")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(Options{Data: data, Logger: quiet()}); err == nil || !strings.Contains(err.Error(), `table "a"`) {
@@ -129,23 +136,5 @@ func TestJournalsAreFoundInFoldersOfAnyName(t *testing.T) {
 	v.stop()
 	if s := serve(t, Options{Data: data}).stats("a"); s.Present != 2 {
 		t.Errorf("%d rollouts are there again, want 2", s.Present)
-	}
-}
-
-// Journals of builds before the one definition of a table kept the priorities in an object of their own, and a beta of 0 not at all.
-func TestADefinitionOfAnEarlierBuildIsRead(t *testing.T) {
-	for beta, want := range map[string]float64{`,"beta":0.5`: 0.5, ``: 0} {
-		d, err := readDefinition([]byte(`{"name":"a","capacity":8,"sampler":"prioritized","lease_seconds":60,
-			"priority":{"base":"reward","epsilon":0.001,"exponent":2,"age_decay":"inf","entry":"own"` + beta + `,"beta_versions":9,"normalisation":"table"}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.PriorityBase != replay.BaseReward || d.PriorityEpsilon != 0.001 || d.PriorityExponent != 2 || d.AgeDecay.String() != "inf" ||
-			*d.ImportanceBeta != want || *d.ImportanceAnneal != 9 || d.ImportanceNorm != replay.ByTable {
-			t.Errorf("read as %+v", d.Table)
-		}
-	}
-	if _, err := readDefinition([]byte(`{"name":"a","priorities":{}}`)); err == nil || !strings.Contains(err.Error(), "priorities") {
-		t.Errorf("an unknown key gave %v", err)
 	}
 }

@@ -24,7 +24,8 @@ func timeoutOf(ms *int64) (time.Duration, error) {
 	case ms == nil:
 		return noTimeout, nil
 	case *ms < 0 || *ms > int64(maxSeconds)*1000:
-		return 0, wire.Errorf(wire.Invalid, "timeout_ms: %d: want milliseconds, 0 to %d, or none to wait as long as the call's deadline allows", *ms, int64(maxSeconds)*1000)
+		return 0, wire.Errorf(wire.Invalid, "timeout_ms: %d: want milliseconds, 0 to %d, or none to wait as long as "+
+			"the call's deadline allows", *ms, int64(maxSeconds)*1000)
 	}
 	return time.Duration(*ms) * time.Millisecond, nil
 }
@@ -88,8 +89,8 @@ func (w *wait) expiry() (fires <-chan time.Time, stop func() bool) {
 	return nil, func() bool { return false }
 }
 
-// signal wakes everyone who waits for a change. The zero signal is ready. A waiter calls [signal.watch] before it looks, so
-// that no change between the look and the wait is lost.
+// signal wakes everyone who waits for a change. The zero signal is ready. A waiter calls [signal.watch] before it
+// looks, so that no change between the look and the wait is lost.
 type signal struct {
 	mu      sync.Mutex
 	changed chan struct{} // nil: nobody watches
@@ -115,8 +116,8 @@ func (s *signal) notify() {
 	}
 }
 
-// budget bounds the bytes in use at once. Requests for more than is free wait in order of arrival, so that large ones get
-// their turn.
+// budget bounds the bytes in use at once. Requests for more than is free wait in order of arrival, so that large ones
+// get their turn.
 type budget struct {
 	most int64
 	free *semaphore.Weighted
@@ -125,8 +126,8 @@ type budget struct {
 
 func newBudget(most int64) *budget { return &budget{most: most, free: semaphore.NewWeighted(most)} }
 
-// acquire waits until the bytes are free and takes them; more than the whole budget counts as all of it. The caller releases
-// what it returns.
+// acquire waits until the bytes are free and takes them; more than the whole budget counts as all of it. The caller
+// releases what it returns.
 func (b *budget) acquire(ctx context.Context, bytes int64) (taken int64, err error) {
 	taken = min(bytes, b.most)
 	if err := b.free.Acquire(ctx, taken); err != nil {

@@ -116,19 +116,20 @@ func TestEveryWaiterIsServedOnceThereIsEnoughForAll(t *testing.T) {
 }
 
 func TestAWaiterIsWokenWhenALeaseRunsOut(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", LeaseSeconds: 7}}, func(t *testing.T, table *table) {
-		table.mustInsert(t, alone(1, 0)...)
-		if _, err := table.draw(t.Context(), sized(1), new(holder)); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if _, err := table.draw(t.Context(), sized(1), new(holder)); err != nil {
-			t.Fatal(err)
-		}
-		if waited := time.Since(began); waited < 7*time.Second || waited > 7*time.Second+10*time.Millisecond {
-			t.Errorf("the rollout came again after %v, its lease is 7s", waited)
-		}
-	})
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", LeaseSeconds: 7}},
+		func(t *testing.T, table *table) {
+			table.mustInsert(t, alone(1, 0)...)
+			if _, err := table.draw(t.Context(), sized(1), new(holder)); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if _, err := table.draw(t.Context(), sized(1), new(holder)); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began); waited < 7*time.Second || waited > 7*time.Second+10*time.Millisecond {
+				t.Errorf("the rollout came again after %v, its lease is 7s", waited)
+			}
+		})
 }
 
 func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
@@ -161,48 +162,51 @@ func TestReleasedRolloutsWakeTheNextWaiter(t *testing.T) {
 // Insertions and samples of one table with a limiter, by many at once: all get through, and the ratio holds at the end.
 func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 	limits := wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 32}
-	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform"}, Limiter: &limits}, func(t *testing.T, table *table) {
-		var left atomic.Int64
-		left.Store(8 + 4)
-		for range 8 {
-			go func() {
-				defer left.Add(-1)
-				for range 50 {
-					table.mustInsert(t, alone(2, 0)...)
-				}
-			}()
-		}
-		synctest.Wait()
-		if f := table.store.Server().Flow(); f.Inserted != 16 {
-			t.Errorf("without samples %d rollouts got in, want 16: 16 x 2 - 0 = 32", f.Inserted)
-		}
-		for range 4 {
-			go func() {
-				defer left.Add(-1)
-				for range 50 {
-					h := new(holder)
-					b, err := table.draw(t.Context(), sized(8), h)
-					if err == nil {
-						err = table.acknowledge(b.ID, h)
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform"}, Limiter: &limits},
+		func(t *testing.T, table *table) {
+			var left atomic.Int64
+			left.Store(8 + 4)
+			for range 8 {
+				go func() {
+					defer left.Add(-1)
+					for range 50 {
+						table.mustInsert(t, alone(2, 0)...)
 					}
-					if err != nil {
-						t.Error(err)
+				}()
+			}
+			synctest.Wait()
+			if f := table.store.Server().Flow(); f.Inserted != 16 {
+				t.Errorf("without samples %d rollouts got in, want 16: 16 x 2 - 0 = 32", f.Inserted)
+			}
+			for range 4 {
+				go func() {
+					defer left.Add(-1)
+					for range 50 {
+						h := new(holder)
+						b, err := table.draw(t.Context(), sized(8), h)
+						if err == nil {
+							err = table.acknowledge(b.ID, h)
+						}
+						if err != nil {
+							t.Error(err)
+						}
 					}
-				}
-			}()
-		}
-		synctest.Wait()
-		if left.Load() != 0 {
-			t.Errorf("%d of 12 are held back for ever: %+v", left.Load(), table.limiter.State(table.store.Server().Flow()))
-		}
-		if f := table.store.Server().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
-			t.Errorf("flow %+v", f)
-		}
-	})
+				}()
+			}
+			synctest.Wait()
+			if left.Load() != 0 {
+				t.Errorf("%d of 12 are held back for ever: %+v", left.Load(),
+					table.limiter.State(table.store.Server().Flow()))
+			}
+			if f := table.store.Server().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
+				t.Errorf("flow %+v", f)
+			}
+		})
 }
 
 func TestWaitingForAGateEndsWithTheNextVersion(t *testing.T) {
-	inBubble(t, wire.Table{Name: "a", Options: replay.Options{GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 4, GrantSeconds: 60}}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{GroupSize: 4}, Gate: &wire.Gate{RolloutsPerUpdate: 4,
+		GrantSeconds: 60}}, func(t *testing.T, table *table) {
 		ask := func(ms int64) wire.StartAnswer {
 			answer, err := start(t.Context(), table, &wire.StartRequest{Groups: 3, TimeoutMS: ms})
 			if err != nil {
@@ -259,30 +263,31 @@ func TestStoppingEndsEveryWait(t *testing.T) {
 }
 
 func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}}, func(t *testing.T, table *table) {
-		table.mustInsert(t, alone(1, 0)...)
-		h := new(holder)
-		b, err := table.draw(t.Context(), sized(1), h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var done atomic.Bool
-		go func() {
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}},
+		func(t *testing.T, table *table) {
 			table.mustInsert(t, alone(1, 0)...)
-			done.Store(true)
-		}()
-		synctest.Wait()
-		if done.Load() {
-			t.Fatal("a full queue took an insertion")
-		}
-		if err := table.acknowledge(b.ID, h); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if !done.Load() {
-			t.Error("the insertion sleeps on")
-		}
-	})
+			h := new(holder)
+			b, err := table.draw(t.Context(), sized(1), h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var done atomic.Bool
+			go func() {
+				table.mustInsert(t, alone(1, 0)...)
+				done.Store(true)
+			}()
+			synctest.Wait()
+			if done.Load() {
+				t.Fatal("a full queue took an insertion")
+			}
+			if err := table.acknowledge(b.ID, h); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if !done.Load() {
+				t.Error("the insertion sleeps on")
+			}
+		})
 }
 
 func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
@@ -314,7 +319,8 @@ func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
 // Who waits looks again when something has changed, and not because it looked.
 func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
 	limiter := &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 8}
-	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "fifo", Capacity: 4, LeaseSeconds: 1e5}, Limiter: limiter}, func(t *testing.T, table *table) {
+	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "fifo", Capacity: 4, LeaseSeconds: 1e5},
+		Limiter: limiter}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		if _, err := table.draw(t.Context(), sized(2), new(holder)); err != nil {
 			t.Fatal(err)
@@ -347,7 +353,8 @@ func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
 
 // All that came has left unused: the limiter holds insertions back until a sample asks in vain.
 func TestASampleInVainWakesAnInsertionThatTheLimiterHolds(t *testing.T) {
-	w := wire.Table{Name: "a", Options: replay.Options{MaxStaleness: 1}, Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
+	w := wire.Table{Name: "a", Options: replay.Options{MaxStaleness: 1},
+		Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
 	inBubble(t, w, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		if err := table.store.Advance(t.Context(), 5); err != nil {

@@ -15,17 +15,17 @@
 //	    certificate: grafana                   # the common name of a client certificate stands for the token
 //	    read: ["*"]
 //
-// To read is to sample, list, export and see statistics; to write is to insert, advance, rewind, update priorities, create,
-// drop, save and restore tables, and to start groups. Neither implies the other. An entry with a certificate and a token
-// needs both.
+// To read is to sample, list, export and see statistics; to write is to insert, advance, rewind, update priorities,
+// create, drop, save and restore tables, and to start groups. Neither implies the other. An entry with a certificate
+// and a token needs both.
 //
-// [Policy.Unary] and [Policy.Stream] authenticate gRPC calls, [Policy.HTTP] pages. [Policy.Authorize] checks the rights of
-// the authenticated caller by the tokens of that moment: a token that was taken out of the file ends with the next request on
-// the streams opened with it. [Certificates] holds the service's TLS certificate. Both notice within a second that their files
-// have changed, and keep what they had if the new files are invalid.
+// [Policy.Unary] and [Policy.Stream] authenticate gRPC calls, [Policy.HTTP] pages. [Policy.Authorize] checks the rights
+// of the authenticated caller by the tokens of that moment: a token that was taken out of the file ends with the next
+// request on the streams opened with it. [Certificates] holds the service's TLS certificate. Both notice within a
+// second that their files have changed, and keep what they had if the new files are invalid.
 //
-// [Listen] is the only way to a socket: beyond loopback it needs TLS and tokens (invariant 10). [ListenUnix] makes unix sockets
-// that only their owner can open.
+// [Listen] is the only way to a socket: beyond loopback it needs TLS and tokens (invariant 10). [ListenUnix] makes unix
+// sockets that only their owner can open.
 package access
 
 import (
@@ -52,7 +52,8 @@ type Options struct {
 	Logger *slog.Logger     // nil: nothing is logged
 }
 
-// Policy authenticates callers and authorizes what they do. It is safe for concurrent use; a nil policy allows everything.
+// Policy authenticates callers and authorizes what they do. It is safe for concurrent use; a nil policy allows
+// everything.
 type Policy struct {
 	tokens *reloaded[grants] // nil: none are needed
 }
@@ -114,8 +115,8 @@ func From(ctx context.Context) (Caller, bool) {
 	return c, ok
 }
 
-// Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read a table, or
-// write to it.
+// Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read a
+// table, or write to it.
 func (p *Policy) Authorize(ctx context.Context, table string, write bool) error {
 	if !p.NeedsTokens() {
 		return nil
@@ -135,7 +136,8 @@ func (p *Policy) Authorize(ctx context.Context, table string, write bool) error 
 	if matches(globs, table) {
 		return nil
 	}
-	return wire.Errorf(wire.Denied, "table %q: token %q may not %s it: its %s globs are %q, add one that matches to the tokens file",
+	return wire.Errorf(wire.Denied,
+		"table %q: token %q may not %s it: its %s globs are %q, add one that matches to the tokens file",
 		table, entry.Name, right, right, globs)
 }
 
@@ -150,10 +152,12 @@ func (p *Policy) Unary() grpc.UnaryServerInterceptor {
 	}
 }
 
-// handshake is the Flight method by which clients such as pyarrow's authenticate_basic_token trade a password for a token.
+// handshake is the Flight method by which clients such as pyarrow's authenticate_basic_token trade a password for a
+// token.
 const handshake = "/arrow.flight.protocol.FlightService/Handshake"
 
-// Stream authenticates streams when they begin. It answers a Handshake itself, with the token that came as the password.
+// Stream authenticates streams when they begin. It answers a Handshake itself, with the token that came as the
+// password.
 func (p *Policy) Stream() grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		ctx, token, err := p.authenticateCall(stream.Context())
@@ -186,8 +190,8 @@ func (p *Policy) authenticateCall(ctx context.Context) (context.Context, string,
 	return p.authenticate(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), certificate)
 }
 
-// HTTP passes authenticated requests on to a handler and answers the others with 401, which asks for a name and a password. The
-// password is the token; the name is ignored.
+// HTTP passes authenticated requests on to a handler and answers the others with 401, which asks for a name and a
+// password. The password is the token; the name is ignored.
 func (p *Policy) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := p.Authenticate(r)
@@ -210,9 +214,11 @@ func (p *Policy) Authenticate(r *http.Request) (context.Context, error) {
 	return ctx, err
 }
 
-// authenticate returns a context that holds the caller, and the token, given the authorization headers and the common name of
-// a verified certificate.
-func (p *Policy) authenticate(ctx context.Context, headers []string, certificate string) (context.Context, string, error) {
+// authenticate returns a context that holds the caller, and the token, given the authorization headers and the common
+// name of a verified certificate.
+func (p *Policy) authenticate(
+	ctx context.Context, headers []string, certificate string,
+) (context.Context, string, error) {
 	caller := Caller{Name: certificate, shown: identity{certificate: certificate}}
 	token, err := tokenOf(headers)
 	if p.NeedsTokens() {
@@ -231,7 +237,8 @@ func (p *Policy) authenticate(ctx context.Context, headers []string, certificate
 	return context.WithValue(ctx, callerKey{}, caller), token, nil
 }
 
-// tokenOf returns the token of an authorization header: what follows Bearer, or the password of Basic; "" without a header.
+// tokenOf returns the token of an authorization header: what follows Bearer, or the password of Basic; "" without a
+// header.
 func tokenOf(headers []string) (string, error) {
 	if len(headers) == 0 {
 		return "", nil
@@ -254,5 +261,6 @@ func tokenOf(headers []string) (string, error) {
 		}
 		return "", wire.Errorf(wire.Unauthenticated, "authorization: Basic: want base64 of USER:TOKEN")
 	}
-	return "", wire.Errorf(wire.Unauthenticated, "authorization: want \"Bearer TOKEN\", or Basic with the token as the password")
+	return "", wire.Errorf(wire.Unauthenticated,
+		"authorization: want \"Bearer TOKEN\", or Basic with the token as the password")
 }

@@ -133,7 +133,8 @@ tokens:
 		{[]string{"authorization", "Basic !"}, "", wire.Unauthenticated},
 		{[]string{"authorization", "Basic dXNlcg=="}, "", wire.Unauthenticated}, // no colon
 		{[]string{"authorization", "Digest " + trainerToken}, "", wire.Unauthenticated},
-		{[]string{"authorization", "Bearer " + trainerToken, "authorization", "Bearer " + trainerToken}, "", wire.Unauthenticated},
+		{[]string{"authorization", "Bearer " + trainerToken, "authorization", "Bearer " + trainerToken}, "",
+			wire.Unauthenticated},
 		{nil, "", wire.Unauthenticated},
 	} {
 		name, err := ask(t, c, test.headers...)
@@ -150,10 +151,12 @@ func TestTheHandshakeTradesAPasswordForAToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := c.GetFlightInfo(ctx, &flight.FlightDescriptor{}); err != nil || string(info.AppMetadata) != "trainer" {
+	if info, err := c.GetFlightInfo(ctx,
+		&flight.FlightDescriptor{}); err != nil || string(info.AppMetadata) != "trainer" {
 		t.Errorf("%v, %v", info, err)
 	}
-	if _, err := c.AuthenticateBasicToken(t.Context(), "anybody", "nonsense"); wire.CodeOf(wire.FromGRPC(err)) != wire.Unauthenticated {
+	if _, err := c.AuthenticateBasicToken(t.Context(), "anybody",
+		"nonsense"); wire.CodeOf(wire.FromGRPC(err)) != wire.Unauthenticated {
 		t.Errorf("a wrong password: %v", err)
 	}
 }
@@ -204,7 +207,8 @@ tokens:
 			headers = []string{"authorization", "Bearer " + test.token}
 		}
 		name, err := ask(t, test.client, headers...)
-		if name != test.name || (err == nil) != (test.name != "") || (err != nil && wire.CodeOf(err) != wire.Unauthenticated) {
+		if name != test.name || (err == nil) != (test.name != "") ||
+			(err != nil && wire.CodeOf(err) != wire.Unauthenticated) {
 			t.Errorf("%s: taken for %q, %v", test.what, name, err)
 		}
 	}
@@ -235,16 +239,23 @@ func TestPagesAskForATokenAsAPassword(t *testing.T) {
 		return answer.StatusCode, string(body), answer.Header.Get("WWW-Authenticate")
 	}
 	code, body, question := get(func(*http.Request) {})
-	if code != http.StatusUnauthorized || !strings.HasPrefix(question, "Basic ") || !strings.Contains(body, "no token") {
+	if code != http.StatusUnauthorized || !strings.HasPrefix(question, "Basic ") ||
+		!strings.Contains(body, "no token") {
 		t.Errorf("without a token: %d, %q, asks %q", code, body, question)
 	}
 	if code, _, _ := get(func(r *http.Request) { r.SetBasicAuth("x", "nonsense") }); code != http.StatusUnauthorized {
 		t.Errorf("with a wrong password: %d", code)
 	}
-	if code, body, _ := get(func(r *http.Request) { r.SetBasicAuth("x", trainerToken) }); code != http.StatusOK || body != "hello trainer" {
+	if code, body, _ := get(func(r *http.Request) {
+		r.SetBasicAuth("x",
+			trainerToken)
+	}); code != http.StatusOK || body != "hello trainer" {
 		t.Errorf("with a password: %d, %q", code, body)
 	}
-	if code, body, _ := get(func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+trainerToken) }); code != http.StatusOK || body != "hello trainer" {
+	if code, body, _ := get(func(r *http.Request) {
+		r.Header.Set("Authorization",
+			"Bearer "+trainerToken)
+	}); code != http.StatusOK || body != "hello trainer" {
 		t.Errorf("with a bearer token: %d, %q", code, body)
 	}
 }
@@ -256,7 +267,8 @@ func TestPagesAcceptAVerifiedCertificate(t *testing.T) {
 		state *tls.ConnectionState
 		ok    bool
 	}{
-		"verified":     {&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}, true},
+		"verified": {&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
+			true},
 		"not verified": {&tls.ConnectionState{PeerCertificates: chain}, false},
 		"no TLS":       {nil, false},
 	} {

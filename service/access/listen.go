@@ -44,7 +44,8 @@ func errReachable(address string, tls, tokens bool) error {
 	case tokens:
 		missing = "TLS (tls.certificate and tls.key)"
 	}
-	return wire.Errorf(wire.Invalid, "%q can be reached from other machines: add %s, or listen on 127.0.0.1", address, missing)
+	return wire.Errorf(wire.Invalid, "%q can be reached from other machines: add %s, or listen on 127.0.0.1", address,
+		missing)
 }
 
 func isLoopback(ctx context.Context, resolve lookup, host string) (bool, error) {
@@ -63,9 +64,9 @@ func isLoopback(ctx context.Context, resolve lookup, host string) (bool, error) 
 	return len(found) > 0, nil
 }
 
-// Listen listens on a TCP address. It refuses one that other machines can reach unless both TLS and tokens are on (invariant 10).
-// An address without a host, 0.0.0.0 and :: can be reached. A host name must resolve to loopback addresses alone; Listen checks the
-// bound address again, because the name may resolve differently a moment later.
+// Listen listens on a TCP address. It refuses one that other machines can reach unless both TLS and tokens are on
+// (invariant 10). An address without a host, 0.0.0.0 and :: can be reached. A host name must resolve to loopback
+// addresses alone; Listen checks the bound address again, because the name may resolve differently a moment later.
 func Listen(ctx context.Context, address string, tls, tokens bool) (net.Listener, error) {
 	return listen(ctx, net.DefaultResolver.LookupIPAddr, address, tls, tokens)
 }
@@ -99,8 +100,8 @@ func listenError(address string, err error) error {
 // longestSocket bounds the path of a socket in characters.
 const longestSocket = 103 // sockaddr_un on all systems; Linux allows 107
 
-// ListenUnix listens on a unix socket that only its owner can open (mode 0600). It replaces a socket that a dead service left
-// behind, but not one with a listener, nor any other file.
+// ListenUnix listens on a unix socket that only its owner can open (mode 0600). It replaces a socket that a dead
+// service left behind, but not one with a listener, nor any other file.
 func ListenUnix(path string) (net.Listener, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
@@ -108,12 +109,14 @@ func ListenUnix(path string) (net.Listener, error) {
 	// The socket gets its mode in a folder that nobody else can enter, and its name after that.
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".*")
 	if err != nil {
-		return nil, fmt.Errorf("unix: making a folder for the socket %s: %w: want a folder that exists and may be written to", path, err)
+		return nil, fmt.Errorf("unix: making a folder for the socket %s: %w: want a folder that exists and may be "+
+			"written to", path, err)
 	}
 	defer os.RemoveAll(folder)
 	hidden := filepath.Join(folder, "s")
 	if n := max(len(path), len(hidden)); n > longestSocket {
-		return nil, fmt.Errorf("unix: %s: %d characters too long: want a socket in a folder with a shorter name", path, n-longestSocket)
+		return nil, fmt.Errorf("unix: %s: %d characters too long: want a socket in a folder with a shorter name", path,
+			n-longestSocket)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
 	if err != nil {
@@ -139,7 +142,8 @@ func removeDead(path string) error {
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("unix: a program listens on %s already: stop it, or choose another path", path), c.Close())
+		return errors.Join(fmt.Errorf("unix: a program listens on %s already: stop it, or choose another path", path),
+			c.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("unix: %s: %w", path, err)

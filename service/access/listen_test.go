@@ -31,9 +31,11 @@ func names(_ context.Context, host string) ([]net.IPAddr, error) {
 // Invariant 10.
 func TestNothingListensBeyondLoopbackWithoutTLSAndTokens(t *testing.T) {
 	for address, loopback := range map[string]bool{
-		"127.0.0.1:7447": true, "127.8.9.1:0": true, "[::1]:7447": true, "[::ffff:127.0.0.1]:1": true, "localhost:7447": true,
-		"0.0.0.0:7447": false, "[::]:7447": false, ":7447": false, "192.0.2.7:7447": false, "[::ffff:192.0.2.7]:1": false,
-		"elsewhere:7447": false, "both:7447": false, "[2001:db8::1]:7447": false, "10.0.0.1:7447": false,
+		"127.0.0.1:7447": true, "127.8.9.1:0": true, "[::1]:7447": true, "[::ffff:127.0.0.1]:1": true,
+		"localhost:7447": true,
+		"0.0.0.0:7447":   false, "[::]:7447": false, ":7447": false, "192.0.2.7:7447": false,
+		"[::ffff:192.0.2.7]:1": false,
+		"elsewhere:7447":       false, "both:7447": false, "[2001:db8::1]:7447": false, "10.0.0.1:7447": false,
 	} {
 		for _, secured := range []struct {
 			tls, tokens bool

@@ -19,12 +19,12 @@ const (
 	ClientsOptional = "optional" // a certificate that is shown must be signed by the client CA
 )
 
-// TLS names the files of a service's TLS.
+// TLS names the files of a service's TLS, all PEM.
 type TLS struct {
-	Certificate string `yaml:"certificate" json:"certificate"` // PEM, the chain in order
-	Key         string `yaml:"key" json:"key"`                 // PEM
-	ClientCA    string `yaml:"client_ca" json:"client_ca"`     // PEM; signs the clients' certificates. "": clients need none
-	Clients     string `yaml:"clients" json:"clients"`         // required (the default) or optional; with ClientCA
+	Certificate string `yaml:"certificate" json:"certificate"` // the chain in order
+	Key         string `yaml:"key" json:"key"`
+	ClientCA    string `yaml:"client_ca" json:"client_ca"` // signs the clients' certificates; "": clients need none
+	Clients     string `yaml:"clients" json:"clients"`     // required (the default) or optional; with ClientCA
 }
 
 // On reports whether TLS is on.
@@ -44,7 +44,8 @@ func (t TLS) Validate() error {
 	return p.Err()
 }
 
-// Certificates holds a service's TLS certificate and client CA, as their files have them. It is safe for concurrent use.
+// Certificates holds a service's TLS certificate and client CA, as their files have them. It is safe for concurrent
+// use.
 type Certificates struct {
 	files reloaded[pair]
 	tls   TLS
@@ -100,12 +101,13 @@ func (t TLS) read(read func(string) ([]byte, error)) (*pair, error) {
 // Reload reads the files now; on an error the certificate stays what it was.
 func (c *Certificates) Reload() error { return c.files.reload() }
 
-// Config returns the TLS configuration of a server with these protocols: "h2" for gRPC, "h2" and "http/1.1" for pages. Each
-// connection gets the certificate and the client CA of its time.
+// Config returns the TLS configuration of a server with these protocols: "h2" for gRPC, "h2" and "http/1.1" for pages.
+// Each connection gets the certificate and the client CA of its time.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	current := func() *tls.Config {
 		p := c.files.get()
-		config := &tls.Config{Certificates: []tls.Certificate{p.certificate}, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+		config := &tls.Config{Certificates: []tls.Certificate{p.certificate}, MinVersion: tls.VersionTLS12,
+			NextProtos: protocols}
 		if p.clients != nil {
 			config.ClientCAs, config.ClientAuth = p.clients, tls.RequireAndVerifyClientCert
 			if c.tls.Clients == ClientsOptional {
@@ -122,8 +124,8 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 // recheck is how often files are checked for changes, at most.
 const recheck = time.Second
 
-// reloaded is a value made from files, and made anew when they change. Whoever asks for the value checks the files, once per
-// recheck; nothing runs in between. It is safe for concurrent use.
+// reloaded is a value made from files, and made anew when they change. Whoever asks for the value checks the files,
+// once per recheck; nothing runs in between. It is safe for concurrent use.
 type reloaded[T any] struct {
 	name string                                                   // of the value, for the log
 	load func(read func(path string) ([]byte, error)) (*T, error) // reads every file with read

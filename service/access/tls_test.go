@@ -110,7 +110,10 @@ func TestClientsMustShowCertificatesThatTheirAuthoritySigned(t *testing.T) {
 		}
 		client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost"}
 		if c.shown != nil { // shown whether the server's list of authorities asks for it or not
-			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.shown, nil }
+			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return c.shown,
+					nil
+			}
 		}
 		if _, _, err := shake(t, certificates.Config("h2"), client); (err == nil) != c.ok {
 			t.Errorf("clients %q, a certificate shown: %v: %v", c.clients, c.shown != nil, err)
@@ -124,12 +127,14 @@ func TestTLSBelow12IsRefused(t *testing.T) {
 	ca := newAuthority(t, "tests")
 	folder := t.TempDir()
 	chain, key := ca.issue("server")
-	certificates, err := access.NewCertificates(access.TLS{Certificate: write(t, folder, "c.pem", chain), Key: write(t, folder, "k.pem", key)}, nil, nil)
+	certificates, err := access.NewCertificates(access.TLS{Certificate: write(t, folder, "c.pem", chain),
+		Key: write(t, folder, "k.pem", key)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for version, ok := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
-		client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost", MinVersion: tls.VersionTLS10, MaxVersion: version}
+		client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost", MinVersion: tls.VersionTLS10,
+			MaxVersion: version}
 		if _, _, err := shake(t, certificates.Config("h2"), client); (err == nil) != ok {
 			t.Errorf("%s: %v", tls.VersionName(version), err)
 		}

@@ -86,7 +86,8 @@ func readTokens(file string, read func(string) ([]byte, error)) (*grants, error)
 		return nil, fmt.Errorf("tokens file %s: %w", file, err)
 	}
 	if info, err := os.Stat(file); plain && err == nil && info.Mode().Perm()&0o077 != 0 {
-		g.warnings = append(g.warnings, fmt.Sprintf("tokens file %s holds tokens in plain text and its mode is %04o: want 0600, or token_sha256 in place of token", file, info.Mode().Perm()))
+		g.warnings = append(g.warnings, fmt.Sprintf("tokens file %s holds tokens in plain text and its mode is %04o: "+
+			"want 0600, or token_sha256 in place of token", file, info.Mode().Perm()))
 	}
 	return g, nil
 }
@@ -157,7 +158,8 @@ func checkGlobs(right string, globs []string) (p option.Problems) {
 // setToken sets the digest of a token.
 func (e *entry) setToken(token string) error {
 	if len(token) < shortestToken {
-		return fmt.Errorf("%d characters: want at least %d, made for example by: openssl rand -hex 32", len(token), shortestToken)
+		return fmt.Errorf("%d characters: want at least %d, made for example by: openssl rand -hex 32", len(token),
+			shortestToken)
 	}
 	e.token, e.hasToken = sha256.Sum256([]byte(token)), true
 	return nil
@@ -168,7 +170,8 @@ func (g *grants) repeated() (problems []error) {
 	for i, e := range g.entries {
 		for j, other := range g.entries[:i] {
 			if e.Name == other.Name {
-				problems = append(problems, fmt.Errorf("tokens[%d].name: %q is also tokens[%d]'s: want another", i, e.Name, j))
+				problems = append(problems, fmt.Errorf("tokens[%d].name: %q is also tokens[%d]'s: want another", i,
+					e.Name, j))
 			}
 			if e.token == other.token && e.hasToken == other.hasToken && e.Certificate == other.Certificate {
 				problems = append(problems, fmt.Errorf("tokens[%d].token: is also tokens[%d]'s: want another", i, j))
@@ -178,8 +181,8 @@ func (g *grants) repeated() (problems []error) {
 	return problems
 }
 
-// find returns the entry that an identity matches. It compares all digests, each in constant time. An entry with a token and a
-// certificate goes before one with a token alone, and that before one with a certificate alone.
+// find returns the entry that an identity matches. It compares all digests, each in constant time. An entry with a
+// token and a certificate goes before one with a token alone, and that before one with a certificate alone.
 func (g *grants) find(shown identity) (*entry, error) {
 	var found *entry
 	best, half := 0, ""
@@ -208,13 +211,17 @@ func (g *grants) find(shown identity) (*entry, error) {
 	case found != nil:
 		return found, nil
 	case half != "":
-		return nil, wire.Errorf(wire.Unauthenticated, "authorization: token %q works only together with its client certificate", half)
+		return nil, wire.Errorf(wire.Unauthenticated,
+			"authorization: token %q works only together with its client certificate", half)
 	case shown.hasToken:
-		return nil, wire.Errorf(wire.Unauthenticated, "authorization: unknown token: want one of the service's tokens file")
+		return nil, wire.Errorf(wire.Unauthenticated,
+			"authorization: unknown token: want one of the service's tokens file")
 	case shown.certificate != "":
-		return nil, wire.Errorf(wire.Unauthenticated, "authorization: no token, and no entry of the tokens file has certificate: %q", shown.certificate)
+		return nil, wire.Errorf(wire.Unauthenticated,
+			"authorization: no token, and no entry of the tokens file has certificate: %q", shown.certificate)
 	}
-	return nil, wire.Errorf(wire.Unauthenticated, "authorization: no token: send \"authorization: Bearer TOKEN\" with every call")
+	return nil, wire.Errorf(wire.Unauthenticated,
+		"authorization: no token: send \"authorization: Bearer TOKEN\" with every call")
 }
 
 // matches reports whether any of the globs matches a table's name.

@@ -132,13 +132,20 @@ func TestAnInvalidTokensFileReportsEveryProblem(t *testing.T) {
 	for text, want := range map[string][]string{
 		"tokens: []":   {"tokens: none"},
 		"tokens: [{}]": {"tokens[0].token: none", "tokens[0].name: none", "tokens[0].read: no rights"},
-		"tokens: [{name: a, token: short, read: [x]}]":                                                      {"tokens[0].token: 5 characters: want at least 16", "openssl"},
-		"tokens: [{name: a, token_sha256: abc, read: [x]}]":                                                 {`token_sha256: "abc": want 64`},
-		"tokens: [{name: a, token: " + trainerToken + ", token_file: b, read: [x]}]":                        {"more than one way"},
-		"tokens: [{name: a, token: " + trainerToken + ", read: ['[x'], write: ['']}]":                       {`read[0]: "[x"`, `write[0]: ""`},
-		"tokens: [{name: a, token: " + trainerToken + ", reads: [x]}]":                                      {"reads"},
-		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: a, certificate: c, read: [x]}]": {`tokens[1].name: "a" is also tokens[0]'s`},
-		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: b, token_sha256: " + sum(trainerToken) + ", read: [x]}]": {
+		"tokens: [{name: a, token: short, read: " +
+			"[x]}]": {"tokens[0].token: 5 characters: want at " +
+			"least 16", "openssl"},
+		"tokens: [{name: a, token_sha256: abc, read: " +
+			"[x]}]": {`token_sha256: "abc": want 64`},
+		"tokens: [{name: a, token: " + trainerToken + ", token_file: b, read: [x]}]": {"more " +
+			"than one way"},
+		"tokens: [{name: a, token: " + trainerToken + ", read: ['[x'], write: " +
+			"['']}]": {`read[0]: "[x"`, `write[0]: ""`},
+		"tokens: [{name: a, token: " + trainerToken + ", reads: [x]}]": {"reads"},
+		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: a, certificate: c, read: " +
+			"[x]}]": {`tokens[1].name: "a" is also tokens[0]'s`},
+		"tokens: [{name: a, token: " + trainerToken + ", read: [x]}, {name: b, token_sha256: " +
+			"" + sum(trainerToken) + ", read: [x]}]": {
 			"tokens[1].token: is also tokens[0]'s"},
 		"tokens: [{name: a, token_file: nowhere, read: [x]}]": {"tokens[0].token_file", "nowhere"},
 		"tokens: {": {"tokens file"},
@@ -177,7 +184,8 @@ func TestTokensInPlainTextThatOthersCanReadAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log strings.Builder
-		if _, err := access.NewPolicy(access.Options{Tokens: path, Logger: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+		if _, err := access.NewPolicy(access.Options{Tokens: path,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(log.String(), "plain text"); got != c.warn {
@@ -195,13 +203,15 @@ func (c *clock) forward(d time.Duration) { c.at = c.at.Add(d) }
 func TestChangesOfTheTokensFileApplyAfterASecond(t *testing.T) {
 	folder := t.TempDir()
 	with := func(token, rights string) []byte {
-		return []byte("tokens: [{name: a, token: " + token + ", " + rights + "}, {name: b, token_file: secret, read: ['*']}]")
+		return []byte("tokens: [{name: a, token: " + token + ", " + rights + "}, {name: b, token_file: secret, read: " +
+			"['*']}]")
 	}
 	write(t, folder, "secret", []byte("first-0123456789abc"))
 	path := write(t, folder, "tokens.yaml", with(trainerToken, "read: ['*'], write: ['*']"))
 	var log strings.Builder
 	c := &clock{time.Unix(1000, 0)}
-	p, err := access.NewPolicy(access.Options{Tokens: path, Clock: c.now, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p, err := access.NewPolicy(access.Options{Tokens: path, Clock: c.now,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +285,8 @@ func TestReloadReadsAtOnceAndKeepsTheOldTokensOnAnError(t *testing.T) {
 
 func FuzzTokens(f *testing.F) {
 	f.Add([]byte("tokens: [{name: a, token: 0123456789abcdef, read: ['*'], write: [a]}]"), "Bearer 0123456789abcdef")
-	f.Add([]byte("tokens: [{name: a, token_sha256: "+strings.Repeat("0", 64)+", certificate: b, read: ['[']}]"), "Basic Og==")
+	f.Add([]byte("tokens: [{name: a, token_sha256: "+strings.Repeat("0", 64)+", certificate: b, read: ['[']}]"),
+		"Basic Og==")
 	f.Add([]byte("tokens: [{}, {name: [}]"), "basic OmE=")
 	folder := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte, header string) {
