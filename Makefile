@@ -12,13 +12,13 @@ SOAK ?= 30m
 CRASHES ?= 200
 # For bench-peers alone.
 PYTHON ?= python3.11
-# The backend's assembly kernels do their address arithmetic in uintptr, which -race's pointer check takes for a mistake.
+# The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test test-python race soak soak-table crash lint fuzz bench bench-peers bench-service clean
+.PHONY: help build demo test test-python race soak soak-table crash lint fuzz bench bench-regress same-metrics bench-peers bench-service clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/reprise
 	@mkdir -p bin
@@ -34,7 +34,7 @@ test: build ## run all tests, with the race detector where state is shared
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 	@$(MAKE) --no-print-directory test-python
 
-test-python: build ## run the tests of the Python client against the built program, and of what Python reads; skipped without Python 3 or PyPI, but on CI
+test-python: build ## run the tests of the Python client against the built program; without Python 3 or PyPI they are skipped, except on CI
 	@if $(MAKE) --no-print-directory .venv-python/ready; then \
 		echo "pytest python, mypy python"; \
 		export PYTHONDONTWRITEBYTECODE=1; \
@@ -47,7 +47,7 @@ test-python: build ## run the tests of the Python client against the built progr
 	@rm -rf .venv-python
 	@python3 -m venv .venv-python || { echo "the tests of the Python client need Python 3.10 or newer with venv"; exit 1; }
 	@.venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "the tests of the Python client take pyarrow, numpy, pytest and mypy from PyPI, which was not reached or has them not for this machine"; exit 1; }
+		echo "the tests of the Python client need pyarrow, numpy, pytest and mypy from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 race: ## run every test with the race detector
@@ -58,10 +58,10 @@ soak: build ## work on a service for SOAK (30m) with everything that goes wrong 
 	$(GO) build -o bin/stress ./benchmarks/stress
 	bin/stress soak --program bin/reprise --for $(SOAK) --dir runs
 
-soak-table: ## eight inserting and eight sampling goroutines on a table, a minute for each of two, under the race detector
+soak-table: ## run eight inserting and eight sampling goroutines on each of two tables for a minute, under the race detector
 	$(GO) test $(RACE) ./replay -run Concurrent -concurrent 60s -v
 
-crash: build ## kill -9 a service under load CRASHES (200) times and look for all it acknowledged; measure its recovery
+crash: build ## kill -9 a service under load CRASHES (200) times and look for everything it acknowledged; measure its recovery
 	@mkdir -p runs
 	$(GO) build -o bin/stress ./benchmarks/stress
 	bin/stress crash --program bin/reprise --times $(CRASHES) --dir runs
@@ -80,10 +80,18 @@ fuzz: ## fuzz every parser for FUZZTIME (30s) each
 		done; \
 	done
 
-bench: ## measure the figures the project is held to, each beside its baseline
+bench: ## measure the figures that the project promises, each with its baseline
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./policy ./pipeline ./sim | awk ' \
 		/^(cpu|pkg|FAIL|panic|---)/ {print} \
 		/^Benchmark/ {printf "  %-58s", $$1; for (i = 3; i < NF; i += 2) printf " %12s %-15s", $$i, $$(i+1); print ""}'
+
+bench-regress: ## compare the benchmarks with those of the commit BASE; fails if one is slower by more than 5%
+	@test -n "$(BASE)" || { echo "usage: make bench-regress BASE=COMMIT"; exit 2; }
+	$(GO) run ./benchmarks/regress --base $(BASE) $(if $(BENCHTIME),--benchtime $(BENCHTIME)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+same-metrics: build ## compare the metrics of ten short runs with those of the commit BASE, byte for byte
+	@test -n "$(BASE)" || { echo "usage: make same-metrics BASE=COMMIT"; exit 2; }
+	benchmarks/regress/metrics.sh $(BASE) bin/reprise
 
 bench-peers: .venv-peers/ready ## compare the prioritized table with its peers in Python; needs Python 3.11 and PyPI
 	@mkdir -p bin
@@ -99,7 +107,7 @@ bench-service: build ## measure the service next to raw sockets, the disk and Re
 	@rm -rf .venv-peers
 	@$(PYTHON) -m venv .venv-peers || { echo "bench-peers needs Python 3.11 with venv: install it, or name it with PYTHON="; exit 1; }
 	@.venv-peers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "bench-peers takes cpprb and numpy from PyPI, which was not reached or has them not for this machine"; exit 1; }
+		echo "bench-peers needs cpprb and numpy from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 clean: ## remove what was built and the demo's run

@@ -1,21 +1,30 @@
 #!/usr/bin/env bash
-# Compares what two builds of reprise write: ten short runs, the same configuration and seed, metrics.jsonl byte for byte.
-#   benchmarks/regress/metrics.sh OLD NEW      OLD and NEW are programs, for example built from two commits
+# Compares the metrics that two builds of reprise write: ten short runs with the same configuration and seed, metrics.jsonl byte for
+# byte.
+#   benchmarks/regress/metrics.sh OLD NEW      each a program, or a commit to build one from
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-[ $# = 2 ] || { echo "usage: $0 OLD NEW, two reprise programs" >&2; exit 2; }
-old=$1 new=$2
+[ $# = 2 ] || { echo "usage: $0 OLD NEW, two reprise programs or commits" >&2; exit 2; }
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+trap 'rm -rf "$folder"; git worktree prune' EXIT
 
-# A small model and few updates: enough for every part of the configuration to act.
+program() { # program PROGRAM-OR-COMMIT NAME: prints the path of the program
+	[ ! -x "$1" ] || [ -d "$1" ] || { realpath "$1"; return; }
+	git worktree add --quiet --detach "$folder/tree-$2" "$1"
+	(cd "$folder/tree-$2" && go build -o "$folder/reprise-$2" ./cmd/reprise)
+	echo "$folder/reprise-$2"
+}
+old=$(program "$1" old)
+new=$(program "$2" new)
+
+# A small model and few updates, enough to exercise every part of the configuration.
 short="--set warmup.steps=30 --set warmup.until=0 --set budget.updates=8 --set budget.compute=0 --set evaluate.samples=0
 	--set pipeline.batch=64 --set policy.hidden=32 --set policy.intermediate=64"
 laboratory="--set pipeline.group=8 --set replay.capacity=256"
 
-train() { # train PROGRAM NAME FLAGS…
-	local program=$1 out="$folder/$2-$(basename "$1").$side"
-	shift 2
+train() { # train PROGRAM SIDE NAME FLAGS…: prints the path of the metrics
+	local program=$1 out="$folder/$3.$2"
+	shift 3
 	# shellcheck disable=SC2086
 	"$program" train --out "$out" --quiet $short "$@"
 	echo "$out/metrics.jsonl"
@@ -25,8 +34,8 @@ differ=0
 compare() { # compare NAME FLAGS…
 	local name=$1 a b
 	shift
-	side=old a=$(side=old train "$old" "$name" "$@")
-	b=$(side=new train "$new" "$name" "$@")
+	a=$(train "$old" old "$name" "$@")
+	b=$(train "$new" new "$name" "$@")
 	if cmp -s "$a" "$b"; then
 		echo "same    $name ($(wc -l <"$b") lines, $(wc -c <"$b") bytes)"
 	else
