@@ -211,14 +211,14 @@ func TestPlayRefusesWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	model := modelFolder(t)
 	for want, args := range map[string][]string{
-		`name: "chess": want one of arithmetic`:                           {"chess"},
+		"name: chess: want one of arithmetic":                             {"chess"},
 		"--episodes: 0: want 1 or more":                                   {"arithmetic", "--episodes", "0"},
 		`--policy: "random": want expert, a model folder: task`:           {"arithmetic", "--policy", "random"},
 		`--policy: "/nowhere": want expert, random, a model folder: read`: {"frozenlake", "--policy", "/nowhere"},
 		"colour: unknown key: want one of":                                {"arithmetic", "--set", "colour=red"},
 		"max: abc: want a whole number":                                   {"arithmetic", "--set", "max=abc"},
 		`--set "max": want key=value`:                                     {"arithmetic", "--set", "max"},
-		"held_out: 400: want at most":                                     {"arithmetic", "--set", "max=5"},
+		"held_out: 400: want 0 (400) to":                                  {"arithmetic", "--set", "max=5"},
 		"--dump-transitions: task arithmetic is not tabular":              {"arithmetic", "--dump-transitions"},
 		"--frames: x: task arithmetic has no images":                      {"arithmetic", "--frames", "x"},
 		"--frames: x: task frozenlake has no images as it is set":         {"frozenlake", "--frames", "x", "--policy", "expert"},

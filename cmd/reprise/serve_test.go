@@ -4,11 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
 	"math"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -54,8 +61,7 @@ func startServe(t *testing.T, args ...string) *served {
 	}
 	t.Cleanup(func() {
 		if s.command.ProcessState == nil {
-			_ = s.command.Process.Kill()
-			_ = s.command.Wait()
+			s.kill()
 		}
 	})
 	s.lines = bufio.NewReader(out)
@@ -73,7 +79,13 @@ func startServe(t *testing.T, args ...string) *served {
 	return s
 }
 
-// stop asks the process to end, and returns the rest of its standard output. It must end well.
+// kill ends the process as a crash does.
+func (s *served) kill() {
+	_ = s.command.Process.Kill()
+	_ = s.command.Wait()
+}
+
+// stop stops the process, which must succeed, and returns the rest of its standard output.
 func (s *served) stop() string {
 	s.t.Helper()
 	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -97,8 +109,8 @@ func (s *served) dial(address string, o client.Options) *client.Client {
 	return c
 }
 
-// answers are two rollouts of one prompt.
-func answers() rollout.Group {
+// twoRollouts is a group of two rollouts.
+func twoRollouts() rollout.Group {
 	var g rollout.Group
 	for i, answer := range []string{"4", "5"} {
 		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
@@ -131,12 +143,12 @@ func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-func TestServeKeepsWhatItAcknowledgedAndSaysWhatItDid(t *testing.T) {
+func TestServeKeepsAcknowledgedRollouts(t *testing.T) {
 	t.Parallel()
 	data, socket := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "s")
 	args := []string{"--data", data, "--unix", socket, "--table", "name=math,capacity=64,sampler=prioritized", "--table", "name=7,capacity=8"}
 	s := startServe(t, args...)
-	if _, err := s.dial(s.at.GRPC, client.Options{}).Table("math").Insert(t.Context(), answers()); err != nil {
+	if _, err := s.dial(s.at.GRPC, client.Options{}).Table("math").Insert(t.Context(), twoRollouts()); err != nil {
 		t.Fatal(err)
 	}
 	over := s.dial(s.at.Unix, client.Options{}).Table("math")
@@ -170,12 +182,12 @@ func TestServeKeepsWhatItAcknowledgedAndSaysWhatItDid(t *testing.T) {
 	}
 	out := again.stop()
 	if !strings.Contains(out, "table math: 2 rollouts") || !strings.Contains(again.stderr.String(), "read 2 rollouts") {
-		t.Errorf("what was recovered is not told:\n%s\n%s", out, again.stderr.String())
+		t.Errorf("the recovery is not reported:\n%s\n%s", out, again.stderr.String())
 	}
 }
 
 // Invariant 10.
-func TestServeListensBeyondLoopbackWithTLSAndTokensAlone(t *testing.T) {
+func TestServeListensBeyondLoopbackOnlyWithTLSAndTokens(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	certificate, key, _ := certify(t)
@@ -204,7 +216,7 @@ func TestServeListensBeyondLoopbackWithTLSAndTokensAlone(t *testing.T) {
 	s.stop()
 }
 
-func TestServeAsksForTokensOverTLSAndTakesNewOnesAtSIGHUP(t *testing.T) {
+func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	t.Parallel()
 	const trainer, reader, late = "trainer-0123456789", "reader-01234567890", "late-0123456789abc"
 	certificate, key, pool := certify(t)
@@ -212,14 +224,14 @@ func TestServeAsksForTokensOverTLSAndTakesNewOnesAtSIGHUP(t *testing.T) {
 	tokens := write(t, "tokens.yaml", entries)
 	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table", "name=math,capacity=64")
 	options := func(token string) client.Options { return client.Options{CA: certificate, Token: token} }
-	if _, err := s.dial(s.at.GRPC, options(trainer)).Table("math").Insert(t.Context(), answers()); err != nil {
+	if _, err := s.dial(s.at.GRPC, options(trainer)).Table("math").Insert(t.Context(), twoRollouts()); err != nil {
 		t.Fatal(err)
 	}
 	read := s.dial(s.at.GRPC, options(reader)).Table("math")
 	if _, err := read.Sample(t.Context(), rollout.Request{Size: 1}); err != nil {
 		t.Errorf("a reader samples: %v", err)
 	}
-	if _, err := read.Insert(t.Context(), answers()); wire.CodeOf(err) != wire.Denied {
+	if _, err := read.Insert(t.Context(), twoRollouts()); wire.CodeOf(err) != wire.Denied {
 		t.Errorf("a reader inserts: %v", err)
 	}
 	if err := use(t.Context(), s.at.GRPC, options("nonsense-0123456789")); wire.CodeOf(err) != wire.Unauthenticated {
@@ -267,7 +279,7 @@ func use(ctx context.Context, address string, o client.Options) error {
 	return err
 }
 
-func TestServeLogsJSONAndNothingElse(t *testing.T) {
+func TestServeJSONLogsOnlyJSON(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ready.json")
 	c := exec.Command(binary, "serve", "--json", "--listen", "127.0.0.1:0", "--http", "off", "--table", "name=math,capacity=4", "--ready-file", file)
@@ -399,7 +411,7 @@ tables:
 	}
 }
 
-func TestAServiceListensOnLoopbackUnlessItIsToldOtherwise(t *testing.T) {
+func TestServeListensOnLoopbackByDefault(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"", write(t, "empty.yaml", "\n")} {
 		c, err := (&serveCommand{Config: file(path)}).load()
@@ -409,7 +421,7 @@ func TestAServiceListensOnLoopbackUnlessItIsToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestBytesAreReadWithTheirUnits(t *testing.T) {
+func TestByteSizesHaveUnits(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]byteSize{"1": 1, "268435456": 1 << 28, "256MiB": 1 << 28, "250 MB": 250e6, "1GiB": 1 << 30, "2GB": 2e9, "4KiB": 4096, "5kB": 5000, "7B": 7} {
 		var got byteSize
@@ -423,4 +435,31 @@ func TestBytesAreReadWithTheirUnits(t *testing.T) {
 			t.Errorf("%q was read as %d", text, got)
 		}
 	}
+}
+
+// certify makes a self-signed certificate of 127.0.0.1.
+func certify(t *testing.T) (certificate, key string, pool *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "reprise"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(public)
+	return write(t, "certificate.pem", string(public)), write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))), pool
 }

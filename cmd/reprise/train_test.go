@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
 )
 
 // smallUpdates is the length of a small run: long enough to interrupt.
@@ -264,4 +265,51 @@ func TestAComparisonOfOneSeedMakesNoClaim(t *testing.T) {
 		read(t, dir, path)
 	}
 	fails(t, call(t, "", args...), dir+" holds a run already")
+}
+
+func TestARunKilledWithItsServiceResumesToTheSameBytes(t *testing.T) {
+	t.Parallel()
+	serve := []string{"--http", "off", "--data", filepath.Join(t.TempDir(), "data"), "--sync", "off"}
+	s := startServe(t, serve...)
+	dir := filepath.Join(t.TempDir(), "run")
+	if got := stop(t, syscall.SIGKILL, filepath.Join(dir, results.MetricsFile), 25, append(small(dir), "--buffer", s.at.GRPC+"/lab")); got.code != -1 {
+		t.Fatalf("killed, but exit code %d:\n%s", got.code, got.stderr)
+	}
+	s.kill()
+	startServe(t, append(serve, "--listen", strings.TrimPrefix(s.at.GRPC, "grpc://"))...)
+	succeeds(t, "", "train", "--resume", "--out", dir, "--quiet")
+	sameAsUninterrupted(t, dir)
+
+	var in run.Inspection
+	decode(t, succeeds(t, "", "inspect", dir, "--json"), &in)
+	if in.Service != s.at.GRPC+"/lab" || in.Version != smallUpdates || in.Present == 0 || len(in.Top) != 5 {
+		t.Errorf("inspection: %+v", in)
+	}
+	if out := succeeds(t, "", "inspect", dir); !strings.Contains(out, s.at.GRPC+"/lab, as it is now") {
+		t.Errorf("inspect does not say where the table is:\n%s", out)
+	}
+	out := filepath.Join(t.TempDir(), "second")
+	few := append(small(out, "budget.updates=2"), "--buffer", s.at.GRPC+"/lab")
+	if said := fails(t, call(t, "", few...), "is in use", "--force"); strings.Contains(said, "warm-up") {
+		t.Errorf("the refusal came after the warm-up:\n%s", said)
+	}
+	succeeds(t, "", append(few, "--force", "--quiet")...)
+}
+
+func TestAnUnusableServiceIsRefusedBeforeTheWarmUp(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	for want, more := range map[string][]string{
+		"names no table":            {"--buffer", "grpc://127.0.0.1:1"},
+		"connection refused":        {"--buffer", "grpc://127.0.0.1:1/lab"},
+		"want grpc+tls://":          {"--buffer", "grpc://127.0.0.1:1/lab", "--buffer-ca", "ca.pem"},
+		"want none with --compare,": {"--buffer", "grpc://127.0.0.1:1/lab", "--compare"},
+	} {
+		if said := fails(t, call(t, "", append(small(dir), more...)...), want); strings.Contains(said, "warm-up") {
+			t.Errorf("the refusal came after the warm-up:\n%s", said)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%v left a folder", more)
+		}
+	}
 }

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -22,59 +19,20 @@ import (
 	"github.com/reprise-rl/reprise/wire/archive"
 )
 
-// aService is `reprise serve` in a process of its own.
-type aService struct {
-	address string // grpc://host:port
-	data    string
-	stop    func() // once
-}
-
-// startService starts one with these tables, durable, and stops it at the end of the test.
-func startService(t *testing.T, tables ...string) *aService {
+// startTables serves durable tables.
+func startTables(t *testing.T, tables ...string) *served {
 	t.Helper()
-	dir := t.TempDir()
-	ready := filepath.Join(dir, "ready")
-	args := []string{"serve", "--listen", "127.0.0.1:0", "--http", "off", "--data", filepath.Join(dir, "data"), "--ready-file", ready}
+	args := []string{"--http", "off", "--data", filepath.Join(t.TempDir(), "data")}
 	for _, table := range tables {
 		args = append(args, "--table", table)
 	}
-	c := exec.Command(binary, args...)
-	var said strings.Builder
-	c.Stderr = &said
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s := &aService{data: filepath.Join(dir, "data")}
-	running := true
-	s.stop = func() {
-		if !running {
-			return
-		}
-		running = false
-		if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
-			t.Errorf("reprise serve: %v: %s", err, said.String())
-		}
-	}
-	t.Cleanup(s.stop)
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		text, err := os.ReadFile(ready)
-		var where struct{ GRPC string }
-		if err == nil && json.Unmarshal(text, &where) == nil {
-			s.address = where.GRPC
-			return s
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("reprise serve is not ready: %s", said.String())
-		}
-		time.Sleep(5 * time.Millisecond) // another process: there is no channel to wait on
-	}
+	return startServe(t, args...)
 }
 
-// fill inserts so many groups of three with everything that a rollout can have, up to version 4.
-func (s *aService) fill(t *testing.T, table string, groups int) {
+// fill inserts groups of three rollouts that use every field, with versions up to 4.
+func (s *served) fill(t *testing.T, table string, groups int) {
 	t.Helper()
-	c, err := client.Dial(t.Context(), s.address, client.Options{})
+	c, err := client.Dial(t.Context(), s.at.GRPC, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,38 +105,39 @@ func sameRows(t *testing.T, a, b string) {
 
 func TestAnExportAndItsImportKeepATable(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "name=from", "name=to", "name=anew")
+	s := startTables(t, "name=from", "name=to", "name=anew")
 	s.fill(t, "from", 90)
 	dir := t.TempDir()
 	first, second, third := filepath.Join(dir, "first.arrow"), filepath.Join(dir, "second.arrow"), filepath.Join(dir, "third.arrow")
 
-	said := succeeds(t, "", "export", s.address+"/from", "--out", first, "--rows", "50")
+	said := succeeds(t, "", "export", s.at.GRPC+"/from", "--out", first, "--rows", "50")
 	if !strings.Contains(said, "270 rollouts") || !strings.Contains(said, "at version 4") {
 		t.Errorf("export said %q", said)
 	}
-	fails(t, call(t, "", "import", first, s.address+"/to"), "version 4", "--advance")
-	said = succeeds(t, "", "import", first, s.address+"/to", "--advance", "--rows", "32")
+	fails(t, call(t, "", "import", first, s.at.GRPC+"/to"), "version 4", "--advance")
+	said = succeeds(t, "", "import", first, s.at.GRPC+"/to", "--advance", "--rows", "32")
 	for _, want := range []string{"270 rollouts in 90 groups", "advanced to version 4", "insertions: 9", "it holds 270 rollouts, before it held 0"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("import said %q: want %q", said, want)
 		}
 	}
-	succeeds(t, "", "export", s.address+"/to", "--out", second, "--rows", "50")
+	succeeds(t, "", "export", s.at.GRPC+"/to", "--out", second, "--rows", "50")
 	sameRows(t, first, second) // ids, groups, advantages and moments, too: the table was empty, and groups stayed together
 
-	succeeds(t, "", "import", first, s.address+"/anew", "--advance", "--recompute")
-	succeeds(t, "", "export", s.address+"/anew", "--out", third, "--rows", "50")
+	succeeds(t, "", "import", first, s.at.GRPC+"/anew", "--advance", "--recompute")
+	succeeds(t, "", "export", s.at.GRPC+"/anew", "--out", third, "--rows", "50")
 	sameRows(t, first, third)
 }
 
 func TestTheExportOfAJournalIsThatOfItsTable(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "name=lab,sampler=uniform,capacity=100")
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServe(t, "--http", "off", "--data", data, "--table", "name=lab,sampler=uniform,capacity=100")
 	s.fill(t, "lab", 50)
 	dir := t.TempDir()
 	served, kept := filepath.Join(dir, "served.arrow"), filepath.Join(dir, "kept.arrow")
-	succeeds(t, "", "export", s.address+"/lab", "--out", served)
-	journal := filepath.Join(s.data, "tables", "lab.journal")
+	succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", served)
+	journal := filepath.Join(data, "tables", "lab.journal")
 	fails(t, call(t, "", "export", journal, "--out", kept), "another process has it open")
 	s.stop()
 
@@ -214,12 +173,12 @@ func TestTheExportOfAJournalIsThatOfItsTable(t *testing.T) {
 
 func TestARepeatedImportEntersOnce(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "name=from", "name=to")
+	s := startTables(t, "name=from", "name=to")
 	s.fill(t, "from", 20)
 	path := filepath.Join(t.TempDir(), "table.arrow")
-	succeeds(t, "", "export", s.address+"/from", "--out", path)
+	succeeds(t, "", "export", s.at.GRPC+"/from", "--out", path)
 	for _, want := range []float64{60, 60, 120} {
-		args := []string{"import", path, s.address + "/to", "--advance", "--rows", "7", "--json"}
+		args := []string{"import", path, s.at.GRPC + "/to", "--advance", "--rows", "7", "--json"}
 		if want == 60 {
 			args = append(args, "--as", "once")
 		}
@@ -235,20 +194,20 @@ func TestARepeatedImportEntersOnce(t *testing.T) {
 
 func TestAnImportIntoAFullQueueReportsItsProgress(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "name=from", "name=queue,sampler=fifo,capacity=30")
+	s := startTables(t, "name=from", "name=queue,sampler=fifo,capacity=30")
 	s.fill(t, "from", 20)
 	path := filepath.Join(t.TempDir(), "table.arrow")
-	succeeds(t, "", "export", s.address+"/from", "--out", path)
-	fails(t, call(t, "", "import", path, s.address+"/queue", "--advance", "--rows", "9", "--wait", "50ms"),
+	succeeds(t, "", "export", s.at.GRPC+"/from", "--out", path)
+	fails(t, call(t, "", "import", path, s.at.GRPC+"/queue", "--advance", "--rows", "9", "--wait", "50ms"),
 		"27 of 60 rollouts have entered", "--as import-")
 }
 
 func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "name=lab")
+	s := startTables(t, "name=lab")
 	s.fill(t, "lab", 10)
 	path := filepath.Join(t.TempDir(), "some.arrow")
-	said := succeeds(t, "", "export", s.address+"/lab", "--out", path, "--ids", "30,2,3,999", "--columns", "reward,id", "--rows", "4")
+	said := succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--ids", "30,2,3,999", "--columns", "reward,id", "--rows", "4")
 	if !strings.Contains(said, "3 rollouts") || !strings.Contains(said, "not in the table: [999]") {
 		t.Errorf("export said %q", said)
 	}
@@ -262,11 +221,11 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	if fmt.Sprint(ids) != "[2 3 30]" {
 		t.Errorf("ids %v", ids)
 	}
-	fails(t, call(t, "", "export", s.address+"/lab", "--out", path), "exists", "--force")
-	succeeds(t, "", "export", s.address+"/lab", "--out", path, "--force")
-	fails(t, call(t, "", "export", s.address+"/lab", "--out", path, "--force", "--columns", "tokenz"), "tokenz")
-	fails(t, call(t, "", "export", s.address+"/lab", "--out", path, "--force", "--ids", "1", "--columns", "reward"), "id")
-	fails(t, call(t, "", "export", s.address+"/nowhere", "--out", path, "--force"), "nowhere")
+	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path), "exists", "--force")
+	succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force")
+	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force", "--columns", "tokenz"), "tokenz")
+	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force", "--ids", "1", "--columns", "reward"), "id")
+	fails(t, call(t, "", "export", s.at.GRPC+"/nowhere", "--out", path, "--force"), "nowhere")
 	fails(t, call(t, "", "export", filepath.Join(t.TempDir(), "none"), "--out", path, "--force"), "no such file")
 	if n := len(rowsOf(t, path)); n == 0 {
 		t.Error("an export that failed took the file that was there")
@@ -275,30 +234,30 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 
 func TestABadFileLeavesTheTableUnchanged(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "name=from", "name=to")
+	s := startTables(t, "name=from", "name=to")
 	s.fill(t, "from", 6)
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good.arrow"), filepath.Join(dir, "bad.arrow")
-	succeeds(t, "", "export", s.address+"/from", "--out", good, "--rows", "6")
+	succeeds(t, "", "export", s.at.GRPC+"/from", "--out", good, "--rows", "6")
 	spoil(t, good, bad, 13)
-	fails(t, call(t, "", "import", bad, s.address+"/to", "--advance", "--rows", "3"), "row 13", "reward", "NaN")
+	fails(t, call(t, "", "import", bad, s.at.GRPC+"/to", "--advance", "--rows", "3"), "row 13", "reward", "NaN")
 	empty := filepath.Join(dir, "empty.arrow")
-	said := succeeds(t, "", "export", s.address+"/to", "--out", empty)
+	said := succeeds(t, "", "export", s.at.GRPC+"/to", "--out", empty)
 	if !strings.Contains(said, "0 rollouts") {
 		t.Errorf("rows of a file with a bad row entered: %q", said)
 	}
-	if said := succeeds(t, "", "import", empty, s.address+"/to"); !strings.Contains(said, "0 rollouts in 0 groups") {
+	if said := succeeds(t, "", "import", empty, s.at.GRPC+"/to"); !strings.Contains(said, "0 rollouts in 0 groups") {
 		t.Errorf("an empty file: %q", said)
 	}
 	text := filepath.Join(dir, "text")
 	if err := os.WriteFile(text, []byte(strings.Repeat("no arrow ", 10)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, call(t, "", "import", text, s.address+"/to"), "no Arrow IPC file")
+	fails(t, call(t, "", "import", text, s.at.GRPC+"/to"), "no Arrow IPC file")
 	fails(t, call(t, "", "import", good, "grpc://127.0.0.1:1"), "names no table")
 }
 
-// spoil copies a file with the reward of one row replaced by no number.
+// spoil copies a file and replaces the reward of one row by NaN.
 func spoil(t *testing.T, from, to string, row int) {
 	t.Helper()
 	batches := rowsOf(t, from)
