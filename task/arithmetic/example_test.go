@@ -19,6 +19,9 @@ func Example() {
 
 	_, err = arithmetic.New(arithmetic.Settings{Max: 20}, 1)
 	fmt.Println(err)
-	// Output: 43+40= 83 1 0 0123456789+= held_out: 400: want 0 (400) to 200, half of the 400 problems with 0 <= a, b <
-	// 20: hold out fewer, or widen min and max
+	// Output:
+	// 43+40= 83
+	// 1 0
+	// 0123456789+=
+	// held_out: 400: want 0 (400) to 200, half of the 400 problems with 0 <= a, b < 20: hold out fewer, or widen min and max
 }
