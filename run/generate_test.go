@@ -1,18 +1,166 @@
 package run
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 )
+
+// counting is an environment of known rules: a counter in 0..5 is to be brought to a goal by the actions "u" and "d".
+// With probability slip an action does nothing. A turn costs 0.1, one that is no action 0.5; the goal pays 1.
+type counting struct {
+	turns int
+	slip  float64
+	size  int // of images of the counter, which then is not told in the text; 0: none
+	seed  uint64
+	mute  bool // its episodes are neither Expert nor Actor
+}
+
+const countingTop = 5
+
+func (c counting) Characters() string { return "012345:>ud!" }
+func (c counting) MaxTurns() int      { return c.turns }
+func (c counting) ImageSize() int     { return c.size }
+
+func (c counting) prompt(start, goal int) task.Prompt {
+	p := task.Prompt{ID: fmt.Sprintf("counting/%d:%d", start, goal), State: fmt.Sprintf("%d:%d", start, goal)}
+	p.Text, p.Image = c.observe(start, goal)
+	return p
+}
+
+// observe returns what is seen of a counter.
+func (c counting) observe(at, goal int) (string, []byte) {
+	if c.size == 0 {
+		return fmt.Sprintf("%d:%d>", at, goal), nil
+	}
+	picture := image.NewGray(image.Rect(0, 0, c.size, c.size))
+	for i := range c.size * c.size {
+		if i%c.size <= at {
+			picture.SetGray(i%c.size, i/c.size, color.Gray{255})
+		}
+	}
+	var out bytes.Buffer
+	if err := png.Encode(&out, picture); err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf("%d>", goal), out.Bytes()
+}
+
+// held reports whether a problem is held out.
+func held(start, goal int) bool { return (start+2*goal)%4 == 0 }
+
+func (c counting) Train(i uint64) task.Prompt {
+	r := rollout.Stream(c.seed, "counting", i)
+	for {
+		if start, goal := r.IntN(countingTop+1), r.IntN(countingTop+1); start != goal && !held(start, goal) {
+			return c.prompt(start, goal)
+		}
+	}
+}
+
+func (c counting) HeldOut() []task.Prompt {
+	var list []task.Prompt
+	for start := range countingTop + 1 {
+		for goal := range countingTop + 1 {
+			if start != goal && held(start, goal) {
+				list = append(list, c.prompt(start, goal))
+			}
+		}
+	}
+	return list
+}
+
+func (c counting) Reset(p task.Prompt, seed uint64) task.Episode {
+	start, goal, _ := strings.Cut(p.State, ":")
+	e := &count{rules: c, luck: rollout.Stream(seed, "counting/luck", 0)}
+	e.at, _ = strconv.Atoi(start)
+	e.goal, _ = strconv.Atoi(goal)
+	if c.mute {
+		return struct{ task.Episode }{e}
+	}
+	return e
+}
+
+// count is an episode.
+type count struct {
+	rules    counting
+	at, goal int
+	turn     int
+	luck     *rand.Rand
+}
+
+func (e *count) Step(response string) task.Step {
+	e.turn++
+	s := task.Step{Reward: -0.1}
+	slips := e.luck.Float64() < e.rules.slip
+	switch {
+	case response != "u" && response != "d":
+		s.Invalid, s.Reward = true, -0.5
+	case slips:
+	case response == "u":
+		e.at = min(e.at+1, countingTop)
+	default:
+		e.at = max(e.at-1, 0)
+	}
+	if e.at == e.goal {
+		s.Done, s.Correct = true, true
+		s.Reward++
+		return s
+	}
+	if e.turn == e.rules.turns {
+		s.Done, s.Cut = true, true
+		return s
+	}
+	s.Text, s.Image = e.rules.observe(e.at, e.goal)
+	if s.Invalid {
+		s.Text = "!" + s.Text
+	}
+	return s
+}
+
+func (e *count) Advise() string {
+	if e.at < e.goal {
+		return "u"
+	}
+	return "d"
+}
+
+func (e *count) Actions() []string { return []string{"u", "d"} }
+
+// counts is a small run of the counting game.
+func counts(t testing.TB, rules counting, assignments ...string) Config {
+	t.Helper()
+	c := small(t, append([]string{"policy.positions=96", "generate.max_tokens=2", "warmup.steps=20"}, assignments...)...)
+	if rules.size > 0 {
+		c.Policy.Vision = Vision{Patch: rules.size / 2, Hidden: 6}
+	}
+	c = c.WithTask("counting", func(seed uint64) (task.Task, error) {
+		rules.seed = seed
+		return rules, nil
+	})
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // maker returns the generator of a run's start, with the weights as the pipeline has them.
 func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
@@ -329,4 +477,112 @@ func TestRunsOfEpisodesGiveTheSameBytesHoweverTheyAreInterrupted(t *testing.T) {
 			sameRuns(t, dir, whole)
 		})
 	}
+}
+
+// Runs whose table keeps the steps of episodes, of every kind of episode: they end in the same bytes when they are
+// resumed.
+func TestRunsLearnFromStepsInPlaceOfEpisodes(t *testing.T) {
+	for name, k := range kinds() {
+		for objective, set := range map[string][]string{
+			"own rewards": nil,
+			"returns":     {"replay.step_returns=-1", "replay.step_discount=0.9", "learner.mask_zero_variance=true"},
+			"critic":      {"replay.step_returns=2", "learner.objective=ppo", "replay.sampler=prioritized", "replay.priority_base=td_error", "pipeline.batch_updates=2"},
+		} {
+			if testing.Short() && objective != "critic" { // under the race detector; without -short all run, on CI too
+				continue
+			}
+			t.Run(name+", "+objective, func(t *testing.T) {
+				all := append([]string{"replay.unit=step", "replay.capacity=96", "budget.updates=12", "pipeline.batch=24"}, append(k.set, set...)...)
+				c := counts(t, k.rules, all...)
+				whole, stopped := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "stopped")
+				sum := train(t, c, whole)
+				if sum.Updates != 12 || sum.Sampling == nil && c.Replays() || sum.Sampling.Unit != "step" {
+					t.Errorf("the run ended as %+v", sum)
+				}
+				interrupt(t, c, stopped, 5)
+				resume(t, c, stopped)
+				sameRuns(t, stopped, whole)
+			})
+		}
+	}
+}
+
+// The steps of a run's table are those of the episodes that entered it, their rewards the returns by the environment's
+// rewards.
+func TestTheTableHoldsTheReturnsOfTheEpisodesSteps(t *testing.T) {
+	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.step_returns=3", "replay.step_discount=0.5", "replay.capacity=100000")
+	start := begin(t, c)
+	s, err := newSession(context.Background(), c, start, filepath.Join(t.TempDir(), "run"), Hooks{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _, w := maker(t, c)
+	group, _ := generated(t, g, w, jobOf(g, 0, 6), 0)
+	ctx := context.Background()
+	if _, err := s.table.Insert(ctx, rollout.Group{Rollouts: group}); err != nil {
+		t.Fatal(err)
+	}
+	held, next, sum := s.table.(embedded).Inspect().Held(), 0, 0.0
+	for _, r := range group {
+		for i, turn := range r.Turns {
+			want := 0.0
+			for k := i; k < min(i+3, len(r.Turns)); k++ {
+				want += math.Pow(0.5, float64(k-i)) * float64(r.Turns[k].Reward)
+			}
+			step := held[next].Rollout
+			if math.Abs(float64(step.Reward)-want) > 1e-6 || len(step.Tokens) != int(turn.End) || step.Turns[0].Start != turn.Start {
+				t.Errorf("step %d is %+v, want reward %v and the tokens before %d", next, step, want, turn.End)
+			}
+			sum += float64(held[next].Advantage)
+			next++
+		}
+	}
+	if next != len(held) || next <= len(group) {
+		t.Errorf("%d steps of %d episodes, the table holds %d", next, len(group), len(held))
+	}
+	if math.Abs(sum) > 1e-4 { // they are relative to the mean of all steps
+		t.Errorf("the advantages of a group's steps add up to %v", sum)
+	}
+	if o := s.table.Options(); o.Unit != replay.UnitStep || o.StepReturns != 3 || o.StepDiscount != 0.5 {
+		t.Errorf("the table's options are %+v", o)
+	}
+}
+
+func TestStepsAreCountedAsUses(t *testing.T) {
+	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.sampler=fifo", "replay.capacity=96", "pipeline.batch=24", "budget.updates=5")
+	dir := filepath.Join(t.TempDir(), "run")
+	sum := train(t, c, dir)
+	r, err := results.ReadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Updates) != 5 || sum.Used != 5*24 {
+		t.Errorf("%d updates used %d steps, want 5 of 24", len(r.Updates), sum.Used)
+	}
+	if episodes := r.Updates[4].Inserted; sum.Inserted <= episodes || math.Abs(sum.ReplayRatio.Float()-5*24/float64(sum.Inserted)) > 1e-12 {
+		t.Errorf("%d episodes made %d steps, used %v times each: want %v", episodes, sum.Inserted, sum.ReplayRatio.Float(), 5*24/float64(sum.Inserted))
+	}
+}
+
+// What is planned counts in the unit of what is measured: steps that are used, of so many episodes.
+func TestReplayOfStepsIsPlannedInSteps(t *testing.T) {
+	for name, set := range map[string][]string{
+		"async":          {"pipeline.workers=3", "pipeline.rollout_cost=4"},
+		"turns":          {"pipeline.mode=sync", "pipeline.sync_rollouts=16", "pipeline.sync_updates=2"},
+		"each step once": {"replay.sampler=fifo", "replay.capacity=96", "pipeline.workers=12", "pipeline.trainers=1"},
+	} {
+		all := append([]string{"replay.unit=step", "pipeline.batch=24", "budget.updates=40", "evaluate.every=100", "warmup.steps=0"}, set...)
+		sum := train(t, counts(t, counting{turns: 5, slip: 0.2}, all...), filepath.Join(t.TempDir(), "run"))
+		for what, pair := range map[string][2]float64{
+			"uses of each": {sum.ReplayRatio.Float(), sum.ReplayRatioPlanned}, "episodes per update": {sum.NewPerUpdate.Float(), sum.NewPerUpdatePlanned},
+		} {
+			if math.Abs(pair[0]/pair[1]-1) > 0.25 {
+				t.Errorf("%s: %s: %v, planned %v", name, what, pair[0], pair[1])
+			}
+		}
+	}
+}
+
+func jobOf(g *generator, number uint64, size int) pipeline.Job {
+	return pipeline.Job{Number: number, Size: size, Prompt: g.environment.Train(number)}
 }
