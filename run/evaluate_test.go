@@ -54,7 +54,7 @@ func TestEvaluationsDoNotDependOnTheirBatches(t *testing.T) {
 
 // The greedy evaluation is an episode of each held-out problem with a luck that no seed of a run changes: a player that
 // does the same meets the same.
-func TestGreedyEvaluationsAreGamesOfAPlayerWhateverTheSeedOfTheRun(t *testing.T) {
+func TestGreedyEvaluationsPlayAsAPlayerWhateverTheSeed(t *testing.T) {
 	rules := counting{turns: 5, slip: 0.5}
 	solved, wrong := 0.0, 0.0
 	for _, steps := range []string{"warmup.steps=60", "warmup.steps=0"} {
@@ -133,7 +133,7 @@ func (w watched) Reset(p task.Prompt, seed uint64) task.Episode {
 
 // Greedy episodes, the first sample of each problem and the bounds have one luck, whatever the seed of the run; every
 // other sample and every other problem has another.
-func TestEveryTryOfAProblemHasALuckOfItsOwn(t *testing.T) {
+func TestEveryTrialOfAProblemHasItsOwnSeed(t *testing.T) {
 	c := counts(t, counting{turns: 3})
 	s := begin(t, c)
 	note := func(use func(w watched, e *evaluator)) map[string][]uint64 {
@@ -176,7 +176,7 @@ func TestEveryTryOfAProblemHasALuckOfItsOwn(t *testing.T) {
 }
 
 // Chunks of tokens are counted over the turns of an episode.
-func TestASchedulesChunksCoverAllTurns(t *testing.T) {
+func TestChunksCoverAllTurns(t *testing.T) {
 	for name, c := range map[string]struct {
 		config Config
 		want   int
@@ -215,7 +215,7 @@ func TestAPlayerWithoutRoomSaysSo(t *testing.T) {
 }
 
 // Prompts that do not fit are told by the key that makes room for them, before anything is learned.
-func TestPromptsThatDoNotFitAreTold(t *testing.T) {
+func TestPromptsThatDoNotFitAreReported(t *testing.T) {
 	for name, k := range map[string]struct {
 		rules     counting
 		positions string
@@ -261,7 +261,7 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	}
 }
 
-func TestEpisodesOfOneUpdateAreTallied(t *testing.T) {
+func TestEpisodesOfAnUpdateAreCounted(t *testing.T) {
 	note := func(turns int, invalid, success string) *rollout.Rollout {
 		return &rollout.Rollout{Turns: make([]rollout.Turn, turns), Meta: map[string]string{metaInvalid: invalid, metaSuccess: success}}
 	}
@@ -290,7 +290,7 @@ type mistaken struct {
 	want  string
 }
 
-func TestWhatIsAskedOfATaskInVainIsRefused(t *testing.T) {
+func TestSettingsThatTheTaskCannotServeAreRefused(t *testing.T) {
 	none := func(*Config) {}
 	for name, m := range map[string]mistaken{
 		"no tower":      {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision = Vision{} }, "policy.vision.patch: 0: want a divisor of 8"},
@@ -339,7 +339,7 @@ func TestAFolderWhoseTowerDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-func TestABatchIsMeasuredWhereABoundFallsWithinItsUpdates(t *testing.T) {
+func TestABatchIsMeasuredIfOneOfItsUpdatesHasABound(t *testing.T) {
 	for _, c := range []struct {
 		every, updates rollout.Version
 		begins         []rollout.Version // of the first 13
@@ -372,7 +372,7 @@ func TestABatchIsMeasuredWhereABoundFallsWithinItsUpdates(t *testing.T) {
 }
 
 // The change that is logged is that of the mean reward from the weights with which the update's batch began.
-func TestTheTrueChangeOfRewardStandsBesideTheBound(t *testing.T) {
+func TestTheTrueChangeOfRewardIsWrittenBesideTheBound(t *testing.T) {
 	c := small(t, "pipeline.mode=sync", "pipeline.batch_updates=3", "evaluate.bound_every=2", "budget.updates=8", "warmup.steps=200", "learner.learning_rate=0.002", "pipeline.batch=32", "replay.capacity=64", "checkpoint.every=1")
 	dir := filepath.Join(t.TempDir(), "run")
 	start := begin(t, c)
@@ -443,7 +443,7 @@ func TestTheTrueChangeOfRewardStandsBesideTheBound(t *testing.T) {
 	}
 }
 
-func TestNothingIsMeasuredWhereNoBoundIsAskedFor(t *testing.T) {
+func TestNothingIsMeasuredWithoutABound(t *testing.T) {
 	c := small(t)
 	if i, err := newImprovement(c, nil, textModel{}); i != nil || err != nil {
 		t.Errorf("got %v, %v", i, err)

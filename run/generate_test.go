@@ -211,7 +211,7 @@ func kinds() map[string]struct {
 	}
 }
 
-func TestEpisodesAreRecordedTurnByTurnAsTheEnvironmentSaidThem(t *testing.T) {
+func TestEpisodesAreRecordedTurnByTurn(t *testing.T) {
 	short, whole := 0, 0
 	for name, k := range kinds() {
 		c := counts(t, k.rules, k.set...)
@@ -359,7 +359,7 @@ type endless struct {
 
 func (e endless) MaxTurns() int { return e.most }
 
-func TestEpisodesThatGoOnBeyondTheirLimitAreCutThere(t *testing.T) {
+func TestLongEpisodesAreCutAtTheirLimit(t *testing.T) {
 	rules := endless{counting{turns: 99, slip: 0.9}, 3}
 	c := counts(t, rules.counting)
 	g, s, w := maker(t, c)
@@ -416,7 +416,7 @@ func TestTokensHaveTheVersionsOfTheirChunks(t *testing.T) {
 	}
 }
 
-func TestACriticIsThereWhereTheObjectiveNeedsOne(t *testing.T) {
+func TestObjectivesThatNeedACriticGetOne(t *testing.T) {
 	plain := counts(t, counting{turns: 3})
 	without := begin(t, plain)
 	if without.model.Config().ValueHead {
@@ -454,7 +454,7 @@ func episodic(t *testing.T) map[string]Config {
 	}
 }
 
-func TestRunsOfEpisodesGiveTheSameBytesHoweverTheyAreInterrupted(t *testing.T) {
+func TestInterruptedRunsOfEpisodesEndInTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for name, c := range episodic(t) {
 		t.Run(name, func(t *testing.T) {
@@ -481,7 +481,7 @@ func TestRunsOfEpisodesGiveTheSameBytesHoweverTheyAreInterrupted(t *testing.T) {
 
 // Runs whose table keeps the steps of episodes, of every kind of episode: they end in the same bytes when they are
 // resumed.
-func TestRunsLearnFromStepsInPlaceOfEpisodes(t *testing.T) {
+func TestRunsLearnFromSteps(t *testing.T) {
 	for name, k := range kinds() {
 		for objective, set := range map[string][]string{
 			"own rewards": nil,
@@ -509,7 +509,7 @@ func TestRunsLearnFromStepsInPlaceOfEpisodes(t *testing.T) {
 
 // The steps of a run's table are those of the episodes that entered it, their rewards the returns by the environment's
 // rewards.
-func TestTheTableHoldsTheReturnsOfTheEpisodesSteps(t *testing.T) {
+func TestTheTableHoldsTheReturnsOfSteps(t *testing.T) {
 	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.step_returns=3", "replay.step_discount=0.5", "replay.capacity=100000")
 	start := begin(t, c)
 	s, err := newSession(context.Background(), c, start, filepath.Join(t.TempDir(), "run"), Hooks{}, true)

@@ -100,7 +100,7 @@ func TestADigestIsThatOfTheResolvedConfiguration(t *testing.T) {
 	}
 }
 
-func TestASettingOfZeroHasTheDigestOfOneThatIsNotThere(t *testing.T) {
+func TestAZeroSettingHasTheDigestOfAnAbsentOne(t *testing.T) {
 	old := map[string]string{"a.b": "1", "c": `"x"`}
 	for value, same := range map[string]bool{"0": true, "false": true, `""`: true, "[]": true, "1": false, "true": false, `"0"`: false, "[0]": false} {
 		grown := map[string]string{"a.b": "1", "a.new": value, "c": `"x"`}

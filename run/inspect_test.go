@@ -47,7 +47,7 @@ func TestInspectionShowsWhatTheTableOfARunHolds(t *testing.T) {
 	}
 }
 
-func TestInspectionOfASamplerThatDoesNotWeighIsByUses(t *testing.T) {
+func TestInspectionOfAUniformSamplerIsOrderedByUses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	train(t, small(t, "replay.sampler=uniform"), dir)
 	in, err := Inspect(dir, 100)
@@ -59,7 +59,7 @@ func TestInspectionOfASamplerThatDoesNotWeighIsByUses(t *testing.T) {
 	}
 }
 
-func TestInspectionNamesWhatIsWrongWithAFolder(t *testing.T) {
+func TestInspectionReportsWhatIsWrongWithAFolder(t *testing.T) {
 	if _, err := Inspect(t.TempDir(), 1); err == nil || !strings.Contains(err.Error(), "config.yaml") {
 		t.Errorf("an empty folder gave %v", err)
 	}
@@ -69,7 +69,7 @@ func TestInspectionNamesWhatIsWrongWithAFolder(t *testing.T) {
 }
 
 // What a service tells of a table is what the table tells of itself, but for the bases of priorities.
-func TestInspectionOfATableOfAServiceAsksThere(t *testing.T) {
+func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
 	l := newLab(t)
 	for name, assignments := range map[string][]string{
 		"weighing": {"replay.sampler=prioritized", "replay.age_decay=10"},

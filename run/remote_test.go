@@ -173,7 +173,7 @@ func TestARunOverConnectionsThatBreakWritesTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestARunWhoseServiceStaysAwaySaysHowToGoOn(t *testing.T) {
+func TestARunWithoutItsServiceSaysHowToContinue(t *testing.T) {
 	l := newLab(t)
 	c := small(t)
 	own, dir := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
@@ -227,7 +227,7 @@ func TestARunDoesNotBeginOnATableThatIsInUse(t *testing.T) {
 	sameRuns(t, second, first)
 }
 
-func TestARunDoesNotBeginAtAServiceThatKeepsNothing(t *testing.T) {
+func TestARunRefusesAServiceWithoutCheckpoints(t *testing.T) {
 	l := newLab(t)
 	l.halt()
 	l.data = ""
@@ -281,7 +281,7 @@ func TestARunNoticesThatAnotherProgramUsesItsTable(t *testing.T) {
 	}
 }
 
-func TestARunGoesOnWhereItIsToldThatItsServiceIs(t *testing.T) {
+func TestAResumedRunFindsItsServiceAtANewAddress(t *testing.T) {
 	l := newLab(t)
 	c := small(t)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -310,7 +310,7 @@ func TestAComparisonHasNoSharedTable(t *testing.T) {
 	}
 }
 
-func TestARunsCheckpointsAtAServiceHaveANameOfTheirOwn(t *testing.T) {
+func TestCheckpointsAtAServiceAreNamedAfterTheRun(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 100 {
 		r := Remote{}.named("/tmp/My run: 2 (ünicode)!")
@@ -327,7 +327,7 @@ func TestARunsCheckpointsAtAServiceHaveANameOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestARunOnAServiceLeavesNothingRunning(t *testing.T) {
+func TestARunOnAServiceLeavesNoGoroutine(t *testing.T) {
 	l := newLab(t)
 	c := small(t, "warmup.steps=0")
 	train(t, c, filepath.Join(t.TempDir(), "warm")) // what the backend keeps running

@@ -126,7 +126,7 @@ func modes() map[string][]string {
 	}
 }
 
-func TestSameConfigurationAndSeedGiveTheSameBytes(t *testing.T) {
+func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for name, assignments := range modes() {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func resume(t *testing.T, c Config, dir string) {
 	}
 }
 
-func TestBudgetMayGrowOnResumeAndNothingElse(t *testing.T) {
+func TestOnlyTheBudgetMayChangeOnResume(t *testing.T) {
 	grow(t, small(t))
 	// The exponent of the importance weights rises as it was to rise when the run began.
 	grow(t, small(t, "replay.sampler=prioritized"))
@@ -310,7 +310,7 @@ func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestTopPIsWarnedOf(t *testing.T) {
+func TestTopPGivesAWarning(t *testing.T) {
 	if w := small(t).Warnings(); len(w) != 0 {
 		t.Errorf("warnings of the default: %q", w)
 	}
@@ -374,7 +374,7 @@ func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
 }
 
 // Displays count down to the compute at which the run ends, whichever limit ends it.
-func TestTheBudgetsComputeIsWhatTheRunEndsAt(t *testing.T) {
+func TestARunEndsAtItsBudgetsCompute(t *testing.T) {
 	for name, set := range map[string][]string{
 		"updates with replay":    {"budget.updates=4", "budget.compute=400"},
 		"updates of a queue":     {"budget.updates=4", "budget.compute=400", "replay.sampler=lifo"},
@@ -411,7 +411,7 @@ func TestSharesOfTimeSinceTheLastUpdateAddUpToOne(t *testing.T) {
 	}
 }
 
-func TestASummaryTellsStalledFromIdleAndPlansWhatAQueueAllows(t *testing.T) {
+func TestASummaryDistinguishesStalledFromIdleTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings                  []string
 		newPerUpdate, replayRatio float64
@@ -450,7 +450,7 @@ func TestASummaryTellsStalledFromIdleAndPlansWhatAQueueAllows(t *testing.T) {
 }
 
 // Samplers with replacement are content with one rollout; a run that is told nothing else waits for a batch.
-func TestARunDoesNotBeginWithCopiesOfItsFirstRollouts(t *testing.T) {
+func TestTrainersWaitForABatchOfDifferentRollouts(t *testing.T) {
 	for _, sampler := range []string{"uniform", "prioritized"} {
 		dir := t.TempDir()
 		train(t, small(t, "pipeline.batch=48", "pipeline.trainers=2", "pipeline.workers=1", "budget.updates=2", "replay.sampler="+sampler, "replay.capacity=96"), dir)

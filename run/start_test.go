@@ -58,7 +58,7 @@ func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
 	}
 }
 
-func TestTasksOfTheProgramsOwnThatShareANameAreNotOneStart(t *testing.T) {
+func TestOwnTasksOfOneNameDoNotShareAStart(t *testing.T) {
 	made := func(max string) Config {
 		return small(t).WithTask("sums", func(seed uint64) (task.Task, error) {
 			return NewTask("arithmetic", []string{"held_out=20", "max=" + max}, seed)
@@ -75,7 +75,7 @@ func TestTasksOfTheProgramsOwnThatShareANameAreNotOneStart(t *testing.T) {
 	}
 }
 
-func TestASharedStartGivesTheSameRunToTheByte(t *testing.T) {
+func TestASharedStartGivesTheSameBytes(t *testing.T) {
 	c, other := small(t), small(t, "learner.learning_rate=0.01", "replay.sampler=uniform")
 	s := expected(t, other, c)
 	for _, x := range []Config{other, c} { // the second run starts from what the first has used
@@ -107,7 +107,7 @@ func TestAStartIsDroppedWithTheLastRunThatNeedsIt(t *testing.T) {
 	}
 }
 
-func TestManyAskForAStartAtOnceAndOneMakesIt(t *testing.T) {
+func TestOneOfManyConcurrentCallersMakesTheStart(t *testing.T) {
 	c := small(t)
 	const runs = 8
 	list := make([]Config, runs)
@@ -130,7 +130,7 @@ func TestManyAskForAStartAtOnceAndOneMakesIt(t *testing.T) {
 	}
 }
 
-func TestAStartThatCouldNotBeMadeIsTriedAgain(t *testing.T) {
+func TestAFailedStartIsTriedAgain(t *testing.T) {
 	c := small(t)
 	s := expected(t, c)
 	ctx, cancel := context.WithCancel(context.Background())

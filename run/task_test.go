@@ -45,7 +45,7 @@ func TestACommandMakesItsTaskOnce(t *testing.T) {
 }
 
 // Settings of the catalog are told apart by what they mean: defaults that are spelled out make no other task.
-func TestSettingsAreToldApartByWhatTheyMean(t *testing.T) {
+func TestFilledInDefaultsGiveTheSameTask(t *testing.T) {
 	c := small(t)
 	c.Task = map[string]any{"name": "search", "held_out": 10}
 	first, err := c.newTask()
@@ -69,7 +69,7 @@ func TestSettingsAreToldApartByWhatTheyMean(t *testing.T) {
 	}
 }
 
-func TestATaskThatCouldNotBeMadeIsTriedAgain(t *testing.T) {
+func TestAFailedTaskIsTriedAgain(t *testing.T) {
 	fail := true
 	c := Default().WithTask("counting", func(seed uint64) (task.Task, error) {
 		if fail {
@@ -108,7 +108,7 @@ func (c *counted) Report(_ rollout.Version, prompt uint64, _ bool, _ []*rollout.
 	return nil
 }
 
-func TestPromptsWithALimitComeRoundInTheirOrder(t *testing.T) {
+func TestLimitedPromptsRepeatInOrder(t *testing.T) {
 	var asked []uint64
 	for job := range uint64(7) {
 		prompt, replayed := limitedPrompts{limit: 3}.Choose(job, 0)
@@ -125,7 +125,7 @@ func TestPromptsWithALimitComeRoundInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestLimitHoldsWhereAnotherChoosesWhichHearsWhatBecameOfThem(t *testing.T) {
+func TestTheLimitHoldsForAChooserToo(t *testing.T) {
 	c := &counted{}
 	var p pipeline.Prompts = limitedPrompts{4, c}
 	for job, want := range []uint64{2, 3, 0} { // of 10, 11, 12
@@ -142,7 +142,7 @@ func TestLimitHoldsWhereAnotherChoosesWhichHearsWhatBecameOfThem(t *testing.T) {
 	}
 }
 
-func TestRunWithALimitTrainsOnSoManyPromptsFromTheSameWarmStart(t *testing.T) {
+func TestARunWithALimitTrainsOnSoManyPrompts(t *testing.T) {
 	all, few := small(t, "replay.capacity=320"), small(t, "replay.capacity=320", "prompts.limit=2", "prompts.fraction=0.5", "prompts.band=0.5")
 	dir := t.TempDir()
 	train(t, all, filepath.Join(dir, "all"))
@@ -179,7 +179,7 @@ func prompted(t *testing.T, dir string) []string {
 	return slices.Compact(names)
 }
 
-func TestLimitBelowZeroIsRefusedWithEverythingElse(t *testing.T) {
+func TestANegativeLimitIsRefused(t *testing.T) {
 	_, err := Load("", []string{"prompts.limit=-1", "prompts.fraction=2"})
 	for _, want := range []string{"prompts.limit: -1: want", "prompts.fraction: 2: want"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -120,7 +120,7 @@ func TestNoiseIsPlayedButNotImitated(t *testing.T) {
 }
 
 // A demonstration that chance would have all turns of is shown without it.
-func TestThereIsAlwaysSomethingToImitate(t *testing.T) {
+func TestEveryDemonstrationHasSomethingToImitate(t *testing.T) {
 	list, _ := lessons(t, counting{turns: 2}, 0.95, 100)
 	for i, d := range list {
 		if !slices.Contains(d.Mask, 1) {
@@ -129,7 +129,7 @@ func TestThereIsAlwaysSomethingToImitate(t *testing.T) {
 	}
 }
 
-func TestDemonstrationsEndWithAWholeTurnWhereRoomEnds(t *testing.T) {
+func TestDemonstrationsEndWithTheLastTurnThatFits(t *testing.T) {
 	list, s := lessons(t, counting{turns: 9, slip: 1}, 0, 5, "policy.positions=16")
 	for i, d := range list { // 4 tokens to read and 2 to write in each turn, of which the third would end at 18
 		if said, _ := turnsOf(s, d); len(said) != 2 || len(d.Tokens) > 16 {
@@ -155,7 +155,7 @@ type talker struct{ *count }
 func (t talker) Advise() string { return strings.Repeat(t.count.Advise(), 3) }
 
 // What the expert says is imitated in vain where rollouts end before it can be said.
-func TestWarmupRefusesTurnsThatRolloutsCannotSay(t *testing.T) {
+func TestWarmupRefusesTurnsLongerThanRollouts(t *testing.T) {
 	for name, k := range map[string]struct {
 		max  string
 		want string
