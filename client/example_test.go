@@ -52,11 +52,11 @@ func Example() {
 
 	group := rollout.Group{Size: 2}
 	for i, answer := range []string{"4", "5"} {
-		group.Rollouts = append(group.Rollouts, &rollout.Rollout{
-			PromptID: "2+2", Tokens: []int32{2, 10, 2, int32(4 + i)}, Mask: []uint8{0, 0, 0, 1},
-			Logprobs: []float32{0, 0, 0, -0.7}, Versions: []rollout.Version{-1, -1, -1, 0},
-			Temperature: 1, TopP: 1, Reward: float32(1 - i), Text: answer,
+		r := rollout.New("2+2", []int32{2, 10, 2}, rollout.Completion{
+			Tokens: []int32{int32(4 + i)}, Logprobs: []float32{-0.7}, Reward: float32(1 - i),
 		})
+		r.Text = answer
+		group.Rollouts = append(group.Rollouts, r)
 	}
 	ids, err := table.Insert(ctx, group)
 	if err != nil {

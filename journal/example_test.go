@@ -24,10 +24,8 @@ func Example() {
 	j, err := journal.Create(o, []byte("capacity 100"), table)
 	fmt.Println(err)
 	ctx := context.Background()
-	ids, _ := table.Server().InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{{
-		Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -0.5}, Versions: []rollout.Version{rollout.NoVersion, 0},
-		Temperature: 1, TopP: 1, Reward: 1,
-	}}})
+	r := rollout.New("", []int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-0.5}, Reward: 1})
+	ids, _ := table.Server().InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{r}})
 	fmt.Println(j.Commit(ctx), ids) // on disk: tell the client
 	fmt.Println(j.Close())
 

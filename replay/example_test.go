@@ -21,11 +21,9 @@ func Example() {
 		return
 	}
 	answer := func(token int32, reward float32) *rollout.Rollout {
-		return &rollout.Rollout{
-			PromptID: "2+2", Tokens: []int32{2, 2, token}, Mask: []uint8{0, 0, 1},
-			Logprobs: []float32{0, 0, -0.7}, Versions: []rollout.Version{-1, -1, 0},
-			Temperature: 1, TopP: 1, Reward: reward,
-		}
+		return rollout.New("2+2", []int32{2, 2}, rollout.Completion{
+			Tokens: []int32{token}, Logprobs: []float32{-0.7}, Reward: reward,
+		})
 	}
 	ids, err := table.Insert(ctx, rollout.Group{Rollouts: []*rollout.Rollout{answer(4, 1), answer(5, 0)}, Size: 2})
 	fmt.Println(ids, err)
@@ -68,10 +66,9 @@ func Example_prioritized() {
 		}
 		group := rollout.Group{}
 		for _, reward := range []float32{1, 0, 0, 0} {
-			group.Rollouts = append(group.Rollouts, &rollout.Rollout{
-				PromptID: "2+2", Tokens: []int32{2, 2, 4}, Mask: []uint8{0, 0, 1}, Logprobs: []float32{0, 0, -0.7},
-				Versions: []rollout.Version{-1, -1, v}, Temperature: 1, TopP: 1, Reward: reward,
-			})
+			group.Rollouts = append(group.Rollouts, rollout.New("2+2", []int32{2, 2}, rollout.Completion{
+				Tokens: []int32{4}, Logprobs: []float32{-0.7}, Version: v, Reward: reward,
+			}))
 		}
 		if _, err := table.Insert(ctx, group); err != nil {
 			fmt.Println(err)

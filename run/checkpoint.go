@@ -196,7 +196,8 @@ func findCheckpoint(dir string) (string, error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("%s holds no checkpoint: name the folder of a run that was interrupted, or start one without --resume", dir)
+	return "", fmt.Errorf("%s holds no checkpoint: name the folder of a run that was interrupted, or start one "+
+		"without --resume", dir)
 }
 
 // Resumable reports whether a folder holds a checkpoint for [Resume].

@@ -40,7 +40,8 @@ func (c Config) BaselineArm() Config {
 // validate checks the section's ranges.
 func (b Baseline) validate() error {
 	var p option.Problems
-	p.Check(replay.Sampler(b.Sampler).Consumes(), "baseline.sampler", b.Sampler, "lifo or fifo, which use each rollout once")
+	p.Check(replay.Sampler(b.Sampler).Consumes(), "baseline.sampler", b.Sampler,
+		"lifo or fifo, which use each rollout once")
 	p.Check(b.Capacity >= 0, "baseline.capacity", b.Capacity, "rollouts, or 0 for 2 x pipeline.batch")
 	p.Check(b.Workers >= 0 && b.Trainers >= 0 && (b.Workers == 0) == (b.Trainers == 0), "baseline.workers", b.Workers,
 		"a number together with trainers (%d), or 0 for both and the split that stalls least", b.Trainers)
@@ -98,7 +99,8 @@ func (c Comparison) Validate() error {
 	var p option.Problems
 	config, budget := c.Config, c.Config.Budget
 	p.Check(c.Seeds >= 1, "--seeds", c.Seeds, "1 or more")
-	p.Check(config.Replays(), "replay.sampler", config.Replay.Sampler, "one that does not consume, for the arm with replay")
+	p.Check(config.Replays(), "replay.sampler", config.Replay.Sampler,
+		"one that does not consume, for the arm with replay")
 	p.Check(config.Evaluate.Target > 0, "evaluate.target", config.Evaluate.Target,
 		"the accuracy to compare at, fixed before the runs")
 	grid := budget.Compute / config.Evaluate.Every
@@ -130,7 +132,8 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 	for c.Resume && c.begun(results.BaselineArm, c.Config.Seed+uint64(c.Seeds)) {
 		c.Seeds++ // seeds in the folder belong to the comparison
 	}
-	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target, Seed: c.Config.Seed}
+	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target,
+		Seed: c.Config.Seed}
 	for i := range c.Seeds {
 		seeded := c.Config
 		seeded.Seed += uint64(i)
@@ -149,7 +152,8 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 
 func (c Comparison) createFolder() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, results.ConfigFile)); err == nil && !c.Resume {
-		return fmt.Errorf("%s holds a comparison already: give another --out, continue it with --resume, or replace it with --force", c.Dir)
+		return fmt.Errorf("%s holds a comparison already: give another --out, continue it with --resume, or replace it "+
+			"with --force", c.Dir)
 	}
 	// An arm's folder marks the run as a comparison from the first moment on, so that it is resumed as one.
 	if err := os.MkdirAll(filepath.Join(c.Dir, results.BaselineArm), 0o755); err != nil {

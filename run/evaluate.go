@@ -128,7 +128,8 @@ func oneIf(b bool) float64 {
 }
 
 // runTrials plays each problem copies times, in order.
-func (e *evaluator) runTrials(ctx context.Context, w *policy.Weights, copies int, temperature float64) ([]trial, error) {
+func (e *evaluator) runTrials(ctx context.Context, w *policy.Weights, copies int, temperature float64) ([]trial,
+	error) {
 	all := make([]trial, len(e.problems)*copies)
 	errs := make([]error, (len(all)+e.rows-1)/e.rows)
 	var wait sync.WaitGroup
@@ -217,7 +218,8 @@ func newImprovement(c Config, t task.Task, m textModel) (*improvement, error) {
 		return nil, fmt.Errorf("prepare to measure the change of reward: %w", err)
 	}
 	e.sampling = c.sampling(e.sampling.Stop)
-	return &improvement{e, c.Pipeline.Group, rollout.Version(c.Evaluate.BoundEvery), rollout.Version(c.Pipeline.BatchUpdates)}, nil
+	return &improvement{e, c.Pipeline.Group, rollout.Version(c.Evaluate.BoundEvery),
+		rollout.Version(c.Pipeline.BatchUpdates)}, nil
 }
 
 // begins reports whether a measured batch begins at a version: one with an update that has a bound.

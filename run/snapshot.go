@@ -131,7 +131,8 @@ func (s *session) generateGroup(ctx context.Context, g *generator, number uint64
 		turn = number % uint64(n)
 	}
 	prompt := s.task.Train(turn)
-	generation, err := g.Start(pipeline.Job{Number: number, Size: s.config.Pipeline.Group, Prompt: prompt, PromptNumber: turn})
+	generation, err := g.Start(pipeline.Job{Number: number, Size: s.config.Pipeline.Group, Prompt: prompt,
+		PromptNumber: turn})
 	if err != nil {
 		return nil, err
 	}

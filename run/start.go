@@ -123,14 +123,16 @@ func imageSize(t task.Task) int {
 func (p Policy) validate() error {
 	var found option.Problems
 	if p.Init != "" {
-		found.Check(p.Vision.Patch == 0, "policy.vision.patch", p.Vision.Patch, "0 with policy.init, whose folder brings its tower")
+		found.Check(p.Vision.Patch == 0, "policy.vision.patch", p.Vision.Patch,
+			"0 with policy.init, whose folder brings its tower")
 		return found.Err()
 	}
 	for _, f := range []struct {
 		key   string
 		value int
 	}{
-		{"hidden", p.Hidden}, {"intermediate", p.Intermediate}, {"layers", p.Layers}, {"heads", p.Heads}, {"kv_heads", p.KVHeads},
+		{"hidden", p.Hidden}, {"intermediate", p.Intermediate}, {"layers", p.Layers}, {"heads", p.Heads}, {"kv_heads",
+			p.KVHeads},
 	} {
 		found.Check(f.value >= 1, "policy."+f.key, f.value, "1 or more")
 	}
@@ -138,7 +140,8 @@ func (p Policy) validate() error {
 	if p.Heads >= 1 {
 		found.Check(p.Hidden%p.Heads == 0 && p.Hidden/p.Heads%2 == 0, "policy.heads", p.Heads,
 			"a divisor of policy.hidden (%d) that leaves each head an even width", p.Hidden)
-		found.Check(p.KVHeads < 1 || p.Heads%p.KVHeads == 0, "policy.kv_heads", p.KVHeads, "a divisor of policy.heads (%d)", p.Heads)
+		found.Check(p.KVHeads < 1 || p.Heads%p.KVHeads == 0, "policy.kv_heads", p.KVHeads, "a divisor of policy.heads (%d)",
+			p.Heads)
 	}
 	return found.Err()
 }
@@ -151,7 +154,8 @@ func (p Policy) validateFor(t task.Task, name string) error {
 	var found option.Problems
 	size, v := imageSize(t), p.Vision
 	_, hasAlphabet := t.(task.Alphabet)
-	found.Check(hasAlphabet, "policy.init", "empty", "the folder of a pretrained model: task %s has no small alphabet", name)
+	found.Check(hasAlphabet, "policy.init", "empty", "the folder of a pretrained model: task %s has no small alphabet",
+		name)
 	if size == 0 {
 		found.Check(v.Patch == 0, "policy.vision.patch", v.Patch, "0: task %s has no images", name)
 		return found.Err()

@@ -13,10 +13,9 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	answer := &rollout.Rollout{
-		PromptID: "2+2=", Tokens: []int32{17, 4, 9}, Mask: []uint8{0, 1, 1}, Logprobs: []float32{0, -0.25, -0.5},
-		Versions: []rollout.Version{-1, 7, 7}, Temperature: 1, TopP: 1, Reward: 1,
-	}
+	answer := rollout.New("2+2=", []int32{17}, rollout.Completion{
+		Tokens: []int32{4, 9}, Logprobs: []float32{-0.25, -0.5}, Version: 7, Reward: 1,
+	})
 	rows, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{answer}}}, columns)
 	if err != nil {
 		panic(err)

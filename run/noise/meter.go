@@ -97,7 +97,8 @@ type freshMeter struct {
 
 func (m *freshMeter) add(group uint64, g []float32) {
 	if m.sum == nil {
-		m.sum, m.group, m.weighted, m.norms = make([]float64, len(g)), make([]float64, len(g)), make([]float64, len(g)), make(groupedValues)
+		m.sum, m.group, m.weighted, m.norms = make([]float64, len(g)), make([]float64, len(g)), make([]float64,
+			len(g)), make(groupedValues)
 	}
 	if m.size > 0 && group != m.number {
 		m.endGroup()
@@ -293,7 +294,8 @@ func (m *heldMeter) common(out *results.Noise) {
 		}
 		if of.Variance <= 0 {
 			out.MicroBatches = nil
-			out.Warnings = append(out.Warnings, fmt.Sprintf("The mean of %d draws has no measurable noise: %d rollouts of the table "+
+			out.Warnings = append(out.Warnings, fmt.Sprintf("The mean of %d draws has no measurable noise: %d rollouts of "+
+				"the table "+
 				"and %d fresh ones are too few to measure a correlation.", d.draws, out.Held, out.Fresh))
 			return
 		}

@@ -86,7 +86,8 @@ func unclipped(l run.Learner) run.Learner {
 func measure(ctx context.Context, c *run.Snapshot, dir string, o Options) (*results.Noise, error) {
 	version := int(c.Last().Version)
 	if version == 0 {
-		return nil, errors.New("its checkpoint is of version 0, before the first update: train it further with reprise train --resume")
+		return nil, errors.New("its checkpoint is of version 0, before the first update: " +
+			"train it further with reprise train --resume")
 	}
 	fresh, err := freshDraws(ctx, c, o)
 	if err != nil {
@@ -135,8 +136,8 @@ func draws(c *run.Snapshot, held []replay.Held) []rollout.Draw {
 	var rewards, means []float32
 	for _, h := range held {
 		list = append(list, rollout.Draw{
-			ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: h.Advantage, Weight: 1, Staleness: int32(h.Age), Uses: int32(h.Uses),
-			GroupMean: h.Mean, GroupStd: h.Std,
+			ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: h.Advantage, Weight: 1,
+			Staleness: int32(h.Age), Uses: int32(h.Uses), GroupMean: h.Mean, GroupStd: h.Std,
 		})
 		rewards, means = append(rewards, h.Rollout.Reward), append(means, h.Mean)
 	}
@@ -173,31 +174,36 @@ func addCosts(n *results.Noise, c *run.Snapshot, dir string) error {
 	}
 	ended := written.Summary != nil && written.Summary.Ended != "interrupted"
 	warn(!ended, "The run has not ended: it is measured at update %d, its last checkpoint.", n.Version)
-	warn(idle(last) > maxIdle, "GPUs waited for %.0f%% of their time: the rollout cost is taken from their busy time, "+
-		"not from (K_train/T)/(K_infer/W).", 100*idle(last))
-	warn(n.Held < minRollouts, "The table holds %d rollouts, too few to measure a correlation; %d or more are enough.", n.Held, minRollouts)
+	warn(idle(last) > maxIdle,
+		"GPUs waited for %.0f%% of their time: the rollout cost is taken from their busy time, not from (K_train/T)/(K_infer/W).",
+		100*idle(last))
+	warn(n.Held < minRollouts, "The table holds %d rollouts, too few to measure a correlation; %d or more are enough.",
+		n.Held, minRollouts)
 	first, oldest := n.ByStaleness[0], n.ByStaleness[len(n.ByStaleness)-1]
 	warn(oldest.Last < minVersions, "The oldest rollout is %d versions old, too few to see how noise grows with staleness; "+
 		"measure a run with a larger replay.capacity.", oldest.Last)
-	warn(falls(first, oldest), "Noise falls with staleness, to %.2f of that of fresh rollouts: rollouts that were trained on have "+
-		"less gradient left, which the theory does not model. It biases their mean, and that shows as correlation.",
-		oldest.Variance/first.Variance)
+	warn(falls(first, oldest), "Noise falls with staleness, to %.2f of that of fresh rollouts: "+
+		"rollouts that were trained on have less gradient left, which the theory does not model. "+
+		"It biases their mean, and that shows as correlation.", oldest.Variance/first.Variance)
 	clipped := meanClipping(written.Updates)
-	warn(clipped > maxClipping && n.Clipped, "%.0f%% of the tokens are clipped: they have no gradient, so stale rollouts show less "+
-		"noise, and a bias instead.", 100*clipped)
-	warn(clipped > maxClipping && !n.Clipped, "The run clips the ratios of %.0f%% of the tokens; noise is measured without clipping, "+
-		"as in the theory.", 100*clipped)
+	warn(clipped > maxClipping && n.Clipped, "%.0f%% of the tokens are clipped: they have no gradient, "+
+		"so stale rollouts show less noise, and a bias instead.", 100*clipped)
+	warn(clipped > maxClipping && !n.Clipped, "The run clips the ratios of %.0f%% of the tokens; "+
+		"noise is measured without clipping, as in the theory.", 100*clipped)
 	r := n.NewPerUpdate.Float()
-	warn(n.Common.Known() && n.CommonError.Float() > n.Common.Float()/2, "The correlation cannot be distinguished from 0: R c is %.2g "+
-		"with a standard error of %.2g.", r*n.Common.Float(), r*n.CommonError.Float())
+	warn(n.Common.Known() && n.CommonError.Float() > n.Common.Float()/2,
+		"The correlation cannot be distinguished from 0: R c is %.2g with a standard error of %.2g.",
+		r*n.Common.Float(), r*n.CommonError.Float())
 	o, config := c.Table(), c.Config()
-	warn(o.Retention == replay.KeepPositive, "The table keeps correct rollouts longer (retention positive), which biases the mean "+
-		"gradient and shows as correlation.")
+	warn(o.Retention == replay.KeepPositive, "The table keeps correct rollouts longer (retention positive), "+
+		"which biases the mean gradient and shows as correlation.")
 	warn(o.Sampler == replay.Prioritized, "Rollouts have equal weight here, while sampler %s prefers some.", o.Sampler)
 	warn(config.Prompts.Fraction != 0, "The run replays prompts; the measurement asked them in turn.")
-	warn(config.Prompts.Limit > 0, "The run asks its first %d prompts over and over, and so did the measurement: differences between "+
-		"prompts count as error of the true gradient, which makes the correlation too low.", config.Prompts.Limit)
-	warn(config.Generate.TopP > 0 && config.Generate.TopP < 1, "generate.top_p %g biases importance ratios.", config.Generate.TopP)
+	warn(config.Prompts.Limit > 0, "The run asks its first %d prompts over and over, and so did the measurement: "+
+		"differences between prompts count as error of the true gradient, which makes the correlation too low.",
+		config.Prompts.Limit)
+	warn(config.Generate.TopP > 0 && config.Generate.TopP < 1, "generate.top_p %g biases importance ratios.",
+		config.Generate.TopP)
 	return nil
 }
 
@@ -261,9 +267,10 @@ func measureByProxy(dir, why string) (*results.Noise, error) {
 		return nil, fmt.Errorf("%s, and the run has not ended: finish it with reprise train --resume, or name another", why)
 	}
 	n := &results.Noise{
-		Run: dir, Seed: sum.Seed, Version: sum.Version, Proxy: true, RolloutCost: sum.RolloutCostMeasured, NewPerUpdate: sum.NewPerUpdate,
-		Warnings: []string{fmt.Sprintf("No gradients could be taken: %s. Noise is estimated by a proxy, n/ESS of the importance "+
-			"ratios by age, and the correlation stays unknown.", why)},
+		Run: dir, Seed: sum.Seed, Version: sum.Version, Proxy: true,
+		RolloutCost: sum.RolloutCostMeasured, NewPerUpdate: sum.NewPerUpdate,
+		Warnings: []string{fmt.Sprintf("No gradients could be taken: %s. Noise is estimated by a proxy, "+
+			"n/ESS of the importance ratios by age, and the correlation stays unknown.", why)},
 	}
 	var tokens float64
 	for _, a := range sum.ESSByAge {

@@ -21,10 +21,9 @@ func Example() {
 	defer os.RemoveAll(dir)
 	group := rollout.Group{}
 	for _, reward := range []float32{0, 1} {
-		group.Rollouts = append(group.Rollouts, &rollout.Rollout{
-			PromptID: "12+7=", Tokens: []int32{5, 6, 7}, Mask: []uint8{0, 1, 1}, Logprobs: []float32{0, -0.5, -0.25},
-			Versions: []rollout.Version{rollout.NoVersion, 3, 3}, Temperature: 1, TopP: 1, Reward: reward,
-		})
+		group.Rollouts = append(group.Rollouts, rollout.New("12+7=", []int32{5}, rollout.Completion{
+			Tokens: []int32{6, 7}, Logprobs: []float32{-0.5, -0.25}, Version: 3, Reward: reward,
+		}))
 	}
 	rows, err := wire.Rows([]rollout.Group{group}, nil)
 	if err != nil {
