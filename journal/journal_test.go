@@ -24,7 +24,7 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 	for _, kind := range kinds() {
 		t.Run(fmt.Sprintf("%s,%s,%s", kind.Sampler, kind.Unit, kind.Retention), func(t *testing.T) {
 			o := in(t)
-			o.Sync = Off // what is promised of a crash of the process holds in every mode
+			o.Sync = Off // a crash of the process loses nothing in any mode
 			u := newUser(t, kind, 7)
 			for range 10 {
 				u.step() // before there is a journal
@@ -477,10 +477,10 @@ func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
 			return time.Since(began)
 		}
 		if d := waited(1, 1, nil); d != 0 {
-			t.Errorf("who is alone waited %v", d)
+			t.Errorf("a single caller waited %v", d)
 		}
 		if d := waited(1, 2, nil); d != longestGathering {
-			t.Errorf("for one who never came it waited %v: want %v", d, longestGathering)
+			t.Errorf("with one caller missing it waited %v: want %v", d, longestGathering)
 		}
 		back := func() {
 			time.Sleep(longestGathering / 4)
@@ -488,11 +488,11 @@ func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
 			j.arrived <- struct{}{}
 		}
 		if d := waited(1, 2, back); d != longestGathering/4 {
-			t.Errorf("for one who came back it waited %v: want %v", d, longestGathering/4)
+			t.Errorf("with one caller coming back it waited %v: want %v", d, longestGathering/4)
 		}
 		close(j.stop)
 		if d := waited(0, 2, nil); d != 0 {
-			t.Errorf("of a journal that is being closed it waited %v", d)
+			t.Errorf("of a closing journal it waited %v", d)
 		}
 	})
 }

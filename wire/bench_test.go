@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// The batch that is measured: 64 rollouts of 4,096 tokens, out of so many that they do not stay in caches.
+// The benchmarks use 64 rollouts of 4,096 tokens, out of so many that they do not stay in caches.
 const (
 	benchRows   = 64
 	benchTokens = 4096
@@ -39,7 +39,7 @@ func pick(r *rand.Rand, all []*rollout.Rollout, draws []rollout.Draw) {
 	}
 }
 
-// copyAll copies the per-token slices of draws one after another: what gathering cannot be faster than.
+// copyAll copies the per-token slices of draws: a lower bound of gathering.
 func copyAll(dst []byte, draws []rollout.Draw) {
 	at := 0
 	for i := range draws {
@@ -50,7 +50,7 @@ func copyAll(dst []byte, draws []rollout.Draw) {
 	}
 }
 
-// BenchmarkGather reports gathering beside what bounds it, copying alone, and beside Arrow's builders, in turns.
+// BenchmarkGather compares gathering with copying alone and with Arrow's builders, in turns.
 func BenchmarkGather(b *testing.B) {
 	all, draws := store(), make([]rollout.Draw, benchRows)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -105,7 +105,7 @@ func build(builder *array.RecordBuilder, draws []rollout.Draw) {
 	builder.NewRecordBatch().Release()
 }
 
-// BenchmarkGatherSmall is a batch whose cost is not its bytes: 64 rollouts of 256 tokens with every column.
+// BenchmarkGatherSmall gathers every column of 64 rollouts of 256 tokens, where copying is not the main cost.
 func BenchmarkGatherSmall(b *testing.B) {
 	all, draws := store(), make([]rollout.Draw, benchRows)
 	for i := range all {
@@ -126,7 +126,7 @@ func BenchmarkGatherSmall(b *testing.B) {
 	}
 }
 
-// BenchmarkGroups copies the same batch out, of the schema's types and of those that pa.table infers.
+// BenchmarkGroups decodes the batch in the schema's types, and in those that pa.table infers.
 func BenchmarkGroups(b *testing.B) {
 	all := store()[:benchRows]
 	groups := make([]rollout.Group, benchRows)
@@ -158,7 +158,7 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// widen makes int64 of the items of lists.
+// widen converts the items of lists to int64.
 func widen(lists *array.List) arrow.Array {
 	c, fault := openColumn(lists.ListValues().Data(), arrow.PrimitiveTypes.Int64, []span{{0, lists.ListValues().Len()}}, false)
 	if fault != nil {

@@ -369,8 +369,8 @@ func hostile(d arrow.ArrayData, next func() int) arrow.ArrayData {
 	return array.NewData(d.DataType(), length, buffers, children, nulls, offset)
 }
 
-// FuzzOpen opens arrays of every kind after they were changed at will, as the type they are and as others. Whatever
-// opens must be readable: every entry is encoded.
+// FuzzOpen opens damaged arrays of every type, as that type and as others. If one opens, all of its entries must be
+// readable.
 func FuzzOpen(f *testing.F) {
 	var arrays []arrow.Array
 	rows, others := fullRows(f), otherTypes()

@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// What a client packs to insert, a service unpacks; what the service's table draws, it packs, and the client unpacks.
+// A client encodes an insertion, the service decodes it; the service encodes draws, the client decodes them.
 func Example() {
 	columns, err := wire.ExtraFields([]wire.Column{{Name: "x_source", Type: "utf8"}})
 	if err != nil {

@@ -202,7 +202,7 @@ func FuzzParseType(f *testing.F) {
 	})
 }
 
-// FuzzExtra reads the entries of a rollout from bytes that nobody wrote.
+// FuzzExtra decodes arbitrary bytes as the user-defined columns of a rollout.
 func FuzzExtra(f *testing.F) {
 	fields := extraFields(f, someColumns()...)
 	schema := InsertSchema(fields...)

@@ -21,8 +21,7 @@ func goldenColumns() []Column {
 	return []Column{{"x_source", "utf8"}, {"x_vector", "list<float32>"}, {"x_box", "struct<left: int32, top: int32>"}}
 }
 
-// goldenGroups are two groups: of a conversation with everything there is, twice, and of a rollout with nothing that
-// can be left out.
+// goldenGroups returns two groups: one of two rollouts with every field, one of a rollout with the required fields.
 func goldenGroups(t testing.TB) []rollout.Group {
 	half := float32(0.5)
 	full := func() *rollout.Rollout {

@@ -18,8 +18,7 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// floor is a raw socket: a request of one byte is answered with a batch of bytes, any other sends a batch and gets one
-// byte.
+// floor is a raw socket: a byte 'g' gets a batch of bytes; any other byte is followed by a batch and gets one byte.
 type floor struct {
 	conn  net.Conn
 	batch []byte
@@ -80,7 +79,7 @@ func (f *floor) put() error {
 	return errors.Join(err1, err2, err3)
 }
 
-// answering answers each app_metadata of an exchange with a batch that it gathers then, as a table's service does.
+// answering answers each app_metadata of an exchange with a batch, as a table's service does.
 type answering struct {
 	flight.BaseFlightServer
 	draws    []rollout.Draw
@@ -132,8 +131,8 @@ func (a *answering) DoPut(stream flight.FlightService_DoPutServer) error {
 	}
 }
 
-// BenchmarkLoopback measures a batch got from a service and made draws of, and rollouts packed, put to a service and
-// made rollouts of there; each in turns with the same bytes over a raw socket, whose time is the floor.
+// BenchmarkLoopback measures a batch from the service until it is decoded, and an insertion until the service has
+// decoded it, in turns with the same bytes over a raw socket.
 func BenchmarkLoopback(b *testing.B) {
 	for _, tokens := range []int{256, 4096} {
 		service := &answering{draws: draws(rand.New(rand.NewPCG(1, 1)), 64, tokens)}
@@ -189,7 +188,7 @@ func BenchmarkLoopback(b *testing.B) {
 	}
 }
 
-// compare measures two ways in turns and reports medians: bytes a second, and what share of the floor's speed that is.
+// compare measures both in turns and reports medians: bytes per second, and the share of the floor's speed.
 func compare(b *testing.B, size int, floor, ours func() error) {
 	var base, own []time.Duration
 	for b.Loop() {

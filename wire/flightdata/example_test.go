@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// giver gives one batch to whoever asks.
+// giver is a service that sends one batch.
 type giver struct{ flight.BaseFlightServer }
 
 func (giver) DoGet(_ *flight.Ticket, stream flight.FlightService_DoGetServer) error {

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a Flight service over this package: DoGet gives its batches, DoPut and DoExchange take batches and give back
-// what came.
+// echo is a Flight service over this package: DoGet sends its batches, DoPut and DoExchange send back what they
+// receive.
 type echo struct {
 	flight.BaseFlightServer
 	options flightdata.Options
@@ -121,7 +121,7 @@ func ours() ([]grpc.ServerOption, grpc.DialOption) {
 	return []grpc.ServerOption{flightdata.ServerOption()}, grpc.WithDefaultCallOptions(flightdata.CallOption())
 }
 
-// stock is a Flight service of Arrow's own, which records what DoPut brings.
+// stock is a Flight service of Arrow's own. It records the batches of DoPut.
 type stock struct {
 	flight.BaseFlightServer
 	batches []arrow.RecordBatch

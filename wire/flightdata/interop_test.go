@@ -131,7 +131,7 @@ func TestWePutToAStockServer(t *testing.T) {
 	}
 }
 
-// put sends batches with a stock writer to a service of ours, and returns what it took and the stream's end.
+// put sends batches with a stock writer to our service, and returns those it received and the stream's error.
 func put(t *testing.T, o flightdata.Options, batches []arrow.RecordBatch, write ...ipc.Option) ([]arrow.RecordBatch, error) {
 	t.Helper()
 	var got []arrow.RecordBatch
@@ -347,9 +347,9 @@ func TestPooledMemoryIsHeldUntilASlowReaderHasReadIt(t *testing.T) {
 }
 
 func TestABrokenStreamReturnsItsMemory(t *testing.T) {
-	// The reader goes away in the middle: what was lent comes back once gRPC has noticed. One message may be lost to
-	// the pool, though not to the garbage collector: gRPC does not free what it is given just after it has closed the
-	// stream. The connection stays: with it gRPC would forget what the stream had in line, too.
+	// The reader leaves in the middle: lent memory comes back once gRPC has noticed. One message may be lost to the
+	// pool, but not to the garbage collector: gRPC does not free a message that it gets just after it has closed the
+	// stream. The connection stays, because without it gRPC would also drop the stream's queue.
 	const most = 2 // that message, and the batch that made the schema
 	pool := &counting{}
 	returned := make(chan struct{})
