@@ -3,16 +3,17 @@ package results
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 )
 
-// Number is a finite float64, or nothing: the zero value is "not measured". It is null in JSON
-// where there is nothing, because JSON has no NaN and no infinity.
+// Number is a finite float64, or none: the zero value means "not measured". None is null in JSON, which has no NaN and no
+// infinity.
 type Number struct {
 	value float64
 	known bool
 }
 
-// Num returns v as a Number, and nothing if v is NaN or infinite.
+// Num returns v as a Number, none if v is NaN or infinite.
 func Num(v float64) Number {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return Number{}
@@ -20,7 +21,7 @@ func Num(v float64) Number {
 	return Number{v, true}
 }
 
-// Named returns the entry of a map of measurements, and nothing if it has none under that name.
+// Named returns the entry of a map of measurements, none if the name is not in it.
 func Named(measured map[string]float64, name string) Number {
 	v, ok := measured[name]
 	if !ok {
@@ -38,6 +39,14 @@ func (n Number) Float() float64 {
 		return math.NaN()
 	}
 	return n.value
+}
+
+// String writes four significant digits, or none.
+func (n Number) String() string {
+	if !n.known {
+		return "none"
+	}
+	return strconv.FormatFloat(n.value, 'g', 4, 64)
 }
 
 // MarshalJSON writes the shortest decimal that reads back as the same float64, or null.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -68,35 +67,24 @@ func RangeOf(values []float64) Range {
 	return r
 }
 
-// Mean returns the mean of a metric over the run's updates that have it, nothing if none has.
-func (r *Run) Mean(metric func(*Update) Number) Number {
-	var sum, n float64
-	for i := range r.Updates {
-		if m := metric(&r.Updates[i]); m.Known() {
-			sum += m.Float()
-			n++
-		}
-	}
-	return Num(sum / n)
+// Against compares an arm with another on the seeds that they share.
+type Against struct {
+	Arm        string     `json:"arm"`        // the other
+	Seeds      []uint64   `json:"seeds"`      // ascending
+	Unfinished int        `json:"unfinished"` // shared seeds on which one of the two has not ended
+	Difference Difference `json:"difference"` // of pass@1
+	Ratio      Spread     `json:"ratio"`      // of compute to the target, by formula; no seeds without a target
 }
 
-// medianMean returns the median over the runs of a metric's mean over each run that has it.
-func medianMean(runs []*Run, metric func(*Update) Number) Number {
-	means := make([]float64, len(runs))
-	for i, r := range runs {
-		means[i] = r.Mean(metric).Float()
-	}
-	return RangeOf(means).Median
-}
-
-// Final returns the last known value of a metric, nothing if no update has it.
-func (r *Run) Final(metric func(*Update) Number) Number {
-	for i := len(r.Updates) - 1; i >= 0; i-- {
-		if m := metric(&r.Updates[i]); m.Known() {
-			return m
-		}
-	}
-	return Number{}
+// Difference is how far an arm's held-out pass@1 is above another's on the same seed, at the last step of the
+// evaluation grid that both reached.
+type Difference struct {
+	Seeds  int    `json:"seeds"` // that have one
+	Median Number `json:"median"`
+	Q1     Number `json:"q1"`
+	Q3     Number `json:"q3"`
+	Low    Number `json:"low"` // bootstrap interval of the median at 95%, from 4 seeds up
+	High   Number `json:"high"`
 }
 
 // NewTable summarizes the arms and compares each with the first, seed by seed.
@@ -116,31 +104,6 @@ func NewTable(arms []NamedRuns) *Table {
 	t.Warnings = warnings(arms)
 	t.word()
 	return t
-}
-
-// commonTarget returns the target of all runs with a summary, nothing if they differ.
-func commonTarget(arms []NamedRuns) Number {
-	targets := distinct(arms, func(s *Summary) Number { return s.Target })
-	if len(targets) != 1 {
-		return Number{}
-	}
-	return targets[0]
-}
-
-// distinct returns the values of the runs with a summary, each once, in order of appearance.
-func distinct[T comparable](arms []NamedRuns, of func(*Summary) T) []T {
-	var values []T
-	for _, a := range arms {
-		for _, r := range a.Runs {
-			if r.Summary == nil {
-				continue
-			}
-			if v := of(r.Summary); !slices.Contains(values, v) {
-				values = append(values, v)
-			}
-		}
-	}
-	return values
 }
 
 func newArmRow(a NamedRuns, target Number) ArmRow {
@@ -178,41 +141,6 @@ func newArmRow(a NamedRuns, target Number) ArmRow {
 	row.ZeroVariance = medianMean(a.Runs, func(u *Update) Number { return u.ZeroVariance })
 	row.ESS = medianMean(a.Runs, func(u *Update) Number { return u.ESS })
 	return row
-}
-
-// ended reports whether the run has spent its budget.
-func (r *Run) ended() bool { return r.Summary != nil && r.Summary.Ended != "interrupted" }
-
-// neverDrawn is the share of all inserted rollouts that were never drawn; before the run has ended, of those in the
-// table.
-func (r *Run) neverDrawn() Number {
-	if r.Summary != nil && r.Summary.Sampling != nil {
-		return r.Summary.Sampling.NeverUsed
-	}
-	return r.Final(func(u *Update) Number { return u.NeverDrawn })
-}
-
-// seed returns the run's seed, false if it is not known: a run outside a comparison that has not ended.
-func (r *Run) seed() (uint64, bool) { return r.Seed, r.Summary != nil || r.Seed != 0 }
-
-// Against compares an arm with another on the seeds that they share.
-type Against struct {
-	Arm        string     `json:"arm"`        // the other
-	Seeds      []uint64   `json:"seeds"`      // ascending
-	Unfinished int        `json:"unfinished"` // shared seeds on which one of the two has not ended
-	Difference Difference `json:"difference"` // of pass@1
-	Ratio      Spread     `json:"ratio"`      // of compute to the target, by formula; no seeds without a target
-}
-
-// Difference is how far an arm's held-out pass@1 is above another's on the same seed, at the last step of the
-// evaluation grid that both reached.
-type Difference struct {
-	Seeds  int    `json:"seeds"` // that have one
-	Median Number `json:"median"`
-	Q1     Number `json:"q1"`
-	Q3     Number `json:"q3"`
-	Low    Number `json:"low"` // bootstrap interval of the median at 95%, from 4 seeds up
-	High   Number `json:"high"`
 }
 
 // bootstrapSeed makes the intervals of a table reproducible.
@@ -253,19 +181,6 @@ func newAgainst(reference, arm NamedRuns, target Number) *Against {
 	return a
 }
 
-// seeded returns an arm's runs by seed, the first of several with the same seed.
-func seeded(arm NamedRuns) map[uint64]*Run {
-	runs := make(map[uint64]*Run)
-	for _, r := range arm.Runs {
-		if seed, ok := r.seed(); ok && runs[seed] == nil {
-			runs[seed] = r
-		}
-	}
-	return runs
-}
-
-func sortedSeeds(runs map[uint64]*Run) []uint64 { return slices.Sorted(maps.Keys(runs)) }
-
 // lastShared returns the evaluations of two runs at the last step of the grid after the start that both reached, false
 // if there is none.
 func lastShared(a, b []Eval) (x, y Eval, ok bool) {
@@ -278,26 +193,6 @@ func lastShared(a, b []Eval) (x, y Eval, ok bool) {
 		}
 	}
 	return x, y, ok
-}
-
-// tasks returns the names of the arms' tasks, each once.
-func tasks(arms []NamedRuns) []string {
-	return distinct(arms, func(s *Summary) string { return s.Task })
-}
-
-// problems returns the sizes of the arms' evaluation sets, each once.
-func problems(arms []NamedRuns) []int {
-	var sizes []int
-	for _, a := range arms {
-		for _, r := range a.Runs {
-			for _, e := range r.Evals {
-				if !slices.Contains(sizes, e.Problems) {
-					sizes = append(sizes, e.Problems)
-				}
-			}
-		}
-	}
-	return sizes
 }
 
 // word fills in the result in words: compute to the target, if the arms share one, and accuracy at equal compute.
@@ -509,23 +404,6 @@ func reachWarning(arms []NamedRuns) []string {
 		shortest.Name, furthest(shortest), longest.Name, furthest(longest))}
 }
 
-// joined lists values for a sentence.
-func joined[T any](values []T) string {
-	list := make([]string, len(values))
-	for i, v := range values {
-		list[i] = fmt.Sprint(v)
-	}
-	return strings.Join(list, ", ")
-}
-
-// String writes four significant digits, or none.
-func (n Number) String() string {
-	if !n.known {
-		return "none"
-	}
-	return strconv.FormatFloat(n.value, 'g', 4, 64)
-}
-
 // furthest returns the largest compute that a run of the arm reached.
 func furthest(a NamedRuns) float64 {
 	far := 0.0
@@ -543,4 +421,117 @@ func describeRun(a NamedRuns, i int) string {
 		return fmt.Sprintf("%s, seed %d", a.Name, seed)
 	}
 	return fmt.Sprintf("%s, run %d of %d", a.Name, i+1, len(a.Runs))
+}
+
+// joined lists values for a sentence.
+func joined[T any](values []T) string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = fmt.Sprint(v)
+	}
+	return strings.Join(list, ", ")
+}
+
+// commonTarget returns the target of all runs with a summary, nothing if they differ.
+func commonTarget(arms []NamedRuns) Number {
+	targets := distinct(arms, func(s *Summary) Number { return s.Target })
+	if len(targets) != 1 {
+		return Number{}
+	}
+	return targets[0]
+}
+
+// tasks returns the names of the arms' tasks, each once.
+func tasks(arms []NamedRuns) []string {
+	return distinct(arms, func(s *Summary) string { return s.Task })
+}
+
+// distinct returns the values of the runs with a summary, each once, in order of appearance.
+func distinct[T comparable](arms []NamedRuns, of func(*Summary) T) []T {
+	var values []T
+	for _, a := range arms {
+		for _, r := range a.Runs {
+			if r.Summary == nil {
+				continue
+			}
+			if v := of(r.Summary); !slices.Contains(values, v) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// problems returns the sizes of the arms' evaluation sets, each once.
+func problems(arms []NamedRuns) []int {
+	var sizes []int
+	for _, a := range arms {
+		for _, r := range a.Runs {
+			for _, e := range r.Evals {
+				if !slices.Contains(sizes, e.Problems) {
+					sizes = append(sizes, e.Problems)
+				}
+			}
+		}
+	}
+	return sizes
+}
+
+// seeded returns an arm's runs by seed, the first of several with the same seed.
+func seeded(arm NamedRuns) map[uint64]*Run {
+	runs := make(map[uint64]*Run)
+	for _, r := range arm.Runs {
+		if seed, ok := r.seed(); ok && runs[seed] == nil {
+			runs[seed] = r
+		}
+	}
+	return runs
+}
+
+func sortedSeeds(runs map[uint64]*Run) []uint64 { return slices.Sorted(maps.Keys(runs)) }
+
+// seed returns the run's seed, false if it is not known: a run outside a comparison that has not ended.
+func (r *Run) seed() (uint64, bool) { return r.Seed, r.Summary != nil || r.Seed != 0 }
+
+// ended reports whether the run has spent its budget.
+func (r *Run) ended() bool { return r.Summary != nil && r.Summary.Ended != "interrupted" }
+
+// neverDrawn is the share of all inserted rollouts that were never drawn; before the run has ended, of those in the
+// table.
+func (r *Run) neverDrawn() Number {
+	if r.Summary != nil && r.Summary.Sampling != nil {
+		return r.Summary.Sampling.NeverUsed
+	}
+	return r.Final(func(u *Update) Number { return u.NeverDrawn })
+}
+
+// Mean returns the mean of a metric over the run's updates that have it, nothing if none has.
+func (r *Run) Mean(metric func(*Update) Number) Number {
+	var sum, n float64
+	for i := range r.Updates {
+		if m := metric(&r.Updates[i]); m.Known() {
+			sum += m.Float()
+			n++
+		}
+	}
+	return Num(sum / n)
+}
+
+// medianMean returns the median over the runs of a metric's mean over each run that has it.
+func medianMean(runs []*Run, metric func(*Update) Number) Number {
+	means := make([]float64, len(runs))
+	for i, r := range runs {
+		means[i] = r.Mean(metric).Float()
+	}
+	return RangeOf(means).Median
+}
+
+// Final returns the last known value of a metric, nothing if no update has it.
+func (r *Run) Final(metric func(*Update) Number) Number {
+	for i := len(r.Updates) - 1; i >= 0; i-- {
+		if m := metric(&r.Updates[i]); m.Known() {
+			return m
+		}
+	}
+	return Number{}
 }

@@ -67,16 +67,16 @@ func freshTasks() []freshTask {
 	}
 }
 
-// freshArm names an arm, tauArm that of an age decay on the first task.
-func freshArm(task, method string) string { return task + ": " + method }
+// freshName names an arm, tauArmName that of an age decay on the first task.
+func freshName(task, method string) string { return task + ": " + method }
 
 func tauName(tau replay.Versions) string { return "tau " + tau.String() }
 
-func tauArm(tau replay.Versions) string {
+func tauArmName(tau replay.Versions) string {
 	if tau == freshTau {
-		return freshArm(freshTasks()[0].name, freshPER)
+		return freshName(freshTasks()[0].name, freshPER)
 	}
-	return freshArm(freshTasks()[0].name, tauName(tau))
+	return freshName(freshTasks()[0].name, tauName(tau))
 }
 
 // freshBase is common to the tasks: [FP] algorithm 1 with one replayed update to each fresh one, from a policy that has
@@ -150,26 +150,26 @@ func freshnessArms(o Options) []Arm {
 		arms = append(arms, Arm{name, rehearsed(o, c)})
 	}
 	for _, t := range freshTasks() {
-		add(freshArm(t.name, onPolicy), t.config(), func(r *run.Replay) {
+		add(freshName(t.name, onPolicy), t.config(), func(r *run.Replay) {
 			*r = run.Default().Replay
 			r.Sampler, r.Capacity = "fifo", 0
 		})
-		add(freshArm(t.name, standardPER), t.config(), func(r *run.Replay) { r.AgeDecay, r.Entry = replay.Versions(math.Inf(1)), "max" })
-		add(freshArm(t.name, freshPER), t.config(), func(*run.Replay) {})
+		add(freshName(t.name, standardPER), t.config(), func(r *run.Replay) { r.AgeDecay, r.Entry = replay.Versions(math.Inf(1)), "max" })
+		add(freshName(t.name, freshPER), t.config(), func(*run.Replay) {})
 	}
 	t := freshTasks()[0]
-	add(freshArm(t.name, uniformPER), t.config(), func(r *run.Replay) {
+	add(freshName(t.name, uniformPER), t.config(), func(r *run.Replay) {
 		mix, capacity := r.Mix, r.Capacity
 		*r = run.Default().Replay
 		r.Sampler, r.Mix, r.Capacity = uniform, mix, capacity
 	})
 	for _, tau := range freshTaus() {
 		if tau != freshTau {
-			add(tauArm(tau), t.config(), func(r *run.Replay) { r.AgeDecay = tau })
+			add(tauArmName(tau), t.config(), func(r *run.Replay) { r.AgeDecay = tau })
 		}
 	}
-	add(freshArm(t.name, noWeights), t.config(), func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
-	add(freshArm(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceAnneal = new(0) })
+	add(freshName(t.name, noWeights), t.config(), func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
+	add(freshName(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceAnneal = new(0) })
 	return arms
 }
 
@@ -184,8 +184,8 @@ func (f *Found) freshRuns(easy bool) []freshRuns {
 	var list []freshRuns
 	for _, t := range freshTasks() {
 		if t.easy == easy {
-			list = append(list, freshRuns{t, f.Of(freshArm(t.name, onPolicy)), f.Of(freshArm(t.name, standardPER)),
-				f.Of(freshArm(t.name, freshPER))})
+			list = append(list, freshRuns{t, f.Of(freshName(t.name, onPolicy)), f.Of(freshName(t.name, standardPER)),
+				f.Of(freshName(t.name, freshPER))})
 		}
 	}
 	return list
@@ -195,7 +195,7 @@ func (f *Found) freshRuns(easy bool) []freshRuns {
 func (f *Found) tauRuns() []Runs {
 	var arms []Runs
 	for _, tau := range freshTaus() {
-		arms = append(arms, f.Of(tauArm(tau)))
+		arms = append(arms, f.Of(tauArmName(tau)))
 	}
 	return arms
 }
@@ -209,7 +209,7 @@ func atEqualCompute(a, b Runs) estimate { return difference(a, b, settled) }
 
 func judgeFreshness(f *Found) (Judgement, error) {
 	tasks, easy, taus := f.freshRuns(false), f.freshRuns(true), f.tauRuns()
-	task, none := tasks[0], f.Of(freshArm(tasks[0].name, noWeights))
+	task, none := tasks[0], f.Of(freshName(tasks[0].name, noWeights))
 	last := len(taus) - 1
 	middle := chosenDifference(taus[1:last], []Runs{taus[0], taus[last]}, settled)
 	// onTasks tests a comparison on each of the tasks that are not easy.
@@ -296,8 +296,8 @@ func (f *Found) freshnessPage(tasks []freshRuns, taus []Runs) []results.Section 
 	}
 	task := tasks[0]
 	x := inUpdates(task.fresh.Arm)
-	weights := []Runs{f.Of(freshArm(task.name, noWeights)), f.Of(freshArm(task.name, constantWeights)), task.fresh}
-	uniform := f.Of(freshArm(task.name, uniformPER))
+	weights := []Runs{f.Of(freshName(task.name, noWeights)), f.Of(freshName(task.name, constantWeights)), task.fresh}
+	uniform := f.Of(freshName(task.name, uniformPER))
 	drawn := append(namedLines(1, func(i int) string { return tauName(freshTaus()[i]) }, taus...),
 		line{Runs: uniform, name: uniformPER, colour: 5, dashed: true}, line{Runs: task.on, name: onPolicy, colour: 0})
 	all := slices.Concat([]Runs{task.on, task.standard, uniform}, taus, weights[:2])

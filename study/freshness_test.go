@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// freshAsClaimed is a world in which [FP] is right.
+// freshAsClaimed is a world in which the claims of [FP] hold.
 func freshAsClaimed(arm string, part float64) float64 {
 	task, method, _ := strings.Cut(arm, ": ")
 	if task == "easy arithmetic" {
@@ -25,7 +25,7 @@ func freshAsClaimed(arm string, part float64) float64 {
 	return 0.05 + levels[method]*part
 }
 
-// freshReversed is a world in which it is wrong.
+// freshReversed is a world in which they do not.
 func freshReversed(arm string, part float64) float64 {
 	task, method, _ := strings.Cut(arm, ": ")
 	if task == "easy arithmetic" && method != onPolicy {
@@ -53,7 +53,7 @@ func TestFreshnessIsJudgedByTheRuns(t *testing.T) {
 
 func TestAGainOnOneTaskIsNotAGainOnMostTasks(t *testing.T) {
 	w := invention{noise: 0.02, accuracy: func(arm string, part float64) float64 {
-		if arm == freshArm("sokoban", freshPER) {
+		if arm == freshName("sokoban", freshPER) {
 			return 0.3 + 0.3*part
 		}
 		return 0.3

@@ -15,7 +15,7 @@ func short() Arm {
 	return Arm{"arm", c}
 }
 
-// noted is a run with given accuracies, the first before the run's begin; ended or with an error.
+// noted is a run with given accuracies, the first before any update; it has ended or failed.
 func noted(seed uint64, ended bool, accuracies ...float64) *results.Run {
 	r := &results.Run{Seed: seed}
 	for k, p := range accuracies {

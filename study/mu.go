@@ -170,8 +170,8 @@ func ratioFigure(arms []Runs) results.Figure {
 			measured.At = append(measured.At, q.point(x))
 		}
 	}
-	return figure("Replay ratio by split", "At μ = 6.84: (6,2), (5,3) and (4,4). Measured: medians over seeds with "+
-		"their quartiles.",
+	return figure("Replay ratio by split",
+		"At μ = 6.84: (6,2), (5,3) and (4,4). Measured: medians over seeds with their quartiles.",
 		"trainers per worker T/W", "uses of a rollout", expected, measured, printed)
 }
 

@@ -154,8 +154,8 @@ func grpoPage(arms []Runs) []results.Section {
 			Figures: []results.Figure{
 				withTarget(medianFigure("Accuracy against rollouts", "[OG] fig. 2 has iterations, each a batch of rollouts; ten "+
 					"iterations of (1,10) are one batch.", byRollouts(), lines(0, arms...)...), target),
-				withTarget(medianFigure("Accuracy against compute", "An update on a batch that was used before costs no "+
-					"generation.", x,
+				withTarget(medianFigure("Accuracy against compute",
+					"An update on a batch that was used before costs no generation.", x,
 					lines(0, arms...)...), target),
 			},
 		},

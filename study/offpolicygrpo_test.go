@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// ogAsClaimed is a world in which [OG] is right.
+// ogAsClaimed is a world in which the claims of [OG] hold.
 func ogAsClaimed(arm string, part float64) float64 {
 	switch {
 	case arm == og11 && part > 0.55 && part < 0.65:
@@ -21,7 +21,7 @@ func ogAsClaimed(arm string, part float64) float64 {
 	return 0.2 + 0.28*part
 }
 
-// ogReversed is a world in which it is wrong.
+// ogReversed is a world in which they do not.
 func ogReversed(arm string, part float64) float64 {
 	switch {
 	case arm == og11:

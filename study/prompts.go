@@ -203,8 +203,8 @@ func promptsPage(f *Found, plain, replay Runs, cheap []Runs) []results.Section {
 			Text: []string{fmt.Sprintf("Prompt replay here is %s, band %g; [PR] gives only the fraction.",
 				promptDefaults().name(), replay.Config.Prompts.Band)},
 			Figures: []results.Figure{
-				metricFigure("Groups of zero variance", "Medians over seeds of the mean over a thirtieth of the budget, "+
-					"quartiles as bands.",
+				metricFigure("Groups of zero variance",
+					"Medians over seeds of the mean over a thirtieth of the budget, quartiles as bands.",
 					"share of groups", zeroVariance, both...),
 				metricFigure("Mean |advantage|", "With std-normalised advantages a group's mean is 2√(p(1 − p)).",
 					"mean |advantage|", absAdvantage,

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// promptsAsClaimed is a world in which [PR] is right.
+// promptsAsClaimed is a world in which the claims of [PR] hold.
 func promptsAsClaimed() invention {
 	return invention{
 		noise: 0.002,
@@ -40,7 +40,7 @@ func promptsAsClaimed() invention {
 	}
 }
 
-// promptsReversed is a world in which it is wrong.
+// promptsReversed is a world in which they do not.
 func promptsReversed() invention {
 	return invention{
 		noise: 0.002,

@@ -40,7 +40,7 @@ func tiny(t testing.TB, assignments ...string) run.Config {
 	return c
 }
 
-// trial is a study of given arms that finds nothing.
+// trial is a study of given arms without a result.
 func trial(name string, arms ...Arm) Study {
 	return Study{
 		Name: name, Title: "A trial", Source: "[T] fig. 1", Lead: []string{"What is asked."},
@@ -60,7 +60,7 @@ func sizes(t testing.TB, capacities ...string) (arms []Arm) {
 	return arms
 }
 
-// log notes what a runner tells.
+// log records what a runner reports.
 type log struct {
 	mu           sync.Mutex
 	total, ended int      // as planned
@@ -69,7 +69,7 @@ type log struct {
 	done         []Ended
 }
 
-// listen has a runner tell the log, besides whom it tells already.
+// listen adds the log to the hooks of a runner.
 func (l *log) listen(r Runner) Runner {
 	hooks, onEnd := r.Hooks, r.OnEnd
 	r.OnPlan = func(total, ended int) { l.total, l.ended = total, ended }
@@ -269,14 +269,14 @@ func TestAStoppedStudyResumesToTheSameBytes(t *testing.T) {
 	}
 }
 
-// together watches how many runs are under way.
+// together counts concurrent runs.
 type together struct {
 	mu        sync.Mutex
 	now, most int
-	many      chan struct{} // closed once so many are under way as wanted
+	many      chan struct{} // closed once the wanted number is under way
 }
 
-// watch has a runner tell when its runs begin and end. Until so many are under way as wanted, none goes on.
+// watch counts the runs of a runner. Runs wait until the wanted number is under way.
 func (w *together) watch(r Runner, wanted int) Runner {
 	w.many = make(chan struct{})
 	r.Hooks = func(string, uint64, run.Config) run.Hooks {
@@ -348,10 +348,10 @@ func TestAStudyWaitingForALockedRunCanBeStopped(t *testing.T) {
 	}
 }
 
-// childDir tells the test program that it is the second process of a test, and where that carries out its study.
+// childDir is the environment variable that makes the test program the second process of a test, in that folder.
 const childDir = "REPRISE_STUDY_CHILD"
 
-// shared is the study that two processes carry out at the same time.
+// shared is the study that two processes run at the same time.
 func shared(t testing.TB, dir string) Runner {
 	return Runner{Study: trial("shared", sizes(t, "32", "36", "40")...), Options: Options{Seeds: 2}, Dir: dir, AtOnce: 2}
 }
@@ -401,7 +401,7 @@ func TestTwoProcessesDoEachRunOnce(t *testing.T) {
 	}
 }
 
-// sums is a task whose rewards are no numbers, which ends a run when its first rollouts come in.
+// sums is a task whose rewards are NaN, which fails a run at its first rollouts.
 type sums struct {
 	task.Task
 	task.Alphabet

@@ -48,8 +48,8 @@ func judgeSampling(f *Found) (Judgement, error) {
 		source: "[ER] fig. 15", text: "Sampling without replacement has no clear impact.", by: tests,
 		measured: "Mean accuracy over the run, less that of uniform",
 	}}, results.Section{
-		Title: "Accuracy against compute", Figures: []results.Figure{medianFigure("By sampler", "Medians over seeds with "+
-			"their quartiles.", x, drawn...)},
+		Title: "Accuracy against compute", Figures: []results.Figure{medianFigure("By sampler",
+			"Medians over seeds with their quartiles.", x, drawn...)},
 		Grids: []results.Grid{armsTable("Arms", f.Arms...)},
 	}, results.Section{Title: "Every seed", Figures: []results.Figure{seedFigure("Every seed", "", x, drawn...)}})
 }

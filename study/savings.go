@@ -257,8 +257,8 @@ func savingsPage(queue, buffer atBest, queues, buffers []Runs) []results.Section
 		{
 			Title: "In the other unit, and by seed",
 			Figures: []results.Figure{
-				withTarget(medianFigure("In updates with replay", "[ER] draws figure 1 in updates without replay and figure 3 "+
-					"in updates with replay.",
+				withTarget(medianFigure("In updates with replay",
+					"[ER] draws figure 1 in updates without replay and figure 3 in updates with replay.",
 					inBuffer, both...), target),
 				withTarget(seedFigure("Every seed", "", x, both...), target),
 			},

@@ -83,8 +83,8 @@ func (f *Found) theoryPage(ranked []cell, forecasts []forecast, problems []strin
 	maps := []results.Figure{
 		heatMap("J over the grid, as fitted", "Relative to each fit's least; median over the short runs.",
 			"J over the least", 2, true, relative),
-		heatMap("Compute to the target, as it was", "In updates without replay, median over seeds. Empty: not reached, or "+
-			"not run.",
+		heatMap("Compute to the target, as it was",
+			"In updates without replay, median over seeds. Empty: not reached, or not run.",
 			"updates without replay", 0, true, median(toTarget)),
 		heatMap("Mean accuracy over the run", "Median over seeds.", "mean pass@1", 3, false, median(meanOver(1))),
 	}
@@ -121,8 +121,8 @@ func (f *Found) objectiveFigure(ranked []cell, relative func(cell) float64) resu
 		}
 		curves = append(curves, c)
 	}
-	return figure("Accuracy against J", "A point per cell. If the theory ordered the cells, points would fall to the "+
-		"right.",
+	return figure("Accuracy against J",
+		"A point per cell. If the theory ordered the cells, points would fall to the right.",
 		"J over the least", "mean pass@1 over the run", curves...)
 }
 

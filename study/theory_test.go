@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// flatFit says that noise does not grow with staleness and that nothing is correlated.
+// flatFit is a fit without growth of noise and without correlation.
 func flatFit(*results.Run) (fit, error) {
 	return fit{theory: design.Theory{TrainCost: 1 / 5.28, Profile: design.PowerLaw{}}, profile: "power law"}, nil
 }

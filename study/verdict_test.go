@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// trained changes how replay does beside no replay.
+// trained changes the behaviour of the arms with replay.
 func trained(change func(*behaviour)) world {
 	return func(a Arm, _ uint64) behaviour {
 		b := usual()
@@ -21,7 +21,7 @@ func trained(change func(*behaviour)) world {
 	}
 }
 
-// notTrained changes how the arms without replay do.
+// notTrained changes the behaviour of the arms without replay.
 func notTrained(change func(*behaviour)) world {
 	return func(a Arm, _ uint64) behaviour {
 		b := usual()
@@ -32,7 +32,7 @@ func notTrained(change func(*behaviour)) world {
 	}
 }
 
-// following has a quantity follow a level of the arm: as it is, against it, or with the seeds at odds.
+// following makes a quantity rise with a level of the arm, fall with it, or do one of the two by seed.
 func following(level func(Arm) float64, set func(b *behaviour, v float64)) [3]world {
 	make := func(sense func(seed uint64) float64) world {
 		return func(a Arm, seed uint64) behaviour {
@@ -56,7 +56,7 @@ func ifReplay(a Arm) float64 {
 	return 0
 }
 
-// where restricts a level to the arms that a test means.
+// where restricts a level to some arms.
 func where(level func(Arm) float64, in func(Arm) bool) func(Arm) float64 {
 	return func(a Arm) float64 {
 		if in(a) {
@@ -196,7 +196,7 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 	}
 }
 
-// measuredMu has a measurement agree with what is configured, lie far off, or scatter.
+// measuredMu makes a measurement agree with the configured value, be far off, or scatter.
 func measuredMu(set func(b *behaviour, v float64)) [3]world {
 	make := func(of func(seed uint64) float64) world {
 		return func(a Arm, seed uint64) behaviour {
@@ -268,7 +268,7 @@ func TestFewSeedsAndRehearsalsMakeNoClaim(t *testing.T) {
 	}
 }
 
-// cautious reports whether a finding says first why it makes no claim.
+// cautious reports whether a finding starts with the reason why it makes no claim.
 func cautious(why string, o Options) bool {
 	if o.Quick {
 		return strings.HasPrefix(why, "A rehearsal makes no claim. ")

@@ -34,7 +34,7 @@ func (b behaviour) accuracy(share float64) float64 {
 	return max(0, a)
 }
 
-// madeUp writes the run that behaves so.
+// madeUp returns a run with a behaviour.
 func madeUp(c run.Config, seed uint64, b behaviour) *results.Run {
 	r := &results.Run{Seed: seed}
 	eval := func(k int, g float64) {
@@ -71,10 +71,10 @@ func madeUp(c run.Config, seed uint64, b behaviour) *results.Run {
 	return r
 }
 
-// world says how the run of an arm and seed behaves.
+// world is the behaviour of every arm and seed.
 type world func(a Arm, seed uint64) behaviour
 
-// foundIn is what a study's runs come to in a world.
+// foundIn returns a study's runs in a world.
 func foundIn(s Study, o Options, w world) *Found {
 	f := &Found{Options: o}
 	for _, a := range s.Arms(o) {
@@ -91,7 +91,7 @@ func foundIn(s Study, o Options, w world) *Found {
 	return f
 }
 
-// judged is what a study finds in a world.
+// judged is the judgement on a world.
 func judged(t *testing.T, s Study, o Options, w world) Judgement {
 	t.Helper()
 	j, err := s.Judge(foundIn(s, o, w))
@@ -102,7 +102,7 @@ func judged(t *testing.T, s Study, o Options, w world) Judgement {
 	return j
 }
 
-// checkPage fails where a judgement could not be drawn.
+// checkPage fails if a judgement cannot be drawn.
 func checkPage(t *testing.T, name string, j Judgement) {
 	t.Helper()
 	if len(j.Findings) == 0 {
@@ -159,7 +159,7 @@ func alternating(seed uint64) float64 { return 2*float64(seed%2) - 1 }
 
 func replays(a Arm) bool { return a.Config.Replays() }
 
-// invention is a world in which accuracy goes as it says, with the updates of synchronous runs.
+// invention makes up synchronous runs, with their updates, from functions of the arm and the part of the budget.
 type invention struct {
 	accuracy  func(arm string, part float64) float64 // held-out, after a part of the budget
 	zero      func(arm string, part float64) float64 // share of groups of zero variance; nil: 0.4
@@ -169,7 +169,7 @@ type invention struct {
 	missing   func(arm string, seed uint64) bool     // wrote nothing; nil: none
 }
 
-// invent returns what the runs of a study came to in a world.
+// invent returns the made-up runs of a study.
 func (w invention) invent(s Study, o Options) *Found {
 	f := &Found{Options: o}
 	arms := s.Arms(o)
@@ -234,7 +234,7 @@ func (w invention) run(a Arm, seed uint64, level float64) *results.Run {
 	return r
 }
 
-// judged returns the findings on a world.
+// judged returns a study's findings on made-up runs.
 func (w invention) judged(t *testing.T, s Study, o Options) []results.Finding {
 	t.Helper()
 	j, err := s.Judge(w.invent(s, o))
@@ -245,7 +245,7 @@ func (w invention) judged(t *testing.T, s Study, o Options) []results.Finding {
 	return j.Findings
 }
 
-// expect compares the verdicts with those wanted.
+// expect compares verdicts.
 func expect(t *testing.T, findings []results.Finding, want ...results.Verdict) {
 	t.Helper()
 	if len(findings) != len(want) {
@@ -258,7 +258,7 @@ func expect(t *testing.T, findings []results.Finding, want ...results.Verdict) {
 	}
 }
 
-// alikeVerdicts returns a verdict so many times.
+// alikeVerdicts repeats a verdict.
 func alikeVerdicts(n int, v results.Verdict) []results.Verdict {
 	list := make([]results.Verdict, n)
 	for i := range list {
