@@ -297,3 +297,14 @@ func TestTheDocumentationShowsTheOutputOfDesign(t *testing.T) {
 		t.Errorf("%v prints\n%s\nthe documentation has\n%s", command, want, blocks[3])
 	}
 }
+
+func TestShellWordQuotesWhatAShellWouldSplit(t *testing.T) {
+	for word, want := range map[string]string{
+		"runs/a-1/config.yaml": "runs/a-1/config.yaml", "--gpus=8": "--gpus=8",
+		"my run": "'my run'", "": "''", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
+	} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q is written %s, want %s", word, got, want)
+		}
+	}
+}
