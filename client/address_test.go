@@ -40,7 +40,7 @@ func TestAddressesAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAddressIsRefusedWithTheForms(t *testing.T) {
+func TestInvalidAddressesAreRefusedWithTheValidForms(t *testing.T) {
 	for _, text := range []string{"", "localhost:7447", "http://a:1", "grpc://", "grpc:///x", "grpc://a:1/b",
 		"grpc://u@a:1", "grpc+unix://rel", "grpc+unix:///", "grpc://:7447", "grpc://a:", "grpc://::1:7"} {
 		if a, err := parseAddress(text); err == nil || !strings.Contains(err.Error(), "want ") {
@@ -188,7 +188,7 @@ func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
 	}
 }
 
-func TestATokenStaysOnThisMachineUnlessItIsHidden(t *testing.T) {
+func TestATokenLeavesTheMachineByTLSOnly(t *testing.T) {
 	for address, fine := range map[string]bool{
 		"grpc://10.0.0.7": false, "grpc://gpu-7:7447": false, "grpc://[2001:db8::1]": false,
 		"grpc://127.0.0.1.example.org": false, "grpc://0.0.0.0": false,

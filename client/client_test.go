@@ -50,7 +50,7 @@ type fake struct {
 	answers  map[string]string // JSON by type, of actions that the fake knows nothing of
 	tokens   []string
 	released []rollout.BatchID
-	extra    int // rows that an answer announces beside those that come
+	extra    int // rows that an answer announces but does not send
 }
 
 func newFake(t testing.TB, o replay.Options) *fake {

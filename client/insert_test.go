@@ -59,7 +59,7 @@ func TestAnInsertionWhoseAnswerGetsLostIsMadeOnce(t *testing.T) {
 			t.Fatalf("%s failing: ids %v, %v", moment, ids, err)
 		}
 		if stats := statsOf(f.table); stats.Inserted != 2 || f.count(moment) != 4 {
-			t.Errorf("%s failing thrice: %d rollouts were inserted in %d attempts", moment, stats.Inserted,
+			t.Errorf("%s failing three times: %d rollouts were inserted in %d attempts", moment, stats.Inserted,
 				f.count(moment))
 		}
 		sent := f.asked()
@@ -71,7 +71,7 @@ func TestAnInsertionWhoseAnswerGetsLostIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestAFullQueueIsToldAtOnceAndTheNextInsertionGoesOn(t *testing.T) {
+func TestAFullQueueIsAnErrorAndTheStreamContinues(t *testing.T) {
 	f, table := connected(t, replay.Options{Capacity: 2, Sampler: replay.FIFO}, Options{})
 	if _, err := table.Insert(context.Background(), group("a", 1, 0)); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestErrorsOfAnInsertionAreThoseOfATable(t *testing.T) {
 	}
 }
 
-func TestAStoppingServiceIsAskedAgainUntilItTakesTheInsertion(t *testing.T) {
+func TestAnInsertionIsRetriedWhileTheServiceStops(t *testing.T) {
 	t.Parallel()
 	f, table := connected(t, replay.Options{}, Options{})
 	f.failing(func(m string, n int) error {
@@ -170,7 +170,7 @@ func TestARestartedServiceIsFoundAgain(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheContextBreaksACallOff(t *testing.T) {
+func TestCallsEndWithTheirContext(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	entered, leave := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(leave) })
@@ -198,7 +198,7 @@ func TestTheEndOfTheContextBreaksACallOff(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatDoesNotComeInTimeIsAskedForAgain(t *testing.T) {
+func TestALateAnswerIsAskedForAgain(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{CallTimeout: 50 * time.Millisecond})
 	leave := make(chan struct{})
 	t.Cleanup(func() { close(leave) })
@@ -214,7 +214,7 @@ func TestAnAnswerThatDoesNotComeInTimeIsAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestWhatTheServiceRefusesForGoodIsNotAskedAgain(t *testing.T) {
+func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	for _, c := range []struct {
 		err  error

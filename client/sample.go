@@ -122,7 +122,7 @@ var errStreamClosed = errors.New("stream is closed")
 // 1). One goroutine at a time may use it.
 //
 // A batch counts as used once the next is asked for, or once it is acknowledged. Otherwise it goes back when the stream
-// is closed or its connection breaks. The stream reconnects by itself, and a batch that was in transit is drawn anew.
+// is closed or its connection breaks. The stream reconnects by itself, and a batch that was in transit is drawn again.
 type Stream struct {
 	table     *Table
 	request   wire.SampleRequest

@@ -47,7 +47,7 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("batch %d differs:\n%+v\nwant\n%+v", i, got, want)
 		}
-		for _, b := range []buffer{table, local} {
+		for _, b := range []replay.Buffer{table, local} {
 			if err := b.Advance(context.Background(), rollout.Version(i+1)); err != nil {
 				t.Fatal(err)
 			}
@@ -58,13 +58,7 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 	}
 }
 
-// buffer is what a trainer uses of an embedded table and of a remote one.
-type buffer interface {
-	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
-	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
-	Report(ctx context.Context, feedback ...rollout.Feedback) error
-	Advance(ctx context.Context, v rollout.Version) error
-}
+var _ replay.Buffer = (*Table)(nil)
 
 func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
 	t.Parallel()
@@ -93,7 +87,7 @@ func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
 	}
 }
 
-func TestStarvationIsToldAtOnceAndTheStreamGoesOn(t *testing.T) {
+func TestStarvationIsAnErrorAndTheStreamContinues(t *testing.T) {
 	f, table := connected(t, replay.Options{}, Options{})
 	for range 3 {
 		if _, err := table.Sample(context.Background(), rollout.Request{Size: 2}); !errors.Is(err, rollout.ErrStarved) {
@@ -275,7 +269,8 @@ func TestALeaseIsSettledByItsBatch(t *testing.T) {
 	}
 }
 
-// streamTwin draws batches of a stream beside those of the embedded twin, and returns them and where their tokens lay.
+// streamTwin draws batches from a stream and from the embedded twin, and returns the stream's with the addresses of
+// their tokens.
 func streamTwin(
 	t *testing.T, reuse bool, check func(got, want *rollout.Batch),
 ) (batches []*rollout.Batch, places map[*int32]bool) {
@@ -325,7 +320,7 @@ func rollouts(b *rollout.Batch) []rollout.Rollout {
 	return list
 }
 
-func TestBatchesThatShareTheirMemoryAreGoodUntilTheNext(t *testing.T) {
+func TestBatchesThatReuseMemoryAreValidUntilTheNext(t *testing.T) {
 	batches, places := streamTwin(t, true, func(got, want *rollout.Batch) {
 		for _, d := range got.Draws {
 			if len(d.Rollout.Tokens) != 3 || d.Rollout.Tokens[0] != 1 || d.Rollout.Tokens[1] != 2 ||
@@ -342,7 +337,7 @@ func TestBatchesThatShareTheirMemoryAreGoodUntilTheNext(t *testing.T) {
 	}
 }
 
-func TestBatchesKeepTheirMemoryUnlessTheyAreToldToShareIt(t *testing.T) {
+func TestBatchesKeepTheirMemoryByDefault(t *testing.T) {
 	var before [][]rollout.Rollout
 	batches, places := streamTwin(t, false, func(got, _ *rollout.Batch) { before = append(before, rollouts(got)) })
 	if len(places) != len(batches) {

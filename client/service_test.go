@@ -194,7 +194,7 @@ func (c *cutter) pass(from, to net.Conn, bytes int64) {
 
 // Whatever happens to the connections, a rollout that was inserted is there once, and one that a queue gave out was
 // given out once.
-func TestOverConnectionsThatAreCutNothingIsInsertedOrDrawnTwice(t *testing.T) {
+func TestNothingIsInsertedOrDrawnTwiceOverConnectionsThatBreak(t *testing.T) {
 	t.Parallel()
 	address, stop := serve()
 	defer stop()

@@ -51,7 +51,7 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 	checkRefusal(t, err, wire.NotFound, "no_such", wire.CreateTable)
 }
 
-func TestMakingATableAgainIsAllowedWithTheSameDefinitionOnly(t *testing.T) {
+func TestCreateFindsATableWithTheSameDefinitionOnly(t *testing.T) {
 	v := serve(t, Options{})
 	first := v.create(wire.Table{Name: "a"})
 	if first.Definition == nil || first.Definition.Capacity != 4096 || first.Definition.Sampler != "distinct" ||
@@ -71,7 +71,7 @@ func TestMakingATableAgainIsAllowedWithTheSameDefinitionOnly(t *testing.T) {
 	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3", "gate.rollouts_per_update is 8", "none")
 }
 
-func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
+func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {
 	v := serve(t, Options{})
 	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: -1,
 		Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1, PriorityBase: "nothing", ImportanceBeta: new(float64(2)), Draws: "odd"}, Limiter: &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1}, Gate: &wire.Gate{}, Prompts: &prompts.Options{Fraction: 2}, Columns: []wire.Column{{Name: "y", Type: "float32"}}})
@@ -98,7 +98,7 @@ func TestADefinitionsProblemsAreToldAtOnceByTheirKeys(t *testing.T) {
 	checkRefusal(t, err, wire.Invalid, "capasity", "capacity")
 }
 
-func TestADroppedTableIsGoneForThoseWhoWaitToo(t *testing.T) {
+func TestADropEndsEveryWaitForTheTable(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
 	v.create(wire.Table{Name: "a"})
 	x := v.exchanger(v.client, "a")
@@ -192,7 +192,7 @@ func TestBatchesAreSettledByActionsAllOrNone(t *testing.T) {
 	}
 }
 
-func TestStatisticsSayWhatTheTableCounted(t *testing.T) {
+func TestStatisticsHoldTheTablesCounts(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
 	v.create(wire.Table{Name: "a", Options: replay.Options{MaxUses: 1},
 		Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 16}, Gate: &wire.Gate{RolloutsPerUpdate: 8,
@@ -289,7 +289,7 @@ func (r rights) Authorize(_ context.Context, table string, write bool) error {
 	return wire.Errorf(wire.Denied, "may not %s", right)
 }
 
-func TestEveryCallAsksForTheRightItNeeds(t *testing.T) {
+func TestEveryCallNeedsItsRight(t *testing.T) {
 	all := map[string]string{ // by action, the right and a body
 		wire.CreateTable: `write {"name":"a"}`, wire.DropTable: `write {"table":"a"}`,
 		wire.Advance: `write {"table":"a"}`, wire.Rewind: `write {"table":"a"}`,
@@ -376,7 +376,7 @@ func TestIDsThatWouldFillTheMemoryAreRefused(t *testing.T) {
 }
 
 // A status travels in a header; many clients take 8 KB of headers in all.
-func TestWhatWasGivenIsNotSentBackWhole(t *testing.T) {
+func TestErrorsQuoteOnlyTheBeginningOfLongInput(t *testing.T) {
 	v := serve(t, Options{})
 	long := strings.Repeat("é", 1<<20)
 	_, err := try[any](v, long, wire.TableRequest{})
@@ -390,7 +390,7 @@ func TestWhatWasGivenIsNotSentBackWhole(t *testing.T) {
 	checkRefusal(t, wire.FromGRPC(err), wire.Invalid, "descriptor", "want a path of one name")
 }
 
-func TestClientsMakeNoMoreTablesThanAllowed(t *testing.T) {
+func TestClientsCreateAtMostMaxTables(t *testing.T) {
 	v := serve(t, Options{MaxTables: 2, Tables: []wire.Table{{Name: "a"}}})
 	v.create(wire.Table{Name: "b"})
 	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "c"})
@@ -400,7 +400,7 @@ func TestClientsMakeNoMoreTablesThanAllowed(t *testing.T) {
 	v.create(wire.Table{Name: "c"})
 }
 
-func TestListsOfMillionsAreRefusedBeforeTheyAreRead(t *testing.T) {
+func TestListsOfMillionsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 	var r wire.DrawReport
 	text := []byte(`{"table":"a","draws":[` + strings.Repeat("{},", maxRequestValues) + `{}]}`)
 	err := decodeJSON("body", text, &r)

@@ -53,7 +53,7 @@ func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) 
 	}
 }
 
-func TestAStreamWhoseReaderTakesNothingIsDisconnectedWithAllThatItHeld(t *testing.T) {
+func TestAStreamWhoseReaderTakesNothingIsDisconnectedAndFreed(t *testing.T) {
 	t.Parallel()
 	v := serve(t, Options{SendTimeout: 100 * time.Millisecond})
 	v.create(wire.Table{Name: "a"})
@@ -103,7 +103,7 @@ func TestASlowReaderThatTakesSomethingIsServed(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreSeenWithWhoTheyAreAndWhatTheyDo(t *testing.T) {
+func TestObserveListsConnectionsWithCallersAndTables(t *testing.T) {
 	v := serve(t, Options{Caller: func(context.Context) string { return "alice" }})
 	v.create(wire.Table{Name: "a"})
 	v.fill("a", alone(4, 0)...)
@@ -126,7 +126,7 @@ func TestConnectionsAreSeenWithWhoTheyAreAndWhatTheyDo(t *testing.T) {
 	})
 }
 
-func TestAnObservationHoldsWhatHappened(t *testing.T) {
+func TestObserveCountsRequests(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	with := answer(4, 0, 0.5)

@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-func TestACheckpointBringsEverythingBack(t *testing.T) {
+func TestACheckpointRestoresEverything(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "uniform", GroupSize: 4},
@@ -121,7 +121,7 @@ func TestACheckpointIsRefusedWithTheReason(t *testing.T) {
 	checkRefusal(t, err, wire.Invalid, "--data")
 }
 
-func TestCheckpointsLeaveNothingOfOnesThatACrashCutOff(t *testing.T) {
+func TestACheckpointRemovesWhatACrashLeft(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})
 	v.create(wire.Table{Name: "a"})
@@ -139,7 +139,7 @@ func TestCheckpointsLeaveNothingOfOnesThatACrashCutOff(t *testing.T) {
 }
 
 // A checkpoint takes its snapshots one after another, while insertions go on.
-func TestARestoredGateCountsWhatCameBetweenTheSnapshots(t *testing.T) {
+func TestARestoredGateCountsInsertionsBetweenTheSnapshots(t *testing.T) {
 	inBubble(t, wire.Table{Name: "a", Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}},
 		func(t *testing.T, table *table) {
 			var b bytes.Buffer
@@ -161,7 +161,7 @@ func TestARestoredGateCountsWhatCameBetweenTheSnapshots(t *testing.T) {
 		})
 }
 
-func TestAReportOfBeforeIsTakenAgainAfterARestoration(t *testing.T) {
+func TestARestoreForgetsReportIDs(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "prioritized"}})
 	id := v.fill("a", alone(1, 0)...)[0]

@@ -84,7 +84,7 @@ func fuzzService(t testing.TB) *fuzzed {
 	return &fuzzed{t, s, conn, 100 * time.Millisecond}
 }
 
-// renew is the service for another test, with its table made anew and no other.
+// reset returns the service for another test, with a new table and no other.
 func (z *fuzzed) reset(t testing.TB) *fuzzed {
 	t.Helper()
 	for _, table := range z.service.list() {

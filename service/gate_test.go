@@ -56,7 +56,7 @@ func TestRolloutsInsertedWithoutAGrantCountAsStarted(t *testing.T) {
 	g := newGate(&wire.Gate{RolloutsPerUpdate: 16, MaxStaleness: 0}, gateCount{}, 1)
 	g.Insert(at(0), 0, 10, 0)
 	if _, n := mustStart(t, g, at(0), 10, 1, 0, noBound); n != 6 {
-		t.Errorf("%d may start beside 10 inserted, want 6", n)
+		t.Errorf("with 10 inserted %d may start, want 6", n)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestTheGateRefusesWhatItCanNeverGrant(t *testing.T) {
 }
 
 // A gate and its definition by lists of grants, at random.
-func TestTheGateDoesWhatItsDefinitionSays(t *testing.T) {
+func TestTheGateMatchesANaiveModel(t *testing.T) {
 	type naive struct {
 		left, size int
 		until      time.Time

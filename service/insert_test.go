@@ -324,7 +324,7 @@ func TestTurnsAreAnsweredWithAnIdEachWhereTheTableStoresSteps(t *testing.T) {
 	}
 }
 
-// until waits until what is observed is so; the test's deadline bounds it.
+// await waits until the observed table meets a condition; the test's deadline bounds it.
 func (v *served) await(what string, so func(TableView) bool) {
 	v.t.Helper()
 	for !so(v.service.Observe().Tables[0]) {

@@ -62,7 +62,7 @@ func TestTheLimiterKeepsToItsFormula(t *testing.T) {
 }
 
 // What fails in the table moves nothing, and holds nobody back.
-func TestWhatTheTableRefusesDoesNotCount(t *testing.T) {
+func TestRefusedRequestsDoNotMoveTheLimiter(t *testing.T) {
 	l := newLimiter(wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}, 0)
 	table := flowOf(0, 0, 0, 0)
 	refused := errors.New("refused")
@@ -124,7 +124,7 @@ func TestInsertionsAndSamplesAtOnceKeepToTheBounds(t *testing.T) {
 	}
 }
 
-func TestRequestsThatTheBufferCanNeverServeAreRefusedWithBothNumbers(t *testing.T) {
+func TestRequestsAboveTheErrorBufferAreInvalid(t *testing.T) {
 	l := newLimiter(wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 10}, 0)
 	table := flowOf(0, 0, 0, 100)
 	_, sampling := l.Sample(11, table, works)
@@ -161,7 +161,7 @@ func TestALimiterWithoutRoomForOneInsertionIsRefused(t *testing.T) {
 
 // A naive table: rollouts come, are drawn and leave unused, at random. The limiter must keep d within its bounds but
 // for what it lets in because the table starves, and must never hold both sides back for good.
-func TestTheLimiterHoldsItsBoundsAndNeverHoldsBothSidesBack(t *testing.T) {
+func TestTheLimiterKeepsItsBoundsAndNeverBlocksBothSides(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rollout.Stream(seed, "service/limiter_test", 0)
 		ratio := []float64{0.25, 0.5, 1, 2, 8}[random.IntN(5)]

@@ -262,7 +262,7 @@ func TestStoppingEndsEveryWait(t *testing.T) {
 	})
 }
 
-func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing.T) {
+func TestAnAcknowledgementThatMakesRoomWakesAnInsertion(t *testing.T) {
 	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}},
 		func(t *testing.T, table *table) {
 			table.mustInsert(t, alone(1, 0)...)
@@ -290,7 +290,7 @@ func TestAnInsertionThatWaitsIsWokenByTheAcknowledgementThatMakesRoom(t *testing
 		})
 }
 
-func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
+func TestAPrefetchedBatchIsSentWithAFullLeaseOrNotAtAll(t *testing.T) {
 	inBubble(t, wire.Table{Name: "a", Options: replay.Options{LeaseSeconds: 10}}, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
 		h := new(holder)
@@ -317,7 +317,7 @@ func TestABatchDrawnAheadIsHandedOverWithAWholeLeaseOrNotAtAll(t *testing.T) {
 }
 
 // Who waits looks again when something has changed, and not because it looked.
-func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
+func TestWaitersSleep(t *testing.T) {
 	limiter := &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 8}
 	inBubble(t, wire.Table{Name: "a", Options: replay.Options{Sampler: "fifo", Capacity: 4, LeaseSeconds: 1e5},
 		Limiter: limiter}, func(t *testing.T, table *table) {
@@ -352,7 +352,7 @@ func TestWaitingTakesNoTimeOfTheProcessor(t *testing.T) {
 }
 
 // All that came has left unused: the limiter holds insertions back until a sample asks in vain.
-func TestASampleInVainWakesAnInsertionThatTheLimiterHolds(t *testing.T) {
+func TestAStarvedSampleWakesAnInsertionThatTheLimiterHolds(t *testing.T) {
 	w := wire.Table{Name: "a", Options: replay.Options{MaxStaleness: 1},
 		Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
 	inBubble(t, w, func(t *testing.T, table *table) {
