@@ -1,6 +1,5 @@
-// Command ours runs Reprise's prioritized table on the sequence of operations of the comparison with peers
-// (benchmarks/peers/README.md). It fills a table from the files of a folder, says so in a line of JSON, and then answers
-// each command on standard input with another:
+// Command ours runs Reprise's prioritized table in the comparison with peers (benchmarks/peers/README.md). It fills a table from the
+// files of a folder, prints a line of JSON, and then answers each command on standard input with another line:
 //
 //	run N     N cycles: sample a batch, update its priorities, advance the version; the seconds spent in each
 //	follow N  the same, untimed; the bases as the updates left them
@@ -11,6 +10,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -51,7 +51,7 @@ func serve(ctx context.Context, s settings, commands io.Reader, answers io.Write
 		if _, err := fmt.Sscan(in.Text(), &command, &n); err != nil {
 			return fmt.Errorf("reading command %q: %w", in.Text(), err)
 		}
-		a, err := t.obey(ctx, command, n)
+		a, err := t.execute(ctx, command, n)
 		if err != nil {
 			return fmt.Errorf("%s: %w", in.Text(), err)
 		}
@@ -66,7 +66,7 @@ type hello struct {
 	Go string `json:"go"`
 }
 
-// answer is what a command found out.
+// answer is the answer to a command.
 type answer struct {
 	Version int `json:"version"`
 
@@ -84,8 +84,8 @@ type answer struct {
 	Weights []float32 `json:"weights,omitempty"`
 }
 
-// obey carries out one command.
-func (t *trainer) obey(ctx context.Context, command string, n int) (answer, error) {
+// execute runs one command.
+func (t *trainer) execute(ctx context.Context, command string, n int) (answer, error) {
 	var a answer
 	var err error
 	switch command {
@@ -97,7 +97,7 @@ func (t *trainer) obey(ctx context.Context, command string, n int) (answer, erro
 	case "draw":
 		a, err = t.draw(ctx, n)
 	default:
-		err = fmt.Errorf("no such command")
+		err = errors.New("no such command")
 	}
 	a.Version = int(t.version)
 	return a, err
