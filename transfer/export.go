@@ -78,7 +78,8 @@ func Export(ctx context.Context, source string, table *client.Table, o ExportOpt
 // schema is the schema of the export's record batches.
 func (o ExportOptions) schema(info wire.TableInfo) (*arrow.Schema, error) {
 	if len(o.IDs) > 0 && len(o.Columns) > 0 && !slices.Contains(o.Columns, archive.IDColumn) {
-		return nil, fmt.Errorf("--columns %s: want %s among them, because of --ids", strings.Join(o.Columns, ","), archive.IDColumn)
+		return nil, fmt.Errorf("--columns %s: want %s among them, because of --ids", strings.Join(o.Columns, ","),
+			archive.IDColumn)
 	}
 	extra, err := extraFields(info)
 	if err != nil {
@@ -99,7 +100,8 @@ func extraFields(info wire.TableInfo) ([]arrow.Field, error) {
 	return wire.ExtraFields(info.Definition.Columns)
 }
 
-// ExportJournal writes the table of a journal to a file. A service of its own opens a copy: the journal is not written to.
+// ExportJournal writes the table of a journal to a file. A service of its own opens a copy: the journal is not written
+// to.
 func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported *Exported, err error) {
 	data, err := os.MkdirTemp("", "reprise-export")
 	if err != nil {
@@ -136,7 +138,8 @@ func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported 
 	return Export(ctx, path, c.Table(name), o)
 }
 
-// copyJournal copies a whole journal to where a service with that data folder looks for it, and returns its table's name.
+// copyJournal copies a whole journal to where a service with that data folder looks for it, and returns its table's
+// name.
 func copyJournal(path, data string) (name string, err error) {
 	folder := filepath.Join(data, "tables")
 	if err := os.Mkdir(folder, 0o700); err != nil {

@@ -37,8 +37,8 @@ type Imported struct {
 	Seconds    float64         `json:"seconds"`
 }
 
-// Import checks a whole file and then inserts it into a table, so that nothing enters from a file with a bad row. Target is the
-// table's name in the result.
+// Import checks a whole file and then inserts it into a table, so that nothing enters from a file with a bad row.
+// Target is the table's name in the result.
 func Import(ctx context.Context, file, target string, table *client.Table, o ImportOptions) (*Imported, error) {
 	began := time.Now()
 	source, err := archive.Open(file)
@@ -88,9 +88,10 @@ func (d *Imported) advance(ctx context.Context, t *client.Table, info wire.Table
 	return t.Advance(ctx, d.Newest)
 }
 
-// insert inserts the file's groups. The name and the number of an insertion are its batch id, so that a repeated import skips
-// what has entered.
-func (d *Imported) insert(ctx context.Context, source *archive.Reader, t *client.Table, o archive.Options, name string) error {
+// insert inserts the file's groups. The name and the number of an insertion are its batch id, so that a repeated import
+// skips what has entered.
+func (d *Imported) insert(ctx context.Context, source *archive.Reader, t *client.Table, o archive.Options,
+	name string) error {
 	entered := 0
 	for in, err := range source.Insertions(o) {
 		if err != nil {
@@ -99,7 +100,8 @@ func (d *Imported) insert(ctx context.Context, source *archive.Reader, t *client
 		id := fmt.Sprintf("%s/%d/%d", name, o.Rollouts, d.Insertions)
 		answer, err := t.InsertGroups(ctx, client.Insertion{BatchID: id}, in.Groups...)
 		if err != nil {
-			return fmt.Errorf("%w\n%d of %d rollouts have entered; the same command with --as %s continues after them", err, entered, d.Rollouts, name)
+			return fmt.Errorf("%w\n%d of %d rollouts have entered; the same command with --as %s continues after them",
+				err, entered, d.Rollouts, name)
 		}
 		d.Insertions++
 		entered += in.Rollouts

@@ -1,5 +1,6 @@
-// Package process runs the programs that a benchmark or a stress test needs as child processes: it starts one, waits until it
-// answers, keeps the end of its output for error messages, and stops or kills it. [Reprise] finds the program under test.
+// Package process runs the programs that a benchmark or a stress test needs as child processes: it starts one, waits
+// until it answers, keeps the end of its output for error messages, and stops or kills it. [Reprise] finds the program
+// under test.
 package process
 
 import (
@@ -145,8 +146,8 @@ func (t *Tail) String() string {
 	return strings.TrimSpace(string(t.text))
 }
 
-// FreeAddress returns a free port of the loopback interface, as host:port. Another program may take it before the one that it
-// is meant for.
+// FreeAddress returns a free port of the loopback interface, as host:port. Another program may take it before the one
+// that it is meant for.
 func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -156,8 +157,8 @@ func FreeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Reprise returns the program under test: the one that REPRISE names, as `make test` does, or one built from this module. The
-// test cache sees a change of a program within the module.
+// Reprise returns the program under test: the one that REPRISE names, as `make test` does, or one built from this
+// module. The test cache sees a change of a program within the module.
 func Reprise(t testing.TB) string {
 	t.Helper()
 	if program := os.Getenv("REPRISE"); program != "" {
@@ -167,7 +168,8 @@ func Reprise(t testing.TB) string {
 		return program
 	}
 	program := filepath.Join(t.TempDir(), "reprise")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/reprise-rl/reprise/cmd/reprise").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program,
+		"github.com/reprise-rl/reprise/cmd/reprise").CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, out)
 	}
 	return program

@@ -20,10 +20,12 @@ func TestAProcessThatEndsAtOnceIsReportedWithItsOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = p.AwaitReady(t.Context(), func(context.Context) error { return errors.New("refused") })
-	if err == nil || !strings.Contains(err.Error(), "the server ended before it answered") || !strings.Contains(err.Error(), "no such port") {
+	if err == nil || !strings.Contains(err.Error(), "the server ended before it answered") ||
+		!strings.Contains(err.Error(), "no such port") {
 		t.Error(err)
 	}
-	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "exit status 3") || p.Alive() || log.String() != "no such port\n" {
+	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "exit status 3") || p.Alive() ||
+		log.String() != "no such port\n" {
 		t.Errorf("stop: %v, alive %v, log %q", err, p.Alive(), log.String())
 	}
 }

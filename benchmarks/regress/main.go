@@ -1,6 +1,7 @@
-// Command regress compares the benchmarks of this checkout with those of another commit. It builds the test binaries of both, runs
-// them alternately, and fails if a benchmark has become slower: if the median of the paired ratios is above the limit, and their 95%
-// interval is above 1. Benchmarks that only one side has are listed. `make bench-regress BASE=COMMIT` runs it.
+// Command regress compares the benchmarks of this checkout with those of another commit. It builds the test binaries of
+// both, runs them alternately, and fails if a benchmark has become slower: if the median of the paired ratios is above
+// the limit, and their 95% interval is above 1. Benchmarks that only one side has are listed. `make bench-regress
+// BASE=COMMIT` runs it.
 //
 // metrics.sh, in the same folder, compares the metrics that two programs write.
 package main
@@ -42,7 +43,8 @@ type command struct {
 
 func main() {
 	var c command
-	verb := kong.Parse(&c, kong.Name("regress"), kong.Description("Compare benchmarks with another commit."), kong.UsageOnError())
+	verb := kong.Parse(&c, kong.Name("regress"), kong.Description("Compare benchmarks with another commit."),
+		kong.UsageOnError())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	verb.BindTo(ctx, (*context.Context)(nil))
@@ -87,7 +89,8 @@ func (c *command) Run(ctx context.Context) (err error) {
 		for i := range 2 {
 			side := (round + i) % 2 // the sides take turns to be first
 			for _, t := range [][]testBinary{before, after}[side] {
-				out, err := run(ctx, t.dir, t.file, "-test.run", "^$", "-test.bench", c.Bench, "-test.benchtime", c.Benchtime.String())
+				out, err := run(ctx, t.dir, t.file, "-test.run", "^$", "-test.bench", c.Bench, "-test.benchtime",
+					c.Benchtime.String())
 				if err != nil {
 					return err
 				}
@@ -104,7 +107,8 @@ func run(ctx context.Context, dir, program string, arguments ...string) ([]byte,
 	var stdout, stderr bytes.Buffer
 	c.Dir, c.Stdout, c.Stderr = dir, &stdout, &stderr
 	if err := c.Run(); err != nil {
-		return nil, fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(program), strings.Join(arguments, " "), err, stdout.String(), stderr.String())
+		return nil, fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(program), strings.Join(arguments, " "), err,
+			stdout.String(), stderr.String())
 	}
 	return stdout.Bytes(), nil
 }
@@ -211,13 +215,15 @@ func report(w io.Writer, rows []row, limit float64) error {
 			slower++
 			verdict = "SLOWER"
 		}
-		fmt.Fprintf(table, "%s\t%.4g\t%.4g\t%.3f\t%.3f to %.3f\t%s\t\n", r.name, r.old, r.new, r.ratio, r.low, r.high, verdict)
+		fmt.Fprintf(table, "%s\t%.4g\t%.4g\t%.3f\t%.3f to %.3f\t%s\t\n", r.name, r.old, r.new, r.ratio, r.low, r.high,
+			verdict)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	if slower > 0 {
-		return fmt.Errorf("%s slower by more than %s", words.Plural(slower, "benchmark is", "benchmarks are"), words.Percent(limit-1, 0))
+		return fmt.Errorf("%s slower by more than %s", words.Plural(slower, "benchmark is", "benchmarks are"),
+			words.Percent(limit-1, 0))
 	}
 	return nil
 }

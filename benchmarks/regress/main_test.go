@@ -20,13 +20,16 @@ func TestOnlyASlowerBenchmarkFails(t *testing.T) {
 	times := make(timings)
 	for round := range 10 {
 		noise := 1 + 0.3*float64(round%3) // what disturbs both sides of a round
-		times.add(0, "github.com/reprise-rl/reprise/replay", lines(map[string]float64{"Same": 100 * noise, "Slow": 100 * noise, "Noisy": 100, "Gone": 5}))
+		times.add(0, "github.com/reprise-rl/reprise/replay", lines(map[string]float64{"Same": 100 * noise,
+			"Slow": 100 * noise, "Noisy": 100, "Gone": 5}))
 		times.add(1, "github.com/reprise-rl/reprise/replay", lines(map[string]float64{
-			"Same": 101 * noise, "Slow": 110 * noise, "Noisy": map[bool]float64{true: 90, false: 120}[round%2 == 0], "Fresh": 7,
+			"Same": 101 * noise, "Slow": 110 * noise, "Noisy": map[bool]float64{true: 90,
+				false: 120}[round%2 == 0], "Fresh": 7,
 		}))
 	}
 	rows := times.compare(1.05)
-	want := map[string]bool{"replay.Same-2": false, "replay.Slow-2": true, "replay.Noisy-2": false, "replay.Gone-2": false, "replay.Fresh-2": false}
+	want := map[string]bool{"replay.Same-2": false, "replay.Slow-2": true, "replay.Noisy-2": false,
+		"replay.Gone-2": false, "replay.Fresh-2": false}
 	if len(rows) != len(want) {
 		t.Fatalf("%d rows: want %d: %+v", len(rows), len(want), rows)
 	}

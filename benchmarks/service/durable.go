@@ -36,7 +36,8 @@ type writing struct {
 
 // writings are the ways of writing that are measured: with 4, 16 and 64 MiB where files grow to 256 MiB.
 func writings(bytes int) []writing {
-	return []writing{{false, bytes / 64}, {false, bytes / 16}, {false, bytes / 4}, {true, bytes / 64}, {true, bytes / 16}}
+	return []writing{{false, bytes / 64}, {false, bytes / 16}, {false, bytes / 4}, {true, bytes / 64},
+		{true, bytes / 16}}
 }
 
 // disk is the files that the disk is measured on, by whether they are rewritten, and the ways of writing them.
@@ -76,7 +77,8 @@ func measureDurable(ctx context.Context, l *lab, s *runCommand) (list []Durable,
 		lengths = []int{durableShort, durableLong}
 	}
 	for _, tokens := range lengths {
-		announce("durable insertions of %d x %d tokens by %s", groupSize, tokens, words.Plural(durableClients, "client"))
+		announce("durable insertions of %d x %d tokens by %s", groupSize, tokens,
+			words.Plural(durableClients, "client"))
 		d, measured, err := insertDurably(ctx, l.durable, disk, s, tokens)
 		if err != nil {
 			return nil, nil, fmt.Errorf("durable insertions of %d tokens: %w", tokens, err)
@@ -86,7 +88,8 @@ func measureDurable(ctx context.Context, l *lab, s *runCommand) (list []Durable,
 	return list, own, nil
 }
 
-func insertDurably(ctx context.Context, s *server, own *disk, set *runCommand, tokens int) (d Durable, figures []Disk, err error) {
+func insertDurably(ctx context.Context, s *server, own *disk, set *runCommand, tokens int) (d Durable, figures []Disk,
+	err error) {
 	if err := s.create(ctx, durableTable, durableCapacity(tokens)); err != nil {
 		return d, nil, err
 	}
@@ -111,13 +114,14 @@ func insertDurably(ctx context.Context, s *server, own *disk, set *runCommand, t
 		OfDisk: own.ofBest(all, c.bytes, false), OfRewriting: own.ofBest(all, c.bytes, true),
 	}
 	for i, w := range own.ways {
-		figures = append(figures, Disk{w.rewrite, w.block, all[i+1].rate() * float64(w.block) / 1e9, all[i+1].latency(0.5)})
+		figures = append(figures, Disk{w.rewrite, w.block, all[i+1].rate() * float64(w.block) / 1e9,
+			all[i+1].latency(0.5)})
 	}
 	return d, figures, nil
 }
 
-// ofBest is the median over rounds of the insertions' bandwidth as a share of the disk's, with the best block size in each round.
-// The first series is the insertions, of so many bytes each; the others are the writings.
+// ofBest is the median over rounds of the insertions' bandwidth as a share of the disk's, with the best block size in
+// each round. The first series is the insertions, of so many bytes each; the others are the writings.
 func (d *disk) ofBest(all []series, bytes int64, rewrite bool) float64 {
 	var shares []float64
 	for round, t := range all[0] {
@@ -153,7 +157,8 @@ func newInserters(ctx context.Context, s *server, tokens int) (*inserters, error
 	return c, nil
 }
 
-// insert lets every client insert its group again and again. Insertions in flight at the end are awaited and counted, with their time.
+// insert lets every client insert its group again and again. Insertions in flight at the end are awaited and counted,
+// with their time.
 func (c *inserters) insert(ctx context.Context, d time.Duration) (turn, error) {
 	turns := make([]turn, len(c.clients))
 	errs := make([]error, len(c.clients))
@@ -186,9 +191,9 @@ func (c *inserters) close() {
 // defaultDiskBytes is the size that the files grow to.
 const defaultDiskBytes = 256 << 20
 
-// diskFile is a file that is written from front to end again and again: either a new file each time, as a log writes its
-// segments, or the same file, whose blocks are allocated already. Many disks, above all those of virtual machines, rewrite
-// several times as fast.
+// diskFile is a file that is written from front to end again and again: either a new file each time, as a log writes
+// its segments, or the same file, whose blocks are allocated already. Many disks, above all those of virtual machines,
+// rewrite several times as fast.
 type diskFile struct {
 	path    string
 	rewrite bool
@@ -200,7 +205,8 @@ type diskFile struct {
 
 // newDiskFile makes the file. A file to rewrite is written once, to allocate its blocks.
 func newDiskFile(dir string, bytes int, rewrite bool) (*diskFile, error) {
-	d := &diskFile{path: filepath.Join(dir, fmt.Sprintf("disk-%t", rewrite)), rewrite: rewrite, bytes: int64(bytes), block: make([]byte, bytes/4)}
+	d := &diskFile{path: filepath.Join(dir, fmt.Sprintf("disk-%t", rewrite)), rewrite: rewrite, bytes: int64(bytes),
+		block: make([]byte, bytes/4)}
 	for i := range d.block {
 		d.block[i] = byte(i * 2654435761 >> 13) // so that no disk can compress it to nothing
 	}
@@ -251,7 +257,8 @@ func (d *diskFile) write(bytes int) error {
 
 // contender writes blocks of so many bytes, each with fdatasync.
 func (d *diskFile) contender(bytes int) contender {
-	return repeated(fmt.Sprintf("disk, %d KiB blocks", bytes>>10), func(context.Context) error { return d.write(bytes) })
+	return repeated(fmt.Sprintf("disk, %d KiB blocks", bytes>>10),
+		func(context.Context) error { return d.write(bytes) })
 }
 
 func (d *diskFile) close() {

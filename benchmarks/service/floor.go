@@ -8,8 +8,8 @@ import (
 	"net"
 )
 
-// The floor's protocol: a request is one byte, seven bytes of padding and a number of bytes. The answer to a fetch is that many
-// bytes. A store sends them after the request, and its answer is one byte.
+// The floor's protocol: a request is one byte, seven bytes of padding and a number of bytes. The answer to a fetch is
+// that many bytes. A store sends them after the request, and its answer is one byte.
 const (
 	floorFetch  = 'f'
 	floorStore  = 's'
@@ -34,8 +34,8 @@ func serveFloor(l net.Listener) error {
 	}
 }
 
-// answerFloor answers one connection's requests until it ends. Blocks cycle through as much memory as a measured table takes, so
-// that a fetch does not find the last one in the cache.
+// answerFloor answers one connection's requests until it ends. Blocks cycle through as much memory as a measured table
+// takes, so that a fetch does not find the last one in the cache.
 func answerFloor(c net.Conn) error {
 	var header [floorHeader]byte
 	var memory []byte

@@ -27,7 +27,8 @@ func listening(t *testing.T, network, address string) string {
 }
 
 func TestTheFloorMovesWholeBlocksBothWays(t *testing.T) {
-	for network, address := range map[string]string{tcp: "127.0.0.1:0", unix: filepath.Join(t.TempDir(), "floor.sock")} {
+	for network, address := range map[string]string{tcp: "127.0.0.1:0",
+		unix: filepath.Join(t.TempDir(), "floor.sock")} {
 		at := listening(t, network, address)
 		c, err := dialFloor(network, at, 3<<20+5)
 		if err != nil {

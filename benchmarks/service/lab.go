@@ -103,7 +103,8 @@ func (l *lab) open(ctx context.Context, c *runCommand) (err error) {
 		return err
 	}
 	if c.Durable {
-		if l.durable, err = startServer(ctx, c.Program, l.dir, "durable", filepath.Join(l.disk, "journals"), ""); err != nil {
+		if l.durable, err = startServer(ctx, c.Program, l.dir, "durable", filepath.Join(l.disk, "journals"),
+			""); err != nil {
 			return err
 		}
 	}

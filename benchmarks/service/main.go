@@ -1,23 +1,24 @@
-// Command service measures `reprise serve` next to what bounds it: a raw socket that moves the same bytes, the disk, and a Redis
-// server that stores and fetches them. It starts the servers, each in a process of its own, lets the contenders take turns, and
-// prints the results with the targets that the service is held to. `make bench-service` runs it.
+// Command service measures `reprise serve` next to what bounds it: a raw socket that moves the same bytes, the disk,
+// and a Redis server that stores and fetches them. It starts the servers, each in a process of its own, lets the
+// contenders take turns, and prints the results with the targets that the service is held to. `make bench-service` runs
+// it.
 //
 // # What is measured
 //
-// The clients live in this process: one connection and one goroutine each, except for the durable insertions, which many clients
-// make at once. A figure is the median over rounds. Within a round every contender has the same time, one after the other, and
-// ratios are medians of ratios within a round, so whatever disturbs the machine for a while disturbs all of them. Latencies
-// are of all operations of all rounds.
+// The clients live in this process: one connection and one goroutine each, except for the durable insertions, which
+// many clients make at once. A figure is the median over rounds. Within a round every contender has the same time, one
+// after the other, and ratios are medians of ratios within a round, so whatever disturbs the machine for a while
+// disturbs all of them. Latencies are of all operations of all rounds.
 //
-// Bytes are those of the payload, [github.com/reprise-rl/reprise/rollout.Rollout.Bytes]. The raw socket, the floor, moves just as
-// many in a protocol without any structure: a request of 16 bytes, and the block, or the block and an answer of one byte. Its
-// server cycles through as much memory as the service's table takes; its client uses one buffer, and nobody reads what is in it.
-// An insertion by the client begins with rollouts in memory and ends when the service has answered with their ids. A sample ends
-// with rollouts in memory.
+// Bytes are those of the payload, [github.com/reprise-rl/reprise/rollout.Rollout.Bytes]. The raw socket, the floor,
+// moves just as many in a protocol without any structure: a request of 16 bytes, and the block, or the block and an
+// answer of one byte. Its server cycles through as much memory as the service's table takes; its client uses one
+// buffer, and nobody reads what is in it. An insertion by the client begins with rollouts in memory and ends when the
+// service has answered with their ids. A sample ends with rollouts in memory.
 //
-// The disk's own bandwidth is that of writing files from front to end with fdatasync after each block, with the best of several
-// block sizes: of new files, as a log writes its segments, which the target is about, and of a file whose blocks are allocated
-// already.
+// The disk's own bandwidth is that of writing files from front to end with fdatasync after each block, with the best of
+// several block sizes: of new files, as a log writes its segments, which the target is about, and of a file whose
+// blocks are allocated already.
 package main
 
 import (
@@ -153,7 +154,8 @@ func (c *runCommand) measure(ctx context.Context) (result *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	r := &Result{When: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Rounds: c.Rounds, Seconds: c.Seconds, LeftOut: l.missing}
+	r := &Result{When: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Rounds: c.Rounds,
+		Seconds: c.Seconds, LeftOut: l.missing}
 	for _, tokens := range c.Tokens {
 		list, err := measureTransfers(ctx, l, c, tokens)
 		if err != nil {
@@ -172,7 +174,8 @@ func (c *runCommand) measure(ctx context.Context) (result *Result, err error) {
 	for _, o := range []struct {
 		left bool
 		name string
-	}{{c.Redis == off, "redis: --redis off"}, {c.Python == off, "the Python client: --python off"}, {!c.Durable, "durable tables: --no-durable"}} {
+	}{{c.Redis == off, "redis: --redis off"}, {c.Python == off, "the Python client: --python off"}, {!c.Durable,
+		"durable tables: --no-durable"}} {
 		if o.left {
 			r.LeftOut = append(r.LeftOut, o.name)
 		}

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 
 func TestEverythingIsMeasured(t *testing.T) {
 	settings := &runCommand{
-		Program: process.Reprise(t), Tokens: []int{32, 64}, Batch: 8, Seconds: 0.02, Rounds: 2, TCP: true, Unix: true, Durable: true,
+		Program: process.Reprise(t), Tokens: []int{32,
+			64}, Batch: 8, Seconds: 0.02, Rounds: 2, TCP: true, Unix: true, Durable: true,
 		Redis: auto, Python: off, Dir: t.TempDir(), diskBytes: 4 << 20, durableTokens: []int{50, 200},
 	}
 	if err := settings.validate(); err != nil {
@@ -47,7 +48,8 @@ func TestEverythingIsMeasured(t *testing.T) {
 	seen := make(map[key]Transfer)
 	for _, line := range result.Transfers {
 		seen[key{line.What, line.Who, line.Over, line.Tokens}] = line
-		if line.GBs <= 0 || line.Rollouts <= 0 || line.P50 <= 0 || line.P99 < line.P50 || line.OfFloor <= 0 || line.Batch != 8 {
+		if line.GBs <= 0 || line.Rollouts <= 0 || line.P50 <= 0 || line.P99 < line.P50 || line.OfFloor <= 0 ||
+			line.Batch != 8 {
 			t.Errorf("%+v", line)
 		}
 	}
@@ -68,7 +70,8 @@ func TestEverythingIsMeasured(t *testing.T) {
 	if len(result.Durable) != 2 || len(result.Disk) != 5 || len(result.Targets) != 0 {
 		t.Errorf("%d durable, %d disk, %d targets", len(result.Durable), len(result.Disk), len(result.Targets))
 	}
-	for _, want := range []string{"sample 8 x 64 tokens", "insertions acknowledged after fdatasync", "not measured: the Python client: --python off"} {
+	for _, want := range []string{"sample 8 x 64 tokens", "insertions acknowledged after fdatasync",
+		"not measured: the Python client: --python off"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, page.String())
 		}
@@ -80,7 +83,8 @@ func TestSettingsOutOfRangeAreNamedTogether(t *testing.T) {
 	if err == nil {
 		t.Fatal("they were accepted")
 	}
-	for _, want := range []string{"--tokens: 4: want", "--batch: -1: want", "--seconds: -2: want", "--rounds: -3: want", "--no-tcp: with --no-unix: want"} {
+	for _, want := range []string{"--tokens: 4: want", "--batch: -1: want", "--seconds: -2: want", "--rounds: -3: want",
+		"--no-tcp: with --no-unix: want"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %q", want, err)
 		}
@@ -89,7 +93,8 @@ func TestSettingsOutOfRangeAreNamedTogether(t *testing.T) {
 
 func TestAutoAllowsPeersToBeMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := startRedis(t.Context(), auto, t.TempDir()); !errors.Is(err, errMissing) || !strings.Contains(err.Error(), "redis-server") {
+	if _, err := startRedis(t.Context(), auto, t.TempDir()); !errors.Is(err, errMissing) ||
+		!strings.Contains(err.Error(), "redis-server") {
 		t.Errorf("redis: %v", err)
 	}
 	if _, err := startPython(auto, t.TempDir()); !errors.Is(err, errMissing) {

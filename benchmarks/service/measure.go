@@ -45,8 +45,8 @@ func repeated(name string, operation func(ctx context.Context) error) contender 
 	}}
 }
 
-// takeTurns lets the contenders take turns for a number of rounds, each for d a round, after a short turn that does not count.
-// The result is in their order. Garbage is collected before each turn.
+// takeTurns lets the contenders take turns for a number of rounds, each for d a round, after a short turn that does not
+// count. The result is in their order. Garbage is collected before each turn.
 func takeTurns(ctx context.Context, contenders []contender, rounds int, d time.Duration) ([]series, error) {
 	all := make([]series, len(contenders))
 	for round := -1; round < rounds; round++ {
@@ -112,7 +112,8 @@ func newGroups(rollouts, tokens, number int) []rollout.Group {
 		g := rollout.Group{}
 		for range min(groupSize, rollouts-made) {
 			r := &rollout.Rollout{
-				PromptID: fmt.Sprintf("bench-%04d-%06d", number, made/groupSize), Temperature: 1, TopP: 1, Reward: float32(random.IntN(2)),
+				PromptID: fmt.Sprintf("bench-%04d-%06d", number,
+					made/groupSize), Temperature: 1, TopP: 1, Reward: float32(random.IntN(2)),
 				Tokens: make([]int32, tokens), Mask: make([]uint8, tokens),
 				Logprobs: make([]float32, tokens), Versions: make([]rollout.Version, tokens),
 			}

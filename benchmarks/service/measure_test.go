@@ -24,7 +24,8 @@ func TestContendersTakeTurnsInEveryRound(t *testing.T) {
 				return nil
 			})
 		}
-		all, err := takeTurns(t.Context(), []contender{slow("a", time.Millisecond), slow("b", 4*time.Millisecond)}, 3, 40*time.Millisecond)
+		all, err := takeTurns(t.Context(), []contender{slow("a", time.Millisecond), slow("b", 4*time.Millisecond)}, 3,
+			40*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +61,8 @@ func TestATurnHasAtLeastOneOperation(t *testing.T) {
 
 func TestTheFirstErrorEndsAMeasurementAndNamesTheContender(t *testing.T) {
 	broken := errors.New("broken")
-	_, err := takeTurns(t.Context(), []contender{repeated("raw socket", func(context.Context) error { return broken })}, 1, time.Millisecond)
+	_, err := takeTurns(t.Context(), []contender{repeated("raw socket", func(context.Context) error { return broken })},
+		1, time.Millisecond)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "raw socket: ") {
 		t.Error(err)
 	}
@@ -68,7 +70,8 @@ func TestTheFirstErrorEndsAMeasurementAndNamesTheContender(t *testing.T) {
 
 func TestAMeasurementEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := takeTurns(ctx, []contender{repeated("a", func(context.Context) error { cancel(); return nil })}, 5, time.Nanosecond)
+	_, err := takeTurns(ctx, []contender{repeated("a", func(context.Context) error { cancel(); return nil })}, 5,
+		time.Nanosecond)
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -103,7 +106,8 @@ func TestNewGroupsAreValidAndDiffer(t *testing.T) {
 	if want := 40 * (64*13 + 13 + int64(len("bench-0003-000000"))); payload(groups) != want {
 		t.Errorf("%d bytes: want %d", payload(groups), want)
 	}
-	if a, b := groups[0].Rollouts[0], newGroups(40, 64, 4)[0].Rollouts[0]; a.Tokens[1] == b.Tokens[1] && a.Tokens[2] == b.Tokens[2] {
+	if a, b := groups[0].Rollouts[0], newGroups(40, 64, 4)[0].Rollouts[0]; a.Tokens[1] == b.Tokens[1] &&
+		a.Tokens[2] == b.Tokens[2] {
 		t.Error("rollouts of two numbers are alike")
 	}
 }

@@ -26,7 +26,8 @@ type redisServer struct {
 func startRedis(ctx context.Context, setting, dir string) (*redisServer, error) {
 	if host, port, err := net.SplitHostPort(setting); err == nil {
 		if _, err := strconv.Atoi(port); err != nil || host != "127.0.0.1" && host != "localhost" {
-			return nil, &option.Error{Key: "--redis", Value: setting, Want: "auto, off, a redis-server's path or 127.0.0.1:PORT"}
+			return nil, &option.Error{Key: "--redis", Value: setting,
+				Want: "auto, off, a redis-server's path or 127.0.0.1:PORT"}
 		}
 		return &redisServer{at: endpoint{host: setting}}, nil
 	}
@@ -64,8 +65,10 @@ func redisVersion(path string) string {
 	return ""
 }
 
-// redisContenders store and fetch so many bytes: as one value, and as several values with one command. Forget removes them.
-func redisContenders(r *redisClient, bytes int64, values int) (store, fetch []contender, forget func() error, err error) {
+// redisContenders store and fetch so many bytes: as one value, and as several values with one command. Forget removes
+// them.
+func redisContenders(r *redisClient, bytes int64, values int) (store, fetch []contender, forget func() error,
+	err error) {
 	block := make([]byte, bytes)
 	const key = "reprise-bench"
 	set, get := [][]byte{[]byte("SET"), []byte(key), block}, [][]byte{[]byte("GET"), []byte(key)}
@@ -105,8 +108,9 @@ func redisContenders(r *redisClient, bytes int64, values int) (store, fetch []co
 // maxRedisValue is the largest value that a Redis server stores.
 const maxRedisValue = 512 << 20
 
-// redisClient speaks enough of Redis's protocol, RESP2, to store and fetch values. It sends values from where they are, in one
-// writev, and receives them in one buffer. Client libraries copy values, so they would make Redis look slower than it is.
+// redisClient speaks enough of Redis's protocol, RESP2, to store and fetch values. It sends values from where they are,
+// in one writev, and receives them in one buffer. Client libraries copy values, so they would make Redis look slower
+// than it is.
 type redisClient struct {
 	conn net.Conn
 	read *bufio.Reader

@@ -119,7 +119,8 @@ func (r *Result) judge() {
 		r.Targets = append(r.Targets, newTarget("insert, 4,096 tokens, of the raw socket", t.OfFloor, 0.4, "share"))
 	}
 	if t, ok := r.find(sample, noPrefetch, tcp, 256); ok {
-		r.Targets = append(r.Targets, newBound("sample without prefetch, 256 tokens, p50 in that of the raw socket", t.P50Ratio, 3, "times"))
+		r.Targets = append(r.Targets, newBound("sample without prefetch, 256 tokens, p50 in that of the raw socket",
+			t.P50Ratio, 3, "times"))
 	}
 	for _, what := range []string{sample, insert} {
 		if t, ok := r.find(what, python, tcp, 4096); ok {
@@ -129,9 +130,11 @@ func (r *Result) judge() {
 	for _, d := range r.Durable {
 		switch d.Tokens {
 		case durableShort:
-			r.Targets = append(r.Targets, newTarget("durable insertions, 1,000 tokens", d.Rollouts, 20000, "rollouts/s"))
+			r.Targets = append(r.Targets, newTarget("durable insertions, 1,000 tokens", d.Rollouts, 20000,
+				"rollouts/s"))
 		case durableLong:
-			r.Targets = append(r.Targets, newTarget("durable insertions, 32,768 tokens, of the disk", d.OfDisk, 0.6, "share"))
+			r.Targets = append(r.Targets, newTarget("durable insertions, 32,768 tokens, of the disk", d.OfDisk, 0.6,
+				"share"))
 		}
 	}
 }
@@ -145,7 +148,8 @@ type Machine struct {
 }
 
 func thisMachine() Machine {
-	m := Machine{Processor: processor(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
+	m := Machine{Processor: processor(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Go: runtime.Version()}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.System += ", kernel " + strings.TrimSpace(string(release))
 	}
@@ -220,7 +224,8 @@ func (p *page) table(lines [][]string) {
 
 func (p *page) transfers(list []Transfer) {
 	t := list[0]
-	p.say("%s %s x %s tokens, %.4g MB, over %s", t.What, whole(float64(t.Batch)), whole(float64(t.Tokens)), float64(t.Bytes)/1e6, t.Over)
+	p.say("%s %s x %s tokens, %.4g MB, over %s", t.What, whole(float64(t.Batch)), whole(float64(t.Tokens)),
+		float64(t.Bytes)/1e6, t.Over)
 	lines := [][]string{{"", "GB/s", "rollouts/s", "p50 us", "p99 us", "of floor", "p50 x floor"}}
 	for _, t := range list {
 		lines = append(lines, []string{t.Who, fmt.Sprintf("%.2f", t.GBs), whole(t.Rollouts), whole(t.P50), whole(t.P99),

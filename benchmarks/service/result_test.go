@@ -9,11 +9,13 @@ import (
 // measured is a result as a run could leave it.
 func measured() *Result {
 	transfer := func(what, who string, tokens int, gbs, ofFloor, p50 float64) Transfer {
-		return Transfer{What: what, Who: who, Over: tcp, Tokens: tokens, Batch: 64, Bytes: 3408896, GBs: gbs, Rollouts: 1234.5,
-			P50: 1100, P99: 12345.6, OfFloor: ofFloor, P50Ratio: p50}
+		return Transfer{What: what, Who: who, Over: tcp, Tokens: tokens, Batch: 64, Bytes: 3408896, GBs: gbs,
+			Rollouts: 1234.5,
+			P50:      1100, P99: 12345.6, OfFloor: ofFloor, P50Ratio: p50}
 	}
 	r := &Result{
-		When: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Machine: Machine{"a processor", 2, "linux/amd64", "go1.27.1"}, Rounds: 5, Seconds: 2,
+		When: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Machine: Machine{"a processor", 2, "linux/amd64",
+			"go1.27.1"}, Rounds: 5, Seconds: 2,
 		Transfers: []Transfer{
 			transfer(sample, rawSocket, 4096, 3, 1, 1), transfer(sample, goClient, 4096, 1.56, 0.52, 1.9),
 			transfer(sample, python, 4096, 0.4, 0.13, 8), transfer(insert, goClient, 4096, 1.1, 0.39, 2.5),
@@ -35,7 +37,8 @@ func TestTargetsAreHeldAgainstWhatWasMeasured(t *testing.T) {
 		name string
 		met  bool
 	}{
-		{"sample, 4,096", true}, {"insert, 4,096", false}, {"without prefetch", true}, {"Python", false}, {"1,000 tokens", true}, {"of the disk", true},
+		{"sample, 4,096", true}, {"insert, 4,096", false}, {"without prefetch", true}, {"Python",
+			false}, {"1,000 tokens", true}, {"of the disk", true},
 	}
 	r := measured()
 	if len(r.Targets) != len(want) {
@@ -83,7 +86,8 @@ func TestThePageShowsEverythingThatWasMeasured(t *testing.T) {
 }
 
 func TestNumbersHaveCommas(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -1000: "-1,000", -12: "-12"} {
+	for v, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -1000: "-1,000",
+		-12: "-12"} {
 		if got := whole(v); got != want {
 			t.Errorf("%g is %s: want %s", v, got, want)
 		}

@@ -65,7 +65,8 @@ func (t *transfers) makeTables(ctx context.Context) error {
 			}
 		}
 		for i := range batches {
-			if _, err := s.table(tcp, sampledTable).Insert(ctx, newGroups(t.settings.Batch, t.tokens, i)...); err != nil {
+			if _, err := s.table(tcp, sampledTable).Insert(ctx,
+				newGroups(t.settings.Batch, t.tokens, i)...); err != nil {
 				return err
 			}
 		}
@@ -150,7 +151,8 @@ func (t *transfers) service(ctx context.Context, what, network string) (list []c
 			if s == t.durable && window == 0 {
 				continue // the same as a table in memory
 			}
-			stream, err := s.table(network, sampledTable).Stream(ctx, wire.SampleRequest{Size: t.settings.Batch, Prefetch: &window})
+			stream, err := s.table(network, sampledTable).Stream(ctx,
+				wire.SampleRequest{Size: t.settings.Batch, Prefetch: &window})
 			if err != nil {
 				return nil, end, err
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// corrupt returns a copy of a message with one to four faults: flipped bits, overwritten bytes, a missing end or piece, a piece
-// twice.
+// corrupt returns a copy of a message with one to four faults: flipped bits, overwritten bytes, a missing end or piece,
+// a piece twice.
 func corrupt(random *rand.Rand, message []byte) []byte {
 	b := append([]byte(nil), message...)
 	for range 1 + random.IntN(4) {
@@ -70,7 +70,8 @@ func insertion(table string, number, count, longest int, compressed bool) ([]*fl
 	var c collector
 	w := flight.NewRecordWriter(&c, options...)
 	w.SetFlightDescriptor(&flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{table}})
-	if err := w.WriteWithAppMetadata(rec, fmt.Appendf(nil, `{"batch_id":"hostile-%d","timeout_ms":100}`, number)); err != nil {
+	if err := w.WriteWithAppMetadata(rec, fmt.Appendf(nil, `{"batch_id":"hostile-%d","timeout_ms":100}`,
+		number)); err != nil {
 		return nil, err
 	}
 	return c.messages, w.Close()
@@ -79,7 +80,8 @@ func insertion(table string, number, count, longest int, compressed bool) ([]*fl
 // hostileProducer is the producer of hostile clients' rollouts.
 const hostileProducer = 999
 
-// corruptInsertion encodes an insertion and corrupts it: a field of a message, a whole message, or the order of messages.
+// corruptInsertion encodes an insertion and corrupts it: a field of a message, a whole message, or the order of
+// messages.
 func corruptInsertion(random *rand.Rand, messages []*flight.FlightData) ([][]byte, error) {
 	victim := messages[random.IntN(len(messages))]
 	switch random.IntN(4) {

@@ -49,7 +49,8 @@ func crashTables() []wire.Table {
 }
 
 func crashTable(name string, s replay.Sampler) wire.Table {
-	return wire.Table{Name: name, Options: replay.Options{Capacity: 1 << 22, Sampler: s, GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5}}
+	return wire.Table{Name: name, Options: replay.Options{Capacity: 1 << 22, Sampler: s, GroupSize: groupSize,
+		Vocab: vocab, LeaseSeconds: 5}}
 }
 
 // crasher is a crash test in progress.
@@ -94,7 +95,8 @@ func crash(ctx context.Context, settings CrashSettings, out io.Writer) (*Verdict
 	return c.verdict, c.check(ctx, direct)
 }
 
-// work kills and restarts the service while clients work. Every client that inserts ends with an answer to its last insertion.
+// work kills and restarts the service while clients work. Every client that inserts ends with an answer to its last
+// insertion.
 func (c *crasher) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +119,8 @@ func (c *crasher) work(ctx context.Context) error {
 	return err
 }
 
-// killOften kills the service at random moments, mostly after it has served for a while, sometimes while it opens its journals.
+// killOften kills the service at random moments, mostly after it has served for a while, sometimes while it opens its
+// journals.
 func (c *crasher) killOften(ctx context.Context) error {
 	random := rollout.Stream(c.Seed, "killer", 0)
 	began := time.Now()
@@ -139,7 +142,8 @@ func (c *crasher) killOften(ctx context.Context) error {
 		c.starts = append(c.starts, took)
 		if (i+1)%20 == 0 || i+1 == c.Times {
 			acknowledged := func(o *outcome) bool { return o.acknowledged }
-			fmt.Fprintf(c.out, "%6s  killed %d times; acknowledged %d, consumed %d of them; last start took %s\n", time.Since(began).Round(time.Second),
+			fmt.Fprintf(c.out, "%6s  killed %d times; acknowledged %d, consumed %d of them; last start took %s\n",
+				time.Since(began).Round(time.Second),
 				i+1, c.outcomes[sampledTable].count(acknowledged)+c.outcomes[queueTable].count(acknowledged),
 				c.outcomes[queueTable].count(func(o *outcome) bool { return o.consumed }), took.Round(time.Millisecond))
 		}
@@ -191,7 +195,8 @@ func (in *inserter) run(ctx context.Context, enough <-chan struct{}) {
 	}
 }
 
-// insert inserts one batch. It gives up some batches at first and repeats them: then nobody knows what the first attempt did.
+// insert inserts one batch. It gives up some batches at first and repeats them: then nobody knows what the first
+// attempt did.
 func (in *inserter) insert(ctx context.Context, conn *client.Client, batch int) error {
 	which := batch % 2
 	table := conn.Table(crashTables()[which].Name).Waiting(client.Forever)
@@ -248,8 +253,8 @@ func (c *crasher) sample(ctx context.Context) {
 	}
 }
 
-// consume takes batches from the queue with a stock client, which hides no lost connection: once a batch has come, the one before
-// it on the stream is consumed for certain.
+// consume takes batches from the queue with a stock client, which hides no lost connection: once a batch has come, the
+// one before it on the stream is consumed for certain.
 func (c *crasher) consume(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := c.consumeStream(ctx)
@@ -311,7 +316,8 @@ func (c *crasher) consumeStream(ctx context.Context) error {
 	return reader.Err()
 }
 
-// requestBatch asks for a batch of the queue, which acknowledges the batch before. The first request of a stream names the table.
+// requestBatch asks for a batch of the queue, which acknowledges the batch before. The first request of a stream names
+// the table.
 func requestBatch(stream flight.FlightService_DoExchangeClient, first bool) error {
 	request, err := json.Marshal(wire.SampleRequest{Size: 8})
 	if err != nil {
@@ -319,7 +325,8 @@ func requestBatch(stream flight.FlightService_DoExchangeClient, first bool) erro
 	}
 	m := &flight.FlightData{AppMetadata: request}
 	if first {
-		m.FlightDescriptor = &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{crashTables()[queueTable].Name}}
+		m.FlightDescriptor = &flight.FlightDescriptor{Type: flight.DescriptorPATH,
+			Path: []string{crashTables()[queueTable].Name}}
 	}
 	if err := stream.Send(m); err != nil {
 		if _, lost := stream.Recv(); lost != nil {
@@ -369,9 +376,11 @@ func (c *crasher) checkTable(ctx context.Context, table *client.Table, o *outcom
 		return err
 	}
 	missing := o.missing()
-	c.verdict.check(len(missing) == 0, "table %s: %d acknowledged rollouts are lost %v", table.Name(), len(missing), missing[:min(len(missing), 8)])
+	c.verdict.check(len(missing) == 0, "table %s: %d acknowledged rollouts are lost %v", table.Name(), len(missing),
+		missing[:min(len(missing), 8)])
 	unasked := o.count(func(r *outcome) bool { return !r.acknowledged })
-	c.verdict.check(unasked == 0, "table %s: %d rollouts are there whose insertion was never acknowledged", table.Name(), unasked)
+	c.verdict.check(unasked == 0, "table %s: %d rollouts are there whose insertion was never acknowledged",
+		table.Name(), unasked)
 	stats, err := table.Statistics(ctx)
 	if err != nil {
 		return err
@@ -381,7 +390,8 @@ func (c *crasher) checkTable(ctx context.Context, table *client.Table, o *outcom
 	}
 	acknowledged := o.count(func(r *outcome) bool { return r.acknowledged })
 	present := o.count(func(r *outcome) bool { return r.present })
-	c.verdict.check(stats.Inserted == uint64(acknowledged), "table %s: inserted %d, acknowledged %d", table.Name(), stats.Inserted, acknowledged)
+	c.verdict.check(stats.Inserted == uint64(acknowledged), "table %s: inserted %d, acknowledged %d", table.Name(),
+		stats.Inserted, acknowledged)
 	c.verdict.check(stats.Present == present, "table %s: present %d, found %d", table.Name(), stats.Present, present)
 	c.verdict.check(acknowledged > 0, "table %s: %d rollouts were acknowledged, %d delivered by the queue, %d consumed for certain", table.Name(), acknowledged,
 		o.count(func(r *outcome) bool { return r.deliveries > 0 }), o.count(func(r *outcome) bool { return r.consumed }))

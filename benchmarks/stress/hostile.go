@@ -119,7 +119,8 @@ func (h *hostileClient) sendFrames(ctx context.Context, _ *grpc.ClientConn) erro
 	for range 1 + h.random.IntN(40) {
 		payload := noise(h.random, h.random.IntN(256))
 		n := len(payload)
-		head := []byte{byte(n >> 16), byte(n >> 8), byte(n), byte(h.random.IntN(12)), byte(h.random.Uint32()), 0, 0, 0, byte(h.random.IntN(16))}
+		head := []byte{byte(n >> 16), byte(n >> 8), byte(n), byte(h.random.IntN(12)), byte(h.random.Uint32()), 0, 0, 0,
+			byte(h.random.IntN(16))}
 		message = append(append(message, head...), payload...)
 	}
 	return h.toSocket(ctx, h.target, message)
@@ -129,7 +130,8 @@ func (h *hostileClient) sendFrames(ctx context.Context, _ *grpc.ClientConn) erro
 func (h *hostileClient) sendWebNoise(ctx context.Context, _ *grpc.ClientConn) error {
 	message := noise(h.random, 1+h.random.IntN(4<<10))
 	if h.random.IntN(2) == 0 {
-		message = fmt.Appendf(nil, "GET /%x?%x=%q HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", noise(h.random, 8), noise(h.random, 4), noise(h.random, 64))
+		message = fmt.Appendf(nil, "GET /%x?%x=%q HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", noise(h.random, 8),
+			noise(h.random, 4), noise(h.random, 64))
 	}
 	return h.toSocket(ctx, h.web, message)
 }
@@ -227,7 +229,8 @@ func (h *hostileClient) sendCorruptAction(ctx context.Context, conn *grpc.Client
 	}
 	name := names[h.random.IntN(len(names))]
 	body := []byte(bodies[name])
-	if h.random.IntN(3) > 0 && name != wire.DropTable && name != wire.CreateTable { // which could drop or make another table
+	if h.random.IntN(3) > 0 && name != wire.DropTable &&
+		name != wire.CreateTable { // which could drop or make another table
 		body = corrupt(h.random, body)
 	}
 	message, err := proto.Marshal(&flight.Action{Type: name, Body: body})
@@ -244,13 +247,17 @@ func invalidRows() map[string][]arrow.Field {
 	field := func(name string, t arrow.DataType) arrow.Field {
 		return arrow.Field{Name: name, Type: t, Nullable: true}
 	}
-	tokens, mask, logprobs := field("tokens", list(arrow.PrimitiveTypes.Int64)), field("mask", list(arrow.PrimitiveTypes.Uint8)), field("logprobs", list(arrow.PrimitiveTypes.Float64))
+	tokens, mask, logprobs := field("tokens", list(arrow.PrimitiveTypes.Int64)), field("mask",
+		list(arrow.PrimitiveTypes.Uint8)), field("logprobs", list(arrow.PrimitiveTypes.Float64))
 	version, reward := field("version", arrow.PrimitiveTypes.Int64), field("reward", arrow.PrimitiveTypes.Float64)
 	good := []arrow.Field{tokens, mask, logprobs, version, reward}
 	return map[string][]arrow.Field{
-		`{"mask":[1],"logprobs":[-1],"version":0,"reward":1}`:                              {mask, logprobs, version, reward},
-		`{"tokens":[1],"mask":[1],"logprobs":[-1],"version":0,"reward":1,"rewrad":2}`:      append(good[:5:5], field("rewrad", arrow.PrimitiveTypes.Float64)),
-		`{"tokens":"one","mask":[1],"logprobs":[-1],"version":0,"reward":1}`:               {field("tokens", arrow.BinaryTypes.String), mask, logprobs, version, reward},
+		`{"mask":[1],"logprobs":[-1],"version":0,"reward":1}`: {mask, logprobs, version,
+			reward},
+		`{"tokens":[1],"mask":[1],"logprobs":[-1],"version":0,"reward":1,"rewrad":2}`: append(good[:5:5],
+			field("rewrad", arrow.PrimitiveTypes.Float64)),
+		`{"tokens":"one","mask":[1],"logprobs":[-1],"version":0,"reward":1}`: {field("tokens",
+			arrow.BinaryTypes.String), mask, logprobs, version, reward},
 		`{"tokens":[1,null],"mask":[1,1],"logprobs":[-1,-1],"version":0,"reward":1}`:       good,
 		`{"tokens":[1,2],"mask":[1],"logprobs":[-1,-1],"version":0,"reward":1}`:            good,
 		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,0.5],"version":0,"reward":1}`:          good,
@@ -263,7 +270,8 @@ func invalidRows() map[string][]arrow.Field {
 		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,-1],"version":0,"reward":1e300}`:       good,
 		`{"tokens":[],"mask":[],"logprobs":[],"version":0,"reward":1}`:                     good,
 		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,-1],"version":0,"reward":1}` + "\n":    good, // a group of one instead of four
-		`{"tokens":[1],"mask":[1],"logprobs":[-1],"version":0,"reward":1,"x_unknown":1}`:   append(good[:5:5], field("x_unknown", arrow.PrimitiveTypes.Int64)),
+		`{"tokens":[1],"mask":[1],"logprobs":[-1],"version":0,"reward":1,"x_unknown":1}`: append(good[:5:5],
+			field("x_unknown", arrow.PrimitiveTypes.Int64)),
 	}
 }
 
@@ -285,7 +293,8 @@ func recordOf(row string, fields []arrow.Field, from memory.Allocator) (arrow.Re
 	return rec, err
 }
 
-func (h *hostileClient) sendRow(ctx context.Context, conn *grpc.ClientConn, table, row string, fields []arrow.Field) error {
+func (h *hostileClient) sendRow(ctx context.Context, conn *grpc.ClientConn, table, row string,
+	fields []arrow.Field) error {
 	rec, err := recordOf(row, fields, memory.DefaultAllocator)
 	if err != nil {
 		h.verdict.violation("the row %s cannot be sent: %v", row, err)
@@ -421,7 +430,8 @@ const callTimeout = 3 * time.Second
 func send(ctx context.Context, conn *grpc.ClientConn, method string, messages ...[]byte) (answers int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+		"/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
 		return 0, err
 	}

@@ -30,11 +30,13 @@ const patience = 2 * time.Second
 const batchSize = 32
 
 // soakTables are the tables that producers and trainers work on: a queue, a table with bounds on uses and staleness, a
-// prioritized one whose limiter paces both sides, and one of groups with a gate, prompts and a column of the user's own.
+// prioritized one whose limiter paces both sides, and one of groups with a gate, prompts and a column of the user's
+// own.
 func soakTables() []wire.Table {
 	beta := 0.4
 	return []wire.Table{
-		{Name: "queue", Options: replay.Options{Capacity: 2048, Sampler: replay.FIFO, GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5}},
+		{Name: "queue", Options: replay.Options{Capacity: 2048, Sampler: replay.FIFO, GroupSize: groupSize,
+			Vocab: vocab, LeaseSeconds: 5}},
 		{Name: "uniform", Options: replay.Options{
 			Capacity: 4096, Sampler: replay.Uniform, MaxUses: 6, MaxStaleness: 12, GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5,
 		}},
@@ -47,8 +49,10 @@ func soakTables() []wire.Table {
 		},
 		{
 			Name: "gated", Gate: &wire.Gate{RolloutsPerUpdate: 48, MaxStaleness: 4, GrantSeconds: 5},
-			Options: replay.Options{Capacity: 4096, Unit: replay.UnitGroup, GroupSize: groupSize, MaxStaleness: 8, Vocab: vocab, LeaseSeconds: 5},
-			Prompts: &prompts.Options{Fraction: 0.5, Band: 0.4, Cooldown: 2, MaxReuse: 4}, Columns: []wire.Column{{Name: "x_note", Type: "utf8"}},
+			Options: replay.Options{Capacity: 4096, Unit: replay.UnitGroup, GroupSize: groupSize, MaxStaleness: 8,
+				Vocab: vocab, LeaseSeconds: 5},
+			Prompts: &prompts.Options{Fraction: 0.5, Band: 0.4, Cooldown: 2,
+				MaxReuse: 4}, Columns: []wire.Column{{Name: "x_note", Type: "utf8"}},
 		},
 	}
 }
@@ -246,9 +250,11 @@ func (p *producer) replayPrompts(ctx context.Context, table *client.Table) error
 	if err != nil {
 		return err
 	}
-	results := []wire.PromptResult{{Prompt: wire.Prompt{ID: fmt.Sprintf("fresh-%d-%d", p.number, p.batch%200)}, Correct: p.random.IntN(5), Total: groupSize}}
+	results := []wire.PromptResult{{Prompt: wire.Prompt{ID: fmt.Sprintf("fresh-%d-%d", p.number, p.batch%200)},
+		Correct: p.random.IntN(5), Total: groupSize}}
 	for _, old := range answer.Prompts {
-		results = append(results, wire.PromptResult{Prompt: old, Correct: p.random.IntN(5), Total: groupSize, Replayed: true})
+		results = append(results, wire.PromptResult{Prompt: old, Correct: p.random.IntN(5), Total: groupSize,
+			Replayed: true})
 	}
 	return table.PromptsReport(ctx, results...)
 }
@@ -332,7 +338,8 @@ func (t *trainer) administer(ctx context.Context, c *client.Client, table *clien
 // stream takes leased batches from a stream. It sometimes leaves the last without an acknowledgement.
 func (t *trainer) stream(ctx context.Context, table *client.Table, batches int) error {
 	prefetch := t.random.IntN(4)
-	stream, err := table.Stream(ctx, wire.SampleRequest{Size: batchSize, Prefetch: &prefetch, PrefetchSlack: t.random.IntN(3)})
+	stream, err := table.Stream(ctx, wire.SampleRequest{Size: batchSize, Prefetch: &prefetch,
+		PrefetchSlack: t.random.IntN(3)})
 	if err != nil {
 		return err
 	}
@@ -404,7 +411,8 @@ func (t *trainer) lease(ctx context.Context, table *client.Table, batches int) e
 }
 
 // takeBatch takes one batch, checks it and does what a trainer does after it.
-func (t *trainer) takeBatch(ctx context.Context, table *client.Table, take func(context.Context) (*rollout.Batch, error)) error {
+func (t *trainer) takeBatch(ctx context.Context, table *client.Table,
+	take func(context.Context) (*rollout.Batch, error)) error {
 	t.load.pause(ctx, t.random)
 	began := time.Now()
 	b, err := take(ctx)
@@ -495,7 +503,8 @@ func (t *trainer) get(ctx context.Context, batches int) error {
 
 // stockClient is a Flight client that has no code of ours.
 func stockClient(address string) (flight.Client, error) {
-	return flight.NewClientWithMiddleware(address, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	return flight.NewClientWithMiddleware(address, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256<<20)))
 }
 

@@ -1,13 +1,14 @@
-// Command stress puts `reprise serve` under load for a long time, or kills it again and again, and checks that it keeps its
-// promises. Its exit code is 1 if the service broke one.
+// Command stress puts `reprise serve` under load for a long time, or kills it again and again, and checks that it keeps
+// its promises. Its exit code is 1 if the service broke one.
 //
-// stress soak runs producers and trainers on several durable tables, through a proxy that cuts and throttles connections, while
-// hostile clients send what no client would. In the end memory must be flat, every goroutine that served a client gone, and
-// the counts of each table must balance (invariant 11), also against the answers that the producers got.
+// stress soak runs producers and trainers on several durable tables, through a proxy that cuts and throttles
+// connections, while hostile clients send what no client would. In the end memory must be flat, every goroutine that
+// served a client gone, and the counts of each table must balance (invariant 11), also against the answers that the
+// producers got.
 //
-// stress crash kills the serving process with kill -9 at random moments while clients insert and consume, restarts it on the
-// same port, and in the end looks for every acknowledged rollout (invariant 6): none may be missing, and none may be there
-// twice.
+// stress crash kills the serving process with kill -9 at random moments while clients insert and consume, restarts it
+// on the same port, and in the end looks for every acknowledged rollout (invariant 6): none may be missing, and none
+// may be there twice.
 //
 // stress recovery measures how long a service takes to serve again after kill -9.
 //
@@ -33,7 +34,8 @@ type commands struct {
 
 func main() {
 	var c commands
-	verb := kong.Parse(&c, kong.Name("stress"), kong.Description("Long and rough tests of reprise serve."), kong.UsageOnError())
+	verb := kong.Parse(&c, kong.Name("stress"), kong.Description("Long and rough tests of reprise serve."),
+		kong.UsageOnError())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	verb.BindTo(ctx, (*context.Context)(nil))

@@ -25,7 +25,8 @@ func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
 			}, t.Output())
 		},
 		"recovery": func(t *testing.T) (*Verdict, error) {
-			return recovery(t.Context(), RecoverySettings{Program: program, Dir: t.TempDir(), Rollouts: 2000, Tokens: 100, Within: 30 * time.Second, Times: 2}, t.Output())
+			return recovery(t.Context(), RecoverySettings{Program: program, Dir: t.TempDir(), Rollouts: 2000,
+				Tokens: 100, Within: 30 * time.Second, Times: 2}, t.Output())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

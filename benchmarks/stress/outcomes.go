@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// answers are what the clients of one table were answered, in numbers: rollouts of a soak are too many to remember each. Its
-// methods may be called concurrently.
+// answers are what the clients of one table were answered, in numbers: rollouts of a soak are too many to remember
+// each. Its methods may be called concurrently.
 type answers struct {
 	mu       sync.Mutex
 	batches  uint64   // acknowledged insertions
@@ -88,7 +88,8 @@ func checkBalance(s *wire.TableStatistics) error {
 		errs = append(errs, fmt.Errorf("inserted %d is not present %d + evicted %d", s.Inserted, s.Present, evicted))
 	}
 	if s.Drawn != s.Acknowledged+s.Returned+s.OnLease {
-		errs = append(errs, fmt.Errorf("drawn %d is not acknowledged %d + returned %d + on lease %d", s.Drawn, s.Acknowledged, s.Returned, s.OnLease))
+		errs = append(errs, fmt.Errorf("drawn %d is not acknowledged %d + returned %d + on lease %d", s.Drawn,
+			s.Acknowledged, s.Returned, s.OnLease))
 	}
 	if uses := uint64(s.UsesPresent.Sum() + s.UsesAtEviction.Sum()); s.Acknowledged != uses {
 		errs = append(errs, fmt.Errorf("acknowledged %d is not the sum of uses %d", s.Acknowledged, uses))

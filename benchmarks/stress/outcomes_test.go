@@ -67,7 +67,8 @@ func TestOutcomesFindLostAndRepeatedRollouts(t *testing.T) {
 
 func TestCountsThatDoNotBalanceAreFound(t *testing.T) {
 	balanced := func() *wire.TableStatistics {
-		s := &wire.TableStatistics{Inserted: 5, Evicted: map[rollout.Cause]uint64{rollout.EvictedByUses: 3}, Drawn: 7, Acknowledged: 4, Returned: 2, OnLease: 1}
+		s := &wire.TableStatistics{Inserted: 5, Evicted: map[rollout.Cause]uint64{rollout.EvictedByUses: 3}, Drawn: 7,
+			Acknowledged: 4, Returned: 2, OnLease: 1}
 		s.Present = 2
 		for _, uses := range []int64{0, 1} {
 			s.UsesPresent.Add(uses)

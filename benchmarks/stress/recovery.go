@@ -63,7 +63,8 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		return nil, err
 	}
 	v := &Verdict{}
-	v.fact("inserted %d rollouts of %d tokens in %s, journal %s", s.Rollouts, s.Tokens, time.Since(began).Round(time.Millisecond), mega(size))
+	v.fact("inserted %d rollouts of %d tokens in %s, journal %s", s.Rollouts, s.Tokens,
+		time.Since(began).Round(time.Millisecond), mega(size))
 	for range s.Times {
 		server.Kill()
 		took, err := server.start(ctx)
@@ -74,7 +75,8 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		if err != nil {
 			return nil, err
 		}
-		v.check(stats.Present == s.Rollouts, "the table holds %d rollouts of %d after kill -9", stats.Present, s.Rollouts)
+		v.check(stats.Present == s.Rollouts, "the table holds %d rollouts of %d after kill -9", stats.Present,
+			s.Rollouts)
 		busy, err := server.processorTime()
 		if err != nil {
 			return nil, err
@@ -108,7 +110,8 @@ func (s *RecoverySettings) batch(at, count int) rollout.Group {
 	for range count {
 		r := &rollout.Rollout{
 			PromptID: fmt.Sprint("prompt-", at), Temperature: 1, TopP: 1, Reward: random.Float32(), Tokens: make([]int32, s.Tokens),
-			Mask: make([]uint8, s.Tokens), Logprobs: make([]float32, s.Tokens), Versions: make([]rollout.Version, s.Tokens),
+			Mask: make([]uint8, s.Tokens), Logprobs: make([]float32, s.Tokens), Versions: make([]rollout.Version,
+				s.Tokens),
 		}
 		for i := range s.Tokens {
 			r.Tokens[i], r.Mask[i], r.Logprobs[i] = random.Int32N(vocab), 1, -random.Float32()

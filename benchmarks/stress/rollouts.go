@@ -16,8 +16,8 @@ const groupSize = 4
 // vocab bounds the token ids.
 const vocab = 32000
 
-// key identifies a rollout among all that are ever made. It is the rollout's text, and all other contents derive from it, so that
-// whoever receives a rollout can check that it is the one that was inserted.
+// key identifies a rollout among all that are ever made. It is the rollout's text, and all other contents derive from
+// it, so that whoever receives a rollout can check that it is the one that was inserted.
 type key struct {
 	producer, batch, row int
 }
@@ -48,7 +48,8 @@ func (k key) rollout(longest int, v rollout.Version) *rollout.Rollout {
 	r := &rollout.Rollout{
 		PromptID: fmt.Sprintf("prompt-%d", (k.producer*31+k.batch*7+k.row/groupSize)%997), Text: k.String(),
 		Temperature: 1, TopP: 1, Reward: float32(h >> 60), Truncated: h>>59&1 == 1,
-		Tokens: make([]int32, n), Mask: make([]uint8, n), Logprobs: make([]float32, n), Versions: make([]rollout.Version, n),
+		Tokens: make([]int32, n), Mask: make([]uint8, n), Logprobs: make([]float32,
+			n), Versions: make([]rollout.Version, n),
 	}
 	for i := range n {
 		r.Tokens[i], r.Versions[i] = int32((h>>16+uint64(i)*(h>>40|1))%vocab), rollout.NoVersion
@@ -78,7 +79,8 @@ func checkRollout(r *rollout.Rollout, longest int) (key, error) {
 	}
 	want := k.rollout(longest, r.Version())
 	switch {
-	case r.PromptID != want.PromptID || r.Reward != want.Reward || r.Truncated != want.Truncated || r.Temperature != 1 || r.TopP != 1:
+	case r.PromptID != want.PromptID || r.Reward != want.Reward || r.Truncated != want.Truncated ||
+		r.Temperature != 1 || r.TopP != 1:
 		err = errors.New("its scalars differ")
 	case !slices.Equal(r.Tokens, want.Tokens):
 		err = errors.New("its tokens differ")

@@ -50,7 +50,8 @@ func (s *server) address() string { return "grpc://" + s.listen }
 func (s *server) start(ctx context.Context) (took time.Duration, err error) {
 	began := time.Now()
 	s.Process, err = process.Start("the service", s.log, s.program,
-		append([]string{"serve", "--listen", s.listen, "--http", s.web, "--data", s.data, "--sync", "always"}, s.more...)...)
+		append([]string{"serve", "--listen", s.listen, "--http", s.web, "--data", s.data, "--sync", "always"},
+			s.more...)...)
 	if err != nil {
 		return 0, err
 	}
@@ -151,7 +152,8 @@ func (s *server) processorTime() (time.Duration, error) {
 	return parseStat(string(text))
 }
 
-// parseStat returns the user and system time of /proc/PID/stat. The program's name is in parentheses and may hold anything.
+// parseStat returns the user and system time of /proc/PID/stat. The program's name is in parentheses and may hold
+// anything.
 func parseStat(stat string) (time.Duration, error) {
 	const user, system, tick = 11, 12, 10 * time.Millisecond // fields after the name
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

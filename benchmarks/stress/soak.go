@@ -91,7 +91,8 @@ func (s *soaker) begin(ctx context.Context) (err error) {
 	for _, t := range soakTables() {
 		s.tables = append(s.tables, &loadTable{Table: t, load: s.load})
 	}
-	hostile := wire.Table{Name: hostileTable, Options: replay.Options{Capacity: 512, MaxUses: 64, Vocab: vocab, MaxTokens: 1 << 16, LeaseSeconds: 1}}
+	hostile := wire.Table{Name: hostileTable, Options: replay.Options{Capacity: 512, MaxUses: 64, Vocab: vocab,
+		MaxTokens: 1 << 16, LeaseSeconds: 1}}
 	for _, t := range append(soakTables(), hostile) {
 		if _, err := s.direct.Create(ctx, t); err != nil {
 			return err
@@ -216,8 +217,8 @@ func (s *soaker) printLine(r reading) {
 		s.proxy.cut.Load(), &s.load.inserts, &s.load.samples)
 }
 
-// readQuiet waits until the service has no more goroutines than when idle, and returns the last reading: of the fewest goroutines
-// within a second, again and again.
+// readQuiet waits until the service has no more goroutines than when idle, and returns the last reading: of the fewest
+// goroutines within a second, again and again.
 func (s *soaker) readQuiet(ctx context.Context) (reading, error) {
 	deadline := time.Now().Add(settleTimeout)
 	for {
@@ -229,7 +230,8 @@ func (s *soaker) readQuiet(ctx context.Context) (reading, error) {
 				fewest = r
 			}
 		}
-		if err != nil || s.idle.goroutines == 0 || fewest.goroutines <= s.idle.goroutines || time.Now().After(deadline) {
+		if err != nil || s.idle.goroutines == 0 || fewest.goroutines <= s.idle.goroutines ||
+			time.Now().After(deadline) {
 			return fewest, err
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// What the trends of the second half may grow by: a share of what there is, a fixed amount, and for each insertion the bytes in
-// which a table remembers its id, up to the number of ids that it remembers. The process's memory also holds garbage, more of it
-// on a busy machine.
+// What the trends of the second half may grow by: a share of what there is, a fixed amount, and for each insertion the
+// bytes in which a table remembers its id, up to the number of ids that it remembers. The process's memory also holds
+// garbage, more of it on a busy machine.
 const (
 	liveGrowth, memoryGrowth = 0.15, 0.30
 	fixedGrowth              = 64 << 20
@@ -40,7 +40,8 @@ func (s *soaker) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.verdict.check(quiet.goroutines <= s.idle.goroutines, "goroutines: %.0f after all clients have left, %.0f before they came", quiet.goroutines, s.idle.goroutines)
+	s.verdict.check(quiet.goroutines <= s.idle.goroutines,
+		"goroutines: %.0f after all clients have left, %.0f before they came", quiet.goroutines, s.idle.goroutines)
 	before, err := s.checkContents(ctx)
 	if err != nil {
 		return err
@@ -63,7 +64,10 @@ func (s *soaker) checkMemory() {
 		s.verdict.violation("memory was read only %d times", len(s.readings))
 		return
 	}
-	highest := slices.MaxFunc(s.readings, func(a, b reading) int { return cmp.Compare(a.anonymous, b.anonymous) }).anonymous
+	highest := slices.MaxFunc(s.readings, func(a, b reading) int {
+		return cmp.Compare(a.anonymous,
+			b.anonymous)
+	}).anonymous
 	if s.For < steadyAfter {
 		s.verdict.check(highest <= maxMemory, "memory: at most %s, allowed %s", mega(highest), mega(maxMemory))
 		return
@@ -84,7 +88,8 @@ func (s *soaker) checkMemory() {
 	} {
 		grown, middle := growth(s.readings, m.of)
 		bound := m.share*middle + fixedGrowth + m.more
-		s.verdict.check(grown <= bound, "%s: the trend of the second half is %+.1f MB around %s, allowed %s", m.name, grown/1e6, mega(middle), mega(bound))
+		s.verdict.check(grown <= bound, "%s: the trend of the second half is %+.1f MB around %s, allowed %s", m.name,
+			grown/1e6, mega(middle), mega(bound))
 	}
 	s.verdict.fact("memory: at most %s", mega(highest))
 }
@@ -104,8 +109,8 @@ func growth(readings []reading, of func(reading) float64) (grown, median float64
 	return trend(x, y) * (last / 2).Seconds(), results.Median(y)
 }
 
-// trend returns the slope of y over x by Theil and Sen, the median slope of all pairs, which a few outliers do not move. It is 0
-// with fewer than two different x.
+// trend returns the slope of y over x by Theil and Sen, the median slope of all pairs, which a few outliers do not
+// move. It is 0 with fewer than two different x.
 func trend(x, y []float64) float64 {
 	var slopes []float64
 	for i := range x {
@@ -121,7 +126,8 @@ func trend(x, y []float64) float64 {
 	return results.Median(slopes)
 }
 
-// checkRest checks that the heap of an idle service holds the contents of its tables, what they remember, and little else.
+// checkRest checks that the heap of an idle service holds the contents of its tables, what they remember, and little
+// else.
 func (s *soaker) checkRest(ctx context.Context) error {
 	if s.For < steadyAfter {
 		return nil
@@ -140,14 +146,17 @@ func (s *soaker) checkRest(ctx context.Context) error {
 		}
 		inserted, _, _, _ := t.totals()
 		payload += float64(stats.Bytes)
-		remembered += min(batches*batchSize*float64(stats.Bytes)/float64(max(stats.Present, 1)), most) + idBytes*float64(min(inserted, rememberedIDs))
+		remembered += min(batches*batchSize*float64(stats.Bytes)/float64(max(stats.Present, 1)),
+			most) + idBytes*float64(min(inserted, rememberedIDs))
 	}
 	bound := 1.5*payload + 1.5*remembered + restBytes
-	s.verdict.check(r.live <= bound, "live heap at rest: %s, with %s of payload in the tables; allowed %s", mega(r.live), mega(payload), mega(bound))
+	s.verdict.check(r.live <= bound, "live heap at rest: %s, with %s of payload in the tables; allowed %s",
+		mega(r.live), mega(payload), mega(bound))
 	return nil
 }
 
-// readCollected waits for a garbage collection, which the runtime makes at least every two minutes, and returns a reading after it.
+// readCollected waits for a garbage collection, which the runtime makes at least every two minutes, and returns a
+// reading after it.
 func (s *soaker) readCollected(ctx context.Context) (reading, error) {
 	first, err := s.server.read(ctx)
 	for err == nil {
@@ -176,11 +185,13 @@ func (s *soaker) checkContents(ctx context.Context) (map[string]*wire.TableStati
 		if err := checkBalance(stats); err != nil {
 			s.verdict.violation("table %s: the counts do not balance: %v", t.Name, err)
 		}
-		s.verdict.check(stats.OnLease == 0, "table %s: %d draws are on lease after all clients have left", t.Name, stats.OnLease)
+		s.verdict.check(stats.OnLease == 0, "table %s: %d draws are on lease after all clients have left", t.Name,
+			stats.OnLease)
 		if err := t.checkInserted(stats.Inserted); err != nil {
 			s.verdict.violation("table %s: %v", t.Name, err)
 		} else {
-			s.verdict.check(rows > 0 && received > 0, "table %s: its count of insertions agrees with the producers' answers; %d were acknowledged", t.Name, rows)
+			s.verdict.check(rows > 0 && received > 0,
+				"table %s: its count of insertions agrees with the producers' answers; %d were acknowledged", t.Name, rows)
 		}
 		found, err := s.checkExport(ctx, t)
 		if err != nil {
@@ -231,7 +242,8 @@ func (s *soaker) checkExport(ctx context.Context, t *loadTable) (found int, err 
 func (s *soaker) summarize() {
 	s.verdict.fact("insert: %s", &s.load.inserts)
 	s.verdict.fact("sample: %s", &s.load.samples)
-	s.verdict.fact("connections: %d cut, %d throttled; sessions: %s", s.proxy.cut.Load(), s.proxy.slow.Load(), &s.load.sessions)
+	s.verdict.fact("connections: %d cut, %d throttled; sessions: %s", s.proxy.cut.Load(), s.proxy.slow.Load(),
+		&s.load.sessions)
 	s.verdict.fact("expected errors: %s", &s.load.expected)
 	s.verdict.fact("attacks: %s", &s.attacks)
 	for _, a := range attacks() {

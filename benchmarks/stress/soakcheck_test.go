@@ -48,7 +48,8 @@ func TestMemoryThatGrowsIsAViolation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &soaker{verdict: &Verdict{}, SoakSettings: SoakSettings{For: 10 * time.Minute}}
 			for i := range 600 {
-				s.readings = append(s.readings, reading{after: time.Duration(i) * time.Second, live: 100e6 + c.each*float64(i), anonymous: 300e6})
+				s.readings = append(s.readings, reading{after: time.Duration(i) * time.Second,
+					live: 100e6 + c.each*float64(i), anonymous: 300e6})
 			}
 			s.checkMemory()
 			if got := s.verdict.Err() == nil; got != c.want {

@@ -14,8 +14,8 @@ import (
 // maxViolations is how many violations are kept in words. Further ones are counted.
 const maxViolations = 20
 
-// Verdict collects what a stress test measured, and which promises the service kept and broke. Its methods may be called
-// concurrently.
+// Verdict collects what a stress test measured, and which promises the service kept and broke. Its methods may be
+// called concurrently.
 type Verdict struct {
 	mu         sync.Mutex
 	facts      []string

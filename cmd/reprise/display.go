@@ -109,7 +109,8 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 // addBar adds the bar of a run.
 func (d *display) addBar(p *progress, name string, more ...mpb.BarOption) *mpb.Bar {
 	return d.bars.AddBar(resolution, append(more, mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Any(func(decor.Statistics) string { return "  " + p.String() })))...)
+		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}),
+			decor.Any(func(decor.Statistics) string { return "  " + p.String() })))...)
 }
 
 // progress is how far one run has come. Its methods may be called concurrently.
@@ -177,8 +178,8 @@ func remaining(began time.Time, done, left float64) string {
 	return time.Duration(float64(time.Since(began)) / done * max(left, 0)).Round(time.Second).String()
 }
 
-// studyDisplay shows the progress of a study: on a terminal a bar for the study and one for each run in progress, otherwise a
-// line for each run that ends.
+// studyDisplay shows the progress of a study: on a terminal a bar for the study and one for each run in progress,
+// otherwise a line for each run that ends.
 type studyDisplay struct {
 	*display
 
@@ -210,7 +211,8 @@ func (d *studyDisplay) planned(total, ended int) {
 		d.printf("%d runs, %d of them finished before\n", total, ended)
 		return
 	}
-	d.whole = d.bars.AddBar(int64(total), mpb.BarPriority(-1), mpb.PrependDecorators(decor.Name("study  ", decor.WCSyncSpaceR)),
+	d.whole = d.bars.AddBar(int64(total), mpb.BarPriority(-1),
+		mpb.PrependDecorators(decor.Name("study  ", decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -31,21 +31,24 @@ func (c *exportCommand) Run(ctx context.Context) error {
 	if err := refuseToReplace(string(c.Out), c.Force); err != nil {
 		return err
 	}
-	done, err := c.export(ctx, string(c.Source), transfer.ExportOptions{File: string(c.Out), IDs: c.IDs, Columns: c.Columns, Rows: c.Rows})
+	done, err := c.export(ctx, string(c.Source), transfer.ExportOptions{File: string(c.Out), IDs: c.IDs,
+		Columns: c.Columns, Rows: c.Rows})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return printJSON(done)
 	}
-	fmt.Printf("%s: %d rollouts of %s, at version %d, in %.2f s\n", done.File, done.Rollouts, done.Source, done.Version, done.Seconds)
+	fmt.Printf("%s: %d rollouts of %s, at version %d, in %.2f s\n", done.File, done.Rollouts, done.Source, done.Version,
+		done.Seconds)
 	if len(done.Missing) > 0 {
 		fmt.Printf("  not in the table: %v\n", done.Missing)
 	}
 	return nil
 }
 
-func (c *exportCommand) export(ctx context.Context, source string, o transfer.ExportOptions) (*transfer.Exported, error) {
+func (c *exportCommand) export(ctx context.Context, source string, o transfer.ExportOptions) (*transfer.Exported,
+	error) {
 	if !strings.Contains(source, "://") {
 		return transfer.ExportJournal(ctx, source, o)
 	}

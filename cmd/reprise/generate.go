@@ -59,5 +59,6 @@ func (c *generateCommand) Run(ctx context.Context) error {
 		fmt.Println(tokenizer.Decode(row.Tokens))
 		return nil
 	}
-	return json.NewEncoder(os.Stdout).Encode(completion{prompt, row.Tokens[row.Prompt:], row.Logprobs[row.Prompt:], text, row.Truncated})
+	return json.NewEncoder(os.Stdout).Encode(completion{prompt, row.Tokens[row.Prompt:], row.Logprobs[row.Prompt:],
+		text, row.Truncated})
 }

@@ -41,7 +41,8 @@ func (c *importCommand) Run(ctx context.Context) error {
 	if c.JSON {
 		return printJSON(done)
 	}
-	fmt.Printf("%s: %d rollouts in %d groups, %s, versions up to %d\n", done.File, done.Rollouts, done.Groups, size(done.Bytes), done.Newest)
+	fmt.Printf("%s: %d rollouts in %d groups, %s, versions up to %d\n", done.File, done.Rollouts, done.Groups,
+		size(done.Bytes), done.Newest)
 	if done.Advanced {
 		fmt.Printf("  the table was advanced to version %d\n", done.Newest)
 	}

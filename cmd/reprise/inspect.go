@@ -134,7 +134,8 @@ func showRows(title string, rows []run.InspectRow) {
 	}
 	fmt.Printf("  %s\n", title)
 	for _, r := range rows {
-		fmt.Printf("  %8d  P %-9s reward %-4g %s %q\n            %s\n", r.ID, number(r.Probability, "%.3g"), r.Reward, r.Prompt, clipped(r.Text), r.Reason)
+		fmt.Printf("  %8d  P %-9s reward %-4g %s %q\n            %s\n", r.ID, number(r.Probability, "%.3g"), r.Reward,
+			r.Prompt, clipped(r.Text), r.Reason)
 	}
 	fmt.Println()
 }

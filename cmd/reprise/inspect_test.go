@@ -33,7 +33,8 @@ func TestInspectShowsTheTableInWordsAndAsJSON(t *testing.T) {
 
 func TestInspectNamesWhatIsNoRun(t *testing.T) {
 	t.Parallel()
-	if out := call(t, "", "inspect", t.TempDir()); out.code != 1 || !strings.Contains(out.stderr, "config.yaml") || out.stdout != "" {
+	if out := call(t, "", "inspect", t.TempDir()); out.code != 1 || !strings.Contains(out.stderr, "config.yaml") ||
+		out.stdout != "" {
 		t.Errorf("an empty folder gave %+v", out)
 	}
 }

@@ -30,7 +30,8 @@ func (c *journalVerifyCommand) Run() error {
 		return err
 	}
 	if !r.Whole() {
-		return fmt.Errorf("%s is damaged: keep it, and save what is intact with: reprise journal salvage %s --out NEW", c.File, c.File)
+		return fmt.Errorf("%s is damaged: keep it, and save what is intact with: reprise journal salvage %s --out NEW",
+			c.File, c.File)
 	}
 	return nil
 }

@@ -45,7 +45,8 @@ func aJournal(t *testing.T) string {
 func TestAJournalIsVerifiedAndSalvaged(t *testing.T) {
 	t.Parallel()
 	path := aJournal(t)
-	if o := call(t, "", "journal", "verify", path); o.code != 0 || !strings.Contains(o.stdout, "3 rollouts") || !strings.Contains(o.stdout, "whole") {
+	if o := call(t, "", "journal", "verify", path); o.code != 0 || !strings.Contains(o.stdout, "3 rollouts") ||
+		!strings.Contains(o.stdout, "whole") {
 		t.Fatalf("verifying a whole journal gave %+v", o)
 	}
 	b, err := os.ReadFile(path)
@@ -57,17 +58,21 @@ func TestAJournalIsVerifiedAndSalvaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := call(t, "", "journal", "verify", path)
-	if o.code != 1 || !strings.Contains(o.stdout, "bucket rollouts, rollout ") || !strings.Contains(o.stderr, "reprise journal salvage "+path) {
+	if o.code != 1 || !strings.Contains(o.stdout, "bucket rollouts, rollout ") ||
+		!strings.Contains(o.stderr, "reprise journal salvage "+path) {
 		t.Fatalf("verifying a damaged journal gave %+v", o)
 	}
 	out := path + ".new-one"
-	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 0 || !strings.Contains(o.stdout, "2 rollouts") {
+	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 0 ||
+		!strings.Contains(o.stdout, "2 rollouts") {
 		t.Fatalf("salvaging gave %+v", o)
 	}
-	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, "2 rollouts") || !strings.Contains(o.stdout, "salvaged") {
+	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, "2 rollouts") ||
+		!strings.Contains(o.stdout, "salvaged") {
 		t.Fatalf("verifying what was saved gave %+v", o)
 	}
-	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 1 || !strings.Contains(o.stderr, "file already exists") {
+	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 1 ||
+		!strings.Contains(o.stderr, "file already exists") {
 		t.Fatalf("salvaging into a file that exists gave %+v", o)
 	}
 }

@@ -53,7 +53,8 @@ type connection struct {
 
 // options returns the flags as package client takes them.
 func (c connection) options() client.Options {
-	return client.Options{TokenFile: string(c.TokenFile), CA: string(c.CA), Cert: string(c.Cert), Key: string(c.Key), ServerName: string(c.ServerName)}
+	return client.Options{TokenFile: string(c.TokenFile), CA: string(c.CA), Cert: string(c.Cert), Key: string(c.Key),
+		ServerName: string(c.ServerName)}
 }
 
 // table connects to the service of a table's address.

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// The tests run the program as a user does, in a process of its own: this test binary, which is the program when runProgram is
-// set in its environment. So nothing is linked twice, and the test cache knows what the program is made of.
+// The tests run the program as a user does, in a process of its own: this test binary, which is the program when
+// runProgram is set in its environment. So nothing is linked twice, and the test cache knows what the program is made
+// of.
 const runProgram = "REPRISE_TEST_RUN_PROGRAM"
 
 var (
@@ -101,7 +102,8 @@ func TestHelpNamesTheVerbs(t *testing.T) {
 			}
 		}
 	}
-	if help := succeeds(t, "", "train", "--help"); !strings.Contains(help, "--resume") || !strings.Contains(help, "--compare") {
+	if help := succeeds(t, "", "train", "--help"); !strings.Contains(help, "--resume") ||
+		!strings.Contains(help, "--compare") {
 		t.Errorf("help of train:\n%s", help)
 	}
 }

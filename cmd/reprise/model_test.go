@@ -84,7 +84,8 @@ func TestGeneratedTokensCarryTheLogprobsOfScore(t *testing.T) {
 			t.Errorf("token %d: generate says %v, score %v", i, l, s.Logprobs[6+i])
 		}
 	}
-	if plain := succeeds(t, "", args[:len(args)-3]...); !strings.HasPrefix(plain, "12+34=") || strings.Count(plain, "\n") != 1 {
+	if plain := succeeds(t, "", args[:len(args)-3]...); !strings.HasPrefix(plain, "12+34=") ||
+		strings.Count(plain, "\n") != 1 {
 		t.Errorf("without --json: %q", plain)
 	}
 }
@@ -92,7 +93,8 @@ func TestGeneratedTokensCarryTheLogprobsOfScore(t *testing.T) {
 func TestGreedyGenerationNeedsNoSeed(t *testing.T) {
 	t.Parallel()
 	dir := modelFolder(t)
-	args := []string{"generate", "--model", dir, "--prompt", "1", "--temperature", "0", "--max-tokens", "100000000", "--json", "--seed"}
+	args := []string{"generate", "--model", dir, "--prompt", "1", "--temperature", "0", "--max-tokens", "100000000",
+		"--json", "--seed"}
 	first, second := succeeds(t, "", append(args, "1")...), succeeds(t, "", append(args, "2")...)
 	if first != second {
 		t.Errorf("seed 1 gave\n%sseed 2\n%s", first, second)
@@ -162,16 +164,20 @@ func TestScoreRefusesALineByItsNumberAfterThoseBefore(t *testing.T) {
 func TestVerifyRewardsLinesAndRefusesOthers(t *testing.T) {
 	t.Parallel()
 	for task, c := range map[string]struct{ in, want string }{
-		"arithmetic": {`{"response": "46", "answer": "46"}`, `{"answer":"46","correct":true,"extracted":"46","response":"46","reward":1}`},
-		"math":       {`{"response": "\\boxed{x \\le 3}", "answer": "(-\\infty,3]"}`, `{"answer":"(-\\infty,3]","correct":true,"extracted":"x \\le 3","response":"\\boxed{x \\le 3}","reward":1}`},
-		"gsm8k":      {`{"response": "so #### 1,000", "answer": "#### 1000", "id": 7}`, `{"answer":"#### 1000","correct":true,"extracted":"1000","id":7,"response":"so #### 1,000","reward":1}`},
+		"arithmetic": {`{"response": "46", "answer": "46"}`,
+			`{"answer":"46","correct":true,"extracted":"46","response":"46","reward":1}`},
+		"math": {`{"response": "\\boxed{x \\le 3}", "answer": "(-\\infty,3]"}`,
+			`{"answer":"(-\\infty,3]","correct":true,"extracted":"x \\le 3","response":"\\boxed{x \\le 3}","reward":1}`},
+		"gsm8k": {`{"response": "so #### 1,000", "answer": "#### 1000", "id": 7}`,
+			`{"answer":"#### 1000","correct":true,"extracted":"1000","id":7,"response":"so #### 1,000","reward":1}`},
 	} {
 		if out := succeeds(t, c.in, "verify", task); strings.TrimSpace(out) != c.want {
 			t.Errorf("verify %s: got\n%swant\n%s", task, out, c.want)
 		}
 	}
 	good := `{"response": "46", "answer": "46"}` + "\n"
-	if out := fails(t, call(t, good+"{\n"+good, "verify", "arithmetic"), `line 2: "{" is not a JSON object`); strings.Count(out, "\n") != 1 {
+	if out := fails(t, call(t, good+"{\n"+good, "verify", "arithmetic"),
+		`line 2: "{" is not a JSON object`); strings.Count(out, "\n") != 1 {
 		t.Errorf("lines before a bad one:\n%s", out)
 	}
 	fails(t, call(t, `{"response": "46"}`, "verify", "arithmetic"), "line 1: field answer: missing: want a string")

@@ -103,7 +103,8 @@ func (c *playCommand) player(t task.Task) (transcript.Player, error) {
 	}
 	want = append(want, "a model folder")
 	if c.Policy == "expert" || c.Policy == "random" {
-		return nil, fmt.Errorf("--policy: %q: want %s: task %s has no %[1]s player", c.Policy, strings.Join(want, ", "), c.Task)
+		return nil, fmt.Errorf("--policy: %q: want %s: task %s has no %[1]s player", c.Policy, strings.Join(want, ", "),
+			c.Task)
 	}
 	sampling := policy.Sampling{Temperature: c.Temperature, TopP: 1, MaxTokens: c.MaxTokens}
 	if err := sampling.Validate(); err != nil {
@@ -119,7 +120,8 @@ func (c *playCommand) player(t task.Task) (transcript.Player, error) {
 func is[T any](v any) bool { _, ok := v.(T); return ok }
 
 // episode plays the i-th episode and prints it. It reports whether the player has left.
-func (c *playCommand) episode(ctx context.Context, t task.Task, player transcript.Player, i int) (left bool, err error) {
+func (c *playCommand) episode(ctx context.Context, t task.Task, player transcript.Player, i int) (left bool,
+	err error) {
 	prompt := t.Train(uint64(i))
 	if c.HeldOut {
 		prompt = t.HeldOut()[i]

@@ -58,17 +58,21 @@ func TestPlayByHandTakesSeveralTurns(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	left := episodesOf(t, call(t, "R\n", "play", "frozenlake", "--set", "slippery=false", "--episodes", "2", "--json").stdout)
-	if len(left) != 1 || left[0].Ended != transcript.EndedLeft || len(left[0].Turns) != 1 || left[0].Turns[0].Action != "R" {
+	left := episodesOf(t, call(t, "R\n", "play", "frozenlake", "--set", "slippery=false", "--episodes", "2",
+		"--json").stdout)
+	if len(left) != 1 || left[0].Ended != transcript.EndedLeft || len(left[0].Turns) != 1 ||
+		left[0].Turns[0].Action != "R" {
 		t.Errorf("a game that was left: %+v", left)
 	}
 }
 
-// On a lake that is not slippery the expert takes the six steps of a shortest path; random actions seldom reach the goal.
+// On a lake that is not slippery the expert takes the six steps of a shortest path; random actions seldom reach the
+// goal.
 func TestTheExpertArrivesAndRandomActionsSeldomDo(t *testing.T) {
 	t.Parallel()
 	play := func(who string) (arrived int, reward float64, list []transcript.Transcript) {
-		list = episodesOf(t, succeeds(t, "", "play", "frozenlake", "--set", "slippery=false", "--policy", who, "--episodes", "40", "--json"))
+		list = episodesOf(t, succeeds(t, "", "play", "frozenlake", "--set", "slippery=false", "--policy", who,
+			"--episodes", "40", "--json"))
 		for _, e := range list {
 			if e.Success {
 				arrived++
@@ -78,7 +82,8 @@ func TestTheExpertArrivesAndRandomActionsSeldomDo(t *testing.T) {
 		return arrived, reward, list
 	}
 	arrived, reward, list := play("expert")
-	if arrived != 40 || reward != 40 || len(list[39].Turns) != 6 || list[39].Episode != 40 || list[0].Ended != transcript.EndedDone {
+	if arrived != 40 || reward != 40 || len(list[39].Turns) != 6 || list[39].Episode != 40 ||
+		list[0].Ended != transcript.EndedDone {
 		t.Errorf("experts arrive %d times of 40, for %g, the last in %d turns", arrived, reward, len(list[39].Turns))
 	}
 	arrived, _, list = play("random")
@@ -112,7 +117,8 @@ func TestPlayWithAModelIsGreedyOrSampled(t *testing.T) {
 		t.Errorf("sampled games are the greedy ones:\n%s", warm)
 	}
 	var c completion
-	decode(t, succeeds(t, "", "generate", "--model", dir, "--prompt", list[3].Text, "--temperature", "0", "--max-tokens", "5", "--json"), &c)
+	decode(t, succeeds(t, "", "generate", "--model", dir, "--prompt", list[3].Text, "--temperature", "0",
+		"--max-tokens", "5", "--json"), &c)
 	if c.Text != list[3].Turns[0].Action {
 		t.Errorf("play says %q, generate %q", list[3].Turns[0].Action, c.Text)
 	}
@@ -120,7 +126,8 @@ func TestPlayWithAModelIsGreedyOrSampled(t *testing.T) {
 
 func TestHeldOutEpisodesUseHeldOutPrompts(t *testing.T) {
 	t.Parallel()
-	args := []string{"play", "arithmetic", "--set", "max=6", "--set", "held_out=18", "--policy", "expert", "--json", "--episodes"}
+	args := []string{"play", "arithmetic", "--set", "max=6", "--set", "held_out=18", "--policy", "expert", "--json",
+		"--episodes"}
 	held := map[string]bool{}
 	for _, e := range episodesOf(t, succeeds(t, "", append(args, "18", "--held-out")...)) {
 		held[e.Prompt] = true
@@ -133,7 +140,8 @@ func TestHeldOutEpisodesUseHeldOutPrompts(t *testing.T) {
 			t.Errorf("%s is held out, and played as a training prompt", e.Prompt)
 		}
 	}
-	fails(t, call(t, "", append(args, "19", "--held-out")...), "--episodes: 19: want at most 18, the number of held-out prompts")
+	fails(t, call(t, "", append(args, "19", "--held-out")...),
+		"--episodes: 19: want at most 18, the number of held-out prompts")
 }
 
 func TestFramesAreWrittenAndNamed(t *testing.T) {
@@ -180,7 +188,8 @@ func TestTransitionsArePrintedLikeGymnasiums(t *testing.T) {
 		"a cliff":         {[]string{"cliffwalking", "--set", "slippery=false"}, 48, 4},
 	} {
 		var table map[string]map[string][][4]any
-		if err := json.Unmarshal([]byte(succeeds(t, "", append([]string{"play", "--dump-transitions"}, c.args...)...)), &table); err != nil {
+		if err := json.Unmarshal([]byte(succeeds(t, "", append([]string{"play", "--dump-transitions"}, c.args...)...)),
+			&table); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if len(table) != c.states {
@@ -221,10 +230,13 @@ func TestPlayRefusesWhatItCannotDo(t *testing.T) {
 		"held_out: 400: want 0 (400) to":                                  {"arithmetic", "--set", "max=5"},
 		"--dump-transitions: task arithmetic is not tabular":              {"arithmetic", "--dump-transitions"},
 		"--frames: x: task arithmetic has no images":                      {"arithmetic", "--frames", "x"},
-		"--frames: x: task frozenlake has no images as it is set":         {"frozenlake", "--frames", "x", "--policy", "expert"},
-		": want a model that can read the task's prompts: encode prompt":  {"frozenlake", "--policy", model},
-		"want a model with a vision tower for images of":                  {"frozenlake", "--set", "images=true", "--policy", model},
-		"--max-tokens: max_tokens: 0: want 1 or more":                     {"arithmetic", "--policy", model, "--max-tokens", "0"},
+		"--frames: x: task frozenlake has no images as it is set": {"frozenlake", "--frames", "x", "--policy",
+			"expert"},
+		": want a model that can read the task's prompts: encode prompt": {"frozenlake", "--policy", model},
+		"want a model with a vision tower for images of": {"frozenlake", "--set", "images=true",
+			"--policy", model},
+		"--max-tokens: max_tokens: 0: want 1 or more": {"arithmetic", "--policy", model,
+			"--max-tokens", "0"},
 	} {
 		if out := fails(t, call(t, "", append([]string{"play", "--json"}, args...)...), want); out != "" {
 			t.Errorf("reprise play %v wrote %q", args, out)

@@ -32,7 +32,8 @@ func (c *reportCommand) Run() error {
 		return c.rewrite(c.What[0])
 	}
 	if n := len(c.What); n > report.MostArms && c.Out != "" {
-		return fmt.Errorf("%d arms: a page shows at most %d; leave some out, or write several pages", n, report.MostArms)
+		return fmt.Errorf("%d arms: a page shows at most %d; leave some out, or write several pages", n,
+			report.MostArms)
 	}
 	arms, err := readArms(c.What)
 	if err != nil {
@@ -93,7 +94,8 @@ func readArms(arguments []string) ([]results.NamedRuns, error) {
 		name, list, found := strings.Cut(argument, "=")
 		switch {
 		case !found:
-			problems = append(problems, fmt.Errorf("%s is no arm: want NAME=FOLDER,…, as in name=%s", argument, argument))
+			problems = append(problems, fmt.Errorf("%s is no arm: want NAME=FOLDER,…, as in name=%s", argument,
+				argument))
 			continue
 		case name == "":
 			problems = append(problems, fmt.Errorf("%s has no name before its '=': want NAME=FOLDER,…", argument))

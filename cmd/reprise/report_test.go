@@ -10,7 +10,8 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// writeArmRun writes the folder of a run with evaluations at equal steps of compute. A run that has not ended has no summary.
+// writeArmRun writes the folder of a run with evaluations at equal steps of compute. A run that has not ended has no
+// summary.
 func writeArmRun(t *testing.T, dir string, seed uint64, last float64, ended bool) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -26,22 +27,26 @@ func writeArmRun(t *testing.T, dir string, seed uint64, last float64, ended bool
 	}
 	for u := 0; u <= 10; u++ {
 		if u > 0 {
-			err = metrics.Append(results.Update{Update: u, Version: u, Compute: 100 * float64(u), Reward: results.Num(0.5), ESS: results.Num(0.9), ReplayRatio: results.Num(2)})
+			err = metrics.Append(results.Update{Update: u, Version: u, Compute: 100 * float64(u),
+				Reward: results.Num(0.5), ESS: results.Num(0.9), ReplayRatio: results.Num(2)})
 		}
 		if err == nil && u%2 == 0 {
 			at := 100 * float64(u)
-			err = evals.Append(results.Eval{Update: u, Grid: at, Compute: at, Problems: 50, Pass1: 0.4 + (last-0.4)*float64(u)/10})
+			err = evals.Append(results.Eval{Update: u, Grid: at, Compute: at, Problems: 50,
+				Pass1: 0.4 + (last-0.4)*float64(u)/10})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	if ended {
-		if err := results.WriteSummary(dir, &results.Summary{Name: "study", Task: "arithmetic", Seed: seed, Ended: "budget", Updates: 10}); err != nil {
+		if err := results.WriteSummary(dir, &results.Summary{Name: "study", Task: "arithmetic", Seed: seed,
+			Ended: "budget", Updates: 10}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range []error{metrics.Close(), evals.Close(), results.WriteConfig(dir, fmt.Appendf(nil, "seed: %d\n", seed))} {
+	for _, err := range []error{metrics.Close(), evals.Close(), results.WriteConfig(dir, fmt.Appendf(nil, "seed: %d\n",
+		seed))} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,16 +70,20 @@ func TestReportWritesAPageOverArms(t *testing.T) {
 	file := filepath.Join(dir, "page.html")
 	out := succeeds(t, "", "report", "--out", file, "--title", "A & B", "per="+filepath.Join(dir, "per-s*"),
 		"on-policy="+filepath.Join(dir, "on-s1")+","+filepath.Join(dir, "on-s[2-4]"))
-	if want := "on-policy ended 0.100 below per in held-out pass@1 (median of 4 seeds"; !strings.Contains(out, want) || !strings.Contains(out, "report: "+file) {
+	if want := "on-policy ended 0.100 below per in held-out pass@1 (median of 4 seeds"; !strings.Contains(out, want) ||
+		!strings.Contains(out, "report: "+file) {
 		t.Errorf("standard output lacks %q or the file:\n%s", want, out)
 	}
 	page := read(t, file)
-	if first, second := strings.Index(page, "</i>per"), strings.Index(page, "</i>on-policy"); first < 0 || second < first || !strings.Contains(page, "<h1>A &amp; B</h1>") {
+	if first, second := strings.Index(page, "</i>per"), strings.Index(page, "</i>on-policy"); first < 0 ||
+		second < first || !strings.Contains(page, "<h1>A &amp; B</h1>") {
 		t.Errorf("the page has its arms at %d and %d, or not its title", first, second)
 	}
 	var table results.Table
-	decode(t, succeeds(t, "", "report", "--json", "on-policy="+filepath.Join(dir, "on-*"), "per="+filepath.Join(dir, "per-*")), &table)
-	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || !table.Claim || len(table.Arms[1].Seeds) != 4 || table.Arms[1].ReplayRatio.Float() != 2 {
+	decode(t, succeeds(t, "", "report", "--json", "on-policy="+filepath.Join(dir, "on-*"),
+		"per="+filepath.Join(dir, "per-*")), &table)
+	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || !table.Claim || len(table.Arms[1].Seeds) != 4 ||
+		table.Arms[1].ReplayRatio.Float() != 2 {
 		t.Errorf("table %+v", table)
 	}
 }
@@ -95,7 +104,8 @@ func TestReportRewritesTheReportOfAFolder(t *testing.T) {
 	}
 	var table results.Table
 	decode(t, succeeds(t, "", "report", "--json", both), &table)
-	if len(table.Arms) != 2 || table.Arms[1].Name != results.ReplayArm || !strings.Contains(read(t, both, results.ReportFile), "Replay against no replay") {
+	if len(table.Arms) != 2 || table.Arms[1].Name != results.ReplayArm ||
+		!strings.Contains(read(t, both, results.ReportFile), "Replay against no replay") {
 		t.Errorf("table %+v", table)
 	}
 }
@@ -104,7 +114,8 @@ func TestReportWarnsOfAnUnfinishedRunByItsSeed(t *testing.T) {
 	t.Parallel()
 	dir := twoArms(t, 1)
 	writeArmRun(t, filepath.Join(dir, "per-s2"), 2, 0.5, false)
-	got := call(t, "", "report", "--out", filepath.Join(dir, "page.html"), "on-policy="+filepath.Join(dir, "on-s1"), "per="+filepath.Join(dir, "per-*"))
+	got := call(t, "", "report", "--out", filepath.Join(dir, "page.html"), "on-policy="+filepath.Join(dir, "on-s1"),
+		"per="+filepath.Join(dir, "per-*"))
 	if got.code != 0 || !strings.Contains(got.stderr, "warning: per, seed 2 has not ended: it failed, was killed or is still running; last seen at update 10.") {
 		t.Errorf("exit code %d, standard error:\n%s", got.code, got.stderr)
 	}
@@ -132,7 +143,8 @@ func TestReportNamesWhatIsWrongWithItsArguments(t *testing.T) {
 		"elsewhere is no folder: give the folder of a run": arms("a=elsewhere"),
 		empty + " has no metrics.jsonl":                    arms("a=" + empty),
 		"is a comparison: give the runs of one of":         arms("a=" + both),
-		"9 arms: a page shows at most 8; leave some out":   arms(strings.Split(strings.Repeat("a="+run+" ", 8)+"b="+run, " ")...),
+		"9 arms: a page shows at most 8; leave some out": arms(strings.Split(strings.Repeat("a="+run+" ", 8)+"b="+run,
+			" ")...),
 	} {
 		fails(t, call(t, "", args...), want)
 	}
@@ -156,11 +168,13 @@ func writeStudy(t *testing.T) string {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s := &results.Study{Name: "buffer-size", Seeds: 3, Sheet: results.Sheet{Title: "How large a buffer?"}, Arms: []results.StudyArm{
-		{Name: "on-policy", Folders: []string{"../on-s1", "../on-s2"}},
-		{Name: "per", Folders: []string{"../per-s1", "../per-s2", "../dead"}, Failed: []string{"seed 3: it never began"}, Differs: []string{"replay.sampler: prioritized"}},
-		{Name: "hopeless", Folders: []string{"../dead"}, Failed: []string{"seed 3: it never began"}},
-	}}
+	s := &results.Study{Name: "buffer-size", Seeds: 3, Sheet: results.Sheet{Title: "How large a buffer?"},
+		Arms: []results.StudyArm{
+			{Name: "on-policy", Folders: []string{"../on-s1", "../on-s2"}},
+			{Name: "per", Folders: []string{"../per-s1", "../per-s2", "../dead"},
+				Failed: []string{"seed 3: it never began"}, Differs: []string{"replay.sampler: prioritized"}},
+			{Name: "hopeless", Folders: []string{"../dead"}, Failed: []string{"seed 3: it never began"}},
+		}}
 	if err := results.WriteStudy(dir, s); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +192,8 @@ func TestReportRewritesTheReportOfAStudy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"How large a buffer?", "failed: seed 3: it never began", "replay.sampler: prioritized", `href="./../per-s1/"`} {
+	for _, want := range []string{"How large a buffer?", "failed: seed 3: it never began",
+		"replay.sampler: prioritized", `href="./../per-s1/"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -190,7 +205,8 @@ func TestReportJSONOfAStudyHasItsArms(t *testing.T) {
 	dir := writeStudy(t)
 	var table results.Table
 	decode(t, succeeds(t, "", "report", "--json", dir), &table)
-	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || table.Arms[1].Name != "per" || table.Arms[0].Runs != 2 || table.Arms[1].Runs != 2 {
+	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || table.Arms[1].Name != "per" ||
+		table.Arms[0].Runs != 2 || table.Arms[1].Runs != 2 {
 		t.Errorf("arms %+v, want the two that have runs, with two each", table.Arms)
 	}
 	for _, run := range []string{"on-s1", "on-s2", "per-s1", "per-s2"} {
@@ -198,7 +214,8 @@ func TestReportJSONOfAStudyHasItsArms(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := call(t, "", "report", "--json", dir); got.code == 0 || !strings.Contains(got.stderr, "keep them beside the study's folder") {
+	if got := call(t, "", "report", "--json", dir); got.code == 0 ||
+		!strings.Contains(got.stderr, "keep them beside the study's folder") {
 		t.Errorf("a study without its runs: exit code %d, %s", got.code, got.stderr)
 	}
 }

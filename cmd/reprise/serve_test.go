@@ -50,7 +50,8 @@ type lockedBuffer struct{ bytes.Buffer }
 func startServe(t *testing.T, args ...string) *served {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ready.json")
-	s := &served{t: t, command: exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ready-file", file}, args...)...)}
+	s := &served{t: t, command: exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--http",
+		"127.0.0.1:0", "--ready-file", file}, args...)...)}
 	s.command.Stderr = &s.stderr
 	out, err := s.command.StdoutPipe()
 	if err != nil {
@@ -73,7 +74,8 @@ func startServe(t *testing.T, args ...string) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &s.at); err != nil || !strings.Contains(first, s.at.GRPC) || s.at.PID != s.command.Process.Pid {
+	if err := json.Unmarshal(text, &s.at); err != nil || !strings.Contains(first, s.at.GRPC) ||
+		s.at.PID != s.command.Process.Pid {
 		t.Fatalf("first line %q, ready file %s: %v", first, text, err)
 	}
 	return s
@@ -114,7 +116,8 @@ func twoRollouts() rollout.Group {
 	var g rollout.Group
 	for i, answer := range []string{"4", "5"} {
 		g.Rollouts = append(g.Rollouts, &rollout.Rollout{
-			PromptID: "2+2", Tokens: []int32{2, 10, 2, int32(4 + i)}, Mask: []uint8{0, 0, 0, 1}, Logprobs: []float32{0, 0, 0, -0.7},
+			PromptID: "2+2", Tokens: []int32{2, 10, 2, int32(4 + i)}, Mask: []uint8{0, 0, 0, 1}, Logprobs: []float32{0,
+				0, 0, -0.7},
 			Versions: []rollout.Version{-1, -1, -1, 0}, Temperature: 1, TopP: 1, Reward: float32(1 - i), Text: answer,
 		})
 	}
@@ -146,7 +149,8 @@ func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
 func TestServeKeepsAcknowledgedRollouts(t *testing.T) {
 	t.Parallel()
 	data, socket := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "s")
-	args := []string{"--data", data, "--unix", socket, "--table", "name=math,capacity=64,sampler=prioritized", "--table", "name=7,capacity=8"}
+	args := []string{"--data", data, "--unix", socket, "--table", "name=math,capacity=64,sampler=prioritized",
+		"--table", "name=7,capacity=8"}
 	s := startServe(t, args...)
 	if _, err := s.dial(s.at.GRPC, client.Options{}).Table("math").Insert(t.Context(), twoRollouts()); err != nil {
 		t.Fatal(err)
@@ -155,20 +159,23 @@ func TestServeKeepsAcknowledgedRollouts(t *testing.T) {
 	if batch, err := over.Sample(t.Context(), rollout.Request{Size: 2}); err != nil || len(batch.Draws) != 2 {
 		t.Fatalf("sampling over the unix socket: %v, %v", batch, err)
 	}
-	if code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/healthz", ""); code != http.StatusOK || !strings.Contains(body, `"status":"ok"`) {
+	if code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/healthz", ""); code != http.StatusOK ||
+		!strings.Contains(body, `"status":"ok"`) {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
 	eventually(t, "/metrics count two rollouts", func() bool { // they may be a moment old
 		code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/metrics", "")
 		return code == http.StatusOK && strings.Contains(body, `reprise_inserted_rollouts_total{table="math"} 2`)
 	})
-	if code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/", ""); code != http.StatusOK || !strings.Contains(body, ">math<") || !strings.Contains(body, "2+2") && !strings.Contains(body, "2&#43;2") {
+	if code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/", ""); code != http.StatusOK ||
+		!strings.Contains(body, ">math<") || !strings.Contains(body, "2+2") && !strings.Contains(body, "2&#43;2") {
 		t.Errorf("the dashboard: %d %s", code, body)
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	if out := s.stop(); !strings.Contains(out, "durable in "+data+", sync always") || !strings.Contains(out, "\nstopped ") {
+	if out := s.stop(); !strings.Contains(out, "durable in "+data+", sync always") ||
+		!strings.Contains(out, "\nstopped ") {
 		t.Errorf("standard output:\n%s", out)
 	}
 	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
@@ -209,7 +216,8 @@ func TestServeListensBeyondLoopbackOnlyWithTLSAndTokens(t *testing.T) {
 			t.Errorf("%v was refused and made a data folder: %v", c.args, err)
 		}
 	}
-	s := startServe(t, append(append([]string{"--listen", "0.0.0.0:0", "--http", "0.0.0.0:0"}, withTLS...), withTokens...)...)
+	s := startServe(t, append(append([]string{"--listen", "0.0.0.0:0", "--http", "0.0.0.0:0"}, withTLS...),
+		withTokens...)...)
 	if !strings.HasPrefix(s.at.GRPC, "grpc+tls://") || !strings.HasPrefix(s.at.HTTP, "https://") {
 		t.Errorf("secured, it listens at %+v", s.at)
 	}
@@ -222,7 +230,8 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	certificate, key, pool := certify(t)
 	entries := "tokens:\n- {name: trainer, token: " + trainer + ", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
 	tokens := write(t, "tokens.yaml", entries)
-	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table", "name=math,capacity=64")
+	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table",
+		"name=math,capacity=64")
 	options := func(token string) client.Options { return client.Options{CA: certificate, Token: token} }
 	if _, err := s.dial(s.at.GRPC, options(trainer)).Table("math").Insert(t.Context(), twoRollouts()); err != nil {
 		t.Fatal(err)
@@ -245,13 +254,17 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 		}
 	}
 
-	if err := os.WriteFile(tokens, []byte(entries+"- {name: late, token: "+late+", read: ['*']}\n"), 0o600); err != nil {
+	if err := os.WriteFile(tokens, []byte(entries+"- {name: late, token: "+late+", read: ['*']}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.command.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new token is taken", func() bool { return use(t.Context(), s.at.GRPC, options(late)) == nil }) // the signal is on its way
+	eventually(t, "the new token is taken", func() bool {
+		return use(t.Context(), s.at.GRPC,
+			options(late)) == nil
+	}) // the signal is on its way
 	s.stop()
 	if said := s.stderr.String(); strings.Contains(said, trainer) || strings.Contains(said, late) {
 		t.Error("a token is in the log")
@@ -282,7 +295,8 @@ func use(ctx context.Context, address string, o client.Options) error {
 func TestServeJSONLogsOnlyJSON(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ready.json")
-	c := exec.Command(binary, "serve", "--json", "--listen", "127.0.0.1:0", "--http", "off", "--table", "name=math,capacity=4", "--ready-file", file)
+	c := exec.Command(binary, "serve", "--json", "--listen", "127.0.0.1:0", "--http", "off", "--table",
+		"name=math,capacity=4", "--ready-file", file)
 	logs, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -325,22 +339,26 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	defer taken.Close()
 	base := []string{"serve", "--listen", "127.0.0.1:0", "--http", "off"}
 	for want, args := range map[string][]string{
-		"is in use: another program listens":                       {"--listen", taken.Addr().String()},
-		"http: \"" + taken.Addr().String():                         {"--http", taken.Addr().String()},
-		"listen: off: want a unix socket":                          {"--listen", "off"},
-		`listen: "nonsense": want HOST:PORT`:                       {"--listen", "nonsense"},
-		"sync: sometimes: want always":                             {"--sync", "sometimes"},
-		"tls.key: none":                                            {"--tls-certificate", "x"},
-		"reading the tokens file":                                  {"--tokens", "nowhere"},
-		"colour: unknown key: want one of":                         {"--table", "name=a,colour=red"},
-		"line 1: tabels: unknown key: want tables":                 {"--config", write(t, "a.yaml", "tabels: []")},
-		"line 1: kapacity: unknown key: want capacity":             {"--config", write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
-		"line 2: capacity: many: want a whole number":              {"--config", write(t, "c.yaml", "tables:\n- {name: a, capacity: many}")},
-		"line 1: interval: 5: want a time with its unit":           {"--config", write(t, "d.yaml", "interval: 5")},
-		"line 1: 3: want a mapping":                                {"--config", write(t, "e.yaml", "tables: [3]")},
-		"limiter: 3: want a mapping":                               {"--table", "name=a,limiter=3"},
-		`line 2: mapping key "sync" already defined`:               {"--config", write(t, "f.yaml", "sync: off\nsync: off")},
-		"another --table has that name":                            {"--table", "name=a", "--table", "name=a,capacity=2"},
+		"is in use: another program listens":       {"--listen", taken.Addr().String()},
+		"http: \"" + taken.Addr().String():         {"--http", taken.Addr().String()},
+		"listen: off: want a unix socket":          {"--listen", "off"},
+		`listen: "nonsense": want HOST:PORT`:       {"--listen", "nonsense"},
+		"sync: sometimes: want always":             {"--sync", "sometimes"},
+		"tls.key: none":                            {"--tls-certificate", "x"},
+		"reading the tokens file":                  {"--tokens", "nowhere"},
+		"colour: unknown key: want one of":         {"--table", "name=a,colour=red"},
+		"line 1: tabels: unknown key: want tables": {"--config", write(t, "a.yaml", "tabels: []")},
+		"line 1: kapacity: unknown key: want capacity": {"--config",
+			write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
+		"line 2: capacity: many: want a whole number": {"--config",
+			write(t, "c.yaml", "tables:\n- {name: a, capacity: many}")},
+		"line 1: interval: 5: want a time with its unit": {"--config", write(t, "d.yaml", "interval: 5")},
+		"line 1: 3: want a mapping":                      {"--config", write(t, "e.yaml", "tables: [3]")},
+		"limiter: 3: want a mapping":                     {"--table", "name=a,limiter=3"},
+		`line 2: mapping key "sync" already defined`: {"--config",
+			write(t, "f.yaml", "sync: off\nsync: off")},
+		"another --table has that name": {"--table", "name=a", "--table",
+			"name=a,capacity=2"},
 		"lisen: unknown key: want listen":                          {"--config", write(t, "g.yaml", "lisen: off")},
 		"portt: unknown key: want one of those in docs/service.md": {"--config", write(t, "h.yaml", "portt: 4")},
 		"syncc: unknown key: want sync":                            {"--config", write(t, "i.yaml", "syncc: off")},
@@ -348,10 +366,12 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	} {
 		fails(t, call(t, "", append(base, args...)...), want)
 	}
-	if got := call(t, "", append(base, "--max-message", "much")...); got.code == 0 || !strings.Contains(got.stderr, "number of bytes") {
+	if got := call(t, "", append(base, "--max-message", "much")...); got.code == 0 ||
+		!strings.Contains(got.stderr, "number of bytes") {
 		t.Errorf("a size that is none: exit code %d\n%s", got.code, got.stderr)
 	}
-	all := call(t, "", append(base, "--sync", "sometimes", "--tls-key", "x", "--table", "name=a,capacity=-1", "--table", "capacity=1")...)
+	all := call(t, "", append(base, "--sync", "sometimes", "--tls-key", "x", "--table", "name=a,capacity=-1", "--table",
+		"capacity=1")...)
 	fails(t, all, "sync: sometimes", "tls.certificate: none", "capacity", "want a name=")
 }
 
@@ -391,9 +411,12 @@ tables:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:1" || c.HTTP != "off" || c.Unix != "/run/reprise.sock" || c.Data != "/var/lib/reprise" || c.Sync != journal.Interval ||
-		c.Interval != 2*time.Second || c.StopTimeout != 5*time.Second || c.MaxMessageBytes != 1<<20 || c.SendTimeout != 10*time.Second || c.Tokens != "/etc/tokens.yaml" ||
-		c.TLS != (access.TLS{Certificate: "c.pem", Key: "k.pem", ClientCA: "ca.pem", Clients: "optional"}) || len(c.Tables) != 2 ||
+	if c.Listen != "127.0.0.1:1" || c.HTTP != "off" || c.Unix != "/run/reprise.sock" || c.Data != "/var/lib/reprise" ||
+		c.Sync != journal.Interval ||
+		c.Interval != 2*time.Second || c.StopTimeout != 5*time.Second || c.MaxMessageBytes != 1<<20 ||
+		c.SendTimeout != 10*time.Second || c.Tokens != "/etc/tokens.yaml" ||
+		c.TLS != (access.TLS{Certificate: "c.pem", Key: "k.pem", ClientCA: "ca.pem", Clients: "optional"}) ||
+		len(c.Tables) != 2 ||
 		c.Tables[1].Columns[0].Type != "int32" || !math.IsInf(float64(c.Tables[1].AgeDecay), 1) {
 		t.Errorf("the file is read as %+v", c)
 	}
@@ -404,8 +427,10 @@ tables:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:2" || c.HTTP != "127.0.0.1:3" || c.Unix != "" || c.Data != "d" || c.Sync != journal.Off || c.Interval != time.Minute ||
-		c.StopTimeout != time.Hour || c.MaxMessageBytes != 1<<21 || c.Tokens != "t" || c.TLS != (access.TLS{Certificate: "c2", Key: "k.pem", ClientCA: "ca.pem", Clients: "required"}) ||
+	if c.Listen != "127.0.0.1:2" || c.HTTP != "127.0.0.1:3" || c.Unix != "" || c.Data != "d" ||
+		c.Sync != journal.Off || c.Interval != time.Minute ||
+		c.StopTimeout != time.Hour || c.MaxMessageBytes != 1<<21 || c.Tokens != "t" ||
+		c.TLS != (access.TLS{Certificate: "c2", Key: "k.pem", ClientCA: "ca.pem", Clients: "required"}) ||
 		len(c.Tables) != 3 || c.Tables[0].Capacity != 7 || c.Tables[2].Name != "new" {
 		t.Errorf("with flags it is %+v", c)
 	}
@@ -415,7 +440,8 @@ func TestServeListensOnLoopbackByDefault(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"", write(t, "empty.yaml", "\n")} {
 		c, err := (&serveCommand{Config: file(path)}).load()
-		if err != nil || c.Listen != "127.0.0.1:7447" || c.HTTP != "127.0.0.1:7448" || c.StopTimeout != 30*time.Second || c.Data != "" {
+		if err != nil || c.Listen != "127.0.0.1:7447" || c.HTTP != "127.0.0.1:7448" ||
+			c.StopTimeout != 30*time.Second || c.Data != "" {
 			t.Errorf("%q: %+v, %v", path, c, err)
 		}
 	}
@@ -423,7 +449,8 @@ func TestServeListensOnLoopbackByDefault(t *testing.T) {
 
 func TestByteSizesHaveUnits(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]byteSize{"1": 1, "268435456": 1 << 28, "256MiB": 1 << 28, "250 MB": 250e6, "1GiB": 1 << 30, "2GB": 2e9, "4KiB": 4096, "5kB": 5000, "7B": 7} {
+	for text, want := range map[string]byteSize{"1": 1, "268435456": 1 << 28, "256MiB": 1 << 28, "250 MB": 250e6,
+		"1GiB": 1 << 30, "2GB": 2e9, "4KiB": 4096, "5kB": 5000, "7B": 7} {
 		var got byteSize
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%q is %d, %v", text, got, err)
@@ -461,5 +488,6 @@ func certify(t *testing.T) (certificate, key string, pool *x509.CertPool) {
 	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	pool = x509.NewCertPool()
 	pool.AppendCertsFromPEM(public)
-	return write(t, "certificate.pem", string(public)), write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))), pool
+	return write(t, "certificate.pem", string(public)), write(t, "key.pem",
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))), pool
 }

@@ -41,7 +41,8 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	show := newStudyDisplay(newDisplay(c.Quiet || c.JSON))
 	defer show.end()
 	found, err := study.Runner{
-		Study: s, Options: study.Options{Seeds: c.Seeds, Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce, Command: c.command(),
+		Study: s, Options: study.Options{Seeds: c.Seeds,
+			Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce, Command: c.command(),
 		OnPlan: show.planned, OnEnd: show.ended, Hooks: show.hooks, Warmup: show.warmup,
 	}.Run(ctx)
 	show.end()

@@ -21,7 +21,8 @@ func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {
 	for _, args := range [][]string{{"study"}, {"study", "savings", "--list"}} {
 		list := succeeds(t, "", args...)
 		for _, s := range study.All() {
-			if !strings.Contains(list, "\n"+s.Name+" ") && !strings.HasPrefix(list, s.Name+" ") || !strings.Contains(list, s.Source) || !strings.Contains(list, s.Title) {
+			if !strings.Contains(list, "\n"+s.Name+" ") && !strings.HasPrefix(list, s.Name+" ") ||
+				!strings.Contains(list, s.Source) || !strings.Contains(list, s.Title) {
 				t.Errorf("reprise %v does not list %s:\n%s", args, s.Name, list)
 			}
 		}
@@ -70,8 +71,10 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(printed.Arms) != runs || !printed.Quick || len(printed.Sheet.Findings) == 0 || !printed.Ended.Equal(written.Ended) {
-		t.Errorf("printed %d arms, quick %t, %d findings, ended %v; written %v", len(printed.Arms), printed.Quick, len(printed.Sheet.Findings), printed.Ended, written.Ended)
+	if len(printed.Arms) != runs || !printed.Quick || len(printed.Sheet.Findings) == 0 ||
+		!printed.Ended.Equal(written.Ended) {
+		t.Errorf("printed %d arms, quick %t, %d findings, ended %v; written %v", len(printed.Arms), printed.Quick,
+			len(printed.Sheet.Findings), printed.Ended, written.Ended)
 	}
 	for _, f := range printed.Sheet.Findings {
 		if f.Verdict != results.CannotTell {
@@ -85,7 +88,9 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 		}
 	}
 	out := succeeds(t, "", args...) // all runs are there
-	for _, want := range []string{fmt.Sprintf("%d runs, %d of them finished before", runs, runs), "a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, s.Name, results.ReportFile)} {
+	for _, want := range []string{fmt.Sprintf("%d runs, %d of them finished before", runs, runs),
+		"a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, s.Name,
+			results.ReportFile)} {
 		if !strings.Contains(out, want) {
 			t.Errorf("standard output lacks %q:\n%s", want, out)
 		}
@@ -98,11 +103,12 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]studyCommand{
-		"reprise study mu --seeds 4":                             {Name: "mu", Seeds: 4, Out: "runs/studies"},
-		"reprise study mu --seeds 5 --quick --out x --at-once 3": {Name: "mu", Seeds: 5, Quick: true, Out: "x", AtOnce: 3},
-		"reprise study mu --seeds 5 --out /tmp/a-b_c.1":          {Name: "mu", Seeds: 5, Out: "/tmp/a-b_c.1"},
-		"reprise study mu --seeds 5 --out 'my runs'":             {Name: "mu", Seeds: 5, Out: "my runs"},
-		`reprise study mu --seeds 5 --out 'it'\''s'`:             {Name: "mu", Seeds: 5, Out: "it's"},
+		"reprise study mu --seeds 4": {Name: "mu", Seeds: 4, Out: "runs/studies"},
+		"reprise study mu --seeds 5 --quick --out x --at-once 3": {Name: "mu", Seeds: 5, Quick: true, Out: "x",
+			AtOnce: 3},
+		"reprise study mu --seeds 5 --out /tmp/a-b_c.1": {Name: "mu", Seeds: 5, Out: "/tmp/a-b_c.1"},
+		"reprise study mu --seeds 5 --out 'my runs'":    {Name: "mu", Seeds: 5, Out: "my runs"},
+		`reprise study mu --seeds 5 --out 'it'\''s'`:    {Name: "mu", Seeds: 5, Out: "it's"},
 	} {
 		if got := c.command(); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -112,7 +118,8 @@ func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
 
 // endedRun is a run that has ended with an accuracy.
 func endedRun(count int, reach results.Reach) study.Ended {
-	return study.Ended{Arm: "buffer", Seed: 2, Count: count, Total: 12, Result: &results.Summary{Pass1Best: results.Num(0.75), Target: results.Num(0.65), ToTarget: reach}}
+	return study.Ended{Arm: "buffer", Seed: 2, Count: count, Total: 12,
+		Result: &results.Summary{Pass1Best: results.Num(0.75), Target: results.Num(0.65), ToTarget: reach}}
 }
 
 func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *testing.T) {
@@ -150,7 +157,8 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	refresh := make(chan any)
-	d := newStudyDisplay(&display{out: &out, bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200), mpb.WithManualRefresh(refresh))})
+	d := newStudyDisplay(&display{out: &out, bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200),
+		mpb.WithManualRefresh(refresh))})
 	d.planned(12, 4)
 	c := run.Default()
 	report := d.warmup("buffer", 2, c)
@@ -173,13 +181,15 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	if len(d.active) != 0 {
 		t.Errorf("under way: %v", d.active)
 	}
-	for _, want := range []string{"study", "4/12 runs", "5/12 runs", "warm-up", "buffer, seed 2", "update 3", "update 9"} {
+	for _, want := range []string{"study", "4/12 runs", "5/12 runs", "warm-up", "buffer, seed 2", "update 3",
+		"update 9"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the screen lacks %q:\n%s", want, out.String())
 		}
 	}
 	screens := strings.Split(out.String(), "study  ")
-	if last := screens[len(screens)-1]; strings.Contains(last, "buffer") || strings.Contains(last, "whole") || !strings.Contains(last, "5/12 runs") {
+	if last := screens[len(screens)-1]; strings.Contains(last, "buffer") || strings.Contains(last, "whole") ||
+		!strings.Contains(last, "5/12 runs") {
 		t.Errorf("the last screen is:\n%s", fmt.Sprintf("%q", last))
 	}
 }

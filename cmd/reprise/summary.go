@@ -10,7 +10,8 @@ import (
 // summary prints the result of a run.
 func (d *display) summary(s *results.Summary, dir string) {
 	d.printf("\n%s, seed %d: %d updates (%s)\n", s.Name, s.Seed, s.Updates, s.Ended)
-	d.printf("  held-out pass@1      %s -> %s, best %s\n", number(s.Pass1First, "%.3f"), number(s.Pass1Last, "%.3f"), number(s.Pass1Best, "%.3f"))
+	d.printf("  held-out pass@1      %s -> %s, best %s\n", number(s.Pass1First, "%.3f"), number(s.Pass1Last, "%.3f"),
+		number(s.Pass1Best, "%.3f"))
 	if s.RewardLast.Known() {
 		d.printf("  held-out reward      %s -> %s\n", number(s.RewardFirst, "%.3f"), number(s.RewardLast, "%.3f"))
 	}
@@ -19,7 +20,8 @@ func (d *display) summary(s *results.Summary, dir string) {
 	if s.Target.Known() {
 		reached := "not reached"
 		if s.ToTarget.Reached {
-			reached = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update, number(s.ToTarget.Compute, "%.0f"))
+			reached = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update,
+				number(s.ToTarget.Compute, "%.0f"))
 		}
 		d.printf("  target %-13.2f %s\n", s.Target.Float(), reached)
 	}
@@ -48,7 +50,8 @@ func (d *display) comparison(c *results.Compare, dir string) {
 	d.printf("\n%s\n\n", c.Statement)
 	d.printf("%6s  %22s  %22s  %7s\n", "seed", "baseline compute", "replay compute", "ratio")
 	for _, s := range c.Seeds {
-		d.printf("%6d  %22s  %22s  %7s\n", s.Seed, number(s.Baseline.Compute, "%.0f"), number(s.Replay.Compute, "%.0f"), number(s.Ratio, "%.3f"))
+		d.printf("%6d  %22s  %22s  %7s\n", s.Seed, number(s.Baseline.Compute, "%.0f"), number(s.Replay.Compute, "%.0f"),
+			number(s.Ratio, "%.3f"))
 	}
 	for _, m := range []struct {
 		name    string
@@ -56,7 +59,8 @@ func (d *display) comparison(c *results.Compare, dir string) {
 	}{{"formula", c.Compute}, {"busy GPUs", c.ComputeBusy}, {"all GPUs", c.ComputeAll}, {"clock", c.Clock}} {
 		r := m.measure.Ratio
 		d.printf("  ratio by %-10s median %s, IQR %s to %s; of the median curves %s\n", m.name,
-			number(r.Median, "%.3f"), number(r.Q1, "%.3f"), number(r.Q3, "%.3f"), number(m.measure.MedianCurves, "%.3f"))
+			number(r.Median, "%.3f"), number(r.Q1, "%.3f"), number(r.Q3, "%.3f"), number(m.measure.MedianCurves,
+				"%.3f"))
 	}
 	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
 }

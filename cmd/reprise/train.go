@@ -83,8 +83,8 @@ func (c *trainCommand) load() (run.Config, error) {
 	return run.LoadFolder(c.Out, set)
 }
 
-// clearFolder makes --out ready for a new run. Without --force, a folder that holds a run is an error; with it, the run is
-// removed, and a folder that holds anything else is an error.
+// clearFolder makes --out ready for a new run. Without --force, a folder that holds a run is an error; with it, the run
+// is removed, and a folder that holds anything else is an error.
 func (c *trainCommand) clearFolder() error {
 	config, err := os.ReadFile(filepath.Join(c.Out, results.ConfigFile))
 	if !c.Force {

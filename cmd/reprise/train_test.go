@@ -118,7 +118,8 @@ func TestRunWritesItsFolderAndOnlyJSONToStandardOutput(t *testing.T) {
 	var printed, written results.Summary
 	decode(t, read(t, dir, "stdout"), &printed)
 	decode(t, read(t, dir, results.SummaryFile), &written)
-	if printed.Updates != smallUpdates || printed.Ended != "budget" || written.Updates != printed.Updates || written.Compute != printed.Compute {
+	if printed.Updates != smallUpdates || printed.Ended != "budget" || written.Updates != printed.Updates ||
+		written.Compute != printed.Compute {
 		t.Errorf("printed %+v\nwrote %+v", printed, written)
 	}
 	run, err := results.ReadRun(dir)
@@ -126,13 +127,15 @@ func TestRunWritesItsFolderAndOnlyJSONToStandardOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(run.Updates) != smallUpdates || len(run.Timings) != smallUpdates || len(run.Evals) < 3 {
-		t.Errorf("%d lines of metrics, %d of timing, %d evaluations", len(run.Updates), len(run.Timings), len(run.Evals))
+		t.Errorf("%d lines of metrics, %d of timing, %d evaluations", len(run.Updates), len(run.Timings),
+			len(run.Evals))
 	}
 	if page := read(t, dir, results.ReportFile); !strings.Contains(page, "<svg") {
 		t.Error("report.html has no figure")
 	}
 	var c completion
-	decode(t, succeeds(t, "", "generate", "--model", filepath.Join(dir, results.CheckpointDir), "--prompt", "1+2=", "--json"), &c)
+	decode(t, succeeds(t, "", "generate", "--model", filepath.Join(dir, results.CheckpointDir), "--prompt", "1+2=",
+		"--json"), &c)
 }
 
 func TestQuietRunPrintsNothingAndAPlainOneItsResult(t *testing.T) {
@@ -142,7 +145,8 @@ func TestQuietRunPrintsNothingAndAPlainOneItsResult(t *testing.T) {
 		t.Errorf("--quiet printed %q", out)
 	}
 	out := succeeds(t, "", small(filepath.Join(t.TempDir(), "run"), few...)...)
-	for _, want := range []string{"warm-up 5/5", "addition, seed 1: 3 updates (budget)", "held-out pass@1", "report.html"} {
+	for _, want := range []string{"warm-up 5/5", "addition, seed 1: 3 updates (budget)", "held-out pass@1",
+		"report.html"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
@@ -196,12 +200,15 @@ func TestEveryProblemOfAConfigurationIsPrintedAndNothingIsWritten(t *testing.T) 
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "my.yaml")
-	if err := os.WriteFile(file, []byte("learner: {learning_rate: -1}\npolicy: {heads: 3}\nreplya: {}\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("learner: {learning_rate: -1}\npolicy: {heads: 3}\nreplya: {}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "run")
-	got := call(t, "", "train", "-c", file, "--set", "replay.capacity=100", "--set", "task.name=chess", "--set", "nothing", "--out", out)
-	fails(t, got, "the configuration cannot be used:", "learner.learning_rate: -1", "policy.heads: 3", "replya: unknown key",
+	got := call(t, "", "train", "-c", file, "--set", "replay.capacity=100", "--set", "task.name=chess", "--set",
+		"nothing", "--out", out)
+	fails(t, got, "the configuration cannot be used:", "learner.learning_rate: -1", "policy.heads: 3",
+		"replya: unknown key",
 		"replay.capacity: 100: want at least pipeline.batch (1024)", "task.name: chess: want one of", `--set "nothing"`)
 	fails(t, call(t, "", "train", "-c", filepath.Join(dir, "none.yaml"), "--out", out), "none.yaml")
 	if _, err := os.Stat(out); err == nil {
@@ -215,11 +222,13 @@ func TestOnlyForceReplacesARun(t *testing.T) {
 	args := small(dir, "budget.updates=2")
 	succeeds(t, "", append(args, "--quiet")...)
 	before := read(t, dir, results.MetricsFile)
-	if out := fails(t, call(t, "", args...), dir+" holds a run already", "--resume", "--force"); strings.Contains(out, "warm-up") {
+	if out := fails(t, call(t, "", args...), dir+" holds a run already", "--resume", "--force"); strings.Contains(out,
+		"warm-up") {
 		t.Errorf("the refusal came after the warm-up:\n%s", out)
 	}
 	fails(t, call(t, "", "train", "--resume", "--force", "--out", dir), "leave -c and --force out")
-	fails(t, call(t, "", "train", "--resume", "--out", dir, "--set", "seed=2"), "--set may change budget.compute and budget.updates only")
+	fails(t, call(t, "", "train", "--resume", "--out", dir, "--set", "seed=2"),
+		"--set may change budget.compute and budget.updates only")
 	if read(t, dir, results.MetricsFile) != before {
 		t.Error("a refused call changed the run")
 	}
@@ -231,7 +240,8 @@ func TestOnlyForceReplacesARun(t *testing.T) {
 
 func TestForceKeepsFoldersThatHoldNoRun(t *testing.T) {
 	t.Parallel()
-	for _, files := range [][]string{{"thesis.tex"}, {"thesis.tex", results.ConfigFile}} { // the second: of another program
+	for _, files := range [][]string{{"thesis.tex"},
+		{"thesis.tex", results.ConfigFile}} { // the second: of another program
 		dir := t.TempDir()
 		for _, f := range files {
 			if err := os.WriteFile(filepath.Join(dir, f), []byte("title: thesis\n"), 0o644); err != nil {
@@ -249,7 +259,8 @@ func TestForceKeepsFoldersThatHoldNoRun(t *testing.T) {
 
 func TestResumeWithoutARunIsRefused(t *testing.T) {
 	t.Parallel()
-	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "holds no run: name the folder", results.ConfigFile)
+	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "holds no run: name the folder",
+		results.ConfigFile)
 }
 
 func TestAComparisonOfOneSeedMakesNoClaim(t *testing.T) {
@@ -261,7 +272,8 @@ func TestAComparisonOfOneSeedMakesNoClaim(t *testing.T) {
 	if printed.Claim || !strings.Contains(printed.Statement, "One seed: no claim") {
 		t.Errorf("claim %v, statement %q", printed.Claim, printed.Statement)
 	}
-	for _, path := range []string{results.CompareFile, results.ReportFile, "baseline/seed-1/metrics.jsonl", "replay/seed-1/checkpoint/model.safetensors"} {
+	for _, path := range []string{results.CompareFile, results.ReportFile, "baseline/seed-1/metrics.jsonl",
+		"replay/seed-1/checkpoint/model.safetensors"} {
 		read(t, dir, path)
 	}
 	fails(t, call(t, "", args...), dir+" holds a run already")
@@ -272,7 +284,8 @@ func TestARunKilledWithItsServiceResumesToTheSameBytes(t *testing.T) {
 	serve := []string{"--http", "off", "--data", filepath.Join(t.TempDir(), "data"), "--sync", "off"}
 	s := startServe(t, serve...)
 	dir := filepath.Join(t.TempDir(), "run")
-	if got := stop(t, syscall.SIGKILL, filepath.Join(dir, results.MetricsFile), 25, append(small(dir), "--buffer", s.at.GRPC+"/lab")); got.code != -1 {
+	if got := stop(t, syscall.SIGKILL, filepath.Join(dir, results.MetricsFile), 25,
+		append(small(dir), "--buffer", s.at.GRPC+"/lab")); got.code != -1 {
 		t.Fatalf("killed, but exit code %d:\n%s", got.code, got.stderr)
 	}
 	s.kill()

@@ -55,7 +55,8 @@ func (s *served) fill(t *testing.T, table string, groups int) {
 				if i == 0 {
 					mask, version, logprob = 0, rollout.NoVersion, 0
 				}
-				r.Mask, r.Versions, r.Logprobs = append(r.Mask, mask), append(r.Versions, version), append(r.Logprobs, logprob)
+				r.Mask, r.Versions, r.Logprobs = append(r.Mask, mask), append(r.Versions, version), append(r.Logprobs,
+					logprob)
 			}
 			g.Rollouts = append(g.Rollouts, r)
 		}
@@ -108,7 +109,8 @@ func TestAnExportAndItsImportKeepATable(t *testing.T) {
 	s := startTables(t, "name=from", "name=to", "name=anew")
 	s.fill(t, "from", 90)
 	dir := t.TempDir()
-	first, second, third := filepath.Join(dir, "first.arrow"), filepath.Join(dir, "second.arrow"), filepath.Join(dir, "third.arrow")
+	first, second, third := filepath.Join(dir, "first.arrow"), filepath.Join(dir, "second.arrow"), filepath.Join(dir,
+		"third.arrow")
 
 	said := succeeds(t, "", "export", s.at.GRPC+"/from", "--out", first, "--rows", "50")
 	if !strings.Contains(said, "270 rollouts") || !strings.Contains(said, "at version 4") {
@@ -116,7 +118,8 @@ func TestAnExportAndItsImportKeepATable(t *testing.T) {
 	}
 	fails(t, call(t, "", "import", first, s.at.GRPC+"/to"), "version 4", "--advance")
 	said = succeeds(t, "", "import", first, s.at.GRPC+"/to", "--advance", "--rows", "32")
-	for _, want := range []string{"270 rollouts in 90 groups", "advanced to version 4", "insertions: 9", "it holds 270 rollouts, before it held 0"} {
+	for _, want := range []string{"270 rollouts in 90 groups", "advanced to version 4", "insertions: 9",
+		"it holds 270 rollouts, before it held 0"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("import said %q: want %q", said, want)
 		}
@@ -163,7 +166,8 @@ func TestTheExportOfAJournalIsThatOfItsTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := call(t, "", "export", moved, "--out", filepath.Join(dir, "never.arrow"))
-	if got.code != 1 || !strings.Contains(got.stderr, "damaged") && !strings.Contains(got.stderr, "checksum") && !strings.Contains(got.stderr, "lost") {
+	if got.code != 1 || !strings.Contains(got.stderr, "damaged") && !strings.Contains(got.stderr, "checksum") &&
+		!strings.Contains(got.stderr, "lost") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "never.arrow")); !errors.Is(err, os.ErrNotExist) {
@@ -207,7 +211,8 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	s := startTables(t, "name=lab")
 	s.fill(t, "lab", 10)
 	path := filepath.Join(t.TempDir(), "some.arrow")
-	said := succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--ids", "30,2,3,999", "--columns", "reward,id", "--rows", "4")
+	said := succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--ids", "30,2,3,999", "--columns", "reward,id",
+		"--rows", "4")
 	if !strings.Contains(said, "3 rollouts") || !strings.Contains(said, "not in the table: [999]") {
 		t.Errorf("export said %q", said)
 	}
@@ -224,7 +229,8 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path), "exists", "--force")
 	succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force")
 	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force", "--columns", "tokenz"), "tokenz")
-	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force", "--ids", "1", "--columns", "reward"), "id")
+	fails(t, call(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--force", "--ids", "1", "--columns", "reward"),
+		"id")
 	fails(t, call(t, "", "export", s.at.GRPC+"/nowhere", "--out", path, "--force"), "nowhere")
 	fails(t, call(t, "", "export", filepath.Join(t.TempDir(), "none"), "--out", path, "--force"), "no such file")
 	if n := len(rowsOf(t, path)); n == 0 {

@@ -77,7 +77,8 @@ func (c Config) Validate() error {
 	var problems option.Problems
 	problems.Add(c.TLS.Validate(), c.Options.Validate())
 	problems.Check(c.Listen != Off || c.Unix != "", "listen", c.Listen, "a unix socket, or an address")
-	problems.Check(c.StopTimeout >= 0, "stop_timeout", c.StopTimeout, "0s (the default of %v) or more", DefaultStopTimeout)
+	problems.Check(c.StopTimeout >= 0, "stop_timeout", c.StopTimeout, "0s (the default of %v) or more",
+		DefaultStopTimeout)
 	return problems.Err()
 }
 
@@ -99,7 +100,8 @@ func ParseTable(text string) (wire.Table, error) {
 	for assignment := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(assignment, "=")
 		if !ok || key == "" {
-			return wire.Table{}, fmt.Errorf("%q: want key=value,… such as name=math,capacity=4096,sampler=prioritized", assignment)
+			return wire.Table{}, fmt.Errorf("%q: want key=value,… such as name=math,capacity=4096,sampler=prioritized",
+				assignment)
 		}
 		if err := setPath(tree, strings.Split(strings.TrimSpace(key), "."), strings.TrimSpace(value)); err != nil {
 			return wire.Table{}, fmt.Errorf("%s: %w", key, err)
@@ -217,7 +219,8 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// oneTypoApart reports whether two keys differ by at most one letter: missing, added, replaced, or two neighbours swapped.
+// oneTypoApart reports whether two keys differ by at most one letter: missing, added, replaced, or two neighbours
+// swapped.
 func oneTypoApart(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

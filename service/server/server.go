@@ -56,8 +56,8 @@ type Addresses struct {
 	PID  int    `json:"pid"`
 }
 
-// Start binds all addresses, opens the journals and serves. The context bounds the start only. Version is the program's, shown
-// on the dashboard.
+// Start binds all addresses, opens the journals and serves. The context bounds the start only. Version is the
+// program's, shown on the dashboard.
 func Start(ctx context.Context, config Config, version string, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		config: config.WithDefaults(), log: logger, failed: make(chan error, 3), Addresses: Addresses{PID: os.Getpid()},
@@ -158,7 +158,8 @@ func (s *Server) serveFlight(l net.Listener, certificates *access.Certificates) 
 		grpc.ChainUnaryInterceptor(s.policy.Unary()), grpc.ChainStreamInterceptor(s.policy.Stream()),
 		// Notice a client that vanished within a minute and a half, so that its leases go back.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 30 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
+			PermitWithoutStream: true}))
 	if certificates != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(certificates.Config("h2"))))
 	}
@@ -176,7 +177,8 @@ func (s *Server) serveFlight(l net.Listener, certificates *access.Certificates) 
 func (s *Server) servePages() {
 	s.web = &http.Server{
 		Handler: s.pages, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(),
+			slog.LevelDebug),
 	}
 	serve := func() error { return s.web.Serve(s.http) }
 	if s.certificates != nil {
@@ -223,11 +225,12 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// closeTimeout is how long clients have to read the last answers and close their idle streams once all calls have ended.
+// closeTimeout is how long clients have to read the last answers and close their idle streams once all calls have
+// ended.
 const closeTimeout = time.Second
 
-// Stop stops the server: it lets calls finish within the configured time, flushes the journals, closes the connections, and
-// closes the pages last.
+// Stop stops the server: it lets calls finish within the configured time, flushes the journals, closes the connections,
+// and closes the pages last.
 func (s *Server) Stop() (service.Summary, error) {
 	bound, cancel := context.WithTimeout(s.ctx, s.config.StopTimeout)
 	defer cancel()

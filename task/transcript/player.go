@@ -77,8 +77,8 @@ type line struct {
 	err  error
 }
 
-// NewKeyboard returns a player that asks on out and reads lines of in. It reads in a goroutine that ends with the process, so
-// that waiting for a line can be interrupted.
+// NewKeyboard returns a player that asks on out and reads lines of in. It reads in a goroutine that ends with the
+// process, so that waiting for a line can be interrupted.
 func NewKeyboard(in io.Reader, out io.Writer) *Keyboard {
 	lines := make(chan line)
 	go func() {

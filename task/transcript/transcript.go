@@ -56,8 +56,8 @@ type Episode struct {
 type Options struct {
 	Out    io.Writer
 	Frames string // folder for images; "": they are not written
-	// Prompted: the player was asked for each action by the turn's number, so it is not printed again. Echo: print actions,
-	// because nobody saw them typed.
+	// Prompted: the player was asked for each action by the turn's number, so it is not printed again. Echo: print
+	// actions, because nobody saw them typed.
 	Prompted, Echo bool
 }
 
@@ -141,7 +141,8 @@ func (r *recorder) turn(action string, s task.Step) error {
 	return err
 }
 
-// frame writes a turn's image to a file and returns the file's name; turn 0 is the prompt. Without an image it does nothing.
+// frame writes a turn's image to a file and returns the file's name; turn 0 is the prompt. Without an image it does
+// nothing.
 func (r *recorder) frame(turn int, image []byte) (string, error) {
 	if image == nil {
 		return "", nil

@@ -1,5 +1,6 @@
-// Command ours runs Reprise's prioritized table in the comparison with peers (benchmarks/peers/README.md). It fills a table from the
-// files of a folder, prints a line of JSON, and then answers each command on standard input with another line:
+// Command ours runs Reprise's prioritized table in the comparison with peers (benchmarks/peers/README.md). It fills a
+// table from the files of a folder, prints a line of JSON, and then answers each command on standard input with another
+// line:
 //
 //	run N     N cycles: sample a batch, update its priorities, advance the version; the seconds spent in each
 //	follow N  the same, untimed; the bases as the updates left them

@@ -86,8 +86,8 @@ func (t *trainer) advanceTo(ctx context.Context, v rollout.Version) error {
 	return t.table.Advance(ctx, v)
 }
 
-// insert adds a group at the table's version. Each rollout has slices of its own, as in training, so that the work of the garbage
-// collector counts.
+// insert adds a group at the table's version. Each rollout has slices of its own, as in training, so that the work of
+// the garbage collector counts.
 func (t *trainer) insert(ctx context.Context, bases []float64) error {
 	var g rollout.Group
 	for _, base := range bases {
@@ -97,9 +97,11 @@ func (t *trainer) insert(ctx context.Context, bases []float64) error {
 			policy := i >= 4
 			x.Tokens = append(x.Tokens, int32(i))
 			if policy {
-				x.Mask, x.Logprobs, x.Versions = append(x.Mask, 1), append(x.Logprobs, -1), append(x.Versions, t.version)
+				x.Mask, x.Logprobs, x.Versions = append(x.Mask, 1), append(x.Logprobs, -1), append(x.Versions,
+					t.version)
 			} else {
-				x.Mask, x.Logprobs, x.Versions = append(x.Mask, 0), append(x.Logprobs, 0), append(x.Versions, rollout.NoVersion)
+				x.Mask, x.Logprobs, x.Versions = append(x.Mask, 0), append(x.Logprobs, 0), append(x.Versions,
+					rollout.NoVersion)
 			}
 		}
 		g.Rollouts = append(g.Rollouts, x)
