@@ -126,16 +126,6 @@ func ExactVerdict(p Prompt, response string, wellFormed bool) Verdict {
 	return Verdict{Reward: 1, Correct: true, Extracted: response}
 }
 
-// AlphabetOf returns the characters of texts, each once, in ascending order.
-func AlphabetOf(texts ...string) string {
-	var characters []rune
-	for _, text := range texts {
-		characters = append(characters, []rune(text)...)
-	}
-	slices.Sort(characters)
-	return string(slices.Compact(characters))
-}
-
 // Sorted returns a copy of choices in the order of known.
 func Sorted(choices, known []string) []string {
 	return slices.SortedStableFunc(slices.Values(choices), func(a, b string) int {

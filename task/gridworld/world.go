@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -43,10 +44,12 @@ func (w *World) HeldOut(starts []int, prompt func(start int) task.Prompt) []task
 	return prompts
 }
 
-// Characters returns the alphabet of actions and other texts.
+// Characters returns the characters of actions and other texts, each once, in ascending order.
 func (w *World) Characters(texts ...string) string {
 	p := w.Protocol
-	return task.AlphabetOf(slices.Concat(p.Actions(), []string{p.Write(0, 1)}, texts)...)
+	characters := []rune(strings.Join(slices.Concat(p.Actions(), []string{p.Write(0, 1)}, texts), ""))
+	slices.Sort(characters)
+	return string(slices.Compact(characters))
 }
 
 // Walk is an episode in a World. It is a task.Expert and a task.Actor.
