@@ -324,13 +324,13 @@ func TestAFolderWhoseTowerDoesNotFitIsRefused(t *testing.T) {
 		of, for_ int // pixels of the folder's images, and of the task's
 		fits     bool
 	}{{8, 8, true}, {8, 16, false}, {0, 8, false}, {8, 0, true}} {
-		trained := counts(t, counting{turns: 3, size: c.of})
+		trained := counts(t, counting{turns: 3, size: c.of}, "warmup.steps=0")
 		s := begin(t, trained)
 		dir := t.TempDir()
 		if err := s.model.Save(dir, s.weights, s.tokenizer); err != nil {
 			t.Fatal(err)
 		}
-		next := counts(t, counting{turns: 3, size: c.for_})
+		next := counts(t, counting{turns: 3, size: c.for_}, "warmup.steps=0")
 		next.Policy.Init, next.Policy.Vision = dir, Vision{}
 		_, err := Begin(context.Background(), next, nil)
 		if c.fits != (err == nil) || err != nil && !strings.Contains(err.Error(), "policy.init: "+dir+": want a model with a vision tower for images of") {

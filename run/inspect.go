@@ -148,7 +148,8 @@ func heldOf(d rollout.Draw, o replay.Options) replay.Held {
 	}
 	return replay.Held{
 		ID: d.ID, Group: d.Group, Shard: int((d.Group - 1) % uint64(o.Shards)), Rollout: &own,
-		Age: int(d.Staleness), UnitAge: int(d.Staleness), Uses: int(d.Uses), Advantage: d.Advantage, Fresh: d.Fresh, Base: math.NaN(), Probability: d.Probability,
+		Age: int(d.Staleness), UnitAge: int(d.Staleness), Uses: int(d.Uses),
+		Advantage: d.Advantage, Fresh: d.Fresh, Base: math.NaN(), Probability: d.Probability,
 	}
 }
 
@@ -209,8 +210,8 @@ func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, ro
 	}
 	row := func(h replay.Held) InspectRow {
 		return InspectRow{
-			ID: uint64(h.ID), Shard: h.Shard, Prompt: h.Rollout.PromptID, Text: h.Rollout.Text, Reward: h.Rollout.Reward, Advantage: h.Advantage,
-			Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base), Probability: results.Num(h.Probability),
+			ID: uint64(h.ID), Shard: h.Shard, Prompt: h.Rollout.PromptID, Text: h.Rollout.Text,
+			Reward: h.Rollout.Reward, Advantage: h.Advantage, Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base), Probability: results.Num(h.Probability),
 			Reason: reason(h, o, tau, perShard[h.Shard], countsFresh),
 		}
 	}

@@ -59,7 +59,8 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 		TrainerIdle:    share(now.Trainer.Idle, m.Trainer.Idle),
 		TableSize:      tableSize,
 	}
-	l.WeightMean, l.WeightMin, l.WeightESS, l.FreshShare = take("weight_mean"), take("weight_min"), take("weight_ess"), take("fresh_share")
+	l.WeightMean, l.WeightMin = take("weight_mean"), take("weight_min")
+	l.WeightESS, l.FreshShare = take("weight_ess"), take("fresh_share")
 	if u.NewRollouts > 0 {
 		l.Reward = results.Num(u.NewReward)
 	}

@@ -126,40 +126,25 @@ func modes() map[string][]string {
 	}
 }
 
+// A run writes the same bytes on any number of cores and whether or not it is interrupted. An interruption at update n ends the
+// run with a checkpoint, a crash leaves the one before.
 func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for name, assignments := range modes() {
 		t.Run(name, func(t *testing.T) {
 			c := small(t, assignments...)
-			var dirs []string
+			whole := filepath.Join(t.TempDir(), "whole")
 			for _, cores := range few([]int{1, 4, 2}, 2) {
 				runtime.GOMAXPROCS(cores)
-				dirs = append(dirs, filepath.Join(t.TempDir(), "run"))
-				if _, err := Train(context.Background(), c, beginAnew(t, c), dirs[len(dirs)-1], Hooks{}); err != nil {
+				dir := whole
+				if cores > 1 {
+					dir = filepath.Join(t.TempDir(), "again")
+				}
+				if _, err := Train(context.Background(), c, beginAnew(t, c), dir, Hooks{}); err != nil {
 					t.Fatal(err)
 				}
-				sameRuns(t, dirs[len(dirs)-1], dirs[0])
+				sameRuns(t, dir, whole)
 			}
-		})
-	}
-}
-
-// few returns the first n of the cases when the tests are to be short.
-func few(cases []int, n int) []int {
-	if testing.Short() {
-		return cases[:n]
-	}
-	return cases
-}
-
-// An interruption at update n ends the run with a checkpoint, a crash leaves the last one: both resume to the bytes of
-// the run that nothing happened to.
-func TestResumedRunsEndInTheSameBytes(t *testing.T) {
-	for name, assignments := range modes() {
-		t.Run(name, func(t *testing.T) {
-			c := small(t, assignments...)
-			whole := filepath.Join(t.TempDir(), "whole")
-			train(t, c, whole)
 			for _, n := range few([]int{6, 1, 13}, 1) {
 				dir := filepath.Join(t.TempDir(), "stopped")
 				if sum := interrupt(t, c, dir, n); sum.Ended != "interrupted" || sum.Updates < n {
@@ -174,6 +159,14 @@ func TestResumedRunsEndInTheSameBytes(t *testing.T) {
 			sameRuns(t, dir, whole)
 		})
 	}
+}
+
+// few returns the first n cases if the tests are to be short.
+func few(cases []int, n int) []int {
+	if testing.Short() {
+		return cases[:n]
+	}
+	return cases
 }
 
 func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
