@@ -19,11 +19,17 @@ import (
 type Error struct {
 	Key   string // as a configuration spells it, sections included: replay.max_staleness
 	Value any    // as given
-	Want  string // what is allowed: "0 (not bounded) or more"
+	Want  string // what is allowed: "0 (no limit) or more"
 }
 
-// Error reads: replay.max_staleness: -1: want 0 (not bounded) or more
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v: want %s", e.Key, e.Value, e.Want) }
+// Error reads: replay.max_staleness: -1: want 0 (no limit) or more
+func (e *Error) Error() string {
+	value := fmt.Sprint(e.Value)
+	if value == "" {
+		value = `""`
+	}
+	return fmt.Sprintf("%s: %s: want %s", e.Key, value, e.Want)
+}
 
 // Problems collects what is wrong with a set of options. The zero value has none.
 type Problems []error

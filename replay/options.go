@@ -263,8 +263,8 @@ func (o Options) WithoutPriorities() Options {
 // minAgeDecay is the least tau: below, one version would divide weights by more than a float64 holds.
 const minAgeDecay = 1e-3
 
-// maxLeaseSeconds is about three years.
-const maxLeaseSeconds = 1e8
+// maxLeaseSeconds is a year.
+const maxLeaseSeconds = 366 * 24 * 3600
 
 // Validate returns every problem at once, each an *[option.Error], joined; nil if there is none.
 func (o Options) Validate() error {
@@ -301,7 +301,7 @@ func (o Options) Validate() error {
 	check(o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount, "1 with step_returns 0, which discounts nothing")
 	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
 	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (no limit) to %d", math.MaxInt32)
-	check(o.LeaseSeconds >= 1e-3 && o.LeaseSeconds <= maxLeaseSeconds, "lease_seconds", o.LeaseSeconds, "0.001 to %g", float64(maxLeaseSeconds))
+	check(o.LeaseSeconds >= 1e-3 && o.LeaseSeconds <= maxLeaseSeconds, "lease_seconds", o.LeaseSeconds, "0.001 to %d", maxLeaseSeconds)
 	if err := o.Advantage.Validate(); err != nil {
 		check(false, "advantage", o.Advantage, "%v", advantage.Kinds())
 	}

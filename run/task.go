@@ -124,7 +124,8 @@ func (c Config) resolved() (Config, error) {
 	c.Learner = c.learner()
 	o := c.pipelineOptions().WithDefaults()
 	r := c.replayOptions(0).WithDefaults() // importance_anneal too: it stays the same if the run is resumed with a larger budget
-	r.MinSize, r.Shards, r.GroupSize, r.Advantage, r.Seed, r.LeaseSeconds = c.Replay.MinSize, 0, 0, "", 0, 0
+	r.MinSize = c.Replay.MinSize
+	r.Shards, r.GroupSize, r.Advantage, r.MaxTokens, r.Seed, r.LeaseSeconds = 0, 0, "", 0, 0, 0 // other sections decide them
 	c.Replay.Options = r
 	if o.Mode == pipeline.Sync {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates

@@ -110,7 +110,7 @@ func ofRecent(now time.Time, v *service.TableView, r *service.Recent) recent {
 		Key: v.Name + "-" + count(uint64(r.ID)), Prompt: legible(r.PromptID), Reward: signed(r.Reward), Class: "none", Text: legible(r.Text), Cut: r.Cut,
 		About: "version " + count(int32(r.Version)) + " · " + plural(r.Tokens, "token") + " · " + ago(now, r.At),
 	}
-	if r.Reward >= *v.Definition.PositiveThreshold {
+	if r.Reward >= *v.Definition.WithDefaults().PositiveThreshold {
 		shown.Class = "good"
 	}
 	if r.Truncated {
