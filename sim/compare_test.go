@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -181,7 +182,7 @@ func TestParseWorkloadRefusesAMalformedNotation(t *testing.T) {
 	for _, lengths := range []string{"0.5,1,100", "10,-1,100", "10,5,100", "10,1,9", "10,1,99.5", "10,1,2e6",
 		"NaN,1,100", "10,1,100,2", "10,x,100", ""} {
 		_, err := ParseWorkload(lengths, "2,1", "1")
-		for _, want := range []string{"lengths: " + lengths + ": want MEDIAN,SIGMA,MAX",
+		for _, want := range []string{"lengths: " + cmp.Or(lengths, `""`) + ": want MEDIAN,SIGMA,MAX",
 			"stragglers: 2,1: want SHARE,FACTOR", "reward_latency: 1: want MEAN,SIGMA"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("lengths %q: error %v, want %q", lengths, err, want)
