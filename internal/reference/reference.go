@@ -1,0 +1,154 @@
+// Package reference writes the reference tables of configuration keys from the structs that define them: keys from their tags,
+// defaults from a value, and meanings from the comments in the source. Tests use it to keep docs/reference.md true.
+package reference
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"strings"
+)
+
+// module is the import path of the repository's root.
+const module = "github.com/reprise-rl/reprise"
+
+// Writer writes sections of a reference page. Root is the repository's root folder, where it reads the source.
+type Writer struct {
+	Root     string
+	comments map[string]map[string]map[string]string // by package path, type and field
+	out      strings.Builder
+	err      error
+}
+
+// String returns the page so far, and Err the first error.
+func (w *Writer) String() string { return w.out.String() }
+
+// Err returns the first error.
+func (w *Writer) Err() error { return w.err }
+
+// Text writes a paragraph or a heading.
+func (w *Writer) Text(format string, args ...any) {
+	fmt.Fprintf(&w.out, format+"\n\n", args...)
+}
+
+// Table writes the keys of a struct, embedded structs included, as a Markdown table. A key's default is what its comment names
+// in brackets at the end, or else its value in defaults; a key that holds a struct gets a row for each key of that struct, after
+// a dot.
+func (w *Writer) Table(defaults any) {
+	w.out.WriteString("| key | default | meaning |\n|---|---|---|\n")
+	w.rows("", reflect.ValueOf(defaults))
+	w.out.WriteString("\n")
+}
+
+func (w *Writer) rows(prefix string, v reflect.Value) {
+	t := v.Type()
+	for i := range t.NumField() {
+		field := t.Field(i)
+		key, _, _ := strings.Cut(cmp.Or(field.Tag.Get("yaml"), field.Tag.Get("json")), ",")
+		switch {
+		case !field.IsExported() || key == "-":
+		case field.Anonymous:
+			w.rows(prefix, v.Field(i))
+		case key == "":
+			w.fail(fmt.Errorf("%s.%s has no key", t, field.Name))
+		default:
+			w.row(prefix+key, v.Field(i), w.comment(t, field.Name))
+		}
+	}
+}
+
+// row writes one key, or those of the struct it holds.
+func (w *Writer) row(key string, v reflect.Value, comment string) {
+	meaning, standard := comment, ""
+	if at := strings.LastIndex(comment, " ["); at >= 0 && strings.HasSuffix(comment, "]") {
+		meaning, standard = comment[:at], strings.TrimSuffix(comment[at+2:], "]")
+	}
+	kind := v.Type()
+	if kind.Kind() == reflect.Pointer {
+		kind = kind.Elem()
+	}
+	if kind.Kind() == reflect.Struct && w.isOurs(kind) {
+		if v.Kind() == reflect.Pointer {
+			v = reflect.New(kind)
+			v = v.Elem()
+		}
+		if meaning != "" {
+			fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, cell(standard), cell(meaning))
+		}
+		w.rows(key+".", v)
+		return
+	}
+	if meaning == "" {
+		w.fail(fmt.Errorf("%s has no comment: say what it means", key))
+	}
+	if standard == "" {
+		standard = fmt.Sprintf("`%v`", reflect.Indirect(v))
+		if s := fmt.Sprint(reflect.Indirect(v)); s == "" || s == "<invalid Value>" || s == "[]" || s == "map[]" {
+			standard = "none"
+		}
+	} else if !strings.Contains(standard, " ") {
+		standard = "`" + standard + "`"
+	}
+	fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, cell(standard), cell(meaning))
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+func (w *Writer) isOurs(t reflect.Type) bool { return strings.HasPrefix(t.PkgPath(), module) }
+
+func (w *Writer) fail(err error) { w.err = cmp.Or(w.err, err) }
+
+// comment returns what the source says of a field: the comment above it, or the one behind it, on one line.
+func (w *Writer) comment(t reflect.Type, field string) string {
+	if w.comments == nil {
+		w.comments = make(map[string]map[string]map[string]string)
+	}
+	if w.comments[t.PkgPath()] == nil {
+		types, err := readComments(filepath.Join(w.Root, strings.TrimPrefix(t.PkgPath(), module)))
+		w.fail(err)
+		w.comments[t.PkgPath()] = types
+	}
+	return w.comments[t.PkgPath()][t.Name()][field]
+}
+
+func readComments(folder string) (map[string]map[string]string, error) {
+	types := make(map[string]map[string]string)
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		return nil, cmp.Or(err, error(&fs.PathError{Op: "read the source", Path: folder, Err: fs.ErrNotExist}))
+	}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					types[spec.Name.Name] = fieldComments(s)
+				}
+			}
+			return true
+		})
+	}
+	return types, nil
+}
+
+func fieldComments(s *ast.StructType) map[string]string {
+	fields := make(map[string]string)
+	for _, f := range s.Fields.List {
+		text := strings.Join(strings.Fields(f.Doc.Text()+" "+f.Comment.Text()), " ")
+		for _, name := range f.Names {
+			if f.Comment == nil { // "GroupSize is the number of …" above the field
+				text = strings.TrimSuffix(strings.TrimPrefix(text, name.Name+" is "), ".")
+			}
+			fields[name.Name] = text
+		}
+	}
+	return fields
+}
