@@ -39,67 +39,67 @@ type Timing struct {
 
 // Options configures a [Machine]. Zero means the default in brackets.
 type Options struct {
-	Workers  int // W, inference GPUs, >= 1 [6]
-	Trainers int // T, trainer GPUs, >= 1 [2]
-	Batch    int // B, rollouts per update over all trainers, a multiple of T [256]
-	Group    int // G, rollouts per prompt, >= 1 [16]
+	Workers  int `yaml:"workers"`  // W, GPUs that generate, at least 1 [6]
+	Trainers int `yaml:"trainers"` // T, GPUs that train, at least 1 [2]
+	Batch    int `yaml:"batch"`    // B, rollouts per update over all trainers; a multiple of trainers [256]
+	Group    int `yaml:"group"`    // G, rollouts per prompt, at least 1 [16]
 
-	// RolloutCost is mu, the compute of generating one rollout relative to training on one, > 0
-	// [5.28, Qwen2.5-7B in ER].
-	RolloutCost float64
+	// RolloutCost is mu, the compute of generating one rollout relative to training on one, above 0;
+	// 5.28 is Qwen2.5-7B in ER [5.28].
+	RolloutCost float64 `yaml:"rollout_cost"`
 	// GroupTiming gives the time of a job's group on a worker where groups differ, in length or because a worker is
 	// slow. It must be a pure function with mean G mu [G mu for all].
-	GroupTiming func(job uint64, worker int) Timing
-	// WeightTransfer is the time from the publication of weights until workers have them, >= 0.
-	WeightTransfer float64
+	GroupTiming func(job uint64, worker int) Timing `yaml:"-"`
+	// WeightTransfer is the time from the publication of weights until workers have them [0].
+	WeightTransfer float64 `yaml:"weight_transfer"`
 	// UpdatesInFlight limits the updates whose weights have not reached the workers, >= 0. At 1 trainers wait for every
 	// transfer to end; at 2 they take the next batch meanwhile (one step off), and so on. Updates that PublishEvery
 	// does not publish count until they end [0: no limit].
-	UpdatesInFlight int
+	UpdatesInFlight int `yaml:"-"`
 	// RewardLatency gives the time until the rewards of a job's group are known, finite and >= 0. The worker continues
 	// meanwhile. It must be a pure function [none: at once].
-	RewardLatency func(job uint64) float64
+	RewardLatency func(job uint64) float64 `yaml:"-"`
 
-	Mode Mode // [Async]
-	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of G [B rounded up to one, or
+	Mode Mode `yaml:"mode"` // async: workers and trainers at the same time; sync: in turns [async]
+	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of group [B rounded up to one, or
 	// what the turn's fresh draws take if that is more; with Mix, what they take].
-	SyncRollouts int
+	SyncRollouts int `yaml:"sync_rollouts"`
 	// SyncUpdates is the number of updates per turn in synchronous mode, a multiple of BatchUpdates [BatchUpdates times
 	// 1 + Mix].
-	SyncUpdates int
+	SyncUpdates int `yaml:"sync_updates"`
 
-	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch, >= 1. Updates 1, 1+i,
+	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch. Updates 1, 1+i,
 	// 1+2i, … draw; those between train on the same draws, whose staleness grows. The buffer counts one use;
 	// Update.Used counts every update's [1].
-	BatchUpdates int
+	BatchUpdates int `yaml:"batch_updates"`
 
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
 	// for fresh draws only (rollout.Request.Fresh), the others for none [0: none asks for any].
-	Mix int
+	Mix int `yaml:"-"`
 	// FreshShare is the share of fresh draws in every batch, rounded to whole rollouts per trainer, in [0, 1]. It
 	// excludes Mix [0: none].
-	FreshShare float64
+	FreshShare float64 `yaml:"-"`
 
-	WeightSync WeightSync // [ByGroup]
-	Chunk      int        // positions decoded between switches of weights with ByToken, >= 1 [32]
-	MaxTokens  int        // most positions that a generation decodes; required with ByToken
-	// PublishEvery publishes only versions divisible by it, >= 1. As versions count updates and v counts batches, v of
-	// the schedule (v, i) is PublishEvery/BatchUpdates [1].
-	PublishEvery int
+	WeightSync WeightSync `yaml:"weight_sync"` // when workers take up new weights: at each group (group), or within rollouts (token) [group]
+	Chunk      int        `yaml:"chunk"`       // positions decoded between switches of weights, with weight_sync token, at least 1 [32]
+	MaxTokens  int        `yaml:"-"`           // most positions that a generation decodes; required with ByToken
+	// PublishEvery is the number of versions from one that workers get to the next. As versions count updates and v counts
+	// batches, v of the schedule (v, i) is publish_every/batch_updates [1].
+	PublishEvery int `yaml:"publish_every"`
 
 	// Advantage is the kind of advantages. The machine computes those over the training batch before each step, on the
 	// draws of all trainers; the buffer computes the group-relative ones, the learner those of a critic
 	// [advantage.Group].
-	Advantage advantage.Kind
+	Advantage advantage.Kind `yaml:"-"`
 
-	Updates       int     // ends the run after so many updates [0: no limit]
-	ComputeBudget float64 // ends the run at the first update that reaches it [0: no limit]
+	Updates       int     `yaml:"-"` // ends the run after so many updates [0: no limit]
+	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
 	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it (METHODS 1)
 	// [Options.ReplayCompute].
-	UpdateCompute float64
+	UpdateCompute float64 `yaml:"-"`
 
 	// Concurrency limits the generations and steps that run at the same time. It does not affect results [GOMAXPROCS].
-	Concurrency int
+	Concurrency int `yaml:"-"`
 }
 
 // WithDefaults returns the options with every zero replaced by its default.

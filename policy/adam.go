@@ -12,13 +12,13 @@ import (
 
 // Adam is the optimizer: Adam with decoupled weight decay (AdamW) and clipping by the global gradient norm.
 type Adam struct {
-	LearningRate float64 `yaml:"learning_rate"` // > 0
-	Warmup       int     `yaml:"warmup"`        // updates over which the rate rises linearly; 0: constant from the start
-	Beta1        float64 `yaml:"beta1"`         // in [0, 1); 0: 0.9
-	Beta2        float64 `yaml:"beta2"`         // in [0, 1); 0: 0.95
-	Epsilon      float64 `yaml:"epsilon"`       // 0: 1e-8
+	LearningRate float64 `yaml:"learning_rate"` // of AdamW, above 0
+	Warmup       int     `yaml:"warmup"`        // updates over which the rate rises linearly; 0: none
+	Beta1        float64 `yaml:"beta1"`         // decay of the mean, in [0, 1) [0.9]
+	Beta2        float64 `yaml:"beta2"`         // decay of the variance, in [0, 1) [0.95]
+	Epsilon      float64 `yaml:"epsilon"`       // added to the root of the variance [1e-08]
 	WeightDecay  float64 `yaml:"weight_decay"`  // per unit of learning rate, on matrices only; 0: none
-	ClipNorm     float64 `yaml:"clip_norm"`     // global norm to which gradients are scaled down; 0: 1; negative: never
+	ClipNorm     float64 `yaml:"clip_norm"`     // scale gradients down to this global norm; negative: never [1]
 }
 
 func (a Adam) withDefaults() Adam {

@@ -43,7 +43,8 @@ type Options struct {
 	StepReturns  int     `json:"step_returns,omitempty"`
 	StepDiscount float64 `json:"step_discount,omitempty"` // gamma per turn of step_returns, in (0, 1] [1]
 
-	// What follows configures sampler prioritized (docs/METHODS.md, section 3); other samplers take none of it.
+	// The next eleven configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
+
 	PriorityBase     Base     `json:"priority_base,omitempty"`     // advantage, reward, td_error, gradient_norm or recency [advantage]
 	PriorityEpsilon  float64  `json:"priority_epsilon,omitempty"`  // added to every base, above 0 [1e-06]
 	PriorityExponent float64  `json:"priority_exponent,omitempty"` // alpha, above 0, at most 100 [0.6]

@@ -24,11 +24,11 @@ func (c Config) BaselineArm() Config {
 	if i := c.Pipeline.BatchUpdates; i > 1 { // publishes weights after as many batches as with replay
 		c.Pipeline.BatchUpdates, c.Pipeline.PublishEvery = 1, max(1, c.Pipeline.PublishEvery/i)
 	}
-	if c.Pipeline.Mode == string(pipeline.Sync) { // uses each rollout once: a batch, then its update
+	if c.Pipeline.Mode == pipeline.Sync { // uses each rollout once: a batch, then its update
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
 	}
 	if b.Workers == 0 && b.Trainers == 0 {
-		b.Workers, b.Trainers = leastStalling(c.Pipeline)
+		b.Workers, b.Trainers = leastStalling(c.Pipeline.Options)
 	}
 	c.Pipeline.Workers, c.Pipeline.Trainers = b.Workers, b.Trainers
 	if b.LearningRate > 0 {
@@ -52,7 +52,7 @@ func (b Baseline) validate() error {
 // leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
 // dividing the batch, at which the least share of their time is idle when every rollout is used once: trainers wait for
 // W/T below mu, workers above. Among equals it uses the most GPUs.
-func leastStalling(p Pipeline) (workers, trainers int) {
+func leastStalling(p pipeline.Options) (workers, trainers int) {
 	least := math.Inf(1)
 	for t := 1; t < p.Workers+p.Trainers; t++ {
 		if p.Batch%t != 0 {

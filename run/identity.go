@@ -64,29 +64,7 @@ func (c Config) Digest() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return digestOf(earlierKeys(settings)), nil
-}
-
-// earlierKeys returns the settings as earlier programs wrote them, so that finished runs keep their digests: the options of
-// prioritized sampling were there whatever the sampler, age_decay was a string, and importance_anneal had another name.
-func earlierKeys(settings map[string]string) map[string]string {
-	earlier := map[string]string{
-		"replay.priority_base": `"advantage"`, "replay.priority_exponent": "0.6", "replay.priority_epsilon": `"1e-06"`, "replay.age_decay": `"500"`,
-		"replay.decay": `"before_exponent"`, "replay.target_ess": "0.8", "replay.draws": `"stratified"`, "replay.entry": `"own"`,
-		"replay.importance_beta": "0.4", "replay.importance_norm": `"batch"`,
-	}
-	maps.Copy(earlier, settings)
-	if age := earlier["replay.age_decay"]; !strings.HasPrefix(age, `"`) {
-		earlier["replay.age_decay"] = `"` + age + `"`
-	}
-	if anneal, ok := earlier["replay.importance_anneal"]; ok {
-		delete(earlier, "replay.importance_anneal")
-		earlier["replay.importance_versions"] = anneal
-		if anneal == "0" {
-			earlier["replay.importance_versions"] = "-1"
-		}
-	}
-	return earlier
+	return digestOf(settings), nil
 }
 
 func digestOf(settings map[string]string) string {

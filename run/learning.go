@@ -50,10 +50,7 @@ func (c Config) learning() (policy.Learning, error) {
 		Advantage: advantage.Kind(l.Advantage), GAE: advantage.GAE{Gamma: l.Gamma, Lambda: l.Lambda}, StoredValues: l.Values == "stored",
 		Updates: c.Pipeline.BatchUpdates, MaxLogRatio: l.MaxLogRatio, KLPenalty: l.KLPenalty,
 		Reference: policy.Reference{Every: l.ReferenceEvery, Swaps: l.ReferenceSwaps}, BoundEvery: c.Evaluate.BoundEvery,
-		Optimizer: policy.Adam{
-			LearningRate: l.LearningRate, Warmup: l.Warmup, Beta1: l.Beta1, Beta2: l.Beta2, Epsilon: l.Epsilon,
-			WeightDecay: l.WeightDecay, ClipNorm: l.ClipNorm,
-		},
+		Optimizer: l.Adam,
 	}
 	var err error
 	learning.Objective, err = l.objective()

@@ -219,7 +219,7 @@ func TestTheSchedulesOfTheShippedConfigurationsAreThoseOfAlgorithmOne(t *testing
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := c.Pipeline; p.BatchUpdates != want.i || p.PublishEvery != want.v*want.i || p.Mode != string(pipeline.Sync) || !c.Learner.MaskZeroVariance {
+		if p := c.Pipeline; p.BatchUpdates != want.i || p.PublishEvery != want.v*want.i || p.Mode != pipeline.Sync || !c.Learner.MaskZeroVariance {
 			t.Errorf("%s: %+v", name, p)
 		}
 		dir := filepath.Join(t.TempDir(), "run")

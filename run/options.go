@@ -17,14 +17,9 @@ import (
 // table is a queue.
 func (c Config) pipelineOptions() pipeline.Options {
 	p := c.Pipeline
-	o := pipeline.Options{
-		Workers: p.Workers, Trainers: p.Trainers, Batch: p.Batch, Group: p.Group,
-		RolloutCost: p.RolloutCost, WeightTransfer: p.WeightTransfer, RewardLatency: c.rewardLatency(),
-		Mode: pipeline.Mode(p.Mode), SyncRollouts: p.SyncRollouts, SyncUpdates: p.SyncUpdates,
-		WeightSync: pipeline.WeightSync(p.WeightSync), Chunk: p.Chunk, MaxTokens: c.Generate.MaxTokens, PublishEvery: p.PublishEvery,
-		BatchUpdates: p.BatchUpdates, Advantage: c.advantageKind(), Updates: c.Budget.Updates,
-		Mix: c.Replay.Mix, FreshShare: c.Replay.FreshShare,
-	}
+	o := p.Options
+	o.RewardLatency, o.MaxTokens, o.Advantage, o.Updates = c.rewardLatency(), c.Generate.MaxTokens, c.advantageKind(), c.Budget.Updates
+	o.Mix, o.FreshShare = c.Replay.Mix, c.Replay.FreshShare
 	if o.WeightSync == pipeline.ByToken {
 		o.MaxTokens *= c.turns()
 	}
@@ -62,7 +57,7 @@ func (c Config) replayOptions(vocab int) replay.Options {
 	}
 	// Samplers with replacement are content with one rollout, and would train on copies of it while workers go on generating. In
 	// synchronous mode a turn's batch is there at the first draw; a limit of bytes may leave less room than a batch takes.
-	if o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != string(pipeline.Sync) && o.CapacityBytes == 0 {
+	if o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != pipeline.Sync && o.CapacityBytes == 0 {
 		o.MinSize = c.Pipeline.Batch / max(o.Shards, 1)
 	}
 	if o.Sampler != replay.Prioritized {

@@ -325,7 +325,7 @@ func TestBaselineStallsLeast(t *testing.T) {
 		{25, 256, 5.28, 21, 4},
 		{2, 256, 9, 1, 1},
 	} {
-		w, tr := leastStalling(Pipeline{Workers: c.gpus - 1, Trainers: 1, Batch: c.batch, RolloutCost: c.mu})
+		w, tr := leastStalling(pipeline.Options{Workers: c.gpus - 1, Trainers: 1, Batch: c.batch, RolloutCost: c.mu})
 		if w != c.workers || tr != c.trainer {
 			t.Errorf("%d GPUs, mu %v: %d workers and %d trainers, want %d and %d", c.gpus, c.mu, w, tr, c.workers, c.trainer)
 		}

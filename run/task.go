@@ -131,7 +131,7 @@ func (c Config) resolved() (Config, error) {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
 	}
 	if b := &c.Baseline; b.Workers == 0 {
-		b.Workers, b.Trainers = leastStalling(c.Pipeline)
+		b.Workers, b.Trainers = leastStalling(c.Pipeline.Options)
 	}
 	return c, nil
 }

@@ -69,24 +69,20 @@ const (
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
 type Options struct {
-	// folder of journals and checkpoints; "": nothing is durable
-	Data     string        `yaml:"data" json:"data"`
-	Sync     journal.Sync  `yaml:"sync" json:"sync"`         // of the journals; "": journal.Always
-	Interval time.Duration `yaml:"interval" json:"interval"` // of journal.Interval; 0: the journal's default
+	Data     string        `yaml:"data" json:"data"`         // folder of journals and checkpoints [none: nothing is durable]
+	Sync     journal.Sync  `yaml:"sync" json:"sync"`         // what an acknowledged insertion survives: always, interval or off [always]
+	Interval time.Duration `yaml:"interval" json:"interval"` // between transactions with sync interval [1s]
 
-	// Bounds of memory, in bytes; 0 is the default of each. More insertions or batches than fit wait.
-	// of one message, also after decompression
-	MaxMessageBytes  int64 `yaml:"max_message_bytes" json:"max_message_bytes"`
-	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"` // of insertions in memory
-	// of packed batches not yet written out
-	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`
+	// Bounds of memory, in bytes. More insertions or batches than fit wait.
 
-	// a reader that takes nothing for so long is disconnected
-	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
-	// calls at once on one connection; 0: DefaultMaxStreams
-	MaxStreams uint32       `yaml:"max_streams" json:"max_streams"`
-	MaxTables  int          `yaml:"max_tables" json:"max_tables"` // that clients may create; 0: DefaultMaxTables
-	Tables     []wire.Table `yaml:"tables" json:"tables"`         // created at the start unless they exist
+	MaxMessageBytes  int64 `yaml:"max_message_bytes" json:"max_message_bytes"`     // bytes of one message, also after decompression [256 MiB]
+	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"` // bytes of insertions in memory; more wait [1 GiB]
+	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`   // bytes of packed batches not yet written out; more wait [1 GiB]
+
+	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"` // disconnect a reader that takes nothing for this long [1m]
+	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"`   // calls at once on one connection [1024]
+	MaxTables   int           `yaml:"max_tables" json:"max_tables"`     // tables that clients may create [1000]
+	Tables      []wire.Table  `yaml:"tables" json:"tables"`             // created at the start unless they exist [none]
 
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
 	// name of a call's caller, for observers; nil: "" for all

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"github.com/reprise-rl/reprise/pipeline"
 	"math"
 	"testing"
 
@@ -31,7 +32,7 @@ func noted(seed uint64, ended bool, accuracies ...float64) *results.Run {
 // turns is an arm of batches of 10 with two updates on each.
 func turns() Runs {
 	return Runs{Arm: Arm{Name: "turns", Config: run.Config{
-		Pipeline: run.Pipeline{Mode: "sync", Batch: 10, BatchUpdates: 2, RolloutCost: 1}, Budget: run.Budget{Compute: 10},
+		Pipeline: run.Pipeline{Options: pipeline.Options{Mode: "sync", Batch: 10, BatchUpdates: 2, RolloutCost: 1}}, Budget: run.Budget{Compute: 10},
 	}}}
 }
 

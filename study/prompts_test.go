@@ -1,6 +1,7 @@
 package study
 
 import (
+	"github.com/reprise-rl/reprise/pipeline"
 	"math"
 	"strings"
 	"testing"
@@ -139,7 +140,7 @@ func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 }
 
 func TestRefillTimeFollowsTheBottleneck(t *testing.T) {
-	c := run.Config{Pipeline: run.Pipeline{Mode: "sync", Workers: 6, Trainers: 2, RolloutCost: 6}}
+	c := run.Config{Pipeline: run.Pipeline{Options: pipeline.Options{Mode: "sync", Workers: 6, Trainers: 2, RolloutCost: 6}}}
 	if generation, all := refill(c, 0.5); generation != 2 || all != 2.5 {
 		t.Errorf("in turn: %g of %g, want 2 of 2.5", generation, all)
 	}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,7 @@ const module = "github.com/reprise-rl/reprise"
 // Writer writes sections of a reference page. Root is the repository's root folder, where it reads the source.
 type Writer struct {
 	Root     string
+	Skip     []string                                // keys to leave out of the next tables
 	comments map[string]map[string]map[string]string // by package path, type and field
 	out      strings.Builder
 	err      error
@@ -36,9 +38,9 @@ func (w *Writer) Text(format string, args ...any) {
 	fmt.Fprintf(&w.out, format+"\n\n", args...)
 }
 
-// Table writes the keys of a struct, embedded structs included, as a Markdown table. A key's default is what its comment names
-// in brackets at the end, or else its value in defaults; a key that holds a struct gets a row for each key of that struct, after
-// a dot.
+// Table writes the keys of a struct, embedded structs included, as a Markdown table. A key's default is its value in defaults
+// unless that is zero, then what its comment names in brackets at the end. A key that holds a struct gets a row for each key of
+// that struct, after a dot.
 func (w *Writer) Table(defaults any) {
 	w.out.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	w.rows("", reflect.ValueOf(defaults))
@@ -51,7 +53,7 @@ func (w *Writer) rows(prefix string, v reflect.Value) {
 		field := t.Field(i)
 		key, _, _ := strings.Cut(cmp.Or(field.Tag.Get("yaml"), field.Tag.Get("json")), ",")
 		switch {
-		case !field.IsExported() || key == "-":
+		case !field.IsExported() || key == "-" || slices.Contains(w.Skip, prefix+key):
 		case field.Anonymous:
 			w.rows(prefix, v.Field(i))
 		case key == "":
@@ -77,7 +79,7 @@ func (w *Writer) row(key string, v reflect.Value, comment string) {
 			v = reflect.New(kind)
 			v = v.Elem()
 		}
-		if meaning != "" {
+		if meaning != "" && standard != "" {
 			fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, cell(standard), cell(meaning))
 		}
 		w.rows(key+".", v)
@@ -86,12 +88,17 @@ func (w *Writer) row(key string, v reflect.Value, comment string) {
 	if meaning == "" {
 		w.fail(fmt.Errorf("%s has no comment: say what it means", key))
 	}
-	if standard == "" {
-		standard = fmt.Sprintf("`%v`", reflect.Indirect(v))
-		if s := fmt.Sprint(reflect.Indirect(v)); s == "" || s == "<invalid Value>" || s == "[]" || s == "map[]" {
-			standard = "none"
-		}
-	} else if !strings.Contains(standard, " ") {
+	given := strings.ReplaceAll(fmt.Sprint(reflect.Indirect(v)), "\n", `\n`)
+	switch {
+	case !v.IsZero() && len(given) > 60:
+		standard = "built in"
+	case !v.IsZero():
+		standard = "`" + given + "`"
+	case standard == "" && (given == "" || given == "<invalid Value>" || given == "[]" || given == "map[]"):
+		standard = "none"
+	case standard == "":
+		standard = "`" + given + "`"
+	case !strings.Contains(standard, " "):
 		standard = "`" + standard + "`"
 	}
 	fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, cell(standard), cell(meaning))
@@ -105,15 +112,38 @@ func (w *Writer) fail(err error) { w.err = cmp.Or(w.err, err) }
 
 // comment returns what the source says of a field: the comment above it, or the one behind it, on one line.
 func (w *Writer) comment(t reflect.Type, field string) string {
+	w.load(t.PkgPath())
+	fields := w.comments[t.PkgPath()][t.Name()]
+	if pkg, name, ok := strings.Cut(fields[definedAs], " "); ok {
+		w.load(pkg)
+		fields = w.comments[pkg][name]
+	}
+	return fields[field]
+}
+
+// definedAs is the entry of a type that is defined as a struct of another package: its package and name.
+const definedAs = "="
+
+// importPath returns the path that a file imports under a name.
+func importPath(file *ast.File, name string) string {
+	for _, i := range file.Imports {
+		if path := strings.Trim(i.Path.Value, `"`); strings.HasSuffix(path, "/"+name) {
+			return path
+		}
+	}
+	return ""
+}
+
+// load reads the comments of a package, once.
+func (w *Writer) load(pkg string) {
 	if w.comments == nil {
 		w.comments = make(map[string]map[string]map[string]string)
 	}
-	if w.comments[t.PkgPath()] == nil {
-		types, err := readComments(filepath.Join(w.Root, strings.TrimPrefix(t.PkgPath(), module)))
+	if w.comments[pkg] == nil {
+		types, err := readComments(filepath.Join(w.Root, strings.TrimPrefix(pkg, module)))
 		w.fail(err)
-		w.comments[t.PkgPath()] = types
+		w.comments[pkg] = types
 	}
-	return w.comments[t.PkgPath()][t.Name()][field]
 }
 
 func readComments(folder string) (map[string]map[string]string, error) {
@@ -128,10 +158,15 @@ func readComments(folder string) (map[string]map[string]string, error) {
 			return nil, err
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok {
-				if s, ok := spec.Type.(*ast.StructType); ok {
-					types[spec.Name.Name] = fieldComments(s)
-				}
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			switch of := spec.Type.(type) {
+			case *ast.StructType:
+				types[spec.Name.Name] = fieldComments(of)
+			case *ast.SelectorExpr: // type Settings dataset.Settings
+				types[spec.Name.Name] = map[string]string{definedAs: importPath(file, fmt.Sprint(of.X)) + " " + of.Sel.Name}
 			}
 			return true
 		})

@@ -21,10 +21,10 @@ const (
 
 // TLS names the files of a service's TLS, all PEM.
 type TLS struct {
-	Certificate string `yaml:"certificate" json:"certificate"` // the chain in order
-	Key         string `yaml:"key" json:"key"`
-	ClientCA    string `yaml:"client_ca" json:"client_ca"` // signs the clients' certificates; "": clients need none
-	Clients     string `yaml:"clients" json:"clients"`     // required (the default) or optional; with ClientCA
+	Certificate string `yaml:"certificate" json:"certificate"` // PEM file of the service's certificate and its chain
+	Key         string `yaml:"key" json:"key"`                 // PEM file of the certificate's key
+	ClientCA    string `yaml:"client_ca" json:"client_ca"`     // PEM file of who signs the clients' certificates [clients need none]
+	Clients     string `yaml:"clients" json:"clients"`         // required or optional, with client_ca [required]
 }
 
 // On reports whether TLS is on.

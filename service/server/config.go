@@ -31,12 +31,12 @@ const (
 
 // Config is the configuration file of `reprise serve`. Zero values are the documented defaults.
 type Config struct {
-	Listen      string        `yaml:"listen"`       // HOST:PORT of Flight, or off; "": DefaultListen
-	Unix        string        `yaml:"unix"`         // unix socket of Flight, or off; "": none
-	HTTP        string        `yaml:"http"`         // HOST:PORT of the dashboard, metrics and health, or off; "": DefaultHTTP
-	Tokens      string        `yaml:"tokens"`       // tokens file; "": clients need no token
+	Listen      string        `yaml:"listen"`       // HOST:PORT of Flight, or off
+	Unix        string        `yaml:"unix"`         // path of a unix socket for Flight, or off
+	HTTP        string        `yaml:"http"`         // HOST:PORT of the dashboard, metrics and health, or off
+	Tokens      string        `yaml:"tokens"`       // file of tokens and their rights [clients need no token]
 	TLS         access.TLS    `yaml:"tls"`          // for Listen and HTTP
-	StopTimeout time.Duration `yaml:"stop_timeout"` // how long calls may take to finish once the server stops; 0: DefaultStopTimeout
+	StopTimeout time.Duration `yaml:"stop_timeout"` // how long calls may take to finish once the server stops
 
 	service.Options `yaml:",inline"`
 }

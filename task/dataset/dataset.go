@@ -27,7 +27,7 @@ import (
 
 // Settings of a task with files of problems. Only TrainFile is required.
 type Settings struct {
-	TrainFile       string  `yaml:"train_file"`
+	TrainFile       string  `yaml:"train_file"`        // file of training problems; required
 	HeldOutFile     string  `yaml:"held_out_file"`     // empty: a share of train_file
 	HeldOutFraction float64 `yaml:"held_out_fraction"` // of train_file, at most 0.5; 0: 0.1; not with held_out_file
 	HeldOut         int     `yaml:"held_out"`          // held-out problems to evaluate on; 0: all

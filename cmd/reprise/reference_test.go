@@ -1,0 +1,81 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/internal/reference"
+	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/service/server"
+	"github.com/reprise-rl/reprise/task/catalog"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+var writeReference = flag.Bool("write-reference", false, "write docs/reference.md anew")
+
+const referencePath = "../../docs/reference.md"
+
+func TestReferenceListsEveryKey(t *testing.T) {
+	w := &reference.Writer{Root: "../.."}
+	w.Text("# Configuration keys")
+	w.Text("Generated from the code (`go test ./cmd/reprise -run Reference -write-reference`). Every key of a run can be set in a YAML\n" +
+		"file (`reprise train -c FILE`) or by `--set section.key=value`; every key of a service in its YAML file (`reprise serve -c FILE`).")
+	w.Text("## Run")
+	c := reflect.ValueOf(run.Default())
+	var top []string
+	for i := range c.NumField() {
+		section, _, _ := strings.Cut(c.Type().Field(i).Tag.Get("yaml"), ",")
+		if section == "" || section == "task" {
+			continue
+		}
+		if c.Field(i).Kind() != reflect.Struct {
+			top = append(top, section)
+			continue
+		}
+		w.Text("### %s", section)
+		w.Skip = nil
+		if section == "replay" { // other sections decide these
+			w.Skip = []string{"shards", "group_size", "advantage", "vocab", "max_tokens", "seed", "lease_seconds"}
+		}
+		w.Table(c.Field(i).Interface())
+	}
+	if got := strings.Join(top, " "); got != "name seed" {
+		t.Errorf("the keys outside sections are %s: describe the new one in this test", got)
+	}
+	w.Text("### seed")
+	w.Text("`seed` (1) seeds everything random, the initial weights included. `name` is shown in reports.")
+	w.Skip = nil
+	w.Text("## Tasks")
+	w.Text("`task.name` chooses the task; its other keys are those of the task. docs/tasks.md describes them.")
+	for _, name := range catalog.Names() {
+		settings, err := catalog.Settings(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings.Resolve()
+		w.Text("### task %s", name)
+		w.Table(reflect.ValueOf(settings).Elem().Interface())
+	}
+	w.Text("## Service")
+	w.Table(server.Config{}.WithDefaults())
+	w.Text("## Tables")
+	w.Text("A table in `tables:` of the service's file, in `--table key=value,…`, in the body of `create_table`, and in Python's\n" +
+		"`Definition`. The keys of `replay` in a run are the\n" +
+		"same, but for those that other sections of a run decide.")
+	w.Table(wire.Table{})
+	if err := w.Err(); err != nil {
+		t.Error(err)
+	}
+	text := strings.TrimRight(w.String(), "\n") + "\n"
+	if *writeReference {
+		if err := os.WriteFile(referencePath, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if there, err := os.ReadFile(referencePath); err != nil || string(there) != text {
+		t.Errorf("docs/reference.md is not what the code says (%v): run go test ./cmd/reprise -run Reference -write-reference", err)
+	}
+}
