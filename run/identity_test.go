@@ -68,7 +68,7 @@ func TestADigestDiffersWithEverySettingThatARunReads(t *testing.T) {
 	c.Replay.Sampler = replay.Prioritized // so that its keys are read
 	same := digest(t, c)
 	derived := []string{ // from other sections; Validate refuses them
-		"replay.group_size", "replay.shards", "replay.advantage", "replay.vocab", "replay.seed", "replay.lease_seconds",
+		"replay.group_size", "replay.shards", "replay.advantage", "replay.vocab", "replay.max_tokens", "replay.seed", "replay.lease_seconds",
 	}
 	keys := 0
 	leaves("", reflect.ValueOf(&c).Elem(), func(key string, v reflect.Value) {
