@@ -3,10 +3,17 @@ package run
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 
+	"github.com/goccy/go-yaml"
+
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -61,4 +68,173 @@ func (c *Config) assign(assignments []string) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// decode reads a YAML mapping into the struct that into points to, over the values it already has. It is strict, and
+// unlike a decoder that ends at its first problem it reports every unknown key and every value of a wrong kind, each
+// with its full key.
+func decode(text []byte, into any) error {
+	var tree map[string]any
+	if err := yaml.Unmarshal(text, &tree); err != nil {
+		return fmt.Errorf("the configuration is no YAML mapping: %s", yaml.FormatError(err, false, true))
+	}
+	return decodeTree("", tree, reflect.ValueOf(into).Elem())
+}
+
+func decodeTree(at string, tree map[string]any, into reflect.Value) error {
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		full := strings.TrimPrefix(at+"."+key, ".")
+		field, known := fieldOf(into, key)
+		if now, ok := renamed()[full]; ok {
+			errs = append(errs, fmt.Errorf("%s: unknown key: want %s", full, now))
+			continue
+		}
+		if !known {
+			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full, strings.Join(keysOf(into.Type()), ", ")))
+			continue
+		}
+		errs = append(errs, decodeValue(full, tree[key], field))
+	}
+	return errors.Join(errs...)
+}
+
+// renamed returns what became of keys of earlier builds.
+func renamed() map[string]string {
+	return map[string]string{
+		"replay.importance_versions": "replay.importance_anneal: versions, 0 for a beta that stays, or not given for those of the budget",
+	}
+}
+
+// decodeValue sets one field from a YAML value.
+func decodeValue(at string, value any, field reflect.Value) error {
+	if value == nil {
+		return nil // "key:" with nothing behind it leaves the default
+	}
+	if field.Kind() == reflect.Pointer { // what may be left out: whoever gives it gives what it points to
+		fresh := reflect.New(field.Type().Elem())
+		err := decodeValue(at, value, fresh.Elem())
+		field.Set(fresh)
+		return err
+	}
+	if field.Kind() == reflect.Struct {
+		tree, ok := value.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: %v: want a mapping with %s", at, value, strings.Join(keysOf(field.Type()), ", "))
+		}
+		return decodeTree(at, tree, field)
+	}
+	if before, ok := field.Interface().(map[string]any); ok {
+		merged, err := merge(at, value, before)
+		field.Set(reflect.ValueOf(merged))
+		return err
+	}
+	if f, ok := value.(float64); ok && whole(field.Kind()) && f != math.Trunc(f) {
+		return fmt.Errorf("%s: %v: want %s", at, value, kindOf(field.Type()))
+	}
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("%s: %v: %w", at, value, err)
+	}
+	fresh := reflect.New(field.Type())
+	if err := yaml.Unmarshal(text, fresh.Interface()); err != nil {
+		return fmt.Errorf("%s: %v: want %s", at, value, kindOf(field.Type()))
+	}
+	field.Set(fresh.Elem())
+	return nil
+}
+
+// merge returns a free mapping, which another decoder holds to its own struct, with keys added or replaced.
+func merge(at string, value any, before map[string]any) (map[string]any, error) {
+	tree, ok := value.(map[string]any)
+	if !ok {
+		return before, fmt.Errorf("%s: %v: want a mapping", at, value)
+	}
+	merged := maps.Clone(before)
+	if merged == nil {
+		merged = make(map[string]any)
+	}
+	maps.Copy(merged, tree)
+	return merged, nil
+}
+
+// fieldOf finds the field with a yaml key, in inlined structs too.
+func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
+	for i := range v.NumField() {
+		name, inline := yamlKey(v.Type().Field(i))
+		if inline {
+			if f, ok := fieldOf(v.Field(i), key); ok {
+				return f, true
+			}
+		} else if name == key {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		name, inline := yamlKey(t.Field(i))
+		switch {
+		case inline:
+			keys = append(keys, keysOf(t.Field(i).Type)...)
+		case name != "":
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// yamlKey returns a field's key, empty if it has none.
+func yamlKey(f reflect.StructField) (name string, inline bool) {
+	tag := f.Tag.Get("yaml")
+	if tag == "" {
+		tag = f.Tag.Get("json") // of options that are spelled in JSON too
+	}
+	name, options, _ := strings.Cut(tag, ",")
+	if name == "-" || !f.IsExported() {
+		return "", false
+	}
+	return name, options == "inline"
+}
+
+func whole(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
+
+func kindOf(t reflect.Type) string {
+	if t == reflect.TypeFor[replay.Versions]() {
+		return "versions, or inf for none; target_ess lets it follow the measured ESS"
+	}
+	switch t.Kind() {
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		return "a whole number, 0 or more"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "a text"
+}
+
+// assignment turns "replay.capacity=2048" into the YAML mapping that says the same.
+func assignment(text string) (map[string]any, error) {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok || key == "" {
+		return nil, fmt.Errorf("--set %q: want key=value, for example replay.capacity=2048", text)
+	}
+	var parsed any
+	if err := yaml.Unmarshal([]byte(value), &parsed); err != nil {
+		return nil, fmt.Errorf("--set %s: the value %q is no YAML: quote it or mend it", key, value)
+	}
+	parts := strings.Split(key, ".")
+	slices.Reverse(parts)
+	for _, p := range parts {
+		parsed = map[string]any{p: parsed}
+	}
+	return parsed.(map[string]any), nil
 }

@@ -75,7 +75,7 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 }
 
 // addTable adds to a line what the table and the prompt buffer hold.
-func (s *session) addTable(l *results.Update, u pipeline.Update, seen glance) {
+func (s *session) addTable(l *results.Update, u pipeline.Update, seen tableState) {
 	if s.chooser != nil {
 		l.PromptsHeld = results.Num(float64(s.chooser.Stats().Buffer.Held))
 		if u.NewGroups > 0 {
@@ -101,7 +101,7 @@ func histogram(h *rollout.Histogram) results.Histogram {
 // summarise returns the summary of the run. If ctx has ended it leaves out what takes long to compute.
 func (s *session) summarise(ctx context.Context, ended string) (*results.Summary, error) {
 	o := s.machine.Options()
-	table, err := s.table.account(context.WithoutCancel(ctx))
+	table, err := s.table.report(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 }
 
 // addSampling adds how the table drew and what it holds.
-func (s *session) addSampling(sum *results.Summary, table account) {
+func (s *session) addSampling(sum *results.Summary, table tableReport) {
 	sum.ESSByAge = table.ess
 	o := s.table.Options()
 	if !s.config.Replays() {
@@ -171,7 +171,7 @@ func (s *session) addSampling(sum *results.Summary, table account) {
 }
 
 // priorityState returns the state of sampler prioritized, nil with another.
-func priorityState(o replay.Options, table account) *results.Priority {
+func priorityState(o replay.Options, table tableReport) *results.Priority {
 	if o.Sampler != replay.Prioritized {
 		return nil
 	}

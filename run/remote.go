@@ -2,16 +2,199 @@ package run
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
+
+// bufferFile says where the table of a run is that is not in the run itself.
+const bufferFile = "buffer.json"
+
+// Remote names the table of a service in which a run keeps its rollouts ([Config.WithBuffer]).
+type Remote struct {
+	Address string         `json:"address"` // grpc://host:port/table, grpc+tls://host:port/table or grpc+unix:///path/of/socket/table
+	Options client.Options `json:"options"` // of the connection; a token itself is not recorded, its file is
+	Run     string         `json:"run"`     // under which the service keeps the run's checkpoints; Train makes it
+	Replace bool           `json:"-"`       // a table of that name goes, with all that it holds
+}
+
+// WithBuffer returns the configuration of a run that keeps its rollouts in a table of a service, which it makes there. The run writes
+// the same results as with a table of its own. The table is the run's alone: what another program changes ends it.
+func (c Config) WithBuffer(r Remote) Config {
+	c.remote = &r
+	return c
+}
+
+// ReachBuffer reports what would keep a run from beginning at its service: that nobody answers, that the table is in use or may not
+// be made, that nothing would be kept. Without a service there is nothing.
+func (c Config) ReachBuffer(ctx context.Context) error {
+	if c.remote == nil {
+		return nil
+	}
+	conn, table, err := c.remote.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stats, err := table.Statistics(ctx)
+	switch {
+	case errors.Is(err, wire.ErrNotFound):
+		stats, err = tried(ctx, conn, table)
+	case err == nil && c.remote.Replace:
+		return c.remote.kept(stats)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.remote.unused(stats), c.remote.kept(stats))
+}
+
+// tried makes a table of any kind to see what becomes of it, and removes it.
+func tried(ctx context.Context, conn *client.Client, table *client.Table) (*wire.TableStatistics, error) {
+	if _, err := conn.Create(ctx, wire.Table{Name: table.Name()}); err != nil {
+		return nil, err
+	}
+	stats, err := table.Statistics(ctx)
+	return stats, errors.Join(err, conn.Drop(ctx, table.Name()))
+}
+
+// kept refuses a service that keeps nothing: a run on it could not be resumed.
+func (r Remote) kept(stats *wire.TableStatistics) error {
+	if stats.Journal != nil {
+		return nil
+	}
+	return fmt.Errorf("the service of table %s keeps nothing, so that the run could not be resumed: start it with a data folder, reprise serve --data DIR", r.Address)
+}
+
+// unused refuses a table that somebody has used.
+func (r Remote) unused(stats *wire.TableStatistics) error {
+	if stats.Inserted == 0 && stats.Refused == 0 && stats.Version == 0 {
+		return nil
+	}
+	return fmt.Errorf("table %s is in use: it is at version %d and has had %d rollouts inserted; name another table in --buffer, or replace it by --force",
+		r.Address, stats.Version, stats.Inserted)
+}
+
+func (r Remote) dial(ctx context.Context) (*client.Client, *client.Table, error) {
+	service, table, err := client.SplitTable(r.Address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--buffer: %w", err)
+	}
+	c, err := client.Dial(ctx, service, r.Options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--buffer: %w", err)
+	}
+	return c, c.Table(table), nil
+}
+
+// openTable opens the table of a run: its own, or one of a service. A run that begins wants the latter empty.
+func (c Config) openTable(ctx context.Context, vocab int, dir string, begins bool) (table, error) {
+	if c.remote != nil {
+		return openRemote(ctx, *c.remote, c.replayOptions(vocab), dir, begins)
+	}
+	t, err := replay.New(c.replayOptions(vocab))
+	if err != nil {
+		return nil, under("replay", err)
+	}
+	return embedded{t}, nil
+}
+
+// named returns the place with a name for the checkpoints of a new run, which no other run has.
+func (r Remote) named(dir string) Remote {
+	if r.Run != "" {
+		return r
+	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	folder := []rune(filepath.Base(dir))
+	plain := strings.Map(func(c rune) rune {
+		if c < 0x80 && (c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
+			return c
+		}
+		return '-'
+	}, string(folder[:min(len(folder), 48)]))
+	var id [8]byte
+	rand.Read(id[:]) // never fails
+	r.Run = "run-" + strings.Trim(plain, "-") + "-" + hex.EncodeToString(id[:])
+	return r
+}
+
+// write records the place in the run's folder.
+func (r Remote) write(dir string) error {
+	for _, file := range []*string{&r.Options.TokenFile, &r.Options.CA, &r.Options.Cert, &r.Options.Key} {
+		if *file == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*file) // the run may be resumed from elsewhere
+		if err != nil {
+			return err
+		}
+		*file = abs
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(filepath.Join(dir, bufferFile), append(text, '\n'))
+}
+
+// readRemote returns where the table of the run in a folder is, nil if it is in the run itself.
+func readRemote(dir string) (*Remote, error) {
+	path := filepath.Join(dir, bufferFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(Remote)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// again returns the place of a run that is resumed: as it is recorded in the folder, but for what is given now.
+func (c Config) again(dir string) (Config, error) {
+	recorded, err := readRemote(dir)
+	if err != nil {
+		return c, err
+	}
+	given := c.remote
+	switch {
+	case recorded == nil && given != nil && given.Address != "":
+		return c, fmt.Errorf("--buffer: %s: the run in %s keeps its rollouts in itself: leave it out", given.Address, dir)
+	case recorded == nil: // what is given is how to connect, if there were anything to connect to
+		c.remote = nil
+		return c, nil
+	case given == nil:
+		return c.WithBuffer(*recorded), nil
+	}
+	r := *recorded
+	if given.Address != "" {
+		r.Address = given.Address
+	}
+	if given.Options != (client.Options{}) {
+		r.Options = given.Options
+	}
+	return c.WithBuffer(r), nil
+}
 
 // remote is a table of a service that belongs to one run. It notices when somebody else changes it: then the run
 // would go on with other rollouts than it knows of.
@@ -117,25 +300,25 @@ func (r *remote) Len(ctx context.Context) (int, error) {
 // Options returns the options that the table was made with.
 func (r *remote) Options() replay.Options { return r.options }
 
-func (r *remote) glance(ctx context.Context) (glance, error) {
+func (r *remote) state(ctx context.Context) (tableState, error) {
 	stats, err := r.stats(ctx)
 	if err != nil {
-		return glance{}, err
+		return tableState{}, err
 	}
-	return glance{stats.Present, stats.NeverUsedShare, ageDecay(stats, r.options)}, nil
+	return tableState{stats.Present, stats.NeverUsedShare, ageDecay(stats, r.options)}, nil
 }
 
-func (r *remote) account(ctx context.Context) (account, error) {
+func (r *remote) report(ctx context.Context) (tableReport, error) {
 	stats, err := r.stats(ctx)
 	if err != nil {
-		return account{}, err
+		return tableReport{}, err
 	}
-	return accountOf(stats, r.options), nil
+	return tableReportOf(stats, r.options), nil
 }
 
-// accountOf writes a service's statistics as those of an embedded table.
-func accountOf(stats *wire.TableStatistics, o replay.Options) account {
-	a := account{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
+// tableReportOf writes a service's statistics as those of an embedded table.
+func tableReportOf(stats *wire.TableStatistics, o replay.Options) tableReport {
+	a := tableReport{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
 	for _, s := range stats.Ages {
 		a.ages = append(a.ages, results.AgePriority{Age: s.Age, Count: s.Units, Base: s.Base, Probability: s.Probability})
 	}
@@ -196,3 +379,71 @@ func (r *remote) remedy() string {
 }
 
 func (r *remote) close() error { return r.client.Close() }
+
+// remoteFile stands in a checkpoint in place of tableFile.
+const remoteFile = "table.json"
+
+// remoteSave is what remoteFile says: under which name the service keeps the table of the checkpoint. The run keeps two names in turn,
+// so that the one of its last whole checkpoint is never the one being written.
+type remoteSave struct {
+	Name     string `json:"name"`
+	Slot     int    `json:"slot"` // 0 or 1
+	Version  int32  `json:"version"`
+	Inserted uint64 `json:"inserted"` // rollouts, ever
+	Present  int    `json:"present"`
+}
+
+func (r *remote) save(ctx context.Context, dir string) error {
+	slot := 1 - r.slot
+	saved := remoteSave{Name: fmt.Sprintf("%s-%d", r.place.Run, slot), Slot: slot, Version: int32(r.version), Inserted: r.last}
+	answer, err := r.table.Checkpoint(ctx, saved.Name)
+	if err != nil {
+		return err
+	}
+	if err := r.at(rollout.Version(answer.Version)); err != nil {
+		return err
+	}
+	saved.Present = answer.Present
+	text, err := json.MarshalIndent(saved, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, remoteFile), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	r.slot = slot
+	return nil
+}
+
+func (r *remote) restore(ctx context.Context, dir string) error {
+	saved, err := readRemoteSave(dir)
+	if err != nil {
+		return err
+	}
+	info, err := r.table.Restore(ctx, saved.Name)
+	if errors.Is(err, wire.ErrNotFound) {
+		return fmt.Errorf("%w: the service has not got the table of the run's checkpoint: was its data folder replaced?", err)
+	}
+	if err != nil {
+		return err
+	}
+	if info.Version != saved.Version || info.Present != saved.Present {
+		return fmt.Errorf("table %s was restored to version %d with %d rollouts, the run's checkpoint has version %d with %d: another program has saved %s since",
+			r.place.Address, info.Version, info.Present, saved.Version, saved.Present, saved.Name)
+	}
+	r.version, r.last, r.slot = rollout.Version(saved.Version), saved.Inserted, saved.Slot
+	_, err = r.stats(ctx)
+	return err
+}
+
+func readRemoteSave(dir string) (saved remoteSave, err error) {
+	path := filepath.Join(dir, remoteFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return saved, err
+	}
+	if err := json.Unmarshal(text, &saved); err != nil {
+		return saved, fmt.Errorf("read %s: %w", path, err)
+	}
+	return saved, nil
+}

@@ -200,7 +200,7 @@ func (s *session) onInsert(in pipeline.Insertion) {
 // onUpdate records an update, and evaluates and saves the run when that is due.
 func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	s.last = u
-	seen, err := s.table.glance(context.Background())
+	seen, err := s.table.state(context.Background())
 	if err != nil {
 		return err
 	}

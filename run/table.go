@@ -18,25 +18,25 @@ type table interface {
 	pipeline.Buffer
 	// Options returns the table's options with defaults filled in.
 	Options() replay.Options
-	// glance returns what a line of metrics.jsonl says of it, after every update.
-	glance(ctx context.Context) (glance, error)
-	// account returns what the summary says of it, at the end.
-	account(ctx context.Context) (account, error)
+	// tableState returns what a line of metrics.jsonl says of it, after every update.
+	state(ctx context.Context) (tableState, error)
+	// tableReport returns what the summary says of it, at the end.
+	report(ctx context.Context) (tableReport, error)
 	// save makes the table part of the checkpoint in a folder, and restore puts it back to where it was then.
 	save(ctx context.Context, dir string) error
 	restore(ctx context.Context, dir string) error
 	close() error
 }
 
-// glance is what is cheap to know of a table.
-type glance struct {
+// tableState is what is cheap to know of a table.
+type tableState struct {
 	held      int     // rollouts
 	neverUsed float64 // share of them without a use
 	ageDecay  float64 // tau in versions, +Inf for none
 }
 
-// account is everything that a run tells of its table.
-type account struct {
+// tableReport is everything that a run tells of its table.
+type tableReport struct {
 	stats    rollout.Stats
 	ageDecay float64
 	ages     []results.AgePriority // of a prioritized sampler
@@ -46,16 +46,16 @@ type account struct {
 // embedded is a table in the run's own memory.
 type embedded struct{ *replay.Table }
 
-func (e embedded) glance(ctx context.Context) (glance, error) {
+func (e embedded) state(ctx context.Context) (tableState, error) {
 	in := e.Inspect()
 	n, err := e.Len(ctx)
-	return glance{n, in.NeverUsedShare(), in.AgeDecay()}, err
+	return tableState{n, in.NeverUsedShare(), in.AgeDecay()}, err
 }
 
-func (e embedded) account(ctx context.Context) (account, error) {
+func (e embedded) report(ctx context.Context) (tableReport, error) {
 	stats, err := e.Stats(ctx)
 	in := e.Inspect()
-	return account{stats, in.AgeDecay(), agePriorities(in), ageESS(in)}, err
+	return tableReport{stats, in.AgeDecay(), agePriorities(in), ageESS(in)}, err
 }
 
 func (e embedded) save(_ context.Context, dir string) error {

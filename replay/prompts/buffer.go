@@ -1,6 +1,8 @@
 package prompts
 
 import (
+	"cmp"
+	"container/heap"
 	"errors"
 	"fmt"
 	"math"
@@ -202,4 +204,151 @@ func (b *Buffer) report(now rollout.Version, r Result) {
 	}
 	b.counts.know(e)
 	b.enqueue(e)
+}
+
+// queue holds entries with the first by its order on top. Every entry knows its place, so that one whose order
+// changes is taken out before: a queue holds nothing stale. O(log n) each.
+type queue struct {
+	entries []*entry
+	first   func(a, b *entry) bool
+}
+
+// Len, Less, Swap, Push and Pop are for container/heap.
+func (q *queue) Len() int           { return len(q.entries) }
+func (q *queue) Less(i, j int) bool { return q.first(q.entries[i], q.entries[j]) }
+
+func (q *queue) Swap(i, j int) {
+	q.entries[i], q.entries[j] = q.entries[j], q.entries[i]
+	q.entries[i].place, q.entries[j].place = i, j
+}
+
+func (q *queue) Push(x any) {
+	e := x.(*entry)
+	e.place = len(q.entries)
+	q.entries = append(q.entries, e)
+}
+
+func (q *queue) Pop() any {
+	last := len(q.entries) - 1
+	e := q.entries[last]
+	q.entries[last] = nil
+	q.entries = q.entries[:last]
+	return e
+}
+
+// add puts an entry in that is in no queue.
+func (q *queue) add(e *entry) {
+	e.queue = q
+	heap.Push(q, e)
+}
+
+// top returns the first entry, nil if there is none.
+func (q *queue) top() *entry {
+	if len(q.entries) == 0 {
+		return nil
+	}
+	return q.entries[0]
+}
+
+// leave takes the entry out of the queue that it is in, if any.
+func (e *entry) leave() {
+	if e.queue != nil {
+		heap.Remove(e.queue, e.place)
+		e.queue = nil
+	}
+}
+
+// estimate is what the latest report of a prompt says of it.
+type estimate struct {
+	Correct, Total int32 // pass rate Correct/Total; Total is 0 where there is no estimate
+	Version        rollout.Version
+	Sequence       uint64 // of the report's result, from 1
+}
+
+// distance returns the numerator of |p - 1/2| = |2 Correct - Total| / (2 Total).
+func (e estimate) distance() int64 {
+	d := 2*int64(e.Correct) - int64(e.Total)
+	return max(d, -d)
+}
+
+// medium reports whether the prompt is one to keep: 0 < p < 1 and |p - 1/2| <= band. The quotient is rounded once,
+// as the band's literal was, so that a pass rate on the edge is within.
+func (e estimate) medium(band float64) bool {
+	return 0 < e.Correct && e.Correct < e.Total && float64(e.distance())/float64(2*int64(e.Total)) <= band
+}
+
+// compare orders estimates by priority -|p - 1/2|, best first, then the oldest first. Totals are below 2^31, so
+// that the products are exact.
+func (e estimate) compare(o estimate) int {
+	return cmp.Or(
+		cmp.Compare(e.distance()*int64(o.Total), o.distance()*int64(e.Total)),
+		cmp.Compare(e.Version, o.Version),
+		cmp.Compare(e.Sequence, o.Sequence),
+	)
+}
+
+// percent returns the pass rate in hundredths, rounded down.
+func (e estimate) percent() int64 { return 100 * int64(e.Correct) / int64(e.Total) }
+
+// Stats is what a [Buffer] holds and has counted since it was made.
+type Stats struct {
+	Held     int // prompts whose latest pass rate is within the band
+	Eligible int // of them, those that a Next at the version of the latest one would still hand out
+	Spent    int // of them, those replayed max_reuse times already
+
+	Reported     uint64 // results
+	ZeroVariance uint64 // of them, those with all responses correct or none: there is nothing to learn from them
+	Replayed     uint64 // prompts handed out, repeats counted
+
+	Reuses    rollout.Histogram // prompts that are held or were replayed, by how often they were replayed
+	PassRates rollout.Histogram // held prompts by pass rate, in hundredths, rounded down
+}
+
+// Stats returns the present statistics. They are kept up as the buffer changes: no prompt is looked at.
+func (b *Buffer) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &b.counts
+	s := Stats{
+		Held: int(c.PassRates.Count()), Eligible: b.ready.Len(),
+		Reported: c.Reported, ZeroVariance: c.ZeroVariance, Replayed: c.Replayed,
+	}
+	s.Spent = s.Held - b.ready.Len() - b.cooling.Len()
+	s.Reuses.Merge(&c.Reuses)
+	s.PassRates.Merge(&c.PassRates)
+	return s
+}
+
+// counts is what Stats reports beside the queues.
+type counts struct {
+	Reported, ZeroVariance, Replayed uint64
+	Reuses, PassRates                rollout.Histogram
+}
+
+func (c *counts) report(r Result) {
+	c.Reported++
+	if r.Correct == 0 || r.Correct == r.Total {
+		c.ZeroVariance++
+	}
+}
+
+// replay counts an entry's next reuse.
+func (c *counts) replay(e *entry) {
+	c.Replayed++
+	c.Reuses.Move(int64(e.reuses), int64(e.reuses)+1)
+}
+
+// know counts an entry, forget takes that back.
+func (c *counts) know(e *entry) {
+	c.Reuses.Add(int64(e.reuses))
+	if e.estimate.Total > 0 {
+		c.PassRates.Add(e.estimate.percent())
+	}
+}
+
+func (c *counts) forget(e *entry) {
+	c.Reuses.Remove(int64(e.reuses))
+	if e.estimate.Total > 0 {
+		c.PassRates.Remove(e.estimate.percent())
+	}
 }
