@@ -5,7 +5,7 @@
 
 Creates a table, inserts 1,000 rollouts with the types that `pa.table` infers, samples, updates priorities, advances the version,
 reads statistics, and compares everything that comes back with what was put in, bit for bit. Requests and answers that are not
-record batches are JSON: `wire/request.go` and `wire/action.go` name their fields.
+record batches are JSON: `wire/messages.go` names their fields.
 """
 
 import json
