@@ -290,7 +290,7 @@ func TestTheDocumentationShowsTheOutputOfDesign(t *testing.T) {
 	if !found || len(blocks) < 4 {
 		t.Fatal("docs/design.md has no section with a command and its output")
 	}
-	command := strings.Fields(blocks[1])
+	command := strings.Fields(strings.ReplaceAll(blocks[1], "\\\n", ""))
 	_, schedule, _ := strings.Cut(succeeds(t, "", command[1:]...), "\na schedule without a model\n")
 	want := "a schedule without a model\n" + schedule[:strings.LastIndex(schedule, "  simulated in")]
 	if blocks[3] != want {
