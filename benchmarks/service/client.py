@@ -56,7 +56,7 @@ def carry_out(task):
     if task["what"] == "insert":
         rows = rollouts(batch, tokens)
         return repeat(lambda: table.insert(rows), seconds)
-    with table.batches(batch) as stream:
+    with table.stream(batch) as stream:
 
         def sample():
             drawn = next(stream)

@@ -207,9 +207,9 @@ def train(table: reprise.Table, model: Adder, options: argparse.Namespace) -> tu
     began = time.monotonic()
     print(f"{'update':>7} {'accuracy':>9} {'reward':>7} {'staleness':>10} {'uses':>5} {'rollouts':>9} {'seconds':>8}")
     try:
-        with table.batches(options.batch, prefetch=1, timeout=120) as stream:
+        with table.stream(options.batch, prefetch=1, timeout=120) as batches:
             for update in range(1, options.updates + 1):
-                batch = next(stream)
+                batch = next(batches)
                 padded = batch.padded(length=PROMPT + ANSWER, pad_id=END).torch()
                 loss, ratio = loss_of(model, padded)
                 optimizer.zero_grad()
@@ -266,8 +266,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     warm_up(model, options)
     with reprise.connect(options.address) as client:
         if options.table in [info.name for info in client.list()]:
-            client.drop_table(options.table)
-        table = client.create_table(
+            client.drop(options.table)
+        table = client.create(
             options.table,
             capacity=8 * options.batch,
             sampler="prioritized",
@@ -282,7 +282,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         try:
             first, last = train(table, model, options)
         finally:
-            table.drop()
+            client.drop(options.table)
     print(f"held-out accuracy: {first:.3f} before, {last:.3f} after {options.updates} updates")
     return first, last
 

@@ -1,7 +1,8 @@
-"""Fixtures: a served replay service, and batches as it would send them."""
+"""Fixtures: a running replay service, a scripted one, and batches as a service would send them."""
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -9,9 +10,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 import reprise
@@ -21,7 +24,7 @@ BINARY = pathlib.Path(os.environ.get("REPRISE", ROOT / "bin" / "reprise"))
 
 
 class Server:
-    """`reprise serve`, run as a process of its own and ended by its id."""
+    """`reprise serve` as a process, ended by its process id."""
 
     def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
         self.process = subprocess.Popen(
@@ -65,7 +68,7 @@ class Server:
 @pytest.fixture(scope="session")
 def binary() -> pathlib.Path:
     if not BINARY.exists():
-        pytest.fail(f"{BINARY} is not there: run make build, or name another one with REPRISE=")
+        pytest.fail(f"{BINARY} does not exist: run make build, or set REPRISE to another program")
     return BINARY
 
 
@@ -84,21 +87,21 @@ def client(server: Server) -> Iterator[reprise.Client]:
 
 @pytest.fixture
 def table(client: reprise.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., reprise.Table]]:
-    """Creates tables that are dropped after the test."""
+    """Creates tables, and drops them after the test."""
     made: list[reprise.Table] = []
 
     def create(**options: object) -> reprise.Table:
         name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:80] + f"-{len(made)}"
-        made.append(client.create_table(name, **options))
+        made.append(client.create(name, **options))
         return made[-1]
 
     yield create
     for each in made:
-        each.drop()
+        client.drop(each.name)
 
 
 def rollouts(lengths: list[int], *, seed: int = 0, prompt: int = 2, version: int = 0) -> dict[str, list[object]]:
-    """Columns of random rollouts whose log-probs are float32, so that they come back bit for bit."""
+    """Columns of random rollouts. Their log-probs fit float32, so that they come back bit for bit."""
     rng = np.random.default_rng(seed)
     masks = [[0] * prompt + [1] * (length - prompt) for length in lengths]
     return {
@@ -114,7 +117,7 @@ def rollouts(lengths: list[int], *, seed: int = 0, prompt: int = 2, version: int
 
 
 def sampled(columns: dict[str, list[object]], **more: pa.Array) -> reprise.Batch:
-    """What a service would send of such rollouts."""
+    """The batch that a service would send for such rollouts."""
     rows = len(columns["tokens"])
     arrays = {name: array for name, array in zip(*_arrow(columns))}
     arrays |= {
@@ -134,3 +137,67 @@ def sampled(columns: dict[str, list[object]], **more: pa.Array) -> reprise.Batch
 def _arrow(columns: dict[str, list[object]]) -> tuple[list[str], list[pa.Array]]:
     batch = reprise.record_batch(columns)
     return batch.schema.names, batch.columns
+
+
+class Fake(flight.FlightServerBase):
+    """A service scripted by a test: answers actions, insertions and streams, and records the requests."""
+
+    def __init__(self, location: str = "grpc://127.0.0.1:0") -> None:
+        super().__init__(location)
+        self.actions: list[tuple[str, dict[str, Any]]] = []
+        self.puts: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
+        self.answer: Callable[[str, dict[str, Any]], Any] = lambda name, body: {}
+        self.fail_puts: list[Exception] = []  # one for each of the next insertions, after it was taken
+        self.on_request: Callable[[int, dict[str, Any]], dict[str, Any] | None] = lambda number, request: None
+        self.exchanges = 0
+        self.ended = threading.Semaphore(0)  # released when an exchange is over
+
+    @property
+    def address(self) -> str:
+        return f"grpc://127.0.0.1:{self.port}"
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        body = json.loads(action.body.to_pybytes())
+        self.actions.append((action.type, body))
+        return [json.dumps(self.answer(action.type, body)).encode()]
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        chunk = reader.read_chunk()
+        self.puts.append(json.loads(chunk.app_metadata.to_pybytes()))
+        if self.fail_puts:
+            raise self.fail_puts.pop(0)
+        writer.write(json.dumps({"ids": list(range(1, chunk.data.num_rows + 1))}).encode())
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        self.exchanges += 1
+        batch = sampled(rollouts([4, 6])).record_batch
+        begun = False
+        try:
+            for chunk in reader:
+                request = json.loads(chunk.app_metadata.to_pybytes())
+                self.requests.append(request)
+                number = len(self.requests)
+                instead = self.on_request(number, request)
+                if not begun:
+                    writer.begin(batch.schema)
+                    begun = True
+                if instead is not None:
+                    writer.write_metadata(json.dumps(instead).encode())
+                else:
+                    writer.write_with_metadata(batch, json.dumps({"batch": number, "version": 1, "rows": 2}).encode())
+        finally:
+            self.ended.release()
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with Fake() as running:
+        yield running
+
+
+@pytest.fixture
+def scripted(fake: Fake) -> Iterator[reprise.Table]:
+    """A table of the fake service."""
+    with reprise.connect(fake.address, timeout=10) as client:
+        yield client.table("t")

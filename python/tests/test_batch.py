@@ -109,7 +109,7 @@ def test_a_given_length_is_kept_or_refused(batch: Batch) -> None:
 def test_columns_that_were_not_sampled_are_named() -> None:
     few = Batch(pa.record_batch({"id": pa.array([1, 2], pa.uint64()), "logprobs": [[0.0], [1.0, 2.0]]}))
     assert few.lengths.tolist() == [1, 2]
-    with pytest.raises(NotFound, match="reward: not among the columns"):
+    with pytest.raises(NotFound, match="reward: not among the sampled columns"):
         few.rewards
     with pytest.raises(NotFound, match="tokens"):
         few.padded()

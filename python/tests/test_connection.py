@@ -9,23 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow.flight as flight
 import pytest
-from conftest import rollouts
-from fake import Fake
+from conftest import Fake, rollouts
 
 import reprise
 from reprise import errors
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with Fake() as running:
-        yield running
-
-
-@pytest.fixture
-def table(fake: Fake) -> Iterator[reprise.Table]:
-    with reprise.connect(fake.address, timeout=10) as client:
-        yield client.table("t")
 
 
 def raising(*problems: Exception) -> Any:
@@ -56,10 +43,10 @@ def raising(*problems: Exception) -> Any:
         (flight.FlightServerError("something else: broke"), errors.Failed),
     ],
 )
-def test_each_code_is_an_exception_of_its_own(fake: Fake, table: reprise.Table, raised: Exception, kind: type) -> None:
+def test_each_code_is_an_exception_of_its_own(fake: Fake, scripted: reprise.Table, raised: Exception, kind: type) -> None:
     fake.answer = raising(raised)
     with pytest.raises(errors.Error) as caught:
-        table.info()
+        scripted.info()
     assert type(caught.value) is kind
     assert len(fake.actions) == 1
     text = str(raised)
@@ -73,14 +60,14 @@ def test_a_code_within_a_message_is_not_taken_for_the_code() -> None:
     assert type(error) is errors.Invalid and str(error) == "full: no"
 
 
-def test_a_call_is_repeated_while_the_service_is_away(fake: Fake, table: reprise.Table) -> None:
+def test_a_call_is_repeated_while_the_service_is_away(fake: Fake, scripted: reprise.Table) -> None:
     fake.answer = raising(flight.FlightUnavailableError("gone"), flight.FlightUnavailableError("closing: it stops"))
-    assert table.advance(5).version == 5
+    assert scripted.advance(5).version == 5
     assert fake.actions == [("advance", {"table": "t", "version": 5})] * 3
 
 
-def test_what_would_count_twice_is_not_repeated(fake: Fake, table: reprise.Table) -> None:
-    for call in (lambda: table.abandon(3, 1), lambda: table.prompts().next(8), lambda: table.report([1], [0])):
+def test_what_would_count_twice_is_not_repeated(fake: Fake, scripted: reprise.Table) -> None:
+    for call in (lambda: scripted.abandon(3, 1), lambda: scripted.prompts_next(8), lambda: scripted.report([1], [0])):
         fake.actions.clear()
         fake.answer = raising(flight.FlightUnavailableError("connection reset"))
         with pytest.raises(reprise.Unavailable):
@@ -88,20 +75,20 @@ def test_what_would_count_twice_is_not_repeated(fake: Fake, table: reprise.Table
         assert len(fake.actions) == 1
 
 
-def test_an_insertion_is_repeated_under_the_same_name(fake: Fake, table: reprise.Table) -> None:
+def test_an_insertion_is_repeated_under_the_same_name(fake: Fake, scripted: reprise.Table) -> None:
     fake.fail_puts = [flight.FlightUnavailableError("connection reset")] * 2
-    assert table.insert(rollouts([3, 4]), group_size=2).tolist() == [1, 2]
+    assert scripted.insert(rollouts([3, 4]), group_size=2).tolist() == [1, 2]
     assert len(fake.puts) == 3
     assert len({put["batch_id"] for put in fake.puts}) == 1 and len(fake.puts[0]["batch_id"]) == 32
-    table.insert(rollouts([3]))
+    scripted.insert(rollouts([3]))
     assert fake.puts[3]["batch_id"] != fake.puts[0]["batch_id"]
     assert fake.puts[0]["group_size"] == 2 and "group_size" not in fake.puts[3]
 
 
-def test_a_refused_insertion_is_not_repeated(fake: Fake, table: reprise.Table) -> None:
+def test_a_refused_insertion_is_not_repeated(fake: Fake, scripted: reprise.Table) -> None:
     fake.fail_puts = [flight.FlightServerError("invalid: reward: row 0: nan: want a finite number")]
     with pytest.raises(reprise.Invalid, match="^reward: row 0: nan: want a finite number"):
-        table.insert(rollouts([3]))
+        scripted.insert(rollouts([3]))
     assert len(fake.puts) == 1
 
 
@@ -227,31 +214,31 @@ def test_a_token_travels_as_a_bearers_and_never_in_the_clear() -> None:
         reprise.connect("grpc://replay.example:7447", token="secret")
 
 
-def test_wrong_arguments_are_named_before_anything_is_sent(fake: Fake, table: reprise.Table) -> None:
+def test_wrong_arguments_are_named_before_anything_is_sent(fake: Fake, scripted: reprise.Table) -> None:
     for message, call in {
         "address: nowhere": lambda: reprise.connect("nowhere"),
         "timeout: 0": lambda: reprise.connect(fake.address, timeout=0),
         "certificate, key": lambda: reprise.connect(fake.address, key=b""),
-        "priorities: 1 of them: want 2": lambda: table.update_priorities([1, 2], [1]),
-        "priorities: entry 1: nan": lambda: table.update_priorities([1, 2], [1, np.nan]),
-        "priorities: entry 0: -1": lambda: table.update_priorities([1], [-1]),
-        "ids: float64": lambda: table.update_priorities([1.5], [1]),
-        "ids: entry 0: -1": lambda: table.update_priorities([-1], [1]),
-        "staleness: 2 of them: want 1": lambda: table.report([1], [0, 0]),
-        "td_error: entry 0: inf": lambda: table.report([1], [0], td_error=[np.inf]),
-        "tokens: <U1": lambda: table.report([1], [0], tokens=["x"]),
-        "size: 0: want at least 1": lambda: table.sample(0),
-        "size: -1": lambda: table.batches(np.int64(-1)),
-        "columns: 'tokens': want a list of names": lambda: table.sample(1, columns="tokens"),
+        "priorities: 1 of them: want 2": lambda: scripted.update([1, 2], [1]),
+        "priorities: entry 1: nan": lambda: scripted.update([1, 2], [1, np.nan]),
+        "priorities: entry 0: -1": lambda: scripted.update([1], [-1]),
+        "ids: float64": lambda: scripted.update([1.5], [1]),
+        "ids: entry 0: -1": lambda: scripted.update([-1], [1]),
+        "staleness: 2 of them: want 1": lambda: scripted.report([1], [0, 0]),
+        "td_error: entry 0: inf": lambda: scripted.report([1], [0], td_error=[np.inf]),
+        "tokens: <U1": lambda: scripted.report([1], [0], tokens=["x"]),
+        "size: 0: want at least 1": lambda: scripted.sample(0),
+        "size: -1": lambda: scripted.stream(np.int64(-1)),
+        "columns: 'tokens': want a list of names": lambda: scripted.sample(1, columns="tokens"),
         "token: want printable ASCII": lambda: reprise.connect(fake.address, token="secret\n"),
-        "table, version: ": lambda: table.advance(np.float64("nan")),
-        "array([1, 2]): ndarray: want a number": lambda: table.advance(np.array([1, 2])),
-        "rows: none": lambda: table.insert([]),
-        "timeout: -1": lambda: table.sample(1, timeout=-1),
-        "prefetch: -1": lambda: table.batches(1, prefetch=-1),
-        "reward: given twice": lambda: table.insert({"reward": [1]}, reward=[1]),
-        "groups: missing": lambda: table.abandon(3),
-        "advantage: 2 of them: want 1": lambda: table.report([1], [0], advantage=[1, 2]),
+        "table, version: ": lambda: scripted.advance(np.float64("nan")),
+        "array([1, 2]): ndarray: want a number": lambda: scripted.advance(np.array([1, 2])),
+        "rows: none": lambda: scripted.insert([]),
+        "timeout: -1": lambda: scripted.sample(1, timeout=-1),
+        "prefetch: -1": lambda: scripted.stream(1, prefetch=-1),
+        "reward: given twice": lambda: scripted.insert({"reward": [1]}, reward=[1]),
+        "groups: missing": lambda: scripted.abandon(3),
+        "advantage: 2 of them: want 1": lambda: scripted.report([1], [0], advantage=[1, 2]),
     }.items():
         with pytest.raises(reprise.Invalid) as caught:
             call()
@@ -259,14 +246,14 @@ def test_wrong_arguments_are_named_before_anything_is_sent(fake: Fake, table: re
     assert not fake.actions and not fake.puts
 
 
-def test_numbers_of_numpy_are_numbers(fake: Fake, table: reprise.Table) -> None:
-    table.advance(np.int64(7))
-    table.advance(np.array(8, np.uint8))
+def test_numbers_of_numpy_are_numbers(fake: Fake, scripted: reprise.Table) -> None:
+    scripted.advance(np.int64(7))
+    scripted.advance(np.array(8, np.uint8))
     assert [body["version"] for _, body in fake.actions] == [7, 8]
 
 
-def test_reports_hold_what_was_measured(fake: Fake, table: reprise.Table) -> None:
-    table.report(np.array([3, 4], np.uint64), [0, 1], td_error=np.array([0.5, 0.25]), tokens=[7, 8])
+def test_reports_hold_what_was_measured(fake: Fake, scripted: reprise.Table) -> None:
+    scripted.report(np.array([3, 4], np.uint64), [0, 1], td_error=np.array([0.5, 0.25]), tokens=[7, 8])
     assert fake.actions == [
         (
             "report",

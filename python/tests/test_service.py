@@ -117,19 +117,19 @@ def test_each_refusal_is_an_exception_of_its_own(client: reprise.Client, table: 
     with pytest.raises(reprise.Full):
         t.insert(rollouts([3, 3]), group_size=2, timeout=0.05)
     with pytest.raises(reprise.Exists):
-        client.create_table(t.name, capacity=5)
+        client.create(t.name, capacity=5)
     with pytest.raises(reprise.NoLease):
-        t.acknowledge([12345])
+        t.acknowledge(12345)
     missing = client.table("nowhere")
     for call in (missing.info, missing.stats, lambda: missing.sample(1), lambda: missing.insert(rollouts([3])), missing.schema):
         with pytest.raises(reprise.NotFound):
             call()
-    with pytest.raises(reprise.NotFound), missing.batches(1) as stream:
+    with pytest.raises(reprise.NotFound), missing.stream(1) as stream:
         next(stream)
     with pytest.raises(reprise.Invalid, match="capacity"):
-        client.create_table("wrong", capacity=-1)
+        client.create("wrong", capacity=-1)
     with pytest.raises(reprise.Invalid, match="colour"):
-        client.create_table("wrong", colour="red")
+        client.create("wrong", colour="red")
 
 
 def test_a_sample_counts_as_used_and_columns_can_be_chosen(table: Create) -> None:
@@ -155,23 +155,23 @@ def test_a_stream_acknowledges_what_was_used_and_gives_back_the_rest(table: Crea
     t = table(sampler="fifo", capacity=100)
     ids = t.insert(rollouts([4] * 20)).tolist()
     seen: list[int] = []
-    with t.batches(2, prefetch=prefetch) as stream:
+    with t.stream(2, prefetch=prefetch) as stream:
         for _ in range(4):
             seen += next(stream).ids.tolist()
     assert seen == ids[:8]
     until_returned(t)
-    with pytest.raises(RuntimeError), t.batches(2, prefetch=prefetch) as stream:
+    with pytest.raises(RuntimeError), t.stream(2, prefetch=prefetch) as stream:
         assert next(stream).ids.tolist() == ids[8:10]
         raise RuntimeError
     until_returned(t)
-    with t.batches(12, prefetch=prefetch, timeout=20) as stream:
+    with t.stream(12, prefetch=prefetch, timeout=20) as stream:
         assert sorted(next(stream).ids.tolist()) == ids[8:]
     assert t.stats().acknowledged == 20 and len(t) == 0
 
 
 def test_a_stream_that_starves_goes_on_when_rollouts_come(table: Create) -> None:
     t = table(sampler="fifo")
-    with t.batches(2, prefetch=1, timeout=0.1) as stream:
+    with t.stream(2, prefetch=1, timeout=0.1) as stream:
         with pytest.raises(reprise.Starved):
             next(stream)
         ids = t.insert(rollouts([4, 4]))
@@ -197,7 +197,7 @@ def test_a_sample_waits_for_rollouts(table: Create) -> None:
 def test_priorities_decide_what_is_drawn(table: Create) -> None:
     t = table(sampler="prioritized", age_decay=math.inf)
     ids = t.insert(rollouts([4] * 32))
-    t.update_priorities(ids, np.where(ids == ids[7], 1e6, 0))
+    t.update(ids, np.where(ids == ids[7], 1e6, 0))
     assert (t.sample(64).ids == ids[7]).mean() > 0.9
 
 
@@ -205,10 +205,10 @@ def test_updates_of_rollouts_that_have_left_are_ignored_and_counted(table: Creat
     t = table(sampler="prioritized", capacity=2)
     gone = t.insert(rollouts([4, 4]))
     there = t.insert(rollouts([4, 4]))
-    t.update_priorities(np.concatenate([gone, there]), np.ones(4))
+    t.update(np.concatenate([gone, there]), np.ones(4))
     assert t.stats().updates_ignored == 2
     with pytest.raises(reprise.Invalid, match="999999"):
-        t.update_priorities([999_999], [1.0])
+        t.update([999_999], [1.0])
 
 
 def test_reports_become_the_ess_by_age(table: Create) -> None:
@@ -277,10 +277,9 @@ def test_the_limiter_holds_samples_back(table: Create) -> None:
 
 def test_prompts_worth_asking_again_come_back(table: Create) -> None:
     t = table(prompts=reprise.Prompts())
-    buffer = t.prompts()
-    buffer.report(reprise.PromptResult(f"p{i}", correct=i % 5, total=4, ref=i) for i in range(20))
+    t.prompts_report(reprise.PromptResult(f"p{i}", correct=i % 5, total=4, ref=i) for i in range(20))
     t.advance(50)
-    prompts = buffer.next(64)
+    prompts = t.prompts_next(64)
     assert prompts and all(p.id == f"p{p.ref}" and p.ref % 5 not in (0, 4) for p in prompts)
 
 
@@ -339,9 +338,9 @@ def test_rollouts_and_streams_outlive_a_restart_of_the_service(binary: pathlib.P
     running = Server(*arguments)
     try:
         with reprise.connect(running.address, timeout=60) as client:
-            t = client.create_table("kept")
+            t = client.create("kept")
             ids = t.insert(rollouts(LENGTHS), batch_id="one")
-            with t.batches(4, prefetch=1) as stream:
+            with t.stream(4, prefetch=1) as stream:
                 assert sorted(next(stream).ids.tolist()) == ids.tolist()
                 running.stop(signal.SIGKILL)
                 running = Server(*arguments, listen=running.address.removeprefix("grpc://"))
@@ -356,7 +355,26 @@ def test_a_unix_socket_serves_as_well(binary: pathlib.Path, tmp_path: pathlib.Pa
     running = Server("--unix", str(tmp_path / "s"))
     try:
         with reprise.connect(f"grpc+unix://{tmp_path}/s") as client:
-            t = client.create_table("t")
+            t = client.create("t")
             assert len(t.insert(rollouts(LENGTHS))) == 4
     finally:
         running.stop()
+
+
+def test_a_lease_is_used_once_acknowledged_and_goes_back_when_released(table: Create) -> None:
+    t = table(sampler="fifo", capacity=100)
+    ids = t.insert(rollouts([4] * 6)).tolist()
+    first, second = t.lease(2), t.lease(2)
+    assert [*first.ids.tolist(), *second.ids.tolist()] == ids[:4]
+    t.release(first)
+    t.acknowledge(second)
+    stats = t.stats()
+    assert (stats.acknowledged, stats.returned, stats.on_lease, len(t)) == (2, 2, 0, 4)
+    with pytest.raises(reprise.NoLease):
+        t.acknowledge(second)
+    with pytest.raises(reprise.Starved):
+        t.lease(50, timeout=0.05)
+    left = t.lease(4)
+    assert sorted(left.ids.tolist()) == sorted([*ids[:2], *ids[4:]])
+    t.acknowledge(left.info.batch)
+    assert len(t) == 0

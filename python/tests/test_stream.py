@@ -12,52 +12,35 @@ from typing import Any
 
 import pyarrow.flight as flight
 import pytest
-from conftest import ROOT
-from fake import Fake
+from conftest import Fake, ROOT
 
 import reprise
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with Fake() as running:
-        yield running
-
-
-@pytest.fixture
-def table(fake: Fake) -> Iterator[reprise.Table]:
-    with reprise.connect(fake.address, timeout=10) as client:
-        yield client.table("t")
 
 
 def acknowledged(fake: Fake) -> list[list[int]]:
     return [request["acknowledge"] for request in fake.requests]
 
 
-def settled(fake: Fake) -> list[tuple[str, dict[str, Any]]]:
-    return fake.actions
-
-
-def test_asking_for_the_next_batch_acknowledges_the_one_before(fake: Fake, table: reprise.Table) -> None:
-    with table.batches(2, prefetch=0) as stream:
+def test_asking_for_the_next_batch_acknowledges_the_one_before(fake: Fake, scripted: reprise.Table) -> None:
+    with scripted.stream(2, prefetch=0) as stream:
         assert [next(stream).info.batch for _ in range(3)] == [1, 2, 3]
     assert acknowledged(fake) == [[], [1], [2]]
-    assert settled(fake) == [("acknowledge", {"table": "t", "batches": [3]})]
+    assert fake.actions == [("acknowledge", {"table": "t", "batches": [3]})]
 
 
-def test_a_block_that_ends_by_an_exception_gives_its_batch_back(fake: Fake, table: reprise.Table) -> None:
-    with pytest.raises(ZeroDivisionError), table.batches(2, prefetch=0) as stream:
+def test_a_block_that_ends_by_an_exception_gives_its_batch_back(fake: Fake, scripted: reprise.Table) -> None:
+    with pytest.raises(ZeroDivisionError), scripted.stream(2, prefetch=0) as stream:
         next(stream)
         next(stream)
         raise ZeroDivisionError
-    assert acknowledged(fake) == [[], [1]] and not settled(fake)
+    assert acknowledged(fake) == [[], [1]] and not fake.actions
     assert fake.ended.acquire(timeout=10), "the exchange goes on"
 
 
-def test_batches_fetched_ahead_are_acknowledged_only_once_they_were_used(fake: Fake, table: reprise.Table) -> None:
+def test_batches_fetched_ahead_are_acknowledged_only_once_they_were_used(fake: Fake, scripted: reprise.Table) -> None:
     asked = threading.Semaphore(0)
     fake.on_request = lambda number, request: asked.release()
-    with table.batches(2, prefetch=2) as stream:
+    with scripted.stream(2, prefetch=2) as stream:
         for _ in range(2):
             assert asked.acquire(timeout=10), "it does not fetch ahead"
         assert next(stream).info.batch == 1
@@ -68,16 +51,16 @@ def test_batches_fetched_ahead_are_acknowledged_only_once_they_were_used(fake: F
         assert acknowledged(fake)[3] == [1]
         assert not asked.acquire(blocking=False), "it fetches further ahead than it was told"
     # Batch 1 was told on the stream; if that was not answered yet, it is told again.
-    assert settled(fake)[-1] == ("acknowledge", {"table": "t", "batches": [2]})
-    assert [body["batches"] for _, body in settled(fake)][:-1] in ([], [[1]])
+    assert fake.actions[-1] == ("acknowledge", {"table": "t", "batches": [2]})
+    assert [body["batches"] for _, body in fake.actions][:-1] in ([], [[1]])
 
 
-def test_a_starved_stream_says_so_and_goes_on(fake: Fake, table: reprise.Table) -> None:
+def test_a_starved_stream_says_so_and_goes_on(fake: Fake, scripted: reprise.Table) -> None:
     starved = {"error": {"code": "starved", "message": "3 rollouts: want 4"}}
     fake.on_request = lambda number, request: starved if number == 2 else None
     for prefetch in (0, 1):
         fake.requests.clear()
-        with table.batches(2, prefetch=prefetch, timeout=5) as stream:
+        with scripted.stream(2, prefetch=prefetch, timeout=5) as stream:
             assert next(stream).info.batch == 1
             with pytest.raises(reprise.Starved, match="3 rollouts: want 4"):
                 next(stream)
@@ -85,20 +68,20 @@ def test_a_starved_stream_says_so_and_goes_on(fake: Fake, table: reprise.Table) 
             assert fake.requests[0]["timeout_ms"] == 5000
 
 
-def test_a_broken_exchange_is_opened_again_and_its_batches_are_not_acknowledged(fake: Fake, table: reprise.Table) -> None:
+def test_a_broken_exchange_is_opened_again_and_its_batches_are_not_acknowledged(fake: Fake, scripted: reprise.Table) -> None:
     def breaking(number: int, request: dict[str, Any]) -> None:
         if number == 2:
             raise flight.FlightUnavailableError("connection reset")
 
     fake.on_request = breaking
-    with table.batches(2, prefetch=0) as stream:
+    with scripted.stream(2, prefetch=0) as stream:
         assert [next(stream).info.batch for _ in range(3)] == [1, 3, 4]
     assert fake.exchanges == 2
     # Batch 1 may have been acknowledged by the request that broke; the new exchange does not know it.
     assert acknowledged(fake) == [[], [1], [], [3]]
 
 
-def test_batches_of_a_broken_exchange_are_not_handed_over(fake: Fake, table: reprise.Table) -> None:
+def test_batches_of_a_broken_exchange_are_not_handed_over(fake: Fake, scripted: reprise.Table) -> None:
     asked = threading.Semaphore(0)
     go_on = threading.Event()
 
@@ -109,7 +92,7 @@ def test_batches_of_a_broken_exchange_are_not_handed_over(fake: Fake, table: rep
             raise flight.FlightUnavailableError("connection reset")
 
     fake.on_request = breaking
-    with table.batches(2, prefetch=2) as stream:
+    with scripted.stream(2, prefetch=2) as stream:
         assert next(stream).info.batch == 1
         for _ in range(3):
             assert asked.acquire(timeout=10)
@@ -118,43 +101,43 @@ def test_batches_of_a_broken_exchange_are_not_handed_over(fake: Fake, table: rep
         # Batch 2 was waiting here when its exchange broke: the service has taken it back.
         assert next(stream).info.batch == 4
     # Batch 1 was in use when it went back: nobody acknowledges it on the new exchange.
-    told = [*acknowledged(fake), *(body["batches"] for _, body in settled(fake))]
+    told = [*acknowledged(fake), *(body["batches"] for _, body in fake.actions)]
     assert all(1 not in batches and 2 not in batches for batches in told)
 
 
-def test_an_error_for_good_ends_the_loop(fake: Fake, table: reprise.Table) -> None:
+def test_an_error_for_good_ends_the_loop(fake: Fake, scripted: reprise.Table) -> None:
     def refusing(number: int, request: dict[str, Any]) -> None:
         raise flight.FlightServerError("invalid: size: 0: want at least 1")
 
     fake.on_request = refusing
-    with table.batches(2) as stream, pytest.raises(reprise.Invalid, match="size: 0"):
+    with scripted.stream(2) as stream, pytest.raises(reprise.Invalid, match="size: 0"):
         for _ in stream:
             pass
     assert fake.exchanges >= 1
 
 
-def test_a_stream_that_was_closed_gives_nothing_more(table: reprise.Table) -> None:
-    stream = table.batches(2)
+def test_a_stream_that_was_closed_gives_nothing_more(scripted: reprise.Table) -> None:
+    stream = scripted.stream(2)
     next(stream)
     stream.close()
     stream.close()
     assert list(stream) == []
 
 
-def test_a_loop_broken_off_leaves_no_thread_and_no_exchange(fake: Fake, table: reprise.Table) -> None:
-    for batch in table.batches(2, prefetch=2):
+def test_a_loop_broken_off_leaves_no_thread_and_no_exchange(fake: Fake, scripted: reprise.Table) -> None:
+    for batch in scripted.stream(2, prefetch=2):
         break
     del batch
     gc.collect()
     assert fake.ended.acquire(timeout=10), "the exchange goes on"
-    assert not settled(fake)
+    assert not fake.actions
     for thread in threading.enumerate():
         if thread.name == "reprise-prefetch":
             thread.join(timeout=10)
             assert not thread.is_alive()
 
 
-def test_closing_does_not_wait_for_a_batch_that_does_not_come(fake: Fake, table: reprise.Table) -> None:
+def test_closing_does_not_wait_for_a_batch_that_does_not_come(fake: Fake, scripted: reprise.Table) -> None:
     asked, release = threading.Event(), threading.Event()
 
     def silent(number: int, request: dict[str, Any]) -> None:
@@ -162,7 +145,7 @@ def test_closing_does_not_wait_for_a_batch_that_does_not_come(fake: Fake, table:
         release.wait(30)
 
     fake.on_request = silent
-    stream = table.batches(2, prefetch=1, timeout=300)
+    stream = scripted.stream(2, prefetch=1, timeout=300)
     assert asked.wait(10)
     closing = threading.Thread(target=stream.close)
     closing.start()
@@ -175,7 +158,7 @@ def test_closing_does_not_wait_for_a_batch_that_does_not_come(fake: Fake, table:
 def test_closing_the_client_ends_its_streams(fake: Fake) -> None:
     for prefetch in (0, 2):
         client = reprise.connect(fake.address, timeout=10)
-        stream = client.table("t").batches(2, prefetch=prefetch)
+        stream = client.table("t").stream(2, prefetch=prefetch)
         next(stream)
         client.close()
         assert fake.ended.acquire(timeout=10), "the exchange goes on"
@@ -186,7 +169,7 @@ def test_closing_the_client_ends_its_streams(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_stream_closed_by_another_thread_wakes_who_waits(fake: Fake, table: reprise.Table, prefetch: int) -> None:
+def test_a_stream_closed_by_another_thread_wakes_who_waits(fake: Fake, scripted: reprise.Table, prefetch: int) -> None:
     asked, release = threading.Event(), threading.Event()
 
     def silent(number: int, request: dict[str, Any]) -> None:
@@ -194,7 +177,7 @@ def test_a_stream_closed_by_another_thread_wakes_who_waits(fake: Fake, table: re
         release.wait(30)
 
     fake.on_request = silent
-    stream = table.batches(2, prefetch=prefetch, timeout=300)
+    stream = scripted.stream(2, prefetch=prefetch, timeout=300)
     caught: list[BaseException] = []
 
     def take() -> None:
@@ -213,17 +196,17 @@ def test_a_stream_closed_by_another_thread_wakes_who_waits(fake: Fake, table: re
     assert woken and isinstance(caught[0], reprise.Unavailable)
 
 
-def test_what_is_no_answer_is_an_error_and_not_silence(fake: Fake, table: reprise.Table) -> None:
+def test_what_is_no_answer_is_an_error_and_not_silence(fake: Fake, scripted: reprise.Table) -> None:
     fake.on_request = lambda number, request: {"error": {"code": ["nonsense"]}} if number == 1 else None
-    with table.batches(2, prefetch=1) as stream:
+    with scripted.stream(2, prefetch=1) as stream:
         with pytest.raises(reprise.Failed):
             next(stream)
         assert next(stream).info.batch == 2
 
 
-def test_a_stream_in_a_cycle_that_any_thread_collects_ends(fake: Fake, table: reprise.Table) -> None:
+def test_a_stream_in_a_cycle_that_any_thread_collects_ends(fake: Fake, scripted: reprise.Table) -> None:
     for _ in range(5):
-        stream = table.batches(2, prefetch=2)
+        stream = scripted.stream(2, prefetch=2)
         next(stream)
         cycle: list[object] = [stream]
         cycle.append(cycle)
@@ -238,7 +221,7 @@ def test_a_stream_in_a_cycle_that_any_thread_collects_ends(fake: Fake, table: re
 PROGRAM = """
 import sys, reprise
 table = reprise.connect(sys.argv[1], timeout=20).table("t")
-stream = table.batches(2, prefetch=int(sys.argv[2]))
+stream = table.stream(2, prefetch=int(sys.argv[2]))
 for _ in range(3):
     next(stream)
 print("the end", flush=True)
@@ -257,7 +240,7 @@ def test_a_program_that_closes_nothing_ends(fake: Fake, prefetch: int) -> None:
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "the end\n", "")
 
 
-def test_a_lease_that_is_over_does_not_keep_others_from_counting(fake: Fake, table: reprise.Table) -> None:
+def test_a_lease_that_is_over_does_not_keep_others_from_counting(fake: Fake, scripted: reprise.Table) -> None:
     lapsed = {"error": {"code": "no_lease", "message": "settling batch 1"}}
     fake.on_request = lambda number, request: lapsed if request["acknowledge"] == [1] else None
 
@@ -267,8 +250,8 @@ def test_a_lease_that_is_over_does_not_keep_others_from_counting(fake: Fake, tab
         return {}
 
     fake.answer = answer
-    with table.batches(2, prefetch=0) as stream:
+    with scripted.stream(2, prefetch=0) as stream:
         assert [next(stream).info.batch for _ in range(3)] == [1, 3, 4]
         assert stream.lapsed == 1
     assert acknowledged(fake) == [[], [1], [], [3]]
-    assert [body["batches"] for _, body in settled(fake)] == [[1], [4]]
+    assert [body["batches"] for _, body in fake.actions] == [[1], [4]]

@@ -65,10 +65,10 @@ def serve(binary: pathlib.Path, pem: pathlib.Path) -> Iterator[Callable[..., Ser
 def test_everything_works_over_tls_with_a_token(serve: Callable[..., Server], pem: pathlib.Path) -> None:
     server = serve("--tokens", str(pem / "tokens.yaml"))
     with reprise.connect(server.address, token="all-of-it-0123456789", ca=pem / "ca.pem") as client:
-        table = client.create_table("math")
+        table = client.create("math")
         ids = table.insert(rollouts([5, 9, 3, 7]))
         assert sorted(table.sample(4).ids.tolist()) == ids.tolist()
-        with table.batches(2) as stream:
+        with table.stream(2) as stream:
             assert len(next(stream)) == 2
         assert len(client.list()) == 1
 
@@ -78,18 +78,18 @@ def test_a_token_gives_its_rights_and_no_others(serve: Callable[..., Server], pe
     ca = (pem / "ca.pem").read_bytes()
     with reprise.connect(server.address, token="all-of-it-0123456789", ca=ca) as client:
         for name in ("math", "secret"):
-            client.create_table(name).insert(rollouts([5, 9]))
+            client.create(name).insert(rollouts([5, 9]))
     with reprise.connect(server.address, token="only-reads-0123456789", ca=ca) as client:
         table = client.table("math")
         assert [info.name for info in client.list()] == ["math"] and table.info().present == 2
         for call in (
             lambda: table.insert(rollouts([3])),
             lambda: table.advance(1),
-            lambda: client.drop_table("math"),
-            lambda: client.create_table("mine"),
+            lambda: client.drop("math"),
+            lambda: client.create("mine"),
             client.table("secret").info,
             lambda: client.table("secret").sample(1),
-            lambda: next(client.table("secret").batches(1)),
+            lambda: next(client.table("secret").stream(1)),
         ):
             with pytest.raises(reprise.Denied) as caught:
                 call()
@@ -122,7 +122,7 @@ def test_mutual_tls_wants_a_certificate_that_is_known(serve: Callable[..., Serve
     server = serve("--tls-client-ca", str(pem / "ca.pem"))
     mine = {"certificate": pem / "client.pem", "key": pem / "client.key"}
     with reprise.connect(server.address, ca=pem / "ca.pem", **mine) as client:
-        assert len(client.create_table("math").insert(rollouts([3, 4]))) == 2
+        assert len(client.create("math").insert(rollouts([3, 4]))) == 2
     for wrong in ({}, {"certificate": pem / "stranger.pem", "key": pem / "stranger.key"}):
         with reprise.connect(server.address, ca=pem / "ca.pem", timeout=1, **wrong) as client, pytest.raises(reprise.Unavailable):
             client.list()

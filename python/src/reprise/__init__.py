@@ -2,19 +2,19 @@
 
 >>> import reprise  # doctest: +SKIP
 >>> with reprise.connect("grpc://127.0.0.1:7447") as client:
-...     table = client.create_table("math", capacity=4096, group_size=8)
-...     ids = table.insert(tokens=[[5, 6, 7]] * 8, prompt_lengths=[2] * 8, logprobs=[[0, 0, -0.3]] * 8,
-...                        version=0, reward=[1, 0, 0, 1, 0, 1, 1, 0], group_size=8)
-...     batch = table.sample(4).padded(side="right", pad_id=0).torch("cuda")
+...     table = client.create("math", capacity=4096, group_size=2)
+...     table.insert([reprise.rollout("7+5", [7, 10, 5], [1, 2], logprobs=[-0.1, -0.2], version=0, reward=1.0),
+...                   reprise.rollout("7+5", [7, 10, 5], [1, 3], logprobs=[-0.1, -2.3], version=0, reward=0.0)], group_size=2)
+...     batch = table.sample(2).padded(side="right", pad_id=0).torch("cuda")
 
-A `Client` holds `Table`s; a `Table` takes rollouts in almost any form (`Table.insert`) and gives a `Batch` (`Table.sample`) or a
-`Stream` of them (`Table.batches`); a `Batch` becomes `Padded` or `Packed` arrays, of numpy or torch. `reprise.adapters` speaks the
-layouts of TRL, verl and AReaL. Everything that can go wrong is a `reprise.Error`.
+A `Client` holds `Table`s. A `Table` takes rollouts in almost any form (`Table.insert`) and returns a `Batch` (`Table.sample`) or
+a `Stream` of them (`Table.stream`). A `Batch` becomes `Padded` or `Packed` arrays, of numpy or torch. `reprise.adapters` converts
+the batches of TRL, verl and AReaL. Every failure is a `reprise.Error`.
 """
 
 from .batch import Batch, BatchInfo
 from .client import Client, connect
-from .definition import Definition, Gate, Limiter, Prompts, TableInfo
+from .definition import Definition, Gate, Limiter, Prompts
 from .errors import (
     Ahead,
     Closing,
@@ -32,19 +32,17 @@ from .errors import (
     Unauthenticated,
     Unavailable,
 )
-from .gate import Grant
 from .padded import Packed, Padded
-from .prompts import Prompt, PromptBuffer, PromptResult
-from .rows import record_batch
-from .stats import Stats
+from .rollouts import record_batch, rollout
+from .stats import Stats, TableInfo
 from .stream import Stream
-from .table import Table
+from .table import Grant, Prompt, PromptResult, Table
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Client", "Closing", "Definition", "Denied", "Error", "Exists", "Failed", "Full", "Gate",
-    "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptBuffer",
-    "PromptResult", "Prompts", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
-    "Unavailable", "connect", "record_batch",
+    "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptResult", "Prompts", "Starved",
+    "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect",
+    "record_batch", "rollout",
 ]  # fmt: skip

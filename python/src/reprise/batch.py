@@ -1,4 +1,4 @@
-"""Batch: what a sample returns, as views of Arrow's buffers."""
+"""Batch: the rollouts of one draw, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from .arrays import Array
 from .errors import Invalid, NotFound
 from .padded import Packed, Padded
-from .schema import TOKEN_COLUMNS
-
-Array = npt.NDArray[Any]
+from .rollouts import TOKEN_COLUMNS
 
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """What came with a batch.
+    """What the service sends with a batch.
 
     Attributes:
-        batch: its number, for `Table.acknowledge` and `Table.release`; 0 where nothing was drawn.
+        batch: its number, for `Table.acknowledge` and `Table.release`.
         version: of the table when the batch was drawn.
-        shard: it was drawn from.
+        shard: that it was drawn from.
         rows: rollouts in it.
         present: rollouts in the table after the draw.
     """
@@ -38,16 +36,15 @@ class BatchInfo:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> BatchInfo:
-        """Read what the service sent with a batch."""
+        """Read the metadata of a batch."""
         return cls(**{name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")})
 
 
 class Batch:
-    """B rollouts that a table drew. Arrays are read-only views of what was received; `padded` and `packed` make
-    what a trainer takes.
+    """B rollouts that a table drew. Its arrays are read-only views of what was received; `padded` and `packed` return the
+    arrays that a trainer takes.
 
-    N below is the number of tokens of all rollouts together, and rollout i has the entries
-    ``offsets[i]:offsets[i + 1]`` of an array [N].
+    N is the number of tokens in the batch. Rollout i has the entries ``offsets[i]:offsets[i + 1]`` of an array [N].
     """
 
     def __init__(self, record_batch: pa.RecordBatch, info: BatchInfo = BatchInfo()) -> None:
@@ -74,7 +71,7 @@ class Batch:
 
     @property
     def ids(self) -> Array:
-        """uint64 [B]: the rollouts' ids, for `Table.update_priorities` and `Table.report`."""
+        """uint64 [B]: the rollouts' ids, for `Table.update` and `Table.report`."""
         return self.column("id")
 
     @property
@@ -89,17 +86,17 @@ class Batch:
 
     @property
     def weights(self) -> Array:
-        """float32 [B]: importance weights of the draws; 1 where all are drawn alike."""
+        """float32 [B]: importance weights of the draws; 1 if all rollouts are equally likely."""
         return self.column("weight")
 
     @property
     def probabilities(self) -> Array:
-        """float64 [B]: with which each was drawn."""
+        """float64 [B]: the probability of each draw."""
         return self.column("probability")
 
     @property
     def staleness(self) -> Array:
-        """int32 [B]: version of the table minus the least of the rollout's, >= 0."""
+        """int32 [B]: version of the table minus the oldest of the rollout, >= 0."""
         return self.column("staleness")
 
     @property
@@ -123,12 +120,11 @@ class Batch:
         return cast("list[str]", self._arrow("prompt_id").to_pylist())
 
     def column(self, name: str) -> Array:
-        """Return a column with one value per rollout as numpy [B], ``x_`` columns of numbers too. What is null is 0
-        in columns of numbers, and NaN in ``x_`` columns."""
+        """Return a column with one value per rollout as numpy [B]. Null is 0, and NaN in ``x_`` columns of numbers."""
         array = self._arrow(name)
         if name in TOKEN_COLUMNS:
             raise Invalid(f"{name}: one value per token: want flat({name!r}) or ragged({name!r})")
-        if array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_"):  # advantage alone may be null
+        if array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_"):  # only advantage may be null
             array = array.fill_null(pa.scalar(0, array.type))
         return cast(Array, array.to_numpy(zero_copy_only=False))
 
@@ -141,14 +137,14 @@ class Batch:
 
     @cached_property
     def offsets(self) -> Array:
-        """int64 [B + 1]: where each rollout begins in the arrays [N]."""
+        """int64 [B + 1]: the start of each rollout in the arrays [N], and N."""
         if not self._frame:
-            raise NotFound("tokens: not among the columns that were sampled")
+            raise NotFound("tokens: not among the sampled columns")
         offsets = np.asarray(self._arrow(self._frame).offsets).astype(np.int64)
         return cast(Array, offsets - offsets[0])
 
     def flat(self, name: str) -> Array:
-        """Return a column with one value per token as numpy [N]; rollouts in which it is null have zeros."""
+        """Return a column with one value per token as numpy [N], 0 in rollouts where it is null."""
         array = self._arrow(name)
         if not pa.types.is_list(array.type):
             raise Invalid(f"{name}: {array.type}, one value per rollout: want column({name!r})")
@@ -167,15 +163,16 @@ class Batch:
 
     @cached_property
     def advantages(self) -> Array:
-        """float32 [N]: per token. Where the producer gave none per token, the rollout's advantage stands at each
-        token of the policy, and 0 at the others."""
-        out = np.repeat(self.column("advantage").astype(np.float32, copy=False), self.lengths) if self.has("advantage") else None
-        if out is None and not self.has("advantages"):
-            raise NotFound("advantage: not among the columns that were sampled")
-        if out is None:
+        """float32 [N]: per token. Rollouts without advantages per token have their advantage at each token of the policy
+        and 0 elsewhere."""
+        if self.has("advantage"):
+            out = np.repeat(self.column("advantage").astype(np.float32, copy=False), self.lengths)
+            if self.has("mask"):
+                out[~self.flat("mask").view(np.bool_)] = 0
+        elif self.has("advantages"):
             out = np.zeros(int(self.offsets[-1]), np.float32)
-        elif self.has("mask"):
-            out[~self.flat("mask").view(np.bool_)] = 0
+        else:
+            raise NotFound("advantage: not among the sampled columns")
         if self.has("advantages"):
             given = self._arrow("advantages")
             where = np.repeat(np.asarray(given.is_valid()), self.lengths)
@@ -185,20 +182,25 @@ class Batch:
     @cached_property
     def prompt_lengths(self) -> Array:
         """int64 [B]: tokens before the first that the policy produced."""
-        position = self._positions()
-        first = np.where(self.flat("mask").astype(bool), position, np.iinfo(np.int64).max)
+        first = np.where(self.flat("mask").astype(bool), self.positions, np.iinfo(np.int64).max)
         empty = self.lengths == 0
         out = np.zeros(len(self), np.int64)
         if len(first):
             out[~empty] = np.minimum.reduceat(first, self.offsets[:-1][~empty])
         return np.minimum(out, self.lengths)
 
+    @cached_property
+    def positions(self) -> Array:
+        """int64 [N]: position of each token in its rollout."""
+        position: Array = np.arange(int(self.offsets[-1])) - np.repeat(self.offsets[:-1], self.lengths)
+        return position
+
     def has(self, name: str) -> bool:
-        """Tell whether a column is there and not null throughout."""
+        """Report whether the batch has a column with a value that is not null."""
         at = self.record_batch.schema.get_field_index(name)
         return bool(at >= 0 and (len(self) == 0 or self.record_batch.column(at).null_count < len(self)))
 
-    # What trainers take.
+    # Arrays for trainers.
 
     def padded(
         self,
@@ -208,13 +210,13 @@ class Batch:
         multiple_of: int = 1,
         length: int | None = None,
     ) -> Padded[Array]:
-        """Return numpy arrays [B, L], rows filled up to one length; ``padded(...).torch(device)`` makes tensors.
+        """Return numpy arrays [B, L], rows padded to one length. ``padded(...).torch(device)`` returns tensors.
 
         Args:
-            side: where the padding goes.
-            pad_id: token that fills up.
+            side: of the padding.
+            pad_id: token of the padding.
             multiple_of: L is the longest rollout's length rounded up to a multiple of this.
-            length: L itself, for shapes that never change; longer rollouts are an error.
+            length: L, for a constant shape; longer rollouts are an error.
         """
         _at_least_one(multiple_of)
         longest = int(self.lengths.max(initial=0))
@@ -228,17 +230,17 @@ class Batch:
         return Padded.of(self, side == "left", pad_id, width)
 
     def packed(self, *, pad_id: int = 0, multiple_of: int = 1) -> Packed[Array]:
-        """Return numpy arrays [N], rollouts one after the other without padding between them, with ``cu_seqlens`` as
-        variable-length attention kernels take them; ``packed(...).torch(device)`` makes tensors.
+        """Return numpy arrays [N], rollouts one after the other, with ``cu_seqlens`` for variable-length attention kernels.
+        ``packed(...).torch(device)`` returns tensors.
 
         Args:
-            pad_id: token that fills up the end.
-            multiple_of: N is rounded up to a multiple of this; what fills up is a sequence of its own in ``cu_seqlens``.
+            pad_id: token of the padding at the end.
+            multiple_of: N is rounded up to a multiple of this; the padding is a sequence of its own in ``cu_seqlens``.
         """
         _at_least_one(multiple_of)
         return Packed.of(self, pad_id, multiple_of)
 
-    # As something else.
+    # Other forms.
 
     def to_table(self) -> pa.Table:
         """Return the batch as a `pyarrow.Table`."""
@@ -248,15 +250,10 @@ class Batch:
         """Return the batch as a `pandas.DataFrame`."""
         return self.record_batch.to_pandas()
 
-    def _positions(self) -> Array:
-        """int64 [N]: position of each token in its rollout."""
-        position: Array = np.arange(int(self.offsets[-1])) - np.repeat(self.offsets[:-1], self.lengths)
-        return position
-
     def _arrow(self, name: str) -> pa.Array:
         at = self.record_batch.schema.get_field_index(name)
         if at < 0:
-            raise NotFound(f"{name}: not among the columns that were sampled: {', '.join(self.record_batch.schema.names)}")
+            raise NotFound(f"{name}: not among the sampled columns: {', '.join(self.record_batch.schema.names)}")
         return self.record_batch.column(at)
 
 

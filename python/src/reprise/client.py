@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from .connection import Connection, Credentials
-from .definition import Definition, TableInfo
+from .connection import Connection
+from .definition import Definition
 from .errors import Invalid
+from .stats import TableInfo
 from .table import Table
 
 
@@ -26,24 +26,24 @@ def connect(
 
     Args:
         address: ``grpc://host:port``, ``grpc+tls://host:port`` or ``grpc+unix:///path/of/socket``.
-        token: bearer token.
-        ca: PEM of who signed the service's certificate, as bytes or a path; by default whom gRPC trusts.
+        token: bearer token, as in the service's tokens file.
+        ca: PEM of the authorities that may sign the service's certificate, as bytes or a path; by default those of gRPC.
         certificate, key: PEM of the client's own certificate, for mutual TLS.
-        server_name: name in the service's certificate, where the address has another.
-        timeout: seconds that a call takes at most, repetitions and waiting included, unless the call says otherwise.
+        server_name: name in the service's certificate, if it is not the address's host.
+        timeout: seconds that a call takes at most, retries and waiting included, unless the call has its own.
 
     >>> with reprise.connect("grpc://127.0.0.1:7447") as client:  # doctest: +SKIP
-    ...     table = client.create_table("math", capacity=4096)
+    ...     table = client.create("math", capacity=4096)
     """
     if timeout <= 0:
         raise Invalid(f"timeout: {timeout}: want more than 0 seconds")
     if (certificate is None) != (key is None):
         raise Invalid("certificate, key: only one of them: want both, or neither")
-    return Client(Connection(address, Credentials(token, ca, certificate, key, server_name), timeout))
+    return Client(Connection(address, timeout, token, ca, certificate, key, server_name))
 
 
 class Client:
-    """A connection to a replay service. Threads may share it; processes each connect on their own (after a fork, too)."""
+    """A connection to a replay service. Threads may share it. Each process needs its own, also after a fork."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -51,47 +51,47 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Batches of its streams that were not acknowledged go back."""
+        """Close the connection and its streams. Batches that were not acknowledged go back."""
         self._connection.close()
 
     @property
     def address(self) -> str:
-        """What it is connected to."""
+        """The service's address."""
         return self._connection.address
 
-    def create_table(self, name: str, definition: Definition | None = None, **options: Any) -> Table:
-        """Create a table, or find the one of that name.
+    def create(self, name: str, definition: Definition | None = None, **options: Any) -> Table:
+        """Create a table, or return the existing one if its definition is the same.
 
         Args:
             name: letters, digits, ``-``, ``_`` and ``.``, at most 128.
-            definition: or its fields as keyword arguments: ``create_table("math", capacity=4096, sampler="prioritized")``.
+            definition: or its fields as keyword arguments: ``create("math", capacity=4096, sampler="prioritized")``.
 
         Raises:
-            Exists: if there is a table of that name with another definition.
+            Exists: a table of that name has another definition.
         """
         if definition is not None and options:
-            raise Invalid(f"definition: beside {', '.join(options)}: want the one or the other")
+            raise Invalid(f"definition: next to {', '.join(options)}: want one or the other")
         if definition is None:
             try:
                 definition = Definition(**options)
             except TypeError as error:
-                raise Invalid(f"create_table: {error}: want fields of Definition") from error
+                raise Invalid(f"create: {error}: want fields of Definition") from error
         self._connection.action("create_table", {"name": name, **definition.asdict()})
         return self.table(name)
 
-    def drop_table(self, name: str) -> None:
-        """Remove a table with everything in it, on disk too."""
+    def drop(self, name: str) -> None:
+        """Remove a table and its contents, on disk too."""
         self._connection.action("drop_table", {"table": name}, repeatable=False)
 
     def table(self, name: str) -> Table:
-        """Return a table by its name. That it exists is noticed by the first call."""
+        """Return a table by its name. The first call raises `NotFound` if it does not exist."""
         return Table(self._connection, name)
 
     def list(self) -> list[TableInfo]:
-        """Return all tables that the token may read, in order of names."""
+        """Return all tables that the token may read, by name."""
         names = sorted(flight.descriptor.path[0].decode() for flight in self._connection.flights())
         return [self.table(name).info() for name in names]

@@ -1,4 +1,4 @@
-"""One connection to the service: calls with deadlines, and retries that do nothing twice."""
+"""Connection: one channel to the service, with deadlines and safe retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,71 +16,56 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from . import errors
-from .arguments import encoded
 
 T = TypeVar("T")
 
 GRACE = 5.0
-"""Seconds by which a call's deadline lies behind the time that the service was asked to wait at most."""
+"""Seconds between the time that the service may wait and the deadline of the call."""
 
-SHORTEST_RETRY = 0.05  # seconds, before the first repetition; doubled up to
-LONGEST_RETRY = 2.0
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """Who calls, and whom to believe. Certificates are PEM: bytes, or the path of a file.
-
-    Attributes:
-        token: bearer token, as in the service's tokens file.
-        ca: certificates of who may sign the service's; none: those that gRPC ships with.
-        certificate, key: the client's own, for mutual TLS.
-        server_name: name to expect in the service's certificate, where it is not the host's of the address.
-    """
-
-    token: str | None = None
-    ca: bytes | str | Path | None = None
-    certificate: bytes | str | Path | None = None
-    key: bytes | str | Path | None = None
-    server_name: str | None = None
+FIRST_PAUSE = 0.05  # seconds before the first retry; doubled for each one after it, up to
+LONGEST_PAUSE = 2.0
 
 
 class Deadline:
-    """A point in time that calls, waits and repetitions share."""
+    """A point in time shared by calls, waits and retries."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds that are left, never below 0."""
+        """Return the seconds left, at least 0."""
         return max(0.0, self._end - time.monotonic())
 
 
 class Dependent(Protocol):
-    """What lives on a connection and ends with it."""
+    """Something that must stop before its connection closes."""
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """Stop, and wait until it has."""
 
 
 class Connection:
     """Calls of Arrow Flight on one channel. Threads may share it."""
 
-    def __init__(self, address: str, credentials: Credentials, timeout: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout: float,
+        token: str | None = None,
+        ca: bytes | str | Path | None = None,
+        certificate: bytes | str | Path | None = None,
+        key: bytes | str | Path | None = None,
+        server_name: str | None = None,
+    ) -> None:
         self.address = address
         self.timeout = timeout
-        self._headers = [_bearer(credentials.token)] if credentials.token else []
-        if credentials.token and address.startswith(("grpc://", "grpc+tcp://")) and not _is_loopback(address):
-            raise errors.Invalid(f"address: {address}: want grpc+tls://, or a token would travel in the clear")
-        ca, certificate, key = (_pem(name, getattr(credentials, name)) for name in ("ca", "certificate", "key"))
+        self._headers = [_bearer(token)] if token else []
+        if token and address.startswith(("grpc://", "grpc+tcp://")) and not _is_loopback(address):
+            raise errors.Invalid(f"address: {address}: want grpc+tls://, since a token must not travel in the clear")
+        pem = {"tls_root_certs": _pem("ca", ca), "cert_chain": _pem("certificate", certificate), "private_key": _pem("key", key)}
         try:
             self._client = flight.FlightClient(
-                address,
-                tls_root_certs=ca,
-                cert_chain=certificate,
-                private_key=key,
-                override_hostname=credentials.server_name,
-                generic_options=_channel_options(),
+                address, override_hostname=server_name, generic_options=_channel_options(), **pem
             )
         except (pa.ArrowException, OSError, ValueError) as error:
             raise errors.Invalid(
@@ -89,13 +73,13 @@ class Connection:
             ) from error
         self._random = random.Random()
         self._closed = threading.Event()
-        self._lock = threading.Lock()  # of what follows
-        self._users = 0  # calls and streams under way
+        self._lock = threading.Lock()  # guards the next two
+        self._users = 0  # calls and streams that use the channel
         self._open = True  # the channel is
         self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
 
     def close(self) -> None:
-        """Close the channel and end what lives on it. Calls of other threads run to their end and are not repeated."""
+        """Stop the dependents and close the channel. Calls of other threads finish, and are not retried."""
         self._closed.set()
         for dependent in list(self.dependents):
             dependent.stop()
@@ -103,10 +87,10 @@ class Connection:
 
     @contextlib.contextmanager
     def using(self) -> Iterator[None]:
-        """Keep the channel open within a ``with``: pyarrow frees it when it is closed, and crashes whoever is in a call.
+        """Keep the channel open within a ``with``. Closing it frees memory that calls use, which crashes the interpreter.
 
         Raises:
-            Unavailable: it was closed before.
+            Unavailable: the connection was closed.
         """
         with self._lock:
             if self._closed.is_set():
@@ -121,16 +105,12 @@ class Connection:
                 self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        """Close the channel unless it is in use: then the last user does."""
+        """Close the channel, or leave it to its last user."""
         with self._lock:
             last = self._open and self._users == 0
             self._open = self._open and not last
         if last:
             self._client.close()
-
-    def options(self, seconds: float | None) -> flight.FlightCallOptions:
-        """Options of one call, with its deadline; None: no deadline."""
-        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
     def action(
         self, name: str, body: Mapping[str, Any], *, timeout: float | None = None, wait: float = 0, repeatable: bool = True
@@ -138,32 +118,31 @@ class Connection:
         """Call an action and return its answer.
 
         Args:
-            name: of the action, as in `wire/action.go`.
-            body: of the action, to be sent as JSON.
-            timeout: seconds, of all attempts together; None: the connection's.
-            wait: seconds that the service was asked to wait, which the deadline allows beside the timeout.
-            repeatable: whether doing it twice is the same as doing it once. If not, it is repeated only where it
+            name: of the action, as in `wire/messages.go`.
+            body: its JSON.
+            timeout: seconds for all attempts together; None: the connection's.
+            wait: seconds that the service may wait, in addition to the timeout.
+            repeatable: doing it twice has the same effect as doing it once. Otherwise it is retried only if the request
                 cannot have reached the service.
         """
-        call = flight.Action(name, encoded(body))
+        call = flight.Action(name, encode(body))
 
         def attempt(seconds: float) -> dict[str, Any]:
-            results = list(self._client.do_action(call, self.options(seconds + wait)))
+            results = list(self._client.do_action(call, self._options(seconds + wait)))
             text = results[0].body.to_pybytes() if results else b""
             answer = json.loads(text) if text else {}
             return answer if isinstance(answer, dict) else {"answer": answer}
 
-        return self.retry(attempt, self.timeout if timeout is None else timeout, repeatable)
+        return self._retry(attempt, timeout, repeatable)
 
-    def put(self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float) -> dict[str, Any]:
-        """Insert one record batch and return the answer. The request must carry a batch_id: it is what makes a
-        repetition harmless."""
-        metadata = encoded(request)
+    def insert(self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float) -> dict[str, Any]:
+        """Insert one record batch and return the answer. The request's ``batch_id`` makes retries safe."""
+        metadata = encode(request)
 
         def attempt(seconds: float) -> dict[str, Any]:
             descriptor = flight.FlightDescriptor.for_path(table)
-            writer, answers = self._client.do_put(descriptor, batch.schema, self.options(seconds + GRACE))
-            with writer:  # its end raises what the service said, whatever a broken pipe said before
+            writer, answers = self._client.do_put(descriptor, batch.schema, self._options(seconds + GRACE))
+            with writer:  # closing it raises the service's error, even after a broken pipe
                 writer.write_with_metadata(batch, metadata)
                 writer.done_writing()
                 answer = answers.read()
@@ -171,80 +150,79 @@ class Connection:
                 raise errors.Failed(f"{table}: the service ended the insertion without an answer")
             return dict(json.loads(answer.to_pybytes()))
 
-        return self.retry(attempt, timeout, True)
+        return self._retry(attempt, timeout)
 
-    def get(self, request: Mapping[str, Any], *, timeout: float) -> list[flight.FlightStreamChunk]:
-        """Read everything that a ticket stands for."""
-        ticket = flight.Ticket(encoded(request))
-
-        def attempt(seconds: float) -> list[flight.FlightStreamChunk]:
-            return list(_chunks(self._client.do_get(ticket, self.options(seconds + GRACE))))
-
-        return self.retry(attempt, timeout, True)
-
-    def read_all(self, request: Mapping[str, Any], *, timeout: float) -> pa.Table:
-        """Read everything that a ticket stands for as one table."""
-        ticket = flight.Ticket(encoded(request))
-
-        def attempt(seconds: float) -> pa.Table:
-            return self._client.do_get(ticket, self.options(seconds + GRACE)).read_all()
-
-        return self.retry(attempt, timeout, True)
+    def read(self, request: Mapping[str, Any], receive: Callable[[flight.FlightStreamReader], T], *, timeout: float) -> T:
+        """Send a sample or export request, and return what ``receive`` makes of the answer."""
+        ticket = flight.Ticket(encode(request))
+        return self._retry(lambda seconds: receive(self._client.do_get(ticket, self._options(seconds + GRACE))), timeout)
 
     def exchange(self, table: str) -> tuple[flight.FlightStreamWriter, flight.FlightStreamReader]:
-        """Open a sampling stream on a table, while and for as long as it is `using` the connection. It has no deadline: each
-        request on it has its own."""
-        writer, reader = _raising(lambda: self._client.do_exchange(flight.FlightDescriptor.for_path(table), self.options(None)))
+        """Open a sampling stream on a table. The caller must be `using` the connection. The stream has no deadline, but each
+        request on it has one."""
+        with _translated():
+            writer, reader = self._client.do_exchange(flight.FlightDescriptor.for_path(table), self._options(None))
         return writer, reader
 
-    def info(self, table: str) -> flight.FlightInfo:
-        """What the service says of a table: its sampling schema and its size."""
+    def schema(self, table: str) -> pa.Schema:
+        """Return a table's sampling schema."""
         descriptor = flight.FlightDescriptor.for_path(table)
-        return self.retry(lambda seconds: self._client.get_flight_info(descriptor, self.options(seconds)), self.timeout, True)
+        return self._retry(lambda seconds: self._client.get_flight_info(descriptor, self._options(seconds))).schema
 
     def flights(self) -> list[flight.FlightInfo]:
-        """What the service says of all its tables."""
-        return self.retry(lambda seconds: list(self._client.list_flights(b"", self.options(seconds))), self.timeout, True)
+        """Return the Flight descriptions of all tables."""
+        return self._retry(lambda seconds: list(self._client.list_flights(b"", self._options(seconds))))
 
-    def retry(self, attempt: Callable[[float], T], timeout: float, repeatable: bool) -> T:
-        """Attempt until it works, fails for good, or the timeout is over. Each attempt gets the seconds left."""
-        deadline, pause = Deadline(timeout), SHORTEST_RETRY
-        gone: errors.Error | None = None
+    def _options(self, seconds: float | None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
+    def _retry(self, attempt: Callable[[float], T], timeout: float | None = None, repeatable: bool = True) -> T:
+        """Attempt until it succeeds, fails permanently, or the timeout is over. Each attempt gets the seconds left."""
+        deadline, pause = Deadline(self.timeout if timeout is None else timeout), FIRST_PAUSE
+        unavailable: errors.Error | None = None
         while True:
             try:
-                with self.using():
-                    return _raising(lambda: attempt(max(deadline.left(), 0.001)))
+                with self.using(), _translated():
+                    return attempt(max(deadline.left(), 0.001))
             except errors.Timeout:
-                if gone is not None:  # the last attempt had too little time: what was the matter is what came before it
-                    raise gone from None
+                if unavailable is not None:  # the last attempt had too little time; an earlier one has the cause
+                    raise unavailable from None
                 raise
             except (errors.Unavailable, errors.Closing) as error:
-                gone = error
-                again = repeatable or _never_sent(error)
-                rest = deadline.left()
-                if not again or rest <= 0 or self._closed.is_set():
+                unavailable = error
+                left = deadline.left()
+                if left <= 0 or self._closed.is_set() or not (repeatable or _never_sent(error)):
                     raise
-            # Half of the pause is random, so that the clients of a service that comes back do not come all at once.
-            self._closed.wait(min(rest, pause * (0.5 + self._random.random() / 2)))
-            pause = min(2 * pause, LONGEST_RETRY)
+            # The jitter keeps clients from returning all at once when the service comes back.
+            self._closed.wait(min(left, pause * (0.5 + self._random.random() / 2)))
+            pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _raising(call: Callable[[], T]) -> T:
-    """Call, and raise what pyarrow raises as an error of this package."""
+def encode(body: Mapping[str, Any]) -> bytes:
+    """Return a request as JSON. Scalars of numpy and torch are numbers."""
     try:
-        return call()
+        return json.dumps(body, allow_nan=False, default=_scalar).encode()
+    except errors.Invalid:
+        raise
+    except ValueError as error:
+        raise errors.Invalid(f"{', '.join(body)}: {error}: want finite numbers") from error
+
+
+def _scalar(value: Any) -> Any:
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        return value.item()
+    raise errors.Invalid(f"{value!r}: {type(value).__name__}: want a number, a string, or lists and dicts of them")
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Raise pyarrow's exceptions as errors of this package."""
+    try:
+        yield
     except errors.Error:
         raise
     except (pa.ArrowException, flight.FlightError, OSError) as error:
         raise errors.from_flight(error) from error
-
-
-def _chunks(reader: flight.FlightStreamReader) -> Iterator[flight.FlightStreamChunk]:
-    while True:
-        try:
-            yield reader.read_chunk()
-        except StopIteration:
-            return
 
 
 def _never_sent(error: errors.Error) -> bool:
@@ -254,7 +232,7 @@ def _never_sent(error: errors.Error) -> bool:
 
 def _bearer(token: str) -> tuple[bytes, bytes]:
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
-        raise errors.Invalid("token: want printable ASCII without white space, such as the line of a file, stripped")
+        raise errors.Invalid("token: want printable ASCII without white space; strip the line of a file")
     return b"authorization", b"Bearer " + token.encode()
 
 
@@ -278,11 +256,11 @@ def _is_loopback(address: str) -> bool:
 
 def _channel_options() -> list[tuple[str, int]]:
     return [
-        # A service that comes back is found soon. The second is what an attempt to connect may take.
+        # Find a service that comes back soon; the second is the time for one attempt to connect.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 3000),
         ("grpc.max_reconnect_backoff_ms", 2000),
-        # Batches are large: bytes that may be under way on a stream, and that one frame may hold.
+        # Batches are large: bytes in flight on a stream, and bytes of one frame.
         ("grpc.http2.lookahead_bytes", 32 << 20),
         ("grpc.http2.max_frame_size", 4 << 20),
     ]

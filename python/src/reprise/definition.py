@@ -1,4 +1,4 @@
-"""How a table is defined when it is created; the service's documentation says what each option does."""
+"""Definition: the keys of a table. docs/replay.md explains them; `wire/table.go` has their types and ranges."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from typing import Any
 
 
 class _Options:
-    """A dataclass whose fields that are None, or empty, stand for the service's defaults."""
+    """A dataclass whose None and empty fields mean the service's defaults."""
 
     def asdict(self) -> dict[str, Any]:
-        """Return what is set, as the service reads it."""
-        out: dict[str, Any] = {}
-        for entry in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, entry.name)
-            if value is None or value == {}:
-                continue
-            out[entry.name] = _plain(entry.name, value)
-        return out
+        """Return the fields that are set, as the service's JSON."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
+        return {name: _plain(name, value) for name, value in values.items() if value is not None and value != {}}
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -34,11 +29,11 @@ def _plain(name: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Limiter(_Options):
-    """Holds the draws per inserted rollout near a ratio, by making whichever side runs ahead wait.
+    """Holds the draws per inserted rollout near a ratio: the side that runs ahead waits.
 
     Attributes:
         samples_per_insert: draws of each rollout, on average.
-        error_buffer: draws by which the two sides may be apart; at least what one batch or insertion moves.
+        error_buffer: draws that either side may run ahead; at least those of one batch or insertion.
     """
 
     samples_per_insert: float
@@ -47,12 +42,12 @@ class Limiter(_Options):
 
 @dataclass(frozen=True)
 class Gate(_Options):
-    """Says how many groups may be started so that they are not too stale once their turn comes (`Table.start`).
+    """Limits how many groups generators start, so that rollouts are not too stale when they are used (`Table.start`).
 
     Attributes:
-        rollouts_per_update: new rollouts that one update takes.
-        max_staleness: versions, >= 0.
-        grant_seconds: after which what was granted and not inserted goes back.
+        rollouts_per_update: new rollouts per update.
+        max_staleness: in versions, >= 0.
+        grant_seconds: until a grant expires and its missing groups may be started by others.
     """
 
     rollouts_per_update: float
@@ -62,13 +57,13 @@ class Gate(_Options):
 
 @dataclass(frozen=True)
 class Prompts(_Options):
-    """Prompt replay beside the table (`Table.prompts`).
+    """Prompt replay for the table (`Table.prompts_next`).
 
     Attributes:
-        fraction: of a batch, that may be prompts asked again.
-        band: of pass rates around one half that are worth asking again.
-        cooldown: versions before a prompt is asked again.
-        max_reuse: times that a prompt is asked again.
+        fraction: largest share of replayed prompts in a batch.
+        band: distance from one half within which a pass rate makes a prompt worth replaying.
+        cooldown: versions between two uses of a prompt.
+        max_reuse: replays per prompt.
     """
 
     fraction: float | None = None
@@ -79,44 +74,44 @@ class Prompts(_Options):
 
 @dataclass(frozen=True)
 class Definition(_Options):
-    """The keys of a table. None is the service's default; `Table.info` returns them filled in.
+    """The keys of a table. None means the service's default; `Table.info` returns the definition with defaults filled in.
 
     Attributes:
-        capacity: rollouts kept.
-        capacity_bytes: payload bytes kept.
-        retention: what is kept when the table is full: ``fifo`` or ``positive``.
-        positive_fraction: share of the capacity reserved for correct rollouts, with retention ``positive``.
+        capacity: in rollouts.
+        capacity_bytes: in bytes of payload.
+        retention: of a full table: ``fifo`` evicts the oldest, ``positive`` reserves room for correct rollouts.
+        positive_fraction: share of the capacity reserved by retention ``positive``.
         positive_threshold: least reward of a correct rollout.
-        max_staleness: evict rollouts older than this many versions.
-        max_uses: evict a rollout after this many uses.
+        max_staleness: versions after which a rollout is evicted.
+        max_uses: uses after which a rollout is evicted.
         sampler: ``distinct``, ``uniform``, ``prioritized``, ``unseen``, ``least_used``, ``epoch``, or the queues ``lifo``
             and ``fifo``.
-        min_size: rollouts that must be there before anything is drawn.
-        unit: what a draw falls on: ``rollout``, ``group`` or ``step``.
-        group_size: of every group; other insertions are refused.
-        step_returns: n of n-step returns with unit ``step``; -1: to the end of the episode.
-        step_discount: gamma per turn of step_returns.
+        min_size: rollouts in the table before the first draw.
+        unit: of a draw: ``rollout``, ``group`` or ``step``.
+        group_size: rollouts in each group; other groups are refused.
+        step_returns: n of the n-step returns with unit ``step``; -1: to the end of the episode.
+        step_discount: gamma per turn.
         priority_base: of sampler ``prioritized``: ``advantage``, ``reward``, ``td_error``, ``gradient_norm`` or ``recency``.
-        priority_epsilon: added to every base.
+        priority_epsilon: added to each base.
         priority_exponent: alpha.
-        age_decay: tau in versions; ``math.inf``: no decay.
-        decay: ``before_exponent`` or ``after_exponent``.
-        target_ess: in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there.
+        age_decay: tau in versions; ``math.inf``: none.
+        decay: applied ``before_exponent`` or ``after_exponent``.
+        target_ess: in (0, 1): age_decay adapts to hold the ESS/n of batches at this value.
         draws: ``stratified`` or ``independent``.
-        entry: base of new rollouts: their ``own``, or the ``max`` known.
-        importance_beta: of the importance weights; 0: all weights are 1.
-        importance_anneal: versions over which importance_beta rises to 1.
-        importance_norm: divide weights by the largest of the ``batch`` or the ``table``.
-        shards: parts, each sampled by its own trainer.
-        advantage: how it is computed from a group's rewards.
-        vocab: token ids are below.
-        max_tokens: of one rollout.
-        seed: of every draw.
-        lease_seconds: until a batch that nobody acknowledged goes back.
-        limiter: samples per insert.
-        gate: staleness gate for generators.
-        prompts: prompt replay.
-        columns: of your own, by name, with their types: ``{"x_score": "float32", "x_ids": "list<int64>"}``.
+        entry: priority base of new rollouts: their ``own``, or the ``max`` in the table.
+        importance_beta: exponent of the importance weights; 0: all weights are 1.
+        importance_anneal: versions until importance_beta has risen to 1.
+        importance_norm: divides weights by the largest in the ``batch`` or the ``table``.
+        shards: parts of the table, one per trainer.
+        advantage: estimator, from the rewards of a group.
+        vocab: bound on token ids.
+        max_tokens: per rollout.
+        seed: of the draws.
+        lease_seconds: until a batch that was not acknowledged goes back.
+        limiter: of samples per insert.
+        gate: of the staleness of new rollouts.
+        prompts: prompt replay; ``Prompts()`` switches it on.
+        columns: your own, name to type: ``{"x_score": "float32", "x_ids": "list<int64>"}``.
     """
 
     capacity: int | None = None
@@ -153,33 +148,3 @@ class Definition(_Options):
     gate: Gate | None = None
     prompts: Prompts | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TableInfo:
-    """Where a table stands.
-
-    Attributes:
-        name: of the table.
-        version: that it was advanced to.
-        present: rollouts in it.
-        bytes: of their payload.
-        definition: with defaults filled in, as the service writes it; empty where it was not asked for.
-    """
-
-    name: str
-    version: int
-    present: int
-    bytes: int
-    definition: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> TableInfo:
-        """Read the answer of an action."""
-        return cls(
-            answer.get("table", ""),
-            answer.get("version", 0),
-            answer.get("present", 0),
-            answer.get("bytes", 0),
-            answer.get("definition") or {},
-        )

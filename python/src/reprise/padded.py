@@ -1,26 +1,25 @@
-"""Padded and Packed: batches in the two shapes that trainers take, as numpy arrays or torch tensors."""
+"""Padded and Packed: a batch in the two shapes that trainers take, as numpy arrays or torch tensors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from .grid import Grid
+from .arrays import Array
 
 if TYPE_CHECKING:
     from .batch import Batch
 
-Array = npt.NDArray[Any]
 A = TypeVar("A")
-"""numpy's arrays, or torch's tensors."""
+"""A numpy array or a torch tensor."""
 
 
 @dataclass(frozen=True)
 class _Rows(Generic[A]):
-    """What both shapes hold per rollout."""
+    """What both shapes hold."""
 
     ids: A
     """uint64 [B] (torch: int64)."""
@@ -41,18 +40,18 @@ class _Rows(Generic[A]):
     position_ids: A
     """int64 [B, L] or [N]: position of the token in its rollout; 0 in padding."""
     logprobs: A
-    """float32 [B, L] or [N]: of the behaviour policy; entry i is that of token i. 0 outside the loss mask."""
+    """float32 [B, L] or [N]: of the behaviour policy; entry i is of token i. 0 outside the loss mask."""
     advantages: A
-    """float32 [B, L] or [N]: per token; 0 outside the loss mask where they are the rollout's."""
+    """float32 [B, L] or [N]: `Batch.advantages`."""
     versions: A
-    """int32 [B, L] or [N] (torch: int64): that produced the token; -1 outside the loss mask."""
+    """int32 [B, L] or [N] (torch: int64): of the weights that produced the token; -1 outside the loss mask."""
     values: A | None
-    """float32 [B, L] or [N]: of a critic, where the producer gave them."""
+    """float32 [B, L] or [N]: of a critic, if the producer gave them."""
     ref_logprobs: A | None
-    """float32 [B, L] or [N]: of a reference policy, where the producer gave them."""
+    """float32 [B, L] or [N]: of a reference policy, if the producer gave them."""
 
     def asdict(self) -> dict[str, A]:
-        """Return what is there by name."""
+        """Return the arrays by name, without those that are None."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
     def _tensors(self, device: Any, non_blocking: bool) -> dict[str, Any]:
@@ -61,26 +60,26 @@ class _Rows(Generic[A]):
 
 @dataclass(frozen=True)
 class Padded(_Rows[A]):
-    """Arrays [B, L], rows filled up to one length."""
+    """Arrays [B, L], rows padded to one length."""
 
     attention_mask: A
     """bool [B, L]: True where there is a token."""
 
     @classmethod
     def of(cls, batch: Batch, left: bool, pad_id: int, width: int) -> Padded[Array]:
-        """Lay a batch out to a width of at least its longest rollout."""
+        """Pad a batch to a width, at least that of its longest rollout."""
         optional = [name for name in ("values", "ref_logprobs") if batch.has(name)]
-        grid = Grid(batch.offsets, width, left, entry_bytes=2 * 8 + 3 * 4 + 2 * 1 + 4 * len(optional))
+        padder = _Padder(batch.offsets, width, left, entry_bytes=2 * 8 + 3 * 4 + 2 * 1 + 4 * len(optional))
         padded: Padded[Array] = Padded(
-            attention_mask=grid.keep,
-            position_ids=grid.positions(),
+            attention_mask=padder.keep,
+            position_ids=padder.positions(),
             **_per_row(batch),
-            **_per_token(batch, pad_id, grid.lay),
+            **_per_token(batch, pad_id, padder.pad),
         )
         return padded
 
     def torch(self, device: Any = None, *, non_blocking: bool = False) -> Padded[Any]:
-        """Return the same as torch tensors on a device. Numbers that index (tokens, ids, versions) are int64."""
+        """Return torch tensors on a device. Tokens, ids and versions are int64."""
         tensors: Padded[Any] = Padded(**{"values": None, "ref_logprobs": None, **self._tensors(device, non_blocking)})
         return tensors
 
@@ -90,38 +89,36 @@ class Packed(_Rows[A]):
     """Arrays [N], one rollout after the other."""
 
     cu_seqlens: A
-    """int32 [B + 1]: where each rollout begins, and the end; one more where the end is filled up."""
+    """int32 [B + 1]: the start of each rollout, and the end; one more with padding."""
     sequence_ids: A
-    """int64 [N]: row of each token's rollout; B where the end is filled up."""
+    """int64 [N]: row of each token's rollout; B in the padding."""
     max_seqlen: int
-    """Longest sequence of ``cu_seqlens``."""
+    """Length of the longest sequence of ``cu_seqlens``."""
 
     @classmethod
     def of(cls, batch: Batch, pad_id: int, multiple_of: int) -> Packed[Array]:
-        """Lay a batch out, its end filled up to a multiple."""
+        """Pack a batch, and pad its end to a multiple."""
         total = int(batch.offsets[-1])
         rest = -total % multiple_of
 
-        def lay(flat: Array, fill: Any, dtype: Any = None) -> Array:
+        def pad(flat: Array, fill: Any, dtype: Any = None) -> Array:
             flat = flat.astype(dtype or flat.dtype, copy=False)
             return np.concatenate([flat, np.full(rest, fill, flat.dtype)]) if rest else flat
 
         bounds = np.append(batch.offsets, total + rest) if rest else batch.offsets
         rows = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-        position = np.arange(total + rest) - np.repeat(bounds[:-1], np.diff(bounds))
-        position[total:] = 0
         packed: Packed[Array] = Packed(
             cu_seqlens=bounds.astype(np.int32),
             sequence_ids=rows,
             max_seqlen=int(np.diff(bounds).max(initial=0)),
-            position_ids=position,
+            position_ids=pad(batch.positions, 0),
             **_per_row(batch),
-            **_per_token(batch, pad_id, lay),
+            **_per_token(batch, pad_id, pad),
         )
         return packed
 
     def torch(self, device: Any = None, *, non_blocking: bool = False) -> Packed[Any]:
-        """Return the same as torch tensors on a device. ``cu_seqlens`` stays int32; other numbers that index are int64."""
+        """Return torch tensors on a device. ``cu_seqlens`` stays int32; tokens, ids and versions are int64."""
         tensors = self._tensors(device, non_blocking)
         tensors["cu_seqlens"] = _from_numpy(self.cu_seqlens).to(device=device, non_blocking=non_blocking)
         tensors["max_seqlen"] = self.max_seqlen
@@ -145,7 +142,7 @@ def _per_row(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _per_token(batch: Batch, pad_id: int, lay: Any) -> dict[str, Any]:
+def _per_token(batch: Batch, pad_id: int, pad: Any) -> dict[str, Any]:
     total = int(batch.offsets[-1])
 
     def get(name: str, fill: float, dtype: Any) -> Array:
@@ -153,13 +150,13 @@ def _per_token(batch: Batch, pad_id: int, lay: Any) -> dict[str, Any]:
 
     known = batch.has("advantage") or batch.has("advantages")
     return {
-        "tokens": lay(batch.flat("tokens"), pad_id, np.int64),
-        "loss_mask": lay(get("mask", 0, np.uint8).view(np.bool_), False),  # nothing but 0 and 1 enters a table
-        "logprobs": lay(get("logprobs", 0, np.float32), 0),
-        "advantages": lay(batch.advantages if known else np.zeros(total, np.float32), 0),
-        "versions": lay(get("versions", -1, np.int32), -1),
-        "values": lay(batch.flat("values"), 0) if batch.has("values") else None,
-        "ref_logprobs": lay(batch.flat("ref_logprobs"), 0) if batch.has("ref_logprobs") else None,
+        "tokens": pad(batch.flat("tokens"), pad_id, np.int64),
+        "loss_mask": pad(get("mask", 0, np.uint8).view(np.bool_), False),  # a table holds only 0 and 1
+        "logprobs": pad(get("logprobs", 0, np.float32), 0),
+        "advantages": pad(batch.advantages if known else np.zeros(total, np.float32), 0),
+        "versions": pad(get("versions", -1, np.int32), -1),
+        "values": pad(batch.flat("values"), 0) if batch.has("values") else None,
+        "ref_logprobs": pad(batch.flat("ref_logprobs"), 0) if batch.has("ref_logprobs") else None,
     }
 
 
@@ -167,7 +164,7 @@ def _from_numpy(array: Any) -> Any:
     import torch
 
     array = np.ascontiguousarray(array)
-    if not array.flags.writeable:  # a view of what was received, which torch would let anybody write to
+    if not array.flags.writeable:  # a view of what was received, which torch would let callers write to
         array = array.copy()
     return torch.from_numpy(array)
 
@@ -175,8 +172,85 @@ def _from_numpy(array: Any) -> Any:
 def _tensor(value: Any, device: Any, non_blocking: bool) -> Any:
     if not isinstance(value, np.ndarray):
         return value
-    if value.dtype == np.uint64:  # torch indexes and compares int64; ids stay far below 2**63
-        value = value.astype(np.int64)
-    if value.dtype == np.int32:
+    if value.dtype in (np.uint64, np.int32):  # torch indexes with int64; ids stay far below 2**63
         value = value.astype(np.int64)
     return _from_numpy(value).to(device=device, non_blocking=non_blocking)
+
+
+CACHE_LINE = 64  # bytes
+
+LONG = 128  # mean tokens per rollout above which copying row by row is faster than boolean selection
+
+
+class _Padder:
+    """Pads flat arrays [N] to arrays [B, L].
+
+    The arrays share one block of memory. Page faults cost more than the copying, and a large block comes in huge pages or from
+    memory that was freed before.
+    """
+
+    def __init__(self, offsets: Array, width: int, left: bool, entry_bytes: int) -> None:
+        """Prepare for arrays [B, L] that together have so many bytes per entry."""
+        self._lengths = np.diff(offsets)
+        self._starts = width - self._lengths if left else np.zeros_like(self._lengths)
+        self._offsets = offsets
+        self._shape = (len(self._lengths), width)
+        self._full = bool((self._lengths == width).all())
+        self._long = int(offsets[-1]) >= LONG * len(self._lengths)
+        self._block = np.empty(len(self._lengths) * width * entry_bytes + 16 * CACHE_LINE, np.uint8)
+        self._taken = 0
+
+    def _empty(self, dtype: Any) -> Array:
+        """Return an uninitialized array [B, L]."""
+        dtype = np.dtype(dtype)
+        begin = self._taken + -self._taken % CACHE_LINE
+        end = begin + self._shape[0] * self._shape[1] * dtype.itemsize
+        if end > len(self._block):
+            return np.empty(self._shape, dtype)
+        self._taken = end
+        out: Array = self._block[begin:end].view(dtype).reshape(self._shape)
+        return out
+
+    @cached_property
+    def keep(self) -> Array:
+        """bool [B, L]: True where there is a token."""
+        out = self._empty(np.bool_)
+        at = np.arange(self._shape[1])
+        np.less(at, (self._starts + self._lengths)[:, None], out=out)
+        if self._starts.any():
+            out &= at >= self._starts[:, None]
+        return out
+
+    def pad(self, flat: Array, fill: Any, dtype: Any = None) -> Array:
+        """Return entries [N] as [B, L]."""
+        dtype = np.dtype(dtype or flat.dtype)
+        if self._long and not self._full:
+            return self._rows(flat, self._offsets[:-1], fill, dtype)
+        out = self._empty(dtype)
+        if self._full:
+            out.reshape(-1)[:] = flat
+        else:
+            out.fill(fill)
+            out[self.keep] = flat
+        return out
+
+    def positions(self) -> Array:
+        """int64 [B, L]: position of each token in its rollout; 0 in padding."""
+        at = np.arange(self._shape[1])
+        if self._long and not self._full:
+            return self._rows(at, np.zeros_like(self._lengths), 0, at.dtype)
+        out = self._empty(at.dtype)
+        np.subtract(at, self._starts[:, None], out=out)
+        if not self._full:
+            out *= self.keep
+        return out
+
+    def _rows(self, source: Array, begins: Array, fill: Any, dtype: Any) -> Array:
+        """Copy each row's entries from their place in source."""
+        out = self._empty(dtype)
+        places = zip(out, begins.tolist(), self._starts.tolist(), self._lengths.tolist())
+        for row, begin, start, length in places:
+            row[:start] = fill
+            row[start : start + length] = source[begin : begin + length]
+            row[start + length :] = fill
+        return out

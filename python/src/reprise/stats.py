@@ -1,4 +1,4 @@
-"""Stats: what the service counts of a table (`wire/statistics.go`)."""
+"""TableInfo and Stats: what the service reports about a table (`wire/messages.go`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,35 @@ Histogram = dict[int, int]
 
 
 @dataclass(frozen=True)
-class LimiterState:
-    """Where a limiter stands: insertions wait rather than lift the balance above max, samples rather than press it below min.
+class TableInfo:
+    """The state of a table.
 
-    The balance is inserted x samples_per_insert - drawn.
+    Attributes:
+        name: of the table.
+        version: of the weights that the trainer last announced (`Table.advance`).
+        present: rollouts in the table.
+        bytes: of their payload.
+        definition: the service's JSON with defaults filled in; only of `Table.info` and `Client.list`.
+    """
+
+    name: str
+    version: int
+    present: int
+    bytes: int
+    definition: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> TableInfo:
+        """Read the answer of an action."""
+        numbers = {name: answer.get(name, 0) for name in ("version", "present", "bytes")}
+        return cls(answer.get("table", ""), **numbers, definition=answer.get("definition") or {})
+
+
+@dataclass(frozen=True)
+class LimiterState:
+    """The state of a limiter.
+
+    The balance is inserted x samples_per_insert - drawn. Insertions wait to keep it at most max, samples to keep it at least min.
     """
 
     samples_per_insert: float = 0.0
@@ -32,7 +57,7 @@ class LimiterState:
 
 @dataclass(frozen=True)
 class GateState:
-    """Where a gate stands, in rollouts."""
+    """The state of a gate, in rollouts."""
 
     rollouts_per_update: float = 0.0
     max_staleness: int = 0
@@ -47,7 +72,7 @@ class GateState:
 
 @dataclass(frozen=True)
 class AgeShare:
-    """The units of one age, in versions: how many, the mean of their bases, and the probability that a draw falls on them."""
+    """The units of one age in versions: their number, the mean of their priority bases, and their share of the draws."""
 
     age: int = 0
     units: int = 0
@@ -57,7 +82,7 @@ class AgeShare:
 
 @dataclass(frozen=True)
 class AgeESS:
-    """The effective sample size of the tokens of a range of ages, as a share, and the tokens behind it."""
+    """The effective sample size of a range of ages as a share of its tokens, and the number of tokens."""
 
     first: int = 0
     last: int = 0
@@ -67,24 +92,24 @@ class AgeESS:
 
 @dataclass(frozen=True)
 class Stats:
-    """Everything counted of a table since it was made. At any time ``inserted`` is ``present`` plus all of ``evicted``, and
-    ``drawn`` is ``acknowledged`` plus ``returned`` plus ``on_lease``.
+    """The counters of a table since it was created. Always, ``inserted`` is ``present`` plus all of ``evicted``, and ``drawn`` is
+    ``acknowledged`` plus ``returned`` plus ``on_lease``.
 
     Attributes:
         version, present, bytes: as of `TableInfo`.
         inserted, inserted_groups: rollouts, and groups of them.
         evicted: rollouts by cause: capacity, staleness, uses, consumed, rewind.
-        refused: rollouts of insertions that were refused for good.
-        drawn: handed out; acknowledged: draws that became uses; returned: draws that went back; on_lease: the rest.
-        updates_ignored: priority updates addressed to rollouts that had left.
-        never_used: left without a use; never_used_share: of the rollouts present, in [0, 1].
-        staleness, mean_staleness: at use, in versions, of the rollout's least version and of its tokens' mean.
-        uses_at_eviction, uses_present: uses of rollouts, by number.
-        since_last_use: versions since the use before.
-        age_decay: tau of a prioritized table, in versions; ages: its units by age; ess_by_age: as trainers reported it.
-        limiter, gate: where they stand; None: the table has none.
+        refused: rollouts of invalid insertions.
+        drawn: draws; acknowledged: those that became uses; returned: those that went back; on_lease: the others.
+        updates_ignored: priority updates of rollouts that had left.
+        never_used: rollouts that left unused; never_used_share: of the rollouts present, in [0, 1].
+        staleness, mean_staleness: at use, in versions, by the rollout's oldest token and by the mean of its tokens.
+        uses_at_eviction, uses_present: uses per rollout.
+        since_last_use: versions between two uses.
+        age_decay: tau of a prioritized table, in versions; ages: its units by age; ess_by_age: from `Table.report`.
+        limiter, gate: their state; None: the table has none.
         waiting: requests that wait now, by kind: inserts, samples, starts.
-        raw: the whole answer of the service, prompts and journal included.
+        raw: the service's whole answer, prompts and journal included.
     """
 
     table: str = ""
@@ -117,7 +142,7 @@ class Stats:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Stats:
-        """Read the service's answer. What a newer service adds is in ``raw``."""
+        """Read the answer of the action ``stats``. Fields of a newer service are only in ``raw``."""
         out = _known(cls, answer)
         for name in ("staleness", "mean_staleness", "uses_at_eviction", "uses_present", "since_last_use"):
             out[name] = {int(value): int(count) for value, count in answer.get(name) or ()}

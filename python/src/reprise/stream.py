@@ -1,24 +1,36 @@
-"""Stream: batch after batch on one connection, drawn ahead and on lease."""
+"""Stream: batch after batch on one connection, drawn ahead and on lease.
+
+Three classes share the work: the caller's thread uses a `Stream`; a `Prefetcher` owns the thread that fetches; an `Exchange`
+speaks the protocol on that thread and keeps the leases.
+"""
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
+import queue
+import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any
+from typing import Any, Union
+
+import pyarrow.flight as flight
 
 from . import errors
-from .batch import Batch
-from .connection import Connection
-from .exchange import Exchange
-from .pump import Pump
+from .batch import Batch, BatchInfo
+from .connection import FIRST_PAUSE, GRACE, LONGEST_PAUSE, Connection, Deadline, encode
+
+Item = Union[Batch, Exception]
+"""The outcome of a request."""
 
 
 class Stream:
-    """An iterator of batches, made by `Table.batches`, for one thread. Close it, or use it in ``with``.
+    """An iterator of batches, made by `Table.stream`, for one thread. Close it, or use it in ``with``.
 
-    A batch is acknowledged when the next one is asked for. Unacknowledged ones go back to the table when the stream is
-    closed or its connection breaks; the stream connects again by itself, for as long as the timeout allows.
+    Asking for the next batch acknowledges the one before. Batches that were not acknowledged go back to the table when the
+    stream closes or its connection breaks. The stream reconnects by itself for as long as the timeout allows.
     """
 
     def __init__(
@@ -27,16 +39,16 @@ class Stream:
         if prefetch < 0:
             raise errors.Invalid(f"prefetch: {prefetch}: want 0 or more batches")
         self._exchange = Exchange(connection, table, request, timeout)
-        self._held: Batch | None = None
+        self._current: Batch | None = None
         self._closed = False
-        self._pump = Pump(connection, self._exchange, prefetch)
-        # Whoever broke off a loop without with: nobody knows whether the last batch was used, so it goes back.
-        self._finalizer = weakref.finalize(self, self._pump.halt)
+        self._prefetcher = Prefetcher(connection, self._exchange, prefetch)
+        # For a loop left without with: the last batch may not have been used, so it goes back.
+        self._finalizer = weakref.finalize(self, self._prefetcher.request_stop)
 
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(acknowledge=kind is None)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -46,39 +58,269 @@ class Stream:
         """Acknowledge the batch before, and return the next.
 
         Raises:
-            Starved: the table held too little within the timeout. The stream goes on.
-            Unavailable: the service was gone for longer than the timeout, or the client was closed.
+            Starved: the table held too little within the timeout. The stream can be asked again.
+            Unavailable: the service was away for longer than the timeout, or the client was closed.
         """
         if self._closed:
             raise StopIteration
-        if self._held is not None:
-            self._exchange.used(self._held)
-            self._held = None
-        item = self._pump.take()
+        if self._current is not None:
+            self._exchange.acknowledge(self._current)
+            self._current = None
+        item = self._prefetcher.next()
         if isinstance(item, Exception):
             raise item
-        self._held = item
+        self._current = item
         return item
 
     def close(self, *, acknowledge: bool = True) -> None:
-        """End the stream.
+        """End the stream. Batches that the caller never got go back.
 
         Args:
-            acknowledge: count the batch that was handed over last as used; otherwise it goes back. Batches that were never
-                handed over go back in any case.
+            acknowledge: count the last batch as used; otherwise it goes back too.
         """
         if self._closed:
             return
         self._closed = True
         self._finalizer.detach()
-        self._exchange.stop()  # no request is begun any more, which could take acknowledgements along and be cancelled
-        if acknowledge and self._held is not None:
-            self._exchange.used(self._held)
-        self._held = None
-        self._exchange.settle()
-        self._pump.stop()
+        self._exchange.stop()  # first, so that no new request carries acknowledgements and is then cancelled
+        if acknowledge and self._current is not None:
+            self._exchange.acknowledge(self._current)
+        self._current = None
+        self._exchange.send_acknowledgements()
+        self._prefetcher.stop()
 
     @property
     def lapsed(self) -> int:
-        """Batches that were used for longer than their lease: they went back, and their use is not counted."""
+        """Batches whose lease expired before they were acknowledged. They went back, and their use is not counted."""
         return self._exchange.lapsed
+
+
+class Prefetcher:
+    """A thread that fetches batches, up to depth ahead of the caller.
+
+    The thread ends before the interpreter does: returning from the network during finalization would crash or block.
+    """
+
+    WATCH = 1.0  # seconds between two checks of a request without an answer
+
+    def __init__(self, connection: Connection, exchange: Exchange, depth: int) -> None:
+        self._connection = connection
+        self._exchange = exchange
+        self._depth = depth
+        self._pending = 0  # batches requested and not taken
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: stop
+        self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="reprise-prefetch", daemon=True)
+        connection.dependents.add(self)
+        atexit.register(self.stop)
+        self._thread.start()
+        self._request(depth)
+
+    def _run(self) -> None:
+        try:
+            with self._connection.using():
+                try:
+                    while self._requests.get():
+                        self._items.put(self._exchange.fetch())
+                finally:
+                    self._exchange.close()
+        except errors.Unavailable:
+            pass  # the client was closed before the thread started
+        finally:
+            self._items.put(errors.Unavailable("the stream was closed"))
+            atexit.unregister(self.stop)
+
+    def _request(self, depth: int) -> None:
+        while self._pending < depth:
+            self._pending += 1
+            self._requests.put(True)
+
+    def next(self) -> Item:
+        """Return the next batch that is still on lease, or what went wrong. Signals interrupt it."""
+        while True:
+            self._request(max(self._depth, 1))
+            item = self._wait()
+            self._pending -= 1
+            self._request(self._depth)
+            if isinstance(item, Exception) or self._exchange.on_lease(item):
+                return item
+
+    def _wait(self) -> Item:
+        while True:
+            alive = self._thread.is_alive()
+            try:
+                return self._items.get(timeout=self.WATCH if alive else 0)
+            except queue.Empty:
+                if not alive:
+                    return errors.Unavailable("the stream was closed")
+            self._exchange.cancel_if_overdue()
+
+    def request_stop(self) -> None:
+        """Cancel the request in flight and have the thread end. Finalizers may call it."""
+        if os.getpid() != self._process:
+            return  # after a fork, the thread and the connection are the parent's
+        self._exchange.stop()
+        self._requests.put(False)
+        self._exchange.cancel()
+
+    def stop(self) -> None:
+        """End the thread and its exchange, and wait for them."""
+        self.request_stop()
+        if os.getpid() == self._process and self._thread is not threading.current_thread():
+            self._thread.join(timeout=GRACE)
+
+
+class Exchange:
+    """Requests and answers on a Flight exchange, which is opened again when it breaks, and the leases of its batches.
+
+    Arrow's streams crash when two threads use one, so only the prefetcher's thread opens, writes, reads and closes (`fetch`,
+    `close`). The exception is `cancel`, which gRPC allows at any time. Finalizers run on any thread and call `stop` and
+    `cancel`, so these take no lock.
+    """
+
+    def __init__(self, connection: Connection, table: str, request: Mapping[str, Any], timeout: float) -> None:
+        self._connection = connection
+        self._table = table
+        self._request = dict(request)
+        self._timeout = timeout
+        self._writer: flight.FlightStreamWriter | None = None
+        self._reader: flight.FlightStreamReader | None = None
+        self._sent_at = 0.0  # time of the request in flight; 0: none
+        self._stopped = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # ends a pause
+        self._lock = threading.Lock()  # guards the next three
+        self._leased: dict[int, Batch] = {}  # by number: from this exchange, not yet settled
+        self._unsent: list[int] = []  # to be acknowledged by the next request
+        self._sent: list[int] = []  # acknowledged by the request in flight
+        self.lapsed = 0
+
+    def fetch(self) -> Item:
+        """Request a batch and wait for it. Returns exceptions instead of raising them."""
+        deadline, pause = Deadline(self._timeout + GRACE), FIRST_PAUSE
+        while True:
+            try:
+                item = self._round_trip()
+                if not isinstance(item, errors.NoLease):
+                    return item
+                self.send_acknowledgements()
+                continue
+            except Exception as error:
+                if self._stopped:  # the thread closes the exchange after the acknowledgements were sent
+                    return errors.Unavailable("the stream was closed")
+                self.close()
+                problem = _problem(error)
+                if not isinstance(problem, (errors.Unavailable, errors.Closing)) or deadline.left() <= 0:
+                    return problem
+            try:
+                self._wake.get(timeout=min(pause, deadline.left()))
+            except queue.Empty:
+                pass
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _round_trip(self) -> Item:
+        if self._writer is None:
+            self._writer, self._reader = self._connection.exchange(self._table)
+        writer, reader = self._writer, self._reader
+        assert reader is not None
+        with self._lock:
+            # Checked after the reader is set, and under the lock. Whoever stops this either finds a reader to cancel, or is
+            # noticed here before acknowledgements leave with a request that would be cancelled.
+            if self._stopped:
+                raise errors.Unavailable("the stream was closed")
+            request = {**self._request, "acknowledge": self._unsent}
+            self._sent, self._unsent = self._unsent, []
+        self._sent_at = time.monotonic()
+        try:
+            writer.write_metadata(encode(request))
+            chunk = reader.read_chunk()
+        finally:
+            self._sent_at = 0.0
+        return self._receive(chunk)
+
+    def _receive(self, chunk: flight.FlightStreamChunk) -> Item:
+        answer = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
+        reported = answer.get("error")
+        error = errors.from_code(reported.get("code", ""), reported.get("message", "")) if reported else None
+        if isinstance(error, errors.NoLease):
+            return error  # the request acknowledged none of them
+        with self._lock:
+            for number in self._sent:
+                self._leased.pop(number, None)
+            self._sent = []
+        if error is not None:
+            return error
+        if chunk.data is None:
+            raise errors.Failed(f"{self._table}: the service answered a request with neither a batch nor an error")
+        batch = Batch(chunk.data, BatchInfo.of(answer))
+        with self._lock:
+            self._leased[batch.info.batch] = batch
+        return batch
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Acknowledge a batch with the next request, unless its exchange broke and it went back."""
+        with self._lock:
+            if self._leased.get(batch.info.batch) is batch and batch.info.batch not in self._unsent:
+                self._unsent.append(batch.info.batch)
+
+    def on_lease(self, batch: Batch) -> bool:
+        """Report whether a batch is still on lease, as far as the client knows."""
+        with self._lock:
+            return self._leased.get(batch.info.batch) is batch
+
+    def send_acknowledgements(self) -> None:
+        """Acknowledge used batches by an action each, so that one with an expired lease does not keep the others from counting."""
+        with self._lock:
+            # While the stream stops, the request in flight may still acknowledge what it carries.
+            in_flight = set(self._sent) if self._stopped else set()
+            batches, self._unsent, self._sent = self._sent + self._unsent, [], []
+            for number in batches:
+                self._leased.pop(number, None)
+        for number in batches:
+            body = {"table": self._table, "batches": [number]}
+            try:
+                self._connection.action("acknowledge", body, timeout=GRACE, repeatable=False)
+            except errors.NoLease:
+                self.lapsed += number not in in_flight
+            except (errors.Unavailable, errors.Closing, errors.Timeout):
+                return  # they go back, and their use is not counted
+
+    def stop(self) -> None:
+        """Start no more requests."""
+        self._stopped = True
+        self._wake.put(None)
+
+    def cancel(self) -> None:
+        """Cancel the request in flight, which wakes the thread that reads."""
+        reader = self._reader
+        if reader is not None:
+            reader.cancel()
+
+    def cancel_if_overdue(self) -> None:
+        """Cancel a request that should have been answered, by an error at least, some time ago."""
+        sent_at = self._sent_at
+        if sent_at and time.monotonic() - sent_at > self._timeout + 2 * GRACE:
+            self.cancel()
+
+    def close(self) -> None:
+        """End the exchange; the service takes back what is on lease. Only the thread that fetches may call it."""
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        with self._lock:
+            self._leased.clear()
+            self._unsent, self._sent = [], []
+        if reader is not None:
+            reader.cancel()
+        if writer is not None:
+            try:
+                writer.close()
+            except Exception:
+                pass  # raises because it was cancelled
+
+
+def _problem(error: Exception) -> Exception:
+    if isinstance(error, errors.Error):
+        return error
+    if isinstance(error, StopIteration):
+        return errors.Unavailable("the service ended the stream")
+    return errors.from_flight(error)

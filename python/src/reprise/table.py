@@ -1,40 +1,93 @@
-"""Table: rollouts in, batches out."""
+"""Table: rollouts in, batches out. Its methods have the names of Go's `replay.Buffer` and `client.Table`."""
 
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.flight as flight
 
 from . import errors
-from .arguments import measured, milliseconds, optional, size_of, whole
+from .arrays import finite_numbers, whole_numbers
 from .batch import Batch, BatchInfo
 from .connection import GRACE, Connection
-from .definition import TableInfo
-from .gate import Grant
-from .prompts import PromptBuffer
-from .rows import Rows, merged, record_batch
-from .stats import Stats
+from .rollouts import Rows, record_batch
+from .stats import Stats, TableInfo
 from .stream import Stream
 
 Ids = npt.NDArray[np.uint64]
 
 
+@dataclass(frozen=True)
+class Grant:
+    """Groups that a generator may start now: insert them with the grant, or abandon them.
+
+    Attributes:
+        number: of the grant; 0 if nothing was granted.
+        groups: that may be started; 0 after the timeout.
+        version: of the table.
+        expires_seconds: until the grant expires.
+    """
+
+    number: int
+    groups: int
+    version: int
+    expires_seconds: float
+
+    def __bool__(self) -> bool:
+        return self.groups > 0
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt to generate for again.
+
+    Attributes:
+        id: of the prompt, as in the column ``prompt_id``.
+        ref: the caller's number from its report, such as a row in a data set.
+    """
+
+    id: str
+    ref: int = 0
+
+
+@dataclass(frozen=True)
+class PromptResult:
+    """The outcome of a prompt.
+
+    Attributes:
+        id, ref: of the prompt.
+        correct: responses that were correct.
+        total: responses.
+        replayed: the prompt came from `Table.prompts_next`.
+    """
+
+    id: str
+    correct: int
+    total: int
+    ref: int = 0
+    replayed: bool = False
+
+
 class Table:
     """A table of the service. Threads may share it.
 
-    ``timeout`` of its methods is in seconds, and by default the connection's.
+    The ``timeout`` of its methods is in seconds; the default is the client's.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.name = name
         self._connection = connection
-        self._extra: pa.Schema | None = None
+        self._schema: pa.Schema | None = None
+        self._leases: dict[int, Stream] = {}  # by number of the batch
+        self._lock = threading.Lock()  # guards _leases
 
     def __repr__(self) -> str:
         return f"<reprise.Table {self.name} at {self._connection.address}>"
@@ -54,68 +107,60 @@ class Table:
         timeout: float | None = None,
         **columns: Any,
     ) -> Ids:
-        """Insert rollouts: all of them, or none. Returns when they are as safe as the service promises.
+        """Insert rollouts, all or none. It returns once they are as durable as the service promises (``--sync``).
 
-        A call that is repeated because the connection broke never inserts twice.
+        A call that is retried because the connection broke never inserts twice.
 
         Args:
-            rows: the columns below in a dict; or a list of dicts, one for each rollout; or a `pyarrow.Table` or
-                `RecordBatch`. Columns may also be given as keyword arguments, with or without ``rows``.
-            group_size: so many consecutive rollouts form a group; others say so in the column ``group``, and without
-                either each rollout is alone. The service refuses groups of another size.
-            grant: of `start`, that the groups were started under.
-            batch_id: names the insertion; by default a new random one.
+            rows: a list of dicts with one rollout each, such as `rollout` returns; or a dict of the columns below; or a
+                `pyarrow.Table` or `RecordBatch` of them. Keyword arguments are further columns.
+            group_size: number of consecutive rollouts in a group. Without it, and without the column ``group``, each rollout
+                is a group of its own.
+            grant: of `start`, for the groups inserted.
+            batch_id: names the insertion; random by default.
             timeout: seconds to wait for room, or for the limiter.
 
-        Columns with one entry per token, prompt included, for B rollouts of L tokens; entry i speaks of token i. They may be
-        lists of B lists or 1-D arrays; 2-D arrays or tensors [B, W] padded on any side, with ``attention_mask`` [B, W] or
-        ``lengths`` [B] (padding on the right) beside them; or flat arrays [N] with ``lengths``:
+        Columns per token, for B rollouts of L tokens, prompts included; entry i is about token i. They may be lists of B
+        lists or 1-D arrays; 2-D arrays or tensors [B, W] padded on any side with ``attention_mask`` [B, W], or on the right
+        with ``lengths`` [B]; or flat arrays [N] with ``lengths``:
 
-        - ``tokens`` (required): int32 range.
+        - ``tokens`` (required): in the range of int32.
         - ``mask`` (required, or ``prompt_lengths`` [B]): 1 where the policy produced the token.
-        - ``logprobs`` (required): of the behaviour policy, natural log of softmax(logits / temperature) before top-p; 0 where
-          mask is 0.
-        - ``versions`` (required, or ``version``): that produced the token; -1 where mask is 0.
+        - ``logprobs`` (required): of the behaviour policy, natural log of softmax(logits / temperature) before top-p; 0
+          where mask is 0.
+        - ``versions`` (required, or ``version``): of the weights that produced the token; -1 where mask is 0.
         - ``advantages``, ``values``, ``ref_logprobs``: optional.
 
-        Columns with one value per rollout, as lists, arrays or tensors [B], or one number for all:
+        Columns per rollout, as lists, arrays or tensors [B], or one value for all:
 
-        - ``reward`` (required), ``version``, ``temperature``, ``top_p`` (1), ``truncated`` (False), ``advantage`` (from the
-          group), ``group``: a number that groups share within the insertion.
+        - ``reward`` (required), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage`` (from
+          the group), ``group``: a number that the rollouts of a group share within the insertion.
         - ``prompt_id``: str; ``text``: str; ``meta``: dicts; ``images``: lists of bytes; ``turns``: lists of dicts with
           start, end, reward, done.
-        - ``x_…``: columns of your own that were declared when the table was created.
+        - ``x_…``: columns of your own, declared when the table was created.
 
         Returns:
             uint64 [B]: the ids of the rows in their order.
 
         Raises:
-            Invalid: naming column, row and value; nothing of the insertion was kept.
+            Invalid: naming column, row and value; nothing was inserted.
             Full: no room within the timeout.
             Ahead: a rollout is newer than the table.
         """
-        batch = record_batch(merged(rows, columns), group_size=group_size, extra=self._own(rows, columns))
+        batch = record_batch(rows, group_size=group_size, extra=self._own_columns, **columns)
         wait = self._connection.timeout if timeout is None else timeout
-        request: dict[str, Any] = {"batch_id": batch_id or uuid.uuid4().hex, "timeout_ms": milliseconds(wait)}
-        if group_size:
-            request["group_size"] = group_size
-        if grant is not None:
-            number = grant.number if isinstance(grant, Grant) else grant
-            if number:
-                request["grant"] = number
-        # An insertion that need not wait for room still needs time to travel.
-        answer = self._connection.put(self.name, batch, request, timeout=max(wait, GRACE))
+        request = {
+            "batch_id": batch_id or uuid.uuid4().hex,
+            "timeout_ms": _milliseconds(wait),
+            **_given(group_size=group_size, grant=grant.number if isinstance(grant, Grant) else grant),
+        }
+        answer = self._connection.insert(self.name, batch, request, timeout=max(wait, GRACE))
         return np.array(answer["ids"], np.uint64)
 
-    def _own(self, rows: Rows | None, columns: Mapping[str, Any]) -> pa.Schema | None:
-        """The table's schema, if there are columns of the user's own in what is inserted."""
-        first = rows[0] if isinstance(rows, Sequence) and rows else rows
-        names = [*columns, *(first if isinstance(first, Mapping) else ())]
-        if not any(name.startswith("x_") for name in names):
-            return None
-        if self._extra is None:
-            self._extra = self.schema()
-        return self._extra
+    def _own_columns(self) -> pa.Schema:
+        if self._schema is None:
+            self._schema = self.schema()
+        return self._schema
 
     # Batches out.
 
@@ -129,40 +174,86 @@ class Table:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        """Draw one batch. It counts as used once it has arrived; `batches` counts when you come back for the next.
+        """Draw a batch. It counts as used once it has arrived.
 
         Args:
-            size: B, in the table's units: rollouts, unless it draws groups or steps.
-            fresh: how many of them must never have been handed out as fresh before, the oldest first.
-            columns: to send, of the sampling schema (`schema`); by default all.
+            size: B, in rollouts, or in the table's unit if that is group or step.
+            fresh: how many of them must never have been drawn as fresh before, oldest first.
+            columns: of the batch, by name (`schema`); all by default.
             shard: to draw from.
-            request_id: names the request: a repeated one gets the same batch. By default a new random one.
-            timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: not at all.
+            request_id: names the request; a repeated one gets the same batch. Random by default.
+            timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: do not wait.
 
         Raises:
             Starved: too little within the timeout.
         """
         wait = self._connection.timeout if timeout is None else timeout
-        request: dict[str, Any] = {
+        request = {
             "table": self.name,
-            "size": size_of(size),
+            "size": _size(size),
             "request_id": request_id or uuid.uuid4().hex,
-            "timeout_ms": milliseconds(wait),
+            "timeout_ms": _milliseconds(wait),
+            **_given(fresh=fresh, shard=shard, columns=columns),
         }
-        request.update(optional(fresh=fresh, shard=shard, columns=columns))
-        chunks = self._connection.get(request, timeout=max(wait, GRACE))
+        return self._connection.read(request, self._receive_batch, timeout=max(wait, GRACE))
+
+    def _receive_batch(self, reader: flight.FlightStreamReader) -> Batch:
         info: dict[str, Any] = {}
-        data = []
-        for chunk in chunks:
+        batches = []
+        for chunk in reader:
             if chunk.app_metadata is not None:
                 info.update(json.loads(chunk.app_metadata.to_pybytes()))
             if chunk.data is not None:
-                data.append(chunk.data)
-        if len(data) != 1:
-            raise errors.Failed(f"{self.name}: {len(data)} record batches: want one, with the draws")
-        return Batch(data[0], BatchInfo.of(info))
+                batches.append(chunk.data)
+        if len(batches) != 1:
+            raise errors.Failed(f"{self.name}: {len(batches)} record batches: want one, with the draws")
+        return Batch(batches[0], BatchInfo.of(info))
 
-    def batches(
+    def lease(
+        self,
+        size: int,
+        *,
+        fresh: int = 0,
+        columns: Sequence[str] | None = None,
+        shard: int = 0,
+        timeout: float | None = None,
+    ) -> Batch:
+        """Draw a batch that counts as used once you `acknowledge` it. For batch after batch, `stream` costs less.
+
+        It goes back if it is released, or not settled before the table's ``lease_seconds`` are over or the client closes.
+
+        Args:
+            size, fresh, columns, shard, timeout: as of `sample`.
+        """
+        stream = self.stream(size, fresh=fresh, columns=columns, shard=shard, prefetch=0, timeout=timeout)
+        try:
+            batch = next(stream)
+        except BaseException:
+            stream.close()
+            raise
+        with self._lock:
+            self._leases[batch.info.batch] = stream
+        return batch
+
+    def acknowledge(self, *batches: Batch | int) -> TableInfo:
+        """Count leased batches as used, all or none."""
+        return self._settle("acknowledge", batches)
+
+    def release(self, *batches: Batch | int) -> TableInfo:
+        """Return leased batches unused, all or none."""
+        return self._settle("release", batches)
+
+    def _settle(self, action: str, batches: Iterable[Batch | int]) -> TableInfo:
+        numbers = [batch.info.batch if isinstance(batch, Batch) else int(batch) for batch in batches]
+        info = self._action(action, batches=numbers, repeatable=False)
+        with self._lock:
+            streams = [self._leases.pop(number, None) for number in numbers]
+        for stream in streams:
+            if stream is not None:
+                stream.close(acknowledge=False)
+        return info
+
+    def stream(
         self,
         size: int,
         *,
@@ -173,53 +264,44 @@ class Table:
         prefetch_slack: int = 0,
         timeout: float | None = None,
     ) -> Stream:
-        """Draw batch after batch on one stream, the next ones while you work on this one.
+        """Draw batch after batch, the next ones while you work on this one.
 
-        A batch is on lease until you come back for the next one, which acknowledges it: only then it counts as used. What
-        was not acknowledged when the stream closes, or the connection breaks, goes back to the table. Within ``with``, the
-        last batch is acknowledged too, unless the block ends by an exception.
+        A batch is on lease until you ask for the next one, which acknowledges it. Batches that were not acknowledged when
+        the stream closes, or its connection breaks, go back to the table. At the end of a ``with`` block the last batch is
+        acknowledged too, unless the block raises.
 
-        >>> with table.batches(64, prefetch=2) as stream:  # doctest: +SKIP
-        ...     for batch in stream:
+        >>> with table.stream(64, prefetch=2) as batches:  # doctest: +SKIP
+        ...     for batch in batches:
         ...         train(batch.padded().torch("cuda"))
 
         Args:
             size, fresh, columns, shard: as of `sample`.
-            prefetch: batches that wait in this process; one more is drawn and packed by the service. 0: each batch is drawn
-                when it is asked for.
-            prefetch_slack: versions by which a batch that the service prefetched may be older than the table when it is
-                handed over; older ones are drawn again. (Those that wait in this process are not looked at again.)
-            timeout: seconds that the service may wait for one batch. Afterwards the stream raises `Starved`, and can be
-                asked for the next batch again.
+            prefetch: batches that wait in this process; the service draws and packs one more. 0: draw on demand.
+            prefetch_slack: versions that a batch prefetched by the service may lag behind the table at hand-over; the
+                service draws older ones again. Batches that wait in this process are not checked again.
+            timeout: seconds that the service may wait for one batch. Then the stream raises `Starved`, and can be asked
+                again.
         """
         wait = self._connection.timeout if timeout is None else timeout
-        request: dict[str, Any] = {"size": size_of(size), "timeout_ms": milliseconds(wait), "prefetch": min(prefetch, 1)}
-        request.update(optional(fresh=fresh, shard=shard, columns=columns, prefetch_slack=prefetch_slack))
+        request = {
+            "size": _size(size),
+            "timeout_ms": _milliseconds(wait),
+            "prefetch": min(prefetch, 1),
+            **_given(fresh=fresh, shard=shard, columns=columns, prefetch_slack=prefetch_slack),
+        }
         return Stream(self._connection, self.name, request, prefetch, wait)
 
-    def acknowledge(self, batches: Iterable[int | Batch]) -> TableInfo:
-        """Count leased batches as used, all or none. Streams do it by themselves."""
-        return self._settle("acknowledge", batches)
+    # Feedback of the trainer.
 
-    def release(self, batches: Iterable[int | Batch]) -> TableInfo:
-        """Give leased batches back unused, all or none."""
-        return self._settle("release", batches)
-
-    def _settle(self, action: str, batches: Iterable[int | Batch]) -> TableInfo:
-        numbers = [batch.info.batch if isinstance(batch, Batch) else int(batch) for batch in batches]
-        return self._action(action, batches=numbers, repeatable=False)
-
-    # What the trainer says.
-
-    def update_priorities(self, ids: npt.ArrayLike, priorities: npt.ArrayLike) -> TableInfo:
-        """Give rollouts new priorities; those that have left the table are ignored, and counted.
+    def update(self, ids: npt.ArrayLike, priorities: npt.ArrayLike) -> TableInfo:
+        """Set the priorities of rollouts. Those that have left the table are ignored and counted.
 
         Args:
-            ids: uint64 [B], as of `Batch.ids` (a torch tensor will do).
+            ids: uint64 [B], as of `Batch.ids`; a torch tensor works too.
             priorities: [B], finite and >= 0.
         """
-        numbers = whole("ids", ids)
-        values = measured("priorities", priorities, len(numbers))
+        numbers = whole_numbers("ids", ids)
+        values = finite_numbers("priorities", priorities, len(numbers))
         for entry, value in enumerate(values):
             if value < 0:
                 raise errors.Invalid(f"priorities: entry {entry}: {value}: want at least 0")
@@ -237,86 +319,90 @@ class Table:
         ratio_sum: npt.ArrayLike | None = None,
         ratio_squares: npt.ArrayLike | None = None,
     ) -> TableInfo:
-        """Tell what was measured of draws, for priorities that are made of it and for the table's ESS by age.
+        """Report measurements of draws, for the table's priorities and its ESS by age.
 
         Args:
             ids: uint64 [B].
             staleness: int32 [B], as of `Batch.staleness`.
-            advantage, td_error, grad_norm: float [B], magnitudes that the table's priority may be made of.
-            tokens: [B]: tokens that the policy produced.
-            ratio_sum, ratio_squares: [B]: sums over them of the importance ratio and of its square.
+            advantage, td_error, grad_norm: float [B]: magnitudes that may be the base of priorities.
+            tokens: [B]: number of tokens that the policy produced.
+            ratio_sum, ratio_squares: [B]: sums over these tokens of the importance ratio and of its square.
         """
-        columns: dict[str, list[Any]] = {"id": whole("ids", ids), "staleness": whole("staleness", staleness)}
-        rows = len(columns["id"])
-        if len(columns["staleness"]) != rows:
-            raise errors.Invalid(f"staleness: {len(columns['staleness'])} of them: want {rows}, one for each id")
-        given = optional(
+        numbers, stale = whole_numbers("ids", ids), whole_numbers("staleness", staleness)
+        if len(stale) != len(numbers):
+            raise errors.Invalid(f"staleness: {len(stale)} of them: want {len(numbers)}, one for each id")
+        measured = _given(
             advantage=advantage, td_error=td_error, grad_norm=grad_norm,
             tokens=tokens, ratio_sum=ratio_sum, ratio_squares=ratio_squares,
         )  # fmt: skip
-        columns.update({name: measured(name, values, rows) for name, values in given.items()})
+        columns: dict[str, Sequence[float]] = {"id": numbers, "staleness": stale}
+        columns.update({name: finite_numbers(name, values, len(numbers)) for name, values in measured.items()})
         draws = [dict(zip(columns, row)) for row in zip(*columns.values())]
         return self._action("report", draws=draws, repeatable=False)
 
     def advance(self, version: int) -> TableInfo:
-        """Set the table's version, before the weights of that version are published. One below the table's changes nothing;
-        the answer tells where it stands."""
+        """Set the table's version. Call it before publishing the weights of that version. A lower one changes nothing."""
         return self._action("advance", version=version)
 
     def rewind(self, version: int) -> TableInfo:
-        """Go back to a version, as a trainer does that was restored from a checkpoint: newer rollouts are dropped."""
+        """Go back to a version, for a trainer restored from a checkpoint. Newer rollouts are dropped."""
         return self._action("rewind", version=version)
 
-    # What generators ask.
+    # The generator's gate and prompt replay.
 
     def start(self, groups: int, *, group_size: int = 0, timeout: float = 0.0) -> Grant:
-        """Ask how many of so many groups may be started now, of a table with a gate.
+        """Ask to start groups, at a table with a gate.
 
         Args:
             groups: wanted.
             group_size: rollouts in each; 0: the table's.
             timeout: seconds to wait until at least one may be started.
         """
-        body = {"table": self.name, "groups": groups, **optional(group_size=group_size, timeout_ms=milliseconds(timeout))}
+        body = {"table": self.name, "groups": groups, **_given(group_size=group_size, timeout_ms=_milliseconds(timeout))}
         answer = self._connection.action("start", body, wait=timeout, repeatable=False)
-        return Grant(
-            answer.get("grant", 0), answer.get("groups", 0), answer.get("version", 0), answer.get("expires_seconds", 0.0)
-        )
+        numbers = [answer.get(name, 0) for name in ("grant", "groups", "version", "expires_seconds")]
+        return Grant(*numbers)
 
     def abandon(self, grant: Grant | int, groups: int | None = None) -> TableInfo:
-        """Give groups back that will not be inserted.
+        """Return granted groups that will not be inserted.
 
         Args:
             grant: that they were started under.
-            groups: how many; by default all that were granted.
+            groups: how many; by default all of the grant.
         """
         if isinstance(grant, Grant):
             groups = grant.groups if groups is None else groups
             grant = grant.number
         if groups is None:
-            raise errors.Invalid("groups: missing: want how many of the grant's will not come")
+            raise errors.Invalid("groups: missing: want the number of groups that will not be inserted")
         return self._action("abandon", grant=grant, groups=groups, repeatable=False)
 
-    def prompts(self) -> PromptBuffer:
-        """Return the prompt replay beside the table."""
-        return PromptBuffer(self._connection, self.name)
+    def prompts_next(self, batch: int) -> list[Prompt]:
+        """Return prompts to generate for again, at most the table's fraction of a batch of so many prompts."""
+        # Not repeatable: the prompts returned are on cooldown, and a repetition would lose them.
+        answer = self._connection.action("prompts_next", {"table": self.name, "batch": batch}, repeatable=False)
+        return [Prompt(prompt["id"], prompt.get("ref", 0)) for prompt in answer.get("prompts") or []]
 
-    # What there is to see and to keep.
+    def prompts_report(self, results: Iterable[PromptResult]) -> TableInfo:
+        """Report the outcomes of prompts, new ones and replayed ones."""
+        return self._action("prompts_report", results=[asdict(result) for result in results], repeatable=False)
+
+    # State.
 
     def info(self) -> TableInfo:
-        """Tell the table's version, size and definition."""
+        """Return the table's version, size and definition."""
         return self._action("info")
 
     def stats(self) -> Stats:
-        """Tell everything that the service counts of the table."""
+        """Return the table's counters."""
         return Stats.of(self._connection.action("stats", {"table": self.name}))
 
     def schema(self) -> pa.Schema:
-        """Return the sampling schema, the user's own columns included."""
-        return self._connection.info(self.name).schema
+        """Return the schema of sampled batches, your own columns included."""
+        return self._connection.schema(self.name)
 
     def checkpoint(self, name: str, *, timeout: float | None = None) -> TableInfo:
-        """Save everything of the table on the service's disk under a name; one of that name is replaced."""
+        """Save the table on the service's disk under a name, replacing a checkpoint of that name."""
         return self._action("checkpoint", name=name, timeout=timeout)
 
     def restore(self, name: str, *, timeout: float | None = None) -> TableInfo:
@@ -324,21 +410,39 @@ class Table:
         return self._action("restore", name=name, timeout=timeout)
 
     def export(self, *, columns: Sequence[str] | None = None, rows: int = 256, timeout: float | None = None) -> pa.Table:
-        """Return everything in the table in order of ids, without drawing anything; ``.to_pandas()`` makes a data frame.
+        """Return the whole table by ascending id, without drawing anything. ``.to_pandas()`` makes a data frame.
 
         Args:
-            columns: of the sampling schema; by default all.
-            rows: of one record batch on the way.
+            columns: by name (`schema`); all by default.
+            rows: of one message.
         """
-        request = {"table": self.name, "size": rows, "export": True, **optional(columns=columns)}
+        request = {"table": self.name, "size": rows, "export": True, **_given(columns=columns)}
         wait = self._connection.timeout if timeout is None else timeout
-        return self._connection.read_all(request, timeout=wait)
-
-    def drop(self) -> None:
-        """Remove the table with everything in it, on disk too."""
-        self._connection.action("drop_table", {"table": self.name}, repeatable=False)
+        return self._connection.read(request, lambda reader: reader.read_all(), timeout=wait)
 
     def _action(self, action: str, /, *, repeatable: bool = True, timeout: float | None = None, **body: Any) -> TableInfo:
-        return TableInfo.of(
-            self._connection.action(action, {"table": self.name, **body}, repeatable=repeatable, timeout=timeout)
-        )
+        body = {"table": self.name, **body}
+        return TableInfo.of(self._connection.action(action, body, repeatable=repeatable, timeout=timeout))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Return the values that are neither None, 0 nor empty, which mean the service's defaults."""
+    if isinstance(values.get("columns"), str):
+        raise errors.Invalid(f"columns: {values['columns']!r}: want a list of names, such as [{values['columns']!r}]")
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is not None and not (isinstance(value, (int, float, list, tuple)) and not value):
+            out[name] = list(value) if name == "columns" else value
+    return out
+
+
+def _size(size: Any) -> Any:
+    if not isinstance(size, str) and size < 1:
+        raise errors.Invalid(f"size: {size}: want at least 1")
+    return size
+
+
+def _milliseconds(seconds: float) -> int:
+    if not 0 <= seconds <= 1e9:
+        raise errors.Invalid(f"timeout: {seconds}: want 0 to 1e9 seconds")
+    return round(seconds * 1000)

@@ -1,8 +1,8 @@
-"""The sample layouts of TRL, verl and AReaL, in both directions, without importing any of them.
+"""The batches of TRL, verl and AReaL, in both directions, without importing any of them.
 
-Each module has `rollouts`, which turns a batch of that framework into columns for `Table.insert`, and `tensors`, which turns a
-`Batch` into what that framework trains on. Arrays may be numpy's or torch's; what comes out of `tensors` is numpy's, or torch's
-with ``torch=True``.
+In each module `rollouts` converts a batch of the framework to columns for `Table.insert`, and `tensors` converts a `Batch` to
+the framework's training input. Inputs may be arrays of numpy or tensors of torch. Outputs of `tensors` are numpy's, or
+torch's with ``torch=True``.
 """
 
 from . import areal, trl, verl

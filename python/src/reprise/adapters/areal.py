@@ -1,13 +1,13 @@
-"""AReaL: the trajectories of its workflows, as `RLVRWorkflow.arun_episode` returns them (names of AReaL 1.0.4).
+"""AReaL: the trajectories that `RLVRWorkflow.arun_episode` returns (names of AReaL 1.0.4).
 
 - ``input_ids`` int [B, L]: prompt and completion, padded on the right; ``attention_mask`` bool [B, L].
 - ``loss_mask`` int [B, L]: 1 where the policy produced the token.
-- ``logprobs`` float [B, L]: entry i is that of token i, 0 outside the loss mask; ``versions`` int [B, L]: -1 there.
+- ``logprobs`` float [B, L]: entry i is of token i, 0 outside the loss mask; ``versions`` int [B, L]: -1 there.
 - ``rewards`` float [B].
 
-These are the entries before `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token: give it what
-`tensors` returns, and insert before it. ``ref_logp`` and ``values`` float [B, L] come from models, and AReaL has them shifted from
-the start: entry i is that of token i + 1. Here they are shifted back and forth.
+These are the inputs of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token. Insert before it,
+and give it the output of `tensors`. AReaL keeps ``ref_logp`` and ``values`` float [B, L] shifted: entry i is of token i + 1. The
+functions here shift them both ways.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..batch import Batch
 from ..errors import Invalid
+from ..rollouts import consecutive_groups
 from . import layout
 
 
@@ -31,13 +33,13 @@ def rollouts(
     temperature: float = 1.0,
     top_p: float = 1.0,
 ) -> dict[str, Any]:
-    """Return AReaL's trajectories as columns for `Table.insert`.
+    """Convert trajectories to columns for `Table.insert`.
 
     Args:
-        trajectories: tensors by name, as above; or a list of such, each of which is a group, as ``prepare_batch`` gives them.
-        group_size: of one dict: so many consecutive rollouts form a group; 0: each is alone.
-        prompt_ids: names of the prompts, one for each rollout.
-        truncated: bool, one for each rollout: stopped by length.
+        trajectories: tensors by name, as above; or a list of such dicts, each a group, as ``prepare_batch`` returns.
+        group_size: number of consecutive rollouts in a group, for one dict; 0: each is a group of its own.
+        prompt_ids: [B] names of the prompts.
+        truncated: bool [B]: stopped by length.
         temperature, top_p: of the sampling.
     """
     parts = [trajectories] if isinstance(trajectories, Mapping) else list(trajectories)
@@ -46,22 +48,18 @@ def rollouts(
     read = [_trajectory(part) for part in parts]
     for part in read:
         if part.keys() != read[0].keys():
-            raise Invalid(f"trajectories: one has {', '.join(sorted(part.keys() ^ read[0].keys()))}, another has not: want all alike")
+            raise Invalid(f"trajectories: only some have {', '.join(sorted(part.keys() ^ read[0].keys()))}: want the same in all")
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in read]) for name in read[0]}
     rows = len(columns["lengths"])
     if isinstance(trajectories, Mapping):
         if group_size:
-            columns["group"] = layout.consecutive_groups(rows, group_size)
+            columns["group"] = consecutive_groups(rows, group_size)
     else:
         columns["group"] = np.repeat(np.arange(len(read)), [len(part["lengths"]) for part in read])
-    if prompt_ids is not None:
-        columns["prompt_id"] = list(prompt_ids)
-    if truncated is not None:
-        columns["truncated"] = layout.array("truncated", truncated, (rows,)).astype(bool)
-    return {**columns, "temperature": temperature, "top_p": top_p}
+    return {**columns, **layout.row_columns(rows, prompt_ids, truncated, temperature, top_p)}
 
 
-def _trajectory(part: Mapping[str, Any]) -> dict[str, layout.Array]:
+def _trajectory(part: Mapping[str, Any]) -> dict[str, Array]:
     tokens = layout.need(part, "input_ids")
     if tokens.ndim != 2:
         raise Invalid(f"input_ids: shape {list(tokens.shape)}: want [B, L]")
@@ -73,8 +71,10 @@ def _trajectory(part: Mapping[str, Any]) -> dict[str, layout.Array]:
     for theirs, ours in (("ref_logp", "ref_logprobs"), ("values", "values")):
         found = layout.get(part, theirs, tokens.shape)
         if found is not None:
-            out[ours] = _later(found)[keep]
-    layout.has_policy(out["mask"], out["lengths"], "want trajectories with at least one generated token")
+            shifted = np.zeros_like(found)
+            shifted[:, 1:] = found[:, :-1]
+            out[ours] = shifted[keep]
+    layout.check_mask(out["mask"], out["lengths"], "want trajectories with at least one generated token")
     out["reward"] = layout.need(part, "rewards").reshape(-1)
     if len(out["reward"]) != len(tokens):
         raise Invalid(f"rewards: {len(out['reward'])} of them: want {len(tokens)}, one for each row of input_ids")
@@ -82,12 +82,12 @@ def _trajectory(part: Mapping[str, Any]) -> dict[str, layout.Array]:
 
 
 def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device: Any = None) -> dict[str, Any]:
-    """Return a batch as `PPOActor.compute_advantages` and the update after it take it.
+    """Convert a batch to the input of `PPOActor.compute_advantages`.
 
     Args:
-        batch: of `Table.sample` or `Table.batches`.
+        batch: of `Table.sample` or `Table.stream`.
         pad_token_id: of the tokenizer.
-        torch, device: return torch tensors, on that device.
+        torch, device: return torch tensors on that device.
     """
     padded = batch.padded(pad_id=pad_token_id)
     out = {
@@ -98,22 +98,8 @@ def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device:
         "versions": padded.versions,
         "rewards": batch.rewards.copy(),
     }
-    if padded.values is not None:
-        out["values"] = _earlier(padded.values)
-    if padded.ref_logprobs is not None:
-        out["ref_logp"] = _earlier(padded.ref_logprobs)
+    for name, values in (("values", padded.values), ("ref_logp", padded.ref_logprobs)):
+        if values is not None:
+            out[name] = np.zeros_like(values)
+            out[name][:, :-1] = values[:, 1:]
     return layout.finish(out, torch, device)
-
-
-def _later(values: layout.Array) -> layout.Array:
-    """Move entries [B, L] to the token that they speak of."""
-    out = np.zeros_like(values)
-    out[:, 1:] = values[:, :-1]
-    return out
-
-
-def _earlier(values: layout.Array) -> layout.Array:
-    """Move entries [B, L] to the position that predicts their token."""
-    out = np.zeros_like(values)
-    out[:, :-1] = values[:, 1:]
-    return out

@@ -1,12 +1,12 @@
-"""verl: the tensors of its `DataProto` between rollout and update (names of verl 0.9.1).
+"""verl: its `DataProto` between rollout and update (names of verl 0.9.1).
 
 - ``prompts`` int [B, P]: padded on the left; ``responses`` int [B, R]: padded on the right.
 - ``input_ids``, ``attention_mask``, ``position_ids`` int [B, P + R].
 - ``response_mask`` int [B, R]: 1 where the policy produced the token.
 - ``rollout_log_probs`` float [B, R]: of the engine that generated; ``old_log_probs``: recomputed by the trainer.
-- ``token_level_scores`` or ``rm_scores`` float [B, R]: rewards, mostly at the last token.
+- ``token_level_scores`` or ``rm_scores`` float [B, R]: rewards, usually at the last token.
 - ``values``, ``ref_log_prob``, ``advantages`` float [B, R]: each may be absent.
-- not tensors: ``uid`` [B]: shared by the responses to one prompt; ``min_global_steps``, ``max_global_steps`` [B]: versions.
+- Not tensors: ``uid`` [B]: the same for all responses to a prompt; ``min_global_steps``, ``max_global_steps`` [B]: versions.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def rollouts(
     top_p: float = 1.0,
     keep_advantages: bool = False,
 ) -> dict[str, Any]:
-    """Return verl's batch as columns for `Table.insert`.
+    """Convert verl's batch to columns for `Table.insert`.
 
     Args:
-        data: a `DataProto`, or the tensors that it holds by name.
-        non_tensor_batch: what is no tensor, by name, if data is no `DataProto`.
-        version: of the weights that generated, one for all or int [B]; by default ``min_global_steps``, the oldest of each
-            response's tokens, since verl does not say which token is whose.
+        data: a `DataProto`, or its tensors by name.
+        non_tensor_batch: its other entries by name, if data is not a `DataProto`.
+        version: of the weights that generated, one for all or int [B]; by default ``min_global_steps``, the oldest of a
+            response's tokens, since verl does not keep the version of each token.
         prompt_ids: [B] names of the prompts; by default ``uid``.
         truncated: bool [B]: stopped by length.
         temperature, top_p: of the sampling.
-        keep_advantages: store ``advantages`` per token; otherwise the table computes them from the groups' rewards.
+        keep_advantages: insert ``advantages`` per token; otherwise the table computes them from the rewards.
     """
     batch, others = _parts(data, non_tensor_batch)
     prompts, responses = layout.need(batch, "prompts"), layout.need(batch, "responses")
@@ -53,30 +53,32 @@ def rollouts(
     policy = layout.get(batch, "response_mask", shape)
     policy = keep[:, prompts.shape[1] :] if policy is None else policy.astype(bool)
     mask = layout.join(None, policy.astype(np.uint8), keep)
-    layout.has_policy(mask, lengths, "want responses of at least one token")
-    behaviour = _first(batch, ("rollout_log_probs", "old_log_probs"), shape, "set actor_rollout_ref.rollout.calculate_log_probs")
-    scores = _first(batch, ("token_level_scores", "rm_scores"), shape, "rewards per token")
+    layout.check_mask(mask, lengths, "want responses of at least one token")
+    behaviour = layout.first(
+        batch, ("rollout_log_probs", "old_log_probs"), shape,
+        "rollout_log_probs: missing, and so is old_log_probs: set actor_rollout_ref.rollout.calculate_log_probs",
+    )  # fmt: skip
+    scores = layout.first(
+        batch, ("token_level_scores", "rm_scores"), shape,
+        "token_level_scores: missing, and so is rm_scores: want rewards per token",
+    )  # fmt: skip
     if version is None:
-        version = _version(others)
+        version = others.get("min_global_steps")
+        if version is None or any(step is None for step in version):
+            raise Invalid("version: missing: the batch has no min_global_steps: want the step of the weights that generated")
+        version = np.asarray(version, np.int64)
+    names = others.get("uid")
     columns: dict[str, Any] = {
         "tokens": layout.join(prompts, responses, keep),
         "lengths": lengths,
         "mask": mask,
         "logprobs": np.where(mask, layout.join(None, behaviour, keep), 0).astype(np.float32),
-        "versions": layout.per_token(version, mask, lengths),
+        "versions": layout.versions(version, mask, lengths),
         "reward": (scores * keep[:, prompts.shape[1] :]).sum(axis=1),
-        "temperature": temperature,
-        "top_p": top_p,
+        **layout.row_columns(rows, names if prompt_ids is None else prompt_ids, truncated, temperature, top_p),
     }
-    names = others.get("uid")
     if names is not None:
         columns["group"] = np.unique(np.asarray(names, str), return_inverse=True)[1].reshape(-1)
-    if prompt_ids is None:
-        prompt_ids = names
-    if prompt_ids is not None:
-        columns["prompt_id"] = [str(name) for name in prompt_ids]
-    if truncated is not None:
-        columns["truncated"] = layout.array("truncated", truncated, (rows,)).astype(bool)
     wanted = {"values": "values", "ref_log_prob": "ref_logprobs"}
     if keep_advantages:
         layout.need(batch, "advantages", "or keep_advantages=False")
@@ -90,24 +92,9 @@ def rollouts(
 
 def _parts(data: Any, non_tensor_batch: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     if hasattr(data, "non_tensor_batch"):
-        tensors = data.batch  # a TensorDict, whose keys are asked for like this
+        tensors = data.batch  # a TensorDict
         return {str(key): tensors[key] for key in tensors.keys()}, data.non_tensor_batch
     return data, non_tensor_batch or {}
-
-
-def _first(batch: Mapping[str, Any], names: tuple[str, ...], shape: tuple[int, ...], remedy: str) -> layout.Array:
-    for name in names:
-        found = layout.get(batch, name, shape)
-        if found is not None:
-            return found
-    raise Invalid(f"{names[0]}: missing, and so is {names[1]}: {remedy}")
-
-
-def _version(others: Mapping[str, Any]) -> layout.Array:
-    steps = others.get("min_global_steps")
-    if steps is None or any(step is None for step in steps):
-        raise Invalid("version: missing: the batch has no min_global_steps: want the step of the weights that generated")
-    return np.asarray(steps, np.int64)
 
 
 def tensors(
@@ -119,19 +106,19 @@ def tensors(
     torch: bool = False,
     device: Any = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a batch as ``(tensors, non_tensors)`` for verl's ``DataProto.from_dict(tensors, non_tensors)``.
+    """Convert a batch to ``(tensors, non_tensors)`` for verl's ``DataProto.from_dict(tensors, non_tensors)``.
 
-    The behaviour policy's log-probs stand as ``rollout_log_probs`` and as ``old_log_probs``, ready for an update; a trainer that
-    recomputes the latter replaces them. ``rollout_is_weights`` [B, R], which verl multiplies its loss by, holds the importance
-    weights of the draws. ``uid`` is the table's group, ``reprise_id`` the rollout's id.
+    The behaviour log-probs are both ``rollout_log_probs`` and ``old_log_probs``; a trainer that recomputes the latter replaces
+    them. ``rollout_is_weights`` [B, R], which multiply verl's loss, are the importance weights of the draws. ``uid`` is the
+    table's group, ``reprise_id`` the rollout's id.
 
     Args:
-        batch: of `Table.sample` or `Table.batches`.
+        batch: of `Table.sample` or `Table.stream`.
         pad_token_id: of the tokenizer.
-        max_prompt_length, max_response_length: P and R, as verl's ``data.max_prompt_length``; by default the longest.
-        torch, device: return torch tensors, on that device.
+        max_prompt_length, max_response_length: P and R, as ``data.max_prompt_length`` of verl; by default the longest.
+        torch, device: return torch tensors on that device.
     """
-    sides = layout.Sides(batch, max_prompt_length, max_response_length, 1)
+    sides = layout.Sides(batch, max_prompt_length, max_response_length)
     tokens = batch.flat("tokens")
     prompts, responses = sides.prompt(tokens, pad_token_id, np.int64), sides.completion(tokens, pad_token_id, np.int64)
     attention = np.concatenate([sides.prompt_mask, sides.completion_mask], axis=1).astype(np.int64)

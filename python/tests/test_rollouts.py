@@ -1,13 +1,17 @@
-"""Rollouts in every form that can be inserted come out as the same record batch."""
+"""Rollouts in every form become the same record batch, and the golden files of Go's package wire read and write alike."""
+
+import base64
+import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import rollouts
+from conftest import ROOT, rollouts
 
 import reprise
 from reprise import Invalid, record_batch
-from reprise.rows import merged
+from reprise.rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
 
 LENGTHS = [5, 9, 3, 7]
 
@@ -51,11 +55,11 @@ def test_a_list_of_dicts_gives_the_same_as_columns() -> None:
 def test_columns_beside_dicts_are_the_rollouts_or_one_for_all() -> None:
     columns = rollouts(LENGTHS)
     rows = [{name: value[i] for name, value in columns.items() if name != "reward"} for i in range(len(LENGTHS))]
-    batch = record_batch(merged(rows, {"reward": columns["reward"], "temperature": 0.5, "text": "same"}))
+    batch = record_batch(rows, reward=columns["reward"], temperature=0.5, text="same")
     assert batch["reward"].to_pylist() == columns["reward"]
     assert batch["temperature"].to_pylist() == [0.5] * 4 and batch["text"].to_pylist() == ["same"] * 4
     with pytest.raises(Invalid, match="tokens: given twice"):
-        merged(rows, {"tokens": columns["tokens"]})
+        record_batch(rows, tokens=columns["tokens"])
 
 
 def test_torch_tensors_give_the_same_as_numpy() -> None:
@@ -180,3 +184,92 @@ def test_own_columns_take_the_tables_types() -> None:
     with pytest.raises(Invalid, match="x_other: not a column of the table"):
         record_batch({**rollouts([3]), "x_other": [1]}, extra=declared)
     assert reprise.Invalid.code == "invalid"
+
+
+def test_a_rollout_is_made_from_a_prompt_and_its_completion() -> None:
+    row = reprise.rollout("p1", [5, 6], [7, 8, 2], logprobs=[-0.5, -0.25, 0], version=3, reward=1, text="x")
+    batch = record_batch([row, reprise.rollout("p2", np.array([], int), [9], logprobs=[-1.0], version=4, reward=0, top_p=0.5)])
+    assert batch.to_pylist() == [
+        {"prompt_id": "p1", "tokens": [5, 6, 7, 8, 2], "mask": [0, 0, 1, 1, 1], "logprobs": [0, 0, -0.5, -0.25, 0],
+         "version": 3, "reward": 1, "temperature": 1, "top_p": 1, "text": "x"},
+        {"prompt_id": "p2", "tokens": [9], "mask": [1], "logprobs": [-1], "version": 4, "reward": 0, "temperature": 1,
+         "top_p": 0.5, "text": None},
+    ]  # fmt: skip
+    with pytest.raises(Invalid, match=r"logprobs: shape \[1\]: want \[2\], one for each token of the completion"):
+        reprise.rollout("p", [1], [2, 3], logprobs=[0], version=0, reward=0)
+
+
+GOLDEN = ROOT / "wire" / "testdata"
+
+
+def twin(name: str) -> list[dict[str, Any]]:
+    """The rows of a file in plain values, their bytes and maps as pyarrow tells them."""
+    rows = json.loads((GOLDEN / f"{name}.json").read_text())
+    for row in rows:
+        if row["images"] is not None:
+            row["images"] = [base64.b64decode(image) for image in row["images"]]
+        if row["meta"] is not None:
+            row["meta"] = [(entry["key"], entry["value"]) for entry in row["meta"]]
+    return rows
+
+
+def read(name: str) -> pa.RecordBatch:
+    with pa.ipc.open_stream(GOLDEN / f"{name}.arrow") as reader:
+        table = reader.read_all()
+    return table.combine_chunks().to_batches()[0]
+
+
+def rounded(value: Any, kind: pa.DataType) -> Any:
+    """A plain value as its column's type holds it."""
+    if value is None:
+        return None
+    if pa.types.is_float32(kind):
+        return float(np.float32(value))
+    if pa.types.is_list(kind):
+        return [rounded(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name: rounded(value[kind.field(i).name], kind.field(i).type) for i in range(kind.num_fields)}
+    return value
+
+
+@pytest.mark.parametrize("name", ["insert", "sample"])
+def test_what_the_go_side_writes_reads_as_its_twin_says(name: str) -> None:
+    batch, rows = read(name), twin(name)
+    assert batch.schema.metadata[b"reprise.schema"] == b"1"
+    assert batch.num_rows == len(rows) > 1
+    for got, want in zip(batch.to_pylist(), rows, strict=True):
+        assert got == {field.name: rounded(want[field.name], field.type) for field in batch.schema}
+
+
+def test_what_python_makes_of_the_twin_is_what_the_go_side_wrote() -> None:
+    golden = read("insert")
+    made = reprise.record_batch(twin("insert"), extra=golden.schema)
+    assert set(made.schema.names) == set(golden.schema.names)
+    assert made.select(golden.schema.names).to_pylist() == golden.to_pylist()
+    for field in golden.schema:
+        # But for nullability, which an insertion need not declare.
+        assert _kind(made.schema.field(field.name).type) == _kind(field.type), field.name
+
+
+def _kind(kind: pa.DataType) -> str:
+    return str(kind).replace(" not null", "")
+
+
+def test_every_column_of_the_wire_is_known_here() -> None:
+    known = {*TOKEN_COLUMNS, *ROW_COLUMNS, *OTHER_COLUMNS}
+    theirs = {name for name in read("insert").schema.names if not name.startswith("x_")}
+    assert known - theirs == {"version"} and theirs <= known
+
+
+def test_a_sampled_batch_becomes_arrays() -> None:
+    batch, rows = reprise.Batch(read("sample")), twin("sample")
+    assert batch.ids.tolist() == [row["id"] for row in rows]
+    padded = batch.padded(pad_id=-1)
+    for i, row in enumerate(rows):
+        length = len(row["tokens"])
+        assert padded.tokens[i, :length].tolist() == row["tokens"] and (padded.tokens[i, length:] == -1).all()
+        advantages = row["advantages"] or [row["advantage"] * kept for kept in row["mask"]]
+        assert padded.advantages[i, :length].tolist() == advantages
+        assert padded.loss_mask[i, :length].tolist() == [kept == 1 for kept in row["mask"]]
+    assert padded.values is not None and padded.values[1].tolist() == [0] * padded.tokens.shape[1]
+    assert batch.column("fresh").tolist() == [row["fresh"] for row in rows]

@@ -1,0 +1,30 @@
+"""The recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, Server
+
+def test_stock_pyarrow_gets_back_what_it_put_in(server: Server) -> None:
+    recipe = ROOT / "docs" / "recipes" / "flight_recipe.py"
+    ran = subprocess.run([sys.executable, "-I", str(recipe), server.address], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "exported all 1000, as they were inserted" in ran.stdout
+    assert "statistics: 1000 present, 136 drawn, 136 acknowledged" in ran.stdout
+    assert "reprise" not in recipe.read_text().split("import ", 1)[1].split("TABLE")[0], "it imports our package"
+
+
+def test_grpo_with_replay_learns_to_add(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch to run the example's test")
+    sys.path.insert(0, str(pathlib.Path(ROOT, "python", "examples")))
+    import torch_grpo
+
+    first, last = torch_grpo.main(
+        ["--address", server.address, "--table", "torch-grpo-test", "--largest", "9", "--warm-up", "50", "--updates", "120",
+         "--learning-rate", "1e-3"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "staleness" in printed and "after 120 updates" in printed
+    assert last > first + 0.1, printed
