@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -174,6 +175,80 @@ func TestEveryPackageHasOneDoc(t *testing.T) {
 		}
 		if len(docs) != 1 {
 			t.Errorf("%s: package docs in %v: want exactly one", p.ImportPath, docs)
+		}
+	}
+}
+
+// picture returns the layers of ARCHITECTURE.md's picture, the top one first: the parts before the description of each line.
+func picture(t *testing.T) [][]string {
+	t.Helper()
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```picture\n")
+	block, _, closed := strings.Cut(block, "\n```")
+	if !found || !closed {
+		t.Fatal("ARCHITECTURE.md has no block ```picture")
+	}
+	var layers [][]string
+	for line := range strings.Lines(block) {
+		parts, _, _ := strings.Cut(strings.TrimRight(line, "\n"), "   ")
+		layers = append(layers, strings.Fields(parts))
+	}
+	return layers
+}
+
+func TestThePictureOfTheHouseIsTrue(t *testing.T) {
+	layer := make(map[string]int)
+	for i, parts := range picture(t) {
+		for _, p := range parts {
+			if _, twice := layer[p]; twice {
+				t.Errorf("the picture shows %s twice", p)
+			}
+			layer[p] = i
+		}
+	}
+	seen := make(map[string]bool)
+	for _, p := range listPackages(t) {
+		from, ok := part(p.ImportPath)
+		if !ok {
+			continue
+		}
+		seen[from] = true
+		if _, shown := layer[from]; !shown {
+			t.Errorf("the picture in ARCHITECTURE.md lacks %s", from)
+		}
+		for _, i := range p.Imports {
+			if to, ours := part(i); ours && to != from && layer[to] <= layer[from] {
+				t.Errorf("%s imports %s, which the picture in ARCHITECTURE.md does not show below it", p.ImportPath, to)
+			}
+		}
+	}
+	for p := range layer {
+		if !seen[p] {
+			t.Errorf("the picture shows %s, which is no part", p)
+		}
+	}
+}
+
+// filesInText matches the paths of Go files that documents name.
+var filesInText = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*/[a-z_]+\\.go)`")
+
+func TestDocumentsNameFilesThatExist(t *testing.T) {
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(paths, "ARCHITECTURE.md", "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range filesInText.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, m[1])
+			}
 		}
 	}
 }
