@@ -15,7 +15,7 @@ PYTHON ?= python3.11
 # The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test test-python race soak soak-table crash lint fuzz bench bench-regress same-metrics bench-peers bench-service clean
+.PHONY: help build demo test quick test-python race soak soak-table crash lint fuzz bench bench-regress same-metrics bench-peers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +27,19 @@ build: ## build bin/reprise
 demo: build ## train a small language model without and with replay; writes runs/demo/report.html
 	bin/reprise train --compare --out runs/demo --force
 
+# Limits for a machine that is busy and five times slower than two idle cores.
+TIMEOUT := -timeout 60m
+
 test: build ## run all tests, with the race detector where state is shared
-	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(PKGS) # REPRISE: the program that benchmarks' tests run; the test cache sees it change
+	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(TIMEOUT) $(PKGS) # REPRISE: the program that benchmarks' tests run; the test cache sees it change
 	@if command -v $$($(GO) env CC) >/dev/null; then \
-		echo "$(GO) test $(RACE) -short $(SHARED)"; $(GO) test $(RACE) -short $(SHARED); \
+		echo "$(GO) test $(RACE) -short $(SHARED)"; $(GO) test $(TIMEOUT) $(RACE) -short $(SHARED); \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 	@$(MAKE) --no-print-directory test-python
+
+quick: ## run the short tests of the library, the service and the laboratory's parts: for the loop of edit and test
+	$(GO) test $(TIMEOUT) -short $$($(GO) list $(PKGS) | grep -v -e /cmd/ -e /benchmarks/ -e /study$$ -e /run$$ -e /service/watch$$)
+	$(GO) test $(TIMEOUT) -short -run 'Config|Refused|Key|Digest|SameBytes/default' ./run
 
 test-python: build ## run the tests of the Python client against the built program; without Python 3 or PyPI they are skipped, except on CI
 	@if $(MAKE) --no-print-directory .venv-python/ready; then \

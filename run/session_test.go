@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,11 +131,15 @@ func modes() map[string][]string {
 // run with a checkpoint, a crash leaves the one before.
 func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	short := []string{"default", "chunks of tokens", "slow rewards", "groups by priority", "prompts replayed", "off-policy, reference swapped", "critic"}
 	for name, assignments := range modes() {
+		if testing.Short() && !slices.Contains(short, name) { // under the race detector: one of each way to be concurrent
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			c := small(t, assignments...)
 			whole := filepath.Join(t.TempDir(), "whole")
-			for _, cores := range few([]int{1, 4, 2}, 2) {
+			for _, cores := range []int{1, 4} {
 				runtime.GOMAXPROCS(cores)
 				dir := whole
 				if cores > 1 {
@@ -145,7 +150,7 @@ func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 				}
 				sameRuns(t, dir, whole)
 			}
-			for _, n := range few([]int{6, 1, 13}, 1) {
+			for _, n := range few([]int{1, 13}, 1) {
 				dir := filepath.Join(t.TempDir(), "stopped")
 				if sum := interrupt(t, c, dir, n); sum.Ended != "interrupted" || sum.Updates < n {
 					t.Fatalf("stopped at update %d: ended %q after %d updates", n, sum.Ended, sum.Updates)

@@ -187,6 +187,9 @@ func success(t *testing.T, c Config, s *Start) float64 {
 }
 
 func TestWarmupFromExpertsRaisesSuccess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs without -short")
+	}
 	for name, k := range map[string]struct {
 		rules counting
 		noise float64
@@ -218,6 +221,9 @@ func TestWarmupEndsWhereEpisodesSucceedOftenEnough(t *testing.T) {
 
 // Few updates of reinforcement learning teach what a short warm-up left open.
 func TestLearningFromEpisodesRaisesSuccess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs without -short")
+	}
 	c := counts(t, counting{turns: 5}, append(able(), "warmup.steps=30", "warmup.batch=16", "warmup.learning_rate=0.003", "pipeline.mode=sync",
 		"pipeline.batch=64", "pipeline.group=8", "replay.capacity=128", "budget.updates=40", "learner.learning_rate=0.003", "evaluate.every=20", "evaluate.samples=0")...)
 	dir := filepath.Join(t.TempDir(), "run")
