@@ -195,10 +195,10 @@ func TestTasksThatCannotBeMadeSayWhy(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"held_out: 801: want at most 800, half of the 1600 questions": {HeldOut: 801},
 		"held_out: 100: want at most 1, half of the 2 questions":      {Corpus: filepath.Join(root, "squad")},
-		"questions: \"\": want a file of JSON lines":                      {Corpus: filepath.Join(root, "text")},
-		"corpus: ":                                                    {Corpus: filepath.Join(root, "none")},
-		"q.jsonl: line 1: field question: missing: want a string":     {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl")},
-		"penalty: 3: want 0 (0.1) to 1, or -1 for none":               {Penalty: 3},
+		"questions: \"\": want a file of JSON lines":                  {Corpus: filepath.Join(root, "text")},
+		"corpus: ": {Corpus: filepath.Join(root, "none")},
+		"q.jsonl: line 1: field question: missing: want a string": {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl")},
+		"penalty: 3: want 0 (0.1) to 1, or -1 for none":           {Penalty: 3},
 	} {
 		if made, err := New(s, 1); err == nil || made != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
