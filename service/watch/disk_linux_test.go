@@ -31,7 +31,7 @@ import (
 const diskFolder = "REPRISE_WATCH_DISK"
 
 // The limit on the size of files holds for a whole process: so it is one of its own.
-func TestAServiceWhoseDiskIsFullSaysSoAndAcknowledgesNothing(t *testing.T) {
+func TestAFullDiskIsReportedAndNothingIsAcknowledged(t *testing.T) {
 	if folder := os.Getenv(diskFolder); folder != "" {
 		fillDisk(t, folder)
 		return
@@ -117,7 +117,8 @@ func serveDisk(t *testing.T, o service.Options) *disk {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(s.Listener(l)) }()
-	client, err := flight.NewClientWithMiddleware("unix://"+path, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	client, err := flight.NewClientWithMiddleware("unix://"+path, nil, nil,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,8 @@ func (d *disk) insert(batch string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	rec, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{{
-		PromptID: "p", Tokens: []int32{1}, Mask: []uint8{1}, Logprobs: []float32{-1}, Versions: []rollout.Version{0}, Temperature: 1, TopP: 1,
+		PromptID: "p", Tokens: []int32{1}, Mask: []uint8{1}, Logprobs: []float32{-1}, Versions: []rollout.Version{0},
+		Temperature: 1, TopP: 1,
 	}}}}, nil)
 	if err != nil {
 		d.t.Fatal(err)
@@ -167,7 +169,8 @@ func (d *disk) healthy(code int, status, reason string) {
 	if err := json.Unmarshal(answer.Body.Bytes(), &h); err != nil {
 		d.t.Fatal(err)
 	}
-	if answer.Code != code || h.Status != status || !strings.HasPrefix(h.Reason, reason) || (reason == "") != (h.Reason == "") {
+	if answer.Code != code || h.Status != status || !strings.HasPrefix(h.Reason, reason) ||
+		(reason == "") != (h.Reason == "") {
 		d.t.Errorf("/healthz: %d %s; want %d %s %s", answer.Code, answer.Body, code, status, reason)
 	}
 }

@@ -24,6 +24,5 @@ func Example() {
 	answer := httptest.NewRecorder()
 	w.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	fmt.Print(answer.Code, " ", answer.Body)
-	// Output:
-	// 503 {"status":"stopping","reason":"the service is stopping","tables":0}
+	// Output: 503 {"status":"stopping","reason":"the service is stopping","tables":0}
 }

@@ -2,10 +2,10 @@ package watch
 
 import "github.com/reprise-rl/reprise/service"
 
-// Note adds an observation to what is remembered, as Run does.
-func (w *Watch) Note(o service.Observation) { w.history.note(&o) }
+// Record adds an observation to the history, as Run does.
+func (w *Watch) Record(o service.Observation) { w.history.record(&o) }
 
-// Forget makes the next question reach the source.
+// Forget drops the latest observation, so that the next request makes a new one.
 func (w *Watch) Forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

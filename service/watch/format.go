@@ -6,22 +6,29 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/service"
 )
 
-// count writes a whole number with its thousands apart.
-func count[N int | int32 | int64 | uint64](n N) string {
-	digits := strconv.FormatInt(int64(n), 10)
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "−", digits[1:]
+// ago writes how long ago a time was.
+func ago(now, then time.Time) string {
+	switch d := now.Sub(then); {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute || d >= time.Hour:
+		return span(d) + " ago"
+	default:
+		return count(int64(d.Minutes())) + " min ago"
 	}
-	for at := len(digits) - 3; at > 0; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return sign + digits
 }
 
-// amount writes a number with three digits that count: 0.42, 7.1, 412, 1,650, 12.4 k, 3.1 M.
+// count writes a whole number with commas between thousands.
+func count[N int | int32 | int64 | uint64](n N) string {
+	return strings.Replace(words.Thousands(int(n)), "-", "−", 1)
+}
+
+// amount writes a number with three significant digits: 0.42, 7.1, 412, 1,650, 12.4 k, 3.1 M.
 func amount(x float64) string {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return "∞"
@@ -47,7 +54,7 @@ func amount(x float64) string {
 	return digits(x)
 }
 
-// digits writes a number below a thousand with at most three digits, and no zeros at the end.
+// digits writes a number below a thousand with at most three digits and no trailing zeros.
 func digits(x float64) string {
 	places := 2
 	switch {
@@ -78,7 +85,7 @@ func bytes(n float64) string {
 	return strconv.FormatFloat(math.Round(n), 'f', 0, 64) + " B"
 }
 
-// seconds writes how long something took.
+// seconds writes a short duration, given in seconds.
 func seconds(s float64) string {
 	switch {
 	case s <= 0:
@@ -93,7 +100,7 @@ func seconds(s float64) string {
 	return span(time.Duration(s * float64(time.Second)))
 }
 
-// span writes a longer time in its two largest units.
+// span writes a longer duration in its two largest units.
 func span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -107,7 +114,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// percent writes a share.
+// percent writes a share. It never rounds a share that is not 0 or 1 to one that is.
 func percent(share float64) string {
 	switch {
 	case math.IsNaN(share):
@@ -122,7 +129,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
 }
 
-// plural is a count with its noun: 1 rollout, 2 rollouts.
+// plural writes a count with its noun: 1 rollout, 2,000 rollouts.
 func plural[N int | int32 | int64 | uint64](n N, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -130,7 +137,7 @@ func plural[N int | int32 | int64 | uint64](n N, noun string) string {
 	return count(n) + " " + noun
 }
 
-// ratio is a/b, 0 where b is.
+// ratio returns a/b, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -138,5 +145,28 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// minutes writes a whole number of minutes.
-func minutes(d time.Duration) string { return count(int64(d.Minutes())) + " min" }
+// quantile estimates the q-quantile of a latency, in seconds, by interpolating within its bucket. It returns the
+// largest bound for times beyond it, and 0 if nothing was measured.
+func quantile(l *service.Latency, q float64) float64 {
+	rank := q * float64(l.Count)
+	below, low := 0.0, 0.0
+	for i, high := range l.Bounds {
+		n := float64(l.Counts[i])
+		if n > 0 && below+n >= rank {
+			return low + (high-low)*clamp((rank-below)/n, 0, 1)
+		}
+		below, low = below+n, high
+	}
+	if l.Count == 0 {
+		return 0
+	}
+	return low
+}
+
+// medianAndP99 writes two quantiles of a latency.
+func medianAndP99(l *service.Latency) string {
+	if l.Count == 0 {
+		return "–"
+	}
+	return seconds(quantile(l, 0.5)) + " · " + seconds(quantile(l, 0.99))
+}

@@ -7,40 +7,41 @@ import (
 	"github.com/reprise-rl/reprise/service"
 )
 
-// point is what a table had counted at one moment.
+// point is the counters of a table at one moment.
 type point struct {
 	at                  time.Time
 	inserted, sampled   uint64 // rollouts
 	tokensIn, tokensOut uint64
 	bytesIn, bytesOut   uint64 // payload in, packed batches out
 
-	inserts, samples, starts bool // somebody waited
+	insertsWait, samplesWait, startsWait bool
 }
 
 func pointOf(at time.Time, v *service.TableView) point {
 	c := &v.Counters
 	return point{
-		at: at, inserted: c.InsertedRows, sampled: c.SampledRows, tokensIn: c.InsertedTokens, tokensOut: c.SampledTokens, bytesIn: c.InsertedBytes, bytesOut: c.SampledBytes,
-		inserts: v.InsertsWaiting > 0, samples: v.SamplesWaiting > 0, starts: v.StartsWaiting > 0,
+		at: at, inserted: c.InsertedRows, sampled: c.SampledRows,
+		tokensIn: c.InsertedTokens, tokensOut: c.SampledTokens, bytesIn: c.InsertedBytes, bytesOut: c.SampledBytes,
+		insertsWait: v.InsertsWaiting > 0, samplesWait: v.SamplesWaiting > 0, startsWait: v.StartsWaiting > 0,
 	}
 }
 
-// history remembers the last points of every table. It is safe for concurrent use.
+// history holds the latest points of every table. It is safe for concurrent use.
 type history struct {
-	keep int // points of a table
+	limit int // points of a table
 
 	mu     sync.Mutex
 	tables map[string]*series
 }
 
-// series is one table's points, the oldest first.
+// series is the points of one table, oldest first.
 type series struct {
-	created time.Time // of the table: another one of the same name begins anew
+	created time.Time // of the table; a new table of the same name starts a new series
 	points  []point
 }
 
-// note adds an observation, and forgets the tables that are no more.
-func (h *history) note(o *service.Observation) {
+// record adds an observation and drops the tables that are gone.
+func (h *history) record(o *service.Observation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tables := make(map[string]*series, len(o.Tables))
@@ -51,7 +52,7 @@ func (h *history) note(o *service.Observation) {
 			s = &series{created: v.Created}
 		}
 		if n := len(s.points); n == 0 || s.points[n-1].at.Before(o.At) {
-			if n == h.keep {
+			if n == h.limit {
 				s.points = append(s.points[:0], s.points[1:]...)
 			}
 			s.points = append(s.points, pointOf(o.At, v))
@@ -61,7 +62,7 @@ func (h *history) note(o *service.Observation) {
 	h.tables = tables
 }
 
-// of returns a copy of a table's points with the one of an observation at the end.
+// of returns a copy of a table's points, with the point of the current observation at the end.
 func (h *history) of(at time.Time, v *service.TableView) []point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,13 +76,13 @@ func (h *history) of(at time.Time, v *service.TableView) []point {
 	return points
 }
 
-// rate is an amount per second at a moment.
+// rate is an increase per second at a moment.
 type rate struct {
 	at    time.Time
 	value float64
 }
 
-// rates are the increases between points, per second.
+// rates returns the increases per second between points.
 func rates(points []point, of func(point) uint64) []rate {
 	var list []rate
 	for i := 1; i < len(points); i++ {
@@ -94,14 +95,14 @@ func rates(points []point, of func(point) uint64) []rate {
 	return list
 }
 
-// current is the increase per second over the last while, 0 where there is but one point.
-func current(points []point, while time.Duration, of func(point) uint64) float64 {
+// current returns the increase per second over the last window, 0 if there is only one point.
+func current(points []point, window time.Duration, of func(point) uint64) float64 {
 	if len(points) < 2 {
 		return 0
 	}
 	last := points[len(points)-1]
 	first := points[len(points)-2]
-	for i := len(points) - 2; i >= 0 && last.at.Sub(points[i].at) <= while; i-- {
+	for i := len(points) - 2; i >= 0 && last.at.Sub(points[i].at) <= window; i-- {
 		first = points[i]
 	}
 	took := last.at.Sub(first.at).Seconds()
@@ -109,4 +110,27 @@ func current(points []point, while time.Duration, of func(point) uint64) float64
 		return 0
 	}
 	return float64(of(last)-of(first)) / took
+}
+
+// latest returns the points of the last window.
+func latest(points []point, window time.Duration) []point {
+	if len(points) == 0 {
+		return nil
+	}
+	last := points[len(points)-1].at
+	for len(points) > 1 && last.Sub(points[0].at) > window {
+		points = points[1:]
+	}
+	return points
+}
+
+// mostly reports whether a condition holds at more than half of the points.
+func mostly(points []point, holds func(point) bool) bool {
+	n := 0
+	for _, p := range points {
+		if holds(p) {
+			n++
+		}
+	}
+	return 2*n > len(points)
 }

@@ -20,7 +20,7 @@
       answered = new Date();
       note.hidden = true;
     } catch (e) {
-      note.textContent = "No answer since " + answered.toLocaleTimeString() + ": what is below is as of then. (" + e.message + ")";
+      note.textContent = "No answer since " + answered.toLocaleTimeString() + ": this is the state at that time. (" + e.message + ")";
       note.hidden = false;
     }
   }

@@ -60,17 +60,21 @@ next:
 	return &dto.Metric{}
 }
 
-func TestMetricsSayWhatIsObserved(t *testing.T) {
+func TestMetricsReportTheObservation(t *testing.T) {
 	o := busy(302)
 	o.Stopping = true
 	f := scraped(t, o)
 	v := &o.Tables[0]
 	const table = "table=math-prioritized"
 	for name, want := range map[string]float64{
-		"reprise_rollouts": 38_412, "reprise_capacity_rollouts": 50_000, "reprise_bytes": 1.236e9, "reprise_version": 1843, "reprise_never_used_ratio": 0.118,
-		"reprise_on_lease_draws": 128, "reprise_limiter_balance": 4890, "reprise_limiter_min": 3072, "reprise_limiter_max": 5120,
-		"reprise_limiter_inserts_held": 1, "reprise_limiter_samples_held": 0, "reprise_gate_allowed_rollouts": 948_224, "reprise_gate_outstanding_rollouts": 1_024,
-		"reprise_waiting_inserts": 2, "reprise_waiting_samples": 0, "reprise_waiting_starts": 1, "reprise_journal_file_bytes": 1.61e9, "reprise_journal_waiting": 3,
+		"reprise_rollouts": 38_412, "reprise_capacity_rollouts": 50_000, "reprise_bytes": 1.236e9, "reprise_version": 1843,
+		"reprise_never_used_ratio": 0.118,
+		"reprise_on_lease_draws":   128, "reprise_limiter_balance": 4890, "reprise_limiter_min": 3072,
+		"reprise_limiter_max":          5120,
+		"reprise_limiter_inserts_held": 1, "reprise_limiter_samples_held": 0, "reprise_gate_allowed_rollouts": 948_224,
+		"reprise_gate_outstanding_rollouts": 1_024,
+		"reprise_waiting_inserts":           2, "reprise_waiting_samples": 0, "reprise_waiting_starts": 1,
+		"reprise_journal_file_bytes": 1.61e9, "reprise_journal_waiting": 3,
 		"reprise_journal_healthy": 1, "reprise_age_decay_versions": 6.2, "reprise_prompts_held": 412,
 	} {
 		if got := with(t, f, name, table).GetGauge().GetValue(); got != want {
@@ -78,21 +82,28 @@ func TestMetricsSayWhatIsObserved(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]uint64{
-		"reprise_inserted_rollouts_total": v.Stats.Inserted, "reprise_drawn_rollouts_total": v.Stats.Drawn, "reprise_acknowledged_draws_total": v.Stats.Acknowledged,
-		"reprise_returned_draws_total": 32, "reprise_refused_rollouts_total": 3, "reprise_insert_requests_total": v.Counters.InsertRequests, "reprise_inserted_tokens_total": v.Counters.InsertedTokens,
-		"reprise_sampled_bytes_total": v.Counters.SampledBytes, "reprise_redrawn_batches_total": 19, "reprise_starved_samples_total": 2, "reprise_full_inserts_total": 5,
-		"reprise_limiter_held_inserts_total": 211, "reprise_gate_expired_rollouts_total": 2, "reprise_journal_written_bytes_total": v.Journal.Stats.Bytes,
+		"reprise_inserted_rollouts_total": v.Stats.Inserted, "reprise_drawn_rollouts_total": v.Stats.Drawn,
+		"reprise_acknowledged_draws_total": v.Stats.Acknowledged,
+		"reprise_returned_draws_total":     32, "reprise_refused_rollouts_total": 3,
+		"reprise_insert_requests_total": v.Counters.InsertRequests,
+		"reprise_inserted_tokens_total": v.Counters.InsertedTokens,
+		"reprise_sampled_bytes_total":   v.Counters.SampledBytes, "reprise_redrawn_batches_total": 19,
+		"reprise_starved_samples_total": 2, "reprise_full_inserts_total": 5,
+		"reprise_limiter_held_inserts_total": 211, "reprise_gate_expired_rollouts_total": 2,
+		"reprise_journal_written_bytes_total": v.Journal.Stats.Bytes,
 	} {
 		if got := with(t, f, name, table).GetCounter().GetValue(); got != float64(want) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	for labels, want := range map[string]float64{"cause=capacity": 48_220, "cause=staleness": 9_310, "cause=uses": 2_118, "cause=consumed": 0, "cause=rewind": 0, "cause=damage": 2} {
+	for labels, want := range map[string]float64{"cause=capacity": 48_220, "cause=staleness": 9_310, "cause=uses": 2_118,
+		"cause=consumed": 0, "cause=rewind": 0, "cause=damage": 2} {
 		if got := with(t, f, "reprise_evicted_rollouts_total", table, labels).GetCounter().GetValue(); got != want {
 			t.Errorf("evicted by %s: %v, want %v", labels, got, want)
 		}
 	}
-	for name, want := range map[string]float64{"reprise_tables": 2, "reprise_connections": 4, "reprise_streams": 3, "reprise_healthy": 1, "reprise_stopping": 1, "reprise_in_flight_bytes": 12_400_000} {
+	for name, want := range map[string]float64{"reprise_tables": 2, "reprise_connections": 4, "reprise_streams": 3,
+		"reprise_healthy": 1, "reprise_stopping": 1, "reprise_in_flight_bytes": 12_400_000} {
 		if got := with(t, f, name).GetGauge().GetValue(); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -107,9 +118,10 @@ func TestMetricsSayWhatIsObserved(t *testing.T) {
 	with(t, f, "go_goroutines")
 }
 
-func TestMetricsOfWhatATableHasNotAreAbsent(t *testing.T) {
+func TestMetricsOfMissingPartsAreAbsent(t *testing.T) {
 	for name, family := range scraped(t, busy(302)) {
-		optional := strings.HasPrefix(name, "reprise_limiter_") || strings.HasPrefix(name, "reprise_gate_") || strings.HasPrefix(name, "reprise_journal_") ||
+		optional := strings.HasPrefix(name, "reprise_limiter_") || strings.HasPrefix(name, "reprise_gate_") ||
+			strings.HasPrefix(name, "reprise_journal_") ||
 			strings.HasPrefix(name, "reprise_prompts_") || name == "reprise_ess_ratio" || name == "reprise_age_decay_versions"
 		for _, m := range family.Metric {
 			for _, l := range m.Label {
@@ -121,11 +133,12 @@ func TestMetricsOfWhatATableHasNotAreAbsent(t *testing.T) {
 	}
 }
 
-func TestHistogramsOfMetricsCountWhatLiesAtOrBelowEachBound(t *testing.T) {
+func TestHistogramBucketsAreCumulative(t *testing.T) {
 	o := busy(302)
 	v := &o.Tables[0]
 	f := scraped(t, o)
-	for name, want := range map[string]*rollout.Histogram{"reprise_staleness_versions": &v.Stats.Staleness, "reprise_updates_since_last_use": &v.Stats.SinceLastUse, "reprise_uses_at_eviction": &v.Stats.UsesAtEviction} {
+	for name, want := range map[string]*rollout.Histogram{"reprise_staleness_versions": &v.Stats.Staleness,
+		"reprise_updates_since_last_use": &v.Stats.SinceLastUse, "reprise_uses_at_eviction": &v.Stats.UsesAtEviction} {
 		h := with(t, f, name, "table=math-prioritized").GetHistogram()
 		if h.GetSampleCount() != want.Count() || h.GetSampleSum() != want.Sum() || len(h.Bucket) < 10 {
 			t.Errorf("%s: %d values with sum %v in %d buckets", name, h.GetSampleCount(), h.GetSampleSum(), len(h.Bucket))
@@ -143,16 +156,18 @@ func TestHistogramsOfMetricsCountWhatLiesAtOrBelowEachBound(t *testing.T) {
 		}
 	}
 	h := with(t, f, "reprise_insert_seconds", "table=math-prioritized").GetHistogram()
-	if got := h.Bucket[2].GetCumulativeCount(); got != 12+210+610 || h.Bucket[2].GetUpperBound() != 0.004 || h.GetSampleCount() != 1000 {
+	if got := h.Bucket[2].GetCumulativeCount(); got != 12+210+610 || h.Bucket[2].GetUpperBound() != 0.004 ||
+		h.GetSampleCount() != 1000 {
 		t.Errorf("inserts within 4 ms: %d of %d", got, h.GetSampleCount())
 	}
 	commits := with(t, f, "reprise_journal_commit_seconds", "table=math-prioritized").GetHistogram()
-	if commits.GetSampleCount() != 25_811 || commits.Bucket[1].GetCumulativeCount() != 22_000 || commits.GetSampleSum() != 41 {
+	if commits.GetSampleCount() != 25_811 || commits.Bucket[1].GetCumulativeCount() != 22_000 ||
+		commits.GetSampleSum() != 41 {
 		t.Errorf("commits: %v", commits)
 	}
 }
 
-func TestRangesOfUsesAndAgesHoldEverything(t *testing.T) {
+func TestRangesOfUsesAndAgesCoverEveryValue(t *testing.T) {
 	o := busy(302)
 	o.Tables[0].Stats.UsesPresent.Add(40)
 	f := scraped(t, o)
@@ -166,10 +181,12 @@ func TestRangesOfUsesAndAgesHoldEverything(t *testing.T) {
 		t.Errorf("%v rollouts by uses, want %v", all, want)
 	}
 	uses := o.Tables[0].Stats.UsesPresent
-	if got, want := with(t, f, "reprise_present_rollouts_by_uses", "table=math-prioritized", "uses=4-7").GetGauge().GetValue(), float64(uses.Of(4)+uses.Of(5)+uses.Of(6)+uses.Of(7)); got != want {
+	if got, want := with(t, f, "reprise_present_rollouts_by_uses", "table=math-prioritized",
+		"uses=4-7").GetGauge().GetValue(), float64(uses.Of(4)+uses.Of(5)+uses.Of(6)+uses.Of(7)); got != want {
 		t.Errorf("4 to 7 uses: %v, want %v", got, want)
 	}
-	if got := with(t, f, "reprise_ess_ratio", "table=math-prioritized", "age=1").GetGauge().GetValue(); math.Abs(got-math.Exp(-1./14)) > 1e-9 {
+	if got := with(t, f, "reprise_ess_ratio", "table=math-prioritized",
+		"age=1").GetGauge().GetValue(); math.Abs(got-math.Exp(-1./14)) > 1e-9 {
 		t.Errorf("ESS at age 1: %v", got)
 	}
 }
@@ -183,8 +200,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheGrafanaDashboardAsksForMetricsThatExist reads docs/grafana.json.
-func TestTheGrafanaDashboardAsksForMetricsThatExist(t *testing.T) {
+// TestTheGrafanaDashboardUsesExistingMetrics reads docs/grafana.json.
+func TestTheGrafanaDashboardUsesExistingMetrics(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "grafana.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +256,8 @@ func TestTheGrafanaDashboardAsksForMetricsThatExist(t *testing.T) {
 			}
 			for _, name := range found {
 				family := families[name]
-				if base := suffix.ReplaceAllString(name, ""); family == nil && base != name && families[base].GetType() == dto.MetricType_HISTOGRAM {
+				if base := suffix.ReplaceAllString(name, ""); family == nil && base != name &&
+					families[base].GetType() == dto.MetricType_HISTOGRAM {
 					family = families[base]
 				}
 				if family == nil {
@@ -250,6 +268,7 @@ func TestTheGrafanaDashboardAsksForMetricsThatExist(t *testing.T) {
 		}
 	}
 	if board.Title == "" || len(board.Inputs) != 1 || len(asked) < 30 {
-		t.Errorf("dashboard %q with %d inputs asks for %d metrics: %v", board.Title, len(board.Inputs), len(asked), slices.Sorted(maps.Keys(asked)))
+		t.Errorf("dashboard %q with %d inputs asks for %d metrics: %v", board.Title, len(board.Inputs), len(asked),
+			slices.Sorted(maps.Keys(asked)))
 	}
 }

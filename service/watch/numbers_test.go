@@ -11,16 +11,23 @@ import (
 	"github.com/reprise-rl/reprise/service"
 )
 
-func TestNumbersAreWrittenAsPeopleReadThem(t *testing.T) {
+func TestNumberFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "−1,234,567"}, {count(uint64(12345678)), "12,345,678"},
-		{amount(0), "0"}, {amount(0.123), "0.12"}, {amount(7), "7"}, {amount(9.996), "10"}, {amount(12.34), "12.3"}, {amount(412.4), "412"},
-		{amount(1648), "1,648"}, {amount(12_345), "12.3 k"}, {amount(999_999), "1 M"}, {amount(3.14e6), "3.14 M"}, {amount(2e9), "2 G"}, {amount(5e12), "5 T"},
+		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "−1,234,567"},
+		{count(uint64(12345678)), "12,345,678"},
+		{amount(0), "0"}, {amount(0.123), "0.12"}, {amount(7), "7"}, {amount(9.996), "10"}, {amount(12.34), "12.3"},
+		{amount(412.4), "412"},
+		{amount(1648), "1,648"}, {amount(12_345), "12.3 k"}, {amount(999_999), "1 M"}, {amount(3.14e6), "3.14 M"},
+		{amount(2e9), "2 G"}, {amount(5e12), "5 T"},
 		{amount(-1.5), "−1.5"}, {amount(math.Inf(1)), "∞"},
-		{bytes(0), "0 B"}, {bytes(999), "999 B"}, {bytes(1000), "1 kB"}, {bytes(32_180), "32.2 kB"}, {bytes(1.236e9), "1.24 GB"}, {bytes(2e12), "2 TB"}, {bytes(999_999), "1 MB"},
-		{seconds(0), "0 s"}, {seconds(12e-6), "12 µs"}, {seconds(0.00155), "1.55 ms"}, {seconds(2.5), "2.5 s"}, {seconds(130), "2 min 10 s"},
-		{span(59 * time.Second), "59 s"}, {span(61 * time.Second), "1 min 1 s"}, {span(25 * time.Hour), "1 d 1 h"}, {span(-time.Second), "0 s"},
-		{percent(0), "0%"}, {percent(0.0002), "< 0.1%"}, {percent(0.014), "1.4%"}, {percent(0.5), "50%"}, {percent(0.9999), "> 99.9%"}, {percent(1), "100%"}, {percent(math.NaN()), "–"},
+		{bytes(0), "0 B"}, {bytes(999), "999 B"}, {bytes(1000), "1 kB"}, {bytes(32_180), "32.2 kB"},
+		{bytes(1.236e9), "1.24 GB"}, {bytes(2e12), "2 TB"}, {bytes(999_999), "1 MB"},
+		{seconds(0), "0 s"}, {seconds(12e-6), "12 µs"}, {seconds(0.00155), "1.55 ms"}, {seconds(2.5), "2.5 s"},
+		{seconds(130), "2 min 10 s"},
+		{span(59 * time.Second), "59 s"}, {span(61 * time.Second), "1 min 1 s"}, {span(25 * time.Hour), "1 d 1 h"},
+		{span(-time.Second), "0 s"},
+		{percent(0), "0%"}, {percent(0.0002), "< 0.1%"}, {percent(0.014), "1.4%"}, {percent(0.5), "50%"},
+		{percent(0.9999), "> 99.9%"}, {percent(1), "100%"}, {percent(math.NaN()), "–"},
 		{plural(1, "rollout"), "1 rollout"}, {plural(2000, "rollout"), "2,000 rollouts"},
 		{signed(1), "+1"}, {signed(-0.5), "−0.5"}, {signed(0), "0"},
 	} {
@@ -32,7 +39,8 @@ func TestNumbersAreWrittenAsPeopleReadThem(t *testing.T) {
 
 func TestRatesAreIncreasesPerSecond(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	points := []point{{at: at(0), inserted: 100}, {at: at(2), inserted: 140}, {at: at(4), inserted: 140}, {at: at(14), inserted: 240}, {at: at(16), inserted: 300}}
+	points := []point{{at: at(0), inserted: 100}, {at: at(2), inserted: 140}, {at: at(4), inserted: 140},
+		{at: at(14), inserted: 240}, {at: at(16), inserted: 300}}
 	inserted := func(p point) uint64 { return p.inserted }
 	var got []float64
 	for _, r := range rates(points, inserted) {
@@ -41,28 +49,31 @@ func TestRatesAreIncreasesPerSecond(t *testing.T) {
 	if want := []float64{20, 0, 10, 30}; !slices.Equal(got, want) {
 		t.Errorf("rates %v, want %v", got, want)
 	}
-	for while, want := range map[time.Duration]float64{time.Second: 30, 10 * time.Second: 30, 12 * time.Second: 160. / 12, time.Hour: 200. / 16} {
+	for while, want := range map[time.Duration]float64{time.Second: 30, 10 * time.Second: 30, 12 * time.Second: 160. / 12,
+		time.Hour: 200. / 16} {
 		if got := current(points, while, inserted); math.Abs(got-want) > 1e-9 {
 			t.Errorf("over %v: %v, want %v", while, got, want)
 		}
 	}
 	again := []point{{at: at(0), inserted: 100}, {at: at(2), inserted: 5}}
-	if len(rates(again, inserted)) != 0 || current(again, time.Minute, inserted) != 0 || current(again[:1], time.Minute, inserted) != 0 {
+	if len(rates(again, inserted)) != 0 || current(again, time.Minute, inserted) != 0 ||
+		current(again[:1], time.Minute, inserted) != 0 {
 		t.Error("a counter that began anew has a rate")
 	}
 }
 
-func TestHistoryIsBoundedAndForgetsTablesThatAreGone(t *testing.T) {
-	h := history{keep: 3}
+func TestHistoryIsBoundedAndDropsDeletedTables(t *testing.T) {
+	h := history{limit: 3}
 	observe := func(s int, tables ...service.TableView) *service.Observation {
 		return &service.Observation{At: time.Unix(int64(s), 0), Tables: tables}
 	}
 	table := func(name string, created int, rows uint64) service.TableView {
-		return service.TableView{Name: name, Created: time.Unix(int64(created), 0), Counters: service.Counters{InsertedRows: rows}}
+		return service.TableView{Name: name, Created: time.Unix(int64(created), 0),
+			Counters: service.Counters{InsertedRows: rows}}
 	}
 	for s := range 10 {
-		h.note(observe(s, table("a", 0, uint64(s)), table("b", 0, 0)))
-		h.note(observe(s, table("a", 0, uint64(s)), table("b", 0, 0))) // the same moment twice counts once
+		h.record(observe(s, table("a", 0, uint64(s)), table("b", 0, 0)))
+		h.record(observe(s, table("a", 0, uint64(s)), table("b", 0, 0))) // the same moment twice counts once
 	}
 	now := table("a", 0, 12)
 	var got []uint64
@@ -76,17 +87,17 @@ func TestHistoryIsBoundedAndForgetsTablesThatAreGone(t *testing.T) {
 	if got := h.of(time.Unix(12, 0), &other); len(got) != 1 {
 		t.Errorf("a new table of an old name remembers %v", got)
 	}
-	h.note(observe(13, other, table("b", 0, 0)))
+	h.record(observe(13, other, table("b", 0, 0)))
 	if got := h.of(time.Unix(14, 0), &other); len(got) != 2 || got[0].inserted != 1 {
 		t.Errorf("a new table of an old name is remembered as %v", got)
 	}
-	h.note(observe(20, table("b", 0, 0)))
+	h.record(observe(20, table("b", 0, 0)))
 	if len(h.tables) != 1 {
 		t.Errorf("%d tables are remembered", len(h.tables))
 	}
 }
 
-func TestBucketsHoldEveryValueOnce(t *testing.T) {
+func TestBucketsCountEveryValueOnce(t *testing.T) {
 	random := rollout.Stream(11, "buckets", 0)
 	for range 2000 {
 		var h rollout.Histogram
@@ -98,7 +109,7 @@ func TestBucketsHoldEveryValueOnce(t *testing.T) {
 			h.Add(1 << 40)
 		}
 		list := bucketsOf(&h)
-		if len(list) > mostBars+1 || len(list) == 0 {
+		if len(list) > maxBars+1 || len(list) == 0 {
 			t.Fatalf("%d buckets of values up to %d", len(list), h.Max())
 		}
 		var all uint64
@@ -126,19 +137,19 @@ func TestBucketsHoldEveryValueOnce(t *testing.T) {
 	}
 }
 
-func TestLatencyQuantilesLieInTheirClass(t *testing.T) {
+func TestLatencyQuantilesLieInTheirBucket(t *testing.T) {
 	l := service.Latency{Count: 100, Bounds: []float64{1, 2, 4}, Counts: []uint64{50, 40, 8, 2}}
 	for q, want := range map[float64]float64{0: 0, 0.25: 0.5, 0.5: 1, 0.9: 2, 0.94: 3, 0.98: 4, 1: 4} {
 		if got := quantile(&l, q); math.Abs(got-want) > 1e-9 {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
 	}
-	if got := within(&service.Latency{}); got != "–" {
+	if got := medianAndP99(&service.Latency{}); got != "–" {
 		t.Errorf("of nothing: %s", got)
 	}
 }
 
-func TestBarsByAgeAddUpToTheirSharesAndMeans(t *testing.T) {
+func TestBarsByAgeKeepSharesAndMeans(t *testing.T) {
 	var shares []replay.AgeShare
 	var reported []replay.AgeESS
 	for age := range 300 {
@@ -150,7 +161,7 @@ func TestBarsByAgeAddUpToTheirSharesAndMeans(t *testing.T) {
 	for _, b := range list {
 		sum += b.value
 	}
-	if math.Abs(sum-1) > 1e-9 || len(list) > mostBars {
+	if math.Abs(sum-1) > 1e-9 || len(list) > maxBars {
 		t.Errorf("%d bars with %v of the draws", len(list), sum)
 	}
 	for _, b := range essBars(reported) {
@@ -161,7 +172,8 @@ func TestBarsByAgeAddUpToTheirSharesAndMeans(t *testing.T) {
 	if got := meanESS(&service.TableView{ESSByAge: reported}); math.Abs(got-0.5) > 1e-9 {
 		t.Errorf("mean ESS %v", got)
 	}
-	wide := essBars([]replay.AgeESS{{First: 0, Last: 9, ESS: 0.2, Tokens: 10}, {First: 10, Last: 99, ESS: 0.8, Tokens: 90}})
+	wide := essBars([]replay.AgeESS{{First: 0, Last: 9, ESS: 0.2, Tokens: 10},
+		{First: 10, Last: 99, ESS: 0.8, Tokens: 90}})
 	if math.Abs(wide[0].value-0.2) > 1e-9 || math.Abs(wide[len(wide)-1].value-0.8) > 1e-9 {
 		t.Errorf("ranges of ages: %v … %v", wide[0], wide[len(wide)-1])
 	}

@@ -22,10 +22,10 @@ var styleText string
 //go:embed live.js
 var scriptText string
 
-// mostInFull is how many tables are shown in full on one page; of more, the one that ?table= names.
-const mostInFull = 6
+// maxInFull is the most tables that the page shows in full. With more tables it shows the one named by ?table=.
+const maxInFull = 6
 
-// page makes the HTML of the dashboard.
+// page renders the dashboard.
 type page struct {
 	text   *template.Template
 	policy string // content security policy
@@ -36,31 +36,32 @@ func newPage() (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &page{text: text, policy: "default-src 'none'; style-src " + hash(styleText) + "; script-src " + hash(scriptText) +
+	return &page{text: text, policy: "default-src 'none'; style-src " + hash(styleText) + "; script-src " +
+		hash(scriptText) +
 		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}, nil
 }
 
-// hash allows one inline style sheet or script in a content security policy.
+// hash returns the source expression that allows an inline style sheet or script in a content security policy.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// whole is what the template gets for the whole page.
-type whole struct {
+// document is the template's input for the whole page.
+type document struct {
 	Style  template.CSS
 	Script template.JS
 	Body   view
 }
 
-// write answers with the whole page, or with its body alone.
+// write answers with the whole page, or with its body only.
 func (p *page) write(w http.ResponseWriter, v view, bodyOnly bool) error {
 	var b strings.Builder
 	var err error
 	if bodyOnly {
 		err = p.text.ExecuteTemplate(&b, "body", v)
 	} else {
-		err = p.text.Execute(&b, whole{template.CSS(styleText), template.JS(scriptText), v}) //nolint:gosec // our own
+		err = p.text.Execute(&b, document{template.CSS(styleText), template.JS(scriptText), v}) //nolint:gosec // our own
 	}
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func (p *page) write(w http.ResponseWriter, v view, bodyOnly bool) error {
 	return err
 }
 
-// viewOf turns an observation into what the page shows to a caller. Of many tables it shows one in full: the chosen one, or the first.
+// viewOf returns what the page shows a caller. Of many tables it shows one in full: the chosen one, or the first.
 func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen string) view {
 	v := view{Health: "serving", Class: "good", At: o.At.Format(time.TimeOnly), Version: w.options.Version}
 	if o.Stopping {
@@ -89,28 +90,30 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 		{"up for", span(o.At.Sub(o.Started))},
 		{"tables", count(len(tables))},
 		{"connections", count(len(o.Connections))},
-		{"inserts in memory", bytes(float64(o.InFlightBytes)) + ", " + percent(ratio(float64(o.InFlightBytes), float64(o.MaxInFlightBytes)))},
-		{"batches in memory", bytes(float64(o.OutgoingBytes)) + ", " + percent(ratio(float64(o.OutgoingBytes), float64(o.MaxOutgoingBytes)))},
+		{"inserts in memory", bytes(float64(o.InFlightBytes)) + ", " +
+			percent(ratio(float64(o.InFlightBytes), float64(o.MaxInFlightBytes)))},
+		{"batches in memory", bytes(float64(o.OutgoingBytes)) + ", " +
+			percent(ratio(float64(o.OutgoingBytes), float64(o.MaxOutgoingBytes)))},
 		{"slow readers cut off", count(o.SlowReaders)},
 	}
-	few := len(tables) <= mostInFull
+	few := len(tables) <= maxInFull
 	for i, t := range tables {
 		points := w.history.of(o.At, t)
 		if len(tables) > 1 {
 			v.Tables = append(v.Tables, overviewOf(t, points, few))
 		}
 		if few || t.Name == chosen || (i == 0 && !named(tables, chosen)) {
-			v.Shown = append(v.Shown, ofTable(o.At, t, points))
+			v.Shown = append(v.Shown, viewOfTable(o.At, t, points))
 		}
 	}
 	v.Hidden = len(tables) - len(v.Shown)
 	for i := range o.Connections {
-		v.Who = append(v.Who, w.ofConnection(ctx, o.At, &o.Connections[i]))
+		v.Connections = append(v.Connections, w.viewOfConnection(ctx, o.At, &o.Connections[i]))
 	}
 	return v
 }
 
-// readable are the tables that a caller may read.
+// readable returns the tables that the caller may read.
 func (w *Watch) readable(ctx context.Context, o *service.Observation) []*service.TableView {
 	var tables []*service.TableView
 	for i := range o.Tables {
@@ -132,7 +135,8 @@ func named(tables []*service.TableView, name string) bool {
 
 func overviewOf(t *service.TableView, points []point, few bool) overview {
 	o := overview{
-		Name: t.Name, Link: "?table=" + template.URLQueryEscaper(t.Name), Version: count(int32(t.Stats.Version)), Size: count(t.Stats.Present),
+		Name: t.Name, Link: "?table=" + template.URLQueryEscaper(t.Name), Version: count(int32(t.Stats.Version)),
+		Size:    count(t.Stats.Present),
 		Inserts: amount(current(points, rateSpan, func(p point) uint64 { return p.inserted })),
 		Samples: amount(current(points, rateSpan, func(p point) uint64 { return p.sampled })),
 		State:   stateOf(t, points),
@@ -154,8 +158,8 @@ func overviewOf(t *service.TableView, points []point, few bool) overview {
 	return o
 }
 
-// ofConnection shows a connection; of its tables those that the caller may read.
-func (w *Watch) ofConnection(ctx context.Context, now time.Time, c *service.Connection) connection {
+// viewOfConnection shows a connection, with those of its tables that the caller may read.
+func (w *Watch) viewOfConnection(ctx context.Context, now time.Time, c *service.Connection) connection {
 	var tables []string
 	for _, t := range c.Tables {
 		if w.options.Policy.Authorize(ctx, t, false) == nil {
@@ -163,14 +167,49 @@ func (w *Watch) ofConnection(ctx context.Context, now time.Time, c *service.Conn
 		}
 	}
 	shown := connection{
-		Who: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: bytes(float64(c.ReceivedBytes)), Out: bytes(float64(c.SentBytes)),
+		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: bytes(float64(c.ReceivedBytes)),
+		Out:     bytes(float64(c.SentBytes)),
 		Streams: count(c.Streams), Tables: strings.Join(tables, ", "),
 	}
-	if shown.Who == "" {
-		shown.Who = "no name"
+	if shown.Caller == "" {
+		shown.Caller = "no name"
 	}
 	if shown.Tables == "" {
 		shown.Tables = "–"
 	}
 	return shown
+}
+
+// The page shows these; package service's observation is turned into them, so that the template has nothing to reckon.
+
+// view is the template's input for the body of the page: text and SVG, nothing left to compute.
+type view struct {
+	Health      string // serving, stopping or not healthy
+	Class       string // good, warn or bad
+	Reason      string // why the service is not healthy
+	Facts       []fact
+	Tables      []overview // of all tables, if there are several
+	Shown       []tableView
+	Hidden      int // tables shown in the overview only
+	Connections []connection
+	At          string
+	Version     string
+}
+
+// fact is a name with a value.
+type fact struct{ Name, Value string }
+
+// overview is a table's row in the list of all tables.
+type overview struct {
+	Name, Link        string
+	State             state
+	Size, Version     string
+	Inserts, Samples  string // rollouts per second
+	Reuse, Stale, ESS string
+	Fill              template.HTML
+}
+
+// connection is a row of the list of connections.
+type connection struct {
+	Caller, Peer, Since, In, Out, Streams, Tables string
 }

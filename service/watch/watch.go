@@ -1,3 +1,14 @@
+// Package watch serves the state of a service over HTTP: /healthz for supervisors, /metrics for Prometheus, and a
+// dashboard at / for people.
+//
+// [New] makes a [Watch] from a function that observes the service. [Watch.ServeHTTP] answers requests; [Watch.Run]
+// records the counters at an interval, so that the dashboard can show rates. The page is rendered on the server, with
+// its charts as SVG. A short script replaces its body every two seconds; without scripts the browser reloads it. A
+// content security policy keeps the page from asking any other host.
+//
+// Package access decides who may read which table: the dashboard and /metrics show a caller the tables it may read.
+// /healthz answers everyone, since supervisors seldom have a token, but gives its reasons to authenticated callers
+// only.
 package watch
 
 import (
@@ -12,29 +23,26 @@ import (
 	"github.com/reprise-rl/reprise/service/access"
 )
 
-// Defaults of Options.
-const (
-	DefaultInterval = 2 * time.Second
-)
+// DefaultInterval is the interval of Options.
+const DefaultInterval = 2 * time.Second
 
-// An observation is shown for as long as fresh, or aging times what it took to make if that is longer: several pages and scrapes
-// at once cost one, and looking takes a twentieth of the time at most. Watching on its own, Run keeps to a hundredth.
+// Observing costs a large service time, so an observation is reused by all requests within minAge, or within ageFactor
+// times the time it took: requests spend at most a twentieth of the time observing. Run spends at most a hundredth. The
+// maxima bound the wait after one observation that a busy machine held up.
 const (
-	fresh  = 200 * time.Millisecond
-	aging  = 20
-	seldom = 100
-
-	// One observation that a busy machine held up does not leave the page as it was, or a hole in its lines, for minutes.
-	oldest  = 5 * time.Second
-	longest = 15 * time.Second
+	minAge         = 200 * time.Millisecond
+	ageFactor      = 20
+	maxAge         = 5 * time.Second
+	intervalFactor = 100
+	maxInterval    = 15 * time.Second
 )
 
 // Options configure a Watch.
 type Options struct {
-	Policy   *access.Policy // who may see what; nil: everyone everything
-	Interval time.Duration  // between the points of the lines of rates; 0: DefaultInterval
-	Version  string         // of the program, shown at the foot of the page and in reprise_build_info
-	Logger   *slog.Logger   // nil: nothing is logged
+	Policy   *access.Policy // who may read which table; nil: everyone reads everything
+	Interval time.Duration  // between recorded observations; 0: DefaultInterval
+	Version  string         // of the program, shown in the page's footer and in reprise_build_info
+	Logger   *slog.Logger   // nil: no log
 }
 
 // Watch answers HTTP requests about a service. It is safe for concurrent use.
@@ -46,13 +54,13 @@ type Watch struct {
 	metrics *metrics
 	routes  *http.ServeMux
 
-	mu     sync.Mutex // held while the source is asked
-	latest *service.Observation
-	asked  time.Time
-	took   time.Duration // to observe, the last time
+	mu       sync.Mutex // held while the source observes
+	latest   *service.Observation
+	observed time.Time     // when latest was made
+	took     time.Duration // to make latest
 }
 
-// New returns a watch of what a source observes.
+// New returns a Watch of the service that source observes.
 func New(source func() service.Observation, o Options) (*Watch, error) {
 	if o.Interval == 0 {
 		o.Interval = DefaultInterval
@@ -66,7 +74,7 @@ func New(source func() service.Observation, o Options) (*Watch, error) {
 	}
 	w := &Watch{
 		options: o, source: source, page: page, metrics: newMetrics(o.Version), routes: http.NewServeMux(),
-		history: history{keep: int(lineSpan/o.Interval) + 1},
+		history: history{limit: int(lineSpan/o.Interval) + 1},
 	}
 	w.routes.HandleFunc("GET /healthz", w.health)
 	w.routes.Handle("GET /metrics", o.Policy.HTTP(http.HandlerFunc(w.scrape)))
@@ -78,39 +86,40 @@ func New(source func() service.Observation, o Options) (*Watch, error) {
 // ServeHTTP answers /, /fragment (the page's body), /metrics and /healthz.
 func (w *Watch) ServeHTTP(answer http.ResponseWriter, r *http.Request) { w.routes.ServeHTTP(answer, r) }
 
-// Run notes what the service has counted, every interval until the context ends; less often where that would cost too much.
+// Run records an observation every interval until the context ends, less often if observing is slow.
 func (w *Watch) Run(ctx context.Context) {
-	again := time.NewTimer(0)
-	defer again.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-again.C:
+		case <-timer.C:
 		}
 		o, took := w.observe()
-		w.history.note(&o)
-		again.Reset(max(w.options.Interval, min(seldom*took, longest)))
+		w.history.record(&o)
+		timer.Reset(max(w.options.Interval, min(intervalFactor*took, maxInterval)))
 	}
 }
 
-// observe returns an observation that is fresh, and how long it took to make. Its parts are shared: they are only read.
+// observe returns a recent observation and how long it took to make. Its parts are shared between requests: do not
+// change them.
 func (w *Watch) observe() (service.Observation, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); w.latest == nil || now.Sub(w.asked) >= max(fresh, min(aging*w.took, oldest)) {
+	if now := time.Now(); w.latest == nil || now.Sub(w.observed) >= max(minAge, min(ageFactor*w.took, maxAge)) {
 		o := w.source()
-		w.latest, w.asked, w.took = &o, time.Now(), time.Since(now)
+		w.latest, w.observed, w.took = &o, time.Now(), time.Since(now)
 	}
 	return *w.latest, w.took
 }
 
-// dashboard answers with the page, or with its body alone.
+// dashboard answers with the page, or with its body only.
 func (w *Watch) dashboard(bodyOnly bool) http.Handler {
 	return http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		o, _ := w.observe()
 		if err := w.page.write(answer, w.viewOf(r.Context(), &o, r.URL.Query().Get("table")), bodyOnly); err != nil {
-			w.options.Logger.Error("writing the dashboard", "error", err)
+			w.options.Logger.Error("write the dashboard", "error", err)
 		}
 	})
 }
@@ -118,11 +127,11 @@ func (w *Watch) dashboard(bodyOnly bool) http.Handler {
 // Health is the answer of /healthz.
 type Health struct {
 	Status string `json:"status"`           // ok, stopping or failed
-	Reason string `json:"reason,omitempty"` // told to callers that are known
+	Reason string `json:"reason,omitempty"` // for authenticated callers
 	Tables int    `json:"tables"`
 }
 
-// health answers 200 while the service serves, 503 while it stops or a journal has failed.
+// health answers 200 while the service serves, 503 if it is stopping or a journal failed.
 func (w *Watch) health(answer http.ResponseWriter, r *http.Request) {
 	o, _ := w.observe()
 	h := Health{Status: "ok", Tables: len(o.Tables)}
@@ -141,6 +150,6 @@ func (w *Watch) health(answer http.ResponseWriter, r *http.Request) {
 		answer.WriteHeader(http.StatusServiceUnavailable)
 	}
 	if err := json.NewEncoder(answer).Encode(h); err != nil {
-		w.options.Logger.Debug("writing /healthz", "error", err)
+		w.options.Logger.Debug("write /healthz", "error", err)
 	}
 }

@@ -1,6 +1,8 @@
 package watch_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +10,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -21,6 +27,8 @@ import (
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/service/watch"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	everything = "all-tables-0123456789"
@@ -69,7 +77,8 @@ func TestTheESSIsDrawnUpToTheWhole(t *testing.T) {
 	o := empty()
 	o.Tables[0].ESSByAge = []replay.AgeESS{{First: 0, Last: 0, Tokens: 10, ESS: 0.5}}
 	page := get(open(t, o), "/", "").Body.String()
-	if !strings.Contains(page, ">100%</text>") || !strings.Contains(page, `height="45.00" rx="2"/></g>`) || !strings.Contains(page, "age 0: 50% of the tokens count") {
+	if !strings.Contains(page, ">100%</text>") || !strings.Contains(page, `height="45.00" rx="2"/></g>`) ||
+		!strings.Contains(page, "age 0: 50% of the tokens count") {
 		t.Errorf("half of the tokens are not drawn half as high as all:\n%s", page)
 	}
 }
@@ -89,8 +98,10 @@ func TestAnAnswerIsMarkedRightFromTheThresholdOn(t *testing.T) {
 func TestThePageShowsWhatIsObserved(t *testing.T) {
 	page := get(open(t, busy(302)), "/", "").Body.String()
 	for _, want := range []string{
-		"serving", "1 d 7 h", "math-prioritized", ">38,412<", "of 50,000 rollouts", "1.24 GB of 2 GB", "version 1,843", "durable, sync always", "in memory",
-		"median 3", "decay τ = 6.2", "no room", ">48,220<", "held back", "open, 512 may start", "2.91 ms", "1.61 GB", "gsm8k/train/4711", "&#43;1", "stopped by length",
+		"serving", "1 d 7 h", "math-prioritized", ">38,412<", "of 50,000 rollouts", "1.24 GB of 2 GB", "version 1,843",
+		"durable, sync always", "in memory",
+		"median 3", "decay τ = 6.2", "no room", ">48,220<", "held now", "open, 512 may start", "2.91 ms", "1.61 GB",
+		"gsm8k/train/4711", "&#43;1", "stopped by length",
 		`href="#t-code"`, "10.1.0.7:51334", "generators", "1.83 TB", "no name", "reprise 1.2.3",
 	} {
 		if !strings.Contains(page, want) {
@@ -98,7 +109,8 @@ func TestThePageShowsWhatIsObserved(t *testing.T) {
 		}
 	}
 	for _, never := range []string{"http://", "https://", "<script>alert", "NaN", "ZgotmplZ", "%!"} {
-		if got := strings.ReplaceAll(page, "http://www.w3.org/2000/svg", ""); strings.Contains(got, never) { // a name, which nobody fetches
+		if got := strings.ReplaceAll(page, "http://www.w3.org/2000/svg", ""); strings.Contains(got,
+			never) { // a name, which nobody fetches
 			t.Errorf("the page has %q", never)
 		}
 	}
@@ -108,15 +120,17 @@ func TestThePageShowsWhatIsObserved(t *testing.T) {
 	}
 }
 
-func TestThePageAsksNobodyElseForAnything(t *testing.T) {
+func TestThePageUsesNoOtherHost(t *testing.T) {
 	answer := get(open(t, busy(302)), "/", "")
 	policy := answer.Header().Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'"} {
+	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-",
+		"frame-ancestors 'none'"} {
 		if !strings.Contains(policy, want) {
 			t.Errorf("the content security policy %q lacks %q", policy, want)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || strings.Contains(answer.Body.String(), " style=") || strings.Contains(answer.Body.String(), " onclick=") {
+	if strings.Contains(policy, "unsafe") || strings.Contains(answer.Body.String(), " style=") ||
+		strings.Contains(answer.Body.String(), " onclick=") {
 		t.Errorf("the page has inline styles or handlers, or its policy allows them: %q", policy)
 	}
 }
@@ -124,30 +138,32 @@ func TestThePageAsksNobodyElseForAnything(t *testing.T) {
 func TestAnEmptyServiceSaysWhatToDo(t *testing.T) {
 	o := empty()
 	page := get(open(t, o), "/", "").Body.String()
-	for _, want := range []string{"Nothing has been used yet", "The table holds nothing", "No trainer has reported", "None came with text", "Nobody is connected", "In memory only", "Nothing has left"} {
+	for _, want := range []string{"No rollout has been used yet", "The table is empty", "No trainer has reported",
+		"None has text", "Nobody is connected", "In memory only", "No rollout has left"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page of an empty table has no %q", want)
 		}
 	}
 	o.Tables = nil
-	if page := get(open(t, o), "/", "").Body.String(); !strings.Contains(page, "No tables yet") || !strings.Contains(page, "create_table") {
+	if page := get(open(t, o), "/", "").Body.String(); !strings.Contains(page, "No tables yet") ||
+		!strings.Contains(page, "create_table") {
 		t.Error("the page of no tables does not say how to make one")
 	}
 }
 
-func TestATableThatNobodyUsesHasRatesOfNothing(t *testing.T) {
+func TestAnUnusedTableHasRatesOfZero(t *testing.T) {
 	w := open(t, empty())
 	for s := range 5 {
 		o := empty()
 		o.At = epoch().Add(time.Duration(s-10) * time.Second)
-		w.Note(o)
+		w.Record(o)
 	}
 	if page := get(w, "/", "").Body.String(); strings.Contains(page, "NaN") || !strings.Contains(page, "<polyline") {
 		t.Error("rates of 0 are not drawn as a line")
 	}
 }
 
-func TestOfManyTablesTheChosenOneIsShownInFull(t *testing.T) {
+func TestOneOfManyTablesIsShownInFull(t *testing.T) {
 	o := busy(302)
 	for i := range 20 {
 		v := o.Tables[1]
@@ -155,18 +171,21 @@ func TestOfManyTablesTheChosenOneIsShownInFull(t *testing.T) {
 		o.Tables = append(o.Tables, v)
 	}
 	w := open(t, o)
-	for query, want := range map[string]string{"": "t-math-prioritized", "?table=table-7": "t-table-7", "?table=none": "t-math-prioritized"} {
+	for query, want := range map[string]string{"": "t-math-prioritized", "?table=table-7": "t-table-7",
+		"?table=none": "t-math-prioritized"} {
 		page := get(w, "/"+query, "").Body.String()
-		if strings.Count(page, `class="table"`) != 1 || !strings.Contains(page, `id="`+want+`"`) || !strings.Contains(page, `href="?table=table-19"`) {
+		if strings.Count(page, `class="table"`) != 1 || !strings.Contains(page, `id="`+want+`"`) ||
+			!strings.Contains(page, `href="?table=table-19"`) {
 			t.Errorf("%q shows %d tables in full, want %s alone", query, strings.Count(page, `class="table"`), want)
 		}
 	}
 }
 
-func TestCallersSeeTheTablesThatTheyMayRead(t *testing.T) {
+func TestCallersSeeOnlyTablesTheyMayRead(t *testing.T) {
 	w := guarded(t, busy(302))
 	for _, path := range []string{"/", "/fragment", "/metrics"} {
-		if answer := get(w, path, ""); answer.Code != http.StatusUnauthorized || strings.Contains(answer.Body.String(), "math") {
+		if answer := get(w, path, ""); answer.Code != http.StatusUnauthorized ||
+			strings.Contains(answer.Body.String(), "math") {
 			t.Errorf("%s without a token: %d", path, answer.Code)
 		}
 		all := get(w, path, everything).Body.String()
@@ -177,13 +196,14 @@ func TestCallersSeeTheTablesThatTheyMayRead(t *testing.T) {
 		if strings.Contains(some, "math-prioritized") || !strings.Contains(some, "code") {
 			t.Errorf("%s: a token for code shows another table, or not its own", path)
 		}
-		if none := get(w, path, "writer-0123456789abc").Body.String(); strings.Contains(none, "math-prioritized") || strings.Contains(none, "Name: \"code\"") {
+		if none := get(w, path, "writer-0123456789abc").Body.String(); strings.Contains(none, "math-prioritized") ||
+			strings.Contains(none, "Name: \"code\"") {
 			t.Errorf("%s: a token that reads nothing sees tables", path)
 		}
 	}
 }
 
-func TestHealthSaysWhetherTheServiceIsWell(t *testing.T) {
+func TestHealthReportsTheService(t *testing.T) {
 	well, stopping, broken := busy(1), busy(1), busy(1)
 	stopping.Stopping = true
 	broken.Err = errors.New("journal of math: no space left")
@@ -227,7 +247,7 @@ func TestOtherPathsAndMethodsAreNotServed(t *testing.T) {
 	}
 }
 
-func TestSeveralAnswersAtOnceCostOneObservationAndRunNotesOneAnInterval(t *testing.T) {
+func TestRequestsShareAnObservationAndRunMakesOneEachInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		w, err := watch.New(func() service.Observation {
@@ -263,7 +283,7 @@ func TestSeveralAnswersAtOnceCostOneObservationAndRunNotesOneAnInterval(t *testi
 	})
 }
 
-func TestLookingTakesASmallShareOfTheTime(t *testing.T) {
+func TestObservingTakesASmallShareOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		w, err := watch.New(func() service.Observation {
@@ -294,7 +314,7 @@ func TestLookingTakesASmallShareOfTheTime(t *testing.T) {
 	})
 }
 
-func TestAWatchMayBeAskedByManyAtOnce(t *testing.T) {
+func TestConcurrentRequests(t *testing.T) {
 	f := &fake{o: busy(2)}
 	w, err := watch.New(f.observe, watch.Options{})
 	if err != nil {
@@ -323,7 +343,7 @@ func TestAWatchMayBeAskedByManyAtOnce(t *testing.T) {
 	<-ended
 }
 
-func TestOddNumbersAreShownAllTheSame(t *testing.T) {
+func TestThePageShowsUnusualValues(t *testing.T) {
 	o := busy(302)
 	v := &o.Tables[0]
 	v.Limiter.Min, v.Limiter.Max = 5, 5
@@ -342,7 +362,7 @@ func TestOddNumbersAreShownAllTheSame(t *testing.T) {
 	}
 }
 
-func TestOneSlowLookIsNotFollowedByMinutesOfNone(t *testing.T) {
+func TestASlowObservationDelaysTheNextBySecondsAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		w, err := watch.New(func() service.Observation {
@@ -372,4 +392,72 @@ func TestOneSlowLookIsNotFollowedByMinutesOfNone(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// FuzzRequests sends any request, and puts any text where users' text is shown: the page's elements stay those of the
+// page, and nothing is answered but pages, refusals and redirects.
+func FuzzRequests(f *testing.F) {
+	f.Add([]byte("GET /?table=math HTTP/1.1\r\nHost: x\r\n\r\n"), "a prompt", "some text")
+	f.Add([]byte("GET /fragment?table=%3Cscript%3E HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eDp5\r\n\r\n"), "<b>",
+		"</pre><script>alert(1)</script>")
+	f.Add([]byte("POST /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\nAccept: application/openmetrics-text\r\n\r\n"), "\"", "\x00\xff")
+	f.Add([]byte("GET //healthz/../metrics?a=b;c=d HTTP/1.1\r\nHost: x\r\nIf-None-Match: *\r\nRange: bytes=0-1\r\n\r\n"),
+		"'", "&amp;")
+	f.Fuzz(func(t *testing.T, raw []byte, prompt, text string) {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
+		if err != nil {
+			return // the HTTP server refuses it
+		}
+		o := busy(100)
+		if len(o.Tables) == 0 || len(o.Tables[0].Recent) == 0 {
+			t.Fatal("the observation shows no recent rollout")
+		}
+		shown := &o.Tables[0].Recent[0]
+		shown.PromptID, shown.Text = prompt, text
+		w, err := watch.New((&fake{o: o}).observe, watch.Options{Version: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, r)
+		switch answer.Code {
+		case http.StatusOK, http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+			http.StatusNotFound,
+			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusServiceUnavailable, http.StatusUnauthorized:
+		default:
+			t.Errorf("%s %s answered %d: %.200s", r.Method, r.URL, answer.Code, answer.Body)
+		}
+		page := httptest.NewRecorder()
+		w.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/", nil))
+		if got, want := skeleton(page.Body.String()), skeleton(plainPage(t)); got != want {
+			t.Errorf("with prompt %q and text %q the page has other elements:\n%s\nwant\n%s", prompt, text, got, want)
+		}
+		if !utf8.Valid(page.Body.Bytes()) {
+			t.Errorf("with prompt %q and text %q the page is not UTF-8", prompt, text)
+		}
+	})
+}
+
+// plainPage is the page with a harmless prompt and text.
+func plainPage(t *testing.T) string {
+	t.Helper()
+	o := busy(100)
+	o.Tables[0].Recent[0].PromptID, o.Tables[0].Recent[0].Text = "prompt", "text"
+	w, err := watch.New((&fake{o: o}).observe, watch.Options{Version: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := httptest.NewRecorder()
+	w.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/", nil))
+	return page.Body.String()
+}
+
+// skeleton is what stands between < and >, values of attributes left out.
+func skeleton(page string) string {
+	var b strings.Builder
+	for _, tag := range regexp.MustCompile(`<[^>]*>`).FindAllString(page, -1) {
+		b.WriteString(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(tag, `""`))
+		b.WriteString("\n")
+	}
+	return b.String()
 }

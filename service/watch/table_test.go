@@ -17,34 +17,45 @@ func atWork(after int) service.Observation {
 	o := empty()
 	o.At = epoch().Add(time.Duration(after) * time.Second)
 	v := &o.Tables[0]
-	v.Stats.Inserted, v.Counters.InsertedRows, v.Counters.SampledRows = uint64(10*after+1), uint64(10*after), uint64(10*after)
+	v.Stats.Inserted, v.Counters.InsertedRows, v.Counters.SampledRows = uint64(10*after+1), uint64(10*after),
+		uint64(10*after)
 	return o
 }
 
-func TestTheStateOfATableSaysWhoWaitsForWhom(t *testing.T) {
+func TestTheStateOfATableNamesTheWaitingSide(t *testing.T) {
 	held := func(inserts, samples bool) *wire.LimiterState {
 		return &wire.LimiterState{SamplesPerInsert: 4, InsertsHeld: inserts, SamplesHeld: samples}
 	}
 	around := func(balance float64) *wire.LimiterState {
 		return &wire.LimiterState{SamplesPerInsert: 4, Balance: balance, Min: -1000, Max: 1000}
 	}
-	for want, change := range map[string]func(v *service.TableView, look int){
-		`good" title="nobody waits for long">flowing`: func(*service.TableView, int) {},
-		`still" title="nothing was ever inserted">unused`: func(v *service.TableView, _ int) {
+	for want, change := range map[string]func(v *service.TableView, step int){
+		`good" title="neither side waits for long">flowing`: func(*service.TableView, int) {},
+		`still" title="nothing was inserted yet">unused`: func(v *service.TableView, _ int) {
 			v.Stats.Inserted, v.Counters = 0, service.Counters{}
 		},
-		`still" title="nothing came and nothing went in the last 10 s">idle`: func(v *service.TableView, _ int) { v.Counters = service.Counters{InsertedRows: 7} },
-		`bad" title="insertions are refused until a restart">journal failed`: func(v *service.TableView, _ int) {
+		`still" title="no inserts and no samples in the last 10 s">idle`: func(v *service.TableView,
+			_ int) {
+			v.Counters = service.Counters{InsertedRows: 7}
+		},
+		`bad" title="inserts are refused until a restart">journal failed`: func(v *service.TableView, _ int) {
 			v.InsertsWaiting, v.Journal = 1, &service.JournalState{Sync: journal.Always, Err: errors.New("no space left")}
 		},
 		`>inserts wait<`: func(v *service.TableView, _ int) { v.InsertsWaiting = 1 },
 		`>inserts held<`: func(v *service.TableView, _ int) { v.InsertsWaiting, v.Limiter = 1, held(true, false) },
-		`>samples wait<`: func(v *service.TableView, _ int) { v.SamplesWaiting = 2; v.Limiter = around(64); v.Limiter.Min = 0 },
-		`title="the limiter holds insertions back: trainers are the slower side">inserts held<`: func(v *service.TableView, _ int) { // not a rollout, but a group of 16
+		`>samples wait<`: func(v *service.TableView,
+			_ int) {
+			v.SamplesWaiting = 2
+			v.Limiter = around(64)
+			v.Limiter.Min = 0
+		},
+		`title="the limiter holds inserts: trainers are the slower side">inserts held<`: func(v *service.TableView,
+			_ int) { // not a rollout, but a group of 16
 			v.InsertsWaiting, v.Limiter = 1, around(1000-63)
 			v.Counters.InsertRequests = v.Counters.InsertedRows / 16
 		},
-		`title="the limiter holds samples back: generators are the slower side">samples held<`: func(v *service.TableView, _ int) { // not a draw, but a batch of 64
+		`title="the limiter holds samples: generators are the slower side">samples held<`: func(v *service.TableView,
+			_ int) { // not a draw, but a batch of 64
 			v.SamplesWaiting, v.Limiter = 1, around(63-1000)
 			v.Counters.Samples = v.Counters.SampledRows / 64
 		},
@@ -57,11 +68,11 @@ func TestTheStateOfATableSaysWhoWaitsForWhom(t *testing.T) {
 	}
 }
 
-func TestATableWhoseStreamsWaitForAMomentFlows(t *testing.T) {
-	for name, change := range map[string]func(v *service.TableView, look int){
-		"once":                 func(v *service.TableView, look int) { v.SamplesWaiting = look / 15 },
-		"every other look":     func(v *service.TableView, look int) { v.SamplesWaiting = look % 2 },
-		"long ago, and longer": func(v *service.TableView, look int) { v.InsertsWaiting = 1 - look/10 },
+func TestShortWaitsDoNotChangeTheState(t *testing.T) {
+	for name, change := range map[string]func(v *service.TableView, step int){
+		"once":                 func(v *service.TableView, step int) { v.SamplesWaiting = step / 15 },
+		"every other step":     func(v *service.TableView, step int) { v.SamplesWaiting = step % 2 },
+		"long ago, and longer": func(v *service.TableView, step int) { v.InsertsWaiting = 1 - step/10 },
 	} {
 		if got := stateAfter(t, change); !strings.Contains(got, ">flowing<") {
 			t.Errorf("waiting %s: %s", name, got)
@@ -70,17 +81,17 @@ func TestATableWhoseStreamsWaitForAMomentFlows(t *testing.T) {
 }
 
 // stateAfter looks at a table 16 times, every two seconds, and returns the mark beside its name.
-func stateAfter(t *testing.T, change func(v *service.TableView, look int)) string {
+func stateAfter(t *testing.T, change func(v *service.TableView, step int)) string {
 	t.Helper()
 	f := &fake{}
 	w, err := watch.New(f.observe, watch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for look := range 16 {
-		o := atWork(2 * look)
-		change(&o.Tables[0], look)
-		w.Note(o)
+	for step := range 16 {
+		o := atWork(2 * step)
+		change(&o.Tables[0], step)
+		w.Record(o)
 		f.set(o)
 	}
 	body := get(w, "/fragment", "").Body.String()
