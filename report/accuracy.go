@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -60,7 +63,9 @@ type shape struct {
 }
 
 func wide() shape   { return shape{"wide", 840, 330, true, 9} }
+
 func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
+
 func half() shape   { return shape{"half", 380, 225, false, 5} }
 
 // accuracyChart shows a measure of the held-out evaluations: for every arm the median over its
@@ -299,4 +304,136 @@ func accuracyFigures(arms []*arm, target results.Number) (large, small []figure,
 		small = append(small, f)
 	}
 	return large, small, err
+}
+
+// passByK draws pass@k against k, before training and at the last evaluation of each arm.
+func passByK(arms []*arm) (figure, error) {
+	f := figure{Title: "pass@k before and after", Note: "Last evaluation of each arm, median over seeds. Grey: the warm start."}
+	ys, ks := nothing(), nothing()
+	var layers []plot.Plotter
+	marked := map[int]bool{}
+	curve := func(rates []results.PassRate) plotter.XYs {
+		var points plotter.XYs
+		for _, r := range rates {
+			points = append(points, plotter.XY{X: math.Log2(float64(r.K)), Y: r.Rate})
+			ks.add(math.Log2(float64(r.K)))
+			ys.add(r.Rate)
+			marked[r.K] = true
+		}
+		return points
+	}
+	add := func(points plotter.XYs, r role) {
+		layers = append(append(layers, line(points, r, 2)...), dots(points, r, 2.5))
+	}
+	for i, side := range arms {
+		c := results.MedianCurve(side.evals())
+		if len(c) == 0 {
+			continue
+		}
+		if first := c[0]; i == 0 && len(c) > 1 && first.At.Update == 0 {
+			add(curve(first.PassAt), mutedColor)
+		}
+		add(curve(c[len(c)-1].PassAt), side.role)
+	}
+	y := ys.padded(0.06)
+	s := half()
+	ch := &chart{title: f.Title, class: s.class, width: s.width, height: s.height, left: 34, right: 10, layers: layers}
+	x := ks.padded(0.04)
+	ch.x = axis{title: "k, samples per problem", low: x.low, high: x.high, ticks: powersOf(marked), gridless: true}
+	ch.y = axis{title: "held-out pass@k, sampled", low: max(0, y.low), high: min(1, y.high), ticks: ticks{about: 5}}
+	svg, err := ch.svg()
+	f.SVG = append(f.SVG, svg)
+	return f, err
+}
+
+// powersOf returns ticks at the k that were measured, on an axis of log2 k.
+func powersOf(marked map[int]bool) plot.Ticker {
+	return plot.TickerFunc(func(low, high float64) []plot.Tick {
+		var marks []plot.Tick
+		for k := 1; math.Log2(float64(k)) <= high; k++ {
+			if marked[k] {
+				marks = append(marks, plot.Tick{Value: math.Log2(float64(k)), Label: strconv.Itoa(k)})
+			}
+		}
+		return marks
+	})
+}
+
+// updateCosts says what one update of each arm cost, so that compute can be read in updates too.
+func updateCosts(arms []*arm) string {
+	var text string
+	for _, side := range arms {
+		for _, run := range side.runs {
+			if n := len(run.Updates); n > 0 {
+				last := run.Updates[n-1]
+				if text != "" {
+					text += ", "
+				}
+				text += fmt.Sprintf("%s %s", side.label, grouped(last.Compute/float64(last.Update)))
+				break
+			}
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "Compute of one update: " + text + "."
+}
+
+// guide is a value that a player who is no policy comes to: a dashed line.
+type guide struct {
+	name string
+	y    float64
+}
+
+// Plot implements plot.Plotter.
+func (g guide) Plot(c draw.Canvas, p *plot.Plot) {
+	_, trY := p.Transforms(&c)
+	y := trY(g.y)
+	c.StrokeLine2(draw.LineStyle{Color: mutedColor.color(), Width: 0.9, Dashes: []vg.Length{2, 2.5}}, c.Min.X, y, c.Max.X, y)
+}
+
+// players returns what a number of experts and of random actions is, where every run knows it and all agree.
+func players(arms []*arm, of func(*results.Bound) float64) []guide {
+	var guides []guide
+	for _, p := range []struct {
+		name  string
+		bound func(*results.Summary) *results.Bound
+	}{
+		{"expert", func(s *results.Summary) *results.Bound { return s.Expert }},
+		{"random actions", func(s *results.Summary) *results.Bound { return s.Random }},
+	} {
+		var found []*results.Bound
+		for _, side := range arms {
+			for _, s := range side.summaries() {
+				found = append(found, p.bound(s))
+			}
+		}
+		differs := func(b *results.Bound) bool { return b == nil || *b != *found[0] }
+		if len(found) > 0 && found[0] != nil && !slices.ContainsFunc(found, differs) {
+			guides = append(guides, guide{p.name, of(found[0])})
+		}
+	}
+	return guides
+}
+
+func passOf(b *results.Bound) float64   { return b.Pass1 }
+
+func rewardOf(b *results.Bound) float64 { return b.Reward }
+
+// heldOutReward is the mean reward of the greedy evaluation.
+func heldOutReward(e results.Eval) results.Number { return e.Reward }
+
+// rewarded reports whether some evaluation's reward is another than its pass@1.
+func rewarded(arms []*arm) bool {
+	for _, side := range arms {
+		for _, run := range side.evals() {
+			for _, e := range run {
+				if r := e.Reward; r.Known() && (r.Float()-e.Pass1 > 1e-6 || e.Pass1-r.Float() > 1e-6) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

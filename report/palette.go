@@ -127,3 +127,28 @@ func paints() map[string]paint {
 	}
 	return m
 }
+
+// heatLevels is how many fills a heat map has: few enough that each can have text of enough contrast.
+const heatLevels = 9
+
+// heatFill returns the fill of a share of the way from the least to the most, and the colour of text on it.
+func heatFill(share float64) (fill, onFill role) {
+	level := role(min(heatLevels-1, max(0, int(share*heatLevels))))
+	return heat0 + level, onHeat0 + level
+}
+
+// heatPaints are the fills on a light page, from the least to the most: one hue, by falling lightness, with a step in the middle where
+// neither dark nor light text could be read.
+func heatPaints() [heatLevels]uint32 {
+	return [heatLevels]uint32{0xECF5FB, 0xCCE3F3, 0xADD2ED, 0x8FBFE6, 0x70ABDE, 0x5296D5, 0x1F6CB6, 0x0E56A0, 0x00408A}
+}
+
+// heatPaint returns the paint of a fill or of the text on it.
+func (r role) heatPaint() paint {
+	if r < onHeat0 {
+		return paint{heatPaints()[r-heat0], fmt.Sprintf("heat-%d", r-heat0), 1}
+	}
+	// Text is dark or light by the style sheet, which is told the level by a shade of black of its own.
+	level := r - onHeat0
+	return paint{0x010101 + uint32(level), fmt.Sprintf("on-heat-%d", level), 1}
+}

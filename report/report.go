@@ -1,10 +1,36 @@
+// Package report turns results into one HTML file: what a run, a comparison, a study or a
+// calculation found, in words, in plots and in tables.
+//
+// [Write] reads a folder of a run, a comparison or a study and puts report.html into it; [Run],
+// [Comparison] and [Study] write the same page for results already read, [Arms] one over up to eight
+// configurations of several seeds each, and [Sheet] one of findings, figures and tables that are
+// given as numbers and words. The page is self-contained: inline
+// SVG, one style sheet, no script, nothing from the network. It follows the reader's light or
+// dark setting, a narrow screen, and print, where the configuration is written out. The same
+// results give the same bytes.
+//
+// What is missing is said rather than drawn: a run that was killed has no summary and so no
+// histograms, one with fewer than two evaluations has not reached a target, a metric that was
+// never measured has no plot. Lines of thousands of updates are thinned so that peaks and
+// collapses stay visible.
+//
+// Curves of a sheet differ in hue and in the shape of their points, so that forty are told apart;
+// dashes say that a line was computed, thin lines are single seeds. Every verdict has a word and a
+// sign beside its colour, and the numbers in a map's cells can be read on all its fills.
+// Figures side by side whose axes are alike have one range, and long tables are shown on demand, in print in full.
+//
+// Definitions are those of docs/METHODS.md; the numbers are computed by package results, and
+// this package only draws and words them.
 package report
 
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
+	"math"
 	"path/filepath"
+	"strings"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/results"
@@ -72,4 +98,193 @@ func Comparison(w io.Writer, c *results.Comparison) error {
 	}
 	p.Headline = comparisonHeadline(c)
 	return p.write(w)
+}
+
+// Arms writes a page over up to eight arms, each a configuration under one seed or several. The
+// first is what the others are compared with.
+func Arms(w io.Writer, title string, arms []results.NamedRuns) error {
+	if n := len(arms); n < 1 || n > MostArms {
+		return fmt.Errorf("%d arms: a page shows 1 to %d", n, MostArms)
+	}
+	table := results.NewTable(arms)
+	var sides []*arm
+	for i, a := range arms {
+		sides = append(sides, &arm{label: a.Name, role: armRole(i), runs: a.Runs})
+	}
+	p := newPage(sides)
+	p.Kind = "Arms"
+	p.Title = cmp.Or(title, "Arms side by side")
+	p.Headline = armsHeadline(table)
+	p.Warnings = table.Warnings
+	p.Arms = armRows(table, sides)
+	p.Against, p.Chance = againstRows(table, sides)
+	p.target = table.Target
+	return p.write(w)
+}
+
+// headline is the result in words, with one number that stands out and a few beside it.
+type headline struct {
+	Big      string // "38%"
+	BigLabel string
+	Claim    bool   // the number is a claim, not an indication
+	Caution  string // why it is none
+	Text     string
+	Points   []string // that follow the text
+	Lead     string   // what the facts beside it are
+	Beside   []fact
+}
+
+// fact is a number with its name.
+type fact struct{ Name, Value, Note string }
+
+func comparisonHeadline(c *results.Comparison) headline {
+	if c.Compare == nil {
+		return headline{Big: "…", BigLabel: "not ended", Text: "The comparison has not ended: nothing can be said of savings yet."}
+	}
+	m := c.Compare.Compute
+	h := headline{Claim: c.Compare.Claim, Text: c.Compare.Statement}
+	switch saved := m.Savings.Median.Float(); {
+	case m.Ratio.Seeds == 0 && c.Compare.Above():
+		h.Big, h.BigLabel = "–", "both arms begin at the target"
+	case m.Ratio.Seeds == 0:
+		h.Big, h.BigLabel = "–", "no arm reached the target"
+	case !m.Ratio.Reached:
+		h.Big, h.BigLabel = "–", "replay did not reach the target"
+	case m.Ratio.Median.Float() == 0:
+		h.Big, h.BigLabel = "–", "only replay reached the target"
+	case saved > 0:
+		h.Big, h.BigLabel = percent(saved), "of the baseline's compute saved"
+	default:
+		h.Big, h.BigLabel = percent(-saved), "more compute than the baseline"
+	}
+	if m.Ratio.Reached && m.Savings.Median.Float() == 0 {
+		h.Big, h.BigLabel = "0%", "of the baseline's compute saved"
+	}
+	switch n := len(c.Compare.Seeds); {
+	case n == 1:
+		h.Caution = "One seed: no claim"
+	case !c.Compare.Claim:
+		h.Caution = fmt.Sprintf("%d seeds: no claim", n)
+	}
+	if m.Ratio.Seeds == 0 {
+		return h
+	}
+	h.Lead = "What the target cost, replay over baseline:"
+	h.Beside = []fact{
+		ratioFact("compute by formula", c.Compare.Compute),
+		ratioFact("busy GPU time", c.Compare.ComputeBusy),
+		ratioFact("all GPU time", c.Compare.ComputeAll),
+		ratioFact("clock time", c.Compare.Clock),
+		{"of the median curves", ratioText(m.MedianCurves), "compute by formula"},
+	}
+	return h
+}
+
+// ratioFact words a ratio with its quartiles.
+func ratioFact(name string, m results.Measure) fact {
+	f := fact{Name: name, Value: ratioText(m.Ratio.Median)}
+	if m.Ratio.Seeds > 1 && m.Ratio.Reached {
+		f.Note = fmt.Sprintf("IQR %s–%s", ratioText(m.Ratio.Q1), ratioText(m.Ratio.Q3))
+	}
+	return f
+}
+
+// ratioText writes a ratio, a dash where it is infinite or there is none.
+func ratioText(n results.Number) string {
+	if !n.Known() {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", n.Float())
+}
+
+func percent(share float64) string {
+	return fmt.Sprintf("%.0f%%", math.Abs(100*share))
+}
+
+func runHeadline(run *results.Run) headline {
+	h := headline{Claim: true, Big: "–", BigLabel: "not evaluated yet"}
+	if n := len(run.Evals); n > 0 {
+		last := run.Evals[n-1]
+		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the last evaluation"
+		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1, grouped(float64(last.Update)), last.Problems)
+		if n > 1 {
+			h.Text += fmt.Sprintf(" It began at %.3f and was at best %.3f.", run.Evals[0].Pass1, results.BestPass1(run.Evals).Float())
+		}
+	}
+	s := run.Summary
+	if s == nil {
+		h.Caution = "This run has not ended"
+		h.Text = strings.TrimSpace(h.Text + " There is no summary yet: what follows is the run so far.")
+		return h
+	}
+	if s.Target.Known() {
+		if s.ToTarget.Reached {
+			h.Text += fmt.Sprintf(" It reached the target of %.4g at update %s, after %s of compute.",
+				s.Target.Float(), grouped(float64(s.ToTarget.Update)), grouped(s.ToTarget.Compute.Float()))
+		} else {
+			h.Text += fmt.Sprintf(" It did not reach the target of %.4g.", s.Target.Float())
+		}
+	}
+	h.Beside = []fact{
+		{"updates", grouped(float64(s.Updates)), "ended: " + s.Ended},
+		{"compute", short(s.Compute, 0), "by formula"},
+		{"replay ratio", number(s.ReplayRatio), "expected " + short(s.ReplayRatioPlanned, 0)},
+		{"best pass@1", fraction(s.Pass1Best), "held-out"},
+	}
+	return h
+}
+
+// number writes a measured number with three significant digits, a dash if there is none.
+func number(n results.Number) string {
+	if !n.Known() {
+		return "–"
+	}
+	return short(n.Float(), 0)
+}
+
+// fraction writes an accuracy.
+func fraction(n results.Number) string {
+	if !n.Known() {
+		return "–"
+	}
+	return fmt.Sprintf("%.3f", n.Float())
+}
+
+// armsHeadline is the result over arms in words.
+func armsHeadline(t *results.Table) headline {
+	h := headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Claim: t.Claim, Text: t.Caution, Points: t.Findings}
+	if len(t.Arms) == 1 {
+		h.BigLabel = "arm, " + seedsText(t)
+	}
+	switch {
+	case !t.Claim && len(t.Arms) > 1:
+		h.Caution = "No claim"
+	case t.Claim:
+		h.Text = fmt.Sprintf("Against %s, seed by seed:", t.Arms[0].Name)
+	}
+	h.Lead = "Held-out pass@1 at the last evaluation, median over seeds:"
+	for _, row := range t.Arms {
+		f := fact{Name: row.Name, Value: fraction(row.Last.Median)}
+		if row.Last.Runs > 1 {
+			f.Note = fraction(row.Last.Low) + "–" + fraction(row.Last.High)
+		}
+		h.Beside = append(h.Beside, f)
+	}
+	return h
+}
+
+// seedsText says how many runs the arms have.
+func seedsText(t *results.Table) string {
+	least, most := t.Arms[0].Runs, t.Arms[0].Runs
+	for _, row := range t.Arms {
+		least, most = min(least, row.Runs), max(most, row.Runs)
+	}
+	switch {
+	case least < most:
+		return fmt.Sprintf("%d to %d seeds each", least, most)
+	case most == 1:
+		return "one seed each"
+	default:
+		return fmt.Sprintf("%d seeds each", most)
+	}
 }

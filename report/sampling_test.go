@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,20 +118,6 @@ func TestTheMedianESSIsTakenBinByBin(t *testing.T) {
 	}
 	if p := essPoints(got)[1]; p.X != 2.5 {
 		t.Errorf("ages 2 to 3 stand at %v, want 2.5", p.X)
-	}
-}
-
-func TestTheHalfLifeIsExplainedByTheFormulaThatGivesIt(t *testing.T) {
-	for want, p := range map[string]results.Priority{
-		"578 versions = (τ/α) ln 2": {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(500 / 0.6 * math.Ln2)},
-		"347 versions = τ ln 2":     {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(500 * math.Ln2)},
-		"100 versions":              {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(100)},
-		"–":                         {Exponent: 0.6},
-	} {
-		side := &arm{runs: []*results.Run{{Summary: &results.Summary{Sampling: &results.Sampling{Priority: &p}}}}}
-		if got := halfLifeText(side); got != want {
-			t.Errorf("half-life %q, want %q", got, want)
-		}
 	}
 }
 

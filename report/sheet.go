@@ -5,7 +5,13 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -125,4 +131,280 @@ func tally(findings []results.Finding) string {
 		claims = fmt.Sprintf("%d claims", n)
 	}
 	return claims + ": " + strings.Join(parts, ", ") + "."
+}
+
+// sheetFigure is a drawn figure of a sheet. Of two SVGs the second is for narrow screens. One without SVG says why.
+type sheetFigure struct {
+	Title, Note, Empty string
+	Beyond             string // what the axes leave out
+	Legend             []sheetKey
+	SVG                []markup
+	Scrolls            bool // sideways, on a narrow screen
+}
+
+// Many reports whether the legend is so long that it stands in columns.
+func (f sheetFigure) Many() bool { return len(f.Legend) > crowd }
+
+// figureRow is figures of one size, by its class in the style sheet.
+type figureRow struct {
+	Class   string
+	Figures []sheetFigure
+}
+
+// arranged draws a section's figures in rows: one alone is large, threes of simple ones stand three to a row, others two to a row with the
+// first large if it would stand alone at the end. A map takes the room that its columns need.
+func arranged(figures []results.Figure) ([]figureRow, error) {
+	var rows []figureRow
+	for len(figures) > 0 {
+		n := 1
+		if !broad(&figures[0]) {
+			for n < len(figures) && !broad(&figures[n]) {
+				n++
+			}
+		}
+		for _, size := range sizes(figures[:n]) {
+			row, err := drawRow(figures[:size.figures], size)
+			if err != nil {
+				return nil, err
+			}
+			rows, figures = append(rows, row), figures[size.figures:]
+		}
+	}
+	return rows, nil
+}
+
+// rowSize is how a number of figures is shown.
+type rowSize struct {
+	figures int
+	class   string
+	shapes  []shape
+}
+
+// sizes divides neighbouring figures, of which none is broad unless it is alone.
+func sizes(figures []results.Figure) []rowSize {
+	half := shape{"half", halfWidth, 240, false, 5}
+	third := shape{"third", 290, 200, false, 4}
+	large := []shape{wide(), narrow()}
+	n := len(figures)
+	switch {
+	case n == 1 && figures[0].Map != nil && !broad(&figures[0]):
+		return []rowSize{{1, "grid halves", nil}}
+	case n == 1:
+		return []rowSize{{1, "large", large}}
+	case n%3 == 0 && simple(figures):
+		return []rowSize{{n, "grid thirds", []shape{third}}}
+	case n%2 == 0 || figures[0].Map != nil:
+		return []rowSize{{n, "grid halves", []shape{half}}}
+	default:
+		return []rowSize{{1, "large", large}, {n - 1, "grid halves", []shape{half}}}
+	}
+}
+
+// broad reports whether a map needs the whole width of the page.
+func broad(f *results.Figure) bool {
+	if f.Map == nil {
+		return false
+	}
+	h, ok := newHeat(f)
+	return ok && h.width > halfWidth
+}
+
+// simple reports whether figures can be read when they are small.
+func simple(figures []results.Figure) bool {
+	const most = 4 // names in a legend
+	for i := range figures {
+		names := 0
+		for _, c := range figures[i].Curves {
+			if !c.Thin && c.Name != "" {
+				names++
+			}
+		}
+		if figures[i].Map != nil || names > most || len(figures[i].Marks) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func drawRow(figures []results.Figure, size rowSize) (figureRow, error) {
+	row := figureRow{Class: size.class}
+	planes := planesOf(figures)
+	for i := range figures {
+		var f sheetFigure
+		var err error
+		if figures[i].Map != nil {
+			f, err = heatFigure(&figures[i])
+		} else {
+			f, err = planeFigure(&figures[i], planes[i], size.shapes)
+		}
+		if err != nil {
+			return row, err
+		}
+		row.Figures = append(row.Figures, f)
+	}
+	return row, nil
+}
+
+// Study writes the page of a study: its sheet, and its arms with the folders of their runs. Links are relative to the study's folder.
+func Study(w io.Writer, s *results.Study) error {
+	p, err := newSheetPage(&s.Sheet)
+	if err != nil {
+		return err
+	}
+	p.About = aboutStudy(s)
+	if s.Quick {
+		p.Caution = "A rehearsal with small budgets: its figures are no evidence for or against anything."
+	}
+	for i, a := range s.Arms {
+		p.Arms = append(p.Arms, armOfStudy(a, i == 0))
+	}
+	p.Numbers = results.StudyFile
+	return p.write(w)
+}
+
+// studyArm is a row of the table of a study's arms.
+type studyArm struct {
+	Name    string
+	Runs    []runLink
+	Failed  []string
+	Differs []string
+	First   bool // what the others differ from
+}
+
+// FoldArms reports whether there are so many arms that their table is shown on demand.
+func (p *sheetPage) FoldArms() bool {
+	const most = 12
+	return len(p.Arms) > most
+}
+
+// runLink leads to the folder of a run.
+type runLink struct{ Name, Folder string }
+
+func armOfStudy(a results.StudyArm, first bool) studyArm {
+	arm := studyArm{Name: a.Name, Failed: a.Failed, Differs: a.Differs, First: first}
+	for i, folder := range a.Folders {
+		if folder != "" {
+			arm.Runs = append(arm.Runs, runLink{strconv.Itoa(i + 1), folderURL(folder)})
+		}
+	}
+	return arm
+}
+
+// folderURL returns a relative address of a folder, whatever its name holds.
+func folderURL(folder string) string {
+	parts := strings.Split(path.Clean(filepath.ToSlash(folder)), "/")
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return "./" + strings.TrimPrefix(strings.Join(parts, "/")+"/", "./")
+}
+
+// aboutStudy is the line under the title. A run that is of two arms is one run.
+func aboutStudy(s *results.Study) []string {
+	runs := make(map[string]bool)
+	for _, a := range s.Arms {
+		for _, folder := range a.Folders {
+			if folder != "" {
+				runs[folder] = true
+			}
+		}
+	}
+	line := []string{countOf(len(s.Arms), "arm"), countOf(s.Seeds, "seed"), countOf(len(runs), "run")}
+	if !s.Ended.IsZero() {
+		line = append(line, s.Ended.UTC().Format("2 January 2006"))
+	}
+	return line
+}
+
+// countOf writes a number of things.
+func countOf(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return grouped(float64(n)) + " " + thing
+}
+
+// gridTable is a table of a sheet as it is shown: numbers to the right, words to the left.
+type gridTable struct {
+	Title, Note string
+	Heads       []gridCell
+	Rows        [][]gridCell // the first cell of a row is its name
+}
+
+// Folded reports whether the table is so long that it is shown on demand.
+func (t gridTable) Folded() bool {
+	const most = 20
+	return len(t.Rows) > most
+}
+
+// gridCell is a cell with its column's class in the style sheet.
+type gridCell struct {
+	Text   string
+	Spread string // in brackets behind a number, under it where the table is narrow
+	Class  string
+}
+
+func gridTables(grids []results.Grid) []gridTable {
+	var tables []gridTable
+	for _, g := range grids {
+		t := gridTable{Title: g.Title, Note: g.Note}
+		classes := make([]string, len(g.Columns))
+		for j, name := range g.Columns {
+			classes[j] = columnClass(g.Rows, j)
+			t.Heads = append(t.Heads, gridCell{Text: name, Class: classes[j]})
+		}
+		for _, row := range g.Rows {
+			cells := make([]gridCell, len(row))
+			for j, text := range row {
+				cells[j] = cellOf(text, classes[j])
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+		tables = append(tables, t)
+	}
+	return tables
+}
+
+// cellOf writes a number's sign as such and parts it from the spread behind it.
+func cellOf(text, class string) gridCell {
+	if class == "" && len(text) > 1 && text[0] == '-' {
+		text = "−" + text[1:]
+	}
+	number, spread, found := strings.Cut(text, " (")
+	if class != "" || !found || !strings.HasSuffix(spread, ")") {
+		return gridCell{Text: text, Class: class}
+	}
+	return gridCell{number, "(" + spread, "split"}
+}
+
+// columnClass tells a column of numbers, which stand to the right and in one line, from words, which stand to the left, and sentences, which
+// are broken into lines.
+func columnClass(rows [][]string, column int) string {
+	const sentence = 34 // letters that are no longer a word or two
+	numbers, filled, longest := 0, 0, 0
+	for _, row := range rows {
+		text := row[column]
+		longest = max(longest, utf8.RuneCountInString(text))
+		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text, "not ") { // not reached, not measured: where a number would stand
+			continue
+		}
+		filled++
+		if numeric(text) {
+			numbers++
+		}
+	}
+	switch {
+	case longest > sentence:
+		return "sentence"
+	case column > 0 && filled > 0 && 2*numbers >= filled:
+		return ""
+	default:
+		return "word"
+	}
+}
+
+// numeric reports whether a cell begins with a number, whatever follows it.
+func numeric(text string) bool {
+	text = strings.TrimLeft(text, "+-−±≥≤<>≈~∞ (")
+	return text == "" || unicode.IsDigit(rune(text[0]))
 }

@@ -2,14 +2,19 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -267,4 +272,72 @@ func TestWhatWasNotReachedStandsWhereItsNumberWould(t *testing.T) {
 			t.Errorf("%q is a column of class %q, want %q", cells, got, want)
 		}
 	}
+}
+
+func TestFiguresAreArrangedByTheirNumberAndKind(t *testing.T) {
+	p := results.Figure{Title: "p", Curves: []results.Curve{{Name: "a", At: points(1, 2)}}}
+	busy := p
+	for i := range 6 {
+		busy.Curves = append(busy.Curves, results.Curve{Name: fmt.Sprint(i), Colour: i, At: points(1, 2)})
+	}
+	small := results.Figure{Title: "m", Map: madeMap(false, []float64{1, 2})}
+	large := results.Figure{Title: "M", Map: madeMap(false, make([]float64, 20))}
+	for _, c := range []struct {
+		figures []results.Figure
+		want    string
+	}{
+		{nil, ""},
+		{[]results.Figure{p}, "large 1×2"},
+		{[]results.Figure{p, p}, "grid halves 2×1"},
+		{[]results.Figure{p, p, p}, "grid thirds 3×1"},
+		{[]results.Figure{p, busy, p}, "large 1×2, grid halves 2×1"},
+		{[]results.Figure{p, p, p, p}, "grid halves 4×1"},
+		{[]results.Figure{p, p, p, p, p}, "large 1×2, grid halves 4×1"},
+		{[]results.Figure{small}, "grid halves 1×1"},
+		{[]results.Figure{small, p, p}, "grid halves 3×1"},
+		{[]results.Figure{large}, "large 1×1"},
+		{[]results.Figure{p, p, large, p}, "grid halves 2×1, large 1×1, large 1×2"},
+	} {
+		rows, err := arranged(c.figures)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range rows {
+			got = append(got, fmt.Sprintf("%s %d×%d", r.Class, len(r.Figures), len(r.Figures[0].SVG)))
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%d figures: %q, want %q", len(c.figures), strings.Join(got, ", "), c.want)
+		}
+	}
+}
+
+// canvas returns a canvas to place names on, and what they are placed with.
+func canvas() *placing {
+	c := draw.New(vgsvg.New(300, 200))
+	return &placing{canvas: &c}
+}
+
+// Whatever stands in a study.json, its page is refused or drawn.
+func FuzzStudyIsRefusedOrDrawn(f *testing.F) {
+	f.Add([]byte(`{"arms": [{"name": "a", "folders": ["../runs/0", ""], "differs": ["seed: 1"], "failed": ["why"]}], "sheet": {"title": "t",
+		"findings": [{"verdict": "holds"}], "sections": [{"tables": [{"columns": ["a", "b"], "rows": [["1", "-2 (1 to 3)"]]}]}], "facts": [{"name": "n"}]}}`))
+	for _, figure := range []string{
+		`{"curves": [{"at": [{"x": 1e17, "y": 1e17}, {"x": 1.0000000000000003e17, "y": 1.0000000000000003e17}]}]}`,
+		`{"curves": [{"at": [{"x": -1e200, "y": -1e200}, {"x": 1e200, "y": 1e200}]}]}`,
+		`{"x": {"log": true}, "y": {"log": true}, "curves": [{"at": [{"x": 1e-200, "y": 1e-200}, {"x": 1e200, "y": 1e200}]}]}`,
+		`{"x": {"low": 1e200}, "y": {"high": -1e200}, "curves": [{"points": true, "colour": 99, "at": [{"x": 1, "y": 2, "low": 0, "high": 5}]}]}`,
+		`{"map": {"columns": ["a", "b"], "rows": ["r"], "values": [[1e200, -1e200]], "digits": 6}, "marks": [{"x": 1}]}`,
+	} {
+		f.Add([]byte(`{"sheet": {"title": "t", "sections": [{"figures": [` + figure + `]}]}}`))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var s results.Study
+		if json.Unmarshal(text, &s) != nil {
+			return
+		}
+		if err := Study(io.Discard, &s); err == nil && s.Sheet.Validate() != nil {
+			t.Error("a study that is refused is drawn")
+		}
+	})
 }

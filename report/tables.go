@@ -2,8 +2,11 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
+
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -58,12 +61,126 @@ func savedText(s results.SeedCompare) string {
 	}
 }
 
-// signed writes a share as per cent with a proper minus.
-func signed(share float64) string {
-	if share < 0 {
-		return "−" + percent(share)
+// armRow is a row of the table of arms.
+type armRow struct {
+	Class, Name, Seeds, Ended           string
+	First, Best, Last, Target           spanned
+	Advantage, ZeroVariance, ESS, Reuse string
+	Never                               string
+}
+
+// spanned is a median with the range that it lies in.
+type spanned struct{ Median, Range string }
+
+func armRows(t *results.Table, sides []*arm) []armRow {
+	var rows []armRow
+	for i, a := range t.Arms {
+		row := armRow{
+			Class: sides[i].class(), Name: a.Name, Seeds: fmt.Sprint(a.Runs),
+			First: rangeText(a.First), Best: rangeText(a.Best), Last: rangeText(a.Last), Target: reachedText(a),
+			Advantage: number(a.MeanAbsAdvantage), ZeroVariance: shareText(a.ZeroVariance), ESS: number(a.ESS),
+			Reuse: number(a.ReplayRatio), Never: shareText(a.NeverDrawn),
+		}
+		if a.Unfinished > 0 {
+			row.Ended = fmt.Sprintf("%d not ended", a.Unfinished)
+		}
+		rows = append(rows, row)
 	}
-	return percent(share)
+	return rows
+}
+
+// rangeText writes an accuracy over seeds.
+func rangeText(r results.Range) spanned {
+	text := spanned{Median: fraction(r.Median)}
+	if r.Runs > 1 {
+		text.Range = fraction(r.Low) + "–" + fraction(r.High)
+	}
+	return text
+}
+
+// reachedText writes what the target cost an arm.
+func reachedText(a results.ArmRow) spanned {
+	to := a.ToTarget
+	text := spanned{Median: "not reached"}
+	switch {
+	case to.Runs == 0:
+		return spanned{Median: "–"}
+	case to.Median.Known():
+		text.Median = grouped(to.Median.Float())
+	}
+	switch {
+	case to.Runs == 1:
+	case a.Reached < to.Runs:
+		text.Range = fmt.Sprintf("by %d of %d seeds", a.Reached, to.Runs)
+	default:
+		text.Range = grouped(to.Low.Float()) + "–" + grouped(to.High.Float())
+	}
+	return text
+}
+
+// againstRow compares an arm with the first.
+type againstRow struct {
+	Class, Name, Seeds string
+	Difference, Ratio  spread
+}
+
+// spread is a median with its quartiles and its bootstrap interval.
+type spread struct{ Median, IQR, Interval string }
+
+// againstRows returns the comparisons with the first arm, and what chance may do where several are
+// claims.
+func againstRows(t *results.Table, sides []*arm) (rows []againstRow, chance string) {
+	claims := 0
+	for i, row := range t.Arms {
+		a := row.Against
+		if a == nil {
+			continue
+		}
+		d, r := a.Difference, a.Ratio
+		ratioOver := func(n results.Number) string { return ratioOver(r, n) }
+		if d.Low.Known() {
+			claims++
+		}
+		rows = append(rows, againstRow{
+			Class: sides[i].class(), Name: row.Name, Seeds: fmt.Sprint(len(a.Seeds)),
+			Difference: spread{differenceText(d.Median), within(differenceText, d.Q1, d.Q3), within(differenceText, d.Low, d.High)},
+			Ratio:      spread{ratioOver(r.Median), within(ratioOver, r.Q1, r.Q3), within(ratioOver, r.Low, r.High)},
+		})
+	}
+	if claims > 1 {
+		chance = fmt.Sprintf("Each interval stands for its own pair: of %d, one may leave out 0 or 1 by chance.", claims)
+	}
+	return rows, chance
+}
+
+// ratioOver writes a quantile of a ratio; one that is nothing, of ratios that are there, is infinite.
+func ratioOver(r results.Spread, n results.Number) string {
+	if r.Seeds > 0 && !n.Known() {
+		return "∞"
+	}
+	return ratioText(n)
+}
+
+// within writes an interval, a dash where there is none.
+func within(text func(results.Number) string, low, high results.Number) string {
+	if !low.Known() && !high.Known() {
+		return "–"
+	}
+	return text(low) + " to " + text(high)
+}
+
+// differenceText writes a difference of accuracies with its sign.
+func differenceText(n results.Number) string {
+	switch v := n.Float(); {
+	case !n.Known():
+		return "–"
+	case v < 0:
+		return fmt.Sprintf("−%.3f", -v)
+	case v > 0:
+		return fmt.Sprintf("+%.3f", v)
+	default:
+		return "0"
+	}
 }
 
 // factRow is a row of the table of facts: one value per arm.
@@ -97,6 +214,13 @@ func factRows(arms []*arm) []factRow {
 	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()), said(rows(episodeColumns())))
 }
 
+// said keeps the rows in which some arm says something.
+func said(rows []factRow) []factRow {
+	return slices.DeleteFunc(rows, func(r factRow) bool {
+		return !slices.ContainsFunc(r.Values, func(v string) bool { return strings.Trim(v, "–/ ") != "" })
+	})
+}
+
 // setUp is how an arm was set up, and what its schedule came to.
 func setUp() []column {
 	return []column{
@@ -115,6 +239,70 @@ func setUp() []column {
 		{"Replay ratio, expected / measured", expected(
 			func(s *results.Summary) results.Number { return results.Num(s.ReplayRatioPlanned) },
 			func(s *results.Summary) results.Number { return s.ReplayRatio })},
+	}
+}
+
+// samplerColumns is how tables that replay drew.
+func samplerColumns() []column {
+	return []column{
+		{"Sampler", ofSampling(func(s *results.Sampling) string { return s.Sampler })},
+		{"A draw falls on a", ofSampling(func(s *results.Sampling) string { return s.Unit })},
+		{"Priority: base / exponent α", ofPriority(func(p *results.Priority) string { return p.Base + " / " + short(p.Exponent, 0) })},
+		{"Age decay τ", decayText},
+		{"Effective half-life", halfLifeText},
+		{"Entry / draws", ofPriority(func(p *results.Priority) string { return p.Entry + " / " + p.Draws })},
+		{"Importance exponent β at the end / largest weight of", ofPriority(func(p *results.Priority) string {
+			if p.Normalised == "" {
+				return number(p.Beta)
+			}
+			return number(p.Beta) + " / " + p.Normalised
+		})},
+		{"Replay updates to each fresh one", ofSampling(func(s *results.Sampling) string {
+			if s.Mix == 0 {
+				return "–"
+			}
+			return fmt.Sprint(s.Mix)
+		})},
+		{"Fresh share of a batch", ofSampling(func(s *results.Sampling) string {
+			if s.FreshShare == 0 {
+				return "–"
+			}
+			return shareText(results.Num(s.FreshShare))
+		})},
+		{"Never drawn, of all inserted", func(a *arm) string {
+			return shareText(a.median(func(s *results.Summary) results.Number {
+				if s.Sampling == nil {
+					return results.Number{}
+				}
+				return s.Sampling.NeverUsed
+			}))
+		}},
+	}
+}
+
+// promptColumns is how prompts were replayed.
+func promptColumns() []column {
+	of := func(text func(*results.PromptReplay) string) func(*arm) string {
+		return func(a *arm) string {
+			if kept := a.replayingPrompts(); len(kept.runs) > 0 {
+				return text(kept.runs[0].Summary.PromptReplay)
+			}
+			return "–"
+		}
+	}
+	return []column{
+		{"Prompt replay: share f / band", of(func(p *results.PromptReplay) string {
+			return short(p.Fraction, 0) + " / " + short(p.Band, 0)
+		})},
+		{"Prompt replay: cooldown / most replays", of(func(p *results.PromptReplay) string {
+			return fmt.Sprintf("%d versions / %d", p.Cooldown, p.MaxReuse)
+		})},
+		{"Groups of replayed prompts", func(a *arm) string {
+			return shareText(a.replayingPrompts().median(func(s *results.Summary) results.Number {
+				p := s.PromptReplay
+				return results.Num(float64(p.Replayed) / float64(p.Replayed+p.Fresh))
+			}))
+		}},
 	}
 }
 
@@ -139,6 +327,28 @@ func cameOf() []column {
 		}},
 		{"Wall time of a run", wallText},
 	}
+}
+
+// episodeColumns is what an arm came to in episodes, and what others do.
+func episodeColumns() []column {
+	median := func(of func(*results.Summary) results.Number) func(*arm) results.Number {
+		return func(a *arm) results.Number { return a.median(of) }
+	}
+	first := median(func(s *results.Summary) results.Number { return s.RewardFirst })
+	last := median(func(s *results.Summary) results.Number { return s.RewardLast })
+	return []column{
+		{"Held-out reward first / last", func(a *arm) string { return fraction(first(a)) + " / " + fraction(last(a)) }},
+		{"Expert, pass@1 / reward", playerText(func(s *results.Summary) *results.Bound { return s.Expert })},
+		{"Random actions, pass@1 / reward", playerText(func(s *results.Summary) *results.Bound { return s.Random })},
+	}
+}
+
+// signed writes a share as per cent with a proper minus.
+func signed(share float64) string {
+	if share < 0 {
+		return "−" + percent(share)
+	}
+	return percent(share)
 }
 
 // whole writes the median of a count.
@@ -188,4 +398,95 @@ func neverText(a *arm) string {
 		return results.Num(float64(s.NeverUsed) / evicted)
 	})
 	return shareText(share)
+}
+
+// ofSampling writes what the first run of an arm that has it says, a dash if none has.
+func ofSampling(text func(*results.Sampling) string) func(*arm) string {
+	return func(a *arm) string {
+		for _, s := range a.summaries() {
+			if s.Sampling != nil {
+				return text(s.Sampling)
+			}
+		}
+		return "–"
+	}
+}
+
+// ofPriority does the same of a prioritized sampler.
+func ofPriority(text func(*results.Priority) string) func(*arm) string {
+	return ofSampling(func(s *results.Sampling) string {
+		if s.Priority == nil {
+			return "–"
+		}
+		return text(s.Priority)
+	})
+}
+
+// decayText writes tau, which differs between seeds where it follows the measured ESS.
+func decayText(a *arm) string {
+	tables := a.priorities()
+	if len(tables) == 0 {
+		return "–"
+	}
+	text := "none"
+	if tau := medianNumber(tables, func(p *results.Priority) results.Number { return p.AgeDecay }); tau.Known() {
+		text = short(tau.Float(), 0) + " versions"
+	}
+	if tables[0].Auto {
+		text += " at the end, for ESS/n " + number(tables[0].TargetESS)
+	}
+	return text
+}
+
+// halfLifeText writes the half-life of a rollout's probability with the formula that gives it.
+func halfLifeText(a *arm) string {
+	return ofPriority(func(p *results.Priority) string {
+		if !p.HalfLife.Known() {
+			return "–"
+		}
+		h, tau := p.HalfLife.Float(), p.AgeDecay.Float()
+		text := fmt.Sprintf("%s versions", grouped(h))
+		switch {
+		case agrees(h, tau/p.Exponent*math.Ln2):
+			text += " = (τ/α) ln 2"
+		case agrees(h, tau*math.Ln2):
+			text += " = τ ln 2"
+		}
+		return text
+	})(a)
+}
+
+// agrees reports whether two numbers are the same to what is shown of them.
+func agrees(a, b float64) bool { return math.Abs(a-b) <= 1e-3*math.Abs(b) }
+
+// playerText writes what a player comes to, a dash where there is none.
+func playerText(of func(*results.Summary) *results.Bound) func(*arm) string {
+	return func(a *arm) string {
+		for _, s := range a.summaries() {
+			if b := of(s); b != nil {
+				return fmt.Sprintf("%.3f / %.3f", b.Pass1, b.Reward)
+			}
+		}
+		return "–"
+	}
+}
+
+// replayingPrompts returns the arm with those of its runs alone that have ended and replayed
+// prompts.
+func (a *arm) replayingPrompts() *arm {
+	kept := &arm{label: a.label, role: a.role}
+	for _, r := range a.runs {
+		if r.Summary != nil && r.Summary.PromptReplay != nil {
+			kept.runs = append(kept.runs, r)
+		}
+	}
+	return kept
+}
+
+// shareText writes a share as per cent, a dash if there is none.
+func shareText(n results.Number) string {
+	if !n.Known() {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f%%", 100*n.Float())
 }

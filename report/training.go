@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -78,6 +79,63 @@ func furtherMetrics(arms []*arm) []metric {
 		list = append(list, metric{name, "as in metrics.jsonl", other(name), nil})
 	}
 	return list
+}
+
+// samplingMetrics returns what is shown of how batches were drawn, where it happened.
+func samplingMetrics() []metric {
+	weighted := some(func(u *results.Update) bool { return u.WeightMin.Float() < 1 })
+	return []metric{
+		{"Importance weights, mean", "of the batch, its largest 1", func(u *results.Update) results.Number { return u.WeightMean }, weighted},
+		{"Importance weights, least", "of the batch, its largest 1", func(u *results.Update) results.Number { return u.WeightMin }, weighted},
+		{"ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS }, weighted},
+		{"Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn },
+			some(func(u *results.Update) bool { return u.NeverDrawn.Known() })},
+		{"Fresh share", "of the batch", func(u *results.Update) results.Number { return u.FreshShare },
+			some(func(u *results.Update) bool { return u.FreshShare.Float() > 0 })},
+		{"Age decay τ", "versions", func(u *results.Update) results.Number { return u.AgeDecay }, decayMoves},
+	}
+}
+
+// promptMetrics returns what is shown of prompt replay over the updates.
+func promptMetrics() []metric {
+	held := func(u *results.Update) results.Number { return u.PromptsHeld }
+	replayed := func(u *results.Update) results.Number { return u.PromptShare }
+	return []metric{
+		{"Prompts held", "by prompt replay", held, some(func(u *results.Update) bool { return u.PromptsHeld.Known() })},
+		{"Replayed prompts", "share of new groups", replayed, some(func(u *results.Update) bool { return u.PromptShare.Known() })},
+	}
+}
+
+// episodeMetrics returns what the training section shows of episodes of several turns.
+func episodeMetrics() []metric {
+	seen := some(func(u *results.Update) bool { return u.Turns.Known() })
+	return []metric{
+		{"Turns", "mean of new episodes", func(u *results.Update) results.Number { return u.Turns }, seen},
+		{"Success", "share of new episodes", func(u *results.Update) results.Number { return u.Success }, seen},
+		{"Invalid turns", "share of turns that were no action", func(u *results.Update) results.Number { return u.Invalid }, seen},
+	}
+}
+
+// some returns a condition on arms: that an update of theirs meets one.
+func some(is func(*results.Update) bool) func([]*arm) bool {
+	return func(arms []*arm) bool {
+		return slices.ContainsFunc(arms, func(a *arm) bool {
+			return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
+				return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return is(&u) })
+			})
+		})
+	}
+}
+
+// decayMoves reports whether tau followed the measured ESS in some run, which it then did not keep
+// its value in.
+func decayMoves(arms []*arm) bool {
+	return slices.ContainsFunc(arms, func(a *arm) bool {
+		return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
+			first := r.Final(func(u *results.Update) results.Number { return u.AgeDecay })
+			return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return u.AgeDecay.Known() && u.AgeDecay != first })
+		})
+	})
 }
 
 // lineBudget is how many points all lines of one training chart share, so that a page of many
@@ -199,4 +257,121 @@ func sentence(phrase string) string {
 		return ""
 	}
 	return strings.ToUpper(phrase[:1]) + phrase[1:] + "."
+}
+
+// trace returns a metric of one run against its updates.
+func trace(run *results.Run, metric func(*results.Update) results.Number) plotter.XYs {
+	points := make(plotter.XYs, len(run.Updates))
+	for i := range run.Updates {
+		u := &run.Updates[i]
+		points[i] = plotter.XY{X: float64(u.Update), Y: metric(u).Float()}
+	}
+	return points
+}
+
+// medianTrace returns the median over traces at every update that all of them have; where one has
+// no value it counts the others. A single trace is its own median.
+func medianTrace(traces []plotter.XYs) plotter.XYs {
+	shortest := len(traces[0])
+	for _, t := range traces {
+		shortest = min(shortest, len(t))
+	}
+	points := make(plotter.XYs, shortest)
+	values := make([]float64, 0, len(traces))
+	for i := range points {
+		values = values[:0]
+		for _, t := range traces {
+			if t[i].Y == t[i].Y {
+				values = append(values, t[i].Y)
+			}
+		}
+		points[i] = plotter.XY{X: traces[0][i].X, Y: results.Median(values)}
+	}
+	return points
+}
+
+// thin returns about limit of the points: of every stretch the first, the lowest, the highest and
+// one without a value, and the last point of all. So peaks, collapses, gaps and both ends stay
+// where they are.
+func thin(points plotter.XYs, limit int) plotter.XYs {
+	stretches := max(1, limit/3)
+	if len(points) <= limit {
+		return points
+	}
+	kept := make(plotter.XYs, 0, limit+1)
+	for s := range stretches {
+		from, to := s*len(points)/stretches, (s+1)*len(points)/stretches
+		low, high, gap := from, from, -1
+		for i := from; i < to; i++ {
+			y := points[i].Y
+			switch {
+			case math.IsNaN(y):
+				gap = i
+			case math.IsNaN(points[low].Y) || y < points[low].Y:
+				low = i
+			}
+			if !math.IsNaN(y) && (math.IsNaN(points[high].Y) || y > points[high].Y) {
+				high = i
+			}
+		}
+		last := -1
+		stretch := []int{from, low, high, gap}
+		slices.Sort(stretch)
+		for _, i := range stretch {
+			if i > last {
+				kept = append(kept, points[i])
+				last = i
+			}
+		}
+	}
+	if end := points[len(points)-1]; kept[len(kept)-1].X != end.X {
+		kept = append(kept, end)
+	}
+	return kept
+}
+
+// unbroken splits points where one has no value, so that nothing is drawn across a gap.
+func unbroken(points plotter.XYs) []plotter.XYs {
+	var parts []plotter.XYs
+	start := -1
+	for i, p := range points {
+		known := !math.IsNaN(p.X) && !math.IsNaN(p.Y)
+		if known && start < 0 {
+			start = i
+		}
+		if !known && start >= 0 {
+			parts = append(parts, points[start:i])
+			start = -1
+		}
+	}
+	if start >= 0 {
+		parts = append(parts, points[start:])
+	}
+	return parts
+}
+
+// smooth returns the median of the values within half points on either side, which a lone spike
+// does not move, at about sixteen points per window and at both ends. A point without a value
+// stays without.
+func smooth(points plotter.XYs, half int) plotter.XYs {
+	var out plotter.XYs
+	stride := max(1, half/8)
+	around := make([]float64, 0, 2*half+1)
+	for i, p := range points {
+		if i%stride != 0 && i != len(points)-1 {
+			continue
+		}
+		if math.IsNaN(p.Y) {
+			out = append(out, p)
+			continue
+		}
+		around = around[:0]
+		for _, q := range points[max(0, i-half):min(len(points), i+half+1)] {
+			if !math.IsNaN(q.Y) {
+				around = append(around, q.Y)
+			}
+		}
+		out = append(out, plotter.XY{X: p.X, Y: results.Median(around)})
+	}
+	return out
 }

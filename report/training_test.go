@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,68 @@ import (
 
 	"github.com/reprise-rl/reprise/results"
 )
+
+// bounded is an arm of one run whose bound and change of reward are measured every 10 of 40 updates.
+func bounded() []*arm {
+	run := &results.Run{}
+	for u := 1; u <= 40; u++ {
+		up := results.Update{Update: u, Other: map[string]results.Number{"tokens": results.Num(3)}}
+		if u%10 == 0 {
+			up.Other["bound"], up.Other["reward_change"], up.Other["bound_tv"] = results.Num(-float64(u)), results.Num(float64(u)), results.Num(0.5)
+		}
+		run.Updates = append(run.Updates, up)
+	}
+	run.Updates = append(run.Updates, results.Update{Update: 41})
+	return []*arm{{runs: []*results.Run{run}}}
+}
+
+func TestTheBoundIsShownBesideTheTrueChange(t *testing.T) {
+	figures, _, err := trainingFigures(bounded(), commonMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var titles []string
+	for _, f := range figures {
+		if strings.HasPrefix(f.Title, "Improvement") {
+			titles = append(titles, f.Title)
+			if svg := string(f.SVG[0]); !strings.Contains(svg, "<path") && !strings.Contains(svg, "<polyline") {
+				t.Errorf("%s has no line", f.Title)
+			}
+		}
+	}
+	if want := []string{"Improvement: lower bound", "Improvement: true change"}; !slices.Equal(titles, want) {
+		t.Errorf("figures are %q, want %q", titles, want)
+	}
+	for _, m := range commonMetrics() {
+		if strings.HasPrefix(m.title, "Improvement") && m.when(arms()) {
+			t.Errorf("%s is shown where it was not measured", m.title)
+		}
+	}
+	var further []string
+	for _, m := range furtherMetrics(bounded()) {
+		further = append(further, m.title)
+	}
+	if want := []string{"bound_tv", "tokens"}; !slices.Equal(further, want) {
+		t.Errorf("further metrics are %q, want %q", further, want)
+	}
+}
+
+// arms is an arm without a bound.
+func arms() []*arm {
+	return []*arm{{runs: []*results.Run{{Updates: []results.Update{{Update: 1}}}}}}
+}
+
+func TestWhatIsMeasuredNowAndThenIsOneLine(t *testing.T) {
+	points := trace(bounded()[0].runs[0], other("bound"))
+	if got := spaced(points); len(got) != 4 || got[0].X != 10 || got[3].Y != -40 {
+		t.Errorf("the points are %v", got)
+	}
+	// A gap of one that is measured at every update stays one.
+	whole := trace(bounded()[0].runs[0], other("tokens"))
+	if got := spaced(whole); len(got) != 41 || got[40].Y == got[40].Y {
+		t.Errorf("%d points, the last %v", len(got), got[len(got)-1])
+	}
+}
 
 func TestThinningKeepsEndsPeaksAndGaps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -117,79 +180,5 @@ func TestOnlyFarOutliersAreCutOff(t *testing.T) {
 	}
 	if y, cut := window(values); cut != "" || y.high < 1e6 {
 		t.Errorf("window %v, note %q, want the collapse in full", y, cut)
-	}
-}
-
-func TestNumbersAreWrittenForReading(t *testing.T) {
-	for _, c := range []struct {
-		v, step float64
-		want    string
-	}{
-		{0, 0.1, "0"}, {0.3, 0.1, "0.3"}, {0.30000000000000004, 0.05, "0.30"}, {1500, 500, "1500"}, {5120, 0, "5120"},
-		{20000, 10000, "20k"}, {12500, 500, "12.5k"}, {1_500_000, 500_000, "1.5M"}, {2e9, 1e9, "2G"}, {1e-5, 1e-5, "1e-05"},
-		{276521, 0, "277k"}, {0.6372, 0, "0.637"}, {1.76, 0, "1.76"}, {-0.25, 0.05, "−0.25"}, {-2e-5, 0, "−2e-05"}, {3e13, 0, "3e+13"}, {0.65, 0, "0.65"},
-	} {
-		if got := short(c.v, c.step); got != c.want {
-			t.Errorf("short(%v, %v) = %q, want %q", c.v, c.step, got, c.want)
-		}
-	}
-	for v, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -1234: "−1,234", math.Inf(1): "–"} {
-		if got := grouped(v); got != want {
-			t.Errorf("grouped(%v) = %q, want %q", v, got, want)
-		}
-	}
-}
-
-func TestTicksLieOnRoundNumbersWithinTheAxis(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 5))
-	for range 2000 {
-		low := rng.NormFloat64() * math.Pow(10, float64(rng.IntN(8)-3))
-		high := low + rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(8)-3))
-		marks := ticks{about: 5}.Ticks(low, high)
-		if len(marks) < 2 || len(marks) > 9 {
-			t.Fatalf("%d ticks from %v to %v, want about 5", len(marks), low, high)
-		}
-		slack := (high - low) * 1e-6
-		for i, m := range marks {
-			if m.Value < low-slack || m.Value > high+slack || i > 0 && m.Label == marks[i-1].Label {
-				t.Fatalf("tick %v (%q) from %v to %v", m.Value, m.Label, low, high)
-			}
-		}
-	}
-	if marks := (ticks{about: 4, integer: true}).Ticks(0, 2); len(marks) != 3 {
-		t.Errorf("integer ticks of 0 to 2: %v, want 0, 1, 2", marks)
-	}
-	if marks := (ticks{about: 4}).Ticks(3, 3); len(marks) != 1 {
-		t.Errorf("an axis of one value has %d ticks, want 1", len(marks))
-	}
-}
-
-func TestBusyTimeIsTheShareOverAllSeeds(t *testing.T) {
-	run := func(g results.GPU, idle float64) *results.Run {
-		return &results.Run{Summary: &results.Summary{WorkerTimes: []results.GPU{g, {}}, TrainerTimes: []results.GPU{{Busy: 1, Stalled: 1, Idle: idle}}}}
-	}
-	side := &arm{runs: []*results.Run{run(results.GPU{Busy: 3, Stalled: 1}, 0), run(results.GPU{Busy: 9, Stalled: 1, Idle: 2}, 4), {}}}
-	rows := gpuRows(side)
-	want := []gpuRow{{"worker 1", 0.75, 0.125}, {"trainer 1", 0.25, 0.25}} // worker 2 never lived
-	if len(rows) != 2 || rows[0] != want[0] || rows[1] != want[1] {
-		t.Errorf("rows %v, want %v", rows, want)
-	}
-	if !idles(side) || idles(&arm{runs: side.runs[2:]}) || idles(&arm{runs: []*results.Run{run(results.GPU{Busy: 1, Stalled: 1}, 0)}}) {
-		t.Error("idle is not told from stalled")
-	}
-}
-
-func TestNotesTellWhatAHistogramLeavesOut(t *testing.T) {
-	s := &results.Summary{Staleness: results.Histogram{{1, 1}, {2, 1}}, TokenStaleness: results.Histogram{{1, 1}, {2, 1}}}
-	side := &arm{runs: []*results.Run{{Summary: s}}}
-	if a, b := youngerTokens(side), stillPresent(side); a+b != "" {
-		t.Errorf("nothing is left out, but the notes say %q and %q", a, b)
-	}
-	s.TokenStaleness, s.UsesPresent = results.Histogram{{0, 1}, {1, 1}}, results.Histogram{{0, 3}, {2, 1}}
-	if note := youngerTokens(side); !strings.Contains(note, "is 0.5 on average") {
-		t.Errorf("staleness of younger tokens: %q", note)
-	}
-	if note := stillPresent(side); !strings.Contains(note, "The 4 in the table at the end: mean 0.5.") {
-		t.Errorf("uses of what is present: %q", note)
 	}
 }

@@ -1,0 +1,207 @@
+package report
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+)
+
+// axis is one axis of a chart.
+type axis struct {
+	title    string
+	low      float64
+	high     float64
+	ticks    plot.Ticker
+	gridless bool
+	log      bool // base-10 logarithmic; both ends are above 0
+}
+
+// extent is the range of values seen so far.
+type extent struct{ low, high float64 }
+
+// nothing is the extent before any value.
+func nothing() extent { return extent{math.Inf(1), math.Inf(-1)} }
+
+func (e *extent) add(v float64) {
+	if !math.IsNaN(v) {
+		e.low, e.high = min(e.low, v), max(e.high, v)
+	}
+}
+
+// holds reports whether a value lies within, rounding aside.
+func (e extent) holds(v float64) bool {
+	slack := (e.high - e.low) * 1e-9
+	return v >= e.low-slack && v <= e.high+slack
+}
+
+// empty reports whether no value was seen.
+func (e extent) empty() bool { return e.low > e.high }
+
+// padded returns the extent with a share of it added at both ends; a single value gets room
+// around it.
+func (e extent) padded(share float64) extent {
+	if e.empty() {
+		return extent{0, 1}
+	}
+	room := (e.high - e.low) * share
+	if room == 0 {
+		room = cmp.Or(math.Abs(e.high)*0.1, 1)
+	}
+	return extent{e.low - room, e.high + room}
+}
+
+// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, about as many as asked for.
+type ticks struct {
+	about   int
+	integer bool // no steps below 1
+}
+
+// Ticks implements plot.Ticker.
+func (t ticks) Ticks(low, high float64) []plot.Tick {
+	if !(high > low) || math.IsInf(high-low, 0) {
+		return []plot.Tick{{Value: low, Label: short(low, 0)}}
+	}
+	step := niceStep((high - low) / float64(t.about))
+	if t.integer {
+		step = max(1, step)
+	}
+	var marks []plot.Tick
+	first, last := math.Ceil(low/step-1e-9), math.Floor(high/step+1e-9)
+	for k := range int(last-first) + 1 { // counted from 0: far from 0 a step may be too small to add to
+		v := (first + float64(k)) * step
+		marks = append(marks, plot.Tick{Value: v, Label: short(v, step)})
+	}
+	return marks
+}
+
+// niceStep returns the 1, 2 or 5 times a power of ten that is nearest to raw by ratio.
+func niceStep(raw float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(raw)))
+	switch m := raw / power; {
+	case m < math.Sqrt2:
+		return power
+	case m < math.Sqrt(10):
+		return 2 * power
+	case m < math.Sqrt(50):
+		return 5 * power
+	default:
+		return 10 * power
+	}
+}
+
+// short writes a number with the digits that a step of that size calls for, thousands as k and
+// millions as M. A step of 0 asks for three significant digits.
+func short(v, step float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < 0:
+		return "−" + short(-v, step)
+	}
+	unit, suffix := 1.0, ""
+	switch {
+	case v >= 1e12 || v < 1e-4:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	case v >= 1e9:
+		unit, suffix = 1e9, "G"
+	case v >= 1e6:
+		unit, suffix = 1e6, "M"
+	case v >= 1e4:
+		unit, suffix = 1e3, "k"
+	}
+	v /= unit
+	trim := unit > 1 || step == 0
+	if step == 0 {
+		step = math.Pow(10, math.Floor(math.Log10(v))-2) * unit
+	}
+	digits := max(0, int(math.Ceil(-math.Log10(step/unit)-1e-9)))
+	text := strconv.FormatFloat(v, 'f', digits, 64)
+	if trim && strings.Contains(text, ".") { // 1.50M and 2.00M would be noise
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text + suffix
+}
+
+// grouped writes a whole number with commas between thousands.
+func grouped(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	digits := strconv.FormatFloat(math.Round(math.Abs(v)), 'f', 0, 64)
+	var b strings.Builder
+	if v < 0 {
+		b.WriteString("−")
+	}
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+// logTicks marks a logarithmic axis: at 1, 2 and 5 times powers of ten where that is about as many labels as asked for, at fewer where the
+// axis is long, and at round numbers where it spans so little that no powers would be left. Between powers of ten stand marks without a label.
+type logTicks struct{ about int }
+
+// Ticks implements plot.Ticker. Both ends are above 0.
+func (t logTicks) Ticks(low, high float64) []plot.Tick {
+	if !(high > low) || math.IsInf(high, 0) {
+		return []plot.Tick{{Value: low, Label: short(low, 0)}}
+	}
+	labelled := t.labelled(low, high)
+	if len(labelled) < 3 {
+		return ticks{about: t.about}.Ticks(low, high)
+	}
+	named := make(map[float64]bool)
+	var marks []plot.Tick
+	for _, v := range labelled {
+		named[v] = true
+		marks = append(marks, plot.Tick{Value: v, Label: short(v, 0)})
+	}
+	between := []int{1}
+	if math.Log10(high/low) <= 6 { // beyond, nine marks to a power are a smear
+		between = []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	}
+	for _, v := range powers(low, high, between) {
+		if !named[v] {
+			marks = append(marks, plot.Tick{Value: v})
+		}
+	}
+	return marks
+}
+
+// labelled returns the densest choice of round values that fits.
+func (t logTicks) labelled(low, high float64) []float64 {
+	for _, mantissas := range [][]int{{1, 2, 5}, {1, 3}, {1}} {
+		if values := powers(low, high, mantissas); len(values) <= t.about+2 {
+			return values
+		}
+	}
+	every := powers(low, high, []int{1})
+	stride := (len(every) + t.about - 1) / t.about
+	var values []float64
+	for i := 0; i < len(every); i += stride {
+		values = append(values, every[i])
+	}
+	return values
+}
+
+// powers returns, in ascending order, what lies within the axis of powers of ten times each of the mantissas.
+func powers(low, high float64, mantissas []int) []float64 {
+	const slack = 1e-9 // ends that are such values themselves
+	var values []float64
+	for p := math.Floor(math.Log10(low)); p <= math.Ceil(math.Log10(high)); p++ {
+		for _, m := range mantissas {
+			v := float64(m) * math.Pow(10, p)
+			if v >= low*(1-slack) && v <= high*(1+slack) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
