@@ -62,11 +62,11 @@ type shape struct {
 	about         int  // ticks along x
 }
 
-func wide() shape   { return shape{"wide", 840, 330, true, 9} }
+func wide() shape { return shape{"wide", 840, 330, true, 9} }
 
 func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
 
-func half() shape   { return shape{"half", 380, 225, false, 5} }
+func half() shape { return shape{"half", 380, 225, false, 5} }
 
 // accuracyChart shows a measure of the held-out evaluations: for every arm the median over its
 // runs, the band between the quartiles where there are few arms, and each run thin behind.
@@ -107,14 +107,16 @@ func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 	if !a.free {
 		y.low, y.high = max(0, y.low), min(1, y.high)
 	}
-	ch.x = axis{title: a.against.title, low: xs.low, high: cmp.Or(xs.high, 1), ticks: ticks{about: s.about}, gridless: true}
+	ch.x = axis{title: a.against.title, low: xs.low, high: cmp.Or(xs.high, 1), ticks: ticks{about: s.about},
+		gridless: true}
 	ch.y = axis{title: a.yTitle, low: y.low, high: y.high, ticks: ticks{about: 5}}
 	ch.layers = append(ch.layers, spread...)
 	if a.target.Known() {
-		ch.layers = append(ch.layers, targetLine{a.target.Float()})
+		ch.layers = append(ch.layers, targetRule(a.target.Float()))
 	}
 	for _, g := range a.guides {
-		ch.layers = append(ch.layers, g)
+		style := draw.LineStyle{Color: mutedColor.color(), Width: 0.9, Dashes: []vg.Length{2, 2.5}}
+		ch.layers = append(ch.layers, rule{at: g.y, style: style})
 	}
 	ch.layers = append(append(ch.layers, lines...), marks...)
 	if s.labels {
@@ -168,7 +170,7 @@ func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 			}
 		}
 		if len(evals) > 1 {
-			d.spread = append(d.spread, line(thin(points, 300), side.role.thin(), 0.8)...)
+			d.spread = append(d.spread, line{thin(points, 300), penOf(side.role.thin(), 0.8)})
 		}
 		if parts := unbroken(points); arms > 1 && !ended(run) && len(parts) > 0 {
 			last := parts[len(parts)-1]
@@ -185,9 +187,9 @@ func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 		low, high = append(low, plotter.XY{X: x, Y: p.Q1}), append(high, plotter.XY{X: x, Y: p.Q3})
 	}
 	if len(evals) > 1 && len(d.median) > 1 && arms <= bandedArms {
-		d.spread = append([]plot.Plotter{area(low, high, side.role.band())}, d.spread...)
+		d.spread = append([]plot.Plotter{band{low, high, side.role}}, d.spread...)
 	}
-	d.lines = line(d.median, side.role, 2)
+	d.lines = []plot.Plotter{line{d.median, penOf(side.role, 2)}}
 	if len(d.median) <= 40 {
 		d.lines = append(d.lines, dots(d.median, side.role, 2.1))
 	}
@@ -272,7 +274,8 @@ func largestK(arms []*arm) int {
 func accuracyFigures(arms []*arm, target results.Number) (large, small []figure, err error) {
 	pass := func(against progress, title string) accuracyChart {
 		return accuracyChart{
-			title: title, yTitle: "held-out pass@1, greedy", measure: pass1, against: against, target: target, guides: players(arms, passOf),
+			title: title, yTitle: "held-out pass@1, greedy", measure: pass1, against: against, target: target,
+			guides: players(arms, passOf),
 		}
 	}
 	add := func(list *[]figure, c accuracyChart, note string, shapes ...shape) {
@@ -289,14 +292,16 @@ func accuracyFigures(arms []*arm, target results.Number) (large, small []figure,
 	add(&small, pass(byClock(), "Accuracy against clock time"), "", half())
 	if rewarded(arms) {
 		add(&small, accuracyChart{
-			title: "Reward against compute", yTitle: "held-out mean reward, greedy", measure: heldOutReward, against: byCompute(),
-			guides: players(arms, rewardOf), free: true,
+			title: "Reward against compute", yTitle: "held-out mean reward, greedy", measure: heldOutReward,
+			against: byCompute(),
+			guides:  players(arms, rewardOf), free: true,
 		}, "", half())
 	}
 	if k := largestK(arms); k > 0 {
 		atK := func(e results.Eval) results.Number { return e.PassAtK(k) }
 		title := fmt.Sprintf("pass@%d against compute", k)
-		add(&small, accuracyChart{title: title, yTitle: fmt.Sprintf("held-out pass@%d, sampled", k), measure: atK, against: byCompute()}, "", half())
+		add(&small, accuracyChart{title: title, yTitle: fmt.Sprintf("held-out pass@%d, sampled", k), measure: atK,
+			against: byCompute()}, "", half())
 		f, e := passByK(arms)
 		if e != nil {
 			err = e
@@ -308,7 +313,8 @@ func accuracyFigures(arms []*arm, target results.Number) (large, small []figure,
 
 // passByK draws pass@k against k, before training and at the last evaluation of each arm.
 func passByK(arms []*arm) (figure, error) {
-	f := figure{Title: "pass@k before and after", Note: "Last evaluation of each arm, median over seeds. Grey: the warm start."}
+	f := figure{Title: "pass@k before and after",
+		Note: "Last evaluation of each arm, median over seeds. Grey: the warm start."}
 	ys, ks := nothing(), nothing()
 	var layers []plot.Plotter
 	marked := map[int]bool{}
@@ -323,7 +329,7 @@ func passByK(arms []*arm) (figure, error) {
 		return points
 	}
 	add := func(points plotter.XYs, r role) {
-		layers = append(append(layers, line(points, r, 2)...), dots(points, r, 2.5))
+		layers = append(layers, line{points, penOf(r, 2)}, dots(points, r, 2.5))
 	}
 	for i, side := range arms {
 		c := results.MedianCurve(side.evals())
@@ -380,17 +386,10 @@ func updateCosts(arms []*arm) string {
 	return "Compute of one update: " + text + "."
 }
 
-// guide is a value that a player who is no policy comes to: a dashed line.
+// guide is a named value that a player without a policy reaches.
 type guide struct {
 	name string
 	y    float64
-}
-
-// Plot implements plot.Plotter.
-func (g guide) Plot(c draw.Canvas, p *plot.Plot) {
-	_, trY := p.Transforms(&c)
-	y := trY(g.y)
-	c.StrokeLine2(draw.LineStyle{Color: mutedColor.color(), Width: 0.9, Dashes: []vg.Length{2, 2.5}}, c.Min.X, y, c.Max.X, y)
 }
 
 // players returns what a number of experts and of random actions is, where every run knows it and all agree.
@@ -417,7 +416,7 @@ func players(arms []*arm, of func(*results.Bound) float64) []guide {
 	return guides
 }
 
-func passOf(b *results.Bound) float64   { return b.Pass1 }
+func passOf(b *results.Bound) float64 { return b.Pass1 }
 
 func rewardOf(b *results.Bound) float64 { return b.Reward }
 

@@ -144,8 +144,9 @@ func grouped(v float64) string {
 	return b.String()
 }
 
-// logTicks marks a logarithmic axis: at 1, 2 and 5 times powers of ten where that is about as many labels as asked for, at fewer where the
-// axis is long, and at round numbers where it spans so little that no powers would be left. Between powers of ten stand marks without a label.
+// logTicks marks a logarithmic axis: at 1, 2 and 5 times powers of ten where that is about as many labels as asked for,
+// at fewer where the axis is long, and at round numbers where it spans so little that no powers would be left. Between
+// powers of ten stand marks without a label.
 type logTicks struct{ about int }
 
 // Ticks implements plot.Ticker. Both ends are above 0.

@@ -99,33 +99,6 @@ func style(r role, size vg.Length) text.Style {
 	}
 }
 
-// line returns the layers of a line of the given width, a dot where it has but one point.
-func line(points plotter.XYs, r role, width vg.Length) []plot.Plotter {
-	var layers []plot.Plotter
-	for _, part := range unbroken(points) {
-		if len(part) == 1 {
-			layers = append(layers, dots(part, r, max(1.2, width)))
-			continue
-		}
-		layers = append(layers, &plotter.Line{XYs: part, LineStyle: draw.LineStyle{Color: r.color(), Width: width, Dashes: r.dashes()}})
-	}
-	return layers
-}
-
-// dots returns a layer of filled circles.
-func dots(points plotter.XYs, r role, radius vg.Length) plot.Plotter {
-	return &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: r.color(), Radius: radius, Shape: draw.CircleGlyph{}}}
-}
-
-// area returns a layer that fills between two lines over the same x.
-func area(low, high plotter.XYs, r role) plot.Plotter {
-	ring := append(plotter.XYs{}, low...)
-	for i := len(high) - 1; i >= 0; i-- {
-		ring = append(ring, high[i])
-	}
-	return &plotter.Polygon{XYs: []plotter.XYs{ring}, Color: r.color()}
-}
-
 // bars is a layer of bars of one width.
 type bars struct {
 	bars  []bar
@@ -138,7 +111,8 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	for _, bar := range b.bars {
 		low := float64(bar.index)*b.width - 0.5
 		gap := b.width * 0.08
-		ring := plotter.XYs{{X: low + gap, Y: 0}, {X: low + gap, Y: bar.share}, {X: low + b.width - gap, Y: bar.share}, {X: low + b.width - gap, Y: 0}}
+		ring := plotter.XYs{{X: low + gap, Y: 0}, {X: low + gap, Y: bar.share}, {X: low + b.width - gap, Y: bar.share},
+			{X: low + b.width - gap, Y: 0}}
 		(&plotter.Polygon{XYs: []plotter.XYs{ring}, Color: b.role.color()}).Plot(c, p)
 	}
 }
@@ -147,17 +121,6 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 type bar struct {
 	index uint64
 	share float64
-}
-
-// targetLine is a layer: a dashed line at the target.
-type targetLine struct{ y float64 }
-
-// Plot implements plot.Plotter.
-func (t targetLine) Plot(c draw.Canvas, p *plot.Plot) {
-	_, trY := p.Transforms(&c)
-	y := trY(t.y)
-	dash := draw.LineStyle{Color: inkColor.color(), Width: 0.9, Dashes: []vg.Length{4, 3}}
-	c.StrokeLine2(dash, c.Min.X, y, c.Max.X, y)
 }
 
 // ageMark is a layer: a dashed line at a value of x, with its name at the top on the side that has
@@ -171,7 +134,9 @@ type ageMark struct {
 func (m ageMark) Plot(c draw.Canvas, p *plot.Plot) {
 	trX, _ := p.Transforms(&c)
 	x := trX(m.x)
-	c.StrokeLine2(draw.LineStyle{Color: inkColor.color(), Width: 0.9, Dashes: []vg.Length{4, 3}}, x, c.Min.Y, x, c.Max.Y)
+	across := targetRule(m.x)
+	across.vertical = true
+	across.Plot(c, p)
 	name := style(inkColor, textSize)
 	name.YAlign = draw.YTop
 	at := vg.Point{X: x + 4, Y: c.Max.Y - 1}

@@ -66,7 +66,8 @@ func newPlane(f *results.Figure) (p plane, ok bool) {
 	return plane{f, reach(f.X, xs, beside), reach(f.Y, ys, 0.07)}, true
 }
 
-// reach returns what an axis shows of values that go so far, with a share of that added at both ends unless they are given.
+// reach returns what an axis shows of values that go so far, with a share of that added at both ends unless they are
+// given.
 func reach(a results.Axis, values extent, share float64) extent {
 	shown := values
 	switch {
@@ -104,7 +105,8 @@ func reach(a results.Axis, values extent, share float64) extent {
 
 // chart draws the figure in a shape.
 func (p plane) chart(s shape) *chart {
-	ch := &chart{title: oneLine(p.of.Title), class: s.class + " sheet", width: s.width, height: s.height, left: 34, right: 12}
+	ch := &chart{title: oneLine(p.of.Title), class: s.class + " sheet", width: s.width, height: s.height, left: 34,
+		right: 12}
 	ch.x = axisOf(p.of.X, p.x, s.about)
 	ch.x.gridless = true
 	if !p.of.X.Log {
@@ -117,27 +119,27 @@ func (p plane) chart(s shape) *chart {
 	many := p.named() > crowd
 	var back, lines, marks []plot.Plotter
 	for _, c := range p.of.Curves {
-		look := lookOf(c)
+		pen := penOfCurve(c)
 		if many {
-			look.width = min(look.width, 1.4)
+			pen.width = min(pen.width, 1.4)
 		}
 		points := pointsOf(c)
 		low, high := spreadOf(c)
 		switch {
 		case c.Thin && c.Points:
-			back = append(back, scatter{thin(points, mostPoints), look})
+			back = append(back, markers{thin(points, mostPoints), pen})
 		case c.Thin:
-			back = append(back, strokes{thin(points, mostPoints), look})
+			back = append(back, line{thin(points, mostPoints), pen})
 		case c.Points:
-			back = append(back, whiskers{low, high, look})
-			marks = append(marks, scatter{thin(points, mostPoints), look})
+			back = append(back, whiskers{low, high, pen.role})
+			marks = append(marks, markers{thin(points, mostPoints), pen})
 		default:
-			back = append([]plot.Plotter{bands{low, high, look}}, back...)
-			lines = append(lines, strokes{thin(points, mostPoints), look})
-			marks = append(marks, scatter{look.along(points, many), look})
+			back = append([]plot.Plotter{band{low, high, pen.role}}, back...)
+			lines = append(lines, line{thin(points, mostPoints), pen})
+			marks = append(marks, markers{pen.along(points, many), pen})
 		}
 	}
-	ch.layers = append(back, guideLines(p.of.Guides))
+	ch.layers = append(back, guideRules(p.of.Guides)...)
 	ch.layers = append(append(append(ch.layers, lines...), marks...), annotations{p.of, p.inked()})
 	return ch
 }
@@ -223,7 +225,8 @@ func axisOf(a results.Axis, shown extent, about int) axis {
 	return out
 }
 
-// planeFigure draws a figure of curves in every shape that its place on the page has; without a plane it says why there is none.
+// planeFigure draws a figure of curves in every shape that its place on the page has; without a plane it says why there
+// is none.
 func planeFigure(f *results.Figure, p *plane, shapes []shape) (sheetFigure, error) {
 	out := sheetFigure{Title: f.Title, Note: f.Note}
 	if p == nil {
@@ -243,8 +246,9 @@ func planeFigure(f *results.Figure, p *plane, shapes []shape) (sheetFigure, erro
 	return out, err
 }
 
-// planesOf lays out the axes of the figures of one row: nothing for maps and where there is nothing to draw. Axes of one title and kind get
-// one range, so that figures side by side can be compared by eye, unless one of them would be too flat to be read.
+// planesOf lays out the axes of the figures of one row: nothing for maps and where there is nothing to draw. Axes of
+// one title and kind get one range, so that figures side by side can be compared by eye, unless one of them would be
+// too flat to be read.
 func planesOf(figures []results.Figure) []*plane {
 	planes := make([]*plane, len(figures))
 	xs, ys := make(map[results.Axis][]*extent), make(map[results.Axis][]*extent)
@@ -353,7 +357,7 @@ func (p plane) legend() ([]sheetKey, error) {
 		thick[c.Colour] = thick[c.Colour] || !c.Thin && c.Name != "" && hasValue(c)
 	}
 	for _, c := range f.Curves {
-		l := lookOf(c)
+		l := penOfCurve(c)
 		switch {
 		case !hasValue(c):
 			continue
@@ -401,12 +405,12 @@ func (p plane) legend() ([]sheetKey, error) {
 }
 
 // key draws a piece of a curve, with its marker if it carries any.
-func (l look) key(c *draw.Canvas, marked bool) {
+func (l pen) key(c *draw.Canvas, marked bool) {
 	if !l.points {
 		across(c, draw.LineStyle{Color: l.role.color(), Width: max(1, l.width), Dashes: l.dashes})
 	}
 	if marked {
-		l.shape.draw(c, l.role, max(3.1, l.radius()), c.Center())
+		l.shape.draw(c, l.role, max(3.1, l.radius), c.Center())
 	}
 }
 

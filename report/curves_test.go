@@ -56,8 +56,10 @@ next:
 
 func TestAMissingValueBreaksTheLineAndItsBand(t *testing.T) {
 	nan := math.NaN()
-	whole := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", Colour: 1, At: withSpread(points(1, 2, 3, 2, 1), 0.2)}}})
-	broken := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", Colour: 1, At: withSpread(points(1, 2, nan, 2, 1), 0.2)}}})
+	whole := drawnFigure(t, results.Figure{Title: "f",
+		Curves: []results.Curve{{Name: "a", Colour: 1, At: withSpread(points(1, 2, 3, 2, 1), 0.2)}}})
+	broken := drawnFigure(t, results.Figure{Title: "f",
+		Curves: []results.Curve{{Name: "a", Colour: 1, At: withSpread(points(1, 2, nan, 2, 1), 0.2)}}})
 	const stroke, band = "stroke:var(--replay);stroke-width:2", "fill:var(--replay);fill-opacity:0.17"
 	for _, c := range []struct {
 		name string
@@ -73,11 +75,14 @@ func TestAMissingValueBreaksTheLineAndItsBand(t *testing.T) {
 func TestALoneSpreadIsAWhisker(t *testing.T) {
 	at := withSpread(points(1, 2, math.NaN(), 3), 0.2)
 	f := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", At: at}}})
-	if bands, whiskers := paths(f.SVG[0], "fill-opacity:0.17"), paths(f.SVG[0], `stroke:var(--baseline)"`); bands != 1 || whiskers != 3 {
+	if bands, whiskers := paths(f.SVG[0], "fill-opacity:0.17"),
+		paths(f.SVG[0], `stroke:var(--baseline)"`); bands != 1 || whiskers != 3 {
 		t.Errorf("%d bands and %d strokes of whiskers, want 1 and 3", bands, whiskers)
 	}
 	scattered := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", Points: true, At: at}}})
-	if bands, whiskers, lines := paths(scattered.SVG[0], "fill-opacity:0.17"), paths(scattered.SVG[0], `stroke:var(--baseline)"`), paths(scattered.SVG[0], "stroke-width:2"); bands != 0 || whiskers != 9 || lines != 0 {
+	if bands, whiskers, lines := paths(scattered.SVG[0], "fill-opacity:0.17"),
+		paths(scattered.SVG[0], `stroke:var(--baseline)"`),
+		paths(scattered.SVG[0], "stroke-width:2"); bands != 0 || whiskers != 9 || lines != 0 {
 		t.Errorf("unconnected points: %d bands, %d strokes of whiskers and %d lines, want 0, 9 and 0", bands, whiskers, lines)
 	}
 }
@@ -94,7 +99,8 @@ func TestComputedCurvesAreDashedAndSeedsThinBehind(t *testing.T) {
 		t.Error("a measured line is dashed")
 	}
 	text := string(f.SVG[0])
-	seed, median := strings.Index(text, "stroke-opacity:0.38"), strings.Index(text, "stroke:var(--baseline);stroke-width:2")
+	seed, median := strings.Index(text, "stroke-opacity:0.38"),
+		strings.Index(text, "stroke:var(--baseline);stroke-width:2")
 	if seed < 0 || median < 0 || seed > median {
 		t.Errorf("the seed's line stands at %d, the median's at %d: want it drawn before", seed, median)
 	}
@@ -103,16 +109,20 @@ func TestComputedCurvesAreDashedAndSeedsThinBehind(t *testing.T) {
 func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 	nan := math.NaN()
 	for want, curves := range map[string][]results.Curve{
-		"a, b":                   {{Name: "a", At: points(1, 2)}, {Name: "b", Colour: 1, At: points(1, 2)}, {Name: "c", Colour: 2, At: points(nan)}},
-		"a, one seed":            {{Name: "a", At: points(1, 2)}, {Thin: true, At: points(1)}, {Name: "a, seed 2", Thin: true, At: points(1)}},
-		"b, c":                   {{Name: "b", At: withSpread(points(1, 2), 0)}, {Name: "c", Colour: 1, At: points(1)}},
-		"a, spread":              {{Name: "a", At: withSpread(points(1, 2), 0.1)}},
-		"a, b, computed":         {{Name: "a", At: points(1, 2)}, {Name: "b", Dashed: true, At: points(1, 2)}},
-		"b":                      {{Name: "b", Dashed: true, At: points(1, 2)}},
-		"a":                      {{Name: "a", At: points(1, 2)}, {Name: "a", At: points(2, 3)}},
-		"seed 1, seed 2":         {{Name: "seed 1", Colour: 3, Thin: true, At: points(1)}, {Name: "seed 2", Colour: 4, Thin: true, At: points(1)}},
-		"one line, spread":       {{Name: " one\nline ", Points: true, At: withSpread(points(1), 0.1)}},
-		"p, q, one seed, spread": {{Name: "p", At: withSpread(points(1, 2), 0.1)}, {Name: "q", Points: true, At: withSpread(points(1, 2), 0.1)}, {Thin: true, At: points(1)}},
+		"a, b": {{Name: "a", At: points(1, 2)}, {Name: "b", Colour: 1, At: points(1, 2)},
+			{Name: "c", Colour: 2, At: points(nan)}},
+		"a, one seed": {{Name: "a", At: points(1, 2)}, {Thin: true, At: points(1)},
+			{Name: "a, seed 2", Thin: true, At: points(1)}},
+		"b, c":           {{Name: "b", At: withSpread(points(1, 2), 0)}, {Name: "c", Colour: 1, At: points(1)}},
+		"a, spread":      {{Name: "a", At: withSpread(points(1, 2), 0.1)}},
+		"a, b, computed": {{Name: "a", At: points(1, 2)}, {Name: "b", Dashed: true, At: points(1, 2)}},
+		"b":              {{Name: "b", Dashed: true, At: points(1, 2)}},
+		"a":              {{Name: "a", At: points(1, 2)}, {Name: "a", At: points(2, 3)}},
+		"seed 1, seed 2": {{Name: "seed 1", Colour: 3, Thin: true, At: points(1)},
+			{Name: "seed 2", Colour: 4, Thin: true, At: points(1)}},
+		"one line, spread": {{Name: " one\nline ", Points: true, At: withSpread(points(1), 0.1)}},
+		"p, q, one seed, spread": {{Name: "p", At: withSpread(points(1, 2), 0.1)},
+			{Name: "q", Points: true, At: withSpread(points(1, 2), 0.1)}, {Thin: true, At: points(1)}},
 	} {
 		p, ok := newPlane(&results.Figure{Curves: curves})
 		keys, err := p.legend()
@@ -133,7 +143,8 @@ func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 }
 
 func TestThinCurvesAreNamedAsTheFigureSays(t *testing.T) {
-	p, _ := newPlane(&results.Figure{Thin: "median of one configuration", Curves: []results.Curve{{Name: "a", At: points(1, 2)}, {Name: "b", Thin: true, At: points(1)}}})
+	p, _ := newPlane(&results.Figure{Thin: "median of one configuration",
+		Curves: []results.Curve{{Name: "a", At: points(1, 2)}, {Name: "b", Thin: true, At: points(1)}}})
 	if keys, err := p.legend(); err != nil || len(keys) != 2 || keys[1].Name != "median of one configuration" {
 		t.Errorf("legend %+v, error %v", keys, err)
 	}
@@ -142,7 +153,7 @@ func TestThinCurvesAreNamedAsTheFigureSays(t *testing.T) {
 func TestFortyColoursDifferInHueOrShape(t *testing.T) {
 	seen := map[string]int{}
 	for i := range 40 {
-		l := lookOf(results.Curve{Colour: i})
+		l := penOfCurve(results.Curve{Colour: i})
 		id := fmt.Sprint(l.role, l.shape)
 		if j, ok := seen[id]; ok {
 			t.Errorf("colours %d and %d look alike", j, i)
@@ -155,7 +166,7 @@ func TestFortyColoursDifferInHueOrShape(t *testing.T) {
 }
 
 func TestMarkersFollowKnownValues(t *testing.T) {
-	l := lookOf(results.Curve{Colour: 5})
+	l := penOfCurve(results.Curve{Colour: 5})
 	line := medianXYs(100)
 	for i := range 60 {
 		line[i].Y = math.NaN()
@@ -174,10 +185,12 @@ func TestAnEmptyFigureSaysWhy(t *testing.T) {
 		"no run came to what this figure shows": {Guides: []results.Guide{{Name: "target", Y: results.Num(1)}}},
 		"its one curve never has a value":       {Curves: []results.Curve{{At: points(math.NaN())}}},
 		"none of its 3 curves has a value":      {Curves: make([]results.Curve, 3)},
-		"no cell of the map has a value":        {Map: &results.HeatMap{Columns: []string{"a"}, Rows: []string{"b"}, Values: [][]results.Number{{{}}}}},
+		"no cell of the map has a value": {Map: &results.HeatMap{Columns: []string{"a"}, Rows: []string{"b"},
+			Values: [][]results.Number{{{}}}}},
 	} {
 		f.Title = "f"
-		text := pageOfSheet(t, &results.Sheet{Title: "t", Sections: []results.Section{{Title: "s", Figures: []results.Figure{f}}}})
+		text := pageOfSheet(t, &results.Sheet{Title: "t",
+			Sections: []results.Section{{Title: "s", Figures: []results.Figure{f}}}})
 		if !strings.Contains(text, want) || strings.Contains(text, "<svg") {
 			t.Errorf("the page does not say %q alone", want)
 		}
@@ -186,9 +199,11 @@ func TestAnEmptyFigureSaysWhy(t *testing.T) {
 
 func TestWhatTheAxesLeaveOutIsSaid(t *testing.T) {
 	f := results.Figure{
-		Title: "f", Y: results.Axis{Low: results.Num(0), High: results.Num(2)}, X: results.Axis{Low: results.Num(1), High: results.Num(10)},
+		Title: "f", Y: results.Axis{Low: results.Num(0), High: results.Num(2)},
+		X:      results.Axis{Low: results.Num(1), High: results.Num(10)},
 		Curves: []results.Curve{{Name: "a", At: points(1, 5, 2, -1)}, {Name: "theory", Dashed: true, At: points(9, 9)}},
-		Guides: []results.Guide{{Name: "budget", X: results.Num(20)}, {Name: "target", Y: results.Num(1)}}, Marks: []results.MarkedAt{{Name: "optimum", X: 0.5, Y: 1}},
+		Guides: []results.Guide{{Name: "budget", X: results.Num(20)}, {Name: "target", Y: results.Num(1)}},
+		Marks:  []results.MarkedAt{{Name: "optimum", X: 0.5, Y: 1}},
 	}
 	d := drawnFigure(t, f)
 	if want := "Beyond the axes: 2 points, optimum, budget."; d.Beyond != want {
@@ -242,7 +257,8 @@ func TestAKeyHasAMarkerWhereItsLineHasSome(t *testing.T) {
 		long[i] = float64(i)
 	}
 	f := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{
-		{Name: "short", At: points(1, 2)}, {Name: "long", At: points(long...)}, {Name: "long, of another four", Colour: 5, At: points(long...)},
+		{Name: "short", At: points(1, 2)}, {Name: "long", At: points(long...)},
+		{Name: "long, of another four", Colour: 5, At: points(long...)},
 		{Name: "scattered", Points: true, At: points(long...)}, {Name: "computed", Dashed: true, At: points(1, 2)},
 	}})
 	for i, want := range []bool{true, false, true, true, false} {
@@ -287,7 +303,8 @@ func randomFigure(rng *rand.Rand) results.Figure {
 		f.Y.Low = maybe(f.Y.Log)
 	}
 	for i := range rng.IntN(12) {
-		c := results.Curve{Name: fmt.Sprint(i), Colour: rng.IntN(50), Thin: rng.IntN(3) == 0, Dashed: rng.IntN(3) == 0, Points: rng.IntN(3) == 0}
+		c := results.Curve{Name: fmt.Sprint(i), Colour: rng.IntN(50), Thin: rng.IntN(3) == 0, Dashed: rng.IntN(3) == 0,
+			Points: rng.IntN(3) == 0}
 		for range rng.IntN(30) {
 			p := results.Point{X: value(f.X.Log), Y: maybe(f.Y.Log), Low: maybe(f.Y.Log), High: maybe(f.Y.Log)}
 			if p.Low.Float() > p.High.Float() {
@@ -298,7 +315,8 @@ func randomFigure(rng *rand.Rand) results.Figure {
 		f.Curves = append(f.Curves, c)
 	}
 	for range rng.IntN(4) {
-		f.Guides = append(f.Guides, results.Guide{Name: "guide", Y: results.Num(value(f.Y.Log))}, results.Guide{Name: "guide", X: results.Num(value(f.X.Log))})
+		f.Guides = append(f.Guides, results.Guide{Name: "guide", Y: results.Num(value(f.Y.Log))},
+			results.Guide{Name: "guide", X: results.Num(value(f.X.Log))})
 		f.Marks = append(f.Marks, results.MarkedAt{Name: "mark", X: value(f.X.Log), Y: value(f.Y.Log)})
 	}
 	return f
@@ -316,15 +334,20 @@ func TestFiguresSideBySideHaveOneRangeWhereTheirAxesAreAlike(t *testing.T) {
 		x, y  bool // of one range
 		wants extent
 	}{
-		"alike":                     {flight(accuracy, 1, 3), flight(accuracy, 2, 4, 3), true, true, extent{1 - 0.14, 4 + 0.14}},
-		"of other titles":           {flight(accuracy, 1, 3), flight(results.Axis{Title: "reward"}, 2, 4), true, false, extent{}},
-		"without titles":            {flight(results.Axis{}, 1, 3), flight(results.Axis{}, 2, 4), true, false, extent{}},
-		"of other ends":             {flight(accuracy, 1, 3), flight(results.Axis{Title: "accuracy", Low: results.Num(0)}, 2, 4), true, false, extent{}},
-		"too flat to be read":       {flight(accuracy, 1, 3), flight(accuracy, 2, 20), true, false, extent{}},
-		"too far apart":             {flight(accuracy, 1, 3), flight(accuracy, 20, 22), true, false, extent{}},
-		"logarithmic":               {flight(logarithmic, 1, 100), flight(logarithmic, 10, 1000), true, true, extent{math.Pow(10, -0.14), math.Pow(10, 3.14)}},
-		"logarithmic and too flat":  {flight(logarithmic, 1, 1.2), flight(logarithmic, 10, 1000), true, false, extent{}},
-		"of lengths too far apart ": {flight(accuracy, 1, 3), flight(accuracy, 1, 2, 3, 2, 1, 2, 3, 2), false, true, extent{1 - 0.14, 3 + 0.14}},
+		"alike": {flight(accuracy, 1, 3), flight(accuracy, 2, 4, 3), true, true,
+			extent{1 - 0.14, 4 + 0.14}},
+		"of other titles": {flight(accuracy, 1, 3), flight(results.Axis{Title: "reward"}, 2, 4), true, false,
+			extent{}},
+		"without titles": {flight(results.Axis{}, 1, 3), flight(results.Axis{}, 2, 4), true, false, extent{}},
+		"of other ends": {flight(accuracy, 1, 3),
+			flight(results.Axis{Title: "accuracy", Low: results.Num(0)}, 2, 4), true, false, extent{}},
+		"too flat to be read": {flight(accuracy, 1, 3), flight(accuracy, 2, 20), true, false, extent{}},
+		"too far apart":       {flight(accuracy, 1, 3), flight(accuracy, 20, 22), true, false, extent{}},
+		"logarithmic": {flight(logarithmic, 1, 100), flight(logarithmic, 10, 1000), true, true,
+			extent{math.Pow(10, -0.14), math.Pow(10, 3.14)}},
+		"logarithmic and too flat": {flight(logarithmic, 1, 1.2), flight(logarithmic, 10, 1000), true, false, extent{}},
+		"of lengths too far apart ": {flight(accuracy, 1, 3), flight(accuracy, 1, 2, 3, 2, 1, 2, 3, 2), false, true,
+			extent{1 - 0.14, 3 + 0.14}},
 	} {
 		planes := planesOf([]results.Figure{c.a, {Title: "nothing"}, c.b, {Map: madeMap(false, []float64{1})}})
 		if planes[1] != nil || planes[3] != nil {
@@ -342,7 +365,8 @@ func TestFiguresSideBySideHaveOneRangeWhereTheirAxesAreAlike(t *testing.T) {
 
 func TestOnlyWhatIsDrawnStretchesTheAxes(t *testing.T) {
 	half := results.Figure{Curves: []results.Curve{{At: []results.Point{
-		{X: 1, Y: results.Num(1), High: results.Num(50)}, {X: 2, Y: results.Num(2)}, {X: 9, Low: results.Num(1.2), High: results.Num(1.4)}, {X: 99, Low: results.Num(1)},
+		{X: 1, Y: results.Num(1), High: results.Num(50)}, {X: 2, Y: results.Num(2)},
+		{X: 9, Low: results.Num(1.2), High: results.Num(1.4)}, {X: 99, Low: results.Num(1)},
 	}}}}
 	p, ok := newPlane(&half)
 	if !ok || p.x != (extent{1, 9}) || math.Abs(p.y.high-2.07) > 1e-9 {
@@ -355,7 +379,8 @@ func TestManyBandsAreDrawnFainter(t *testing.T) {
 		var f results.Figure
 		for i := range n {
 			f.Curves = append(f.Curves, results.Curve{Name: "a", Colour: i, At: withSpread(points(1, 2), 0.1)},
-				results.Curve{Name: "b", Colour: i, Points: true, At: withSpread(points(1, 2), 0.1)}, results.Curve{Name: "c", Colour: i, At: points(1, 2)})
+				results.Curve{Name: "b", Colour: i, Points: true, At: withSpread(points(1, 2), 0.1)},
+				results.Curve{Name: "c", Colour: i, At: points(1, 2)})
 		}
 		p, _ := newPlane(&f)
 		if got := p.chart(half()).class == "half sheet faint"; got != faint {
@@ -369,9 +394,11 @@ func TestNoTickStandsBetweenWholeNumbers(t *testing.T) {
 		last float64
 		half bool
 	}{"whole": {4, false}, "broken": {3.9, true}} {
-		f := results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", At: []results.Point{{X: 1, Y: results.Num(7)}, {X: 2, Y: results.Num(8)}, {X: c.last, Y: results.Num(9)}}}}}
+		f := results.Figure{Title: "f", Curves: []results.Curve{{Name: "a",
+			At: []results.Point{{X: 1, Y: results.Num(7)}, {X: 2, Y: results.Num(8)}, {X: c.last, Y: results.Num(9)}}}}}
 		svg := string(drawnFigure(t, f).SVG[0])
-		if got := strings.Contains(svg, ">2.5<"); got != c.half || !strings.Contains(svg, ">2"+strings.Repeat(".0", map[bool]int{true: 1}[c.half])+"<") {
+		if got := strings.Contains(svg, ">2.5<"); got != c.half ||
+			!strings.Contains(svg, ">2"+strings.Repeat(".0", map[bool]int{true: 1}[c.half])+"<") {
 			t.Errorf("%s numbers: a tick at 2.5: %v, want %v", name, got, c.half)
 		}
 	}

@@ -38,11 +38,13 @@ func ExampleSheet() {
 		Kind: "Study", Title: "Does replay save compute?",
 		Findings: []results.Finding{{
 			Source: "[ER] fig. 1", Claim: "Replay reaches the target with less compute.",
-			Found: "The median ratio is 0.62 (95% interval 0.57 to 0.68).", Verdict: results.Holds, Why: "holds if the interval lies below 1",
+			Found: "The median ratio is 0.62 (95% interval 0.57 to 0.68).", Verdict: results.Holds,
+			Why: "holds if the interval lies below 1",
 		}},
 		Sections: []results.Section{{Title: "Accuracy", Figures: []results.Figure{{
 			Title: "Accuracy against compute", X: results.Axis{Title: "compute"}, Y: results.Axis{Title: "held-out pass@1"},
-			Curves: []results.Curve{{Name: "replay", Colour: 1, At: []results.Point{{X: 0, Y: results.Num(0.35)}, {X: 4000, Y: results.Num(0.65)}}}},
+			Curves: []results.Curve{{Name: "replay", Colour: 1,
+				At: []results.Point{{X: 0, Y: results.Num(0.35)}, {X: 4000, Y: results.Num(0.65)}}}},
 		}}}},
 	}
 	var page bytes.Buffer

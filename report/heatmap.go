@@ -185,7 +185,8 @@ func heatFigure(f *results.Figure) (sheetFigure, error) {
 	return out, err
 }
 
-// ranks returns the different values in ascending order if half of them lie within a sixth of their range at one of its ends, else nothing.
+// ranks returns the different values in ascending order if half of them lie within a sixth of their range at one of its
+// ends, else nothing.
 func ranks(values []float64, within extent) []float64 {
 	share := (results.Median(values) - within.low) / (within.high - within.low)
 	if share > 1.0/6 && share < 5.0/6 || within.low == within.high {
@@ -241,7 +242,8 @@ func strokeBox(c *draw.Canvas, pen draw.LineStyle, box vg.Rectangle, inset vg.Le
 func (h heat) legend() ([]sheetKey, error) {
 	m := h.of.Map
 	if h.values.low == h.values.high {
-		return h.markKeys([]sheetKey{{Name: cellText(results.Num(h.values.low), m.Digits) + " " + oneLine(m.Unit) + " in every cell"}})
+		return h.markKeys([]sheetKey{{Name: cellText(results.Num(h.values.low), m.Digits) + " " + oneLine(m.Unit) +
+			" in every cell"}})
 	}
 	from, to := h.values.low, h.values.high
 	if m.Less {
@@ -263,7 +265,8 @@ func (h heat) legend() ([]sheetKey, error) {
 	if h.ranked != nil {
 		name += ", by rank"
 	}
-	return h.markKeys([]sheetKey{{Before: cellText(results.Num(from), m.Digits), Icon: ramp, Name: name + ", the stronger the better"}})
+	return h.markKeys([]sheetKey{{Before: cellText(results.Num(from), m.Digits), Icon: ramp,
+		Name: name + ", the stronger the better"}})
 }
 
 // markKeys adds what the frames are.

@@ -35,7 +35,8 @@ func drawnMap(t *testing.T, f results.Figure) (string, sheetFigure) {
 	return string(d.SVG[0]), d
 }
 
-// Text on every fill has a contrast of 4.5 or more, on a light page and on a dark one, and fills go from weak to strong by lightness.
+// Text on every fill has a contrast of 4.5 or more, on a light page and on a dark one, and fills go from weak to strong
+// by lightness.
 func TestNumbersInCellsCanBeRead(t *testing.T) {
 	light, dark, _ := strings.Cut(sheetStyleText, "prefers-color-scheme: dark")
 	for page, rules := range map[string]string{"light": light, "dark": dark} {
@@ -88,7 +89,8 @@ func TestTheBestCellIsTheStrongest(t *testing.T) {
 		}
 	}
 	same := results.Figure{Map: madeMap(false, []float64{3, 3}), Marks: []results.MarkedAt{{Name: "best"}}}
-	if _, d := drawnMap(t, same); len(d.Legend) != 2 || d.Legend[0].Name != "3.00 accuracy in every cell" || d.Legend[1].Name != "best" {
+	if _, d := drawnMap(t, same); len(d.Legend) != 2 || d.Legend[0].Name != "3.00 accuracy in every cell" ||
+		d.Legend[1].Name != "best" {
 		t.Errorf("equal cells have the legend %+v", d.Legend)
 	}
 	h, _ := newHeat(&same)
@@ -130,9 +132,11 @@ func TestAMapOfFewFarValuesIsShadedByRank(t *testing.T) {
 }
 
 func TestCellsShowTheirNumbersAndEmptyOnesADash(t *testing.T) {
-	f := results.Figure{Title: "m", X: results.Axis{Title: "N & more"}, Y: results.Axis{Title: "split"}, Map: madeMap(false, []float64{0.5, -0.25}, []float64{math.NaN(), -0.001})}
+	f := results.Figure{Title: "m", X: results.Axis{Title: "N & more"}, Y: results.Axis{Title: "split"},
+		Map: madeMap(false, []float64{0.5, -0.25}, []float64{math.NaN(), -0.001})}
 	text, d := drawnMap(t, f)
-	for _, want := range []string{">0.50<", ">−0.25<", ">–<", ">0.00<", ">row 1<", ">c1<", ">N &amp; more<", ">split<", "var(--on-heat-", "<title>m</title>"} {
+	for _, want := range []string{">0.50<", ">−0.25<", ">–<", ">0.00<", ">row 1<", ">c1<", ">N &amp; more<", ">split<",
+		"var(--on-heat-", "<title>m</title>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the map lacks %q", want)
 		}
@@ -151,7 +155,8 @@ func TestCellsShowTheirNumbersAndEmptyOnesADash(t *testing.T) {
 
 func TestMarkedCellsAreFramedOnceEach(t *testing.T) {
 	f := results.Figure{Title: "m", Map: madeMap(false, []float64{1, 2}, []float64{3, 4}),
-		Marks: []results.MarkedAt{{Name: "best", X: 1, Y: 1}, {Name: "recommended", X: 1, Y: 1}, {Name: "default", X: 0, Y: 0}}}
+		Marks: []results.MarkedAt{{Name: "best", X: 1, Y: 1}, {Name: "recommended", X: 1, Y: 1},
+			{Name: "default", X: 0, Y: 0}}}
 	text, d := drawnMap(t, f)
 	frames := map[string]bool{}
 	for _, variable := range []string{"baseline", "green", "pink"} {

@@ -104,12 +104,13 @@ func (p *placing) write(name string, r role, spots []spot) {
 	p.canvas.FillText(text, vg.Point{X: best.Min.X, Y: best.Min.Y - 1}, name)
 }
 
-// cost is how bad a box for a name is: outside the plot worst, over another name bad, over lines by how much of them it hides, of which a
-// point by itself counts as much as a whole crossing.
+// cost is how bad a box for a name is: outside the plot worst, over another name bad, over lines by how much of them it
+// hides, of which a point by itself counts as much as a whole crossing.
 func (p *placing) cost(box vg.Rectangle) float64 {
 	cost := 0.0
 	edge := p.canvas.Rectangle
-	for _, over := range []vg.Length{edge.Min.X - box.Min.X, box.Max.X - edge.Max.X, edge.Min.Y - box.Min.Y, box.Max.Y - edge.Max.Y} {
+	for _, over := range []vg.Length{edge.Min.X - box.Min.X, box.Max.X - edge.Max.X, edge.Min.Y - box.Min.Y,
+		box.Max.Y - edge.Max.Y} {
 		if over > 0 {
 			cost += 1e6 + 1e4*float64(over)
 		}

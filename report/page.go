@@ -194,7 +194,8 @@ func (p *page) describe() {
 			p.Spread = true
 			p.Banded = len(p.arms) <= bandedArms
 		}
-		p.Stopped = p.Stopped || p.Compared() && slices.ContainsFunc(side.runs, func(r *results.Run) bool { return !ended(r) && len(r.Evals) > 0 })
+		p.Stopped = p.Stopped || p.Compared() &&
+			slices.ContainsFunc(side.runs, func(r *results.Run) bool { return !ended(r) && len(r.Evals) > 0 })
 		l.Note = strings.Join(notes, ", ")
 		p.Legend = append(p.Legend, l)
 		if len(side.runs) > 0 {
@@ -213,7 +214,8 @@ func (p *page) describe() {
 
 // about is the line under the title.
 func about(s *results.Summary, arms []*arm) []string {
-	line := []string{"task " + s.Task, grouped(float64(s.Parameters)) + " parameters", "batch of " + grouped(float64(s.BatchSize))}
+	line := []string{"task " + s.Task, grouped(float64(s.Parameters)) + " parameters",
+		"batch of " + grouped(float64(s.BatchSize))}
 	runs := len(arms[0].runs)
 	switch {
 	case slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) != runs }):

@@ -137,8 +137,8 @@ func heatFill(share float64) (fill, onFill role) {
 	return heat0 + level, onHeat0 + level
 }
 
-// heatPaints are the fills on a light page, from the least to the most: one hue, by falling lightness, with a step in the middle where
-// neither dark nor light text could be read.
+// heatPaints are the fills on a light page, from the least to the most: one hue, by falling lightness, with a step in
+// the middle where neither dark nor light text could be read.
 func heatPaints() [heatLevels]uint32 {
 	return [heatLevels]uint32{0xECF5FB, 0xCCE3F3, 0xADD2ED, 0x8FBFE6, 0x70ABDE, 0x5296D5, 0x1F6CB6, 0x0E56A0, 0x00408A}
 }

@@ -1,13 +1,12 @@
 // Package report turns results into one HTML file: what a run, a comparison, a study or a
 // calculation found, in words, in plots and in tables.
 //
-// [Write] reads a folder of a run, a comparison or a study and puts report.html into it; [Run],
-// [Comparison] and [Study] write the same page for results already read, [Arms] one over up to eight
-// configurations of several seeds each, and [Sheet] one of findings, figures and tables that are
-// given as numbers and words. The page is self-contained: inline
-// SVG, one style sheet, no script, nothing from the network. It follows the reader's light or
-// dark setting, a narrow screen, and print, where the configuration is written out. The same
-// results give the same bytes.
+// [Write] reads a folder of a run, a comparison or a study and puts report.html into it; [Run], [Comparison] and
+// [Study] write the same page for results already read, [Arms] one over up to eight configurations of several seeds
+// each, and [Sheet] one of findings, figures and tables that are given as numbers and words. The page is
+// self-contained: inline SVG, one style sheet, no script, nothing from the network. It follows the reader's light or
+// dark setting, a narrow screen, and print, where the configuration is written out. The same results give the same
+// bytes.
 //
 // What is missing is said rather than drawn: a run that was killed has no summary and so no
 // histograms, one with fewer than two evaluations has not reached a target, a metric that was
@@ -139,7 +138,8 @@ type fact struct{ Name, Value, Note string }
 
 func comparisonHeadline(c *results.Comparison) headline {
 	if c.Compare == nil {
-		return headline{Big: "…", BigLabel: "not ended", Text: "The comparison has not ended: nothing can be said of savings yet."}
+		return headline{Big: "…", BigLabel: "not ended",
+			Text: "The comparison has not ended: nothing can be said of savings yet."}
 	}
 	m := c.Compare.Compute
 	h := headline{Claim: c.Compare.Claim, Text: c.Compare.Statement}
@@ -206,9 +206,11 @@ func runHeadline(run *results.Run) headline {
 	if n := len(run.Evals); n > 0 {
 		last := run.Evals[n-1]
 		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the last evaluation"
-		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1, grouped(float64(last.Update)), last.Problems)
+		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1,
+			grouped(float64(last.Update)), last.Problems)
 		if n > 1 {
-			h.Text += fmt.Sprintf(" It began at %.3f and was at best %.3f.", run.Evals[0].Pass1, results.BestPass1(run.Evals).Float())
+			h.Text += fmt.Sprintf(" It began at %.3f and was at best %.3f.", run.Evals[0].Pass1,
+				results.BestPass1(run.Evals).Float())
 		}
 	}
 	s := run.Summary
@@ -252,7 +254,8 @@ func fraction(n results.Number) string {
 
 // armsHeadline is the result over arms in words.
 func armsHeadline(t *results.Table) headline {
-	h := headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Claim: t.Claim, Text: t.Caution, Points: t.Findings}
+	h := headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Claim: t.Claim, Text: t.Caution,
+		Points: t.Findings}
 	if len(t.Arms) == 1 {
 		h.BigLabel = "arm, " + seedsText(t)
 	}

@@ -19,14 +19,17 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	collapsed := madeComparison(t, 3, 400)
-	collapsed.Replay[1] = made{arm: results.ReplayArm, seed: 2, updates: 700, rate: 0.006, cost: madeBatch * 4, collapse: 300}.make()
-	collapsed.Baseline[0] = made{arm: results.BaselineArm, seed: 1, updates: 150, rate: 0.006, cost: madeBatch * 6.28}.make()
+	collapsed.Replay[1] = made{arm: results.ReplayArm, seed: 2, updates: 700, rate: 0.006, cost: madeBatch * 4,
+		collapse: 300}.make()
+	collapsed.Baseline[0] = made{arm: results.BaselineArm, seed: 1, updates: 150, rate: 0.006,
+		cost: madeBatch * 6.28}.make()
 	running := madeComparison(t, 1, 100)
 	running.Compare, running.Replay = nil, nil
 	byName := map[string]string{}
 	for name, c := range map[string]*results.Comparison{
-		"four-seeds": madeComparison(t, 4, 500), "one-seed": madeComparison(t, 1, 500), "collapsed": collapsed, "running-comparison": running,
-		"eight-long": madeComparison(t, 8, 5000),
+		"four-seeds": madeComparison(t, 4, 500), "one-seed": madeComparison(t, 1, 500), "collapsed": collapsed,
+		"running-comparison": running,
+		"eight-long":         madeComparison(t, 8, 5000),
 	} {
 		var b bytes.Buffer
 		if err := Comparison(&b, c); err != nil {
@@ -80,10 +83,14 @@ func TestPages(t *testing.T) {
 func haveSections(t *testing.T, text map[string]string) {
 	both := "headline accuracy training reuse gpus"
 	want := map[string]string{
-		"four-seeds": "headline accuracy seeds training reuse gpus facts configuration", "one-seed": "headline accuracy seeds training reuse gpus facts configuration",
-		"collapsed": "headline accuracy seeds training reuse gpus facts configuration", "eight-long": "headline accuracy seeds training reuse gpus facts configuration",
-		"running-comparison": both + " facts configuration", "run": both + " facts configuration", "no-evaluation": both + " facts configuration",
-		"one-evaluation": both + " facts configuration", "running": both + " configuration", "only-begun": both + " configuration",
+		"four-seeds":         "headline accuracy seeds training reuse gpus facts configuration",
+		"one-seed":           "headline accuracy seeds training reuse gpus facts configuration",
+		"collapsed":          "headline accuracy seeds training reuse gpus facts configuration",
+		"eight-long":         "headline accuracy seeds training reuse gpus facts configuration",
+		"running-comparison": both + " facts configuration", "run": both + " facts configuration",
+		"no-evaluation":  both + " facts configuration",
+		"one-evaluation": both + " facts configuration", "running": both + " configuration",
+		"only-begun": both + " configuration",
 	}
 	for name, text := range text {
 		var got []string
@@ -170,7 +177,8 @@ func claimWhatSeedsAllow(t *testing.T, text map[string]string) {
 }
 
 func drawEverySeed(t *testing.T, text map[string]string) {
-	for name, want := range map[string]struct{ thin, bands int }{"four-seeds": {8, 2}, "one-seed": {0, 0}, "collapsed": {6, 2}, "run": {0, 0}} {
+	for name, want := range map[string]struct{ thin, bands int }{"four-seeds": {8, 2}, "one-seed": {0, 0},
+		"collapsed": {6, 2}, "run": {0, 0}} {
 		plot := svgElement.FindString(text[name])
 		if !strings.Contains(plot, "<title>Accuracy against compute</title>") {
 			t.Fatalf("%s: the first plot is not accuracy against compute", name)
@@ -188,7 +196,8 @@ func TestWriteReadsEitherKindOfFolder(t *testing.T) {
 	for arm, runs := range map[string][]*results.Run{results.BaselineArm: c.Baseline, results.ReplayArm: c.Replay} {
 		writeRun(t, results.SeedDir(dir, arm, 1), runs[0])
 	}
-	if err := errors.Join(results.WriteCompare(dir, c.Compare), results.WriteConfig(dir, []byte("seed: 1\n"))); err != nil {
+	if err := errors.Join(results.WriteCompare(dir, c.Compare),
+		results.WriteConfig(dir, []byte("seed: 1\n"))); err != nil {
 		t.Fatal(err) // a comparison may keep its configuration beside its arms
 	}
 	for _, at := range []string{dir, results.SeedDir(dir, results.ReplayArm, 1)} {
@@ -229,7 +238,8 @@ func writeRun(t *testing.T, dir string, run *results.Run) {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range []error{metrics.Close(), evals.Close(), results.WriteConfig(dir, []byte(run.Config)), results.WriteSummary(dir, run.Summary)} {
+	for _, err := range []error{metrics.Close(), evals.Close(), results.WriteConfig(dir, []byte(run.Config)),
+		results.WriteSummary(dir, run.Summary)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,15 +250,18 @@ func writeRun(t *testing.T, dir string, run *results.Run) {
 func armsPages(t *testing.T) map[string]string {
 	t.Helper()
 	troubled := madeArms(4, 4, 500)
-	troubled[1].Runs[1] = made{arm: results.ReplayArm, seed: 2, updates: 500, rate: 0.005, cost: madeBatch * 4, collapse: 200}.make()
+	troubled[1].Runs[1] = made{arm: results.ReplayArm, seed: 2, updates: 500, rate: 0.005, cost: madeBatch * 4,
+		collapse: 200}.make()
 	killed := made{arm: results.ReplayArm, seed: 3, updates: 180, rate: 0.005, cost: madeBatch * 4, running: true}.make()
 	killed.Seed = 3
 	troubled[2].Runs[2] = prioritized(killed, false, false)
 	troubled[3].Runs[0].Summary.Task = "words"
 	byName := map[string]string{}
 	for name, arms := range map[string][]results.NamedRuns{
-		"eight": madeArms(8, 4, 500), "two-of-two": madeArms(2, 2, 400), "three-of-one": madeArms(3, 1, 300), "alone": madeArms(1, 3, 300),
-		"troubled": troubled, "only-begun": {{Name: "a", Runs: []*results.Run{{Config: "seed: 1\n"}}}, {Name: "b", Runs: []*results.Run{{Config: "seed: 1\n"}}}},
+		"eight": madeArms(8, 4, 500), "two-of-two": madeArms(2, 2, 400), "three-of-one": madeArms(3, 1, 300),
+		"alone":    madeArms(1, 3, 300),
+		"troubled": troubled, "only-begun": {{Name: "a", Runs: []*results.Run{{Config: "seed: 1\n"}}},
+			{Name: "b", Runs: []*results.Run{{Config: "seed: 1\n"}}}},
 	} {
 		var b bytes.Buffer
 		if err := Arms(&b, "Prioritized <replay> & more", arms); err != nil {
@@ -278,12 +291,14 @@ func TestPagesOverArms(t *testing.T) {
 	t.Run("are well-formed", func(t *testing.T) { areWellFormed(t, text) })
 	t.Run("claim what the seeds allow", func(t *testing.T) {
 		for name, want := range map[string][]string{
-			"eight":        {"Against on-policy, seed by seed:", "95% bootstrap interval", "<td>4</td><td>&#43;0.", "may leave out 0 or 1 by chance", "Prioritized &lt;replay&gt; &amp; more"},
+			"eight": {"Against on-policy, seed by seed:", "95% bootstrap interval", "<td>4</td><td>&#43;0.",
+				"may leave out 0 or 1 by chance", "Prioritized &lt;replay&gt; &amp; more"},
 			"two-of-two":   {"<em>No claim</em>", "2 seeds: an indication, no claim; a claim needs 4."},
 			"three-of-one": {"One seed: no claim."},
 			"alone":        {"One arm: nothing to compare it with."},
-			"troubled":     {"different tasks (arithmetic, words)", "PER, seed 3 has not ended", "they were evaluated on different problems", "not ended: failed, killed or running"},
-			"only-begun":   {"whose seed is not known"},
+			"troubled": {"different tasks (arithmetic, words)", "PER, seed 3 has not ended",
+				"they were evaluated on different problems", "not ended: failed, killed or running"},
+			"only-begun": {"whose seed is not known"},
 		} {
 			for _, w := range want {
 				if !strings.Contains(text[name], w) {
@@ -296,7 +311,8 @@ func TestPagesOverArms(t *testing.T) {
 		}
 	})
 	t.Run("draw every seed thin and every median thick", func(t *testing.T) {
-		for name, want := range map[string]struct{ thin, dashed int }{"eight": {32, 4}, "three-of-one": {0, 0}, "troubled": {16, 0}} {
+		for name, want := range map[string]struct{ thin, dashed int }{"eight": {32, 4}, "three-of-one": {0, 0},
+			"troubled": {16, 0}} {
 			plot := svgElement.FindString(text[name])
 			if !strings.Contains(plot, "<title>Accuracy against compute</title>") {
 				t.Fatalf("%s: the first plot is not accuracy against compute", name)

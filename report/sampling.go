@@ -9,7 +9,6 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 
 	"github.com/reprise-rl/reprise/results"
 )
@@ -121,14 +120,14 @@ func probabilityChart(side *arm, held []ageBar, width uint64, x axis, halfLife r
 		uniform = append(uniform, plotter.XY{X: left, Y: 100 * b.held}, plotter.XY{X: right, Y: 100 * b.held})
 		highest = max(highest, 100*b.probability, 100*b.held)
 	}
-	ch := &chart{title: "Probability of a draw against age, " + side.label, class: "half", width: 380, height: 165, left: 40, right: 10}
+	ch := &chart{title: "Probability of a draw against age, " + side.label, class: "half", width: 380, height: 165,
+		left: 40, right: 10}
 	unit := "% of draws"
 	if width > 1 {
 		unit += fmt.Sprintf(", by %d versions", width)
 	}
 	ch.x, ch.y = x, axis{title: unit, low: 0, high: highest * 1.12, ticks: ticks{about: 4}}
-	ch.layers = append([]plot.Plotter{shares}, line(uniform, onFillColor, 3)...) // a halo, over bars
-	ch.layers = append(ch.layers, line(uniform, mutedColor, 1.2)...)
+	ch.layers = []plot.Plotter{shares, line{uniform, penOf(onFillColor, 3)}, line{uniform, penOf(mutedColor, 1.2)}}
 	if halfLife.Known() && halfLife.Float() <= x.high {
 		ch.layers = append(ch.layers, ageMark{halfLife.Float(), "half-life " + short(halfLife.Float(), 0)})
 	}
@@ -147,9 +146,10 @@ func baseChart(side *arm, held []ageBar, width uint64, x axis) *chart {
 	if p := side.priorities(); p[0].Base != "" {
 		base += ", " + p[0].Base
 	}
-	ch := &chart{title: "Mean base of the priority against age, " + side.label, class: "half", width: 380, height: 115, left: 40, right: 10}
+	ch := &chart{title: "Mean base of the priority against age, " + side.label, class: "half", width: 380, height: 115,
+		left: 40, right: 10}
 	ch.x, ch.y = x, axis{title: base, low: 0, high: cmp.Or(ys.high*1.1, 1), ticks: ticks{about: 3}}
-	ch.layers = line(points, side.role, vg.Length(1.7))
+	ch.layers = []plot.Plotter{line{points, penOf(side.role, 1.7)}}
 	return ch
 }
 
@@ -167,7 +167,8 @@ func medianNumber[T any](list []T, of func(T) results.Number) results.Number {
 func essFigure(arms []*arm) (f figure, ok bool, err error) {
 	f.Title = "ESS by age"
 	s := half()
-	ch := &chart{title: "Effective sample size by age of the rollouts", class: s.class, width: s.width, height: 235, left: 40, right: 10}
+	ch := &chart{title: "Effective sample size by age of the rollouts", class: s.class, width: s.width, height: 235,
+		left: 40, right: 10}
 	xs, ys := nothing(), nothing()
 	xs.add(0)
 	var notes []string
@@ -185,17 +186,17 @@ func essFigure(arms []*arm) (f figure, ok bool, err error) {
 				ys.add(p.Y)
 			}
 			if len(curves) > 1 {
-				ch.layers = append(ch.layers, line(points, side.role.thin(), 0.8)...)
+				ch.layers = append(ch.layers, line{points, penOf(side.role.thin(), 0.8)})
 			}
 		}
 		middle := essPoints(medianESS(curves))
-		ch.layers = append(ch.layers, line(middle, side.role, 2)...)
+		ch.layers = append(ch.layers, line{middle, penOf(side.role, 2)})
 		if len(middle) <= 40 && len(middle) > 0 {
 			ch.layers = append(ch.layers, dots(middle, side.role, 2.1))
 		}
 		if target := targetESS(side); len(curves) > 0 && target.Known() {
 			ys.add(target.Float())
-			ch.layers = append(ch.layers, targetLine{target.Float()})
+			ch.layers = append(ch.layers, targetRule(target.Float()))
 		}
 		if note := decayNote(side, len(arms) > 1); len(curves) > 0 && note != "" {
 			notes = append(notes, note)
@@ -205,7 +206,8 @@ func essFigure(arms []*arm) (f figure, ok bool, err error) {
 		return f, false, nil
 	}
 	y := ys.padded(0.08)
-	ch.x = axis{title: "age at use, in versions", low: 0, high: cmp.Or(xs.high, 1), ticks: ticks{about: 6, integer: true}, gridless: true}
+	ch.x = axis{title: "age at use, in versions", low: 0, high: cmp.Or(xs.high, 1), ticks: ticks{about: 6, integer: true},
+		gridless: true}
 	ch.y = axis{title: "ESS/n by token", low: max(0, y.low), high: min(1, y.high), ticks: ticks{about: 5}}
 	svg, err := ch.svg()
 	f.SVG = []markup{svg}
@@ -236,7 +238,10 @@ func medianESS(curves [][]results.AgeESS) []results.AgeESS {
 	for at, values := range measured {
 		middle = append(middle, results.AgeESS{Age: at.age, Last: at.last, ESS: results.Median(values)})
 	}
-	slices.SortFunc(middle, func(a, b results.AgeESS) int { return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Last, b.Last)) })
+	slices.SortFunc(middle, func(a, b results.AgeESS) int {
+		return cmp.Or(cmp.Compare(a.Age, b.Age),
+			cmp.Compare(a.Last, b.Last))
+	})
 	return middle
 }
 
@@ -267,7 +272,8 @@ func decayNote(side *arm, compared bool) string {
 		value = short(tau.Float(), 0) + " versions"
 	}
 	if target.Known() {
-		return fmt.Sprintf("τ%s: %s at the end, set for an ESS/n of %s over all ages (dashed).", who, value, short(target.Float(), 0))
+		return fmt.Sprintf("τ%s: %s at the end, set for an ESS/n of %s over all ages (dashed).", who, value,
+			short(target.Float(), 0))
 	}
 	return fmt.Sprintf("τ%s: %s.", who, value)
 }

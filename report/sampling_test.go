@@ -31,7 +31,8 @@ func samplingPages(t *testing.T) map[string]string {
 	byName := map[string]string{}
 	for name, run := range map[string]*results.Run{
 		"prioritized": prioritized(replay.make(), false, false), "auto": prioritized(replay.make(), true, true),
-		"prompts": withPrompts(replay.make()), "uniform": uniform, "old": replay.make(), "running": withPrompts(prioritized(running.make(), true, false)),
+		"prompts": withPrompts(replay.make()), "uniform": uniform, "old": replay.make(),
+		"running": withPrompts(prioritized(running.make(), true, false)),
 	} {
 		var b bytes.Buffer
 		if err := Run(&b, run); err != nil {
@@ -59,15 +60,21 @@ func TestPagesShowHowBatchesWereDrawn(t *testing.T) {
 		prompts := []string{`id="prompts"`, ">Prompts held<", ">Replayed prompts<"}
 		ended := []string{">Replays of a prompt", ">Pass rates of prompts held"}
 		divergence := []string{">D2(π‖b) = −ln(ESS/n)<", ">ESS by rollout<"}
-		all := joinedLists(weights, byAge, prompts, ended, divergence, []string{">Fresh share<", "<figcaption>Age decay τ<", ">Never drawn<", "<th>Sampler</th>", "<th>Effective half-life</th>"})
+		all := joinedLists(weights, byAge, prompts, ended, divergence,
+			[]string{">Fresh share<", "<figcaption>Age decay τ<", ">Never drawn<", "<th>Sampler</th>",
+				"<th>Effective half-life</th>"})
 		for name, want := range map[string][]string{
-			"prioritized": joinedLists(weights, byAge, divergence, []string{">Never drawn<", "<th>Sampler</th>", "<th>Effective half-life</th>"}),
-			"auto":        joinedLists(weights, byAge, divergence, []string{">Never drawn<", ">Fresh share<", "<figcaption>Age decay τ<", "<th>Sampler</th>", "<th>Effective half-life</th>"}),
-			"prompts":     joinedLists(prompts, ended),
-			"uniform":     {`id="sampling"`, ">Never drawn<", "<th>Sampler</th>"},
-			"old":         nil,
-			"running":     joinedLists(weights, prompts, divergence, []string{`id="sampling"`, ">Never drawn<", "<figcaption>Age decay τ<"}),
-			"compared":    all,
+			"prioritized": joinedLists(weights, byAge, divergence,
+				[]string{">Never drawn<", "<th>Sampler</th>", "<th>Effective half-life</th>"}),
+			"auto": joinedLists(weights, byAge, divergence,
+				[]string{">Never drawn<", ">Fresh share<", "<figcaption>Age decay τ<", "<th>Sampler</th>",
+					"<th>Effective half-life</th>"}),
+			"prompts": joinedLists(prompts, ended),
+			"uniform": {`id="sampling"`, ">Never drawn<", "<th>Sampler</th>"},
+			"old":     nil,
+			"running": joinedLists(weights, prompts, divergence,
+				[]string{`id="sampling"`, ">Never drawn<", "<figcaption>Age decay τ<"}),
+			"compared": all,
 		} {
 			for _, part := range all {
 				wanted := false
@@ -85,9 +92,11 @@ func TestPagesShowHowBatchesWereDrawn(t *testing.T) {
 	})
 	t.Run("in the words of METHODS", func(t *testing.T) {
 		for name, want := range map[string][]string{
-			"prioritized": {"578 versions = (τ/α) ln 2", "The half-life, 578 versions, lies beyond the oldest held.", "τ: 500 versions."},
-			"auto":        {"21 versions = (τ/α) ln 2", "Dashed: the half-life, 20.8 versions.", ">half-life 20.8<", "18 versions at the end, set for an ESS/n of 0.8 over all ages (dashed)", "<td>25.0%</td>"},
-			"prompts":     {"<td>0.75 / 0.3</td>", "<td>5 versions / 10</td>", "<td>70.0%</td>"},
+			"prioritized": {"578 versions = (τ/α) ln 2", "The half-life, 578 versions, lies beyond the oldest held.",
+				"τ: 500 versions."},
+			"auto": {"21 versions = (τ/α) ln 2", "Dashed: the half-life, 20.8 versions.", ">half-life 20.8<",
+				"18 versions at the end, set for an ESS/n of 0.8 over all ages (dashed)", "<td>25.0%</td>"},
+			"prompts": {"<td>0.75 / 0.3</td>", "<td>5 versions / 10</td>", "<td>70.0%</td>"},
 		} {
 			for _, w := range want {
 				if !strings.Contains(text[name], w) {
@@ -99,10 +108,12 @@ func TestPagesShowHowBatchesWereDrawn(t *testing.T) {
 }
 
 func TestAgesShareBarsAndKeepTheirSums(t *testing.T) {
-	one := &results.Priority{ByAge: []results.AgePriority{{Age: 0, Count: 1, Base: 2, Probability: 0.75}, {Age: 95, Count: 3, Base: 1, Probability: 0.25}}}
+	one := &results.Priority{ByAge: []results.AgePriority{{Age: 0, Count: 1, Base: 2, Probability: 0.75},
+		{Age: 95, Count: 3, Base: 1, Probability: 0.25}}}
 	two := &results.Priority{ByAge: []results.AgePriority{{Age: 1, Count: 4, Base: 7, Probability: 1}}}
 	bars, width := ageBars([]*results.Priority{one, two, {}})
-	want := []ageBar{{0, 0.875, 5. / 8, 6}, {47, 0.125, 3. / 8, 1}} // 96 ages in 48 bars of two; the empty table counts for nothing
+	// 96 ages in 48 bars of two; the empty table counts for nothing
+	want := []ageBar{{0, 0.875, 5. / 8, 6}, {47, 0.125, 3. / 8, 1}}
 	if width != 2 || len(bars) != 2 || bars[0] != want[0] || bars[1] != want[1] {
 		t.Errorf("bars %v of %d versions, want %v of 2", bars, width, want)
 	}
@@ -112,7 +123,8 @@ func TestAgesShareBarsAndKeepTheirSums(t *testing.T) {
 }
 
 func TestTheMedianESSIsTakenBinByBin(t *testing.T) {
-	got := medianESS([][]results.AgeESS{{{Age: 2, Last: 3, ESS: 0.4}, {Age: 0, Last: 0, ESS: 1}}, {{Age: 2, Last: 3, ESS: 0.6}}, {{Age: 2, Last: 3, ESS: 0.9}}})
+	got := medianESS([][]results.AgeESS{{{Age: 2, Last: 3, ESS: 0.4}, {Age: 0, Last: 0, ESS: 1}},
+		{{Age: 2, Last: 3, ESS: 0.6}}, {{Age: 2, Last: 3, ESS: 0.9}}})
 	if len(got) != 2 || got[0].ESS != 1 || got[1].ESS != 0.6 {
 		t.Errorf("median %v, want 1 at age 0 and 0.6 at ages 2 to 3", got)
 	}

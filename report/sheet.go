@@ -22,8 +22,8 @@ var sheetText string
 //go:embed sheet.css
 var sheetStyleText string
 
-// Sheet writes the page of findings, figures and tables that belong to no single run. A sheet that cannot be drawn as it stands is
-// refused with everything that is wrong with it.
+// Sheet writes the page of findings, figures and tables that belong to no single run. A sheet that cannot be drawn as
+// it stands is refused with everything that is wrong with it.
 func Sheet(w io.Writer, s *results.Sheet) error {
 	p, err := newSheetPage(s)
 	if err != nil {
@@ -117,7 +117,8 @@ func tally(findings []results.Finding) string {
 	for _, part := range []struct {
 		verdict   results.Verdict
 		one, many string
-	}{{results.Holds, "holds", "hold"}, {results.DoesNotHold, "does not hold", "do not hold"}, {results.CannotTell, "cannot be told", "cannot be told"}} {
+	}{{results.Holds, "holds", "hold"}, {results.DoesNotHold, "does not hold", "do not hold"},
+		{results.CannotTell, "cannot be told", "cannot be told"}} {
 		switch n := count[part.verdict]; n {
 		case 0:
 		case 1:
@@ -151,8 +152,8 @@ type figureRow struct {
 	Figures []sheetFigure
 }
 
-// arranged draws a section's figures in rows: one alone is large, threes of simple ones stand three to a row, others two to a row with the
-// first large if it would stand alone at the end. A map takes the room that its columns need.
+// arranged draws a section's figures in rows: one alone is large, threes of simple ones stand three to a row, others
+// two to a row with the first large if it would stand alone at the end. A map takes the room that its columns need.
 func arranged(figures []results.Figure) ([]figureRow, error) {
 	var rows []figureRow
 	for len(figures) > 0 {
@@ -245,7 +246,8 @@ func drawRow(figures []results.Figure, size rowSize) (figureRow, error) {
 	return row, nil
 }
 
-// Study writes the page of a study: its sheet, and its arms with the folders of their runs. Links are relative to the study's folder.
+// Study writes the page of a study: its sheet, and its arms with the folders of their runs. Links are relative to the
+// study's folder.
 func Study(w io.Writer, s *results.Study) error {
 	p, err := newSheetPage(&s.Sheet)
 	if err != nil {
@@ -377,15 +379,16 @@ func cellOf(text, class string) gridCell {
 	return gridCell{number, "(" + spread, "split"}
 }
 
-// columnClass tells a column of numbers, which stand to the right and in one line, from words, which stand to the left, and sentences, which
-// are broken into lines.
+// columnClass tells a column of numbers, which stand to the right and in one line, from words, which stand to the left,
+// and sentences, which are broken into lines.
 func columnClass(rows [][]string, column int) string {
 	const sentence = 34 // letters that are no longer a word or two
 	numbers, filled, longest := 0, 0, 0
 	for _, row := range rows {
 		text := row[column]
 		longest = max(longest, utf8.RuneCountInString(text))
-		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text, "not ") { // not reached, not measured: where a number would stand
+		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text,
+			"not ") { // not reached, not measured: where a number would stand
 			continue
 		}
 		filled++

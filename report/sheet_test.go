@@ -60,7 +60,8 @@ func TestPagesOfSheets(t *testing.T) {
 	text := sheetPages(t)
 	t.Run("are self-contained and small", func(t *testing.T) { areSelfContained(t, text) })
 	t.Run("are well-formed", func(t *testing.T) { areWellFormed(t, text) })
-	t.Run("have well-formed plots that follow the style sheet", func(t *testing.T) { haveSoundPlots(t, withoutIcons(text)) })
+	t.Run("have well-formed plots that follow the style sheet",
+		func(t *testing.T) { haveSoundPlots(t, withoutIcons(text)) })
 	t.Run("have their parts, findings first", func(t *testing.T) {
 		for name, want := range map[string]string{
 			"everything": "findings lead part part part part arms facts", "forty": "findings lead part arms facts",
@@ -76,7 +77,8 @@ func TestPagesOfSheets(t *testing.T) {
 		}
 	})
 	t.Run("escape what they are given", func(t *testing.T) {
-		if !strings.Contains(text["design"], "8 GPUs &amp; &lt;more&gt;</h1>") || !strings.Contains(text["everything"], "N = 512 &amp; &lt;more&gt;") {
+		if !strings.Contains(text["design"], "8 GPUs &amp; &lt;more&gt;</h1>") ||
+			!strings.Contains(text["everything"], "N = 512 &amp; &lt;more&gt;") {
 			t.Error("text from outside is not escaped")
 		}
 	})
@@ -117,7 +119,8 @@ func withoutIcons(text map[string]string) map[string]string {
 func TestEveryVerdictHasAWordASignAndAColour(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
-		s := results.Sheet{Title: "t", Findings: []results.Finding{{Source: "[ER] fig. <1>", Claim: "it learns", Found: "it did", Verdict: v, Why: "by the interval"}}}
+		s := results.Sheet{Title: "t", Findings: []results.Finding{{Source: "[ER] fig. <1>", Claim: "it learns",
+			Found: "it did", Verdict: v, Why: "by the interval"}}}
 		text := pageOfSheet(t, &s)
 		class, sign := verdictLook(v)
 		if seen[class] || seen[sign] {
@@ -153,7 +156,8 @@ func TestVerdictsAreCounted(t *testing.T) {
 		"4 claims: 2 hold, 2 do not hold.": f(results.Holds, results.DoesNotHold, results.Holds, results.DoesNotHold),
 		"3 claims: 1 holds, 1 does not hold, 1 cannot be told.": f(results.CannotTell, results.DoesNotHold, results.Holds),
 		"2 claims: 2 cannot be told.":                           f(results.CannotTell, results.CannotTell),
-		"5 claims: 3 hold, 1 does not hold, 1 cannot be told.":  f(results.Holds, results.Holds, results.Holds, results.DoesNotHold, results.CannotTell),
+		"5 claims: 3 hold, 1 does not hold, 1 cannot be told.": f(results.Holds, results.Holds, results.Holds,
+			results.DoesNotHold, results.CannotTell),
 	} {
 		if got := tally(list); got != want {
 			t.Errorf("tally %q, want %q", got, want)
@@ -189,7 +193,8 @@ func TestAStudyShowsItsArmsAndWhereTheirRunsAre(t *testing.T) {
 		`<a href="./../runs/0000000000000000/">1</a> <a href="./../runs/0000000000000001/">2</a>`,
 		`<a href="./../runs/a%20b:c/">1</a> <a href="./../runs/0000000000000001/">3</a> </td>`,
 		`<span class="quiet">the first</span>`, `<span class="quiet">in nothing</span>`, "<code>replay.capacity: 512</code>",
-		"failed: seed 3: the loss is not finite at update 121", "An Eight-Core Processor", "reprise study buffer-size --seeds 4",
+		"failed: seed 3: the loss is not finite at update 121", "An Eight-Core Processor",
+		"reprise study buffer-size --seeds 4",
 		"The numbers of all figures: study.json.",
 	} {
 		if !strings.Contains(text, want) {
@@ -201,7 +206,8 @@ func TestAStudyShowsItsArmsAndWhereTheirRunsAre(t *testing.T) {
 func TestManyArmsAreFolded(t *testing.T) {
 	for arms, folded := range map[int]bool{12: false, 13: true} {
 		text := studyPage(t, madeStudy(arms))
-		if got := strings.Contains(text, fmt.Sprintf("<summary>%d arms</summary>", arms)); got != folded || !strings.Contains(text, ">N = 256</th>") {
+		if got := strings.Contains(text, fmt.Sprintf("<summary>%d arms</summary>", arms)); got != folded ||
+			!strings.Contains(text, ">N = 256</th>") {
 			t.Errorf("%d arms: folded %v, want %v and every arm", arms, got, folded)
 		}
 	}
@@ -216,7 +222,8 @@ func TestWriteReadsAStudysFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, results.ReportFile))
-	if err != nil || !strings.Contains(string(text), "<h1>How large a buffer?</h1>") || !bytes.HasSuffix(text, []byte("</html>\n")) {
+	if err != nil || !strings.Contains(string(text), "<h1>How large a buffer?</h1>") ||
+		!bytes.HasSuffix(text, []byte("</html>\n")) {
 		t.Errorf("error %v, %d bytes", err, len(text))
 	}
 	if want := studyPage(t, madeStudy(2)); string(text) != want {
@@ -233,13 +240,16 @@ func TestColumnsOfNumbersStandToTheRightAndSentencesBreak(t *testing.T) {
 		Columns: []string{"Arm", "Ratio", "Sampler", "Why"},
 		Rows: [][]string{
 			{"8", "0.61 (0.56–0.66)", "uniform", "A sentence that is longer than a word or two can be."},
-			{"16", "not reached", "epoch", ""}, {"32", "−4%", "–", "Short."}, {"64", "∞", "3 of them", "–"}, {"x", "≥ 2", "", ""},
-			{"-y", "-11.0%", "", ""}, {"y", "not reached", "", ""}, {"z", "not measured", "", ""}, {"0", "not reached (9 to not reached)", "", ""},
+			{"16", "not reached", "epoch", ""}, {"32", "−4%", "–", "Short."}, {"64", "∞", "3 of them", "–"},
+			{"x", "≥ 2", "", ""},
+			{"-y", "-11.0%", "", ""}, {"y", "not reached", "", ""}, {"z", "not measured", "", ""},
+			{"0", "not reached (9 to not reached)", "", ""},
 		},
 	}}}}})
 	for _, want := range []string{
 		`<th class="word">Arm</th><th>Ratio</th><th class="word">Sampler</th><th class="sentence">Why</th>`,
-		`<td class="split"><span>not reached</span> <span>(9 to not reached)</span></td>`, "<td>not measured</td>", "<td>−11.0%</td>", `<th class="word">-y</th>`,
+		`<td class="split"><span>not reached</span> <span>(9 to not reached)</span></td>`, "<td>not measured</td>",
+		"<td>−11.0%</td>", `<th class="word">-y</th>`,
 		`<th class="word">8</th><td class="split"><span>0.61</span> <span>(0.56–0.66)</span></td><td class="word">uniform</td><td class="sentence">A sentence`,
 	} {
 		if !strings.Contains(text, want) {
@@ -254,8 +264,10 @@ func TestLongTablesAreFoldedAndSayHowLongTheyAre(t *testing.T) {
 		for i := range rows {
 			g.Rows = append(g.Rows, []string{fmt.Sprint(i + 1)})
 		}
-		text := pageOfSheet(t, &results.Sheet{Title: "t", Sections: []results.Section{{Title: "s", Grids: []results.Grid{g}}}})
-		if got := strings.Contains(text, fmt.Sprintf("<summary>%d rows</summary>", rows)); got != folded || strings.Count(text, `<th class="word">`) != rows+1 {
+		text := pageOfSheet(t, &results.Sheet{Title: "t",
+			Sections: []results.Section{{Title: "s", Grids: []results.Grid{g}}}})
+		if got := strings.Contains(text, fmt.Sprintf("<summary>%d rows</summary>", rows)); got != folded ||
+			strings.Count(text, `<th class="word">`) != rows+1 {
 			t.Errorf("%d rows: folded %v, want %v and every row", rows, got, folded)
 		}
 		areWellFormed(t, map[string]string{"table": text})
@@ -263,7 +275,8 @@ func TestLongTablesAreFoldedAndSayHowLongTheyAre(t *testing.T) {
 }
 
 func TestWhatWasNotReachedStandsWhereItsNumberWould(t *testing.T) {
-	for want, cells := range map[string][]string{"": {"360 (313 to 380)", "not reached", "not reached"}, "word": {"not reached", "not measured", "–"}} {
+	for want, cells := range map[string][]string{"": {"360 (313 to 380)", "not reached", "not reached"},
+		"word": {"not reached", "not measured", "–"}} {
 		var rows [][]string
 		for _, c := range cells {
 			rows = append(rows, []string{"arm", c})

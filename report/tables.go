@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -143,8 +142,9 @@ func againstRows(t *results.Table, sides []*arm) (rows []againstRow, chance stri
 		}
 		rows = append(rows, againstRow{
 			Class: sides[i].class(), Name: row.Name, Seeds: fmt.Sprint(len(a.Seeds)),
-			Difference: spread{differenceText(d.Median), within(differenceText, d.Q1, d.Q3), within(differenceText, d.Low, d.High)},
-			Ratio:      spread{ratioOver(r.Median), within(ratioOver, r.Q1, r.Q3), within(ratioOver, r.Low, r.High)},
+			Difference: spread{differenceText(d.Median), within(differenceText, d.Q1, d.Q3),
+				within(differenceText, d.Low, d.High)},
+			Ratio: spread{ratioOver(r.Median), within(ratioOver, r.Q1, r.Q3), within(ratioOver, r.Low, r.High)},
 		})
 	}
 	if claims > 1 {
@@ -211,7 +211,8 @@ func factRows(arms []*arm) []factRow {
 		}
 		return table
 	}
-	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()), said(rows(episodeColumns())))
+	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()),
+		said(rows(episodeColumns())))
 }
 
 // said keeps the rows in which some arm says something.
@@ -247,7 +248,10 @@ func samplerColumns() []column {
 	return []column{
 		{"Sampler", ofSampling(func(s *results.Sampling) string { return s.Sampler })},
 		{"A draw falls on a", ofSampling(func(s *results.Sampling) string { return s.Unit })},
-		{"Priority: base / exponent α", ofPriority(func(p *results.Priority) string { return p.Base + " / " + short(p.Exponent, 0) })},
+		{"Priority: base / exponent α", ofPriority(func(p *results.Priority) string {
+			return p.Base + " / " +
+				short(p.Exponent, 0)
+		})},
 		{"Age decay τ", decayText},
 		{"Effective half-life", halfLifeText},
 		{"Entry / draws", ofPriority(func(p *results.Priority) string { return p.Entry + " / " + p.Draws })},

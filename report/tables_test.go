@@ -30,7 +30,8 @@ func TestSavingsOfASeedAreWordedOrADash(t *testing.T) {
 		"both from the start": {evals(0, 0.9), evals(0, 0.9), "–"},
 	} {
 		found, err := results.NewCompare(results.Protocol{
-			Target: 0.5, Baseline: []results.SeedEvals{{Seed: 1, Evals: c.baseline}}, Replay: []results.SeedEvals{{Seed: 1, Evals: c.replay}},
+			Target: 0.5, Baseline: []results.SeedEvals{{Seed: 1, Evals: c.baseline}},
+			Replay: []results.SeedEvals{{Seed: 1, Evals: c.replay}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -45,8 +46,8 @@ func TestSavingsOfASeedAreWordedOrADash(t *testing.T) {
 	}
 }
 
-// played is an arm of one run of an environment: pass@1 goes from 0.2 to 0.6 and the reward from -3 to 2, where experts come to
-// the given bound.
+// played is an arm of one run of an environment: pass@1 goes from 0.2 to 0.6 and the reward from -3 to 2, where experts
+// come to the given bound.
 func played(seed uint64, expert, chance *results.Bound) *arm {
 	run := made{arm: results.ReplayArm, seed: seed, updates: 60, rate: 0.01, cost: 500}.make()
 	for i := range run.Evals {
@@ -54,7 +55,8 @@ func played(seed uint64, expert, chance *results.Bound) *arm {
 		run.Evals[i].Pass1, run.Evals[i].Reward = 0.2+0.4*share, results.Num(-3+5*share)
 	}
 	for i := range run.Updates {
-		run.Updates[i].Turns, run.Updates[i].Success, run.Updates[i].Invalid = results.Num(7), results.Num(0.5), results.Num(0.1)
+		run.Updates[i].Turns, run.Updates[i].Success, run.Updates[i].Invalid = results.Num(7), results.Num(0.5),
+			results.Num(0.1)
 	}
 	run.Summary.Expert, run.Summary.Random = expert, chance
 	run.Summary.RewardFirst, run.Summary.RewardLast = results.Num(-3), results.Num(2)
@@ -73,7 +75,8 @@ func pageOf(t *testing.T, arms ...*arm) string {
 func TestEpisodesAreShownBesideExpertsAndChance(t *testing.T) {
 	text := pageOf(t, played(1, &results.Bound{Pass1: 0.97, Reward: 4.5}, &results.Bound{Pass1: 0.11, Reward: -6.25}))
 	for _, want := range []string{
-		"expert 0.970", "random actions 0.110", "Reward against compute", "<td>-3.000 / 2.000</td>", "<td>0.970 / 4.500</td>", "<td>0.110 / -6.250</td>",
+		"expert 0.970", "random actions 0.110", "Reward against compute", "<td>-3.000 / 2.000</td>", "<td>0.970 / 4.500</td>",
+		"<td>0.110 / -6.250</td>",
 		"<figcaption>Turns</figcaption>", "<figcaption>Success</figcaption>", "<figcaption>Invalid turns</figcaption>",
 	} {
 		if !strings.Contains(text, want) {
@@ -81,11 +84,13 @@ func TestEpisodesAreShownBesideExpertsAndChance(t *testing.T) {
 		}
 	}
 	// The bounds are in the picture: the axis of accuracy reaches from the one to the other, that of reward below nothing.
-	accuracy, ok := (accuracyChart{measure: pass1, against: byCompute(), guides: []guide{{"expert", 0.97}, {"chance", 0.11}}}).chart([]*arm{played(1, nil, nil)}, wide())
+	accuracy, ok := (accuracyChart{measure: pass1, against: byCompute(),
+		guides: []guide{{"expert", 0.97}, {"chance", 0.11}}}).chart([]*arm{played(1, nil, nil)}, wide())
 	if !ok || accuracy.y.low > 0.11 || accuracy.y.high < 0.97 || accuracy.y.high > 1 {
 		t.Errorf("the axis of accuracy is %+v", accuracy.y)
 	}
-	reward, ok := (accuracyChart{measure: heldOutReward, against: byCompute(), free: true}).chart([]*arm{played(1, nil, nil)}, half())
+	reward, ok := (accuracyChart{measure: heldOutReward, against: byCompute(),
+		free: true}).chart([]*arm{played(1, nil, nil)}, half())
 	if !ok || reward.y.low > -3 || reward.y.high < 2 {
 		t.Errorf("the axis of reward is %+v", reward.y)
 	}
@@ -104,7 +109,8 @@ func TestTasksOfOneTurnShowNothingOfEpisodes(t *testing.T) {
 	s := side.runs[0].Summary
 	s.RewardFirst, s.RewardLast = results.Number{}, results.Number{}
 	text := pageOf(t, side)
-	for _, unwanted := range []string{"expert", "andom actions", "Reward against compute", "Held-out reward", "<figcaption>Turns", "Invalid turns"} {
+	for _, unwanted := range []string{"expert", "andom actions", "Reward against compute", "Held-out reward",
+		"<figcaption>Turns", "Invalid turns"} {
 		if strings.Contains(text, unwanted) {
 			t.Errorf("the page has %q", unwanted)
 		}
@@ -116,8 +122,10 @@ func TestBoundsOfDifferentTasksAreNotDrawnTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		one, two *results.Bound
 		drawn    int
-	}{"the same": {a, &results.Bound{Pass1: 0.9, Reward: 1}, 1}, "two": {a, b, 0}, "one": {a, nil, 0}, "the other": {nil, a, 0}, "none": {nil, nil, 0}} {
-		if got := players([]*arm{played(1, c.one, nil), played(2, c.two, nil)}, passOf); len(got) != c.drawn || c.drawn == 1 && got[0] != (guide{"expert", 0.9}) {
+	}{"the same": {a, &results.Bound{Pass1: 0.9, Reward: 1}, 1}, "two": {a, b, 0}, "one": {a, nil, 0},
+		"the other": {nil, a, 0}, "none": {nil, nil, 0}} {
+		if got := players([]*arm{played(1, c.one, nil), played(2, c.two, nil)}, passOf); len(got) != c.drawn ||
+			c.drawn == 1 && got[0] != (guide{"expert", 0.9}) {
 			t.Errorf("%s: %v is drawn, want %d", name, got, c.drawn)
 		}
 	}

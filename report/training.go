@@ -85,8 +85,10 @@ func furtherMetrics(arms []*arm) []metric {
 func samplingMetrics() []metric {
 	weighted := some(func(u *results.Update) bool { return u.WeightMin.Float() < 1 })
 	return []metric{
-		{"Importance weights, mean", "of the batch, its largest 1", func(u *results.Update) results.Number { return u.WeightMean }, weighted},
-		{"Importance weights, least", "of the batch, its largest 1", func(u *results.Update) results.Number { return u.WeightMin }, weighted},
+		{"Importance weights, mean", "of the batch, its largest 1",
+			func(u *results.Update) results.Number { return u.WeightMean }, weighted},
+		{"Importance weights, least", "of the batch, its largest 1",
+			func(u *results.Update) results.Number { return u.WeightMin }, weighted},
 		{"ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS }, weighted},
 		{"Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn },
 			some(func(u *results.Update) bool { return u.NeverDrawn.Known() })},
@@ -102,7 +104,8 @@ func promptMetrics() []metric {
 	replayed := func(u *results.Update) results.Number { return u.PromptShare }
 	return []metric{
 		{"Prompts held", "by prompt replay", held, some(func(u *results.Update) bool { return u.PromptsHeld.Known() })},
-		{"Replayed prompts", "share of new groups", replayed, some(func(u *results.Update) bool { return u.PromptShare.Known() })},
+		{"Replayed prompts", "share of new groups", replayed,
+			some(func(u *results.Update) bool { return u.PromptShare.Known() })},
 	}
 }
 
@@ -133,7 +136,10 @@ func decayMoves(arms []*arm) bool {
 	return slices.ContainsFunc(arms, func(a *arm) bool {
 		return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
 			first := r.Final(func(u *results.Update) results.Number { return u.AgeDecay })
-			return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return u.AgeDecay.Known() && u.AgeDecay != first })
+			return slices.ContainsFunc(r.Updates, func(u results.Update) bool {
+				return u.AgeDecay.Known() &&
+					u.AgeDecay != first
+			})
 		})
 	})
 }
@@ -192,11 +198,12 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 					all = append(all, p.Y)
 				}
 			}
-			thinLines = append(thinLines, line(thin(points, limit), side.role.thin(), 0.7)...)
+			thinLines = append(thinLines, line{thin(points, limit), penOf(side.role.thin(), 0.7)})
 		}
 		if len(traces) > 0 {
 			middle := medianTrace(traces)
-			thick = append(thick, line(thin(smooth(middle, smoothing(len(middle))), thickBudget/len(arms)), side.role, 1.7)...)
+			points := thin(smooth(middle, smoothing(len(middle))), thickBudget/len(arms))
+			thick = append(thick, line{points, penOf(side.role, 1.7)})
 		}
 	}
 	if len(all) == 0 {

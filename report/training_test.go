@@ -18,7 +18,8 @@ func bounded() []*arm {
 	for u := 1; u <= 40; u++ {
 		up := results.Update{Update: u, Other: map[string]results.Number{"tokens": results.Num(3)}}
 		if u%10 == 0 {
-			up.Other["bound"], up.Other["reward_change"], up.Other["bound_tv"] = results.Num(-float64(u)), results.Num(float64(u)), results.Num(0.5)
+			up.Other["bound"], up.Other["reward_change"], up.Other["bound_tv"] = results.Num(-float64(u)),
+				results.Num(float64(u)), results.Num(0.5)
 		}
 		run.Updates = append(run.Updates, up)
 	}
@@ -129,7 +130,8 @@ func TestALineBreaksWhereAValueIsMissing(t *testing.T) {
 
 func TestSmoothingIsNotMovedByALoneSpike(t *testing.T) {
 	points := plotter.XYs{{X: 0, Y: 1}, {X: 1, Y: 2}, {X: 2, Y: 900}, {X: 3, Y: math.NaN()}, {X: 4, Y: 3}}
-	want := []float64{1.5, 2, 451, math.NaN(), 3} // windows of 3, less the missing value: (1 2), (1 2 900), (2 900), none, (3)
+	// windows of 3, less the missing value: (1 2), (1 2 900), (2 900), none, (3)
+	want := []float64{1.5, 2, 451, math.NaN(), 3}
 	for i, p := range smooth(points, 1) {
 		if p.Y != want[i] && !(math.IsNaN(p.Y) && math.IsNaN(want[i])) {
 			t.Errorf("point %d smoothed to %v, want %v", i, p.Y, want[i])

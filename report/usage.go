@@ -67,10 +67,12 @@ func histograms() []counted {
 // youngerTokens tells the staleness by token where rollouts had tokens of several versions.
 func youngerTokens(side *arm) string {
 	byToken := side.histogram(func(s *results.Summary) results.Histogram { return s.TokenStaleness })
-	if byToken.Count() == 0 || slices.Equal(byToken, side.histogram(func(s *results.Summary) results.Histogram { return s.Staleness })) {
+	if byToken.Count() == 0 || slices.Equal(byToken,
+		side.histogram(func(s *results.Summary) results.Histogram { return s.Staleness })) {
 		return ""
 	}
-	return fmt.Sprintf(" That is of the oldest token; the mean over a rollout’s tokens is %s on average.", short(round(byToken.Mean().Float()), 0))
+	return fmt.Sprintf(" That is of the oldest token; the mean over a rollout’s tokens is %s on average.",
+		short(round(byToken.Mean().Float()), 0))
 }
 
 // stillPresent tells how often the rollouts were used that no histogram at eviction counts.
@@ -79,7 +81,8 @@ func stillPresent(side *arm) string {
 	if h.Count() == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" The %s in the table at the end: mean %s.", grouped(float64(h.Count())), short(round(h.Mean().Float()), 0))
+	return fmt.Sprintf(" The %s in the table at the end: mean %s.", grouped(float64(h.Count())),
+		short(round(h.Mean().Float()), 0))
 }
 
 // figuresOf draws histograms of an arm, all its seeds together.
@@ -99,7 +102,8 @@ func figuresOf(side *arm, list []counted) ([]figure, error) {
 				return nil, err
 			}
 			f.SVG = []markup{svg}
-			f.Note = fmt.Sprintf("Mean %s, largest %d; %s counted.", short(round(h.Mean().Float()), 0), h.Max(), grouped(float64(h.Count())))
+			f.Note = fmt.Sprintf("Mean %s, largest %d; %s counted.", short(round(h.Mean().Float()), 0), h.Max(),
+				grouped(float64(h.Count())))
 			if c.more != nil {
 				f.Note += c.more(side)
 			}
@@ -127,8 +131,10 @@ func (c counted) chart(side *arm, h results.Histogram) *chart {
 		highest = max(highest, last.share)
 	}
 	bars.width = float64(width)
-	ch := &chart{title: c.title + ", " + side.label, class: "third", width: 290, height: 178, left: 36, right: 8, layers: []plot.Plotter{bars}}
-	ch.x = axis{title: c.axis, low: -0.5, high: float64((h.Max()/width+1)*width) - 0.5, ticks: ticks{about: 6, integer: true}, gridless: true}
+	ch := &chart{title: c.title + ", " + side.label, class: "third", width: 290, height: 178, left: 36, right: 8,
+		layers: []plot.Plotter{bars}}
+	ch.x = axis{title: c.axis, low: -0.5, high: float64((h.Max()/width+1)*width) - 0.5,
+		ticks: ticks{about: 6, integer: true}, gridless: true}
 	if h.Max() < 3 { // a bar that fills the plot would say nothing
 		ch.x.high = 3.5
 	}
@@ -182,7 +188,8 @@ func gpuRows(side *arm) []gpuRow {
 // idles reports whether some GPU of an arm was ever idle, as in synchronous mode.
 func idles(side *arm) bool {
 	return slices.ContainsFunc(side.summaries(), func(s *results.Summary) bool {
-		return slices.ContainsFunc(slices.Concat(s.WorkerTimes, s.TrainerTimes), func(g results.GPU) bool { return g.Idle > 0 })
+		return slices.ContainsFunc(slices.Concat(s.WorkerTimes, s.TrainerTimes),
+			func(g results.GPU) bool { return g.Idle > 0 })
 	})
 }
 
@@ -225,5 +232,6 @@ func gpuFigure(side *arm) (figure, error) {
 
 // fill paints a rectangle.
 func fill(c draw.Canvas, r role, left, right, bottom, top vg.Length) {
-	c.FillPolygon(r.color(), []vg.Point{{X: left, Y: bottom}, {X: left, Y: top}, {X: right, Y: top}, {X: right, Y: bottom}})
+	c.FillPolygon(r.color(), []vg.Point{{X: left, Y: bottom}, {X: left, Y: top}, {X: right, Y: top},
+		{X: right, Y: bottom}})
 }

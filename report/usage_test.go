@@ -9,15 +9,18 @@ import (
 
 func TestBusyTimeIsTheShareOverAllSeeds(t *testing.T) {
 	run := func(g results.GPU, idle float64) *results.Run {
-		return &results.Run{Summary: &results.Summary{WorkerTimes: []results.GPU{g, {}}, TrainerTimes: []results.GPU{{Busy: 1, Stalled: 1, Idle: idle}}}}
+		return &results.Run{Summary: &results.Summary{WorkerTimes: []results.GPU{g, {}},
+			TrainerTimes: []results.GPU{{Busy: 1, Stalled: 1, Idle: idle}}}}
 	}
-	side := &arm{runs: []*results.Run{run(results.GPU{Busy: 3, Stalled: 1}, 0), run(results.GPU{Busy: 9, Stalled: 1, Idle: 2}, 4), {}}}
+	side := &arm{runs: []*results.Run{run(results.GPU{Busy: 3, Stalled: 1}, 0),
+		run(results.GPU{Busy: 9, Stalled: 1, Idle: 2}, 4), {}}}
 	rows := gpuRows(side)
 	want := []gpuRow{{"worker 1", 0.75, 0.125}, {"trainer 1", 0.25, 0.25}} // worker 2 never lived
 	if len(rows) != 2 || rows[0] != want[0] || rows[1] != want[1] {
 		t.Errorf("rows %v, want %v", rows, want)
 	}
-	if !idles(side) || idles(&arm{runs: side.runs[2:]}) || idles(&arm{runs: []*results.Run{run(results.GPU{Busy: 1, Stalled: 1}, 0)}}) {
+	if !idles(side) || idles(&arm{runs: side.runs[2:]}) ||
+		idles(&arm{runs: []*results.Run{run(results.GPU{Busy: 1, Stalled: 1}, 0)}}) {
 		t.Error("idle is not told from stalled")
 	}
 }
