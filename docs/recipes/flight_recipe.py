@@ -1,11 +1,11 @@
-"""The replay service with stock pyarrow.flight, and nothing of ours.
+"""The replay service with stock pyarrow.flight alone.
 
     reprise serve &
     python flight_recipe.py grpc://127.0.0.1:7447
 
-Creates a table, inserts 1,000 rollouts with the types that `pa.table` infers, samples, updates priorities, advances the version,
-reads statistics, and compares everything that comes back with what was put in, bit for bit. Requests and answers that are not
-record batches are JSON: `wire/messages.go` names their fields.
+Creates a table, inserts 1,000 rollouts with the types that `pa.table` infers, samples, updates priorities, advances the
+version and reads statistics. It compares every rollout that comes back with the one inserted, bit for bit. Requests and
+answers other than record batches are JSON: `wire/messages.go` has their fields.
 """
 
 import json
@@ -22,13 +22,15 @@ GROUP = 8  # rollouts of one prompt
 
 
 def float32(x):
-    """The nearest number that the wire's float32 can hold, so that comparisons can be exact."""
+    """Return the nearest float32, so that comparisons are exact."""
     return struct.unpack("f", struct.pack("f", x))[0]
 
 
 def make_rollouts(rng):
-    """Return 1,000 rollouts as lists of Python's numbers."""
-    rows = {name: [] for name in ("prompt_id", "group", "tokens", "mask", "logprobs", "versions", "reward", "truncated")}
+    """Return 1,000 rollouts as columns of lists."""
+    rows = {
+        name: [] for name in ("prompt_id", "group", "tokens", "mask", "logprobs", "versions", "reward", "truncated")
+    }
     for i in range(ROLLOUTS):
         prompt, completion = rng.randint(1, 20), rng.randint(1, 200)
         length = prompt + completion
@@ -52,9 +54,9 @@ def act(client, action, /, **body):
 def insert(client, data):
     """Insert a table of pyarrow as one request, all or nothing, and return the ids of its rows."""
     writer, answers = client.do_put(flight.FlightDescriptor.for_path(TABLE), data.schema)
-    with writer:  # where the insertion is refused, read returns None, and the writer's close raises the reason
+    with writer:  # if the insertion is refused, read returns None and close raises the reason
         for batch in data.combine_chunks().to_batches():
-            # The name makes a repetition after a broken connection harmless.
+            # With a batch_id, a retry after a broken connection does not insert twice.
             writer.write_with_metadata(batch, json.dumps({"batch_id": "recipe 1"}).encode())
         writer.done_writing()
         answer = answers.read()
@@ -62,12 +64,12 @@ def insert(client, data):
 
 
 def sample(client, size):
-    """Draw a batch: it counts as used when it has arrived."""
+    """Draw a batch. It counts as used once it has arrived."""
     ticket = flight.Ticket(json.dumps({"table": TABLE, "size": size, "timeout_ms": 10_000}).encode())
     reader = client.do_get(ticket)
     chunk = reader.read_chunk()
     info = json.loads(chunk.app_metadata.to_pybytes())
-    for _ in reader:  # to the end, which is what acknowledges the batch
+    for _ in reader:  # reading to the end acknowledges the batch
         pass
     return chunk.data, info
 
@@ -77,7 +79,7 @@ def compare(drawn, rows, row_of):
     for row in drawn.to_pylist():
         i = row_of[row["id"]]
         for name, values in rows.items():
-            if name != "group":  # which is the table's own number
+            if name != "group":  # the table numbers groups itself
                 assert row[name] == values[i], f"{name} of rollout {row['id']}: {row[name]} is not {values[i]}"
 
 
@@ -95,9 +97,9 @@ def main(address):
 
         drawn, info = sample(client, 64)
         compare(drawn, rows, row_of)
-        print(f"sampled batch {info['batch']}: {drawn.num_rows} rollouts of version {info['version']}, as they were inserted")
+        print(f"sampled {drawn.num_rows} rollouts at version {info['version']}, as they were inserted")
 
-        # One rollout with all the priority there is, and nothing but it comes back.
+        # One rollout gets all the priority, and so nearly all draws.
         chosen = ids[123]
         act(client, "update_priorities", table=TABLE, ids=ids, priorities=[1e6 if i == chosen else 0.0 for i in ids])
         again, _ = sample(client, 64)
@@ -111,7 +113,8 @@ def main(address):
         assert later["staleness"].to_pylist() == [3] * 8
         print(f"advanced to version {advanced['version']}: rollouts are {later['staleness'][0]} versions stale")
 
-        everything = client.do_get(flight.Ticket(json.dumps({"table": TABLE, "export": True, "size": 256}).encode())).read_all()
+        request = {"table": TABLE, "export": True, "size": 256}
+        everything = client.do_get(flight.Ticket(json.dumps(request).encode())).read_all()
         assert everything["id"].to_pylist() == sorted(ids)
         compare(everything, rows, row_of)
         print(f"exported all {everything.num_rows}, as they were inserted")

@@ -1,9 +1,9 @@
 """GRPO with replay, in PyTorch, against the replay service: a small transformer learns to add.
 
-A generator and a trainer work at the same time, as an inference engine and a trainer would. The generator asks the gate how many
-groups it may start, generates them with the newest weights that were published, and inserts them. The trainer draws batches by
-priority, corrects for their staleness with the ratio to the policy that generated, reports what it measured, and publishes new
-weights after it has advanced the table.
+A generator and a trainer work at the same time, as an inference engine and a trainer would. The generator asks the gate
+how many groups it may start, generates them with the newest weights that were published, and inserts them. The trainer
+draws batches by priority, corrects for their staleness with the ratio to the policy that generated, reports what it
+measured, and publishes new weights after it has advanced the table.
 
     reprise serve &
     python examples/torch_grpo.py
@@ -216,8 +216,8 @@ def train(table: reprise.Table, model: Adder, options: argparse.Namespace) -> tu
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-                # The table learns how far the policy has gone from each rollout (its ESS by age), then the new version, and
-                # only then may anybody have the weights of that version.
+                # The table learns how far the policy has gone from each rollout (its ESS by age), then the new version,
+                # and only then may anybody have the weights of that version.
                 counted = ratio * padded.loss_mask
                 table.report(
                     batch.ids, batch.staleness,

@@ -109,7 +109,8 @@ def rollouts(lengths: list[int], *, seed: int = 0, prompt: int = 2, version: int
         "tokens": [rng.integers(0, 50_000, length).tolist() for length in lengths],
         "mask": masks,
         "logprobs": [
-            [float(np.float32(-value)) if kept else 0.0 for value, kept in zip(rng.random(len(mask)), mask)] for mask in masks
+            [float(np.float32(-value)) if kept else 0.0 for value, kept in zip(rng.random(len(mask)), mask)]
+            for mask in masks
         ],
         "versions": [[version if kept else -1 for kept in mask] for mask in masks],
         "reward": [float(i % 2) for i in range(len(lengths))],

@@ -26,7 +26,9 @@ def batch(columns: dict[str, list]) -> Batch:
     return sampled(columns)
 
 
-def same(inserted: dict[str, object], columns: dict[str, list], names: tuple[str, ...] = (*PER_TOKEN, "reward")) -> None:
+def same(
+    inserted: dict[str, object], columns: dict[str, list], names: tuple[str, ...] = (*PER_TOKEN, "reward")
+) -> None:
     arrow = record_batch(inserted)
     for name in names:
         assert arrow[name].to_pylist() == columns[name], name

@@ -157,8 +157,8 @@ def test_writing_to_tensors_leaves_the_batch_alone() -> None:
 
 def test_padded_and_packed_tell_what_they_hold_by_name(batch: Batch) -> None:
     assert set(batch.padded().asdict()) == {
-        "ids", "groups", "rewards", "weights", "staleness", "lengths", "tokens", "loss_mask", "position_ids", "logprobs",
-        "advantages", "versions", "attention_mask",
+        "ids", "groups", "rewards", "weights", "staleness", "lengths", "tokens", "loss_mask", "position_ids",
+        "logprobs", "advantages", "versions", "attention_mask",
     }  # fmt: skip
     assert repr(batch) == "<reprise.Batch 7: 4 rollouts, version 3>"
     assert batch.to_table().num_rows == len(batch) == 4
@@ -180,7 +180,9 @@ def test_what_has_another_shape_is_named_with_what_to_take(batch: Batch) -> None
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("lengths", [[700, 1, 300, 512], [600] * 3, [1, 2, 1], [4] * 3], ids=str)
 def test_rows_of_any_length_are_laid_out_alike(lengths: list[int], side: str) -> None:
-    batch = sampled(rollouts([max(n, 3) for n in lengths], version=4), values=pa.array([[0.5] * max(n, 3) for n in lengths]))
+    batch = sampled(
+        rollouts([max(n, 3) for n in lengths], version=4), values=pa.array([[0.5] * max(n, 3) for n in lengths])
+    )
     width = int(batch.lengths.max()) + (5 if len(set(lengths)) > 1 else 0)
     padded = batch.padded(side=side, pad_id=-9, length=width)
     for row, length in enumerate(batch.lengths.tolist()):

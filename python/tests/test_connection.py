@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,9 @@ def raising(*problems: Exception) -> Any:
         (flight.FlightServerError("something else: broke"), errors.Failed),
     ],
 )
-def test_each_code_is_an_exception_of_its_own(fake: Fake, scripted: reprise.Table, raised: Exception, kind: type) -> None:
+def test_each_code_is_an_exception_of_its_own(
+    fake: Fake, scripted: reprise.Table, raised: Exception, kind: type
+) -> None:
     fake.answer = raising(raised)
     with pytest.raises(errors.Error) as caught:
         scripted.info()
@@ -56,7 +58,9 @@ def test_each_code_is_an_exception_of_its_own(fake: Fake, scripted: reprise.Tabl
 
 
 def test_a_code_within_a_message_is_not_taken_for_the_code() -> None:
-    error = errors.from_flight(flight.FlightServerError("Flight error, with message: invalid: full: no. Client context: OK"))
+    error = errors.from_flight(
+        flight.FlightServerError("Flight error, with message: invalid: full: no. Client context: OK")
+    )
     assert type(error) is errors.Invalid and str(error) == "full: no"
 
 

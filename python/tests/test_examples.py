@@ -1,4 +1,4 @@
-"""The recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
+"""The guide's first program, the recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
 
 import pathlib
 import subprocess
@@ -7,9 +7,22 @@ import sys
 import pytest
 from conftest import ROOT, Server
 
+
+def test_the_guides_first_program_prints_what_the_guide_says(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = (ROOT / "docs" / "python.md").read_text()
+    program, rest = guide.split("```python\n", 1)[1].split("```\n", 1)
+    assert "grpc://127.0.0.1:7447" in program
+    exec(program.replace("grpc://127.0.0.1:7447", server.address), {})
+    assert capsys.readouterr().out == rest.split("```\n")[1]
+
+
 def test_stock_pyarrow_gets_back_what_it_put_in(server: Server) -> None:
     recipe = ROOT / "docs" / "recipes" / "flight_recipe.py"
-    ran = subprocess.run([sys.executable, "-I", str(recipe), server.address], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-I", str(recipe), server.address], capture_output=True, text=True, timeout=120
+    )
     assert ran.returncode == 0, ran.stderr
     assert "exported all 1000, as they were inserted" in ran.stdout
     assert "statistics: 1000 present, 136 drawn, 136 acknowledged" in ran.stdout
@@ -22,8 +35,8 @@ def test_grpo_with_replay_learns_to_add(server: Server, capsys: pytest.CaptureFi
     import torch_grpo
 
     first, last = torch_grpo.main(
-        ["--address", server.address, "--table", "torch-grpo-test", "--largest", "9", "--warm-up", "50", "--updates", "120",
-         "--learning-rate", "1e-3"]
+        ["--address", server.address, "--table", "torch-grpo-test", "--largest", "9", "--warm-up", "50",
+         "--updates", "120", "--learning-rate", "1e-3"]
     )  # fmt: skip
     printed = capsys.readouterr().out
     assert "staleness" in printed and "after 120 updates" in printed

@@ -1,4 +1,5 @@
-"""Rollouts in every form become the same record batch, and the golden files of Go's package wire read and write alike."""
+"""Rollouts in every form become the same record batch, and the golden files of Go's package wire read and write
+alike."""
 
 import base64
 import json
@@ -36,7 +37,11 @@ def forms() -> dict[str, dict[str, object]]:
         "arrays": {**columns, **{name: [np.asarray(row) for row in columns[name]] for name in per_token}},
         "padded right": {**columns, **padded(right, 99), "lengths": lengths},
         "padded left": {**columns, **padded(left, 99), "attention_mask": left},
-        "flat": {**columns, **{n: np.concatenate([np.asarray(r) for r in columns[n]]) for n in per_token}, "lengths": LENGTHS},
+        "flat": {
+            **columns,
+            **{n: np.concatenate([np.asarray(r) for r in columns[n]]) for n in per_token},
+            "lengths": LENGTHS,
+        },
         "arrow": {name: pa.array(value) for name, value in columns.items()},
     }
 
@@ -76,7 +81,9 @@ def test_bfloat16_tensors_are_taken() -> None:
 
 
 def test_types_are_those_of_the_wire() -> None:
-    batch = record_batch({**rollouts(LENGTHS), "temperature": 0.7, "truncated": [True, False, False, True]}, group_size=2)
+    batch = record_batch(
+        {**rollouts(LENGTHS), "temperature": 0.7, "truncated": [True, False, False, True]}, group_size=2
+    )
     types = {field.name: str(field.type) for field in batch.schema}
     assert types == {
         "prompt_id": "string", "tokens": "list<item: int32>", "mask": "list<item: uint8>",
@@ -104,7 +111,9 @@ def test_one_number_stands_for_all_rollouts() -> None:
 
 
 def test_what_a_rollout_does_not_have_is_null() -> None:
-    batch = record_batch({**rollouts([3, 3]), "advantages": [None, [0, 0, 1]], "advantage": [0.5, None], "text": [None, "x"]})
+    batch = record_batch(
+        {**rollouts([3, 3]), "advantages": [None, [0, 0, 1]], "advantage": [0.5, None], "text": [None, "x"]}
+    )
     assert batch["advantages"].to_pylist() == [None, [0, 0, 1]]
     assert batch["advantage"].to_pylist() == [0.5, None]
     assert batch["text"].to_pylist() == [None, "x"]
@@ -113,7 +122,13 @@ def test_what_a_rollout_does_not_have_is_null() -> None:
 def test_nested_columns_and_own_columns_are_carried() -> None:
     turns = [[{"start": 2, "end": 5, "reward": 1.0, "done": True}], []]
     batch = record_batch(
-        {**rollouts([5, 5]), "turns": turns, "meta": [{"a": "b"}, {}], "images": [[b"\x00"], []], "x_e": np.eye(2, dtype=np.float32)}
+        {
+            **rollouts([5, 5]),
+            "turns": turns,
+            "meta": [{"a": "b"}, {}],
+            "images": [[b"\x00"], []],
+            "x_e": np.eye(2, dtype=np.float32),
+        }
     )
     assert batch["turns"].to_pylist() == turns
     assert batch["meta"].to_pylist() == [[("a", "b")], []]
@@ -151,11 +166,17 @@ WRONG = {
     "tokens: a flat array": {"tokens": np.array([3])},
     "lengths: row 1: 5: want 0 to 4": {"tokens": np.zeros((2, 4), int), "lengths": [4, 5]},
     "lengths: 3 tokens in all: want the 4": {"tokens": np.zeros(4, int), "lengths": [1, 2]},
-    "attention_mask: [1, 4]: want the shape of tokens, [2, 4]": {"tokens": np.zeros((2, 4), int), "attention_mask": np.ones((1, 4))},
+    "attention_mask: [1, 4]: want the shape of tokens, [2, 4]": {
+        "tokens": np.zeros((2, 4), int),
+        "attention_mask": np.ones((1, 4)),
+    },
     "mask: shape [2, 3]: want that of tokens, [2, 4]": {"tokens": np.zeros((2, 4), int), "mask": np.ones((2, 3))},
     "values: row 1: token 0: 1e+300: want what fits float32": {**rollouts([3, 2]), "values": [None, [1e300, 0]]},
     "prompt_lengths: row 1: 2: want 0 to 1": {"tokens": [[1, 2, 3], [4, 5]], "prompt_lengths": 2},
-    "prompt_lengths: shape [3]: want one number for each of 2 rollouts": {"tokens": [[1, 2], [4, 5]], "prompt_lengths": [1, 1, 1]},
+    "prompt_lengths: shape [3]: want one for each of 2 rollouts": {
+        "tokens": [[1, 2], [4, 5]],
+        "prompt_lengths": [1, 1, 1],
+    },
     "prompt_lengths: row 0: 0.5: want a whole number": {"tokens": [[1, 2]], "prompt_lengths": [0.5]},
     "lengths: row 0: 2.5: want a whole number": {"tokens": np.zeros((1, 4), int), "lengths": [2.5]},
     "turns: ": {**rollouts([3]), "turns": [["no turn"]]},
@@ -188,7 +209,9 @@ def test_own_columns_take_the_tables_types() -> None:
 
 def test_a_rollout_is_made_from_a_prompt_and_its_completion() -> None:
     row = reprise.rollout("p1", [5, 6], [7, 8, 2], logprobs=[-0.5, -0.25, 0], version=3, reward=1, text="x")
-    batch = record_batch([row, reprise.rollout("p2", np.array([], int), [9], logprobs=[-1.0], version=4, reward=0, top_p=0.5)])
+    batch = record_batch(
+        [row, reprise.rollout("p2", np.array([], int), [9], logprobs=[-1.0], version=4, reward=0, top_p=0.5)]
+    )
     assert batch.to_pylist() == [
         {"prompt_id": "p1", "tokens": [5, 6, 7, 8, 2], "mask": [0, 0, 1, 1, 1], "logprobs": [0, 0, -0.5, -0.25, 0],
          "version": 3, "reward": 1, "temperature": 1, "top_p": 1, "text": "x"},
@@ -228,7 +251,9 @@ def rounded(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind):
         return [rounded(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
-        return {kind.field(i).name: rounded(value[kind.field(i).name], kind.field(i).type) for i in range(kind.num_fields)}
+        return {
+            kind.field(i).name: rounded(value[kind.field(i).name], kind.field(i).type) for i in range(kind.num_fields)
+        }
     return value
 
 

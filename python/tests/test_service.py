@@ -121,7 +121,13 @@ def test_each_refusal_is_an_exception_of_its_own(client: reprise.Client, table: 
     with pytest.raises(reprise.NoLease):
         t.acknowledge(12345)
     missing = client.table("nowhere")
-    for call in (missing.info, missing.stats, lambda: missing.sample(1), lambda: missing.insert(rollouts([3])), missing.schema):
+    for call in (
+        missing.info,
+        missing.stats,
+        lambda: missing.sample(1),
+        lambda: missing.insert(rollouts([3])),
+        missing.schema,
+    ):
         with pytest.raises(reprise.NotFound):
             call()
     with pytest.raises(reprise.NotFound), missing.stream(1) as stream:

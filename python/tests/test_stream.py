@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.flight as flight
@@ -68,7 +67,9 @@ def test_a_starved_stream_says_so_and_goes_on(fake: Fake, scripted: reprise.Tabl
             assert fake.requests[0]["timeout_ms"] == 5000
 
 
-def test_a_broken_exchange_is_opened_again_and_its_batches_are_not_acknowledged(fake: Fake, scripted: reprise.Table) -> None:
+def test_a_broken_exchange_is_opened_again_and_its_batches_are_not_acknowledged(
+    fake: Fake, scripted: reprise.Table
+) -> None:
     def breaking(number: int, request: dict[str, Any]) -> None:
         if number == 2:
             raise flight.FlightUnavailableError("connection reset")
@@ -235,7 +236,12 @@ def test_a_program_that_closes_nothing_ends(fake: Fake, prefetch: int) -> None:
         command = [sys.executable, "-X", "faulthandler", "-c", PROGRAM, fake.address, str(prefetch)]
         path = os.pathsep.join(["src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
         ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, cwd=ROOT / "python", env={**os.environ, "PYTHONPATH": path}
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=ROOT / "python",
+            env={**os.environ, "PYTHONPATH": path},
         )
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "the end\n", "")
 

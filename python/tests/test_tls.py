@@ -12,7 +12,10 @@ from conftest import Server, rollouts
 
 import reprise
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificates are made by openssl, which is not installed here; .ci/run installs it")
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None,
+    reason="the certificates are made by openssl, which is not installed here; .ci/run installs it",
+)
 
 TOKENS = """
 tokens:
@@ -23,7 +26,8 @@ tokens:
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder with two authorities, what the first signed for the service and for a client, and a client of the second."""
+    """A folder with two authorities, what the first signed for the service and for a client, and a client of the
+    second."""
     folder = tmp_path_factory.mktemp("pem")
 
     def openssl(*arguments: str) -> None:
@@ -31,7 +35,19 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     for name in ("ca", "other-ca"):
-        openssl("req", "-x509", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2")
+        openssl(
+            "req",
+            "-x509",
+            *new_key,
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+            "-subj",
+            f"/CN={name}",
+            "-days",
+            "2",
+        )
     for name, ca, extension in (
         ("server", "ca", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
         ("named", "ca", "subjectAltName=DNS:replay.example"),
@@ -101,10 +117,15 @@ def test_a_token_gives_its_rights_and_no_others(serve: Callable[..., Server], pe
                     call()
 
 
-def test_a_service_whose_certificate_nobody_vouches_for_is_not_talked_to(serve: Callable[..., Server], pem: pathlib.Path) -> None:
+def test_a_service_whose_certificate_nobody_vouches_for_is_not_talked_to(
+    serve: Callable[..., Server], pem: pathlib.Path
+) -> None:
     server = serve()
     for ca in (pem / "other-ca.pem", None):
-        with reprise.connect(server.address, ca=ca, timeout=1) as client, pytest.raises(reprise.Unavailable, match="(?i)certificate"):
+        with (
+            reprise.connect(server.address, ca=ca, timeout=1) as client,
+            pytest.raises(reprise.Unavailable, match="(?i)certificate"),
+        ):
             client.list()
     with reprise.connect(server.address.replace("+tls", ""), timeout=1) as client, pytest.raises(reprise.Unavailable):
         client.list()
@@ -112,7 +133,10 @@ def test_a_service_whose_certificate_nobody_vouches_for_is_not_talked_to(serve: 
 
 def test_a_certificate_of_another_name_takes_server_name(serve: Callable[..., Server], pem: pathlib.Path) -> None:
     server = serve(name="named")
-    with reprise.connect(server.address, ca=pem / "ca.pem", timeout=1) as client, pytest.raises(reprise.Unavailable, match="(?i)name"):
+    with (
+        reprise.connect(server.address, ca=pem / "ca.pem", timeout=1) as client,
+        pytest.raises(reprise.Unavailable, match="(?i)name"),
+    ):
         client.list()
     with reprise.connect(server.address, ca=pem / "ca.pem", server_name="replay.example") as client:
         assert client.list() == []
@@ -124,7 +148,10 @@ def test_mutual_tls_wants_a_certificate_that_is_known(serve: Callable[..., Serve
     with reprise.connect(server.address, ca=pem / "ca.pem", **mine) as client:
         assert len(client.create("math").insert(rollouts([3, 4]))) == 2
     for wrong in ({}, {"certificate": pem / "stranger.pem", "key": pem / "stranger.key"}):
-        with reprise.connect(server.address, ca=pem / "ca.pem", timeout=1, **wrong) as client, pytest.raises(reprise.Unavailable):
+        with (
+            reprise.connect(server.address, ca=pem / "ca.pem", timeout=1, **wrong) as client,
+            pytest.raises(reprise.Unavailable),
+        ):
             client.list()
 
 

@@ -2,14 +2,14 @@
 
 >>> import reprise  # doctest: +SKIP
 >>> with reprise.connect("grpc://127.0.0.1:7447") as client:
-...     table = client.create("math", capacity=4096, group_size=2)
-...     table.insert([reprise.rollout("7+5", [7, 10, 5], [1, 2], logprobs=[-0.1, -0.2], version=0, reward=1.0),
-...                   reprise.rollout("7+5", [7, 10, 5], [1, 3], logprobs=[-0.1, -2.3], version=0, reward=0.0)], group_size=2)
-...     batch = table.sample(2).padded(side="right", pad_id=0).torch("cuda")
+...     table = client.create("math", capacity=4096)
+...     row = reprise.rollout("7+5", prompt=[7, 10, 5], tokens=[1, 2], logprobs=[-0.1, -0.2], version=0, reward=1)
+...     table.insert([row])
+...     batch = table.sample(1).padded(side="right", pad_id=0).torch("cuda")
 
-A `Client` holds `Table`s. A `Table` takes rollouts in almost any form (`Table.insert`) and returns a `Batch` (`Table.sample`) or
-a `Stream` of them (`Table.stream`). A `Batch` becomes `Padded` or `Packed` arrays, of numpy or torch. `reprise.adapters` converts
-the batches of TRL, verl and AReaL. Every failure is a `reprise.Error`.
+A `Client` holds `Table`s. A `Table` takes rollouts in almost any form (`Table.insert`) and returns a `Batch`
+(`Table.sample`) or a `Stream` of them (`Table.stream`). A `Batch` becomes `Padded` or `Packed` arrays, of numpy or
+torch. `reprise.adapters` converts the batches of TRL, verl and AReaL. Every failure is a `reprise.Error`.
 """
 
 from .batch import Batch, BatchInfo
@@ -41,8 +41,8 @@ from .table import Grant, Prompt, PromptResult, Table
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ahead", "Batch", "BatchInfo", "Client", "Closing", "Definition", "Denied", "Error", "Exists", "Failed", "Full", "Gate",
-    "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptResult", "Prompts", "Starved",
-    "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect",
-    "record_batch", "rollout",
+    "Ahead", "Batch", "BatchInfo", "Client", "Closing", "Definition", "Denied", "Error", "Exists", "Failed", "Full",
+    "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptResult",
+    "Prompts", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
+    "Unavailable", "connect", "record_batch", "rollout",
 ]  # fmt: skip

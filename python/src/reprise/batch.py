@@ -41,8 +41,8 @@ class BatchInfo:
 
 
 class Batch:
-    """B rollouts that a table drew. Its arrays are read-only views of what was received; `padded` and `packed` return the
-    arrays that a trainer takes.
+    """B rollouts that a table drew. Its arrays are read-only views of what was received; `padded` and `packed` return
+    the arrays that a trainer takes.
 
     N is the number of tokens in the batch. Rollout i has the entries ``offsets[i]:offsets[i + 1]`` of an array [N].
     """
@@ -124,7 +124,9 @@ class Batch:
         array = self._arrow(name)
         if name in TOKEN_COLUMNS:
             raise Invalid(f"{name}: one value per token: want flat({name!r}) or ragged({name!r})")
-        if array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_"):  # only advantage may be null
+        if (
+            array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_")
+        ):  # only advantage may be null
             array = array.fill_null(pa.scalar(0, array.type))
         return cast(Array, array.to_numpy(zero_copy_only=False))
 
@@ -151,7 +153,9 @@ class Batch:
         if array.null_count == 0:
             values = array.values
             begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-            return cast(Array, values.slice(begin, end - begin).to_numpy(zero_copy_only=not pa.types.is_boolean(values.type)))
+            return cast(
+                Array, values.slice(begin, end - begin).to_numpy(zero_copy_only=not pa.types.is_boolean(values.type))
+            )
         values = array.flatten().to_numpy(zero_copy_only=False)
         out = np.zeros(int(self.offsets[-1]), values.dtype)
         out[np.repeat(np.asarray(array.is_valid()), self.lengths)] = values
@@ -163,8 +167,8 @@ class Batch:
 
     @cached_property
     def advantages(self) -> Array:
-        """float32 [N]: per token. Rollouts without advantages per token have their advantage at each token of the policy
-        and 0 elsewhere."""
+        """float32 [N]: per token. Rollouts without advantages per token have their advantage at each token of the
+        policy and 0 elsewhere."""
         if self.has("advantage"):
             out = np.repeat(self.column("advantage").astype(np.float32, copy=False), self.lengths)
             if self.has("mask"):
@@ -230,8 +234,8 @@ class Batch:
         return Padded.of(self, side == "left", pad_id, width)
 
     def packed(self, *, pad_id: int = 0, multiple_of: int = 1) -> Packed[Array]:
-        """Return numpy arrays [N], rollouts one after the other, with ``cu_seqlens`` for variable-length attention kernels.
-        ``packed(...).torch(device)`` returns tensors.
+        """Return numpy arrays [N], rollouts one after the other, with ``cu_seqlens`` for variable-length attention
+        kernels. ``packed(...).torch(device)`` returns tensors.
 
         Args:
             pad_id: token of the padding at the end.

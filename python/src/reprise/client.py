@@ -27,7 +27,8 @@ def connect(
     Args:
         address: ``grpc://host:port``, ``grpc+tls://host:port`` or ``grpc+unix:///path/of/socket``.
         token: bearer token, as in the service's tokens file.
-        ca: PEM of the authorities that may sign the service's certificate, as bytes or a path; by default those of gRPC.
+        ca: PEM of the authorities that may sign the service's certificate, as bytes or a path; by default those of
+            gRPC.
         certificate, key: PEM of the client's own certificate, for mutual TLS.
         server_name: name in the service's certificate, if it is not the address's host.
         timeout: seconds that a call takes at most, retries and waiting included, unless the call has its own.

@@ -62,7 +62,11 @@ class Connection:
         self._headers = [_bearer(token)] if token else []
         if token and address.startswith(("grpc://", "grpc+tcp://")) and not _is_loopback(address):
             raise errors.Invalid(f"address: {address}: want grpc+tls://, since a token must not travel in the clear")
-        pem = {"tls_root_certs": _pem("ca", ca), "cert_chain": _pem("certificate", certificate), "private_key": _pem("key", key)}
+        pem = {
+            "tls_root_certs": _pem("ca", ca),
+            "cert_chain": _pem("certificate", certificate),
+            "private_key": _pem("key", key),
+        }
         try:
             self._client = flight.FlightClient(
                 address, override_hostname=server_name, generic_options=_channel_options(), **pem
@@ -87,7 +91,8 @@ class Connection:
 
     @contextlib.contextmanager
     def using(self) -> Iterator[None]:
-        """Keep the channel open within a ``with``. Closing it frees memory that calls use, which crashes the interpreter.
+        """Keep the channel open within a ``with``. Closing it frees memory that calls use, which crashes the
+        interpreter.
 
         Raises:
             Unavailable: the connection was closed.
@@ -113,7 +118,13 @@ class Connection:
             self._client.close()
 
     def action(
-        self, name: str, body: Mapping[str, Any], *, timeout: float | None = None, wait: float = 0, repeatable: bool = True
+        self,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        wait: float = 0,
+        repeatable: bool = True,
     ) -> dict[str, Any]:
         """Call an action and return its answer.
 
@@ -135,7 +146,9 @@ class Connection:
 
         return self._retry(attempt, timeout, repeatable)
 
-    def insert(self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float) -> dict[str, Any]:
+    def insert(
+        self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float
+    ) -> dict[str, Any]:
         """Insert one record batch and return the answer. The request's ``batch_id`` makes retries safe."""
         metadata = encode(request)
 
@@ -152,14 +165,18 @@ class Connection:
 
         return self._retry(attempt, timeout)
 
-    def read(self, request: Mapping[str, Any], receive: Callable[[flight.FlightStreamReader], T], *, timeout: float) -> T:
+    def read(
+        self, request: Mapping[str, Any], receive: Callable[[flight.FlightStreamReader], T], *, timeout: float
+    ) -> T:
         """Send a sample or export request, and return what ``receive`` makes of the answer."""
         ticket = flight.Ticket(encode(request))
-        return self._retry(lambda seconds: receive(self._client.do_get(ticket, self._options(seconds + GRACE))), timeout)
+        return self._retry(
+            lambda seconds: receive(self._client.do_get(ticket, self._options(seconds + GRACE))), timeout
+        )
 
     def exchange(self, table: str) -> tuple[flight.FlightStreamWriter, flight.FlightStreamReader]:
-        """Open a sampling stream on a table. The caller must be `using` the connection. The stream has no deadline, but each
-        request on it has one."""
+        """Open a sampling stream on a table. The caller must be `using` the connection. The stream has no deadline, but
+        each request on it has one."""
         with _translated():
             writer, reader = self._client.do_exchange(flight.FlightDescriptor.for_path(table), self._options(None))
         return writer, reader
@@ -242,7 +259,9 @@ def _pem(name: str, source: bytes | str | Path | None) -> bytes | None:
     try:
         text = source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:
-        raise errors.Invalid(f"{name}: {source!s}: {error.strerror}: want a PEM file, or its content as bytes") from error
+        raise errors.Invalid(
+            f"{name}: {source!s}: {error.strerror}: want a PEM file, or its content as bytes"
+        ) from error
     if b"-----BEGIN " not in text:
         what = "bytes" if isinstance(source, bytes) else str(source)
         raise errors.Invalid(f"{name}: {what}: want PEM, which has a line that begins with -----BEGIN")

@@ -74,7 +74,7 @@ class Prompts(_Options):
 
 @dataclass(frozen=True)
 class Definition(_Options):
-    """The keys of a table. None means the service's default; `Table.info` returns the definition with defaults filled in.
+    """The keys of a table. None means the service's default; `Table.info` returns it with defaults filled in.
 
     Attributes:
         capacity: in rollouts.
@@ -84,14 +84,15 @@ class Definition(_Options):
         positive_threshold: least reward of a correct rollout.
         max_staleness: versions after which a rollout is evicted.
         max_uses: uses after which a rollout is evicted.
-        sampler: ``distinct``, ``uniform``, ``prioritized``, ``unseen``, ``least_used``, ``epoch``, or the queues ``lifo``
-            and ``fifo``.
+        sampler: ``distinct``, ``uniform``, ``prioritized``, ``unseen``, ``least_used``, ``epoch``, or the queues
+            ``lifo`` and ``fifo``.
         min_size: rollouts in the table before the first draw.
         unit: of a draw: ``rollout``, ``group`` or ``step``.
         group_size: rollouts in each group; other groups are refused.
         step_returns: n of the n-step returns with unit ``step``; -1: to the end of the episode.
         step_discount: gamma per turn.
-        priority_base: of sampler ``prioritized``: ``advantage``, ``reward``, ``td_error``, ``gradient_norm`` or ``recency``.
+        priority_base: of sampler ``prioritized``: ``advantage``, ``reward``, ``td_error``, ``gradient_norm`` or
+            ``recency``.
         priority_epsilon: added to each base.
         priority_exponent: alpha.
         age_decay: tau in versions; ``math.inf``: none.

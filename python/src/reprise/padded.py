@@ -185,8 +185,8 @@ LONG = 128  # mean tokens per rollout above which copying row by row is faster t
 class _Padder:
     """Pads flat arrays [N] to arrays [B, L].
 
-    The arrays share one block of memory. Page faults cost more than the copying, and a large block comes in huge pages or from
-    memory that was freed before.
+    The arrays share one block of memory. Page faults cost more than the copying, and a large block comes in huge pages
+    or from memory that was freed before.
     """
 
     def __init__(self, offsets: Array, width: int, left: bool, entry_bytes: int) -> None:

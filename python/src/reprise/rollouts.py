@@ -1,4 +1,4 @@
-"""Rollouts in any form as one Arrow record batch of the wire's schema: a row is a rollout, lists have an entry per token.
+"""Rollouts in any form as one Arrow record batch: a row per rollout, lists with an entry per token.
 
 Nothing here loops over tokens: padded arrays are compacted by one boolean selection, and flat arrays of the wire's type
 are not copied.
@@ -82,7 +82,9 @@ def rollout(
     """
     prompt, tokens, logprobs = to_numpy(prompt), to_numpy(tokens), to_numpy(logprobs)
     if logprobs.shape != tokens.shape:
-        raise Invalid(f"logprobs: shape {list(logprobs.shape)}: want {list(tokens.shape)}, one for each token of the completion")
+        raise Invalid(
+            f"logprobs: shape {list(logprobs.shape)}: want {list(tokens.shape)}, one for each token of the completion"
+        )
     pad = np.zeros(len(prompt), np.uint8)
     return {
         "prompt_id": prompt_id,
@@ -109,7 +111,8 @@ def record_batch(
     Args:
         rows: as of `Table.insert`. An Arrow table or record batch is taken as it is.
         group_size: number of consecutive rollouts in a group, where there is no column ``group``.
-        extra: a schema with the types of the ``x_`` columns, or a function that returns it; by default they are inferred.
+        extra: a schema with the types of the ``x_`` columns, or a function that returns it; by default they are
+            inferred.
         columns: added to rows.
 
     Raises:
@@ -181,7 +184,9 @@ def _from_columns(columns: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
             continue
         if name in TOKEN_COLUMNS:
             arrays[name] = layout.lists(name, value)
-        elif isinstance(value, (pa.Array, pa.ChunkedArray)) and (name in ROW_COLUMNS or name in OTHER_COLUMNS or name[:2] == "x_"):
+        elif isinstance(value, (pa.Array, pa.ChunkedArray)) and (
+            name in ROW_COLUMNS or name in OTHER_COLUMNS or name[:2] == "x_"
+        ):
             arrays[name] = _one_chunk(value)
         elif name in ROW_COLUMNS:
             arrays[name] = _row_column(name, value, layout.rows)
@@ -193,7 +198,9 @@ def _from_columns(columns: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
         else:
             known = difflib.get_close_matches(name, [*TOKEN_COLUMNS, *ROW_COLUMNS, *OTHER_COLUMNS, *LAYOUT_KEYS], n=1)
             hint = f" (did you mean {known[0]}?)" if known else ""
-            raise Invalid(f"{name}: no such column{hint}: columns of your own begin with x_ and are declared with the table")
+            raise Invalid(
+                f"{name}: no such column{hint}: columns of your own begin with x_ and are declared with the table"
+            )
     if "mask" not in arrays and columns.get("prompt_lengths") is not None:
         arrays["mask"] = layout.mask(columns["prompt_lengths"])
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
@@ -213,7 +220,9 @@ def _row_column(name: str, value: Any, rows: int) -> pa.Array:
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.ndim != 1:
-        raise Invalid(f"{name}: shape {list(numbers.shape)}: want one number for each of {rows} rollouts, or one for all")
+        raise Invalid(
+            f"{name}: shape {list(numbers.shape)}: want one number for each of {rows} rollouts, or one for all"
+        )
     _check_rows(name, len(numbers), rows)
     return pa.array(cast(name, numbers, dtype), type=arrow)
 
@@ -288,13 +297,17 @@ class Layout:
             return cls(np.fromiter((_length(row, part) for row, part in enumerate(tokens)), np.int64))
         if array.ndim == 1:
             if lengths is None:
-                raise Invalid("tokens: a flat array: want the number of tokens of each rollout as lengths, or a 2-D array")
+                raise Invalid(
+                    "tokens: a flat array: want the number of tokens of each rollout as lengths, or a 2-D array"
+                )
             counts = _lengths(lengths, len(array))
             if counts.sum() != len(array):
                 raise Invalid(f"lengths: {counts.sum()} tokens in all: want the {len(array)} of tokens")
             return cls(counts)
         if array.ndim != 2:
-            raise Invalid(f"tokens: {array.ndim} dimensions: want [B, L], flat with lengths, or one list for each rollout")
+            raise Invalid(
+                f"tokens: {array.ndim} dimensions: want [B, L], flat with lengths, or one list for each rollout"
+            )
         rows, width = array.shape
         if mask is not None:
             keep = to_numpy(mask).astype(bool)
@@ -318,7 +331,9 @@ class Layout:
         if array.ndim == 2:
             array = self._compact(name, array)
         elif array.ndim != 1 or len(array) != self.total:
-            raise Invalid(f"{name}: shape {list(array.shape)}: want what tokens has: {self.total} tokens of {self.rows} rollouts")
+            raise Invalid(
+                f"{name}: shape {list(array.shape)}: want what tokens has: {self.total} tokens of {self.rows} rollouts"
+            )
         return pa.ListArray.from_arrays(self.offsets, self._cast(name, array, self.lengths))
 
     def _compact(self, name: str, padded: Array) -> Array:
@@ -343,7 +358,9 @@ class Layout:
             if array.dtype.kind not in "biuf":
                 raise Invalid(f"{name}: row {row}: {array.dtype}: want numbers, none of them null")
             if array.shape != (self.lengths[row],):
-                raise Invalid(f"{name}: row {row}: shape {list(array.shape)}: want {self.lengths[row]} entries, one per token")
+                raise Invalid(
+                    f"{name}: row {row}: shape {list(array.shape)}: want {self.lengths[row]} entries, one per token"
+                )
             parts.append(array)
         lengths = np.where(absent, 0, self.lengths)
         values = self._cast(name, np.concatenate(parts) if parts else np.empty(0), lengths)
@@ -368,14 +385,14 @@ class Layout:
         counts = cast("prompt_lengths", given, np.int64).reshape(given.shape)
         if counts.shape not in ((), (self.rows,)):
             raise Invalid(
-                f"prompt_lengths: shape {list(counts.shape)}: want one number for each of {self.rows} rollouts, or one for all"
+                f"prompt_lengths: shape {list(counts.shape)}: want one for each of {self.rows} rollouts, or one for all"
             )
         counts = np.broadcast_to(counts, (self.rows,))
         wrong = np.flatnonzero((counts < 0) | (counts >= self.lengths))
         if len(wrong):
-            most = self.lengths[wrong[0]] - 1
+            row, most = wrong[0], self.lengths[wrong[0]] - 1
             raise Invalid(
-                f"prompt_lengths: row {wrong[0]}: {counts[wrong[0]]}: want 0 to {most}, which leaves a token to the policy"
+                f"prompt_lengths: row {row}: {counts[row]}: want 0 to {most}, which leaves a token to the policy"
             )
         position = np.arange(self.total) - np.repeat(np.asarray(self.offsets)[:-1], self.lengths)
         mask = (position >= np.repeat(counts, self.lengths)).view(np.uint8)

@@ -40,7 +40,8 @@ class TableInfo:
 class LimiterState:
     """The state of a limiter.
 
-    The balance is inserted x samples_per_insert - drawn. Insertions wait to keep it at most max, samples to keep it at least min.
+    The balance is inserted x samples_per_insert - drawn. Insertions wait to keep it at most max, samples to keep it at
+    least min.
     """
 
     samples_per_insert: float = 0.0
@@ -72,7 +73,7 @@ class GateState:
 
 @dataclass(frozen=True)
 class AgeShare:
-    """The units of one age in versions: their number, the mean of their priority bases, and their share of the draws."""
+    """The units of one age in versions: their number, the mean of their priority bases, and their share of draws."""
 
     age: int = 0
     units: int = 0
@@ -92,8 +93,8 @@ class AgeESS:
 
 @dataclass(frozen=True)
 class Stats:
-    """The counters of a table since it was created. Always, ``inserted`` is ``present`` plus all of ``evicted``, and ``drawn`` is
-    ``acknowledged`` plus ``returned`` plus ``on_lease``.
+    """The counters of a table since it was created. Always, ``inserted`` is ``present`` plus all of ``evicted``, and
+    ``drawn`` is ``acknowledged`` plus ``returned`` plus ``on_lease``.
 
     Attributes:
         version, present, bytes: as of `TableInfo`.

@@ -1,7 +1,7 @@
 """Stream: batch after batch on one connection, drawn ahead and on lease.
 
-Three classes share the work: the caller's thread uses a `Stream`; a `Prefetcher` owns the thread that fetches; an `Exchange`
-speaks the protocol on that thread and keeps the leases.
+Three classes share the work: the caller's thread uses a `Stream`; a `Prefetcher` owns the thread that fetches; an
+`Exchange` speaks the protocol on that thread and keeps the leases.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Item = Union[Batch, Exception]
 class Stream:
     """An iterator of batches, made by `Table.stream`, for one thread. Close it, or use it in ``with``.
 
-    Asking for the next batch acknowledges the one before. Batches that were not acknowledged go back to the table when the
-    stream closes or its connection breaks. The stream reconnects by itself for as long as the timeout allows.
+    Asking for the next batch acknowledges the one before. Batches that were not acknowledged go back to the table when
+    the stream closes or its connection breaks. The stream reconnects by itself for as long as the timeout allows.
     """
 
     def __init__(
@@ -174,9 +174,9 @@ class Prefetcher:
 class Exchange:
     """Requests and answers on a Flight exchange, which is opened again when it breaks, and the leases of its batches.
 
-    Arrow's streams crash when two threads use one, so only the prefetcher's thread opens, writes, reads and closes (`fetch`,
-    `close`). The exception is `cancel`, which gRPC allows at any time. Finalizers run on any thread and call `stop` and
-    `cancel`, so these take no lock.
+    Arrow's streams crash when two threads use one, so only the prefetcher's thread opens, writes, reads and closes
+    (`fetch`, `close`). The exception is `cancel`, which gRPC allows at any time. Finalizers run on any thread and call
+    `stop` and `cancel`, so these take no lock.
     """
 
     def __init__(self, connection: Connection, table: str, request: Mapping[str, Any], timeout: float) -> None:
@@ -224,8 +224,8 @@ class Exchange:
         writer, reader = self._writer, self._reader
         assert reader is not None
         with self._lock:
-            # Checked after the reader is set, and under the lock. Whoever stops this either finds a reader to cancel, or is
-            # noticed here before acknowledgements leave with a request that would be cancelled.
+            # Checked after the reader is set, and under the lock. Whoever stops this either finds a reader to cancel,
+            # or is noticed here before acknowledgements leave with a request that would be cancelled.
             if self._stopped:
                 raise errors.Unavailable("the stream was closed")
             request = {**self._request, "acknowledge": self._unsent}
@@ -269,7 +269,8 @@ class Exchange:
             return self._leased.get(batch.info.batch) is batch
 
     def send_acknowledgements(self) -> None:
-        """Acknowledge used batches by an action each, so that one with an expired lease does not keep the others from counting."""
+        """Acknowledge used batches by an action each, so that one with an expired lease does not keep the others from
+        counting."""
         with self._lock:
             # While the stream stops, the request in flight may still acknowledge what it carries.
             in_flight = set(self._sent) if self._stopped else set()

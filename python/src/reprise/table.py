@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -114,15 +114,15 @@ class Table:
         Args:
             rows: a list of dicts with one rollout each, such as `rollout` returns; or a dict of the columns below; or a
                 `pyarrow.Table` or `RecordBatch` of them. Keyword arguments are further columns.
-            group_size: number of consecutive rollouts in a group. Without it, and without the column ``group``, each rollout
-                is a group of its own.
+            group_size: number of consecutive rollouts in a group. Without it, and without the column ``group``, each
+                rollout is a group of its own.
             grant: of `start`, for the groups inserted.
             batch_id: names the insertion; random by default.
             timeout: seconds to wait for room, or for the limiter.
 
-        Columns per token, for B rollouts of L tokens, prompts included; entry i is about token i. They may be lists of B
-        lists or 1-D arrays; 2-D arrays or tensors [B, W] padded on any side with ``attention_mask`` [B, W], or on the right
-        with ``lengths`` [B]; or flat arrays [N] with ``lengths``:
+        Columns per token, for B rollouts of L tokens, prompts included; entry i is about token i. They may be lists of
+        B lists or 1-D arrays; 2-D arrays or tensors [B, W] padded on any side with ``attention_mask`` [B, W], or on the
+        right with ``lengths`` [B]; or flat arrays [N] with ``lengths``:
 
         - ``tokens`` (required): in the range of int32.
         - ``mask`` (required, or ``prompt_lengths`` [B]): 1 where the policy produced the token.
@@ -133,8 +133,8 @@ class Table:
 
         Columns per rollout, as lists, arrays or tensors [B], or one value for all:
 
-        - ``reward`` (required), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage`` (from
-          the group), ``group``: a number that the rollouts of a group share within the insertion.
+        - ``reward`` (required), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage``
+          (from the group), ``group``: a number that the rollouts of a group share within the insertion.
         - ``prompt_id``: str; ``text``: str; ``meta``: dicts; ``images``: lists of bytes; ``turns``: lists of dicts with
           start, end, reward, done.
         - ``x_…``: columns of your own, declared when the table was created.
@@ -182,7 +182,8 @@ class Table:
             columns: of the batch, by name (`schema`); all by default.
             shard: to draw from.
             request_id: names the request; a repeated one gets the same batch. Random by default.
-            timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: do not wait.
+            timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: do not
+                wait.
 
         Raises:
             Starved: too little within the timeout.
@@ -220,7 +221,8 @@ class Table:
     ) -> Batch:
         """Draw a batch that counts as used once you `acknowledge` it. For batch after batch, `stream` costs less.
 
-        It goes back if it is released, or not settled before the table's ``lease_seconds`` are over or the client closes.
+        It goes back if it is released, or not settled before the table's ``lease_seconds`` are over or the client
+        closes.
 
         Args:
             size, fresh, columns, shard, timeout: as of `sample`.
@@ -266,9 +268,9 @@ class Table:
     ) -> Stream:
         """Draw batch after batch, the next ones while you work on this one.
 
-        A batch is on lease until you ask for the next one, which acknowledges it. Batches that were not acknowledged when
-        the stream closes, or its connection breaks, go back to the table. At the end of a ``with`` block the last batch is
-        acknowledged too, unless the block raises.
+        A batch is on lease until you ask for the next one, which acknowledges it. Batches that were not acknowledged
+        when the stream closes, or its connection breaks, go back to the table. At the end of a ``with`` block the last
+        batch is acknowledged too, unless the block raises.
 
         >>> with table.stream(64, prefetch=2) as batches:  # doctest: +SKIP
         ...     for batch in batches:
@@ -341,7 +343,8 @@ class Table:
         return self._action("report", draws=draws, repeatable=False)
 
     def advance(self, version: int) -> TableInfo:
-        """Set the table's version. Call it before publishing the weights of that version. A lower one changes nothing."""
+        """Set the table's version. Call it before publishing the weights of that version. A lower one changes
+        nothing."""
         return self._action("advance", version=version)
 
     def rewind(self, version: int) -> TableInfo:
@@ -358,7 +361,11 @@ class Table:
             group_size: rollouts in each; 0: the table's.
             timeout: seconds to wait until at least one may be started.
         """
-        body = {"table": self.name, "groups": groups, **_given(group_size=group_size, timeout_ms=_milliseconds(timeout))}
+        body = {
+            "table": self.name,
+            "groups": groups,
+            **_given(group_size=group_size, timeout_ms=_milliseconds(timeout)),
+        }
         answer = self._connection.action("start", body, wait=timeout, repeatable=False)
         numbers = [answer.get(name, 0) for name in ("grant", "groups", "version", "expires_seconds")]
         return Grant(*numbers)
@@ -409,7 +416,9 @@ class Table:
         """Bring the table back to a checkpoint."""
         return self._action("restore", name=name, timeout=timeout)
 
-    def export(self, *, columns: Sequence[str] | None = None, rows: int = 256, timeout: float | None = None) -> pa.Table:
+    def export(
+        self, *, columns: Sequence[str] | None = None, rows: int = 256, timeout: float | None = None
+    ) -> pa.Table:
         """Return the whole table by ascending id, without drawing anything. ``.to_pandas()`` makes a data frame.
 
         Args:
@@ -420,7 +429,9 @@ class Table:
         wait = self._connection.timeout if timeout is None else timeout
         return self._connection.read(request, lambda reader: reader.read_all(), timeout=wait)
 
-    def _action(self, action: str, /, *, repeatable: bool = True, timeout: float | None = None, **body: Any) -> TableInfo:
+    def _action(
+        self, action: str, /, *, repeatable: bool = True, timeout: float | None = None, **body: Any
+    ) -> TableInfo:
         body = {"table": self.name, **body}
         return TableInfo.of(self._connection.action(action, body, repeatable=repeatable, timeout=timeout))
 

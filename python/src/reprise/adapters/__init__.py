@@ -1,8 +1,8 @@
 """The batches of TRL, verl and AReaL, in both directions, without importing any of them.
 
-In each module `rollouts` converts a batch of the framework to columns for `Table.insert`, and `tensors` converts a `Batch` to
-the framework's training input. Inputs may be arrays of numpy or tensors of torch. Outputs of `tensors` are numpy's, or
-torch's with ``torch=True``.
+In each module `rollouts` converts a batch of the framework to columns for `Table.insert`, and `tensors` converts a
+`Batch` to the framework's training input. Inputs may be arrays of numpy or tensors of torch. Outputs of `tensors` are
+numpy's, or torch's with ``torch=True``.
 """
 
 from . import areal, trl, verl

@@ -5,9 +5,9 @@
 - ``logprobs`` float [B, L]: entry i is of token i, 0 outside the loss mask; ``versions`` int [B, L]: -1 there.
 - ``rewards`` float [B].
 
-These are the inputs of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token. Insert before it,
-and give it the output of `tensors`. AReaL keeps ``ref_logp`` and ``values`` float [B, L] shifted: entry i is of token i + 1. The
-functions here shift them both ways.
+These are the inputs of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token. Insert
+before it, and give it the output of `tensors`. AReaL keeps ``ref_logp`` and ``values`` float [B, L] shifted: entry i is
+of token i + 1. The functions here shift them both ways.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def rollouts(
     read = [_trajectory(part) for part in parts]
     for part in read:
         if part.keys() != read[0].keys():
-            raise Invalid(f"trajectories: only some have {', '.join(sorted(part.keys() ^ read[0].keys()))}: want the same in all")
+            raise Invalid(
+                f"trajectories: only some have {', '.join(sorted(part.keys() ^ read[0].keys()))}: want the same in all"
+            )
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in read]) for name in read[0]}
     rows = len(columns["lengths"])
     if isinstance(trajectories, Mapping):

@@ -79,7 +79,9 @@ def row_columns(rows: int, prompt_ids: Any, truncated: Any, temperature: float, 
 class Sides:
     """A batch split into prompts [B, P] padded on the left, and completions [B, C] padded on the right."""
 
-    def __init__(self, batch: Batch, prompt_width: int | None, completion_width: int | None, multiple_of: int = 1) -> None:
+    def __init__(
+        self, batch: Batch, prompt_width: int | None, completion_width: int | None, multiple_of: int = 1
+    ) -> None:
         prompts = batch.prompt_lengths
         completions = batch.lengths - prompts
         width = _width("prompt_width", prompts, prompt_width, multiple_of)

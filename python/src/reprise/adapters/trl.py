@@ -20,8 +20,8 @@ from ..rollouts import consecutive_groups
 from . import layout
 
 _NO_LOGPROBS = (
-    "logprobs: missing: TRL omits old_per_token_logps where the current weights generated: want use_vllm, or the log-probs of "
-    "the sampled tokens as logprobs"
+    "logprobs: missing: TRL omits old_per_token_logps if the current weights generated: want use_vllm, or the "
+    "log-probs of the sampled tokens as logprobs"
 )
 
 
@@ -60,7 +60,9 @@ def rollouts(
     policy = completion_mask if tool is None else completion_mask & tool.astype(bool)
     lengths = keep.sum(axis=1)
     mask = layout.join(None, policy.view(np.uint8), keep)
-    layout.check_mask(mask, lengths, "mask_truncated_completions drops truncated ones: want it off, or leave these rows out")
+    layout.check_mask(
+        mask, lengths, "mask_truncated_completions drops truncated ones: want it off, or leave these rows out"
+    )
     if logprobs is None:
         behaviour = layout.first(outputs, ("sampling_per_token_logps", "old_per_token_logps"), shape, _NO_LOGPROBS)
     else:
@@ -94,7 +96,7 @@ def tensors(
     torch: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
-    """Convert a batch to the input of `GRPOTrainer._compute_loss`, with the behaviour log-probs as ``old_per_token_logps``.
+    """Convert a batch to the input of `GRPOTrainer._compute_loss`. ``old_per_token_logps`` are the behaviour log-probs.
 
     Args:
         batch: of `Table.sample` or `Table.stream`.
@@ -104,8 +106,8 @@ def tensors(
         weigh: multiply the advantages by the importance weights of the draws.
         torch, device: return torch tensors on that device.
 
-    Multi-turn rollouts have a ``tool_mask``. ``num_items_in_batch`` is the number of tokens in the loss. Advantages are per
-    rollout [B]; a batch with advantages per token is an error, since TRL has none.
+    Multi-turn rollouts have a ``tool_mask``. ``num_items_in_batch`` is the number of tokens in the loss. Advantages are
+    per rollout [B]; a batch with advantages per token is an error, since TRL has none.
     """
     if batch.has("advantages"):
         raise Invalid("advantages: one per token: want rollouts with one advantage each, as in TRL")

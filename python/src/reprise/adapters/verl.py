@@ -6,7 +6,8 @@
 - ``rollout_log_probs`` float [B, R]: of the engine that generated; ``old_log_probs``: recomputed by the trainer.
 - ``token_level_scores`` or ``rm_scores`` float [B, R]: rewards, usually at the last token.
 - ``values``, ``ref_log_prob``, ``advantages`` float [B, R]: each may be absent.
-- Not tensors: ``uid`` [B]: the same for all responses to a prompt; ``min_global_steps``, ``max_global_steps`` [B]: versions.
+- Not tensors: ``uid`` [B]: the same for all responses to a prompt; ``min_global_steps``, ``max_global_steps`` [B]:
+  versions.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def rollouts(
     if version is None:
         version = others.get("min_global_steps")
         if version is None or any(step is None for step in version):
-            raise Invalid("version: missing: the batch has no min_global_steps: want the step of the weights that generated")
+            raise Invalid(
+                "version: missing: the batch has no min_global_steps: want the step of the weights that generated"
+            )
         version = np.asarray(version, np.int64)
     names = others.get("uid")
     columns: dict[str, Any] = {
@@ -108,9 +111,9 @@ def tensors(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Convert a batch to ``(tensors, non_tensors)`` for verl's ``DataProto.from_dict(tensors, non_tensors)``.
 
-    The behaviour log-probs are both ``rollout_log_probs`` and ``old_log_probs``; a trainer that recomputes the latter replaces
-    them. ``rollout_is_weights`` [B, R], which multiply verl's loss, are the importance weights of the draws. ``uid`` is the
-    table's group, ``reprise_id`` the rollout's id.
+    The behaviour log-probs are both ``rollout_log_probs`` and ``old_log_probs``; a trainer that recomputes the latter
+    replaces them. ``rollout_is_weights`` [B, R], which multiply verl's loss, are the importance weights of the draws.
+    ``uid`` is the table's group, ``reprise_id`` the rollout's id.
 
     Args:
         batch: of `Table.sample` or `Table.stream`.
