@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// progress is what accuracy is shown against.
+// progress is an x axis of accuracy.
 type progress struct {
 	title  string // of the axis, with the unit
 	of     func(results.Eval) float64
@@ -54,7 +54,7 @@ func byClock() progress {
 	}
 }
 
-// shape is the size of a chart and what there is room for.
+// shape is the size of a chart and what fits into it.
 type shape struct {
 	class         string
 	width, height vg.Length
@@ -68,8 +68,8 @@ func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
 
 func half() shape { return shape{"half", 380, 225, false, 5} }
 
-// accuracyChart shows a measure of the held-out evaluations: for every arm the median over its
-// runs, the band between the quartiles where there are few arms, and each run thin behind.
+// accuracyChart shows a measure of the held-out evaluations. Each arm has the median over its runs, the quartile band
+// if there are few arms, and each run as a thin line.
 type accuracyChart struct {
 	title   string
 	yTitle  string
@@ -137,13 +137,13 @@ func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 	return ch, true
 }
 
-// drawn is what an arm adds to a chart.
+// drawn is the layers of one arm.
 type drawn struct {
 	spread, lines, marks []plot.Plotter
 	median               plotter.XYs
 }
 
-// clipped shortens a name to what has room beside a plot; the legend has it in full.
+// clipped shortens a name to the room beside a plot. The legend has the full name.
 func clipped(name string) string {
 	const most = 24
 	if letters := []rune(name); len(letters) > most {
@@ -152,7 +152,7 @@ func clipped(name string) string {
 	return name
 }
 
-// drawArm draws one of so many arms.
+// drawArm draws one of several arms.
 func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 	var d drawn
 	evals := side.evals()
@@ -186,7 +186,7 @@ func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 		d.median = append(d.median, plotter.XY{X: x, Y: p.Pass1})
 		low, high = append(low, plotter.XY{X: x, Y: p.Q1}), append(high, plotter.XY{X: x, Y: p.Q3})
 	}
-	if len(evals) > 1 && len(d.median) > 1 && arms <= bandedArms {
+	if len(evals) > 1 && len(d.median) > 1 && arms <= maxBandedArms {
 		d.spread = append([]plot.Plotter{band{low, high, side.role}}, d.spread...)
 	}
 	d.lines = []plot.Plotter{line{d.median, penOf(side.role, 2)}}
@@ -201,15 +201,13 @@ func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 	return d
 }
 
-// bandedArms is up to how many arms there is a band between the quartiles; those of more would hide
-// one another.
-const bandedArms = 2
+// maxBandedArms is the most arms with quartile bands. The bands of more arms would hide each other.
+const maxBandedArms = 2
 
-// ended reports whether a run came to the end of its budget.
+// ended reports whether a run reached the end of its budget.
 func ended(run *results.Run) bool { return run.Summary != nil && run.Summary.Ended != "interrupted" }
 
-// medianOf returns the median curve of a measure in the place of pass@1; evaluations without it are
-// left out.
+// medianOf returns the median curve of a measure, stored as pass@1. It leaves out evaluations without the measure.
 func medianOf(runs [][]results.Eval, measure func(results.Eval) results.Number) []results.CurvePoint {
 	kept := make([][]results.Eval, len(runs))
 	for i, run := range runs {
@@ -223,7 +221,7 @@ func medianOf(runs [][]results.Eval, measure func(results.Eval) results.Number) 
 	return results.MedianCurve(kept)
 }
 
-// reaches returns where the median curve of each arm reached the target.
+// reaches returns the points at which the median curves reached the target.
 func (a accuracyChart) reaches(arms []*arm) []reachMark {
 	var marks []reachMark
 	for _, side := range arms {
@@ -235,7 +233,7 @@ func (a accuracyChart) reaches(arms []*arm) []reachMark {
 	return marks
 }
 
-// figure draws the chart for a place on the page; a second shape, if any, is for narrow screens.
+// figure draws the chart. A second shape is for narrow screens.
 func (a accuracyChart) figure(arms []*arm, note string, shapes ...shape) (figure, bool, error) {
 	f := figure{Title: a.title, Note: note}
 	for _, s := range shapes {
@@ -255,7 +253,7 @@ func (a accuracyChart) figure(arms []*arm, note string, shapes ...shape) (figure
 // pass1 is the measure of the headline.
 func pass1(e results.Eval) results.Number { return results.Num(e.Pass1) }
 
-// largestK returns the largest k for which pass@k was measured, 0 if none was.
+// largestK returns the largest k for which pass@k was measured, or 0.
 func largestK(arms []*arm) int {
 	k := 0
 	for _, side := range arms {
@@ -270,7 +268,7 @@ func largestK(arms []*arm) int {
 	return k
 }
 
-// accuracyFigures returns the figures of the accuracy section: the large one and those below it.
+// accuracyFigures returns the figures of the accuracy section: the large one and the small ones below it.
 func accuracyFigures(arms []*arm, target results.Number) (large, small []figure, err error) {
 	pass := func(against progress, title string) accuracyChart {
 		return accuracyChart{
@@ -311,7 +309,7 @@ func accuracyFigures(arms []*arm, target results.Number) (large, small []figure,
 	return large, small, err
 }
 
-// passByK draws pass@k against k, before training and at the last evaluation of each arm.
+// passByK draws pass@k over k, before training and at the last evaluation of each arm.
 func passByK(arms []*arm) (figure, error) {
 	f := figure{Title: "pass@k before and after",
 		Note: "Last evaluation of each arm, median over seeds. Grey: the warm start."}
@@ -352,7 +350,7 @@ func passByK(arms []*arm) (figure, error) {
 	return f, err
 }
 
-// powersOf returns ticks at the k that were measured, on an axis of log2 k.
+// powersOf returns ticks at the measured k, on an axis of log2 k.
 func powersOf(marked map[int]bool) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) []plot.Tick {
 		var marks []plot.Tick
@@ -365,7 +363,7 @@ func powersOf(marked map[int]bool) plot.Ticker {
 	})
 }
 
-// updateCosts says what one update of each arm cost, so that compute can be read in updates too.
+// updateCosts writes the compute of one update of each arm.
 func updateCosts(arms []*arm) string {
 	var text string
 	for _, side := range arms {
@@ -386,13 +384,13 @@ func updateCosts(arms []*arm) string {
 	return "Compute of one update: " + text + "."
 }
 
-// guide is a named value that a player without a policy reaches.
+// guide is the accuracy or reward of a reference player: the expert, or random actions.
 type guide struct {
 	name string
 	y    float64
 }
 
-// players returns what a number of experts and of random actions is, where every run knows it and all agree.
+// players returns the reference players that every run knows and on which all agree.
 func players(arms []*arm, of func(*results.Bound) float64) []guide {
 	var guides []guide
 	for _, p := range []struct {
@@ -423,7 +421,7 @@ func rewardOf(b *results.Bound) float64 { return b.Reward }
 // heldOutReward is the mean reward of the greedy evaluation.
 func heldOutReward(e results.Eval) results.Number { return e.Reward }
 
-// rewarded reports whether some evaluation's reward is another than its pass@1.
+// rewarded reports whether any evaluation's reward differs from its pass@1.
 func rewarded(arms []*arm) bool {
 	for _, side := range arms {
 		for _, run := range side.evals() {

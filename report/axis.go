@@ -19,7 +19,7 @@ type axis struct {
 	log      bool // base-10 logarithmic; both ends are above 0
 }
 
-// extent is the range of values seen so far.
+// extent is the range of the values added so far.
 type extent struct{ low, high float64 }
 
 // nothing is the extent before any value.
@@ -31,17 +31,16 @@ func (e *extent) add(v float64) {
 	}
 }
 
-// holds reports whether a value lies within, rounding aside.
+// holds reports whether a value lies within, up to rounding.
 func (e extent) holds(v float64) bool {
 	slack := (e.high - e.low) * 1e-9
 	return v >= e.low-slack && v <= e.high+slack
 }
 
-// empty reports whether no value was seen.
+// empty reports whether no value was added.
 func (e extent) empty() bool { return e.low > e.high }
 
-// padded returns the extent with a share of it added at both ends; a single value gets room
-// around it.
+// padded returns the extent with a share of it added at both ends. A single value gets room around it.
 func (e extent) padded(share float64) extent {
 	if e.empty() {
 		return extent{0, 1}
@@ -53,7 +52,7 @@ func (e extent) padded(share float64) extent {
 	return extent{e.low - room, e.high + room}
 }
 
-// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, about as many as asked for.
+// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten.
 type ticks struct {
 	about   int
 	integer bool // no steps below 1
@@ -92,8 +91,8 @@ func niceStep(raw float64) float64 {
 	}
 }
 
-// short writes a number with the digits that a step of that size calls for, thousands as k and
-// millions as M. A step of 0 asks for three significant digits.
+// short writes a number with the digits that a tick step needs, thousands as k and millions as M. A step of 0 means
+// three significant digits.
 func short(v, step float64) string {
 	switch {
 	case v == 0:
@@ -144,9 +143,8 @@ func grouped(v float64) string {
 	return b.String()
 }
 
-// logTicks marks a logarithmic axis: at 1, 2 and 5 times powers of ten where that is about as many labels as asked for,
-// at fewer where the axis is long, and at round numbers where it spans so little that no powers would be left. Between
-// powers of ten stand marks without a label.
+// logTicks marks a logarithmic axis. Labels stand at 1, 2 and 5 times powers of ten, at fewer values on long axes, and
+// at round numbers on axes too short for powers. Marks without a label stand between powers of ten.
 type logTicks struct{ about int }
 
 // Ticks implements plot.Ticker. Both ends are above 0.
@@ -192,7 +190,7 @@ func (t logTicks) labelled(low, high float64) []float64 {
 	return values
 }
 
-// powers returns, in ascending order, what lies within the axis of powers of ten times each of the mantissas.
+// powers returns, in ascending order, the powers of ten times each of the mantissas that lie on the axis.
 func powers(low, high float64, mantissas []int) []float64 {
 	const slack = 1e-9 // ends that are such values themselves
 	var values []float64

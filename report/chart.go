@@ -19,11 +19,11 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// textSize is that of all text in plots. Every plot is drawn about as many points wide as it is
-// shown pixels wide, so that text has one size on the page.
+// textSize is the size of all text in plots. Every plot is drawn about as many points wide as it is shown in pixels, so
+// that text has one size on the page.
 const textSize = 10
 
-// chart is one plot to be drawn. Layers are drawn in order, the grid below them.
+// chart is one plot. Its layers are drawn in order over the grid.
 type chart struct {
 	title  string // for those who cannot see it
 	class  string // of the SVG element
@@ -39,8 +39,8 @@ type chart struct {
 func (ch *chart) svg() (template.HTML, error) {
 	p := plot.New()
 	p.BackgroundColor = nil
-	dress(&p.X, ch.x, axisColor)
-	dress(&p.Y, ch.y, gridColor)
+	styleAxis(&p.X, ch.x, axisColor)
+	styleAxis(&p.Y, ch.y, gridColor)
 	p.X.Label.Text, p.X.Label.Padding = ch.x.title, 4
 	p.Y.LineStyle.Width = 0
 	p.Add(gridOf(ch.x, ch.y))
@@ -61,8 +61,8 @@ func (ch *chart) svg() (template.HTML, error) {
 	return inline(c, ch.width, ch.height, ch.class, ch.title)
 }
 
-// dress gives an axis the look of all charts, with tick marks in a role's colour.
-func dress(a *plot.Axis, of axis, marks role) {
+// styleAxis gives an axis the style of all charts, with tick marks in the colour of a role.
+func styleAxis(a *plot.Axis, of axis, marks role) {
 	a.Min, a.Max = of.low, of.high
 	a.Padding = 0
 	if of.log {
@@ -99,7 +99,7 @@ func style(r role, size vg.Length) text.Style {
 	}
 }
 
-// bars is a layer of bars of one width.
+// bars is a layer of bars of equal width.
 type bars struct {
 	bars  []bar
 	width float64
@@ -117,14 +117,13 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// bar is a share of the counts, of the values from index times the common width on.
+// bar is a share of the counts, at index times the common width.
 type bar struct {
 	index uint64
 	share float64
 }
 
-// ageMark is a layer: a dashed line at a value of x, with its name at the top on the side that has
-// more room.
+// ageMark is a layer: a dashed vertical line with its name at the top, on the side with more room.
 type ageMark struct {
 	x    float64
 	text string
@@ -147,7 +146,7 @@ func (m ageMark) Plot(c draw.Canvas, p *plot.Plot) {
 	c.FillText(name, at, m.text)
 }
 
-// crosses is a layer: where runs that have not ended were last seen.
+// crosses is a layer: the last points of unfinished runs.
 type crosses struct {
 	at   plotter.XYs
 	role role
@@ -165,7 +164,7 @@ func (m crosses) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// reachMark is a layer: where a median curve reached the target, with a line down to the axis.
+// reachMark is a layer: the point at which a median curve reached the target, with a line down to the axis.
 type reachMark struct {
 	x, y float64
 	role role
@@ -179,8 +178,8 @@ func (m reachMark) Plot(c draw.Canvas, p *plot.Plot) {
 	c.DrawGlyph(draw.GlyphStyle{Color: m.role.color(), Radius: 4.5, Shape: draw.PyramidGlyph{}}, vg.Point{X: x, Y: y})
 }
 
-// reachLabels is a layer: the values of the reach marks at the foot of their lines, the smallest to
-// the left of its line and the others to the right, so that two never meet.
+// reachLabels is a layer: the values of the reach marks at the foot of their lines. The smallest stands left of its
+// line and the others right, so that two never overlap.
 type reachLabels []reachMark
 
 // Plot implements plot.Plotter.
@@ -205,15 +204,14 @@ type label struct {
 	role role
 }
 
-// endLabels is a layer: names to the right of where lines end, moved apart where they would
-// overlap. Of more arms than two the names stand in a column beside the plot, in ink, each behind a
-// piece of its line: some hues are too light to be read.
+// endLabels is a layer: names to the right of the ends of lines, moved apart where they would overlap. With more than
+// two arms the names stand in a column, in ink behind a piece of their line, because some hues are too light for text.
 type endLabels struct {
 	labels []label
 	column bool
 }
 
-// keyLength is the piece of line before a name in a column.
+// keyLength is the length of the piece of line before a name in a column.
 const keyLength = vg.Length(16)
 
 // width returns the room that the labels need beside the plot.
@@ -259,9 +257,8 @@ func (l endLabels) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// inline turns a drawn canvas into an SVG element for the page: no XML header, as wide as its
-// place allows, colours by the page's style sheet, text in the reader's own sans-serif font (the
-// drawing library names fonts that few systems have), and a title for those who cannot see it.
+// inline turns a canvas into an SVG element for the page: without XML header, with colours from the page's style sheet,
+// in the reader's sans-serif font, and with a title for screen readers.
 func inline(c *vgsvg.Canvas, width, height vg.Length, class, title string) (template.HTML, error) {
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {

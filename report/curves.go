@@ -16,23 +16,23 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// mostPoints is how many points of a line are drawn; more are thinned so that peaks, gaps and ends stay.
-const mostPoints = 600
+// maxPoints is the most points drawn of a line. More are thinned; peaks, gaps and ends stay.
+const maxPoints = 600
 
-// crowd is from how many lines on there are fewer markers along them, and finer lines.
-const crowd = 8
+// crowdedFrom is the number of lines from which lines are finer and carry fewer markers.
+const crowdedFrom = 8
 
-// mostBands is how many bands can lie over one another before they hide the lines; more are drawn fainter.
-const mostBands = 4
+// maxBands is the most overlapping bands that leave the lines visible. More are drawn fainter.
+const maxBands = 4
 
-// plane draws a sheet's figure of curves over common axes.
-type plane struct {
+// curveChart draws a figure's curves over common axes.
+type curveChart struct {
 	of   *results.Figure
 	x, y extent // what the axes show
 }
 
-// newPlane lays the axes out; ok is false where there is nothing to draw.
-func newPlane(f *results.Figure) (p plane, ok bool) {
+// newCurveChart lays the axes out; ok is false if there is nothing to draw.
+func newCurveChart(f *results.Figure) (p curveChart, ok bool) {
 	xs, ys := nothing(), nothing()
 	scattered := false
 	for _, c := range f.Curves {
@@ -63,11 +63,11 @@ func newPlane(f *results.Figure) (p plane, ok bool) {
 	if scattered || xs.low == xs.high {
 		beside = 0.05
 	}
-	return plane{f, reach(f.X, xs, beside), reach(f.Y, ys, 0.07)}, true
+	return curveChart{f, reach(f.X, xs, beside), reach(f.Y, ys, 0.07)}, true
 }
 
-// reach returns what an axis shows of values that go so far, with a share of that added at both ends unless they are
-// given.
+// reach returns the range of an axis: the values with a share of their extent added at both ends, unless the axis gives
+// its ends.
 func reach(a results.Axis, values extent, share float64) extent {
 	shown := values
 	switch {
@@ -104,7 +104,7 @@ func reach(a results.Axis, values extent, share float64) extent {
 }
 
 // chart draws the figure in a shape.
-func (p plane) chart(s shape) *chart {
+func (p curveChart) chart(s shape) *chart {
 	ch := &chart{title: oneLine(p.of.Title), class: s.class + " sheet", width: s.width, height: s.height, left: 34,
 		right: 12}
 	ch.x = axisOf(p.of.X, p.x, s.about)
@@ -113,10 +113,10 @@ func (p plane) chart(s shape) *chart {
 		ch.x.ticks = ticks{s.about, p.whole()}
 	}
 	ch.y = axisOf(p.of.Y, p.y, 5)
-	if p.banded() > mostBands {
+	if p.banded() > maxBands {
 		ch.class += " faint"
 	}
-	many := p.named() > crowd
+	many := p.named() > crowdedFrom
 	var back, lines, marks []plot.Plotter
 	for _, c := range p.of.Curves {
 		pen := penOfCurve(c)
@@ -127,15 +127,15 @@ func (p plane) chart(s shape) *chart {
 		low, high := spreadOf(c)
 		switch {
 		case c.Thin && c.Points:
-			back = append(back, markers{thin(points, mostPoints), pen})
+			back = append(back, markers{thin(points, maxPoints), pen})
 		case c.Thin:
-			back = append(back, line{thin(points, mostPoints), pen})
+			back = append(back, line{thin(points, maxPoints), pen})
 		case c.Points:
 			back = append(back, whiskers{low, high, pen.role})
-			marks = append(marks, markers{thin(points, mostPoints), pen})
+			marks = append(marks, markers{thin(points, maxPoints), pen})
 		default:
 			back = append([]plot.Plotter{band{low, high, pen.role}}, back...)
-			lines = append(lines, line{thin(points, mostPoints), pen})
+			lines = append(lines, line{thin(points, maxPoints), pen})
 			marks = append(marks, markers{pen.along(points, many), pen})
 		}
 	}
@@ -144,7 +144,7 @@ func (p plane) chart(s shape) *chart {
 	return ch
 }
 
-// pointsOf returns a curve's points, NaN where one has no value.
+// pointsOf returns a curve's points, NaN for missing values.
 func pointsOf(c results.Curve) plotter.XYs {
 	points := make(plotter.XYs, len(c.At))
 	for i, at := range c.At {
@@ -153,7 +153,7 @@ func pointsOf(c results.Curve) plotter.XYs {
 	return points
 }
 
-// spreadOf returns the ends of the spread of a curve's points, NaN where there is none.
+// spreadOf returns the spread of a curve's points, NaN where there is none.
 func spreadOf(c results.Curve) (low, high plotter.XYs) {
 	for _, at := range c.At {
 		l, h := at.Low.Float(), at.High.Float()
@@ -165,8 +165,8 @@ func spreadOf(c results.Curve) (low, high plotter.XYs) {
 	return low, high
 }
 
-// inked returns the lines that names should not be written over.
-func (p plane) inked() []plotter.XYs {
+// inked returns the lines that labels should not cover.
+func (p curveChart) inked() []plotter.XYs {
 	var lines []plotter.XYs
 	for _, c := range p.of.Curves {
 		for _, part := range unbroken(pointsOf(c)) {
@@ -183,7 +183,7 @@ func (p plane) inked() []plotter.XYs {
 }
 
 // named counts the curves that are not thin.
-func (p plane) named() int {
+func (p curveChart) named() int {
 	n := 0
 	for _, c := range p.of.Curves {
 		if !c.Thin {
@@ -194,7 +194,7 @@ func (p plane) named() int {
 }
 
 // banded counts the lines with a band.
-func (p plane) banded() int {
+func (p curveChart) banded() int {
 	n := 0
 	for _, c := range p.of.Curves {
 		if !c.Thin && !c.Points && spreads(c) {
@@ -204,8 +204,8 @@ func (p plane) banded() int {
 	return n
 }
 
-// whole reports whether all that is drawn along x is whole numbers, between which no tick should stand.
-func (p plane) whole() bool {
+// whole reports whether all x are whole numbers, so that no tick should stand between them.
+func (p curveChart) whole() bool {
 	for _, c := range p.of.Curves {
 		for _, at := range c.At {
 			if at.X != math.Trunc(at.X) {
@@ -225,12 +225,11 @@ func axisOf(a results.Axis, shown extent, about int) axis {
 	return out
 }
 
-// planeFigure draws a figure of curves in every shape that its place on the page has; without a plane it says why there
-// is none.
-func planeFigure(f *results.Figure, p *plane, shapes []shape) (sheetFigure, error) {
+// curveFigure draws a figure of curves in every shape of its place on the page. Without a chart it explains why.
+func curveFigure(f *results.Figure, p *curveChart, shapes []shape) (sheetFigure, error) {
 	out := sheetFigure{Title: f.Title, Note: f.Note}
 	if p == nil {
-		out.Empty = emptyPlane(f)
+		out.Empty = whyEmpty(f)
 		return out, nil
 	}
 	for _, s := range shapes {
@@ -246,19 +245,19 @@ func planeFigure(f *results.Figure, p *plane, shapes []shape) (sheetFigure, erro
 	return out, err
 }
 
-// planesOf lays out the axes of the figures of one row: nothing for maps and where there is nothing to draw. Axes of
-// one title and kind get one range, so that figures side by side can be compared by eye, unless one of them would be
-// too flat to be read.
-func planesOf(figures []results.Figure) []*plane {
-	planes := make([]*plane, len(figures))
+// curveChartsOf lays out the axes of the figures of one row; nil for maps and empty figures. Axes of equal title and
+// kind share one range, so that figures side by side can be compared by eye, unless one of them would become too flat
+// to read.
+func curveChartsOf(figures []results.Figure) []*curveChart {
+	charts := make([]*curveChart, len(figures))
 	xs, ys := make(map[results.Axis][]*extent), make(map[results.Axis][]*extent)
 	for i := range figures {
 		f := &figures[i]
 		if f.Map != nil {
 			continue
 		}
-		if p, ok := newPlane(f); ok {
-			planes[i] = &p
+		if p, ok := newCurveChart(f); ok {
+			charts[i] = &p
 			xs[f.X], ys[f.Y] = append(xs[f.X], &p.x), append(ys[f.Y], &p.y)
 		}
 	}
@@ -269,7 +268,7 @@ func planesOf(figures []results.Figure) []*plane {
 			}
 		}
 	}
-	return planes
+	return charts
 }
 
 // share gives every range the extent of all, if each fills at least a quarter of it.
@@ -289,7 +288,7 @@ func share(ranges []*extent, log bool) {
 	}
 }
 
-// length is how long a range is on its axis, in powers of ten on a logarithmic one.
+// length is the length of a range on its axis, in powers of ten if it is logarithmic.
 func length(e extent, log bool) float64 {
 	if log {
 		return math.Log10(e.high / e.low)
@@ -297,8 +296,8 @@ func length(e extent, log bool) float64 {
 	return e.high - e.low
 }
 
-// beyond says which measured points, marks and guides the axes leave out.
-func (p plane) beyond() string {
+// beyond lists the measured points, marks and guides outside the axes.
+func (p curveChart) beyond() string {
 	n := 0
 	var names []string
 	for _, c := range p.of.Curves {
@@ -327,8 +326,8 @@ func (p plane) beyond() string {
 	return "Beyond the axes: " + strings.Join(names, ", ") + "."
 }
 
-// emptyPlane says why nothing is drawn.
-func emptyPlane(f *results.Figure) string {
+// whyEmpty explains why a figure is empty.
+func whyEmpty(f *results.Figure) string {
 	switch n := len(f.Curves); n {
 	case 0:
 		return "Nothing to draw: no run came to what this figure shows."
@@ -339,15 +338,15 @@ func emptyPlane(f *results.Figure) string {
 	}
 }
 
-// sheetKey is an entry of a figure's legend: a piece of what is drawn, and its name.
+// sheetKey is an entry of a legend: a piece of the drawing and its name.
 type sheetKey struct {
 	Before string // to the left of the piece
 	Icon   markup
 	Name   string
 }
 
-// legend names what a figure of curves shows, and nothing else.
-func (p plane) legend() ([]sheetKey, error) {
+// legend names what the figure shows.
+func (p curveChart) legend() ([]sheetKey, error) {
 	f := p.of
 	var keys []sheetKey
 	seen := make(map[string]bool)
@@ -374,7 +373,7 @@ func (p plane) legend() ([]sheetKey, error) {
 			if l.points {
 				width = 10
 			}
-			marked := l.points || len(l.along(pointsOf(c), p.named() > crowd)) > 0
+			marked := l.points || len(l.along(pointsOf(c), p.named() > crowdedFrom)) > 0
 			icon, err := keyIcon(width, func(canvas *draw.Canvas) { l.key(canvas, marked) })
 			if err != nil {
 				return nil, err
@@ -404,7 +403,7 @@ func (p plane) legend() ([]sheetKey, error) {
 	return keys, nil
 }
 
-// key draws a piece of a curve, with its marker if it carries any.
+// key draws a piece of a curve, with its marker if it has any.
 func (l pen) key(c *draw.Canvas, marked bool) {
 	if !l.points {
 		across(c, draw.LineStyle{Color: l.role.color(), Width: max(1, l.width), Dashes: l.dashes})
@@ -420,7 +419,7 @@ func across(c *draw.Canvas, pen draw.LineStyle) {
 	c.StrokeLine2(pen, c.Min.X, y, c.Max.X, y)
 }
 
-// keyIcon draws a key of a width as an SVG that stands in a line of text. Who cannot see it has the name beside it.
+// keyIcon draws a key as an SVG for a line of text. It is hidden from screen readers, which read its name.
 func keyIcon(width vg.Length, paint func(*draw.Canvas)) (markup, error) {
 	const height = vg.Length(11)
 	canvas := vgsvg.New(width, height)
@@ -445,7 +444,7 @@ func hasValue(c results.Curve) bool {
 	return false
 }
 
-// spreads reports whether some point of a curve has a spread that can be seen.
+// spreads reports whether any point of a curve has a visible spread.
 func spreads(c results.Curve) bool {
 	for _, at := range c.At {
 		if at.Low.Known() && at.High.Known() && at.Low != at.High {
@@ -455,5 +454,5 @@ func spreads(c results.Curve) bool {
 	return false
 }
 
-// oneLine returns text without line breaks, as names in plots are.
+// oneLine returns text without line breaks, for names in plots.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

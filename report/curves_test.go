@@ -31,7 +31,7 @@ func withSpread(at []results.Point, by float64) []results.Point {
 // drawnFigure draws a figure as one of two beside one another.
 func drawnFigure(t *testing.T, f results.Figure) sheetFigure {
 	t.Helper()
-	d, err := planeFigure(&f, planesOf([]results.Figure{f})[0], []shape{half()})
+	d, err := curveFigure(&f, curveChartsOf([]results.Figure{f})[0], []shape{half()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 		"p, q, one seed, spread": {{Name: "p", At: withSpread(points(1, 2), 0.1)},
 			{Name: "q", Points: true, At: withSpread(points(1, 2), 0.1)}, {Thin: true, At: points(1)}},
 	} {
-		p, ok := newPlane(&results.Figure{Curves: curves})
+		p, ok := newCurveChart(&results.Figure{Curves: curves})
 		keys, err := p.legend()
 		if err != nil || !ok {
 			t.Fatal(ok, err)
@@ -143,7 +143,7 @@ func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 }
 
 func TestThinCurvesAreNamedAsTheFigureSays(t *testing.T) {
-	p, _ := newPlane(&results.Figure{Thin: "median of one configuration",
+	p, _ := newCurveChart(&results.Figure{Thin: "median of one configuration",
 		Curves: []results.Curve{{Name: "a", At: points(1, 2)}, {Name: "b", Thin: true, At: points(1)}}})
 	if keys, err := p.legend(); err != nil || len(keys) != 2 || keys[1].Name != "median of one configuration" {
 		t.Errorf("legend %+v, error %v", keys, err)
@@ -349,11 +349,11 @@ func TestFiguresSideBySideHaveOneRangeWhereTheirAxesAreAlike(t *testing.T) {
 		"of lengths too far apart ": {flight(accuracy, 1, 3), flight(accuracy, 1, 2, 3, 2, 1, 2, 3, 2), false, true,
 			extent{1 - 0.14, 3 + 0.14}},
 	} {
-		planes := planesOf([]results.Figure{c.a, {Title: "nothing"}, c.b, {Map: madeMap(false, []float64{1})}})
-		if planes[1] != nil || planes[3] != nil {
+		charts := curveChartsOf([]results.Figure{c.a, {Title: "nothing"}, c.b, {Map: madeMap(false, []float64{1})}})
+		if charts[1] != nil || charts[3] != nil {
 			t.Errorf("%s: a map or an empty figure has a plane", name)
 		}
-		a, b := planes[0], planes[2]
+		a, b := charts[0], charts[2]
 		if (a.x == b.x) != c.x || (a.y == b.y) != c.y {
 			t.Errorf("%s: ranges %v and %v, %v and %v", name, a.x, b.x, a.y, b.y)
 		}
@@ -368,7 +368,7 @@ func TestOnlyWhatIsDrawnStretchesTheAxes(t *testing.T) {
 		{X: 1, Y: results.Num(1), High: results.Num(50)}, {X: 2, Y: results.Num(2)},
 		{X: 9, Low: results.Num(1.2), High: results.Num(1.4)}, {X: 99, Low: results.Num(1)},
 	}}}}
-	p, ok := newPlane(&half)
+	p, ok := newCurveChart(&half)
 	if !ok || p.x != (extent{1, 9}) || math.Abs(p.y.high-2.07) > 1e-9 {
 		t.Errorf("axes %v and %v, want x to 9, where a spread without a value ends, and y to 2.07", p.x, p.y)
 	}
@@ -382,7 +382,7 @@ func TestManyBandsAreDrawnFainter(t *testing.T) {
 				results.Curve{Name: "b", Colour: i, Points: true, At: withSpread(points(1, 2), 0.1)},
 				results.Curve{Name: "c", Colour: i, At: points(1, 2)})
 		}
-		p, _ := newPlane(&f)
+		p, _ := newCurveChart(&f)
 		if got := p.chart(half()).class == "half sheet faint"; got != faint {
 			t.Errorf("%d bands: fainter %v, want %v", n, got, faint)
 		}

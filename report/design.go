@@ -23,7 +23,7 @@ type Designed struct {
 }
 
 // Design writes the page of a recommendation.
-func Design(w io.Writer, d Designed) error { return Sheet(w, d.sheet()) }
+func Design(w io.Writer, d Designed) error { return renderSheet(w, d.sheet()) }
 
 func (d Designed) sheet() *results.Sheet {
 	p := d.Plan
@@ -372,10 +372,10 @@ func scheduleSection(x *sim.Comparison) results.Section {
 }
 
 // Histograms of a schedule show this share of the counts: the last thousandth is a tail as long as the rest together. A
-// curve has at most maxBins points; more values share bins of equal width.
+// curve has at most maxCurveBins points; more values share bins of equal width.
 const (
 	histogramShare = 0.999
-	maxBins        = 120
+	maxCurveBins   = 120
 )
 
 // armHistograms draws a histogram of each arm that has counts.
@@ -388,7 +388,7 @@ func armHistograms(
 		c := of(a)
 		last = max(last, c.Histogram.Quantile(histogramShare))
 	}
-	width := last/maxBins + 1
+	width := last/maxCurveBins + 1
 	for i, a := range arms {
 		c := of(a)
 		if c.Count == 0 {

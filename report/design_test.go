@@ -184,7 +184,7 @@ func TestHistogramsOfAScheduleShowEveryShareOnce(t *testing.T) {
 	a.Staleness.Count = 1000
 	f := armHistograms([]sim.ComparisonArm{a, {}}, "t", "u", "n",
 		func(a sim.ComparisonArm) sim.Counts { return a.Staleness })
-	if len(f.Curves) != 1 || len(f.Curves[0].At) > maxBins+1 {
+	if len(f.Curves) != 1 || len(f.Curves[0].At) > maxCurveBins+1 {
 		t.Fatalf("%d curves, the first of %d points", len(f.Curves), len(f.Curves[0].At))
 	}
 	sum, x := 0.0, -1.0

@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// heat draws a sheet's map: cells by column and row, the first row on top, the better the stronger their colour.
+// heat draws a heat map: cells by column and row, the first row on top. A stronger colour is better.
 type heat struct {
 	of     *results.Figure
 	values extent
@@ -81,7 +81,7 @@ func newHeat(f *results.Figure) (h heat, ok bool) {
 	return h, true
 }
 
-// cellText writes a value with so many digits after the point.
+// cellText writes a value with a number of decimals.
 func cellText(v results.Number, digits int) string {
 	text := strconv.FormatFloat(v.Float(), 'f', digits, 64)
 	if strings.Trim(text, "-0.") == "" {
@@ -116,7 +116,7 @@ func (h heat) svg() (markup, error) {
 	return inline(canvas, h.width, height, h.class(), oneLine(h.of.Title))
 }
 
-// class is that of the SVG element: a wide map scrolls sideways on a narrow screen.
+// class is the SVG element's class. A wide map scrolls sideways on a narrow screen.
 func (h heat) class() string {
 	if h.width > halfWidth {
 		return "map broad"
@@ -124,13 +124,13 @@ func (h heat) class() string {
 	return "map half"
 }
 
-// box returns where a cell stands on a canvas of that height.
+// box returns the rectangle of a cell on a canvas of a height.
 func (h heat) box(height vg.Length, column, row int) vg.Rectangle {
 	left, top := h.left+h.cell*vg.Length(column), height-mapHead-h.row*vg.Length(row)
 	return vg.Rectangle{Min: vg.Point{X: left, Y: top - h.row}, Max: vg.Point{X: left + h.cell, Y: top}}
 }
 
-// drawCell fills a cell and writes its value into it; one without a value is empty.
+// drawCell fills a cell and writes its value into it.
 func (h heat) drawCell(c *draw.Canvas, box vg.Rectangle, v results.Number) {
 	gap := cellGap / 2
 	if !h.filled {
@@ -185,8 +185,8 @@ func heatFigure(f *results.Figure) (sheetFigure, error) {
 	return out, err
 }
 
-// ranks returns the different values in ascending order if half of them lie within a sixth of their range at one of its
-// ends, else nothing.
+// ranks returns the distinct values in ascending order if half of the values lie within a sixth of their range at one
+// end, else nil.
 func ranks(values []float64, within extent) []float64 {
 	share := (results.Median(values) - within.low) / (within.high - within.low)
 	if share > 1.0/6 && share < 5.0/6 || within.low == within.high {
@@ -195,7 +195,7 @@ func ranks(values []float64, within extent) []float64 {
 	return slices.Compact(slices.Sorted(slices.Values(values)))
 }
 
-// share returns how strong a value's colour is, from 0 to 1.
+// share returns the strength of a value's colour, from 0 to 1.
 func (h heat) share(v float64) float64 {
 	var share float64
 	switch {
@@ -213,7 +213,7 @@ func (h heat) share(v float64) float64 {
 	return share
 }
 
-// nth counts the marks before the i-th that stand at the same cell.
+// nth counts the earlier marks on the same cell.
 func (h heat) nth(i int) int {
 	n := 0
 	for _, m := range h.of.Marks[:i] {
@@ -224,21 +224,21 @@ func (h heat) nth(i int) int {
 	return n
 }
 
-// markRole is the colour of the i-th mark of a map, none of them a blue.
+// markRole is the colour of the i-th mark of a map. None is blue.
 func markRole(i int) role { return armRole([]int{0, 2, 4, 6}[i%4]) }
 
-// outline frames a cell, within the frames of n others.
+// outline frames a cell inside the frames of n others.
 func outline(c *draw.Canvas, box vg.Rectangle, r role, n int) {
 	strokeBox(c, draw.LineStyle{Color: r.color(), Width: 2.4}, box, 1.2+3*vg.Length(n))
 }
 
-// strokeBox draws the edge of a rectangle, so far within it.
+// strokeBox draws the edge of a rectangle, inset by a length.
 func strokeBox(c *draw.Canvas, pen draw.LineStyle, box vg.Rectangle, inset vg.Length) {
 	low, high := vg.Point{X: box.Min.X + inset, Y: box.Min.Y + inset}, vg.Point{X: box.Max.X - inset, Y: box.Max.Y - inset}
 	c.StrokeLines(pen, []vg.Point{low, {X: high.X, Y: low.Y}, high, {X: low.X, Y: high.Y}, low})
 }
 
-// legend says what the colours mean and what the frames are.
+// legend explains the colours and the frames.
 func (h heat) legend() ([]sheetKey, error) {
 	m := h.of.Map
 	if h.values.low == h.values.high {
@@ -269,7 +269,7 @@ func (h heat) legend() ([]sheetKey, error) {
 		Name: name + ", the stronger the better"}})
 }
 
-// markKeys adds what the frames are.
+// markKeys adds the frames to a legend.
 func (h heat) markKeys(keys []sheetKey) ([]sheetKey, error) {
 	for i, mark := range h.of.Marks {
 		icon, err := keyIcon(18, func(c *draw.Canvas) {

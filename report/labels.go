@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// annotations is a layer: the marks of a figure and the names of its marks and guides, each where it hides least.
+// annotations is a layer: the marks of a figure, and the names of its marks and guides, placed where they cover least.
 type annotations struct {
 	of    *results.Figure
 	lines []plotter.XYs // that the names keep clear of
@@ -20,9 +20,9 @@ type annotations struct {
 // Plot implements plot.Plotter.
 func (a annotations) Plot(c draw.Canvas, p *plot.Plot) {
 	trX, trY := p.Transforms(&c)
-	place := placing{canvas: &c}
+	place := labelPlacer{canvas: &c}
 	for _, l := range a.lines {
-		place.trace(l, trX, trY)
+		place.avoid(l, trX, trY)
 	}
 	const ring = vg.Length(5)
 	for _, m := range a.of.Marks {
@@ -50,16 +50,16 @@ func (a annotations) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// placing writes names into a plot.
-type placing struct {
+// labelPlacer writes names into a plot.
+type labelPlacer struct {
 	canvas *draw.Canvas
 	ink    []vg.Point     // points of the lines that are drawn
 	dots   []vg.Point     // points by themselves
 	taken  []vg.Rectangle // by names and marks
 }
 
-// trace remembers where a line runs within the plot; a single point is a line too.
-func (p *placing) trace(line plotter.XYs, trX, trY func(float64) vg.Length) {
+// avoid records a line, or a single point, that names should not cover.
+func (p *labelPlacer) avoid(line plotter.XYs, trX, trY func(float64) vg.Length) {
 	const step = 3
 	at := make([]vg.Point, len(line))
 	for i, v := range line {
@@ -81,11 +81,11 @@ func (p *placing) trace(line plotter.XYs, trX, trY func(float64) vg.Length) {
 	}
 }
 
-// spot returns the box of a name of that size.
-type spot func(width, height vg.Length) vg.Rectangle
+// placement returns the box of a name of a size.
+type placement func(width, height vg.Length) vg.Rectangle
 
-// write writes a name at the spot, of those offered, where it covers least; of two alike at the first.
-func (p *placing) write(name string, r role, spots []spot) {
+// write writes a name at the placement that covers least, the first of equals.
+func (p *labelPlacer) write(name string, r role, placements []placement) {
 	if name == "" {
 		return
 	}
@@ -93,7 +93,7 @@ func (p *placing) write(name string, r role, spots []spot) {
 	width, height := text.Width(name), vg.Length(textSize)
 	var best vg.Rectangle
 	least := math.Inf(1)
-	for _, s := range spots {
+	for _, s := range placements {
 		box := s(width, height)
 		if cost := p.cost(box); cost < least {
 			best, least = box, cost
@@ -104,9 +104,9 @@ func (p *placing) write(name string, r role, spots []spot) {
 	p.canvas.FillText(text, vg.Point{X: best.Min.X, Y: best.Min.Y - 1}, name)
 }
 
-// cost is how bad a box for a name is: outside the plot worst, over another name bad, over lines by how much of them it
-// hides, of which a point by itself counts as much as a whole crossing.
-func (p *placing) cost(box vg.Rectangle) float64 {
+// cost rates a box for a name. Leaving the plot is worst, covering another name is bad, and covering lines costs by
+// their length. A single point counts as a whole crossing.
+func (p *labelPlacer) cost(box vg.Rectangle) float64 {
 	cost := 0.0
 	edge := p.canvas.Rectangle
 	for _, over := range []vg.Length{edge.Min.X - box.Min.X, box.Max.X - edge.Max.X, edge.Min.Y - box.Min.Y,
@@ -140,41 +140,42 @@ func around(at vg.Point, half vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: vg.Point{X: at.X - half, Y: at.Y - half}, Max: vg.Point{X: at.X + half, Y: at.Y + half}}
 }
 
-// boxAt returns the spot whose lower left corner is so many widths and heights, and that far, from a point.
-func boxAt(at vg.Point, widths, heights, right, up vg.Length) spot {
+// boxAt returns the placement whose lower left corner is offset from a point, by multiples of the width and height of
+// the name plus a distance.
+func boxAt(at vg.Point, widths, heights, right, up vg.Length) placement {
 	return func(width, height vg.Length) vg.Rectangle {
 		corner := vg.Point{X: at.X + widths*width + right, Y: at.Y + heights*height + up}
 		return vg.Rectangle{Min: corner, Max: vg.Point{X: corner.X + width, Y: corner.Y + height}}
 	}
 }
 
-// beside returns the spots around a point.
-func beside(at vg.Point, gap vg.Length) []spot {
-	return []spot{
+// beside returns the placements around a point.
+func beside(at vg.Point, gap vg.Length) []placement {
+	return []placement{
 		boxAt(at, 0, -0.5, gap, 0), boxAt(at, -1, -0.5, -gap, 0), boxAt(at, -0.5, 0, 0, gap), boxAt(at, -0.5, -1, 0, -gap),
 		boxAt(at, 0, 0, gap, gap), boxAt(at, -1, 0, -gap, gap), boxAt(at, 0, -1, gap, -gap), boxAt(at, -1, -1, -gap, -gap),
 		boxAt(at, 0, 1, gap, gap), boxAt(at, -1, 1, -gap, gap), boxAt(at, 0, -2, gap, -gap), boxAt(at, -1, -2, -gap, -gap),
 	}
 }
 
-// alongRow returns the spots above and below a line across the plot.
-func alongRow(edge vg.Rectangle, y vg.Length) []spot {
-	var spots []spot
+// alongRow returns the placements above and below a horizontal line.
+func alongRow(edge vg.Rectangle, y vg.Length) []placement {
+	var placements []placement
 	const gap = vg.Length(4)
 	for _, share := range []vg.Length{1, 0, 0.75, 0.5, 0.25} {
 		at := vg.Point{X: edge.Min.X + gap + share*(edge.Max.X-edge.Min.X-2*gap), Y: y}
-		spots = append(spots, boxAt(at, -share, 0, 0, gap), boxAt(at, -share, -1, 0, -gap))
+		placements = append(placements, boxAt(at, -share, 0, 0, gap), boxAt(at, -share, -1, 0, -gap))
 	}
-	return spots
+	return placements
 }
 
-// alongColumn returns the spots right and left of a line up the plot.
-func alongColumn(edge vg.Rectangle, x vg.Length) []spot {
-	var spots []spot
+// alongColumn returns the placements right and left of a vertical line.
+func alongColumn(edge vg.Rectangle, x vg.Length) []placement {
+	var placements []placement
 	const gap = vg.Length(4)
 	for _, share := range []vg.Length{1, 0, 0.75, 0.5, 0.25} {
 		at := vg.Point{X: x, Y: edge.Min.Y + gap + share*(edge.Max.Y-edge.Min.Y-2*gap)}
-		spots = append(spots, boxAt(at, 0, -share, gap, 0), boxAt(at, -1, -share, -gap, 0))
+		placements = append(placements, boxAt(at, 0, -share, gap, 0), boxAt(at, -1, -share, -gap, 0))
 	}
-	return spots
+	return placements
 }

@@ -17,10 +17,10 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-// markup is HTML made here, not to be escaped.
+// markup is HTML that must not be escaped.
 type markup = template.HTML
 
-// figure is a titled plot. Of two SVGs the second is for narrow screens. One without SVG says why.
+// figure is a titled plot. If there are two SVGs, the second is for narrow screens. Empty explains a missing SVG.
 type figure struct {
 	Title string
 	Note  string
@@ -35,7 +35,7 @@ type legend struct {
 	Note  string
 }
 
-// armSection is what is shown of each arm by itself.
+// armSection is the figures of one arm.
 type armSection struct {
 	Class   string // of its colour key
 	Label   string
@@ -45,7 +45,7 @@ type armSection struct {
 // config is a configuration to print.
 type config struct{ Label, Text string }
 
-// page is what the template shows.
+// page is the input of the template page.html.
 type page struct {
 	Kind     string
 	Title    string
@@ -90,10 +90,10 @@ func newPage(arms []*arm) *page { return &page{arms: arms} }
 // CSS gives the template the style sheet.
 func (p *page) CSS() template.CSS { return template.CSS(styleText) }
 
-// Compared reports whether there are several arms.
+// Compared reports whether the page has several arms.
 func (p *page) Compared() bool { return len(p.arms) > 1 }
 
-// Many reports whether there are so many arms that what is shown of each by itself is folded away.
+// Many reports whether there are so many arms that the sections of single arms are collapsed.
 func (p *page) Many() bool { return len(p.arms) > 3 }
 
 // write draws everything and executes the template.
@@ -109,7 +109,7 @@ func (p *page) write(w io.Writer) error {
 	return t.Execute(w, p)
 }
 
-// draw makes the figures.
+// draw draws the figures.
 func (p *page) draw() (err error) {
 	if p.Large, p.Small, err = accuracyFigures(p.arms, p.target); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (p *page) draw() (err error) {
 	return nil
 }
 
-// drawSampling makes the figures of prioritized sampling and of prompt replay.
+// drawSampling draws the figures of prioritized sampling and of prompt replay.
 func (p *page) drawSampling() (err error) {
 	for _, side := range p.arms {
 		f, ok, err := priorityFigure(side, p.Compared())
@@ -171,7 +171,7 @@ func (p *page) drawSampling() (err error) {
 	return err
 }
 
-// describe fills in what needs no drawing.
+// describe fills in the texts.
 func (p *page) describe() {
 	p.Facts = factRows(p.arms)
 	if p.target.Known() {
@@ -192,7 +192,7 @@ func (p *page) describe() {
 		if n := len(side.runs); n > 1 {
 			notes = append(notes, fmt.Sprintf("median of %d seeds", n))
 			p.Spread = true
-			p.Banded = len(p.arms) <= bandedArms
+			p.Banded = len(p.arms) <= maxBandedArms
 		}
 		p.Stopped = p.Stopped || p.Compared() &&
 			slices.ContainsFunc(side.runs, func(r *results.Run) bool { return !ended(r) && len(r.Evals) > 0 })
@@ -242,8 +242,8 @@ func buildText(b results.Build) string {
 	return strings.Join(parts, ", ")
 }
 
-// arm is one side of a comparison, one of several, or the single run of a report: the same
-// configuration under one seed or several.
+// arm is one configuration under one or more seeds: a side of a comparison, one of several arms, or the single run of a
+// report.
 type arm struct {
 	label string // for the reader
 	note  string // beside it in the legend
@@ -265,7 +265,7 @@ func (a *arm) evals() [][]results.Eval {
 	return evals
 }
 
-// summaries returns those of the runs that have ended.
+// summaries returns the summaries of the finished runs.
 func (a *arm) summaries() []*results.Summary {
 	var s []*results.Summary
 	for _, r := range a.runs {
@@ -276,7 +276,7 @@ func (a *arm) summaries() []*results.Summary {
 	return s
 }
 
-// median returns the median of a number over the runs that have ended and know it.
+// median returns the median of a number over the finished runs that know it.
 func (a *arm) median(of func(*results.Summary) results.Number) results.Number {
 	var values []float64
 	for _, s := range a.summaries() {
@@ -287,7 +287,7 @@ func (a *arm) median(of func(*results.Summary) results.Number) results.Number {
 	return results.Num(results.Median(values))
 }
 
-// histogram adds up one histogram of all runs that have ended.
+// histogram adds up a histogram over the finished runs.
 func (a *arm) histogram(of func(*results.Summary) results.Histogram) results.Histogram {
 	counts := make(map[uint64]uint64)
 	for _, s := range a.summaries() {

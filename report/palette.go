@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// role is what a colour stands for. Plots are drawn in the role's light colour, and the SVG then
-// refers to the page's style sheet, which knows the dark one too.
+// role is the meaning of a colour. Plots are drawn in the role's light colour; the SVG then refers to the page's style
+// sheet, which has the dark colour too.
 type role int
 
 const (
@@ -34,23 +34,23 @@ const (
 	replayColor   = firstArm + perArm
 )
 
-// MostArms is how many arms a page can show: as many as have colours of their own.
+// MostArms is the most arms that a page can show: one for each colour.
 const MostArms = 8
 
 // armRole returns the colour of arm i, counted from 0.
 func armRole(i int) role { return firstArm + perArm*role(i) }
 
-// paint is a role's colour while drawing and in the page.
+// paint is a role's colour, in the drawing and on the page.
 type paint struct {
 	hex      uint32
 	variable string  // of the style sheet
 	opacity  float64 // 1: opaque
 }
 
-// armPaints are the arms' colours. Blue and vermillion are told apart with any common colour
-// blindness, and differ in lightness in grey print (Okabe and Ito's pair, darkened until text in
-// them is legible on white). Eight hues are not, so that the arms are two times four: within a four
-// every two differ for every eye, and the second four are dashed.
+// armPaints are the arms' colours. Blue and vermillion are distinct under any common colour blindness, and differ in
+// lightness in grey print (Okabe and Ito's pair, darkened until text in them is legible on white). Eight hues are not
+// all distinct, so the arms are two times four: within a four every two differ for every eye, and the second four are
+// dashed.
 func armPaints() [MostArms]paint {
 	return [MostArms]paint{
 		{0xC2500A, "baseline", 1}, {0x0062B1, "replay", 1}, {0x1FA574, "green", 1}, {0x5E1A78, "purple", 1},
@@ -99,18 +99,18 @@ func towardsWhite(hex uint32, share float64) uint32 {
 	return mixed
 }
 
-// color is what the plotting library draws with; roles differ in it, whatever they look like.
+// color returns the drawing colour, which is different for every role.
 func (r role) color() color.Color {
 	hex := r.paint().hex
 	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
 }
 
-// band and thin return the role of an arm's spread and of its single seeds.
+// band returns the role of an arm's spread, and thin that of its single seeds.
 func (r role) band() role { return r + 1 }
 
 func (r role) thin() role { return r + 2 }
 
-// dashes returns the pattern of an arm's thick lines, nothing for solid ones.
+// dashes returns the pattern of an arm's thick lines, nil for solid ones.
 func (r role) dashes() []vg.Length {
 	if r < armRole(solid) || (r-firstArm)%perArm != 0 {
 		return nil
@@ -118,7 +118,7 @@ func (r role) dashes() []vg.Length {
 	return []vg.Length{5, 2.5}
 }
 
-// paints returns every role's CSS by the hexadecimal colour that it was drawn in.
+// paints returns every role's paint by its hexadecimal drawing colour.
 func paints() map[string]paint {
 	m := make(map[string]paint)
 	for r := inkColor; r < allRoles; r++ {
@@ -128,17 +128,17 @@ func paints() map[string]paint {
 	return m
 }
 
-// heatLevels is how many fills a heat map has: few enough that each can have text of enough contrast.
+// heatLevels is the number of fills of a heat map, few enough that text is readable on each.
 const heatLevels = 9
 
-// heatFill returns the fill of a share of the way from the least to the most, and the colour of text on it.
+// heatFill returns the fill of a share from the lowest to the highest value, and the colour of text on it.
 func heatFill(share float64) (fill, onFill role) {
 	level := role(min(heatLevels-1, max(0, int(share*heatLevels))))
 	return heat0 + level, onHeat0 + level
 }
 
-// heatPaints are the fills on a light page, from the least to the most: one hue, by falling lightness, with a step in
-// the middle where neither dark nor light text could be read.
+// heatPaints are the fills on a light page, from the lowest to the highest value: one hue with falling lightness, and a
+// step in the middle where neither dark nor light text would be readable.
 func heatPaints() [heatLevels]uint32 {
 	return [heatLevels]uint32{0xECF5FB, 0xCCE3F3, 0xADD2ED, 0x8FBFE6, 0x70ABDE, 0x5296D5, 0x1F6CB6, 0x0E56A0, 0x00408A}
 }

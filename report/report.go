@@ -35,7 +35,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// Write reads the folder dir, of a run, a comparison or a study, and writes report.html into it.
+// Write reads a folder of a run, a comparison or a study and writes report.html into it.
 func Write(dir string) error {
 	var page bytes.Buffer
 	if err := read(dir, &page); err != nil {
@@ -44,31 +44,31 @@ func Write(dir string) error {
 	return disk.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
 }
 
-// read writes the report of whichever kind of folder dir is.
+// read renders the report of a folder of any kind.
 func read(dir string, page io.Writer) error {
 	if results.IsStudy(dir) {
 		s, err := results.ReadStudy(dir)
 		if err != nil {
 			return err
 		}
-		return Study(page, s)
+		return renderStudy(page, s)
 	}
 	if results.IsComparison(dir) {
 		c, err := results.ReadComparison(dir)
 		if err != nil {
 			return err
 		}
-		return Comparison(page, c)
+		return renderComparison(page, c)
 	}
 	run, err := results.ReadRun(dir)
 	if err != nil {
 		return err
 	}
-	return Run(page, run)
+	return renderRun(page, run)
 }
 
-// Run writes the report of one run.
-func Run(w io.Writer, run *results.Run) error {
+// renderRun writes the report of one run.
+func renderRun(w io.Writer, run *results.Run) error {
 	a := &arm{label: "this run", role: replayColor, runs: []*results.Run{run}}
 	p := newPage([]*arm{a})
 	p.Title = "A training run"
@@ -81,8 +81,8 @@ func Run(w io.Writer, run *results.Run) error {
 	return p.write(w)
 }
 
-// Comparison writes the report of a comparison, whatever part of it has ended.
-func Comparison(w io.Writer, c *results.Comparison) error {
+// renderComparison writes the report of a comparison, finished or not.
+func renderComparison(w io.Writer, c *results.Comparison) error {
 	baseline := &arm{label: "baseline", note: "no replay", role: baselineColor, runs: c.Baseline}
 	replay := &arm{label: "replay", role: replayColor, runs: c.Replay}
 	p := newPage([]*arm{baseline, replay})
@@ -99,8 +99,8 @@ func Comparison(w io.Writer, c *results.Comparison) error {
 	return p.write(w)
 }
 
-// Arms writes a page over up to eight arms, each a configuration under one seed or several. The
-// first is what the others are compared with.
+// Arms writes a page over up to MostArms arms, each a configuration under one or more seeds. The other arms are
+// compared with the first.
 func Arms(w io.Writer, title string, arms []results.NamedRuns) error {
 	if n := len(arms); n < 1 || n > MostArms {
 		return fmt.Errorf("%d arms: a page shows 1 to %d", n, MostArms)
@@ -121,7 +121,7 @@ func Arms(w io.Writer, title string, arms []results.NamedRuns) error {
 	return p.write(w)
 }
 
-// headline is the result in words, with one number that stands out and a few beside it.
+// headline is the result in words, with one large number and a few facts.
 type headline struct {
 	Big      string // "38%"
 	BigLabel string
@@ -133,7 +133,7 @@ type headline struct {
 	Beside   []fact
 }
 
-// fact is a number with its name.
+// fact is a named number.
 type fact struct{ Name, Value, Note string }
 
 func comparisonHeadline(c *results.Comparison) headline {
@@ -180,7 +180,7 @@ func comparisonHeadline(c *results.Comparison) headline {
 	return h
 }
 
-// ratioFact words a ratio with its quartiles.
+// ratioFact writes a ratio with its quartiles.
 func ratioFact(name string, m results.Measure) fact {
 	f := fact{Name: name, Value: ratioText(m.Ratio.Median)}
 	if m.Ratio.Seeds > 1 && m.Ratio.Reached {
@@ -189,7 +189,7 @@ func ratioFact(name string, m results.Measure) fact {
 	return f
 }
 
-// ratioText writes a ratio, a dash where it is infinite or there is none.
+// ratioText writes a ratio, or a dash if it is infinite or unknown.
 func ratioText(n results.Number) string {
 	if !n.Known() {
 		return "–"
@@ -236,7 +236,7 @@ func runHeadline(run *results.Run) headline {
 	return h
 }
 
-// number writes a measured number with three significant digits, a dash if there is none.
+// number writes a measured number with three significant digits, or a dash if it is unknown.
 func number(n results.Number) string {
 	if !n.Known() {
 		return "–"
@@ -244,7 +244,7 @@ func number(n results.Number) string {
 	return short(n.Float(), 0)
 }
 
-// fraction writes an accuracy.
+// fraction writes an accuracy with three decimals.
 func fraction(n results.Number) string {
 	if !n.Known() {
 		return "–"
@@ -252,7 +252,7 @@ func fraction(n results.Number) string {
 	return fmt.Sprintf("%.3f", n.Float())
 }
 
-// armsHeadline is the result over arms in words.
+// armsHeadline is the headline of a page over arms.
 func armsHeadline(t *results.Table) headline {
 	h := headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Claim: t.Claim, Text: t.Caution,
 		Points: t.Findings}
@@ -276,7 +276,7 @@ func armsHeadline(t *results.Table) headline {
 	return h
 }
 
-// seedsText says how many runs the arms have.
+// seedsText writes the number of seeds per arm.
 func seedsText(t *results.Table) string {
 	least, most := t.Arms[0].Runs, t.Arms[0].Runs
 	for _, row := range t.Arms {

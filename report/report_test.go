@@ -32,7 +32,7 @@ func pages(t *testing.T) map[string]string {
 		"eight-long":         madeComparison(t, 8, 5000),
 	} {
 		var b bytes.Buffer
-		if err := Comparison(&b, c); err != nil {
+		if err := renderComparison(&b, c); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		byName[name] = b.String()
@@ -45,7 +45,7 @@ func pages(t *testing.T) map[string]string {
 		"only-begun": {Config: "seed: 1\n"},
 	} {
 		var b bytes.Buffer
-		if err := Run(&b, run); err != nil {
+		if err := renderRun(&b, run); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		byName[name] = b.String()

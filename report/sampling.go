@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// ageBar is the units of a stretch of ages.
+// ageBar is the units within a range of ages.
 type ageBar struct {
 	index       uint64  // of the stretch
 	probability float64 // with which a draw falls on them, in [0, 1]
@@ -21,7 +21,7 @@ type ageBar struct {
 	base        float64 // mean
 }
 
-// priorities returns what the prioritized tables of an arm's runs held at their ends.
+// priorities returns the final state of the prioritized tables of an arm's runs.
 func (a *arm) priorities() []*results.Priority {
 	var list []*results.Priority
 	for _, s := range a.summaries() {
@@ -32,7 +32,7 @@ func (a *arm) priorities() []*results.Priority {
 	return list
 }
 
-// ageBars adds up what tables held, in stretches of so many versions that they fit into a plot.
+// ageBars adds up tables in ranges of ages that fit a plot. width is the size of a range in versions.
 func ageBars(tables []*results.Priority) (bars []ageBar, width uint64) {
 	oldest, tablesWithUnits := 0, 0.0
 	for _, p := range tables {
@@ -41,7 +41,7 @@ func ageBars(tables []*results.Priority) (bars []ageBar, width uint64) {
 			tablesWithUnits++
 		}
 	}
-	width = uint64(oldest+mostBins) / mostBins
+	width = uint64(oldest+maxBins) / maxBins
 	byIndex := map[uint64]*ageBar{}
 	units := 0.0
 	for _, p := range tables {
@@ -66,8 +66,8 @@ func ageBars(tables []*results.Priority) (bars []ageBar, width uint64) {
 	return bars, width
 }
 
-// priorityFigure draws the probability and the mean base of each age; ok is false if the arm has no
-// prioritized table with units in it.
+// priorityFigure draws the probability and the mean base of each age; ok is false if the arm has no prioritized table
+// with units.
 func priorityFigure(side *arm, compared bool) (f figure, ok bool, err error) {
 	tables := side.priorities()
 	held, width := ageBars(tables)
@@ -95,7 +95,7 @@ func priorityFigure(side *arm, compared bool) (f figure, ok bool, err error) {
 	return f, true, nil
 }
 
-// halfLifeNote says where the half-life lies, drawn or not.
+// halfLifeNote describes the half-life, drawn or not.
 func halfLifeNote(halfLife results.Number, end float64) string {
 	switch h := halfLife.Float(); {
 	case !halfLife.Known():
@@ -153,7 +153,7 @@ func baseChart(side *arm, held []ageBar, width uint64, x axis) *chart {
 	return ch
 }
 
-// medianNumber returns the median of a number over those that know it.
+// medianNumber returns the median of a number over the items that know it.
 func medianNumber[T any](list []T, of func(T) results.Number) results.Number {
 	values := make([]float64, len(list))
 	for i, v := range list {
@@ -162,8 +162,7 @@ func medianNumber[T any](list []T, of func(T) results.Number) results.Number {
 	return results.RangeOf(values).Median
 }
 
-// essFigure draws the effective sample size measured at each age, of every arm that has it; ok is
-// false if none has.
+// essFigure draws the effective sample size by age, of every arm that measured it; ok is false if none did.
 func essFigure(arms []*arm) (f figure, ok bool, err error) {
 	f.Title = "ESS by age"
 	s := half()
@@ -224,7 +223,7 @@ func essPoints(curve []results.AgeESS) plotter.XYs {
 	return points
 }
 
-// medianESS returns the median over runs in every bin of ages that one of them measured.
+// medianESS returns the median over runs in every bin of ages.
 func medianESS(curves [][]results.AgeESS) []results.AgeESS {
 	type ages struct{ age, last int }
 	measured := map[ages][]float64{}
@@ -245,8 +244,7 @@ func medianESS(curves [][]results.AgeESS) []results.AgeESS {
 	return middle
 }
 
-// targetESS returns the effective sample size that an arm's tau was set for, nothing if it was
-// fixed.
+// targetESS returns the effective sample size for which an arm's tau was set, unknown if tau was fixed.
 func targetESS(side *arm) results.Number {
 	return medianNumber(side.priorities(), func(p *results.Priority) results.Number {
 		if !p.Auto {
@@ -256,7 +254,7 @@ func targetESS(side *arm) results.Number {
 	})
 }
 
-// decayNote says what tau was, and what it aimed at.
+// decayNote describes tau and its target.
 func decayNote(side *arm, compared bool) string {
 	tau := medianNumber(side.priorities(), func(p *results.Priority) results.Number { return p.AgeDecay })
 	target := targetESS(side)

@@ -35,13 +35,13 @@ func samplingPages(t *testing.T) map[string]string {
 		"running": withPrompts(prioritized(running.make(), true, false)),
 	} {
 		var b bytes.Buffer
-		if err := Run(&b, run); err != nil {
+		if err := renderRun(&b, run); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		byName[name] = b.String()
 	}
 	var b bytes.Buffer
-	if err := Comparison(&b, compared); err != nil {
+	if err := renderComparison(&b, compared); err != nil {
 		t.Fatal(err)
 	}
 	byName["compared"] = b.String()

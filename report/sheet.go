@@ -22,9 +22,8 @@ var sheetText string
 //go:embed sheet.css
 var sheetStyleText string
 
-// Sheet writes the page of findings, figures and tables that belong to no single run. A sheet that cannot be drawn as
-// it stands is refused with everything that is wrong with it.
-func Sheet(w io.Writer, s *results.Sheet) error {
+// renderSheet writes a page of findings, figures and tables. An invalid sheet is refused with all of its problems.
+func renderSheet(w io.Writer, s *results.Sheet) error {
 	p, err := newSheetPage(s)
 	if err != nil {
 		return err
@@ -32,7 +31,7 @@ func Sheet(w io.Writer, s *results.Sheet) error {
 	return p.write(w)
 }
 
-// sheetPage is what the template of sheets shows.
+// sheetPage is the input of the template sheet.html.
 type sheetPage struct {
 	Kind, Title string
 	About       []string
@@ -46,13 +45,13 @@ type sheetPage struct {
 	Numbers     string // where the figures' numbers stand
 }
 
-// findingCard is a finding as it is shown.
+// findingCard is a finding on the page.
 type findingCard struct {
 	results.Finding
 	Class, Sign string
 }
 
-// sheetSection is a section as it is shown.
+// sheetSection is a section on the page.
 type sheetSection struct {
 	Title string
 	Text  []string
@@ -60,7 +59,7 @@ type sheetSection struct {
 	Grids []gridTable
 }
 
-// newSheetPage checks and draws a sheet.
+// newSheetPage validates and draws a sheet.
 func newSheetPage(s *results.Sheet) (*sheetPage, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func newSheetPage(s *results.Sheet) (*sheetPage, error) {
 	return p, nil
 }
 
-// CSS gives the template the style sheet: that of all pages, and what sheets have beside it.
+// CSS gives the template the style sheets.
 func (p *sheetPage) CSS() template.CSS { return template.CSS(styleText + sheetStyleText) }
 
 func (p *sheetPage) write(w io.Writer) error {
@@ -92,7 +91,7 @@ func (p *sheetPage) write(w io.Writer) error {
 	return t.Execute(w, p)
 }
 
-// verdictLook returns a verdict's class in the style sheet and its sign, which tells it without colours.
+// verdictLook returns a verdict's class in the style sheet and its sign.
 func verdictLook(v results.Verdict) (class, sign string) {
 	switch v {
 	case results.Holds:
@@ -134,7 +133,7 @@ func tally(findings []results.Finding) string {
 	return claims + ": " + strings.Join(parts, ", ") + "."
 }
 
-// sheetFigure is a drawn figure of a sheet. Of two SVGs the second is for narrow screens. One without SVG says why.
+// sheetFigure is a drawn figure. If there are two SVGs, the second is for narrow screens. Empty explains a missing SVG.
 type sheetFigure struct {
 	Title, Note, Empty string
 	Beyond             string // what the axes leave out
@@ -144,16 +143,17 @@ type sheetFigure struct {
 }
 
 // Many reports whether the legend is so long that it stands in columns.
-func (f sheetFigure) Many() bool { return len(f.Legend) > crowd }
+func (f sheetFigure) Many() bool { return len(f.Legend) > crowdedFrom }
 
-// figureRow is figures of one size, by its class in the style sheet.
+// figureRow is figures of one size, with their class in the style sheet.
 type figureRow struct {
 	Class   string
 	Figures []sheetFigure
 }
 
-// arranged draws a section's figures in rows: one alone is large, threes of simple ones stand three to a row, others
-// two to a row with the first large if it would stand alone at the end. A map takes the room that its columns need.
+// arranged draws a section's figures in rows. A single figure is large; simple figures in multiples of three stand
+// three to a row; others stand two to a row, with the first large if the number is odd. A map takes the width that its
+// columns need.
 func arranged(figures []results.Figure) ([]figureRow, error) {
 	var rows []figureRow
 	for len(figures) > 0 {
@@ -174,14 +174,14 @@ func arranged(figures []results.Figure) ([]figureRow, error) {
 	return rows, nil
 }
 
-// rowSize is how a number of figures is shown.
+// rowSize is the size of a number of figures.
 type rowSize struct {
 	figures int
 	class   string
 	shapes  []shape
 }
 
-// sizes divides neighbouring figures, of which none is broad unless it is alone.
+// sizes divides neighbouring figures into rows. A broad figure is alone.
 func sizes(figures []results.Figure) []rowSize {
 	half := shape{"half", halfWidth, 240, false, 5}
 	third := shape{"third", 290, 200, false, 4}
@@ -210,7 +210,7 @@ func broad(f *results.Figure) bool {
 	return ok && h.width > halfWidth
 }
 
-// simple reports whether figures can be read when they are small.
+// simple reports whether figures are readable when small.
 func simple(figures []results.Figure) bool {
 	const most = 4 // names in a legend
 	for i := range figures {
@@ -229,14 +229,14 @@ func simple(figures []results.Figure) bool {
 
 func drawRow(figures []results.Figure, size rowSize) (figureRow, error) {
 	row := figureRow{Class: size.class}
-	planes := planesOf(figures)
+	charts := curveChartsOf(figures)
 	for i := range figures {
 		var f sheetFigure
 		var err error
 		if figures[i].Map != nil {
 			f, err = heatFigure(&figures[i])
 		} else {
-			f, err = planeFigure(&figures[i], planes[i], size.shapes)
+			f, err = curveFigure(&figures[i], charts[i], size.shapes)
 		}
 		if err != nil {
 			return row, err
@@ -246,9 +246,9 @@ func drawRow(figures []results.Figure, size rowSize) (figureRow, error) {
 	return row, nil
 }
 
-// Study writes the page of a study: its sheet, and its arms with the folders of their runs. Links are relative to the
-// study's folder.
-func Study(w io.Writer, s *results.Study) error {
+// renderStudy writes the page of a study: its sheet, and its arms with links to the folders of their runs. Links are
+// relative to the study's folder.
+func renderStudy(w io.Writer, s *results.Study) error {
 	p, err := newSheetPage(&s.Sheet)
 	if err != nil {
 		return err
@@ -273,13 +273,13 @@ type studyArm struct {
 	First   bool // what the others differ from
 }
 
-// FoldArms reports whether there are so many arms that their table is shown on demand.
+// FoldArms reports whether the table of arms is long enough to be collapsed.
 func (p *sheetPage) FoldArms() bool {
 	const most = 12
 	return len(p.Arms) > most
 }
 
-// runLink leads to the folder of a run.
+// runLink links to the folder of a run.
 type runLink struct{ Name, Folder string }
 
 func armOfStudy(a results.StudyArm, first bool) studyArm {
@@ -292,7 +292,7 @@ func armOfStudy(a results.StudyArm, first bool) studyArm {
 	return arm
 }
 
-// folderURL returns a relative address of a folder, whatever its name holds.
+// folderURL returns the relative, escaped address of a folder.
 func folderURL(folder string) string {
 	parts := strings.Split(path.Clean(filepath.ToSlash(folder)), "/")
 	for i, part := range parts {
@@ -301,7 +301,7 @@ func folderURL(folder string) string {
 	return "./" + strings.TrimPrefix(strings.Join(parts, "/")+"/", "./")
 }
 
-// aboutStudy is the line under the title. A run that is of two arms is one run.
+// aboutStudy is the line under the title. A run shared by two arms counts once.
 func aboutStudy(s *results.Study) []string {
 	runs := make(map[string]bool)
 	for _, a := range s.Arms {
@@ -318,7 +318,7 @@ func aboutStudy(s *results.Study) []string {
 	return line
 }
 
-// countOf writes a number of things.
+// countOf writes a count with its noun.
 func countOf(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -326,14 +326,14 @@ func countOf(n int, thing string) string {
 	return grouped(float64(n)) + " " + thing
 }
 
-// gridTable is a table of a sheet as it is shown: numbers to the right, words to the left.
+// gridTable is a table on the page: numbers to the right, words to the left.
 type gridTable struct {
 	Title, Note string
 	Heads       []gridCell
 	Rows        [][]gridCell // the first cell of a row is its name
 }
 
-// Folded reports whether the table is so long that it is shown on demand.
+// Folded reports whether the table is long enough to be collapsed.
 func (t gridTable) Folded() bool {
 	const most = 20
 	return len(t.Rows) > most
@@ -367,7 +367,7 @@ func gridTables(grids []results.Grid) []gridTable {
 	return tables
 }
 
-// cellOf writes a number's sign as such and parts it from the spread behind it.
+// cellOf writes a minus sign and splits the spread from a number.
 func cellOf(text, class string) gridCell {
 	if class == "" && len(text) > 1 && text[0] == '-' {
 		text = "−" + text[1:]
@@ -379,8 +379,8 @@ func cellOf(text, class string) gridCell {
 	return gridCell{number, "(" + spread, "split"}
 }
 
-// columnClass tells a column of numbers, which stand to the right and in one line, from words, which stand to the left,
-// and sentences, which are broken into lines.
+// columnClass returns the class of a column: numbers, aligned right in one line; words, aligned left; or sentences,
+// wrapped.
 func columnClass(rows [][]string, column int) string {
 	const sentence = 34 // letters that are no longer a word or two
 	numbers, filled, longest := 0, 0, 0
@@ -406,7 +406,7 @@ func columnClass(rows [][]string, column int) string {
 	}
 }
 
-// numeric reports whether a cell begins with a number, whatever follows it.
+// numeric reports whether a cell begins with a number.
 func numeric(text string) bool {
 	text = strings.TrimLeft(text, "+-−±≥≤<>≈~∞ (")
 	return text == "" || unicode.IsDigit(rune(text[0]))

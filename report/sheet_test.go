@@ -41,7 +41,7 @@ func sheetPages(t *testing.T) map[string]string {
 func studyPage(t *testing.T, s *results.Study) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Study(&b, s); err != nil {
+	if err := renderStudy(&b, s); err != nil {
 		t.Fatalf("%s: %v", s.Name, err)
 	}
 	return b.String()
@@ -50,7 +50,7 @@ func studyPage(t *testing.T, s *results.Study) string {
 func pageOfSheet(t *testing.T, s *results.Sheet) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Sheet(&b, s); err != nil {
+	if err := renderSheet(&b, s); err != nil {
 		t.Fatalf("%s: %v", s.Title, err)
 	}
 	return b.String()
@@ -170,7 +170,7 @@ func TestASheetThatCannotBeDrawnIsRefusedAndNothingIsWritten(t *testing.T) {
 	s.Sheet.Sections[1].Figures[0].Map.Values[1] = s.Sheet.Sections[1].Figures[0].Map.Values[1][:3]
 	s.Sheet.Sections[0].Figures[2].Curves[0].At[0].X = 0
 	var b bytes.Buffer
-	err := Study(&b, s)
+	err := renderStudy(&b, s)
 	for _, want := range []string{
 		`section "Buffer and split", figure "Best accuracy by buffer and split": map: row 2 has 3 values: want 5`,
 		`section "Accuracy", figure "Noise against staleness": curve "fitted power law", point 1: x = 0 on a logarithmic axis`,
@@ -326,9 +326,9 @@ func TestFiguresAreArrangedByTheirNumberAndKind(t *testing.T) {
 }
 
 // canvas returns a canvas to place names on, and what they are placed with.
-func canvas() *placing {
+func canvas() *labelPlacer {
 	c := draw.New(vgsvg.New(300, 200))
-	return &placing{canvas: &c}
+	return &labelPlacer{canvas: &c}
 }
 
 // Whatever stands in a study.json, its page is refused or drawn.
@@ -349,7 +349,7 @@ func FuzzStudyIsRefusedOrDrawn(f *testing.F) {
 		if json.Unmarshal(text, &s) != nil {
 			return
 		}
-		if err := Study(io.Discard, &s); err == nil && s.Sheet.Validate() != nil {
+		if err := renderStudy(io.Discard, &s); err == nil && s.Sheet.Validate() != nil {
 			t.Error("a study that is refused is drawn")
 		}
 	})

@@ -63,13 +63,13 @@ func savedText(s results.SeedCompare) string {
 // armRow is a row of the table of arms.
 type armRow struct {
 	Class, Name, Seeds, Ended           string
-	First, Best, Last, Target           spanned
+	First, Best, Last, Target           medianRange
 	Advantage, ZeroVariance, ESS, Reuse string
 	Never                               string
 }
 
-// spanned is a median with the range that it lies in.
-type spanned struct{ Median, Range string }
+// medianRange is a median with its range.
+type medianRange struct{ Median, Range string }
 
 func armRows(t *results.Table, sides []*arm) []armRow {
 	var rows []armRow
@@ -89,21 +89,21 @@ func armRows(t *results.Table, sides []*arm) []armRow {
 }
 
 // rangeText writes an accuracy over seeds.
-func rangeText(r results.Range) spanned {
-	text := spanned{Median: fraction(r.Median)}
+func rangeText(r results.Range) medianRange {
+	text := medianRange{Median: fraction(r.Median)}
 	if r.Runs > 1 {
 		text.Range = fraction(r.Low) + "–" + fraction(r.High)
 	}
 	return text
 }
 
-// reachedText writes what the target cost an arm.
-func reachedText(a results.ArmRow) spanned {
+// reachedText writes the compute at which an arm reached the target.
+func reachedText(a results.ArmRow) medianRange {
 	to := a.ToTarget
-	text := spanned{Median: "not reached"}
+	text := medianRange{Median: "not reached"}
 	switch {
 	case to.Runs == 0:
-		return spanned{Median: "–"}
+		return medianRange{Median: "–"}
 	case to.Median.Known():
 		text.Median = grouped(to.Median.Float())
 	}
@@ -126,8 +126,7 @@ type againstRow struct {
 // spread is a median with its quartiles and its bootstrap interval.
 type spread struct{ Median, IQR, Interval string }
 
-// againstRows returns the comparisons with the first arm, and what chance may do where several are
-// claims.
+// againstRows returns the comparisons with the first arm, and a note on multiple comparisons.
 func againstRows(t *results.Table, sides []*arm) (rows []againstRow, chance string) {
 	claims := 0
 	for i, row := range t.Arms {
@@ -153,7 +152,7 @@ func againstRows(t *results.Table, sides []*arm) (rows []againstRow, chance stri
 	return rows, chance
 }
 
-// ratioOver writes a quantile of a ratio; one that is nothing, of ratios that are there, is infinite.
+// ratioOver writes a quantile of a ratio. An unknown quantile of known ratios is infinite.
 func ratioOver(r results.Spread, n results.Number) string {
 	if r.Seeds > 0 && !n.Known() {
 		return "∞"
@@ -161,7 +160,7 @@ func ratioOver(r results.Spread, n results.Number) string {
 	return ratioText(n)
 }
 
-// within writes an interval, a dash where there is none.
+// within writes an interval, or a dash if there is none.
 func within(text func(results.Number) string, low, high results.Number) string {
 	if !low.Known() && !high.Known() {
 		return "–"
@@ -195,7 +194,7 @@ type column struct {
 	of   func(*arm) string
 }
 
-// factRows returns what is known of each arm, medians over its seeds; nothing if no run has ended.
+// factRows returns the facts of each arm, as medians over its seeds; nothing if no run has finished.
 func factRows(arms []*arm) []factRow {
 	if !slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 }) {
 		return nil
@@ -211,19 +210,19 @@ func factRows(arms []*arm) []factRow {
 		}
 		return table
 	}
-	return slices.Concat(rows(setUp()), said(rows(samplerColumns())), said(rows(promptColumns())), rows(cameOf()),
-		said(rows(episodeColumns())))
+	return slices.Concat(rows(setupColumns()), withoutEmptyRows(rows(samplerColumns())), withoutEmptyRows(rows(promptColumns())), rows(resultColumns()),
+		withoutEmptyRows(rows(episodeColumns())))
 }
 
-// said keeps the rows in which some arm says something.
-func said(rows []factRow) []factRow {
+// withoutEmptyRows keeps the rows in which some arm has a value.
+func withoutEmptyRows(rows []factRow) []factRow {
 	return slices.DeleteFunc(rows, func(r factRow) bool {
 		return !slices.ContainsFunc(r.Values, func(v string) bool { return strings.Trim(v, "–/ ") != "" })
 	})
 }
 
-// setUp is how an arm was set up, and what its schedule came to.
-func setUp() []column {
+// setupColumns are an arm's configuration and schedule.
+func setupColumns() []column {
 	return []column{
 		{"GPUs", gpusText},
 		{"Batch B, rollouts", whole(func(s *results.Summary) float64 { return float64(s.BatchSize) })},
@@ -243,7 +242,7 @@ func setUp() []column {
 	}
 }
 
-// samplerColumns is how tables that replay drew.
+// samplerColumns describe the sampler.
 func samplerColumns() []column {
 	return []column{
 		{"Sampler", ofSampling(func(s *results.Sampling) string { return s.Sampler })},
@@ -284,7 +283,7 @@ func samplerColumns() []column {
 	}
 }
 
-// promptColumns is how prompts were replayed.
+// promptColumns describe prompt replay.
 func promptColumns() []column {
 	of := func(text func(*results.PromptReplay) string) func(*arm) string {
 		return func(a *arm) string {
@@ -310,8 +309,8 @@ func promptColumns() []column {
 	}
 }
 
-// cameOf is what an arm did and reached.
-func cameOf() []column {
+// resultColumns are an arm's results.
+func resultColumns() []column {
 	return []column{
 		{"Updates", whole(func(s *results.Summary) float64 { return float64(s.Updates) })},
 		{"Inserted, rollouts or steps as drawn", whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
@@ -333,7 +332,7 @@ func cameOf() []column {
 	}
 }
 
-// episodeColumns is what an arm came to in episodes, and what others do.
+// episodeColumns are an arm's rewards and those of the reference players.
 func episodeColumns() []column {
 	median := func(of func(*results.Summary) results.Number) func(*arm) results.Number {
 		return func(a *arm) results.Number { return a.median(of) }
@@ -347,7 +346,7 @@ func episodeColumns() []column {
 	}
 }
 
-// signed writes a share as per cent with a proper minus.
+// signed writes a share as a percentage with a minus sign.
 func signed(share float64) string {
 	if share < 0 {
 		return "−" + percent(share)
@@ -362,7 +361,7 @@ func whole(of func(*results.Summary) float64) func(*arm) string {
 	}
 }
 
-// wallText writes the median wall time of the runs, a dash where timing.jsonl is missing.
+// wallText writes the median wall time of the runs, or a dash without timing.jsonl.
 func wallText(a *arm) string {
 	var seconds []float64
 	for _, run := range a.runs {
@@ -380,7 +379,7 @@ func wallText(a *arm) string {
 	return t.Round(time.Second).String()
 }
 
-// expected writes what was planned beside what was measured.
+// expected writes a planned number and the measured one.
 func expected(planned, measured func(*results.Summary) results.Number) func(*arm) string {
 	return func(a *arm) string { return number(a.median(planned)) + " / " + number(a.median(measured)) }
 }
@@ -404,7 +403,7 @@ func neverText(a *arm) string {
 	return shareText(share)
 }
 
-// ofSampling writes what the first run of an arm that has it says, a dash if none has.
+// ofSampling writes a fact of the first run with a sampler, or a dash.
 func ofSampling(text func(*results.Sampling) string) func(*arm) string {
 	return func(a *arm) string {
 		for _, s := range a.summaries() {
@@ -416,7 +415,7 @@ func ofSampling(text func(*results.Sampling) string) func(*arm) string {
 	}
 }
 
-// ofPriority does the same of a prioritized sampler.
+// ofPriority does the same for prioritized samplers.
 func ofPriority(text func(*results.Priority) string) func(*arm) string {
 	return ofSampling(func(s *results.Sampling) string {
 		if s.Priority == nil {
@@ -426,7 +425,7 @@ func ofPriority(text func(*results.Priority) string) func(*arm) string {
 	})
 }
 
-// decayText writes tau, which differs between seeds where it follows the measured ESS.
+// decayText writes tau. It differs between seeds if it follows a target ESS.
 func decayText(a *arm) string {
 	tables := a.priorities()
 	if len(tables) == 0 {
@@ -442,7 +441,7 @@ func decayText(a *arm) string {
 	return text
 }
 
-// halfLifeText writes the half-life of a rollout's probability with the formula that gives it.
+// halfLifeText writes the half-life of a rollout's probability and its formula.
 func halfLifeText(a *arm) string {
 	return ofPriority(func(p *results.Priority) string {
 		if !p.HalfLife.Known() {
@@ -460,10 +459,10 @@ func halfLifeText(a *arm) string {
 	})(a)
 }
 
-// agrees reports whether two numbers are the same to what is shown of them.
+// agrees reports whether two numbers agree to the digits shown.
 func agrees(a, b float64) bool { return math.Abs(a-b) <= 1e-3*math.Abs(b) }
 
-// playerText writes what a player comes to, a dash where there is none.
+// playerText writes the results of a reference player, or a dash.
 func playerText(of func(*results.Summary) *results.Bound) func(*arm) string {
 	return func(a *arm) string {
 		for _, s := range a.summaries() {
@@ -475,8 +474,7 @@ func playerText(of func(*results.Summary) *results.Bound) func(*arm) string {
 	}
 }
 
-// replayingPrompts returns the arm with those of its runs alone that have ended and replayed
-// prompts.
+// replayingPrompts returns the arm with only its finished runs that replayed prompts.
 func (a *arm) replayingPrompts() *arm {
 	kept := &arm{label: a.label, role: a.role}
 	for _, r := range a.runs {
@@ -487,7 +485,7 @@ func (a *arm) replayingPrompts() *arm {
 	return kept
 }
 
-// shareText writes a share as per cent, a dash if there is none.
+// shareText writes a share as a percentage, or a dash if it is unknown.
 func shareText(n results.Number) string {
 	if !n.Known() {
 		return "–"

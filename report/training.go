@@ -21,7 +21,7 @@ type metric struct {
 	when  func([]*arm) bool // it is shown, and not missed otherwise; nil: always
 }
 
-// commonMetrics returns what the training section shows, in its order.
+// commonMetrics returns the metrics of the training section in order.
 func commonMetrics() []metric {
 	return []metric{
 		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, nil},
@@ -50,17 +50,17 @@ const (
 	change = "reward_change"
 )
 
-// other returns a further metric, by its name.
+// other returns an objective-specific metric by name.
 func other(name string) func(*results.Update) results.Number {
 	return func(u *results.Update) results.Number { return u.Other[name] }
 }
 
-// known returns whether an update has a further metric.
+// known returns whether an update has an objective-specific metric.
 func known(name string) func(*results.Update) bool {
 	return func(u *results.Update) bool { return u.Other[name].Known() }
 }
 
-// furtherMetrics returns what the objective measured beyond the common metrics, by name.
+// furtherMetrics returns the remaining objective-specific metrics by name.
 func furtherMetrics(arms []*arm) []metric {
 	var list []metric
 	names := map[string]bool{}
@@ -81,7 +81,7 @@ func furtherMetrics(arms []*arm) []metric {
 	return list
 }
 
-// samplingMetrics returns what is shown of how batches were drawn, where it happened.
+// samplingMetrics returns the metrics of sampling, each with the condition under which it is shown.
 func samplingMetrics() []metric {
 	weighted := some(func(u *results.Update) bool { return u.WeightMin.Float() < 1 })
 	return []metric{
@@ -98,7 +98,7 @@ func samplingMetrics() []metric {
 	}
 }
 
-// promptMetrics returns what is shown of prompt replay over the updates.
+// promptMetrics returns the metrics of prompt replay.
 func promptMetrics() []metric {
 	held := func(u *results.Update) results.Number { return u.PromptsHeld }
 	replayed := func(u *results.Update) results.Number { return u.PromptShare }
@@ -109,7 +109,7 @@ func promptMetrics() []metric {
 	}
 }
 
-// episodeMetrics returns what the training section shows of episodes of several turns.
+// episodeMetrics returns the metrics of episodes of several turns.
 func episodeMetrics() []metric {
 	seen := some(func(u *results.Update) bool { return u.Turns.Known() })
 	return []metric{
@@ -119,7 +119,7 @@ func episodeMetrics() []metric {
 	}
 }
 
-// some returns a condition on arms: that an update of theirs meets one.
+// some returns a condition on arms: that any of their updates meets a condition.
 func some(is func(*results.Update) bool) func([]*arm) bool {
 	return func(arms []*arm) bool {
 		return slices.ContainsFunc(arms, func(a *arm) bool {
@@ -130,8 +130,7 @@ func some(is func(*results.Update) bool) func([]*arm) bool {
 	}
 }
 
-// decayMoves reports whether tau followed the measured ESS in some run, which it then did not keep
-// its value in.
+// decayMoves reports whether tau changed in some run, as it does when it follows a target ESS.
 func decayMoves(arms []*arm) bool {
 	return slices.ContainsFunc(arms, func(a *arm) bool {
 		return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
@@ -144,14 +143,14 @@ func decayMoves(arms []*arm) bool {
 	})
 }
 
-// lineBudget is how many points all lines of one training chart share, so that a page of many
-// seeds and thousands of updates stays small.
+// lineBudget is the number of points shared by all lines of a training chart. It bounds the size of pages with many
+// seeds and long runs.
 const lineBudget = 2600
 
-// thickBudget is how many points the medians of one training chart share.
+// thickBudget is the number of points shared by the medians of a training chart.
 const thickBudget = 1000
 
-// trainingFigures draws every metric that was measured and names the others that are always shown.
+// trainingFigures draws every measured metric, and names the unmeasured ones that are normally shown.
 func trainingFigures(arms []*arm, metrics []metric) (figures []figure, missing []string, err error) {
 	for _, m := range metrics {
 		if m.when != nil && !m.when(arms) {
@@ -173,8 +172,8 @@ func trainingFigures(arms []*arm, metrics []metric) (figures []figure, missing [
 	return figures, missing, nil
 }
 
-// chart draws a metric: every run thin, and over it the smoothed median. cut says what lies
-// outside.
+// chart draws a metric: every run thin, and the smoothed median over it. The note cut describes outliers outside the
+// axes.
 func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	lines := 0
 	for _, side := range arms {
@@ -187,7 +186,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	for _, side := range arms {
 		var traces []plotter.XYs
 		for _, run := range side.runs {
-			points := spaced(trace(run, m.of))
+			points := spaced(seriesOf(run, m.of))
 			if len(points) == 0 {
 				continue
 			}
@@ -201,7 +200,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 			thinLines = append(thinLines, line{thin(points, limit), penOf(side.role.thin(), 0.7)})
 		}
 		if len(traces) > 0 {
-			middle := medianTrace(traces)
+			middle := medianSeries(traces)
 			points := thin(smooth(middle, smoothing(len(middle))), thickBudget/len(arms))
 			thick = append(thick, line{points, penOf(side.role, 1.7)})
 		}
@@ -217,7 +216,8 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 	return ch, cut, true
 }
 
-// spaced drops the points without a value where they are most: what is measured every few updates has no gaps between.
+// spaced drops the points without a value if they are the majority: a metric measured every few updates is drawn
+// without gaps.
 func spaced(points plotter.XYs) plotter.XYs {
 	var measured plotter.XYs
 	for _, p := range points {
@@ -231,12 +231,11 @@ func spaced(points plotter.XYs) plotter.XYs {
 	return measured
 }
 
-// smoothing returns the half width of the running median over n updates: a twentieth of them in
-// all.
+// smoothing returns the half width of the running median over n updates: the window is a twentieth of them.
 func smoothing(n int) int { return n / 40 }
 
-// window returns the range to show: all values, unless a few of them lie so far out that the rest
-// would be a flat line. Those are cut off and the note says so.
+// window returns the range to show: all values, unless a few outliers would flatten the rest. Outliers are cut off, and
+// the note says so.
 func window(values []float64) (extent, string) {
 	slices.Sort(values)
 	whole := extent{values[0], values[len(values)-1]}
@@ -258,7 +257,7 @@ func window(values []float64) (extent, string) {
 	return padded, sentence(strings.Join(cut, ", "))
 }
 
-// sentence makes a sentence of a phrase, nothing of nothing.
+// sentence makes a phrase a sentence.
 func sentence(phrase string) string {
 	if phrase == "" {
 		return ""
@@ -266,8 +265,8 @@ func sentence(phrase string) string {
 	return strings.ToUpper(phrase[:1]) + phrase[1:] + "."
 }
 
-// trace returns a metric of one run against its updates.
-func trace(run *results.Run, metric func(*results.Update) results.Number) plotter.XYs {
+// seriesOf returns a metric of a run by update.
+func seriesOf(run *results.Run, metric func(*results.Update) results.Number) plotter.XYs {
 	points := make(plotter.XYs, len(run.Updates))
 	for i := range run.Updates {
 		u := &run.Updates[i]
@@ -276,9 +275,8 @@ func trace(run *results.Run, metric func(*results.Update) results.Number) plotte
 	return points
 }
 
-// medianTrace returns the median over traces at every update that all of them have; where one has
-// no value it counts the others. A single trace is its own median.
-func medianTrace(traces []plotter.XYs) plotter.XYs {
+// medianSeries returns the median over series at every update that all of them have. Missing values are left out.
+func medianSeries(traces []plotter.XYs) plotter.XYs {
 	shortest := len(traces[0])
 	for _, t := range traces {
 		shortest = min(shortest, len(t))
@@ -297,9 +295,8 @@ func medianTrace(traces []plotter.XYs) plotter.XYs {
 	return points
 }
 
-// thin returns about limit of the points: of every stretch the first, the lowest, the highest and
-// one without a value, and the last point of all. So peaks, collapses, gaps and both ends stay
-// where they are.
+// thin reduces a line to about limit points. Of every stretch it keeps the first point, the lowest, the highest and one
+// without a value, and it keeps the last point of all: peaks, collapses, gaps and both ends stay.
 func thin(points plotter.XYs, limit int) plotter.XYs {
 	stretches := max(1, limit/3)
 	if len(points) <= limit {
@@ -337,7 +334,7 @@ func thin(points plotter.XYs, limit int) plotter.XYs {
 	return kept
 }
 
-// unbroken splits points where one has no value, so that nothing is drawn across a gap.
+// unbroken splits points at missing values, so that no line is drawn across a gap.
 func unbroken(points plotter.XYs) []plotter.XYs {
 	var parts []plotter.XYs
 	start := -1
@@ -357,9 +354,8 @@ func unbroken(points plotter.XYs) []plotter.XYs {
 	return parts
 }
 
-// smooth returns the median of the values within half points on either side, which a lone spike
-// does not move, at about sixteen points per window and at both ends. A point without a value
-// stays without.
+// smooth returns the median of the values within half points on either side, at about sixteen points per window and at
+// both ends. Missing values stay missing.
 func smooth(points plotter.XYs, half int) plotter.XYs {
 	var out plotter.XYs
 	stride := max(1, half/8)

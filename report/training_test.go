@@ -64,12 +64,12 @@ func arms() []*arm {
 }
 
 func TestWhatIsMeasuredNowAndThenIsOneLine(t *testing.T) {
-	points := trace(bounded()[0].runs[0], other("bound"))
+	points := seriesOf(bounded()[0].runs[0], other("bound"))
 	if got := spaced(points); len(got) != 4 || got[0].X != 10 || got[3].Y != -40 {
 		t.Errorf("the points are %v", got)
 	}
 	// A gap of one that is measured at every update stays one.
-	whole := trace(bounded()[0].runs[0], other("tokens"))
+	whole := seriesOf(bounded()[0].runs[0], other("tokens"))
 	if got := spaced(whole); len(got) != 41 || got[40].Y == got[40].Y {
 		t.Errorf("%d points, the last %v", len(got), got[len(got)-1])
 	}
@@ -155,7 +155,7 @@ func TestSmoothingALongLineKeepsItsEnds(t *testing.T) {
 
 func TestTheMedianOfTracesEndsWithTheShortest(t *testing.T) {
 	nan := math.NaN()
-	got := medianTrace([]plotter.XYs{
+	got := medianSeries([]plotter.XYs{
 		{{X: 1, Y: 1}, {X: 2, Y: nan}, {X: 3, Y: 9}},
 		{{X: 1, Y: 3}, {X: 2, Y: 4}},
 		{{X: 1, Y: 8}, {X: 2, Y: 6}, {X: 3, Y: 9}},

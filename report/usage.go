@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// promptFigures draws prompt replay, nothing if no arm has it.
+// promptFigures draws prompt replay, nothing if no arm uses it.
 func promptFigures(arms []*arm) ([]figure, error) {
 	figures, _, err := trainingFigures(arms, promptMetrics())
 	if err != nil {
@@ -38,9 +38,8 @@ func promptFigures(arms []*arm) ([]figure, error) {
 	return figures, nil
 }
 
-// mostBins is how many bars fit into a histogram; with more values, equally many of them share a
-// bar.
-const mostBins = 48
+// maxBins is the most bars of a histogram. More values share bars of equal width.
+const maxBins = 48
 
 // counted is a histogram of a run.
 type counted struct {
@@ -52,7 +51,7 @@ type counted struct {
 	more  func(*arm) string // a sentence that completes the note; nil: none
 }
 
-// histograms are those of how rollouts were used.
+// histograms returns the histograms of how rollouts were used.
 func histograms() []counted {
 	return []counted{
 		{"Staleness at use", "versions behind the trainer", "% of uses", "No rollout was used.",
@@ -64,7 +63,7 @@ func histograms() []counted {
 	}
 }
 
-// youngerTokens tells the staleness by token where rollouts had tokens of several versions.
+// youngerTokens describes the staleness by token if rollouts have tokens of several versions.
 func youngerTokens(side *arm) string {
 	byToken := side.histogram(func(s *results.Summary) results.Histogram { return s.TokenStaleness })
 	if byToken.Count() == 0 || slices.Equal(byToken,
@@ -75,7 +74,7 @@ func youngerTokens(side *arm) string {
 		short(round(byToken.Mean().Float()), 0))
 }
 
-// stillPresent tells how often the rollouts were used that no histogram at eviction counts.
+// stillPresent describes the uses of rollouts still in the table, which the histogram at eviction leaves out.
 func stillPresent(side *arm) string {
 	h := side.histogram(func(s *results.Summary) results.Histogram { return s.UsesPresent })
 	if h.Count() == 0 {
@@ -85,7 +84,7 @@ func stillPresent(side *arm) string {
 		short(round(h.Mean().Float()), 0))
 }
 
-// figuresOf draws histograms of an arm, all its seeds together.
+// figuresOf draws histograms of an arm over all its seeds.
 func figuresOf(side *arm, list []counted) ([]figure, error) {
 	var figures []figure
 	for _, c := range list {
@@ -113,11 +112,11 @@ func figuresOf(side *arm, list []counted) ([]figure, error) {
 	return figures, nil
 }
 
-// round keeps two decimals, as means of counts need no more.
+// round rounds to two decimals.
 func round(v float64) float64 { return math.Round(v*100) / 100 }
 
 func (c counted) chart(side *arm, h results.Histogram) *chart {
-	width := (h.Max() + mostBins) / mostBins // values per bar
+	width := (h.Max() + maxBins) / maxBins // values per bar
 	bars := bars{role: side.role}
 	highest := 0.0
 	total := float64(h.Count())
@@ -142,7 +141,7 @@ func (c counted) chart(side *arm, h results.Histogram) *chart {
 	return ch
 }
 
-// promptHistograms are those of an arm that replays prompts.
+// promptHistograms returns the histograms of prompt replay.
 func promptHistograms() []counted {
 	return []counted{
 		{"Replays of a prompt", "times replayed", "% of prompts replayed", "No prompt was replayed.",
@@ -152,7 +151,7 @@ func promptHistograms() []counted {
 	}
 }
 
-// gpuRow is what one worker or trainer did, mean over the seeds.
+// gpuRow is the time of one worker or trainer, averaged over the seeds.
 type gpuRow struct {
 	name string
 
@@ -185,7 +184,7 @@ func gpuRows(side *arm) []gpuRow {
 	return rows
 }
 
-// idles reports whether some GPU of an arm was ever idle, as in synchronous mode.
+// idles reports whether any GPU of an arm was idle, as in synchronous mode.
 func idles(side *arm) bool {
 	return slices.ContainsFunc(side.summaries(), func(s *results.Summary) bool {
 		return slices.ContainsFunc(slices.Concat(s.WorkerTimes, s.TrainerTimes),
