@@ -61,16 +61,16 @@ type Options struct {
 	RewardLatency func(job uint64) float64 `yaml:"-"`
 
 	Mode Mode `yaml:"mode"` // async: workers and trainers at the same time; sync: in turns [async]
-	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of group [B rounded up to one, or
-	// what the turn's fresh draws take if that is more; with Mix, what they take].
+	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of group [B rounded up to
+	// one, or what the turn's fresh draws take if that is more; with Mix, what they take].
 	SyncRollouts int `yaml:"sync_rollouts"`
 	// SyncUpdates is the number of updates per turn in synchronous mode, a multiple of BatchUpdates [BatchUpdates times
 	// 1 + Mix].
 	SyncUpdates int `yaml:"sync_updates"`
 
-	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch. Updates 1, 1+i,
-	// 1+2i, … draw; those between train on the same draws, whose staleness grows. The buffer counts one use;
-	// Update.Used counts every update's [1].
+	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch. Updates 1, 1+i, 1+2i,
+	// … draw; those between train on the same draws, whose staleness grows. The buffer counts one use; Update.Used
+	// counts every update's [1].
 	BatchUpdates int `yaml:"batch_updates"`
 
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
@@ -80,11 +80,13 @@ type Options struct {
 	// excludes Mix [0: none].
 	FreshShare float64 `yaml:"-"`
 
-	WeightSync WeightSync `yaml:"weight_sync"` // when workers take up new weights: at each group (group), or within rollouts (token) [group]
-	Chunk      int        `yaml:"chunk"`       // positions decoded between switches of weights, with weight_sync token, at least 1 [32]
-	MaxTokens  int        `yaml:"-"`           // most positions that a generation decodes; required with ByToken
-	// PublishEvery is the number of versions from one that workers get to the next. As versions count updates and v counts
-	// batches, v of the schedule (v, i) is publish_every/batch_updates [1].
+	// when workers take up new weights: at each group (group), or within rollouts (token) [group]
+	WeightSync WeightSync `yaml:"weight_sync"`
+	// positions decoded between switches of weights, with weight_sync token, at least 1 [32]
+	Chunk     int `yaml:"chunk"`
+	MaxTokens int `yaml:"-"` // most positions that a generation decodes; required with ByToken
+	// PublishEvery is the number of versions from one that workers get to the next. As versions count updates and v
+	// counts batches, v of the schedule (v, i) is publish_every/batch_updates [1].
 	PublishEvery int `yaml:"publish_every"`
 
 	// Advantage is the kind of advantages. The machine computes those over the training batch before each step, on the

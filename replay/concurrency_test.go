@@ -16,8 +16,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Workers insert, trainers sample and lease, one advances, one looks on: run with -race. Afterwards the books
-// balance, and no rollout of a queue was delivered twice.
+// Workers insert, trainers sample and lease, one advances, one looks on: run with -race. Afterwards the books balance,
+// and no rollout of a queue was delivered twice.
 func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 	for _, o := range []Options{
 		{Capacity: 64, Shards: 2, Sampler: FIFO},
@@ -129,9 +129,9 @@ func watch(t *testing.T, table *Table) {
 //	go test -race -gcflags=all=-d=checkptr=0 ./replay -run Concurrent -concurrent 60s
 var concurrentFor = flag.Duration("concurrent", time.Second, "how long TestConcurrentInsertionAndSamplingBalance runs each table")
 
-// Eight goroutines insert rollouts of 1,000 tokens and eight draw batches of 64 and update them, the first of these moves the
-// version on, and one looks on: run with -race. Every draw is of a rollout as it was inserted, probabilities add up
-// to 1 at any moment, and afterwards the books balance with what the goroutines counted themselves.
+// Eight goroutines insert rollouts of 1,000 tokens and eight draw batches of 64 and update them, the first of these
+// moves the version on, and one looks on: run with -race. Every draw is of a rollout as it was inserted, probabilities
+// add up to 1 at any moment, and afterwards the books balance with what the goroutines counted themselves.
 func TestConcurrentInsertionAndSamplingBalance(t *testing.T) {
 	decaying := prioritizedOptions()
 	decaying.AgeDecay, decaying.ImportanceNorm, decaying.Entry = 0.05, ByTable, EnterMax // 0.05: the scale moves every 55 versions

@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// checkRequest returns an error if a batch cannot be drawn: one that wraps rollout.ErrStarved if it could be with more
-// insertions, rollout.ErrInvalid if it never could.
+// checkRequest returns an error if the shard cannot fill a batch. It wraps rollout.ErrStarved if more insertions help,
+// and rollout.ErrInvalid if nothing does.
 func (s *shard) checkRequest(req rollout.Request) error {
 	n, o := req.Size, &s.options
 	most := s.options.shardCapacity()
@@ -44,8 +44,8 @@ func (s *shard) checkRequest(req rollout.Request) error {
 	return nil
 }
 
-// freshOf returns how many draws of a request come from the queue of the fresh: none from a queue sampler, which gives
-// each rollout once anyway.
+// freshOf returns how many draws of a request come from the fresh queue. Queue samplers give each rollout once anyway,
+// and need none.
 func (s *shard) freshOf(req rollout.Request) int {
 	if s.retention == nil {
 		return 0
@@ -53,8 +53,8 @@ func (s *shard) freshOf(req rollout.Request) int {
 	return req.Fresh
 }
 
-// draw takes a batch, which checkRequest allowed, and leaves its slots in scratch. The batch's random stream derives from its
-// number, so that there is no generator to keep (invariant 5).
+// draw takes a batch after checkRequest, and leaves its slots in drawn. The batch's random stream derives from its
+// number, so there is no generator state to keep (invariant 5).
 func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	random := rollout.Stream(s.options.Seed, s.purpose, s.batches)
 	batch := &rollout.Batch{
@@ -65,13 +65,13 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		Draws:   make([]rollout.Draw, req.Size),
 	}
 	s.batches++
-	s.scratch = s.scratch[:0]
-	for n := s.freshOf(req); len(s.scratch) < n; {
+	s.drawn = s.drawn[:0]
+	for n := s.freshOf(req); len(s.drawn) < n; {
 		slot := s.fresh.pop(&s.store)
-		s.sampler.took(slot)
+		s.sampler.drawnFresh(slot)
 		s.addDraw(batch, slot, 1, true)
 	}
-	if left := req.Size - len(s.scratch); left > 0 {
+	if left := req.Size - len(s.drawn); left > 0 {
 		if s.units == groups {
 			left /= s.options.GroupSize
 		}
@@ -82,7 +82,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		}
 	}
 	s.sampler.end()
-	for i, slot := range s.scratch {
+	for i, slot := range s.drawn {
 		it := &s.items[slot]
 		if s.maxUses == 0 {
 			it.Leased++
@@ -96,11 +96,11 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	return batch
 }
 
-// addDraw puts a drawn unit's rollouts into the batch.
+// addDraw adds the rollouts of a drawn unit to the batch.
 func (s *shard) addDraw(batch *rollout.Batch, slot int32, probability float64, fresh bool) {
 	if s.units != groups { // the common case, kept short
-		d := &batch.Draws[len(s.scratch)]
-		s.scratch = append(s.scratch, slot)
+		d := &batch.Draws[len(s.drawn)]
+		s.drawn = append(s.drawn, slot)
 		d.Probability, d.Fresh = probability, fresh
 		if s.maxUses > 0 && s.spend(slot) {
 			s.exhaust(slot)
@@ -109,8 +109,8 @@ func (s *shard) addDraw(batch *rollout.Batch, slot int32, probability float64, f
 	}
 	exhausted := false
 	s.units.each(&s.store, slot, func(m int32) {
-		d := &batch.Draws[len(s.scratch)]
-		s.scratch = append(s.scratch, m)
+		d := &batch.Draws[len(s.drawn)]
+		s.drawn = append(s.drawn, m)
 		d.Probability, d.Fresh = probability, fresh
 		exhausted = s.maxUses > 0 && s.spend(m) || exhausted
 	})
@@ -119,7 +119,7 @@ func (s *shard) addDraw(batch *rollout.Batch, slot int32, probability float64, f
 	}
 }
 
-// spend counts a draw against MaxUses and tells whether the rollout's uses and draws on lease have reached it.
+// spend counts a draw against max_uses, and reports whether the rollout's uses and draws on lease have reached it.
 func (s *shard) spend(slot int32) bool {
 	it := &s.items[slot]
 	it.Leased++
@@ -127,14 +127,14 @@ func (s *shard) spend(slot int32) bool {
 	return it.Uses+it.Leased >= s.maxUses
 }
 
-// exhaust takes a unit that reached MaxUses out of the draws before the next one, so that probabilities are conditional on
-// that (invariants 3 and 4).
+// exhaust makes a unit that reached max_uses undrawable before the next draw, so that later probabilities are
+// conditional on it (invariants 3 and 4).
 func (s *shard) exhaust(slot int32) {
 	s.sampler.remove(slot)
 	s.fresh.shelve(&s.store, slot)
 }
 
-// fill writes what the table knows of a drawn rollout; Probability is there already.
+// fill completes a draw with what the table knows of the rollout. Its probability is set already.
 func (s *shard) fill(d *rollout.Draw, it *item, r *rollout.Rollout) {
 	d.ID, d.Group, d.Rollout = it.ID, it.Group, r
 	d.Advantage = it.Advantage
@@ -166,7 +166,7 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 	}
 }
 
-// undoDraws undoes draws that were not acknowledged: they count as no use and are owed again.
+// undoDraws takes back draws that were not acknowledged. They count as no use, and the rollouts can be drawn again.
 func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 	s.counts.Returned += uint64(len(slots))
 	for i, slot := range slots {
@@ -189,31 +189,31 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 	}
 }
 
-// settle frees the slot of an evicted rollout once nothing of it is on lease.
+// settle frees the slot of an evicted rollout once none of its draws is on lease.
 func (s *shard) settle(slot int32) {
 	if s.items[slot].Leased == 0 {
 		s.release(slot)
 	}
 }
 
-// freshQueue holds the units that were not handed out as fresh yet, the oldest first: what [FP] calls the fresh batch.
-// It holds their first rollouts' slots. Fields are exported for encoding/gob.
+// freshQueue holds the units that were never handed out as fresh, the oldest first: what [FP] draws its fresh batches
+// from. A unit is held by its first rollout's slot. Fields are exported for encoding/gob.
 type freshQueue struct{ Waiting list }
 
-// push takes in a unit that has just been added.
+// push adds a unit that has just entered.
 func (q *freshQueue) push(st *store, s int32) {
 	st.items[s].set(fresh)
 	q.Waiting.push(st, s)
 }
 
-// pop hands out the oldest; there is one.
+// pop returns the oldest unit. The queue is not empty.
 func (q *freshQueue) pop(st *store) int32 {
 	s := q.Waiting.Head
 	q.forget(st, s)
 	return s
 }
 
-// forget takes a slot out, if it is in.
+// forget removes a slot, if the queue holds it.
 func (q *freshQueue) forget(st *store, s int32) {
 	it := &st.items[s]
 	if it.is(fresh) {
@@ -223,7 +223,7 @@ func (q *freshQueue) forget(st *store, s int32) {
 	it.clear(shelved)
 }
 
-// shelve takes a slot out, if it is in, until restore brings it back.
+// shelve removes a slot, if the queue holds it, until restore brings it back.
 func (q *freshQueue) shelve(st *store, s int32) {
 	if st.items[s].is(fresh) {
 		q.forget(st, s)
@@ -231,7 +231,7 @@ func (q *freshQueue) shelve(st *store, s int32) {
 	}
 }
 
-// restore brings a slot back whose draw as fresh was not acknowledged, or that was shelved. It stood near the head.
+// restore brings back a slot that was shelved, or whose draw as fresh was not acknowledged. Its place is near the head.
 func (q *freshQueue) restore(st *store, s int32) {
 	it := &st.items[s]
 	if it.is(fresh) {
@@ -242,7 +242,7 @@ func (q *freshQueue) restore(st *store, s int32) {
 	q.Waiting.insertByID(st, s, false)
 }
 
-// lease is a batch that was handed out and not settled. Fields are exported for encoding/gob.
+// lease is a batch that was handed out and is not settled. Fields are exported for encoding/gob.
 type lease struct {
 	Request  string // id of the request; "": none
 	Slots    []int32
@@ -250,8 +250,8 @@ type lease struct {
 	Deadline time.Time
 }
 
-// take draws the batch of a request and puts it on lease, or returns the batch that the request got
-// before; leased tells whether it still is on lease.
+// take draws the batch of a request and puts it on lease, or returns the batch that the request got before. leased
+// reports whether it is still on lease.
 func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err error) {
 	s.expireLeases()
 	if req.ID != "" {
@@ -269,13 +269,13 @@ func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err e
 	}
 	b = s.draw(req)
 	s.leases = append(s.leases, &lease{
-		Request: req.ID, Slots: slices.Clone(s.scratch), Batch: b,
+		Request: req.ID, Slots: slices.Clone(s.drawn), Batch: b,
 		Deadline: s.options.Clock().Add(s.options.leaseTime()),
 	})
 	return b, true, nil
 }
 
-// sample is take and its acknowledgement in one; without a request id nothing is put on lease.
+// sample leases and acknowledges in one. Without a request id it puts nothing on lease.
 func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
 	if req.ID != "" {
 		b, leased, err := s.lease(req)
@@ -296,7 +296,7 @@ func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
 		return nil, err
 	}
 	b := s.draw(req)
-	s.acknowledge(s.scratch, b.Version)
+	s.acknowledge(s.drawn, b.Version)
 	return b, nil
 }
 
@@ -308,7 +308,7 @@ func sameSize(b *rollout.Batch, req rollout.Request) error {
 	return fmt.Errorf("size is %d: request %q asked for %d before; give each request an id of its own: %w", req.Size, req.ID, len(b.Draws), rollout.ErrInvalid)
 }
 
-// find returns where a batch stands among the leases.
+// findLease returns the index of a batch among the leases.
 func (s *shard) findLease(id rollout.BatchID) (int, error) {
 	i := slices.IndexFunc(s.leases, func(l *lease) bool { return l.Batch.ID == id })
 	if i < 0 {
@@ -317,7 +317,7 @@ func (s *shard) findLease(id rollout.BatchID) (int, error) {
 	return i, nil
 }
 
-// acknowledgeLease counts the draws of the i-th lease as used; a repeat of its request gets the same batch.
+// acknowledgeLease counts the draws of the i-th lease as used. A repeat of its request gets the same batch.
 func (s *shard) acknowledgeLease(i int) {
 	l := s.leases[i]
 	s.leases = slices.Delete(s.leases, i, i+1)
@@ -327,15 +327,15 @@ func (s *shard) acknowledgeLease(i int) {
 	}
 }
 
-// releaseLease takes back the i-th lease; its request is forgotten, so that a repeat draws anew.
+// releaseLease takes back the i-th lease and forgets its request: a repeat draws a new batch.
 func (s *shard) releaseLease(i int) {
 	l := s.leases[i]
 	s.leases = slices.Delete(s.leases, i, i+1)
 	s.undoDraws(l.Slots, l.Batch.Draws)
 }
 
-// expire takes back the leases whose time is over, in the order they were given. All have one timeout, so
-// the earliest deadline comes first unless the clock was set back.
+// expireLeases takes back the leases whose time is over. All have one duration, so the earliest deadline comes first
+// unless the clock was set back.
 func (s *shard) expireLeases() {
 	if len(s.leases) == 0 {
 		return
@@ -346,15 +346,15 @@ func (s *shard) expireLeases() {
 	}
 }
 
-// memory remembers the answers to the latest requests by their id, so that a repeated request is
-// answered alike. The oldest is forgotten first; O(1) each.
+// answers remembers the answers to the latest requests by id, so that a repeated request gets the same one. The oldest
+// is forgotten first, in O(1).
 type answers[V any] struct {
 	limit   int
 	bound   bound[V]
 	answers map[string]V
 	ring    []answerOf[V] // in order of arrival from next on, wrapping
 	next    int
-	gone    int   // from next on that were forgotten for their weight
+	gone    int   // entries from next on that were forgotten for their weight
 	weight  int64 // of all answers
 }
 
@@ -364,11 +364,11 @@ type answerOf[V any] struct {
 	Answer V
 }
 
-// bound limits what answers weigh together. The zero value is no limit.
+// bound limits the total weight of the answers. The zero value is no limit.
 type bound[V any] struct {
-	weigh func(V) int64 // nil: nothing weighs anything
+	weigh func(V) int64 // nil: no limit
 	most  int64
-	least int // so many of the latest are remembered, whatever they weigh
+	least int // always remember this many of the latest
 }
 
 func newAnswers[V any](limit int) *answers[V] {
@@ -408,7 +408,7 @@ func (m *answers[V]) replaceOldest(id string, v V) {
 	m.next = (m.next + 1) % m.limit
 }
 
-// drop forgets the answer at a place of the ring.
+// drop forgets one entry of the ring.
 func (m *answers[V]) drop(at int) {
 	a := &m.ring[at]
 	if m.bound.weigh != nil {

@@ -18,10 +18,11 @@ type Durable struct{ table *Table }
 // Durable returns the table as a journal uses it.
 func (t *Table) Durable() Durable { return Durable{t} }
 
-// Changes is what changed in a tracked table between two cuts. Applied in order, changes give the table as of one moment.
+// Changes is what changed in a tracked table between two cuts. Applied in order, changes give the table as of one
+// moment.
 type Changes struct {
-	// Reset voids whatever was written before: it is set by the first cut since [Durable.Track] or [Table.Restore]. Inserted and
-	// Requests are then complete.
+	// Reset voids whatever was written before: it is set by the first cut since [Durable.Track] or [Table.Restore].
+	// Inserted and Requests are then complete.
 	Reset bool
 
 	Inserted []Stored     // still present, by ascending ID; what came and went between two cuts is in no list
@@ -47,7 +48,8 @@ type Stored struct {
 	Rollout   *rollout.Rollout
 }
 
-// Usage is what changes of a rollout while a table holds it. Draws on lease are not in it: a rebuilt table has them back.
+// Usage is what changes of a rollout while a table holds it. Draws on lease are not in it: a rebuilt table has them
+// back.
 type Usage struct {
 	ID      rollout.ID
 	Uses    int32           // acknowledged
@@ -148,8 +150,8 @@ type tableChanges struct {
 	requests []Insertion
 }
 
-// changeLog is what a shard of a tracked table notes for the next cut: a byte per slot, and each changed slot once, so that it
-// never takes more memory than the table.
+// changeLog is what a shard of a tracked table notes for the next cut: a byte per slot, and each changed slot once, so
+// that it never takes more memory than the table.
 type changeLog struct {
 	marks   []uint8 // by slot
 	slots   []int32 // that have a mark
@@ -195,8 +197,8 @@ func (l *changeLog) evicted(slot int32, it *item) {
 	l.removed = append(l.removed, it.ID)
 }
 
-// Track makes the table note what changes from now on, for [Durable.Cut]; the next cut holds everything. A table that is not
-// tracked spends nothing on it.
+// Track makes the table note what changes from now on, for [Durable.Cut]; the next cut holds everything. A table that
+// is not tracked spends nothing on it.
 func (d Durable) Track() {
 	d.table.lockAll()
 	defer d.table.unlockAll()
@@ -226,8 +228,8 @@ func (s *shard) setChangeLog(l *changeLog) {
 	}
 }
 
-// Cut returns what changed since the last cut, as of one moment: every lock is held for the time it takes to copy what changed.
-// The rollouts are shared. It returns nil if the table is not tracked.
+// Cut returns what changed since the last cut, as of one moment: every lock is held for the time it takes to copy what
+// changed. The rollouts are shared. It returns nil if the table is not tracked.
 func (d Durable) Cut() *Changes {
 	c := d.table.cut()
 	if c == nil {
@@ -365,8 +367,8 @@ type Recovered struct {
 	Stored   []Stored    // in any order, with their last usage
 	Requests []Insertion // the oldest first
 
-	// Repair says that some of it may be lost. The counts are then made to balance: what is missing counts as evicted by damage,
-	// and with unit group an incomplete group is dropped whole.
+	// Repair says that some of it may be lost. The counts are then made to balance: what is missing counts as evicted
+	// by damage, and with unit group an incomplete group is dropped whole.
 	Repair bool
 }
 
@@ -377,10 +379,11 @@ type RebuildResult struct {
 	Dropped  int    // rollouts that could be read and do not fit: of incomplete groups, or beyond the capacity
 }
 
-// Rebuild fills an empty table with the content of another one's cuts: rollouts with their uses, priorities and freshness, the
-// version, the ids given, the insertions remembered, the statistics. Draws that were on lease have gone back, uncounted. Sampler
-// epoch begins a new epoch, and batches remembered by request id are forgotten. Unless Repair is set, parts that do not fit
-// together are refused with an error that wraps rollout.ErrInvalid (invariants 1, 2 and 11).
+// Rebuild fills an empty table with the content of another one's cuts: rollouts with their uses, priorities and
+// freshness, the version, the ids given, the insertions remembered, the statistics. Draws that were on lease have gone
+// back, uncounted. Sampler epoch begins a new epoch, and batches remembered by request id are forgotten. Unless Repair
+// is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid (invariants 1, 2 and
+// 11).
 //
 // The table is tracked from then on, and what it was given counts as cut.
 func (d Durable) Rebuild(r Recovered) (RebuildResult, error) {
@@ -596,8 +599,8 @@ func (s *shard) checkBalance() error {
 		s.present, c.present(), c.left(), uses, c.Acknowledged, rollout.ErrInvalid)
 }
 
-// repair turns what is left of a damaged table into what a table can hold: a state that covers the rollouts, complete groups, no
-// more than the capacity. Rollouts are in order of their ids. It returns the number it dropped.
+// repair turns what is left of a damaged table into what a table can hold: a state that covers the rollouts, complete
+// groups, no more than the capacity. Rollouts are in order of their ids. It returns the number it dropped.
 func (t *Table) repair(r *Recovered) (dropped int) {
 	before := len(r.Stored)
 	r.Stored = slices.CompactFunc(r.Stored, func(a, b Stored) bool { return a.ID == b.ID })

@@ -36,9 +36,12 @@ type arrivals struct {
 	row      int // with the greatest version
 }
 
-// Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none (invariants 8 and 9). An
-// error wraps rollout.ErrFull if a queue has no room and rollout.ErrAhead if a token is newer than the table; both may be tried
-// again and are not counted as refused. It wraps rollout.ErrInvalid if the groups can never enter; a *rollout.FieldError then
+// Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none (invariants 8 and
+// 9). An
+// error wraps rollout.ErrFull if a queue has no room and rollout.ErrAhead if a token is newer than the table; both may
+// be tried
+// again and are not counted as refused. It wraps rollout.ErrInvalid if the groups can never enter; a
+// *rollout.FieldError then
 // names the field, the row counted over all groups, and the value.
 //
 // The table shares the rollouts from now on: nobody may change them.
@@ -141,7 +144,8 @@ func groupBytes(g rollout.Group) int64 {
 	return sum
 }
 
-// prepare computes the items of the groups, except for IDs and group numbers. It refuses what has no priority base or no steps.
+// prepare computes the items of the groups, except for IDs and group numbers. It refuses what has no priority base or
+// no steps.
 func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 	a.items, a.bases, a.rollouts, a.sizes, a.greatest = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0], rollout.NoVersion
 	row := 0
@@ -174,8 +178,8 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 	return nil
 }
 
-// takeAdvantages computes the advantages of a group into a.rewards: of its rollouts, or with step returns of its steps. It
-// returns the moments of the rewards.
+// takeAdvantages computes the advantages of a group into a.rewards: of its rollouts, or with step returns of its steps.
+// It returns the moments of the rewards.
 func (t *Table) takeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
 	a.rewards = a.rewards[:0]
 	if t.options.StepReturns != 0 {
@@ -218,8 +222,8 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 	return nil
 }
 
-// admit refuses an insertion into queues that lack room (invariant 2), for good if it is larger than they are. Only insertions
-// take room, and they hold Table.mu, so the room it finds stays.
+// admit refuses an insertion into queues that lack room (invariant 2), for good if it is larger than they are. Only
+// insertions take room, and they hold Table.mu, so the room it finds stays.
 func (t *Table) admit(a *arrivals, groups []rollout.Group) error {
 	if !t.options.Sampler.Consumes() {
 		return nil

@@ -1,14 +1,24 @@
 package replay
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"reflect"
 	"slices"
+	"testing"
+	"time"
 
+	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// model is a table told in the plainest way: one list of units, everything found by looking at all of it. It
-// does not choose what is drawn; it says which draws are right and follows the table's.
+// model is a table told in the plainest way: one list of units, everything found by looking at all of it. It does not
+// choose what is drawn; it says which draws are right and follows the table's.
 type model struct {
 	o       Options
 	version rollout.Version
@@ -204,8 +214,8 @@ func (m *model) tooOld(u *modelUnit) bool {
 	return m.o.MaxStaleness > 0 && int(m.version-u.least()) > m.o.MaxStaleness
 }
 
-// retain is METHODS 3: the newest N - round(fraction N), and the newest round(fraction N) correct ones
-// not among those; and no more bytes than allowed, the oldest leaving first.
+// retain is METHODS 3: the newest N - round(fraction N), and the newest round(fraction N) correct ones not among those;
+// and no more bytes than allowed, the oldest leaving first.
 func (m *model) retain(shard int) {
 	if m.o.Sampler.Consumes() {
 		return
@@ -357,4 +367,1000 @@ func meanStaleness(r *rollout.Rollout, v rollout.Version) float64 {
 		}
 	}
 	return sum / n
+}
+
+// left is how many more draws MaxUses allows of a unit.
+func (m *model) left(u *modelUnit) int {
+	if m.o.Sampler.Consumes() {
+		return 1 - u.uses - u.leased
+	}
+	if m.o.MaxUses == 0 {
+		return math.MaxInt32
+	}
+	return m.o.MaxUses - u.uses - u.leased
+}
+
+func (m *model) eligible(shard int) []*modelUnit {
+	return slices.DeleteFunc(m.present(shard), func(u *modelUnit) bool { return m.left(u) <= 0 })
+}
+
+// fresh is what was never handed out as fresh, the oldest first.
+func (m *model) fresh(shard int) []*modelUnit {
+	return slices.DeleteFunc(m.eligible(shard), func(u *modelUnit) bool { return u.shown || m.o.Sampler.Consumes() })
+}
+
+// fills tells whether a batch can be drawn.
+func (m *model) fills(req rollout.Request) bool {
+	e, each := m.eligible(req.Shard), m.each()
+	held, _ := count(m.present(req.Shard))
+	freshOnes := req.Fresh
+	if m.o.Sampler.Consumes() {
+		freshOnes = 0
+	}
+	if held < m.o.MinSize || len(m.fresh(req.Shard))*each < freshOnes {
+		return false
+	}
+	if !m.o.Sampler.Replaces() {
+		return len(e)*each >= req.Size
+	}
+	draws := 0
+	for _, u := range e {
+		draws += m.left(u) * each
+	}
+	return draws >= req.Size
+}
+
+// candidates is what the next draw of a batch may fall on, but the fresh ones, and with which probability.
+func (m *model) candidates(shard int, batch []*modelUnit) ([]*modelUnit, func(u *modelUnit) float64) {
+	c := m.drawable(shard, batch)
+	if m.o.Sampler == Prioritized {
+		log := m.logProbabilities(c)
+		return c, func(u *modelUnit) float64 { return math.Exp(log[u]) }
+	}
+	return c, func(*modelUnit) float64 { return 1 / float64(len(c)) }
+}
+
+func (m *model) drawable(shard int, batch []*modelUnit) []*modelUnit {
+	e := m.eligible(shard)
+	others := func(ok func(*modelUnit) bool) []*modelUnit {
+		return slices.DeleteFunc(slices.Clone(e), func(u *modelUnit) bool {
+			return slices.Contains(batch, u) || !ok(u)
+		})
+	}
+	anything := func(*modelUnit) bool { return true }
+	switch m.o.Sampler {
+	case FIFO:
+		return e[:1]
+	case LIFO:
+		return e[len(e)-1:]
+	case Uniform, Prioritized:
+		return e
+	case Epoch:
+		if c := others(func(u *modelUnit) bool { return !u.inEpoch }); len(c) > 0 {
+			return c
+		}
+		for _, u := range m.all {
+			u.inEpoch = u.inEpoch && u.shard != shard
+		}
+	case Unseen:
+		if c := others(func(u *modelUnit) bool { return u.uses+u.leased == 0 }); len(c) > 0 {
+			return c
+		}
+	case LeastUsed:
+		fewest := math.MaxInt32
+		for _, u := range others(anything) {
+			fewest = min(fewest, u.uses+u.leased)
+		}
+		return others(func(u *modelUnit) bool { return u.uses+u.leased == fewest })
+	}
+	return others(anything)
+}
+
+// logProbabilities is METHODS 3: p = base exp(-age/tau), w = p^alpha, P = w/sum w, or the decay after the exponent.
+func (m *model) logProbabilities(units []*modelUnit) map[*modelUnit]float64 {
+	p, log := &m.o, make(map[*modelUnit]float64)
+	most := math.Inf(-1)
+	for _, u := range units {
+		base := 0.0
+		for _, it := range u.items {
+			base += it.base / float64(len(u.items))
+		}
+		age := float64(m.version - u.least())
+		if p.Decay == AfterExponent {
+			log[u] = p.PriorityExponent*math.Log(base) - age/m.tau
+		} else {
+			log[u] = p.PriorityExponent * (math.Log(base) - age/m.tau)
+		}
+		most = max(most, log[u])
+	}
+	sum := 0.0
+	for _, u := range units {
+		sum += math.Exp(log[u] - most)
+	}
+	for _, u := range units {
+		log[u] -= most + math.Log(sum)
+	}
+	return log
+}
+
+// near allows what rounding makes of probabilities above 1e-290.
+func near(got, want float64) bool {
+	return math.Abs(got-want) <= 1e-9*want || want <= 1e-290 && got <= 1e-289
+}
+
+// follow checks the draws of a batch one by one and takes them; it returns what is wrong, "" if nothing.
+func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
+	var drawn []*modelUnit
+	if m.o.Sampler.Consumes() {
+		req.Fresh = 0
+	}
+	waiting := m.fresh(b.Shard)
+	least := math.Inf(1)  // logarithm of the least N P that counts for importance weights
+	var shares []float64  // N P of each draw
+	var counts []float64  // expected draws of each unit, where they are stratified
+	var pool []*modelUnit // those units
+	replayed := (req.Size - req.Fresh) / m.each()
+	for i := 0; i < len(b.Draws); i += m.each() {
+		d := b.Draws[i]
+		u := m.unitOf(d.ID)
+		if u == nil {
+			return "a draw fell on what was never inserted"
+		}
+		if d.Fresh != (i < req.Fresh) {
+			return "fresh draws do not come first, or are not told"
+		}
+		chance, eligible := 1.0, 1.0
+		if d.Fresh {
+			if u != waiting[len(drawn)] {
+				return "a fresh draw is not the oldest"
+			}
+		} else {
+			c, of := m.candidates(b.Shard, drawn)
+			if !slices.Contains(c, u) {
+				return "a draw fell on what cannot be drawn"
+			}
+			chance, eligible = of(u), float64(len(c))
+			if m.o.Sampler == Prioritized && pool == nil {
+				pool = c
+				for _, v := range c {
+					counts = append(counts, of(v)*float64(replayed))
+				}
+				if m.o.ImportanceNorm == ByTable {
+					for _, x := range m.logProbabilities(c) {
+						least = min(least, x+math.Log(float64(len(c))))
+					}
+				}
+			}
+		}
+		for k := range m.each() {
+			if problem := m.checkDraw(b.Draws[i+k], u, k, d.Fresh, chance); problem != "" {
+				return problem
+			}
+		}
+		if !d.Fresh {
+			least = min(least, math.Log(eligible*chance))
+		}
+		for range m.each() {
+			shares = append(shares, eligible*chance)
+		}
+		u.leased++
+		u.inEpoch = true
+		u.shown = u.shown || d.Fresh
+		drawn = append(drawn, u)
+	}
+	if problem := m.checkWeights(b, shares, least); problem != "" {
+		return problem
+	}
+	if m.o.MaxUses == 0 && m.o.Sampler == Prioritized && m.o.Draws == Stratified {
+		for i, v := range pool {
+			n := 0.0
+			for _, u := range drawn[req.Fresh/m.each():] {
+				if u == v {
+					n++
+				}
+			}
+			if n < math.Floor(counts[i]-1e-9)-1 || n > math.Ceil(counts[i]+1e-9)+1 {
+				return fmt.Sprintf("stratified draws fell %v times on a unit, %v are expected", n, counts[i])
+			}
+		}
+	}
+	m.drawn += uint64(len(b.Draws))
+	m.leases = append(m.leases, &modelLease{b, drawn, req.Fresh / m.each()})
+	return ""
+}
+
+// checkDraw checks the k-th rollout of a drawn unit.
+func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chance float64) string {
+	it := u.items[k]
+	switch {
+	case d.ID != it.id:
+		return "a unit is not drawn whole and in order"
+	case d.Fresh != fresh:
+		return "a unit is fresh in part"
+	case m.o.Sampler != Prioritized && d.Probability != chance, !near(d.Probability, chance):
+		return fmt.Sprintf("a reported probability is not the one used, %v", chance)
+	case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward || len(d.Rollout.Tokens) != len(it.r.Tokens):
+		return "a draw carries another rollout"
+	case d.Group != uint64(u.group) || d.Advantage != it.advantage || d.GroupMean != it.mean || d.GroupStd != it.std:
+		return "a draw's group or advantage is wrong"
+	case int(d.Uses) != u.uses || d.Staleness != int32(m.version-it.r.Version()) || d.Staleness < 0:
+		return "a draw's uses or staleness is wrong"
+	case m.o.MaxStaleness > 0 && int(d.Staleness) > m.o.MaxStaleness:
+		return "a draw is too old"
+	}
+	return ""
+}
+
+// checkWeights compares the importance weights with (N P)^-beta over the largest; least is that of log N P.
+func (m *model) checkWeights(b *rollout.Batch, shares []float64, least float64) string {
+	p := &m.o
+	for i, d := range b.Draws {
+		want := 1.0
+		if p.Sampler == Prioritized && !d.Fresh {
+			beta := *p.ImportanceBeta
+			if *p.ImportanceAnneal > 0 {
+				beta = min(beta+(1-beta)*float64(m.version)/float64(*p.ImportanceAnneal), 1)
+			}
+			want = math.Exp(beta * (least - math.Log(shares[i])))
+		}
+		if got := float64(d.Weight); !(math.Abs(got-want) <= 2e-7*want+1e-37) || got > 1 {
+			return fmt.Sprintf("rollout %d of probability %v has weight %v, by definition %v", d.ID, d.Probability, got, want)
+		}
+	}
+	return ""
+}
+
+func (m *model) unitOf(id rollout.ID) *modelUnit {
+	for _, u := range m.all {
+		if slices.ContainsFunc(u.items, func(it *modelItem) bool { return it.id == id }) {
+			return u
+		}
+	}
+	return nil
+}
+
+// split makes the units of a group.
+func (m *model) split(g rollout.Group) (units []*modelUnit) {
+	var compared []float32 // rewards, or the returns of steps
+	var parts [][]*rollout.Rollout
+	for _, r := range g.Rollouts {
+		of := []*rollout.Rollout{r}
+		if m.o.Unit == UnitStep {
+			of = m.steps(r)
+		}
+		if m.o.StepReturns == 0 {
+			compared = append(compared, r.Reward)
+		} else {
+			for _, part := range of {
+				compared = append(compared, part.Reward)
+			}
+		}
+		parts = append(parts, of)
+	}
+	moments := advantage.MomentsOf(compared)
+	advantages := make([]float32, len(compared))
+	advantage.OfGroup(advantages, compared, m.o.Advantage)
+	next := 0
+	for i, r := range g.Rollouts {
+		for _, part := range parts[i] {
+			at := i
+			if m.o.StepReturns != 0 {
+				at = next
+			}
+			next++
+			it := &modelItem{r: part, advantage: advantages[at], mean: float32(moments.Mean), std: float32(moments.Std())}
+			if m.o.Unit == UnitGroup && i > 0 {
+				units[0].items = append(units[0].items, it)
+				continue
+			}
+			units = append(units, &modelUnit{
+				items: []*modelItem{it}, correct: r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
+			})
+		}
+	}
+	return units
+}
+
+// steps makes the steps of a rollout, the reward of each by its definition.
+func (m *model) steps(r *rollout.Rollout) []*rollout.Rollout {
+	steps, _ := r.Steps()
+	if m.o.StepReturns == 0 || len(r.Turns) == 0 {
+		return steps
+	}
+	for i := range steps {
+		sum := 0.0
+		for k := i; k < len(r.Turns) && (m.o.StepReturns < 0 || k < i+m.o.StepReturns); k++ {
+			sum += math.Pow(m.o.StepDiscount, float64(k-i)) * float64(r.Turns[k].Reward)
+		}
+		steps[i].Reward = float32(sum)
+		steps[i].Turns = []rollout.Turn{r.Turns[i]}
+		steps[i].Turns[0].Reward = float32(sum)
+	}
+	return steps
+}
+
+var ctx = context.Background()
+
+// fakeClock is a clock that moves when told to.
+type fakeClock struct{ now time.Time }
+
+func (c *fakeClock) time() time.Time { return c.now }
+
+// someRollout makes a rollout of a few tokens, whose versions lie in [v-spread, v].
+func someRollout(r *rand.Rand, prompt string, v rollout.Version) *rollout.Rollout {
+	x := &rollout.Rollout{PromptID: prompt, Temperature: 1, TopP: 1, Reward: float32(r.IntN(2))}
+	for i := range 2 + r.IntN(4) {
+		if i == 0 {
+			x.Tokens, x.Mask = append(x.Tokens, 1), append(x.Mask, 0)
+			x.Logprobs, x.Versions = append(x.Logprobs, 0), append(x.Versions, rollout.NoVersion)
+			continue
+		}
+		x.Tokens, x.Mask = append(x.Tokens, int32(r.IntN(8))), append(x.Mask, 1)
+		x.Logprobs = append(x.Logprobs, -r.Float32())
+		x.Versions = append(x.Versions, max(0, v-rollout.Version(r.IntN(3))))
+	}
+	return x
+}
+
+func someGroup(r *rand.Rand, n int, v rollout.Version) rollout.Group {
+	g := rollout.Group{Size: n}
+	prompt := fmt.Sprint("p", r.IntN(1000))
+	for range n {
+		g.Rollouts = append(g.Rollouts, someRollout(r, prompt, v))
+	}
+	return g
+}
+
+// trial runs random operations on a table, on the model, and on a twin of the table that is now and then replaced by
+// one restored from its snapshot (invariant 5).
+type trial struct {
+	t           *testing.T
+	random      *rand.Rand
+	clock       *fakeClock
+	table, twin *Table
+	model       *model
+}
+
+func newTrial(t *testing.T, o Options, seed uint64) *trial {
+	tr := &trial{t: t, random: rollout.Stream(seed, "trial", 0), clock: &fakeClock{time.Unix(1000, 0)}}
+	o.Clock, o.LeaseSeconds, o.Seed = tr.clock.time, 10, seed+1
+	tr.table, tr.twin = mustNew(t, o), mustNew(t, o)
+	tr.model = newModel(tr.table.Options())
+	return tr
+}
+
+func mustNew(t testing.TB, o Options) *Table {
+	t.Helper()
+	table, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func (tr *trial) must(err error) {
+	tr.t.Helper()
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+// same demands equal answers of the table and its twin.
+func (tr *trial) same(a, b any, errA, errB error) {
+	tr.t.Helper()
+	if fmt.Sprint(errA) != fmt.Sprint(errB) || !reflect.DeepEqual(a, b) {
+		tr.t.Fatalf("the table answered %v, %v, its twin %v, %v", a, errA, b, errB)
+	}
+}
+
+func (tr *trial) step() {
+	switch k := tr.random.IntN(100); {
+	case k < 35:
+		tr.insert()
+	case k < 60:
+		tr.sample()
+	case k < 70:
+		tr.lease()
+	case k < 80:
+		tr.settle()
+	case k < 90:
+		tr.advance()
+	case k < 92:
+		v := max(0, tr.model.version-rollout.Version(tr.random.IntN(3)))
+		tr.must(tr.table.Rewind(ctx, v))
+		tr.must(tr.twin.Rewind(ctx, v))
+		tr.model.rewind(v)
+	case k < 93:
+		tr.tick()
+	case k < 95:
+		tr.update()
+	case k < 97:
+		tr.report()
+	case k < 98:
+		tr.setAgeDecay()
+	default:
+		tr.restoreTwin()
+	}
+}
+
+func (tr *trial) advance() {
+	v := tr.model.version + rollout.Version(tr.random.IntN(3)-1)
+	switch tr.random.IntN(20) {
+	case 0, 1:
+		v += 20
+	case 2:
+		if tr.model.o.Sampler == Prioritized {
+			v += rollout.Version(tr.random.IntN(100_000))
+		}
+	}
+	v = max(v, 0)
+	tr.must(tr.table.Advance(ctx, v))
+	tr.must(tr.twin.Advance(ctx, v))
+	tr.model.advance(v)
+	tr.followAgeDecay()
+}
+
+// followAgeDecay takes over an age decay that moves by itself: other tests say where to.
+func (tr *trial) followAgeDecay() {
+	if p := &tr.model.o; p != nil && p.TargetESS > 0 {
+		tr.model.tau = tr.table.Inspect().AgeDecay()
+	}
+}
+
+func (tr *trial) insert() {
+	g := tr.someGroup()
+	if tr.random.IntN(20) == 0 {
+		x := g.Rollouts[len(g.Rollouts)-1]
+		x.Versions[slices.Index(x.Mask, 1)] = tr.model.version + 1
+		_, err := tr.table.Insert(ctx, g)
+		_, err2 := tr.twin.Insert(ctx, g)
+		tr.same(nil, nil, err, err2)
+		if !errors.Is(err, rollout.ErrAhead) {
+			tr.t.Fatalf("an insertion ahead of the table gave %v", err)
+		}
+		return
+	}
+	fits := !tr.model.o.Sampler.Consumes() || tr.model.room(g)
+	was, _ := json.Marshal(g)
+	ids, err := tr.table.Insert(ctx, g)
+	ids2, err2 := tr.twin.Insert(ctx, g)
+	tr.same(ids, ids2, err, err2)
+	if fits {
+		tr.must(err)
+		last := tr.model.items
+		if n := tr.model.insert(g); len(ids) != n || ids[0] != rollout.ID(last+1) || ids[n-1] != rollout.ID(last+n) {
+			tr.t.Fatalf("%d rollouts after %d got the ids %v", n, last, ids)
+		}
+		if is, _ := json.Marshal(g); string(is) != string(was) {
+			tr.t.Fatalf("insertion changed %s to %s", was, is)
+		}
+	} else if !errors.Is(err, rollout.ErrFull) {
+		tr.t.Fatalf("an insertion into a full queue gave %v", err)
+	}
+}
+
+// someGroup makes a group with what the table's options need.
+func (tr *trial) someGroup() rollout.Group {
+	n := 1 + tr.random.IntN(4)
+	switch tr.model.o.Unit {
+	case UnitGroup:
+		n = tr.model.o.GroupSize
+	case UnitStep:
+		n = 1 + tr.random.IntN(2)
+	}
+	g := someGroup(tr.random, n, tr.model.version)
+	for i, r := range g.Rollouts {
+		if tr.random.IntN(6) == 0 { // late
+			r = someRollout(tr.random, r.PromptID, max(0, tr.model.version-rollout.Version(tr.random.IntN(40))))
+			g.Rollouts[i] = r
+		}
+		if tr.random.IntN(3) == 0 {
+			r.Reward = float32(tr.random.NormFloat64())
+		}
+		if tr.model.o.Unit == UnitStep && tr.random.IntN(3) > 0 {
+			g.Rollouts[i] = someTurns(tr.random, r)
+		}
+		g.Rollouts[i].Values = someValues(tr.random, len(g.Rollouts[i].Tokens))
+	}
+	return g
+}
+
+func someValues(r *rand.Rand, n int) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(r.NormFloat64())
+	}
+	return values
+}
+
+// someTurns repeats a rollout's completion in two or three turns, with a token of the environment before each.
+func someTurns(random *rand.Rand, r *rollout.Rollout) *rollout.Rollout {
+	x := *r
+	x.Tokens, x.Mask, x.Logprobs, x.Versions = nil, nil, nil, nil
+	for range 2 + random.IntN(2) {
+		start := int32(len(x.Tokens))
+		x.Tokens, x.Mask = append(x.Tokens, r.Tokens...), append(x.Mask, r.Mask...)
+		x.Logprobs, x.Versions = append(x.Logprobs, r.Logprobs...), append(x.Versions, r.Versions...)
+		x.Turns = append(x.Turns, rollout.Turn{Start: start + int32(random.IntN(2)), End: int32(len(x.Tokens)), Reward: random.Float32()})
+	}
+	return &x
+}
+
+func (tr *trial) request() rollout.Request {
+	each := tr.model.each()
+	req := rollout.Request{Size: each * (1 + tr.random.IntN(5)), Shard: tr.random.IntN(tr.model.o.Shards)}
+	if tr.random.IntN(3) == 0 {
+		req.Fresh = each * tr.random.IntN(req.Size/each+1)
+	}
+	return req
+}
+
+// drawn checks a batch, or the refusal to give one, and tells whether there is a batch.
+func (tr *trial) drawn(req rollout.Request, b *rollout.Batch, err error) bool {
+	tr.t.Helper()
+	if !tr.model.fills(req) {
+		if !errors.Is(err, rollout.ErrStarved) {
+			tr.t.Fatalf("sampling %+v from too few gave %v", req, err)
+		}
+		return false
+	}
+	if len(b.Draws) != req.Size || b.Version != tr.model.version || b.Shard != req.Shard {
+		tr.t.Fatalf("asked for %+v at version %d, got %d draws of shard %d at version %d", req, tr.model.version, len(b.Draws), b.Shard, b.Version)
+	}
+	if problem := tr.model.follow(b, req); problem != "" {
+		tr.t.Fatalf("%s: %+v", problem, b)
+	}
+	return true
+}
+
+func (tr *trial) sample() {
+	req := tr.request()
+	b, err := tr.table.Sample(ctx, req)
+	b2, err2 := tr.twin.Sample(ctx, req)
+	tr.same(b, b2, err, err2)
+	if tr.drawn(req, b, err) {
+		tr.model.acknowledge(b.ID)
+	}
+}
+
+func (tr *trial) lease() {
+	req := tr.request()
+	b, err := tr.table.Lease(ctx, req)
+	b2, err2 := tr.twin.Lease(ctx, req)
+	tr.same(b, b2, err, err2)
+	tr.drawn(req, b, err)
+}
+
+func (tr *trial) settle() {
+	if len(tr.model.leases) == 0 {
+		return
+	}
+	id := tr.model.leases[tr.random.IntN(len(tr.model.leases))].batch.ID
+	if tr.random.IntN(2) == 0 {
+		tr.must(tr.table.Acknowledge(ctx, id))
+		tr.must(tr.twin.Acknowledge(ctx, id))
+		tr.model.acknowledge(id)
+	} else {
+		tr.must(tr.table.Release(ctx, id))
+		tr.must(tr.twin.Release(ctx, id))
+		tr.model.release(id)
+	}
+	if err := tr.table.Acknowledge(ctx, id); !errors.Is(err, rollout.ErrNoLease) {
+		tr.t.Fatalf("settling a batch twice gave %v", err)
+	}
+}
+
+// tick lets every lease expire.
+func (tr *trial) tick() {
+	tr.clock.now = tr.clock.now.Add(10 * time.Second)
+	for len(tr.model.leases) > 0 {
+		tr.model.release(tr.model.leases[0].batch.ID)
+	}
+	statsOf(tr.table)
+	statsOf(tr.twin)
+}
+
+// someIDs returns a few IDs that were given.
+func (tr *trial) someIDs() (ids []rollout.ID) {
+	for range min(3, tr.model.items) {
+		ids = append(ids, rollout.ID(1+tr.random.IntN(tr.model.items)))
+	}
+	return ids
+}
+
+// update gives a few rollouts bases and compares the count of those evicted (invariant 7).
+func (tr *trial) update() {
+	before, gone := statsOf(tr.table).UpdatesIgnored, uint64(0)
+	var list []Priority
+	for _, id := range tr.someIDs() {
+		p := Priority{ID: id, Value: math.Exp(10 * tr.random.NormFloat64())}
+		list = append(list, p)
+		if !tr.model.rebase(id, func(*modelItem) float64 { return p.Value + tr.model.o.PriorityEpsilon }) {
+			gone++
+		}
+	}
+	tr.must(updateOf(tr.table, list...))
+	tr.must(updateOf(tr.twin, list...))
+	if got := statsOf(tr.table).UpdatesIgnored - before; got != gone {
+		tr.t.Fatalf("%d of %d updates were ignored, %d rollouts were gone", got, len(list), gone)
+	}
+}
+
+// report is as update, with feedback.
+func (tr *trial) report() {
+	before, gone := statsOf(tr.table).UpdatesIgnored, uint64(0)
+	var list []rollout.Feedback
+	for _, id := range tr.someIDs() {
+		f := rollout.Feedback{
+			ID: id, Staleness: tr.random.Int32N(40), Advantage: rollout.Measured(tr.random.Float64()),
+			TDError: rollout.Measured(tr.random.Float64()), GradNorm: rollout.Measured(tr.random.Float64()),
+			Tokens: 10, RatioSum: 10, RatioSquares: 10 + 10*tr.random.Float64(),
+		}
+		if tr.random.IntN(4) == 0 {
+			f.Advantage, f.TDError, f.GradNorm = rollout.Measurement{}, rollout.Measurement{}, rollout.Measurement{}
+		}
+		list = append(list, f)
+		if !tr.model.rebase(id, func(it *modelItem) float64 {
+			p := &tr.model.o
+			given := map[Base]rollout.Measurement{BaseAdvantage: f.Advantage, BaseTDError: f.TDError, BaseGradNorm: f.GradNorm}
+			if x, ok := given[p.PriorityBase]; ok && x.Known {
+				return x.Value + p.PriorityEpsilon
+			} else if ok {
+				return math.NaN()
+			} else if it.atMax {
+				return tr.model.own(it)
+			}
+			return it.base
+		}) {
+			gone++
+		}
+	}
+	tr.must(tr.table.Report(ctx, list...))
+	tr.must(tr.twin.Report(ctx, list...))
+	if got := statsOf(tr.table).UpdatesIgnored - before; got != gone {
+		tr.t.Fatalf("%d of %d reports were ignored, %d rollouts were gone", got, len(list), gone)
+	}
+}
+
+func (tr *trial) setAgeDecay() {
+	tau := []float64{0.5, 3, 500, math.Inf(1)}[tr.random.IntN(4)]
+	if tr.model.o.Sampler != Prioritized {
+		return
+	}
+	setTau(tr.table, tau)
+	setTau(tr.twin, tau)
+	tr.model.tau = tau
+}
+
+func (tr *trial) restoreTwin() {
+	var b bytes.Buffer
+	tr.must(tr.twin.Snapshot(&b))
+	fresh := mustNew(tr.t, tr.twin.Options())
+	tr.must(fresh.Restore(&b))
+	tr.twin = fresh
+}
+
+// prioritizations are option sets that between them have every option at every value, or near.
+func prioritizations() []Options {
+	var list []Options
+	add := func(change func(p *Options)) {
+		p := prioritizedOptions()
+		change(&p)
+		list = append(list, p)
+	}
+	add(func(p *Options) {})
+	add(func(p *Options) {
+		p.PriorityBase, p.Decay, p.Draws, p.ImportanceNorm, p.AgeDecay = BaseTDError, AfterExponent, Independent, ByTable, 3
+	})
+	add(func(p *Options) {
+		p.PriorityBase, p.Entry, p.ImportanceNorm, p.ImportanceAnneal, p.AgeDecay = BaseGradNorm, EnterMax, ByTable, new(100), 20
+	})
+	add(func(p *Options) {
+		p.PriorityBase, p.Entry, p.PriorityExponent, p.ImportanceBeta = BaseReward, EnterMax, 2, new(1.0)
+	})
+	add(func(p *Options) {
+		p.PriorityBase, p.Draws, p.AgeDecay, p.PriorityEpsilon, p.ImportanceAnneal = BaseFunction, Independent, Versions(math.Inf(1)), 0.1, new(30)
+		p.PriorityFunction = func(r *rollout.Rollout, advantage float32) float64 {
+			return float64(len(r.Tokens)) - 10*float64(advantage)
+		}
+	})
+	add(func(p *Options) {
+		p.PriorityBase, p.AgeDecay, p.TargetESS, p.ImportanceNorm = BaseRecency, 10, 0.8, ByTable
+	})
+	add(func(p *Options) {
+		p.Entry, p.TargetESS, p.Draws, p.ImportanceBeta = EnterMax, 0.9, Independent, new(0.0)
+	})
+	return list
+}
+
+// Whatever is done, the table does what the definitions say: invariants 1, 2, 3, 5, 7 and 11, and the probabilities of
+// 4.
+func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
+	bounds := []Options{
+		{Capacity: 12},
+		{Capacity: 12, MaxStaleness: 2, Unit: UnitStep},
+		{Capacity: 12, MaxUses: 2, Unit: UnitStep, StepReturns: 2, StepDiscount: 0.5},
+		{Capacity: 24, Shards: 2, Unit: UnitStep, StepReturns: ToTheEnd},
+		{Capacity: 12, MaxUses: 2, MinSize: 4},
+		{Capacity: 12, CapacityBytes: 900},
+		{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
+		{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
+		{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4, Unit: UnitStep},
+		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
+		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Shards: 2, MaxStaleness: 5},
+		{Capacity: 14, Unit: UnitGroup, GroupSize: 2, CapacityBytes: 1200, MaxUses: 1},
+	}
+	for _, kind := range Samplers() {
+		for _, o := range bounds {
+			o.Sampler = kind
+			if kind.Consumes() {
+				o.MaxUses, o.Retention, o.PositiveFraction = 0, "", 0
+				if o.Unit == UnitGroup {
+					continue
+				}
+			}
+			if kind != Prioritized {
+				runTrials(t, o, 3)
+				continue
+			}
+			for _, p := range prioritizations() {
+				runTrials(t, withPriorities(p, o), 1)
+			}
+		}
+	}
+}
+
+func runTrials(t *testing.T, o Options, seeds uint64) {
+	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity, o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
+	if o.Sampler == Prioritized {
+		name += fmt.Sprintf("/%s,%s,%s", o.PriorityBase, o.Draws, o.Entry)
+	}
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		steps := 250
+		if testing.Short() {
+			seeds, steps = 1, 80
+		}
+		for seed := range seeds {
+			tr := newTrial(t, o, seed)
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d", seed)
+				}
+			}()
+			for i := range steps {
+				tr.step()
+				tr.check()
+				if i%5 == 0 {
+					tr.checkStats()
+				}
+			}
+		}
+	})
+}
+
+// prioritizedOptions are those of sampler prioritized with its defaults.
+func prioritizedOptions() Options { return Options{Sampler: Prioritized}.WithDefaults() }
+
+// withPriorities returns o with sampler prioritized and the priority options of p.
+func withPriorities(p, o Options) Options {
+	o.Sampler = Prioritized
+	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.PriorityFunction
+	o.AgeDecay, o.Decay, o.TargetESS, o.Draws, o.Entry = p.AgeDecay, p.Decay, p.TargetESS, p.Draws, p.Entry
+	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = p.ImportanceBeta, p.ImportanceAnneal, p.ImportanceNorm
+	return o
+}
+
+// statsOf returns a table's statistics.
+func statsOf(table *Table) rollout.Stats {
+	s, err := table.Stats(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Priority is the base that a test gives a rollout.
+type Priority struct {
+	ID    rollout.ID
+	Value float64
+}
+
+func updateOf(table *Table, priorities ...Priority) error {
+	ids, values := make([]rollout.ID, len(priorities)), make([]float64, len(priorities))
+	for i, p := range priorities {
+		ids[i], values[i] = p.ID, p.Value
+	}
+	return table.Update(context.Background(), ids, values)
+}
+
+func setTau(table *Table, tau float64) {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	table.setAgeDecay(tau)
+}
+
+// check compares contents.
+func (tr *trial) check() {
+	tr.t.Helper()
+	for i := range tr.table.shards {
+		tr.checkShard(i, tr.table.shards[i].shard)
+		tr.checkShard(i, tr.twin.shards[i].shard)
+	}
+	tr.checkHeld()
+	tr.checkByAge()
+}
+
+// checkStats compares statistics, and that books balance.
+func (tr *trial) checkStats() {
+	tr.t.Helper()
+	got, want := statsOf(tr.table), tr.model.stats()
+	want.UpdatesIgnored = got.UpdatesIgnored // compared at each update
+	a, _ := json.Marshal(got)
+	b, _ := json.Marshal(want)
+	if string(a) != string(b) {
+		tr.t.Fatalf("statistics\n%s, by definition\n%s", a, b)
+	}
+	twin := statsOf(tr.twin)
+	if c, _ := json.Marshal(twin); string(c) != string(a) {
+		tr.t.Fatalf("statistics\n%s, of the restored twin\n%s", a, c)
+	}
+	if n := tr.table.present(); n != want.Present {
+		tr.t.Fatalf("table holds %d, by definition %d", n, want.Present)
+	}
+	balance(tr.t, got, onLease(tr.model))
+}
+
+func onLease(m *model) (n int) {
+	for _, l := range m.leases {
+		n += len(l.units) * m.each()
+	}
+	return n
+}
+
+// balance checks invariant 11.
+func balance(t testing.TB, s rollout.Stats, leased int) {
+	t.Helper()
+	var evicted uint64
+	for _, n := range s.Evicted {
+		evicted += n
+	}
+	switch {
+	case s.Inserted != uint64(s.Present)+evicted:
+		t.Fatalf("inserted %d, present %d, evicted %d", s.Inserted, s.Present, evicted)
+	case float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum():
+		t.Fatalf("acknowledged %d, uses %v + %v", s.Acknowledged, s.UsesPresent.Sum(), s.UsesAtEviction.Sum())
+	case s.Drawn != s.Acknowledged+s.Returned+uint64(leased):
+		t.Fatalf("drawn %d, acknowledged %d, returned %d, on lease %d", s.Drawn, s.Acknowledged, s.Returned, leased)
+	case uint64(s.Present) != s.UsesPresent.Count() || evicted != s.UsesAtEviction.Count():
+		t.Fatalf("present %d of %d, evicted %d of %d", s.UsesPresent.Count(), s.Present, s.UsesAtEviction.Count(), evicted)
+	}
+}
+
+func (tr *trial) checkShard(number int, s *shard) {
+	units := tr.model.present(number)
+	held, bytes := count(units)
+	if s.present > s.options.shardCapacity() || s.bytes > s.options.shardBytes() {
+		tr.t.Fatalf("shard %d holds %d rollouts of %d bytes", number, s.present, s.bytes)
+	}
+	if held != s.present || bytes != s.bytes || s.index.n != s.present {
+		tr.t.Fatalf("shard %d holds %d, indexes %d, by definition %d", number, s.present, s.index.n, held)
+	}
+	if e := tr.model.eligible(number); s.sampler.size() != len(e) {
+		tr.t.Fatalf("shard %d can draw %d, by definition %d", number, s.sampler.size(), len(e))
+	}
+	if n := len(tr.model.fresh(number)); s.fresh.Waiting.Len != n {
+		tr.t.Fatalf("shard %d holds %d fresh, by definition %d", number, s.fresh.Waiting.Len, n)
+	}
+	for _, u := range units {
+		for _, it := range u.items {
+			slot := s.index.find(it.id)
+			if slot == none || int(s.items[slot].Uses) != u.uses || int(s.items[slot].Leased) != u.leased {
+				tr.t.Fatalf("shard %d: rollout %d is not what it should be", number, it.id)
+			}
+		}
+	}
+	waiting := 0 // slots kept for draws on lease
+	for slot, r := range s.rollouts {
+		if r != nil && s.items[slot].is(evicted) && s.items[slot].Leased > 0 {
+			waiting++
+		}
+	}
+	if len(s.items) != s.present+waiting+len(s.free) {
+		tr.t.Fatalf("shard %d: %d slots, %d present, %d waiting, %d free", number, len(s.items), s.present, waiting, len(s.free))
+	}
+}
+
+// checkHeld compares what the table shows of its rollouts. The twin is never looked at, and draws the same.
+func (tr *trial) checkHeld() {
+	tr.t.Helper()
+	m, got, i := tr.model, tr.table.Inspect().Held(), 0
+	for shard := range m.o.Shards {
+		e := m.eligible(shard)
+		log := map[*modelUnit]float64{}
+		if m.o.Sampler == Prioritized {
+			log = m.logProbabilities(e)
+		}
+		for _, u := range m.present(shard) {
+			for _, it := range u.items {
+				want := Held{
+					ID: it.id, Group: uint64(u.group), Shard: shard, Age: int(m.version - it.r.Version()), Uses: u.uses, Leased: u.leased,
+					Advantage: it.advantage, Mean: it.mean, Std: it.std, Fresh: !u.shown && !m.o.Sampler.Consumes(), AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
+				}
+				switch drawable := slices.Contains(e, u); m.o.Sampler {
+				case Uniform, Distinct:
+					want.Probability = 0
+					if drawable {
+						want.Probability = 1 / float64(len(e))
+					}
+				case Prioritized:
+					want.Base, want.Probability = 0, 0
+					for _, mate := range u.items {
+						want.Base += mate.base / float64(len(u.items))
+					}
+					if drawable {
+						want.Probability = math.Exp(log[u])
+					}
+				}
+				if i == len(got) {
+					tr.t.Fatalf("the table shows %d rollouts and not %d", i, it.id)
+				}
+				tr.checkOneHeld(got[i], want, it)
+				i++
+			}
+		}
+	}
+	if i != len(got) {
+		tr.t.Fatalf("the table shows %d rollouts, by definition it holds %d", len(got), i)
+	}
+}
+
+func (tr *trial) checkOneHeld(got, want Held, it *modelItem) {
+	tr.t.Helper()
+	same := func(a, b float64) bool { return near(a, b) || math.IsNaN(a) && math.IsNaN(b) }
+	ok := same(got.Base, want.Base) && same(got.Probability, want.Probability) &&
+		reflect.DeepEqual(got.Rollout, it.r) && (tr.model.o.Unit == UnitStep || got.Rollout == it.r)
+	want.Base, want.Probability, want.Rollout = got.Base, got.Probability, got.Rollout
+	if math.IsNaN(got.Base) {
+		got.Base, want.Base = 0, 0
+	}
+	if math.IsNaN(got.Probability) {
+		got.Probability, want.Probability = 0, 0
+	}
+	if !ok || got != want {
+		tr.t.Fatalf("the table shows %+v, by definition %+v of base %v", got, want, it.base)
+	}
+}
+
+// checkByAge compares the shares of ages.
+func (tr *trial) checkByAge() {
+	tr.t.Helper()
+	m, want, age := tr.model, map[int]AgeShare{}, -1
+	for shard := range m.o.Shards {
+		if m.o.Sampler != Prioritized {
+			break
+		}
+		e := m.eligible(shard)
+		log := m.logProbabilities(e)
+		for _, u := range e {
+			a := want[int(m.version-u.least())]
+			a.Units++
+			a.Probability += math.Exp(log[u]) / float64(m.o.Shards)
+			for _, it := range u.items {
+				a.Base += it.base / float64(len(u.items))
+			}
+			want[int(m.version-u.least())] = a
+		}
+	}
+	got := tr.table.Inspect().ByAge()
+	if len(got) != len(want) {
+		tr.t.Fatalf("the table shows %d ages, by definition %d", len(got), len(want))
+	}
+	for _, a := range got {
+		w := want[a.Age]
+		if a.Age <= age || a.Units != w.Units || !near(a.Base, w.Base/float64(w.Units)) || !near(a.Probability, w.Probability) {
+			tr.t.Fatalf("the table shows %+v, by definition %+v", a, w)
+		}
+		age = a.Age
+	}
 }

@@ -19,50 +19,67 @@ import (
 // Options define a table. They are the one definition of its keys: a run's configuration, the service's YAML and JSON,
 // journals, snapshots and the Python client spell them by the json tags.
 //
-// A field that is zero, or nil, is not given and stands for its default, which the comment names in brackets. Where zero is
-// a value of its own the field is a pointer: new(0.0) in Go, 0 in YAML and JSON.
+// A field that is zero, or nil, is not given and stands for its default, which the comment names in brackets. Where
+// zero is a value of its own the field is a pointer: new(0.0) in Go, 0 in YAML and JSON.
 type Options struct {
-	Capacity          int       `json:"capacity,omitempty"`           // rollouts kept, over all shards; a multiple of shards [4096]
-	CapacityBytes     int64     `json:"capacity_bytes,omitempty"`     // payload bytes kept, over all shards [no limit]
-	Retention         Retention `json:"retention,omitempty"`          // what is kept when the table is full: fifo or positive [fifo]
-	PositiveFraction  float64   `json:"positive_fraction,omitempty"`  // share of the capacity reserved for correct rollouts, in [0, 1), with retention positive [0]
-	PositiveThreshold *float32  `json:"positive_threshold,omitempty"` // least reward of a correct rollout [1]
-	MaxStaleness      int       `json:"max_staleness,omitempty"`      // evict rollouts older than this many versions [no limit]
-	MaxUses           int       `json:"max_uses,omitempty"`           // evict a rollout after this many uses; a queue always gives each once [no limit]
+	// rollouts kept, over all shards; a multiple of shards [4096]
+	Capacity      int   `json:"capacity,omitempty"`
+	CapacityBytes int64 `json:"capacity_bytes,omitempty"` // payload bytes kept, over all shards [no limit]
+	// what is kept when the table is full: fifo or positive [fifo]
+	Retention Retention `json:"retention,omitempty"`
+	// share of the capacity reserved for correct rollouts, in [0, 1), with retention positive [0]
+	PositiveFraction  float64  `json:"positive_fraction,omitempty"`
+	PositiveThreshold *float32 `json:"positive_threshold,omitempty"` // least reward of a correct rollout [1]
+	// evict rollouts older than this many versions [no limit]
+	MaxStaleness int `json:"max_staleness,omitempty"`
+	// evict a rollout after this many uses; a queue always gives each once [no limit]
+	MaxUses int `json:"max_uses,omitempty"`
 
-	Sampler Sampler `json:"sampler,omitempty"`  // lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]
-	MinSize int     `json:"min_size,omitempty"` // rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]
-	Unit    Unit    `json:"unit,omitempty"`     // what a draw falls on: rollout, step or group [rollout]
+	// lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]
+	Sampler Sampler `json:"sampler,omitempty"`
+	// rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]
+	MinSize int  `json:"min_size,omitempty"`
+	Unit    Unit `json:"unit,omitempty"` // what a draw falls on: rollout, step or group [rollout]
 
 	// GroupSize is the number of rollouts in every group; insertions with other groups are refused. Unit group needs it
 	// [groups may differ].
 	GroupSize int `json:"group_size,omitempty"`
-	// StepReturns is n, with unit step: a step's reward becomes its n-step return, the sum over k < n of step_discount^k times
-	// the reward of the k-th turn from it, to the end of the episode if n is -1. Advantages are then taken over the returns of
-	// all steps of the group; a rollout without turns counts with its reward [0: a step has its turn's own reward].
+	// StepReturns is n, with unit step: a step's reward becomes its n-step return, the sum over k < n of
+	// step_discount^k times the reward of the k-th turn from it, to the end of the episode if n is -1. Advantages are
+	// then taken over the returns of all steps of the group; a rollout without turns counts with its reward [0: a step
+	// has its turn's own reward].
 	StepReturns  int     `json:"step_returns,omitempty"`
 	StepDiscount float64 `json:"step_discount,omitempty"` // gamma per turn of step_returns, in (0, 1] [1]
 
 	// The next eleven configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
 
-	PriorityBase     Base     `json:"priority_base,omitempty"`     // advantage, reward, td_error, gradient_norm or recency [advantage]
-	PriorityEpsilon  float64  `json:"priority_epsilon,omitempty"`  // added to every base, above 0 [1e-06]
-	PriorityExponent float64  `json:"priority_exponent,omitempty"` // alpha, above 0, at most 100 [0.6]
-	AgeDecay         Versions `json:"age_decay,omitempty"`         // tau in versions, at least 0.001; inf: no decay, standard PER [500]
-	Decay            Decay    `json:"decay,omitempty"`             // before_exponent or after_exponent [before_exponent]
-	TargetESS        float64  `json:"target_ess,omitempty"`        // in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there [age_decay is fixed]
-	Draws            Draws    `json:"draws,omitempty"`             // stratified or independent [stratified]
-	Entry            Entry    `json:"entry,omitempty"`             // base of new rollouts: own, or max, the largest known [own]
-	ImportanceBeta   *float64 `json:"importance_beta,omitempty"`   // of the weights (N P)^-beta, in [0, 1]; 0: all weights are 1 [0.4]
-	ImportanceAnneal *int     `json:"importance_anneal,omitempty"` // versions over which importance_beta rises to 1; 0: it stays [0; a run's budget]
-	ImportanceNorm   Norm     `json:"importance_norm,omitempty"`   // divide weights by the largest of the batch or the table [batch]
+	// advantage, reward, td_error, gradient_norm or recency [advantage]
+	PriorityBase     Base    `json:"priority_base,omitempty"`
+	PriorityEpsilon  float64 `json:"priority_epsilon,omitempty"`  // added to every base, above 0 [1e-06]
+	PriorityExponent float64 `json:"priority_exponent,omitempty"` // alpha, above 0, at most 100 [0.6]
+	// tau in versions, at least 0.001; inf: no decay, standard PER [500]
+	AgeDecay Versions `json:"age_decay,omitempty"`
+	// before_exponent or after_exponent [before_exponent]
+	Decay Decay `json:"decay,omitempty"`
+	// in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there [age_decay is fixed]
+	TargetESS float64 `json:"target_ess,omitempty"`
+	Draws     Draws   `json:"draws,omitempty"` // stratified or independent [stratified]
+	// base of new rollouts: own, or max, the largest known [own]
+	Entry Entry `json:"entry,omitempty"`
+	// of the weights (N P)^-beta, in [0, 1]; 0: all weights are 1 [0.4]
+	ImportanceBeta *float64 `json:"importance_beta,omitempty"`
+	// versions over which importance_beta rises to 1; 0: it stays [0; a run's budget]
+	ImportanceAnneal *int `json:"importance_anneal,omitempty"`
+	// divide weights by the largest of the batch or the table [batch]
+	ImportanceNorm Norm `json:"importance_norm,omitempty"`
 
-	Shards       int            `json:"shards,omitempty"`        // parts, each sampled by its own trainer [1]
-	Advantage    advantage.Kind `json:"advantage,omitempty"`     // how advantages are taken at insertion [group]
-	Vocab        int            `json:"vocab,omitempty"`         // token ids are below [not checked]
-	MaxTokens    int            `json:"max_tokens,omitempty"`    // of one rollout, prompt included [no limit]
-	Seed         uint64         `json:"seed,omitempty"`          // of every draw [0]
-	LeaseSeconds float64        `json:"lease_seconds,omitempty"` // until an unacknowledged batch goes back, at least 0.001 [60]
+	Shards    int            `json:"shards,omitempty"`     // parts, each sampled by its own trainer [1]
+	Advantage advantage.Kind `json:"advantage,omitempty"`  // how advantages are taken at insertion [group]
+	Vocab     int            `json:"vocab,omitempty"`      // token ids are below [not checked]
+	MaxTokens int            `json:"max_tokens,omitempty"` // of one rollout, prompt included [no limit]
+	Seed      uint64         `json:"seed,omitempty"`       // of every draw [0]
+	// until an unacknowledged batch goes back, at least 0.001 [60]
+	LeaseSeconds float64 `json:"lease_seconds,omitempty"`
 
 	// PriorityFunction is what priority_base function takes: a finite base, of which the absolute value counts.
 	PriorityFunction func(r *rollout.Rollout, advantage float32) float64 `json:"-"`
@@ -146,8 +163,8 @@ const (
 	AfterExponent  Decay = "after_exponent"
 )
 
-// Draws says how the draws of a batch are spread over the total of the weights. Either way a draw falls on a unit with its
-// share of the total, and may repeat another.
+// Draws says how the draws of a batch are spread over the total of the weights. Either way a draw falls on a unit with
+// its share of the total, and may repeat another.
 type Draws string
 
 // The spreads.
@@ -216,8 +233,8 @@ func (v *Versions) parse(text string) error {
 	return nil
 }
 
-// WithDefaults returns the options with every field that is not given set to its default. Fields of sampler prioritized are
-// filled in for that sampler alone.
+// WithDefaults returns the options with every field that is not given set to its default. Fields of sampler prioritized
+// are filled in for that sampler alone.
 func (o Options) WithDefaults() Options {
 	o.Capacity = cmp.Or(o.Capacity, 4096)
 	o.Retention = cmp.Or(o.Retention, KeepNewest)
@@ -343,8 +360,8 @@ func (o Options) validatePriorities(problems *option.Problems) {
 
 func oneOf[T comparable](x T, list ...T) bool { return slices.Contains(list, x) }
 
-// HalfLife returns the number of versions after which a weight has fallen to half of those of rollouts made then, at age
-// decay tau; +Inf if weights do not fall.
+// HalfLife returns the number of versions after which a weight has fallen to half of those of rollouts made then, at
+// age decay tau; +Inf if weights do not fall.
 func (o Options) HalfLife(tau float64) float64 { return math.Ln2 / o.decayRate(tau) }
 
 // decayRate is what a weight's logarithm loses per version at age decay tau.
@@ -365,8 +382,8 @@ func (o *Options) BetaAt(v rollout.Version) float64 {
 	return beta + (1-beta)*min(float64(v)/float64(anneal), 1)
 }
 
-// identity is what a table must share with the snapshot or the journal it is restored from, as JSON: everything that changes
-// what the same operations do. Lease time, vocabulary and token limit may differ.
+// identity is what a table must share with the snapshot or the journal it is restored from, as JSON: everything that
+// changes what the same operations do. Lease time, vocabulary and token limit may differ.
 func (o Options) identity() string {
 	o.LeaseSeconds, o.Vocab, o.MaxTokens = 0, 0, 0
 	if o.StepReturns == 0 {

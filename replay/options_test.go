@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 func TestTheZeroOptionsAreTheDocumentedDefaults(t *testing.T) {
@@ -77,5 +78,202 @@ func TestVersionsAreANumberOrInf(t *testing.T) {
 		if err := v.UnmarshalYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "give a number, or inf") {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestTheTDErrorMatchesNumbersWorkedByHand(t *testing.T) {
+	for name, c := range map[string]struct {
+		mask   []uint8
+		values []float32
+		turns  []rollout.Turn
+		want   float64
+	}{
+		// The reward is 1. |0.25 - 0.5| and |1 + 0 - 0.25|.
+		"single turn": {[]uint8{0, 1, 1}, []float32{9, 0.5, 0.25}, nil, 0.5},
+		"one token":   {[]uint8{0, 0, 1}, []float32{9, 9, 3}, nil, 2},
+		// The same tokens with one of the environment between them and one after.
+		"masked tokens": {[]uint8{0, 1, 0, 1, 0}, []float32{9, 0.5, 9, 0.25, 9}, nil, 0.5},
+		// |0.25 - 0.5|, |1 + 1 - 0.25|, |0.5 - 1|, |2 - 0.5|; the whole's reward does not count beside the turns'.
+		"two turns": {[]uint8{0, 1, 1, 1, 1}, []float32{9, 0.5, 0.25, 1, 0.5}, []rollout.Turn{{Start: 1, End: 3, Reward: 1}, {Start: 3, End: 5, Reward: 2}}, 1},
+		// The turns end with the environment's tokens, and the next begins with one.
+		"turns with masked tokens": {
+			[]uint8{0, 1, 1, 0, 0, 1, 1, 0}, []float32{9, 0.5, 0.25, 9, 9, 1, 0.5, 9},
+			[]rollout.Turn{{Start: 0, End: 4, Reward: 1}, {Start: 4, End: 8, Reward: 2}}, 1,
+		},
+		// A turn in which the policy did nothing pays for what it did before: |3 + 1 - 0.5|, |2 - 1|.
+		"a turn without the policy": {
+			[]uint8{0, 1, 0, 1}, []float32{9, 0.5, 9, 1},
+			[]rollout.Turn{{Start: 1, End: 2, Reward: 1}, {Start: 2, End: 3, Reward: 2}, {Start: 3, End: 4, Reward: 2}}, 2.25,
+		},
+		"negative rewards": {[]uint8{1, 1}, []float32{0, 0}, []rollout.Turn{{Start: 0, End: 1, Reward: -1}, {Start: 1, End: 2, Reward: -3}}, 2},
+	} {
+		r := &rollout.Rollout{Tokens: make([]int32, len(c.mask)), Mask: c.mask, Values: c.values, Turns: c.turns, Reward: 1}
+		if got := tdError(r); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if got := plainTDError(r); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: the model says %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestTheHalfLifeIsOfTheWeightAndNotOfThePriority(t *testing.T) {
+	p := prioritizedOptions()
+	if got := p.HalfLife(float64(p.AgeDecay)); math.Abs(got-577.6) > 0.1 {
+		t.Errorf("at the defaults it is %v", got)
+	}
+	p.Decay = AfterExponent
+	if got := p.HalfLife(float64(p.AgeDecay)); math.Abs(got-346.6) > 0.1 {
+		t.Errorf("with decay after the exponent it is %v", got)
+	}
+	if got := p.HalfLife(math.Inf(1)); !math.IsInf(got, 1) {
+		t.Errorf("without decay it is %v", got)
+	}
+	p.Decay, p.PriorityExponent = BeforeExponent, 0
+	if got := p.HalfLife(500); !math.IsInf(got, 1) {
+		t.Errorf("with exponent 0 it is %v", got)
+	}
+	// And so it is in a table.
+	table := mustNew(t, Options{Capacity: 2, Sampler: Prioritized})
+	mustInsert(t, table, group(0, 1))
+	if err := table.Advance(ctx, 578); err != nil {
+		t.Fatal(err)
+	}
+	mustInsert(t, table, group(578, 1))
+	if h := table.Inspect().Held(); math.Abs(h[1].Probability/h[0].Probability-2) > 0.002 {
+		t.Errorf("after a half-life the probabilities are %v and %v", h[0].Probability, h[1].Probability)
+	}
+}
+
+func TestBetaRisesLinearlyToOne(t *testing.T) {
+	p := Options{ImportanceBeta: new(0.4), ImportanceAnneal: new(100)}
+	for v, want := range map[rollout.Version]float64{0: 0.4, 50: 0.7, 99: 0.994, 100: 1, 5000: 1} {
+		if got := p.BetaAt(v); math.Abs(got-want) > 1e-12 {
+			t.Errorf("beta is %v at version %d, want %v", got, v, want)
+		}
+	}
+	p.ImportanceAnneal = new(0)
+	if got := p.BetaAt(5000); got != 0.4 {
+		t.Errorf("a beta that stays is %v", got)
+	}
+}
+
+func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
+	nan := math.NaN()
+	_, err := New(Options{
+		Sampler: Prioritized, PriorityBase: "surprise", PriorityEpsilon: -1, PriorityExponent: -1, AgeDecay: -1, Decay: "never",
+		TargetESS: 1, Draws: "even", Entry: "last", ImportanceBeta: new(2.0), ImportanceAnneal: new(-1), ImportanceNorm: "none",
+	})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"priority_base: surprise: want [advantage reward td_error gradient_norm recency function]",
+		"priority_epsilon: -1: want finite and above 0", "priority_exponent: -1: want above 0, at most 100",
+		"age_decay: -1: want 0.001 versions or more, or inf for none", "decay: never: want before_exponent or after_exponent",
+		"target_ess: 1: want 0 (age_decay is fixed) or above 0 and below 1", "draws: even: want stratified or independent",
+		"entry: last: want own or max", "importance_beta: 2: want 0 to 1", "importance_anneal: -1",
+		"importance_norm: none: want batch or table",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing from\n%v", want, err)
+		}
+	}
+	for name, change := range map[string]func(p *Options){
+		"priority_epsilon":  func(p *Options) { p.PriorityEpsilon = nan },
+		"priority_exponent": func(p *Options) { p.PriorityExponent = nan },
+		"age_decay":         func(p *Options) { p.AgeDecay = Versions(nan) },
+		"target_ess":        func(p *Options) { p.TargetESS = nan },
+		"importance_beta":   func(p *Options) { p.ImportanceBeta = &nan },
+		"entry":             func(p *Options) { p.PriorityBase = BaseGradNorm },
+		"priority_base":     func(p *Options) { p.PriorityBase = BaseFunction },
+	} {
+		p := prioritizedOptions()
+		change(&p)
+		_, err := New(withPriorities(p, Options{}))
+		var one *option.Error
+		if !errors.As(err, &one) || one.Key != name || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
+	p := prioritizedOptions()
+	function := p
+	function.PriorityFunction = func(*rollout.Rollout, float32) float64 { return 1 }
+	for want, o := range map[string]Options{
+		"age_decay: 5: want none with sampler distinct: it is of sampler prioritized":            {AgeDecay: 5},
+		"importance_beta: 0: want none with sampler uniform":                                     {Sampler: Uniform, ImportanceBeta: new(0.0)},
+		"priority_base: advantage: want function exactly when Options.PriorityFunction is given": function,
+		"entry: own: want max with priority_base advantage and advantage batch":                  {Sampler: Prioritized, Advantage: advantage.Batch},
+		"unit: token: want rollout, step or group":                                               {Unit: "token"},
+		"unit: group: want rollout or step with sampler fifo":                                    {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
+		"unit: group: want rollout or step with retention positive":                              {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
+		"group_size: 0: want 1 to 4096, the capacity of a shard, with unit group":                {Unit: UnitGroup},
+		"group_size: 9: want 0 (groups may differ) to 8, the capacity of a shard":                {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
+		"group_size: -1: want 0 (groups may differ) to 4096, the capacity of a shard":            {GroupSize: -1},
+	} {
+		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want only %s", err, want)
+		}
+	}
+}
+
+func TestNobodyChangesATablesPriorityOptions(t *testing.T) {
+	p := prioritizedOptions()
+	table := mustNew(t, withPriorities(p, Options{}))
+	*p.ImportanceBeta = 0.7
+	*table.Options().ImportanceBeta = 0.8
+	if got := *table.Options().ImportanceBeta; got != 0.4 {
+		t.Errorf("beta became %v", got)
+	}
+}
+
+func TestWhatMakesNoBaseIsRefused(t *testing.T) {
+	td := prioritizedOptions()
+	td.PriorityBase = BaseTDError
+	table := mustNew(t, withPriorities(td, Options{Capacity: 4}))
+	valued := group(0, 1)
+	valued.Rollouts[0].Values = []float32{0, 0.25}
+	_, err := table.Insert(ctx, valued, group(0, 1))
+	var field *rollout.FieldError
+	if !errors.As(err, &field) || field.Row != 1 || field.Field != "values" || !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("a td_error without values gave %v", err)
+	}
+	mustInsert(t, table, valued)
+	if h := table.Inspect().Held(); h[0].Base != 0.75+1e-6 {
+		t.Errorf("the base is %v", h[0].Base)
+	}
+	td.Entry = EnterMax
+	mustInsert(t, mustNew(t, withPriorities(td, Options{Capacity: 4})), group(0, 1))
+
+	result := 0.0
+	own := prioritizedOptions()
+	own.PriorityBase, own.PriorityFunction = BaseFunction, func(*rollout.Rollout, float32) float64 { return result }
+	table = mustNew(t, withPriorities(own, Options{Capacity: 4}))
+	for _, result = range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		_, err := table.Insert(ctx, group(0, 1))
+		if !errors.As(err, &field) || field.Field != "priority" {
+			t.Errorf("a function that returns %v gave %v", result, err)
+		}
+	}
+	if s := statsOf(table); s.Inserted != 0 || s.Refused != 3 {
+		t.Errorf("after the refusals: %+v", s)
+	}
+	result = -2
+	mustInsert(t, table, group(0, 1))
+	if h := table.Inspect().Held(); h[0].Base != 2+1e-6 {
+		t.Errorf("the base is %v", h[0].Base)
+	}
+}
+
+func TestPriorityOptionsNotGivenHaveTheirDefaultsAndAZeroBetaIsZero(t *testing.T) {
+	o := mustNew(t, Options{Sampler: Prioritized, PriorityBase: BaseReward}).Options()
+	if o.PriorityBase != BaseReward || *o.ImportanceBeta != 0.4 || o.PriorityExponent != 0.6 {
+		t.Errorf("got %+v", o)
+	}
+	if beta := mustNew(t, Options{Sampler: Prioritized, ImportanceBeta: new(0.0)}).Options().ImportanceBeta; *beta != 0 {
+		t.Errorf("a beta of 0 became %v", *beta)
 	}
 }

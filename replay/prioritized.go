@@ -16,10 +16,10 @@ import (
 //
 //	exp(alpha log base + rate (version - ref) - shift)
 //
-// and only newer units come in heavier. The tree is a cache of these. When weights near overflow, ref moves and all
-// are scaled by a power of 2, which is exact; those that underflow have probability 0. When the total falls to where
-// a unit of probability 1e-290 would underflow, or tau changes, all weights are computed anew from the bases: what was
-// lost comes back, and a table of ancient rollouts draws as a fresh one.
+// and only newer units come in heavier. The tree is a cache of these. When weights near overflow, ref moves and all are
+// scaled by a power of 2, which is exact; those that underflow have probability 0. When the total falls to where a unit
+// of probability 1e-290 would underflow, or tau changes, all weights are recomputed from the bases: nothing is lost,
+// and a table of ancient rollouts draws like a fresh one.
 type prioritized struct {
 	store *store
 	o     *Options
@@ -35,8 +35,8 @@ type prioritized struct {
 	largest float64   // base known so far
 	changed []int32   // units with new bases, until reweigh
 
-	// The least weight, for weights normalised by table; nil otherwise. It holds logarithms, which cannot underflow, in a scale
-	// of their own: exponent log base + rate (version - leastRef).
+	// The least weight, for weights normalised by table; nil otherwise. It holds logarithms, which cannot underflow, in
+	// a scale of their own: exponent log base + rate (version - leastRef).
 	least    *sumtree.Min
 	leastRef rollout.Version
 
@@ -84,11 +84,11 @@ func (p *prioritized) enter(s int32, base float64) {
 	p.bases[s] = -base
 }
 
-// touch reads the bases of slots. So little happens between the reads that their waits for memory overlap; report, which reads
-// one and then computes, would wait for each in turn.
+// prefetchBases reads the bases of slots in a row, so that their cache misses overlap. report reads one and then
+// computes, and would wait for each in turn.
 //
 //go:noinline
-func (p *prioritized) touch(slots []int32) float64 {
+func (p *prioritized) prefetchBases(slots []int32) float64 {
 	sum := 0.0 // returned so that the reads are not optimised away
 	for _, s := range slots {
 		if s != none {
@@ -98,7 +98,7 @@ func (p *prioritized) touch(slots []int32) float64 {
 	return sum
 }
 
-// report gives a rollout that is present a new base. Its unit weighs what it did until reweigh.
+// report gives a rollout a new base. Its unit keeps its weight until reweigh.
 func (p *prioritized) report(s int32, base float64) {
 	p.largest = max(p.largest, base)
 	p.store.items[s].clear(atMax)
@@ -135,7 +135,7 @@ func (p *prioritized) restore(s int32) {
 	}
 }
 
-func (p *prioritized) took(int32)        {}
+func (p *prioritized) drawnFresh(int32)  {}
 func (p *prioritized) used(int32, int32) {}
 func (p *prioritized) size() int         { return p.count }
 
@@ -197,8 +197,8 @@ func (p *prioritized) draw(r *rand.Rand) (int32, float64) {
 
 func (p *prioritized) end() {}
 
-// importance sets the weights of a batch's draws but the fresh ones, which come first: (N P)^-beta over the largest, N being
-// the units that could be drawn at that draw. What N is at the first draw cancels.
+// importance sets the weights of a batch's draws but the fresh ones, which come first: (N P)^-beta over the largest, N
+// being the units that could be drawn at that draw. What N is at the first draw cancels.
 func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) {
 	beta := p.o.BetaAt(v)
 	if beta == 0 {
@@ -220,7 +220,7 @@ func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) {
 	}
 }
 
-// resized returns a slice of n elements with whatever stood there.
+// resized returns a slice of n elements. Their values are undefined.
 func resized[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
@@ -228,8 +228,8 @@ func resized[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// weightState is what a snapshot keeps of a prioritized sampler. Weights are kept as they stand, to the last bit: computed
-// anew they could differ in it, and so could draws. Fields are exported for encoding/gob.
+// weightState is what a snapshot keeps of sampler prioritized. It keeps the weights to the last bit, because recomputed
+// weights could differ in it, and so could draws. Fields are exported for encoding/gob.
 type weightState struct {
 	Tau             float64
 	Ref, LeastRef   rollout.Version
@@ -265,7 +265,7 @@ func (p *prioritized) setState(state samplerState) {
 	}
 }
 
-// ownBase returns a rollout's base by what is known of it without a report.
+// ownBase returns a rollout's base before any report.
 func (o *Options) ownBase(r *rollout.Rollout, advantage float32) float64 {
 	switch o.PriorityBase {
 	case BaseAdvantage:
@@ -303,9 +303,9 @@ func (o *Options) reportedBase(f rollout.Feedback) rollout.Measurement {
 	return f.GradNorm
 }
 
-// tdError is the mean over the policy's tokens of |r_t + V_next - V_t| without discount, V being Rollout.Values. V_next is the
-// value at the policy's next token, 0 after the last one. r_t is a turn's reward at the turn's last token; without turns it is
-// the rollout's reward at the last token.
+// tdError is the mean over the policy's tokens of |r_t + V_next - V_t| without discount, V being Rollout.Values. V_next
+// is the value at the policy's next token, 0 after the last one. r_t is a turn's reward at the turn's last token;
+// without turns it is the rollout's reward at the last token.
 func tdError(r *rollout.Rollout) float64 {
 	var sum, n, next, reward float64
 	turns := r.Turns

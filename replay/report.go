@@ -11,10 +11,10 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are finite and at least 0, and
-// priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A priority for an
-// evicted rollout changes nothing and is counted (invariant 7). An error wraps rollout.ErrInvalid if a value is out of range or
-// an ID was never given.
+// Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are finite and at least
+// 0, and priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A
+// priority for an evicted rollout changes nothing and is counted (invariant 7). An error wraps rollout.ErrInvalid if a
+// value is out of range or an ID was never given.
 func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -36,10 +36,10 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 	return nil
 }
 
-// Report tells the table what a trainer measured of its draws: the ratios, from which it learns how the effective
-// sample size falls with age, and the new bases, of which a prioritized sampler takes the one it is made of; one that was not
-// measured leaves the old. With bases reward, recency and function a report only ends an entry at the maximum. Reports of evicted rollouts count as in
-// [Table.Update]; errors are as there.
+// Report gives the table what a trainer measured of its draws: the ratios, from which it learns how the effective
+// sample size falls with age, and new bases, of which sampler prioritized takes the one of its priority_base. A base
+// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum.
+// Reports of evicted rollouts count as in [Table.Update], and errors are as there.
 func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -87,7 +87,7 @@ func checkID(row int, id, last rollout.ID) error {
 	return nil
 }
 
-// checkFeedback refuses numbers that nothing can measure.
+// checkFeedback refuses impossible measurements.
 func checkFeedback(row int, f rollout.Feedback) error {
 	for _, x := range []struct {
 		field string
@@ -106,8 +106,8 @@ func checkFeedback(row int, f rollout.Feedback) error {
 	return nil
 }
 
-// setBases gives n rollouts new bases, in order, where base returns one; NaN leaves the old one, and so does what a priority
-// function makes infinite. It counts those that are gone.
+// setBases gives n rollouts the bases that base returns, in order. NaN and infinities leave the old base. It counts the
+// rollouts that are gone.
 func (t *Table) setBases(n int, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64) {
 	left, slots := make([]int32, n), make([]int32, n)
 	for i := range left {
@@ -119,7 +119,7 @@ func (t *Table) setBases(n int, id func(i int) rollout.ID, base func(w *prioriti
 			slots[k] = s.index.find(id(int(i)))
 		}
 		if s.prioritized != nil {
-			s.prioritized.touch(slots[:len(left)])
+			s.prioritized.prefetchBases(slots[:len(left)])
 		}
 		elsewhere := left[:0]
 		for k, i := range left {
@@ -149,14 +149,14 @@ func (t *Table) setBases(n int, id func(i int) rollout.ID, base func(w *prioriti
 	}
 }
 
-// ratios is what trainers measured of the ratios rho = pi/b by age of the rollout, smoothed: newer measurements count
-// more. Fields are exported for encoding/gob.
+// ratios is the measured ratios rho = pi/b by age of the rollout, smoothed so that newer measurements count more.
+// Fields are exported for encoding/gob.
 type ratios struct {
 	Bins    []ratioBin
 	Version rollout.Version // of the table, now
 }
 
-// ratioBin is the tokens of a range of ages. What was measured fading versions ago counts 1/e of what is measured now.
+// ratioBin is the tokens of a range of ages. A measurement of fading versions ago counts 1/e of one made now.
 type ratioBin struct {
 	Tokens, Sum, Squares float64
 	Version              rollout.Version // at which they were as they stand
@@ -217,7 +217,7 @@ func (e *ratios) faded(b int) ratioBin {
 	return ratioBin{bin.Tokens * k, bin.Sum * k, bin.Squares * k, e.Version}
 }
 
-// rewind sets the version back; what was measured later stays, as of then.
+// rewind sets the version back. Later measurements stay, dated to it.
 func (e *ratios) rewind(v rollout.Version) {
 	for b := range e.Bins {
 		e.Bins[b].Version = min(e.Bins[b].Version, v)
@@ -232,7 +232,7 @@ type AgeESS struct {
 	Tokens      float64 // behind it, those measured longer ago counting less
 }
 
-// measured returns the ages of which enough is known, in ascending order.
+// measured returns the ages with enough measurements, in ascending order.
 func (e *ratios) measured() []AgeESS {
 	var list []AgeESS
 	for b := range e.Bins {
@@ -246,12 +246,12 @@ func (e *ratios) measured() []AgeESS {
 	return list
 }
 
-// curve is ESS/n as a function of age: the curve that never rises nearest to what was measured, log-linear between the ages
-// measured, and beyond the last falling at the mean rate up to it.
+// curve is ESS/n as a function of age: the non-increasing curve nearest to the measurements, log-linear between the
+// ages measured, and falling beyond the last one at the mean rate up to it.
 type curve struct{ ages, logs []float64 }
 
-// newCurve makes the measured logarithms fall by pooling neighbours that rise into their mean, weighted by tokens (isotonic
-// regression): one age whose ratios chanced to be wild drags down no others than it must.
+// newCurve makes the measured logarithms fall by pooling neighbours that rise into their mean, weighted by tokens
+// (isotonic regression): one age whose ratios chanced to be wild drags down no others than it must.
 func newCurve(measured []AgeESS) curve {
 	type pool struct{ log, tokens, ages float64 }
 	c := curve{ages: []float64{0}, logs: []float64{0}} // a rollout of the present policy has ratio 1
@@ -307,7 +307,8 @@ func (t *Table) setAgeDecay(tau float64) {
 // autoEvery is the least number of versions between two moves of an automatic age decay.
 const autoEvery = 100
 
-// adaptAgeDecay moves tau, at most every autoEvery versions, to where a batch would have the target ESS. It holds Table.mu.
+// adaptAgeDecay moves tau, at most every autoEvery versions, to where a batch would have the target ESS. It holds
+// Table.mu.
 func (t *Table) adaptAgeDecay() {
 	if t.options.TargetESS == 0 || t.version-t.ageDecayMoved < autoEvery {
 		return
@@ -348,8 +349,8 @@ func (t *Table) masses() []ageMass {
 	return list
 }
 
-// mixtureESS is ESS/n of a batch whose tokens come from ages by their masses decayed with a rate per version: 1 over the
-// mean of 1/e(age) (docs/METHODS.md, section 3).
+// mixtureESS is ESS/n of a batch whose tokens come from ages by their masses decayed with a rate per version: 1 over
+// the mean of 1/e(age) (docs/METHODS.md, section 3).
 func mixtureESS(masses []ageMass, e curve, rate float64) float64 {
 	if len(masses) == 0 {
 		return 1
@@ -367,7 +368,7 @@ func mixtureESS(masses []ageMass, e curve, rate float64) float64 {
 	return total / inverse
 }
 
-// The range in which an automatic age decay moves.
+// The range of an age decay that follows target_ess.
 const (
 	leastAutoDecay    = 1
 	greatestAutoDecay = 1e6

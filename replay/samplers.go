@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// sampler decides which slot is drawn next. Each method costs O(1) per slot, of prioritized O(log N); the shard's lock guards
-// it. A batch is took for each fresh draw, begin and draws if there are others, and end, with nothing between but remove of
-// what was just drawn.
+// sampler decides which slot is drawn next. Each method costs O(1) per slot, with prioritized O(log N). The shard's
+// lock guards it. For a batch the shard calls drawnFresh for each fresh draw, begin and draw for the others, and end;
+// between them it only removes what was just drawn.
 type sampler interface {
 	// add makes a new arrival drawable.
 	add(s int32)
-	// remove makes a slot undrawable; one that is so already is left alone.
+	// remove makes a slot undrawable. It does nothing if it already is.
 	remove(s int32)
-	// took tells that a drawable slot was drawn otherwise, as fresh, before the others of the batch. A sampler that does not
-	// replace does not draw it again in that batch.
-	took(s int32)
-	// restore takes back a draw that was not acknowledged: the slot is owed a draw again.
+	// drawnFresh notes that a drawable slot was drawn as fresh, before the others of the batch. A sampler without
+	// replacement does not draw it again in that batch.
+	drawnFresh(s int32)
+	// restore takes back a draw of a slot that was not acknowledged.
 	restore(s int32)
-	// used tells that a slot just added was drawn so many times before, in a table that is rebuilt.
+	// used sets the earlier draws of a slot just added, when a table is rebuilt.
 	used(s int32, uses int32)
 	// size returns how many slots can be drawn.
 	size() int
 
 	// begin prepares n draws.
 	begin(r *rand.Rand, n int)
-	// draw returns a slot and the probability with which this draw fell on it (invariant 4). There
-	// is one to draw: size was checked against the batch.
+	// draw returns a slot and the probability of this draw (invariant 4). There is a slot to draw: size was checked
+	// against the batch.
 	draw(r *rand.Rand) (s int32, probability float64)
 	end()
 
@@ -63,7 +63,7 @@ func newSampler(o *Options, st *store) sampler {
 	}
 }
 
-// slotSampler is what the samplers that draw from a slotSet share.
+// slotSampler is the common part of samplers that draw from a slotSet.
 type slotSampler struct{ slotSet slotSet }
 
 func (d *slotSampler) add(s int32)           { d.slotSet.addReady(s) }
@@ -71,10 +71,10 @@ func (d *slotSampler) remove(s int32)        { d.slotSet.remove(s) }
 func (d *slotSampler) used(int32, int32)     {}
 func (d *slotSampler) size() int             { return d.slotSet.len() }
 func (d *slotSampler) begin(*rand.Rand, int) {}
-func (d *slotSampler) took(int32)            {}
+func (d *slotSampler) drawnFresh(int32)      {}
 func (d *slotSampler) end()                  {}
 
-// restore puts back a slot that its draws on lease had exhausted.
+// restore adds a slot that its draws on lease had exhausted.
 func (d *slotSampler) restore(s int32) {
 	if !d.slotSet.has(s) {
 		d.slotSet.addReady(s)
@@ -95,9 +95,9 @@ func (d *slotSet) pick(r *rand.Rand, from, to int) (int32, float64) {
 	return d.slots[from+int(r.Uint64N(uint64(n)))], 1 / float64(n)
 }
 
-// slotSet holds the slots that a sampler may draw, in three zones of one array: held, drawn already in the
-// batch being drawn; ready, drawn from now; rest, drawn from later. Every operation is a constant
-// number of swaps, so nothing is shuffled or copied however many there are.
+// slotSet holds the slots that a sampler may draw, in three zones of one array: held, drawn already in the batch being
+// drawn; ready, drawn from now; rest, drawn from later. Every operation is a constant number of swaps, so nothing is
+// shuffled or copied however many there are.
 type slotSet struct {
 	slots []int32
 	pos   []int32 // by slot, its place in slots; none: not in the slotSet
@@ -124,7 +124,7 @@ func (d *slotSet) addReady(s int32) {
 	d.restToReady(s)
 }
 
-// remove takes a slot out; one that is not there is left alone.
+// remove removes a slot, if the set holds it.
 func (d *slotSet) remove(s int32) {
 	if !d.has(s) {
 		return
@@ -172,8 +172,8 @@ func (d *slotSet) swap(i, j int) {
 	d.pos[b], d.pos[a] = int32(i), int32(j)
 }
 
-// queue gives each rollout once, the newest or the oldest first: training without replay. A draw
-// leaves the queue at once and, not acknowledged, goes back to where its age belongs.
+// queue gives each rollout once, the newest or the oldest first: training without replay. A draw leaves the queue at
+// once and, not acknowledged, goes back to where its age belongs.
 type queue struct {
 	store       *store
 	waiting     list
@@ -182,14 +182,14 @@ type queue struct {
 
 func (q *queue) add(s int32) { q.waiting.push(q.store, s) }
 
-// remove leaves alone what was drawn: it is unlinked already.
+// remove does nothing for a drawn slot, which is unlinked already.
 func (q *queue) remove(s int32) {
 	if !q.out(s) {
 		q.waiting.remove(q.store, s)
 	}
 }
 
-// out tells whether a slot is unlinked.
+// out reports whether a slot is unlinked.
 func (q *queue) out(s int32) bool {
 	at := &q.store.links[s].Of[q.waiting.Kind]
 	return at.Prev == none && at.Next == none && q.waiting.Head != s
@@ -199,7 +199,7 @@ func (q *queue) restore(s int32)       { q.waiting.insertByID(q.store, s, q.newe
 func (q *queue) used(int32, int32)     {}
 func (q *queue) size() int             { return q.waiting.Len }
 func (q *queue) begin(*rand.Rand, int) {}
-func (q *queue) took(int32)            {}
+func (q *queue) drawnFresh(int32)      {}
 func (q *queue) end()                  {}
 
 func (q *queue) draw(*rand.Rand) (int32, float64) {
@@ -214,14 +214,14 @@ func (q *queue) draw(*rand.Rand) (int32, float64) {
 func (q *queue) state() samplerState      { return samplerState{Queue: q.waiting} }
 func (q *queue) setState(st samplerState) { q.waiting = st.Queue }
 
-// uniform draws independently and with replacement: the sampler of the analysis ([ER] §3). All slots
-// are ready at all times.
+// uniform draws independently and with replacement: the sampler of the analysis ([ER] §3). All slots are ready at all
+// times.
 type uniform struct{ slotSampler }
 
 func (u *uniform) draw(r *rand.Rand) (int32, float64) { return u.slotSet.pick(r, 0, u.slotSet.len()) }
 
-// distinct draws without replacement within a batch ([ER] listing 5): a partial Fisher-Yates shuffle
-// whose drawn part is ready again, by one assignment, when the batch ends.
+// distinct draws without replacement within a batch ([ER] listing 5): a partial Fisher-Yates shuffle whose drawn part
+// is ready again, by one assignment, when the batch ends.
 type distinct struct{ slotSampler }
 
 func (d *distinct) draw(r *rand.Rand) (int32, float64) {
@@ -230,12 +230,12 @@ func (d *distinct) draw(r *rand.Rand) (int32, float64) {
 	return s, p
 }
 
-func (d *distinct) took(s int32) { d.slotSet.readyToHeld(s) }
-func (d *distinct) end()         { d.slotSet.held = 0 }
+func (d *distinct) drawnFresh(s int32) { d.slotSet.readyToHeld(s) }
+func (d *distinct) end()               { d.slotSet.held = 0 }
 
-// epoch draws without replacement until all present were drawn, then anew. Ready: still to come in
-// this epoch, arrivals included; rest: drawn in this epoch. When an epoch ends within a batch, what
-// the batch has drawn of it is held, so that no rollout comes twice, and is ready once the batch ends.
+// epoch draws without replacement until every slot was drawn, then starts over. Ready slots are still to come in this
+// epoch, arrivals included; rest slots were drawn in it. When an epoch ends within a batch, the batch's draws of it are
+// held until the batch ends, so that no rollout comes twice.
 type epoch struct {
 	slotSampler
 	drawn []int32 // in this batch, before its epoch ended
@@ -269,8 +269,8 @@ func (e *epoch) end() {
 	e.drawn = e.drawn[:0]
 }
 
-// took counts a slot as drawn in this epoch.
-func (e *epoch) took(s int32) {
+// drawnFresh counts a slot as drawn in this epoch.
+func (e *epoch) drawnFresh(s int32) {
 	if !e.slotSet.inRest(s) {
 		e.slotSet.readyToRest(s)
 	}
@@ -287,8 +287,8 @@ func (e *epoch) restore(s int32) {
 	}
 }
 
-// unseen draws what was never drawn, then any other, without replacement within a batch. Ready: never
-// drawn; rest: drawn before.
+// unseen draws slots that were never drawn, then any other, without replacement within a batch. Ready slots were never
+// drawn, rest slots were.
 type unseen struct {
 	slotSampler
 	store *store
@@ -302,7 +302,7 @@ func (u *unseen) draw(r *rand.Rand) (int32, float64) {
 		return s, p
 	}
 	s, p := d.pick(r, d.ready, d.len())
-	u.took(s)
+	u.drawnFresh(s)
 	return s, p
 }
 
@@ -318,15 +318,15 @@ func (u *unseen) end() {
 // used counts a slot as drawn before.
 func (u *unseen) used(s, _ int32) { u.slotSet.readyToRest(s) }
 
-// took holds a slot, which counts as drawn from then on.
-func (u *unseen) took(s int32) {
+// drawnFresh holds a slot for this batch, and counts it as drawn.
+func (u *unseen) drawnFresh(s int32) {
 	if u.slotSet.inRest(s) {
 		u.slotSet.restToReady(s)
 	}
 	u.slotSet.readyToHeld(s)
 }
 
-// restore makes a slot never drawn again if no other draw of it counts or is on lease.
+// restore makes a slot unseen again if it has no use and no other draw on lease.
 func (u *unseen) restore(s int32) {
 	d := &u.slotSet
 	if !d.has(s) {
@@ -376,7 +376,7 @@ func (l *leastUsed) put(s int32) {
 
 func (l *leastUsed) has(s int32) bool { return int(s) < len(l.pos) && l.pos[s] != none }
 
-// remove leaves alone what is not there; what is held does not come back.
+// remove does nothing for a slot that is not there. A held slot does not come back.
 func (l *leastUsed) remove(s int32) {
 	for i := len(l.held) - 1; i >= 0; i-- { // it is the last, as a rule
 		if l.held[i] == s {
@@ -409,7 +409,7 @@ func (l *leastUsed) draw(r *rand.Rand) (int32, float64) {
 	}
 	level := l.levels[l.lowest]
 	s, p := level[r.IntN(len(level))], 1/float64(len(level))
-	l.took(s)
+	l.drawnFresh(s)
 	return s, p
 }
 
@@ -422,14 +422,14 @@ func (l *leastUsed) end() {
 	l.held = l.held[:0]
 }
 
-// took counts a draw and holds its slot until the batch ends.
-func (l *leastUsed) took(s int32) {
+// drawnFresh counts a draw and holds its slot until the batch ends.
+func (l *leastUsed) drawnFresh(s int32) {
 	l.take(s)
 	l.uses[s]++
 	l.held = append(l.held, s)
 }
 
-// restore counts one draw less.
+// restore takes one draw off the count.
 func (l *leastUsed) restore(s int32) {
 	if l.has(s) {
 		l.take(s)

@@ -6,24 +6,24 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// The total stays above lightest, so that a weight of share 1e-290 of it is a normal float64, exact to its last bit. A weight
-// stays below 2^highest, which leaves room to add up 2^31 of them. Weights computed anew have the heaviest between the two, so
-// that neither bound is met again soon.
+// The total stays above lightest, so that a weight of share 1e-290 of it is a normal float64, exact to its last bit. A
+// weight stays below 2^highest, which leaves room to add up 2^31 of them. Weights computed anew have the heaviest
+// between the two, so that neither bound is met again soon.
 const (
 	lightest = 0x1p-50
 	highest  = 960
 	middle   = 450
 )
 
-// logWeight returns the logarithm of a unit's weight, seen from a version. The difference of versions is exact, and near 0
-// for whatever weighs anything.
+// logWeight returns the logarithm of a unit's weight, seen from a version. The difference of versions is exact, and
+// near 0 for whatever weighs anything.
 func (p *prioritized) logWeight(s int32, ref rollout.Version) float64 {
 	age := float64(int64(p.units.version(p.store, s)) - int64(ref))
 	return p.o.PriorityExponent*math.Log(p.base(s)) + p.rate*age
 }
 
-// weigh puts the weights of drawable units, whose bases are set, into the tree. All are computed before the first is put there, so
-// that neither waits for the other.
+// weigh puts the weights of drawable units, whose bases are set, into the tree. All are computed before the first is
+// put there, so that neither waits for the other.
 func (p *prioritized) weigh(units ...int32) {
 	p.buffer = resized(p.buffer, len(units))
 	logs := func() (greatest float64) {
@@ -59,8 +59,8 @@ func (p *prioritized) room(n int) {
 	}
 }
 
-// scaleDown changes the scale so that a weight of logarithm x becomes about 1. The reference version takes up as much of
-// it as it can, so that shift stays small and versions are compared with near ones.
+// scaleDown changes the scale so that a weight of logarithm x becomes about 1. The reference version takes up as much
+// of it as it can, so that shift stays small and versions are compared with near ones.
 func (p *prioritized) scaleDown(x float64) {
 	k := math.Round(x / math.Ln2)
 	shift := p.shift + k*math.Ln2
@@ -107,8 +107,8 @@ func (p *prioritized) renew() {
 	p.renewLeast()
 }
 
-// renewLeast brings the logarithms of weights, where they are kept, near the reference version: far from it their last bits
-// would be lost.
+// renewLeast brings the logarithms of weights, where they are kept, near the reference version: far from it their last
+// bits would be lost.
 func (p *prioritized) renewLeast() {
 	if p.least == nil {
 		return
@@ -137,7 +137,7 @@ func (p *prioritized) setAgeDecay(tau float64) {
 }
 
 // chances returns what gives a unit's probability in the next draw, for as long as nothing changes. It settles nothing
-// itself: what is drawn must not hang on who looked.
+// itself, so that looking does not change what is drawn.
 func (p *prioritized) chances() func(s int32) float64 {
 	weight, total := func(s int32) float64 { return p.tree.At(int(s)) }, p.tree.Total()
 	if p.count > 0 && total < lightest {

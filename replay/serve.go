@@ -7,15 +7,16 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Server is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start when a batch
-// is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
+// Server is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start when
+// a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
 type Server struct{ table *Table }
 
 // Server returns the table as a service uses it.
 func (t *Table) Server() Server { return Server{t} }
 
-// InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds nothing and returns the
-// first IDs, so that a caller who got no answer can ask again. The last 100,000 ids are remembered; "" is none.
+// InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds nothing and
+// returns the first IDs, so that a caller who got no answer can ask again. The last 100,000 ids are remembered; "" is
+// none.
 func (v Server) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	return v.table.insert(ctx, batchID, groups)
 }
@@ -35,7 +36,8 @@ func (v Server) Inserted(batchID string) ([]rollout.ID, bool) {
 	return ids.list(), true
 }
 
-// Repeats reports whether a request would get the batch that an earlier one with its id got, so that nothing is drawn for it.
+// Repeats reports whether a request would get the batch that an earlier one with its id got, so that nothing is drawn
+// for it.
 func (v Server) Repeats(req rollout.Request) bool {
 	if req.ID == "" || req.Shard < 0 || req.Shard >= len(v.table.shards) {
 		return false
@@ -53,8 +55,8 @@ func (v Server) Repeats(req rollout.Request) bool {
 	return ok
 }
 
-// Renew restarts the lease of a batch: batches drawn ahead of demand are renewed when they are delivered. An error wraps
-// rollout.ErrNoLease if the batch is no longer on lease.
+// Renew restarts the lease of a batch: batches drawn ahead of demand are renewed when they are delivered. An error
+// wraps rollout.ErrNoLease if the batch is no longer on lease.
 func (v Server) Renew(id rollout.BatchID) error {
 	return v.table.settle(id, func(s *shard, i int) {
 		l := s.leases[i]
@@ -64,8 +66,8 @@ func (v Server) Renew(id rollout.BatchID) error {
 	})
 }
 
-// NextExpiry returns when the first lease of a shard ends, false if nothing is on lease. A sample that waits for rollouts may
-// find some then.
+// NextExpiry returns when the first lease of a shard ends, false if nothing is on lease. A sample that waits for
+// rollouts may find some then.
 func (v Server) NextExpiry(shard int) (time.Time, bool) {
 	s := v.table.shards[shard]
 	s.mu.Lock()
@@ -77,7 +79,8 @@ func (v Server) NextExpiry(shard int) (time.Time, bool) {
 	return s.leases[0].Deadline, true
 }
 
-// Flow is what went into a table and out of it, and what is there: the part of rollout.Stats that costs next to nothing.
+// Flow is what went into a table and out of it, and what is there: the part of rollout.Stats that costs next to
+// nothing.
 type Flow struct {
 	Inserted                      uint64 // rollouts; with unit step, steps
 	Drawn, Acknowledged, Returned uint64

@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// shard is one part of a table: what it holds, the rules for that, and what it counted.
+// shard is one part of a table: its rollouts, the rules for keeping and drawing them, and its counts.
 type shard struct {
 	number  int
 	options Options // of the table, defaults filled in
@@ -34,12 +34,12 @@ type shard struct {
 	changes  *changeLog // since the last cut; nil if nothing tracks the table
 
 	evictCapacity, evictStaleness func(s int32)
-	scratch                       []int32 // slots of the batch being drawn
+	drawn                         []int32 // slots of the batch being drawn
 	mates                         []int32 // slots of the group being evicted
 }
 
-// A shard remembers so many acknowledged batches by their request id, but of large ones, whose rollouts may have left the table,
-// fewer: rememberedAlways, and more while they hold at most rememberedBytes of payload together.
+// A shard remembers the last acknowledged batches by request id: rememberedAlways of them, and up to remembered while
+// they hold at most rememberedBytes of payload together. Their rollouts may have left the table.
 const (
 	remembered       = 256
 	rememberedAlways = 8
@@ -82,11 +82,11 @@ func newRetention(o Options, st *store) *retention {
 	}
 }
 
-// oldest returns the least version that MaxStaleness lets stay at table version v.
+// oldest returns the least version that max_staleness allows at table version v.
 func (s *shard) oldest(v rollout.Version) int64 { return int64(v) - int64(s.options.MaxStaleness) }
 
-// addGroup takes in a group, evicting what must leave for it. What is too old before it comes is counted in and out
-// (invariants 3 and 11).
+// addGroup adds a group and evicts what must leave for it. Rollouts that are too old already are counted as inserted
+// and as evicted (invariants 3 and 11).
 func (s *shard) addGroup(a *arrivals, from, to int) {
 	s.counts.Inserted += uint64(to - from)
 	first, last := none, none
@@ -117,7 +117,7 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 	}
 }
 
-// open makes a unit drawable.
+// open makes a new unit drawable.
 func (s *shard) open(slot int32) {
 	s.sampler.add(slot)
 	if s.retention != nil {
@@ -125,7 +125,7 @@ func (s *shard) open(slot int32) {
 	}
 }
 
-// add takes in a rollout. A queue has room: insertion checked.
+// add adds a rollout. A queue has room for it: see Table.admit.
 func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	if s.retention != nil {
 		s.retention.makeRoom(it.Bytes, s.evictCapacity)
@@ -148,7 +148,7 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	return slot
 }
 
-// evict takes the unit of a rollout out for a cause.
+// evict removes the unit of a rollout and counts the cause.
 func (s *shard) evict(slot int32, why cause) {
 	if s.units != groups {
 		s.sampler.remove(slot)
@@ -163,7 +163,7 @@ func (s *shard) evict(slot int32, why cause) {
 	}
 }
 
-// evictOne takes one rollout out. Draws of it on lease stay valid: the slot waits for them.
+// evictOne removes one rollout. Draws of it on lease stay valid, and its slot is freed once they are settled.
 func (s *shard) evictOne(slot int32, why cause) {
 	it := &s.items[slot]
 	s.fresh.forget(&s.store, slot)
@@ -191,8 +191,8 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 }
 
-// advance sets the version, which is not below the present one, and expires what became too old, so that
-// whatever can be drawn respects MaxStaleness (invariant 3).
+// advance sets the version, at least the present one, and evicts what became too old, so that every draw respects
+// max_staleness (invariant 3).
 func (s *shard) advance(v rollout.Version) {
 	from := s.oldest(s.version)
 	s.version = v
@@ -201,8 +201,8 @@ func (s *shard) advance(v rollout.Version) {
 	}
 }
 
-// rewind sets the version to a lower one. Batches drawn since go back and are forgotten, rollouts with a
-// newer token leave (invariant 1), and no use lies ahead.
+// rewind sets the version to a lower one. Batches drawn since go back and are forgotten, rollouts with a newer token
+// leave (invariant 1), and no last use is later than the version.
 func (s *shard) rewind(v rollout.Version) {
 	for i := 0; i < len(s.leases); {
 		if s.leases[i].Batch.Version > v {
@@ -228,12 +228,11 @@ func (s *shard) rewind(v rollout.Version) {
 	s.version = v
 }
 
-// retention decides what leaves when a shard is full. The newest rollouts are recent; the oldest of them
-// that no longer fits is kept if it is correct and room was set aside for such, else it leaves. Both
-// parts are in order of arrival. What leaves for other reasons frees room in its own part, which
-// comes to the same table as moving the newest kept back: it would be the next to leave the recent.
+// retention decides what leaves a full shard. It has a recent part and, with retention positive, a part reserved for
+// correct rollouts, both in order of arrival. When the oldest recent rollout no longer fits it moves to the reserved
+// part if it is correct, and leaves otherwise. Rollouts that leave for other reasons free room in their own part.
 //
-// Bytes are divided like counts. A queue has no retention: it refuses instead.
+// Bytes are divided like counts. A queue has no retention: it refuses insertions instead.
 type retention struct {
 	store                      *store
 	recent, reserved           list
@@ -242,7 +241,7 @@ type retention struct {
 	changes                    *changeLog // of the shard
 }
 
-// add takes in an arrival, after makeRoom.
+// add adds an arrival, after makeRoom.
 func (r *retention) add(s int32) { r.recent.push(r.store, s) }
 
 // readmit takes a rollout of a rebuilt table back into the part it was in.
@@ -254,7 +253,7 @@ func (r *retention) readmit(s int32) {
 	}
 }
 
-// remove forgets a slot that leaves.
+// remove removes a slot from the part that holds it.
 func (r *retention) remove(s int32) {
 	if r.store.items[s].is(reserved) {
 		r.reserved.remove(r.store, s)
@@ -263,8 +262,8 @@ func (r *retention) remove(s int32) {
 	}
 }
 
-// makeRoom evicts until an arrival of that many bytes fits (invariant 2). The arrival fits an empty
-// shard: insertion checks that. Evict calls remove.
+// makeRoom evicts until an arrival of so many bytes fits (invariant 2). It fits an empty shard, as insertion checks.
+// evict calls remove.
 func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
 	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {
 		s := r.recent.Head

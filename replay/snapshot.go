@@ -14,8 +14,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// image is a table's whole state as it is saved, all but the rollouts by encoding/gob. Rollouts stand once each, however many
-// slots and remembered batches share them, and are referred to by their place.
+// image is a table's whole state as it is saved, all but the rollouts by encoding/gob. Rollouts stand once each,
+// however many slots and remembered batches share them, and are referred to by their place.
 type image struct {
 	Identity  string // see Options.identity
 	Version   rollout.Version
@@ -65,13 +65,11 @@ type batchImage struct {
 	Rollouts []int32       // of the draws, into image.Rollouts
 }
 
-// Snapshot writes the table's whole state, samplers, leases and remembered requests included, as of one
-// moment: a table restored from it does what this one would have done (invariant 5). Equal states are written
-// in equal bytes.
+// Snapshot writes the table's whole state, samplers, leases and remembered requests included, as of one moment: a table
+// restored from it does what this one would have done (invariant 5). Equal states are written in equal bytes.
 //
-// Every lock is held while what the table knows of its rollouts is copied, some 120 bytes of each. The rollouts
-// themselves, which nobody changes, are written afterwards, one by one; those that are evicted meanwhile
-// stay in memory until then.
+// It holds every lock while it copies what the table knows of its rollouts, some 120 bytes each. The rollouts are
+// immutable and written afterwards, one by one; those evicted meanwhile stay in memory until then.
 func (t *Table) Snapshot(w io.Writer) error {
 	if err := t.hold().image().write(w); err != nil {
 		return fmt.Errorf("writing a table's snapshot: %w", err)
@@ -79,13 +77,13 @@ func (t *Table) Snapshot(w io.Writer) error {
 	return nil
 }
 
-// moment is a table as it was when its locks were held: copies of everything but what is never changed.
+// moment is a copy of a table, made under its locks. It shares what never changes.
 type moment struct {
 	im     image // without what refers to rollouts
 	shards []shardMoment
 }
 
-// shardMoment is what of a shard refers to rollouts.
+// shardMoment is the part of a shard that refers to rollouts.
 type shardMoment struct {
 	rollouts []*rollout.Rollout // by slot
 	leases   []*lease
@@ -128,7 +126,7 @@ func (s *shard) hold() shardImage {
 	return im
 }
 
-// image numbers the rollouts, which completes the image. It needs no lock.
+// image completes the image by numbering the rollouts. It needs no lock.
 func (m *moment) image() *image {
 	g := &gathering{number: make(map[*rollout.Rollout]int32)}
 	for i := range m.shards {
@@ -177,8 +175,8 @@ func (g *gathering) batch(b *rollout.Batch) batchImage {
 	return im
 }
 
-// A snapshot is a sealed stream: a gob stream of an image without its columns, the columns in pieces, and the rollouts, each
-// behind its length as a varint, ended by a length of 0.
+// A snapshot is a sealed stream: a gob stream of an image without its columns, the columns in pieces, and the rollouts,
+// each behind its length as a varint, ended by a length of 0.
 func snapshotFormat() sealed.Format { return sealed.Format{Magic: "reprtab", Version: 4} }
 
 // write writes the image, in little memory beside it.
@@ -218,7 +216,8 @@ func writeRollouts(w io.Writer, list []*rollout.Rollout) (err error) {
 	return err
 }
 
-// readImage reads what write wrote, in little memory beside the image. Accept sees the image as soon as its options are known.
+// readImage reads what write wrote, with little memory besides the image. It calls accept as soon as the options are
+// known.
 func readImage(r io.Reader, accept func(*image) error) (*image, error) {
 	in, err := snapshotFormat().NewReader(r)
 	if err != nil {
@@ -264,7 +263,8 @@ func readRollouts(in *sealed.Reader) (list []*rollout.Rollout, err error) {
 	}
 }
 
-// appendRead appends so many bytes of r. It makes room for as many again as have come, whatever the length claims.
+// appendRead appends length bytes of r. It allocates at most as much again as it has read, so that a false length costs
+// nothing.
 func appendRead(b []byte, r io.Reader, length uint64) ([]byte, error) {
 	const first = 1 << 16
 	for length > 0 {
@@ -279,7 +279,7 @@ func appendRead(b []byte, r io.Reader, length uint64) ([]byte, error) {
 	return b, nil
 }
 
-// cutShort says of an end that came too early that it did.
+// cutShort turns an early end into io.ErrUnexpectedEOF.
 func cutShort(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -287,14 +287,14 @@ func cutShort(err error) error {
 	return err
 }
 
-// column is a slice of an image that grows with the table, and is written in pieces so that neither end needs a buffer for all of it.
+// column is a slice of an image that grows with the table. It is written in pieces, so that no buffer holds all of it.
 type column interface {
 	write(to *gob.Encoder) error
 	read(from *gob.Decoder) error
 	drop()
 }
 
-// So many elements are a piece: of slots, and of batches, which have some hundred draws each.
+// Elements of a piece: of columns by slot, and of columns of batches, which have some hundred draws each.
 const (
 	slotPiece  = 1 << 12
 	batchPiece = 1 << 4
@@ -361,11 +361,10 @@ func (p pieces[T]) read(from *gob.Decoder) error {
 	}
 }
 
-// Restore replaces the table's whole state by a snapshot's. The table must have the options of the one
-// that was written; only the clock, the lease timeout and the vocabulary's size may differ. A snapshot
-// that is damaged, cut off, of another format or of other options is refused and changes nothing.
-// Rollouts are new copies. No more than the snapshot is read from r, and beside both the old state and the new
-// one little memory is needed; of format 2, which earlier builds wrote, once more the snapshot's size.
+// Restore replaces the table's whole state by a snapshot's. The table must have the options of the one that was
+// written, except for the clock, lease_seconds, vocab and max_tokens. A snapshot that is damaged, cut off, of another
+// format or of other options is refused and changes nothing. Rollouts are new copies. Restore reads no more than the
+// snapshot from r, and needs little memory besides the old state and the new.
 func (t *Table) Restore(r io.Reader) error {
 	im, err := readImage(r, t.accepts)
 	if err != nil {
@@ -396,7 +395,7 @@ func (t *Table) Restore(r io.Reader) error {
 	return nil
 }
 
-// accepts tells what of a snapshot does not go with the table.
+// accepts refuses a snapshot that does not fit the table.
 func (t *Table) accepts(im *image) error {
 	if err := sameIdentity(im.Identity, t.options); err != nil {
 		return err

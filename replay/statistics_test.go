@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,9 +10,9 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// The tests of invariant 4 compare how often each of a few cells is drawn with how often it should be.
-// Their sizes give them power: a shift of 1% up and down in alternate cells adds draws x 1e-4 to the
-// expected chi-square, enough to be rejected for 19 of 20 seeds; that it is so is tested too.
+// The tests of invariant 4 compare how often each of a few cells is drawn with how often it should be. Their sizes give
+// them power: a shift of 1% up and down in alternate cells adds draws x 1e-4 to the expected chi-square, enough to be
+// rejected for 19 of 20 seeds; that it is so is tested too.
 const (
 	cells32Draws = 800_000 // adds 80 to an expectation of 31
 	cells4Draws  = 500_000 // adds 50 to an expectation of 3
@@ -40,8 +41,8 @@ func chiSquareOf(counts []int, shares []float64) float64 {
 	return x
 }
 
-// biased draws like uniform or distinct, or like the first draw of an epoch, but prefers slots of even
-// cells to those of odd ones by 1.01 to 0.99.
+// biased draws like uniform or distinct, or like the first draw of an epoch, but prefers slots of even cells to those
+// of odd ones by 1.01 to 0.99.
 type biased struct {
 	slots  []int32
 	cell   func(s int32) int
@@ -202,8 +203,8 @@ func TestSamplersDrawWithEqualProbabilityAfterRandomOperations(t *testing.T) {
 	}
 }
 
-// churn does random insertions, updates, advances, draws and, through them, evictions, and leaves the
-// table full of its newest rollouts.
+// churn does random insertions, updates, advances, draws and, through them, evictions, and leaves the table full of its
+// newest rollouts.
 func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 	t.Helper()
 	each := max(1, table.options.GroupSize)
@@ -240,5 +241,260 @@ func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 	}
 	for range table.options.Capacity / each {
 		fill(1)
+	}
+}
+
+// weighted is a prioritized sampler over units of given weights, and how its draws are counted.
+type weighted struct {
+	spread Draws
+	group  int // rollouts in a unit; 0: units are rollouts
+	batch  int
+	draws  int // that are counted
+	cells  int
+	first  bool // of each batch the first is counted; else, where they are stratified, any one
+}
+
+const weighedUnits = 64
+
+func (w weighted) base(unit int) float64            { return 1 + float64(unit*7%11) }
+func (w weighted) version(unit int) rollout.Version { return rollout.Version(10 * (unit * 5 % 64)) }
+func (w weighted) cell(unit int) int                { return unit * w.cells / weighedUnits }
+
+// shares is P = w/sum w with w = base^0.6 exp(0.6 v/500), added up by cells.
+func (w weighted) shares() []float64 {
+	shares, total := make([]float64, w.cells), 0.0
+	for unit := range weighedUnits {
+		x := math.Pow(w.base(unit), 0.6) * math.Exp(0.6*float64(w.version(unit))/500)
+		shares[w.cell(unit)] += x
+		total += x
+	}
+	for i := range shares {
+		shares[i] /= total
+	}
+	return shares
+}
+
+// sampler is of package replay, with weights that lean up and down by so much in alternate cells.
+func (w weighted) sampler(lean float64) (sampler, []int32) {
+	p := prioritizedOptions()
+	p.Draws = w.spread
+	o, st := &p, &store{}
+	if w.group > 0 {
+		o.Unit = UnitGroup
+	}
+	s := newSampler(o, st).(*prioritized)
+	var unitOf []int32 // by slot
+	for unit := range weighedUnits {
+		factor := 1 + lean
+		if w.cell(unit)%2 == 1 {
+			factor = 1 - lean
+		}
+		first, n := int32(len(st.items)), int32(max(1, w.group))
+		for k := range n {
+			// The mean of a group's bases counts, and the least of its versions.
+			slot := st.put(&item{ID: rollout.ID(len(st.items) + 1), Version: w.version(unit) + 50*rollout.Version(k)}, &rollout.Rollout{})
+			st.links[slot].Mate = first + (k+1)%n
+			s.enter(slot, w.base(unit)*math.Pow(factor, 1/p.PriorityExponent)*(0.5+float64(k+1)/float64(n+1)))
+			unitOf = append(unitOf, int32(unit))
+		}
+		s.add(first)
+	}
+	return s, unitOf
+}
+
+// run counts cells: every draw, or where they are stratified one of each batch.
+func (w weighted) run(lean float64, seed uint64) []int {
+	s, unitOf := w.sampler(lean)
+	random, choice := rollout.Stream(seed, "weighted", 0), rollout.Stream(seed, "choice", 0)
+	counts := make([]int, w.cells)
+	for n := 0; n < w.draws; {
+		s.begin(random, w.batch)
+		chosen := choice.IntN(w.batch)
+		if w.first {
+			chosen = 0
+		}
+		for i := range w.batch {
+			slot, _ := s.draw(random)
+			if i == chosen || w.spread == Independent {
+				counts[w.cell(int(unitOf[slot]))]++
+				n++
+			}
+		}
+		s.end()
+	}
+	return counts
+}
+
+// Invariant 4.
+func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinition(t *testing.T) {
+	for name, c := range map[string]struct {
+		weighted
+		critical float64
+		seeds    int
+	}{
+		"independent":        {weighted{Independent, 0, 32, cells32Draws, 32, false}, critical31, seeds},
+		"independent groups": {weighted{Independent, 3, 32, cells32Draws, 32, false}, critical31, seeds},
+		"stratified":         {weighted{Stratified, 0, 2, cells4Draws, 4, false}, critical3, seeds},
+		"stratified groups":  {weighted{Stratified, 3, 2, cells4Draws, 4, true}, critical3, seeds / 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rejected, shares := 0, c.shares()
+			for seed := range uint64(c.seeds) {
+				if testing.Short() && seed >= 1 {
+					break
+				}
+				if x := chiSquareOf(c.run(0, seed), shares); x > c.critical {
+					t.Errorf("seed %d: chi-square %.1f", seed, x)
+				}
+				if chiSquareOf(c.run(0.01, seed+seeds), shares) > c.critical {
+					rejected++
+				}
+			}
+			if !testing.Short() && rejected < c.seeds-1 {
+				t.Errorf("a sampler that leans by 1%% was rejected for %d of %d seeds: the test lacks power", rejected, c.seeds)
+			}
+		})
+	}
+}
+
+// Invariant 4, after 10,000 random operations.
+func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinitionAfterRandomOperations(t *testing.T) {
+	for _, spread := range []Draws{Independent, Stratified} {
+		for _, group := range []int{0, 4} {
+			t.Run(fmt.Sprint(spread, group), func(t *testing.T) {
+				t.Parallel()
+				p := prioritizedOptions()
+				p.Draws = spread
+				o := withPriorities(p, Options{Capacity: 64 * max(1, group), MaxStaleness: 50, Seed: 12})
+				if group > 0 {
+					o.Unit, o.GroupSize = UnitGroup, group
+				}
+				table, random := mustNew(t, o), rollout.Stream(12, "churn", 0)
+				churn(t, table, random, 10_000)
+				units, draws, critical, counts := 8, cells32Draws, critical31, make([]int, 32)
+				if spread == Stratified { // one of each batch is counted
+					units, draws, critical, counts = 2, cells4Draws, critical3, make([]int, 4)
+				}
+				if testing.Short() {
+					draws /= 8
+				}
+				cells, shares := defined(t, table, random, len(counts))
+				for n := 0; n < draws; {
+					b := mustSample(t, table, rollout.Request{Size: units * max(1, group)})
+					if spread == Stratified {
+						counts[cells[b.Draws[random.IntN(units)*max(1, group)].ID]]++
+						n++
+						continue
+					}
+					for i := 0; i < len(b.Draws); i += max(1, group) {
+						counts[cells[b.Draws[i].ID]]++
+						n++
+					}
+				}
+				if x := chiSquareOf(counts, shares); x > critical {
+					t.Errorf("chi-square %.1f of %v for %v", x, counts, shares)
+				}
+			})
+		}
+	}
+}
+
+// defined gives all rollouts of a table new bases, and returns their cells and these cells' probabilities by
+// definition.
+func defined(t *testing.T, table *Table, random *rand.Rand, n int) (cells map[rollout.ID]int, shares []float64) {
+	t.Helper()
+	const tau = 30
+	setTau(table, tau)
+	held, each := table.Inspect().Held(), max(1, table.options.GroupSize)
+	cells, shares = make(map[rollout.ID]int), make([]float64, n)
+	total := 0.0
+	for i := 0; i < len(held); i += each {
+		base, age := 0.0, 0
+		for _, h := range held[i : i+each] {
+			value := 0.5 + random.Float64()
+			if err := updateOf(table, Priority{h.ID, value}); err != nil {
+				t.Fatal(err)
+			}
+			base += (value + 1e-6) / float64(each)
+			age = max(age, h.Age)
+			cells[h.ID] = i * len(shares) / len(held)
+		}
+		w := math.Pow(base*math.Exp(-float64(age)/tau), 0.6)
+		shares[cells[held[i].ID]] += w
+		total += w
+	}
+	for i := range shares {
+		shares[i] /= total
+	}
+	return cells, shares
+}
+
+// Invariant 4: of a batch in which units are exhausted, the reported probability is conditional on that.
+func TestPrioritizedDrawsAfterAnExhaustionFallOnTheOthersWithTheirShares(t *testing.T) {
+	p := prioritizedOptions()
+	p.PriorityBase, p.Draws, p.PriorityExponent = BaseReward, Independent, 1
+	table := mustNew(t, withPriorities(p, Options{Capacity: 4, MaxUses: 1, Seed: 5}))
+	mustInsert(t, table, group(0, 1, 2, 3, 4))
+	var shares []float64 // of ordered pairs of different rollouts
+	for a := 1.0; a <= 4; a++ {
+		for b := 1.0; b <= 4; b++ {
+			share := a / 10 * b / (10 - a)
+			if a == b {
+				share = math.SmallestNonzeroFloat64
+			}
+			shares = append(shares, share)
+		}
+	}
+	counts := make([]int, len(shares))
+	for range 100_000 {
+		b := mustLease(t, table, rollout.Request{Size: 2})
+		if err := table.Release(ctx, b.ID); err != nil {
+			t.Fatal(err)
+		}
+		pair := 4*int(b.Draws[0].ID-1) + int(b.Draws[1].ID-1)
+		counts[pair]++
+		if got := b.Draws[0].Probability * b.Draws[1].Probability; math.Abs(got-shares[pair]) > 1e-5 {
+			t.Fatalf("the draws %v have probabilities %v and %v, together by definition %v", drawnIDs(b), b.Draws[0].Probability, b.Draws[1].Probability, shares[pair])
+		}
+	}
+	if chiSquareOf(counts, shares) > 31.26 { // 0.1% of chi-square with 11 degrees of freedom lie above
+		t.Errorf("chi-square %.1f of %v", chiSquareOf(counts, shares), counts)
+	}
+}
+
+// Invariant 4: of those used equally little, each is drawn as often.
+func TestTheLeastUsedAreDrawnWithEqualProbabilityAfterRandomOperations(t *testing.T) {
+	t.Parallel()
+	table := mustNew(t, Options{Capacity: 64, Sampler: LeastUsed, MaxStaleness: 50, Seed: 13})
+	churn(t, table, rollout.Stream(13, "churn", 0), 10_000)
+	mustSample(t, table, rollout.Request{Size: 32})
+	cell := make(map[rollout.ID]int)
+	for _, h := range table.Inspect().Held() {
+		if h.Uses == 0 {
+			cell[h.ID] = len(cell)
+		}
+	}
+	if len(cell) != 32 {
+		t.Fatalf("%d were never used", len(cell))
+	}
+	draws := cells32Draws
+	if testing.Short() {
+		draws /= 8
+	}
+	counts := make([]int, 32)
+	for range draws {
+		b := mustLease(t, table, rollout.Request{Size: 1})
+		i, ok := cell[b.Draws[0].ID]
+		if !ok || b.Draws[0].Probability != 1.0/32 {
+			t.Fatalf("drawn was %+v", b.Draws[0])
+		}
+		counts[i]++
+		if err := table.Release(ctx, b.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if x := chiSquare(counts); x > critical31 {
+		t.Errorf("chi-square %.1f of %v", x, counts)
 	}
 }

@@ -27,7 +27,7 @@ func (c cause) name() rollout.Cause {
 	}[c]
 }
 
-// counts is what a shard has counted (invariant 11), each at constant cost. Fields are exported for
+// counts is the statistics of a shard (invariant 11), kept at constant cost per event. Fields are exported for
 // encoding/gob.
 type counts struct {
 	Inserted, Groups              uint64
@@ -39,7 +39,7 @@ type counts struct {
 	Staleness, MeanStaleness, UsesAtEviction, UsesPresent, SinceLastUse rollout.Histogram
 }
 
-// evicted counts a rollout that left with so many uses.
+// evicted counts the eviction of a rollout with so many uses.
 func (c *counts) evicted(why cause, uses int32) {
 	c.Evicted[why]++
 	c.UsesAtEviction.Add(int64(uses))
@@ -91,10 +91,10 @@ func (c *counts) addTo(s *rollout.Stats) {
 	s.SinceLastUse.Merge(&c.SinceLastUse)
 }
 
-// present is how many rollouts came and did not leave.
+// present is the number of rollouts that entered and did not leave.
 func (c *counts) present() uint64 { return c.Inserted - c.left() }
 
-// left is how many rollouts left, for whatever cause.
+// left is the number of rollouts that left, for any cause.
 func (c *counts) left() uint64 {
 	n := c.Lost
 	for _, k := range c.Evicted {
@@ -103,7 +103,7 @@ func (c *counts) left() uint64 {
 	return n
 }
 
-// onLease is how many draws are not settled.
+// onLease is the number of draws that are not settled.
 func (c *counts) onLease() uint64 { return c.Drawn - c.Acknowledged - c.Returned }
 
 // clone returns a copy that shares nothing.
@@ -117,8 +117,8 @@ func (c *counts) clone() counts {
 	return d
 }
 
-// Inspection shows what a table holds and how its sampler weighs it: for monitoring and for people, not for training. Its methods
-// may be called concurrently.
+// Inspection shows what a table holds and how its sampler weighs it: for monitoring and for people, not for training.
+// Its methods may be called concurrently.
 type Inspection struct{ table *Table }
 
 // Inspect returns the table as monitoring sees it.
@@ -144,8 +144,8 @@ type Held struct {
 	Probability float64 // that its shard's next draw falls on it; NaN with samplers whose draws depend on earlier ones
 }
 
-// Held returns what the table holds, shard by shard and in order of insertion, as of one moment for each shard. It visits every
-// rollout.
+// Held returns what the table holds, shard by shard and in order of insertion, as of one moment for each shard. It
+// visits every rollout.
 func (v Inspection) Held() []Held {
 	var all []Held
 	for _, s := range v.table.shards {
@@ -190,7 +190,8 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 	return e
 }
 
-// NeverUsedShare returns the share of the rollouts in the table without an acknowledged use, in [0, 1]; 0 for an empty table.
+// NeverUsedShare returns the share of the rollouts in the table without an acknowledged use, in [0, 1]; 0 for an empty
+// table.
 func (v Inspection) NeverUsedShare() float64 {
 	var never, present uint64
 	for _, s := range v.table.shards {
@@ -214,8 +215,8 @@ type AgeShare struct {
 	Probability float64 // that a draw falls on one of them; mean over shards
 }
 
-// ByAge returns the draw probabilities of sampler prioritized by age, in ascending order; nil with another sampler. It visits
-// every rollout.
+// ByAge returns the draw probabilities of sampler prioritized by age, in ascending order; nil with another sampler. It
+// visits every rollout.
 func (v Inspection) ByAge() []AgeShare {
 	byAge := make(map[int]AgeShare)
 	shards := v.table.shards

@@ -11,8 +11,8 @@ import (
 // none is no slot.
 const none int32 = -1
 
-// store is where a shard's rollouts stand: a slot each, numbered from 0, reused. What is linked or drawn
-// is slots, so that the garbage collector has only one pointer per rollout to follow.
+// store holds a shard's rollouts in numbered slots, which are reused. Lists and samplers hold slots, so the garbage
+// collector follows only one pointer per rollout.
 type store struct {
 	items    []item             // by slot
 	links    []links            // by slot
@@ -20,8 +20,7 @@ type store struct {
 	free     []int32            // slots to use next, the last first
 }
 
-// item is what a shard knows of one rollout: 64 bytes, one cache line, as a draw touches few of a million.
-// Fields are exported for encoding/gob.
+// item is what a shard knows of one rollout. It has 64 bytes, one cache line. Fields are exported for encoding/gob.
 type item struct {
 	ID        rollout.ID
 	Group     uint64
@@ -101,7 +100,8 @@ const (
 	lists
 )
 
-// list is slots in order of arrival, oldest at the head, linked through links.Of[Kind]. Fields are exported for encoding/gob.
+// list is slots in order of arrival, oldest at the head, linked through links.Of[Kind]. Fields are exported for
+// encoding/gob.
 type list struct {
 	Kind       int
 	Head, Tail int32
@@ -165,9 +165,9 @@ func (l *list) remove(st *store, s int32) {
 	l.Bytes -= st.items[s].Bytes
 }
 
-// index finds the slot of an ID: a hash table chained through links.Chain. IDs that follow one another in
-// a shard get heads that follow one another: a table that keeps the newest has hardly a collision, and
-// insertion walks memory in order. (Scattering the IDs cost 40 ns more per insertion at a million.)
+// index finds the slot of an ID: a hash table chained through links.Chain. IDs that follow one another in a shard get
+// heads that follow one another: a table that keeps the newest has hardly a collision, and insertion walks memory in
+// order. (Scattering the IDs cost 40 ns more per insertion at a million.)
 type index struct {
 	store  *store
 	shards uint64
@@ -234,8 +234,8 @@ func (x *index) grow() {
 	}
 }
 
-// ages groups slots by the rollout's version, so that those that became too old are found without looking
-// at the others. Slots of a version are linked through links.Down and links.Up.
+// ages groups slots by the rollout's version, so that rollouts that became too old are found without visiting the
+// others. Slots of a version are linked through links.Down and links.Up.
 type ages struct {
 	store *store
 	heads map[rollout.Version]int32
@@ -266,9 +266,9 @@ func (a *ages) remove(s int32) {
 	}
 }
 
-// expire evicts all of versions in [from, before), older ones first. Evict calls remove. It looks at
-// the versions between or at those present, whichever are fewer: with one call per version that is
-// O(1) each, and each rollout is evicted once.
+// expire evicts all of versions in [from, before), older ones first. Evict calls remove. It looks at the versions
+// between or at those present, whichever are fewer: with one call per version that is O(1) each, and each rollout is
+// evicted once.
 func (a *ages) expire(from, before int64, evict func(s int32)) {
 	if before-from > int64(len(a.heads)) {
 		for _, v := range slices.Sorted(maps.Keys(a.heads)) {
@@ -290,8 +290,8 @@ func (a *ages) expireVersion(v rollout.Version, evict func(s int32)) {
 	}
 }
 
-// units tells which slots make up a unit. A group is known by its first rollout's slot: only that one is in the sampler and in
-// the queue of the fresh.
+// units says which slots make up a unit. A group is known by its first rollout's slot: only that one is in the sampler
+// and in the fresh queue.
 type units bool
 
 const groups units = true
@@ -311,7 +311,7 @@ func (u units) each(st *store, s int32, visit func(m int32)) {
 	}
 }
 
-// first returns the slot by which a slot's unit is known.
+// first returns the slot that stands for a slot's unit.
 func (u units) first(st *store, s int32) int32 {
 	f := s
 	u.each(st, s, func(m int32) {

@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Buffer is what workers and trainers use of a table: in this process (*Table) or in a service (*client.Table). Its methods may
-// be called concurrently.
+// Buffer is what workers and trainers use of a table: in this process (*Table) or in a service (*client.Table). Its
+// methods may be called concurrently.
 type Buffer interface {
 	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
@@ -28,8 +28,8 @@ var _ Buffer = (*Table)(nil)
 
 // Table keeps rollouts and hands out batches of them. Its methods may be called concurrently.
 //
-// Lock order: Table.mu, then shard.mu in ascending order of shards. Insertions and version changes hold Table.mu throughout;
-// drawing and settling take only their shard's.
+// Lock order: Table.mu, then shard.mu in ascending order of shards. Insertions and version changes hold Table.mu
+// throughout; drawing and settling take only their shard's.
 type Table struct {
 	options  Options
 	limits   rollout.Limits
@@ -78,10 +78,13 @@ func New(o Options) (*Table, error) {
 // Options returns the options with defaults filled in.
 func (t *Table) Options() Options { return t.options.WithDefaults() } // a copy of what the pointers point to
 
-// Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch handed out is a batch
-// delivered. An error wraps rollout.ErrStarved if the shard holds too little: fewer than min_size, fewer never handed out as
+// Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch handed out is a
+// batch
+// delivered. An error wraps rollout.ErrStarved if the shard holds too little: fewer than min_size, fewer never handed
+// out as
 // fresh than Request.Fresh, fewer drawable than Size (none, with samplers uniform and prioritized), or fewer draws than
-// max_uses still allows. A repeated request id gets the same batch, counted once, while it is among the shard's last 256.
+// max_uses still allows. A repeated request id gets the same batch, counted once, while it is among the shard's last
+// 256.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	s, err := t.shardOfRequest(ctx, req)
 	if err != nil {
@@ -92,9 +95,9 @@ func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 	return s.sample(req)
 }
 
-// Lease draws a batch that [Table.Acknowledge] turns into uses. Until then its draws count against max_uses; released, or not
-// settled within lease_seconds, they go back uncounted, and a queue delivers them again. Errors and repeated request ids are
-// as with [Table.Sample]; a batch that went back is forgotten, and its request draws a new one.
+// Lease draws a batch that [Table.Acknowledge] turns into uses. Until then its draws count against max_uses; released,
+// or not settled within lease_seconds, they go back uncounted, and a queue delivers them again. Errors and repeated
+// request ids are as with [Table.Sample]; a batch that went back is forgotten, and its request draws a new one.
 func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	s, err := t.shardOfRequest(ctx, req)
 	if err != nil {
@@ -125,8 +128,8 @@ func (t *Table) shardOfRequest(ctx context.Context, req rollout.Request) (*locke
 	return t.shards[req.Shard], nil
 }
 
-// Acknowledge counts the draws of leased batches as used, at the versions at which they were drawn. It settles all it can; the
-// error wraps rollout.ErrNoLease if a batch is not on lease, and nothing is counted for that one.
+// Acknowledge counts the draws of leased batches as used, at the versions at which they were drawn. It settles all it
+// can; the error wraps rollout.ErrNoLease if a batch is not on lease, and nothing is counted for that one.
 func (t *Table) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
 	return t.settleAll(ctx, batches, func(s *shard, i int) { s.acknowledgeLease(i) })
 }
@@ -172,8 +175,9 @@ func (t *Table) Version() rollout.Version {
 	return t.version
 }
 
-// Advance sets the table's version to v before the weights of that version are published. It is absolute and monotone: a v not
-// above the table's changes nothing, so repeated and late calls are harmless. Rollouts older than max_staleness leave.
+// Advance sets the table's version to v before the weights of that version are published. It is absolute and monotone:
+// a v not above the table's changes nothing, so repeated and late calls are harmless. Rollouts older than max_staleness
+// leave.
 func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	if err := checkVersion(ctx, v); err != nil {
 		return err
@@ -194,8 +198,9 @@ func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	return nil
 }
 
-// Rewind sets the table's version back to v, for a trainer restored from a checkpoint: rollouts with a token newer than v leave
-// and are counted; batches drawn at a newer version go back if on lease, and are forgotten. It refuses a v above the table's.
+// Rewind sets the table's version back to v, for a trainer restored from a checkpoint: rollouts with a token newer than
+// v leave and are counted; batches drawn at a newer version go back if on lease, and are forgotten. It refuses a v
+// above the table's.
 func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	if err := checkVersion(ctx, v); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// Config is the whole configuration of a run, as its YAML file spells it. [Default] is the laboratory's built-in experiment; a
-// file and --set change parts of it. The comments of the keys are the text of docs/reference.md.
+// Config is the whole configuration of a run, as its YAML file spells it. [Default] is the laboratory's built-in
+// experiment; a file and --set change parts of it. The comments of the keys are the text of docs/reference.md.
 type Config struct {
 	Name       string         `yaml:"name"` // shown in reports
 	Seed       uint64         `yaml:"seed"` // of everything random, the initial weights included
@@ -31,9 +31,9 @@ type Config struct {
 	remote *Remote                              // see WithBuffer; nil: the run has a table of its own
 }
 
-// WithTask returns the configuration with a task of the program's own instead of one of the catalog. of makes the task for a
-// seed, and may be called several times. The run's config.yaml holds the name alone, so only the program can resume the run, by
-// [Resume].
+// WithTask returns the configuration with a task of the program's own instead of one of the catalog. of makes the task
+// for a seed, and may be called several times. The run's config.yaml holds the name alone, so only the program can
+// resume the run, by [Resume].
 func (c Config) WithTask(name string, of func(seed uint64) (task.Task, error)) Config {
 	c.Task, c.own, c.tasks = map[string]any{"name": name}, of, &taskCache{}
 	return c
@@ -64,7 +64,8 @@ type Warmup struct {
 	Batch        int     `yaml:"batch"`         // demonstrations per step
 	LearningRate float64 `yaml:"learning_rate"` // of AdamW
 	Until        float64 `yaml:"until"`         // end early at this greedy accuracy on training prompts; 0: never
-	Noise        float64 `yaml:"noise"`         // share of an environment's turns played at random, which are not imitated
+	// share of an environment's turns played at random, which are not imitated
+	Noise float64 `yaml:"noise"`
 }
 
 // Generate is how rollouts are sampled.
@@ -82,15 +83,16 @@ type Pipeline struct {
 	RewardLatency task.Latency `yaml:"reward_latency"` // simulated time until the rewards of a group are known
 }
 
-// Replay is the table between workers and trainers: [replay.Options], and how a batch is composed. What other sections decide is
-// not set here: shards (pipeline.trainers), group_size (pipeline.group), advantage (learner.advantage), vocab and max_tokens (the
-// policy and the task), seed, lease_seconds. In a run capacity 0 is 2 x pipeline.batch, min_size 0 a trainer's share of the batch,
-// and importance_anneal those of the budget unless it is given.
+// Replay is the table between workers and trainers: [replay.Options], and how a batch is composed. What other sections
+// decide is not set here: shards (pipeline.trainers), group_size (pipeline.group), advantage (learner.advantage), vocab
+// and max_tokens (the policy and the task), seed, lease_seconds. In a run capacity 0 is 2 x pipeline.batch, min_size 0
+// a trainer's share of the batch, and importance_anneal those of the budget unless it is given.
 type Replay struct {
 	replay.Options `yaml:",inline"`
 
-	Mix        int     `yaml:"mix"`         // K, replay updates to each update on a fresh batch; 0: all updates alike
-	FreshShare float64 `yaml:"fresh_share"` // share of each batch reserved for rollouts not handed out as fresh before; 0: none
+	Mix int `yaml:"mix"` // K, replay updates to each update on a fresh batch; 0: all updates alike
+	// share of each batch reserved for rollouts not handed out as fresh before; 0: none
+	FreshShare float64 `yaml:"fresh_share"`
 }
 
 // Prompts is which prompts are asked: how many there are, and prompt replay, which generates for some again.
@@ -101,41 +103,50 @@ type Prompts struct {
 
 // Learner is how batches become updates. A key that the objective does not read stays at its default.
 type Learner struct {
-	Objective         string  `yaml:"objective"`          // grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo or dr_grpo
-	Advantage         string  `yaml:"advantage"`          // group, no_std, leave_one_out, batch, group_batch or gae [the objective's own]
-	Ratio             string  `yaml:"ratio"`              // ratio of the surrogate: by token or by sequence
-	Normalisation     string  `yaml:"normalisation"`      // mean of the loss: by sequence, token or constant [sequence; constant for dr_grpo]
-	ConstantLength    int     `yaml:"constant_length"`    // tokens, with normalisation constant [with dr_grpo those of the longest episode]
-	ClipLow           float64 `yaml:"clip_low"`           // clip the ratio below 1 minus this
-	ClipHigh          float64 `yaml:"clip_high"`          // clip the ratio above 1 plus this
-	DualClip          float64 `yaml:"dual_clip"`          // bound of the ratio where the advantage is negative; 0: off
-	Clip              float64 `yaml:"clip"`               // grpo_off: eps on either side of r'
-	RPrime            string  `yaml:"r_prime"`            // grpo_off: one or exact
-	KLCoef            float64 `yaml:"kl_coef"`            // grpo_off: weight of KL(pi || pi_ref) in the loss; 0: none
-	KLWeighted        bool    `yaml:"kl_weighted"`        // grpo_off: multiply that KL by the ratio
-	KLPenalty         float64 `yaml:"kl_penalty"`         // advantages batch and group_batch: weight of KL(pi || pi_ref) in the reward; 0: none
-	ReferenceEvery    int     `yaml:"reference_every"`    // M, updates after which pi_ref becomes the current policy; 0: never
-	ReferenceSwaps    int     `yaml:"reference_swaps"`    // S, times that it does; 0: no limit
-	ValueCoef         float64 `yaml:"value_coef"`         // ppo: weight of the value loss
-	ValueClip         float64 `yaml:"value_clip"`         // ppo: clip of the values, in units of reward
-	Gamma             float64 `yaml:"gamma"`              // ppo: discount of GAE
-	Lambda            float64 `yaml:"lambda"`             // ppo: lambda of GAE
-	Values            string  `yaml:"values"`             // ppo: recompute the values, or use those stored at generation
+	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo or dr_grpo
+	Objective string `yaml:"objective"`
+	// group, no_std, leave_one_out, batch, group_batch or gae [the objective's own]
+	Advantage string `yaml:"advantage"`
+	Ratio     string `yaml:"ratio"` // ratio of the surrogate: by token or by sequence
+	// mean of the loss: by sequence, token or constant [sequence; constant for dr_grpo]
+	Normalisation string `yaml:"normalisation"`
+	// tokens, with normalisation constant [with dr_grpo those of the longest episode]
+	ConstantLength int     `yaml:"constant_length"`
+	ClipLow        float64 `yaml:"clip_low"`    // clip the ratio below 1 minus this
+	ClipHigh       float64 `yaml:"clip_high"`   // clip the ratio above 1 plus this
+	DualClip       float64 `yaml:"dual_clip"`   // bound of the ratio where the advantage is negative; 0: off
+	Clip           float64 `yaml:"clip"`        // grpo_off: eps on either side of r'
+	RPrime         string  `yaml:"r_prime"`     // grpo_off: one or exact
+	KLCoef         float64 `yaml:"kl_coef"`     // grpo_off: weight of KL(pi || pi_ref) in the loss; 0: none
+	KLWeighted     bool    `yaml:"kl_weighted"` // grpo_off: multiply that KL by the ratio
+	// advantages batch and group_batch: weight of KL(pi || pi_ref) in the reward; 0: none
+	KLPenalty float64 `yaml:"kl_penalty"`
+	// M, updates after which pi_ref becomes the current policy; 0: never
+	ReferenceEvery int     `yaml:"reference_every"`
+	ReferenceSwaps int     `yaml:"reference_swaps"` // S, times that it does; 0: no limit
+	ValueCoef      float64 `yaml:"value_coef"`      // ppo: weight of the value loss
+	ValueClip      float64 `yaml:"value_clip"`      // ppo: clip of the values, in units of reward
+	Gamma          float64 `yaml:"gamma"`           // ppo: discount of GAE
+	Lambda         float64 `yaml:"lambda"`          // ppo: lambda of GAE
+	// ppo: recompute the values, or use those stored at generation
+	Values            string  `yaml:"values"`
 	Shift             float64 `yaml:"shift"`              // asymre: dV, added to the group's mean reward
 	MaskZeroVariance  bool    `yaml:"mask_zero_variance"` // drop groups whose rewards are all equal from the loss
 	MaskedDenominator string  `yaml:"masked_denominator"` // average the loss over the groups kept, or over all
-	MaxLogRatio       float64 `yaml:"max_log_ratio"`      // drop rollouts whose mean log(pi/b) is greater from the loss; 0: none
-	policy.Adam       `yaml:",inline"`
+	// drop rollouts whose mean log(pi/b) is greater from the loss; 0: none
+	MaxLogRatio float64 `yaml:"max_log_ratio"`
+	policy.Adam `yaml:",inline"`
 }
 
-// Evaluate is when and how the policy is tried on the held-out problems. Compute is counted in updates of the
-// no-replay baseline, B(1+mu), so that arms with different updates are evaluated at equal compute.
+// Evaluate is when and how the policy is tried on the held-out problems. Compute is counted in updates of the no-replay
+// baseline, B(1+mu), so that arms with different updates are evaluated at equal compute.
 type Evaluate struct {
-	Every      float64 `yaml:"every"`       // compute between evaluations
-	Target     float64 `yaml:"target"`      // pass@1 whose compute is reported, fixed before the run; 0: none
-	Samples    int     `yaml:"samples"`     // samples per problem at temperature 1, for pass@k; 0: greedy only
-	PassAt     []int   `yaml:"pass_at"`     // the k of pass@k
-	BoundEvery int     `yaml:"bound_every"` // updates between measurements of [OG]'s lower bound on the improvement, beside the true change; 0: never
+	Every   float64 `yaml:"every"`   // compute between evaluations
+	Target  float64 `yaml:"target"`  // pass@1 whose compute is reported, fixed before the run; 0: none
+	Samples int     `yaml:"samples"` // samples per problem at temperature 1, for pass@k; 0: greedy only
+	PassAt  []int   `yaml:"pass_at"` // the k of pass@k
+	// updates between measurements of [OG]'s lower bound on the improvement, beside the true change; 0: never
+	BoundEvery int `yaml:"bound_every"`
 }
 
 // Budget ends a run at whichever limit comes first.
@@ -151,11 +162,12 @@ type Checkpoint struct {
 
 // Baseline is what the no-replay arm of a comparison does otherwise. Zeros are chosen: see docs.
 type Baseline struct {
-	Sampler      replay.Sampler `yaml:"sampler"`       // queue of the no-replay arm: lifo or fifo
-	Capacity     int            `yaml:"capacity"`      // rollouts [2 x pipeline.batch]
-	Workers      int            `yaml:"workers"`       // GPUs that generate [the split of at most as many GPUs that stalls least]
-	Trainers     int            `yaml:"trainers"`      // GPUs that train [as workers]
-	LearningRate float64        `yaml:"learning_rate"` // of the baseline [learner.learning_rate]
+	Sampler  replay.Sampler `yaml:"sampler"`  // queue of the no-replay arm: lifo or fifo
+	Capacity int            `yaml:"capacity"` // rollouts [2 x pipeline.batch]
+	// GPUs that generate [the split of at most as many GPUs that stalls least]
+	Workers      int     `yaml:"workers"`
+	Trainers     int     `yaml:"trainers"`      // GPUs that train [as workers]
+	LearningRate float64 `yaml:"learning_rate"` // of the baseline [learner.learning_rate]
 }
 
 // Default is the built-in experiment: addition below 100 on six workers and two trainers.

@@ -91,12 +91,17 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 			continue
 		}
 		if !known {
-			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full, strings.Join(keysOf(into.Type()), ", ")))
+			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full, strings.Join(settable(at, into.Type()), ", ")))
 			continue
 		}
 		errs = append(errs, decodeValue(full, tree[key], field))
 	}
 	return errors.Join(errs...)
+}
+
+// settable returns the keys of a section that a configuration may give.
+func settable(section string, t reflect.Type) []string {
+	return slices.DeleteFunc(keysOf(t), func(key string) bool { return decidedElsewhere()[section+"."+key] != "" })
 }
 
 // renamed returns what became of keys of earlier builds.

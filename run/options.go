@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/words"
@@ -55,8 +56,9 @@ func (c Config) replayOptions(vocab int) replay.Options {
 	if o.Capacity == 0 {
 		o.Capacity = 2 * c.Pipeline.Batch
 	}
-	// Samplers with replacement are content with one rollout, and would train on copies of it while workers go on generating. In
-	// synchronous mode a turn's batch is there at the first draw; a limit of bytes may leave less room than a batch takes.
+	// Samplers with replacement are content with one rollout, and would train on copies of it while workers go on
+	// generating. In synchronous mode a turn's batch is there at the first draw; a limit of bytes may leave less room
+	// than a batch takes.
 	if o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != pipeline.Sync && o.CapacityBytes == 0 {
 		o.MinSize = c.Pipeline.Batch / max(o.Shards, 1)
 	}
@@ -80,25 +82,26 @@ func (c Config) budgetVersions() int {
 	return updates
 }
 
-// validateReplay checks what package replay does not: what other sections decide, and what only a critic or a program can give.
+// decidedElsewhere returns the keys of a table that a run's replay section does not set, and what decides them.
+func decidedElsewhere() map[string]string {
+	return map[string]string{
+		"replay.shards": "pipeline.trainers", "replay.group_size": "pipeline.group", "replay.advantage": "learner.advantage",
+		"replay.vocab": "the policy", "replay.max_tokens": "policy.positions", "replay.seed": "seed",
+		"replay.lease_seconds": "the run, which settles every batch",
+	}
+}
+
+// validateReplay checks what package replay does not: what other sections decide, and what only a critic or a program
+// can give.
 func (c Config) validateReplay() error {
 	var problems option.Problems
 	check := problems.Check
 	o := c.Replay.Options
-	for _, k := range []struct {
-		key, by string
-		value   any
-		given   bool
-	}{
-		{"replay.shards", "pipeline.trainers", o.Shards, o.Shards != 0},
-		{"replay.group_size", "pipeline.group", o.GroupSize, o.GroupSize != 0},
-		{"replay.advantage", "learner.advantage", o.Advantage, o.Advantage != ""},
-		{"replay.vocab", "the policy", o.Vocab, o.Vocab != 0},
-		{"replay.max_tokens", "policy.positions", o.MaxTokens, o.MaxTokens != 0},
-		{"replay.seed", "seed", o.Seed, o.Seed != 0},
-		{"replay.lease_seconds", "the run, which settles every batch", o.LeaseSeconds, o.LeaseSeconds != 0},
-	} {
-		check(!k.given, k.key, k.value, "none: it follows from %s", k.by)
+	v := reflect.ValueOf(o)
+	for i := range v.NumField() {
+		name, _ := yamlKey(v.Type().Field(i))
+		by := decidedElsewhere()["replay."+name]
+		check(by == "" || v.Field(i).IsZero(), "replay."+name, v.Field(i), "none: it follows from %s", by)
 	}
 	critic := o.PriorityBase != replay.BaseTDError || c.needsCritic()
 	check(critic && o.PriorityBase != replay.BaseFunction, "replay.priority_base", o.PriorityBase,
@@ -262,8 +265,8 @@ func (c Config) Warnings() []string {
 	return list
 }
 
-// under names the problems that a part found in its options as the configuration does: the section before the key, or the key
-// of another section where the configuration keeps the option there.
+// under names the problems that a part found in its options as the configuration does: the section before the key, or
+// the key of another section where the configuration keeps the option there.
 func under(section string, err error) error {
 	var all []error
 	for _, e := range option.Each(err) {

@@ -32,15 +32,16 @@ type Remote struct {
 	Replace bool           `json:"-"`       // a table of that name goes, with all that it holds
 }
 
-// WithBuffer returns the configuration of a run that keeps its rollouts in a table of a service, which it makes there. The run writes
-// the same results as with a table of its own. The table is the run's alone: what another program changes ends it.
+// WithBuffer returns the configuration of a run that keeps its rollouts in a table of a service, which it makes there.
+// The run writes the same results as with a table of its own. The table is the run's alone: what another program
+// changes ends it.
 func (c Config) WithBuffer(r Remote) Config {
 	c.remote = &r
 	return c
 }
 
-// ReachBuffer reports what would keep a run from beginning at its service: that nobody answers, that the table is in use or may not
-// be made, that nothing would be kept. Without a service there is nothing.
+// ReachBuffer reports what would keep a run from beginning at its service: that nobody answers, that the table is in
+// use or may not be made, that nothing would be kept. Without a service there is nothing.
 func (c Config) ReachBuffer(ctx context.Context) error {
 	if c.remote == nil {
 		return nil
@@ -196,8 +197,8 @@ func (c Config) again(dir string) (Config, error) {
 	return c.WithBuffer(r), nil
 }
 
-// remote is a table of a service that belongs to one run. It notices when somebody else changes it: then the run
-// would go on with other rollouts than it knows of.
+// remote is a table of a service that belongs to one run. It notices when somebody else changes it: then the run would
+// go on with other rollouts than it knows of.
 type remote struct {
 	place   Remote
 	client  *client.Client
@@ -383,8 +384,8 @@ func (r *remote) close() error { return r.client.Close() }
 // remoteFile stands in a checkpoint in place of tableFile.
 const remoteFile = "table.json"
 
-// remoteSave is what remoteFile says: under which name the service keeps the table of the checkpoint. The run keeps two names in turn,
-// so that the one of its last whole checkpoint is never the one being written.
+// remoteSave is what remoteFile says: under which name the service keeps the table of the checkpoint. The run keeps two
+// names in turn, so that the one of its last whole checkpoint is never the one being written.
 type remoteSave struct {
 	Name     string `json:"name"`
 	Slot     int    `json:"slot"` // 0 or 1

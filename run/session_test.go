@@ -127,8 +127,8 @@ func modes() map[string][]string {
 	}
 }
 
-// A run writes the same bytes on any number of cores and whether or not it is interrupted. An interruption at update n ends the
-// run with a checkpoint, a crash leaves the one before.
+// A run writes the same bytes on any number of cores and whether or not it is interrupted. An interruption at update n
+// ends the run with a checkpoint, a crash leaves the one before.
 func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	short := []string{"default", "chunks of tokens", "slow rewards", "groups by priority", "prompts replayed", "off-policy, reference swapped", "critic"}

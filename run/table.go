@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// table is where a run's rollouts are: in the run itself ([embedded]) or in a service ([remote]). Like a pipeline.Buffer it is
-// used from one goroutine.
+// table is where a run's rollouts are: in the run itself ([embedded]) or in a service ([remote]). Like a
+// pipeline.Buffer it is used from one goroutine.
 type table interface {
 	pipeline.Buffer
 	// Options returns the table's options with defaults filled in.

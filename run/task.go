@@ -189,8 +189,8 @@ func (p limitedPrompts) Report(v rollout.Version, prompt uint64, replayed bool, 
 // promptsFile is the part of a checkpoint that prompt replay needs.
 const promptsFile = "prompts.gob"
 
-// newChooser returns what chooses the prompts of a run, nil where each is asked in its turn. A batch of prompts is what makes a
-// batch of rollouts.
+// newChooser returns what chooses the prompts of a run, nil where each is asked in its turn. A batch of prompts is what
+// makes a batch of rollouts.
 func (s *session) newChooser() (*prompts.Chooser, error) {
 	c := s.config
 	if c.Prompts.Fraction == 0 {

@@ -69,20 +69,26 @@ const (
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
 type Options struct {
-	Data     string        `yaml:"data" json:"data"`         // folder of journals and checkpoints [none: nothing is durable]
-	Sync     journal.Sync  `yaml:"sync" json:"sync"`         // what an acknowledged insertion survives: always, interval or off [always]
+	// folder of journals and checkpoints [none: nothing is durable]
+	Data string `yaml:"data" json:"data"`
+	// what an acknowledged insertion survives: always, interval or off [always]
+	Sync     journal.Sync  `yaml:"sync" json:"sync"`
 	Interval time.Duration `yaml:"interval" json:"interval"` // between transactions with sync interval [1s]
 
 	// Bounds of memory, in bytes. More insertions or batches than fit wait.
 
-	MaxMessageBytes  int64 `yaml:"max_message_bytes" json:"max_message_bytes"`     // bytes of one message, also after decompression [256 MiB]
-	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"` // bytes of insertions in memory; more wait [1 GiB]
-	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`   // bytes of packed batches not yet written out; more wait [1 GiB]
+	// bytes of one message, also after decompression [256 MiB]
+	MaxMessageBytes int64 `yaml:"max_message_bytes" json:"max_message_bytes"`
+	// bytes of insertions in memory; more wait [1 GiB]
+	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"`
+	// bytes of packed batches not yet written out; more wait [1 GiB]
+	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`
 
-	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"` // disconnect a reader that takes nothing for this long [1m]
-	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"`   // calls at once on one connection [1024]
-	MaxTables   int           `yaml:"max_tables" json:"max_tables"`     // tables that clients may create [1000]
-	Tables      []wire.Table  `yaml:"tables" json:"tables"`             // created at the start unless they exist [none]
+	// disconnect a reader that takes nothing for this long [1m]
+	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
+	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"` // calls at once on one connection [1024]
+	MaxTables   int           `yaml:"max_tables" json:"max_tables"`   // tables that clients may create [1000]
+	Tables      []wire.Table  `yaml:"tables" json:"tables"`           // created at the start unless they exist [none]
 
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
 	// name of a call's caller, for observers; nil: "" for all

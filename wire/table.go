@@ -16,20 +16,21 @@ type Table struct {
 	Columns []Column         `json:"columns,omitempty"` // the user's own, carried untouched [none]
 }
 
-// Limiter holds the draws per inserted rollout near a ratio. With d = inserted x samples_per_insert - drawn, counted from when the
-// limiter began, insertions wait while d would exceed samples_per_insert x min_size + error_buffer, and samples wait while it would
-// fall below samples_per_insert x min_size - error_buffer (Reverb's SampleToInsertRatio, Cassirer et al. 2021). min_size is the
-// table's. Draws that went back are not counted.
+// Limiter holds the draws per inserted rollout near a ratio. With d = inserted x samples_per_insert - drawn, counted
+// from when the limiter began, insertions wait while d would exceed samples_per_insert x min_size + error_buffer, and
+// samples wait while it would fall below samples_per_insert x min_size - error_buffer (Reverb's SampleToInsertRatio,
+// Cassirer et al. 2021). min_size is the table's. Draws that went back are not counted.
 type Limiter struct {
 	SamplesPerInsert float64 `json:"samples_per_insert"` // draws per rollout, above 0
 	ErrorBuffer      float64 `json:"error_buffer"`       // draws, at least what one batch or insertion moves d by
 }
 
-// Gate bounds how many rollouts may be started, so that they are not too stale when they are drawn: at version v,
-// (v - v0 + max_staleness + 1) x rollouts_per_update since the table was created at v0 (AReaL's rule, Fu et al. 2025). A queue's
-// room bounds it too.
+// Gate bounds how many rollouts may be started, so that they are not too stale when they are drawn: at version v, (v -
+// v0 + max_staleness + 1) x rollouts_per_update since the table was created at v0 (AReaL's rule, Fu et al. 2025). A
+// queue's room bounds it too.
 type Gate struct {
-	RolloutsPerUpdate float64 `json:"rollouts_per_update"`     // new rollouts that one update takes: batch / replay ratio
+	// new rollouts that one update takes: batch / replay ratio
+	RolloutsPerUpdate float64 `json:"rollouts_per_update"`
 	MaxStaleness      int     `json:"max_staleness"`           // versions, at least 0
 	GrantSeconds      float64 `json:"grant_seconds,omitempty"` // until a grant that was not used goes back [600]
 }

@@ -70,8 +70,8 @@ func (b *Buffer) empty() {
 func (b *Buffer) Options() Options { return b.options }
 
 // Next takes up to floor(f batch) prompts for a batch of so many from the buffer, at version now of the trainers, 0 or
-// above: of those with now - last used >= cooldown that were replayed less than max_reuse times those with pass
-// rates nearest to one half, among equals those estimated at the oldest version, among equals those reported first. They
+// above: of those with now - last used >= cooldown that were replayed less than max_reuse times those with pass rates
+// nearest to one half, among equals those estimated at the oldest version, among equals those reported first. They
 // count as used at now and replayed once more; with cooldown 0, too, they come again in a later call only.
 func (b *Buffer) Next(now rollout.Version, batch int) []Prompt {
 	b.mu.Lock()
@@ -137,11 +137,11 @@ func (b *Buffer) enqueue(e *entry) {
 	}
 }
 
-// Report tells the buffer at version now of the trainers, 0 or above, what came of prompts: a prompt with 0 < p < 1
-// and |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. A replayed one was used at the
-// version of the Next that handed it out, which the result does not change; any other, and one that no Next ever handed
-// out, was fresh and counts as used at now. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none
-// is taken.
+// Report tells the buffer at version now of the trainers, 0 or above, what came of prompts: a prompt with 0 < p < 1 and
+// |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. A replayed one was used at the version
+// of the Next that handed it out, which the result does not change; any other, and one that no Next ever handed out,
+// was fresh and counts as used at now. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none is
+// taken.
 func (b *Buffer) Report(now rollout.Version, results ...Result) error {
 	if err := check(now, results); err != nil {
 		return err
@@ -206,8 +206,8 @@ func (b *Buffer) report(now rollout.Version, r Result) {
 	b.enqueue(e)
 }
 
-// queue holds entries with the first by its order on top. Every entry knows its place, so that one whose order
-// changes is taken out before: a queue holds nothing stale. O(log n) each.
+// queue holds entries with the first by its order on top. Every entry knows its place, so that one whose order changes
+// is taken out before: a queue holds nothing stale. O(log n) each.
 type queue struct {
 	entries []*entry
 	first   func(a, b *entry) bool
@@ -271,14 +271,14 @@ func (e estimate) distance() int64 {
 	return max(d, -d)
 }
 
-// medium reports whether the prompt is one to keep: 0 < p < 1 and |p - 1/2| <= band. The quotient is rounded once,
-// as the band's literal was, so that a pass rate on the edge is within.
+// medium reports whether the prompt is one to keep: 0 < p < 1 and |p - 1/2| <= band. The quotient is rounded once, as
+// the band's literal was, so that a pass rate on the edge is within.
 func (e estimate) medium(band float64) bool {
 	return 0 < e.Correct && e.Correct < e.Total && float64(e.distance())/float64(2*int64(e.Total)) <= band
 }
 
-// compare orders estimates by priority -|p - 1/2|, best first, then the oldest first. Totals are below 2^31, so
-// that the products are exact.
+// compare orders estimates by priority -|p - 1/2|, best first, then the oldest first. Totals are below 2^31, so that
+// the products are exact.
 func (e estimate) compare(o estimate) int {
 	return cmp.Or(
 		cmp.Compare(e.distance()*int64(o.Total), o.distance()*int64(e.Total)),

@@ -8,12 +8,14 @@ import (
 	"github.com/reprise-rl/reprise/option"
 )
 
-// Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the service's
-// YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, and [Defaults] returns the defaults;
-// in YAML and JSON a key that is not given has its default, which the comment names in brackets.
+// Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the
+// service's YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, and [Defaults]
+// returns the defaults; in YAML and JSON a key that is not given has its default, which the comment names in brackets.
 type Options struct {
-	Fraction float64 `json:"fraction"`  // f, share of a batch's prompts that may come from the buffer, in [0, 1] [0.75; 0 in a run]
-	Band     float64 `json:"band"`      // hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band, in [0, 0.5] [0.3]
+	// f, share of a batch's prompts that may come from the buffer, in [0, 1] [0.75; 0 in a run]
+	Fraction float64 `json:"fraction"`
+	// hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band, in [0, 0.5] [0.3]
+	Band     float64 `json:"band"`
 	Cooldown int     `json:"cooldown"`  // versions from one use of a prompt to the next, at least [5]
 	MaxReuse int     `json:"max_reuse"` // replay a prompt at most this many times [10]
 }
@@ -53,8 +55,8 @@ func (o Options) Validate() error {
 	return problems.Err()
 }
 
-// share returns floor(f n), as the decimal numbers say: 29 of 100 at 0.29, where the product of floats is below 29.
-// A quotient of integers is rounded as the fraction's own literal is, so that equals compare equal.
+// share returns floor(f n), as the decimal numbers say: 29 of 100 at 0.29, where the product of floats is below 29. A
+// quotient of integers is rounded as the fraction's own literal is, so that equals compare equal.
 func (o Options) share(n int) int {
 	if n <= 0 {
 		return 0

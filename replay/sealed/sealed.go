@@ -1,7 +1,9 @@
-// Package sealed is the envelope of what tables and buffers of prompts are saved as. What is damaged, cut off, foreign or of another format is
+// Package sealed is the envelope of what tables and buffers of prompts are saved as. What is damaged, cut off, foreign
+// or of another format is
 // refused before it is decoded, and no more is read than the snapshot.
 //
-// Every snapshot begins with 7 bytes of magic and one of the format's version. What follows is one of two, all numbers little-endian:
+// Every snapshot begins with 7 bytes of magic and one of the format's version. What follows is one of two, all numbers
+// little-endian:
 //
 //   - a value, for [Format.Write] and [Format.Open]: the length and the CRC-32C of what follows, and a gob stream of the value;
 //   - a stream of any length, for [Format.NewWriter] and [Format.NewReader]: chunks of up to 64 KiB, each behind its length and the CRC-32C of all
@@ -90,8 +92,8 @@ func (f Format) Open(r io.Reader, value any) error {
 	return nil
 }
 
-// Version returns the version of the snapshot of this kind that comes next, and a reader that begins with it: for kinds of which several versions
-// are read. An error wraps rollout.ErrInvalid if what is there is another thing.
+// Version returns the version of the snapshot of this kind that comes next, and a reader that begins with it: for kinds
+// of which several versions are read. An error wraps rollout.ErrInvalid if what is there is another thing.
 func Version(r io.Reader, magic string) (version byte, again io.Reader, err error) {
 	head, err := readHead(r, magic)
 	if err != nil {
@@ -119,14 +121,15 @@ func (f Format) checkVersion(head []byte) error {
 	return nil
 }
 
-// A stream is cut into chunks of at most chunkLength bytes. Before each stand its length and a CRC-32C, of four bytes each; a chunk of length 0
-// is the end.
+// A stream is cut into chunks of at most chunkLength bytes. Before each stand its length and a CRC-32C, of four bytes
+// each; a chunk of length 0 is the end.
 const (
 	chunkLength = 1 << 16
 	chunkHead   = 4 + 4
 )
 
-// Writer writes a snapshot as it comes: chunk by chunk, so that it needs memory for one. It is not safe for concurrent use.
+// Writer writes a snapshot as it comes: chunk by chunk, so that it needs memory for one. It is not safe for concurrent
+// use.
 type Writer struct {
 	w     io.Writer
 	chunk []byte // room for its head, and what waits to be written
@@ -177,8 +180,9 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// Reader reads what a Writer wrote, and from what is below no more than it. It hands out nothing that was not checked, the place in the stream
-// included, and needs memory for one chunk, whatever the snapshot claims. It is not safe for concurrent use.
+// Reader reads what a Writer wrote, and from what is below no more than it. It hands out nothing that was not checked,
+// the place in the stream included, and needs memory for one chunk, whatever the snapshot claims. It is not safe for
+// concurrent use.
 type Reader struct {
 	r      io.Reader
 	buffer []byte // of a chunk
@@ -188,8 +192,8 @@ type Reader struct {
 	err    error // the first, which sticks; io.EOF: the end was read
 }
 
-// NewReader begins to read a snapshot of this format. An error of this or of the Reader wraps rollout.ErrInvalid if what is there is another thing
-// or damaged.
+// NewReader begins to read a snapshot of this format. An error of this or of the Reader wraps rollout.ErrInvalid if
+// what is there is another thing or damaged.
 func (f Format) NewReader(r io.Reader) (*Reader, error) {
 	head, err := readHead(r, f.Magic)
 	if err == nil {

@@ -3,10 +3,12 @@ package replay
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -141,8 +143,8 @@ func (tr *trial) sameTables(a, b *Table) {
 	}
 }
 
-// A table that is rebuilt from cuts is the one that was cut, its leases gone back, and does from then on what the definitions
-// say, for every sampler, retention and unit.
+// A table that is rebuilt from cuts is the one that was cut, its leases gone back, and does from then on what the
+// definitions say, for every sampler, retention and unit.
 func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
 	for _, o := range everyKind() {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
@@ -305,5 +307,158 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	}
 	if n := rebuilt.present(); n != 40 {
 		t.Errorf("the table holds %d", n)
+	}
+}
+
+// whole is a recovery of a table of eight rollouts, some of them used.
+func whole(t *testing.T, o Options) Recovered {
+	t.Helper()
+	table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
+	table.Durable().Track()
+	if err := table.Advance(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if _, err := table.Server().InsertOnce(ctx, fmt.Sprint("batch ", i), someGroup(random, 2, 3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := table.Sample(ctx, rollout.Request{Size: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l ledger
+	l.apply(t, table.Durable().Cut())
+	return l.recovered(t)
+}
+
+// What no table can have held is refused, and the refusal names it.
+func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
+	o := Options{Capacity: 10, MaxUses: 10}
+	for want, change := range map[string]func(r *Recovered){
+		"its state is missing":               func(r *Recovered) { r.State = nil },
+		"seed is 7 in the snapshot and none": func(r *Recovered) { r.State.Identity = Options{Seed: 7}.identity() },
+		"its state has 2 shards":             func(r *Recovered) { r.State.Shards = append(r.State.Shards, shardState{}) },
+		"3 insertions are remembered":        func(r *Recovered) { r.Requests = r.Requests[1:] },
+		"is remembered, of 8 given":          func(r *Recovered) { r.Requests[0].First = 8 },
+		"of ids 5 to 9223372036854775811":    func(r *Recovered) { r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64} },
+		"to 1 is remembered, of 8 given":     func(r *Recovered) { r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3} },
+		"it holds 7 rollouts, its state":     func(r *Recovered) { r.Stored = r.Stored[1:] },
+		"is there twice":                     func(r *Recovered) { r.Stored[1] = r.Stored[0] },
+		"rollout 99 is none of the 8":        func(r *Recovered) { r.Stored[0].ID = 99 },
+		"has no content":                     func(r *Recovered) { r.Stored[0].Rollout = nil },
+		"has 10 uses, max_uses is 10":        func(r *Recovered) { r.Stored[0].Uses = 10 },
+		"the table is at 1":                  func(r *Recovered) { r.State.Version = 1 },
+		"was used at version 4":              func(r *Recovered) { r.Stored[0].LastUse = 4 },
+		"is of group 9 of 4":                 func(r *Recovered) { r.Stored[0].Group = 9 },
+		"has marks 11000000":                 func(r *Recovered) { r.Stored[0].Marks = 0b11000000 },
+		"is reserved as correct with":        func(r *Recovered) { r.Stored[0].Marks |= MarkReserved },
+		"come to 13, its state says 12":      func(r *Recovered) { r.Stored[0].Uses++ },
+	} {
+		r := whole(t, o)
+		change(&r)
+		table := mustNew(t, o)
+		_, err := table.Durable().Rebuild(r)
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if table.present() != 0 || table.Version() != 0 {
+			t.Errorf("%s: the table holds %d at version %d", want, table.present(), table.Version())
+		}
+	}
+	r := whole(t, o)
+	used := mustNew(t, o)
+	if err := used.Advance(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := used.Durable().Rebuild(r); err == nil {
+		t.Error("a table that was used before was rebuilt")
+	}
+}
+
+// untouched is a recovery of a table at version 5 with eight rollouts of versions 2 to 5, none of them used.
+func untouched(t *testing.T, o Options) Recovered {
+	t.Helper()
+	table := mustNew(t, o)
+	table.Durable().Track()
+	if err := table.Advance(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		mustInsert(t, table, group(rollout.Version(2+i), 0, 1))
+	}
+	var l ledger
+	l.apply(t, table.Durable().Cut())
+	return l.recovered(t)
+}
+
+// What depends on the options is checked against the table's, though they are the same by name.
+func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
+	priority := Options{Sampler: Prioritized}
+	positive := Options{Capacity: 16, Retention: KeepPositive, PositiveFraction: 0.25, CapacityBytes: 16 << 10}
+	each := func(change func(k *Stored)) func(r *Recovered) {
+		return func(r *Recovered) {
+			for i := range r.Stored {
+				change(&r.Stored[i])
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		o      Options
+		want   string
+		change func(r *Recovered)
+	}{
+		{"a shard of another", Options{Shards: 2}, "in shard 1 of 2", each(func(k *Stored) { k.Shard = 1 })},
+		{"a shard that is none", Options{Shards: 2}, "in shard 7 of 2", each(func(k *Stored) { k.Shard = 7 })},
+		{"a used one in a queue", Options{Sampler: FIFO}, "has 1 uses", each(func(k *Stored) { k.Uses = 1 })},
+		{"uses below 0", Options{}, "has -1 uses", each(func(k *Stored) { k.Uses = -1 })},
+		{"a use before all", Options{}, "was used at version -2", each(func(k *Stored) { k.LastUse = -2 })},
+		{"a priority of 0", priority, "has priority 0", each(func(k *Stored) { k.Base = 0 })},
+		{"a priority that is none", priority, "has priority NaN", each(func(k *Stored) { k.Base = math.NaN() })},
+		{"an infinite priority", priority, "has priority +Inf", each(func(k *Stored) { k.Base = math.Inf(1) })},
+		{"one that is too old", Options{MaxStaleness: 3}, "is of version 1, max_staleness 3", func(r *Recovered) {
+			r.Stored[0].Rollout = group(1, 1).Rollouts[0]
+		}},
+		{"a version below 0", Options{}, "has tokens of versions -4", func(r *Recovered) { r.Stored[0].Rollout = group(-4, 1).Rollouts[0] }},
+		{"half a group", Options{Unit: UnitGroup, GroupSize: 2}, "has 1 rollouts, group_size is 2", func(r *Recovered) {
+			r.Stored = r.Stored[:0:0]
+			r.Stored = append(r.Stored, Stored{Usage: Usage{ID: 1, LastUse: rollout.NoVersion}, Group: 1, Rollout: group(2, 1).Rollouts[0]})
+		}},
+		{"more kept than are set aside", positive, "more than its capacity", each(func(k *Stored) { k.Marks |= MarkReserved })},
+		{"acknowledgements nobody made", Options{}, "its state says 3", func(r *Recovered) { r.State.Shards[0].Counts.Acknowledged = 3 }},
+	} {
+		r := untouched(t, c.o)
+		c.change(&r)
+		table := mustNew(t, c.o)
+		if _, err := table.Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
+		}
+		if table.present() != 0 || table.Version() != 0 {
+			t.Errorf("%s: the table holds %d at version %d", c.name, table.present(), table.Version())
+		}
+	}
+	for _, o := range []Options{{Shards: 2}, {Sampler: FIFO}, {MaxStaleness: 3}, {Unit: UnitGroup, GroupSize: 2}, priority, positive} { // unchanged they fit
+		if _, err := mustNew(t, o).Durable().Rebuild(untouched(t, o)); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// Capacities are checked as what they bound, count and bytes, recent and kept.
+func TestMoreThanTheCapacityIsRefused(t *testing.T) {
+	bytes := group(2, 1).Rollouts[0].Bytes()
+	for name, c := range map[string]struct{ had, has Options }{
+		"rollouts":       {Options{Capacity: 8}, Options{Capacity: 7}},
+		"in a queue":     {Options{Capacity: 8, Sampler: FIFO}, Options{Capacity: 7, Sampler: FIFO}},
+		"bytes":          {Options{CapacityBytes: 8 * bytes}, Options{CapacityBytes: 8*bytes - 1}},
+		"bytes in queue": {Options{CapacityBytes: 8 * bytes, Sampler: FIFO}, Options{CapacityBytes: 8*bytes - 1, Sampler: FIFO}},
+	} {
+		r := untouched(t, c.had)
+		r.State.Identity = mustNew(t, c.has).options.identity()
+		if _, err := mustNew(t, c.has).Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), "more than its capacity") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
