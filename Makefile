@@ -4,8 +4,9 @@ export GOEXPERIMENT := simd
 
 GO ?= go
 PKGS := ./...
-# Packages whose values are shared between goroutines.
-SHARED := ./rollout/... ./replay/... ./pipeline/... ./sim/... ./policy/... ./run/... ./wire/... ./journal ./service/... ./client
+# Packages whose values are shared between goroutines, and the tests of run in which goroutines meet: make race runs all.
+SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./service/... ./client
+SHARED_RUN := 'SameBytes|Service|Comparison|Interrupt|Share|Snapshot'
 FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
@@ -33,7 +34,8 @@ TIMEOUT := -timeout 60m
 test: build ## run all tests, with the race detector where state is shared
 	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(TIMEOUT) $(PKGS) # REPRISE: the program that benchmarks' tests run; the test cache sees it change
 	@if command -v $$($(GO) env CC) >/dev/null; then \
-		echo "$(GO) test $(RACE) -short $(SHARED)"; $(GO) test $(TIMEOUT) $(RACE) -short $(SHARED); \
+		echo "$(GO) test $(RACE) -short $(SHARED) ./run"; $(GO) test $(TIMEOUT) $(RACE) -short $(SHARED) && \
+		$(GO) test $(TIMEOUT) $(RACE) -short -run $(SHARED_RUN) ./run; \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 	@$(MAKE) --no-print-directory test-python
 
