@@ -11,8 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// Client and service share the process and its cores here; `reprise bench service` measures them apart, beside the raw
-// socket.
+// Client and service share the process and its cores here; make bench-service measures them apart, beside raw sockets.
 func BenchmarkBatchesOf64(b *testing.B) {
 	for _, tokens := range []int{256, 4096} {
 		address, stop := serve()
