@@ -360,7 +360,7 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		"another --table has that name": {"--table", "name=a", "--table",
 			"name=a,capacity=2"},
 		"lisen: unknown key: want listen":                          {"--config", write(t, "g.yaml", "lisen: off")},
-		"portt: unknown key: want one of those in docs/service.md": {"--config", write(t, "h.yaml", "portt: 4")},
+		"portt: unknown key: want one of those in docs/reference.md": {"--config", write(t, "h.yaml", "portt: 4")},
 		"syncc: unknown key: want sync":                            {"--config", write(t, "i.yaml", "syncc: off")},
 		"--config":                                                 {"--config", "nowhere.yaml"},
 	} {

@@ -194,7 +194,7 @@ func suggestKey(key string) string {
 			return k
 		}
 	}
-	return "one of those in docs/service.md"
+	return "one of those in docs/reference.md"
 }
 
 // keysOf returns the YAML keys of a type and of all its parts.
