@@ -359,10 +359,10 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 			write(t, "f.yaml", "sync: off\nsync: off")},
 		"another --table has that name": {"--table", "name=a", "--table",
 			"name=a,capacity=2"},
-		"lisen: unknown key: want listen":                          {"--config", write(t, "g.yaml", "lisen: off")},
+		"lisen: unknown key: want listen":                            {"--config", write(t, "g.yaml", "lisen: off")},
 		"portt: unknown key: want one of those in docs/reference.md": {"--config", write(t, "h.yaml", "portt: 4")},
-		"syncc: unknown key: want sync":                            {"--config", write(t, "i.yaml", "syncc: off")},
-		"--config":                                                 {"--config", "nowhere.yaml"},
+		"syncc: unknown key: want sync":                              {"--config", write(t, "i.yaml", "syncc: off")},
+		"--config":                                                   {"--config", "nowhere.yaml"},
 	} {
 		fails(t, call(t, "", append(base, args...)...), want)
 	}
