@@ -164,7 +164,7 @@ func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
 		points := make(plotter.XYs, len(run.Evals))
 		for i, e := range run.Evals {
 			points[i] = plotter.XY{X: a.against.of(e), Y: a.measure(e).Float()}
-			if points[i].Y == points[i].Y {
+			if !math.IsNaN(points[i].Y) {
 				xs.add(points[i].X)
 				ys.add(points[i].Y)
 			}

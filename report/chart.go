@@ -249,7 +249,7 @@ func (l endLabels) Plot(c draw.Canvas, p *plot.Plot) {
 			at.X = c.Max.X + 8
 			if e.role >= firstArm {
 				text.Color = inkColor.color()
-				c.StrokeLine2(draw.LineStyle{Color: e.role.color(), Width: 2, Dashes: e.role.dashes()}, at.X, at.Y, at.X+keyLength, at.Y)
+				c.StrokeLine2(penOf(e.role, 2).style(), at.X, at.Y, at.X+keyLength, at.Y)
 				at.X += keyLength + 4
 			}
 		}

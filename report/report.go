@@ -1,25 +1,20 @@
-// Package report turns results into one HTML file: what a run, a comparison, a study or a
-// calculation found, in words, in plots and in tables.
+// Package report renders results as one HTML file: a run, a comparison, arms, a study or a recommended design, in words,
+// plots and tables.
 //
-// [Write] reads a folder of a run, a comparison or a study and puts report.html into it; [Run], [Comparison] and
-// [Study] write the same page for results already read, [Arms] one over up to eight configurations of several seeds
-// each, and [Sheet] one of findings, figures and tables that are given as numbers and words. The page is
-// self-contained: inline SVG, one style sheet, no script, nothing from the network. It follows the reader's light or
-// dark setting, a narrow screen, and print, where the configuration is written out. The same results give the same
-// bytes.
+// [Write] reads a folder of a run, a comparison or a study and writes report.html into it. [Arms] writes a page over up to
+// eight configurations of several seeds each, and [Design] the page of a recommendation. A page is self-contained: inline
+// SVG, one style sheet, no script, nothing from the network. It follows the reader's light or dark setting, fits narrow
+// screens, and prints in full. The same results give the same bytes.
 //
-// What is missing is said rather than drawn: a run that was killed has no summary and so no
-// histograms, one with fewer than two evaluations has not reached a target, a metric that was
-// never measured has no plot. Lines of thousands of updates are thinned so that peaks and
-// collapses stay visible.
+// A page names what is missing instead of drawing it: a killed run has no summary and so no histograms, a run with fewer than
+// two evaluations has not reached a target, and a metric that was not measured has no plot. Long lines are thinned so that
+// peaks and collapses stay visible.
 //
-// Curves of a sheet differ in hue and in the shape of their points, so that forty are told apart;
-// dashes say that a line was computed, thin lines are single seeds. Every verdict has a word and a
-// sign beside its colour, and the numbers in a map's cells can be read on all its fills.
-// Figures side by side whose axes are alike have one range, and long tables are shown on demand, in print in full.
+// Curves of a sheet differ in hue and in the shape of their points, so that forty can be told apart. Dashes mean that a line
+// was computed; thin lines are single seeds. Every verdict has a word and a sign as well as a colour. Figures side by side
+// with equal axes share one range.
 //
-// Definitions are those of docs/METHODS.md; the numbers are computed by package results, and
-// this package only draws and words them.
+// The definitions are those of docs/METHODS.md. Package results computes the numbers; this package draws and words them.
 package report
 
 import (
@@ -32,6 +27,7 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -197,9 +193,8 @@ func ratioText(n results.Number) string {
 	return fmt.Sprintf("%.2f", n.Float())
 }
 
-func percent(share float64) string {
-	return fmt.Sprintf("%.0f%%", math.Abs(100*share))
-}
+// percent writes the size of a share as a percentage.
+func percent(share float64) string { return words.Percent(math.Abs(share), 0) }
 
 func runHeadline(run *results.Run) headline {
 	h := headline{Claim: true, Big: "–", BigLabel: "not evaluated yet"}

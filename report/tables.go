@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -210,7 +211,8 @@ func factRows(arms []*arm) []factRow {
 		}
 		return table
 	}
-	return slices.Concat(rows(setupColumns()), withoutEmptyRows(rows(samplerColumns())), withoutEmptyRows(rows(promptColumns())), rows(resultColumns()),
+	return slices.Concat(rows(setupColumns()),
+		withoutEmptyRows(rows(samplerColumns())), withoutEmptyRows(rows(promptColumns())), rows(resultColumns()),
 		withoutEmptyRows(rows(episodeColumns())))
 }
 
@@ -486,9 +488,4 @@ func (a *arm) replayingPrompts() *arm {
 }
 
 // shareText writes a share as a percentage, or a dash if it is unknown.
-func shareText(n results.Number) string {
-	if !n.Known() {
-		return "–"
-	}
-	return fmt.Sprintf("%.1f%%", 100*n.Float())
-}
+func shareText(n results.Number) string { return words.Percent(n.Float(), 1) }

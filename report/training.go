@@ -193,7 +193,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 			traces = append(traces, points)
 			last = max(last, points[len(points)-1].X)
 			for _, p := range points {
-				if p.Y == p.Y {
+				if !math.IsNaN(p.Y) {
 					all = append(all, p.Y)
 				}
 			}
@@ -221,7 +221,7 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 func spaced(points plotter.XYs) plotter.XYs {
 	var measured plotter.XYs
 	for _, p := range points {
-		if p.Y == p.Y {
+		if !math.IsNaN(p.Y) {
 			measured = append(measured, p)
 		}
 	}
@@ -286,7 +286,7 @@ func medianSeries(traces []plotter.XYs) plotter.XYs {
 	for i := range points {
 		values = values[:0]
 		for _, t := range traces {
-			if t[i].Y == t[i].Y {
+			if !math.IsNaN(t[i].Y) {
 				values = append(values, t[i].Y)
 			}
 		}
