@@ -3,10 +3,10 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"testing"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )

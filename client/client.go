@@ -66,8 +66,8 @@ type Options struct {
 	Token     string `yaml:"token" json:"-"`                         // bearer token; beyond this machine by TLS only
 	TokenFile string `yaml:"token_file" json:"token_file,omitempty"` // holds the token instead
 
-	// TLS: PEM files of the authorities to trust ("": the system's), and of the client's own certificate and its key, for
-	// services that ask for one; and the name in the service's certificate ("": that of the address).
+	// TLS: PEM files of the authorities to trust ("": the system's), and of the client's own certificate and its key,
+	// for services that ask for one; and the name in the service's certificate ("": that of the address).
 	CA         string `yaml:"ca" json:"ca,omitempty"`
 	Cert       string `yaml:"certificate" json:"certificate,omitempty"`
 	Key        string `yaml:"key" json:"key,omitempty"`

@@ -3,13 +3,13 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"log/slog"
 	"net"
 
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/wire"

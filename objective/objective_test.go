@@ -449,8 +449,8 @@ func TestLossesAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
 	}
 }
 
-// At b = pi the gradient of every clipped surrogate is the policy gradient
-// -1/N sum_i 1/|y_i| sum_t A_t d log pi, with d log pi / d logit_k = [k = token] - pi_k.
+// At b = pi the gradient of every clipped surrogate is the policy gradient -1/N sum_i 1/|y_i| sum_t A_t d log pi, with
+// d log pi / d logit_k = [k = token] - pi_k.
 func TestAtRatioOneTheGradientIsThePolicyGradient(t *testing.T) {
 	p := compile(t, GRPO{DualClip: 3})
 	for seed := range uint64(5) {

@@ -1,8 +1,9 @@
 // Package option says what is wrong with a setting.
 //
-// Every package that takes options reports each problem as an [*Error] that names the key, the value and what is allowed.
-// [Problems] collects them, so that a user sees all of them at once, and [Under] puts a section before their keys when one
-// package's options are part of another's configuration. What it leaves to others: defaults, decoding, and the options.
+// Every package that takes options reports each problem as an [*Error] that names the key, the value and what is
+// allowed. [Problems] collects them, so that a user sees all of them at once, and [Under] puts a section before their
+// keys when one package's options are part of another's configuration. What it leaves to others: defaults, decoding,
+// and the options.
 package option
 
 import (

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/gomlx/core/tensors"
+
 	"github.com/reprise-rl/reprise/rollout"
 )
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/gomlx/core/graph"
+
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	. "github.com/gomlx/gomlx/core/graph"
+
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gomlx/gomlx/core/tensors"
+
 	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 )

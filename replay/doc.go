@@ -2,19 +2,15 @@
 //
 // A [Table] holds rollouts up to a capacity. Workers insert whole groups ([Table.Insert]). Trainers draw batches
 // ([Table.Sample], or [Table.Lease] with [Table.Acknowledge] and [Table.Release] if a batch may be lost on its way),
-// raise the
-// version ([Table.Advance]) and report what they measured ([Table.Report]). [Table.Stats] counts what became of every
-// rollout.
-// [Options] define what is kept, what is drawn and for how long; [Buffer] is the part that a table of a service has
-// too.
-// [Server], [Durable] and [Inspection] are for services, journals and monitoring.
+// raise the version ([Table.Advance]) and report what they measured ([Table.Report]). [Table.Stats] counts what became
+// of every rollout. [Options] define what is kept, what is drawn and for how long; [Buffer] is the part that a table of
+// a service has too. [Server], [Durable] and [Inspection] are for services, journals and monitoring.
 //
 // # What is kept
 //
 // Retention fifo keeps the newest rollouts. Retention positive reserves a share of the room for the newest correct ones
 // ([ER] §4.3). max_staleness and max_uses bound both. The queue samplers lifo and fifo consume: they evict nothing to
-// make
-// room, and a full queue refuses with rollout.ErrFull.
+// make room, and a full queue refuses with rollout.ErrFull.
 //
 // # What is drawn
 //
@@ -30,29 +26,23 @@
 //     ([Table.Report]) or give priorities of their own ([Table.Update]).
 //
 // A request may also ask for fresh draws: the oldest rollouts that were never handed out as fresh. The unit of a draw
-// is a
-// rollout, a step of one, or a whole group.
+// is a rollout, a step of one, or a whole group.
 //
 // Draw.Probability is the probability of that unit given the earlier draws of the batch: one over the number of
-// drawable units,
-// or the unit's share of their weights; 1 for queues and for fresh draws.
+// drawable units, or the unit's share of their weights; 1 for queues and for fresh draws.
 //
 // # Shards
 //
 // A table of T shards deals groups to them in turn, and a request draws from the shard it names. Capacity is divided
-// among the
-// shards; min_size, probabilities and exhaustion are each shard's own. The ESS by age that target_ess follows is the
-// table's.
+// among the shards; min_size, probabilities and exhaustion are each shard's own. The ESS by age that target_ess follows
+// is the table's.
 //
 // # Promises
 //
 // Invariants 1-5, 7-9 and 11 of ARCHITECTURE.md hold, each marked where it is kept. Insertion and a draw cost O(1),
-// expiry by
-// staleness amortised O(1), statistics O(1) per use; with sampler prioritized insertion, draw and update cost O(log N),
-// and a new
-// version nothing. The same operations with the same seed give the same draws, evictions and batches, on a restored
-// table too. A
-// Table may be used by many goroutines; the order of their calls is then their own.
+// expiry by staleness amortised O(1), statistics O(1) per use; with sampler prioritized insertion, draw and update cost
+// O(log N), and a new version nothing. The same operations with the same seed give the same draws, evictions and
+// batches, on a restored table too. A Table may be used by many goroutines; the order of their calls is then their own.
 //
 // What it leaves to others: moving rollouts over a network, surviving crashes, and the loss.
 package replay

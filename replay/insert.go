@@ -37,12 +37,9 @@ type arrivals struct {
 }
 
 // Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none (invariants 8 and
-// 9). An
-// error wraps rollout.ErrFull if a queue has no room and rollout.ErrAhead if a token is newer than the table; both may
-// be tried
-// again and are not counted as refused. It wraps rollout.ErrInvalid if the groups can never enter; a
-// *rollout.FieldError then
-// names the field, the row counted over all groups, and the value.
+// 9). An error wraps rollout.ErrFull if a queue has no room and rollout.ErrAhead if a token is newer than the table;
+// both may be tried again and are not counted as refused. It wraps rollout.ErrInvalid if the groups can never enter; a
+// *rollout.FieldError then names the field, the row counted over all groups, and the value.
 //
 // The table shares the rollouts from now on: nobody may change them.
 func (t *Table) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {

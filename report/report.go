@@ -1,18 +1,18 @@
-// Package report renders results as one HTML file: a run, a comparison, arms, a study or a recommended design, in words,
-// plots and tables.
+// Package report renders results as one HTML file: a run, a comparison, arms, a study or a recommended design, in
+// words, plots and tables.
 //
-// [Write] reads a folder of a run, a comparison or a study and writes report.html into it. [Arms] writes a page over up to
-// eight configurations of several seeds each, and [Design] the page of a recommendation. A page is self-contained: inline
-// SVG, one style sheet, no script, nothing from the network. It follows the reader's light or dark setting, fits narrow
-// screens, and prints in full. The same results give the same bytes.
+// [Write] reads a folder of a run, a comparison or a study and writes report.html into it. [Arms] writes a page over up
+// to eight configurations of several seeds each, and [Design] the page of a recommendation. A page is self-contained:
+// inline SVG, one style sheet, no script, nothing from the network. It follows the reader's light or dark setting, fits
+// narrow screens, and prints in full. The same results give the same bytes.
 //
-// A page names what is missing instead of drawing it: a killed run has no summary and so no histograms, a run with fewer than
-// two evaluations has not reached a target, and a metric that was not measured has no plot. Long lines are thinned so that
-// peaks and collapses stay visible.
+// A page names what is missing instead of drawing it: a killed run has no summary and so no histograms, a run with
+// fewer than two evaluations has not reached a target, and a metric that was not measured has no plot. Long lines are
+// thinned so that peaks and collapses stay visible.
 //
-// Curves of a sheet differ in hue and in the shape of their points, so that forty can be told apart. Dashes mean that a line
-// was computed; thin lines are single seeds. Every verdict has a word and a sign as well as a colour. Figures side by side
-// with equal axes share one range.
+// Curves of a sheet differ in hue and in the shape of their points, so that forty can be told apart. Dashes mean that a
+// line was computed; thin lines are single seeds. Every verdict has a word and a sign as well as a colour. Figures side
+// by side with equal axes share one range.
 //
 // The definitions are those of docs/METHODS.md. Package results computes the numbers; this package draws and words them.
 package report

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Number is a finite float64, or none: the zero value means "not measured". None is null in JSON, which has no NaN and no
-// infinity.
+// Number is a finite float64, or none: the zero value means "not measured". None is null in JSON, which has no NaN and
+// no infinity.
 type Number struct {
 	value float64
 	known bool

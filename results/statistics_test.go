@@ -104,8 +104,8 @@ func TestTheBootstrapIntervalHasItsNominalCoverage(t *testing.T) {
 			covered++
 		}
 	}
-	// 95 of 100 are expected at exactly 95%; three standard deviations are 6.5. The percentile interval of a median of 15
-	// is close to nominal.
+	// 95 of 100 are expected at exactly 95%; three standard deviations are 6.5. The percentile interval of a median of
+	// 15 is close to nominal.
 	if covered < 89 || covered > 99 {
 		t.Errorf("covered %d of %d, want 89 to 99", covered, trials)
 	}

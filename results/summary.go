@@ -201,8 +201,8 @@ type Noise struct {
 	Run     string `json:"run"` // folder
 	Seed    uint64 `json:"seed"`
 	Version int    `json:"version"` // of the weights at which the gradient was taken
-	// Proxy: no gradient was taken. Variances are n/ESS of the importance ratios by age, in units of that of a rollout of
-	// the present policy, and what does not average out is not known.
+	// Proxy: no gradient was taken. Variances are n/ESS of the importance ratios by age, in units of that of a rollout
+	// of the present policy, and what does not average out is not known.
 	Proxy bool `json:"proxy"`
 	// Clipped: the gradients are those of the loss with its clipping.
 	Clipped bool `json:"clipped"`
@@ -215,8 +215,8 @@ type Noise struct {
 
 	ByStaleness  []StaleNoise `json:"by_staleness"`            // ascending; without Proxy the first is of fresh rollouts
 	MicroBatches []BatchNoise `json:"micro_batches,omitempty"` // ascending in draws
-	// Mean and Common are the two terms of v(b) = Mean (1/b + Common), the variance about the true gradient of the mean of
-	// b disjoint draws. Mean is sbar2, over the staleness that the table holds. Common is c, which chance can make
+	// Mean and Common are the two terms of v(b) = Mean (1/b + Common), the variance about the true gradient of the mean
+	// of b disjoint draws. Mean is sbar2, over the staleness that the table holds. Common is c, which chance can make
 	// negative. CommonError is the standard error of c, in the approximation that all gradients scatter in the same
 	// directions, and those of one group independently.
 	Mean        Number `json:"mean"`

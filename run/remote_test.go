@@ -14,13 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/wire"
-	"google.golang.org/grpc"
 )
 
 // tableModes are those of modes that differ in what is asked of a table: the short tests, which run under the race

@@ -3,13 +3,13 @@ package service
 import (
 	"bytes"
 	"errors"
-	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/prompts"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )

@@ -3,12 +3,12 @@ package service_test
 import (
 	"context"
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"log/slog"
 	"net"
 
 	"google.golang.org/grpc"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/wire"
 )

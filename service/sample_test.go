@@ -2,7 +2,6 @@ package service
 
 import (
 	"errors"
-	"github.com/reprise-rl/reprise/replay"
 	"io"
 	"math"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )

@@ -2,8 +2,6 @@ package service
 
 import (
 	"errors"
-	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/prompts"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )

@@ -3,12 +3,12 @@ package service
 import (
 	"context"
 	"errors"
-	"github.com/reprise-rl/reprise/replay"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )

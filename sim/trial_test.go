@@ -270,9 +270,9 @@ func TestATrialReportsEveryProblem(t *testing.T) {
 	}
 }
 
-// BenchmarkTrial runs a million rollouts through 7,168 workers and 1,024 trainers, with lengths of a heavy tail, stragglers, late
-// rewards, weights that travel and a limit to the updates in flight: what `reprise design --sim` does for each of its buffers. The
-// design asks for less than 30 s on two cores.
+// BenchmarkTrial runs a million rollouts through 7,168 workers and 1,024 trainers, with lengths of a heavy tail,
+// stragglers, late rewards, weights that travel and a limit to the updates in flight: what `reprise design --sim` does
+// for each of its buffers. The design asks for less than 30 s on two cores.
 func BenchmarkTrial(b *testing.B) {
 	const trainers, batch = 1024, 16384
 	for _, c := range []struct {

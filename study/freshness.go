@@ -2,10 +2,10 @@ package study
 
 import (
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"math"
 	"slices"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )

@@ -1,11 +1,11 @@
 package study
 
 import (
-	"github.com/reprise-rl/reprise/replay"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -71,8 +71,8 @@ func TestReplayIsComparedAfterEqualFreshRollouts(t *testing.T) {
 	if on, fresh := task.on.end(freshRollouts), task.fresh.end(freshRollouts); on != 200*512 || fresh != 173*512 {
 		t.Fatalf("fresh rollouts: %g on-policy, %g with replay", on, fresh)
 	}
-	// Within 173 batches the last evaluations on-policy are those at 150, 160 and 170 of 200; with replay at 180, 190 and
-	// 200.
+	// Within 173 batches the last evaluations on-policy are those at 150, 160 and 170 of 200; with replay at 180, 190
+	// and 200.
 	if got, want := atEqualRollouts(task.fresh, task.on).median, (190.0-160)/200; math.Abs(got-want) > 1e-9 {
 		t.Errorf("difference after equal rollouts: %g, want %g", got, want)
 	}

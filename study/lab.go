@@ -2,9 +2,9 @@ package study
 
 import (
 	"fmt"
-	"github.com/reprise-rl/reprise/replay"
 	"maps"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/run"
 )
 

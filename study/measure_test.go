@@ -1,10 +1,10 @@
 package study
 
 import (
-	"github.com/reprise-rl/reprise/pipeline"
 	"math"
 	"testing"
 
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )

@@ -69,8 +69,8 @@ func TestAScheduleWithoutRunsLeavesTheOthersJudged(t *testing.T) {
 func TestTenUpdatesOnABatchAreComparedAfterEqualRollouts(t *testing.T) {
 	f := invention{accuracy: func(arm string, part float64) float64 { return part }}.invent(offPolicyGRPO(), Options{Seeds: 4})
 	on, slow := f.Of(og11), f.Of(og110)
-	// 300 updates' compute: 300 batches, or 123 of ten updates and a part of another, whose generation is mu/(10 + mu) of
-	// their compute.
+	// 300 updates' compute: 300 batches, or 123 of ten updates and a part of another, whose generation is mu/(10 + mu)
+	// of their compute.
 	if on.end(freshRollouts) != 300*512 || slow.end(freshRollouts) != 124*512 {
 		t.Errorf("rollouts: %g and %g", on.end(freshRollouts), slow.end(freshRollouts))
 	}

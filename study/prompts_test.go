@@ -1,11 +1,11 @@
 package study
 
 import (
-	"github.com/reprise-rl/reprise/pipeline"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )

@@ -24,9 +24,9 @@ type Runner struct {
 	Command string // that started the study, for its page; empty: not shown
 
 	// OnPlan is called once, with the number of the study's runs and how many of them had ended before. OnEnd is called
-	// for each run that ends, by one goroutine at a time. Hooks returns the hooks of a run; the hooks of two runs may be
-	// called concurrently. Warmup watches the warm-up that several runs share. Both get the first arm of the run. Any may
-	// be nil.
+	// for each run that ends, by one goroutine at a time. Hooks returns the hooks of a run; the hooks of two runs may
+	// be called concurrently. Warmup watches the warm-up that several runs share. Both get the first arm of the run.
+	// Any may be nil.
 	OnPlan func(total, ended int)
 	OnEnd  func(Ended)
 	Hooks  func(arm string, seed uint64, c run.Config) run.Hooks

@@ -16,10 +16,11 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/task"
-	"go.uber.org/goleak"
 )
 
 // Package bleve, of the task search, starts goroutines when a program begins.

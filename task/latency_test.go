@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Kolmogorov-Smirnov against the exact distribution: with 4,000 draws the 99.9% quantile of
-// the distance is 1.95/sqrt(4000) = 0.0308; a mean wrong by 15% is found out.
+// Kolmogorov-Smirnov against the exact distribution: with 4,000 draws the 99.9% quantile of the distance is
+// 1.95/sqrt(4000) = 0.0308; a mean wrong by 15% is found out.
 func TestLatenciesFollowTheirDistribution(t *testing.T) {
 	normal := func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 	for name, c := range map[string]struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
 	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/option"

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/study"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 )
 
 // resolution is the number of steps of a run's bar.

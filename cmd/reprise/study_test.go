@@ -10,10 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/vbauerster/mpb/v8"
+
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/study"
-	"github.com/vbauerster/mpb/v8"
 )
 
 func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 // bufferSize is what one write to the file is gathered from.
 const bufferSize = 1 << 20
 
-// ReplaceFile writes a file beside its place, syncs it and renames it into place, with permissions 0644. After an error the
-// old file stands and nothing of the new one is left.
+// ReplaceFile writes a file beside its place, syncs it and renames it into place, with permissions 0644. After an error
+// the old file stands and nothing of the new one is left.
 func ReplaceFile(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package reference writes the reference tables of configuration keys from the structs that define them: keys from their tags,
-// defaults from a value, and meanings from the comments in the source. Tests use it to keep docs/reference.md true.
+// Package reference writes the reference tables of configuration keys from the structs that define them: keys from
+// their tags, defaults from a value, and meanings from the comments in the source. Tests use it to keep
+// docs/reference.md true.
 package reference
 
 import (
@@ -38,9 +39,9 @@ func (w *Writer) Text(format string, args ...any) {
 	fmt.Fprintf(&w.out, format+"\n\n", args...)
 }
 
-// Table writes the keys of a struct, embedded structs included, as a Markdown table. A key's default is its value in defaults
-// unless that is zero, then what its comment names in brackets at the end. A key that holds a struct gets a row for each key of
-// that struct, after a dot.
+// Table writes the keys of a struct, embedded structs included, as a Markdown table. A key's default is its value in
+// defaults unless that is zero, then what its comment names in brackets at the end. A key that holds a struct gets a
+// row for each key of that struct, after a dot.
 func (w *Writer) Table(defaults any) {
 	w.out.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	w.rows("", reflect.ValueOf(defaults))

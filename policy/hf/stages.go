@@ -8,8 +8,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/reprise-rl/reprise/option"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/reprise-rl/reprise/option"
 )
 
 // stageJSON is a normalizer, pre-tokenizer or decoder of tokenizer.json: the union of their options.

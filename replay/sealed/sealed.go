@@ -1,6 +1,5 @@
 // Package sealed is the envelope of what tables and buffers of prompts are saved as. What is damaged, cut off, foreign
-// or of another format is
-// refused before it is decoded, and no more is read than the snapshot.
+// or of another format is refused before it is decoded, and no more is read than the snapshot.
 //
 // Every snapshot begins with 7 bytes of magic and one of the format's version. What follows is one of two, all numbers
 // little-endian:

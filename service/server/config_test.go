@@ -1,7 +1,6 @@
 package server
 
 import (
-	"github.com/reprise-rl/reprise/replay"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/wire"
 )
 

@@ -1,7 +1,6 @@
 package countdown
 
 import (
-	"github.com/reprise-rl/reprise/rollout"
 	"go/ast"
 	goparser "go/parser"
 	"go/token"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 )
 
