@@ -8,9 +8,10 @@ import (
 
 // Conditions are what theorem 3.4 of [ER] needs besides the theory.
 type Conditions struct {
-	Gap          float64 `json:"gap"`           // F0, the objective at the start above its least, > 0
-	Smoothness   float64 `json:"smoothness"`    // L, the Lipschitz constant of the gradient, > 0
-	Bias         float64 `json:"bias"`          // kappa, bias of a gradient per distance that the weights have moved, >= 0
+	Gap        float64 `json:"gap"`        // F0, the objective at the start above its least, > 0
+	Smoothness float64 `json:"smoothness"` // L, the Lipschitz constant of the gradient, > 0
+	// kappa, bias of a gradient per distance that the weights have moved, >= 0
+	Bias         float64 `json:"bias"`
 	LearningRate float64 `json:"learning_rate"` // eta, of plain SGD, >= 0 [the greatest at which the theorem holds]
 	Updates      int     `json:"updates"`       // T, > 0
 }

@@ -123,7 +123,8 @@ func (r *Recommendation) Summary() []string {
 	o, p := r.Optimum, r.Plan
 	return []string{
 		fmt.Sprintf("The replay configuration with the least cost for %s, by the theory of [ER] theorem 3.5. If GPUs "+
-			"and rollouts could be divided at will, the best would be a staleness horizon of %s and %s uses of each rollout.",
+			"and rollouts could be divided at will, the best would be a staleness horizon of %s and %s uses of each "+
+			"rollout.",
 			r.Fleet, versions(o.X), amount(o.Y)),
 		fmt.Sprintf("It saves %.1f%% of the compute of on-policy batches drawn with replacement; %s.", 100*p.Savings,
 			r.savingsOnce(p.Objective)),
@@ -158,11 +159,11 @@ func (r *Recommendation) whyHorizon() string {
 	o := r.Optimum
 	switch o.Where {
 	case AtInfinity:
-		return "Noise does not grow with staleness, so a larger buffer is always better: its draws are more diverse and " +
-			"no worse. Memory is the limit, not the theory."
+		return "Noise does not grow with staleness, so a larger buffer is always better: its draws are more diverse " +
+			"and no worse. Memory is the limit, not the theory."
 	case AtOne:
-		text := "Noise grows so fast with staleness that no rollout is worth keeping beyond the version that generated " +
-			"it: x* = 1."
+		text := "Noise grows so fast with staleness that no rollout is worth keeping beyond the version that " +
+			"generated it: x* = 1."
 		if o.Y > 1 {
 			text += " What remains is to use a fresh rollout more than once before it goes."
 		}
@@ -173,7 +174,8 @@ func (r *Recommendation) whyHorizon() string {
 	}
 	growth := " of stale rollouts outweighs that, by the profile"
 	if law, ok := r.Profile.(PowerLaw); ok {
-		growth = fmt.Sprintf(" of stale rollouts, whose variance grows as staleness^%.3g, outweighs that", 2*law.Exponent)
+		growth = fmt.Sprintf(" of stale rollouts, whose variance grows as staleness^%.3g, outweighs that",
+			2*law.Exponent)
 	}
 	return fmt.Sprintf("A longer buffer makes the draws of a batch more diverse, but older. Up to %s diversity is "+
 		"worth more; beyond that the noise%s.", versions(o.X), growth)
@@ -186,7 +188,8 @@ func (r *Recommendation) whySavings() string {
 		saves = fmt.Sprintf("costs at least %.1f%% more", -100*o.Savings)
 	}
 	return fmt.Sprintf("The compute to bring the gradient down to a given size is proportional to J. At the optimum "+
-		"J is %.4g, on-policy J(1, 1) = %.4g, so replay %s. After much compute C, in rollouts generated, theorem 3.4 at "+
+		"J is %.4g, on-policy J(1, 1) = %.4g, so replay %s. After much compute C, in rollouts generated, theorem "+
+		"3.4 at "+
 		"its best learning rate bounds the mean squared gradient by 8 sqrt(6 J F0 L/C) = %.4g sqrt(F0 L/C), where F0 "+
 		"is how far the objective has to fall and L its smoothness.",
 		o.Objective, r.Theory.OnPolicy(), saves, asymptotic(o.Objective))
@@ -199,7 +202,8 @@ func (r *Recommendation) whyConfiguration() string {
 		words.Plural(p.Workers, "worker"), words.Plural(p.Trainers, "trainer"), p.ReplayRatio, p.Capacity,
 		versions(p.Horizon))
 	if ways := f.GPUs - 1; ways > 1 {
-		text += fmt.Sprintf(" Of the %d ways to divide %d GPUs, %d can run: trainers take equal parts of a batch of %d.",
+		text += fmt.Sprintf(" Of the %d ways to divide %d GPUs, %d can run: trainers take equal parts of a "+
+			"batch of %d.",
 			ways, f.GPUs, len(divisors(f.Batch, ways)), f.Batch)
 	}
 	if lost := r.Optimum.Savings - p.Savings; lost >= 0.0005 && !math.IsInf(r.Optimum.X, 1) {
@@ -243,7 +247,8 @@ func (r *Recommendation) Caveats() []string {
 		"a horizon of %s: measure a run with a larger buffer.", measured, versions(used))
 	late := p.Staleness - p.Horizon - 1 // 2D
 	add(late > p.Horizon, "A worker takes %.3g updates for a group, so rollouts are up to twice as many versions old "+
-		"when they arrive. The horizon of %.3g does not count that: smaller groups or larger batches make them fresher.",
+		"when they arrive. The horizon of %.3g does not count that: smaller groups or larger batches make them "+
+		"fresher.",
 		late/2, p.Horizon)
 	add(p.ReplayRatio < 1, "At a replay ratio of %.3g more rollouts are generated than trained on, and some are "+
 		"never used: fewer workers and training that uses each once (replay.sampler=lifo) would cost less.", p.ReplayRatio)
@@ -255,7 +260,8 @@ func (r *Recommendation) Caveats() []string {
 		"nothing twice: by the theory this configuration costs %s%.1f%% more than that.",
 		100*p.Savings, onlyIf(atMost, "at least "), -100*once)
 	if better, ok := r.betterBatch(); ok {
-		add(true, "%d trainers cannot share a batch of %d: with --batch %d, %s and %s would save %.1f%% instead of %.1f%%.",
+		add(true, "%d trainers cannot share a batch of %d: with --batch %d, %s and %s would save %.1f%% instead of "+
+			"%.1f%%.",
 			better.Trainers, r.Fleet.Batch, better.Batch, words.Plural(better.Workers, "worker"),
 			words.Plural(better.Trainers, "trainer"), 100*better.Savings, 100*p.Savings)
 	}

@@ -126,7 +126,8 @@ func Fit(m Measurements) (Fitted, error) {
 	if len(m.Means) > 0 {
 		f.Correlation = fitCorrelation(m.Means, m.NewPerUpdate)
 	}
-	f.Doubts = Doubts{Cost: m.costDoubts(), Noise: noiseDoubts(m, smooth, f.PowerLaw), Correlation: f.Correlation.doubts()}
+	f.Doubts = Doubts{Cost: m.costDoubts(), Noise: noiseDoubts(m, smooth, f.PowerLaw),
+		Correlation: f.Correlation.doubts()}
 	return f, errors.Join(f.Table.validate(), f.PowerLaw.validate())
 }
 
@@ -380,8 +381,10 @@ func noiseDoubts(m Measurements, smooth []weighted, law PowerLaw) []string {
 	few := slices.ContainsFunc(m.Noise, func(n Noise) bool { return n.Count > 0 && n.Count < 30 })
 	add(m.Proxy, "The noise profile is 1/ESS by age, a proxy: it shows how importance ratios spread, not how "+
 		"gradients do.")
-	add(first >= 1, "Nothing was measured below staleness %.3g; fresh rollouts are taken to be as noisy as those.", first)
-	add(len(smooth) == 1, "Noise was measured at one staleness only. How it grows is unknown, and both profiles are flat.")
+	add(first >= 1, "Nothing was measured below staleness %.3g; fresh rollouts are taken to be as noisy as those.",
+		first)
+	add(len(smooth) == 1, "Noise was measured at one staleness only. How it grows is unknown, and both profiles "+
+		"are flat.")
 	add(len(smooth) > 1 && last < 4, "Noise was measured up to staleness %.3g only. Beyond it the power law is a "+
 		"guess and the table has no values.", last)
 	if doubt := growthDoubt(smooth, law, m.errorsKnown()); len(smooth) > 1 && doubt != "" {
@@ -432,7 +435,8 @@ func plateauError(smooth []weighted, value float64) float64 {
 func (c *FittedCorrelation) doubts() []string {
 	switch {
 	case c == nil:
-		return []string{"The correlation was not measured and is taken as 0, which flatters large buffers and many uses."}
+		return []string{"The correlation was not measured and is taken as 0, which flatters large buffers and " +
+			"many uses."}
 	case c.Clipped && c.Rho == 0:
 		return []string{"The measured correlation is below 0, which is chance; it is taken as 0."}
 	case c.Clipped:

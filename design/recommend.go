@@ -188,8 +188,9 @@ func (r *Recommendation) Document() Document {
 		RolloutCost: r.RolloutCost, TrainCost: r.Theory.TrainCost, Correlation: r.Correlation,
 		NoiseExponent: finite(r.Exponent), Origins: r.Origins,
 		StalenessHorizon: finite(o.X), ReplayRatio: finite(o.Y), Infinite: []string{}, Where: o.Where,
-		Objective: o.Objective, OnPolicy: r.Theory.OnPolicy(), Savings: o.Savings, AsymptoticBound: asymptotic(o.Objective),
-		Neighbours: []neighbourDocument{}, Bound: r.Bound,
+		Objective: o.Objective, OnPolicy: r.Theory.OnPolicy(), Savings: o.Savings,
+		AsymptoticBound: asymptotic(o.Objective),
+		Neighbours:      []neighbourDocument{}, Bound: r.Bound,
 		Why: r.Why(), Measured: append([]string{}, r.HowMeasured...), Warnings: r.Caveats(), Command: r.Command,
 	}
 	if table, ok := r.Profile.(*Table); ok {
@@ -203,7 +204,8 @@ func (r *Recommendation) Document() Document {
 	}
 	d.Once.Objective, d.Once.Savings, d.Once.AtMost = r.once(o.Objective)
 	c := &d.Configuration
-	c.Configuration, c.Group, c.MostCapacity, c.AtLimit = p.Configuration, r.Fleet.Group, r.Fleet.MostCapacity, p.AtLimit
+	c.Configuration, c.Group, c.MostCapacity, c.AtLimit = p.Configuration, r.Fleet.Group, r.Fleet.MostCapacity,
+		p.AtLimit
 	_, c.SavingsOnce, _ = r.once(p.Objective)
 	for _, n := range p.Neighbours {
 		d.Neighbours = append(d.Neighbours, neighbourDocument{n.Change, n.Workers, n.Trainers, n.Capacity, n.Batch,

@@ -42,7 +42,8 @@ type Point struct{ X, Y float64 }
 // Validate reports every parameter out of its range. The other methods need a valid theory.
 func (t Theory) Validate() error {
 	var problems option.Problems
-	problems.Check(t.TrainCost >= 1e-5 && t.TrainCost <= 1e3, "train_cost", t.TrainCost, "1e-05 to 1000, 1/rollout_cost")
+	problems.Check(t.TrainCost >= 1e-5 && t.TrainCost <= 1e3, "train_cost", t.TrainCost,
+		"1e-05 to 1000, 1/rollout_cost")
 	problems.Check(t.Correlation >= 0 && t.Correlation <= 1, "correlation", t.Correlation, "0 to 1")
 	if t.Profile == nil {
 		problems.Check(false, "profile", "none", "a PowerLaw or a Table")

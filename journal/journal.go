@@ -191,7 +191,8 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
 	j := &Journal{
 		options: o, definition: slices.Clone(definition), arenas: sync.Pool{New: func() any { return newArena() }},
-		wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), stop: make(chan struct{}),
+		done: make(chan struct{}),
 	}
 	j.table.Store(t)
 	j.queue.changed.L = &j.queue.mu
@@ -317,7 +318,8 @@ func (j *Journal) fail(err error) {
 	j.waiting = nil
 	j.mu.Unlock()
 	if first {
-		j.options.Logger.Error("the journal can write no more; nothing is acknowledged from now on", "path", j.options.Path, "error", err)
+		j.options.Logger.Error("the journal can write no more; nothing is acknowledged from now on", "path",
+			j.options.Path, "error", err)
 	}
 	r.finish(err)
 }

@@ -57,7 +57,8 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	}
 	o = o.withDefaults()
 	began := time.Now()
-	if err := os.Remove(o.Path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) { // of a rewrite that a crash ended
+	// of a rewrite that a crash ended
+	if err := os.Remove(o.Path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
 	c, err := readIntact(o)
@@ -83,7 +84,8 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	}
 	j.start(s)
 	r := &Recovery{
-		Path: o.Path, Rollouts: table.Server().Flow().Present, Bytes: c.bytes, Version: table.Version(), Requests: len(c.requests),
+		Path: o.Path, Rollouts: table.Server().Flow().Present, Bytes: c.bytes, Version: table.Version(),
+		Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
 		Took: time.Since(began), Blobs: c.blobs(),
 	}
@@ -122,7 +124,8 @@ func refusal(r *Report) error {
 	if n := len(r.Damage) + r.More - most; n > 0 {
 		fmt.Fprintf(&b, "and %d more; ", n)
 	}
-	return fmt.Errorf("opening the journal %s: %w: %skeep the file, and save the rest of it with: reprise journal salvage %s --out NEW",
+	return fmt.Errorf("opening the journal %s: %w: %skeep the file, and save the rest of it with: reprise journal "+
+		"salvage %s --out NEW",
 		r.Path, ErrDamaged, b.String(), r.Path)
 }
 

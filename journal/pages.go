@@ -71,7 +71,8 @@ func decodeMeta(b []byte) (m meta, err error) {
 	case size < minPageSize || size > maxPageSize || size&(size-1) != 0:
 		return m, fmt.Errorf("it says pages of %d bytes", size)
 	}
-	return meta{pageSize: int(size), root: pageID(u64(b[16:])), high: pageID(u64(b[40:])), transaction: u64(b[48:])}, nil
+	return meta{pageSize: int(size), root: pageID(u64(b[16:])), high: pageID(u64(b[40:])), transaction: u64(b[48:])},
+		nil
 }
 
 // readMetas returns the later intact meta page, and the damage of the other.
@@ -102,7 +103,8 @@ func readMetas(f io.ReaderAt, size int64) (m meta, damage []Damage, err error) {
 	}
 	switch {
 	case errFirst != nil && errSecond != nil:
-		return m, damage, errors.New("neither of its two meta pages is intact: this is no journal, or its beginning is lost")
+		return m, damage, errors.New("neither of its two meta pages is intact: this is no journal, or its beginning " +
+			"is lost")
 	case errFirst != nil || errSecond == nil && second.transaction > first.transaction:
 		m = second
 	default:
@@ -158,7 +160,8 @@ func (p page) elements(list []element) ([]element, error) {
 		}
 		from := at + position
 		if from < data || keySize == 0 || from+keySize+valueSize > uint64(len(p.b)) {
-			return list, fmt.Errorf("entry %d has a key of %d bytes and a value of %d at %d, the page has %d", i, keySize, valueSize, from, len(p.b))
+			return list, fmt.Errorf("entry %d has a key of %d bytes and a value of %d at %d, the page has %d", i,
+				keySize, valueSize, from, len(p.b))
 		}
 		e.key = p.b[from : from+keySize]
 		e.value = p.b[from+keySize : from+keySize+valueSize]
@@ -209,7 +212,8 @@ func newReader(f io.ReaderAt, size int64) (*reader, error) {
 	}
 	r.used = make([]uint64, r.pages()/64+1)
 	if uint64(m.high) > r.pages() {
-		r.report(Damage{Page: r.pages(), What: fmt.Sprintf("the file is cut short: it has %d pages of %d bytes, %d are in use",
+		r.report(Damage{Page: r.pages(), What: fmt.Sprintf("the file is cut short: it has %d pages of %d bytes, %d "+
+			"are in use",
 			r.pages(), m.pageSize, m.high)})
 	}
 	r.claim(0, 2)
@@ -296,7 +300,10 @@ func (r *reader) walkLevel(bucket string, level []span, leaf func(int, pageID, [
 			for rn := range runs {
 				for _, s := range rn.spans {
 					var children []span
-					children, list = r.visit(bucket, s, rn, list, func(id pageID, es []element) { leaf(worker, id, es) })
+					children, list = r.visit(bucket, s, rn, list, func(id pageID, es []element) {
+						leaf(worker, id,
+							es)
+					})
 					if len(children) > 0 {
 						mu.Lock()
 						below = append(below, children...)
@@ -333,7 +340,8 @@ func (r *reader) nextRun(level []span, buffer []byte) (run, []span) {
 }
 
 // visit checks a page. It passes a leaf on, and returns the children of a branch.
-func (r *reader) visit(bucket string, s span, rn run, list []element, leaf func(pageID, []element)) ([]span, []element) {
+func (r *reader) visit(bucket string, s span, rn run, list []element, leaf func(pageID, []element)) ([]span,
+	[]element) {
 	p, err := r.readPage(s, rn)
 	if err != nil {
 		r.lose(bucket, s, "%v", err)

@@ -90,13 +90,15 @@ func openRecord(bucket string, key, record []byte, want kind) ([]byte, error) {
 	case string(record[:2]) != magic:
 		return nil, fmt.Errorf("its record begins with %x, not %x", record[:2], magic)
 	case uint64(binary.LittleEndian.Uint32(record[4:])) != uint64(len(record)-headerLength):
-		return nil, fmt.Errorf("its record says %d bytes and has %d", binary.LittleEndian.Uint32(record[4:]), len(record)-headerLength)
+		return nil, fmt.Errorf("its record says %d bytes and has %d", binary.LittleEndian.Uint32(record[4:]),
+			len(record)-headerLength)
 	}
 	if sum, said := checksum(bucket, key, record), binary.LittleEndian.Uint32(record[8:]); sum != said {
 		return nil, fmt.Errorf("its checksum is %08x, its record says %08x", sum, said)
 	}
 	if record[2] != recordFormat || kind(record[3]) != want {
-		return nil, fmt.Errorf("its record is of format %d, kind %q; known is format %d, here kind %q", record[2], record[3], recordFormat, want)
+		return nil, fmt.Errorf("its record is of format %d, kind %q; known is format %d, here kind %q", record[2],
+			record[3], recordFormat, want)
 	}
 	return record[headerLength:], nil
 }
@@ -159,7 +161,8 @@ func decodeRequest(b []byte, q *replay.Insertion) error {
 		return fmt.Errorf("its payload has %d bytes, at least 12 are needed", len(b))
 	}
 	*q = replay.Insertion{
-		First: rollout.ID(binary.LittleEndian.Uint64(b)), Count: int(binary.LittleEndian.Uint32(b[8:])), BatchID: string(b[12:]),
+		First: rollout.ID(binary.LittleEndian.Uint64(b)), Count: int(binary.LittleEndian.Uint32(b[8:])),
+		BatchID: string(b[12:]),
 	}
 	return nil
 }
@@ -187,7 +190,8 @@ func (t *totals) append(b []byte) []byte {
 
 func (t *totals) decode(b []byte) error {
 	if len(b) != totalsLength || b[totalsLength-1] > 1 {
-		return fmt.Errorf("its payload has %d bytes, the last %x; %d are needed, the last 0 or 1", len(b), b[max(0, len(b)-1):], totalsLength)
+		return fmt.Errorf("its payload has %d bytes, the last %x; %d are needed, the last 0 or 1", len(b),
+			b[max(0, len(b)-1):], totalsLength)
 	}
 	for i, n := range [...]*uint64{&t.Commit, &t.Rollouts, &t.Uses, &t.Requests} {
 		*n = binary.LittleEndian.Uint64(b[8*i:])

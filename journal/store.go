@@ -144,7 +144,8 @@ func writeAnew(path string, definition []byte, timeout time.Duration, b *batch, 
 		err = disk.SyncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writing the journal %s anew: %w", path, errors.Join(err, s.db.Close(), os.Remove(temporary)))
+		return nil, fmt.Errorf("writing the journal %s anew: %w", path, errors.Join(err, s.db.Close(),
+			os.Remove(temporary)))
 	}
 	s.path, s.db.NoSync = path, false
 	return s, nil
@@ -228,7 +229,8 @@ func putState(tx *bbolt.Tx, key string, payload []byte) error {
 }
 
 func (s *store) put(tx *bbolt.Tx, b *batch) error {
-	rollouts, uses, state := tx.Bucket([]byte(rolloutsBucket)), tx.Bucket([]byte(usesBucket)), tx.Bucket([]byte(stateBucket))
+	rollouts, uses, state := tx.Bucket([]byte(rolloutsBucket)), tx.Bucket([]byte(usesBucket)),
+		tx.Bucket([]byte(stateBucket))
 	for _, k := range []*bbolt.Bucket{rollouts, uses, tx.Bucket([]byte(requestsBucket))} {
 		k.FillPercent = 1 // keys come in ascending order
 	}

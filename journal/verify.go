@@ -53,7 +53,8 @@ type Report struct {
 	Damage    []Damage // at most 1,000
 	More      int      // further ones
 
-	Orphans int // of a salvage: rollouts on pages that no intact page leads to. They may have been removed before the damage.
+	// of a salvage: rollouts on pages that no intact page leads to. They may have been removed before the damage.
+	Orphans int
 }
 
 // Whole reports whether nothing is damaged.
@@ -65,7 +66,8 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "%s: %d bytes, transaction %d, version %d: %d rollouts, %d later uses, %d insertions remembered",
 		r.Path, r.FileBytes, r.Commit, r.Version, r.Rollouts, r.Uses, r.Requests)
 	if r.Orphans > 0 {
-		fmt.Fprintf(&b, "; %d of the rollouts from pages that no intact page leads to, which may have been removed before", r.Orphans)
+		fmt.Fprintf(&b, "; %d of the rollouts from pages that no intact page leads to, which may have been "+
+			"removed before", r.Orphans)
 	}
 	if r.Salvaged {
 		b.WriteString("; salvaged from a damaged one")
@@ -226,7 +228,8 @@ func (r *reader) adoptOrphans(c *content) int {
 			}
 		}
 		var t totals
-		if r.isLost(stateBucket, nil) && t.decode(found.state[totalsKey]) == nil && (state == nil || t.Commit >= latest.Commit) {
+		if r.isLost(stateBucket, nil) && t.decode(found.state[totalsKey]) == nil && (state == nil ||
+			t.Commit >= latest.Commit) {
 			state, latest = found.state, t
 		}
 	})
@@ -265,7 +268,8 @@ func (r *reader) eachOrphan(leaf func(list []element)) {
 		if r.visited(p) {
 			continue
 		}
-		if _, err := r.f.ReadAt(head, at); err != nil || binary.NativeEndian.Uint64(head) != p || (page{b: head}).flags() != leafPage {
+		if _, err := r.f.ReadAt(head, at); err != nil || binary.NativeEndian.Uint64(head) != p ||
+			(page{b: head}).flags() != leafPage {
 			continue
 		}
 		length := (int64(overflow(head)) + 1) * size

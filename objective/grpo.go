@@ -9,7 +9,8 @@ import (
 
 // The methods that use the surrogate of [GRPO] with other advantages (see [Methods]).
 const (
-	ReinforcePP         = "reinforce++"          // REINFORCE++: rewards normalised over the batch, minus a KL penalty if there is one
+	// REINFORCE++: rewards normalised over the batch, minus a KL penalty if there is one
+	ReinforcePP         = "reinforce++"
 	ReinforcePPBaseline = "reinforce++-baseline" // the same, with the group's mean reward subtracted first
 	RLOO                = "rloo"                 // the mean reward of the group's other rollouts subtracted
 	DrGRPO              = "dr_grpo"              // the group's mean subtracted, no standard deviation, PerConstant

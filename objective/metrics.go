@@ -237,7 +237,8 @@ func Combine(shards []Sums) map[string]float64 {
 		metrics["value_clip_fraction"] = sum[sumValueClipped] / n
 		metrics["value_mean"] = (sum[sumReturn] - sum[sumError]) / n
 		variance := func(x, x2 float64) float64 { return x2/n - x/n*(x/n) }
-		if of := variance(sum[sumReturn], sum[sumReturn2]); of > 1e-6*sum[sumReturn2]/n { // less is the rounding of float32 sums
+		// less is the rounding of float32 sums
+		if of := variance(sum[sumReturn], sum[sumReturn2]); of > 1e-6*sum[sumReturn2]/n {
 			metrics["explained_variance"] = 1 - max(variance(sum[sumError], sum[sumError2]), 0)/of
 		}
 	}

@@ -45,7 +45,8 @@ type Objective interface {
 type Needs struct {
 	Reference bool // Inputs.Reference: log-probs under a reference policy
 	Anchor    bool // Inputs.Anchor: log-probs under the policy at the start of the batch
-	Critic    bool // Inputs.Values, OldValues and Returns: a model with a value head, and the advantages estimated with it
+	// Inputs.Values, OldValues and Returns: a model with a value head, and the advantages estimated with it
+	Critic bool
 }
 
 // Inputs is one trainer's shard of a batch: B rows of T positions, all nodes of one float type. Entry t of a row
@@ -166,7 +167,8 @@ func (in Inputs) check(required []string) error {
 		node *Node
 		rank int
 	}{
-		{"Behaviour", in.Behaviour, 2}, {"Entropy", in.Entropy, 2}, {"Mask", in.Mask, 2}, {"Advantage", in.Advantage, 2},
+		{"Behaviour", in.Behaviour, 2}, {"Entropy", in.Entropy, 2}, {"Mask", in.Mask, 2}, {"Advantage", in.Advantage,
+			2},
 		{"Weight", in.Weight, 1}, {"Keep", in.Keep, 1}, {"Reward", in.Reward, 1}, {"GroupMean", in.GroupMean, 1},
 		{"Reference", in.Reference, 2}, {"Anchor", in.Anchor, 2}, {"Values", in.Values, 2},
 		{"OldValues", in.OldValues, 2}, {"Returns", in.Returns, 2},

@@ -84,7 +84,8 @@ type Machine struct {
 func New(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
 	w := parts.Learner.Weights()
 	if w.Version != 0 {
-		return nil, fmt.Errorf("learner's weights have version %d at the start of a run, want 0: resume from a state instead",
+		return nil, fmt.Errorf("learner's weights have version %d at the start of a run, want 0: resume from a state "+
+			"instead",
 			w.Version)
 	}
 	m, err := newIdle(opts, parts, hooks)

@@ -207,7 +207,8 @@ func (m *Machine) checkState(s State, weights map[rollout.Version]Weights) error
 		want = m.opts.Trainers
 	}
 	if len(s.Batches) != want {
-		found.Add(fmt.Errorf("state has %d batches at version %d, want %d with pipeline.batch_updates %d and %d trainers",
+		found.Add(fmt.Errorf("state has %d batches at version %d, want %d with pipeline.batch_updates %d and %d "+
+			"trainers",
 			len(s.Batches), s.Version, want, m.opts.BatchUpdates, m.opts.Trainers))
 		return found.Err()
 	}

@@ -26,7 +26,8 @@ func (l *Learner) estimateAdvantages(shards [][]pass) error {
 		for i, d := range p.draws {
 			if l.options.StoredValues {
 				if len(d.Rollout.Values) != len(d.Rollout.Tokens) {
-					return fmt.Errorf("values: stored: rollout %d has no stored values: want recompute, or rollouts of a generator whose model has a value head", d.ID)
+					return fmt.Errorf("values: stored: rollout %d has no stored values: want recompute, or rollouts "+
+						"of a generator whose model has a value head", d.ID)
 				}
 				copy(p.values[i*p.length:], d.Rollout.Values)
 			}

@@ -15,9 +15,10 @@ type cache struct {
 	model   *Model
 	rows    int
 	slots   int
-	next    int               // first free slot
-	lengths []int             // [rows] tokens of each row
-	bias    []float32         // [rows, slots] 0 where a slot has a token of the row, else masked: added to attention scores
+	next    int   // first free slot
+	lengths []int // [rows] tokens of each row
+	// [rows, slots] 0 where a slot has a token of the row, else masked: added to attention scores
+	bias    []float32
 	tensors []*tensors.Tensor // 2 x layers of [rows, KVHeads, slots, HeadDim]: keys and values; nil: the cache is empty
 }
 

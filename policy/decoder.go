@@ -29,11 +29,12 @@ func newDecoder(c hf.Config, nodes []*Node) *decoder {
 // placement says where the S positions of a pass are. With the zero value, rows begin at their first token and attend
 // within the pass.
 type placement struct {
-	start     *Node   // scalar int32: slot of the first position; nil: 0
-	positions *Node   // [B, S] int32: positions of the tokens in their rows; nil: 0 to S-1
-	bias      *Node   // [B, slots] float32: 0 where a slot has a token of the row, this pass included, else masked; nil: all have
-	cache     []*Node // 2 x Layers of [B, KVHeads, slots, HeadDim]; nil: attend within the pass
-	images    imageNodes
+	start     *Node // scalar int32: slot of the first position; nil: 0
+	positions *Node // [B, S] int32: positions of the tokens in their rows; nil: 0 to S-1
+	// [B, slots] float32: 0 where a slot has a token of the row, this pass included, else masked; nil: all have
+	bias   *Node
+	cache  []*Node // 2 x Layers of [B, KVHeads, slots, HeadDim]; nil: attend within the pass
+	images imageNodes
 }
 
 // forward runs tokens [B, S] int32 and returns the last hidden states [B, S, Hidden], normed, and the cache with the

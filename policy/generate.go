@@ -45,9 +45,10 @@ type Generation struct {
 // Row is one sequence being generated. All slices but Images have length L, the tokens so far. They are laid out as in
 // rollout.Rollout, which may take them over when the generation is finished.
 type Row struct {
-	Tokens    []int32           // [L] prompt, turns of the policy, and the environment's answers between them
-	Mask      []uint8           // [L] 1 where the policy produced the token
-	Logprobs  []float32         // [L] log-softmax(logits/temperature) over the whole vocabulary, before top-p; 0 where Mask is 0
+	Tokens []int32 // [L] prompt, turns of the policy, and the environment's answers between them
+	Mask   []uint8 // [L] 1 where the policy produced the token
+	// [L] log-softmax(logits/temperature) over the whole vocabulary, before top-p; 0 where Mask is 0
+	Logprobs  []float32
 	Versions  []rollout.Version // [L] that produced the token; NoVersion where Mask is 0
 	Values    []float32         // [L] the critic's value before the token, 0 where Mask is 0; nil without a value head
 	Images    [][]byte          // PNG, in the order of their runs of image tokens
@@ -109,7 +110,8 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 			return nil, fmt.Errorf("start generation: %w", err)
 		}
 		if n := len(in.Tokens); n >= m.config.MaxPositionEmbeddings {
-			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no room for a completion: shorten it", i, n, m.config.MaxPositionEmbeddings)
+			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no "+
+				"room for a completion: shorten it", i, n, m.config.MaxPositionEmbeddings)
 		}
 		row := Row{Prompt: len(in.Tokens)}
 		row.addInput(in, m.config.ValueHead)
@@ -201,7 +203,8 @@ func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error
 	}
 	soon := 0
 	for i := range g.rows {
-		soon = max(soon, g.rows[i].room(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings)-1) // the last token is never passed
+		// the last token is never passed
+		soon = max(soon, g.rows[i].room(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings)-1)
 	}
 	out, err := g.pass(w, c, min(soon, lookahead))
 	if err != nil {

@@ -88,8 +88,9 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 	}
 	tokens, temperature := next(), next()
 	inputs := objective.Inputs{
-		Mask: next(), Behaviour: next(), Advantage: next(), Weight: next(), Keep: next(), Reward: next(), GroupMean: next(),
-		Rollouts: next(), Tokens: next(),
+		Mask: next(), Behaviour: next(), Advantage: next(), Weight: next(), Keep: next(), Reward: next(),
+		GroupMean: next(),
+		Rollouts:  next(), Tokens: next(),
 	}
 	needs := l.options.passNeeds()
 	if needs.Reference {

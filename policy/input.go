@@ -110,9 +110,10 @@ func checkHeader(file []byte, size int) error {
 type imageInputs struct {
 	tower        hf.Vision
 	rows, length int
-	patches      []float32            // [rows, length, PatchValues] each value within [-1, 1]; 0 for text
-	patch        []int32              // [rows, length] number of the patch in its image, row by row; -1 for text
-	decoded      map[string][]float32 // patches [Tokens, PatchValues] by PNG: the rows of a group begin with the same image
+	patches      []float32 // [rows, length, PatchValues] each value within [-1, 1]; 0 for text
+	patch        []int32   // [rows, length] number of the patch in its image, row by row; -1 for text
+	// patches [Tokens, PatchValues] by PNG: the rows of a group begin with the same image
+	decoded map[string][]float32
 }
 
 // newImageInputs returns the inputs of a pass without images.
@@ -144,7 +145,8 @@ func (s *imageInputs) add(row, from int, tokens []int32, mask []uint8, pngs [][]
 		}
 		if n%size == 0 {
 			if n/size >= len(pngs) {
-				return fmt.Errorf("token %d is an image's, and there are %d images of %d tokens: give one for each run of image tokens", i, len(pngs), size)
+				return fmt.Errorf("token %d is an image's, and there are %d images of %d tokens: give one for each "+
+					"run of image tokens", i, len(pngs), size)
 			}
 			var err error
 			if patches, err = s.decode(pngs[n/size]); err != nil {

@@ -38,7 +38,8 @@ func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
 		return nil, fmt.Errorf("prepare the learner: %w", err)
 	}
 	if o.Objective.Needs().Critic && !m.config.ValueHead {
-		return nil, fmt.Errorf("prepare the learner: objective %s needs a value head: give the model one with Model.WithValueHead", o.Objective.Name())
+		return nil, fmt.Errorf("prepare the learner: objective %s needs a value head: give the model one with "+
+			"Model.WithValueHead", o.Objective.Name())
 	}
 	o = o.withDefaults()
 	l := &Learner{model: m, options: o, weights: w}
@@ -48,7 +49,10 @@ func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
 	params := len(m.config.Specs())
 	var errs [4]error
 	l.gradient, errs[0] = m.newProgram("gradient", l.gradientGraph)
-	l.update, errs[1] = m.newProgram("update", func(in []*graph.Node) []*graph.Node { return o.Optimizer.updateGraph(in, params) })
+	l.update, errs[1] = m.newProgram("update", func(in []*graph.Node) []*graph.Node {
+		return o.Optimizer.updateGraph(in,
+			params)
+	})
 	l.first, errs[2] = m.zeros()
 	l.second, errs[3] = m.zeros()
 	if err := errors.Join(errs[:]...); err != nil {
@@ -164,7 +168,8 @@ func (l *Learner) apply(gradients []shardGradient) (norm float64, err error) {
 	params := len(l.first)
 	norm = float64(tensors.ToScalar[float32](out[3*params]))
 	if !finite(norm) {
-		return 0, fmt.Errorf("step %d: the gradient's norm is %v: lower learner.learning_rate (%g) or learner.clip_norm", l.step+1, norm, l.options.Optimizer.LearningRate)
+		return 0, fmt.Errorf("step %d: the gradient's norm is %v: lower learner.learning_rate (%g) or "+
+			"learner.clip_norm", l.step+1, norm, l.options.Optimizer.LearningRate)
 	}
 	if l.options.needsAnchor() {
 		l.anchor = l.batchStart()
@@ -175,7 +180,8 @@ func (l *Learner) apply(gradients []shardGradient) (norm float64, err error) {
 	if l.step%l.options.Updates == 0 {
 		l.anchor = nil
 	}
-	if r := l.options.Reference; l.reference != nil && r.Every > 0 && l.step%r.Every == 0 && (r.Swaps == 0 || l.swaps < r.Swaps) {
+	if r := l.options.Reference; l.reference != nil && r.Every > 0 && l.step%r.Every == 0 && (r.Swaps == 0 ||
+		l.swaps < r.Swaps) {
 		l.reference = l.weights
 		l.swaps++
 	}
@@ -227,11 +233,13 @@ func (l *Learner) State() (s LearnerState, err error) {
 // Restore returns a learner to a state: it continues as if it had never stopped.
 func (l *Learner) Restore(s LearnerState) error {
 	if l.reference != nil && s.Reference == nil {
-		return errors.New("restore the learner: its objective needs a reference policy, and the state has none: continue with the objective that the state was saved with")
+		return errors.New("restore the learner: its objective needs a reference policy, and the state has none: " +
+			"continue with the objective that the state was saved with")
 	}
 	withinBatch := l.options.needsAnchor() && s.Step%l.options.Updates != 0
 	if withinBatch && s.Began == nil {
-		return fmt.Errorf("restore the learner: step %d is within a batch of %d, and the state lacks the weights at its start: continue with the batch_updates that the state was saved with", s.Step, l.options.Updates)
+		return fmt.Errorf("restore the learner: step %d is within a batch of %d, and the state lacks the weights at "+
+			"its start: continue with the batch_updates that the state was saved with", s.Step, l.options.Updates)
 	}
 	var parts [5][]*tensors.Tensor
 	for i, flat := range [][][]float32{s.Weights, s.First, s.Second, s.Began, s.Reference} {

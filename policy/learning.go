@@ -125,7 +125,8 @@ func (o Learning) checkAdvantage(p *option.Problems) {
 	p.Check(gae.Lambda >= 0 && gae.Lambda <= 1, "lambda", gae.Lambda, "a value in [0, 1]")
 	p.Check(!o.StoredValues || kind == advantage.Critic, "values", "stored", "recompute, or advantage %s",
 		advantage.Critic)
-	if p.Check(finite(o.KLPenalty) && o.KLPenalty >= 0, "kl_penalty", o.KLPenalty, "a finite number of 0 or more"); finite(o.KLPenalty) {
+	if p.Check(finite(o.KLPenalty) && o.KLPenalty >= 0, "kl_penalty", o.KLPenalty,
+		"a finite number of 0 or more"); finite(o.KLPenalty) {
 		p.Check(o.KLPenalty <= 0 || kind.UsesBatch(), "kl_penalty", o.KLPenalty, "0, or advantage %s or %s",
 			advantage.Batch, advantage.GroupBatch)
 	}

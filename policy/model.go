@@ -82,7 +82,8 @@ func openBackend() (compute.Backend, error) {
 			return backend, nil
 		}
 	}
-	return nil, errors.New("open the Go backend: its worker pool has no SetMaxParallelism: build with the gomlx/compute version in go.mod")
+	return nil, errors.New("open the Go backend: its worker pool has no SetMaxParallelism: build with the " +
+		"gomlx/compute version in go.mod")
 }
 
 // dims tells the shapes of a program's inputs apart. Everything else follows from the architecture.

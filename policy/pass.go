@@ -26,8 +26,9 @@ type pass struct {
 	// What prepare computes before the gradient; nil if not needed.
 	current, anchor, reference []float32 // [rows, length] log-probs under the policy, pi_k and the reference policy
 	values, returns            []float32 // [rows, length] of the critic
-	tdError                    []float64 // [draws] mean over the policy's tokens of the critic's absolute one-step errors
-	dropped                    []bool    // [draws] MaxLogRatio took it out
+	// [draws] mean over the policy's tokens of the critic's absolute one-step errors
+	tdError []float64
+	dropped []bool // [draws] MaxLogRatio took it out
 }
 
 func (m *Model) newPass(rows, length int) pass {

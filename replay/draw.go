@@ -17,7 +17,8 @@ func (s *shard) checkRequest(req rollout.Request) error {
 	if s.units == groups {
 		each = o.GroupSize
 		if n%each != 0 || req.Fresh%each != 0 {
-			return fmt.Errorf("size is %d with %d fresh: ask for whole groups of group_size %d: %w", n, req.Fresh, each, rollout.ErrInvalid)
+			return fmt.Errorf("size is %d with %d fresh: ask for whole groups of group_size %d: %w", n, req.Fresh, each,
+				rollout.ErrInvalid)
 		}
 	}
 	replayed := n - s.freshOf(req)
@@ -25,21 +26,27 @@ func (s *shard) checkRequest(req rollout.Request) error {
 	if o.Sampler.Replaces() {
 		need = min(each, replayed)
 		if s.maxUses > 0 && n/int(s.maxUses) > most {
-			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, most, s.maxUses, rollout.ErrInvalid)
+			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, most, s.maxUses,
+				rollout.ErrInvalid)
 		}
 	}
 	drawable := s.sampler.size() * each
 	switch {
 	case need > most || s.freshOf(req) > most:
-		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most, rollout.ErrInvalid)
+		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most,
+			rollout.ErrInvalid)
 	case s.present < o.MinSize:
-		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, o.MinSize, rollout.ErrStarved)
+		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, o.MinSize,
+			rollout.ErrStarved)
 	case s.fresh.Waiting.Len*each < s.freshOf(req):
-		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh: %w", req.Fresh, s.number, s.fresh.Waiting.Len*each, rollout.ErrStarved)
+		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh: %w", req.Fresh,
+			s.number, s.fresh.Waiting.Len*each, rollout.ErrStarved)
 	case drawable < need:
-		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn: %w", n, s.number, drawable, rollout.ErrStarved)
+		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn: %w", n, s.number, drawable,
+			rollout.ErrStarved)
 	case s.maxUses > 0 && need < n && s.remaining < int64(n):
-		return fmt.Errorf("sampling %d from shard %d, where max_uses allows %d more draws: %w", n, s.number, s.remaining, rollout.ErrStarved)
+		return fmt.Errorf("sampling %d from shard %d, where max_uses allows %d more draws: %w", n, s.number,
+			s.remaining, rollout.ErrStarved)
 	}
 	return nil
 }
@@ -305,7 +312,8 @@ func sameSize(b *rollout.Batch, req rollout.Request) error {
 	if len(b.Draws) == req.Size {
 		return nil
 	}
-	return fmt.Errorf("size is %d: request %q asked for %d before; give each request an id of its own: %w", req.Size, req.ID, len(b.Draws), rollout.ErrInvalid)
+	return fmt.Errorf("size is %d: request %q asked for %d before; give each request an id of its own: %w", req.Size,
+		req.ID, len(b.Draws), rollout.ErrInvalid)
 }
 
 // findLease returns the index of a batch among the leases.

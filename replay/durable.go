@@ -65,9 +65,10 @@ type Marks uint8
 const (
 	MarkCorrect  Marks = 1 << iota // reward at or above the threshold, at insertion
 	MarkReserved                   // in the part that retention positive reserves for correct rollouts
-	MarkFresh                      // not handed out as fresh, counting acknowledged draws; a group's first rollout stands for the group
-	MarkAtMax                      // entered at the largest base and not reported since
-	allMarks     = 1<<iota - 1
+	// not handed out as fresh, counting acknowledged draws; a group's first rollout stands for the group
+	MarkFresh
+	MarkAtMax // entered at the largest base and not reported since
+	allMarks  = 1<<iota - 1
 )
 
 // Insertion is one insertion remembered by its batch id: see [Server.InsertOnce].
@@ -392,7 +393,8 @@ func (d Durable) Rebuild(r Recovered) (RebuildResult, error) {
 	defer t.unlockAll()
 	var result RebuildResult
 	if t.lastID != 0 || t.version != 0 {
-		return result, fmt.Errorf("rebuilding a table that is at version %d with %d rollouts inserted: give it a new one: %w", t.version, t.lastID, rollout.ErrInvalid)
+		return result, fmt.Errorf("rebuilding a table that is at version %d with %d rollouts inserted: give it a new "+
+			"one: %w", t.version, t.lastID, rollout.ErrInvalid)
 	}
 	slices.SortFunc(r.Stored, func(a, b Stored) int { return cmp.Compare(a.ID, b.ID) })
 	if r.Repair {
@@ -450,15 +452,18 @@ func (t *Table) checkRecovered(r *Recovered) error {
 		}
 	}
 	if len(st.Shards) != len(t.shards) {
-		return fmt.Errorf("its state has %d shards, the options %d: %w", len(st.Shards), len(t.shards), rollout.ErrInvalid)
+		return fmt.Errorf("its state has %d shards, the options %d: %w", len(st.Shards), len(t.shards),
+			rollout.ErrInvalid)
 	}
 	if !r.Repair && len(r.Requests) != st.Requests {
-		return fmt.Errorf("%d insertions are remembered, its state says %d: %w", len(r.Requests), st.Requests, rollout.ErrInvalid)
+		return fmt.Errorf("%d insertions are remembered, its state says %d: %w", len(r.Requests), st.Requests,
+			rollout.ErrInvalid)
 	}
 	seen := make(map[string]bool, len(r.Requests))
 	for _, q := range r.Requests {
 		if seen[q.BatchID] || !q.possible(st) {
-			return fmt.Errorf("the insertion %q of ids %d to %d is remembered, of %d given: %w", q.BatchID, q.First, uint64(q.First)+uint64(q.Count)-1, st.LastID, rollout.ErrInvalid)
+			return fmt.Errorf("the insertion %q of ids %d to %d is remembered, of %d given: %w", q.BatchID, q.First,
+				uint64(q.First)+uint64(q.Count)-1, st.LastID, rollout.ErrInvalid)
 		}
 		seen[q.BatchID] = true
 	}
@@ -485,7 +490,8 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 		return bad("is none of the %d given", st.LastID)
 	case k.Group == 0 || k.Group > st.LastGroup || k.Shard != int((k.Group-1)%uint64(len(t.shards))):
 		return bad("is of group %d of %d, in shard %d of %d", k.Group, st.LastGroup, k.Shard, len(t.shards))
-	case k.Uses < 0 || t.options.MaxUses > 0 && int(k.Uses) >= t.options.MaxUses || t.options.Sampler.Consumes() && k.Uses > 0:
+	case k.Uses < 0 || t.options.MaxUses > 0 && int(k.Uses) >= t.options.MaxUses || t.options.Sampler.Consumes() &&
+		k.Uses > 0:
 		return bad("has %d uses, max_uses is %d", k.Uses, t.options.MaxUses)
 	case k.LastUse < rollout.NoVersion || k.LastUse > st.Version:
 		return bad("was used at version %d, the table is at %d", k.LastUse, st.Version)
@@ -498,7 +504,8 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 	}
 	span := k.Rollout.Span()
 	if span.Least < 0 || span.Greatest > st.Version {
-		return bad("has tokens of versions %d to %d, the table is at %d", span.Least, span.Greatest, st.Version) // invariant 1
+		// invariant 1
+		return bad("has tokens of versions %d to %d, the table is at %d", span.Least, span.Greatest, st.Version)
 	}
 	if s := t.options.MaxStaleness; s > 0 && int64(span.Least) < int64(st.Version)-int64(s) {
 		return bad("is of version %d, max_staleness %d, and the table at %d", span.Least, s, st.Version)
@@ -526,14 +533,16 @@ func fillShards(shards []*shard, all []Stored) error {
 				n++
 			}
 			if n != s.options.GroupSize {
-				return fmt.Errorf("group %d has %d rollouts, group_size is %d: %w", all[0].Group, n, s.options.GroupSize, rollout.ErrInvalid)
+				return fmt.Errorf("group %d has %d rollouts, group_size is %d: %w", all[0].Group, n,
+					s.options.GroupSize, rollout.ErrInvalid)
 			}
 		}
 		s.readmit(all[:n])
 		all = all[n:]
 	}
 	for _, s := range shards {
-		if r := s.retention; r != nil && (r.recent.Len > r.recentSize || r.reserved.Len > r.reservedSize || r.recent.Bytes > r.recentBytes || r.reserved.Bytes > r.reservedBytes) ||
+		if r := s.retention; r != nil && (r.recent.Len > r.recentSize || r.reserved.Len > r.reservedSize ||
+			r.recent.Bytes > r.recentBytes || r.reserved.Bytes > r.reservedBytes) ||
 			s.present > s.options.shardCapacity() || s.bytes > s.options.shardBytes() {
 			return fmt.Errorf("shard %d has %d rollouts of %d bytes, more than its capacity: %w", s.number, s.present, s.bytes, rollout.ErrInvalid) // invariant 2
 		}
@@ -566,9 +575,11 @@ func (s *shard) readmit(unit []Stored) {
 func (s *shard) readmitOne(k *Stored) int32 {
 	span := k.Rollout.Span()
 	it := item{
-		ID: k.ID, Group: k.Group, Bytes: k.Rollout.Bytes(), Version: span.Least, MeanCeil: span.MeanCeil(), Greatest: span.Greatest,
-		Uses: k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
-		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0, reserved) | flagIf(k.Marks&MarkAtMax != 0, atMax),
+		ID: k.ID, Group: k.Group, Bytes: k.Rollout.Bytes(), Version: span.Least, MeanCeil: span.MeanCeil(),
+		Greatest: span.Greatest,
+		Uses:     k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
+		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0,
+			reserved) | flagIf(k.Marks&MarkAtMax != 0, atMax),
 	}
 	slot := s.put(&it, k.Rollout)
 	if s.retention != nil {
@@ -595,7 +606,8 @@ func (s *shard) checkBalance() error {
 	if uint64(s.present) == c.present() && uses == c.Acknowledged && c.left() == c.UsesAtEviction.Count() {
 		return nil
 	}
-	return fmt.Errorf("it holds %d rollouts, its state says %d; their uses and those of the %d evicted come to %d, its state says %d: %w",
+	return fmt.Errorf("it holds %d rollouts, its state says %d; their uses and those of the %d evicted come to %d, "+
+		"its state says %d: %w",
 		s.present, c.present(), c.left(), uses, c.Acknowledged, rollout.ErrInvalid)
 }
 

@@ -68,7 +68,8 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 		}
 	}
 	if a.greatest > t.version { // invariant 1: nothing in the table is newer than the table
-		return nil, fmt.Errorf("row %d has a token of version %d, the table is at %d; advance it first: %w", a.row, a.greatest, t.version, rollout.ErrAhead)
+		return nil, fmt.Errorf("row %d has a token of version %d, the table is at %d; advance it first: %w", a.row,
+			a.greatest, t.version, rollout.ErrAhead)
 	}
 	if err := t.admit(a, groups); err != nil {
 		return nil, err
@@ -125,7 +126,8 @@ func (t *Table) validate(groups []rollout.Group) error {
 		if bytes := groupBytes(g); bytes > t.options.recentBytes() {
 			return &rollout.FieldError{
 				Row: row, Field: "group", Value: fmt.Sprintf("%d bytes", bytes),
-				Remedy: fmt.Sprintf("insert groups of at most a shard's %d bytes, or raise capacity_bytes", t.options.recentBytes()),
+				Remedy: fmt.Sprintf("insert groups of at most a shard's %d bytes, or raise capacity_bytes",
+					t.options.recentBytes()),
 			}
 		}
 		row += len(g.Rollouts)
@@ -144,7 +146,8 @@ func groupBytes(g rollout.Group) int64 {
 // prepare computes the items of the groups, except for IDs and group numbers. It refuses what has no priority base or
 // no steps.
 func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
-	a.items, a.bases, a.rollouts, a.sizes, a.greatest = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0], rollout.NoVersion
+	a.items, a.bases, a.rollouts, a.sizes, a.greatest = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0],
+		rollout.NoVersion
 	row := 0
 	for _, g := range groups {
 		if err := t.split(a, g, row); err != nil {
@@ -211,9 +214,11 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 	base := t.options.ownBase(r, it.Advantage)
 	switch {
 	case t.options.PriorityBase == BaseTDError && t.options.Entry == EnterOwn && len(r.Values) == 0:
-		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or configure entry max: priority_base td_error is made of them"}
+		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or " +
+			"configure entry max: priority_base td_error is made of them"}
 	case !(base <= math.MaxFloat64):
-		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base), Remedy: "let the priority function return a finite number"}
+		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base),
+			Remedy: "let the priority function return a finite number"}
 	}
 	a.bases = append(a.bases, base)
 	return nil
@@ -325,7 +330,8 @@ func (t *Table) split(a *arrivals, g rollout.Group, row int) error {
 	if capacity := t.options.shardCapacity(); len(a.parts) > capacity { // validate checked rollouts
 		return &rollout.FieldError{
 			Row: row, Field: "group", Value: fmt.Sprintf("%d steps", len(a.parts)),
-			Remedy: fmt.Sprintf("insert groups of no more steps than a shard's capacity %d, or raise capacity", capacity),
+			Remedy: fmt.Sprintf("insert groups of no more steps than a shard's capacity %d, or raise capacity",
+				capacity),
 		}
 	}
 	return nil
@@ -339,7 +345,8 @@ func (t *Table) steps(r *rollout.Rollout) ([]*rollout.Rollout, *rollout.FieldErr
 	}
 	for i, reward := range r.Returns(t.options.StepReturns, t.options.StepDiscount) {
 		if math.IsInf(float64(reward), 0) {
-			return nil, &rollout.FieldError{Field: "turns", Value: fmt.Sprintf("rewards whose return from turn %d on is %v", i, reward), Remedy: "give rewards whose sums are finite"}
+			return nil, &rollout.FieldError{Field: "turns", Value: fmt.Sprintf("rewards whose return from turn %d "+
+				"on is %v", i, reward), Remedy: "give rewards whose sums are finite"}
 		}
 		steps[i].Reward, steps[i].Turns[0].Reward = reward, reward
 	}

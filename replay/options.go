@@ -179,7 +179,8 @@ type Entry string
 // The entries.
 const (
 	EnterOwn Entry = "own" // their own
-	EnterMax Entry = "max" // the largest the shard has known, 1 before any, until their first report (Schaul et al. 2016)
+	// the largest the shard has known, 1 before any, until their first report (Schaul et al. 2016)
+	EnterMax Entry = "max"
 )
 
 // Norm is what importance weights are divided by, so that none is above 1.
@@ -274,7 +275,8 @@ func orElse[T any](p *T, value T) *T {
 // WithoutPriorities returns the options without those of sampler prioritized.
 func (o Options) WithoutPriorities() Options {
 	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.AgeDecay, o.Decay, o.TargetESS = "", 0, 0, 0, "", 0
-	o.Draws, o.Entry, o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm, o.PriorityFunction = "", "", nil, nil, "", nil
+	o.Draws, o.Entry, o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm, o.PriorityFunction = "", "", nil, nil, "",
+		nil
 	return o
 }
 
@@ -296,30 +298,45 @@ func (o Options) Validate() error {
 	// Slots are int32; some stay free for draws that outlive their rollout.
 	check(o.Capacity >= 1 && share <= math.MaxInt32/2, "capacity", o.Capacity, "1 to %d per shard", math.MaxInt32/2)
 	check(o.Capacity%shards == 0, "capacity", o.Capacity, "a multiple of the %d shards, one for each trainer", shards)
-	check(o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes, "0 (no limit) or at least 1 per shard")
+	check(o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes,
+		"0 (no limit) or at least 1 per shard")
 	check(o.Retention == KeepNewest || o.Retention == KeepPositive, "retention", o.Retention, "fifo or positive")
-	check(o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention, "fifo with sampler %s, which evicts nothing", o.Sampler)
-	check(o.PositiveFraction >= 0 && o.PositiveFraction < 1, "positive_fraction", o.PositiveFraction, "at least 0 and below 1")
-	check(o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction, "0 with retention %s", o.Retention)
-	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction, "room for at least one other rollout in a shard of %d", share)
+	check(o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention,
+		"fifo with sampler %s, which evicts nothing", o.Sampler)
+	check(o.PositiveFraction >= 0 && o.PositiveFraction < 1, "positive_fraction", o.PositiveFraction,
+		"at least 0 and below 1")
+	check(o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction,
+		"0 with retention %s", o.Retention)
+	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction,
+		"room for at least one other rollout in a shard of %d", share)
 	check(!math.IsNaN(float64(*o.PositiveThreshold)), "positive_threshold", *o.PositiveThreshold, "a number")
 	check(slices.Contains(Samplers(), o.Sampler), "sampler", o.Sampler, "one of %v", Samplers())
-	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness, "0 (no limit) to %d versions", math.MaxInt32)
+	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness,
+		"0 (no limit) to %d versions", math.MaxInt32)
 	check(o.MaxUses >= 0 && o.MaxUses <= math.MaxInt32, "max_uses", o.MaxUses, "0 (no limit) to %d", math.MaxInt32)
-	check(o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses, "0 or 1 with sampler %s, which gives each rollout once", o.Sampler)
-	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= share), "min_size", o.MinSize, "0 to %d, the capacity of a shard", share)
+	check(o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses, "0 or 1 with sampler %s, which gives each "+
+		"rollout once", o.Sampler)
+	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= share), "min_size", o.MinSize,
+		"0 to %d, the capacity of a shard", share)
 	check(oneOf(o.Unit, UnitRollout, UnitStep, UnitGroup), "unit", o.Unit, "rollout, step or group")
 	check(o.Unit != UnitGroup || !o.Sampler.Consumes(), "unit", o.Unit, "rollout or step with sampler %s", o.Sampler)
-	check(o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with retention %s, which keeps rollouts by their own reward", o.Retention)
-	check(o.GroupSize >= 0 && (o.Capacity < shards || o.GroupSize <= share), "group_size", o.GroupSize, "0 (groups may differ) to %d, the capacity of a shard", share)
-	check(o.GroupSize != 0 || o.Unit != UnitGroup, "group_size", o.GroupSize, "1 to %d, the capacity of a shard, with unit group", share)
-	check(o.StepReturns >= ToTheEnd && o.StepReturns <= math.MaxInt32, "step_returns", o.StepReturns, "turns, 0 for the turn's own reward, or %d to the end of the episode", ToTheEnd)
+	check(o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with retention %s, "+
+		"which keeps rollouts by their own reward", o.Retention)
+	check(o.GroupSize >= 0 && (o.Capacity < shards || o.GroupSize <= share), "group_size", o.GroupSize,
+		"0 (groups may differ) to %d, the capacity of a shard", share)
+	check(o.GroupSize != 0 || o.Unit != UnitGroup, "group_size", o.GroupSize, "1 to %d, the capacity of a shard, "+
+		"with unit group", share)
+	check(o.StepReturns >= ToTheEnd && o.StepReturns <= math.MaxInt32, "step_returns", o.StepReturns,
+		"turns, 0 for the turn's own reward, or %d to the end of the episode", ToTheEnd)
 	check(o.StepReturns == 0 || o.Unit == UnitStep, "step_returns", o.StepReturns, "0 with unit %s", o.Unit)
 	check(o.StepDiscount > 0 && o.StepDiscount <= 1, "step_discount", o.StepDiscount, "above 0, at most 1")
-	check(o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount, "1 with step_returns 0, which discounts nothing")
+	check(o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount,
+		"1 with step_returns 0, which discounts nothing")
 	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
-	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (no limit) to %d", math.MaxInt32)
-	check(o.LeaseSeconds >= 1e-3 && o.LeaseSeconds <= maxLeaseSeconds, "lease_seconds", o.LeaseSeconds, "0.001 to %d", maxLeaseSeconds)
+	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (no limit) to %d",
+		math.MaxInt32)
+	check(o.LeaseSeconds >= 1e-3 && o.LeaseSeconds <= maxLeaseSeconds, "lease_seconds", o.LeaseSeconds, "0.001 to %d",
+		maxLeaseSeconds)
 	if err := o.Advantage.Validate(); err != nil {
 		check(false, "advantage", o.Advantage, "%v", advantage.Kinds())
 	}
@@ -342,19 +359,25 @@ func (o Options) Validate() error {
 func (o Options) validatePriorities(problems *option.Problems) {
 	check := problems.Check
 	check(oneOf(o.PriorityBase, Bases()...), "priority_base", o.PriorityBase, "%v", Bases())
-	check((o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase, "function exactly when Options.PriorityFunction is given")
-	check(o.PriorityBase != BaseGradNorm || o.Entry == EnterMax, "entry", o.Entry, "max with priority_base gradient_norm, which nobody knows before the first step")
+	check((o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase,
+		"function exactly when Options.PriorityFunction is given")
+	check(o.PriorityBase != BaseGradNorm || o.Entry == EnterMax, "entry", o.Entry,
+		"max with priority_base gradient_norm, which nobody knows before the first step")
 	check(o.PriorityBase != BaseAdvantage || o.Entry == EnterMax || o.Advantage.GroupRelative(), "entry", o.Entry,
 		"max with priority_base advantage and advantage %s, which nobody knows before the step", o.Advantage)
-	check(o.PriorityEpsilon > 0 && o.PriorityEpsilon <= math.MaxFloat64, "priority_epsilon", o.PriorityEpsilon, "finite and above 0")
-	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent, "above 0, at most 100: sampler uniform draws all alike")
+	check(o.PriorityEpsilon > 0 && o.PriorityEpsilon <= math.MaxFloat64, "priority_epsilon", o.PriorityEpsilon,
+		"finite and above 0")
+	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent,
+		"above 0, at most 100: sampler uniform draws all alike")
 	check(o.AgeDecay >= minAgeDecay, "age_decay", o.AgeDecay, "%g versions or more, or inf for none", minAgeDecay)
 	check(oneOf(o.Decay, BeforeExponent, AfterExponent), "decay", o.Decay, "before_exponent or after_exponent")
-	check(o.TargetESS >= 0 && o.TargetESS < 1, "target_ess", o.TargetESS, "0 (age_decay is fixed) or above 0 and below 1")
+	check(o.TargetESS >= 0 && o.TargetESS < 1, "target_ess", o.TargetESS, "0 (age_decay is fixed) or above 0 and "+
+		"below 1")
 	check(oneOf(o.Draws, Stratified, Independent), "draws", o.Draws, "stratified or independent")
 	check(oneOf(o.Entry, EnterOwn, EnterMax), "entry", o.Entry, "own or max")
 	check(*o.ImportanceBeta >= 0 && *o.ImportanceBeta <= 1, "importance_beta", *o.ImportanceBeta, "0 to 1")
-	check(*o.ImportanceAnneal >= 0 && *o.ImportanceAnneal <= math.MaxInt32, "importance_anneal", *o.ImportanceAnneal, "0 (beta stays) to %d versions", math.MaxInt32)
+	check(*o.ImportanceAnneal >= 0 && *o.ImportanceAnneal <= math.MaxInt32, "importance_anneal", *o.ImportanceAnneal,
+		"0 (beta stays) to %d versions", math.MaxInt32)
 	check(oneOf(o.ImportanceNorm, ByBatch, ByTable), "importance_norm", o.ImportanceNorm, "batch or table")
 }
 
@@ -400,7 +423,8 @@ func (o Options) identity() string {
 func sameIdentity(saved string, table Options) error {
 	var problems option.Problems
 	for _, d := range option.Differences(json.RawMessage(saved), json.RawMessage(table.identity())) {
-		problems.Add(fmt.Errorf("%s is %s in the snapshot and %s in the table: give the table the snapshot's: %w", d.Key, d.A, d.B, rollout.ErrInvalid))
+		problems.Add(fmt.Errorf("%s is %s in the snapshot and %s in the table: give the table the snapshot's: %w",
+			d.Key, d.A, d.B, rollout.ErrInvalid))
 	}
 	return problems.Err()
 }

@@ -76,7 +76,8 @@ func (p *prioritized) enter(s int32, base float64) {
 	p.largest = max(p.largest, base)
 	if p.o.Entry == EnterMax {
 		base = p.largest
-		if base <= p.o.PriorityEpsilon { // nothing is known: with the least, those that enter now would hardly be drawn later
+		// nothing is known: with the least, those that enter now would hardly be drawn later
+		if base <= p.o.PriorityEpsilon {
 			base = 1
 		}
 		p.store.items[s].set(atMax)
@@ -240,7 +241,8 @@ type weightState struct {
 }
 
 func (p *prioritized) state() samplerState {
-	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest, Bases: slices.Clone(p.bases), Count: p.count}
+	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest,
+		Bases: slices.Clone(p.bases), Count: p.count}
 	st.Weights = make([]float64, 0, p.tree.Len())
 	if p.least != nil {
 		st.Leasts = make([]float64, 0, p.tree.Len())
@@ -257,7 +259,8 @@ func (p *prioritized) state() samplerState {
 func (p *prioritized) setState(state samplerState) {
 	st := state.Weights
 	p.tau, p.rate = st.Tau, p.o.decayRate(st.Tau)
-	p.ref, p.leastRef, p.shift, p.largest, p.bases, p.count = st.Ref, st.LeastRef, st.Shift, st.Largest, st.Bases, st.Count
+	p.ref, p.leastRef, p.shift, p.largest, p.bases, p.count = st.Ref, st.LeastRef, st.Shift, st.Largest, st.Bases,
+		st.Count
 	p.room(len(st.Weights))
 	p.tree.Refill(func(leaf []float64) { copy(leaf, st.Weights) })
 	if p.least != nil {

@@ -20,12 +20,14 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 		return err
 	}
 	if len(ids) != len(priorities) {
-		return &rollout.FieldError{Row: min(len(ids), len(priorities)), Field: "priorities", Value: fmt.Sprintf("%d for %d ids", len(priorities), len(ids)), Remedy: "give one for each id"}
+		return &rollout.FieldError{Row: min(len(ids), len(priorities)), Field: "priorities",
+			Value: fmt.Sprintf("%d for %d ids", len(priorities), len(ids)), Remedy: "give one for each id"}
 	}
 	last := t.newestID()
 	for i, p := range priorities {
 		if !(p >= 0 && p <= math.MaxFloat64) {
-			return &rollout.FieldError{Row: i, Field: "priority", Value: fmt.Sprint(p), Remedy: "give a finite number, at least 0"}
+			return &rollout.FieldError{Row: i, Field: "priority", Value: fmt.Sprint(p),
+				Remedy: "give a finite number, at least 0"}
 		}
 		if err := checkID(i, ids[i], last); err != nil {
 			return err
@@ -82,7 +84,8 @@ func (t *Table) newestID() rollout.ID {
 
 func checkID(row int, id, last rollout.ID) error {
 	if id == 0 || id > last {
-		return &rollout.FieldError{Row: row, Field: "id", Value: fmt.Sprint(id), Remedy: fmt.Sprintf("give an id that the table gave, 1 to %d", last)}
+		return &rollout.FieldError{Row: row, Field: "id", Value: fmt.Sprint(id),
+			Remedy: fmt.Sprintf("give an id that the table gave, 1 to %d", last)}
 	}
 	return nil
 }
@@ -97,11 +100,13 @@ func checkFeedback(row int, f rollout.Feedback) error {
 		{"tokens", f.Tokens}, {"ratio_sum", f.RatioSum}, {"ratio_squares", f.RatioSquares},
 	} {
 		if !(x.value >= 0 && x.value <= math.MaxFloat64) {
-			return &rollout.FieldError{Row: row, Field: x.field, Value: fmt.Sprint(x.value), Remedy: "give a finite number, at least 0, or nothing where it was not measured"}
+			return &rollout.FieldError{Row: row, Field: x.field, Value: fmt.Sprint(x.value),
+				Remedy: "give a finite number, at least 0, or nothing where it was not measured"}
 		}
 	}
 	if f.Staleness < 0 {
-		return &rollout.FieldError{Row: row, Field: "staleness", Value: fmt.Sprint(f.Staleness), Remedy: "give the draw's, at least 0"}
+		return &rollout.FieldError{Row: row, Field: "staleness", Value: fmt.Sprint(f.Staleness),
+			Remedy: "give the draw's, at least 0"}
 	}
 	return nil
 }
@@ -343,7 +348,10 @@ func (t *Table) masses() []ageMass {
 		s.mu.Unlock()
 	}
 	list := make([]ageMass, 0, len(byVersion))
-	for _, v := range slices.SortedFunc(maps.Keys(byVersion), func(a, b rollout.Version) int { return cmp.Compare(b, a) }) {
+	for _, v := range slices.SortedFunc(maps.Keys(byVersion), func(a, b rollout.Version) int {
+		return cmp.Compare(b,
+			a)
+	}) {
 		list = append(list, ageMass{float64(t.version - v), byVersion[v]})
 	}
 	return list

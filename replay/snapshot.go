@@ -313,8 +313,10 @@ func (im *shardImage) columns() []column {
 	st, w := &im.Sampler, &im.Sampler.Weights
 	return []column{
 		pieces[item]{&im.Items, slotPiece}, pieces[links]{&im.Links, slotPiece}, pieces[int32]{&im.Rollouts, slotPiece},
-		pieces[int32]{&im.Free, slotPiece}, pieces[int32]{&st.Slots, slotPiece}, pieces[int32]{&st.Pos, slotPiece}, pieces[int32]{&st.Uses, slotPiece},
-		pieces[float64]{&w.Bases, slotPiece}, pieces[float64]{&w.Weights, slotPiece}, pieces[float64]{&w.Leasts, slotPiece},
+		pieces[int32]{&im.Free, slotPiece}, pieces[int32]{&st.Slots, slotPiece}, pieces[int32]{&st.Pos, slotPiece},
+		pieces[int32]{&st.Uses, slotPiece},
+		pieces[float64]{&w.Bases, slotPiece}, pieces[float64]{&w.Weights, slotPiece}, pieces[float64]{&w.Leasts,
+			slotPiece},
 		pieces[leaseImage]{&im.Leases, batchPiece}, pieces[answerOf[batchImage]]{&im.Answered, batchPiece},
 	}
 }
@@ -409,7 +411,8 @@ func (t *Table) accepts(im *image) error {
 // setImage fills a new shard from its image.
 func (s *shard) setImage(im *shardImage, all *image) error {
 	if len(im.Rollouts) != len(im.Items) || len(im.Links) != len(im.Items) {
-		return fmt.Errorf("%d slots have %d rollouts and %d links: %w", len(im.Items), len(im.Rollouts), len(im.Links), rollout.ErrInvalid)
+		return fmt.Errorf("%d slots have %d rollouts and %d links: %w", len(im.Items), len(im.Rollouts), len(im.Links),
+			rollout.ErrInvalid)
 	}
 	s.items, s.links, s.free = im.Items, im.Links, im.Free
 	s.rollouts = make([]*rollout.Rollout, 0, len(im.Rollouts))
@@ -465,7 +468,8 @@ func (im *image) rollout(place int32) (*rollout.Rollout, error) {
 func (im *image) batch(bi batchImage) (*rollout.Batch, error) {
 	b := bi.Batch
 	if len(bi.Rollouts) != len(b.Draws) {
-		return nil, fmt.Errorf("batch %d has %d draws of %d rollouts: %w", b.ID, len(b.Draws), len(bi.Rollouts), rollout.ErrInvalid)
+		return nil, fmt.Errorf("batch %d has %d draws of %d rollouts: %w", b.ID, len(b.Draws), len(bi.Rollouts),
+			rollout.ErrInvalid)
 	}
 	for i, place := range bi.Rollouts {
 		r, err := im.rollout(place)

@@ -109,7 +109,8 @@ func (c *counts) onLease() uint64 { return c.Drawn - c.Acknowledged - c.Returned
 // clone returns a copy that shares nothing.
 func (c *counts) clone() counts {
 	d := *c
-	for _, h := range []*rollout.Histogram{&d.Staleness, &d.MeanStaleness, &d.UsesAtEviction, &d.UsesPresent, &d.SinceLastUse} {
+	for _, h := range []*rollout.Histogram{&d.Staleness, &d.MeanStaleness, &d.UsesAtEviction, &d.UsesPresent,
+		&d.SinceLastUse} {
 		copied := rollout.Histogram{}
 		copied.Merge(h)
 		*h = copied
@@ -139,8 +140,9 @@ type Held struct {
 	AtMax     bool    // entered at the largest base and not reported since
 
 	// Of the unit that a draw falls on: the rollout itself, or its group.
-	UnitAge     int     // greatest of its rollouts' ages
-	Base        float64 // of its priority, mean over its rollouts, epsilon included; NaN unless the sampler is prioritized
+	UnitAge int // greatest of its rollouts' ages
+	// of its priority, mean over its rollouts, epsilon included; NaN unless the sampler is prioritized
+	Base        float64
 	Probability float64 // that its shard's next draw falls on it; NaN with samplers whose draws depend on earlier ones
 }
 
@@ -171,7 +173,8 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 	it := &s.items[slot]
 	e := Held{
 		ID: it.ID, Group: it.Group, Shard: s.number, Rollout: s.rollouts[slot],
-		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage, Mean: it.Mean, Std: it.Std,
+		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage,
+		Mean: it.Mean, Std: it.Std,
 		AtMax: it.is(atMax), Base: math.NaN(), Probability: math.NaN(),
 	}
 	first := s.units.first(&s.store, slot)

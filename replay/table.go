@@ -118,7 +118,8 @@ func (t *Table) shardOfRequest(ctx context.Context, req rollout.Request) (*locke
 		return nil, fmt.Errorf("size is %d: ask for at least 1 rollout: %w", req.Size, rollout.ErrInvalid)
 	}
 	if req.Fresh < 0 || req.Fresh > req.Size {
-		return nil, fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", req.Fresh, req.Size, rollout.ErrInvalid)
+		return nil, fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", req.Fresh, req.Size,
+			rollout.ErrInvalid)
 	}
 	if req.Shard < 0 || req.Shard >= len(t.shards) {
 		return nil, fmt.Errorf("shard is %d: name one of 0 to %d: %w", req.Shard, len(t.shards)-1, rollout.ErrInvalid)
@@ -206,7 +207,8 @@ func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if v > t.version {
-		return fmt.Errorf("version is %d: the table is at %d; rewind to a version not above it, or advance: %w", v, t.version, rollout.ErrInvalid)
+		return fmt.Errorf("version is %d: the table is at %d; rewind to a version not above it, or advance: %w", v,
+			t.version, rollout.ErrInvalid)
 	}
 	t.version, t.ageDecayMoved = v, min(t.ageDecayMoved, v)
 	t.ratios.rewind(v)
@@ -243,7 +245,8 @@ func (t *Table) present() int {
 func (t *Table) Stats(ctx context.Context) (rollout.Stats, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := rollout.Stats{Version: t.version, Refused: t.refused, UpdatesIgnored: t.ignored, Evicted: make(map[rollout.Cause]uint64)}
+	st := rollout.Stats{Version: t.version, Refused: t.refused, UpdatesIgnored: t.ignored,
+		Evicted: make(map[rollout.Cause]uint64)}
 	for _, s := range t.shards {
 		s.mu.Lock()
 		s.expireLeases()

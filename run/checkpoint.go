@@ -56,7 +56,8 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 		}
 		// state.gob gets its name last: a folder that has one is complete.
 		part := filepath.Join(dir, stateFile+".part")
-		if err := writeStream(part, func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) }); err != nil {
+		if err := writeStream(part,
+			func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) }); err != nil {
 			return err
 		}
 		return os.Rename(part, filepath.Join(dir, stateFile))
@@ -221,7 +222,8 @@ func createFolder(dir string, c Config) error {
 // checkVacant refuses a folder that holds a run.
 func checkVacant(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, results.ConfigFile)); err == nil {
-		return fmt.Errorf("%s already holds a run: give another --out, continue it with --resume, or replace it with --force", dir)
+		return fmt.Errorf("%s already holds a run: give another --out, continue it with --resume, or replace it with "+
+			"--force", dir)
 	}
 	return nil
 }

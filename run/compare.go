@@ -45,7 +45,8 @@ func (b Baseline) validate() error {
 	p.Check(b.Capacity >= 0, "baseline.capacity", b.Capacity, "rollouts, or 0 for 2 x pipeline.batch")
 	p.Check(b.Workers >= 0 && b.Trainers >= 0 && (b.Workers == 0) == (b.Trainers == 0), "baseline.workers", b.Workers,
 		"a number together with trainers (%d), or 0 for both and the split that stalls least", b.Trainers)
-	p.Check(b.LearningRate >= 0, "baseline.learning_rate", b.LearningRate, "more than 0, or 0 for learner.learning_rate")
+	p.Check(b.LearningRate >= 0, "baseline.learning_rate", b.LearningRate, "more than 0, or 0 for "+
+		"learner.learning_rate")
 	return p.Err()
 }
 
@@ -152,7 +153,8 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 
 func (c Comparison) createFolder() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, results.ConfigFile)); err == nil && !c.Resume {
-		return fmt.Errorf("%s holds a comparison already: give another --out, continue it with --resume, or replace it "+
+		return fmt.Errorf("%s holds a comparison already: give another --out, continue it with --resume, or "+
+			"replace it "+
 			"with --force", c.Dir)
 	}
 	// An arm's folder marks the run as a comparison from the first moment on, so that it is resumed as one.

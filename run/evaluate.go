@@ -45,8 +45,9 @@ type evaluator struct {
 
 func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*evaluator, error) {
 	e := &evaluator{
-		textModel: m, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples, passAt: c.Evaluate.PassAt,
-		seed: c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.tokenizer.EOS()},
+		textModel: m, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples,
+		passAt: c.Evaluate.PassAt,
+		seed:   c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.tokenizer.EOS()},
 		rows: evaluationRows, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 	for _, p := range e.problems {
@@ -179,7 +180,8 @@ func (e *evaluator) runBatch(
 // trial returns the outcome of an episode that is over.
 func (e *episode) trial(row policy.Row) trial {
 	t := trial{
-		correct: e.succeeded(), truncated: e.truncated(row), reward: float64(e.reward()), turns: len(e.turns), invalid: e.invalid,
+		correct: e.succeeded(), truncated: e.truncated(row), reward: float64(e.reward()), turns: len(e.turns),
+		invalid: e.invalid,
 	}
 	for _, m := range row.Mask {
 		t.length += int(m)

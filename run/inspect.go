@@ -211,8 +211,9 @@ func (in *Inspection) rank(o replay.Options, tau float64, held []replay.Held, ro
 	row := func(h replay.Held) InspectRow {
 		return InspectRow{
 			ID: uint64(h.ID), Shard: h.Shard, Prompt: h.Rollout.PromptID, Text: h.Rollout.Text,
-			Reward: h.Rollout.Reward, Advantage: h.Advantage, Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base), Probability: results.Num(h.Probability),
-			Reason: reason(h, o, tau, perShard[h.Shard], countsFresh),
+			Reward: h.Rollout.Reward, Advantage: h.Advantage, Age: h.Age, Uses: h.Uses, Base: results.Num(h.Base),
+			Probability: results.Num(h.Probability),
+			Reason:      reason(h, o, tau, perShard[h.Shard], countsFresh),
 		}
 	}
 	rows = min(rows, len(held))

@@ -47,10 +47,12 @@ func (c Config) learning() (policy.Learning, error) {
 	learning := policy.Learning{
 		LogitGradients:   c.replayOptions(0).PriorityBase == replay.BaseGradNorm,
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
-		Advantage: advantage.Kind(l.Advantage), GAE: advantage.GAE{Gamma: l.Gamma, Lambda: l.Lambda}, StoredValues: l.Values == "stored",
-		Updates: c.Pipeline.BatchUpdates, MaxLogRatio: l.MaxLogRatio, KLPenalty: l.KLPenalty,
-		Reference: policy.Reference{Every: l.ReferenceEvery, Swaps: l.ReferenceSwaps}, BoundEvery: c.Evaluate.BoundEvery,
-		Optimizer: l.Adam,
+		Advantage: advantage.Kind(l.Advantage), GAE: advantage.GAE{Gamma: l.Gamma, Lambda: l.Lambda},
+		StoredValues: l.Values == "stored",
+		Updates:      c.Pipeline.BatchUpdates, MaxLogRatio: l.MaxLogRatio, KLPenalty: l.KLPenalty,
+		Reference:  policy.Reference{Every: l.ReferenceEvery, Swaps: l.ReferenceSwaps},
+		BoundEvery: c.Evaluate.BoundEvery,
+		Optimizer:  l.Adam,
 	}
 	var err error
 	learning.Objective, err = l.objective()
@@ -64,7 +66,8 @@ func (l Learner) objective() (objective.Objective, error) {
 		Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
 	}
 	switch l.Objective {
-	case objective.GRPO{}.Name(), objective.ReinforcePP, objective.ReinforcePPBaseline, objective.RLOO, objective.DrGRPO:
+	case objective.GRPO{}.Name(), objective.ReinforcePP, objective.ReinforcePPBaseline, objective.RLOO,
+		objective.DrGRPO:
 		surrogate.Method = l.Objective
 		return surrogate, nil
 	case objective.OffPolicyGRPO{}.Name():
@@ -94,9 +97,11 @@ func (c Config) validateLearner() error {
 			errs = append(errs, fmt.Errorf("learner.%s: %v: want %s", key, value, want))
 		}
 	}
-	check(l.Values == "recompute" || l.Values == "stored", "values", l.Values, "recompute, with the weights that the batch's first update begins with, or stored, as at generation")
+	check(l.Values == "recompute" || l.Values == "stored", "values", l.Values, "recompute, with the weights that the "+
+		"batch's first update begins with, or stored, as at generation")
 	check(l.Gamma > 0, "gamma", l.Gamma, "above 0, to 1") // the kind of estimation that is 0 stands for the default
-	check(l.MaskedDenominator == "kept" || l.MaskedDenominator == "all", "masked_denominator", l.MaskedDenominator, "kept or all")
+	check(l.MaskedDenominator == "kept" || l.MaskedDenominator == "all", "masked_denominator", l.MaskedDenominator,
+		"kept or all")
 	return errors.Join(errs...)
 }
 
@@ -139,11 +144,13 @@ func (l Learner) validateRead() error {
 		{"shift", l.Shift, d.Shift, asym, nil},
 	} {
 		if !k.read && k.value != k.standard && k.value != k.none {
-			errs = append(errs, fmt.Errorf("learner.%s: %v: want %v, its default: objective %s does not read it", k.key, k.value, orNothing(k.standard), l.Objective))
+			errs = append(errs, fmt.Errorf("learner.%s: %v: want %v, its default: objective %s does not read it", k.key,
+				k.value, orNothing(k.standard), l.Objective))
 		}
 	}
 	if !reference && l.ReferenceEvery != 0 {
-		errs = append(errs, fmt.Errorf("learner.reference_every: %d: want 0, or a kl_coef of grpo_off, or a kl_penalty, above 0: nothing else reads a reference policy", l.ReferenceEvery))
+		errs = append(errs, fmt.Errorf("learner.reference_every: %d: want 0, or a kl_coef of grpo_off, or a "+
+			"kl_penalty, above 0: nothing else reads a reference policy", l.ReferenceEvery))
 	}
 	return errors.Join(errs...)
 }

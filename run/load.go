@@ -53,7 +53,8 @@ func LoadFolder(dir string, assignments []string) (Config, error) {
 	same := changed
 	same.Budget = c.Budget
 	if !reflect.DeepEqual(same, c) {
-		return c, errors.New("--resume goes on with the configuration in the folder: --set may change budget.compute and budget.updates only")
+		return c, errors.New("--resume goes on with the configuration in the folder: --set may change budget.compute " +
+			"and budget.updates only")
 	}
 	return changed, changed.Validate()
 }
@@ -91,7 +92,8 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 			continue
 		}
 		if !known {
-			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full, strings.Join(settable(at, into.Type()), ", ")))
+			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full,
+				strings.Join(settable(at, into.Type()), ", ")))
 			continue
 		}
 		errs = append(errs, decodeValue(full, tree[key], field))
@@ -107,7 +109,8 @@ func settable(section string, t reflect.Type) []string {
 // renamed returns what became of keys of earlier builds.
 func renamed() map[string]string {
 	return map[string]string{
-		"replay.importance_versions": "replay.importance_anneal: versions, 0 for a beta that stays, or not given for those of the budget",
+		"replay.importance_versions": "replay.importance_anneal: versions, 0 for a beta that stays, or not given for " +
+			"those of the budget",
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 func (c Config) pipelineOptions() pipeline.Options {
 	p := c.Pipeline
 	o := p.Options
-	o.RewardLatency, o.MaxTokens, o.Advantage, o.Updates = c.rewardLatency(), c.Generate.MaxTokens, c.advantageKind(), c.Budget.Updates
+	o.RewardLatency, o.MaxTokens, o.Advantage, o.Updates = c.rewardLatency(), c.Generate.MaxTokens, c.advantageKind(),
+		c.Budget.Updates
 	o.Mix, o.FreshShare = c.Replay.Mix, c.Replay.FreshShare
 	if o.WeightSync == pipeline.ByToken {
 		o.MaxTokens *= c.turns()
@@ -130,7 +131,8 @@ func (c Config) Sampling() string {
 	if o.Sampler != replay.Prioritized {
 		return text
 	}
-	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(o.PriorityBase), "_", " "), o.PriorityExponent, halfLife(o))
+	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(o.PriorityBase), "_", " "),
+		o.PriorityExponent, halfLife(o))
 }
 
 // halfLife describes the age decay and the half-life that follows from it.
@@ -168,8 +170,10 @@ func (c Config) Validate() error {
 	p := c.Pipeline
 	errs = append(errs, c.validateTask())
 	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling(nil).Validate()))
-	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature, "more than 0: greedy rollouts of a group are all alike")
-	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache, "keep or recompute")
+	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature,
+		"more than 0: greedy rollouts of a group are all alike")
+	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,
+		"keep or recompute")
 	// Package pipeline takes 0 for a default; here the defaults are written out.
 	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
 	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")
@@ -180,7 +184,8 @@ func (c Config) Validate() error {
 	errs = append(errs, c.Policy.validate())
 	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
 		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
-	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
+	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency",
+		c.Pipeline.RewardLatency.Validate()))
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
 		errs = append(errs, under("replay", o.Validate()))
@@ -191,8 +196,10 @@ func (c Config) Validate() error {
 			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh, p.Batch/p.Trainers)
 		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
 			"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
-		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)", c.Pipeline.Batch)
-		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of replay.capacity, %d", o.Capacity/p.Trainers)
+		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)",
+			c.Pipeline.Batch)
+		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of "+
+			"replay.capacity, %d", o.Capacity/p.Trainers)
 		check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
 			"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
 		recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
@@ -200,13 +207,16 @@ func (c Config) Validate() error {
 			"at most %.3g, so that the rollouts kept whatever their reward fill a batch", 1-float64(p.Batch)/float64(o.Capacity))
 		sync := c.pipelineOptions().WithDefaults()
 		turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
-		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn, "pipeline.sync_rollouts", sync.SyncRollouts,
+		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
+			"pipeline.sync_rollouts", sync.SyncRollouts,
 			"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
-		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers, "replay.capacity", o.Capacity,
+		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers,
+			"replay.capacity", o.Capacity,
 			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
 	errs = append(errs, c.validateLearner())
-	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(), c.Baseline.validate())
+	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(),
+		c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
 	return errors.Join(errs...)
 }
@@ -226,7 +236,8 @@ func (e Evaluate) validate() error {
 		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))
 	}
 	if e.Samples > 0 && len(e.PassAt) == 0 {
-		errs = append(errs, fmt.Errorf("evaluate.pass_at: empty: want the k to report of evaluate.samples (%d), or 0 samples", e.Samples))
+		errs = append(errs, fmt.Errorf("evaluate.pass_at: empty: want the k to report of evaluate.samples (%d), or 0 "+
+			"samples", e.Samples))
 	}
 	for _, k := range e.PassAt {
 		if e.Samples > 0 && (k < 1 || k > e.Samples) {
@@ -238,7 +249,8 @@ func (e Evaluate) validate() error {
 
 func (b Budget) validate() error {
 	if b.Updates < 0 || !(b.Compute >= 0) || (b.Updates == 0 && b.Compute == 0) || math.IsInf(b.Compute, 0) {
-		return fmt.Errorf("budget: compute %g, updates %d: want at least one of them above 0, neither below", b.Compute, b.Updates)
+		return fmt.Errorf("budget: compute %g, updates %d: want at least one of them above 0, neither below", b.Compute,
+			b.Updates)
 	}
 	return nil
 }
@@ -257,10 +269,13 @@ func (c Config) BudgetCompute() float64 {
 func (c Config) Warnings() []string {
 	var list []string
 	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
-		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
+		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are "+
+			"the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
 	}
-	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable && o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {
-		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest weight by far, which scales the others to almost nothing; batch does not", o.PriorityBase))
+	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable &&
+		o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {
+		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest "+
+			"weight by far, which scales the others to almost nothing; batch does not", o.PriorityBase))
 	}
 	return list
 }
@@ -273,7 +288,8 @@ func under(section string, err error) error {
 		var problem *option.Error
 		switch {
 		case errors.As(e, &problem):
-			e = &option.Error{Key: configurationKey(section + "." + problem.Key), Value: problem.Value, Want: problem.Want}
+			e = &option.Error{Key: configurationKey(section + "." + problem.Key), Value: problem.Value,
+				Want: problem.Want}
 		case !strings.HasPrefix(e.Error(), section+"."): // this package decodes some parts, with their full keys
 			e = fmt.Errorf("%s.%w", section, e)
 		}

@@ -45,12 +45,15 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 	l := results.Update{
 		Update: int(u.Version), Version: int(u.Version), Clock: u.Time,
 		Compute: u.Compute, ComputeBusy: u.ComputeBusy(), ComputeAll: u.ComputeAll(),
-		Inserted: u.Inserted, Used: u.Used, ReplayRatio: results.Num(u.ReplayRatio()), BatchReward: results.Num(u.BatchReward),
-		Loss: take("loss"), Entropy: take("entropy"), KLK1: take("kl_k1"), KLK3: take("kl_k3"),
-		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"), ESSRollout: take("ess_rollout"),
-		ChiSquare: take("chi_square"), D2: take("d2"), GradNorm: take("grad_norm"),
-		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"), ResponseLength: take("response_length"),
-		StalenessMean: results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
+		Inserted: u.Inserted, Used: u.Used, ReplayRatio: results.Num(u.ReplayRatio()),
+		BatchReward: results.Num(u.BatchReward),
+		Loss:        take("loss"), Entropy: take("entropy"), KLK1: take("kl_k1"), KLK3: take("kl_k3"),
+		ClipFraction: take("clip_fraction"), MeanRatio: take("mean_ratio"), ESS: take("ess"),
+		ESSRollout: take("ess_rollout"),
+		ChiSquare:  take("chi_square"), D2: take("d2"), GradNorm: take("grad_norm"),
+		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"),
+		ResponseLength: take("response_length"),
+		StalenessMean:  results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
 		WorkerBusy:     share(now.Worker.Busy, m.Worker.Busy),
 		WorkerStalled:  share(now.Worker.Stalled, m.Worker.Stalled),
 		WorkerIdle:     share(now.Worker.Idle, m.Worker.Idle),
@@ -115,12 +118,14 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 		NewPerUpdatePlanned: o.NewPerUpdate(), ReplayRatioPlanned: o.ExpectedReplayRatio(),
 		Inserted: stats.Inserted, Used: last.Used, NeverUsed: stats.NeverUsed, Evicted: make(map[string]uint64),
 		Staleness: histogram(&stats.Staleness), TokenStaleness: histogram(&stats.MeanStaleness),
-		Uses: histogram(&stats.UsesAtEviction), UsesPresent: histogram(&stats.UsesPresent), SinceLastUse: histogram(&stats.SinceLastUse),
-		Build: results.ThisBuild(),
+		Uses: histogram(&stats.UsesAtEviction), UsesPresent: histogram(&stats.UsesPresent),
+		SinceLastUse: histogram(&stats.SinceLastUse),
+		Build:        results.ThisBuild(),
 	}
 	switch {
 	case !s.config.Replays(): // a queue hands out each rollout once: the faster side stalls
-		sum.NewPerUpdatePlanned, sum.ReplayRatioPlanned = float64(o.Batch)/float64(o.BatchUpdates), float64(o.BatchUpdates)
+		sum.NewPerUpdatePlanned, sum.ReplayRatioPlanned = float64(o.Batch)/float64(o.BatchUpdates),
+			float64(o.BatchUpdates)
 	case o.Mode == pipeline.Sync:
 		sum.NewPerUpdatePlanned = float64(o.SyncRollouts) / float64(o.SyncUpdates)
 		sum.ReplayRatioPlanned = float64(o.Batch) / sum.NewPerUpdatePlanned
@@ -165,8 +170,9 @@ func (s *session) addSampling(sum *results.Summary, table tableReport) {
 		never += float64(sum.UsesPresent[0][1])
 	}
 	sum.Sampling = &results.Sampling{
-		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix, FreshShare: s.config.Replay.FreshShare,
-		NeverUsed: results.Num(never / float64(sum.Inserted)), Priority: priorityState(o, table),
+		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix,
+		FreshShare: s.config.Replay.FreshShare,
+		NeverUsed:  results.Num(never / float64(sum.Inserted)), Priority: priorityState(o, table),
 	}
 }
 

@@ -26,7 +26,8 @@ const bufferFile = "buffer.json"
 
 // Remote names the table of a service in which a run keeps its rollouts ([Config.WithBuffer]).
 type Remote struct {
-	Address string         `json:"address"` // grpc://host:port/table, grpc+tls://host:port/table or grpc+unix:///path/of/socket/table
+	// grpc://host:port/table, grpc+tls://host:port/table or grpc+unix:///path/of/socket/table
+	Address string         `json:"address"`
 	Options client.Options `json:"options"` // of the connection; a token itself is not recorded, its file is
 	Run     string         `json:"run"`     // under which the service keeps the run's checkpoints; Train makes it
 	Replace bool           `json:"-"`       // a table of that name goes, with all that it holds
@@ -78,7 +79,8 @@ func (r Remote) kept(stats *wire.TableStatistics) error {
 	if stats.Journal != nil {
 		return nil
 	}
-	return fmt.Errorf("the service of table %s keeps nothing, so that the run could not be resumed: start it with a data folder, reprise serve --data DIR", r.Address)
+	return fmt.Errorf("the service of table %s keeps nothing, so that the run could not be resumed: start it with a "+
+		"data folder, reprise serve --data DIR", r.Address)
 }
 
 // unused refuses a table that somebody has used.
@@ -86,7 +88,8 @@ func (r Remote) unused(stats *wire.TableStatistics) error {
 	if stats.Inserted == 0 && stats.Refused == 0 && stats.Version == 0 {
 		return nil
 	}
-	return fmt.Errorf("table %s is in use: it is at version %d and has had %d rollouts inserted; name another table in --buffer, or replace it by --force",
+	return fmt.Errorf("table %s is in use: it is at version %d and has had %d rollouts inserted; name another table "+
+		"in --buffer, or replace it by --force",
 		r.Address, stats.Version, stats.Inserted)
 }
 
@@ -180,7 +183,8 @@ func (c Config) again(dir string) (Config, error) {
 	given := c.remote
 	switch {
 	case recorded == nil && given != nil && given.Address != "":
-		return c, fmt.Errorf("--buffer: %s: the run in %s keeps its rollouts in itself: leave it out", given.Address, dir)
+		return c, fmt.Errorf("--buffer: %s: the run in %s keeps its rollouts in itself: leave it out", given.Address,
+			dir)
 	case recorded == nil: // what is given is how to connect, if there were anything to connect to
 		c.remote = nil
 		return c, nil
@@ -321,7 +325,8 @@ func (r *remote) report(ctx context.Context) (tableReport, error) {
 func tableReportOf(stats *wire.TableStatistics, o replay.Options) tableReport {
 	a := tableReport{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
 	for _, s := range stats.Ages {
-		a.ages = append(a.ages, results.AgePriority{Age: s.Age, Count: s.Units, Base: s.Base, Probability: s.Probability})
+		a.ages = append(a.ages, results.AgePriority{Age: s.Age, Count: s.Units, Base: s.Base,
+			Probability: s.Probability})
 	}
 	for _, e := range stats.ESSByAge {
 		a.ess = append(a.ess, results.AgeESS{Age: e.First, Last: e.Last, ESS: e.ESS, Tokens: e.Tokens})
@@ -359,7 +364,8 @@ func (r *remote) at(v rollout.Version) error {
 
 // changed says that the table is not as the run left it.
 func (r *remote) changed(format string, args ...any) error {
-	return fmt.Errorf("table %s %s: another program uses it too, or the service lost what it held; %s", r.place.Address, fmt.Sprintf(format, args...), r.remedy())
+	return fmt.Errorf("table %s %s: another program uses it too, or the service lost what it held; %s", r.place.Address,
+		fmt.Sprintf(format, args...), r.remedy())
 }
 
 // advise adds to an error that ends a run how to go on with it.
@@ -396,7 +402,8 @@ type remoteSave struct {
 
 func (r *remote) save(ctx context.Context, dir string) error {
 	slot := 1 - r.slot
-	saved := remoteSave{Name: fmt.Sprintf("%s-%d", r.place.Run, slot), Slot: slot, Version: int32(r.version), Inserted: r.last}
+	saved := remoteSave{Name: fmt.Sprintf("%s-%d", r.place.Run, slot), Slot: slot, Version: int32(r.version),
+		Inserted: r.last}
 	answer, err := r.table.Checkpoint(ctx, saved.Name)
 	if err != nil {
 		return err
@@ -423,13 +430,15 @@ func (r *remote) restore(ctx context.Context, dir string) error {
 	}
 	info, err := r.table.Restore(ctx, saved.Name)
 	if errors.Is(err, wire.ErrNotFound) {
-		return fmt.Errorf("%w: the service has not got the table of the run's checkpoint: was its data folder replaced?", err)
+		return fmt.Errorf("%w: the service has not got the table of the run's checkpoint: was its data folder "+
+			"replaced?", err)
 	}
 	if err != nil {
 		return err
 	}
 	if info.Version != saved.Version || info.Present != saved.Present {
-		return fmt.Errorf("table %s was restored to version %d with %d rollouts, the run's checkpoint has version %d with %d: another program has saved %s since",
+		return fmt.Errorf("table %s was restored to version %d with %d rollouts, the run's checkpoint has version %d "+
+			"with %d: another program has saved %s since",
 			r.place.Address, info.Version, info.Present, saved.Version, saved.Present, saved.Name)
 	}
 	r.version, r.last, r.slot = rollout.Version(saved.Version), saved.Inserted, saved.Slot

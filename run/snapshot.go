@@ -109,7 +109,8 @@ func (c *Snapshot) Generate(ctx context.Context, seed uint64, groups int) ([]rep
 	}
 	of := s.table.Options()
 	table, err := replay.New(replay.Options{
-		Capacity: units, Sampler: replay.Uniform, Unit: of.Unit, GroupSize: of.GroupSize, Advantage: of.Advantage, Vocab: of.Vocab,
+		Capacity: units, Sampler: replay.Uniform, Unit: of.Unit, GroupSize: of.GroupSize, Advantage: of.Advantage,
+		Vocab:       of.Vocab,
 		StepReturns: of.StepReturns, StepDiscount: of.StepDiscount, Shards: 1,
 	})
 	if err != nil {

@@ -77,12 +77,14 @@ func newStart(c Config, t task.Task) (*Start, error) {
 	p := c.Policy
 	shape := hf.Config{
 		ModelType: hf.Llama, VocabSize: tokenizer.VocabSize(), HiddenSize: p.Hidden, IntermediateSize: p.Intermediate,
-		NumHiddenLayers: p.Layers, NumAttentionHeads: p.Heads, NumKeyValueHeads: p.KVHeads, MaxPositionEmbeddings: p.Positions,
-		TieWordEmbeddings: p.Tied, BOSTokenID: tokenizer.BOS(), PadTokenID: tokenizer.Pad(),
+		NumHiddenLayers: p.Layers, NumAttentionHeads: p.Heads, NumKeyValueHeads: p.KVHeads,
+		MaxPositionEmbeddings: p.Positions,
+		TieWordEmbeddings:     p.Tied, BOSTokenID: tokenizer.BOS(), PadTokenID: tokenizer.Pad(),
 	}
 	if size > 0 {
 		shape.Vision = hf.Vision{ // the image token is the last of the vocabulary
-			ImageSize: size, PatchSize: p.Vision.Patch, HiddenSize: p.Vision.Hidden, ImageTokenID: tokenizer.VocabSize() - 1,
+			ImageSize: size, PatchSize: p.Vision.Patch, HiddenSize: p.Vision.Hidden,
+			ImageTokenID: tokenizer.VocabSize() - 1,
 		}
 	}
 	for _, id := range tokenizer.EOS() {
@@ -140,7 +142,8 @@ func (p Policy) validate() error {
 	if p.Heads >= 1 {
 		found.Check(p.Hidden%p.Heads == 0 && p.Hidden/p.Heads%2 == 0, "policy.heads", p.Heads,
 			"a divisor of policy.hidden (%d) that leaves each head an even width", p.Hidden)
-		found.Check(p.KVHeads < 1 || p.Heads%p.KVHeads == 0, "policy.kv_heads", p.KVHeads, "a divisor of policy.heads (%d)",
+		found.Check(p.KVHeads < 1 || p.Heads%p.KVHeads == 0, "policy.kv_heads", p.KVHeads,
+			"a divisor of policy.heads (%d)",
 			p.Heads)
 	}
 	return found.Err()

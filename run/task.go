@@ -128,9 +128,11 @@ func (c Config) resolved() (Config, error) {
 	}
 	c.Learner = c.learner()
 	o := c.pipelineOptions().WithDefaults()
-	r := c.replayOptions(0).WithDefaults() // importance_anneal too: it stays the same if the run is resumed with a larger budget
+	// importance_anneal too: it stays the same if the run is resumed with a larger budget
+	r := c.replayOptions(0).WithDefaults()
 	r.MinSize = c.Replay.MinSize
-	r.Shards, r.GroupSize, r.Advantage, r.MaxTokens, r.Seed, r.LeaseSeconds = 0, 0, "", 0, 0, 0 // other sections decide them
+	// other sections decide them
+	r.Shards, r.GroupSize, r.Advantage, r.MaxTokens, r.Seed, r.LeaseSeconds = 0, 0, "", 0, 0, 0
 	c.Replay.Options = r
 	if o.Mode == pipeline.Sync {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
@@ -201,7 +203,8 @@ func (s *session) newChooser() (*prompts.Chooser, error) {
 		return nil, under("prompts", err)
 	}
 	ident := func(number uint64) string { return s.task.Train(number).ID }
-	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident, *c.replayOptions(0).WithDefaults().PositiveThreshold)
+	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident,
+		*c.replayOptions(0).WithDefaults().PositiveThreshold)
 }
 
 // chosen gives the pipeline what chooses prompts, nil where each is asked in its turn and none again.
@@ -257,10 +260,12 @@ func (c Config) validatePrompts() error {
 	p := c.Pipeline
 	var errs []error
 	if c.Prompts.Limit < 0 {
-		errs = append(errs, fmt.Errorf("prompts.limit: %d: want a number of training prompts, or 0 for all", c.Prompts.Limit))
+		errs = append(errs, fmt.Errorf("prompts.limit: %d: want a number of training prompts, or 0 for all",
+			c.Prompts.Limit))
 	}
 	if c.Prompts.Fraction > 0 && p.Group >= 1 && p.Batch/p.Group < 1 {
-		errs = append(errs, fmt.Errorf("prompts.fraction: %g: want 0 where pipeline.batch (%d) has less than one group of %d", c.Prompts.Fraction, p.Batch, p.Group))
+		errs = append(errs, fmt.Errorf("prompts.fraction: %g: want 0 where pipeline.batch (%d) has less than one "+
+			"group of %d", c.Prompts.Fraction, p.Batch, p.Group))
 		return errors.Join(errs...)
 	}
 	return errors.Join(append(errs, under("prompts", c.Prompts.Options.Validate()))...)

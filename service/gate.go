@@ -70,7 +70,8 @@ func newGate(limit *wire.Gate, count gateCount, first uint64) *gate {
 
 // checkGate returns the problems of a gate.
 func checkGate(l wire.Gate) (p option.Problems) {
-	p.Check(l.RolloutsPerUpdate > 0 && l.RolloutsPerUpdate <= math.MaxInt32, "gate.rollouts_per_update", l.RolloutsPerUpdate, "the new rollouts that one update takes, above 0")
+	p.Check(l.RolloutsPerUpdate > 0 && l.RolloutsPerUpdate <= math.MaxInt32, "gate.rollouts_per_update",
+		l.RolloutsPerUpdate, "the new rollouts that one update takes, above 0")
 	p.Check(l.MaxStaleness >= 0 &&
 		l.MaxStaleness <= math.MaxInt32, "gate.max_staleness", l.MaxStaleness, "versions, 0 or more")
 	p.Check(l.GrantSeconds >= 0 && l.GrantSeconds <= maxSeconds, "gate.grant_seconds", l.GrantSeconds, "0 (%v) to "+

@@ -58,16 +58,17 @@ type Comparison struct {
 	WeightSync     pipeline.WeightSync `json:"weight_sync"`
 	InFlight       int                 `json:"updates_in_flight"` // 0: no limit
 
-	ComputeRatio        float64         `json:"compute_ratio"`         // gamma
-	ExpectedReplayRatio float64         `json:"expected_replay_ratio"` // mu T/W
-	GroupUpdates        float64         `json:"group_updates"`         // D, updates while a group is generated
-	Delay               float64         `json:"delay"`                 // mean time from a group's start until it may enter
-	Pace                float64         `json:"pace"`                  // of the workers, 1 without stragglers
-	StalenessBound      float64         `json:"staleness_bound"`       // of the buffer with equal lengths: N/R + 2D + 1
-	Arms                []ComparisonArm `json:"arms"`
-	Words               []string        `json:"words"`
-	Warnings            []string        `json:"warnings"`
-	Seconds             float64         `json:"seconds"` // wall time of all arms
+	ComputeRatio        float64 `json:"compute_ratio"`         // gamma
+	ExpectedReplayRatio float64 `json:"expected_replay_ratio"` // mu T/W
+	GroupUpdates        float64 `json:"group_updates"`         // D, updates while a group is generated
+	// mean time from a group's start until it may enter
+	Delay          float64         `json:"delay"`
+	Pace           float64         `json:"pace"`            // of the workers, 1 without stragglers
+	StalenessBound float64         `json:"staleness_bound"` // of the buffer with equal lengths: N/R + 2D + 1
+	Arms           []ComparisonArm `json:"arms"`
+	Words          []string        `json:"words"`
+	Warnings       []string        `json:"warnings"`
+	Seconds        float64         `json:"seconds"` // wall time of all arms
 }
 
 // ComparisonArm is the measurements with one of the queues or with the buffer.
@@ -82,11 +83,12 @@ type ComparisonArm struct {
 	TrainersStalled float64 `json:"trainers_stalled"` // share of the time
 	WorkersStalled  float64 `json:"workers_stalled"`  // the same, mean over workers
 	WorkerStalls    Spread  `json:"worker_stalls"`    // share of the time, over workers
-	Waits           Spread  `json:"waits"`            // of the trainers before each update, in durations of an update, B/T
-	NewPerUpdate    float64 `json:"rollouts_per_update"`
-	ReplayRatio     float64 `json:"replay_ratio"`
-	ComputeBusy     float64 `json:"compute_busy"` // of an update by the clock, in updates without replay, B(1 + mu)
-	ComputeAll      float64 `json:"compute_all"`  // the same with all stalls
+	// of the trainers before each update, in durations of an update, B/T
+	Waits        Spread  `json:"waits"`
+	NewPerUpdate float64 `json:"rollouts_per_update"`
+	ReplayRatio  float64 `json:"replay_ratio"`
+	ComputeBusy  float64 `json:"compute_busy"` // of an update by the clock, in updates without replay, B(1 + mu)
+	ComputeAll   float64 `json:"compute_all"`  // the same with all stalls
 
 	Staleness     Counts  `json:"staleness"`      // of draws, in versions
 	MeanStaleness Counts  `json:"mean_staleness"` // the same as the mean over tokens
@@ -134,7 +136,8 @@ func ParseWorkload(lengths, stragglers, rewardLatency string) (Workload, error) 
 	l, s, r := numbers(lengths, 3), numbers(stragglers, 2), numbers(rewardLatency, 2)
 	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]),
 		"lengths", lengths,
-		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median to %d; "+
+		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median "+
+			"to %d; "+
 			"such as 1000,1,16384", 1<<20)
 	problems.Check(s[0] >= 0 && s[0] <= 1 && s[1] >= 1 && s[1] <= 1e6, "stragglers", stragglers,
 		"SHARE,FACTOR: a share of 0 to 1, and how many times as long they take, 1 to 1e6; such as 0.02,3")
@@ -220,7 +223,8 @@ func newComparer(t Trial, capacity int) (*comparer, error) {
 	part, least := (capacity+o.Trainers-1)/o.Trainers, max(o.Batch/o.Trainers, o.Group)
 	c.capacity, c.queue = o.Trainers*max(part, least), max(2*o.Batch, o.Batch+o.Group*o.Trainers)
 	if part < least {
-		c.raised = fmt.Sprintf("The buffer holds %d rollouts, not %d: each trainer's part must have room for its %d of "+
+		c.raised = fmt.Sprintf("The buffer holds %d rollouts, not %d: each trainer's part must have room for "+
+			"its %d of "+
 			"a batch and for a group of %d.",
 			c.capacity, capacity, o.Batch/o.Trainers, o.Group)
 	}
@@ -243,10 +247,12 @@ func (c *comparer) checkLength() error {
 		return refuse("rollouts", c.Rollouts, "at least %.0f, enough for eight batches, eight groups of each worker "+
 			"and eight updates; fewer show only the beginning", least)
 	case most < least:
-		return refuse("trainers", o.Trainers, "fewer, or more than %s, which make %.3g rollouts in an update: each would be "+
+		return refuse("trainers", o.Trainers, "fewer, or more than %s, which make %.3g rollouts in an update: each "+
+			"would be "+
 			"used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)
 	case uses > mostUses:
-		return refuse("rollouts", c.Rollouts, "at most %.0f: the buffer's trainers use each %.4g times, which takes too long",
+		return refuse("rollouts", c.Rollouts, "at most %.0f: the buffer's trainers use each %.4g times, which takes "+
+			"too long",
 			most, uses/float64(c.Rollouts))
 	}
 	return nil
@@ -357,11 +363,13 @@ func (x *Comparison) explain() []string {
 	queue, buffer := x.arm(replay.FIFO), x.arm(replay.Distinct)
 	list := []string{
 		fmt.Sprintf("With the first-in, first-out queue trainers wait %.1f%% of the time and workers %.1f%%. %s; "+
-			"lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers %.1f%%.",
+			"lengths, latencies and transfers make the difference. With the buffer trainers wait %.1f%% and workers "+
+			"%.1f%%.",
 			100*queue.TrainersStalled, 100*queue.WorkersStalled, x.expectation(), 100*buffer.TrainersStalled,
 			100*buffer.WorkersStalled),
 		fmt.Sprintf("An update with the buffer takes %.3f times as long as one with the queue on the same GPUs, and "+
-			"%.3f times as much work. It trains on rollouts used %.2f times, of median age %d versions and at most %d; "+
+			"%.3f times as much work. It trains on rollouts used %.2f times, of median age %d versions and at "+
+			"most %d; "+
 			"with the queue these are %d and %d.",
 			queue.Speed/buffer.Speed, buffer.ComputeBusy/queue.ComputeBusy, buffer.ReplayRatio, buffer.Staleness.Median,
 			buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
@@ -407,13 +415,15 @@ func (x *Comparison) warn(c *comparer) (list []string) {
 		if 2*settled > MostRollouts {
 			remedy = "A smaller --capacity, or fewer workers, would show more."
 		}
-		list = append(list, fmt.Sprintf("The figures show the schedule's beginning, which ends after about %s rollouts: "+
+		list = append(list, fmt.Sprintf("The figures show the schedule's beginning, which ends after about %s "+
+			"rollouts: "+
 			"then the buffer of %s is full, and a group has had twice the time to enter it. %s",
 			words.Thousands(settled), words.Thousands(c.capacity), remedy))
 	}
 	for _, a := range x.Arms {
 		if a.Updates < 20 {
-			list = append(list, fmt.Sprintf("Only %d updates were measured with the %s, so shares and quantiles are rough. "+
+			list = append(list, fmt.Sprintf("Only %d updates were measured with the %s, so shares and quantiles are "+
+				"rough. "+
 				"Use more --rollouts.", a.Updates, a.Name))
 			break
 		}
@@ -500,7 +510,8 @@ func (x *Comparison) Rows() [][]string {
 		counts := func(name string, c Counts) {
 			mean, quantiles := "-", "-"
 			if c.Count > 0 {
-				mean, quantiles = fmt.Sprintf("%.2f", c.Mean), fmt.Sprintf("%d / %d / %d / %d", c.Median, c.P90, c.P99, c.Max)
+				mean, quantiles = fmt.Sprintf("%.2f", c.Mean), fmt.Sprintf("%d / %d / %d / %d", c.Median, c.P90, c.P99,
+					c.Max)
 			}
 			add(name+", mean", "%s", mean)
 			add("  50% / 90% / 99% / most", "%s", quantiles)
@@ -513,7 +524,8 @@ func (x *Comparison) Rows() [][]string {
 		add("  before an update, 50% / 99% / most, in updates", "%.2f / %.2f / %.2f", a.Waits.Median, a.Waits.P99,
 			a.Waits.Max)
 		add("workers waited", "%.1f%%", 100*a.WorkersStalled)
-		add("  by worker, 50% / 99% / most", "%.1f%% / %.1f%% / %.1f%%", 100*stalls.Median, 100*stalls.P99, 100*stalls.Max)
+		add("  by worker, 50% / 99% / most", "%.1f%% / %.1f%% / %.1f%%", 100*stalls.Median, 100*stalls.P99,
+			100*stalls.Max)
 		add("new rollouts per update", "%s", words.Thousands(int(a.NewPerUpdate+0.5)))
 		add("uses per new rollout", "%.3f", a.ReplayRatio)
 		add("compute per update, busy, in B(1 + mu)", "%.3f", a.ComputeBusy)

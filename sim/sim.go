@@ -34,7 +34,8 @@ type Generator struct {
 // Start begins a group.
 func (g *Generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 	if job.Size < 1 || g.Prompt < 0 {
-		return nil, fmt.Errorf("group of %d rollouts with prompts of %d tokens: want at least 1 and 0", job.Size, g.Prompt)
+		return nil, fmt.Errorf("group of %d rollouts with prompts of %d tokens: want at least 1 and 0", job.Size,
+			g.Prompt)
 	}
 	lengths := g.Lengths
 	if lengths == nil {
@@ -121,9 +122,10 @@ func (x *generation) Rollouts() ([]*rollout.Rollout, error) {
 // the weights may differ. The pipeline counts pieces as positions: with MaxTokens set to Pieces and Chunk to 1, weights
 // are switched Pieces times per group.
 type Sparse struct {
-	Seed    uint64
-	Lengths Lengths // a rollout has its length's share, relative to the group's longest, of the pieces; nil: Constant(1)
-	Pieces  int     // >= 1; 0: 1
+	Seed uint64
+	// a rollout has its length's share, relative to the group's longest, of the pieces; nil: Constant(1)
+	Lengths Lengths
+	Pieces  int // >= 1; 0: 1
 }
 
 // Start begins a group.

@@ -61,7 +61,8 @@ func (t Trial) resolve() (pipeline.Options, Workload, error) {
 	var p option.Problems
 	p.Check(o.Mode == pipeline.Async, "mode", o.Mode, "%s", pipeline.Async)
 	p.Check(t.Rollouts >= 1, "rollouts", t.Rollouts, "1 or more")
-	p.Check(t.Skip >= 0 && t.Skip < max(1, t.Rollouts), "skip", t.Skip, "0 or more, below the rollouts (%d)", t.Rollouts)
+	p.Check(t.Skip >= 0 && t.Skip < max(1, t.Rollouts), "skip", t.Skip, "0 or more, below the rollouts (%d)",
+		t.Rollouts)
 	p.Check(t.Pieces >= 0, "pieces", t.Pieces, "1 or more, or 0 for 16")
 	p.Add(w.Apply(&o))
 	p.Add(o.Validate())

@@ -45,7 +45,8 @@ func (w Workload) Validate() error {
 	var p option.Problems
 	p.Check(w.Workers >= 1, "workers", w.Workers, "1 or more")
 	p.Check(w.Group >= 1, "group", w.Group, "1 rollout or more")
-	p.Check(w.RolloutCost > 0 && !math.IsInf(w.RolloutCost, 0), "rollout_cost", w.RolloutCost, "a finite number above 0")
+	p.Check(w.RolloutCost > 0 && !math.IsInf(w.RolloutCost, 0), "rollout_cost", w.RolloutCost,
+		"a finite number above 0")
 	if l, ok := w.Lengths.(Lognormal); ok {
 		p.Check(l.Median >= 1 && !math.IsInf(l.Median, 0), "lengths", l.Median, "a median of 1 token or more")
 		p.Check(l.Sigma >= 0 && l.Sigma <= 4, "lengths", l.Sigma, "a sigma of 0 (all alike) to 4")
@@ -54,7 +55,8 @@ func (w Workload) Validate() error {
 	p.Check(w.Lengths.Most() <= maxLength, "lengths", w.Lengths.Most(), "at most %d tokens", maxLength)
 	p.Check(w.Batching == Continuous || w.Batching == Static, "batching", w.Batching, "%s or %s", Continuous, Static)
 	p.Check(w.Stragglers >= 0 && w.Stragglers <= 1, "stragglers", w.Stragglers, "a share of the workers, 0 to 1")
-	p.Check(w.Slowness >= 1 && w.Slowness <= 1e6, "stragglers", w.Slowness, "a factor of 1 (as fast as the others) to 1e6")
+	p.Check(w.Slowness >= 1 && w.Slowness <= 1e6, "stragglers", w.Slowness, "a factor of 1 (as fast as the "+
+		"others) to 1e6")
 	p.Add(option.Under("reward_latency", w.Rewards.Validate()))
 	return p.Err()
 }

@@ -38,7 +38,8 @@ func (l Latency) Validate() error {
 	l.Resolve()
 	var problems option.Problems
 	known := []string{Constant, Exponential, Lognormal}
-	problems.Check(slices.Contains(known, l.Distribution), "distribution", l.Distribution, "%s", strings.Join(known, ", "))
+	problems.Check(slices.Contains(known, l.Distribution), "distribution", l.Distribution, "%s",
+		strings.Join(known, ", "))
 	problems.Check(l.Mean >= 0 && l.Mean <= 1e9, "mean", l.Mean, "0 to 1e9 units of virtual time")
 	if l.Distribution == Lognormal {
 		problems.Check(l.Sigma > 0 && l.Sigma <= 4, "sigma", l.Sigma, "above 0, at most 4")

@@ -71,7 +71,8 @@ func Export(ctx context.Context, source string, table *client.Table, o ExportOpt
 		return nil, err
 	}
 	return &Exported{
-		Source: source, File: o.File, Rollouts: rollouts, Version: info.Version, Seconds: time.Since(began).Seconds(), Missing: choice.Missing(),
+		Source: source, File: o.File, Rollouts: rollouts, Version: info.Version, Seconds: time.Since(began).Seconds(),
+		Missing: choice.Missing(),
 	}, nil
 }
 
@@ -151,7 +152,8 @@ func copyJournal(path, data string) (name string, err error) {
 		return "", err
 	}
 	if !report.Whole() {
-		return "", fmt.Errorf("the journal is damaged: %s\n`reprise journal salvage %s --out NEW` saves what is intact in a new file that can be exported", report, path)
+		return "", fmt.Errorf("the journal is damaged: %s\n`reprise journal salvage %s --out NEW` saves what is "+
+			"intact in a new file that can be exported", report, path)
 	}
 	if name, err = tableName(copied); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)

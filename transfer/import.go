@@ -81,7 +81,8 @@ func (d *Imported) advance(ctx context.Context, t *client.Table, info wire.Table
 		return nil
 	}
 	if !allowed {
-		return fmt.Errorf("%s has rollouts of version %d, but table %s is at version %d: --advance sets the table's version first",
+		return fmt.Errorf("%s has rollouts of version %d, but table %s is at version %d: --advance sets the table's "+
+			"version first",
 			d.File, d.Newest, t.Name(), info.Version)
 	}
 	d.Advanced = true

@@ -538,13 +538,15 @@ func (c *column) checkLengths(n int, live []span) *fault {
 // makes structs of dicts.
 func (c *column) openMap(d arrow.ArrayData, want *arrow.MapType, live []span) *fault {
 	pairOf := func(key, value arrow.DataType, nullable bool) *arrow.StructType {
-		return arrow.StructOf(arrow.Field{Name: "key", Type: key}, arrow.Field{Name: "value", Type: value, Nullable: nullable})
+		return arrow.StructOf(arrow.Field{Name: "key", Type: key}, arrow.Field{Name: "value", Type: value,
+			Nullable: nullable})
 	}
 	pair := pairOf(want.KeyType(), want.ItemType(), want.ItemField().Nullable)
 	if s, ok := d.DataType().(*arrow.StructType); ok && want.KeyType().ID() == arrow.STRING {
 		return c.openDicts(d, s, pair, live)
 	}
-	if m, ok := d.DataType().(*arrow.MapType); ok && len(d.Children()) == 1 { // the names of a map's fields do not matter
+	// the names of a map's fields do not matter
+	if m, ok := d.DataType().(*arrow.MapType); ok && len(d.Children()) == 1 {
 		d = withChild{d, retyped{d.Children()[0], pairOf(m.KeyType(), m.ItemType(), true)}}
 	}
 	return c.openList(d, pair, live, true)
@@ -655,7 +657,8 @@ func (c *column) openDictionary(d, dictionary arrow.ArrayData, live []span) *fau
 	for _, s := range c.nonNull(live) {
 		for i := s.start; i < s.end; i++ {
 			if at[i] < 0 || at[i] >= int64(words.n) || words.null(int(at[i])) {
-				return badEntry(i, "give a word that is there and not null", "word %d of a dictionary of %d", at[i], words.n)
+				return badEntry(i, "give a word that is there and not null", "word %d of a dictionary of %d", at[i],
+					words.n)
 			}
 			c.starts[i], c.ends[i] = words.starts[at[i]], words.ends[at[i]]
 			if sum += int(c.ends[i] - c.starts[i]); sum > len(words.values)+maxSharedText {

@@ -172,7 +172,8 @@ func openInsertion(rec arrow.RecordBatch, extra []arrow.Field) (*batchColumns, e
 		}
 	}
 	if b.versions.absent && b.version.absent && rec.NumRows() > 0 {
-		return nil, Errorf(Invalid, "column versions is missing: give list<int32>, or one int32 for all tokens of the policy as column version")
+		return nil, Errorf(Invalid, "column versions is missing: give list<int32>, or one int32 for all tokens of "+
+			"the policy as column version")
 	}
 	return b, nil
 }
@@ -196,7 +197,8 @@ func openBatch(rec arrow.RecordBatch, fields, extra []arrow.Field) (*batchColumn
 		case len(rec.Schema().FieldIndices(found.Name)) > 1:
 			return nil, Errorf(Invalid, "column %s is there twice: give it once", found.Name)
 		case rec.Column(i).Len() != n:
-			return nil, Errorf(Invalid, "column %s has %d entries, the record batch %d rows", found.Name, rec.Column(i).Len(), n)
+			return nil, Errorf(Invalid, "column %s has %d entries, the record batch %d rows", found.Name,
+				rec.Column(i).Len(), n)
 		}
 		c, f := openColumn(rec.Column(i).Data(), fields[at].Type, []span{{0, n}}, !fields[at].Nullable)
 		if f != nil {
@@ -213,7 +215,8 @@ func unknownColumn(name string, fields []arrow.Field) error {
 	case slices.ContainsFunc(slices.Concat(before, after), func(f arrow.Field) bool { return f.Name == name }):
 		return Errorf(Invalid, "column %s is what sampling adds: leave it out", name)
 	case strings.HasPrefix(name, extraPrefix):
-		return Errorf(Invalid, "column %s is not one of the table's: declare it in the table's columns, or leave it out%s",
+		return Errorf(Invalid, "column %s is not one of the table's: declare it in the table's columns, or leave "+
+			"it out%s",
 			clip(name), suggestion(name, fields))
 	}
 	return Errorf(Invalid, "column %s is unknown: leave it out, or name it %s… and declare it in the table's columns%s",
@@ -261,10 +264,12 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	single := !b.version.null(row) // one version for all tokens
 	switch perToken := !b.versions.null(row); {
 	case single && perToken:
-		return &rollout.FieldError{Row: row, Field: "version", Value: "given beside versions", Remedy: "give one of the two"}
+		return &rollout.FieldError{Row: row, Field: "version", Value: "given beside versions",
+			Remedy: "give one of the two"}
 	case !single && !perToken:
 		return &rollout.FieldError{
-			Row: row, Field: "versions", Value: "null", Remedy: "give the version of each token, -1 where mask is 0, or one for all as version",
+			Row: row, Field: "versions", Value: "null", Remedy: "give the version of each token, -1 where mask is 0, " +
+				"or one for all as version",
 		}
 	}
 	masks, versions := b.mask.length(row), b.versions.length(row)

@@ -163,7 +163,8 @@ func (e *encoder) commonColumn(f arrow.Field) (arrow.ArrayData, error) {
 }
 
 // scalars encodes one number of each row.
-func scalars[T any](e *encoder, f arrow.Field, valid *memory.Buffer, nulls int, get func(*rollout.Draw) T) (arrow.ArrayData, error) {
+func scalars[T any](e *encoder, f arrow.Field, valid *memory.Buffer, nulls int,
+	get func(*rollout.Draw) T) (arrow.ArrayData, error) {
 	b, dst := e.take(len(e.rows) * sizeOf[T]())
 	out := typed[T](dst)
 	for i := range e.rows {
@@ -299,7 +300,8 @@ func (e *encoder) meta(f arrow.Field, _ int, _ []int32) (arrow.ArrayData, error)
 			return nil, tooMany(f, "bytes")
 		}
 	}
-	return newData(f.Type.(*arrow.MapType).Elem(), keys.n, []*memory.Buffer{nil}, []arrow.ArrayData{keys.array(), values.array()}, 0), nil
+	return newData(f.Type.(*arrow.MapType).Elem(), keys.n, []*memory.Buffer{nil}, []arrow.ArrayData{keys.array(),
+		values.array()}, 0), nil
 }
 
 // extra encodes a user-defined column.
@@ -450,7 +452,8 @@ func (e *encoder) emptyEntries(t arrow.DataType, n int, valid *memory.Buffer, nu
 		}
 		return newData(t, 0, []*memory.Buffer{valid}, fields, 0)
 	case arrow.ListLikeType: // lists and maps
-		return newData(t, n, []*memory.Buffer{valid, offsets()}, []arrow.ArrayData{e.emptyEntries(t.Elem(), 0, nil, 0)}, nulls)
+		return newData(t, n, []*memory.Buffer{valid, offsets()}, []arrow.ArrayData{e.emptyEntries(t.Elem(), 0, nil, 0)},
+			nulls)
 	}
 	return newData(t, 0, []*memory.Buffer{valid, none()}, nil, 0)
 }

@@ -31,7 +31,8 @@ func ExtraFields(columns []Column) ([]arrow.Field, error) {
 		at := "columns[" + strconv.Itoa(i) + "]"
 		switch {
 		case !strings.HasPrefix(c.Name, extraPrefix) || !goodName(c.Name) || len(c.Name) == len(extraPrefix):
-			problems = append(problems, fmt.Sprintf("%s.name: %q: want %s followed by letters, digits, - _ and ., at most %d in all",
+			problems = append(problems, fmt.Sprintf("%s.name: %q: want %s followed by letters, digits, - _ and ., at "+
+				"most %d in all",
 				at, clip(c.Name), extraPrefix, maxName))
 		case seen[c.Name]:
 			problems = append(problems, fmt.Sprintf("%s.name: %q: want each name once", at, c.Name))
@@ -86,7 +87,8 @@ func parseNested(text string, depth int) (arrow.DataType, error) {
 	name, inner, ok := strings.Cut(text, "<")
 	inner, closed := strings.CutSuffix(inner, ">")
 	if !ok || !closed {
-		return nil, fmt.Errorf("%q is no type: want one such as float32, utf8, list<int64>, struct<a:int32,b:utf8>", clip(text))
+		return nil, fmt.Errorf("%q is no type: want one such as float32, utf8, list<int64>, struct<a:int32,b:utf8>",
+			clip(text))
 	}
 	if depth == 0 {
 		return nil, fmt.Errorf("want at most %d types in one another", maxTypeDepth)
@@ -114,7 +116,8 @@ func parseNested(text string, depth int) (arrow.DataType, error) {
 	case name == "struct" && len(parts) > 0:
 		return parseStruct(parts, depth)
 	}
-	return nil, fmt.Errorf("%q is no type: want list<T>, fixed_size_list<T,n>, struct<name:T,…>, map<K,V> or a scalar type", clip(text))
+	return nil, fmt.Errorf("%q is no type: want list<T>, fixed_size_list<T,n>, struct<name:T,…>, map<K,V> or a "+
+		"scalar type", clip(text))
 }
 
 func parseFixedSizeList(item, size string, depth int) (arrow.DataType, error) {

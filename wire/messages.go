@@ -13,7 +13,8 @@ type InsertRequest struct {
 	BatchID   string `json:"batch_id,omitempty"`   // a repeated insertion adds nothing and gets the first ids
 	GroupSize int    `json:"group_size,omitempty"` // refuse groups of any other size
 	Grant     uint64 `json:"grant,omitempty"`      // of [Start], under which the groups were started
-	TimeoutMS *int64 `json:"timeout_ms,omitempty"` // wait for room and for the limiter; absent: until the call's deadline
+	// wait for room and for the limiter; absent: until the call's deadline
+	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
 }
 
 // InsertAnswer is the app_metadata of a PutResult. It is sent once the journal's promise holds.
@@ -37,7 +38,8 @@ type SampleRequest struct {
 	// wait; absent waits until the call's deadline.
 	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
 
-	Columns []string `json:"columns,omitempty"` // of the sampling schema; none: all. A stream uses those of its first request.
+	// of the sampling schema; none: all. A stream uses those of its first request.
+	Columns []string `json:"columns,omitempty"`
 
 	// UseAtDraw counts the draws as used at once, as replay.Table.Sample does. Otherwise the batch is leased until the
 	// stream's next request, or until the DoGet has finished.
@@ -48,10 +50,12 @@ type SampleRequest struct {
 	Export bool `json:"export,omitempty"`
 
 	// Streams only.
-	Prefetch      *int     `json:"prefetch,omitempty"`       // batches drawn and encoded ahead; absent: 1
-	PrefetchSlack int      `json:"prefetch_slack,omitempty"` // versions that a prefetched batch may lag behind the table
-	Acknowledge   []uint64 `json:"acknowledge,omitzero"`     // batches of this stream; with neither list: all sent so far
-	Release       []uint64 `json:"release,omitzero"`         // batches of this stream to return unused
+	Prefetch *int `json:"prefetch,omitempty"` // batches drawn and encoded ahead; absent: 1
+	// versions that a prefetched batch may lag behind the table
+	PrefetchSlack int `json:"prefetch_slack,omitempty"`
+	// batches of this stream; with neither list: all sent so far
+	Acknowledge []uint64 `json:"acknowledge,omitzero"`
+	Release     []uint64 `json:"release,omitzero"` // batches of this stream to return unused
 }
 
 // BatchInfo is the app_metadata of each batch. A message with Error has no batch; the stream goes on after it.
@@ -66,7 +70,8 @@ type BatchInfo struct {
 
 // The actions of DoAction. Bodies and results are JSON of the types in the comments.
 const (
-	CreateTable      = "create_table"      // Table -> TableInfo; does nothing if the table exists with the same definition
+	// Table -> TableInfo; does nothing if the table exists with the same definition
+	CreateTable      = "create_table"
 	DropTable        = "drop_table"        // TableRequest -> nothing
 	Advance          = "advance"           // VersionRequest -> TableInfo
 	Rewind           = "rewind"            // VersionRequest -> TableInfo
@@ -211,9 +216,10 @@ type PromptResult struct {
 type TableStatistics struct {
 	TableInfo
 
-	Inserted       uint64                   `json:"inserted"` // rollouts
-	InsertedGroups uint64                   `json:"inserted_groups"`
-	Evicted        map[rollout.Cause]uint64 `json:"evicted"`         // by cause: capacity, staleness, uses, consumed, rewind, damage
+	Inserted       uint64 `json:"inserted"` // rollouts
+	InsertedGroups uint64 `json:"inserted_groups"`
+	// by cause: capacity, staleness, uses, consumed, rewind, damage
+	Evicted        map[rollout.Cause]uint64 `json:"evicted"`
 	Refused        uint64                   `json:"refused"`         // rollouts of insertions that can never enter
 	Drawn          uint64                   `json:"drawn"`           // handed out
 	Acknowledged   uint64                   `json:"acknowledged"`    // draws that became uses
@@ -245,8 +251,10 @@ func (s *TableStatistics) Stats() rollout.Stats {
 	return rollout.Stats{
 		Version: rollout.Version(s.Version), Present: s.Present, PresentBytes: s.Bytes,
 		Inserted: s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
-		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, UpdatesIgnored: s.UpdatesIgnored, NeverUsed: s.NeverUsed,
-		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction, UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
+		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, UpdatesIgnored: s.UpdatesIgnored,
+		NeverUsed: s.NeverUsed,
+		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction,
+		UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
 	}
 }
 
@@ -329,7 +337,8 @@ const maxName = 128
 // descriptors.
 func CheckName(name string) error {
 	if !goodName(name) {
-		return Errorf(Invalid, "name: %q: want 1 to %d letters, digits, - _ and ., not beginning with a dot", clip(name), maxName)
+		return Errorf(Invalid, "name: %q: want 1 to %d letters, digits, - _ and ., not beginning with a dot",
+			clip(name), maxName)
 	}
 	return nil
 }

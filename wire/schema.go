@@ -72,7 +72,8 @@ func commonFields() []arrow.Field {
 
 // drawFields returns the columns that sampling adds before and after the common ones.
 func drawFields() (before, after []arrow.Field) {
-	before = []arrow.Field{{Name: "id", Type: arrow.PrimitiveTypes.Uint64}, {Name: "group", Type: arrow.PrimitiveTypes.Uint64}}
+	before = []arrow.Field{{Name: "id", Type: arrow.PrimitiveTypes.Uint64},
+		{Name: "group", Type: arrow.PrimitiveTypes.Uint64}}
 	after = []arrow.Field{
 		{Name: "probability", Type: arrow.PrimitiveTypes.Float64},
 		{Name: "weight", Type: arrow.PrimitiveTypes.Float32},

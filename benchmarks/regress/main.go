@@ -118,7 +118,8 @@ type testBinary struct{ pkg, dir, file string }
 
 // buildTests compiles the tests of those packages of a tree that have tests and are there.
 func buildTests(ctx context.Context, tree, to string, packages []string) ([]testBinary, error) {
-	list, err := run(ctx, tree, "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, packages...)...)
+	list, err := run(ctx, tree, "go", append([]string{"list", "-f", "{{if or .TestGoFiles " +
+		".XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, packages...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -243,7 +243,8 @@ func (p *page) durable(r *Result) {
 	for _, d := range r.Durable {
 		lines = append(lines, []string{
 			fmt.Sprintf("%d clients, %d x %s tokens", d.Clients, d.Group, whole(float64(d.Tokens))),
-			fmt.Sprintf("%.2f", d.GBs), whole(d.Rollouts), whole(d.P50), whole(d.P99), share(d.OfDisk), share(d.OfRewriting)})
+			fmt.Sprintf("%.2f", d.GBs), whole(d.Rollouts), whole(d.P50), whole(d.P99), share(d.OfDisk),
+			share(d.OfRewriting)})
 	}
 	for _, d := range r.Disk {
 		name := "the disk, new files"

@@ -393,7 +393,9 @@ func (c *crasher) checkTable(ctx context.Context, table *client.Table, o *outcom
 	c.verdict.check(stats.Inserted == uint64(acknowledged), "table %s: inserted %d, acknowledged %d", table.Name(),
 		stats.Inserted, acknowledged)
 	c.verdict.check(stats.Present == present, "table %s: present %d, found %d", table.Name(), stats.Present, present)
-	c.verdict.check(acknowledged > 0, "table %s: %d rollouts were acknowledged, %d delivered by the queue, %d consumed for certain", table.Name(), acknowledged,
-		o.count(func(r *outcome) bool { return r.deliveries > 0 }), o.count(func(r *outcome) bool { return r.consumed }))
+	c.verdict.check(acknowledged > 0, "table %s: %d rollouts were acknowledged, %d delivered by the queue, %d "+
+		"consumed for certain", table.Name(), acknowledged,
+		o.count(func(r *outcome) bool { return r.deliveries > 0 }),
+		o.count(func(r *outcome) bool { return r.consumed }))
 	return nil
 }

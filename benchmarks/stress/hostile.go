@@ -224,8 +224,10 @@ func actionBodies() map[string]string {
 func (h *hostileClient) sendCorruptAction(ctx context.Context, conn *grpc.ClientConn) error {
 	bodies := actionBodies()
 	names := []string{
-		wire.CreateTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws, wire.Acknowledge, wire.Release, wire.Statistics,
-		wire.Info, wire.Checkpoint, wire.Restore, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport, wire.CreateTable, wire.DropTable,
+		wire.CreateTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws, wire.Acknowledge,
+		wire.Release, wire.Statistics,
+		wire.Info, wire.Checkpoint, wire.Restore, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
+		wire.CreateTable, wire.DropTable,
 	}
 	name := names[h.random.IntN(len(names))]
 	body := []byte(bodies[name])
@@ -269,7 +271,8 @@ func invalidRows() map[string][]arrow.Field {
 		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,-1],"version":0,"reward":null}`:        good,
 		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,-1],"version":0,"reward":1e300}`:       good,
 		`{"tokens":[],"mask":[],"logprobs":[],"version":0,"reward":1}`:                     good,
-		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,-1],"version":0,"reward":1}` + "\n":    good, // a group of one instead of four
+		// a group of one instead of four
+		`{"tokens":[1,2],"mask":[0,1],"logprobs":[0,-1],"version":0,"reward":1}` + "\n": good,
 		`{"tokens":[1],"mask":[1],"logprobs":[-1],"version":0,"reward":1,"x_unknown":1}`: append(good[:5:5],
 			field("x_unknown", arrow.PrimitiveTypes.Int64)),
 	}

@@ -38,12 +38,14 @@ func soakTables() []wire.Table {
 		{Name: "queue", Options: replay.Options{Capacity: 2048, Sampler: replay.FIFO, GroupSize: groupSize,
 			Vocab: vocab, LeaseSeconds: 5}},
 		{Name: "uniform", Options: replay.Options{
-			Capacity: 4096, Sampler: replay.Uniform, MaxUses: 6, MaxStaleness: 12, GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5,
+			Capacity: 4096, Sampler: replay.Uniform, MaxUses: 6, MaxStaleness: 12, GroupSize: groupSize, Vocab: vocab,
+			LeaseSeconds: 5,
 		}},
 		{
 			Name: "limited", Limiter: &wire.Limiter{SamplesPerInsert: 2, ErrorBuffer: 512},
 			Options: replay.Options{
-				Capacity: 4096, Sampler: replay.Prioritized, MinSize: 64, GroupSize: groupSize, Vocab: vocab, LeaseSeconds: 5,
+				Capacity: 4096, Sampler: replay.Prioritized, MinSize: 64, GroupSize: groupSize, Vocab: vocab,
+				LeaseSeconds: 5,
 				PriorityBase: "advantage", PriorityExponent: 0.6, AgeDecay: 8, ImportanceBeta: &beta,
 			},
 		},

@@ -72,7 +72,8 @@ func (a *answers) totals() (batches, rows, unknown, received uint64) {
 func (a *answers) checkInserted(inserted uint64) error {
 	_, rows, unknown, _ := a.totals()
 	if inserted < rows || inserted > rows+unknown {
-		return fmt.Errorf("the table counts %d inserted rollouts: want the %d acknowledged, and at most %d more whose answers were lost", inserted, rows, unknown)
+		return fmt.Errorf("the table counts %d inserted rollouts: want the %d acknowledged, and at most %d more "+
+			"whose answers were lost", inserted, rows, unknown)
 	}
 	return nil
 }

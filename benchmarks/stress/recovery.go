@@ -51,7 +51,8 @@ func recovery(ctx context.Context, s RecoverySettings, out io.Writer) (*Verdict,
 		return nil, err
 	}
 	defer direct.Close()
-	if _, err := direct.Create(ctx, wire.Table{Name: "full", Options: replay.Options{Capacity: s.Rollouts}}); err != nil {
+	if _, err := direct.Create(ctx, wire.Table{Name: "full",
+		Options: replay.Options{Capacity: s.Rollouts}}); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -109,8 +110,9 @@ func (s *RecoverySettings) batch(at, count int) rollout.Group {
 	var g rollout.Group
 	for range count {
 		r := &rollout.Rollout{
-			PromptID: fmt.Sprint("prompt-", at), Temperature: 1, TopP: 1, Reward: random.Float32(), Tokens: make([]int32, s.Tokens),
-			Mask: make([]uint8, s.Tokens), Logprobs: make([]float32, s.Tokens), Versions: make([]rollout.Version,
+			PromptID: fmt.Sprint("prompt-", at), Temperature: 1, TopP: 1, Reward: random.Float32(),
+			Tokens: make([]int32, s.Tokens),
+			Mask:   make([]uint8, s.Tokens), Logprobs: make([]float32, s.Tokens), Versions: make([]rollout.Version,
 				s.Tokens),
 		}
 		for i := range s.Tokens {

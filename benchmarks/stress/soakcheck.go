@@ -40,7 +40,7 @@ func (s *soaker) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.verdict.check(quiet.goroutines <= s.idle.goroutines,
+	s.verdict.check(quiet.goroutines <= s.idle.goroutines+collectors,
 		"goroutines: %.0f after all clients have left, %.0f before they came", quiet.goroutines, s.idle.goroutines)
 	before, err := s.checkContents(ctx)
 	if err != nil {
@@ -180,8 +180,10 @@ func (s *soaker) checkContents(ctx context.Context) (map[string]*wire.TableStati
 		}
 		all[t.Name] = stats
 		batches, rows, unknown, received := t.totals()
-		s.verdict.fact("table %s: %d rollouts acknowledged in %d insertions (%d unknown), %d received; inserted %d, drawn %d, acknowledged %d, returned %d, present %d, version %d",
-			t.Name, rows, batches, unknown, received, stats.Inserted, stats.Drawn, stats.Acknowledged, stats.Returned, stats.Present, stats.Version)
+		s.verdict.fact("table %s: %d rollouts acknowledged in %d insertions (%d unknown), %d received; inserted %d, "+
+			"drawn %d, acknowledged %d, returned %d, present %d, version %d",
+			t.Name, rows, batches, unknown, received, stats.Inserted, stats.Drawn, stats.Acknowledged, stats.Returned,
+			stats.Present, stats.Version)
 		if err := checkBalance(stats); err != nil {
 			s.verdict.violation("table %s: the counts do not balance: %v", t.Name, err)
 		}
@@ -197,7 +199,8 @@ func (s *soaker) checkContents(ctx context.Context) (map[string]*wire.TableStati
 		if err != nil {
 			return nil, err
 		}
-		s.verdict.check(found == stats.Present, "table %s: an export has %d rollouts, the table counts %d; each is unchanged, and there once", t.Name, found, stats.Present)
+		s.verdict.check(found == stats.Present, "table %s: an export has %d rollouts, the table counts %d; each is "+
+			"unchanged, and there once", t.Name, found, stats.Present)
 	}
 	return all, nil
 }
@@ -294,6 +297,8 @@ func verifyJournals(ctx context.Context, program string, s *server, v *Verdict) 
 
 // durableCounts lists the counts of a table that survive a restart.
 func durableCounts(s *wire.TableStatistics) string {
-	return fmt.Sprintf("version %d, present %d (%d bytes), inserted %d in %d groups, evicted %v, drawn %d, acknowledged %d, returned %d, uses %v and %v",
-		s.Version, s.Present, s.Bytes, s.Inserted, s.InsertedGroups, s.Evicted, s.Drawn, s.Acknowledged, s.Returned, s.UsesPresent.Bins(), s.UsesAtEviction.Bins())
+	return fmt.Sprintf("version %d, present %d (%d bytes), inserted %d in %d groups, evicted %v, drawn %d, "+
+		"acknowledged %d, returned %d, uses %v and %v",
+		s.Version, s.Present, s.Bytes, s.Inserted, s.InsertedGroups, s.Evicted, s.Drawn, s.Acknowledged, s.Returned,
+		s.UsesPresent.Bins(), s.UsesAtEviction.Bins())
 }

@@ -233,7 +233,8 @@ func setCommand(r *design.Recommendation, base run.Config, file string) {
 	set := []string{
 		fmt.Sprintf("pipeline.workers=%d", p.Workers), fmt.Sprintf("pipeline.trainers=%d", p.Trainers),
 		fmt.Sprintf("replay.capacity=%d", p.Capacity), fmt.Sprintf("pipeline.batch=%d", p.Batch),
-		fmt.Sprintf("pipeline.group=%d", r.Fleet.Group), "pipeline.rollout_cost=" + strconv.FormatFloat(r.RolloutCost, 'g', -1, 64),
+		fmt.Sprintf("pipeline.group=%d", r.Fleet.Group), "pipeline.rollout_cost=" + strconv.FormatFloat(r.RolloutCost,
+			'g', -1, 64),
 	}
 	if base.Pipeline.Mode != "async" {
 		set = append(set, "pipeline.mode=async")
@@ -302,7 +303,8 @@ func flagErrors(err error) error {
 	var all []error
 	for _, e := range option.Each(err) {
 		if o, ok := e.(*option.Error); ok {
-			e = &option.Error{Key: "--" + strings.NewReplacer("_", "-", ".", "-").Replace(o.Key), Value: o.Value, Want: o.Want}
+			e = &option.Error{Key: "--" + strings.NewReplacer("_", "-", ".", "-").Replace(o.Key), Value: o.Value,
+				Want: o.Want}
 		}
 		all = append(all, e)
 	}

@@ -49,7 +49,8 @@ func (c *importCommand) Run(ctx context.Context) error {
 	fmt.Printf("  inserted into %s in %.2f s, insertions: %d; it holds %d rollouts, before it held %d\n",
 		done.Table, done.Seconds, done.Insertions, done.Present, done.Before)
 	if missing := done.Before + done.Rollouts - done.Present; missing > 0 {
-		fmt.Printf("  %d rollouts fewer than the sum: evicted by capacity, staleness or uses, or skipped because of --as\n", missing)
+		fmt.Printf("  %d rollouts fewer than the sum: evicted by capacity, staleness or uses, or skipped because "+
+			"of --as\n", missing)
 	}
 	return nil
 }

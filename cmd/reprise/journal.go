@@ -54,7 +54,8 @@ func (c *journalSalvageCommand) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%s holds what is intact; move it to %s, and the service counts the missing rollouts as evicted by damage\n", c.Out, c.File)
+	fmt.Fprintf(os.Stderr, "%s holds what is intact; move it to %s, and the service counts the missing rollouts as "+
+		"evicted by damage\n", c.Out, c.File)
 	return nil
 }
 

@@ -66,7 +66,8 @@ func (c *playCommand) Run(ctx context.Context) error {
 func (c *playCommand) dump(t task.Task) error {
 	table, ok := t.(task.Tabular)
 	if !ok {
-		return fmt.Errorf("--dump-transitions: task %s is not tabular: want one that is, such as frozenlake or cliffwalking", c.Task)
+		return fmt.Errorf("--dump-transitions: task %s is not tabular: want one that is, such as frozenlake or "+
+			"cliffwalking", c.Task)
 	}
 	text, err := table.Transitions().MarshalJSON()
 	if err != nil {

@@ -62,7 +62,8 @@ func (c *reportCommand) Run() error {
 // incomplete explains what a call without --out lacks.
 func (c *reportCommand) incomplete() error {
 	if what := c.What[0]; len(c.What) == 1 && !strings.Contains(what, "=") {
-		return fmt.Errorf("%s is no folder: want the folder of a run, a comparison or a study, or arms as NAME=FOLDER,… with --out FILE.html", what)
+		return fmt.Errorf("%s is no folder: want the folder of a run, a comparison or a study, or arms as "+
+			"NAME=FOLDER,… with --out FILE.html", what)
 	}
 	return errors.New("the page over arms needs a file: add --out FILE.html, or --json for the table alone")
 }
@@ -70,7 +71,8 @@ func (c *reportCommand) incomplete() error {
 // rewrite writes the report of a run, a comparison or a study into its folder.
 func (c *reportCommand) rewrite(dir string) error {
 	if c.Out != "" || c.Title != "" {
-		return fmt.Errorf("%s: the report of a folder has its own file and title: leave --out and --title out, or give the folder as an arm: NAME=%s", dir, dir)
+		return fmt.Errorf("%s: the report of a folder has its own file and title: leave --out and --title out, or "+
+			"give the folder as an arm: NAME=%s", dir, dir)
 	}
 	if err := report.Write(dir); err != nil {
 		return err
@@ -101,7 +103,8 @@ func readArms(arguments []string) ([]results.NamedRuns, error) {
 			problems = append(problems, fmt.Errorf("%s has no name before its '=': want NAME=FOLDER,…", argument))
 			continue
 		case slices.ContainsFunc(arms, func(a results.NamedRuns) bool { return a.Name == name }):
-			problems = append(problems, fmt.Errorf("arm %s is given twice: give its folders in one argument, with commas between them", name))
+			problems = append(problems, fmt.Errorf("arm %s is given twice: give its folders in one argument, with "+
+				"commas between them", name))
 			continue
 		}
 		runs, err := readFolders(name, list)

@@ -47,7 +47,8 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	}.Run(ctx)
 	show.end()
 	if errors.Is(err, context.Canceled) {
-		return interruption("stopped; finished runs are kept, the others have checkpoints; continue with: " + c.command())
+		return interruption("stopped; finished runs are kept, the others have checkpoints; continue with: " +
+			c.command())
 	}
 	if err != nil {
 		return err

@@ -89,7 +89,8 @@ func (c *trainCommand) clearFolder() error {
 	config, err := os.ReadFile(filepath.Join(c.Out, results.ConfigFile))
 	if !c.Force {
 		if err == nil {
-			return fmt.Errorf("%s holds a run already: choose another --out, continue the run with --resume, or replace it with --force", c.Out)
+			return fmt.Errorf("%s holds a run already: choose another --out, continue the run with --resume, or "+
+				"replace it with --force", c.Out)
 		}
 		return nil
 	}
@@ -152,7 +153,8 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 	}
 	result, err := comparison.Run(ctx)
 	if errors.Is(err, context.Canceled) {
-		return interruption(fmt.Sprintf("stopped with checkpoints; continue with: reprise train --compare --seeds %d --resume --out %s", c.Seeds, c.Out))
+		return interruption(fmt.Sprintf("stopped with checkpoints; continue with: reprise train --compare --seeds %d "+
+			"--resume --out %s", c.Seeds, c.Out))
 	}
 	if err != nil {
 		return err

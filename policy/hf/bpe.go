@@ -65,7 +65,8 @@ func (j *modelJSON) build() (model, error) {
 		return wordLevel{j.Vocab, unk}, nil
 	}
 	var p option.Problems
-	p.Check(j.Type == "BPE" || j.Type == "" && j.Merges != nil, "model.type", j.Type, "BPE or WordLevel") // the oldest files leave BPE out
+	// the oldest files leave BPE out
+	p.Check(j.Type == "BPE" || j.Type == "" && j.Merges != nil, "model.type", j.Type, "BPE or WordLevel")
 	if j.Dropout != nil {
 		p.Check(*j.Dropout == 0, "model.dropout", *j.Dropout, "null or 0; the same text always has the same ids here")
 	}

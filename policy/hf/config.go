@@ -367,7 +367,8 @@ func parseConfig(file []byte) (Config, error) {
 		return Config{}, fmt.Errorf("parse configuration: %w", err)
 	}
 	if j.ModelType != Llama && j.ModelType != Qwen2 {
-		return Config{}, &option.Error{Key: "model_type", Value: j.ModelType, Want: Llama + " or " + Qwen2 + "; other architectures are not supported"}
+		return Config{}, &option.Error{Key: "model_type", Value: j.ModelType, Want: Llama + " or " + Qwen2 +
+			"; other architectures are not supported"}
 	}
 	c := Config{
 		ModelType:         j.ModelType,
@@ -438,7 +439,8 @@ func (j *configJSON) readVision(p *option.Problems, c *Config) {
 	case j.ImageTokenID == nil:
 		p.Check(false, "image_token_id", "absent", "the id of the token that stands for a patch")
 	default:
-		c.Vision = Vision{ImageSize: v.ImageSize, PatchSize: v.PatchSize, HiddenSize: v.HiddenSize, ImageTokenID: *j.ImageTokenID}
+		c.Vision = Vision{ImageSize: v.ImageSize, PatchSize: v.PatchSize, HiddenSize: v.HiddenSize,
+			ImageTokenID: *j.ImageTokenID}
 		// All zero would mean no tower.
 		p.Check(c.Vision != (Vision{}), "vision_config.image_size", 0,
 			"a multiple of patch_size, or leave vision_config out")

@@ -233,7 +233,8 @@ func tie(tensors map[string]Tensor) error {
 	}
 	for i, v := range embed.Data {
 		if w := head.Data[i]; math.Float32bits(v) != math.Float32bits(w) {
-			return fmt.Errorf("tensors %q and %q differ at element %d (%g, %g): want them equal, or tie_word_embeddings false",
+			return fmt.Errorf("tensors %q and %q differ at element %d (%g, %g): want them equal, or "+
+				"tie_word_embeddings false",
 				embedName, headName, i, v, w)
 		}
 	}

@@ -54,7 +54,8 @@ func readHeader(r io.ReaderAt, size int64) ([]entry, error) {
 	}
 	n := binary.LittleEndian.Uint64(prefix[:])
 	if n > maxHeader || n > uint64(size-8) {
-		return nil, fmt.Errorf("header length is %d: want at most %d, and %d bytes follow it; the file is damaged or no safetensors file",
+		return nil, fmt.Errorf("header length is %d: want at most %d, and %d bytes follow it; the file is damaged or "+
+			"no safetensors file",
 			n, maxHeader, size-8)
 	}
 	raw := make([]byte, n)
@@ -150,7 +151,8 @@ func sortAndCheckTiling(entries []entry, dataSize uint64) error {
 	at := int64(0)
 	for _, e := range entries {
 		if e.begin != at {
-			return fmt.Errorf("header entry %q: data begins at %d, the tensor before ends at %d: want neither hole nor overlap", e.name, e.begin, at)
+			return fmt.Errorf("header entry %q: data begins at %d, the tensor before ends at %d: want neither hole "+
+				"nor overlap", e.name, e.begin, at)
 		}
 		at = e.end
 	}

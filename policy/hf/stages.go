@@ -86,7 +86,8 @@ func (j *stageJSON) normalizer() (normalizer, error) {
 		dotted := strings.NewReplacer("\u0130", "i\u0307")
 		return func(s string) string { return strings.ToLower(dotted.Replace(s)) }, nil
 	}
-	return nil, &option.Error{Key: "normalizer.type", Value: j.Type, Want: "Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD or Lowercase"}
+	return nil, &option.Error{Key: "normalizer.type", Value: j.Type, Want: "Sequence, Prepend, Replace, NFC, NFD, " +
+		"NFKC, NFKD or Lowercase"}
 }
 
 // preTokenizer splits words further. first reports whether the first word begins the text.
@@ -136,7 +137,8 @@ func (j *stageJSON) preTokenizer() (preTokenizer, error) {
 	case "Metaspace":
 		return j.metaspace()
 	}
-	return nil, &option.Error{Key: "pre_tokenizer.type", Value: j.Type, Want: "Sequence, Split, Digits, ByteLevel or Metaspace"}
+	return nil, &option.Error{Key: "pre_tokenizer.type", Value: j.Type, Want: "Sequence, Split, Digits, ByteLevel or " +
+		"Metaspace"}
 }
 
 // patternSplit splits at a pattern. The matches stay as words of their own (Isolated) or are dropped (Removed).
@@ -410,7 +412,8 @@ func (j *stageJSON) decodeStep() (decodeStep, error) {
 			return strings.ReplaceAll(s, mark, " ")
 		}), nil
 	}
-	return nil, &option.Error{Key: "decoder.type", Value: j.Type, Want: "Sequence, Replace, Strip, Fuse, ByteFallback, ByteLevel or Metaspace"}
+	return nil, &option.Error{Key: "decoder.type", Value: j.Type, Want: "Sequence, Replace, Strip, Fuse, " +
+		"ByteFallback, ByteLevel or Metaspace"}
 }
 
 // eachToken makes a step from a function of one token and its position.

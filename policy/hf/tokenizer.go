@@ -293,7 +293,8 @@ func (j *templateJSON) apply(t *Tokenizer) error {
 		return nil
 	case "TemplateProcessing":
 	default:
-		return &option.Error{Key: "post_processor.type", Value: j.Type, Want: "TemplateProcessing, ByteLevel or Sequence"}
+		return &option.Error{Key: "post_processor.type", Value: j.Type, Want: "TemplateProcessing, ByteLevel or " +
+			"Sequence"}
 	}
 	var before, after []int32
 	texts := 0
@@ -379,7 +380,8 @@ func (a addedTokens) prefixOf(text string) *addedToken {
 	var best *addedToken
 	for i := range a {
 		t := &a[i]
-		if t.Content != "" && strings.HasPrefix(text, t.Content) && (best == nil || len(t.Content) > len(best.Content)) {
+		if t.Content != "" && strings.HasPrefix(text, t.Content) && (best == nil ||
+			len(t.Content) > len(best.Content)) {
 			best = t
 		}
 	}

@@ -158,19 +158,24 @@ func (b *Buffer) Report(now rollout.Version, results ...Result) error {
 func check(now rollout.Version, results []Result) error {
 	var found []error
 	if now < 0 {
-		found = append(found, fmt.Errorf("version is %d: give the number of updates, at least 0: %w", now, rollout.ErrInvalid))
+		found = append(found, fmt.Errorf("version is %d: give the number of updates, at least 0: %w", now,
+			rollout.ErrInvalid))
 	}
 	for i, r := range results {
 		refuse := func(bad bool, field string, value int, remedy string) {
 			if bad {
-				found = append(found, &rollout.FieldError{Row: i, Field: field, Value: fmt.Sprint(value), Remedy: remedy})
+				found = append(found, &rollout.FieldError{Row: i, Field: field, Value: fmt.Sprint(value),
+					Remedy: remedy})
 			}
 		}
 		if r.ID == "" {
-			found = append(found, &rollout.FieldError{Row: i, Field: "id", Value: "empty", Remedy: "give the prompt's stable name"})
+			found = append(found, &rollout.FieldError{Row: i, Field: "id", Value: "empty",
+				Remedy: "give the prompt's stable name"})
 		}
-		refuse(r.Total < 1 || r.Total > math.MaxInt32, "total", r.Total, fmt.Sprintf("give the number of responses, 1 to %d", math.MaxInt32))
-		refuse(r.Correct < 0 || r.Correct > max(r.Total, 0), "correct", r.Correct, "give how many of the responses were correct, 0 to total")
+		refuse(r.Total < 1 || r.Total > math.MaxInt32, "total", r.Total, fmt.Sprintf("give the number of responses, "+
+			"1 to %d", math.MaxInt32))
+		refuse(r.Correct < 0 || r.Correct > max(r.Total, 0), "correct", r.Correct,
+			"give how many of the responses were correct, 0 to total")
 	}
 	if len(found) > 0 {
 		return fmt.Errorf("report on %d prompts: %w", len(results), errors.Join(found...))

@@ -122,11 +122,13 @@ func (c *Chooser) Restore(r io.Reader) error {
 // check names what a chooser like c could not have written.
 func (im *chooserImage) check(c *Chooser) error {
 	if im.Groups != c.groups || im.Threshold != c.threshold {
-		return fmt.Errorf("%d groups per batch and threshold %g in the snapshot, %d and %g here: give the chooser the snapshot's: %w",
+		return fmt.Errorf("%d groups per batch and threshold %g in the snapshot, %d and %g here: give the chooser "+
+			"the snapshot's: %w",
 			im.Groups, im.Threshold, c.groups, c.threshold, rollout.ErrInvalid)
 	}
 	if n := c.buffer.options.share(c.groups); len(im.Block) > n {
-		return fmt.Errorf("%d prompts of a block are from the buffer, %d may be: %w", len(im.Block), n, rollout.ErrInvalid)
+		return fmt.Errorf("%d prompts of a block are from the buffer, %d may be: %w", len(im.Block), n,
+			rollout.ErrInvalid)
 	}
 	return nil
 }

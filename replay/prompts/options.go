@@ -49,9 +49,11 @@ func (o Options) Validate() error {
 	var problems option.Problems
 	check := problems.Check
 	check(o.Fraction >= 0 && o.Fraction <= 1, "fraction", o.Fraction, "0 (nothing is replayed) to 1")
-	check(o.Band >= 0 && o.Band <= 0.5, "band", o.Band, "0 (only prompts at one half) to 0.5 (all but never and always correct)")
+	check(o.Band >= 0 && o.Band <= 0.5, "band", o.Band, "0 (only prompts at one half) to 0.5 (all but never and "+
+		"always correct)")
 	check(o.Cooldown >= 0 && o.Cooldown <= math.MaxInt32, "cooldown", o.Cooldown, "0 to %d versions", math.MaxInt32)
-	check(o.MaxReuse >= 1 && o.MaxReuse <= math.MaxInt32, "max_reuse", o.MaxReuse, "1 to %d; fraction 0 replays nothing", math.MaxInt32)
+	check(o.MaxReuse >= 1 && o.MaxReuse <= math.MaxInt32, "max_reuse", o.MaxReuse,
+		"1 to %d; fraction 0 replays nothing", math.MaxInt32)
 	return problems.Err()
 }
 

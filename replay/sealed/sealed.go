@@ -83,7 +83,8 @@ func (f Format) Open(r io.Reader, value any) error {
 		return fmt.Errorf("it is cut off after %d of %d bytes: %w", got, length, io.ErrUnexpectedEOF)
 	}
 	if sum, want := further(0, body.Bytes()), binary.LittleEndian.Uint32(head[8:]); sum != want {
-		return fmt.Errorf("its checksum is %08x, the header says %08x: it is damaged: %w", sum, want, rollout.ErrInvalid)
+		return fmt.Errorf("its checksum is %08x, the header says %08x: it is damaged: %w", sum, want,
+			rollout.ErrInvalid)
 	}
 	if err := gob.NewDecoder(&body).Decode(value); err != nil {
 		return fmt.Errorf("decoding: %w", err)
@@ -108,7 +109,8 @@ func readHead(r io.Reader, magic string) ([]byte, error) {
 		return nil, fmt.Errorf("reading the header: %w", err)
 	}
 	if string(head[:magicLength]) != magic {
-		return nil, fmt.Errorf("it begins with %q, its snapshots with %q: %w", head[:magicLength], magic, rollout.ErrInvalid)
+		return nil, fmt.Errorf("it begins with %q, its snapshots with %q: %w", head[:magicLength], magic,
+			rollout.ErrInvalid)
 	}
 	return head, nil
 }
@@ -250,7 +252,8 @@ func (r *Reader) next() ([]byte, error) {
 	}
 	length, want := binary.LittleEndian.Uint32(head[:]), binary.LittleEndian.Uint32(head[4:])
 	if length > chunkLength {
-		return nil, fmt.Errorf("after %d bytes it has a chunk of %d, more than %d: it is damaged: %w", r.got, length, chunkLength, rollout.ErrInvalid)
+		return nil, fmt.Errorf("after %d bytes it has a chunk of %d, more than %d: it is damaged: %w", r.got, length,
+			chunkLength, rollout.ErrInvalid)
 	}
 	if int(length) > len(r.buffer) {
 		r.buffer = make([]byte, length)
@@ -261,7 +264,8 @@ func (r *Reader) next() ([]byte, error) {
 	}
 	r.sum = further(further(r.sum, head[:4]), chunk)
 	if r.sum != want {
-		return nil, fmt.Errorf("after %d bytes a checksum is %08x and should be %08x: it is damaged: %w", r.got, want, r.sum, rollout.ErrInvalid)
+		return nil, fmt.Errorf("after %d bytes a checksum is %08x and should be %08x: it is damaged: %w", r.got, want,
+			r.sum, rollout.ErrInvalid)
 	}
 	if length == 0 {
 		return nil, io.EOF

@@ -61,13 +61,15 @@ func (m *Meter) Fill(n *results.Noise) error {
 	}
 	fresh := m.fresh.noise(m.held.centre)
 	if fresh.Variance == 0 {
-		return fmt.Errorf("the gradients of all %d fresh rollouts are 0, because the rewards of each group are all alike: "+
+		return fmt.Errorf("the gradients of all %d fresh rollouts are 0, because the rewards of each group are all "+
+			"alike: "+
 			"measure a run whose policy is sometimes right and sometimes wrong", fresh.Rollouts)
 	}
 	n.ByStaleness = slices.DeleteFunc(m.held.byStaleness(fresh), func(s results.StaleNoise) bool {
 		if s.Variance <= 0 {
 			n.Warnings = append(n.Warnings,
-				fmt.Sprintf("The rollouts of staleness %d to %d have almost no gradient and are left out.", s.First, s.Last))
+				fmt.Sprintf("The rollouts of staleness %d to %d have almost no gradient and are left out.", s.First,
+					s.Last))
 		}
 		return s.Variance <= 0
 	})
@@ -258,7 +260,8 @@ func (m *heldMeter) byStaleness(fresh results.StaleNoise) []results.StaleNoise {
 		}
 		mean, standardError := of.mean()
 		list = append(list, results.StaleNoise{
-			First: first, Last: age, Age: ages / n, Rollouts: int(n), Variance: mean - m.centre.variance, Error: results.Num(standardError),
+			First: first, Last: age, Age: ages / n, Rollouts: int(n), Variance: mean - m.centre.variance,
+			Error: results.Num(standardError),
 		})
 		of = make(groupedValues)
 		n, ages, first = 0, 0, -1
@@ -281,7 +284,8 @@ func (m *heldMeter) common(out *results.Noise) {
 	u := (square-m.squares)/(n*(n-1)) - v
 	if one-u <= 1e-9*m.squares/n {
 		out.Warnings = append(out.Warnings,
-			fmt.Sprintf("The gradients of all %d rollouts of the table are alike, so that no correlation can be measured.", m.n))
+			fmt.Sprintf("The gradients of all %d rollouts of the table are alike, so that no correlation can be "+
+				"measured.", m.n))
 		return
 	}
 	out.Mean, out.Common = results.Num(one-u), results.Num(u/(one-u))
@@ -294,7 +298,8 @@ func (m *heldMeter) common(out *results.Noise) {
 		}
 		if of.Variance <= 0 {
 			out.MicroBatches = nil
-			out.Warnings = append(out.Warnings, fmt.Sprintf("The mean of %d draws has no measurable noise: %d rollouts of "+
+			out.Warnings = append(out.Warnings, fmt.Sprintf("The mean of %d draws has no measurable noise: %d "+
+				"rollouts of "+
 				"the table "+
 				"and %d fresh ones are too few to measure a correlation.", d.draws, out.Held, out.Fresh))
 			return

@@ -175,12 +175,14 @@ func addCosts(n *results.Noise, c *run.Snapshot, dir string) error {
 	ended := written.Summary != nil && written.Summary.Ended != "interrupted"
 	warn(!ended, "The run has not ended: it is measured at update %d, its last checkpoint.", n.Version)
 	warn(idle(last) > maxIdle,
-		"GPUs waited for %.0f%% of their time: the rollout cost is taken from their busy time, not from (K_train/T)/(K_infer/W).",
+		"GPUs waited for %.0f%% of their time: the rollout cost is taken from their busy time, not from "+
+			"(K_train/T)/(K_infer/W).",
 		100*idle(last))
 	warn(n.Held < minRollouts, "The table holds %d rollouts, too few to measure a correlation; %d or more are enough.",
 		n.Held, minRollouts)
 	first, oldest := n.ByStaleness[0], n.ByStaleness[len(n.ByStaleness)-1]
-	warn(oldest.Last < minVersions, "The oldest rollout is %d versions old, too few to see how noise grows with staleness; "+
+	warn(oldest.Last < minVersions, "The oldest rollout is %d versions old, too few to see how noise grows with "+
+		"staleness; "+
 		"measure a run with a larger replay.capacity.", oldest.Last)
 	warn(falls(first, oldest), "Noise falls with staleness, to %.2f of that of fresh rollouts: "+
 		"rollouts that were trained on have less gradient left, which the theory does not model. "+
@@ -264,7 +266,8 @@ func measureByProxy(dir, why string) (*results.Noise, error) {
 	}
 	sum := written.Summary
 	if sum == nil {
-		return nil, fmt.Errorf("%s, and the run has not ended: finish it with reprise train --resume, or name another", why)
+		return nil, fmt.Errorf("%s, and the run has not ended: finish it with reprise train --resume, or name another",
+			why)
 	}
 	n := &results.Noise{
 		Run: dir, Seed: sum.Seed, Version: sum.Version, Proxy: true,

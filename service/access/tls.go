@@ -23,8 +23,9 @@ const (
 type TLS struct {
 	Certificate string `yaml:"certificate" json:"certificate"` // PEM file of the service's certificate and its chain
 	Key         string `yaml:"key" json:"key"`                 // PEM file of the certificate's key
-	ClientCA    string `yaml:"client_ca" json:"client_ca"`     // PEM file of who signs the clients' certificates [clients need none]
-	Clients     string `yaml:"clients" json:"clients"`         // required or optional, with client_ca [required]
+	// PEM file of who signs the clients' certificates [clients need none]
+	ClientCA string `yaml:"client_ca" json:"client_ca"`
+	Clients  string `yaml:"clients" json:"clients"` // required or optional, with client_ca [required]
 }
 
 // On reports whether TLS is on.

@@ -51,7 +51,8 @@ func (s Settings) Validate() error {
 		problems.Check(s.HeldOut >= 1 && s.HeldOut <= start, "held_out", s.HeldOut,
 			"0 (9) to %d, the cells besides the start that episodes may begin in", start)
 	} else {
-		problems.Check(s.HeldOut >= 1 && s.HeldOut <= maxHeldOut, "held_out", s.HeldOut, "0 (the default) to %d", maxHeldOut)
+		problems.Check(s.HeldOut >= 1 && s.HeldOut <= maxHeldOut, "held_out", s.HeldOut, "0 (the default) to %d",
+			maxHeldOut)
 	}
 	return problems.Err()
 }
@@ -211,10 +212,11 @@ func (t *Task) opening(at int) string {
 	}
 	slips := "Every step goes the way you say; at the edge of the map you stay where you are."
 	if t.slippery {
-		slips = "The ground is slippery: a step goes the way you say in one of three cases, and to either side of it in one each; " +
-			"at the edge of the map you stay where you are."
+		slips = "The ground is slippery: a step goes the way you say in one of three cases, and to either side of it " +
+			"in one each; at the edge of the map you stay where you are."
 	}
-	return "Walk along a cliff to the goal, in as few steps as you can. P is you, S the start, C the cliff, G the goal.\n" + slips +
+	return "Walk along a cliff to the goal, in as few steps as you can. P is you, S the start, C the cliff, G the " +
+		"goal.\n" + slips +
 		" A step over the cliff takes you back to the start and costs as much as 100 steps.\n" + t.world.Protocol.Request() +
 		"\nThe map:\n" + picture(at)
 }

@@ -38,7 +38,8 @@ const (
 
 // Settings of the task. The zero value is three or four numbers up to 20 that make at most 100.
 type Settings struct {
-	MinNumbers   int      `yaml:"min_numbers"`   // how many numbers are given, 2 to 6; 0: 3, or max_numbers if that is less
+	// how many numbers are given, 2 to 6; 0: 3, or max_numbers if that is less
+	MinNumbers   int      `yaml:"min_numbers"`
 	MaxNumbers   int      `yaml:"max_numbers"`   // 0: 4, or min_numbers if that is more
 	Min          int      `yaml:"min"`           // least number; 0: 1
 	Max          int      `yaml:"max"`           // greatest number, at most 500; 0: 20
@@ -94,7 +95,8 @@ func (s Settings) Validate() error {
 	task.CheckChoices(&problems, "operations", s.Operations, operations())
 	problems.Check(s.Use == All || s.Use == Any, "use", s.Use, "%s or %s", All, Any)
 	task.CheckFormat(&problems, s.Format)
-	problems.Check(s.FormatReward == noFormatReward || s.FormatReward >= 0 && s.FormatReward < 1, "format_reward", s.FormatReward,
+	problems.Check(s.FormatReward == noFormatReward || s.FormatReward >= 0 && s.FormatReward < 1, "format_reward",
+		s.FormatReward,
 		"0 (0.1) to below 1, or %d for none", noFormatReward)
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (400) or more")
 	return problems.Err()
@@ -150,7 +152,8 @@ func (t *Task) holdOut() error {
 		}
 	}
 	if free < sample/2 || len(t.heldOut) < n {
-		return &option.Error{Key: "held_out", Value: n, Want: fmt.Sprintf("fewer: %d different problems were found, and %d of "+
+		return &option.Error{Key: "held_out", Value: n, Want: fmt.Sprintf("fewer: %d different problems were found, "+
+			"and %d of "+
 			"%d others were among them, more than half: hold out fewer, or widen the numbers and targets", len(t.heldOut), sample-free, sample)}
 	}
 	return nil
@@ -170,7 +173,8 @@ func (s Settings) feasible() error {
 		return nil
 	}
 	return &option.Error{Key: "max_target", Value: s.MaxTarget, Want: fmt.Sprintf(
-		"targets that the numbers make: of %d random expressions of %d to %d numbers from %d to %d, %d have a value from %d to %d: "+
+		"targets that the numbers make: of %d random expressions of %d to %d numbers from %d to %d, %d have a value "+
+			"from %d to %d: "+
 			"allow more targets, or other numbers or operations",
 		attempts, s.MinNumbers, s.MaxNumbers, s.Min, s.Max, made, s.MinTarget, s.MaxTarget)}
 }
@@ -257,7 +261,8 @@ func (t *Task) question(p drawn) string {
 	if t.settings.Use == Any {
 		use = "each at most once"
 	}
-	return fmt.Sprintf("Make %d from the numbers %s, %s, with %s and parentheses. Think first, then write the expression alone "+
+	return fmt.Sprintf("Make %d from the numbers %s, %s, with %s and parentheses. Think first, then write the "+
+		"expression alone "+
 		"between tags, as in <answer>(1+2)*3</answer>.\n",
 		p.target, strings.ReplaceAll(list(p.numbers), " ", ", "), use, strings.Join(t.settings.Operations, " "))
 }
@@ -271,7 +276,8 @@ func (t *Task) Demonstrate(p task.Prompt) string {
 		if err != nil || !asked.target.Num().IsInt64() {
 			return ""
 		}
-		solution, _ = solve(asked.numbers, int(asked.target.Num().Int64()), strings.Join(t.settings.Operations, ""), t.settings.Use == All)
+		solution, _ = solve(asked.numbers, int(asked.target.Num().Int64()), strings.Join(t.settings.Operations, ""),
+			t.settings.Use == All)
 	}
 	if t.settings.Format == task.Words && solution != "" {
 		return task.TagAnswer(solution)

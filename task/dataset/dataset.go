@@ -72,11 +72,13 @@ func (s Settings) Validate(f Format) error {
 	var problems option.Problems
 	problems.Check(s.TrainFile != "", "train_file", s.TrainFile, "the path of a file of %s", f.File)
 	if s.HeldOutFile != "" {
-		problems.Check(s.HeldOutFraction == 0, "held_out_fraction", s.HeldOutFraction, "held_out_file or held_out_fraction, not both: remove one")
+		problems.Check(s.HeldOutFraction == 0, "held_out_fraction", s.HeldOutFraction,
+			"held_out_file or held_out_fraction, not both: remove one")
 		problems.Check(s.HeldOutFile != s.TrainFile, "held_out_file", s.HeldOutFile,
 			"another file than train_file: leave it out and set held_out_fraction to split one file")
 	} else {
-		problems.Check(s.HeldOutFraction > 0 && s.HeldOutFraction <= 0.5, "held_out_fraction", s.HeldOutFraction, "above 0, at most 0.5")
+		problems.Check(s.HeldOutFraction > 0 && s.HeldOutFraction <= 0.5, "held_out_fraction", s.HeldOutFraction,
+			"above 0, at most 0.5")
 	}
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (all) or more")
 	problems.Check(strings.Count(s.Template, f.Slot) == 1, "template", s.Template, "%s exactly once", f.Slot)
@@ -115,7 +117,8 @@ func New(f Format, s Settings, seed uint64) (*Set, error) {
 		}
 	}
 	if len(t.train) == 0 {
-		return nil, fmt.Errorf("train_file %s: no problems remain to train on, %d are held out: want at least one, use a larger file",
+		return nil, fmt.Errorf("train_file %s: no problems remain to train on, %d are held out: want at least one, "+
+			"use a larger file",
 			s.TrainFile, len(t.heldOut))
 	}
 	if s.HeldOut > 0 && s.HeldOut < len(t.heldOut) {
@@ -283,7 +286,8 @@ func (c *collection) add(object []byte, place string) error {
 		if c.format.Same(c.answers[p.ID], p.Answer) {
 			return nil
 		}
-		return fmt.Errorf("asked at %s already, answered %q there and %q here: remove one of them", first, c.answers[p.ID], p.Answer)
+		return fmt.Errorf("asked at %s already, answered %q there and %q here: remove one of them", first,
+			c.answers[p.ID], p.Answer)
 	}
 	c.places[p.ID], c.answers[p.ID] = place, p.Answer
 	c.problems = append(c.problems, p)

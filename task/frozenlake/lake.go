@@ -71,7 +71,8 @@ func (l lake) isGoal(s int) bool { return l.tile(s) == goal }
 
 // rectangular reports whether the map has tiles, in rows of one length.
 func (l lake) rectangular() bool {
-	return len(l) > 0 && len(l[0]) > 0 && !slices.ContainsFunc(l, func(row string) bool { return len(row) != len(l[0]) })
+	return len(l) > 0 && len(l[0]) > 0 && !slices.ContainsFunc(l,
+		func(row string) bool { return len(row) != len(l[0]) })
 }
 
 // valid reports whether the map has a start, and a path from each start to a goal.
@@ -205,14 +206,17 @@ func (t *Task) opening(l lake, at int) (string, []byte) {
 func (t *Task) instruction() string {
 	legend := "P is you, S the start, F frozen, H a hole, G the goal."
 	if t.settings.Images {
-		legend = "The picture shows the lake from above: you are red, the start is yellow, holes are dark, the goal is green."
+		legend = "The picture shows the lake from above: you are red, the start is yellow, holes are dark, the goal " +
+			"is green."
 	}
 	slips := "Every step goes the way you say; at the edge you stay where you are."
 	if t.ice.slippery {
-		slips = fmt.Sprintf("The ice is slippery: a step goes the way you say with probability %.3g, and with %.3g each to either side "+
+		slips = fmt.Sprintf("The ice is slippery: a step goes the way you say with probability %.3g, and with %.3g "+
+			"each to either side "+
 			"of it; at the edge you stay where you are.", t.ice.success, (1-t.ice.success)/2)
 	}
-	return "Cross a frozen lake to the goal, and do not step into a hole. " + legend + "\n" + slips + "\n" + t.protocol.Request() + "\n"
+	return "Cross a frozen lake to the goal, and do not step into a hole. " + legend + "\n" + slips + "\n" +
+		t.protocol.Request() + "\n"
 }
 
 // picture returns the PNG, nil if the player sees text.

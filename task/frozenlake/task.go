@@ -47,16 +47,21 @@ const (
 
 // Settings of the task. The zero value is Gymnasium's FrozenLake-v1: its 4x4 map, slippery, 100 steps.
 type Settings struct {
-	Size               int       `yaml:"size"`            // tiles per side, 2 to 16; 0: that of the map or of rows, else 4
-	Map                string    `yaml:"map"`             // 4x4, 8x8, random or rows; empty: rows if given, 4x4 or 8x8 by size, else random
-	Rows               []string  `yaml:"rows"`            // a map of your own: S start, F frozen, H hole, G goal
-	Frozen             float64   `yaml:"frozen"`          // probability that a tile of a random map is frozen, 0.5 to 1; 0: 0.8
-	Slippery           *bool     `yaml:"slippery"`        // null: true
-	SuccessRate        float64   `yaml:"success_rate"`    // share of slippery steps that go the intended way; at most 1; 0: 1/3
-	RewardSchedule     []float64 `yaml:"reward_schedule"` // for reaching the goal, a hole, a frozen tile; none: 1, 0, 0
-	Images             bool      `yaml:"images"`          // observations are pictures instead of text
-	Tile               int       `yaml:"tile"`            // side of a tile in pictures in pixels, at most 64; 0: 8
-	RandomStart        bool      `yaml:"random_start"`    // episodes begin in any cell from which the goal can be reached
+	// tiles per side, 2 to 16; 0: that of the map or of rows, else 4
+	Size int `yaml:"size"`
+	// 4x4, 8x8, random or rows; empty: rows if given, 4x4 or 8x8 by size, else random
+	Map  string   `yaml:"map"`
+	Rows []string `yaml:"rows"` // a map of your own: S start, F frozen, H hole, G goal
+	// probability that a tile of a random map is frozen, 0.5 to 1; 0: 0.8
+	Frozen   float64 `yaml:"frozen"`
+	Slippery *bool   `yaml:"slippery"` // null: true
+	// share of slippery steps that go the intended way; at most 1; 0: 1/3
+	SuccessRate    float64   `yaml:"success_rate"`
+	RewardSchedule []float64 `yaml:"reward_schedule"` // for reaching the goal, a hole, a frozen tile; none: 1, 0, 0
+	Images         bool      `yaml:"images"`          // observations are pictures instead of text
+	Tile           int       `yaml:"tile"`            // side of a tile in pictures in pixels, at most 64; 0: 8
+	// episodes begin in any cell from which the goal can be reached
+	RandomStart        bool `yaml:"random_start"`
 	gridworld.Settings `yaml:",inline"`
 }
 
@@ -138,13 +143,15 @@ func (s Settings) Validate() error {
 	s.validateMap(&problems)
 	problems.Check(s.Frozen >= 0.5 && s.Frozen <= 1, "frozen", s.Frozen, "0.5 to 1: maps with a path are rare below")
 	problems.Check(s.SuccessRate > 0 && s.SuccessRate <= 1, "success_rate", s.SuccessRate, "above 0, at most 1")
-	problems.Check(len(s.RewardSchedule) == 3, "reward_schedule", s.RewardSchedule, "three rewards: for reaching the goal, a hole, a frozen tile")
+	problems.Check(len(s.RewardSchedule) == 3, "reward_schedule", s.RewardSchedule,
+		"three rewards: for reaching the goal, a hole, a frozen tile")
 	for _, r := range s.RewardSchedule {
 		problems.Check(math.Abs(r) <= maxReward, "reward_schedule", r, "rewards from -%d to %[1]d", maxReward)
 	}
 	problems.Check(s.Tile >= 1 && s.Tile <= maxTile, "tile", s.Tile, "1 to %d pixels", maxTile)
 	s.Settings.Validate(&problems)
-	problems.Check(s.HeldOut >= 1 && s.HeldOut <= maxHeldOut, "held_out", s.HeldOut, "0 (the default) to %d", maxHeldOut)
+	problems.Check(s.HeldOut >= 1 && s.HeldOut <= maxHeldOut, "held_out", s.HeldOut, "0 (the default) to %d",
+		maxHeldOut)
 	return problems.Err()
 }
 
@@ -258,7 +265,8 @@ func (t *Task) holdOutMaps() error {
 		}
 	}
 	if len(t.heldOut) < want || free < tries/20 {
-		return &option.Error{Key: "held_out", Value: want, Want: fmt.Sprintf("fewer maps: %d%% of the random maps of size %d with frozen %g "+
+		return &option.Error{Key: "held_out", Value: want, Want: fmt.Sprintf("fewer maps: %d%% of the random maps of "+
+			"size %d with frozen %g "+
 			"would be left to train on; or larger maps", 100*free/tries, t.settings.Size, t.settings.Frozen)}
 	}
 	return nil

@@ -245,7 +245,8 @@ func nearest(x float64) int { return int(math.Floor(x + 0.5 + 1e-9)) }
 func (c canvas) labelled(f figure) {
 	point := max(1, c.size/minLabels)
 	height, base := c.size-7*point, c.size-1
-	rise := 1 / (1/math.Tan(float64(f.a)*math.Pi/180) + 1/math.Tan(float64(f.b)*math.Pi/180)) // of the apex, over the base
+	// of the apex, over the base
+	rise := 1 / (1/math.Tan(float64(f.a)*math.Pi/180) + 1/math.Tan(float64(f.b)*math.Pi/180))
 	apex := rise / math.Tan(float64(f.a)*math.Pi/180)
 	left, right := min(0, apex), max(1, apex)
 	scale := min(float64(base)/(right-left), float64(height-1)/rise)

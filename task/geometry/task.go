@@ -36,11 +36,13 @@ const (
 
 // Settings of the task. The zero value asks all questions that do not need numbers to be read, on a grid of 6 cells.
 type Settings struct {
-	Questions []string `yaml:"questions"`  // of length, area, perimeter, angle, triangle, third, hypotenuse; none: the first four
+	// of length, area, perimeter, angle, triangle, third, hypotenuse; none: the first four
+	Questions []string `yaml:"questions"`
 	ImageSize int      `yaml:"image_size"` // side in pixels, 16 to 256; 0: 32
 	Max       int      `yaml:"max"`        // cells of a side, 2 to 12; 0: 6
-	HeldOut   int      `yaml:"held_out"`   // figures kept for evaluation, each with one question; 0: 100; at most half of all
-	Format    string   `yaml:"format"`     // terse ("a?") or words ("area?"); empty: terse
+	// figures kept for evaluation, each with one question; 0: 100; at most half of all
+	HeldOut int    `yaml:"held_out"`
+	Format  string `yaml:"format"` // terse ("a?") or words ("area?"); empty: terse
 }
 
 // Resolve fills in the defaults and puts the questions into their canonical order.
@@ -65,7 +67,8 @@ func (s Settings) Validate() error {
 	if s.ImageSize < minImage || s.ImageSize > maxImage {
 		problems.Check(false, "image_size", s.ImageSize, "%d to %d pixels", minImage, maxImage)
 	} else if s.ImageSize < least {
-		problems.Check(false, "image_size", s.ImageSize, "at least %d pixels for %d cells: enlarge it, or lower max", least, s.Max)
+		problems.Check(false, "image_size", s.ImageSize, "at least %d pixels for %d cells: enlarge it, or lower max",
+			least, s.Max)
 	} else if slices.Contains(s.Questions, Third) || slices.Contains(s.Questions, Hypotenuse) {
 		problems.Check(s.ImageSize >= minLabels, "image_size", s.ImageSize,
 			"at least %d pixels for the numbers of %s and %s: enlarge it, or leave them out", minLabels, Third, Hypotenuse)
@@ -74,7 +77,8 @@ func (s Settings) Validate() error {
 	if s.HeldOut < 0 || len(problems) > 0 {
 		problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (100) or more")
 	} else if most := s.mostHeldOut(); s.HeldOut > most {
-		problems.Check(false, "held_out", s.HeldOut, "at most %d, so that half of the figures of every question remain to train on: "+
+		problems.Check(false, "held_out", s.HeldOut, "at most %d, so that half of the figures of every question "+
+			"remain to train on: "+
 			"hold out fewer, or raise max", most)
 	}
 	return problems.Err()

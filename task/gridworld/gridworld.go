@@ -54,16 +54,19 @@ func (s Settings) Validate(problems *option.Problems) {
 	if s.MaxSteps < 1 || s.MaxSteps > maxSteps {
 		problems.Check(false, "max_steps", s.MaxSteps, "0 (the task's limit) to %d", maxSteps)
 	} else {
-		problems.Check(s.MaxTurns >= 1 && s.MaxTurns <= s.MaxSteps, "max_turns", s.MaxTurns, "0 (max_steps) to max_steps (%d)", s.MaxSteps)
+		problems.Check(s.MaxTurns >= 1 && s.MaxTurns <= s.MaxSteps, "max_turns", s.MaxTurns,
+			"0 (max_steps) to max_steps (%d)", s.MaxSteps)
 	}
-	problems.Check(s.ActionsPerTurn >= 1 && s.ActionsPerTurn <= maxActions, "actions_per_turn", s.ActionsPerTurn, "0 (1) to %d", maxActions)
+	problems.Check(s.ActionsPerTurn >= 1 && s.ActionsPerTurn <= maxActions, "actions_per_turn", s.ActionsPerTurn,
+		"0 (1) to %d", maxActions)
 	penalty := *s.InvalidPenalty
 	problems.Check(penalty >= -maxPenalty && penalty <= 0, "invalid_penalty", penalty, "-%d to 0, a reward", maxPenalty)
 }
 
 // Protocol is how actions are written in the text of a turn.
 type Protocol struct {
-	Format     string   // task.Terse: the letters of the actions and nothing else; task.Words: their names in <answer> tags
+	// task.Terse: the letters of the actions and nothing else; task.Words: their names in <answer> tags
+	Format     string
 	Letters    string   // one ASCII character per action
 	Names      []string // of the actions, in the same order
 	PerTurn    int      // maximum number of actions in a turn, at least 1
@@ -147,7 +150,8 @@ func (p Protocol) Request() string {
 	if p.PerTurn == 1 {
 		return fmt.Sprintf("Answer with one of %s, in this form: %s", names, p.Write(0))
 	}
-	return fmt.Sprintf("Answer with 1 to %d of %s, with commas between them, in this form: %s", p.PerTurn, names, p.Write(0, 1))
+	return fmt.Sprintf("Answer with 1 to %d of %s, with commas between them, in this form: %s", p.PerTurn, names,
+		p.Write(0, 1))
 }
 
 // Reply begins what is said after a turn in words: it repeats the request if the turn was invalid.

@@ -15,8 +15,10 @@ import (
 type World struct {
 	Table    task.Transitions
 	Protocol Protocol
-	Settings Settings                                                       // resolved: the limits and penalty of episodes
-	Goal     func(state int) bool                                           // whether an episode that ends there was a success
+	// resolved: the limits and penalty of episodes
+	Settings Settings
+	// whether an episode that ends there was a success
+	Goal     func(state int) bool
 	Look     func(state int, invalid bool) (observation string, png []byte) // what the player is shown after a turn
 	planning sync.Once
 	plan     *Plan

@@ -80,7 +80,8 @@ func parse(fields map[string]json.RawMessage) (p dataset.Problem, err error) {
 	value, what := marked(p.Solution)
 	if what != found {
 		end := strings.TrimSpace(p.Solution)
-		return p, fmt.Errorf("field answer: ends in %q: want a solution that ends in \"#### \" and one number", end[max(0, len(end)-40):])
+		return p, fmt.Errorf("field answer: ends in %q: want a solution that ends in \"#### \" and one number",
+			end[max(0, len(end)-40):])
 	}
 	p.Answer = canonical(value)
 	return p, nil

@@ -31,7 +31,8 @@ func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 // CheckAnswer returns an error for an unusable reference answer.
 func (Verifier) CheckAnswer(answer string) error {
 	if _, ok := reference(answer); !ok {
-		return fmt.Errorf("%.40q is not one number: give the number alone or a solution that ends in #### and the number", answer)
+		return fmt.Errorf("%.40q is not one number: give the number alone or a solution that ends in #### and "+
+			"the number", answer)
 	}
 	return nil
 }
@@ -227,7 +228,8 @@ func (n number) value() (*big.Rat, bool) {
 	if n.den != "" {
 		f, ok := fraction(n.num, n.den)
 		// A mixed number is an integer and a positive fraction below one.
-		if !ok || n.whole != "" && (!v.IsInt() || strings.ContainsAny(n.whole, ".eE") || f.Sign() < 0 || f.Cmp(big.NewRat(1, 1)) >= 0) {
+		if !ok || n.whole != "" && (!v.IsInt() || strings.ContainsAny(n.whole, ".eE") || f.Sign() < 0 ||
+			f.Cmp(big.NewRat(1, 1)) >= 0) {
 			return nil, false
 		}
 		v.Add(v, f)

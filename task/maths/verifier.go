@@ -31,7 +31,8 @@ func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 // CheckAnswer returns an error for an unusable reference answer.
 func (Verifier) CheckAnswer(text string) error {
 	if a := answer.Parse(reference(text)); a.Empty() {
-		return fmt.Errorf("%.40q holds no answer: give the answer alone, or a solution with the answer in \\boxed{}", text)
+		return fmt.Errorf("%.40q holds no answer: give the answer alone, or a solution with the answer in \\boxed{}",
+			text)
 	}
 	return nil
 }
@@ -98,7 +99,8 @@ func sentence(text string) string {
 		}
 	}
 	text = strings.TrimSpace(strings.ReplaceAll(text, "**", ""))
-	for _, lead := range []string{"therefore", "thus", "simply", "just", "then", "given by", "equal to", "choice", "option"} {
+	for _, lead := range []string{"therefore", "thus", "simply", "just", "then", "given by", "equal to", "choice",
+		"option"} {
 		text = strings.TrimLeft(strings.TrimPrefix(text, lead+" "), ", ")
 	}
 	if all := formulas(text); len(all) == 1 && (strings.HasPrefix(text, "$") || strings.HasPrefix(text, `\`)) {
@@ -148,7 +150,8 @@ const maxFormulas = 200
 
 // formulas returns the texts between single or double dollars, \( and \), \[ and \].
 func formulas(text string) []formula {
-	text = strings.NewReplacer(`\\`, `\\`, `\$`, "\x00", `\(`, "$", `\)`, "$", `\[`, "$", `\]`, "$", "$$", "$").Replace(text)
+	text = strings.NewReplacer(`\\`, `\\`, `\$`, "\x00", `\(`, "$", `\)`, "$", `\[`, "$", `\]`, "$", "$$",
+		"$").Replace(text)
 	parts := strings.Split(text, "$")
 	if len(parts)%2 == 0 || len(parts) > 2*maxFormulas { // a dollar that is currency, or a formula that is not closed
 		return nil
@@ -231,7 +234,10 @@ func joins(gap string) (string, bool) {
 	if before, sign := strings.CutSuffix(strings.TrimRight(gap, "$ "), "="); sign {
 		gap = strings.TrimRightFunc(strings.TrimRight(before, " "), unicode.IsLetter)
 	}
-	words := strings.FieldsFunc(gap, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`$,{}()\;`, r) })
+	words := strings.FieldsFunc(gap, func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune(`$,{}()\;`,
+			r)
+	})
 	switch {
 	case strings.Contains(gap, "\n"):
 		return "", false

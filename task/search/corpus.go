@@ -45,7 +45,8 @@ func loadCorpus(path string, length int) (*corpus, error) {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		read := map[string]func([]byte) error{".txt": c.readText, ".json": c.readSQuAD}[strings.ToLower(filepath.Ext(name))]
+		read := map[string]func([]byte) error{".txt": c.readText,
+			".json": c.readSQuAD}[strings.ToLower(filepath.Ext(name))]
 		if read == nil && name != path {
 			return nil
 		}
@@ -109,7 +110,8 @@ type squad struct {
 func (c *corpus) readSQuAD(content []byte) error {
 	var file squad
 	if err := json.Unmarshal(bytes.TrimPrefix(content, []byte("\ufeff")), &file); err != nil {
-		return fmt.Errorf("not a SQuAD file, {\"data\": [{\"paragraphs\": [{\"context\": ..., \"qas\": [...]}]}]}: %w", err)
+		return fmt.Errorf("not a SQuAD file, {\"data\": [{\"paragraphs\": [{\"context\": ..., \"qas\": [...]}]}]}: %w",
+			err)
 	}
 	if len(file.Data) == 0 {
 		return errors.New("data: missing or empty: want the articles of a SQuAD file")

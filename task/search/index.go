@@ -188,6 +188,7 @@ func (x *passageIndex) add(scores map[int]float64, term string) error {
 		}
 		passage := x.numbers[string(at.ID)]
 		f := float64(at.Freq)
-		scores[passage] += rarity * f * (saturation + 1) / (f + saturation*(1-lengthNorm+lengthNorm*x.lengths[passage]/x.mean))
+		scores[passage] += rarity * f * (saturation + 1) / (f +
+			saturation*(1-lengthNorm+lengthNorm*x.lengths[passage]/x.mean))
 	}
 }

@@ -118,7 +118,8 @@ func (p protocol) refusal(exhausted bool) string {
 // texts returns texts that together have every character which the protocol adds.
 func (p protocol) texts() []string {
 	passages := slices.Repeat([]string{""}, 10) // their numbers have every digit
-	return []string{p.write(query, ""), p.write(answer, ""), p.results(nil), p.results(passages), p.refusal(false), p.refusal(true)}
+	return []string{p.write(query, ""), p.write(answer, ""), p.results(nil), p.results(passages), p.refusal(false),
+		p.refusal(true)}
 }
 
 // punctuation is what SQuAD's evaluation leaves out: Python's string.punctuation.

@@ -39,16 +39,19 @@ const wordsTemplate = "Answer the question. Think first. To look something up wr
 
 // Settings of the task. The zero value asks about made-up facts in the terse format.
 type Settings struct {
-	Corpus        string  `yaml:"corpus"`         // a file or folder of .txt and SQuAD .json; empty: made-up facts
-	Questions     string  `yaml:"questions"`      // JSON lines with question and answers, in addition to those of the corpus
-	Format        string  `yaml:"format"`         // terse or words; empty: words with a corpus, else terse
-	Template      string  `yaml:"template"`       // the prompt, with {question}; empty: the question alone, or an instruction in words
-	MaxSearches   int     `yaml:"max_searches"`   // of an episode, which has one more turn, at most 16; 0: 2
-	Passages      int     `yaml:"passages"`       // shown for a query, at most 20; 0: 3
-	PassageLength int     `yaml:"passage_length"` // characters at which paragraphs are cut, 20 to 10,000; 0: 600
-	QueryLength   int     `yaml:"query_length"`   // characters of a query that count, 8 to 1,000; 0: 100
-	HeldOut       int     `yaml:"held_out"`       // questions kept for evaluation, at most half of all; 0: 100
-	Penalty       float64 `yaml:"penalty"`        // for a text that is neither query nor answer, at most 1; 0: 0.1; -1: none
+	Corpus string `yaml:"corpus"` // a file or folder of .txt and SQuAD .json; empty: made-up facts
+	// JSON lines with question and answers, in addition to those of the corpus
+	Questions string `yaml:"questions"`
+	Format    string `yaml:"format"` // terse or words; empty: words with a corpus, else terse
+	// the prompt, with {question}; empty: the question alone, or an instruction in words
+	Template      string `yaml:"template"`
+	MaxSearches   int    `yaml:"max_searches"`   // of an episode, which has one more turn, at most 16; 0: 2
+	Passages      int    `yaml:"passages"`       // shown for a query, at most 20; 0: 3
+	PassageLength int    `yaml:"passage_length"` // characters at which paragraphs are cut, 20 to 10,000; 0: 600
+	QueryLength   int    `yaml:"query_length"`   // characters of a query that count, 8 to 1,000; 0: 100
+	HeldOut       int    `yaml:"held_out"`       // questions kept for evaluation, at most half of all; 0: 100
+	// for a text that is neither query nor answer, at most 1; 0: 0.1; -1: none
+	Penalty float64 `yaml:"penalty"`
 }
 
 // noPenalty is the setting for no penalty.
@@ -88,7 +91,8 @@ func (s Settings) Validate() error {
 	within("passage_length", s.PassageLength, 20, 10_000)
 	within("query_length", s.QueryLength, 8, 1_000)
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (100) or more")
-	problems.Check(s.Penalty == noPenalty || s.Penalty >= 0 && s.Penalty <= 1, "penalty", s.Penalty, "0 (0.1) to 1, or %d for none", noPenalty)
+	problems.Check(s.Penalty == noPenalty || s.Penalty >= 0 && s.Penalty <= 1, "penalty", s.Penalty,
+		"0 (0.1) to 1, or %d for none", noPenalty)
 	return problems.Err()
 }
 

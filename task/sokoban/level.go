@@ -46,7 +46,8 @@ type position struct {
 
 func newRoom(rows, columns int) (*room, error) {
 	if rows < 3 || columns < 3 || rows*columns > maxCells {
-		return nil, fmt.Errorf("%d rows of %d columns: want at least 3 of each and at most %d cells", rows, columns, maxCells)
+		return nil, fmt.Errorf("%d rows of %d columns: want at least 3 of each and at most %d cells", rows, columns,
+			maxCells)
 	}
 	return &room{rows: rows, columns: columns}, nil
 }

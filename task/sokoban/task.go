@@ -49,8 +49,9 @@ type Settings struct {
 	Levels        string `yaml:"levels"`          // a file of levels, or a folder of them, instead of generated ones
 	HeldOutLevels string `yaml:"held_out_levels"` // likewise; empty: some of levels
 
-	Actions            string           `yaml:"actions"` // push (default) or push_move
-	gridworld.Settings `yaml:",inline"` // held_out is 0 (200 generated, a tenth of levels, or all of held_out_levels) to 100,000
+	Actions string `yaml:"actions"` // push (default) or push_move
+	// held_out is 0 (200 generated, a tenth of levels, or all of held_out_levels) to 100,000
+	gridworld.Settings `yaml:",inline"`
 }
 
 // Resolve fills in the defaults.
@@ -75,7 +76,8 @@ func (s Settings) Validate() error {
 	s.Resolve()
 	var problems option.Problems
 	if s.Levels == "" {
-		problems.Check(s.Difficulty == Simple || s.Difficulty == Hard, "difficulty", s.Difficulty, "%s or %s", Simple, Hard)
+		problems.Check(s.Difficulty == Simple || s.Difficulty == Hard, "difficulty", s.Difficulty, "%s or %s", Simple,
+			Hard)
 		problems.Check(s.Size >= 5 && s.Size <= 16, "size", s.Size, "0 (default) or 5 to 16")
 		problems.Check(s.Boxes >= 1 && s.Boxes <= 4, "boxes", s.Boxes, "0 (default) to 4")
 		problems.Check(s.MinPushes >= 1, "min_pushes", s.MinPushes, "0 (default: two per box) or more")
@@ -185,10 +187,11 @@ func (t *Task) opening(b *board) string {
 	p, last := t.protocol, len(t.actions)-1
 	form := "one action, such as " + p.Write(last)
 	if p.PerTurn > 1 {
-		form = fmt.Sprintf("1 to %d actions in their order, separated by commas, such as %s", p.PerTurn, p.Write(last, last-3))
+		form = fmt.Sprintf("1 to %d actions in their order, separated by commas, such as %s", p.PerTurn,
+			p.Write(last, last-3))
 	}
-	return "Sokoban. Push every box onto a target. A box moves one cell when you push it, if the cell beyond it is free; " +
-		"you cannot pull, nor push two boxes at once.\n" +
+	return "Sokoban. Push every box onto a target. A box moves one cell when you push it, if the cell beyond it is " +
+		"free; you cannot pull, nor push two boxes at once.\n" +
 		"The room: # wall, _ floor, . target, $ box, * box on a target, @ you, + you on a target.\n" +
 		"Actions: " + strings.Join(p.Names, ", ") + ".\nAnswer with " + form + ".\n" + t.picture(b)
 }
@@ -242,7 +245,8 @@ func generated(s Settings, seed uint64) (train func(i uint64) level, heldOut []l
 		l, ok := next("sokoban held-out", i)
 		if !ok {
 			return nil, nil, &option.Error{Key: "min_pushes", Value: s.MinPushes,
-				Want: fmt.Sprintf("fewer: none of %d rooms of %dx%[2]d with boxes: %d needed as many", roomsPerLevel, s.Size, s.Boxes)}
+				Want: fmt.Sprintf("fewer: none of %d rooms of %dx%[2]d with boxes: %d needed as many", roomsPerLevel,
+					s.Size, s.Boxes)}
 		}
 		if reserved[l.id()] {
 			repeated++
@@ -291,7 +295,8 @@ func fromFiles(s Settings, seed uint64) (train func(i uint64) level, heldOut []l
 	}
 	levels = distinct(levels, taken)
 	if len(levels) == 0 || len(heldOut) == 0 {
-		return nil, nil, fmt.Errorf("levels: %s: %d training and %d held-out levels remain: want at least one of each", s.Levels, len(levels), len(heldOut))
+		return nil, nil, fmt.Errorf("levels: %s: %d training and %d held-out levels remain: want at least one of each",
+			s.Levels, len(levels), len(heldOut))
 	}
 	order := task.Order{Seed: seed, Purpose: "sokoban train", N: len(levels)}
 	return func(i uint64) level { return levels[order.At(i)] }, heldOut, nil

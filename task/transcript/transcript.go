@@ -174,7 +174,8 @@ func indent(text string) string {
 // end writes how the episode ended.
 func (r *recorder) end() {
 	how := map[string]string{
-		EndedDone: "over", EndedCut: "cut by the limit", EndedNoRoom: "ended: the player has no room for another turn", EndedLeft: "left",
+		EndedDone: "over", EndedCut: "cut by the limit", EndedNoRoom: "ended: the player has no room for another turn",
+		EndedLeft: "left",
 	}[r.t.Ended]
 	if r.t.Ended == EndedDone || r.t.Ended == EndedCut {
 		how += map[bool]string{true: ", success", false: ", no success"}[r.t.Success]

@@ -77,13 +77,16 @@ func (s Settings) Validate() error {
 		}
 		seen[o] = true
 	}
-	problems.Check(s.PerPrompt >= 0 && s.PerPrompt <= len(s.Words), "per_prompt", s.PerPrompt, "0 (all) to %d, the number of words", len(s.Words))
-	problems.Check(s.HeldOut >= 1 && s.HeldOut < len(s.Openings), "held_out", s.HeldOut, "0 (a quarter) or fewer than %d, the number of openings", len(s.Openings))
+	problems.Check(s.PerPrompt >= 0 && s.PerPrompt <= len(s.Words), "per_prompt", s.PerPrompt,
+		"0 (all) to %d, the number of words", len(s.Words))
+	problems.Check(s.HeldOut >= 1 && s.HeldOut < len(s.Openings), "held_out", s.HeldOut,
+		"0 (a quarter) or fewer than %d, the number of openings", len(s.Openings))
 	if strings.Count(s.Template, openingSlot) != 1 {
 		problems.Check(false, "template", s.Template, "%s exactly once", openingSlot)
 	} else if s.PerPrompt > 0 && s.PerPrompt < len(s.Words) {
-		problems.Check(strings.Contains(s.Template, wordsSlot), "template", s.Template, "%s too: per_prompt draws %d of %d words, "+
-			"and the model cannot guess which; or leave per_prompt out", wordsSlot, s.PerPrompt, len(s.Words))
+		problems.Check(strings.Contains(s.Template, wordsSlot), "template", s.Template,
+			"%s too: per_prompt draws %d of %d words, "+
+				"and the model cannot guess which; or leave per_prompt out", wordsSlot, s.PerPrompt, len(s.Words))
 	}
 	return problems.Err()
 }
@@ -178,7 +181,8 @@ func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
 // CheckAnswer returns an error for an answer without words.
 func (Verifier) CheckAnswer(answer string) error {
 	if len(wordsOf(answer)) == 0 {
-		return fmt.Errorf("%.40q has no words: want the words that the response must contain, separated by spaces", answer)
+		return fmt.Errorf("%.40q has no words: want the words that the response must contain, separated by spaces",
+			answer)
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func Open(path string) (*Reader, error) {
 	r := &Reader{path: path, file: f, size: info.Size()}
 	if _, err := r.begin(); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s is no Arrow IPC file (a stream of Arrow, or Parquet, is another format): %w", path, err)
+		return nil, fmt.Errorf("%s is no Arrow IPC file (a stream of Arrow, or Parquet, is another format): %w", path,
+			err)
 	}
 	return r, nil
 }
@@ -280,7 +281,8 @@ func integers(column arrow.Array) (func(i int) uint64, error) {
 	case *array.Int32:
 		return func(i int) uint64 { return uint64(c.Value(i)) }, nil
 	}
-	return nil, fmt.Errorf("group: type %s: want uint64, or another type of integers of 32 or 64 bits", column.DataType())
+	return nil, fmt.Errorf("group: type %s: want uint64, or another type of integers of 32 or 64 bits",
+		column.DataType())
 }
 
 // assembly assembles groups from rows in any order.

@@ -15,7 +15,8 @@ import (
 
 // Write writes an Arrow IPC file of the record batches that fill adds, and returns the number of rows. The file gets
 // its name, and replaces an old one, once it is on disk. After an error, of fill too, nothing of it is left.
-func Write(path string, schema *arrow.Schema, fill func(add func(arrow.RecordBatch) error) error) (rows int64, err error) {
+func Write(path string, schema *arrow.Schema, fill func(add func(arrow.RecordBatch) error) error) (rows int64,
+	err error) {
 	err = disk.ReplaceFile(path, func(to io.Writer) error {
 		w, err := ipc.NewFileWriter(to, ipc.WithSchema(schema))
 		if err != nil {

@@ -105,7 +105,8 @@ func schemaMessage(footer []byte, schema int) []byte {
 	b := make([]byte, end, end+len(footer))
 	le := binary.LittleEndian
 	le.PutUint32(b, table)
-	for i, v := range []uint16{12, size, 8, 10, 4, 0} { // bytes of the vtable and of the table; version, kind, header, no body
+	// bytes of the vtable and of the table; version, kind, header, no body
+	for i, v := range []uint16{12, size, 8, 10, 4, 0} {
 		le.PutUint16(b[slots+2*i:], v)
 	}
 	le.PutUint32(b[table:], table-slots)
@@ -127,8 +128,10 @@ type file struct {
 func (f *file) checkBlocks() error {
 	left := f.size
 	for i, b := range f.blocks {
-		if b.offset < 0 || b.header < 4 || b.body < 0 || b.header > maxHeader || b.offset > f.size || b.body > f.size || b.header+b.body > f.size-b.offset {
-			return malformed("message %d has %d and %d bytes from %d on, in a file of %d", i, b.header, b.body, b.offset, f.size)
+		if b.offset < 0 || b.header < 4 || b.body < 0 || b.header > maxHeader || b.offset > f.size || b.body > f.size ||
+			b.header+b.body > f.size-b.offset {
+			return malformed("message %d has %d and %d bytes from %d on, in a file of %d", i, b.header, b.body,
+				b.offset, f.size)
 		}
 		if left -= b.header + b.body; left < 0 {
 			return malformed("its messages overlap")

@@ -160,7 +160,8 @@ func (h *header) readCompression(f *flat, table int, body []byte, maxBytes int64
 		}
 		if n < 0 || n > maxBytes-h.unpacked {
 			if f.err == nil {
-				f.err = wire.Errorf(wire.TooLarge, "body is more than %d bytes once decompressed: send less at a time", maxBytes)
+				f.err = wire.Errorf(wire.TooLarge, "body is more than %d bytes once decompressed: send less at a time",
+					maxBytes)
 			}
 			return
 		}
@@ -206,7 +207,8 @@ func bufferCount(t arrow.DataType) int {
 	switch t.(type) {
 	case *arrow.StructType, *arrow.FixedSizeListType:
 		return 0
-	case *arrow.BinaryType, *arrow.StringType, *arrow.LargeBinaryType, *arrow.LargeStringType, *arrow.ListViewType, *arrow.LargeListViewType:
+	case *arrow.BinaryType, *arrow.StringType, *arrow.LargeBinaryType, *arrow.LargeStringType, *arrow.ListViewType,
+		*arrow.LargeListViewType:
 		return 2
 	}
 	return 1
@@ -219,7 +221,8 @@ func checkTypes(schema *arrow.Schema) (plain bool, err error) {
 	for _, f := range schema.Fields() {
 		simple, ok := supported(f.Type)
 		if !ok {
-			return false, wire.Errorf(wire.Invalid, "column %s is of type %s: give numbers, text, lists, structs or maps", f.Name, f.Type)
+			return false, wire.Errorf(wire.Invalid, "column %s is of type %s: give numbers, text, lists, structs "+
+				"or maps", f.Name, f.Type)
 		}
 		plain = plain && simple
 	}

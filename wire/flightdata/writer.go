@@ -103,7 +103,8 @@ type outgoing struct {
 
 // newOutgoing makes a message of a payload, which it takes over; nil is none. done is called when the payload is
 // released, unless there is an error.
-func newOutgoing(descriptor *flight.FlightDescriptor, metadata []byte, payload *ipc.Payload, done func()) (*outgoing, error) {
+func newOutgoing(descriptor *flight.FlightDescriptor, metadata []byte, payload *ipc.Payload, done func()) (*outgoing,
+	error) {
 	var head []byte
 	if descriptor != nil {
 		b, err := proto.Marshal(descriptor)

@@ -60,7 +60,8 @@ func sameClaim(reference, given *node) bool {
 	if region, okay := regionOf(given); ok && okay {
 		return one.same(region)
 	}
-	if both && named && alsoNamed || !both && (reference.op == opText || given.op == opText) { // "f(x) = c" does not choose (C)
+	// "f(x) = c" does not choose (C)
+	if both && named && alsoNamed || !both && (reference.op == opText || given.op == opText) {
 		return false
 	}
 	return slices.ContainsFunc(claimed(reference), func(r *node) bool {
@@ -97,7 +98,8 @@ func assigned(n *node) (name string, value *node, ok bool) {
 		sides = []*node{sides[1], sides[0]}
 		name = title(sides[0])
 	}
-	if name == "" || bothNamed(sides[0], sides[1]) || len(sides) == 2 && sides[1].any(func(m *node) bool { return m.op == opName && m.name == name }) {
+	if name == "" || bothNamed(sides[0], sides[1]) || len(sides) == 2 &&
+		sides[1].any(func(m *node) bool { return m.op == opName && m.name == name }) {
 		return "", nil, false
 	}
 	for _, s := range sides[2:] {
@@ -175,7 +177,8 @@ func sameRelation(a, b *node) bool {
 	}
 	one, first := difference(a)
 	other, second := difference(b)
-	if first != second || first == "in" || first == "~" || ordered(one) || ordered(other) || one.constant() || other.constant() {
+	if first != second || first == "in" || first == "~" || ordered(one) || ordered(other) || one.constant() ||
+		other.constant() {
 		return false
 	}
 	var factor *approximation

@@ -247,7 +247,8 @@ func (p *parser) exponent() *node {
 	case t.kind == letter:
 		p.at++
 		return name(t.text)
-	case t.kind == command && t.text == "frac", t.kind == command && t.text == "pi", t.kind == command && isGreek(t.text):
+	case t.kind == command && t.text == "frac", t.kind == command && t.text == "pi", t.kind == command &&
+		isGreek(t.text):
 		return p.primary()
 	case p.symbol("{("):
 		return p.group()

@@ -35,9 +35,11 @@ const thinSpace = "\u2009"
 
 var (
 	// delimiters keeps \$ and \! as control characters, which plain replaces later.
-	delimiters = strings.NewReplacer(`\\`, `\newline `, `\$`, "\x00", `\%`, "%", `\!`, "\x01", `\{`, `\lbrace `, `\}`, `\rbrace `,
+	delimiters = strings.NewReplacer(`\\`, `\newline `, `\$`, "\x00", `\%`, "%", `\!`, "\x01", `\{`, `\lbrace `, `\}`,
+		`\rbrace `,
 		`\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", "$", "")
-	spacing         = strings.NewReplacer(`\;`, " ", `\:`, " ", `\ `, " ", "~", " ", `\/`, "", `\&`, " and ", "\u00a0", " ", "\u202f", thinSpace)
+	spacing = strings.NewReplacer(`\;`, " ", `\:`, " ", `\ `, " ", "~", " ", `\/`, "", `\&`, " and ", "\u00a0",
+		" ", "\u202f", thinSpace)
 	unicodeCommands = strings.NewReplacer(
 		"−", "-", "–", "-", "×", `\times `, "·", `\cdot `, "⋅", `\cdot `, "÷", `\div `, "π", `\pi `, "∞", `\infty `,
 		"°", `^\circ `, "≤", `\le `, "≥", `\ge `, "≠", `\ne `, "≈", `\approx `, "∪", `\cup `, "∩", `\cap `, "∈", `\in `, "∖", `\setminus `,
@@ -196,7 +198,8 @@ func (l *lexer) prose(skip int) error {
 	if !ok {
 		return errors.New("a \\text without its braces")
 	}
-	if strings.IndexFunc(content, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) < 0 { // \text{:}
+	// \text{:}
+	if strings.IndexFunc(content, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) < 0 {
 		for _, r := range strings.TrimSpace(content) {
 			l.add(token{kind: symbol, text: string(r)}, 0)
 		}
@@ -239,7 +242,8 @@ func (l *lexer) number() error {
 	rest := l.rest()
 	whole, size := l.whole(rest)
 	places := ""
-	point := size < len(rest) && rest[size] == '.' && (isDigit(rest, size+1) || strings.HasPrefix(rest[size+1:], `\overline`))
+	point := size < len(rest) && rest[size] == '.' && (isDigit(rest, size+1) || strings.HasPrefix(rest[size+1:],
+		`\overline`))
 	if point {
 		size++
 		places = digits(rest[size:])
@@ -251,7 +255,8 @@ func (l *lexer) number() error {
 	}
 	exponent, width := scientific(rest[size:])
 	size += width
-	if size < len(rest) && (rest[size] == '.' && isDigit(rest, size+1) || strings.HasPrefix(rest[size:], "..") || strings.HasPrefix(rest[size:], "…")) {
+	if size < len(rest) && (rest[size] == '.' && isDigit(rest, size+1) || strings.HasPrefix(rest[size:], "..") ||
+		strings.HasPrefix(rest[size:], "…")) {
 		return errNumber // 1.2.3, 0.333...
 	}
 	if len(whole)+len(places)+len(repeating) > maxDigits || point && size < len(rest) && rest[size] == '(' {
@@ -280,7 +285,8 @@ func (l *lexer) whole(rest string) (joined string, size int) {
 			continue
 		}
 		more, at := joined, size
-		for strings.HasPrefix(rest[at:], separator) && len(digits(strings.TrimLeft(rest[at+len(separator):], " "))) == 3 {
+		for strings.HasPrefix(rest[at:], separator) && len(digits(strings.TrimLeft(rest[at+len(separator):],
+			" "))) == 3 {
 			group := rest[at+len(separator):]
 			if separator == "," && group[0] == ' ' {
 				break
@@ -379,17 +385,20 @@ var synonyms = map[string]string{
 
 // skipped are commands that change only the look.
 func skipped(name string) bool {
-	return slices.Contains(strings.Fields("left right displaystyle textstyle quad qquad big Big bigg Bigg bigl bigr Bigl Bigr "+
+	return slices.Contains(strings.Fields("left right displaystyle textstyle quad qquad big Big bigg Bigg bigl bigr "+
+		"Bigl Bigr "+
 		"limits nolimits hspace thinspace enspace space boldsymbol bm phantom hfill middle"), name)
 }
 
 // proseCommand are commands whose braces hold words rather than a formula.
 func proseCommand(name string) bool {
-	return slices.Contains(strings.Fields("text textbf textit textrm textnormal texttt textsf mbox hbox mathrm operatorname emph"), name)
+	return slices.Contains(strings.Fields("text textbf textit textrm textnormal texttt textsf mbox hbox mathrm "+
+		"operatorname emph"), name)
 }
 
 func isFunction(name string) bool {
-	return slices.Contains(strings.Fields("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln log lg exp"), name)
+	return slices.Contains(strings.Fields("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln "+
+		"log lg exp"), name)
 }
 
 // isMany are functions of a list in brackets.
@@ -398,7 +407,8 @@ func isMany(name string) bool {
 }
 
 func isGreek(name string) bool {
-	return slices.Contains(strings.Fields("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau "+
+	return slices.Contains(strings.Fields("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi "+
+		"rho sigma tau "+
 		"upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar aleph"), name)
 }
 
@@ -407,7 +417,8 @@ func plainName(text string) bool {
 	if text != strings.ToLower(text) {
 		return false
 	}
-	return isFunction(text) || slices.Contains(strings.Fields("pi sqrt infty infinity frac theta alpha beta lambda max min gcd lcm"), text)
+	return isFunction(text) || slices.Contains(strings.Fields("pi sqrt infty infinity frac theta alpha beta lambda "+
+		"max min gcd lcm"), text)
 }
 
 // knownWord reports whether two letters are a word rather than a product.

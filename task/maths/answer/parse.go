@@ -183,7 +183,8 @@ func (p *parser) relation() string {
 		p.at++
 		found = "!="
 	case t.kind == command:
-		found = map[string]string{"leq": "<=", "geq": ">=", "neq": "!=", "less": "<", "greater": ">", "approx": "~", "in": "in"}[t.text]
+		found = map[string]string{"leq": "<=", "geq": ">=", "neq": "!=", "less": "<", "greater": ">", "approx": "~",
+			"in": "in"}[t.text]
 	}
 	if found == "≈" {
 		found = "~"
@@ -235,7 +236,8 @@ func (p *parser) prefix() *node {
 		return nil
 	}
 	next := p.ahead(1)
-	over := next.kind == end || next.kind == symbol && strings.Contains("=,;)", next.text) || next.kind == command && next.text == "rbrace"
+	over := next.kind == end || next.kind == symbol && strings.Contains("=,;)", next.text) || next.kind == command &&
+		next.text == "rbrace"
 	if !over {
 		return nil
 	}

@@ -101,7 +101,8 @@ func (p *parser) named(text string) *node {
 
 // isApplied reports whether a name before a parenthesis is a function rather than a factor.
 func isApplied(name string) bool {
-	return strings.ContainsAny(name[:1], "fgh") || strings.HasPrefix(name, `\`) || unicode.IsUpper(rune(name[0])) || strings.Contains(name, "'")
+	return strings.ContainsAny(name[:1], "fgh") || strings.HasPrefix(name, `\`) || unicode.IsUpper(rune(name[0])) ||
+		strings.Contains(name, "'")
 }
 
 // applied reads the arguments in the parentheses after a function's name.

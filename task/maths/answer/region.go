@@ -51,7 +51,8 @@ func interval(low, high *node, openLow, openHigh bool) (region, bool) {
 	if !ok || !okay || from > to || from == to && (openLow || openHigh) {
 		return region{}, false
 	}
-	return region{pieces: []piece{{low, high, from, to, openLow || math.IsInf(from, 0), openHigh || math.IsInf(to, 0)}}}, true
+	return region{pieces: []piece{{low, high, from, to, openLow || math.IsInf(from, 0), openHigh ||
+		math.IsInf(to, 0)}}}, true
 }
 
 // place returns the value of a number or an infinity.
@@ -229,6 +230,7 @@ func (r region) same(other region) bool {
 		return false
 	}
 	return slices.EqualFunc(r.pieces, other.pieces, func(a, b piece) bool {
-		return a.openLow == b.openLow && a.openHigh == b.openHigh && sameValue(a.low, b.low) && sameValue(a.high, b.high)
+		return a.openLow == b.openLow && a.openHigh == b.openHigh && sameValue(a.low, b.low) && sameValue(a.high,
+			b.high)
 	})
 }

@@ -49,7 +49,8 @@ func (p *parser) unit(n *node) *node {
 
 // scale returns the number that a word of scale means, nil for other words.
 func scale(text string) *big.Rat {
-	exponent, ok := map[string]int{"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}[strings.ToLower(strings.Trim(text, " ."))]
+	exponent, ok := map[string]int{"hundred": 2, "thousand": 3, "million": 6, "billion": 9,
+		"trillion": 12}[strings.ToLower(strings.Trim(text, " ."))]
 	if !ok {
 		return nil
 	}
@@ -59,10 +60,13 @@ func scale(text string) *big.Rat {
 // measures are units, each with its names; the first stands for all.
 func measures() [][]string {
 	return [][]string{
-		{"cm", "centimeter", "centimetre"}, {"m", "meter", "metre"}, {"km", "kilometer", "kilometre"}, {"mm", "millimeter", "millimetre"},
+		{"cm", "centimeter", "centimetre"}, {"m", "meter", "metre"}, {"km", "kilometer", "kilometre"}, {"mm",
+			"millimeter", "millimetre"},
 		{"in", "inch", "inche"}, {"ft", "foot", "feet"}, {"yd", "yard"}, {"mi", "mile"}, {"acre"}, {"mph"}, {"unit"},
-		{"s", "sec", "second"}, {"min", "minute"}, {"h", "hr", "hour"}, {"day"}, {"week"}, {"month"}, {"year", "yr"}, {"am"}, {"pm"},
-		{"g", "gram"}, {"kg", "kilogram"}, {"lb", "pound"}, {"oz", "ounce"}, {"ton"}, {"l", "liter", "litre"}, {"ml", "milliliter"}, {"gal", "gallon"},
+		{"s", "sec", "second"}, {"min", "minute"}, {"h", "hr", "hour"}, {"day"}, {"week"}, {"month"}, {"year",
+			"yr"}, {"am"}, {"pm"},
+		{"g", "gram"}, {"kg", "kilogram"}, {"lb", "pound"}, {"oz", "ounce"}, {"ton"}, {"l", "liter", "litre"}, {"ml",
+			"milliliter"}, {"gal", "gallon"},
 		{"dollar", "usd", "$"}, {"cent"}, {"euro", "eur"}, {"degree", "deg"}, {"radian", "rad"}, {"percent"}, {"per"},
 	}
 }
@@ -88,7 +92,10 @@ func unitName(text string) string {
 	text = strings.NewReplacer(".", "", "/", " per ", "^", " ^").Replace(text)
 	var parts []string
 	raise := ""
-	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(",()-~", r) }) {
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) ||
+			strings.ContainsRune(",()-~", r)
+	}) {
 		switch lower := strings.ToLower(w); lower {
 		case "square", "sq":
 			raise = "^2"
