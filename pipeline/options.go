@@ -61,11 +61,11 @@ type Options struct {
 	RewardLatency func(job uint64) float64 `yaml:"-"`
 
 	Mode Mode `yaml:"mode"` // async: workers and trainers at the same time; sync: in turns [async]
-	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of group [B rounded up to
-	// one, or what the turn's fresh draws take if that is more; with Mix, what they take].
+	// SyncRollouts is the number of new rollouts per turn in synchronous mode, a multiple of group [batch rounded up
+	// to one, or what the turn's fresh draws take if that is more; with replay.mix, what they take].
 	SyncRollouts int `yaml:"sync_rollouts"`
-	// SyncUpdates is the number of updates per turn in synchronous mode, a multiple of BatchUpdates [BatchUpdates times
-	// 1 + Mix].
+	// SyncUpdates is the number of updates per turn in synchronous mode, a multiple of batch_updates [batch_updates
+	// times 1 + replay.mix].
 	SyncUpdates int `yaml:"sync_updates"`
 
 	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch. Updates 1, 1+i, 1+2i,

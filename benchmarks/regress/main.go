@@ -44,7 +44,7 @@ type command struct {
 func main() {
 	var c command
 	verb := kong.Parse(&c, kong.Name("regress"), kong.Description("Compare benchmarks with another commit."),
-		kong.UsageOnError())
+		kong.ShortUsageOnError())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	verb.BindTo(ctx, (*context.Context)(nil))

@@ -35,7 +35,7 @@ type commands struct {
 func main() {
 	var c commands
 	verb := kong.Parse(&c, kong.Name("stress"), kong.Description("Long and rough tests of reprise serve."),
-		kong.UsageOnError())
+		kong.ShortUsageOnError())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	verb.BindTo(ctx, (*context.Context)(nil))

@@ -73,7 +73,7 @@ func (c connection) table(ctx context.Context, address string) (*client.Client, 
 func main() {
 	var c commands
 	parser := kong.Must(&c, kong.Name("reprise"),
-		kong.Description("Experience replay for reinforcement learning of language models."), kong.UsageOnError())
+		kong.Description("Experience replay for reinforcement learning of language models."), kong.ShortUsageOnError())
 	args := os.Args[1:]
 	if len(args) == 0 {
 		args = []string{"--help"}
