@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -122,7 +123,7 @@ func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
 	if s.labels {
 		if a.target.Known() {
 			at := plotter.XY{X: ch.x.high, Y: a.target.Float()}
-			ends = append(ends, label{at: at, text: "target " + short(at.Y, 0), role: inkColor})
+			ends = append(ends, label{at: at, text: "target " + words.Amount(at.Y), role: inkColor})
 		}
 		for _, g := range a.guides {
 			ends = append(ends, label{at: plotter.XY{X: ch.x.high, Y: g.y}, text: g.name, role: mutedColor})
@@ -373,7 +374,7 @@ func updateCosts(arms []*arm) string {
 				if text != "" {
 					text += ", "
 				}
-				text += fmt.Sprintf("%s %s", side.label, grouped(last.Compute/float64(last.Update)))
+				text += fmt.Sprintf("%s %s", side.label, words.Whole(last.Compute/float64(last.Update)))
 				break
 			}
 		}

@@ -3,10 +3,10 @@ package report
 import (
 	"cmp"
 	"math"
-	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // axis is one axis of a chart.
@@ -61,7 +61,7 @@ type ticks struct {
 // Ticks implements plot.Ticker.
 func (t ticks) Ticks(low, high float64) []plot.Tick {
 	if !(high > low) || math.IsInf(high-low, 0) {
-		return []plot.Tick{{Value: low, Label: short(low, 0)}}
+		return []plot.Tick{{Value: low, Label: words.Amount(low)}}
 	}
 	step := niceStep((high - low) / float64(t.about))
 	if t.integer {
@@ -71,7 +71,7 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	first, last := math.Ceil(low/step-1e-9), math.Floor(high/step+1e-9)
 	for k := range int(last-first) + 1 { // counted from 0: far from 0 a step may be too small to add to
 		v := (first + float64(k)) * step
-		marks = append(marks, plot.Tick{Value: v, Label: short(v, step)})
+		marks = append(marks, plot.Tick{Value: v, Label: words.Tick(v, step)})
 	}
 	return marks
 }
@@ -91,58 +91,6 @@ func niceStep(raw float64) float64 {
 	}
 }
 
-// short writes a number with the digits that a tick step needs, thousands as k and millions as M. A step of 0 means
-// three significant digits.
-func short(v, step float64) string {
-	switch {
-	case v == 0:
-		return "0"
-	case v < 0:
-		return "−" + short(-v, step)
-	}
-	unit, suffix := 1.0, ""
-	switch {
-	case v >= 1e12 || v < 1e-4:
-		return strconv.FormatFloat(v, 'g', 3, 64)
-	case v >= 1e9:
-		unit, suffix = 1e9, "G"
-	case v >= 1e6:
-		unit, suffix = 1e6, "M"
-	case v >= 1e4:
-		unit, suffix = 1e3, "k"
-	}
-	v /= unit
-	trim := unit > 1 || step == 0
-	if step == 0 {
-		step = math.Pow(10, math.Floor(math.Log10(v))-2) * unit
-	}
-	digits := max(0, int(math.Ceil(-math.Log10(step/unit)-1e-9)))
-	text := strconv.FormatFloat(v, 'f', digits, 64)
-	if trim && strings.Contains(text, ".") { // 1.50M and 2.00M would be noise
-		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
-	}
-	return text + suffix
-}
-
-// grouped writes a whole number with commas between thousands.
-func grouped(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return "–"
-	}
-	digits := strconv.FormatFloat(math.Round(math.Abs(v)), 'f', 0, 64)
-	var b strings.Builder
-	if v < 0 {
-		b.WriteString("−")
-	}
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(d)
-	}
-	return b.String()
-}
-
 // logTicks marks a logarithmic axis. Labels stand at 1, 2 and 5 times powers of ten, at fewer values on long axes, and
 // at round numbers on axes too short for powers. Marks without a label stand between powers of ten.
 type logTicks struct{ about int }
@@ -150,7 +98,7 @@ type logTicks struct{ about int }
 // Ticks implements plot.Ticker. Both ends are above 0.
 func (t logTicks) Ticks(low, high float64) []plot.Tick {
 	if !(high > low) || math.IsInf(high, 0) {
-		return []plot.Tick{{Value: low, Label: short(low, 0)}}
+		return []plot.Tick{{Value: low, Label: words.Amount(low)}}
 	}
 	labelled := t.labelled(low, high)
 	if len(labelled) < 3 {
@@ -160,7 +108,7 @@ func (t logTicks) Ticks(low, high float64) []plot.Tick {
 	var marks []plot.Tick
 	for _, v := range labelled {
 		named[v] = true
-		marks = append(marks, plot.Tick{Value: v, Label: short(v, 0)})
+		marks = append(marks, plot.Tick{Value: v, Label: words.Amount(v)})
 	}
 	between := []int{1}
 	if math.Log10(high/low) <= 6 { // beyond, nine marks to a power are a smear

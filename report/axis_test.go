@@ -13,28 +13,6 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-func TestNumbersAreWrittenForReading(t *testing.T) {
-	for _, c := range []struct {
-		v, step float64
-		want    string
-	}{
-		{0, 0.1, "0"}, {0.3, 0.1, "0.3"}, {0.30000000000000004, 0.05, "0.30"}, {1500, 500, "1500"}, {5120, 0, "5120"},
-		{20000, 10000, "20k"}, {12500, 500, "12.5k"}, {1_500_000, 500_000, "1.5M"}, {2e9, 1e9, "2G"}, {1e-5, 1e-5, "1e-05"},
-		{276521, 0, "277k"}, {0.6372, 0, "0.637"}, {1.76, 0, "1.76"}, {-0.25, 0.05, "−0.25"}, {-2e-5, 0, "−2e-05"},
-		{3e13, 0, "3e+13"}, {0.65, 0, "0.65"},
-	} {
-		if got := short(c.v, c.step); got != c.want {
-			t.Errorf("short(%v, %v) = %q, want %q", c.v, c.step, got, c.want)
-		}
-	}
-	for v, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -1234: "−1,234",
-		math.Inf(1): "–"} {
-		if got := grouped(v); got != want {
-			t.Errorf("grouped(%v) = %q, want %q", v, got, want)
-		}
-	}
-}
-
 func TestTicksLieOnRoundNumbersWithinTheAxis(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 2000 {

@@ -17,6 +17,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // textSize is the size of all text in plots. Every plot is drawn about as many points wide as it is shown in pixels, so
@@ -193,7 +195,7 @@ func (l reachLabels) Plot(c draw.Canvas, p *plot.Plot) {
 			text.XAlign = draw.XRight
 			at.X -= 8
 		}
-		c.FillText(text, at, short(m.x, 0))
+		c.FillText(text, at, words.Amount(m.x))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -318,7 +319,7 @@ func (p curveChart) beyond() string {
 		}
 	}
 	if n > 0 {
-		names = append([]string{countOf(n, "point")}, names...)
+		names = append([]string{words.Plural(n, "point")}, names...)
 	}
 	if len(names) == 0 {
 		return ""

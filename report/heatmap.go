@@ -3,13 +3,12 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -49,7 +48,7 @@ func newHeat(f *results.Figure) (h heat, ok bool) {
 			if v.Known() {
 				h.values.add(v.Float())
 				known = append(known, v.Float())
-				widest = max(widest, text.Width(cellText(v, m.Digits)))
+				widest = max(widest, text.Width(words.Fixed(v.Float(), m.Digits)))
 			}
 		}
 	}
@@ -79,15 +78,6 @@ func newHeat(f *results.Figure) (h heat, ok bool) {
 		h.every++
 	}
 	return h, true
-}
-
-// cellText writes a value with a number of decimals.
-func cellText(v results.Number, digits int) string {
-	text := strconv.FormatFloat(v.Float(), 'f', digits, 64)
-	if strings.Trim(text, "-0.") == "" {
-		text = strings.TrimPrefix(text, "-") // a rounded nothing has no sign
-	}
-	return strings.Replace(text, "-", "−", 1)
 }
 
 // svg draws the map.
@@ -151,7 +141,7 @@ func (h heat) drawCell(c *draw.Canvas, box vg.Rectangle, v results.Number) {
 	fill(*c, paint, box.Min.X+gap, box.Max.X-gap, box.Min.Y+gap, box.Max.Y-gap)
 	if h.filled {
 		text.Color = on.color()
-		c.FillText(text, middle, cellText(v, h.of.Map.Digits))
+		c.FillText(text, middle, words.Fixed(v.Float(), h.of.Map.Digits))
 	}
 }
 
@@ -242,7 +232,7 @@ func strokeBox(c *draw.Canvas, pen draw.LineStyle, box vg.Rectangle, inset vg.Le
 func (h heat) legend() ([]sheetKey, error) {
 	m := h.of.Map
 	if h.values.low == h.values.high {
-		return h.markKeys([]sheetKey{{Name: cellText(results.Num(h.values.low), m.Digits) + " " + oneLine(m.Unit) +
+		return h.markKeys([]sheetKey{{Name: words.Fixed(h.values.low, m.Digits) + " " + oneLine(m.Unit) +
 			" in every cell"}})
 	}
 	from, to := h.values.low, h.values.high
@@ -258,14 +248,14 @@ func (h heat) legend() ([]sheetKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := cellText(results.Num(to), m.Digits)
+	name := words.Fixed(to, m.Digits)
 	if unit := oneLine(m.Unit); unit != "" {
 		name += " " + unit
 	}
 	if h.ranked != nil {
 		name += ", by rank"
 	}
-	return h.markKeys([]sheetKey{{Before: cellText(results.Num(from), m.Digits), Icon: ramp,
+	return h.markKeys([]sheetKey{{Before: words.Fixed(from, m.Digits), Icon: ramp,
 		Name: name + ", the stronger the better"}})
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -175,7 +176,7 @@ func (p *page) drawSampling() (err error) {
 func (p *page) describe() {
 	p.Facts = factRows(p.arms)
 	if p.target.Known() {
-		p.Target = short(p.target.Float(), 0)
+		p.Target = words.Amount(p.target.Float())
 		for _, side := range p.arms {
 			p.Reached = p.Reached || results.MedianReach(side.evals(), p.target.Float()).Reached
 		}
@@ -214,8 +215,8 @@ func (p *page) describe() {
 
 // about is the line under the title.
 func about(s *results.Summary, arms []*arm) []string {
-	line := []string{"task " + s.Task, grouped(float64(s.Parameters)) + " parameters",
-		"batch of " + grouped(float64(s.BatchSize))}
+	line := []string{"task " + s.Task, words.Whole(float64(s.Parameters)) + " parameters",
+		"batch of " + words.Whole(float64(s.BatchSize))}
 	runs := len(arms[0].runs)
 	switch {
 	case slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) != runs }):

@@ -22,7 +22,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"strings"
 
@@ -149,9 +148,9 @@ func comparisonHeadline(c *results.Comparison) headline {
 	case m.Ratio.Median.Float() == 0:
 		h.Big, h.BigLabel = "–", "only replay reached the target"
 	case saved > 0:
-		h.Big, h.BigLabel = percent(saved), "of the baseline's compute saved"
+		h.Big, h.BigLabel = words.Percent(saved, 0), "of the baseline's compute saved"
 	default:
-		h.Big, h.BigLabel = percent(-saved), "more compute than the baseline"
+		h.Big, h.BigLabel = words.Percent(-saved, 0), "more compute than the baseline"
 	}
 	if m.Ratio.Reached && m.Savings.Median.Float() == 0 {
 		h.Big, h.BigLabel = "0%", "of the baseline's compute saved"
@@ -186,15 +185,7 @@ func ratioFact(name string, m results.Measure) fact {
 }
 
 // ratioText writes a ratio, or a dash if it is infinite or unknown.
-func ratioText(n results.Number) string {
-	if !n.Known() {
-		return "–"
-	}
-	return fmt.Sprintf("%.2f", n.Float())
-}
-
-// percent writes the size of a share as a percentage.
-func percent(share float64) string { return words.Percent(math.Abs(share), 0) }
+func ratioText(n results.Number) string { return words.Fixed(n.Float(), 2) }
 
 func runHeadline(run *results.Run) headline {
 	h := headline{Claim: true, Big: "–", BigLabel: "not evaluated yet"}
@@ -202,7 +193,7 @@ func runHeadline(run *results.Run) headline {
 		last := run.Evals[n-1]
 		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the last evaluation"
 		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1,
-			grouped(float64(last.Update)), last.Problems)
+			words.Whole(float64(last.Update)), last.Problems)
 		if n > 1 {
 			h.Text += fmt.Sprintf(" It began at %.3f and was at best %.3f.", run.Evals[0].Pass1,
 				results.BestPass1(run.Evals).Float())
@@ -217,35 +208,25 @@ func runHeadline(run *results.Run) headline {
 	if s.Target.Known() {
 		if s.ToTarget.Reached {
 			h.Text += fmt.Sprintf(" It reached the target of %.4g at update %s, after %s of compute.",
-				s.Target.Float(), grouped(float64(s.ToTarget.Update)), grouped(s.ToTarget.Compute.Float()))
+				s.Target.Float(), words.Whole(float64(s.ToTarget.Update)), words.Whole(s.ToTarget.Compute.Float()))
 		} else {
 			h.Text += fmt.Sprintf(" It did not reach the target of %.4g.", s.Target.Float())
 		}
 	}
 	h.Beside = []fact{
-		{"updates", grouped(float64(s.Updates)), "ended: " + s.Ended},
-		{"compute", short(s.Compute, 0), "by formula"},
-		{"replay ratio", number(s.ReplayRatio), "expected " + short(s.ReplayRatioPlanned, 0)},
+		{"updates", words.Whole(float64(s.Updates)), "ended: " + s.Ended},
+		{"compute", words.Amount(s.Compute), "by formula"},
+		{"replay ratio", number(s.ReplayRatio), "expected " + words.Amount(s.ReplayRatioPlanned)},
 		{"best pass@1", fraction(s.Pass1Best), "held-out"},
 	}
 	return h
 }
 
 // number writes a measured number with three significant digits, or a dash if it is unknown.
-func number(n results.Number) string {
-	if !n.Known() {
-		return "–"
-	}
-	return short(n.Float(), 0)
-}
+func number(n results.Number) string { return words.Amount(n.Float()) }
 
 // fraction writes an accuracy with three decimals.
-func fraction(n results.Number) string {
-	if !n.Known() {
-		return "–"
-	}
-	return fmt.Sprintf("%.3f", n.Float())
-}
+func fraction(n results.Number) string { return words.Fixed(n.Float(), 3) }
 
 // armsHeadline is the headline of a page over arms.
 func armsHeadline(t *results.Table) headline {

@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -101,9 +102,9 @@ func halfLifeNote(halfLife results.Number, end float64) string {
 	case !halfLife.Known():
 		return "Age does not count."
 	case h > end:
-		return fmt.Sprintf("The half-life, %s versions, lies beyond the oldest held.", short(h, 0))
+		return fmt.Sprintf("The half-life, %s versions, lies beyond the oldest held.", words.Amount(h))
 	default:
-		return fmt.Sprintf("Dashed: the half-life, %s versions.", short(h, 0))
+		return fmt.Sprintf("Dashed: the half-life, %s versions.", words.Amount(h))
 	}
 }
 
@@ -129,7 +130,7 @@ func probabilityChart(side *arm, held []ageBar, width uint64, x axis, halfLife r
 	ch.x, ch.y = x, axis{title: unit, low: 0, high: highest * 1.12, ticks: ticks{about: 4}}
 	ch.layers = []plot.Plotter{shares, line{uniform, penOf(onFillColor, 3)}, line{uniform, penOf(mutedColor, 1.2)}}
 	if halfLife.Known() && halfLife.Float() <= x.high {
-		ch.layers = append(ch.layers, ageMark{halfLife.Float(), "half-life " + short(halfLife.Float(), 0)})
+		ch.layers = append(ch.layers, ageMark{halfLife.Float(), "half-life " + words.Amount(halfLife.Float())})
 	}
 	return ch
 }
@@ -267,11 +268,11 @@ func decayNote(side *arm, compared bool) string {
 	}
 	value := "infinite"
 	if tau.Known() {
-		value = short(tau.Float(), 0) + " versions"
+		value = words.Amount(tau.Float()) + " versions"
 	}
 	if target.Known() {
 		return fmt.Sprintf("τ%s: %s at the end, set for an ESS/n of %s over all ages (dashed).", who, value,
-			short(target.Float(), 0))
+			words.Amount(target.Float()))
 	}
 	return fmt.Sprintf("τ%s: %s.", who, value)
 }

@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -311,19 +312,11 @@ func aboutStudy(s *results.Study) []string {
 			}
 		}
 	}
-	line := []string{countOf(len(s.Arms), "arm"), countOf(s.Seeds, "seed"), countOf(len(runs), "run")}
+	line := []string{words.Plural(len(s.Arms), "arm"), words.Plural(s.Seeds, "seed"), words.Plural(len(runs), "run")}
 	if !s.Ended.IsZero() {
 		line = append(line, s.Ended.UTC().Format("2 January 2006"))
 	}
 	return line
-}
-
-// countOf writes a count with its noun.
-func countOf(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return grouped(float64(n)) + " " + thing
 }
 
 // gridTable is a table on the page: numbers to the right, words to the left.

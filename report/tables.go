@@ -38,7 +38,7 @@ func reachText(r results.Reach) string {
 	if !r.Reached {
 		return "not reached"
 	}
-	return grouped(r.Compute.Float())
+	return words.Whole(r.Compute.Float())
 }
 
 func seedRatio(s results.SeedCompare, n results.Number) string {
@@ -57,7 +57,7 @@ func savedText(s results.SeedCompare) string {
 	case !s.Savings.Known(): // both arms begin at the target, or the baseline alone does
 		return "–"
 	default:
-		return signed(s.Savings.Float())
+		return words.Minus(words.Percent(s.Savings.Float(), 0))
 	}
 }
 
@@ -106,14 +106,14 @@ func reachedText(a results.ArmRow) medianRange {
 	case to.Runs == 0:
 		return medianRange{Median: "–"}
 	case to.Median.Known():
-		text.Median = grouped(to.Median.Float())
+		text.Median = words.Whole(to.Median.Float())
 	}
 	switch {
 	case to.Runs == 1:
 	case a.Reached < to.Runs:
 		text.Range = fmt.Sprintf("by %d of %d seeds", a.Reached, to.Runs)
 	default:
-		text.Range = grouped(to.Low.Float()) + "–" + grouped(to.High.Float())
+		text.Range = words.Whole(to.Low.Float()) + "–" + words.Whole(to.High.Float())
 	}
 	return text
 }
@@ -170,18 +170,7 @@ func within(text func(results.Number) string, low, high results.Number) string {
 }
 
 // differenceText writes a difference of accuracies with its sign.
-func differenceText(n results.Number) string {
-	switch v := n.Float(); {
-	case !n.Known():
-		return "–"
-	case v < 0:
-		return fmt.Sprintf("−%.3f", -v)
-	case v > 0:
-		return fmt.Sprintf("+%.3f", v)
-	default:
-		return "0"
-	}
-}
+func differenceText(n results.Number) string { return words.Signed(n.Float(), 3) }
 
 // factRow is a row of the table of facts: one value per arm.
 type factRow struct {
@@ -251,7 +240,7 @@ func samplerColumns() []column {
 		{"A draw falls on a", ofSampling(func(s *results.Sampling) string { return s.Unit })},
 		{"Priority: base / exponent α", ofPriority(func(p *results.Priority) string {
 			return p.Base + " / " +
-				short(p.Exponent, 0)
+				words.Amount(p.Exponent)
 		})},
 		{"Age decay τ", decayText},
 		{"Effective half-life", halfLifeText},
@@ -297,7 +286,7 @@ func promptColumns() []column {
 	}
 	return []column{
 		{"Prompt replay: share f / band", of(func(p *results.PromptReplay) string {
-			return short(p.Fraction, 0) + " / " + short(p.Band, 0)
+			return words.Amount(p.Fraction) + " / " + words.Amount(p.Band)
 		})},
 		{"Prompt replay: cooldown / most replays", of(func(p *results.PromptReplay) string {
 			return fmt.Sprintf("%d versions / %d", p.Cooldown, p.MaxReuse)
@@ -322,7 +311,7 @@ func resultColumns() []column {
 		{"Compute, busy time", whole(func(s *results.Summary) float64 { return s.ComputeBusy })},
 		{"Compute, all GPU time", whole(func(s *results.Summary) float64 { return s.ComputeAll })},
 		{"Compute to 98% of own best", func(a *arm) string {
-			return grouped(a.median(func(s *results.Summary) results.Number { return s.ToOwnBest }).Float())
+			return words.Whole(a.median(func(s *results.Summary) results.Number { return s.ToOwnBest }).Float())
 		}},
 		{"pass@1 first / best / last", func(a *arm) string {
 			first := a.median(func(s *results.Summary) results.Number { return s.Pass1First })
@@ -348,18 +337,10 @@ func episodeColumns() []column {
 	}
 }
 
-// signed writes a share as a percentage with a minus sign.
-func signed(share float64) string {
-	if share < 0 {
-		return "−" + percent(share)
-	}
-	return percent(share)
-}
-
 // whole writes the median of a count.
 func whole(of func(*results.Summary) float64) func(*arm) string {
 	return func(a *arm) string {
-		return grouped(a.median(func(s *results.Summary) results.Number { return results.Num(of(s)) }).Float())
+		return words.Whole(a.median(func(s *results.Summary) results.Number { return results.Num(of(s)) }).Float())
 	}
 }
 
@@ -435,7 +416,7 @@ func decayText(a *arm) string {
 	}
 	text := "none"
 	if tau := medianNumber(tables, func(p *results.Priority) results.Number { return p.AgeDecay }); tau.Known() {
-		text = short(tau.Float(), 0) + " versions"
+		text = words.Amount(tau.Float()) + " versions"
 	}
 	if tables[0].Auto {
 		text += " at the end, for ESS/n " + number(tables[0].TargetESS)
@@ -450,7 +431,7 @@ func halfLifeText(a *arm) string {
 			return "–"
 		}
 		h, tau := p.HalfLife.Float(), p.AgeDecay.Float()
-		text := fmt.Sprintf("%s versions", grouped(h))
+		text := fmt.Sprintf("%s versions", words.Whole(h))
 		switch {
 		case agrees(h, tau/p.Exponent*math.Ln2):
 			text += " = (τ/α) ln 2"
@@ -469,7 +450,7 @@ func playerText(of func(*results.Summary) *results.Bound) func(*arm) string {
 	return func(a *arm) string {
 		for _, s := range a.summaries() {
 			if b := of(s); b != nil {
-				return fmt.Sprintf("%.3f / %.3f", b.Pass1, b.Reward)
+				return words.Fixed(b.Pass1, 3) + " / " + words.Fixed(b.Reward, 3)
 			}
 		}
 		return "–"

@@ -75,8 +75,8 @@ func pageOf(t *testing.T, arms ...*arm) string {
 func TestEpisodesAreShownBesideExpertsAndChance(t *testing.T) {
 	text := pageOf(t, played(1, &results.Bound{Pass1: 0.97, Reward: 4.5}, &results.Bound{Pass1: 0.11, Reward: -6.25}))
 	for _, want := range []string{
-		"expert 0.970", "random actions 0.110", "Reward against compute", "<td>-3.000 / 2.000</td>", "<td>0.970 / 4.500</td>",
-		"<td>0.110 / -6.250</td>",
+		"expert 0.970", "random actions 0.110", "Reward against compute", "<td>−3.000 / 2.000</td>", "<td>0.970 / 4.500</td>",
+		"<td>0.110 / −6.250</td>",
 		"<figcaption>Turns</figcaption>", "<figcaption>Success</figcaption>", "<figcaption>Invalid turns</figcaption>",
 	} {
 		if !strings.Contains(text, want) {

@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -244,11 +245,11 @@ func window(values []float64) (extent, string) {
 	shown, cut := whole, []string(nil)
 	if room > 0 && whole.high > common.high+room {
 		shown.high = common.high + room/4
-		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", short(whole.high, 0)))
+		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", words.Amount(whole.high)))
 	}
 	if room > 0 && whole.low < common.low-room {
 		shown.low = common.low - room/4
-		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", short(whole.low, 0)))
+		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", words.Amount(whole.low)))
 	}
 	padded := shown.padded(0.05)
 	if whole.low >= 0 {

@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -71,7 +72,7 @@ func youngerTokens(side *arm) string {
 		return ""
 	}
 	return fmt.Sprintf(" That is of the oldest token; the mean over a rollout’s tokens is %s on average.",
-		short(round(byToken.Mean().Float()), 0))
+		words.Amount(round(byToken.Mean().Float())))
 }
 
 // stillPresent describes the uses of rollouts still in the table, which the histogram at eviction leaves out.
@@ -80,8 +81,8 @@ func stillPresent(side *arm) string {
 	if h.Count() == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" The %s in the table at the end: mean %s.", grouped(float64(h.Count())),
-		short(round(h.Mean().Float()), 0))
+	return fmt.Sprintf(" The %s in the table at the end: mean %s.", words.Whole(float64(h.Count())),
+		words.Amount(round(h.Mean().Float())))
 }
 
 // figuresOf draws histograms of an arm over all its seeds.
@@ -101,8 +102,8 @@ func figuresOf(side *arm, list []counted) ([]figure, error) {
 				return nil, err
 			}
 			f.SVG = []markup{svg}
-			f.Note = fmt.Sprintf("Mean %s, largest %d; %s counted.", short(round(h.Mean().Float()), 0), h.Max(),
-				grouped(float64(h.Count())))
+			f.Note = fmt.Sprintf("Mean %s, largest %d; %s counted.", words.Amount(round(h.Mean().Float())), h.Max(),
+				words.Whole(float64(h.Count())))
 			if c.more != nil {
 				f.Note += c.more(side)
 			}

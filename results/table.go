@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // NamedRuns is an arm of a [Table]: the runs of one configuration, a seed each.
@@ -271,21 +273,13 @@ func differenceFinding(name string, a *Against) string {
 		return what + " on one seed."
 	}
 	if d.Seeds < claimSeeds {
-		return fmt.Sprintf("%s (median of %d seeds, IQR %s to %s).", what, d.Seeds, signed(d.Q1), signed(d.Q3))
+		return fmt.Sprintf("%s (median of %d seeds, IQR %s to %s).", what, d.Seeds, words.Signed(d.Q1.Float(), 3), words.Signed(d.Q3.Float(), 3))
 	}
-	what += fmt.Sprintf(" (median of %d seeds, 95%% bootstrap interval %s to %s).", d.Seeds, signed(d.Low), signed(d.High))
+	what += fmt.Sprintf(" (median of %d seeds, 95%% bootstrap interval %s to %s).", d.Seeds, words.Signed(d.Low.Float(), 3), words.Signed(d.High.Float(), 3))
 	if d.Low.Float() <= 0 && d.High.Float() >= 0 {
 		what += " The interval includes 0: a difference is not established."
 	}
 	return what
-}
-
-// signed writes a difference with its sign.
-func signed(n Number) string {
-	if n.Float() == 0 {
-		return "0"
-	}
-	return strings.Replace(fmt.Sprintf("%+.3f", n.Float()), "-", "−", 1)
 }
 
 // warnings lists what is not comparable between the arms. METHODS.md asks that they share task, evaluation set, seeds,

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -344,7 +345,7 @@ func freshnessTable(title string, on Runs, arms ...Runs) results.Grid {
 		compared("above on-policy, equal rollouts", on, atEqualRollouts),
 		compared("above on-policy, equal compute", on, atEqualCompute),
 		plainMedian("ESS/n", meanOf(effectiveSize, 1), times),
-		plainMedian("staleness", meanOf(meanStaleness, 1), func(v float64) string { return fixed(v, 1) }),
+		plainMedian("staleness", meanOf(meanStaleness, 1), func(v float64) string { return words.Fixed(v, 1) }),
 		plainMedian("zero variance", meanOf(zeroVariance, 1), times),
 		column{"failed", func(a Runs) string { return fmt.Sprint(len(a.Failed)) }})
 }

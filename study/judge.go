@@ -354,16 +354,16 @@ type format func(float64) string
 // missing stands for a value that is not known.
 const missing = "–"
 
-func points(v float64) string { return fixed(v, 3) } // an accuracy
-func times(v float64) string  { return fixed(v, 2) } // a ratio
-func whole(v float64) string  { return fixed(v, 0) }
+func points(v float64) string { return words.Fixed(v, 3) } // an accuracy
+func times(v float64) string  { return words.Fixed(v, 2) } // a ratio
+func whole(v float64) string  { return words.Fixed(v, 0) }
 
 // change writes a difference in accuracy with its sign.
 func change(v float64) string {
 	if v > 0 && !math.IsInf(v, 1) {
-		return "+" + fixed(v, 3)
+		return "+" + words.Fixed(v, 3)
 	}
-	return fixed(v, 3)
+	return words.Fixed(v, 3)
 }
 
 // updates writes compute in updates, infinite where a target was not reached.
@@ -374,34 +374,11 @@ func updates(v float64) string {
 	return whole(v)
 }
 
-func percent(v float64) string     { return minus(words.Percent(v, 0)) }
-func percentFine(v float64) string { return minus(words.Percent(v, 1)) }
+func percent(v float64) string     { return words.Minus(words.Percent(v, 0)) }
+func percentFine(v float64) string { return words.Minus(words.Percent(v, 1)) }
 
 // number writes as few digits as it takes, four at most.
-func number(v float64) string { return minus(fmt.Sprintf("%.4g", v)) }
-
-func fixed(v float64, digits int) string {
-	switch {
-	case math.IsNaN(v):
-		return missing
-	case math.IsInf(v, 1):
-		return "∞"
-	case math.IsInf(v, -1):
-		return "−∞"
-	}
-	return minus(fmt.Sprintf("%.*f", digits, v))
-}
-
-// minus writes the minus sign of a negative number, and drops it from a number that was rounded to 0.
-func minus(s string) string {
-	if !strings.HasPrefix(s, "-") {
-		return s
-	}
-	if strings.Trim(s[1:], "0.%") == "" {
-		return s[1:]
-	}
-	return "−" + s[1:]
-}
+func number(v float64) string { return words.Minus(fmt.Sprintf("%.4g", v)) }
 
 // join joins the sentences that are not empty.
 func join(sentences ...string) string {

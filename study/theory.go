@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -49,7 +50,7 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 	real := f.outcomes()
 	ranked := real.ranked(seedsOf(f.Arms...))
 	forecasts, problems := forecastsOf(f.Of(theoryShort).Runs, fitted, ranked)
-	ranks := real.estimate("the rank", func(v float64) string { return fixed(v, 1) }, ranked, forecasts, forecast.rank)
+	ranks := real.estimate("the rank", func(v float64) string { return words.Fixed(v, 1) }, ranked, forecasts, forecast.rank)
 	orders := real.estimate("the rank correlation", times, ranked, forecasts, forecast.order)
 	bestFifth := max(math.Floor(bestShare*float64(len(ranked))), 1)
 	var chosen []string
@@ -137,7 +138,7 @@ func (f *Found) rankTable(ranked []cell, relative func(cell) float64) results.Gr
 		a := f.at(c)
 		p := pointOf(c, a.Config.Pipeline.RolloutCost)
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(i + 1), c.String(), fixed(p.X, 1), times(p.Y), times(relative(c)),
+			fmt.Sprint(i + 1), c.String(), words.Fixed(p.X, 1), times(p.Y), times(relative(c)),
 			a.cell(toTarget, updates), a.cell(meanOver(1), points), a.cell(last, points),
 		})
 	}
@@ -159,7 +160,7 @@ func fitTable(forecasts []forecast, ranked []cell) results.Grid {
 		g.Rows = append(g.Rows, []string{
 			fmt.Sprint(c.seed), times(1 / c.fit.theory.TrainCost), points(c.fit.theory.Correlation),
 			points(c.fit.PowerLaw.Exponent), c.fit.profile,
-			fixed(optimum.X, 1), times(optimum.Y), c.chosen.String(), number(c.rank(ranked)), warnings,
+			words.Fixed(optimum.X, 1), times(optimum.Y), c.chosen.String(), number(c.rank(ranked)), warnings,
 		})
 	}
 	return g

@@ -5,10 +5,11 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // What a transfer does. The floor and Redis fetch for a sample and store for an insert.
@@ -224,12 +225,12 @@ func (p *page) table(lines [][]string) {
 
 func (p *page) transfers(list []Transfer) {
 	t := list[0]
-	p.say("%s %s x %s tokens, %.4g MB, over %s", t.What, whole(float64(t.Batch)), whole(float64(t.Tokens)),
+	p.say("%s %s x %s tokens, %.4g MB, over %s", t.What, words.Whole(float64(t.Batch)), words.Whole(float64(t.Tokens)),
 		float64(t.Bytes)/1e6, t.Over)
 	lines := [][]string{{"", "GB/s", "rollouts/s", "p50 us", "p99 us", "of floor", "p50 x floor"}}
 	for _, t := range list {
-		lines = append(lines, []string{t.Who, fmt.Sprintf("%.2f", t.GBs), whole(t.Rollouts), whole(t.P50), whole(t.P99),
-			share(t.OfFloor), fmt.Sprintf("%.2f", t.P50Ratio)})
+		lines = append(lines, []string{t.Who, fmt.Sprintf("%.2f", t.GBs), words.Whole(t.Rollouts), words.Whole(t.P50), words.Whole(t.P99),
+			words.Percent(t.OfFloor, 0), fmt.Sprintf("%.2f", t.P50Ratio)})
 	}
 	p.table(lines)
 }
@@ -242,9 +243,9 @@ func (p *page) durable(r *Result) {
 	lines := [][]string{{"", "GB/s", "rollouts/s", "p50 us", "p99 us", "of new files", "of rewriting"}}
 	for _, d := range r.Durable {
 		lines = append(lines, []string{
-			fmt.Sprintf("%d clients, %d x %s tokens", d.Clients, d.Group, whole(float64(d.Tokens))),
-			fmt.Sprintf("%.2f", d.GBs), whole(d.Rollouts), whole(d.P50), whole(d.P99), share(d.OfDisk),
-			share(d.OfRewriting)})
+			fmt.Sprintf("%d clients, %d x %s tokens", d.Clients, d.Group, words.Whole(float64(d.Tokens))),
+			fmt.Sprintf("%.2f", d.GBs), words.Whole(d.Rollouts), words.Whole(d.P50), words.Whole(d.P99), words.Percent(d.OfDisk, 0),
+			words.Percent(d.OfRewriting, 0)})
 	}
 	for _, d := range r.Disk {
 		name := "the disk, new files"
@@ -252,7 +253,7 @@ func (p *page) durable(r *Result) {
 			name = "the disk, rewriting"
 		}
 		lines = append(lines, []string{fmt.Sprintf("%s, blocks of %d MiB", name, d.Block>>20),
-			fmt.Sprintf("%.2f", d.GBs), "", whole(d.P50), "", "", ""})
+			fmt.Sprintf("%.2f", d.GBs), "", words.Whole(d.P50), "", "", ""})
 	}
 	p.table(lines)
 }
@@ -279,29 +280,18 @@ func (p *page) targets(list []Target) {
 func amount(v float64, unit string) string {
 	switch unit {
 	case "share":
-		return share(v)
+		return words.Percent(v, 0)
 	case "times":
 		return fmt.Sprintf("%.2f", v)
 	case "rollouts/s":
-		return whole(v) + "/s"
+		return words.Whole(v) + "/s"
 	}
 	return fmt.Sprintf("%.2f %s", v, unit)
 }
-
-func share(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
 
 func orDash(text string) string {
 	if text == "" {
 		return "-"
 	}
 	return text
-}
-
-// whole is a number rounded, with commas between thousands.
-func whole(v float64) string {
-	digits := strconv.FormatFloat(v, 'f', 0, 64)
-	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return digits
 }

@@ -84,12 +84,3 @@ func TestThePageShowsEverythingThatWasMeasured(t *testing.T) {
 		t.Errorf("%d tables: want 3, one for each kind and length:\n%s", n, page.String())
 	}
 }
-
-func TestNumbersHaveCommas(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.4: "1,234,567", -1000: "-1,000",
-		-12: "-12"} {
-		if got := whole(v); got != want {
-			t.Errorf("%g is %s: want %s", v, got, want)
-		}
-	}
-}

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Plural writes a count with its noun: "1 table", "2 tables". The plural is the noun with an s, or the one given.
-func Plural[T int | int64 | uint64](n T, noun string, plural ...string) string {
+// Plural writes a count with its noun: "1 table", "2,000 tables". The plural is the noun with an s, or the one given.
+func Plural[T int | int32 | int64 | uint64](n T, noun string, plural ...string) string {
 	many := noun + "s"
 	if len(plural) > 0 {
 		many = plural[0]
@@ -17,18 +17,14 @@ func Plural[T int | int64 | uint64](n T, noun string, plural ...string) string {
 	if n == 1 {
 		many = noun
 	}
-	return strconv.FormatInt(int64(n), 10) + " " + many
+	return Thousands(n) + " " + many
 }
 
-// Percent writes a share with so many decimals: Percent(0.285, 1) is "28.5%". NaN is a dash, infinity a sign.
+// Percent writes a share with so many decimals: Percent(0.285, 1) is "28.5%". NaN is a dash, infinity a sign. A negative
+// share has a hyphen, for terminals; pages put it through Minus.
 func Percent(share float64, decimals int) string {
-	switch {
-	case math.IsNaN(share):
-		return "–"
-	case math.IsInf(share, 1):
-		return "∞"
-	case math.IsInf(share, -1):
-		return "−∞"
+	if math.IsNaN(share) || math.IsInf(share, 0) {
+		return Fixed(share, 0)
 	}
 	return strconv.FormatFloat(100*share, 'f', decimals, 64) + "%"
 }
@@ -52,11 +48,92 @@ func Wrap(mark, text string) string {
 	return wrapped.String() + line + "\n"
 }
 
-// Thousands writes a whole number with a comma after each thousand.
-func Thousands(n int) string {
-	digits := strconv.Itoa(n)
+// Thousands writes a whole number with a comma after each thousand and a minus sign.
+func Thousands[T int | int32 | int64 | uint64](n T) string {
+	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return digits
+	return Minus(digits)
+}
+
+// Whole writes a number rounded to an integer, as Thousands does. NaN and infinity are a dash.
+func Whole(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	return Thousands(int64(math.RoundToEven(v)))
+}
+
+// Fixed writes a number with so many decimals. NaN is a dash, infinity a sign.
+func Fixed(v float64, decimals int) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case math.IsInf(v, 1):
+		return "∞"
+	case math.IsInf(v, -1):
+		return "−∞"
+	}
+	return Minus(strconv.FormatFloat(v, 'f', decimals, 64))
+}
+
+// Signed is Fixed with the sign of a positive number. 0 has no sign and no decimals.
+func Signed(v float64, decimals int) string {
+	switch text := Fixed(v, decimals); {
+	case v == 0:
+		return "0"
+	case v > 0:
+		return "+" + text
+	default:
+		return text
+	}
+}
+
+// Minus replaces the hyphen before a number by a minus sign. A number that was rounded to 0 has none.
+func Minus(number string) string {
+	if !strings.HasPrefix(number, "-") {
+		return number
+	}
+	if strings.Trim(number[1:], "0.%") == "" {
+		return number[1:]
+	}
+	return "−" + number[1:]
+}
+
+// Amount writes a number with three significant digits: 0.42, 7.1, 1650, 12.4k, 3.1M.
+func Amount(v float64) string { return Tick(v, 0) }
+
+// Tick writes a number with the decimals that a step between ticks needs, thousands as k and millions as M from 10k up.
+// A step of 0 means three significant digits.
+func Tick(v, step float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return Fixed(v, 0)
+	case v < 0:
+		return "−" + Tick(-v, step)
+	case v >= 1e12 || v < 1e-4:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	unit, suffix := 1.0, ""
+	switch rounded := v * 1.0005; { // 999,999 is 1M
+	case rounded >= 1e9:
+		unit, suffix = 1e9, "G"
+	case rounded >= 1e6:
+		unit, suffix = 1e6, "M"
+	case v >= 1e4:
+		unit, suffix = 1e3, "k"
+	}
+	trim := unit > 1 || step == 0
+	v /= unit
+	if step == 0 {
+		step = math.Pow(10, math.Floor(math.Log10(v*1.0005))-2) * unit
+	}
+	text := strconv.FormatFloat(v, 'f', max(0, int(math.Ceil(-math.Log10(step/unit)-1e-9))), 64)
+	if trim && strings.Contains(text, ".") { // 1.50M and 2.00M would be noise
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text + suffix
 }

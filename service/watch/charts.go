@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -146,7 +147,7 @@ func balance(value, low, high float64, about string) template.HTML {
 		`<rect class="allowed" x="%.1f" y="6" width="%.1f" height="8"/>`, chartWidth, chartWidth/6, chartWidth*4/6)
 	for _, bound := range []float64{low, high} {
 		fmt.Fprintf(&b, `<line class="bound" x1="%.1f" x2="%.1f" y1="3" y2="17"/>`+
-			`<text class="tick" x="%.1f" y="31" text-anchor="middle">%s</text>`, at(bound), at(bound), at(bound), amount(bound))
+			`<text class="tick" x="%.1f" y="31" text-anchor="middle">%s</text>`, at(bound), at(bound), at(bound), words.Amount(bound))
 	}
 	fmt.Fprintf(&b, `<circle class="needle" cx="%.1f" cy="10" r="6"/></svg>`, at(value))
 	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped
@@ -162,7 +163,7 @@ type bucket struct {
 }
 
 func (b bucket) label() string {
-	label := amount(float64(b.from))
+	label := words.Amount(float64(b.from))
 	if b.to == -1 {
 		label += "+"
 	}
@@ -173,11 +174,11 @@ func (b bucket) label() string {
 func (b bucket) about() string {
 	switch b.to {
 	case b.from:
-		return count(b.from)
+		return words.Thousands(b.from)
 	case -1:
-		return count(b.from) + " or more"
+		return words.Thousands(b.from) + " or more"
 	}
-	return count(b.from) + " to " + count(b.to)
+	return words.Thousands(b.from) + " to " + words.Thousands(b.to)
 }
 
 // bucketsOf divides a histogram into equal ranges whose width is 1, 2 or 5 times a power of ten. They end at the 99%
@@ -224,7 +225,7 @@ func histogramBars(h *rollout.Histogram, unit, things string) []bar {
 	for _, b := range bucketsOf(h) {
 		list = append(list, bar{
 			label: b.label(), value: float64(b.n), open: b.to == -1,
-			about: fmt.Sprintf("%s %s: %s %s, %s", b.about(), unit, count(b.n), things,
+			about: fmt.Sprintf("%s %s: %s %s, %s", b.about(), unit, words.Thousands(b.n), things,
 				percent(float64(b.n)/float64(h.Count()))),
 		})
 	}
@@ -261,7 +262,7 @@ func priorityBars(shares []replay.AgeShare) []bar {
 		list = append(list, bar{
 			label: b.label(), value: g.probability,
 			about: fmt.Sprintf("age %s: %s of the draws, among %s with a mean priority base of %s", b.about(),
-				percent(g.probability), plural(uint64(g.units), "unit"), amount(ratio(g.base, g.units))),
+				percent(g.probability), words.Plural(uint64(g.units), "unit"), words.Amount(ratio(g.base, g.units))),
 		})
 	}
 	return list
@@ -290,7 +291,7 @@ func essBars(list []replay.AgeESS) []bar {
 		about := fmt.Sprintf("age %s: no report", b.about())
 		if g.tokens > 0 {
 			about = fmt.Sprintf("age %s: %s of the tokens count, measured on %s", b.about(), percent(g.ess/g.tokens),
-				amount(g.tokens))
+				words.Amount(g.tokens))
 		}
 		bars = append(bars, bar{label: b.label(), value: ratio(g.ess, g.tokens), about: about})
 	}

@@ -2,9 +2,6 @@ package watch
 
 import (
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/words"
@@ -19,70 +16,21 @@ func ago(now, then time.Time) string {
 	case d < time.Minute || d >= time.Hour:
 		return span(d) + " ago"
 	default:
-		return count(int64(d.Minutes())) + " min ago"
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
 	}
-}
-
-// count writes a whole number with commas between thousands.
-func count[N int | int32 | int64 | uint64](n N) string {
-	return strings.Replace(words.Thousands(int(n)), "-", "−", 1)
-}
-
-// amount writes a number with three significant digits: 0.42, 7.1, 412, 1,650, 12.4 k, 3.1 M.
-func amount(x float64) string {
-	if math.IsInf(x, 0) || math.IsNaN(x) {
-		return "∞"
-	}
-	if x < 0 {
-		return "−" + amount(-x)
-	}
-	for _, step := range []struct {
-		from float64
-		unit string
-	}{{1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e4, " k"}} {
-		if x >= step.from*0.9995 {
-			per := step.from
-			if step.unit == " k" {
-				per = 1e3
-			}
-			return digits(x/per) + step.unit
-		}
-	}
-	if x >= 1000 {
-		return count(int64(math.Round(x)))
-	}
-	return digits(x)
-}
-
-// digits writes a number below a thousand with at most three digits and no trailing zeros.
-func digits(x float64) string {
-	places := 2
-	switch {
-	case x >= 99.95:
-		places = 0
-	case x >= 9.995:
-		places = 1
-	}
-	text := strconv.FormatFloat(x, 'f', places, 64)
-	if strings.Contains(text, ".") {
-		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
-	}
-	return text
 }
 
 // bytes writes a number of bytes in decimal units.
 func bytes(n float64) string {
-	if n >= 999.5 {
-		for _, u := range []struct {
-			per  float64
-			unit string
-		}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
-			if n >= u.per*0.9995 {
-				return digits(n/u.per) + " " + u.unit
-			}
+	for _, u := range []struct {
+		per  float64
+		unit string
+	}{{1e12, " TB"}, {1e9, " GB"}, {1e6, " MB"}, {1e3, " kB"}} {
+		if n >= u.per*0.9995 {
+			return words.Amount(n/u.per) + u.unit
 		}
 	}
-	return strconv.FormatFloat(math.Round(n), 'f', 0, 64) + " B"
+	return words.Whole(n) + " B"
 }
 
 // seconds writes a short duration, given in seconds.
@@ -91,11 +39,11 @@ func seconds(s float64) string {
 	case s <= 0:
 		return "0 s"
 	case s < 1e-3:
-		return digits(s*1e6) + " µs"
+		return words.Amount(s*1e6) + " µs"
 	case s < 1:
-		return digits(s*1e3) + " ms"
+		return words.Amount(s*1e3) + " ms"
 	case s < 100:
-		return digits(s) + " s"
+		return words.Amount(s) + " s"
 	}
 	return span(time.Duration(s * float64(time.Second)))
 }
@@ -117,24 +65,14 @@ func span(d time.Duration) string {
 // percent writes a share. It never rounds a share that is not 0 or 1 to one that is.
 func percent(share float64) string {
 	switch {
-	case math.IsNaN(share):
-		return "–"
 	case share > 0 && share < 0.001:
 		return "< 0.1%"
 	case share > 0.999 && share < 1:
 		return "> 99.9%"
-	case share < 0.1:
-		return digits(math.Round(share*1000)/10) + "%"
+	case share > 0 && share < 0.1:
+		return words.Percent(share, 1)
 	}
-	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
-}
-
-// plural writes a count with its noun: 1 rollout, 2,000 rollouts.
-func plural[N int | int32 | int64 | uint64](n N, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return count(n) + " " + noun
+	return words.Percent(share, 0)
 }
 
 // ratio returns a/b, or 0 if b is 0.

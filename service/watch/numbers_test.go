@@ -13,13 +13,6 @@ import (
 
 func TestNumberFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "−1,234,567"},
-		{count(uint64(12345678)), "12,345,678"},
-		{amount(0), "0"}, {amount(0.123), "0.12"}, {amount(7), "7"}, {amount(9.996), "10"}, {amount(12.34), "12.3"},
-		{amount(412.4), "412"},
-		{amount(1648), "1,648"}, {amount(12_345), "12.3 k"}, {amount(999_999), "1 M"}, {amount(3.14e6), "3.14 M"},
-		{amount(2e9), "2 G"}, {amount(5e12), "5 T"},
-		{amount(-1.5), "−1.5"}, {amount(math.Inf(1)), "∞"},
 		{bytes(0), "0 B"}, {bytes(999), "999 B"}, {bytes(1000), "1 kB"}, {bytes(32_180), "32.2 kB"},
 		{bytes(1.236e9), "1.24 GB"}, {bytes(2e12), "2 TB"}, {bytes(999_999), "1 MB"},
 		{seconds(0), "0 s"}, {seconds(12e-6), "12 µs"}, {seconds(0.00155), "1.55 ms"}, {seconds(2.5), "2.5 s"},
@@ -28,7 +21,6 @@ func TestNumberFormats(t *testing.T) {
 		{span(-time.Second), "0 s"},
 		{percent(0), "0%"}, {percent(0.0002), "< 0.1%"}, {percent(0.014), "1.4%"}, {percent(0.5), "50%"},
 		{percent(0.9999), "> 99.9%"}, {percent(1), "100%"}, {percent(math.NaN()), "–"},
-		{plural(1, "rollout"), "1 rollout"}, {plural(2000, "rollout"), "2,000 rollouts"},
 		{signed(1), "+1"}, {signed(-0.5), "−0.5"}, {signed(0), "0"},
 	} {
 		if c.got != c.want {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/service"
 )
 
@@ -88,13 +89,13 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 	tables := w.readable(ctx, o)
 	v.Facts = []fact{
 		{"up for", span(o.At.Sub(o.Started))},
-		{"tables", count(len(tables))},
-		{"connections", count(len(o.Connections))},
+		{"tables", words.Thousands(len(tables))},
+		{"connections", words.Thousands(len(o.Connections))},
 		{"inserts in memory", bytes(float64(o.InFlightBytes)) + ", " +
 			percent(ratio(float64(o.InFlightBytes), float64(o.MaxInFlightBytes)))},
 		{"batches in memory", bytes(float64(o.OutgoingBytes)) + ", " +
 			percent(ratio(float64(o.OutgoingBytes), float64(o.MaxOutgoingBytes)))},
-		{"slow readers cut off", count(o.SlowReaders)},
+		{"slow readers cut off", words.Thousands(o.SlowReaders)},
 	}
 	few := len(tables) <= maxInFull
 	for i, t := range tables {
@@ -135,15 +136,15 @@ func named(tables []*service.TableView, name string) bool {
 
 func overviewOf(t *service.TableView, points []point, few bool) overview {
 	o := overview{
-		Name: t.Name, Link: "?table=" + template.URLQueryEscaper(t.Name), Version: count(int32(t.Stats.Version)),
-		Size:    count(t.Stats.Present),
-		Inserts: amount(current(points, rateSpan, func(p point) uint64 { return p.inserted })),
-		Samples: amount(current(points, rateSpan, func(p point) uint64 { return p.sampled })),
+		Name: t.Name, Link: "?table=" + template.URLQueryEscaper(t.Name), Version: words.Thousands(int32(t.Stats.Version)),
+		Size:    words.Thousands(t.Stats.Present),
+		Inserts: words.Amount(current(points, rateSpan, func(p point) uint64 { return p.inserted })),
+		Samples: words.Amount(current(points, rateSpan, func(p point) uint64 { return p.sampled })),
 		State:   stateOf(t, points),
-		Reuse:   amount(reuse(t)), Stale: "–", ESS: "–",
+		Reuse:   words.Amount(reuse(t)), Stale: "–", ESS: "–",
 	}
 	if t.Stats.Staleness.Count() > 0 {
-		o.Stale = digits(t.Stats.Staleness.Mean())
+		o.Stale = words.Amount(t.Stats.Staleness.Mean())
 	}
 	if ess := meanESS(t); ess > 0 {
 		o.ESS = percent(ess)
@@ -169,7 +170,7 @@ func (w *Watch) viewOfConnection(ctx context.Context, now time.Time, c *service.
 	shown := connection{
 		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: bytes(float64(c.ReceivedBytes)),
 		Out:     bytes(float64(c.SentBytes)),
-		Streams: count(c.Streams), Tables: strings.Join(tables, ", "),
+		Streams: words.Thousands(c.Streams), Tables: strings.Join(tables, ", "),
 	}
 	if shown.Caller == "" {
 		shown.Caller = "no name"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 )
@@ -143,7 +144,7 @@ func samplesHeld(v *service.TableView) bool {
 // chips are the table's options in words.
 func chips(v *service.TableView) []string {
 	d := &v.Definition
-	list := []string{"version " + count(int32(v.Stats.Version))}
+	list := []string{"version " + words.Thousands(int32(v.Stats.Version))}
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	if d.Sampler != "" {
 		add("sampler %s", strings.ReplaceAll(string(d.Sampler), "_", " "))
@@ -176,9 +177,9 @@ func chips(v *service.TableView) []string {
 
 func sizeTile(v *service.TableView) tile {
 	d, s := &v.Definition, &v.Stats
-	t := tile{Name: "Size", Value: count(s.Present)}
+	t := tile{Name: "Size", Value: words.Thousands(s.Present)}
 	if d.Capacity > 0 {
-		t.Unit = "of " + plural(d.Capacity, "rollout")
+		t.Unit = "of " + words.Plural(d.Capacity, "rollout")
 		share := float64(s.Present) / float64(d.Capacity)
 		t.Charts = append(t.Charts, meter(share, "fill-size", percent(share)+" of the capacity in rollouts"))
 	} else {
@@ -213,12 +214,12 @@ func rateTile(
 ) tile {
 	about := fmt.Sprintf("rollouts %s per second, the last %s", strings.ToLower(name), span(lineSpan))
 	return tile{
-		Name: name, Value: amount(current(points, rateSpan, rollouts)), Unit: "rollouts/s",
+		Name: name, Value: words.Amount(current(points, rateSpan, rollouts)), Unit: "rollouts/s",
 		Span: fmt.Sprintf("last %d min", int(lineSpan.Minutes())),
 		Notes: []string{
-			amount(current(points, rateSpan, tokens)) + " tokens/s",
+			words.Amount(current(points, rateSpan, tokens)) + " tokens/s",
 			bytes(current(points, rateSpan, size)) + "/s",
-			count(total) + " in total",
+			words.Thousands(total) + " in total",
 		},
 		Charts: []template.HTML{sparkline(rates(points, rollouts), now, lineSpan, class, about)},
 	}
@@ -232,19 +233,19 @@ func reuse(v *service.TableView) float64 {
 // reuseTile shows how often rollouts are used, and what that costs in variance.
 func reuseTile(v *service.TableView) tile {
 	s := &v.Stats
-	t := tile{Name: "Reuse", Value: amount(reuse(v)), Unit: "uses per rollout"}
+	t := tile{Name: "Reuse", Value: words.Amount(reuse(v)), Unit: "uses per rollout"}
 	if s.Present > 0 {
 		t.Notes = append(t.Notes, percent(v.NeverUsed)+" never used")
 		t.Charts = append(t.Charts, meter(1-v.NeverUsed, "fill-out",
 			percent(1-v.NeverUsed)+" of the rollouts in the table have been used"))
 	}
 	if s.Staleness.Count() > 0 {
-		t.Notes = append(t.Notes, "staleness "+digits(s.Staleness.Mean()))
+		t.Notes = append(t.Notes, "staleness "+words.Amount(s.Staleness.Mean()))
 	}
 	if ess := meanESS(v); ess > 0 {
 		t.Notes = append(t.Notes, "ESS "+percent(ess))
 	}
-	t.Notes = append(t.Notes, count(v.OnLease)+" on lease")
+	t.Notes = append(t.Notes, words.Thousands(v.OnLease)+" on lease")
 	return t
 }
 
@@ -255,9 +256,9 @@ func histogramCard(title, unit string, h *rollout.Histogram, things, class, empt
 		return c
 	}
 	list := histogramBars(h, unit, things)
-	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", amount(h.Mean()), count(h.Quantile(0.5)),
-		count(h.Quantile(0.95)), count(h.Max()))
-	c.Chart = bars(list, class, highest(list), amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
+	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", words.Amount(h.Mean()), words.Thousands(h.Quantile(0.5)),
+		words.Thousands(h.Quantile(0.95)), words.Thousands(h.Max()))
+	c.Chart = bars(list, class, highest(list), words.Amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
 	return c
 }
 
@@ -269,7 +270,7 @@ func priorityCard(v *service.TableView) card {
 	if list := priorityBars(v.ByAge); len(list) > 0 {
 		c.Unit, c.Note = "versions", "share of the draws"
 		if !math.IsInf(v.AgeDecay, 1) && v.AgeDecay > 0 {
-			c.Note += ", decay τ = " + amount(v.AgeDecay)
+			c.Note += ", decay τ = " + words.Amount(v.AgeDecay)
 		}
 		c.Chart = bars(list, "priority", highest(list), percent(highest(list))+" of the draws", "Priority by age: "+c.Note)
 	}
@@ -299,7 +300,7 @@ func evictionsCard(v *service.TableView) card {
 			continue
 		}
 		c.Rows = append(c.Rows, row{
-			Name: cause.words, Value: count(n), Bar: meter(ratio(float64(n), float64(most)), "evicted",
+			Name: cause.words, Value: words.Thousands(n), Bar: meter(ratio(float64(n), float64(most)), "evicted",
 				percent(ratio(float64(n), float64(all)))+" of all evictions"),
 		})
 	}
@@ -307,7 +308,7 @@ func evictionsCard(v *service.TableView) card {
 		c.Empty = "No rollout has left the table."
 		return c
 	}
-	c.Note = plural(all, "rollout") + " left, " + percent(ratio(float64(v.Stats.NeverUsed), float64(all))) +
+	c.Note = words.Plural(all, "rollout") + " left, " + percent(ratio(float64(v.Stats.NeverUsed), float64(all))) +
 		" of them never used"
 	return c
 }
@@ -330,42 +331,42 @@ func causes() []cause {
 func flowCard(v *service.TableView) card {
 	c := card{Title: "Flow control", Note: "no limiter: neither side waits for the other"}
 	if l := v.Limiter; l != nil {
-		c.Note = amount(l.SamplesPerInsert) + " samples per insert; now " +
-			amount(ratio(float64(l.Drawn), float64(l.Inserted)))
+		c.Note = words.Amount(l.SamplesPerInsert) + " samples per insert; now " +
+			words.Amount(ratio(float64(l.Drawn), float64(l.Inserted)))
 		c.Chart = balance(l.Balance, l.Min, l.Max,
-			"balance "+amount(l.Balance)+": samples wait below "+amount(l.Min)+", inserts above "+amount(l.Max))
-		c.Rows = append(c.Rows, row{Name: "balance", Value: amount(l.Balance)},
+			"balance "+words.Amount(l.Balance)+": samples wait below "+words.Amount(l.Min)+", inserts above "+words.Amount(l.Max))
+		c.Rows = append(c.Rows, row{Name: "balance", Value: words.Amount(l.Balance)},
 			heldRow("inserts", insertsHeld(v), l.HeldInserts), heldRow("samples", samplesHeld(v), l.HeldSamples))
 	}
 	c.Rows = append(c.Rows, waitingRow("inserts", v.InsertsWaiting), waitingRow("samples", v.SamplesWaiting))
 	if v.Counters.Full+v.Counters.Starved > 0 {
 		c.Rows = append(c.Rows, row{Name: "timed out",
-			Value: plural(v.Counters.Full, "insert") + " · " + plural(v.Counters.Starved, "sample")})
+			Value: words.Plural(v.Counters.Full, "insert") + " · " + words.Plural(v.Counters.Starved, "sample")})
 	}
 	if g := v.Gate; g != nil {
 		room := g.Allowed - g.Started
-		left := row{Name: "gate", Value: "open, " + count(room) + " may start", Class: "good"}
+		left := row{Name: "gate", Value: "open, " + words.Thousands(room) + " may start", Class: "good"}
 		if room <= 0 {
 			left = row{Name: "gate", Value: "closed until the next version", Class: "warn"}
 		}
 		c.Rows = append(c.Rows, left, waitingRow("starts", v.StartsWaiting),
-			row{Name: "in progress", Value: plural(g.Outstanding, "rollout")},
-			row{Name: "given back", Value: count(g.Abandoned) + " · " + count(g.Expired) + " expired"})
+			row{Name: "in progress", Value: words.Plural(g.Outstanding, "rollout")},
+			row{Name: "given back", Value: words.Thousands(g.Abandoned) + " · " + words.Thousands(g.Expired) + " expired"})
 	}
 	return c
 }
 
 // heldRow shows whether the limiter holds a side, and how often it did.
 func heldRow(side string, now bool, ever uint64) row {
-	r := row{Name: side, Value: "pass · held " + count(ever) + "×", Class: "good"}
+	r := row{Name: side, Value: "pass · held " + words.Thousands(ever) + "×", Class: "good"}
 	if now {
-		r.Value, r.Class = "held now · "+count(ever)+"×", "warn"
+		r.Value, r.Class = "held now · "+words.Thousands(ever)+"×", "warn"
 	}
 	return r
 }
 
 func waitingRow(side string, n int) row {
-	r := row{Name: side + " waiting", Value: count(n)}
+	r := row{Name: side + " waiting", Value: words.Thousands(n)}
 	if n > 0 {
 		r.Class = "warn"
 	}
@@ -379,20 +380,20 @@ func latencyCard(v *service.TableView) card {
 	c.Rows = []row{
 		{Name: "insert", Value: medianAndP99(&v.InsertLatency)},
 		{Name: "sample", Value: medianAndP99(&v.SampleLatency)},
-		{Name: "inserts", Value: count(n.InsertRequests)},
-		{Name: "batches", Value: count(n.Samples)},
-		{Name: "rollouts per batch", Value: amount(ratio(float64(n.SampledRows), float64(n.Samples)))},
-		{Name: "repeated inserts", Value: count(n.RepeatedInserts)},
+		{Name: "inserts", Value: words.Thousands(n.InsertRequests)},
+		{Name: "batches", Value: words.Thousands(n.Samples)},
+		{Name: "rollouts per batch", Value: words.Amount(ratio(float64(n.SampledRows), float64(n.Samples)))},
+		{Name: "repeated inserts", Value: words.Thousands(n.RepeatedInserts)},
 		errorRow("refused rollouts", n.RefusedRows),
-		{Name: "redrawn batches", Value: count(n.Redrawn)},
-		{Name: "draws returned", Value: count(v.Stats.Returned)},
+		{Name: "redrawn batches", Value: words.Thousands(n.Redrawn)},
+		{Name: "draws returned", Value: words.Thousands(v.Stats.Returned)},
 	}
 	return c
 }
 
 // errorRow shows a count that should be 0.
 func errorRow(name string, n uint64) row {
-	r := row{Name: name, Value: count(n)}
+	r := row{Name: name, Value: words.Thousands(n)}
 	if n > 0 {
 		r.Class = "bad"
 	}
@@ -403,11 +404,11 @@ func errorRow(name string, n uint64) row {
 func promptsCard(v *service.TableView) card {
 	p := v.Prompts
 	return card{Title: "Prompts", Note: "prompts whose pass rate is within the band", Rows: []row{
-		{Name: "held", Value: count(p.Held)},
-		{Name: "eligible", Value: count(p.Eligible)},
-		{Name: "spent", Value: count(p.Spent)},
-		{Name: "replayed", Value: count(p.Replayed)},
-		{Name: "results", Value: count(p.Reported)},
+		{Name: "held", Value: words.Thousands(p.Held)},
+		{Name: "eligible", Value: words.Thousands(p.Eligible)},
+		{Name: "spent", Value: words.Thousands(p.Spent)},
+		{Name: "replayed", Value: words.Thousands(p.Replayed)},
+		{Name: "results", Value: words.Thousands(p.Reported)},
 		{Name: "all right or all wrong", Value: percent(ratio(float64(p.ZeroVariance), float64(p.Reported)))},
 	}}
 }
@@ -418,9 +419,9 @@ func legible(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // ofRecent shows a rollout as text.
 func viewOfRecent(now time.Time, v *service.TableView, r *service.Recent) recent {
 	shown := recent{
-		Key: v.Name + "-" + count(uint64(r.ID)), Prompt: legible(r.PromptID), Reward: signed(r.Reward), Class: "none",
+		Key: v.Name + "-" + words.Thousands(uint64(r.ID)), Prompt: legible(r.PromptID), Reward: signed(r.Reward), Class: "none",
 		Text: legible(r.Text), Cut: r.Cut,
-		About: "version " + count(int32(r.Version)) + " · " + plural(r.Tokens, "token") + " · " + ago(now, r.At),
+		About: "version " + words.Thousands(int32(r.Version)) + " · " + words.Plural(r.Tokens, "token") + " · " + ago(now, r.At),
 	}
 	if r.Reward >= *v.Definition.WithDefaults().PositiveThreshold {
 		shown.Class = "good"
@@ -433,7 +434,7 @@ func viewOfRecent(now time.Time, v *service.TableView, r *service.Recent) recent
 
 // signed writes a reward with its sign.
 func signed(x float32) string {
-	text := amount(float64(x))
+	text := words.Amount(float64(x))
 	if x > 0 {
 		return "+" + text
 	}
@@ -456,11 +457,11 @@ func journalCard(v *service.TableView) card {
 	c.Rows = []row{
 		state,
 		{Name: "in use", Value: bytes(float64(j.FileBytes-j.FreeBytes)) + " of " + bytes(float64(j.FileBytes))},
-		{Name: "transactions", Value: count(j.Commits)},
+		{Name: "transactions", Value: words.Thousands(j.Commits)},
 		{Name: "p50 · p99", Value: medianAndP99(&took)},
-		{Name: "rollouts written", Value: count(j.Rollouts)},
+		{Name: "rollouts written", Value: words.Thousands(j.Rollouts)},
 		{Name: "bytes written", Value: bytes(float64(j.Bytes))},
-		{Name: "callers waiting", Value: count(j.Pending)},
+		{Name: "callers waiting", Value: words.Thousands(j.Pending)},
 	}
 	return c
 }
