@@ -7,6 +7,14 @@ PKGS := ./...
 # Packages whose values are shared between goroutines, and the tests of run in which goroutines meet: make race runs all.
 SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./service/... ./client
 SHARED_RUN := 'SameBytes|Service|Comparison|Interrupt|Share|Snapshot'
+# What one goroutine does, which the race detector slows down most: the first pass of make test runs it.
+SINGLE := NoDamageGoesUnnoticed|SalvageSaves|AFileThatVerifies|SpaceIsReused|ARebuiltTable|LargeBatchesThatWere
+SINGLE := $(SINGLE)|TestPrioritized|LeastUsed|AnAutomaticAgeDecay|AgreeWithTheDefinition|EveryMethodFinds|KeepsNoScores
+SINGLE := $(SINGLE)|FiniteDifferences|RandomSchedulesOfTurns|RowsOfManyTurns|MeanOfDrawGradients|BoundAgrees
+SINGLE := $(SINGLE)|ScheduleOfEightGPUs|RandomQueues|AQueueTableMakes|ReplayedPromptsHave|ExpiryMakesRoom
+SINGLE := $(SINGLE)|ATimingOfTheMean|TheDashboard|OfEpisodesEndInTheSameBytes
+# The packages that take longest, for the first pass to begin with.
+SLOW := ./run ./benchmarks/stress ./cmd/reprise ./replay ./study
 FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
@@ -32,10 +40,11 @@ demo: build ## train a small language model without and with replay; writes runs
 TIMEOUT := -timeout 60m
 
 test: build ## run all tests, with the race detector where state is shared
-	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(TIMEOUT) $(PKGS) # REPRISE: the program that benchmarks' tests run; the test cache sees it change
+	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(TIMEOUT) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
 	@if command -v $$($(GO) env CC) >/dev/null; then \
-		echo "$(GO) test $(RACE) -short $(SHARED) ./run"; $(GO) test $(TIMEOUT) $(RACE) -short $(SHARED) && \
-		$(GO) test $(TIMEOUT) $(RACE) -short -run $(SHARED_RUN) ./run; \
+		echo "$(GO) test $(RACE) -short $(SHARED) ./run"; \
+		$(GO) test $(TIMEOUT) $(RACE) -short -skip '$(SINGLE)' $(SHARED) && \
+		$(GO) test $(TIMEOUT) $(RACE) -short -skip '$(SINGLE)' -run $(SHARED_RUN) ./run; \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 	@$(MAKE) --no-print-directory test-python
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,7 +60,7 @@ func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
 			resume(t, c, stopped)
 			sameRuns(t, stopped, own)
 
-			if testing.Short() {
+			if testing.Short() || !slices.Contains([]string{"default", "queue", "prompts replayed", "critic's stored values"}, name) {
 				return
 			}
 			crashed := filepath.Join(t.TempDir(), "crashed")
