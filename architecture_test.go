@@ -41,8 +41,9 @@ func mayImport() map[string][]string {
 		"client":     {"rollout", "replay", "wire"},
 		"transfer":   {"rollout", "replay", "wire", "journal", "service", "client"},
 		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
-		"run":        {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results", "wire", "client"},
-		"study":      {"run", "replay", "design", "results", "task"},
+		"run": {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results",
+			"wire", "client"},
+		"study": {"run", "replay", "design", "results", "task"},
 	}
 }
 
@@ -61,7 +62,8 @@ func exceptions() map[string]string {
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
-	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline", "sim", "report", "wire", "journal", "service", "client", "transfer"}
+	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline",
+		"sim", "report", "wire", "journal", "service", "client", "transfer"}
 }
 
 // goPackage is what the go command says of a package.
@@ -117,11 +119,13 @@ func TestPartsImportOnlyWhatTheyMay(t *testing.T) {
 			t.Errorf("%s: no rule says what %s may import: add one here and in ARCHITECTURE.md", p.ImportPath, from)
 		}
 		for _, i := range p.Imports {
-			if to, ours := part(i); ours && to != from && !slices.Contains(shared(), to) && !slices.Contains(allowed, to) {
+			if to, ours := part(i); ours && to != from && !slices.Contains(shared(), to) &&
+				!slices.Contains(allowed, to) {
 				t.Errorf("%s imports %s: %s may import %v", p.ImportPath, i, from, allowed)
 			}
 			except, ok := exceptions()[p.ImportPath]
-			if slices.Contains(onlyStandard(), from) && strings.Contains(strings.Split(i, "/")[0], ".") && !strings.HasPrefix(i, module) &&
+			if slices.Contains(onlyStandard(), from) && strings.Contains(strings.Split(i, "/")[0], ".") &&
+				!strings.HasPrefix(i, module) &&
 				!(ok && strings.HasPrefix(i, except)) {
 				t.Errorf("%s imports %s: %s keeps to the standard library", p.ImportPath, i, from)
 			}

@@ -28,7 +28,8 @@ func TestGroupAdvantagesMatchNumbersWorkedByHand(t *testing.T) {
 	}{
 		// Mean 1/4, variance (9 + 3)/16/4 = 3/16, std 0.4330127: 0.75/0.4330127 = sqrt 3, -0.25/0.4330127 =
 		// -1/sqrt 3. Epsilon changes the eighth digit.
-		{"one of four is right", Group, []float32{1, 0, 0, 0}, []float64{1.7320508, -0.5773503, -0.5773503, -0.5773503}},
+		{"one of four is right", Group, []float32{1, 0, 0, 0},
+			[]float64{1.7320508, -0.5773503, -0.5773503, -0.5773503}},
 		// Mean 1/4 taken off, nothing else.
 		{"one of four is right", NoStd, []float32{1, 0, 0, 0}, []float64{0.75, -0.25, -0.25, -0.25}},
 		// The others of the first: mean 0. Those of the second: (1 + 0 + 0)/3.
@@ -173,12 +174,15 @@ func TestEveryKindIsComputedInOneWay(t *testing.T) {
 func TestMisusePanics(t *testing.T) {
 	two, three := make([]float32, 2), make([]float32, 3)
 	for name, f := range map[string]func(){
-		"lengths":      func() { OfGroup(two, three, Group) },
-		"batch kind":   func() { OfGroup(two, two, Batch) },
-		"group kind":   func() { OfBatch(two, two, nil, Group) },
-		"group means":  func() { OfBatch(two, two, three, GroupBatch) },
-		"values":       func() { DefaultGAE().Advantages(two, Trajectory{Rewards: two, Values: three}) },
-		"mask":         func() { DefaultGAE().Advantages(two, Trajectory{Rewards: two, Values: two, Mask: []uint8{1}}) },
+		"lengths":     func() { OfGroup(two, three, Group) },
+		"batch kind":  func() { OfGroup(two, two, Batch) },
+		"group kind":  func() { OfBatch(two, two, nil, Group) },
+		"group means": func() { OfBatch(two, two, three, GroupBatch) },
+		"values":      func() { DefaultGAE().Advantages(two, Trajectory{Rewards: two, Values: three}) },
+		"mask": func() {
+			DefaultGAE().Advantages(two,
+				Trajectory{Rewards: two, Values: two, Mask: []uint8{1}})
+		},
 		"unknown kind": func() { OfGroup(two, two, "") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,8 @@ func BenchmarkBatchesOf64(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := c.Create(context.Background(), wire.Table{Name: "lab", Options: replay.Options{Capacity: 512}}); err != nil {
+		if _, err := c.Create(context.Background(),
+			wire.Table{Name: "lab", Options: replay.Options{Capacity: 512}}); err != nil {
 			b.Fatal(err)
 		}
 		table := c.Table("lab")

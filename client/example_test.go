@@ -45,7 +45,8 @@ func Example() {
 		panic(err)
 	}
 	defer c.Close()
-	if _, err := c.Create(ctx, wire.Table{Name: "lab", Options: replay.Options{Capacity: 1000, Sampler: "fifo"}}); err != nil {
+	if _, err := c.Create(ctx,
+		wire.Table{Name: "lab", Options: replay.Options{Capacity: 1000, Sampler: "fifo"}}); err != nil {
 		panic(err)
 	}
 	table := c.Table("lab")

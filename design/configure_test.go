@@ -25,7 +25,8 @@ func bruteForce(theory Theory, f Fleet) (w, trainers, n int, least float64) {
 			if c%t != 0 || c < f.Group*t || x < 1 || x > theory.Profile.Reach() {
 				continue
 			}
-			if j := theory.Profile.Mean(x) * (1 + theory.TrainCost*y) * (1/y + 1/x + theory.Correlation); j < least*(1-1e-13) {
+			if j := theory.Profile.Mean(x) * (1 + theory.TrainCost*y) * (1/y + 1/x +
+				theory.Correlation); j < least*(1-1e-13) {
 				w, trainers, n, least = f.GPUs-t, t, c, j
 			}
 		}
@@ -121,7 +122,8 @@ func TestALargeFleetIsFast(t *testing.T) {
 	for _, profile := range []Profile{theory.Profile, table(t, values...)} {
 		theory.Profile = profile
 		began := time.Now()
-		p, err := theory.Configure(Fleet{GPUs: 10_000, Batch: 55_440, Group: 16, MostCapacity: 64 * 55_440}) // 120 divisors
+		// 120 divisors
+		p, err := theory.Configure(Fleet{GPUs: 10_000, Batch: 55_440, Group: 16, MostCapacity: 64 * 55_440})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +260,8 @@ func TestASplitWhoseTrainersCannotHoldAGroupHasNoJ(t *testing.T) {
 func TestConfigureNamesWhatItCannotDo(t *testing.T) {
 	theory := Theory{TrainCost: 1 / 5.28, Profile: PowerLaw{}}
 	_, err := theory.Configure(Fleet{GPUs: 1, Batch: -3, Group: -1, MostCapacity: -7})
-	for _, want := range []string{"gpus: 1: want 2 to ", "batch: -3: want 1 to ", "group: -1: ", "most_capacity: -7: "} {
+	for _, want := range []string{"gpus: 1: want 2 to ", "batch: -3: want 1 to ", "group: -1: ",
+		"most_capacity: -7: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
@@ -277,7 +280,8 @@ func TestConfigureNamesWhatItCannotDo(t *testing.T) {
 func BenchmarkConfigure(b *testing.B) {
 	theory := Theory{TrainCost: 1 / 5.28, Correlation: 0.1, Profile: PowerLaw{Exponent: 0.1}}
 	for b.Loop() {
-		if _, err := theory.Configure(Fleet{GPUs: 10_000, Batch: 55_440, Group: 16, MostCapacity: 64 * 55_440}); err != nil {
+		if _, err := theory.Configure(Fleet{GPUs: 10_000, Batch: 55_440, Group: 16,
+			MostCapacity: 64 * 55_440}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -251,7 +251,8 @@ func (r *Recommendation) Caveats() []string {
 		"fresher.",
 		late/2, p.Horizon)
 	add(p.ReplayRatio < 1, "At a replay ratio of %.3g more rollouts are generated than trained on, and some are "+
-		"never used: fewer workers and training that uses each once (replay.sampler=lifo) would cost less.", p.ReplayRatio)
+		"never used: fewer workers and training that uses each once (replay.sampler=lifo) would cost less.",
+		p.ReplayRatio)
 	_, once, atMost := r.once(p.Objective)
 	add(p.Savings <= 0, "Nothing is saved even against on-policy batches drawn with replacement: on-policy training "+
 		"with W/T near mu is the better choice.")

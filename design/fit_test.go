@@ -243,7 +243,8 @@ func TestDoubtsSayWhatIsDoubtful(t *testing.T) {
 		"cost":     {func(m *Measurements) { m.RolloutCost = 0 }, "rollout cost was not measured"},
 		"old only": {func(m *Measurements) { m.Noise = m.Noise[1:] }, "below staleness 4"},
 		"one":      {func(m *Measurements) { m.Noise = m.Noise[:1] }, "one staleness only"},
-		"short":    {func(m *Measurements) { m.Noise = []Noise{{0, 1, 50, 0}, {3, 2, 50, 0}} }, "up to staleness 3 only"},
+		"short": {func(m *Measurements) { m.Noise = []Noise{{0, 1, 50, 0}, {3, 2, 50, 0}} },
+			"up to staleness 3 only"},
 		"falling": {func(m *Measurements) { m.Noise[2].Variance = 0.1 },
 			"does not grow with staleness: both profiles are flat"},
 		"down, then up": {func(m *Measurements) {

@@ -92,7 +92,8 @@ func TestTheHorizonOfATableIsTheGlobalMinimumOfAFineScan(t *testing.T) {
 		near(t, "J", o.Objective, theory.Objective(o.Point), 1e-12)
 		for x := 1.0; x <= theory.Profile.Reach(); x += 1.0 / 64 {
 			if j := theory.Envelope(x); j < o.Objective*(1-1e-12) {
-				t.Fatalf("table %d %v, %+v: J is %v at x = %v, less than %v at x* = %v", i, theory.Profile, theory, j, x,
+				t.Fatalf("table %d %v, %+v: J is %v at x = %v, less than %v at x* = %v", i, theory.Profile,
+					theory, j, x,
 					o.Objective, o.X)
 			}
 		}

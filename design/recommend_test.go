@@ -122,7 +122,8 @@ func TestCaveatsNameTheLimitsOfTheTheory(t *testing.T) {
 		"short": {func(k *Known, _ *Fleet) { k.GiveProfile(table(t, 1, 1.01, 1.02), "") },
 			[]string{"The profile ends after 3 versions"}, []string{"exponents below", "is at its limit"}},
 		"capped": {func(k *Known, f *Fleet) { k.GiveProfile(table(t, flat(50)...), ""); f.MostCapacity = 1024 },
-			[]string{"The profile ends after 50 versions", "capacity of 1024 is at its limit", "--most-capacity (1024)"}, nil},
+			[]string{"The profile ends after 50 versions", "capacity of 1024 is at its limit",
+				"--most-capacity (1024)"}, nil},
 		"four GPUs": {func(k *Known, f *Fleet) {
 			*k = given(5, 0, table(t, append(flat(19), 1.4)...))
 			*f = Fleet{GPUs: 4, Batch: 999, Group: 1, MostCapacity: 64 * 999}
@@ -184,7 +185,8 @@ func TestTheBatchOfACaveatSavesWhatItSays(t *testing.T) {
 	f.Batch = better.Batch
 	p := recommended(t, k, f).Plan
 	want := fmt.Sprintf("%d trainers cannot share a batch of 1000: with --batch %d, %d workers and %d trainers "+
-		"would save %.1f%% instead of %.1f%%.", p.Trainers, f.Batch, p.Workers, p.Trainers, 100*p.Savings, 100*r.Plan.Savings)
+		"would save %.1f%% instead of %.1f%%.", p.Trainers, f.Batch, p.Workers, p.Trainers, 100*p.Savings,
+		100*r.Plan.Savings)
 	if !slices.Contains(r.Caveats(), want) {
 		t.Errorf("no caveat says %q: %q", want, r.Caveats())
 	}

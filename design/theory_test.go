@@ -151,7 +151,8 @@ func rootOf(f func(float64) float64, low, high float64) float64 {
 // leastY minimises J over y at a given x, by nothing but values of J; both as logarithms.
 func leastY(theory Theory, logX float64) float64 {
 	return rootOf(func(v float64) float64 {
-		return slope(func(v float64) float64 { return math.Log(theory.Objective(Point{math.Exp(logX), math.Exp(v)})) }, v)
+		return slope(func(v float64) float64 { return math.Log(theory.Objective(Point{math.Exp(logX), math.Exp(v)})) },
+			v)
 	}, -25, 25)
 }
 

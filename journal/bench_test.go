@@ -17,7 +17,8 @@ import (
 func BenchmarkCommit(b *testing.B) {
 	for _, sync := range []Sync{Always, Off} {
 		for _, tokens := range []int{1000, 32768} {
-			b.Run(fmt.Sprintf("sync=%s/tokens=%d", sync, tokens), func(b *testing.B) { benchmarkCommit(b, sync, tokens) })
+			b.Run(fmt.Sprintf("sync=%s/tokens=%d", sync, tokens),
+				func(b *testing.B) { benchmarkCommit(b, sync, tokens) })
 		}
 	}
 }

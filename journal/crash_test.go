@@ -74,7 +74,8 @@ func kill(t *testing.T, path string, mode Sync, kind string, life int, p *promis
 
 func childCommand(path string, mode Sync, kind, life string, rounds int) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childPath+"="+path, childSync+"="+string(mode), childTable+"="+kind, childLife+"="+life, childRounds+"="+strconv.Itoa(rounds))
+	cmd.Env = append(os.Environ(), childPath+"="+path, childSync+"="+string(mode), childTable+"="+kind,
+		childLife+"="+life, childRounds+"="+strconv.Itoa(rounds))
 	return cmd
 }
 

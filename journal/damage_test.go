@@ -35,7 +35,8 @@ func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever m
 			ever[h.ID] = storedOf(h)
 		}
 		if u.random.IntN(4) == 0 {
-			if _, err := u.table.Sample(ctx, rollout.Request{Size: 3}); err != nil && !errors.Is(err, rollout.ErrStarved) {
+			if _, err := u.table.Sample(ctx, rollout.Request{Size: 3}); err != nil &&
+				!errors.Is(err, rollout.ErrStarved) {
 				t.Fatal(err)
 			}
 		}
@@ -153,7 +154,8 @@ func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
 			check(fmt.Sprintf("byte %d of page %d", at%4096, p), damaged)
 		}
 	}
-	for _, n := range []int{0, 1, 79, 80, 4095, 4096, 8191, 8192, 12288, len(file) / 2, len(file) - 4096, len(file) - 1} {
+	for _, n := range []int{0, 1, 79, 80, 4095, 4096, 8191, 8192, 12288, len(file) / 2, len(file) - 4096,
+		len(file) - 1} {
 		_, _, report := examineBytes(bytes.NewReader(file[:n]), int64(n), false)
 		if report.Whole() {
 			t.Errorf("a file cut short to %d of %d bytes counts as whole", n, len(file))
@@ -172,7 +174,8 @@ func older(r *Report) bool {
 
 // stateLost reports whether the table's state may be lost. Without it the number of missing rollouts is unknown.
 func stateLost(r *Report) bool {
-	return older(r) || slices.ContainsFunc(r.Damage, func(d Damage) bool { return d.Bucket == stateBucket || d.Bucket == "" })
+	return older(r) || slices.ContainsFunc(r.Damage,
+		func(d Damage) bool { return d.Bucket == stateBucket || d.Bucket == "" })
 }
 
 // damage changes a few bits, a sector, or a stretch of bytes.
@@ -250,10 +253,12 @@ func TestSalvageSavesTheRestOfADamagedJournal(t *testing.T) {
 		if verifyBytes(t, damaged).Whole() {
 			continue
 		}
-		o, salvaged := Options{Path: filepath.Join(folder, "damaged"), Sync: Off}, Options{Path: filepath.Join(folder, "salvaged"), Sync: Off}
+		o, salvaged := Options{Path: filepath.Join(folder, "damaged"), Sync: Off},
+			Options{Path: filepath.Join(folder, "salvaged"), Sync: Off}
 		must(t, os.WriteFile(o.Path, damaged, 0o600))
 		_, _, _, err := Open(o, builder(kind, nil))
-		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "page ") || !strings.Contains(err.Error(), "reprise journal salvage "+o.Path) {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "page ") ||
+			!strings.Contains(err.Error(), "reprise journal salvage "+o.Path) {
 			t.Fatalf("%s: opening it gave %v", what, err)
 		}
 		report, err := Salvage(o.Path, salvaged.Path)
@@ -263,12 +268,15 @@ func TestSalvageSavesTheRestOfADamagedJournal(t *testing.T) {
 		j, table, recovery := reopen(t, salvaged, kind)
 		balanced(t, table)
 		for _, h := range table.Inspect().Held() {
-			if !sameStored(t, storedOf(h), ever[h.ID]) { // it may have been removed, where pages that lead to others are damaged
+			// it may have been removed, where pages that lead to others are damaged
+			if !sameStored(t, storedOf(h), ever[h.ID]) {
 				t.Fatalf("%s: rollout %d came back as %+v", what, h.ID, h)
 			}
 		}
-		if recovery.Lost+table.Server().Flow().Present != 400 && !stateLost(report) || table.Server().Flow().Present < 300 {
-			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.Server().Flow().Present, recovery.Lost, report)
+		if recovery.Lost+table.Server().Flow().Present != 400 && !stateLost(report) ||
+			table.Server().Flow().Present < 300 {
+			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.Server().Flow().Present,
+				recovery.Lost, report)
 		}
 		if recovery.Lost > 0 {
 			partly++
@@ -309,7 +317,8 @@ func TestSalvageFindsTheDefinitionOnAnOlderPage(t *testing.T) {
 	}
 	j, table, recovery := reopen(t, Options{Path: to, Sync: Off}, kind)
 	if table.Server().Flow().Present != 400 || recovery.Lost != 0 {
-		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.Server().Flow().Present, recovery.Lost)
+		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.Server().Flow().Present,
+			recovery.Lost)
 	}
 	must(t, j.Close())
 }
@@ -352,7 +361,8 @@ func TestSalvageNeedsAMetaPage(t *testing.T) {
 	clear(file[:8192])
 	from := filepath.Join(t.TempDir(), "from")
 	must(t, os.WriteFile(from, file, 0o600))
-	if _, err := Salvage(from, from+".to"); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "neither of its two meta pages") {
+	if _, err := Salvage(from, from+".to"); !errors.Is(err, ErrDamaged) ||
+		!strings.Contains(err.Error(), "neither of its two meta pages") {
 		t.Errorf("salvaging it gave %v", err)
 	}
 }
@@ -386,7 +396,8 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	o := in(t)
 	for _, content := range []string{"", "hello", strings.Repeat("x", 100_000)} {
 		must(t, os.WriteFile(o.Path, []byte(content), 0o600))
-		if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "this is no journal") {
+		if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), "this is no journal") {
 			t.Errorf("opening %d bytes gave %v", len(content), err)
 		}
 		if _, err := Salvage(o.Path, o.Path+".out"); !errors.Is(err, ErrDamaged) {
@@ -407,7 +418,8 @@ func pagesOf(t testing.TB, file []byte, flags uint16) (list []pageID) {
 	}
 	for p := pageID(2); p < r.meta.high; p++ {
 		b := file[int(p)*report.PageSize:]
-		if r.used[p/64]&(1<<(p%64)) != 0 && pageID(binary.NativeEndian.Uint64(b)) == p && (page{p, b}).flags() == flags {
+		if r.used[p/64]&(1<<(p%64)) != 0 && pageID(binary.NativeEndian.Uint64(b)) == p &&
+			(page{p, b}).flags() == flags {
 			list = append(list, p)
 		}
 	}
@@ -481,7 +493,8 @@ func TestSalvageDoesNotReviveConsumedRollouts(t *testing.T) {
 	}
 	_, again, recovery := reopenAndClose(t, Options{Path: from + ".to"}, kind)
 	if again.Server().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
-		t.Errorf("%d rollouts came back, the first is %d: %s", again.Server().Flow().Present, again.Inspect().Held()[0].ID, recovery)
+		t.Errorf("%d rollouts came back, the first is %d: %s", again.Server().Flow().Present,
+			again.Inspect().Held()[0].ID, recovery)
 	}
 }
 

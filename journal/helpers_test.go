@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 func aRollout(r *rand.Rand, tokens int, v rollout.Version) *rollout.Rollout {
 	x := &rollout.Rollout{
 		PromptID: fmt.Sprint("p", r.IntN(1000)), Temperature: 1, TopP: 1, Reward: float32(r.IntN(2)),
-		Tokens: make([]int32, tokens), Mask: make([]uint8, tokens), Logprobs: make([]float32, tokens), Versions: make([]rollout.Version, tokens),
+		Tokens: make([]int32, tokens), Mask: make([]uint8, tokens), Logprobs: make([]float32, tokens),
+		Versions: make([]rollout.Version, tokens),
 	}
 	for i := range x.Tokens {
 		x.Tokens[i] = r.Int32N(100)
@@ -111,7 +112,8 @@ func sameTables(t testing.TB, want, got *replay.Table) {
 	if string(x) != string(y) {
 		t.Fatalf("statistics\n%s, recovered\n%s", x, y)
 	}
-	if p, q := fmt.Sprint(want.Inspect().AgeDecay(), want.Inspect().ESSByAge(), want.Version()), fmt.Sprint(got.Inspect().AgeDecay(), got.Inspect().ESSByAge(), got.Version()); p != q {
+	if p, q := fmt.Sprint(want.Inspect().AgeDecay(), want.Inspect().ESSByAge(), want.Version()),
+		fmt.Sprint(got.Inspect().AgeDecay(), got.Inspect().ESSByAge(), got.Version()); p != q {
 		t.Fatalf("the table has %s, recovered %s", p, q)
 	}
 	one, other := want.Inspect().Held(), got.Inspect().Held()
@@ -171,7 +173,8 @@ func (u *user) step() {
 		if n := statsOf(u.table).Inserted; n > 0 {
 			id := rollout.ID(1 + u.random.Uint64N(n))
 			must(u.t, u.table.Update(ctx, []rollout.ID{id}, []float64{u.random.Float64()}))
-			must(u.t, u.table.Report(ctx, rollout.Feedback{ID: id, Staleness: 2, Advantage: rollout.Measured(3), Tokens: 4, RatioSum: 4, RatioSquares: 5}))
+			must(u.t, u.table.Report(ctx, rollout.Feedback{ID: id, Staleness: 2, Advantage: rollout.Measured(3),
+				Tokens: 4, RatioSum: 4, RatioSquares: 5}))
 		}
 	default:
 		u.rewind()
@@ -180,7 +183,8 @@ func (u *user) step() {
 
 func (u *user) request() rollout.Request {
 	each := max(1, u.o.GroupSize)
-	return rollout.Request{Size: each * (1 + u.random.IntN(3)), Shard: u.random.IntN(u.o.Shards), Fresh: each * u.random.IntN(2)}
+	return rollout.Request{Size: each * (1 + u.random.IntN(3)), Shard: u.random.IntN(u.o.Shards),
+		Fresh: each * u.random.IntN(2)}
 }
 
 func (u *user) insert() {
@@ -190,7 +194,8 @@ func (u *user) insert() {
 	}
 	u.next++
 	g := aGroup(u.random, n, 2+u.random.IntN(40), max(0, u.table.Version()-rollout.Version(u.random.IntN(2))))
-	if _, err := u.table.Server().InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil && !errors.Is(err, rollout.ErrFull) {
+	if _, err := u.table.Server().InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil &&
+		!errors.Is(err, rollout.ErrFull) {
 		u.t.Fatal(err)
 	}
 }
@@ -235,7 +240,8 @@ func kinds() (list []replay.Options) {
 		if !s.Consumes() {
 			list = append(list,
 				replay.Options{Sampler: s, Capacity: 18, Unit: replay.UnitGroup, GroupSize: 3, MaxUses: 3},
-				replay.Options{Sampler: s, Capacity: 20, Retention: replay.KeepPositive, PositiveFraction: 0.25, MaxStaleness: 5},
+				replay.Options{Sampler: s, Capacity: 20, Retention: replay.KeepPositive, PositiveFraction: 0.25,
+					MaxStaleness: 5},
 				replay.Options{Sampler: s, Capacity: 20, Unit: replay.UnitStep, CapacityBytes: 6000},
 			)
 			o.MaxUses = 2
@@ -278,7 +284,8 @@ func sameStored(t testing.TB, a, b replay.Stored) bool {
 }
 
 func storedOf(h replay.Held) replay.Stored {
-	return replay.Stored{Usage: replay.Usage{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage, Rollout: h.Rollout}
+	return replay.Stored{Usage: replay.Usage{ID: h.ID}, Group: h.Group, Shard: h.Shard, Advantage: h.Advantage,
+		Rollout: h.Rollout}
 }
 
 // balanced checks invariant 11.
@@ -289,8 +296,10 @@ func balanced(t testing.TB, table *replay.Table) {
 	for _, n := range s.Evicted {
 		evicted += n
 	}
-	if s.Inserted != uint64(s.Present)+evicted || float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() ||
-		s.Drawn != s.Acknowledged+s.Returned || s.UsesPresent.Count() != uint64(s.Present) || s.UsesAtEviction.Count() != evicted {
+	if s.Inserted != uint64(s.Present)+evicted ||
+		float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() ||
+		s.Drawn != s.Acknowledged+s.Returned || s.UsesPresent.Count() != uint64(s.Present) ||
+		s.UsesAtEviction.Count() != evicted {
 		t.Fatalf("books do not balance: %+v", s)
 	}
 }

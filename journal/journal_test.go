@@ -48,7 +48,8 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 				j, u.table, recovery = reopen(t, o, u.o)
 				sameTables(t, want, u.table)
 				if recovery.Rollouts != want.Server().Flow().Present || int(recovery.Returned) < leases {
-					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases, want.Server().Flow().Present)
+					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases,
+						want.Server().Flow().Present)
 				}
 				u.leases = nil
 			}
@@ -74,8 +75,10 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	must(t, j.Close())
 	j, table, recovery := reopen(t, o, kind)
 	again, err := table.Server().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
-	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.Server().Flow().Present != 3 || recovery.Requests != 1 {
-		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err, table.Server().Flow().Present, recovery)
+	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.Server().Flow().Present != 3 ||
+		recovery.Requests != 1 {
+		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err,
+			table.Server().Flow().Present, recovery)
 	}
 	must(t, j.Close())
 }
@@ -238,7 +241,8 @@ func TestAJournalHasOneProcessAtATime(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8}
 	o.LockTimeout = 50 * time.Millisecond
 	j := create(t, o, newTable(t, kind))
-	if _, _, _, err := Open(o, builder(kind, nil)); err == nil || !strings.Contains(err.Error(), "another process has had it open") {
+	if _, _, _, err := Open(o, builder(kind, nil)); err == nil ||
+		!strings.Contains(err.Error(), "another process has had it open") {
 		t.Errorf("opening it twice gave %v", err)
 	}
 	if _, err := Verify(o.Path); err == nil || !strings.Contains(err.Error(), "another process has it open") {
@@ -271,14 +275,16 @@ func TestOpenDoesNotCreateAJournal(t *testing.T) {
 func TestATableOfOtherOptionsIsRefused(t *testing.T) {
 	o := in(t)
 	must(t, create(t, o, newTable(t, replay.Options{Capacity: 8})).Close())
-	if _, _, _, err := Open(o, builder(replay.Options{Capacity: 9}, nil)); err == nil || !strings.Contains(err.Error(), "capacity is 8 in the snapshot and 9") {
+	if _, _, _, err := Open(o, builder(replay.Options{Capacity: 9}, nil)); err == nil ||
+		!strings.Contains(err.Error(), "capacity is 8 in the snapshot and 9") {
 		t.Errorf("opening gave %v", err)
 	}
 }
 
 func TestValidateReportsEveryProblem(t *testing.T) {
 	err := Options{Sync: "sometimes", Interval: -1, LockTimeout: -1}.Validate()
-	for _, want := range []string{"path", "sync: sometimes: want always, interval or off", "interval: -1ns", "lock_timeout: -1ns"} {
+	for _, want := range []string{"path", "sync: sometimes: want always, interval or off", "interval: -1ns",
+		"lock_timeout: -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %s", err, want)
 		}
@@ -404,7 +410,8 @@ func TestConcurrentCommitsShareTransactions(t *testing.T) {
 	}
 	work.Wait()
 	st := j.Stats()
-	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 || st.FreeBytes < st.FileBytes/2 || st.FreeBytes >= st.FileBytes || st.Pending != 0 || st.LastWrite.IsZero() {
+	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 ||
+		st.FreeBytes < st.FileBytes/2 || st.FreeBytes >= st.FileBytes || st.Pending != 0 || st.LastWrite.IsZero() {
 		t.Errorf("%d calls: %+v", clients*each, st)
 	}
 	var n uint64

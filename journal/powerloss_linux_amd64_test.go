@@ -110,7 +110,8 @@ func (r *recording) String() string {
 	for _, e := range r.events {
 		n[e.kind]++
 	}
-	return fmt.Sprintf("%d writes, %d syncs, %d changes of size, %d promises", n["write"], n["sync"], n["truncate"], n["say"])
+	return fmt.Sprintf("%d writes, %d syncs, %d changes of size, %d promises", n["write"], n["sync"],
+		n["truncate"], n["say"])
 }
 
 const sector = 512
@@ -181,7 +182,8 @@ func record(t *testing.T, mode Sync, kind string) *recording {
 		}
 		t.Fatal(err)
 	}
-	(&tracer{t: t, path: o.Path, pid: cmd.Process.Pid, recording: r, enough: enough, calls: make(map[int]*event)}).run(cmd)
+	(&tracer{t: t, path: o.Path, pid: cmd.Process.Pid, recording: r, enough: enough,
+		calls: make(map[int]*event)}).run(cmd)
 	r.left = must2(os.ReadFile(o.Path))(t)
 	if n := len(r.events); n < 30 {
 		t.Fatalf("%d events were recorded", n)
@@ -267,13 +269,15 @@ func (tr *tracer) call(thread int) {
 	switch regs.Orig_rax {
 	case syscall.SYS_PWRITE64:
 		if tr.isJournal(regs.Rdi) { // may be on the disk as soon as it has begun
-			tr.recording.events = append(tr.recording.events, event{kind: "write", at: int64(regs.R10), data: tr.read(regs.Rsi, regs.Rdx)})
+			tr.recording.events = append(tr.recording.events,
+				event{kind: "write", at: int64(regs.R10), data: tr.read(regs.Rsi, regs.Rdx)})
 		}
 	case syscall.SYS_WRITE:
 		switch {
 		case regs.Rdi == 1:
 			tr.said++
-			tr.recording.events = append(tr.recording.events, event{kind: "say", line: strings.TrimSpace(string(tr.read(regs.Rsi, regs.Rdx)))})
+			tr.recording.events = append(tr.recording.events,
+				event{kind: "say", line: strings.TrimSpace(string(tr.read(regs.Rsi, regs.Rdx)))})
 		case tr.isJournal(regs.Rdi):
 			tr.t.Errorf("the journal was written to by write")
 		}
@@ -315,7 +319,8 @@ func (tr *tracer) read(at, n uint64) []byte {
 func TestARecordingReproducesTheFile(t *testing.T) {
 	r := record(t, Always, "window")
 	file, p := r.after(t, rand.New(allKept{}), len(r.events))
-	if len(file) > len(r.left) || !bytes.Equal(file, r.left[:len(file)]) || bytes.ContainsFunc(r.left[len(file):], func(r rune) bool { return r != 0 }) {
+	if len(file) > len(r.left) || !bytes.Equal(file, r.left[:len(file)]) || bytes.ContainsFunc(r.left[len(file):],
+		func(r rune) bool { return r != 0 }) {
 		t.Error("the recording ends in another file than the process")
 	}
 	_, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)

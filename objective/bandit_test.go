@@ -46,9 +46,11 @@ func newBandit(t testing.TB, o Objective, kind advantage.Kind) *bandit {
 		column := func(x *Node) *Node { return ExpandAxes(x, -1) }
 		chosen := column(LogSoftmax(logits))
 		n := ReduceAllSum(row(0))
-		out := o.Loss(Inputs{Logprobs: chosen, Mask: OnesLike(chosen), Weight: row(0), Behaviour: column(row(1)), Advantage: column(row(2)),
-			Reward: row(3), GroupMean: row(4), Reference: column(row(5)), Anchor: column(row(6)),
-			Values: BroadcastToShape(ExpandLeftToRank(value, 2), chosen.Shape()), OldValues: column(row(7)), Returns: column(row(3)),
+		out := o.Loss(Inputs{Logprobs: chosen, Mask: OnesLike(chosen), Weight: row(0), Behaviour: column(row(1)),
+			Advantage: column(row(2)),
+			Reward:    row(3), GroupMean: row(4), Reference: column(row(5)), Anchor: column(row(6)),
+			Values: BroadcastToShape(ExpandLeftToRank(value, 2), chosen.Shape()), OldValues: column(row(7)),
+			Returns:  column(row(3)),
 			Rollouts: n, Tokens: n})
 		return Gradient(out.Loss, logits, value)
 	})
@@ -111,11 +113,13 @@ func (b *bandit) step(arms [3]int, behaviour [3]float64) {
 	of, mean := b.advantages(arms)
 	rows := make([]float64, 8*3)
 	for k, n := range arms {
-		for i, x := range []float64{float64(n), math.Log(behaviour[k]), of[k], armRewards()[k], mean, math.Log(b.ref[k]), math.Log(b.anchor[k]), b.value} {
+		for i, x := range []float64{float64(n), math.Log(behaviour[k]), of[k], armRewards()[k], mean,
+			math.Log(b.ref[k]), math.Log(b.anchor[k]), b.value} {
 			rows[3*i+k] = x
 		}
 	}
-	out, err := b.exec.Call(tensors.FromFlatDataAndDimensions(b.logits[:], 3), tensors.FromScalar(b.value), tensors.FromFlatDataAndDimensions(rows, 8, 3))
+	out, err := b.exec.Call(tensors.FromFlatDataAndDimensions(b.logits[:], 3), tensors.FromScalar(b.value),
+		tensors.FromFlatDataAndDimensions(rows, 8, 3))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -272,20 +276,24 @@ func (r refreshed) learn(t *testing.T, c contender, untrue bool) *bandit {
 // and at the lower rate the policy stays near enough to its tables.
 func TestFromATableRefreshedNowAndThenTheRatioFindsTheBestArm(t *testing.T) {
 	for name, c := range contenders(0, 0) {
-		for setting, r := range map[string]refreshed{"long steps": {2, 30, 120, 20}, "more and shorter steps": {0.5, 60, 200, 40}} {
+		for setting, r := range map[string]refreshed{"long steps": {2, 30, 120, 20},
+			"more and shorter steps": {0.5, 60, 200, 40}} {
 			t.Run(name+", "+setting, func(t *testing.T) {
 				if testing.Short() && r.rate < 1 && name != RLOO && name != DrGRPO && name != "grpo_off exact" {
 					t.Skip("slow: the same objective runs with long steps")
 				}
 				if b := r.learn(t, c, false); b.expected() < 0.95 {
-					t.Errorf("corrected: policy %.3f, reward %.3f: want 0.95 of the best arm's 1", b.policy(), b.expected())
+					t.Errorf("corrected: policy %.3f, reward %.3f: want 0.95 of the best arm's 1", b.policy(),
+						b.expected())
 				}
 				small := r.rate < 1 && (name == RLOO || name == DrGRPO)
 				switch b := r.learn(t, c, true); {
 				case small && b.expected() < 0.95:
-					t.Errorf("uncorrected: policy %.3f, reward %.3f: want the best arm's 1, as its steps are small", b.policy(), b.expected())
+					t.Errorf("uncorrected: policy %.3f, reward %.3f: want the best arm's 1, as its steps are small",
+						b.policy(), b.expected())
 				case !small && b.expected() > 0.65:
-					t.Errorf("uncorrected: policy %.3f, reward %.3f: want the frequent arm's 0.6", b.policy(), b.expected())
+					t.Errorf("uncorrected: policy %.3f, reward %.3f: want the frequent arm's 0.6", b.policy(),
+						b.expected())
 				}
 			})
 		}
@@ -297,7 +305,8 @@ func TestFromATableThatIsHardlyUsedTheUncorrectedLossFindsTheBestArmToo(t *testi
 	c := contenders(0, 0)["grpo"]
 	for _, untrue := range []bool{false, true} {
 		if b := (refreshed{0.5, 60, 120, 10}).learn(t, c, untrue); b.expected() < 0.95 {
-			t.Errorf("uncorrected %v: policy %.3f, reward %.3f: want 0.95 of the best arm's 1", untrue, b.policy(), b.expected())
+			t.Errorf("uncorrected %v: policy %.3f, reward %.3f: want 0.95 of the best arm's 1", untrue, b.policy(),
+				b.expected())
 		}
 	}
 }

@@ -22,7 +22,8 @@ import (
 //	1     0.5, 0.5, 0.25    1, 2, 2        1, 1.6, 1.2      1/4, 0, -1/2  1/4, 1/2, -1/4    0, -1/2, 0
 //
 // The first position of both rows is a prompt. Denominators: 2 rollouts, 5 tokens.
-func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32, m map[string]float64, rows []Row) {
+func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32,
+	m map[string]float64, rows []Row) {
 	t.Helper()
 	ln := func(x float64) float32 { return float32(math.Log(x)) }
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
@@ -181,7 +182,8 @@ func TestUncountedLogprobsGetNoGradientWhateverTheyAre(t *testing.T) {
 		logprobs, entropy := goldenLogprobs(), [][]float32{{nan, 0, 0, inf}, {nan, 0, 0, 0}}
 		logprobs[0][0], logprobs[0][3], logprobs[1][0] = nan, inf, -1e38
 		loss, gradient, m, _ := direct(t, o, logprobs, entropy)
-		if gradient[0][0] != 0 || gradient[0][3] != 0 || gradient[1][0] != 0 || gradient[0][1] == 0 && gradient[0][2] == 0 || math.IsNaN(float64(loss)) || m["entropy"] != 0 {
+		if gradient[0][0] != 0 || gradient[0][3] != 0 || gradient[1][0] != 0 || gradient[0][1] == 0 &&
+			gradient[0][2] == 0 || math.IsNaN(float64(loss)) || m["entropy"] != 0 {
 			t.Errorf("%s: loss %g, gradient %v, entropy %g", name, loss, gradient, m["entropy"])
 		}
 	}
@@ -212,7 +214,8 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 		wants []string
 	}{
 		{GRPO{}, nil}, {AsymRE{}, nil}, {SFT{}, nil},
-		{GRPO{Ratio: SequenceRatio, ClipLow: 3e-4, ClipHigh: 4e-4, Normalisation: PerConstant, ConstantLength: 9, DualClip: 3}, nil},
+		{GRPO{Ratio: SequenceRatio, ClipLow: 3e-4, ClipHigh: 4e-4, Normalisation: PerConstant, ConstantLength: 9,
+			DualClip: 3}, nil},
 		{GRPO{Ratio: "word", ClipLow: 1.5, ClipHigh: -1, Normalisation: "row", DualClip: 1}, []string{
 			"ratio: word", "clip_low: 1.5", "clip_high: -1", "normalisation: row", "dual_clip: 1"}},
 		{GRPO{ClipLow: nan, ClipHigh: math.Inf(1), Normalisation: PerConstant, DualClip: nan}, []string{
@@ -225,7 +228,8 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 			"clip: -1", "r_prime: two", "kl_coef: -1", "constant_length: 2"}},
 		{OffPolicyGRPO{Clip: nan, KLCoef: math.Inf(1)}, []string{"clip: NaN", "kl_coef: +Inf"}},
 		{OffPolicyGRPO{KLWeighted: true}, []string{"kl_weighted: true"}},
-		{PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: nan}, []string{"clip_low: 2", "value_coef: -1", "value_clip: NaN"}},
+		{PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: nan},
+			[]string{"clip_low: 2", "value_coef: -1", "value_clip: NaN"}},
 		{PPO{ValueCoef: math.Inf(1), ValueClip: -1}, []string{"value_coef: +Inf", "value_clip: -1"}},
 		{GRPO{Method: "sarsa", Ratio: "word"}, []string{"objective: sarsa", "ratio: word"}},
 		{GRPO{Method: DrGRPO}, []string{"constant_length: 0"}},
@@ -256,9 +260,11 @@ func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 		"input OldValues is nil":                 PPO{},
 	} {
 		exec := MustNewExec(newBackend(t), func(x, row, scalar *Node) *Node {
-			return o.Loss(Inputs{Logprobs: x, Mask: x, Rollouts: scalar, Tokens: scalar, Reward: row, GroupMean: ReduceSum(x, 1)}).Loss
+			return o.Loss(Inputs{Logprobs: x, Mask: x, Rollouts: scalar, Tokens: scalar, Reward: row,
+				GroupMean: ReduceSum(x, 1)}).Loss
 		})
-		if _, err := exec.Call([][]float32{{1}, {2}}, []float32{1, 2, 3}, float32(1)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := exec.Call([][]float32{{1}, {2}}, []float32{1, 2, 3}, float32(1)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q: %.300v", want, err)
 		}
 	}

@@ -48,7 +48,10 @@ type result struct {
 }
 
 // backend is shared by all tests. One goroutine is enough, and the configuration for many workers prints.
-var backend = sync.OnceValues(func() (compute.Backend, error) { return gobackend.New("ops_sequential,num_executors=1") })
+var backend = sync.OnceValues(func() (compute.Backend,
+	error) {
+	return gobackend.New("ops_sequential,num_executors=1")
+})
 
 func newBackend(t testing.TB) compute.Backend {
 	t.Helper()
@@ -215,7 +218,8 @@ func TestMethodsAreFoundByName(t *testing.T) {
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("names %q, want %q", got, want)
 	}
-	for name, advantage := range map[string]string{"grpo": "group", "grpo_off": "group", "asymre": "group", "ppo": "gae", "reinforce++": "batch",
+	for name, advantage := range map[string]string{"grpo": "group", "grpo_off": "group", "asymre": "group",
+		"ppo": "gae", "reinforce++": "batch",
 		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std"} {
 		m, ok := FindMethod(name)
 		if !ok || m.Name != name || m.Advantages[0] != advantage || m.Critic != (name == "ppo") {
@@ -232,7 +236,8 @@ func TestOnlyWhatIsReadIsNeeded(t *testing.T) {
 		o    Objective
 		want Needs
 	}{
-		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}}, {OffPolicyGRPO{}, Needs{}},
+		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}},
+		{OffPolicyGRPO{}, Needs{}},
 		{OffPolicyGRPO{KLCoef: 0.1}, Needs{Reference: true}}, {OffPolicyGRPO{RPrime: RPrimeExact}, Needs{Anchor: true}},
 		{PPO{}, Needs{Critic: true}},
 	} {
@@ -375,18 +380,21 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 				gradient, critic := flatten(r.gradient...), flatten(r.critic)
 				rng := rand.New(rand.NewPCG(seed, 2))
 				for range directions {
-					if want, got := directional(rng, logits, gradient, h, func() float64 { return p.run(v).loss }); !near(got, want, 1e-8) {
+					if want, got := directional(rng, logits, gradient, h,
+						func() float64 { return p.run(v).loss }); !near(got, want, 1e-8) {
 						t.Errorf("seed %d: derivative by logits %g, finite difference %g", seed, got, want)
 					}
 					if !o.Needs().Critic {
 						continue
 					}
-					if want, got := directional(rng, values, critic, h, func() float64 { return p.run(v).loss }); !near(got, want, 1e-8) {
+					if want, got := directional(rng, values, critic, h,
+						func() float64 { return p.run(v).loss }); !near(got, want, 1e-8) {
 						t.Errorf("seed %d: derivative by values %g, finite difference %g", seed, got, want)
 					}
 				}
 				if largest(gradient) < 1e-3 || o.Needs().Critic && largest(critic) < 1e-3 {
-					t.Errorf("seed %d: the largest gradients are %g and %g: nothing was tested", seed, largest(gradient), largest(critic))
+					t.Errorf("seed %d: the largest gradients are %g and %g: nothing was tested", seed,
+						largest(gradient), largest(critic))
 				}
 			}
 		})
@@ -480,8 +488,9 @@ func TestAtRatioOneTheGradientIsThePolicyGradient(t *testing.T) {
 		}
 		r := p.run(v)
 		sameGradient(t, r.gradient, want, 1, 1e-12)
-		for key, value := range map[string]float64{"clip_fraction": 0, "mean_ratio": 1, "max_ratio": 1, "ess": 1, "ess_rollout": 1,
-			"chi_square": 0, "chi_square_rollout": 0, "d2": 0, "d2_rollout": 0, "kl_k1": 0, "kl_k3": 0} {
+		for key, value := range map[string]float64{"clip_fraction": 0, "mean_ratio": 1, "max_ratio": 1, "ess": 1,
+			"ess_rollout": 1,
+			"chi_square":  0, "chi_square_rollout": 0, "d2": 0, "d2_rollout": 0, "kl_k1": 0, "kl_k3": 0} {
 			if !near(r.metrics[key], value, 1e-12) {
 				t.Errorf("%s is %g at ratio 1, want %g", key, r.metrics[key], value)
 			}
@@ -526,7 +535,8 @@ func TestShardsAddUpToTheBatch(t *testing.T) {
 				t.Errorf("losses %g + %g, of the batch %g", a.loss, b.loss, whole.loss)
 			}
 			sameGradient(t, append(slices.Clone(a.gradient), b.gradient...), whole.gradient, 1, 1e-12)
-			sameGradient(t, [][][]float64{append(slices.Clone(a.critic), b.critic...)}, [][][]float64{whole.critic}, 1, 1e-12)
+			sameGradient(t, [][][]float64{append(slices.Clone(a.critic), b.critic...)}, [][][]float64{whole.critic}, 1,
+				1e-12)
 			for key, value := range Combine([]Sums{a.sums, b.sums}) {
 				if !near(value, whole.metrics[key], 1e-12) {
 					t.Errorf("%s: shards give %g, the batch %g", key, value, whole.metrics[key])
@@ -560,7 +570,8 @@ func TestWhatDoesNotCountIsNeverSeen(t *testing.T) {
 				}
 				got := p.run(v)
 				if got.loss != want.loss || got.sums != want.sums {
-					t.Errorf("poison %g: loss %g, want %g; sums %v, want %v", poison, got.loss, want.loss, got.sums, want.sums)
+					t.Errorf("poison %g: loss %g, want %g; sums %v, want %v", poison, got.loss, want.loss,
+						got.sums, want.sums)
 				}
 				if !slices.Equal(got.rows, want.rows) {
 					t.Errorf("poison %g: rows %v, want %v", poison, got.rows, want.rows)
@@ -601,7 +612,8 @@ func TestRatiosBeyondTheBoundAreHeldAndCounted(t *testing.T) {
 		}
 		r := p.run(v)
 		if r.metrics["ratio_clamped"] != tokens || !near(r.metrics["max_ratio"], math.Exp(20), 1e-12) {
-			t.Errorf("%s: %g of %g tokens held, largest ratio %g", ratio, r.metrics["ratio_clamped"], tokens, r.metrics["max_ratio"])
+			t.Errorf("%s: %g of %g tokens held, largest ratio %g", ratio, r.metrics["ratio_clamped"], tokens,
+				r.metrics["max_ratio"])
 		}
 		sameGradient(t, r.gradient, r.gradient, 0, 0)
 		if math.IsInf(r.loss, 0) || r.loss < 1e6 {

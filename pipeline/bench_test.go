@@ -28,7 +28,8 @@ func BenchmarkMachine(b *testing.B) {
 				var rollouts, updates float64
 				for b.Loop() {
 					opts := pipeline.Options{
-						Workers: c.workers, Trainers: c.trainers, Batch: c.batch, Group: 16, RolloutCost: 6.84, Updates: c.updates,
+						Workers: c.workers, Trainers: c.trainers, Batch: c.batch, Group: 16, RolloutCost: 6.84,
+						Updates: c.updates,
 					}
 					p := parts(newTable(b, replay.Options{Capacity: capacity, Sampler: sampler, Shards: c.trainers}))
 					p.Generator = &sim.Generator{Lengths: sim.Constant(8)}

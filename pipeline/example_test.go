@@ -17,7 +17,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	parts := pipeline.Parts{Task: sim.Task{Accept: 0.5}, Buffer: table, Generator: &sim.Generator{}, Learner: &sim.Learner{}}
+	parts := pipeline.Parts{Task: sim.Task{Accept: 0.5}, Buffer: table, Generator: &sim.Generator{},
+		Learner: &sim.Learner{}}
 	hooks := pipeline.Hooks{OnUpdate: func(m *pipeline.Machine, u pipeline.Update) error {
 		if u.Version%100 == 0 {
 			fmt.Printf("update %d at %.0f: replay ratio %.2f, staleness %.1f, at most %d\n",

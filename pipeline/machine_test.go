@@ -191,7 +191,8 @@ func TestATrainerDrawsAheadOfAStarvedOneIfThatMakesRoom(t *testing.T) {
 func TestInvalidStartsAreRefused(t *testing.T) {
 	p := parts(newNaive(1, 8, true))
 	p.Learner = &sim.Learner{Version: 3}
-	if _, err := pipeline.New(small(1), p, pipeline.Hooks{}); err == nil || !strings.Contains(err.Error(), "version 3") {
+	if _, err := pipeline.New(small(1), p, pipeline.Hooks{}); err == nil ||
+		!strings.Contains(err.Error(), "version 3") {
 		t.Errorf("a learner that has learned: %v", err)
 	}
 	bad := small(1)
@@ -199,7 +200,8 @@ func TestInvalidStartsAreRefused(t *testing.T) {
 	if _, err := pipeline.New(bad, parts(newNaive(1, 8, true)), pipeline.Hooks{}); err == nil {
 		t.Error("bad options were accepted by New")
 	}
-	if _, err := pipeline.Resume(bad, parts(newNaive(1, 8, true)), pipeline.Hooks{}, pipeline.State{}, nil); err == nil {
+	if _, err := pipeline.Resume(bad, parts(newNaive(1, 8, true)), pipeline.Hooks{}, pipeline.State{},
+		nil); err == nil {
 		t.Error("bad options were accepted by Resume")
 	}
 	opts := small(1)
@@ -279,7 +281,8 @@ func (f *faulty) fail(where string) error {
 }
 
 func (f *faulty) parts() pipeline.Parts {
-	return pipeline.Parts{Task: f.Task, Buffer: faultyBuffer{f}, Generator: faultyGenerator{f}, Learner: faultyLearner{f}, Prompts: faultyPrompts{f}}
+	return pipeline.Parts{Task: f.Task, Buffer: faultyBuffer{f}, Generator: faultyGenerator{f},
+		Learner: faultyLearner{f}, Prompts: faultyPrompts{f}}
 }
 
 type faultyBuffer struct{ *faulty }

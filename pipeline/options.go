@@ -148,7 +148,8 @@ func (o Options) Validate() error {
 		"batch_updates", o.BatchUpdates, "1 to %d", math.MaxInt32)
 	p.Check(o.SyncUpdates >= 1, "sync_updates", o.SyncUpdates, "1 or more")
 	p.Check(o.Mode != Sync || o.BatchUpdates < 1 || o.SyncUpdates < 1 || o.SyncUpdates%o.BatchUpdates == 0,
-		"sync_updates", o.SyncUpdates, "a multiple of batch_updates (%d), so that a turn ends with its last batch", o.BatchUpdates)
+		"sync_updates", o.SyncUpdates, "a multiple of batch_updates (%d), so that a turn ends with its last batch",
+		o.BatchUpdates)
 	o.checkFresh(&p)
 	p.Check(o.WeightSync == ByGroup || o.WeightSync == ByToken,
 		"weight_sync", o.WeightSync, "%s or %s", ByGroup, ByToken)

@@ -13,7 +13,8 @@ func TestZeroOptionsAreTheDocumentedDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := pipeline.Options{}.WithDefaults()
-	expect(t, "W, T, B, G, mu, R", []any{o.Workers, o.Trainers, o.Batch, o.Group, o.RolloutCost, o.SyncRollouts}, []any{6, 2, 256, 16, 5.28, 256})
+	expect(t, "W, T, B, G, mu, R", []any{o.Workers, o.Trainers, o.Batch, o.Group, o.RolloutCost, o.SyncRollouts},
+		[]any{6, 2, 256, 16, 5.28, 256})
 	expect(t, "unit", o.UpdateCompute, 1024.0)
 }
 
@@ -28,7 +29,8 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 			"group: -3: want 1 or more", "batch: -4: want 1 or more",
 		}},
 		{pipeline.Options{Trainers: 3, Batch: 256}, []string{"batch: 256: want a multiple of the 3 trainers"}},
-		{pipeline.Options{RolloutCost: nan, WeightTransfer: -1, ComputeBudget: nan, UpdateCompute: math.Inf(1), Updates: -1}, []string{
+		{pipeline.Options{RolloutCost: nan, WeightTransfer: -1, ComputeBudget: nan, UpdateCompute: math.Inf(1),
+			Updates: -1}, []string{
 			"rollout_cost: NaN: want a finite number above 0", "weight_transfer: -1: want a finite number, 0",
 			"compute_budget: NaN: want a finite number, 0", "update_compute: +Inf: want",
 			"updates: -1: want 0 (no limit) or more",

@@ -20,7 +20,8 @@ func TestPoolComputesWhatIsNeededFirstWithinItsLimit(t *testing.T) {
 	first := p.submit(9, &spent, func(context.Context) error { <-release; return nil })
 	var works []*work
 	for _, due := range []float64{5, 3, 8, 3.5, 1} {
-		works = append(works, p.submit(due, &spent, func(context.Context) error { order = append(order, due); return nil }))
+		works = append(works,
+			p.submit(due, &spent, func(context.Context) error { order = append(order, due); return nil }))
 	}
 	close(release)
 	for _, w := range append(works, first) {

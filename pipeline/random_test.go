@@ -52,7 +52,8 @@ func randomSetup(seed uint64) setup {
 	timeIn(&o, seed)
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
-		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(4)}
+		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6),
+			MaxReuse: 1 + r.IntN(4)}
 	}
 	return s
 }
@@ -64,7 +65,8 @@ func timeIn(o *pipeline.Options, seed uint64) {
 	if r.IntN(2) == 0 {
 		o.GroupTiming = func(job uint64, worker int) pipeline.Timing {
 			r := rollout.Stream(seed, "test/timing", 1+job)
-			return pipeline.Timing{Worker: mean * (0.1 + float64(1+worker%2)*r.ExpFloat64()), Tail: max(0, 2*r.NormFloat64())}
+			return pipeline.Timing{Worker: mean * (0.1 + float64(1+worker%2)*r.ExpFloat64()),
+				Tail: max(0, 2*r.NormFloat64())}
 		}
 	}
 	o.UpdatesInFlight = pick(r, 0, 0, 1, 2)
@@ -97,7 +99,8 @@ func (s setup) chooser(t testing.TB) *prompts.Chooser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := prompts.NewChooser(b, max(1, s.opts.Batch/s.opts.Group), func(n uint64) string { return s.task().Train(n).ID }, 1)
+	c, err := prompts.NewChooser(b, max(1, s.opts.Batch/s.opts.Group),
+		func(n uint64) string { return s.task().Train(n).ID }, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,9 +217,11 @@ func TestCountsBalanceInRandomConfigurations(t *testing.T) {
 			fresh += u.FreshDraws
 		}
 	}
-	t.Logf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh", stalled, replayed, fresh)
+	t.Logf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh", stalled,
+		replayed, fresh)
 	if stalled < 20 || replayed < 500 || fresh < 5000 {
-		t.Errorf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh: the test shows little", stalled, replayed, fresh)
+		t.Errorf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh: the test "+
+			"shows little", stalled, replayed, fresh)
 	}
 }
 
@@ -280,7 +285,8 @@ func balanced(t *testing.T, s setup, out outcome) {
 		t.Fatalf("seed %d: %d jobs dispatched, %d accounted for", s.seed, out.state.NextJob, made)
 	}
 	if b := out.buffer; b.Inserted != b.present()+b.Left || uint64(b.Inserted) != last.Inserted {
-		t.Fatalf("seed %d: buffer took %d, holds %d, lost %d; the pipeline says %d", s.seed, b.Inserted, b.present(), b.Left, last.Inserted)
+		t.Fatalf("seed %d: buffer took %d, holds %d, lost %d; the pipeline says %d", s.seed, b.Inserted, b.present(),
+			b.Left, last.Inserted)
 	}
 }
 
@@ -305,8 +311,10 @@ func balancedPrompts(t *testing.T, s setup, out outcome) {
 	for _, g := range out.state.Groups {
 		count(g.Replayed)
 	}
-	if c := out.chooser.Stats(); c.Fresh+c.Replayed != out.state.NextJob || c.Replayed != replayed || int(c.Buffer.Reported) != len(out.inserts) {
-		t.Fatalf("seed %d: %d fresh prompts and %d replayed, %d reported; the pipeline has %d jobs, %d about replayed prompts, %d groups inserted",
+	if c := out.chooser.Stats(); c.Fresh+c.Replayed != out.state.NextJob || c.Replayed != replayed ||
+		int(c.Buffer.Reported) != len(out.inserts) {
+		t.Fatalf("seed %d: %d fresh prompts and %d replayed, %d reported; the pipeline has %d jobs, %d about "+
+			"replayed prompts, %d groups inserted",
 			s.seed, c.Fresh, c.Replayed, c.Buffer.Reported, out.state.NextJob, replayed, len(out.inserts))
 	}
 }
@@ -503,7 +511,8 @@ func (n *naive) Sample(_ context.Context, req rollout.Request) (*rollout.Batch, 
 		}
 	}
 	if len(*s) < req.Size || len(fresh) < req.Fresh {
-		return nil, fmt.Errorf("%d of %d are there, %d of %d fresh: %w", len(*s), req.Size, len(fresh), req.Fresh, rollout.ErrStarved)
+		return nil, fmt.Errorf("%d of %d are there, %d of %d fresh: %w", len(*s), req.Size, len(fresh), req.Fresh,
+			rollout.ErrStarved)
 	}
 	b := &rollout.Batch{ID: rollout.BatchID(n.Samples), Version: n.Version, Shard: req.Shard}
 	rng := rollout.Stream(n.seed, "naive", n.Samples)

@@ -228,7 +228,8 @@ func TestSynchronousModeTakesTurns(t *testing.T) {
 	expect(t, "versions", r.versions(), []rollout.Version{0, 0, 0, 2, 2, 2})
 	expect(t, "trainers", r.last().Trainer, pipeline.GPUTime{Busy: 16, Idle: 17})
 	expect(t, "workers", r.last().Workers, []pipeline.GPUTime{{Busy: 16, Idle: 17}, {Busy: 8, Idle: 25}})
-	expect(t, "workers at 12", slices.Concat(r.updates[0].Workers), []pipeline.GPUTime{{Busy: 8, Idle: 4}, {Busy: 4, Idle: 8}})
+	expect(t, "workers at 12", slices.Concat(r.updates[0].Workers),
+		[]pipeline.GPUTime{{Busy: 8, Idle: 4}, {Busy: 4, Idle: 8}})
 }
 
 func TestGroupTimingSetsTheTimeOfEachGroup(t *testing.T) {
@@ -326,7 +327,8 @@ func TestAnInvalidTimingFailsTheRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := pipeline.Resume(s.opts, s.parts(s.buffer(), learner, nil), pipeline.Hooks{}, state, weights); err == nil || !strings.Contains(err.Error(), "on worker 0: -1") {
+	if _, err := pipeline.Resume(s.opts, s.parts(s.buffer(), learner, nil), pipeline.Hooks{}, state,
+		weights); err == nil || !strings.Contains(err.Error(), "on worker 0: -1") {
 		t.Errorf("resumed with %v", err)
 	}
 }
@@ -420,7 +422,8 @@ func TestScheduleOfEightGPUsKeepsToTheMethods(t *testing.T) {
 			perUpdate, generation := 240*w/tr/mu, 16*mu*tr/240 // R, D
 			horizon := capacity / perUpdate
 			if greatest < horizon || greatest > horizon+2*generation+1 {
-				t.Errorf("%v %s: greatest staleness is %g, want %.2f to %.2f", gpus, sampler, greatest, horizon, horizon+2*generation+1)
+				t.Errorf("%v %s: greatest staleness is %g, want %.2f to %.2f", gpus, sampler, greatest, horizon,
+					horizon+2*generation+1)
 			}
 			if g := last.Compute / (1000 * 240 * (1 + mu)); math.Abs(g-(1+w/tr)/(1+mu)) > 1e-12 {
 				t.Errorf("%v %s: gamma is %.4f, want %.4f", gpus, sampler, g, (1+w/tr)/(1+mu))
@@ -429,11 +432,14 @@ func TestScheduleOfEightGPUsKeepsToTheMethods(t *testing.T) {
 				t.Errorf("%v %s: mu is estimated at %.3f, want %.2f within 5%%", gpus, sampler, est, mu)
 			}
 			stats := statsOf(table)
-			if stats.Inserted != last.Inserted || stats.Acknowledged != last.Used || float64(stats.Staleness.Max()) != greatest {
-				t.Errorf("%v %s: the table counts %d inserted, %d uses, staleness %d; the pipeline %d, %d, %g", gpus, sampler,
+			if stats.Inserted != last.Inserted || stats.Acknowledged != last.Used ||
+				float64(stats.Staleness.Max()) != greatest {
+				t.Errorf("%v %s: the table counts %d inserted, %d uses, staleness %d; the pipeline %d, %d, %g",
+					gpus, sampler,
 					stats.Inserted, stats.Acknowledged, stats.Staleness.Max(), last.Inserted, last.Used, greatest)
 			}
-			t.Logf("%v %-8s replay ratio %.3f (expected %.3f), greatest staleness %g (%.2f to %.2f), gamma %.3f, mu estimate %.3f, trainers stalled %.2f%%",
+			t.Logf("%v %-8s replay ratio %.3f (expected %.3f), greatest staleness %g (%.2f to %.2f), gamma %.3f, mu "+
+				"estimate %.3f, trainers stalled %.2f%%",
 				gpus, sampler, last.ReplayRatio(), expected, greatest, horizon, horizon+2*generation+1,
 				(1+w/tr)/(1+mu), last.RolloutCost(), 100*last.Trainer.Stalled/last.Time)
 		}
@@ -445,7 +451,8 @@ func TestAQueueTableMakesWhoeverIsFasterStall(t *testing.T) {
 	// they exceed it. The queue holds 2B.
 	for _, c := range []struct{ workers, trainers int }{{6, 1}, {8, 1}} {
 		for _, sampler := range []replay.Sampler{replay.FIFO, replay.LIFO} {
-			opts := pipeline.Options{Workers: c.workers, Trainers: c.trainers, Batch: 240, Group: 16, RolloutCost: 6.84, Updates: 400}
+			opts := pipeline.Options{Workers: c.workers, Trainers: c.trainers, Batch: 240, Group: 16, RolloutCost: 6.84,
+				Updates: 400}
 			r := run(t, opts, parts(newTable(t, replay.Options{Capacity: 480, Sampler: sampler, Shards: c.trainers})))
 			last := r.last()
 			var busy, stalled float64
@@ -457,7 +464,8 @@ func TestAQueueTableMakesWhoeverIsFasterStall(t *testing.T) {
 			// The slower side is always busy, the faster its share: trainers (W/T)/mu, workers mu T/W.
 			ratio := float64(c.workers) / float64(c.trainers) / 6.84
 			wantTrainer, wantWorker := min(1, ratio), min(1, 1/ratio)
-			if math.Abs(trainer-wantTrainer) > 0.02 || math.Abs(busy-wantWorker) > 0.02 || math.Abs(busy+stalled-1) > 1e-9 {
+			if math.Abs(trainer-wantTrainer) > 0.02 || math.Abs(busy-wantWorker) > 0.02 ||
+				math.Abs(busy+stalled-1) > 1e-9 {
 				t.Errorf("%+v %s: trainers busy %.3f, want %.3f; workers busy %.3f, want %.3f, stalled %.3f",
 					c, sampler, trainer, wantTrainer, busy, wantWorker, stalled)
 			}

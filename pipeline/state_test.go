@@ -79,7 +79,8 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 				t.Fatalf("seed %d: %v", s.seed, err)
 			}
 		}
-		m, err = pipeline.Resume(s.opts, s.parts(out.buffer, &sim.Learner{Version: at.version}, out.chooser), hooks, at.load(t), at.weights)
+		m, err = pipeline.Resume(s.opts, s.parts(out.buffer, &sim.Learner{Version: at.version}, out.chooser), hooks,
+			at.load(t), at.weights)
 	}
 	if out.state, _, err = m.Snapshot(); err != nil {
 		t.Fatal(err)
@@ -112,7 +113,8 @@ func TestAResumedRunContinuesExactly(t *testing.T) {
 		}
 	}
 	if inFlight < 100 || inLine < 20 || chunks < 4 || replayed < 20 || held < 40 {
-		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting, at most %d chunks and %d runs interrupted within a batch's updates: the test shows little",
+		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting, at most %d chunks and %d "+
+			"runs interrupted within a batch's updates: the test shows little",
 			inFlight, replayed, inLine, chunks, held)
 	}
 }
@@ -205,7 +207,8 @@ func TestAnAdvantageOfZeroSurvivesAState(t *testing.T) {
 		t.Fatal(err)
 	}
 	rs := r.inserts[0].Rollouts
-	if rs[0].Advantage == nil || *rs[0].Advantage != 0 || rs[1].Advantage == nil || *rs[1].Advantage != 1 || rs[2].Advantage != nil {
+	if rs[0].Advantage == nil || *rs[0].Advantage != 0 || rs[1].Advantage == nil || *rs[1].Advantage != 1 ||
+		rs[2].Advantage != nil {
 		t.Errorf("advantages are %v, %v, %v, want 0, 1 and none", rs[0].Advantage, rs[1].Advantage, rs[2].Advantage)
 	}
 }

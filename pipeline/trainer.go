@@ -283,7 +283,8 @@ func (m *Machine) checkStarvation() error {
 	}
 	return fmt.Errorf("%w at time %g: %s, and the buffer has not grown over the last %d batches of new rollouts (%w): "+
 		"raise replay.max_staleness, capacity or bytes, or lower replay.min_size or positive_fraction, "+
-		"pipeline.publish_every%s or batch", ErrStuck, m.now, m.missing(), starvationBatches, s.cause, m.lowerFreshShare())
+		"pipeline.publish_every%s or batch", ErrStuck, m.now, m.missing(), starvationBatches, s.cause,
+		m.lowerFreshShare())
 }
 
 // stuckError explains why no event is left.

@@ -125,7 +125,8 @@ func TestATurnHasRoomForTheUpdatesOfItsBatches(t *testing.T) {
 	expect(t, "updates and rollouts of a turn with a mix", []int{o.SyncUpdates, o.SyncRollouts}, []int{10, 32})
 	o = pipeline.Options{Mode: pipeline.Sync, Batch: 32, Group: 4, BatchUpdates: 5}.WithDefaults()
 	expect(t, "updates and rollouts of a turn", []int{o.SyncUpdates, o.SyncRollouts}, []int{5, 32})
-	o = pipeline.Options{Mode: pipeline.Sync, Batch: 32, Group: 4, BatchUpdates: 5, SyncUpdates: 15, FreshShare: 1}.WithDefaults()
+	o = pipeline.Options{Mode: pipeline.Sync, Batch: 32, Group: 4, BatchUpdates: 5, SyncUpdates: 15,
+		FreshShare: 1}.WithDefaults()
 	expect(t, "rollouts of a turn of three fresh batches", o.SyncRollouts, 96)
 	for want, bad := range map[string]pipeline.Options{
 		"sync_updates: 7: want a multiple of batch_updates (5)":                                        {Mode: pipeline.Sync, BatchUpdates: 5, SyncUpdates: 7},
@@ -184,9 +185,12 @@ func TestAStateInTheMiddleOfABatchHoldsIt(t *testing.T) {
 	state := s.interruptedState(t, 4)
 	for want, change := range map[string]func(*pipeline.State, *pipeline.Options){
 		"state has 0 batches at version 4, want 1 with pipeline.batch_updates 3 and 1 trainers": func(st *pipeline.State, _ *pipeline.Options) { st.Batches = nil },
-		"state has 1 batches at version 4, want 0 with pipeline.batch_updates 2":                func(_ *pipeline.State, o *pipeline.Options) { o.BatchUpdates = 2 },
-		"state's batch of trainer 0 has 3 draws, want 4":                                        func(st *pipeline.State, _ *pipeline.Options) { st.Batches[0].Draws = st.Batches[0].Draws[:3] },
-		"draw 2 of the state's batch of trainer 0 has no rollout":                               func(st *pipeline.State, _ *pipeline.Options) { st.Batches[0].Draws[2].Rollout = nil },
+		"state has 1 batches at version 4, want 0 with pipeline.batch_updates 2": func(_ *pipeline.State,
+			o *pipeline.Options) {
+			o.BatchUpdates = 2
+		},
+		"state's batch of trainer 0 has 3 draws, want 4":          func(st *pipeline.State, _ *pipeline.Options) { st.Batches[0].Draws = st.Batches[0].Draws[:3] },
+		"draw 2 of the state's batch of trainer 0 has no rollout": func(st *pipeline.State, _ *pipeline.Options) { st.Batches[0].Draws[2].Rollout = nil },
 	} {
 		bad, opts := state, s.opts
 		bad.Batches = []rollout.Batch{state.Batches[0]}
@@ -238,7 +242,8 @@ func TestAStateKeepsTheBatchAsItWas(t *testing.T) {
 	if err := again.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "staleness of the updates that follow", []int32{r.updates[0].StalenessMax, r.updates[1].StalenessMax}, []int32{1, 2})
+	expect(t, "staleness of the updates that follow", []int32{r.updates[0].StalenessMax, r.updates[1].StalenessMax},
+		[]int32{1, 2})
 	expect(t, "staleness in the state of version 1, resumed from", early.Batches[0].Draws[0].Staleness, 1)
 }
 
@@ -329,9 +334,11 @@ func TestMixAndFreshShareHaveTheirDefaultsAndRanges(t *testing.T) {
 	}
 	expect(t, "turn without", turn(pipeline.Options{Batch: 40, Group: 16}), []int{1, 48})
 	expect(t, "turn of a mix", turn(pipeline.Options{Batch: 64, Group: 16, Mix: 3}), []int{4, 64})
-	expect(t, "longer turn of a mix", turn(pipeline.Options{Batch: 64, Group: 16, Mix: 3, SyncUpdates: 8}), []int{8, 128})
+	expect(t, "longer turn of a mix", turn(pipeline.Options{Batch: 64, Group: 16, Mix: 3, SyncUpdates: 8}),
+		[]int{8, 128})
 	expect(t, "turn with a share", turn(pipeline.Options{Batch: 64, Group: 16, FreshShare: 0.5}), []int{1, 64})
-	expect(t, "longer turn with a share", turn(pipeline.Options{Batch: 64, Group: 16, FreshShare: 0.5, SyncUpdates: 5}), []int{5, 160})
+	expect(t, "longer turn with a share", turn(pipeline.Options{Batch: 64, Group: 16, FreshShare: 0.5, SyncUpdates: 5}),
+		[]int{5, 160})
 
 	for _, c := range []struct {
 		opts pipeline.Options
@@ -343,12 +350,17 @@ func TestMixAndFreshShareHaveTheirDefaultsAndRanges(t *testing.T) {
 		{pipeline.Options{FreshShare: -0.5}, []string{"fresh_share: -0.5: want 0 to 1"}},
 		{pipeline.Options{FreshShare: math.Inf(1)}, []string{"fresh_share: +Inf: want 0 to 1"}},
 		{pipeline.Options{FreshShare: 0.5, Mix: 2}, []string{"fresh_share: 0.5: want 0 with mix 2"}},
-		{pipeline.Options{FreshShare: 0.1, Batch: 8}, []string{"fresh_share: 0.1: want 0, or enough for one fresh draw among the 4 of a trainer"}},
-		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, SyncUpdates: 4}, []string{"sync_updates: 4: want a multiple of the 3 updates of a mix of 2"}},
-		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, SyncRollouts: 512}, []string{"sync_rollouts: 512: want 256 with mix 2"}},
-		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, Batch: 48}, []string{"sync_updates: 3: want a number with which each trainer's 24 fresh draws per turn are whole groups of 16"}},
+		{pipeline.Options{FreshShare: 0.1, Batch: 8}, []string{"fresh_share: 0.1: want 0, or enough for one fresh " +
+			"draw among the 4 of a trainer"}},
+		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, SyncUpdates: 4}, []string{"sync_updates: 4: want a multiple " +
+			"of the 3 updates of a mix of 2"}},
+		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, SyncRollouts: 512},
+			[]string{"sync_rollouts: 512: want 256 with mix 2"}},
+		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, Batch: 48}, []string{"sync_updates: 3: want a number with " +
+			"which each trainer's 24 fresh draws per turn are whole groups of 16"}},
 		{pipeline.Options{Mode: pipeline.Sync, FreshShare: 0.5, SyncUpdates: 5, SyncRollouts: 624}, []string{
-			"sync_rollouts: 624: want 640 or more with fresh_share 0.5: whole groups for each trainer's 320 fresh draws",
+			"sync_rollouts: 624: want 640 or more with fresh_share 0.5: whole groups for each trainer's 320 " +
+				"fresh draws",
 		}},
 		{pipeline.Options{Mix: 2, SyncUpdates: 4, SyncRollouts: 16}, nil}, // there are no turns
 		{pipeline.Options{Mode: pipeline.Sync, Mix: 2, Batch: 48, SyncUpdates: 6}, nil},
@@ -399,9 +411,12 @@ func TestARunWithoutFreshRolloutsSaysWhatNeedsThem(t *testing.T) {
 			says []string
 			not  string
 		}{
-			"mix":   {func(o *pipeline.Options) { o.Mix = 3 }, []string{"4 of them fresh (replay.mix 3,", "1 of 4 fresh"}, "fresh_share (0"},
-			"share": {func(o *pipeline.Options) { o.FreshShare = 0.5 }, []string{"2 of them fresh (", "fresh_share 0.5)", "fresh_share (0.5)"}, "\n"},
-			"plain": {func(o *pipeline.Options) { o.Batch = 20; o.SyncRollouts = 20 }, []string{"too few rollouts for 20 each in update 1"}, "fresh ("},
+			"mix": {func(o *pipeline.Options) { o.Mix = 3 },
+				[]string{"4 of them fresh (replay.mix 3,", "1 of 4 fresh"}, "fresh_share (0"},
+			"share": {func(o *pipeline.Options) { o.FreshShare = 0.5 },
+				[]string{"2 of them fresh (", "fresh_share 0.5)", "fresh_share (0.5)"}, "\n"},
+			"plain": {func(o *pipeline.Options) { o.Batch = 20; o.SyncRollouts = 20 },
+				[]string{"too few rollouts for 20 each in update 1"}, "fresh ("},
 		} {
 			opts := small(1)
 			opts.Mode = mode
@@ -411,7 +426,8 @@ func TestARunWithoutFreshRolloutsSaysWhatNeedsThem(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = m.Run(context.Background())
-			if !errors.Is(err, pipeline.ErrStuck) || !errors.Is(err, rollout.ErrStarved) || strings.Contains(err.Error(), c.not) {
+			if !errors.Is(err, pipeline.ErrStuck) || !errors.Is(err, rollout.ErrStarved) ||
+				strings.Contains(err.Error(), c.not) {
 				t.Errorf("%s, %s: error is %v", mode, name, err)
 				continue
 			}
@@ -452,7 +468,8 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 		o.Batch *= 2
 		table := newTable(t, replay.Options{
 			Capacity: o.Batch + o.Trainers*(o.Group+r.IntN(o.Batch)), Shards: o.Trainers, Seed: seed,
-			Sampler: pick(r, replay.LIFO, replay.FIFO), MaxStaleness: 1 + r.IntN(2) + int(math.Ceil(2*o.GroupUpdates())),
+			Sampler: pick(r, replay.LIFO, replay.FIFO), MaxStaleness: 1 + r.IntN(2) +
+				int(math.Ceil(2*o.GroupUpdates())),
 		})
 		var rec record
 		m, err := pipeline.New(*o, s.parts(table, &sim.Learner{}, s.chooser(t)), rec.hooks())
@@ -464,8 +481,10 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 		}
 		last, stats := rec.last(), statsOf(table)
 		batches := (o.Updates + o.BatchUpdates - 1) / o.BatchUpdates // the table counts a use for each
-		if stats.Inserted != last.Inserted || stats.Acknowledged != uint64(o.Batch*batches) || last.Used != uint64(o.Batch*o.Updates) || !m.Finished() {
-			t.Fatalf("seed %d: the table counts %d inserted and %d uses in %d batches, the pipeline %d and %d; finished: %t",
+		if stats.Inserted != last.Inserted || stats.Acknowledged != uint64(o.Batch*batches) ||
+			last.Used != uint64(o.Batch*o.Updates) || !m.Finished() {
+			t.Fatalf("seed %d: the table counts %d inserted and %d uses in %d batches, the pipeline %d and %d; "+
+				"finished: %t",
 				seed, stats.Inserted, stats.Acknowledged, batches, last.Inserted, last.Used, m.Finished())
 		}
 		if stats.Evicted[rollout.EvictedByStaleness] > 0 {
@@ -477,7 +496,8 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 	}
 	t.Logf("rollouts expired in %d of 200 configurations; workers stalled too in %d", expired, stalled)
 	if expired < 20 || stalled < 10 {
-		t.Errorf("rollouts expired in %d of 200 configurations, workers stalled too in %d: the test shows little", expired, stalled)
+		t.Errorf("rollouts expired in %d of 200 configurations, workers stalled too in %d: the test shows little",
+			expired, stalled)
 	}
 }
 
@@ -499,7 +519,8 @@ func TestStarvedTrainersEndTheRunAndSayWhy(t *testing.T) {
 	}{
 		"weights published more seldom than rollouts age": {
 			seldom, replay.Options{Capacity: 64, MaxStaleness: 5},
-			[]string{"in update 7", "where 0 can be drawn", "raise replay.max_staleness", "lower", "pipeline.publish_every"},
+			[]string{"in update 7", "where 0 can be drawn", "raise replay.max_staleness", "lower",
+				"pipeline.publish_every"},
 		},
 		"the same with a queue": {
 			seldom, replay.Options{Capacity: 64, MaxStaleness: 5, Sampler: replay.FIFO},
@@ -548,7 +569,8 @@ func TestASlowlyFillingBufferIsNotStuck(t *testing.T) {
 	expect(t, "first update ends", r.times()[0], 1608.0)
 
 	// Weights take 1,000 while rollouts are too old for two versions: 4,000 are made and dropped meanwhile.
-	opts = pipeline.Options{Workers: 4, Trainers: 1, Batch: 4, Group: 4, RolloutCost: 1, Updates: 12, WeightTransfer: 1000}
+	opts = pipeline.Options{Workers: 4, Trainers: 1, Batch: 4, Group: 4, RolloutCost: 1, Updates: 12,
+		WeightTransfer: 1000}
 	table := newTable(t, replay.Options{Capacity: 64, MaxStaleness: 2})
 	run(t, opts, parts(table))
 	if dropped := statsOf(table).Evicted[rollout.EvictedByStaleness]; dropped < 8000 {

@@ -95,9 +95,11 @@ func TestPartsAreCalledInTheDocumentedOrder(t *testing.T) {
 	}
 	want := []string{
 		"choose 0 at 0",
-		"insert", "report prompt 100, replayed false, at 0: sim-100 x 4", "see prompt 100, replayed false", "choose 1 at 0",
+		"insert", "report prompt 100, replayed false, at 0: sim-100 x 4", "see prompt 100, replayed false",
+		"choose 1 at 0",
 		"report 4 draws at 0", "advance to 1", "see update 1: 1 new groups, 0 replayed",
-		"insert", "report prompt 101, replayed true, at 1: sim-101 x 4", "see prompt 101, replayed true", "choose 2 at 1",
+		"insert", "report prompt 101, replayed true, at 1: sim-101 x 4", "see prompt 101, replayed true",
+		"choose 2 at 1",
 		"report 4 draws at 1", "advance to 2", "see update 2: 1 new groups, 1 replayed",
 	}
 	if !slices.Equal(c.log, want) {
@@ -144,8 +146,10 @@ func TestAResumedRunChoosesForNoJobTwice(t *testing.T) {
 		}
 	}
 	for _, in := range r.inserts {
-		if in.PromptNumber != 100+in.Job || in.Replayed != (in.Job%2 == 1) || in.Rollouts[0].PromptID != fmt.Sprint("sim-", 100+in.Job) {
-			t.Errorf("job %d is about prompt %d (%s), replayed %t", in.Job, in.PromptNumber, in.Rollouts[0].PromptID, in.Replayed)
+		if in.PromptNumber != 100+in.Job || in.Replayed != (in.Job%2 == 1) ||
+			in.Rollouts[0].PromptID != fmt.Sprint("sim-", 100+in.Job) {
+			t.Errorf("job %d is about prompt %d (%s), replayed %t", in.Job, in.PromptNumber,
+				in.Rollouts[0].PromptID, in.Replayed)
 		}
 	}
 }
@@ -160,7 +164,8 @@ func TestAStateWithChosenPromptsIsNotResumedWithoutAChooser(t *testing.T) {
 	weights := map[rollout.Version]pipeline.Weights{0: {}}
 	p := parts(newNaive(1, 16, false))
 	_, err := pipeline.Resume(opts, p, pipeline.Hooks{}, state, weights)
-	want := "state has job 77 for prompt 5: without Prompts it would be for prompt 77\nstate has job 76 for prompt 4: without Prompts it would be for prompt 76"
+	want := "state has job 77 for prompt 5: without Prompts it would be for prompt 77\n" +
+		"state has job 76 for prompt 4: without Prompts it would be for prompt 76"
 	if err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}

@@ -54,7 +54,8 @@ func criticBatches(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
 		}
 		batches[i/7].Draws[i%7].GroupMean = rng.Float32()
 	}
-	turns := &rollout.Rollout{Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, Mask: []uint8{0, 0, 1, 1, 0, 0, 1, 1, 1}, Temperature: 1, Reward: 9,
+	turns := &rollout.Rollout{Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, Mask: []uint8{0, 0, 1, 1, 0, 0, 1, 1, 1},
+		Temperature: 1, Reward: 9,
 		Logprobs: []float32{0, 0, -2, -3, 0, 0, -4, -3, -2}, Values: []float32{0, 0, 0.5, 0.25, 0, 0, -0.5, 1, 0.75},
 		Turns: []rollout.Turn{{Start: 2, End: 4, Reward: -1}, {Start: 6, End: 9, Reward: 2, Done: true}}}
 	batches[0].Draws[3].Rollout = turns
@@ -63,7 +64,8 @@ func criticBatches(t testing.TB, m *Model, w *Weights) []*rollout.Batch {
 
 // plainEstimate is GAE as METHODS section 5 has it, as a sum over the policy's tokens: advantages by token of the
 // policy, and the mean of |delta|.
-func plainEstimate(r *rollout.Rollout, values []float64, gamma, lambda float64) (advantages map[int]float64, tdError float64) {
+func plainEstimate(r *rollout.Rollout, values []float64, gamma, lambda float64) (advantages map[int]float64,
+	tdError float64) {
 	var at []int
 	for j, m := range r.Mask {
 		if m == 1 {
@@ -143,9 +145,10 @@ func TestCriticAdvantagesAreNormalisedGAE(t *testing.T) {
 	}
 	for name, o := range map[string]Learning{
 		"recomputed, defaults": {},
-		"recomputed":           {GAE: advantage.GAE{Gamma: 0.9, Lambda: 0.8}, PassElements: 3 * 16 * m.config.VocabSize},
-		"stored":               {GAE: advantage.GAE{Gamma: 0.9, Lambda: 0.8}, StoredValues: true},
-		"masked":               {MaskZeroVariance: true},
+		"recomputed": {GAE: advantage.GAE{Gamma: 0.9, Lambda: 0.8},
+			PassElements: 3 * 16 * m.config.VocabSize},
+		"stored": {GAE: advantage.GAE{Gamma: 0.9, Lambda: 0.8}, StoredValues: true},
+		"masked": {MaskZeroVariance: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Objective, o.Advantage = objective.PPO{}, advantage.Critic
@@ -172,7 +175,8 @@ func TestCriticAdvantagesAreNormalisedGAE(t *testing.T) {
 				if o.MaskZeroVariance && d.GroupStd == 0 {
 					a, tdError = nil, 0
 				}
-				want, raw, values, errors = append(want, a), append(raw, kept), append(values, v), append(errors, tdError)
+				want, raw, values, errors = append(want, a), append(raw, kept), append(values, v),
+					append(errors, tdError)
 			}
 			plainNormalize(want)
 			feedback, metrics := measure(t, l, batches...), map[string]float64{}
@@ -194,7 +198,8 @@ func TestCriticAdvantagesAreNormalisedGAE(t *testing.T) {
 				metrics["tokens"] += float64(len(want[i]))
 				metrics["td_error"] += errors[i] * float64(len(want[i]))
 			}
-			if got, want := feedback.Metrics["td_error"], metrics["td_error"]/metrics["tokens"]; math.Abs(got-want) > 1e-4 {
+			if got, want := feedback.Metrics["td_error"],
+				metrics["td_error"]/metrics["tokens"]; math.Abs(got-want) > 1e-4 {
 				t.Errorf("td_error is %v, want %v", got, want)
 			}
 		})
@@ -228,7 +233,8 @@ func plainLoss(r *reference, o objective.Objective, shards [][]pass) (loss float
 				case objective.PPO:
 					old, target := float64(p.values[at]), float64(p.returns[at])
 					held := max(old-0.2, min(old+0.2, values[j]))
-					sum += min(ratio*a, max(0.8, min(1.2, ratio))*a) - 0.1*max(math.Pow(values[j]-target, 2), math.Pow(held-target, 2))/2
+					sum += min(ratio*a, max(0.8, min(1.2, ratio))*a) - 0.1*max(math.Pow(values[j]-target, 2),
+						math.Pow(held-target, 2))/2
 				default:
 					sum += min(ratio*a, max(0.8, min(1.2, ratio))*a)
 				}
@@ -244,9 +250,11 @@ func learnerKinds() map[string]Learning {
 	return map[string]Learning{
 		"grpo_off": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.3}, Updates: 3,
 			Reference: Reference{Every: 2, Swaps: 2}, MaskZeroVariance: true},
-		"ppo":         {Objective: objective.PPO{}, Advantage: advantage.Critic, Updates: 2},
-		"ppo, stored": {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true, MaxLogRatio: 0.4, BoundEvery: 2, Updates: 3},
-		"reinforce++": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.2,
+		"ppo": {Objective: objective.PPO{}, Advantage: advantage.Critic, Updates: 2},
+		"ppo, stored": {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true, MaxLogRatio: 0.4,
+			BoundEvery: 2, Updates: 3},
+		"reinforce++": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch,
+			KLPenalty: 0.2,
 			Reference: Reference{Every: 3}},
 	}
 }
@@ -316,11 +324,14 @@ func TestPlainGRPORunsNoExtraForwardPasses(t *testing.T) {
 	w := randomWeights(t, m, 65)
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 4})
 	step(t, l, randomBatch(m.config, 66, 6))
-	if len(m.score.compiled) != 0 || l.options.passNeeds() != (objective.Needs{}) || l.reference != nil || l.anchor != nil {
-		t.Errorf("%d shapes scored, given %+v, reference %v, start of the batch %v", len(m.score.compiled), l.options.passNeeds(), l.reference, l.anchor)
+	if len(m.score.compiled) != 0 || l.options.passNeeds() != (objective.Needs{}) || l.reference != nil ||
+		l.anchor != nil {
+		t.Errorf("%d shapes scored, given %+v, reference %v, start of the batch %v", len(m.score.compiled),
+			l.options.passNeeds(), l.reference, l.anchor)
 	}
 	// r' of a batch that is used once comes from the pass itself.
-	step(t, newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}}), randomBatch(m.config, 66, 6))
+	step(t, newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}}),
+		randomBatch(m.config, 66, 6))
 	if len(m.score.compiled) != 0 {
 		t.Errorf("%d shapes scored for r' exact at one step to a batch", len(m.score.compiled))
 	}
@@ -334,7 +345,8 @@ func TestPlainGRPORunsNoExtraForwardPasses(t *testing.T) {
 // armPolicy returns the log-probs of tokens 0, 1 and 2 after the prompt, token 3, and the critic's value there.
 func armPolicy(t *testing.T, l *Learner) (logprobs [4]float64, value float64) {
 	t.Helper()
-	scores, err := l.model.Score(context.Background(), l.Weights(), Plain([]int32{3, 0}, []int32{3, 1}, []int32{3, 2}, []int32{3, 3}), 1)
+	scores, err := l.model.Score(context.Background(), l.Weights(), Plain([]int32{3, 0}, []int32{3, 1}, []int32{3, 2},
+		[]int32{3, 3}), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +360,8 @@ func armPolicy(t *testing.T, l *Learner) (logprobs [4]float64, value float64) {
 // prompt's. The policy draws 32 answers, learns from each batch twice and draws again.
 func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 	rewards := [4]float32{1, 0.6, 0, 0}
-	m := newTestModel(t, hf.Config{ModelType: hf.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 12, NumHiddenLayers: 1,
+	m := newTestModel(t, hf.Config{ModelType: hf.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 12,
+		NumHiddenLayers:   1,
 		NumAttentionHeads: 2, NumKeyValueHeads: 1, MaxPositionEmbeddings: 4, TieWordEmbeddings: true, ValueHead: true,
 		BOSTokenID: hf.NoToken, PadTokenID: hf.NoToken})
 	w, err := m.Initial(80)
@@ -388,8 +401,10 @@ func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 						u -= math.Exp(logprobs[arm])
 					}
 					drawn[i] = rewards[arm]
-					batch.Draws = append(batch.Draws, rollout.Draw{Weight: 1, Rollout: &rollout.Rollout{Tokens: []int32{3, int32(arm)}, Mask: []uint8{0, 1},
-						Logprobs: []float32{0, float32(logprobs[arm])}, Temperature: 1, Reward: rewards[arm]}})
+					batch.Draws = append(batch.Draws,
+						rollout.Draw{Weight: 1, Rollout: &rollout.Rollout{Tokens: []int32{3, int32(arm)},
+							Mask:     []uint8{0, 1},
+							Logprobs: []float32{0, float32(logprobs[arm])}, Temperature: 1, Reward: rewards[arm]}})
 				}
 				moments := advantage.MomentsOf(drawn)
 				if kind.GroupRelative() {
@@ -408,7 +423,8 @@ func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 				expected += float64(r) * math.Exp(logprobs[k])
 			}
 			if expected < 0.95 {
-				t.Errorf("the policy's log-probs are %.3f, its reward %.3f: want 0.95 of the best answer's 1", logprobs, expected)
+				t.Errorf("the policy's log-probs are %.3f, its reward %.3f: want 0.95 of the best answer's 1",
+					logprobs, expected)
 			}
 			if method.Critic && math.Abs(value-1) > 0.25 {
 				t.Errorf("the critic expects %.3f of a policy with reward %.3f", value, expected)

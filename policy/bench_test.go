@@ -203,7 +203,8 @@ func BenchmarkLogitGradients(b *testing.B) {
 func benchmarkBatch(c hf.Config, seed uint64, rows, length int) *rollout.Batch {
 	rng, b := rollout.Stream(seed, "bench/batch", 0), &rollout.Batch{}
 	for range rows {
-		r := &rollout.Rollout{Tokens: randomTokens(rng, length, c.VocabSize), Temperature: 1, Mask: make([]uint8, length), Logprobs: make([]float32, length)}
+		r := &rollout.Rollout{Tokens: randomTokens(rng, length, c.VocabSize), Temperature: 1,
+			Mask: make([]uint8, length), Logprobs: make([]float32, length)}
 		for i := 6; i < length; i++ {
 			r.Mask[i], r.Logprobs[i] = 1, -2.8
 		}
@@ -278,7 +279,8 @@ func (s conversation) hold(b *testing.B, m *Model, w *Weights, batch int) {
 			if turn == 0 {
 				break
 			}
-			if ok, err := g.Extend(i, Input{Tokens: randomTokens(rng, s.observation, m.config.VocabSize)}); !ok || err != nil {
+			if ok, err := g.Extend(i, Input{Tokens: randomTokens(rng, s.observation, m.config.VocabSize)}); !ok ||
+				err != nil {
 				b.Fatal(ok, err)
 			}
 		}

@@ -151,7 +151,8 @@ func TestMovingACachePacksEveryRow(t *testing.T) {
 			for j, slot := range taken[i] {
 				for d := range c.HeadDim {
 					for n := range flat {
-						if got, want := flat[n][at(16, i, head, j, d)], float32(at(slots, i, head, slot, d)); got != want {
+						if got, want := flat[n][at(16, i, head, j, d)],
+							float32(at(slots, i, head, slot, d)); got != want {
 							t.Fatalf("tensor %d, row %d, head %d, token %d: %v, want %v", n, i, head, j, got, want)
 						}
 					}

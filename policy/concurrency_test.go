@@ -23,13 +23,15 @@ func works(m *Model, versions []*Weights) []func() (any, error) {
 	var list []func() (any, error)
 	for i, w := range versions {
 		for _, s := range []Sampling{
-			{Temperature: 1, MaxTokens: 10, Stop: []int32{2}}, {Temperature: 0.8, TopP: 0.9, MaxTokens: 14, RecomputeCache: true},
+			{Temperature: 1, MaxTokens: 10, Stop: []int32{2}},
+			{Temperature: 0.8, TopP: 0.9, MaxTokens: 14, RecomputeCache: true},
 		} {
 			list = append(list, func() (any, error) { return generated(m, versions, i, s) })
 		}
 		list = append(list, func() (any, error) {
 			rng := rollout.Stream(uint64(i), "test/score", 0)
-			return m.Score(context.Background(), w, Plain(randomTokens(rng, 11, c.VocabSize), randomTokens(rng, 7, c.VocabSize)), 0.9)
+			return m.Score(context.Background(), w,
+				Plain(randomTokens(rng, 11, c.VocabSize), randomTokens(rng, 7, c.VocabSize)), 0.9)
 		}, func() (any, error) { return learned(m, w, uint64(i)) }, func() (any, error) { return w.Flat() })
 	}
 	return list
@@ -57,13 +59,15 @@ func generated(m *Model, versions []*Weights, i int, s Sampling) ([]Row, error) 
 
 // learned takes three steps of two trainers each, of several passes.
 func learned(m *Model, w *Weights, seed uint64) (any, error) {
-	l, err := m.NewLearner(w, Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-2}, PassElements: 3 * 12 * m.config.VocabSize, LogitGradients: true})
+	l, err := m.NewLearner(w, Learning{Objective: objective.GRPO{}, Optimizer: Adam{LearningRate: 1e-2},
+		PassElements: 3 * 12 * m.config.VocabSize, LogitGradients: true})
 	if err != nil {
 		return nil, err
 	}
 	var measured []any
 	for n := range uint64(3) {
-		one, err := l.Step(context.Background(), []*rollout.Batch{randomBatch(m.config, 10*seed+2*n, 7), randomBatch(m.config, 10*seed+2*n+1, 5)})
+		one, err := l.Step(context.Background(), []*rollout.Batch{randomBatch(m.config, 10*seed+2*n, 7),
+			randomBatch(m.config, 10*seed+2*n+1, 5)})
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +123,8 @@ func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 // Matrices large enough for the backend to divide among goroutines, if it were let to.
 func TestLargeMatricesGiveTheSameBitsOnAnyNumberOfCores(t *testing.T) {
 	if testing.Short() {
-		t.Skip("0.9 million parameters at three numbers of cores take too long under the race detector: they run without -short, on CI too")
+		t.Skip("0.9 million parameters at three numbers of cores take too long under the race detector: they run " +
+			"without -short, on CI too")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := largerModel()
@@ -137,7 +142,8 @@ func TestLargeMatricesGiveTheSameBitsOnAnyNumberOfCores(t *testing.T) {
 		for i := range prompts {
 			prompts[i] = []int32{1, int32(i % 16), 3}
 		}
-		got := []any{measured.Metrics, feedbackBits(measured.Feedback), state(t, l), bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
+		got := []any{measured.Metrics, feedbackBits(measured.Feedback), state(t, l),
+			bare(generate(t, m, l.Weights(), prompts, Sampling{Temperature: 1, MaxTokens: 6}, 0))}
 		if want == nil {
 			want = got
 		} else if !reflect.DeepEqual(got, want) {

@@ -29,7 +29,8 @@ func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
 		func(q, k *Node) *Node { return DotGeneral(q, []int{3}, batch, k, []int{3}, batch) },
 		func(w, v *Node) *Node { return DotGeneral(w, []int{3}, batch, v, []int{2}, batch) })
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, size := range []struct{ b, n, s, k, d int }{{2, 3, 5, 7, 4}, {1, 1, 1, 1, 2}, {3, 2, 1, 6, 2}, {1, 2, 6, 1, 8}, {2, 4, 33, 40, 6}} {
+	for _, size := range []struct{ b, n, s, k, d int }{{2, 3, 5, 7, 4}, {1, 1, 1, 1, 2}, {3, 2, 1, 6, 2},
+		{1, 2, 6, 1, 8}, {2, 4, 33, 40, 6}} {
 		random := func(dims ...int) *tensors.Tensor {
 			flat := make([]float32, dims[0]*dims[1]*dims[2]*dims[3])
 			for i := range flat {
@@ -55,7 +56,8 @@ func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
 			return flat
 		}
 		got, want := run(attend(queryKeyScores, weightedValues)), run(plain)
-		for i, name := range []string{"scores", "mixed", "gradient of queries", "gradient of keys", "gradient of values"} {
+		for i, name := range []string{"scores", "mixed", "gradient of queries", "gradient of keys",
+			"gradient of values"} {
 			largest := 0.0
 			for _, x := range want[i] {
 				largest = max(largest, float64(x), -float64(x))
@@ -75,7 +77,8 @@ func TestPassesAreSizedByTheirAttention(t *testing.T) {
 	m := newOwnModel(t, architectures()["llama"])
 	m.config.MaxPositionEmbeddings, m.config.NumAttentionHeads = 4096, 4
 	l := &Learner{model: m, options: Learning{PassElements: 1 << 24}}
-	for _, c := range []struct{ length, draws, rows int }{{256, 64, 16}, {250, 128, 16}, {256, 9, 9}, {200, 128, 16}, {16, 128, 128}, {2048, 4, 1}, {100, 90, 64}} {
+	for _, c := range []struct{ length, draws, rows int }{{256, 64, 16}, {250, 128, 16}, {256, 9, 9}, {200, 128, 16},
+		{16, 128, 128}, {2048, 4, 1}, {100, 90, 64}} {
 		draws := make([]rollout.Draw, c.draws)
 		for i := range draws {
 			draws[i].Rollout = &rollout.Rollout{Tokens: make([]int32, c.length)}

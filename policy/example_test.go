@@ -25,7 +25,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	learner, err := model.NewLearner(weights, policy.Learning{Objective: objective.SFT{}, Optimizer: policy.Adam{LearningRate: 0.02}})
+	learner, err := model.NewLearner(weights,
+		policy.Learning{Objective: objective.SFT{}, Optimizer: policy.Adam{LearningRate: 0.02}})
 	if err != nil {
 		panic(err)
 	}
@@ -35,7 +36,8 @@ func Example() {
 			panic(err)
 		}
 	}
-	generation, err := model.Start(policy.Plain([]int32{3}, []int32{0, 1}), nil, policy.Sampling{MaxTokens: 3}) // greedy
+	// greedy
+	generation, err := model.Start(policy.Plain([]int32{3}, []int32{0, 1}), nil, policy.Sampling{MaxTokens: 3})
 	if err != nil {
 		panic(err)
 	}
@@ -45,7 +47,8 @@ func Example() {
 	for i, row := range generation.Rows() {
 		fmt.Println(row.Tokens[:row.Prompt], row.Tokens[row.Prompt:])
 		next := (row.Tokens[len(row.Tokens)-1] + 1) % 5
-		if _, err := generation.Extend(i, policy.Input{Tokens: []int32{next}}); err != nil { // we say one, then it is the model's turn
+		// we say one, then it is the model's turn
+		if _, err := generation.Extend(i, policy.Input{Tokens: []int32{next}}); err != nil {
 			panic(err)
 		}
 	}

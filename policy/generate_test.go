@@ -81,7 +81,8 @@ func TestRowsOfOneBatchAreThoseOfEachAlone(t *testing.T) {
 			for _, n := range []int{1, 9, 4, 17, 2} {
 				prompts = append(prompts, randomTokens(rng, n, c.VocabSize))
 			}
-			for _, s := range []Sampling{{MaxTokens: 12, Stop: []int32{3}}, {Temperature: 1.1, TopP: 0.9, MaxTokens: 12, Stop: []int32{3, 4}}} {
+			for _, s := range []Sampling{{MaxTokens: 12, Stop: []int32{3}},
+				{Temperature: 1.1, TopP: 0.9, MaxTokens: 12, Stop: []int32{3, 4}}} {
 				together := begin(t, m, prompts, s)
 				proceed(t, together, w, 0)
 				for i, row := range together.Rows() {
@@ -108,7 +109,8 @@ func TestChunksGiveTheBitsOfOneCall(t *testing.T) {
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 23)
 	prompts := [][]int32{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10}, {11, 12}}
-	for _, s := range []Sampling{{MaxTokens: 15}, {Temperature: 1, TopP: 0.8, MaxTokens: 15, Stop: []int32{2, 9}}, {Temperature: 1, MaxTokens: 15, RecomputeCache: true}} {
+	for _, s := range []Sampling{{MaxTokens: 15}, {Temperature: 1, TopP: 0.8, MaxTokens: 15, Stop: []int32{2, 9}},
+		{Temperature: 1, MaxTokens: 15, RecomputeCache: true}} {
 		whole := bare(generate(t, m, w, prompts, s, 0))
 		for _, chunk := range []int{1, 2, 3, 7} {
 			if got := bare(generate(t, m, w, prompts, s, chunk)); !reflect.DeepEqual(got, whole) {
@@ -129,7 +131,8 @@ func changing(t *testing.T, m *Model, w [3]*Weights, s Sampling) []Row {
 }
 
 func threeVersions(t *testing.T, m *Model) [3]*Weights {
-	return [3]*Weights{randomWeights(t, m, 31), randomWeights(t, m, 32).WithVersion(3), randomWeights(t, m, 33).WithVersion(4)}
+	return [3]*Weights{randomWeights(t, m, 31), randomWeights(t, m, 32).WithVersion(3),
+		randomWeights(t, m, 33).WithVersion(4)}
 }
 
 func TestEveryTokenHasTheVersionThatProducedIt(t *testing.T) {
@@ -153,7 +156,8 @@ func TestARecomputedCacheHoldsKeysOfTheNewWeights(t *testing.T) {
 			for _, r := range changing(t, m, w, Sampling{Temperature: 0.9, MaxTokens: 12, RecomputeCache: true}) {
 				for j, v := range r.Versions[r.Prompt:] {
 					of := w[max(0, int(v)-2)]
-					near(t, "log-prob", r.Logprobs[r.Prompt+j], float64(logprobs(t, m, of, r.Tokens, 0.9)[r.Prompt+j]), 2e-5)
+					near(t, "log-prob", r.Logprobs[r.Prompt+j], float64(logprobs(t, m, of, r.Tokens, 0.9)[r.Prompt+j]),
+						2e-5)
 				}
 			}
 		})
@@ -194,7 +198,8 @@ func TestAKeptCacheHoldsKeysOfEarlierWeights(t *testing.T) {
 				}
 			}
 			if differs < 0.01 {
-				t.Errorf("log-probs under a kept cache are within %g of those under the new weights alone: the test shows nothing", differs)
+				t.Errorf("log-probs under a kept cache are within %g of those under the new weights alone: the test "+
+					"shows nothing", differs)
 			}
 		})
 	}
@@ -222,7 +227,8 @@ func TestStoppedRowsDrawNoMoreAndAffectNoOthers(t *testing.T) {
 	lengths := map[int]bool{}
 	for try := range 8 { // the same two rows beside two others, new ones each time
 		others := rollout.Stream(42, "test/others", uint64(try))
-		prompts := append(slices.Clone(watched), randomTokens(others, 5, c.VocabSize), randomTokens(others, 1, c.VocabSize))
+		prompts := append(slices.Clone(watched), randomTokens(others, 5, c.VocabSize),
+			randomTokens(others, 1, c.VocabSize))
 		sources, streams := make([]*counting, 4), make([]*rand.Rand, 4)
 		for i := range sources {
 			seed := uint64(i)
@@ -261,12 +267,14 @@ func TestPositionsOfTheModelEndRowsAsTruncated(t *testing.T) {
 	w := randomWeights(t, m, 51)
 	rng := rollout.Stream(52, "test", 0)
 	positions := c.MaxPositionEmbeddings
-	prompts := [][]int32{randomTokens(rng, positions-1, c.VocabSize), randomTokens(rng, 3, c.VocabSize), randomTokens(rng, positions-9, c.VocabSize)}
+	prompts := [][]int32{randomTokens(rng, positions-1, c.VocabSize), randomTokens(rng, 3, c.VocabSize),
+		randomTokens(rng, positions-9, c.VocabSize)}
 	for _, limit := range []int{1 << 40, positions, 30} {
 		s := Sampling{Temperature: 1, MaxTokens: limit}
 		for i, r := range generate(t, m, w, prompts, s, 0) {
 			if room := min(limit, positions-len(prompts[i])); written(r) != room || !r.Truncated || !r.Done {
-				t.Errorf("prompt of %d tokens, at most %d: %d tokens, truncated %v; there is room for %d", r.Prompt, limit, written(r), r.Truncated, room)
+				t.Errorf("prompt of %d tokens, at most %d: %d tokens, truncated %v; there is room for %d", r.Prompt,
+					limit, written(r), r.Truncated, room)
 			}
 			for j, l := range logprobs(t, m, w, r.Tokens, 1)[r.Prompt:] {
 				near(t, "log-prob", r.Logprobs[r.Prompt+j], float64(l), 2e-5)
@@ -355,7 +363,8 @@ func TestDivergedWeightsEndAGenerationWithARemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = begin(t, m, [][]int32{{1}}, Sampling{MaxTokens: 3}).Continue(context.Background(), w, 0)
-	if err == nil || !strings.Contains(err.Error(), "row 0: logit 0 is NaN: the weights have diverged; lower learner.learning_rate") {
+	if err == nil || !strings.Contains(err.Error(), "row 0: logit 0 is NaN: the weights have diverged; lower "+
+		"learner.learning_rate") {
 		t.Errorf("generation with weights of NaN: %v", err)
 	}
 }

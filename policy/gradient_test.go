@@ -47,15 +47,17 @@ func TestTheMeanOfDrawGradientsIsTheGradientOfTheStep(t *testing.T) {
 	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 90)
 	for name, o := range map[string]Learning{
-		"sequences":         {Objective: objective.GRPO{}},
-		"tokens":            {Objective: objective.GRPO{Normalisation: objective.PerToken}},
-		"masked":            {Objective: objective.GRPO{}, MaskZeroVariance: true},
-		"masked, counted":   {Objective: objective.GRPO{}, MaskZeroVariance: true, MaskedInDenominator: true},
-		"wild ratios out":   {Objective: objective.GRPO{}, MaxLogRatio: 0.3},
-		"critic":            {Objective: objective.PPO{}, Advantage: advantage.Critic},
-		"penalised rewards": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch, KLPenalty: 0.3},
-		"reference":         {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1}, Updates: 2},
-		"logits too":        {Objective: objective.AsymRE{}, LogitGradients: true},
+		"sequences":       {Objective: objective.GRPO{}},
+		"tokens":          {Objective: objective.GRPO{Normalisation: objective.PerToken}},
+		"masked":          {Objective: objective.GRPO{}, MaskZeroVariance: true},
+		"masked, counted": {Objective: objective.GRPO{}, MaskZeroVariance: true, MaskedInDenominator: true},
+		"wild ratios out": {Objective: objective.GRPO{}, MaxLogRatio: 0.3},
+		"critic":          {Objective: objective.PPO{}, Advantage: advantage.Critic},
+		"penalised rewards": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch,
+			KLPenalty: 0.3},
+		"reference": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1},
+			Updates: 2},
+		"logits too": {Objective: objective.AsymRE{}, LogitGradients: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Optimizer = Adam{LearningRate: 1, ClipNorm: -1}
@@ -108,7 +110,8 @@ func TestTheGradientOfADrawIsThatOfAStepOnItAlone(t *testing.T) {
 func TestGradientsAreTheSameOnAnyNumberOfCores(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
-	l, b := newTestLearner(t, m, randomWeights(t, m, 93), Learning{Objective: objective.GRPO{}, MaxLogRatio: 1}), randomBatch(c, 94, 7)
+	l, b := newTestLearner(t, m, randomWeights(t, m, 93), Learning{Objective: objective.GRPO{}, MaxLogRatio: 1}),
+		randomBatch(c, 94, 7)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	one := drawGradients(t, l, b)
 	runtime.GOMAXPROCS(3)
@@ -129,7 +132,8 @@ func TestAWalkOverGradientsEndsWithTheVisitorsError(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := l.Gradients(ctx, b, func(int, []float32) error { t.Error("a visit"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := l.Gradients(ctx, b, func(int, []float32) error { t.Error("a visit"); return nil }); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("without time it ends with %v", err)
 	}
 	if err := l.Gradients(context.Background(), &rollout.Batch{}, stop); err != nil || visits != 1 {

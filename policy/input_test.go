@@ -85,7 +85,8 @@ func TestPatchesDependOnColoursNotOnThePNGFormat(t *testing.T) {
 	grey := image.NewGray(image.Rect(0, 0, 6, 6))
 	for i := range grey.Pix {
 		grey.Pix[i] = uint8(7 * i)
-		square.Pix[4*i], square.Pix[4*i+1], square.Pix[4*i+2], square.Pix[4*i+3] = grey.Pix[i], grey.Pix[i], grey.Pix[i], 255
+		square.Pix[4*i], square.Pix[4*i+1], square.Pix[4*i+2], square.Pix[4*i+3] = grey.Pix[i], grey.Pix[i],
+			grey.Pix[i], 255
 	}
 	var patches [2][]float32
 	for i, p := range []image.Image{square, grey} {
@@ -143,8 +144,10 @@ func TestImagesThatDoNotFitAreRefused(t *testing.T) {
 		{m, Input{Tokens: run, Images: [][]byte{wide}}, "image 0: 7 x 6 pixels: want 6 x 6, the tower's image_size"},
 		{m, Input{Tokens: run, Images: [][]byte{animated.Bytes()}}, "image 0: want a PNG"},
 		{m, Input{Tokens: run, Images: [][]byte{nil}}, "image 0: want a PNG"},
-		{blind, Input{Tokens: []int32{1, 2}, Images: [][]byte{good}}, "1 images for a model without a vision tower: give it policy.vision, or a task without images"},
-		{m, Input{Tokens: run, Images: [][]byte{good[:len(good)-30]}}, "image 0: want a PNG"}, // the header alone is well
+		{blind, Input{Tokens: []int32{1, 2}, Images: [][]byte{good}}, "1 images for a model without a vision tower: " +
+			"give it policy.vision, or a task without images"},
+		// the header alone is well
+		{m, Input{Tokens: run, Images: [][]byte{good[:len(good)-30]}}, "image 0: want a PNG"},
 	} {
 		_, scored := tc.m.Score(context.Background(), w, []Input{tc.in}, 1)
 		g, generated := tc.m.Start([]Input{tc.in}, nil, Sampling{MaxTokens: 2})
@@ -158,7 +161,8 @@ func TestImagesThatDoNotFitAreRefused(t *testing.T) {
 		}
 	}
 	masked := Input{Tokens: []int32{1, 2}, Mask: []uint8{0}}
-	if _, err := m.Score(context.Background(), w, []Input{masked}, 1); err == nil || !strings.Contains(err.Error(), "a mask of 1 for 2 tokens") {
+	if _, err := m.Score(context.Background(), w, []Input{masked}, 1); err == nil ||
+		!strings.Contains(err.Error(), "a mask of 1 for 2 tokens") {
 		t.Errorf("a mask too short: %v", err)
 	}
 }
@@ -182,7 +186,8 @@ func TestGradientsReachTheTower(t *testing.T) {
 	specs := c.Specs()
 	gradient, err := m.newProgram("test", func(nodes []*Node) []*Node {
 		d, rest := m.split(nodes)
-		return Gradient(ReduceAllSum(d.score(rest[0], rest[1], d.imageNodesOf(rest[2:])).logprobs), nodes[:len(specs)]...)
+		return Gradient(ReduceAllSum(d.score(rest[0], rest[1], d.imageNodesOf(rest[2:])).logprobs),
+			nodes[:len(specs)]...)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -275,9 +280,11 @@ func imageBatch(m *Model, seed uint64, n int) *rollout.Batch {
 			if k == 1 && i == 0 {
 				token = int32(m.config.Vision.ImageTokenID)
 			}
-			r.Tokens, r.Mask, r.Logprobs = append(r.Tokens, token), append(r.Mask, 1), append(r.Logprobs, -2-rng.Float32())
+			r.Tokens, r.Mask, r.Logprobs = append(r.Tokens, token), append(r.Mask, 1),
+				append(r.Logprobs, -2-rng.Float32())
 		}
-		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 0.5 + rng.Float32(), Advantage: 2*rng.Float32() - 1, GroupStd: 1})
+		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 0.5 + rng.Float32(), Advantage: 2*rng.Float32() - 1,
+			GroupStd: 1})
 	}
 	return b
 }
@@ -287,8 +294,9 @@ func TestALearnersGradientsReachTheTower(t *testing.T) {
 	m := newTestModel(t, withTower())
 	w := randomWeights(t, m, 40)
 	for name, o := range map[string]Learning{
-		"grpo":     {Objective: objective.GRPO{}},
-		"ppo":      {Objective: objective.PPO{}, Advantage: advantage.Critic, PassElements: 2 * 16 * m.config.VocabSize},
+		"grpo": {Objective: objective.GRPO{}},
+		"ppo": {Objective: objective.PPO{}, Advantage: advantage.Critic,
+			PassElements: 2 * 16 * m.config.VocabSize},
 		"grpo_off": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.3}, Updates: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +347,8 @@ func TestALearnerLearnsFromImages(t *testing.T) {
 	batch := &rollout.Batch{}
 	for i := range 8 {
 		shown := uint8(250 * (i % 2))
-		r := &rollout.Rollout{Temperature: 1, Images: [][]byte{picture(m.config.Vision.ImageSize, func() uint8 { return shown })}}
+		r := &rollout.Rollout{Temperature: 1,
+			Images: [][]byte{picture(m.config.Vision.ImageSize, func() uint8 { return shown })}}
 		for range m.config.Vision.Tokens() {
 			r.Tokens = append(r.Tokens, int32(m.config.Vision.ImageTokenID))
 		}
@@ -366,7 +375,8 @@ func TestARolloutWhoseImagesDoNotFitIsRefusedByItsID(t *testing.T) {
 	batch := imageBatch(m, 45, 3)
 	batch.Draws[2].ID = 77
 	batch.Draws[2].Rollout.Images = nil
-	if _, err := l.Step(context.Background(), []*rollout.Batch{batch}); err == nil || !strings.Contains(err.Error(), "rollout 77: token 0 is an image's") {
+	if _, err := l.Step(context.Background(), []*rollout.Batch{batch}); err == nil ||
+		!strings.Contains(err.Error(), "rollout 77: token 0 is an image's") {
 		t.Errorf("error %v", err)
 	}
 }

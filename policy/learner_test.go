@@ -29,7 +29,8 @@ func randomBatch(c hf.Config, seed uint64, n int) *rollout.Batch {
 			r.Mask = append(r.Mask, m)
 			r.Logprobs = append(r.Logprobs, -float32(m)*(2+2*rng.Float32()))
 		}
-		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 0.5 + rng.Float32(), Advantage: 2*rng.Float32() - 1, GroupStd: 1})
+		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 0.5 + rng.Float32(), Advantage: 2*rng.Float32() - 1,
+			GroupStd: 1})
 	}
 	return b
 }
@@ -96,7 +97,8 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 				t.Fatal(err)
 			}
 			batch := randomBatch(c, 6, 3)
-			l := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
+			l := newTestLearner(t, m, w,
+				Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
 			near(t, "loss", float32(step(t, l, batch)["loss"]), sftLoss(ref, batch), 1e-5)
 			moments := state(t, l).First
 			rng := rollout.Stream(7, "test/differences", 0)
@@ -140,7 +142,8 @@ func TestTrainersAndPassesAddUpToOneLoss(t *testing.T) {
 	want := step(t, whole, batch)
 
 	shards := newTestLearner(t, m, w, o)
-	got := step(t, shards, &rollout.Batch{Draws: batch.Draws[:4]}, &rollout.Batch{Draws: batch.Draws[4:8]}, &rollout.Batch{Draws: batch.Draws[8:]})
+	got := step(t, shards, &rollout.Batch{Draws: batch.Draws[:4]}, &rollout.Batch{Draws: batch.Draws[4:8]},
+		&rollout.Batch{Draws: batch.Draws[8:]})
 	sameStates(t, state(t, shards), state(t, whole))
 	near(t, "ess", float32(got["ess"]), want["ess"], 1e-5)
 
@@ -167,8 +170,10 @@ func TestZeroVarianceGroupsAreMaskedOut(t *testing.T) {
 	sameStates(t, state(t, masked), state(t, want))
 
 	// In the denominator the same gradients count for 4 of 6 rollouts.
-	all := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true, MaskedInDenominator: true, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
-	part := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
+	all := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true,
+		MaskedInDenominator: true, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
+	part := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true,
+		Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
 	step(t, all, batch)
 	step(t, part, batch)
 	scaled := state(t, part)
@@ -261,7 +266,8 @@ func TestInvalidOptionsAndBatchesAreRefused(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 8)
-	if _, err := m.NewLearner(w, Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: -1, Beta2: 2}}); err == nil {
+	if _, err := m.NewLearner(w,
+		Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: -1, Beta2: 2}}); err == nil {
 		t.Error("a negative learning rate was taken")
 	}
 	l := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}})
@@ -301,21 +307,32 @@ func TestEveryInvalidOptionIsReported(t *testing.T) {
 	}{
 		{Learning{Objective: objective.GRPO{}}, nil},
 		{Learning{Objective: objective.SFT{}, Advantage: advantage.Group}, nil},
-		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true, GAE: advantage.GAE{Gamma: 1}}, nil},
-		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Batch, KLPenalty: 1, Reference: Reference{Every: 5, Swaps: 2}, Updates: 9, MaxLogRatio: 3, BoundEvery: 1}, nil},
+		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true,
+			GAE: advantage.GAE{Gamma: 1}}, nil},
+		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Batch, KLPenalty: 1,
+			Reference: Reference{Every: 5, Swaps: 2}, Updates: 9, MaxLogRatio: 3, BoundEvery: 1}, nil},
 		{Learning{}, []string{"objective: none"}},
-		{Learning{Objective: objective.GRPO{ClipLow: 3}, Updates: -1, MaxLogRatio: -2, BoundEvery: -3, PassElements: -4, Reference: Reference{Every: -5, Swaps: -6}}, []string{
-			"clip_low: 3", "batch_updates: -1", "max_log_ratio: -2", "bound_every: -3", "pass_elements: -4", "reference_every: -5", "reference_swaps: -6"}},
-		{Learning{Objective: objective.GRPO{}, MaxLogRatio: nan, KLPenalty: math.Inf(1), Reference: Reference{Swaps: 1}}, []string{
+		{Learning{Objective: objective.GRPO{ClipLow: 3}, Updates: -1, MaxLogRatio: -2, BoundEvery: -3, PassElements: -4,
+			Reference: Reference{Every: -5, Swaps: -6}}, []string{
+			"clip_low: 3", "batch_updates: -1", "max_log_ratio: -2", "bound_every: -3", "pass_elements: -4",
+			"reference_every: -5", "reference_swaps: -6"}},
+		{Learning{Objective: objective.GRPO{}, MaxLogRatio: nan, KLPenalty: math.Inf(1),
+			Reference: Reference{Swaps: 1}}, []string{
 			"max_log_ratio: NaN", "kl_penalty: +Inf", "reference_swaps: 1"}},
-		{Learning{Objective: objective.GRPO{}, KLPenalty: 0.1}, []string{"kl_penalty: 0.1: want 0, or advantage batch or group_batch"}},
+		{Learning{Objective: objective.GRPO{}, KLPenalty: 0.1}, []string{"kl_penalty: 0.1: want 0, or advantage " +
+			"batch or group_batch"}},
 		{Learning{Objective: objective.PPO{}}, []string{"advantage: none: want gae for objective ppo"}},
-		{Learning{Objective: objective.PPO{}, Advantage: advantage.Group}, []string{"advantage: group: want gae for objective ppo"}},
-		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Critic}, []string{"advantage: gae: want group or no_std or leave_one_out or batch or group_batch for objective grpo"}},
-		{Learning{Objective: objective.GRPO{Method: objective.RLOO}, Advantage: advantage.Group}, []string{"advantage: group: want leave_one_out for objective rloo"}},
-		{Learning{Objective: objective.GRPO{}, Advantage: "best", StoredValues: true}, []string{"advantage: best: want one of"}},
+		{Learning{Objective: objective.PPO{}, Advantage: advantage.Group},
+			[]string{"advantage: group: want gae for objective ppo"}},
+		{Learning{Objective: objective.GRPO{}, Advantage: advantage.Critic}, []string{"advantage: gae: want group or " +
+			"no_std or leave_one_out or batch or group_batch for objective grpo"}},
+		{Learning{Objective: objective.GRPO{Method: objective.RLOO}, Advantage: advantage.Group},
+			[]string{"advantage: group: want leave_one_out for objective rloo"}},
+		{Learning{Objective: objective.GRPO{}, Advantage: "best", StoredValues: true},
+			[]string{"advantage: best: want one of"}},
 		{Learning{Objective: objective.GRPO{}, StoredValues: true}, []string{"values: stored"}},
-		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, GAE: advantage.GAE{Gamma: 2, Lambda: -1}}, []string{"gamma: 2", "lambda: -1"}},
+		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, GAE: advantage.GAE{Gamma: 2, Lambda: -1}},
+			[]string{"gamma: 2", "lambda: -1"}},
 	} {
 		tc.o.Optimizer = adam
 		err := tc.o.Validate()
@@ -336,7 +353,8 @@ func TestEveryInvalidOptionIsReported(t *testing.T) {
 // The kinds that package objective names are those of package advantage, and each method takes its default.
 func TestEveryMethodTakesItsAdvantages(t *testing.T) {
 	for _, m := range objective.Methods() {
-		o := map[string]objective.Objective{"grpo": objective.GRPO{}, "grpo_off": objective.OffPolicyGRPO{}, "asymre": objective.AsymRE{}, "ppo": objective.PPO{}}[m.Name]
+		o := map[string]objective.Objective{"grpo": objective.GRPO{}, "grpo_off": objective.OffPolicyGRPO{},
+			"asymre": objective.AsymRE{}, "ppo": objective.PPO{}}[m.Name]
 		if o == nil {
 			o = objective.GRPO{Method: m.Name, ConstantLength: 4, Normalisation: objective.PerConstant}
 		}
@@ -363,7 +381,8 @@ func TestEveryMethodTakesItsAdvantages(t *testing.T) {
 
 func TestACriticNeedsAValueHead(t *testing.T) {
 	m := newTestModel(t, architectures()["llama"])
-	_, err := m.NewLearner(randomWeights(t, m, 1), Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, Optimizer: Adam{LearningRate: 1}})
+	_, err := m.NewLearner(randomWeights(t, m, 1), Learning{Objective: objective.PPO{}, Advantage: advantage.Critic,
+		Optimizer: Adam{LearningRate: 1}})
 	if err == nil || !strings.Contains(err.Error(), "objective ppo needs a value head") {
 		t.Errorf("error %v", err)
 	}

@@ -15,7 +15,8 @@ import (
 func feedbackBits(list []rollout.Feedback) (all [][8]uint64) {
 	for _, f := range list {
 		b := [8]uint64{uint64(f.ID), uint64(f.Staleness)}
-		for i, v := range []float64{f.Advantage.Value, f.TDError.Value, f.GradNorm.Value, f.Tokens, f.RatioSum, f.RatioSquares} {
+		for i, v := range []float64{f.Advantage.Value, f.TDError.Value, f.GradNorm.Value, f.Tokens, f.RatioSum,
+			f.RatioSquares} {
 			b[2+i] = math.Float64bits(v)
 		}
 		all = append(all, b)
@@ -97,11 +98,13 @@ func TestFeedbackAgreesWithThePlainComputationInTheOrderOfTheDraws(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, passElements := range map[string]int{"one pass": 0, "passes of 2 and 3 rows": 2 * 16 * c.VocabSize, "a row at a time": 1} {
+	for name, passElements := range map[string]int{"one pass": 0, "passes of 2 and 3 rows": 2 * 16 * c.VocabSize,
+		"a row at a time": 1} {
 		for _, mask := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				batches := twoBatches(ref)
-				l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, MaskZeroVariance: mask, PassElements: passElements})
+				l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, MaskZeroVariance: mask,
+					PassElements: passElements})
 				got := measure(t, l, batches...)
 				all := allDraws(batches)
 				if len(got.Feedback) != len(all) {
@@ -126,8 +129,10 @@ func TestFeedbackAgreesWithThePlainComputationInTheOrderOfTheDraws(t *testing.T)
 					total.RatioSquares += f.RatioSquares
 					rollouts += min(f.Tokens, 1)
 				}
-				for key, value := range map[string]float64{"tokens": total.Tokens, "mean_ratio": total.RatioSum / total.Tokens,
-					"abs_advantage": total.Advantage.Value / rollouts, "ess": total.RatioSum * total.RatioSum / (total.Tokens * total.RatioSquares)} {
+				for key, value := range map[string]float64{"tokens": total.Tokens,
+					"mean_ratio":    total.RatioSum / total.Tokens,
+					"abs_advantage": total.Advantage.Value / rollouts,
+					"ess":           total.RatioSum * total.RatioSum / (total.Tokens * total.RatioSquares)} {
 					if math.Abs(got.Metrics[key]-value) > 1e-6*value {
 						t.Errorf("%s is %v, the feedback adds up to %v", key, got.Metrics[key], value)
 					}
@@ -195,12 +200,13 @@ func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]Learning{
-		"grpo":           {Objective: objective.GRPO{}, PassElements: 2 * 16 * c.VocabSize},
-		"grpo, masks":    {Objective: objective.GRPO{}, MaskZeroVariance: true},
-		"grpo, in N":     {Objective: objective.GRPO{}, MaskZeroVariance: true, MaskedInDenominator: true},
-		"grpo, by token": {Objective: objective.GRPO{Normalisation: objective.PerToken}, MaskZeroVariance: true, PassElements: 1},
-		"asymre":         {Objective: objective.AsymRE{}},
-		"sft":            {Objective: objective.SFT{}},
+		"grpo":        {Objective: objective.GRPO{}, PassElements: 2 * 16 * c.VocabSize},
+		"grpo, masks": {Objective: objective.GRPO{}, MaskZeroVariance: true},
+		"grpo, in N":  {Objective: objective.GRPO{}, MaskZeroVariance: true, MaskedInDenominator: true},
+		"grpo, by token": {Objective: objective.GRPO{Normalisation: objective.PerToken}, MaskZeroVariance: true,
+			PassElements: 1},
+		"asymre": {Objective: objective.AsymRE{}},
+		"sft":    {Objective: objective.SFT{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			batches := twoBatches(ref)
@@ -320,7 +326,8 @@ func TestWeightsAndFreshDrawsOfABatchAreMeasured(t *testing.T) {
 	batch := func(weights ...float32) *rollout.Batch {
 		b := &rollout.Batch{}
 		for i, w := range weights {
-			b.Draws = append(b.Draws, rollout.Draw{Rollout: &rollout.Rollout{Mask: []uint8{0, 1, 1}}, Weight: w, Fresh: i == 0})
+			b.Draws = append(b.Draws, rollout.Draw{Rollout: &rollout.Rollout{Mask: []uint8{0, 1, 1}}, Weight: w,
+				Fresh: i == 0})
 		}
 		return b
 	}
@@ -329,8 +336,10 @@ func TestWeightsAndFreshDrawsOfABatchAreMeasured(t *testing.T) {
 		want    map[string]float64
 	}{
 		// 2/4; 4/(4*(1 + 0.25 + 2*0.0625)); two first draws of four
-		{[]*rollout.Batch{batch(1, 0.25), batch(0.25, 0.5)}, map[string]float64{"weight_mean": 0.5, "weight_min": 0.25, "weight_ess": 4 / 5.5, "fresh_share": 0.5}},
-		{[]*rollout.Batch{batch(1, 1, 1, 1, 1)}, map[string]float64{"weight_mean": 1, "weight_min": 1, "weight_ess": 1, "fresh_share": 0.2}},
+		{[]*rollout.Batch{batch(1, 0.25), batch(0.25, 0.5)}, map[string]float64{"weight_mean": 0.5, "weight_min": 0.25,
+			"weight_ess": 4 / 5.5, "fresh_share": 0.5}},
+		{[]*rollout.Batch{batch(1, 1, 1, 1, 1)}, map[string]float64{"weight_mean": 1, "weight_min": 1, "weight_ess": 1,
+			"fresh_share": 0.2}},
 		{[]*rollout.Batch{batch(0, 0)}, map[string]float64{"weight_mean": 0, "weight_min": 0, "fresh_share": 0.5}},
 	} {
 		got := map[string]float64{}
@@ -379,7 +388,8 @@ func TestTheBoundOfTwoRolloutsWorkedOutByHand(t *testing.T) {
 	total.add(3, boundTerm{ratio: 0.8, start: 1, advantage: -2, sigma: 0.25})
 	got := map[string]float64{}
 	total.put(got)
-	for key, want := range map[string]float64{"bound": -0.825 - 0.575 - 0.125, "bound_gain": -0.825, "bound_tv": 0.55 / 4, "bound_tv_start": 0.25 / 4} {
+	for key, want := range map[string]float64{"bound": -0.825 - 0.575 - 0.125, "bound_gain": -0.825,
+		"bound_tv": 0.55 / 4, "bound_tv_start": 0.25 / 4} {
 		if math.Abs(got[key]-want) > 1e-12 {
 			t.Errorf("%s is %v, want %v", key, got[key], want)
 		}
@@ -483,7 +493,8 @@ func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
 			}
 			other := plainBound(references(l), at[n-2+tc.updates], allDraws(batches))["bound_tv_start"]
 			if !tc.far && math.Abs(other-want["bound_tv_start"]) < 2e-3 {
-				t.Errorf("%+v, step %d: bound_tv_start is %v, of the policy at another step %v: the test shows little", tc, n+1, want["bound_tv_start"], other)
+				t.Errorf("%+v, step %d: bound_tv_start is %v, of the policy at another step %v: the test shows little",
+					tc, n+1, want["bound_tv_start"], other)
 			}
 		}
 	}

@@ -16,14 +16,16 @@ import (
 // architectures are small decoders of every kind that a checkpoint can ask for.
 func architectures() map[string]hf.Config {
 	llama := hf.Config{ModelType: hf.Llama, VocabSize: 23, HiddenSize: 24, IntermediateSize: 40, NumHiddenLayers: 2,
-		NumAttentionHeads: 4, NumKeyValueHeads: 4, MaxPositionEmbeddings: 64, BOSTokenID: hf.NoToken, PadTokenID: hf.NoToken}
+		NumAttentionHeads: 4, NumKeyValueHeads: 4, MaxPositionEmbeddings: 64, BOSTokenID: hf.NoToken,
+		PadTokenID: hf.NoToken}
 	tied, grouped, biased, qwen, wide := llama, llama, llama, llama, llama
 	tied.TieWordEmbeddings = true
 	grouped.NumKeyValueHeads, grouped.RopeTheta, grouped.RMSNormEps = 2, 1e6, 1e-5
 	biased.NumKeyValueHeads, biased.AttentionBias = 1, true
 	qwen.ModelType, qwen.NumKeyValueHeads = hf.Qwen2, 2
 	wide.HeadDim = 10
-	return map[string]hf.Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased, "qwen2": qwen, "own head width": wide}
+	return map[string]hf.Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased,
+		"qwen2": qwen, "own head width": wide}
 }
 
 // randomWeights makes every parameter random, norms and biases too, so that none can be ignored unseen.
@@ -98,7 +100,8 @@ func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 				t.Fatal(err)
 			}
 			rng := rollout.Stream(2, "test", 0)
-			sequences := [][]int32{randomTokens(rng, 9, c.VocabSize), randomTokens(rng, 2, c.VocabSize), randomTokens(rng, 13, c.VocabSize)}
+			sequences := [][]int32{randomTokens(rng, 9, c.VocabSize), randomTokens(rng, 2, c.VocabSize),
+				randomTokens(rng, 13, c.VocabSize)}
 			scores, err := m.Score(context.Background(), w, Plain(sequences...), 0.7)
 			if err != nil {
 				t.Fatal(err)
@@ -120,8 +123,10 @@ func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
 			m := newTestModel(t, c)
 			w := randomWeights(t, m, 3)
 			rng := rollout.Stream(4, "test", 0)
-			prompts := [][]int32{randomTokens(rng, 1, c.VocabSize), randomTokens(rng, 6, c.VocabSize), randomTokens(rng, 3, c.VocabSize)}
-			rows := generate(t, m, w, prompts, Sampling{Temperature: 1.3, TopP: 0.8, MaxTokens: 11, Stop: []int32{5}}, 0)
+			prompts := [][]int32{randomTokens(rng, 1, c.VocabSize), randomTokens(rng, 6, c.VocabSize),
+				randomTokens(rng, 3, c.VocabSize)}
+			rows := generate(t, m, w, prompts, Sampling{Temperature: 1.3, TopP: 0.8, MaxTokens: 11, Stop: []int32{5}},
+				0)
 			for i, r := range rows {
 				if !slices.Equal(r.Tokens[:r.Prompt], prompts[i]) || !r.Done {
 					t.Fatalf("row %d: prompt %v became %v, done %v", i, prompts[i], r.Tokens, r.Done)
@@ -139,7 +144,8 @@ func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
 				}
 				stopped := r.Tokens[len(r.Tokens)-1] == 5
 				if r.Truncated == stopped || (r.Truncated && written(r) != 11) {
-					t.Errorf("row %d ends with token %d after %d tokens, truncated %v", i, r.Tokens[len(r.Tokens)-1], len(r.Logprobs), r.Truncated)
+					t.Errorf("row %d ends with token %d after %d tokens, truncated %v", i, r.Tokens[len(r.Tokens)-1],
+						len(r.Logprobs), r.Truncated)
 				}
 			}
 		})

@@ -60,12 +60,14 @@ func TestRPrimeIsTheRatioAtTheFirstStepOnABatch(t *testing.T) {
 	var steps [2]map[string]float64
 	var states [2]LearnerState
 	for i, updates := range []int{1, 3} {
-		l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact}, Updates: updates})
+		l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact},
+			Updates: updates})
 		batches := criticBatches(t, m, w)
 		steps[i] = step(t, l, batches...)
 		states[i] = state(t, l)
 		if steps[i]["clip_fraction"] != 0 || steps[i]["chi_square"] < 0.1 {
-			t.Errorf("updates %d: clip fraction %v at chi^2 %v, want 0 of ratios far from 1", updates, steps[i]["clip_fraction"], steps[i]["chi_square"])
+			t.Errorf("updates %d: clip fraction %v at chi^2 %v, want 0 of ratios far from 1", updates,
+				steps[i]["clip_fraction"], steps[i]["chi_square"])
 		}
 		if second := step(t, l, batches...)["clip_fraction"]; (second > 0) != (updates == 3) {
 			t.Errorf("updates %d: clip fraction %v at the second step", updates, second)
@@ -91,13 +93,15 @@ func TestTheReferencePolicyIsReplacedOnTime(t *testing.T) {
 		{Reference{Every: 1, Swaps: 3}, []int{0, 1, 2, 3, 3, 3}, []int{0, 1, 2, 3, 3, 3}},
 	} {
 		t.Run(fmt.Sprint(tc.reference), func(t *testing.T) {
-			l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{KLCoef: 0.1}, Reference: tc.reference})
+			l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{KLCoef: 0.1},
+				Reference: tc.reference})
 			var versions []*Weights
 			for n := range tc.from {
 				versions = append(versions, l.Weights())
 				batches := criticBatches(t, m, w)
 				shards := mustPrepare(t, l, batches)
-				if want := firstScores(t, l, shards, versions[tc.from[n]]); !slices.Equal(shards[0][0].reference, want.Logprobs) {
+				if want := firstScores(t, l, shards, versions[tc.from[n]]); !slices.Equal(shards[0][0].reference,
+					want.Logprobs) {
 					t.Errorf("step %d: the reference policy is not that of step %d", n, tc.from[n])
 				}
 				metrics := step(t, l, batches...)
@@ -154,7 +158,8 @@ func TestRolloutsAboveMaxLogRatioLeaveTheLoss(t *testing.T) {
 				t.Errorf("filtered %v, want 3 of 12", got.Metrics["filtered"])
 			}
 			for i, f := range got.Feedback {
-				if gone := i > 8 || i == 2 && o.MaskZeroVariance; (f.Tokens == 0) != gone || f.TDError.Known != (o.Advantage != "") || gone && f.TDError.Value+f.Advantage.Value != 0 {
+				if gone := i > 8 || i == 2 && o.MaskZeroVariance; (f.Tokens == 0) != gone ||
+					f.TDError.Known != (o.Advantage != "") || gone && f.TDError.Value+f.Advantage.Value != 0 {
 					t.Errorf("draw %d: %+v", i, f)
 				}
 			}
@@ -172,8 +177,10 @@ func TestAKLPenaltyIsSubtractedFromTheRewardTokenByToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []advantage.Kind{advantage.Batch, advantage.GroupBatch} {
-		method := map[advantage.Kind]string{advantage.Batch: objective.ReinforcePP, advantage.GroupBatch: objective.ReinforcePPBaseline}[kind]
-		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{Method: method}, Advantage: kind, KLPenalty: 0.3, MaskZeroVariance: true})
+		method := map[advantage.Kind]string{advantage.Batch: objective.ReinforcePP,
+			advantage.GroupBatch: objective.ReinforcePPBaseline}[kind]
+		l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{Method: method}, Advantage: kind,
+			KLPenalty: 0.3, MaskZeroVariance: true})
 		step(t, l, criticBatches(t, m, w)...)
 		now, err := newReference(m.config, l.Weights())
 		if err != nil {
@@ -275,7 +282,8 @@ func TestAStateWithoutANeededPolicyIsRefused(t *testing.T) {
 			t.Errorf("%s: the refused state changed the learner", want)
 		}
 	}
-	old := LearnerState{Version: whole.Version, Step: 1, Weights: whole.Weights, First: whole.First, Second: whole.Second}
+	old := LearnerState{Version: whole.Version, Step: 1, Weights: whole.Weights, First: whole.First,
+		Second: whole.Second}
 	if err := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 3}).Restore(old); err != nil {
 		t.Errorf("a state without policies that nothing needs: %v", err)
 	}
@@ -289,7 +297,8 @@ func TestMissingStoredValuesAreRefused(t *testing.T) {
 	batches[1].Draws[2].Rollout.Values = nil
 	before := state(t, l)
 	_, err := l.Step(context.Background(), batches)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rollout %d has no stored values", batches[1].Draws[2].ID)) {
+	if err == nil || !strings.Contains(err.Error(),
+		fmt.Sprintf("rollout %d has no stored values", batches[1].Draws[2].ID)) {
 		t.Errorf("error %v", err)
 	}
 	if !reflect.DeepEqual(state(t, l), before) {
@@ -305,7 +314,8 @@ func TestScoresOfABatchAreComputedOnce(t *testing.T) {
 	for name, o := range map[string]Learning{
 		"r' and reference": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1}},
 		"values":           {Objective: objective.PPO{}, Advantage: advantage.Critic},
-		"bound":            {Objective: objective.GRPO{}, MaxLogRatio: 9, BoundEvery: 1}, // which asks the policy after the step
+		// which asks the policy after the step
+		"bound": {Objective: objective.GRPO{}, MaxLogRatio: 9, BoundEvery: 1},
 	} {
 		o.Updates, o.PassElements = 3, 3*16*m.config.VocabSize
 		l := newTestLearner(t, m, w, o)
@@ -313,7 +323,8 @@ func TestScoresOfABatchAreComputedOnce(t *testing.T) {
 		for n := range 7 {
 			_, again := l.prepare(over, batches)
 			_, another := l.prepare(over, others)
-			if known := n%3 != 0; (again == nil) != known || !known && !errors.Is(again, context.Canceled) || !errors.Is(another, context.Canceled) {
+			if known := n%3 != 0; (again == nil) != known || !known && !errors.Is(again, context.Canceled) ||
+				!errors.Is(another, context.Canceled) {
 				t.Errorf("%s, step %d: asked of the batch before: %v, of another: %v", name, n, again, another)
 			}
 			step(t, l, batches...)
@@ -333,7 +344,8 @@ func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
 			last := &c.Draws[len(c.Draws)-1]
 			r := *last.Rollout
 			for len(r.Tokens) < 20 {
-				r.Tokens, r.Mask, r.Logprobs, r.Values = append(r.Tokens, 3), append(r.Mask, 1), append(r.Logprobs, -2), append(r.Values, 0.5)
+				r.Tokens, r.Mask, r.Logprobs, r.Values = append(r.Tokens, 3), append(r.Mask, 1), append(r.Logprobs, -2),
+					append(r.Values, 0.5)
 			}
 			last.Rollout = &r
 			list = append(list, &c)

@@ -118,7 +118,8 @@ func (r *reference) block(states [][]float64, at string) {
 		q := r.rotate(r.linear(r.norm(x, at+"input_layernorm.weight"), at+"self_attn.q_proj"), t)
 		mixed := make([]float64, len(q))
 		for h := range r.NumAttentionHeads {
-			r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], keys[:t+1], values[:t+1], h/(r.NumAttentionHeads/r.NumKeyValueHeads))
+			r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], keys[:t+1], values[:t+1],
+				h/(r.NumAttentionHeads/r.NumKeyValueHeads))
 		}
 		for d, v := range r.linear(mixed, at+"self_attn.o_proj") {
 			x[d] += v
@@ -205,7 +206,8 @@ func (c *referenceCache) layer(r *reference, l int, x []float64, position int) {
 	q := r.rotate(r.linear(n, at+"self_attn.q_proj"), position)
 	mixed := make([]float64, len(q))
 	for h := range r.NumAttentionHeads {
-		r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], c.keys[l], c.values[l], h/(r.NumAttentionHeads/r.NumKeyValueHeads))
+		r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], c.keys[l], c.values[l],
+			h/(r.NumAttentionHeads/r.NumKeyValueHeads))
 	}
 	for d, v := range r.linear(mixed, at+"self_attn.o_proj") {
 		x[d] += v
@@ -225,7 +227,8 @@ func (r *reference) embeddings(in Input) [][]float64 {
 	var list [][]float64
 	shown := 0
 	for i, t := range in.Tokens {
-		if size := r.Vision.Tokens(); size > 0 && int(t) == r.Vision.ImageTokenID && (in.Mask == nil || in.Mask[i] == 0) {
+		if size := r.Vision.Tokens(); size > 0 && int(t) == r.Vision.ImageTokenID &&
+			(in.Mask == nil || in.Mask[i] == 0) {
 			list = append(list, r.look(in.Images[shown/size], shown%size))
 			shown++
 			continue

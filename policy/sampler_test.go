@@ -114,7 +114,8 @@ func TestTokensFollowTheSoftmaxOrItsNucleus(t *testing.T) {
 		if got, limit := chiSquare(counts, want); got > limit {
 			t.Errorf("%+v: chi-square %.1f over %.1f: drew %v", c, got, limit, counts)
 		}
-		if wrong, limit := chiSquare(counts, nucleus(softmax64(logits, 1.05*c.temperature), topP)); topP == 1 && wrong < limit {
+		if wrong, limit := chiSquare(counts, nucleus(softmax64(logits, 1.05*c.temperature), topP)); topP == 1 &&
+			wrong < limit {
 			t.Errorf("%+v: the test could not tell temperature %g from %g", c, c.temperature, 1.05*c.temperature)
 		}
 	}
@@ -212,7 +213,8 @@ func TestLogitsThatAreNotNumbersAreRefused(t *testing.T) {
 	} {
 		for _, s := range []Sampling{{}, {Temperature: 1}, {Temperature: 1, TopP: 0.5}} {
 			_, _, err := newSampler(3, s).draw(c.logits, rollout.Stream(1, "test", 0))
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "learner.learning_rate") {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "learner.learning_rate") {
 				t.Errorf("%v with %+v: %v, want %q and what to do", c.logits, s, err, c.want)
 			}
 		}
@@ -299,9 +301,10 @@ func TestSuppressedTokensCountInTheProbabilities(t *testing.T) {
 		sampling Sampling
 		drawn    map[int32]bool
 	}{
-		"greedy":  {Sampling{}, map[int32]bool{2: true}},
-		"all":     {Sampling{Temperature: 1}, map[int32]bool{0: true, 2: true, 3: true}},
-		"nucleus": {Sampling{Temperature: 1, TopP: 0.6}, map[int32]bool{2: true}}, // of what remains 2 has a share of 0.67
+		"greedy": {Sampling{}, map[int32]bool{2: true}},
+		"all":    {Sampling{Temperature: 1}, map[int32]bool{0: true, 2: true, 3: true}},
+		// of what remains 2 has a share of 0.67
+		"nucleus": {Sampling{Temperature: 1, TopP: 0.6}, map[int32]bool{2: true}},
 	} {
 		s, rng, seen := newSampler(4, c.sampling), rollout.Stream(1, "test/never", 0), map[int32]int{}
 		s.suppressed = []int32{1}
@@ -336,13 +339,17 @@ func TestSuppressionKeepsTheRatiosOfOtherProbabilities(t *testing.T) {
 		logits   []float32
 		drawn    map[int32]bool
 	}{
-		"greedy":      {Sampling{}, []float32{1000, 0, 1, 0.5}, map[int32]bool{2: true}},
-		"far":         {Sampling{Temperature: 1}, []float32{1000, 0, 1, 0.5}, map[int32]bool{1: true, 2: true, 3: true}},
-		"cold":        {Sampling{Temperature: 0.01}, []float32{9, 0, 1, 0.5}, map[int32]bool{2: true}},
-		"nucleus":     {Sampling{Temperature: 0.01, TopP: 0.9}, []float32{9, 1, 1, 0.5}, map[int32]bool{1: true, 2: true}},
-		"impossible":  {Sampling{Temperature: 1}, []float32{float32(math.Inf(-1)), 0, 1, 0.5}, map[int32]bool{1: true, 2: true, 3: true}},
-		"frozen":      {Sampling{Temperature: 1e-300}, []float32{9, 0, 1, 0.5}, map[int32]bool{2: true}},
-		"none beside": {Sampling{Temperature: 1}, []float32{3, float32(math.Inf(-1)), 1, float32(math.Inf(-1))}, map[int32]bool{2: true}},
+		"greedy": {Sampling{}, []float32{1000, 0, 1, 0.5}, map[int32]bool{2: true}},
+		"far": {Sampling{Temperature: 1}, []float32{1000, 0, 1, 0.5},
+			map[int32]bool{1: true, 2: true, 3: true}},
+		"cold": {Sampling{Temperature: 0.01}, []float32{9, 0, 1, 0.5}, map[int32]bool{2: true}},
+		"nucleus": {Sampling{Temperature: 0.01, TopP: 0.9}, []float32{9, 1, 1, 0.5},
+			map[int32]bool{1: true, 2: true}},
+		"impossible": {Sampling{Temperature: 1}, []float32{float32(math.Inf(-1)), 0, 1, 0.5},
+			map[int32]bool{1: true, 2: true, 3: true}},
+		"frozen": {Sampling{Temperature: 1e-300}, []float32{9, 0, 1, 0.5}, map[int32]bool{2: true}},
+		"none beside": {Sampling{Temperature: 1}, []float32{3, float32(math.Inf(-1)), 1, float32(math.Inf(-1))},
+			map[int32]bool{2: true}},
 	} {
 		s, rng, seen := newSampler(4, c.sampling), rollout.Stream(2, "test/never", 0), map[int32]bool{}
 		s.suppressed = []int32{0}
@@ -422,7 +429,8 @@ func TestStoredStepsHaveTheImagesOfTheirRollout(t *testing.T) {
 	}, 0)
 	l := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
 	for _, row := range rows {
-		whole := &rollout.Rollout{Tokens: row.Tokens, Mask: row.Mask, Logprobs: row.Logprobs, Versions: row.Versions, Images: row.Images, Temperature: 1}
+		whole := &rollout.Rollout{Tokens: row.Tokens, Mask: row.Mask, Logprobs: row.Logprobs, Versions: row.Versions,
+			Images: row.Images, Temperature: 1}
 		for j, of := range row.Mask {
 			switch {
 			case of == 1 && row.Mask[j-1] == 0:
@@ -445,7 +453,8 @@ func TestStoredStepsHaveTheImagesOfTheirRollout(t *testing.T) {
 			for j, of := range s.Mask {
 				at := (1+n)*p.length + j
 				if p.images.patch[at] != p.images.patch[j] {
-					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.images.patch[at], p.images.patch[j])
+					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.images.patch[at],
+						p.images.patch[j])
 				}
 				if of == 1 {
 					want := float64(scores.Logprobs[j])

@@ -93,7 +93,8 @@ func extend(t *testing.T, g *Generation, i int, in *Input) bool {
 	}
 	row, n := g.Rows()[i], len(before.Tokens)
 	if fits := n+len(in.Tokens)+1 <= g.model.config.MaxPositionEmbeddings; ok != fits {
-		t.Fatalf("extending a row of %d tokens by %d of %d positions: %v", n, len(in.Tokens), g.model.config.MaxPositionEmbeddings, ok)
+		t.Fatalf("extending a row of %d tokens by %d of %d positions: %v", n, len(in.Tokens),
+			g.model.config.MaxPositionEmbeddings, ok)
 	}
 	if !ok {
 		if !reflect.DeepEqual(before, row) {
@@ -101,7 +102,8 @@ func extend(t *testing.T, g *Generation, i int, in *Input) bool {
 		}
 		return false
 	}
-	if row.Done || row.Truncated || row.Turn != len(row.Tokens) || !slices.Equal(row.Tokens[n:], in.Tokens) || len(row.Images) != len(before.Images)+len(in.Images) {
+	if row.Done || row.Truncated || row.Turn != len(row.Tokens) || !slices.Equal(row.Tokens[n:], in.Tokens) ||
+		len(row.Images) != len(before.Images)+len(in.Images) {
 		t.Fatalf("a row extended by %v became %+v", in.Tokens, row)
 	}
 	return true
@@ -111,10 +113,13 @@ func extend(t *testing.T, g *Generation, i int, in *Input) bool {
 func checkRow(t *testing.T, m *Model, w *Weights, r Row, temperature float64) {
 	t.Helper()
 	n := len(r.Tokens)
-	if len(r.Mask) != n || len(r.Logprobs) != n || len(r.Versions) != n || (len(r.Values) != n) == m.config.ValueHead || n > m.config.MaxPositionEmbeddings {
-		t.Fatalf("a row of %d tokens has %d masks, %d log-probs, %d versions, %d values", n, len(r.Mask), len(r.Logprobs), len(r.Versions), len(r.Values))
+	if len(r.Mask) != n || len(r.Logprobs) != n || len(r.Versions) != n || (len(r.Values) != n) == m.config.ValueHead ||
+		n > m.config.MaxPositionEmbeddings {
+		t.Fatalf("a row of %d tokens has %d masks, %d log-probs, %d versions, %d values", n, len(r.Mask),
+			len(r.Logprobs), len(r.Versions), len(r.Values))
 	}
-	scores, err := m.Score(context.Background(), w, []Input{{Tokens: r.Tokens, Images: r.Images, Mask: r.Mask}}, temperature)
+	scores, err := m.Score(context.Background(), w, []Input{{Tokens: r.Tokens, Images: r.Images, Mask: r.Mask}},
+		temperature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +169,8 @@ func TestRowsOfManyTurnsHaveTheLogprobsOfOnePass(t *testing.T) {
 				for range 1 + rng.IntN(5) {
 					prompts = append(prompts, randomInput(c, rng, 1+rng.IntN(9), rng.IntN(2)))
 				}
-				s := Sampling{Temperature: 0.7 + rng.Float64(), TopP: 0.9, MaxTokens: 1 + rng.IntN(7), Stop: []int32{1, 2, 3, 4}}
+				s := Sampling{Temperature: 0.7 + rng.Float64(), TopP: 0.9, MaxTokens: 1 + rng.IntN(7),
+					Stop: []int32{1, 2, 3, 4}}
 				for _, r := range converse(t, m, w, prompts, s, randomWish(c, seed, 7), 0) {
 					checkRow(t, m, w, r, s.Temperature)
 					most = max(most, turnsOf(r))
@@ -179,7 +185,8 @@ func TestRowsOfManyTurnsHaveTheLogprobsOfOnePass(t *testing.T) {
 				}
 			}
 			if most < 4 || truncated == 0 || stopped == 0 {
-				t.Errorf("at most %d turns, %d rows truncated and %d stopped: the test shows little", most, truncated, stopped)
+				t.Errorf("at most %d turns, %d rows truncated and %d stopped: the test shows little", most,
+					truncated, stopped)
 			}
 		})
 	}
@@ -211,7 +218,8 @@ func TestRowsOfManyTurnsAreThoseOfEachAlone(t *testing.T) {
 	}
 	s := Sampling{MaxTokens: 5, Stop: []int32{2, 9, 11, 13}}
 	for i, row := range converse(t, m, w, prompts, s, randomWish(c, 109, 6), 0) {
-		alone := converse(t, m, w, prompts[i:i+1], s, func(turn, _ int) *Input { return randomWish(c, 109, 6)(turn, i) }, 0)[0]
+		alone := converse(t, m, w, prompts[i:i+1], s,
+			func(turn, _ int) *Input { return randomWish(c, 109, 6)(turn, i) }, 0)[0]
 		if !slices.Equal(row.Tokens, alone.Tokens) || !slices.Equal(row.Mask, alone.Mask) {
 			t.Fatalf("row %d is %v, alone it is %v", i, row.Tokens, alone.Tokens)
 		}
@@ -359,7 +367,8 @@ type schedule struct {
 func TestRandomSchedulesOfTurnsAgreeWithThePlainComputation(t *testing.T) {
 	c := withTower()
 	m := newTestModel(t, c)
-	versions := []*Weights{randomWeights(t, m, 121), randomWeights(t, m, 122).WithVersion(3), randomWeights(t, m, 123).WithVersion(4)}
+	versions := []*Weights{randomWeights(t, m, 121), randomWeights(t, m, 122).WithVersion(3),
+		randomWeights(t, m, 123).WithVersion(4)}
 	refs := map[rollout.Version]*reference{}
 	for _, w := range versions {
 		ref, err := newReference(c, w)
@@ -381,12 +390,14 @@ func TestRandomSchedulesOfTurnsAgreeWithThePlainComputation(t *testing.T) {
 				prompts = append(prompts, randomInput(c, rng, 1+rng.IntN(9), rng.IntN(2)))
 				streams = append(streams, stream(i))
 			}
-			s := Sampling{Temperature: 0.5 + rng.Float64(), TopP: 0.8, MaxTokens: 1 + rng.IntN(7), Stop: []int32{1, 2, 3}, RecomputeCache: seed%2 == 1}
+			s := Sampling{Temperature: 0.5 + rng.Float64(), TopP: 0.8, MaxTokens: 1 + rng.IntN(7),
+				Stop: []int32{1, 2, 3}, RecomputeCache: seed%2 == 1}
 			g, err := m.Start(prompts, streams, s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			run := &schedule{t: t, rng: rng, m: m, g: g, versions: versions, sampling: s, shadow: newShadow(len(prompts), s.RecomputeCache, refs)}
+			run := &schedule{t: t, rng: rng, m: m, g: g, versions: versions, sampling: s,
+				shadow: newShadow(len(prompts), s.RecomputeCache, refs)}
 			run.run()
 			turns, changes = turns+run.turns, changes+run.changes
 		})
@@ -455,7 +466,8 @@ func (s *schedule) step(w *Weights) {
 			s.t.Fatalf("row %d of %d tokens became %+v", i, len(before[i].Tokens), r)
 		}
 		ref := s.shadow.refs[w.Version]
-		near(s.t, "log-prob", r.Logprobs[last], logSoftmax(ref.head(states[i]), s.sampling.Temperature)[r.Tokens[last]], 5e-5)
+		near(s.t, "log-prob", r.Logprobs[last], logSoftmax(ref.head(states[i]), s.sampling.Temperature)[r.Tokens[last]],
+			5e-5)
 		near(s.t, "value", r.Values[last], ref.linear(states[i], "v_head.summary")[0], 5e-5)
 		full := len(r.Tokens)-r.Turn == s.sampling.MaxTokens || len(r.Tokens) == s.m.config.MaxPositionEmbeddings
 		stopped := r.Tokens[last] >= 1 && r.Tokens[last] <= 3
@@ -488,7 +500,8 @@ func TestAShadowWithTheOtherCachePolicyDisagrees(t *testing.T) {
 			worst = max(worst, scores[0].Logprobs[j]-r.Logprobs[j], r.Logprobs[j]-scores[0].Logprobs[j])
 		}
 		if (worst < 1e-4) != recompute {
-			t.Errorf("recompute %v: log-probs of the second turn are within %g of those of its weights alone", recompute, worst)
+			t.Errorf("recompute %v: log-probs of the second turn are within %g of those of its weights alone",
+				recompute, worst)
 		}
 	}
 }

@@ -45,10 +45,12 @@ func TestSavedWeightsLoadBitForBit(t *testing.T) {
 				t.Error("weights changed on the way through a folder")
 			}
 			if fmt.Sprint(loaded.Config()) != fmt.Sprint(m.Config()) || w.Version != 0 || tokenizer != nil {
-				t.Errorf("loaded %+v, version %d, tokenizer %v; saved %+v without one", loaded.Config(), w.Version, tokenizer, m.Config())
+				t.Errorf("loaded %+v, version %d, tokenizer %v; saved %+v without one", loaded.Config(), w.Version,
+					tokenizer, m.Config())
 			}
 			tokens := []int32{3, 1, 4, 1, 5, 9, 2, 6}
-			if got, want := logprobs(t, loaded, w, tokens, 1), logprobs(t, m, l.Weights(), tokens, 1); !slices.Equal(got, want) {
+			if got, want := logprobs(t, loaded, w, tokens, 1),
+				logprobs(t, m, l.Weights(), tokens, 1); !slices.Equal(got, want) {
 				t.Errorf("log-probs %v after loading, %v before saving", got, want)
 			}
 		})
@@ -76,7 +78,8 @@ func TestAddingAValueHeadChangesNothingElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(after[0].Logprobs, before[0].Logprobs) || before[0].Values != nil || !slices.Equal(after[0].Values, make([]float32, 8)) {
+			if !slices.Equal(after[0].Logprobs, before[0].Logprobs) || before[0].Values != nil ||
+				!slices.Equal(after[0].Values, make([]float32, 8)) {
 				t.Errorf("scores %+v, were %+v: want the log-probs and values of 0", after[0], before[0])
 			}
 			again, same, err := critic.WithValueHead(with)
@@ -100,7 +103,8 @@ func TestWeightsOfAnotherShapeAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.NewWeights(0, flat[1:]); err == nil || !strings.Contains(err.Error(), "20 tensors given, the model has 21") {
+	if _, err := m.NewWeights(0, flat[1:]); err == nil ||
+		!strings.Contains(err.Error(), "20 tensors given, the model has 21") {
 		t.Errorf("a tensor too few: %v", err)
 	}
 	flat[3] = flat[3][1:]
@@ -124,9 +128,10 @@ func stories(t *testing.T) (*Model, *Weights, *hf.Tokenizer) {
 }
 
 // What PyTorch's transformers 5.23 generates with the same folder in float32.
-const storyOpening = "Once upon a time, a little girl named Lily lived in a small house with her mom, dad, and her dog, Spot, Spot, loved to play " +
-	"all day. One day, Lily saw a small bird on the ground. She picked it up and tried to reach the bird and see what it was.\nLily had an idea. " +
-	"She asked her mom if she could help the bird. Her mom said, \"Okay, let's go"
+const storyOpening = "Once upon a time, a little girl named Lily lived in a small house with her mom, dad, and her " +
+	"dog, Spot, Spot, loved to play all day. One day, Lily saw a small bird on the ground. She picked it up and " +
+	"tried to reach the bird and see what it was.\n" +
+	"Lily had an idea. She asked her mom if she could help the bird. Her mom said, \"Okay, let's go"
 
 func TestPretrainedModelContinuesAStory(t *testing.T) {
 	m, w, tokenizer := stories(t)

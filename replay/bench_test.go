@@ -251,7 +251,8 @@ type rescan struct {
 }
 
 func newRescan(n int, p Options) *rescan {
-	r := &rescan{make([]float64, n), make([]float64, n), make([]rollout.Version, n), p.PriorityExponent, float64(p.AgeDecay)}
+	r := &rescan{make([]float64, n), make([]float64, n), make([]rollout.Version, n), p.PriorityExponent,
+		float64(p.AgeDecay)}
 	random := rollout.Stream(1, "bench", 2)
 	for i := range r.bases {
 		r.bases[i] = random.Float64()
@@ -421,7 +422,8 @@ func BenchmarkConcurrent(b *testing.B) {
 	pool := longGroups(64)
 	for _, shards := range []int{1, concurrentWorkers} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
-			table, err := New(Options{Capacity: concurrentRollouts, Sampler: Prioritized, Shards: shards, Vocab: 64, Seed: 1})
+			table, err := New(Options{Capacity: concurrentRollouts, Sampler: Prioritized, Shards: shards,
+				Vocab: 64, Seed: 1})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -127,21 +127,24 @@ func watch(t *testing.T, table *Table) {
 // The whole show, a minute of it with the race detector:
 //
 //	go test -race -gcflags=all=-d=checkptr=0 ./replay -run Concurrent -concurrent 60s
-var concurrentFor = flag.Duration("concurrent", time.Second, "how long TestConcurrentInsertionAndSamplingBalance runs each table")
+var concurrentFor = flag.Duration("concurrent", time.Second, "how long TestConcurrentInsertionAndSamplingBalance "+
+	"runs each table")
 
 // Eight goroutines insert rollouts of 1,000 tokens and eight draw batches of 64 and update them, the first of these
 // moves the version on, and one looks on: run with -race. Every draw is of a rollout as it was inserted, probabilities
 // add up to 1 at any moment, and afterwards the books balance with what the goroutines counted themselves.
 func TestConcurrentInsertionAndSamplingBalance(t *testing.T) {
 	decaying := prioritizedOptions()
-	decaying.AgeDecay, decaying.ImportanceNorm, decaying.Entry = 0.05, ByTable, EnterMax // 0.05: the scale moves every 55 versions
+	// 0.05: the scale moves every 55 versions
+	decaying.AgeDecay, decaying.ImportanceNorm, decaying.Entry = 0.05, ByTable, EnterMax
 	for name, o := range map[string]Options{
 		"one shard":  {Capacity: 1024},
 		"two shards": withPriorities(decaying, Options{Capacity: 1024, Shards: 2, MaxStaleness: 20, MaxUses: 16}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Sampler = Prioritized
-			s := &show{t: t, table: mustNew(t, o), tokens: longGroups(1)[0].Rollouts[0], look: make(chan struct{}), stop: make(chan struct{})}
+			s := &show{t: t, table: mustNew(t, o), tokens: longGroups(1)[0].Rollouts[0], look: make(chan struct{}),
+				stop: make(chan struct{})}
 			var inserting, rest sync.WaitGroup
 			for i := range concurrentWorkers {
 				inserting.Go(func() { s.insert(rollout.Stream(uint64(i), "insert", 0)) })
@@ -268,7 +271,8 @@ func (s *show) check(b *rollout.Batch) {
 		o := s.table.options
 		switch {
 		case d.Advantage != *d.Rollout.Advantage || d.Staleness != int32(b.Version-made) || d.Staleness < 0:
-			s.t.Errorf("draw %+v at version %d is not of a rollout of version %d and advantage %v", d, b.Version, made, *d.Rollout.Advantage)
+			s.t.Errorf("draw %+v at version %d is not of a rollout of version %d and advantage %v", d, b.Version, made,
+				*d.Rollout.Advantage)
 		case o.MaxStaleness > 0 && d.Staleness > int32(o.MaxStaleness), o.MaxUses > 0 && d.Uses >= int32(o.MaxUses):
 			s.t.Errorf("draw %+v", d)
 		case !(d.Probability > 0 && d.Probability <= 1+1e-12 && d.Weight >= 0 && d.Weight <= 1):
@@ -284,7 +288,8 @@ func (s *show) update(b *rollout.Batch, n int) error {
 	for i, d := range b.Draws {
 		x := float64(uint64(d.ID)*uint64(n)%97) / 97
 		priorities[i] = Priority{d.ID, x}
-		feedback[i] = rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(x), Tokens: 900, RatioSum: 900, RatioSquares: 910}
+		feedback[i] = rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(x), Tokens: 900,
+			RatioSum: 900, RatioSquares: 910}
 	}
 	if n%2 == 0 {
 		return updateOf(s.table, priorities...)
@@ -339,7 +344,8 @@ func (s *show) balance() {
 	case st.Inserted != uint64(n) || s.ids.Load() != n*(n+1)/2:
 		s.t.Errorf("inserted %d of %d, IDs add up to %d", st.Inserted, n, s.ids.Load())
 	case st.Acknowledged != uint64(s.used.Load()) || st.Returned != uint64(s.returned.Load()):
-		s.t.Errorf("acknowledged %d of %d, returned %d of %d", st.Acknowledged, s.used.Load(), st.Returned, s.returned.Load())
+		s.t.Errorf("acknowledged %d of %d, returned %d of %d", st.Acknowledged, s.used.Load(), st.Returned,
+			s.returned.Load())
 	case st.UpdatesIgnored > uint64(s.updates.Load()):
 		s.t.Errorf("%d of %d updates ignored", st.UpdatesIgnored, s.updates.Load())
 	case int64(st.Version) != s.versions.Load():
@@ -348,6 +354,7 @@ func (s *show) balance() {
 	if n == 0 || s.used.Load() == 0 {
 		s.t.Errorf("nothing was done: %d inserted, %d draws used", n, s.used.Load())
 	}
-	s.t.Logf("%d rollouts inserted, %d draws used, %d given back, %d updates (%d of evicted rollouts), %d versions, %d looks",
+	s.t.Logf("%d rollouts inserted, %d draws used, %d given back, %d updates (%d of evicted rollouts), %d versions, "+
+		"%d looks",
 		n, s.used.Load(), s.returned.Load(), s.updates.Load(), st.UpdatesIgnored, st.Version, s.looks.Load())
 }

@@ -152,7 +152,8 @@ func TestUsesAreCountedAtTheVersionOfTheDrawInWhateverOrderTheyAreAcknowledged(t
 	}
 	s := statsOf(table)
 	// Used at 3 (first), at 1 (no time since: it was drawn before), at 4 (1 since 3).
-	if want := []rollout.Bin{{Value: 0, Count: 1}, {Value: 1, Count: 1}}; !reflect.DeepEqual(s.SinceLastUse.Bins(), want) {
+	if want := []rollout.Bin{{Value: 0, Count: 1}, {Value: 1, Count: 1}}; !reflect.DeepEqual(s.SinceLastUse.Bins(),
+		want) {
 		t.Errorf("since last use %v", s.SinceLastUse.Bins())
 	}
 	if s.Staleness.Sum() != 8 || s.UsesPresent.Sum() != 3 {
@@ -257,7 +258,8 @@ func TestARenewedLeaseEndsAfterAWholeTimeout(t *testing.T) {
 	if err := table.Server().Renew(batches[0].ID); !errors.Is(err, rollout.ErrNoLease) {
 		t.Errorf("renewing a lease that is over: %v", err)
 	}
-	if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 6})); !slices.Equal(got, []rollout.ID{1, 2, 3, 4, 5, 6}) {
+	if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 6})); !slices.Equal(got,
+		[]rollout.ID{1, 2, 3, 4, 5, 6}) {
 		t.Errorf("the queue gives %v", got)
 	}
 }
@@ -398,7 +400,8 @@ func TestFreshDrawsAreTheOldestNeverHandedOutAsSuch(t *testing.T) {
 				t.Errorf("%s: rollout %d is held as %+v", kind, h.ID, h)
 			}
 		}
-		if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 5, Fresh: 5})); !reflect.DeepEqual(got, []rollout.ID{1, 2, 3, 5, 6}) {
+		if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 5, Fresh: 5})); !reflect.DeepEqual(got,
+			[]rollout.ID{1, 2, 3, 5, 6}) {
 			t.Errorf("%s: after a release fresh were %v", kind, got)
 		}
 		if _, err := table.Sample(ctx, rollout.Request{Size: 2, Fresh: 1}); !errors.Is(err, rollout.ErrStarved) {
@@ -489,7 +492,8 @@ func TestWhatGoesBackIsAsFreshAsItWas(t *testing.T) {
 		if err := table.Release(ctx, b.ID); err != nil {
 			t.Fatal(err)
 		}
-		if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 2, Fresh: 2})); !reflect.DeepEqual(got, []rollout.ID{1, 2}) {
+		if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 2, Fresh: 2})); !reflect.DeepEqual(got,
+			[]rollout.ID{1, 2}) {
 			t.Errorf("fresh were %v", got)
 		}
 	}
@@ -578,7 +582,8 @@ func TestTheLatestAnswersAreRememberedWithinTheirWeight(t *testing.T) {
 			var got []answer
 			m.each(func(id string, v int64) { got = append(got, answer{id, v}) })
 			if !slices.Equal(got, want) || len(m.answers) != len(want) || m.weight != sumOf(want) {
-				t.Fatalf("seed %d, step %d: %v (%d answers, weight %d), want %v", seed, i, got, len(m.answers), m.weight, want)
+				t.Fatalf("seed %d, step %d: %v (%d answers, weight %d), want %v", seed, i, got, len(m.answers),
+					m.weight, want)
 			}
 			if !slices.Equal(earlier, then) {
 				t.Fatalf("seed %d, step %d: the list changed to %v, was %v", seed, i, earlier, then)
@@ -660,7 +665,8 @@ func TestATableOfStepsKeepsEachTurnByItself(t *testing.T) {
 	if err := table.Advance(ctx, 5); err != nil {
 		t.Fatal(err)
 	}
-	ids := mustInsert(t, table, rollout.Group{Rollouts: []*rollout.Rollout{threeTurns(3, 4, 5), group(2, 5).Rollouts[0]}})
+	ids := mustInsert(t, table,
+		rollout.Group{Rollouts: []*rollout.Rollout{threeTurns(3, 4, 5), group(2, 5).Rollouts[0]}})
 	if !reflect.DeepEqual(ids, []rollout.ID{1, 2, 3, 4}) {
 		t.Errorf("the ids are %v", ids)
 	}
@@ -691,9 +697,11 @@ func TestRolloutsThatMakeNoStepsAreRefusedWhole(t *testing.T) {
 	silent.Turns[1] = rollout.Turn{Start: 2, End: 3}
 	silent.Turns[2].Start = 3
 	for want, g := range map[string]rollout.Group{
-		"row 2: turns is none around token 1 of the policy":       {Rollouts: []*rollout.Rollout{group(0, 1).Rollouts[0], outside}},
-		"row 1: turns is turn 1 without a token of the policy":    {Rollouts: []*rollout.Rollout{silent}},
-		"row 1: group is 6 steps: insert groups of no more steps": {Rollouts: []*rollout.Rollout{threeTurns(0, 0, 0), threeTurns(0, 0, 0)}},
+		"row 2: turns is none around token 1 of the policy": {Rollouts: []*rollout.Rollout{group(0,
+			1).Rollouts[0], outside}},
+		"row 1: turns is turn 1 without a token of the policy": {Rollouts: []*rollout.Rollout{silent}},
+		"row 1: group is 6 steps: insert groups of no more steps": {Rollouts: []*rollout.Rollout{threeTurns(0, 0, 0),
+			threeTurns(0, 0, 0)}},
 	} {
 		_, err := table.Insert(ctx, group(0, 1), g)
 		if !errors.Is(err, rollout.ErrInvalid) || !strings.HasPrefix(err.Error(), want) {

@@ -47,7 +47,8 @@ func (l *ledger) apply(t *testing.T, c *Changes) {
 		l.kept[u.ID] = k
 	}
 	for _, ordered := range []bool{
-		slices.IsSortedFunc(c.Inserted, func(a, b Stored) int { return cmp.Compare(a.ID, b.ID) }), slices.IsSorted(c.Removed),
+		slices.IsSortedFunc(c.Inserted, func(a, b Stored) int { return cmp.Compare(a.ID, b.ID) }),
+		slices.IsSorted(c.Removed),
 		slices.IsSortedFunc(c.Changed, func(a, b Usage) int { return cmp.Compare(a.ID, b.ID) }),
 	} {
 		if !ordered {
@@ -112,7 +113,8 @@ func (tr *trial) sameTables(a, b *Table) {
 	if string(x) != string(y) {
 		tr.t.Fatalf("statistics\n%s, rebuilt\n%s", x, y)
 	}
-	if p, q := fmt.Sprint(a.Inspect().AgeDecay(), a.Inspect().ESSByAge(), a.lastID, a.lastGroup, a.ageDecayMoved), fmt.Sprint(b.Inspect().AgeDecay(), b.Inspect().ESSByAge(), b.lastID, b.lastGroup, b.ageDecayMoved); p != q {
+	if p, q := fmt.Sprint(a.Inspect().AgeDecay(), a.Inspect().ESSByAge(), a.lastID, a.lastGroup, a.ageDecayMoved),
+		fmt.Sprint(b.Inspect().AgeDecay(), b.Inspect().ESSByAge(), b.lastID, b.lastGroup, b.ageDecayMoved); p != q {
 		tr.t.Fatalf("table has %s, rebuilt %s", p, q)
 	}
 	one, other := a.Inspect().Held(), b.Inspect().Held()
@@ -270,7 +272,8 @@ func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 		t.Error("nothing was noted of what waits to be told")
 	}
 	c = table.Durable().Cut()
-	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) || !slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Reset {
+	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) ||
+		!slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Reset {
 		t.Errorf("the second cut told %v, and %v removed", got, c.Removed)
 	}
 	if n := table.Durable().Pending(); n != 0 {
@@ -339,22 +342,31 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 	for want, change := range map[string]func(r *Recovered){
 		"its state is missing":               func(r *Recovered) { r.State = nil },
 		"seed is 7 in the snapshot and none": func(r *Recovered) { r.State.Identity = Options{Seed: 7}.identity() },
-		"its state has 2 shards":             func(r *Recovered) { r.State.Shards = append(r.State.Shards, shardState{}) },
-		"3 insertions are remembered":        func(r *Recovered) { r.Requests = r.Requests[1:] },
-		"is remembered, of 8 given":          func(r *Recovered) { r.Requests[0].First = 8 },
-		"of ids 5 to 9223372036854775811":    func(r *Recovered) { r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64} },
-		"to 1 is remembered, of 8 given":     func(r *Recovered) { r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3} },
-		"it holds 7 rollouts, its state":     func(r *Recovered) { r.Stored = r.Stored[1:] },
-		"is there twice":                     func(r *Recovered) { r.Stored[1] = r.Stored[0] },
-		"rollout 99 is none of the 8":        func(r *Recovered) { r.Stored[0].ID = 99 },
-		"has no content":                     func(r *Recovered) { r.Stored[0].Rollout = nil },
-		"has 10 uses, max_uses is 10":        func(r *Recovered) { r.Stored[0].Uses = 10 },
-		"the table is at 1":                  func(r *Recovered) { r.State.Version = 1 },
-		"was used at version 4":              func(r *Recovered) { r.Stored[0].LastUse = 4 },
-		"is of group 9 of 4":                 func(r *Recovered) { r.Stored[0].Group = 9 },
-		"has marks 11000000":                 func(r *Recovered) { r.Stored[0].Marks = 0b11000000 },
-		"is reserved as correct with":        func(r *Recovered) { r.Stored[0].Marks |= MarkReserved },
-		"come to 13, its state says 12":      func(r *Recovered) { r.Stored[0].Uses++ },
+		"its state has 2 shards": func(r *Recovered) {
+			r.State.Shards = append(r.State.Shards,
+				shardState{})
+		},
+		"3 insertions are remembered": func(r *Recovered) { r.Requests = r.Requests[1:] },
+		"is remembered, of 8 given":   func(r *Recovered) { r.Requests[0].First = 8 },
+		"of ids 5 to 9223372036854775811": func(r *Recovered) {
+			r.Requests[1] = Insertion{"batch 1", 5,
+				math.MaxInt64}
+		},
+		"to 1 is remembered, of 8 given": func(r *Recovered) {
+			r.Requests[1] = Insertion{"batch 1",
+				math.MaxUint64, 3}
+		},
+		"it holds 7 rollouts, its state": func(r *Recovered) { r.Stored = r.Stored[1:] },
+		"is there twice":                 func(r *Recovered) { r.Stored[1] = r.Stored[0] },
+		"rollout 99 is none of the 8":    func(r *Recovered) { r.Stored[0].ID = 99 },
+		"has no content":                 func(r *Recovered) { r.Stored[0].Rollout = nil },
+		"has 10 uses, max_uses is 10":    func(r *Recovered) { r.Stored[0].Uses = 10 },
+		"the table is at 1":              func(r *Recovered) { r.State.Version = 1 },
+		"was used at version 4":          func(r *Recovered) { r.Stored[0].LastUse = 4 },
+		"is of group 9 of 4":             func(r *Recovered) { r.Stored[0].Group = 9 },
+		"has marks 11000000":             func(r *Recovered) { r.Stored[0].Marks = 0b11000000 },
+		"is reserved as correct with":    func(r *Recovered) { r.Stored[0].Marks |= MarkReserved },
+		"come to 13, its state says 12":  func(r *Recovered) { r.Stored[0].Uses++ },
 	} {
 		r := whole(t, o)
 		change(&r)
@@ -421,18 +433,23 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 		{"one that is too old", Options{MaxStaleness: 3}, "is of version 1, max_staleness 3", func(r *Recovered) {
 			r.Stored[0].Rollout = group(1, 1).Rollouts[0]
 		}},
-		{"a version below 0", Options{}, "has tokens of versions -4", func(r *Recovered) { r.Stored[0].Rollout = group(-4, 1).Rollouts[0] }},
+		{"a version below 0", Options{}, "has tokens of versions -4",
+			func(r *Recovered) { r.Stored[0].Rollout = group(-4, 1).Rollouts[0] }},
 		{"half a group", Options{Unit: UnitGroup, GroupSize: 2}, "has 1 rollouts, group_size is 2", func(r *Recovered) {
 			r.Stored = r.Stored[:0:0]
-			r.Stored = append(r.Stored, Stored{Usage: Usage{ID: 1, LastUse: rollout.NoVersion}, Group: 1, Rollout: group(2, 1).Rollouts[0]})
+			r.Stored = append(r.Stored, Stored{Usage: Usage{ID: 1, LastUse: rollout.NoVersion}, Group: 1,
+				Rollout: group(2, 1).Rollouts[0]})
 		}},
-		{"more kept than are set aside", positive, "more than its capacity", each(func(k *Stored) { k.Marks |= MarkReserved })},
-		{"acknowledgements nobody made", Options{}, "its state says 3", func(r *Recovered) { r.State.Shards[0].Counts.Acknowledged = 3 }},
+		{"more kept than are set aside", positive, "more than its capacity",
+			each(func(k *Stored) { k.Marks |= MarkReserved })},
+		{"acknowledgements nobody made", Options{}, "its state says 3",
+			func(r *Recovered) { r.State.Shards[0].Counts.Acknowledged = 3 }},
 	} {
 		r := untouched(t, c.o)
 		c.change(&r)
 		table := mustNew(t, c.o)
-		if _, err := table.Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, rollout.ErrInvalid) {
+		if _, err := table.Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
 		}
 		if table.present() != 0 || table.Version() != 0 {
@@ -450,14 +467,16 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 func TestMoreThanTheCapacityIsRefused(t *testing.T) {
 	bytes := group(2, 1).Rollouts[0].Bytes()
 	for name, c := range map[string]struct{ had, has Options }{
-		"rollouts":       {Options{Capacity: 8}, Options{Capacity: 7}},
-		"in a queue":     {Options{Capacity: 8, Sampler: FIFO}, Options{Capacity: 7, Sampler: FIFO}},
-		"bytes":          {Options{CapacityBytes: 8 * bytes}, Options{CapacityBytes: 8*bytes - 1}},
-		"bytes in queue": {Options{CapacityBytes: 8 * bytes, Sampler: FIFO}, Options{CapacityBytes: 8*bytes - 1, Sampler: FIFO}},
+		"rollouts":   {Options{Capacity: 8}, Options{Capacity: 7}},
+		"in a queue": {Options{Capacity: 8, Sampler: FIFO}, Options{Capacity: 7, Sampler: FIFO}},
+		"bytes":      {Options{CapacityBytes: 8 * bytes}, Options{CapacityBytes: 8*bytes - 1}},
+		"bytes in queue": {Options{CapacityBytes: 8 * bytes, Sampler: FIFO},
+			Options{CapacityBytes: 8*bytes - 1, Sampler: FIFO}},
 	} {
 		r := untouched(t, c.had)
 		r.State.Identity = mustNew(t, c.has).options.identity()
-		if _, err := mustNew(t, c.has).Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), "more than its capacity") {
+		if _, err := mustNew(t, c.has).Durable().Rebuild(r); err == nil ||
+			!strings.Contains(err.Error(), "more than its capacity") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

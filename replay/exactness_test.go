@@ -234,7 +234,8 @@ func (x *exactness) compareUnit(u []Held, want *big.Float) {
 	x.t.Helper()
 	for _, h := range u {
 		if h.Probability != u[0].Probability {
-			x.t.Fatalf("rollouts %d and %d of one unit have probabilities %v and %v", u[0].ID, h.ID, u[0].Probability, h.Probability)
+			x.t.Fatalf("rollouts %d and %d of one unit have probabilities %v and %v", u[0].ID, h.ID, u[0].Probability,
+				h.Probability)
 		}
 	}
 	x.compareProbability(u[0], u[0].Probability, want)
@@ -254,7 +255,8 @@ func (x *exactness) compareProbability(h Held, got float64, want *big.Float) {
 	wrong, _ := bigQuo(bigSub(bigOf(got), want), want).Float64()
 	x.worst = max(x.worst, math.Abs(wrong))
 	if !(math.Abs(wrong) <= 1e-9) {
-		x.t.Fatalf("rollout %d of age %d: probability %v, by definition %s: relative error %.2g", h.ID, h.Age, got, want.Text('g', 20), wrong)
+		x.t.Fatalf("rollout %d of age %d: probability %v, by definition %s: relative error %.2g", h.ID, h.Age, got,
+			want.Text('g', 20), wrong)
 	}
 }
 
@@ -270,22 +272,27 @@ func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
 		{Options{Capacity: 48, MaxUses: 2}, 0.6, 500, 1e-300, BeforeExponent, Stratified, false},
 		{Options{Capacity: 48, MaxStaleness: 60_000}, 0.3, 3, 1e-6, BeforeExponent, Stratified, false},
 		{Options{Capacity: 64, Shards: 2, MaxUses: 1}, 2, 500, 1e-300, AfterExponent, Independent, false},
-		{Options{Capacity: 50, Unit: UnitGroup, GroupSize: 3, MaxUses: 1}, 1, 1, 1e-300, BeforeExponent, Stratified, false},
-		{Options{Capacity: 64, Unit: UnitGroup, GroupSize: 2, Shards: 2}, 1.5, math.Inf(1), 1e-300, AfterExponent, Independent, false},
+		{Options{Capacity: 50, Unit: UnitGroup, GroupSize: 3, MaxUses: 1}, 1, 1, 1e-300, BeforeExponent,
+			Stratified, false},
+		{Options{Capacity: 64, Unit: UnitGroup, GroupSize: 2, Shards: 2}, 1.5, math.Inf(1), 1e-300, AfterExponent,
+			Independent, false},
 		{Options{Capacity: 40, MaxUses: 2}, 100, 1, 1e-300, BeforeExponent, Stratified, false},
 		{Options{Capacity: 40, MaxUses: 2}, 0.05, 3, 1e-300, AfterExponent, Stratified, false},
 		{Options{Capacity: 48}, 2, 1, 1e-300, BeforeExponent, Stratified, true},
 		{Options{Capacity: 48, Unit: UnitGroup, GroupSize: 2}, 1, 1, 1e-300, AfterExponent, Independent, true},
 	} {
-		t.Run(fmt.Sprintf("alpha=%g,tau=%g,%s,%s,uses=%d,shards=%d,gradual=%v", c.exponent, Versions(c.tau), c.decay, c.Unit, c.MaxUses, c.Shards, c.gradual), func(t *testing.T) {
+		t.Run(fmt.Sprintf("alpha=%g,tau=%g,%s,%s,uses=%d,shards=%d,gradual=%v", c.exponent, Versions(c.tau), c.decay,
+			c.Unit, c.MaxUses, c.Shards, c.gradual), func(t *testing.T) {
 			t.Parallel()
 			p := prioritizedOptions()
-			p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.AgeDecay, p.Decay, p.Draws = BaseReward, c.epsilon, c.exponent, Versions(c.tau), c.decay, c.spread
+			p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.AgeDecay, p.Decay, p.Draws = BaseReward, c.epsilon,
+				c.exponent, Versions(c.tau), c.decay, c.spread
 			p.ImportanceNorm = ByTable
 			c.Options = withPriorities(p, c.Options)
 			c.Options.Seed = 3
 			x := &exactness{
-				t: t, gradual: c.gradual, random: rollout.Stream(3, "exactness", uint64(c.exponent*10)), table: mustNew(t, c.Options), tau: c.tau,
+				t: t, gradual: c.gradual, random: rollout.Stream(3, "exactness", uint64(c.exponent*10)),
+				table: mustNew(t, c.Options), tau: c.tau,
 				bases: make(map[rollout.ID]float64), logs: make(map[[3]float64]*big.Float),
 			}
 			operations := 10_000
@@ -299,8 +306,10 @@ func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
 					next += 1 + x.random.IntN(59)
 				}
 			}
-			t.Logf("greatest relative error %.2g; %d compared tiny, %d times of the ancient only, %d times from a later reference", x.worst, x.tiny, x.ancient, x.moved)
-			if c.exponent > 0 && !testing.Short() && (x.moved == 0 || !c.gradual && (x.tiny == 0 || x.ancient == 0 && c.MaxUses > 0)) {
+			t.Logf("greatest relative error %.2g; %d compared tiny, %d times of the ancient only, %d times from a "+
+				"later reference", x.worst, x.tiny, x.ancient, x.moved)
+			if c.exponent > 0 && !testing.Short() &&
+				(x.moved == 0 || !c.gradual && (x.tiny == 0 || x.ancient == 0 && c.MaxUses > 0)) {
 				t.Error("the operations did not reach what they are for")
 			}
 		})

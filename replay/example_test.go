@@ -37,7 +37,8 @@ func Example() {
 			return
 		}
 		for _, d := range batch.Draws {
-			fmt.Printf("batch %d: rollout %d, advantage %+.1f, staleness %d, used %d times before\n", batch.ID, d.ID, d.Advantage, d.Staleness, d.Uses)
+			fmt.Printf("batch %d: rollout %d, advantage %+.1f, staleness %d, used %d times before\n", batch.ID, d.ID,
+				d.Advantage, d.Staleness, d.Uses)
 		}
 	}
 	_, err = table.Sample(ctx, rollout.Request{Size: 3})
@@ -54,7 +55,8 @@ func Example() {
 // Rollouts with a large advantage are drawn more often, old ones less; a trainer reports back.
 func Example_prioritized() {
 	ctx := context.Background()
-	table, err := replay.New(replay.Options{Capacity: 1024, Sampler: replay.Prioritized, AgeDecay: 20, ImportanceAnneal: new(1000), Seed: 1})
+	table, err := replay.New(replay.Options{Capacity: 1024, Sampler: replay.Prioritized, AgeDecay: 20,
+		ImportanceAnneal: new(1000), Seed: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -81,8 +83,10 @@ func Example_prioritized() {
 	}
 	var measured []rollout.Feedback
 	for _, d := range batch.Draws {
-		fmt.Printf("rollout %d, advantage %+.2f, staleness %d, probability %.3f, weight %.2f\n", d.ID, d.Advantage, d.Staleness, d.Probability, d.Weight)
-		measured = append(measured, rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(0.1), Tokens: 1, RatioSum: 1.1, RatioSquares: 1.21})
+		fmt.Printf("rollout %d, advantage %+.2f, staleness %d, probability %.3f, weight %.2f\n", d.ID, d.Advantage,
+			d.Staleness, d.Probability, d.Weight)
+		measured = append(measured, rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(0.1),
+			Tokens: 1, RatioSum: 1.1, RatioSquares: 1.21})
 	}
 	fmt.Println(table.Report(ctx, measured...))
 	// Output:

@@ -579,7 +579,8 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 		return "a unit is fresh in part"
 	case m.o.Sampler != Prioritized && d.Probability != chance, !near(d.Probability, chance):
 		return fmt.Sprintf("a reported probability is not the one used, %v", chance)
-	case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward || len(d.Rollout.Tokens) != len(it.r.Tokens):
+	case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward ||
+		len(d.Rollout.Tokens) != len(it.r.Tokens):
 		return "a draw carries another rollout"
 	case d.Group != uint64(u.group) || d.Advantage != it.advantage || d.GroupMean != it.mean || d.GroupStd != it.std:
 		return "a draw's group or advantage is wrong"
@@ -604,7 +605,8 @@ func (m *model) checkWeights(b *rollout.Batch, shares []float64, least float64) 
 			want = math.Exp(beta * (least - math.Log(shares[i])))
 		}
 		if got := float64(d.Weight); !(math.Abs(got-want) <= 2e-7*want+1e-37) || got > 1 {
-			return fmt.Sprintf("rollout %d of probability %v has weight %v, by definition %v", d.ID, d.Probability, got, want)
+			return fmt.Sprintf("rollout %d of probability %v has weight %v, by definition %v", d.ID,
+				d.Probability, got, want)
 		}
 	}
 	return ""
@@ -648,7 +650,8 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 				at = next
 			}
 			next++
-			it := &modelItem{r: part, advantage: advantages[at], mean: float32(moments.Mean), std: float32(moments.Std())}
+			it := &modelItem{r: part, advantage: advantages[at], mean: float32(moments.Mean),
+				std: float32(moments.Std())}
 			if m.o.Unit == UnitGroup && i > 0 {
 				units[0].items = append(units[0].items, it)
 				continue
@@ -881,7 +884,8 @@ func someTurns(random *rand.Rand, r *rollout.Rollout) *rollout.Rollout {
 		start := int32(len(x.Tokens))
 		x.Tokens, x.Mask = append(x.Tokens, r.Tokens...), append(x.Mask, r.Mask...)
 		x.Logprobs, x.Versions = append(x.Logprobs, r.Logprobs...), append(x.Versions, r.Versions...)
-		x.Turns = append(x.Turns, rollout.Turn{Start: start + int32(random.IntN(2)), End: int32(len(x.Tokens)), Reward: random.Float32()})
+		x.Turns = append(x.Turns, rollout.Turn{Start: start + int32(random.IntN(2)), End: int32(len(x.Tokens)),
+			Reward: random.Float32()})
 	}
 	return &x
 }
@@ -905,7 +909,8 @@ func (tr *trial) drawn(req rollout.Request, b *rollout.Batch, err error) bool {
 		return false
 	}
 	if len(b.Draws) != req.Size || b.Version != tr.model.version || b.Shard != req.Shard {
-		tr.t.Fatalf("asked for %+v at version %d, got %d draws of shard %d at version %d", req, tr.model.version, len(b.Draws), b.Shard, b.Version)
+		tr.t.Fatalf("asked for %+v at version %d, got %d draws of shard %d at version %d", req, tr.model.version,
+			len(b.Draws), b.Shard, b.Version)
 	}
 	if problem := tr.model.follow(b, req); problem != "" {
 		tr.t.Fatalf("%s: %+v", problem, b)
@@ -1002,7 +1007,8 @@ func (tr *trial) report() {
 		list = append(list, f)
 		if !tr.model.rebase(id, func(it *modelItem) float64 {
 			p := &tr.model.o
-			given := map[Base]rollout.Measurement{BaseAdvantage: f.Advantage, BaseTDError: f.TDError, BaseGradNorm: f.GradNorm}
+			given := map[Base]rollout.Measurement{BaseAdvantage: f.Advantage, BaseTDError: f.TDError,
+				BaseGradNorm: f.GradNorm}
 			if x, ok := given[p.PriorityBase]; ok && x.Known {
 				return x.Value + p.PriorityEpsilon
 			} else if ok {
@@ -1050,16 +1056,19 @@ func prioritizations() []Options {
 	}
 	add(func(p *Options) {})
 	add(func(p *Options) {
-		p.PriorityBase, p.Decay, p.Draws, p.ImportanceNorm, p.AgeDecay = BaseTDError, AfterExponent, Independent, ByTable, 3
+		p.PriorityBase, p.Decay, p.Draws, p.ImportanceNorm, p.AgeDecay = BaseTDError, AfterExponent,
+			Independent, ByTable, 3
 	})
 	add(func(p *Options) {
-		p.PriorityBase, p.Entry, p.ImportanceNorm, p.ImportanceAnneal, p.AgeDecay = BaseGradNorm, EnterMax, ByTable, new(100), 20
+		p.PriorityBase, p.Entry, p.ImportanceNorm, p.ImportanceAnneal, p.AgeDecay = BaseGradNorm, EnterMax,
+			ByTable, new(100), 20
 	})
 	add(func(p *Options) {
 		p.PriorityBase, p.Entry, p.PriorityExponent, p.ImportanceBeta = BaseReward, EnterMax, 2, new(1.0)
 	})
 	add(func(p *Options) {
-		p.PriorityBase, p.Draws, p.AgeDecay, p.PriorityEpsilon, p.ImportanceAnneal = BaseFunction, Independent, Versions(math.Inf(1)), 0.1, new(30)
+		p.PriorityBase, p.Draws, p.AgeDecay, p.PriorityEpsilon, p.ImportanceAnneal = BaseFunction, Independent,
+			Versions(math.Inf(1)), 0.1, new(30)
 		p.PriorityFunction = func(r *rollout.Rollout, advantage float32) float64 {
 			return float64(len(r.Tokens)) - 10*float64(advantage)
 		}
@@ -1085,7 +1094,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 12, CapacityBytes: 900},
 		{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
 		{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
-		{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4, Unit: UnitStep},
+		{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4,
+			Unit: UnitStep},
 		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Shards: 2, MaxStaleness: 5},
 		{Capacity: 14, Unit: UnitGroup, GroupSize: 2, CapacityBytes: 1200, MaxUses: 1},
@@ -1111,7 +1121,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 }
 
 func runTrials(t *testing.T, o Options, seeds uint64) {
-	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity, o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
+	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity,
+		o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
 	if o.Sampler == Prioritized {
 		name += fmt.Sprintf("/%s,%s,%s", o.PriorityBase, o.Draws, o.Entry)
 	}
@@ -1145,7 +1156,8 @@ func prioritizedOptions() Options { return Options{Sampler: Prioritized}.WithDef
 // withPriorities returns o with sampler prioritized and the priority options of p.
 func withPriorities(p, o Options) Options {
 	o.Sampler = Prioritized
-	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.PriorityFunction
+	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon,
+		p.PriorityExponent, p.PriorityFunction
 	o.AgeDecay, o.Decay, o.TargetESS, o.Draws, o.Entry = p.AgeDecay, p.Decay, p.TargetESS, p.Draws, p.Entry
 	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = p.ImportanceBeta, p.ImportanceAnneal, p.ImportanceNorm
 	return o
@@ -1233,7 +1245,8 @@ func balance(t testing.TB, s rollout.Stats, leased int) {
 	case s.Drawn != s.Acknowledged+s.Returned+uint64(leased):
 		t.Fatalf("drawn %d, acknowledged %d, returned %d, on lease %d", s.Drawn, s.Acknowledged, s.Returned, leased)
 	case uint64(s.Present) != s.UsesPresent.Count() || evicted != s.UsesAtEviction.Count():
-		t.Fatalf("present %d of %d, evicted %d of %d", s.UsesPresent.Count(), s.Present, s.UsesAtEviction.Count(), evicted)
+		t.Fatalf("present %d of %d, evicted %d of %d", s.UsesPresent.Count(), s.Present,
+			s.UsesAtEviction.Count(), evicted)
 	}
 }
 
@@ -1267,7 +1280,8 @@ func (tr *trial) checkShard(number int, s *shard) {
 		}
 	}
 	if len(s.items) != s.present+waiting+len(s.free) {
-		tr.t.Fatalf("shard %d: %d slots, %d present, %d waiting, %d free", number, len(s.items), s.present, waiting, len(s.free))
+		tr.t.Fatalf("shard %d: %d slots, %d present, %d waiting, %d free", number, len(s.items), s.present,
+			waiting, len(s.free))
 	}
 }
 
@@ -1284,8 +1298,10 @@ func (tr *trial) checkHeld() {
 		for _, u := range m.present(shard) {
 			for _, it := range u.items {
 				want := Held{
-					ID: it.id, Group: uint64(u.group), Shard: shard, Age: int(m.version - it.r.Version()), Uses: u.uses, Leased: u.leased,
-					Advantage: it.advantage, Mean: it.mean, Std: it.std, Fresh: !u.shown && !m.o.Sampler.Consumes(), AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
+					ID: it.id, Group: uint64(u.group), Shard: shard, Age: int(m.version - it.r.Version()), Uses: u.uses,
+					Leased:    u.leased,
+					Advantage: it.advantage, Mean: it.mean, Std: it.std, Fresh: !u.shown && !m.o.Sampler.Consumes(),
+					AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
 				}
 				switch drawable := slices.Contains(e, u); m.o.Sampler {
 				case Uniform, Distinct:
@@ -1358,7 +1374,8 @@ func (tr *trial) checkByAge() {
 	}
 	for _, a := range got {
 		w := want[a.Age]
-		if a.Age <= age || a.Units != w.Units || !near(a.Base, w.Base/float64(w.Units)) || !near(a.Probability, w.Probability) {
+		if a.Age <= age || a.Units != w.Units || !near(a.Base, w.Base/float64(w.Units)) ||
+			!near(a.Probability, w.Probability) {
 			tr.t.Fatalf("the table shows %+v, by definition %+v", a, w)
 		}
 		age = a.Age

@@ -22,8 +22,9 @@ func TestTheZeroOptionsAreTheDocumentedDefaults(t *testing.T) {
 
 func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 	o := Options{
-		Capacity: -1, CapacityBytes: -2, Retention: "lru", PositiveFraction: 1, PositiveThreshold: new(float32(math.NaN())),
-		Sampler: "random", MaxStaleness: -3, MaxUses: -4, MinSize: -5, Shards: -6, Advantage: "best",
+		Capacity: -1, CapacityBytes: -2, Retention: "lru", PositiveFraction: 1,
+		PositiveThreshold: new(float32(math.NaN())),
+		Sampler:           "random", MaxStaleness: -3, MaxUses: -4, MinSize: -5, Shards: -6, Advantage: "best",
 		Vocab: -7, MaxTokens: -8, LeaseSeconds: -1,
 	}
 	_, err := New(o)
@@ -33,9 +34,11 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"capacity: -1: want 1 to", "capacity_bytes: -2: want 0 (no limit) or at least 1",
 		"retention: lru: want fifo or positive", "positive_fraction: 1: want at least 0 and below 1",
-		"positive_threshold: NaN", "sampler: random: want one of [lifo fifo uniform distinct epoch unseen least_used prioritized]",
+		"positive_threshold: NaN", "sampler: random: want one of [lifo fifo uniform distinct epoch unseen least_used " +
+			"prioritized]",
 		"max_staleness: -3", "max_uses: -4", "min_size: -5", "shards: -6: want 1 to 65536",
-		"advantage: best: want [group no_std leave_one_out batch group_batch gae]", "vocab: -7", "max_tokens: -8", "lease_seconds: -1",
+		"advantage: best: want [group no_std leave_one_out batch group_batch gae]", "vocab: -7", "max_tokens: -8",
+		"lease_seconds: -1",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing from\n%v", want, err)
@@ -52,12 +55,14 @@ func TestOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 		"capacity: 10: want a multiple of the 4 shards, one for each trainer": {Capacity: 10, Shards: 4},
 		"retention: positive: want fifo with sampler fifo":                    {Retention: KeepPositive, Sampler: FIFO},
 		"positive_fraction: 0.5: want 0 with retention fifo":                  {PositiveFraction: 0.5},
-		"positive_fraction: 0.9: want room for at least one":                  {Capacity: 4, Retention: KeepPositive, PositiveFraction: 0.9},
-		"max_uses: 2: want 0 or 1 with sampler lifo":                          {MaxUses: 2, Sampler: LIFO},
-		"min_size: 9: want 0 to 8, the capacity of a shard":                   {Capacity: 16, Shards: 2, MinSize: 9},
-		"capacity_bytes: 1: want 0 (no limit) or at least 1 per s":            {CapacityBytes: 1, Shards: 2},
+		"positive_fraction: 0.9: want room for at least one": {Capacity: 4, Retention: KeepPositive,
+			PositiveFraction: 0.9},
+		"max_uses: 2: want 0 or 1 with sampler lifo":               {MaxUses: 2, Sampler: LIFO},
+		"min_size: 9: want 0 to 8, the capacity of a shard":        {Capacity: 16, Shards: 2, MinSize: 9},
+		"capacity_bytes: 1: want 0 (no limit) or at least 1 per s": {CapacityBytes: 1, Shards: 2},
 	} {
-		if _, err := New(o); err == nil || err.Error() != strings.Split(err.Error(), "\n")[0] || !strings.HasPrefix(err.Error(), want) {
+		if _, err := New(o); err == nil || err.Error() != strings.Split(err.Error(), "\n")[0] ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
 		}
 	}
@@ -94,7 +99,8 @@ func TestTheTDErrorMatchesNumbersWorkedByHand(t *testing.T) {
 		// The same tokens with one of the environment between them and one after.
 		"masked tokens": {[]uint8{0, 1, 0, 1, 0}, []float32{9, 0.5, 9, 0.25, 9}, nil, 0.5},
 		// |0.25 - 0.5|, |1 + 1 - 0.25|, |0.5 - 1|, |2 - 0.5|; the whole's reward does not count beside the turns'.
-		"two turns": {[]uint8{0, 1, 1, 1, 1}, []float32{9, 0.5, 0.25, 1, 0.5}, []rollout.Turn{{Start: 1, End: 3, Reward: 1}, {Start: 3, End: 5, Reward: 2}}, 1},
+		"two turns": {[]uint8{0, 1, 1, 1, 1}, []float32{9, 0.5, 0.25, 1, 0.5},
+			[]rollout.Turn{{Start: 1, End: 3, Reward: 1}, {Start: 3, End: 5, Reward: 2}}, 1},
 		// The turns end with the environment's tokens, and the next begins with one.
 		"turns with masked tokens": {
 			[]uint8{0, 1, 1, 0, 0, 1, 1, 0}, []float32{9, 0.5, 0.25, 9, 9, 1, 0.5, 9},
@@ -103,11 +109,14 @@ func TestTheTDErrorMatchesNumbersWorkedByHand(t *testing.T) {
 		// A turn in which the policy did nothing pays for what it did before: |3 + 1 - 0.5|, |2 - 1|.
 		"a turn without the policy": {
 			[]uint8{0, 1, 0, 1}, []float32{9, 0.5, 9, 1},
-			[]rollout.Turn{{Start: 1, End: 2, Reward: 1}, {Start: 2, End: 3, Reward: 2}, {Start: 3, End: 4, Reward: 2}}, 2.25,
+			[]rollout.Turn{{Start: 1, End: 2, Reward: 1}, {Start: 2, End: 3, Reward: 2}, {Start: 3, End: 4, Reward: 2}},
+			2.25,
 		},
-		"negative rewards": {[]uint8{1, 1}, []float32{0, 0}, []rollout.Turn{{Start: 0, End: 1, Reward: -1}, {Start: 1, End: 2, Reward: -3}}, 2},
+		"negative rewards": {[]uint8{1, 1}, []float32{0, 0},
+			[]rollout.Turn{{Start: 0, End: 1, Reward: -1}, {Start: 1, End: 2, Reward: -3}}, 2},
 	} {
-		r := &rollout.Rollout{Tokens: make([]int32, len(c.mask)), Mask: c.mask, Values: c.values, Turns: c.turns, Reward: 1}
+		r := &rollout.Rollout{Tokens: make([]int32, len(c.mask)), Mask: c.mask, Values: c.values,
+			Turns: c.turns, Reward: 1}
 		if got := tdError(r); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
@@ -161,8 +170,10 @@ func TestBetaRisesLinearlyToOne(t *testing.T) {
 func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 	nan := math.NaN()
 	_, err := New(Options{
-		Sampler: Prioritized, PriorityBase: "surprise", PriorityEpsilon: -1, PriorityExponent: -1, AgeDecay: -1, Decay: "never",
-		TargetESS: 1, Draws: "even", Entry: "last", ImportanceBeta: new(2.0), ImportanceAnneal: new(-1), ImportanceNorm: "none",
+		Sampler: Prioritized, PriorityBase: "surprise", PriorityEpsilon: -1, PriorityExponent: -1, AgeDecay: -1,
+		Decay:     "never",
+		TargetESS: 1, Draws: "even", Entry: "last", ImportanceBeta: new(2.0), ImportanceAnneal: new(-1),
+		ImportanceNorm: "none",
 	})
 	if err == nil {
 		t.Fatal("accepted")
@@ -170,8 +181,10 @@ func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"priority_base: surprise: want [advantage reward td_error gradient_norm recency function]",
 		"priority_epsilon: -1: want finite and above 0", "priority_exponent: -1: want above 0, at most 100",
-		"age_decay: -1: want 0.001 versions or more, or inf for none", "decay: never: want before_exponent or after_exponent",
-		"target_ess: 1: want 0 (age_decay is fixed) or above 0 and below 1", "draws: even: want stratified or independent",
+		"age_decay: -1: want 0.001 versions or more, or inf for none",
+		"decay: never: want before_exponent or after_exponent",
+		"target_ess: 1: want 0 (age_decay is fixed) or above 0 and below 1",
+		"draws: even: want stratified or independent",
 		"entry: last: want own or max", "importance_beta: 2: want 0 to 1", "importance_anneal: -1",
 		"importance_norm: none: want batch or table",
 	} {
@@ -203,18 +216,24 @@ func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 	function := p
 	function.PriorityFunction = func(*rollout.Rollout, float32) float64 { return 1 }
 	for want, o := range map[string]Options{
-		"age_decay: 5: want none with sampler distinct: it is of sampler prioritized":            {AgeDecay: 5},
-		"importance_beta: 0: want none with sampler uniform":                                     {Sampler: Uniform, ImportanceBeta: new(0.0)},
+		"age_decay: 5: want none with sampler distinct: it is of sampler prioritized": {AgeDecay: 5},
+		"importance_beta: 0: want none with sampler uniform": {Sampler: Uniform,
+			ImportanceBeta: new(0.0)},
 		"priority_base: advantage: want function exactly when Options.PriorityFunction is given": function,
-		"entry: own: want max with priority_base advantage and advantage batch":                  {Sampler: Prioritized, Advantage: advantage.Batch},
-		"unit: token: want rollout, step or group":                                               {Unit: "token"},
-		"unit: group: want rollout or step with sampler fifo":                                    {Unit: UnitGroup, GroupSize: 2, Sampler: FIFO},
-		"unit: group: want rollout or step with retention positive":                              {Unit: UnitGroup, GroupSize: 2, Retention: KeepPositive},
-		"group_size: 0: want 1 to 4096, the capacity of a shard, with unit group":                {Unit: UnitGroup},
-		"group_size: 9: want 0 (groups may differ) to 8, the capacity of a shard":                {Unit: UnitGroup, GroupSize: 9, Capacity: 16, Shards: 2},
-		"group_size: -1: want 0 (groups may differ) to 4096, the capacity of a shard":            {GroupSize: -1},
+		"entry: own: want max with priority_base advantage and advantage batch": {Sampler: Prioritized,
+			Advantage: advantage.Batch},
+		"unit: token: want rollout, step or group": {Unit: "token"},
+		"unit: group: want rollout or step with sampler fifo": {Unit: UnitGroup,
+			GroupSize: 2, Sampler: FIFO},
+		"unit: group: want rollout or step with retention positive": {Unit: UnitGroup,
+			GroupSize: 2, Retention: KeepPositive},
+		"group_size: 0: want 1 to 4096, the capacity of a shard, with unit group": {Unit: UnitGroup},
+		"group_size: 9: want 0 (groups may differ) to 8, the capacity of a shard": {Unit: UnitGroup,
+			GroupSize: 9, Capacity: 16, Shards: 2},
+		"group_size: -1: want 0 (groups may differ) to 4096, the capacity of a shard": {GroupSize: -1},
 	} {
-		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
+		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
 		}
 	}
@@ -273,7 +292,8 @@ func TestPriorityOptionsNotGivenHaveTheirDefaultsAndAZeroBetaIsZero(t *testing.T
 	if o.PriorityBase != BaseReward || *o.ImportanceBeta != 0.4 || o.PriorityExponent != 0.6 {
 		t.Errorf("got %+v", o)
 	}
-	if beta := mustNew(t, Options{Sampler: Prioritized, ImportanceBeta: new(0.0)}).Options().ImportanceBeta; *beta != 0 {
+	if beta := mustNew(t,
+		Options{Sampler: Prioritized, ImportanceBeta: new(0.0)}).Options().ImportanceBeta; *beta != 0 {
 		t.Errorf("a beta of 0 became %v", *beta)
 	}
 }

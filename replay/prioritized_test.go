@@ -57,7 +57,8 @@ func TestImportanceWeightsMatchNumbersWorkedByHand(t *testing.T) {
 		{0.5, ByTable, math.Sqrt(0.5), 1, math.Sqrt(0.5)},
 		{0, ByTable, 1, 1, 1},
 	} {
-		table := rewarded(t, func(o *Options) { o.ImportanceBeta, o.ImportanceNorm = &c.beta, c.normalisation }, 2, 1, 1)
+		table := rewarded(t, func(o *Options) { o.ImportanceBeta, o.ImportanceNorm = &c.beta, c.normalisation }, 2, 1,
+			1)
 		// Of four stratified draws two fall on the first.
 		for _, d := range mustSample(t, table, rollout.Request{Size: 4}).Draws {
 			want, chance := c.light, 0.25
@@ -65,11 +66,13 @@ func TestImportanceWeightsMatchNumbersWorkedByHand(t *testing.T) {
 				want, chance = c.heavy, 0.5
 			}
 			if math.Abs(float64(d.Weight)-want) > 1e-7 || d.Probability != chance {
-				t.Errorf("beta %v, by %s: rollout %d of probability %v has weight %v, want %v", c.beta, c.normalisation, d.ID, d.Probability, d.Weight, want)
+				t.Errorf("beta %v, by %s: rollout %d of probability %v has weight %v, want %v", c.beta, c.normalisation,
+					d.ID, d.Probability, d.Weight, want)
 			}
 		}
 		for range 50 {
-			if d := mustSample(t, table, rollout.Request{Size: 1}).Draws[0]; d.ID == 1 && math.Abs(float64(d.Weight)-c.alone) > 1e-7 {
+			if d := mustSample(t, table, rollout.Request{Size: 1}).Draws[0]; d.ID == 1 &&
+				math.Abs(float64(d.Weight)-c.alone) > 1e-7 {
 				t.Errorf("beta %v, by %s: alone it has weight %v, want %v", c.beta, c.normalisation, d.Weight, c.alone)
 			}
 		}
@@ -133,7 +136,8 @@ func TestATableOfAncientRolloutsDrawsAsAFreshOne(t *testing.T) {
 			t.Errorf("tau %v: beside a fresh one they are %v", tau, p)
 		}
 		d := mustSample(t, table, rollout.Request{Size: 2}).Draws
-		if want := []float64{0, 0.25, 0.25, 0.5}[d[1].ID%4]; d[0].ID != 4 || d[0].Probability != 1 || math.Abs(d[1].Probability-want) > 1e-12 {
+		if want := []float64{0, 0.25, 0.25, 0.5}[d[1].ID%4]; d[0].ID != 4 || d[0].Probability != 1 ||
+			math.Abs(d[1].Probability-want) > 1e-12 {
 			t.Errorf("tau %v: drew %+v", tau, d)
 		}
 		for _, h := range table.Inspect().Held() {
@@ -188,7 +192,8 @@ func TestReportsAreCheckedAndThoseOfTheEvictedCounted(t *testing.T) {
 	for _, kind := range []Sampler{Prioritized, Distinct} {
 		table := mustNew(t, Options{Capacity: 2, Sampler: kind})
 		mustInsert(t, table, group(0, 1), group(0, 1), group(0, 1))
-		if err := table.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: 2}); err != nil || statsOf(table).UpdatesIgnored != 1 {
+		if err := table.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: 2}); err != nil ||
+			statsOf(table).UpdatesIgnored != 1 {
 			t.Errorf("%s: %v, %d ignored", kind, err, statsOf(table).UpdatesIgnored)
 		}
 		for name, f := range map[string]rollout.Feedback{
@@ -230,7 +235,8 @@ func TestLookingChangesNothing(t *testing.T) {
 	if p := probabilities(table); !alike(p, 0.25, 0.25, 0.5, 0) {
 		t.Errorf("the probabilities are %v", p)
 	}
-	if a := table.Inspect().ByAge(); len(a) != 1 || math.Abs(a[0].Probability-1) > 1e-12 || a[0].Units != 3 || a[0].Age != 1000 {
+	if a := table.Inspect().ByAge(); len(a) != 1 || math.Abs(a[0].Probability-1) > 1e-12 || a[0].Units != 3 ||
+		a[0].Age != 1000 {
 		t.Errorf("by age they are %v", a)
 	}
 	table.Inspect().ESSByAge()
@@ -255,7 +261,8 @@ func TestWeightsByTableStayExactOverManyVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 {
-			if d := mustSample(t, table, rollout.Request{Size: 1}).Draws[0]; d.ID == heavy && math.Abs(float64(d.Weight)-0.5) > 1e-7 {
+			if d := mustSample(t, table, rollout.Request{Size: 1}).Draws[0]; d.ID == heavy &&
+				math.Abs(float64(d.Weight)-0.5) > 1e-7 {
 				t.Fatalf("at version %d the weight is %v", v, d.Weight)
 			}
 		}
@@ -271,7 +278,8 @@ func TestWeightsAllowForUnitsThatTheBatchExhausted(t *testing.T) {
 			}, 1, 1, 1, 1, 1, 1, 1, 1)
 			for _, d := range mustSample(t, table, rollout.Request{Size: 8}).Draws {
 				if math.Abs(float64(d.Weight)-1) > 1e-6 {
-					t.Errorf("%s, by %s: rollout %d of probability %v has weight %v", spread, norm, d.ID, d.Probability, d.Weight)
+					t.Errorf("%s, by %s: rollout %d of probability %v has weight %v", spread, norm, d.ID,
+						d.Probability, d.Weight)
 				}
 			}
 		}
@@ -307,7 +315,8 @@ func TestPrioritizedSamplerNeedsAtMost40BytesPerRollout(t *testing.T) {
 			measured := float64(heap()-before) / float64(n)
 			counted := float64(addedBytes(p)) / float64(n)
 			if measured > 40 || !(math.Abs(measured-counted) < 1) {
-				t.Errorf("normalised by %s, %d rollouts: %.1f bytes each, %.1f counted", normalisation, n, measured, counted)
+				t.Errorf("normalised by %s, %d rollouts: %.1f bytes each, %.1f counted", normalisation, n,
+					measured, counted)
 			}
 			t.Logf("normalised by %s, %d rollouts: %.1f bytes each", normalisation, n, measured)
 			runtime.KeepAlive(st)
@@ -355,7 +364,8 @@ func TestTheESSOfAMixtureMatchesNumbersWorkedByHand(t *testing.T) {
 
 func TestTheCurveOfTheESSFallsLogLinearly(t *testing.T) {
 	c := newCurve([]AgeESS{
-		{First: 0, Last: 0, ESS: 0.9, Tokens: 9}, {First: 2, Last: 2, ESS: 0.25, Tokens: 10}, {First: 3, Last: 5, ESS: 1, Tokens: 10},
+		{First: 0, Last: 0, ESS: 0.9, Tokens: 9}, {First: 2, Last: 2, ESS: 0.25, Tokens: 10},
+		{First: 3, Last: 5, ESS: 1, Tokens: 10},
 		{First: 8, Last: 8, ESS: 0.125, Tokens: 10},
 	})
 	for age, want := range map[float64]float64{
@@ -368,7 +378,8 @@ func TestTheCurveOfTheESSFallsLogLinearly(t *testing.T) {
 	}
 	// Three in a row that rise are pooled by their tokens.
 	c = newCurve([]AgeESS{
-		{First: 1, Last: 1, ESS: 0.5, Tokens: 6}, {First: 2, Last: 2, ESS: math.Exp(-3), Tokens: 1}, {First: 3, Last: 3, ESS: math.Exp(-1), Tokens: 2},
+		{First: 1, Last: 1, ESS: 0.5, Tokens: 6}, {First: 2, Last: 2, ESS: math.Exp(-3), Tokens: 1},
+		{First: 3, Last: 3, ESS: math.Exp(-1), Tokens: 2},
 		{First: 4, Last: 4, ESS: math.Exp(-0.7), Tokens: 1},
 	})
 	for age, want := range map[float64]float64{1: 0.5, 2: math.Exp(-1.425), 3: math.Exp(-1.425), 4: math.Exp(-1.425)} {
@@ -386,7 +397,8 @@ func TestAgesHaveOneBinEach(t *testing.T) {
 	for bin := range 260 {
 		first, last := bounds(bin)
 		if first != next || last < first || binOf(first) != bin || binOf(last) != bin {
-			t.Fatalf("bin %d is ages %d to %d, in bins %d and %d; the one before ends before %d", bin, first, last, binOf(first), binOf(last), next)
+			t.Fatalf("bin %d is ages %d to %d, in bins %d and %d; the one before ends before %d", bin, first, last,
+				binOf(first), binOf(last), next)
 		}
 		next = last + 1
 	}
@@ -448,7 +460,8 @@ func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
 	for target, want := range map[float64]float64{0.99999999: leastAutoDecay, 1e-9: greatestAutoDecay} {
 		p.TargetESS = target
 		// Falling by 1% a version; by so little that the target is met anyway.
-		if got := p.solveAgeDecay(append(masses, ageMass{1, 3}), curve{[]float64{0, 1}, []float64{0, -0.01}}); got != want {
+		if got := p.solveAgeDecay(append(masses, ageMass{1, 3}),
+			curve{[]float64{0, 1}, []float64{0, -0.01}}); got != want {
 			t.Errorf("for a target of %v tau is %v, want %v", target, got, want)
 		}
 	}
@@ -484,7 +497,8 @@ func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 					}
 				}
 			}
-			if err := updateOf(table, Priority{table.lastID, wide(random)}); err != nil { // far apart, also those that leave
+			// far apart, also those that leave
+			if err := updateOf(table, Priority{table.lastID, wide(random)}); err != nil {
 				t.Fatal(err)
 			}
 			if v%10 == 0 {
@@ -493,7 +507,8 @@ func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
 				}
 			}
 			age := random.Int32N(min(int32(v), 1000) + 1)
-			f := rollout.Feedback{ID: table.lastID, Staleness: age, Advantage: rollout.Measured(1), Tokens: 100, RatioSum: 100, RatioSquares: 100 * math.Exp(float64(age)/c)}
+			f := rollout.Feedback{ID: table.lastID, Staleness: age, Advantage: rollout.Measured(1), Tokens: 100,
+				RatioSum: 100, RatioSquares: 100 * math.Exp(float64(age)/c)}
 			if err := table.Report(ctx, f); err != nil {
 				t.Fatal(err)
 			}
@@ -531,7 +546,8 @@ func TestAnAgeDecayStaysWithoutATarget(t *testing.T) {
 			if target > 0 {
 				age = 3 // one age alone makes no curve
 			}
-			if err := table.Report(ctx, rollout.Feedback{ID: 1, Staleness: age, Tokens: 9, RatioSum: 9, RatioSquares: 30}); err != nil {
+			if err := table.Report(ctx, rollout.Feedback{ID: 1, Staleness: age, Tokens: 9, RatioSum: 9,
+				RatioSquares: 30}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -128,7 +128,8 @@ func FuzzRestore(f *testing.F) {
 // snapshotOptions are of tables with as much state as there is.
 func snapshotOptions() []Options {
 	weights := prioritizedOptions()
-	weights.PriorityBase, weights.Entry, weights.ImportanceNorm, weights.TargetESS = BaseGradNorm, EnterMax, ByTable, 0.9
+	weights.PriorityBase, weights.Entry, weights.ImportanceNorm, weights.TargetESS = BaseGradNorm,
+		EnterMax, ByTable, 0.9
 	return []Options{
 		withPriorities(weights, Options{Capacity: 8, MaxUses: 3, MaxStaleness: 20, Unit: UnitGroup, GroupSize: 2}),
 		{Capacity: 8, Sampler: LeastUsed, Shards: 2, MaxUses: 3, Unit: UnitStep},
@@ -144,12 +145,14 @@ func busy(t testing.TB, o Options) *Table {
 	for v := range rollout.Version(12) {
 		_, err := table.Server().InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
 		problems = errors.Join(problems, err)
-		_, err = table.Lease(ctx, rollout.Request{Size: 2, Fresh: int(v % 2 * 2), ID: fmt.Sprint(v), Shard: int(v) % table.options.Shards})
+		_, err = table.Lease(ctx, rollout.Request{Size: 2, Fresh: int(v % 2 * 2), ID: fmt.Sprint(v),
+			Shard: int(v) % table.options.Shards})
 		if v > 4 {
 			problems = errors.Join(problems, err)
 		}
 		problems = errors.Join(problems,
-			table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: int32(v), GradNorm: rollout.Measured(2), Tokens: 9, RatioSum: 9, RatioSquares: 10}),
+			table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: int32(v), GradNorm: rollout.Measured(2),
+				Tokens: 9, RatioSum: 9, RatioSquares: 10}),
 			updateOf(table, Priority{table.lastID, float64(v)}),
 			table.Advance(ctx, v+1))
 	}
@@ -199,7 +202,8 @@ func TestASnapshotOfOtherPrioritiesIsRefused(t *testing.T) {
 	} {
 		other := o
 		change(&other)
-		if err := mustNew(t, other).Restore(bytes.NewReader(whole)); !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "in the snapshot and") {
+		if err := mustNew(t, other).Restore(bytes.NewReader(whole)); !errors.Is(err, rollout.ErrInvalid) ||
+			!strings.Contains(err.Error(), "in the snapshot and") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -234,7 +238,8 @@ func TestTheSnapshotFormatHasNotChanged(t *testing.T) {
 	for i, o := range snapshotOptions() {
 		o.Clock = stoppedClock
 		if *writeGolden {
-			if err := os.WriteFile(fmt.Sprintf("testdata/table-format4-%d.snapshot", i), snapshotOf(t, busy(t, o)), 0o644); err != nil {
+			if err := os.WriteFile(fmt.Sprintf("testdata/table-format4-%d.snapshot", i), snapshotOf(t, busy(t, o)),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -245,12 +250,14 @@ func TestTheSnapshotFormatHasNotChanged(t *testing.T) {
 		// gob numbers types in the order a process meets them, so files of two processes differ in more than their
 		// content.
 		if !bytes.Equal(snapshotOf(t, busy(t, o)), snapshotOf(t, table)) {
-			t.Errorf("%s: the golden file's table differs from the one it was written of: give the format a new version", o.Sampler)
+			t.Errorf("%s: the golden file's table differs from the one it was written of: give the format a new "+
+				"version", o.Sampler)
 		}
 		if !bytes.Equal(saved(t, i)[:8], snapshotOf(t, table)[:8]) {
 			t.Errorf("%s: the format has changed: write testdata for it", o.Sampler)
 		}
-		if s := statsOf(table); s.Present == 0 || s.Drawn == 0 || len(table.shards[0].leases) == 0 || len(table.insertedBefore.answers) != 12 {
+		if s := statsOf(table); s.Present == 0 || s.Drawn == 0 || len(table.shards[0].leases) == 0 ||
+			len(table.insertedBefore.answers) != 12 {
 			t.Errorf("%s: %+v came back", o.Sampler, s)
 		}
 	}
@@ -294,7 +301,8 @@ func TestALargeTableComesBackWhole(t *testing.T) {
 			t.Errorf("%d rollouts: the restored table's snapshot differs", n)
 		}
 		if got, want := statsOf(fresh), statsOf(table); got.Present != n || got.PresentBytes != want.PresentBytes {
-			t.Errorf("%d rollouts of %d bytes came back as %d of %d", n, want.PresentBytes, got.Present, got.PresentBytes)
+			t.Errorf("%d rollouts of %d bytes came back as %d of %d", n, want.PresentBytes, got.Present,
+				got.PresentBytes)
 		}
 	}
 }
@@ -373,7 +381,8 @@ func mustSettle(t *testing.T, table *Table, v rollout.Version) {
 		}
 	}
 	problems = errors.Join(problems,
-		table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: 1, GradNorm: rollout.Measured(2), Tokens: 9, RatioSum: 9, RatioSquares: 10}),
+		table.Report(ctx, rollout.Feedback{ID: table.lastID, Staleness: 1, GradNorm: rollout.Measured(2), Tokens: 9,
+			RatioSum: 9, RatioSquares: 10}),
 		updateOf(table, Priority{table.lastID, float64(v)}),
 		table.Advance(ctx, table.version+1))
 	if problems != nil {
@@ -419,7 +428,8 @@ func TestASnapshotWhoseContentIsCutOrGoesOnIsRefused(t *testing.T) {
 	if err := fresh.Restore(bytes.NewReader(sealedStream(t, longer))); !errors.Is(err, rollout.ErrInvalid) {
 		t.Errorf("with a byte more: got %v", err)
 	}
-	if err := fresh.Restore(bytes.NewReader(sealedStream(t, content[:len(content)-1]))); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := fresh.Restore(bytes.NewReader(sealedStream(t, content[:len(content)-1]))); !errors.Is(err,
+		io.ErrUnexpectedEOF) {
 		t.Errorf("without the rollouts' end: got %v", err)
 	}
 	if statsOf(fresh).Present != 0 {
@@ -429,7 +439,8 @@ func TestASnapshotWhoseContentIsCutOrGoesOnIsRefused(t *testing.T) {
 
 func TestARolloutThatClaimsMuchGetsNoRoomForIt(t *testing.T) {
 	for _, claimed := range []uint64{1 << 40, 1<<64 - 1} {
-		in, err := snapshotFormat().NewReader(bytes.NewReader(sealedStream(t, append(binary.AppendUvarint(nil, claimed), "only this"...))))
+		in, err := snapshotFormat().NewReader(bytes.NewReader(sealedStream(t,
+			append(binary.AppendUvarint(nil, claimed), "only this"...))))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -131,7 +131,8 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 		experiment
 		critical float64
 	}{
-		Uniform: {many, critical31}, Distinct: {many, critical31}, Epoch: {turns, critical3}, Unseen: {turns, critical3},
+		Uniform: {many, critical31}, Distinct: {many, critical31}, Epoch: {turns, critical3},
+		Unseen:    {turns, critical3},
 		LeastUsed: {turns, critical3},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -151,11 +152,13 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 		refill   bool
 		critical float64
 	}{
-		"with replacement": {many, false, critical31}, "without": {many, true, critical31}, "in turns": {turns, true, critical3},
+		"with replacement": {many, false, critical31}, "without": {many, true, critical31},
+		"in turns": {turns, true, critical3},
 	} {
 		t.Run("a sampler that leans is rejected "+name, func(t *testing.T) {
 			if testing.Short() {
-				t.Skip("twenty seeds of a sampler that leans take too long under the race detector: they run without -short, on CI too")
+				t.Skip("twenty seeds of a sampler that leans take too long under the race detector: they run without " +
+					"-short, on CI too")
 			}
 			t.Parallel()
 			rejected := 0
@@ -165,7 +168,8 @@ func TestSamplersDrawWithEqualProbability(t *testing.T) {
 				}
 			}
 			if rejected < seeds-1 {
-				t.Errorf("a sampler that leans by 1%% was rejected for %d of %d seeds: the test lacks power", rejected, seeds)
+				t.Errorf("a sampler that leans by 1%% was rejected for %d of %d seeds: the test lacks power",
+					rejected, seeds)
 			}
 		})
 	}
@@ -225,7 +229,8 @@ func churn(t *testing.T, table *Table, random *rand.Rand, operations int) {
 			err = table.Advance(ctx, table.Version()+rollout.Version(random.IntN(2)))
 		case 2:
 			if table.lastID > 0 {
-				err = updateOf(table, Priority{ID: 1 + rollout.ID(random.Uint64N(uint64(table.lastID))), Value: wide(random)})
+				err = updateOf(table, Priority{ID: 1 + rollout.ID(random.Uint64N(uint64(table.lastID))),
+					Value: wide(random)})
 			}
 			if table.options.Sampler == Prioritized && random.IntN(20) == 0 {
 				setTau(table, []float64{1, 500, math.Inf(1)}[random.IntN(3)])
@@ -292,7 +297,8 @@ func (w weighted) sampler(lean float64) (sampler, []int32) {
 		first, n := int32(len(st.items)), int32(max(1, w.group))
 		for k := range n {
 			// The mean of a group's bases counts, and the least of its versions.
-			slot := st.put(&item{ID: rollout.ID(len(st.items) + 1), Version: w.version(unit) + 50*rollout.Version(k)}, &rollout.Rollout{})
+			slot := st.put(&item{ID: rollout.ID(len(st.items) + 1), Version: w.version(unit) + 50*rollout.Version(k)},
+				&rollout.Rollout{})
 			st.links[slot].Mate = first + (k+1)%n
 			s.enter(slot, w.base(unit)*math.Pow(factor, 1/p.PriorityExponent)*(0.5+float64(k+1)/float64(n+1)))
 			unitOf = append(unitOf, int32(unit))
@@ -352,7 +358,8 @@ func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinition(t *testing.T
 				}
 			}
 			if !testing.Short() && rejected < c.seeds-1 {
-				t.Errorf("a sampler that leans by 1%% was rejected for %d of %d seeds: the test lacks power", rejected, c.seeds)
+				t.Errorf("a sampler that leans by 1%% was rejected for %d of %d seeds: the test lacks power",
+					rejected, c.seeds)
 			}
 		})
 	}
@@ -455,7 +462,8 @@ func TestPrioritizedDrawsAfterAnExhaustionFallOnTheOthersWithTheirShares(t *test
 		pair := 4*int(b.Draws[0].ID-1) + int(b.Draws[1].ID-1)
 		counts[pair]++
 		if got := b.Draws[0].Probability * b.Draws[1].Probability; math.Abs(got-shares[pair]) > 1e-5 {
-			t.Fatalf("the draws %v have probabilities %v and %v, together by definition %v", drawnIDs(b), b.Draws[0].Probability, b.Draws[1].Probability, shares[pair])
+			t.Fatalf("the draws %v have probabilities %v and %v, together by definition %v", drawnIDs(b),
+				b.Draws[0].Probability, b.Draws[1].Probability, shares[pair])
 		}
 	}
 	if chiSquareOf(counts, shares) > 31.26 { // 0.1% of chi-square with 11 degrees of freedom lie above

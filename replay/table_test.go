@@ -214,8 +214,10 @@ func TestAdvantagesAreComputedOnceAtInsertion(t *testing.T) {
 		g.Rollouts[3].Advantage = &given
 		mustInsert(t, table, g)
 		for i, d := range mustSample(t, table, rollout.Request{Size: 4}).Draws {
-			if math.Abs(float64(d.Advantage-want[i])) > 1e-6 || d.GroupMean != 0.25 || math.Abs(float64(d.GroupStd)-math.Sqrt(3)/4) > 1e-6 {
-				t.Errorf("%s: draw %d: advantage %v of mean %v and std %v, want %v", kind, i, d.Advantage, d.GroupMean, d.GroupStd, want[i])
+			if math.Abs(float64(d.Advantage-want[i])) > 1e-6 || d.GroupMean != 0.25 ||
+				math.Abs(float64(d.GroupStd)-math.Sqrt(3)/4) > 1e-6 {
+				t.Errorf("%s: draw %d: advantage %v of mean %v and std %v, want %v", kind, i, d.Advantage, d.GroupMean,
+					d.GroupStd, want[i])
 			}
 			if d.Weight != 1 || d.Group != 1 || d.Rollout != g.Rollouts[i] {
 				t.Errorf("%s: draw %d is %+v", kind, i, d)
@@ -253,11 +255,15 @@ func TestBadRequestsAreRefusedForGood(t *testing.T) {
 	uniform := mustNew(t, Options{Capacity: 4, Sampler: Uniform, MaxUses: 2})
 	mustInsert(t, table, group(0, 1))
 	for name, f := range map[string]func() error{
-		"size 0":          func() error { _, err := table.Sample(ctx, rollout.Request{}); return err },
-		"size":            func() error { _, err := table.Sample(ctx, rollout.Request{Size: 3}); return err },
-		"uses":            func() error { _, err := uniform.Sample(ctx, rollout.Request{Size: 12}); return err },
-		"shard":           func() error { _, err := table.Lease(ctx, rollout.Request{Size: 1, Shard: 2}); return err },
-		"negative shard":  func() error { _, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: -1}); return err },
+		"size 0": func() error { _, err := table.Sample(ctx, rollout.Request{}); return err },
+		"size":   func() error { _, err := table.Sample(ctx, rollout.Request{Size: 3}); return err },
+		"uses":   func() error { _, err := uniform.Sample(ctx, rollout.Request{Size: 12}); return err },
+		"shard":  func() error { _, err := table.Lease(ctx, rollout.Request{Size: 1, Shard: 2}); return err },
+		"negative shard": func() error {
+			_,
+				err := table.Sample(ctx, rollout.Request{Size: 1, Shard: -1})
+			return err
+		},
 		"version":         func() error { return table.Advance(ctx, -1) },
 		"rewind":          func() error { return table.Rewind(ctx, 1) },
 		"priority NaN":    func() error { return updateOf(table, Priority{1, math.NaN()}) },
@@ -420,7 +426,8 @@ func TestTheFlowIsThatOfAllShardsAsOfNow(t *testing.T) {
 		sameFlow(t, table)
 	}
 	clock.now = clock.now.Add(time.Second)
-	if f := table.Server().Flow(); f.Drawn != 9 || f.Returned != 3 || f.Acknowledged != 6 { // the look itself ends the leases
+	// the look itself ends the leases
+	if f := table.Server().Flow(); f.Drawn != 9 || f.Returned != 3 || f.Acknowledged != 6 {
 		t.Errorf("when the leases are over: %+v", f)
 	}
 	if err := table.Rewind(ctx, 1); err != nil {
@@ -450,12 +457,14 @@ func TestTheRewardOfAStepIsItsReturn(t *testing.T) {
 		std     float64
 	}{
 		// Without step returns the moments are of the whole rollouts, 9 and 5.
-		"own":                       {Options{}, []float32{1, 2, 3, 5}, 7, 2},
-		"own, compared as steps":    {Options{StepReturns: 1}, []float32{1, 2, 3, 5}, 2.75, math.Sqrt(2.1875)},
-		"two turns":                 {Options{StepReturns: 2}, []float32{3, 5, 3, 5}, 4, 1},
-		"two turns, discounted":     {Options{StepReturns: 2, StepDiscount: 0.5}, []float32{2, 3.5, 3, 5}, 3.375, math.Sqrt(1.171875)},
-		"to the end":                {Options{StepReturns: ToTheEnd}, []float32{6, 5, 3, 5}, 4.75, math.Sqrt(1.1875)},
-		"to the end, discounted":    {Options{StepReturns: ToTheEnd, StepDiscount: 0.5}, []float32{2.75, 3.5, 3, 5}, 3.5625, math.Sqrt(0.76171875)},
+		"own":                    {Options{}, []float32{1, 2, 3, 5}, 7, 2},
+		"own, compared as steps": {Options{StepReturns: 1}, []float32{1, 2, 3, 5}, 2.75, math.Sqrt(2.1875)},
+		"two turns":              {Options{StepReturns: 2}, []float32{3, 5, 3, 5}, 4, 1},
+		"two turns, discounted": {Options{StepReturns: 2, StepDiscount: 0.5}, []float32{2, 3.5, 3, 5}, 3.375,
+			math.Sqrt(1.171875)},
+		"to the end": {Options{StepReturns: ToTheEnd}, []float32{6, 5, 3, 5}, 4.75, math.Sqrt(1.1875)},
+		"to the end, discounted": {Options{StepReturns: ToTheEnd, StepDiscount: 0.5}, []float32{2.75, 3.5, 3, 5},
+			3.5625, math.Sqrt(0.76171875)},
 		"more turns than there are": {Options{StepReturns: 9}, []float32{6, 5, 3, 5}, 4.75, math.Sqrt(1.1875)},
 	} {
 		c.options.Advantage = advantage.NoStd
@@ -464,8 +473,10 @@ func TestTheRewardOfAStepIsItsReturn(t *testing.T) {
 			if r.Reward != c.rewards[i] || i < 3 && r.Turns[0].Reward != c.rewards[i] {
 				t.Errorf("%s: step %d has reward %v and turns %v, want %v", name, i, r.Reward, r.Turns, c.rewards[i])
 			}
-			if !near(float64(d.GroupMean), float64(float32(c.mean))) || !near(float64(d.GroupStd), float64(float32(c.std))) {
-				t.Errorf("%s: step %d is of a group of mean %v and std %v, want %v and %v", name, i, d.GroupMean, d.GroupStd, c.mean, c.std)
+			if !near(float64(d.GroupMean), float64(float32(c.mean))) ||
+				!near(float64(d.GroupStd), float64(float32(c.std))) {
+				t.Errorf("%s: step %d is of a group of mean %v and std %v, want %v and %v", name, i, d.GroupMean,
+					d.GroupStd, c.mean, c.std)
 			}
 			want := c.rewards[i] - float32(c.mean)
 			if c.options.StepReturns == 0 {
@@ -501,7 +512,8 @@ func TestAnAdvantageThatIsGivenIsThatOfEveryStep(t *testing.T) {
 
 // What is correct is the rollout's affair: the return of a step may be below the threshold, or above it.
 func TestRetentionKeepsTheStepsOfCorrectRollouts(t *testing.T) {
-	table := mustNew(t, Options{Capacity: 6, Unit: UnitStep, StepReturns: 1, Retention: KeepPositive, PositiveFraction: 0.5, PositiveThreshold: new(float32(8))})
+	table := mustNew(t, Options{Capacity: 6, Unit: UnitStep, StepReturns: 1, Retention: KeepPositive,
+		PositiveFraction: 0.5, PositiveThreshold: new(float32(8))})
 	wrong := threeTurns(0, 0, 0)
 	wrong.Reward, wrong.Turns[2].Reward = 1, 50
 	mustInsert(t, table, rollout.Group{Rollouts: []*rollout.Rollout{threeTurns(0, 0, 0)}})
@@ -522,18 +534,22 @@ func TestReturnsThatOverflowAreRefused(t *testing.T) {
 	r := threeTurns(0, 0, 0)
 	r.Turns[1].Reward, r.Turns[2].Reward = 3e38, 3e38
 	_, err := table.Insert(ctx, group(0, 1), rollout.Group{Rollouts: []*rollout.Rollout{r}})
-	if !errors.Is(err, rollout.ErrInvalid) || !strings.HasPrefix(err.Error(), "row 1: turns is rewards whose return from turn 1 on is +Inf") || table.present() != 0 {
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.HasPrefix(err.Error(), "row 1: turns is rewards whose return "+
+		"from turn 1 on is +Inf") || table.present() != 0 {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestStepReturnsAreOfSteps(t *testing.T) {
 	for want, o := range map[string]Options{
-		"step_returns: 2: want 0 with unit rollout":                                                  {StepReturns: 2},
-		"step_returns: -2: want turns, 0 for the turn's own reward, or -1 to the end of the episode": {StepReturns: -2, Unit: UnitStep},
-		"step_discount: 1.5: want above 0, at most 1":                                                {StepReturns: 1, StepDiscount: 1.5, Unit: UnitStep},
-		"step_discount: NaN: want above 0, at most 1":                                                {StepReturns: 1, StepDiscount: math.NaN(), Unit: UnitStep},
-		"step_discount: 0.5: want 1 with step_returns 0":                                             {StepDiscount: 0.5, Unit: UnitStep},
+		"step_returns: 2: want 0 with unit rollout": {StepReturns: 2},
+		"step_returns: -2: want turns, 0 for the turn's own reward, or -1 to the end of the episode": {StepReturns: -2,
+			Unit: UnitStep},
+		"step_discount: 1.5: want above 0, at most 1": {StepReturns: 1,
+			StepDiscount: 1.5, Unit: UnitStep},
+		"step_discount: NaN: want above 0, at most 1": {StepReturns: 1,
+			StepDiscount: math.NaN(), Unit: UnitStep},
+		"step_discount: 0.5: want 1 with step_returns 0": {StepDiscount: 0.5, Unit: UnitStep},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

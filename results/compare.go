@@ -40,9 +40,10 @@ type Compare struct {
 
 // Measure compares the arms by one measure of cost. Ratios are replay over baseline.
 type Measure struct {
-	Ratio        Spread `json:"ratio"`
-	Savings      Spread `json:"savings"`                // 1 - ratio
-	MedianCurves Number `json:"ratio_of_median_curves"` // 0 if only replay's reached the target, none if replay's did not
+	Ratio   Spread `json:"ratio"`
+	Savings Spread `json:"savings"` // 1 - ratio
+	// 0 if only replay's reached the target, none if replay's did not
+	MedianCurves Number `json:"ratio_of_median_curves"`
 }
 
 // Spread is a quantity over seeds. Seeds on which neither arm reached the target have no ratio and are left out. A
@@ -152,7 +153,8 @@ func (p *Protocol) validate() error {
 				problems = e.Problems
 			}
 			if e.Problems != problems {
-				return fmt.Errorf("seed %d: one evaluation has %d problems, another %d: want one evaluation set for both arms",
+				return fmt.Errorf("seed %d: one evaluation has %d problems, another %d: want one evaluation set for "+
+					"both arms",
 					b.Seed, e.Problems, problems)
 			}
 		}
@@ -165,7 +167,8 @@ func compareSeed(b, r SeedEvals, target float64) SeedCompare {
 	ratio := ratioOf(baseline, replay, byCompute)
 	return SeedCompare{
 		Seed: b.Seed, Baseline: baseline, Replay: replay, Ratio: Num(ratio), Savings: Num(1 - ratio),
-		RatioBusy: Num(ratioOf(baseline, replay, byComputeBusy)), RatioAll: Num(ratioOf(baseline, replay, byComputeAll)),
+		RatioBusy:    Num(ratioOf(baseline, replay, byComputeBusy)),
+		RatioAll:     Num(ratioOf(baseline, replay, byComputeAll)),
 		BaselineBest: BestPass1(b.Evals), ReplayBest: BestPass1(r.Evals),
 	}
 }
@@ -217,7 +220,8 @@ func (c *Compare) statement() string {
 	case ratio.Seeds > 0:
 		s = append(s, contest{c.Target, "Replay", "the baseline"}.finding(ratio))
 	case c.Above():
-		s = append(s, fmt.Sprintf("Both arms have reached %.4g held-out pass@1 before their first update: savings cannot "+
+		s = append(s, fmt.Sprintf("Both arms have reached %.4g held-out pass@1 before their first update: savings "+
+			"cannot "+
 			"be measured; set a higher target, or end the warm-up sooner.", c.Target))
 	default:
 		s = append(s, fmt.Sprintf("Neither arm reached %.4g held-out pass@1 on any seed: savings cannot be measured.",
@@ -266,7 +270,8 @@ func (c contest) finding(ratio Spread) string {
 	what := fmt.Sprintf("%s reached %s", c.replay, goal)
 	switch {
 	case r == 0:
-		what += fmt.Sprintf(", %s did not within its budget: savings cannot be put in numbers; raise the budget", c.baseline)
+		what += fmt.Sprintf(", %s did not within its budget: savings cannot be put in numbers; raise the budget",
+			c.baseline)
 	case r < 1:
 		what += fmt.Sprintf(" with %.2f of %s's compute: %.0f%% saved", r, c.baseline, 100*(1-r))
 	case r == 1:
@@ -314,8 +319,9 @@ func (c *Compare) missed() []string {
 		case 1:
 			sentences = append(sentences, fmt.Sprintf("On seed %s %s.", seeds[0], m.words))
 		default:
-			sentences = append(sentences, fmt.Sprintf("On seeds %s and %s %s.", strings.Join(seeds[:n-1], ", "), seeds[n-1],
-				m.words))
+			sentences = append(sentences,
+				fmt.Sprintf("On seeds %s and %s %s.", strings.Join(seeds[:n-1], ", "), seeds[n-1],
+					m.words))
 		}
 	}
 	return sentences

@@ -50,7 +50,8 @@ func TestRatiosAreTakenSeedBySeed(t *testing.T) {
 		!near(m.Ratio.Q1.Float(), 0.475) || !near(m.Ratio.Q3.Float(), 0.7875) {
 		t.Errorf("ratio %+v, want median 0.625, IQR 0.475 to 0.7875", m.Ratio)
 	}
-	if !near(m.Savings.Median.Float(), 0.375) || !near(m.Savings.Q1.Float(), 0.2125) || !near(m.Savings.Q3.Float(), 0.525) {
+	if !near(m.Savings.Median.Float(), 0.375) || !near(m.Savings.Q1.Float(), 0.2125) ||
+		!near(m.Savings.Q3.Float(), 0.525) {
 		t.Errorf("savings %+v, want median 0.375, IQR 0.2125 to 0.525", m.Savings)
 	}
 	// Median curves: the baseline's passes when two of four seeds have and the median is their mean
@@ -61,10 +62,12 @@ func TestRatiosAreTakenSeedBySeed(t *testing.T) {
 	if !c.Claim || m.Ratio.Low.Float() > 0.475 || m.Ratio.High.Float() < 0.7875 {
 		t.Errorf("4 seeds: claim %v, interval %v to %v", c.Claim, m.Ratio.Low, m.Ratio.High)
 	}
-	if s := c.Seeds[1]; s.Seed != 2 || s.Baseline.Compute != Num(800) || !near(s.Ratio.Float(), 0.75) || !near(s.Savings.Float(), 0.25) {
+	if s := c.Seeds[1]; s.Seed != 2 || s.Baseline.Compute != Num(800) || !near(s.Ratio.Float(), 0.75) ||
+		!near(s.Savings.Float(), 0.25) {
 		t.Errorf("seed 2: %+v", s)
 	}
-	want := "Replay reached 0.65 held-out pass@1 with 0.62 of the baseline's compute: 38% saved (ratio: median of 4 seeds, IQR 0.47 to 0.79, 95% bootstrap interval 0.40 to 0.90)."
+	want := "Replay reached 0.65 held-out pass@1 with 0.62 of the baseline's compute: 38% saved (ratio: median of 4 " +
+		"seeds, IQR 0.47 to 0.79, 95% bootstrap interval 0.40 to 0.90)."
 	if c.Statement != want {
 		t.Errorf("statement\n%s\nwant\n%s", c.Statement, want)
 	}
@@ -78,17 +81,25 @@ func TestATargetThatWasNotReachedCostsInfinity(t *testing.T) {
 		seeds            int
 		statement        string
 	}{
-		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3, "On seed 2 only the baseline reached the target (ratio infinite)."},
-		{"replay fails on two of three", arm(10, 10, 10), arm(5, -1, -1), Number{}, 3, "Replay did not reach 0.65 held-out pass@1 where the baseline did (median ratio infinite): nothing saved."},
-		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3, "On seed 2 only replay reached the target (ratio 0)."},
-		{"the baseline fails on two of three", arm(10, -1, -1), arm(5, 5, 6), Num(0), 3, "the baseline did not within its budget: savings cannot be put in numbers"},
-		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2, "median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
-		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(0.55), 2, "On seed 2 both reached it before their first update (no ratio)."},
-		{"both begin at it", arm(0, 0), arm(0, 0), Number{}, 0, "Both arms have reached 0.65 held-out pass@1 before their first update: savings cannot be measured; set a higher target"},
+		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3,
+			"On seed 2 only the baseline reached the target (ratio infinite)."},
+		{"replay fails on two of three", arm(10, 10, 10), arm(5, -1, -1), Number{}, 3,
+			"Replay did not reach 0.65 held-out pass@1 where the baseline did (median ratio infinite): nothing saved."},
+		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3,
+			"On seed 2 only replay reached the target (ratio 0)."},
+		{"the baseline fails on two of three", arm(10, -1, -1), arm(5, 5, 6), Num(0), 3,
+			"the baseline did not within its budget: savings cannot be put in numbers"},
+		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2,
+			"median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
+		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(0.55), 2,
+			"On seed 2 both reached it before their first update (no ratio)."},
+		{"both begin at it", arm(0, 0), arm(0, 0), Number{}, 0, "Both arms have reached 0.65 held-out pass@1 before " +
+			"their first update: savings cannot be measured; set a higher target"},
 		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
 	} {
 		got := compared(t, c.baseline, c.replay)
-		if r := got.Compute.Ratio; !near(r.Median.Float(), c.median.Float()) || r.Reached != c.median.Known() || r.Seeds != c.seeds {
+		if r := got.Compute.Ratio; !near(r.Median.Float(), c.median.Float()) || r.Reached != c.median.Known() ||
+			r.Seeds != c.seeds {
 			t.Errorf("%s: ratio %+v, want median %v of %d seeds", c.name, r, c.median, c.seeds)
 		}
 		if got.Claim || got.Compute.Ratio.Low.Known() {
@@ -105,12 +116,14 @@ func TestTheStatementClaimsNoMoreThanTheSeedsAllow(t *testing.T) {
 		baseline, replay []SeedEvals
 		want             string
 	}{
-		{arm(10), arm(5), "One seed: no claim. Replay reached 0.65 held-out pass@1 with 0.50 of the baseline's compute: 50% saved."},
+		{arm(10), arm(5), "One seed: no claim. Replay reached 0.65 held-out pass@1 with 0.50 of the baseline's " +
+			"compute: 50% saved."},
 		{arm(10, 10), arm(5, 5), "2 seeds: an indication, no claim; a claim needs 4."},
 		{arm(10, 10, 10, -1), arm(5, 5, 5, -1), "Only 3 of 4 seeds have a ratio: no claim; a claim needs 4."},
 		{arm(8, 8, 8, 8), arm(6, 6, 10, 10), "The interval includes 1: a difference is not established."},
 		{arm(5, 5, 5, 5), arm(10, 10, 10, 10), "with 2.00 times the baseline's compute: nothing saved"},
-		{arm(5, 5, 5, -1, -1, -1), arm(5, 5, 5, 5, 5, 5), "On seeds 4, 5 and 6 only replay reached the target (ratio 0)."},
+		{arm(5, 5, 5, -1, -1, -1), arm(5, 5, 5, 5, 5, 5), "On seeds 4, 5 and 6 only replay reached the target " +
+			"(ratio 0)."},
 		{arm(5, 5, 5, 5), arm(5, 5, 5, 5), "with the baseline's compute: nothing saved"},
 	} {
 		if got := compared(t, c.baseline, c.replay).Statement; !strings.Contains(got, c.want) {
@@ -129,10 +142,14 @@ func TestAComparisonOfUnequalArmsIsRefused(t *testing.T) {
 	}{
 		{"no target", Protocol{Baseline: arm(5), Replay: arm(5)}, "target: 0: want above 0"},
 		{"no seeds", Protocol{Target: 0.5}, "0 seeds"},
-		{"a seed more", Protocol{Target: 0.5, Baseline: arm(5, 5), Replay: arm(5)}, "baseline has 2 seeds and replay 1"},
-		{"other seeds", Protocol{Target: 0.5, Baseline: arm(5), Replay: []SeedEvals{reaching(9, 5)}}, "seed 1 of baseline is paired with seed 9 of replay"},
-		{"a seed twice", Protocol{Target: 0.5, Baseline: append(arm(5), arm(5)...), Replay: append(arm(5), arm(5)...)}, "each seed once"},
-		{"another evaluation set", Protocol{Target: 0.5, Baseline: arm(5), Replay: other}, "one evaluation has 100 problems, another 400"},
+		{"a seed more", Protocol{Target: 0.5, Baseline: arm(5, 5), Replay: arm(5)},
+			"baseline has 2 seeds and replay 1"},
+		{"other seeds", Protocol{Target: 0.5, Baseline: arm(5), Replay: []SeedEvals{reaching(9, 5)}},
+			"seed 1 of baseline is paired with seed 9 of replay"},
+		{"a seed twice", Protocol{Target: 0.5, Baseline: append(arm(5), arm(5)...), Replay: append(arm(5), arm(5)...)},
+			"each seed once"},
+		{"another evaluation set", Protocol{Target: 0.5, Baseline: arm(5), Replay: other},
+			"one evaluation has 100 problems, another 400"},
 	} {
 		if _, err := NewCompare(c.p); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
@@ -150,7 +167,8 @@ func TestAComparisonFolderReadsBackAsWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			summary := &Summary{
-				Name: name, Seed: seed, Pass1Last: Num(0.7), Uses: Histogram{{0, 3}, {2, 1}}, UsesPresent: Histogram{{1, 5}},
+				Name: name, Seed: seed, Pass1Last: Num(0.7), Uses: Histogram{{0, 3}, {2, 1}},
+				UsesPresent:    Histogram{{1, 5}},
 				TokenStaleness: Histogram{{0, 2}}, Evicted: map[string]uint64{"capacity": 4},
 				WorkerTimes: []GPU{{Busy: 3, Stalled: 2, Idle: 1}}, Build: Build{Go: "go1.27.1"},
 			}
@@ -177,7 +195,8 @@ func TestAComparisonFolderReadsBackAsWritten(t *testing.T) {
 	if !reflect.DeepEqual(got.Compare, c) {
 		t.Errorf("read %+v, want %+v", got.Compare, c)
 	}
-	if len(got.Baseline) != 2 || got.Baseline[0].Seed != 9 || got.Replay[1].Seed != 10 || got.Replay[1].Config != "seed: 10\n" {
+	if len(got.Baseline) != 2 || got.Baseline[0].Seed != 9 || got.Replay[1].Seed != 10 ||
+		got.Replay[1].Config != "seed: 10\n" {
 		t.Errorf("read arms %v and %v, want seeds 9 and 10 in each", got.Baseline, got.Replay)
 	}
 	if m := c.Seeds[2]; m.Ratio.Known() || m.Replay.Reached {

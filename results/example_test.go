@@ -25,7 +25,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	for u := 1; u <= 3; u++ {
-		if err := metrics.Append(results.Update{Update: u, Version: u, Compute: 60 * float64(u), Loss: results.Num(-0.5)}); err != nil {
+		if err := metrics.Append(results.Update{Update: u, Version: u, Compute: 60 * float64(u),
+			Loss: results.Num(-0.5)}); err != nil {
 			log.Fatal(err)
 		}
 	}

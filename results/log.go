@@ -37,7 +37,8 @@ func ResumeLog[T any](path string, lines int) (*Log[T], error) {
 	}
 	end, found, err := endOfLine(f, lines)
 	if err == nil && found < lines {
-		err = fmt.Errorf("%s: has %d whole lines, the checkpoint was taken after %d; start the run again in another folder",
+		err = fmt.Errorf("%s: has %d whole lines, the checkpoint was taken after %d; start the run again in "+
+			"another folder",
 			path, found, lines)
 	}
 	if err == nil {

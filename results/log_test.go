@@ -10,7 +10,8 @@ import (
 )
 
 func updateLine(n int) Update {
-	return Update{Update: n, Version: n, Clock: 0.1 * float64(n), Compute: float64(n) / 3, Reward: Num(0.3), Other: map[string]Number{"b": Num(2), "a": {}}}
+	return Update{Update: n, Version: n, Clock: 0.1 * float64(n), Compute: float64(n) / 3, Reward: Num(0.3),
+		Other: map[string]Number{"b": Num(2), "a": {}}}
 }
 
 func writeUpdates(t *testing.T, path string, from, to int, log *Log[Update]) *Log[Update] {
@@ -77,7 +78,8 @@ func TestALogRefusesWhatItCannotResume(t *testing.T) {
 		t.Errorf("creating over an existing file: error %v, want one that says that it exists", err)
 	}
 	before := mustRead(t, path)
-	if _, err := ResumeLog[Update](path, 3); err == nil || !strings.Contains(err.Error(), "has 2 whole lines, the checkpoint was taken after 3") {
+	if _, err := ResumeLog[Update](path, 3); err == nil ||
+		!strings.Contains(err.Error(), "has 2 whole lines, the checkpoint was taken after 3") {
 		t.Errorf("resuming beyond the end: error %v", err)
 	}
 	if err := log.Append(Update{Update: 3, Clock: math.NaN()}); err == nil || !strings.Contains(err.Error(), "line 3") {
@@ -96,7 +98,8 @@ func TestALineHasItsFieldsInOrder(t *testing.T) {
 	}
 	sum := 0.1
 	sum += 0.2 // at run time: constants are exact
-	if err := log.Append(Eval{Update: 3, Version: 3, Grid: 1e21, Compute: sum, Problems: 400, Pass1: 0.65, Samples: 8, PassAt: []PassRate{{1, 0.5}, {8, 1}}}); err != nil {
+	if err := log.Append(Eval{Update: 3, Version: 3, Grid: 1e21, Compute: sum, Problems: 400, Pass1: 0.65, Samples: 8,
+		PassAt: []PassRate{{1, 0.5}, {8, 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	log.Close()

@@ -115,7 +115,8 @@ func evalsAt(step float64, accuracies ...float64) []Eval {
 	var evals []Eval
 	for i, a := range accuracies {
 		at := step * float64(i)
-		evals = append(evals, Eval{Update: 10 * i, Grid: 100 * float64(i), Compute: at, ComputeBusy: 1.1 * at, ComputeAll: 1.2 * at, Clock: at / 8, Problems: 400, Pass1: a})
+		evals = append(evals, Eval{Update: 10 * i, Grid: 100 * float64(i), Compute: at, ComputeBusy: 1.1 * at,
+			ComputeAll: 1.2 * at, Clock: at / 8, Problems: 400, Pass1: a})
 	}
 	return evals
 }

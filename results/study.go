@@ -47,7 +47,8 @@ type Sheet struct {
 	Lead     []string  `json:"lead"` // paragraphs under the title
 	Findings []Finding `json:"findings,omitempty"`
 	Sections []Section `json:"sections"`
-	Facts    []Fact    `json:"facts"` // seeds, configuration, commit, machine, time: in the order in which they are shown
+	// seeds, configuration, commit, machine, time: in the order in which they are shown
+	Facts []Fact `json:"facts"`
 }
 
 // Section is a part of a sheet under its own heading.
@@ -164,7 +165,8 @@ func (s *Sheet) Validate() error {
 		switch f.Verdict {
 		case Holds, DoesNotHold, CannotTell:
 		default:
-			c.refuse("finding %d (%s): verdict %q: want %q, %q or %q", i+1, f.Source, f.Verdict, Holds, DoesNotHold, CannotTell)
+			c.refuse("finding %d (%s): verdict %q: want %q, %q or %q", i+1, f.Source, f.Verdict, Holds,
+				DoesNotHold, CannotTell)
 		}
 	}
 	for _, section := range s.Sections {
@@ -276,7 +278,8 @@ func (c *sheetCheck) place(at, name string, a Axis, v float64) {
 	case a.Log && v <= 0:
 		c.refuse("%s: %s = %g on a logarithmic axis: want a value above 0", at, name, v)
 	case math.Abs(v) > farthest || a.Log && v < 1/farthest:
-		c.refuse("%s: %s = %g: want a size of at most %g, on a logarithmic axis of %g or more too", at, name, v, farthest,
+		c.refuse("%s: %s = %g: want a size of at most %g, on a logarithmic axis of %g or more too", at,
+			name, v, farthest,
 			1/farthest)
 	}
 }

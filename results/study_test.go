@@ -16,9 +16,11 @@ func TestAStudyReadsBackAsWritten(t *testing.T) {
 		t.Fatal("an empty folder counts as a study")
 	}
 	wrote := &Study{
-		Name: "trial", Seeds: 2, Seconds: 12.5, AtOnce: 2, Machine: Machine{System: "linux/amd64", CPU: "a processor", Cores: 2}, Build: Build{Go: "go1"},
+		Name: "trial", Seeds: 2, Seconds: 12.5, AtOnce: 2, Machine: Machine{System: "linux/amd64", CPU: "a processor",
+			Cores: 2}, Build: Build{Go: "go1"},
 		Began: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), Ended: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
-		Arms: []StudyArm{{Name: "a", Folders: []string{"../runs/0", ""}, Failed: []string{"seed 2: why"}}}, Sheet: *soundSheet(),
+		Arms:  []StudyArm{{Name: "a", Folders: []string{"../runs/0", ""}, Failed: []string{"seed 2: why"}}},
+		Sheet: *soundSheet(),
 	}
 	if err := WriteStudy(dir, wrote); err != nil || !IsStudy(dir) {
 		t.Fatalf("written: %v, error %v", IsStudy(dir), err)
@@ -48,7 +50,8 @@ func TestAnInvalidStudyFileIsRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, StudyFile), []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadStudy(dir); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
+		if _, err := ReadStudy(dir); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: error %v, want one that names the file and says %q", name, err, c.want)
 		}
 	}
@@ -67,12 +70,15 @@ func soundSheet() *Sheet {
 			Figures: []Figure{
 				{
 					Title: "lines", X: Axis{Log: true, Low: Num(0.5), High: Num(9)}, Y: Axis{Low: Num(-1)},
-					Curves: []Curve{{Name: "c", Colour: 3, At: []Point{{X: 1, Y: Num(-2), Low: Num(-3), High: Num(-1)}, {X: 2}}}},
-					Guides: []Guide{{Name: "g", X: Num(3)}, {Name: "h", Y: Num(-3)}}, Marks: []MarkedAt{{Name: "m", X: 1, Y: -1}},
+					Curves: []Curve{{Name: "c", Colour: 3,
+						At: []Point{{X: 1, Y: Num(-2), Low: Num(-3), High: Num(-1)}, {X: 2}}}},
+					Guides: []Guide{{Name: "g", X: Num(3)}, {Name: "h", Y: Num(-3)}},
+					Marks:  []MarkedAt{{Name: "m", X: 1, Y: -1}},
 				},
 				{
 					Title: "map", Marks: []MarkedAt{{Name: "m", X: 1, Y: 0}},
-					Map: &HeatMap{Columns: []string{"a", "b"}, Rows: []string{"r"}, Values: [][]Number{{Num(1), {}}}, Digits: 2},
+					Map: &HeatMap{Columns: []string{"a", "b"}, Rows: []string{"r"}, Values: [][]Number{{Num(1), {}}},
+						Digits: 2},
 				},
 				{Title: "empty"},
 			},

@@ -213,7 +213,8 @@ type Noise struct {
 	Held  int `json:"held"`  // rollouts of the table whose gradients were taken, chosen uniformly
 	Fresh int `json:"fresh"` // rollouts generated with these weights, from which the true gradient is estimated
 
-	ByStaleness  []StaleNoise `json:"by_staleness"`            // ascending; without Proxy the first is of fresh rollouts
+	// ascending; without Proxy the first is of fresh rollouts
+	ByStaleness  []StaleNoise `json:"by_staleness"`
 	MicroBatches []BatchNoise `json:"micro_batches,omitempty"` // ascending in draws
 	// Mean and Common are the two terms of v(b) = Mean (1/b + Common), the variance about the true gradient of the mean
 	// of b disjoint draws. Mean is sbar2, over the staleness that the table holds. Common is c, which chance can make

@@ -17,12 +17,15 @@ func TestASummaryOfPrioritizedAndPromptReplayReadsBackAsWritten(t *testing.T) {
 		Sampling: &Sampling{
 			Sampler: "prioritized", Unit: "rollout", Mix: 2, FreshShare: 0.25, NeverUsed: Num(0.1),
 			Priority: &Priority{
-				Base: "advantage", Exponent: 0.6, AgeDecay: Num(500), Auto: true, TargetESS: Num(0.8), Decay: "after_exponent", HalfLife: Num(578),
-				Draws: "stratified", Entry: "max", Beta: Num(0.7), Normalised: "batch", ByAge: []AgePriority{{Age: 3, Count: 8, Base: 0.5, Probability: 1}},
+				Base: "advantage", Exponent: 0.6, AgeDecay: Num(500), Auto: true, TargetESS: Num(0.8),
+				Decay: "after_exponent", HalfLife: Num(578),
+				Draws: "stratified", Entry: "max", Beta: Num(0.7), Normalised: "batch",
+				ByAge: []AgePriority{{Age: 3, Count: 8, Base: 0.5, Probability: 1}},
 			},
 		},
-		ESSByAge:     []AgeESS{{Age: 2, Last: 3, ESS: 0.9, Tokens: 1200}},
-		PromptReplay: &PromptReplay{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10, Held: 40, Replayed: 9, Fresh: 3, Reuse: Histogram{{1, 5}}, PassRates: Histogram{{50, 40}}},
+		ESSByAge: []AgeESS{{Age: 2, Last: 3, ESS: 0.9, Tokens: 1200}},
+		PromptReplay: &PromptReplay{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10, Held: 40, Replayed: 9,
+			Fresh: 3, Reuse: Histogram{{1, 5}}, PassRates: Histogram{{50, 40}}},
 	}
 	if err := WriteSummary(dir, want); err != nil {
 		t.Fatal(err)
@@ -47,7 +50,8 @@ func TestASummaryWithoutSamplingLeavesItOut(t *testing.T) {
 
 func TestAnUpdateOfPrioritizedAndPromptReplayReadsBackAsWritten(t *testing.T) {
 	want := Update{
-		Update: 1, ESS: Num(0.5), ESSRollout: Num(0.7), ChiSquare: Num(1), D2: Num(0.69), WeightMean: Num(0.8), WeightMin: Num(0.1), WeightESS: Num(0.9),
+		Update: 1, ESS: Num(0.5), ESSRollout: Num(0.7), ChiSquare: Num(1), D2: Num(0.69), WeightMean: Num(0.8),
+		WeightMin: Num(0.1), WeightESS: Num(0.9),
 		FreshShare: Num(0.25), NeverDrawn: Num(0.2), AgeDecay: Num(500), PromptsHeld: Num(40), PromptShare: Num(0.75),
 	}
 	text, err := encode(want, "")
@@ -76,7 +80,8 @@ func TestParsingChecksTheMetricsOfSampling(t *testing.T) {
 		`"fresh_share":2`: "fresh_share: 2", `"never_drawn":2`: "never_drawn: 2", `"prompt_share":2`: "prompt_share: 2", `"ess_rollout":2`: "ess_rollout: 2",
 		`"chi_square":-0.5`: "chi_square: -0.5: want 0 or more", `"d2":-1`: "d2: -1", `"age_decay":-1`: "age_decay: -1", `"prompts_held":-1`: "prompts_held: -1",
 	} {
-		if _, err := parseUpdates([]byte("{\"update\":1," + line + "}\n")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseUpdates([]byte("{\"update\":1," + line + "}\n")); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", line, err, want)
 		}
 	}

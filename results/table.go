@@ -206,7 +206,8 @@ func (t *Table) word() {
 			t.Findings = append(t.Findings, fmt.Sprintf("%s and %s are not compared: they were evaluated on different "+
 				"problems.", row.Name, t.Arms[0].Name))
 		case len(a.Seeds) == 0:
-			t.Findings = append(t.Findings, fmt.Sprintf("%s shares no seed with %s: they are not compared.", row.Name, a.Arm))
+			t.Findings = append(t.Findings, fmt.Sprintf("%s shares no seed with %s: they are not compared.",
+				row.Name, a.Arm))
 		case a.Ratio.Seeds > 0:
 			t.Findings = append(t.Findings, ratioFinding(row.Name, a, t.Target.Float())+" "+differenceFinding("It", a))
 		default:
@@ -273,9 +274,11 @@ func differenceFinding(name string, a *Against) string {
 		return what + " on one seed."
 	}
 	if d.Seeds < claimSeeds {
-		return fmt.Sprintf("%s (median of %d seeds, IQR %s to %s).", what, d.Seeds, words.Signed(d.Q1.Float(), 3), words.Signed(d.Q3.Float(), 3))
+		return fmt.Sprintf("%s (median of %d seeds, IQR %s to %s).", what, d.Seeds, words.Signed(d.Q1.Float(), 3),
+			words.Signed(d.Q3.Float(), 3))
 	}
-	what += fmt.Sprintf(" (median of %d seeds, 95%% bootstrap interval %s to %s).", d.Seeds, words.Signed(d.Low.Float(), 3), words.Signed(d.High.Float(), 3))
+	what += fmt.Sprintf(" (median of %d seeds, 95%% bootstrap interval %s to %s).", d.Seeds,
+		words.Signed(d.Low.Float(), 3), words.Signed(d.High.Float(), 3))
 	if d.Low.Float() <= 0 && d.High.Float() >= 0 {
 		what += " The interval includes 0: a difference is not established."
 	}
@@ -295,7 +298,8 @@ func warnings(arms []NamedRuns) []string {
 			"compared.", joined(sizes)))
 	}
 	if targets := distinct(arms, func(s *Summary) Number { return s.Target }); len(targets) > 1 {
-		w = append(w, fmt.Sprintf("The runs have different targets (%s): compute to target is left out.", joined(targets)))
+		w = append(w, fmt.Sprintf("The runs have different targets (%s): compute to target is left out.",
+			joined(targets)))
 	}
 	w = append(w, seedWarnings(arms)...)
 	w = append(w, runWarnings(arms)...)
@@ -332,7 +336,8 @@ func seedWarnings(arms []NamedRuns) []string {
 		}
 		for _, seed := range sortedSeeds(row) {
 			if b := base[seed]; b != nil && !sameStart(b, row[seed]) {
-				w = append(w, fmt.Sprintf("%s and %s start at different accuracies on seed %d: they do not share a warm start.",
+				w = append(w, fmt.Sprintf("%s and %s start at different accuracies on seed %d: they do not share a "+
+					"warm start.",
 					arms[0].Name, a.Name, seed))
 				break
 			}
@@ -362,7 +367,8 @@ func runWarnings(arms []NamedRuns) []string {
 			}
 			switch {
 			case r.Summary == nil:
-				w = append(w, fmt.Sprintf("%s has not ended: it failed, was killed or is still running; last seen at update %d.",
+				w = append(w, fmt.Sprintf("%s has not ended: it failed, was killed or is still running; last seen at "+
+					"update %d.",
 					describeRun(a, i), at))
 			case r.Summary.Ended == "interrupted":
 				w = append(w, fmt.Sprintf("%s was interrupted at update %d.", describeRun(a, i), at))

@@ -15,7 +15,8 @@ func armOf(name string, last ...float64) NamedRuns {
 	a := NamedRuns{Name: name}
 	for i, accuracy := range last {
 		a.Runs = append(a.Runs, &Run{
-			Seed: uint64(i + 1), Evals: evalsAt(100, 0.4, accuracy, accuracy), Updates: []Update{{Update: 1, Compute: 200}},
+			Seed: uint64(i + 1), Evals: evalsAt(100, 0.4, accuracy, accuracy),
+			Updates: []Update{{Update: 1, Compute: 200}},
 			Summary: &Summary{Task: "arithmetic", Seed: uint64(i + 1), Ended: "budget", Target: Num(0.65)},
 		})
 	}
@@ -23,13 +24,16 @@ func armOf(name string, last ...float64) NamedRuns {
 }
 
 func TestArmsAreComparedSeedBySeedWithTheFirst(t *testing.T) {
-	table := NewTable([]NamedRuns{armOf("a", 0.5, 0.5, 0.6, 0.7), armOf("b", 0.7, 0.6, 0.9, 0.7), armOf("c", 0.4, 0.4, 0.5, 0.6)})
+	table := NewTable([]NamedRuns{armOf("a", 0.5, 0.5, 0.6, 0.7), armOf("b", 0.7, 0.6, 0.9, 0.7),
+		armOf("c", 0.4, 0.4, 0.5, 0.6)})
 	if !table.Claim || table.Caution != "" || len(table.Warnings) != 0 || table.Target != Num(0.65) {
-		t.Errorf("claim %v, caution %q, warnings %q, target %v", table.Claim, table.Caution, table.Warnings, table.Target)
+		t.Errorf("claim %v, caution %q, warnings %q, target %v", table.Claim, table.Caution, table.Warnings,
+			table.Target)
 	}
 	b := table.Arms[1]
 	// differences 0.2, 0.1, 0.3, 0; ratios 0, none, 0, 1
-	if d := b.Against.Difference; d.Seeds != 4 || !near(d.Median.Float(), 0.15) || !near(d.Q1.Float(), 0.075) || !near(d.Q3.Float(), 0.225) || !d.Low.Known() {
+	if d := b.Against.Difference; d.Seeds != 4 || !near(d.Median.Float(), 0.15) || !near(d.Q1.Float(), 0.075) ||
+		!near(d.Q3.Float(), 0.225) || !d.Low.Known() {
 		t.Errorf("difference %+v, want median 0.15, IQR 0.075 to 0.225", d)
 	}
 	if r := b.Against.Ratio; r.Seeds != 3 || r.Median != Num(0) {
@@ -45,7 +49,8 @@ func TestArmsAreComparedSeedBySeedWithTheFirst(t *testing.T) {
 		t.Error("the first arm is compared with itself")
 	}
 	for _, want := range []string{
-		"raise the budget (ratio: median of 3 seeds, IQR 0.00 to 0.50). Only 3 of 4 seeds have a ratio: no claim. It ended 0.150 above a",
+		"raise the budget (ratio: median of 3 seeds, IQR 0.00 to 0.50). Only 3 of 4 seeds have a ratio: no claim. It " +
+			"ended 0.150 above a",
 		"It ended 0.100 below a in held-out pass@1 (median of 4 seeds, 95% bootstrap interval −0.100 to −0.100).",
 	} {
 		if !strings.Contains(table.Statement, want) {
@@ -63,10 +68,13 @@ func TestTheTableClaimsNoMoreThanItsSeedsAllow(t *testing.T) {
 	stranger.Runs[0].Seed, stranger.Runs[0].Summary.Seed = 9, 9
 	four := armOf("a", 0.5, 0.5, 0.6, 0.7)
 	for want, arms := range map[string][]NamedRuns{
-		"One arm: nothing to compare it with.":                                           {four},
-		"One seed: no claim. b ended 0.200 above a in held-out pass@1 on one seed.":      {armOf("a", 0.4), armOf("b", 0.6)},
-		"3 seeds: an indication, no claim; a claim needs 4.":                             {armOf("a", 0.4, 0.4, 0.4), armOf("b", 0.6, 0.6, 0.6)},
-		"The arms share 2 to 4 seeds with a; fewer than 4 make no claim.":                {four, armOf("b", 0.6, 0.6), armOf("c", 0.6, 0.6, 0.6, 0.6)},
+		"One arm: nothing to compare it with.": {four},
+		"One seed: no claim. b ended 0.200 above a in held-out pass@1 on one seed.": {armOf("a", 0.4),
+			armOf("b", 0.6)},
+		"3 seeds: an indication, no claim; a claim needs 4.": {armOf("a", 0.4, 0.4, 0.4),
+			armOf("b", 0.6, 0.6, 0.6)},
+		"The arms share 2 to 4 seeds with a; fewer than 4 make no claim.": {four, armOf("b", 0.6, 0.6),
+			armOf("c", 0.6, 0.6, 0.6, 0.6)},
 		"Runs that have not ended are compared as far as they came: no claim.":           {four, running},
 		"Runs that have not ended are compared as far as they came: no claim. b reached": {four, interrupted},
 		"No claim: no seed can be compared. b shares no seed with a":                     {four, stranger},
@@ -94,12 +102,18 @@ func TestTheTableWarnsAboutArmsThatCannotBeCompared(t *testing.T) {
 		{"different targets (0.65, none)", func(b *NamedRuns) { b.Runs[0].Summary.Target = Number{} }, false},
 		{"b has a seed more than once", func(b *NamedRuns) { b.Runs[1].Seed = 1 }, false},
 		{"a and b have different seeds", func(b *NamedRuns) { b.Runs = b.Runs[:1] }, false},
-		{"b has 1 of 2 runs whose seed is not known", func(b *NamedRuns) { b.Runs[0].Summary, b.Runs[0].Seed = nil, 0 }, false},
-		{"a and b start at different accuracies on seed 2", func(b *NamedRuns) { b.Runs[1].Evals[0].Pass1 = 0.3 }, false},
+		{"b has 1 of 2 runs whose seed is not known", func(b *NamedRuns) { b.Runs[0].Summary, b.Runs[0].Seed = nil, 0 },
+			false},
+		{"a and b start at different accuracies on seed 2", func(b *NamedRuns) { b.Runs[1].Evals[0].Pass1 = 0.3 },
+			false},
 		{"b, seed 2 has not ended", func(b *NamedRuns) { b.Runs[1].Summary = nil }, false},
-		{"b, seed 1 was interrupted at update 1", func(b *NamedRuns) { b.Runs[0].Summary.Ended = "interrupted" }, false},
+		{"b, seed 1 was interrupted at update 1", func(b *NamedRuns) { b.Runs[0].Summary.Ended = "interrupted" },
+			false},
 		{"x is in both b and b", func(b *NamedRuns) { b.Runs[0].Dir, b.Runs[1].Dir = "x", "x" }, false},
-		{"b goes to 100 of compute, a to 200", func(b *NamedRuns) { b.Runs[0].Updates[0].Compute, b.Runs[1].Updates[0].Compute = 100, 100 }, false},
+		{"b goes to 100 of compute, a to 200", func(b *NamedRuns) {
+			b.Runs[0].Updates[0].Compute,
+				b.Runs[1].Updates[0].Compute = 100, 100
+		}, false},
 	} {
 		b := armOf("b", 0.6, 0.6)
 		c.change(&b)
@@ -155,7 +169,8 @@ func TestMeansOverARunLeaveOutUnknownNumbers(t *testing.T) {
 	if medianMean(nil, ess).Known() || run().Final(ess).Known() {
 		t.Error("nothing has a mean")
 	}
-	if r := RangeOf([]float64{2, math.NaN(), math.Inf(1), 1}); r.Runs != 3 || r.Median != Num(2) || r.Low != Num(1) || r.High.Known() {
+	if r := RangeOf([]float64{2, math.NaN(), math.Inf(1), 1}); r.Runs != 3 || r.Median != Num(2) || r.Low != Num(1) ||
+		r.High.Known() {
 		t.Errorf("range %+v, want 1 to infinity around 2", r)
 	}
 }

@@ -138,7 +138,8 @@ func parseUpdates(text []byte) ([]Update, error) {
 			key   string
 			value Number
 		}{
-			{"clip_fraction", u.ClipFraction}, {"ess", u.ESS}, {"ess_rollout", u.ESSRollout}, {"zero_variance", u.ZeroVariance},
+			{"clip_fraction", u.ClipFraction}, {"ess", u.ESS}, {"ess_rollout", u.ESSRollout},
+			{"zero_variance", u.ZeroVariance},
 			{"worker_busy", u.WorkerBusy}, {"worker_stalled", u.WorkerStalled}, {"worker_idle", u.WorkerIdle},
 			{"trainer_busy", u.TrainerBusy}, {"trainer_stalled", u.TrainerStalled}, {"trainer_idle", u.TrainerIdle},
 			{"weight_mean", u.WeightMean}, {"weight_min", u.WeightMin}, {"weight_ess", u.WeightESS},
@@ -176,7 +177,8 @@ func ParseEvals(text []byte) ([]Eval, error) {
 	return parseLines(text, func(before, e *Eval) error {
 		var c checks
 		if before != nil {
-			c.Check(e.Compute >= before.Compute, "compute", e.Compute, "%v or more, as on the line before", before.Compute)
+			c.Check(e.Compute >= before.Compute, "compute", e.Compute, "%v or more, as on the line before",
+				before.Compute)
 			c.Check(e.Grid >= before.Grid, "grid", e.Grid, "%v or more, as on the line before", before.Grid)
 		}
 		c.Check(e.Update >= 0, "update", e.Update, "0 or more")

@@ -38,7 +38,8 @@ func TestParsingEvaluationsChecksOrderAndRanges(t *testing.T) {
 		{"compute falls", ok + "{\"problems\":4,\"compute\":1,\"grid\":3}\n", "line 2: compute: 1: want 2 or more"},
 		{"no problems", "{\"problems\":0}\n", "line 1: problems: 0: want 1 or more"},
 		{"pass1 above 1", "{\"problems\":4,\"pass1\":1.01}\n", "line 1: pass1: 1.01"},
-		{"k above samples", "{\"problems\":4,\"samples\":4,\"pass_at\":[{\"k\":8,\"rate\":1}]}\n", "pass_at.k: 8: want 1 to 4"},
+		{"k above samples", "{\"problems\":4,\"samples\":4,\"pass_at\":[{\"k\":8,\"rate\":1}]}\n",
+			"pass_at.k: 8: want 1 to 4"},
 		{"invalid above 1", "{\"problems\":4,\"invalid\":2}\n", "line 1: invalid: 2: want 0 to 1"},
 		{"negative turns", "{\"problems\":4,\"turns\":-2}\n", "line 1: turns: -2: want 0 or more"},
 		{"rate above 1", "{\"problems\":4,\"samples\":8,\"pass_at\":[{\"k\":8,\"rate\":2}]}\n", "pass_at.rate: 2"},
@@ -51,7 +52,8 @@ func TestParsingEvaluationsChecksOrderAndRanges(t *testing.T) {
 	if _, err := ParseEvals([]byte(ok + ok)); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseTimings([]byte("{\"update\":1,\"learn\":-1}\n")); err == nil || !strings.Contains(err.Error(), "learn: -1") {
+	if _, err := parseTimings([]byte("{\"update\":1,\"learn\":-1}\n")); err == nil ||
+		!strings.Contains(err.Error(), "learn: -1") {
 		t.Errorf("negative time: error %v", err)
 	}
 }

@@ -138,7 +138,8 @@ func TestExtraColumnsTravelWithTheRollout(t *testing.T) {
 }
 
 func TestARolloutIsReadIntoOneBlock(t *testing.T) {
-	r := &Rollout{Tokens: make([]int32, 1000), Mask: make([]uint8, 1000), Logprobs: make([]float32, 1000), Versions: make([]Version, 1000), Values: make([]float32, 1000)}
+	r := &Rollout{Tokens: make([]int32, 1000), Mask: make([]uint8, 1000), Logprobs: make([]float32, 1000),
+		Versions: make([]Version, 1000), Values: make([]float32, 1000)}
 	b, err := r.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +155,8 @@ func TestARolloutIsReadIntoOneBlock(t *testing.T) {
 	if unsafe.SliceData(got.Logprobs) != (*float32)(unsafe.Pointer(unsafe.Add(unsafe.Pointer(&got.Tokens[0]), 4000))) {
 		t.Error("the slices do not follow one another")
 	}
-	for name, spare := range map[string]int{"tokens": cap(got.Tokens) - 1000, "mask": cap(got.Mask) - 1000, "versions": cap(got.Versions) - 1000} {
+	for name, spare := range map[string]int{"tokens": cap(got.Tokens) - 1000, "mask": cap(got.Mask) - 1000,
+		"versions": cap(got.Versions) - 1000} {
 		if spare != 0 {
 			t.Errorf("%s could grow into its neighbour by %d", name, spare)
 		}
@@ -162,7 +164,8 @@ func TestARolloutIsReadIntoOneBlock(t *testing.T) {
 }
 
 func BenchmarkBinaryForm(b *testing.B) {
-	r := &Rollout{Tokens: make([]int32, 4096), Mask: make([]uint8, 4096), Logprobs: make([]float32, 4096), Versions: make([]Version, 4096)}
+	r := &Rollout{Tokens: make([]int32, 4096), Mask: make([]uint8, 4096), Logprobs: make([]float32, 4096),
+		Versions: make([]Version, 4096)}
 	form, err := r.MarshalBinary()
 	if err != nil {
 		b.Fatal(err)

@@ -8,7 +8,8 @@ import (
 
 func ExampleNew() {
 	prompt, answer := []int32{2, 10, 2}, []int32{4, 1}
-	r := rollout.New("2+2", prompt, rollout.Completion{Tokens: answer, Logprobs: []float32{-0.5, -0.25}, Version: 7, Reward: 1})
+	r := rollout.New("2+2", prompt, rollout.Completion{Tokens: answer, Logprobs: []float32{-0.5, -0.25},
+		Version: 7, Reward: 1})
 	r.Temperature = 0.8 // what New leaves at its default is set afterwards
 	fmt.Println(r.Mask, r.Logprobs, r.Versions)
 	fmt.Println(r.Validate(rollout.Limits{Vocab: 16}))

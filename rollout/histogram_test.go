@@ -58,7 +58,8 @@ func TestAHistogramCountsExactly(t *testing.T) {
 	if !reflect.DeepEqual(got, naive) {
 		t.Fatal("bins differ from the definition")
 	}
-	if h.Sum() != sum || h.Count() != uint64(len(values)) || h.Max() != greatest || h.Mean() != sum/float64(len(values)) {
+	if h.Sum() != sum || h.Count() != uint64(len(values)) || h.Max() != greatest ||
+		h.Mean() != sum/float64(len(values)) {
 		t.Errorf("sum %v, count %d, max %d, mean %v", h.Sum(), h.Count(), h.Max(), h.Mean())
 	}
 }

@@ -42,7 +42,8 @@ func TestNewFillsInWhatThePromptLacks(t *testing.T) {
 	prompt, answer := []int32{5, 6}, []int32{7, 8, 9}
 	got := New("2+2", prompt, Completion{Tokens: answer, Logprobs: []float32{-0.5, 0, -2}, Version: 3, Reward: 1})
 	want := &Rollout{
-		PromptID: "2+2", Tokens: []int32{5, 6, 7, 8, 9}, Mask: []uint8{0, 0, 1, 1, 1}, Logprobs: []float32{0, 0, -0.5, 0, -2},
+		PromptID: "2+2", Tokens: []int32{5, 6, 7, 8, 9}, Mask: []uint8{0, 0, 1, 1, 1},
+		Logprobs: []float32{0, 0, -0.5, 0, -2},
 		Versions: []Version{NoVersion, NoVersion, 3, 3, 3}, Temperature: 1, TopP: 1, Reward: 1,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -55,7 +56,8 @@ func TestNewFillsInWhatThePromptLacks(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Error("the rollout shares the caller's tokens")
 	}
-	if err := New("p", prompt, Completion{Tokens: answer, Logprobs: make([]float32, 2)}).Validate(Limits{}); err == nil {
+	if err := New("p", prompt,
+		Completion{Tokens: answer, Logprobs: make([]float32, 2)}).Validate(Limits{}); err == nil {
 		t.Error("a completion with too few log-probs was accepted")
 	}
 }
@@ -79,7 +81,8 @@ func TestStreamsAreReproducibleAndIndependent(t *testing.T) {
 	if draw(1, "a", 2) != first {
 		t.Error("the same stream gave other numbers")
 	}
-	for name, other := range map[string]uint64{"seed": draw(2, "a", 2), "purpose": draw(1, "b", 2), "index": draw(1, "a", 3)} {
+	for name, other := range map[string]uint64{"seed": draw(2, "a", 2), "purpose": draw(1, "b", 2),
+		"index": draw(1, "a", 3)} {
 		if other == first {
 			t.Errorf("another %s gave the same numbers", name)
 		}
@@ -89,7 +92,8 @@ func TestStreamsAreReproducibleAndIndependent(t *testing.T) {
 // conversation is two turns with tokens of the environment before, between and after.
 func conversation() *Rollout {
 	return &Rollout{
-		PromptID: "p", Temperature: 0.7, TopP: 0.9, Reward: 5, Truncated: true, Text: "whole", Meta: map[string]string{"k": "v"},
+		PromptID: "p", Temperature: 0.7, TopP: 0.9, Reward: 5, Truncated: true, Text: "whole",
+		Meta:     map[string]string{"k": "v"},
 		Tokens:   []int32{10, 11, 12, 13, 14, 15, 16},
 		Mask:     []uint8{0, 1, 1, 0, 0, 1, 0},
 		Logprobs: []float32{0, -1, -2, 0, 0, -3, 0},
@@ -152,7 +156,8 @@ func TestOptionalFieldsStayAbsentInSteps(t *testing.T) {
 	r := conversation()
 	r.Values, r.RefLogprobs, r.Advantages = nil, nil, []float32{1, 2, 3, 4, 5, 6, 7}
 	steps, err := r.Steps()
-	if err != nil || steps[0].Values != nil || steps[0].RefLogprobs != nil || len(steps[0].Advantages) != 4 || len(steps[1].Advantages) != 7 {
+	if err != nil || steps[0].Values != nil || steps[0].RefLogprobs != nil || len(steps[0].Advantages) != 4 ||
+		len(steps[1].Advantages) != 7 {
 		t.Errorf("got %+v, %v", steps, err)
 	}
 }
@@ -168,7 +173,8 @@ func TestTokensOutsideTurnsAndTurnsWithoutTokensMakeNoSteps(t *testing.T) {
 		r := conversation()
 		r.Turns = turns
 		steps, err := r.Steps()
-		if err == nil || steps != nil || err.Field != "turns" || !strings.Contains(err.Error(), want) || !errors.Is(err, ErrInvalid) {
+		if err == nil || steps != nil || err.Field != "turns" || !strings.Contains(err.Error(), want) ||
+			!errors.Is(err, ErrInvalid) {
 			t.Errorf("%v: got %v, %v, want %s", turns, steps, err, want)
 		}
 	}

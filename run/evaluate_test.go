@@ -64,12 +64,14 @@ func TestGreedyEvaluationsPlayAsAPlayerWhateverTheSeed(t *testing.T) {
 		line := evaluated(t, c, s, evaluationRows)
 		other := c
 		other.Seed = 99
-		if got := evaluated(t, other, s, evaluationRows); got.Pass1 != line.Pass1 || got.Reward != line.Reward || got.Turns != line.Turns {
+		if got := evaluated(t, other, s, evaluationRows); got.Pass1 != line.Pass1 || got.Reward != line.Reward ||
+			got.Turns != line.Turns {
 			t.Errorf("with another seed: %+v, want %+v", got, line)
 		}
 		want := games(t, s, rules)
 		for name, got := range map[string]float64{
-			"pass@1": line.Pass1, "reward": line.Reward.Float(), "turns": line.Turns.Float(), "invalid": line.Invalid.Float(), "length": line.MeanLength.Float(),
+			"pass@1": line.Pass1, "reward": line.Reward.Float(), "turns": line.Turns.Float(),
+			"invalid": line.Invalid.Float(), "length": line.MeanLength.Float(),
 		} {
 			if math.Abs(got-want[name]) > 1e-6 {
 				t.Errorf("%s: %s: the evaluation says %v, games %v", steps, name, got, want[name])
@@ -115,7 +117,8 @@ func games(t *testing.T, s *Start, rules counting) map[string]float64 {
 		}
 	}
 	n := float64(len(rules.HeldOut()))
-	return map[string]float64{"pass@1": correct / n, "reward": reward / n, "turns": turns / n, "invalid": invalid / turns, "length": tokens / n}
+	return map[string]float64{"pass@1": correct / n, "reward": reward / n, "turns": turns / n,
+		"invalid": invalid / turns, "length": tokens / n}
 }
 
 // watched is a game that notes the luck of its episodes by the problem.
@@ -167,7 +170,8 @@ func TestEveryTrialOfAProblemHasItsOwnSeed(t *testing.T) {
 		for _, l := range list {
 			seen[l] = true
 		}
-		if first := greedy[id]; len(first) != 1 || !slices.Contains(list, first[0]) || !slices.Equal(bounded[id], []uint64{first[0], first[0]}) {
+		if first := greedy[id]; len(first) != 1 || !slices.Contains(list, first[0]) ||
+			!slices.Equal(bounded[id], []uint64{first[0], first[0]}) {
 			t.Errorf("%s: samples have the luck %v, the greedy episode %v, the bounds %v", id, list, first, bounded[id])
 		}
 	}
@@ -226,9 +230,11 @@ func TestPromptsThatDoNotFitAreReported(t *testing.T) {
 		"just a turn": {counting{turns: 4}, "6", ""},
 		"images":      {counting{turns: 4, size: 8}, "6", "policy.positions: 6: want 7 or more: prompt counting/"},
 	} {
-		c := counts(t, k.rules, "policy.positions="+k.positions, "warmup.steps=1", "warmup.until=0.5", "generate.max_tokens=1")
+		c := counts(t, k.rules, "policy.positions="+k.positions, "warmup.steps=1", "warmup.until=0.5",
+			"generate.max_tokens=1")
 		_, err := Begin(context.Background(), c, nil)
-		if told := err != nil && strings.HasPrefix(err.Error(), "policy.positions: "); told != (k.want != "") || told && !strings.HasPrefix(err.Error(), k.want) {
+		if told := err != nil && strings.HasPrefix(err.Error(), "policy.positions: "); told != (k.want != "") || told &&
+			!strings.HasPrefix(err.Error(), k.want) {
 			t.Errorf("%s: %v, want %q", name, err, k.want)
 		}
 	}
@@ -264,7 +270,8 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 
 func TestEpisodesOfAnUpdateAreCounted(t *testing.T) {
 	note := func(turns int, invalid, success string) *rollout.Rollout {
-		return &rollout.Rollout{Turns: make([]rollout.Turn, turns), Meta: map[string]string{metaInvalid: invalid, metaSuccess: success}}
+		return &rollout.Rollout{Turns: make([]rollout.Turn, turns),
+			Meta: map[string]string{metaInvalid: invalid, metaSuccess: success}}
 	}
 	var seen episodeCounts
 	for _, r := range []*rollout.Rollout{note(4, "1", "true"), note(2, "2", "false"), {}, note(3, "0", "false")} {
@@ -273,7 +280,8 @@ func TestEpisodesOfAnUpdateAreCounted(t *testing.T) {
 	var line, none results.Update
 	seen.fill(&line)
 	for name, pair := range map[string][2]float64{
-		"turns": {line.Turns.Float(), 3}, "invalid": {line.Invalid.Float(), 3.0 / 9}, "success": {line.Success.Float(), 1.0 / 3},
+		"turns": {line.Turns.Float(), 3}, "invalid": {line.Invalid.Float(), 3.0 / 9},
+		"success": {line.Success.Float(), 1.0 / 3},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: %v, want %v", name, pair[0], pair[1])
@@ -294,14 +302,21 @@ type mistaken struct {
 func TestSettingsThatTheTaskCannotServeAreRefused(t *testing.T) {
 	none := func(*Config) {}
 	for name, m := range map[string]mistaken{
-		"no tower":      {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision = Vision{} }, "policy.vision.patch: 0: want a divisor of 8"},
-		"odd patch":     {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision.Patch = 3 }, "policy.vision.patch: 3: want a divisor of 8"},
-		"no width":      {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision.Hidden = 0 }, "policy.vision.hidden: 0: want 1 or more"},
-		"no images":     {counting{turns: 3}, func(c *Config) { c.Policy.Vision = Vision{4, 8} }, "policy.vision.patch: 4: want 0: task counting has no images"},
-		"init, a tower": {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Init = "x" }, "policy.vision.patch: 4: want 0 with policy.init"},
-		"no expert":     {counting{turns: 3, mute: true}, none, "warmup.steps: 20: want 0: task counting has no expert"},
-		"noise":         {counting{turns: 3}, func(c *Config) { c.Warmup.Noise = 1 }, "warmup.noise: 1: want a share of turns in [0, 1)"},
-		"less noise":    {counting{turns: 3}, func(c *Config) { c.Warmup.Noise = -0.1 }, "warmup.noise: -0.1: want"},
+		"no tower": {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision = Vision{} },
+			"policy.vision.patch: 0: want a divisor of 8"},
+		"odd patch": {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision.Patch = 3 },
+			"policy.vision.patch: 3: want a divisor of 8"},
+		"no width": {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Vision.Hidden = 0 },
+			"policy.vision.hidden: 0: want 1 or more"},
+		"no images": {counting{turns: 3}, func(c *Config) { c.Policy.Vision = Vision{4, 8} },
+			"policy.vision.patch: 4: want 0: task counting has no images"},
+		"init, a tower": {counting{turns: 3, size: 8}, func(c *Config) { c.Policy.Init = "x" },
+			"policy.vision.patch: 4: want 0 with policy.init"},
+		"no expert": {counting{turns: 3, mute: true}, none,
+			"warmup.steps: 20: want 0: task counting has no expert"},
+		"noise": {counting{turns: 3}, func(c *Config) { c.Warmup.Noise = 1 },
+			"warmup.noise: 1: want a share of turns in [0, 1)"},
+		"less noise": {counting{turns: 3}, func(c *Config) { c.Warmup.Noise = -0.1 }, "warmup.noise: -0.1: want"},
 	} {
 		c := counts(t, counting{turns: 3})
 		if m.rules.size > 0 {
@@ -315,7 +330,8 @@ func TestSettingsThatTheTaskCannotServeAreRefused(t *testing.T) {
 	}
 	sums := small(t)
 	sums.Warmup.Noise = 0.1
-	if err := sums.Validate(); err == nil || !strings.Contains(err.Error(), "warmup.noise: 0.1: want 0: the episodes of task arithmetic have one turn") {
+	if err := sums.Validate(); err == nil || !strings.Contains(err.Error(), "warmup.noise: 0.1: want 0: the episodes "+
+		"of task arithmetic have one turn") {
 		t.Errorf("noise in a task of one turn: %v", err)
 	}
 }
@@ -334,7 +350,8 @@ func TestAFolderWhoseTowerDoesNotFitIsRefused(t *testing.T) {
 		next := counts(t, counting{turns: 3, size: c.for_}, "warmup.steps=0")
 		next.Policy.Init, next.Policy.Vision = dir, Vision{}
 		_, err := Begin(context.Background(), next, nil)
-		if c.fits != (err == nil) || err != nil && !strings.Contains(err.Error(), "policy.init: "+dir+": want a model with a vision tower for images of") {
+		if c.fits != (err == nil) || err != nil &&
+			!strings.Contains(err.Error(), "policy.init: "+dir+": want a model with a vision tower for images of") {
 			t.Errorf("a tower for %d pixels, images of %d: %v", c.of, c.for_, err)
 		}
 	}
@@ -360,12 +377,14 @@ func TestABatchIsMeasuredIfOneOfItsUpdatesHasABound(t *testing.T) {
 			}
 		}
 		if len(got) != len(c.begins) {
-			t.Errorf("bound every %d updates, %d on a batch: measured batches begin at %v, want %v", c.every, c.updates, got, c.begins)
+			t.Errorf("bound every %d updates, %d on a batch: measured batches begin at %v, want %v", c.every, c.updates,
+				got, c.begins)
 			continue
 		}
 		for k := range got {
 			if got[k] != c.begins[k] {
-				t.Errorf("bound every %d updates, %d on a batch: measured batches begin at %v, want %v", c.every, c.updates, got, c.begins)
+				t.Errorf("bound every %d updates, %d on a batch: measured batches begin at %v, want %v", c.every,
+					c.updates, got, c.begins)
 				break
 			}
 		}
@@ -374,7 +393,9 @@ func TestABatchIsMeasuredIfOneOfItsUpdatesHasABound(t *testing.T) {
 
 // The change that is logged is that of the mean reward from the weights with which the update's batch began.
 func TestTheTrueChangeOfRewardIsWrittenBesideTheBound(t *testing.T) {
-	c := small(t, "pipeline.mode=sync", "pipeline.batch_updates=3", "evaluate.bound_every=2", "budget.updates=8", "warmup.steps=200", "learner.learning_rate=0.002", "pipeline.batch=32", "replay.capacity=64", "checkpoint.every=1")
+	c := small(t, "pipeline.mode=sync", "pipeline.batch_updates=3", "evaluate.bound_every=2", "budget.updates=8",
+		"warmup.steps=200", "learner.learning_rate=0.002", "pipeline.batch=32", "replay.capacity=64",
+		"checkpoint.every=1")
 	dir := filepath.Join(t.TempDir(), "run")
 	start := begin(t, c)
 	task, err := c.newTask()
@@ -433,7 +454,8 @@ func TestTheTrueChangeOfRewardIsWrittenBesideTheBound(t *testing.T) {
 		seen++
 		began := (u.Update - 1) / 3 * 3
 		if want := (rewards[u.Update] - rewards[began]) / u.Other["bound_scale"].Float(); math.Abs(change.Float()-want) > 1e-12 {
-			t.Errorf("update %d changed the reward by %v, want %v from version %d on", u.Update, change.Float(), want, began)
+			t.Errorf("update %d changed the reward by %v, want %v from version %d on", u.Update,
+				change.Float(), want, began)
 		}
 		if math.IsNaN(bound.Float()) {
 			t.Errorf("update %d has bound %v", u.Update, bound)
@@ -475,7 +497,8 @@ func (o oracle) Advise() string {
 // problems. Resumed, it ends with their bound.
 func TestInterruptionDoesNotWaitForExperts(t *testing.T) {
 	rules := asked{counting{turns: 5}, new(atomic.Int32)}
-	c := counts(t, rules.counting, "warmup.steps=0", "budget.updates=4", "evaluate.every=100", "evaluate.samples=0").WithTask("asked",
+	c := counts(t, rules.counting, "warmup.steps=0", "budget.updates=4", "evaluate.every=100",
+		"evaluate.samples=0").WithTask("asked",
 		func(uint64) (task.Task, error) { return rules, nil })
 	dir := filepath.Join(t.TempDir(), "run")
 	ctx, stop := context.WithCancel(context.Background())
@@ -489,9 +512,11 @@ func TestInterruptionDoesNotWaitForExperts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := rules.times.Load(); sum.Ended != "interrupted" || sum.Expert != nil || sum.Random != nil || n > 1 {
-		t.Errorf("an interrupted run has the bounds %v and %v, for which experts were asked %d times", sum.Expert, sum.Random, n)
+		t.Errorf("an interrupted run has the bounds %v and %v, for which experts were asked %d times", sum.Expert,
+			sum.Random, n)
 	}
-	if sum, err = Resume(context.Background(), c, dir, Hooks{}); err != nil || sum.Expert == nil || sum.Expert.Pass1 != 1 || sum.Random == nil {
+	if sum, err = Resume(context.Background(), c, dir, Hooks{}); err != nil || sum.Expert == nil ||
+		sum.Expert.Pass1 != 1 || sum.Random == nil {
 		t.Errorf("the resumed run has the bound %+v, %v", sum, err)
 	}
 }

@@ -18,8 +18,10 @@ func Example() {
 	defer os.RemoveAll(dir)
 
 	config, err := run.Load("", []string{
-		"task.max=10", "task.held_out=20", "warmup.steps=5", "policy.hidden=16", "policy.intermediate=16", "policy.heads=2",
-		"policy.kv_heads=2", "pipeline.batch=32", "pipeline.group=4", "replay.capacity=128", "evaluate.samples=0", "budget.compute=0",
+		"task.max=10", "task.held_out=20", "warmup.steps=5", "policy.hidden=16", "policy.intermediate=16",
+		"policy.heads=2",
+		"policy.kv_heads=2", "pipeline.batch=32", "pipeline.group=4", "replay.capacity=128", "evaluate.samples=0",
+		"budget.compute=0",
 		"budget.updates=3",
 	})
 	if err != nil {
@@ -33,6 +35,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("%d updates, then %s; each costs %.3f of one without replay\n", summary.Updates, summary.Ended, summary.ComputeRatio)
+	fmt.Printf("%d updates, then %s; each costs %.3f of one without replay\n", summary.Updates, summary.Ended,
+		summary.ComputeRatio)
 	// Output: 3 updates, then budget; each costs 0.637 of one without replay
 }

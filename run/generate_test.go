@@ -148,7 +148,8 @@ func (e *count) Actions() []string { return []string{"u", "d"} }
 // counts is a small run of the counting game.
 func counts(t testing.TB, rules counting, assignments ...string) Config {
 	t.Helper()
-	c := small(t, append([]string{"policy.positions=96", "generate.max_tokens=2", "warmup.steps=20"}, assignments...)...)
+	c := small(t, append([]string{"policy.positions=96", "generate.max_tokens=2", "warmup.steps=20"},
+		assignments...)...)
 	if rules.size > 0 {
 		c.Policy.Vision = Vision{Patch: rules.size / 2, Hidden: 6}
 	}
@@ -171,7 +172,8 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 		t.Fatal(err)
 	}
 	environment, _ := made.(task.Environment)
-	return &generator{s.textModel, environment, c.sampling(s.tokenizer.EOS()), c.Seed}, s, pipeline.Weights{Tensors: s.weights}
+	return &generator{s.textModel, environment, c.sampling(s.tokenizer.EOS()), c.Seed}, s,
+		pipeline.Weights{Tensors: s.weights}
 }
 
 // generated returns the group of a job, decoded n positions at a time.
@@ -226,10 +228,12 @@ func TestEpisodesAreRecordedTurnByTurn(t *testing.T) {
 				} else {
 					whole++
 				}
-				if problem := replayed(s.textModel, job.Prompt, g.environment.Reset(job.Prompt, luck), r, c.Generate.MaxTokens); problem != "" {
+				if problem := replayed(s.textModel, job.Prompt, g.environment.Reset(job.Prompt, luck), r,
+					c.Generate.MaxTokens); problem != "" {
 					t.Errorf("%s, job %d, row %d: %s\n%s", name, number, i, problem, r.Text)
 				}
-				if err := r.Validate(rollout.Limits{Vocab: s.tokenizer.VocabSize(), MaxTokens: c.Policy.Positions}); err != nil {
+				if err := r.Validate(rollout.Limits{Vocab: s.tokenizer.VocabSize(),
+					MaxTokens: c.Policy.Positions}); err != nil {
 					t.Errorf("%s, job %d, row %d: %v", name, number, i, err)
 				}
 				rescored(t, s, r)
@@ -258,7 +262,9 @@ func replayed(s textModel, p task.Prompt, e task.Episode, r *rollout.Rollout, ma
 		}
 		tokens := r.Tokens[turn.Start:turn.End]
 		for at, token := range tokens {
-			if last := at == len(tokens)-1; (token == s.tokenizer.EOS()[0]) && !last || last && token != s.tokenizer.EOS()[0] && len(tokens) < maxTokens && len(r.Tokens) < s.model.Config().MaxPositionEmbeddings {
+			if last := at == len(tokens)-1; (token == s.tokenizer.EOS()[0]) && !last || last &&
+				token != s.tokenizer.EOS()[0] && len(tokens) < maxTokens &&
+				len(r.Tokens) < s.model.Config().MaxPositionEmbeddings {
 				return "a turn does not end where it should"
 			}
 			mask = append(mask, 1)
@@ -312,7 +318,8 @@ func replayed(s textModel, p task.Prompt, e task.Episode, r *rollout.Rollout, ma
 // rescored demands that the log-probs noted while an episode was played are those of its tokens scored in one pass.
 func rescored(t *testing.T, s *Start, r *rollout.Rollout) {
 	t.Helper()
-	scores, err := s.model.Score(context.Background(), s.weights, []policy.Input{{Tokens: r.Tokens, Images: r.Images, Mask: r.Mask}}, 1)
+	scores, err := s.model.Score(context.Background(), s.weights,
+		[]policy.Input{{Tokens: r.Tokens, Images: r.Images, Mask: r.Mask}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +374,9 @@ func TestLongEpisodesAreCutAtTheirLimit(t *testing.T) {
 	cut := 0
 	group, _ := generated(t, g, w, pipeline.Job{Size: 8, Prompt: rules.prompt(0, 5)}, 0)
 	for i, r := range group {
-		if problem := replayed(s.textModel, rules.prompt(0, 5), rules.Reset(rules.prompt(0, 5), rollout.Stream(c.Seed, "environment", uint64(i)).Uint64()), r, c.Generate.MaxTokens); problem != "" {
+		if problem := replayed(s.textModel, rules.prompt(0, 5),
+			rules.Reset(rules.prompt(0, 5), rollout.Stream(c.Seed, "environment", uint64(i)).Uint64()), r,
+			c.Generate.MaxTokens); problem != "" {
 			t.Errorf("row %d: %s", i, problem)
 		}
 		if len(r.Turns) > 3 {
@@ -445,12 +454,15 @@ func TestObjectivesThatNeedACriticGetOne(t *testing.T) {
 // episodic are runs of episodes: schedules, units and losses on every kind of game.
 func episodic(t *testing.T) map[string]Config {
 	return map[string]Config{
-		"text":             counts(t, counting{turns: 4, slip: 0.2}),
-		"images":           counts(t, counting{turns: 3, size: 8}, "replay.sampler=prioritized"),
-		"chunks of tokens": counts(t, counting{turns: 4, slip: 0.5}, "pipeline.weight_sync=token", "pipeline.chunk=1", "pipeline.weight_transfer=2"),
-		"chunks of more":   counts(t, counting{turns: 4}, "pipeline.weight_sync=token", "pipeline.chunk=3", "generate.kv_cache=recompute", "policy.positions=24"),
-		"a critic":         counts(t, counting{turns: 4, slip: 0.2}, "learner.objective=ppo", "learner.values=stored"),
-		"steps":            counts(t, counting{turns: 4, slip: 0.2}, "replay.unit=step", "replay.capacity=200", "pipeline.mode=sync"),
+		"text":   counts(t, counting{turns: 4, slip: 0.2}),
+		"images": counts(t, counting{turns: 3, size: 8}, "replay.sampler=prioritized"),
+		"chunks of tokens": counts(t, counting{turns: 4, slip: 0.5}, "pipeline.weight_sync=token", "pipeline.chunk=1",
+			"pipeline.weight_transfer=2"),
+		"chunks of more": counts(t, counting{turns: 4}, "pipeline.weight_sync=token", "pipeline.chunk=3",
+			"generate.kv_cache=recompute", "policy.positions=24"),
+		"a critic": counts(t, counting{turns: 4, slip: 0.2}, "learner.objective=ppo", "learner.values=stored"),
+		"steps": counts(t, counting{turns: 4, slip: 0.2}, "replay.unit=step", "replay.capacity=200",
+			"pipeline.mode=sync"),
 	}
 }
 
@@ -486,13 +498,15 @@ func TestRunsLearnFromSteps(t *testing.T) {
 		for objective, set := range map[string][]string{
 			"own rewards": nil,
 			"returns":     {"replay.step_returns=-1", "replay.step_discount=0.9", "learner.mask_zero_variance=true"},
-			"critic":      {"replay.step_returns=2", "learner.objective=ppo", "replay.sampler=prioritized", "replay.priority_base=td_error", "pipeline.batch_updates=2"},
+			"critic": {"replay.step_returns=2", "learner.objective=ppo", "replay.sampler=prioritized",
+				"replay.priority_base=td_error", "pipeline.batch_updates=2"},
 		} {
 			if objective != "critic" && (testing.Short() || name != "text") { // the critic uses returns too
 				continue
 			}
 			t.Run(name+", "+objective, func(t *testing.T) {
-				all := append([]string{"replay.unit=step", "replay.capacity=96", "budget.updates=12", "pipeline.batch=24"}, append(k.set, set...)...)
+				all := append([]string{"replay.unit=step", "replay.capacity=96", "budget.updates=12",
+					"pipeline.batch=24"}, append(k.set, set...)...)
 				c := counts(t, k.rules, all...)
 				whole, stopped := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "stopped")
 				sum := train(t, c, whole)
@@ -510,7 +524,8 @@ func TestRunsLearnFromSteps(t *testing.T) {
 // The steps of a run's table are those of the episodes that entered it, their rewards the returns by the environment's
 // rewards.
 func TestTheTableHoldsTheReturnsOfSteps(t *testing.T) {
-	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.step_returns=3", "replay.step_discount=0.5", "replay.capacity=100000")
+	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.step_returns=3",
+		"replay.step_discount=0.5", "replay.capacity=100000")
 	start := begin(t, c)
 	s, err := newSession(context.Background(), c, start, filepath.Join(t.TempDir(), "run"), Hooks{}, true)
 	if err != nil {
@@ -530,7 +545,8 @@ func TestTheTableHoldsTheReturnsOfSteps(t *testing.T) {
 				want += math.Pow(0.5, float64(k-i)) * float64(r.Turns[k].Reward)
 			}
 			step := held[next].Rollout
-			if math.Abs(float64(step.Reward)-want) > 1e-6 || len(step.Tokens) != int(turn.End) || step.Turns[0].Start != turn.Start {
+			if math.Abs(float64(step.Reward)-want) > 1e-6 || len(step.Tokens) != int(turn.End) ||
+				step.Turns[0].Start != turn.Start {
 				t.Errorf("step %d is %+v, want reward %v and the tokens before %d", next, step, want, turn.End)
 			}
 			sum += float64(held[next].Advantage)
@@ -549,7 +565,8 @@ func TestTheTableHoldsTheReturnsOfSteps(t *testing.T) {
 }
 
 func TestStepsAreCountedAsUses(t *testing.T) {
-	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.sampler=fifo", "replay.capacity=96", "pipeline.batch=24", "budget.updates=5")
+	c := counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.sampler=fifo", "replay.capacity=96",
+		"pipeline.batch=24", "budget.updates=5")
 	dir := filepath.Join(t.TempDir(), "run")
 	sum := train(t, c, dir)
 	r, err := results.ReadRun(dir)
@@ -559,8 +576,10 @@ func TestStepsAreCountedAsUses(t *testing.T) {
 	if len(r.Updates) != 5 || sum.Used != 5*24 {
 		t.Errorf("%d updates used %d steps, want 5 of 24", len(r.Updates), sum.Used)
 	}
-	if episodes := r.Updates[4].Inserted; sum.Inserted <= episodes || math.Abs(sum.ReplayRatio.Float()-5*24/float64(sum.Inserted)) > 1e-12 {
-		t.Errorf("%d episodes made %d steps, used %v times each: want %v", episodes, sum.Inserted, sum.ReplayRatio.Float(), 5*24/float64(sum.Inserted))
+	if episodes := r.Updates[4].Inserted; sum.Inserted <= episodes ||
+		math.Abs(sum.ReplayRatio.Float()-5*24/float64(sum.Inserted)) > 1e-12 {
+		t.Errorf("%d episodes made %d steps, used %v times each: want %v", episodes, sum.Inserted,
+			sum.ReplayRatio.Float(), 5*24/float64(sum.Inserted))
 	}
 }
 
@@ -571,10 +590,12 @@ func TestReplayOfStepsIsPlannedInSteps(t *testing.T) {
 		"turns":          {"pipeline.mode=sync", "pipeline.sync_rollouts=16", "pipeline.sync_updates=2"},
 		"each step once": {"replay.sampler=fifo", "replay.capacity=96", "pipeline.workers=12", "pipeline.trainers=1"},
 	} {
-		all := append([]string{"replay.unit=step", "pipeline.batch=24", "budget.updates=40", "evaluate.every=100", "warmup.steps=0"}, set...)
+		all := append([]string{"replay.unit=step", "pipeline.batch=24", "budget.updates=40", "evaluate.every=100",
+			"warmup.steps=0"}, set...)
 		sum := train(t, counts(t, counting{turns: 5, slip: 0.2}, all...), filepath.Join(t.TempDir(), "run"))
 		for what, pair := range map[string][2]float64{
-			"uses of each": {sum.ReplayRatio.Float(), sum.ReplayRatioPlanned}, "episodes per update": {sum.NewPerUpdate.Float(), sum.NewPerUpdatePlanned},
+			"uses of each":        {sum.ReplayRatio.Float(), sum.ReplayRatioPlanned},
+			"episodes per update": {sum.NewPerUpdate.Float(), sum.NewPerUpdatePlanned},
 		} {
 			if math.Abs(pair[0]/pair[1]-1) > 0.25 {
 				t.Errorf("%s: %s: %v, planned %v", name, what, pair[0], pair[1])

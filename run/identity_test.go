@@ -68,7 +68,8 @@ func TestADigestDiffersWithEverySettingThatARunReads(t *testing.T) {
 	c.Replay.Sampler = replay.Prioritized // so that its keys are read
 	same := digest(t, c)
 	derived := []string{ // from other sections; Validate refuses them
-		"replay.group_size", "replay.shards", "replay.advantage", "replay.vocab", "replay.max_tokens", "replay.seed", "replay.lease_seconds",
+		"replay.group_size", "replay.shards", "replay.advantage", "replay.vocab", "replay.max_tokens", "replay.seed",
+		"replay.lease_seconds",
 	}
 	keys := 0
 	leaves("", reflect.ValueOf(&c).Elem(), func(key string, v reflect.Value) {
@@ -88,7 +89,8 @@ func TestADigestDiffersWithEverySettingThatARunReads(t *testing.T) {
 	if digest(t, c) != same {
 		t.Error("the test did not put the configuration back")
 	}
-	for _, task := range []map[string]any{{"name": "countdown"}, {"name": "arithmetic", "max": 10}, {"name": "arithmetic", "held_out": 20}} {
+	for _, task := range []map[string]any{{"name": "countdown"}, {"name": "arithmetic", "max": 10},
+		{"name": "arithmetic", "held_out": 20}} {
 		other := c
 		other.Task = task
 		if digest(t, other) == same {
@@ -109,7 +111,8 @@ func TestADigestIsThatOfTheResolvedConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{
-		"replay.capacity": "2048", "task.max": "100", "learner.objective": `"grpo"`, "evaluate.pass_at": "[1,2,4]", "warmup.until": "0.35", "seed": "1",
+		"replay.capacity": "2048", "task.max": "100", "learner.objective": `"grpo"`, "evaluate.pass_at": "[1,2,4]",
+		"warmup.until": "0.35", "seed": "1",
 	} {
 		if settings[key] != want {
 			t.Errorf("%s: %s, want %s", key, settings[key], want)
@@ -119,7 +122,8 @@ func TestADigestIsThatOfTheResolvedConfiguration(t *testing.T) {
 
 func TestAZeroSettingHasTheDigestOfAnAbsentOne(t *testing.T) {
 	old := map[string]string{"a.b": "1", "c": `"x"`}
-	for value, same := range map[string]bool{"0": true, "false": true, `""`: true, "[]": true, "1": false, "true": false, `"0"`: false, "[0]": false} {
+	for value, same := range map[string]bool{"0": true, "false": true, `""`: true, "[]": true, "1": false,
+		"true": false, `"0"`: false, "[0]": false} {
 		grown := map[string]string{"a.b": "1", "a.new": value, "c": `"x"`}
 		if got := digestOf(grown) == digestOf(old); got != same {
 			t.Errorf("a new key of %s leaves the digest: %t, want %t", value, got, same)
@@ -130,6 +134,7 @@ func TestAZeroSettingHasTheDigestOfAnAbsentOne(t *testing.T) {
 // A pool of runs outlives the program: were the digest of a configuration to change, all its runs would be made again.
 func TestTheDigestOfTheBuiltInExperimentStays(t *testing.T) {
 	if got, want := digest(t, Default()), "e234e3c77a6458b9"; got != want {
-		t.Errorf("digest %s, want %s: studies would make their runs again; if that is meant, put the new digest here", got, want)
+		t.Errorf("digest %s, want %s: studies would make their runs again; if that is meant, put the new digest here",
+			got, want)
 	}
 }

@@ -16,15 +16,18 @@ import (
 
 func TestInspectionShowsWhatTheTableOfARunHolds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	sum := train(t, small(t, "pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=1", "replay.entry=max", "replay.age_decay=10", "replay.priority_base=reward"), dir)
+	sum := train(t, small(t, "pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=1", "replay.entry=max",
+		"replay.age_decay=10", "replay.priority_base=reward"), dir)
 	in, err := Inspect(dir, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.Version != sum.Version || in.Inserted != sum.Inserted || in.Used != sum.Used || in.Present == 0 || in.Present != int(in.Ages.Count()) {
+	if in.Version != sum.Version || in.Inserted != sum.Inserted || in.Used != sum.Used || in.Present == 0 ||
+		in.Present != int(in.Ages.Count()) {
 		t.Errorf("inspection %+v\nsummary %+v", in, sum)
 	}
-	if math.Abs(in.HalfLife.Float()-10/0.6*math.Ln2) > 1e-9 || !strings.Contains(in.Sampling, "half-life (tau/alpha) ln 2 = 12 versions") {
+	if math.Abs(in.HalfLife.Float()-10/0.6*math.Ln2) > 1e-9 ||
+		!strings.Contains(in.Sampling, "half-life (tau/alpha) ln 2 = 12 versions") {
 		t.Errorf("half-life %v in %q", in.HalfLife, in.Sampling)
 	}
 	total, rewards := 0.0, 0
@@ -54,7 +57,8 @@ func TestInspectionOfAUniformSamplerIsOrderedByUses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.Order != "uses" || len(in.ByAge) != 0 || len(in.Top)+len(in.Bottom) != in.Present || in.Top[0].Uses < in.Top[len(in.Top)-1].Uses {
+	if in.Order != "uses" || len(in.ByAge) != 0 || len(in.Top)+len(in.Bottom) != in.Present ||
+		in.Top[0].Uses < in.Top[len(in.Top)-1].Uses {
 		t.Errorf("%+v", in)
 	}
 }
@@ -88,8 +92,10 @@ func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Service != l.address(name) || got.Order != want.Order || len(got.Top) != len(want.Top) || len(got.Top) == 0 {
-			t.Fatalf("%s: %d rollouts by %s of %q, want %d by %s of %q", name, len(got.Top), got.Order, got.Service, len(want.Top), want.Order, l.address(name))
+		if got.Service != l.address(name) || got.Order != want.Order || len(got.Top) != len(want.Top) ||
+			len(got.Top) == 0 {
+			t.Fatalf("%s: %d rollouts by %s of %q, want %d by %s of %q", name, len(got.Top), got.Order, got.Service,
+				len(want.Top), want.Order, l.address(name))
 		}
 		got.Run, got.Service = want.Run, ""
 		for i := range want.Top {
@@ -106,7 +112,9 @@ func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
 	l.halt()
 	dir := filepath.Join(t.TempDir(), "gone")
 	c := small(t)
-	if err := createFolder(dir, c.WithBuffer(Remote{Address: l.address("lab"), Options: client.Options{Patience: time.Millisecond}})); err != nil {
+	if err := createFolder(dir,
+		c.WithBuffer(Remote{Address: l.address("lab"),
+			Options: client.Options{Patience: time.Millisecond}})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Inspect(dir, 3); err == nil || !strings.Contains(err.Error(), l.socket) {

@@ -32,8 +32,10 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l := written.Learner; l.Advantage != want.Advantage || l.Normalisation != want.Normalisation || l.ConstantLength != want.ConstantLength {
-			t.Errorf("%s: advantage %s, normalisation %s, constant length %d, want %+v", name, l.Advantage, l.Normalisation, l.ConstantLength, want)
+		if l := written.Learner; l.Advantage != want.Advantage || l.Normalisation != want.Normalisation ||
+			l.ConstantLength != want.ConstantLength {
+			t.Errorf("%s: advantage %s, normalisation %s, constant length %d, want %+v", name, l.Advantage,
+				l.Normalisation, l.ConstantLength, want)
 		}
 		if got := c.pipelineOptions().Advantage; string(got) != want.Advantage || c.replayOptions(0).Advantage != got {
 			t.Errorf("%s: the pipeline takes %s, the table %s", name, got, c.replayOptions(0).Advantage)
@@ -63,10 +65,12 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 	shift := -0.25
 	for set, want := range map[string]func(l policy.Learning) bool{
 		"learner.objective=grpo,learner.ratio=sequence,learner.clip_low=0.1,learner.clip_high=0.3,learner.dual_clip=2,learner.normalisation=token": func(l policy.Learning) bool {
-			return l.Objective == objective.GRPO{Method: "grpo", Ratio: objective.SequenceRatio, ClipLow: 0.1, ClipHigh: 0.3, DualClip: 2, Normalisation: objective.PerToken}
+			return l.Objective == objective.GRPO{Method: "grpo", Ratio: objective.SequenceRatio, ClipLow: 0.1,
+				ClipHigh: 0.3, DualClip: 2, Normalisation: objective.PerToken}
 		},
 		"learner.objective=grpo_off,learner.clip=0.1,learner.r_prime=exact,learner.kl_coef=0.5,learner.kl_weighted=true,learner.reference_every=7,learner.reference_swaps=3": func(l policy.Learning) bool {
-			return l.Objective == objective.OffPolicyGRPO{Clip: 0.1, RPrime: objective.RPrimeExact, KLCoef: 0.5, KLWeighted: true, Normalisation: objective.PerSequence} &&
+			return l.Objective == objective.OffPolicyGRPO{Clip: 0.1, RPrime: objective.RPrimeExact, KLCoef: 0.5,
+				KLWeighted: true, Normalisation: objective.PerSequence} &&
 				l.Reference == policy.Reference{Every: 7, Swaps: 3}
 		},
 		"learner.objective=asymre,learner.shift=-0.25": func(l policy.Learning) bool {
@@ -78,7 +82,8 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 				l.GAE == advantage.GAE{Gamma: 0.9} && l.StoredValues
 		},
 		"learner.objective=reinforce++,learner.kl_penalty=0.5,learner.reference_every=2": func(l policy.Learning) bool {
-			return l.KLPenalty == 0.5 && l.Reference.Every == 2 && l.Objective.(objective.GRPO).Method == objective.ReinforcePP
+			return l.KLPenalty == 0.5 && l.Reference.Every == 2 &&
+				l.Objective.(objective.GRPO).Method == objective.ReinforcePP
 		},
 		"learner.objective=dr_grpo,learner.constant_length=9": func(l policy.Learning) bool {
 			s := l.Objective.(objective.GRPO)
@@ -105,43 +110,66 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 
 func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"learner.objective=sarsa":                                             `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo`,
-		"learner.objective=ppo,learner.advantage=group":                       "learner.advantage: group: want gae",
-		"learner.advantage=gae":                                               "learner.advantage: gae: want group or no_std or leave_one_out or batch or group_batch for objective grpo",
-		"learner.objective=rloo,learner.advantage=group":                      "learner.advantage: group: want leave_one_out",
-		"learner.advantage=mean":                                              "learner.advantage: mean: want",
-		"learner.kl_coef=0.1":                                                 "learner.kl_coef: 0.1: want 0, its default: objective grpo does not read it",
-		"learner.objective=grpo_off,learner.clip_low=0.1":                     "learner.clip_low: 0.1: want 0.2, its default: objective grpo_off does not read it",
-		"learner.clip=0.1":                                                    "learner.clip: 0.1: want 0.2, its default: objective grpo does not read it",
-		"learner.r_prime=exact":                                               "learner.r_prime: exact: want one, its default",
-		"learner.objective=grpo_off,learner.r_prime=two":                      "learner.r_prime: two: want",
-		"learner.objective=grpo_off,learner.kl_coef=-1":                       "learner.kl_coef: -1: want",
-		"learner.objective=grpo_off,learner.kl_weighted=true":                 "learner.kl_weighted: true: want false, or a kl_coef above 0",
-		"learner.objective=grpo_off,learner.reference_every=5":                "learner.reference_every: 5: want 0, or a kl_coef of grpo_off, or a kl_penalty",
-		"learner.objective=reinforce++,learner.reference_swaps=5":             "learner.reference_swaps: 5: want 0, or a reference_every",
-		"learner.kl_penalty=0.1":                                              "learner.kl_penalty: 0.1: want 0, or advantage",
-		"learner.value_coef=0.5":                                              "learner.value_coef: 0.5: want 0.1, its default",
-		"learner.gamma=0.5":                                                   "learner.gamma: 0.5: want 1, its default",
-		"learner.values=stored":                                               "learner.values: stored: want recompute, its default",
-		"learner.objective=ppo,learner.values=new":                            "learner.values: new: want recompute",
-		"learner.objective=ppo,learner.gamma=0":                               "learner.gamma: 0: want above 0, to 1",
-		"learner.objective=ppo,learner.lambda=2":                              "learner.lambda: 2: want",
-		"learner.objective=ppo,learner.value_clip=-1":                         "learner.value_clip: -1: want",
-		"learner.shift=0":                                                     "learner.shift: 0: want -0.1, its default: objective grpo does not read it",
-		"learner.objective=asymre,learner.normalisation=token":                "learner.normalisation: token: want nothing, its default",
-		"learner.objective=dr_grpo,learner.normalisation=token":               "learner.normalisation: token: want constant",
-		"learner.constant_length=4":                                           "learner.constant_length: 4: want 0",
-		"learner.max_log_ratio=-1":                                            "learner.max_log_ratio: -1: want",
-		"learner.masked_denominator=some":                                     "learner.masked_denominator: some: want kept or all",
-		"evaluate.bound_every=-1":                                             "evaluate.bound_every: -1: want updates, or 0 for never",
-		"pipeline.batch_updates=0":                                            "pipeline.batch_updates: 0: want 1 or more updates",
-		"pipeline.batch_updates=-1":                                           "pipeline.batch_updates: -1: want 1 to",
-		"pipeline.mode=sync,pipeline.batch_updates=2,pipeline.sync_updates=3": "pipeline.sync_updates: 3: want a multiple of batch_updates (2)",
+		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo`,
+		"learner.objective=ppo,learner.advantage=group": "learner.advantage: group: want gae",
+		"learner.advantage=gae": "learner.advantage: gae: want group " +
+			"or no_std or leave_one_out or batch or group_batch for objective grpo",
+		"learner.objective=rloo,learner.advantage=group": "learner.advantage: group: want " +
+			"leave_one_out",
+		"learner.advantage=mean": "learner.advantage: mean: want",
+		"learner.kl_coef=0.1": "learner.kl_coef: 0.1: want 0, its " +
+			"default: objective grpo does not read it",
+		"learner.objective=grpo_off,learner.clip_low=0.1": "learner.clip_low: 0.1: want 0.2, its " +
+			"default: objective grpo_off does not read it",
+		"learner.clip=0.1": "learner.clip: 0.1: want 0.2, its " +
+			"default: objective grpo does not read it",
+		"learner.r_prime=exact": "learner.r_prime: exact: want one, " +
+			"its default",
+		"learner.objective=grpo_off,learner.r_prime=two": "learner.r_prime: two: want",
+		"learner.objective=grpo_off,learner.kl_coef=-1":  "learner.kl_coef: -1: want",
+		"learner.objective=grpo_off,learner.kl_weighted=true": "learner.kl_weighted: true: want " +
+			"false, or a kl_coef above 0",
+		"learner.objective=grpo_off,learner.reference_every=5": "learner.reference_every: 5: want 0, " +
+			"or a kl_coef of grpo_off, or a kl_penalty",
+		"learner.objective=reinforce++,learner.reference_swaps=5": "learner.reference_swaps: 5: want 0, " +
+			"or a reference_every",
+		"learner.kl_penalty=0.1": "learner.kl_penalty: 0.1: want 0, or " +
+			"advantage",
+		"learner.value_coef=0.5": "learner.value_coef: 0.5: want 0.1, " +
+			"its default",
+		"learner.gamma=0.5": "learner.gamma: 0.5: want 1, its " +
+			"default",
+		"learner.values=stored": "learner.values: stored: want " +
+			"recompute, its default",
+		"learner.objective=ppo,learner.values=new":    "learner.values: new: want recompute",
+		"learner.objective=ppo,learner.gamma=0":       "learner.gamma: 0: want above 0, to 1",
+		"learner.objective=ppo,learner.lambda=2":      "learner.lambda: 2: want",
+		"learner.objective=ppo,learner.value_clip=-1": "learner.value_clip: -1: want",
+		"learner.shift=0": "learner.shift: 0: want -0.1, its " +
+			"default: objective grpo does not read it",
+		"learner.objective=asymre,learner.normalisation=token": "learner.normalisation: token: want " +
+			"nothing, its default",
+		"learner.objective=dr_grpo,learner.normalisation=token": "learner.normalisation: token: want " +
+			"constant",
+		"learner.constant_length=4": "learner.constant_length: 4: want 0",
+		"learner.max_log_ratio=-1":  "learner.max_log_ratio: -1: want",
+		"learner.masked_denominator=some": "learner.masked_denominator: some: " +
+			"want kept or all",
+		"evaluate.bound_every=-1": "evaluate.bound_every: -1: want " +
+			"updates, or 0 for never",
+		"pipeline.batch_updates=0": "pipeline.batch_updates: 0: want 1 or " +
+			"more updates",
+		"pipeline.batch_updates=-1": "pipeline.batch_updates: -1: want 1 to",
+		"pipeline.mode=sync,pipeline.batch_updates=2,pipeline.sync_updates=3": "pipeline.sync_updates: 3: want a " +
+			"multiple of batch_updates (2)",
 		"pipeline.mode=sync,pipeline.batch_updates=2,pipeline.sync_updates=4,pipeline.sync_rollouts=1024,replay.sampler=fifo": "pipeline.sync_rollouts: 1024: want sync_updates / batch_updates x batch (2048)",
-		"replay.step_returns=2":                                    "replay.step_returns: 2: want 0 with unit rollout",
-		"replay.unit=step,replay.step_discount=0.5":                "replay.step_discount: 0.5: want 1 with step_returns 0",
-		"replay.sampler=prioritized,replay.priority_base=td_error": "replay.priority_base: td_error: want advantage, reward, gradient_norm or recency, or td_error with learner.objective ppo",
-		"replay.sampler=prioritized,learner.objective=ppo":         "replay.entry: own: want max with priority_base advantage and advantage gae",
+		"replay.step_returns=2": "replay.step_returns: 2: want 0 with unit rollout",
+		"replay.unit=step,replay.step_discount=0.5": "replay.step_discount: 0.5: want 1 with " +
+			"step_returns 0",
+		"replay.sampler=prioritized,replay.priority_base=td_error": "replay.priority_base: td_error: want advantage, " +
+			"reward, gradient_norm or recency, or td_error with learner.objective ppo",
+		"replay.sampler=prioritized,learner.objective=ppo": "replay.entry: own: want max with priority_base " +
+			"advantage and advantage gae",
 	} {
 		_, err := Load("", strings.Split(set, ","))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -158,7 +186,8 @@ func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 
 func TestTDErrorsAreForCritics(t *testing.T) {
 	for _, entry := range []string{"own", "max"} {
-		if _, err := Load("", []string{"learner.objective=ppo", "replay.sampler=prioritized", "replay.priority_base=td_error", "replay.entry=" + entry}); err != nil {
+		if _, err := Load("", []string{"learner.objective=ppo", "replay.sampler=prioritized",
+			"replay.priority_base=td_error", "replay.entry=" + entry}); err != nil {
 			t.Errorf("entry %s: %v", entry, err)
 		}
 	}
@@ -167,7 +196,8 @@ func TestTDErrorsAreForCritics(t *testing.T) {
 func TestAnUpdateOnAUsedBatchCostsNoGeneration(t *testing.T) {
 	const b, mu = 1024, 5.28
 	for set, want := range map[string]float64{
-		"pipeline.batch_updates=1":                                 b * (1 + 6.0/2), // with replay the workers work all the time
+		// with replay the workers work all the time
+		"pipeline.batch_updates=1":                                 b * (1 + 6.0/2),
 		"pipeline.batch_updates=4":                                 b * (1 + 6.0/2),
 		"replay.sampler=fifo,pipeline.batch_updates=1":             b * (1 + mu),
 		"replay.sampler=fifo,pipeline.batch_updates=4":             b * (1 + mu/4),
@@ -213,13 +243,16 @@ func TestTheSchedulesOfTheShippedConfigurationsAreThoseOfAlgorithmOne(t *testing
 		"og-1-10.yaml": {1, 10, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1}},
 	} {
 		c, err := Load(filepath.Join("..", "configs", name), []string{
-			"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
-			"task.max=10", "task.held_out=20", "warmup.steps=5", "pipeline.batch=16", "evaluate.every=4", "budget.compute=0", "budget.updates=12",
+			"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+			"policy.positions=32",
+			"task.max=10", "task.held_out=20", "warmup.steps=5", "pipeline.batch=16", "evaluate.every=4",
+			"budget.compute=0", "budget.updates=12",
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := c.Pipeline; p.BatchUpdates != want.i || p.PublishEvery != want.v*want.i || p.Mode != pipeline.Sync || !c.Learner.MaskZeroVariance {
+		if p := c.Pipeline; p.BatchUpdates != want.i || p.PublishEvery != want.v*want.i || p.Mode != pipeline.Sync ||
+			!c.Learner.MaskZeroVariance {
 			t.Errorf("%s: %+v", name, p)
 		}
 		dir := filepath.Join(t.TempDir(), "run")
@@ -230,11 +263,13 @@ func TestTheSchedulesOfTheShippedConfigurationsAreThoseOfAlgorithmOne(t *testing
 		}
 		for u, line := range r.Updates {
 			if line.StalenessMean.Float() != want.stale[u] || line.StalenessMax.Float() != want.stale[u] {
-				t.Errorf("%s: update %d learns from rollouts of staleness %v to %v, want %v", name, u+1, line.StalenessMean, line.StalenessMax, want.stale[u])
+				t.Errorf("%s: update %d learns from rollouts of staleness %v to %v, want %v", name, u+1,
+					line.StalenessMean, line.StalenessMax, want.stale[u])
 			}
 		}
 		if got := r.Summary.ReplayRatio.Float(); len(r.Updates) != 12 || got != map[int]float64{1: 1, 10: 6}[want.i] {
-			t.Errorf("%s: replay ratio %v after %d updates", name, got, len(r.Updates)) // (1, 10): two batches for twelve updates
+			// (1, 10): two batches for twelve updates
+			t.Errorf("%s: replay ratio %v after %d updates", name, got, len(r.Updates))
 		}
 		if r.Summary.Used != 12*16 {
 			t.Errorf("%s: %d uses, want those of 12 updates", name, r.Summary.Used)

@@ -10,7 +10,8 @@ import (
 // Settings whose zero means something beside their default are pointers: frozenlake's slippery is true unless it is
 // said.
 func TestSettingsThatMayBeLeftOutAreReadAsTheyAreGiven(t *testing.T) {
-	for assignment, outcomes := range map[string]int{"": 3, "slippery=true": 3, "slippery=false": 1, "slippery=null": 3} {
+	for assignment, outcomes := range map[string]int{"": 3, "slippery=true": 3, "slippery=false": 1,
+		"slippery=null": 3} {
 		var assignments []string
 		if assignment != "" {
 			assignments = append(assignments, assignment)
@@ -30,8 +31,10 @@ func TestSettingsThatMayBeLeftOutAreReadAsTheyAreGiven(t *testing.T) {
 	if step := made.(task.Environment).Reset(made.Train(0), 1).Step("?"); step.Reward != 0 {
 		t.Errorf("a penalty of 0 is %g", step.Reward)
 	}
-	for assignment, want := range map[string]string{"slippery=perhaps": "slippery: perhaps: want true or false", "invalid_penalty=x": "invalid_penalty: x: want a number"} {
-		if _, err := NewTask("frozenlake", []string{assignment}, 1); err == nil || !strings.Contains(err.Error(), want) {
+	for assignment, want := range map[string]string{"slippery=perhaps": "slippery: perhaps: want true or false",
+		"invalid_penalty=x": "invalid_penalty: x: want a number"} {
+		if _, err := NewTask("frozenlake", []string{assignment}, 1); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", assignment, err, want)
 		}
 	}

@@ -86,8 +86,9 @@ func (c Config) budgetVersions() int {
 // decidedElsewhere returns the keys of a table that a run's replay section does not set, and what decides them.
 func decidedElsewhere() map[string]string {
 	return map[string]string{
-		"replay.shards": "pipeline.trainers", "replay.group_size": "pipeline.group", "replay.advantage": "learner.advantage",
-		"replay.vocab": "the policy", "replay.max_tokens": "policy.positions", "replay.seed": "seed",
+		"replay.shards": "pipeline.trainers", "replay.group_size": "pipeline.group",
+		"replay.advantage": "learner.advantage",
+		"replay.vocab":     "the policy", "replay.max_tokens": "policy.positions", "replay.seed": "seed",
 		"replay.lease_seconds": "the run, which settles every batch",
 	}
 }
@@ -190,10 +191,12 @@ func (c Config) Validate() error {
 		o := c.replayOptions(0)
 		errs = append(errs, under("replay", o.Validate()))
 		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
-			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)", p.Batch/p.Trainers, p.Group)
+			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)",
+			p.Batch/p.Trainers, p.Group)
 		fresh := int(math.Round(c.pipelineOptions().FreshPerUpdate()*float64(p.BatchUpdates))) / p.Trainers
 		check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
-			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh, p.Batch/p.Trainers)
+			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh,
+			p.Batch/p.Trainers)
 		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
 			"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
 		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)",
@@ -204,7 +207,8 @@ func (c Config) Validate() error {
 			"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
 		recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
 		check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
-			"at most %.3g, so that the rollouts kept whatever their reward fill a batch", 1-float64(p.Batch)/float64(o.Capacity))
+			"at most %.3g, so that the rollouts kept whatever their reward fill a batch",
+			1-float64(p.Batch)/float64(o.Capacity))
 		sync := c.pipelineOptions().WithDefaults()
 		turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
 		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
@@ -212,7 +216,8 @@ func (c Config) Validate() error {
 			"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
 		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers,
 			"replay.capacity", o.Capacity,
-			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on", c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
+			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on",
+			c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
 	errs = append(errs, c.validateLearner())
 	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(),

@@ -19,7 +19,8 @@ func TestThePrioritizedSamplerHasTheTablesDefaultsAndTheBudgetsVersions(t *testi
 	}
 	got := c.replayOptions(0).WithDefaults()
 	want := replay.Options{Sampler: replay.Prioritized}.WithDefaults()
-	want.Shards, want.Seed, want.MinSize, want.ImportanceAnneal = 2, 1, 512, new(628) // 400 updates of the baseline at B(1+mu) pay for so many at B(1+W/T)
+	// 400 updates of the baseline at B(1+mu) pay for so many at B(1+W/T)
+	want.Shards, want.Seed, want.MinSize, want.ImportanceAnneal = 2, 1, 512, new(628)
 	got.Clock, want.Clock = nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the defaults are\n%+v, package replay's\n%+v", got, want)
@@ -31,17 +32,23 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 	decided := []string{"shards", "group_size", "advantage", "vocab", "max_tokens", "seed", "lease_seconds"}
 	for _, key := range keysOf(reflect.TypeFor[replay.Options]()) {
 		value, ok := map[string]string{
-			"capacity": "8192", "capacity_bytes": "100000", "retention": "positive", "positive_fraction": "0.1", "positive_threshold": "0", "max_staleness": "7",
-			"max_uses": "3", "sampler": "prioritized", "min_size": "600", "unit": "step", "step_returns": "2", "step_discount": "0.5",
-			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf", "decay": "after_exponent",
-			"target_ess": "0.8", "draws": "independent", "entry": "max", "importance_beta": "0", "importance_anneal": "0", "importance_norm": "table",
-			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3", "lease_seconds": "3",
+			"capacity": "8192", "capacity_bytes": "100000", "retention": "positive", "positive_fraction": "0.1",
+			"positive_threshold": "0", "max_staleness": "7",
+			"max_uses": "3", "sampler": "prioritized", "min_size": "600", "unit": "step", "step_returns": "2",
+			"step_discount": "0.5",
+			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf",
+			"decay":      "after_exponent",
+			"target_ess": "0.8", "draws": "independent", "entry": "max", "importance_beta": "0",
+			"importance_anneal": "0", "importance_norm": "table",
+			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
+			"lease_seconds": "3",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
 			continue
 		}
-		set := []string{"replay.sampler=prioritized", "replay.unit=step", "replay.step_returns=1", "replay.retention=positive", "replay." + key + "=" + value}
+		set := []string{"replay.sampler=prioritized", "replay.unit=step", "replay.step_returns=1",
+			"replay.retention=positive", "replay." + key + "=" + value}
 		c, err := Load("", set)
 		if slices.Contains(decided, key) {
 			if err == nil || !strings.Contains(err.Error(), "replay."+key+": "+value+": want none") {
@@ -63,16 +70,20 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 
 func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"replay.age_decay=soon":                                     "replay.age_decay: soon: want versions, or inf for none",
-		"replay.age_decay=auto":                                     "replay.age_decay: auto: want versions, or inf for none; target_ess",
-		"replay.age_decay=-1":                                       "replay.age_decay: -1: want",
-		"replay.priority_base=function":                             "replay.priority_base: function: want",
-		"replay.priority_base=td_error":                             "replay.priority_base: td_error: want advantage, reward, gradient_norm or recency",
-		"replay.priority_base=gradient_norm":                        "replay.entry: own: want max",
-		"replay.age_decay=[1]":                                      "replay.age_decay: [1]: want versions",
-		"replay.priority_exponent=-1":                               "replay.priority_exponent: -1: want above 0",
-		"replay.entry=first":                                        "replay.entry: first: want own or max",
-		"learner.advantage=batch":                                   "replay.entry: own: want max with priority_base advantage",
+		"replay.age_decay=soon": "replay.age_decay: soon: want versions, or inf " +
+			"for none",
+		"replay.age_decay=auto": "replay.age_decay: auto: want versions, or inf " +
+			"for none; target_ess",
+		"replay.age_decay=-1":           "replay.age_decay: -1: want",
+		"replay.priority_base=function": "replay.priority_base: function: want",
+		"replay.priority_base=td_error": "replay.priority_base: td_error: want " +
+			"advantage, reward, gradient_norm or recency",
+		"replay.priority_base=gradient_norm": "replay.entry: own: want max",
+		"replay.age_decay=[1]":               "replay.age_decay: [1]: want versions",
+		"replay.priority_exponent=-1":        "replay.priority_exponent: -1: want above 0",
+		"replay.entry=first":                 "replay.entry: first: want own or max",
+		"learner.advantage=batch": "replay.entry: own: want max with priority_base " +
+			"advantage",
 		"replay.importance_anneal=-2":                               "replay.importance_anneal: -2: want",
 		"replay.importance_versions=9":                              "replay.importance_versions: unknown key",
 		"replay.importance_beta=1.5":                                "replay.importance_beta: 1.5: want 0 to 1",
@@ -95,7 +106,8 @@ func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 
 func TestSamplingIsToldInWords(t *testing.T) {
 	for set, want := range map[string]string{
-		"replay.age_decay=500":                         "priority advantage^0.6, age decay 500: effective half-life (tau/alpha) ln 2 = 578 versions",
+		"replay.age_decay=500": "priority advantage^0.6, age decay 500: effective half-life " +
+			"(tau/alpha) ln 2 = 578 versions",
 		"replay.decay=after_exponent":                  "tau ln 2 = 347 versions",
 		"replay.age_decay=inf":                         "no age decay (standard PER)",
 		"replay.target_ess=0.8":                        "automatic for ESS 0.8, at first 500",
@@ -117,7 +129,8 @@ func TestSamplingIsToldInWords(t *testing.T) {
 }
 
 func TestWeightsThatWouldVanishAreWarnedOf(t *testing.T) {
-	c, err := Load("", []string{"replay.sampler=prioritized", "replay.importance_norm=table", "replay.priority_base=reward"})
+	c, err := Load("", []string{"replay.sampler=prioritized", "replay.importance_norm=table",
+		"replay.priority_base=reward"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,10 @@ func tableModes() []string {
 		return []string{"queue", "groups by priority"}
 	}
 	return []string{
-		"default", "queue", "chunks of tokens", "slow rewards", "turns", "positive", "a line for a full queue", "four trainers", "priorities, mixed",
-		"groups by priority", "gradient norms", "ESS held", "prompts replayed", "critic's stored values", "off-policy, reference swapped",
+		"default", "queue", "chunks of tokens", "slow rewards", "turns", "positive", "a line for a full queue",
+		"four trainers", "priorities, mixed",
+		"groups by priority", "gradient norms", "ESS held", "prompts replayed", "critic's stored values",
+		"off-policy, reference swapped",
 	}
 }
 
@@ -60,7 +62,8 @@ func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
 			resume(t, c, stopped)
 			sameRuns(t, stopped, own)
 
-			if testing.Short() || !slices.Contains([]string{"default", "queue", "prompts replayed", "critic's stored values"}, name) {
+			if testing.Short() ||
+				!slices.Contains([]string{"default", "queue", "prompts replayed", "critic's stored values"}, name) {
 				return
 			}
 			crashed := filepath.Join(t.TempDir(), "crashed")
@@ -84,14 +87,15 @@ func TestARunOutlivesARestartOfItsService(t *testing.T) {
 			own, remote := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
 			train(t, c, own)
 			var restarts []chan error
-			sum, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), remote, Hooks{OnUpdate: func(u results.Update) {
-				if u.Update == 5 || u.Update == 11 {
-					l.halt()
-					opened := make(chan error, 1)
-					restarts = append(restarts, opened)
-					go func() { opened <- l.open() }() // while the run is trying
-				}
-			}})
+			sum, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), remote,
+				Hooks{OnUpdate: func(u results.Update) {
+					if u.Update == 5 || u.Update == 11 {
+						l.halt()
+						opened := make(chan error, 1)
+						restarts = append(restarts, opened)
+						go func() { opened <- l.open() }() // while the run is trying
+					}
+				}})
 			for _, opened := range restarts {
 				if err := <-opened; err != nil {
 					t.Error(err)
@@ -151,7 +155,8 @@ func TestTheTableOfTheCheckpointBeforeIsKeptWhileTheNextIsMade(t *testing.T) {
 // Connections that break change nothing: insertions, draws and reports are made once.
 func TestARunOverConnectionsThatBreakWritesTheSameBytes(t *testing.T) {
 	for name, assignments := range map[string][]string{
-		"queue": modes()["queue"], "ESS held": append(modes()["ESS held"], "budget.updates=40"), "groups by priority": modes()["groups by priority"],
+		"queue": modes()["queue"], "ESS held": append(modes()["ESS held"], "budget.updates=40"),
+		"groups by priority": modes()["groups by priority"],
 	} {
 		if testing.Short() && name != "groups by priority" {
 			continue
@@ -186,7 +191,8 @@ func TestARunWithoutItsServiceSaysHowToContinue(t *testing.T) {
 			l.halt()
 		}
 	}})
-	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "reprise train --resume --out "+dir) || !strings.Contains(err.Error(), l.socket) {
+	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "reprise train --resume --out "+dir) ||
+		!strings.Contains(err.Error(), l.socket) {
 		t.Fatalf("without its service the run said: %v", err)
 	}
 	if _, err := Resume(context.Background(), c, dir, Hooks{}); !errors.Is(err, client.ErrUnreachable) {
@@ -203,7 +209,8 @@ func TestARunDoesNotBeginOnATableThatIsInUse(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
 	train(t, l.elsewhere(c, "lab"), first)
 	second := filepath.Join(t.TempDir(), "second")
-	if err := l.elsewhere(c, "lab").ReachBuffer(context.Background()); err == nil || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "--force") {
+	if err := l.elsewhere(c, "lab").ReachBuffer(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("before the run: %v", err)
 	}
 	if err := l.elsewhere(c, "other").ReachBuffer(context.Background()); err != nil {
@@ -218,7 +225,8 @@ func TestARunDoesNotBeginOnATableThatIsInUse(t *testing.T) {
 	}
 	other := small(t, "replay.capacity=64")
 	_, err = Train(context.Background(), l.elsewhere(other, "lab"), begin(t, other), second, Hooks{})
-	if !errors.Is(err, wire.ErrExists) || !strings.Contains(err.Error(), "capacity") || !strings.Contains(err.Error(), "--force") {
+	if !errors.Is(err, wire.ErrExists) || !strings.Contains(err.Error(), "capacity") ||
+		!strings.Contains(err.Error(), "--force") {
 		t.Errorf("a run with another table: %v", err)
 	}
 	forced := c.WithBuffer(Remote{Address: l.address("lab"), Replace: true})
@@ -252,7 +260,8 @@ func TestARunNoticesThatAnotherProgramUsesItsTable(t *testing.T) {
 	for name, meddle := range map[string]func(*testing.T, *client.Table){
 		"inserts": func(t *testing.T, table *client.Table) {
 			if _, err := table.Insert(context.Background(), rollout.Group{Rollouts: []*rollout.Rollout{{
-				Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1}, Versions: []rollout.Version{-1, 0}, Temperature: 1, TopP: 1,
+				Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1},
+				Versions: []rollout.Version{-1, 0}, Temperature: 1, TopP: 1,
 			}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -267,12 +276,14 @@ func TestARunNoticesThatAnotherProgramUsesItsTable(t *testing.T) {
 		c := small(t)
 		dir := filepath.Join(t.TempDir(), "run")
 		table := l.table("lab")
-		_, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
-			if u.Update == 8 {
-				meddle(t, table)
-			}
-		}})
-		if err == nil || !strings.Contains(err.Error(), "another program uses it too") || !strings.Contains(err.Error(), "--resume") {
+		_, err := Train(context.Background(), l.elsewhere(c, "lab"), begin(t, c), dir,
+			Hooks{OnUpdate: func(u results.Update) {
+				if u.Update == 8 {
+					meddle(t, table)
+				}
+			}})
+		if err == nil || !strings.Contains(err.Error(), "another program uses it too") ||
+			!strings.Contains(err.Error(), "--resume") {
 			t.Errorf("another program %s: the run said %v", name, err)
 			continue
 		}
@@ -300,7 +311,8 @@ func TestAResumedRunFindsItsServiceAtANewAddress(t *testing.T) {
 	}
 	own := filepath.Join(t.TempDir(), "own")
 	interrupt(t, c, own, 6)
-	if _, err := Resume(context.Background(), l.elsewhere(c, "lab"), own, Hooks{}); err == nil || !strings.Contains(err.Error(), "leave it out") {
+	if _, err := Resume(context.Background(), l.elsewhere(c, "lab"), own, Hooks{}); err == nil ||
+		!strings.Contains(err.Error(), "leave it out") {
 		t.Errorf("a run with a table of its own went on at a service: %v", err)
 	}
 }
@@ -316,7 +328,8 @@ func TestCheckpointsAtAServiceAreNamedAfterTheRun(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 100 {
 		r := Remote{}.named("/tmp/My run: 2 (ünicode)!")
-		if err := wire.CheckName(r.Run + "-0"); err != nil || !strings.HasPrefix(r.Run, "run-My-run--2---nicode") || seen[r.Run] {
+		if err := wire.CheckName(r.Run + "-0"); err != nil || !strings.HasPrefix(r.Run, "run-My-run--2---nicode") ||
+			seen[r.Run] {
 			t.Fatalf("%q: %v", r.Run, err)
 		}
 		seen[r.Run] = true

@@ -21,10 +21,13 @@ import (
 func small(t testing.TB, assignments ...string) Config {
 	t.Helper()
 	c, err := Load("", append([]string{
-		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+		"policy.positions=32",
 		"task.max=10", "task.held_out=20", "warmup.steps=5", "warmup.batch=8", "generate.max_tokens=4",
-		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "learner.learning_rate=0.001",
-		"evaluate.every=4", "evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0", "budget.updates=20", "checkpoint.every=7",
+		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48",
+		"learner.learning_rate=0.001",
+		"evaluate.every=4", "evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0", "budget.updates=20",
+		"checkpoint.every=7",
 	}, assignments...))
 	if err != nil {
 		t.Fatal(err)
@@ -97,33 +100,51 @@ func sameRuns(t *testing.T, got, want string) {
 // modes are runs of every kind of schedule, table and loss.
 func modes() map[string][]string {
 	return map[string][]string{
-		"default":          nil,
-		"queue":            {"replay.sampler=lifo", "replay.capacity=0", "pipeline.workers=5", "pipeline.trainers=1"},
-		"chunks of tokens": {"pipeline.weight_sync=token", "pipeline.chunk=1", "pipeline.weight_transfer=3", "generate.kv_cache=recompute"},
-		"slow rewards":     {"pipeline.reward_latency={distribution: lognormal, mean: 40}", "replay.sampler=epoch"},
-		"turns":            {"pipeline.mode=sync", "pipeline.sync_updates=2", "pipeline.publish_every=2"},
-		"positive": {"replay.retention=positive", "replay.positive_fraction=0.5", "replay.positive_threshold=0.5", "replay.sampler=unseen",
-			"replay.max_uses=3", "replay.max_staleness=9", "learner.objective=asymre", "learner.mask_zero_variance=true"},
-		"a line for a full queue": {"replay.sampler=fifo", "replay.capacity=32", "pipeline.workers=12", "pipeline.trainers=1", "replay.max_staleness=2"},
-		"four trainers": {"pipeline.workers=4", "pipeline.trainers=4", "replay.sampler=uniform", "learner.dual_clip=3", "learner.warmup=5",
+		"default": nil,
+		"queue":   {"replay.sampler=lifo", "replay.capacity=0", "pipeline.workers=5", "pipeline.trainers=1"},
+		"chunks of tokens": {"pipeline.weight_sync=token", "pipeline.chunk=1", "pipeline.weight_transfer=3",
+			"generate.kv_cache=recompute"},
+		"slow rewards": {"pipeline.reward_latency={distribution: lognormal, mean: 40}", "replay.sampler=epoch"},
+		"turns":        {"pipeline.mode=sync", "pipeline.sync_updates=2", "pipeline.publish_every=2"},
+		"positive": {"replay.retention=positive", "replay.positive_fraction=0.5", "replay.positive_threshold=0.5",
+			"replay.sampler=unseen",
+			"replay.max_uses=3", "replay.max_staleness=9", "learner.objective=asymre",
+			"learner.mask_zero_variance=true"},
+		"a line for a full queue": {"replay.sampler=fifo", "replay.capacity=32", "pipeline.workers=12",
+			"pipeline.trainers=1", "replay.max_staleness=2"},
+		"four trainers": {"pipeline.workers=4", "pipeline.trainers=4", "replay.sampler=uniform", "learner.dual_clip=3",
+			"learner.warmup=5",
 			"pipeline.weight_sync=token", "pipeline.chunk=2", "replay.capacity_bytes=100000"},
-		"priorities, mixed": {"pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=2", "replay.priority_base=reward",
+		"priorities, mixed": {"pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=2",
+			"replay.priority_base=reward",
 			"replay.age_decay=6", "replay.entry=max", "replay.importance_norm=table", "replay.max_uses=4"},
-		"groups by priority": {"replay.sampler=prioritized", "replay.unit=group", "replay.decay=after_exponent", "replay.draws=independent", "replay.fresh_share=0.5"},
-		"gradient norms":     {"replay.sampler=prioritized", "replay.priority_base=gradient_norm", "replay.entry=max", "replay.age_decay=inf", "replay.importance_anneal=0"},
-		"ESS held":           {"replay.sampler=prioritized", "replay.target_ess=0.99", "budget.updates=120", "evaluate.every=40"},
-		"prompts replayed":   {"prompts.fraction=0.5", "prompts.cooldown=2", "prompts.band=0.5", "replay.sampler=least_used", "replay.fresh_share=0.25"},
-		"distinct":           {"replay.sampler=distinct", "learner.advantage=leave_one_out", "learner.normalisation=constant", "learner.constant_length=4"},
-		"off-policy, reference swapped": {"pipeline.mode=sync", "pipeline.batch_updates=3", "pipeline.publish_every=6", "learner.objective=grpo_off", "learner.r_prime=exact",
-			"learner.kl_coef=0.1", "learner.kl_weighted=true", "learner.reference_every=4", "learner.reference_swaps=2", "learner.mask_zero_variance=true", "evaluate.bound_every=2"},
-		"critic": {"learner.objective=ppo", "pipeline.batch_updates=2", "replay.sampler=prioritized", "replay.priority_base=td_error", "learner.normalisation=token", "evaluate.bound_every=3"},
-		"critic's stored values": {"learner.objective=ppo", "learner.values=stored", "learner.gamma=0.9", "learner.lambda=0.5",
+		"groups by priority": {"replay.sampler=prioritized", "replay.unit=group", "replay.decay=after_exponent",
+			"replay.draws=independent", "replay.fresh_share=0.5"},
+		"gradient norms": {"replay.sampler=prioritized", "replay.priority_base=gradient_norm", "replay.entry=max",
+			"replay.age_decay=inf", "replay.importance_anneal=0"},
+		"ESS held": {"replay.sampler=prioritized", "replay.target_ess=0.99", "budget.updates=120",
+			"evaluate.every=40"},
+		"prompts replayed": {"prompts.fraction=0.5", "prompts.cooldown=2", "prompts.band=0.5",
+			"replay.sampler=least_used", "replay.fresh_share=0.25"},
+		"distinct": {"replay.sampler=distinct", "learner.advantage=leave_one_out",
+			"learner.normalisation=constant", "learner.constant_length=4"},
+		"off-policy, reference swapped": {"pipeline.mode=sync", "pipeline.batch_updates=3", "pipeline.publish_every=6",
+			"learner.objective=grpo_off", "learner.r_prime=exact",
+			"learner.kl_coef=0.1", "learner.kl_weighted=true", "learner.reference_every=4", "learner.reference_swaps=2",
+			"learner.mask_zero_variance=true", "evaluate.bound_every=2"},
+		"critic": {"learner.objective=ppo", "pipeline.batch_updates=2", "replay.sampler=prioritized",
+			"replay.priority_base=td_error", "learner.normalisation=token", "evaluate.bound_every=3"},
+		"critic's stored values": {"learner.objective=ppo", "learner.values=stored", "learner.gamma=0.9",
+			"learner.lambda=0.5",
 			"replay.sampler=prioritized", "replay.entry=max"},
-		"reinforce++":          {"learner.objective=reinforce++", "learner.kl_penalty=0.05", "learner.reference_every=5", "learner.max_log_ratio=0.3"},
-		"reinforce++-baseline": {"learner.objective=reinforce++-baseline", "learner.kl_penalty=0.05", "pipeline.batch_updates=4", "replay.sampler=lifo", "replay.capacity=0"},
-		"rloo":                 {"learner.objective=rloo", "learner.dual_clip=2"},
-		"dr_grpo":              {"learner.objective=dr_grpo", "pipeline.weight_sync=token", "pipeline.chunk=2"},
-		"batch advantages":     {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token", "generate.top_p=0.9"},
+		"reinforce++": {"learner.objective=reinforce++", "learner.kl_penalty=0.05",
+			"learner.reference_every=5", "learner.max_log_ratio=0.3"},
+		"reinforce++-baseline": {"learner.objective=reinforce++-baseline", "learner.kl_penalty=0.05",
+			"pipeline.batch_updates=4", "replay.sampler=lifo", "replay.capacity=0"},
+		"rloo":    {"learner.objective=rloo", "learner.dual_clip=2"},
+		"dr_grpo": {"learner.objective=dr_grpo", "pipeline.weight_sync=token", "pipeline.chunk=2"},
+		"batch advantages": {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token",
+			"generate.top_p=0.9"},
 	}
 }
 
@@ -131,9 +152,11 @@ func modes() map[string][]string {
 // ends the run with a checkpoint, a crash leaves the one before.
 func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	short := []string{"default", "chunks of tokens", "slow rewards", "groups by priority", "prompts replayed", "off-policy, reference swapped", "critic"}
+	short := []string{"default", "chunks of tokens", "slow rewards", "groups by priority", "prompts replayed",
+		"off-policy, reference swapped", "critic"}
 	for name, assignments := range modes() {
-		if testing.Short() && !slices.Contains(short, name) { // under the race detector: one of each way to be concurrent
+		// under the race detector: one of each way to be concurrent
+		if testing.Short() && !slices.Contains(short, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +203,8 @@ func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
 	defer cancel()
 	sum, err := Train(ctx, c, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
 		if u.Update == at {
-			cancel() // the machine stops at this update's end or, as it is told from another goroutine, at one soon after
+			// the machine stops at this update's end or, as it is told from another goroutine, at one soon after
+			cancel()
 			runtime.Gosched()
 		}
 	}})
@@ -253,10 +277,12 @@ func grow(t *testing.T, c Config) {
 func TestFolderOfARunIsNotOverwritten(t *testing.T) {
 	c, dir := small(t, "budget.updates=1"), filepath.Join(t.TempDir(), "run")
 	train(t, c, dir)
-	if _, err := Train(context.Background(), c, begin(t, c), dir, Hooks{}); err == nil || !strings.Contains(err.Error(), "--resume") {
+	if _, err := Train(context.Background(), c, begin(t, c), dir, Hooks{}); err == nil ||
+		!strings.Contains(err.Error(), "--resume") {
 		t.Errorf("a second run in one folder: %v", err)
 	}
-	if _, err := Resume(context.Background(), c, t.TempDir(), Hooks{}); err == nil || !strings.Contains(err.Error(), "no checkpoint") {
+	if _, err := Resume(context.Background(), c, t.TempDir(), Hooks{}); err == nil ||
+		!strings.Contains(err.Error(), "no checkpoint") {
 		t.Errorf("resuming an empty folder: %v", err)
 	}
 }
@@ -289,17 +315,21 @@ func TestResolvedConfigurationReadsBackAsItself(t *testing.T) {
 
 func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "my.yaml")
-	text := "replay: {capcity: 5, capacity: 100}\nlearner: {learning_rate: -1, objective: sarsa}\nevaluate: nothing\npolicy: {heads: 3}\n"
+	text := "replay: {capcity: 5, capacity: 100}\nlearner: {learning_rate: -1, objective: sarsa}\nevaluate: nothing\n" +
+		"policy: {heads: 3}\n"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Load(file, []string{"pipeline.trainers=3", "task.max=5", "noequals", "pipeline.workers=1.5", "seed=x", "checkpoint.every=0"})
+	_, err := Load(file, []string{"pipeline.trainers=3", "task.max=5", "noequals", "pipeline.workers=1.5", "seed=x",
+		"checkpoint.every=0"})
 	if err == nil {
 		t.Fatal("the configuration was taken")
 	}
 	for _, want := range []string{
-		"replay.capcity: unknown key", "replay.capacity: 100: want at least pipeline.batch (1024)", "pipeline.workers: 1.5: want a whole number", "learner.learning_rate: -1",
-		`learner.objective: "sarsa"`, "evaluate: nothing: want a mapping", "policy.heads: 3", "pipeline.batch: 1024: want a multiple of the 3 trainers", "task.held_out",
+		"replay.capcity: unknown key", "replay.capacity: 100: want at least pipeline.batch (1024)",
+		"pipeline.workers: 1.5: want a whole number", "learner.learning_rate: -1",
+		`learner.objective: "sarsa"`, "evaluate: nothing: want a mapping", "policy.heads: 3", "pipeline.batch: 1024: " +
+			"want a multiple of the 3 trainers", "task.held_out",
 		`--set "noequals"`, "seed: x: want a whole number", "checkpoint.every: 0",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -332,7 +362,8 @@ func TestBaselineStallsLeast(t *testing.T) {
 	} {
 		w, tr := leastStalling(pipeline.Options{Workers: c.gpus - 1, Trainers: 1, Batch: c.batch, RolloutCost: c.mu})
 		if w != c.workers || tr != c.trainer {
-			t.Errorf("%d GPUs, mu %v: %d workers and %d trainers, want %d and %d", c.gpus, c.mu, w, tr, c.workers, c.trainer)
+			t.Errorf("%d GPUs, mu %v: %d workers and %d trainers, want %d and %d", c.gpus, c.mu, w, tr,
+				c.workers, c.trainer)
 		}
 	}
 }
@@ -358,7 +389,8 @@ func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
 			t.Errorf("seed %d: the arms start at %v and %v", b.Seed, b.Evals[0], r.Evals[0])
 		}
 		if b.Summary.ReplayRatio.Float() > 1 || r.Summary.ReplayRatio.Float() <= 1 {
-			t.Errorf("seed %d: replay ratios %v and %v", b.Seed, b.Summary.ReplayRatio.Float(), r.Summary.ReplayRatio.Float())
+			t.Errorf("seed %d: replay ratios %v and %v", b.Seed, b.Summary.ReplayRatio.Float(),
+				r.Summary.ReplayRatio.Float())
 		}
 	}
 	comparison.Resume = true
@@ -384,8 +416,10 @@ func TestARunEndsAtItsBudgetsCompute(t *testing.T) {
 	} {
 		c := small(t, append([]string{"warmup.steps=0"}, set...)...)
 		sum := train(t, c, filepath.Join(t.TempDir(), "run"))
-		if update := sum.Compute / float64(sum.Updates); sum.Compute < c.BudgetCompute()*(1-1e-12) || sum.Compute >= c.BudgetCompute()+update*(1-1e-12) {
-			t.Errorf("%s: the run ended at %g after %d updates, its budget is %g", name, sum.Compute, sum.Updates, c.BudgetCompute())
+		if update := sum.Compute / float64(sum.Updates); sum.Compute < c.BudgetCompute()*(1-1e-12) ||
+			sum.Compute >= c.BudgetCompute()+update*(1-1e-12) {
+			t.Errorf("%s: the run ended at %g after %d updates, its budget is %g", name, sum.Compute, sum.Updates,
+				c.BudgetCompute())
 		}
 	}
 }
@@ -393,15 +427,18 @@ func TestARunEndsAtItsBudgetsCompute(t *testing.T) {
 func TestSharesOfTimeSinceTheLastUpdateAddUpToOne(t *testing.T) {
 	var m usage
 	for _, u := range []pipeline.Update{
-		{Time: 10, Workers: []pipeline.GPUTime{{Busy: 10}, {Busy: 4, Stalled: 6}}, Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5}},
-		{Time: 20, Workers: []pipeline.GPUTime{{Busy: 15, Stalled: 5}, {Busy: 4, Stalled: 6, Idle: 10}}, Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5, Idle: 10}},
+		{Time: 10, Workers: []pipeline.GPUTime{{Busy: 10}, {Busy: 4, Stalled: 6}},
+			Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5}},
+		{Time: 20, Workers: []pipeline.GPUTime{{Busy: 15, Stalled: 5}, {Busy: 4, Stalled: 6, Idle: 10}},
+			Trainer: pipeline.GPUTime{Busy: 5, Stalled: 5, Idle: 10}},
 	} {
 		l := m.line(u, 0)
 		want := [6]float64{0.7, 0.3, 0, 0.5, 0.5, 0}
 		if u.Time == 20 {
 			want = [6]float64{0.25, 0.25, 0.5, 0, 0, 1}
 		}
-		for i, n := range []results.Number{l.WorkerBusy, l.WorkerStalled, l.WorkerIdle, l.TrainerBusy, l.TrainerStalled, l.TrainerIdle} {
+		for i, n := range []results.Number{l.WorkerBusy, l.WorkerStalled, l.WorkerIdle, l.TrainerBusy, l.TrainerStalled,
+			l.TrainerIdle} {
 			if math.Abs(n.Float()-want[i]) > 1e-12 {
 				t.Errorf("at %g, share %d is %v, want %v", u.Time, i, n.Float(), want[i])
 			}
@@ -415,11 +452,16 @@ func TestASummaryDistinguishesStalledFromIdleTime(t *testing.T) {
 		newPerUpdate, replayRatio float64
 		stalled, idle             bool
 	}{
-		"workers outrun a queue":  {[]string{"replay.sampler=fifo", "pipeline.workers=8", "pipeline.trainers=1", "pipeline.rollout_cost=2"}, 16, 1, true, false},
-		"trainers outrun a queue": {[]string{"replay.sampler=lifo", "pipeline.workers=3", "pipeline.trainers=2", "pipeline.rollout_cost=4"}, 16, 1, true, false},
-		"in turns with a queue":   {[]string{"replay.sampler=fifo", "pipeline.mode=sync", "pipeline.sync_rollouts=32", "pipeline.sync_updates=2"}, 16, 1, false, true},
-		"in turns with a table":   {[]string{"pipeline.mode=sync", "pipeline.sync_rollouts=24", "pipeline.sync_updates=3", "pipeline.trainers=1"}, 8, 2, false, true},
-		"at once with a table":    {[]string{"pipeline.workers=3", "pipeline.trainers=2", "pipeline.rollout_cost=4"}, 6, 8.0 / 3, true, false},
+		"workers outrun a queue": {[]string{"replay.sampler=fifo", "pipeline.workers=8", "pipeline.trainers=1",
+			"pipeline.rollout_cost=2"}, 16, 1, true, false},
+		"trainers outrun a queue": {[]string{"replay.sampler=lifo", "pipeline.workers=3", "pipeline.trainers=2",
+			"pipeline.rollout_cost=4"}, 16, 1, true, false},
+		"in turns with a queue": {[]string{"replay.sampler=fifo", "pipeline.mode=sync", "pipeline.sync_rollouts=32",
+			"pipeline.sync_updates=2"}, 16, 1, false, true},
+		"in turns with a table": {[]string{"pipeline.mode=sync", "pipeline.sync_rollouts=24",
+			"pipeline.sync_updates=3", "pipeline.trainers=1"}, 8, 2, false, true},
+		"at once with a table": {[]string{"pipeline.workers=3", "pipeline.trainers=2", "pipeline.rollout_cost=4"}, 6,
+			8.0 / 3, true, false},
 	} {
 		config := small(t, append(c.settings, "evaluate.samples=0")...)
 		s, err := Train(context.Background(), config, begin(t, config), filepath.Join(t.TempDir(), "run"), Hooks{})
@@ -427,7 +469,8 @@ func TestASummaryDistinguishesStalledFromIdleTime(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if s.NewPerUpdatePlanned != c.newPerUpdate || math.Abs(s.ReplayRatioPlanned-c.replayRatio) > 1e-12 {
-			t.Errorf("%s: planned %g new rollouts per update and the replay ratio %g, want %g and %g", name, s.NewPerUpdatePlanned, s.ReplayRatioPlanned, c.newPerUpdate, c.replayRatio)
+			t.Errorf("%s: planned %g new rollouts per update and the replay ratio %g, want %g and %g", name,
+				s.NewPerUpdatePlanned, s.ReplayRatioPlanned, c.newPerUpdate, c.replayRatio)
 		}
 		var sum results.GPU
 		for _, g := range append(s.WorkerTimes, s.TrainerTimes...) {
@@ -451,7 +494,8 @@ func TestASummaryDistinguishesStalledFromIdleTime(t *testing.T) {
 func TestTrainersWaitForABatchOfDifferentRollouts(t *testing.T) {
 	for _, sampler := range []string{"uniform", "prioritized"} {
 		dir := t.TempDir()
-		train(t, small(t, "pipeline.batch=48", "pipeline.trainers=2", "pipeline.workers=1", "budget.updates=2", "replay.sampler="+sampler, "replay.capacity=96"), dir)
+		train(t, small(t, "pipeline.batch=48", "pipeline.trainers=2", "pipeline.workers=1", "budget.updates=2",
+			"replay.sampler="+sampler, "replay.capacity=96"), dir)
 		r, err := results.ReadRun(dir)
 		if err != nil {
 			t.Fatal(err)

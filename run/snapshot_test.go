@@ -43,7 +43,8 @@ func TestASnapshotGeneratesWithTheNewestWeights(t *testing.T) {
 			t.Errorf("rollout %d is of prompt %s, version %d, age %d; want %s, %d, 0",
 				i, h.Rollout.PromptID, h.Rollout.Version(), h.Age, want, s.state.Machine.Version)
 		}
-		batch.Draws = append(batch.Draws, rollout.Draw{ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: 1, Weight: 1})
+		batch.Draws = append(batch.Draws, rollout.Draw{ID: h.ID, Group: h.Group, Rollout: h.Rollout,
+			Advantage: 1, Weight: 1})
 	}
 	m, err := s.session.learner.Step(context.Background(), []*rollout.Batch{batch})
 	if err != nil {
@@ -69,7 +70,8 @@ func TestASnapshotGeneratesForTheRunsLimitOfPrompts(t *testing.T) {
 
 // A table of steps is given steps.
 func TestASnapshotGeneratesStepsForATableOfSteps(t *testing.T) {
-	s := trainedSnapshot(t, counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.capacity=96", "pipeline.batch=24"))
+	s := trainedSnapshot(t, counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.capacity=96",
+		"pipeline.batch=24"))
 	held, err := s.Generate(context.Background(), 1, 4)
 	if err != nil || len(held) <= 16 {
 		t.Fatalf("%d steps of 16 episodes, %v", len(held), err)

@@ -43,10 +43,13 @@ func startOf(t *testing.T, s *Starts, c Config) (*Start, bool) {
 func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
 	c := small(t)
 	for change, shared := range map[string]bool{
-		"learner.learning_rate=0.01": true, "replay.capacity=64": true, "generate.temperature=0.9": true, "budget.updates=30": true,
+		"learner.learning_rate=0.01": true, "replay.capacity=64": true, "generate.temperature=0.9": true,
+		"budget.updates=30":  true,
 		"pipeline.workers=2": true, "name=other": true, "evaluate.samples=0": true, "learner.objective=dr_grpo": true,
-		"seed=2": false, "task.max=11": false, "task.held_out=10": false, "policy.hidden=20": false, "warmup.steps=6": false, "warmup.batch=9": false,
-		"warmup.learning_rate=0.01": false, "warmup.until=0.9": false, "generate.max_tokens=5": false, "learner.objective=ppo": false,
+		"seed=2": false, "task.max=11": false, "task.held_out=10": false, "policy.hidden=20": false,
+		"warmup.steps=6": false, "warmup.batch=9": false,
+		"warmup.learning_rate=0.01": false, "warmup.until=0.9": false, "generate.max_tokens=5": false,
+		"learner.objective=ppo": false,
 	} {
 		other := small(t, change)
 		s := expected(t, c, other)
@@ -156,7 +159,8 @@ func pretrained(t *testing.T) string {
 	}
 	model, err := policy.NewModel(hf.Config{
 		ModelType: hf.Llama, VocabSize: tokenizer.VocabSize(), HiddenSize: 16, IntermediateSize: 32, NumHiddenLayers: 1,
-		NumAttentionHeads: 2, MaxPositionEmbeddings: 256, BOSTokenID: hf.NoToken, PadTokenID: tokenizer.Pad(), EOSTokenIDs: []int{1},
+		NumAttentionHeads: 2, MaxPositionEmbeddings: 256, BOSTokenID: hf.NoToken, PadTokenID: tokenizer.Pad(),
+		EOSTokenIDs: []int{1},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +205,8 @@ func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set := []string{"budget.compute=0", "budget.updates=3", "pipeline.batch=32", "replay.capacity=64", "evaluate.every=100", "evaluate.samples=0", "checkpoint.every=100"}
+			set := []string{"budget.compute=0", "budget.updates=3", "pipeline.batch=32", "replay.capacity=64",
+				"evaluate.every=100", "evaluate.samples=0", "checkpoint.every=100"}
 			switch {
 			case strings.Contains(string(text), "{name: words}"):
 				set = append(set, "policy.init="+pretrained(t), "pipeline.group=8")

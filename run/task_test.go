@@ -143,7 +143,8 @@ func TestTheLimitHoldsForAChooserToo(t *testing.T) {
 }
 
 func TestARunWithALimitTrainsOnSoManyPrompts(t *testing.T) {
-	all, few := small(t, "replay.capacity=320"), small(t, "replay.capacity=320", "prompts.limit=2", "prompts.fraction=0.5", "prompts.band=0.5")
+	all, few := small(t, "replay.capacity=320"), small(t, "replay.capacity=320", "prompts.limit=2",
+		"prompts.fraction=0.5", "prompts.band=0.5")
 	dir := t.TempDir()
 	train(t, all, filepath.Join(dir, "all"))
 	if chosen := train(t, few, filepath.Join(dir, "few")).PromptReplay; chosen.Fresh+chosen.Replayed == 0 {

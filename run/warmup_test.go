@@ -68,9 +68,11 @@ func TestDemonstrationsAreTheExpertsTurnsAndTheAnswers(t *testing.T) {
 				if in, err = s.encodeObservation(step); err != nil {
 					t.Fatal(err)
 				}
-				tokens, mask, images = append(tokens, in.Tokens...), append(mask, make([]uint8, len(in.Tokens))...), append(images, in.Images...)
+				tokens, mask, images = append(tokens, in.Tokens...), append(mask, make([]uint8, len(in.Tokens))...),
+					append(images, in.Images...)
 			}
-			if !reflect.DeepEqual(d.Tokens, tokens) || !reflect.DeepEqual(d.Mask, mask) || len(d.Images) != len(images) || len(images) > 0 && !reflect.DeepEqual(d.Images, images) {
+			if !reflect.DeepEqual(d.Tokens, tokens) || !reflect.DeepEqual(d.Mask, mask) ||
+				len(d.Images) != len(images) || len(images) > 0 && !reflect.DeepEqual(d.Images, images) {
 				t.Errorf("%s: demonstration %d is %v, mask %v, want %v, %v", name, i, d.Tokens, d.Mask, tokens, mask)
 			}
 			if err := d.Validate(rollout.Limits{}); err != nil {
@@ -207,7 +209,8 @@ func TestWarmupFromExpertsRaisesSuccess(t *testing.T) {
 
 func TestWarmupEndsWhereEpisodesSucceedOftenEnough(t *testing.T) {
 	steps := func(until string) (last int) {
-		c := counts(t, counting{turns: 6}, "warmup.batch=32", "warmup.learning_rate=0.01", "warmup.steps=150", "warmup.until="+until)
+		c := counts(t, counting{turns: 6}, "warmup.batch=32", "warmup.learning_rate=0.01", "warmup.steps=150",
+			"warmup.until="+until)
 		if _, err := Begin(context.Background(), c, func(step int, _ float64) { last = step }); err != nil {
 			t.Fatal(err)
 		}
@@ -224,8 +227,10 @@ func TestLearningFromEpisodesRaisesSuccess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs without -short")
 	}
-	c := counts(t, counting{turns: 5}, append(able(), "warmup.steps=30", "warmup.batch=16", "warmup.learning_rate=0.003", "pipeline.mode=sync",
-		"pipeline.batch=64", "pipeline.group=8", "replay.capacity=128", "budget.updates=40", "learner.learning_rate=0.003", "evaluate.every=20", "evaluate.samples=0")...)
+	c := counts(t, counting{turns: 5}, append(able(), "warmup.steps=30", "warmup.batch=16",
+		"warmup.learning_rate=0.003", "pipeline.mode=sync",
+		"pipeline.batch=64", "pipeline.group=8", "replay.capacity=128", "budget.updates=40",
+		"learner.learning_rate=0.003", "evaluate.every=20", "evaluate.samples=0")...)
 	dir := filepath.Join(t.TempDir(), "run")
 	sum := train(t, c, dir)
 	run, err := results.ReadRun(dir)
@@ -244,9 +249,11 @@ func TestLearningFromEpisodesRaisesSuccess(t *testing.T) {
 	first, longer, wrong := mean(run.Updates[:4])
 	last, shorter, right := mean(run.Updates[32:])
 	if !(first < 0.7 && last > 0.9 && shorter < longer-0.5 && right < wrong/2) {
-		t.Errorf("success %.2f, %.2f turns, %.3f of them invalid; afterwards %.2f, %.2f, %.3f", first, longer, wrong, last, shorter, right)
+		t.Errorf("success %.2f, %.2f turns, %.3f of them invalid; afterwards %.2f, %.2f, %.3f", first, longer, wrong,
+			last, shorter, right)
 	}
 	if sum.RewardLast.Float() < sum.RewardFirst.Float()+0.1 || sum.RewardLast.Float() > sum.Expert.Reward+1e-6 {
-		t.Errorf("reward %v before, %v after, an expert's is %v", sum.RewardFirst.Float(), sum.RewardLast.Float(), sum.Expert.Reward)
+		t.Errorf("reward %v before, %v after, an expert's is %v", sum.RewardFirst.Float(), sum.RewardLast.Float(),
+			sum.Expert.Reward)
 	}
 }

@@ -68,13 +68,17 @@ func TestCreateFindsATableWithTheSameDefinitionOnly(t *testing.T) {
 	}
 	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: 8, MaxUses: 3},
 		Gate: &wire.Gate{RolloutsPerUpdate: 8}})
-	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3", "gate.rollouts_per_update is 8", "none")
+	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3",
+		"gate.rollouts_per_update is 8", "none")
 }
 
 func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {
 	v := serve(t, Options{})
 	_, err := try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Capacity: -1,
-		Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1, PriorityBase: "nothing", ImportanceBeta: new(float64(2)), Draws: "odd"}, Limiter: &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1}, Gate: &wire.Gate{}, Prompts: &prompts.Options{Fraction: 2}, Columns: []wire.Column{{Name: "y", Type: "float32"}}})
+		Sampler: "prioritized", MaxTokens: -1, LeaseSeconds: -1, GroupSize: -1, PriorityBase: "nothing",
+		ImportanceBeta: new(float64(2)), Draws: "odd"}, Limiter: &wire.Limiter{SamplesPerInsert: 8, ErrorBuffer: 1},
+		Gate: &wire.Gate{}, Prompts: &prompts.Options{Fraction: 2},
+		Columns: []wire.Column{{Name: "y", Type: "float32"}}})
 	checkRefusal(t, err, wire.Invalid, `table "a"`, "capacity: -1", "max_tokens: -1", "lease_seconds: -1",
 		"group_size: -1", "priority_base: nothing",
 		"importance_beta: 2", "draws: odd", "limiter.error_buffer: 1", "samples_per_insert "+

@@ -66,7 +66,8 @@ func BenchmarkInsert(b *testing.B) {
 			benchInsert(b, client, size)
 		})
 		b.Run(name+"/durable", func(b *testing.B) {
-			client := benched(b, Options{Data: b.TempDir(), Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
+			client := benched(b, Options{Data: b.TempDir(),
+				Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
 			benchInsert(b, client, size)
 		})
 	}
@@ -107,7 +108,8 @@ func BenchmarkSample(b *testing.B) {
 	for name, size := range sizes() {
 		for _, prefetch := range []int{0, 1} {
 			b.Run(name+map[int]string{0: "", 1: "/prefetch"}[prefetch], func(b *testing.B) {
-				client := benched(b, Options{Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
+				client := benched(b, Options{Tables: []wire.Table{{Name: "a",
+					Options: replay.Options{Capacity: 1024}}}})
 				benchSample(b, client, size, prefetch)
 			})
 		}

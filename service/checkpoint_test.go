@@ -155,7 +155,8 @@ func TestARestoredGateCountsInsertionsBetweenTheSnapshots(t *testing.T) {
 			if err := table.readState(&b); err != nil {
 				t.Fatal(err)
 			}
-			if s := table.gate.Load().State(table.now(), 0); s.Started != 10 || table.store.Server().Flow().Present != 10 {
+			if s := table.gate.Load().State(table.now(), 0); s.Started != 10 ||
+				table.store.Server().Flow().Present != 10 {
 				t.Errorf("started are %d, present %d; want 10", s.Started, table.store.Server().Flow().Present)
 			}
 		})

@@ -16,7 +16,8 @@ import (
 func Example() {
 	s, err := service.New(service.Options{
 		Logger: slog.New(slog.DiscardHandler),
-		Tables: []wire.Table{{Name: "math", Options: replay.Options{Capacity: 4096, Sampler: "prioritized", MaxStaleness: 8}}},
+		Tables: []wire.Table{{Name: "math", Options: replay.Options{Capacity: 4096, Sampler: "prioritized",
+			MaxStaleness: 8}}},
 	})
 	if err != nil {
 		fmt.Println(err)

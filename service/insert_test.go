@@ -356,35 +356,36 @@ func TestARepeatOfABatchIDWithOtherRowsIsRefused(t *testing.T) {
 }
 
 func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
-	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}}, func(t *testing.T, table *table) {
-		table.mustInsert(t, alone(1, 0)...)
-		insert := func(timeout *int64) error {
-			in, err := table.newInsertion(wire.InsertRequest{BatchID: "one", TimeoutMS: timeout}, alone(1, 0),
-				wire.Order{0})
-			if err == nil {
-				_, err = table.insert(t.Context(), in)
+	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}},
+		func(t *testing.T, table *table) {
+			table.mustInsert(t, alone(1, 0)...)
+			insert := func(timeout *int64) error {
+				in, err := table.newInsertion(wire.InsertRequest{BatchID: "one", TimeoutMS: timeout}, alone(1, 0),
+					wire.Order{0})
+				if err == nil {
+					_, err = table.insert(t.Context(), in)
+				}
+				return err
 			}
-			return err
-		}
-		first := make(chan error, 1)
-		go func() { first <- insert(nil) }()
-		synctest.Wait()
-		for _, patience := range []int64{0, 5000} {
-			began := time.Now()
-			err := insert(ms(patience))
-			if !errors.Is(err, rollout.ErrFull) || !strings.Contains(err.Error(), `batch_id: "one"`) ||
-				time.Since(began) != time.Duration(patience)*time.Millisecond {
-				t.Errorf("with %d ms, after %v: %v", patience, time.Since(began), err)
+			first := make(chan error, 1)
+			go func() { first <- insert(nil) }()
+			synctest.Wait()
+			for _, patience := range []int64{0, 5000} {
+				began := time.Now()
+				err := insert(ms(patience))
+				if !errors.Is(err, rollout.ErrFull) || !strings.Contains(err.Error(), `batch_id: "one"`) ||
+					time.Since(began) != time.Duration(patience)*time.Millisecond {
+					t.Errorf("with %d ms, after %v: %v", patience, time.Since(began), err)
+				}
 			}
-		}
-		if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout,
-			useAtDraw: true}, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Server().Flow().Inserted != 2 {
-			t.Errorf("%v; inserted %d, want 2", err, table.store.Server().Flow().Inserted)
-		}
-	})
+			if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout,
+				useAtDraw: true}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Server().Flow().Inserted != 2 {
+				t.Errorf("%v; inserted %d, want 2", err, table.store.Server().Flow().Inserted)
+			}
+		})
 }
 
 func TestAJournalThatFailsEndsTheStreamWithTheReason(t *testing.T) {

@@ -61,7 +61,8 @@ func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 			buffer.Staleness.Max, x.StalenessBound)
 	}
 	if n := buffer.Staleness.Histogram.Count(); n != buffer.Staleness.Count || n != uint64(buffer.Updates*64) {
-		t.Errorf("%d ages are in the histogram, %d counted, in %d updates of 64", n, buffer.Staleness.Count, buffer.Updates)
+		t.Errorf("%d ages are in the histogram, %d counted, in %d updates of 64", n, buffer.Staleness.Count,
+			buffer.Updates)
 	}
 	text := x.Text()
 	for _, want := range []string{"lifo queue", "fifo queue", "trainers waited", "staleness, versions, mean",

@@ -64,7 +64,8 @@ func ExampleTrial() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Printf("%s: trainers wait %.1f%% of the time; rollouts are used %.2f times, %d versions old in the median\n",
+		fmt.Printf("%s: trainers wait %.1f%% of the time; rollouts are used %.2f times, %d versions old in the "+
+			"median\n",
 			c.name, 100*record.TrainersStalled(), record.ReplayRatio(), record.Staleness.Quantile(0.5))
 	}
 	// Output:

@@ -28,7 +28,8 @@ func generate(t *testing.T, g *sim.Generator, job uint64, pieces ...piece) []*ro
 	}
 	done := false
 	for _, p := range pieces {
-		if done, err = gen.Continue(context.Background(), pipeline.Weights{Version: p.version}, p.positions); err != nil {
+		if done, err = gen.Continue(context.Background(), pipeline.Weights{Version: p.version},
+			p.positions); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -261,7 +262,8 @@ func TestSparseGroupsAreValidAndDependOnSeedAndJob(t *testing.T) {
 	}
 	other := g
 	other.Seed = 2
-	if reflect.DeepEqual(sparse(t, g, 3, 16), sparse(t, g, 4, 16)) || reflect.DeepEqual(sparse(t, g, 3, 16), sparse(t, other, 3, 16)) {
+	if reflect.DeepEqual(sparse(t, g, 3, 16), sparse(t, g, 4, 16)) || reflect.DeepEqual(sparse(t, g, 3, 16),
+		sparse(t, other, 3, 16)) {
 		t.Error("another job, or another seed, makes the same group")
 	}
 }
@@ -289,7 +291,8 @@ func TestARolloutHasItsShareOfThePieces(t *testing.T) {
 			// The rollout ends within its last piece.
 			n, end := len(r.Tokens), len(want[i].Tokens)*pieces
 			if (n-1)*longest >= end || n*longest < end {
-				t.Fatalf("job %d: row %d of %d tokens, where the longest has %d, has %d of %d pieces", job, i, len(want[i].Tokens), longest, n, pieces)
+				t.Fatalf("job %d: row %d of %d tokens, where the longest has %d, has %d of %d pieces", job, i,
+					len(want[i].Tokens), longest, n, pieces)
 			}
 			if r.Versions[0] != 10 || r.Versions[n-1] != rollout.Version(9+n) {
 				t.Fatalf("job %d: row %d has versions %v", job, i, r.Versions)

@@ -50,7 +50,8 @@ func TestConstantLengthsGiveTheScheduleOfTheCostModel(t *testing.T) {
 			want := table(t, sampler, 1024, 8)
 			var last pipeline.Update
 			m, err := pipeline.New(o, pipeline.Parts{
-				Task: sim.Task{Seed: 1, Accept: 0.5}, Buffer: want, Learner: &sim.Learner{}, Generator: &sim.Generator{Seed: 1},
+				Task: sim.Task{Seed: 1, Accept: 0.5}, Buffer: want, Learner: &sim.Learner{},
+				Generator: &sim.Generator{Seed: 1},
 			}, pipeline.Hooks{OnUpdate: func(_ *pipeline.Machine, u pipeline.Update) error {
 				if last = u; u.Inserted >= 30_000 {
 					return pipeline.ErrStop
@@ -64,11 +65,15 @@ func TestConstantLengthsGiveTheScheduleOfTheCostModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			stats := countsOf(t, want)
-			if got.Time != last.Time || got.Updates != int(last.Version) || got.Used != last.Used || got.Rollouts != last.Inserted || got.Trainer != last.Trainer ||
-				!reflect.DeepEqual(got.Staleness, stats.Staleness) || !reflect.DeepEqual(got.Uses.Bins(), stats.UsesAtEviction.Bins()) ||
+			if got.Time != last.Time || got.Updates != int(last.Version) || got.Used != last.Used ||
+				got.Rollouts != last.Inserted || got.Trainer != last.Trainer ||
+				!reflect.DeepEqual(got.Staleness, stats.Staleness) || !reflect.DeepEqual(got.Uses.Bins(),
+				stats.UsesAtEviction.Bins()) ||
 				!reflect.DeepEqual(got.SinceLastUse.Bins(), stats.SinceLastUse.Bins()) {
-				t.Errorf("%s, %s: a schedule of %d updates ends at %g with %d rollouts and %+v, want %d, %g, %d and %+v; or histograms differ",
-					sampler, batching, got.Updates, got.Time, got.Rollouts, got.Trainer, last.Version, last.Time, last.Inserted, last.Trainer)
+				t.Errorf("%s, %s: a schedule of %d updates ends at %g with %d rollouts and %+v, want %d, %g, %d and "+
+					"%+v; or histograms differ",
+					sampler, batching, got.Updates, got.Time, got.Rollouts, got.Trainer, last.Version, last.Time,
+					last.Inserted, last.Trainer)
 			}
 		}
 	}
@@ -91,7 +96,8 @@ func TestStallsAndReplayAreThoseOfTheClosedForms(t *testing.T) {
 		{8, 0.25, 1 - 6*(0.75+0.25/3)/8, 0},
 	} {
 		w := sim.Workload{Seed: 1, Lengths: sim.Constant(1), Stragglers: c.slow, Slowness: 3}
-		queue := try(t, sim.Trial{Options: cluster(c.mu), Workload: w, Buffer: table(t, replay.FIFO, 1024, 8), Rollouts: 100_000, Skip: 30_000})
+		queue := try(t, sim.Trial{Options: cluster(c.mu), Workload: w, Buffer: table(t, replay.FIFO, 1024, 8),
+			Rollouts: 100_000, Skip: 30_000})
 		within("trainers' stall", queue.TrainersStalled(), c.trainers, 0.01)
 		within("workers' stall", queue.WorkersStalled(), c.workers, 0.01)
 		within("speed", queue.Speed(), 1-c.trainers, 0.01)
@@ -102,7 +108,8 @@ func TestStallsAndReplayAreThoseOfTheClosedForms(t *testing.T) {
 		}
 
 		const capacity = 4096
-		buffer := try(t, sim.Trial{Options: cluster(c.mu), Workload: w, Buffer: table(t, replay.Distinct, capacity, 8), Rollouts: 100_000, Skip: 30_000})
+		buffer := try(t, sim.Trial{Options: cluster(c.mu), Workload: w, Buffer: table(t, replay.Distinct, capacity, 8),
+			Rollouts: 100_000, Skip: 30_000})
 		pace := 1 - c.slow*(1-1.0/3)
 		within("trainers' stall with a buffer", buffer.TrainersStalled(), 0, 0)
 		within("workers' stall with a buffer", buffer.WorkersStalled(), 0, 0)
@@ -125,12 +132,16 @@ func TestHeavierTailsStallTheQueueAndNotTheBuffer(t *testing.T) {
 	// W/T = mu: with lengths that are alike nobody waits ([ER] app. D).
 	var stalls []float64
 	for _, sigma := range []float64{0, 0.5, 1, 1.5} {
-		w := sim.Workload{Seed: 1, Lengths: sim.Lognormal{Median: 1000, Sigma: sigma, Max: 1 << 17}, Batching: sim.Static}
-		queue := try(t, sim.Trial{Options: cluster(6), Workload: w, Buffer: table(t, replay.FIFO, 1024, 8), Rollouts: 100_000, Skip: 25_000})
-		buffer := try(t, sim.Trial{Options: cluster(6), Workload: w, Buffer: table(t, replay.Distinct, 4096, 8), Rollouts: 100_000, Skip: 25_000})
+		w := sim.Workload{Seed: 1, Lengths: sim.Lognormal{Median: 1000, Sigma: sigma, Max: 1 << 17},
+			Batching: sim.Static}
+		queue := try(t, sim.Trial{Options: cluster(6), Workload: w, Buffer: table(t, replay.FIFO, 1024, 8),
+			Rollouts: 100_000, Skip: 25_000})
+		buffer := try(t, sim.Trial{Options: cluster(6), Workload: w, Buffer: table(t, replay.Distinct, 4096, 8),
+			Rollouts: 100_000, Skip: 25_000})
 		stalls = append(stalls, queue.TrainersStalled()+queue.WorkersStalled())
 		if buffer.TrainersStalled() != 0 || buffer.WorkersStalled() != 0 {
-			t.Errorf("sigma %g: with the buffer trainers wait %g and workers %g", sigma, buffer.TrainersStalled(), buffer.WorkersStalled())
+			t.Errorf("sigma %g: with the buffer trainers wait %g and workers %g", sigma, buffer.TrainersStalled(),
+				buffer.WorkersStalled())
 		}
 		if sigma > 0 && buffer.Speed() <= queue.Speed() {
 			t.Errorf("sigma %g: the buffer's speed is %g, the queue's %g", sigma, buffer.Speed(), queue.Speed())
@@ -206,13 +217,15 @@ func TestTheCountsOfATrialBalance(t *testing.T) {
 			t.Errorf("%s: %d inserted, %d present, %d left", sampler, r.End.Inserted, r.End.Present, left)
 		}
 		if r.Used != uint64(r.Updates*512) || r.Staleness.Count() != r.Used || r.MeanStaleness.Count() != r.Used {
-			t.Errorf("%s: %d used in %d updates, %d and %d ages", sampler, r.Used, r.Updates, r.Staleness.Count(), r.MeanStaleness.Count())
+			t.Errorf("%s: %d used in %d updates, %d and %d ages", sampler, r.Used, r.Updates, r.Staleness.Count(),
+				r.MeanStaleness.Count())
 		}
 		if first := r.Used - r.SinceLastUse.Count(); sampler.Consumes() != (first == r.Used) {
 			t.Errorf("%s: %d of %d uses are first ones", sampler, first, r.Used)
 		}
 		if r.MeanStaleness.Mean() >= r.Staleness.Mean() {
-			t.Errorf("%s: tokens are %g old, the oldest of each rollout %g, although weights came in between", sampler, r.MeanStaleness.Mean(), r.Staleness.Mean())
+			t.Errorf("%s: tokens are %g old, the oldest of each rollout %g, although weights came in between", sampler,
+				r.MeanStaleness.Mean(), r.Staleness.Mean())
 		}
 		if len(r.Waits) != r.Updates || len(r.WorkerStalls) != 48 {
 			t.Errorf("%s: %d waits in %d updates, %d workers", sampler, len(r.Waits), r.Updates, len(r.WorkerStalls))
@@ -225,7 +238,8 @@ func TestTheCountsOfATrialBalance(t *testing.T) {
 			stalled += s / 48
 		}
 		if math.Abs(waited-r.Trainer.Stalled) > 1e-6*r.Time || math.Abs(stalled-r.WorkersStalled()) > 1e-9 {
-			t.Errorf("%s: waits are %g in all, the account has %g; workers' stalls %g and %g", sampler, waited, r.Trainer.Stalled, stalled, r.WorkersStalled())
+			t.Errorf("%s: waits are %g in all, the account has %g; workers' stalls %g and %g", sampler, waited,
+				r.Trainer.Stalled, stalled, r.WorkersStalled())
 		}
 		for _, s := range []pipeline.GPUTime{r.Trainer, r.Workers} {
 			if math.Abs(s.Busy+s.Stalled+s.Idle-r.Time) > 1e-6*r.Time {
@@ -263,7 +277,8 @@ func TestATrialReportsEveryProblem(t *testing.T) {
 		Workload: sim.Workload{Slowness: 0.1},
 		Buffer:   table(t, replay.Distinct, 16, 1), Skip: 5, Pieces: -1,
 	}.Run(context.Background())
-	for _, want := range []string{"mode: sync: want async", "rollouts: 0", "skip: 5", "pieces: -1", "stragglers: 0.1", "batch: 3"} {
+	for _, want := range []string{"mode: sync: want async", "rollouts: 0", "skip: 5", "pieces: -1", "stragglers: 0.1",
+		"batch: 3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q: %v", want, err)
 		}
@@ -298,7 +313,8 @@ func BenchmarkTrial(b *testing.B) {
 						WeightTransfer: 8, UpdatesInFlight: 2, WeightSync: c.sync,
 					},
 					Workload: sim.Workload{
-						Seed: 1, Lengths: sim.Lognormal{Median: 1000, Sigma: 1, Max: 16384}, Stragglers: 0.02, Slowness: 3,
+						Seed: 1, Lengths: sim.Lognormal{Median: 1000, Sigma: 1, Max: 16384},
+						Stragglers: 0.02, Slowness: 3,
 						Rewards: task.Latency{Distribution: task.Exponential, Mean: 20},
 					},
 					Buffer: table, Rollouts: 1_000_000, Skip: 250_000,

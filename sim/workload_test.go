@@ -28,7 +28,8 @@ func TestMeansOfDistributionsAreThoseOfTheirDraws(t *testing.T) {
 	const n = 20000
 	for _, d := range []sim.Distribution{
 		sim.Lognormal{Median: 200, Sigma: 0.5, Max: 1000}, sim.Lognormal{Median: 1.4, Sigma: 1, Max: 9},
-		sim.Lognormal{Median: 1000, Sigma: 2, Max: 16384}, sim.Lognormal{Median: 30, Max: 40}, sim.Constant(7), sim.Constant(0),
+		sim.Lognormal{Median: 1000, Sigma: 2, Max: 16384}, sim.Lognormal{Median: 30, Max: 40}, sim.Constant(7),
+		sim.Constant(0),
 	} {
 		rng := rollout.Stream(1, "test/means", 0)
 		one := func(int) float64 { return float64(max(1, d.Draw(rng))) }
@@ -47,18 +48,21 @@ func TestMeansOfDistributionsAreThoseOfTheirDraws(t *testing.T) {
 		}
 	}
 	cut := sim.Lognormal{Median: 10, Sigma: 1, Max: 20}
-	if at, beyond := cut.AtLeast(20), cut.AtLeast(21); !(at > 0.2) || beyond != 0 || cut.AtLeast(0) != 1 || sim.Constant(5).AtLeast(6) != 0 {
+	if at, beyond := cut.AtLeast(20), cut.AtLeast(21); !(at > 0.2) || beyond != 0 || cut.AtLeast(0) != 1 ||
+		sim.Constant(5).AtLeast(6) != 0 {
 		t.Errorf("20 tokens or more have the probability %g, 21 %g", at, beyond)
 	}
 	// Far below the cut the mean is median exp(sigma^2/2).
-	if got, want := sim.Mean(sim.Lognormal{Median: 1000, Sigma: 0.5, Max: 1 << 20}), 1000*math.Exp(0.125); math.Abs(got-want) > 1e-6*want {
+	if got, want := sim.Mean(sim.Lognormal{Median: 1000, Sigma: 0.5, Max: 1 << 20}),
+		1000*math.Exp(0.125); math.Abs(got-want) > 1e-6*want {
 		t.Errorf("the mean of a lognormal is %g, want %g", got, want)
 	}
 }
 
 // heavy is a workload with a heavy tail.
 func heavy() sim.Workload {
-	return sim.Workload{Seed: 3, Workers: 50, Group: 16, RolloutCost: 6.84, Lengths: sim.Lognormal{Median: 1000, Sigma: 1, Max: 16384}}
+	return sim.Workload{Seed: 3, Workers: 50, Group: 16, RolloutCost: 6.84,
+		Lengths: sim.Lognormal{Median: 1000, Sigma: 1, Max: 16384}}
 }
 
 // timing returns what a workload makes of the options of a schedule.
@@ -157,7 +161,8 @@ func TestStragglersAreTheirShareOfTheWorkersAndSlowInEverything(t *testing.T) {
 	other := timing(t, w)
 	differ := false
 	for worker := range w.Workers {
-		differ = differ || (other.GroupTiming(9, worker) == other.GroupTiming(9, 0)) != (o.GroupTiming(9, worker) == o.GroupTiming(9, 0))
+		differ = differ || (other.GroupTiming(9, worker) == other.GroupTiming(9, 0)) != (o.GroupTiming(9,
+			worker) == o.GroupTiming(9, 0))
 	}
 	if !differ {
 		t.Error("another seed has the same stragglers")
@@ -182,10 +187,14 @@ func TestAWorkloadReportsEveryProblem(t *testing.T) {
 		w    sim.Workload
 		want []string
 	}{
-		{sim.Workload{Workers: -1, Group: -2, RolloutCost: nan}, []string{"workers: -1", "group: -2", "rollout_cost: NaN"}},
-		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Lognormal{Median: 0.5, Sigma: -1}, Batching: "none"}, []string{"lengths: 0.5", "lengths: -1", "lengths: 0: want a maximum", "batching: none"}},
-		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Constant(1 << 25), Stragglers: nan, Slowness: 0.5}, []string{"lengths: 33554432", "stragglers: NaN", "stragglers: 0.5"}},
-		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Rewards: task.Latency{Mean: -1}}, []string{"reward_latency", "mean"}},
+		{sim.Workload{Workers: -1, Group: -2, RolloutCost: nan},
+			[]string{"workers: -1", "group: -2", "rollout_cost: NaN"}},
+		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Lognormal{Median: 0.5, Sigma: -1},
+			Batching: "none"}, []string{"lengths: 0.5", "lengths: -1", "lengths: 0: want a maximum", "batching: none"}},
+		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Lengths: sim.Constant(1 << 25), Stragglers: nan,
+			Slowness: 0.5}, []string{"lengths: 33554432", "stragglers: NaN", "stragglers: 0.5"}},
+		{sim.Workload{Workers: 1, Group: 1, RolloutCost: 1, Rewards: task.Latency{Mean: -1}},
+			[]string{"reward_latency", "mean"}},
 	} {
 		err := c.w.Validate()
 		for _, want := range c.want {

@@ -12,10 +12,11 @@ func bufferSize() Study {
 		Source: "[ER] figs. 3, 13, 14",
 		Lead: []string{
 			aboutLab(),
-			"One learning rate, eight GPUs. The buffer keeps the newest N rollouts; W GPUs generate and T train. The arm " +
-				"without replay has the split that stalls least. A larger N means staler rollouts; a smaller W/T means more " +
-				"uses of each rollout and cheaper updates. The largest N is run at (6,2) only.",
-			"pass@k is measured for the arm without replay and for three capacities at (6,2), from samples at temperature 1.",
+			"One learning rate, eight GPUs. The buffer keeps the newest N rollouts; W GPUs generate and T train. The " +
+				"arm without replay has the split that stalls least. A larger N means staler rollouts; a smaller W/T " +
+				"means more uses of each rollout and cheaper updates. The largest N is run at (6,2) only.",
+			"pass@k is measured for the arm without replay and for three capacities at (6,2), from samples at " +
+				"temperature 1.",
 		},
 		Arms: func(o Options) []Arm { return append([]Arm{queueArm(o)}, gridArms(o)...) }, Judge: judgeBufferSize,
 	}
@@ -31,7 +32,8 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 	const er3 = "[ER] fig. 3"
 	return f.judge([]claim{
 		{
-			source: er3, text: "Larger buffers slow training down.", by: trend(sizes, levels, meanOver(0.5)).is(below(0)),
+			source: er3, text: "Larger buffers slow training down.",
+			by:       trend(sizes, levels, meanOver(0.5)).is(below(0)),
 			measured: "Rank correlation of N with mean accuracy over the first half of the budget, at (6,2)",
 		},
 		{
@@ -39,11 +41,13 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 			measured: "Rank correlation of N with the greatest fall below a run's own best, at (6,2)",
 		},
 		{
-			source: er3, text: "Larger buffers reach a higher best accuracy.", by: trend(sizes, levels, best).is(above(0)),
+			source: er3, text: "Larger buffers reach a higher best accuracy.",
+			by:       trend(sizes, levels, best).is(above(0)),
 			measured: "Rank correlation of N with best pass@1, at (6,2)",
 		},
 		{
-			source: er3, text: "A buffer of the right size reaches a higher best accuracy than none.", by: bestOfN.is(above(0)),
+			source: er3, text: "A buffer of the right size reaches a higher best accuracy than none.",
+			by:       bestOfN.is(above(0)),
 			measured: "Best pass@1 of the best N at (6,2), chosen on the other seeds, less that without replay",
 		},
 		{
@@ -52,7 +56,8 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 			measured: "Best pass@1 at (6,2), mean over the N of every split, less that without replay",
 		},
 		{
-			source: er3, text: "Aggressive replay lowers the best accuracy.", by: f.splitLessQueue(labSplits()[2]).is(below(0)),
+			source: er3, text: "Aggressive replay lowers the best accuracy.",
+			by:       f.splitLessQueue(labSplits()[2]).is(below(0)),
 			measured: "Best pass@1 at (4,4), mean over the N of every split, less that without replay",
 		},
 		{
@@ -61,7 +66,8 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 			measured: fmt.Sprintf("Last pass@%d of %s less that without replay", labPassAt, middle.Name),
 		},
 		{
-			source: er3, text: "A buffer helps pass@k more than pass@1.", by: difference(middle, queue, passGain).is(above(0)),
+			source: er3, text: "A buffer helps pass@k more than pass@1.",
+			by:       difference(middle, queue, passGain).is(above(0)),
 			measured: fmt.Sprintf("Last pass@%d less pass@1 of samples, %s less no replay", labPassAt, middle.Name),
 		},
 	}, f.bufferSizePage(queue, sizes)...)
@@ -108,25 +114,30 @@ func (f *Found) bufferSizePage(queue Runs, sizes []Runs) []results.Section {
 			Text:  []string{"Medians over seeds with their quartiles, at (6,2)."},
 			Figures: []results.Figure{
 				medianFigure("Accuracy at (6,2)", "", x, curves...),
-				medianFigure("The same, in the source's unit", "[ER] figure 3 counts an update with replay as 1.", inBuffer,
+				medianFigure("The same, in the source's unit", "[ER] figure 3 counts an update with replay as 1.",
+					inBuffer,
 					curves...),
 			},
 		},
-		{Title: "Accuracy and pass@k against N", Figures: []results.Figure{f.bestByCapacity(), passFigure(queue, sizes)}},
+		{Title: "Accuracy and pass@k against N",
+			Figures: []results.Figure{f.bestByCapacity(), passFigure(queue, sizes)}},
 		{
 			Title: "The grid",
 			Figures: []results.Figure{
 				heatMap("Best pass@1", "Median over seeds.", "best pass@1", 3, false, median(best)),
-				heatMap("Compute to 98% of a run's own best", "In updates without replay; median over seeds ([ER] fig. 14).",
+				heatMap("Compute to 98% of a run's own best", "In updates without replay; median over seeds ([ER] "+
+					"fig. 14).",
 					"updates without replay", 0, true, median(toOwnBest)),
-				heatMap("Compute to the target", "In updates without replay; median over seeds. Empty: not reached, or not run.",
+				heatMap("Compute to the target", "In updates without replay; median over seeds. Empty: not reached, "+
+					"or not run.",
 					"updates without replay", 0, true, median(toTarget)),
 			},
 			Grids: []results.Grid{armsTable("Arms", f.Arms...)},
 		},
 		{
-			Title:   "Every seed",
-			Text:    []string{"Each run by itself, behind the medians ([ER] fig. 13): a crash or a late collapse shows."},
+			Title: "Every seed",
+			Text: []string{"Each run by itself, behind the medians ([ER] fig. 13): a crash or a late " +
+				"collapse shows."},
 			Figures: every,
 		},
 	}

@@ -88,7 +88,8 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		used = runs
 	}
 	if n := len(runs) - len(used); n > 0 {
-		k.Warnings = append(k.Warnings, fmt.Sprintf("%d of %d runs have no gradients and give only their rollout cost.", n,
+		k.Warnings = append(k.Warnings, fmt.Sprintf("%d of %d runs have no gradients and give only their rollout cost.",
+			n,
 			len(runs)))
 	}
 	cost, _ := strconv.ParseFloat(fmt.Sprintf("%.12g", results.Median(costs)), 64) // 5.44, not 5.4399999999999995
@@ -109,7 +110,8 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		fmt.Sprintf("A rollout costs %s units of training; an update takes in %s new rollouts.", medianIQR(costs),
 			medianIQR(fresh)),
 		what+noiseByStaleness(used)+".",
-		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that does not "+
+		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that "+
+			"does not "+
 			"fall is off by %.0f%%.",
 			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
 	if f.Correlation == nil {
@@ -133,7 +135,8 @@ func measurements(runs []*results.Noise, cost, fresh float64) design.Measurement
 		unit := n.ByStaleness[0].Variance
 		for _, s := range n.ByStaleness {
 			m.Noise = append(m.Noise, design.Noise{
-				Staleness: s.Age, Variance: s.Variance / unit, Count: max(s.Rollouts, int(s.Tokens)), Error: orZero(s.Error) / unit,
+				Staleness: s.Age, Variance: s.Variance / unit, Count: max(s.Rollouts, int(s.Tokens)),
+				Error: orZero(s.Error) / unit,
 			})
 		}
 		for _, b := range n.MicroBatches {

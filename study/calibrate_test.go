@@ -105,12 +105,14 @@ func TestAProxyLeavesTheCorrelationAssumed(t *testing.T) {
 		t.Errorf("fitted %+v", k)
 	}
 	doubts := k.Doubts.All()
-	if !containsText(doubts, "0.1 is assumed") || containsText(doubts, "taken as 0") || !containsText(doubts, "proxy") ||
+	if !containsText(doubts, "0.1 is assumed") || containsText(doubts, "taken as 0") ||
+		!containsText(doubts, "proxy") ||
 		!containsText(k.HowMeasured, "n/ESS of importance ratios up to age 5") {
 		t.Errorf("measured %q, doubts %q", k.HowMeasured, doubts)
 	}
 	if !strings.Contains(k.Origins.Noise, "by proxy") || containsText(k.HowMeasured, "rollout's gradient") ||
-		!containsText(k.HowMeasured, "by age, relative to tokens of the current policy: 1.00 at 0, 1.10 at 1, 1.40 at 3.5.") {
+		!containsText(k.HowMeasured, "by age, relative to tokens of the current policy: 1.00 at 0, 1.10 at 1, 1.40 "+
+			"at 3.5.") {
 		t.Errorf("a proxy is taken for gradients: from %q, measured %q", k.Origins.Noise, k.HowMeasured)
 	}
 	mixed := calibrated(t, proxyOf("p", 4), noiseOf("a", 5, 150, 0.2, 0.3, 7))

@@ -12,11 +12,12 @@ func dynamics() Study {
 		Name: "dynamics", Title: "How stale are rollouts, and how often are they used?", Source: "[ER] fig. 2",
 		Lead: []string{
 			aboutLab(),
-			"Over whole runs: the staleness of each use, in updates since the rollout was generated; the uses of each " +
-				"rollout until it left the buffer; and the updates since its last use, for every use but the first. First by " +
-				"capacity at (6,2), then by split at one capacity, as in the source's figure.",
+			"Over whole runs: the staleness of each use, in updates since the rollout was generated; the uses of " +
+				"each rollout until it left the buffer; and the updates since its last use, for every use but the " +
+				"first. First by capacity at (6,2), then by split at one capacity, as in the source's figure.",
 		},
-		Arms: func(o Options) []Arm { return append(capacityArms(o, labSplit()), splitArms(o)[1:]...) }, Judge: judgeDynamics,
+		Arms:  func(o Options) []Arm { return append(capacityArms(o, labSplit()), splitArms(o)[1:]...) },
+		Judge: judgeDynamics,
 	}
 }
 
@@ -60,7 +61,8 @@ func judgeDynamics(f *Found) (Judgement, error) {
 	const er2 = "[ER] §2.2, fig. 2"
 	return f.judge([]claim{
 		{
-			source: er2, text: "The larger the buffer, the staler what is drawn.", by: trend(bySize, sizes, stale).is(above(0)),
+			source: er2, text: "The larger the buffer, the staler what is drawn.",
+			by:       trend(bySize, sizes, stale).is(above(0)),
 			measured: "Rank correlation of N with mean staleness",
 			more:     fmt.Sprintf("Means: %s.", medians(bySize, stale, times)),
 		},
@@ -83,8 +85,8 @@ func judgeDynamics(f *Found) (Judgement, error) {
 			more:     fmt.Sprintf("Replay ratios: %s.", medians(bySize, ratios, times)),
 		},
 		{
-			source: er2, text: "The larger the buffer, the longer between two uses of a rollout: locally, batches are more " +
-				"diverse.",
+			source: er2, text: "The larger the buffer, the longer between two uses of a rollout: locally, batches " +
+				"are more diverse.",
 			by:       trend(bySize, sizes, since).is(above(0)),
 			measured: "Rank correlation of N with the mean time since last use",
 			more:     fmt.Sprintf("Means: %s.", medians(bySize, since, times)),

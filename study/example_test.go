@@ -19,7 +19,8 @@ func Example() {
 	defer os.RemoveAll(dir)
 	sized := func(capacity string) run.Config {
 		c, err := run.Load("", []string{
-			"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "task.max=10", "task.held_out=20",
+			"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+			"task.max=10", "task.held_out=20",
 			"warmup.steps=5", "warmup.batch=8", "pipeline.batch=16", "pipeline.group=4", "evaluate.samples=0",
 			"budget.compute=0", "budget.updates=8", "replay.capacity=" + capacity,
 		})
@@ -39,7 +40,8 @@ func Example() {
 			return study.Judgement{Findings: []results.Finding{{Claim: "More often than once.", Verdict: verdict}}}, nil
 		},
 	}
-	runner := study.Runner{Study: s, Options: study.Options{Seeds: 2}, Dir: dir, OnPlan: func(total, ended int) { fmt.Println(total, "runs,", ended, "there") }}
+	runner := study.Runner{Study: s, Options: study.Options{Seeds: 2}, Dir: dir,
+		OnPlan: func(total, ended int) { fmt.Println(total, "runs,", ended, "there") }}
 	for range 2 { // the second time every run is there already
 		found, err := runner.Run(context.Background())
 		if err != nil {

@@ -294,11 +294,13 @@ const mediansNote = "Medians over seeds, quartiles in brackets."
 // armsTable shows how the runs of arms ended.
 func armsTable(title string, arms ...Runs) results.Grid {
 	return table(title, mediansNote+" Compute is in updates without replay. The greatest fall is from a run's best "+
-		"accuracy so far; a run that failed falls to 0. A run crashed if it failed or ended with less than half of its "+
+		"accuracy so far; a run that failed falls to 0. A run crashed if it failed or ended with less than half "+
+		"of its "+
 		"best accuracy.", arms,
 		column{"seeds", func(a Runs) string { return fmt.Sprint(len(a.Runs)) }},
 		medianOf("best pass@1", best, points), medianOf("last pass@1", last, points),
-		medianOf("compute to the target", toTarget, updates), medianOf("compute to 98% of its best", toOwnBest, updates),
+		medianOf("compute to the target", toTarget, updates),
+		medianOf("compute to 98% of its best", toOwnBest, updates),
 		medianOf("greatest fall", fall, points),
 		column{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }})
 }
@@ -316,8 +318,8 @@ func (f *Found) failures() []results.Section {
 	}
 	return []results.Section{{
 		Title: "What failed",
-		Text: []string{"These runs stay in the study: their accuracy counts as 0 after they failed, and a target that " +
-			"they had not reached as not reached. To repeat a run, remove its folder from the pool."},
+		Text: []string{"These runs stay in the study: their accuracy counts as 0 after they failed, and a target " +
+			"that they had not reached as not reached. To repeat a run, remove its folder from the pool."},
 		Grids: []results.Grid{g},
 	}}
 }

@@ -30,13 +30,15 @@ func TestHistogramsAreDrawnAsShares(t *testing.T) {
 }
 
 func TestFailedRunsAreDrawnAtZeroToTheEnd(t *testing.T) {
-	l := line{Runs: Runs{Arm: short(), Runs: []*results.Run{noted(1, false, 0.2, 0.6), noted(2, true, 0.2, 0.3, 0.4, 0.5, 0.6)}}}
+	l := line{Runs: Runs{Arm: short(), Runs: []*results.Run{noted(1, false, 0.2, 0.6),
+		noted(2, true, 0.2, 0.3, 0.4, 0.5, 0.6)}}}
 	curves := l.seedCurves(inUpdates(l.Arm))
 	if end := curves[0].At[len(curves[0].At)-1]; len(curves) != 2 || end.Y.Float() != 0 {
 		t.Errorf("%d curves, the first ends at %v", len(curves), end.Y)
 	}
 	c := l.medianCurve(inUpdates(l.Arm))
-	if len(c.At) != 5 || math.Abs(c.At[1].Y.Float()-0.45) > 1e-12 || math.Abs(c.At[4].Y.Float()-0.3) > 1e-12 || !(c.At[4].X > c.At[3].X) {
+	if len(c.At) != 5 || math.Abs(c.At[1].Y.Float()-0.45) > 1e-12 || math.Abs(c.At[4].Y.Float()-0.3) > 1e-12 ||
+		!(c.At[4].X > c.At[3].X) {
 		t.Errorf("the median curve has points %v, want 5, of which the last is the median of 0.6 and nothing", c.At)
 	}
 	if r := l.Runs.Runs[0]; len(r.Evals) != 2 || len(l.evals()[0]) != 5 {
@@ -48,7 +50,8 @@ func TestAMetricCurveHasAPointForEachPartWithUpdates(t *testing.T) {
 	a := turns()
 	r := &results.Run{Seed: 1, Summary: &results.Summary{}}
 	for n := 1; n <= 5; n++ { // half of the budget
-		r.Updates = append(r.Updates, results.Update{Update: n, Compute: 20 * float64(n), ZeroVariance: results.Num(0.1 * float64(n))})
+		r.Updates = append(r.Updates, results.Update{Update: n, Compute: 20 * float64(n),
+			ZeroVariance: results.Num(0.1 * float64(n))})
 	}
 	a.Runs = []*results.Run{r}
 	c := line{Runs: a}.metricCurve(zeroVariance)
@@ -56,7 +59,8 @@ func TestAMetricCurveHasAPointForEachPartWithUpdates(t *testing.T) {
 		t.Fatalf("%d points, want 5", len(c.At))
 	}
 	for i, p := range c.At {
-		if x := float64(i+1) - 5.0/metricBins; math.Abs(p.X-x) > 1e-9 || math.Abs(p.Y.Float()-0.1*float64(i+1)) > 1e-12 {
+		if x := float64(i+1) - 5.0/metricBins; math.Abs(p.X-x) > 1e-9 ||
+			math.Abs(p.Y.Float()-0.1*float64(i+1)) > 1e-12 {
 			t.Errorf("point %d is at %g, %g", i, p.X, p.Y.Float())
 		}
 	}

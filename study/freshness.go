@@ -16,16 +16,17 @@ func freshness() Study {
 		Name: "freshness", Title: "Do old rollouts lose their worth, and does it help to forget them?",
 		Source: "[FP] table 1, figs. 3 to 7",
 		Lead: []string{
-			"Three ways to train on four tasks and an easy one: on-policy; standard prioritized replay, which draws rollouts " +
-				"with a reward more often however old they are; and freshness-aware replay, whose priorities fade with age, " +
-				"exp(−age/τ). Each batch of fresh rollouts is used for one update, and with replay for one more update on " +
-				"replayed rollouts ([FP] algorithm 1, K = 1).",
-			"[FP] compares after the same number of iterations, that is, of fresh rollouts; here this is shown with equal " +
-				"compute, in which an iteration with replay costs (2 + μ)/(1 + μ) = 1.16 of one without. τ is in versions, two " +
-				"to an iteration: [FP]'s 500 iterations are 1,000 versions. A run has some hundred versions here, so " +
-				"freshness-aware replay has a τ of " + freshTau.String() + " unless the ablation changes it.",
-			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, whose " +
-				"clip takes tokens that have left the behaviour policy out of the gradient.",
+			"Three ways to train on four tasks and an easy one: on-policy; standard prioritized replay, which draws " +
+				"rollouts with a reward more often however old they are; and freshness-aware replay, whose " +
+				"priorities fade with age, exp(−age/τ). Each batch of fresh rollouts is used for one update, and " +
+				"with replay for one more update on replayed rollouts ([FP] algorithm 1, K = 1).",
+			"[FP] compares after the same number of iterations, that is, of fresh rollouts; here this is shown with " +
+				"equal compute, in which an iteration with replay costs (2 + μ)/(1 + μ) = 1.16 of one without. τ is " +
+				"in versions, two to an iteration: [FP]'s 500 iterations are 1,000 versions. A run has some hundred " +
+				"versions here, so freshness-aware replay has a τ of " + freshTau.String() +
+				" unless the ablation changes it.",
+			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, " +
+				"whose clip takes tokens that have left the behaviour policy out of the gradient.",
 		},
 		Arms: freshnessArms, Judge: judgeFreshness,
 	}
@@ -155,7 +156,8 @@ func freshnessArms(o Options) []Arm {
 			*r = run.Default().Replay
 			r.Sampler, r.Capacity = "fifo", 0
 		})
-		add(freshName(t.name, standardPER), t.config(), func(r *run.Replay) { r.AgeDecay, r.Entry = replay.Versions(math.Inf(1)), "max" })
+		add(freshName(t.name, standardPER), t.config(),
+			func(r *run.Replay) { r.AgeDecay, r.Entry = replay.Versions(math.Inf(1)), "max" })
 		add(freshName(t.name, freshPER), t.config(), func(*run.Replay) {})
 	}
 	t := freshTasks()[0]
@@ -169,7 +171,8 @@ func freshnessArms(o Options) []Arm {
 			add(tauArmName(tau), t.config(), func(r *run.Replay) { r.AgeDecay = tau })
 		}
 	}
-	add(freshName(t.name, noWeights), t.config(), func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
+	add(freshName(t.name, noWeights), t.config(),
+		func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
 	add(freshName(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceAnneal = new(0) })
 	return arms
 }
@@ -237,13 +240,14 @@ func judgeFreshness(f *Found) (Judgement, error) {
 	)
 	return f.judge([]claim{
 		{
-			source: table1, text: "Freshness-aware replay gets further than on-policy training with the same number of fresh " +
-				"rollouts.", most: true,
+			source: table1, text: "Freshness-aware replay gets further than on-policy training with the same number " +
+				"of fresh rollouts.", most: true,
 			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.on) }),
 			measured: equalFresh + ", freshness-aware less on-policy",
 		},
 		{
-			source: "[FP], at equal compute", text: "The same at equal compute, in which replay has fewer fresh rollouts.",
+			source: "[FP], at equal compute", text: "The same at equal compute, in which replay has fewer fresh " +
+				"rollouts.",
 			most:     true,
 			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualCompute(t.fresh, t.on) }),
 			measured: equalCompute + ", freshness-aware less on-policy",
@@ -260,15 +264,16 @@ func judgeFreshness(f *Found) (Judgement, error) {
 			measured: equalFresh + ", standard less on-policy",
 		},
 		{
-			source: "[FP] figs. 6 and 10", text: "Where the policy nearly solves the task at the start, replay makes no " +
-				"difference.", by: controls,
+			source: "[FP] figs. 6 and 10", text: "Where the policy nearly solves the task at the start, replay makes " +
+				"no difference.", by: controls,
 			measured: equalFresh + ", replay less on-policy",
 		},
 		{
-			source: "[FP] figs. 5 and 8", text: "There is a best τ in the middle: with too little decay replay fails, with " +
-				"too much it gains less.",
+			source: "[FP] figs. 5 and 8", text: "There is a best τ in the middle: with too little decay replay " +
+				"fails, with too much it gains less.",
 			by: middle.is(above(0)),
-			measured: fmt.Sprintf("%s on %s, the better τ of the middle (%s, %s) less the better of the ends (%s, %s), each "+
+			measured: fmt.Sprintf("%s on %s, the better τ of the middle (%s, %s) less the better of the ends (%s, "+
+				"%s), each "+
 				"chosen on the other seeds",
 				equalCompute, task.name, freshTaus()[1], freshTaus()[2], freshTaus()[0], freshTaus()[last]),
 		},
@@ -311,10 +316,12 @@ func (f *Found) freshnessPage(tasks []freshRuns, taus []Runs) []results.Section 
 			Grids:   []results.Grid{freshnessTable("By τ", task.on, append(taus, uniform)...)},
 		},
 		results.Section{
-			Title:   "Importance weights",
-			Text:    []string{"Weights (N P)^−β undo what drawing by priority changes in the mean; with β = 0 there are none."},
+			Title: "Importance weights",
+			Text: []string{"Weights (N P)^−β undo what drawing by priority changes in the mean; with β = 0 there " +
+				"are none."},
 			Figures: []results.Figure{seedFigure("Accuracy against compute by β", "", x, lines(1, weights...)...)},
-			Grids:   []results.Grid{freshnessTable("By β", task.on, weights...), armsTable("All arms of "+task.name, all...)},
+			Grids: []results.Grid{freshnessTable("By β", task.on, weights...),
+				armsTable("All arms of "+task.name, all...)},
 		})
 }
 
@@ -339,7 +346,8 @@ func (t freshRuns) section() results.Section {
 // freshnessTable compares arms with on-policy training.
 func freshnessTable(title string, on Runs, arms ...Runs) results.Grid {
 	return table(title, "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
-		"brackets; the differences have 95% bootstrap intervals. ESS/n, staleness in versions and the share of groups of "+
+		"brackets; the differences have 95% bootstrap intervals. ESS/n, staleness in versions and the share of "+
+		"groups of "+
 		"zero variance are means over the updates.", arms,
 		medianOf("pass@1", settled, points), medianOf("best", best, points),
 		compared("above on-policy, equal rollouts", on, atEqualRollouts),

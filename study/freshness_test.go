@@ -16,8 +16,9 @@ func freshAsClaimed(arm string, part float64) float64 {
 		return 0.9
 	}
 	levels := map[string]float64{
-		onPolicy: 0.2, standardPER: 0.1, freshPER: 0.4, uniformPER: 0.3, tauName(10): 0.3, tauName(1000): 0.38, tauName(replay.Versions(math.Inf(1))): 0.28,
-		noWeights: 0.4, constantWeights: 0.4,
+		onPolicy: 0.2, standardPER: 0.1, freshPER: 0.4, uniformPER: 0.3, tauName(10): 0.3, tauName(1000): 0.38,
+		tauName(replay.Versions(math.Inf(1))): 0.28,
+		noWeights:                             0.4, constantWeights: 0.4,
 	}
 	if method == noWeights && part > 0.75 && part < 0.85 {
 		return 0.1
@@ -32,8 +33,9 @@ func freshReversed(arm string, part float64) float64 {
 		return 0.7
 	}
 	levels := map[string]float64{
-		onPolicy: 0.3, standardPER: 0.5, freshPER: 0.1, uniformPER: 0.3, tauName(10): 0.25, tauName(1000): 0.1, tauName(replay.Versions(math.Inf(1))): 0.25,
-		noWeights: 0.3, constantWeights: 0.1,
+		onPolicy: 0.3, standardPER: 0.5, freshPER: 0.1, uniformPER: 0.3, tauName(10): 0.25, tauName(1000): 0.1,
+		tauName(replay.Versions(math.Inf(1))): 0.25,
+		noWeights:                             0.3, constantWeights: 0.1,
 	}
 	if method == freshPER && part > 0.75 && part < 0.85 {
 		return 0
@@ -44,10 +46,12 @@ func freshReversed(arm string, part float64) float64 {
 func TestFreshnessIsJudgedByTheRuns(t *testing.T) {
 	s, four := freshness(), Options{Seeds: 4}
 	expect(t, invention{accuracy: freshAsClaimed, noise: 0.002}.judged(t, s, four), alikeVerdicts(9, results.Holds)...)
-	expect(t, invention{accuracy: freshReversed, noise: 0.002}.judged(t, s, four), alikeVerdicts(9, results.DoesNotHold)...)
+	expect(t, invention{accuracy: freshReversed, noise: 0.002}.judged(t, s, four),
+		alikeVerdicts(9, results.DoesNotHold)...)
 	expect(t, invention{accuracy: freshAsClaimed, noise: 50}.judged(t, s, four)[:8], alikeVerdicts(8, results.CannotTell)...) // a shift makes no fall
 	for _, o := range []Options{{Seeds: 3}, {Seeds: 4, Quick: true}} {
-		expect(t, invention{accuracy: freshAsClaimed, noise: 0.002}.judged(t, s, o), alikeVerdicts(9, results.CannotTell)...)
+		expect(t, invention{accuracy: freshAsClaimed, noise: 0.002}.judged(t, s, o),
+			alikeVerdicts(9, results.CannotTell)...)
 	}
 }
 
@@ -65,7 +69,8 @@ func TestAGainOnOneTaskIsNotAGainOnMostTasks(t *testing.T) {
 }
 
 func TestReplayIsComparedAfterEqualFreshRollouts(t *testing.T) {
-	f := invention{accuracy: func(_ string, part float64) float64 { return part }}.invent(freshness(), Options{Seeds: 4})
+	f := invention{accuracy: func(_ string, part float64) float64 { return part }}.invent(freshness(),
+		Options{Seeds: 4})
 	task := f.freshRuns(false)[0]
 	// A turn costs B(2 + mu) with replay: of 200 updates' compute 172.5 turns, and so 173 batches.
 	if on, fresh := task.on.end(freshRollouts), task.fresh.end(freshRollouts); on != 200*512 || fresh != 173*512 {

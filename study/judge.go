@@ -78,8 +78,8 @@ func (f *Found) decide(c claim) results.Finding {
 		why = c.by[0].rule.words(c.by[0].what)
 		switch {
 		case c.most:
-			why += " This is asked of each task. The claim holds if it holds for more than half of the tasks and fails for " +
-				"none; it does not hold if it fails for more than half."
+			why += " This is asked of each task. The claim holds if it holds for more than half of the tasks and " +
+				"fails for none; it does not hold if it fails for more than half."
 		case c.by[0].name != "":
 			why += " This is asked of each. The claim holds if it holds for all, and does not hold if it fails for one."
 		}
@@ -128,7 +128,8 @@ func all(parts []results.Verdict) results.Verdict {
 // most holds if more than half of the parts hold and none fails, and does not if more than half fail.
 func most(parts []results.Verdict) results.Verdict {
 	n := count(parts)
-	return verdict(2*n[results.Holds] > len(parts) && n[results.DoesNotHold] == 0, 2*n[results.DoesNotHold] > len(parts))
+	return verdict(2*n[results.Holds] > len(parts) && n[results.DoesNotHold] == 0,
+		2*n[results.DoesNotHold] > len(parts))
 }
 
 func count(parts []results.Verdict) map[results.Verdict]int {

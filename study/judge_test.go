@@ -18,12 +18,15 @@ func TestARuleDecidesByWhereTheIntervalLies(t *testing.T) {
 		low, high float64
 		want      results.Verdict
 	}{
-		{"above", above(1), 1.1, 1.2, h}, {"above", above(1), 1, 1.2, c}, {"above", above(1), 0.9, 1, n}, {"above", above(1), 0.5, inf, c},
+		{"above", above(1), 1.1, 1.2, h}, {"above", above(1), 1, 1.2, c}, {"above", above(1), 0.9, 1, n},
+		{"above", above(1), 0.5, inf, c},
 		{"above", above(0), 0, 0, n}, {"above", above(0), math.NaN(), math.NaN(), c},
-		{"below", below(1), 0.5, 0.9, h}, {"below", below(1), 0.5, 1, c}, {"below", below(1), 1, inf, n}, {"below", below(1), inf, inf, n},
+		{"below", below(1), 0.5, 0.9, h}, {"below", below(1), 0.5, 1, c}, {"below", below(1), 1, inf, n},
+		{"below", below(1), inf, inf, n},
 		{"at least", atLeast(1), 1, 2, h}, {"at least", atLeast(1), 0.9, 2, c}, {"at least", atLeast(1), 0.5, 0.9, n},
 		{"at most", atMost(3), 1, 3, h}, {"at most", atMost(3), 1, 3.5, c}, {"at most", atMost(3), 3.5, 9, n},
-		{"within", within(1, 0.5), 0.5, 1.5, h}, {"within", within(1, 0.5), 0.4, 1, c}, {"within", within(1, 0.5), 1.6, 2, n},
+		{"within", within(1, 0.5), 0.5, 1.5, h}, {"within", within(1, 0.5), 0.4, 1, c},
+		{"within", within(1, 0.5), 1.6, 2, n},
 		{"within", within(1, 0.5), 0.1, 0.4, n}, {"within", within(1, 0.5), 0.1, 3, c},
 	} {
 		if got := x.rule.decide(x.low, x.high); got != x.want {
@@ -46,7 +49,8 @@ func TestAClaimOfSeveralPartsNeedsAllOfThem(t *testing.T) {
 
 func TestEstimatesFromFewSeedsHaveNoInterval(t *testing.T) {
 	for n, want := range []string{
-		"not measured", "0.500 on one seed", "0.600 (2 seeds, IQR 0.550 to 0.650)", "0.700 (3 seeds, IQR 0.600 to 0.800)",
+		"not measured", "0.500 on one seed", "0.600 (2 seeds, IQR 0.550 to 0.650)",
+		"0.700 (3 seeds, IQR 0.600 to 0.800)",
 		"0.800 (4 seeds, IQR 0.650 to 0.950, 95% interval 0.500 to 1.100)",
 	} {
 		values := []float64{math.NaN()}
@@ -65,8 +69,10 @@ func TestEstimatesFromFewSeedsHaveNoInterval(t *testing.T) {
 
 func TestNumbersAreWrittenWithTheirSign(t *testing.T) {
 	for _, x := range []struct{ got, want string }{
-		{change(0.02), "+0.020"}, {change(-0.02), "−0.020"}, {change(0), "0.000"}, {points(-0.0001), "0.000"}, {change(math.Inf(-1)), "−∞"},
-		{updates(math.Inf(1)), "not reached"}, {updates(155.4), "155"}, {percent(0.364), "36%"}, {percent(-0.02), "−2%"}, {points(math.NaN()), missing}, {number(-0.03), "−0.03"},
+		{change(0.02), "+0.020"}, {change(-0.02), "−0.020"}, {change(0), "0.000"}, {points(-0.0001), "0.000"},
+		{change(math.Inf(-1)), "−∞"},
+		{updates(math.Inf(1)), "not reached"}, {updates(155.4), "155"}, {percent(0.364), "36%"},
+		{percent(-0.02), "−2%"}, {points(math.NaN()), missing}, {number(-0.03), "−0.03"},
 	} {
 		if x.got != x.want {
 			t.Errorf("%q, want %q", x.got, x.want)
@@ -95,7 +101,8 @@ func TestRankCorrelationIsKendallsTauB(t *testing.T) {
 func TestDifferencesPairRunsOfOneSeed(t *testing.T) {
 	a := Runs{Arm: short(), Runs: []*results.Run{noted(1, true, 0.9), noted(2, true, 0.5), noted(4, true, 0.1)}}
 	b := Runs{Arm: short(), Runs: []*results.Run{noted(2, true, 0.4), noted(3, true, 0.9), noted(4, true, 0.3)}}
-	if got := difference(a, b, best).values; len(got) != 2 || math.Abs(got[0]-0.1) > 1e-12 || math.Abs(got[1]+0.2) > 1e-12 {
+	if got := difference(a, b, best).values; len(got) != 2 || math.Abs(got[0]-0.1) > 1e-12 ||
+		math.Abs(got[1]+0.2) > 1e-12 {
 		t.Errorf("differences %v, want 0.1 and −0.2", got)
 	}
 }
@@ -144,7 +151,8 @@ func TestAFamilyGainsNothingByBeingLarge(t *testing.T) {
 
 func TestTheOptimalityCurveIsTheRunningMaximumOfTheBestMedian(t *testing.T) {
 	family := []Runs{
-		{Arm: short(), Runs: []*results.Run{noted(1, true, 0, 0.1, 0.5, 0.2, 0.2), noted(2, true, 0, 0.1, 0.7, 0.2, 0.2)}},
+		{Arm: short(), Runs: []*results.Run{noted(1, true, 0, 0.1, 0.5, 0.2, 0.2),
+			noted(2, true, 0, 0.1, 0.7, 0.2, 0.2)}},
 		{Arm: short(), Runs: []*results.Run{noted(1, true, 0, 0.3, 0.4, 0.5, 0.9), noted(2, false, 0, 0.3, 0.4)}},
 	}
 	want := []float64{0.3, 0.6, 0.6, 0.6}
@@ -156,7 +164,8 @@ func TestTheOptimalityCurveIsTheRunningMaximumOfTheBestMedian(t *testing.T) {
 }
 
 func TestNamesAreListedOnce(t *testing.T) {
-	for want, list := range map[string][]string{"none": nil, "a": {"a", "a"}, "a and b": {"b", "a", "b"}, "a, b and c": {"c", "b", "a"}} {
+	for want, list := range map[string][]string{"none": nil, "a": {"a", "a"}, "a and b": {"b", "a", "b"},
+		"a, b and c": {"c", "b", "a"}} {
 		before := slices.Clone(list)
 		if got := sortedNames(list); got != want || !slices.Equal(list, before) {
 			t.Errorf("%v: %s, want %s", before, got, want)

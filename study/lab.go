@@ -41,9 +41,12 @@ func aboutLab() string { return aboutSearch(labBatch, labCompute) }
 
 func aboutSearch(batch int, compute float64) string {
 	return fmt.Sprintf("The task is search: questions about made-up facts, answered after queries to a small search "+
-		"engine, by a policy of two layers of width 64 that starts from a supervised warm-up. A batch is %d rollouts in "+
-		"groups of %d; with a buffer, rollouts that were never used come first. A rollout costs μ = %g to generate, and "+
-		"runs end at the compute of %g updates without replay. The source trains large language models for longer; what "+
+		"engine, by a policy of two layers of width 64 that starts from a supervised warm-up. A batch is %d "+
+		"rollouts in "+
+		"groups of %d; with a buffer, rollouts that were never used come first. A rollout costs μ = %g to "+
+		"generate, and "+
+		"runs end at the compute of %g updates without replay. The source trains large language models for "+
+		"longer; what "+
 		"is found here holds for this small model and these short runs.",
 		batch, labGroup, run.Default().Pipeline.RolloutCost, compute)
 }
@@ -232,8 +235,8 @@ const (
 )
 
 const aboutSchedule = "Arms named “schedule” show replay ratios and stalls only. These follow from the virtual " +
-	"clock, which knows nothing of the model, so a tiny policy on additions that hardly learns stands in for one that " +
-	"does: batches of 192, a buffer of two batches, the compute of 100 updates without replay."
+	"clock, which knows nothing of the model, so a tiny policy on additions that hardly learns stands in for one " +
+	"that does: batches of 192, a buffer of two batches, the compute of 100 updates without replay."
 
 // schedule is an arm that hardly learns, with a buffer or with the queue of the arm without replay.
 func schedule(o Options, s split, sampler string) run.Config {

@@ -55,7 +55,8 @@ func TestStudiesShareTheRunsOfEqualArms(t *testing.T) {
 func TestTheLaboratorysNumbersFitTogether(t *testing.T) {
 	for _, s := range append(labSplits(), queueSplit()) {
 		if labBatch%s.trainers != 0 || labBatch/s.trainers%labGroup != 0 {
-			t.Errorf("a batch of %d is not divided into whole groups of %d by %d trainers", labBatch, labGroup, s.trainers)
+			t.Errorf("a batch of %d is not divided into whole groups of %d by %d trainers", labBatch,
+				labGroup, s.trainers)
 		}
 		for _, n := range append(labCapacities(), theoryCapacity) {
 			if n%s.trainers != 0 {
@@ -63,10 +64,12 @@ func TestTheLaboratorysNumbersFitTogether(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Contains(labRates(), labRate) || !slices.Contains(labCapacities(), labCapacity) || !slices.Contains(labCapacities(), variantsCapacity) {
+	if !slices.Contains(labRates(), labRate) || !slices.Contains(labCapacities(), labCapacity) ||
+		!slices.Contains(labCapacities(), variantsCapacity) {
 		t.Error("the base is no cell of the grid")
 	}
-	if !slices.IsSorted(labRates()) || !slices.IsSorted(labCapacities()) || !slices.IsSorted(delays()) || delays()[0] != 1 {
+	if !slices.IsSorted(labRates()) || !slices.IsSorted(labCapacities()) || !slices.IsSorted(delays()) ||
+		delays()[0] != 1 {
 		t.Error("levels do not ascend")
 	}
 	c := labBase(Options{})

@@ -14,12 +14,12 @@ func mu() Study {
 		Name: "mu", Title: "What does a rollout cost, and how often is it used?", Source: "[ER] tables 1, 2, app. E",
 		Lead: []string{
 			"μ is estimated from runs with a buffer as [ER] does: (K_train/T)/(K_infer/W), with K_train rollouts " +
-				"backpropagated and K_infer generated. The virtual clock charges a configured μ, so that the estimate can be " +
-				"checked against it; on real hardware only the estimate exists.",
+				"backpropagated and K_infer generated. The virtual clock charges a configured μ, so that the " +
+				"estimate can be checked against it; on real hardware only the estimate exists.",
 			aboutLab(), aboutSchedule,
-			"Errata of [ER]: its table 2 prints γ = 0.41 for (6,2) at μ = 6.84, where its formula gives 0.510; its text's " +
-				"0.65 at μ = 5.28 is 0.637; and its replay ratios of 5.6 and 17.6 for (5,3) and (4,4) do not fit its own μ, " +
-				"which gives 4.1 and 6.8.",
+			"Errata of [ER]: its table 2 prints γ = 0.41 for (6,2) at μ = 6.84, where its formula gives 0.510; its " +
+				"text's 0.65 at μ = 5.28 is 0.637; and its replay ratios of 5.6 and 17.6 for (5,3) and (4,4) do not " +
+				"fit its own μ, which gives 4.1 and 6.8.",
 		},
 		Arms: func(o Options) []Arm { return append(splitArms(o), costlyArms(o)...) }, Judge: judgeMu,
 	}
@@ -66,13 +66,14 @@ func judgeMu(f *Found) (Judgement, error) {
 		name := fmt.Sprintf("%s, %g printed, %s expected", labSplits()[i], printedReplayRatios()[i],
 			times(expectedReplayRatio(a.Config)))
 		found := estimateOf("the replay ratio", times, a.over(inSummary(replayRatio)))
-		printed = append(printed, found.named(name, within(printedReplayRatios()[i], printedMargin*printedReplayRatios()[i])))
+		printed = append(printed,
+			found.named(name, within(printedReplayRatios()[i], printedMargin*printedReplayRatios()[i])))
 	}
 	return f.judge([]claim{
 		{
 			source: "[ER] app. E, table 1", text: "With a buffer, (K_train/T)/(K_infer/W) is what a rollout costs.",
-			by: averageOver(f.Arms, costEstimate).is(within(1, muMargin)), measured: "Estimate over the configured μ, mean " +
-				"over the arms",
+			by: averageOver(f.Arms, costEstimate).is(within(1, muMargin)), measured: "Estimate over the configured " +
+				"μ, mean over the arms",
 			more: fmt.Sprintf("Medians of the arms: %s.", medians(f.Arms, costEstimate, times)),
 		},
 		{
@@ -82,9 +83,11 @@ func judgeMu(f *Found) (Judgement, error) {
 			more:     fmt.Sprintf("Medians of the arms: %s.", medians(f.Arms, usesFound, times)),
 		},
 		{
-			source: "[ER] §4.2", text: "The average replay ratio is 2.2, 5.6 and 17.6 for (6,2), (5,3) and (4,4).", by: printed,
+			source: "[ER] §4.2", text: "The average replay ratio is 2.2, 5.6 and 17.6 for (6,2), (5,3) and (4,4).",
+			by:       printed,
 			measured: fmt.Sprintf("Replay ratio at μ = %g", mu06B),
-			why: fmt.Sprintf("The claim holds if each 95%% bootstrap interval of the median lies within %s of the printed "+
+			why: fmt.Sprintf("The claim holds if each 95%% bootstrap interval of the median lies within %s of the "+
+				"printed "+
 				"value, and does not hold if one lies outside.", percent(printedMargin)),
 		},
 		gammaClaim(),
@@ -106,15 +109,16 @@ func gammaClaim() claim {
 	}
 	return claim{
 		source: "[ER] table 2", text: "Its values of γ are (1 + W/T)/(1 + μ) at μ = 6.84.", measured: found,
-		arithmetic: verdict(len(off) == 0, len(off) > 0), why: "Arithmetic: an entry agrees if it is within half a unit " +
-			"of its last digit.",
+		arithmetic: verdict(len(off) == 0, len(off) > 0), why: "Arithmetic: an entry agrees if it is within half a " +
+			"unit of its last digit.",
 	}
 }
 
 func (f *Found) muPage(costly []Runs) []results.Section {
 	return []results.Section{
 		{Title: "μ", Grids: []results.Grid{table("Estimates of μ",
-			mediansNote+" [ER] table 1: 6.84 (6.45 to 7.07) for Qwen3-0.6B, 5.28 (5.12 to 5.48) for Qwen2.5-7B.", f.Arms,
+			mediansNote+" [ER] table 1: 6.84 (6.45 to 7.07) for Qwen3-0.6B, 5.28 (5.12 to 5.48) for Qwen2.5-7B.",
+			f.Arms,
 			column{"runs", func(a Runs) string { return fmt.Sprint(len(a.Runs)) }},
 			column{"μ configured", func(a Runs) string { return number(configuredCost(a.Config)) }},
 			medianOf("μ estimated", inSummary(measuredCost), times))}},
@@ -122,9 +126,9 @@ func (f *Found) muPage(costly []Runs) []results.Section {
 			Grids: []results.Grid{gammaTable(), ratioTable(costly)}},
 		{
 			Title: "This machine, as a curiosity",
-			Text: []string{"Wall time of generation and of learning per rollout, as this machine spent it on this model: " +
-				"what μ would be if its cores were the GPUs. It tells nothing about GPUs, includes whatever else the machine " +
-				"did, and enters no result."},
+			Text: []string{"Wall time of generation and of learning per rollout, as this machine spent it on this " +
+				"model: what μ would be if its cores were the GPUs. It tells nothing about GPUs, includes whatever " +
+				"else the machine did, and enters no result."},
 			Grids: []results.Grid{table("Milliseconds per rollout", mediansNote, f.Arms,
 				medianOf("generation", generateMS, times),
 				medianOf("learning", learnMS, times), medianOf("generation over learning", wallCost, times))},

@@ -11,9 +11,9 @@ func offPoliciness() Study {
 		Name: "off-policiness", Title: "What does staleness do by itself, without replay?", Source: "[ER] fig. 12",
 		Lead: []string{
 			aboutLab(),
-			"No buffer: each rollout is used once. The workers get new weights after every update, or only after every few, " +
-				"so that rollouts are staler when they are trained on. Curves are named by the measured median staleness of all " +
-				"rollouts used.",
+			"No buffer: each rollout is used once. The workers get new weights after every update, or only after " +
+				"every few, so that rollouts are staler when they are trained on. Curves are named by the measured " +
+				"median staleness of all rollouts used.",
 		},
 		Arms: offPolicinessArms, Judge: judgeOffPoliciness,
 	}
@@ -61,9 +61,10 @@ func judgeOffPoliciness(f *Found) (Judgement, error) {
 			measured: "Best pass@1 at the moderate delay, less that on-policy",
 		},
 	}, results.Section{
-		Title:   "Accuracy against steps",
-		Figures: []results.Figure{medianFigure("Medians", "Medians over seeds with their quartiles.", byUpdates(), drawn...)},
-		Grids:   []results.Grid{armsTable("Arms", arms...)},
+		Title: "Accuracy against steps",
+		Figures: []results.Figure{medianFigure("Medians", "Medians over seeds with their quartiles.",
+			byUpdates(), drawn...)},
+		Grids: []results.Grid{armsTable("Arms", arms...)},
 	}, results.Section{Title: "Every seed", Figures: []results.Figure{seedFigure("Every seed", "", byUpdates(),
 		drawn...)}})
 }

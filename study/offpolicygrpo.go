@@ -10,16 +10,17 @@ import (
 
 func offPolicyGRPO() Study {
 	return Study{
-		Name: "off-policy-grpo", Title: "Must the workers have the newest weights?", Source: "[OG] fig. 2, tables 2 and 3",
+		Name: "off-policy-grpo", Title: "Must the workers have the newest weights?",
+		Source: "[OG] fig. 2, tables 2 and 3",
 		Lead: []string{
-			"[OG] algorithm 1 has two numbers, (v, i): the workers take the current weights every v batches, and each batch " +
-				"is used for i updates. (1,1) is on-policy, with groups of zero variance masked or kept in the loss; (10,1) is " +
-				"theirs; (1,10) is DeepSeekMath's.",
-			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the policy " +
-				"every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion parameters on GSM8K " +
-				"and DeepScaleR, one seed each.",
-			"(1,10) is run at the others' learning rate and at a sixth of it, since ten updates on a batch move the policy " +
-				"ten times.",
+			"[OG] algorithm 1 has two numbers, (v, i): the workers take the current weights every v batches, and " +
+				"each batch is used for i updates. (1,1) is on-policy, with groups of zero variance masked or kept " +
+				"in the loss; (10,1) is theirs; (1,10) is DeepSeekMath's.",
+			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the " +
+				"policy every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion " +
+				"parameters on GSM8K and DeepScaleR, one seed each.",
+			"(1,10) is run at the others' learning rate and at a sixth of it, since ten updates on a batch move the " +
+				"policy ten times.",
 		},
 		Arms: grpoArms, Judge: judgeOffPolicyGRPO,
 	}
@@ -103,17 +104,23 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[OG] tables 2 and 3", by: difference(off, on, meanOver(1)).is(within(0, alike)),
-			text:     "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth as often.",
+			text: "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth " +
+				"as often.",
 			measured: "Mean pass@1 over the checkpoints, (10,1) less (1,1)",
-			more:     fmt.Sprintf("Weights were sent %s times rather than %s.", whole(off.median(sent)), whole(on.median(sent))),
+			more: fmt.Sprintf("Weights were sent %s times rather than %s.", whole(off.median(sent)),
+				whole(on.median(sent))),
 		},
 		{
-			source: fig2, text: "(1,10), ten updates on each batch, is slower than (1,1).", by: afterBatches.is(above(0)),
+			source: fig2, text: "(1,10), ten updates on each batch, is slower than (1,1).",
+			by:       afterBatches.is(above(0)),
 			measured: fmt.Sprintf("Pass@1 of (1,1) less that of (1,10) after %s rollouts each", updates(batches)),
-			more: fmt.Sprintf("At equal compute, of which (1,10) takes %s times as much for a batch: %s. After %s updates "+
-				"each, ten of which (1,10) makes on a batch: %s. The better of the two learning rates of (1,10) is taken, "+
+			more: fmt.Sprintf("At equal compute, of which (1,10) takes %s times as much for a batch: %s. After %s "+
+				"updates "+
+				"each, ten of which (1,10) makes on a batch: %s. The better of the two learning rates of (1,10) is "+
+				"taken, "+
 				"chosen on the other seeds.",
-				times(costOfBatch(slow[0])/costOfBatch(on)), chosenDifference([]Runs{on}, slow, settled), updates(steps),
+				times(costOfBatch(slow[0])/costOfBatch(on)), chosenDifference([]Runs{on}, slow, settled),
+				updates(steps),
 				afterUpdates),
 		},
 	}, grpoPage(f.Arms)...)
@@ -128,7 +135,8 @@ func sent(a Runs, r *results.Run) float64 {
 
 // costOfBatch is the compute of a batch with all its updates, in updates without replay.
 func costOfBatch(a Runs) float64 {
-	return (float64(a.Config.Pipeline.BatchUpdates) + a.Config.Pipeline.RolloutCost) / (1 + a.Config.Pipeline.RolloutCost)
+	return (float64(a.Config.Pipeline.BatchUpdates) + a.Config.Pipeline.RolloutCost) / (1 +
+		a.Config.Pipeline.RolloutCost)
 }
 
 // quantileOfCheckpoints is a quantile of the accuracies at a run's checkpoints.
@@ -145,14 +153,15 @@ func grpoPage(arms []Runs) []results.Section {
 	return []results.Section{
 		{
 			Title: "Accuracy over the checkpoints",
-			Text: []string{"Minimum, maximum, median and mean are over a run's evaluations after the start, as in [OG] " +
-				"tables 2 and 3. The table shows their medians over seeds, quartiles in brackets."},
+			Text: []string{"Minimum, maximum, median and mean are over a run's evaluations after the start, as in " +
+				"[OG] tables 2 and 3. The table shows their medians over seeds, quartiles in brackets."},
 			Grids: []results.Grid{checkpointsTable(arms), checkpointsBySeed(arms)},
 		},
 		{
 			Title: "Curves",
 			Figures: []results.Figure{
-				withTarget(medianFigure("Accuracy against rollouts", "[OG] fig. 2 has iterations, each a batch of rollouts; ten "+
+				withTarget(medianFigure("Accuracy against rollouts", "[OG] fig. 2 has iterations, each a batch of "+
+					"rollouts; ten "+
 					"iterations of (1,10) are one batch.", byRollouts(), lines(0, arms...)...), target),
 				withTarget(medianFigure("Accuracy against compute",
 					"An update on a batch that was used before costs no generation.", x,

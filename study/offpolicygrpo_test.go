@@ -37,19 +37,22 @@ func ogReversed(arm string, part float64) float64 {
 func TestOffPolicyGRPOIsJudgedByTheRuns(t *testing.T) {
 	s, four := offPolicyGRPO(), Options{Seeds: 4}
 	expect(t, invention{accuracy: ogAsClaimed, noise: 0.002}.judged(t, s, four), alikeVerdicts(6, results.Holds)...)
-	expect(t, invention{accuracy: ogReversed, noise: 0.002}.judged(t, s, four), alikeVerdicts(6, results.DoesNotHold)...)
+	expect(t, invention{accuracy: ogReversed, noise: 0.002}.judged(t, s, four),
+		alikeVerdicts(6, results.DoesNotHold)...)
 	for _, o := range []Options{{Seeds: 3}, {Seeds: 1}, {Seeds: 4, Quick: true}} {
-		expect(t, invention{accuracy: ogAsClaimed, noise: 0.002}.judged(t, s, o), alikeVerdicts(6, results.CannotTell)...)
+		expect(t, invention{accuracy: ogAsClaimed, noise: 0.002}.judged(t, s, o),
+			alikeVerdicts(6, results.CannotTell)...)
 	}
 }
 
 func TestAFailedScheduleIsTheLessStable(t *testing.T) {
-	w := invention{accuracy: func(string, float64) float64 { return 0.4 }, fails: func(arm string, seed uint64) float64 {
-		if arm == og11 {
-			return 0.5
-		}
-		return 0
-	}}
+	w := invention{accuracy: func(string, float64) float64 { return 0.4 },
+		fails: func(arm string, seed uint64) float64 {
+			if arm == og11 {
+				return 0.5
+			}
+			return 0
+		}}
 	findings := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})
 	expect(t, findings[:3], results.Holds, results.DoesNotHold, results.Holds)
 	if findings[4].Verdict != results.DoesNotHold {
@@ -58,16 +61,19 @@ func TestAFailedScheduleIsTheLessStable(t *testing.T) {
 }
 
 func TestAScheduleWithoutRunsLeavesTheOthersJudged(t *testing.T) {
-	w := invention{accuracy: ogAsClaimed, noise: 0.002, missing: func(arm string, _ uint64) bool { return arm == og101 }}
+	w := invention{accuracy: ogAsClaimed, noise: 0.002,
+		missing: func(arm string, _ uint64) bool { return arm == og101 }}
 	findings := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})
-	expect(t, findings, results.Holds, results.Holds, results.CannotTell, results.CannotTell, results.CannotTell, results.Holds)
+	expect(t, findings, results.Holds, results.Holds, results.CannotTell, results.CannotTell, results.CannotTell,
+		results.Holds)
 	if !strings.Contains(findings[2].Why, "No seed") {
 		t.Errorf("why not: %s", findings[2].Why)
 	}
 }
 
 func TestTenUpdatesOnABatchAreComparedAfterEqualRollouts(t *testing.T) {
-	f := invention{accuracy: func(arm string, part float64) float64 { return part }}.invent(offPolicyGRPO(), Options{Seeds: 4})
+	f := invention{accuracy: func(arm string, part float64) float64 { return part }}.invent(offPolicyGRPO(),
+		Options{Seeds: 4})
 	on, slow := f.Of(og11), f.Of(og110)
 	// 300 updates' compute: 300 batches, or 123 of ten updates and a part of another, whose generation is mu/(10 + mu)
 	// of their compute.
@@ -76,7 +82,8 @@ func TestTenUpdatesOnABatchAreComparedAfterEqualRollouts(t *testing.T) {
 	}
 	// The last evaluations of (1,1) within 124 batches are those at 90, 105 and 120 of 300, those of (1,10) at 270, 285
 	// and 300.
-	if got := difference(on, slow, settledAt(slow.end(freshRollouts), freshRollouts)).median; math.Abs(got-(105.0-285)/300) > 1e-9 {
+	if got := difference(on, slow,
+		settledAt(slow.end(freshRollouts), freshRollouts)).median; math.Abs(got-(105.0-285)/300) > 1e-9 {
 		t.Errorf("difference after equal rollouts: %g", got)
 	}
 }
@@ -90,20 +97,23 @@ func TestMoreLearningPerBatchIsNotSlower(t *testing.T) {
 	}}
 	slower := w.judged(t, offPolicyGRPO(), Options{Seeds: 4})[5]
 	// After 300 updates (1,1) is at 0.2 + 0.3 of its 300 batches, (1,10) at 0.2 + 0.2 of its first 30 of 124.
-	if slower.Verdict != results.DoesNotHold || !strings.Contains(slower.Found, "for a batch: +0.09") || !strings.Contains(slower.Found, "After 300 updates each, ten of which (1,10) makes on a batch: +0.25") {
+	if slower.Verdict != results.DoesNotHold || !strings.Contains(slower.Found, "for a batch: +0.09") ||
+		!strings.Contains(slower.Found, "After 300 updates each, ten of which (1,10) makes on a batch: +0.25") {
 		t.Errorf("%s: %s", slower.Verdict, slower.Found)
 	}
 }
 
 func TestCheckpointsAfterAFailureCountAsZero(t *testing.T) {
-	w := invention{accuracy: func(string, float64) float64 { return 0.4 }, fails: func(string, uint64) float64 { return 0.4 }}
+	w := invention{accuracy: func(string, float64) float64 { return 0.4 },
+		fails: func(string, uint64) float64 { return 0.4 }}
 	f := w.invent(offPolicyGRPO(), Options{Seeds: 1})
 	on := f.Of(og11)
 	list := checkpoints(on, on.Runs[0], 1)
 	if len(list) != 20 || list[7] != 0.4 || list[8] != 0 || list[19] != 0 {
 		t.Errorf("checkpoints: %v", list)
 	}
-	if least, most := on.median(quantileOfCheckpoints(0)), on.median(quantileOfCheckpoints(1)); least != 0 || most != 0.4 {
+	if least, most := on.median(quantileOfCheckpoints(0)), on.median(quantileOfCheckpoints(1)); least != 0 ||
+		most != 0.4 {
 		t.Errorf("from %g to %g, want from 0 to 0.4", least, most)
 	}
 }

@@ -14,22 +14,26 @@ func TestThePageHasWhatAReaderNeedsToRepeatTheStudy(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	times := []time.Time{began, began.Add(90 * time.Minute)}
 	r := Runner{
-		Study: trial("facts", sizes(t, "32", "48")...), Options: Options{Seeds: 2}, Dir: t.TempDir(), AtOnce: 2, Command: "reprise study facts --seeds 2",
-		Now: func() time.Time { now := times[0]; times = times[1:]; return now },
+		Study: trial("facts", sizes(t, "32", "48")...), Options: Options{Seeds: 2}, Dir: t.TempDir(), AtOnce: 2,
+		Command: "reprise study facts --seeds 2",
+		Now:     func() time.Time { now := times[0]; times = times[1:]; return now },
 	}
 	s, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"Source": "[T] fig. 1", "Seeds": "1 to 2 of each of 2 arms", "Runs": "4 runs in ", "Configuration": results.ConfigFile, "Commit": "(go",
-		"Machine": s.Machine.System, "Time": "ended 2026-11-20 13:30 UTC; the last call took 1h30m;", "Command": "reprise study facts --seeds 2",
+		"Source": "[T] fig. 1", "Seeds": "1 to 2 of each of 2 arms", "Runs": "4 runs in ",
+		"Configuration": results.ConfigFile, "Commit": "(go",
+		"Machine": s.Machine.System, "Time": "ended 2026-11-20 13:30 UTC; the last call took 1h30m;",
+		"Command": "reprise study facts --seeds 2",
 	} {
 		if got := factOf(s, name); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q in it", name, got, want)
 		}
 	}
-	if s.Sheet.Title != "A trial" || s.Sheet.Kind != "Study" || !slices.Equal(s.Sheet.Lead, r.Study.Lead) || len(s.Sheet.Findings) != 1 {
+	if s.Sheet.Title != "A trial" || s.Sheet.Kind != "Study" || !slices.Equal(s.Sheet.Lead, r.Study.Lead) ||
+		len(s.Sheet.Findings) != 1 {
 		t.Errorf("page %+v", s.Sheet)
 	}
 	var sum float64
@@ -50,7 +54,8 @@ func TestThePageHasWhatAReaderNeedsToRepeatTheStudy(t *testing.T) {
 func TestThePageOfARehearsalIsMarked(t *testing.T) {
 	r := Runner{Study: trial("rehearsed", sizes(t, "32")...), Options: Options{Seeds: 1, Quick: true}, Dir: t.TempDir()}
 	s, _ := runStudy(t, r)
-	if lead := s.Sheet.Lead; !s.Quick || len(lead) != 2 || !strings.Contains(lead[1], "rehearsal") || len(r.Study.Lead) != 1 {
+	if lead := s.Sheet.Lead; !s.Quick || len(lead) != 2 || !strings.Contains(lead[1], "rehearsal") ||
+		len(r.Study.Lead) != 1 {
 		t.Errorf("lead %q", lead)
 	}
 	if fact := factOf(s, "Seeds"); fact != "1 of each of 1 arm" {
@@ -60,7 +65,8 @@ func TestThePageOfARehearsalIsMarked(t *testing.T) {
 
 func TestThePageNamesEveryBuildOnce(t *testing.T) {
 	made := func(revision string, modified bool) *results.Run {
-		return &results.Run{Summary: &results.Summary{Build: results.Build{Go: "go1", Revision: revision, Modified: modified}}}
+		return &results.Run{Summary: &results.Summary{Build: results.Build{Go: "go1", Revision: revision,
+			Modified: modified}}}
 	}
 	old, now := made("0123456789abcdef", false), made("fedcba9876543210", true)
 	judge := func(r *results.Run) *results.Study { return &results.Study{Build: r.Summary.Build} }
@@ -70,7 +76,8 @@ func TestThePageNamesEveryBuildOnce(t *testing.T) {
 		want  string
 	}{
 		{judge(now), []*results.Run{now, now}, "fedcba987654 with changes (go1)"},
-		{judge(now), []*results.Run{old, now, old, {}}, "runs by 0123456789ab (go1) and fedcba987654 with changes (go1); judged by fedcba987654 with changes (go1)"},
+		{judge(now), []*results.Run{old, now, old, {}}, "runs by 0123456789ab (go1) and fedcba987654 with changes " +
+			"(go1); judged by fedcba987654 with changes (go1)"},
 		{judge(now), []*results.Run{old}, "runs by 0123456789ab (go1); judged by fedcba987654 with changes (go1)"},
 		{judge(old), []*results.Run{{}}, "judged by 0123456789ab (go1)"},
 		{judge(made("", false)), []*results.Run{made("", false)}, "a build that does not know its commit (go1)"},
@@ -94,18 +101,22 @@ func TestTheCPUModelIsThatOfTheFirstProcessor(t *testing.T) {
 }
 
 func TestTheTableOfArmsListsTheSettingsThatDiffer(t *testing.T) {
-	a, b := Arm{"a", tiny(t)}, Arm{"b", tiny(t, "learner.learning_rate=0.01", "task.max=12", "name=b", "checkpoint.every=9", "baseline.sampler=fifo")}
+	a, b := Arm{"a", tiny(t)},
+		Arm{"b", tiny(t, "learner.learning_rate=0.01", "task.max=12", "name=b", "checkpoint.every=9",
+			"baseline.sampler=fifo")}
 	list, err := differences([]Arm{a, b})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"learner.learning_rate: 0.01", "task.max: 12"}; !slices.Equal(list[1], want) || len(list[0]) != 0 {
+	if want := []string{"learner.learning_rate: 0.01", "task.max: 12"}; !slices.Equal(list[1], want) ||
+		len(list[0]) != 0 {
 		t.Errorf("differences %q, want %q", list, want)
 	}
 }
 
 func TestThePageTellsHowFarToTrustAnInterval(t *testing.T) {
-	for seeds, want := range map[int]string{3: "from 4 seeds on", 4: "misses the true median 1 time in 8", 5: "1 time in 16", 6: "of twenty findings"} {
+	for seeds, want := range map[int]string{3: "from 4 seeds on", 4: "misses the true median 1 time in 8",
+		5: "1 time in 16", 6: "of twenty findings"} {
 		if got := intervalsFact(seeds); !strings.Contains(got, want) {
 			t.Errorf("%d seeds: %q, want %q in it", seeds, got, want)
 		}

@@ -14,13 +14,13 @@ func pareto() Study {
 		Name: "pareto", Title: "Is replay better when everything is tuned?", Source: "[ER] figs. 6, 8, 9",
 		Lead: []string{
 			aboutLab(),
-			"The family without replay is run at every learning rate. The family with replay is run at every learning rate " +
-				"at the split and capacity of the other studies, and at the base's learning rate over the whole grid of splits " +
-				"and capacities. A family's optimality curve is, at each compute, the best median accuracy of its " +
-				"configurations until then: the running maximum.",
-			"The best of many is high by chance alone, and the families differ in size. So the verdict rests on a choice " +
-				"that cannot look at its own result: at each compute, the best configuration and time are chosen on the other " +
-				"seeds, and judged on the seed left out.",
+			"The family without replay is run at every learning rate. The family with replay is run at every " +
+				"learning rate at the split and capacity of the other studies, and at the base's learning rate over " +
+				"the whole grid of splits and capacities. A family's optimality curve is, at each compute, the best " +
+				"median accuracy of its configurations until then: the running maximum.",
+			"The best of many is high by chance alone, and the families differ in size. So the verdict rests on a " +
+				"choice that cannot look at its own result: at each compute, the best configuration and time are " +
+				"chosen on the other seeds, and judged on the seed left out.",
 		},
 		Arms: func(o Options) []Arm { return append(paretoQueues(o), paretoBuffers(o)...) }, Judge: judgePareto,
 	}
@@ -66,9 +66,11 @@ func judgePareto(f *Found) (Judgement, error) {
 		{
 			source: "[ER] fig. 6", text: "The best configurations with replay outperform the best without.",
 			by: lead(buffers, queues).is(above(0)),
-			measured: fmt.Sprintf("Mean over the budget of the best of %d configurations with replay less the best of %d "+
+			measured: fmt.Sprintf("Mean over the budget of the best of %d configurations with replay less the "+
+				"best of %d "+
 				"without, chosen on the other seeds", len(buffers), len(queues)),
-			more: fmt.Sprintf("By the optimality curves themselves, replay is ahead at %d of %d steps of compute.", ahead,
+			more: fmt.Sprintf("By the optimality curves themselves, replay is ahead at %d of %d steps of compute.",
+				ahead,
 				steps),
 		},
 		{
@@ -80,7 +82,8 @@ func judgePareto(f *Found) (Judgement, error) {
 		{
 			source: "[ER] §4.2", text: "A buffer stabilizes training and prevents crashes.",
 			by: difference(queues[largest], rates[largest], fall).is(above(0)),
-			measured: fmt.Sprintf("Where training is least stable, at the largest rate, %g: greatest fall below a run's own "+
+			measured: fmt.Sprintf("Where training is least stable, at the largest rate, %g: greatest fall below a "+
+				"run's own "+
 				"best, without replay less with", labRates()[largest]),
 		},
 	}, paretoPage(queues, buffers, rates)...)
@@ -154,8 +157,8 @@ func paretoPage(queues, buffers, rates []Runs) []results.Section {
 		{Title: "Optimality curves", Figures: []results.Figure{optimalityFigure(queues, buffers, x)}},
 		{
 			Title: "Learning rates without replay",
-			Text: []string{"Medians with quartiles, then every seed by itself ([ER] figs. 8, 9): crashes are lines that " +
-				"fall."},
+			Text: []string{"Medians with quartiles, then every seed by itself ([ER] figs. 8, 9): crashes are lines " +
+				"that fall."},
 			Figures: without,
 		},
 		{

@@ -11,14 +11,16 @@ import (
 
 func prompts() Study {
 	return Study{
-		Name: "prompts", Title: "Is it worth asking the same prompts again?", Source: "[PR] sections 5 and 6, figs. 3 and 4",
+		Name: "prompts", Title: "Is it worth asking the same prompts again?",
+		Source: "[PR] sections 5 and 6, figs. 3 and 4",
 		Lead: []string{
-			"Groups whose answers are all right or all wrong teach nothing. Prompt replay asks prompts again that were " +
-				"answered right about half of the time; the answers are generated anew, so that training stays on-policy.",
-			"Additions below 100, batches of 64 prompts, 8 answers each ([PR] has 32 prompts). Of the sampler's settings, " +
-				"[PR] gives only the fraction, 0.75; it has one seed per arm.",
-			"Three controls follow: training on 32 fixed prompts, training on random rewards, and rollouts so cheap that " +
-				"generation is not the bottleneck.",
+			"Groups whose answers are all right or all wrong teach nothing. Prompt replay asks prompts again that " +
+				"were answered right about half of the time; the answers are generated anew, so that training stays " +
+				"on-policy.",
+			"Additions below 100, batches of 64 prompts, 8 answers each ([PR] has 32 prompts). Of the sampler's " +
+				"settings, [PR] gives only the fraction, 0.75; it has one seed per arm.",
+			"Three controls follow: training on 32 fixed prompts, training on random rewards, and rollouts so cheap " +
+				"that generation is not the bottleneck.",
 		},
 		Arms: promptArms, Judge: judgePrompts,
 	}
@@ -91,7 +93,8 @@ func promptBase() run.Config {
 func cheapRollouts() run.Config {
 	c := split{4, 4}.set(promptBase())
 	c.Pipeline.Mode, c.Pipeline.RolloutCost = "async", 0.25
-	c.Evaluate.Every, c.Budget.Compute = 24, 480 // an update costs B(1 + W/T), 1.6 times the unit B(1 + mu): 300 updates
+	// an update costs B(1 + W/T), 1.6 times the unit B(1 + mu): 300 updates
+	c.Evaluate.Every, c.Budget.Compute = 24, 480
 	return c
 }
 
@@ -146,35 +149,42 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: pr51, text: "It then flattens out, and ends where training without prompt replay does.",
-			by: difference(replay, plain, settled).is(within(0, alike)), measured: atTheEnd + ", with prompt replay less " +
-				"without",
+			by: difference(replay, plain, settled).is(within(0, alike)), measured: atTheEnd + ", with prompt replay " +
+				"less without",
 		},
 		{
 			source: "[PR] sections 5.1 and 6", by: difference(mild, bold, settled).is(above(0)),
-			text:     "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse prevent this.",
+			text: "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse " +
+				"prevent this.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, mild.Name, bold.Name),
 		},
 		{
 			source: "[PR] fig. 4", by: difference(few, plain, settled).is(atLeast(-alike)),
-			text: fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns nothing "+
+			text: fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns "+
+				"nothing "+
 				"from the prompts.",
 				fixedPrompts),
 			measured: fmt.Sprintf("%s, on %d prompts less on all", atTheEnd, fixedPrompts),
 		},
 		{
-			source:   "[PR] section 6.1, Shao et al. 2025",
-			by:       estimateOf("the difference", change, random.over(rise)).is(above(0)),
-			text:     "Accuracy rises even where rewards are random: a warning that the model does not learn from the reward.",
+			source: "[PR] section 6.1, Shao et al. 2025",
+			by:     estimateOf("the difference", change, random.over(rise)).is(above(0)),
+			text: "Accuracy rises even where rewards are random: a warning that the model does not learn from " +
+				"the reward.",
 			measured: atTheEnd + ", less that of the warm start, with random rewards",
 			more:     fmt.Sprintf("With the task's rewards: %s.", estimateOf("", change, plain.over(rise))),
 		},
 		{
-			source: pr51, text: "Prompt replay gains most where rollouts are the bottleneck, and little where they are not.",
+			source: pr51, text: "Prompt replay gains most where rollouts are the bottleneck, and little where they " +
+				"are not.",
 			by: append(moreGain.is(above(0)), gain.is(above(0))...),
-			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = %g less "+
+			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = "+
+				"%g less "+
 				"at μ = %g", mu, cheapMu),
-			more: fmt.Sprintf("At μ = %g it adds %s. Every batch takes as many rollouts with prompt replay as without: the "+
-				"gain is what a batch teaches more. A loop that generates until its batch is full saves rollouts too, see the "+
+			more: fmt.Sprintf("At μ = %g it adds %s. Every batch takes as many rollouts with prompt replay as "+
+				"without: the "+
+				"gain is what a batch teaches more. A loop that generates until its batch is full saves rollouts "+
+				"too, see the "+
 				"table.", mu, gain),
 			note: "The same is asked of what is added at the larger μ.",
 		},
@@ -221,8 +231,10 @@ func promptsPage(f *Found, plain, replay Runs, cheap []Runs) []results.Section {
 		{
 			Title: "Controls",
 			Text: []string{
-				fmt.Sprintf("The %d fixed prompts are asked again and again, from the same warm start. Random rewards go to "+
-					"half of all pairs of prompt and answer, whatever the answer; accuracy counts true answers.", fixedPrompts),
+				fmt.Sprintf("The %d fixed prompts are asked again and again, from the same warm start. Random "+
+					"rewards go to "+
+					"half of all pairs of prompt and answer, whatever the answer; accuracy counts true answers.",
+					fixedPrompts),
 				fmt.Sprintf("Where rollouts are cheap, μ = %g, %d workers wait for %d trainers most of the time.",
 					c.RolloutCost, c.Workers, c.Trainers),
 			},
@@ -246,7 +258,8 @@ func promptsTable(title string, arms ...Runs) results.Grid {
 		return fmt.Sprintf("%d of %d", len(reached), len(a.Runs))
 	}
 	return table(title,
-		"Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in brackets; differences have "+
+		"Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in brackets; "+
+			"differences have "+
 			"95% bootstrap intervals.",
 		arms, medianOf("pass@1", settled, points),
 		compared("above the first", reference, atEqualCompute),
@@ -262,9 +275,10 @@ func promptsTable(title string, arms ...Runs) results.Grid {
 func refillTable(pairs ...Runs) results.Grid {
 	g := results.Grid{
 		Title: "What a loop would save that generates until its batch is full of groups with a signal",
-		Note: "Computed, not measured: such a loop generates 1/(1 − z) rollouts for each that it learns from, where z is " +
-			"the share of groups of zero variance over the first third of the run. An update then takes μ/(W(1 − z)) + 1/T " +
-			"per rollout where workers and trainers take turns, and the longer of the two where they do not.",
+		Note: "Computed, not measured: such a loop generates 1/(1 − z) rollouts for each that it learns from, where " +
+			"z is the share of groups of zero variance over the first third of the run. An update then takes μ/(W(1 " +
+			"− z)) + 1/T per rollout where workers and trainers take turns, and the longer of the two where they " +
+			"do not.",
 		Columns: []string{"rollout cost", "generation per update, without", "z without", "z with", "rollouts saved",
 			"time saved"},
 	}
@@ -273,7 +287,8 @@ func refillTable(pairs ...Runs) results.Grid {
 		generation, all := refill(pair[0].Config, without)
 		_, shorter := refill(pair[1].Config, with)
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprintf("μ = %g", pair[0].Config.Pipeline.RolloutCost), percent(generation / all), points(without), points(with),
+			fmt.Sprintf("μ = %g", pair[0].Config.Pipeline.RolloutCost), percent(generation / all), points(without),
+			points(with),
 			percent(1 - (1-without)/(1-with)), percent(1 - shorter/all),
 		})
 	}

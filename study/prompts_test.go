@@ -134,13 +134,15 @@ func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 	w := promptsAsClaimed()
 	w.missing = func(arm string, seed uint64) bool { return arm == cheapReplay || arm == fewPrompts && seed != 3 }
 	findings := w.judged(t, prompts(), Options{Seeds: 4})
-	if findings[5].Verdict != results.CannotTell || findings[7].Verdict != results.CannotTell || findings[6].Verdict != results.Holds {
+	if findings[5].Verdict != results.CannotTell || findings[7].Verdict != results.CannotTell ||
+		findings[6].Verdict != results.Holds {
 		t.Errorf("%s; %s; %s", findings[5].Verdict, findings[6].Verdict, findings[7].Verdict)
 	}
 }
 
 func TestRefillTimeFollowsTheBottleneck(t *testing.T) {
-	c := run.Config{Pipeline: run.Pipeline{Options: pipeline.Options{Mode: "sync", Workers: 6, Trainers: 2, RolloutCost: 6}}}
+	c := run.Config{Pipeline: run.Pipeline{Options: pipeline.Options{Mode: "sync", Workers: 6, Trainers: 2,
+		RolloutCost: 6}}}
 	if generation, all := refill(c, 0.5); generation != 2 || all != 2.5 {
 		t.Errorf("in turn: %g of %g, want 2 of 2.5", generation, all)
 	}

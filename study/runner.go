@@ -255,7 +255,8 @@ func (s *scheduler) report(j *job) error {
 	defer s.mu.Unlock()
 	s.ended++
 	if s.OnEnd != nil {
-		s.OnEnd(Ended{Arm: j.arm, Seed: j.seed, Count: s.ended, Total: len(s.plan.jobs), Result: sum, Failed: why, Dir: dir})
+		s.OnEnd(Ended{Arm: j.arm, Seed: j.seed, Count: s.ended, Total: len(s.plan.jobs), Result: sum,
+			Failed: why, Dir: dir})
 	}
 	return nil
 }

@@ -30,9 +30,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 func tiny(t testing.TB, assignments ...string) run.Config {
 	t.Helper()
 	c, err := run.Load("", append([]string{
-		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+		"policy.positions=32",
 		"task.max=10", "task.held_out=20", "warmup.steps=5", "warmup.batch=8", "generate.max_tokens=4",
-		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "learner.learning_rate=0.001",
+		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48",
+		"learner.learning_rate=0.001",
 		"evaluate.every=4", "evaluate.samples=0", "budget.compute=0", "budget.updates=8", "checkpoint.every=3",
 	}, assignments...))
 	if err != nil {
@@ -131,7 +133,8 @@ func written(t testing.TB, dir string) map[string]string {
 		t.Fatalf("%s has no runs: %v", dir, err)
 	}
 	for _, folder := range folders {
-		for _, name := range []string{results.ConfigFile, results.MetricsFile, results.EvalFile, results.SummaryFile, "checkpoint/model.safetensors"} {
+		for _, name := range []string{results.ConfigFile, results.MetricsFile, results.EvalFile, results.SummaryFile,
+			"checkpoint/model.safetensors"} {
 			text, err := os.ReadFile(filepath.Join(folder, name))
 			if err != nil {
 				t.Error(err)
@@ -144,7 +147,8 @@ func written(t testing.TB, dir string) map[string]string {
 
 func TestAStudyRunsEveryArmWithEverySeedInOrder(t *testing.T) {
 	dir := t.TempDir()
-	r := Runner{Study: trial("sizes", sizes(t, "32", "48")...), Options: Options{Seeds: 2}, Dir: dir, AtOnce: 1, Command: "reprise study sizes"}
+	r := Runner{Study: trial("sizes", sizes(t, "32", "48")...), Options: Options{Seeds: 2}, Dir: dir, AtOnce: 1,
+		Command: "reprise study sizes"}
 	s, l := runStudy(t, r)
 	want := []string{"arm buffer 32, seed 1", "arm buffer 48, seed 1", "arm buffer 32, seed 2", "arm buffer 48, seed 2"}
 	if got := l.names(); !slices.Equal(got, want) || !slices.Equal(l.begun, want) {
@@ -154,7 +158,8 @@ func TestAStudyRunsEveryArmWithEverySeedInOrder(t *testing.T) {
 		t.Errorf("warm starts made for %v, want them made once for a seed: %v", l.warmed, want)
 	}
 	if l.total != 4 || l.ended != 0 || l.done[3].Count != 4 || l.done[3].Total != 4 {
-		t.Errorf("planned %d runs, %d ended before; the last is %d of %d", l.total, l.ended, l.done[3].Count, l.done[3].Total)
+		t.Errorf("planned %d runs, %d ended before; the last is %d of %d", l.total, l.ended, l.done[3].Count,
+			l.done[3].Total)
 	}
 	read, err := results.ReadStudy(filepath.Join(dir, "sizes"))
 	if err != nil {
@@ -170,12 +175,14 @@ func TestAStudyRunsEveryArmWithEverySeedInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			capacity := strings.TrimPrefix(a.Name, "buffer ")
-			if found.Summary.Ended != "budget" || found.Seed != uint64(i+1) || !strings.Contains(found.Config, "capacity: "+capacity+"\n") {
+			if found.Summary.Ended != "budget" || found.Seed != uint64(i+1) ||
+				!strings.Contains(found.Config, "capacity: "+capacity+"\n") {
 				t.Errorf("%s, %s: %s, seed %d", a.Name, folder, found.Summary.Ended, found.Seed)
 			}
 		}
 	}
-	if differs := read.Arms[1].Differs; !slices.Equal(differs, []string{"replay.capacity: 48"}) || len(read.Arms[0].Differs) != 0 {
+	if differs := read.Arms[1].Differs; !slices.Equal(differs, []string{"replay.capacity: 48"}) ||
+		len(read.Arms[0].Differs) != 0 {
 		t.Errorf("the arms differ by %v, the first by %v", differs, read.Arms[0].Differs)
 	}
 }
@@ -206,7 +213,8 @@ func TestStudiesAndArmsShareRunsOfOneConfiguration(t *testing.T) {
 	second := trial("second", arms...)
 	judged := false
 	second.Judge = func(f *Found) (Judgement, error) {
-		judged = f.Of("middle").Seed(1) != nil && f.Of("middle").Seed(1) == f.Of("middle again").Seed(1) && f.Of("small").Seed(2) == nil
+		judged = f.Of("middle").Seed(1) != nil && f.Of("middle").Seed(1) == f.Of("middle again").Seed(1) &&
+			f.Of("small").Seed(2) == nil
 		return Judgement{}, nil
 	}
 	s, l := runStudy(t, Runner{Study: second, Options: Options{Seeds: 1}, Dir: dir})
@@ -228,7 +236,8 @@ func TestStudiesAndArmsShareRunsOfOneConfiguration(t *testing.T) {
 }
 
 func TestAStoppedStudyResumesToTheSameBytes(t *testing.T) {
-	r := Runner{Study: trial("sizes", sizes(t, "32", "48", "64")...), Options: Options{Seeds: 2}, AtOnce: 2, Dir: t.TempDir()}
+	r := Runner{Study: trial("sizes", sizes(t, "32", "48", "64")...), Options: Options{Seeds: 2}, AtOnce: 2,
+		Dir: t.TempDir()}
 	runStudy(t, r)
 	want := written(t, r.Dir)
 	r.Dir = t.TempDir()
@@ -301,7 +310,8 @@ func (w *together) watch(r Runner, wanted int) Runner {
 
 func TestAtOnceIsTheNumberOfConcurrentRuns(t *testing.T) {
 	for _, atOnce := range []int{1, 3} {
-		r := Runner{Study: trial("sizes", sizes(t, "32", "36", "40", "44")...), Options: Options{Seeds: 1}, Dir: t.TempDir(), AtOnce: atOnce}
+		r := Runner{Study: trial("sizes", sizes(t, "32", "36", "40", "44")...), Options: Options{Seeds: 1},
+			Dir: t.TempDir(), AtOnce: atOnce}
 		w := new(together)
 		s, _ := runStudy(t, w.watch(r, atOnce))
 		if w.most != atOnce || s.AtOnce != atOnce {
@@ -311,7 +321,8 @@ func TestAtOnceIsTheNumberOfConcurrentRuns(t *testing.T) {
 }
 
 func TestALockedRunIsLeftForLater(t *testing.T) {
-	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1}, Dir: t.TempDir(), AtOnce: 1}
+	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1},
+		Dir: t.TempDir(), AtOnce: 1}
 	plan, err := newPlan(r.Study, r.Options)
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +337,8 @@ func TestALockedRunIsLeftForLater(t *testing.T) {
 		}
 	}
 	_, l := runStudy(t, r)
-	if got, want := l.names(), []string{"arm buffer 40, seed 1", "arm buffer 48, seed 1", "arm buffer 32, seed 1"}; !slices.Equal(got, want) {
+	if got, want := l.names(), []string{"arm buffer 40, seed 1", "arm buffer 48, seed 1",
+		"arm buffer 32, seed 1"}; !slices.Equal(got, want) {
 		t.Errorf("ended %v, want %v", got, want)
 	}
 }
@@ -354,7 +366,8 @@ const childDir = "REPRISE_STUDY_CHILD"
 
 // shared is the study that two processes run at the same time.
 func shared(t testing.TB, dir string) Runner {
-	return Runner{Study: trial("shared", sizes(t, "32", "36", "40")...), Options: Options{Seeds: 2}, Dir: dir, AtOnce: 2}
+	return Runner{Study: trial("shared", sizes(t, "32", "36", "40")...), Options: Options{Seeds: 2},
+		Dir: dir, AtOnce: 2}
 }
 
 func TestSecondProcess(t *testing.T) {
@@ -432,11 +445,13 @@ func TestAFailedRunIsAResult(t *testing.T) {
 	s.Judge = func(f *Found) (Judgement, error) { found = f; return Judgement{}, nil }
 	r := Runner{Study: s, Options: Options{Seeds: 2}, Dir: dir, AtOnce: 1}
 	result, l := runStudy(t, r)
-	if len(l.done) != 4 || l.done[0].Result != nil || l.done[0].Failed == "" || l.done[1].Result == nil || l.done[1].Failed != "" {
+	if len(l.done) != 4 || l.done[0].Result != nil || l.done[0].Failed == "" || l.done[1].Result == nil ||
+		l.done[1].Failed != "" {
 		t.Fatalf("ended %+v", l.done)
 	}
 	bad := found.Of("failing")
-	if len(bad.Runs) != 2 || len(bad.Failed) != 2 || !strings.HasPrefix(bad.Failed[1], "seed 2: ") || strings.Contains(bad.Failed[1], dir) {
+	if len(bad.Runs) != 2 || len(bad.Failed) != 2 || !strings.HasPrefix(bad.Failed[1], "seed 2: ") ||
+		strings.Contains(bad.Failed[1], dir) {
 		t.Fatalf("the judge was given %+v, failed %q", bad.Runs, bad.Failed)
 	}
 	if r := bad.Seed(2); r == nil || r.Seed != 2 || r.Summary != nil || len(r.Evals) == 0 {
@@ -448,7 +463,8 @@ func TestAFailedRunIsAResult(t *testing.T) {
 	if !slices.Equal(result.Arms[0].Failed, bad.Failed) || len(result.Arms[1].Failed) != 0 {
 		t.Errorf("study.json has %q and %q", result.Arms[0].Failed, result.Arms[1].Failed)
 	}
-	if fact := factOf(result, "Runs"); !strings.Contains(fact, "4 runs") || !strings.Contains(fact, "2 ended with an error") {
+	if fact := factOf(result, "Runs"); !strings.Contains(fact, "4 runs") ||
+		!strings.Contains(fact, "2 ended with an error") {
 		t.Errorf("fact: %s", fact)
 	}
 	if !strings.Contains(bad.Failed[0], "reward") || !strings.Contains(bad.Failed[0], "NaN") {
@@ -465,7 +481,8 @@ func TestARunThatFailsAfterAnInterruptionHasNoSummary(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err := errors.Join(results.WriteConfig(dir, []byte("seed: 3\n")), results.WriteSummary(dir, &results.Summary{Seed: 3, Ended: "interrupted"}),
+	err := errors.Join(results.WriteConfig(dir, []byte("seed: 3\n")),
+		results.WriteSummary(dir, &results.Summary{Seed: 3, Ended: "interrupted"}),
 		writeFailure(dir, &run.Failure{Dir: dir, Err: errors.New("the norm is NaN")}))
 	if err != nil {
 		t.Fatal(err)
@@ -474,13 +491,15 @@ func TestARunThatFailsAfterAnInterruptionHasNoSummary(t *testing.T) {
 		t.Errorf("summary %+v, %v", sum, err)
 	}
 	found, err := (&plan{
-		arms: []Arm{{Name: "a"}}, jobs: []*job{{arm: "a", seed: 3, digest: "0123456789abcdef"}}, of: map[string][]string{"a": {"0123456789abcdef"}},
+		arms: []Arm{{Name: "a"}}, jobs: []*job{{arm: "a", seed: 3, digest: "0123456789abcdef"}},
+		of: map[string][]string{"a": {"0123456789abcdef"}},
 	}).collect(p, Options{Seeds: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := found.Of("a")
-	if state, err := p.state("0123456789abcdef"); state != finished || err != nil || a.Runs[0].Summary != nil || !slices.Equal(a.Failed, []string{"seed 3: the norm is NaN"}) {
+	if state, err := p.state("0123456789abcdef"); state != finished || err != nil || a.Runs[0].Summary != nil ||
+		!slices.Equal(a.Failed, []string{"seed 3: the norm is NaN"}) {
 		t.Errorf("state %v, %v; %+v, failed %q", state, err, a.Runs[0], a.Failed)
 	}
 }
@@ -520,10 +539,12 @@ func TestARunKilledBeforeItsFirstCheckpointStartsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := newPool(r.Dir).folder(plan.jobs[0].digest)
-	if err := errors.Join(os.MkdirAll(dir, 0o755), results.WriteConfig(dir, []byte("seed: 1\n")), os.WriteFile(filepath.Join(dir, results.MetricsFile), []byte("{"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), results.WriteConfig(dir, []byte("seed: 1\n")),
+		os.WriteFile(filepath.Join(dir, results.MetricsFile), []byte("{"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if _, l := runStudy(t, r); l.ended != 0 || len(l.warmed) != 1 || l.done[0].Result == nil || l.done[0].Result.Updates != 8 {
+	if _, l := runStudy(t, r); l.ended != 0 || len(l.warmed) != 1 || l.done[0].Result == nil ||
+		l.done[0].Result.Updates != 8 {
 		t.Errorf("ended before: %d; %+v", l.ended, l.done)
 	}
 }
@@ -574,15 +595,19 @@ func TestInvalidArmsAreReportedBeforeTheFirstRun(t *testing.T) {
 		seeds int
 		want  []string
 	}{
-		"two arms": {[]Arm{{"good", tiny(t)}, {"bad", bad}, {"worse", worse}}, 1, []string{"study two arms", "arm bad: pipeline.workers: 0", "arm worse: ", `learner.objective: "gpro"`, "budget: "}},
-		"one name": {[]Arm{{"same", tiny(t)}, {"same", tiny(t)}}, 1, []string{`arm "same": want a name that no other arm has`}},
+		"two arms": {[]Arm{{"good", tiny(t)}, {"bad", bad}, {"worse", worse}}, 1,
+			[]string{"study two arms", "arm bad: pipeline.workers: 0", "arm worse: ", `learner.objective: "gpro"`,
+				"budget: "}},
+		"one name": {[]Arm{{"same", tiny(t)}, {"same", tiny(t)}}, 1,
+			[]string{`arm "same": want a name that no other arm has`}},
 		"no name":  {[]Arm{{"", tiny(t)}}, 1, []string{`arm ""`}},
 		"no arms":  {nil, 1, []string{"arms: none"}},
 		"no seeds": {sizes(t, "32"), 0, []string{"--seeds: 0: want 1 or more"}},
 	} {
 		dir := t.TempDir()
 		l := new(log)
-		_, err := l.listen(Runner{Study: trial(name, c.arms...), Options: Options{Seeds: c.seeds}, Dir: dir}).Run(context.Background())
+		_, err := l.listen(Runner{Study: trial(name, c.arms...), Options: Options{Seeds: c.seeds},
+			Dir: dir}).Run(context.Background())
 		if err == nil {
 			t.Errorf("%s: no error", name)
 			continue
@@ -599,9 +624,11 @@ func TestInvalidArmsAreReportedBeforeTheFirstRun(t *testing.T) {
 }
 
 func TestAFailedWarmStartEndsTheStudyAndNamesTheArm(t *testing.T) {
-	r := Runner{Study: trial("short", Arm{"short", tiny(t, "task.max=1000000", "generate.max_tokens=1")}), Options: Options{Seeds: 1}, Dir: t.TempDir()}
+	r := Runner{Study: trial("short", Arm{"short", tiny(t, "task.max=1000000", "generate.max_tokens=1")}),
+		Options: Options{Seeds: 1}, Dir: t.TempDir()}
 	_, err := r.Run(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "arm short, seed 1: ") || !strings.Contains(err.Error(), "generate.max_tokens: 1") {
+	if err == nil || !strings.Contains(err.Error(), "arm short, seed 1: ") ||
+		!strings.Contains(err.Error(), "generate.max_tokens: 1") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -10,10 +10,10 @@ func sampling() Study {
 		Name: "sampling", Title: "Does it matter how batches are drawn?", Source: "[ER] fig. 15",
 		Lead: []string{
 			aboutLab(),
-			"One buffer at (6,2), drawn from in three ways: with replacement (uniform); without replacement within a batch " +
-				"(distinct); and without replacement, rollouts that were never used first (unseen). All three start when each " +
-				"trainer's shard holds its share of a batch: with replacement one rollout would be enough, and the first " +
-				"batches would repeat a few rollouts.",
+			"One buffer at (6,2), drawn from in three ways: with replacement (uniform); without replacement within a " +
+				"batch (distinct); and without replacement, rollouts that were never used first (unseen). All three " +
+				"start when each trainer's shard holds its share of a batch: with replacement one rollout would be " +
+				"enough, and the first batches would repeat a few rollouts.",
 		},
 		Arms: func(o Options) []Arm {
 			return []Arm{queueArm(o), samplerArm(o, uniform), samplerArm(o, distinct), samplerArm(o, unseen)}

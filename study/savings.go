@@ -14,19 +14,19 @@ func savings() Study {
 	return Study{
 		Name: "savings", Title: "Does replay reach the same accuracy with less compute?", Source: "[ER] fig. 1",
 		Lead: []string{
-			"The same experiment with and without replay, on the same seeds, warm starts and held-out problems: how much " +
-				"compute does each need to reach an accuracy that is fixed before the run? Compute is counted by formula: B(1 + " +
-				"μ) an update without replay, B(1 + W/T) with.",
-			"Both arms are run at the same learning rates, and each is judged at its best. No seed has a say in the rate at " +
-				"which it is judged: on each seed the rate is the one with the least median compute to the target on the other " +
-				"seeds; among equals, and if none reaches the target, the most accurate over the run. A rate of 5e-4 was run " +
-				"with seeds 1 to 5 as well. It was best for neither arm and is left out to save time. The split (5,3) was " +
-				"chosen by pilot runs on a seed that is not among the study's. The source's split, (6,2), is shown with the two " +
-				"arms but not judged.",
-			aboutSearch(savingsBatch, savingsCompute) + " The batch is twice that of the other studies, so that stability " +
-				"limits the learning rate, not the noise of a batch.",
-			"A seed's ratio is 0 if only the arm with replay reached the target, and infinite if only the other did. A seed " +
-				"on which neither did is left out.",
+			"The same experiment with and without replay, on the same seeds, warm starts and held-out problems: how " +
+				"much compute does each need to reach an accuracy that is fixed before the run? Compute is counted " +
+				"by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
+			"Both arms are run at the same learning rates, and each is judged at its best. No seed has a say in the " +
+				"rate at which it is judged: on each seed the rate is the one with the least median compute to the " +
+				"target on the other seeds; among equals, and if none reaches the target, the most accurate over the " +
+				"run. A rate of 5e-4 was run with seeds 1 to 5 as well. It was best for neither arm and is left out " +
+				"to save time. The split (5,3) was chosen by pilot runs on a seed that is not among the study's. The " +
+				"source's split, (6,2), is shown with the two arms but not judged.",
+			aboutSearch(savingsBatch, savingsCompute) + " The batch is twice that of the other studies, so that " +
+				"stability limits the learning rate, not the noise of a batch.",
+			"A seed's ratio is 0 if only the arm with replay reached the target, and infinite if only the other did. " +
+				"A seed on which neither did is left out.",
 		},
 		Arms:  func(o Options) []Arm { return append(append(savingsQueues(o), savingsBuffers(o)...), savingsOther(o)) },
 		Judge: judgeSavings,
@@ -90,7 +90,8 @@ func savingsBuffers(o Options) []Arm {
 // savingsOther is the source's split, at the highest rate.
 func savingsOther(o Options) Arm {
 	rate := slices.Max(savingsRates())
-	return Arm{rateName(fmt.Sprintf("%s, %s", savingsBuffer, sourceSplit()), rate), savingsConfig(o, sourceSplit(), rate)}
+	return Arm{rateName(fmt.Sprintf("%s, %s", savingsBuffer, sourceSplit()), rate),
+		savingsConfig(o, sourceSplit(), rate)}
 }
 
 func judgeSavings(f *Found) (Judgement, error) {
@@ -109,25 +110,29 @@ func judgeSavings(f *Found) (Judgement, error) {
 		{
 			source: er1, text: "With a well-chosen buffer the same accuracy takes less compute.", by: cost.is(below(1)),
 			measured: fmt.Sprintf("Compute to pass@1 of %g, with replay over without", target),
-			more: fmt.Sprintf("Ratio of the median curves: %s. Learning rates, each chosen on the other seeds: %s without "+
+			more: fmt.Sprintf("Ratio of the median curves: %s. Learning rates, each chosen on the other seeds: %s "+
+				"without "+
 				"replay, %s with.",
 				times(curvesRatio(buffer.Runs, queue.Runs)), queue.rates(), buffer.rates()),
 		},
 		{
 			source: er1 + ", up to 40%", by: saving.is(atLeast(savingsGoal())), measured: "Saving",
-			text: fmt.Sprintf("The saving is %s or more, 1 − γ of the source's %s.", percent(savingsGoal()), sourceSplit()),
+			text: fmt.Sprintf("The saving is %s or more, 1 − γ of the source's %s.", percent(savingsGoal()),
+				sourceSplit()),
 		},
 		{
 			source: "[ER] §2", by: saving.is(atLeast(1 - gamma)), measured: "Saving",
-			text: fmt.Sprintf("An update with replay teaches as much as one without: the saving is 1 − γ = %s or more at %s, "+
+			text: fmt.Sprintf("An update with replay teaches as much as one without: the saving is 1 − γ = %s or "+
+				"more at %s, "+
 				"where it costs γ = %.3f of one.", percent(1-gamma), savingsSplit(), gamma),
 		},
 		{
 			source: er1, text: "Whatever the compute, the accuracy with replay is higher.", by: higher.is(everywhere),
 			measured: "Mean accuracy over the run, with replay less without", more: steps,
-			why: "The claim holds if the 95% bootstrap interval of the difference in mean accuracy over the run lies above 0 " +
-				"and the median difference is below 0 at no step of the grid. It does not hold if the interval of the " +
-				"difference lies below 0 at two steps in a row; at one of so many steps it may by chance.",
+			why: "The claim holds if the 95% bootstrap interval of the difference in mean accuracy over the run lies " +
+				"above 0 and the median difference is below 0 at no step of the grid. It does not hold if the " +
+				"interval of the difference lies below 0 at two steps in a row; at one of so many steps it may by " +
+				"chance.",
 		},
 		{
 			source: er1, text: "Runs without replay are less stable.",
@@ -249,10 +254,11 @@ func savingsPage(queue, buffer atBest, queues, buffers []Runs) []results.Section
 	return []results.Section{
 		{
 			Title: "Accuracy against compute",
-			Text: []string{"Lines are medians over seeds, bands quartiles. Each seed is shown at the learning rate that " +
-				"is best on the other seeds."},
-			Figures: []results.Figure{withTarget(medianFigure("Both arms at their best learning rate", "", x, both...), target)},
-			Grids:   []results.Grid{savingsTable(queue, buffer)},
+			Text: []string{"Lines are medians over seeds, bands quartiles. Each seed is shown at the learning rate " +
+				"that is best on the other seeds."},
+			Figures: []results.Figure{withTarget(medianFigure("Both arms at their best learning rate", "", x, both...),
+				target)},
+			Grids: []results.Grid{savingsTable(queue, buffer)},
 		},
 		{
 			Title: "In the other unit, and by seed",
@@ -264,9 +270,10 @@ func savingsPage(queue, buffer atBest, queues, buffers []Runs) []results.Section
 			},
 		},
 		{
-			Title:   "Learning rates",
-			Figures: []results.Figure{withTarget(medianFigure("Every learning rate", "", x, lines(0, every...)...), target)},
-			Grids:   []results.Grid{armsTable("Every learning rate", every...)},
+			Title: "Learning rates",
+			Figures: []results.Figure{withTarget(medianFigure("Every learning rate", "", x, lines(0, every...)...),
+				target)},
+			Grids: []results.Grid{armsTable("Every learning rate", every...)},
 		},
 	}
 }
@@ -283,7 +290,8 @@ func savingsTable(queue, buffer atBest) results.Grid {
 	for _, seed := range seedsOf(queue.Runs, buffer.Runs) {
 		q, b := queue.on(seed, toTarget), buffer.on(seed, toTarget)
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(seed), updates(q), updates(b), times(b / q), points(queue.on(seed, best)), points(buffer.on(seed, best)),
+			fmt.Sprint(seed), updates(q), updates(b), times(b / q), points(queue.on(seed, best)),
+			points(buffer.on(seed, best)),
 			queue.rateOn(seed), buffer.rateOn(seed),
 		})
 	}

@@ -33,7 +33,8 @@ func TestTheLearningRateOfASeedIsChosenOnTheOtherSeeds(t *testing.T) {
 	if want := []float64{0.1, 0.1, 0.2, 0.2}; !slices.Equal(got.at, want) {
 		t.Errorf("rates %v, want %v: each is chosen on the other seeds", got.at, want)
 	}
-	if got.rates() != "0.1 (2 of 4 seeds) and 0.2 (2 of 4 seeds)" || got.rateOn(3) != "0.2" || got.rateOn(5) != missing || got.Name != "with replay" {
+	if got.rates() != "0.1 (2 of 4 seeds) and 0.2 (2 of 4 seeds)" || got.rateOn(3) != "0.2" ||
+		got.rateOn(5) != missing || got.Name != "with replay" {
 		t.Errorf("%s: %s; on seed 3 %s, on seed 5 %s", got.Name, got.rates(), got.rateOn(3), got.rateOn(5))
 	}
 	for i, r := range got.Runs.Runs {

@@ -15,14 +15,16 @@ func theory() Study {
 		Name: "theory", Title: "Does the calculator recommend well?", Source: "[ER] §3, theorem 3.5",
 		Lead: []string{
 			aboutLab(),
-			"The calculator is fitted to a short run: the cost of a rollout, the correlation of gradients in a buffer, and " +
-				"how their noise grows with staleness. From these follows J(N/R, B/R), to which the compute of learning is " +
-				"proportional, for every cell of the grid of splits and capacities that was really run. The recommended cell " +
-				"has the least J.",
-			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that are " +
-				"equal, or did not reach it, the higher mean accuracy over the run. " +
-				fmt.Sprintf("The short run takes %d of the %d updates' compute. Its split and its table show more staleness "+
-					"than any cell. Each seed's short run gives a fit and a recommendation of its own.", theoryCompute, labCompute),
+			"The calculator is fitted to a short run: the cost of a rollout, the correlation of gradients in a " +
+				"buffer, and how their noise grows with staleness. From these follows J(N/R, B/R), to which the " +
+				"compute of learning is proportional, for every cell of the grid of splits and capacities that was " +
+				"really run. The recommended cell has the least J.",
+			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that " +
+				"are equal, or did not reach it, the higher mean accuracy over the run. " +
+				fmt.Sprintf("The short run takes %d of the %d updates' compute. Its split and its table show more "+
+					"staleness "+
+					"than any cell. Each seed's short run gives a fit and a recommendation of its own.",
+					theoryCompute, labCompute),
 		},
 		Arms:  func(o Options) []Arm { return append([]Arm{shortArm(o), queueArm(o)}, gridArms(o)...) },
 		Judge: func(f *Found) (Judgement, error) { return judgeTheory(f, fitRun) },
@@ -50,7 +52,8 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 	real := f.outcomes()
 	ranked := real.ranked(seedsOf(f.Arms...))
 	forecasts, problems := forecastsOf(f.Of(theoryShort).Runs, fitted, ranked)
-	ranks := real.estimate("the rank", func(v float64) string { return words.Fixed(v, 1) }, ranked, forecasts, forecast.rank)
+	ranks := real.estimate("the rank", func(v float64) string { return words.Fixed(v, 1) }, ranked, forecasts,
+		forecast.rank)
 	orders := real.estimate("the rank correlation", times, ranked, forecasts, forecast.order)
 	bestFifth := max(math.Floor(bestShare*float64(len(ranked))), 1)
 	var chosen []string
@@ -130,8 +133,8 @@ func (f *Found) objectiveFigure(ranked []cell, relative func(cell) float64) resu
 // rankTable lists the cells in their real order.
 func (f *Found) rankTable(ranked []cell, relative func(cell) float64) results.Grid {
 	g := results.Grid{
-		Title: "Cells, the best first", Note: "x = N/R and y = B/R at the configured μ; J over the least, median over the " +
-			"short runs.",
+		Title: "Cells, the best first", Note: "x = N/R and y = B/R at the configured μ; J over the least, median " +
+			"over the short runs.",
 		Columns: []string{"rank", "cell", "x", "y", "J", "compute to the target", "mean pass@1", "last pass@1"},
 	}
 	for i, c := range ranked {
@@ -148,8 +151,8 @@ func (f *Found) rankTable(ranked []cell, relative func(cell) float64) results.Gr
 // fitTable lists the fit of each short run.
 func fitTable(forecasts []forecast, ranked []cell) results.Grid {
 	g := results.Grid{
-		Title: "Fits", Note: "a is the exponent of the power law nearest to the measured variances; x* and y* are the " +
-			"theory's own optimum, whatever configurations there are.",
+		Title: "Fits", Note: "a is the exponent of the power law nearest to the measured variances; x* and y* are " +
+			"the theory's own optimum, whatever configurations there are.",
 		Columns: []string{"seed", "μ", "ρ", "a", "profile", "x*", "y*", "recommended", "its rank", "warnings"},
 	}
 	for _, c := range forecasts {
@@ -191,5 +194,6 @@ func profileFigure(forecasts []forecast) results.Figure {
 		curves = append(curves, computed, measured)
 	}
 	return figure("Noise by staleness", "Variance of single rollouts' gradients over that of fresh ones. Points are "+
-		"measured, lines are the profile that J is computed with.", "staleness, versions", "variance, relative", curves...)
+		"measured, lines are the profile that J is computed with.", "staleness, versions",
+		"variance, relative", curves...)
 }

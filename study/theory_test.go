@@ -135,17 +135,20 @@ func TestACellsPointFollowsMETHODS(t *testing.T) {
 func TestNoiseIsFittedByTheTableOfMeasuredVariances(t *testing.T) {
 	n := &results.Noise{Run: "r", RolloutCost: results.Num(5), NewPerUpdate: results.Num(100)}
 	for s := range 5 {
-		n.ByStaleness = append(n.ByStaleness, results.StaleNoise{First: s, Last: s, Age: float64(s), Rollouts: 100, Variance: 2 + float64(s)})
+		n.ByStaleness = append(n.ByStaleness, results.StaleNoise{First: s, Last: s, Age: float64(s), Rollouts: 100,
+			Variance: 2 + float64(s)})
 	}
 	for _, b := range []int{1, 2, 4, 8, 16} {
-		n.MicroBatches = append(n.MicroBatches, results.BatchNoise{Draws: b, Variance: 4 * (1/float64(b) + 0.002), Batches: 64 / b})
+		n.MicroBatches = append(n.MicroBatches, results.BatchNoise{Draws: b, Variance: 4 * (1/float64(b) + 0.002),
+			Batches: 64 / b})
 	}
 	x, err := fitNoise(n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if x.profile != "table" || math.Abs(x.theory.TrainCost-0.2) > 1e-12 || math.Abs(x.theory.Correlation-0.2) > 1e-6 {
-		t.Errorf("profile %s, m %v, rho %v; want table, 0.2, R c = 0.2", x.profile, x.theory.TrainCost, x.theory.Correlation)
+		t.Errorf("profile %s, m %v, rho %v; want table, 0.2, R c = 0.2", x.profile, x.theory.TrainCost,
+			x.theory.Correlation)
 	}
 	for s := range 5 {
 		if got, want := x.theory.Profile.At(float64(s)), 1+float64(s)/2; math.Abs(got-want) > 1e-9 {

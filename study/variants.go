@@ -13,8 +13,10 @@ func variants() Study {
 		Source: "[ER] fig. 7",
 		Lead: []string{
 			aboutLab(),
-			fmt.Sprintf("A buffer of %d batches at (6,2), with GRPO, whose ratios correct for staleness, and once with "+
-				"AsymRE, which has none. With positive-bias sampling of fraction δ the table holds the newest (1 − δ)N rollouts "+
+			fmt.Sprintf("A buffer of %d batches at (6,2), with GRPO, whose ratios correct for staleness, and "+
+				"once with "+
+				"AsymRE, which has none. With positive-bias sampling of fraction δ the table holds the newest (1 − "+
+				"δ)N rollouts "+
 				"and, among the older, the newest δN correct ones. The learning rate is the base's for all.",
 				variantsCapacity/labBatch),
 			"An update costs the same for all arms with a buffer, so that among them equal compute means equal steps.",
@@ -66,7 +68,8 @@ func judgeVariants(f *Found) (Judgement, error) {
 		byFraction = append(byFraction, fmt.Sprintf("δ = %g %s", biasFractions()[i], reach(a)))
 	}
 	const er7 = "[ER] fig. 7"
-	drawn := append(namedLines(1, func(i int) string { return fmt.Sprintf("GRPO, δ = %g", biasFractions()[i]) }, plain...),
+	drawn := append(namedLines(1, func(i int) string { return fmt.Sprintf("GRPO, δ = %g", biasFractions()[i]) },
+		plain...),
 		line{Runs: other, name: "AsymRE, δ = 0", colour: 1 + len(plain)})
 	return f.judge([]claim{
 		{
@@ -82,8 +85,8 @@ func judgeVariants(f *Found) (Judgement, error) {
 		},
 	}, results.Section{
 		Title: "Accuracy against steps",
-		Text: []string{"Medians over seeds with their quartiles. The steps of the arm without replay cost more, so it is " +
-			"shown in the second figure only."},
+		Text: []string{"Medians over seeds with their quartiles. The steps of the arm without replay cost more, so " +
+			"it is shown in the second figure only."},
 		Figures: []results.Figure{
 			medianFigure("Both losses", "", byUpdates(), drawn...),
 			medianFigure("The same against compute", "", inUpdates(queue.Arm), append(lines(0, queue), drawn...)...),

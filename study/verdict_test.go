@@ -41,7 +41,8 @@ func following(level func(Arm) float64, set func(b *behaviour, v float64)) [3]wo
 			return b
 		}
 	}
-	return [3]world{make(func(uint64) float64 { return 1 }), make(func(uint64) float64 { return -1 }), make(alternating)}
+	return [3]world{make(func(uint64) float64 { return 1 }), make(func(uint64) float64 { return -1 }),
+		make(alternating)}
 }
 
 func logCapacity(a Arm) float64   { return math.Log2(float64(a.Config.Replay.Capacity) / labBatch) } // 0 to 3
@@ -144,8 +145,10 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 		}, level)},
 
 		{offPoliciness(), 0, opposite(following(delay, speed))},
-		{offPoliciness(), 1, opposite(following(where(one, func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }), dropBy))},
-		{offPoliciness(), 2, following(where(one, func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }), level)},
+		{offPoliciness(), 1, opposite(following(where(one,
+			func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }), dropBy))},
+		{offPoliciness(), 2, following(where(one, func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }),
+			level)},
 
 		{wallTime(), 0, opposite(following(ifReplay, clockBy))},
 		{wallTime(), 1, [3]world{
@@ -181,7 +184,8 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 		{dynamics(), 1, following(trainersShare, staleBy)},
 		{dynamics(), 2, following(trainersShare, usesBy)},
 		{dynamics(), 3, [3]world{
-			following(logCapacity, func(b *behaviour, v float64) { b.uses = 3 + 0.01*v })[0], following(logCapacity, usesBy)[0],
+			following(logCapacity, func(b *behaviour, v float64) { b.uses = 3 + 0.01*v })[0],
+			following(logCapacity, usesBy)[0],
 			following(logCapacity, func(b *behaviour, v float64) { b.uses = 3 + 0.2*v })[2],
 		}},
 		{dynamics(), 4, following(logCapacity, sinceBy)},
@@ -190,7 +194,8 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 		for i, want := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
 			j := judged(t, c.study, Options{Seeds: 4}, c.worlds[i])
 			if got := j.Findings[c.finding]; got.Verdict != want {
-				t.Errorf("%s, finding %d: %q: %s, want %s\n%s\n%s", c.study.Name, c.finding, got.Claim, got.Verdict, want, got.Found, got.Why)
+				t.Errorf("%s, finding %d: %q: %s, want %s\n%s\n%s", c.study.Name, c.finding, got.Claim, got.Verdict,
+					want, got.Found, got.Why)
 			}
 		}
 	}
@@ -249,7 +254,8 @@ func TestTheErratumOfTable2IsFoundByArithmetic(t *testing.T) {
 func studiesOfER() []Study {
 	t := theory()
 	t.Judge = func(f *Found) (Judgement, error) { return judgeTheory(f, flatFit) }
-	return []Study{savings(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(), t}
+	return []Study{savings(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(),
+		dynamics(), t}
 }
 
 func TestFewSeedsAndRehearsalsMakeNoClaim(t *testing.T) {
@@ -273,7 +279,8 @@ func cautious(why string, o Options) bool {
 	if o.Quick {
 		return strings.HasPrefix(why, "A rehearsal makes no claim. ")
 	}
-	return strings.HasPrefix(why, "A claim needs 4 seeds that have the runs to compare; there are ") || o.Seeds == 1 && strings.HasPrefix(why, "No seed has ")
+	return strings.HasPrefix(why, "A claim needs 4 seeds that have the runs to compare; there are ") || o.Seeds == 1 &&
+		strings.HasPrefix(why, "No seed has ")
 }
 
 func TestStudiesCopeWithFailedAndMissingRuns(t *testing.T) {
@@ -341,7 +348,8 @@ func TestSavingsJudgesEachArmAtItsBestLearningRate(t *testing.T) {
 		return b
 	}
 	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
-	want := fmt.Sprintf("Learning rates, each chosen on the other seeds: %g without replay, %g with.", best[false], best[true])
+	want := fmt.Sprintf("Learning rates, each chosen on the other seeds: %g without replay, %g with.",
+		best[false], best[true])
 	if !strings.HasSuffix(x.Found, want) || x.Verdict != results.DoesNotHold {
 		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
 	}
@@ -354,7 +362,8 @@ func TestIfNoLearningRateReachesTheTargetTheMostAccurateIsTaken(t *testing.T) {
 		return b
 	}
 	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
-	if want := fmt.Sprintf(", %g with.", slices.Max(savingsRates())); !strings.HasSuffix(x.Found, want) || x.Verdict != results.CannotTell {
+	if want := fmt.Sprintf(", %g with.", slices.Max(savingsRates())); !strings.HasSuffix(x.Found, want) ||
+		x.Verdict != results.CannotTell {
 		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
 	}
 }
@@ -369,13 +378,15 @@ func TestReplayBehindAtFirstIsNotAheadEverywhere(t *testing.T) {
 		return b
 	}
 	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[3]
-	if x.Verdict != results.CannotTell || strings.Contains(x.Found, "below 0 at 0 of") || !strings.HasPrefix(x.Found, "Mean accuracy over the run, with replay less without: +0.0") {
+	if x.Verdict != results.CannotTell || strings.Contains(x.Found, "below 0 at 0 of") ||
+		!strings.HasPrefix(x.Found, "Mean accuracy over the run, with replay less without: +0.0") {
 		t.Errorf("%s: %s", x.Verdict, x.Found)
 	}
 }
 
 func TestAnEqualGainByClockCountsAsAtLeastAsMuch(t *testing.T) {
-	if x := judged(t, wallTime(), Options{Seeds: 4}, trained(func(*behaviour) {})).Findings[0]; x.Verdict != results.Holds {
+	if x := judged(t, wallTime(), Options{Seeds: 4},
+		trained(func(*behaviour) {})).Findings[0]; x.Verdict != results.Holds {
 		t.Errorf("%s: %s", x.Verdict, x.Found)
 	}
 }

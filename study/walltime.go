@@ -12,14 +12,16 @@ import (
 
 func wallTime() Study {
 	return Study{
-		Name: "wall-time", Title: "What does replay do to the clock, and who waits?", Source: "[ER] figs. 10, 11, app. D",
+		Name: "wall-time", Title: "What does replay do to the clock, and who waits?",
+		Source: "[ER] figs. 10, 11, app. D",
 		Lead: []string{
 			aboutLab(),
-			"Time is the virtual clock of the pipeline's GPUs, in units of the time in which one trainer takes a batch; it " +
-				"does not depend on this machine. A queue stalls its workers when it is full and its trainers when it holds too " +
-				"little; a buffer stalls trainers only until it holds a batch.",
+			"Time is the virtual clock of the pipeline's GPUs, in units of the time in which one trainer takes a " +
+				"batch; it does not depend on this machine. A queue stalls its workers when it is full and its " +
+				"trainers when it holds too little; a buffer stalls trainers only until it holds a batch.",
 			aboutSchedule,
-			fmt.Sprintf("With slow rewards, each group's reward takes a time drawn from a lognormal distribution. Its mean, "+
+			fmt.Sprintf("With slow rewards, each group's reward takes a time drawn from a lognormal distribution. "+
+				"Its mean, "+
 				"%d, is the time in which a trainer takes a batch, and σ = %g of the logarithm.", slowMean, slowSigma),
 		},
 		Arms: func(o Options) []Arm { return append(learningArms(o), stallArms(o)...) }, Judge: judgeWallTime,
@@ -65,9 +67,10 @@ func judgeWallTime(f *Found) (Judgement, error) {
 	const appD = "[ER] app. D"
 	return f.judge([]claim{
 		{
-			source: "[ER] figs. 10, 11", text: "On the same GPUs, replay gains at least as much by the clock as by compute.",
-			by: ratio(shared, wide, clockPerCompute).is(atMost(1)), measured: "Clock per compute at (6,2), with replay over " +
-				"without",
+			source: "[ER] figs. 10, 11", text: "On the same GPUs, replay gains at least as much by the clock as by " +
+				"compute.",
+			by: ratio(shared, wide, clockPerCompute).is(atMost(1)), measured: "Clock per compute at (6,2), with " +
+				"replay over without",
 			more: fmt.Sprintf("To the target: clock %s, compute %s.", ratio(shared, wide, clockToTarget),
 				ratio(shared, wide, toTarget)),
 		},
@@ -92,8 +95,8 @@ func judgeWallTime(f *Found) (Judgement, error) {
 		},
 		{
 			source: appD, by: ratio(atMu, once, clockToTarget).is(below(1)),
-			text: "A buffer at W/T = μ, where rollouts are used once on average, reaches the target sooner by the clock " +
-				"than a queue.",
+			text: "A buffer at W/T = μ, where rollouts are used once on average, reaches the target sooner by the " +
+				"clock than a queue.",
 			measured: fmt.Sprintf("Clock to the target, buffer over queue, at %s", queueSplit()),
 		},
 	}, wallTimePage(learning, stalls)...)
@@ -151,7 +154,8 @@ func wallTimePage(learning, stalls []Runs) []results.Section {
 			Text:  []string{"Medians over seeds with their quartiles. Arms at (5,1) have six GPUs, the others eight."},
 			Figures: []results.Figure{
 				withTarget(medianFigure("By the clock", "", batches, lines(0, learning...)...), target),
-				withTarget(medianFigure("By compute", "", inUpdates(learning[0].Arm), lines(0, learning...)...), target),
+				withTarget(medianFigure("By compute", "", inUpdates(learning[0].Arm), lines(0, learning...)...),
+					target),
 			},
 			Grids: []results.Grid{stallTable(learning, stalls), armsTable("Arms", learning...)},
 		},

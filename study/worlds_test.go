@@ -44,7 +44,8 @@ func madeUp(c run.Config, seed uint64, b behaviour) *results.Run {
 		}
 		for _, n := range c.Evaluate.PassAt {
 			if c.Evaluate.Samples > 0 {
-				e.PassAt = append(e.PassAt, results.PassRate{K: n, Rate: e.Pass1 + b.passGain*float64(n-1)/float64(labPassAt-1)})
+				e.PassAt = append(e.PassAt,
+					results.PassRate{K: n, Rate: e.Pass1 + b.passGain*float64(n-1)/float64(labPassAt-1)})
 			}
 		}
 		r.Evals = append(r.Evals, e)
@@ -64,8 +65,10 @@ func madeUp(c run.Config, seed uint64, b behaviour) *results.Run {
 	r.Updates = []results.Update{{Update: 10 * len(steps), Inserted: 1000, Used: uint64(1000 * b.uses)}}
 	r.Timings = []results.Timing{{Generate: 2, Learn: 1}}
 	r.Summary = &results.Summary{
-		Seed: seed, Ended: "budget", Clock: end * b.clock, Compute: end, RolloutCostMeasured: results.Num(b.cost), ReplayRatio: results.Num(b.uses),
-		Staleness: results.Histogram{{b.staleness, 10}}, SinceLastUse: results.Histogram{{b.since, 10}}, Uses: results.Histogram{{uint64(b.uses), 10}}, NeverUsed: 1,
+		Seed: seed, Ended: "budget", Clock: end * b.clock, Compute: end, RolloutCostMeasured: results.Num(b.cost),
+		ReplayRatio: results.Num(b.uses),
+		Staleness:   results.Histogram{{b.staleness, 10}}, SinceLastUse: results.Histogram{{b.since, 10}},
+		Uses: results.Histogram{{uint64(b.uses), 10}}, NeverUsed: 1,
 		WorkerTimes: gpu(c.Pipeline.Workers), TrainerTimes: gpu(c.Pipeline.Trainers),
 	}
 	return r
@@ -120,7 +123,8 @@ func checkPage(t *testing.T, name string, j Judgement) {
 		for _, g := range s.Grids {
 			for _, row := range g.Rows {
 				if len(row) != len(g.Columns) {
-					t.Errorf("%s, %s, %s: a row has %d cells, want %d", name, s.Title, g.Title, len(row), len(g.Columns))
+					t.Errorf("%s, %s, %s: a row has %d cells, want %d", name, s.Title, g.Title, len(row),
+						len(g.Columns))
 				}
 			}
 		}
@@ -134,11 +138,13 @@ func checkFigure(t *testing.T, where string, f results.Figure) {
 	t.Helper()
 	if f.Map != nil {
 		if len(f.Map.Values) != len(f.Map.Rows) {
-			t.Errorf("%s, %s: the map has %d rows of values, want %d", where, f.Title, len(f.Map.Values), len(f.Map.Rows))
+			t.Errorf("%s, %s: the map has %d rows of values, want %d", where, f.Title, len(f.Map.Values),
+				len(f.Map.Rows))
 		}
 		for _, row := range f.Map.Values {
 			if len(row) != len(f.Map.Columns) {
-				t.Errorf("%s, %s: the map has a row of %d values, want %d", where, f.Title, len(row), len(f.Map.Columns))
+				t.Errorf("%s, %s: the map has a row of %d values, want %d", where, f.Title, len(row),
+					len(f.Map.Columns))
 			}
 		}
 	}
@@ -164,9 +170,11 @@ type invention struct {
 	accuracy  func(arm string, part float64) float64 // held-out, after a part of the budget
 	zero      func(arm string, part float64) float64 // share of groups of zero variance; nil: 0.4
 	advantage func(arm string, part float64) float64 // mean |advantage|; nil: 0.5
-	noise     float64                                // accuracies after the start differ by so much, up on one seed and down on the next
-	fails     func(arm string, seed uint64) float64  // part of the budget at which a run ends with an error; 0, or nil: it does not
-	missing   func(arm string, seed uint64) bool     // wrote nothing; nil: none
+	// accuracies after the start differ by so much, up on one seed and down on the next
+	noise float64
+	// part of the budget at which a run ends with an error; 0, or nil: it does not
+	fails   func(arm string, seed uint64) float64
+	missing func(arm string, seed uint64) bool // wrote nothing; nil: none
 }
 
 // invent returns the made-up runs of a study.
@@ -174,7 +182,8 @@ func (w invention) invent(s Study, o Options) *Found {
 	f := &Found{Options: o}
 	arms := s.Arms(o)
 	for i, a := range arms {
-		level := math.Pow(float64(i+1)/float64(len(arms)), 2) // no two arms, and no two pairs of neighbours, differ alike
+		// no two arms, and no two pairs of neighbours, differ alike
+		level := math.Pow(float64(i+1)/float64(len(arms)), 2)
 		runs := Runs{Arm: a}
 		for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
 			if w.missing != nil && w.missing(a.Name, seed) {
@@ -215,8 +224,10 @@ func (w invention) run(a Arm, seed uint64, level float64) *results.Run {
 	for n := 1; float64(n)*cost <= end*whole; n++ {
 		part := float64(n) * cost / end
 		r.Updates = append(r.Updates, results.Update{
-			Update: n, Compute: float64(n) * cost, Clock: float64(n) * cost / 8, Inserted: uint64(freshRollouts(c, float64(n))),
-			ZeroVariance: of(w.zero, 0.4, part), MeanAbsAdvantage: of(w.advantage, 0.5, part), ESS: results.Num(1), StalenessMean: results.Num(0),
+			Update: n, Compute: float64(n) * cost, Clock: float64(n) * cost / 8,
+			Inserted:     uint64(freshRollouts(c, float64(n))),
+			ZeroVariance: of(w.zero, 0.4, part), MeanAbsAdvantage: of(w.advantage, 0.5, part), ESS: results.Num(1),
+			StalenessMean: results.Num(0),
 		})
 	}
 	shift := w.noise * level * []float64{-1, 1, -0.5, 0.5, 0.2}[seed%5]
@@ -226,7 +237,8 @@ func (w invention) run(a Arm, seed uint64, level float64) *results.Run {
 		if step > 0 {
 			accuracy += shift
 		}
-		r.Evals = append(r.Evals, results.Eval{Update: n, Grid: step, Compute: float64(n) * cost, Clock: float64(n) * cost / 8, Problems: 400, Pass1: accuracy})
+		r.Evals = append(r.Evals, results.Eval{Update: n, Grid: step, Compute: float64(n) * cost,
+			Clock: float64(n) * cost / 8, Problems: 400, Pass1: accuracy})
 	}
 	if whole == 1 {
 		r.Summary = &results.Summary{Seed: seed, Ended: "budget", Updates: len(r.Updates)}

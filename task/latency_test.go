@@ -14,9 +14,12 @@ func TestLatenciesFollowTheirDistribution(t *testing.T) {
 		latency Latency
 		below   func(x float64) float64
 	}{
-		"exponential": {Latency{Distribution: Exponential, Mean: 3}, func(x float64) float64 { return 1 - math.Exp(-x/3) }},
-		"lognormal":   {Latency{Distribution: Lognormal, Mean: 3}, func(x float64) float64 { return normal(math.Log(x/3) + 0.5) }},
-		"narrow":      {Latency{Distribution: Lognormal, Mean: 5, Sigma: 0.2}, func(x float64) float64 { return normal(math.Log(x/5)/0.2 + 0.1) }},
+		"exponential": {Latency{Distribution: Exponential, Mean: 3},
+			func(x float64) float64 { return 1 - math.Exp(-x/3) }},
+		"lognormal": {Latency{Distribution: Lognormal, Mean: 3},
+			func(x float64) float64 { return normal(math.Log(x/3) + 0.5) }},
+		"narrow": {Latency{Distribution: Lognormal, Mean: 5, Sigma: 0.2},
+			func(x float64) float64 { return normal(math.Log(x/5)/0.2 + 0.1) }},
 	} {
 		const n = 4000
 		draws := make([]float64, n)

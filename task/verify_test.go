@@ -54,7 +54,8 @@ func TestMalformedLinesEndVerificationByLineAndField(t *testing.T) {
 		`line 2: field answer: 5: want a string, in quotes`:   `{"response": "a", "answer": 5}`,
 		`line 2: field response: null: want a string, in quo`: `{"response": null, "answer": "a"}`,
 		`line 3: field response: ["a"]: want a string, in qu`: "\n" + `{"response": ["a"], "answer": "a"}`,
-		`line 2: longer than 16777216 bytes`:                  `{"response": "` + strings.Repeat("a", maxLine) + `", "answer": "a"}`,
+		`line 2: longer than 16777216 bytes`: `{"response": "` + strings.Repeat("a",
+			maxLine) + `", "answer": "a"}`,
 	} {
 		var out bytes.Buffer
 		err := VerifyLines(context.Background(), echo{}, strings.NewReader(good+in), &out)
@@ -71,7 +72,8 @@ func TestLinesOfSixteenMegabytesAreVerified(t *testing.T) {
 	const frame = `{"response":"","answer":""}`
 	line := `{"response":"` + strings.Repeat("a", maxLine-len(frame)) + `","answer":""}`
 	var out bytes.Buffer
-	if err := VerifyLines(context.Background(), echo{}, strings.NewReader(line+"\r\n"), &out); err != nil || len(line) != maxLine {
+	if err := VerifyLines(context.Background(), echo{}, strings.NewReader(line+"\r\n"), &out); err != nil ||
+		len(line) != maxLine {
 		t.Fatalf("%d bytes: %v", len(line), err)
 	}
 	if out.Len() < maxLine {
@@ -91,10 +93,12 @@ func TestVerificationEndsWithContextReaderAndWriter(t *testing.T) {
 	if err := VerifyLines(ctx, echo{}, strings.NewReader(good), &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if err := VerifyLines(context.Background(), echo{}, broken{}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "torn cable") {
+	if err := VerifyLines(context.Background(), echo{}, broken{}, &bytes.Buffer{}); err == nil ||
+		!strings.Contains(err.Error(), "torn cable") {
 		t.Errorf("broken reader: %v", err)
 	}
-	if err := VerifyLines(context.Background(), echo{}, strings.NewReader(good), broken{}); err == nil || !strings.Contains(err.Error(), "disk full") {
+	if err := VerifyLines(context.Background(), echo{}, strings.NewReader(good), broken{}); err == nil ||
+		!strings.Contains(err.Error(), "disk full") {
 		t.Errorf("broken writer: %v", err)
 	}
 }
@@ -126,7 +130,8 @@ func FuzzVerifyLines(f *testing.F) {
 		}
 		// Verifying what was verified changes nothing.
 		var again bytes.Buffer
-		if err := VerifyLines(context.Background(), echo{}, bytes.NewReader(out.Bytes()), &again); err != nil || again.String() != out.String() {
+		if err := VerifyLines(context.Background(), echo{}, bytes.NewReader(out.Bytes()), &again); err != nil ||
+			again.String() != out.String() {
 			t.Fatalf("%q became %q, %v", out.String(), again.String(), err)
 		}
 	})

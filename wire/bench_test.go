@@ -23,7 +23,8 @@ const (
 func store() []*rollout.Rollout {
 	all := make([]*rollout.Rollout, benchStore)
 	for i := range all {
-		x := &rollout.Rollout{PromptID: "prompt", Temperature: 1, TopP: 1, Tokens: make([]int32, benchTokens), Mask: make([]uint8, benchTokens),
+		x := &rollout.Rollout{PromptID: "prompt", Temperature: 1, TopP: 1, Tokens: make([]int32, benchTokens),
+			Mask:     make([]uint8, benchTokens),
 			Logprobs: make([]float32, benchTokens), Versions: make([]rollout.Version, benchTokens)}
 		for k := range x.Tokens {
 			x.Tokens[k], x.Mask[k], x.Logprobs[k] = int32(i*k), 1, -float32(k)
@@ -160,10 +161,13 @@ func BenchmarkGroups(b *testing.B) {
 
 // widen converts the items of lists to int64.
 func widen(lists *array.List) arrow.Array {
-	c, fault := openColumn(lists.ListValues().Data(), arrow.PrimitiveTypes.Int64, []span{{0, lists.ListValues().Len()}}, false)
+	c, fault := openColumn(lists.ListValues().Data(), arrow.PrimitiveTypes.Int64, []span{{0, lists.ListValues().Len()}},
+		false)
 	if fault != nil {
 		panic(fault.err("items"))
 	}
-	items := array.NewData(arrow.PrimitiveTypes.Int64, c.n, []*memory.Buffer{nil, memory.NewBufferBytes(c.values)}, nil, 0, 0)
-	return array.MakeFromData(array.NewData(arrow.ListOf(arrow.PrimitiveTypes.Int64), lists.Len(), []*memory.Buffer{nil, lists.Data().Buffers()[1]}, []arrow.ArrayData{items}, 0, 0))
+	items := array.NewData(arrow.PrimitiveTypes.Int64, c.n, []*memory.Buffer{nil, memory.NewBufferBytes(c.values)}, nil,
+		0, 0)
+	return array.MakeFromData(array.NewData(arrow.ListOf(arrow.PrimitiveTypes.Int64), lists.Len(),
+		[]*memory.Buffer{nil, lists.Data().Buffers()[1]}, []arrow.ArrayData{items}, 0, 0))
 }

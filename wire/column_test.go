@@ -35,7 +35,8 @@ func fullRows(t testing.TB) map[string]arrow.Array {
 		"ref_logprobs": {"list<float32>", `[[0, -1], [0, -1, -2], [0, -3], [-4, -5]]`},
 		"images":       {"list<binary>", `[["aGFsbG8="], [], null, ["d2VsdA==", "IQ=="]]`},
 		"text":         {"utf8", `["a", "a longer text than twelve bytes", null, "größer als zwölf Bytes"]`},
-		"meta":         {"map<utf8,utf8>", `[[{"key": "a", "value": "1"}], [], null, [{"key": "a", "value": "2"}, {"key": "b", "value": "3"}]]`},
+		"meta": {"map<utf8,utf8>",
+			`[[{"key": "a", "value": "1"}], [], null, [{"key": "a", "value": "2"}, {"key": "b", "value": "3"}]]`},
 	} {
 		columns[name] = values(t, c[0], c[1])
 	}
@@ -47,13 +48,16 @@ func list(t arrow.DataType) arrow.DataType { return arrow.ListOf(t) }
 // otherTypes returns types that each column accepts beside its own.
 func otherTypes() map[string][]arrow.DataType {
 	var ints, floats, lists, fractions, small []arrow.DataType
-	for _, t := range []arrow.DataType{arrow.PrimitiveTypes.Int8, arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int64} {
+	for _, t := range []arrow.DataType{arrow.PrimitiveTypes.Int8, arrow.PrimitiveTypes.Int16,
+		arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int64} {
 		ints = append(ints, t, list(t), arrow.LargeListOf(t), arrow.ListViewOf(t), arrow.LargeListViewOf(t))
 	}
-	for _, t := range []arrow.DataType{arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Uint16, arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Uint64} {
+	for _, t := range []arrow.DataType{arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Uint16,
+		arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Uint64} {
 		small = append(small, list(t), arrow.LargeListOf(t))
 	}
-	for _, t := range []arrow.DataType{arrow.FixedWidthTypes.Float16, arrow.PrimitiveTypes.Float32, arrow.PrimitiveTypes.Float64} {
+	for _, t := range []arrow.DataType{arrow.FixedWidthTypes.Float16, arrow.PrimitiveTypes.Float32,
+		arrow.PrimitiveTypes.Float64} {
 		floats = append(floats, t)
 		fractions = append(fractions, list(t), arrow.LargeListOf(t), arrow.ListViewOf(t))
 	}
@@ -62,22 +66,30 @@ func otherTypes() map[string][]arrow.DataType {
 			lists = append(lists, t)
 		}
 	}
-	utf8s := []arrow.DataType{arrow.BinaryTypes.LargeString, arrow.BinaryTypes.StringView, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}}
+	utf8s := []arrow.DataType{arrow.BinaryTypes.LargeString, arrow.BinaryTypes.StringView,
+		&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}}
 	turn := func(i, f arrow.DataType) arrow.DataType {
-		return list(arrow.StructOf(arrow.Field{Name: "done", Type: arrow.FixedWidthTypes.Boolean}, arrow.Field{Name: "end", Type: i},
+		return list(arrow.StructOf(arrow.Field{Name: "done", Type: arrow.FixedWidthTypes.Boolean},
+			arrow.Field{Name: "end", Type: i},
 			arrow.Field{Name: "start", Type: i}, arrow.Field{Name: "reward", Type: f}))
 	}
-	pairs := list(arrow.StructOf(arrow.Field{Name: "key", Type: arrow.BinaryTypes.LargeString}, arrow.Field{Name: "value", Type: arrow.BinaryTypes.StringView}))
+	pairs := list(arrow.StructOf(arrow.Field{Name: "key", Type: arrow.BinaryTypes.LargeString},
+		arrow.Field{Name: "value", Type: arrow.BinaryTypes.StringView}))
 	return map[string][]arrow.DataType{
 		"tokens": append(small, lists...), "mask": append(small, lists...), "versions": lists,
-		"logprobs": fractions, "advantages": fractions, "values": append(fractions, lists...), "ref_logprobs": fractions,
-		"temperature": floats, "reward": floats, "advantage": append(floats, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Int8),
-		"top_p":     {arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Int32},
-		"group":     {arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Int8, arrow.PrimitiveTypes.Uint16},
+		"logprobs": fractions, "advantages": fractions, "values": append(fractions, lists...),
+		"ref_logprobs": fractions,
+		"temperature":  floats, "reward": floats, "advantage": append(floats, arrow.PrimitiveTypes.Int64,
+			arrow.PrimitiveTypes.Int8),
+		"top_p": {arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Int32},
+		"group": {arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Int8,
+			arrow.PrimitiveTypes.Uint16},
 		"prompt_id": utf8s, "text": utf8s,
-		"turns":  {turn(arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64), turn(arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int64)},
-		"images": {list(arrow.BinaryTypes.LargeBinary), list(arrow.BinaryTypes.BinaryView), arrow.LargeListOf(arrow.BinaryTypes.Binary)},
-		"meta":   {pairs, arrow.MapOf(arrow.BinaryTypes.LargeString, arrow.BinaryTypes.String)},
+		"turns": {turn(arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64),
+			turn(arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int64)},
+		"images": {list(arrow.BinaryTypes.LargeBinary), list(arrow.BinaryTypes.BinaryView),
+			arrow.LargeListOf(arrow.BinaryTypes.Binary)},
+		"meta": {pairs, arrow.MapOf(arrow.BinaryTypes.LargeString, arrow.BinaryTypes.String)},
 	}
 }
 
@@ -122,7 +134,8 @@ func TestBoolsConvertToNumbersAndBack(t *testing.T) {
 	columns["truncated"] = values(t, "int64", `[1, 0, 0, 1]`)
 	columns["reward"] = values(t, "bool", `[true, false, true, false]`)
 	got, _, err = Groups(batch(t, columns), nil)
-	if err != nil || !got[0].Rollouts[0].Truncated || got[1].Rollouts[0].Truncated || got[2].Rollouts[0].Reward != 1 || got[3].Rollouts[0].Reward != 0 {
+	if err != nil || !got[0].Rollouts[0].Truncated || got[1].Rollouts[0].Truncated || got[2].Rollouts[0].Reward != 1 ||
+		got[3].Rollouts[0].Reward != 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -141,8 +154,9 @@ func TestFixedSizeListsDecodeAsLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &rollout.Rollout{Tokens: []int32{3, 4}, Mask: []uint8{1, 1}, Logprobs: []float32{-2, -3}, Versions: []rollout.Version{2, 3},
-		Values: []float32{1, 2}, Reward: 2, Temperature: 1, TopP: 1}
+	want := &rollout.Rollout{Tokens: []int32{3, 4}, Mask: []uint8{1, 1}, Logprobs: []float32{-2, -3},
+		Versions: []rollout.Version{2, 3},
+		Values:   []float32{1, 2}, Reward: 2, Temperature: 1, TopP: 1}
 	if got := groups[1].Rollouts[0]; !reflect.DeepEqual(got, want) || groups[0].Rollouts[0].Values != nil {
 		t.Errorf("got %+v", got)
 	}
@@ -150,8 +164,10 @@ func TestFixedSizeListsDecodeAsLists(t *testing.T) {
 
 func TestStructsDecodeAsMaps(t *testing.T) {
 	columns := fourRows(t)
-	meta := arrow.StructOf(arrow.Field{Name: "task", Type: arrow.BinaryTypes.String, Nullable: true}, arrow.Field{Name: "level", Type: arrow.BinaryTypes.LargeString, Nullable: true})
-	columns["meta"] = valuesOf(t, meta, `[{"task": "maths", "level": "3"}, {"task": "", "level": null}, null, {"task": null, "level": null}]`)
+	meta := arrow.StructOf(arrow.Field{Name: "task", Type: arrow.BinaryTypes.String, Nullable: true},
+		arrow.Field{Name: "level", Type: arrow.BinaryTypes.LargeString, Nullable: true})
+	columns["meta"] = valuesOf(t, meta,
+		`[{"task": "maths", "level": "3"}, {"task": "", "level": null}, null, {"task": null, "level": null}]`)
 	groups, _, err := Groups(batch(t, columns), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -195,25 +211,37 @@ func TestInfinityAndNaNDecodeAndFailValidation(t *testing.T) {
 
 func TestValuesThatDoNotFitAreRefusedWithRowAndRemedy(t *testing.T) {
 	for _, c := range []struct{ name, typ, json, want string }{
-		{"tokens", "list<int64>", `[[1, 2], [3, 4, 2147483648], [6, 7], [8, 9]]`, "row 1: tokens[2] is 2147483648: give a value that fits int32"},
-		{"tokens", "list<uint32>", `[[1, 2], [3, 4, 5], [6, 4294967295], [8, 9]]`, "row 2: tokens[1] is 4294967295: give a value that fits int32"},
-		{"tokens", "list<float64>", `[[1, 2], [3, 4.5, 5], [6, 7], [8, 9]]`, "row 1: tokens[1] is 4.5: give a value that fits int32"},
+		{"tokens", "list<int64>", `[[1, 2], [3, 4, 2147483648], [6, 7], [8, 9]]`,
+			"row 1: tokens[2] is 2147483648: give a value that fits int32"},
+		{"tokens", "list<uint32>", `[[1, 2], [3, 4, 5], [6, 4294967295], [8, 9]]`,
+			"row 2: tokens[1] is 4294967295: give a value that fits int32"},
+		{"tokens", "list<float64>", `[[1, 2], [3, 4.5, 5], [6, 7], [8, 9]]`,
+			"row 1: tokens[1] is 4.5: give a value that fits int32"},
 		{"tokens", "list<int32>", `[[1, 2], null, [6, 7], [8, 9]]`, "row 1: tokens is null: give a value"},
 		{"tokens", "list<int32>", `[[1, 2], [3, 4, 5], [6, null], [8, 9]]`, "row 2: tokens[1] is null: give a value"},
-		{"mask", "list<int64>", `[[0, 1], [0, 1, 1], [0, 256], [1, 1]]`, "row 2: mask[1] is 256: give a value that fits uint8"},
-		{"mask", "list<int8>", `[[0, 1], [0, -1, 1], [0, 1], [1, 1]]`, "row 1: mask[1] is -1: give a value that fits uint8"},
-		{"logprobs", "list<float64>", `[[0, -1], [0, -1e39, 0], [0, -2], [-1, -3]]`, "row 1: logprobs[1] is -1e+39: give a value that fits float32"},
+		{"mask", "list<int64>", `[[0, 1], [0, 1, 1], [0, 256], [1, 1]]`,
+			"row 2: mask[1] is 256: give a value that fits uint8"},
+		{"mask", "list<int8>", `[[0, 1], [0, -1, 1], [0, 1], [1, 1]]`,
+			"row 1: mask[1] is -1: give a value that fits uint8"},
+		{"logprobs", "list<float64>", `[[0, -1], [0, -1e39, 0], [0, -2], [-1, -3]]`,
+			"row 1: logprobs[1] is -1e+39: give a value that fits float32"},
 		{"reward", "float64", `[1, 2, 3, 1e300]`, "row 3: reward is 1e+300: give a value that fits float32"},
 		{"reward", "int64", `[1, 2, 3, 16777217]`, "row 3: reward is 16777217: give a value that fits float32"},
 		{"reward", "float32", `[1, null, 3, 4]`, "row 1: reward is null: give a value"},
 		{"group", "int64", `[1, 2, -3, 4]`, "row 2: group is -3: give a value that fits uint64"},
 		{"group", "float64", `[1, 2, 0.5, 4]`, "row 2: group is 0.5: give a value that fits uint64"},
-		{"group", "float64", `[1, 2, 18446744073709551616, 4]`, "row 2: group is 1.8446744073709552e+19: give a value that fits uint64"},
-		{"versions", "list<int32>", `[null, [1, 1, 1], null, null]`, "row 1: version is given beside versions: give one of the two"},
-		{"version", "int32", `[7, null, 9, 0]`, "row 1: versions is null: give the version of each token, -1 where mask is 0, or one for all as version"},
+		{"group", "float64", `[1, 2, 18446744073709551616, 4]`, "row 2: group is 1.8446744073709552e+19: give a " +
+			"value that fits uint64"},
+		{"versions", "list<int32>", `[null, [1, 1, 1], null, null]`, "row 1: version is given beside versions: give " +
+			"one of the two"},
+		{"version", "int32", `[7, null, 9, 0]`, "row 1: versions is null: give the version of each token, -1 where " +
+			"mask is 0, or one for all as version"},
 		{"version", "int64", `[7, 8, 9999999999, 0]`, "row 2: version is 9999999999: give a value that fits int32"},
-		{"turns", "list<struct<start:int64,end:int64>>", `[null, [{"start": 0, "end": 1}, {"start": 1, "end": 5000000000}], null, null]`, "row 1: turns[1].end is 5000000000: give a value that fits int32"},
-		{"turns", "list<struct<start:int64,end:int64>>", `[null, [{"start": null, "end": 1}], null, null]`, "row 1: turns[0].start is null: give a value"},
+		{"turns", "list<struct<start:int64,end:int64>>",
+			`[null, [{"start": 0, "end": 1}, {"start": 1, "end": 5000000000}], null, null]`, "row 1: turns[1].end is " +
+				"5000000000: give a value that fits int32"},
+		{"turns", "list<struct<start:int64,end:int64>>", `[null, [{"start": null, "end": 1}], null, null]`,
+			"row 1: turns[0].start is null: give a value"},
 		{"truncated", "int64", `[0, 1, 2, 0]`, "row 2: truncated is 2: give true or false, or 1 or 0"},
 		{"images", "list<binary>", `[null, null, ["IQ==", null], null]`, "row 2: images[1] is null: give a value"},
 	} {
@@ -221,7 +249,8 @@ func TestValuesThatDoNotFitAreRefusedWithRowAndRemedy(t *testing.T) {
 		columns[c.name] = values(t, c.typ, c.json)
 		groups, order, err := Groups(batch(t, columns), nil)
 		var field *rollout.FieldError
-		if err == nil || err.Error() != c.want || !errors.As(err, &field) || !errors.Is(err, rollout.ErrInvalid) || groups != nil || order != nil {
+		if err == nil || err.Error() != c.want || !errors.As(err, &field) || !errors.Is(err, rollout.ErrInvalid) ||
+			groups != nil || order != nil {
 			t.Errorf("%s as %s: got %v, want %s", c.name, c.typ, err, c.want)
 		}
 	}
@@ -233,11 +262,16 @@ func TestBadColumnsAreRefusedByName(t *testing.T) {
 		{"tokens", "list<utf8>", `[["a"], ["b"], ["c"], ["d"]]`, "column tokens is of type utf8: give int32"},
 		{"tokens", "int32", `[1, 2, 3, 4]`, "column tokens is of type int32: give list<int32>"},
 		{"reward", "utf8", `["1", "2", "3", "4"]`, "column reward is of type utf8: give float32"},
-		{"text", "binary", `["aGFsbG8=", "aGFsbG8=", "aGFsbG8=", "aGFsbG8="]`, "column text is of type binary: give utf8"},
-		{"turns", "list<struct<start:int32,end:int32,rewrad:int8>>", `[null, null, null, null]`, "column turns.rewrad is unknown: leave it out; did you mean reward?"},
-		{"turns", "list<struct<start:int32>>", `[[{"start": 1}], null, null, null]`, "column turns.end is missing: give int32"},
-		{"logprob", "list<float32>", `[null, null, null, null]`, "column logprob is unknown: leave it out, or name it x_… and declare it in the table's columns; did you mean logprobs?"},
-		{"x_mime", "int8", `[1, 2, 3, 4]`, "column x_mime is not one of the table's: declare it in the table's columns, or leave it out; did you mean x_mine?"},
+		{"text", "binary", `["aGFsbG8=", "aGFsbG8=", "aGFsbG8=", "aGFsbG8="]`,
+			"column text is of type binary: give utf8"},
+		{"turns", "list<struct<start:int32,end:int32,rewrad:int8>>", `[null, null, null, null]`,
+			"column turns.rewrad is unknown: leave it out; did you mean reward?"},
+		{"turns", "list<struct<start:int32>>", `[[{"start": 1}], null, null, null]`,
+			"column turns.end is missing: give int32"},
+		{"logprob", "list<float32>", `[null, null, null, null]`, "column logprob is unknown: leave it out, or name " +
+			"it x_… and declare it in the table's columns; did you mean logprobs?"},
+		{"x_mime", "int8", `[1, 2, 3, 4]`, "column x_mime is not one of the table's: declare it in the table's " +
+			"columns, or leave it out; did you mean x_mine?"},
 		{"probability", "float64", `[1, 2, 3, 4]`, "column probability is what sampling adds: leave it out"},
 		{"x_mine", "int64", `[1, 2, 300, 4]`, "row 2: x_mine is 300: give a value that fits int8"},
 	} {
@@ -251,7 +285,8 @@ func TestBadColumnsAreRefusedByName(t *testing.T) {
 	for _, name := range []string{"tokens", "mask", "logprobs", "version", "reward"} {
 		columns := fourRows(t)
 		delete(columns, name)
-		if _, _, err := Groups(batch(t, columns), nil); err == nil || !strings.HasPrefix(err.Error(), "column "+name) || !strings.Contains(err.Error(), "missing: give ") {
+		if _, _, err := Groups(batch(t, columns), nil); err == nil || !strings.HasPrefix(err.Error(), "column "+name) ||
+			!strings.Contains(err.Error(), "missing: give ") {
 			t.Errorf("without %s: %v", name, err)
 		}
 	}
@@ -274,22 +309,35 @@ func TestInconsistentArraysAreRefused(t *testing.T) {
 		name  string
 		array arrow.Array
 	}{
-		"column tokens is broken: offset 2 is 1, of 4":                                        {"tokens", madeOf(lists, 4, items, []int32{0, 2, 1, 3, 4})},
-		"column tokens is broken: offset 4 is 5, of 4":                                        {"tokens", madeOf(lists, 4, items, []int32{0, 1, 2, 3, 5})},
-		"column tokens is broken: offset 0 is -1, of 4":                                       {"tokens", madeOf(lists, 4, items, []int32{-1, 1, 2, 3, 4})},
-		"column tokens is broken: 16 bytes of offsets for 4 entries":                          {"tokens", madeOf(lists, 4, items, []int32{0, 1, 2, 3})},
-		"row 2: tokens is a view of items that others show too: give lists, not views":        {"tokens", madeOf(views, 4, items, []int32{0, 0, 1, 2}, []int32{2, 2, 1, 2})},
-		"column tokens is broken: entry 3 is 2 items from 3 on, of 4":                         {"tokens", madeOf(views, 4, items, []int32{0, 0, 1, 3}, []int32{1, 0, 1, 2})},
-		"column tokens is broken: too few offsets and sizes for 4 entries":                    {"tokens", madeOf(views, 4, items, []int32{0, 0, 1, 3}, []int32{1, 0, 1})},
-		"row 3: text is word 3 of a dictionary of 3: give a word that is there and not null":  {"text", array.NewDictionaryArray(dictionary, values(t, "int32", `[0, 2, 0, 3]`), values(t, "utf8", `["a", "b", "c"]`))},
-		"row 2: text is word 1 of a dictionary of 3: give a word that is there and not null":  {"text", array.NewDictionaryArray(dictionary, values(t, "int32", `[0, 2, 1, 0]`), words)},
-		"row 1: text is word -1 of a dictionary of 3: give a word that is there and not null": {"text", array.NewDictionaryArray(dictionary, values(t, "int32", `[0, -1, 1, 0]`), words)},
-		"column values has 3 entries, the record batch 4 rows":                                {"values", values(t, "list<float32>", `[null, null, null]`)},
+		"column tokens is broken: offset 2 is 1, of 4": {"tokens",
+			madeOf(lists, 4, items, []int32{0, 2, 1, 3, 4})},
+		"column tokens is broken: offset 4 is 5, of 4": {"tokens",
+			madeOf(lists, 4, items, []int32{0, 1, 2, 3, 5})},
+		"column tokens is broken: offset 0 is -1, of 4": {"tokens",
+			madeOf(lists, 4, items, []int32{-1, 1, 2, 3, 4})},
+		"column tokens is broken: 16 bytes of offsets for 4 entries": {"tokens",
+			madeOf(lists, 4, items, []int32{0, 1, 2, 3})},
+		"row 2: tokens is a view of items that others show too: give lists, not views": {"tokens",
+			madeOf(views, 4, items, []int32{0, 0, 1, 2}, []int32{2, 2, 1, 2})},
+		"column tokens is broken: entry 3 is 2 items from 3 on, of 4": {"tokens",
+			madeOf(views, 4, items, []int32{0, 0, 1, 3}, []int32{1, 0, 1, 2})},
+		"column tokens is broken: too few offsets and sizes for 4 entries": {"tokens",
+			madeOf(views, 4, items, []int32{0, 0, 1, 3}, []int32{1, 0, 1})},
+		"row 3: text is word 3 of a dictionary of 3: give a word that is there and not null": {"text",
+			array.NewDictionaryArray(dictionary, values(t, "int32", `[0, 2, 0, 3]`),
+				values(t, "utf8", `["a", "b", "c"]`))},
+		"row 2: text is word 1 of a dictionary of 3: give a word that is there and not null": {"text",
+			array.NewDictionaryArray(dictionary, values(t, "int32", `[0, 2, 1, 0]`), words)},
+		"row 1: text is word -1 of a dictionary of 3: give a word that is there and not null": {"text",
+			array.NewDictionaryArray(dictionary, values(t, "int32", `[0, -1, 1, 0]`), words)},
+		"column values has 3 entries, the record batch 4 rows": {"values",
+			values(t, "list<float32>", `[null, null, null]`)},
 	} {
 		columns := fourRows(t)
 		columns[c.name] = c.array
 		rec := loose{batch(t, fourRows(t)), columns}
-		if _, _, err := Groups(rec, nil); err == nil || !strings.HasPrefix(err.Error(), want) || CodeOf(err) != Invalid {
+		if _, _, err := Groups(rec, nil); err == nil || !strings.HasPrefix(err.Error(), want) ||
+			CodeOf(err) != Invalid {
 			t.Errorf("%s: got %v, want %s", c.name, err, want)
 		}
 	}
@@ -320,7 +368,8 @@ func TestInvalidUTF8IsRefused(t *testing.T) {
 		columns := fourRows(t)
 		columns[name] = b.NewArray()
 		b.AppendValues([]string{"a", "b\xff", "c", "d"}, nil)
-		if _, _, err := Groups(batch(t, columns), nil); err == nil || err.Error() != "row 1: "+name+" is not UTF-8: give valid text, or bytes in a column of type binary" {
+		if _, _, err := Groups(batch(t, columns), nil); err == nil ||
+			err.Error() != "row 1: "+name+" is not UTF-8: give valid text, or bytes in a column of type binary" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -137,9 +137,11 @@ type batchColumns struct {
 
 func (b *batchColumns) byName() map[string]*column {
 	columns := map[string]*column{
-		"prompt_id": &b.promptID, "tokens": &b.tokens, "mask": &b.mask, "logprobs": &b.logprobs, "versions": &b.versions,
-		"version": &b.version, "temperature": &b.temperature, "top_p": &b.topP, "reward": &b.reward, "truncated": &b.truncated,
-		"turns": &b.turns, "advantage": &b.advantage, "advantages": &b.advantages, "values": &b.values,
+		"prompt_id": &b.promptID, "tokens": &b.tokens, "mask": &b.mask, "logprobs": &b.logprobs,
+		"versions": &b.versions,
+		"version":  &b.version, "temperature": &b.temperature, "top_p": &b.topP, "reward": &b.reward,
+		"truncated": &b.truncated,
+		"turns":     &b.turns, "advantage": &b.advantage, "advantages": &b.advantages, "values": &b.values,
 		"ref_logprobs": &b.refLogprobs, "images": &b.images, "text": &b.text, "meta": &b.meta, "group": &b.group,
 		"id": &b.id, "probability": &b.probability, "weight": &b.weight, "staleness": &b.staleness, "uses": &b.uses,
 		"group_mean": &b.groupMean, "group_std": &b.groupStd, "fresh": &b.fresh,

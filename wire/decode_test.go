@@ -86,9 +86,11 @@ func TestMissingColumnsHaveDefaults(t *testing.T) {
 func TestNullsCountAsMissing(t *testing.T) {
 	columns := fourRows(t)
 	for name, typ := range map[string]string{
-		"prompt_id": "utf8", "temperature": "float32", "top_p": "float32", "truncated": "bool", "turns": "list<struct<start:int32,end:int32>>",
-		"advantage": "float32", "advantages": "list<float32>", "values": "list<float32>", "ref_logprobs": "list<float32>",
-		"images": "list<binary>", "text": "utf8", "meta": "map<utf8,utf8>", "versions": "list<int32>", "group": "int64",
+		"prompt_id": "utf8", "temperature": "float32", "top_p": "float32", "truncated": "bool",
+		"turns":     "list<struct<start:int32,end:int32>>",
+		"advantage": "float32", "advantages": "list<float32>", "values": "list<float32>",
+		"ref_logprobs": "list<float32>",
+		"images":       "list<binary>", "text": "utf8", "meta": "map<utf8,utf8>", "versions": "list<int32>", "group": "int64",
 	} {
 		columns[name] = values(t, typ, `[null, null, null, null]`)
 	}
@@ -152,7 +154,8 @@ func TestRolloutsShareNoMemoryWithTheirRows(t *testing.T) {
 	}
 	// A slice of one rollout cannot grow into another of it.
 	x := got[0].Rollouts[0]
-	for _, s := range []int{cap(x.Tokens) - len(x.Tokens), cap(x.Logprobs) - len(x.Logprobs), cap(x.Versions) - len(x.Versions), cap(x.Mask) - len(x.Mask)} {
+	for _, s := range []int{cap(x.Tokens) - len(x.Tokens), cap(x.Logprobs) - len(x.Logprobs),
+		cap(x.Versions) - len(x.Versions), cap(x.Mask) - len(x.Mask)} {
 		if s != 0 {
 			t.Errorf("a slice has room for %d more", s)
 		}
@@ -174,7 +177,8 @@ func scribble(d arrow.ArrayData) {
 
 func TestRowsOfOnePromptShareItsString(t *testing.T) {
 	columns := fourRows(t)
-	columns["prompt_id"] = values(t, "utf8", `["what is two and two", "what is two and two", "else", "what is two and two"]`)
+	columns["prompt_id"] = values(t, "utf8",
+		`["what is two and two", "what is two and two", "else", "what is two and two"]`)
 	rec := batch(t, columns)
 	groups, _, err := Groups(rec, nil)
 	if err != nil {
@@ -218,7 +222,8 @@ func TestDrawsSurviveEncodingAndDecoding(t *testing.T) {
 		}
 		for i := range want {
 			if !reflect.DeepEqual(got[i], want[i]) {
-				t.Fatalf("seed %d: draw %d: got %+v of %+v, want %+v of %+v", seed, i, got[i], *got[i].Rollout, want[i], *want[i].Rollout)
+				t.Fatalf("seed %d: draw %d: got %+v of %+v, want %+v of %+v", seed, i, got[i], *got[i].Rollout, want[i],
+					*want[i].Rollout)
 			}
 		}
 		if len(got) != len(want) {

@@ -35,7 +35,8 @@ func TestABatchHasTheRequestedColumns(t *testing.T) {
 	for i, d := range got {
 		b, _, _ := findExtra(draws[i].Rollout.Extra, "x_b")
 		found, _, _ := findExtra(d.Rollout.Extra, "x_b")
-		if !slices.Equal(d.Rollout.Tokens, draws[i].Rollout.Tokens) || d.Weight != draws[i].Weight || d.ID != draws[i].ID || string(b) != string(found) {
+		if !slices.Equal(d.Rollout.Tokens, draws[i].Rollout.Tokens) || d.Weight != draws[i].Weight ||
+			d.ID != draws[i].ID || string(b) != string(found) {
 			t.Errorf("draw %d is %+v", i, d)
 		}
 		if d.Rollout.Mask != nil || d.Rollout.PromptID != "" || d.Probability != 0 {
@@ -76,7 +77,8 @@ func TestReleasedBatchesReturnTheirMemory(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	draws := make([]rollout.Draw, 16)
 	for i := range draws {
-		x := &rollout.Rollout{Tokens: make([]int32, 1000), Mask: make([]uint8, 1000), Logprobs: make([]float32, 1000), Versions: make([]rollout.Version, 1000)}
+		x := &rollout.Rollout{Tokens: make([]int32, 1000), Mask: make([]uint8, 1000), Logprobs: make([]float32, 1000),
+			Versions: make([]rollout.Version, 1000)}
 		for k := range x.Tokens {
 			x.Tokens[k] = r.Int32()
 		}

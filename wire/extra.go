@@ -75,8 +75,10 @@ func scalarTypes() map[string]arrow.DataType {
 		"uint8": p.Uint8, "uint16": p.Uint16, "uint32": p.Uint32, "uint64": p.Uint64,
 		"float16": f.Float16, "float32": p.Float32, "float64": p.Float64,
 		"utf8": b.String, "string": b.String, "binary": b.Binary, "date32": f.Date32,
-		"timestamp<s>": &arrow.TimestampType{Unit: arrow.Second}, "timestamp<ms>": &arrow.TimestampType{Unit: arrow.Millisecond},
-		"timestamp<us>": &arrow.TimestampType{Unit: arrow.Microsecond}, "timestamp<ns>": &arrow.TimestampType{Unit: arrow.Nanosecond},
+		"timestamp<s>":  &arrow.TimestampType{Unit: arrow.Second},
+		"timestamp<ms>": &arrow.TimestampType{Unit: arrow.Millisecond},
+		"timestamp<us>": &arrow.TimestampType{Unit: arrow.Microsecond},
+		"timestamp<ns>": &arrow.TimestampType{Unit: arrow.Nanosecond},
 	}
 }
 

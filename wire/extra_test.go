@@ -19,8 +19,10 @@ func someColumns() []Column {
 		{"x_byte", "uint8"}, {"x_word", "uint16"}, {"x_dword", "uint32"}, {"x_big", "uint64"},
 		{"x_half", "float16"}, {"x_float", "float32"}, {"x_double", "float64"},
 		{"x_text", "utf8"}, {"x_bytes", "binary"}, {"x_day", "date32"}, {"x_time", "timestamp<us>"},
-		{"x_list", "list<float32>"}, {"x_flags", "list<bool>"}, {"x_texts", "list<utf8>"}, {"x_matrix", "list<list<int64>>"},
-		{"x_vector", "fixed_size_list<float32, 3>"}, {"x_pair", "struct<a: int32, b: utf8, c: list<int8>>"}, {"x_map", "map<utf8, int64>"},
+		{"x_list", "list<float32>"}, {"x_flags", "list<bool>"}, {"x_texts", "list<utf8>"},
+		{"x_matrix", "list<list<int64>>"},
+		{"x_vector", "fixed_size_list<float32, 3>"}, {"x_pair", "struct<a: int32, b: utf8, c: list<int8>>"},
+		{"x_map", "map<utf8, int64>"},
 		{"x_nested", "list<struct<k: utf8, v: fixed_size_list<int16, 2>>>"},
 	}
 }
@@ -92,7 +94,8 @@ func withExtra(r *rand.Rand, groups []rollout.Group, fields []arrow.Field) {
 }
 
 func TestUserColumnsAreConvertedToTheirDeclaredTypes(t *testing.T) {
-	fields := extraFields(t, Column{"x_score", "float32"}, Column{"x_ids", "list<int32>"}, Column{"x_tags", "map<utf8,int8>"}, Column{"x_pair", "struct<a:int32,b:utf8>"})
+	fields := extraFields(t, Column{"x_score", "float32"}, Column{"x_ids", "list<int32>"},
+		Column{"x_tags", "map<utf8,int8>"}, Column{"x_pair", "struct<a:int32,b:utf8>"})
 	columns := fourRows(t)
 	columns["x_score"] = values(t, "float64", `[0.5, null, 2, 3]`)
 	columns["x_ids"] = values(t, "list<int64>", `[[1, 2], null, [], [3]]`)
@@ -175,8 +178,10 @@ func TestTypesSurviveParsingAndFormatting(t *testing.T) {
 }
 
 func TestAllBadColumnsAreReportedAtOnce(t *testing.T) {
-	_, err := ExtraFields([]Column{{"mine", "int8"}, {"x_a", "int7"}, {"x_a", "int8"}, {"x_", "int8"}, {"x_good", "int8"}})
-	for _, want := range []string{"columns[0].name: \"mine\": want x_", "columns[1].type: \"int7\"", "columns[2].name: \"x_a\": want each name once", "columns[3].name: \"x_\""} {
+	_, err := ExtraFields([]Column{{"mine", "int8"}, {"x_a", "int7"}, {"x_a", "int8"}, {"x_", "int8"},
+		{"x_good", "int8"}})
+	for _, want := range []string{"columns[0].name: \"mine\": want x_", "columns[1].type: \"int7\"",
+		"columns[2].name: \"x_a\": want each name once", "columns[3].name: \"x_\""} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
 		}

@@ -27,17 +27,23 @@ func goldenGroups(t testing.TB) []rollout.Group {
 	full := func() *rollout.Rollout {
 		return &rollout.Rollout{
 			PromptID: "größer/7", Temperature: 0.7, TopP: 0.95, Reward: 1.25, Truncated: true,
-			Tokens: []int32{101, 7, 2147483647, 0, 9}, Mask: []uint8{0, 1, 1, 0, 1}, Logprobs: []float32{0, -0.1, -1e-30, 0, -17.5},
-			Versions: []rollout.Version{-1, 3, 4, -1, 4}, Turns: []rollout.Turn{{Start: 0, End: 3, Reward: 0.25}, {Start: 3, End: 5, Reward: 1, Done: true}},
-			Advantage: &half, Advantages: []float32{0, 1, 2, 0, -1}, Values: []float32{0.5, 0.25, 0.125, 0, -0.5}, RefLogprobs: []float32{0, -0.2, -0.3, 0, -20},
-			Images: [][]byte{{0x89, 'P', 'N', 'G'}, {0, 255}}, Text: "Antwort: 42 ≠ 43", Meta: map[string]string{"task": "maths", "level": "3"},
+			Tokens: []int32{101, 7, 2147483647, 0, 9}, Mask: []uint8{0, 1, 1, 0, 1},
+			Logprobs: []float32{0, -0.1, -1e-30, 0, -17.5},
+			Versions: []rollout.Version{-1, 3, 4, -1, 4}, Turns: []rollout.Turn{{Start: 0, End: 3, Reward: 0.25},
+				{Start: 3, End: 5, Reward: 1, Done: true}},
+			Advantage: &half, Advantages: []float32{0, 1, 2, 0, -1}, Values: []float32{0.5, 0.25, 0.125, 0, -0.5},
+			RefLogprobs: []float32{0, -0.2, -0.3, 0, -20},
+			Images:      [][]byte{{0x89, 'P', 'N', 'G'}, {0, 255}}, Text: "Antwort: 42 ≠ 43",
+			Meta: map[string]string{"task": "maths", "level": "3"},
 		}
 	}
-	plain := &rollout.Rollout{PromptID: "p", Temperature: 1, TopP: 1, Reward: -1, Tokens: []int32{5}, Mask: []uint8{1}, Logprobs: []float32{-2}, Versions: []rollout.Version{0}}
+	plain := &rollout.Rollout{PromptID: "p", Temperature: 1, TopP: 1, Reward: -1, Tokens: []int32{5}, Mask: []uint8{1},
+		Logprobs: []float32{-2}, Versions: []rollout.Version{0}}
 	groups := []rollout.Group{{Rollouts: []*rollout.Rollout{full(), full()}}, {Rollouts: []*rollout.Rollout{plain}}}
 	groups[0].Rollouts[1].Advantage = nil
 	fields := extraFields(t, goldenColumns()...)
-	own := []column{opened(t, fields[0], `["engine-1"]`), opened(t, fields[1], `[[1.5, -2, 0.1]]`), opened(t, fields[2], `[{"left": 3, "top": null}]`)}
+	own := []column{opened(t, fields[0], `["engine-1"]`), opened(t, fields[1], `[[1.5, -2, 0.1]]`),
+		opened(t, fields[2], `[{"left": 3, "top": null}]`)}
 	groups[0].Rollouts[0].Extra = appendExtra(nil, own, fields, 0)
 	return groups
 }
@@ -56,8 +62,10 @@ func opened(t testing.TB, f arrow.Field, json string) column {
 func goldenDraws(t testing.TB) []rollout.Draw {
 	groups := goldenGroups(t)
 	draws := []rollout.Draw{
-		{ID: 18446744073709551615, Group: 12, Rollout: groups[0].Rollouts[0], Advantage: 0.5, Probability: 0.1, Weight: 0.75, Fresh: true, Staleness: 3, Uses: 2, GroupMean: 1.25, GroupStd: 0.5},
-		{ID: 1, Group: 13, Rollout: groups[1].Rollouts[0], Advantage: -1, Probability: 1e-300, Weight: 1, GroupMean: -1},
+		{ID: 18446744073709551615, Group: 12, Rollout: groups[0].Rollouts[0], Advantage: 0.5, Probability: 0.1,
+			Weight: 0.75, Fresh: true, Staleness: 3, Uses: 2, GroupMean: 1.25, GroupStd: 0.5},
+		{ID: 1, Group: 13, Rollout: groups[1].Rollouts[0], Advantage: -1, Probability: 1e-300, Weight: 1,
+			GroupMean: -1},
 	}
 	for _, d := range draws {
 		d.Rollout.Advantage = nil

@@ -78,8 +78,10 @@ func valuesOf(t testing.TB, dt arrow.DataType, json string) arrow.Array {
 func randomRollout(r *rand.Rand, prompt string) *rollout.Rollout {
 	n := 1 + r.IntN(40)
 	x := &rollout.Rollout{
-		PromptID: prompt, Temperature: 0.1 + r.Float32(), TopP: 0.5 + r.Float32()/2, Reward: r.Float32()*4 - 2, Truncated: r.IntN(3) == 0,
-		Tokens: make([]int32, n), Mask: make([]uint8, n), Logprobs: make([]float32, n), Versions: make([]rollout.Version, n),
+		PromptID: prompt, Temperature: 0.1 + r.Float32(), TopP: 0.5 + r.Float32()/2, Reward: r.Float32()*4 - 2,
+		Truncated: r.IntN(3) == 0,
+		Tokens:    make([]int32, n), Mask: make([]uint8, n), Logprobs: make([]float32, n),
+		Versions: make([]rollout.Version, n),
 	}
 	for i := range n {
 		x.Tokens[i], x.Versions[i] = r.Int32(), rollout.NoVersion
@@ -150,8 +152,10 @@ func randomDraws(r *rand.Rand, n int, fields []arrow.Field) []rollout.Draw {
 		x.Advantage = nil
 		groups[0].Rollouts = append(groups[0].Rollouts, x)
 		draws[i] = rollout.Draw{
-			ID: rollout.ID(r.Uint64()), Group: r.Uint64(), Rollout: x, Advantage: r.Float32() - 0.5, Probability: r.Float64(), Weight: r.Float32(),
-			Fresh: r.IntN(2) == 0, Staleness: r.Int32N(100), Uses: r.Int32N(100), GroupMean: r.Float32(), GroupStd: r.Float32(),
+			ID: rollout.ID(r.Uint64()), Group: r.Uint64(), Rollout: x, Advantage: r.Float32() - 0.5,
+			Probability: r.Float64(), Weight: r.Float32(),
+			Fresh: r.IntN(2) == 0, Staleness: r.Int32N(100), Uses: r.Int32N(100), GroupMean: r.Float32(),
+			GroupStd: r.Float32(),
 		}
 	}
 	withExtra(r, groups, fields)

@@ -11,7 +11,8 @@ func TestPooledMemoryIsAlignedAndHasTheRequestedSize(t *testing.T) {
 	last, wide := 0, 0
 	for size := 1; size < 1<<18; size++ {
 		i, capacity, ok := class(size)
-		if !ok || capacity < size || capacity > max(64, size+size/4+1) || i < last || i > last+1 || i == last && i > 0 && capacity != wide {
+		if !ok || capacity < size || capacity > max(64, size+size/4+1) || i < last || i > last+1 || i == last &&
+			i > 0 && capacity != wide {
 			t.Fatalf("%d bytes are of class %d with %d", size, i, capacity)
 		}
 		last, wide = i, capacity

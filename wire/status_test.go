@@ -24,7 +24,8 @@ func TestErrorsSurviveGRPC(t *testing.T) {
 		{fmt.Errorf("table a: %w", rollout.ErrStarved), Starved, codes.Unavailable, rollout.ErrStarved},
 		{fmt.Errorf("row 1: %w", rollout.ErrAhead), Ahead, codes.FailedPrecondition, rollout.ErrAhead},
 		{fmt.Errorf("batch 7: %w", rollout.ErrNoLease), NoLease, codes.FailedPrecondition, rollout.ErrNoLease},
-		{&rollout.FieldError{Row: 2, Field: "mask[1]", Value: "2", Remedy: "give 0 or 1"}, Invalid, codes.InvalidArgument, rollout.ErrInvalid},
+		{&rollout.FieldError{Row: 2, Field: "mask[1]", Value: "2", Remedy: "give 0 or 1"}, Invalid,
+			codes.InvalidArgument, rollout.ErrInvalid},
 		{Errorf(TooLarge, "message of %d bytes", 9), TooLarge, codes.ResourceExhausted, ErrTooLarge},
 		{Errorf(NotFound, "table b"), NotFound, codes.NotFound, ErrNotFound},
 		{Errorf(Exists, "table c"), Exists, codes.AlreadyExists, ErrExists},
@@ -45,17 +46,20 @@ func TestErrorsSurviveGRPC(t *testing.T) {
 		}
 		asJSON, err := json.Marshal(StatusOf(c.err))
 		var back Status
-		if err != nil || json.Unmarshal(asJSON, &back) != nil || CodeOf(back.Err()) != c.code || back.Err().Error() != c.err.Error() {
+		if err != nil || json.Unmarshal(asJSON, &back) != nil || CodeOf(back.Err()) != c.code ||
+			back.Err().Error() != c.err.Error() {
 			t.Errorf("%v came back from JSON as %v", c.err, back.Err())
 		}
-		if retry := c.code == Full || c.code == Starved || c.code == Ahead || c.code == Closing; c.code.Retryable() != retry {
+		if retry := c.code == Full || c.code == Starved || c.code == Ahead ||
+			c.code == Closing; c.code.Retryable() != retry {
 			t.Errorf("%s: retryable is %v", c.code, c.code.Retryable())
 		}
 	}
 }
 
 func TestContextErrorsKeepTheirCodes(t *testing.T) {
-	for err, code := range map[error]codes.Code{context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded} {
+	for err, code := range map[error]codes.Code{context.Canceled: codes.Canceled,
+		context.DeadlineExceeded: codes.DeadlineExceeded} {
 		if got := status.Code(ToGRPC(fmt.Errorf("waiting: %w", err))); got != code {
 			t.Errorf("%v was sent as %v", err, got)
 		}
@@ -67,7 +71,8 @@ func TestContextErrorsKeepTheirCodes(t *testing.T) {
 
 func TestForeignErrorsAreReturnedUnchanged(t *testing.T) {
 	for _, err := range []error{
-		errors.New("dial tcp: refused"), status.Error(codes.Unavailable, "connection reset"), status.Error(codes.Internal, "unheard-of: by us"),
+		errors.New("dial tcp: refused"), status.Error(codes.Unavailable, "connection reset"),
+		status.Error(codes.Internal, "unheard-of: by us"),
 		status.Error(codes.Unknown, ""),
 	} {
 		if got := FromGRPC(err); got != err {

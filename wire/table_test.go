@@ -21,11 +21,16 @@ func everyKey() Table {
 	return Table{
 		Name: "lab",
 		Options: replay.Options{
-			Capacity: 24, CapacityBytes: 1000, Retention: replay.KeepPositive, PositiveFraction: 0.25, PositiveThreshold: new(float32(0)),
-			MaxStaleness: 7, MaxUses: 3, Sampler: replay.Prioritized, MinSize: 2, Unit: replay.UnitStep, GroupSize: 4, StepReturns: replay.ToTheEnd,
-			StepDiscount: 0.9, PriorityBase: replay.BaseReward, PriorityEpsilon: 0.5, PriorityExponent: 2, AgeDecay: replay.Versions(math.Inf(1)),
-			Decay: replay.AfterExponent, TargetESS: 0.8, Draws: replay.Independent, Entry: replay.EnterMax, ImportanceBeta: new(0.0),
-			ImportanceAnneal: new(9), ImportanceNorm: replay.ByTable, Shards: 3, Advantage: "no_std", Vocab: 50, MaxTokens: 60, Seed: 1 << 63, LeaseSeconds: 1.5,
+			Capacity: 24, CapacityBytes: 1000, Retention: replay.KeepPositive, PositiveFraction: 0.25,
+			PositiveThreshold: new(float32(0)),
+			MaxStaleness:      7, MaxUses: 3, Sampler: replay.Prioritized, MinSize: 2, Unit: replay.UnitStep, GroupSize: 4,
+			StepReturns:  replay.ToTheEnd,
+			StepDiscount: 0.9, PriorityBase: replay.BaseReward, PriorityEpsilon: 0.5, PriorityExponent: 2,
+			AgeDecay: replay.Versions(math.Inf(1)),
+			Decay:    replay.AfterExponent, TargetESS: 0.8, Draws: replay.Independent, Entry: replay.EnterMax,
+			ImportanceBeta:   new(0.0),
+			ImportanceAnneal: new(9), ImportanceNorm: replay.ByTable, Shards: 3, Advantage: "no_std", Vocab: 50,
+			MaxTokens: 60, Seed: 1 << 63, LeaseSeconds: 1.5,
 		},
 		Limiter: &Limiter{SamplesPerInsert: 2, ErrorBuffer: 100}, Gate: &Gate{RolloutsPerUpdate: 64, GrantSeconds: 9},
 		Prompts: &prompts.Options{Fraction: 0.5, Band: 0, Cooldown: 0, MaxReuse: 1}, Columns: []Column{{"x_a", "int8"}},
@@ -85,7 +90,8 @@ func TestADefinitionWithNoKeyGivenHasTheDefaults(t *testing.T) {
 	for _, sampler := range replay.Samplers() {
 		given := Table{Name: "lab", Options: replay.Options{Sampler: sampler}}
 		filled := Table{Name: "lab", Options: given.Options.WithDefaults()}
-		for name, text := range map[string]string{"JSON": `{"name": "lab", "sampler": "` + string(sampler) + `"}`, "YAML": "name: lab\nsampler: " + string(sampler)} {
+		for name, text := range map[string]string{"JSON": `{"name": "lab", "sampler": "` + string(sampler) + `"}`,
+			"YAML": "name: lab\nsampler: " + string(sampler)} {
 			var got Table
 			err := yaml.UnmarshalWithOptions([]byte(text), &got, yaml.Strict())
 			if err != nil || !reflect.DeepEqual(got, given) {
@@ -106,7 +112,8 @@ func TestADefinitionWithNoKeyGivenHasTheDefaults(t *testing.T) {
 		}
 	}
 	var p prompts.Options
-	if err := yaml.Unmarshal([]byte("fraction: 0.5"), &p); err != nil || p != (prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10}) {
+	if err := yaml.Unmarshal([]byte("fraction: 0.5"), &p); err != nil ||
+		p != (prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10}) {
 		t.Errorf("prompts in part: %+v, %v", p, err)
 	}
 	if err := json.Unmarshal([]byte(`{"bands": 1}`), &p); err == nil {
@@ -121,7 +128,8 @@ func TestThePythonDefinitionHasTheSameKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for class, of := range map[string]reflect.Type{
-		"Definition": reflect.TypeFor[Table](), "Limiter": reflect.TypeFor[Limiter](), "Gate": reflect.TypeFor[Gate](), "Prompts": reflect.TypeFor[prompts.Options](),
+		"Definition": reflect.TypeFor[Table](), "Limiter": reflect.TypeFor[Limiter](), "Gate": reflect.TypeFor[Gate](),
+		"Prompts": reflect.TypeFor[prompts.Options](),
 	} {
 		_, body, found := strings.Cut(string(source), "\nclass "+class+"(_Options):\n")
 		body, _, _ = strings.Cut(body, "\n@dataclass")

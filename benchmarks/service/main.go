@@ -75,7 +75,8 @@ type runCommand struct {
 
 func main() {
 	var c commands
-	verb := kong.Parse(&c, kong.Name("bench-service"), kong.Description("Measure reprise serve."), kong.ShortUsageOnError())
+	verb := kong.Parse(&c, kong.Name("bench-service"), kong.Description("Measure reprise serve."),
+		kong.ShortUsageOnError())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	verb.BindTo(ctx, (*context.Context)(nil))

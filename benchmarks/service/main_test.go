@@ -111,7 +111,8 @@ func TestAutoAllowsPeersToBeMissing(t *testing.T) {
 
 func TestAPythonProcessThatDoesNotAnswerIsAnError(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nread task\necho '{\"error\": \"it broke\"}'\nread task\necho oh >&2\nexit 1\n"), 0o700); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nread task\necho '{\"error\": \"it broke\"}'\nread task\n"+
+		"echo oh >&2\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	p, err := runPython(program, "client.py")

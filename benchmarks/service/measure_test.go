@@ -52,7 +52,8 @@ func TestContendersTakeTurnsInEveryRound(t *testing.T) {
 
 func TestATurnHasAtLeastOneOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got, err := repeated("long", func(context.Context) error { time.Sleep(time.Second); return nil }).run(t.Context(), time.Millisecond)
+		got, err := repeated("long",
+			func(context.Context) error { time.Sleep(time.Second); return nil }).run(t.Context(), time.Millisecond)
 		if err != nil || got.operations != 1 || got.seconds != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}

@@ -229,7 +229,8 @@ func (p *page) transfers(list []Transfer) {
 		float64(t.Bytes)/1e6, t.Over)
 	lines := [][]string{{"", "GB/s", "rollouts/s", "p50 us", "p99 us", "of floor", "p50 x floor"}}
 	for _, t := range list {
-		lines = append(lines, []string{t.Who, fmt.Sprintf("%.2f", t.GBs), words.Whole(t.Rollouts), words.Whole(t.P50), words.Whole(t.P99),
+		lines = append(lines, []string{t.Who, fmt.Sprintf("%.2f", t.GBs), words.Whole(t.Rollouts), words.Whole(t.P50),
+			words.Whole(t.P99),
 			words.Percent(t.OfFloor, 0), fmt.Sprintf("%.2f", t.P50Ratio)})
 	}
 	p.table(lines)
@@ -244,7 +245,8 @@ func (p *page) durable(r *Result) {
 	for _, d := range r.Durable {
 		lines = append(lines, []string{
 			fmt.Sprintf("%d clients, %d x %s tokens", d.Clients, d.Group, words.Whole(float64(d.Tokens))),
-			fmt.Sprintf("%.2f", d.GBs), words.Whole(d.Rollouts), words.Whole(d.P50), words.Whole(d.P99), words.Percent(d.OfDisk, 0),
+			fmt.Sprintf("%.2f", d.GBs), words.Whole(d.Rollouts), words.Whole(d.P50), words.Whole(d.P99),
+			words.Percent(d.OfDisk, 0),
 			words.Percent(d.OfRewriting, 0)})
 	}
 	for _, d := range r.Disk {

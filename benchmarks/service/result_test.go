@@ -73,7 +73,8 @@ func TestThePageShowsEverythingThatWasMeasured(t *testing.T) {
 	for _, want := range []string{
 		"a processor, 2 cores, linux/amd64, go1.27.1", "medians of 5 rounds",
 		"sample 64 x 4,096 tokens, 3.409 MB, over tcp", "insert 64 x 4,096", "sample 64 x 256",
-		"raw socket", "1.56", "1,234", "12,346", "52%", "16 clients, 16 x 32,768 tokens", "61%", "the disk, new files, blocks of 4 MiB", "the disk, rewriting, blocks of 16 MiB",
+		"raw socket", "1.56", "1,234", "12,346", "52%", "16 clients, 16 x 32,768 tokens", "61%",
+		"the disk, new files, blocks of 4 MiB", "the disk, rewriting, blocks of 16 MiB",
 		"at least 50%", "at most 3.00", "21,000/s", "MISSED", "not measured: redis: redis-server is not installed",
 	} {
 		if !strings.Contains(page.String(), want) {

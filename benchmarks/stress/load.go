@@ -109,7 +109,8 @@ func (l *load) session(ctx context.Context, work func(context.Context, *client.C
 // classify counts errors that clients must expect. Others are violations.
 func (l *load) classify(who string, err error) {
 	for code, is := range map[string]error{
-		"full": rollout.ErrFull, "starved": rollout.ErrStarved, "ahead": rollout.ErrAhead, "no lease": rollout.ErrNoLease,
+		"full": rollout.ErrFull, "starved": rollout.ErrStarved, "ahead": rollout.ErrAhead,
+		"no lease": rollout.ErrNoLease,
 	} {
 		if errors.Is(err, is) {
 			l.expected.add(code)

@@ -15,13 +15,15 @@ func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T) (*Verdict, error){
 		"soak": func(t *testing.T) (*Verdict, error) {
 			return soak(t.Context(), SoakSettings{
-				Program: program, For: 10 * time.Second, Dir: t.TempDir(), Seed: 1, Producers: 16, Trainers: 4, Hostile: 2, Pace: 40 * time.Millisecond,
+				Program: program, For: 10 * time.Second, Dir: t.TempDir(), Seed: 1, Producers: 16, Trainers: 4,
+				Hostile: 2, Pace: 40 * time.Millisecond,
 				Longest: 1024, Every: 5 * time.Second,
 			}, t.Output())
 		},
 		"kill -9 under load": func(t *testing.T) (*Verdict, error) {
 			return crash(t.Context(), CrashSettings{
-				Program: program, Times: 5, Dir: t.TempDir(), Seed: 1, Inserting: 8, Life: time.Second, Pace: 10 * time.Millisecond, Longest: 512,
+				Program: program, Times: 5, Dir: t.TempDir(), Seed: 1, Inserting: 8, Life: time.Second,
+				Pace: 10 * time.Millisecond, Longest: 512,
 			}, t.Output())
 		},
 		"recovery": func(t *testing.T) (*Verdict, error) {

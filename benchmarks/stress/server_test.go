@@ -6,7 +6,8 @@ import (
 )
 
 func TestMetricsAndProcFilesAreParsed(t *testing.T) {
-	metrics := parseMetrics([]byte("# HELP go_goroutines x\ngo_goroutines 17\nreprise_x{table=\"a b\"} 3\ngo_memstats_heap_inuse_bytes 1.5e+06\n"))
+	metrics := parseMetrics([]byte("# HELP go_goroutines x\ngo_goroutines 17\nreprise_x{table=\"a b\"} 3\n" +
+		"go_memstats_heap_inuse_bytes 1.5e+06\n"))
 	if metrics["go_goroutines"] != 17 || metrics["go_memstats_heap_inuse_bytes"] != 1.5e6 || len(metrics) != 2 {
 		t.Errorf("metrics are %v", metrics)
 	}

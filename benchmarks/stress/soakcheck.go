@@ -193,7 +193,8 @@ func (s *soaker) checkContents(ctx context.Context) (map[string]*wire.TableStati
 			s.verdict.violation("table %s: %v", t.Name, err)
 		} else {
 			s.verdict.check(rows > 0 && received > 0,
-				"table %s: its count of insertions agrees with the producers' answers; %d were acknowledged", t.Name, rows)
+				"table %s: its count of insertions agrees with the producers' answers; %d were acknowledged",
+				t.Name, rows)
 		}
 		found, err := s.checkExport(ctx, t)
 		if err != nil {

@@ -73,7 +73,8 @@ func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
 func TestDesignRefusesWrongFlagsOfASchedule(t *testing.T) {
 	fails(t, call(t, "", "design", "--sim", "--workers", "0", "--trainers=-1", "--capacity", "0", "--rollouts", "5",
 		"--lengths", "10,x", "--batching", "none",
-		"--stragglers", "2,1", "--reward-latency", "1", "--weight-transfer=-1", "--weight-sync", "never", "--in-flight=-2"),
+		"--stragglers", "2,1", "--reward-latency", "1", "--weight-transfer=-1", "--weight-sync", "never",
+		"--in-flight=-2"),
 		"--workers: 0: want 1", "--trainers: -1: want 1", "--capacity: 0: want 1", "--rollouts: 5: want 1000",
 		"--lengths: 10,x: want MEDIAN,SIGMA,MAX", "--batching: none: want continuous or static",
 		"--stragglers: 2,1: want SHARE,FACTOR", "--reward-latency: 1: want MEAN,SIGMA",

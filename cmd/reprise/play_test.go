@@ -31,11 +31,14 @@ func TestPlayPrintsAnEpisodeInWords(t *testing.T) {
 		want  string
 	}{
 		"an expert": {"", []string{"arithmetic", "--policy", "expert", "--set", "max=30"},
-			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1: ANSWER\n    reward 1\nover, success after 1 turn, reward 1\n"},
+			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1: ANSWER\n    reward 1\n" +
+				"over, success after 1 turn, reward 1\n"},
 		"a line": {"7\n8\n", []string{"arithmetic", "--set", "max=30"},
-			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> 7\n    reward 0\nover, no success after 1 turn, reward 0\n"},
+			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> 7\n    reward 0\n" +
+				"over, no success after 1 turn, reward 0\n"},
 		"a line without an end": {"x", []string{"arithmetic", "--set", "max=30"},
-			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> x\n    reward 0, no action\nover, no success after 1 turn, reward 0\n"},
+			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> x\n    reward 0, no action\n" +
+				"over, no success after 1 turn, reward 0\n"},
 		"nobody": {"", []string{"arithmetic", "--episodes", "3", "--set", "max=30"},
 			"arithmetic, episode 1, prompt arithmetic/SUM\n  SUM=\nturn 1> \nleft after 0 turns, reward 0\n"},
 	} {
@@ -51,7 +54,8 @@ func TestPlayByHandTakesSeveralTurns(t *testing.T) {
 	t.Parallel()
 	got := succeeds(t, "R\r\nwhat?\nD\n", "play", "frozenlake", "--set", "slippery=false")
 	for _, want := range []string{
-		"  PFFF\n  FHFH\n", "turn 1 [L, D, R, U]> R\n    reward 0\n  SPFF\n", "turn 2 [L, D, R, U]> what?\n    reward -0.1, no action\n  SPFF\n",
+		"  PFFF\n  FHFH\n", "turn 1 [L, D, R, U]> R\n    reward 0\n  SPFF\n", "turn 2 [L, D, R, U]> what?\n" +
+			"    reward -0.1, no action\n  SPFF\n",
 		"turn 3 [L, D, R, U]> D\n    reward 0\n", "over, no success after 3 turns, reward -0.1\n",
 	} {
 		if !strings.Contains(got, want) {

@@ -21,8 +21,9 @@ const referencePath = "../../docs/reference.md"
 func TestReferenceListsEveryKey(t *testing.T) {
 	w := &reference.Writer{Root: "../.."}
 	w.Text("# Configuration keys")
-	w.Text("Generated from the code (`go test ./cmd/reprise -run Reference -write-reference`). Every key of a run can be set in a YAML\n" +
-		"file (`reprise train -c FILE`) or by `--set section.key=value`; every key of a service in its YAML file (`reprise serve -c FILE`).")
+	w.Text("Generated from the code (`go test ./cmd/reprise -run Reference -write-reference`). Every key of a run " +
+		"can be set in a YAML\nfile (`reprise train -c FILE`) or by `--set section.key=value`; every key of a " +
+		"service in its YAML file (`reprise serve -c FILE`).")
 	w.Text("## Run")
 	c := reflect.ValueOf(run.Default())
 	var top []string
@@ -62,8 +63,8 @@ func TestReferenceListsEveryKey(t *testing.T) {
 	w.Text("## Service")
 	w.Table(server.Config{}.WithDefaults())
 	w.Text("## Tables")
-	w.Text("A table in `tables:` of the service's file, in `--table key=value,…`, in the body of `create_table`, and in Python's\n" +
-		"`Definition`. The keys of `replay` in a run are the\n" +
+	w.Text("A table in `tables:` of the service's file, in `--table key=value,…`, in the body of `create_table`, and " +
+		"in Python's\n`Definition`. The keys of `replay` in a run are the\n" +
 		"same, but for those that other sections of a run decide.")
 	w.Table(wire.Table{})
 	if err := w.Err(); err != nil {
@@ -76,6 +77,7 @@ func TestReferenceListsEveryKey(t *testing.T) {
 		}
 	}
 	if there, err := os.ReadFile(referencePath); err != nil || string(there) != text {
-		t.Errorf("docs/reference.md is not what the code says (%v): run go test ./cmd/reprise -run Reference -write-reference", err)
+		t.Errorf("docs/reference.md is not what the code says (%v): run go test ./cmd/reprise -run Reference "+
+			"-write-reference", err)
 	}
 }

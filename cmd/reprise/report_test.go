@@ -116,7 +116,8 @@ func TestReportWarnsOfAnUnfinishedRunByItsSeed(t *testing.T) {
 	writeArmRun(t, filepath.Join(dir, "per-s2"), 2, 0.5, false)
 	got := call(t, "", "report", "--out", filepath.Join(dir, "page.html"), "on-policy="+filepath.Join(dir, "on-s1"),
 		"per="+filepath.Join(dir, "per-*"))
-	if got.code != 0 || !strings.Contains(got.stderr, "warning: per, seed 2 has not ended: it failed, was killed or is still running; last seen at update 10.") {
+	if got.code != 0 || !strings.Contains(got.stderr, "warning: per, seed 2 has not ended: it failed, was killed or "+
+		"is still running; last seen at update 10.") {
 		t.Errorf("exit code %d, standard error:\n%s", got.code, got.stderr)
 	}
 }

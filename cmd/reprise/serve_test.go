@@ -228,7 +228,8 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	t.Parallel()
 	const trainer, reader, late = "trainer-0123456789", "reader-01234567890", "late-0123456789abc"
 	certificate, key, pool := certify(t)
-	entries := "tokens:\n- {name: trainer, token: " + trainer + ", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
+	entries := "tokens:\n- {name: trainer, token: " + trainer +
+		", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
 	tokens := write(t, "tokens.yaml", entries)
 	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table",
 		"name=math,capacity=64")
@@ -421,8 +422,10 @@ tables:
 		t.Errorf("the file is read as %+v", c)
 	}
 	c, err = (&serveCommand{
-		Config: file(path), Listen: "127.0.0.1:2", HTTP: "127.0.0.1:3", Unix: "off", Data: "d", Sync: "off", Interval: time.Minute, StopTimeout: time.Hour,
-		MaxMessage: 1 << 21, Tokens: "t", Certificate: "c2", Clients: "required", Table: []string{"name=math,capacity=7", "name=new,capacity=8"},
+		Config: file(path), Listen: "127.0.0.1:2", HTTP: "127.0.0.1:3", Unix: "off", Data: "d", Sync: "off",
+		Interval: time.Minute, StopTimeout: time.Hour,
+		MaxMessage: 1 << 21, Tokens: "t", Certificate: "c2", Clients: "required",
+		Table: []string{"name=math,capacity=7", "name=new,capacity=8"},
 	}).load()
 	if err != nil {
 		t.Fatal(err)
@@ -474,7 +477,8 @@ func certify(t *testing.T) (certificate, key string, pool *x509.CertPool) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "reprise"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)

@@ -146,7 +146,8 @@ func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *test
 			"12 runs, 4 of them finished before",
 			"5/12  buffer, seed 2  best pass@1 0.750  0.65 at compute 1234  ETA 1m10s", // one in 10 s, 7 are left
 			"6/12  buffer, seed 2  best pass@1 0.750  0.65 not reached  ETA 30s",
-			"7/12  queue, seed 2  failed: the norm is NaN  ETA 13s", // three and a half in 10 s, four and a half are left
+			// three and a half in 10 s, four and a half are left
+			"7/12  queue, seed 2  failed: the norm is NaN  ETA 13s",
 		}
 		if got := strings.TrimSpace(out.String()); got != strings.Join(want, "\n") {
 			t.Errorf("printed:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))

@@ -23,9 +23,11 @@ const smallUpdates = 250
 func small(dir string, more ...string) []string {
 	args := []string{"train", "--out", dir}
 	for _, assignment := range append([]string{
-		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+		"policy.positions=32",
 		"task.max=10", "task.held_out=20", "warmup.steps=5", "warmup.batch=8", "generate.max_tokens=4",
-		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "learner.learning_rate=0.001",
+		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48",
+		"learner.learning_rate=0.001",
 		"evaluate.every=20", "evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0",
 		fmt.Sprint("budget.updates=", smallUpdates), "checkpoint.every=7",
 	}, more...) {
@@ -158,7 +160,8 @@ func TestAnInterruptedRunResumesToTheSameBytes(t *testing.T) {
 	for _, lines := range []int{1, 40} {
 		dir := filepath.Join(t.TempDir(), "run")
 		got := stop(t, os.Interrupt, filepath.Join(dir, results.MetricsFile), lines, append(small(dir), "--json"))
-		if got.code != 130 || !strings.Contains(got.stderr, "stopped with a checkpoint; continue with: reprise train --resume --out "+dir) {
+		if got.code != 130 || !strings.Contains(got.stderr, "stopped with a checkpoint; continue with: reprise train "+
+			"--resume --out "+dir) {
 			t.Errorf("interrupted: exit code %d, standard error:\n%s", got.code, got.stderr)
 		}
 		var s results.Summary

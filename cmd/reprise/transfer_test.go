@@ -46,8 +46,10 @@ func (s *served) fill(t *testing.T, table string, groups int) {
 		for range 3 {
 			n := 3 + random.IntN(40)
 			r := &rollout.Rollout{
-				PromptID: fmt.Sprintf("prompt-%d", number), Temperature: 0.5, TopP: 0.9, Reward: random.Float32(), Truncated: random.IntN(2) == 0,
-				Text: fmt.Sprintf("text %d", number), Meta: map[string]string{"number": fmt.Sprint(number)}, Images: [][]byte{{1}, {2, 3}},
+				PromptID: fmt.Sprintf("prompt-%d", number), Temperature: 0.5, TopP: 0.9, Reward: random.Float32(),
+				Truncated: random.IntN(2) == 0,
+				Text:      fmt.Sprintf("text %d", number), Meta: map[string]string{"number": fmt.Sprint(number)},
+				Images: [][]byte{{1}, {2, 3}},
 			}
 			for i := range n {
 				r.Tokens = append(r.Tokens, random.Int32N(50000))
@@ -125,7 +127,8 @@ func TestAnExportAndItsImportKeepATable(t *testing.T) {
 		}
 	}
 	succeeds(t, "", "export", s.at.GRPC+"/to", "--out", second, "--rows", "50")
-	sameRows(t, first, second) // ids, groups, advantages and moments, too: the table was empty, and groups stayed together
+	// ids, groups, advantages and moments, too: the table was empty, and groups stayed together
+	sameRows(t, first, second)
 
 	succeeds(t, "", "import", first, s.at.GRPC+"/anew", "--advance", "--recompute")
 	succeeds(t, "", "export", s.at.GRPC+"/anew", "--out", third, "--rows", "50")

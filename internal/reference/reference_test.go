@@ -26,7 +26,8 @@ func TestTableHasKeysDefaultsAndMeanings(t *testing.T) {
 		t.Errorf("err = %v, want that beta has no comment", w.Err())
 	}
 	for _, row := range []string{
-		"| `depth` | `2` | levels |", "| `size` | `7` | rows |", "| `inner` | none | more of it |", "| `inner.depth` | `2` | levels |",
+		"| `depth` | `2` | levels |", "| `size` | `7` | rows |", "| `inner` | none | more of it |",
+		"| `inner.depth` | `2` | levels |",
 		"| `long` | no limit | what is said above the field |",
 	} {
 		if !strings.Contains(w.String(), row) {

@@ -42,7 +42,8 @@ func sameTensors(t *testing.T, got, want map[string]Tensor) {
 	t.Helper()
 	if !maps.EqualFunc(got, want, func(a, b Tensor) bool {
 		return a.Name == b.Name && slices.Equal(a.Shape, b.Shape) &&
-			slices.EqualFunc(a.Data, b.Data, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+			slices.EqualFunc(a.Data, b.Data,
+				func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 	}) {
 		t.Fatalf("tensors differ: got %v, want %v", names(got), names(want))
 	}
@@ -104,7 +105,8 @@ func TestAFolderWithoutTokenizerHasNone(t *testing.T) {
 	if _, err := readTokenizer(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error of the missing tokenizer is %v", err)
 	}
-	if _, err := readWeights(t.TempDir(), c); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), weightsFile) {
+	if _, err := readWeights(t.TempDir(), c); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), weightsFile) {
 		t.Errorf("error of the missing weights is %v", err)
 	}
 }
@@ -203,7 +205,8 @@ func TestTiedWeightsAreFoundUnderEitherName(t *testing.T) {
 		{"both", []Tensor{embed, head}, ""},
 		{"both, different", []Tensor{embed, other}, "differ at element 9"},
 		{"neither", nil, `"model.embed_tokens.weight" is missing`},
-		{"head of another shape", []Tensor{embed, {headName, []int{8, 7}, embed.Data}}, `"lm_head.weight" of shape [8 7] is unexpected`},
+		{"head of another shape", []Tensor{embed, {headName, []int{8, 7}, embed.Data}},
+			`"lm_head.weight" of shape [8 7] is unexpected`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -245,9 +248,10 @@ func TestShardsAreReadThroughTheirIndex(t *testing.T) {
 	}
 	sameTensors(t, got, want)
 	for entries, problem := range map[string]string{
-		strings.TrimSuffix(index, ","):                                                     `inv_freq" is here, but the index places it in ""`,
-		index + fmt.Sprintf("%q:%q", inv.Name, "0.safetensors"):                            `inv_freq" is not here`,
-		index + fmt.Sprintf("%q:%q", inv.Name, "../1.safetensors"):                         "want the name of a file in the same folder",
+		strings.TrimSuffix(index, ","):                          `inv_freq" is here, but the index places it in ""`,
+		index + fmt.Sprintf("%q:%q", inv.Name, "0.safetensors"): `inv_freq" is not here`,
+		index + fmt.Sprintf("%q:%q", inv.Name, "../1.safetensors"): "want the name of a file " +
+			"in the same folder",
 		index + fmt.Sprintf("%q:%q,\"more\":\"2.safetensors\"", inv.Name, "1.safetensors"): "open weights",
 		"": "weight_map is empty",
 	} {

@@ -19,7 +19,8 @@ func parse(file []byte) ([]entry, error) { return readHeader(bytes.NewReader(fil
 
 func TestTheWriterFollowsTheFormatToTheByte(t *testing.T) {
 	var b bytes.Buffer
-	err := writeSafetensors(&b, []Tensor{{"a\"b", []int{1, 2}, []float32{1, -2}}, {"s", nil, []float32{0.5}}, {"z", []int{0, 3}, nil}})
+	err := writeSafetensors(&b, []Tensor{{"a\"b", []int{1, 2}, []float32{1, -2}}, {"s", nil, []float32{0.5}},
+		{"z", []int{0, 3}, nil}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,8 @@ func TestDamagedHeadersAreRefused(t *testing.T) {
 		{"empty", nil, "file has 0 bytes"},
 		{"short prefix", []byte("1234567"), "file has 7 bytes"},
 		{"header beyond the file", fileOf("{}", "")[:9], "header length is 2"},
-		{"absurd header length", binary.LittleEndian.AppendUint64(nil, math.MaxUint64), "header length is 18446744073709551615"},
+		{"absurd header length", binary.LittleEndian.AppendUint64(nil, math.MaxUint64),
+			"header length is 18446744073709551615"},
 		{"no JSON", fileOf("hello", ""), "not a JSON object"},
 		{"a list", fileOf("[]", ""), "not a JSON object"},
 		{"broken off", fileOf(`{"a"`, ""), "unexpected EOF"},
@@ -66,12 +68,15 @@ func TestDamagedHeadersAreRefused(t *testing.T) {
 		{"negative dimension", fileOf(`{"a":`+entry("F32", "[-2]", "[0,8]")+"}", "12345678"), `header entry "a"`},
 		{"fractional dimension", fileOf(`{"a":`+entry("F32", "[2.5]", "[0,8]")+"}", "12345678"), `header entry "a"`},
 		{"shape too large", fileOf(`{"a":`+entry("F32", "[3]", "[0,8]")+"}", "12345678"), "takes 12 bytes"},
-		{"shape overflows", fileOf(`{"a":`+entry("F32", "[4294967296,4294967296,4294967296]", "[0,8]")+"}", "12345678"), "larger than any file"},
-		{"shape wraps to zero", fileOf(`{"a":`+entry("F32", "[9223372036854775807,0]", "[0,0]")+"}", ""), "larger than any file"},
+		{"shape overflows", fileOf(`{"a":`+entry("F32", "[4294967296,4294967296,4294967296]", "[0,8]")+"}", "12345678"),
+			"larger than any file"},
+		{"shape wraps to zero", fileOf(`{"a":`+entry("F32", "[9223372036854775807,0]", "[0,0]")+"}", ""),
+			"larger than any file"},
 		{"one offset", fileOf(`{"a":`+entry("F32", "[2]", "[0]")+"}", "12345678"), "data_offsets is [0]"},
 		{"offsets swapped", fileOf(`{"a":`+entry("F32", "[2]", "[8,0]")+"}", "12345678"), "data_offsets is [8 0]"},
 		{"beyond the data", fileOf(`{"a":`+entry("F32", "[2]", "[4,12]")+"}", "12345678"), "end <= 8"},
-		{"overlap", fileOf("{"+a+`,"b":`+entry("F32", "[1]", "[4,8]")+"}", "12345678"), `"b": data begins at 4, the tensor before ends at 8`},
+		{"overlap", fileOf("{"+a+`,"b":`+entry("F32", "[1]", "[4,8]")+"}", "12345678"),
+			`"b": data begins at 4, the tensor before ends at 8`},
 		{"hole", fileOf(`{"b":`+entry("F32", "[1]", "[4,8]")+"}", "12345678"), "neither hole nor overlap"},
 		{"remainder", fileOf("{"+a+"}", "123456789"), "end at 8 of 9 bytes"},
 		{"truncated data", fileOf("{"+a+"}", "1234567"), "end <= 7"},
@@ -84,7 +89,8 @@ func TestDamagedHeadersAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := entries[0].read(bytes.NewReader(nil)); err == nil || !strings.Contains(err.Error(), "want F32, F16 or BF16") {
+	if _, err := entries[0].read(bytes.NewReader(nil)); err == nil ||
+		!strings.Contains(err.Error(), "want F32, F16 or BF16") {
 		t.Errorf("a dtype that is not widened: %v", err)
 	}
 }
@@ -115,7 +121,8 @@ func TestSixteenBitFloatsWidenExactly(t *testing.T) {
 			negative, frac := bits&0x8000 != 0, bits&(1<<kind.fracBits-1)
 			switch {
 			case bits&0x7fff>>kind.fracBits != kind.exp:
-				if want, _ := exact(bits, kind.fracBits, kind.bias).Float64(); v != want || math.Signbit(v) != negative {
+				if want, _ := exact(bits, kind.fracBits, kind.bias).Float64(); v != want ||
+					math.Signbit(v) != negative {
 					t.Fatalf("%s %#04x is %g, want %g", kind.dtype, bits, v, want)
 				}
 			case frac == 0 && (!math.IsInf(v, 0) || math.Signbit(v) != negative), frac != 0 && !math.IsNaN(v):
@@ -149,7 +156,8 @@ func TestTensorsLargerThanAChunkAreReadWhole(t *testing.T) {
 
 func FuzzReadSafetensors(f *testing.F) {
 	var b bytes.Buffer
-	if err := writeSafetensors(&b, []Tensor{{"a", []int{1, 2}, []float32{1, 2}}, {"b", []int{}, []float32{3}}}); err != nil {
+	if err := writeSafetensors(&b,
+		[]Tensor{{"a", []int{1, 2}, []float32{1, 2}}, {"b", []int{}, []float32{3}}}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())

@@ -110,12 +110,14 @@ func TestACharacterVocabularyRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range []*Tokenizer{tok, again} {
-		if k.BOS() != NoToken || k.Pad() != 0 || !slices.Equal(k.EOS(), []int32{1}) || k.VocabSize() != 2+len([]rune(taskChars)) {
+		if k.BOS() != NoToken || k.Pad() != 0 || !slices.Equal(k.EOS(), []int32{1}) ||
+			k.VocabSize() != 2+len([]rune(taskChars)) {
 			t.Errorf("BOS %d, pad %d, EOS %v, %d ids", k.BOS(), k.Pad(), k.EOS(), k.VocabSize())
 		}
 		for _, text := range []string{"", "12+34=46\n", taskChars, "  \n\n"} {
 			ids, err := k.Encode(text)
-			if err != nil || len(ids) != len([]rune(text)) || k.Decode(append(append([]int32{0}, ids...), 1, 0)) != text {
+			if err != nil || len(ids) != len([]rune(text)) ||
+				k.Decode(append(append([]int32{0}, ids...), 1, 0)) != text {
 				t.Errorf("%q: ids %v, error %v", text, ids, err)
 			}
 		}
@@ -131,15 +133,18 @@ func TestACharacterVocabularyRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := int32(2 + len([]rune(taskChars)))
-	if ids, err := seeing.Encode("1" + ImageToken + "2"); err != nil || !slices.Equal(ids, []int32{3, image, 4}) || seeing.Decode(ids) != "12" {
+	if ids, err := seeing.Encode("1" + ImageToken + "2"); err != nil || !slices.Equal(ids, []int32{3, image, 4}) ||
+		seeing.Decode(ids) != "12" {
 		t.Errorf("an image token in the text: ids %v, error %v", ids, err)
 	}
 	for _, special := range []string{"1", "<eos>", ""} {
-		if _, err := NewCharTokenizer(taskChars, special); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("special token %q", special)) {
+		if _, err := NewCharTokenizer(taskChars, special); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("special token %q", special)) {
 			t.Errorf("special token %q: error %v", special, err)
 		}
 	}
-	for chars, want := range map[string]string{"": "want one or more", "aba": "'a' occurs twice", "\xff": "valid UTF-8"} {
+	for chars, want := range map[string]string{"": "want one or more", "aba": "'a' occurs twice",
+		"\xff": "valid UTF-8"} {
 		if _, err := NewCharTokenizer(chars); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("characters %q: error %v, want %q", chars, err, want)
 		}
@@ -221,7 +226,8 @@ func TestSpecialTokensComeFromTheFirstFileThatNamesThem(t *testing.T) {
 		{specialsFile, `[]`, "special_tokens_map.json: parse"},
 		{"config.json", `{"bos_token_id":"a"}`, `bos_token_id: "a"`},
 	} {
-		if _, err := parse(map[string]string{tc.file: tc.content}); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := parse(map[string]string{tc.file: tc.content}); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %s: error %v, want %q", tc.file, tc.content, err, tc.want)
 		}
 	}
@@ -255,7 +261,8 @@ func TestUnsupportedTokenizersAreRefusedByName(t *testing.T) {
 		`{"decoder":{"type":"WordPiece"},` + model + `}`:                                                        "decoder.type: WordPiece",
 		`{"decoder":{"type":"Replace"},` + model + `}`:                                                          "decoder Replace",
 	} {
-		if _, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(content)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(content)}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", content, err, want)
 		}
 	}

@@ -60,9 +60,11 @@ func TestAPassRateOnTheEdgeOfTheBandIsWithin(t *testing.T) {
 		held           bool
 	}{
 		{0.3, 1, 5, true}, {0.3, 4, 5, true}, {0.3, 2, 10, true}, {0.3, 8, 10, true}, {0.3, 3, 15, true},
-		{0.3, 199_999_999, 1_000_000_000, false}, {0.3, 200_000_000, 1_000_000_000, true}, {0.3, 800_000_001, 1_000_000_000, false},
+		{0.3, 199_999_999, 1_000_000_000, false}, {0.3, 200_000_000, 1_000_000_000, true},
+		{0.3, 800_000_001, 1_000_000_000, false},
 		{0.3, 3, 16, false}, {0.3, 13, 16, false}, {0.3, 4, 16, true},
-		{0.4, 1, 10, true}, {0.4, 9, 10, true}, {0.1, 3, 5, true}, {0.1, 2, 5, true}, {0.2, 7, 10, true}, {0.2, 3, 10, true},
+		{0.4, 1, 10, true}, {0.4, 9, 10, true}, {0.1, 3, 5, true}, {0.1, 2, 5, true}, {0.2, 7, 10, true},
+		{0.2, 3, 10, true},
 		{0.05, 9, 20, true}, {0.45, 1, 20, true}, {0.35, 3, 20, true}, {0.35, 17, 20, true}, {0.15, 13, 20, true},
 		{0, 8, 16, true}, {0, 7, 16, false},
 		{0.5, 1, math.MaxInt32, true}, {0.5, 0, 16, false}, {0.5, 16, 16, false}, {0.5, 1, 1, false},
@@ -216,9 +218,11 @@ func TestATrainerThatGoesBackWaitsForTheCooldownOnly(t *testing.T) {
 
 func TestWhatIsNoResultIsRefusedAndNothingIsTaken(t *testing.T) {
 	b := mustNew(t, open())
-	err := b.Report(-1, result("good", 1, 2), result("", 1, 2), result("none", 0, 0), result("more", 3, 2), result("less", -1, 2), result("many", 1, math.MaxInt32+1))
+	err := b.Report(-1, result("good", 1, 2), result("", 1, 2), result("none", 0, 0), result("more", 3, 2),
+		result("less", -1, 2), result("many", 1, math.MaxInt32+1))
 	for _, part := range []string{
-		"version is -1", "row 1: id is empty", "row 2: total is 0", "row 3: correct is 3", "row 4: correct is -1", "row 5: total is 2147483648",
+		"version is -1", "row 1: id is empty", "row 2: total is 0", "row 3: correct is 3", "row 4: correct is -1",
+		"row 5: total is 2147483648",
 	} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing from %v", part, err)
@@ -240,7 +244,8 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 	}
 	_, err := prompts.New(prompts.Options{Fraction: 1.5, Band: math.NaN(), Cooldown: -1, MaxReuse: 0})
 	for _, part := range []string{
-		"fraction: 1.5: want 0 (nothing is replayed) to 1", "band: NaN: want 0", "cooldown: -1: want 0 to", "max_reuse: 0: want 1 to",
+		"fraction: 1.5: want 0 (nothing is replayed) to 1", "band: NaN: want 0", "cooldown: -1: want 0 to",
+		"max_reuse: 0: want 1 to",
 	} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing from %v", part, err)
@@ -267,7 +272,8 @@ func TestManyGoroutinesMayShareABuffer(t *testing.T) {
 		all.Go(func() {
 			for v := range rollout.Version(100) {
 				for _, p := range b.Next(v, 8) {
-					if err := b.Report(v, prompts.Result{Prompt: p, Correct: 1 + int(v)%3, Total: 4, Replayed: true}); err != nil {
+					if err := b.Report(v, prompts.Result{Prompt: p, Correct: 1 + int(v)%3, Total: 4,
+						Replayed: true}); err != nil {
 						t.Error(err)
 					}
 				}

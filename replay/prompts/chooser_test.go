@@ -138,7 +138,8 @@ func TestAChooserRefusesWhatItCannotUse(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"other groups": {snapshotOf(t, newChooser(t, open(), 5)), "5 groups per batch and threshold 1 in the snapshot, 4 and 1 here"},
+		"other groups": {snapshotOf(t, newChooser(t, open(), 5)), "5 groups per batch and threshold 1 in the " +
+			"snapshot, 4 and 1 here"},
 		"a buffer's":   {snapshotOf(t, used(t)), "it begins with"},
 		"other buffer": {snapshotOf(t, newChooser(t, small(), 4)), "options are"},
 	} {

@@ -44,7 +44,8 @@ func Example() {
 		return
 	}
 	s := buffer.Stats()
-	fmt.Printf("%d held, %d of %d reported without variance, %d replayed\n", s.Held, s.ZeroVariance, s.Reported, s.Replayed)
+	fmt.Printf("%d held, %d of %d reported without variance, %d replayed\n", s.Held, s.ZeroVariance,
+		s.Reported, s.Replayed)
 	// Output:
 	// version 4:
 	// version 5: 317+489 (row 3) 17+25 (row 1)

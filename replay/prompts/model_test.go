@@ -63,7 +63,8 @@ func (n *naive) eligible() []*known {
 		}
 	}
 	slices.SortFunc(es, func(a, b *known) int {
-		return cmp.Or(distance(a.rate).Cmp(distance(b.rate)), cmp.Compare(a.version, b.version), cmp.Compare(a.number, b.number))
+		return cmp.Or(distance(a.rate).Cmp(distance(b.rate)), cmp.Compare(a.version, b.version),
+			cmp.Compare(a.number, b.number))
 	})
 	return es
 }
@@ -123,7 +124,8 @@ func (n *naive) stats() prompts.Stats {
 
 // text shows statistics by their bins.
 func text(s prompts.Stats) string {
-	return fmt.Sprintf("%d held, %d eligible, %d spent, %d reported, %d without variance, %d replayed, reuses %v, pass rates %v",
+	return fmt.Sprintf("%d held, %d eligible, %d spent, %d reported, %d without variance, %d replayed, reuses %v, "+
+		"pass rates %v",
 		s.Held, s.Eligible, s.Spent, s.Reported, s.ZeroVariance, s.Replayed, s.Reuses.Bins(), s.PassRates.Bins())
 }
 
@@ -171,7 +173,8 @@ func newPair(t *testing.T, seed uint64) *pair {
 		Fraction: pick(r, 0, 0.25, 0.29, 0.5, 0.7, 0.75, 1), Band: pick(r, 0, 0.1, 0.2, 0.3, 0.4, 0.5),
 		Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(5),
 	}
-	return &pair{b: mustNew(t, o), n: &naive{o: o, known: map[string]*known{}}, r: r, names: 1 + r.IntN(60), total: pick(r, 4, 5, 10, 16)}
+	return &pair{b: mustNew(t, o), n: &naive{o: o, known: map[string]*known{}}, r: r, names: 1 + r.IntN(60),
+		total: pick(r, 4, 5, 10, 16)}
 }
 
 // step does something at random and returns what it was and, if they disagree, how.
@@ -235,7 +238,8 @@ func TestRandomOperationsAgreeWithTheDefinition(t *testing.T) {
 				t.Fatalf("seed %d, operation %d, %s of %+v: %s", seed, op, did, p.n.o, wrong)
 			}
 			if got, want := text(p.b.Stats()), text(p.n.stats()); got != want {
-				t.Fatalf("seed %d, operation %d, %s of %+v: statistics:\n got %s\nwant %s", seed, op, did, p.n.o, got, want)
+				t.Fatalf("seed %d, operation %d, %s of %+v: statistics:\n got %s\nwant %s", seed, op, did,
+					p.n.o, got, want)
 			}
 			es := p.n.eligible()
 			for i := 1; i < len(es); i++ {
@@ -254,6 +258,7 @@ func TestRandomOperationsAgreeWithTheDefinition(t *testing.T) {
 	}
 	t.Logf("%d prompts handed out, %d of them more than once, %d ties, %d times back", handed, twice, ties, back)
 	if handed < 2000 || twice < 300 || ties < 10000 || back < 150 {
-		t.Errorf("%d prompts handed out, %d of them more than once, %d ties, %d times back: the test shows little", handed, twice, ties, back)
+		t.Errorf("%d prompts handed out, %d of them more than once, %d ties, %d times back: the test shows little",
+			handed, twice, ties, back)
 	}
 }

@@ -65,13 +65,14 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"empty":         {nil, "reading the header"},
-		"foreign":       {[]byte("this is not a snapshot of any buffer"), "it begins with"},
-		"newer":         {spoilt(7, 2), "its format is 3"},
-		"cut off":       {whole[:len(whole)-1], "it is cut off"},
-		"damaged":       {spoilt(len(whole)-1, 1), "it is damaged"},
-		"no gob":        {sealed("reprprm", []byte("nonsense")), "decoding"},
-		"other options": {snapshotOf(t, mustNew(t, other)), "Cooldown:9 MaxReuse:1} in the snapshot and {Fraction:1 Band:0.3 Cooldown:3"},
+		"empty":   {nil, "reading the header"},
+		"foreign": {[]byte("this is not a snapshot of any buffer"), "it begins with"},
+		"newer":   {spoilt(7, 2), "its format is 3"},
+		"cut off": {whole[:len(whole)-1], "it is cut off"},
+		"damaged": {spoilt(len(whole)-1, 1), "it is damaged"},
+		"no gob":  {sealed("reprprm", []byte("nonsense")), "decoding"},
+		"other options": {snapshotOf(t, mustNew(t, other)), "Cooldown:9 MaxReuse:1} in the snapshot and {Fraction:1 " +
+			"Band:0.3 Cooldown:3"},
 	} {
 		err := b.Restore(bytes.NewReader(c.data))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

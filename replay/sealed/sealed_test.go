@@ -54,13 +54,14 @@ func TestNothingIsReadBeyondASnapshot(t *testing.T) {
 func TestWhatIsNoSnapshotIsToldByKind(t *testing.T) {
 	whole := seal(t, 7)
 	for want, b := range map[string][]byte{
-		"reading the header":            nil,
-		"it begins with":                bytes.Repeat([]byte("x"), 100),
-		"its format is 2, only 3":       append(append([]byte("testing"), 2), whole[8:]...),
-		"it is cut off after 0 of":      whole[:headerLength],
-		"it is damaged":                 append(bytes.Clone(whole[:len(whole)-1]), whole[len(whole)-1]^1),
-		"it is cut off after 3 of 9223": append(append(bytes.Clone(whole[:8]), 1, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0), 1, 2, 3),
-		"decoding: gob":                 seal(t, "a text"),
+		"reading the header":       nil,
+		"it begins with":           bytes.Repeat([]byte("x"), 100),
+		"its format is 2, only 3":  append(append([]byte("testing"), 2), whole[8:]...),
+		"it is cut off after 0 of": whole[:headerLength],
+		"it is damaged":            append(bytes.Clone(whole[:len(whole)-1]), whole[len(whole)-1]^1),
+		"it is cut off after 3 of 9223": append(append(bytes.Clone(whole[:8]), 1, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0),
+			1, 2, 3),
+		"decoding: gob": seal(t, "a text"),
 	} {
 		var got int
 		err := format.Open(bytes.NewReader(b), &got)
@@ -68,7 +69,8 @@ func TestWhatIsNoSnapshotIsToldByKind(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if err := format.Open(strings.NewReader("something else altogether"), new(int)); !errors.Is(err, rollout.ErrInvalid) {
+	if err := format.Open(strings.NewReader("something else altogether"), new(int)); !errors.Is(err,
+		rollout.ErrInvalid) {
 		t.Errorf("a foreign file gave %v", err)
 	}
 }
@@ -159,7 +161,8 @@ func TestChunksOutOfPlaceAreDamage(t *testing.T) {
 		"swapped":  bytes.Join([][]byte{whole[:begin], chunk(1), chunk(0), chunk(2), end}, nil),
 		"end only": bytes.Join([][]byte{whole[:begin], end}, nil),
 	} {
-		if _, err := read(bytes.NewReader(b)); !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "it is damaged") {
+		if _, err := read(bytes.NewReader(b)); !errors.Is(err, rollout.ErrInvalid) ||
+			!strings.Contains(err.Error(), "it is damaged") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -168,7 +171,8 @@ func TestChunksOutOfPlaceAreDamage(t *testing.T) {
 func TestAStreamThatClaimsMuchIsRefusedWithoutRoomForIt(t *testing.T) {
 	b := binary.LittleEndian.AppendUint32(append([]byte(format.Magic), format.Version), 1<<32-1)
 	b = append(b, 0, 0, 0, 0, 1, 2, 3)
-	if _, err := read(bytes.NewReader(b)); !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "a chunk of 4294967295") {
+	if _, err := read(bytes.NewReader(b)); !errors.Is(err, rollout.ErrInvalid) ||
+		!strings.Contains(err.Error(), "a chunk of 4294967295") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -189,7 +193,8 @@ func TestWhatIsNoStreamIsToldByKind(t *testing.T) {
 		}
 	}
 	failing := errors.New("the disk is gone")
-	if _, err := read(io.MultiReader(bytes.NewReader(whole[:12]), iotest.ErrReader(failing))); !errors.Is(err, failing) {
+	if _, err := read(io.MultiReader(bytes.NewReader(whole[:12]), iotest.ErrReader(failing))); !errors.Is(err,
+		failing) {
 		t.Errorf("a reader's error became %v", err)
 	}
 }

@@ -138,7 +138,8 @@ func TestStratifiedDrawsOneUnitFromEachSegment(t *testing.T) {
 				times[unit]++
 				from, to := float64(s)/float64(n)*tree.Total(), float64(s+1)/float64(n)*tree.Total()
 				if starts[unit+1] < from*(1-1e-15) || starts[unit] > to {
-					t.Fatalf("draw %d of %d, from [%v, %v): unit %d of [%v, %v)", s, n, from, to, unit, starts[unit], starts[unit+1])
+					t.Fatalf("draw %d of %d, from [%v, %v): unit %d of [%v, %v)", s, n, from, to, unit, starts[unit],
+						starts[unit+1])
 				}
 			}
 			for i, c := range times {

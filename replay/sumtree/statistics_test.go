@@ -105,7 +105,8 @@ func TestUnitsAreDrawnInProportionToTheirWeights(t *testing.T) {
 				}
 			}
 			if !testing.Short() && rejected < seeds-1 {
-				t.Errorf("a tree that leans by 1%% was rejected for %d of %d seeds: the test lacks power", rejected, seeds)
+				t.Errorf("a tree that leans by 1%% was rejected for %d of %d seeds: the test lacks power",
+					rejected, seeds)
 			}
 		})
 	}

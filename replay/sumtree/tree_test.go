@@ -99,7 +99,8 @@ func TestNodesAreTwoCacheLines(t *testing.T) {
 
 func TestScaleMultipliesExactly(t *testing.T) {
 	r := stream(3)
-	for _, k := range []int{0, 1, -1, 300, -300, 1023, 1024, -1022, -1023, -1074, -1075, -1090, 2000, -2000, 5000, -5000} {
+	for _, k := range []int{0, 1, -1, 300, -300, 1023, 1024, -1022, -1023, -1074, -1075, -1090, 2000, -2000,
+		5000, -5000} {
 		tree, m := New(1000), make(model, 1000)
 		for i := range m {
 			// As much of the range as does not overflow.

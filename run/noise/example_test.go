@@ -30,7 +30,8 @@ func ExampleMeter() {
 		panic(err)
 	}
 	for _, s := range n.ByStaleness {
-		fmt.Printf("staleness %d: %.1f times the noise of fresh rollouts\n", s.Last, s.Variance/n.ByStaleness[0].Variance)
+		fmt.Printf("staleness %d: %.1f times the noise of fresh rollouts\n", s.Last,
+			s.Variance/n.ByStaleness[0].Variance)
 	}
 	// Output:
 	// staleness 0: 1.0 times the noise of fresh rollouts

@@ -109,7 +109,8 @@ func TestEstimatesOfNoiseAreUnbiased(t *testing.T) {
 		"independent":          {dims: 6, fresh: 24, group: 4, held: 40, ages: 4, own: 1},
 		"shared within groups": {dims: 6, fresh: 24, group: 4, held: 40, ages: 4, own: 1, shared: 0.8},
 		"common to the table":  {dims: 6, fresh: 24, group: 4, held: 40, ages: 4, own: 1, common: 2, growth: 0.5},
-		"unequal groups":       {dims: 6, fresh: 40, held: 40, ages: 4, own: 1, shared: 0.6, sizes: func(g int) int { return 1 + g%3 }},
+		"unequal groups": {dims: 6, fresh: 40, held: 40, ages: 4, own: 1, shared: 0.6,
+			sizes: func(g int) int { return 1 + g%3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var fresh, stale, u, v4, v16 []float64
@@ -174,7 +175,8 @@ func TestTheVarianceOfMicroBatchesIsTheMeanOverAllDeals(t *testing.T) {
 			t.Errorf("b = %d: %d micro-batches of 16 rollouts", b.Draws, b.Batches)
 		}
 	}
-	if whole := n.MicroBatches[4]; math.Abs(whole.Dealt-whole.Variance) > 1e-9 || math.Abs(n.MicroBatches[0].Dealt-n.MicroBatches[0].Variance) > 1e-9 {
+	if whole := n.MicroBatches[4]; math.Abs(whole.Dealt-whole.Variance) > 1e-9 ||
+		math.Abs(n.MicroBatches[0].Dealt-n.MicroBatches[0].Variance) > 1e-9 {
 		t.Errorf("one way to deal 16 out by 1 and by 16, and it gives %+v", n.MicroBatches)
 	}
 }
@@ -235,7 +237,8 @@ func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
 		}
 	}
 	for k := range told {
-		if spread := math.Sqrt(squares[k] - sum[k]*sum[k]); math.Abs(told[k]/spread-1) > 0.15 { // five standard errors of the spread
+		// five standard errors of the spread
+		if spread := math.Sqrt(squares[k] - sum[k]*sum[k]); math.Abs(told[k]/spread-1) > 0.15 {
 			t.Errorf("staleness %d: the standard error is told as %v, the variance spreads by %v", k, told[k], spread)
 		}
 	}
@@ -243,7 +246,8 @@ func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
 
 func TestNoiseFallsIfItDoesByMoreThanChance(t *testing.T) {
 	fresh := results.StaleNoise{Variance: 10, Error: results.Num(0.3)}
-	for variance, want := range map[float64]bool{8.9: true, 9.1: false, 10: false, 20: false} { // 2 sqrt(0.3^2 + 0.4^2) is 1
+	// 2 sqrt(0.3^2 + 0.4^2) is 1
+	for variance, want := range map[float64]bool{8.9: true, 9.1: false, 10: false, 20: false} {
 		if got := falls(fresh, results.StaleNoise{Variance: variance, Error: results.Num(0.4)}); got != want {
 			t.Errorf("from 10 ± 0.3 to %v ± 0.4 it falls: %v, want %v", variance, got, want)
 		}
@@ -260,7 +264,8 @@ func TestATableWhoseGradientsAreAlikeTellsNoCorrelation(t *testing.T) {
 		clear(g)
 	}
 	_, n := d.meter(t)
-	if n.Common.Known() || n.Mean.Known() || n.MicroBatches != nil || !strings.Contains(strings.Join(n.Warnings, " "), "all 40 rollouts of the table are alike") {
+	if n.Common.Known() || n.Mean.Known() || n.MicroBatches != nil || !strings.Contains(strings.Join(n.Warnings, " "),
+		"all 40 rollouts of the table are alike") {
 		t.Errorf("measured %+v", n)
 	}
 }

@@ -26,9 +26,12 @@ var starts run.Starts
 func small(t testing.TB, assignments ...string) run.Config {
 	t.Helper()
 	c, err := run.Load("", append([]string{
-		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1", "policy.positions=32",
-		"task.max=10", "task.held_out=20", "warmup.steps=200", "warmup.batch=32", "warmup.learning_rate=0.01", "generate.max_tokens=4",
-		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "learner.learning_rate=0.001",
+		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
+		"policy.positions=32",
+		"task.max=10", "task.held_out=20", "warmup.steps=200", "warmup.batch=32", "warmup.learning_rate=0.01",
+		"generate.max_tokens=4",
+		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48",
+		"learner.learning_rate=0.001",
 		"evaluate.every=4", "evaluate.samples=0", "budget.compute=0", "budget.updates=20", "checkpoint.every=7",
 	}, assignments...))
 	if err != nil {
@@ -94,7 +97,8 @@ func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
 	if !reflect.DeepEqual(contents(t, dir), before) {
 		t.Error("the run's folder has changed")
 	}
-	if n.Proxy || n.Version != sum.Version || n.Seed != sum.Seed || n.Run != dir || n.Held != 64 || n.Fresh != 52 { // 13 groups of 4
+	// 13 groups of 4
+	if n.Proxy || n.Version != sum.Version || n.Seed != sum.Seed || n.Run != dir || n.Held != 64 || n.Fresh != 52 {
 		t.Errorf("measured %+v", n)
 	}
 	if r := n.NewPerUpdate.Float(); r != float64(sum.Inserted)/float64(sum.Version) {
@@ -107,17 +111,20 @@ func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
 			t.Errorf("staleness %+v", s)
 		}
 	}
-	if first.Last != 0 || first.Rollouts != 52 || !(first.Variance > 0) || held != 64 || len(n.MicroBatches) != 5 || !n.Residual.Known() {
+	if first.Last != 0 || first.Rollouts != 52 || !(first.Variance > 0) || held != 64 || len(n.MicroBatches) != 5 ||
+		!n.Residual.Known() {
 		t.Errorf("measured %+v", n)
 	}
-	if text := strings.Join(n.Warnings, " "); !strings.Contains(text, "too few") || strings.Contains(text, "not ended") {
+	if text := strings.Join(n.Warnings, " "); !strings.Contains(text, "too few") ||
+		strings.Contains(text, "not ended") {
 		t.Errorf("warnings %q", n.Warnings)
 	}
 	if again := measured(t, dir, o); !reflect.DeepEqual(again, n) {
 		t.Errorf("measured again it is\n%+v\nbefore\n%+v", again, n)
 	}
 	o.Seed++
-	if other := measured(t, dir, o); other.ByStaleness[0].Variance == first.Variance || other.MicroBatches[0].Variance == n.MicroBatches[0].Variance {
+	if other := measured(t, dir, o); other.ByStaleness[0].Variance == first.Variance ||
+		other.MicroBatches[0].Variance == n.MicroBatches[0].Variance {
 		t.Error("another seed gives the same rollouts")
 	}
 }
@@ -125,13 +132,18 @@ func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
 // Where a loss clips, the clipped tokens have no gradient; a learning rate that moves far makes many.
 func TestNoiseIsMeasuredWithoutClippingByDefault(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	train(t, small(t, "learner.learning_rate=0.003", "learner.clip_low=0.01", "learner.clip_high=0.01", "replay.capacity=96"), dir)
-	free, clipped := measured(t, dir, Options{Held: 96, Fresh: 64}), measured(t, dir, Options{Held: 96, Fresh: 64, Clipped: true})
-	stale := func(n *results.Noise) float64 { return n.MicroBatches[0].Variance / n.ByStaleness[0].Variance } // fresh ones are never clipped
+	train(t, small(t, "learner.learning_rate=0.003", "learner.clip_low=0.01", "learner.clip_high=0.01",
+		"replay.capacity=96"), dir)
+	free, clipped := measured(t, dir, Options{Held: 96, Fresh: 64}),
+		measured(t, dir, Options{Held: 96, Fresh: 64, Clipped: true})
+	// fresh ones are never clipped
+	stale := func(n *results.Noise) float64 { return n.MicroBatches[0].Variance / n.ByStaleness[0].Variance }
 	if free.Clipped || !clipped.Clipped || !(stale(clipped) < 0.5*stale(free)) {
-		t.Errorf("stale rollouts scatter %v times as fresh ones without clipping and %v times with it", stale(free), stale(clipped))
+		t.Errorf("stale rollouts scatter %v times as fresh ones without clipping and %v times with it", stale(free),
+			stale(clipped))
 	}
-	for n, want := range map[*results.Noise]string{free: "measured without clipping", clipped: "they have no gradient"} {
+	for n, want := range map[*results.Noise]string{free: "measured without clipping",
+		clipped: "they have no gradient"} {
 		if text := strings.Join(n.Warnings, " "); !strings.Contains(text, want) {
 			t.Errorf("warnings %q: want one that says %q", n.Warnings, want)
 		}
@@ -150,20 +162,28 @@ func TestTheNoiseOfRunsOfEveryKindIsMeasured(t *testing.T) {
 		assignments []string
 		warning     string
 	}{
-		"queue": {[]string{"replay.sampler=lifo", "replay.capacity=0", "pipeline.workers=5", "pipeline.trainers=1"}, "GPUs waited"},
+		"queue": {[]string{"replay.sampler=lifo", "replay.capacity=0", "pipeline.workers=5", "pipeline.trainers=1"},
+			"GPUs waited"},
 		"turns": {[]string{"pipeline.mode=sync", "pipeline.sync_updates=2", "pipeline.publish_every=2"}, "GPUs waited"},
-		"positive": {[]string{"replay.retention=positive", "replay.positive_fraction=0.5", "replay.positive_threshold=0.5",
+		"positive": {[]string{"replay.retention=positive", "replay.positive_fraction=0.5",
+			"replay.positive_threshold=0.5",
 			"learner.objective=asymre", "learner.mask_zero_variance=true"}, "retention positive"},
-		"priorities, mixed": {[]string{"pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=2", "replay.priority_base=reward"},
+		"priorities, mixed": {[]string{"pipeline.mode=sync", "replay.sampler=prioritized", "replay.mix=2",
+			"replay.priority_base=reward"},
 			"sampler prioritized"},
-		"prompts replayed": {[]string{"prompts.fraction=0.5", "prompts.cooldown=2", "prompts.band=0.5"}, "replays prompts"},
-		"off-policy, reference swapped": {[]string{"pipeline.mode=sync", "pipeline.batch_updates=3", "pipeline.publish_every=6",
+		"prompts replayed": {[]string{"prompts.fraction=0.5", "prompts.cooldown=2", "prompts.band=0.5"},
+			"replays prompts"},
+		"off-policy, reference swapped": {[]string{"pipeline.mode=sync", "pipeline.batch_updates=3",
+			"pipeline.publish_every=6",
 			"learner.objective=grpo_off", "learner.kl_coef=0.1", "learner.reference_every=4"}, ""},
 		"critic": {[]string{"learner.objective=ppo", "pipeline.batch_updates=2", "replay.sampler=prioritized",
 			"replay.priority_base=td_error"}, ""},
-		"reinforce++":      {[]string{"learner.objective=reinforce++", "learner.kl_penalty=0.05", "learner.reference_every=5"}, ""},
-		"batch advantages": {[]string{"learner.advantage=batch", "learner.ratio=sequence", "generate.top_p=0.9"}, "top_p"},
-		"four trainers":    {[]string{"pipeline.workers=4", "pipeline.trainers=4", "pipeline.weight_sync=token", "pipeline.chunk=2"}, ""},
+		"reinforce++": {[]string{"learner.objective=reinforce++", "learner.kl_penalty=0.05",
+			"learner.reference_every=5"}, ""},
+		"batch advantages": {[]string{"learner.advantage=batch", "learner.ratio=sequence", "generate.top_p=0.9"},
+			"top_p"},
+		"four trainers": {[]string{"pipeline.workers=4", "pipeline.trainers=4", "pipeline.weight_sync=token",
+			"pipeline.chunk=2"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
@@ -186,7 +206,8 @@ func TestTheNoiseOfRunsOfEveryKindIsMeasured(t *testing.T) {
 func TestALimitOfPromptsIsWarnedOf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	train(t, small(t, "prompts.limit=3", "replay.capacity=96"), dir)
-	if n := measured(t, dir, Options{Held: 32, Fresh: 32}); !strings.Contains(strings.Join(n.Warnings, " "), "first 3 prompts over and over") {
+	if n := measured(t, dir, Options{Held: 32, Fresh: 32}); !strings.Contains(strings.Join(n.Warnings, " "),
+		"first 3 prompts over and over") {
 		t.Errorf("warnings %q", n.Warnings)
 	}
 }
@@ -216,11 +237,13 @@ func TestNoiseWithoutACheckpointIsMeasuredByProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := measured(t, dir, Options{})
-	if !n.Proxy || n.RolloutCost != sum.RolloutCostMeasured || n.NewPerUpdate != sum.NewPerUpdate || n.Common.Known() || len(n.MicroBatches) > 0 {
+	if !n.Proxy || n.RolloutCost != sum.RolloutCostMeasured || n.NewPerUpdate != sum.NewPerUpdate || n.Common.Known() ||
+		len(n.MicroBatches) > 0 {
 		t.Errorf("measured %+v", n)
 	}
 	stale := slices.DeleteFunc(slices.Clone(sum.ESSByAge), func(a results.AgeESS) bool { return a.Age == 0 })
-	if n.ByStaleness[0].Variance != 1 || n.ByStaleness[0].Age != 0 || len(n.ByStaleness) != 1+len(stale) || len(stale) == 0 {
+	if n.ByStaleness[0].Variance != 1 || n.ByStaleness[0].Age != 0 || len(n.ByStaleness) != 1+len(stale) ||
+		len(stale) == 0 {
 		t.Fatalf("%+v of %+v", n.ByStaleness, sum.ESSByAge)
 	}
 	for i, a := range stale {
@@ -228,7 +251,8 @@ func TestNoiseWithoutACheckpointIsMeasuredByProxy(t *testing.T) {
 			t.Errorf("%+v of %+v", s, a)
 		}
 	}
-	if text := strings.Join(n.Warnings, " "); !strings.Contains(text, "no checkpoint") || !strings.Contains(text, "proxy") {
+	if text := strings.Join(n.Warnings, " "); !strings.Contains(text, "no checkpoint") ||
+		!strings.Contains(text, "proxy") {
 		t.Errorf("warnings %q", n.Warnings)
 	}
 }
@@ -255,7 +279,8 @@ func TestMeasurementsThatCannotBeMadeSayWhatToDo(t *testing.T) {
 			}
 		}()
 		c := small(t)
-		run.Train(context.Background(), c, begin(t, c), begun, run.Hooks{OnUpdate: func(results.Update) { panic(died) }})
+		run.Train(context.Background(), c, begin(t, c), begun,
+			run.Hooks{OnUpdate: func(results.Update) { panic(died) }})
 	}()
 	refused(begun, Options{}, "version 0", "--resume")
 	if err := os.RemoveAll(filepath.Join(begun, results.CheckpointDir)); err != nil {
@@ -315,7 +340,8 @@ func TestHeldDrawsAreAUniformChoiceOfTheTable(t *testing.T) {
 	var sum, squares float64
 	for _, d := range draws {
 		if age, held := ages[d.ID]; !held || age != int(d.Staleness) || d.Weight != 1 {
-			t.Errorf("draw %d has staleness %d and weight %v, its rollout age %d (held: %v)", d.ID, d.Staleness, d.Weight, age, held)
+			t.Errorf("draw %d has staleness %d and weight %v, its rollout age %d (held: %v)", d.ID, d.Staleness,
+				d.Weight, age, held)
 		}
 		delete(ages, d.ID)
 		sum += float64(d.Advantage)

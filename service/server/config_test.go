@@ -15,7 +15,8 @@ import (
 func TestParseTableReadsKeysAndParts(t *testing.T) {
 	got, err := ParseTable("name=007,capacity=4096, sampler=prioritized,age_decay=inf,priority_exponent=0.6,limiter.samples_per_insert=4,limiter.error_buffer=128,capacity_bytes=2000000000")
 	want := wire.Table{Name: "007", Options: replay.Options{Capacity: 4096, CapacityBytes: 2_000_000_000,
-		Sampler: "prioritized", AgeDecay: replay.Versions(math.Inf(1)), PriorityExponent: 0.6}, Limiter: &wire.Limiter{SamplesPerInsert: 4, ErrorBuffer: 128}}
+		Sampler: "prioritized", AgeDecay: replay.Versions(math.Inf(1)), PriorityExponent: 0.6},
+		Limiter: &wire.Limiter{SamplesPerInsert: 4, ErrorBuffer: 128}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -39,8 +40,9 @@ func TestParseTableReadsKeysAndParts(t *testing.T) {
 
 func TestASuggestionIsOneTypoAway(t *testing.T) {
 	for typo, want := range map[string]bool{
-		"capacity": true, "capcity": true, "capacityy": true, "cabacity": true, "cpaacity": true, "capacit": true, "acapacity": true,
-		"capct": false, "": false, "cabacityy": false, "ytcapaci": false,
+		"capacity": true, "capcity": true, "capacityy": true, "cabacity": true, "cpaacity": true, "capacit": true,
+		"acapacity": true,
+		"capct":     false, "": false, "cabacityy": false, "ytcapaci": false,
 	} {
 		if got := oneTypoApart(typo, "capacity"); got != want || got != oneTypoApart("capacity", typo) {
 			t.Errorf("oneTypoApart(%q, capacity) = %v, want %v", typo, got, want)
@@ -62,8 +64,10 @@ func FuzzParseTable(f *testing.F) {
 // FuzzRead reads any text as a configuration file: it is refused with the file's name, or every check can be made of
 // it.
 func FuzzRead(f *testing.F) {
-	f.Add("listen: 127.0.0.1:1\nhttp: off\nsync: interval\ninterval: 2s\ntls: {certificate: c.pem, key: k.pem}\ntables: [{name: a, capacity: 8}]\n")
-	f.Add("tables:\n  - name: b\n    sampler: prioritized\n    age_decay: inf\n    priority_exponent: .nan\n    limiter: {samples_per_insert: 2, error_buffer: 64}\n    columns: [{name: x_a, type: 'list<int8>'}]\n")
+	f.Add("listen: 127.0.0.1:1\nhttp: off\nsync: interval\ninterval: 2s\ntls: {certificate: c.pem, key: k.pem}\n" +
+		"tables: [{name: a, capacity: 8}]\n")
+	f.Add("tables:\n  - name: b\n    sampler: prioritized\n    age_decay: inf\n    priority_exponent: .nan\n" +
+		"    limiter: {samples_per_insert: 2, error_buffer: 64}\n    columns: [{name: x_a, type: 'list<int8>'}]\n")
 	f.Add("max_message_bytes: 99999999999999999999\ntables: [null, {}]\n")
 	f.Add("a: &a [*a]\n<<: *a\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -136,7 +136,8 @@ func TestTheDashboardFitsAPhone(t *testing.T) {
 	none := empty()
 	none.Tables = nil
 	pages := map[string]*watch.Watch{
-		"busy": open(t, busy(302)), "empty": open(t, empty()), "none": open(t, none), "many": open(t, many), "broken": open(t, broken),
+		"busy": open(t, busy(302)), "empty": open(t, empty()), "none": open(t, none), "many": open(t, many),
+		"broken": open(t, broken),
 	}
 	widths := []int{320, 390, 768, 1400}
 	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
@@ -226,7 +227,8 @@ func TestTheDashboardIsDrawnAtEverySize(t *testing.T) {
 		b.run(append(arguments, server.URL+c.path)...)
 		server.Close()
 		if colours, size := painted(t, filepath.Join(folder, name+".png")); size != c.size || colours < 4 {
-			t.Errorf("%s: the picture is of %s with %d colours: want %s, and more colours than an unstyled page has", name, size,
+			t.Errorf("%s: the picture is of %s with %d colours: want %s, and more colours than an unstyled page has",
+				name, size,
 				colours, c.size)
 		}
 	}

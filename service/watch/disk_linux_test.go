@@ -71,7 +71,8 @@ func fillDisk(t *testing.T, folder string) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.insert("after"); wire.CodeOf(err) != wire.Failed { // nobody knows what the file has: it has to be read again
+	// nobody knows what the file has: it has to be read again
+	if err := d.insert("after"); wire.CodeOf(err) != wire.Failed {
 		t.Errorf("an insertion once there is room again: %v", err)
 	}
 	// Of those that were refused one may be in memory, whose transaction failed; those that came after it did not enter.

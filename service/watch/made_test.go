@@ -80,8 +80,9 @@ func busy(after int) service.Observation {
 			Options: replay.Options{Capacity: 50_000, CapacityBytes: 2_000_000_000, Sampler: "prioritized",
 				Retention: "positive_bias", MaxStaleness: 16, MaxUses: 12, GroupSize: 16, Unit: "rollout"}},
 		Stats: rollout.Stats{
-			Version: 1843, Present: 38_412, PresentBytes: 1_236_000_000, Inserted: rows(412), InsertedGroups: rows(412) / 16,
-			Drawn: rows(1648), Acknowledged: rows(1648) - 160,
+			Version: 1843, Present: 38_412, PresentBytes: 1_236_000_000, Inserted: rows(412),
+			InsertedGroups: rows(412) / 16,
+			Drawn:          rows(1648), Acknowledged: rows(1648) - 160,
 			Returned: 32, Refused: 3, NeverUsed: 1204, UpdatesIgnored: 77,
 			Evicted: map[rollout.Cause]uint64{rollout.EvictedByCapacity: 48_220, rollout.EvictedByStaleness: 9_310,
 				rollout.EvictedByUses: 2_118, rollout.EvictedByDamage: 2},
@@ -104,26 +105,36 @@ func busy(after int) service.Observation {
 			Drawn: rows(1648), HeldInserts: 211, HeldSamples: 34, InsertsHeld: true},
 		Gate: &wire.GateState{RolloutsPerUpdate: 512, MaxStaleness: 8, Allowed: 948_224, Started: 947_712,
 			Outstanding: 1_024, Grants: 7, Granted: 60_000, Abandoned: 16, Expired: 2},
-		Prompts: &prompts.Stats{Held: 412, Eligible: 288, Spent: 31, Reported: 8_120, ZeroVariance: 3_410, Replayed: 1_207},
+		Prompts: &prompts.Stats{Held: 412, Eligible: 288, Spent: 31, Reported: 8_120, ZeroVariance: 3_410,
+			Replayed: 1_207},
 		Journal: &service.JournalState{Path: "/data/math.journal", Sync: journal.Always, Stats: journal.Stats{
 			Commits: 25_811, Rollouts: rows(412), Removals: 59_648, Uses: 160_000, Bytes: rows(412) * 16_900,
 			FileBytes: 1_610_000_000, FreeBytes: 214_000_000, Pending: 3,
-			Writes: []journal.Latency{{UpTo: time.Millisecond, Count: 2_000}, {UpTo: 2 * time.Millisecond, Count: 20_000},
+			Writes: []journal.Latency{{UpTo: time.Millisecond, Count: 2_000},
+				{UpTo: 2 * time.Millisecond, Count: 20_000},
 				{UpTo: 4 * time.Millisecond, Count: 3_700}, {Count: 111}},
 			WriteTime: 41 * time.Second,
 		}},
 	}
 	for age := range 17 {
-		math1.ByAge = append(math1.ByAge, replay.AgeShare{Age: age, Units: 2_600 - 90*age, Base: 0.8 + 0.02*float64(age),
+		math1.ByAge = append(math1.ByAge, replay.AgeShare{Age: age, Units: 2_600 - 90*age,
+			Base:        0.8 + 0.02*float64(age),
 			Probability: 0.16 * math.Exp(-float64(age)/6.2)})
 		math1.ESSByAge = append(math1.ESSByAge,
-			replay.AgeESS{First: age, Last: age, ESS: math.Exp(-float64(age) / 14), Tokens: 40_000 * math.Exp(-float64(age)/5)})
+			replay.AgeESS{First: age, Last: age, ESS: math.Exp(-float64(age) / 14),
+				Tokens: 40_000 * math.Exp(-float64(age)/5)})
 	}
 	texts := []string{
-		"Let x be the number of apples that Tom has. Then 3x + 4 = 19, so 3x = 15 and x = 5.\n\nThe answer is \\boxed{5}.",
-		"We have 12 eggs in a dozen and use 3 for breakfast and 4 for muffins, so 12 - 3 - 4 = 5 are left. At $2 each that makes $10 a day.\n#### 10",
-		"First I compute the area: 7 * 8 = 54. Then I subtract the border, which gives 54 - 30 = 24.\nSo the area is <b>24</b> & nothing else </pre><script>alert(1)</script>",
-		"Hmm, let me try again. Wait. Suppose that the train leaves at noon. Then it travels for 3 hours at 80 km/h, which makes 240 km. But the question asks for miles, so 240 / 1.609 = 149. Hmm, let me check this again, because the numbers should come out round. Suppose instead that the train leaves at one. Then it travels for 2 hours only",
+		"Let x be the number of apples that Tom has. Then 3x + 4 = 19, so 3x = 15 and x = 5.\n\n" +
+			"The answer is \\boxed{5}.",
+		"We have 12 eggs in a dozen and use 3 for breakfast and 4 for muffins, so 12 - 3 - 4 = 5 are left. At $2 " +
+			"each that makes $10 a day.\n#### 10",
+		"First I compute the area: 7 * 8 = 54. Then I subtract the border, which gives 54 - 30 = 24.\n" +
+			"So the area is <b>24</b> & nothing else </pre><script>alert(1)</script>",
+		"Hmm, let me try again. Wait. Suppose that the train leaves at noon. Then it travels for 3 hours at 80 km/h, " +
+			"which makes 240 km. But the question asks for miles, so 240 / 1.609 = 149. Hmm, let me check this " +
+			"again, because the numbers should come out round. Suppose instead that the train leaves at one. Then it " +
+			"travels for 2 hours only",
 		"東京タワーの高さは333メートルです。したがって答えは 333 です。",
 		"42",
 	}
@@ -158,9 +169,11 @@ func busy(after int) service.Observation {
 		Connections: []service.Connection{
 			{Peer: "10.1.0.7:51334", Caller: "trainer", Since: epoch().Add(-2 * time.Hour), ReceivedBytes: 21_000_000,
 				SentBytes: 1_830_000_000_000, Streams: 2, Tables: []string{"code", "math-prioritized"}},
-			{Peer: "10.1.0.21:40112", Caller: "generators", Since: epoch().Add(-40 * time.Minute), ReceivedBytes: 77_000_000_000,
-				SentBytes: 3_100_000, Streams: 1, Tables: []string{"math-prioritized"}},
-			{Peer: "[2001:db8:0:17:a1b2:c3d4:e5f6:1234]:40113", Caller: "generators-of-the-other-cluster", Since: epoch(),
+			{Peer: "10.1.0.21:40112", Caller: "generators", Since: epoch().Add(-40 * time.Minute),
+				ReceivedBytes: 77_000_000_000,
+				SentBytes:     3_100_000, Streams: 1, Tables: []string{"math-prioritized"}},
+			{Peer: "[2001:db8:0:17:a1b2:c3d4:e5f6:1234]:40113", Caller: "generators-of-the-other-cluster",
+				Since:         epoch(),
 				ReceivedBytes: 912_000, SentBytes: 2_100, Streams: 0},
 			{Peer: "unix 4", Since: epoch(), ReceivedBytes: 912, SentBytes: 2_100, Streams: 0},
 		},

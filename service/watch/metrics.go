@@ -182,9 +182,11 @@ func (m *metrics) addCounters() {
 		name, help string
 		value      func(*counters) uint64
 	}{
-		{"reprise_insert_requests_total", "Record batches inserted.", func(c *counters) uint64 { return c.InsertRequests }},
+		{"reprise_insert_requests_total", "Record batches inserted.",
+			func(c *counters) uint64 { return c.InsertRequests }},
 		{"reprise_inserted_tokens_total", "Tokens inserted.", func(c *counters) uint64 { return c.InsertedTokens }},
-		{"reprise_inserted_bytes_total", "Bytes of payload inserted.", func(c *counters) uint64 { return c.InsertedBytes }},
+		{"reprise_inserted_bytes_total", "Bytes of payload inserted.",
+			func(c *counters) uint64 { return c.InsertedBytes }},
 		{"reprise_received_bytes_total", "Bytes of insert messages received.",
 			func(c *counters) uint64 { return c.ReceivedBytes }},
 		{"reprise_repeated_inserts_total", "Record batches whose batch_id had been inserted before.",

@@ -67,7 +67,8 @@ func TestMetricsReportTheObservation(t *testing.T) {
 	v := &o.Tables[0]
 	const table = "table=math-prioritized"
 	for name, want := range map[string]float64{
-		"reprise_rollouts": 38_412, "reprise_capacity_rollouts": 50_000, "reprise_bytes": 1.236e9, "reprise_version": 1843,
+		"reprise_rollouts": 38_412, "reprise_capacity_rollouts": 50_000, "reprise_bytes": 1.236e9,
+		"reprise_version":          1843,
 		"reprise_never_used_ratio": 0.118,
 		"reprise_on_lease_draws":   128, "reprise_limiter_balance": 4890, "reprise_limiter_min": 3072,
 		"reprise_limiter_max":          5120,
@@ -96,7 +97,8 @@ func TestMetricsReportTheObservation(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	for labels, want := range map[string]float64{"cause=capacity": 48_220, "cause=staleness": 9_310, "cause=uses": 2_118,
+	for labels, want := range map[string]float64{"cause=capacity": 48_220, "cause=staleness": 9_310,
+		"cause=uses":     2_118,
 		"cause=consumed": 0, "cause=rewind": 0, "cause=damage": 2} {
 		if got := with(t, f, "reprise_evicted_rollouts_total", table, labels).GetCounter().GetValue(); got != want {
 			t.Errorf("evicted by %s: %v, want %v", labels, got, want)
@@ -122,7 +124,8 @@ func TestMetricsOfMissingPartsAreAbsent(t *testing.T) {
 	for name, family := range scraped(t, busy(302)) {
 		optional := strings.HasPrefix(name, "reprise_limiter_") || strings.HasPrefix(name, "reprise_gate_") ||
 			strings.HasPrefix(name, "reprise_journal_") ||
-			strings.HasPrefix(name, "reprise_prompts_") || name == "reprise_ess_ratio" || name == "reprise_age_decay_versions"
+			strings.HasPrefix(name, "reprise_prompts_") || name == "reprise_ess_ratio" ||
+			name == "reprise_age_decay_versions"
 		for _, m := range family.Metric {
 			for _, l := range m.Label {
 				if l.GetName() == "table" && l.GetValue() == "code" && optional {
@@ -141,7 +144,8 @@ func TestHistogramBucketsAreCumulative(t *testing.T) {
 		"reprise_updates_since_last_use": &v.Stats.SinceLastUse, "reprise_uses_at_eviction": &v.Stats.UsesAtEviction} {
 		h := with(t, f, name, "table=math-prioritized").GetHistogram()
 		if h.GetSampleCount() != want.Count() || h.GetSampleSum() != want.Sum() || len(h.Bucket) < 10 {
-			t.Errorf("%s: %d values with sum %v in %d buckets", name, h.GetSampleCount(), h.GetSampleSum(), len(h.Bucket))
+			t.Errorf("%s: %d values with sum %v in %d buckets", name, h.GetSampleCount(), h.GetSampleSum(),
+				len(h.Bucket))
 		}
 		for _, b := range h.Bucket {
 			var below uint64

@@ -41,8 +41,9 @@ func TestRatesAreIncreasesPerSecond(t *testing.T) {
 	if want := []float64{20, 0, 10, 30}; !slices.Equal(got, want) {
 		t.Errorf("rates %v, want %v", got, want)
 	}
-	for while, want := range map[time.Duration]float64{time.Second: 30, 10 * time.Second: 30, 12 * time.Second: 160. / 12,
-		time.Hour: 200. / 16} {
+	for while, want := range map[time.Duration]float64{time.Second: 30, 10 * time.Second: 30,
+		12 * time.Second: 160. / 12,
+		time.Hour:        200. / 16} {
 		if got := current(points, while, inserted); math.Abs(got-want) > 1e-9 {
 			t.Errorf("over %v: %v, want %v", while, got, want)
 		}

@@ -77,7 +77,8 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 	s := &v.Stats
 	t.Charts = []card{
 		histogramCard("Staleness at use", "versions", &s.Staleness, "uses", "stale", "No rollout has been used yet."),
-		histogramCard("Uses of rollouts in the table", "uses", &s.UsesPresent, "rollouts", "uses", "The table is empty."),
+		histogramCard("Uses of rollouts in the table", "uses", &s.UsesPresent, "rollouts", "uses",
+			"The table is empty."),
 		histogramCard("Time since last use", "updates", &s.SinceLastUse, "uses", "since",
 			"No rollout has been used twice yet."),
 		priorityCard(v), essCard(v), evictionsCard(v),
@@ -256,7 +257,8 @@ func histogramCard(title, unit string, h *rollout.Histogram, things, class, empt
 		return c
 	}
 	list := histogramBars(h, unit, things)
-	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", words.Amount(h.Mean()), words.Thousands(h.Quantile(0.5)),
+	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", words.Amount(h.Mean()),
+		words.Thousands(h.Quantile(0.5)),
 		words.Thousands(h.Quantile(0.95)), words.Thousands(h.Max()))
 	c.Chart = bars(list, class, highest(list), words.Amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
 	return c
@@ -272,7 +274,8 @@ func priorityCard(v *service.TableView) card {
 		if !math.IsInf(v.AgeDecay, 1) && v.AgeDecay > 0 {
 			c.Note += ", decay τ = " + words.Amount(v.AgeDecay)
 		}
-		c.Chart = bars(list, "priority", highest(list), percent(highest(list))+" of the draws", "Priority by age: "+c.Note)
+		c.Chart = bars(list, "priority", highest(list), percent(highest(list))+" of the draws",
+			"Priority by age: "+c.Note)
 	}
 	return c
 }
@@ -321,7 +324,8 @@ type cause struct {
 
 func causes() []cause {
 	return []cause{
-		{rollout.EvictedByCapacity, "no room"}, {rollout.EvictedByStaleness, "too stale"}, {rollout.EvictedByUses, "used up"},
+		{rollout.EvictedByCapacity, "no room"}, {rollout.EvictedByStaleness, "too stale"},
+		{rollout.EvictedByUses, "used up"},
 		{rollout.EvictedByConsume, "consumed"}, {rollout.EvictedByRewind, "rewound"},
 		{rollout.EvictedByDamage, "lost to damage"},
 	}
@@ -351,7 +355,8 @@ func flowCard(v *service.TableView) card {
 		}
 		c.Rows = append(c.Rows, left, waitingRow("starts", v.StartsWaiting),
 			row{Name: "in progress", Value: words.Plural(g.Outstanding, "rollout")},
-			row{Name: "given back", Value: words.Thousands(g.Abandoned) + " · " + words.Thousands(g.Expired) + " expired"})
+			row{Name: "given back", Value: words.Thousands(g.Abandoned) + " · " +
+				words.Thousands(g.Expired) + " expired"})
 	}
 	return c
 }
@@ -419,9 +424,11 @@ func legible(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // ofRecent shows a rollout as text.
 func viewOfRecent(now time.Time, v *service.TableView, r *service.Recent) recent {
 	shown := recent{
-		Key: v.Name + "-" + words.Thousands(uint64(r.ID)), Prompt: legible(r.PromptID), Reward: signed(r.Reward), Class: "none",
-		Text: legible(r.Text), Cut: r.Cut,
-		About: "version " + words.Thousands(int32(r.Version)) + " · " + words.Plural(r.Tokens, "token") + " · " + ago(now, r.At),
+		Key: v.Name + "-" + words.Thousands(uint64(r.ID)), Prompt: legible(r.PromptID), Reward: signed(r.Reward),
+		Class: "none",
+		Text:  legible(r.Text), Cut: r.Cut,
+		About: "version " + words.Thousands(int32(r.Version)) + " · " + words.Plural(r.Tokens, "token") + " · " +
+			ago(now, r.At),
 	}
 	if r.Reward >= *v.Definition.WithDefaults().PositiveThreshold {
 		shown.Class = "good"

@@ -39,7 +39,8 @@ func TestTheStateOfATableNamesTheWaitingSide(t *testing.T) {
 			v.Counters = service.Counters{InsertedRows: 7}
 		},
 		`bad" title="inserts are refused until a restart">journal failed`: func(v *service.TableView, _ int) {
-			v.InsertsWaiting, v.Journal = 1, &service.JournalState{Sync: journal.Always, Err: errors.New("no space left")}
+			v.InsertsWaiting, v.Journal = 1,
+				&service.JournalState{Sync: journal.Always, Err: errors.New("no space left")}
 		},
 		`>inserts wait<`: func(v *service.TableView, _ int) { v.InsertsWaiting = 1 },
 		`>inserts held<`: func(v *service.TableView, _ int) { v.InsertsWaiting, v.Limiter = 1, held(true, false) },

@@ -39,7 +39,9 @@ const (
 func guarded(t *testing.T, o service.Observation) *watch.Watch {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(path, []byte("tokens: [{name: all, token: "+everything+", read: ['*']}, {name: code, token: "+codeOnly+", read: [code]}, {name: writer, token: writer-0123456789abc, write: ['*']}]"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("tokens: [{name: all, token: "+everything+", read: ['*']}, {name: code, "+
+		"token: "+codeOnly+", read: [code]}, {name: writer, token: writer-0123456789abc, write: ['*']}]"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := access.NewPolicy(access.Options{Tokens: path})
@@ -88,7 +90,8 @@ func TestAnAnswerIsMarkedRightFromTheThresholdOn(t *testing.T) {
 	o.Tables[0].Definition.PositiveThreshold = new(float32(1))
 	o.Tables[0].Recent = []service.Recent{{ID: 1, Reward: 1, Text: "4"}, {ID: 2, Reward: 0.5, Text: "5"}}
 	page := get(open(t, o), "/", "").Body.String()
-	for _, want := range []string{`<span class="reward good">&#43;1</span>`, `<span class="reward none">&#43;0.5</span>`} {
+	for _, want := range []string{`<span class="reward good">&#43;1</span>`,
+		`<span class="reward none">&#43;0.5</span>`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("want %s in the page", want)
 		}
@@ -123,7 +126,8 @@ func TestThePageShowsWhatIsObserved(t *testing.T) {
 func TestThePageUsesNoOtherHost(t *testing.T) {
 	answer := get(open(t, busy(302)), "/", "")
 	policy := answer.Header().Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-",
+	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-",
+		"style-src 'sha256-",
 		"frame-ancestors 'none'"} {
 		if !strings.Contains(policy, want) {
 			t.Errorf("the content security policy %q lacks %q", policy, want)
@@ -400,7 +404,8 @@ func FuzzRequests(f *testing.F) {
 	f.Add([]byte("GET /?table=math HTTP/1.1\r\nHost: x\r\n\r\n"), "a prompt", "some text")
 	f.Add([]byte("GET /fragment?table=%3Cscript%3E HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eDp5\r\n\r\n"), "<b>",
 		"</pre><script>alert(1)</script>")
-	f.Add([]byte("POST /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\nAccept: application/openmetrics-text\r\n\r\n"), "\"", "\x00\xff")
+	f.Add([]byte("POST /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n"+
+		"Accept: application/openmetrics-text\r\n\r\n"), "\"", "\x00\xff")
 	f.Add([]byte("GET //healthz/../metrics?a=b;c=d HTTP/1.1\r\nHost: x\r\nIf-None-Match: *\r\nRange: bytes=0-1\r\n\r\n"),
 		"'", "&amp;")
 	f.Fuzz(func(t *testing.T, raw []byte, prompt, text string) {

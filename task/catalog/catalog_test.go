@@ -97,7 +97,9 @@ func TestKeysOfOtherTasksAreUnknown(t *testing.T) {
 }
 
 func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
-	for name, text := range map[string]string{"arithmetic": `{}`, "countdown": `{"min_numbers": 5, "format": "words"}`, "search": `{"format": "words"}`, "cliffwalking": `{"random_start": true}`, "frozenlake": `{"map": "random"}`, "sokoban": `{"boxes": 2}`, "words": `{"per_prompt": 2, "template": "{words}: {opening}"}`} {
+	for name, text := range map[string]string{"arithmetic": `{}`, "countdown": `{"min_numbers": 5, "format": "words"}`,
+		"search": `{"format": "words"}`, "cliffwalking": `{"random_start": true}`, "frozenlake": `{"map": "random"}`,
+		"sokoban": `{"boxes": 2}`, "words": `{"per_prompt": 2, "template": "{words}: {opening}"}`} {
 		c, err := decode(t, name, text)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +121,8 @@ func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(before.HeldOut(), after.HeldOut()) || !reflect.DeepEqual(before.Train(5), after.Train(5)) {
+		if !reflect.DeepEqual(before.HeldOut(), after.HeldOut()) ||
+			!reflect.DeepEqual(before.Train(5), after.Train(5)) {
 			t.Errorf("%s: other prompts from %s", name, written)
 		}
 	}

@@ -217,6 +217,7 @@ func (t *Task) opening(at int) string {
 	}
 	return "Walk along a cliff to the goal, in as few steps as you can. P is you, S the start, C the cliff, G the " +
 		"goal.\n" + slips +
-		" A step over the cliff takes you back to the start and costs as much as 100 steps.\n" + t.world.Protocol.Request() +
+		" A step over the cliff takes you back to the start and costs as much as 100 steps.\n" +
+		t.world.Protocol.Request() +
 		"\nThe map:\n" + picture(at)
 }

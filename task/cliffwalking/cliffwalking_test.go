@@ -24,12 +24,14 @@ func variety() map[string]Settings {
 		"default":  {},
 		"slippery": {Slippery: true},
 		"starts":   {RandomStart: true},
-		"words":    {Slippery: true, RandomStart: true, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 3, HeldOut: 20}},
+		"words": {Slippery: true, RandomStart: true, Settings: gridworld.Settings{Format: task.Words,
+			ActionsPerTurn: 3, HeldOut: 20}},
 	}
 }
 
 func TestExpertsWalkAlongTheEdgeInThirteenSteps(t *testing.T) {
-	for perTurn, want := range map[int]string{1: "U R R R R R R R R R R R D", 5: "URRRR RRRRR RRD", 20: "URRRRRRRRRRRD"} {
+	for perTurn, want := range map[int]string{1: "U R R R R R R R R R R R D", 5: "URRRR RRRRR RRD",
+		20: "URRRRRRRRRRRD"} {
 		made := newTask(t, Settings{Settings: gridworld.Settings{ActionsPerTurn: perTurn}}, 1)
 		e := made.Reset(made.HeldOut()[0], 1).(task.Expert)
 		var texts []string
@@ -87,8 +89,9 @@ func TestRandomPlayFollowsTheRules(t *testing.T) {
 			if done || cut {
 				text = ""
 			}
-			if got, want := e.Step(string(action)), (task.Step{Text: text, Reward: reward, Done: done || cut, Cut: cut, Correct: done,
-				Invalid: action == '?'}); !reflect.DeepEqual(got, want) {
+			if got, want := e.Step(string(action)),
+				(task.Step{Text: text, Reward: reward, Done: done || cut, Cut: cut, Correct: done,
+					Invalid: action == '?'}); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, step %d, %q: %+v, want %+v", seed, n, action, got, want)
 			}
 			if done || cut {
@@ -120,10 +123,12 @@ func TestHeldOutStartsAreNeverTrained(t *testing.T) {
 	if len(trained) != 37-9 || !trained["36"] {
 		t.Errorf("training begins in %d cells, want 28 with the start of the original", len(trained))
 	}
-	if one := newTask(t, Settings{}, 1); len(one.HeldOut()) != 1 || one.HeldOut()[0].Text != "3a" || one.Train(5).Text != "3a" {
+	if one := newTask(t, Settings{}, 1); len(one.HeldOut()) != 1 || one.HeldOut()[0].Text != "3a" ||
+		one.Train(5).Text != "3a" {
 		t.Errorf("without random starts: %+v", one.HeldOut())
 	}
-	if luck := newTask(t, Settings{Slippery: true}, 1).HeldOut(); len(luck) != 100 || luck[0].ID == luck[1].ID || luck[0].State != luck[1].State {
+	if luck := newTask(t, Settings{Slippery: true}, 1).HeldOut(); len(luck) != 100 || luck[0].ID == luck[1].ID ||
+		luck[0].State != luck[1].State {
 		t.Errorf("%d slippery prompts", len(luck))
 	}
 	other := newTask(t, Settings{RandomStart: true}, 2)
@@ -144,7 +149,8 @@ func TestEverythingWrittenIsInTheAlphabet(t *testing.T) {
 func TestWordsExplainTheRules(t *testing.T) {
 	made := newTask(t, Settings{Settings: gridworld.Settings{Format: task.Words}}, 1)
 	p := made.Train(0)
-	for _, part := range []string{"<answer>Up</answer>", "one of Up, Right, Down, Left", "costs as much as 100 steps", "............\nPCCCCCCCCCCG\n"} {
+	for _, part := range []string{"<answer>Up</answer>", "one of Up, Right, Down, Left", "costs as much as 100 steps",
+		"............\nPCCCCCCCCCCG\n"} {
 		if !strings.Contains(p.Text, part) {
 			t.Errorf("%q is not in %q", part, p.Text)
 		}
@@ -153,10 +159,12 @@ func TestWordsExplainTheRules(t *testing.T) {
 	if step := e.Step("U"); !step.Invalid || step.Reward != -2 || !strings.Contains(step.Text, "<answer>") {
 		t.Errorf("without a tag: %+v", step)
 	}
-	if step := e.Step("<answer>up</answer>"); step.Invalid || !strings.HasSuffix(step.Text, "P...........\nSCCCCCCCCCCG\n") {
+	if step := e.Step("<answer>up</answer>"); step.Invalid ||
+		!strings.HasSuffix(step.Text, "P...........\nSCCCCCCCCCCG\n") {
 		t.Errorf("with a tag: %+v", step)
 	}
-	if slips := newTask(t, variety()["words"], 1).Train(0).Text; !strings.Contains(slips, "slippery") || strings.Contains(p.Text, "slippery") {
+	if slips := newTask(t, variety()["words"], 1).Train(0).Text; !strings.Contains(slips, "slippery") ||
+		strings.Contains(p.Text, "slippery") {
 		t.Error("the instruction does not say whether the ground is slippery")
 	}
 }
@@ -204,8 +212,9 @@ func TestTransitionsAreThoseOfGymnasium(t *testing.T) {
 			{47, 0}: "[[1,35,-1,false]]",
 		},
 		true: {
-			{36, 0}: "[[⅓,36,-1,false],[⅓,24,-1,false],[⅓,36,-100,false]]",  // left, up, right
-			{36, 3}: "[[⅓,36,-1,false],[⅓,36,-1,false],[⅓,24,-1,false]]",    // down, left, up: two outcomes stay, not merged
+			{36, 0}: "[[⅓,36,-1,false],[⅓,24,-1,false],[⅓,36,-100,false]]", // left, up, right
+			// down, left, up: two outcomes stay, not merged
+			{36, 3}: "[[⅓,36,-1,false],[⅓,36,-1,false],[⅓,24,-1,false]]",
 			{35, 2}: "[[⅓,35,-1,false],[⅓,47,-1,true],[⅓,34,-1,false]]",     // right, down, left
 			{24, 1}: "[[⅓,12,-1,false],[⅓,25,-1,false],[⅓,36,-1,false]]",    // up, right, down
 			{34, 0}: "[[⅓,33,-1,false],[⅓,22,-1,false],[⅓,35,-1,false]]",    // left, up, right

@@ -76,7 +76,8 @@ func TestSolverFindsExactlyWhatThereIs(t *testing.T) {
 				}
 				text, found := solve(numbers, target, operations, whole)
 				if found != there {
-					t.Fatalf("seed %d: %v %q to %d, all %v: %q, %v, want %v", seed, numbers, operations, target, whole, text, found, there)
+					t.Fatalf("seed %d: %v %q to %d, all %v: %q, %v, want %v", seed, numbers, operations, target, whole,
+						text, found, there)
 				}
 				if !found {
 					continue

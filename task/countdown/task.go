@@ -154,7 +154,8 @@ func (t *Task) holdOut() error {
 	if free < sample/2 || len(t.heldOut) < n {
 		return &option.Error{Key: "held_out", Value: n, Want: fmt.Sprintf("fewer: %d different problems were found, "+
 			"and %d of "+
-			"%d others were among them, more than half: hold out fewer, or widen the numbers and targets", len(t.heldOut), sample-free, sample)}
+			"%d others were among them, more than half: hold out fewer, or widen the numbers and targets",
+			len(t.heldOut), sample-free, sample)}
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ func variety() []Settings {
 		{MinNumbers: 2, MaxNumbers: 2, Operations: []string{"-", "+"}, HeldOut: 50},
 		{MinNumbers: 6, MaxNumbers: 6, Max: 500, MaxTarget: 1_000_000, Use: Any, HeldOut: 20},
 		{MaxNumbers: 3, Format: task.Words, Max: 9, HeldOut: 60},
-		{Operations: []string{"*", "/"}, Min: 2, Format: task.Words, Use: Any, MinTarget: 5, MaxTarget: 5000, HeldOut: 30},
+		{Operations: []string{"*", "/"}, Min: 2, Format: task.Words, Use: Any, MinTarget: 5, MaxTarget: 5000,
+			HeldOut: 30},
 	}
 }
 
@@ -71,11 +72,14 @@ func TestEveryProblemIsSolvedByItsDemonstration(t *testing.T) {
 				t.Fatalf("%q is called %q", p.Text, p.ID)
 			}
 			numbers, target := asked(t, name)
-			if len(numbers) < s.MinNumbers || len(numbers) > s.MaxNumbers || slices.Min(numbers) < s.Min || slices.Max(numbers) > s.Max ||
+			if len(numbers) < s.MinNumbers || len(numbers) > s.MaxNumbers || slices.Min(numbers) < s.Min ||
+				slices.Max(numbers) > s.Max ||
 				target < s.MinTarget || target > s.MaxTarget {
 				t.Fatalf("%+v: %q", s, p.ID)
 			}
-			if e, err := parse(p.Answer); err != nil || strings.Trim(p.Answer, "0123456789()"+strings.Join(s.Operations, "")) != "" || len(e.numbers) != len(numbers) {
+			if e, err := parse(p.Answer); err != nil ||
+				strings.Trim(p.Answer, "0123456789()"+strings.Join(s.Operations, "")) != "" ||
+				len(e.numbers) != len(numbers) {
 				t.Fatalf("%+v: %q is answered by %q", s, p.Text, p.Answer)
 			}
 			if v := made.Verify(task.Prompt{Answer: name}, shown); !v.Correct {
@@ -86,7 +90,8 @@ func TestEveryProblemIsSolvedByItsDemonstration(t *testing.T) {
 }
 
 func TestUnknownDemonstrationsAreSearchedFor(t *testing.T) {
-	terse, words := newTask(t, Settings{}, 1), newTask(t, Settings{Format: task.Words, Use: Any, Operations: []string{"+"}}, 1)
+	terse, words := newTask(t, Settings{}, 1),
+		newTask(t, Settings{Format: task.Words, Use: Any, Operations: []string{"+"}}, 1)
 	if got := terse.Demonstrate(task.Prompt{Answer: "3 3 8 8=24"}); got != "8/(3-8/3)" {
 		t.Errorf("%q", got)
 	}
@@ -143,12 +148,13 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 
 func TestPromptsExplainTheRules(t *testing.T) {
 	made := newTask(t, Settings{Format: task.Words, Use: Any, Operations: []string{"*", "+"}}, 1)
-	want := "Make 15 from the numbers 3, 5, each at most once, with + * and parentheses. Think first, then write the expression alone " +
-		"between tags, as in <answer>(1+2)*3</answer>.\n"
+	want := "Make 15 from the numbers 3, 5, each at most once, with + * and parentheses. Think first, then write the " +
+		"expression alone between tags, as in <answer>(1+2)*3</answer>.\n"
 	if got := made.question(drawn{numbers: []int{3, 5}, target: 15}); got != want {
 		t.Errorf("%q", got)
 	}
-	if text := newTask(t, Settings{Format: task.Words}, 1).Train(0).Text; !strings.Contains(text, "each exactly once, with + - * / and") {
+	if text := newTask(t, Settings{Format: task.Words}, 1).Train(0).Text; !strings.Contains(text,
+		"each exactly once, with + - * / and") {
 		t.Errorf("%q", text)
 	}
 }

@@ -42,7 +42,8 @@ func TestExpressionsAreRewardedByValueAndNumbers(t *testing.T) {
 		{Verifier{}, "3 5 5 7=24", "35*5-7", 0, ""}, // digits are not joined
 		{Verifier{}, "3 5 5 7=24", "", 0, ""},
 		{Verifier{}, "3 5 5 7=24", "So: <answer> (5-3)*(7+5) </answer>.", 1, "(5-3)*(7+5)"},
-		{Verifier{}, "3 5 5 7=24", "<answer>3</answer> no <answer>(5-3)*(7+5)</answer>", 1, "(5-3)*(7+5)"}, // the last counts
+		// the last counts
+		{Verifier{}, "3 5 5 7=24", "<answer>3</answer> no <answer>(5-3)*(7+5)</answer>", 1, "(5-3)*(7+5)"},
 		{Verifier{}, "3 5 5 7=24", "<answer>(5-3)*(7+5)</answer> no <answer>3</answer>", 0, ""},
 		{Verifier{}, "3 5 5 7=24", "<answer>(5-3)*(7+5)", 0, ""},
 		{Verifier{}, "3 5 5 7=24", "(5-3)*(7+5)</answer>", 0, ""},
@@ -88,7 +89,8 @@ func FuzzVerify(f *testing.F) {
 	f.Add("=\xff", "</answer><answer>")
 	f.Fuzz(func(t *testing.T, answer, response string) {
 		v := Verifier{}.Verify(task.Prompt{Answer: answer}, response)
-		if v.Correct != (v.Reward == 1) || v.Reward != 0 && v.Reward != 1 && v.Reward != 0.1 || (v.Reward == 0) != (v.Extracted == "") {
+		if v.Correct != (v.Reward == 1) || v.Reward != 0 && v.Reward != 1 && v.Reward != 0.1 ||
+			(v.Reward == 0) != (v.Extracted == "") {
 			t.Fatalf("%q for %q: %+v", response, answer, v)
 		}
 		if v.Reward > 0 && (Verifier{}).CheckAnswer(answer) != nil {
@@ -128,7 +130,8 @@ func TestExpressionsAreParsedExactly(t *testing.T) {
 
 func TestMalformedExpressionsAreRefused(t *testing.T) {
 	for _, text := range []string{
-		"", " ", "+", "-3+5", "+3", "3+", "3+-5", "3++5", "(3", "3)", "()", "3 5", "(3)(5)", "2(3)", "3.5", "3,5", "0x10", "1e3", "05", "00",
+		"", " ", "+", "-3+5", "+3", "3+", "3+-5", "3++5", "(3", "3)", "()", "3 5", "(3)(5)", "2(3)", "3.5", "3,5",
+		"0x10", "1e3", "05", "00",
 		"1234567890", "3+5=8", "3^2", "3**2", "3//2", "x", "3+x", "３", "1\x00", "\xff", "√4", "5!", "3 plus 5", "1_0",
 		strings.Repeat("(", 51) + "1" + strings.Repeat(")", 51), "1" + strings.Repeat("+1", 200),
 	} {

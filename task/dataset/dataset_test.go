@@ -90,7 +90,8 @@ func TestEveryProblemIsEitherTrainedOrHeldOut(t *testing.T) {
 		if len(trained) != c.train {
 			t.Errorf("%s: %d problems trained, want %d", name, len(trained), c.train)
 		}
-		if !slices.IsSortedFunc(set.HeldOut(), func(a, b task.Prompt) int { return number(a) - number(b) }) && name != "file" {
+		if !slices.IsSortedFunc(set.HeldOut(), func(a, b task.Prompt) int { return number(a) - number(b) }) &&
+			name != "file" {
 			t.Errorf("%s: held-out problems are not in the order of the file", name)
 		}
 	}
@@ -109,7 +110,8 @@ func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
 }
 
 func TestPromptsFillTheTemplate(t *testing.T) {
-	set := newSet(t, Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(7, 2), "\n")), Template: "Q: {question} A: "}, 1)
+	set := newSet(t, Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(7, 2), "\n")),
+		Template: "Q: {question} A: "}, 1)
 	for _, p := range append(set.HeldOut(), set.Train(0)) {
 		if want := fmt.Sprintf("Q: %d + 1 A: ", number(p)-1); p.Text != want {
 			t.Errorf("prompt %q, want %q", p.Text, want)
@@ -165,7 +167,8 @@ func TestBadFilesAreRefusedByPlaceAndField(t *testing.T) {
 			t.Errorf("%q: %v, want %s", content, err, want)
 		}
 	}
-	if _, err := New(sums(), Settings{TrainFile: filepath.Join(t.TempDir(), "none")}, 0); !errors.Is(err, os.ErrNotExist) {
+	if _, err := New(sums(), Settings{TrainFile: filepath.Join(t.TempDir(), "none")}, 0); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
 	if _, err := sums().ReadFile(write(t, "p.gz", "\x1f\x8bnot packed")); err == nil {
@@ -182,7 +185,8 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 		{Settings{TrainFile: "a"}, ""},
 		{Settings{TrainFile: "a", HeldOutFile: "b", Template: "{question}"}, ""},
 		{Settings{}, "train_file"},
-		{Settings{HeldOutFraction: 0.6, HeldOut: -1, Template: "none"}, "train_file held_out_fraction held_out template"},
+		{Settings{HeldOutFraction: 0.6, HeldOut: -1, Template: "none"},
+			"train_file held_out_fraction held_out template"},
 		{Settings{TrainFile: "a", HeldOutFile: "a", HeldOutFraction: 0.1}, "held_out_fraction held_out_file"},
 		{Settings{TrainFile: "a", Template: "{question}{question}"}, "template"},
 	})

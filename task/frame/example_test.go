@@ -11,8 +11,10 @@ import (
 
 func Example() {
 	colours := map[byte]color.RGBA{'w': {R: 255, G: 255, B: 255, A: 255}, 'r': {R: 200, A: 255}}
-	white := frame.Paint(colours, "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww")
-	spot := frame.Paint(colours, "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwrrwww", "wwwrrwww", "wwwwwwww", "wwwwwwww", "wwwwwwww")
+	white := frame.Paint(colours, "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwwwwww",
+		"wwwwwwww", "wwwwwwww")
+	spot := frame.Paint(colours, "wwwwwwww", "wwwwwwww", "wwwwwwww", "wwwrrwww", "wwwrrwww", "wwwwwwww",
+		"wwwwwwww", "wwwwwwww")
 	file := new(frame.Encoder).Draw([][]frame.Sprite{{white, spot, white}}, 16)
 
 	picture, err := png.Decode(bytes.NewReader(file))

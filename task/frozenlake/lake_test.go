@@ -20,7 +20,8 @@ func TestTransitionsAreThoseOfGymnasium(t *testing.T) {
 		want     map[[2]int]string // by state and action
 	}{
 		"4x4, slippery": {Settings{Size: 4}, map[[2]int]string{
-			{0, 0}:  "[[⅓,0,0,false],[1/3,0,0,false],[⅓,4,0,false]]",    // up, left, down: two outcomes stay, not merged
+			// up, left, down: two outcomes stay, not merged
+			{0, 0}:  "[[⅓,0,0,false],[1/3,0,0,false],[⅓,4,0,false]]",
 			{0, 2}:  "[[⅓,4,0,false],[1/3,1,0,false],[⅓,0,0,false]]",    // down, right, up
 			{14, 2}: "[[⅓,14,0,false],[1/3,15,1,true],[⅓,10,0,false]]",  // down, right, up
 			{14, 1}: "[[⅓,13,0,false],[1/3,14,0,false],[⅓,15,1,true]]",  // left, down, right
@@ -58,12 +59,13 @@ func TestTransitionsAreThoseOfGymnasium(t *testing.T) {
 			{0, 0}:  "[[0.125,0,0,false],[0.75,0,0,false],[0.125,4,0,false]]",
 			{14, 2}: "[[0.125,14,0,false],[0.75,15,1,true],[0.125,10,0,false]]",
 		}},
-		"reward schedule": {Settings{Size: 4, Slippery: firm(), RewardSchedule: []float64{10, -5, -0.5}}, map[[2]int]string{
-			{0, 0}:  "[[1,0,-0.5,false]]",
-			{1, 1}:  "[[1,5,-5,true]]",
-			{14, 2}: "[[1,15,10,true]]",
-			{5, 3}:  "[[1,5,0,true]]",
-		}},
+		"reward schedule": {Settings{Size: 4, Slippery: firm(), RewardSchedule: []float64{10, -5, -0.5}},
+			map[[2]int]string{
+				{0, 0}:  "[[1,0,-0.5,false]]",
+				{1, 1}:  "[[1,5,-5,true]]",
+				{14, 2}: "[[1,15,10,true]]",
+				{5, 3}:  "[[1,5,0,true]]",
+			}},
 	} {
 		table := newTask(t, c.settings, 1).Transitions()
 		for at, want := range c.want {
@@ -83,7 +85,8 @@ func TestTransitionsAreThoseOfGymnasium(t *testing.T) {
 }
 
 func TestProbabilitiesAddUpAndEveryStateHasFourActions(t *testing.T) {
-	for _, s := range []Settings{{Size: 4}, {Size: 8}, {Size: 6}, {SuccessRate: 0.9}, {Slippery: firm()}, {Rows: []string{"SFFHG", "FFFFF"}}} {
+	for _, s := range []Settings{{Size: 4}, {Size: 8}, {Size: 6}, {SuccessRate: 0.9}, {Slippery: firm()},
+		{Rows: []string{"SFFHG", "FFFFF"}}} {
 		table := newTask(t, s, 3).Transitions()
 		for state, actions := range table {
 			if len(actions) != 4 {
@@ -114,7 +117,8 @@ func TestValueIterationGivesTheKnownChancesOfSuccess(t *testing.T) {
 		{Settings{Size: 4}, 0.7442},
 		{Settings{Size: 8}, 0.9132},
 		{Settings{Size: 4, Slippery: firm()}, 1},
-		{Settings{Size: 4, Slippery: firm(), Settings: gridworld.Settings{MaxSteps: 5}}, 0}, // the goal is six steps away
+		// the goal is six steps away
+		{Settings{Size: 4, Slippery: firm(), Settings: gridworld.Settings{MaxSteps: 5}}, 0},
 	} {
 		made := newTask(t, c.settings, 1)
 		got := gridworld.Solve(made.Transitions(), made.MaxTurns()).Value(0)
@@ -235,18 +239,22 @@ func TestATaskIsTabular(t *testing.T) {
 }
 
 func TestWordsExplainTheRules(t *testing.T) {
-	made := newTask(t, Settings{SuccessRate: 0.5, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 2}}, 1)
+	made := newTask(t, Settings{SuccessRate: 0.5, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 2}},
+		1)
 	p := made.Train(0)
-	for _, part := range []string{"probability 0.5, and with 0.25 each", "<answer>Left, Down</answer>", "1 to 2 of Left, Down, Right, Up", "PFFF\nFHFH\nFFFH\nHFFG\n"} {
+	for _, part := range []string{"probability 0.5, and with 0.25 each", "<answer>Left, Down</answer>",
+		"1 to 2 of Left, Down, Right, Up", "PFFF\nFHFH\nFFFH\nHFFG\n"} {
 		if !strings.Contains(p.Text, part) {
 			t.Errorf("%q is not in %q", part, p.Text)
 		}
 	}
-	if p := newTask(t, Settings{Slippery: firm(), Settings: gridworld.Settings{Format: task.Words}}, 1).Train(0); strings.Contains(p.Text, "slippery") {
+	if p := newTask(t, Settings{Slippery: firm(), Settings: gridworld.Settings{Format: task.Words}},
+		1).Train(0); strings.Contains(p.Text, "slippery") {
 		t.Errorf("firm ice is slippery in %q", p.Text)
 	}
 	e := made.Reset(p, 1)
-	if step := e.Step("Left"); !step.Invalid || step.Reward != -0.1 || !strings.Contains(step.Text, "<answer>") || !strings.HasSuffix(step.Text, "PFFF\nFHFH\nFFFH\nHFFG\n") {
+	if step := e.Step("Left"); !step.Invalid || step.Reward != -0.1 || !strings.Contains(step.Text, "<answer>") ||
+		!strings.HasSuffix(step.Text, "PFFF\nFHFH\nFFFH\nHFFG\n") {
 		t.Errorf("without a tag: %+v", step)
 	}
 	if step := e.Step("So: <answer>up</answer>"); step.Invalid || strings.Contains(step.Text, "<answer>") {

@@ -33,9 +33,10 @@ func variety() map[string]Settings {
 		"random 6, starts": {Size: 6, Frozen: 0.7, RandomStart: true, Settings: gridworld.Settings{HeldOut: 30}},
 		"4x4, starts":      {RandomStart: true},
 		"rows, two starts": {Rows: []string{"SFFHG", "FFSFF"}},
-		"words":            {Map: MapRandom, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 3, HeldOut: 20}},
-		"images":           {Map: MapRandom, Images: true, SuccessRate: 0.8, Settings: gridworld.Settings{HeldOut: 20}},
-		"images, words":    {Images: true, Tile: 4, Settings: gridworld.Settings{Format: task.Words}},
+		"words": {Map: MapRandom, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 3,
+			HeldOut: 20}},
+		"images":        {Map: MapRandom, Images: true, SuccessRate: 0.8, Settings: gridworld.Settings{HeldOut: 20}},
+		"images, words": {Images: true, Tile: 4, Settings: gridworld.Settings{Format: task.Words}},
 	}
 }
 
@@ -67,11 +68,14 @@ func TestEpisodesBeginWhereTheyMay(t *testing.T) {
 		settings Settings
 		want     string // states of the training starts, each once, in rising order
 	}{
-		"the start":           {Settings{}, "0"},
-		"any S":               {Settings{Rows: []string{"SFFHG", "FFSFF"}}, "0 7"},
-		"anywhere safe":       {Settings{RandomStart: true, Settings: gridworld.Settings{HeldOut: 1}}, "1 2 3 4 6 8 9 10 13 14"},
-		"not in a dead end":   {Settings{Rows: []string{"FHSG", "HHFF"}, RandomStart: true, Settings: gridworld.Settings{HeldOut: 1}}, "6 7"},
-		"but for what is out": {Settings{Rows: []string{"SFFG"}, RandomStart: true, Settings: gridworld.Settings{HeldOut: 2}}, "1"},
+		"the start": {Settings{}, "0"},
+		"any S":     {Settings{Rows: []string{"SFFHG", "FFSFF"}}, "0 7"},
+		"anywhere safe": {Settings{RandomStart: true, Settings: gridworld.Settings{HeldOut: 1}},
+			"1 2 3 4 6 8 9 10 13 14"},
+		"not in a dead end": {Settings{Rows: []string{"FHSG", "HHFF"}, RandomStart: true,
+			Settings: gridworld.Settings{HeldOut: 1}}, "6 7"},
+		"but for what is out": {Settings{Rows: []string{"SFFG"}, RandomStart: true,
+			Settings: gridworld.Settings{HeldOut: 2}}, "1"},
 	} {
 		made := newTask(t, c.settings, 1)
 		seen := map[string]bool{}
@@ -122,7 +126,8 @@ func TestRandomPlayFollowsTheRules(t *testing.T) {
 				}
 			}
 			if went == "" {
-				t.Fatalf("seed %d, step %d: %+v is no outcome of action %d in (%d, %d) of %v", seed, n, step, action, row, column, l)
+				t.Fatalf("seed %d, step %d: %+v is no outcome of action %d in (%d, %d) of %v", seed, n, step, action,
+					row, column, l)
 			}
 			ways[went]++
 			if step.Done {
@@ -277,7 +282,8 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 		{Settings{Rows: []string{"FF", "FG"}}, "rows"},
 		{Settings{Rows: []string{"SHS", "HHG"}}, "rows"},
 		{Settings{Rows: []string{strings.Repeat("F", 16) + "SG"}}, "rows"},
-		{Settings{Frozen: 0.4, SuccessRate: 1.5, RewardSchedule: []float64{1}, Tile: 65, Settings: gridworld.Settings{Format: "x", HeldOut: -1}},
+		{Settings{Frozen: 0.4, SuccessRate: 1.5, RewardSchedule: []float64{1}, Tile: 65,
+			Settings: gridworld.Settings{Format: "x", HeldOut: -1}},
 			"frozen success_rate reward_schedule tile format held_out"},
 		{Settings{Frozen: math.NaN(), SuccessRate: math.NaN(), RewardSchedule: []float64{1, math.Inf(1), math.NaN()}},
 			"frozen success_rate reward_schedule reward_schedule"},
@@ -316,7 +322,8 @@ func TestDefaultsAreThoseOfGymnasium(t *testing.T) {
 	} {
 		s := c.settings
 		s.Resolve()
-		if s.Size != c.size || s.Map != c.kind || s.MaxSteps != c.steps || s.MaxTurns != c.steps || s.HeldOut != c.heldOut {
+		if s.Size != c.size || s.Map != c.kind || s.MaxSteps != c.steps || s.MaxTurns != c.steps ||
+			s.HeldOut != c.heldOut {
 			t.Errorf("%+v: resolved to %+v", c.settings, s)
 		}
 	}

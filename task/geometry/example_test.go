@@ -10,7 +10,8 @@ import (
 )
 
 func Example() {
-	made, err := geometry.New(geometry.Settings{Questions: []string{geometry.Area}, ImageSize: 16, Max: 3, HeldOut: 5, Format: task.Words}, 1)
+	made, err := geometry.New(geometry.Settings{Questions: []string{geometry.Area}, ImageSize: 16, Max: 3, HeldOut: 5,
+		Format: task.Words}, 1)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -71,7 +71,8 @@ func (s Settings) Validate() error {
 			least, s.Max)
 	} else if slices.Contains(s.Questions, Third) || slices.Contains(s.Questions, Hypotenuse) {
 		problems.Check(s.ImageSize >= minLabels, "image_size", s.ImageSize,
-			"at least %d pixels for the numbers of %s and %s: enlarge it, or leave them out", minLabels, Third, Hypotenuse)
+			"at least %d pixels for the numbers of %s and %s: enlarge it, or leave them out", minLabels,
+			Third, Hypotenuse)
 	}
 	task.CheckFormat(&problems, s.Format)
 	if s.HeldOut < 0 || len(problems) > 0 {

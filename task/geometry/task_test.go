@@ -105,7 +105,8 @@ func TestAnswersAreWhatThePictureShows(t *testing.T) {
 				got = inked / 4
 			case Angle:
 				got = angleOf(c, size/2+shift.x-space/2, size/2+shift.y-space/2)
-				if middle := middleOf(c, size/2+shift.x-space/2, size/2+shift.y-space/2); math.Cos((middle-float64(2*f.turn+f.a)*degrees/2)*math.Pi/180) < 0.98 {
+				if middle := middleOf(c, size/2+shift.x-space/2,
+					size/2+shift.y-space/2); math.Cos((middle-float64(2*f.turn+f.a)*degrees/2)*math.Pi/180) < 0.98 {
 					t.Errorf("%v: the angle is filled around %.0f degrees", f, middle)
 				}
 			case Triangle:
@@ -191,11 +192,13 @@ func TestLabelledTrianglesHaveTheirAnswers(t *testing.T) {
 	for _, name := range []string{Third, Hypotenuse} {
 		for _, f := range figures(of(name).shape, 6) {
 			picture := f.draw(32, 6, offset{})
-			if want := strconv.Itoa(f.a) + " " + strconv.Itoa(f.b); f.shape == labelledRight && labels(picture, 1) != want {
+			if want := strconv.Itoa(f.a) + " " + strconv.Itoa(f.b); f.shape == labelledRight &&
+				labels(picture, 1) != want {
 				t.Errorf("%v is labelled %q", f, labels(picture, 1))
 			}
 			answer := of(name).answer(f)
-			if f.shape == labelledRight && answer*answer != f.a*f.a+f.b*f.b || f.shape == labelledTriangle && (answer+f.a+f.b != 180 || answer < 20) {
+			if f.shape == labelledRight && answer*answer != f.a*f.a+f.b*f.b || f.shape == labelledTriangle &&
+				(answer+f.a+f.b != 180 || answer < 20) {
 				t.Errorf("%v has the answer %d", f, answer)
 			}
 		}
@@ -345,7 +348,8 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 func FuzzVerifyAcceptsOnlyTheAnswer(f *testing.F) {
 	f.Add("19", "19")
 	f.Fuzz(func(t *testing.T, response, answer string) {
-		if v := (Verifier{}).Verify(task.Prompt{Answer: answer}, response); v.Correct && (response != answer || response == "") {
+		if v := (Verifier{}).Verify(task.Prompt{Answer: answer}, response); v.Correct &&
+			(response != answer || response == "") {
 			t.Errorf("%q is right for %q", response, answer)
 		}
 	})

@@ -27,7 +27,8 @@ func Example() {
 	fmt.Println(walk.Actions(), walk.Advise(), world.Plan().Value(0))
 	for _, text := range []string{"Go!", "L", "RR"} {
 		step := walk.Step(text)
-		fmt.Printf("%s: %q, reward %g, invalid %v, done %v, correct %v\n", text, step.Text, step.Reward, step.Invalid, step.Done, step.Correct)
+		fmt.Printf("%s: %q, reward %g, invalid %v, done %v, correct %v\n", text, step.Text, step.Reward, step.Invalid,
+			step.Done, step.Correct)
 	}
 	// Output:
 	// [L R] RR -2

@@ -105,7 +105,8 @@ func TestEveryBadSettingIsReported(t *testing.T) {
 func TestDefaultsAreFilledInOnce(t *testing.T) {
 	var s Settings
 	s.Resolve(50, -1, 7)
-	if got, want := fmt.Sprint(s.Format, s.MaxSteps, s.MaxTurns, s.ActionsPerTurn, *s.InvalidPenalty, s.HeldOut), "terse50 50 1 -1 7"; got != want {
+	if got, want := fmt.Sprint(s.Format, s.MaxSteps, s.MaxTurns, s.ActionsPerTurn, *s.InvalidPenalty, s.HeldOut),
+		"terse50 50 1 -1 7"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.Resolve(60, -2, 8)
@@ -115,7 +116,8 @@ func TestDefaultsAreFilledInOnce(t *testing.T) {
 }
 
 func FuzzParsedTurnsCanBeWrittenAgain(f *testing.F) {
-	for _, text := range []string{"L", "LDRU", "<answer>Left</answer>", "<answer>up,up\nleft</answer>", "</answer><answer>", "<answer>||No  Operation,push up\n</answer>", "\xff"} {
+	for _, text := range []string{"L", "LDRU", "<answer>Left</answer>", "<answer>up,up\nleft</answer>",
+		"</answer><answer>", "<answer>||No  Operation,push up\n</answer>", "\xff"} {
 		f.Add(text, 3)
 	}
 	f.Fuzz(func(t *testing.T, text string, perTurn int) {

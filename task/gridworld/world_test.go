@@ -51,7 +51,8 @@ func walkIn(table task.Transitions, s Settings, start int, seed uint64) *Walk {
 
 func limits(steps, turns, perTurn int) Settings {
 	penalty := -0.5
-	return Settings{Format: task.Terse, MaxSteps: steps, MaxTurns: turns, ActionsPerTurn: perTurn, InvalidPenalty: &penalty}
+	return Settings{Format: task.Terse, MaxSteps: steps, MaxTurns: turns, ActionsPerTurn: perTurn,
+		InvalidPenalty: &penalty}
 }
 
 func TestEpisodesEndByTheirRulesOrTheirLimits(t *testing.T) {
@@ -90,7 +91,8 @@ func TestEpisodesEndByTheirRulesOrTheirLimits(t *testing.T) {
 	} {
 		w := walkIn(line(3), c.limits, 0, 1)
 		for i, text := range c.texts {
-			if got := w.Step(text); got.Text != c.want[i].Text || got.Reward != c.want[i].Reward || got.Done != c.want[i].Done ||
+			if got := w.Step(text); got.Text != c.want[i].Text || got.Reward != c.want[i].Reward ||
+				got.Done != c.want[i].Done ||
 				got.Cut != c.want[i].Cut || got.Correct != c.want[i].Correct || got.Invalid != c.want[i].Invalid {
 				t.Errorf("%s: %q: %+v, want %+v", name, text, got, c.want[i])
 			}
@@ -212,8 +214,10 @@ func TestRandomCoursesFollowTheTable(t *testing.T) {
 			want, ended := naive(table, &place, text, luck)
 			got := w.Step(text)
 			cut := !ended && n >= min(w.world.Settings.MaxSteps, 30)
-			if math.Abs(float64(got.Reward)-want) > 1e-6 || got.Done != (ended || cut) || got.Cut != cut || w.state != place {
-				t.Fatalf("seed %d, step %d, %q: %+v in %d, want %g in %d, ended %v, cut %v", seed, n, text, got, w.state, want, place, ended, cut)
+			if math.Abs(float64(got.Reward)-want) > 1e-6 || got.Done != (ended || cut) || got.Cut != cut ||
+				w.state != place {
+				t.Fatalf("seed %d, step %d, %q: %+v in %d, want %g in %d, ended %v, cut %v", seed, n, text, got,
+					w.state, want, place, ended, cut)
 			}
 			if got.Done {
 				break
@@ -270,7 +274,8 @@ func randomTable(r *rand.Rand) task.Transitions {
 			n := 1 + r.IntN(3)
 			for range n {
 				t[s][a] = append(t[s][a], task.Outcome{
-					Probability: 1 / float64(n), Next: r.IntN(len(t)), Reward: float64(r.IntN(5) - 2), Done: r.IntN(4) == 0,
+					Probability: 1 / float64(n), Next: r.IntN(len(t)), Reward: float64(r.IntN(5) - 2),
+					Done: r.IntN(4) == 0,
 				})
 			}
 		}
@@ -289,8 +294,10 @@ func TestPlansAreOptimal(t *testing.T) {
 					t.Fatalf("seed %d, horizon %d, state %d: worth %g, want %g", seed, horizon, s, got, want)
 				}
 				for left := 1; left <= horizon; left++ {
-					if got, want := worth(table, s, plan.Action(s, left), left), best(table, s, left); math.Abs(got-want) > 1e-9 {
-						t.Fatalf("seed %d, state %d, %d left: the action is worth %g, want %g", seed, s, left, got, want)
+					if got, want := worth(table, s, plan.Action(s, left), left),
+						best(table, s, left); math.Abs(got-want) > 1e-9 {
+						t.Fatalf("seed %d, state %d, %d left: the action is worth %g, want %g", seed, s,
+							left, got, want)
 					}
 				}
 			}
@@ -329,7 +336,8 @@ func BenchmarkSolve(b *testing.B) {
 		table[s] = make([][]task.Outcome, 4)
 		for a := range table[s] {
 			for range 3 {
-				table[s][a] = append(table[s][a], task.Outcome{Probability: 1.0 / 3, Next: r.IntN(64), Reward: r.Float64()})
+				table[s][a] = append(table[s][a], task.Outcome{Probability: 1.0 / 3, Next: r.IntN(64),
+					Reward: r.Float64()})
 			}
 		}
 	}
@@ -350,7 +358,8 @@ func TestStartsAreSplitWithoutOverlap(t *testing.T) {
 			t.Errorf("%v and %v are not %v", heldOut, train, cells)
 		}
 	}
-	if heldOut, train := SplitStarts(cells, []int{20, 3}, 1); !slices.Equal(heldOut, []int{20}) || !slices.Contains(train, 3) {
+	if heldOut, train := SplitStarts(cells, []int{20, 3}, 1); !slices.Equal(heldOut, []int{20}) ||
+		!slices.Contains(train, 3) {
 		t.Errorf("of two first cells one is held out: %v, %v", heldOut, train)
 	}
 }

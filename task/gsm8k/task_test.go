@@ -33,7 +33,8 @@ func write(t *testing.T, lines ...string) string {
 func sums(first, n int) []string {
 	lines := make([]string, n)
 	for i := range lines {
-		lines[i] = fmt.Sprintf(`{"question": "What is %d and 1?", "answer": "It is %[1]d+1.\n#### %[2]d"}`, first+i, first+i+1)
+		lines[i] = fmt.Sprintf(`{"question": "What is %d and 1?", "answer": "It is %[1]d+1.\n#### %[2]d"}`,
+			first+i, first+i+1)
 	}
 	return lines
 }
@@ -41,13 +42,15 @@ func sums(first, n int) []string {
 func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 func TestPromptsAndDemonstrationsComeFromTheFile(t *testing.T) {
-	made := newTask(t, Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5, Template: "Q: {question} A: "}, 1)
+	made := newTask(t, Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5,
+		Template: "Q: {question} A: "}, 1)
 	p := made.Train(0)
 	if p.Text != "Q: What is 7 and 1? A: " && p.Text != "Q: What is 8 and 1? A: " {
 		t.Errorf("prompt %q", p.Text)
 	}
 	demonstration := made.Demonstrate(p)
-	if want := "+1.\n#### " + p.Answer; !strings.HasSuffix(demonstration, want) || !made.Verify(p, demonstration).Correct {
+	if want := "+1.\n#### " + p.Answer; !strings.HasSuffix(demonstration, want) ||
+		!made.Verify(p, demonstration).Correct {
 		t.Errorf("demonstration %q of %q", demonstration, p.Text)
 	}
 	foreign := task.Prompt{ID: "other", Answer: "1/3"}

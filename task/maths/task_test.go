@@ -71,7 +71,8 @@ func TestDemonstrationsAreRight(t *testing.T) {
 {"problem": "c", "answer": "5"}
 {"problem": "d", "answer": "5"}`)
 	made := newTask(t, Settings{TrainFile: path, HeldOutFraction: 0.01, Template: "Q {problem} A"}, 1)
-	want := map[string]string{"Q a A": `Thus \boxed{5}.`, "Q b A": "Thus five.\n" + `\boxed{5}`, "Q c A": `\boxed{5}`, "Q d A": `\boxed{5}`}
+	want := map[string]string{"Q a A": `Thus \boxed{5}.`, "Q b A": "Thus five.\n" + `\boxed{5}`, "Q c A": `\boxed{5}`,
+		"Q d A": `\boxed{5}`}
 	for i := range uint64(3) {
 		p := made.Train(i)
 		if got := made.Demonstrate(p); got != want[p.Text] || !made.Verify(p, got).Correct {
@@ -135,7 +136,8 @@ func realFiles(t *testing.T) map[string]int {
 	t.Helper()
 	folder := filepath.Join("..", "..", "..", "shared", "data", "math")
 	files := map[string]int{}
-	for name, problems := range map[string]int{"rllm_train_math.json": 7469, "roll_math_benchmarks.jsonl": 560, "roll_math_deepmath_deal.jsonl.gz": 4990} {
+	for name, problems := range map[string]int{"rllm_train_math.json": 7469, "roll_math_benchmarks.jsonl": 560,
+		"roll_math_deepmath_deal.jsonl.gz": 4990} {
 		path := filepath.Join(folder, name)
 		if _, err := os.Stat(path); err != nil {
 			t.Skipf("the public files of problems are not at hand in %s", folder)
@@ -161,7 +163,8 @@ func TestEveryRealAnswerIsRightForItself(t *testing.T) {
 			}
 		}
 		if len(problems) != want || right < want*99/100 || unread > want/100 {
-			t.Errorf("%s: %d problems, %d right for themselves, %d not read; want %d, 99%% of them and at most 1%%", path, len(problems), right, unread, want)
+			t.Errorf("%s: %d problems, %d right for themselves, %d not read; want %d, 99%% of them and at most 1%%",
+				path, len(problems), right, unread, want)
 		}
 	}
 }

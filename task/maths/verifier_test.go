@@ -60,7 +60,8 @@ func TestTablesOfPairsAreJudgedWithoutAFalsePositive(t *testing.T) {
 			}
 		}
 		if all := len(pairs(t, name)); all != size || right != size/2 || agreed < size {
-			t.Errorf("%s: %d of %d judged as labelled, %d labelled right; want all of %d, half of them right", name, agreed, all, right, size)
+			t.Errorf("%s: %d of %d judged as labelled, %d labelled right; want all of %d, half of them right", name,
+				agreed, all, right, size)
 		}
 	}
 }
@@ -68,20 +69,31 @@ func TestTablesOfPairsAreJudgedWithoutAFalsePositive(t *testing.T) {
 func TestTheAnswerOfAResponseIsFoundOrNone(t *testing.T) {
 	for _, c := range [][2]string{
 		// The last box, with its braces in balance.
-		{`\boxed{5}`, "5"}, {`\boxed{1} then \boxed{2}`, "2"}, {`\boxed{\frac{1}{2}}`, `\frac{1}{2}`}, {`\boxed{\{1,2\}}`, `\{1,2\}`}, {`\boxed{\boxed{5}}`, "5"},
-		{`\fbox{7}`, "7"}, {`\boxed 5 is it`, "5"}, {`$\boxed 5$`, "5"}, {`\boxed {5}`, "5"}, {`\boxed{ 5 }`, "5"}, {`\boxed{}`, ""}, {`\boxed{5`, ""}, {`7 \boxed{5`, ""},
+		{`\boxed{5}`, "5"}, {`\boxed{1} then \boxed{2}`, "2"}, {`\boxed{\frac{1}{2}}`, `\frac{1}{2}`},
+		{`\boxed{\{1,2\}}`, `\{1,2\}`}, {`\boxed{\boxed{5}}`, "5"},
+		{`\fbox{7}`, "7"}, {`\boxed 5 is it`, "5"}, {`$\boxed 5$`, "5"}, {`\boxed {5}`, "5"}, {`\boxed{ 5 }`, "5"},
+		{`\boxed{}`, ""}, {`\boxed{5`, ""}, {`7 \boxed{5`, ""},
 		{`answer is 3 \boxed{4}`, "4"}, {"#### 3\n\\boxed{4}", "4"}, {`\boxed{4} and the answer is 3`, "4"},
 		// Boxes that belong together.
-		{`$\boxed{2}$ and $\boxed{3}$`, "2, 3"}, {`\boxed{2}, \boxed{3}`, "2, 3"}, {`\boxed{2} or \boxed{3}`, `2 \text{ or } 3`}, {`\boxed{2} (or \boxed{3})`, `2 \text{ or } 3`},
-		{"\\boxed{2}\n\\boxed{3}", "3"}, {`\boxed{2}, so \boxed{3}`, "3"}, {`\boxed{1}, \boxed{2}, and \boxed{3}`, "1, 2, 3"}, {`\boxed{2} \boxed{3}`, "3"}, {`\boxed{2} and \boxed{3`, ""}, {"\\boxed{2},\n\\boxed{3}", "3"}, {`$x=\boxed{2}$ or $x=\boxed{3}$`, `2 \text{ or } 3`},
+		{`$\boxed{2}$ and $\boxed{3}$`, "2, 3"}, {`\boxed{2}, \boxed{3}`, "2, 3"},
+		{`\boxed{2} or \boxed{3}`, `2 \text{ or } 3`}, {`\boxed{2} (or \boxed{3})`, `2 \text{ or } 3`},
+		{"\\boxed{2}\n\\boxed{3}", "3"}, {`\boxed{2}, so \boxed{3}`, "3"},
+		{`\boxed{1}, \boxed{2}, and \boxed{3}`, "1, 2, 3"}, {`\boxed{2} \boxed{3}`, "3"},
+		{`\boxed{2} and \boxed{3`, ""}, {"\\boxed{2},\n\\boxed{3}", "3"},
+		{`$x=\boxed{2}$ or $x=\boxed{3}$`, `2 \text{ or } 3`},
 		// Announced.
-		{"The answer is 5.", "5"}, {"the final answer is $x=5$.", "x=5"}, {"Answer: 1/2", "1/2"}, {"**Answer:** $5$", "5"}, {"### Answer\n5", "5"}, {"Answer:\n\n5", "5"},
-		{"The answer is 5. Or 6.", "5"}, {"The answer is 5.5 cm", "5.5 cm"}, {"answer is 4\nanswer is 5", "5"}, {"Answer: 4. No, the answer is 5", "5"}, {"The answer isn't 5", ""}, {"The answer is not 5.", "not 5"},
-		{"The answer is therefore 5", "5"}, {"the answers are 2 and 3", "2 and 3"}, {"#### 42", "42"}, {"The answer is: (C)", "(C)"}, {"ANSWER: 5", "5"}, {`the answer is \(5\)`, "5"},
+		{"The answer is 5.", "5"}, {"the final answer is $x=5$.", "x=5"}, {"Answer: 1/2", "1/2"},
+		{"**Answer:** $5$", "5"}, {"### Answer\n5", "5"}, {"Answer:\n\n5", "5"},
+		{"The answer is 5. Or 6.", "5"}, {"The answer is 5.5 cm", "5.5 cm"}, {"answer is 4\nanswer is 5", "5"},
+		{"Answer: 4. No, the answer is 5", "5"}, {"The answer isn't 5", ""}, {"The answer is not 5.", "not 5"},
+		{"The answer is therefore 5", "5"}, {"the answers are 2 and 3", "2 and 3"}, {"#### 42", "42"},
+		{"The answer is: (C)", "(C)"}, {"ANSWER: 5", "5"}, {`the answer is \(5\)`, "5"},
 		{"the answer is between $5$ and $7$", "between $5$ and $7$"}, {"the answers", ""}, {"The answer is", ""},
 		// The last line.
-		{"We add.\n$x = 12$", "x = 12"}, {"so $a=1$, $b=2$, thus $a+b=3$", "a+b=3"}, {"it is $5$ or $7$", `5 \text{ or } 7`}, {"12", "12"}, {"so we get 12", "12"}, {"so 3 and 12.", "12"},
-		{"12\nbye", ""}, {"It is not 12", ""}, {"It can't be 12", ""}, {"from 5 - 7", ""}, {"costs $5", "5"}, {`\[x=5\]`, "x=5"}, {"$$\\frac12$$", `\frac12`}, {"", ""}, {"no idea", ""}, {"\n\n", ""},
+		{"We add.\n$x = 12$", "x = 12"}, {"so $a=1$, $b=2$, thus $a+b=3$", "a+b=3"},
+		{"it is $5$ or $7$", `5 \text{ or } 7`}, {"12", "12"}, {"so we get 12", "12"}, {"so 3 and 12.", "12"},
+		{"12\nbye", ""}, {"It is not 12", ""}, {"It can't be 12", ""}, {"from 5 - 7", ""}, {"costs $5", "5"},
+		{`\[x=5\]`, "x=5"}, {"$$\\frac12$$", `\frac12`}, {"", ""}, {"no idea", ""}, {"\n\n", ""},
 	} {
 		if got := extract(c[0]); got != c[1] {
 			t.Errorf("%q: %q, want %q", c[0], got, c[1])
@@ -94,10 +106,13 @@ func TestReferencesMayBeAnswersOrSolutions(t *testing.T) {
 		answer  string
 		correct bool
 	}{
-		{"5", true}, {" 5\n", true}, {"$5$", true}, {`\boxed{5}`, true}, {`We add 2 and 3. Thus $\boxed{5}$.`, true}, {"2+3=5\n#### 5", true}, {"x=5", true}, {`\text{five}`, true},
-		{`\boxed{6} wait \boxed{5}`, true}, {`\boxed{6}, not 5`, false}, {"6", false}, {"", false}, {"?", false}, {`\boxed{5`, false}, {`5 \boxed{}`, false},
+		{"5", true}, {" 5\n", true}, {"$5$", true}, {`\boxed{5}`, true}, {`We add 2 and 3. Thus $\boxed{5}$.`, true},
+		{"2+3=5\n#### 5", true}, {"x=5", true}, {`\text{five}`, true},
+		{`\boxed{6} wait \boxed{5}`, true}, {`\boxed{6}, not 5`, false}, {"6", false}, {"", false}, {"?", false},
+		{`\boxed{5`, false}, {`5 \boxed{}`, false},
 	} {
-		if v := (Verifier{}).Verify(task.Prompt{Answer: c.answer}, `\boxed{5}`); v.Correct != c.correct || v.Extracted != "5" {
+		if v := (Verifier{}).Verify(task.Prompt{Answer: c.answer}, `\boxed{5}`); v.Correct != c.correct ||
+			v.Extracted != "5" {
 			t.Errorf("5 for %q: %+v", c.answer, v)
 		}
 	}
@@ -114,8 +129,10 @@ func TestReferencesMayBeAnswersOrSolutions(t *testing.T) {
 // Responses made to be slow: quadratic time would take minutes.
 func TestHostileResponsesAreReadQuickly(t *testing.T) {
 	for _, unit := range []string{
-		"(", "{", "[", "|", "-", `\frac`, `\frac{`, `\sqrt{`, "x^", "9^{", `\sin `, "(x=", "5!", "1,", `\boxed{`, `\boxed{a`, `\boxed{5} and `, `\text{`, `\{`, "x+", "9^9^", `\pm`,
-		"a or ", "x_", `\left(`, "(1,", "x<", "1000!+x+", `\frac{1}{x}+`, `\ln(`, "|x", "answer is ", "answer:", "$", "$1$ or ", `\begin{pmatrix}1&`, "((1 or 2) or ", `\sqrt[`, `0.\overline{3}`,
+		"(", "{", "[", "|", "-", `\frac`, `\frac{`, `\sqrt{`, "x^", "9^{", `\sin `, "(x=", "5!", "1,", `\boxed{`,
+		`\boxed{a`, `\boxed{5} and `, `\text{`, `\{`, "x+", "9^9^", `\pm`,
+		"a or ", "x_", `\left(`, "(1,", "x<", "1000!+x+", `\frac{1}{x}+`, `\ln(`, "|x", "answer is ", "answer:", "$",
+		"$1$ or ", `\begin{pmatrix}1&`, "((1 or 2) or ", `\sqrt[`, `0.\overline{3}`,
 		"100!^{100}", `2^{9999}\cdot`, "9", "\n", `\`, "#", "=", "x=", "1:", "½",
 	} {
 		for _, size := range []int{60, 1500, 1 << 18} {
@@ -143,7 +160,8 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("%q for %q: %+v", response, answer, v)
 		}
 		// An answer is right for itself, and not also for itself and one more.
-		if v.Extracted == "" || strings.ContainsAny(v.Extracted, "{}\\#") || strings.Contains(strings.ToLower(v.Extracted), "answer") {
+		if v.Extracted == "" || strings.ContainsAny(v.Extracted, "{}\\#") ||
+			strings.Contains(strings.ToLower(v.Extracted), "answer") {
 			return
 		}
 		box := `\boxed{` + v.Extracted + "}"

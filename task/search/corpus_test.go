@@ -132,8 +132,9 @@ func FuzzCutKeepsEveryWord(f *testing.F) {
 }
 
 func TestQuestionsAreReadFromJSONLines(t *testing.T) {
-	path := filepath.Join(folder(t, map[string]string{"q.jsonl": `{"question": "a?", "answers": ["1", " 1", "2"], "id": 7}` + "\n\n" +
-		`{"question": "b?", "answer": "3"}` + "\n" + `{"question": "a?", "answer": ["4"]}`}), "q.jsonl")
+	path := filepath.Join(folder(t,
+		map[string]string{"q.jsonl": `{"question": "a?", "answers": ["1", " 1", "2"], "id": 7}` + "\n\n" +
+			`{"question": "b?", "answer": "3"}` + "\n" + `{"question": "a?", "answer": ["4"]}`}), "q.jsonl")
 	got, err := loadQuestions(path)
 	want := []question{{Text: "a?", Answers: []string{"1", "2", "4"}}, {Text: "b?", Answers: []string{"3"}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -149,7 +150,8 @@ func TestQuestionsAreReadFromJSONLines(t *testing.T) {
 		`{"question": "a?", "answer": [1]}`:   "line 2: field answer: [1]: want a list",
 		`{"question": "a?", "answers": null}`: "line 2: field answers: none: want",
 	} {
-		path := filepath.Join(folder(t, map[string]string{"q.jsonl": `{"question": "b?", "answer": "3"}` + "\n" + line}), "q.jsonl")
+		path := filepath.Join(folder(t,
+			map[string]string{"q.jsonl": `{"question": "b?", "answer": "3"}` + "\n" + line}), "q.jsonl")
 		if _, err := loadQuestions(path); err == nil || !strings.Contains(err.Error(), "q.jsonl: "+want) {
 			t.Errorf("%s: %v, want %s", line, err, want)
 		}

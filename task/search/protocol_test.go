@@ -55,7 +55,8 @@ func TestRepliesToTurns(t *testing.T) {
 		"\n-\n":      terse.results(nil),
 		"\n!\n":      terse.refusal(false),
 		"\n=\n":      terse.refusal(true),
-		"\n<information>\n(1) a b\n(2) c\n</information>\n":                         words.results([]string{"a b", "c"}),
+		"\n<information>\n(1) a b\n(2) c\n</information>\n": words.results([]string{"a b",
+			"c"}),
 		"\n<information>\nNothing was found.\n</information>\n":                     words.results(nil),
 		"\nThere are no searches left. Write the answer as <answer>...</answer>.\n": words.refusal(true),
 	} {
@@ -138,7 +139,8 @@ func FuzzNormalize(f *testing.F) {
 		if strings.ContainsAny(got, punctuation) || strings.Contains(got, "  ") || strings.TrimSpace(got) != got {
 			t.Fatalf("%q became %q", answer, got)
 		}
-		for _, word := range strings.FieldsFunc(got, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) }) {
+		for _, word := range strings.FieldsFunc(got,
+			func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) }) {
 			if word == "a" || word == "an" || word == "the" {
 				t.Fatalf("%q became %q, with an article", answer, got)
 			}

@@ -49,7 +49,8 @@ func TestHeldOutQuestionsAreAboutOtherBeings(t *testing.T) {
 }
 
 func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
-	tasktest.SeedOrdersTraining(t, newTask(t, Settings{}, 1), newTask(t, Settings{}, 1), newTask(t, Settings{}, 2), 300, 5)
+	tasktest.SeedOrdersTraining(t, newTask(t, Settings{}, 1), newTask(t, Settings{}, 1), newTask(t, Settings{}, 2), 300,
+		5)
 }
 
 // corpora of every kind: made up, SQuAD in both formats, text with questions.
@@ -64,8 +65,10 @@ func variety(t testing.TB) map[string]Settings {
 		"made up":       {},
 		"made up words": {Format: task.Words, MaxSearches: 1, Passages: 1, HeldOut: 50},
 		"squad":         {Corpus: filepath.Join(root, "squad"), HeldOut: 1},
-		"squad terse":   {Corpus: filepath.Join(root, "squad/rivers.json"), HeldOut: 1, Format: task.Terse, PassageLength: 30},
-		"text":          {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl"), HeldOut: 1, Template: "{question} #"},
+		"squad terse": {Corpus: filepath.Join(root, "squad/rivers.json"), HeldOut: 1, Format: task.Terse,
+			PassageLength: 30},
+		"text": {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl"), HeldOut: 1,
+			Template: "{question} #"},
 	}
 }
 
@@ -166,7 +169,8 @@ func TestExpertsTryOtherQueries(t *testing.T) {
 			}
 		}
 		if p.Answer == "Vega" { // nowhere: it tries, and knows it nevertheless
-			if len(said) != 3 || !strings.HasPrefix(said[0], "?") || !strings.HasPrefix(said[1], "?") || said[0] == said[1] || said[2] != "=Vega" {
+			if len(said) != 3 || !strings.HasPrefix(said[0], "?") || !strings.HasPrefix(said[1], "?") ||
+				said[0] == said[1] || said[2] != "=Vega" {
 				t.Errorf("%q: %q", p.Text, said)
 			}
 			continue
@@ -197,8 +201,9 @@ func TestTasksThatCannotBeMadeSayWhy(t *testing.T) {
 		"held_out: 100: want at most 1, half of the 2 questions":      {Corpus: filepath.Join(root, "squad")},
 		"questions: \"\": want a file of JSON lines":                  {Corpus: filepath.Join(root, "text")},
 		"corpus: ": {Corpus: filepath.Join(root, "none")},
-		"q.jsonl: line 1: field question: missing: want a string": {Corpus: filepath.Join(root, "text"), Questions: filepath.Join(root, "q.jsonl")},
-		"penalty: 3: want 0 (0.1) to 1, or -1 for none":           {Penalty: 3},
+		"q.jsonl: line 1: field question: missing: want a string": {Corpus: filepath.Join(root, "text"),
+			Questions: filepath.Join(root, "q.jsonl")},
+		"penalty: 3: want 0 (0.1) to 1, or -1 for none": {Penalty: 3},
 	} {
 		if made, err := New(s, 1); err == nil || made != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -236,11 +241,14 @@ func TestEpisodesGoByTheRules(t *testing.T) {
 	found := fmt.Sprintf("%q 0 ", "\n"+fact+" "+p.Answer+".\n")
 	wrong := "=" + p.Answer + "x"
 	for want, texts := range map[string][]string{
-		found + `; "" 1 D+`:                           {"?" + fact, "=" + p.Answer},
-		`"" 1 D+; "" 0 D`:                             {"= THE " + p.Answer + "!", "=" + p.Answer}, // after its end nothing happens
-		`"" 0 D`:                                      {wrong},
-		found + "; " + found + `; "" -0.1 DC!`:        {"?" + fact, "?" + fact, "?" + fact}, // the third is one too many
-		`"\n!\n" -0.1 !; ` + found + `; "" 0 DC`:      {"", "?" + fact, "?" + fact},         // no turn is left to answer in
+		found + `; "" 1 D+`: {"?" + fact, "=" + p.Answer},
+		// after its end nothing happens
+		`"" 1 D+; "" 0 D`: {"= THE " + p.Answer + "!", "=" + p.Answer},
+		`"" 0 D`:          {wrong},
+		// the third is one too many
+		found + "; " + found + `; "" -0.1 DC!`: {"?" + fact, "?" + fact, "?" + fact},
+		// no turn is left to answer in
+		`"\n!\n" -0.1 !; ` + found + `; "" 0 DC`:      {"", "?" + fact, "?" + fact},
 		`"\n!\n" -0.1 !; "\n!\n" -0.1 !; "" -0.1 DC!`: {"x", "\xff\x00", "rus"},
 		`"\n!\n" -0.1 !; "\n-\n" 0 ; "" 1 D+`:         {"kova", "?zzzz", "=" + p.Answer},
 	} {
@@ -344,7 +352,8 @@ func TestRandomEpisodesAgreeWithTheReferee(t *testing.T) {
 			r := rollout.Stream(seed, "search test episode", 0)
 			p := made.Train(seed)
 			fact := strings.TrimSuffix(p.Text, "?")
-			pieces := []string{"?", "=", "?", " ", "\n", fact, fact[:4], fact[5:], p.Answer, "the ", " zz", "\xff", corpus.passages[r.IntN(1600)]}
+			pieces := []string{"?", "=", "?", " ", "\n", fact, fact[:4], fact[5:], p.Answer, "the ", " zz", "\xff",
+				corpus.passages[r.IntN(1600)]}
 			var texts []string
 			for range made.MaxTurns() {
 				text := []string{"?", "?", "=", ""}[r.IntN(4)]
@@ -362,7 +371,8 @@ func TestRandomEpisodesAgreeWithTheReferee(t *testing.T) {
 					break
 				}
 			}
-			if got, want := strings.Join(course, "; "), referee(facts, p.Text, p.Answer, s.MaxSearches, s.Passages, texts); got != want {
+			if got, want := strings.Join(course, "; "), referee(facts, p.Text, p.Answer, s.MaxSearches, s.Passages,
+				texts); got != want {
 				t.Fatalf("seed %d, %q, %q:\n%s, want\n%s", seed, p.Text, texts, got, want)
 			}
 		}

@@ -47,7 +47,8 @@ func TestTheExpertCompletesEveryLevelInTheFewestSteps(t *testing.T) {
 
 // The plan is asked for, left at random, and asked for again: it is always the shortest from there.
 func TestTheExpertAdvisesFromWhereTheEpisodeStands(t *testing.T) {
-	made := newTask(t, Settings{Difficulty: Hard, Size: 7, Actions: PushMove, Settings: gridworld.Settings{ActionsPerTurn: 2}}, 3)
+	made := newTask(t, Settings{Difficulty: Hard, Size: 7, Actions: PushMove,
+		Settings: gridworld.Settings{ActionsPerTurn: 2}}, 3)
 	left, dead := 0, 0
 	for i := range uint64(300) {
 		random := rollout.Stream(5, "leave", i)
@@ -134,11 +135,13 @@ func TestATurnEndsWithTheEpisode(t *testing.T) {
 	made := newTask(t, Settings{Settings: gridworld.Settings{ActionsPerTurn: 5, MaxSteps: 4}}, 1)
 	begin := func() task.Episode { return made.Reset(task.Prompt{State: row("@ $. ")}, 0) }
 	s := begin().Step("RRLLL")
-	if want := (task.Step{Reward: 10.8, Done: true, Correct: true}); s.Reward != want.Reward || s.Done != want.Done || s.Correct != want.Correct || s.Cut != want.Cut || s.Text != "" {
+	if want := (task.Step{Reward: 10.8, Done: true, Correct: true}); s.Reward != want.Reward || s.Done != want.Done ||
+		s.Correct != want.Correct || s.Cut != want.Cut || s.Text != "" {
 		t.Errorf("%+v, want %+v", s, want)
 	}
 	s = begin().Step("LLLLR")
-	if want := (task.Step{Reward: -0.4, Done: true, Cut: true}); s.Reward != want.Reward || s.Done != want.Done || s.Correct != want.Correct || s.Cut != want.Cut || s.Text != "" {
+	if want := (task.Step{Reward: -0.4, Done: true, Cut: true}); s.Reward != want.Reward || s.Done != want.Done ||
+		s.Correct != want.Correct || s.Cut != want.Cut || s.Text != "" {
 		t.Errorf("%+v, want %+v", s, want)
 	}
 	made = newTask(t, Settings{Settings: gridworld.Settings{ActionsPerTurn: 5, MaxSteps: 20, MaxTurns: 2}}, 1)
@@ -224,8 +227,10 @@ func TestActionsHaveGymSokobansEffectsAndRewards(t *testing.T) {
 				}
 				b := board{l.room, l.start}
 				reward, complete := b.act(of.action)
-				if after := b.draw(b.position, 0, marks); after != of.want || float32(reward) != float32(of.reward) || complete != of.complete {
-					t.Errorf("%s, action %d on\n%s%v, complete: %v\n%swant %v, complete: %v\n%s", c.what, of.action, before,
+				if after := b.draw(b.position, 0, marks); after != of.want || float32(reward) != float32(of.reward) ||
+					complete != of.complete {
+					t.Errorf("%s, action %d on\n%s%v, complete: %v\n%swant %v, complete: %v\n%s", c.what,
+						of.action, before,
 						reward, complete, after, of.reward, of.complete, of.want)
 				}
 			}
@@ -250,9 +255,11 @@ func TestActionsHaveGymSokobansNumbers(t *testing.T) {
 func TestEpisodesAreThoseOfANaiveGame(t *testing.T) {
 	settings := []Settings{
 		{Settings: gridworld.Settings{MaxSteps: 30}},
-		{Difficulty: Hard, Size: 6, Actions: PushMove, Settings: gridworld.Settings{ActionsPerTurn: 3, MaxSteps: 50, InvalidPenalty: number(-0.5), MaxTurns: 40}},
+		{Difficulty: Hard, Size: 6, Actions: PushMove, Settings: gridworld.Settings{ActionsPerTurn: 3, MaxSteps: 50,
+			InvalidPenalty: number(-0.5), MaxTurns: 40}},
 		{Size: 5, MinPushes: 1, Settings: gridworld.Settings{MaxSteps: 200}},
-		{Boxes: 3, Size: 7, MinPushes: 2, Actions: PushMove, Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 4}},
+		{Boxes: 3, Size: 7, MinPushes: 2, Actions: PushMove, Settings: gridworld.Settings{Format: task.Words,
+			ActionsPerTurn: 4}},
 	}
 	complete, cut, invalid := 0, 0, 0
 	for _, s := range settings {

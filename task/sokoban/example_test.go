@@ -9,7 +9,8 @@ import (
 )
 
 func Example() {
-	rooms, err := sokoban.New(sokoban.Settings{Difficulty: sokoban.Simple, Settings: gridworld.Settings{MaxSteps: 20}}, 1)
+	rooms, err := sokoban.New(sokoban.Settings{Difficulty: sokoban.Simple, Settings: gridworld.Settings{MaxSteps: 20}},
+		1)
 	if err != nil {
 		fmt.Println(err)
 		return

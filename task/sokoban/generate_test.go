@@ -31,11 +31,13 @@ func TestGeneratedLevelsAreSolvableWithEnoughPushes(t *testing.T) {
 			if again.String() != l.String() {
 				t.Fatalf("%+v: stream %d gives\n%sand then\n%s", c.shape, i, l, again)
 			}
-			if parsed, err := parse(l.String()); err != nil || parsed.start != l.start || *roomOf(parsed) != *roomOf(l) {
+			if parsed, err := parse(l.String()); err != nil || parsed.start != l.start ||
+				*roomOf(parsed) != *roomOf(l) {
 				t.Fatalf("%+v: %v is not what is read of\n%s", c.shape, err, l)
 			}
 			n := newNaive(l.String())
-			if r, columns := l.room.rows, l.room.columns; r != c.shape.size || columns != c.shape.size || n.count("$") != c.shape.boxes || n.count("*") != 0 {
+			if r, columns := l.room.rows, l.room.columns; r != c.shape.size || columns != c.shape.size ||
+				n.count("$") != c.shape.boxes || n.count("*") != 0 {
 				t.Fatalf("%+v:\n%s", c.shape, l)
 			}
 			pushes := n.fewest(true)
@@ -47,7 +49,8 @@ func TestGeneratedLevelsAreSolvableWithEnoughPushes(t *testing.T) {
 			}
 		}
 		if len(seen) < c.different || longer < c.longer {
-			t.Errorf("%+v: %d of %d levels differ, %d need more pushes than the least", c.shape, len(seen), made, longer)
+			t.Errorf("%+v: %d of %d levels differ, %d need more pushes than the least", c.shape, len(seen),
+				made, longer)
 		}
 	}
 }
@@ -65,7 +68,8 @@ func roomOf(l level) *comparableRoom {
 
 // In large rooms not all positions are gone through.
 func TestLargeGeneratedLevelsNeedEnoughPushes(t *testing.T) {
-	for _, s := range []shape{{size: 8, boxes: 2, minPushes: 4}, {size: 10, boxes: 4, minPushes: 8}, {size: 16, boxes: 4, minPushes: 12}} {
+	for _, s := range []shape{{size: 8, boxes: 2, minPushes: 4}, {size: 10, boxes: 4, minPushes: 8},
+		{size: 16, boxes: 4, minPushes: 12}} {
 		made, pushes := 0, 0
 		for i := uint64(0); made < 20; i++ {
 			if i == 200 {

@@ -20,7 +20,8 @@ func play(t *testing.T, l level, plan []action) (pushes int) {
 		before := n.String()
 		_, complete, pushed := n.act(int(a))
 		if n.String() == before || pushed != a.pushes() || complete != (i == len(plan)-1) {
-			t.Fatalf("action %d, %d of plan %v: pushed %v, complete %v, before\n%s", i, a, plan, pushed, complete, before)
+			t.Fatalf("action %d, %d of plan %v: pushed %v, complete %v, before\n%s", i, a, plan, pushed,
+				complete, before)
 		}
 		if pushed {
 			pushes++
@@ -62,7 +63,8 @@ func scatter(size, boxes int, seed uint64) (level, bool) {
 
 func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
 	solvable, unsolvable, detours := 0, 0, 0
-	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 250}, {6, 1, 300}, {7, 2, 40}, {6, 2, 250}, {5, 3, 200}, {6, 3, 30}} {
+	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 250}, {6, 1, 300}, {7, 2, 40}, {6, 2, 250},
+		{5, 3, 200}, {6, 3, 30}} {
 		for seed := range uint64(c.levels) {
 			l, ok := scatter(c.size, c.boxes, seed)
 			if !ok {
@@ -95,7 +97,8 @@ func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
 		}
 	}
 	if solvable < 100 || unsolvable < 100 || detours < 2 {
-		t.Errorf("%d solvable, %d unsolvable, %d where fewer pushes take more steps: want all of them tried", solvable, unsolvable, detours)
+		t.Errorf("%d solvable, %d unsolvable, %d where fewer pushes take more steps: want all of them tried", solvable,
+			unsolvable, detours)
 	}
 }
 
@@ -107,7 +110,8 @@ func TestDeadlocksAreRecognized(t *testing.T) {
 		{"######\n#    #\n# $$ #\n# $$ #\n#@...#\n#   .#\n######\n", true},
 		{"######\n#    #\n# ** #\n# ** #\n#@.$ #\n#    #\n######\n", false}, // frozen, but all on targets
 		{"######\n#    #\n# *$ #\n# ** #\n#@.  #\n#    #\n######\n", true},  // one of those that hold it is not
-		{"#######\n#     #\n#**$ .#\n###   #\n#@ $ .#\n#######\n", false},   // both on targets, the one on the right free
+		// both on targets, the one on the right free
+		{"#######\n#     #\n#**$ .#\n###   #\n#@ $ .#\n#######\n", false},
 		{"######\n#@   #\n# $  #\n#    #\n#  . #\n######\n", false},
 		{"######\n#@   #\n# $$ #\n#    #\n# .. #\n######\n", false}, // can be pushed up and down
 		{"######\n# #  #\n# $$ #\n# .@ #\n#   .#\n######\n", false}, // the other can be pushed down
@@ -184,7 +188,8 @@ func TestASearchThatIsTooLargeEndsWithoutAnAnswer(t *testing.T) {
 	if !ok {
 		t.Fatal("no level")
 	}
-	if plan, outcome := newSearch(l.room, newDistances(l.room), true, 3).run(l.start); outcome != tooLarge || plan != nil {
+	if plan, outcome := newSearch(l.room, newDistances(l.room), true, 3).run(l.start); outcome != tooLarge ||
+		plan != nil {
 		t.Errorf("%v, %d", plan, outcome)
 	}
 }
@@ -270,7 +275,8 @@ func BenchmarkSolve(b *testing.B) {
 }
 
 func BenchmarkGenerate(b *testing.B) {
-	for name, s := range map[string]shape{"simple": {6, 1, 2}, "hard": {8, 2, 4}, "10x10x4": {10, 4, 8}, "16x16x4": {16, 4, 8}} {
+	for name, s := range map[string]shape{"simple": {6, 1, 2}, "hard": {8, 2, 4}, "10x10x4": {10, 4, 8},
+		"16x16x4": {16, 4, 8}} {
 		b.Run(name, func(b *testing.B) {
 			levels := 0
 			for i := uint64(0); b.Loop(); i++ {

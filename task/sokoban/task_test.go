@@ -26,7 +26,8 @@ func variety() []Settings {
 	return []Settings{
 		{},
 		{Difficulty: Hard, Settings: gridworld.Settings{HeldOut: 50, Format: task.Words}},
-		{Size: 5, MinPushes: 1, Actions: PushMove, Settings: gridworld.Settings{HeldOut: 40, ActionsPerTurn: 3, MaxSteps: 30}},
+		{Size: 5, MinPushes: 1, Actions: PushMove, Settings: gridworld.Settings{HeldOut: 40, ActionsPerTurn: 3,
+			MaxSteps: 30}},
 		{Boxes: 2, Actions: PushMove, Settings: gridworld.Settings{HeldOut: 20, Format: task.Words, ActionsPerTurn: 2}},
 		{Levels: "testdata/levels.txt", Settings: gridworld.Settings{HeldOut: 2}},
 		{Levels: "testdata", Settings: gridworld.Settings{Format: task.Words}},
@@ -71,7 +72,8 @@ func TestLevelsOfFilesAreGivenOncePerEpochAndHeldOutOnes(t *testing.T) {
 	if len(few) != 2 || few[0].ID == few[1].ID {
 		t.Errorf("%+v are held out of three levels", few)
 	}
-	apart := newTask(t, Settings{Levels: "testdata", HeldOutLevels: "testdata/levels.txt", Settings: gridworld.Settings{HeldOut: 3}}, 3)
+	apart := newTask(t, Settings{Levels: "testdata", HeldOutLevels: "testdata/levels.txt",
+		Settings: gridworld.Settings{HeldOut: 3}}, 3)
 	if n := len(apart.HeldOut()); n != 3 {
 		t.Errorf("%d held-out levels, want 3", n)
 	}
@@ -90,8 +92,10 @@ func TestActionsFollowTheSettings(t *testing.T) {
 	for set, want := range map[Settings]string{
 		{}:                  "U D L R",
 		{Actions: PushMove}: "N U D L R u d l r",
-		{Settings: gridworld.Settings{Format: task.Words}}:                     "<answer>Up</answer> <answer>Down</answer> <answer>Left</answer> <answer>Right</answer>",
-		{Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 50}}: "<answer>Up</answer> <answer>Down</answer> <answer>Left</answer> <answer>Right</answer>",
+		{Settings: gridworld.Settings{Format: task.Words}}: "<answer>Up</answer> " +
+			"<answer>Down</answer> <answer>Left</answer> <answer>Right</answer>",
+		{Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 50}}: "<answer>Up</answer> " +
+			"<answer>Down</answer> <answer>Left</answer> <answer>Right</answer>",
 	} {
 		made := newTask(t, set, 1)
 		texts := made.Reset(made.Train(0), 0).(task.Actor).Actions()
@@ -170,7 +174,8 @@ func TestRoomsAreWrittenByFormat(t *testing.T) {
 	}
 	room := "# # # # # #\n# _ $ _ * #\n# . # @ _ #\n# # # # # #\n"
 	three := newTask(t, Settings{Settings: gridworld.Settings{Format: task.Words, ActionsPerTurn: 3}}, 1)
-	if got := three.opening(b); !strings.HasSuffix(got, "separated by commas, such as <answer>Right, Up</answer>.\n"+room) {
+	if got := three.opening(b); !strings.HasSuffix(got,
+		"separated by commas, such as <answer>Right, Up</answer>.\n"+room) {
 		t.Errorf("%q", got)
 	}
 	one := newTask(t, Settings{Settings: gridworld.Settings{Format: task.Words}}, 1)
@@ -189,14 +194,19 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 	tasktest.Problems(t, Settings.Validate, []tasktest.Case[Settings]{
 		{Settings{}, ""},
 		{Settings{Difficulty: Hard, Size: 16, Boxes: 4}, ""},
-		{Settings{Difficulty: "easy", Size: 4, Boxes: 5, MinPushes: -1, HeldOutLevels: "x"}, "difficulty size boxes min_pushes held_out_levels"},
+		{Settings{Difficulty: "easy", Size: 4, Boxes: 5, MinPushes: -1, HeldOutLevels: "x"},
+			"difficulty size boxes min_pushes held_out_levels"},
 		{Settings{Size: 17, Boxes: -1}, "size boxes min_pushes"},
-		{Settings{Levels: "x", Difficulty: Simple, Size: 6, Boxes: 1, MinPushes: 2, HeldOutLevels: "x"}, "difficulty size boxes min_pushes held_out_levels"},
-		{Settings{Actions: "pull", Settings: gridworld.Settings{HeldOut: -1, Format: "prose", ActionsPerTurn: -1, MaxSteps: -1, InvalidPenalty: number(0.1)}},
+		{Settings{Levels: "x", Difficulty: Simple, Size: 6, Boxes: 1, MinPushes: 2, HeldOutLevels: "x"},
+			"difficulty size boxes min_pushes held_out_levels"},
+		{Settings{Actions: "pull", Settings: gridworld.Settings{HeldOut: -1, Format: "prose", ActionsPerTurn: -1,
+			MaxSteps: -1, InvalidPenalty: number(0.1)}},
 			"actions format max_steps actions_per_turn invalid_penalty held_out"},
-		{Settings{Settings: gridworld.Settings{HeldOut: 100_001, ActionsPerTurn: 101, MaxSteps: 1001, InvalidPenalty: number(math.NaN())}}, "max_steps actions_per_turn invalid_penalty held_out"},
+		{Settings{Settings: gridworld.Settings{HeldOut: 100_001, ActionsPerTurn: 101, MaxSteps: 1001,
+			InvalidPenalty: number(math.NaN())}}, "max_steps actions_per_turn invalid_penalty held_out"},
 		{Settings{Settings: gridworld.Settings{MaxSteps: 20, MaxTurns: 21}}, "max_turns"},
-		{Settings{Settings: gridworld.Settings{MaxTurns: -1, InvalidPenalty: number(-1001)}}, "max_turns invalid_penalty"},
+		{Settings{Settings: gridworld.Settings{MaxTurns: -1, InvalidPenalty: number(-1001)}},
+			"max_turns invalid_penalty"},
 		{Settings{Settings: gridworld.Settings{MaxTurns: 120, InvalidPenalty: number(0)}}, ""},
 	})
 }
@@ -211,7 +221,8 @@ func TestSettingsThatNoLevelsMeetAreRefused(t *testing.T) {
 		{Settings{MinPushes: 60}, "min_pushes: 60: want fewer"},
 		{Settings{Size: 5, Settings: gridworld.Settings{HeldOut: 100_000}}, "held_out: 100000: want fewer"},
 		{Settings{Levels: "testdata/none.txt"}, "levels: "},
-		{Settings{Levels: "testdata/levels.txt", Settings: gridworld.Settings{HeldOut: 4}}, "levels: testdata/levels.txt: 0 training and 4 held-out levels remain"},
+		{Settings{Levels: "testdata/levels.txt", Settings: gridworld.Settings{HeldOut: 4}},
+			"levels: testdata/levels.txt: 0 training and 4 held-out levels remain"},
 		{Settings{Levels: "testdata", HeldOutLevels: "testdata/none"}, "held_out_levels: "},
 		{Settings{Levels: t.TempDir()}, "0 training and 0 held-out levels remain"},
 		{Settings{Levels: "task_test.go"}, "levels: task_test.go: level of line 1: "},

@@ -70,7 +70,8 @@ func TestDrawnWordsStandInThePromptAndVary(t *testing.T) {
 			t.Errorf("%s names %q and %q", p.ID, known, p.Text)
 		}
 		ids[p.ID] = p.Text
-		if list := strings.ReplaceAll(p.Answer, " ", ", "); !strings.HasPrefix(p.Text, "Use the words "+list+".\n") || strings.Count(list, ",") != 2 {
+		if list := strings.ReplaceAll(p.Answer, " ", ", "); !strings.HasPrefix(p.Text, "Use the words "+list+".\n") ||
+			strings.Count(list, ",") != 2 {
 			t.Errorf("%q asks for %q", p.Text, p.Answer)
 		}
 		if v := made.Verify(p, p.Text); !v.Correct || v.Extracted != p.Answer {

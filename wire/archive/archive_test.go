@@ -29,7 +29,8 @@ func groupsOf(sizes ...int) []rollout.Group {
 			length := 4 + random.IntN(30)
 			advantage := random.Float32() - 0.5
 			r := &rollout.Rollout{
-				PromptID: fmt.Sprintf("prompt-%d", number), Temperature: 0.7, TopP: 0.95, Reward: random.Float32(), Truncated: random.IntN(2) == 1,
+				PromptID: fmt.Sprintf("prompt-%d", number), Temperature: 0.7, TopP: 0.95, Reward: random.Float32(),
+				Truncated: random.IntN(2) == 1,
 				Advantage: &advantage, Text: "text", Meta: map[string]string{"k": "v"}, Images: [][]byte{{1, 2}, {3}},
 				Turns: []rollout.Turn{{Start: 0, End: int32(length), Reward: 1, Done: true}},
 			}
@@ -37,9 +38,11 @@ func groupsOf(sizes ...int) []rollout.Group {
 				r.Tokens = append(r.Tokens, random.Int32N(1000))
 				policy := i >= 2
 				if !policy {
-					r.Mask, r.Versions, r.Logprobs = append(r.Mask, 0), append(r.Versions, rollout.NoVersion), append(r.Logprobs, 0)
+					r.Mask, r.Versions, r.Logprobs = append(r.Mask, 0), append(r.Versions, rollout.NoVersion),
+						append(r.Logprobs, 0)
 				} else {
-					r.Mask, r.Versions, r.Logprobs = append(r.Mask, 1), append(r.Versions, rollout.Version(number)), append(r.Logprobs, -random.Float32())
+					r.Mask, r.Versions, r.Logprobs = append(r.Mask, 1), append(r.Versions, rollout.Version(number)),
+						append(r.Logprobs, -random.Float32())
 				}
 				r.Values, r.RefLogprobs = append(r.Values, random.Float32()), append(r.RefLogprobs, -random.Float32())
 			}
@@ -57,7 +60,8 @@ func drawsOf(groups []rollout.Group) []rollout.Draw {
 	for number, g := range groups {
 		for _, r := range g.Rollouts {
 			draws = append(draws, rollout.Draw{
-				ID: rollout.ID(len(draws) + 1), Group: uint64(100 + number), Rollout: r, Advantage: *r.Advantage, Weight: 1, Probability: 1,
+				ID: rollout.ID(len(draws) + 1), Group: uint64(100 + number), Rollout: r, Advantage: *r.Advantage,
+				Weight: 1, Probability: 1,
 			})
 		}
 	}
@@ -201,7 +205,8 @@ func TestInsertionsAreBoundedAndHaveWholeGroups(t *testing.T) {
 			}
 		}
 		if n != in.Rollouts || bytes != in.Bytes || newest != in.Newest {
-			t.Errorf("an insertion says %d rollouts, %d bytes, version %d: it has %d, %d, %d", in.Rollouts, in.Bytes, in.Newest, n, bytes, newest)
+			t.Errorf("an insertion says %d rollouts, %d bytes, version %d: it has %d, %d, %d", in.Rollouts, in.Bytes,
+				in.Newest, n, bytes, newest)
 		}
 	}
 	if want := []int{8, 4, 9, 2}; !slices.Equal(got, want) {
@@ -217,7 +222,8 @@ func TestAdvantagesAreKeptUnlessTheyAreRecomputed(t *testing.T) {
 	if r := mustRead(t, path, Options{})[0].Groups[0].Rollouts[0]; r.Advantage == nil || r.Advantages == nil {
 		t.Error("advantages were left out")
 	}
-	if r := mustRead(t, path, Options{Recompute: true})[0].Groups[0].Rollouts[0]; r.Advantage != nil || r.Advantages != nil {
+	if r := mustRead(t, path, Options{Recompute: true})[0].Groups[0].Rollouts[0]; r.Advantage != nil ||
+		r.Advantages != nil {
 		t.Error("advantages were given")
 	}
 }
@@ -244,17 +250,20 @@ func TestGroupNumbersAreIntegersOfAnyType(t *testing.T) {
 		kind  arrow.DataType
 		want  int // groups
 	}{
-		"int64": {func(b array.Builder) { b.(*array.Int64Builder).AppendValues([]int64{-1, 5, -1}, nil) }, arrow.PrimitiveTypes.Int64, 2},
+		"int64": {func(b array.Builder) { b.(*array.Int64Builder).AppendValues([]int64{-1, 5, -1}, nil) },
+			arrow.PrimitiveTypes.Int64, 2},
 		"int32 with a null": {func(b array.Builder) {
 			b.(*array.Int32Builder).AppendValues([]int32{7, 7, 7}, []bool{true, false, true})
 		}, arrow.PrimitiveTypes.Int32, 2},
-		"uint32": {func(b array.Builder) { b.(*array.Uint32Builder).AppendValues([]uint32{1, 2, 3}, nil) }, arrow.PrimitiveTypes.Uint32, 3},
-		"nulls":  {func(b array.Builder) { b.AppendNulls(3) }, arrow.Null, 3},
+		"uint32": {func(b array.Builder) { b.(*array.Uint32Builder).AppendValues([]uint32{1, 2, 3}, nil) },
+			arrow.PrimitiveTypes.Uint32, 3},
+		"nulls": {func(b array.Builder) { b.AppendNulls(3) }, arrow.Null, 3},
 	} {
 		b := array.NewBuilder(memory.DefaultAllocator, c.kind)
 		c.build(b)
 		column := b.NewArray()
-		rec := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "group", Type: c.kind, Nullable: true}}, nil), []arrow.Array{column}, 3)
+		rec := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "group", Type: c.kind, Nullable: true}}, nil),
+			[]arrow.Array{column}, 3)
 		labels, err := labelsOf(rec)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -274,7 +283,8 @@ func TestGroupNumbersAreIntegersOfAnyType(t *testing.T) {
 	}
 	b := array.NewFloat64Builder(memory.DefaultAllocator)
 	b.Append(math.Pi)
-	rec := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "group", Type: arrow.PrimitiveTypes.Float64}}, nil), []arrow.Array{b.NewArray()}, 1)
+	rec := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "group", Type: arrow.PrimitiveTypes.Float64}},
+		nil), []arrow.Array{b.NewArray()}, 1)
 	if _, err := labelsOf(rec); err == nil || !strings.Contains(err.Error(), "float64") {
 		t.Errorf("numbers with fractions: %v", err)
 	}
@@ -288,7 +298,8 @@ func TestAFileGetsItsNameOnceItIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancelled := errors.New("cancelled")
-	if _, err := Write(path, schema, func(func(arrow.RecordBatch) error) error { return cancelled }); !errors.Is(err, cancelled) {
+	if _, err := Write(path, schema, func(func(arrow.RecordBatch) error) error { return cancelled }); !errors.Is(err,
+		cancelled) {
 		t.Errorf("a cancelled export gave %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {

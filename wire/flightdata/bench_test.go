@@ -145,7 +145,8 @@ func BenchmarkLoopback(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer stream.CloseSend()
-			w, r := flightdata.NewWriter(stream, nil, nil), flightdata.NewReader(stream, flightdata.Options{Allocator: new(wire.Pool)})
+			w, r := flightdata.NewWriter(stream, nil, nil),
+				flightdata.NewReader(stream, flightdata.Options{Allocator: new(wire.Pool)})
 			compare(b, 64*tokens*13, raw.get, func() error {
 				if err := w.WriteMetadata([]byte("next")); err != nil {
 					return err

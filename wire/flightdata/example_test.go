@@ -41,7 +41,8 @@ func Example() {
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
 
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(flightdata.CallOption()))
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(flightdata.CallOption()))
 	if err != nil {
 		panic(err)
 	}

@@ -89,7 +89,8 @@ func TestMessagesMustMatchTheFooter(t *testing.T) {
 	}
 	schema := bytes.Index(file, []byte{0xff, 0xff, 0xff, 0xff})
 	second := file[from+first+24:]
-	for name, offset := range map[string]uint64{"a schema": uint64(schema), "nothing": uint64(len(file)), "before the file": 1 << 63} {
+	for name, offset := range map[string]uint64{"a schema": uint64(schema), "nothing": uint64(len(file)),
+		"before the file": 1 << 63} {
 		kept := binary.LittleEndian.Uint64(second)
 		binary.LittleEndian.PutUint64(second, offset)
 		if _, err := numbersIn(file); !errors.Is(err, rollout.ErrInvalid) {
@@ -134,7 +135,8 @@ func FuzzFiles(f *testing.F) {
 				frame.Batch.Release()
 			}
 		}
-		if !errors.Is(err, io.EOF) && !errors.Is(err, rollout.ErrInvalid) && !bytes.Contains([]byte(err.Error()), []byte("decompressed")) {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, rollout.ErrInvalid) && !bytes.Contains([]byte(err.Error()),
+			[]byte("decompressed")) {
 			t.Errorf("%v", err)
 		}
 	})

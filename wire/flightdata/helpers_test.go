@@ -96,13 +96,16 @@ func serve(t testing.TB, s flight.FlightServer, server []grpc.ServerOption, dial
 		t.Fatal(err)
 	}
 	g := grpc.NewServer(append(server, grpc.MaxRecvMsgSize(limit),
-		grpc.InitialWindowSize(32<<20), grpc.InitialConnWindowSize(64<<20), grpc.WriteBufferSize(256<<10), grpc.ReadBufferSize(256<<10))...)
+		grpc.InitialWindowSize(32<<20), grpc.InitialConnWindowSize(64<<20), grpc.WriteBufferSize(256<<10),
+		grpc.ReadBufferSize(256<<10))...)
 	flight.RegisterFlightServiceServer(g, s)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(listener) }()
-	conn, err := grpc.NewClient(listener.Addr().String(), append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit)),
-		grpc.WithInitialWindowSize(32<<20), grpc.WithInitialConnWindowSize(64<<20), grpc.WithWriteBufferSize(256<<10), grpc.WithReadBufferSize(256<<10))...)
+	conn, err := grpc.NewClient(listener.Addr().String(),
+		append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit)),
+			grpc.WithInitialWindowSize(32<<20), grpc.WithInitialConnWindowSize(64<<20), grpc.WithWriteBufferSize(256<<10),
+			grpc.WithReadBufferSize(256<<10))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +165,8 @@ func draws(r *rand.Rand, n, tokens int) []rollout.Draw {
 	all := make([]rollout.Draw, n)
 	for i := range all {
 		x := &rollout.Rollout{PromptID: fmt.Sprint("prompt ", i), Temperature: 1, TopP: 1, Reward: r.Float32(),
-			Tokens: make([]int32, tokens), Mask: make([]uint8, tokens), Logprobs: make([]float32, tokens), Versions: make([]rollout.Version, tokens)}
+			Tokens: make([]int32, tokens), Mask: make([]uint8, tokens), Logprobs: make([]float32, tokens),
+			Versions: make([]rollout.Version, tokens)}
 		for k := range tokens {
 			x.Tokens[k], x.Mask[k], x.Logprobs[k], x.Versions[k] = r.Int32(), 1, -r.Float32(), 3
 		}
@@ -199,7 +203,9 @@ func sampled(t testing.TB, n int) []arrow.RecordBatch {
 func uncommon(t testing.TB, seed uint64) arrow.RecordBatch {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 3))
-	word := array.NewDictionaryBuilder(memory.DefaultAllocator, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}).(*array.BinaryDictionaryBuilder)
+	word := array.NewDictionaryBuilder(memory.DefaultAllocator,
+		&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8,
+			ValueType: arrow.BinaryTypes.String}).(*array.BinaryDictionaryBuilder)
 	view := array.NewStringViewBuilder(memory.DefaultAllocator)
 	for range 20 {
 		text := fmt.Sprint("a prompt that is longer than twelve bytes ", r.IntN(5))
@@ -208,7 +214,8 @@ func uncommon(t testing.TB, seed uint64) arrow.RecordBatch {
 		}
 		view.AppendString(text)
 	}
-	schema := arrow.NewSchema([]arrow.Field{{Name: "word", Type: word.Type(), Nullable: true}, {Name: "view", Type: view.Type(), Nullable: true}}, nil)
+	schema := arrow.NewSchema([]arrow.Field{{Name: "word", Type: word.Type(), Nullable: true},
+		{Name: "view", Type: view.Type(), Nullable: true}}, nil)
 	return array.NewRecordBatch(schema, []arrow.Array{word.NewArray(), view.NewArray()}, 20)
 }
 
@@ -217,7 +224,8 @@ func zeros(t testing.TB, n int) arrow.RecordBatch {
 	t.Helper()
 	b := array.NewInt32Builder(memory.DefaultAllocator)
 	b.AppendValues(make([]int32, n), nil)
-	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "zeros", Type: arrow.PrimitiveTypes.Int32}}, nil), []arrow.Array{b.NewArray()}, int64(n))
+	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "zeros", Type: arrow.PrimitiveTypes.Int32}}, nil),
+		[]arrow.Array{b.NewArray()}, int64(n))
 }
 
 // lentBatch returns a batch of one column in memory of an allocator.
@@ -228,5 +236,6 @@ func lentBatch(a memory.Allocator, n int) arrow.RecordBatch {
 	c := array.NewInt32Data(d)
 	d.Release()
 	defer c.Release()
-	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "numbers", Type: arrow.PrimitiveTypes.Int32}}, nil), []arrow.Array{c}, int64(n))
+	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "numbers", Type: arrow.PrimitiveTypes.Int32}},
+		nil), []arrow.Array{c}, int64(n))
 }

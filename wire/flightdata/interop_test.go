@@ -109,7 +109,8 @@ func TestWePutToAStockServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := flightdata.NewWriter(stream, want[0].Schema(), &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"table"}})
+	w := flightdata.NewWriter(stream, want[0].Schema(), &flight.FlightDescriptor{Type: flight.DescriptorPATH,
+		Path: []string{"table"}})
 	for i, b := range want {
 		if err := w.Write(b, []byte{byte(i)}); err != nil {
 			t.Fatal(err)
@@ -132,7 +133,8 @@ func TestWePutToAStockServer(t *testing.T) {
 }
 
 // put sends batches with a stock writer to our service, and returns those it received and the stream's error.
-func put(t *testing.T, o flightdata.Options, batches []arrow.RecordBatch, write ...ipc.Option) ([]arrow.RecordBatch, error) {
+func put(t *testing.T, o flightdata.Options, batches []arrow.RecordBatch, write ...ipc.Option) ([]arrow.RecordBatch,
+	error) {
 	t.Helper()
 	var got []arrow.RecordBatch
 	service := &echo{options: o, taken: func(d *flight.FlightDescriptor, f flightdata.Frame) error {
@@ -168,7 +170,8 @@ func put(t *testing.T, o flightdata.Options, batches []arrow.RecordBatch, write 
 
 func TestAStockClientPutsToOurServer(t *testing.T) {
 	for name, write := range map[string][]ipc.Option{"plain": nil, "lz4": {ipc.WithLZ4()}, "zstd": {ipc.WithZstd()}} {
-		for kind, want := range map[string][]arrow.RecordBatch{"rollouts": sampled(t, 5), "dictionaries and views": {uncommon(t, 1), uncommon(t, 2), uncommon(t, 2)}} {
+		for kind, want := range map[string][]arrow.RecordBatch{"rollouts": sampled(t, 5),
+			"dictionaries and views": {uncommon(t, 1), uncommon(t, 2), uncommon(t, 2)}} {
 			got, err := put(t, flightdata.Options{Allocator: new(wire.Pool)}, want, write...)
 			if err != nil {
 				t.Errorf("%s, %s: %v", name, kind, err)
@@ -195,7 +198,8 @@ func TestMessagesAboveTheLimitAreRefused(t *testing.T) {
 			t.Errorf("%s: took %d batches below the limit, %v", name, len(got), err)
 		}
 	}
-	if got, err := put(t, flightdata.Options{MaxBytes: 1 << 10}, []arrow.RecordBatch{uncommon(t, 1), want[0]}); !errors.Is(wire.FromGRPC(err), wire.ErrTooLarge) {
+	if got, err := put(t, flightdata.Options{MaxBytes: 1 << 10},
+		[]arrow.RecordBatch{uncommon(t, 1), want[0]}); !errors.Is(wire.FromGRPC(err), wire.ErrTooLarge) {
 		t.Errorf("took %d batches with dictionaries, %v", len(got), err)
 	}
 }
@@ -208,7 +212,8 @@ func TestMetadataTravelsAloneOnAnExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := flightdata.NewWriter(stream, batches[0].Schema(), &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"table"}})
+	w := flightdata.NewWriter(stream, batches[0].Schema(), &flight.FlightDescriptor{Type: flight.DescriptorPATH,
+		Path: []string{"table"}})
 	r := flightdata.NewReader(stream, flightdata.Options{})
 	for i, b := range batches {
 		if err := w.WriteMetadata([]byte("alone")); err != nil {
@@ -315,10 +320,11 @@ func TestPooledMemoryIsHeldUntilASlowReaderHasReadIt(t *testing.T) {
 		return nil
 	}}
 	server, dial := ours()
-	conn := serve(t, service, server, dial, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		return &throttled{Conn: c}, err
-	}))
+	conn := serve(t, service, server, dial,
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			return &throttled{Conn: c}, err
+		}))
 	stream, err := flight.NewFlightServiceClient(conn).DoGet(context.Background(), &flight.Ticket{})
 	if err != nil {
 		t.Fatal(err)

@@ -54,14 +54,16 @@ func TestInconsistentMessagesAreRefused(t *testing.T) {
 		"a field is of wire type":        {[]byte{0x0b}},
 		"it is a dictionary, and no col": {good[0], dictionary(t)},
 	} {
-		if err := reading(s...); err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, rollout.ErrInvalid) {
+		if err := reading(s...); err == nil || !strings.Contains(err.Error(), want) ||
+			!errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	if err := reading(appendField(nil, headerField, make([]byte, maxHeader+1))); !errors.Is(err, wire.ErrTooLarge) {
 		t.Errorf("a large header: %v", err)
 	}
-	if err := reading(protowire.AppendVarint(protowire.AppendTag(nil, 9, protowire.VarintType), 7), good[0], good[1]); err != io.EOF {
+	if err := reading(protowire.AppendVarint(protowire.AppendTag(nil, 9, protowire.VarintType), 7), good[0],
+		good[1]); err != io.EOF {
 		t.Errorf("an unknown field: %v", err)
 	}
 }
@@ -76,14 +78,16 @@ func TestOverlappingBuffersAreRefused(t *testing.T) {
 	}
 	// Where a buffer stands in the header, the whole body is put.
 	as := func(e extent) []byte {
-		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(e.offset)), uint64(e.length))
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(e.offset)),
+			uint64(e.length))
 	}
 	for _, e := range s.buffers {
 		if e.offset == 0 || e.length == 0 {
 			continue
 		}
 		header := bytes.Replace(m.header, as(e), as(extent{0, int64(m.body.Len())}), 1)
-		if err := reading(good[0], message(header, m.body.Bytes())); err == nil || !strings.Contains(err.Error(), "its buffers overlap") {
+		if err := reading(good[0], message(header, m.body.Bytes())); err == nil ||
+			!strings.Contains(err.Error(), "its buffers overlap") {
 			t.Errorf("buffer of %d bytes from %d on: %v", e.length, e.offset, err)
 		}
 	}
@@ -91,11 +95,13 @@ func TestOverlappingBuffersAreRefused(t *testing.T) {
 
 // dictionary returns the message of a dictionary.
 func dictionary(t *testing.T) []byte {
-	a, _, err := array.FromJSON(memory.DefaultAllocator, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, stringReader(`["a"]`))
+	a, _, err := array.FromJSON(memory.DefaultAllocator, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8,
+		ValueType: arrow.BinaryTypes.String}, stringReader(`["a"]`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "a", Type: a.DataType()}}, nil), []arrow.Array{a}, 1)
+	rec := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "a", Type: a.DataType()}}, nil),
+		[]arrow.Array{a}, 1)
 	return messages(t, rec)[1]
 }
 
@@ -164,7 +170,8 @@ func TestSchemasWithExponentialFieldsAreRefused(t *testing.T) {
 		t.Errorf("a small schema of the kind: %v", err)
 	}
 	for _, levels := range []int{20, 31, 40, 10_000} {
-		if err := reading(message(bomb(levels), nil)); err == nil || !strings.Contains(err.Error(), "its schema has more than") {
+		if err := reading(message(bomb(levels), nil)); err == nil ||
+			!strings.Contains(err.Error(), "its schema has more than") {
 			t.Errorf("%d levels: %v", levels, err)
 		}
 	}
@@ -209,7 +216,8 @@ func (r *recorder) Close() error { return nil }
 
 func ownColumns(t testing.TB) []arrow.Field {
 	t.Helper()
-	fields, err := wire.ExtraFields([]wire.Column{{Name: "x_list", Type: "list<float32>"}, {Name: "x_pair", Type: "struct<a:int8,b:utf8>"}, {Name: "x_map", Type: "map<utf8,int64>"}})
+	fields, err := wire.ExtraFields([]wire.Column{{Name: "x_list", Type: "list<float32>"},
+		{Name: "x_pair", Type: "struct<a:int8,b:utf8>"}, {Name: "x_map", Type: "map<utf8,int64>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,9 +227,12 @@ func ownColumns(t testing.TB) []arrow.Field {
 // rows returns a small insertion with every column.
 func rows(t testing.TB) arrow.RecordBatch {
 	t.Helper()
-	x := &rollout.Rollout{PromptID: "p", Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1}, Versions: []rollout.Version{-1, 0},
-		Temperature: 1, TopP: 1, Turns: []rollout.Turn{{Start: 0, End: 2}}, Values: []float32{1, 2}, Images: [][]byte{{1, 2, 3}}, Text: "text", Meta: map[string]string{"a": "b"}}
-	rec, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{x, x}}, {Rollouts: []*rollout.Rollout{x}}}, ownColumns(t))
+	x := &rollout.Rollout{PromptID: "p", Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1},
+		Versions:    []rollout.Version{-1, 0},
+		Temperature: 1, TopP: 1, Turns: []rollout.Turn{{Start: 0, End: 2}}, Values: []float32{1, 2},
+		Images: [][]byte{{1, 2, 3}}, Text: "text", Meta: map[string]string{"a": "b"}}
+	rec, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{x, x}}, {Rollouts: []*rollout.Rollout{x}}},
+		ownColumns(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,12 +254,17 @@ func messages(t testing.TB, rec arrow.RecordBatch, o ...ipc.Option) [][]byte {
 func inViews(t testing.TB) arrow.RecordBatch {
 	t.Helper()
 	types := map[string]arrow.DataType{
-		"prompt_id": &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, "text": arrow.BinaryTypes.StringView,
-		"tokens": arrow.ListViewOf(arrow.PrimitiveTypes.Int64), "mask": arrow.LargeListOf(arrow.FixedWidthTypes.Boolean),
-		"logprobs": arrow.FixedSizeListOf(1, arrow.PrimitiveTypes.Float64), "version": arrow.PrimitiveTypes.Int64, "reward": arrow.PrimitiveTypes.Float64,
+		"prompt_id": &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String},
+		"text":      arrow.BinaryTypes.StringView,
+		"tokens":    arrow.ListViewOf(arrow.PrimitiveTypes.Int64),
+		"mask":      arrow.LargeListOf(arrow.FixedWidthTypes.Boolean),
+		"logprobs":  arrow.FixedSizeListOf(1, arrow.PrimitiveTypes.Float64), "version": arrow.PrimitiveTypes.Int64,
+		"reward": arrow.PrimitiveTypes.Float64,
 	}
-	content := map[string]string{"prompt_id": `["a", "b", "a"]`, "text": `["a text of more than twelve bytes", "b", null]`, "tokens": `[[1], [2], [3]]`,
-		"mask": `[[true], [true], [true]]`, "logprobs": `[[-1], [-2], [-3]]`, "version": `[0, 0, 0]`, "reward": `[1, 2, 3]`}
+	content := map[string]string{"prompt_id": `["a", "b", "a"]`,
+		"text": `["a text of more than twelve bytes", "b", null]`, "tokens": `[[1], [2], [3]]`,
+		"mask": `[[true], [true], [true]]`, "logprobs": `[[-1], [-2], [-3]]`, "version": `[0, 0, 0]`,
+		"reward": `[1, 2, 3]`}
 	var fields []arrow.Field
 	var columns []arrow.Array
 	for _, name := range []string{"prompt_id", "text", "tokens", "mask", "logprobs", "version", "reward"} {

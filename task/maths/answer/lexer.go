@@ -42,9 +42,12 @@ var (
 		" ", "\u202f", thinSpace)
 	unicodeCommands = strings.NewReplacer(
 		"−", "-", "–", "-", "×", `\times `, "·", `\cdot `, "⋅", `\cdot `, "÷", `\div `, "π", `\pi `, "∞", `\infty `,
-		"°", `^\circ `, "≤", `\le `, "≥", `\ge `, "≠", `\ne `, "≈", `\approx `, "∪", `\cup `, "∩", `\cap `, "∈", `\in `, "∖", `\setminus `,
-		"±", `\pm `, "∓", `\mp `, "²", "^{2}", "³", "^{3}", "½", `\frac{1}{2}`, "⅓", `\frac{1}{3}`, "⅔", `\frac{2}{3}`, "¼", `\frac{1}{4}`,
-		"¾", `\frac{3}{4}`, "∅", `\emptyset `, "ℝ", `\mathbb{R}`, "ℤ", `\mathbb{Z}`, "ℚ", `\mathbb{Q}`, "ℂ", `\mathbb{C}`, "ℕ", `\mathbb{N}`,
+		"°", `^\circ `, "≤", `\le `, "≥", `\ge `, "≠", `\ne `, "≈", `\approx `, "∪", `\cup `, "∩", `\cap `, "∈", `\in `,
+		"∖", `\setminus `,
+		"±", `\pm `, "∓", `\mp `, "²", "^{2}", "³", "^{3}", "½", `\frac{1}{2}`, "⅓", `\frac{1}{3}`, "⅔", `\frac{2}{3}`,
+		"¼", `\frac{1}{4}`,
+		"¾", `\frac{3}{4}`, "∅", `\emptyset `, "ℝ", `\mathbb{R}`, "ℤ", `\mathbb{Z}`, "ℚ", `\mathbb{Q}`, "ℂ",
+		`\mathbb{C}`, "ℕ", `\mathbb{N}`,
 		"θ", `\theta `, "α", `\alpha `, "β", `\beta `, "λ", `\lambda `, "√", `\surd `, "⟨", `\langle `, "⟩", `\rangle `,
 		"“", "", "”", "", "’", "'", "**", "", "\u200b", "", "（", "(", "）", ")", "，", ",", "\t", " ")
 )
@@ -379,7 +382,8 @@ func power(base int64, exponent int) *big.Int {
 var synonyms = map[string]string{
 	"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "choose": "binom",
 	"le": "leq", "leqslant": "leq", "ge": "geq", "geqslant": "geq", "ne": "neq", "lt": "less", "gt": "greater",
-	"varnothing": "emptyset", "lvert": "bar", "rvert": "bar", "vert": "bar", "mid": "bar", "ast": "times", "star": "times",
+	"varnothing": "emptyset", "lvert": "bar", "rvert": "bar", "vert": "bar", "mid": "bar", "ast": "times",
+	"star":   "times",
 	"degree": "circ", "varphi": "phi", "varepsilon": "epsilon", "bmatrix": "pmatrix", "smallmatrix": "pmatrix",
 }
 

@@ -50,7 +50,8 @@ func written(r *rand.Rand, d int64, depth int) (string, surd) {
 			return fmt.Sprintf(`\sqrt{%d}`, n*n*d), surd{new(big.Rat), big.NewRat(n, 1)}
 		case 1:
 			m := r.Int64N(8) + 2
-			return fmt.Sprintf([]string{`\frac{%d}{%d}`, "(%d/%d)", `\dfrac{%d}{%d}`}[r.IntN(3)], n, m), surd{big.NewRat(n, m), new(big.Rat)}
+			return fmt.Sprintf([]string{`\frac{%d}{%d}`, "(%d/%d)", `\dfrac{%d}{%d}`}[r.IntN(3)], n, m),
+				surd{big.NewRat(n, m), new(big.Rat)}
 		case 2:
 			return fmt.Sprintf("%d.5", n), surd{big.NewRat(2*n+1, 2), new(big.Rat)}
 		}
@@ -131,7 +132,8 @@ func FuzzEqual(f *testing.F) {
 		if Equal(a, b) != Equal(b, a) {
 			t.Fatalf("%q and %q: equal one way only", one, other)
 		}
-		if more := Parse("(" + one + ")+1"); a.Err() == nil && more.Err() == nil && sameKind(a.meaning) && Equal(a, more) {
+		if more := Parse("(" + one + ")+1"); a.Err() == nil && more.Err() == nil && sameKind(a.meaning) &&
+			Equal(a, more) {
 			t.Fatalf("%q is itself and one more", one)
 		}
 	})
