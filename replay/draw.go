@@ -75,7 +75,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	s.drawn = s.drawn[:0]
 	for n := s.freshOf(req); len(s.drawn) < n; {
 		slot := s.fresh.pop(&s.store)
-		s.sampler.drawnFresh(slot)
+		s.sampler.holdForBatch(slot)
 		s.addDraw(batch, slot, 1, true)
 	}
 	if left := req.Size - len(s.drawn); left > 0 {

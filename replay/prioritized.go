@@ -136,7 +136,7 @@ func (p *prioritized) restore(s int32) {
 	}
 }
 
-func (p *prioritized) drawnFresh(int32)  {}
+func (p *prioritized) holdForBatch(int32)  {}
 func (p *prioritized) used(int32, int32) {}
 func (p *prioritized) size() int         { return p.count }
 

@@ -13,9 +13,9 @@ type sampler interface {
 	add(s int32)
 	// remove makes a slot undrawable. It does nothing if it already is.
 	remove(s int32)
-	// drawnFresh notes that a drawable slot was drawn as fresh, before the others of the batch. A sampler without
+	// holdForBatch notes that a drawable slot was drawn as fresh, before the others of the batch. A sampler without
 	// replacement does not draw it again in that batch.
-	drawnFresh(s int32)
+	holdForBatch(s int32)
 	// restore takes back a draw of a slot that was not acknowledged.
 	restore(s int32)
 	// used sets the earlier draws of a slot just added, when a table is rebuilt.
@@ -71,7 +71,7 @@ func (d *slotSampler) remove(s int32)        { d.slotSet.remove(s) }
 func (d *slotSampler) used(int32, int32)     {}
 func (d *slotSampler) size() int             { return d.slotSet.len() }
 func (d *slotSampler) begin(*rand.Rand, int) {}
-func (d *slotSampler) drawnFresh(int32)      {}
+func (d *slotSampler) holdForBatch(int32)      {}
 func (d *slotSampler) end()                  {}
 
 // restore adds a slot that its draws on lease had exhausted.
@@ -199,7 +199,7 @@ func (q *queue) restore(s int32)       { q.waiting.insertByID(q.store, s, q.newe
 func (q *queue) used(int32, int32)     {}
 func (q *queue) size() int             { return q.waiting.Len }
 func (q *queue) begin(*rand.Rand, int) {}
-func (q *queue) drawnFresh(int32)      {}
+func (q *queue) holdForBatch(int32)      {}
 func (q *queue) end()                  {}
 
 func (q *queue) draw(*rand.Rand) (int32, float64) {
@@ -230,7 +230,7 @@ func (d *distinct) draw(r *rand.Rand) (int32, float64) {
 	return s, p
 }
 
-func (d *distinct) drawnFresh(s int32) { d.slotSet.readyToHeld(s) }
+func (d *distinct) holdForBatch(s int32) { d.slotSet.readyToHeld(s) }
 func (d *distinct) end()               { d.slotSet.held = 0 }
 
 // epoch draws without replacement until every slot was drawn, then starts over. Ready slots are still to come in this
@@ -269,8 +269,8 @@ func (e *epoch) end() {
 	e.drawn = e.drawn[:0]
 }
 
-// drawnFresh counts a slot as drawn in this epoch.
-func (e *epoch) drawnFresh(s int32) {
+// holdForBatch counts a slot as drawn in this epoch.
+func (e *epoch) holdForBatch(s int32) {
 	if !e.slotSet.inRest(s) {
 		e.slotSet.readyToRest(s)
 	}
@@ -302,7 +302,7 @@ func (u *unseen) draw(r *rand.Rand) (int32, float64) {
 		return s, p
 	}
 	s, p := d.pick(r, d.ready, d.len())
-	u.drawnFresh(s)
+	u.holdForBatch(s)
 	return s, p
 }
 
@@ -318,8 +318,8 @@ func (u *unseen) end() {
 // used counts a slot as drawn before.
 func (u *unseen) used(s, _ int32) { u.slotSet.readyToRest(s) }
 
-// drawnFresh holds a slot for this batch, and counts it as drawn.
-func (u *unseen) drawnFresh(s int32) {
+// holdForBatch holds a slot for this batch, and counts it as drawn.
+func (u *unseen) holdForBatch(s int32) {
 	if u.slotSet.inRest(s) {
 		u.slotSet.restToReady(s)
 	}
@@ -409,7 +409,7 @@ func (l *leastUsed) draw(r *rand.Rand) (int32, float64) {
 	}
 	level := l.levels[l.lowest]
 	s, p := level[r.IntN(len(level))], 1/float64(len(level))
-	l.drawnFresh(s)
+	l.holdForBatch(s)
 	return s, p
 }
 
@@ -422,8 +422,8 @@ func (l *leastUsed) end() {
 	l.held = l.held[:0]
 }
 
-// drawnFresh counts a draw and holds its slot until the batch ends.
-func (l *leastUsed) drawnFresh(s int32) {
+// holdForBatch counts a draw and holds its slot until the batch ends.
+func (l *leastUsed) holdForBatch(s int32) {
 	l.take(s)
 	l.uses[s]++
 	l.held = append(l.held, s)
