@@ -151,7 +151,7 @@ func (f *fake) DoPut(s flight.FlightService_DoPutServer) error {
 		if err != nil {
 			return wire.ToGRPC(err)
 		}
-		ids, err := f.table.Server().InsertOnce(s.Context(), req.BatchID, groups...)
+		ids, err := f.table.ForService().InsertOnce(s.Context(), req.BatchID, groups...)
 		if err != nil {
 			return wire.ToGRPC(err)
 		}
@@ -159,7 +159,7 @@ func (f *fake) DoPut(s flight.FlightService_DoPutServer) error {
 			return err
 		}
 		answer := wire.InsertAnswer{BatchID: req.BatchID, IDs: make([]uint64, len(ids)),
-			Version: int32(f.table.Version()), Present: f.table.Server().Flow().Present}
+			Version: int32(f.table.Version()), Present: f.table.ForService().Flow().Present}
 		for row, position := range order {
 			answer.IDs[row] = uint64(ids[position])
 		}
@@ -246,7 +246,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
 		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
-			Rows: len(b.Draws) + f.extra, Present: f.table.Server().Flow().Present})
+			Rows: len(b.Draws) + f.extra, Present: f.table.ForService().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {
@@ -312,7 +312,7 @@ func (f *fake) act(ctx context.Context, a *flight.Action) (string, error) {
 		return "", err
 	}
 	text, err := json.Marshal(wire.TableInfo{Table: "lab", Version: int32(f.table.Version()),
-		Present: f.table.Server().Flow().Present})
+		Present: f.table.ForService().Flow().Present})
 	return string(text), err
 }
 

@@ -66,7 +66,7 @@ func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 		return wire.InsertAnswer{}, t.failed("insert", err)
 	}
 	defer rec.Release()
-	answer, err := t.insertRecord(ctx, o, rec)
+	answer, err := t.sendRecord(ctx, o, rec)
 	if errors.Is(err, rollout.ErrInvalid) || errors.Is(err, wire.ErrNotFound) {
 		t.forgetSchema() // the table may be another than the one whose schema is known
 	}
@@ -126,8 +126,8 @@ func (t *Table) forgetSchema() {
 	t.schema = nil
 }
 
-// insertRecord inserts a record batch: it waits while the table is full, and retries when the connection breaks.
-func (t *Table) insertRecord(
+// sendRecord inserts a record batch: it waits while the table is full, and retries when the connection breaks.
+func (t *Table) sendRecord(
 	ctx context.Context, o Insertion, rec arrow.RecordBatch,
 ) (answer wire.InsertAnswer, err error) {
 	err = t.waitOut(ctx, rollout.ErrFull, func(wait time.Duration) error {
@@ -138,7 +138,7 @@ func (t *Table) insertRecord(
 			return err
 		}
 		return t.client.retry(ctx, wait, func(ctx context.Context) (err error) {
-			answer, err = t.tryInsert(ctx, rec, metadata)
+			answer, err = t.sendOnce(ctx, rec, metadata)
 			if err != nil && isTransient(decodeError(err)) {
 				t.inserts.endAll()
 			}
@@ -148,8 +148,8 @@ func (t *Table) insertRecord(
 	return answer, err
 }
 
-// tryInsert sends a record batch on a pooled stream and receives its answer.
-func (t *Table) tryInsert(
+// sendOnce sends a record batch on a pooled stream and receives its answer.
+func (t *Table) sendOnce(
 	ctx context.Context, rec arrow.RecordBatch, metadata []byte,
 ) (answer wire.InsertAnswer, err error) {
 	s, err := t.insertStream(rec.Schema())

@@ -175,7 +175,7 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 		return nil, fmt.Errorf("creating the journal %s: %w: open it, or give another path", o.Path, os.ErrExist)
 	}
 	j := newJournal(o, definition, t)
-	t.Durable().Track()
+	t.ForJournal().Track()
 	b, err := j.cut(nil)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (j *Journal) Commit(ctx context.Context) error {
 	if j.options.Sync != Interval {
 		return j.wait(ctx, false)
 	}
-	switch pending := j.table.Load().Durable().Pending(); {
+	switch pending := j.table.Load().ForJournal().Pending(); {
 	case pending > 4*earlyBytes:
 		return j.wait(ctx, false)
 	case pending > earlyBytes:

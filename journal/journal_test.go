@@ -47,9 +47,9 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 				var recovery *Recovery
 				j, u.table, recovery = reopen(t, o, u.o)
 				sameTables(t, want, u.table)
-				if recovery.Rollouts != want.Server().Flow().Present || int(recovery.Returned) < leases {
+				if recovery.Rollouts != want.ForService().Flow().Present || int(recovery.Returned) < leases {
 					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases,
-						want.Server().Flow().Present)
+						want.ForService().Flow().Present)
 				}
 				u.leases = nil
 			}
@@ -70,15 +70,15 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8}
 	u := newUser(t, kind, 1)
 	j := create(t, o, u.table)
-	ids, err := u.table.Server().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	ids, err := u.table.ForService().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
 	must(t, err)
 	must(t, j.Close())
 	j, table, recovery := reopen(t, o, kind)
-	again, err := table.Server().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
-	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.Server().Flow().Present != 3 ||
+	again, err := table.ForService().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.ForService().Flow().Present != 3 ||
 		recovery.Requests != 1 {
 		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err,
-			table.Server().Flow().Present, recovery)
+			table.ForService().Flow().Present, recovery)
 	}
 	must(t, j.Close())
 }
@@ -90,7 +90,7 @@ func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
 	j := create(t, o, table)
 	g := aGroup(random, 1, 2, 0)
 	for i := range 100_500 {
-		_, err := table.Server().InsertOnce(ctx, fmt.Sprint(i), g)
+		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint(i), g)
 		must(t, err)
 		if i%10_000 == 0 {
 			must(t, j.Commit(ctx))
@@ -103,14 +103,14 @@ func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
 	}
 	before := statsOf(table).Inserted
 	for _, i := range []int{500, 100_499} {
-		_, err := table.Server().InsertOnce(ctx, fmt.Sprint(i), g)
+		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint(i), g)
 		must(t, err)
 	}
 	if n := statsOf(table).Inserted; n != before {
 		t.Errorf("%d of what is remembered was inserted again", n-before)
 	}
 	for i := range 10 {
-		_, err := table.Server().InsertOnce(ctx, fmt.Sprint("later ", i), g)
+		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint("later ", i), g)
 		must(t, err)
 		must(t, j.Commit(ctx))
 	}
@@ -194,15 +194,15 @@ func TestIntervalSyncCommitsAtOnceAndWritesLater(t *testing.T) {
 	if n := j.Stats().Commits; n != 0 {
 		t.Errorf("%d transactions were written before the interval was over", n)
 	}
-	want := u.table.Server().Flow().Present
+	want := u.table.ForService().Flow().Present
 	backup(t, j, o.Path+".copy")
 	must(t, j.Flush(ctx))
 	backup(t, j, o.Path+".flushed")
 	must(t, j.Close())
 	for path, n := range map[string]int{o.Path + ".copy": 0, o.Path + ".flushed": want} {
 		j, table, _ := reopen(t, Options{Path: path}, kind)
-		if table.Server().Flow().Present != n {
-			t.Errorf("%s holds %d rollouts, want %d", path, table.Server().Flow().Present, n)
+		if table.ForService().Flow().Present != n {
+			t.Errorf("%s holds %d rollouts, want %d", path, table.ForService().Flow().Present, n)
 		}
 		must(t, j.Close())
 	}
@@ -334,7 +334,7 @@ func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
 		random := rollout.Stream(uint64(client), "client", 0)
 		work.Go(func() {
 			for i := 0; stop.Err() == nil; i++ {
-				ids, err := table.Server().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
+				ids, err := table.ForService().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
 				if err == nil {
 					err = j.Commit(ctx)
 				}
@@ -514,13 +514,13 @@ func TestBatchesAroundARewriteAreWrittenInOrder(t *testing.T) {
 		must(t, err)
 		return b
 	}
-	u.table.Durable().Track()
+	u.table.ForJournal().Track()
 	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, cut(), false)
 	must(t, err)
 	j.store = s
 	u.insert()
 	before := cut()
-	u.table.Durable().Track()
+	u.table.ForJournal().Track()
 	anew := cut()
 	u.insert()
 	after := cut()

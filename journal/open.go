@@ -73,7 +73,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	for _, q := range c.requests {
 		recovered.Requests = append(recovered.Requests, q.Insertion)
 	}
-	done, err := table.Durable().Rebuild(recovered)
+	done, err := table.ForJournal().Rebuild(recovered)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
@@ -84,7 +84,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	}
 	j.start(s)
 	r := &Recovery{
-		Path: o.Path, Rollouts: table.Server().Flow().Present, Bytes: c.bytes, Version: table.Version(),
+		Path: o.Path, Rollouts: table.ForService().Flow().Present, Bytes: c.bytes, Version: table.Version(),
 		Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
 		Took: time.Since(began), Blobs: c.blobs(),
@@ -132,7 +132,7 @@ func refusal(r *Report) error {
 // reopen continues a file whose content is known. A salvaged one is written anew from the table.
 func (j *Journal) reopen(c *content) (*store, error) {
 	if c.totals.Salvaged {
-		j.table.Load().Durable().Track()
+		j.table.Load().ForJournal().Track()
 		b, err := j.cut(nil)
 		if err != nil {
 			return nil, err

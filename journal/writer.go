@@ -89,7 +89,7 @@ func (j *Journal) cutLoop() {
 		}
 		if r != nil && r.rewrite != nil {
 			j.table.Store(r.rewrite)
-			r.rewrite.Durable().Track()
+			r.rewrite.ForJournal().Track()
 		}
 		b, err := j.cut(r)
 		if err == nil && (timed || last || b.sync) {
@@ -113,7 +113,7 @@ func (j *Journal) cutLoop() {
 
 // cut takes a cut and encodes it.
 func (j *Journal) cut(r *round) (*batch, error) {
-	c := j.table.Load().Durable().Cut()
+	c := j.table.Load().ForJournal().Cut()
 	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests}
 	if err := j.addTableState(b, c); err != nil {
 		return nil, err
@@ -204,10 +204,10 @@ func (j *Journal) writeLoop() {
 			j.counters.add(batches, time.Since(began))
 		}
 		waiters, took = j.counters.waiting.Load(), time.Since(began)
-		j.acknowledge(batches, err)
+		j.answerCallers(batches, err)
 		if err != nil {
 			j.queue.end(true)
-			j.acknowledge(j.queue.take(false), err)
+			j.answerCallers(j.queue.take(false), err)
 			return
 		}
 	}
@@ -233,8 +233,8 @@ func (j *Journal) gather(waiters int64, limit time.Duration) {
 	}
 }
 
-// acknowledge wakes the callers that wait for batches, and frees their memory.
-func (j *Journal) acknowledge(batches []*batch, err error) {
+// answerCallers wakes the callers that wait for batches, and frees their memory.
+func (j *Journal) answerCallers(batches []*batch, err error) {
 	if err != nil {
 		j.fail(err) // before any caller sees it
 	}

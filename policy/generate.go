@@ -197,7 +197,7 @@ func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error
 		g.cache.clear()
 	}
 	g.version = w.Version
-	c, err := g.nextChunk()
+	c, err := g.nextPass()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -221,7 +221,7 @@ func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error
 
 // pass runs the decode program on the chunk and the cache, in which it first reserves soon more slots than the chunk
 // needs.
-func (g *Generation) pass(w *Weights, c chunk, soon int) ([]*tensors.Tensor, error) {
+func (g *Generation) pass(w *Weights, c passInput, soon int) ([]*tensors.Tensor, error) {
 	if err := g.cache.reserve(c.length, soon); err != nil {
 		return nil, err
 	}
@@ -240,8 +240,8 @@ func (g *Generation) pass(w *Weights, c chunk, soon int) ([]*tensors.Tensor, err
 	return m.decode.call(dims{rows, c.length, g.cache.slots}, args)
 }
 
-// chunk is the tokens of one pass: of each row those that the cache lacks, right-aligned in S positions.
-type chunk struct {
+// passInput is the tokens of one pass: of each row those that the cache lacks, right-aligned in S positions.
+type passInput struct {
 	length    int          // S
 	pending   []int        // [B] tokens of each row
 	tokens    []int32      // [B, S]
@@ -249,10 +249,10 @@ type chunk struct {
 	images    *imageInputs // nil in passes of one position, which have no images
 }
 
-// nextChunk lays out the next pass. Rows that are Done take no part in it, unless the cache is empty: then all their
+// nextPass lays out the next pass. Rows that are Done take no part in it, unless the cache is empty: then all their
 // tokens but the last are in the pass, as if they had been decoded.
-func (g *Generation) nextChunk() (chunk, error) {
-	c := chunk{pending: make([]int, len(g.rows))}
+func (g *Generation) nextPass() (passInput, error) {
+	c := passInput{pending: make([]int, len(g.rows))}
 	longest := 0
 	for i := range g.rows {
 		row, cached := &g.rows[i], g.cache.lengths[i]
@@ -264,22 +264,22 @@ func (g *Generation) nextChunk() (chunk, error) {
 		}
 		longest = max(longest, c.pending[i])
 	}
-	c.length = g.roundChunk(longest)
+	c.length = g.roundPass(longest)
 	c.tokens, c.positions = make([]int32, len(g.rows)*c.length), make([]int32, len(g.rows)*c.length)
 	if c.length > 1 {
 		c.images = g.model.newImageInputs(len(g.rows), c.length)
 	}
 	for i := range g.rows {
 		if err := g.fill(c, i); err != nil {
-			return chunk{}, fmt.Errorf("row %d: %w", i, err)
+			return passInput{}, fmt.Errorf("row %d: %w", i, err)
 		}
 	}
 	return c, nil
 }
 
-// roundChunk rounds the length of a pass so that few are compiled. Answers between turns come at any length and with
+// roundPass rounds the length of a pass so that few are compiled. Answers between turns come at any length and with
 // each size of the cache, so short ones are rounded more coarsely than first passes.
-func (g *Generation) roundChunk(n int) int {
+func (g *Generation) roundPass(n int) int {
 	switch {
 	case n == 1 && g.cache.tensors != nil:
 		return 1
@@ -290,7 +290,7 @@ func (g *Generation) roundChunk(n int) int {
 }
 
 // fill writes the pending tokens of a row into the chunk.
-func (g *Generation) fill(c chunk, i int) error {
+func (g *Generation) fill(c passInput, i int) error {
 	row, from, to := &g.rows[i], g.cache.lengths[i], g.cache.lengths[i]+c.pending[i]
 	at := c.length - c.pending[i]
 	for j := from; j < to; j++ {
@@ -306,17 +306,17 @@ func (g *Generation) fill(c chunk, i int) error {
 
 // draw draws a token for every row that is not Done, from the logits [B, Vocab] and values [B] of a step.
 func (g *Generation) draw(logits, values *tensors.Tensor, v rollout.Version) error {
-	var worth []float32
+	var rowValues []float32
 	if values != nil {
 		flat, err := copyAll([]*tensors.Tensor{values})
 		if err != nil {
 			return fmt.Errorf("read values: %w", err)
 		}
-		worth = flat[0]
+		rowValues = flat[0]
 		values.FinalizeAll()
 	}
 	var drawErr error
-	err := tensors.ConstFlatData(logits, func(flat []float32) { drawErr = g.drawTokens(flat, worth, v) })
+	err := tensors.ConstFlatData(logits, func(flat []float32) { drawErr = g.drawTokens(flat, rowValues, v) })
 	if err != nil {
 		return fmt.Errorf("read logits: %w", err)
 	}

@@ -119,7 +119,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 			return StepResult{}, fmt.Errorf("step %d: %w", l.step+1, err)
 		}
 	}
-	anchor, swaps := l.batchStart(), l.swaps // before the update
+	anchor, swaps := l.anchorOrNewest(), l.swaps // before the update
 	norm, err := l.apply(gradients)
 	if err != nil {
 		return StepResult{}, err
@@ -172,7 +172,7 @@ func (l *Learner) apply(gradients []shardGradient) (norm float64, err error) {
 			"learner.clip_norm", l.step+1, norm, l.options.Optimizer.LearningRate)
 	}
 	if l.options.needsAnchor() {
-		l.anchor = l.batchStart()
+		l.anchor = l.anchorOrNewest()
 	}
 	l.weights = &Weights{Version: l.weights.Version + 1, tensors: out[:params]}
 	l.first, l.second = out[params:2*params], out[2*params:3*params]
@@ -188,8 +188,8 @@ func (l *Learner) apply(gradients []shardGradient) (norm float64, err error) {
 	return norm, nil
 }
 
-// batchStart returns pi_k, the weights at the start of the present batch, if needsAnchor; else the newest.
-func (l *Learner) batchStart() *Weights {
+// anchorOrNewest returns pi_k, the weights at the start of the present batch, if needsAnchor; else the newest.
+func (l *Learner) anchorOrNewest() *Weights {
 	if l.anchor == nil {
 		return l.weights
 	}

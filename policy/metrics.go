@@ -48,7 +48,7 @@ func (l *Learner) measurePasses(metrics map[string]float64, shards [][]pass) {
 	for p := range eachPass(shards) {
 		for i, d := range p.draws {
 			draws++
-			if p.isDropped(i) {
+			if p.isFiltered(i) {
 				dropped++
 			}
 			if p.keep[i] == 0 {

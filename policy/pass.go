@@ -27,8 +27,8 @@ type pass struct {
 	current, anchor, reference []float32 // [rows, length] log-probs under the policy, pi_k and the reference policy
 	values, returns            []float32 // [rows, length] of the critic
 	// [draws] mean over the policy's tokens of the critic's absolute one-step errors
-	tdError []float64
-	dropped []bool // [draws] MaxLogRatio took it out
+	tdError  []float64
+	filtered []bool // [draws] MaxLogRatio took it out
 }
 
 func (m *Model) newPass(rows, length int) pass {
@@ -204,7 +204,7 @@ func (l *Learner) evaluatePass(ctx context.Context, p *pass) error {
 		current, errs[0] = l.scoreOnce(ctx, p, l.weights)
 	}
 	if o.passNeeds().Anchor || o.recomputesValues() {
-		anchor, errs[1] = l.scoreOnce(ctx, p, l.batchStart())
+		anchor, errs[1] = l.scoreOnce(ctx, p, l.anchorOrNewest())
 	}
 	if o.needsReference() {
 		reference, errs[2] = l.scoreOnce(ctx, p, l.reference)
@@ -242,7 +242,7 @@ func (l *Learner) keepScores(shards [][]pass) {
 	for p := range eachPass(shards) {
 		p.images = nil // large
 		maps.DeleteFunc(p.scores, func(w *Weights, _ Score) bool {
-			return w != l.weights && w != l.batchStart() && w != l.reference
+			return w != l.weights && w != l.anchorOrNewest() && w != l.reference
 		})
 	}
 }
@@ -277,10 +277,10 @@ func (l *Learner) filter(shards [][]pass) {
 		return
 	}
 	for p := range eachPass(shards) {
-		p.dropped = make([]bool, len(p.draws))
+		p.filtered = make([]bool, len(p.draws))
 		for i, d := range p.draws {
 			if n := max(countPolicyTokens(d.Rollout), 1); p.logRatio(i, p.current)/float64(n) > l.options.MaxLogRatio {
-				p.dropped[i], p.keep[i] = true, 0
+				p.filtered[i], p.keep[i] = true, 0
 			}
 		}
 	}
@@ -300,7 +300,7 @@ func (l *Learner) setDenominators(shards [][]pass) {
 	var rollouts, tokens float32
 	for p := range eachPass(shards) {
 		for i, d := range p.draws {
-			if !p.isDropped(i) && (!l.masked(d) || l.options.MaskedInDenominator) {
+			if !p.isFiltered(i) && (!l.masked(d) || l.options.MaskedInDenominator) {
 				rollouts++
 				tokens += countPolicyTokens(d.Rollout)
 			}
@@ -311,5 +311,5 @@ func (l *Learner) setDenominators(shards [][]pass) {
 	}
 }
 
-// isDropped reports whether MaxLogRatio took draw i out of the loss.
-func (p *pass) isDropped(i int) bool { return p.dropped != nil && p.dropped[i] }
+// isFiltered reports whether MaxLogRatio took draw i out of the loss.
+func (p *pass) isFiltered(i int) bool { return p.filtered != nil && p.filtered[i] }

@@ -164,7 +164,7 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 		}
 		switch {
 		case it.is(evicted):
-			s.settle(slot)
+			s.releaseIfUnleased(slot)
 		case s.retention == nil:
 			s.evict(slot, byConsume)
 		case s.maxUses > 0 && it.Uses >= s.maxUses:
@@ -180,7 +180,7 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 		it := &s.items[slot]
 		it.Leased--
 		if it.is(evicted) {
-			s.settle(slot)
+			s.releaseIfUnleased(slot)
 			continue
 		}
 		if s.maxUses > 0 {
@@ -196,8 +196,8 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 	}
 }
 
-// settle frees the slot of an evicted rollout once none of its draws is on lease.
-func (s *shard) settle(slot int32) {
+// releaseIfUnleased frees the slot of an evicted rollout once none of its draws is on lease.
+func (s *shard) releaseIfUnleased(slot int32) {
 	if s.items[slot].Leased == 0 {
 		s.release(slot)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Durable is what a journal needs of a table: everything that changed since the last look, and a table made of what was
+// JournalView is what a journal needs of a table: everything that changed since the last look, and a table made of what was
 // written. Its methods may be called concurrently.
-type Durable struct{ table *Table }
+type JournalView struct{ table *Table }
 
-// Durable returns the table as a journal uses it.
-func (t *Table) Durable() Durable { return Durable{t} }
+// ForJournal returns the table as a journal uses it.
+func (t *Table) ForJournal() JournalView { return JournalView{t} }
 
 // Changes is what changed in a tracked table between two cuts. Applied in order, changes give the table as of one
 // moment.
@@ -71,7 +71,7 @@ const (
 	allMarks  = 1<<iota - 1
 )
 
-// Insertion is one insertion remembered by its batch id: see [Server.InsertOnce].
+// Insertion is one insertion remembered by its batch id: see [ServiceView.InsertOnce].
 type Insertion struct {
 	BatchID string
 	First   rollout.ID
@@ -198,9 +198,9 @@ func (l *changeLog) evicted(slot int32, it *item) {
 	l.removed = append(l.removed, it.ID)
 }
 
-// Track makes the table note what changes from now on, for [Durable.Cut]; the next cut holds everything. A table that
+// Track makes the table note what changes from now on, for [JournalView.Cut]; the next cut holds everything. A table that
 // is not tracked spends nothing on it.
-func (d Durable) Track() {
+func (d JournalView) Track() {
 	d.table.lockAll()
 	defer d.table.unlockAll()
 	d.table.track()
@@ -231,7 +231,7 @@ func (s *shard) setChangeLog(l *changeLog) {
 
 // Cut returns what changed since the last cut, as of one moment: every lock is held for the time it takes to copy what
 // changed. The rollouts are shared. It returns nil if the table is not tracked.
-func (d Durable) Cut() *Changes {
+func (d JournalView) Cut() *Changes {
 	c := d.table.cut()
 	if c == nil {
 		return nil
@@ -336,7 +336,7 @@ func (t *Table) state() *State {
 }
 
 // Pending returns the payload bytes of the rollouts inserted since the last cut: what the next one has to write.
-func (d Durable) Pending() int64 {
+func (d JournalView) Pending() int64 {
 	var n int64
 	for _, s := range d.table.shards {
 		s.mu.Lock()
@@ -387,7 +387,7 @@ type RebuildResult struct {
 // 11).
 //
 // The table is tracked from then on, and what it was given counts as cut.
-func (d Durable) Rebuild(r Recovered) (RebuildResult, error) {
+func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 	t := d.table
 	t.lockAll()
 	defer t.unlockAll()
@@ -565,7 +565,7 @@ func (s *shard) readmit(unit []Stored) {
 	}
 	s.sampler.add(first)
 	if it := &s.items[first]; it.Uses > 0 {
-		s.sampler.used(first, it.Uses)
+		s.sampler.setUses(first, it.Uses)
 	}
 	if unit[0].Marks&MarkFresh != 0 && s.retention != nil {
 		s.fresh.push(&s.store, first)

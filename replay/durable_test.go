@@ -91,7 +91,7 @@ func (tr *trial) crash(l *ledger) {
 	rebuilt := [2]*Table{}
 	for i := range rebuilt {
 		rebuilt[i] = mustNew(tr.t, tr.model.o)
-		done, err := rebuilt[i].Durable().Rebuild(l.recovered(tr.t))
+		done, err := rebuilt[i].ForJournal().Rebuild(l.recovered(tr.t))
 		tr.must(err)
 		if int(done.Returned) != onLease(tr.model) || done.Lost != 0 || done.Dropped != 0 {
 			tr.t.Fatalf("rebuilding said %+v, %d draws were on lease", done, onLease(tr.model))
@@ -152,17 +152,17 @@ func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
 			for seed := range uint64(6) {
 				tr := newTrial(t, o, seed)
-				tr.table.Durable().Track()
+				tr.table.ForJournal().Track()
 				var l ledger
 				for range 120 {
 					tr.step()
 					switch tr.random.IntN(12) {
 					case 0, 1, 2:
-						l.apply(t, tr.table.Durable().Cut())
+						l.apply(t, tr.table.ForJournal().Cut())
 					case 3:
-						l.apply(t, tr.table.Durable().Cut())
+						l.apply(t, tr.table.ForJournal().Cut())
 						tr.crash(&l)
-						if c := tr.table.Durable().Cut(); !c.Empty() {
+						if c := tr.table.ForJournal().Cut(); !c.Empty() {
 							t.Fatalf("a table just rebuilt tells %+v", c)
 						}
 						tr.check()
@@ -182,10 +182,10 @@ func (tr *trial) restoreTracked() {
 	b := new(writer)
 	tr.must(tr.table.Snapshot(b))
 	tr.must(tr.table.Restore(b))
-	if c := tr.table.Durable().Cut(); c == nil || !c.Reset || len(c.Inserted) != tr.table.present() {
+	if c := tr.table.ForJournal().Cut(); c == nil || !c.Reset || len(c.Inserted) != tr.table.present() {
 		tr.t.Fatalf("a restored table of %d tells %+v", tr.table.present(), c)
 	}
-	tr.table.Durable().Track()
+	tr.table.ForJournal().Track()
 	for _, u := range tr.model.all { // its rollouts are copies
 		for _, it := range u.items {
 			for _, s := range tr.table.shards {
@@ -237,7 +237,7 @@ func (w *writer) Read(b []byte) (int, error) {
 }
 
 func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
-	if c := mustNew(t, Options{}).Durable().Cut(); c != nil {
+	if c := mustNew(t, Options{}).ForJournal().Cut(); c != nil {
 		t.Errorf("it told %+v", c)
 	}
 }
@@ -245,7 +245,7 @@ func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
 func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 4})
 	random := rollout.Stream(1, "test", 0)
-	table.Durable().Track()
+	table.ForJournal().Track()
 	insert := func(n int) {
 		for range n {
 			if _, err := table.Insert(ctx, someGroup(random, 1, 0)); err != nil {
@@ -260,50 +260,50 @@ func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 		return list
 	}
 	insert(10)
-	if noted, present := table.Durable().Pending(), statsOf(table).PresentBytes; noted != present {
+	if noted, present := table.ForJournal().Pending(), statsOf(table).PresentBytes; noted != present {
 		t.Errorf("%d bytes are noted, %d are present", noted, present)
 	}
-	c := table.Durable().Cut()
+	c := table.ForJournal().Cut()
 	if got := ids(c); !slices.Equal(got, []rollout.ID{7, 8, 9, 10}) || len(c.Removed) != 0 {
 		t.Errorf("the first cut told %v, and %v removed", got, c.Removed)
 	}
 	insert(6)
-	if table.Durable().Pending() == 0 {
+	if table.ForJournal().Pending() == 0 {
 		t.Error("nothing was noted of what waits to be told")
 	}
-	c = table.Durable().Cut()
+	c = table.ForJournal().Cut()
 	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) ||
 		!slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Reset {
 		t.Errorf("the second cut told %v, and %v removed", got, c.Removed)
 	}
-	if n := table.Durable().Pending(); n != 0 {
+	if n := table.ForJournal().Pending(); n != 0 {
 		t.Errorf("%d bytes are noted after a cut", n)
 	}
 }
 
 func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	table, random := mustNew(t, Options{Capacity: 64}), rollout.Stream(1, "test", 0)
-	table.Durable().Track()
+	table.ForJournal().Track()
 	var l ledger
 	first := make(map[string][]rollout.ID)
 	for i := range 20 {
 		name := fmt.Sprint("batch ", i)
-		ids, err := table.Server().InsertOnce(ctx, name, someGroup(random, 2, 0))
+		ids, err := table.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		first[name] = ids
 		if i%3 == 0 {
-			l.apply(t, table.Durable().Cut())
+			l.apply(t, table.ForJournal().Cut())
 		}
 	}
-	l.apply(t, table.Durable().Cut())
+	l.apply(t, table.ForJournal().Cut())
 	rebuilt := mustNew(t, Options{Capacity: 64})
-	if _, err := rebuilt.Durable().Rebuild(l.recovered(t)); err != nil {
+	if _, err := rebuilt.ForJournal().Rebuild(l.recovered(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {
-		ids, err := rebuilt.Server().InsertOnce(ctx, name, someGroup(random, 2, 0))
+		ids, err := rebuilt.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0))
 		if err != nil || !slices.Equal(ids, first[name]) {
 			t.Errorf("%s again got %v, %v, at first %v", name, ids, err, first[name])
 		}
@@ -317,12 +317,12 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 func whole(t *testing.T, o Options) Recovered {
 	t.Helper()
 	table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
-	table.Durable().Track()
+	table.ForJournal().Track()
 	if err := table.Advance(ctx, 3); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		if _, err := table.Server().InsertOnce(ctx, fmt.Sprint("batch ", i), someGroup(random, 2, 3)); err != nil {
+		if _, err := table.ForService().InsertOnce(ctx, fmt.Sprint("batch ", i), someGroup(random, 2, 3)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -332,7 +332,7 @@ func whole(t *testing.T, o Options) Recovered {
 		}
 	}
 	var l ledger
-	l.apply(t, table.Durable().Cut())
+	l.apply(t, table.ForJournal().Cut())
 	return l.recovered(t)
 }
 
@@ -371,7 +371,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 		r := whole(t, o)
 		change(&r)
 		table := mustNew(t, o)
-		_, err := table.Durable().Rebuild(r)
+		_, err := table.ForJournal().Rebuild(r)
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -384,7 +384,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 	if err := used.Advance(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := used.Durable().Rebuild(r); err == nil {
+	if _, err := used.ForJournal().Rebuild(r); err == nil {
 		t.Error("a table that was used before was rebuilt")
 	}
 }
@@ -393,7 +393,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 func untouched(t *testing.T, o Options) Recovered {
 	t.Helper()
 	table := mustNew(t, o)
-	table.Durable().Track()
+	table.ForJournal().Track()
 	if err := table.Advance(ctx, 5); err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func untouched(t *testing.T, o Options) Recovered {
 		mustInsert(t, table, group(rollout.Version(2+i), 0, 1))
 	}
 	var l ledger
-	l.apply(t, table.Durable().Cut())
+	l.apply(t, table.ForJournal().Cut())
 	return l.recovered(t)
 }
 
@@ -448,7 +448,7 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 		r := untouched(t, c.o)
 		c.change(&r)
 		table := mustNew(t, c.o)
-		if _, err := table.Durable().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) ||
+		if _, err := table.ForJournal().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) ||
 			!errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
 		}
@@ -457,7 +457,7 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 		}
 	}
 	for _, o := range []Options{{Shards: 2}, {Sampler: FIFO}, {MaxStaleness: 3}, {Unit: UnitGroup, GroupSize: 2}, priority, positive} { // unchanged they fit
-		if _, err := mustNew(t, o).Durable().Rebuild(untouched(t, o)); err != nil {
+		if _, err := mustNew(t, o).ForJournal().Rebuild(untouched(t, o)); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -475,7 +475,7 @@ func TestMoreThanTheCapacityIsRefused(t *testing.T) {
 	} {
 		r := untouched(t, c.had)
 		r.State.Identity = mustNew(t, c.has).options.identity()
-		if _, err := mustNew(t, c.has).Durable().Rebuild(r); err == nil ||
+		if _, err := mustNew(t, c.has).ForJournal().Rebuild(r); err == nil ||
 			!strings.Contains(err.Error(), "more than its capacity") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -133,7 +133,7 @@ func (x *exactness) compare() {
 	x.t.Helper()
 	held := x.table.Inspect().Held()
 	for i, s := range x.table.shards {
-		if s.prioritized.count > 0 && s.prioritized.tree.Total() < lightest {
+		if s.prioritized.count > 0 && s.prioritized.tree.Total() < minTotal {
 			x.ancient++
 		}
 		if s.prioritized.ref > 0 {
@@ -182,7 +182,7 @@ func (x *exactness) compareShard(s *shard, units [][]Held) {
 	}
 	settled := x.random.IntN(2) == 0
 	if settled { // as the next draw would; what it draws from is compared too
-		s.prioritized.settle()
+		s.prioritized.rescaleIfTiny()
 	}
 	sum := 0.0
 	for i, u := range units {
@@ -224,7 +224,7 @@ func (x *exactness) logWeight(u []Held) *big.Float {
 	if !math.IsInf(x.tau, 1) {
 		decay = bigQuo(bigOf(float64(age)), bigOf(x.tau))
 	}
-	if p.Decay == AfterExponent {
+	if p.DecayOrder == AfterExponent {
 		return bigSub(bigMul(bigOf(p.PriorityExponent), log), decay)
 	}
 	return bigMul(bigOf(p.PriorityExponent), bigSub(log, decay))
@@ -285,7 +285,7 @@ func TestProbabilitiesEqualAReferenceOfManyBits(t *testing.T) {
 			c.Unit, c.MaxUses, c.Shards, c.gradual), func(t *testing.T) {
 			t.Parallel()
 			p := prioritizedOptions()
-			p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.AgeDecay, p.Decay, p.Draws = BaseReward, c.epsilon,
+			p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent, p.AgeDecay, p.DecayOrder, p.Draws = BaseReward, c.epsilon,
 				c.exponent, Versions(c.tau), c.decay, c.spread
 			p.ImportanceNorm = ByTable
 			c.Options = withPriorities(p, c.Options)

@@ -31,7 +31,7 @@ type arrivals struct {
 	rollouts []*rollout.Rollout
 	sizes    []int     // of the groups, in items
 	parts    []part    // of one group, each an item
-	rewards  []float32 // of one group, then its advantages
+	values   []float32 // of one group, then its advantages
 	greatest rollout.Version
 	row      int // with the greatest version
 }
@@ -46,7 +46,7 @@ func (t *Table) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.
 	return t.insert(ctx, "", groups)
 }
 
-// insert inserts under a batch id, or without one if it is empty: see [Server.InsertOnce].
+// insert inserts under a batch id, or without one if it is empty: see [ServiceView.InsertOnce].
 func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Group) ([]rollout.ID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -71,11 +71,11 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 		return nil, fmt.Errorf("row %d has a token of version %d, the table is at %d; advance it first: %w", a.row,
 			a.greatest, t.version, rollout.ErrAhead)
 	}
-	if err := t.admit(a, groups); err != nil {
+	if err := t.checkRoom(a, groups); err != nil {
 		return nil, err
 	}
 	ids := idRange{First: t.lastID + 1, Count: len(a.items)}
-	t.commit(a)
+	t.addToShards(a)
 	if batchID != "" {
 		t.insertedBefore.put(batchID, ids)
 		if t.changes != nil {
@@ -153,12 +153,12 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 		if err := t.split(a, g, row); err != nil {
 			return err
 		}
-		m := t.takeAdvantages(a, g)
+		m := t.computeAdvantages(a, g)
 		for k, p := range a.parts {
 			whole := g.Rollouts[p.of]
-			adv := a.rewards[p.of]
+			adv := a.values[p.of]
 			if t.options.StepReturns != 0 {
-				adv = a.rewards[k]
+				adv = a.values[k]
 			}
 			if whole.Advantage != nil {
 				adv = *whole.Advantage
@@ -178,24 +178,24 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 	return nil
 }
 
-// takeAdvantages computes the advantages of a group into a.rewards: of its rollouts, or with step returns of its steps.
+// computeAdvantages computes the advantages of a group into a.rewards: of its rollouts, or with step returns of its steps.
 // It returns the moments of the rewards.
-func (t *Table) takeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
-	a.rewards = a.rewards[:0]
+func (t *Table) computeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
+	a.values = a.values[:0]
 	if t.options.StepReturns != 0 {
 		for _, p := range a.parts {
-			a.rewards = append(a.rewards, p.rollout.Reward)
+			a.values = append(a.values, p.rollout.Reward)
 		}
 	} else {
 		for _, r := range g.Rollouts {
-			a.rewards = append(a.rewards, r.Reward)
+			a.values = append(a.values, r.Reward)
 		}
 	}
 	if t.options.Advantage.GroupRelative() {
-		return advantage.OfGroup(a.rewards, a.rewards, t.options.Advantage)
+		return advantage.OfGroup(a.values, a.values, t.options.Advantage)
 	}
-	m := advantage.MomentsOf(a.rewards)
-	clear(a.rewards)
+	m := advantage.MomentsOf(a.values)
+	clear(a.values)
 	return m
 }
 
@@ -224,9 +224,9 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 	return nil
 }
 
-// admit refuses an insertion into queues that lack room (invariant 2), for good if it is larger than they are. Only
+// checkRoom refuses an insertion into queues that lack room (invariant 2), for good if it is larger than they are. Only
 // insertions take room, and they hold Table.mu, so the room it finds stays.
-func (t *Table) admit(a *arrivals, groups []rollout.Group) error {
+func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	if !t.options.Sampler.Consumes() {
 		return nil
 	}
@@ -283,8 +283,8 @@ func (t *Table) shardOfGroup(g int) int {
 	return int((t.lastGroup + uint64(g)) % uint64(len(t.shards)))
 }
 
-// commit numbers the groups and rollouts and adds them to their shards.
-func (t *Table) commit(a *arrivals) {
+// addToShards numbers the groups and rollouts and adds them to their shards.
+func (t *Table) addToShards(a *arrivals) {
 	next := 0
 	for _, n := range a.sizes {
 		s := t.shards[t.shardOfGroup(0)]

@@ -466,7 +466,7 @@ func (m *model) logProbabilities(units []*modelUnit) map[*modelUnit]float64 {
 			base += it.base / float64(len(u.items))
 		}
 		age := float64(m.version - u.least())
-		if p.Decay == AfterExponent {
+		if p.DecayOrder == AfterExponent {
 			log[u] = p.PriorityExponent*math.Log(base) - age/m.tau
 		} else {
 			log[u] = p.PriorityExponent * (math.Log(base) - age/m.tau)
@@ -1056,7 +1056,7 @@ func prioritizations() []Options {
 	}
 	add(func(p *Options) {})
 	add(func(p *Options) {
-		p.PriorityBase, p.Decay, p.Draws, p.ImportanceNorm, p.AgeDecay = BaseTDError, AfterExponent,
+		p.PriorityBase, p.DecayOrder, p.Draws, p.ImportanceNorm, p.AgeDecay = BaseTDError, AfterExponent,
 			Independent, ByTable, 3
 	})
 	add(func(p *Options) {
@@ -1158,7 +1158,7 @@ func withPriorities(p, o Options) Options {
 	o.Sampler = Prioritized
 	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon,
 		p.PriorityExponent, p.PriorityFunction
-	o.AgeDecay, o.Decay, o.TargetESS, o.Draws, o.Entry = p.AgeDecay, p.Decay, p.TargetESS, p.Draws, p.Entry
+	o.AgeDecay, o.DecayOrder, o.TargetESS, o.Draws, o.Entry = p.AgeDecay, p.DecayOrder, p.TargetESS, p.Draws, p.Entry
 	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = p.ImportanceBeta, p.ImportanceAnneal, p.ImportanceNorm
 	return o
 }

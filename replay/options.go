@@ -60,7 +60,7 @@ type Options struct {
 	// tau in versions, at least 0.001; inf: no decay, standard PER [500]
 	AgeDecay Versions `json:"age_decay,omitempty"`
 	// before_exponent or after_exponent [before_exponent]
-	Decay Decay `json:"decay,omitempty"`
+	DecayOrder Decay `json:"decay,omitempty"`
 	// in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there [age_decay is fixed]
 	TargetESS float64 `json:"target_ess,omitempty"`
 	Draws     Draws   `json:"draws,omitempty"` // stratified or independent [stratified]
@@ -248,7 +248,7 @@ func (o Options) WithDefaults() Options {
 		o.PriorityEpsilon = cmp.Or(o.PriorityEpsilon, 1e-6)
 		o.PriorityExponent = cmp.Or(o.PriorityExponent, 0.6)
 		o.AgeDecay = cmp.Or(o.AgeDecay, 500)
-		o.Decay = cmp.Or(o.Decay, BeforeExponent)
+		o.DecayOrder = cmp.Or(o.DecayOrder, BeforeExponent)
 		o.Draws = cmp.Or(o.Draws, Stratified)
 		o.Entry = cmp.Or(o.Entry, EnterOwn)
 		o.ImportanceBeta = orElse(o.ImportanceBeta, 0.4)
@@ -274,7 +274,7 @@ func orElse[T any](p *T, value T) *T {
 
 // WithoutPriorities returns the options without those of sampler prioritized.
 func (o Options) WithoutPriorities() Options {
-	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.AgeDecay, o.Decay, o.TargetESS = "", 0, 0, 0, "", 0
+	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.AgeDecay, o.DecayOrder, o.TargetESS = "", 0, 0, 0, "", 0
 	o.Draws, o.Entry, o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm, o.PriorityFunction = "", "", nil, nil, "",
 		nil
 	return o
@@ -370,7 +370,7 @@ func (o Options) validatePriorities(problems *option.Problems) {
 	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent,
 		"above 0, at most 100: sampler uniform draws all alike")
 	check(o.AgeDecay >= minAgeDecay, "age_decay", o.AgeDecay, "%g versions or more, or inf for none", minAgeDecay)
-	check(oneOf(o.Decay, BeforeExponent, AfterExponent), "decay", o.Decay, "before_exponent or after_exponent")
+	check(oneOf(o.DecayOrder, BeforeExponent, AfterExponent), "decay", o.DecayOrder, "before_exponent or after_exponent")
 	check(o.TargetESS >= 0 && o.TargetESS < 1, "target_ess", o.TargetESS, "0 (age_decay is fixed) or above 0 and "+
 		"below 1")
 	check(oneOf(o.Draws, Stratified, Independent), "draws", o.Draws, "stratified or independent")
@@ -389,7 +389,7 @@ func (o Options) HalfLife(tau float64) float64 { return math.Ln2 / o.decayRate(t
 
 // decayRate is what a weight's logarithm loses per version at age decay tau.
 func (o Options) decayRate(tau float64) float64 {
-	if o.Decay == AfterExponent {
+	if o.DecayOrder == AfterExponent {
 		return 1 / tau
 	}
 	return o.PriorityExponent / tau

@@ -131,14 +131,14 @@ func TestTheHalfLifeIsOfTheWeightAndNotOfThePriority(t *testing.T) {
 	if got := p.HalfLife(float64(p.AgeDecay)); math.Abs(got-577.6) > 0.1 {
 		t.Errorf("at the defaults it is %v", got)
 	}
-	p.Decay = AfterExponent
+	p.DecayOrder = AfterExponent
 	if got := p.HalfLife(float64(p.AgeDecay)); math.Abs(got-346.6) > 0.1 {
 		t.Errorf("with decay after the exponent it is %v", got)
 	}
 	if got := p.HalfLife(math.Inf(1)); !math.IsInf(got, 1) {
 		t.Errorf("without decay it is %v", got)
 	}
-	p.Decay, p.PriorityExponent = BeforeExponent, 0
+	p.DecayOrder, p.PriorityExponent = BeforeExponent, 0
 	if got := p.HalfLife(500); !math.IsInf(got, 1) {
 		t.Errorf("with exponent 0 it is %v", got)
 	}
@@ -171,8 +171,8 @@ func TestEveryProblemOfPrioritiesIsToldAtOnce(t *testing.T) {
 	nan := math.NaN()
 	_, err := New(Options{
 		Sampler: Prioritized, PriorityBase: "surprise", PriorityEpsilon: -1, PriorityExponent: -1, AgeDecay: -1,
-		Decay:     "never",
-		TargetESS: 1, Draws: "even", Entry: "last", ImportanceBeta: new(2.0), ImportanceAnneal: new(-1),
+		DecayOrder: "never",
+		TargetESS:  1, Draws: "even", Entry: "last", ImportanceBeta: new(2.0), ImportanceAnneal: new(-1),
 		ImportanceNorm: "none",
 	})
 	if err == nil {

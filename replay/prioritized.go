@@ -136,9 +136,9 @@ func (p *prioritized) restore(s int32) {
 	}
 }
 
-func (p *prioritized) holdForBatch(int32)  {}
-func (p *prioritized) used(int32, int32) {}
-func (p *prioritized) size() int         { return p.count }
+func (p *prioritized) holdForBatch(int32)   {}
+func (p *prioritized) setUses(int32, int32) {}
+func (p *prioritized) size() int            { return p.count }
 
 // base returns a unit's base: the mean of its rollouts'.
 func (p *prioritized) base(s int32) float64 {
@@ -153,7 +153,7 @@ func (p *prioritized) base(s int32) float64 {
 
 // begin draws the whole batch, so that the tree's cache misses overlap.
 func (p *prioritized) begin(r *rand.Rand, n int) {
-	p.settle()
+	p.rescaleIfTiny()
 	p.drawn = resized(p.drawn, n)
 	p.chance = resized(p.chance, n)
 	p.buffer = resized(p.buffer, n)
@@ -186,7 +186,7 @@ func (p *prioritized) draw(r *rand.Rand) (int32, float64) {
 		*share = chance
 		return s, chance
 	}
-	p.settle()
+	p.rescaleIfTiny()
 	total := p.tree.Total()
 	if p.bases[s] < 0 {
 		s = int32(p.tree.Find(r.Float64() * total))

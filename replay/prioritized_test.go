@@ -473,7 +473,7 @@ func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
 	if want := -600 / math.Log(q/(1-q)); math.Abs(tau-want) > 1e-6*want {
 		t.Errorf("tau is %v, want %v", tau, want)
 	}
-	p.Decay = AfterExponent
+	p.DecayOrder = AfterExponent
 	if got := p.solveAgeDecay(masses, e); math.Abs(got-tau/0.6) > 1e-6*got {
 		t.Errorf("with decay after the exponent tau is %v, want %v", got, tau/0.6)
 	}

@@ -18,8 +18,8 @@ type sampler interface {
 	holdForBatch(s int32)
 	// restore takes back a draw of a slot that was not acknowledged.
 	restore(s int32)
-	// used sets the earlier draws of a slot just added, when a table is rebuilt.
-	used(s int32, uses int32)
+	// setUses sets the earlier draws of a slot just added, when a table is rebuilt.
+	setUses(s int32, uses int32)
 	// size returns how many slots can be drawn.
 	size() int
 
@@ -68,10 +68,10 @@ type slotSampler struct{ slotSet slotSet }
 
 func (d *slotSampler) add(s int32)           { d.slotSet.addReady(s) }
 func (d *slotSampler) remove(s int32)        { d.slotSet.remove(s) }
-func (d *slotSampler) used(int32, int32)     {}
+func (d *slotSampler) setUses(int32, int32)  {}
 func (d *slotSampler) size() int             { return d.slotSet.len() }
 func (d *slotSampler) begin(*rand.Rand, int) {}
-func (d *slotSampler) holdForBatch(int32)      {}
+func (d *slotSampler) holdForBatch(int32)    {}
 func (d *slotSampler) end()                  {}
 
 // restore adds a slot that its draws on lease had exhausted.
@@ -196,10 +196,10 @@ func (q *queue) out(s int32) bool {
 }
 
 func (q *queue) restore(s int32)       { q.waiting.insertByID(q.store, s, q.newestFirst) }
-func (q *queue) used(int32, int32)     {}
+func (q *queue) setUses(int32, int32)  {}
 func (q *queue) size() int             { return q.waiting.Len }
 func (q *queue) begin(*rand.Rand, int) {}
-func (q *queue) holdForBatch(int32)      {}
+func (q *queue) holdForBatch(int32)    {}
 func (q *queue) end()                  {}
 
 func (q *queue) draw(*rand.Rand) (int32, float64) {
@@ -231,7 +231,7 @@ func (d *distinct) draw(r *rand.Rand) (int32, float64) {
 }
 
 func (d *distinct) holdForBatch(s int32) { d.slotSet.readyToHeld(s) }
-func (d *distinct) end()               { d.slotSet.held = 0 }
+func (d *distinct) end()                 { d.slotSet.held = 0 }
 
 // epoch draws without replacement until every slot was drawn, then starts over. Ready slots are still to come in this
 // epoch, arrivals included; rest slots were drawn in it. When an epoch ends within a batch, the batch's draws of it are
@@ -315,8 +315,8 @@ func (u *unseen) end() {
 	}
 }
 
-// used counts a slot as drawn before.
-func (u *unseen) used(s, _ int32) { u.slotSet.readyToRest(s) }
+// setUses counts a slot as drawn before.
+func (u *unseen) setUses(s, _ int32) { u.slotSet.readyToRest(s) }
 
 // holdForBatch holds a slot for this batch, and counts it as drawn.
 func (u *unseen) holdForBatch(s int32) {
@@ -355,8 +355,8 @@ func (l *leastUsed) add(s int32) {
 	l.put(s)
 }
 
-// used counts draws from before.
-func (l *leastUsed) used(s, uses int32) {
+// setUses counts draws from before.
+func (l *leastUsed) setUses(s, uses int32) {
 	l.take(s)
 	l.uses[s] = uses
 	l.put(s)

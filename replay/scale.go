@@ -6,20 +6,20 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// The total stays above lightest, so that a weight of share 1e-290 of it is a normal float64, exact to its last bit. A
-// weight stays below 2^highest, which leaves room to add up 2^31 of them. Weights computed anew have the heaviest
+// The total stays above minTotal, so that a weight of share 1e-290 of it is a normal float64, exact to its last bit. A
+// weight stays below 2^maxExponent, which leaves room to add up 2^31 of them. Weights computed anew have the heaviest
 // between the two, so that neither bound is met again soon.
 const (
-	lightest = 0x1p-50
-	highest  = 960
-	middle   = 450
+	minTotal      = 0x1p-50
+	maxExponent   = 960
+	resetExponent = 450
 )
 
 // logWeight returns the logarithm of a unit's weight, seen from a version. The difference of versions is exact, and
 // near 0 for whatever weighs anything.
 func (p *prioritized) logWeight(s int32, ref rollout.Version) float64 {
-	age := float64(int64(p.units.version(p.store, s)) - int64(ref))
-	return p.o.PriorityExponent*math.Log(p.base(s)) + p.rate*age
+	sinceRef := float64(int64(p.units.version(p.store, s)) - int64(ref))
+	return p.o.PriorityExponent*math.Log(p.base(s)) + p.rate*sinceRef
 }
 
 // weigh puts the weights of drawable units, whose bases are set, into the tree. All are computed before the first is
@@ -35,7 +35,7 @@ func (p *prioritized) weigh(units ...int32) {
 		}
 		return greatest
 	}
-	if x := logs(); x > highest*math.Ln2 {
+	if x := logs(); x > maxExponent*math.Ln2 {
 		p.scaleDown(x)
 		logs()
 	}
@@ -74,9 +74,9 @@ func (p *prioritized) scaleDown(x float64) {
 	p.renewLeast()
 }
 
-// settle sees to it that weights can be drawn from: nothing that matters has underflowed.
-func (p *prioritized) settle() {
-	if p.count > 0 && p.tree.Total() < lightest {
+// rescaleIfTiny sees to it that weights can be drawn from: nothing that matters has underflowed.
+func (p *prioritized) rescaleIfTiny() {
+	if p.count > 0 && p.tree.Total() < minTotal {
 		p.renew()
 	}
 }
@@ -99,7 +99,7 @@ func (p *prioritized) renew() {
 		return
 	}
 	p.ref = p.units.version(p.store, heaviest)
-	p.shift = p.o.PriorityExponent*math.Log(p.base(heaviest)) - middle*math.Ln2
+	p.shift = p.o.PriorityExponent*math.Log(p.base(heaviest)) - resetExponent*math.Ln2
 	p.tree.Refill(func(leaf []float64) {
 		clear(leaf)
 		p.eachDrawable(func(s int32) { leaf[s] = math.Exp(p.logWeight(s, p.ref) - p.shift) })
@@ -140,7 +140,7 @@ func (p *prioritized) setAgeDecay(tau float64) {
 // itself, so that looking does not change what is drawn.
 func (p *prioritized) chances() func(s int32) float64 {
 	weight, total := func(s int32) float64 { return p.tree.At(int(s)) }, p.tree.Total()
-	if p.count > 0 && total < lightest {
+	if p.count > 0 && total < minTotal {
 		heaviest := p.heaviest()
 		ref, shift := p.units.version(p.store, heaviest), p.o.PriorityExponent*math.Log(p.base(heaviest))
 		weight, total = func(s int32) float64 { return math.Exp(p.logWeight(s, ref) - shift) }, 0

@@ -7,22 +7,22 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Server is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start when
+// ServiceView is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start when
 // a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
-type Server struct{ table *Table }
+type ServiceView struct{ table *Table }
 
-// Server returns the table as a service uses it.
-func (t *Table) Server() Server { return Server{t} }
+// ForService returns the table as a service uses it.
+func (t *Table) ForService() ServiceView { return ServiceView{t} }
 
 // InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds nothing and
 // returns the first IDs, so that a caller who got no answer can ask again. The last 100,000 ids are remembered; "" is
 // none.
-func (v Server) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
+func (v ServiceView) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	return v.table.insert(ctx, batchID, groups)
 }
 
 // Inserted returns the IDs that the insertion under a batch id got, false if none is remembered.
-func (v Server) Inserted(batchID string) ([]rollout.ID, bool) {
+func (v ServiceView) Inserted(batchID string) ([]rollout.ID, bool) {
 	t := v.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -38,7 +38,7 @@ func (v Server) Inserted(batchID string) ([]rollout.ID, bool) {
 
 // Repeats reports whether a request would get the batch that an earlier one with its id got, so that nothing is drawn
 // for it.
-func (v Server) Repeats(req rollout.Request) bool {
+func (v ServiceView) Repeats(req rollout.Request) bool {
 	if req.ID == "" || req.Shard < 0 || req.Shard >= len(v.table.shards) {
 		return false
 	}
@@ -57,8 +57,8 @@ func (v Server) Repeats(req rollout.Request) bool {
 
 // Renew restarts the lease of a batch: batches drawn ahead of demand are renewed when they are delivered. An error
 // wraps rollout.ErrNoLease if the batch is no longer on lease.
-func (v Server) Renew(id rollout.BatchID) error {
-	return v.table.settle(id, func(s *shard, i int) {
+func (v ServiceView) Renew(id rollout.BatchID) error {
+	return v.table.settleLease(id, func(s *shard, i int) {
 		l := s.leases[i]
 		l.Deadline = s.options.Clock().Add(s.options.leaseTime())
 		copy(s.leases[i:], s.leases[i+1:]) // the earliest deadline stays first
@@ -68,7 +68,7 @@ func (v Server) Renew(id rollout.BatchID) error {
 
 // NextExpiry returns when the first lease of a shard ends, false if nothing is on lease. A sample that waits for
 // rollouts may find some then.
-func (v Server) NextExpiry(shard int) (time.Time, bool) {
+func (v ServiceView) NextExpiry(shard int) (time.Time, bool) {
 	s := v.table.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ type Flow struct {
 }
 
 // Flow returns the present counts. It takes each shard's lock once.
-func (v Server) Flow() Flow {
+func (v ServiceView) Flow() Flow {
 	var f Flow
 	for _, s := range v.table.shards {
 		s.mu.Lock()

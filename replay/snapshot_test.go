@@ -32,7 +32,7 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	zero := float32(0)
 	g := group(0, 1, 0)
 	g.Rollouts[0].Advantage = &zero
-	ids, err := table.Server().InsertOnce(ctx, "insert", g)
+	ids, err := table.ForService().InsertOnce(ctx, "insert", g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, fresh), snapshotOf(t, table)) {
 		t.Error("the restored table's snapshot differs")
 	}
-	if again, err := fresh.Server().InsertOnce(ctx, "insert", g); err != nil || !reflect.DeepEqual(again, ids) {
+	if again, err := fresh.ForService().InsertOnce(ctx, "insert", g); err != nil || !reflect.DeepEqual(again, ids) {
 		t.Errorf("the insertion's id was forgotten: %v, %v", again, err)
 	}
 	if b := mustSample(t, fresh, rollout.Request{Size: 1, ID: "use"}); !reflect.DeepEqual(b, used) {
@@ -143,7 +143,7 @@ func busy(t testing.TB, o Options) *Table {
 	table, random := mustNew(t, o), rollout.Stream(1, "busy", 0)
 	var problems error
 	for v := range rollout.Version(12) {
-		_, err := table.Server().InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
+		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
 		problems = errors.Join(problems, err)
 		_, err = table.Lease(ctx, rollout.Request{Size: 2, Fresh: int(v % 2 * 2), ID: fmt.Sprint(v),
 			Shard: int(v) % table.options.Shards})
@@ -191,7 +191,7 @@ func TestASnapshotOfOtherPrioritiesIsRefused(t *testing.T) {
 	whole := snapshotOf(t, busy(t, o))
 	for name, change := range map[string]func(o *Options){
 		"exponent":      func(p *Options) { p.PriorityExponent = 1 },
-		"decay":         func(p *Options) { p.Decay = AfterExponent },
+		"decay":         func(p *Options) { p.DecayOrder = AfterExponent },
 		"draws":         func(p *Options) { p.Draws = Independent },
 		"normalisation": func(p *Options) { p.ImportanceNorm = ByBatch },
 		"target":        func(p *Options) { p.TargetESS = 0 },

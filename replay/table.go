@@ -144,15 +144,15 @@ func (t *Table) settleAll(ctx context.Context, batches []rollout.BatchID, do fun
 		return err
 	}
 	for _, id := range batches {
-		if e := t.settle(id, do); err == nil {
+		if e := t.settleLease(id, do); err == nil {
 			err = e
 		}
 	}
 	return err
 }
 
-// settle does something with the lease of a batch, the i-th of its shard.
-func (t *Table) settle(id rollout.BatchID, do func(s *shard, i int)) error {
+// settleLease does something with the lease of a batch, the i-th of its shard.
+func (t *Table) settleLease(id rollout.BatchID, do func(s *shard, i int)) error {
 	if id == 0 {
 		return fmt.Errorf("settling batch 0, which no table hands out: %w", rollout.ErrNoLease)
 	}

@@ -106,7 +106,7 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	}
 	place, err := findCheckpoint(dir)
 	if err == nil {
-		c, err = c.again(dir)
+		c, err = c.withRecordedBuffer(dir)
 	}
 	if err != nil {
 		return nil, err

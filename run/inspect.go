@@ -82,7 +82,7 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 		return nil, under("replay", err)
 	}
 	in := &Inspection{Run: dir, Task: c.taskName(), Seed: c.Seed, Sampling: c.Sampling()}
-	var known tableReport
+	var known tableSummary
 	var held []replay.Held
 	if place != nil {
 		in.Service = place.Address
@@ -101,16 +101,16 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 }
 
 // lookInto restores a table from a run's last checkpoint and returns what it holds.
-func inspectCheckpoint(dir string, table *replay.Table) (tableReport, []replay.Held, error) {
+func inspectCheckpoint(dir string, table *replay.Table) (tableSummary, []replay.Held, error) {
 	place, err := findCheckpoint(dir)
 	if err != nil {
-		return tableReport{}, nil, err
+		return tableSummary{}, nil, err
 	}
 	e := embedded{table}
 	if err := e.restore(context.Background(), place); err != nil {
-		return tableReport{}, nil, err
+		return tableSummary{}, nil, err
 	}
-	known, err := e.report(context.Background())
+	known, err := e.summary(context.Background())
 	return known, table.Inspect().Held(), err
 }
 
@@ -118,15 +118,15 @@ func inspectCheckpoint(dir string, table *replay.Table) (tableReport, []replay.H
 const inspectRows = 256
 
 // inspect asks a service what its table holds now: what an embedded table tells, except the bases of priorities.
-func (r Remote) inspect(ctx context.Context, o replay.Options) (tableReport, []replay.Held, error) {
+func (r Remote) inspect(ctx context.Context, o replay.Options) (tableSummary, []replay.Held, error) {
 	conn, table, err := r.dial(ctx)
 	if err != nil {
-		return tableReport{}, nil, err
+		return tableSummary{}, nil, err
 	}
 	defer conn.Close()
 	stats, err := table.Statistics(ctx)
 	if err != nil {
-		return tableReport{}, nil, err
+		return tableSummary{}, nil, err
 	}
 	var held []replay.Held
 	err = table.Scan(ctx, inspectRows, func(draws []rollout.Draw) error {
@@ -166,7 +166,7 @@ func ageByGroup(held []replay.Held) {
 }
 
 // count fills in the counts and histograms.
-func (in *Inspection) count(o replay.Options, known tableReport, held []replay.Held) {
+func (in *Inspection) count(o replay.Options, known tableSummary, held []replay.Held) {
 	stats := known.stats
 	in.Version, in.Capacity, in.Present, in.Bytes = int(stats.Version), o.Capacity, stats.Present, stats.PresentBytes
 	in.Inserted, in.Used, in.Ignored = stats.Inserted, stats.Acknowledged, stats.UpdatesIgnored

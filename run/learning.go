@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/replay"
 )
 
-// learner returns the configuration's section with what is left to the objective written out.
-func (c Config) learner() Learner {
+// resolvedLearner returns the configuration's section with what is left to the objective written out.
+func (c Config) resolvedLearner() Learner {
 	l := c.Learner
 	if m, ok := objective.FindMethod(l.Objective); ok && l.Advantage == "" {
 		l.Advantage = m.Advantages[0]
@@ -41,9 +41,9 @@ func (c Config) advantageKind() advantage.Kind {
 	return advantage.Group
 }
 
-// learning returns the configuration's part for policy.Learner.
-func (c Config) learning() (policy.Learning, error) {
-	l := c.learner()
+// policyLearning returns the configuration's part for policy.Learner.
+func (c Config) policyLearning() (policy.Learning, error) {
+	l := c.resolvedLearner()
 	learning := policy.Learning{
 		LogitGradients:   c.replayOptions(0).PriorityBase == replay.BaseGradNorm,
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
@@ -86,7 +86,7 @@ func (l Learner) objective() (objective.Objective, error) {
 // validateLearner reports every problem of the section.
 func (c Config) validateLearner() error {
 	l := c.Learner
-	learning, err := c.learning()
+	learning, err := c.policyLearning()
 	if err != nil {
 		return errors.Join(under("learner", err), under("learner", learning.Optimizer.Validate()))
 	}

@@ -41,11 +41,11 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 			t.Errorf("%s: the pipeline takes %s, the table %s", name, got, c.replayOptions(0).Advantage)
 		}
 		// What is written out means the same.
-		first, err := c.learning()
+		first, err := c.policyLearning()
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := written.learning()
+		second, err := written.policyLearning()
 		if err != nil || !reflect.DeepEqual(first, second) {
 			t.Errorf("%s: written out it is\n%+v (%v), was\n%+v", name, second, err, first)
 		}
@@ -102,7 +102,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 			t.Errorf("%s: %v", set, err)
 			continue
 		}
-		if l, err := c.learning(); err != nil || !want(l) {
+		if l, err := c.policyLearning(); err != nil || !want(l) {
 			t.Errorf("%s gave %+v, %v", set, l, err)
 		}
 	}

@@ -143,7 +143,7 @@ func halfLife(o replay.Options) string {
 		return "no age decay (standard PER)"
 	}
 	formula := "(tau/alpha) ln 2"
-	if o.Decay == replay.AfterExponent {
+	if o.DecayOrder == replay.AfterExponent {
 		formula = "tau ln 2"
 	}
 	from := ""

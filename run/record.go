@@ -104,7 +104,7 @@ func histogram(h *rollout.Histogram) results.Histogram {
 // summarise returns the summary of the run. If ctx has ended it leaves out what takes long to compute.
 func (s *session) summarise(ctx context.Context, ended string) (*results.Summary, error) {
 	o := s.machine.Options()
-	table, err := s.table.report(context.WithoutCancel(ctx))
+	table, err := s.table.summary(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 }
 
 // addSampling adds how the table drew and what it holds.
-func (s *session) addSampling(sum *results.Summary, table tableReport) {
+func (s *session) addSampling(sum *results.Summary, table tableSummary) {
 	sum.ESSByAge = table.ess
 	o := s.table.Options()
 	if !s.config.Replays() {
@@ -177,14 +177,14 @@ func (s *session) addSampling(sum *results.Summary, table tableReport) {
 }
 
 // priorityState returns the state of sampler prioritized, nil with another.
-func priorityState(o replay.Options, table tableReport) *results.Priority {
+func priorityState(o replay.Options, table tableSummary) *results.Priority {
 	if o.Sampler != replay.Prioritized {
 		return nil
 	}
 	tau := table.ageDecay
 	out := &results.Priority{
 		Base: string(o.PriorityBase), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau), Auto: o.TargetESS > 0,
-		Decay: string(o.Decay), HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws), Entry: string(o.Entry),
+		Decay: string(o.DecayOrder), HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws), Entry: string(o.Entry),
 		Beta: results.Num(o.BetaAt(table.stats.Version)), Normalised: string(o.ImportanceNorm),
 	}
 	if o.TargetESS > 0 {

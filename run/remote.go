@@ -55,18 +55,18 @@ func (c Config) ReachBuffer(ctx context.Context) error {
 	stats, err := table.Statistics(ctx)
 	switch {
 	case errors.Is(err, wire.ErrNotFound):
-		stats, err = tried(ctx, conn, table)
+		stats, err = probeCreate(ctx, conn, table)
 	case err == nil && c.remote.Replace:
-		return c.remote.kept(stats)
+		return c.remote.requireJournal(stats)
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.remote.unused(stats), c.remote.kept(stats))
+	return errors.Join(c.remote.requireUnused(stats), c.remote.requireJournal(stats))
 }
 
-// tried makes a table of any kind to see what becomes of it, and removes it.
-func tried(ctx context.Context, conn *client.Client, table *client.Table) (*wire.TableStatistics, error) {
+// probeCreate makes a table of any kind to see what becomes of it, and removes it.
+func probeCreate(ctx context.Context, conn *client.Client, table *client.Table) (*wire.TableStatistics, error) {
 	if _, err := conn.Create(ctx, wire.Table{Name: table.Name()}); err != nil {
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func tried(ctx context.Context, conn *client.Client, table *client.Table) (*wire
 	return stats, errors.Join(err, conn.Drop(ctx, table.Name()))
 }
 
-// kept refuses a service that keeps nothing: a run on it could not be resumed.
-func (r Remote) kept(stats *wire.TableStatistics) error {
+// requireJournal refuses a service that keeps nothing: a run on it could not be resumed.
+func (r Remote) requireJournal(stats *wire.TableStatistics) error {
 	if stats.Journal != nil {
 		return nil
 	}
@@ -83,8 +83,8 @@ func (r Remote) kept(stats *wire.TableStatistics) error {
 		"data folder, reprise serve --data DIR", r.Address)
 }
 
-// unused refuses a table that somebody has used.
-func (r Remote) unused(stats *wire.TableStatistics) error {
+// requireUnused refuses a table that somebody has used.
+func (r Remote) requireUnused(stats *wire.TableStatistics) error {
 	if stats.Inserted == 0 && stats.Refused == 0 && stats.Version == 0 {
 		return nil
 	}
@@ -117,8 +117,8 @@ func (c Config) openTable(ctx context.Context, vocab int, dir string, begins boo
 	return embedded{t}, nil
 }
 
-// named returns the place with a name for the checkpoints of a new run, which no other run has.
-func (r Remote) named(dir string) Remote {
+// withRunName returns the place with a name for the checkpoints of a new run, which no other run has.
+func (r Remote) withRunName(dir string) Remote {
 	if r.Run != "" {
 		return r
 	}
@@ -174,8 +174,8 @@ func readRemote(dir string) (*Remote, error) {
 	return r, nil
 }
 
-// again returns the place of a run that is resumed: as it is recorded in the folder, but for what is given now.
-func (c Config) again(dir string) (Config, error) {
+// withRecordedBuffer returns the place of a run that is resumed: as it is recorded in the folder, but for what is given now.
+func (c Config) withRecordedBuffer(dir string) (Config, error) {
 	recorded, err := readRemote(dir)
 	if err != nil {
 		return c, err
@@ -252,7 +252,7 @@ func (r *remote) prepare(ctx context.Context, begins bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.place.unused(stats), r.place.kept(stats))
+	return errors.Join(r.place.requireUnused(stats), r.place.requireJournal(stats))
 }
 
 // Insert, Sample, Report, Advance and Len are the pipeline's.
@@ -313,17 +313,17 @@ func (r *remote) state(ctx context.Context) (tableState, error) {
 	return tableState{stats.Present, stats.NeverUsedShare, ageDecay(stats, r.options)}, nil
 }
 
-func (r *remote) report(ctx context.Context) (tableReport, error) {
+func (r *remote) summary(ctx context.Context) (tableSummary, error) {
 	stats, err := r.stats(ctx)
 	if err != nil {
-		return tableReport{}, err
+		return tableSummary{}, err
 	}
 	return tableReportOf(stats, r.options), nil
 }
 
 // tableReportOf writes a service's statistics as those of an embedded table.
-func tableReportOf(stats *wire.TableStatistics, o replay.Options) tableReport {
-	a := tableReport{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
+func tableReportOf(stats *wire.TableStatistics, o replay.Options) tableSummary {
+	a := tableSummary{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
 	for _, s := range stats.Ages {
 		a.ages = append(a.ages, results.AgePriority{Age: s.Age, Count: s.Units, Base: s.Base,
 			Probability: s.Probability})

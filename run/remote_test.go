@@ -327,17 +327,17 @@ func TestAComparisonHasNoSharedTable(t *testing.T) {
 func TestCheckpointsAtAServiceAreNamedAfterTheRun(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 100 {
-		r := Remote{}.named("/tmp/My run: 2 (ünicode)!")
+		r := Remote{}.withRunName("/tmp/My run: 2 (ünicode)!")
 		if err := wire.CheckName(r.Run + "-0"); err != nil || !strings.HasPrefix(r.Run, "run-My-run--2---nicode") ||
 			seen[r.Run] {
 			t.Fatalf("%q: %v", r.Run, err)
 		}
 		seen[r.Run] = true
-		if r.named("/elsewhere") != r {
+		if r.withRunName("/elsewhere") != r {
 			t.Fatal("a run that has a name was given another")
 		}
 	}
-	if err := wire.CheckName(Remote{}.named(strings.Repeat("long", 100)).Run + "-0"); err != nil {
+	if err := wire.CheckName(Remote{}.withRunName(strings.Repeat("long", 100)).Run + "-0"); err != nil {
 		t.Error(err)
 	}
 }

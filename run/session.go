@@ -86,7 +86,7 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 		return nil, err
 	}
 	if c.remote != nil {
-		c = c.WithBuffer(c.remote.named(dir))
+		c = c.WithBuffer(c.remote.withRunName(dir))
 	}
 	s, err := newSession(ctx, c, start, dir, h, true)
 	if err != nil {
@@ -123,7 +123,7 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	if s.chooser, err = s.newChooser(); err != nil {
 		return nil, err
 	}
-	learning, err := c.learning()
+	learning, err := c.policyLearning()
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type table interface {
 	// tableState returns what a line of metrics.jsonl says of it, after every update.
 	state(ctx context.Context) (tableState, error)
 	// tableReport returns what the summary says of it, at the end.
-	report(ctx context.Context) (tableReport, error)
+	summary(ctx context.Context) (tableSummary, error)
 	// save makes the table part of the checkpoint in a folder, and restore puts it back to where it was then.
 	save(ctx context.Context, dir string) error
 	restore(ctx context.Context, dir string) error
@@ -35,8 +35,8 @@ type tableState struct {
 	ageDecay  float64 // tau in versions, +Inf for none
 }
 
-// tableReport is everything that a run tells of its table.
-type tableReport struct {
+// tableSummary is everything that a run tells of its table.
+type tableSummary struct {
 	stats    rollout.Stats
 	ageDecay float64
 	ages     []results.AgePriority // of a prioritized sampler
@@ -52,10 +52,10 @@ func (e embedded) state(ctx context.Context) (tableState, error) {
 	return tableState{n, in.NeverUsedShare(), in.AgeDecay()}, err
 }
 
-func (e embedded) report(ctx context.Context) (tableReport, error) {
+func (e embedded) summary(ctx context.Context) (tableSummary, error) {
 	stats, err := e.Stats(ctx)
 	in := e.Inspect()
-	return tableReport{stats, in.AgeDecay(), agePriorities(in), ageESS(in)}, err
+	return tableSummary{stats, in.AgeDecay(), agePriorities(in), ageESS(in)}, err
 }
 
 func (e embedded) save(_ context.Context, dir string) error {

@@ -126,7 +126,7 @@ func (c Config) resolved() (Config, error) {
 		c.Task = maps.Clone(c.Task)
 		writeFields(reflect.ValueOf(settings).Elem(), c.Task)
 	}
-	c.Learner = c.learner()
+	c.Learner = c.resolvedLearner()
 	o := c.pipelineOptions().WithDefaults()
 	// importance_anneal too: it stays the same if the run is resumed with a larger budget
 	r := c.replayOptions(0).WithDefaults()

@@ -175,7 +175,7 @@ func (t *table) answer(err error) (any, error) {
 }
 
 func advance(ctx context.Context, t *table, r *wire.VersionRequest) (any, error) {
-	err := t.unlessDropped(func() error { return t.store.Advance(ctx, rollout.Version(r.Version)) })
+	err := t.unlessDropped(func() error { return t.rollouts.Advance(ctx, rollout.Version(r.Version)) })
 	return t.committed(ctx, err)
 }
 
@@ -191,11 +191,11 @@ func (t *table) rewindLocked(ctx context.Context, v rollout.Version) error {
 	if t.dropped.Load() {
 		return notFound(t.Name)
 	}
-	from, before := t.version(), t.store.Server().Flow().Rewound
-	if err := t.store.Rewind(ctx, v); err != nil {
+	from, before := t.version(), t.rollouts.ForService().Flow().Rewound
+	if err := t.rollouts.Rewind(ctx, v); err != nil {
 		return err
 	}
-	t.gate.Load().Rewind(int(from-v), t.store.Server().Flow().Rewound-before)
+	t.gate.Load().Rewind(int(from-v), t.rollouts.ForService().Flow().Rewound-before)
 	return nil
 }
 
@@ -204,7 +204,7 @@ func updatePriorities(ctx context.Context, t *table, r *wire.PriorityUpdate) (an
 	for i, id := range r.IDs {
 		ids[i] = rollout.ID(id)
 	}
-	return t.answer(t.unlessDropped(func() error { return t.store.Update(ctx, ids, r.Priorities) }))
+	return t.answer(t.unlessDropped(func() error { return t.rollouts.Update(ctx, ids, r.Priorities) }))
 }
 
 func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error) {
@@ -220,7 +220,7 @@ func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error)
 		}
 	}
 	return t.answer(t.unlessDropped(func() error {
-		return t.reports.once(r.RequestID, func() error { return t.store.Report(ctx, list...) })
+		return t.reports.once(r.RequestID, func() error { return t.rollouts.Report(ctx, list...) })
 	}))
 }
 
@@ -301,7 +301,7 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	}
 	var answer wire.StartAnswer
 	w := wait{
-		on: &t.mayInsert, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
+		on: &t.roomChanged, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.gate.Load().NextExpiry(t.now()) },
 	}
 	err = t.retry(ctx, w, func() error {
@@ -338,7 +338,7 @@ func abandon(_ context.Context, t *table, r *wire.AbandonRequest) (any, error) {
 		return nil, wire.Errorf(wire.Invalid, "groups: %d: want at least 1", r.Groups)
 	}
 	t.gate.Load().Abandon(t.now(), r.Grant, r.Groups)
-	t.mayInsert.notify()
+	t.roomChanged.notify()
 	return t.info(), nil
 }
 

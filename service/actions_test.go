@@ -211,7 +211,7 @@ func TestStatisticsHoldTheTablesCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := json.Marshal(s.Stats())
-	direct, _ := json.Marshal(statsOf(want.store))
+	direct, _ := json.Marshal(statsOf(want.rollouts))
 	if string(got) != string(direct) {
 		t.Errorf("over the wire\n%s, of the table\n%s", got, direct)
 	}

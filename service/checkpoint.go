@@ -91,7 +91,7 @@ func (t *table) writeState(w io.Writer) error {
 			return err
 		}
 	}
-	return t.store.Snapshot(w)
+	return t.rollouts.Snapshot(w)
 }
 
 // restore replaces the whole table by what was saved under a name. It ends all leases: their rollouts may be gone.
@@ -115,7 +115,7 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 		return nil, fmt.Errorf("checkpoint %q: %w", r.Name, err)
 	}
 	t.notifyAll()
-	if err := t.journal.Rewrite(t.store); err != nil {
+	if err := t.journal.Rewrite(t.rollouts); err != nil {
 		return nil, t.journalError(err)
 	}
 	s.log.Info("table restored", "table", t.Name, "checkpoint", r.Name, "version", t.version(), "rollouts", t.present())
@@ -142,7 +142,7 @@ func (t *table) readState(r io.Reader) error {
 			return err
 		}
 	}
-	if err := t.store.Restore(r); err != nil {
+	if err := t.rollouts.Restore(r); err != nil {
 		return err
 	}
 	if t.prompts != nil {

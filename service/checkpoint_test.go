@@ -148,7 +148,7 @@ func TestARestoredGateCountsInsertionsBetweenTheSnapshots(t *testing.T) {
 				t.Fatal(err)
 			}
 			table.mustInsert(t, alone(6, 0)...)
-			if err := table.store.Snapshot(&b); err != nil {
+			if err := table.rollouts.Snapshot(&b); err != nil {
 				t.Fatal(err)
 			}
 			table.mustInsert(t, alone(2, 0)...)
@@ -156,8 +156,8 @@ func TestARestoredGateCountsInsertionsBetweenTheSnapshots(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s := table.gate.Load().State(table.now(), 0); s.Started != 10 ||
-				table.store.Server().Flow().Present != 10 {
-				t.Errorf("started are %d, present %d; want 10", s.Started, table.store.Server().Flow().Present)
+				table.rollouts.ForService().Flow().Present != 10 {
+				t.Errorf("started are %d, present %d; want 10", s.Started, table.rollouts.ForService().Flow().Present)
 			}
 		})
 }

@@ -76,7 +76,7 @@ func (t *table) flight() (*flight.FlightInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := t.store.Server().Flow()
+	f := t.rollouts.ForService().Flow()
 	return &flight.FlightInfo{
 		Schema:           flight.SerializeSchema(t.schema, memory.DefaultAllocator),
 		FlightDescriptor: &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{t.Name}},
@@ -120,7 +120,7 @@ func (t *table) export(req *wire.SampleRequest, to *sender) error {
 
 // contentAsDraws returns the table's rollouts in order of ids.
 func (t *table) contentAsDraws() []rollout.Draw {
-	held := t.store.Inspect().Held()
+	held := t.rollouts.Inspect().Held()
 	slices.SortFunc(held, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
 	draws := make([]rollout.Draw, len(held))
 	for i := range held {

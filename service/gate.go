@@ -255,7 +255,7 @@ type gateSnapshot struct {
 }
 
 func (t *table) gateSnapshot() gateSnapshot {
-	return gateSnapshot{t.gate.Load().Count(), t.store.Server().Flow().Inserted}
+	return gateSnapshot{t.gate.Load().Count(), t.rollouts.ForService().Flow().Inserted}
 }
 
 func (g gateSnapshot) write(w io.Writer) error { return gateFormat().Write(w, &g) }
@@ -270,7 +270,7 @@ func readGateSnapshot(r io.Reader) (g gateSnapshot, err error) {
 // countFor returns the count as of the table's present state.
 func (g gateSnapshot) countFor(t *table) gateCount {
 	count := g.Books
-	now := t.store.Server().Flow().Inserted
+	now := t.rollouts.ForService().Flow().Inserted
 	if now <= g.Inserted {
 		return count
 	}

@@ -202,7 +202,7 @@ func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.
 	}
 	bytes := recordBytes(frame.Batch)
 	t.meter.receivedBytes.Add(uint64(bytes))
-	leave, err := t.admit(ctx, bytes)
+	leave, err := t.reserveMemory(ctx, bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +235,9 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 	return bytes
 }
 
-// admit waits until an insertion's bytes may be in memory. One table gets at most half of all, so that insertions
+// reserveMemory waits until an insertion's bytes may be in memory. One table gets at most half of all, so that insertions
 // waiting for it do not keep out the others.
-func (t *table) admit(ctx context.Context, bytes int64) (leave func(), err error) {
+func (t *table) reserveMemory(ctx context.Context, bytes int64) (leave func(), err error) {
 	ofTable, err := t.incoming.acquire(ctx, bytes)
 	if err != nil {
 		return nil, err
@@ -339,10 +339,10 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	defer leave()
 	var ids []rollout.ID
 	repeated := false
-	w := wait{on: &t.mayInsert, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
+	w := wait{on: &t.roomChanged, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
-			if ids, repeated = t.store.Server().Inserted(in.BatchID); repeated {
+			if ids, repeated = t.rollouts.ForService().Inserted(in.BatchID); repeated {
 				return nil
 			}
 			ids, err = t.tryInsert(ctx, in)
@@ -358,7 +358,7 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	case repeated:
 		t.meter.repeated.Add(1)
 	default:
-		t.maySample.notify()
+		t.rolloutsChanged.notify()
 		t.countInserted(in, ids)
 	}
 	return t.idsByRow(in, ids), nil
@@ -386,11 +386,11 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 		return nil, err
 	}
 	insert := func() (err error) {
-		ids, err = t.store.Server().InsertOnce(ctx, in.BatchID, in.groups...)
+		ids, err = t.rollouts.ForService().InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
 	}
 	if t.limiter != nil {
-		err = t.limiter.Insert(in.items, t.store.Server().Flow, insert)
+		err = t.limiter.Insert(in.items, t.rollouts.ForService().Flow, insert)
 	} else {
 		err = insert()
 	}

@@ -382,8 +382,8 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 				useAtDraw: true}, nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(<-first, insert(ms(0))); err != nil || table.store.Server().Flow().Inserted != 2 {
-				t.Errorf("%v; inserted %d, want 2", err, table.store.Server().Flow().Inserted)
+			if err := errors.Join(<-first, insert(ms(0))); err != nil || table.rollouts.ForService().Flow().Inserted != 2 {
+				t.Errorf("%v; inserted %d, want 2", err, table.rollouts.ForService().Flow().Inserted)
 			}
 		})
 }

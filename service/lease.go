@@ -79,9 +79,9 @@ func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 			return t.notLeased(id)
 		}
 		if used {
-			return t.store.Acknowledge(context.Background(), id)
+			return t.rollouts.Acknowledge(context.Background(), id)
 		}
-		return t.store.Release(context.Background(), id)
+		return t.rollouts.Release(context.Background(), id)
 	})
 	if used && err == nil && t.Sampler.Consumes() {
 		t.consumed.Add(1)
@@ -108,7 +108,7 @@ func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
 			if !t.leases.has(id, h) {
 				return t.notLeased(id)
 			}
-			return t.store.Server().Renew(id) // it is on lease, and stays so until it is settled below
+			return t.rollouts.ForService().Renew(id) // it is on lease, and stays so until it is settled below
 		})
 		if err != nil {
 			return err

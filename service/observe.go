@@ -145,8 +145,8 @@ func (s *Service) Observe() Observation {
 
 func (t *table) view() TableView {
 	now := t.now()
-	stats, _ := t.store.Stats(context.Background()) // fails with its context only
-	inspect := t.store.Inspect()
+	stats, _ := t.rollouts.Stats(context.Background()) // fails with its context only
+	inspect := t.rollouts.Inspect()
 	v := TableView{
 		Name: t.Name, Definition: t.Table, Created: t.created, Stats: stats,
 		ByAge: inspect.ByAge(), ESSByAge: inspect.ESSByAge(), NeverUsed: inspect.NeverUsedShare(),
@@ -161,7 +161,7 @@ func (t *table) view() TableView {
 		v.AgeDecay = inspect.AgeDecay()
 	}
 	if t.limiter != nil {
-		state := t.limiter.State(t.store.Server().Flow())
+		state := t.limiter.State(t.rollouts.ForService().Flow())
 		v.Limiter = &state
 	}
 	if t.Gate != nil {

@@ -201,7 +201,7 @@ func (t *table) renewIfCurrent(b *rollout.Batch, slack int, h *holder) bool {
 		if age < 0 || age > int64(slack) || !t.leases.has(b.ID, h) || t.tooStale(b, age) {
 			return rollout.ErrNoLease
 		}
-		return t.store.Server().Renew(b.ID)
+		return t.rollouts.ForService().Renew(b.ID)
 	}) == nil
 }
 

@@ -413,7 +413,7 @@ func (t *table) newDrawRequest(r *wire.SampleRequest) (drawRequest, error) {
 // at draw.
 func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
 	w := wait{
-		on: &t.maySample, waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
+		on: &t.rolloutsChanged, waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.nextLeaseExpiry(r.Shard) },
 	}
 	err = t.retry(ctx, w, func() error {
@@ -425,7 +425,7 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 	if err != nil {
 		return nil, err
 	}
-	t.mayInsert.notify() // the limiter allows more, and a use at draw made room in a queue
+	t.roomChanged.notify() // the limiter allows more, and a use at draw made room in a queue
 	return b, nil
 }
 
@@ -433,10 +433,10 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 // the draws of all shards.
 func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 	if t.limiter == nil {
-		return t.store.Server().NextExpiry(shard)
+		return t.rollouts.ForService().NextExpiry(shard)
 	}
 	for s := range t.Shards {
-		if at, found := t.store.Server().NextExpiry(s); found && (!ok || at.Before(first)) {
+		if at, found := t.rollouts.ForService().NextExpiry(s); found && (!ok || at.Before(first)) {
 			first, ok = at, true
 		}
 	}
@@ -445,21 +445,21 @@ func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 
 // tryDraw draws a batch now, if the limiter allows.
 func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
-	if t.limiter == nil || t.store.Server().Repeats(r.Request) {
+	if t.limiter == nil || t.rollouts.ForService().Repeats(r.Request) {
 		return t.leaseOrUse(ctx, r, h)
 	}
-	starved, err := t.limiter.Sample(r.Size, t.store.Server().Flow, func() (err error) {
+	starved, err := t.limiter.Sample(r.Size, t.rollouts.ForService().Flow, func() (err error) {
 		b, err = t.leaseOrUse(ctx, r, h)
 		return err
 	})
 	if starved {
-		t.mayInsert.notify() // not maySample: nothing changed for samples, and this one would wake itself
+		t.roomChanged.notify() // not maySample: nothing changed for samples, and this one would wake itself
 	}
 	return b, err
 }
 
 func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*rollout.Batch, error) {
-	b, err := t.store.Lease(ctx, r.Request)
+	b, err := t.rollouts.Lease(ctx, r.Request)
 	switch {
 	case err != nil:
 		return nil, err
@@ -473,13 +473,13 @@ func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*roll
 // use acknowledges a batch at draw. One that no message can hold goes back instead.
 func (t *table) use(b *rollout.Batch) error {
 	if _, err := t.packedBytes(b); err != nil {
-		if failed := t.store.Release(context.Background(), b.ID); failed != nil &&
+		if failed := t.rollouts.Release(context.Background(), b.ID); failed != nil &&
 			!errors.Is(failed, rollout.ErrNoLease) {
 			return failed
 		}
 		return err
 	}
-	switch err := t.store.Acknowledge(context.Background(), b.ID); {
+	switch err := t.rollouts.Acknowledge(context.Background(), b.ID); {
 	case errors.Is(err, rollout.ErrNoLease): // a repeated request, whose batch was used before
 	case err != nil:
 		return err

@@ -368,11 +368,11 @@ func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
 	sum.Drained = inFlight - sum.Left
 	for _, t := range s.list() {
 		for _, id := range t.leases.endAll() {
-			if t.store.Release(context.Background(), id) == nil { // the others had expired
+			if t.rollouts.Release(context.Background(), id) == nil { // the others had expired
 				sum.Released++
 			}
 		}
-		f := t.store.Server().Flow()
+		f := t.rollouts.ForService().Flow()
 		sum.Tables++
 		sum.Rollouts += f.Present
 		sum.Bytes += f.Bytes

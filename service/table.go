@@ -24,24 +24,24 @@ import (
 // Lock order: life, then those of the parts. Nobody waits for anything while holding life.
 type table struct {
 	*definition
-	service *Service
-	created time.Time
-	store   *replay.Table
-	journal *journal.Journal // nil: not durable
-	prompts *prompts.Buffer  // nil: no prompt replay
-	limiter *limiter         // nil: none
+	service  *Service
+	created  time.Time
+	rollouts *replay.Table
+	journal  *journal.Journal // nil: not durable
+	prompts  *prompts.Buffer  // nil: no prompt replay
+	limiter  *limiter         // nil: none
 
 	life    sync.RWMutex // every operation holds it for reading; restore, rewind and drop for writing
 	dropped atomic.Bool  // set under life
 	gate    atomic.Pointer[gate]
 
-	incoming  *budget   // of insertions in memory: those that wait for this table leave some to the other tables
-	mayInsert signal    // insertions and starts may succeed now
-	maySample signal    // samples may succeed now
-	leases    leases    // batches by the call that holds them
-	inserting batchIDs  // of insertions in flight
-	reports   reportIDs // of reports that counted
-	meter     meter
+	incoming        *budget   // of insertions in memory: those that wait for this table leave some to the other tables
+	roomChanged     signal    // insertions and starts may succeed now
+	rolloutsChanged signal    // samples may succeed now
+	leases          leases    // batches by the call that holds them
+	inserting       batchIDs  // of insertions in flight
+	reports         reportIDs // of reports that counted
+	meter           meter
 
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
@@ -115,7 +115,7 @@ func (s *Service) reopen(name string) (*table, error) {
 }
 
 func (s *Service) newTable(d *definition, store *replay.Table) *table {
-	t := &table{definition: d, service: s, created: s.options.Clock(), store: store}
+	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store}
 	t.incoming = newBudget(max(s.options.MaxInFlightBytes/2, s.options.MaxMessageBytes))
 	if d.Limiter != nil {
 		t.limiter = newLimiter(*d.Limiter, d.MinSize)
@@ -225,12 +225,12 @@ func notFound(name string) error {
 
 func (t *table) now() time.Time { return t.service.options.Clock() }
 
-func (t *table) version() rollout.Version { return t.store.Version() }
+func (t *table) version() rollout.Version { return t.rollouts.Version() }
 
 // notifyAll wakes all waiters, after a change that may help any of them.
 func (t *table) notifyAll() {
-	t.mayInsert.notify()
-	t.maySample.notify()
+	t.roomChanged.notify()
+	t.rolloutsChanged.notify()
 }
 
 // commit waits until the changes so far are as safe as the journal's sync promises.
@@ -282,9 +282,9 @@ func (t *table) journalError(err error) error {
 
 // info is the answer of most actions.
 func (t *table) info() wire.TableInfo {
-	f := t.store.Server().Flow()
-	return wire.TableInfo{Table: t.Name, Version: int32(t.store.Version()), Present: f.Present, Bytes: f.Bytes}
+	f := t.rollouts.ForService().Flow()
+	return wire.TableInfo{Table: t.Name, Version: int32(t.rollouts.Version()), Present: f.Present, Bytes: f.Bytes}
 }
 
 // present is the number of rollouts in the table.
-func (t *table) present() int { return t.store.Server().Flow().Present }
+func (t *table) present() int { return t.rollouts.ForService().Flow().Present }

@@ -175,7 +175,7 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
-			if f := table.store.Server().Flow(); f.Inserted != 16 {
+			if f := table.rollouts.ForService().Flow(); f.Inserted != 16 {
 				t.Errorf("without samples %d rollouts got in, want 16: 16 x 2 - 0 = 32", f.Inserted)
 			}
 			for range 4 {
@@ -196,9 +196,9 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 			synctest.Wait()
 			if left.Load() != 0 {
 				t.Errorf("%d of 12 are held back for ever: %+v", left.Load(),
-					table.limiter.State(table.store.Server().Flow()))
+					table.limiter.State(table.rollouts.ForService().Flow()))
 			}
-			if f := table.store.Server().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
+			if f := table.rollouts.ForService().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
 				t.Errorf("flow %+v", f)
 			}
 		})
@@ -357,7 +357,7 @@ func TestAStarvedSampleWakesAnInsertionThatTheLimiterHolds(t *testing.T) {
 		Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 4}}
 	inBubble(t, w, func(t *testing.T, table *table) {
 		table.mustInsert(t, alone(4, 0)...)
-		if err := table.store.Advance(t.Context(), 5); err != nil {
+		if err := table.rollouts.Advance(t.Context(), 5); err != nil {
 			t.Fatal(err)
 		}
 		var inserted, sampled atomic.Bool
