@@ -180,8 +180,7 @@ func TestMisusePanics(t *testing.T) {
 		"group means": func() { OfBatch(two, two, three, GroupBatch) },
 		"values":      func() { DefaultGAE().Advantages(two, Trajectory{Rewards: two, Values: three}) },
 		"mask": func() {
-			DefaultGAE().Advantages(two,
-				Trajectory{Rewards: two, Values: two, Mask: []uint8{1}})
+			DefaultGAE().Advantages(two, Trajectory{Rewards: two, Values: two, Mask: []uint8{1}})
 		},
 		"unknown kind": func() { OfGroup(two, two, "") },
 	} {

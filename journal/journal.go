@@ -1,6 +1,6 @@
 // Package journal keeps the content of a table on disk, so that it survives a crash.
 //
-// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table (replay.Table.Cut):
+// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table (replay.JournalView.Cut):
 // all changes since the cut before, as of one moment. Each cut is written in one transaction of a bbolt file, so the
 // file always holds the table as of one moment: rollouts, their uses and priorities, the version, the batch ids of
 // insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit], [Journal.Flush]), and every
@@ -318,7 +318,7 @@ func (j *Journal) fail(err error) {
 	j.waiting = nil
 	j.mu.Unlock()
 	if first {
-		j.options.Logger.Error("the journal can write no more; nothing is acknowledged from now on", "path",
+		j.options.Logger.Error("the journal could not be written; no further request will be acknowledged", "path",
 			j.options.Path, "error", err)
 	}
 	r.finish(err)

@@ -301,8 +301,7 @@ func (r *reader) walkLevel(bucket string, level []span, leaf func(int, pageID, [
 				for _, s := range rn.spans {
 					var children []span
 					children, list = r.visit(bucket, s, rn, list, func(id pageID, es []element) {
-						leaf(worker, id,
-							es)
+						leaf(worker, id, es)
 					})
 					if len(children) > 0 {
 						mu.Lock()

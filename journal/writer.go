@@ -54,21 +54,22 @@ func (q *queue) take(wait bool) []*batch {
 	return all
 }
 
-// end announces that no more batches will come, or be written if the writer failed.
-func (q *queue) end(failed bool) {
+// end announces that no more batches will come.
+func (q *queue) end() { q.set(&q.ended) }
+
+// fail announces that no more batches will be written.
+func (q *queue) fail() { q.set(&q.broken) }
+
+func (q *queue) set(flag *bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if failed {
-		q.broken = true
-	} else {
-		q.ended = true
-	}
+	*flag = true
 	q.changed.Broadcast()
 }
 
 // cutLoop cuts the table when callers wait, or when an interval is over, and queues the cut.
 func (j *Journal) cutLoop() {
-	defer j.queue.end(false)
+	defer j.queue.end()
 	tick := time.NewTicker(j.options.Interval)
 	defer tick.Stop()
 	for {
@@ -206,7 +207,7 @@ func (j *Journal) writeLoop() {
 		waiters, took = j.counters.waiting.Load(), time.Since(began)
 		j.answerCallers(batches, err)
 		if err != nil {
-			j.queue.end(true)
+			j.queue.fail()
 			j.answerCallers(j.queue.take(false), err)
 			return
 		}

@@ -54,8 +54,9 @@ type Insertion struct {
 // Machine is one run of workers and trainers around a buffer. Make it with [New] or [Resume] and run it once. Only Stop
 // may be called from other goroutines.
 //
-// A rollout passes through it as follows: startWorker, decodeChunk, endChunk, enqueueGroup and insertGroups in
-// worker.go, then drawBatches, startUpdate and endUpdate in trainer.go.
+// Run takes events in order of time and process dispatches them. A rollout passes through startWorker, decodeChunk,
+// endChunk, awaitReward, enqueueGroup and insertGroups in worker.go, then drawBatches, startUpdate and endUpdate in
+// trainer.go.
 type Machine struct {
 	opts  Options
 	parts Parts
@@ -84,9 +85,8 @@ type Machine struct {
 func New(opts Options, parts Parts, hooks Hooks) (*Machine, error) {
 	w := parts.Learner.Weights()
 	if w.Version != 0 {
-		return nil, fmt.Errorf("learner's weights have version %d at the start of a run, want 0: resume from a state "+
-			"instead",
-			w.Version)
+		return nil, fmt.Errorf("learner's weights have version %d, want 0 at the start of a run: resume from a state "+
+			"instead", w.Version)
 	}
 	m, err := newIdle(opts, parts, hooks)
 	if err != nil {

@@ -72,7 +72,7 @@ func countFresh(b *rollout.Batch) int {
 }
 
 // requestDraw schedules a draw, once per instant and after everything else that happens at it, unless a step is under
-// way.
+// way. While drawBatches runs, requested is still set, so that the insertions it makes do not ask for another draw.
 func (m *Machine) requestDraw() {
 	t := &m.trainer
 	if t.work != nil || t.requested {
@@ -181,7 +181,8 @@ func setAdvantages(batches []*rollout.Batch, kind advantage.Kind) {
 }
 
 // endUpdate awaits the step, reports to the buffer, publishes the weights, records the update and calls the hook. It
-// reports whether the run ends here.
+// reports whether the run ends here. The order matters: the update is recorded before its batches are dropped, the
+// trainers are idle before the next turn asks for a draw, and the hook may take a snapshot only after all of it.
 func (m *Machine) endUpdate() (end bool, err error) {
 	t := &m.trainer
 	if err := m.pool.await(t.work); err != nil {

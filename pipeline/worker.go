@@ -67,8 +67,8 @@ type activeJob struct {
 	job     Job
 	start   float64
 	timing  Timing
-	end     float64   // of the worker's time
-	due     float64   // of its next event
+	end     float64   // when the worker is free again
+	due     float64   // when its next event happens
 	weights []Weights // of the chunks so far, the one being decoded included
 	gen     Generation
 	work    *work // decodes the current chunk
@@ -126,8 +126,8 @@ func (m *Machine) newJob(n uint64, worker int, prompt uint64, replayed bool) Job
 	}
 }
 
-// decodeChunk starts the next chunk of a job with the newest weights. Chunk k of n ends when the share k/n of the
-// group's time has passed.
+// decodeChunk starts the next chunk of a job with the newest weights. Chunk k (from 0) of n ends when the share (k+1)/n
+// of the group's time has passed.
 func (m *Machine) decodeChunk(a *activeJob) {
 	k, n := len(a.weights), m.opts.chunks()
 	a.weights = append(a.weights, m.weights.newest)

@@ -2,11 +2,9 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
@@ -149,13 +147,12 @@ func (l *Learner) Gradients(ctx context.Context, b *rollout.Batch, visit func(i 
 	}
 	i, all := 0, slices.Concat(shards...)
 	for window := range slices.Chunk(all, cores) {
-		gradients, errs := make([][]float32, len(window)), make([]error, len(window))
-		var wait sync.WaitGroup
-		for k := range window {
-			wait.Go(func() { gradients[k], errs[k] = single.rowGradient(ctx, window[k], float32(len(all))) })
-		}
-		wait.Wait()
-		if err := errors.Join(errs...); err != nil {
+		gradients := make([][]float32, len(window))
+		err := concurrently(len(window), func(k int) (err error) {
+			gradients[k], err = single.rowGradient(ctx, window[k], float32(len(all)))
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("gradients of single rollouts: %w", err)
 		}
 		for _, g := range gradients {

@@ -50,8 +50,7 @@ func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
 	var errs [4]error
 	l.gradient, errs[0] = m.newProgram("gradient", l.gradientGraph)
 	l.update, errs[1] = m.newProgram("update", func(in []*graph.Node) []*graph.Node {
-		return o.Optimizer.updateGraph(in,
-			params)
+		return o.Optimizer.updateGraph(in, params)
 	})
 	l.first, errs[2] = m.zeros()
 	l.second, errs[3] = m.zeros()
@@ -108,18 +107,14 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 		return StepResult{}, fmt.Errorf("step %d: %w", l.step+1, err)
 	}
 	gradients := make([]shardGradient, len(shards))
-	errs := make([]error, len(shards))
-	var wait sync.WaitGroup
-	for i := range shards {
-		wait.Go(func() { gradients[i], errs[i] = l.shardGradient(ctx, shards[i]) })
+	err = concurrently(len(shards), func(i int) (err error) {
+		gradients[i], err = l.shardGradient(ctx, shards[i])
+		return err
+	})
+	if err != nil { // nothing has been donated: the learner is as it was
+		return StepResult{}, fmt.Errorf("step %d: %w", l.step+1, err)
 	}
-	wait.Wait()
-	for _, err := range errs { // before anything is donated, so that the learner stays as it was
-		if err != nil {
-			return StepResult{}, fmt.Errorf("step %d: %w", l.step+1, err)
-		}
-	}
-	anchor, swaps := l.anchorOrNewest(), l.swaps // before the update
+	anchor, swaps := l.anchorOrNewest(), l.swaps // apply changes both, and counts the step
 	norm, err := l.apply(gradients)
 	if err != nil {
 		return StepResult{}, err
@@ -145,6 +140,22 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 	}
 	l.keepScores(shards)
 	return r, nil
+}
+
+// concurrently calls do for 0 .. n-1, each in a goroutine, and returns the first error in this order.
+func concurrently(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var wait sync.WaitGroup
+	for i := range n {
+		wait.Go(func() { errs[i] = do(i) })
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apply runs the optimizer on the gradients of all shards and makes the next version.

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"math/bits"
-	"sync"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -98,7 +97,7 @@ func eachPass(shards [][]pass) iter.Seq[*pass] {
 }
 
 // prepare lays out the batches of a step and computes what the loss needs before the gradient: log-probs and values of
-// other weights, which draws count, the advantages and the denominators.
+// other weights, then which draws count (keep), then the advantages and denominators, which are over those draws.
 func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pass, error) {
 	shards, err := l.pack(batches)
 	if err != nil {
@@ -160,7 +159,7 @@ func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
 			longest, limit)
 	}
 	if longest < 2 {
-		return 0, 0, errors.New("rollouts of a single token teach nothing: prompts need at least one token")
+		return 0, 0, errors.New("a batch of rollouts of a single token: want 2 tokens or more, one of them the prompt's")
 	}
 	length = roundLength(longest, c.MaxPositionEmbeddings)
 	rows = max(l.options.PassElements/(length*c.VocabSize), 1)
@@ -176,24 +175,14 @@ func (l *Learner) masked(d rollout.Draw) bool { return l.options.MaskZeroVarianc
 // evaluate computes the log-probs and values that passes need of the policy, of the policy at the start of the batch
 // and of the reference policy. Shards run concurrently. If nothing is needed, there is no forward pass.
 func (l *Learner) evaluate(ctx context.Context, shards [][]pass) error {
-	errs := make([]error, len(shards))
-	var wait sync.WaitGroup
-	for i := range shards {
-		wait.Go(func() {
-			for j := range shards[i] {
-				if errs[i] = l.evaluatePass(ctx, &shards[i][j]); errs[i] != nil {
-					return
-				}
+	return concurrently(len(shards), func(i int) error {
+		for j := range shards[i] {
+			if err := l.evaluatePass(ctx, &shards[i][j]); err != nil {
+				return fmt.Errorf("trainer %d: %w", i, err)
 			}
-		})
-	}
-	wait.Wait()
-	for i, err := range errs {
-		if err != nil {
-			return fmt.Errorf("trainer %d: %w", i, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (l *Learner) evaluatePass(ctx context.Context, p *pass) error {

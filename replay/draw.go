@@ -257,8 +257,8 @@ type lease struct {
 	Deadline time.Time
 }
 
-// take draws the batch of a request and puts it on lease, or returns the batch that the request got before. leased
-// reports whether it is still on lease.
+// lease draws the batch of a request and puts it on lease, or returns the batch that the request got before. leased
+// reports whether that batch is still on lease.
 func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err error) {
 	s.expireLeases()
 	if req.ID != "" {

@@ -21,7 +21,7 @@ func (t *Table) ForJournal() JournalView { return JournalView{t} }
 // Changes is what changed in a tracked table between two cuts. Applied in order, changes give the table as of one
 // moment.
 type Changes struct {
-	// Reset voids whatever was written before: it is set by the first cut since [Durable.Track] or [Table.Restore].
+	// Reset voids whatever was written before: it is set by the first cut since [JournalView.Track] or [Table.Restore].
 	// Inserted and Requests are then complete.
 	Reset bool
 
@@ -469,7 +469,7 @@ func (t *Table) checkRecovered(r *Recovered) error {
 	}
 	for i := range r.Stored {
 		if i > 0 && r.Stored[i-1].ID == r.Stored[i].ID {
-			return fmt.Errorf("rollout %d is there twice: %w", r.Stored[i].ID, rollout.ErrInvalid)
+			return fmt.Errorf("rollout %d is recorded twice: %w", r.Stored[i].ID, rollout.ErrInvalid)
 		}
 		if err := t.checkStored(&r.Stored[i], st); err != nil {
 			return err
@@ -578,8 +578,8 @@ func (s *shard) readmitOne(k *Stored) int32 {
 		ID: k.ID, Group: k.Group, Bytes: k.Rollout.Bytes(), Version: span.Least, MeanCeil: span.MeanCeil(),
 		Greatest: span.Greatest,
 		Uses:     k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
-		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0,
-			reserved) | flagIf(k.Marks&MarkAtMax != 0, atMax),
+		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0, reserved) |
+			flagIf(k.Marks&MarkAtMax != 0, atMax),
 	}
 	slot := s.put(&it, k.Rollout)
 	if s.retention != nil {

@@ -343,21 +343,18 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 		"its state is missing":               func(r *Recovered) { r.State = nil },
 		"seed is 7 in the snapshot and none": func(r *Recovered) { r.State.Identity = Options{Seed: 7}.identity() },
 		"its state has 2 shards": func(r *Recovered) {
-			r.State.Shards = append(r.State.Shards,
-				shardState{})
+			r.State.Shards = append(r.State.Shards, shardState{})
 		},
 		"3 insertions are remembered": func(r *Recovered) { r.Requests = r.Requests[1:] },
 		"is remembered, of 8 given":   func(r *Recovered) { r.Requests[0].First = 8 },
 		"of ids 5 to 9223372036854775811": func(r *Recovered) {
-			r.Requests[1] = Insertion{"batch 1", 5,
-				math.MaxInt64}
+			r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64}
 		},
 		"to 1 is remembered, of 8 given": func(r *Recovered) {
-			r.Requests[1] = Insertion{"batch 1",
-				math.MaxUint64, 3}
+			r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3}
 		},
 		"it holds 7 rollouts, its state": func(r *Recovered) { r.Stored = r.Stored[1:] },
-		"is there twice":                 func(r *Recovered) { r.Stored[1] = r.Stored[0] },
+		"is recorded twice":                 func(r *Recovered) { r.Stored[1] = r.Stored[0] },
 		"rollout 99 is none of the 8":    func(r *Recovered) { r.Stored[0].ID = 99 },
 		"has no content":                 func(r *Recovered) { r.Stored[0].Rollout = nil },
 		"has 10 uses, max_uses is 10":    func(r *Recovered) { r.Stored[0].Uses = 10 },

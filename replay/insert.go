@@ -27,13 +27,13 @@ func (r idRange) list() []rollout.ID {
 // arrivals is the items of one insertion, prepared before any lock is taken.
 type arrivals struct {
 	items    []item
-	bases    []float64 // of their priorities, with sampler prioritized
+	bases    []float64 // priority bases, with sampler prioritized
 	rollouts []*rollout.Rollout
-	sizes    []int     // of the groups, in items
-	parts    []part    // of one group, each an item
-	values   []float32 // of one group, then its advantages
+	sizes    []int     // items in each group
+	parts    []part    // scratch: the parts of one group, each an item
+	values   []float32 // rewards of one group, then its advantages
 	greatest rollout.Version
-	row      int // with the greatest version
+	row      int // the one with the greatest version
 }
 
 // Insert adds whole groups and returns the IDs of their rollouts in order. All of them enter or none (invariants 8 and
@@ -119,11 +119,7 @@ func (t *Table) validate(groups []rollout.Group) error {
 				Remedy: fmt.Sprintf("insert groups of group_size %d, which unit group draws whole", want),
 			}
 		}
-		if t.options.Unit != UnitGroup {
-			row += len(g.Rollouts)
-			continue
-		}
-		if bytes := groupBytes(g); bytes > t.options.recentBytes() {
+		if bytes := groupBytes(g); t.options.Unit == UnitGroup && bytes > t.options.recentBytes() {
 			return &rollout.FieldError{
 				Row: row, Field: "group", Value: fmt.Sprintf("%d bytes", bytes),
 				Remedy: fmt.Sprintf("insert groups of at most a shard's %d bytes, or raise capacity_bytes",
@@ -146,8 +142,9 @@ func groupBytes(g rollout.Group) int64 {
 // prepare computes the items of the groups, except for IDs and group numbers. It refuses what has no priority base or
 // no steps.
 func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
-	a.items, a.bases, a.rollouts, a.sizes, a.greatest = a.items[:0], a.bases[:0], a.rollouts[:0], a.sizes[:0],
-		rollout.NoVersion
+	a.items, a.bases = a.items[:0], a.bases[:0]
+	a.rollouts, a.sizes = a.rollouts[:0], a.sizes[:0]
+	a.greatest = rollout.NoVersion
 	row := 0
 	for _, g := range groups {
 		if err := t.split(a, g, row); err != nil {
@@ -301,7 +298,7 @@ func (t *Table) addToShards(a *arrivals) {
 		s.mu.Unlock()
 		next += n
 	}
-	clear(a.rollouts) // the table has them now, or nobody
+	clear(a.rollouts) // so that the pool does not keep rollouts alive
 }
 
 // part is one future item: a rollout of a group, or a step of one.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"reflect"
 	"slices"
@@ -280,6 +281,31 @@ func (o Options) WithoutPriorities() Options {
 	return o
 }
 
+// PriorityKeys returns the keys given that only sampler prioritized uses.
+func (o Options) PriorityKeys() []string {
+	var keys []string
+	for key := range o.priorities() {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// priorities yields the options given that only sampler prioritized uses, by key.
+func (o Options) priorities() iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		given, none := reflect.ValueOf(o), reflect.ValueOf(o.WithoutPriorities())
+		for i := range given.NumField() {
+			if given.Field(i).IsZero() || !none.Field(i).IsZero() {
+				continue
+			}
+			key, _, _ := strings.Cut(given.Type().Field(i).Tag.Get("json"), ",")
+			if !yield(key, reflect.Indirect(given.Field(i))) {
+				return
+			}
+		}
+	}
+}
+
 // minAgeDecay is the least tau: below, one version would divide weights by more than a float64 holds.
 const minAgeDecay = 1e-3
 
@@ -343,13 +369,8 @@ func (o Options) Validate() error {
 	if o.Sampler == Prioritized {
 		o.validatePriorities(&problems)
 	} else {
-		none := reflect.ValueOf(given.WithoutPriorities())
-		for i := range none.NumField() {
-			field, v := none.Type().Field(i), reflect.ValueOf(given).Field(i)
-			if !v.IsZero() && none.Field(i).IsZero() {
-				key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-				check(false, key, reflect.Indirect(v), "none with sampler %s: it is of sampler prioritized", o.Sampler)
-			}
+		for key, v := range given.priorities() {
+			check(false, key, v, "no value with sampler %s: only sampler prioritized uses it", o.Sampler)
 		}
 	}
 	return problems.Err()
@@ -362,9 +383,9 @@ func (o Options) validatePriorities(problems *option.Problems) {
 	check((o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase,
 		"function exactly when Options.PriorityFunction is given")
 	check(o.PriorityBase != BaseGradNorm || o.Entry == EnterMax, "entry", o.Entry,
-		"max with priority_base gradient_norm, which nobody knows before the first step")
+		"max with priority_base gradient_norm, which is unknown before the first step")
 	check(o.PriorityBase != BaseAdvantage || o.Entry == EnterMax || o.Advantage.GroupRelative(), "entry", o.Entry,
-		"max with priority_base advantage and advantage %s, which nobody knows before the step", o.Advantage)
+		"max with priority_base advantage and advantage %s, which is unknown before the step", o.Advantage)
 	check(o.PriorityEpsilon > 0 && o.PriorityEpsilon <= math.MaxFloat64, "priority_epsilon", o.PriorityEpsilon,
 		"finite and above 0")
 	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent,

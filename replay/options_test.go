@@ -216,8 +216,8 @@ func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 	function := p
 	function.PriorityFunction = func(*rollout.Rollout, float32) float64 { return 1 }
 	for want, o := range map[string]Options{
-		"age_decay: 5: want none with sampler distinct: it is of sampler prioritized": {AgeDecay: 5},
-		"importance_beta: 0: want none with sampler uniform": {Sampler: Uniform,
+		"age_decay: 5: want no value with sampler distinct: only sampler prioritized uses it": {AgeDecay: 5},
+		"importance_beta: 0: want no value with sampler uniform": {Sampler: Uniform,
 			ImportanceBeta: new(0.0)},
 		"priority_base: advantage: want function exactly when Options.PriorityFunction is given": function,
 		"entry: own: want max with priority_base advantage and advantage batch": {Sampler: Prioritized,

@@ -31,8 +31,8 @@ type prioritized struct {
 
 	tree    sumtree.Tree
 	bases   []float64 // by slot: above 0 where the unit can be drawn, else with the sign turned
-	count   int       // of drawable units
-	largest float64   // base known so far
+	count   int       // drawable units
+	largest float64   // largest base seen so far
 	changed []int32   // units with new bases, until reweigh
 
 	// The least weight, for weights normalised by table; nil otherwise. It holds logarithms, which cannot underflow, in
@@ -40,7 +40,7 @@ type prioritized struct {
 	least    *sumtree.Min
 	leastRef rollout.Version
 
-	// Of the batch being drawn.
+	// State of the batch being drawn.
 	drawn     []int32
 	chance    []float64
 	next      int

@@ -85,7 +85,7 @@ func (t *Table) newestID() rollout.ID {
 func checkID(row int, id, last rollout.ID) error {
 	if id == 0 || id > last {
 		return &rollout.FieldError{Row: row, Field: "id", Value: fmt.Sprint(id),
-			Remedy: fmt.Sprintf("give an id that the table gave, 1 to %d", last)}
+			Remedy: fmt.Sprintf("use an id that the table returned, 1 to %d", last)}
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (e *ratios) measured() []AgeESS {
 type curve struct{ ages, logs []float64 }
 
 // newCurve makes the measured logarithms fall by pooling neighbours that rise into their mean, weighted by tokens
-// (isotonic regression): one age whose ratios chanced to be wild drags down no others than it must.
+// (isotonic regression): so one noisy age does not distort its neighbours.
 func newCurve(measured []AgeESS) curve {
 	type pool struct{ log, tokens, ages float64 }
 	c := curve{ages: []float64{0}, logs: []float64{0}} // a rollout of the present policy has ratio 1
@@ -349,8 +349,7 @@ func (t *Table) masses() []ageMass {
 	}
 	list := make([]ageMass, 0, len(byVersion))
 	for _, v := range slices.SortedFunc(maps.Keys(byVersion), func(a, b rollout.Version) int {
-		return cmp.Compare(b,
-			a)
+		return cmp.Compare(b, a)
 	}) {
 		list = append(list, ageMass{float64(t.version - v), byVersion[v]})
 	}

@@ -6,15 +6,15 @@ import (
 )
 
 // sampler decides which slot is drawn next. Each method costs O(1) per slot, with prioritized O(log N). The shard's
-// lock guards it. For a batch the shard calls drawnFresh for each fresh draw, begin and draw for the others, and end;
+// lock guards it. For a batch the shard calls holdForBatch for each fresh draw, begin and draw for the others, and end;
 // between them it only removes what was just drawn.
 type sampler interface {
 	// add makes a new arrival drawable.
 	add(s int32)
 	// remove makes a slot undrawable. It does nothing if it already is.
 	remove(s int32)
-	// holdForBatch notes that a drawable slot was drawn as fresh, before the others of the batch. A sampler without
-	// replacement does not draw it again in that batch.
+	// holdForBatch notes that the shard has put a slot into the batch. A sampler without replacement does not draw it
+	// again in that batch.
 	holdForBatch(s int32)
 	// restore takes back a draw of a slot that was not acknowledged.
 	restore(s int32)

@@ -141,7 +141,7 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	s.present++
 	s.bytes += it.Bytes
 	s.remaining += int64(s.maxUses)
-	s.counts.UsesPresent.Add(0) // it has 0 uses
+	s.counts.UsesPresent.Add(0) // count it among the unused
 	if s.changes != nil {
 		s.changes.inserted(slot, it.Bytes)
 	}

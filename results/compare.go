@@ -221,8 +221,7 @@ func (c *Compare) statement() string {
 		s = append(s, contest{c.Target, "Replay", "the baseline"}.finding(ratio))
 	case c.Above():
 		s = append(s, fmt.Sprintf("Both arms have reached %.4g held-out pass@1 before their first update: savings "+
-			"cannot "+
-			"be measured; set a higher target, or end the warm-up sooner.", c.Target))
+			"cannot be measured; set a higher target, or end the warm-up sooner.", c.Target))
 	default:
 		s = append(s, fmt.Sprintf("Neither arm reached %.4g held-out pass@1 on any seed: savings cannot be measured.",
 			c.Target))

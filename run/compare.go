@@ -154,8 +154,7 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 func (c Comparison) createFolder() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, results.ConfigFile)); err == nil && !c.Resume {
 		return fmt.Errorf("%s holds a comparison already: give another --out, continue it with --resume, or "+
-			"replace it "+
-			"with --force", c.Dir)
+			"replace it with --force", c.Dir)
 	}
 	// An arm's folder marks the run as a comparison from the first moment on, so that it is resumed as one.
 	if err := os.MkdirAll(filepath.Join(c.Dir, results.BaselineArm), 0o755); err != nil {

@@ -12,7 +12,7 @@ import (
 // experiment; a file and --set change parts of it. The comments of the keys are the text of docs/reference.md.
 type Config struct {
 	Name       string         `yaml:"name"` // shown in reports
-	Seed       uint64         `yaml:"seed"` // of everything random, the initial weights included
+	Seed       uint64         `yaml:"seed"` // seeds all randomness, the initial weights included
 	Task       map[string]any `yaml:"task"` // name, and the settings of that task
 	Policy     Policy         `yaml:"policy"`
 	Warmup     Warmup         `yaml:"warmup"`
@@ -155,19 +155,19 @@ type Budget struct {
 	Updates int     `yaml:"updates"` // optimizer updates; 0: no limit
 }
 
-// Checkpoint is when a run is saved besides at its end.
+// Checkpoint is how often a run is saved. It is always saved at its end.
 type Checkpoint struct {
 	Every int `yaml:"every"` // updates between checkpoints
 }
 
-// Baseline is what the no-replay arm of a comparison does otherwise. Zeros are chosen: see docs.
+// Baseline is what the no-replay arm of a comparison does differently. Keys left at 0 get the values in brackets.
 type Baseline struct {
 	Sampler  replay.Sampler `yaml:"sampler"`  // queue of the no-replay arm: lifo or fifo
 	Capacity int            `yaml:"capacity"` // rollouts [2 x pipeline.batch]
 	// GPUs that generate [the split of at most as many GPUs that stalls least]
 	Workers      int     `yaml:"workers"`
 	Trainers     int     `yaml:"trainers"`      // GPUs that train [as workers]
-	LearningRate float64 `yaml:"learning_rate"` // of the baseline [learner.learning_rate]
+	LearningRate float64 `yaml:"learning_rate"` // the baseline's [learner.learning_rate]
 }
 
 // Default is the built-in experiment: addition below 100 on six workers and two trainers.

@@ -122,19 +122,6 @@ func policyWeights(w pipeline.Weights) (*policy.Weights, error) {
 	return weights, nil
 }
 
-// learner is the pipeline's Learner: a policy's learner.
-type learner struct{ *policy.Learner }
-
-func (l learner) Step(ctx context.Context, batches []*rollout.Batch) (pipeline.Measured, error) {
-	m, err := l.Learner.Step(ctx, batches)
-	return pipeline.Measured(m), err
-}
-
-func (l learner) Weights() pipeline.Weights {
-	w := l.Learner.Weights()
-	return pipeline.Weights{Version: w.Version, Tensors: w}
-}
-
 // episodes plays one episode in each row of a batch: all rows decode a turn, the environments answer, and the rows that
 // go on read the answers and decode the next turn. Rows do not depend on one another. It is used from one goroutine.
 type episodes struct {

@@ -138,7 +138,7 @@ func (r Remote) inspect(ctx context.Context, o replay.Options) (tableSummary, []
 	if o.Unit == replay.UnitGroup {
 		ageByGroup(held)
 	}
-	return tableReportOf(stats, o), held, err
+	return tableSummaryOf(stats, o), held, err
 }
 
 // heldOf converts an exported rollout. Groups go to shards in turn.

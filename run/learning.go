@@ -1,14 +1,17 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/objective"
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // resolvedLearner returns the configuration's section with what is left to the objective written out.
@@ -161,4 +164,17 @@ func orNothing(v any) any {
 		return "nothing"
 	}
 	return v
+}
+
+// learner is the pipeline's Learner: a policy's learner.
+type learner struct{ *policy.Learner }
+
+func (l learner) Step(ctx context.Context, batches []*rollout.Batch) (pipeline.Measured, error) {
+	m, err := l.Learner.Step(ctx, batches)
+	return pipeline.Measured(m), err
+}
+
+func (l learner) Weights() pipeline.Weights {
+	w := l.Learner.Weights()
+	return pipeline.Weights{Version: w.Version, Tensors: w}
 }

@@ -77,7 +77,7 @@ func (c *Config) assign(assignments []string) error {
 func decode(text []byte, into any) error {
 	var tree map[string]any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
-		return fmt.Errorf("the configuration is no YAML mapping: %s", yaml.FormatError(err, false, true))
+		return fmt.Errorf("the configuration is not a YAML mapping: %s", yaml.FormatError(err, false, true))
 	}
 	return decodeTree("", tree, reflect.ValueOf(into).Elem())
 }
@@ -237,7 +237,7 @@ func assignment(text string) (map[string]any, error) {
 	}
 	var parsed any
 	if err := yaml.Unmarshal([]byte(value), &parsed); err != nil {
-		return nil, fmt.Errorf("--set %s: the value %q is no YAML: quote it or mend it", key, value)
+		return nil, fmt.Errorf("--set %s: %q is not valid YAML: try quoting it", key, value)
 	}
 	parts := strings.Split(key, ".")
 	slices.Reverse(parts)

@@ -216,7 +216,7 @@ func (c Config) Validate() error {
 			"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
 		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers,
 			"replay.capacity", o.Capacity,
-			"at least a batch and a group for each trainer (%d), or a queue fills up and nobody can go on",
+			"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks",
 			c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
 	errs = append(errs, c.validateLearner())
@@ -276,6 +276,12 @@ func (c Config) Warnings() []string {
 	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
 		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are "+
 			"the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
+	}
+	if o := c.Replay.Options; o.Sampler != replay.Prioritized {
+		for _, key := range o.PriorityKeys() {
+			list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only prioritized uses it", key,
+				o.Sampler))
+		}
 	}
 	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable &&
 		o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {

@@ -70,20 +70,17 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 
 func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"replay.age_decay=soon": "replay.age_decay: soon: want versions, or inf " +
-			"for none",
-		"replay.age_decay=auto": "replay.age_decay: auto: want versions, or inf " +
-			"for none; target_ess",
+		"replay.age_decay=soon":         "replay.age_decay: soon: want versions, or inf for none",
+		"replay.age_decay=auto":         "replay.age_decay: auto: want versions, or inf for none; target_ess",
 		"replay.age_decay=-1":           "replay.age_decay: -1: want",
 		"replay.priority_base=function": "replay.priority_base: function: want",
 		"replay.priority_base=td_error": "replay.priority_base: td_error: want " +
 			"advantage, reward, gradient_norm or recency",
-		"replay.priority_base=gradient_norm": "replay.entry: own: want max",
-		"replay.age_decay=[1]":               "replay.age_decay: [1]: want versions",
-		"replay.priority_exponent=-1":        "replay.priority_exponent: -1: want above 0",
-		"replay.entry=first":                 "replay.entry: first: want own or max",
-		"learner.advantage=batch": "replay.entry: own: want max with priority_base " +
-			"advantage",
+		"replay.priority_base=gradient_norm":                        "replay.entry: own: want max",
+		"replay.age_decay=[1]":                                      "replay.age_decay: [1]: want versions",
+		"replay.priority_exponent=-1":                               "replay.priority_exponent: -1: want above 0",
+		"replay.entry=first":                                        "replay.entry: first: want own or max",
+		"learner.advantage=batch":                                   "replay.entry: own: want max with priority_base advantage",
 		"replay.importance_anneal=-2":                               "replay.importance_anneal: -2: want",
 		"replay.importance_versions=9":                              "replay.importance_versions: unknown key",
 		"replay.importance_beta=1.5":                                "replay.importance_beta: 1.5: want 0 to 1",

@@ -105,18 +105,6 @@ func (r Remote) dial(ctx context.Context) (*client.Client, *client.Table, error)
 	return c, c.Table(table), nil
 }
 
-// openTable opens the table of a run: its own, or one of a service. A run that begins wants the latter empty.
-func (c Config) openTable(ctx context.Context, vocab int, dir string, begins bool) (table, error) {
-	if c.remote != nil {
-		return openRemote(ctx, *c.remote, c.replayOptions(vocab), dir, begins)
-	}
-	t, err := replay.New(c.replayOptions(vocab))
-	if err != nil {
-		return nil, under("replay", err)
-	}
-	return embedded{t}, nil
-}
-
 // withRunName returns the place with a name for the checkpoints of a new run, which no other run has.
 func (r Remote) withRunName(dir string) Remote {
 	if r.Run != "" {
@@ -318,11 +306,11 @@ func (r *remote) summary(ctx context.Context) (tableSummary, error) {
 	if err != nil {
 		return tableSummary{}, err
 	}
-	return tableReportOf(stats, r.options), nil
+	return tableSummaryOf(stats, r.options), nil
 }
 
-// tableReportOf writes a service's statistics as those of an embedded table.
-func tableReportOf(stats *wire.TableStatistics, o replay.Options) tableSummary {
+// tableSummaryOf writes a service's statistics as those of an embedded table.
+func tableSummaryOf(stats *wire.TableStatistics, o replay.Options) tableSummary {
 	a := tableSummary{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
 	for _, s := range stats.Ages {
 		a.ages = append(a.ages, results.AgePriority{Age: s.Age, Count: s.Units, Base: s.Base,

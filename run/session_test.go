@@ -342,6 +342,11 @@ func TestTopPGivesAWarning(t *testing.T) {
 	if w := small(t).Warnings(); len(w) != 0 {
 		t.Errorf("warnings of the default: %q", w)
 	}
+	w := small(t, "replay.age_decay=100", "replay.importance_beta=0").Warnings()
+	if len(w) != 2 || !strings.Contains(w[0], "replay.age_decay has no effect with replay.sampler unseen") ||
+		!strings.Contains(w[1], "replay.importance_beta") {
+		t.Errorf("priority keys without the prioritized sampler give %q", w)
+	}
 	if w := small(t, "generate.top_p=0.9").Warnings(); len(w) != 1 || !strings.Contains(w[0], "generate.top_p: 0.9") {
 		t.Errorf("warnings of top_p 0.9: %q", w)
 	}

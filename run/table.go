@@ -18,9 +18,9 @@ type table interface {
 	pipeline.Buffer
 	// Options returns the table's options with defaults filled in.
 	Options() replay.Options
-	// tableState returns what a line of metrics.jsonl says of it, after every update.
+	// state returns what a line of metrics.jsonl says of it, after every update.
 	state(ctx context.Context) (tableState, error)
-	// tableReport returns what the summary says of it, at the end.
+	// summary returns what summary.json says of it, at the end.
 	summary(ctx context.Context) (tableSummary, error)
 	// save makes the table part of the checkpoint in a folder, and restore puts it back to where it was then.
 	save(ctx context.Context, dir string) error
@@ -41,6 +41,18 @@ type tableSummary struct {
 	ageDecay float64
 	ages     []results.AgePriority // of a prioritized sampler
 	ess      []results.AgeESS
+}
+
+// openTable opens the table of a run: its own, or one of a service. A run that begins wants the latter empty.
+func (c Config) openTable(ctx context.Context, vocab int, dir string, begins bool) (table, error) {
+	if c.remote != nil {
+		return openRemote(ctx, *c.remote, c.replayOptions(vocab), dir, begins)
+	}
+	t, err := replay.New(c.replayOptions(vocab))
+	if err != nil {
+		return nil, under("replay", err)
+	}
+	return embedded{t}, nil
 }
 
 // embedded is a table in the run's own memory.

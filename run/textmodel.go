@@ -31,9 +31,7 @@ func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 	in := m.withImage(tokens, begin, p.Image)
 	if n, most := len(in.Tokens), m.model.Config().MaxPositionEmbeddings; n >= most {
 		return policy.Input{}, fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens and "+
-			"leaves no "+
-			"room for a turn",
-			most, n+1, p.ID, n)
+			"leaves no room for a turn", most, n+1, p.ID, n)
 	}
 	return in, nil
 }

@@ -89,7 +89,7 @@ func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {
 	}{
 		{wire.Table{Name: "../a"}, "../a"},
 		{wire.Table{Name: ""}, "name"},
-		{wire.Table{Name: "a", Options: replay.Options{AgeDecay: 5}}, "age_decay: 5: want none with sampler distinct"},
+		{wire.Table{Name: "a", Options: replay.Options{AgeDecay: 5}}, "age_decay: 5: want no value with sampler distinct"},
 		{wire.Table{Name: "a", Options: replay.Options{MinSize: 100},
 			Gate: &wire.Gate{RolloutsPerUpdate: 10, MaxStaleness: 1}}, "min_size"},
 		{wire.Table{Name: "a", Options: replay.Options{GroupSize: 32},

@@ -21,7 +21,7 @@ func (s *Service) ListFlights(_ *flight.Criteria, stream flight.FlightService_Li
 	c := s.begin(ctx, "ListFlights")
 	defer c.end(&err)
 	for _, t := range s.list() {
-		if s.authorize(ctx, t.Name, false) != nil {
+		if s.authorize(ctx, t.Name, toRead) != nil {
 			continue
 		}
 		info, err := t.flight()
@@ -64,7 +64,7 @@ func (s *Service) descriptorTable(ctx context.Context, d *flight.FlightDescripto
 	if err != nil {
 		return nil, err
 	}
-	return s.allowed(ctx, name, false)
+	return s.allowed(ctx, name, toRead)
 }
 
 func (t *table) flight() (*flight.FlightInfo, error) {

@@ -17,9 +17,9 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// DoPut inserts. Each record batch of the stream is one insertion: it is decoded, admitted to memory, validated,
-// inserted as soon as the table has room and the limiter allows, committed to the journal and acknowledged, in order.
-// The first refusal ends the stream.
+// DoPut inserts. Each record batch of the stream is one insertion: memory is reserved for it, it is decoded and
+// validated, inserted as soon as the table has room and the limiter allows, committed to the journal and acknowledged,
+// in order. The first refusal ends the stream.
 func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	ctx := stream.Context()
 	c := s.begin(ctx, "DoPut")
@@ -35,7 +35,7 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	if name == "" {
 		return wire.Errorf(wire.Invalid, "descriptor: none: want a path of one name, the table's")
 	}
-	t, err := s.allowed(ctx, name, true)
+	t, err := s.allowed(ctx, name, toWrite)
 	if err != nil {
 		return err
 	}
@@ -186,11 +186,11 @@ func release(frame flightdata.Frame) {
 	}
 }
 
-// insertFrame inserts one record batch, which it releases: decode, admit, validate, insert.
+// insertFrame inserts one record batch, which it releases: it reserves memory, decodes, validates and inserts.
 func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.InsertAnswer, error) {
 	defer release(frame)
 	// the token may have been revoked since the stream began
-	if err := t.service.authorize(ctx, t.Name, true); err != nil {
+	if err := t.service.authorize(ctx, t.Name, toWrite); err != nil {
 		return nil, err
 	}
 	var req wire.InsertRequest
@@ -353,8 +353,8 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	case err != nil:
 		return nil, in.nameRow(err)
 	case len(ids) != in.items:
-		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: an insertion of %d rollouts had it before, this one has "+
-			"%d: want an id of its own for each", in.BatchID, len(ids), in.items)
+		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: it was used for an insertion of %d rollouts, this one has %d: "+
+			"use a new id for each insertion", in.BatchID, len(ids), in.items)
 	case repeated:
 		t.meter.repeated.Add(1)
 	default:

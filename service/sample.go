@@ -24,7 +24,7 @@ func (s *Service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	if err := decodeJSON("ticket", ticket.GetTicket(), &req); err != nil {
 		return err
 	}
-	t, err := s.allowed(ctx, req.Table, false)
+	t, err := s.allowed(ctx, req.Table, toRead)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (x *sampleStream) open(req *wire.SampleRequest) error {
 	if req.Export {
 		return wire.Errorf(wire.Invalid, "export: true: want it in the ticket of a DoGet")
 	}
-	t, err := x.service.allowed(x.ctx, x.name, false)
+	t, err := x.service.allowed(x.ctx, x.name, toRead)
 	if err != nil || x.table != nil {
 		return err
 	}

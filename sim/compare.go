@@ -137,8 +137,7 @@ func ParseWorkload(lengths, stragglers, rewardLatency string) (Workload, error) 
 	problems.Check(l[0] >= 1 && l[1] >= 0 && l[1] <= 4 && l[2] >= l[0] && l[2] <= 1<<20 && l[2] == math.Trunc(l[2]),
 		"lengths", lengths,
 		"MEDIAN,SIGMA,MAX: a median of 1 token or more, a sigma of 0 (all equal) to 4, a maximum from the median "+
-			"to %d; "+
-			"such as 1000,1,16384", 1<<20)
+			"to %d; such as 1000,1,16384", 1<<20)
 	problems.Check(s[0] >= 0 && s[0] <= 1 && s[1] >= 1 && s[1] <= 1e6, "stragglers", stragglers,
 		"SHARE,FACTOR: a share of 0 to 1, and how many times as long they take, 1 to 1e6; such as 0.02,3")
 	problems.Check(r[0] >= 0 && r[0] <= 1e9 && r[1] >= 0 && r[1] <= 4, "reward_latency", rewardLatency,
@@ -224,8 +223,7 @@ func newComparer(t Trial, capacity int) (*comparer, error) {
 	c.capacity, c.queue = o.Trainers*max(part, least), max(2*o.Batch, o.Batch+o.Group*o.Trainers)
 	if part < least {
 		c.raised = fmt.Sprintf("The buffer holds %d rollouts, not %d: each trainer's part must have room for "+
-			"its %d of "+
-			"a batch and for a group of %d.",
+			"its %d of a batch and for a group of %d.",
 			c.capacity, capacity, o.Batch/o.Trainers, o.Group)
 	}
 	c.Skip = min(max(t.Rollouts/4, c.settled()), t.Rollouts/2)
@@ -248,8 +246,7 @@ func (c *comparer) checkLength() error {
 			"and eight updates; fewer show only the beginning", least)
 	case most < least:
 		return refuse("trainers", o.Trainers, "fewer, or more than %s, which make %.3g rollouts in an update: each "+
-			"would be "+
-			"used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)
+			"would be used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)
 	case uses > mostUses:
 		return refuse("rollouts", c.Rollouts, "at most %.0f: the buffer's trainers use each %.4g times, which takes "+
 			"too long",
@@ -369,8 +366,7 @@ func (x *Comparison) explain() []string {
 			100*buffer.WorkersStalled),
 		fmt.Sprintf("An update with the buffer takes %.3f times as long as one with the queue on the same GPUs, and "+
 			"%.3f times as much work. It trains on rollouts used %.2f times, of median age %d versions and at "+
-			"most %d; "+
-			"with the queue these are %d and %d.",
+			"most %d; with the queue these are %d and %d.",
 			queue.Speed/buffer.Speed, buffer.ComputeBusy/queue.ComputeBusy, buffer.ReplayRatio, buffer.Staleness.Median,
 			buffer.Staleness.Max, queue.Staleness.Median, queue.Staleness.Max),
 	}
@@ -416,15 +412,13 @@ func (x *Comparison) warn(c *comparer) (list []string) {
 			remedy = "A smaller --capacity, or fewer workers, would show more."
 		}
 		list = append(list, fmt.Sprintf("The figures show the schedule's beginning, which ends after about %s "+
-			"rollouts: "+
-			"then the buffer of %s is full, and a group has had twice the time to enter it. %s",
+			"rollouts: then the buffer of %s is full, and a group has had twice the time to enter it. %s",
 			words.Thousands(settled), words.Thousands(c.capacity), remedy))
 	}
 	for _, a := range x.Arms {
 		if a.Updates < 20 {
 			list = append(list, fmt.Sprintf("Only %d updates were measured with the %s, so shares and quantiles are "+
-				"rough. "+
-				"Use more --rollouts.", a.Updates, a.Name))
+				"rough. Use more --rollouts.", a.Updates, a.Name))
 			break
 		}
 	}

@@ -111,8 +111,7 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 			medianIQR(fresh)),
 		what+noiseByStaleness(used)+".",
 		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that "+
-			"does not "+
-			"fall is off by %.0f%%.",
+			"does not fall is off by %.0f%%.",
 			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
 	if f.Correlation == nil {
 		k.Doubts.Correlation = []string{fmt.Sprintf("The correlation was not measured: %g is assumed.", k.Correlation)}

@@ -295,8 +295,7 @@ const mediansNote = "Medians over seeds, quartiles in brackets."
 func armsTable(title string, arms ...Runs) results.Grid {
 	return table(title, mediansNote+" Compute is in updates without replay. The greatest fall is from a run's best "+
 		"accuracy so far; a run that failed falls to 0. A run crashed if it failed or ended with less than half "+
-		"of its "+
-		"best accuracy.", arms,
+		"of its best accuracy.", arms,
 		column{"seeds", func(a Runs) string { return fmt.Sprint(len(a.Runs)) }},
 		medianOf("best pass@1", best, points), medianOf("last pass@1", last, points),
 		medianOf("compute to the target", toTarget, updates),

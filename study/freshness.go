@@ -273,8 +273,7 @@ func judgeFreshness(f *Found) (Judgement, error) {
 				"fails, with too much it gains less.",
 			by: middle.is(above(0)),
 			measured: fmt.Sprintf("%s on %s, the better τ of the middle (%s, %s) less the better of the ends (%s, "+
-				"%s), each "+
-				"chosen on the other seeds",
+				"%s), each chosen on the other seeds",
 				equalCompute, task.name, freshTaus()[1], freshTaus()[2], freshTaus()[0], freshTaus()[last]),
 		},
 		{
@@ -347,8 +346,7 @@ func (t freshRuns) section() results.Section {
 func freshnessTable(title string, on Runs, arms ...Runs) results.Grid {
 	return table(title, "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
 		"brackets; the differences have 95% bootstrap intervals. ESS/n, staleness in versions and the share of "+
-		"groups of "+
-		"zero variance are means over the updates.", arms,
+		"groups of zero variance are means over the updates.", arms,
 		medianOf("pass@1", settled, points), medianOf("best", best, points),
 		compared("above on-policy, equal rollouts", on, atEqualRollouts),
 		compared("above on-policy, equal compute", on, atEqualCompute),

@@ -263,8 +263,7 @@ func perSeed(of func(seed uint64) float64, arms ...Runs) []float64 {
 // difference is how much more of a measure arm a has than b, seed by seed.
 func difference(a, b Runs, m measure) estimate {
 	return estimateOf("the difference", change, perSeed(func(seed uint64) float64 {
-		return a.on(seed, m) - b.on(seed,
-			m)
+		return a.on(seed, m) - b.on(seed, m)
 	}, a, b))
 }
 

@@ -42,12 +42,10 @@ func aboutLab() string { return aboutSearch(labBatch, labCompute) }
 func aboutSearch(batch int, compute float64) string {
 	return fmt.Sprintf("The task is search: questions about made-up facts, answered after queries to a small search "+
 		"engine, by a policy of two layers of width 64 that starts from a supervised warm-up. A batch is %d "+
-		"rollouts in "+
-		"groups of %d; with a buffer, rollouts that were never used come first. A rollout costs μ = %g to "+
+		"rollouts in groups of %d; with a buffer, rollouts that were never used come first. A rollout costs μ = %g to "+
 		"generate, and "+
 		"runs end at the compute of %g updates without replay. The source trains large language models for "+
-		"longer; what "+
-		"is found here holds for this small model and these short runs.",
+		"longer; what is found here holds for this small model and these short runs.",
 		batch, labGroup, run.Default().Pipeline.RolloutCost, compute)
 }
 

@@ -87,8 +87,7 @@ func judgeMu(f *Found) (Judgement, error) {
 			by:       printed,
 			measured: fmt.Sprintf("Replay ratio at μ = %g", mu06B),
 			why: fmt.Sprintf("The claim holds if each 95%% bootstrap interval of the median lies within %s of the "+
-				"printed "+
-				"value, and does not hold if one lies outside.", percent(printedMargin)),
+				"printed value, and does not hold if one lies outside.", percent(printedMargin)),
 		},
 		gammaClaim(),
 	}, f.muPage(costly)...)

@@ -104,8 +104,7 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[OG] tables 2 and 3", by: difference(off, on, meanOver(1)).is(within(0, alike)),
-			text: "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth " +
-				"as often.",
+			text:     "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth as often.",
 			measured: "Mean pass@1 over the checkpoints, (10,1) less (1,1)",
 			more: fmt.Sprintf("Weights were sent %s times rather than %s.", whole(off.median(sent)),
 				whole(on.median(sent))),
@@ -117,8 +116,7 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 			more: fmt.Sprintf("At equal compute, of which (1,10) takes %s times as much for a batch: %s. After %s "+
 				"updates "+
 				"each, ten of which (1,10) makes on a batch: %s. The better of the two learning rates of (1,10) is "+
-				"taken, "+
-				"chosen on the other seeds.",
+				"taken, chosen on the other seeds.",
 				times(costOfBatch(slow[0])/costOfBatch(on)), chosenDifference([]Runs{on}, slow, settled),
 				updates(steps),
 				afterUpdates),
@@ -161,8 +159,7 @@ func grpoPage(arms []Runs) []results.Section {
 			Title: "Curves",
 			Figures: []results.Figure{
 				withTarget(medianFigure("Accuracy against rollouts", "[OG] fig. 2 has iterations, each a batch of "+
-					"rollouts; ten "+
-					"iterations of (1,10) are one batch.", byRollouts(), lines(0, arms...)...), target),
+					"rollouts; ten iterations of (1,10) are one batch.", byRollouts(), lines(0, arms...)...), target),
 				withTarget(medianFigure("Accuracy against compute",
 					"An update on a batch that was used before costs no generation.", x,
 					lines(0, arms...)...), target),

@@ -91,8 +91,7 @@ func (r Runner) sheet(s *results.Study, f *Found, pool pool, j Judgement) result
 	if s.Quick {
 		sheet.Kind = "Rehearsal of a study"
 		sheet.Lead = append(sheet.Lead, "This is a rehearsal: its budgets are cut so that every run ends within "+
-			"seconds. "+
-			"It shows that the study works and makes no claim.")
+			"seconds. It shows that the study works and makes no claim.")
 	}
 	return sheet
 }
@@ -114,8 +113,7 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 		{Name: "Machine", Text: machineFact(s.Machine)},
 		{Name: "Time", Text: fmt.Sprintf(
 			"ended %s; the last call took %s; all runs together, including those of earlier calls and of other "+
-				"studies, took "+
-				"%s; %d at once",
+				"studies, took %s; %d at once",
 			s.Ended.Format("2006-01-02 15:04 MST"), duration(s.Ended.Sub(s.Began)),
 			duration(time.Duration(s.Seconds*float64(time.Second))), s.AtOnce)},
 	}
@@ -136,13 +134,11 @@ func intervalsFact(seeds int) string {
 		return fmt.Sprintf("95%% bootstrap intervals of the median; with %d seeds such an interval reaches from "+
 			"the least "+
 			"value to the greatest, and misses the true median 1 time in %d: of as many findings without any effect, "+
-			"one is "+
-			"decided by chance",
+			"one is decided by chance",
 			seeds, 1<<(seeds-1))
 	default:
 		return fmt.Sprintf("95%% bootstrap intervals of the median of %d seeds: of twenty findings without any "+
-			"effect, "+
-			"about one is decided by chance", seeds)
+			"effect, about one is decided by chance", seeds)
 	}
 }
 

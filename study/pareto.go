@@ -67,8 +67,7 @@ func judgePareto(f *Found) (Judgement, error) {
 			source: "[ER] fig. 6", text: "The best configurations with replay outperform the best without.",
 			by: lead(buffers, queues).is(above(0)),
 			measured: fmt.Sprintf("Mean over the budget of the best of %d configurations with replay less the "+
-				"best of %d "+
-				"without, chosen on the other seeds", len(buffers), len(queues)),
+				"best of %d without, chosen on the other seeds", len(buffers), len(queues)),
 			more: fmt.Sprintf("By the optimality curves themselves, replay is ahead at %d of %d steps of compute.",
 				ahead,
 				steps),
@@ -83,8 +82,7 @@ func judgePareto(f *Found) (Judgement, error) {
 			source: "[ER] §4.2", text: "A buffer stabilizes training and prevents crashes.",
 			by: difference(queues[largest], rates[largest], fall).is(above(0)),
 			measured: fmt.Sprintf("Where training is least stable, at the largest rate, %g: greatest fall below a "+
-				"run's own "+
-				"best, without replay less with", labRates()[largest]),
+				"run's own best, without replay less with", labRates()[largest]),
 		},
 	}, paretoPage(queues, buffers, rates)...)
 }

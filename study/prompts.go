@@ -154,15 +154,13 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[PR] sections 5.1 and 6", by: difference(mild, bold, settled).is(above(0)),
-			text: "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse " +
-				"prevent this.",
+			text:     "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse prevent this.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, mild.Name, bold.Name),
 		},
 		{
 			source: "[PR] fig. 4", by: difference(few, plain, settled).is(atLeast(-alike)),
 			text: fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns "+
-				"nothing "+
-				"from the prompts.",
+				"nothing from the prompts.",
 				fixedPrompts),
 			measured: fmt.Sprintf("%s, on %d prompts less on all", atTheEnd, fixedPrompts),
 		},
@@ -179,13 +177,11 @@ func judgePrompts(f *Found) (Judgement, error) {
 				"are not.",
 			by: append(moreGain.is(above(0)), gain.is(above(0))...),
 			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = "+
-				"%g less "+
-				"at μ = %g", mu, cheapMu),
+				"%g less at μ = %g", mu, cheapMu),
 			more: fmt.Sprintf("At μ = %g it adds %s. Every batch takes as many rollouts with prompt replay as "+
 				"without: the "+
 				"gain is what a batch teaches more. A loop that generates until its batch is full saves rollouts "+
-				"too, see the "+
-				"table.", mu, gain),
+				"too, see the table.", mu, gain),
 			note: "The same is asked of what is added at the larger μ.",
 		},
 	}, promptsPage(f, plain, replay, cheap)...)
@@ -259,8 +255,7 @@ func promptsTable(title string, arms ...Runs) results.Grid {
 	}
 	return table(title,
 		"Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in brackets; "+
-			"differences have "+
-			"95% bootstrap intervals.",
+			"differences have 95% bootstrap intervals.",
 		arms, medianOf("pass@1", settled, points),
 		compared("above the first", reference, atEqualCompute),
 		compared("over the first third, above the first", reference,

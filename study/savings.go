@@ -111,8 +111,7 @@ func judgeSavings(f *Found) (Judgement, error) {
 			source: er1, text: "With a well-chosen buffer the same accuracy takes less compute.", by: cost.is(below(1)),
 			measured: fmt.Sprintf("Compute to pass@1 of %g, with replay over without", target),
 			more: fmt.Sprintf("Ratio of the median curves: %s. Learning rates, each chosen on the other seeds: %s "+
-				"without "+
-				"replay, %s with.",
+				"without replay, %s with.",
 				times(curvesRatio(buffer.Runs, queue.Runs)), queue.rates(), buffer.rates()),
 		},
 		{
@@ -123,8 +122,7 @@ func judgeSavings(f *Found) (Judgement, error) {
 		{
 			source: "[ER] §2", by: saving.is(atLeast(1 - gamma)), measured: "Saving",
 			text: fmt.Sprintf("An update with replay teaches as much as one without: the saving is 1 − γ = %s or "+
-				"more at %s, "+
-				"where it costs γ = %.3f of one.", percent(1-gamma), savingsSplit(), gamma),
+				"more at %s, where it costs γ = %.3f of one.", percent(1-gamma), savingsSplit(), gamma),
 		},
 		{
 			source: er1, text: "Whatever the compute, the accuracy with replay is higher.", by: higher.is(everywhere),

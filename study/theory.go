@@ -22,8 +22,7 @@ func theory() Study {
 			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that " +
 				"are equal, or did not reach it, the higher mean accuracy over the run. " +
 				fmt.Sprintf("The short run takes %d of the %d updates' compute. Its split and its table show more "+
-					"staleness "+
-					"than any cell. Each seed's short run gives a fit and a recommendation of its own.",
+					"staleness than any cell. Each seed's short run gives a fit and a recommendation of its own.",
 					theoryCompute, labCompute),
 		},
 		Arms:  func(o Options) []Arm { return append([]Arm{shortArm(o), queueArm(o)}, gridArms(o)...) },

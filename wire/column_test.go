@@ -272,7 +272,7 @@ func TestBadColumnsAreRefusedByName(t *testing.T) {
 			"it x_… and declare it in the table's columns; did you mean logprobs?"},
 		{"x_mime", "int8", `[1, 2, 3, 4]`, "column x_mime is not one of the table's: declare it in the table's " +
 			"columns, or leave it out; did you mean x_mine?"},
-		{"probability", "float64", `[1, 2, 3, 4]`, "column probability is what sampling adds: leave it out"},
+		{"probability", "float64", `[1, 2, 3, 4]`, "column probability is output only, added by sampling: leave it out"},
 		{"x_mine", "int64", `[1, 2, 300, 4]`, "row 2: x_mine is 300: give a value that fits int8"},
 	} {
 		columns := fourRows(t)

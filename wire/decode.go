@@ -197,7 +197,7 @@ func openBatch(rec arrow.RecordBatch, fields, extra []arrow.Field) (*batchColumn
 		case at < 0:
 			return nil, unknownColumn(found.Name, fields)
 		case len(rec.Schema().FieldIndices(found.Name)) > 1:
-			return nil, Errorf(Invalid, "column %s is there twice: give it once", found.Name)
+			return nil, Errorf(Invalid, "column %s is given twice: give it once", found.Name)
 		case rec.Column(i).Len() != n:
 			return nil, Errorf(Invalid, "column %s has %d entries, the record batch %d rows", found.Name,
 				rec.Column(i).Len(), n)
@@ -215,7 +215,7 @@ func unknownColumn(name string, fields []arrow.Field) error {
 	before, after := drawFields()
 	switch {
 	case slices.ContainsFunc(slices.Concat(before, after), func(f arrow.Field) bool { return f.Name == name }):
-		return Errorf(Invalid, "column %s is what sampling adds: leave it out", name)
+		return Errorf(Invalid, "column %s is output only, added by sampling: leave it out", name)
 	case strings.HasPrefix(name, extraPrefix):
 		return Errorf(Invalid, "column %s is not one of the table's: declare it in the table's columns, or leave "+
 			"it out%s",

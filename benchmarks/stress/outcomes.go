@@ -173,7 +173,7 @@ func (o *outcomes) find(k key, id rollout.ID) error {
 	switch {
 	case err != nil:
 	case r.present:
-		err = fmt.Errorf("rollout %s is there twice", k)
+		err = fmt.Errorf("rollout %s was returned twice", k)
 	case r.consumed:
 		err = fmt.Errorf("rollout %s was consumed and is still there", k)
 	}

@@ -58,7 +58,7 @@ func TestOutcomesFindLostAndRepeatedRollouts(t *testing.T) {
 	refuse("a consumed rollout that comes again", o.deliver(a, 1))
 	refuse("a consumed rollout that is there", o.find(a, 1))
 	must(o.find(b, 2))
-	refuse("a rollout that is there twice", o.find(b, 2))
+	refuse("a rollout that was returned twice", o.find(b, 2))
 	refuse("a rollout with two ids", o.find(c, 4))
 	if got := o.count(func(r *outcome) bool { return r.acknowledged }); got != 3 {
 		t.Errorf("%d were acknowledged, want 3", got)

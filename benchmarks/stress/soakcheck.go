@@ -65,8 +65,7 @@ func (s *soaker) checkMemory() {
 		return
 	}
 	highest := slices.MaxFunc(s.readings, func(a, b reading) int {
-		return cmp.Compare(a.anonymous,
-			b.anonymous)
+		return cmp.Compare(a.anonymous, b.anonymous)
 	}).anonymous
 	if s.For < steadyAfter {
 		s.verdict.check(highest <= maxMemory, "memory: at most %s, allowed %s", mega(highest), mega(maxMemory))
@@ -233,7 +232,7 @@ func (s *soaker) checkExport(ctx context.Context, t *loadTable) (found int, err 
 				s.verdict.violation("table %s: id %d: %v", t.Name, d.ID, err)
 			}
 			if seen[k] {
-				s.verdict.violation("table %s: rollout %s is there twice", t.Name, k)
+				s.verdict.violation("table %s: rollout %s was returned twice", t.Name, k)
 			}
 			seen[k] = true
 		}

@@ -263,8 +263,7 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the new token is taken", func() bool {
-		return use(t.Context(), s.at.GRPC,
-			options(late)) == nil
+		return use(t.Context(), s.at.GRPC, options(late)) == nil
 	}) // the signal is on its way
 	s.stop()
 	if said := s.stderr.String(); strings.Contains(said, trainer) || strings.Contains(said, late) {

@@ -86,8 +86,7 @@ func readWeights(dir string, c Config) (map[string]Tensor, error) {
 		}
 		// Older checkpoints store the rotary frequencies of every layer, which a model computes by itself.
 		entries = slices.DeleteFunc(entries, func(e entry) bool {
-			return strings.HasSuffix(e.name,
-				"rotary_emb.inv_freq")
+			return strings.HasSuffix(e.name, "rotary_emb.inv_freq")
 		})
 		shards = append(shards, weights{path, f, entries})
 	}

@@ -381,8 +381,7 @@ func (j *stageJSON) decodeStep() (decodeStep, error) {
 			return nil, fmt.Errorf("decoder Replace has pattern %+v: want a String", j.Pattern)
 		}
 		return eachToken(func(_ int, s string) string {
-			return strings.ReplaceAll(s, j.Pattern.String,
-				j.Content)
+			return strings.ReplaceAll(s, j.Pattern.String, j.Content)
 		}), nil
 	case "Strip":
 		return eachToken(func(_ int, s string) string {

@@ -62,8 +62,7 @@ func (m *Meter) Fill(n *results.Noise) error {
 	fresh := m.fresh.noise(m.held.centre)
 	if fresh.Variance == 0 {
 		return fmt.Errorf("the gradients of all %d fresh rollouts are 0, because the rewards of each group are all "+
-			"alike: "+
-			"measure a run whose policy is sometimes right and sometimes wrong", fresh.Rollouts)
+			"alike: measure a run whose policy is sometimes right and sometimes wrong", fresh.Rollouts)
 	}
 	n.ByStaleness = slices.DeleteFunc(m.held.byStaleness(fresh), func(s results.StaleNoise) bool {
 		if s.Variance <= 0 {
@@ -299,8 +298,7 @@ func (m *heldMeter) common(out *results.Noise) {
 		if of.Variance <= 0 {
 			out.MicroBatches = nil
 			out.Warnings = append(out.Warnings, fmt.Sprintf("The mean of %d draws has no measurable noise: %d "+
-				"rollouts of "+
-				"the table "+
+				"rollouts of the table "+
 				"and %d fresh ones are too few to measure a correlation.", d.draws, out.Held, out.Fresh))
 			return
 		}

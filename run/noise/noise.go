@@ -182,8 +182,7 @@ func addCosts(n *results.Noise, c *run.Snapshot, dir string) error {
 		n.Held, minRollouts)
 	first, oldest := n.ByStaleness[0], n.ByStaleness[len(n.ByStaleness)-1]
 	warn(oldest.Last < minVersions, "The oldest rollout is %d versions old, too few to see how noise grows with "+
-		"staleness; "+
-		"measure a run with a larger replay.capacity.", oldest.Last)
+		"staleness; measure a run with a larger replay.capacity.", oldest.Last)
 	warn(falls(first, oldest), "Noise falls with staleness, to %.2f of that of fresh rollouts: "+
 		"rollouts that were trained on have less gradient left, which the theory does not model. "+
 		"It biases their mean, and that shows as correlation.", oldest.Variance/first.Variance)

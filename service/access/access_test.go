@@ -247,14 +247,12 @@ func TestPagesAskForATokenAsAPassword(t *testing.T) {
 		t.Errorf("with a wrong password: %d", code)
 	}
 	if code, body, _ := get(func(r *http.Request) {
-		r.SetBasicAuth("x",
-			trainerToken)
+		r.SetBasicAuth("x", trainerToken)
 	}); code != http.StatusOK || body != "hello trainer" {
 		t.Errorf("with a password: %d, %q", code, body)
 	}
 	if code, body, _ := get(func(r *http.Request) {
-		r.Header.Set("Authorization",
-			"Bearer "+trainerToken)
+		r.Header.Set("Authorization", "Bearer "+trainerToken)
 	}); code != http.StatusOK || body != "hello trainer" {
 		t.Errorf("with a bearer token: %d, %q", code, body)
 	}

@@ -132,13 +132,9 @@ func TestAnInvalidTokensFileReportsEveryProblem(t *testing.T) {
 	for text, want := range map[string][]string{
 		"tokens: []":   {"tokens: none"},
 		"tokens: [{}]": {"tokens[0].token: none", "tokens[0].name: none", "tokens[0].read: no rights"},
-		"tokens: [{name: a, token: short, read: " +
-			"[x]}]": {"tokens[0].token: 5 characters: want at " +
-			"least 16", "openssl"},
-		"tokens: [{name: a, token_sha256: abc, read: " +
-			"[x]}]": {`token_sha256: "abc": want 64`},
-		"tokens: [{name: a, token: " + trainerToken + ", token_file: b, read: [x]}]": {"more " +
-			"than one way"},
+		"tokens: [{name: a, token: short, read: [x]}]":                               {"tokens[0].token: 5 characters: want at least 16", "openssl"},
+		"tokens: [{name: a, token_sha256: abc, read: [x]}]":                          {`token_sha256: "abc": want 64`},
+		"tokens: [{name: a, token: " + trainerToken + ", token_file: b, read: [x]}]": {"more than one way"},
 		"tokens: [{name: a, token: " + trainerToken + ", read: ['[x'], write: " +
 			"['']}]": {`read[0]: "[x"`, `write[0]: ""`},
 		"tokens: [{name: a, token: " + trainerToken + ", reads: [x]}]": {"reads"},

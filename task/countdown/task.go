@@ -153,8 +153,7 @@ func (t *Task) holdOut() error {
 	}
 	if free < sample/2 || len(t.heldOut) < n {
 		return &option.Error{Key: "held_out", Value: n, Want: fmt.Sprintf("fewer: %d different problems were found, "+
-			"and %d of "+
-			"%d others were among them, more than half: hold out fewer, or widen the numbers and targets",
+			"and %d of %d others were among them, more than half: hold out fewer, or widen the numbers and targets",
 			len(t.heldOut), sample-free, sample)}
 	}
 	return nil
@@ -175,8 +174,7 @@ func (s Settings) feasible() error {
 	}
 	return &option.Error{Key: "max_target", Value: s.MaxTarget, Want: fmt.Sprintf(
 		"targets that the numbers make: of %d random expressions of %d to %d numbers from %d to %d, %d have a value "+
-			"from %d to %d: "+
-			"allow more targets, or other numbers or operations",
+			"from %d to %d: allow more targets, or other numbers or operations",
 		attempts, s.MinNumbers, s.MaxNumbers, s.Min, s.Max, made, s.MinTarget, s.MaxTarget)}
 }
 
@@ -263,8 +261,7 @@ func (t *Task) question(p drawn) string {
 		use = "each at most once"
 	}
 	return fmt.Sprintf("Make %d from the numbers %s, %s, with %s and parentheses. Think first, then write the "+
-		"expression alone "+
-		"between tags, as in <answer>(1+2)*3</answer>.\n",
+		"expression alone between tags, as in <answer>(1+2)*3</answer>.\n",
 		p.target, strings.ReplaceAll(list(p.numbers), " ", ", "), use, strings.Join(t.settings.Operations, " "))
 }
 

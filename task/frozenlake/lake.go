@@ -212,8 +212,7 @@ func (t *Task) instruction() string {
 	slips := "Every step goes the way you say; at the edge you stay where you are."
 	if t.ice.slippery {
 		slips = fmt.Sprintf("The ice is slippery: a step goes the way you say with probability %.3g, and with %.3g "+
-			"each to either side "+
-			"of it; at the edge you stay where you are.", t.ice.success, (1-t.ice.success)/2)
+			"each to either side of it; at the edge you stay where you are.", t.ice.success, (1-t.ice.success)/2)
 	}
 	return "Cross a frozen lake to the goal, and do not step into a hole. " + legend + "\n" + slips + "\n" +
 		t.protocol.Request() + "\n"

@@ -79,8 +79,7 @@ func (s Settings) Validate() error {
 		problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (100) or more")
 	} else if most := s.mostHeldOut(); s.HeldOut > most {
 		problems.Check(false, "held_out", s.HeldOut, "at most %d, so that half of the figures of every question "+
-			"remain to train on: "+
-			"hold out fewer, or raise max", most)
+			"remain to train on: hold out fewer, or raise max", most)
 	}
 	return problems.Err()
 }

@@ -235,8 +235,7 @@ func joins(gap string) (string, bool) {
 		gap = strings.TrimRightFunc(strings.TrimRight(before, " "), unicode.IsLetter)
 	}
 	words := strings.FieldsFunc(gap, func(r rune) bool {
-		return unicode.IsSpace(r) || strings.ContainsRune(`$,{}()\;`,
-			r)
+		return unicode.IsSpace(r) || strings.ContainsRune(`$,{}()\;`, r)
 	})
 	switch {
 	case strings.Contains(gap, "\n"):

@@ -390,8 +390,7 @@ var synonyms = map[string]string{
 // skipped are commands that change only the look.
 func skipped(name string) bool {
 	return slices.Contains(strings.Fields("left right displaystyle textstyle quad qquad big Big bigg Bigg bigl bigr "+
-		"Bigl Bigr "+
-		"limits nolimits hspace thinspace enspace space boldsymbol bm phantom hfill middle"), name)
+		"Bigl Bigr limits nolimits hspace thinspace enspace space boldsymbol bm phantom hfill middle"), name)
 }
 
 // proseCommand are commands whose braces hold words rather than a formula.
