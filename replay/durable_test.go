@@ -354,7 +354,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 			r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3}
 		},
 		"it holds 7 rollouts, its state": func(r *Recovered) { r.Stored = r.Stored[1:] },
-		"is recorded twice":                 func(r *Recovered) { r.Stored[1] = r.Stored[0] },
+		"is recorded twice":              func(r *Recovered) { r.Stored[1] = r.Stored[0] },
 		"rollout 99 is none of the 8":    func(r *Recovered) { r.Stored[0].ID = 99 },
 		"has no content":                 func(r *Recovered) { r.Stored[0].Rollout = nil },
 		"has 10 uses, max_uses is 10":    func(r *Recovered) { r.Stored[0].Uses = 10 },
