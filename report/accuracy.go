@@ -1,16 +1,9 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	"strings"
 
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
@@ -18,192 +11,92 @@ import (
 
 // progress is an x axis of accuracy.
 type progress struct {
-	title  string // of the axis, with the unit
-	of     func(results.Eval) float64
-	end    func(results.Update) float64
-	median func(results.Axes) float64
-	reach  func(results.Reach) float64
+	title string // with the unit
+	of    func(results.Axes) float64
 }
 
 func byCompute() progress {
-	return progress{
-		"compute: rollouts through one trainer",
-		func(e results.Eval) float64 { return e.Compute },
-		func(u results.Update) float64 { return u.Compute },
-		func(a results.Axes) float64 { return a.Compute },
-		func(r results.Reach) float64 { return r.Compute.Float() },
-	}
+	return progress{"compute: rollouts through one trainer", func(a results.Axes) float64 { return a.Compute }}
 }
 
 func byUpdates() progress {
-	return progress{
-		"optimizer updates",
-		func(e results.Eval) float64 { return float64(e.Update) },
-		func(u results.Update) float64 { return float64(u.Update) },
-		func(a results.Axes) float64 { return a.Update },
-		func(r results.Reach) float64 { return float64(r.Update) },
-	}
+	return progress{"optimizer updates", func(a results.Axes) float64 { return a.Update }}
 }
 
 func byClock() progress {
-	return progress{
-		"virtual time: trainer time per rollout",
-		func(e results.Eval) float64 { return e.Clock },
-		func(u results.Update) float64 { return u.Clock },
-		func(a results.Axes) float64 { return a.Clock },
-		func(r results.Reach) float64 { return r.Clock.Float() },
-	}
+	return progress{"virtual time: trainer time per rollout", func(a results.Axes) float64 { return a.Clock }}
 }
 
-// shape is the size of a chart and what fits into it.
-type shape struct {
-	class         string
-	width, height vg.Length
-	labels        bool // names of the arms beside the lines, values at the marks
-	about         int  // ticks along x
-}
-
-func wide() shape { return shape{"wide", 840, 330, true, 9} }
-
-func narrow() shape { return shape{"narrow", 380, 260, false, 5} }
-
-func half() shape { return shape{"half", 380, 225, false, 5} }
-
-// accuracyChart shows a measure of the held-out evaluations. Each arm has the median over its runs, the quartile band
-// if there are few arms, and each run as a thin line.
-type accuracyChart struct {
+// accuracy is a figure of a measure of the held-out evaluations. Each arm has the median over its runs, the quartile
+// band if there are few arms, and each run as a thin line. Marks show where medians reached the target, and where runs
+// that have not ended were last evaluated.
+type accuracy struct {
 	title   string
 	yTitle  string
+	note    string
 	measure func(results.Eval) results.Number
 	against progress
-	target  results.Number // nothing: none is drawn
-	guides  []guide        // what others come to
-	free    bool           // the measure is no share: it may lie outside [0, 1]
+	target  results.Number  // none: no line
+	players []results.Guide // what others come to
+	values  bool            // the marks have their values
 }
 
-// chart lays the chart out; ok is false if no run was evaluated.
-func (a accuracyChart) chart(arms []*arm, s shape) (ch *chart, ok bool) {
-	ch = &chart{title: a.title, class: s.class, width: s.width, height: s.height, left: 34, right: 10}
-	xs, ys := nothing(), nothing()
-	xs.add(0)
-	var spread, lines, marks []plot.Plotter
-	var ends []label
+// maxBandedArms is the most arms with quartile bands and values at their marks. More would hide one another.
+const maxBandedArms = 2
+
+func (a accuracy) figure(arms []*arm) results.Figure {
+	f := results.Figure{
+		Title: a.title, Note: a.note, X: results.Axis{Title: a.against.title, Low: results.Num(0)},
+		Y: results.Axis{Title: a.yTitle}, Guides: slices.Clone(a.players),
+	}
+	if a.target.Known() {
+		f.Guides = append(f.Guides, results.Guide{Name: "target " + number(a.target), Y: a.target})
+	}
+	far := 0.0
 	for _, side := range arms {
-		one := a.drawArm(side, len(arms), &xs, &ys)
-		spread, lines, marks = append(spread, one.spread...), append(lines, one.lines...), append(marks, one.marks...)
-		if n := len(one.median); n > 0 && s.labels {
-			ends = append(ends, label{at: one.median[n-1], text: clipped(side.label), role: side.role})
-		}
-	}
-	if ys.empty() {
-		return nil, false
-	}
-	if a.target.Known() {
-		ys.add(a.target.Float())
-	}
-	for _, g := range a.guides {
-		ys.add(g.y)
-	}
-	y := ys.padded(0.06)
-	if !a.free {
-		y.low, y.high = max(0, y.low), min(1, y.high)
-	}
-	ch.x = axis{title: a.against.title, low: xs.low, high: cmp.Or(xs.high, 1), ticks: ticks{about: s.about},
-		gridless: true}
-	ch.y = axis{title: a.yTitle, low: y.low, high: y.high, ticks: ticks{about: 5}}
-	ch.layers = append(ch.layers, spread...)
-	if a.target.Known() {
-		ch.layers = append(ch.layers, targetRule(a.target.Float()))
-	}
-	for _, g := range a.guides {
-		style := draw.LineStyle{Color: mutedColor.color(), Width: 0.9, Dashes: []vg.Length{2, 2.5}}
-		ch.layers = append(ch.layers, rule{at: g.y, style: style})
-	}
-	ch.layers = append(append(ch.layers, lines...), marks...)
-	if s.labels {
-		if a.target.Known() {
-			at := plotter.XY{X: ch.x.high, Y: a.target.Float()}
-			ends = append(ends, label{at: at, text: "target " + words.Amount(at.Y), role: inkColor})
-		}
-		for _, g := range a.guides {
-			ends = append(ends, label{at: plotter.XY{X: ch.x.high, Y: g.y}, text: g.name, role: mutedColor})
-		}
-		names := endLabels{ends, len(arms) > 2}
-		ch.right = max(78, names.width())
-		ch.layers = append(ch.layers, names)
-		if len(arms) <= 2 {
-			ch.layers = append(ch.layers, reachLabels(a.reaches(arms)))
-		}
-	}
-	return ch, true
-}
-
-// drawn is the layers of one arm.
-type drawn struct {
-	spread, lines, marks []plot.Plotter
-	median               plotter.XYs
-}
-
-// clipped shortens a name to the room beside a plot. The legend has the full name.
-func clipped(name string) string {
-	const most = 24
-	if letters := []rune(name); len(letters) > most {
-		return string(letters[:most-1]) + "…"
-	}
-	return name
-}
-
-// drawArm draws one of several arms.
-func (a accuracyChart) drawArm(side *arm, arms int, xs, ys *extent) drawn {
-	var d drawn
-	evals := side.evals()
-	stopped := crosses{role: side.role}
-	for _, run := range side.runs {
-		if n := len(run.Updates); n > 0 { // the axis goes as far as the run, evaluated there or not
-			xs.add(a.against.end(run.Updates[n-1]))
-		}
-		points := make(plotter.XYs, len(run.Evals))
-		for i, e := range run.Evals {
-			points[i] = plotter.XY{X: a.against.of(e), Y: a.measure(e).Float()}
-			if !math.IsNaN(points[i].Y) {
-				xs.add(points[i].X)
-				ys.add(points[i].Y)
+		evals, few := side.evals(), len(arms) <= maxBandedArms
+		for _, run := range side.runs {
+			if n := len(run.Updates); n > 0 { // the axis goes as far as the run, evaluated there or not
+				far = max(far, a.against.of(run.Updates[n-1].At()))
+			}
+			seed := results.Curve{Name: side.label, Colour: side.colour, Thin: true}
+			var last results.MarkedAt
+			for _, e := range run.Evals {
+				at := results.Point{X: a.against.of(e.At()), Y: a.measure(e)}
+				seed.At = append(seed.At, at)
+				if at.Y.Known() {
+					last, far = results.MarkedAt{Name: "not ended", X: at.X, Y: at.Y.Float()}, max(far, at.X)
+				}
+			}
+			if len(evals) > 1 {
+				f.Curves = append(f.Curves, seed)
+			}
+			if len(arms) > 1 && !ended(run) && last.Name != "" {
+				f.Marks = append(f.Marks, last)
 			}
 		}
-		if len(evals) > 1 {
-			d.spread = append(d.spread, line{thin(points, 300), penOf(side.role.thin(), 0.8)})
+		median := results.Curve{Name: side.name(), Colour: side.colour}
+		for _, p := range medianOf(evals, a.measure) {
+			at := results.Point{X: a.against.of(p.At), Y: results.Num(p.Pass1)}
+			if len(evals) > 1 && few {
+				at.Low, at.High = results.Num(p.Q1), results.Num(p.Q3)
+			}
+			median.At = append(median.At, at)
 		}
-		if parts := unbroken(points); arms > 1 && !ended(run) && len(parts) > 0 {
-			last := parts[len(parts)-1]
-			stopped.at = append(stopped.at, last[len(last)-1])
-		}
-	}
-	if len(stopped.at) > 0 {
-		d.marks = append(d.marks, stopped)
-	}
-	low, high := plotter.XYs{}, plotter.XYs{}
-	for _, p := range medianOf(evals, a.measure) {
-		x := a.against.median(p.At)
-		d.median = append(d.median, plotter.XY{X: x, Y: p.Pass1})
-		low, high = append(low, plotter.XY{X: x, Y: p.Q1}), append(high, plotter.XY{X: x, Y: p.Q3})
-	}
-	if len(evals) > 1 && len(d.median) > 1 && arms <= maxBandedArms {
-		d.spread = append([]plot.Plotter{band{low, high, side.role}}, d.spread...)
-	}
-	d.lines = []plot.Plotter{line{d.median, penOf(side.role, 2)}}
-	if len(d.median) <= 40 {
-		d.lines = append(d.lines, dots(d.median, side.role, 2.1))
-	}
-	if a.target.Known() {
-		for _, r := range a.reaches([]*arm{side}) {
-			d.marks = append(d.marks, r)
+		f.Curves = append(f.Curves, median)
+		if r := results.MedianReach(evals, a.target.Float()); a.target.Known() && r.Reached {
+			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float()}
+			if a.values && few {
+				m.Name = words.Amount(m.X)
+			}
+			f.Marks = append(f.Marks, m)
 		}
 	}
-	return d
+	if far > 0 {
+		f.X.High = results.Num(far)
+	}
+	return f
 }
-
-// maxBandedArms is the most arms with quartile bands. The bands of more arms would hide each other.
-const maxBandedArms = 2
 
 // ended reports whether a run reached the end of its budget.
 func ended(run *results.Run) bool { return run.Summary != nil && run.Summary.Ended != "interrupted" }
@@ -220,35 +113,6 @@ func medianOf(runs [][]results.Eval, measure func(results.Eval) results.Number) 
 		}
 	}
 	return results.MedianCurve(kept)
-}
-
-// reaches returns the points at which the median curves reached the target.
-func (a accuracyChart) reaches(arms []*arm) []reachMark {
-	var marks []reachMark
-	for _, side := range arms {
-		r := results.MedianReach(side.evals(), a.target.Float())
-		if at := a.against.reach(r); r.Reached && !math.IsNaN(at) {
-			marks = append(marks, reachMark{x: at, y: a.target.Float(), role: side.role})
-		}
-	}
-	return marks
-}
-
-// figure draws the chart. A second shape is for narrow screens.
-func (a accuracyChart) figure(arms []*arm, note string, shapes ...shape) (figure, bool, error) {
-	f := figure{Title: a.title, Note: note}
-	for _, s := range shapes {
-		ch, ok := a.chart(arms, s)
-		if !ok {
-			return f, false, nil
-		}
-		svg, err := ch.svg()
-		if err != nil {
-			return f, false, err
-		}
-		f.SVG = append(f.SVG, svg)
-	}
-	return f, true, nil
 }
 
 // pass1 is the measure of the headline.
@@ -269,66 +133,67 @@ func largestK(arms []*arm) int {
 	return k
 }
 
-// accuracyFigures returns the figures of the accuracy section: the large one and the small ones below it.
-func accuracyFigures(arms []*arm, target results.Number) (large, small []figure, err error) {
-	pass := func(against progress, title string) accuracyChart {
-		return accuracyChart{
+// accuracySection draws the held-out evaluations: accuracy against compute, then the smaller figures.
+func accuracySection(arms []*arm, target results.Number) section {
+	s := section{ID: "accuracy", Title: "Held-out accuracy"}
+	pass := func(against progress, title string) accuracy {
+		return accuracy{
 			title: title, yTitle: "held-out pass@1, greedy", measure: pass1, against: against, target: target,
-			guides: players(arms, passOf),
+			players: players(arms, passOf),
 		}
 	}
-	add := func(list *[]figure, c accuracyChart, note string, shapes ...shape) {
-		f, ok, e := c.figure(arms, note, shapes...)
-		if e != nil {
-			err = e
-		}
-		if ok {
-			*list = append(*list, f)
-		}
+	first := pass(byCompute(), "Accuracy against compute")
+	first.note, first.values = updateCosts(arms), true
+	main := first.figure(arms)
+	chart, ok := newCurveChart(&main)
+	if !ok {
+		s.Text = []string{"No evaluation was made."}
+		return s
 	}
-	add(&large, pass(byCompute(), "Accuracy against compute"), updateCosts(arms), wide(), narrow())
-	add(&small, pass(byUpdates(), "Accuracy against updates"), "", half())
-	add(&small, pass(byClock(), "Accuracy against clock time"), "", half())
+	s.Legend = chart.legend()
+	small := []results.Figure{pass(byUpdates(), "Accuracy against updates").figure(arms),
+		pass(byClock(), "Accuracy against clock time").figure(arms)}
 	if rewarded(arms) {
-		add(&small, accuracyChart{
+		small = append(small, accuracy{
 			title: "Reward against compute", yTitle: "held-out mean reward, greedy", measure: heldOutReward,
-			against: byCompute(),
-			guides:  players(arms, rewardOf), free: true,
-		}, "", half())
+			against: byCompute(), players: players(arms, rewardOf),
+		}.figure(arms))
 	}
 	if k := largestK(arms); k > 0 {
-		atK := func(e results.Eval) results.Number { return e.PassAtK(k) }
-		title := fmt.Sprintf("pass@%d against compute", k)
-		add(&small, accuracyChart{title: title, yTitle: fmt.Sprintf("held-out pass@%d, sampled", k), measure: atK,
-			against: byCompute()}, "", half())
-		f, e := passByK(arms)
-		if e != nil {
-			err = e
-		}
-		small = append(small, f)
+		small = append(small, accuracy{
+			title: fmt.Sprintf("pass@%d against compute", k), yTitle: fmt.Sprintf("held-out pass@%d, sampled", k),
+			measure: func(e results.Eval) results.Number { return e.PassAtK(k) }, against: byCompute(),
+		}.figure(arms), passByK(arms))
 	}
-	return large, small, err
+	s.Rows = []figureRow{large().drawPlain("", []results.Figure{main}), halves().drawPlain("", small)}
+	var rings []string
+	if slices.ContainsFunc(main.Marks, func(m results.MarkedAt) bool { return m.Name != "not ended" }) {
+		rings = append(rings, "where a median reached the target")
+	}
+	if slices.ContainsFunc(main.Marks, func(m results.MarkedAt) bool { return m.Name == "not ended" }) {
+		rings = append(rings, "the last evaluation of a run that has not ended: failed, killed or running")
+	}
+	text := "A median ends with the first of its seeds."
+	if len(rings) > 0 {
+		text += " Rings: " + strings.Join(rings, "; ") + "."
+	}
+	if slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) > 1 }) || len(rings) > 0 {
+		s.Text = []string{text}
+	}
+	return s
 }
 
 // passByK draws pass@k over k, before training and at the last evaluation of each arm.
-func passByK(arms []*arm) (figure, error) {
-	f := figure{Title: "pass@k before and after",
-		Note: "Last evaluation of each arm, median over seeds. Grey: the warm start."}
-	ys, ks := nothing(), nothing()
-	var layers []plot.Plotter
-	marked := map[int]bool{}
-	curve := func(rates []results.PassRate) plotter.XYs {
-		var points plotter.XYs
-		for _, r := range rates {
-			points = append(points, plotter.XY{X: math.Log2(float64(r.K)), Y: r.Rate})
-			ks.add(math.Log2(float64(r.K)))
-			ys.add(r.Rate)
-			marked[r.K] = true
-		}
-		return points
+func passByK(arms []*arm) results.Figure {
+	f := results.Figure{
+		Title: "pass@k before and after", Note: "Last evaluation of each arm, median over seeds. Dashed: the warm start.",
+		X: results.Axis{Title: "k, samples per problem", Log: true}, Y: results.Axis{Title: "held-out pass@k, sampled"},
 	}
-	add := func(points plotter.XYs, r role) {
-		layers = append(layers, line{points, penOf(r, 2)}, dots(points, r, 2.5))
+	add := func(c results.Curve, rates []results.PassRate) {
+		for _, r := range rates {
+			c.At = append(c.At, results.Point{X: float64(r.K), Y: results.Num(r.Rate)})
+		}
+		f.Curves = append(f.Curves, c)
 	}
 	for i, side := range arms {
 		c := results.MedianCurve(side.evals())
@@ -336,32 +201,11 @@ func passByK(arms []*arm) (figure, error) {
 			continue
 		}
 		if first := c[0]; i == 0 && len(c) > 1 && first.At.Update == 0 {
-			add(curve(first.PassAt), mutedColor)
+			add(results.Curve{Name: "warm start", Colour: side.colour, Dashed: true}, first.PassAt)
 		}
-		add(curve(c[len(c)-1].PassAt), side.role)
+		add(results.Curve{Name: side.label, Colour: side.colour}, c[len(c)-1].PassAt)
 	}
-	y := ys.padded(0.06)
-	s := half()
-	ch := &chart{title: f.Title, class: s.class, width: s.width, height: s.height, left: 34, right: 10, layers: layers}
-	x := ks.padded(0.04)
-	ch.x = axis{title: "k, samples per problem", low: x.low, high: x.high, ticks: powersOf(marked), gridless: true}
-	ch.y = axis{title: "held-out pass@k, sampled", low: max(0, y.low), high: min(1, y.high), ticks: ticks{about: 5}}
-	svg, err := ch.svg()
-	f.SVG = append(f.SVG, svg)
-	return f, err
-}
-
-// powersOf returns ticks at the measured k, on an axis of log2 k.
-func powersOf(marked map[int]bool) plot.Ticker {
-	return plot.TickerFunc(func(low, high float64) []plot.Tick {
-		var marks []plot.Tick
-		for k := 1; math.Log2(float64(k)) <= high; k++ {
-			if marked[k] {
-				marks = append(marks, plot.Tick{Value: math.Log2(float64(k)), Label: strconv.Itoa(k)})
-			}
-		}
-		return marks
-	})
+	return f
 }
 
 // updateCosts writes the compute of one update of each arm.
@@ -385,15 +229,9 @@ func updateCosts(arms []*arm) string {
 	return "Compute of one update: " + text + "."
 }
 
-// guide is the accuracy or reward of a reference player: the expert, or random actions.
-type guide struct {
-	name string
-	y    float64
-}
-
 // players returns the reference players that every run knows and on which all agree.
-func players(arms []*arm, of func(*results.Bound) float64) []guide {
-	var guides []guide
+func players(arms []*arm, of func(*results.Bound) float64) []results.Guide {
+	var guides []results.Guide
 	for _, p := range []struct {
 		name  string
 		bound func(*results.Summary) *results.Bound
@@ -409,7 +247,8 @@ func players(arms []*arm, of func(*results.Bound) float64) []guide {
 		}
 		differs := func(b *results.Bound) bool { return b == nil || *b != *found[0] }
 		if len(found) > 0 && found[0] != nil && !slices.ContainsFunc(found, differs) {
-			guides = append(guides, guide{p.name, of(found[0])})
+			y := of(found[0])
+			guides = append(guides, results.Guide{Name: p.name + " " + words.Fixed(y, 3), Y: results.Num(y)})
 		}
 	}
 	return guides

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"math"
 	"strings"
 
@@ -25,6 +24,13 @@ const crowdedFrom = 8
 
 // maxBands is the most overlapping bands that leave the lines visible. More are drawn fainter.
 const maxBands = 4
+
+// shape is the size of a chart, with about how many ticks fit along x.
+type shape struct {
+	class         string
+	width, height vg.Length
+	about         int
+}
 
 // curveChart draws a figure's curves over common axes.
 type curveChart struct {
@@ -226,24 +232,13 @@ func axisOf(a results.Axis, shown extent, about int) axis {
 	return out
 }
 
-// curveFigure draws a figure of curves in every shape of its place on the page. Without a chart it explains why.
-func curveFigure(f *results.Figure, p *curveChart, shapes []shape) (sheetFigure, error) {
-	out := sheetFigure{Title: f.Title, Note: f.Note}
-	if p == nil {
-		out.Empty = whyEmpty(f)
-		return out, nil
-	}
+// figure draws the chart in every shape of its place on the page.
+func (p curveChart) figure(shapes []shape) figure {
+	f := figure{Title: p.of.Title, Note: p.of.Note}
 	for _, s := range shapes {
-		svg, err := p.chart(s).svg()
-		if err != nil {
-			return out, fmt.Errorf("figure %q: %w", f.Title, err)
-		}
-		out.SVG = append(out.SVG, svg)
+		f.SVG = append(f.SVG, p.chart(s).svg())
 	}
-	out.Beyond = p.beyond()
-	var err error
-	out.Legend, err = p.legend()
-	return out, err
+	return f
 }
 
 // curveChartsOf lays out the axes of the figures of one row; nil for maps and empty figures. Axes of equal title and
@@ -339,17 +334,10 @@ func whyEmpty(f *results.Figure) string {
 	}
 }
 
-// sheetKey is an entry of a legend: a piece of the drawing and its name.
-type sheetKey struct {
-	Before string // to the left of the piece
-	Icon   markup
-	Name   string
-}
-
 // legend names what the figure shows.
-func (p curveChart) legend() ([]sheetKey, error) {
+func (p curveChart) legend() []key {
 	f := p.of
-	var keys []sheetKey
+	var keys []key
 	seen := make(map[string]bool)
 	var shows struct{ thin, band, whisker, computed, measured bool }
 	thick := make(map[int]bool)
@@ -375,18 +363,15 @@ func (p curveChart) legend() ([]sheetKey, error) {
 				width = 10
 			}
 			marked := l.points || len(l.along(pointsOf(c), p.named() > crowdedFrom)) > 0
-			icon, err := keyIcon(width, func(canvas *draw.Canvas) { l.key(canvas, marked) })
-			if err != nil {
-				return nil, err
-			}
-			keys = append(keys, sheetKey{Icon: icon, Name: oneLine(c.Name)})
+			icon := keyIcon(width, func(canvas *draw.Canvas) { l.key(canvas, marked) })
+			keys = append(keys, key{Icon: icon, Name: oneLine(c.Name)})
 		}
 		shows.computed, shows.measured = shows.computed || c.Dashed, shows.measured || !c.Dashed
 		shows.band = shows.band || spreads(c) && !c.Points && !c.Thin
 		shows.whisker = shows.whisker || spreads(c) && c.Points && !c.Thin
 	}
 	if shows.thin {
-		keys = append(keys, sheetKey{Icon: `<i class="key fine"></i>`, Name: oneLine(cmp.Or(f.Thin, "one seed"))})
+		keys = append(keys, key{Icon: `<i class="key fine"></i>`, Name: oneLine(cmp.Or(f.Thin, "one seed"))})
 	}
 	var spread markup
 	if shows.band {
@@ -396,43 +381,34 @@ func (p curveChart) legend() ([]sheetKey, error) {
 		spread += `<i class="key whisker"></i>`
 	}
 	if spread != "" {
-		keys = append(keys, sheetKey{Icon: spread, Name: "spread"})
+		keys = append(keys, key{Icon: spread, Name: "spread"})
 	}
 	if shows.computed && shows.measured {
-		keys = append(keys, sheetKey{Icon: `<i class="key computed"></i>`, Name: "computed"})
+		keys = append(keys, key{Icon: `<i class="key computed"></i>`, Name: "computed"})
 	}
-	return keys, nil
+	return keys
 }
 
 // key draws a piece of a curve, with its marker if it has any.
 func (l pen) key(c *draw.Canvas, marked bool) {
 	if !l.points {
-		across(c, draw.LineStyle{Color: l.role.color(), Width: max(1, l.width), Dashes: l.dashes})
+		y := c.Center().Y
+		c.StrokeLine2(draw.LineStyle{Color: l.role.color(), Width: max(1, l.width), Dashes: l.dashes}, c.Min.X, y, c.Max.X, y)
 	}
 	if marked {
 		l.shape.draw(c, l.role, max(3.1, l.radius), c.Center())
 	}
 }
 
-// across draws a line through the middle of a key.
-func across(c *draw.Canvas, pen draw.LineStyle) {
-	y := c.Center().Y
-	c.StrokeLine2(pen, c.Min.X, y, c.Max.X, y)
-}
-
 // keyIcon draws a key as an SVG for a line of text. It is hidden from screen readers, which read its name.
-func keyIcon(width vg.Length, paint func(*draw.Canvas)) (markup, error) {
+func keyIcon(width vg.Length, paint func(*draw.Canvas)) markup {
 	const height = vg.Length(11)
 	canvas := vgsvg.New(width, height)
 	c := draw.New(canvas)
 	paint(&c)
-	svg, err := inline(canvas, width, height, "icon", "")
-	if err != nil {
-		return "", err
-	}
+	svg := strings.TrimSpace(string(inline(canvas, width, height, "icon", "")))
 	shown := fmt.Sprintf(` width="%g" height="%g" aria-hidden="true">`, width.Points(), height.Points())
-	text := strings.Replace(strings.TrimSpace(string(svg)), ` role="img"><title></title>`, shown, 1)
-	return template.HTML(text), nil
+	return markup(strings.Replace(svg, ` role="img"><title></title>`, shown, 1))
 }
 
 // hasValue reports whether a curve has a point to draw.

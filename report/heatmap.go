@@ -81,7 +81,7 @@ func newHeat(f *results.Figure) (h heat, ok bool) {
 }
 
 // svg draws the map.
-func (h heat) svg() (markup, error) {
+func (h heat) svg() markup {
 	m := h.of.Map
 	height := mapHead + h.row*vg.Length(len(m.Rows)) + mapFoot
 	canvas := vgsvg.New(h.width, height)
@@ -159,20 +159,15 @@ func (h heat) drawColumns(c *draw.Canvas) {
 }
 
 // heatFigure draws a map for its place on the page.
-func heatFigure(f *results.Figure) (sheetFigure, error) {
-	out := sheetFigure{Title: f.Title, Note: f.Note}
+func heatFigure(f *results.Figure) figure {
+	out := figure{Title: f.Title, Note: f.Note}
 	h, ok := newHeat(f)
 	if !ok {
 		out.Empty = "Nothing to draw: no cell of the map has a value."
-		return out, nil
+		return out
 	}
-	svg, err := h.svg()
-	if err != nil {
-		return out, fmt.Errorf("map %q: %w", f.Title, err)
-	}
-	out.SVG, out.Scrolls = []markup{svg}, h.width > halfWidth
-	out.Legend, err = h.legend()
-	return out, err
+	out.SVG, out.Scrolls, out.Legend = []markup{h.svg()}, h.width > halfWidth, h.legend()
+	return out
 }
 
 // ranks returns the distinct values in ascending order if half of the values lie within a sixth of their range at one
@@ -229,25 +224,22 @@ func strokeBox(c *draw.Canvas, pen draw.LineStyle, box vg.Rectangle, inset vg.Le
 }
 
 // legend explains the colours and the frames.
-func (h heat) legend() ([]sheetKey, error) {
+func (h heat) legend() []key {
 	m := h.of.Map
 	if h.values.low == h.values.high {
-		return h.markKeys([]sheetKey{{Name: words.Fixed(h.values.low, m.Digits) + " " + oneLine(m.Unit) +
+		return h.markKeys([]key{{Name: words.Fixed(h.values.low, m.Digits) + " " + oneLine(m.Unit) +
 			" in every cell"}})
 	}
 	from, to := h.values.low, h.values.high
 	if m.Less {
 		from, to = to, from
 	}
-	ramp, err := keyIcon(60, func(c *draw.Canvas) {
+	ramp := keyIcon(60, func(c *draw.Canvas) {
 		step := (c.Max.X - c.Min.X) / heatLevels
 		for i := range heatLevels {
 			fill(*c, heat0+role(i), c.Min.X+step*vg.Length(i), c.Min.X+step*vg.Length(i+1), c.Min.Y, c.Max.Y)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
 	name := words.Fixed(to, m.Digits)
 	if unit := oneLine(m.Unit); unit != "" {
 		name += " " + unit
@@ -255,21 +247,18 @@ func (h heat) legend() ([]sheetKey, error) {
 	if h.ranked != nil {
 		name += ", by rank"
 	}
-	return h.markKeys([]sheetKey{{Before: words.Fixed(from, m.Digits), Icon: ramp,
+	return h.markKeys([]key{{Before: words.Fixed(from, m.Digits), Icon: ramp,
 		Name: name + ", the stronger the better"}})
 }
 
 // markKeys adds the frames to a legend.
-func (h heat) markKeys(keys []sheetKey) ([]sheetKey, error) {
+func (h heat) markKeys(keys []key) []key {
 	for i, mark := range h.of.Marks {
-		icon, err := keyIcon(18, func(c *draw.Canvas) {
+		icon := keyIcon(18, func(c *draw.Canvas) {
 			x := c.Center().X
 			outline(c, vg.Rectangle{Min: vg.Point{X: x - 8, Y: c.Min.Y}, Max: vg.Point{X: x + 8, Y: c.Max.Y}}, markRole(i), 0)
 		})
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, sheetKey{Icon: icon, Name: oneLine(mark.Name)})
+		keys = append(keys, key{Icon: icon, Name: oneLine(mark.Name)})
 	}
-	return keys, nil
+	return keys
 }

@@ -20,12 +20,6 @@ type pen struct {
 	radius vg.Length // of markers
 	points bool      // unconnected
 	plain  bool      // no markers along the line
-	inset  bool      // the plot leaves room at its edges for the width of the line
-}
-
-// penOf returns the pen of a line without markers; a lone value is a dot.
-func penOf(r role, width vg.Length) pen {
-	return pen{role: r, width: width, dashes: r.dashes(), radius: max(1.2, width), plain: true, inset: true}
 }
 
 // penOfCurve returns the pen of a figure's curve. The shape of markers changes every four colours, so that forty curves
@@ -137,21 +131,6 @@ func (l line) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// GlyphBoxes implements plot.GlyphBoxer.
-func (l line) GlyphBoxes(p *plot.Plot) (boxes []plot.GlyphBox) {
-	if !l.pen.inset {
-		return nil
-	}
-	for _, part := range unbroken(l.points) {
-		if len(part) == 1 {
-			boxes = append(boxes, dots(part, l.pen.role, l.pen.radius).GlyphBoxes(p)...)
-			continue
-		}
-		boxes = append(boxes, (&plotter.Line{XYs: part, LineStyle: l.pen.style()}).GlyphBoxes(p)...)
-	}
-	return boxes
-}
-
 // markers is a layer: a marker at each point.
 type markers struct {
 	points plotter.XYs
@@ -166,12 +145,6 @@ func (m markers) Plot(c draw.Canvas, p *plot.Plot) {
 			m.pen.shape.draw(&c, m.pen.role, m.pen.radius, vg.Point{X: trX(at.X), Y: trY(at.Y)})
 		}
 	}
-}
-
-// dots returns a layer of filled circles. Unlike markers, they get room at the edges of the plot.
-func dots(points plotter.XYs, r role, radius vg.Length) *plotter.Scatter {
-	glyph := draw.GlyphStyle{Color: r.color(), Radius: radius, Shape: draw.CircleGlyph{}}
-	return &plotter.Scatter{XYs: points, GlyphStyle: glyph}
 }
 
 // band is a layer: the spread of a line, filled between its ends. A lone spread is a whisker.
@@ -235,11 +208,6 @@ type rule struct {
 	at       float64
 	vertical bool
 	style    draw.LineStyle
-}
-
-// targetRule returns the dashed line at a target.
-func targetRule(at float64) rule {
-	return rule{at: at, style: draw.LineStyle{Color: inkColor.color(), Width: 0.9, Dashes: []vg.Length{4, 3}}}
 }
 
 // guideRules returns the lines of a figure's guides.

@@ -2,11 +2,11 @@ package report
 
 import (
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
@@ -21,88 +21,67 @@ var styleText string
 // markup is HTML that must not be escaped.
 type markup = template.HTML
 
-// figure is a titled plot. If there are two SVGs, the second is for narrow screens. Empty explains a missing SVG.
+// page is the input of the template page.html.
+type page struct {
+	Kind, Title string
+	About       []string // in the line under the title
+	Caution     string   // what keeps the page from being evidence
+	Headline    *headline
+	Warnings    []string // what keeps the arms from being compared as they stand
+	Tally       string   // of the verdicts
+	Findings    []findingCard
+	Lead        []string
+	Sections    []section
+	Build       string
+	Numbers     string // where the figures' numbers stand
+}
+
+// findingCard is a finding on the page.
+type findingCard struct {
+	results.Finding
+	Class, Sign string
+}
+
+// section is a part of a page under its own heading.
+type section struct {
+	ID, Title string
+	Text      []string
+	Legend    []key // of all its figures
+	Rows      []figureRow
+	Grids     []gridTable
+	Arms      []studyArm
+	Configs   []config
+}
+
+// figureRow is figures of one size, with their class in the style sheet. Fold is the summary of a collapsed row.
+type figureRow struct {
+	Class, Fold string
+	Figures     []figure
+}
+
+// figure is a drawn figure. If there are two SVGs, the second is for narrow screens. Empty explains a missing SVG.
 type figure struct {
-	Title string
-	Note  string
-	SVG   []markup
-	Empty string
+	Title, Note, Empty string
+	Beyond             string // what the axes leave out
+	Legend             []key
+	SVG                []markup
+	Scrolls            bool // sideways, on a narrow screen
 }
 
-// legend names the colour of an arm.
-type legend struct {
-	Class string
-	Label string
-	Note  string
-}
-
-// armSection is the figures of one arm.
-type armSection struct {
-	Class   string // of its colour key
-	Label   string
-	Figures []figure
+// key is an entry of a legend: a piece of the drawing and its name.
+type key struct {
+	Before string // to the left of the piece
+	Icon   markup
+	Name   string
 }
 
 // config is a configuration to print.
 type config struct{ Label, Text string }
 
-// page is the input of the template page.html.
-type page struct {
-	Kind     string
-	Title    string
-	About    []string
-	Headline headline
-	Warnings []string // what keeps the arms from being compared as they stand
-	Legend   []legend
-	Target   string   // of accuracy, where there is one
-	Guides   []string // of accuracy: who else plays, and what comes of it
-	Reached  bool     // by some arm's median
-	Spread   bool     // more than one seed somewhere: thin lines are drawn
-	Banded   bool     // and bands
-	Stopped  bool     // some run has not ended, and is crossed
-
-	Large   []figure
-	Small   []figure
-	NoEvals string
-
-	Seeds    []seedRow
-	Arms     []armRow
-	Against  []againstRow
-	Chance   string
-	Training []figure
-	Further  []figure // by the objective alone, folded away
-	Missing  string
-	ByAge    []figure // of what tables held, and of the effective sample size
-	Sampling []figure // over the updates
-	Prompts  []figure
-	Reuse    []armSection
-	GPUs     []figure
-	Idle     bool // some GPU was, in synchronous mode
-	Facts    []factRow
-	Configs  []config
-	Build    string
-
-	arms   []*arm
-	target results.Number
-}
-
-func newPage(arms []*arm) *page { return &page{arms: arms} }
-
 // CSS gives the template the style sheet.
 func (p *page) CSS() template.CSS { return template.CSS(styleText) }
 
-// Compared reports whether the page has several arms.
-func (p *page) Compared() bool { return len(p.arms) > 1 }
-
-// Many reports whether there are so many arms that the sections of single arms are collapsed.
-func (p *page) Many() bool { return len(p.arms) > 3 }
-
-// write draws everything and executes the template.
 func (p *page) write(w io.Writer) error {
-	if err := p.draw(); err != nil {
-		return err
-	}
-	p.describe()
 	t, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return err
@@ -110,201 +89,96 @@ func (p *page) write(w io.Writer) error {
 	return t.Execute(w, p)
 }
 
-// draw draws the figures.
-func (p *page) draw() (err error) {
-	if p.Large, p.Small, err = accuracyFigures(p.arms, p.target); err != nil {
-		return err
-	}
-	if len(p.Large) == 0 {
-		p.NoEvals = "No evaluation was made, so that there is no accuracy to show."
-	}
-	var missing []string
-	if p.Training, missing, err = trainingFigures(p.arms, append(commonMetrics(), episodeMetrics()...)); err != nil {
-		return err
-	}
-	if p.Further, _, err = trainingFigures(p.arms, furtherMetrics(p.arms)); err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		p.Missing = "Not measured: " + strings.Join(missing, ", ") + "."
-	}
-	if err := p.drawSampling(); err != nil {
-		return err
-	}
-	for _, side := range p.arms {
-		section := armSection{Class: side.class(), Label: side.label}
-		if section.Figures, err = figuresOf(side, histograms()); err != nil {
-			return err
-		}
-		p.Reuse = append(p.Reuse, section)
-		gpus, err := gpuFigure(side)
-		if err != nil {
-			return err
-		}
-		p.GPUs = append(p.GPUs, gpus)
-		p.Idle = p.Idle || idles(side)
-	}
-	return nil
+// gridTable is a table on the page: numbers to the right, words to the left.
+type gridTable struct {
+	Title, Note string
+	Heads       []gridCell   // none: a list of names and values
+	Rows        [][]gridCell // the first cell of a row is its name
 }
 
-// drawSampling draws the figures of prioritized sampling and of prompt replay.
-func (p *page) drawSampling() (err error) {
-	for _, side := range p.arms {
-		f, ok, err := priorityFigure(side, p.Compared())
-		if err != nil {
-			return err
-		}
-		if ok {
-			p.ByAge = append(p.ByAge, f)
-		}
-	}
-	f, ok, err := essFigure(p.arms)
-	if err != nil {
-		return err
-	}
-	if ok {
-		p.ByAge = append(p.ByAge, f)
-	}
-	if p.Sampling, _, err = trainingFigures(p.arms, samplingMetrics()); err != nil {
-		return err
-	}
-	p.Prompts, err = promptFigures(p.arms)
-	return err
+// Folded reports whether the table is long enough to be collapsed.
+func (t gridTable) Folded() bool {
+	const most = 20
+	return len(t.Heads) > 0 && len(t.Rows) > most
 }
 
-// describe fills in the texts.
-func (p *page) describe() {
-	p.Facts = factRows(p.arms)
-	if p.target.Known() {
-		p.Target = words.Amount(p.target.Float())
-		for _, side := range p.arms {
-			p.Reached = p.Reached || results.MedianReach(side.evals(), p.target.Float()).Reached
+// gridCell is a cell with its column's class in the style sheet.
+type gridCell struct {
+	Text   string
+	Spread string // in brackets behind a number, under it where the table is narrow
+	Class  string
+}
+
+func gridTables(grids ...results.Grid) []gridTable {
+	var tables []gridTable
+	for _, g := range grids {
+		t := gridTable{Title: g.Title, Note: g.Note}
+		classes := make([]string, len(g.Columns))
+		for j, name := range g.Columns {
+			classes[j] = columnClass(g.Rows, j)
+			t.Heads = append(t.Heads, gridCell{Text: name, Class: classes[j]})
 		}
-	}
-	for _, g := range players(p.arms, passOf) {
-		p.Guides = append(p.Guides, g.name+" "+fraction(results.Num(g.y)))
-	}
-	for _, side := range p.arms {
-		l := legend{Class: side.class(), Label: side.label}
-		var notes []string
-		if side.note != "" {
-			notes = append(notes, side.note)
-		}
-		if n := len(side.runs); n > 1 {
-			notes = append(notes, fmt.Sprintf("median of %d seeds", n))
-			p.Spread = true
-			p.Banded = len(p.arms) <= maxBandedArms
-		}
-		p.Stopped = p.Stopped || p.Compared() &&
-			slices.ContainsFunc(side.runs, func(r *results.Run) bool { return !ended(r) && len(r.Evals) > 0 })
-		l.Note = strings.Join(notes, ", ")
-		p.Legend = append(p.Legend, l)
-		if len(side.runs) > 0 {
-			label := side.label
-			if len(side.runs) > 1 {
-				label += fmt.Sprintf(" (seed %d; the others differ in the seed)", side.runs[0].Seed)
+		for _, row := range g.Rows {
+			cells := make([]gridCell, len(row))
+			for j, text := range row {
+				cells[j] = cellOf(text, classes[j])
 			}
-			p.Configs = append(p.Configs, config{label, side.runs[0].Config})
+			t.Rows = append(t.Rows, cells)
 		}
-		if s := side.summaries(); len(s) > 0 && p.About == nil {
-			p.About = about(s[0], p.arms)
-			p.Build = buildText(s[0].Build)
-		}
+		tables = append(tables, t)
 	}
+	return tables
 }
 
-// about is the line under the title.
-func about(s *results.Summary, arms []*arm) []string {
-	line := []string{"task " + s.Task, words.Whole(float64(s.Parameters)) + " parameters",
-		"batch of " + words.Whole(float64(s.BatchSize))}
-	runs := len(arms[0].runs)
+// factTable lists facts.
+func factTable(facts []results.Fact) gridTable {
+	var t gridTable
+	for _, f := range facts {
+		t.Rows = append(t.Rows, []gridCell{{Text: f.Name, Class: "word"}, {Text: f.Text, Class: "sentence"}})
+	}
+	return t
+}
+
+// cellOf writes a minus sign and splits the spread from a number.
+func cellOf(text, class string) gridCell {
+	if class != "" {
+		return gridCell{Text: text, Class: class}
+	}
+	number, spread, found := strings.Cut(words.Minus(text), " (")
+	if !found || !strings.HasSuffix(spread, ")") {
+		return gridCell{Text: words.Minus(text)}
+	}
+	return gridCell{number, "(" + spread, "split"}
+}
+
+// columnClass returns the class of a column: numbers, aligned right in one line; words, aligned left; or sentences,
+// wrapped.
+func columnClass(rows [][]string, column int) string {
+	const sentence = 34 // letters that are no longer a word or two
+	numbers, filled, longest := 0, 0, 0
+	for _, row := range rows {
+		text := row[column]
+		longest = max(longest, utf8.RuneCountInString(text))
+		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text, "not ") { // not reached: a number would stand here
+			continue
+		}
+		filled++
+		if numeric(text) {
+			numbers++
+		}
+	}
 	switch {
-	case slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) != runs }):
-		return line // the legend says it of each
-	case runs > 1:
-		return append(line, fmt.Sprintf("%d seeds per arm", runs))
+	case longest > sentence:
+		return "sentence"
+	case column > 0 && filled > 0 && 2*numbers >= filled:
+		return ""
 	default:
-		return append(line, fmt.Sprintf("seed %d", s.Seed))
+		return "word"
 	}
 }
 
-func buildText(b results.Build) string {
-	parts := []string{b.Go}
-	if b.GoMLX != "" {
-		parts = append(parts, "GoMLX "+b.GoMLX)
-	}
-	if b.Revision != "" {
-		revision := "revision " + b.Revision[:min(12, len(b.Revision))]
-		if b.Modified {
-			revision += " (modified)"
-		}
-		parts = append(parts, revision)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// arm is one configuration under one or more seeds: a side of a comparison, one of several arms, or the single run of a
-// report.
-type arm struct {
-	label string // for the reader
-	note  string // beside it in the legend
-	role  role   // its colour
-	runs  []*results.Run
-}
-
-// class returns the style sheet's name of the arm's colour.
-func (a *arm) class() string { return a.role.paint().variable }
-
-// evals returns the evaluations of every run that has any.
-func (a *arm) evals() [][]results.Eval {
-	var evals [][]results.Eval
-	for _, r := range a.runs {
-		if len(r.Evals) > 0 {
-			evals = append(evals, r.Evals)
-		}
-	}
-	return evals
-}
-
-// summaries returns the summaries of the finished runs.
-func (a *arm) summaries() []*results.Summary {
-	var s []*results.Summary
-	for _, r := range a.runs {
-		if r.Summary != nil {
-			s = append(s, r.Summary)
-		}
-	}
-	return s
-}
-
-// median returns the median of a number over the finished runs that know it.
-func (a *arm) median(of func(*results.Summary) results.Number) results.Number {
-	var values []float64
-	for _, s := range a.summaries() {
-		if n := of(s); n.Known() {
-			values = append(values, n.Float())
-		}
-	}
-	return results.Num(results.Median(values))
-}
-
-// histogram adds up a histogram over the finished runs.
-func (a *arm) histogram(of func(*results.Summary) results.Histogram) results.Histogram {
-	counts := make(map[uint64]uint64)
-	for _, s := range a.summaries() {
-		for _, bin := range of(s) {
-			counts[bin[0]] += bin[1]
-		}
-	}
-	var h results.Histogram
-	for value, count := range counts {
-		h = append(h, [2]uint64{value, count})
-	}
-	slices.SortFunc(h, func(x, y [2]uint64) int {
-		if x[0] < y[0] {
-			return -1
-		}
-		return 1
-	})
-	return h
+// numeric reports whether a cell begins with a number.
+func numeric(text string) bool {
+	text = strings.TrimLeft(text, "+-−±≥≤<>≈~∞ (")
+	return text == "" || unicode.IsDigit(rune(text[0]))
 }

@@ -16,9 +16,6 @@ const (
 	mutedColor
 	gridColor
 	axisColor
-	stalledColor
-	idleColor
-	onFillColor // text on a filled bar
 	firstArm    // the arms' colours, each with its band and its thin line
 )
 
@@ -28,10 +25,7 @@ const (
 	heat0    = lastArm + perArm               // the fills of heat maps, from the least to the most
 	onHeat0  = heat0 + heatLevels             // text on each of them
 	allRoles = onHeat0 + heatLevels
-	solid    = MostArms / 2 // arms whose lines are solid; those after them are dashed
-
-	baselineColor = firstArm
-	replayColor   = firstArm + perArm
+	solid    = MostArms / 2 // colours after which the markers of lines change
 )
 
 // MostArms is the most arms that a page can show: one for each colour.
@@ -49,8 +43,8 @@ type paint struct {
 
 // armPaints are the arms' colours. Blue and vermillion are distinct under any common colour blindness, and differ in
 // lightness in grey print (Okabe and Ito's pair, darkened until text in them is legible on white). Eight hues are not
-// all distinct, so the arms are two times four: within a four every two differ for every eye, and the second four are
-// dashed.
+// all distinct, so the arms are two times four: within a four every two differ for every eye, and the second four have
+// another marker.
 func armPaints() [MostArms]paint {
 	return [MostArms]paint{
 		{0xC2500A, "baseline", 1}, {0x0062B1, "replay", 1}, {0x1FA574, "green", 1}, {0x5E1A78, "purple", 1},
@@ -68,12 +62,6 @@ func (r role) paint() paint {
 		return paint{0xE4E7EB, "grid", 1}
 	case axisColor:
 		return paint{0x8C959F, "axis", 1}
-	case stalledColor:
-		return paint{0x98A2AD, "stalled", 1}
-	case idleColor:
-		return paint{0xD5DAE0, "idle", 1}
-	case onFillColor:
-		return paint{0xFFFFFF, "on-fill", 1}
 	}
 	if r >= heat0 {
 		return r.heatPaint()
@@ -109,14 +97,6 @@ func (r role) color() color.Color {
 func (r role) band() role { return r + 1 }
 
 func (r role) thin() role { return r + 2 }
-
-// dashes returns the pattern of an arm's thick lines, nil for solid ones.
-func (r role) dashes() []vg.Length {
-	if r < armRole(solid) || (r-firstArm)%perArm != 0 {
-		return nil
-	}
-	return []vg.Length{5, 2.5}
-}
 
 // paints returns every role's paint by its hexadecimal drawing colour.
 func paints() map[string]paint {

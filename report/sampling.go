@@ -67,91 +67,71 @@ func ageBars(tables []*results.Priority) (bars []ageBar, width uint64) {
 	return bars, width
 }
 
-// priorityFigure draws the probability and the mean base of each age; ok is false if the arm has no prioritized table
-// with units.
-func priorityFigure(side *arm, compared bool) (f figure, ok bool, err error) {
+// priorityFigures draws the probability and the mean base of each age, none if the arm has no prioritized table with
+// units.
+func priorityFigures(side *arm, compared bool) []results.Figure {
 	tables := side.priorities()
 	held, width := ageBars(tables)
 	if len(held) == 0 {
-		return f, false, nil
+		return nil
 	}
-	f.Title = "Priority against age"
-	if compared {
-		f.Title += ", " + side.label
-	}
-	last := held[len(held)-1].index
-	x := axis{low: -0.5, high: float64((last+1)*width) - 0.5, ticks: ticks{about: 6, integer: true}, gridless: true}
-	halfLife := medianNumber(tables, func(p *results.Priority) results.Number { return p.HalfLife })
-	top, err := probabilityChart(side, held, width, x, halfLife).svg()
-	if err != nil {
-		return f, false, err
-	}
-	x.title = "age, in versions"
-	bottom, err := baseChart(side, held, width, x).svg()
-	if err != nil {
-		return f, false, err
-	}
-	f.SVG = []markup{top, bottom}
-	f.Note = "At the end of the run. The grey line is what uniform draws would give. " + halfLifeNote(halfLife, x.high)
-	return f, true, nil
-}
-
-// halfLifeNote describes the half-life, drawn or not.
-func halfLifeNote(halfLife results.Number, end float64) string {
-	switch h := halfLife.Float(); {
-	case !halfLife.Known():
-		return "Age does not count."
-	case h > end:
-		return fmt.Sprintf("The half-life, %s versions, lies beyond the oldest held.", words.Amount(h))
-	default:
-		return fmt.Sprintf("Dashed: the half-life, %s versions.", words.Amount(h))
-	}
-}
-
-func probabilityChart(side *arm, held []ageBar, width uint64, x axis, halfLife results.Number) *chart {
-	shares := bars{role: side.role, width: float64(width)}
-	var uniform plotter.XYs
-	highest := 0.0
-	for i, b := range held {
-		shares.bars = append(shares.bars, bar{b.index, 100 * b.probability})
-		left, right := float64(b.index*width)-0.5, float64((b.index+1)*width)-0.5
-		if i > 0 && held[i-1].index+1 < b.index { // a stretch that holds nothing
-			uniform = append(uniform, plotter.XY{X: float64((held[i-1].index+1)*width) - 0.5, Y: 0}, plotter.XY{X: left, Y: 0})
-		}
-		uniform = append(uniform, plotter.XY{X: left, Y: 100 * b.held}, plotter.XY{X: right, Y: 100 * b.held})
-		highest = max(highest, 100*b.probability, 100*b.held)
-	}
-	ch := &chart{title: "Probability of a draw against age, " + side.label, class: "half", width: 380, height: 165,
-		left: 40, right: 10}
-	unit := "% of draws"
+	x, unit := results.Axis{Title: "age, in versions"}, "% of draws"
 	if width > 1 {
 		unit += fmt.Sprintf(", by %d versions", width)
 	}
-	ch.x, ch.y = x, axis{title: unit, low: 0, high: highest * 1.12, ticks: ticks{about: 4}}
-	ch.layers = []plot.Plotter{shares, line{uniform, penOf(onFillColor, 3)}, line{uniform, penOf(mutedColor, 1.2)}}
-	if halfLife.Known() && halfLife.Float() <= x.high {
-		ch.layers = append(ch.layers, ageMark{halfLife.Float(), "half-life " + words.Amount(halfLife.Float())})
+	base := "mean base"
+	if name := tables[0].Base; name != "" {
+		base += ", " + name
 	}
-	return ch
+	drawn, uniform := results.Curve{Name: side.label, Colour: side.colour}, results.Curve{Dashed: true, Colour: side.colour}
+	bases := drawn
+	for _, b := range held {
+		at := (float64(b.index)+0.5)*float64(width) - 0.5
+		drawn.At = append(drawn.At, results.Point{X: at, Y: results.Num(100 * b.probability)})
+		uniform.At = append(uniform.At, results.Point{X: at, Y: results.Num(100 * b.held)})
+		bases.At = append(bases.At, results.Point{X: at, Y: results.Num(b.base)})
+	}
+	probability := results.Figure{
+		Title: "Priority against age", X: x, Y: results.Axis{Title: unit, Low: results.Num(0)},
+		Curves: []results.Curve{uniform, drawn},
+	}
+	priority := results.Figure{
+		Title: "Mean base against age", X: x, Y: results.Axis{Title: base, Low: results.Num(0)}, Curves: []results.Curve{bases},
+	}
+	if compared {
+		probability.Title += ", " + side.label
+		priority.Title += ", " + side.label
+	}
+	halfLife := medianNumber(tables, func(p *results.Priority) results.Number { return p.HalfLife })
+	note := "Age does not count."
+	switch last := float64(held[len(held)-1].index+1) * float64(width); {
+	case halfLife.Float() > last:
+		note = fmt.Sprintf("The half-life, %s versions, lies beyond the oldest held.", number(halfLife))
+	case halfLife.Known():
+		note = fmt.Sprintf("The half-life is %s versions.", number(halfLife))
+		probability.Guides = []results.Guide{{Name: "half-life " + number(halfLife), X: halfLife}}
+	}
+	probability.Note = "At the end of the run. Dashed: uniform draws. " + note
+	return []results.Figure{probability, priority}
 }
 
-func baseChart(side *arm, held []ageBar, width uint64, x axis) *chart {
-	points := make(plotter.XYs, len(held))
-	ys := nothing()
-	ys.add(0)
-	for i, b := range held {
-		points[i] = plotter.XY{X: (float64(b.index)+0.5)*float64(width) - 0.5, Y: b.base}
-		ys.add(b.base)
+// samplingSection shows how batches were drawn; ok is false if there is nothing to show.
+func samplingSection(arms []*arm) (s section, ok bool) {
+	s = section{ID: "sampling", Title: "Sampling", Legend: armKeys(arms)}
+	var byAge []results.Figure
+	for _, side := range arms {
+		byAge = append(byAge, priorityFigures(side, len(arms) > 1)...)
 	}
-	base := "mean base"
-	if p := side.priorities(); p[0].Base != "" {
-		base += ", " + p[0].Base
+	if f := essFigure(arms); len(f.Curves) > 0 {
+		byAge = append(byAge, f)
 	}
-	ch := &chart{title: "Mean base of the priority against age, " + side.label, class: "half", width: 380, height: 115,
-		left: 40, right: 10}
-	ch.x, ch.y = x, axis{title: base, low: 0, high: cmp.Or(ys.high*1.1, 1), ticks: ticks{about: 3}}
-	ch.layers = []plot.Plotter{line{points, penOf(side.role, 1.7)}}
-	return ch
+	if len(byAge) > 0 {
+		s.Rows = append(s.Rows, halves().drawPlain("", byAge))
+	}
+	if figures, _ := trainingFigures(arms, samplingMetrics()); len(figures) > 0 {
+		s.Rows = append(s.Rows, thirds().drawPlain("", figures))
+	}
+	return s, len(s.Rows) > 0
 }
 
 // medianNumber returns the median of a number over the items that know it.
@@ -163,14 +143,12 @@ func medianNumber[T any](list []T, of func(T) results.Number) results.Number {
 	return results.RangeOf(values).Median
 }
 
-// essFigure draws the effective sample size by age, of every arm that measured it; ok is false if none did.
-func essFigure(arms []*arm) (f figure, ok bool, err error) {
-	f.Title = "ESS by age"
-	s := half()
-	ch := &chart{title: "Effective sample size by age of the rollouts", class: s.class, width: s.width, height: 235,
-		left: 40, right: 10}
-	xs, ys := nothing(), nothing()
-	xs.add(0)
+// essFigure draws the effective sample size by age, of every arm that measured it.
+func essFigure(arms []*arm) results.Figure {
+	f := results.Figure{
+		Title: "ESS by age", X: results.Axis{Title: "age at use, in versions", Low: results.Num(0)},
+		Y: results.Axis{Title: "ESS/n by token"},
+	}
 	var notes []string
 	for _, side := range arms {
 		var curves [][]results.AgeESS
@@ -179,47 +157,31 @@ func essFigure(arms []*arm) (f figure, ok bool, err error) {
 				curves = append(curves, s.ESSByAge)
 			}
 		}
-		for _, c := range curves {
-			points := essPoints(c)
-			for _, p := range points {
-				xs.add(p.X)
-				ys.add(p.Y)
-			}
-			if len(curves) > 1 {
-				ch.layers = append(ch.layers, line{points, penOf(side.role.thin(), 0.8)})
+		if len(curves) == 0 {
+			continue
+		}
+		if len(curves) > 1 {
+			for _, c := range curves {
+				f.Curves = append(f.Curves, results.Curve{Colour: side.colour, Thin: true, At: essPoints(c)})
 			}
 		}
-		middle := essPoints(medianESS(curves))
-		ch.layers = append(ch.layers, line{middle, penOf(side.role, 2)})
-		if len(middle) <= 40 && len(middle) > 0 {
-			ch.layers = append(ch.layers, dots(middle, side.role, 2.1))
+		f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: essPoints(medianESS(curves))})
+		if target := targetESS(side); target.Known() {
+			f.Guides = append(f.Guides, results.Guide{Name: "target " + number(target), Y: target})
 		}
-		if target := targetESS(side); len(curves) > 0 && target.Known() {
-			ys.add(target.Float())
-			ch.layers = append(ch.layers, targetRule(target.Float()))
-		}
-		if note := decayNote(side, len(arms) > 1); len(curves) > 0 && note != "" {
+		if note := decayNote(side, len(arms) > 1); note != "" {
 			notes = append(notes, note)
 		}
 	}
-	if ys.empty() {
-		return f, false, nil
-	}
-	y := ys.padded(0.08)
-	ch.x = axis{title: "age at use, in versions", low: 0, high: cmp.Or(xs.high, 1), ticks: ticks{about: 6, integer: true},
-		gridless: true}
-	ch.y = axis{title: "ESS/n by token", low: max(0, y.low), high: min(1, y.high), ticks: ticks{about: 5}}
-	svg, err := ch.svg()
-	f.SVG = []markup{svg}
 	f.Note = strings.Join(notes, " ")
-	return f, true, err
+	return f
 }
 
 // essPoints places each measurement in the middle of its ages.
-func essPoints(curve []results.AgeESS) plotter.XYs {
-	points := make(plotter.XYs, len(curve))
+func essPoints(curve []results.AgeESS) []results.Point {
+	points := make([]results.Point, len(curve))
 	for i, e := range curve {
-		points[i] = plotter.XY{X: float64(e.Age+e.Last) / 2, Y: e.ESS}
+		points[i] = results.Point{X: float64(e.Age+e.Last) / 2, Y: results.Num(e.ESS)}
 	}
 	return points
 }
@@ -271,7 +233,7 @@ func decayNote(side *arm, compared bool) string {
 		value = words.Amount(tau.Float()) + " versions"
 	}
 	if target.Known() {
-		return fmt.Sprintf("τ%s: %s at the end, set for an ESS/n of %s over all ages (dashed).", who, value,
+		return fmt.Sprintf("τ%s: %s at the end, set for an ESS/n of %s over all ages (dotted).", who, value,
 			words.Amount(target.Float()))
 	}
 	return fmt.Sprintf("τ%s: %s.", who, value)

@@ -1,27 +1,17 @@
 package report
 
 import (
-	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"net/url"
 	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
-
-//go:embed sheet.html
-var sheetText string
-
-//go:embed sheet.css
-var sheetStyleText string
 
 // renderSheet writes a page of findings, figures and tables. An invalid sheet is refused with all of its problems.
 func renderSheet(w io.Writer, s *results.Sheet) error {
@@ -29,67 +19,33 @@ func renderSheet(w io.Writer, s *results.Sheet) error {
 	if err != nil {
 		return err
 	}
+	p.addFacts(s.Facts)
 	return p.write(w)
 }
 
-// sheetPage is the input of the template sheet.html.
-type sheetPage struct {
-	Kind, Title string
-	About       []string
-	Caution     string // what keeps the page from being evidence
-	Tally       string // of the verdicts
-	Findings    []findingCard
-	Lead        []string
-	Sections    []sheetSection
-	Arms        []studyArm
-	Facts       []results.Fact
-	Numbers     string // where the figures' numbers stand
-}
-
-// findingCard is a finding on the page.
-type findingCard struct {
-	results.Finding
-	Class, Sign string
-}
-
-// sheetSection is a section on the page.
-type sheetSection struct {
-	Title string
-	Text  []string
-	Rows  []figureRow
-	Grids []gridTable
-}
-
-// newSheetPage validates and draws a sheet.
-func newSheetPage(s *results.Sheet) (*sheetPage, error) {
+// newSheetPage validates and draws a sheet, without its facts.
+func newSheetPage(s *results.Sheet) (*page, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	p := &sheetPage{Kind: s.Kind, Title: s.Title, Lead: s.Lead, Facts: s.Facts, Tally: tally(s.Findings)}
+	p := &page{Kind: s.Kind, Title: s.Title, Lead: s.Lead, Tally: tally(s.Findings)}
 	for _, f := range s.Findings {
 		card := findingCard{Finding: f}
 		card.Class, card.Sign = verdictLook(f.Verdict)
 		p.Findings = append(p.Findings, card)
 	}
-	for _, section := range s.Sections {
-		rows, err := arranged(section.Figures)
-		if err != nil {
-			return nil, fmt.Errorf("section %q: %w", section.Title, err)
-		}
-		p.Sections = append(p.Sections, sheetSection{section.Title, section.Text, rows, gridTables(section.Grids)})
+	for _, part := range s.Sections {
+		p.Sections = append(p.Sections, section{
+			Title: part.Title, Text: part.Text, Rows: arranged(part.Figures), Grids: gridTables(part.Grids...),
+		})
 	}
 	return p, nil
 }
 
-// CSS gives the template the style sheets.
-func (p *sheetPage) CSS() template.CSS { return template.CSS(styleText + sheetStyleText) }
-
-func (p *sheetPage) write(w io.Writer) error {
-	t, err := template.New("sheet").Parse(sheetText)
-	if err != nil {
-		return err
+func (p *page) addFacts(facts []results.Fact) {
+	if len(facts) > 0 {
+		p.Sections = append(p.Sections, section{ID: "facts", Title: "How it was made", Grids: []gridTable{factTable(facts)}})
 	}
-	return t.Execute(w, p)
 }
 
 // verdictLook returns a verdict's class in the style sheet and its sign.
@@ -119,12 +75,8 @@ func tally(findings []results.Finding) string {
 		one, many string
 	}{{results.Holds, "holds", "hold"}, {results.DoesNotHold, "does not hold", "do not hold"},
 		{results.CannotTell, "cannot be told", "cannot be told"}} {
-		switch n := count[part.verdict]; n {
-		case 0:
-		case 1:
-			parts = append(parts, "1 "+part.one)
-		default:
-			parts = append(parts, fmt.Sprintf("%d %s", n, part.many))
+		if n := count[part.verdict]; n > 0 {
+			parts = append(parts, words.Plural(n, part.one, part.many))
 		}
 	}
 	claims := "One claim"
@@ -134,28 +86,10 @@ func tally(findings []results.Finding) string {
 	return claims + ": " + strings.Join(parts, ", ") + "."
 }
 
-// sheetFigure is a drawn figure. If there are two SVGs, the second is for narrow screens. Empty explains a missing SVG.
-type sheetFigure struct {
-	Title, Note, Empty string
-	Beyond             string // what the axes leave out
-	Legend             []sheetKey
-	SVG                []markup
-	Scrolls            bool // sideways, on a narrow screen
-}
-
-// Many reports whether the legend is so long that it stands in columns.
-func (f sheetFigure) Many() bool { return len(f.Legend) > crowdedFrom }
-
-// figureRow is figures of one size, with their class in the style sheet.
-type figureRow struct {
-	Class   string
-	Figures []sheetFigure
-}
-
 // arranged draws a section's figures in rows. A single figure is large; simple figures in multiples of three stand
 // three to a row; others stand two to a row, with the first large if the number is odd. A map takes the width that its
 // columns need.
-func arranged(figures []results.Figure) ([]figureRow, error) {
+func arranged(figures []results.Figure) []figureRow {
 	var rows []figureRow
 	for len(figures) > 0 {
 		n := 1
@@ -164,43 +98,34 @@ func arranged(figures []results.Figure) ([]figureRow, error) {
 				n++
 			}
 		}
-		for _, size := range sizes(figures[:n]) {
-			row, err := drawRow(figures[:size.figures], size)
-			if err != nil {
-				return nil, err
-			}
-			rows, figures = append(rows, row), figures[size.figures:]
+		first := n
+		size := halves()
+		switch {
+		case n == 1 && (figures[0].Map == nil || broad(&figures[0])):
+			size = large()
+		case n%3 == 0 && simple(figures[:n]):
+			size = thirds()
+		case n%2 == 1 && figures[0].Map == nil:
+			size, first = large(), 1
 		}
+		rows = append(rows, size.draw(figures[:first]))
+		if first < n {
+			rows = append(rows, halves().draw(figures[first:n]))
+		}
+		figures = figures[n:]
 	}
-	return rows, nil
+	return rows
 }
 
-// rowSize is the size of a number of figures.
+// rowSize is the size of the figures of a row: their class in the style sheet, and their shapes.
 type rowSize struct {
-	figures int
-	class   string
-	shapes  []shape
+	class  string
+	shapes []shape
 }
 
-// sizes divides neighbouring figures into rows. A broad figure is alone.
-func sizes(figures []results.Figure) []rowSize {
-	half := shape{"half", halfWidth, 240, false, 5}
-	third := shape{"third", 290, 200, false, 4}
-	large := []shape{wide(), narrow()}
-	n := len(figures)
-	switch {
-	case n == 1 && figures[0].Map != nil && !broad(&figures[0]):
-		return []rowSize{{1, "grid halves", nil}}
-	case n == 1:
-		return []rowSize{{1, "large", large}}
-	case n%3 == 0 && simple(figures):
-		return []rowSize{{n, "grid thirds", []shape{third}}}
-	case n%2 == 0 || figures[0].Map != nil:
-		return []rowSize{{n, "grid halves", []shape{half}}}
-	default:
-		return []rowSize{{1, "large", large}, {n - 1, "grid halves", []shape{half}}}
-	}
-}
+func large() rowSize  { return rowSize{"large", []shape{{"wide", 840, 330, 9}, {"narrow", 380, 260, 5}}} }
+func halves() rowSize { return rowSize{"grid halves", []shape{{"half", halfWidth, 240, 5}}} }
+func thirds() rowSize { return rowSize{"grid thirds", []shape{{"third", 290, 200, 4}}} }
 
 // broad reports whether a map needs the whole width of the page.
 func broad(f *results.Figure) bool {
@@ -228,23 +153,35 @@ func simple(figures []results.Figure) bool {
 	return true
 }
 
-func drawRow(figures []results.Figure, size rowSize) (figureRow, error) {
+// draw draws the figures of a row, each with its legend.
+func (size rowSize) draw(figures []results.Figure) figureRow {
 	row := figureRow{Class: size.class}
-	charts := curveChartsOf(figures)
-	for i := range figures {
-		var f sheetFigure
-		var err error
-		if figures[i].Map != nil {
-			f, err = heatFigure(&figures[i])
-		} else {
-			f, err = curveFigure(&figures[i], charts[i], size.shapes)
+	for i, chart := range curveChartsOf(figures) {
+		f := &figures[i]
+		switch {
+		case f.Map != nil:
+			row.Figures = append(row.Figures, heatFigure(f))
+		case chart == nil:
+			row.Figures = append(row.Figures, figure{Title: f.Title, Note: f.Note, Empty: whyEmpty(f)})
+		default:
+			drawn := chart.figure(size.shapes)
+			drawn.Legend, drawn.Beyond = chart.legend(), chart.beyond()
+			row.Figures = append(row.Figures, drawn)
 		}
-		if err != nil {
-			return row, err
-		}
-		row.Figures = append(row.Figures, f)
 	}
-	return row, nil
+	return row
+}
+
+// drawPlain draws the figures of a row without legends. Empty ones say why.
+func (size rowSize) drawPlain(why string, figures []results.Figure) figureRow {
+	row := size.draw(figures)
+	for i := range row.Figures {
+		row.Figures[i].Legend, row.Figures[i].Beyond = nil, ""
+		if why != "" && row.Figures[i].Empty != "" {
+			row.Figures[i].Empty = why
+		}
+	}
+	return row
 }
 
 // renderStudy writes the page of a study: its sheet, and its arms with links to the folders of their runs. Links are
@@ -258,9 +195,15 @@ func renderStudy(w io.Writer, s *results.Study) error {
 	if s.Quick {
 		p.Caution = "A rehearsal with small budgets: its figures are no evidence for or against anything."
 	}
-	for i, a := range s.Arms {
-		p.Arms = append(p.Arms, armOfStudy(a, i == 0))
+	if len(s.Arms) > 0 {
+		arms := section{ID: "arms", Title: "Arms",
+			Text: []string{"The settings of each arm that differ from the first, and the folders of its runs by seed."}}
+		for i, a := range s.Arms {
+			arms.Arms = append(arms.Arms, armOfStudy(a, i == 0))
+		}
+		p.Sections = append(p.Sections, arms)
 	}
+	p.addFacts(s.Sheet.Facts)
 	p.Numbers = results.StudyFile
 	return p.write(w)
 }
@@ -272,12 +215,6 @@ type studyArm struct {
 	Failed  []string
 	Differs []string
 	First   bool // what the others differ from
-}
-
-// FoldArms reports whether the table of arms is long enough to be collapsed.
-func (p *sheetPage) FoldArms() bool {
-	const most = 12
-	return len(p.Arms) > most
 }
 
 // runLink links to the folder of a run.
@@ -317,90 +254,4 @@ func aboutStudy(s *results.Study) []string {
 		line = append(line, s.Ended.UTC().Format("2 January 2006"))
 	}
 	return line
-}
-
-// gridTable is a table on the page: numbers to the right, words to the left.
-type gridTable struct {
-	Title, Note string
-	Heads       []gridCell
-	Rows        [][]gridCell // the first cell of a row is its name
-}
-
-// Folded reports whether the table is long enough to be collapsed.
-func (t gridTable) Folded() bool {
-	const most = 20
-	return len(t.Rows) > most
-}
-
-// gridCell is a cell with its column's class in the style sheet.
-type gridCell struct {
-	Text   string
-	Spread string // in brackets behind a number, under it where the table is narrow
-	Class  string
-}
-
-func gridTables(grids []results.Grid) []gridTable {
-	var tables []gridTable
-	for _, g := range grids {
-		t := gridTable{Title: g.Title, Note: g.Note}
-		classes := make([]string, len(g.Columns))
-		for j, name := range g.Columns {
-			classes[j] = columnClass(g.Rows, j)
-			t.Heads = append(t.Heads, gridCell{Text: name, Class: classes[j]})
-		}
-		for _, row := range g.Rows {
-			cells := make([]gridCell, len(row))
-			for j, text := range row {
-				cells[j] = cellOf(text, classes[j])
-			}
-			t.Rows = append(t.Rows, cells)
-		}
-		tables = append(tables, t)
-	}
-	return tables
-}
-
-// cellOf writes a minus sign and splits the spread from a number.
-func cellOf(text, class string) gridCell {
-	if class == "" && len(text) > 1 && text[0] == '-' {
-		text = "−" + text[1:]
-	}
-	number, spread, found := strings.Cut(text, " (")
-	if class != "" || !found || !strings.HasSuffix(spread, ")") {
-		return gridCell{Text: text, Class: class}
-	}
-	return gridCell{number, "(" + spread, "split"}
-}
-
-// columnClass returns the class of a column: numbers, aligned right in one line; words, aligned left; or sentences,
-// wrapped.
-func columnClass(rows [][]string, column int) string {
-	const sentence = 34 // letters that are no longer a word or two
-	numbers, filled, longest := 0, 0, 0
-	for _, row := range rows {
-		text := row[column]
-		longest = max(longest, utf8.RuneCountInString(text))
-		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text,
-			"not ") { // not reached, not measured: where a number would stand
-			continue
-		}
-		filled++
-		if numeric(text) {
-			numbers++
-		}
-	}
-	switch {
-	case longest > sentence:
-		return "sentence"
-	case column > 0 && filled > 0 && 2*numbers >= filled:
-		return ""
-	default:
-		return "word"
-	}
-}
-
-// numeric reports whether a cell begins with a number.
-func numeric(text string) bool {
-	text = strings.TrimLeft(text, "+-−±≥≤<>≈~∞ (")
-	return text == "" || unicode.IsDigit(rune(text[0]))
 }

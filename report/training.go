@@ -152,37 +152,29 @@ const lineBudget = 2600
 const thickBudget = 1000
 
 // trainingFigures draws every measured metric, and names the unmeasured ones that are normally shown.
-func trainingFigures(arms []*arm, metrics []metric) (figures []figure, missing []string, err error) {
+func trainingFigures(arms []*arm, metrics []metric) (figures []results.Figure, missing []string) {
 	for _, m := range metrics {
 		if m.when != nil && !m.when(arms) {
 			continue
 		}
-		ch, cut, ok := m.chart(arms)
-		if !ok {
-			if m.when == nil {
-				missing = append(missing, strings.ToLower(m.title))
-			}
-			continue
+		if f, ok := m.figure(arms); ok {
+			figures = append(figures, f)
+		} else if m.when == nil {
+			missing = append(missing, strings.ToLower(m.title))
 		}
-		svg, err := ch.svg()
-		if err != nil {
-			return nil, nil, err
-		}
-		figures = append(figures, figure{Title: m.title, Note: cut, SVG: []markup{svg}})
 	}
-	return figures, missing, nil
+	return figures, missing
 }
 
-// chart draws a metric: every run thin, and the smoothed median over it. The note cut describes outliers outside the
-// axes.
-func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
+// figure draws a metric: every run thin, and the smoothed median over it. Outliers lie outside the axes; the note names
+// them.
+func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 	lines := 0
 	for _, side := range arms {
 		lines += len(side.runs) + 1
 	}
 	limit := max(48, lineBudget/lines)
 	var all []float64
-	var thinLines, thick []plot.Plotter
 	last := 0.0
 	for _, side := range arms {
 		var traces []plotter.XYs
@@ -198,23 +190,68 @@ func (m metric) chart(arms []*arm) (ch *chart, cut string, ok bool) {
 					all = append(all, p.Y)
 				}
 			}
-			thinLines = append(thinLines, line{thin(points, limit), penOf(side.role.thin(), 0.7)})
+			f.Curves = append(f.Curves,
+				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: curvePoints(thin(points, limit))})
 		}
 		if len(traces) > 0 {
 			middle := medianSeries(traces)
 			points := thin(smooth(middle, smoothing(len(middle))), thickBudget/len(arms))
-			thick = append(thick, line{points, penOf(side.role, 1.7)})
+			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: curvePoints(points)})
 		}
 	}
 	if len(all) == 0 {
-		return nil, "", false
+		return f, false
 	}
 	y, cut := window(all)
-	ch = &chart{title: m.title + " against updates", class: "third", width: 290, height: 178, left: 36, right: 8}
-	ch.x = axis{title: "updates", low: 0, high: last, ticks: ticks{about: 4, integer: true}, gridless: true}
-	ch.y = axis{title: m.unit, low: y.low, high: y.high, ticks: ticks{about: 4}}
-	ch.layers = append(thinLines, thick...)
-	return ch, cut, true
+	f.Title, f.Note = m.title, cut
+	f.X = results.Axis{Title: "updates", Low: results.Num(0), High: results.Num(last)}
+	f.Y = results.Axis{Title: m.unit, Low: results.Num(y.low), High: results.Num(y.high)}
+	return f, true
+}
+
+// curvePoints returns the points of a curve.
+func curvePoints(points plotter.XYs) []results.Point {
+	list := make([]results.Point, len(points))
+	for i, p := range points {
+		list[i] = results.Point{X: p.X, Y: results.Num(p.Y)}
+	}
+	return list
+}
+
+// trainingSection draws the metrics of all updates.
+func trainingSection(arms []*arm) section {
+	s := section{ID: "training", Title: "Training"}
+	figures, missing := trainingFigures(arms, append(commonMetrics(), episodeMetrics()...))
+	if len(figures) == 0 {
+		s.Text = []string{"No update was made."}
+		return s
+	}
+	s.Legend = armKeys(arms)
+	s.Text = []string{"Thin: every run. Thick: the running median over a twentieth of the updates, of the median over seeds."}
+	if len(missing) > 0 {
+		s.Text = append(s.Text, "Not measured: "+strings.Join(missing, ", ")+".")
+	}
+	s.Rows = []figureRow{thirds().drawPlain("", figures)}
+	if further, _ := trainingFigures(arms, furtherMetrics(arms)); len(further) > 0 {
+		row := thirds().drawPlain("", further)
+		row.Fold = "Further metrics of the objective"
+		s.Rows = append(s.Rows, row)
+	}
+	return s
+}
+
+// armKeys is the legend of figures whose curves are arms, none for a single arm.
+func armKeys(arms []*arm) []key {
+	if len(arms) == 1 {
+		return nil
+	}
+	var f results.Figure
+	for _, side := range arms {
+		at := make([]results.Point, 2)
+		at[0].Y, at[1].Y = results.Num(0), results.Num(0)
+		f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: at})
+	}
+	return curveChart{of: &f}.legend()
 }
 
 // spaced drops the points without a value if they are the majority: a metric measured every few updates is drawn

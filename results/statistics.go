@@ -180,6 +180,17 @@ type Axes struct {
 	Clock       float64
 }
 
+// At returns how far the run had come.
+func (e Eval) At() Axes { return Axes{float64(e.Update), e.Compute, e.ComputeBusy, e.ComputeAll, e.Clock} }
+
+// At returns how far the run has come after the update.
+func (u Update) At() Axes { return Axes{float64(u.Update), u.Compute, u.ComputeBusy, u.ComputeAll, u.Clock} }
+
+// At returns how far the run had come. Its numbers are NaN if the target was not reached.
+func (r Reach) At() Axes {
+	return Axes{float64(r.Update), r.Compute.Float(), r.ComputeBusy.Float(), r.ComputeAll.Float(), r.Clock.Float()}
+}
+
 // MedianCurve returns the median over runs at every step of the grid that all runs have. Where a run ends early the
 // curve ends: going on with the others would compare different runs along one line.
 func MedianCurve(runs [][]Eval) []CurvePoint {

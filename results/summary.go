@@ -99,6 +99,21 @@ func (h Histogram) Max() uint64 {
 	return h[len(h)-1][0]
 }
 
+// Shares returns the share of the counts in bins of a width from 0 to the highest value, each at the middle of its bin.
+func (h Histogram) Shares(width, highest uint64) []Point {
+	bins := make([]uint64, highest/width+1)
+	for _, b := range h {
+		if b[0] <= highest {
+			bins[b[0]/width] += b[1]
+		}
+	}
+	points := make([]Point, len(bins))
+	for i, n := range bins {
+		points[i] = Point{X: float64(uint64(i)*width) + float64(width-1)/2, Y: Num(float64(n) / float64(h.Count()))}
+	}
+	return points
+}
+
 // GPU is how one worker or trainer spent its virtual time.
 type GPU struct {
 	Busy    float64 `json:"busy"`
