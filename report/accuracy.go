@@ -44,6 +44,9 @@ type accuracy struct {
 // maxBandedArms is the most arms with quartile bands and values at their marks. More would hide one another.
 const maxBandedArms = 2
 
+// notEnded is the name of the mark of a run that has not ended.
+const notEnded = "not ended"
+
 func (a accuracy) figure(arms []*arm) results.Figure {
 	f := results.Figure{
 		Title: a.title, Note: a.note, X: results.Axis{Title: a.against.title, Low: results.Num(0)},
@@ -65,7 +68,7 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 				at := results.Point{X: a.against.of(e.At()), Y: a.measure(e)}
 				seed.At = append(seed.At, at)
 				if at.Y.Known() {
-					last, far = results.MarkedAt{Name: "not ended", X: at.X, Y: at.Y.Float()}, max(far, at.X)
+					last, far = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float()}, max(far, at.X)
 				}
 			}
 			if len(evals) > 1 {
@@ -166,19 +169,27 @@ func accuracySection(arms []*arm, target results.Number) section {
 		}.figure(arms), passByK(arms))
 	}
 	s.Rows = []figureRow{large().drawPlain("", []results.Figure{main}), halves().drawPlain("", small)}
-	var rings []string
-	if slices.ContainsFunc(main.Marks, func(m results.MarkedAt) bool { return m.Name != "not ended" }) {
-		rings = append(rings, "where a median reached the target")
+	several := severalSeeds(arms)
+	if several {
+		text := "Thick: the median over seeds, as far as all of them have come."
+		if len(arms) <= maxBandedArms {
+			text += " Bands: between the quartiles."
+		}
+		s.Text = append(s.Text, text)
 	}
-	if slices.ContainsFunc(main.Marks, func(m results.MarkedAt) bool { return m.Name == "not ended" }) {
+	var rings []string
+	if slices.ContainsFunc(main.Marks, func(m results.MarkedAt) bool { return m.Name != notEnded }) {
+		where := "where the target was reached"
+		if several {
+			where += " by a median"
+		}
+		rings = append(rings, where)
+	}
+	if slices.ContainsFunc(main.Marks, func(m results.MarkedAt) bool { return m.Name == notEnded }) {
 		rings = append(rings, "the last evaluation of a run that has not ended: failed, killed or running")
 	}
-	text := "A median ends with the first of its seeds."
 	if len(rings) > 0 {
-		text += " Rings: " + strings.Join(rings, "; ") + "."
-	}
-	if slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) > 1 }) || len(rings) > 0 {
-		s.Text = []string{text}
+		s.Text = append(s.Text, "Rings: "+strings.Join(rings, "; ")+".")
 	}
 	return s
 }
@@ -186,8 +197,10 @@ func accuracySection(arms []*arm, target results.Number) section {
 // passByK draws pass@k over k, before training and at the last evaluation of each arm.
 func passByK(arms []*arm) results.Figure {
 	f := results.Figure{
-		Title: "pass@k before and after", Note: "Last evaluation of each arm, median over seeds. Dashed: the warm start.",
-		X: results.Axis{Title: "k, samples per problem", Log: true}, Y: results.Axis{Title: "held-out pass@k, sampled"},
+		Title: "pass@k before and after",
+		Note:  "Last evaluation of each arm, median over seeds. Dashed: the warm start.",
+		X:     results.Axis{Title: "k, samples per problem", Log: true},
+		Y:     results.Axis{Title: "held-out pass@k, sampled"},
 	}
 	add := func(c results.Curve, rates []results.PassRate) {
 		for _, r := range rates {

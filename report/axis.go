@@ -93,7 +93,10 @@ func niceStep(raw float64) float64 {
 
 // logTicks marks a logarithmic axis. Labels stand at 1, 2 and 5 times powers of ten, at fewer values on long axes, and
 // at round numbers on axes too short for powers. Marks without a label stand between powers of ten.
-type logTicks struct{ about int }
+type logTicks struct {
+	about   int
+	integer bool // none between whole numbers
+}
 
 // Ticks implements plot.Ticker. Both ends are above 0.
 func (t logTicks) Ticks(low, high float64) []plot.Tick {
@@ -102,7 +105,7 @@ func (t logTicks) Ticks(low, high float64) []plot.Tick {
 	}
 	labelled := t.labelled(low, high)
 	if len(labelled) < 3 {
-		return ticks{about: t.about}.Ticks(low, high)
+		return ticks(t).Ticks(low, high)
 	}
 	named := make(map[float64]bool)
 	var marks []plot.Tick

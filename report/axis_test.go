@@ -32,6 +32,9 @@ func TestTicksLieOnRoundNumbersWithinTheAxis(t *testing.T) {
 	if marks := (ticks{about: 4, integer: true}).Ticks(0, 2); len(marks) != 3 {
 		t.Errorf("integer ticks of 0 to 2: %v, want 0, 1, 2", marks)
 	}
+	if marks := (logTicks{about: 5, integer: true}).Ticks(1, 4); len(marks) != 4 {
+		t.Errorf("integer ticks of 1 to 4 on a logarithmic axis: %v, want 1 to 4", marks)
+	}
 	if marks := (ticks{about: 4}).Ticks(3, 3); len(marks) != 1 {
 		t.Errorf("an axis of one value has %d ticks, want 1", len(marks))
 	}
@@ -62,7 +65,7 @@ func TestLogTicksStandAtRoundNumbers(t *testing.T) {
 		{7, 7, 5, "[7]"},
 	} {
 		var labels []string
-		for _, m := range (logTicks{c.about}).Ticks(c.low, c.high) {
+		for _, m := range (logTicks{about: c.about}).Ticks(c.low, c.high) {
 			if m.Label != "" {
 				labels = append(labels, m.Label)
 			}
@@ -80,7 +83,7 @@ func TestLogTicksAreEnoughAndWithinTheAxis(t *testing.T) {
 		high := low * math.Pow(10, 0.05+rng.ExpFloat64()*2)
 		about := 4 + rng.IntN(7)
 		seen, labelled := map[float64]bool{}, 0
-		for _, m := range (logTicks{about}).Ticks(low, high) {
+		for _, m := range (logTicks{about: about}).Ticks(low, high) {
 			if m.Value < low*(1-1e-6) || m.Value > high*(1+1e-6) {
 				t.Fatalf("tick %g from %g to %g", m.Value, low, high)
 			}
@@ -102,12 +105,13 @@ func TestALogarithmicAxisSetsEqualRatiosEquallyFarApart(t *testing.T) {
 	at := regexp.MustCompile(`<path d="M([0-9.]+),[0-9.]+L[0-9.]+,[0-9.]+" style="[^"]*stroke-dasharray:1.5,2.5`)
 	for _, log := range []bool{true, false} {
 		f := results.Figure{Title: "f", X: results.Axis{Log: log},
-			Curves: []results.Curve{{Name: "a", At: []results.Point{{X: 1, Y: results.Num(1)}, {X: 1000, Y: results.Num(2)}}}}}
+			Curves: []results.Curve{{Name: "a", At: []results.Point{{X: 1, Y: results.Num(1)},
+				{X: 1000, Y: results.Num(2)}}}}}
 		for _, x := range []float64{10, 100, 1000} {
 			f.Guides = append(f.Guides, results.Guide{X: results.Num(x)})
 		}
 		var places []float64
-		for _, m := range at.FindAllStringSubmatch(string(drawnFigure(t, f).SVG[0]), -1) {
+		for _, m := range at.FindAllStringSubmatch(string(drawnFigure(f).SVG[0]), -1) {
 			x, err := strconv.ParseFloat(m[1], 64)
 			if err != nil {
 				t.Fatal(err)

@@ -112,14 +112,9 @@ func reach(a results.Axis, values extent, share float64) extent {
 
 // chart draws the figure in a shape.
 func (p curveChart) chart(s shape) *chart {
-	ch := &chart{title: oneLine(p.of.Title), class: s.class + " sheet", width: s.width, height: s.height, left: 34,
-		right: 12}
-	ch.x = axisOf(p.of.X, p.x, s.about)
+	ch := &chart{title: oneLine(p.of.Title), class: s.class, width: s.width, height: s.height, left: 34, right: 12}
+	ch.x, ch.y = axisOf(p.of.X, p.x, ticks{s.about, p.whole()}), axisOf(p.of.Y, p.y, ticks{about: 5})
 	ch.x.gridless = true
-	if !p.of.X.Log {
-		ch.x.ticks = ticks{s.about, p.whole()}
-	}
-	ch.y = axisOf(p.of.Y, p.y, 5)
 	if p.banded() > maxBands {
 		ch.class += " faint"
 	}
@@ -223,11 +218,11 @@ func (p curveChart) whole() bool {
 	return true
 }
 
-// axisOf returns an axis with ticks for its kind.
-func axisOf(a results.Axis, shown extent, about int) axis {
-	out := axis{title: oneLine(a.Title), low: shown.low, high: shown.high, ticks: ticks{about: about}, log: a.Log}
+// axisOf returns an axis with ticks, on a logarithmic axis logarithmic ones.
+func axisOf(a results.Axis, shown extent, t ticks) axis {
+	out := axis{title: oneLine(a.Title), low: shown.low, high: shown.high, ticks: t, log: a.Log}
 	if a.Log {
-		out.ticks = logTicks{about}
+		out.ticks = logTicks(t)
 	}
 	return out
 }
@@ -393,7 +388,8 @@ func (p curveChart) legend() []key {
 func (l pen) key(c *draw.Canvas, marked bool) {
 	if !l.points {
 		y := c.Center().Y
-		c.StrokeLine2(draw.LineStyle{Color: l.role.color(), Width: max(1, l.width), Dashes: l.dashes}, c.Min.X, y, c.Max.X, y)
+		c.StrokeLine2(draw.LineStyle{Color: l.role.color(), Width: max(1, l.width), Dashes: l.dashes}, c.Min.X, y,
+			c.Max.X, y)
 	}
 	if marked {
 		l.shape.draw(c, l.role, max(3.1, l.radius), c.Center())

@@ -29,14 +29,7 @@ func withSpread(at []results.Point, by float64) []results.Point {
 }
 
 // drawnFigure draws a figure as one of two beside one another.
-func drawnFigure(t *testing.T, f results.Figure) sheetFigure {
-	t.Helper()
-	d, err := curveFigure(&f, curveChartsOf([]results.Figure{f})[0], []shape{half()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
+func drawnFigure(f results.Figure) figure { return halves().draw([]results.Figure{f}).Figures[0] }
 
 // paths counts an SVG's paths whose style has all of the parts.
 func paths(svg markup, parts ...string) int {
@@ -56,14 +49,14 @@ next:
 
 func TestAMissingValueBreaksTheLineAndItsBand(t *testing.T) {
 	nan := math.NaN()
-	whole := drawnFigure(t, results.Figure{Title: "f",
+	whole := drawnFigure(results.Figure{Title: "f",
 		Curves: []results.Curve{{Name: "a", Colour: 1, At: withSpread(points(1, 2, 3, 2, 1), 0.2)}}})
-	broken := drawnFigure(t, results.Figure{Title: "f",
+	broken := drawnFigure(results.Figure{Title: "f",
 		Curves: []results.Curve{{Name: "a", Colour: 1, At: withSpread(points(1, 2, nan, 2, 1), 0.2)}}})
 	const stroke, band = "stroke:var(--replay);stroke-width:2", "fill:var(--replay);fill-opacity:0.17"
 	for _, c := range []struct {
 		name string
-		f    sheetFigure
+		f    figure
 		want int
 	}{{"whole", whole, 1}, {"broken", broken, 2}} {
 		if lines, bands := paths(c.f.SVG[0], stroke), paths(c.f.SVG[0], band); lines != c.want || bands != c.want {
@@ -74,21 +67,22 @@ func TestAMissingValueBreaksTheLineAndItsBand(t *testing.T) {
 
 func TestALoneSpreadIsAWhisker(t *testing.T) {
 	at := withSpread(points(1, 2, math.NaN(), 3), 0.2)
-	f := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", At: at}}})
+	f := drawnFigure(results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", At: at}}})
 	if bands, whiskers := paths(f.SVG[0], "fill-opacity:0.17"),
 		paths(f.SVG[0], `stroke:var(--baseline)"`); bands != 1 || whiskers != 3 {
 		t.Errorf("%d bands and %d strokes of whiskers, want 1 and 3", bands, whiskers)
 	}
-	scattered := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", Points: true, At: at}}})
+	scattered := drawnFigure(results.Figure{Title: "f", Curves: []results.Curve{{Name: "a", Points: true, At: at}}})
 	if bands, whiskers, lines := paths(scattered.SVG[0], "fill-opacity:0.17"),
 		paths(scattered.SVG[0], `stroke:var(--baseline)"`),
 		paths(scattered.SVG[0], "stroke-width:2"); bands != 0 || whiskers != 9 || lines != 0 {
-		t.Errorf("unconnected points: %d bands, %d strokes of whiskers and %d lines, want 0, 9 and 0", bands, whiskers, lines)
+		t.Errorf("unconnected points: %d bands, %d strokes of whiskers and %d lines, want 0, 9 and 0", bands, whiskers,
+			lines)
 	}
 }
 
 func TestComputedCurvesAreDashedAndSeedsThinBehind(t *testing.T) {
-	f := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{
+	f := drawnFigure(results.Figure{Title: "f", Curves: []results.Curve{
 		{Name: "measured", Colour: 0, At: points(1, 2)}, {Name: "computed", Colour: 1, Dashed: true, At: points(2, 3)},
 		{Colour: 0, Thin: true, At: points(1.2, 2.2)},
 	}})
@@ -125,12 +119,11 @@ func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 			{Name: "q", Points: true, At: withSpread(points(1, 2), 0.1)}, {Thin: true, At: points(1)}},
 	} {
 		p, ok := newCurveChart(&results.Figure{Curves: curves})
-		keys, err := p.legend()
-		if err != nil || !ok {
-			t.Fatal(ok, err)
+		if !ok {
+			t.Fatalf("%s: nothing to draw", want)
 		}
 		var names []string
-		for _, k := range keys {
+		for _, k := range p.legend() {
 			names = append(names, k.Name)
 			if k.Icon == "" {
 				t.Errorf("%s: %q has no key", want, k.Name)
@@ -145,8 +138,8 @@ func TestLegendsNameOnlyWhatIsShown(t *testing.T) {
 func TestThinCurvesAreNamedAsTheFigureSays(t *testing.T) {
 	p, _ := newCurveChart(&results.Figure{Thin: "median of one configuration",
 		Curves: []results.Curve{{Name: "a", At: points(1, 2)}, {Name: "b", Thin: true, At: points(1)}}})
-	if keys, err := p.legend(); err != nil || len(keys) != 2 || keys[1].Name != "median of one configuration" {
-		t.Errorf("legend %+v, error %v", keys, err)
+	if keys := p.legend(); len(keys) != 2 || keys[1].Name != "median of one configuration" {
+		t.Errorf("legend %+v", keys)
 	}
 }
 
@@ -205,7 +198,7 @@ func TestWhatTheAxesLeaveOutIsSaid(t *testing.T) {
 		Guides: []results.Guide{{Name: "budget", X: results.Num(20)}, {Name: "target", Y: results.Num(1)}},
 		Marks:  []results.MarkedAt{{Name: "optimum", X: 0.5, Y: 1}},
 	}
-	d := drawnFigure(t, f)
+	d := drawnFigure(f)
 	if want := "Beyond the axes: 2 points, optimum, budget."; d.Beyond != want {
 		t.Errorf("note %q, want %q", d.Beyond, want)
 	}
@@ -215,7 +208,7 @@ func TestWhatTheAxesLeaveOutIsSaid(t *testing.T) {
 		}
 	}
 	f.X, f.Y, f.Guides, f.Marks = results.Axis{}, results.Axis{}, f.Guides[1:], nil
-	if d := drawnFigure(t, f); d.Beyond != "" || !strings.Contains(string(d.SVG[0]), ">target<") {
+	if d := drawnFigure(f); d.Beyond != "" || !strings.Contains(string(d.SVG[0]), ">target<") {
 		t.Errorf("axes that go as far as the values leave %q out", d.Beyond)
 	}
 }
@@ -256,7 +249,7 @@ func TestAKeyHasAMarkerWhereItsLineHasSome(t *testing.T) {
 	for i := range long {
 		long[i] = float64(i)
 	}
-	f := drawnFigure(t, results.Figure{Title: "f", Curves: []results.Curve{
+	f := drawnFigure(results.Figure{Title: "f", Curves: []results.Curve{
 		{Name: "short", At: points(1, 2)}, {Name: "long", At: points(long...)},
 		{Name: "long, of another four", Colour: 5, At: points(long...)},
 		{Name: "scattered", Points: true, At: points(long...)}, {Name: "computed", Dashed: true, At: points(1, 2)},
@@ -324,7 +317,8 @@ func randomFigure(rng *rand.Rand) results.Figure {
 
 // flight returns a figure of one line from x = 1 on.
 func flight(y results.Axis, ys ...float64) results.Figure {
-	return results.Figure{X: results.Axis{Title: "updates"}, Y: y, Curves: []results.Curve{{Name: "a", At: points(ys...)}}}
+	return results.Figure{X: results.Axis{Title: "updates"}, Y: y,
+		Curves: []results.Curve{{Name: "a", At: points(ys...)}}}
 }
 
 func TestFiguresSideBySideHaveOneRangeWhereTheirAxesAreAlike(t *testing.T) {
@@ -383,7 +377,7 @@ func TestManyBandsAreDrawnFainter(t *testing.T) {
 				results.Curve{Name: "c", Colour: i, At: points(1, 2)})
 		}
 		p, _ := newCurveChart(&f)
-		if got := p.chart(half()).class == "half sheet faint"; got != faint {
+		if got := p.chart(halves().shapes[0]).class == "half faint"; got != faint {
 			t.Errorf("%d bands: fainter %v, want %v", n, got, faint)
 		}
 	}
@@ -396,7 +390,7 @@ func TestNoTickStandsBetweenWholeNumbers(t *testing.T) {
 	}{"whole": {4, false}, "broken": {3.9, true}} {
 		f := results.Figure{Title: "f", Curves: []results.Curve{{Name: "a",
 			At: []results.Point{{X: 1, Y: results.Num(7)}, {X: 2, Y: results.Num(8)}, {X: c.last, Y: results.Num(9)}}}}}
-		svg := string(drawnFigure(t, f).SVG[0])
+		svg := string(drawnFigure(f).SVG[0])
 		if got := strings.Contains(svg, ">2.5<"); got != c.half ||
 			!strings.Contains(svg, ">2"+strings.Repeat(".0", map[bool]int{true: 1}[c.half])+"<") {
 			t.Errorf("%s numbers: a tick at 2.5: %v, want %v", name, got, c.half)

@@ -79,9 +79,9 @@ func (d Designed) whatIf() results.Section {
 	}
 	return results.Section{
 		Title: "What if",
-		Text: []string{"With more trainers per worker each rollout is used more often. A larger buffer is more diverse " +
-			"and older. Cells are empty where the buffer is too small for its batch or its groups, or larger than the " +
-			"noise profile reaches."},
+		Text: []string{"With more trainers per worker each rollout is used more often. A larger buffer is more " +
+			"diverse and older. Cells are empty where the buffer is too small for its batch or its groups, or larger " +
+			"than the noise profile reaches."},
 		Figures: []results.Figure{{
 			Title: "Savings by split of the GPUs and capacity",
 			Note:  "Expected savings in percent against on-policy batches drawn with replacement, 1 - J(x, y)/J(1, 1).",
@@ -165,9 +165,9 @@ func (d Designed) optimaOverCost() []results.Figure {
 	figure := func(title, symbol, axis string, pick func(design.Optimum) float64) results.Figure {
 		f := results.Figure{
 			Title: title,
-			Note: "[ER] figure 4 for these parameters: the dearer generation is, the longer it pays to keep rollouts and " +
-				"the more often to use them; noise and correlation work against that. There is no line where the optimum " +
-				"is infinite.",
+			Note: "[ER] figure 4 for these parameters: the dearer generation is, the longer it pays to keep rollouts " +
+				"and the more often to use them; noise and correlation work against that. There is no line where the " +
+				"optimum is infinite.",
 			X:      results.Axis{Title: "rollout cost mu", Log: true},
 			Y:      results.Axis{Title: axis, Log: true},
 			Guides: []results.Guide{{Name: fmt.Sprintf("mu %.4g", d.RolloutCost), X: results.Num(d.RolloutCost)}},
@@ -208,9 +208,9 @@ func (d Designed) costOverHorizon() results.Figure {
 	}
 	f := results.Figure{
 		Title: "Cost over the staleness horizon",
-		Note: "[ER] figure 5 for these parameters, each horizon with its best replay ratio, J(x, y*(x))/J(1, 1): below 1 " +
-			"replay saves. [ER] draws the root of J. Points are the optima. Lines end where replay costs twice as much " +
-			"as on-policy training.",
+		Note: "[ER] figure 5 for these parameters, each horizon with its best replay ratio, J(x, y*(x))/J(1, 1): " +
+			"below 1 replay saves. [ER] draws the root of J. Points are the optima. Lines end where replay costs " +
+			"twice as much as on-policy training.",
 		X: results.Axis{Title: "staleness horizon x = N/R, versions", Log: true},
 		Y: results.Axis{Title: "J(x, y*(x)) / J(1, 1)", Low: results.Num(0), High: results.Num(maxCost)},
 		Guides: []results.Guide{
@@ -266,7 +266,8 @@ func rewardWeights(group int) results.Figure {
 		Curves: []results.Curve{curve("any success rate", 0, successRates(), weight)},
 	}
 	if group <= 64 {
-		shown := results.Curve{Name: fmt.Sprintf("success rates that a group of %d can show", group), Colour: 1, Points: true}
+		shown := results.Curve{Name: fmt.Sprintf("success rates that a group of %d can show", group), Colour: 1,
+			Points: true}
 		for k := range group + 1 {
 			p := float64(k) / float64(group)
 			shown.At = append(shown.At, results.Point{X: p, Y: results.Num(weight(p))})
@@ -306,11 +307,13 @@ func (d Designed) noiseProfile() []results.Section {
 	}
 	f := results.Figure{
 		Title: "Variance of a rollout's gradient by staleness",
-		Note:  "As the calculation uses it: sigma2(s), and sbar2(s + 1), its mean over a buffer that reaches back that far.",
-		X:     results.Axis{Title: "staleness s, versions"}, Y: results.Axis{Title: "variance", Low: results.Num(0)},
+		Note: "As the calculation uses it: sigma2(s), and sbar2(s + 1), its mean over a buffer that reaches back " +
+			"that far.",
+		X: results.Axis{Title: "staleness s, versions"}, Y: results.Axis{Title: "variance", Low: results.Num(0)},
 	}
 	if isTable {
-		at, mean := results.Curve{Name: "at this staleness", Dashed: true}, results.Curve{Name: "mean up to it", Colour: 1}
+		at, mean := results.Curve{Name: "at this staleness", Dashed: true},
+			results.Curve{Name: "mean up to it", Colour: 1}
 		reach := int(table.Reach())
 		for s := 0; s < reach; s += max(1, reach/maxProfilePoints) {
 			at.At = append(at.At, results.Point{X: float64(s), Y: results.Num(table.At(float64(s)))})
@@ -330,7 +333,8 @@ func (d Designed) noiseProfile() []results.Section {
 		f.Curves = []results.Curve{law}
 	}
 	if len(d.Noise) > 0 {
-		measured := results.Curve{Name: fmt.Sprintf("measured, %d points", len(d.Noise)), Colour: len(f.Curves), Points: true}
+		measured := results.Curve{Name: fmt.Sprintf("measured, %d points", len(d.Noise)), Colour: len(f.Curves),
+			Points: true}
 		for _, n := range d.Noise {
 			p := results.Point{X: n.Staleness, Y: results.Num(n.Variance)}
 			if n.Error > 0 {
@@ -351,7 +355,8 @@ func scheduleSection(x *sim.Comparison) results.Section {
 		Text:  append(append(x.Setting(), x.Words...), x.Warnings...),
 		Grids: []results.Grid{{
 			Title: "Queues and buffer side by side", Columns: x.Columns(), Rows: x.Rows(),
-			Note: "One clock and one seed for all. Waits before an update are in durations of an update, B/T. [ER] app. D.",
+			Note: "One clock and one seed for all. Waits before an update are in durations of an update, B/T. [ER] " +
+				"app. D.",
 		}},
 	}
 	for _, f := range []struct {
@@ -363,7 +368,8 @@ func scheduleSection(x *sim.Comparison) results.Section {
 		{"Uses", "uses", "Share of the rollouts that left, by their uses. A queue gives each once.",
 			func(a sim.ComparisonArm) sim.Counts { return a.Uses }},
 		{"Time since last use", "updates",
-			"Share of the draws that were not a rollout's first, by the updates since its last use; 0 is a repeat in a batch.",
+			"Share of the draws that were not a rollout's first, by the updates since its last use; 0 is a repeat in " +
+				"a batch.",
 			func(a sim.ComparisonArm) sim.Counts { return a.SinceLastUse }},
 	} {
 		s.Figures = append(s.Figures, armHistograms(x.Arms, f.title, f.unit, f.note, f.of))
@@ -382,7 +388,8 @@ const (
 func armHistograms(
 	arms []sim.ComparisonArm, title, unit, note string, of func(sim.ComparisonArm) sim.Counts,
 ) results.Figure {
-	f := results.Figure{Title: title, X: results.Axis{Title: unit}, Y: results.Axis{Title: "share", Low: results.Num(0)}}
+	f := results.Figure{Title: title, X: results.Axis{Title: unit},
+		Y: results.Axis{Title: "share", Low: results.Num(0)}}
 	last := int64(0)
 	for _, a := range arms {
 		c := of(a)
@@ -394,16 +401,11 @@ func armHistograms(
 		if c.Count == 0 {
 			continue
 		}
-		shares := make([]float64, last/width+1)
+		var h results.Histogram
 		for _, b := range c.Histogram.Bins() {
-			if b.Value <= last {
-				shares[b.Value/width] += float64(b.Count) / float64(c.Count)
-			}
+			h = append(h, [2]uint64{uint64(b.Value), b.Count})
 		}
-		line := results.Curve{Name: a.Name, Colour: i}
-		for k, y := range shares {
-			line.At = append(line.At, results.Point{X: float64(int64(k)*width) + float64(width-1)/2, Y: results.Num(y)})
-		}
+		line := results.Curve{Name: a.Name, Colour: i, At: h.Shares(uint64(width), uint64(last))}
 		f.Curves = append(f.Curves, line)
 	}
 	if width > 1 {
@@ -442,7 +444,8 @@ func (d Designed) facts() []results.Fact {
 	return append(facts,
 		results.Fact{Name: "seeds", Text: seeds},
 		results.Fact{Name: "commit", Text: commit},
-		results.Fact{Name: "machine", Text: fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())},
+		results.Fact{Name: "machine", Text: fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH,
+			runtime.NumCPU())},
 		results.Fact{Name: "time", Text: fmt.Sprintf("%s, %.3g s", began, d.Took.Seconds())},
 		results.Fact{Name: "made by", Text: d.Call})
 }

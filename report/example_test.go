@@ -24,10 +24,12 @@ func Example() {
 		},
 	}
 	var page bytes.Buffer
-	if err := report.Arms(&page, "One arm", []results.NamedRuns{{Name: "replay", Runs: []*results.Run{run}}}); err != nil {
+	arms := []results.NamedRuns{{Name: "replay", Runs: []*results.Run{run}}}
+	if err := report.Arms(&page, "One arm", arms); err != nil {
 		log.Fatal(err)
 	}
 	text := page.String()
-	fmt.Println(strings.Contains(text, "<h1>One arm</h1>"), strings.Contains(text, "0.360"), strings.Contains(text, "<script"))
+	fmt.Println(strings.Contains(text, "<h1>One arm</h1>"), strings.Contains(text, "0.360"),
+		strings.Contains(text, "<script"))
 	// Output: true true false
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 
 	"gonum.org/v1/plot/vg"
@@ -219,7 +218,8 @@ func outline(c *draw.Canvas, box vg.Rectangle, r role, n int) {
 
 // strokeBox draws the edge of a rectangle, inset by a length.
 func strokeBox(c *draw.Canvas, pen draw.LineStyle, box vg.Rectangle, inset vg.Length) {
-	low, high := vg.Point{X: box.Min.X + inset, Y: box.Min.Y + inset}, vg.Point{X: box.Max.X - inset, Y: box.Max.Y - inset}
+	low, high := vg.Point{X: box.Min.X + inset, Y: box.Min.Y + inset},
+		vg.Point{X: box.Max.X - inset, Y: box.Max.Y - inset}
 	c.StrokeLines(pen, []vg.Point{low, {X: high.X, Y: low.Y}, high, {X: low.X, Y: high.Y}, low})
 }
 
@@ -256,7 +256,8 @@ func (h heat) markKeys(keys []key) []key {
 	for i, mark := range h.of.Marks {
 		icon := keyIcon(18, func(c *draw.Canvas) {
 			x := c.Center().X
-			outline(c, vg.Rectangle{Min: vg.Point{X: x - 8, Y: c.Min.Y}, Max: vg.Point{X: x + 8, Y: c.Max.Y}}, markRole(i), 0)
+			outline(c, vg.Rectangle{Min: vg.Point{X: x - 8, Y: c.Min.Y}, Max: vg.Point{X: x + 8, Y: c.Max.Y}},
+				markRole(i), 0)
 		})
 		keys = append(keys, key{Icon: icon, Name: oneLine(mark.Name)})
 	}

@@ -26,11 +26,11 @@ func madeMap(less bool, rows ...[]float64) *results.HeatMap {
 	return m
 }
 
-func drawnMap(t *testing.T, f results.Figure) (string, sheetFigure) {
+func drawnMap(t *testing.T, f results.Figure) (string, figure) {
 	t.Helper()
-	d, err := heatFigure(&f)
-	if err != nil || len(d.SVG) != 1 {
-		t.Fatalf("%d pictures, error %v", len(d.SVG), err)
+	d := heatFigure(&f)
+	if len(d.SVG) != 1 {
+		t.Fatalf("%d pictures, want 1", len(d.SVG))
 	}
 	return string(d.SVG[0]), d
 }
@@ -38,11 +38,12 @@ func drawnMap(t *testing.T, f results.Figure) (string, sheetFigure) {
 // Text on every fill has a contrast of 4.5 or more, on a light page and on a dark one, and fills go from weak to strong
 // by lightness.
 func TestNumbersInCellsCanBeRead(t *testing.T) {
-	light, dark, _ := strings.Cut(sheetStyleText, "prefers-color-scheme: dark")
+	light, dark, _ := strings.Cut(styleText, "prefers-color-scheme: dark")
 	for page, rules := range map[string]string{"light": light, "dark": dark} {
 		before := math.NaN()
 		for k := range heatLevels {
-			cell, text := luminance(t, rules, fmt.Sprintf("--heat-%d", k)), luminance(t, rules, fmt.Sprintf("--on-heat-%d", k))
+			cell, text := luminance(t, rules, fmt.Sprintf("--heat-%d", k)),
+				luminance(t, rules, fmt.Sprintf("--on-heat-%d", k))
 			if contrast := (max(cell, text) + 0.05) / (min(cell, text) + 0.05); contrast < 4.5 {
 				t.Errorf("%s: text on level %d has a contrast of %.2f, want 4.5", page, k, contrast)
 			}
@@ -50,7 +51,8 @@ func TestNumbersInCellsCanBeRead(t *testing.T) {
 				t.Errorf("%s: level %d is not stronger than the one before it", page, k)
 			}
 			before = cell
-			if want := fmt.Sprintf("--heat-%d: #%06x", k, heatPaints()[k]); page == "light" && !strings.Contains(rules, want) {
+			want := fmt.Sprintf("--heat-%d: #%06x", k, heatPaints()[k])
+			if page == "light" && !strings.Contains(rules, want) {
 				t.Errorf("the style sheet's light level %d is not the one drawn, %s", k, want)
 			}
 		}

@@ -152,9 +152,12 @@ func boxAt(at vg.Point, widths, heights, right, up vg.Length) placement {
 // beside returns the placements around a point.
 func beside(at vg.Point, gap vg.Length) []placement {
 	return []placement{
-		boxAt(at, 0, -0.5, gap, 0), boxAt(at, -1, -0.5, -gap, 0), boxAt(at, -0.5, 0, 0, gap), boxAt(at, -0.5, -1, 0, -gap),
-		boxAt(at, 0, 0, gap, gap), boxAt(at, -1, 0, -gap, gap), boxAt(at, 0, -1, gap, -gap), boxAt(at, -1, -1, -gap, -gap),
-		boxAt(at, 0, 1, gap, gap), boxAt(at, -1, 1, -gap, gap), boxAt(at, 0, -2, gap, -gap), boxAt(at, -1, -2, -gap, -gap),
+		boxAt(at, 0, -0.5, gap, 0), boxAt(at, -1, -0.5, -gap, 0), boxAt(at, -0.5, 0, 0, gap),
+		boxAt(at, -0.5, -1, 0, -gap),
+		boxAt(at, 0, 0, gap, gap), boxAt(at, -1, 0, -gap, gap), boxAt(at, 0, -1, gap, -gap),
+		boxAt(at, -1, -1, -gap, -gap),
+		boxAt(at, 0, 1, gap, gap), boxAt(at, -1, 1, -gap, gap), boxAt(at, 0, -2, gap, -gap),
+		boxAt(at, -1, -2, -gap, -gap),
 	}
 }
 

@@ -77,7 +77,8 @@ type marker struct {
 // markerOf returns the i-th shape. Shapes repeat after ten.
 func markerOf(i int) marker {
 	up := math.Pi / 2
-	shapes := [5]marker{{sides: 0}, {sides: 4, turn: math.Pi / 4}, {sides: 3, turn: up}, {sides: 4}, {sides: 3, turn: -up}}
+	shapes := [5]marker{{sides: 0}, {sides: 4, turn: math.Pi / 4}, {sides: 3, turn: up}, {sides: 4},
+		{sides: 3, turn: -up}}
 	m := shapes[i%len(shapes)]
 	m.open = i/len(shapes)%2 == 1
 	return m

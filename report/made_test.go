@@ -75,9 +75,11 @@ func (m made) update(u int, skill, fresh float64, rng *rand.Rand) results.Update
 		Entropy: noisy(0.9*math.Exp(-x/300)+0.15, 0.02), KLK1: noisy(drift, drift/5),
 		KLK3:         results.Num(drift * math.Exp(0.3*rng.NormFloat64())),
 		ClipFraction: results.Num(math.Abs(2*drift + 0.004*rng.NormFloat64())), MeanRatio: noisy(1, 0.002),
-		ESS: results.Num(1 - 3*drift - 0.01*rng.Float64()), GradNorm: results.Num(0.4 * math.Exp(0.4*rng.NormFloat64())),
-		ZeroVariance: results.Num(min(1, math.Abs(skill-0.3+0.05*rng.NormFloat64()))), MeanAbsAdvantage: noisy(0.7, 0.05),
-		StalenessMean: noisy(min(x, madeBatch/fresh*8), 0.4), StalenessMax: results.Num(min(x, 31)),
+		ESS:              results.Num(1 - 3*drift - 0.01*rng.Float64()),
+		GradNorm:         results.Num(0.4 * math.Exp(0.4*rng.NormFloat64())),
+		ZeroVariance:     results.Num(min(1, math.Abs(skill-0.3+0.05*rng.NormFloat64()))),
+		MeanAbsAdvantage: noisy(0.7, 0.05),
+		StalenessMean:    noisy(min(x, madeBatch/fresh*8), 0.4), StalenessMax: results.Num(min(x, 31)),
 		ResponseLength: noisy(3.4, 0.1),
 		WorkerBusy:     results.Num(0.97), WorkerStalled: results.Num(0.03), TrainerBusy: results.Num(0.9),
 		TrainerStalled: results.Num(0.1), TableSize: 1024,
@@ -119,7 +121,8 @@ func (m made) summary(run *results.Run, rng *rand.Rand) *results.Summary {
 		Updates: m.updates, Version: m.updates, Parameters: 101_376, Workers: 6, Trainers: 2, BatchSize: madeBatch,
 		Capacity: 1024,
 		Clock:    last.Clock, Compute: last.Compute, ComputeBusy: last.ComputeBusy, ComputeAll: last.ComputeAll,
-		RolloutCost: 5.28, RolloutCostMeasured: results.Num(5.31), ComputeRatio: 0.637, NewPerUpdate: results.Num(144.2),
+		RolloutCost: 5.28, RolloutCostMeasured: results.Num(5.31), ComputeRatio: 0.637,
+		NewPerUpdate:        results.Num(144.2),
 		NewPerUpdatePlanned: 145.5,
 		ReplayRatio:         last.ReplayRatio, ReplayRatioPlanned: 1.76, Inserted: last.Inserted, Used: last.Used,
 		NeverUsed: last.Inserted / 9,
@@ -157,8 +160,10 @@ func (m made) summary(run *results.Run, rng *rand.Rand) *results.Summary {
 }
 
 func (m made) config() string {
-	return fmt.Sprintf("name: arithmetic, addition below 100\nseed: %d\ntask:\n  name: arithmetic\n  operations: [add]\n  below: 100\n"+
-		"pipeline:\n  workers: 6\n  trainers: 2\n  batch: %d\nreplay:\n  sampler: distinct\n  capacity: 1024 # rollouts & <groups>\n", m.seed, madeBatch)
+	return fmt.Sprintf("name: arithmetic, addition below 100\nseed: %d\ntask:\n  name: arithmetic\n  operations: "+
+		"[add]\n  below: 100\n"+
+		"pipeline:\n  workers: 6\n  trainers: 2\n  batch: %d\nreplay:\n  sampler: distinct\n  capacity: 1024 # "+
+		"rollouts & <groups>\n", m.seed, madeBatch)
 }
 
 // madeComparison returns a comparison of that many seeds, with its verdict.
@@ -168,7 +173,8 @@ func madeComparison(t *testing.T, seeds, updates int) *results.Comparison {
 	p := results.Protocol{Name: "Addition below 100", Task: "arithmetic", Target: madeTarget, Seed: 1}
 	for seed := uint64(1); seed <= uint64(seeds); seed++ {
 		b := made{arm: results.BaselineArm, seed: seed, updates: updates, rate: 0.006, cost: madeBatch * 6.28}.make()
-		r := made{arm: results.ReplayArm, seed: seed, updates: updates * 157 / 100, rate: 0.0056, cost: madeBatch * 4}.make()
+		r := made{arm: results.ReplayArm, seed: seed, updates: updates * 157 / 100, rate: 0.0056,
+			cost: madeBatch * 4}.make()
 		c.Baseline, c.Replay = append(c.Baseline, b), append(c.Replay, r)
 		p.Baseline = append(p.Baseline, results.SeedEvals{Seed: seed, Evals: b.Evals})
 		p.Replay = append(p.Replay, results.SeedEvals{Seed: seed, Evals: r.Evals})
@@ -275,7 +281,8 @@ func madeArms(n, seeds, updates int) []results.NamedRuns {
 	for i := range arms {
 		arms[i].Name = names[i]
 		for seed := uint64(1); seed <= uint64(seeds); seed++ {
-			m := made{arm: results.ReplayArm, seed: seed, updates: updates, rate: 0.004 + 0.0007*float64(i), cost: madeBatch * 4,
+			m := made{arm: results.ReplayArm, seed: seed, updates: updates, rate: 0.004 + 0.0007*float64(i),
+				cost: madeBatch * 4,
 				salt: uint64(i)}
 			if i == 0 {
 				m.arm, m.cost, m.updates = results.BaselineArm, madeBatch*6.28, updates*64/100
@@ -319,7 +326,8 @@ func saturating(name string, colour int, level, rate float64, points int, spread
 func sectionOfCurves(rng *rand.Rand) results.Section {
 	large := results.Figure{Title: "Accuracy against compute",
 		Note: "Median over 4 seeds; the band lies between the quartiles.",
-		X:    results.Axis{Title: "compute: rollouts through one trainer"}, Y: results.Axis{Title: "held-out pass@1, greedy"}}
+		X:    results.Axis{Title: "compute: rollouts through one trainer"},
+		Y:    results.Axis{Title: "held-out pass@1, greedy"}}
 	for i, name := range []string{"no replay", "N = 512, W/T = (6,2)", "N = 2048, W/T = (6,2)"} {
 		large.Curves = append(large.Curves, saturating(name, i, 0.72+0.04*float64(i), 1+0.4*float64(i), 26, 0.02, rng))
 		for range 4 {
@@ -350,7 +358,8 @@ func sectionOfCurves(rng *rand.Rand) results.Section {
 	}
 	theory.Curves = append(theory.Curves, measured)
 	theory.Marks = []results.MarkedAt{{Name: "recommended", X: 14, Y: 1.02}}
-	variance := results.Figure{Title: "Noise against staleness", X: results.Axis{Title: "staleness, versions", Log: true},
+	variance := results.Figure{Title: "Noise against staleness",
+		X: results.Axis{Title: "staleness, versions", Log: true},
 		Y: results.Axis{Title: "σ² of a rollout's gradient", Log: true}}
 	fit, data := results.Curve{Name: "fitted power law", Colour: 1, Dashed: true},
 		results.Curve{Name: "run", Colour: 1, Points: true}
@@ -404,9 +413,11 @@ func sectionOfMaps() results.Section {
 	x, y := results.Axis{Title: "buffer capacity N, rollouts"}, results.Axis{Title: "inference and training GPUs (W,T)"}
 	return results.Section{Title: "Buffer and split", Figures: []results.Figure{
 		{Title: "Best accuracy by buffer and split", X: x, Y: y, Map: &small, Note: "Median over 4 seeds.",
-			Marks: []results.MarkedAt{{Name: "best of all", X: 2, Y: 0}, {Name: "recommended by the theory", X: 2, Y: 0},
+			Marks: []results.MarkedAt{{Name: "best of all", X: 2, Y: 0},
+				{Name: "recommended by the theory", X: 2, Y: 0},
 				{Name: "default", X: 1, Y: 1}}},
-		{Title: "Nothing came of this", X: x, Y: y, Curves: []results.Curve{{Name: "diverged", At: []results.Point{{X: 1}}}}},
+		{Title: "Nothing came of this", X: x, Y: y,
+			Curves: []results.Curve{{Name: "diverged", At: []results.Point{{X: 1}}}}},
 		{Title: "What if: compute by split and capacity", X: x, Y: y, Map: &broad,
 			Marks: []results.MarkedAt{{Name: "recommended", X: 5, Y: 2}}},
 		{Title: "Savings over the whole plane", X: results.Axis{Title: "x"}, Y: results.Axis{Title: "y"}, Map: &fine,
@@ -419,7 +430,8 @@ func sectionOfArms(arms int, rng *rand.Rand) results.Section {
 	pareto := results.Figure{Title: "Optimality curves", X: results.Axis{Title: "compute", Log: true},
 		Y: results.Axis{Title: "best median accuracy so far"}}
 	for i := range arms {
-		c := saturating(fmt.Sprintf("rate %de-4, N = %d", 2+2*(i%5), 256<<(i/5)), i, 0.6+0.2*rng.Float64(), 1, 26, 0, rng)
+		c := saturating(fmt.Sprintf("rate %de-4, N = %d", 2+2*(i%5), 256<<(i/5)), i, 0.6+0.2*rng.Float64(), 1, 26, 0,
+			rng)
 		c.At = c.At[1:]
 		pareto.Curves = append(pareto.Curves, c)
 		for range 3 {
@@ -452,8 +464,10 @@ func sectionOfThree(rng *rand.Rand) results.Section {
 			Columns: []string{"Arm", "Best accuracy", "Compute to 98%", "Savings", "Why"}, Rows: [][]string{
 				{"no replay", "0.712 (0.701–0.723)", "161,280", "–",
 					"The queue gives each rollout once, so that nothing is saved by definition."},
-				{"N = 512 & <more>", "0.755 (0.741–0.760)", "98,304", "39% (31–44%)", "Reuse pays for the noise that it brings."},
-				{"N = 2048", "0.761 (0.752–0.771)", "not reached", "−4% (−12–3%)", "Old rollouts cost more than they bring."},
+				{"N = 512 & <more>", "0.755 (0.741–0.760)", "98,304", "39% (31–44%)",
+					"Reuse pays for the noise that it brings."},
+				{"N = 2048", "0.761 (0.752–0.771)", "not reached", "−4% (−12–3%)",
+					"Old rollouts cost more than they bring."},
 			}},
 		{Title: "Without rows", Columns: []string{"Seed", "Compute"}},
 	}
@@ -466,8 +480,9 @@ func madeStudy(arms int) *results.Study {
 	s := &results.Study{
 		Format: results.Format, Name: "buffer-size", Seeds: 4,
 		Machine: results.Machine{System: "linux/amd64", CPU: "An Eight-Core Processor", Cores: 2},
-		Build:   results.Build{Go: "go1.27.1", GoMLX: "v0.28.16", Revision: "0123456789abcdef"}, AtOnce: 2, Seconds: 2712,
-		Began: time.Date(2026, 11, 20, 9, 15, 0, 0, time.UTC), Ended: time.Date(2026, 11, 20, 9, 39, 0, 0, time.UTC),
+		Build:   results.Build{Go: "go1.27.1", GoMLX: "v0.28.16", Revision: "0123456789abcdef"}, AtOnce: 2,
+		Seconds: 2712,
+		Began:   time.Date(2026, 11, 20, 9, 15, 0, 0, time.UTC), Ended: time.Date(2026, 11, 20, 9, 39, 0, 0, time.UTC),
 	}
 	for i := range arms {
 		a := results.StudyArm{Name: fmt.Sprintf("N = %d", 256<<i)}
@@ -475,30 +490,38 @@ func madeStudy(arms int) *results.Study {
 			a.Folders = append(a.Folders, fmt.Sprintf("../runs/%016x", 0xabc0*i+seed))
 		}
 		if i > 0 {
-			a.Differs = []string{fmt.Sprintf("replay.capacity: %d", 256<<i), "replay.sampler: distinct", "pipeline.workers: 6"}
+			a.Differs = []string{fmt.Sprintf("replay.capacity: %d", 256<<i), "replay.sampler: distinct",
+				"pipeline.workers: 6"}
 		}
 		s.Arms = append(s.Arms, a)
 	}
 	s.Arms[1].Failed = []string{"seed 3: the loss is not finite at update 121"}
 	s.Sheet = results.Sheet{
 		Kind: "Study", Title: "How large a buffer?", Lead: []string{
-			"[ER] asks how accuracy depends on the capacity of the buffer and on how GPUs are split between generating and training.",
-			"Each arm trains the same model on the same task from the same warm start; capacity and split alone differ.",
+			"[ER] asks how accuracy depends on the capacity of the buffer and on how GPUs are split between " +
+				"generating and training.",
+			"Each arm trains the same model on the same task from the same warm start; capacity and split alone " +
+				"differ.",
 		},
 		Findings: []results.Finding{
-			{Source: "[ER] fig. 3, left", Claim: "A small buffer reaches the accuracy of on-policy training with less compute.",
+			{Source: "[ER] fig. 3, left",
+				Claim:   "A small buffer reaches the accuracy of on-policy training with less compute.",
 				Found:   "The median ratio of compute to 0.65 is 0.61 (IQR 0.56–0.66) at N = 512, over 4 seeds.",
 				Verdict: results.Holds, Why: "holds if the 95% bootstrap interval of the median ratio lies below 1."},
 			{Source: "[ER] fig. 3, right", Claim: "pass@k for large k gains most, because replay keeps rare solutions.",
-				Found:   "pass@16 is 0.912 with replay and 0.915 without: a difference of −0.003 (95% interval −0.011 to 0.004).",
-				Verdict: results.DoesNotHold, Why: "holds if the interval of the difference lies above 0; does not hold if it lies below 0.005."},
+				Found: "pass@16 is 0.912 with replay and 0.915 without: a difference of −0.003 (95% interval −0.011 " +
+					"to 0.004).",
+				Verdict: results.DoesNotHold, Why: "holds if the interval of the difference lies above 0; does not " +
+					"hold if it lies below 0.005."},
 			{Source: "[ER] fig. 13", Claim: "Very large buffers collapse late.",
 				Found: "One of four seeds collapsed at N = 4096; none did elsewhere.", Verdict: results.CannotTell,
-				Why: "cannot tell below two collapses in one arm; holds if the largest buffer has more than all others together."},
+				Why: "cannot tell below two collapses in one arm; holds if the largest buffer has more than all " +
+					"others together."},
 		},
 		Sections: []results.Section{sectionOfCurves(rng), sectionOfMaps(), sectionOfThree(rng), sectionOfArms(12, rng)},
 		Facts: []results.Fact{{Name: "Machine", Text: "An Eight-Core Processor, linux/amd64, 2 cores"},
-			{Name: "Command", Text: "reprise study buffer-size --seeds 4"}, {Name: "Commit of the runs", Text: "0123456789ab"}},
+			{Name: "Command", Text: "reprise study buffer-size --seeds 4"},
+			{Name: "Commit of the runs", Text: "0123456789ab"}},
 	}
 	return s
 }

@@ -130,23 +130,34 @@ func gridTables(grids ...results.Grid) []gridTable {
 	return tables
 }
 
-// factTable lists facts.
-func factTable(facts []results.Fact) gridTable {
-	var t gridTable
-	for _, f := range facts {
-		t.Rows = append(t.Rows, []gridCell{{Text: f.Name, Class: "word"}, {Text: f.Text, Class: "sentence"}})
+// factTable returns a table of facts by name, each in words. It has one or more columns, with or without heads.
+func factTable(title string, heads []string, rows [][]string) gridTable {
+	cells := func(row []string) (list []gridCell) {
+		for i, text := range row {
+			class := "sentence"
+			if i == 0 {
+				class = "word"
+			}
+			list = append(list, gridCell{Text: text, Class: class})
+		}
+		return list
+	}
+	t := gridTable{Title: title, Heads: cells(heads)}
+	for _, row := range rows {
+		t.Rows = append(t.Rows, cells(row))
 	}
 	return t
 }
 
 // cellOf writes a minus sign and splits the spread from a number.
 func cellOf(text, class string) gridCell {
-	if class != "" {
+	if class != "" || text == "-" {
 		return gridCell{Text: text, Class: class}
 	}
-	number, spread, found := strings.Cut(words.Minus(text), " (")
+	text = words.Minus(text)
+	number, spread, found := strings.Cut(text, " (")
 	if !found || !strings.HasSuffix(spread, ")") {
-		return gridCell{Text: words.Minus(text)}
+		return gridCell{Text: text}
 	}
 	return gridCell{number, "(" + spread, "split"}
 }
@@ -159,7 +170,7 @@ func columnClass(rows [][]string, column int) string {
 	for _, row := range rows {
 		text := row[column]
 		longest = max(longest, utf8.RuneCountInString(text))
-		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text, "not ") { // not reached: a number would stand here
+		if strings.Trim(text, "–—- ") == "" || strings.HasPrefix(text, "not ") { // a number would stand here
 			continue
 		}
 		filled++

@@ -3,8 +3,6 @@ package report
 import (
 	"fmt"
 	"image/color"
-
-	"gonum.org/v1/plot/vg"
 )
 
 // role is the meaning of a colour. Plots are drawn in the role's light colour; the SVG then refers to the page's style
@@ -16,7 +14,7 @@ const (
 	mutedColor
 	gridColor
 	axisColor
-	firstArm    // the arms' colours, each with its band and its thin line
+	firstArm // the arms' colours, each with its band and its thin line
 )
 
 const (

@@ -10,11 +10,12 @@
 // fewer than two evaluations has not reached a target, and a metric that was not measured has no plot. Long lines are
 // thinned so that peaks and collapses stay visible.
 //
-// Curves of a sheet differ in hue and in the shape of their points, so that forty can be told apart. Dashes mean that a
+// Curves differ in hue and in the shape of their points, so that forty can be told apart. Dashes mean that a
 // line was computed; thin lines are single seeds. Every verdict has a word and a sign as well as a colour. Figures side
 // by side with equal axes share one range.
 //
-// The definitions are those of docs/METHODS.md. Package results computes the numbers; this package draws and words them.
+// The definitions are those of docs/METHODS.md. Package results computes the numbers; this package draws and words
+// them.
 package report
 
 import (
@@ -64,33 +65,28 @@ func read(dir string, page io.Writer) error {
 
 // renderRun writes the report of one run.
 func renderRun(w io.Writer, run *results.Run) error {
-	a := &arm{label: "this run", role: replayColor, runs: []*results.Run{run}}
-	p := newPage([]*arm{a})
-	p.Title = "A training run"
+	title, target := "A training run", results.Number{}
 	if s := run.Summary; s != nil {
-		p.Title = cmp.Or(s.Name, p.Title)
-		p.target = s.Target
+		title, target = cmp.Or(s.Name, title), s.Target
 	}
-	p.Kind = "Training run"
-	p.Headline = runHeadline(run)
+	p := newPage([]*arm{{label: "this run", colour: 1, runs: []*results.Run{run}}}, target)
+	p.Kind, p.Title, p.Headline = "Training run", title, runHeadline(run)
 	return p.write(w)
 }
 
 // renderComparison writes the report of a comparison, finished or not.
 func renderComparison(w io.Writer, c *results.Comparison) error {
-	baseline := &arm{label: "baseline", note: "no replay", role: baselineColor, runs: c.Baseline}
-	replay := &arm{label: "replay", role: replayColor, runs: c.Replay}
-	p := newPage([]*arm{baseline, replay})
-	p.Kind = "Comparison"
-	p.Title = "Replay against no replay"
+	title, target := "Replay against no replay", results.Number{}
+	var tables []section
 	if c.Compare != nil {
-		if name := c.Compare.Name; name != "" {
-			p.Title = name + ": replay against no replay"
+		if c.Compare.Name != "" {
+			title = c.Compare.Name + ": replay against no replay"
 		}
-		p.target = results.Num(c.Compare.Target)
-		p.Seeds = seedRows(c.Compare)
+		target, tables = results.Num(c.Compare.Target), []section{seedSection(c.Compare)}
 	}
-	p.Headline = comparisonHeadline(c)
+	arms := []*arm{{label: "baseline", runs: c.Baseline}, {label: "replay", colour: 1, runs: c.Replay}}
+	p := newPage(arms, target, tables...)
+	p.Kind, p.Title, p.Headline = "Comparison", title, comparisonHeadline(c)
 	return p.write(w)
 }
 
@@ -103,16 +99,11 @@ func Arms(w io.Writer, title string, arms []results.NamedRuns) error {
 	table := results.NewTable(arms)
 	var sides []*arm
 	for i, a := range arms {
-		sides = append(sides, &arm{label: a.Name, role: armRole(i), runs: a.Runs})
+		sides = append(sides, &arm{label: a.Name, colour: i, runs: a.Runs})
 	}
-	p := newPage(sides)
-	p.Kind = "Arms"
-	p.Title = cmp.Or(title, "Arms side by side")
-	p.Headline = armsHeadline(table)
+	p := newPage(sides, table.Target, armsSection(table))
+	p.Kind, p.Title, p.Headline = "Arms", cmp.Or(title, "Arms side by side"), armsHeadline(table)
 	p.Warnings = table.Warnings
-	p.Arms = armRows(table, sides)
-	p.Against, p.Chance = againstRows(table, sides)
-	p.target = table.Target
 	return p.write(w)
 }
 
@@ -120,7 +111,6 @@ func Arms(w io.Writer, title string, arms []results.NamedRuns) error {
 type headline struct {
 	Big      string // "38%"
 	BigLabel string
-	Claim    bool   // the number is a claim, not an indication
 	Caution  string // why it is none
 	Text     string
 	Points   []string // that follow the text
@@ -131,13 +121,13 @@ type headline struct {
 // fact is a named number.
 type fact struct{ Name, Value, Note string }
 
-func comparisonHeadline(c *results.Comparison) headline {
+func comparisonHeadline(c *results.Comparison) *headline {
 	if c.Compare == nil {
-		return headline{Big: "…", BigLabel: "not ended",
+		return &headline{Big: "…", BigLabel: "not ended",
 			Text: "The comparison has not ended: nothing can be said of savings yet."}
 	}
 	m := c.Compare.Compute
-	h := headline{Claim: c.Compare.Claim, Text: c.Compare.Statement}
+	h := &headline{Text: c.Compare.Statement}
 	switch saved := m.Savings.Median.Float(); {
 	case m.Ratio.Seeds == 0 && c.Compare.Above():
 		h.Big, h.BigLabel = "–", "both arms begin at the target"
@@ -187,8 +177,8 @@ func ratioFact(name string, m results.Measure) fact {
 // ratioText writes a ratio, or a dash if it is infinite or unknown.
 func ratioText(n results.Number) string { return words.Fixed(n.Float(), 2) }
 
-func runHeadline(run *results.Run) headline {
-	h := headline{Claim: true, Big: "–", BigLabel: "not evaluated yet"}
+func runHeadline(run *results.Run) *headline {
+	h := &headline{Big: "–", BigLabel: "not evaluated yet"}
 	if n := len(run.Evals); n > 0 {
 		last := run.Evals[n-1]
 		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the last evaluation"
@@ -229,8 +219,8 @@ func number(n results.Number) string { return words.Amount(n.Float()) }
 func fraction(n results.Number) string { return words.Fixed(n.Float(), 3) }
 
 // armsHeadline is the headline of a page over arms.
-func armsHeadline(t *results.Table) headline {
-	h := headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Claim: t.Claim, Text: t.Caution,
+func armsHeadline(t *results.Table) *headline {
+	h := &headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Text: t.Caution,
 		Points: t.Findings}
 	if len(t.Arms) == 1 {
 		h.BigLabel = "arm, " + seedsText(t)

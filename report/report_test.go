@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,11 +122,29 @@ func areSelfContained(t *testing.T, text map[string]string) {
 	}
 }
 
+// plotsOf returns the plots of a page, without the pieces of them in legends, which screen readers skip.
+func plotsOf(page string) []string {
+	return slices.DeleteFunc(svgElement.FindAllString(page, -1), func(svg string) bool {
+		hidden := strings.Contains(svg, `aria-hidden="true"`)
+		return hidden && !strings.Contains(svg, "<text") && !strings.Contains(svg, "#") // a colour of its own
+	})
+}
+
+// firstPlot returns the plot of accuracy against compute, which is a page's first.
+func firstPlot(t *testing.T, page string) string {
+	t.Helper()
+	plots := plotsOf(page)
+	if len(plots) == 0 || !strings.Contains(plots[0], "<title>Accuracy against compute</title>") {
+		t.Fatal("the first plot is not accuracy against compute")
+	}
+	return plots[0]
+}
+
 func haveSoundPlots(t *testing.T, text map[string]string) {
 	raw := regexp.MustCompile(`#[0-9A-Fa-f]{6}|font-family|NaN`)
 	for name, text := range text {
-		plots := svgElement.FindAllString(text, -1)
-		if len(plots) == 0 && name != "only-begun" {
+		plots := plotsOf(text)
+		if len(plots) == 0 && name != "only-begun" && name != "bare" {
 			t.Errorf("%s has no plot", name)
 		}
 		for _, plot := range plots {
@@ -161,7 +180,7 @@ func claimWhatSeedsAllow(t *testing.T, text map[string]string) {
 		"running-comparison": "The comparison has not ended",
 		"running":            "<em>This run has not ended</em>",
 		"run":                "It reached the target of 0.65 at update ",
-		"eight-long":         "<td>16m40s</td>", // 5,000 updates of 0.2 s
+		"eight-long":         ">16m40s</td>", // 5,000 updates of 0.2 s
 		"one-evaluation":     "It did not reach the target of 0.65.",
 	} {
 		if !strings.Contains(text[name], want) {
@@ -179,10 +198,7 @@ func claimWhatSeedsAllow(t *testing.T, text map[string]string) {
 func drawEverySeed(t *testing.T, text map[string]string) {
 	for name, want := range map[string]struct{ thin, bands int }{"four-seeds": {8, 2}, "one-seed": {0, 0},
 		"collapsed": {6, 2}, "run": {0, 0}} {
-		plot := svgElement.FindString(text[name])
-		if !strings.Contains(plot, "<title>Accuracy against compute</title>") {
-			t.Fatalf("%s: the first plot is not accuracy against compute", name)
-		}
+		plot := firstPlot(t, text[name])
 		thin, bands := strings.Count(plot, "stroke-opacity:0.38"), strings.Count(plot, "fill-opacity:0.17")
 		if thin != want.thin || bands != want.bands {
 			t.Errorf("%s has %d thin lines and %d bands, want %d and %d", name, thin, bands, want.thin, want.bands)
@@ -252,7 +268,8 @@ func armsPages(t *testing.T) map[string]string {
 	troubled := madeArms(4, 4, 500)
 	troubled[1].Runs[1] = made{arm: results.ReplayArm, seed: 2, updates: 500, rate: 0.005, cost: madeBatch * 4,
 		collapse: 200}.make()
-	killed := made{arm: results.ReplayArm, seed: 3, updates: 180, rate: 0.005, cost: madeBatch * 4, running: true}.make()
+	killed := made{arm: results.ReplayArm, seed: 3, updates: 180, rate: 0.005, cost: madeBatch * 4,
+		running: true}.make()
 	killed.Seed = 3
 	troubled[2].Runs[2] = prioritized(killed, false, false)
 	troubled[3].Runs[0].Summary.Task = "words"
@@ -291,7 +308,8 @@ func TestPagesOverArms(t *testing.T) {
 	t.Run("are well-formed", func(t *testing.T) { areWellFormed(t, text) })
 	t.Run("claim what the seeds allow", func(t *testing.T) {
 		for name, want := range map[string][]string{
-			"eight": {"Against on-policy, seed by seed:", "95% bootstrap interval", "<td>4</td><td>&#43;0.",
+			"eight": {"Against on-policy, seed by seed:", "95% bootstrap interval",
+				`<td>4</td><td class="split"><span>&#43;0.`,
 				"may leave out 0 or 1 by chance", "Prioritized &lt;replay&gt; &amp; more"},
 			"two-of-two":   {"<em>No claim</em>", "2 seeds: an indication, no claim; a claim needs 4."},
 			"three-of-one": {"One seed: no claim."},
@@ -311,14 +329,10 @@ func TestPagesOverArms(t *testing.T) {
 		}
 	})
 	t.Run("draw every seed thin and every median thick", func(t *testing.T) {
-		for name, want := range map[string]struct{ thin, dashed int }{"eight": {32, 4}, "three-of-one": {0, 0},
-			"troubled": {16, 0}} {
-			plot := svgElement.FindString(text[name])
-			if !strings.Contains(plot, "<title>Accuracy against compute</title>") {
-				t.Fatalf("%s: the first plot is not accuracy against compute", name)
-			}
-			if thin := strings.Count(plot, "stroke-opacity:0.38"); thin != want.thin {
-				t.Errorf("%s has %d thin lines, want %d", name, thin, want.thin)
+		for name, want := range map[string]int{"eight": 32, "three-of-one": 0, "troubled": 16} {
+			plot := firstPlot(t, text[name])
+			if thin := strings.Count(plot, "stroke-opacity:0.38"); thin != want {
+				t.Errorf("%s has %d thin lines, want %d", name, thin, want)
 			}
 			if bands := strings.Count(plot, "fill-opacity:0.17"); bands != 0 {
 				t.Errorf("%s has %d bands, want none", name, bands)

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -20,17 +17,6 @@ type ageBar struct {
 	probability float64 // with which a draw falls on them, in [0, 1]
 	held        float64 // share of the units held, which is that probability if all weigh the same
 	base        float64 // mean
-}
-
-// priorities returns the final state of the prioritized tables of an arm's runs.
-func (a *arm) priorities() []*results.Priority {
-	var list []*results.Priority
-	for _, s := range a.summaries() {
-		if s.Sampling != nil && s.Sampling.Priority != nil {
-			list = append(list, s.Sampling.Priority)
-		}
-	}
-	return list
 }
 
 // ageBars adds up tables in ranges of ages that fit a plot. width is the size of a range in versions.
@@ -75,7 +61,7 @@ func priorityFigures(side *arm, compared bool) []results.Figure {
 	if len(held) == 0 {
 		return nil
 	}
-	x, unit := results.Axis{Title: "age, in versions"}, "% of draws"
+	x, unit := results.Axis{Title: "age, in versions", Low: results.Num(0)}, "% of draws"
 	if width > 1 {
 		unit += fmt.Sprintf(", by %d versions", width)
 	}
@@ -83,7 +69,8 @@ func priorityFigures(side *arm, compared bool) []results.Figure {
 	if name := tables[0].Base; name != "" {
 		base += ", " + name
 	}
-	drawn, uniform := results.Curve{Name: side.label, Colour: side.colour}, results.Curve{Dashed: true, Colour: side.colour}
+	drawn, uniform := results.Curve{Name: side.label, Colour: side.colour},
+		results.Curve{Dashed: true, Colour: side.colour}
 	bases := drawn
 	for _, b := range held {
 		at := (float64(b.index)+0.5)*float64(width) - 0.5
@@ -96,7 +83,8 @@ func priorityFigures(side *arm, compared bool) []results.Figure {
 		Curves: []results.Curve{uniform, drawn},
 	}
 	priority := results.Figure{
-		Title: "Mean base against age", X: x, Y: results.Axis{Title: base, Low: results.Num(0)}, Curves: []results.Curve{bases},
+		Title: "Mean base against age", X: x, Y: results.Axis{Title: base, Low: results.Num(0)},
+		Curves: []results.Curve{bases},
 	}
 	if compared {
 		probability.Title += ", " + side.label
@@ -126,21 +114,16 @@ func samplingSection(arms []*arm) (s section, ok bool) {
 		byAge = append(byAge, f)
 	}
 	if len(byAge) > 0 {
-		s.Rows = append(s.Rows, halves().drawPlain("", byAge))
+		size := halves()
+		if len(byAge) == 3 {
+			size = thirds()
+		}
+		s.Rows = append(s.Rows, size.drawPlain("", byAge))
 	}
 	if figures, _ := trainingFigures(arms, samplingMetrics()); len(figures) > 0 {
 		s.Rows = append(s.Rows, thirds().drawPlain("", figures))
 	}
 	return s, len(s.Rows) > 0
-}
-
-// medianNumber returns the median of a number over the items that know it.
-func medianNumber[T any](list []T, of func(T) results.Number) results.Number {
-	values := make([]float64, len(list))
-	for i, v := range list {
-		values[i] = of(v).Float()
-	}
-	return results.RangeOf(values).Median
 }
 
 // essFigure draws the effective sample size by age, of every arm that measured it.
@@ -165,7 +148,8 @@ func essFigure(arms []*arm) results.Figure {
 				f.Curves = append(f.Curves, results.Curve{Colour: side.colour, Thin: true, At: essPoints(c)})
 			}
 		}
-		f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: essPoints(medianESS(curves))})
+		f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour,
+			At: essPoints(medianESS(curves))})
 		if target := targetESS(side); target.Known() {
 			f.Guides = append(f.Guides, results.Guide{Name: "target " + number(target), Y: target})
 		}

@@ -61,16 +61,16 @@ func TestPagesShowHowBatchesWereDrawn(t *testing.T) {
 		ended := []string{">Replays of a prompt", ">Pass rates of prompts held"}
 		divergence := []string{">D2(π‖b) = −ln(ESS/n)<", ">ESS by rollout<"}
 		all := joinedLists(weights, byAge, prompts, ended, divergence,
-			[]string{">Fresh share<", "<figcaption>Age decay τ<", ">Never drawn<", "<th>Sampler</th>",
-				"<th>Effective half-life</th>"})
+			[]string{">Fresh share<", "<figcaption>Age decay τ<", ">Never drawn<", ">Sampler</th>",
+				">Effective half-life</th>"})
 		for name, want := range map[string][]string{
 			"prioritized": joinedLists(weights, byAge, divergence,
-				[]string{">Never drawn<", "<th>Sampler</th>", "<th>Effective half-life</th>"}),
+				[]string{">Never drawn<", ">Sampler</th>", ">Effective half-life</th>"}),
 			"auto": joinedLists(weights, byAge, divergence,
-				[]string{">Never drawn<", ">Fresh share<", "<figcaption>Age decay τ<", "<th>Sampler</th>",
-					"<th>Effective half-life</th>"}),
+				[]string{">Never drawn<", ">Fresh share<", "<figcaption>Age decay τ<", ">Sampler</th>",
+					">Effective half-life</th>"}),
 			"prompts": joinedLists(prompts, ended),
-			"uniform": {`id="sampling"`, ">Never drawn<", "<th>Sampler</th>"},
+			"uniform": {`id="sampling"`, ">Never drawn<", ">Sampler</th>"},
 			"old":     nil,
 			"running": joinedLists(weights, prompts, divergence,
 				[]string{`id="sampling"`, ">Never drawn<", "<figcaption>Age decay τ<"}),
@@ -94,9 +94,9 @@ func TestPagesShowHowBatchesWereDrawn(t *testing.T) {
 		for name, want := range map[string][]string{
 			"prioritized": {"578 versions = (τ/α) ln 2", "The half-life, 578 versions, lies beyond the oldest held.",
 				"τ: 500 versions."},
-			"auto": {"21 versions = (τ/α) ln 2", "Dashed: the half-life, 20.8 versions.", ">half-life 20.8<",
-				"18 versions at the end, set for an ESS/n of 0.8 over all ages (dashed)", "<td>25.0%</td>"},
-			"prompts": {"<td>0.75 / 0.3</td>", "<td>5 versions / 10</td>", "<td>70.0%</td>"},
+			"auto": {"21 versions = (τ/α) ln 2", "The half-life is 20.8 versions.", ">half-life 20.8<",
+				"18 versions at the end, set for an ESS/n of 0.8 over all ages (dotted)", ">25.0%</td>"},
+			"prompts": {">0.75 / 0.3</td>", ">5 versions / 10</td>", ">70.0%</td>"},
 		} {
 			for _, w := range want {
 				if !strings.Contains(text[name], w) {

@@ -43,9 +43,15 @@ func newSheetPage(s *results.Sheet) (*page, error) {
 }
 
 func (p *page) addFacts(facts []results.Fact) {
-	if len(facts) > 0 {
-		p.Sections = append(p.Sections, section{ID: "facts", Title: "How it was made", Grids: []gridTable{factTable(facts)}})
+	if len(facts) == 0 {
+		return
 	}
+	var rows [][]string
+	for _, f := range facts {
+		rows = append(rows, []string{f.Name, f.Text})
+	}
+	p.Sections = append(p.Sections,
+		section{ID: "facts", Title: "How it was made", Grids: []gridTable{factTable("", nil, rows)}})
 }
 
 // verdictLook returns a verdict's class in the style sheet and its sign.
@@ -123,7 +129,9 @@ type rowSize struct {
 	shapes []shape
 }
 
-func large() rowSize  { return rowSize{"large", []shape{{"wide", 840, 330, 9}, {"narrow", 380, 260, 5}}} }
+func large() rowSize {
+	return rowSize{"large", []shape{{"wide", 840, 330, 9}, {"narrow", 380, 260, 5}}}
+}
 func halves() rowSize { return rowSize{"grid halves", []shape{{"half", halfWidth, 240, 5}}} }
 func thirds() rowSize { return rowSize{"grid thirds", []shape{{"third", 290, 200, 4}}} }
 

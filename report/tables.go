@@ -11,27 +11,24 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// seedRow is a row of the table of seeds.
-type seedRow struct {
-	Seed               uint64
-	Baseline, Replay   string // compute to target
-	BaselineBest, Best string
-	Ratio, Busy, All   string
-	Saved              string
-}
+// toTarget defines the compute to target.
+const toTarget = "Compute to target: the first of two evaluations in a row at or above it."
 
-func seedRows(c *results.Compare) []seedRow {
-	var rows []seedRow
+// seedSection compares the arms of a comparison seed by seed.
+func seedSection(c *results.Compare) section {
+	g := results.Grid{Columns: []string{"Seed", "Baseline, compute to target", "Baseline, best pass@1",
+		"Replay, compute to target", "Replay, best pass@1", "Ratio by formula", "Ratio of busy time",
+		"Ratio of all GPU time",
+		"Saved"}}
 	for _, s := range c.Seeds {
-		rows = append(rows, seedRow{
-			Seed:     s.Seed,
-			Baseline: reachText(s.Baseline), BaselineBest: fraction(s.BaselineBest),
-			Replay: reachText(s.Replay), Best: fraction(s.ReplayBest),
-			Ratio: seedRatio(s, s.Ratio), Busy: seedRatio(s, s.RatioBusy), All: seedRatio(s, s.RatioAll),
-			Saved: savedText(s),
+		g.Rows = append(g.Rows, []string{
+			fmt.Sprint(s.Seed), reachText(s.Baseline), fraction(s.BaselineBest), reachText(s.Replay),
+			fraction(s.ReplayBest),
+			seedRatio(s, s.Ratio), seedRatio(s, s.RatioBusy), seedRatio(s, s.RatioAll), savedText(s),
 		})
 	}
-	return rows
+	return section{ID: "seeds", Title: "Seed by seed", Text: []string{toTarget + " Ratios are replay over baseline."},
+		Grids: gridTables(g)}
 }
 
 func reachText(r results.Reach) string {
@@ -61,96 +58,100 @@ func savedText(s results.SeedCompare) string {
 	}
 }
 
-// armRow is a row of the table of arms.
-type armRow struct {
-	Class, Name, Seeds, Ended           string
-	First, Best, Last, Target           medianRange
-	Advantage, ZeroVariance, ESS, Reuse string
-	Never                               string
-}
-
-// medianRange is a median with its range.
-type medianRange struct{ Median, Range string }
-
-func armRows(t *results.Table, sides []*arm) []armRow {
-	var rows []armRow
-	for i, a := range t.Arms {
-		row := armRow{
-			Class: sides[i].class(), Name: a.Name, Seeds: fmt.Sprint(a.Runs),
-			First: rangeText(a.First), Best: rangeText(a.Best), Last: rangeText(a.Last), Target: reachedText(a),
-			Advantage: number(a.MeanAbsAdvantage), ZeroVariance: shareText(a.ZeroVariance), ESS: number(a.ESS),
-			Reuse: number(a.ReplayRatio), Never: shareText(a.NeverDrawn),
-		}
-		if a.Unfinished > 0 {
-			row.Ended = fmt.Sprintf("%d not ended", a.Unfinished)
-		}
-		rows = append(rows, row)
+// armsSection compares arms: their results, and each with the first.
+func armsSection(t *results.Table) section {
+	s := section{ID: "arms", Title: "Arm by arm", Text: []string{"Medians over seeds, with the range in brackets."}}
+	g := results.Grid{
+		Note: "Mean |advantage|, the share of zero-variance groups and ESS/n are means over a run’s updates. Replay " +
+			"ratio and never drawn are those at its end.",
+		Columns: []string{"Arm", "Seeds", "First pass@1", "Best pass@1", "Last pass@1"},
 	}
-	return rows
+	if t.Target.Known() {
+		s.Text[0] += " " + toTarget
+		g.Columns = append(g.Columns, "Compute to target "+number(t.Target))
+	}
+	g.Columns = append(g.Columns, "Mean |advantage|", "Zero variance", "ESS/n", "Replay ratio", "Never drawn")
+	for _, a := range t.Arms {
+		seeds := fmt.Sprint(a.Runs)
+		if a.Unfinished > 0 {
+			seeds += fmt.Sprintf(" (%d not ended)", a.Unfinished)
+		}
+		row := []string{a.Name, seeds, rangeText(a.First), rangeText(a.Best), rangeText(a.Last)}
+		if t.Target.Known() {
+			row = append(row, reachedText(a))
+		}
+		g.Rows = append(g.Rows, append(row, number(a.MeanAbsAdvantage), shareText(a.ZeroVariance), number(a.ESS),
+			number(a.ReplayRatio), shareText(a.NeverDrawn)))
+	}
+	s.Grids = gridTables(g)
+	if against := againstGrid(t); len(against.Rows) > 0 {
+		s.Grids = append(s.Grids, gridTables(against)...)
+	}
+	return s
 }
 
 // rangeText writes an accuracy over seeds.
-func rangeText(r results.Range) medianRange {
-	text := medianRange{Median: fraction(r.Median)}
+func rangeText(r results.Range) string {
+	text := fraction(r.Median)
 	if r.Runs > 1 {
-		text.Range = fraction(r.Low) + "–" + fraction(r.High)
+		text += " (" + fraction(r.Low) + "–" + fraction(r.High) + ")"
 	}
 	return text
 }
 
 // reachedText writes the compute at which an arm reached the target.
-func reachedText(a results.ArmRow) medianRange {
+func reachedText(a results.ArmRow) string {
 	to := a.ToTarget
-	text := medianRange{Median: "not reached"}
+	text := "not reached"
 	switch {
 	case to.Runs == 0:
-		return medianRange{Median: "–"}
+		return "–"
 	case to.Median.Known():
-		text.Median = words.Whole(to.Median.Float())
+		text = words.Whole(to.Median.Float())
 	}
 	switch {
 	case to.Runs == 1:
+		return text
 	case a.Reached < to.Runs:
-		text.Range = fmt.Sprintf("by %d of %d seeds", a.Reached, to.Runs)
+		return text + fmt.Sprintf(" (by %d of %d seeds)", a.Reached, to.Runs)
 	default:
-		text.Range = words.Whole(to.Low.Float()) + "–" + words.Whole(to.High.Float())
+		return text + " (" + words.Whole(to.Low.Float()) + "–" + words.Whole(to.High.Float()) + ")"
 	}
-	return text
 }
 
-// againstRow compares an arm with the first.
-type againstRow struct {
-	Class, Name, Seeds string
-	Difference, Ratio  spread
-}
-
-// spread is a median with its quartiles and its bootstrap interval.
-type spread struct{ Median, IQR, Interval string }
-
-// againstRows returns the comparisons with the first arm, and a note on multiple comparisons.
-func againstRows(t *results.Table, sides []*arm) (rows []againstRow, chance string) {
+// againstGrid compares the arms with the first.
+func againstGrid(t *results.Table) results.Grid {
+	g := results.Grid{
+		Title: "Against " + t.Arms[0].Name + ", seed by seed",
+		Note: "Quartiles in brackets. The difference is taken at the last step of compute at which both were " +
+			"evaluated. Intervals are bootstrap intervals of the median, from 4 seeds on.",
+		Columns: []string{"Arm", "Seeds in common", "Difference of pass@1", "95% interval"},
+	}
+	if t.Target.Known() {
+		g.Columns = append(g.Columns, "Ratio of compute to target", "95% interval")
+	}
 	claims := 0
-	for i, row := range t.Arms {
-		a := row.Against
-		if a == nil {
+	for _, a := range t.Arms {
+		if a.Against == nil {
 			continue
 		}
-		d, r := a.Difference, a.Ratio
-		ratioOver := func(n results.Number) string { return ratioOver(r, n) }
+		d, r := a.Against.Difference, a.Against.Ratio
 		if d.Low.Known() {
 			claims++
 		}
-		rows = append(rows, againstRow{
-			Class: sides[i].class(), Name: row.Name, Seeds: fmt.Sprint(len(a.Seeds)),
-			Difference: spread{differenceText(d.Median), within(differenceText, d.Q1, d.Q3),
-				within(differenceText, d.Low, d.High)},
-			Ratio: spread{ratioOver(r.Median), within(ratioOver, r.Q1, r.Q3), within(ratioOver, r.Low, r.High)},
-		})
+		row := []string{a.Name, fmt.Sprint(len(a.Against.Seeds)), withQuartiles(differenceText, d.Median, d.Q1, d.Q3),
+			within(differenceText, d.Low, d.High)}
+		if t.Target.Known() {
+			ratio := func(n results.Number) string { return ratioOver(r, n) }
+			row = append(row, withQuartiles(ratio, r.Median, r.Q1, r.Q3), within(ratio, r.Low, r.High))
+		}
+		g.Rows = append(g.Rows, row)
 	}
 	if claims > 1 {
-		chance = fmt.Sprintf("Each interval stands for its own pair: of %d, one may leave out 0 or 1 by chance.", claims)
+		g.Note += fmt.Sprintf(" Each interval stands for its own pair: of %d, one may leave out 0 or 1 by chance.",
+			claims)
 	}
-	return rows, chance
+	return g
 }
 
 // ratioOver writes a quantile of a ratio. An unknown quantile of known ratios is infinite.
@@ -159,6 +160,14 @@ func ratioOver(r results.Spread, n results.Number) string {
 		return "∞"
 	}
 	return ratioText(n)
+}
+
+// withQuartiles writes a median, and the quartiles in brackets if there are any.
+func withQuartiles(text func(results.Number) string, median, q1, q3 results.Number) string {
+	if between := within(text, q1, q3); between != "–" {
+		return text(median) + " (" + between + ")"
+	}
+	return text(median)
 }
 
 // within writes an interval, or a dash if there is none.
@@ -172,43 +181,47 @@ func within(text func(results.Number) string, low, high results.Number) string {
 // differenceText writes a difference of accuracies with its sign.
 func differenceText(n results.Number) string { return words.Signed(n.Float(), 3) }
 
-// factRow is a row of the table of facts: one value per arm.
-type factRow struct {
-	Name   string
-	Values []string
-}
-
 // column is a fact of an arm as text.
 type column struct {
 	name string
 	of   func(*arm) string
 }
 
-// factRows returns the facts of each arm, as medians over its seeds; nothing if no run has finished.
-func factRows(arms []*arm) []factRow {
-	if !slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 }) {
-		return nil
-	}
-	rows := func(columns []column) []factRow {
-		var table []factRow
+// factSection lists the facts of each arm, as medians over its seeds.
+func factSection(arms []*arm) section {
+	rows := func(columns []column) [][]string {
+		var table [][]string
 		for _, c := range columns {
-			row := factRow{Name: c.name}
+			row := []string{c.name}
 			for _, side := range arms {
-				row.Values = append(row.Values, c.of(side))
+				row = append(row, c.of(side))
 			}
 			table = append(table, row)
 		}
 		return table
 	}
-	return slices.Concat(rows(setupColumns()),
-		withoutEmptyRows(rows(samplerColumns())), withoutEmptyRows(rows(promptColumns())), rows(resultColumns()),
-		withoutEmptyRows(rows(episodeColumns())))
+	heads := []string{""}
+	for _, side := range arms {
+		heads = append(heads, side.label)
+	}
+	s := section{ID: "facts", Title: "In numbers"}
+	if severalSeeds(arms) {
+		s.Text = []string{"Medians over seeds."}
+	}
+	setup := slices.Concat(rows(setupColumns()), withoutEmptyRows(rows(samplerColumns())),
+		withoutEmptyRows(rows(promptColumns())))
+	found := append(rows(resultColumns()), withoutEmptyRows(rows(episodeColumns()))...)
+	s.Grids = []gridTable{factTable("Setup", heads, setup), factTable("Results", heads, found)}
+	s.Grids[1].Note = "The unit of compute is one trainer GPU taking one rollout through forward, backward and its " +
+		"share of the update; time is in what that takes. By formula an update costs B(1 + μ) without replay and " +
+		"B(1 + W/T) with it."
+	return s
 }
 
 // withoutEmptyRows keeps the rows in which some arm has a value.
-func withoutEmptyRows(rows []factRow) []factRow {
-	return slices.DeleteFunc(rows, func(r factRow) bool {
-		return !slices.ContainsFunc(r.Values, func(v string) bool { return strings.Trim(v, "–/ ") != "" })
+func withoutEmptyRows(rows [][]string) [][]string {
+	return slices.DeleteFunc(rows, func(row []string) bool {
+		return !slices.ContainsFunc(row[1:], func(v string) bool { return strings.Trim(v, "–/ ") != "" })
 	})
 }
 
@@ -304,7 +317,8 @@ func promptColumns() []column {
 func resultColumns() []column {
 	return []column{
 		{"Updates", whole(func(s *results.Summary) float64 { return float64(s.Updates) })},
-		{"Inserted, rollouts or steps as drawn", whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
+		{"Inserted, rollouts or steps as drawn",
+			whole(func(s *results.Summary) float64 { return float64(s.Inserted) })},
 		{"Uses", whole(func(s *results.Summary) float64 { return float64(s.Used) })},
 		{"Evicted without a use", neverText},
 		{"Compute by formula", whole(func(s *results.Summary) float64 { return s.Compute })},
@@ -455,17 +469,6 @@ func playerText(of func(*results.Summary) *results.Bound) func(*arm) string {
 		}
 		return "–"
 	}
-}
-
-// replayingPrompts returns the arm with only its finished runs that replayed prompts.
-func (a *arm) replayingPrompts() *arm {
-	kept := &arm{label: a.label, role: a.role}
-	for _, r := range a.runs {
-		if r.Summary != nil && r.Summary.PromptReplay != nil {
-			kept.runs = append(kept.runs, r)
-		}
-	}
-	return kept
 }
 
 // shareText writes a share as a percentage, or a dash if it is unknown.

@@ -40,7 +40,8 @@ func TestSavingsOfASeedAreWordedOrADash(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		above := name == "both from the start"
-		if label := comparisonHeadline(&results.Comparison{Compare: found}).BigLabel; (label == "both arms begin at the target") != above {
+		label := comparisonHeadline(&results.Comparison{Compare: found}).BigLabel
+		if (label == "both arms begin at the target") != above {
 			t.Errorf("%s: the headline says %q", name, label)
 		}
 	}
@@ -60,13 +61,13 @@ func played(seed uint64, expert, chance *results.Bound) *arm {
 	}
 	run.Summary.Expert, run.Summary.Random = expert, chance
 	run.Summary.RewardFirst, run.Summary.RewardLast = results.Num(-3), results.Num(2)
-	return &arm{label: "run", role: replayColor, runs: []*results.Run{run}}
+	return &arm{label: "run", colour: 1, runs: []*results.Run{run}}
 }
 
 func pageOf(t *testing.T, arms ...*arm) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := newPage(arms).write(&out); err != nil {
+	if err := newPage(arms, results.Number{}).write(&out); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -75,24 +76,25 @@ func pageOf(t *testing.T, arms ...*arm) string {
 func TestEpisodesAreShownBesideExpertsAndChance(t *testing.T) {
 	text := pageOf(t, played(1, &results.Bound{Pass1: 0.97, Reward: 4.5}, &results.Bound{Pass1: 0.11, Reward: -6.25}))
 	for _, want := range []string{
-		"expert 0.970", "random actions 0.110", "Reward against compute", "<td>−3.000 / 2.000</td>", "<td>0.970 / 4.500</td>",
-		"<td>0.110 / −6.250</td>",
+		"expert 0.970", "random actions 0.110", "Reward against compute", ">−3.000 / 2.000</td>", ">0.970 / 4.500</td>",
+		">0.110 / −6.250</td>",
 		"<figcaption>Turns</figcaption>", "<figcaption>Success</figcaption>", "<figcaption>Invalid turns</figcaption>",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	// The bounds are in the picture: the axis of accuracy reaches from the one to the other, that of reward below nothing.
-	accuracy, ok := (accuracyChart{measure: pass1, against: byCompute(),
-		guides: []guide{{"expert", 0.97}, {"chance", 0.11}}}).chart([]*arm{played(1, nil, nil)}, wide())
-	if !ok || accuracy.y.low > 0.11 || accuracy.y.high < 0.97 || accuracy.y.high > 1 {
-		t.Errorf("the axis of accuracy is %+v", accuracy.y)
+	// The axis of accuracy reaches from one bound to the other, that of reward below 0.
+	side := []*arm{played(1, nil, nil)}
+	pass := accuracy{measure: pass1, against: byCompute(),
+		players: []results.Guide{{Name: "expert", Y: results.Num(0.97)},
+			{Name: "chance", Y: results.Num(0.11)}}}.figure(side)
+	if p, ok := newCurveChart(&pass); !ok || p.y.low > 0.11 || p.y.high < 0.97 || p.y.low < 0 {
+		t.Errorf("the axis of accuracy is %+v", p.y)
 	}
-	reward, ok := (accuracyChart{measure: heldOutReward, against: byCompute(),
-		free: true}).chart([]*arm{played(1, nil, nil)}, half())
-	if !ok || reward.y.low > -3 || reward.y.high < 2 {
-		t.Errorf("the axis of reward is %+v", reward.y)
+	reward := accuracy{measure: heldOutReward, against: byCompute()}.figure(side)
+	if p, ok := newCurveChart(&reward); !ok || p.y.low > -3 || p.y.high < 2 {
+		t.Errorf("the axis of reward is %+v", p.y)
 	}
 }
 
@@ -125,7 +127,7 @@ func TestBoundsOfDifferentTasksAreNotDrawnTogether(t *testing.T) {
 	}{"the same": {a, &results.Bound{Pass1: 0.9, Reward: 1}, 1}, "two": {a, b, 0}, "one": {a, nil, 0},
 		"the other": {nil, a, 0}, "none": {nil, nil, 0}} {
 		if got := players([]*arm{played(1, c.one, nil), played(2, c.two, nil)}, passOf); len(got) != c.drawn ||
-			c.drawn == 1 && got[0] != (guide{"expert", 0.9}) {
+			c.drawn == 1 && got[0] != (results.Guide{Name: "expert 0.900", Y: results.Num(0.9)}) {
 			t.Errorf("%s: %v is drawn, want %d", name, got, c.drawn)
 		}
 	}
@@ -133,10 +135,11 @@ func TestBoundsOfDifferentTasksAreNotDrawnTogether(t *testing.T) {
 
 func TestTheHalfLifeIsExplainedByTheFormulaThatGivesIt(t *testing.T) {
 	for want, p := range map[string]results.Priority{
-		"578 versions = (τ/α) ln 2": {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(500 / 0.6 * math.Ln2)},
-		"347 versions = τ ln 2":     {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(500 * math.Ln2)},
-		"100 versions":              {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(100)},
-		"–":                         {Exponent: 0.6},
+		"578 versions = (τ/α) ln 2": {Exponent: 0.6, AgeDecay: results.Num(500),
+			HalfLife: results.Num(500 / 0.6 * math.Ln2)},
+		"347 versions = τ ln 2": {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(500 * math.Ln2)},
+		"100 versions":          {Exponent: 0.6, AgeDecay: results.Num(500), HalfLife: results.Num(100)},
+		"–":                     {Exponent: 0.6},
 	} {
 		side := &arm{runs: []*results.Run{{Summary: &results.Summary{Sampling: &results.Sampling{Priority: &p}}}}}
 		if got := halfLifeText(side); got != want {

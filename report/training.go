@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
 	"github.com/reprise-rl/reprise/internal/words"
@@ -27,7 +26,8 @@ func commonMetrics() []metric {
 	return []metric{
 		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, nil},
 		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }, nil},
-		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength }, nil},
+		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength },
+			nil},
 		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }, nil},
 		{"D2(π‖b) = −ln(ESS/n)", "nats, by token", func(u *results.Update) results.Number { return u.D2 },
 			some(func(u *results.Update) bool { return u.D2.Known() })},
@@ -37,7 +37,8 @@ func commonMetrics() []metric {
 		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }, nil},
 		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }, nil},
 		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, nil},
-		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance }, nil},
+		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance },
+			nil},
 		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage },
 			some(func(u *results.Update) bool { return u.MeanAbsAdvantage.Known() })},
 		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), some(known(bound))},
@@ -116,7 +117,8 @@ func episodeMetrics() []metric {
 	return []metric{
 		{"Turns", "mean of new episodes", func(u *results.Update) results.Number { return u.Turns }, seen},
 		{"Success", "share of new episodes", func(u *results.Update) results.Number { return u.Success }, seen},
-		{"Invalid turns", "share of turns that were no action", func(u *results.Update) results.Number { return u.Invalid }, seen},
+		{"Invalid turns", "share of turns that were no action",
+			func(u *results.Update) results.Number { return u.Invalid }, seen},
 	}
 }
 
@@ -227,7 +229,11 @@ func trainingSection(arms []*arm) section {
 		return s
 	}
 	s.Legend = armKeys(arms)
-	s.Text = []string{"Thin: every run. Thick: the running median over a twentieth of the updates, of the median over seeds."}
+	text := "Thin: every run. Thick: the running median over a twentieth of the updates"
+	if severalSeeds(arms) {
+		text += ", of the median over seeds"
+	}
+	s.Text = []string{text + "."}
 	if len(missing) > 0 {
 		s.Text = append(s.Text, "Not measured: "+strings.Join(missing, ", ")+".")
 	}

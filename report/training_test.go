@@ -28,15 +28,12 @@ func bounded() []*arm {
 }
 
 func TestTheBoundIsShownBesideTheTrueChange(t *testing.T) {
-	figures, _, err := trainingFigures(bounded(), commonMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
+	figures, _ := trainingFigures(bounded(), commonMetrics())
 	var titles []string
 	for _, f := range figures {
 		if strings.HasPrefix(f.Title, "Improvement") {
 			titles = append(titles, f.Title)
-			if svg := string(f.SVG[0]); !strings.Contains(svg, "<path") && !strings.Contains(svg, "<polyline") {
+			if svg := drawnFigure(f).SVG[0]; paths(svg, "stroke-width:2") == 0 {
 				t.Errorf("%s has no line", f.Title)
 			}
 		}
@@ -111,7 +108,8 @@ func TestThinningKeepsEndsPeaksAndGaps(t *testing.T) {
 			keptLow, keptHigh = min(keptLow, p.Y), max(keptHigh, p.Y)
 		}
 		if keptLow != low || keptHigh != high || (gaps > 0) != (keptGaps > 0) {
-			t.Fatalf("lowest %v, highest %v, %d gaps; want %v, %v and some of %d", keptLow, keptHigh, keptGaps, low, high, gaps)
+			t.Fatalf("lowest %v, highest %v, %d gaps; want %v, %v and some of %d", keptLow, keptHigh, keptGaps, low,
+				high, gaps)
 		}
 	}
 }

@@ -20,17 +20,19 @@ type counted struct {
 	none  string // what to say if nothing was counted
 	of    func(*results.Summary) results.Histogram
 	more  func(*arm) string // a sentence that completes the note; nil: none
+	dots  bool              // few of the values can occur: unconnected points, without those that did not
 }
 
 // histograms returns the histograms of how rollouts were used.
 func histograms() []counted {
 	return []counted{
 		{"Staleness at use", "versions behind the trainer", "% of uses", "No rollout was used.",
-			func(s *results.Summary) results.Histogram { return s.Staleness }, youngerTokens},
+			func(s *results.Summary) results.Histogram { return s.Staleness }, youngerTokens, false},
 		{"Uses at eviction", "times used", "% of evicted rollouts", "No rollout was evicted.",
-			func(s *results.Summary) results.Histogram { return s.Uses }, stillPresent},
-		{"Time since last use", "updates; 0 is a repeat within a batch", "% of repeated uses", "No rollout was used twice.",
-			func(s *results.Summary) results.Histogram { return s.SinceLastUse }, nil},
+			func(s *results.Summary) results.Histogram { return s.Uses }, stillPresent, false},
+		{"Time since last use", "updates; 0 is a repeat within a batch", "% of repeated uses",
+			"No rollout was used twice.",
+			func(s *results.Summary) results.Histogram { return s.SinceLastUse }, nil, false},
 	}
 }
 
@@ -38,9 +40,9 @@ func histograms() []counted {
 func promptHistograms() []counted {
 	return []counted{
 		{"Replays of a prompt", "times replayed", "% of prompts replayed", "No prompt was replayed.",
-			func(s *results.Summary) results.Histogram { return s.PromptReplay.Reuse }, nil},
+			func(s *results.Summary) results.Histogram { return s.PromptReplay.Reuse }, nil, false},
 		{"Pass rates of prompts held", "% of responses correct, at the end", "% of prompts held", "No prompt was held.",
-			func(s *results.Summary) results.Histogram { return s.PromptReplay.PassRates }, nil},
+			func(s *results.Summary) results.Histogram { return s.PromptReplay.PassRates }, nil, true},
 	}
 }
 
@@ -66,7 +68,8 @@ func stillPresent(side *arm) string {
 
 // figure draws a histogram, a curve for each arm, over all seeds of the arm.
 func (c counted) figure(arms []*arm) results.Figure {
-	f := results.Figure{Title: c.title, X: results.Axis{Title: c.axis}, Y: results.Axis{Title: c.unit, Low: results.Num(0)}}
+	f := results.Figure{Title: c.title, X: results.Axis{Title: c.axis},
+		Y: results.Axis{Title: c.unit, Low: results.Num(0)}}
 	var notes []string
 	highest := uint64(0)
 	for _, side := range arms {
@@ -75,11 +78,16 @@ func (c counted) figure(arms []*arm) results.Figure {
 	for _, side := range arms {
 		h := side.histogram(c.of)
 		if h.Count() == 0 {
+			if len(arms) > 1 && anyEnded([]*arm{side}) {
+				notes = append(notes, side.label+": "+strings.ToLower(c.none[:1])+c.none[1:])
+			}
 			continue
 		}
-		curve := results.Curve{Name: side.label, Colour: side.colour}
+		curve := results.Curve{Name: side.label, Colour: side.colour, Points: c.dots}
 		for _, p := range h.Shares(highest/maxBins+1, highest) {
-			curve.At = append(curve.At, results.Point{X: p.X, Y: results.Num(100 * p.Y.Float())})
+			if y := p.Y.Float(); y > 0 || !c.dots {
+				curve.At = append(curve.At, results.Point{X: p.X, Y: results.Num(100 * y)})
+			}
 		}
 		f.Curves = append(f.Curves, curve)
 		note := fmt.Sprintf("Mean %s, largest %d; %s counted.", number(h.Mean()), h.Max(), words.Thousands(h.Count()))
@@ -96,12 +104,12 @@ func (c counted) figure(arms []*arm) results.Figure {
 }
 
 // histogramRow draws histograms side by side.
-func histogramRow(arms []*arm, list []counted) figureRow {
+func histogramRow(size rowSize, arms []*arm, list []counted) figureRow {
 	var figures []results.Figure
 	for _, c := range list {
 		figures = append(figures, c.figure(arms))
 	}
-	row := thirds().drawPlain("Known when the run has ended.", figures)
+	row := size.drawPlain("Known when the run has ended.", figures)
 	for i, c := range list {
 		if row.Figures[i].Empty != "" && anyEnded(arms) {
 			row.Figures[i].Empty = c.none
@@ -110,15 +118,10 @@ func histogramRow(arms []*arm, list []counted) figureRow {
 	return row
 }
 
-// anyEnded reports whether some run has a summary.
-func anyEnded(arms []*arm) bool {
-	return slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 })
-}
-
 // reuseSection shows how rollouts were used.
 func reuseSection(arms []*arm) section {
 	return section{ID: "reuse", Title: "Staleness and reuse", Legend: armKeys(arms),
-		Rows: []figureRow{histogramRow(arms, histograms())}}
+		Rows: []figureRow{histogramRow(thirds(), arms, histograms())}}
 }
 
 // promptSection shows prompt replay, nothing if no arm uses it.
@@ -136,9 +139,7 @@ func promptSection(arms []*arm) (s section, ok bool) {
 		}
 	}
 	if len(replaying) > 0 {
-		row := histogramRow(replaying, promptHistograms())
-		row.Class = halves().class
-		s.Rows = append(s.Rows, row)
+		s.Rows = append(s.Rows, histogramRow(halves(), replaying, promptHistograms()))
 	}
 	return s, true
 }
@@ -147,8 +148,8 @@ func promptSection(arms []*arm) (s section, ok bool) {
 func gpuSection(arms []*arm) section {
 	s := section{ID: "gpus", Title: "GPUs"}
 	g := results.Grid{
-		Note: "Shares of the time: the mean over GPUs and seeds, and the range of the GPUs. Workers stall by a full table, " +
-			"trainers by one with too little. GPUs are idle while others have their turn, in synchronous mode.",
+		Note: "Shares of the time: the mean over GPUs and seeds, and the range of the GPUs. Workers stall by a full " +
+			"table, trainers by one with too little. GPUs are idle while others have their turn, in synchronous mode.",
 		Columns: []string{"GPUs", "busy", "stalled", "idle"},
 	}
 	for _, side := range arms {
@@ -176,7 +177,8 @@ func gpuSection(arms []*arm) section {
 					sum += part(g)
 				}
 				text := words.Percent(sum/float64(len(times)), 1)
-				if low, high := words.Percent(slices.Min(shares), 1), words.Percent(slices.Max(shares), 1); low != high {
+				low, high := words.Percent(slices.Min(shares), 1), words.Percent(slices.Max(shares), 1)
+				if low != high {
 					text += " (" + low + "–" + high + ")"
 				}
 				row = append(row, text)

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,21 +14,32 @@ func TestBusyTimeIsTheShareOverAllSeeds(t *testing.T) {
 		return &results.Run{Summary: &results.Summary{WorkerTimes: []results.GPU{g, {}},
 			TrainerTimes: []results.GPU{{Busy: 1, Stalled: 1, Idle: idle}}}}
 	}
-	side := &arm{runs: []*results.Run{run(results.GPU{Busy: 3, Stalled: 1}, 0),
+	side := &arm{label: "a", runs: []*results.Run{run(results.GPU{Busy: 3, Stalled: 1}, 0),
 		run(results.GPU{Busy: 9, Stalled: 1, Idle: 2}, 4), {}}}
-	rows := gpuRows(side)
-	want := []gpuRow{{"worker 1", 0.75, 0.125}, {"trainer 1", 0.25, 0.25}} // worker 2 never lived
-	if len(rows) != 2 || rows[0] != want[0] || rows[1] != want[1] {
-		t.Errorf("rows %v, want %v", rows, want)
+	workers := meanTimes(side, func(s *results.Summary) []results.GPU { return s.WorkerTimes })
+	if want := []results.GPU{{Busy: 0.75, Stalled: 0.125, Idle: 0.125}}; !slices.Equal(workers, want) {
+		t.Errorf("workers %v, want %v: the other never lived", workers, want)
 	}
-	if !idles(side) || idles(&arm{runs: side.runs[2:]}) ||
-		idles(&arm{runs: []*results.Run{run(results.GPU{Busy: 1, Stalled: 1}, 0)}}) {
-		t.Error("idle is not told from stalled")
+	rows := gpuSection([]*arm{side}).Grids[0].Rows
+	if got := fmt.Sprint(rows[1]); len(rows) != 2 || got != "[{a: trainers  word} {25.0%  } {25.0%  } {50.0%  }]" {
+		t.Errorf("%d rows, the second %s", len(rows), got)
+	}
+	if s := gpuSection([]*arm{{runs: side.runs[2:]}}); s.Grids != nil || len(s.Text) != 1 {
+		t.Errorf("without a finished run: %+v", s)
+	}
+}
+
+func TestARangeOfGPUsIsShownBesideTheirMean(t *testing.T) {
+	s := &results.Summary{WorkerTimes: []results.GPU{{Busy: 3, Stalled: 1}, {Busy: 1, Stalled: 3}}}
+	row := gpuSection([]*arm{{runs: []*results.Run{{Summary: s}}}}).Grids[0].Rows[0]
+	if row[1].Text != "50.0%" || row[1].Spread != "(25.0%–75.0%)" || row[3].Spread != "" {
+		t.Errorf("row %+v", row)
 	}
 }
 
 func TestNotesTellWhatAHistogramLeavesOut(t *testing.T) {
-	s := &results.Summary{Staleness: results.Histogram{{1, 1}, {2, 1}}, TokenStaleness: results.Histogram{{1, 1}, {2, 1}}}
+	s := &results.Summary{Staleness: results.Histogram{{1, 1}, {2, 1}},
+		TokenStaleness: results.Histogram{{1, 1}, {2, 1}}}
 	side := &arm{runs: []*results.Run{{Summary: s}}}
 	if a, b := youngerTokens(side), stillPresent(side); a+b != "" {
 		t.Errorf("nothing is left out, but the notes say %q and %q", a, b)

@@ -75,7 +75,7 @@ func TestReportWritesAPageOverArms(t *testing.T) {
 		t.Errorf("standard output lacks %q or the file:\n%s", want, out)
 	}
 	page := read(t, file)
-	if first, second := strings.Index(page, "</i>per"), strings.Index(page, "</i>on-policy"); first < 0 ||
+	if first, second := strings.Index(page, ">per</th>"), strings.Index(page, ">on-policy</th>"); first < 0 ||
 		second < first || !strings.Contains(page, "<h1>A &amp; B</h1>") {
 		t.Errorf("the page has its arms at %d and %d, or not its title", first, second)
 	}
