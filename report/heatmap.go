@@ -227,8 +227,7 @@ func strokeBox(c *draw.Canvas, pen draw.LineStyle, box vg.Rectangle, inset vg.Le
 func (h heat) legend() []key {
 	m := h.of.Map
 	if h.values.low == h.values.high {
-		return h.markKeys([]key{{Name: words.Fixed(h.values.low, m.Digits) + " " + oneLine(m.Unit) +
-			" in every cell"}})
+		return h.markKeys([]key{{Name: words.Fixed(h.values.low, m.Digits) + " " + oneLine(m.Unit) + " in every cell"}})
 	}
 	from, to := h.values.low, h.values.high
 	if m.Less {

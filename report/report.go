@@ -220,8 +220,7 @@ func fraction(n results.Number) string { return words.Fixed(n.Float(), 3) }
 
 // armsHeadline is the headline of a page over arms.
 func armsHeadline(t *results.Table) *headline {
-	h := &headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Text: t.Caution,
-		Points: t.Findings}
+	h := &headline{Big: fmt.Sprint(len(t.Arms)), BigLabel: "arms, " + seedsText(t), Text: t.Caution, Points: t.Findings}
 	if len(t.Arms) == 1 {
 		h.BigLabel = "arm, " + seedsText(t)
 	}

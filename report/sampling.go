@@ -185,8 +185,7 @@ func medianESS(curves [][]results.AgeESS) []results.AgeESS {
 		middle = append(middle, results.AgeESS{Age: at.age, Last: at.last, ESS: results.Median(values)})
 	}
 	slices.SortFunc(middle, func(a, b results.AgeESS) int {
-		return cmp.Or(cmp.Compare(a.Age, b.Age),
-			cmp.Compare(a.Last, b.Last))
+		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Last, b.Last))
 	})
 	return middle
 }

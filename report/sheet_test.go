@@ -61,8 +61,7 @@ func TestPagesOfSheets(t *testing.T) {
 	text := sheetPages(t)
 	t.Run("are self-contained and small", func(t *testing.T) { areSelfContained(t, text) })
 	t.Run("are well-formed", func(t *testing.T) { areWellFormed(t, text) })
-	t.Run("have well-formed plots that follow the style sheet",
-		func(t *testing.T) { haveSoundPlots(t, text) })
+	t.Run("have well-formed plots that follow the style sheet", func(t *testing.T) { haveSoundPlots(t, text) })
 	t.Run("have their parts, findings first", func(t *testing.T) {
 		for name, want := range map[string]string{
 			"everything": "findings lead part part part part arms facts", "forty": "findings lead part arms facts",

@@ -181,10 +181,14 @@ type Axes struct {
 }
 
 // At returns how far the run had come.
-func (e Eval) At() Axes { return Axes{float64(e.Update), e.Compute, e.ComputeBusy, e.ComputeAll, e.Clock} }
+func (e Eval) At() Axes {
+	return Axes{float64(e.Update), e.Compute, e.ComputeBusy, e.ComputeAll, e.Clock}
+}
 
 // At returns how far the run has come after the update.
-func (u Update) At() Axes { return Axes{float64(u.Update), u.Compute, u.ComputeBusy, u.ComputeAll, u.Clock} }
+func (u Update) At() Axes {
+	return Axes{float64(u.Update), u.Compute, u.ComputeBusy, u.ComputeAll, u.Clock}
+}
 
 // At returns how far the run had come. Its numbers are NaN if the target was not reached.
 func (r Reach) At() Axes {
