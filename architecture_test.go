@@ -183,7 +183,8 @@ func TestEveryPackageHasOneDoc(t *testing.T) {
 	}
 }
 
-// picture returns the layers of ARCHITECTURE.md's picture, the top one first: the parts before the description of each line.
+// picture returns the layers of ARCHITECTURE.md's picture, the top one first: the parts before the description of each
+// line.
 func picture(t *testing.T) [][]string {
 	t.Helper()
 	text, err := os.ReadFile("ARCHITECTURE.md")

@@ -1,11 +1,11 @@
 // Package journal keeps the content of a table on disk, so that it survives a crash.
 //
-// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table (replay.JournalView.Cut):
-// all changes since the cut before, as of one moment. Each cut is written in one transaction of a bbolt file, so the
-// file always holds the table as of one moment: rollouts, their uses and priorities, the version, the batch ids of
-// insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit], [Journal.Flush]), and every
-// [Options].Interval. Callers that wait at the same time share a cut. While a transaction is synced, further cuts are
-// encoded; they are then written together.
+// The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table
+// (replay.JournalView.Cut): all changes since the cut before, as of one moment. Each cut is written in one transaction
+// of a bbolt file, so the file always holds the table as of one moment: rollouts, their uses and priorities, the
+// version, the batch ids of insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit],
+// [Journal.Flush]), and every [Options].Interval. Callers that wait at the same time share a cut. While a transaction
+// is synced, further cuts are encoded; they are then written together.
 //
 // [Sync] defines what an acknowledgement promises. [Create] begins a journal; [Open] recovers a table from one and
 // reports what it found. [Verify] reads a file page by page, checks every checksum, and names what is damaged;

@@ -159,7 +159,8 @@ func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
 			longest, limit)
 	}
 	if longest < 2 {
-		return 0, 0, errors.New("a batch of rollouts of a single token: want 2 tokens or more, one of them the prompt's")
+		return 0, 0, errors.New("a batch of rollouts of a single token: want 2 tokens or more, one of them the " +
+			"prompt's")
 	}
 	length = roundLength(longest, c.MaxPositionEmbeddings)
 	rows = max(l.options.PassElements/(length*c.VocabSize), 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// JournalView is what a journal needs of a table: everything that changed since the last look, and a table made of what was
-// written. Its methods may be called concurrently.
+// JournalView is what a journal needs of a table: everything that changed since the last look, and a table made of what
+// was written. Its methods may be called concurrently.
 type JournalView struct{ table *Table }
 
 // ForJournal returns the table as a journal uses it.
@@ -198,8 +198,8 @@ func (l *changeLog) evicted(slot int32, it *item) {
 	l.removed = append(l.removed, it.ID)
 }
 
-// Track makes the table note what changes from now on, for [JournalView.Cut]; the next cut holds everything. A table that
-// is not tracked spends nothing on it.
+// Track makes the table note what changes from now on, for [JournalView.Cut]; the next cut holds everything. A table
+// that is not tracked spends nothing on it.
 func (d JournalView) Track() {
 	d.table.lockAll()
 	defer d.table.unlockAll()

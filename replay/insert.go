@@ -175,8 +175,8 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 	return nil
 }
 
-// computeAdvantages computes the advantages of a group into a.rewards: of its rollouts, or with step returns of its steps.
-// It returns the moments of the rewards.
+// computeAdvantages computes the advantages of a group into a.values: of its rollouts, or with step returns of its
+// steps. It returns the moments of the rewards.
 func (t *Table) computeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
 	a.values = a.values[:0]
 	if t.options.StepReturns != 0 {

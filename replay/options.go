@@ -391,7 +391,8 @@ func (o Options) validatePriorities(problems *option.Problems) {
 	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent,
 		"above 0, at most 100: sampler uniform draws all alike")
 	check(o.AgeDecay >= minAgeDecay, "age_decay", o.AgeDecay, "%g versions or more, or inf for none", minAgeDecay)
-	check(oneOf(o.DecayOrder, BeforeExponent, AfterExponent), "decay", o.DecayOrder, "before_exponent or after_exponent")
+	check(oneOf(o.DecayOrder, BeforeExponent, AfterExponent), "decay", o.DecayOrder,
+		"before_exponent or after_exponent")
 	check(o.TargetESS >= 0 && o.TargetESS < 1, "target_ess", o.TargetESS, "0 (age_decay is fixed) or above 0 and "+
 		"below 1")
 	check(oneOf(o.Draws, Stratified, Independent), "draws", o.Draws, "stratified or independent")

@@ -279,8 +279,8 @@ func (c Config) Warnings() []string {
 	}
 	if o := c.Replay.Options; o.Sampler != replay.Prioritized {
 		for _, key := range o.PriorityKeys() {
-			list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only prioritized uses it", key,
-				o.Sampler))
+			list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only prioritized uses it",
+				key, o.Sampler))
 		}
 	}
 	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable &&

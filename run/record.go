@@ -184,8 +184,9 @@ func priorityState(o replay.Options, table tableSummary) *results.Priority {
 	tau := table.ageDecay
 	out := &results.Priority{
 		Base: string(o.PriorityBase), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau), Auto: o.TargetESS > 0,
-		Decay: string(o.DecayOrder), HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws), Entry: string(o.Entry),
-		Beta: results.Num(o.BetaAt(table.stats.Version)), Normalised: string(o.ImportanceNorm),
+		Decay: string(o.DecayOrder), HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws),
+		Entry: string(o.Entry),
+		Beta:  results.Num(o.BetaAt(table.stats.Version)), Normalised: string(o.ImportanceNorm),
 	}
 	if o.TargetESS > 0 {
 		out.TargetESS = results.Num(o.TargetESS)

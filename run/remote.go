@@ -162,7 +162,8 @@ func readRemote(dir string) (*Remote, error) {
 	return r, nil
 }
 
-// withRecordedBuffer returns the place of a run that is resumed: as it is recorded in the folder, but for what is given now.
+// withRecordedBuffer returns the place of a run that is resumed: as it is recorded in the folder, but for what is given
+// now.
 func (c Config) withRecordedBuffer(dir string) (Config, error) {
 	recorded, err := readRemote(dir)
 	if err != nil {

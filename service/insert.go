@@ -235,8 +235,8 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 	return bytes
 }
 
-// reserveMemory waits until an insertion's bytes may be in memory. One table gets at most half of all, so that insertions
-// waiting for it do not keep out the others.
+// reserveMemory waits until an insertion's bytes may be in memory. One table gets at most half of all, so that
+// insertions waiting for it do not keep out the others.
 func (t *table) reserveMemory(ctx context.Context, bytes int64) (leave func(), err error) {
 	ofTable, err := t.incoming.acquire(ctx, bytes)
 	if err != nil {
@@ -353,8 +353,8 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	case err != nil:
 		return nil, in.nameRow(err)
 	case len(ids) != in.items:
-		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: it was used for an insertion of %d rollouts, this one has %d: "+
-			"use a new id for each insertion", in.BatchID, len(ids), in.items)
+		return nil, wire.Errorf(wire.Invalid, "batch_id: %q: it was used for an insertion of %d rollouts, this one "+
+			"has %d: use a new id for each insertion", in.BatchID, len(ids), in.items)
 	case repeated:
 		t.meter.repeated.Add(1)
 	default:

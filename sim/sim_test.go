@@ -228,7 +228,8 @@ func TestTheLearnersDigestDistinguishesBatches(t *testing.T) {
 	}
 }
 
-// sparse makes the group of a job in Continues of one piece each, with version 10 for the first, 11 for the second, and so on.
+// sparse makes the group of a job in Continues of one piece each, with version 10 for the first, 11 for the second, and
+// so on.
 func sparse(t *testing.T, g sim.Sparse, job uint64, size int) []*rollout.Rollout {
 	t.Helper()
 	gen, err := g.Start(pipeline.Job{Number: job, Size: size, Prompt: sim.Task{}.Train(job)})

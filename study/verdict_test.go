@@ -369,7 +369,8 @@ func TestIfNoLearningRateReachesTheTargetTheMostAccurateIsTaken(t *testing.T) {
 }
 
 func TestReplayBehindAtFirstIsNotAheadEverywhere(t *testing.T) {
-	// Half of the seeds begin more slowly with replay, all end higher: the mean is clearly ahead, the first steps are not.
+	// Half of the seeds begin more slowly with replay, all end higher: the mean is clearly ahead, the first steps are
+	// not.
 	w := func(a Arm, seed uint64) behaviour {
 		b := usual()
 		if replays(a) {

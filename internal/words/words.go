@@ -20,8 +20,8 @@ func Plural[T int | int32 | int64 | uint64](n T, noun string, plural ...string) 
 	return Thousands(n) + " " + many
 }
 
-// Percent writes a share with so many decimals: Percent(0.285, 1) is "28.5%". NaN is a dash, infinity a sign. A negative
-// share has a hyphen, for terminals; pages put it through Minus.
+// Percent writes a share with so many decimals: Percent(0.285, 1) is "28.5%". NaN is a dash, infinity a sign. A
+// negative share has a hyphen, for terminals; pages put it through Minus.
 func Percent(share float64, decimals int) string {
 	if math.IsNaN(share) || math.IsInf(share, 0) {
 		return Fixed(share, 0)
