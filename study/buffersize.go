@@ -135,8 +135,8 @@ func (f *Found) bufferSizePage(queue Runs, sizes []Runs) []results.Section {
 			Grids: []results.Grid{armsTable("Arms", f.Arms...)},
 		},
 		{
-			Title: "Every seed",
-			Text: []string{"Each run by itself, behind the medians ([ER] fig. 13): a crash or a late collapse shows."},
+			Title:   "Every seed",
+			Text:    []string{"Each run by itself, behind the medians ([ER] fig. 13): a crash or a late collapse shows."},
 			Figures: every,
 		},
 	}

@@ -104,7 +104,7 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[OG] tables 2 and 3", by: difference(off, on, meanOver(1)).is(within(0, alike)),
-			text: "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth as often.",
+			text:     "Over the checkpoints (10,1) is on par with (1,1), while weights go to the workers a tenth as often.",
 			measured: "Mean pass@1 over the checkpoints, (10,1) less (1,1)",
 			more: fmt.Sprintf("Weights were sent %s times rather than %s.", whole(off.median(sent)),
 				whole(on.median(sent))),

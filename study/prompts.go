@@ -154,7 +154,7 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[PR] sections 5.1 and 6", by: difference(mild, bold, settled).is(above(0)),
-			text: "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse prevent this.",
+			text:     "Replaying too aggressively costs accuracy at the end; a cooldown and a limit of reuse prevent this.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, mild.Name, bold.Name),
 		},
 		{
