@@ -198,7 +198,7 @@ func TestServeListensBeyondLoopbackOnlyWithTLSAndTokens(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	certificate, key, _ := certify(t)
-	tokens := write(t, "tokens.yaml", "tokens: [{name: a, token: 0123456789abcdef, read: ['*']}]")
+	tokens := write(t, "tokens.yaml", "tokens: [{name: a, token: beyond-loopback-0123456789, read: ['*']}]")
 	withTLS, withTokens := []string{"--tls-certificate", certificate, "--tls-key", key}, []string{"--tokens", tokens}
 	for _, c := range []struct {
 		args []string

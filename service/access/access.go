@@ -5,7 +5,7 @@
 //
 //	tokens:
 //	  - name: trainer
-//	    token_sha256: 8f14e45fceea167a5a36dedd4bea2543c1f2a5e0c4c1d9f9a1b0e2b6b7b2d1aa
+//	    token_sha256: <64 digits>              # printf %s "$TOKEN" | sha256sum
 //	    read: ["*"]
 //	    write: ["math-*"]
 //	  - name: generators

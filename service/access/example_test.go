@@ -2,6 +2,7 @@ package access_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log"
 	"net/http"
@@ -18,12 +19,13 @@ func Example() {
 	}
 	defer os.RemoveAll(folder)
 	tokens := filepath.Join(folder, "tokens.yaml")
-	if err := os.WriteFile(tokens, []byte(`
+	token := rand.Text()
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, `
 tokens:
   - name: generators
-    token: f3a1c07be29d4d6e9b0c
+    token: %s
     write: ["math-*"]
-`), 0o600); err != nil {
+`, token), 0o600); err != nil {
 		log.Fatal(err)
 	}
 	policy, err := access.NewPolicy(access.Options{Tokens: tokens})
@@ -31,7 +33,7 @@ tokens:
 		log.Fatal(err)
 	}
 
-	request := &http.Request{Header: http.Header{"Authorization": {"Bearer f3a1c07be29d4d6e9b0c"}}}
+	request := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
 	ctx, err := policy.Authenticate(request)
 	if err != nil {
 		log.Fatal(err)

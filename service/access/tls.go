@@ -126,7 +126,8 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 const recheck = time.Second
 
 // reloaded is a value made from files, and made anew when they change. Whoever asks for the value checks the files,
-// once per recheck; nothing runs in between. It is safe for concurrent use.
+// once per recheck; nothing runs in between. Time is the clock's monotonic reading, so that stepping the machine's clock
+// delays no check. It is safe for concurrent use.
 type reloaded[T any] struct {
 	name string                                                   // of the value, for the log
 	load func(read func(path string) ([]byte, error)) (*T, error) // reads every file with read
@@ -134,7 +135,7 @@ type reloaded[T any] struct {
 	log  *slog.Logger
 
 	value   atomic.Pointer[T]
-	checked atomic.Int64 // when the files were last checked, unix nanoseconds
+	checked atomic.Pointer[time.Time] // when the files were last checked
 
 	mu   sync.Mutex             // held while files are read
 	seen map[string]os.FileInfo // each file before it was read, nil if it was missing
@@ -148,14 +149,16 @@ func (r *reloaded[T]) start() error {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	r.checked.Store(r.now().UnixNano())
+	r.checked.Store(new(r.now()))
 	return r.reload()
 }
 
-// get returns the value of the files as they were at most recheck ago.
+// get returns the value of the files as they were at most recheck ago. A clock without a monotonic reading that went
+// back tells nothing of the time since the last check: then get checks.
 func (r *reloaded[T]) get() *T {
-	last, now := r.checked.Load(), r.now().UnixNano()
-	if now-last >= int64(recheck) && r.checked.CompareAndSwap(last, now) && r.changed() {
+	last, now := r.checked.Load(), r.now()
+	passed := now.Sub(*last)
+	if (passed < 0 || passed >= recheck) && r.checked.CompareAndSwap(last, new(now)) && r.changed() {
 		if err := r.reload(); err != nil {
 			r.log.Error("changed files are invalid: keeping what they held before", "what", r.name, "error", err)
 		} else {

@@ -82,6 +82,31 @@ func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
 	expect("after a reload", "third")
 }
 
+func TestAttackAClockSteppedBackKeepsNoRevokedAuthority(t *testing.T) {
+	ca, revoked := newAuthority(t, "tests"), newAuthority(t, "revoked")
+	folder := t.TempDir()
+	chain, key := ca.issue("server")
+	now := &clock{time.Unix(1_000_000, 0)}
+	certificates, err := access.NewCertificates(access.TLS{
+		Certificate: write(t, folder, "c.pem", chain), Key: write(t, folder, "k.pem", key),
+		ClientCA: write(t, folder, "ca.pem", append(ca.pem(), revoked.pem()...)),
+	}, now.now, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := certificates.Config("h2")
+	client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost",
+		Certificates: []tls.Certificate{revoked.client("node")}}
+	if _, _, err := shake(t, server, client); err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "ca.pem", ca.pem())
+	now.forward(-time.Hour)
+	if _, _, err := shake(t, server, client); err == nil {
+		t.Error("a certificate of an authority that was revoked before the clock went back is accepted")
+	}
+}
+
 func TestClientsMustShowCertificatesThatTheirAuthoritySigned(t *testing.T) {
 	ca, other := newAuthority(t, "tests"), newAuthority(t, "others")
 	folder := t.TempDir()

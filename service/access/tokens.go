@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml"
 
@@ -18,8 +19,38 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// shortestToken is the least length of a token in characters, too long to guess.
-const shortestToken = 16
+// The least length of a token in characters, and how many different ones it has: too many to guess.
+const (
+	shortestToken  = 16
+	leastDifferent = 8
+	randomToken    = "want a random one, made for example by: openssl rand -hex 32"
+)
+
+// weakTokens are what people try first, in lower case: placeholders, defaults and examples, also of this program's
+// guides.
+const weakTokens = "token mytoken yourtoken your_token your-token my_token my-token api_token bearer secret mysecret " +
+	"topsecret supersecret change_me change-me changeme changeit default example placeholder test testing tester demo " +
+	"dev local none null todo xxx password passw0rd p@ssw0rd password1 password123 passwort pass admin administrator " +
+	"root user guest public private key apikey api_key letmein welcome welcome1 login hello master monkey dragon " +
+	"football baseball princess sunshine iloveyou shadow superman batman trustno1 starwars whatever freedom qwerty " +
+	"qwertyuiop qwertyuiopasdfgh qwerty123 1q2w3e4r 1qaz2wsx asdfghjkl zxcvbnm abc abc123 abcdef abcdefghijklmnop " +
+	"abcdefghijklmnopqrstuvwxyz 0 1 12 123 1234 12345 123456 1234567 12345678 123456789 1234567890 0123456789 " +
+	"1234567890123456 0123456789abcdef 123456789abcdef0 fedcba9876543210 0123456789abcdef0123456789abcdef 111111 " +
+	"000000 123123 654321 666666 correcthorsebatterystaple reprise replay trainer trainers learner generator generators " +
+	"worker watcher dashboard grafana prometheus f3a1c07be29d4d6e9b0c"
+
+// weakDigests returns the tokens that are refused, by their digests: the weak ones as they are, in capitals, with a
+// capital, twice, and with the line feed that `echo TOKEN | sha256sum` adds.
+var weakDigests = sync.OnceValue(func() map[digest]string {
+	weak := map[digest]string{sha256.Sum256(nil): "empty"}
+	for _, w := range strings.Fields(weakTokens) {
+		for _, form := range []string{w, strings.ToUpper(w), strings.ToUpper(w[:1]) + w[1:], w + w} {
+			weak[sha256.Sum256([]byte(form))] = form
+			weak[sha256.Sum256([]byte(form+"\n"))] = form
+		}
+	}
+	return weak
+})
 
 // digest is the SHA-256 of a token. Only digests are kept and compared.
 type digest [sha256.Size]byte
@@ -133,6 +164,10 @@ func (e *entry) check() (p option.Problems) {
 			p.Add(fmt.Errorf("token_sha256: %q: want 64 hexadecimal digits, as sha256sum prints them", e.TokenSHA256))
 			break
 		}
+		if weak, ok := weakDigests()[digest(sum)]; ok {
+			p.Add(fmt.Errorf("token_sha256: %.8s… is that of %q, which anybody guesses: %s", e.TokenSHA256, weak,
+				randomToken))
+		}
 		e.token, e.hasToken = digest(sum), true
 	}
 	if e.Name == "" {
@@ -157,11 +192,20 @@ func checkGlobs(right string, globs []string) (p option.Problems) {
 
 // setToken sets the digest of a token.
 func (e *entry) setToken(token string) error {
-	if len(token) < shortestToken {
-		return fmt.Errorf("%d characters: want at least %d, made for example by: openssl rand -hex 32", len(token),
-			shortestToken)
+	different := make(map[rune]bool)
+	for _, r := range token {
+		different[r] = true
 	}
 	e.token, e.hasToken = sha256.Sum256([]byte(token)), true
+	switch _, weak := weakDigests()[e.token]; {
+	case len(token) < shortestToken:
+		return fmt.Errorf("%d characters: want at least %d; %s", len(token), shortestToken, randomToken)
+	case len(different) < leastDifferent:
+		return fmt.Errorf("%d different characters: want at least %d; %s", len(different), leastDifferent,
+			randomToken)
+	case weak:
+		return fmt.Errorf("one that anybody guesses: %s", randomToken)
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,46 @@ func TestAnInvalidTokensFileReportsEveryProblem(t *testing.T) {
 	}
 }
 
+func TestAttackNoExampleOrWeakTokenIsTaken(t *testing.T) {
+	lineFeed := func(token string) string { return sum(token + "\n") }
+	for entry, want := range map[string]string{
+		"token_sha256: 5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8": `"password", which anybody`,
+		"token_sha256: " + strings.ToUpper(sum("password")):                              `"password"`,
+		"token_sha256: " + lineFeed("password"):                                          `"password"`,
+		"token_sha256: " + sum("TOKEN"):                                                  `"TOKEN"`,
+		"token_sha256: " + sum("Secret"):                                                 `"Secret"`,
+		"token_sha256: " + sum("adminadmin"):                                             `"adminadmin"`,
+		"token_sha256: " + sum(""):                                                       `"empty"`,
+		"token_sha256: " + sum("0123456789abcdef"):                                       "openssl rand",
+		"token_sha256: <64 digits>":                                                      "want 64 hexadecimal digits",
+		"token: aaaaaaaaaaaaaaaaaaaaaaaa":                                                "1 different characters: want at least 8",
+		"token: '1234123412341234'":                                                      "4 different characters",
+		"token: passwordpassword":                                                        "7 different characters",
+		"token: 0123456789abcdef":                                                        "anybody guesses: want a random one",
+		"token: abcdefghijklmnop":                                                        "anybody guesses",
+		"token: f3a1c07be29d4d6e9b0c":                                                    "anybody guesses", // of an earlier guide
+		"token: administrator12":                                                         "15 characters: want at least 16",
+	} {
+		text := "tokens: [{name: a, read: ['*'], " + entry + "}]"
+		_, err := access.NewPolicy(access.Options{Tokens: write(t, t.TempDir(), "tokens.yaml", []byte(text))})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v: want %q in it", entry, err, want)
+		}
+	}
+	guide, err := os.ReadFile("../../docs/service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("access.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`token(_sha256)?: [^<]*\b[0-9a-f]{16,}`).FindAll(append(guide, source...),
+		-1) {
+		t.Errorf("an example of the guide or the package could be taken over: %s", found)
+	}
+}
+
 func TestTokensInPlainTextThatOthersCanReadAreLogged(t *testing.T) {
 	for _, c := range []struct {
 		mode os.FileMode
@@ -255,6 +296,30 @@ func TestChangesOfTheTokensFileApplyAfterASecond(t *testing.T) {
 	}
 }
 
+func TestAttackAClockSteppedBackKeepsNoRevokedToken(t *testing.T) {
+	folder := t.TempDir()
+	path := write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+trainerToken+", read: ['*']}]"))
+	c := &clock{time.Unix(1_000_000, 0)}
+	p, err := access.NewPolicy(access.Options{Tokens: path, Clock: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	early, err := call(p, trainerToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+generatorToken+", read: ['*']}]"))
+	c.forward(-time.Hour)
+	if err := p.Authorize(early, "x", false); wire.CodeOf(err) != wire.Unauthenticated {
+		t.Errorf("a caller whose token was revoked before the clock went back: %v", err)
+	}
+	write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+trainerToken+", read: ['*']}]"))
+	c.forward(time.Second)
+	if _, err := call(p, generatorToken); wire.CodeOf(err) != wire.Unauthenticated {
+		t.Errorf("a token revoked after the clock went back: %v", err)
+	}
+}
+
 func TestReloadReadsAtOnceAndKeepsTheOldTokensOnAnError(t *testing.T) {
 	folder := t.TempDir()
 	path := write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+trainerToken+", read: ['*']}]"))
@@ -280,7 +345,7 @@ func TestReloadReadsAtOnceAndKeepsTheOldTokensOnAnError(t *testing.T) {
 }
 
 func FuzzTokens(f *testing.F) {
-	f.Add([]byte("tokens: [{name: a, token: 0123456789abcdef, read: ['*'], write: [a]}]"), "Bearer 0123456789abcdef")
+	f.Add([]byte("tokens: [{name: a, token: 7c1e9a04b35d82f6, read: ['*'], write: [a]}]"), "Bearer 7c1e9a04b35d82f6")
 	f.Add([]byte("tokens: [{name: a, token_sha256: "+strings.Repeat("0", 64)+", certificate: b, read: ['[']}]"),
 		"Basic Og==")
 	f.Add([]byte("tokens: [{}, {name: [}]"), "basic OmE=")
