@@ -55,7 +55,8 @@ type Options struct {
 // Policy authenticates callers and authorizes what they do. It is safe for concurrent use; a nil policy allows
 // everything.
 type Policy struct {
-	tokens *reloaded[grants] // nil: none are needed
+	tokens   *reloaded[grants] // nil: none are needed
+	failures *failures
 }
 
 // NewPolicy reads the tokens file.
@@ -71,7 +72,7 @@ func NewPolicy(o Options) (*Policy, error) {
 	for _, w := range r.value.Load().warnings {
 		r.log.Warn(w)
 	}
-	return &Policy{tokens: r}, nil
+	return &Policy{tokens: r, failures: &failures{now: r.now, log: r.log}}, nil
 }
 
 // NeedsTokens reports whether callers must show a token.
@@ -181,13 +182,14 @@ func (s *authenticatedStream) Context() context.Context { return s.ctx }
 
 // authenticateCall authenticates the caller of a gRPC call. It also returns the token.
 func (p *Policy) authenticateCall(ctx context.Context) (context.Context, string, error) {
-	certificate := ""
+	certificate, address := "", ""
 	if from, ok := peer.FromContext(ctx); ok {
+		address = from.Addr.String()
 		if info, ok := from.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
 			certificate = info.State.VerifiedChains[0][0].Subject.CommonName
 		}
 	}
-	return p.authenticate(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), certificate)
+	return p.authenticate(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), certificate, address)
 }
 
 // HTTP passes authenticated requests on to a handler and answers the others with 401, which asks for a name and a
@@ -204,37 +206,49 @@ func (p *Policy) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// Authenticate returns a context that holds the caller of a request.
+// Authenticate returns a context that holds the caller of a request. An error comes late if several wrong tokens came
+// from the same address.
 func (p *Policy) Authenticate(r *http.Request) (context.Context, error) {
 	certificate := ""
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		certificate = r.TLS.VerifiedChains[0][0].Subject.CommonName
 	}
-	ctx, _, err := p.authenticate(r.Context(), r.Header.Values("Authorization"), certificate)
+	ctx, _, err := p.authenticate(r.Context(), r.Header.Values("Authorization"), certificate, r.RemoteAddr)
 	return ctx, err
 }
 
-// authenticate returns a context that holds the caller, and the token, given the authorization headers and the common
-// name of a verified certificate.
+// authenticate returns a context that holds the caller, and the token, given the authorization headers, the common name
+// of a verified certificate and the peer's address. A wrong token is counted and slowed; a request without one, with
+// which browsers begin, is not.
 func (p *Policy) authenticate(
-	ctx context.Context, headers []string, certificate string,
+	ctx context.Context, headers []string, certificate, address string,
 ) (context.Context, string, error) {
 	caller := Caller{Name: certificate, shown: identity{certificate: certificate}}
 	token, err := tokenOf(headers)
 	if p.NeedsTokens() {
+		if err == nil {
+			caller.Name, err = p.identify(&caller.shown, token)
+		}
+		if err != nil && caller.shown.hasToken {
+			err = p.failures.slow(ctx, addressOf(address), err)
+		}
 		if err != nil {
 			return nil, "", err
 		}
-		if token != "" {
-			caller.shown.token, caller.shown.hasToken = sha256.Sum256([]byte(token)), true
-		}
-		entry, err := p.tokens.get().find(caller.shown)
-		if err != nil {
-			return nil, "", err
-		}
-		caller.Name = entry.Name
 	}
 	return context.WithValue(ctx, callerKey{}, caller), token, nil
+}
+
+// identify adds a token to what a caller shows, and returns the name of the entry that it matches.
+func (p *Policy) identify(shown *identity, token string) (string, error) {
+	if token != "" {
+		shown.token, shown.hasToken = sha256.Sum256([]byte(token)), true
+	}
+	entry, err := p.tokens.get().find(*shown)
+	if err != nil {
+		return "", err
+	}
+	return entry.Name, nil
 }
 
 // tokenOf returns the token of an authorization header: what follows Bearer, or the password of Basic; "" without a
