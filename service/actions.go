@@ -278,15 +278,20 @@ func (r *reportIDs) forget() {
 }
 
 func acknowledgeBatches(ctx context.Context, t *table, r *wire.SettleRequest) (any, error) {
-	err := t.settleAll(r.Batches, nil, true)
+	err := t.settleAll(r.Batches, t.anyCallOf(ctx), true)
 	if err == nil {
 		err = t.flushConsumed(ctx)
 	}
 	return t.answer(err)
 }
 
-func releaseBatches(_ context.Context, t *table, r *wire.SettleRequest) (any, error) {
-	return t.answer(t.settleAll(r.Batches, nil, false))
+func releaseBatches(ctx context.Context, t *table, r *wire.SettleRequest) (any, error) {
+	return t.answer(t.settleAll(r.Batches, t.anyCallOf(ctx), false))
+}
+
+// anyCallOf stands for every call of a caller: an action settles what the caller's streams drew.
+func (t *table) anyCallOf(ctx context.Context) *holder {
+	return &holder{caller: t.service.callerOf(ctx), any: true}
 }
 
 // start grants groups, after waiting for the first.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -194,6 +195,47 @@ func TestBatchesAreSettledByActionsAllOrNone(t *testing.T) {
 	if s := v.stats("a"); s.Returned != 2 || s.OnLease != 0 {
 		t.Errorf("returned %d, on lease %d", s.Returned, s.OnLease)
 	}
+}
+
+// as is the service with a client of that name, which [named] finds.
+func (v *served) as(name string) *served {
+	other := *v
+	other.ctx = metadata.AppendToOutgoingContext(v.ctx, "name", name)
+	return &other
+}
+
+// named returns the name of a call's client.
+func named(ctx context.Context) string {
+	return strings.Join(metadata.ValueFromIncomingContext(ctx, "name"), " ")
+}
+
+func TestAttackNobodySettlesTheLeaseOfAnotherCaller(t *testing.T) {
+	v := serve(t, Options{Caller: named})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(16, 0)...)
+	alice, bob := v.as("alice"), v.as("bob")
+	x, y := alice.exchanger(v.client, "a"), bob.exchanger(v.client, "a")
+	b := v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0), RequestID: "1"})
+	body := wire.SettleRequest{Table: "a", Batches: []uint64{b.Batch}}
+	for _, kind := range []string{wire.Acknowledge, wire.Release} {
+		if _, err := try[any](bob, kind, body); !errors.Is(err, wire.ErrDenied) {
+			t.Errorf("%s by another caller: %v", kind, err)
+		}
+		if _, err := try[any](v, kind, body); !errors.Is(err, wire.ErrDenied) {
+			t.Errorf("%s by a caller without a name: %v", kind, err)
+		}
+	}
+	// Nor does another caller get the batch by the id of the request, and with it the lease.
+	if stolen := v.mustSample(y, wire.SampleRequest{Size: 2, Prefetch: count(0),
+		RequestID: "1"}); stolen.Batch == b.Batch {
+		t.Error("another caller's request of the same id got the batch")
+	}
+	if _, err := y.sample(wire.SampleRequest{Acknowledge: body.Batches}); !errors.Is(err, wire.ErrDenied) {
+		t.Errorf("settled on another caller's stream: %v", err)
+	}
+	v.awaitCounts("a", 4, 0, 2) // the end of that stream returned its own batch
+	do[any](alice, wire.Acknowledge, body)
+	v.awaitCounts("a", 4, 2, 2)
 }
 
 func TestStatisticsHoldTheTablesCounts(t *testing.T) {

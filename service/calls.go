@@ -33,13 +33,17 @@ type call struct {
 // begin starts a call. The method defers [call.end].
 func (s *Service) begin(ctx context.Context, method string) *call {
 	c := &call{service: s, conn: connOf(ctx)}
-	caller := ""
-	if s.options.Caller != nil {
-		caller = s.options.Caller(ctx)
-	}
-	c.conn.beginCall(caller)
+	c.conn.beginCall(s.callerOf(ctx))
 	s.counts.call(method)
 	return c
+}
+
+// callerOf returns the name of a call's caller, "" if it has none.
+func (s *Service) callerOf(ctx context.Context) string {
+	if s.options.Caller == nil {
+		return ""
+	}
+	return s.options.Caller(ctx)
 }
 
 // uses notes a table that the call works on, for observers.

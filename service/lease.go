@@ -12,8 +12,14 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// holder is the call that a batch is leased to.
-type holder struct{ _ byte } // not empty, so that each has an address of its own
+// holder is the call that a batch is leased to: one holder, by its address, is one call.
+type holder struct {
+	caller string // name of the token or certificate; "" if there is none
+	any    bool   // stands for every call of the caller
+}
+
+// settles reports whether a holder may settle what another holds: itself, or any call of the same caller.
+func (h *holder) settles(of *holder) bool { return h == of || h.any && h.caller == of.caller }
 
 // leases maps leased batches to their holders. When a repeated request gets its batch again, the lease passes to the
 // later call, so that the end of the earlier one, which may be noticed later, does not take the batch back. The zero
@@ -32,20 +38,28 @@ func (l *leases) begin(id rollout.BatchID, h *holder) {
 	l.held[id] = h
 }
 
-// has reports whether a batch is leased to a holder, nil for anybody.
+// has reports whether a batch is on a lease that the holder settles.
 func (l *leases) has(id rollout.BatchID, h *holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found, ok := l.held[id]
-	return ok && (h == nil || found == h)
+	return ok && h.settles(found)
 }
 
-// end ends the lease of a batch to a holder, nil for anybody, and reports whether there was one.
+// ofAnother reports whether a batch is leased to another caller than the holder's.
+func (l *leases) ofAnother(id rollout.BatchID, h *holder) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, ok := l.held[id]
+	return ok && found.caller != h.caller
+}
+
+// end ends the lease of a batch if the holder settles it, and reports whether there was one.
 func (l *leases) end(id rollout.BatchID, h *holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found, ok := l.held[id]
-	if !ok || h != nil && found != h {
+	if !ok || !h.settles(found) {
 		return false
 	}
 	delete(l.held, id)
@@ -60,10 +74,10 @@ func (l *leases) endAll() []rollout.BatchID {
 	return ids
 }
 
-// acknowledge turns the draws of a batch leased to a holder, nil for anybody, into uses.
+// acknowledge turns the draws of a batch that the holder settles into uses.
 func (t *table) acknowledge(id rollout.BatchID, h *holder) error { return t.settle(id, h, true) }
 
-// release returns the draws of a batch leased to a holder, nil for anybody, uncounted.
+// release returns the draws of a batch that the holder settles uncounted.
 func (t *table) release(id rollout.BatchID, h *holder) error { return t.settle(id, h, false) }
 
 // returnBatch releases a batch that was not delivered, if it is still on lease.
@@ -76,7 +90,7 @@ func (t *table) returnBatch(b *rollout.Batch, h *holder) {
 func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 	err := t.unlessDropped(func() error {
 		if !t.leases.end(id, h) {
-			return t.notLeased(id)
+			return t.notLeased(id, h)
 		}
 		if used {
 			return t.rollouts.Acknowledge(context.Background(), id)
@@ -90,12 +104,17 @@ func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 	return err
 }
 
-func (t *table) notLeased(id rollout.BatchID) error {
+// notLeased says why a holder may not settle a batch.
+func (t *table) notLeased(id rollout.BatchID, h *holder) error {
+	if t.leases.ofAnother(id, h) {
+		return wire.Errorf(wire.Denied, "batch %d: it is leased to another caller: want the token that it was drawn with",
+			id)
+	}
 	return fmt.Errorf("batch %d: it was settled before, or went back after %v seconds (lease_seconds) or at the end "+
 		"of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)
 }
 
-// settleAll settles batches leased to a holder, nil for anybody: all or none.
+// settleAll settles batches that the holder settles: all or none.
 func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
 	seen := make(map[uint64]bool)
 	for _, b := range batches {
@@ -106,7 +125,7 @@ func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
 		id := rollout.BatchID(b)
 		err := t.unlessDropped(func() error {
 			if !t.leases.has(id, h) {
-				return t.notLeased(id)
+				return t.notLeased(id, h)
 			}
 			return t.rollouts.ForService().Renew(id) // it is on lease, and stays so until it is settled below
 		})

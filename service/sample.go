@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -59,11 +60,11 @@ func (t *table) sampleSchema(columns []string) (*arrow.Schema, error) {
 // get draws one batch, sends it and acknowledges it.
 func (t *table) get(ctx context.Context, req *wire.SampleRequest, to *sender) error {
 	began := time.Now()
-	r, err := t.newDrawRequest(req)
+	h := &holder{caller: t.service.callerOf(ctx)}
+	r, err := t.newDrawRequest(req, h)
 	if err != nil {
 		return err
 	}
-	h := new(holder)
 	p, err := t.drawAndPack(ctx, r, h, to.schema)
 	if err != nil {
 		return err
@@ -168,7 +169,8 @@ func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err 
 	if err != nil {
 		return err
 	}
-	x := &sampleStream{service: s, call: c, ctx: ctx, stream: stream, name: name, holder: new(holder)}
+	x := &sampleStream{service: s, call: c, ctx: ctx, stream: stream, name: name,
+		holder: &holder{caller: s.callerOf(ctx)}}
 	defer x.close()
 	for {
 		frame, err := reader.Next()
@@ -277,7 +279,7 @@ func (x *sampleStream) serve(req *wire.SampleRequest, began time.Time) error {
 		}
 		return x.sendInfo(nil)
 	}
-	r, err := t.newDrawRequest(req)
+	r, err := t.newDrawRequest(req, x.holder)
 	if err != nil {
 		return err
 	}
@@ -388,13 +390,17 @@ type drawRequest struct {
 	useAtDraw bool
 }
 
-// newDrawRequest validates a request against the table.
-func (t *table) newDrawRequest(r *wire.SampleRequest) (drawRequest, error) {
+// newDrawRequest validates a holder's request against the table. Its id is the caller's own: under another's id nobody
+// gets, or takes over, the batch of that caller.
+func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, error) {
 	d := drawRequest{Request: rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID},
 		useAtDraw: r.UseAtDraw}
 	err := checkID("request_id", r.RequestID)
 	if err != nil {
 		return d, err
+	}
+	if h.caller != "" && d.ID != "" {
+		d.ID = strconv.Quote(h.caller) + " " + d.ID
 	}
 	switch d.timeout, err = timeoutOf(r.TimeoutMS); {
 	case err != nil:

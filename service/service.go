@@ -91,7 +91,7 @@ type Options struct {
 	Tables      []wire.Table  `yaml:"tables" json:"tables"`           // created at the start unless they exist [none]
 
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
-	// name of a call's caller, for observers; nil: "" for all
+	// name of a call's caller, to whom leases belong; nil: "" for all
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
 	Logger *slog.Logger                     `yaml:"-" json:"-"` // nil: slog.Default()
 	Clock  func() time.Time                 `yaml:"-" json:"-"` // of leases and grants; nil: time.Now
