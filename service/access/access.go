@@ -34,6 +34,7 @@ import (
 	"encoding/base64"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,6 +141,20 @@ func (p *Policy) Authorize(ctx context.Context, table string, write bool) error 
 	return wire.Errorf(wire.Denied,
 		"table %q: token %q may not %s it: its %s globs are %q, add one that matches to the tokens file",
 		table, entry.Name, right, right, globs)
+}
+
+// ReadsEverything reports whether the caller of a context may read every table, by the glob "*": it may see the names of
+// all tables and callers.
+func (p *Policy) ReadsEverything(ctx context.Context) bool {
+	if !p.NeedsTokens() {
+		return true
+	}
+	c, ok := From(ctx)
+	if !ok {
+		return false
+	}
+	entry, err := p.tokens.get().find(c.shown)
+	return err == nil && slices.Contains(entry.Read, "*")
 }
 
 // Unary authenticates unary calls.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/service/access"
 )
 
 //go:embed page.html
@@ -84,7 +85,7 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 		v.Health, v.Class = "stopping", "warn"
 	}
 	if o.Err != nil {
-		v.Health, v.Class, v.Reason = "not healthy", "bad", o.Err.Error()
+		v.Health, v.Class, v.Reason = "not healthy", "bad", w.reason(ctx, o)
 	}
 	tables := w.readable(ctx, o)
 	v.Facts = []fact{
@@ -109,8 +110,11 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 	}
 	v.Hidden = len(tables) - len(v.Shown)
 	for i := range o.Connections {
-		v.Connections = append(v.Connections, w.viewOfConnection(ctx, o.At, &o.Connections[i]))
+		if c, ok := w.viewOfConnection(ctx, o.At, &o.Connections[i]); ok {
+			v.Connections = append(v.Connections, c)
+		}
 	}
+	v.Others = len(o.Connections) - len(v.Connections)
 	return v
 }
 
@@ -159,15 +163,23 @@ func overviewOf(t *service.TableView, points []point, few bool) overview {
 	return o
 }
 
-// viewOfConnection shows a connection, with those of its tables that the caller may read.
-func (w *Watch) viewOfConnection(ctx context.Context, now time.Time, c *service.Connection) connection {
+// viewOfConnection shows a connection, with those of its tables that the caller may read. ok is false for one that is
+// not the caller's and works on none of these.
+func (w *Watch) viewOfConnection(
+	ctx context.Context, now time.Time, c *service.Connection,
+) (shown connection, ok bool) {
 	var tables []string
 	for _, t := range c.Tables {
 		if w.options.Policy.Authorize(ctx, t, false) == nil {
 			tables = append(tables, t)
 		}
 	}
-	shown := connection{
+	who, _ := access.From(ctx)
+	own := who.Name != "" && who.Name == c.Caller
+	if !own && len(tables) == 0 && !w.options.Policy.ReadsEverything(ctx) {
+		return connection{}, false
+	}
+	shown = connection{
 		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: bytes(float64(c.ReceivedBytes)),
 		Out:     bytes(float64(c.SentBytes)),
 		Streams: words.Thousands(c.Streams), Tables: strings.Join(tables, ", "),
@@ -178,7 +190,7 @@ func (w *Watch) viewOfConnection(ctx context.Context, now time.Time, c *service.
 	if shown.Tables == "" {
 		shown.Tables = "–"
 	}
-	return shown
+	return shown, true
 }
 
 // The page shows these; package service's observation is turned into them, so that the template has nothing to reckon.
@@ -193,6 +205,7 @@ type view struct {
 	Shown       []tableView
 	Hidden      int // tables shown in the overview only
 	Connections []connection
+	Others      int // connections that the caller may not see
 	At          string
 	Version     string
 }

@@ -6,7 +6,8 @@
 // its charts as SVG. A short script replaces its body every two seconds; without scripts the browser reloads it. A
 // content security policy keeps the page from asking any other host.
 //
-// Package access decides who may read which table: the dashboard and /metrics show a caller the tables it may read.
+// Package access decides who may read which table: the dashboard and /metrics show a caller the tables it may read, and
+// of the connections its own and those that work on such a table.
 // /healthz answers everyone, since supervisors seldom have a token, but gives its reasons to authenticated callers
 // only.
 package watch
@@ -14,6 +15,7 @@ package watch
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -131,18 +133,38 @@ type Health struct {
 	Tables int    `json:"tables"`
 }
 
+// reason returns why a service is not well, "" if it is, in words that name no table that the caller may not read.
+func (w *Watch) reason(ctx context.Context, o *service.Observation) string {
+	switch {
+	case o.Err == nil && o.Stopping:
+		return "the service is stopping"
+	case o.Err == nil:
+		return ""
+	case w.options.Policy.ReadsEverything(ctx):
+		return o.Err.Error()
+	}
+	for _, t := range w.readable(ctx, o) {
+		if t.Journal != nil && t.Journal.Err != nil {
+			return fmt.Sprintf("table %q: journal: %s", t.Name, t.Journal.Err)
+		}
+	}
+	return "something failed outside the tables that you may read: the service's log tells what"
+}
+
 // health answers 200 while the service serves, 503 if it is stopping or a journal failed.
 func (w *Watch) health(answer http.ResponseWriter, r *http.Request) {
 	o, _ := w.observe()
 	h := Health{Status: "ok", Tables: len(o.Tables)}
 	switch {
 	case o.Err != nil:
-		h.Status, h.Reason = "failed", o.Err.Error()
+		h.Status = "failed"
 	case o.Stopping:
-		h.Status, h.Reason = "stopping", "the service is stopping"
+		h.Status = "stopping"
 	}
-	if _, err := w.options.Policy.Authenticate(r); err != nil {
-		h.Reason = ""
+	if h.Status != "ok" { // the answers of a service that is well do not wait for those who show wrong tokens
+		if ctx, err := w.options.Policy.Authenticate(r); err == nil {
+			h.Reason = w.reason(ctx, &o)
+		}
 	}
 	answer.Header().Set("Content-Type", "application/json")
 	answer.Header().Set("Cache-Control", "no-store")

@@ -207,6 +207,44 @@ func TestCallersSeeOnlyTablesTheyMayRead(t *testing.T) {
 	}
 }
 
+func TestAttackNoPageNamesWhatTheCallerMayNotRead(t *testing.T) {
+	o := busy(302)
+	o.Err = errors.New(`table "math-prioritized": journal: /data/math.journal: no space left`)
+	o.Tables[0].Journal.Err = errors.New("/data/math.journal: no space left")
+	o.Connections = append(o.Connections, service.Connection{Peer: "10.1.0.9:1", Caller: "code", Since: epoch()})
+	w := guarded(t, o)
+	// Of the others' connections a reader of code sees the trainer's, which works on code.
+	others := []string{"math-prioritized", "/data/", "no space", "generators", "10.1.0.21", "2001:db8", "unix 4"}
+	for _, path := range []string{"/", "/fragment", "/?table=math-prioritized", "/metrics", "/healthz"} {
+		page := get(w, path, codeOnly).Body.String()
+		for _, name := range others {
+			if strings.Contains(page, name) {
+				t.Errorf("%s tells a reader of code of %q", path, name)
+			}
+		}
+		if page := get(w, path, "writer-0123456789abc").Body.String(); strings.Contains(page, "trainer") {
+			t.Errorf("%s tells one who reads nothing of other callers", path)
+		}
+	}
+	page := get(w, "/", codeOnly).Body.String()
+	for _, want := range []string{"10.1.0.7:51334", "trainer", "10.1.0.9:1", "Not shown: 3 of others",
+		"outside the tables that you may read"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page of a reader of code lacks %q", want)
+		}
+	}
+	all := get(w, "/", everything).Body.String()
+	for _, want := range append(others, "10.1.0.9:1") {
+		if !strings.Contains(all, want) || strings.Contains(all, "Not shown") {
+			t.Errorf("the page of one who reads everything lacks %q", want)
+		}
+	}
+	o.Tables[1].Journal = &service.JournalState{Err: errors.New("disk of code")}
+	if page := get(guarded(t, o), "/healthz", codeOnly).Body.String(); !strings.Contains(page, "disk of code") {
+		t.Errorf("a reader of code is not told what is wrong with code: %s", page)
+	}
+}
+
 func TestHealthReportsTheService(t *testing.T) {
 	well, stopping, broken := busy(1), busy(1), busy(1)
 	stopping.Stopping = true
