@@ -34,6 +34,7 @@ type Config struct {
 	Listen      string        `yaml:"listen"`       // HOST:PORT of Flight, or off
 	Unix        string        `yaml:"unix"`         // path of a unix socket for Flight, or off
 	HTTP        string        `yaml:"http"`         // HOST:PORT of the dashboard, metrics and health, or off
+	HTTPHosts   []string      `yaml:"http_hosts"`   // hosts of the pages, besides localhost and their address [none]
 	Tokens      string        `yaml:"tokens"`       // file of tokens and their rights [clients need no token]
 	TLS         access.TLS    `yaml:"tls"`          // for Listen and HTTP
 	StopTimeout time.Duration `yaml:"stop_timeout"` // how long calls may take to finish once the server stops
@@ -77,6 +78,10 @@ func (c Config) Validate() error {
 	var problems option.Problems
 	problems.Add(c.TLS.Validate(), c.Options.Validate())
 	problems.Check(c.Listen != Off || c.Unix != "", "listen", c.Listen, "a unix socket, or an address")
+	for i, name := range c.HTTPHosts {
+		problems.Check(access.IsHost(name), fmt.Sprintf("http_hosts[%d]", i), name,
+			"a host without scheme and port, such as replay.example")
+	}
 	problems.Check(c.StopTimeout >= 0, "stop_timeout", c.StopTimeout, "0s (the default of %v) or more",
 		DefaultStopTimeout)
 	return problems.Err()

@@ -176,7 +176,8 @@ func (s *Server) serveFlight(l net.Listener, certificates *access.Certificates) 
 // servePages serves the dashboard, metrics and health.
 func (s *Server) servePages() {
 	s.web = &http.Server{
-		Handler: s.pages, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+		Handler:           access.Hosts(s.pages, s.http.Addr(), s.pageHosts()),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(),
 			slog.LevelDebug),
 	}
@@ -190,6 +191,12 @@ func (s *Server) servePages() {
 			s.failed <- fmt.Errorf("serving pages on %s: %w", s.http.Addr(), err)
 		}
 	})
+}
+
+// pageHosts returns the names of the pages that the configuration gives: that at which they listen, and http_hosts.
+func (s *Server) pageHosts() []string {
+	host, _, _ := net.SplitHostPort(s.config.HTTP) // it was listened at
+	return append([]string{host}, s.config.HTTPHosts...)
 }
 
 // reloadOnHangup reads tokens and certificates again at every SIGHUP.
