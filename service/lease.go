@@ -107,8 +107,8 @@ func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 // notLeased says why a holder may not settle a batch.
 func (t *table) notLeased(id rollout.BatchID, h *holder) error {
 	if t.leases.ofAnother(id, h) {
-		return wire.Errorf(wire.Denied, "batch %d: it is leased to another caller: want the token that it was drawn with",
-			id)
+		return wire.Errorf(wire.Denied,
+			"batch %d: it is leased to another caller: want the token that it was drawn with", id)
 	}
 	return fmt.Errorf("batch %d: it was settled before, or went back after %v seconds (lease_seconds) or at the end "+
 		"of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)

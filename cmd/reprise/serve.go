@@ -118,9 +118,9 @@ func (c *serveCommand) load() (server.Config, error) {
 	return config, errors.Join(append(problems, config.Validate())...)
 }
 
-// writeReady writes the addresses to a file, whole or not at all.
+// writeReady writes the addresses to a file that only its owner can read, whole or not at all.
 func writeReady(path string, addresses server.Addresses) error {
-	err := disk.ReplaceFile(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(addresses) })
+	err := disk.ReplacePrivateFile(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(addresses) })
 	if err != nil {
 		return fmt.Errorf("--ready-file: %w", err)
 	}

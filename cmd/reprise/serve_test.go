@@ -292,6 +292,31 @@ func use(ctx context.Context, address string, o client.Options) error {
 	return err
 }
 
+func TestAttackTheReadyFileFollowsNoLinkAndIsPrivate(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file, link, victim := filepath.Join(folder, "ready.json"), filepath.Join(folder, "link"), write(t, "victim", "mine")
+	if err := errors.Join(os.Symlink(victim, link), os.WriteFile(file, []byte("old"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReady(file, server.Addresses{PID: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the ready file: %v, %v: want mode 0600", info.Mode(), err)
+	}
+	for _, path := range []string{link, folder} {
+		fails(t, call(t, "", "serve", "--listen", "127.0.0.1:0", "--http", "off", "--ready-file", path),
+			"--ready-file: "+path, "no regular file", "choose another path")
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "mine" {
+		t.Errorf("behind the link: %q, %v", text, err)
+	}
+	if _, err := os.Readlink(link); err != nil {
+		t.Errorf("the link was replaced: %v", err)
+	}
+}
+
 func TestServeJSONLogsOnlyJSON(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ready.json")

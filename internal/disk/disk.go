@@ -4,7 +4,9 @@ package disk
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -14,7 +16,24 @@ const bufferSize = 1 << 20
 
 // ReplaceFile writes a file beside its place, syncs it and renames it into place, with permissions 0644. After an error
 // the old file stands and nothing of the new one is left.
-func ReplaceFile(path string, write func(io.Writer) error) (err error) {
+func ReplaceFile(path string, write func(io.Writer) error) error { return replace(path, 0o644, write) }
+
+// ReplacePrivateFile is [ReplaceFile] with permissions 0600. It refuses to replace anything but a regular file.
+func ReplacePrivateFile(path string, write func(io.Writer) error) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: it is there and no regular file (%s): remove it, or choose another path", path,
+			info.Mode().Type())
+	}
+	return replace(path, 0o600, write)
+}
+
+// replace writes a new file, which has another name at first, so that it follows no link, and renames it.
+func replace(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
@@ -29,7 +48,7 @@ func ReplaceFile(path string, write func(io.Writer) error) (err error) {
 	if err := write(w); err != nil {
 		return err
 	}
-	if err := errors.Join(w.Flush(), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(w.Flush(), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {

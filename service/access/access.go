@@ -143,8 +143,8 @@ func (p *Policy) Authorize(ctx context.Context, table string, write bool) error 
 		table, entry.Name, right, right, globs)
 }
 
-// ReadsEverything reports whether the caller of a context may read every table, by the glob "*": it may see the names of
-// all tables and callers.
+// ReadsEverything reports whether the caller of a context may read every table, by the glob "*". It may see the names
+// of all tables and callers.
 func (p *Policy) ReadsEverything(ctx context.Context) bool {
 	if !p.NeedsTokens() {
 		return true

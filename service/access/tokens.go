@@ -29,15 +29,15 @@ const (
 // weakTokens are what people try first, in lower case: placeholders, defaults and examples, also of this program's
 // guides.
 const weakTokens = "token mytoken yourtoken your_token your-token my_token my-token api_token bearer secret mysecret " +
-	"topsecret supersecret change_me change-me changeme changeit default example placeholder test testing tester demo " +
+	"topsecret supersecret change_me change-me changeme changeit default example test testing tester demo " +
 	"dev local none null todo xxx password passw0rd p@ssw0rd password1 password123 passwort pass admin administrator " +
 	"root user guest public private key apikey api_key letmein welcome welcome1 login hello master monkey dragon " +
 	"football baseball princess sunshine iloveyou shadow superman batman trustno1 starwars whatever freedom qwerty " +
 	"qwertyuiop qwertyuiopasdfgh qwerty123 1q2w3e4r 1qaz2wsx asdfghjkl zxcvbnm abc abc123 abcdef abcdefghijklmnop " +
 	"abcdefghijklmnopqrstuvwxyz 0 1 12 123 1234 12345 123456 1234567 12345678 123456789 1234567890 0123456789 " +
-	"1234567890123456 0123456789abcdef 123456789abcdef0 fedcba9876543210 0123456789abcdef0123456789abcdef 111111 " +
-	"000000 123123 654321 666666 correcthorsebatterystaple reprise replay trainer trainers learner generator generators " +
-	"worker watcher dashboard grafana prometheus f3a1c07be29d4d6e9b0c"
+	"1234567890123456 0123456789abcdef 123456789abcdef0 fedcba9876543210 0123456789abcdef0123456789abcdef " +
+	"111111 000000 123123 654321 666666 correcthorsebatterystaple reprise replay trainer trainers learner generator " +
+	"generators worker watcher dashboard placeholder grafana prometheus f3a1c07be29d4d6e9b0c"
 
 // weakDigests returns the tokens that are refused, by their digests: the weak ones as they are, in capitals, with a
 // capital, twice, and with the line feed that `echo TOKEN | sha256sum` adds.
