@@ -460,7 +460,7 @@ func TestLargeActionsWaitForMemory(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a"})
 	const left = 1 // byte, which only a request that waits in line keeps others from
-	taken, err := v.service.incoming.acquire(v.ctx, DefaultMaxInFlightBytes-left)
+	taken, err := v.service.incoming.all.acquire(v.ctx, v.service.options.MaxInFlightBytes-left)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -477,19 +477,19 @@ func TestLargeActionsWaitForMemory(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- call(largeRequest) }()
-	for v.service.incoming.free.TryAcquire(left) {
-		v.service.incoming.free.Release(left)
+	for v.service.incoming.all.free.TryAcquire(left) {
+		v.service.incoming.all.free.Release(left)
 		select {
 		case err := <-ended:
 			t.Fatalf("a large action did not wait: %v", err)
 		case <-time.After(time.Millisecond):
 		}
 	}
-	v.service.incoming.release(taken)
+	v.service.incoming.all.release(taken)
 	if err := <-ended; err != nil {
 		t.Errorf("a large action, with memory: %v", err)
 	}
-	if n := v.service.incoming.used.Load(); n != 0 {
+	if n := v.service.incoming.all.used.Load(); n != 0 {
 		t.Errorf("%d bytes are in use afterwards", n)
 	}
 	err = decodeJSON("body", append([]byte("{}"), bytes.Repeat([]byte(" "), maxRequestBytes)...),

@@ -24,7 +24,12 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	ctx := stream.Context()
 	c := s.begin(ctx, "DoPut")
 	defer c.end(&err)
-	reader := flightdata.NewReader(stream, flightdata.Options{MaxBytes: s.options.MaxMessageBytes, Allocator: s.pool})
+	var t *table
+	reader := flightdata.NewReader(stream, flightdata.Options{
+		MaxBytes: s.options.MaxMessageBytes, Allocator: s.pool,
+		Reserve: func(bytes, rows int64) (func(), error) { return t.reserveMemory(ctx, bytes, rows) },
+	})
+	defer reader.Close()
 	name, err := descriptorTable(reader)
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -35,8 +40,7 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	if name == "" {
 		return wire.Errorf(wire.Invalid, "descriptor: none: want a path of one name, the table's")
 	}
-	t, err := s.allowed(ctx, name, toWrite)
-	if err != nil {
+	if t, err = s.allowed(ctx, name, toWrite); err != nil {
 		return err
 	}
 	c.uses(name)
@@ -92,7 +96,7 @@ func (p *putStream) insertAll(forward func(inserted) error) error {
 		}
 		began := time.Now()
 		if err := p.table.service.requests.begin(); err != nil {
-			release(frame)
+			frame.Release()
 			return err
 		}
 		answer, err := p.table.insertFrame(p.ctx, frame)
@@ -180,15 +184,10 @@ func (p *putStream) acknowledge(in inserted) error {
 	return nil
 }
 
-func release(frame flightdata.Frame) {
-	if frame.Batch != nil {
-		frame.Batch.Release()
-	}
-}
-
-// insertFrame inserts one record batch, which it releases: it reserves memory, decodes, validates and inserts.
+// insertFrame inserts one record batch, which it releases: it decodes, validates and inserts. The reader has reserved
+// its memory.
 func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.InsertAnswer, error) {
-	defer release(frame)
+	defer frame.Release()
 	// the token may have been revoked since the stream began
 	if err := t.service.authorize(ctx, t.Name, toWrite); err != nil {
 		return nil, err
@@ -200,13 +199,7 @@ func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.
 	if frame.Batch == nil {
 		return nil, wire.Errorf(wire.Invalid, "app_metadata came without a record batch: send both in one message")
 	}
-	bytes := recordBytes(frame.Batch)
-	t.meter.receivedBytes.Add(uint64(bytes))
-	leave, err := t.reserveMemory(ctx, bytes)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+	t.meter.receivedBytes.Add(uint64(recordBytes(frame.Batch)))
 	ids, err := t.insertRecord(ctx, req, frame.Batch)
 	if err != nil {
 		t.countRefusal(err, int(frame.Batch.NumRows()))
@@ -235,22 +228,16 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 	return bytes
 }
 
-// reserveMemory waits until an insertion's bytes may be in memory. One table gets at most half of all, so that
-// insertions waiting for it do not keep out the others.
-func (t *table) reserveMemory(ctx context.Context, bytes int64) (leave func(), err error) {
-	ofTable, err := t.incoming.acquire(ctx, bytes)
-	if err != nil {
-		return nil, err
+// reserveMemory waits until an insertion may be in memory: its body, decompressed, and its rows as rollouts. It is asked
+// before anything is decompressed or decoded.
+func (t *table) reserveMemory(ctx context.Context, bytes, rows int64) (release func(), err error) {
+	s := t.service
+	decoded := bytes + rows*rolloutOverhead
+	if most := 2 * s.options.MaxMessageBytes; decoded > most {
+		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, above "+
+			"%d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
 	}
-	ofAll, err := t.service.incoming.acquire(ctx, bytes)
-	if err != nil {
-		t.incoming.release(ofTable)
-		return nil, err
-	}
-	return func() {
-		t.service.incoming.release(ofAll)
-		t.incoming.release(ofTable)
-	}, nil
+	return s.incoming.acquire(ctx, s.caller(ctx), t.Name, decoded)
 }
 
 func (t *table) countRefusal(err error, rows int) {
@@ -288,6 +275,7 @@ type insertion struct {
 
 	rows  int
 	items int // rows, or their steps with unit step
+	bytes int64
 }
 
 // newInsertion validates a request against the table's definition (invariants 8 and 9); the table validates the
@@ -315,6 +303,7 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 		groups[i].Size = size
 		for _, r := range groups[i].Rollouts {
 			in.rows++
+			in.bytes += r.Bytes() + rolloutOverhead
 			in.items += t.itemsOf(r)
 		}
 	}
@@ -385,6 +374,9 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	if err := t.checkJournal(); err != nil {
 		return nil, err
 	}
+	if err := t.checkRoom(in); err != nil {
+		return nil, err
+	}
 	insert := func() (err error) {
 		ids, err = t.rollouts.ForService().InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
@@ -396,8 +388,20 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	}
 	if err == nil {
 		t.gate.Load().Insert(t.now(), in.Grant, in.rows, t.version())
+		t.recount()
 	}
 	return ids, err
+}
+
+// checkRoom refuses an insertion that would make the tables hold more than their part of the memory. A table that is
+// full evicts as much as it takes.
+func (t *table) checkRoom(in *insertion) error {
+	m := &t.service.tableMemory
+	if free := m.most - m.held.Load(); in.bytes > free && t.present() < t.Capacity && in.bytes > 0 {
+		return fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
+			"capacity_bytes, or raise memory_bytes: %w", in.rows, in.bytes, max(free, 0), m.most, rollout.ErrFull)
+	}
+	return nil
 }
 
 func (t *table) countInserted(in *insertion, ids []rollout.ID) {

@@ -26,16 +26,27 @@ func (h *holder) settles(of *holder) bool { return h == of || h.any && h.caller 
 // value is ready.
 type leases struct {
 	mu   sync.Mutex
-	held map[rollout.BatchID]*holder
+	held map[rollout.BatchID]held
 }
 
-func (l *leases) begin(id rollout.BatchID, h *holder) {
+// held is a leased batch.
+type held struct {
+	by      *holder
+	release func() // gives back the memory reserved for it
+}
+
+// begin leases a batch to a holder. Release is called when the lease ends; at once if the batch was leased before.
+func (l *leases) begin(id rollout.BatchID, h *holder, release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held == nil {
-		l.held = make(map[rollout.BatchID]*holder)
+		l.held = make(map[rollout.BatchID]held)
 	}
-	l.held[id] = h
+	if before, ok := l.held[id]; ok {
+		release()
+		release = before.release
+	}
+	l.held[id] = held{h, release}
 }
 
 // has reports whether a batch is on a lease that the holder settles.
@@ -43,7 +54,7 @@ func (l *leases) has(id rollout.BatchID, h *holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found, ok := l.held[id]
-	return ok && h.settles(found)
+	return ok && h.settles(found.by)
 }
 
 // ofAnother reports whether a batch is leased to another caller than the holder's.
@@ -51,7 +62,7 @@ func (l *leases) ofAnother(id rollout.BatchID, h *holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found, ok := l.held[id]
-	return ok && found.caller != h.caller
+	return ok && found.by.caller != h.caller
 }
 
 // end ends the lease of a batch if the holder settles it, and reports whether there was one.
@@ -59,9 +70,10 @@ func (l *leases) end(id rollout.BatchID, h *holder) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found, ok := l.held[id]
-	if !ok || !h.settles(found) {
+	if !ok || !h.settles(found.by) {
 		return false
 	}
+	found.release()
 	delete(l.held, id)
 	return true
 }
@@ -70,6 +82,9 @@ func (l *leases) endAll() []rollout.BatchID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ids := slices.Collect(maps.Keys(l.held))
+	for _, lease := range l.held {
+		lease.release()
+	}
 	clear(l.held)
 	return ids
 }

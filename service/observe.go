@@ -128,8 +128,8 @@ type Latency struct {
 func (s *Service) Observe() Observation {
 	o := Observation{
 		At: s.options.Clock(), Started: s.started, Stopping: s.stopping(), Connections: s.connections.view(),
-		InFlightBytes: s.incoming.used.Load(), MaxInFlightBytes: s.options.MaxInFlightBytes,
-		OutgoingBytes: s.outgoing.used.Load(), MaxOutgoingBytes: s.options.MaxOutgoingBytes,
+		InFlightBytes: s.incoming.all.used.Load(), MaxInFlightBytes: s.options.MaxInFlightBytes,
+		OutgoingBytes: s.outgoing.all.used.Load(), MaxOutgoingBytes: s.options.MaxOutgoingBytes,
 		SlowReaders: s.slowReaders.Load(),
 	}
 	o.Calls, o.Errors = s.counts.view()

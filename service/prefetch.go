@@ -90,7 +90,7 @@ func (p *prefetcher) draw(ctx context.Context) (b prefetched) {
 	if b.err != nil {
 		return b
 	}
-	if b.packed, b.err = p.table.tryPack(b.batch, p.schema); b.err != nil {
+	if b.packed, b.err = p.table.tryPack(ctx, b.batch, p.schema); b.err != nil {
 		p.table.returnBatch(b.batch, p.holder)
 	}
 	return b

@@ -181,7 +181,7 @@ func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err 
 			return err
 		}
 		if frame.Batch != nil {
-			release(frame)
+			frame.Release()
 			return wire.Errorf(wire.Invalid, "a record batch came on a sampling stream: want insertions on DoPut")
 		}
 		if len(frame.Metadata) == 0 {
@@ -465,14 +465,20 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 }
 
 func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*rollout.Batch, error) {
+	release, err := t.reserveLease(ctx, r.Size)
+	if err != nil {
+		return nil, err
+	}
 	b, err := t.rollouts.Lease(ctx, r.Request)
 	switch {
 	case err != nil:
+		release()
 		return nil, err
 	case r.useAtDraw:
+		defer release()
 		return b, t.use(b)
 	}
-	t.leases.begin(b.ID, h)
+	t.leases.begin(b.ID, h, release)
 	return b, nil
 }
 

@@ -55,25 +55,26 @@ func (t *table) pack(ctx context.Context, b *rollout.Batch, schema *arrow.Schema
 	if err != nil {
 		return nil, err
 	}
-	taken, err := t.service.outgoing.acquire(ctx, bytes)
+	free, err := t.service.outgoing.acquire(ctx, t.service.caller(ctx), t.Name, bytes)
 	if err != nil {
 		return nil, err
 	}
-	return t.packInto(b, schema, bytes, taken)
+	return t.packInto(b, schema, bytes, free)
 }
 
 // tryPack packs a batch if there is plenty of memory; it returns nil otherwise.
-func (t *table) tryPack(b *rollout.Batch, schema *arrow.Schema) (*packedBatch, error) {
+func (t *table) tryPack(ctx context.Context, b *rollout.Batch, schema *arrow.Schema) (*packedBatch, error) {
 	bytes := estimateBytes(b.Draws)
-	if !t.service.outgoing.tryAcquire(bytes) {
+	free := t.service.outgoing.tryAcquire(t.service.caller(ctx), t.Name, bytes, keepHalf)
+	if free == nil {
 		return nil, nil
 	}
-	return t.packInto(b, schema, bytes, bytes)
+	return t.packInto(b, schema, bytes, free)
 }
 
 // packInto packs a batch into memory taken from the outgoing budget.
-func (t *table) packInto(b *rollout.Batch, schema *arrow.Schema, bytes, taken int64) (*packedBatch, error) {
-	p := &packedBatch{batch: b, bytes: bytes, free: sync.OnceFunc(func() { t.service.outgoing.release(taken) })}
+func (t *table) packInto(b *rollout.Batch, schema *arrow.Schema, bytes int64, free func()) (*packedBatch, error) {
+	p := &packedBatch{batch: b, bytes: bytes, free: free}
 	var err error
 	if p.record, err = t.service.gatherer.Batch(b.Draws, schema); err != nil {
 		p.free()
@@ -136,8 +137,11 @@ func (s *sender) sendMetadata(metadata []byte) error {
 	return s.writer.WriteMetadata(metadata)
 }
 
-// maxSendTimeouts is how many send timeouts one message may take while others on its connection move.
-const maxSendTimeouts = 10
+// A message may take maxSendTimeouts send timeouts, if its connection takes at least minSendBytes in each.
+const (
+	maxSendTimeouts = 10
+	minSendBytes    = 64 << 10
+)
 
 // watchdog disconnects a reader that takes nothing.
 type watchdog struct {
@@ -162,7 +166,7 @@ func (s *sender) watch() *watchdog {
 			return
 		}
 		sent := s.bytesSent()
-		if rounds++; sent != before && rounds < maxSendTimeouts {
+		if rounds++; sent-before >= minSendBytes && rounds < maxSendTimeouts {
 			before = sent
 			d.timer.Reset(timeout)
 			return

@@ -65,6 +65,7 @@ const (
 	DefaultSendTimeout      = time.Minute
 	DefaultMaxStreams       = 1024
 	DefaultMaxTables        = 1000
+	DefaultMaxConnections   = 1024
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
@@ -77,18 +78,23 @@ type Options struct {
 
 	// Bounds of memory, in bytes. More insertions or batches than fit wait.
 
-	// bytes of one message, also after decompression [256 MiB]
+	// bytes that the service may hold for its clients, tables included
+	// [3/4 of the memory that the process may use]
+	MemoryBytes int64 `yaml:"memory_bytes" json:"memory_bytes"`
+	// bytes of one message, also after decompression [256 MiB, at most 1/4 of max_in_flight_bytes]
 	MaxMessageBytes int64 `yaml:"max_message_bytes" json:"max_message_bytes"`
-	// bytes of insertions in memory; more wait [1 GiB]
+	// bytes of insertions in memory; more wait [1 GiB, at most 1/8 of memory_bytes]
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"`
-	// bytes of packed batches not yet written out; more wait [1 GiB]
+	// bytes of packed batches not yet written out; more wait [1 GiB, at most 1/8 of memory_bytes]
 	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`
 
 	// disconnect a reader that takes nothing for this long [1m]
 	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
 	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"` // calls at once on one connection [1024]
-	MaxTables   int           `yaml:"max_tables" json:"max_tables"`   // tables that clients may create [1000]
-	Tables      []wire.Table  `yaml:"tables" json:"tables"`           // created at the start unless they exist [none]
+	// connections at once; unused ones are closed first [1024]
+	MaxConnections int          `yaml:"max_connections" json:"max_connections"`
+	MaxTables      int          `yaml:"max_tables" json:"max_tables"` // tables that clients may create [1000]
+	Tables         []wire.Table `yaml:"tables" json:"tables"`         // created at the start unless they exist [none]
 
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
 	// name of a call's caller, to whom leases belong; nil: "" for all
@@ -107,12 +113,17 @@ type Access interface {
 
 func (o Options) withDefaults() Options {
 	o.Sync = cmp.Or(o.Sync, journal.Always)
-	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
-	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, DefaultMaxInFlightBytes)
-	o.MaxOutgoingBytes = cmp.Or(o.MaxOutgoingBytes, DefaultMaxOutgoingBytes)
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = availableMemory() / 4 * 3
+	}
+	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, max(min(DefaultMaxInFlightBytes, o.MemoryBytes/inFlightShare),
+		o.MaxMessageBytes))
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, min(DefaultMaxMessageBytes, o.MaxInFlightBytes/4))
+	o.MaxOutgoingBytes = cmp.Or(o.MaxOutgoingBytes, min(DefaultMaxOutgoingBytes, o.MemoryBytes/outgoingShare))
 	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
 	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
 	o.MaxTables = cmp.Or(o.MaxTables, DefaultMaxTables)
+	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -129,11 +140,16 @@ func (o Options) Validate() error {
 	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync,
 		"always, interval or off")
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
+	p.Check(o.MemoryBytes >= leastMemory, "memory_bytes", o.MemoryBytes, "%d or more", leastMemory)
+	p.Check(o.MaxInFlightBytes+o.MaxOutgoingBytes <= o.MemoryBytes/2, "memory_bytes", o.MemoryBytes,
+		"twice max_in_flight_bytes and max_outgoing_bytes together (%d), or more",
+		2*(o.MaxInFlightBytes+o.MaxOutgoingBytes))
 	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
 		"1024 to %d", math.MaxInt32)
 	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
 		"max_message_bytes (%d) or more", o.MaxMessageBytes)
 	p.Check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
+	p.Check(o.MaxConnections > 0, "max_connections", o.MaxConnections, "1 or more")
 	p.Check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
@@ -160,12 +176,13 @@ type Service struct {
 	mu     sync.RWMutex
 	tables map[string]*table
 
-	incoming, outgoing *budget // of memory
-	pool               *wire.Pool
-	gatherer           wire.Gatherer
-	connections        *connections
-	slowReaders        atomic.Uint64
-	counts             callCounts
+	incoming, outgoing, leased *pool // parts of the memory
+	tableMemory                holdings
+	pool                       *wire.Pool
+	gatherer                   wire.Gatherer
+	connections                *connections
+	slowReaders                atomic.Uint64
+	counts                     callCounts
 
 	closing  chan struct{} // closed when Stop begins
 	requests requests
@@ -183,8 +200,9 @@ func New(o Options) (*Service, error) {
 	o = o.withDefaults()
 	s := &Service{
 		options: o, log: o.Logger, started: o.Clock(), tables: make(map[string]*table), pool: new(wire.Pool),
-		incoming: newBudget(o.MaxInFlightBytes), outgoing: newBudget(o.MaxOutgoingBytes),
-		connections: newConnections(o.Clock),
+		incoming: newPool(o.MaxInFlightBytes, o.MaxMessageBytes), outgoing: newPool(o.MaxOutgoingBytes, o.MaxMessageBytes),
+		leased: newPool(o.MemoryBytes/leaseShare, 0), tableMemory: holdings{most: o.MemoryBytes / tableShare},
+		connections: newConnections(o),
 		closing:     make(chan struct{}),
 	}
 	err := s.openJournals()
@@ -252,7 +270,7 @@ func (s *Service) closeJournals() error {
 }
 
 // Register puts the service on a grpc server that was made with [Service.GRPCOptions].
-func (s *Service) Register(g *grpc.Server) { flight.RegisterFlightServiceServer(g, s) }
+func (s *Service) Register(g *grpc.Server) { g.RegisterService(flightService(), s) }
 
 // Sizes that let one connection move gigabytes per second over loopback, while the memory of each stays bounded.
 const (
@@ -266,7 +284,7 @@ const (
 func (s *Service) GRPCOptions() []grpc.ServerOption {
 	limit := int(s.options.MaxMessageBytes)
 	return []grpc.ServerOption{
-		flightdata.ServerOption(),
+		flightdata.ServerOption(), grpc.ChainStreamInterceptor(creditMessages),
 		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + maxHeaders), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),

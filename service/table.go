@@ -35,7 +35,6 @@ type table struct {
 	dropped atomic.Bool  // set under life
 	gate    atomic.Pointer[gate]
 
-	incoming        *budget   // of insertions in memory: those that wait for this table leave some to the other tables
 	roomChanged     signal    // insertions and starts may succeed now
 	rolloutsChanged signal    // samples may succeed now
 	leases          leases    // batches by the call that holds them
@@ -43,6 +42,7 @@ type table struct {
 	reports         reportIDs // of reports that counted
 	meter           meter
 
+	heldBytes         atomic.Int64  // its part of Service.tableMemory
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
@@ -55,12 +55,23 @@ func (s *Service) create(w wire.Table) (*table, error) {
 	s.admin.Lock()
 	defer s.admin.Unlock()
 	if t, err := s.table(w.Name); err == nil {
+		if w.CapacityBytes == 0 { // not given: what the table got
+			d.CapacityBytes = t.CapacityBytes
+		}
 		if found := differences(d.Table, t.Table); len(found) > 0 {
 			return nil, wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, "+
 				"choose another name, or drop the table", w.Name, strings.Join(found, "; "))
 		}
 		return t, nil
 	}
+	if d.CapacityBytes == 0 {
+		d.CapacityBytes = s.tableMemory.most / defaultTables
+	}
+	shards := int64(d.Shards) * shardOverhead
+	if err := s.tableMemory.grow(shards); err != nil {
+		return nil, fmt.Errorf("shards: %d: %w", d.Shards, err)
+	}
+	defer s.tableMemory.held.Add(-shards) // recount charges them
 	store, err := replay.New(s.replayOptions(d))
 	if err != nil {
 		return nil, err
@@ -79,6 +90,7 @@ func (s *Service) create(w wire.Table) (*table, error) {
 		}
 		t.attachToJournal()
 	}
+	t.recount()
 	s.mu.Lock()
 	s.tables[w.Name] = t
 	s.mu.Unlock()
@@ -110,13 +122,13 @@ func (s *Service) reopen(name string) (*table, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	t.attachToJournal()
+	t.recount()
 	s.log.Info("table recovered", "table", t.Name, "found", found.String())
 	return t, nil
 }
 
 func (s *Service) newTable(d *definition, store *replay.Table) *table {
 	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store}
-	t.incoming = newBudget(max(s.options.MaxInFlightBytes/2, s.options.MaxMessageBytes))
 	if d.Limiter != nil {
 		t.limiter = newLimiter(*d.Limiter, d.MinSize)
 	}
@@ -191,6 +203,7 @@ func (s *Service) drop(name string) error {
 	t.dropped.Store(true)
 	t.leases.endAll()
 	t.life.Unlock()
+	s.tableMemory.held.Add(-t.heldBytes.Swap(0))
 	s.mu.Lock()
 	delete(s.tables, name)
 	s.mu.Unlock()
@@ -282,6 +295,7 @@ func (t *table) journalError(err error) error {
 
 // info is the answer of most actions.
 func (t *table) info() wire.TableInfo {
+	t.recount() // after an action that may have evicted
 	f := t.rollouts.ForService().Flow()
 	return wire.TableInfo{Table: t.Name, Version: int32(t.rollouts.Version()), Present: f.Present, Bytes: f.Bytes}
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -114,39 +112,4 @@ func (s *signal) notify() {
 		close(s.changed)
 		s.changed = nil
 	}
-}
-
-// budget bounds the bytes in use at once. Requests for more than is free wait in order of arrival, so that large ones
-// get their turn.
-type budget struct {
-	most int64
-	free *semaphore.Weighted
-	used atomic.Int64
-}
-
-func newBudget(most int64) *budget { return &budget{most: most, free: semaphore.NewWeighted(most)} }
-
-// acquire waits until the bytes are free and takes them; more than the whole budget counts as all of it. The caller
-// releases what it returns.
-func (b *budget) acquire(ctx context.Context, bytes int64) (taken int64, err error) {
-	taken = min(bytes, b.most)
-	if err := b.free.Acquire(ctx, taken); err != nil {
-		return 0, err
-	}
-	b.used.Add(taken)
-	return taken, nil
-}
-
-// tryAcquire takes the bytes if about half of the budget stays free, for work that can wait.
-func (b *budget) tryAcquire(bytes int64) bool {
-	if b.used.Load()+bytes > b.most/2 || !b.free.TryAcquire(bytes) {
-		return false
-	}
-	b.used.Add(bytes)
-	return true
-}
-
-func (b *budget) release(taken int64) {
-	b.used.Add(-taken)
-	b.free.Release(taken)
 }

@@ -450,13 +450,13 @@ func TestACancelledRequestLetsOthersIntoTheBudget(t *testing.T) {
 
 func TestWorkThatCanWaitTakesOnlyHalfOfABudget(t *testing.T) {
 	b := newBudget(10)
-	if b.tryAcquire(6) {
+	if b.tryAcquire(6, keepHalf) {
 		t.Error("it took 6 of 10")
 	}
-	if !b.tryAcquire(5) || b.used.Load() != 5 {
+	if !b.tryAcquire(5, keepHalf) || b.used.Load() != 5 {
 		t.Errorf("of 5 wanted %d are in use", b.used.Load())
 	}
-	if b.tryAcquire(1) {
+	if b.tryAcquire(1, keepHalf) {
 		t.Error("it took more than half")
 	}
 }

@@ -62,11 +62,16 @@ type incoming struct {
 	header     []byte
 	metadata   []byte
 	body       *memory.Buffer // nil: none
+	wireSize   int
 	err        error
 }
 
+// WireSize returns the bytes that the message had on the wire, without gRPC's own.
+func (m *incoming) WireSize() int { return m.wireSize }
+
 // unmarshal reads FlightData, whose bytes gRPC reuses afterwards. The body is copied into one aligned block.
 func (m *incoming) unmarshal(b mem.BufferSlice) {
+	m.wireSize = b.Len()
 	if int64(b.Len()) > m.maxBytes+4*maxHeader {
 		m.err = wire.Errorf(wire.TooLarge, "message of %d bytes: want at most %d", b.Len(), m.maxBytes)
 		return

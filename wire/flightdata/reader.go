@@ -38,6 +38,11 @@ type Options struct {
 	// Allocator provides the memory of bodies until the final Release of their batches. nil: the garbage collector's
 	// memory, which needs no Release.
 	Allocator memory.Allocator
+
+	// Reserve, if it is set, is asked before a batch is decompressed and decoded: bytes is the size of its body, with
+	// that of the decompressed one if it is compressed. Release is called when the frame is released. An error ends the
+	// stream.
+	Reserve func(bytes, rows int64) (release func(), err error)
 }
 
 // Receiver is the receiving end of a gRPC stream, such as flight.FlightService_DoPutServer or
@@ -46,8 +51,20 @@ type Receiver interface{ RecvMsg(m any) error }
 
 // Frame is a message with a batch, app_metadata, or both.
 type Frame struct {
-	Batch    arrow.RecordBatch // nil: none; the caller releases it
+	Batch    arrow.RecordBatch // nil: none
 	Metadata []byte            // app_metadata
+
+	reserved func() // nil: nothing is
+}
+
+// Release releases the batch, if there is one, and what was reserved for it.
+func (f Frame) Release() {
+	if f.Batch != nil {
+		f.Batch.Release()
+	}
+	if f.reserved != nil {
+		f.reserved()
+	}
 }
 
 // Reader receives record batches of one schema. One goroutine at a time may use it.
@@ -61,6 +78,7 @@ type Reader struct {
 	header          []byte      // of the schema's message
 	dictionaries    []*incoming // messages of dictionaries
 	dictionaryBytes int64
+	reserved        []func() // for dictionaries
 
 	peeked *incoming
 	err    error // sticky
@@ -104,7 +122,7 @@ func (r *Reader) Next() (Frame, error) {
 		}
 		m := r.peeked
 		r.peeked = nil
-		batch, err := r.decode(m)
+		batch, reserved, err := r.decode(m)
 		if err != nil {
 			m.free()
 			r.err = err
@@ -112,42 +130,51 @@ func (r *Reader) Next() (Frame, error) {
 		}
 		// Some writers repeat a batch's app_metadata with the schema and the dictionaries before it.
 		if batch != nil || len(m.header) == 0 && len(m.metadata) > 0 {
-			return Frame{batch, m.metadata}, nil
+			return Frame{batch, m.metadata, reserved}, nil
 		}
 	}
 }
 
-// decode returns the batch of a message, nil if it has none. The batch takes over the body.
-func (r *Reader) decode(m *incoming) (arrow.RecordBatch, error) {
+// decode returns the batch of a message, nil if it has none, and what gives back the memory reserved for it. The batch
+// takes over the body.
+func (r *Reader) decode(m *incoming) (batch arrow.RecordBatch, reserved func(), err error) {
 	if len(m.header) == 0 {
 		if m.body != nil && m.body.Len() > 0 {
-			return nil, malformed("it has a body and no header")
+			return nil, nil, malformed("it has a body and no header")
 		}
 		m.free()
-		return nil, nil
+		return nil, nil, nil
 	}
 	h, err := readHeader(m.header, m.body, r.options.MaxBytes)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if h.kind != schemaKind && r.schema == nil {
-		return nil, malformed("it comes before a schema")
+		return nil, nil, malformed("it comes before a schema")
 	}
 	switch h.kind {
 	case schemaKind:
 		defer m.free()
-		return nil, r.decodeSchema(m)
+		return nil, nil, r.decodeSchema(m)
 	case dictionaryKind:
-		return nil, r.addDictionary(m, h)
+		return nil, nil, r.addDictionary(m, h)
 	}
 	if m.body == nil {
 		m.body = memory.NewBufferBytes(nil)
 	}
-	batch, err := r.decodeBatch(m, h)
-	if err == nil {
-		m.free()
+	if r.options.Reserve != nil {
+		if reserved, err = r.options.Reserve(int64(m.body.Len())+h.unpacked, h.rows); err != nil {
+			return nil, nil, err
+		}
 	}
-	return batch, err
+	if batch, err = r.decodeBatch(m, h); err != nil {
+		if reserved != nil {
+			reserved()
+		}
+		return nil, nil, err
+	}
+	m.free()
+	return batch, reserved, nil
 }
 
 func (r *Reader) decodeSchema(m *incoming) (err error) {
@@ -181,8 +208,23 @@ func (r *Reader) addDictionary(m *incoming, h header) error {
 	if r.dictionaryBytes += int64(len(m.header)); r.dictionaryBytes > r.options.MaxBytes {
 		return wire.Errorf(wire.TooLarge, "dictionaries of more than %d bytes: send text", r.options.MaxBytes)
 	}
+	if r.options.Reserve != nil && m.body != nil {
+		release, err := r.options.Reserve(max(int64(m.body.Len()), h.unpacked), 0)
+		if err != nil {
+			return err
+		}
+		r.reserved = append(r.reserved, release)
+	}
 	r.dictionaries = append(r.dictionaries, m)
 	return nil
+}
+
+// Close gives back what was reserved for dictionaries. The reader is of no use afterwards.
+func (r *Reader) Close() {
+	for _, release := range r.reserved {
+		release()
+	}
+	r.reserved, r.dictionaries = nil, nil
 }
 
 func (r *Reader) decodeBatch(m *incoming, h header) (batch arrow.RecordBatch, err error) {

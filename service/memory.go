@@ -1,0 +1,256 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// Everything that clients can make the service hold is charged to a part of Options.MemoryBytes before the memory is
+// taken. What does not fit waits in order of arrival, or is refused with how much is free.
+//
+//	received     1/8   bytes read from connections that are not whole messages yet; see connections.receive
+//	insertions   1/8   messages, decompressed and decoded, until they are in a table (max_in_flight_bytes)
+//	outgoing     1/8   packed batches, prefetched ones included, until they are written (max_outgoing_bytes)
+//	leases       1/16  draws on lease
+//	tables       1/2   rollouts held, with what a table and a shard cost by themselves
+//
+// The rest is for the program itself.
+const (
+	receivedShare = 8
+	inFlightShare = 8
+	outgoingShare = 8
+	leaseShare    = 16
+	tableShare    = 2
+)
+
+// What things take besides their payload, in bytes; measured, and rounded up.
+const (
+	rolloutOverhead = 512     // a rollout in a table or decoded: its object, slot and bookkeeping
+	drawOverhead    = 192     // a draw on lease: in its batch, and the slot that it keeps
+	shardOverhead   = 8 << 10 // a shard of a table
+)
+
+// budget bounds the bytes in use at once. Requests for more than is free wait in order of arrival, so that large ones
+// get their turn.
+type budget struct {
+	most int64
+	free *semaphore.Weighted
+	used atomic.Int64
+}
+
+func newBudget(most int64) *budget { return &budget{most: most, free: semaphore.NewWeighted(most)} }
+
+// acquire waits until the bytes are free and takes them; more than the whole budget counts as all of it. The caller
+// releases what it returns.
+func (b *budget) acquire(ctx context.Context, bytes int64) (taken int64, err error) {
+	taken = min(bytes, b.most)
+	if err := b.free.Acquire(ctx, taken); err != nil {
+		return 0, err
+	}
+	b.used.Add(taken)
+	return taken, nil
+}
+
+// keepHalf is the spare of work that can wait: half of the budget stays free.
+const keepHalf = 2
+
+// tryAcquire takes the bytes if they are free and, unless spare is 0, 1/spare of the budget stays free. It reports
+// whether it did.
+func (b *budget) tryAcquire(bytes, spare int64) bool {
+	most := b.most
+	if spare > 0 {
+		most -= b.most / spare
+	}
+	if b.used.Load()+bytes > most || !b.free.TryAcquire(bytes) {
+		return false
+	}
+	b.used.Add(bytes)
+	return true
+}
+
+func (b *budget) release(taken int64) {
+	b.used.Add(-taken)
+	b.free.Release(taken)
+}
+
+// shares divides a budget: nobody of a kind (callers, tables) holds more than half of it, so that one who takes nothing
+// back does not keep out the others. A share exists while it is in use.
+type shares struct {
+	most int64 // of one share
+
+	mu    sync.Mutex
+	parts map[string]*share
+}
+
+type share struct {
+	*budget
+	users int
+}
+
+func newShares(most int64) *shares { return &shares{most: most, parts: make(map[string]*share)} }
+
+// acquire waits until a name's share has the bytes free and takes them. The caller releases them once.
+func (s *shares) acquire(ctx context.Context, name string, bytes int64) (release func(), err error) {
+	part := s.enter(name)
+	taken, err := part.acquire(ctx, bytes)
+	if err != nil {
+		s.leave(name, part)
+		return nil, err
+	}
+	return func() {
+		part.release(taken)
+		s.leave(name, part)
+	}, nil
+}
+
+// tryAcquire takes the bytes if they are free, and 1/spare of the share stays free. It returns nil otherwise.
+func (s *shares) tryAcquire(name string, bytes, spare int64) (release func()) {
+	part := s.enter(name)
+	if !part.tryAcquire(bytes, spare) {
+		s.leave(name, part)
+		return nil
+	}
+	return func() {
+		part.release(bytes)
+		s.leave(name, part)
+	}
+}
+
+func (s *shares) enter(name string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := s.parts[name]
+	if part == nil {
+		part = &share{budget: newBudget(s.most)}
+		s.parts[name] = part
+	}
+	part.users++
+	return part
+}
+
+func (s *shares) leave(name string, part *share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if part.users--; part.users == 0 {
+		delete(s.parts, name)
+	}
+}
+
+// pool is a part of the memory with the shares of callers and tables in it.
+type pool struct {
+	all               *budget
+	byCaller, byTable *shares
+}
+
+// newPool returns a pool; a share holds at least one piece of the largest size.
+func newPool(most, largest int64) *pool {
+	half := min(max(most/2, largest), most)
+	return &pool{newBudget(most), newShares(half), newShares(half)}
+}
+
+// acquire waits until bytes are free for a caller and a table, and takes them. The order is that of the fields, from
+// the last to the first, so that who waits for others holds nothing of theirs.
+func (p *pool) acquire(ctx context.Context, caller, table string, bytes int64) (release func(), err error) {
+	ofTable, err := p.byTable.acquire(ctx, table, bytes)
+	if err != nil {
+		return nil, err
+	}
+	ofCaller, err := p.byCaller.acquire(ctx, caller, bytes)
+	if err != nil {
+		ofTable()
+		return nil, err
+	}
+	taken, err := p.all.acquire(ctx, bytes)
+	if err != nil {
+		ofCaller()
+		ofTable()
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		p.all.release(taken)
+		ofCaller()
+		ofTable()
+	}), nil
+}
+
+// tryAcquire takes bytes if they are free and a part of each share, 1/spare, stays free. It returns nil otherwise.
+func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release func()) {
+	ofTable := p.byTable.tryAcquire(table, bytes, spare)
+	if ofTable == nil {
+		return nil
+	}
+	ofCaller := p.byCaller.tryAcquire(caller, bytes, spare)
+	if ofCaller == nil {
+		ofTable()
+		return nil
+	}
+	if !p.all.tryAcquire(bytes, spare) {
+		ofCaller()
+		ofTable()
+		return nil
+	}
+	return sync.OnceFunc(func() {
+		p.all.release(bytes)
+		ofCaller()
+		ofTable()
+	})
+}
+
+// caller returns the name under which a call's memory is counted.
+func (s *Service) caller(ctx context.Context) string {
+	if s.options.Caller == nil {
+		return ""
+	}
+	return s.options.Caller(ctx)
+}
+
+// reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.
+func (t *table) reserveLease(ctx context.Context, draws int) (release func(), err error) {
+	bytes := int64(draws) * drawOverhead
+	leased := t.service.leased
+	if release = leased.tryAcquire(t.service.caller(ctx), t.Name, bytes, 0); release != nil {
+		return release, nil
+	}
+	return nil, wire.Errorf(wire.TooLarge, "size: %d: a lease of that many draws takes %d bytes, %d of %d are free for "+
+		"leases, at most half of them for one caller or table: settle batches on lease, ask for fewer, or raise "+
+		"memory_bytes", draws, bytes, leased.all.most-leased.all.used.Load(), leased.all.most)
+}
+
+// leastMemory is the least that a service can work with.
+const leastMemory = 64 << 20
+
+// defaultTables is how many tables of the default capacity_bytes there is memory for.
+const defaultTables = 4
+
+// holdings counts the bytes that tables hold, against their share of the memory.
+type holdings struct {
+	most int64
+	held atomic.Int64
+}
+
+// grow charges bytes that a table is about to hold, or refuses with how much is free.
+func (h *holdings) grow(bytes int64) error {
+	if held := h.held.Add(bytes); held > h.most {
+		h.held.Add(-bytes)
+		return wire.Errorf(wire.TooLarge, "it takes %d bytes, %d of %d are free for tables: drop a table, lower "+
+			"capacity_bytes or shards, or raise memory_bytes", bytes, max(h.most-held+bytes, 0), h.most)
+	}
+	return nil
+}
+
+// tableBytes returns what a table takes: its shards, and its rollouts with their overhead.
+func (t *table) tableBytes() int64 {
+	f := t.rollouts.ForService().Flow()
+	return int64(t.Shards)*shardOverhead + f.Bytes + int64(f.Present)*rolloutOverhead
+}
+
+// recount brings the table's part of what all tables hold up to date.
+func (t *table) recount() {
+	now := t.tableBytes()
+	t.service.tableMemory.held.Add(now - t.heldBytes.Swap(now))
+}

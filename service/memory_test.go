@@ -1,0 +1,280 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// stuck is a connection that sends no more after so many bytes.
+type stuck struct {
+	net.Conn
+	left   atomic.Int64
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *stuck) Write(b []byte) (int, error) {
+	if c.left.Add(-int64(len(b))) < 0 {
+		<-c.closed
+		return 0, io.ErrClosedPipe
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *stuck) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// dialStuck connects a client whose connection gets stuck.
+func (v *served) dialStuck(after int64) flight.Client {
+	v.t.Helper()
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
+		if err != nil {
+			return nil, err
+		}
+		s := &stuck{Conn: c, closed: make(chan struct{})}
+		s.left.Store(after)
+		return s, nil
+	}
+	c, err := flight.NewClientWithMiddleware("passthrough:///"+v.address, nil, nil, grpc.WithContextDialer(dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<28)))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { _ = c.Close() }) // the service may have closed it
+	return c
+}
+
+// Connections that never finish a large message hold no more memory than there is for messages, and honest callers go
+// on.
+func TestAttackUnfinishedMessages(t *testing.T) {
+	const attackers, message = 16, 40 << 20
+	v := serve(t, Options{MemoryBytes: 256 << 20, MaxMessageBytes: 48 << 20, MaxInFlightBytes: 64 << 20,
+		MaxOutgoingBytes: 64 << 20})
+	v.create(wire.Table{Name: "a"})
+	body := make([]byte, message)
+	ctx, cancel := context.WithCancel(v.ctx)
+	defer cancel()
+	var sending sync.WaitGroup
+	for range attackers {
+		c := v.dialStuck(message - 1<<20)
+		sending.Go(func() { _, _ = c.GetFlightInfo(ctx, &flight.FlightDescriptor{Cmd: body}) })
+	}
+	all := v.service.connections
+	for all.closed.Load() == 0 { // the memory for messages has been full
+		if v.ctx.Err() != nil {
+			t.Fatal("no connection was closed")
+		}
+		if ids := v.fill("a", alone(3, 0)...); len(ids) != 3 {
+			t.Fatalf("an honest insertion got ids %v", ids)
+		}
+	}
+	all.mu.Lock()
+	received := all.received
+	all.mu.Unlock()
+	if most := all.limit + (attackers+2)*socketBuffer; received > most {
+		t.Errorf("%d bytes of unfinished messages are held, more than %d", received, most)
+	}
+	cancel()
+	sending.Wait()
+}
+
+// The draws of batches on lease are counted; what does not fit is refused before it is drawn.
+func TestAttackLeasesOfMillionsOfDraws(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 4 << 20, MaxInFlightBytes: 8 << 20,
+		MaxOutgoingBytes: 16 << 20})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.Uniform, Capacity: 64}})
+	v.fill("a", alone(4, 0)...)
+	most := int(v.service.leased.byTable.most / drawOverhead)
+	first, second := v.exchanger(v.dial(), "a"), v.exchanger(v.dial(), "a")
+	request := wire.SampleRequest{Size: most * 3 / 4, Prefetch: new(0), Columns: []string{"id"}, TimeoutMS: new(int64)}
+	if _, err := first.sample(request); err != nil {
+		t.Fatal(err)
+	}
+	_, err := second.sample(request)
+	checkRefusal(t, err, wire.TooLarge, "size", "free for leases", "memory_bytes")
+	if drawn := v.stats("a").Drawn; drawn != uint64(request.Size) {
+		t.Errorf("%d were drawn, want the first batch's %d alone", drawn, request.Size)
+	}
+	first.cancel()
+	for v.service.leased.all.used.Load() != 0 { // the batch goes back with its stream
+		if v.ctx.Err() != nil {
+			t.Fatal("the memory of a lease was not given back")
+		}
+		runtime.Gosched()
+	}
+	if _, err := v.exchanger(v.dial(), "a").sample(request); err != nil {
+		t.Errorf("with the memory free again: %v", err)
+	}
+}
+
+// Rows are counted as the rollouts that they become.
+func TestAttackRowsOfOneToken(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 4 << 20})
+	v.create(wire.Table{Name: "a"})
+	_, err := v.insert("a", wire.InsertRequest{}, alone(2*4<<20/rolloutOverhead, 0)...)
+	checkRefusal(t, err, wire.TooLarge, "rows", "decoded", "fewer rows")
+	if ids := v.fill("a", alone(100, 0)...); len(ids) != 100 {
+		t.Errorf("a smaller insertion got %d ids", len(ids))
+	}
+}
+
+func TestAttackTablesOfManyShards(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: 1 << 30})
+	made := 0
+	var err error
+	for ; made < 20 && err == nil; made++ {
+		_, err = try[wire.TableInfo](v, wire.CreateTable, wire.Table{Name: fmt.Sprint("t", made),
+			Options: replay.Options{Shards: 1 << 16, Capacity: 1 << 16}})
+	}
+	checkRefusal(t, err, wire.TooLarge, "shards: 65536", "free for tables", "memory_bytes")
+	if made > 2 {
+		t.Errorf("%d tables of 65536 shards fit into 512 MiB", made-1)
+	}
+	if v.service.tableMemory.held.Load() > v.service.tableMemory.most {
+		t.Error("the tables hold more than their part")
+	}
+}
+
+// A table without capacity_bytes gets a part of the memory, and all tables together keep to theirs.
+func TestAttackTablesThatFillTheMemory(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
+	most := v.service.tableMemory.most
+	var err error
+	tables := 0
+	for ; err == nil && tables < 3*defaultTables; tables++ {
+		name := fmt.Sprint("t", tables)
+		info := v.create(wire.Table{Name: name, Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}})
+		if info.Present != 0 {
+			t.Fatalf("a new table has %d rollouts", info.Present)
+		}
+		table, _ := v.service.table(name)
+		if table.CapacityBytes != most/defaultTables {
+			t.Fatalf("capacity_bytes is %d, want %d", table.CapacityBytes, most/defaultTables)
+		}
+		for err == nil {
+			large := rollout.Group{Rollouts: []*rollout.Rollout{answer(40_000, 0, 1)}}
+			if _, err = v.insert(name, wire.InsertRequest{TimeoutMS: new(int64)}, large); err == nil {
+				continue
+			}
+			if strings.Contains(err.Error(), "free for tables") {
+				break
+			}
+			err = nil // the table's own capacity
+			break
+		}
+		if held := v.service.tableMemory.held.Load(); held > most {
+			t.Fatalf("the tables hold %d bytes of %d", held, most)
+		}
+	}
+	if !errors.Is(err, rollout.ErrFull) {
+		t.Fatalf("%d tables were filled: %v", tables, err)
+	}
+	do[struct{}](v, wire.DropTable, wire.TableRequest{Table: "t0"})
+	if _, err := v.insert(fmt.Sprint("t", tables-1), wire.InsertRequest{TimeoutMS: new(int64)}, alone(1, 0)...); err != nil {
+		t.Errorf("after a table was dropped: %v", err)
+	}
+	again := v.create(wire.Table{Name: "t1", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}})
+	if again.Present == 0 {
+		t.Error("a definition without capacity_bytes does not match the table that it made")
+	}
+}
+
+// A caller who takes nothing leaves half of the memory to the others, whatever number of tables it reads.
+func TestAttackACallerWhoTakesNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(100, 10)
+		for i := range 24 {
+			go func() {
+				if release, err := p.acquire(t.Context(), "slow", fmt.Sprint("a", i), 10); err == nil {
+					<-t.Context().Done()
+					release()
+				}
+			}()
+		}
+		synctest.Wait()
+		if used := p.all.used.Load(); used != 50 {
+			t.Errorf("a caller holds %d of 100", used)
+		}
+		release, err := p.acquire(t.Context(), "honest", "b", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if release := p.tryAcquire("honest", "b", 10, keepHalf); release != nil {
+			t.Error("work that can wait took memory while half of it was in use")
+		}
+	})
+}
+
+func TestAttackMoreConnectionsThanAllowed(t *testing.T) {
+	v := serve(t, Options{MaxConnections: 3})
+	v.create(wire.Table{Name: "a"}) // the first connection is used
+	path := strings.TrimPrefix(v.address, "unix://")
+	var idle []net.Conn
+	for range 8 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	other := v.dial()
+	stream, err := other.ListActions(v.ctx, &flight.Empty{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Errorf("an honest caller beside %d idle connections: %v", len(idle), err)
+	}
+	if n := len(v.service.connections.view()); n > 3 {
+		t.Errorf("%d connections are open", n)
+	}
+	v.fill("a", alone(1, 0)...) // the used connection was not closed
+}
+
+// A reader must take minSendBytes in each send timeout, not one byte.
+func TestAttackAByteASecondIsTooSlow(t *testing.T) {
+	s := &sender{service: &Service{options: Options{SendTimeout: 5 * time.Millisecond, Logger: quiet()}, log: quiet()},
+		conn: &conn{Conn: nopConn{}, all: newConnections(Options{Clock: time.Now, Logger: quiet()}),
+			ended: make(chan struct{})}}
+	d := s.watch()
+	defer d.stop()
+	for {
+		s.conn.sent.Add(1)
+		select {
+		case <-d.fired:
+			return
+		case <-t.Context().Done():
+			t.Fatal("it was never disconnected")
+		default:
+			runtime.Gosched()
+		}
+	}
+}
+
+type nopConn struct{ net.Conn }
+
+func (nopConn) Close() error { return nil }
