@@ -504,7 +504,7 @@ func (s *Service) admitJSON(ctx context.Context, text []byte) (leave func(), err
 	if len(text) < largeRequest {
 		return func() {}, nil
 	}
-	return s.incoming.acquire(ctx, s.caller(ctx), "", int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
+	return s.incoming.acquire(ctx, s.callerOf(ctx), "", int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
 }
 
 // maxIDBytes bounds the ids that clients choose: tables remember many of them.

@@ -237,7 +237,7 @@ func (t *table) reserveMemory(ctx context.Context, bytes, rows int64) (release f
 		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, above "+
 			"%d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
 	}
-	return s.incoming.acquire(ctx, s.caller(ctx), t.Name, decoded)
+	return s.incoming.acquire(ctx, s.callerOf(ctx), t.Name, decoded)
 }
 
 func (t *table) countRefusal(err error, rows int) {

@@ -201,19 +201,11 @@ func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release fun
 	})
 }
 
-// caller returns the name under which a call's memory is counted.
-func (s *Service) caller(ctx context.Context) string {
-	if s.options.Caller == nil {
-		return ""
-	}
-	return s.options.Caller(ctx)
-}
-
 // reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.
 func (t *table) reserveLease(ctx context.Context, draws int) (release func(), err error) {
 	bytes := int64(draws) * drawOverhead
 	leased := t.service.leased
-	if release = leased.tryAcquire(t.service.caller(ctx), t.Name, bytes, 0); release != nil {
+	if release = leased.tryAcquire(t.service.callerOf(ctx), t.Name, bytes, 0); release != nil {
 		return release, nil
 	}
 	return nil, wire.Errorf(wire.TooLarge, "size: %d: a lease of that many draws takes %d bytes, %d of %d are free for "+
