@@ -25,7 +25,7 @@ func serve() (address string, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	g := grpc.NewServer(s.GRPCOptions()...)
+	g := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(g)
 	go g.Serve(l)
 	return "grpc://" + l.Addr().String(), func() {

@@ -396,7 +396,7 @@ func (l *lab) open() error {
 	if l.cuts != nil {
 		listener = cutting{listener, l.cuts}
 	}
-	g := grpc.NewServer(s.GRPCOptions()...)
+	g := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(g)
 	done := make(chan struct{})
 	go func() { defer close(done); g.Serve(listener) }()

@@ -25,7 +25,7 @@ func benched(b *testing.B, o Options) flight.FlightServiceClient {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g := grpc.NewServer(s.GRPCOptions()...)
+	g := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(g)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,22 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
-	"net"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	flightgen "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -37,7 +29,7 @@ type call struct {
 // begin starts a call. The method defers [call.end].
 func (s *Service) begin(ctx context.Context, method string) *call {
 	c := &call{service: s, conn: connOf(ctx)}
-	c.conn.beginCall(s.callerOf(ctx))
+	c.conn.calledBy(s.callerOf(ctx))
 	s.counts.call(method)
 	return c
 }
@@ -61,7 +53,6 @@ func (c *call) end(err *error) {
 	for _, t := range c.tables {
 		c.conn.addTable(t, -1)
 	}
-	c.conn.endCall()
 	if *err == nil {
 		return
 	}
@@ -127,366 +118,6 @@ func (c *callCounts) view() (calls map[string]uint64, errors []ErrorCount) {
 	return calls, errors
 }
 
-// connections lists the open connections of [Service.Listener], and bounds their number and the bytes received on them
-// that are not whole messages yet. gRPC holds those bytes and cannot be asked about them: a connection counts what it
-// reads, and [connections.credit] takes off the messages that have arrived whole.
-type connections struct {
-	now        func() time.Time
-	log        *slog.Logger
-	most       int   // connections
-	limit      int64 // bytes received
-	maxMessage int64
-
-	freed  signal        // bytes were credited, or a connection ended
-	closed atomic.Uint64 // connections closed to free memory or to make room
-
-	mu       sync.Mutex // guards what follows
-	open     map[*conn]bool
-	next     uint64 // numbers unix sockets, whose peers have no address
-	received int64  // over all connections
-	evicted  time.Time
-}
-
-func newConnections(o Options) *connections {
-	return &connections{
-		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MemoryBytes / receivedShare,
-		maxMessage: o.MaxMessageBytes, open: make(map[*conn]bool),
-	}
-}
-
-// listener accepts connections and lists them.
-type listener struct {
-	net.Listener
-	all *connections
-}
-
-// Accept waits for the next connection. Beyond max_connections the oldest on which no call was ever made is closed; if
-// there is none, the new one is.
-func (l *listener) Accept() (net.Conn, error) {
-	for {
-		raw, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.all.makeRoom() {
-			return l.all.add(raw), nil
-		}
-		l.all.closed.Add(1)
-		if err := raw.Close(); err != nil {
-			l.all.log.Debug("closing a connection beyond max_connections", "error", err)
-		}
-	}
-}
-
-// makeRoom reports whether one more connection may be open, after closing an unused one if it has to.
-func (all *connections) makeRoom() bool {
-	all.mu.Lock()
-	full := len(all.open) >= all.most
-	var unused *conn
-	if full {
-		for c := range all.open {
-			if !c.used.Load() && (unused == nil || c.since.Before(unused.since)) {
-				unused = c
-			}
-		}
-	}
-	all.mu.Unlock()
-	if full && unused == nil {
-		return false
-	}
-	if full {
-		unused.end("max_connections is reached, and it was never used")
-	}
-	return true
-}
-
-func (all *connections) add(raw net.Conn) *conn {
-	c := &conn{Conn: raw, all: all, since: all.now(), tables: make(map[string]int), ended: make(chan struct{})}
-	c.end = func(why string) {
-		all.closed.Add(1)
-		all.log.Warn("closing a connection: "+why, "peer", c.peer)
-		if err := c.Close(); err != nil {
-			all.log.Debug("closing a connection", "peer", c.peer, "error", err)
-		}
-	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.next++
-	c.peer = raw.RemoteAddr().String()
-	if raw.RemoteAddr().Network() == "unix" {
-		c.peer = fmt.Sprintf("unix %d", all.next)
-	}
-	all.open[c] = true
-	return c
-}
-
-// view returns the connections, the oldest first.
-func (all *connections) view() []Connection {
-	all.mu.Lock()
-	list := make([]Connection, 0, len(all.open))
-	for c := range all.open {
-		list = append(list, c.view())
-	}
-	all.mu.Unlock()
-	slices.SortFunc(list, func(a, b Connection) int { return a.Since.Compare(b.Since) })
-	return list
-}
-
-// conn counts the bytes of a connection. They tell a slow reader from one that takes nothing.
-type conn struct {
-	net.Conn
-	all            *connections
-	peer           string
-	since          time.Time
-	received, sent atomic.Uint64
-	used           atomic.Bool // a call was made on it
-	ended          chan struct{}
-	end            func(why string) // closes it, once
-
-	unfinished int64     // bytes received and not credited; guarded by all.mu
-	began      time.Time // when unfinished began to grow; guarded by all.mu
-
-	mu     sync.Mutex // guards what follows
-	caller string
-	calls  int
-	tables map[string]int // calls in flight, by table
-}
-
-// Read counts what it reads. It waits while too much was received over all connections.
-func (c *conn) Read(b []byte) (int, error) {
-	c.awaitMemory()
-	n, err := c.Conn.Read(b)
-	c.received.Add(uint64(n))
-	if !c.charge(int64(n)) {
-		c.end("it sends more than one message of max_message_bytes for each call")
-	}
-	return n, err
-}
-
-// charge counts bytes received. It reports whether the connection may have so many that are not whole messages: what
-// the flow-control window of a connection lets through, and a message for each call.
-func (c *conn) charge(n int64) bool {
-	calls := c.callCount()
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	if c.unfinished == 0 {
-		c.began = time.Now()
-	}
-	c.unfinished += n
-	c.all.received += n
-	return c.unfinished <= connWindow+int64(calls)*c.all.maxMessage
-}
-
-// credit takes a message off that has arrived whole, with what HTTP/2 adds to it; everything if no call is left.
-func (c *conn) credit(bytes int) {
-	if c == nil {
-		return
-	}
-	calls := c.callCount()
-	c.all.mu.Lock()
-	n := min(int64(bytes)+int64(bytes)/frameOverhead+messageOverhead, c.unfinished)
-	if calls == 0 {
-		n = c.unfinished
-	}
-	c.unfinished -= n
-	c.all.received -= n
-	c.began = time.Now()
-	c.all.mu.Unlock()
-	c.all.freed.notify()
-}
-
-// What HTTP/2 and gRPC add to a message: a ninth byte in each thousand at most, for frames, and its headers.
-const (
-	frameOverhead   = 1 << 9
-	messageOverhead = 256
-)
-
-// evictAfter is how long a connection waits for memory before the one that has held an unfinished message for longest
-// is closed.
-const evictAfter = time.Second
-
-// awaitMemory waits until what was received over all connections is within its limit.
-func (c *conn) awaitMemory() {
-	for {
-		changed := c.all.freed.watch()
-		if !c.all.full() {
-			return
-		}
-		timer := time.NewTimer(evictAfter)
-		select {
-		case <-changed:
-		case <-c.ended:
-			timer.Stop()
-			return
-		case <-timer.C:
-			c.all.evict()
-		}
-		timer.Stop()
-	}
-}
-
-func (all *connections) full() bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.received > all.limit
-}
-
-// evict closes the connection that has held an unfinished message for longest, at most one in evictAfter.
-func (all *connections) evict() {
-	all.mu.Lock()
-	var oldest *conn
-	if now := time.Now(); now.Sub(all.evicted) >= evictAfter/2 && all.received > all.limit {
-		for c := range all.open {
-			if c.unfinished > socketBuffer && (oldest == nil || c.began.Before(oldest.began)) {
-				oldest = c
-			}
-		}
-		all.evicted = now
-	}
-	all.mu.Unlock()
-	if oldest != nil {
-		oldest.end("the memory for messages is full, and its unfinished one is the oldest")
-	}
-}
-
-// Write counts what it writes.
-func (c *conn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.sent.Add(uint64(n))
-	return n, err
-}
-
-// Close ends the connection.
-func (c *conn) Close() error {
-	c.all.mu.Lock()
-	if c.all.open[c] {
-		delete(c.all.open, c)
-		close(c.ended)
-	}
-	c.all.received -= c.unfinished
-	c.unfinished = 0
-	c.all.mu.Unlock()
-	c.all.freed.notify()
-	return c.Conn.Close()
-}
-
-// RemoteAddr returns the peer's address, from which [connOf] finds the connection.
-func (c *conn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
-
-// connAddr is a peer's address with its connection: gRPC puts it into a call's context.
-type connAddr struct {
-	net.Addr
-	conn *conn
-}
-
-// connOf returns the connection that a call came on, nil if it did not come through [Service.Listener].
-func connOf(ctx context.Context) *conn {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return nil
-	}
-	a, _ := p.Addr.(connAddr)
-	return a.conn
-}
-
-// beginCall counts a call of a caller; endCall takes it back. A nil connection counts nothing.
-func (c *conn) beginCall(caller string) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls++
-	c.caller = caller
-	c.used.Store(true)
-}
-
-func (c *conn) endCall() {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	c.calls--
-	left := c.calls
-	c.mu.Unlock()
-	if left == 0 {
-		c.credit(0)
-	}
-}
-
-func (c *conn) callCount() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls
-}
-
-// receiving is a stream that credits its connection with each message that has arrived whole.
-type receiving struct {
-	grpc.ServerStream
-	conn *conn
-}
-
-// RecvMsg receives a message.
-func (r receiving) RecvMsg(m any) error {
-	err := r.ServerStream.RecvMsg(m)
-	if err != nil {
-		return err
-	}
-	switch m := m.(type) {
-	case interface{ WireSize() int }:
-		r.conn.credit(m.WireSize())
-	case proto.Message:
-		r.conn.credit(proto.Size(m))
-	}
-	return nil
-}
-
-func creditMessages(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	return next(server, receiving{stream, connOf(stream.Context())})
-}
-
-// flightService is Flight's service with its unary methods as streams of one message, which are the same on the wire:
-// gRPC reads the message of a unary call before anything else, that of a stream after the caller was authenticated.
-func flightService() *grpc.ServiceDesc {
-	desc := flightgen.FlightService_ServiceDesc
-	desc.Streams = slices.Clone(desc.Streams)
-	for _, m := range desc.Methods {
-		desc.Streams = append(desc.Streams, grpc.StreamDesc{
-			StreamName: m.MethodName, ServerStreams: true,
-			Handler: func(server any, stream grpc.ServerStream) error {
-				answer, err := m.Handler(server, stream.Context(), stream.RecvMsg, nil)
-				if err != nil {
-					return err
-				}
-				return stream.SendMsg(answer)
-			},
-		})
-	}
-	desc.Methods = nil
-	return &desc
-}
-
-// addTable adds n to the calls in flight that use a table.
-func (c *conn) addTable(table string, n int) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.tables[table] += n; c.tables[table] == 0 {
-		delete(c.tables, table)
-	}
-}
-
-func (c *conn) view() Connection {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Connection{
-		Peer: c.peer, Caller: c.caller, Since: c.since, Streams: c.calls, Tables: slices.Sorted(maps.Keys(c.tables)),
-		ReceivedBytes: c.received.Load(), SentBytes: c.sent.Load(),
-	}
-}
-
 // Bounds of a request.
 const (
 	maxRequestBytes  = 64 << 20 // a million priorities fit
@@ -504,7 +135,8 @@ func (s *Service) admitJSON(ctx context.Context, text []byte) (leave func(), err
 	if len(text) < largeRequest {
 		return func() {}, nil
 	}
-	return s.incoming.acquire(ctx, s.callerOf(ctx), "", int64(len(text))+valueBytes*int64(bytes.Count(text, []byte{','})))
+	size := int64(len(text))
+	return s.admit(ctx, "", size, size+valueBytes*int64(bytes.Count(text, []byte{','})))
 }
 
 // maxIDBytes bounds the ids that clients choose: tables remember many of them.

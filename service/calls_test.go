@@ -70,8 +70,7 @@ func TestAStreamWhoseReaderTakesNothingIsDisconnectedAndFreed(t *testing.T) {
 func (v *served) memoryIsFree() {
 	v.t.Helper()
 	v.await("no memory is held", func(TableView) bool {
-		o := v.service.Observe()
-		return o.OutgoingBytes == 0 && o.InFlightBytes == 0
+		return v.service.outgoing.all.used.Load()+v.service.incoming.all.used.Load() == 0
 	})
 }
 

@@ -23,7 +23,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	server := grpc.NewServer(s.GRPCOptions()...)
+	server := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(server)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

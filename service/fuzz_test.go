@@ -63,7 +63,7 @@ func fuzzService(t testing.TB) *fuzzed {
 		t.Fatal(err)
 	}
 	l := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(s.GRPCOptions()...)
+	server := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(server)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(s.Listener(l)) }()

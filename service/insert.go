@@ -237,7 +237,7 @@ func (t *table) reserveMemory(ctx context.Context, bytes, rows int64) (release f
 		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, above "+
 			"%d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
 	}
-	return s.incoming.acquire(ctx, s.callerOf(ctx), t.Name, decoded)
+	return s.admit(ctx, t.Name, bytes, decoded)
 }
 
 func (t *table) countRefusal(err error, rows int) {
@@ -393,15 +393,25 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	return ids, err
 }
 
-// checkRoom refuses an insertion that would make the tables hold more than their part of the memory. A table that is
-// full evicts as much as it takes.
+// checkRoom refuses an insertion that would make the tables hold more than their part of the memory. It takes off what
+// the insertion will evict: about as much for each rollout as the table holds on average.
 func (t *table) checkRoom(in *insertion) error {
 	m := &t.service.tableMemory
-	if free := m.most - m.held.Load(); in.bytes > free && t.present() < t.Capacity && in.bytes > 0 {
-		return fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
-			"capacity_bytes, or raise memory_bytes: %w", in.rows, in.bytes, max(free, 0), m.most, rollout.ErrFull)
+	free := m.most - m.held.Load()
+	if in.bytes <= free {
+		return nil
 	}
-	return nil
+	f := t.rollouts.ForService().Flow()
+	evicted := max(f.Bytes+in.bytes-t.CapacityBytes, 0)
+	if over := f.Present + in.rows - t.Capacity; over > 0 && f.Present > 0 {
+		evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+rolloutOverhead))
+	}
+	if in.bytes-evicted <= free {
+		return nil
+	}
+	m.refused.Add(1)
+	return fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
+		"capacity_bytes, or raise memory_bytes: %w", in.rows, in.bytes, max(free, 0), m.most, rollout.ErrFull)
 }
 
 func (t *table) countInserted(in *insertion, ids []rollout.ID) {

@@ -2,38 +2,55 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
 
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
 // Everything that clients can make the service hold is charged to a part of Options.MemoryBytes before the memory is
 // taken. What does not fit waits in order of arrival, or is refused with how much is free.
 //
-//	received     1/8   bytes read from connections that are not whole messages yet; see connections.receive
-//	insertions   1/8   messages, decompressed and decoded, until they are in a table (max_in_flight_bytes)
-//	outgoing     1/8   packed batches, prefetched ones included, until they are written (max_outgoing_bytes)
-//	leases       1/16  draws on lease
-//	tables       1/2   rollouts held, with what a table and a shard cost by themselves
-//
-// The rest is for the program itself.
+//	insertions   max_in_flight_bytes       messages, decompressed and decoded, until they are in a table
+//	received     max_in_flight_bytes / 2   messages on the way in, and whole ones that no call has taken
+//	waiting      max_in_flight_bytes / 2   messages that wait for insertions to leave
+//	outgoing     max_outgoing_bytes        packed batches, prefetched ones included, until they are written
+//	leases       1/32, at most 512 MiB     draws on lease
+//	calls        1/32, at most 512 MiB     calls in progress, which may wait for long
+//	connections  max_connections * 768 KiB
+//	program      1/8
+//	tables       the rest                  rollouts, with what a table and a shard take by themselves
 const (
-	receivedShare = 8
-	inFlightShare = 8
-	outgoingShare = 8
-	leaseShare    = 16
-	tableShare    = 2
+	inFlightShare   = 8
+	outgoingShare   = 8
+	connectionShare = 16
+	smallShare      = 32 // leases, and calls
+	mostOfSmall     = 512 << 20
+	programShare    = 8
+	leastForTables  = 8 // in Validate
 )
 
 // What things take besides their payload, in bytes; measured, and rounded up.
 const (
-	rolloutOverhead = 512     // a rollout in a table or decoded: its object, slot and bookkeeping
-	drawOverhead    = 192     // a draw on lease: in its batch, and the slot that it keeps
-	shardOverhead   = 8 << 10 // a shard of a table
+	rolloutOverhead    = 512     // a rollout in a table or decoded: its object, slot and bookkeeping
+	drawOverhead       = 192     // a draw on lease: in its batch, and the slot that it keeps
+	shardOverhead      = 8 << 10 // a shard of a table
+	callOverhead       = 32 << 10
+	connectionOverhead = 3 * socketBuffer
 )
+
+func (o Options) smallBytes() int64 { return min(o.MemoryBytes/smallShare, mostOfSmall) }
+
+// tableBytes returns what the other parts leave for tables.
+func (o Options) tableBytes() int64 {
+	return o.MemoryBytes - o.MemoryBytes/programShare - 2*o.MaxInFlightBytes - o.MaxOutgoingBytes - 2*o.smallBytes() -
+		int64(o.MaxConnections)*connectionOverhead
+}
 
 // budget bounds the bytes in use at once. Requests for more than is free wait in order of arrival, so that large ones
 // get their turn.
@@ -72,6 +89,8 @@ func (b *budget) tryAcquire(bytes, spare int64) bool {
 	b.used.Add(bytes)
 	return true
 }
+
+func (b *budget) left() int64 { return max(b.most-b.used.Load(), 0) }
 
 func (b *budget) release(taken int64) {
 	b.used.Add(-taken)
@@ -145,12 +164,13 @@ func (s *shares) leave(name string, part *share) {
 type pool struct {
 	all               *budget
 	byCaller, byTable *shares
+	refused           atomic.Uint64 // requests
 }
 
 // newPool returns a pool; a share holds at least one piece of the largest size.
 func newPool(most, largest int64) *pool {
 	half := min(max(most/2, largest), most)
-	return &pool{newBudget(most), newShares(half), newShares(half)}
+	return &pool{all: newBudget(most), byCaller: newShares(half), byTable: newShares(half)}
 }
 
 // acquire waits until bytes are free for a caller and a table, and takes them. The order is that of the fields, from
@@ -201,6 +221,45 @@ func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release fun
 	})
 }
 
+// admit waits until a message may be decoded, which takes so many bytes. Messages that wait are charged too, to a part
+// of their own: beyond it they are refused.
+func (s *Service) admit(ctx context.Context, table string, message, decoded int64) (release func(), err error) {
+	caller := s.callerOf(ctx)
+	if release = s.incoming.tryAcquire(caller, table, decoded, 0); release != nil {
+		return release, nil
+	}
+	leave := s.waiting.tryAcquire(caller, table, message, 0)
+	if leave == nil {
+		s.waiting.refused.Add(1)
+		return nil, fmt.Errorf("a message of %d bytes: %d of %d bytes are free for insertions (max_in_flight_bytes) and "+
+			"%d of %d for messages that wait, at most half of them for one caller or table: send less at a time: %w",
+			message, s.incoming.all.left(), s.incoming.all.most, s.waiting.all.left(), s.waiting.all.most,
+			rollout.ErrFull)
+	}
+	defer leave()
+	return s.incoming.acquire(ctx, caller, table, decoded)
+}
+
+// admitCall charges a call: most wait, for rollouts or for messages.
+func (s *Service) admitCall(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx := stream.Context()
+	connection := ""
+	if c := connOf(ctx); c != nil {
+		connection = c.peer
+	}
+	release := s.calls.tryAcquire(s.callerOf(ctx), connection, callOverhead, 0)
+	if release == nil {
+		s.calls.refused.Add(1)
+		most := s.calls.all.most
+		err := fmt.Errorf("calls: %d are in progress: want at most %d, half of them by one caller or connection: end "+
+			"some, or raise memory_bytes: %w", s.calls.all.used.Load()/callOverhead, most/callOverhead, rollout.ErrFull)
+		s.counts.failed(err)
+		return wire.ToGRPC(err)
+	}
+	defer release()
+	return next(server, stream)
+}
+
 // reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.
 func (t *table) reserveLease(ctx context.Context, draws int) (release func(), err error) {
 	bytes := int64(draws) * drawOverhead
@@ -208,9 +267,24 @@ func (t *table) reserveLease(ctx context.Context, draws int) (release func(), er
 	if release = leased.tryAcquire(t.service.callerOf(ctx), t.Name, bytes, 0); release != nil {
 		return release, nil
 	}
+	leased.refused.Add(1)
 	return nil, wire.Errorf(wire.TooLarge, "size: %d: a lease of that many draws takes %d bytes, %d of %d are free for "+
 		"leases, at most half of them for one caller or table: settle batches on lease, ask for fewer, or raise "+
-		"memory_bytes", draws, bytes, leased.all.most-leased.all.used.Load(), leased.all.most)
+		"memory_bytes", draws, bytes, leased.all.left(), leased.all.most)
+}
+
+// memory returns the parts in their order of an insertion's way.
+func (s *Service) memory() []MemoryPart {
+	parts := []MemoryPart{{"received", s.connections.received.Load(), s.connections.limit, 0}}
+	for _, p := range []struct {
+		name string
+		pool *pool
+	}{{"waiting", s.waiting}, {"insertions", s.incoming}, {"leases", s.leased}, {"outgoing", s.outgoing},
+		{"calls", s.calls}} {
+		parts = append(parts, MemoryPart{p.name, p.pool.all.used.Load(), p.pool.all.most, p.pool.refused.Load()})
+	}
+	m := &s.tableMemory
+	return append(parts, MemoryPart{"tables", m.held.Load(), m.most, m.refused.Load()})
 }
 
 // leastMemory is the least that a service can work with.
@@ -221,14 +295,16 @@ const defaultTables = 4
 
 // holdings counts the bytes that tables hold, against their share of the memory.
 type holdings struct {
-	most int64
-	held atomic.Int64
+	most    int64
+	held    atomic.Int64
+	refused atomic.Uint64 // requests
 }
 
 // grow charges bytes that a table is about to hold, or refuses with how much is free.
 func (h *holdings) grow(bytes int64) error {
 	if held := h.held.Add(bytes); held > h.most {
 		h.held.Add(-bytes)
+		h.refused.Add(1)
 		return wire.Errorf(wire.TooLarge, "it takes %d bytes, %d of %d are free for tables: drop a table, lower "+
 			"capacity_bytes or shards, or raise memory_bytes", bytes, max(h.most-held+bytes, 0), h.most)
 	}

@@ -70,7 +70,7 @@ func (v *served) dialStuck(after int64) flight.Client {
 // on.
 func TestAttackUnfinishedMessages(t *testing.T) {
 	const attackers, message = 16, 40 << 20
-	v := serve(t, Options{MemoryBytes: 256 << 20, MaxMessageBytes: 48 << 20, MaxInFlightBytes: 64 << 20,
+	v := serve(t, Options{MemoryBytes: 512 << 20, MaxMessageBytes: 48 << 20, MaxInFlightBytes: 64 << 20,
 		MaxOutgoingBytes: 64 << 20})
 	v.create(wire.Table{Name: "a"})
 	body := make([]byte, message)
@@ -90,9 +90,7 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 			t.Fatalf("an honest insertion got ids %v", ids)
 		}
 	}
-	all.mu.Lock()
-	received := all.received
-	all.mu.Unlock()
+	received := all.received.Load()
 	if most := all.limit + (attackers+2)*socketBuffer; received > most {
 		t.Errorf("%d bytes of unfinished messages are held, more than %d", received, most)
 	}
@@ -103,7 +101,7 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 // The draws of batches on lease are counted; what does not fit is refused before it is drawn.
 func TestAttackLeasesOfMillionsOfDraws(t *testing.T) {
 	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 4 << 20, MaxInFlightBytes: 8 << 20,
-		MaxOutgoingBytes: 16 << 20})
+		MaxOutgoingBytes: 8 << 20})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.Uniform, Capacity: 64}})
 	v.fill("a", alone(4, 0)...)
 	most := int(v.service.leased.byTable.most / drawOverhead)
@@ -278,3 +276,79 @@ func TestAttackAByteASecondIsTooSlow(t *testing.T) {
 type nopConn struct{ net.Conn }
 
 func (nopConn) Close() error { return nil }
+
+// A message that comes a few bytes at a time ends its connection; one whose writer waits for the service does not.
+func TestAttackAMessageOfAFewBytesASecond(t *testing.T) {
+	v := serve(t, Options{SendTimeout: 50 * time.Millisecond})
+	v.create(wire.Table{Name: "a"})
+	idle := v.exchanger(v.dial(), "a") // it sends nothing at all, which is allowed
+	before := len(v.service.connections.view())
+	c := v.dialStuck(100 << 10)
+	_, _ = c.GetFlightInfo(v.ctx, &flight.FlightDescriptor{Cmd: make([]byte, 1<<20)})
+	v.await("the slow connection is closed", func(TableView) bool { return v.service.connections.closed.Load() == 1 })
+	if n := len(v.service.connections.view()); n < before {
+		t.Errorf("%d connections are open, %d honest ones were", n, before)
+	}
+	v.fill("a", alone(2, 0)...)
+	if _, err := idle.sample(wire.SampleRequest{Size: 1}); err != nil {
+		t.Errorf("a stream that was silent for long: %v", err)
+	}
+}
+
+// Calls that wait are counted, and half of them are left to other callers.
+func TestAttackMoreCallsThanThereIsMemoryFor(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory, MaxOutgoingBytes: 1 << 20, MaxInFlightBytes: 1 << 20})
+	v.create(wire.Table{Name: "a"})
+	most := int(v.service.calls.byCaller.most / callOverhead)
+	waiting := make([]*exchanger, most)
+	client := v.dial()
+	for i := range waiting {
+		waiting[i] = v.exchanger(client, "a")
+		waiting[i].send(wire.SampleRequest{Size: 1})
+	}
+	v.await("half of the calls wait", func(TableView) bool {
+		return v.service.calls.all.used.Load() >= int64(most)*callOverhead
+	})
+	stream, err := v.dial().ListActions(v.ctx, &flight.Empty{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	checkRefusal(t, wire.FromGRPC(err), wire.Full, "calls", "in progress", "memory_bytes")
+	waiting[0].cancel()
+	v.await("a call has ended", func(TableView) bool {
+		return v.service.calls.all.used.Load() < int64(most)*callOverhead
+	})
+	v.fill("a", alone(1, 0)...)
+}
+
+// Messages that wait for memory are counted, and refused beyond their part.
+func TestAttackMoreMessagesThanThereIsMemoryFor(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxInFlightBytes: 4 << 20,
+		MaxOutgoingBytes: 4 << 20})
+	v.create(wire.Table{Name: "a"})
+	taken, err := v.service.incoming.acquire(v.ctx, "", "a", v.service.incoming.byTable.most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waiting sync.WaitGroup
+	for range v.service.waiting.byTable.most / (512 << 10) {
+		waiting.Go(func() {
+			release, err := v.service.admit(v.ctx, "a", 512<<10, 1<<20)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			release()
+		})
+	}
+	v.await("messages wait", func(TableView) bool {
+		return v.service.waiting.all.used.Load() == v.service.waiting.byTable.most
+	})
+	_, err = v.service.admit(v.ctx, "a", 512<<10, 1<<20)
+	checkRefusal(t, err, wire.Full, "bytes are free for insertions", "send less")
+	taken()
+	waiting.Wait()
+	if n := v.service.waiting.all.used.Load() + v.service.incoming.all.used.Load(); n != 0 {
+		t.Errorf("%d bytes are still taken", n)
+	}
+}

@@ -23,13 +23,19 @@ type Observation struct {
 	Tables      []TableView
 	Connections []Connection
 
-	InFlightBytes    int64 // of insertions in memory
-	MaxInFlightBytes int64
-	OutgoingBytes    int64 // of packed batches not yet written out
-	MaxOutgoingBytes int64
-	SlowReaders      uint64            // connections closed because their reader took nothing
-	Errors           []ErrorCount      // calls and requests that failed, in order of codes
-	Calls            map[string]uint64 // calls begun, by method: DoPut, DoGet, DoExchange, DoAction, …
+	MemoryBytes int64             // Options.MemoryBytes
+	Memory      []MemoryPart      // its parts for clients
+	SlowReaders uint64            // connections closed because their reader took nothing
+	Cut         uint64            // connections closed because there were too many, or for what they sent
+	Errors      []ErrorCount      // calls and requests that failed, in order of codes
+	Calls       map[string]uint64 // calls begun, by method: DoPut, DoGet, DoExchange, DoAction, …
+}
+
+// MemoryPart is a part of the memory that clients can make the service hold.
+type MemoryPart struct {
+	Name       string // insertions, received, waiting, outgoing, leases, calls, tables
+	Used, Most int64  // bytes
+	Refused    uint64 // requests that did not fit; those that waited are not counted
 }
 
 // ErrorCount is how often an error with a code was answered.
@@ -128,9 +134,8 @@ type Latency struct {
 func (s *Service) Observe() Observation {
 	o := Observation{
 		At: s.options.Clock(), Started: s.started, Stopping: s.stopping(), Connections: s.connections.view(),
-		InFlightBytes: s.incoming.all.used.Load(), MaxInFlightBytes: s.options.MaxInFlightBytes,
-		OutgoingBytes: s.outgoing.all.used.Load(), MaxOutgoingBytes: s.options.MaxOutgoingBytes,
-		SlowReaders: s.slowReaders.Load(),
+		MemoryBytes: s.options.MemoryBytes, Memory: s.memory(), SlowReaders: s.slowReaders.Load(),
+		Cut: s.connections.closed.Load(),
 	}
 	o.Calls, o.Errors = s.counts.view()
 	for _, t := range s.list() {

@@ -49,6 +49,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/journal"
@@ -91,7 +93,7 @@ type Options struct {
 	// disconnect a reader that takes nothing for this long [1m]
 	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
 	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"` // calls at once on one connection [1024]
-	// connections at once; unused ones are closed first [1024]
+	// connections at once; unused ones are closed first [1024, at most 1/16 of memory_bytes at 768 KiB each]
 	MaxConnections int          `yaml:"max_connections" json:"max_connections"`
 	MaxTables      int          `yaml:"max_tables" json:"max_tables"` // tables that clients may create [1000]
 	Tables         []wire.Table `yaml:"tables" json:"tables"`         // created at the start unless they exist [none]
@@ -123,7 +125,8 @@ func (o Options) withDefaults() Options {
 	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
 	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
 	o.MaxTables = cmp.Or(o.MaxTables, DefaultMaxTables)
-	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
+	o.MaxConnections = cmp.Or(o.MaxConnections,
+		int(min(DefaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -141,9 +144,11 @@ func (o Options) Validate() error {
 		"always, interval or off")
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
 	p.Check(o.MemoryBytes >= leastMemory, "memory_bytes", o.MemoryBytes, "%d or more", leastMemory)
-	p.Check(o.MaxInFlightBytes+o.MaxOutgoingBytes <= o.MemoryBytes/2, "memory_bytes", o.MemoryBytes,
-		"twice max_in_flight_bytes and max_outgoing_bytes together (%d), or more",
-		2*(o.MaxInFlightBytes+o.MaxOutgoingBytes))
+	p.Check(o.MemoryBytes < leastMemory || o.tableBytes() >= o.MemoryBytes/leastForTables, "memory_bytes", o.MemoryBytes,
+		"%d more, since less than 1/%d is left for tables; or lower max_in_flight_bytes (%d, which counts twice), "+
+			"max_outgoing_bytes (%d) or max_connections (%d, of %d bytes each)",
+		o.MemoryBytes/leastForTables-o.tableBytes(), leastForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
+		o.MaxConnections, connectionOverhead)
 	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
 		"1024 to %d", math.MaxInt32)
 	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
@@ -176,13 +181,14 @@ type Service struct {
 	mu     sync.RWMutex
 	tables map[string]*table
 
-	incoming, outgoing, leased *pool // parts of the memory
-	tableMemory                holdings
-	pool                       *wire.Pool
-	gatherer                   wire.Gatherer
-	connections                *connections
-	slowReaders                atomic.Uint64
-	counts                     callCounts
+	incoming, waiting, outgoing, leased, calls *pool // parts of the memory
+
+	tableMemory holdings
+	pool        *wire.Pool
+	gatherer    wire.Gatherer
+	connections *connections
+	slowReaders atomic.Uint64
+	counts      callCounts
 
 	closing  chan struct{} // closed when Stop begins
 	requests requests
@@ -201,9 +207,9 @@ func New(o Options) (*Service, error) {
 	s := &Service{
 		options: o, log: o.Logger, started: o.Clock(), tables: make(map[string]*table), pool: new(wire.Pool),
 		incoming: newPool(o.MaxInFlightBytes, o.MaxMessageBytes), outgoing: newPool(o.MaxOutgoingBytes, o.MaxMessageBytes),
-		leased: newPool(o.MemoryBytes/leaseShare, 0), tableMemory: holdings{most: o.MemoryBytes / tableShare},
-		connections: newConnections(o),
-		closing:     make(chan struct{}),
+		waiting: newPool(o.MaxInFlightBytes/2, o.MaxMessageBytes), leased: newPool(o.smallBytes(), 0),
+		calls: newPool(o.smallBytes(), 0), tableMemory: holdings{most: o.tableBytes()}, connections: newConnections(o),
+		closing: make(chan struct{}),
 	}
 	err := s.openJournals()
 	if err == nil {
@@ -280,11 +286,19 @@ const (
 	maxHeaders   = 64 << 10
 )
 
-// GRPCOptions returns what the grpc server must be made with, besides interceptors and credentials.
-func (s *Service) GRPCOptions() []grpc.ServerOption {
+// GRPCOptions returns what the grpc server must be made with. Credentials are nil without TLS. Authenticate runs before
+// the message of any call is read.
+func (s *Service) GRPCOptions(
+	creds credentials.TransportCredentials, authenticate ...grpc.StreamServerInterceptor,
+) []grpc.ServerOption {
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
 	limit := int(s.options.MaxMessageBytes)
 	return []grpc.ServerOption{
-		flightdata.ServerOption(), grpc.ChainStreamInterceptor(creditMessages),
+		flightdata.ServerOption(), grpc.Creds(handshake{creds}),
+		grpc.ChainStreamInterceptor(s.countCall), grpc.ChainStreamInterceptor(authenticate...),
+		grpc.ChainStreamInterceptor(s.admitCall),
 		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + maxHeaders), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),

@@ -51,7 +51,7 @@ func serve(t testing.TB, o Options) *served {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	v := &served{t: t, ctx: ctx, service: s}
-	v.grpc = grpc.NewServer(s.GRPCOptions()...)
+	v.grpc = grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(v.grpc)
 	path := filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", path)

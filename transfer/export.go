@@ -122,7 +122,7 @@ func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported 
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	server := grpc.NewServer(s.GRPCOptions()...)
+	server := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(s.Listener(l)) }()

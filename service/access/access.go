@@ -157,22 +157,11 @@ func (p *Policy) ReadsEverything(ctx context.Context) bool {
 	return err == nil && slices.Contains(entry.Read, "*")
 }
 
-// Unary authenticates unary calls.
-func (p *Policy) Unary() grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		ctx, _, err := p.authenticateCall(ctx)
-		if err != nil {
-			return nil, wire.ToGRPC(err)
-		}
-		return next(ctx, request)
-	}
-}
-
 // handshake is the Flight method by which clients such as pyarrow's authenticate_basic_token trade a password for a
 // token.
 const handshake = "/arrow.flight.protocol.FlightService/Handshake"
 
-// Stream authenticates streams when they begin. It answers a Handshake itself, with the token that came as the
+// Stream authenticates streams when they begin; the service has no other calls. It answers a Handshake itself, with the token that came as the
 // password.
 func (p *Policy) Stream() grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

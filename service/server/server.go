@@ -7,16 +7,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -45,6 +48,7 @@ type Server struct {
 	ctx     context.Context // of the goroutines beside the listeners; ends after the service has stopped
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	memory  int64      // the runtime's limit before Start
 	failed  chan error // from a listener
 }
 
@@ -101,6 +105,10 @@ func (s *Server) open(ctx context.Context, version string) (err error) {
 	if s.service, err = service.New(options); err != nil {
 		return err
 	}
+	// The collector works harder rather than let garbage take the process above its limit.
+	if s.memory = debug.SetMemoryLimit(-1); s.memory == math.MaxInt64 { // no GOMEMLIMIT
+		debug.SetMemoryLimit(s.service.Observe().MemoryBytes)
+	}
 	s.pages, err = watch.New(s.service.Observe, watch.Options{Policy: s.policy, Version: version, Logger: s.log})
 	return err
 }
@@ -154,15 +162,15 @@ func (s *Server) serve() {
 
 // serveFlight serves Flight on a listener, over TLS if there are certificates.
 func (s *Server) serveFlight(l net.Listener, certificates *access.Certificates) {
-	options := append(s.service.GRPCOptions(),
-		grpc.ChainUnaryInterceptor(s.policy.Unary()), grpc.ChainStreamInterceptor(s.policy.Stream()),
+	var creds credentials.TransportCredentials
+	if certificates != nil {
+		creds = credentials.NewTLS(certificates.Config("h2"))
+	}
+	options := append(s.service.GRPCOptions(creds, s.policy.Stream()),
 		// Notice a client that vanished within a minute and a half, so that its leases go back.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 30 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
 			PermitWithoutStream: true}))
-	if certificates != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(certificates.Config("h2"))))
-	}
 	server := grpc.NewServer(options...)
 	s.service.Register(server)
 	s.flights = append(s.flights, server)
@@ -173,18 +181,22 @@ func (s *Server) serveFlight(l net.Listener, certificates *access.Certificates) 
 	})
 }
 
+// maxPageConnections bounds what browsers and monitors can make the server hold.
+const maxPageConnections = 256
+
 // servePages serves the dashboard, metrics and health.
 func (s *Server) servePages() {
+	pages := netutil.LimitListener(s.http, maxPageConnections)
 	s.web = &http.Server{
 		Handler:           access.Hosts(s.pages, s.http.Addr(), s.pageHosts()),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(),
 			slog.LevelDebug),
 	}
-	serve := func() error { return s.web.Serve(s.http) }
+	serve := func() error { return s.web.Serve(pages) }
 	if s.certificates != nil {
 		s.web.TLSConfig = s.certificates.Config("h2", "http/1.1")
-		serve = func() error { return s.web.ServeTLS(s.http, "", "") }
+		serve = func() error { return s.web.ServeTLS(pages, "", "") }
 	}
 	s.running.Go(func() {
 		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
@@ -258,6 +270,7 @@ func (s *Server) Stop() (service.Summary, error) {
 	}
 	s.cancel()
 	s.running.Wait()
+	debug.SetMemoryLimit(s.memory)
 	return summary, err
 }
 
@@ -282,7 +295,14 @@ func (s *Server) Describe(w io.Writer) {
 	} else {
 		fmt.Fprintf(w, "durable in %s, sync %s\n", s.config.Data, cmp.Or(s.config.Sync, journal.Always))
 	}
-	tables := s.service.Observe().Tables
+	o := s.service.Observe()
+	tables := o.Tables
+	for _, part := range o.Memory {
+		if part.Name == "tables" {
+			fmt.Fprintf(w, "memory: at most %.1f GB, %.1f GB of it for tables\n", float64(o.MemoryBytes)/1e9,
+				float64(part.Most)/1e9)
+		}
+	}
 	if len(tables) == 0 {
 		fmt.Fprintln(w, "no tables yet: clients create them, or --table name=math,capacity=4096")
 	}

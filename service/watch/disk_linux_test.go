@@ -109,7 +109,7 @@ func serveDisk(t *testing.T, o service.Options) *disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(s.GRPCOptions()...)
+	server := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(server)
 	path := filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", path)

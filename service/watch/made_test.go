@@ -49,7 +49,7 @@ func counted(counts ...int) rollout.Histogram {
 // empty is a service that has just started, with one table that nobody has used.
 func empty() service.Observation {
 	return service.Observation{
-		At: epoch().Add(3 * time.Second), Started: epoch(), MaxInFlightBytes: 1 << 30, MaxOutgoingBytes: 1 << 30,
+		At: epoch().Add(3 * time.Second), Started: epoch(), MemoryBytes: 8 << 30,
 		Tables: []service.TableView{{
 			Name: "math", Created: epoch(), Definition: wire.Table{Name: "math",
 				Options: replay.Options{Capacity: 4096, Sampler: "uniform", Retention: "fifo"}},
@@ -161,8 +161,12 @@ func busy(after int) service.Observation {
 	}
 	return service.Observation{
 		At: epoch().Add(time.Duration(after) * time.Second), Started: epoch().Add(-31 * time.Hour),
-		Tables:        []service.TableView{math1, code},
-		InFlightBytes: 12_400_000, MaxInFlightBytes: 1 << 30, OutgoingBytes: 71_000_000, MaxOutgoingBytes: 1 << 30,
+		Tables:      []service.TableView{math1, code},
+		MemoryBytes: 8 << 30, Memory: []service.MemoryPart{
+			{Name: "insertions", Used: 12_400_000, Most: 1 << 30, Refused: 2},
+			{Name: "outgoing", Used: 71_000_000, Most: 1 << 30},
+			{Name: "tables", Used: 3_100_000_000, Most: 5 << 30},
+		},
 		SlowReaders: 1,
 		Errors:      []service.ErrorCount{{Code: wire.Full, Count: 5}, {Code: wire.Invalid, Count: 1}},
 		Calls:       map[string]uint64{"DoPut": 16, "DoExchange": 4, "DoAction": 1843},

@@ -26,6 +26,7 @@ type metrics struct {
 	descs      []*prometheus.Desc
 
 	evicted, byUses, ess, calls, errors *prometheus.Desc
+	partUsed, partMost, partRefused     *prometheus.Desc
 }
 
 // serviceMetric is a number of the service.
@@ -73,6 +74,9 @@ func newMetrics(version string) *metrics {
 		"Effective sample size as a share of the tokens, by age in versions, as reported by trainers.", "table", "age")
 	m.calls = m.desc("reprise_calls_total", "Calls started, by Flight method.", "method")
 	m.errors = m.desc("reprise_errors_total", "Calls and requests that ended in an error, by error code.", "code")
+	m.partUsed = m.desc("reprise_memory_part_bytes", "Bytes held, by part of the memory.", "part")
+	m.partMost = m.desc("reprise_memory_part_limit_bytes", "Most bytes held, by part of the memory.", "part")
+	m.partRefused = m.desc("reprise_memory_refusals_total", "Requests that did not fit into a part of the memory.", "part")
 	return m
 }
 
@@ -103,14 +107,11 @@ func (m *metrics) addService() {
 		}
 		return float64(n)
 	})
-	add(gauge, "reprise_in_flight_bytes", "Bytes of inserts in progress.",
-		func(o *observation) float64 { return float64(o.InFlightBytes) })
-	add(gauge, "reprise_max_in_flight_bytes", "Most bytes of inserts in progress at once.",
-		func(o *observation) float64 { return float64(o.MaxInFlightBytes) })
-	add(gauge, "reprise_outgoing_bytes", "Bytes of batches packed and not sent yet.",
-		func(o *observation) float64 { return float64(o.OutgoingBytes) })
-	add(gauge, "reprise_max_outgoing_bytes", "Most bytes of batches packed and not sent yet.",
-		func(o *observation) float64 { return float64(o.MaxOutgoingBytes) })
+	add(gauge, "reprise_memory_bytes", "Most bytes that the service holds: memory_bytes.",
+		func(o *observation) float64 { return float64(o.MemoryBytes) })
+	add(counter, "reprise_connections_cut_total",
+		"Connections closed because there were too many, or for what they sent.",
+		func(o *observation) float64 { return float64(o.Cut) })
 	add(counter, "reprise_slow_readers_total", "Connections closed because their reader took nothing.",
 		func(o *observation) float64 { return float64(o.SlowReaders) })
 }
@@ -448,6 +449,11 @@ func (c *collection) Describe(out chan<- *prometheus.Desc) {
 func (c *collection) Collect(out chan<- prometheus.Metric) {
 	for _, s := range c.service {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(c.observed))
+	}
+	for _, p := range c.observed.Memory {
+		out <- prometheus.MustNewConstMetric(c.partUsed, gauge, float64(p.Used), p.Name)
+		out <- prometheus.MustNewConstMetric(c.partMost, gauge, float64(p.Most), p.Name)
+		out <- prometheus.MustNewConstMetric(c.partRefused, counter, float64(p.Refused), p.Name)
 	}
 	for method, n := range c.observed.Calls {
 		out <- prometheus.MustNewConstMetric(c.calls, counter, float64(n), method)

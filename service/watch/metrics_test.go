@@ -105,10 +105,13 @@ func TestMetricsReportTheObservation(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{"reprise_tables": 2, "reprise_connections": 4, "reprise_streams": 3,
-		"reprise_healthy": 1, "reprise_stopping": 1, "reprise_in_flight_bytes": 12_400_000} {
+		"reprise_healthy": 1, "reprise_stopping": 1} {
 		if got := with(t, f, name).GetGauge().GetValue(); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
+	}
+	if got := with(t, f, "reprise_memory_part_bytes", "part=insertions").GetGauge().GetValue(); got != 12_400_000 {
+		t.Errorf("memory of insertions: %v", got)
 	}
 	if got := with(t, f, "reprise_calls_total", "method=DoPut").GetCounter().GetValue(); got != 16 {
 		t.Errorf("calls of DoPut: %v", got)

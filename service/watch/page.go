@@ -92,11 +92,9 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 		{"up for", span(o.At.Sub(o.Started))},
 		{"tables", words.Thousands(len(tables))},
 		{"connections", words.Thousands(len(o.Connections))},
-		{"inserts in memory", bytes(float64(o.InFlightBytes)) + ", " +
-			percent(ratio(float64(o.InFlightBytes), float64(o.MaxInFlightBytes)))},
-		{"batches in memory", bytes(float64(o.OutgoingBytes)) + ", " +
-			percent(ratio(float64(o.OutgoingBytes), float64(o.MaxOutgoingBytes)))},
-		{"slow readers cut off", words.Thousands(o.SlowReaders)},
+		{"memory held for clients", memoryHeld(o)},
+		{"fullest part of it", fullest(o.Memory)},
+		{"connections cut off", words.Thousands(o.SlowReaders + o.Cut)},
 	}
 	few := len(tables) <= maxInFull
 	for i, t := range tables {
@@ -226,4 +224,23 @@ type overview struct {
 // connection is a row of the list of connections.
 type connection struct {
 	Caller, Peer, Since, In, Out, Streams, Tables string
+}
+
+func memoryHeld(o *service.Observation) string {
+	held := int64(0)
+	for _, p := range o.Memory {
+		held += p.Used
+	}
+	return bytes(float64(held)) + " of " + bytes(float64(o.MemoryBytes))
+}
+
+// fullest names the part of the memory that is nearest to its limit.
+func fullest(parts []service.MemoryPart) string {
+	name, most := "none", 0.0
+	for _, p := range parts {
+		if used := ratio(float64(p.Used), float64(p.Most)); used > most {
+			name, most = p.Name, used
+		}
+	}
+	return name + ", " + percent(most)
 }

@@ -1,0 +1,428 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	flightgen "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+)
+
+// connections lists the open connections of [Service.Listener], and bounds their number and the bytes that came on them
+// and that no call has taken: messages that are not whole yet, and whole ones that wait. gRPC holds those bytes and
+// cannot be asked about them: a connection counts what it reads, and takes off the messages that calls receive.
+type connections struct {
+	now         func() time.Time
+	log         *slog.Logger
+	most        int   // connections
+	limit       int64 // bytes received
+	maxMessage  int64
+	sendTimeout time.Duration
+
+	received atomic.Int64  // over all connections
+	freed    signal        // bytes were taken, or a connection ended
+	closed   atomic.Uint64 // connections closed to free memory or to make room
+
+	mu      sync.Mutex // guards what follows; taken before that of a connection
+	open    map[*conn]bool
+	next    uint64 // numbers unix sockets, whose peers have no address
+	evicted time.Time
+}
+
+func newConnections(o Options) *connections {
+	return &connections{
+		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MaxInFlightBytes / 2, maxMessage: o.MaxMessageBytes,
+		sendTimeout: o.SendTimeout, open: make(map[*conn]bool),
+	}
+}
+
+// listener accepts connections and lists them.
+type listener struct {
+	net.Listener
+	all *connections
+}
+
+// Accept waits for the next connection. Beyond max_connections the oldest on which no call was ever made is closed; if
+// there is none, the new one is.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.all.makeRoom() {
+			return l.all.add(raw), nil
+		}
+		l.all.closed.Add(1)
+		if err := raw.Close(); err != nil {
+			l.all.log.Debug("closing a connection beyond max_connections", "error", err)
+		}
+	}
+}
+
+// makeRoom reports whether one more connection may be open, after closing an unused one if it has to.
+func (all *connections) makeRoom() bool {
+	all.mu.Lock()
+	if len(all.open) < all.most {
+		all.mu.Unlock()
+		return true
+	}
+	var unused *conn
+	for c := range all.open {
+		c.mu.Lock()
+		if !c.used && (unused == nil || c.since.Before(unused.since)) {
+			unused = c
+		}
+		c.mu.Unlock()
+	}
+	all.mu.Unlock()
+	if unused == nil {
+		return false
+	}
+	unused.end("max_connections is reached, and it was never used")
+	return true
+}
+
+func (all *connections) add(raw net.Conn) *conn {
+	c := &conn{Conn: raw, all: all, since: all.now(), tables: make(map[string]int), ended: make(chan struct{})}
+	c.end = func(why string) {
+		all.closed.Add(1)
+		all.log.Warn("closing a connection: "+why, "peer", c.peer)
+		if err := c.Close(); err != nil {
+			all.log.Debug("closing a connection", "peer", c.peer, "error", err)
+		}
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.next++
+	c.peer = raw.RemoteAddr().String()
+	if raw.RemoteAddr().Network() == "unix" {
+		c.peer = fmt.Sprintf("unix %d", all.next)
+	}
+	all.open[c] = true
+	return c
+}
+
+// view returns the connections, the oldest first.
+func (all *connections) view() []Connection {
+	all.mu.Lock()
+	list := make([]Connection, 0, len(all.open))
+	for c := range all.open {
+		list = append(list, c.view())
+	}
+	all.mu.Unlock()
+	slices.SortFunc(list, func(a, b Connection) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+// conn counts the bytes of a connection. They tell a slow reader from one that takes nothing.
+type conn struct {
+	net.Conn
+	all            *connections
+	peer           string
+	since          time.Time
+	received, sent atomic.Uint64
+	ended          chan struct{}
+	end            func(why string) // closes it
+
+	mu     sync.Mutex // guards what follows
+	used   bool       // a call was made on it
+	caller string
+	calls  int            // in progress
+	tables map[string]int // calls in progress, by table
+
+	untaken   int64     // bytes that no call has taken
+	from      time.Time // when the first of them came, or when some were last taken
+	receiving int       // calls that wait for a message
+	cut       bool      // a call failed, perhaps in the middle of a message, while others were in progress
+
+	slow   *time.Timer // runs checkSender; nil before the handshake
+	stuck  bool        // at the last check: all calls waited for messages, one of which had come in part
+	before uint64      // bytes received then
+}
+
+// Read counts what it reads.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received.Add(uint64(n))
+	return n, err
+}
+
+// handshake makes the connections of gRPC, after their handshakes, count what was not taken.
+type handshake struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake does the handshake. A connection that did not come through [Service.Listener] counts nothing.
+func (h handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := h.TransportCredentials.ServerHandshake(raw)
+	if of, ok := raw.(*conn); ok && err == nil {
+		of.mu.Lock()
+		of.slow = time.AfterFunc(of.all.sendTimeout, of.checkSender)
+		of.mu.Unlock()
+		c = &countedConn{Conn: c, of: of, frames: dataFrames{skip: prefaceBytes}}
+	}
+	return c, info, err
+}
+
+// Clone returns a copy.
+func (h handshake) Clone() credentials.TransportCredentials {
+	return handshake{h.TransportCredentials.Clone()}
+}
+
+// countedConn is a connection as gRPC sees it, without TLS.
+type countedConn struct {
+	net.Conn
+	of     *conn
+	frames dataFrames
+}
+
+// Read waits while too much has come over all connections.
+func (c *countedConn) Read(b []byte) (int, error) {
+	c.of.awaitMemory()
+	n, err := c.Conn.Read(b)
+	if !c.of.add(c.frames.count(b[:n])) {
+		c.of.end("it sends more than a message of max_message_bytes for each call")
+	}
+	return n, err
+}
+
+// add counts bytes that came. It reports whether the connection may have so many: what its flow-control window lets
+// through, and a message for each call.
+func (c *conn) add(bytes int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.untaken == 0 {
+		c.from = time.Now()
+	}
+	c.untaken += bytes
+	c.all.received.Add(bytes)
+	return c.untaken <= connWindow+int64(c.calls)*c.all.maxMessage
+}
+
+// take takes bytes off, all if no call is left. The mutex is held.
+func (c *conn) take(bytes int64) {
+	bytes = min(bytes, c.untaken)
+	if c.calls == 0 {
+		bytes, c.cut = c.untaken, false
+	}
+	c.untaken -= bytes
+	c.from = time.Now()
+	c.all.received.Add(-bytes)
+	c.all.freed.notify()
+}
+
+// evictAfter is how long a connection waits for memory before the one that has sent nothing whole for longest is closed.
+const evictAfter = time.Second
+
+// awaitMemory waits until what came over all connections is within its limit.
+func (c *conn) awaitMemory() {
+	for {
+		changed := c.all.freed.watch()
+		if c.all.received.Load() <= c.all.limit {
+			return
+		}
+		timer := time.NewTimer(evictAfter)
+		select {
+		case <-changed:
+		case <-c.ended:
+			timer.Stop()
+			return
+		case <-timer.C:
+			c.all.evict()
+		}
+		timer.Stop()
+	}
+}
+
+// evict closes the connection that has sent nothing whole for longest, at most one in evictAfter.
+func (all *connections) evict() {
+	all.mu.Lock()
+	var oldest *conn
+	var since time.Time
+	if now := time.Now(); now.Sub(all.evicted) >= evictAfter/2 && all.received.Load() > all.limit {
+		all.evicted = now
+		for c := range all.open {
+			c.mu.Lock()
+			if c.untaken > socketBuffer && (oldest == nil || c.from.Before(since)) {
+				oldest, since = c, c.from
+			}
+			c.mu.Unlock()
+		}
+	}
+	all.mu.Unlock()
+	if oldest != nil {
+		oldest.end("the memory for messages is full, and its message has been on the way for longest")
+	}
+}
+
+// checkSender closes the connection if all its calls wait for messages, one of them has come in part, and less than
+// minSendBytes came in a send timeout. It runs once in each.
+func (c *conn) checkSender() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	came := c.received.Load()
+	stuck := c.untaken > 0 && c.receiving == c.calls && !c.cut
+	if stuck && c.stuck && came-c.before < minSendBytes {
+		go c.end("it sends a message at less than 64 KiB in a send_timeout") // it takes the mutex
+		return
+	}
+	c.stuck, c.before = stuck, came
+	c.slow.Reset(c.all.sendTimeout)
+}
+
+// Write counts what it writes.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(uint64(n))
+	return n, err
+}
+
+// Close ends the connection.
+func (c *conn) Close() error {
+	c.all.mu.Lock()
+	if c.all.open[c] {
+		delete(c.all.open, c)
+		close(c.ended)
+	}
+	c.all.mu.Unlock()
+	c.mu.Lock()
+	if c.slow != nil {
+		c.slow.Stop()
+	}
+	c.all.received.Add(-c.untaken)
+	c.untaken = 0
+	c.mu.Unlock()
+	c.all.freed.notify()
+	return c.Conn.Close()
+}
+
+// RemoteAddr returns the peer's address, from which [connOf] finds the connection.
+func (c *conn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
+
+// connAddr is a peer's address with its connection: gRPC puts it into a call's context.
+type connAddr struct {
+	net.Addr
+	conn *conn
+}
+
+// connOf returns the connection that a call came on, nil if it did not come through [Service.Listener].
+func connOf(ctx context.Context) *conn {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	a, _ := p.Addr.(connAddr)
+	return a.conn
+}
+
+// countCall counts a call and the messages that it takes. The calls of a connection that did not come through
+// [Service.Listener] are not counted.
+func (s *Service) countCall(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	c := connOf(stream.Context())
+	if c == nil {
+		return next(server, stream)
+	}
+	c.mu.Lock()
+	c.calls++
+	c.mu.Unlock()
+	err := next(server, takingStream{stream, c})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	c.cut = c.cut || err != nil
+	c.take(0)
+	return err
+}
+
+// takingStream is a stream whose messages count as taken once they are received.
+type takingStream struct {
+	grpc.ServerStream
+	conn *conn
+}
+
+// RecvMsg receives a message.
+func (t takingStream) RecvMsg(m any) error {
+	c := t.conn
+	c.mu.Lock()
+	c.receiving++
+	c.mu.Unlock()
+	err := t.ServerStream.RecvMsg(m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.receiving--
+	if err != nil {
+		return err
+	}
+	bytes := prefixBytes
+	switch m := m.(type) {
+	case interface{ WireSize() int }:
+		bytes += m.WireSize()
+	case proto.Message:
+		bytes += proto.Size(m)
+	}
+	c.take(int64(bytes))
+	return nil
+}
+
+// flightService is Flight's service with its unary methods as streams of one message, which are the same on the wire:
+// gRPC reads the message of a unary call before anything else, that of a stream after the caller was authenticated.
+func flightService() *grpc.ServiceDesc {
+	desc := flightgen.FlightService_ServiceDesc
+	desc.Streams = slices.Clone(desc.Streams)
+	for _, m := range desc.Methods {
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{
+			StreamName: m.MethodName, ServerStreams: true,
+			Handler: func(server any, stream grpc.ServerStream) error {
+				answer, err := m.Handler(server, stream.Context(), stream.RecvMsg, nil)
+				if err != nil {
+					return err
+				}
+				return stream.SendMsg(answer)
+			},
+		})
+	}
+	desc.Methods = nil
+	return &desc
+}
+
+// calledBy notes who makes a call. A nil connection notes nothing.
+func (c *conn) calledBy(caller string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.caller, c.used = caller, true
+}
+
+// addTable adds n to the calls in progress that use a table.
+func (c *conn) addTable(table string, n int) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tables[table] += n; c.tables[table] == 0 {
+		delete(c.tables, table)
+	}
+}
+
+func (c *conn) view() Connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Connection{
+		Peer: c.peer, Caller: c.caller, Since: c.since, Streams: c.calls, Tables: slices.Sorted(maps.Keys(c.tables)),
+		ReceivedBytes: c.received.Load(), SentBytes: c.sent.Load(),
+	}
+}

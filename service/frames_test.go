@@ -1,0 +1,51 @@
+package service
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// FuzzDataFrames compares the count with x/net's framer, for frames of any kind in any pieces.
+func FuzzDataFrames(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, seed, cuts uint64) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		text := bytes.NewBufferString(http2.ClientPreface)
+		framer := http2.NewFramer(text, nil)
+		want := int64(0)
+		for range random.IntN(50) {
+			payload := make([]byte, random.IntN(1<<random.IntN(15)))
+			stream := 1 + 2*random.Uint32N(5)
+			var err error
+			switch random.IntN(5) {
+			case 0:
+				err = framer.WritePing(false, [8]byte{})
+			case 1:
+				err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: payload, EndHeaders: true})
+			case 2:
+				err = framer.WriteRSTStream(stream, http2.ErrCodeCancel)
+			default:
+				err = framer.WriteData(stream, false, payload)
+				want += int64(len(payload))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		counted, got := dataFrames{skip: prefaceBytes}, int64(0)
+		pieces := rand.New(rand.NewPCG(cuts, 1))
+		for b := text.Bytes(); len(b) > 0; {
+			n := min(1+pieces.IntN(1<<pieces.IntN(15)), len(b))
+			got += counted.count(b[:n])
+			b = b[n:]
+		}
+		if got != want {
+			t.Errorf("%d bytes of data, want %d", got, want)
+		}
+	})
+}
