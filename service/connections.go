@@ -30,18 +30,23 @@ type connections struct {
 	sendTimeout time.Duration
 
 	received atomic.Int64  // over all connections
+	holding  atomic.Int64  // connections on which something of it came
 	freed    signal        // bytes were taken, or a connection ended
 	closed   atomic.Uint64 // connections closed to free memory or to make room
+	warned   atomic.Int64  // when a warning of that was logged last, unix seconds
 
-	mu      sync.Mutex // guards what follows; taken before that of a connection
-	open    map[*conn]bool
-	next    uint64 // numbers unix sockets, whose peers have no address
-	evicted time.Time
+	promoted atomic.Pointer[conn] // goes on whatever the limit; nil: none was chosen
+
+	mu       sync.Mutex // guards what follows; taken before that of a connection
+	open     map[*conn]bool
+	next     uint64    // numbers unix sockets, whose peers have no address
+	chosen   time.Time // when promoted was
+	cameThen uint64    // bytes received on it by then
 }
 
 func newConnections(o Options) *connections {
 	return &connections{
-		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MaxInFlightBytes / 2, maxMessage: o.MaxMessageBytes,
+		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MaxInFlightBytes / 4, maxMessage: o.MaxMessageBytes,
 		sendTimeout: o.SendTimeout, open: make(map[*conn]bool),
 	}
 }
@@ -96,8 +101,12 @@ func (all *connections) makeRoom() bool {
 func (all *connections) add(raw net.Conn) *conn {
 	c := &conn{Conn: raw, all: all, since: all.now(), tables: make(map[string]int), ended: make(chan struct{})}
 	c.end = func(why string) {
-		all.closed.Add(1)
-		all.log.Warn("closing a connection: "+why, "peer", c.peer)
+		n := all.closed.Add(1)
+		level := slog.LevelDebug
+		if now, last := all.now().Unix(), all.warned.Load(); now-last >= 60 && all.warned.CompareAndSwap(last, now) {
+			level = slog.LevelWarn // once a minute, or an attack fills the log
+		}
+		all.log.Log(context.Background(), level, "closing a connection: "+why, "peer", c.peer, "closed so far", n)
 		if err := c.Close(); err != nil {
 			all.log.Debug("closing a connection", "peer", c.peer, "error", err)
 		}
@@ -139,10 +148,13 @@ type conn struct {
 	used   bool       // a call was made on it
 	caller string
 	calls  int            // in progress
+	begun  int            // calls that the client began
+	served int            // calls that reached the service: fewer, if some were malformed
 	tables map[string]int // calls in progress, by table
 
 	untaken   int64     // bytes that no call has taken
 	from      time.Time // when the first of them came, or when some were last taken
+	waits     bool      // for memory, to read on
 	receiving int       // calls that wait for a message
 	cut       bool      // a call failed, perhaps in the middle of a message, while others were in progress
 
@@ -170,7 +182,7 @@ func (h handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		of.mu.Lock()
 		of.slow = time.AfterFunc(of.all.sendTimeout, of.checkSender)
 		of.mu.Unlock()
-		c = &countedConn{Conn: c, of: of, frames: dataFrames{skip: prefaceBytes}}
+		c = &countedConn{Conn: c, of: of, frames: clientFrames{skip: prefaceBytes}}
 	}
 	return c, info, err
 }
@@ -184,29 +196,32 @@ func (h handshake) Clone() credentials.TransportCredentials {
 type countedConn struct {
 	net.Conn
 	of     *conn
-	frames dataFrames
+	frames clientFrames
 }
 
 // Read waits while too much has come over all connections.
 func (c *countedConn) Read(b []byte) (int, error) {
 	c.of.awaitMemory()
 	n, err := c.Conn.Read(b)
-	if !c.of.add(c.frames.count(b[:n])) {
+	if data, begun := c.frames.count(b[:n]); !c.of.add(data, begun) {
 		c.of.end("it sends more than a message of max_message_bytes for each call")
 	}
 	return n, err
 }
 
 // add counts bytes that came. It reports whether the connection may have so many: what its flow-control window lets
-// through, and a message for each call.
-func (c *conn) add(bytes int64) bool {
+// through, and a message for each call. What comes for calls that have all ended is not kept by gRPC.
+func (c *conn) add(bytes int64, begun int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.untaken == 0 {
-		c.from = time.Now()
+	c.begun += begun
+	if c.begun == c.served && c.calls == 0 {
+		return true
 	}
-	c.untaken += bytes
-	c.all.received.Add(bytes)
+	if c.untaken == 0 {
+		c.from = c.all.now()
+	}
+	c.change(bytes)
 	return c.untaken <= connWindow+int64(c.calls)*c.all.maxMessage
 }
 
@@ -216,53 +231,103 @@ func (c *conn) take(bytes int64) {
 	if c.calls == 0 {
 		bytes, c.cut = c.untaken, false
 	}
-	c.untaken -= bytes
-	c.from = time.Now()
-	c.all.received.Add(-bytes)
+	c.change(-bytes)
+	c.from = c.all.now()
+	c.all.promoted.CompareAndSwap(c, nil)
 	c.all.freed.notify()
 }
 
-// evictAfter is how long a connection waits for memory before the one that has sent nothing whole for longest is closed.
-const evictAfter = time.Second
-
-// awaitMemory waits until what came over all connections is within its limit.
-func (c *conn) awaitMemory() {
-	for {
-		changed := c.all.freed.watch()
-		if c.all.received.Load() <= c.all.limit {
-			return
-		}
-		timer := time.NewTimer(evictAfter)
-		select {
-		case <-changed:
-		case <-c.ended:
-			timer.Stop()
-			return
-		case <-timer.C:
-			c.all.evict()
-		}
-		timer.Stop()
+// change changes what was not taken. The mutex is held.
+func (c *conn) change(bytes int64) {
+	before := c.untaken
+	c.untaken += bytes
+	c.all.received.Add(bytes)
+	switch {
+	case before == 0 && c.untaken > 0:
+		c.all.holding.Add(1)
+	case before > 0 && c.untaken == 0:
+		c.all.holding.Add(-1)
 	}
 }
 
-// evict closes the connection that has sent nothing whole for longest, at most one in evictAfter.
-func (all *connections) evict() {
-	all.mu.Lock()
-	var oldest *conn
-	var since time.Time
-	if now := time.Now(); now.Sub(all.evicted) >= evictAfter/2 && all.received.Load() > all.limit {
-		all.evicted = now
-		for c := range all.open {
-			c.mu.Lock()
-			if c.untaken > socketBuffer && (oldest == nil || c.from.Before(since)) {
-				oldest, since = c, c.from
-			}
-			c.mu.Unlock()
+// promoteEvery is how often the connection is chosen that may go on while others wait for memory.
+const promoteEvery = time.Second
+
+// awaitMemory waits while what came over all connections is above its limit, and what came over this one above an equal
+// share. One connection always goes on, so that one message after another gets through. So at most twice the limit and
+// a message are held.
+func (c *conn) awaitMemory() {
+	var choose <-chan time.Time
+	for {
+		changed := c.all.freed.watch()
+		if c.all.received.Load() <= c.all.limit || c.heldBytes() < c.all.share() || c.all.promoted.Load() == c {
+			return
+		}
+		if choose == nil {
+			ticker := time.NewTicker(promoteEvery)
+			defer ticker.Stop()
+			choose = ticker.C
+			c.wait(true)
+			defer c.wait(false)
+		}
+		if c.all.promoted.Load() == nil {
+			c.all.promote()
+			continue
+		}
+		select {
+		case <-changed:
+		case <-c.ended:
+			return
+		case <-choose:
+			c.all.promote()
 		}
 	}
-	all.mu.Unlock()
+}
+
+func (c *conn) wait(waits bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = waits
+}
+
+func (c *conn) heldBytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.untaken
+}
+
+// share returns an equal part of the limit for all connections on which something has come.
+func (all *connections) share() int64 { return all.limit / max(all.holding.Load(), 1) }
+
+// promote chooses, of the connections that wait, the one whose message has been on the way for longest. It stays chosen
+// until its message is taken. If it brings less than minSendBytes in the meantime it is closed.
+func (all *connections) promote() {
+	all.mu.Lock()
+	defer all.freed.notify()
+	defer all.mu.Unlock()
+	if before := all.promoted.Load(); before != nil {
+		if all.now().Sub(all.chosen) < promoteEvery/2 {
+			return
+		}
+		came := before.received.Load()
+		if came-all.cameThen < minSendBytes {
+			go before.end("the memory for messages is full, and its message does not come") // it takes the mutex
+		}
+		all.chosen, all.cameThen = all.now(), came
+		return
+	}
+	var oldest *conn
+	var from time.Time
+	for c := range all.open {
+		c.mu.Lock()
+		if c.waits && (oldest == nil || c.from.Before(from)) {
+			oldest, from = c, c.from
+		}
+		c.mu.Unlock()
+	}
 	if oldest != nil {
-		oldest.end("the memory for messages is full, and its message has been on the way for longest")
+		all.chosen, all.cameThen = all.now(), oldest.received.Load()
+		all.promoted.Store(oldest)
 	}
 }
 
@@ -300,8 +365,8 @@ func (c *conn) Close() error {
 	if c.slow != nil {
 		c.slow.Stop()
 	}
-	c.all.received.Add(-c.untaken)
-	c.untaken = 0
+	c.change(-c.untaken)
+	c.all.promoted.CompareAndSwap(c, nil)
 	c.mu.Unlock()
 	c.all.freed.notify()
 	return c.Conn.Close()
@@ -335,6 +400,7 @@ func (s *Service) countCall(server any, stream grpc.ServerStream, _ *grpc.Stream
 	}
 	c.mu.Lock()
 	c.calls++
+	c.served++
 	c.mu.Unlock()
 	err := next(server, takingStream{stream, c})
 	c.mu.Lock()

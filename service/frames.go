@@ -1,8 +1,9 @@
 package service
 
-// dataFrames counts the payload of the DATA frames of HTTP/2 in the bytes of a client, in whatever pieces they come
-// (RFC 9113, section 4.1): all that gRPC keeps until a call takes it.
-type dataFrames struct {
+// clientFrames counts the frames of HTTP/2 that matter here in the bytes of a client, in whatever pieces they come (RFC
+// 9113, section 4.1): the payload of DATA, all that gRPC keeps until a call takes it, and HEADERS, each of which begins a
+// call.
+type clientFrames struct {
 	skip   int // bytes before the next header: the preface, a frame's payload
 	header [9]byte
 	have   int // bytes of header
@@ -11,11 +12,12 @@ type dataFrames struct {
 const (
 	prefaceBytes = 24
 	dataFrame    = 0
+	headersFrame = 1
 	prefixBytes  = 5 // before a gRPC message, in its frames
 )
 
-// count returns the bytes of the payloads whose headers end in b.
-func (f *dataFrames) count(b []byte) (payload int64) {
+// count returns the bytes of DATA and the number of HEADERS of the frames whose own headers end in b.
+func (f *clientFrames) count(b []byte) (data int64, begun int) {
 	for {
 		n := min(f.skip, len(b))
 		f.skip -= n
@@ -23,13 +25,16 @@ func (f *dataFrames) count(b []byte) (payload int64) {
 		n = copy(f.header[f.have:], b)
 		f.have += n
 		if f.have < len(f.header) {
-			return payload
+			return data, begun
 		}
 		b = b[n:]
 		f.have = 0
 		f.skip = int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
-		if f.header[3] == dataFrame {
-			payload += int64(f.skip)
+		switch f.header[3] {
+		case dataFrame:
+			data += int64(f.skip)
+		case headersFrame:
+			begun++
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzDataFrames compares the count with x/net's framer, for frames of any kind in any pieces.
-func FuzzDataFrames(f *testing.F) {
+// FuzzClientFrames compares the counts with x/net's framer, for frames of any kind in any pieces.
+func FuzzClientFrames(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed, seed)
 	}
@@ -17,7 +17,7 @@ func FuzzDataFrames(f *testing.F) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		text := bytes.NewBufferString(http2.ClientPreface)
 		framer := http2.NewFramer(text, nil)
-		want := int64(0)
+		want, wantBegun := int64(0), 0
 		for range random.IntN(50) {
 			payload := make([]byte, random.IntN(1<<random.IntN(15)))
 			stream := 1 + 2*random.Uint32N(5)
@@ -26,6 +26,7 @@ func FuzzDataFrames(f *testing.F) {
 			case 0:
 				err = framer.WritePing(false, [8]byte{})
 			case 1:
+				wantBegun++
 				err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: payload, EndHeaders: true})
 			case 2:
 				err = framer.WriteRSTStream(stream, http2.ErrCodeCancel)
@@ -37,15 +38,16 @@ func FuzzDataFrames(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		counted, got := dataFrames{skip: prefaceBytes}, int64(0)
+		counted, got, begun := clientFrames{skip: prefaceBytes}, int64(0), 0
 		pieces := rand.New(rand.NewPCG(cuts, 1))
 		for b := text.Bytes(); len(b) > 0; {
 			n := min(1+pieces.IntN(1<<pieces.IntN(15)), len(b))
-			got += counted.count(b[:n])
+			data, calls := counted.count(b[:n])
+			got, begun = got+data, begun+calls
 			b = b[n:]
 		}
-		if got != want {
-			t.Errorf("%d bytes of data, want %d", got, want)
+		if got != want || begun != wantBegun {
+			t.Errorf("%d bytes of data, %d calls begun: want %d and %d", got, begun, want, wantBegun)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 // taken. What does not fit waits in order of arrival, or is refused with how much is free.
 //
 //	insertions   max_in_flight_bytes       messages, decompressed and decoded, until they are in a table
-//	received     max_in_flight_bytes / 2   messages on the way in, and whole ones that no call has taken
+//	received     max_in_flight_bytes / 2   messages on the way in, and whole ones that no call has taken, besides one
 //	waiting      max_in_flight_bytes / 2   messages that wait for insertions to leave
 //	outgoing     max_outgoing_bytes        packed batches, prefetched ones included, until they are written
 //	leases       1/32, at most 512 MiB     draws on lease
@@ -275,7 +275,7 @@ func (t *table) reserveLease(ctx context.Context, draws int) (release func(), er
 
 // memory returns the parts in their order of an insertion's way.
 func (s *Service) memory() []MemoryPart {
-	parts := []MemoryPart{{"received", s.connections.received.Load(), s.connections.limit, 0}}
+	parts := []MemoryPart{{"received", s.connections.received.Load(), 2 * s.connections.limit, 0}}
 	for _, p := range []struct {
 		name string
 		pool *pool

@@ -91,7 +91,8 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 		}
 	}
 	received := all.received.Load()
-	if most := all.limit + (attackers+2)*socketBuffer; received > most {
+	// a read of each after the limit, and the message that goes on
+	if most := 2*all.limit + (attackers+1)*socketBuffer + message; received > most {
 		t.Errorf("%d bytes of unfinished messages are held, more than %d", received, most)
 	}
 	cancel()
@@ -293,6 +294,12 @@ func TestAttackAMessageOfAFewBytesASecond(t *testing.T) {
 	if _, err := idle.sample(wire.SampleRequest{Size: 1}); err != nil {
 		t.Errorf("a stream that was silent for long: %v", err)
 	}
+	for range 100 { // what calls take is taken off to the byte, also while they go on
+		if _, err := idle.sample(wire.SampleRequest{Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.await("nothing is untaken", func(TableView) bool { return v.service.connections.received.Load() == 0 })
 }
 
 // Calls that wait are counted, and half of them are left to other callers.
@@ -351,4 +358,28 @@ func TestAttackMoreMessagesThanThereIsMemoryFor(t *testing.T) {
 	if n := v.service.waiting.all.used.Load() + v.service.incoming.all.used.Load(); n != 0 {
 		t.Errorf("%d bytes are still taken", n)
 	}
+}
+
+// Honest messages that together take more than there is get through one after another, and none is cut off.
+func TestLargeMessagesGetThroughOneAfterAnother(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: 512 << 20, MaxMessageBytes: 16 << 20, MaxInFlightBytes: 32 << 20,
+		MaxOutgoingBytes: 32 << 20})
+	v.create(wire.Table{Name: "a"})
+	var sending sync.WaitGroup
+	for range 8 {
+		client := v.dial()
+		sending.Go(func() {
+			_, err := client.GetFlightInfo(v.ctx, &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"a"},
+				Cmd: make([]byte, 15<<20)})
+			if err != nil && !strings.Contains(err.Error(), "invalid") {
+				t.Error(err)
+			}
+		})
+	}
+	sending.Wait()
+	all := v.service.connections
+	if n := all.closed.Load(); n != 0 {
+		t.Errorf("%d connections were closed", n)
+	}
+	v.await("nothing is untaken", func(TableView) bool { return all.received.Load() == 0 })
 }

@@ -10,6 +10,9 @@
 // on the same port, and in the end looks for every acknowledged rollout (invariant 6): none may be missing, and none
 // may be there twice.
 //
+// stress attack starts a service under a limit of memory and lets attackers, one kind after another and then all
+// together, make it hold more than it has, beside honest clients: it must go on, and the books must balance.
+//
 // stress recovery measures how long a service takes to serve again after kill -9.
 //
 // Every choice comes from a stream of the seed. What the scheduler of the machine adds is not repeatable.
@@ -29,6 +32,8 @@ import (
 type commands struct {
 	Soak     SoakSettings     `cmd:"" help:"Work on a service for a while, with everything that goes wrong in networks, and check it."`
 	Crash    CrashSettings    `cmd:"" help:"Kill a service under load again and again, and look for everything it acknowledged."`
+	Attack   AttackSettings   `cmd:"" help:"Attack a service that has little memory, beside honest clients, and check it."`
+	Hostile  HostileSettings  `cmd:"" hidden:"" help:"Attack a service: the attackers of attack."`
 	Recovery RecoverySettings `cmd:"" help:"Measure how long a service takes to serve again after kill -9."`
 }
 
@@ -50,6 +55,11 @@ func (s *SoakSettings) Run(ctx context.Context) error { return report(soak(ctx, 
 
 // Run crashes and prints the verdict.
 func (s *CrashSettings) Run(ctx context.Context) error { return report(crash(ctx, *s, os.Stdout)) }
+
+// Run attacks and prints the verdict.
+func (s *AttackSettings) Run(ctx context.Context) error {
+	return report(underAttack(ctx, *s, os.Stdout))
+}
 
 // Run measures and prints the verdict.
 func (s *RecoverySettings) Run(ctx context.Context) error {

@@ -27,6 +27,7 @@ type server struct {
 	listen  string   // host:port of Flight
 	web     string   // host:port of HTTP
 	more    []string // arguments
+	limit   int64    // of the process's data, bytes; 0: none
 	log     *os.File // of all its processes
 }
 
@@ -49,9 +50,13 @@ func (s *server) address() string { return "grpc://" + s.listen }
 // start starts a process and waits until it is healthy. It returns how long that took.
 func (s *server) start(ctx context.Context) (took time.Duration, err error) {
 	began := time.Now()
-	s.Process, err = process.Start("the service", s.log, s.program,
-		append([]string{"serve", "--listen", s.listen, "--http", s.web, "--data", s.data, "--sync", "always"},
-			s.more...)...)
+	arguments := append([]string{s.program, "serve", "--listen", s.listen, "--http", s.web, "--data", s.data, "--sync",
+		"always"}, s.more...)
+	if s.limit > 0 {
+		arguments = append([]string{"sh", "-c", `ulimit -d "$0" && exec "$@"`, strconv.FormatInt(s.limit>>10, 10)},
+			arguments...)
+	}
+	s.Process, err = process.Start("the service", s.log, arguments[0], arguments[1:]...)
 	if err != nil {
 		return 0, err
 	}
