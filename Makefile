@@ -19,12 +19,14 @@ FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
 CRASHES ?= 200
+# How long make attack attacks in every way at once.
+ATTACK ?= 5m
 # For bench-peers alone.
 PYTHON ?= python3.11
 # The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test quick test-python race soak soak-table crash lint fuzz bench bench-regress same-metrics bench-peers bench-service clean
+.PHONY: help build demo test quick test-python race soak soak-table crash attack lint fuzz bench bench-regress same-metrics bench-peers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +86,12 @@ crash: build ## kill -9 a service under load CRASHES (200) times and look for ev
 	$(GO) build -o bin/stress ./benchmarks/stress
 	bin/stress crash --program bin/reprise --times $(CRASHES) --dir runs
 	bin/stress recovery --program bin/reprise --dir runs
+
+attack: build ## attack a service that may use 4 GB, and one that may use 1 GB, in the end for ATTACK (5m) in every way at once, and check it
+	@mkdir -p runs
+	$(GO) build -o bin/stress ./benchmarks/stress
+	for limit in 4000000000 1000000000; do \
+		bin/stress attack --program bin/reprise --limit $$limit --mixed $(ATTACK) --dir runs || exit 1; done
 
 lint: ## gofmt, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }

@@ -28,7 +28,6 @@ type AttackSettings struct {
 	Each      time.Duration `default:"10s" help:"How long each attack takes."`
 	Mixed     time.Duration `default:"1m" help:"How long all attacks together take, in the end."`
 	Dir       string        `help:"Folder for the journals, removed in the end; the system's folder for temporary files by default."`
-	Seed      uint64        `default:"1" help:"Seed of every choice."`
 	Producers int           `default:"4" help:"Honest clients that insert."`
 	Consumers int           `default:"2" help:"Honest clients that sample."`
 	Pace      time.Duration `default:"100ms" help:"Time between two insertions of an honest client."`
@@ -147,7 +146,7 @@ func (a *attacked) attackAll(ctx context.Context, before float64) error {
 		a.verdict.check(rate >= a.Least*before, "%s: honest clients kept %.0f%% of their rate", name, 100*rate/before)
 		fmt.Fprintf(a.out, "%-40s %4.0f%% of the honest rate, memory at most %s so far\n", name, 100*rate/before,
 			mega(float64(a.peak.Load())))
-		wait(ctx, time.Second)
+		wait(ctx, took/5)
 		return nil
 	}
 	var all []string

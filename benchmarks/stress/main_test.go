@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,6 +26,16 @@ func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
 			return crash(t.Context(), CrashSettings{
 				Program: program, Times: 5, Dir: t.TempDir(), Seed: 1, Inserting: 8, Life: time.Second,
 				Pace: 10 * time.Millisecond, Longest: 512,
+			}, t.Output())
+		},
+		"attack": func(t *testing.T) (*Verdict, error) {
+			attackers := filepath.Join(t.TempDir(), "stress")
+			if out, err := exec.Command("go", "build", "-o", attackers, ".").CombinedOutput(); err != nil {
+				t.Fatalf("build the attackers: %v\n%s", err, out)
+			}
+			return underAttack(t.Context(), AttackSettings{
+				Program: program, Attackers: attackers, Limit: 1e9, Each: time.Second / 2, Mixed: 5 * time.Second,
+				Dir: t.TempDir(), Producers: 4, Consumers: 2, Pace: 100 * time.Millisecond, // on a busy machine rates say nothing
 			}, t.Output())
 		},
 		"recovery": func(t *testing.T) (*Verdict, error) {
