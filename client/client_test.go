@@ -212,14 +212,21 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			}
 		}
 		held = nil
-		if err := f.at("before sample"); err != nil {
-			return err
+		if req.Size > 0 {
+			if err := f.at("before sample"); err != nil {
+				return err
+			}
 		}
-		draw := f.table.Lease
-		if req.UseAtDraw {
-			draw = f.table.Sample
+		if req.Size == 0 && req.Acknowledge != nil {
+			if err := f.at("after acknowledge"); err != nil {
+				return err
+			}
+			if err := s.Send(&flight.FlightData{AppMetadata: []byte("{}")}); err != nil {
+				return err
+			}
+			continue
 		}
-		b, err := draw(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard,
+		b, err := f.table.ForService().Lease(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard,
 			ID: req.RequestID})
 		if err != nil {
 			text, _ := json.Marshal(wire.BatchInfo{Error: wire.StatusOf(err)})
@@ -228,7 +235,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			}
 			continue
 		}
-		if !req.UseAtDraw {
+		if !b.Repeated {
 			held = append(held, b.ID)
 		}
 		if err := f.at("after sample"); err != nil {
@@ -246,13 +253,29 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
 		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
-			Rows: len(b.Draws) + f.extra, Present: f.table.ForService().Flow().Present})
+			Rows: len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ForService().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// restart replaces the table by what a journal would have recovered of it. Call it once, before any other change.
+func (f *fake) restart(t testing.TB, o replay.Options) {
+	t.Helper()
+	f.table.ForJournal().Track()
+	cut := f.table.ForJournal().Cut()
+	recovered, err := replay.New(o)
+	if err == nil {
+		_, err = recovered.ForJournal().Rebuild(replay.Recovered{State: cut.State, Stored: cut.Inserted,
+			Requests: cut.Requests, Consumed: cut.Consumed})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	f.table = recovered
 }
 
 // release gives a batch back and notes it.

@@ -12,54 +12,76 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// Sample draws a batch and counts its draws as used at once. When the connection breaks the service sends the same
-// batch again: it is drawn once. The error wraps rollout.ErrStarved if the table holds too few rollouts.
+// Sample draws a batch, receives it whole, acknowledges it, and returns it once the service has answered that. If this
+// program ends before, or ctx does, the draws go back: a queue delivers its rollouts again and names them
+// (rollout.Draw.Redelivered). Nothing is returned by two calls unless it is so named, and nothing is lost.
+//
+// A request id of one's own is for callers that may die: who repeats it gets the same batch, with rollout.Batch.Repeated
+// if it had been acknowledged. Of a queue's acknowledged batch the service may have the rollouts no more: then the error
+// wraps rollout.ErrNoLease and names them. It wraps rollout.ErrStarved if the table holds too few rollouts.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	if req.ID == "" {
 		req.ID = t.client.nextID()
 	}
 	noPrefetch := 0
 	wireReq := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID,
-		UseAtDraw: true, Prefetch: &noPrefetch}
-	var batch *rollout.Batch
+		Prefetch: &noPrefetch}
+	var held *rollout.Batch // received, and its acknowledgement sent
 	err := t.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
 		wireReq.TimeoutMS = &ms
-		return t.client.retry(ctx, wait, func(ctx context.Context) (err error) {
-			batch, err = t.trySample(ctx, wireReq)
-			return err
-		})
+		return t.client.retry(ctx, wait, func(ctx context.Context) error { return t.trySample(ctx, wireReq, &held) })
 	})
+	if errors.Is(err, rollout.ErrNoLease) && held != nil {
+		err = nil // the service had acknowledged it; only the answer was lost
+	}
 	if err != nil {
 		return nil, t.failed("sample", err)
 	}
-	return batch, nil
+	return held, nil
 }
 
-// trySample sends a request on a pooled stream and receives its answer.
-func (t *Table) trySample(ctx context.Context, req wire.SampleRequest) (*rollout.Batch, error) {
+// trySample leases a batch on a pooled stream and acknowledges it. The batch is held once it was received, unless it
+// went back.
+func (t *Table) trySample(ctx context.Context, req wire.SampleRequest, held **rollout.Batch) error {
 	s, ok := t.samples.get()
 	if !ok {
 		var err error
 		if s, err = t.newSampleStream(nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	wentBack := false
 	a, usable, err := s.roundTrip(ctx, req)
+	if b := a.batch; usable && b != nil {
+		if *held == nil || (*held).ID != b.ID {
+			*held = b
+		}
+		if !b.Repeated {
+			a, usable, err = s.roundTrip(ctx, wire.SampleRequest{Acknowledge: []uint64{uint64(b.ID)}})
+			wentBack = a.status != nil && a.status.Code == wire.NoLease
+		}
+	}
 	if usable {
 		t.samples.put(s)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		t.samples.endAll()
-		return nil, err
+		return err
+	case wentBack: // its time was over, or the table was rewound
+		*held = nil
+		return status.Error(codes.Aborted, a.status.Message) // draw another
 	}
-	return a.batch, a.err()
+	return a.err()
 }
 
 // Lease draws a batch whose draws become uses when it is acknowledged ([Table.Acknowledge]). They go back if it is
@@ -257,7 +279,7 @@ func (s *Stream) receiveAhead(ctx context.Context, req *wire.SampleRequest, rele
 		return nil
 	}
 	s.asked = false
-	a, usable, err := s.stream.answer(ctx, s.stream.receive)
+	a, usable, err := s.stream.answer(ctx, func() (sampleAnswer, error) { return s.stream.receive(false) })
 	switch {
 	case !usable:
 		s.disconnect()
@@ -351,7 +373,7 @@ func (s *sampleStream) roundTrip(ctx context.Context, req wire.SampleRequest) (a
 		if err := s.send(req); err != nil {
 			return sampleAnswer{}, err
 		}
-		return s.receive()
+		return s.receive(req.Size == 0)
 	})
 }
 
@@ -379,8 +401,9 @@ func (s *sampleStream) send(req wire.SampleRequest) error {
 	return nil
 }
 
-// receive returns the answer to the oldest request without one. An error ends the stream.
-func (s *sampleStream) receive() (sampleAnswer, error) {
+// receive returns the answer to the oldest request without one, which asked for a batch or only settled. An error ends
+// the stream.
+func (s *sampleStream) receive(settles bool) (sampleAnswer, error) {
 	if s.last != nil {
 		s.last.Release()
 		s.last = nil
@@ -395,6 +418,9 @@ func (s *sampleStream) receive() (sampleAnswer, error) {
 	}
 	if info.Error != nil {
 		return sampleAnswer{status: info.Error}, nil
+	}
+	if frame.Batch == nil && settles {
+		return sampleAnswer{}, nil
 	}
 	if frame.Batch == nil {
 		return sampleAnswer{}, fmt.Errorf("the service answered %.100q without a batch: is it another version?",
@@ -411,7 +437,7 @@ func (s *sampleStream) receive() (sampleAnswer, error) {
 		return sampleAnswer{}, fmt.Errorf("batch %d has %d rows, %d were announced", info.Batch, len(draws), info.Rows)
 	}
 	batch := &rollout.Batch{ID: rollout.BatchID(info.Batch), Version: rollout.Version(info.Version), Shard: info.Shard,
-		Draws: slices.Clip(draws)}
+		Draws: slices.Clip(draws), Repeated: info.Repeated}
 	return sampleAnswer{batch: batch}, nil
 }
 

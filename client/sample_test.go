@@ -64,11 +64,13 @@ func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
 	t.Parallel()
 	f, table, local := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
 	f.failing(func(m string, n int) error {
-		if (m == "exchange" || m == "before sample" || m == "after sample") && (n == 1 || n == 4) {
+		if (m == "exchange" || m == "before sample" || m == "after sample" || m == "after acknowledge") &&
+			(n == 1 || n == 4) {
 			return broken()
 		}
 		return nil
 	})
+	named := 0
 	for range 3 {
 		got, err := table.Sample(context.Background(), rollout.Request{Size: 3})
 		if err != nil {
@@ -78,12 +80,75 @@ func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got.Draws, want.Draws) {
+		for i := range got.Draws {
+			if got.Draws[i].Redelivered {
+				named++
+			}
+			got.Draws[i].Redelivered = false
+		}
+		if got.Repeated || !reflect.DeepEqual(got.Draws, want.Draws) {
 			t.Fatalf("drew\n%+v\nwant\n%+v", got.Draws, want.Draws)
 		}
 	}
-	if stats := statsOf(f.table); stats.Drawn != 9 || stats.Acknowledged != 9 {
-		t.Errorf("%d draws, %d uses of 9", stats.Drawn, stats.Acknowledged)
+	if stats := statsOf(f.table); stats.Drawn-stats.Returned != 9 || stats.Acknowledged != 9 || named == 0 {
+		t.Errorf("%d draws, %d of them went back, %d uses of 9, %d named", stats.Drawn, stats.Returned,
+			stats.Acknowledged, named)
+	}
+}
+
+// The service loses everything but its record of the request: the batch that the client holds is the answer.
+func TestAttackABatchIsKeptWhoseAcknowledgementIsAnsweredAfterARestart(t *testing.T) {
+	t.Parallel()
+	o := replay.Options{Sampler: replay.FIFO, Capacity: 9}
+	f, table, _ := twins(t, o)
+	f.failing(func(m string, n int) error {
+		if m == "after acknowledge" && n == 1 {
+			f.restart(t, o)
+			return broken()
+		}
+		return nil
+	})
+	got, err := table.Sample(context.Background(), rollout.Request{Size: 3, ID: "mine"})
+	if err != nil || got.Repeated || got.Draws[0].ID != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if _, err = table.Sample(context.Background(), rollout.Request{Size: 3, ID: "mine"}); !errors.Is(err,
+		rollout.ErrNoLease) || !strings.Contains(err.Error(), "3 rollouts (of ids 1 to 3) have left the queue") {
+		t.Errorf("the same id again gave %v", err)
+	}
+	got, err = table.Sample(context.Background(), rollout.Request{Size: 3})
+	if err != nil || got.Draws[0].ID != 4 || !got.Draws[0].Redelivered {
+		t.Errorf("the next batch is %+v, %v", got, err)
+	}
+}
+
+// A caller that ends before the acknowledgement leaves its rollouts to the next.
+func TestAttackWhatACallerThatEndsHadDrawnGoesBack(t *testing.T) {
+	t.Parallel()
+	f, table, _ := twins(t, replay.Options{Sampler: replay.FIFO, Capacity: 9})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	f.failing(func(m string, n int) error {
+		switch {
+		case m == "after sample" && n == 1:
+			cancel()
+		case m == "end" && n == 1:
+			close(ended)
+		}
+		return nil
+	})
+	if _, err := table.Sample(ctx, rollout.Request{Size: 3}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v", err)
+	}
+	<-ended
+	for _, want := range []rollout.ID{1, 4, 7} {
+		b, err := table.Sample(context.Background(), rollout.Request{Size: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := b.Draws[0]; d.ID != want || d.Redelivered != (want == 1) {
+			t.Errorf("%+v: want rollout %d, redelivered if it is the first", d, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,6 +73,9 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	recovered := replay.Recovered{State: c.table, Stored: c.rollouts, Repair: c.totals.Salvaged}
 	for _, q := range c.requests {
 		recovered.Requests = append(recovered.Requests, q.Insertion)
+	}
+	if recovered.Consumed, err = c.consumed(); err != nil {
+		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
 	done, err := table.ForJournal().Rebuild(recovered)
 	if err != nil {
@@ -183,6 +187,21 @@ func (c *content) blobs() map[string][]byte {
 		}
 	}
 	return blobs
+}
+
+// consumed returns the request ids of acknowledged batches.
+func (c *content) consumed() (all []replay.Consumed, err error) {
+	for key, payload := range c.state {
+		if !strings.HasPrefix(key, requestPrefix) || len(payload) == 0 {
+			continue
+		}
+		var q replay.Consumed
+		if err := json.Unmarshal(payload, &q); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		all = append(all, q)
+	}
+	return all, nil
 }
 
 // readContent reads everything that the tree of the file leads to.

@@ -44,6 +44,7 @@ const (
 	tableKey      = "books" // replay.State
 	totalsKey     = "totals"
 	blobPrefix    = "blob/"
+	requestPrefix = "request/" // replay.Consumed as JSON, by slot; no bytes: forgotten
 )
 
 // kind is the content of a record.

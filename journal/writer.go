@@ -2,9 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -119,6 +121,11 @@ func (j *Journal) cut(r *round) (*batch, error) {
 	if err := j.addTableState(b, c); err != nil {
 		return nil, err
 	}
+	for _, q := range c.Consumed {
+		if err := b.addConsumed(q); err != nil {
+			return nil, err
+		}
+	}
 	if c.Reset {
 		b.rewrite, b.all = true, c.Inserted
 		for _, k := range j.attached() {
@@ -154,6 +161,18 @@ func (j *Journal) addTableState(b *batch, c *replay.Changes) error {
 	}
 	j.lastState = state
 	return b.addState(tableKey, state)
+}
+
+// addConsumed adds a request id in the place of an older one.
+func (b *batch) addConsumed(c replay.Consumed) error {
+	var text []byte
+	if c.Request != "" {
+		var err error
+		if text, err = json.Marshal(c); err != nil {
+			return err
+		}
+	}
+	return b.addState(requestPrefix+strconv.FormatUint(c.Slot, 10), text)
 }
 
 func (b *batch) addState(key string, payload []byte) error {

@@ -148,6 +148,7 @@ func (s *shard) fill(d *rollout.Draw, it *item, r *rollout.Rollout) {
 	d.Weight = 1
 	d.Staleness = int32(s.version - it.Version)
 	d.Uses = it.Uses
+	d.Redelivered = it.is(redelivered)
 	d.GroupMean, d.GroupStd = it.Mean, it.Std
 }
 
@@ -182,6 +183,9 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 		if it.is(evicted) {
 			s.releaseIfUnleased(slot)
 			continue
+		}
+		if s.retention == nil {
+			it.set(redelivered)
 		}
 		if s.maxUses > 0 {
 			s.remaining++
@@ -257,6 +261,78 @@ type lease struct {
 	Deadline time.Time
 }
 
+// rememberedConsumed is how many acknowledged request ids a queue remembers: those of the latest batches, divided among
+// the shards, but leastConsumed for each.
+const (
+	rememberedConsumed = 1 << 14
+	leastConsumed      = 4
+)
+
+// Consumed is a request id of a queue whose batch was acknowledged. Its rollouts are gone, so a repeat of the request
+// cannot get them: it gets an error that says so rather than other rollouts.
+type Consumed struct {
+	Request     string // "": forgotten
+	Slot        uint64 // where it is remembered: another takes its place
+	Batch       rollout.BatchID
+	Version     rollout.Version // of the table at the draw
+	Rollouts    int
+	First, Last rollout.ID // of its rollouts, the least and the greatest
+}
+
+func (m *consumed) of(request string, b *rollout.Batch) Consumed {
+	c := Consumed{Request: request, Slot: m.slot(b.ID), Batch: b.ID, Version: b.Version, Rollouts: len(b.Draws), First: b.Draws[0].ID}
+	for i := range b.Draws {
+		c.First, c.Last = min(c.First, b.Draws[i].ID), max(c.Last, b.Draws[i].ID)
+	}
+	return c
+}
+
+func (c Consumed) err() error {
+	return fmt.Errorf("request id %q: its batch %d was acknowledged before, and the %d rollouts (of ids %d to %d) have "+
+		"left the queue: sample under another id: %w", c.Request, c.Batch, c.Rollouts, c.First, c.Last,
+		rollout.ErrNoLease)
+}
+
+// consumed remembers the latest Consumed of a shard, by request id. Each has a slot by the number of its batch, so that
+// the journal overwrites the oldest too.
+type consumed struct {
+	slots  uint64 // of all shards
+	bySlot map[uint64]Consumed
+	byID   map[string]uint64 // slots
+}
+
+func newConsumed(shards int) consumed {
+	return consumed{slots: uint64(max(rememberedConsumed, leastConsumed*shards) / shards * shards),
+		bySlot: make(map[uint64]Consumed), byID: make(map[string]uint64)}
+}
+
+func (m *consumed) get(id string) (Consumed, bool) {
+	slot, ok := m.byID[id]
+	return m.bySlot[slot], ok
+}
+
+func (m *consumed) slot(b rollout.BatchID) uint64 { return uint64(b-1) % m.slots }
+
+func (m *consumed) put(c Consumed) {
+	slot := m.slot(c.Batch)
+	if old, ok := m.bySlot[slot]; ok && m.byID[old.Request] == slot {
+		delete(m.byID, old.Request)
+	}
+	m.bySlot[slot], m.byID[c.Request] = c, slot
+}
+
+// forgetNewer forgets the batches drawn after a version. It returns what replaces each.
+func (m *consumed) forgetNewer(v rollout.Version) (gone []Consumed) {
+	for slot, c := range m.bySlot {
+		if c.Version > v {
+			gone = append(gone, Consumed{Slot: slot})
+			delete(m.bySlot, slot)
+			delete(m.byID, c.Request)
+		}
+	}
+	return gone
+}
+
 // lease draws the batch of a request and puts it on lease, or returns the batch that the request got before. leased
 // reports whether that batch is still on lease.
 func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err error) {
@@ -269,6 +345,9 @@ func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err e
 		}
 		if b, ok := s.answered.get(req.ID); ok {
 			return b, false, sameSize(b, req)
+		}
+		if c, ok := s.consumed.get(req.ID); ok {
+			return nil, false, c.err()
 		}
 	}
 	if err := s.checkRequest(req); err != nil {
@@ -332,6 +411,17 @@ func (s *shard) acknowledgeLease(i int) {
 	s.acknowledge(l.Slots, l.Batch.Version)
 	if l.Request != "" {
 		s.answered.put(l.Request, l.Batch)
+		if s.retention == nil {
+			c := s.consumed.of(l.Request, l.Batch)
+			s.consumed.put(c)
+			s.noteConsumed(c)
+		}
+	}
+}
+
+func (s *shard) noteConsumed(c Consumed) {
+	if s.changes != nil {
+		s.changes.consumed = append(s.changes.consumed, c)
 	}
 }
 

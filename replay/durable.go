@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/gob"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -22,19 +23,20 @@ func (t *Table) ForJournal() JournalView { return JournalView{t} }
 // moment.
 type Changes struct {
 	// Reset voids whatever was written before: it is set by the first cut since [JournalView.Track] or [Table.Restore].
-	// Inserted and Requests are then complete.
+	// Inserted, Requests and Consumed are then complete.
 	Reset bool
 
 	Inserted []Stored     // still present, by ascending ID; what came and went between two cuts is in no list
 	Removed  []rollout.ID // known from earlier cuts, ascending
 	Changed  []Usage      // known from earlier cuts and still present, by ascending ID
 	Requests []Insertion  // remembered since, the oldest first
+	Consumed []Consumed   // since, the oldest first
 	State    *State
 }
 
 // Empty reports whether no rollout and no request changed. State may differ all the same.
 func (c *Changes) Empty() bool {
-	return !c.Reset && len(c.Inserted)+len(c.Removed)+len(c.Changed)+len(c.Requests) == 0
+	return !c.Reset && len(c.Inserted)+len(c.Removed)+len(c.Changed)+len(c.Requests)+len(c.Consumed) == 0
 }
 
 // Stored is one rollout in a table, with all that the table knows of it.
@@ -154,10 +156,11 @@ type tableChanges struct {
 // changeLog is what a shard of a tracked table notes for the next cut: a byte per slot, and each changed slot once, so
 // that it never takes more memory than the table.
 type changeLog struct {
-	marks   []uint8 // by slot
-	slots   []int32 // that have a mark
-	removed []rollout.ID
-	bytes   int64 // of payload inserted since the last cut and still present
+	marks    []uint8 // by slot
+	slots    []int32 // that have a mark
+	removed  []rollout.ID
+	consumed []Consumed
+	bytes    int64 // of payload inserted since the last cut and still present
 }
 
 const (
@@ -214,6 +217,7 @@ func (t *Table) track() {
 	})
 	for _, s := range t.shards {
 		s.setChangeLog(newChangeLog(len(s.items)))
+		s.changes.consumed = slices.Collect(maps.Values(s.consumed.bySlot))
 		for slot, r := range s.rollouts {
 			if r != nil && !s.items[slot].is(evicted) {
 				s.changes.inserted(int32(slot), s.items[slot].Bytes)
@@ -261,6 +265,8 @@ func (s *shard) cut(c *Changes) {
 	l := s.changes
 	c.Removed = append(c.Removed, l.removed...)
 	l.removed = l.removed[:0]
+	c.Consumed = append(c.Consumed, l.consumed...)
+	l.consumed = nil
 	leased := s.freshOnLease()
 	for _, slot := range l.slots {
 		mark := l.marks[slot]
@@ -367,6 +373,7 @@ type Recovered struct {
 	State    *State      // of the last cut; nil if it was lost, with Repair only
 	Stored   []Stored    // in any order, with their last usage
 	Requests []Insertion // the oldest first
+	Consumed []Consumed  // in any order
 
 	// Repair says that some of it may be lost. The counts are then made to balance: what is missing counts as evicted
 	// by damage, and with unit group an incomplete group is dropped whole.
@@ -382,8 +389,9 @@ type RebuildResult struct {
 
 // Rebuild fills an empty table with the content of another one's cuts: rollouts with their uses, priorities and
 // freshness, the version, the ids given, the insertions remembered, the statistics. Draws that were on lease have gone
-// back, uncounted. Sampler epoch begins a new epoch, and batches remembered by request id are forgotten. Unless Repair
-// is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid (invariants 1, 2 and
+// back, uncounted, and all that a queue holds counts as redelivered: it may have been on lease. Sampler epoch begins a
+// new epoch, and batches remembered by request id are forgotten, but a queue's acknowledged ones are still refused. Unless
+// Repair is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid (invariants 1, 2 and
 // 11).
 //
 // The table is tracked from then on, and what it was given counts as cut.
@@ -432,6 +440,9 @@ func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 	for _, q := range r.Requests {
 		t.insertedBefore.put(q.BatchID, idRange{q.First, q.Count})
 	}
+	for _, c := range r.Consumed {
+		shards[uint64(c.Batch-1)%uint64(len(shards))].consumed.put(c)
+	}
 	t.changes = new(tableChanges)
 	for i, s := range t.shards {
 		s.shard = shards[i]
@@ -466,6 +477,11 @@ func (t *Table) checkRecovered(r *Recovered) error {
 				uint64(q.First)+uint64(q.Count)-1, st.LastID, rollout.ErrInvalid)
 		}
 		seen[q.BatchID] = true
+	}
+	for _, c := range r.Consumed {
+		if c.Batch == 0 || c.Request == "" {
+			return fmt.Errorf("the request id %q of batch %d is remembered: %w", c.Request, c.Batch, rollout.ErrInvalid)
+		}
 	}
 	for i := range r.Stored {
 		if i > 0 && r.Stored[i-1].ID == r.Stored[i].ID {
@@ -579,7 +595,7 @@ func (s *shard) readmitOne(k *Stored) int32 {
 		Greatest: span.Greatest,
 		Uses:     k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
 		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0, reserved) |
-			flagIf(k.Marks&MarkAtMax != 0, atMax),
+			flagIf(k.Marks&MarkAtMax != 0, atMax) | flagIf(s.retention == nil, redelivered),
 	}
 	slot := s.put(&it, k.Rollout)
 	if s.retention != nil {

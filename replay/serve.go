@@ -51,8 +51,26 @@ func (v ServiceView) Repeats(req rollout.Request) bool {
 			return true
 		}
 	}
-	_, ok := s.answered.get(req.ID)
-	return ok
+	_, answered := s.answered.get(req.ID)
+	_, consumed := s.consumed.get(req.ID)
+	return answered || consumed
+}
+
+// Lease is [Table.Lease]. A batch that was acknowledged before has Repeated set, and is not on lease.
+func (v ServiceView) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+	s, err := v.table.shardOfRequest(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, leased, err := s.lease(req)
+	if err == nil && !leased {
+		repeated := *b
+		repeated.Repeated = true
+		b = &repeated
+	}
+	return b, err
 }
 
 // Renew restarts the lease of a batch: batches drawn ahead of demand are renewed when they are delivered. An error

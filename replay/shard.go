@@ -30,6 +30,7 @@ type shard struct {
 	batches  uint64 // drawn so far; the stream of the next one derives from it
 	leases   []*lease
 	answered *answers[*rollout.Batch] // acknowledged, by request id
+	consumed consumed                 // a queue's acknowledged request ids, whose rollouts are gone
 	counts   counts
 	changes  *changeLog // since the last cut; nil if nothing tracks the table
 
@@ -61,6 +62,7 @@ func newShard(o Options, number int) *shard {
 	s.prioritized, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	s.answered = newAnswers[*rollout.Batch](remembered)
+	s.consumed = newConsumed(o.Shards)
 	s.answered.bound = bound[*rollout.Batch]{batchBytes, rememberedBytes, rememberedAlways}
 	if o.MaxStaleness > 0 {
 		s.ages = &ages{store: &s.store, heads: make(map[rollout.Version]int32)}
@@ -212,6 +214,9 @@ func (s *shard) rewind(v rollout.Version) {
 		}
 	}
 	s.answered.forget(func(b *rollout.Batch) bool { return b.Version > v })
+	for _, c := range s.consumed.forgetNewer(v) {
+		s.noteConsumed(c)
+	}
 	for slot := range s.items {
 		if s.rollouts[slot] == nil {
 			continue

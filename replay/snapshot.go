@@ -451,6 +451,9 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 			return err
 		}
 		s.answered.put(a.ID, b)
+		if s.retention == nil {
+			s.consumed.put(s.consumed.of(a.ID, b))
+		}
 	}
 	return nil
 }

@@ -41,12 +41,13 @@ type item struct {
 type flags uint8
 
 const (
-	correct  flags = 1 << iota // reward at or above the threshold
-	reserved                   // in the part that retention positive reserves for correct rollouts
-	evicted                    // with draws on lease: the slot waits for them
-	fresh                      // not handed out as fresh yet
-	atMax                      // entered at the largest base, and no report came since
-	shelved                    // not handed out as fresh yet, but exhausted by other draws on lease
+	correct     flags = 1 << iota // reward at or above the threshold
+	reserved                      // in the part that retention positive reserves for correct rollouts
+	evicted                       // with draws on lease: the slot waits for them
+	fresh                         // not handed out as fresh yet
+	atMax                         // entered at the largest base, and no report came since
+	shelved                       // not handed out as fresh yet, but exhausted by other draws on lease
+	redelivered                   // of a queue: it may have been delivered before
 )
 
 func (it *item) is(f flags) bool { return it.Flags&f != 0 }

@@ -32,6 +32,7 @@ type Draw struct {
 	Fresh       bool    // one of the Request.Fresh
 	Staleness   int32   // table version minus the rollout's version, >= 0
 	Uses        int32   // acknowledged uses before this draw
+	Redelivered bool    // from a queue: it may have been delivered before, by a draw that was not acknowledged
 	GroupMean   float32 // mean reward of the group at insertion
 	GroupStd    float32 // population standard deviation of the group's rewards at insertion
 }
@@ -42,6 +43,9 @@ type Batch struct {
 	Version Version // of the table when the batch was handed out
 	Shard   int
 	Draws   []Draw
+
+	// Repeated says that the batch was acknowledged before: this is the answer to a repeated request id.
+	Repeated bool
 }
 
 // Request asks a table for a batch.

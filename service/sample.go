@@ -70,7 +70,7 @@ func (t *table) get(ctx context.Context, req *wire.SampleRequest, to *sender) er
 		return err
 	}
 	err = t.sendBatch(ctx, p, to, began)
-	if r.useAtDraw {
+	if r.useAtDraw || p.batch.Repeated {
 		return err
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{
 			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws),
-			Present: t.present(),
+			Repeated: p.batch.Repeated, Present: t.present(),
 		})
 	}
 	if err != nil {
@@ -297,7 +297,7 @@ func (x *sampleStream) serve(req *wire.SampleRequest, began time.Time) error {
 		}
 		return err
 	}
-	if !r.useAtDraw {
+	if !r.useAtDraw && !p.batch.Repeated {
 		x.leased = append(x.leased, p.batch.ID)
 	}
 	return nil
@@ -469,11 +469,11 @@ func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*roll
 	if err != nil {
 		return nil, err
 	}
-	b, err := t.rollouts.Lease(ctx, r.Request)
+	b, err := t.rollouts.ForService().Lease(ctx, r.Request)
 	switch {
-	case err != nil:
+	case err != nil || b.Repeated:
 		release()
-		return nil, err
+		return b, err
 	case r.useAtDraw:
 		defer release()
 		return b, t.use(b)
@@ -491,12 +491,9 @@ func (t *table) use(b *rollout.Batch) error {
 		}
 		return err
 	}
-	switch err := t.rollouts.Acknowledge(context.Background(), b.ID); {
-	case errors.Is(err, rollout.ErrNoLease): // a repeated request, whose batch was used before
-	case err != nil:
-		return err
-	case t.Sampler.Consumes():
+	err := t.rollouts.Acknowledge(context.Background(), b.ID)
+	if err == nil && t.Sampler.Consumes() {
 		t.consumed.Add(1)
 	}
-	return nil
+	return err
 }

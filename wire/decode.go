@@ -100,7 +100,8 @@ func Draws(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Draw, error) {
 			ID: scalar[rollout.ID](&b.id, row, 0), Group: scalar[uint64](&b.group, row, 0), Rollout: r,
 			Advantage: scalar[float32](&b.advantage, row, 0), Probability: scalar[float64](&b.probability, row, 0),
 			Weight: scalar[float32](&b.weight, row, 0), Fresh: b.fresh.flag(row),
-			Staleness: scalar[int32](&b.staleness, row, 0), Uses: scalar[int32](&b.uses, row, 0),
+			Redelivered: b.redelivered.flag(row),
+			Staleness:   scalar[int32](&b.staleness, row, 0), Uses: scalar[int32](&b.uses, row, 0),
 			GroupMean: scalar[float32](&b.groupMean, row, 0), GroupStd: scalar[float32](&b.groupStd, row, 0),
 		}
 	}
@@ -127,6 +128,7 @@ type batchColumns struct {
 	advantage, advantages, values, refLogprobs                           column
 	images, text, meta, group                                            column
 	id, probability, weight, staleness, uses, groupMean, groupStd, fresh column
+	redelivered                                                          column
 
 	extra       []column
 	extraFields []arrow.Field
@@ -145,6 +147,7 @@ func (b *batchColumns) byName() map[string]*column {
 		"ref_logprobs": &b.refLogprobs, "images": &b.images, "text": &b.text, "meta": &b.meta, "group": &b.group,
 		"id": &b.id, "probability": &b.probability, "weight": &b.weight, "staleness": &b.staleness, "uses": &b.uses,
 		"group_mean": &b.groupMean, "group_std": &b.groupStd, "fresh": &b.fresh,
+		"redelivered": &b.redelivered,
 	}
 	for i, f := range b.extraFields {
 		columns[f.Name] = &b.extra[i]

@@ -114,6 +114,8 @@ func (e *encoder) drawColumn(f arrow.Field) (arrow.ArrayData, error) {
 		return scalars(e, f, nil, 0, func(d *rollout.Draw) float32 { return d.GroupStd })
 	case "fresh":
 		return e.bools(f, func(d *rollout.Draw) bool { return d.Fresh })
+	case "redelivered":
+		return e.bools(f, func(d *rollout.Draw) bool { return d.Redelivered })
 	}
 	return e.commonColumn(f)
 }

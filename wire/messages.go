@@ -28,11 +28,12 @@ type InsertAnswer struct {
 // SampleRequest asks for a batch. It is the ticket of a DoGet, or the app_metadata of a message on a DoExchange stream,
 // whose descriptor's path names the table.
 type SampleRequest struct {
-	Table     string `json:"table,omitempty"` // DoGet only
-	Size      int    `json:"size"`            // rollouts
-	Fresh     int    `json:"fresh,omitempty"` // of them, never handed out as fresh before
-	Shard     int    `json:"shard,omitempty"`
-	RequestID string `json:"request_id,omitempty"` // a repeated request gets the same batch
+	Table string `json:"table,omitempty"` // DoGet only
+	Size  int    `json:"size"`            // rollouts
+	Fresh int    `json:"fresh,omitempty"` // of them, never handed out as fresh before
+	Shard int    `json:"shard,omitempty"`
+	// a repeated request gets the same batch; no_lease if that was acknowledged and its rollouts have left the queue
+	RequestID string `json:"request_id,omitempty"`
 
 	// TimeoutMS is how long to wait while the table holds too little or the limiter holds samples back. 0 does not
 	// wait; absent waits until the call's deadline.
@@ -60,12 +61,14 @@ type SampleRequest struct {
 
 // BatchInfo is the app_metadata of each batch. A message with Error has no batch; the stream goes on after it.
 type BatchInfo struct {
-	Batch   uint64  `json:"batch,omitempty"` // its id
-	Version int32   `json:"version"`         // of the table at the draw
-	Shard   int     `json:"shard,omitempty"`
-	Rows    int     `json:"rows"`            // rollouts
-	Present int     `json:"present"`         // rollouts in the table after the draw
-	Error   *Status `json:"error,omitempty"` // starved, after a request's timeout
+	Batch   uint64 `json:"batch,omitempty"` // its id
+	Version int32  `json:"version"`         // of the table at the draw
+	Shard   int    `json:"shard,omitempty"`
+	Rows    int    `json:"rows"` // rollouts
+	// Repeated: the batch was acknowledged before, and this answers a repeated request id: nothing is on lease
+	Repeated bool    `json:"repeated,omitempty"`
+	Present  int     `json:"present"`         // rollouts in the table after the draw
+	Error    *Status `json:"error,omitempty"` // starved, after a request's timeout
 }
 
 // The actions of DoAction. Bodies and results are JSON of the types in the comments.

@@ -82,6 +82,7 @@ func drawFields() (before, after []arrow.Field) {
 		{Name: "group_mean", Type: arrow.PrimitiveTypes.Float32},
 		{Name: "group_std", Type: arrow.PrimitiveTypes.Float32},
 		{Name: "fresh", Type: arrow.FixedWidthTypes.Boolean},
+		{Name: "redelivered", Type: arrow.FixedWidthTypes.Boolean},
 	}
 	return before, after
 }

@@ -188,7 +188,8 @@ func withoutSampling(rec arrow.RecordBatch, recompute bool) arrow.RecordBatch {
 	var columns []arrow.Array
 	for i, f := range rec.Schema().Fields() {
 		switch f.Name {
-		case "id", "probability", "weight", "staleness", "uses", "group_mean", "group_std", "fresh":
+		case "id", "probability", "weight", "staleness", "uses", "group_mean", "group_std", "fresh",
+			"redelivered":
 			continue
 		case "advantage", "advantages":
 			if recompute {
