@@ -61,7 +61,10 @@ func (t *Table) trySample(ctx context.Context, req wire.SampleRequest, held **ro
 	}
 	wentBack := false
 	a, usable, err := s.roundTrip(ctx, req)
-	if b := a.batch; usable && b != nil {
+	if err == nil && !usable {
+		err = context.Cause(ctx) // it ended as the answer came
+	}
+	if b := a.batch; err == nil && b != nil {
 		if *held == nil || (*held).ID != b.ID {
 			*held = b
 		}

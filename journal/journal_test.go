@@ -83,6 +83,41 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	must(t, j.Close())
 }
 
+// What a queue consumed by request id is known after kill -9, in the transaction that removed the rollouts, and the
+// oldest is forgotten.
+func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 8, Sampler: replay.FIFO, Shards: 8}
+	o.Sync = Off
+	table, random := newTable(t, kind), rollout.Stream(1, "test", 0)
+	j := create(t, o, table)
+	const batches = 2_100 // a shard of eight remembers 2,048
+	for i := range batches {
+		_, err := table.Insert(ctx, aGroup(random, 1, 2, 0))
+		must(t, err)
+		_, err = table.Sample(ctx, rollout.Request{Size: 1, Shard: i % 8, ID: fmt.Sprint(i)})
+		must(t, err)
+		if i%100 == 0 {
+			must(t, j.Commit(ctx))
+		}
+	}
+	_, err := table.Insert(ctx, aGroup(random, 1, 2, 0), aGroup(random, 1, 2, 0), aGroup(random, 1, 2, 0))
+	must(t, err)
+	must(t, j.Flush(ctx))
+	crashed := in(t)
+	backup(t, j, crashed.Path)
+	must(t, j.Close())
+	for _, at := range []Options{crashed, o} {
+		j, table, _ := reopen(t, at, kind)
+		for _, i := range []int{0, batches - 1} {
+			b, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: i % 8, ID: fmt.Sprint(i)})
+			if !errors.Is(err, rollout.ErrNoLease) {
+				t.Errorf("request %d again got %v, %v", i, b, err)
+			}
+		}
+		must(t, j.Close())
+	}
+}
+
 func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
 	o := in(t)
 	o.Sync = Off

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,12 +20,13 @@ type ledger struct {
 	books    []byte
 	kept     map[rollout.ID]Stored
 	requests []Insertion
+	consumed map[uint64]Consumed // by slot
 }
 
 func (l *ledger) apply(t *testing.T, c *Changes) {
 	t.Helper()
 	if c.Reset {
-		*l = ledger{kept: make(map[rollout.ID]Stored)}
+		*l = ledger{kept: make(map[rollout.ID]Stored), consumed: make(map[uint64]Consumed)}
 	}
 	for _, id := range c.Removed {
 		if _, ok := l.kept[id]; !ok {
@@ -55,6 +57,9 @@ func (l *ledger) apply(t *testing.T, c *Changes) {
 			t.Fatal("a cut is not in order of ids")
 		}
 	}
+	for _, q := range c.Consumed {
+		l.consumed[q.Slot] = q
+	}
 	l.requests = append(l.requests, c.Requests...)
 	l.requests = l.requests[max(0, len(l.requests)-c.State.Requests):]
 	var err error
@@ -68,6 +73,11 @@ func (l *ledger) recovered(t *testing.T) Recovered {
 	r := Recovered{State: new(State), Requests: slices.Clone(l.requests)}
 	if err := r.State.UnmarshalBinary(l.books); err != nil {
 		t.Fatal(err)
+	}
+	for _, q := range l.consumed {
+		if q.Request != "" {
+			r.Consumed = append(r.Consumed, q)
+		}
 	}
 	for _, k := range l.kept { // in any order
 		r.Stored = append(r.Stored, k)
@@ -138,6 +148,9 @@ func (tr *trial) sameTables(a, b *Table) {
 			}
 			it := a.shards[i].items[slot]
 			twin := b.shards[i].items[b.shards[i].index.find(it.ID)]
+			if a.shards[i].retention == nil {
+				it.set(redelivered) // it may have been on lease
+			}
 			if it != twin {
 				tr.t.Fatalf("rollout %d is %+v, rebuilt %+v", it.ID, it, twin)
 			}
@@ -310,6 +323,68 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	}
 	if n := rebuilt.present(); n != 40 {
 		t.Errorf("the table holds %d", n)
+	}
+}
+
+// A queue that is rebuilt refuses the request ids whose batches left it, except those that a rewind undid, and names
+// what it may have delivered before.
+func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {
+	o := Options{Capacity: 64, Sampler: FIFO, Shards: 2}
+	table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
+	table.ForJournal().Track()
+	var l ledger
+	for range 8 {
+		if _, err := table.Insert(ctx, someGroup(random, 2, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, id := range []string{"a", "b", "undone"} {
+		if err := table.Advance(ctx, rollout.Version(i)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.Sample(ctx, rollout.Request{Size: 2, Shard: i % 2, ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		l.apply(t, table.ForJournal().Cut())
+	}
+	if err := table.Rewind(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	b, err := table.Lease(ctx, rollout.Request{Size: 2, ID: "returned"})
+	if err != nil || b.Draws[0].Redelivered {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if err := table.Release(ctx, b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = table.Lease(ctx, rollout.Request{Size: 4, ID: "leased"}); err != nil || !b.Draws[0].Redelivered ||
+		b.Draws[2].Redelivered {
+		t.Fatalf("after a release %+v, %v", b, err)
+	}
+	l.apply(t, table.ForJournal().Cut())
+	rebuilt := mustNew(t, o)
+	if _, err := rebuilt.ForJournal().Rebuild(l.recovered(t)); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"a", "b"} {
+		req := rollout.Request{Size: 2, Shard: i % 2, ID: id}
+		if !rebuilt.ForService().Repeats(req) {
+			t.Errorf("request %s is forgotten", id)
+		}
+		for _, draw := range []func(context.Context, rollout.Request) (*rollout.Batch, error){
+			rebuilt.Sample, rebuilt.Lease,
+		} {
+			if b, err := draw(ctx, req); !errors.Is(err, rollout.ErrNoLease) ||
+				!strings.Contains(err.Error(), "2 rollouts (of ids") {
+				t.Errorf("request %s got %v, %v", id, b, err)
+			}
+		}
+	}
+	for _, id := range []string{"undone", "leased"} {
+		b, err := rebuilt.Sample(ctx, rollout.Request{Size: 2, ID: id})
+		if err != nil || !b.Draws[0].Redelivered {
+			t.Errorf("request %s got %+v, %v", id, b, err)
+		}
 	}
 }
 

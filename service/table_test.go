@@ -128,6 +128,35 @@ func TestWhatAStarvedRequestAcknowledgesStaysConsumedAfterACrash(t *testing.T) {
 	}
 }
 
+// A queue's batch by request id that was acknowledged before a crash is not answered with other rollouts after it, and
+// one that was not is delivered again, with its name.
+func TestAttackARequestOfAQueueThatIsRepeatedAfterACrashGetsNoOtherRollouts(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir(), Interval: time.Hour})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
+	v.fill("q", alone(6, 0)...)
+	x := v.exchanger(v.client, "q")
+	first := wire.SampleRequest{Size: 2, Prefetch: count(0), RequestID: "first"}
+	b := v.mustSample(x, first)
+	if _, err := x.sample(wire.SampleRequest{Acknowledge: []uint64{b.Batch}}); err != nil {
+		t.Fatal(err)
+	}
+	if again := v.mustSample(v.exchanger(v.client, "q"), first); again.Batch != b.Batch || !again.Repeated ||
+		again.draws[0].ID != b.draws[0].ID {
+		t.Errorf("the repeat is %+v, want batch %d and its name", again.BatchInfo, b.Batch)
+	}
+	second := wire.SampleRequest{Size: 2, Prefetch: count(0), RequestID: "second"}
+	lost := v.mustSample(x, second)
+	after := v.crashed()
+	y := after.exchanger(after.client, "q")
+	if _, err := y.sample(first); !errors.Is(err, rollout.ErrNoLease) {
+		t.Errorf("the acknowledged request got %v", err)
+	}
+	if again := after.mustSample(y, second); again.Repeated || again.draws[0].ID != lost.draws[0].ID ||
+		!again.draws[0].Redelivered {
+		t.Errorf("what was not acknowledged came as %+v, %+v", again.BatchInfo, again.draws[0])
+	}
+}
+
 func TestJournalsAreFoundInFoldersOfAnyName(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "runs [1]*?")
 	v := serve(t, Options{Data: data})

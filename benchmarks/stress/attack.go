@@ -291,7 +291,7 @@ func (a *attacked) consumeStream(ctx context.Context) error {
 		keys := make([]key, len(b.Draws))
 		for i, d := range b.Draws {
 			if keys[i], err = checkRollout(d.Rollout, honestTokens); err == nil {
-				err = a.outcomes.deliver(keys[i], d.ID)
+				err = a.outcomes.deliver(keys[i], d.ID, d.Redelivered)
 			}
 			if err != nil {
 				a.verdict.violation("sample: %v", err)
@@ -330,7 +330,7 @@ func (a *attacked) check(ctx context.Context) {
 	err = checkBalance(s)
 	a.verdict.check(err == nil && s.Present == 0, "the books balance: %d inserted, %d consumed, %d returned, %d left (%v)",
 		s.Inserted, s.Acknowledged, s.Returned, s.Present, err)
-	missing := a.outcomes.missing()
+	missing, _ := a.outcomes.missing()
 	answered := a.outcomes.count(func(o *outcome) bool { return o.acknowledged })
 	a.verdict.check(len(missing) == 0 && answered > 0, "of %d acknowledged rollouts %d were never delivered", answered,
 		len(missing))

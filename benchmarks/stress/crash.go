@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,22 +30,27 @@ type CrashSettings struct {
 	Dir       string        `help:"Folder for the journals, removed in the end; the system's folder for temporary files by default."`
 	Seed      uint64        `default:"1" help:"Seed of every choice."`
 	Inserting int           `default:"8" help:"Clients that insert."`
+	Callers   int           `default:"4" help:"Clients that sample a queue, one call in four of which dies and is repeated by a successor."`
 	Life      time.Duration `default:"1s" help:"Longest time between a start and the next kill."`
 	Pace      time.Duration `default:"10ms" help:"Longest pause of a client between two calls."`
 	Longest   int           `default:"512" help:"Tokens of the longest rollouts."`
 	Keep      bool          `help:"Keep the folder."`
 }
 
-// The tables of a crash test: a queue, and one that is sampled. Neither evicts anything.
+// The tables of a crash test: one that is sampled, a queue that is consumed by streams, and one that is sampled call by
+// call. None evicts anything.
 const (
 	sampledTable = iota
 	queueTable
+	calledTable
+	crashTableCount
 )
 
 func crashTables() []wire.Table {
 	return []wire.Table{
 		sampledTable: crashTable("sampled", replay.Uniform),
 		queueTable:   crashTable("queue", replay.FIFO),
+		calledTable:  crashTable("called", replay.FIFO),
 	}
 }
 
@@ -59,7 +65,7 @@ type crasher struct {
 	out      io.Writer
 	verdict  *Verdict
 	server   *server
-	outcomes [2]outcomes // of the rollouts, by table
+	outcomes [crashTableCount]outcomes // of the rollouts, by table
 	starts   []time.Duration
 	expected counter // errors that clients must expect
 }
@@ -108,6 +114,9 @@ func (c *crasher) work(ctx context.Context) error {
 	}
 	training.Go(func() { c.consume(ctx) })
 	training.Go(func() { c.sample(ctx) })
+	for i := range c.Callers {
+		training.Go(func() { c.call(ctx, i) })
+	}
 	err := c.killOften(ctx)
 	close(enough)
 	if err != nil {
@@ -141,11 +150,13 @@ func (c *crasher) killOften(ctx context.Context) error {
 		}
 		c.starts = append(c.starts, took)
 		if (i+1)%20 == 0 || i+1 == c.Times {
-			acknowledged := func(o *outcome) bool { return o.acknowledged }
+			acknowledged, consumed := 0, 0
+			for i := range c.outcomes {
+				acknowledged += c.outcomes[i].count(func(o *outcome) bool { return o.acknowledged })
+				consumed += c.outcomes[i].count(func(o *outcome) bool { return o.consumed })
+			}
 			fmt.Fprintf(c.out, "%6s  killed %d times; acknowledged %d, consumed %d of them; last start took %s\n",
-				time.Since(began).Round(time.Second),
-				i+1, c.outcomes[sampledTable].count(acknowledged)+c.outcomes[queueTable].count(acknowledged),
-				c.outcomes[queueTable].count(func(o *outcome) bool { return o.consumed }), took.Round(time.Millisecond))
+				time.Since(began).Round(time.Second), i+1, acknowledged, consumed, took.Round(time.Millisecond))
 		}
 	}
 	return nil
@@ -164,7 +175,7 @@ func (c *crasher) killEarly(ctx context.Context, random *rand.Rand) error {
 	return ctx.Err()
 }
 
-// inserter inserts into both tables in turn. It repeats a batch under its id until it is answered.
+// inserter inserts into the tables in turn. It repeats a batch under its id until it is answered.
 type inserter struct {
 	*crasher
 	number int
@@ -198,7 +209,7 @@ func (in *inserter) run(ctx context.Context, enough <-chan struct{}) {
 // insert inserts one batch. It gives up some batches at first and repeats them: then nobody knows what the first
 // attempt did.
 func (in *inserter) insert(ctx context.Context, conn *client.Client, batch int) error {
-	which := batch % 2
+	which := batch % crashTableCount
 	table := conn.Table(crashTables()[which].Name).Waiting(client.Forever)
 	made := makeGroups(in.number, batch, 1+in.random.IntN(4), in.Longest, 0)
 	id := fmt.Sprintf("inserter-%d-%d", in.number, batch)
@@ -301,7 +312,7 @@ func (c *crasher) consumeStream(ctx context.Context) error {
 		for _, d := range draws {
 			k, err := checkRollout(d.Rollout, c.Longest)
 			if err == nil {
-				err = c.outcomes[queueTable].deliver(k, d.ID)
+				err = c.outcomes[queueTable].deliver(k, d.ID, d.Redelivered)
 			}
 			if err != nil {
 				c.verdict.violation("consume: id %d: %v", d.ID, err)
@@ -335,6 +346,78 @@ func requestBatch(stream flight.FlightService_DoExchangeClient, first bool) erro
 		return errors.New("the service closed the stream")
 	}
 	return nil
+}
+
+// call samples a queue call by call, each under an id of its own. Some calls die at a random moment, with their
+// connection; a successor repeats them until it has an answer.
+func (c *crasher) call(ctx context.Context, number int) {
+	random := rollout.Stream(c.Seed, "caller", uint64(number))
+	o := &c.outcomes[calledTable]
+	for n := 0; ctx.Err() == nil; n++ {
+		wait(ctx, time.Duration(random.Int64N(int64(c.Pace))))
+		req := rollout.Request{Size: 8, ID: fmt.Sprintf("caller-%d-%d", number, n)}
+		b, err := c.callUntilAnswered(ctx, req, random)
+		var held []key
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return
+		case errors.Is(err, rollout.ErrNoLease):
+			c.expected.add("calls whose batch was consumed, as an error named")
+			var count int
+			var first, last rollout.ID
+			_, text, _ := strings.Cut(err.Error(), "before, and the ")
+			if _, bad := fmt.Sscanf(text, "%d rollouts (of ids %d to %d)", &count, &first, &last); bad != nil {
+				c.verdict.violation("call: %v names no rollouts: %v", err, bad)
+			}
+			o.name(count, first, last)
+			continue
+		case err != nil:
+			c.verdict.violation("call: %v", err)
+			continue
+		case b.Repeated:
+			c.expected.add("batches repeated")
+		}
+		for _, d := range b.Draws {
+			k, err := checkRollout(d.Rollout, c.Longest)
+			if err == nil {
+				err = o.deliver(k, d.ID, d.Redelivered || b.Repeated)
+			}
+			if err != nil {
+				c.verdict.violation("call: id %d: %v", d.ID, err)
+			}
+			if d.Redelivered {
+				c.expected.add("rollouts redelivered")
+			}
+			held = append(held, k)
+		}
+		o.consume(held) // the acknowledgement was answered
+	}
+}
+
+// callUntilAnswered makes a call, again and again with a client of its own while callers die or the queue has too
+// little.
+func (c *crasher) callUntilAnswered(ctx context.Context, req rollout.Request, random *rand.Rand) (*rollout.Batch, error) {
+	for {
+		conn, err := client.Dial(ctx, c.server.address(), client.Options{Patience: -1})
+		if err != nil && ctx.Err() == nil {
+			continue // the service is down
+		}
+		if err != nil {
+			return nil, err
+		}
+		life, cancel := ctx, context.CancelFunc(func() {})
+		if random.IntN(4) == 0 {
+			life, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(20_000))*time.Microsecond) // its death
+		}
+		b, err := conn.Table(crashTables()[calledTable].Name).Waiting(client.Forever).Sample(life, req)
+		died := err != nil && life.Err() != nil && ctx.Err() == nil
+		cancel()
+		conn.Close()
+		if !died {
+			return b, err
+		}
+		c.expected.add("callers died")
+	}
 }
 
 // check looks for every acknowledged rollout.
@@ -375,9 +458,13 @@ func (c *crasher) checkTable(ctx context.Context, table *client.Table, o *outcom
 	if err != nil {
 		return err
 	}
-	missing := o.missing()
+	missing, named := o.missing()
 	c.verdict.check(len(missing) == 0, "table %s: %d acknowledged rollouts are lost %v", table.Name(), len(missing),
 		missing[:min(len(missing), 8)])
+	if named > 0 {
+		c.verdict.fact("table %s: %d rollouts were consumed by callers that died before they returned, and an error named "+
+			"them to the successor", table.Name(), named)
+	}
 	unasked := o.count(func(r *outcome) bool { return !r.acknowledged })
 	c.verdict.check(unasked == 0, "table %s: %d rollouts are there whose insertion was never acknowledged",
 		table.Name(), unasked)

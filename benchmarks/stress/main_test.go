@@ -24,7 +24,7 @@ func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
 		},
 		"kill -9 under load": func(t *testing.T) (*Verdict, error) {
 			return crash(t.Context(), CrashSettings{
-				Program: program, Times: 5, Dir: t.TempDir(), Seed: 1, Inserting: 8, Life: time.Second,
+				Program: program, Times: 5, Dir: t.TempDir(), Seed: 1, Inserting: 8, Callers: 4, Life: time.Second,
 				Pace: 10 * time.Millisecond, Longest: 512,
 			}, t.Output())
 		},

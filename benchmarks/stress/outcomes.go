@@ -106,14 +106,16 @@ type outcome struct {
 	id           rollout.ID // as answered or delivered; 0: neither
 	acknowledged bool       // its insertion was answered
 	deliveries   int        // how often a queue delivered it
+	named        bool       // its batch was acknowledged and lost, and an error named it
 	consumed     bool       // for certain: the batch after its own was delivered too
 	present      bool       // the export at the end has it
 }
 
 // outcomes are what happened to each rollout of a table. Its methods may be called concurrently.
 type outcomes struct {
-	mu    sync.Mutex
-	byKey map[key]*outcome
+	mu            sync.Mutex
+	byKey         map[key]*outcome
+	namedRollouts int // see name
 }
 
 // get returns a rollout's outcome. A second id means that the rollout was inserted twice. The lock is held.
@@ -142,16 +144,33 @@ func (o *outcomes) acknowledge(k key, id rollout.ID) error {
 	return err
 }
 
-// deliver notes that a queue delivered a rollout. A consumed rollout must not come again.
-func (o *outcomes) deliver(k key, id rollout.ID) error {
+// deliver notes that a queue delivered a rollout, and whether it named it as delivered before. A consumed rollout must
+// not come again, and another only if it is named.
+func (o *outcomes) deliver(k key, id rollout.ID, named bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r, err := o.get(k, id)
 	r.deliveries++
-	if r.consumed && err == nil {
+	switch {
+	case err != nil:
+	case r.consumed:
 		err = fmt.Errorf("rollout %s was consumed and came again", k)
+	case r.deliveries > 1 && !named:
+		err = fmt.Errorf("rollout %s was delivered twice without being named", k)
 	}
 	return err
+}
+
+// name notes that an error named count rollouts, of these ids, as consumed by a batch that nobody has.
+func (o *outcomes) name(count int, first, last rollout.ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range o.byKey {
+		if r.id >= first && r.id <= last {
+			r.named = true
+		}
+	}
+	o.namedRollouts += count
 }
 
 // consume notes that rollouts left a queue for good.
@@ -194,14 +213,19 @@ func (o *outcomes) count(which func(*outcome) bool) int {
 	return n
 }
 
-// missing returns the acknowledged rollouts that are neither there nor were ever delivered.
-func (o *outcomes) missing() (keys []key) {
+// missing returns the acknowledged rollouts that are neither there nor were ever delivered, and were not named as
+// consumed, and how many were.
+func (o *outcomes) missing() (keys []key, named int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for k, r := range o.byKey {
-		if r.acknowledged && !r.present && r.deliveries == 0 {
+		switch {
+		case !r.acknowledged || r.present || r.deliveries > 0:
+		case r.named && named < o.namedRollouts:
+			named++
+		default:
 			keys = append(keys, k)
 		}
 	}
-	return keys
+	return keys, named
 }

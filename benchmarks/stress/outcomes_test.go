@@ -49,13 +49,14 @@ func TestOutcomesFindLostAndRepeatedRollouts(t *testing.T) {
 	must(o.acknowledge(a, 1))
 	must(o.acknowledge(b, 2))
 	must(o.acknowledge(c, 3))
-	if got := len(o.missing()); got != 3 {
-		t.Errorf("%d are missing, want 3", got)
+	if got, _ := o.missing(); len(got) != 3 {
+		t.Errorf("%d are missing, want 3", len(got))
 	}
-	must(o.deliver(a, 1))
-	must(o.deliver(a, 1)) // its batch was never acknowledged
+	must(o.deliver(a, 1, false))
+	must(o.deliver(a, 1, true)) // its batch was never acknowledged
+	refuse("a rollout that comes again without a name", o.deliver(a, 1, false))
 	o.consume([]key{a})
-	refuse("a consumed rollout that comes again", o.deliver(a, 1))
+	refuse("a consumed rollout that comes again", o.deliver(a, 1, true))
 	refuse("a consumed rollout that is there", o.find(a, 1))
 	must(o.find(b, 2))
 	refuse("a rollout that was returned twice", o.find(b, 2))
