@@ -84,6 +84,13 @@ func (v ServiceView) Renew(id rollout.BatchID) error {
 	})
 }
 
+// LastID returns the id of the latest rollout that was inserted, 0 if none was.
+func (v ServiceView) LastID() rollout.ID {
+	v.table.mu.Lock()
+	defer v.table.mu.Unlock()
+	return v.table.lastID
+}
+
 // NextExpiry returns when the first lease of a shard ends, false if nothing is on lease. A sample that waits for
 // rollouts may find some then.
 func (v ServiceView) NextExpiry(shard int) (time.Time, bool) {

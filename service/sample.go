@@ -114,9 +114,13 @@ func (t *table) countStarved(err error) {
 	}
 }
 
-// sendBatch sends a packed batch, after what the queue gave out before is on disk. It frees the batch's memory.
+// sendBatch sends a packed batch, after what the queue gave out before, and what it gives out, is on disk. It frees the
+// batch's memory.
 func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began time.Time) error {
 	err := t.flushConsumed(ctx)
+	if err == nil && !p.batch.Repeated {
+		err = t.commitDrawn(ctx, p.batch)
+	}
 	var metadata []byte
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{

@@ -43,6 +43,7 @@ type table struct {
 	meter           meter
 
 	heldBytes         atomic.Int64  // its part of Service.tableMemory
+	committed         atomic.Uint64 // greatest id of a queue's rollouts that commit covers
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
@@ -251,7 +252,37 @@ func (t *table) commit(ctx context.Context) error {
 	if t.journal == nil {
 		return nil
 	}
-	return t.journalError(t.journal.Commit(ctx))
+	upTo := uint64(0)
+	if t.Sampler.Consumes() {
+		upTo = uint64(t.rollouts.ForService().LastID())
+	}
+	if err := t.journal.Commit(ctx); err != nil {
+		return t.journalError(err)
+	}
+	raise(&t.committed, upTo)
+	return nil
+}
+
+// raise sets a to n unless it is greater.
+func raise(a *atomic.Uint64, n uint64) {
+	for at := a.Load(); at < n && !a.CompareAndSwap(at, n); at = a.Load() {
+	}
+}
+
+// commitDrawn commits what a queue gives out. Without it a crash could undo an insertion whose rollouts were delivered,
+// and the repeated insertion would deliver them again under other ids.
+func (t *table) commitDrawn(ctx context.Context, b *rollout.Batch) error {
+	if t.journal == nil || !t.Sampler.Consumes() {
+		return nil
+	}
+	newest := rollout.ID(0)
+	for i := range b.Draws {
+		newest = max(newest, b.Draws[i].ID)
+	}
+	if uint64(newest) <= t.committed.Load() {
+		return nil
+	}
+	return t.commit(ctx)
 }
 
 // flushConsumed waits until the journal has on disk what left a queue for good, so that no crash brings it back.
@@ -266,8 +297,7 @@ func (t *table) flushConsumed(ctx context.Context) error {
 	if err := t.journal.Flush(ctx); err != nil {
 		return t.journalError(err)
 	}
-	for at := t.flushed.Load(); at < upTo && !t.flushed.CompareAndSwap(at, upTo); at = t.flushed.Load() {
-	}
+	raise(&t.flushed, upTo)
 	return nil
 }
 

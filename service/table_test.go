@@ -157,6 +157,30 @@ func TestAttackARequestOfAQueueThatIsRepeatedAfterACrashGetsNoOtherRollouts(t *t
 	}
 }
 
+// What a queue delivers is on disk, though its insertion was not answered yet: or a crash would undo the insertion, and
+// its repeat would bring the same rollouts under other ids.
+func TestAttackWhatAQueueDeliversIsThereAfterACrash(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir(), Interval: time.Hour})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
+	q, err := v.service.table("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.rollouts.ForService().InsertOnce(t.Context(), "unanswered", alone(2, 0)...); err != nil {
+		t.Fatal(err)
+	}
+	q.rolloutsChanged.notify()
+	v.mustSample(v.exchanger(v.client, "q"), wire.SampleRequest{Size: 2, Prefetch: count(0)})
+	after := v.crashed()
+	if s := after.stats("q"); s.Present != 2 {
+		t.Errorf("after a crash %d of the 2 are present", s.Present)
+	}
+	again, err := after.insert("q", wire.InsertRequest{BatchID: "unanswered"}, alone(2, 0)...)
+	if err != nil || len(again.IDs) != 2 || again.IDs[0] != 1 {
+		t.Errorf("the insertion's repeat got %v, %v", again.IDs, err)
+	}
+}
+
 func TestJournalsAreFoundInFoldersOfAnyName(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "runs [1]*?")
 	v := serve(t, Options{Data: data})

@@ -101,8 +101,8 @@ func crash(ctx context.Context, settings CrashSettings, out io.Writer) (*Verdict
 	return c.verdict, c.check(ctx, direct)
 }
 
-// work kills and restarts the service while clients work. Every client that inserts ends with an answer to its last
-// insertion.
+// work kills and restarts the service while clients work. Every client that inserts or calls ends with an answer to its
+// last insertion or call.
 func (c *crasher) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (c *crasher) work(ctx context.Context) error {
 	training.Go(func() { c.consume(ctx) })
 	training.Go(func() { c.sample(ctx) })
 	for i := range c.Callers {
-		training.Go(func() { c.call(ctx, i) })
+		inserting.Go(func() { c.call(ctx, i, enough) })
 	}
 	err := c.killOften(ctx)
 	close(enough)
@@ -350,10 +350,17 @@ func requestBatch(stream flight.FlightService_DoExchangeClient, first bool) erro
 
 // call samples a queue call by call, each under an id of its own. Some calls die at a random moment, with their
 // connection; a successor repeats them until it has an answer.
-func (c *crasher) call(ctx context.Context, number int) {
+func (c *crasher) call(ctx context.Context, number int, enough <-chan struct{}) {
 	random := rollout.Stream(c.Seed, "caller", uint64(number))
 	o := &c.outcomes[calledTable]
-	for n := 0; ctx.Err() == nil; n++ {
+	for n := 0; ; n++ {
+		select {
+		case <-enough:
+			return
+		case <-ctx.Done():
+			return
+		default:
+		}
 		wait(ctx, time.Duration(random.Int64N(int64(c.Pace))))
 		req := rollout.Request{Size: 8, ID: fmt.Sprintf("caller-%d-%d", number, n)}
 		b, err := c.callUntilAnswered(ctx, req, random)
@@ -361,6 +368,8 @@ func (c *crasher) call(ctx context.Context, number int) {
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return
+		case errors.Is(err, rollout.ErrStarved):
+			continue
 		case errors.Is(err, rollout.ErrNoLease):
 			c.expected.add("calls whose batch was consumed, as an error named")
 			var count int
@@ -394,8 +403,7 @@ func (c *crasher) call(ctx context.Context, number int) {
 	}
 }
 
-// callUntilAnswered makes a call, again and again with a client of its own while callers die or the queue has too
-// little.
+// callUntilAnswered makes a call, again and again with a client of its own while callers die.
 func (c *crasher) callUntilAnswered(ctx context.Context, req rollout.Request, random *rand.Rand) (*rollout.Batch, error) {
 	for {
 		conn, err := client.Dial(ctx, c.server.address(), client.Options{Patience: -1})
@@ -409,7 +417,7 @@ func (c *crasher) callUntilAnswered(ctx context.Context, req rollout.Request, ra
 		if random.IntN(4) == 0 {
 			life, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(20_000))*time.Microsecond) // its death
 		}
-		b, err := conn.Table(crashTables()[calledTable].Name).Waiting(client.Forever).Sample(life, req)
+		b, err := conn.Table(crashTables()[calledTable].Name).Waiting(patience).Sample(life, req)
 		died := err != nil && life.Err() != nil && ctx.Err() == nil
 		cancel()
 		conn.Close()

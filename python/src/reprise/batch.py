@@ -26,6 +26,7 @@ class BatchInfo:
         shard: that it was drawn from.
         rows: rollouts in it.
         present: rollouts in the table after the draw.
+        repeated: the batch was acknowledged before: it answers a repeated request id.
     """
 
     batch: int = 0
@@ -33,11 +34,13 @@ class BatchInfo:
     shard: int = 0
     rows: int = 0
     present: int = 0
+    repeated: bool = False
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> BatchInfo:
         """Read the metadata of a batch."""
-        return cls(**{name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")})
+        numbers = {name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")}
+        return cls(**numbers, repeated=answer.get("repeated", False))
 
 
 class Batch:
@@ -103,6 +106,11 @@ class Batch:
     def uses(self) -> Array:
         """int32 [B]: acknowledged uses before this draw."""
         return self.column("uses")
+
+    @property
+    def redelivered(self) -> Array:
+        """bool [B]: from a queue, the rollout may have been delivered before, by a draw that was not acknowledged."""
+        return self.column("redelivered")
 
     @property
     def group_means(self) -> Array:

@@ -174,6 +174,27 @@ class Connection:
             lambda seconds: receive(self._client.do_get(ticket, self._options(seconds + GRACE))), timeout
         )
 
+    def converse(
+        self,
+        table: str,
+        talk: Callable[[flight.FlightStreamWriter, flight.FlightStreamReader], T],
+        *,
+        timeout: float,
+    ) -> T:
+        """Open a sampling stream, return what ``talk`` makes of it, and end it; again if the connection breaks."""
+        descriptor = flight.FlightDescriptor.for_path(table)
+
+        def attempt(seconds: float) -> T:
+            writer, reader = self._client.do_exchange(descriptor, self._options(seconds + GRACE))
+            try:
+                return talk(writer, reader)
+            finally:
+                reader.cancel()
+                with contextlib.suppress(Exception):  # it was cancelled
+                    writer.close()
+
+        return self._retry(attempt, timeout)
+
     def exchange(self, table: str) -> tuple[flight.FlightStreamWriter, flight.FlightStreamReader]:
         """Open a sampling stream on a table. The caller must be `using` the connection. The stream has no deadline, but
         each request on it has one."""

@@ -17,7 +17,7 @@ import pyarrow.flight as flight
 from . import errors
 from .arrays import finite_numbers, whole_numbers
 from .batch import Batch, BatchInfo
-from .connection import GRACE, Connection
+from .connection import GRACE, Connection, encode
 from .rollouts import Rows, record_batch
 from .stats import Stats, TableInfo
 from .stream import Stream
@@ -174,41 +174,58 @@ class Table:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        """Draw a batch. It counts as used once it has arrived.
+        """Draw a batch, receive it whole, acknowledge it, and return it once the service has answered that.
+
+        If this process ends before, the draws go back: a queue delivers its rollouts again and names them
+        (`Batch.redelivered`).
 
         Args:
             size: B, in rollouts, or in the table's unit if that is group or step.
             fresh: how many of them must never have been drawn as fresh before, oldest first.
             columns: of the batch, by name (`schema`); all by default.
             shard: to draw from.
-            request_id: names the request; a repeated one gets the same batch. Random by default.
+            request_id: names the request, for callers that may die: who repeats it gets the same batch, with
+                ``info.repeated`` if it had been acknowledged. Random by default.
             timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: do not
                 wait.
 
         Raises:
             Starved: too little within the timeout.
+            NoLease: the batch of a repeated ``request_id`` was acknowledged, and its rollouts have left the queue.
         """
         wait = self._connection.timeout if timeout is None else timeout
         request = {
-            "table": self.name,
             "size": _size(size),
             "request_id": request_id or uuid.uuid4().hex,
             "timeout_ms": _milliseconds(wait),
+            "prefetch": 0,
             **_given(fresh=fresh, shard=shard, columns=columns),
         }
-        return self._connection.read(request, self._receive_batch, timeout=max(wait, GRACE))
+        held: Batch | None = None  # received, and its acknowledgement sent
 
-    def _receive_batch(self, reader: flight.FlightStreamReader) -> Batch:
-        info: dict[str, Any] = {}
-        batches = []
-        for chunk in reader:
-            if chunk.app_metadata is not None:
-                info.update(json.loads(chunk.app_metadata.to_pybytes()))
-            if chunk.data is not None:
-                batches.append(chunk.data)
-        if len(batches) != 1:
-            raise errors.Failed(f"{self.name}: {len(batches)} record batches: want one, with the draws")
-        return Batch(batches[0], BatchInfo.of(info))
+        def talk(writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader) -> Batch:
+            nonlocal held
+            writer.write_metadata(encode(request))
+            chunk, answer = _answer(reader)
+            if chunk.data is None:
+                raise errors.Failed(f"{self.name}: the service answered a request with neither a batch nor an error")
+            if held is None or held.info.batch != answer["batch"]:
+                held = Batch(chunk.data, BatchInfo.of(answer))
+            if not answer.get("repeated"):
+                writer.write_metadata(encode({"acknowledge": [answer["batch"]]}))
+                try:
+                    _answer(reader)
+                except errors.NoLease as error:  # it went back: its time was over, or the table was rewound
+                    held = None
+                    raise errors.Unavailable(str(error)) from error  # draw another
+            return held
+
+        try:
+            return self._connection.converse(self.name, talk, timeout=max(wait, GRACE))
+        except errors.NoLease:
+            if held is None:
+                raise
+            return held  # the service had acknowledged it; only the answer was lost
 
     def lease(
         self,
@@ -445,6 +462,18 @@ def _given(**values: Any) -> dict[str, Any]:
         if value is not None and not (isinstance(value, (int, float, list, tuple)) and not value):
             out[name] = list(value) if name == "columns" else value
     return out
+
+
+def _answer(reader: flight.FlightStreamReader) -> tuple[flight.FlightStreamChunk, dict[str, Any]]:
+    """Return the next message of a sampling stream with its metadata, or raise the error that it carries."""
+    try:
+        chunk = reader.read_chunk()
+    except StopIteration:
+        raise errors.Unavailable("the service ended the stream") from None
+    answer: dict[str, Any] = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
+    if reported := answer.get("error"):
+        raise errors.from_code(reported.get("code", ""), reported.get("message", ""))
+    return chunk, answer
 
 
 def _size(size: Any) -> Any:
