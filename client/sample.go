@@ -65,8 +65,8 @@ func (t *Table) trySample(ctx context.Context, req wire.SampleRequest, held **ro
 		err = context.Cause(ctx) // it ended as the answer came
 	}
 	if b := a.batch; err == nil && b != nil {
-		if *held == nil || (*held).ID != b.ID {
-			*held = b
+		if *held == nil || !b.Repeated {
+			*held = b // a service that crashed may give other rollouts under the same batch id
 		}
 		if !b.Repeated {
 			a, usable, err = s.roundTrip(ctx, wire.SampleRequest{Acknowledge: []uint64{uint64(b.ID)}})

@@ -122,6 +122,32 @@ func TestAttackABatchIsKeptWhoseAcknowledgementIsAnsweredAfterARestart(t *testin
 	}
 }
 
+// A service that crashed without the acknowledgement draws anew, perhaps under the same batch id: what it then
+// acknowledges is the answer.
+func TestAttackABatchDrawnAnewAfterARestartIsTheAnswer(t *testing.T) {
+	t.Parallel()
+	o := replay.Options{Sampler: replay.FIFO, Capacity: 9}
+	f, table, _ := twins(t, o)
+	other, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Insert(t.Context(), group("after the crash", 1, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.failing(func(m string, n int) error {
+		if m == "after acknowledge" && n == 1 {
+			f.table = other
+			return broken()
+		}
+		return nil
+	})
+	got, err := table.Sample(t.Context(), rollout.Request{Size: 3})
+	if err != nil || got.ID != 1 || got.Draws[0].Rollout.PromptID != "after the crash" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // A caller that ends before the acknowledgement leaves its rollouts to the next.
 func TestAttackWhatACallerThatEndsHadDrawnGoesBack(t *testing.T) {
 	t.Parallel()

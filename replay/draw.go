@@ -280,7 +280,8 @@ type Consumed struct {
 }
 
 func (m *consumed) of(request string, b *rollout.Batch) Consumed {
-	c := Consumed{Request: request, Slot: m.slot(b.ID), Batch: b.ID, Version: b.Version, Rollouts: len(b.Draws), First: b.Draws[0].ID}
+	c := Consumed{Request: request, Slot: m.slot(b.ID), Batch: b.ID, Version: b.Version, Rollouts: len(b.Draws),
+		First: b.Draws[0].ID}
 	for i := range b.Draws {
 		c.First, c.Last = min(c.First, b.Draws[i].ID), max(c.Last, b.Draws[i].ID)
 	}

@@ -529,9 +529,15 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 	return nil
 }
 
+// unrecorded is more batches than a shard draws between two cuts. Their ids were known to callers when the table was
+// lost, and none of them may name another batch, which such a caller would settle.
+const unrecorded = 1 << 24
+
 // setState gives a new shard its part of a saved state.
 func (s *shard) setState(st *shardState, v rollout.Version) {
-	s.version, s.batches, s.counts = v, st.Batches, st.Counts.clone()
+	each := s.consumed.slots / uint64(s.options.Shards)
+	s.batches = st.Batches + unrecorded/each*each // so that the oldest of its consumed requests is still the next to go
+	s.version, s.counts = v, st.Counts.clone()
 	s.counts.UsesPresent = rollout.Histogram{}
 	if p := s.prioritized; p != nil {
 		p.tau, p.rate = st.Tau, p.o.decayRate(st.Tau)

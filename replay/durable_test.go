@@ -326,6 +326,36 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	}
 }
 
+// A caller may hold a batch that the journal of a crashed table does not know of. No other batch has its id.
+func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
+	o := Options{Capacity: 64, Shards: 2}
+	table := mustNew(t, o)
+	table.ForJournal().Track()
+	for range 4 {
+		if _, err := table.Insert(ctx, someGroup(rollout.Stream(1, "test", 0), 2, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l ledger
+	l.apply(t, table.ForJournal().Cut())
+	given := make(map[rollout.BatchID]bool)
+	for range 3 {
+		for i := range 8 {
+			b, err := table.Lease(ctx, rollout.Request{Size: 1, Shard: i % 2})
+			if err != nil || given[b.ID] {
+				t.Fatalf("batch %+v, %v", b, err)
+			}
+			given[b.ID] = true
+		}
+		rebuilt := mustNew(t, o)
+		if _, err := rebuilt.ForJournal().Rebuild(l.recovered(t)); err != nil {
+			t.Fatal(err)
+		}
+		table = rebuilt
+		l.apply(t, table.ForJournal().Cut())
+	}
+}
+
 // A queue that is rebuilt refuses the request ids whose batches left it, except those that a rewind undid, and names
 // what it may have delivered before.
 func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {

@@ -150,6 +150,7 @@ func (t *table) readState(r io.Reader) error {
 			return err
 		}
 	}
+	t.durable.Store(0) // ids go on from those of the snapshot
 	t.leases.endAll()
 	t.reports.forget()
 	t.gate.Store(newGate(t.Gate, g.countFor(t), t.gate.Load().Next())) // insertions went on between the two snapshots

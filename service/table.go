@@ -43,7 +43,7 @@ type table struct {
 	meter           meter
 
 	heldBytes         atomic.Int64  // its part of Service.tableMemory
-	committed         atomic.Uint64 // greatest id of a queue's rollouts that commit covers
+	durable           atomic.Uint64 // greatest id of a queue's rollouts that commit covers
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
@@ -259,7 +259,7 @@ func (t *table) commit(ctx context.Context) error {
 	if err := t.journal.Commit(ctx); err != nil {
 		return t.journalError(err)
 	}
-	raise(&t.committed, upTo)
+	raise(&t.durable, upTo)
 	return nil
 }
 
@@ -279,7 +279,7 @@ func (t *table) commitDrawn(ctx context.Context, b *rollout.Batch) error {
 	for i := range b.Draws {
 		newest = max(newest, b.Draws[i].ID)
 	}
-	if uint64(newest) <= t.committed.Load() {
+	if uint64(newest) <= t.durable.Load() {
 		return nil
 	}
 	return t.commit(ctx)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -154,6 +157,48 @@ def test_a_repeated_request_gets_the_same_batch(table: Create) -> None:
     t.insert(rollouts([4] * 64))
     first, again = (t.sample(8, request_id="r") for _ in range(2))
     assert first.ids.tolist() == again.ids.tolist() and t.stats().acknowledged == 8
+    assert again.info.repeated and not first.info.repeated
+
+
+DIES = """
+import os, sys, reprise, reprise.table
+receive = reprise.table._answer
+reprise.table._answer = lambda reader: (receive(reader), os._exit(7))  # before it acknowledges
+reprise.connect(sys.argv[1]).table(sys.argv[2]).sample(4, request_id=sys.argv[3])
+"""
+
+
+def test_attack_a_caller_of_sample_that_dies_loses_nothing(server: Server, table: Create) -> None:
+    t = table(sampler="fifo", capacity=100)
+    ids = t.insert(rollouts(LENGTHS)).tolist()
+    for request in ("of the dead", "r"):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        program = [sys.executable, "-c", DIES, server.address, t.name, request]
+        died = subprocess.run(program, env=environment, timeout=120)
+        assert died.returncode == 7
+    batch = t.sample(4, request_id="r", timeout=20)
+    assert sorted(batch.ids.tolist()) == ids and batch.redelivered.all()
+    t.insert(rollouts(LENGTHS))
+    assert not t.sample(4).redelivered.any()
+
+
+def test_attack_a_request_repeated_after_a_crash_gets_no_other_rollouts(
+    binary: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    arguments = ("--data", str(tmp_path), "--sync", "always")
+    running = Server(*arguments)
+    try:
+        with reprise.connect(running.address, timeout=60) as client:
+            t = client.create("queue", sampler="fifo", capacity=100)
+            t.insert(rollouts(LENGTHS * 2))
+            assert t.sample(4, request_id="r").ids.tolist() == [1, 2, 3, 4]
+            running.stop(signal.SIGKILL)
+            running = Server(*arguments, listen=running.address.removeprefix("grpc://"))
+            with pytest.raises(reprise.NoLease, match="4 rollouts .of ids 1 to 4."):
+                t.sample(4, request_id="r")
+            assert sorted(t.sample(4).ids.tolist()) == [5, 6, 7, 8]
+    finally:
+        running.stop()
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])

@@ -20,6 +20,30 @@ def acknowledged(fake: Fake) -> list[list[int]]:
     return [request["acknowledge"] for request in fake.requests]
 
 
+def test_attack_a_sample_is_on_lease_until_it_was_received(fake: Fake, scripted: reprise.Table) -> None:
+    fake.on_request = lambda number, request: {} if "acknowledge" in request else None
+    assert scripted.sample(2).info.batch == 1
+    asked, settled = fake.requests
+    assert asked["prefetch"] == 0 and asked["request_id"] and settled == {"acknowledge": [1]}
+
+
+def test_attack_the_lost_answer_to_an_acknowledgement_loses_no_batch(fake: Fake, scripted: reprise.Table) -> None:
+    def consumed(number: int, request: dict[str, Any]) -> dict[str, Any] | None:
+        if number == 2:
+            raise flight.FlightUnavailableError("connection reset")
+        return {"error": {"code": "no_lease", "message": "acknowledged before"}} if number == 3 else None
+
+    fake.on_request = consumed
+    assert scripted.sample(2).info.batch == 1
+    assert fake.requests[2]["request_id"] == fake.requests[0]["request_id"]
+
+
+def test_a_sample_whose_lease_ended_on_the_way_is_drawn_again(fake: Fake, scripted: reprise.Table) -> None:
+    lapsed = {"error": {"code": "no_lease", "message": "batch 1 is not on lease"}}
+    fake.on_request = lambda number, request: lapsed if number == 2 else {} if number == 4 else None
+    assert scripted.sample(2).info.batch == 3
+
+
 def test_asking_for_the_next_batch_acknowledges_the_one_before(fake: Fake, scripted: reprise.Table) -> None:
     with scripted.stream(2, prefetch=0) as stream:
         assert [next(stream).info.batch for _ in range(3)] == [1, 2, 3]

@@ -209,9 +209,10 @@ class Table:
             chunk, answer = _answer(reader)
             if chunk.data is None:
                 raise errors.Failed(f"{self.name}: the service answered a request with neither a batch nor an error")
-            if held is None or held.info.batch != answer["batch"]:
+            repeated = answer.get("repeated", False)
+            if held is None or not repeated:  # a service that crashed may give other rollouts under the same batch id
                 held = Batch(chunk.data, BatchInfo.of(answer))
-            if not answer.get("repeated"):
+            if not repeated:
                 writer.write_metadata(encode({"acknowledge": [answer["batch"]]}))
                 try:
                     _answer(reader)
