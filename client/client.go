@@ -11,8 +11,8 @@
 // Nothing is inserted twice. Nothing is lost that was acknowledged: a sampled batch is acknowledged when it has arrived
 // whole, and until then its draws go back if anything ends; a queue names what it delivers again
 // (rollout.Draw.Redelivered). Every insertion has a batch id and every sample a request id, and the client retries them
-// under it when the connection breaks or the service restarts, for Options.Patience; then it returns [ErrUnreachable]. Calls end with their context. All methods of Client and Table may be called
-// concurrently.
+// under it when the connection breaks or the service restarts, for Options.Patience; then it returns [ErrUnreachable].
+// Calls end with their context. All methods of Client and Table may be called concurrently.
 //
 // # Waiting
 //

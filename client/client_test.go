@@ -226,8 +226,8 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			}
 			continue
 		}
-		b, err := f.table.ForService().Lease(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard,
-			ID: req.RequestID})
+		b, err := f.table.ForService().Lease(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh,
+			Shard: req.Shard, ID: req.RequestID})
 		if err != nil {
 			text, _ := json.Marshal(wire.BatchInfo{Error: wire.StatusOf(err)})
 			if err := s.Send(&flight.FlightData{AppMetadata: text}); err != nil {

@@ -24,9 +24,10 @@ import (
 // program ends before, or ctx does, the draws go back: a queue delivers its rollouts again and names them
 // (rollout.Draw.Redelivered). Nothing is returned by two calls unless it is so named, and nothing is lost.
 //
-// A request id of one's own is for callers that may die: who repeats it gets the same batch, with rollout.Batch.Repeated
-// if it had been acknowledged. Of a queue's acknowledged batch the service may have the rollouts no more: then the error
-// wraps rollout.ErrNoLease and names them. It wraps rollout.ErrStarved if the table holds too few rollouts.
+// A request id of one's own is for callers that may die: who repeats it gets the same batch, with
+// rollout.Batch.Repeated if it had been acknowledged. Of a queue's acknowledged batch the service may have the rollouts
+// no more: then the error wraps rollout.ErrNoLease and names them. It wraps rollout.ErrStarved if the table holds too
+// few rollouts.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	if req.ID == "" {
 		req.ID = t.client.nextID()

@@ -390,9 +390,9 @@ type RebuildResult struct {
 // Rebuild fills an empty table with the content of another one's cuts: rollouts with their uses, priorities and
 // freshness, the version, the ids given, the insertions remembered, the statistics. Draws that were on lease have gone
 // back, uncounted, and all that a queue holds counts as redelivered: it may have been on lease. Sampler epoch begins a
-// new epoch, and batches remembered by request id are forgotten, but a queue's acknowledged ones are still refused. Unless
-// Repair is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid (invariants 1, 2 and
-// 11).
+// new epoch, and batches remembered by request id are forgotten, but a queue's acknowledged ones are still refused.
+// Unless Repair is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid
+// (invariants 1, 2 and 11).
 //
 // The table is tracked from then on, and what it was given counts as cut.
 func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {

@@ -404,7 +404,9 @@ func (c *crasher) call(ctx context.Context, number int, enough <-chan struct{}) 
 }
 
 // callUntilAnswered makes a call, again and again with a client of its own while callers die.
-func (c *crasher) callUntilAnswered(ctx context.Context, req rollout.Request, random *rand.Rand) (*rollout.Batch, error) {
+func (c *crasher) callUntilAnswered(
+	ctx context.Context, req rollout.Request, random *rand.Rand,
+) (*rollout.Batch, error) {
 	for {
 		conn, err := client.Dial(ctx, c.server.address(), client.Options{Patience: -1})
 		if err != nil && ctx.Err() == nil {
@@ -470,8 +472,8 @@ func (c *crasher) checkTable(ctx context.Context, table *client.Table, o *outcom
 	c.verdict.check(len(missing) == 0, "table %s: %d acknowledged rollouts are lost %v", table.Name(), len(missing),
 		missing[:min(len(missing), 8)])
 	if named > 0 {
-		c.verdict.fact("table %s: %d rollouts were consumed by callers that died before they returned, and an error named "+
-			"them to the successor", table.Name(), named)
+		c.verdict.fact("table %s: %d rollouts were consumed by callers that died before they returned, and an error "+
+			"named them to the successor", table.Name(), named)
 	}
 	unasked := o.count(func(r *outcome) bool { return !r.acknowledged })
 	c.verdict.check(unasked == 0, "table %s: %d rollouts are there whose insertion was never acknowledged",

@@ -6,9 +6,9 @@
 // served a client gone, and the counts of each table must balance (invariant 11), also against the answers that the
 // producers got.
 //
-// stress crash kills the serving process with kill -9 at random moments while clients insert, consume and sample, some of
-// which die too, restarts it on the same port, and in the end looks for every acknowledged rollout (invariant 6): none
-// may be missing, none may be there twice, and a queue may deliver none twice without naming it.
+// stress crash kills the serving process with kill -9 at random moments while clients insert, consume and sample, some
+// of which die too, restarts it on the same port, and in the end looks for every acknowledged rollout (invariant 6):
+// none may be missing, none may be there twice, and a queue may deliver none twice without naming it.
 //
 // stress attack starts a service under a limit of memory and lets attackers, one kind after another and then all
 // together, make it hold more than it has, beside honest clients: it must go on, and the books must balance.
