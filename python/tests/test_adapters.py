@@ -1,10 +1,15 @@
 """The layouts of TRL, verl and AReaL: there and back again."""
 
+import contextlib
+import sys
+import types
+import warnings
+
 import numpy as np
 import pytest
 from conftest import rollouts, sampled
 
-from reprise import Batch, Invalid, record_batch
+from reprise import Batch, Invalid, RepairWarning, record_batch
 from reprise.adapters import areal, trl, verl
 
 LENGTHS = [5, 9, 3, 7]
@@ -72,14 +77,139 @@ def test_trl_prefers_the_samplers_logprobs_and_says_where_there_are_none(batch: 
     row = record_batch(trl.rollouts(given, rewards=[0] * 4, version=0, num_generations=4))["logprobs"][0].as_py()
     assert row[2] == tensors["old_per_token_logps"][0, 0] - 1 and row[:2] == [0, 0]
     del tensors["old_per_token_logps"]
-    with pytest.raises(Invalid, match="logprobs: missing.*use_vllm"):
+    with pytest.raises(Invalid, match="logprobs: missing.*trl.logprobs"):
         trl.rollouts(tensors, rewards=[0] * 4, version=0, num_generations=4)
 
 
-def test_trl_refuses_what_mask_truncated_completions_emptied(batch: Batch) -> None:
+class Library(types.ModuleType):
+    """As much of torch as the adapters use, for machines without it."""
+
+    no_grad = contextlib.nullcontext
+
+    class Tensor(np.ndarray):
+        def to(self, device: object) -> "Library.Tensor":
+            return self
+
+    @staticmethod
+    def from_numpy(array: np.ndarray) -> np.ndarray:
+        return array.view(Library.Tensor)
+
+    @staticmethod
+    def cat(parts: list[np.ndarray], dim: int) -> np.ndarray:
+        return np.concatenate(parts, axis=dim)
+
+
+def test_attack_trls_number_of_items_has_no_dimension(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Library("torch"))
+    assert trl.tensors(batch, pad_token_id=0, torch=True)["num_items_in_batch"].shape == ()
+
+
+def test_attack_trls_loss_of_micro_batches_is_divided_by_all_of_their_tokens(batch: Batch) -> None:
+    tokens = trl.tensors(batch, pad_token_id=0)["num_items_in_batch"]
+    assert trl.tensors(batch, pad_token_id=0, micro_batches=8)["num_items_in_batch"] == 8 * tokens
+
+
+def test_attack_trls_vllm_mode_finds_its_importance_sampling_ratio(batch: Batch) -> None:
     tensors = trl.tensors(batch, pad_token_id=0)
-    tensors["completion_mask"][2] = 0
-    with pytest.raises(Invalid, match="row 2: no token of the policy.*mask_truncated_completions"):
+    assert (tensors["importance_sampling_ratio"] == np.ones(tensors["completion_ids"].shape)).all()
+
+
+def test_attack_trls_recipe_computes_the_logprobs_that_trl_omits(
+    batch: Batch, columns: dict[str, list], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Library("torch"))
+    outputs = trl.tensors(batch, pad_token_id=99)
+    computed = outputs.pop("old_per_token_logps")
+
+    class Trainer:
+        model = "the weights"
+        args = types.SimpleNamespace(per_device_train_batch_size=2)
+
+        def _get_per_token_logps_and_entropies(self, model, ids, mask, logits_to_keep, batch_size):
+            assert (model, logits_to_keep, batch_size) == ("the weights", 7, 2)
+            assert ids.shape == mask.shape == (4, 2 + 7)
+            return computed, None, None
+
+    found = trl.logprobs(Trainer(), outputs)
+    same(trl.rollouts(outputs, rewards=columns["reward"], version=4, num_generations=2, logprobs=found), columns)
+
+
+def repaired(outputs: dict, rewards: object = (0.0, 1.0, 0.0, 1.0), **options: object) -> tuple[dict, list[tuple]]:
+    """Columns of TRL's outputs, and what the warnings say."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = trl.rollouts(outputs, rewards=np.array(rewards), version=4, num_generations=2, **options)
+    assert all(issubclass(w.category, RepairWarning) for w in caught)
+    return found, [(w.message.name, w.message.count) for w in caught]
+
+
+def test_attack_one_bad_rollout_of_trl_does_not_refuse_the_others(batch: Batch, columns: dict[str, list]) -> None:
+    def bad(**changes: object) -> dict:
+        tensors = {name: value.copy() for name, value in trl.tensors(batch, pad_token_id=0, weigh=False).items()}
+        for name, value in changes.items():
+            tensors[name][2, ...] = value
+        return tensors
+
+    without = {name: [*value[:2], value[3]] for name, value in columns.items()}
+    for changes, rewards, name in (
+        ({"completion_mask": 0}, (0, 1, 0, 1), "mask"),
+        ({"old_per_token_logps": np.nan}, (0, 1, 0, 1), "logprobs"),
+        ({"old_per_token_logps": -np.inf}, (0, 1, 0, 1), "logprobs"),
+        ({"advantages": np.nan}, (0, 1, 0, 1), "advantage"),
+        ({}, (0, 1, np.nan, 1), "reward"),
+    ):
+        found, said = repaired(bad(**changes), rewards, prompt_ids=columns["prompt_id"], truncated=[True] * 4)
+        assert said == [(name, 1)], changes
+        same(found, without)
+        arrow = record_batch(found)
+        assert arrow["group"].to_pylist() == [0, 0, 1] and arrow["prompt_id"].to_pylist() == without["prompt_id"]
+        found, said = repaired(bad(**changes), rewards, whole_groups=True)
+        assert said == [(name, 1), ("group", 1)] and record_batch(found)["group"].to_pylist() == [0, 0]
+    found, said = repaired({**bad(), "completion_mask": bad()["completion_mask"] * 0})
+    assert said == [("mask", 4)] and len(found["lengths"]) == 0
+    with pytest.raises(Invalid, match="rows: none"):
+        record_batch(found)
+
+
+def test_attack_a_logprob_that_rounding_put_above_0_is_0(batch: Batch) -> None:
+    tensors = trl.tensors(batch, pad_token_id=0)
+    tensors["old_per_token_logps"][0, :2] = 1e-8, -1
+    found, said = repaired(tensors)
+    assert said == [("logprobs", 1)]
+    assert record_batch(found)["logprobs"][0].as_py()[2:4] == [0, -1]
+    tensors["old_per_token_logps"][0, 0] = 0.3  # a probability
+    with pytest.raises(Invalid, match="logprobs: row 0: 0.3.*natural logs of probabilities"):
+        repaired(tensors)
+
+
+def test_attack_what_vllm_could_not_score_has_the_trainers_logprob(batch: Batch) -> None:
+    tensors = trl.tensors(batch, pad_token_id=0)
+    sampling = tensors["old_per_token_logps"].copy()
+    sampling[:, 0] = np.nan
+    found, said = repaired({**tensors, "sampling_per_token_logps": sampling})
+    assert said == [("sampling_per_token_logps", 4)] and np.isnan(sampling[:, 0]).all()
+    assert record_batch(found)["logprobs"][0][2].as_py() == tensors["old_per_token_logps"][0, 0]
+
+
+def test_attack_trls_groups_that_span_processes_are_merged(batch: Batch, columns: dict[str, list]) -> None:
+    tensors = {name: value for name, value in trl.tensors(batch, pad_token_id=0, weigh=False).items() if value.ndim}
+    parts = [
+        trl.rollouts(
+            {name: value[first:end] for name, value in tensors.items()}, rewards=columns["reward"][first:end],
+            prompt_ids=columns["prompt_id"][first:end], version=4, num_generations=2, first_row=first,
+        )
+        for first, end in ((0, 1), (1, 4))
+    ]  # fmt: skip
+    merged = trl.merge(parts)
+    same(merged, columns, (*PER_TOKEN, "reward", "prompt_id"))
+    assert record_batch(merged)["group"].to_pylist() == [0, 0, 1, 1]
+    with pytest.raises(Invalid, match="num_generations: 3: want a divisor of the 4 rows, or first_row"):
+        trl.rollouts(tensors, rewards=[0] * 4, version=0, num_generations=3)
+
+
+def test_attack_trls_images_are_refused_by_name(batch: Batch) -> None:
+    tensors = {**trl.tensors(batch, pad_token_id=0), "image_grid_thw": None, "pixel_values": np.zeros((4, 3, 8, 8))}
+    with pytest.raises(Invalid, match="pixel_values: images are not carried"):
         trl.rollouts(tensors, rewards=[0] * 4, version=0, num_generations=2)
 
 
@@ -125,38 +255,135 @@ def test_verl_names_what_is_missing(batch: Batch) -> None:
         verl.rollouts({name: value for name, value in tensors.items() if name != "prompts"}, others)
 
 
+class Jagged:
+    """As much of a nested tensor with layout torch.jagged as the adapter uses."""
+
+    is_nested = True
+
+    def __init__(self, parts: list[np.ndarray]) -> None:
+        self.parts = parts
+
+    def unbind(self) -> list[np.ndarray]:
+        return self.parts
+
+    def detach(self) -> None:
+        raise RuntimeError("numpy() of a nested tensor")
+
+
+def jagged(tensors: dict[str, np.ndarray]) -> dict[str, Jagged]:
+    """verl's V1: no padding, and no attention mask."""
+    rows = range(len(tensors["responses"]))
+    keep = tensors["attention_mask"].astype(bool)
+    width = tensors["prompts"].shape[1]
+    out = {"prompts": Jagged([tensors["prompts"][row][keep[row, :width]] for row in rows])}
+    for name in ("responses", "response_mask", "rollout_log_probs", "token_level_scores", "advantages"):
+        out[name] = Jagged([tensors[name][row][keep[row, width:]] for row in rows])
+    whole = [tensors["input_ids"][row][keep[row]] for row in rows]
+    return {**out, "input_ids": Jagged(whole), "position_ids": Jagged([np.arange(len(each)) for each in whole])}
+
+
+def test_attack_verls_jagged_tensors_are_read(batch: Batch, columns: dict[str, list]) -> None:
+    tensors, others = verl.tensors(batch, pad_token_id=99)
+    with_non_tensors = {**jagged(tensors), **{name: value.tolist() for name, value in others.items()}}
+    back = verl.rollouts(with_non_tensors, keep_advantages=True)
+    same(back, columns)
+    assert record_batch(back)["prompt_id"].to_pylist() == ["0", "0", "1", "1"]
+    assert np.concatenate(record_batch(back)["advantages"].to_pylist()).tolist() == batch.advantages.tolist()
+
+
+def test_attack_verls_jagged_tensordict_is_read(batch: Batch, columns: dict[str, list]) -> None:
+    torch = pytest.importorskip("torch")
+    tensordict = pytest.importorskip("tensordict")
+    tensors, others = verl.tensors(batch, pad_token_id=99)
+    nested = {
+        name: torch.nested.as_nested_tensor([torch.as_tensor(part) for part in value.unbind()], layout=torch.jagged)
+        for name, value in jagged(tensors).items()
+    }
+    stacks = {name: tensordict.NonTensorStack(*value.tolist()) for name, value in others.items()}
+    same(verl.rollouts(tensordict.TensorDict({**nested, **stacks}, batch_size=[4])), columns)
+
+
+def test_attack_verls_missing_attention_mask_is_found_by_the_padding(batch: Batch, columns: dict[str, list]) -> None:
+    tensors, others = verl.tensors(batch, pad_token_id=99_999)
+    del tensors["attention_mask"]
+    with pytest.raises(Invalid, match="attention_mask: missing.*pad_token_id"):
+        verl.rollouts(tensors, others)
+    same(verl.rollouts(tensors, others, pad_token_id=99_999), columns)
+    columns["tokens"][0][-1] = 7  # the end-of-sequence token is the padding's
+    tensors, others = verl.tensors(sampled(columns), pad_token_id=7)
+    del tensors["attention_mask"]
+    same(verl.rollouts(tensors, others, pad_token_id=7), columns)
+
+
+def test_attack_verls_non_tensors_come_back(batch: Batch, columns: dict[str, list]) -> None:
+    tensors, others = verl.tensors(batch, pad_token_id=0)
+    given = {"data_source": "gsm8k", "reward_model": {"ground_truth": np.float32(8), "style": "rule"}, "index": 3}
+    for name, value in given.items():
+        others[name] = np.array([value] * 4, object)
+    others["multi_modal_inputs"] = np.array([{}] * 4, object)
+    others["lock"] = np.array([object()] * 4)
+    with pytest.warns(RepairWarning, match="lock: 4 entries left out: no JSON"):
+        inserted = verl.rollouts(tensors, others)
+    meta = record_batch(inserted)["meta"]
+    _, back = verl.tensors(sampled(columns, meta=meta), pad_token_id=0)
+    for name, value in given.items():
+        assert back[name].tolist() == [value] * 4
+    others["multi_modal_inputs"][1] = {"pixel_values": np.zeros(3)}
+    with pytest.raises(Invalid, match="multi_modal_inputs: images are not carried"):
+        verl.rollouts(tensors, others)
+
+
+def test_attack_one_bad_rollout_of_verl_does_not_refuse_the_others(batch: Batch, columns: dict[str, list]) -> None:
+    tensors, others = verl.tensors(batch, pad_token_id=0)
+    tensors["rollout_log_probs"][1, 0] = np.nan
+    with pytest.warns(RepairWarning, match="logprobs: 1 rollouts dropped: NaN or infinite"):
+        inserted = verl.rollouts(tensors, others)
+    same(inserted, {name: [value[0], *value[2:]] for name, value in columns.items()})
+    assert record_batch(inserted)["prompt_id"].to_pylist() == ["0", "1", "1"]
+
+
 @pytest.mark.parametrize("torch", [False, True])
 def test_areal_there_and_back(batch: Batch, columns: dict[str, list], torch: bool) -> None:
     frameworks(torch)
-    tensors = areal.tensors(batch, pad_token_id=99, torch=torch)
-    same(areal.rollouts(tensors), columns)
-    assert "group" not in areal.rollouts(tensors)
-    assert areal.rollouts(tensors, group_size=2)["group"].tolist() == [0, 0, 1, 1]
-
-
-def test_areals_list_of_trajectories_is_a_list_of_groups(columns: dict[str, list]) -> None:
-    def trajectory(rows: slice) -> dict[str, np.ndarray]:
-        return areal.tensors(sampled({name: value[rows] for name, value in columns.items()}))
-
-    inserted = areal.rollouts([trajectory(slice(0, 3)), trajectory(slice(3, 4))])
+    trajectories = areal.tensors(batch, pad_token_id=99, torch=torch)
+    inserted = areal.rollouts(trajectories)
     same(inserted, columns)
-    assert inserted["group"].tolist() == [0, 0, 0, 1]
+    assert inserted["group"].tolist() == [0, 0, 1, 1]
+    half = areal.rollouts(trajectories[0])
+    assert "group" not in half and areal.rollouts(trajectories[0], group_size=2)["group"].tolist() == [0, 0]
+
+
+def test_attack_areal_gets_the_list_of_groups_that_it_asserts(batch: Batch) -> None:
+    found = areal.tensors(batch)
+    assert isinstance(found, list) and all(isinstance(each, dict) for each in found)
+    assert [len(each["rewards"]) for each in found] == [2, 2]
+    assert len({each["input_ids"].shape[1] for each in found}) == 1
+
+
+def test_attack_one_bad_rollout_of_areal_does_not_refuse_the_others(batch: Batch, columns: dict[str, list]) -> None:
+    trajectories = areal.tensors(batch)
+    trajectories[1]["rewards"][0] = np.nan
+    trajectories[0]["loss_mask"][1] = 0
+    with pytest.warns(RepairWarning) as caught:
+        inserted = areal.rollouts(trajectories, prompt_ids=columns["prompt_id"])
+    assert [str(w.message).split(":")[0] for w in caught] == ["mask", "reward"]
+    same(inserted, {name: [value[0], value[3]] for name, value in columns.items()})
 
 
 def test_areal_has_what_models_say_one_token_earlier(columns: dict[str, list]) -> None:
     import pyarrow as pa
 
     reference = pa.array(columns["logprobs"], pa.list_(pa.float32()))
-    tensors = areal.tensors(sampled(columns, ref_logprobs=reference, values=reference))
+    tensors, _ = areal.tensors(sampled(columns, ref_logprobs=reference, values=reference))
     for name in ("ref_logp", "values"):
         assert tensors[name][0, 1:4].tolist() == columns["logprobs"][0][2:5]
     back = areal.rollouts(tensors)
-    assert record_batch(back)["ref_logprobs"].to_pylist() == columns["logprobs"]
+    assert record_batch(back)["ref_logprobs"].to_pylist() == columns["logprobs"][:2]
 
 
 def test_areal_refuses_rewards_of_another_number(batch: Batch) -> None:
-    tensors = areal.tensors(batch)
-    with pytest.raises(Invalid, match="rewards: 3 of them: want 4"):
-        areal.rollouts({**tensors, "rewards": tensors["rewards"][:3]})
+    tensors = areal.tensors(batch)[0]
+    with pytest.raises(Invalid, match="rewards: 1 of them: want 2"):
+        areal.rollouts({**tensors, "rewards": tensors["rewards"][:1]})
     with pytest.raises(Invalid, match="loss_mask: missing"):
         areal.rollouts({name: value for name, value in tensors.items() if name != "loss_mask"})

@@ -26,6 +26,7 @@ from .errors import (
     Invalid,
     NoLease,
     NotFound,
+    RepairWarning,
     Starved,
     Timeout,
     TooLarge,
@@ -43,6 +44,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Client", "Closing", "Definition", "Denied", "Error", "Exists", "Failed", "Full",
     "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptResult",
-    "Prompts", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
-    "Unavailable", "connect", "record_batch", "rollout",
+    "Prompts", "RepairWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge",
+    "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
 ]  # fmt: skip

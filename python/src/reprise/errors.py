@@ -1,8 +1,9 @@
-"""Exceptions: one class per code of the service (`wire/status.go`), and two for the connection."""
+"""Exceptions: one class per code of the service (`wire/status.go`), two for the connection, and a warning."""
 
 from __future__ import annotations
 
 import re
+import warnings
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -18,6 +19,23 @@ class Error(Exception):
 
     code = "failed"
     retryable = False
+
+
+class RepairWarning(UserWarning):
+    """An adapter dropped rollouts, or repaired entries, that a table would have refused. Shown every time, unless a
+    filter of yours says otherwise.
+
+    Attributes:
+        name: of the column.
+        count: of the rollouts or entries.
+    """
+
+    def __init__(self, name: str, count: int, what: str) -> None:
+        super().__init__(f"{name}: {count} {what}")
+        self.name, self.count = name, count
+
+
+warnings.simplefilter("always", RepairWarning, append=True)
 
 
 class Invalid(Error, ValueError):

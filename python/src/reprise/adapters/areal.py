@@ -5,7 +5,7 @@
 - ``logprobs`` float [B, L]: entry i is of token i, 0 outside the loss mask; ``versions`` int [B, L]: -1 there.
 - ``rewards`` float [B].
 
-These are the inputs of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token. Insert
+A list of such dicts, each a group, is the input of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token. Insert
 before it, and give it the output of `tensors`. AReaL keeps ``ref_logp`` and ``values`` float [B, L] shifted: entry i is
 of token i + 1. The functions here shift them both ways.
 """
@@ -32,8 +32,12 @@ def rollouts(
     truncated: Any = None,
     temperature: float = 1.0,
     top_p: float = 1.0,
+    whole_groups: bool = False,
 ) -> dict[str, Any]:
     """Convert trajectories to columns for `Table.insert`.
+
+    What a table would refuse is repaired or dropped, each with a `RepairWarning`: rollouts without a generated token,
+    NaN log-probs and rewards, log-probs that rounding put above 0. No rollout may be left.
 
     Args:
         trajectories: tensors by name, as above; or a list of such dicts, each a group, as ``prepare_batch`` returns.
@@ -41,6 +45,7 @@ def rollouts(
         prompt_ids: [B] names of the prompts.
         truncated: bool [B]: stopped by length.
         temperature, top_p: of the sampling.
+        whole_groups: drop a group whole if it loses a rollout, as tables with unit group want it.
     """
     parts = [trajectories] if isinstance(trajectories, Mapping) else list(trajectories)
     if not parts:
@@ -58,7 +63,8 @@ def rollouts(
             columns["group"] = consecutive_groups(rows, group_size)
     else:
         columns["group"] = np.repeat(np.arange(len(read)), [len(part["lengths"]) for part in read])
-    return {**columns, **layout.row_columns(rows, prompt_ids, truncated, temperature, top_p)}
+    columns.update(layout.row_columns(rows, prompt_ids, truncated, temperature, top_p))
+    return layout.repaired(columns, whole_groups)
 
 
 def _trajectory(part: Mapping[str, Any]) -> dict[str, Array]:
@@ -76,15 +82,15 @@ def _trajectory(part: Mapping[str, Any]) -> dict[str, Array]:
             shifted = np.zeros_like(found)
             shifted[:, 1:] = found[:, :-1]
             out[ours] = shifted[keep]
-    layout.check_mask(out["mask"], out["lengths"], "want trajectories with at least one generated token")
     out["reward"] = layout.need(part, "rewards").reshape(-1)
     if len(out["reward"]) != len(tokens):
         raise Invalid(f"rewards: {len(out['reward'])} of them: want {len(tokens)}, one for each row of input_ids")
     return out
 
 
-def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device: Any = None) -> dict[str, Any]:
-    """Convert a batch to the input of `PPOActor.compute_advantages`.
+def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device: Any = None) -> list[dict[str, Any]]:
+    """Convert a batch to the input of `PPOActor.compute_advantages`: a list of trajectories, in the order of the batch,
+    each the consecutive rows of one group. A table with unit group draws groups whole.
 
     Args:
         batch: of `Table.sample` or `Table.stream`.
@@ -104,4 +110,8 @@ def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device:
         if values is not None:
             out[name] = np.zeros_like(values)
             out[name][:, :-1] = values[:, 1:]
-    return layout.finish(out, torch, device)
+    starts = np.flatnonzero(np.diff(batch.groups.astype(np.int64), prepend=-1))
+    trajectories = [
+        {name: value[begin:end] for name, value in out.items()} for begin, end in zip(starts, [*starts[1:], len(batch)])
+    ]
+    return [layout.finish(trajectory, torch, device) for trajectory in trajectories]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from ..arrays import Array, to_numpy
 from ..batch import Batch
-from ..errors import Invalid
+from ..errors import Invalid, RepairWarning
+from ..rollouts import TOKEN_COLUMNS
 
 
 def array(name: str, value: Any, shape: tuple[int, ...] | None = None) -> Array:
@@ -58,12 +60,73 @@ def versions(version: Any, mask: Array, lengths: Array) -> Array:
     return out
 
 
-def check_mask(mask: Array, lengths: Array, remedy: str) -> None:
-    """Refuse rollouts without a token of the policy."""
+ROUNDING = 0.01
+"""How far above 0 a log-prob may lie by rounding: bfloat16 has 8 bits."""
+
+
+def repaired(columns: dict[str, Any], whole_groups: bool) -> dict[str, Any]:
+    """Return columns that a table accepts, and warn of what was done for it.
+
+    Rollouts without a token of the policy are dropped, and those with NaN or infinities. Log-probs that rounding put
+    above 0 become 0. With whole_groups, the rest of a group that lost a rollout is dropped too.
+
+    Args:
+        columns: with ``lengths``, flat columns per token [N], and columns per rollout [B] or for all.
+        whole_groups: drop the rest of a group that lost a rollout.
+
+    Raises:
+        Invalid: a log-prob above 0 by more than rounding.
+    """
+    lengths = columns["lengths"]
     row_of_token = np.repeat(np.arange(len(lengths)), lengths)
-    empty = np.flatnonzero(np.bincount(row_of_token, weights=mask != 0, minlength=len(lengths)) == 0)
-    if len(empty):
-        raise Invalid(f"mask: row {empty[0]}: no token of the policy: {remedy}")
+    policy = columns["mask"] != 0
+    keep = np.bincount(row_of_token, weights=policy, minlength=len(lengths)) > 0
+    if not keep.all():
+        warn("mask", (~keep).sum(), "rollouts dropped: no token of the policy, as mask_truncated_completions leaves them")
+    for name in ("logprobs", "ref_logprobs", "values", "advantages", "advantage", "reward"):
+        if name not in columns:
+            continue
+        bad = ~np.isfinite(columns[name])
+        if name in TOKEN_COLUMNS:
+            bad = np.bincount(row_of_token, weights=bad, minlength=len(lengths)) > 0
+        if (bad & keep).any():
+            warn(name, (bad & keep).sum(), "rollouts dropped: NaN or infinite")
+        keep &= ~bad
+    for name in ("logprobs", "ref_logprobs"):
+        if name not in columns:
+            continue
+        above = (columns[name] > 0) & keep[row_of_token]
+        wrong = np.flatnonzero(above & (columns[name] > ROUNDING))
+        if len(wrong):
+            raise Invalid(
+                f"{name}: row {row_of_token[wrong[0]]}: {columns[name][wrong[0]]}: want natural logs of probabilities, at "
+                "most 0"
+            )
+        if above.any():
+            warn(name, above.sum(), "entries set to 0: rounding put them above it")
+            columns[name] = np.where(above, 0, columns[name])
+    if whole_groups and "group" in columns:
+        rest = keep & np.isin(columns["group"], columns["group"][~keep])
+        if rest.any():
+            warn("group", rest.sum(), "rollouts dropped: others of their groups were")
+        keep &= ~rest
+    if keep.all():
+        return columns
+    return {name: _rows(name, value, keep, row_of_token) for name, value in columns.items()}
+
+
+def _rows(name: str, value: Any, keep: Array, row_of_token: Array) -> Any:
+    """Return a column without the rows that are not kept."""
+    if name in TOKEN_COLUMNS:
+        return value[keep[row_of_token]]
+    if isinstance(value, list):
+        return [item for item, kept in zip(value, keep) if kept]
+    return value[keep] if isinstance(value, np.ndarray) else value
+
+
+def warn(name: str, count: Any, what: str) -> None:
+    """Warn the caller of the adapter of so many rollouts or entries."""
+    warnings.warn(RepairWarning(name, int(count), what), stacklevel=4)
 
 
 def row_columns(rows: int, prompt_ids: Any, truncated: Any, temperature: float, top_p: float) -> dict[str, Any]:
@@ -117,4 +180,4 @@ def finish(tensors: dict[str, Array], torch: bool, device: Any = None) -> dict[s
         return dict(tensors)
     import torch as library
 
-    return {name: library.from_numpy(np.ascontiguousarray(value)).to(device) for name, value in tensors.items()}
+    return {name: library.from_numpy(np.asarray(value, order="C")).to(device) for name, value in tensors.items()}

@@ -5,6 +5,8 @@
 - ``tool_mask`` int [B, C]: 0 at the tokens of tools; absent without tools.
 - ``sampling_per_token_logps``, ``old_per_token_logps``, ``ref_per_token_logps`` float [B, C]: each may be absent.
 - ``advantages`` float [B].
+- ``num_items_in_batch`` int []: tokens that the default loss is divided by, over all processes and micro-batches.
+- ``importance_sampling_ratio`` float [B, C]: with vLLM.
 """
 
 from __future__ import annotations
@@ -14,15 +16,38 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..batch import Batch
 from ..errors import Invalid
 from ..rollouts import consecutive_groups
 from . import layout
 
 _NO_LOGPROBS = (
-    "logprobs: missing: TRL omits old_per_token_logps if the current weights generated: want use_vllm, or the "
-    "log-probs of the sampled tokens as logprobs"
+    "logprobs: missing: TRL omits old_per_token_logps if the current weights generated: want logprobs=trl.logprobs("
+    "trainer, outputs), or use_vllm"
 )
+
+_IMAGES = (
+    "pixel_values", "image_grid_thw", "pixel_attention_mask", "image_sizes", "num_images", "token_type_ids",
+    "mm_token_type_ids", "spatial_shapes", "image_position_ids", "num_tiles",
+)  # fmt: skip
+
+
+def logprobs(trainer: Any, outputs: Mapping[str, Any]) -> Any:
+    """Return the log-probs [B, C] of the sampled tokens, a tensor: those in the outputs, or else of the trainer's
+    weights, which generated them. That takes a forward pass. Call it before an update."""
+    for name in ("sampling_per_token_logps", "old_per_token_logps"):
+        if outputs.get(name) is not None:
+            return _scored(outputs)
+    import torch
+
+    ids = torch.cat([outputs["prompt_ids"], outputs["completion_ids"]], dim=1)
+    mask = torch.cat([outputs["prompt_mask"], outputs["completion_mask"]], dim=1)
+    with torch.no_grad():
+        return trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, outputs["completion_ids"].shape[1],
+            batch_size=trainer.args.per_device_train_batch_size,
+        )[0]  # fmt: skip
 
 
 def rollouts(
@@ -31,27 +56,42 @@ def rollouts(
     rewards: Any,
     version: Any,
     num_generations: int,
+    first_row: int | None = None,
     prompt_ids: Sequence[str] | None = None,
     logprobs: Any = None,
     truncated: Any = None,
     temperature: float = 1.0,
     top_p: float = 1.0,
     keep_advantages: bool = True,
+    whole_groups: bool = False,
 ) -> dict[str, Any]:
     """Convert TRL's batch to columns for `Table.insert`.
+
+    What a table would refuse is repaired or dropped, each with a `RepairWarning`: rollouts that
+    ``mask_truncated_completions`` emptied, NaN log-probs and rewards, log-probs that rounding put above 0. No rollout
+    may be left.
 
     Args:
         outputs: of `_generate_and_score_completions`, as above.
         rewards: float [B]: the weighted sum of the reward functions, which the outputs lack.
         version: of the weights that generated, such as ``state.global_step`` of the trainer; one for all, or int [B].
         num_generations: TRL's option: number of consecutive rollouts of one prompt, which form a group.
+        first_row: number of the first of these rollouts among those of all processes, if groups span processes. Then
+            `merge` the columns of all.
         prompt_ids: [B] names of the prompts.
-        logprobs: float [B, C]: of the tokens when they were sampled. By default ``sampling_per_token_logps``, which TRL
-            returns with vLLM, otherwise ``old_per_token_logps``.
+        logprobs: float [B, C]: of the tokens when they were sampled, such as `logprobs` returns. By default
+            ``sampling_per_token_logps``, which TRL returns with vLLM, otherwise ``old_per_token_logps``.
         truncated: bool [B]: stopped by length.
         temperature, top_p: of the sampling.
         keep_advantages: insert TRL's advantages; otherwise the table computes them from the rewards.
+        whole_groups: drop a group whole if it loses a rollout, as tables with unit group want it.
+
+    Raises:
+        Invalid: the outputs have images, which a table does not carry; or something is missing.
     """
+    images = [name for name in _IMAGES if outputs.get(name) is not None]
+    if images:
+        raise Invalid(f"{images[0]}: images are not carried: want prompts of text only")
     prompts, completions = layout.need(outputs, "prompt_ids"), layout.need(outputs, "completion_ids")
     rows, shape = len(completions), completions.shape
     completion_mask = layout.need(outputs, "completion_mask").astype(bool)
@@ -60,13 +100,10 @@ def rollouts(
     policy = completion_mask if tool is None else completion_mask & tool.astype(bool)
     lengths = keep.sum(axis=1)
     mask = layout.join(None, policy.view(np.uint8), keep)
-    layout.check_mask(
-        mask, lengths, "mask_truncated_completions drops truncated ones: want it off, or leave these rows out"
-    )
-    if logprobs is None:
-        behaviour = layout.first(outputs, ("sampling_per_token_logps", "old_per_token_logps"), shape, _NO_LOGPROBS)
-    else:
-        behaviour = layout.array("logprobs", logprobs, shape)
+    behaviour = _scored(outputs) if logprobs is None else logprobs
+    if behaviour is None:
+        raise Invalid(_NO_LOGPROBS)
+    behaviour = layout.array("logprobs", behaviour, shape)
     columns: dict[str, Any] = {
         "tokens": layout.join(prompts, completions, keep),
         "lengths": lengths,
@@ -74,7 +111,7 @@ def rollouts(
         "logprobs": np.where(mask, layout.join(None, behaviour, keep), 0).astype(np.float32),
         "versions": layout.versions(version, mask, lengths),
         "reward": layout.array("rewards", rewards, (rows,)),
-        "group": consecutive_groups(rows, num_generations),
+        "group": _groups(rows, num_generations, first_row),
         **layout.row_columns(rows, prompt_ids, truncated, temperature, top_p),
     }
     reference = layout.get(outputs, "ref_per_token_logps", shape)
@@ -82,7 +119,48 @@ def rollouts(
         columns["ref_logprobs"] = layout.join(None, reference, keep)
     if keep_advantages:
         columns["advantage"] = layout.need(outputs, "advantages", "or keep_advantages=False").reshape(rows)
-    return columns
+    return layout.repaired(columns, whole_groups)
+
+
+def _scored(outputs: Mapping[str, Any]) -> Any:
+    """Return the log-probs in the outputs, None if there are none. What vLLM could not score, NaN, is the trainer's."""
+    sampling, old = outputs.get("sampling_per_token_logps"), outputs.get("old_per_token_logps")
+    if sampling is None or old is None:
+        return old if sampling is None else sampling
+    missing = sampling != sampling
+    if not missing.any():
+        return sampling
+    count = int((missing & (outputs["completion_mask"] != 0)).sum())
+    layout.warn("sampling_per_token_logps", count, "entries are old_per_token_logps: vLLM could not score them")
+    sampling = sampling.clone() if hasattr(sampling, "clone") else sampling.copy()
+    sampling[missing] = old[missing]
+    return sampling
+
+
+def _groups(rows: int, size: int, first_row: int | None) -> Array:
+    if first_row is not None:
+        return (np.arange(rows) + first_row) // size
+    try:
+        return consecutive_groups(rows, size)
+    except Invalid as error:
+        raise Invalid(
+            f"num_generations: {size}: want a divisor of the {rows} rows, or first_row where groups span processes"
+        ) from error
+
+
+def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join the columns of all processes, such as ``accelerate.utils.gather_object([columns])`` returns, for one
+    insertion."""
+    if not parts:
+        raise Invalid("parts: none: want the columns of at least one process")
+
+    def join(name: str) -> Any:
+        values = [part[name] for part in parts]
+        if isinstance(values[0], list):
+            return [item for value in values for item in value]
+        return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
+
+    return {name: join(name) for name in parts[0]}
 
 
 def tensors(
@@ -93,6 +171,7 @@ def tensors(
     max_completion_length: int | None = None,
     pad_to_multiple_of: int = 1,
     weigh: bool = True,
+    micro_batches: int = 1,
     torch: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
@@ -104,10 +183,14 @@ def tensors(
         max_prompt_length, max_completion_length: P and C, for a constant shape; by default the longest.
         pad_to_multiple_of: of P and C.
         weigh: multiply the advantages by the importance weights of the draws.
+        micro_batches: steps_per_generation × processes, if each micro-batch is drawn by itself. TRL's default loss
+            would be too large by that factor.
         torch, device: return torch tensors on that device.
 
-    Multi-turn rollouts have a ``tool_mask``. ``num_items_in_batch`` is the number of tokens in the loss. Advantages are
-    per rollout [B]; a batch with advantages per token is an error, since TRL has none.
+    Multi-turn rollouts have a ``tool_mask``. ``num_items_in_batch`` is the number of tokens in the loss, times
+    micro_batches: an estimate of their sum, which callers may replace. ``importance_sampling_ratio`` is 1, since
+    ``old_per_token_logps`` are already those of the sampler. Advantages are per rollout [B]; a batch with advantages
+    per token is an error, since TRL has none.
     """
     if batch.has("advantages"):
         raise Invalid("advantages: one per token: want rollouts with one advantage each, as in TRL")
@@ -124,7 +207,8 @@ def tensors(
         "completion_mask": sides.completion_mask.astype(np.int64),
         "advantages": advantages,
         "old_per_token_logps": sides.completion(batch.flat("logprobs"), 0, np.float32),
-        "num_items_in_batch": np.array(policy.sum()),
+        "importance_sampling_ratio": np.ones(policy.shape, np.float32),
+        "num_items_in_batch": np.array(policy.sum() * micro_batches),
     }
     if (policy != out["completion_mask"]).any():
         out["tool_mask"] = np.where(sides.completion_mask, policy, 1)

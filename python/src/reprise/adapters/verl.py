@@ -6,17 +6,20 @@
 - ``rollout_log_probs`` float [B, R]: of the engine that generated; ``old_log_probs``: recomputed by the trainer.
 - ``token_level_scores`` or ``rm_scores`` float [B, R]: rewards, usually at the last token.
 - ``values``, ``ref_log_prob``, ``advantages`` float [B, R]: each may be absent.
+- A jagged TensorDict, as of verl's V1, has a nested tensor for each of these, and no padding or ``attention_mask``.
 - Not tensors: ``uid`` [B]: the same for all responses to a prompt; ``min_global_steps``, ``max_global_steps`` [B]:
-  versions.
+  versions. In a TensorDict they stand beside the tensors. The table keeps the others as JSON in its column ``meta``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ..arrays import Array, to_numpy
 from ..batch import Batch
 from ..errors import Invalid
 from . import layout
@@ -32,11 +35,17 @@ def rollouts(
     temperature: float = 1.0,
     top_p: float = 1.0,
     keep_advantages: bool = False,
+    pad_token_id: int | None = None,
+    whole_groups: bool = False,
 ) -> dict[str, Any]:
     """Convert verl's batch to columns for `Table.insert`.
 
+    What a table would refuse is repaired or dropped, each with a `RepairWarning`: rollouts without a token of the
+    policy, NaN log-probs and rewards, log-probs that rounding put above 0. No rollout may be left. Non-tensors that are
+    no JSON are left out with a warning too, but images are refused.
+
     Args:
-        data: a `DataProto`, or its tensors by name.
+        data: a `DataProto`, a TensorDict, jagged or padded, or tensors by name.
         non_tensor_batch: its other entries by name, if data is not a `DataProto`.
         version: of the weights that generated, one for all or int [B]; by default ``min_global_steps``, the oldest of a
             response's tokens, since verl does not keep the version of each token.
@@ -44,17 +53,18 @@ def rollouts(
         truncated: bool [B]: stopped by length.
         temperature, top_p: of the sampling.
         keep_advantages: insert ``advantages`` per token; otherwise the table computes them from the rewards.
+        pad_token_id: of the tokenizer, for padded tensors without ``attention_mask``.
+        whole_groups: drop a group whole if it loses a rollout, as tables with unit group want it.
     """
     batch, others = _parts(data, non_tensor_batch)
     prompts, responses = layout.need(batch, "prompts"), layout.need(batch, "responses")
     shape = responses.shape
     rows = len(responses)
-    keep = layout.array("attention_mask", batch["attention_mask"], (rows, prompts.shape[1] + shape[1])).astype(bool)
+    keep = _attention(batch, prompts, responses, pad_token_id)
     lengths = keep.sum(axis=1)
     policy = layout.get(batch, "response_mask", shape)
     policy = keep[:, prompts.shape[1] :] if policy is None else policy.astype(bool)
     mask = layout.join(None, policy.astype(np.uint8), keep)
-    layout.check_mask(mask, lengths, "want responses of at least one token")
     behaviour = layout.first(
         batch, ("rollout_log_probs", "old_log_probs"), shape,
         "rollout_log_probs: missing, and so is old_log_probs: set actor_rollout_ref.rollout.calculate_log_probs",
@@ -90,14 +100,99 @@ def rollouts(
         found = layout.get(batch, theirs, shape)
         if found is not None:
             columns[ours] = layout.join(None, found, keep)
-    return columns
+    meta = _meta(others, rows)
+    if meta is not None:
+        columns["meta"] = meta
+    return layout.repaired(columns, whole_groups)
+
+
+def _attention(batch: Mapping[str, Any], prompts: Array, responses: Array, pad: int | None) -> Array:
+    """Return bool [B, P + R]: True where there is a token."""
+    found = layout.get(batch, "attention_mask", (len(prompts), prompts.shape[1] + responses.shape[1]))
+    if found is not None:
+        return found.astype(bool)
+    if pad is None:
+        raise Invalid("attention_mask: missing: want it, jagged tensors, or pad_token_id")
+    before = np.logical_or.accumulate(prompts != pad, axis=1)
+    after = np.logical_or.accumulate((responses != pad)[:, ::-1], axis=1)[:, ::-1]
+    if "response_mask" in batch:  # the end-of-sequence token may be the padding's
+        after = after | np.logical_or.accumulate(to_numpy(batch["response_mask"])[:, ::-1] != 0, axis=1)[:, ::-1]
+    return np.concatenate([before, after], axis=1)
+
+
+_READ = ("uid", "reprise_id", "min_global_steps", "max_global_steps")
+"""Non-tensors that have columns of their own, or come with the batch."""
+
+
+def _meta(others: Mapping[str, Any], rows: int) -> list[dict[str, str]] | None:
+    """Return the other non-tensors of each rollout as JSON."""
+    meta: list[dict[str, str]] = [{} for _ in range(rows)]
+    for name, values in others.items():
+        if name in _READ:
+            continue
+        if len(values) != rows:
+            raise Invalid(f"{name}: {len(values)} of them: want {rows}, one for each row of responses")
+        if name.startswith("multi_modal") and any(values):
+            raise Invalid(f"{name}: images are not carried: want prompts of text only")
+        lost = 0
+        for entries, value in zip(meta, values):
+            try:
+                entries[name] = json.dumps(value, default=_plain)
+            except TypeError:
+                lost += 1
+        if lost:
+            layout.warn(name, lost, "entries left out: no JSON")
+    return meta if any(meta) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError
 
 
 def _parts(data: Any, non_tensor_batch: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return tensors and non-tensors by name. Jagged tensors are padded, and get an attention mask."""
+    others = dict(non_tensor_batch or {})
     if hasattr(data, "non_tensor_batch"):
-        tensors = data.batch  # a TensorDict
-        return {str(key): tensors[key] for key in tensors.keys()}, data.non_tensor_batch
-    return data, non_tensor_batch or {}
+        data, others = data.batch, dict(data.non_tensor_batch)
+    batch: dict[str, Any] = {}
+    for key in data.keys():
+        value = data[key]  # a TensorDict returns the content of its non-tensors
+        if hasattr(value, "detach") or isinstance(value, np.ndarray) and value.dtype != object:
+            batch[str(key)] = value
+        else:
+            others[str(key)] = value.tolist() if hasattr(value, "tolist") else value
+    if not getattr(batch.get("responses"), "is_nested", False):
+        return batch, others
+    prompts, responses = (_ragged(layout_of) for layout_of in (batch.pop("prompts", []), batch.pop("responses")))
+    if len(prompts) != len(responses):
+        raise Invalid(f"prompts: {len(prompts)} of them: want {len(responses)}, one for each row of responses")
+    sizes = [np.array([len(part) for part in parts]) for parts in (prompts, responses)]
+    padded: dict[str, Any] = {"prompts": _pad(prompts, sizes[0], left=True), "responses": _pad(responses, sizes[1])}
+    width = padded["prompts"].shape[1]
+    padded["attention_mask"] = np.concatenate(
+        [np.arange(width) >= (width - sizes[0])[:, None], np.arange(padded["responses"].shape[1]) < sizes[1][:, None]],
+        axis=1,
+    )
+    for name, value in batch.items():
+        parts = _ragged(value) if getattr(value, "is_nested", False) else []
+        if [len(part) for part in parts] == sizes[1].tolist():
+            padded[name] = _pad(parts, sizes[1])
+    return padded, others
+
+
+def _ragged(value: Any) -> list[Array]:
+    return [to_numpy(part) for part in (value.unbind() if hasattr(value, "unbind") else value)]
+
+
+def _pad(parts: list[Array], sizes: Array, left: bool = False) -> Array:
+    """Return rows of these sizes as an array padded with zeros."""
+    width = int(sizes.max(initial=0))
+    out = np.zeros((len(parts), width), parts[0].dtype if parts else np.int64)
+    for row, part in zip(out, parts):
+        row[width - len(part) if left else 0 :][: len(part)] = part
+    return out
 
 
 def tensors(
@@ -113,7 +208,7 @@ def tensors(
 
     The behaviour log-probs are both ``rollout_log_probs`` and ``old_log_probs``; a trainer that recomputes the latter
     replaces them. ``rollout_is_weights`` [B, R], which multiply verl's loss, are the importance weights of the draws.
-    ``uid`` is the table's group, ``reprise_id`` the rollout's id.
+    ``uid`` is the table's group, ``reprise_id`` the rollout's id. The other non-tensors come back from ``meta``.
 
     Args:
         batch: of `Table.sample` or `Table.stream`.
@@ -157,4 +252,18 @@ def tensors(
         "min_global_steps": np.minimum.reduceat(versions, batch.offsets[:-1]).astype(object),
         "max_global_steps": newest.astype(object),
     }
+    if batch.has("meta"):
+        rows = [dict(row or []) for row in batch.column("meta")]
+        for name in sorted({name for row in rows for name in row}):
+            values = np.empty(len(rows), object)
+            values[:] = [_content(row.get(name)) for row in rows]
+            others.setdefault(name, values)
     return layout.finish(out, torch, device), others
+
+
+def _content(text: str | None) -> Any:
+    """Return what a value of meta says in JSON, or the text where others wrote it."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
