@@ -5,9 +5,9 @@
 - ``logprobs`` float [B, L]: entry i is of token i, 0 outside the loss mask; ``versions`` int [B, L]: -1 there.
 - ``rewards`` float [B].
 
-A list of such dicts, each a group, is the input of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and ``logprobs`` by one token. Insert
-before it, and give it the output of `tensors`. AReaL keeps ``ref_logp`` and ``values`` float [B, L] shifted: entry i is
-of token i + 1. The functions here shift them both ways.
+A list of such dicts, each a group, is the input of `PPOActor.compute_advantages`, which shifts ``loss_mask`` and
+``logprobs`` by one token. Insert before it, and give it the output of `tensors`. AReaL keeps ``ref_logp`` and
+``values`` float [B, L] shifted: entry i is of token i + 1. The functions here shift them both ways.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ def repaired(columns: dict[str, Any], whole_groups: bool) -> dict[str, Any]:
     policy = columns["mask"] != 0
     keep = np.bincount(row_of_token, weights=policy, minlength=len(lengths)) > 0
     if not keep.all():
-        warn("mask", (~keep).sum(), "rollouts dropped: no token of the policy, as mask_truncated_completions leaves them")
+        what = "rollouts dropped: no token of the policy, as mask_truncated_completions leaves them"
+        warn("mask", (~keep).sum(), what)
     for name in ("logprobs", "ref_logprobs", "values", "advantages", "advantage", "reward"):
         if name not in columns:
             continue
@@ -98,10 +99,8 @@ def repaired(columns: dict[str, Any], whole_groups: bool) -> dict[str, Any]:
         above = (columns[name] > 0) & keep[row_of_token]
         wrong = np.flatnonzero(above & (columns[name] > ROUNDING))
         if len(wrong):
-            raise Invalid(
-                f"{name}: row {row_of_token[wrong[0]]}: {columns[name][wrong[0]]}: want natural logs of probabilities, at "
-                "most 0"
-            )
+            row, value = row_of_token[wrong[0]], columns[name][wrong[0]]
+            raise Invalid(f"{name}: row {row}: {value}: want natural logs of probabilities, at most 0")
         if above.any():
             warn(name, above.sum(), "entries set to 0: rounding put them above it")
             columns[name] = np.where(above, 0, columns[name])
