@@ -151,6 +151,7 @@ class Fake(flight.FlightServerBase):
         self.answer: Callable[[str, dict[str, Any]], Any] = lambda name, body: {}
         self.fail_puts: list[Exception] = []  # one for each of the next insertions, after it was taken
         self.on_request: Callable[[int, dict[str, Any]], dict[str, Any] | None] = lambda number, request: None
+        self.info: Callable[[int], dict[str, Any]] = lambda number: {"batch": number, "version": 1, "rows": 2}
         self.exchanges = 0
         self.ended = threading.Semaphore(0)  # released when an exchange is over
 
@@ -186,7 +187,7 @@ class Fake(flight.FlightServerBase):
                 if instead is not None:
                     writer.write_metadata(json.dumps(instead).encode())
                 else:
-                    writer.write_with_metadata(batch, json.dumps({"batch": number, "version": 1, "rows": 2}).encode())
+                    writer.write_with_metadata(batch, json.dumps(self.info(number)).encode())
         finally:
             self.ended.release()
 

@@ -38,6 +38,17 @@ def test_attack_the_lost_answer_to_an_acknowledgement_loses_no_batch(fake: Fake,
     assert fake.requests[2]["request_id"] == fake.requests[0]["request_id"]
 
 
+def test_attack_a_batch_drawn_anew_after_a_crash_is_the_answer(fake: Fake, scripted: reprise.Table) -> None:
+    def crashing(number: int, request: dict[str, Any]) -> dict[str, Any] | None:
+        if number == 2:
+            raise flight.FlightUnavailableError("connection reset")
+        return {} if number == 4 else None
+
+    fake.on_request = crashing
+    fake.info = lambda number: {"batch": 1, "version": number, "rows": 2}  # another batch under the same id
+    assert scripted.sample(2).info.version == 3
+
+
 def test_a_sample_whose_lease_ended_on_the_way_is_drawn_again(fake: Fake, scripted: reprise.Table) -> None:
     lapsed = {"error": {"code": "no_lease", "message": "batch 1 is not on lease"}}
     fake.on_request = lambda number, request: lapsed if number == 2 else {} if number == 4 else None
