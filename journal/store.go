@@ -54,6 +54,7 @@ func (b *batch) empty() bool {
 // store is an open file. One goroutine writes to it.
 type store struct {
 	path   string
+	file   os.FileInfo // its device and inode
 	db     *bbolt.DB
 	totals totals
 	first  uint64 // number of the oldest request
@@ -85,11 +86,15 @@ func openStore(path string, timeout time.Duration) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal %s: %w", path, err)
 	}
-	if err := checkInPlace(path, file); err != nil {
-		return nil, errors.Join(err, db.Close())
+	info, err := file.Stat()
+	if err == nil {
+		err = checkInPlace(path, info)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", path, err), db.Close())
 	}
 	db.AllocSize = growth
-	s := &store{path: path, db: db, next: 1, first: 1, pageSize: int64(db.Info().PageSize)}
+	s := &store{path: path, file: info, db: db, next: 1, first: 1, pageSize: int64(db.Info().PageSize)}
 	if err := db.View(func(tx *bbolt.Tx) error { s.used.Store(tx.Size()); return nil }); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", path, err), db.Close())
 	}
@@ -101,20 +106,16 @@ func inUse(path string, waited time.Duration) error {
 		"stop that one, or give this one another file", path, waited)
 }
 
-// checkInPlace refuses a file that was replaced while this process waited for its lock.
-func checkInPlace(path string, f *os.File) error {
-	mine, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("opening the journal %s: %w", path, err)
-	}
+// checkInPlace refuses a path that no longer names the open file.
+func checkInPlace(path string, open os.FileInfo) error {
 	named, err := os.Stat(path)
-	if err == nil && !os.SameFile(mine, named) {
-		err = errors.New("another process replaced it meanwhile: try again")
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("somebody removed the file while it was open")
+	case err == nil && !os.SameFile(open, named):
+		return errors.New("somebody replaced the file while it was open")
 	}
-	if err != nil {
-		return fmt.Errorf("opening the journal %s: %w", path, err)
-	}
-	return nil
+	return err
 }
 
 // writeAnew writes a new file with the content of a batch and moves it into place once it is on disk. The store holds

@@ -266,7 +266,8 @@ func (j *Journal) answerCallers(batches []*batch, err error) {
 	}
 }
 
-// write writes batches in order. It reports whether there was anything to write.
+// write writes batches in order, and makes sure that they are in the file that the path names. It reports whether there
+// was anything to write.
 func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -274,6 +275,17 @@ func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 			wrote, err = true, fmt.Errorf("writing the journal %s: %v", j.options.Path, p)
 		}
 	}()
+	if wrote, err = j.writeInOrder(batches); err != nil {
+		return wrote, err
+	}
+	if err := checkInPlace(j.store.path, j.store.file); err != nil {
+		return wrote, fmt.Errorf("writing the journal %s: %w: its content is in this process only: save the table "+
+			"(a checkpoint, an export), then start anew and bring it back (restore, import)", j.options.Path, err)
+	}
+	return wrote, nil
+}
+
+func (j *Journal) writeInOrder(batches []*batch) (wrote bool, err error) {
 	last := -1 // batch that replaces all content
 	sync := j.options.Sync != Off
 	for i, b := range batches {

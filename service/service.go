@@ -52,6 +52,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/option"
@@ -177,6 +178,7 @@ type Service struct {
 	log     *slog.Logger
 	started time.Time
 
+	lock   *os.File   // of the data folder; nil: none
 	admin  sync.Mutex // held while tables are created, dropped, saved or restored, which takes time
 	mu     sync.RWMutex
 	tables map[string]*table
@@ -237,6 +239,11 @@ func (s *Service) openJournals() error {
 	if err := os.MkdirAll(s.tablesFolder(), 0o700); err != nil {
 		return fmt.Errorf("data: %s: %w: want a folder that may be written to", s.options.Data, err)
 	}
+	var err error
+	// A service that is being replaced has as long to end as its journals.
+	if s.lock, err = disk.LockFile(filepath.Join(s.options.Data, "lock"), journal.DefaultLockTimeout); err != nil {
+		return fmt.Errorf("data: %s: %w: stop that service, or give this one another folder", s.options.Data, err)
+	}
 	files, err := os.ReadDir(s.tablesFolder())
 	if err != nil {
 		return fmt.Errorf("looking for journals: %w", err)
@@ -265,12 +272,16 @@ func (s *Service) createTables() error {
 	return nil
 }
 
+// closeJournals closes the journals, and then lets go of the data folder.
 func (s *Service) closeJournals() error {
 	var problems []error
 	for _, t := range s.list() {
 		if t.journal != nil {
 			problems = append(problems, t.journal.Close())
 		}
+	}
+	if s.lock != nil {
+		problems = append(problems, s.lock.Close())
 	}
 	return errors.Join(problems...)
 }
