@@ -283,8 +283,9 @@ func (c *Client) act(ctx context.Context, table, kind string, body, answer any, 
 		retried := false
 		err = c.retry(ctx, extra, func(ctx context.Context) error {
 			err := c.actOnce(ctx, kind, text, answer)
-			if retried && kind == wire.DropTable && errors.Is(decodeError(err), wire.ErrNotFound) {
-				return nil // an earlier attempt dropped it
+			removes := kind == wire.DropTable || kind == wire.DeleteCheckpoint
+			if retried && removes && errors.Is(decodeError(err), wire.ErrNotFound) {
+				return nil // an earlier attempt removed it
 			}
 			retried = true
 			return err

@@ -207,6 +207,18 @@ func (t *Table) Restore(ctx context.Context, name string) (wire.TableInfo, error
 	return info, err
 }
 
+// Checkpoints returns the table's checkpoints, in order of names. They outlive the table.
+func (t *Table) Checkpoints(ctx context.Context) ([]wire.SavedCheckpoint, error) {
+	var list wire.CheckpointList
+	err := t.client.act(ctx, t.name, wire.ListCheckpoints, wire.TableRequest{Table: t.name}, &list, 0)
+	return list.Checkpoints, err
+}
+
+// DeleteCheckpoint deletes a checkpoint.
+func (t *Table) DeleteCheckpoint(ctx context.Context, name string) error {
+	return t.client.act(ctx, t.name, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: t.name, Name: name}, nil, 0)
+}
+
 // Start asks how many groups, at most as many as given, may be started now without becoming too stale; it waits for the
 // first as [Table.Waiting] says. The caller inserts them under the grant ([Insertion]) or abandons them. A groupSize of
 // 0 is the table's.

@@ -21,6 +21,8 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 		f.answers[kind] = info
 	}
 	f.answers[wire.Checkpoint] = `{"table":"lab","version":7,"present":3,"name":"c","file_bytes":9}`
+	f.answers[wire.ListCheckpoints] = `{"checkpoints":[{"name":"c","file_bytes":9,"saved":"2026-11-21T09:00:00Z"}]}`
+	f.answers[wire.DeleteCheckpoint] = `{}`
 	f.answers[wire.Start] = `{"grant":4,"groups":2,"version":7}`
 	f.answers[wire.PromptsNext] = `{"prompts":[{"id":"p","ref":5}],"version":7}`
 	f.answers[wire.Statistics] = `{"table":"lab","version":7,"present":3,"inserted":12,"staleness":[[0,2],[3,1]],"age_decay":"inf"}`
@@ -50,6 +52,14 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 			return err
 		}, `checkpoint {"table":"lab","name":"c"}`},
 		{func() error { _, err := table.Restore(ctx, "c"); return err }, `restore {"table":"lab","name":"c"}`},
+		{func() error {
+			list, err := table.Checkpoints(ctx)
+			if len(list) != 1 || list[0].Name != "c" || list[0].FileBytes != 9 || list[0].Saved.Year() != 2026 {
+				t.Errorf("checkpoints: %+v", list)
+			}
+			return err
+		}, `list_checkpoints {"table":"lab"}`},
+		{func() error { return table.DeleteCheckpoint(ctx, "c") }, `delete_checkpoint {"table":"lab","name":"c"}`},
 		{func() error {
 			a, err := table.Start(ctx, 5, 8)
 			if a.Grant != 4 || a.Groups != 2 {

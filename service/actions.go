@@ -40,6 +40,8 @@ func (s *Service) actions() map[string]action {
 		wire.Info:             actOn(s, "return the table's definition, version and size", toRead, info),
 		wire.Checkpoint:       actOn(s, "save the whole table under a name", toWrite, s.checkpoint),
 		wire.Restore:          actOn(s, "replace the whole table by what was saved under a name", toWrite, s.restore),
+		wire.ListCheckpoints:  {"list a table's checkpoints" + bodyFields[wire.TableRequest](), s.listCheckpoints},
+		wire.DeleteCheckpoint: {"delete a checkpoint" + bodyFields[wire.CheckpointRequest](), s.deleteCheckpoint},
 		wire.Start:            actOn(s, "ask how many groups may be started now", toWrite, start),
 		wire.Abandon:          actOn(s, "give back groups that will not be inserted", toWrite, abandon),
 		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, nextPrompts),

@@ -40,9 +40,8 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 	}
 	want := []string{
 		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
-		wire.Acknowledge, wire.Release,
-		wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore, wire.Start, wire.Abandon, wire.PromptsNext,
-		wire.PromptsReport,
+		wire.Acknowledge, wire.Release, wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore,
+		wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -342,8 +341,9 @@ func TestEveryCallNeedsItsRight(t *testing.T) {
 		wire.UpdatePriorities: `write {"table":"a"}`, wire.ReportDraws: `write {"table":"a"}`,
 		wire.Acknowledge: `read {"table":"a"}`, wire.Release: `read {"table":"a"}`,
 		wire.Statistics: `read {"table":"a"}`, wire.Info: `read {"table":"a"}`,
-		wire.Checkpoint: `write {"table":"a"}`, wire.Restore: `write {"table":"a"}`, wire.Start: `write {"table":"a"}`,
-		wire.Abandon:     `write {"table":"a"}`,
+		wire.Checkpoint: `write {"table":"a"}`, wire.Restore: `write {"table":"a"}`,
+		wire.ListCheckpoints: `read {"table":"a"}`, wire.DeleteCheckpoint: `write {"table":"a"}`,
+		wire.Start: `write {"table":"a"}`, wire.Abandon: `write {"table":"a"}`,
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
 	}
 	for _, may := range []string{"read", "write"} {

@@ -3,9 +3,11 @@ package service
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -49,5 +51,41 @@ func TestAttackNothingIsAcknowledgedIntoAJournalTakenAway(t *testing.T) {
 	w.create(wire.Table{Name: "a"})
 	if i := do[wire.TableInfo](w, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "saved"}); i.Present < 2 {
 		t.Errorf("restored %+v", i)
+	}
+}
+
+func TestAttackCheckpointsWithoutEndAreRefused(t *testing.T) {
+	data := t.TempDir()
+	v := serve(t, Options{Data: data, MaxCheckpoints: 2, MaxCheckpointBytes: 1 << 20})
+	v.create(wire.Table{Name: "a"})
+	v.create(wire.Table{Name: "b"})
+	save := func(table, name string) error {
+		_, err := try[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: table, Name: name})
+		return err
+	}
+	v.fill("a", alone(2, 0)...)
+	for _, name := range []string{"1", "2", "1"} { // saved again it replaces the one that is there
+		if err := save("a", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkRefusal(t, save("a", "3"), wire.Invalid, "max_checkpoints", "delete_checkpoint")
+	if err := save("b", "1"); err != nil {
+		t.Errorf("another table: %v", err)
+	}
+	do[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: "a", Name: "1"})
+	if err := save("a", "3"); err != nil {
+		t.Errorf("after one was deleted: %v", err)
+	}
+	for range 10 {
+		v.fill("a", rollout.Group{Rollouts: []*rollout.Rollout{answer(1<<14, 0, 1)}})
+	}
+	checkRefusal(t, save("a", "3"), wire.Invalid, "max_checkpoint_bytes", "delete_checkpoint")
+	files, err := os.ReadDir(filepath.Join(data, "checkpoints", "a"))
+	if err != nil || len(files) != 2 {
+		t.Errorf("the refused one left %v, %v", files, err)
+	}
+	if i := do[wire.TableInfo](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "3"}); i.Present != 2 {
+		t.Errorf("the one that it would have replaced has %+v", i)
 	}
 }

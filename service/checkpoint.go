@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -22,34 +24,174 @@ import (
 
 const checkpointSuffix = ".table"
 
-// checkpointPath returns the file of a checkpoint.
-func (t *table) checkpointPath(name string) (string, error) {
-	if t.journal == nil {
+// checkpointFolder returns the folder of a table's checkpoints; the table may be gone.
+func (s *Service) checkpointFolder(table string) (string, error) {
+	if s.options.Data == "" {
 		return "", wire.Errorf(wire.Invalid,
 			"checkpoint: the service keeps nothing: start it with a data folder (--data)")
 	}
-	if err := wire.CheckName(name); err != nil {
-		return "", wire.Errorf(wire.Invalid, "checkpoint %s", err)
+	if err := wire.CheckName(table); err != nil {
+		return "", wire.Errorf(wire.Invalid, "table: %s", err)
 	}
-	return filepath.Join(t.service.options.Data, "checkpoints", t.Name, name+checkpointSuffix), nil
+	return filepath.Join(s.options.Data, "checkpoints", table), nil
 }
 
-// checkpoint saves the whole table under a name and replaces an earlier checkpoint of that name.
-func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
-	path, err := t.checkpointPath(r.Name)
+// checkpointPath returns the file of a checkpoint.
+func (s *Service) checkpointPath(r *wire.CheckpointRequest) (string, error) {
+	folder, err := s.checkpointFolder(r.Table)
+	if err != nil {
+		return "", err
+	}
+	if err := wire.CheckName(r.Name); err != nil {
+		return "", wire.Errorf(wire.Invalid, "checkpoint %s", err)
+	}
+	return filepath.Join(folder, r.Name+checkpointSuffix), nil
+}
+
+// savedIn returns the checkpoints in a table's folder, in order of names.
+func savedIn(folder string) ([]wire.SavedCheckpoint, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, wire.Errorf(wire.Failed, "looking for checkpoints: %s", err)
+	}
+	list := []wire.SavedCheckpoint{}
+	for _, f := range files {
+		name, found := strings.CutSuffix(f.Name(), checkpointSuffix)
+		if !found {
+			continue
+		}
+		info, err := f.Info()
+		if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, wire.Errorf(wire.Failed, "looking for checkpoints: %s", err)
+		}
+		list = append(list, wire.SavedCheckpoint{Name: name, FileBytes: info.Size(),
+			Saved: info.ModTime().UTC().Truncate(time.Second)})
+	}
+	return list, nil
+}
+
+// listCheckpoints answers wire.ListCheckpoints. The table may be gone: its checkpoints outlive it.
+func (s *Service) listCheckpoints(ctx context.Context, _ *call, body []byte) (any, error) {
+	var req wire.TableRequest
+	if err := decodeJSON("body", body, &req); err != nil {
+		return nil, err
+	}
+	if err := s.authorize(ctx, req.Table, toRead); err != nil {
+		return nil, err
+	}
+	folder, err := s.checkpointFolder(req.Table)
+	if err != nil {
+		return nil, err
+	}
+	list, err := savedIn(folder)
+	return wire.CheckpointList{Checkpoints: list}, err
+}
+
+// deleteCheckpoint answers wire.DeleteCheckpoint.
+func (s *Service) deleteCheckpoint(ctx context.Context, _ *call, body []byte) (any, error) {
+	var req wire.CheckpointRequest
+	if err := decodeJSON("body", body, &req); err != nil {
+		return nil, err
+	}
+	if err := s.authorize(ctx, req.Table, toWrite); err != nil {
+		return nil, err
+	}
+	path, err := s.checkpointPath(&req)
 	if err != nil {
 		return nil, err
 	}
 	s.admin.Lock()
 	defer s.admin.Unlock()
-	size, err := t.save(path)
+	if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, noCheckpoint(&req)
+	}
+	if err == nil {
+		err = disk.SyncFolder(filepath.Dir(path))
+	}
 	if err != nil {
+		return nil, wire.Errorf(wire.Failed, "deleting checkpoint %q: %s", req.Name, err)
+	}
+	s.log.Info("checkpoint deleted", "table", req.Table, "checkpoint", req.Name)
+	return nil, nil
+}
+
+func noCheckpoint(r *wire.CheckpointRequest) error {
+	return wire.Errorf(wire.NotFound, "checkpoint %q: table %q has none of that name: want one that list_checkpoints "+
+		"shows", r.Name, r.Table)
+}
+
+// checkpoint saves the whole table under a name and replaces an earlier checkpoint of that name.
+func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
+	path, err := s.checkpointPath(r)
+	if err != nil {
+		return nil, err
+	}
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	left, err := s.checkpointRoom(r)
+	if err != nil {
+		return nil, err
+	}
+	size, err := t.save(path, left)
+	switch {
+	case errors.Is(err, errQuota):
+		return nil, wire.Errorf(wire.Invalid, "checkpoint %q: it and the others of table %q take more than "+
+			"max_checkpoint_bytes, %d: delete some with delete_checkpoint, or raise it", r.Name, t.Name,
+			s.options.MaxCheckpointBytes)
+	case err != nil:
 		return nil, wire.Errorf(wire.Failed, "saving checkpoint %q: %s", r.Name, err)
 	}
 	return wire.CheckpointAnswer{TableInfo: t.info(), Name: r.Name, FileBytes: size}, nil
 }
 
-func (t *table) save(path string) (size int64, err error) {
+// checkpointRoom returns how many bytes a checkpoint may have, by the quotas of its table. A checkpoint that it replaces
+// does not count. Holding admin keeps others from saving meanwhile.
+func (s *Service) checkpointRoom(r *wire.CheckpointRequest) (bytes int64, err error) {
+	folder, err := s.checkpointFolder(r.Table)
+	if err != nil {
+		return 0, err
+	}
+	saved, err := savedIn(folder)
+	if err != nil {
+		return 0, err
+	}
+	others, used := 0, int64(0)
+	for _, c := range saved {
+		if c.Name != r.Name {
+			others, used = others+1, used+c.FileBytes
+		}
+	}
+	if most := s.options.MaxCheckpoints; others >= most {
+		return 0, wire.Errorf(wire.Invalid, "checkpoint %q: table %q has %d others, max_checkpoints is %d: delete some "+
+			"with delete_checkpoint, save under a name it has, or raise it", r.Name, r.Table, others, most)
+	}
+	if s.options.MaxCheckpointBytes == 0 {
+		return math.MaxInt64, nil
+	}
+	return s.options.MaxCheckpointBytes - used, nil
+}
+
+// errQuota is returned for a checkpoint with more bytes than it may have.
+var errQuota = errors.New("more bytes than the quota")
+
+// limited writes at most left bytes.
+type limited struct {
+	io.Writer
+	left int64
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if l.left -= int64(len(b)); l.left < 0 {
+		return 0, errQuota
+	}
+	return l.Writer.Write(b)
+}
+
+// save saves the table in a file of at most left bytes.
+func (t *table) save(path string, left int64) (size int64, err error) {
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return 0, err
@@ -57,7 +199,8 @@ func (t *table) save(path string) (size int64, err error) {
 	if err := removeUnfinished(folder); err != nil {
 		return 0, err
 	}
-	if err := disk.ReplaceFile(path, t.writeState); err != nil {
+	err = disk.ReplaceFile(path, func(w io.Writer) error { return t.writeState(&limited{w, left}) })
+	if err != nil {
 		return 0, err
 	}
 	info, err := os.Stat(path)
@@ -96,7 +239,7 @@ func (t *table) writeState(w io.Writer) error {
 
 // restore replaces the whole table by what was saved under a name. It ends all leases: their rollouts may be gone.
 func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
-	path, err := t.checkpointPath(r.Name)
+	path, err := s.checkpointPath(r)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +247,7 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 	defer s.admin.Unlock()
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, wire.Errorf(wire.NotFound, "checkpoint %q: table %q has none of that name: want one that was saved",
-			r.Name, t.Name)
+		return nil, noCheckpoint(r)
 	}
 	if err != nil {
 		return nil, wire.Errorf(wire.Failed, "opening checkpoint %q: %s", r.Name, err)

@@ -138,6 +138,40 @@ func TestACheckpointRemovesWhatACrashLeft(t *testing.T) {
 	}
 }
 
+func TestCheckpointsAreListedAndDeleted(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(2, 0)...)
+	list := func(table string) (names []string) {
+		for _, c := range do[wire.CheckpointList](v, wire.ListCheckpoints, wire.TableRequest{Table: table}).Checkpoints {
+			if c.FileBytes == 0 || c.Saved.IsZero() {
+				t.Errorf("listed %+v", c)
+			}
+			names = append(names, c.Name)
+		}
+		return names
+	}
+	for _, name := range []string{"two", "one", "two"} {
+		do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: name})
+	}
+	if names := list("a"); !slices.Equal(names, []string{"one", "two"}) || list("b") != nil {
+		t.Errorf("listed %v, of another table %v", names, list("b"))
+	}
+	do[any](v, wire.DropTable, wire.TableRequest{Table: "a"}) // they outlive it
+	do[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
+	if names := list("a"); !slices.Equal(names, []string{"two"}) {
+		t.Errorf("after one was deleted %v", names)
+	}
+	_, err := try[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
+	checkRefusal(t, err, wire.NotFound, "list_checkpoints")
+	for _, name := range []string{"", "..", "../a", "a/b"} {
+		_, err := try[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: "a", Name: name})
+		checkRefusal(t, err, wire.Invalid, "checkpoint")
+		_, err = try[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: name, Name: "two"})
+		checkRefusal(t, err, wire.Invalid, "table")
+	}
+}
+
 // A checkpoint takes its snapshots one after another, while insertions go on.
 func TestARestoredGateCountsInsertionsBetweenTheSnapshots(t *testing.T) {
 	inBubble(t, wire.Table{Name: "a", Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}},

@@ -69,6 +69,7 @@ const (
 	DefaultMaxStreams       = 1024
 	DefaultMaxTables        = 1000
 	DefaultMaxConnections   = 1024
+	DefaultMaxCheckpoints   = 8
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
@@ -99,6 +100,12 @@ type Options struct {
 	MaxTables      int          `yaml:"max_tables" json:"max_tables"` // tables that clients may create [1000]
 	Tables         []wire.Table `yaml:"tables" json:"tables"`         // created at the start unless they exist [none]
 
+	// Quotas of one table's checkpoints.
+
+	MaxCheckpoints int `yaml:"max_checkpoints" json:"max_checkpoints"` // checkpoints of one table [8]
+	// bytes of one table's checkpoints [none: as the disk has room]
+	MaxCheckpointBytes int64 `yaml:"max_checkpoint_bytes" json:"max_checkpoint_bytes"`
+
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
 	// name of a call's caller, to whom leases belong; nil: "" for all
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
@@ -128,6 +135,7 @@ func (o Options) withDefaults() Options {
 	o.MaxTables = cmp.Or(o.MaxTables, DefaultMaxTables)
 	o.MaxConnections = cmp.Or(o.MaxConnections,
 		int(min(DefaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
+	o.MaxCheckpoints = cmp.Or(o.MaxCheckpoints, DefaultMaxCheckpoints)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -157,6 +165,8 @@ func (o Options) Validate() error {
 	p.Check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
 	p.Check(o.MaxConnections > 0, "max_connections", o.MaxConnections, "1 or more")
 	p.Check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
+	p.Check(o.MaxCheckpoints > 0, "max_checkpoints", o.MaxCheckpoints, "1 or more")
+	p.Check(o.MaxCheckpointBytes >= 0, "max_checkpoint_bytes", o.MaxCheckpointBytes, "0 (no limit of its own) or more")
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"time"
+
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -86,6 +88,8 @@ const (
 	Info             = "info"              // TableRequest -> TableInfo
 	Checkpoint       = "checkpoint"        // CheckpointRequest -> CheckpointAnswer; saves the whole table under a name
 	Restore          = "restore"           // CheckpointRequest -> TableInfo
+	ListCheckpoints  = "list_checkpoints"  // TableRequest -> CheckpointList; also of a table that was dropped
+	DeleteCheckpoint = "delete_checkpoint" // CheckpointRequest -> nothing; also of a table that was dropped
 	Start            = "start"             // StartRequest -> StartAnswer; how many groups may be started now
 	Abandon          = "abandon"           // AbandonRequest -> TableInfo; groups that will not come
 	PromptsNext      = "prompts_next"      // PromptsRequest -> PromptsAnswer
@@ -156,6 +160,18 @@ type CheckpointAnswer struct {
 	TableInfo
 	Name      string `json:"name"`
 	FileBytes int64  `json:"file_bytes"`
+}
+
+// CheckpointList is the checkpoints of a table, in order of names.
+type CheckpointList struct {
+	Checkpoints []SavedCheckpoint `json:"checkpoints"`
+}
+
+// SavedCheckpoint is one checkpoint on disk.
+type SavedCheckpoint struct {
+	Name      string    `json:"name"`
+	FileBytes int64     `json:"file_bytes"`
+	Saved     time.Time `json:"saved"`
 }
 
 // StartRequest asks how many groups may be started now.

@@ -345,6 +345,12 @@ def test_a_checkpoint_brings_everything_back(table: Create) -> None:
     assert t.export(columns=["id"])["id"].to_pylist() == ids.tolist()
     with pytest.raises(reprise.NotFound):
         t.restore("never")
+    (saved,) = t.checkpoints()
+    assert saved.name == "before" and saved.file_bytes > 0 and saved.saved.tzinfo is not None
+    t.delete_checkpoint("before")
+    assert t.checkpoints() == []
+    with pytest.raises(reprise.NotFound, match="list_checkpoints"):
+        t.delete_checkpoint("before")
 
 
 def test_export_draws_nothing_and_becomes_a_data_frame(table: Create) -> None:

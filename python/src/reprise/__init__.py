@@ -35,15 +35,15 @@ from .errors import (
 )
 from .padded import Packed, Padded
 from .rollouts import record_batch, rollout
-from .stats import Stats, TableInfo
+from .stats import Checkpoint, Stats, TableInfo
 from .stream import Stream
 from .table import Grant, Prompt, PromptResult, Table
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ahead", "Batch", "BatchInfo", "Client", "Closing", "Definition", "Denied", "Error", "Exists", "Failed", "Full",
-    "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt", "PromptResult",
-    "Prompts", "RepairWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge",
-    "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
+    "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "Definition", "Denied", "Error", "Exists",
+    "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt",
+    "PromptResult", "Prompts", "RepairWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout",
+    "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
 ]  # fmt: skip

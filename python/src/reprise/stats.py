@@ -1,10 +1,11 @@
-"""TableInfo and Stats: what the service reports about a table (`wire/messages.go`)."""
+"""TableInfo, Checkpoint and Stats: what the service reports about a table (`wire/messages.go`)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Any
 
 Histogram = dict[int, int]
@@ -34,6 +35,27 @@ class TableInfo:
         """Read the answer of an action."""
         numbers = {name: answer.get(name, 0) for name in ("version", "present", "bytes")}
         return cls(answer.get("table", ""), **numbers, definition=answer.get("definition") or {})
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on the service's disk.
+
+    Attributes:
+        name: given to `Table.checkpoint`.
+        file_bytes: of its file.
+        saved: when, in UTC.
+    """
+
+    name: str
+    file_bytes: int
+    saved: datetime
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Checkpoint:
+        """Read one entry of the action list_checkpoints."""
+        saved = datetime.fromisoformat(answer["saved"].replace("Z", "+00:00"))
+        return cls(answer["name"], answer["file_bytes"], saved)
 
 
 @dataclass(frozen=True)

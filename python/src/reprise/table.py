@@ -19,7 +19,7 @@ from .arrays import finite_numbers, whole_numbers
 from .batch import Batch, BatchInfo
 from .connection import GRACE, Connection, encode
 from .rollouts import Rows, record_batch
-from .stats import Stats, TableInfo
+from .stats import Checkpoint, Stats, TableInfo
 from .stream import Stream
 
 Ids = npt.NDArray[np.uint64]
@@ -429,6 +429,15 @@ class Table:
     def checkpoint(self, name: str, *, timeout: float | None = None) -> TableInfo:
         """Save the table on the service's disk under a name, replacing a checkpoint of that name."""
         return self._action("checkpoint", name=name, timeout=timeout)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the table's checkpoints, in order of names."""
+        answer = self._connection.action("list_checkpoints", {"table": self.name})
+        return [Checkpoint.of(saved) for saved in answer["checkpoints"]]
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete a checkpoint."""
+        self._connection.action("delete_checkpoint", {"table": self.name, "name": name}, repeatable=False)
 
     def restore(self, name: str, *, timeout: float | None = None) -> TableInfo:
         """Bring the table back to a checkpoint."""
