@@ -25,13 +25,15 @@
 // # Promises
 //
 // Invariant 6: what Commit or Flush returned for is recovered, as [Sync] promises; uses and priorities may be older by
-// at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. Invariant 11 is
-// checked when a table is rebuilt. Space of removed rollouts is reused.
+// at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. A full disk is the
+// exception: its transaction is rolled back and its cuts are kept in order, callers get [ErrNoSpace], and everything is
+// written once there is space. Invariant 11 is checked when a table is rebuilt. Space of removed rollouts is reused.
 //
 // A journal does not hold leased draws, which are released in a recovered table, or batches by request id.
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +50,10 @@ import (
 
 // ErrClosed is returned for calls after [Journal.Close].
 var ErrClosed = errors.New("journal is closed")
+
+// ErrNoSpace is returned while the disk is full. What the call waited for is kept in memory, and written once there is
+// space: call again.
+var ErrNoSpace = errors.New("the disk is full")
 
 // Sync is what a journal promises of what it acknowledges.
 type Sync string
@@ -81,6 +87,10 @@ type Options struct {
 	Sync        Sync          // "": DefaultSync
 	Interval    time.Duration // between cuts that nobody waits for: of uses, priorities, versions; 0: DefaultInterval
 	LockTimeout time.Duration // to wait for another process to close the file; 0: DefaultLockTimeout
+
+	// NoSpace is called, by the journal's goroutine, when a transaction finds the disk full, before it is tried once
+	// more: to make space. nil: nothing is done.
+	NoSpace func(error)
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -123,6 +133,7 @@ type Journal struct {
 	waiting *round // callers that wait for the next cut; nil: none
 	blobs   []*blob
 	err     error // sticky
+	full    error // why the last transaction could not be written, which wraps ErrNoSpace; nil: it was
 	closing bool
 
 	wake    chan struct{} // wakes the goroutine that cuts; holds one
@@ -215,7 +226,8 @@ func (j *Journal) start(s *store) {
 const earlyBytes = 64 << 20
 
 // Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. With
-// [Interval] it returns at once unless too much waits in memory. After a disk error it returns that error.
+// [Interval] it returns at once unless too much waits in memory. After a disk error it returns that error; one that
+// wraps [ErrNoSpace] passes once the disk has space.
 func (j *Journal) Commit(ctx context.Context) error {
 	if j.options.Sync != Interval {
 		return j.wait(ctx, false)
@@ -227,7 +239,7 @@ func (j *Journal) Commit(ctx context.Context) error {
 		_, err := j.join(false, nil)
 		return err
 	}
-	return j.Err()
+	return cmp.Or(j.Err(), j.Full())
 }
 
 // Flush returns when everything that the table did before the call, and the attached blobs, are on disk, whatever
@@ -307,6 +319,25 @@ func (j *Journal) Err() error {
 	return j.err
 }
 
+// Full returns why the last transaction could not be written for lack of space, nil if it was written. The error wraps
+// [ErrNoSpace].
+func (j *Journal) Full() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.full
+}
+
+func (j *Journal) setFull(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if changed := (err == nil) != (j.full == nil); changed && err != nil {
+		j.options.Logger.Error("the journal waits for space; nothing is acknowledged meanwhile", "error", err)
+	} else if changed {
+		j.options.Logger.Info("the journal has space again and has written everything", "path", j.options.Path)
+	}
+	j.full = err
+}
+
 // fail stops the journal with an error and passes it to all that wait.
 func (j *Journal) fail(err error) {
 	j.mu.Lock()
@@ -368,6 +399,7 @@ type Stats struct {
 	WriteTime time.Duration // sum over all transactions
 	LastWrite time.Time     // end of the last transaction; zero before the first
 	Err       error         // that stopped the journal
+	Full      error         // see [Journal.Full]
 }
 
 // Latency counts transactions by duration, syncs included.
@@ -385,7 +417,7 @@ const (
 // Stats returns the counts.
 func (j *Journal) Stats() Stats {
 	st := j.counters.snapshot()
-	st.Path, st.Sync, st.Err = j.options.Path, j.options.Sync, j.Err()
+	st.Path, st.Sync, st.Err, st.Full = j.options.Path, j.options.Sync, j.Err(), j.Full()
 	j.file.RLock()
 	defer j.file.RUnlock()
 	if j.store != nil {

@@ -60,6 +60,7 @@ type store struct {
 	first  uint64 // number of the oldest request
 	next   uint64 // number of the next request
 
+	unsynced bool // transactions were committed without a sync since the last one
 	pageSize int64
 	used     atomic.Int64 // bytes up to the last page ever used, before the latest transaction
 }
@@ -125,9 +126,18 @@ func writeAnew(path string, definition []byte, timeout time.Duration, b *batch, 
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("writing the journal %s anew: %w", path, err)
 	}
+	failed := func(err error) error {
+		if disk.IsFull(err) && !errors.Is(err, ErrNoSpace) {
+			err = noSpace(path, err)
+		}
+		if removing := os.Remove(temporary); !errors.Is(removing, os.ErrNotExist) {
+			err = errors.Join(err, removing)
+		}
+		return fmt.Errorf("writing the journal %s anew: %w", path, err)
+	}
 	s, err := openStore(temporary, timeout)
 	if err != nil {
-		return nil, err
+		return nil, failed(err)
 	}
 	s.totals.Salvaged = salvaged
 	s.db.NoSync = true
@@ -145,10 +155,9 @@ func writeAnew(path string, definition []byte, timeout time.Duration, b *batch, 
 		err = disk.SyncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writing the journal %s anew: %w", path, errors.Join(err, s.db.Close(),
-			os.Remove(temporary)))
+		return nil, failed(errors.Join(err, s.db.Close()))
 	}
-	s.path, s.db.NoSync = path, false
+	s.path, s.db.NoSync, s.unsynced = path, false, false
 	return s, nil
 }
 
@@ -201,8 +210,10 @@ func (s *store) apply(batches []*batch) error {
 // after a panic, in a goroutine of its own, where the next fault would end the process.
 func (s *store) update(change func(tx *bbolt.Tx) error) error {
 	before, first, next := s.totals, s.first, s.next
+	number := 0
 	tx, err := s.db.Begin(true)
 	if err == nil {
+		number = tx.ID()
 		s.used.Store(tx.Size())
 		if err = change(tx); err == nil {
 			s.totals.Commit++
@@ -216,9 +227,37 @@ func (s *store) update(change func(tx *bbolt.Tx) error) error {
 	}
 	if err != nil {
 		s.totals, s.first, s.next = before, first, next
+		if disk.IsFull(err) && s.rolledBack(number, err) {
+			err = noSpace(s.path, err)
+		}
 		return fmt.Errorf("writing the journal %s: %w", s.path, err)
 	}
+	s.unsynced = s.db.NoSync
 	return nil
+}
+
+// rolledBack reports whether a transaction that found the disk full has left the file as it was: it can be repeated. It
+// has not if its meta page was written, nor if a sync failed that earlier transactions depend on.
+func (s *store) rolledBack(number int, failed error) bool {
+	var write *os.PathError
+	if s.unsynced && !errors.As(failed, &write) { // not from a write
+		return false
+	}
+	tx, err := s.db.Begin(false)
+	if err != nil {
+		return false
+	}
+	last := tx.ID()
+	return tx.Rollback() == nil && last < number
+}
+
+// noSpace is the error of a full disk.
+func noSpace(path string, cause error) error {
+	free := "it"
+	if n := disk.Free(filepath.Dir(path)); n >= 0 {
+		free = fmt.Sprintf("it, which has %d bytes left", n)
+	}
+	return fmt.Errorf("%w: free space on %s: %w", ErrNoSpace, free, cause)
 }
 
 func putState(tx *bbolt.Tx, key string, payload []byte) error {

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -18,42 +19,90 @@ const queueBytes = 64 << 20
 
 // queue holds encoded batches until they are written, in order. Encoding goes on while the disk is busy, and everything
 // that arrived meanwhile becomes one transaction.
+//
+// Batches that found the disk full come back, and are held until [queue.again]. No cuts are taken meanwhile: the table
+// itself notes what changes, so that only what was cut already is held.
 type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	batches []*batch
 	bytes   int64
-	ended   bool // no more will come
-	broken  bool // no more will be written
+	writing bool      // the batches taken last
+	held    bool      // for lack of space
+	retry   time.Time // not before, while held
+	ended   bool      // no more will come
+	broken  bool      // no more will be written
 }
 
-// push adds a batch once there is room. It reports whether the batch will be written.
-func (q *queue) push(b *batch) bool {
+// push adds a batch once there is room, or at once while batches are held: then it is held too. It reports whether the
+// batch will be written.
+func (q *queue) push(b *batch) (ok, held bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.batches) > 0 && q.bytes+b.bytes > queueBytes && !q.broken {
+	for len(q.batches) > 0 && q.bytes+b.bytes > queueBytes && !q.broken && !q.held {
 		q.changed.Wait()
 	}
 	if q.broken {
-		return false
+		return false, false
 	}
 	q.batches = append(q.batches, b)
 	q.bytes += b.bytes
 	q.changed.Broadcast()
-	return true
+	return true, q.held
 }
 
-// take takes all batches. With wait it waits for one, and returns none only after the end.
+// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held, and
+// returns none only after the end.
 func (q *queue) take(wait bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for wait && len(q.batches) == 0 && !q.ended {
+	if wait {
+		q.writing = false
+		q.changed.Broadcast()
+	}
+	for wait && (len(q.batches) == 0 || q.held) && !q.ended {
 		q.changed.Wait()
 	}
 	all := q.batches
-	q.batches, q.bytes = nil, 0
+	q.batches, q.bytes, q.held, q.writing = nil, 0, false, true
 	q.changed.Broadcast()
 	return all
+}
+
+// hold puts batches back, before those that came since, until [queue.again], at the earliest after pause. It returns all
+// that are held, none after the end: then nobody would ask for them again.
+func (q *queue) hold(batches []*batch, pause time.Duration) []*batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		return nil
+	}
+	q.batches = append(batches, q.batches...)
+	q.bytes = 0
+	for _, b := range q.batches {
+		q.bytes += b.bytes
+	}
+	q.held, q.retry = true, time.Now().Add(pause)
+	q.changed.Broadcast()
+	return slices.Clone(q.batches)
+}
+
+// again has held batches written again, unless that was tried a moment ago. It reports whether none is held any more.
+func (q *queue) again() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.held {
+		return true
+	}
+	if time.Now().Before(q.retry) {
+		return false
+	}
+	q.held = false
+	q.changed.Broadcast()
+	for !q.held && !q.broken && (len(q.batches) > 0 || q.writing) {
+		q.changed.Wait()
+	}
+	return !q.held
 }
 
 // end announces that no more batches will come.
@@ -94,6 +143,10 @@ func (j *Journal) cutLoop() {
 			j.table.Store(r.rewrite)
 			r.rewrite.ForJournal().Track()
 		}
+		if !last && !j.queue.again() {
+			r.finish(j.Full())
+			continue
+		}
 		b, err := j.cut(r)
 		if err == nil && (timed || last || b.sync) {
 			err = j.saveBlobs(b)
@@ -104,9 +157,13 @@ func (j *Journal) cutLoop() {
 			return
 		}
 		b.sync = b.sync || last
-		if !j.queue.push(b) {
+		ok, held := j.queue.push(b)
+		if !ok {
 			r.finish(j.Err())
 			return
+		}
+		if held { // the disk became full while this was cut
+			refuse([]*batch{b}, j.Full())
 		}
 		if last {
 			return
@@ -220,8 +277,23 @@ func (j *Journal) writeLoop() {
 		}
 		began := time.Now()
 		wrote, err := j.write(batches)
+		if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
+			j.options.NoSpace(err)
+			wrote, err = j.write(batches)
+		}
+		if errors.Is(err, ErrNoSpace) {
+			j.setFull(err)
+			// A failed transaction reads the whole file: a tenth of the time is enough for that.
+			if held := j.queue.hold(batches, 9*time.Since(began)); held != nil {
+				refuse(held, err)
+				continue
+			}
+		}
 		if wrote && err == nil {
 			j.counters.add(batches, time.Since(began))
+		}
+		if err == nil {
+			j.setFull(nil)
 		}
 		waiters, took = j.counters.waiting.Load(), time.Since(began)
 		j.answerCallers(batches, err)
@@ -263,6 +335,14 @@ func (j *Journal) answerCallers(batches []*batch, err error) {
 			j.arenas.Put(b.arena)
 		}
 		b.round.finish(err)
+	}
+}
+
+// refuse wakes the callers that wait for batches which are held for lack of space.
+func refuse(held []*batch, err error) {
+	for _, b := range held {
+		b.round.finish(err)
+		b.round = nil
 	}
 }
 

@@ -1,0 +1,25 @@
+package disk
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// Free returns how many bytes of the disk of a folder this process may still take, -1 if that is unknown.
+func Free(folder string) int64 {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(folder, &st); err != nil {
+		return -1
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
+}
+
+// allocate gives a file so many bytes of the disk. The error is errors.ErrUnsupported where the file system cannot.
+func allocate(f *os.File, bytes int64) error {
+	for {
+		if err := syscall.Fallocate(int(f.Fd()), 0, 0, bytes); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
