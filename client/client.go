@@ -413,7 +413,7 @@ func isTransient(err error) bool {
 	}
 	for _, answered := range []error{
 		rollout.ErrFull, rollout.ErrStarved, rollout.ErrAhead, rollout.ErrInvalid, rollout.ErrNoLease,
-		wire.ErrNotFound, wire.ErrExists, wire.ErrDenied, wire.ErrTooLarge,
+		wire.ErrNotFound, wire.ErrExists, wire.ErrDenied, wire.ErrTooLarge, wire.ErrDiskFull,
 	} {
 		if errors.Is(err, answered) {
 			return false

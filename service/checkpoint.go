@@ -135,8 +135,15 @@ func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequ
 	if err != nil {
 		return nil, err
 	}
-	size, err := t.save(path, left)
+	if err := s.space.check(); err != nil {
+		return nil, err
+	}
+	room := s.space.room()
+	size, err := t.save(path, min(left, room))
 	switch {
+	case errors.Is(err, errQuota) && room < left:
+		return nil, wire.Errorf(wire.DiskFull, "checkpoint %q: it takes more than the %d bytes that the disk of %s can "+
+			"spare: delete others with delete_checkpoint, or free other files", r.Name, max(room, 0), s.options.Data)
 	case errors.Is(err, errQuota):
 		return nil, wire.Errorf(wire.Invalid, "checkpoint %q: it and the others of table %q take more than "+
 			"max_checkpoint_bytes, %d: delete some with delete_checkpoint, or raise it", r.Name, t.Name,
@@ -253,6 +260,9 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 		return nil, wire.Errorf(wire.Failed, "opening checkpoint %q: %s", r.Name, err)
 	}
 	defer f.Close() // it was only read
+	if err := s.space.check(); err != nil {
+		return nil, err
+	}
 	if err := t.readState(bufio.NewReader(f)); err != nil {
 		return nil, fmt.Errorf("checkpoint %q: %w", r.Name, err)
 	}

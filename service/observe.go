@@ -1,12 +1,14 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -19,12 +21,14 @@ type Observation struct {
 	At          time.Time
 	Started     time.Time
 	Stopping    bool
-	Err         error // a journal that failed; nil: the service is healthy
+	Err         error // a journal that failed, or a full disk; nil: the service is healthy
 	Tables      []TableView
 	Connections []Connection
 
 	MemoryBytes int64             // Options.MemoryBytes
 	Memory      []MemoryPart      // its parts for clients
+	DiskFull    error             // nil: the disk has space
+	DiskFree    int64             // bytes of the data folder's disk; -1: unknown or no folder
 	SlowReaders uint64            // connections closed because their reader took nothing
 	Cut         uint64            // connections closed because there were too many, or for what they sent
 	Errors      []ErrorCount      // calls and requests that failed, in order of codes
@@ -138,6 +142,10 @@ func (s *Service) Observe() Observation {
 		Cut: s.connections.closed.Load(),
 	}
 	o.Calls, o.Errors = s.counts.view()
+	o.DiskFree = -1
+	if s.space != nil {
+		o.DiskFull, o.DiskFree = s.space.check(), disk.Free(s.options.Data)
+	}
 	for _, t := range s.list() {
 		v := t.view()
 		o.Tables = append(o.Tables, v)
@@ -145,6 +153,7 @@ func (s *Service) Observe() Observation {
 			o.Err = fmt.Errorf("table %q: journal: %w", t.Name, v.Journal.Err)
 		}
 	}
+	o.Err = cmp.Or(o.Err, o.DiskFull)
 	return o
 }
 

@@ -70,6 +70,7 @@ const (
 	DefaultMaxTables        = 1000
 	DefaultMaxConnections   = 1024
 	DefaultMaxCheckpoints   = 8
+	DefaultDiskReserveBytes = 64 << 20
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
@@ -106,6 +107,9 @@ type Options struct {
 	// bytes of one table's checkpoints [none: as the disk has room]
 	MaxCheckpointBytes int64 `yaml:"max_checkpoint_bytes" json:"max_checkpoint_bytes"`
 
+	// bytes of the disk kept for acknowledgements and draws while it is full [64 MiB]
+	DiskReserveBytes int64 `yaml:"disk_reserve_bytes" json:"disk_reserve_bytes"`
+
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
 	// name of a call's caller, to whom leases belong; nil: "" for all
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
@@ -136,6 +140,7 @@ func (o Options) withDefaults() Options {
 	o.MaxConnections = cmp.Or(o.MaxConnections,
 		int(min(DefaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
 	o.MaxCheckpoints = cmp.Or(o.MaxCheckpoints, DefaultMaxCheckpoints)
+	o.DiskReserveBytes = cmp.Or(o.DiskReserveBytes, DefaultDiskReserveBytes)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -167,6 +172,7 @@ func (o Options) Validate() error {
 	p.Check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
 	p.Check(o.MaxCheckpoints > 0, "max_checkpoints", o.MaxCheckpoints, "1 or more")
 	p.Check(o.MaxCheckpointBytes >= 0, "max_checkpoint_bytes", o.MaxCheckpointBytes, "0 (no limit of its own) or more")
+	p.Check(o.DiskReserveBytes > 0, "disk_reserve_bytes", o.DiskReserveBytes, "1 or more")
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {
@@ -189,6 +195,7 @@ type Service struct {
 	started time.Time
 
 	lock   *os.File   // of the data folder; nil: none
+	space  *space     // of the data folder; nil: none
 	admin  sync.Mutex // held while tables are created, dropped, saved or restored, which takes time
 	mu     sync.RWMutex
 	tables map[string]*table
@@ -254,6 +261,7 @@ func (s *Service) openJournals() error {
 	if s.lock, err = disk.LockFile(filepath.Join(s.options.Data, "lock"), journal.DefaultLockTimeout); err != nil {
 		return fmt.Errorf("data: %s: %w: stop that service, or give this one another folder", s.options.Data, err)
 	}
+	s.space = openSpace(s.options.Data, s.options.DiskReserveBytes, s.log)
 	files, err := os.ReadDir(s.tablesFolder())
 	if err != nil {
 		return fmt.Errorf("looking for journals: %w", err)

@@ -82,12 +82,15 @@ func (s *Service) create(w wire.Table) (*table, error) {
 		return nil, err
 	}
 	if s.options.Data != "" {
+		if err := s.space.check(); err != nil {
+			return nil, err
+		}
 		text, err := d.text()
 		if err != nil {
 			return nil, err
 		}
 		if t.journal, err = journal.Create(s.journalOptions(w.Name), text, store); err != nil {
-			return nil, wire.Errorf(wire.Failed, "%s", err)
+			return nil, t.journalError(err)
 		}
 		t.attachToJournal()
 	}
@@ -144,7 +147,7 @@ func (s *Service) replayOptions(d *definition) replay.Options {
 
 func (s *Service) journalOptions(table string) journal.Options {
 	return journal.Options{Path: s.journalPath(table), Sync: s.options.Sync, Interval: s.options.Interval,
-		Logger: s.log.With("table", table)}
+		NoSpace: s.space.raise, Logger: s.log.With("table", table)}
 }
 
 // What a journal keeps besides the table, by name.
@@ -301,12 +304,16 @@ func (t *table) flushConsumed(ctx context.Context) error {
 	return nil
 }
 
-// checkJournal returns an error if the journal has failed: then nothing may enter that it could not keep.
+// checkJournal returns an error if the journal has failed, or the disk is full: then nothing may enter that it could
+// not keep.
 func (t *table) checkJournal() error {
 	if t.journal == nil {
 		return nil
 	}
-	return t.journalError(t.journal.Err())
+	if err := t.journalError(t.journal.Err()); err != nil {
+		return err
+	}
+	return t.service.space.check()
 }
 
 // journalError turns an error of the journal into one for callers. A closed journal means that the table was dropped or
@@ -319,6 +326,10 @@ func (t *table) journalError(err error) error {
 		return errClosing()
 	case errors.Is(err, journal.ErrClosed) && t.dropped.Load():
 		return notFound(t.Name)
+	}
+	if errors.Is(err, journal.ErrNoSpace) {
+		return wire.Errorf(wire.DiskFull, "journal: %s; it is not known to be on disk: repeat the call, under its "+
+			"batch_id if it has one", err)
 	}
 	return wire.Errorf(wire.Failed, "journal: %s", err)
 }

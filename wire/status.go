@@ -30,6 +30,7 @@ const (
 	Denied          Code = "denied"          // the token lacks the right
 	TooLarge        Code = "too_large"       // a message above the limit
 	Closing         Code = "closing"         // the service is stopping: retry elsewhere or later
+	DiskFull        Code = "disk_full"       // the disk has no space left: retry once it has
 	Failed          Code = "failed"          // the service failed: the disk, or a defect
 )
 
@@ -40,6 +41,7 @@ var (
 	ErrDenied   = errors.New("not allowed")
 	ErrClosing  = errors.New("service is stopping")
 	ErrTooLarge = errors.New("message is too large")
+	ErrDiskFull = errors.New("the disk of the service is full")
 )
 
 type kind struct {
@@ -62,12 +64,15 @@ func kinds() []kind {
 		{Unauthenticated, codes.Unauthenticated, ErrDenied},
 		{Denied, codes.PermissionDenied, ErrDenied},
 		{Closing, codes.Unavailable, ErrClosing},
+		{DiskFull, codes.Unavailable, ErrDiskFull},
 		{Failed, codes.Internal, nil},
 	}
 }
 
 // Retryable reports whether the same request may succeed later.
-func (c Code) Retryable() bool { return slices.Contains([]Code{Full, Starved, Ahead, Closing}, c) }
+func (c Code) Retryable() bool {
+	return slices.Contains([]Code{Full, Starved, Ahead, Closing, DiskFull}, c)
+}
 
 // codedError is an error with a code.
 type codedError struct {

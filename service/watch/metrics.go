@@ -91,8 +91,12 @@ func (m *metrics) addService() {
 	add := func(kind prometheus.ValueType, name, help string, value func(*observation) float64) {
 		m.service = append(m.service, serviceMetric{m.desc(name, help), kind, value})
 	}
-	add(gauge, "reprise_healthy", "1 while no journal has failed.",
+	add(gauge, "reprise_healthy", "1 while no journal has failed and the disk is not full.",
 		func(o *observation) float64 { return oneIf(o.Err == nil) })
+	add(gauge, "reprise_disk_full", "1 while insertions are refused because the disk of the data folder is full.",
+		func(o *observation) float64 { return oneIf(o.DiskFull != nil) })
+	add(gauge, "reprise_disk_free_bytes", "Free bytes of the data folder's disk, without the reserve; -1 if unknown.",
+		func(o *observation) float64 { return float64(o.DiskFree) })
 	add(gauge, "reprise_stopping", "1 while the service is stopping.",
 		func(o *observation) float64 { return oneIf(o.Stopping) })
 	add(gauge, "reprise_start_time_seconds", "Unix time at which the service started.",

@@ -15,6 +15,7 @@ package watch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // DefaultInterval is the interval of Options.
@@ -142,6 +144,8 @@ func (w *Watch) reason(ctx context.Context, o *service.Observation) string {
 		return ""
 	case w.options.Policy.ReadsEverything(ctx):
 		return o.Err.Error()
+	case errors.Is(o.Err, wire.ErrDiskFull):
+		return "the disk is full"
 	}
 	for _, t := range w.readable(ctx, o) {
 		if t.Journal != nil && t.Journal.Err != nil {
@@ -151,7 +155,7 @@ func (w *Watch) reason(ctx context.Context, o *service.Observation) string {
 	return "something failed outside the tables that you may read: the service's log tells what"
 }
 
-// health answers 200 while the service serves, 503 if it is stopping or a journal failed.
+// health answers 200 while the service serves, 503 if it is stopping, a journal failed or the disk is full.
 func (w *Watch) health(answer http.ResponseWriter, r *http.Request) {
 	o, _ := w.observe()
 	h := Health{Status: "ok", Tables: len(o.Tables)}

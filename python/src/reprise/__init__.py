@@ -19,6 +19,7 @@ from .errors import (
     Ahead,
     Closing,
     Denied,
+    DiskFull,
     Error,
     Exists,
     Failed,
@@ -42,8 +43,8 @@ from .table import Grant, Prompt, PromptResult, Table
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "Definition", "Denied", "Error", "Exists",
-    "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded", "Prompt",
-    "PromptResult", "Prompts", "RepairWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout",
-    "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
+    "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "Definition", "Denied", "DiskFull", "Error",
+    "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded",
+    "Prompt", "PromptResult", "Prompts", "RepairWarning", "Starved", "Stats", "Stream", "Table", "TableInfo",
+    "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
 ]  # fmt: skip

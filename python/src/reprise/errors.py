@@ -108,6 +108,13 @@ class Closing(Error):
     retryable = True
 
 
+class DiskFull(Error):
+    """The service's disk is full. Make space there, for example with `delete_checkpoint`; then it goes on by itself."""
+
+    code = "disk_full"
+    retryable = True
+
+
 class Failed(Error):
     """The service could not do it: its disk failed, or it has a bug. Its log says more."""
 
@@ -131,7 +138,8 @@ class Timeout(Error, TimeoutError):
 _CODES: dict[str, type[Error]] = {
     kind.code: kind
     for kind in (
-        Invalid, Full, Starved, Ahead, NoLease, NotFound, Exists, Unauthenticated, Denied, TooLarge, Closing, Failed,
+        Invalid, Full, Starved, Ahead, NoLease, NotFound, Exists, Unauthenticated, Denied, TooLarge, Closing, DiskFull,
+        Failed,
     )
 }  # fmt: skip
 

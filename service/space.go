@@ -1,0 +1,80 @@
+package service
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// space watches the disk of the data folder. A file there keeps some of it in reserve. When a journal finds the disk
+// full, the file is removed and an alarm is on: nothing new enters, and the journals write what goes on, as
+// acknowledgements and draws from queues, to the space of the reserve. The alarm ends once the disk has room for the
+// reserve and as much again; whoever asks looks.
+type space struct {
+	folder  string
+	reserve int64 // bytes
+	log     *slog.Logger
+
+	full atomic.Bool // the alarm
+	mu   sync.Mutex  // held while the alarm and the file change
+}
+
+// openSpace takes the reserve. The alarm is on if there is no room for it.
+func openSpace(folder string, reserve int64, log *slog.Logger) *space {
+	s := &space{folder: folder, reserve: reserve, log: log}
+	if err := disk.Reserve(s.path(), reserve); err != nil {
+		s.raise(err)
+	}
+	return s
+}
+
+func (s *space) path() string { return filepath.Join(s.folder, "reserve") }
+
+// raise gives up the reserve and puts the alarm on, because of an error.
+func (s *space) raise(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Remove(s.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Error("giving up the reserve of disk", "path", s.path(), "error", err)
+	}
+	if !s.full.Swap(true) {
+		s.log.Error("the disk is full: insertions are refused until it has space", "data", s.folder,
+			"free", disk.Free(s.folder), "error", cause)
+	}
+}
+
+// check returns an error with code wire.DiskFull while the alarm is on. It ends the alarm if there is space.
+func (s *space) check() error {
+	if !s.full.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := disk.Free(s.folder)
+	if s.full.Load() && (free < 0 || free >= 2*s.reserve) && disk.Reserve(s.path(), s.reserve) == nil {
+		s.full.Store(false)
+		s.log.Info("the disk has space again: insertions go on", "data", s.folder, "free", free)
+	}
+	if !s.full.Load() {
+		return nil
+	}
+	return wire.Errorf(wire.DiskFull, "disk of %s: it is full, %d bytes are free: delete checkpoints "+
+		"(delete_checkpoint), drop tables or free other files; insertions go on by themselves at %d bytes "+
+		"(twice disk_reserve_bytes)", s.folder, free, 2*s.reserve)
+}
+
+// room returns how many bytes a checkpoint may take: it leaves as much again as the reserve to the journals.
+func (s *space) room() int64 {
+	if free := disk.Free(s.folder); free >= 0 {
+		return free - s.reserve
+	}
+	return math.MaxInt64
+}
