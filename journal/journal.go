@@ -9,7 +9,7 @@
 //
 // [Sync] defines what an acknowledgement promises. [Create] begins a journal; [Open] recovers a table from one and
 // reports what it found. [Verify] reads a file page by page, checks every checksum, and names what is damaged;
-// [Salvage] writes what is intact into a new file.
+// [Journal.Scrub] does so while the journal works; [Salvage] writes what is intact into a new file.
 //
 // # The file
 //
@@ -213,6 +213,7 @@ func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
 // start starts the two goroutines: one cuts and encodes, the other writes.
 func (j *Journal) start(s *store) {
 	j.store = s
+	j.counters.verified(nil)
 	var both sync.WaitGroup
 	both.Go(j.cutLoop)
 	both.Go(j.writeLoop)
@@ -400,6 +401,8 @@ type Stats struct {
 	LastWrite time.Time     // end of the last transaction; zero before the first
 	Err       error         // that stopped the journal
 	Full      error         // see [Journal.Full]
+	Verified  time.Time     // when the whole file was last read and checked: by Open, Scrub, or as it was written
+	Damage    []Damage      // what scrubs found, at most 1,000
 }
 
 // Latency counts transactions by duration, syncs included.

@@ -54,6 +54,7 @@ func (b *batch) empty() bool {
 // store is an open file. One goroutine writes to it.
 type store struct {
 	path   string
+	open   *os.File    // closed with db
 	file   os.FileInfo // its device and inode
 	db     *bbolt.DB
 	totals totals
@@ -95,7 +96,7 @@ func openStore(path string, timeout time.Duration) (*store, error) {
 		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", path, err), db.Close())
 	}
 	db.AllocSize = growth
-	s := &store{path: path, file: info, db: db, next: 1, first: 1, pageSize: int64(db.Info().PageSize)}
+	s := &store{path: path, open: file, file: info, db: db, next: 1, first: 1, pageSize: int64(db.Info().PageSize)}
 	if err := db.View(func(tx *bbolt.Tx) error { s.used.Store(tx.Size()); return nil }); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", path, err), db.Close())
 	}

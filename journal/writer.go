@@ -402,6 +402,7 @@ func (j *Journal) replace(b *batch) error {
 	defer j.file.Unlock()
 	old := j.store
 	j.store = s
+	j.counters.verified(nil)
 	if err := old.db.Close(); err != nil {
 		return fmt.Errorf("closing the old file of the journal %s: %w", j.options.Path, err)
 	}
