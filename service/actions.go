@@ -419,7 +419,8 @@ func statistics(_ context.Context, t *table, _ *wire.TableRequest) (any, error) 
 	}
 	if j := v.Journal; j != nil {
 		answer.Journal = &wire.JournalStatistics{Sync: string(j.Sync), Commits: j.Stats.Commits,
-			Bytes: j.Stats.FileBytes, Seconds: j.Stats.WriteTime.Seconds()}
+			Bytes: j.Stats.FileBytes, Seconds: j.Stats.WriteTime.Seconds(),
+			VerifiedAge: time.Since(j.Stats.Verified).Seconds(), Damage: len(j.Stats.Damage)}
 		if j.Err != nil {
 			answer.Journal.Error = j.Err.Error()
 		}

@@ -1,11 +1,15 @@
 package service
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
@@ -51,6 +55,51 @@ func TestAttackNothingIsAcknowledgedIntoAJournalTakenAway(t *testing.T) {
 	w.create(wire.Table{Name: "a"})
 	if i := do[wire.TableInfo](w, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "saved"}); i.Present < 2 {
 		t.Errorf("restored %+v", i)
+	}
+}
+
+// A byte of a journal that changes on the disk is reported while the service runs, with the remedy.
+func TestAttackADamagedJournalIsReportedByTheScrub(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir(), ScrubInterval: time.Millisecond})
+	v.create(wire.Table{Name: "a"})
+	marked := answer(4, 0, 1)
+	marked.Text = "the oldest of all rollouts"
+	v.fill("a", rollout.Group{Rollouts: []*rollout.Rollout{marked}})
+	v.fill("a", alone(100, 0)...)
+	journalOf := func() *wire.JournalStatistics { return v.stats("a").Journal }
+	if j := journalOf(); j.Damage > 0 {
+		t.Fatalf("of an intact journal: %+v", j)
+	}
+	f, err := os.OpenFile(v.service.journalPath("a"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(f)
+	for at := 0; err == nil; at++ { // its copies on free pages too
+		found := bytes.Index(content[at:], []byte(marked.Text))
+		if found < 0 {
+			break
+		}
+		at += found
+		_, err = f.WriteAt([]byte("T"), int64(at))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for journalOf().Damage == 0 {
+	}
+	found := v.service.Observe().Tables[0].Journal.Stats.Damage[0].String()
+	if !strings.Contains(found, "rollout 1: its checksum") {
+		t.Errorf("found %s", found)
+	}
+	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "saved"}) // the remedy
+	do[any](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "saved"})
+	if j := journalOf(); j.Damage > 0 || j.VerifiedAge < 0 {
+		t.Errorf("restored: %+v", j)
+	}
+	v.stop()
+	if n := serve(t, Options{Data: v.service.options.Data}).stats("a").Present; n != 101 {
+		t.Errorf("%d rollouts are there after a restart", n)
 	}
 }
 

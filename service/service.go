@@ -71,6 +71,7 @@ const (
 	DefaultMaxConnections   = 1024
 	DefaultMaxCheckpoints   = 8
 	DefaultDiskReserveBytes = 64 << 20
+	DefaultScrubInterval    = 24 * time.Hour
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
@@ -110,6 +111,9 @@ type Options struct {
 	// bytes of the disk kept for acknowledgements and draws while it is full [64 MiB]
 	DiskReserveBytes int64 `yaml:"disk_reserve_bytes" json:"disk_reserve_bytes"`
 
+	// between two readings of each journal that check all of it, in the background at 64 MiB/s [24h]
+	ScrubInterval time.Duration `yaml:"scrub_interval" json:"scrub_interval"`
+
 	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
 	// name of a call's caller, to whom leases belong; nil: "" for all
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
@@ -141,6 +145,7 @@ func (o Options) withDefaults() Options {
 		int(min(DefaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
 	o.MaxCheckpoints = cmp.Or(o.MaxCheckpoints, DefaultMaxCheckpoints)
 	o.DiskReserveBytes = cmp.Or(o.DiskReserveBytes, DefaultDiskReserveBytes)
+	o.ScrubInterval = cmp.Or(o.ScrubInterval, DefaultScrubInterval)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -173,6 +178,7 @@ func (o Options) Validate() error {
 	p.Check(o.MaxCheckpoints > 0, "max_checkpoints", o.MaxCheckpoints, "1 or more")
 	p.Check(o.MaxCheckpointBytes >= 0, "max_checkpoint_bytes", o.MaxCheckpointBytes, "0 (no limit of its own) or more")
 	p.Check(o.DiskReserveBytes > 0, "disk_reserve_bytes", o.DiskReserveBytes, "1 or more")
+	p.Check(o.ScrubInterval > 0, "scrub_interval", o.ScrubInterval, "more than 0s")
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {
@@ -209,11 +215,12 @@ type Service struct {
 	slowReaders atomic.Uint64
 	counts      callCounts
 
-	closing  chan struct{} // closed when Stop begins
-	requests requests
-	stop     sync.Once
-	summary  Summary
-	stopErr  error
+	closing   chan struct{} // closed when Stop begins
+	requests  requests
+	scrubbing sync.WaitGroup
+	stop      sync.Once
+	summary   Summary
+	stopErr   error
 }
 
 // New returns a service with the tables of Options.Data and Options.Tables, or every problem of the options at once. It
@@ -236,6 +243,9 @@ func New(o Options) (*Service, error) {
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.closeJournals())
+	}
+	if o.Data != "" {
+		s.scrubbing.Go(s.scrubJournals)
 	}
 	return s, nil
 }
@@ -441,6 +451,7 @@ func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
 			sum.Durable++
 		}
 	}
+	s.scrubbing.Wait()
 	err = errors.Join(err, s.closeJournals())
 	sum.Took = time.Since(began)
 	s.log.Info(sum.String())

@@ -63,7 +63,8 @@ func TestAttackAFullDiskIsAnAlarmThatClearsItself(t *testing.T) {
 			}
 			drawn += len(b.draws)
 		}
-		do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "queue", Version: int32(v.stats("queue").Version) + 1})
+		next := int32(v.stats("queue").Version) + 1
+		do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "queue", Version: next})
 		disktest.Fill(t, more) // others take what was in reserve
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)

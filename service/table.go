@@ -195,6 +195,40 @@ func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
 	return nil
 }
 
+// scrubRate is how many bytes of journals a service reads per second while it scrubs.
+const scrubRate = 64 << 20
+
+// scrubJournals reads each journal through once it was not for Options.ScrubInterval, one at a time, until the service
+// stops.
+func (s *Service) scrubJournals() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	look := time.NewTicker(max(s.options.ScrubInterval/10, time.Millisecond))
+	defer look.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+		}
+		for _, t := range s.list() {
+			if t.journal == nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
+				continue
+			}
+			err := t.journal.Scrub(ctx, scrubRate)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, journal.ErrClosed) {
+				s.log.Warn("reading a journal through", "table", t.Name, "error", err)
+			}
+		}
+	}
+}
+
 // drop removes a table and its journal. Whoever waits for the table gets an error.
 func (s *Service) drop(name string) error {
 	s.admin.Lock()

@@ -335,11 +335,13 @@ type PromptsState struct {
 
 // JournalStatistics is the state of a table's journal.
 type JournalStatistics struct {
-	Sync    string  `json:"sync"` // always, interval or off
-	Commits uint64  `json:"commits"`
-	Bytes   int64   `json:"bytes"` // of the file
-	Seconds float64 `json:"commit_seconds"`
-	Error   string  `json:"error,omitempty"` // why it failed
+	Sync        string  `json:"sync"` // always, interval or off
+	Commits     uint64  `json:"commits"`
+	Bytes       int64   `json:"bytes"` // of the file
+	Seconds     float64 `json:"commit_seconds"`
+	Error       string  `json:"error,omitempty"`      // why it failed
+	VerifiedAge float64 `json:"verified_seconds_ago"` // since the whole file was last read and checked
+	Damage      int     `json:"damage"`               // places found damaged by then
 }
 
 // Waiting counts requests that wait now.

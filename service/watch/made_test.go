@@ -113,7 +113,7 @@ func busy(after int) service.Observation {
 			Writes: []journal.Latency{{UpTo: time.Millisecond, Count: 2_000},
 				{UpTo: 2 * time.Millisecond, Count: 20_000},
 				{UpTo: 4 * time.Millisecond, Count: 3_700}, {Count: 111}},
-			WriteTime: 41 * time.Second,
+			WriteTime: 41 * time.Second, Verified: epoch().Add(time.Duration(after-3600) * time.Second),
 		}},
 	}
 	for age := range 17 {

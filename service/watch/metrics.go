@@ -276,6 +276,10 @@ func (m *metrics) addOptionalParts() {
 	addPart(m, func(v *view) *state { return v.Journal }, []partMetric[state]{
 		{gauge, "reprise_journal_healthy", "1 while the journal works.",
 			func(s *state) float64 { return oneIf(s.Err == nil) }},
+		{gauge, "reprise_journal_verified_time_seconds", "Unix time when the whole file was last read and checked.",
+			func(s *state) float64 { return float64(s.Stats.Verified.UnixMilli()) / 1e3 }},
+		{gauge, "reprise_journal_damage", "Places of the file that were found damaged.",
+			func(s *state) float64 { return float64(len(s.Stats.Damage)) }},
 		{gauge, "reprise_journal_file_bytes", "Bytes of the journal's file.",
 			func(s *state) float64 { return float64(s.Stats.FileBytes) }},
 		{gauge, "reprise_journal_free_bytes", "Bytes of the file that will be reused.",

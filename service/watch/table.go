@@ -73,6 +73,10 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 	if v.Journal != nil && v.Journal.Err != nil {
 		t.Warning = "The journal failed and accepts nothing: " + v.Journal.Err.Error()
 	}
+	if v.Journal != nil && v.Journal.Err == nil && len(v.Journal.Stats.Damage) > 0 {
+		t.Warning = "The journal is damaged, and a restart would refuse it. Save the table in a checkpoint and restore " +
+			"that: it writes the journal anew. Damage: " + v.Journal.Stats.Damage[0].String()
+	}
 	t.Tiles = []tile{sizeTile(v), insertTile(now, v, points), sampleTile(now, v, points), reuseTile(v)}
 	s := &v.Stats
 	t.Charts = []card{
@@ -83,7 +87,7 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 			"No rollout has been used twice yet."),
 		priorityCard(v), essCard(v), evictionsCard(v),
 	}
-	t.Facts = []card{flowCard(v), latencyCard(v), journalCard(v)}
+	t.Facts = []card{flowCard(v), latencyCard(v), journalCard(now, v)}
 	if v.Prompts != nil {
 		t.Facts = append(t.Facts, promptsCard(v))
 	}
@@ -104,6 +108,8 @@ func stateOf(v *service.TableView, points []point) state {
 	switch {
 	case v.Journal != nil && v.Journal.Err != nil:
 		return state{"journal failed", "inserts are refused until a restart", "bad"}
+	case v.Journal != nil && len(v.Journal.Stats.Damage) > 0:
+		return state{"journal damaged", "a restart would refuse it: save and restore a checkpoint", "bad"}
 	case inserts && insertsHeld(v):
 		return state{"inserts held", "the limiter holds inserts: trainers are the slower side", "warn"}
 	case inserts:
@@ -449,7 +455,7 @@ func signed(x float32) string {
 }
 
 // journalCard shows the journal of a table.
-func journalCard(v *service.TableView) card {
+func journalCard(now time.Time, v *service.TableView) card {
 	c := card{Title: "Journal", Empty: "In memory only: a restart loses the table. Set a data folder to keep it."}
 	if v.Journal == nil {
 		return c
@@ -461,8 +467,12 @@ func journalCard(v *service.TableView) card {
 	if v.Journal.Err != nil {
 		state = row{Name: "state", Value: "failed", Class: "bad"}
 	}
+	if v.Journal.Err == nil && len(j.Damage) > 0 {
+		state = row{Name: "state", Value: "damaged", Class: "bad"}
+	}
 	c.Rows = []row{
 		state,
+		{Name: "read through", Value: span(now.Sub(j.Verified)) + " ago"},
 		{Name: "in use", Value: bytes(float64(j.FileBytes-j.FreeBytes)) + " of " + bytes(float64(j.FileBytes))},
 		{Name: "transactions", Value: words.Thousands(j.Commits)},
 		{Name: "p50 · p99", Value: medianAndP99(&took)},
