@@ -17,8 +17,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// While the disk is full nothing is acknowledged; once it has space everything is written, in order, and memory and file
-// agree. At any moment the file holds what was acknowledged.
+// While the disk is full nothing is acknowledged; once it has space everything is written, in order, and memory and
+// file agree. At any moment the file holds what was acknowledged.
 func TestAttackAFullDiskPassesBySpaceReturning(t *testing.T) {
 	folder := disktest.Tiny(t, "8m")
 	if folder == "" {

@@ -51,8 +51,8 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	return true, q.held
 }
 
-// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held, and
-// returns none only after the end.
+// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held,
+// and returns none only after the end.
 func (q *queue) take(wait bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,8 +69,8 @@ func (q *queue) take(wait bool) []*batch {
 	return all
 }
 
-// hold puts batches back, before those that came since, until [queue.again], at the earliest after pause. It returns all
-// that are held, none after the end: then nobody would ask for them again.
+// hold puts batches back, before those that came since, until [queue.again], at the earliest after pause. It returns
+// all that are held, none after the end: then nobody would ask for them again.
 func (q *queue) hold(batches []*batch, pause time.Duration) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()

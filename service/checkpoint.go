@@ -142,8 +142,8 @@ func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequ
 	size, err := t.save(path, min(left, room))
 	switch {
 	case errors.Is(err, errQuota) && room < left:
-		return nil, wire.Errorf(wire.DiskFull, "checkpoint %q: it takes more than the %d bytes that the disk of %s can "+
-			"spare: delete others with delete_checkpoint, or free other files", r.Name, max(room, 0), s.options.Data)
+		return nil, wire.Errorf(wire.DiskFull, "checkpoint %q: it takes more than the %d bytes that the disk of %s "+
+			"can spare: delete others with delete_checkpoint, or free other files", r.Name, max(room, 0), s.options.Data)
 	case errors.Is(err, errQuota):
 		return nil, wire.Errorf(wire.Invalid, "checkpoint %q: it and the others of table %q take more than "+
 			"max_checkpoint_bytes, %d: delete some with delete_checkpoint, or raise it", r.Name, t.Name,
@@ -154,8 +154,8 @@ func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequ
 	return wire.CheckpointAnswer{TableInfo: t.info(), Name: r.Name, FileBytes: size}, nil
 }
 
-// checkpointRoom returns how many bytes a checkpoint may have, by the quotas of its table. A checkpoint that it replaces
-// does not count. Holding admin keeps others from saving meanwhile.
+// checkpointRoom returns how many bytes a checkpoint may have, by the quotas of its table. A checkpoint that it
+// replaces does not count. Holding admin keeps others from saving meanwhile.
 func (s *Service) checkpointRoom(r *wire.CheckpointRequest) (bytes int64, err error) {
 	folder, err := s.checkpointFolder(r.Table)
 	if err != nil {
@@ -172,8 +172,8 @@ func (s *Service) checkpointRoom(r *wire.CheckpointRequest) (bytes int64, err er
 		}
 	}
 	if most := s.options.MaxCheckpoints; others >= most {
-		return 0, wire.Errorf(wire.Invalid, "checkpoint %q: table %q has %d others, max_checkpoints is %d: delete some "+
-			"with delete_checkpoint, save under a name it has, or raise it", r.Name, r.Table, others, most)
+		return 0, wire.Errorf(wire.Invalid, "checkpoint %q: table %q has %d others, max_checkpoints is %d: delete "+
+			"some with delete_checkpoint, save under a name it has, or raise it", r.Name, r.Table, others, most)
 	}
 	if s.options.MaxCheckpointBytes == 0 {
 		return math.MaxInt64, nil

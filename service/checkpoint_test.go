@@ -143,7 +143,8 @@ func TestCheckpointsAreListedAndDeleted(t *testing.T) {
 	v.create(wire.Table{Name: "a"})
 	v.fill("a", alone(2, 0)...)
 	list := func(table string) (names []string) {
-		for _, c := range do[wire.CheckpointList](v, wire.ListCheckpoints, wire.TableRequest{Table: table}).Checkpoints {
+		list := do[wire.CheckpointList](v, wire.ListCheckpoints, wire.TableRequest{Table: table})
+		for _, c := range list.Checkpoints {
 			if c.FileBytes == 0 || c.Saved.IsZero() {
 				t.Errorf("listed %+v", c)
 			}

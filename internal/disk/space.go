@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// IsFull reports whether an error says that a disk, or a quota on it, has no space left. It also reads the text, because
-// some libraries pass on no more than that.
+// IsFull reports whether an error says that a disk, or a quota on it, has no space left. It also reads the text,
+// because some libraries pass on no more than that.
 func IsFull(err error) bool {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		if err != nil && (errors.Is(err, full) || strings.Contains(err.Error(), full.Error())) {

@@ -76,6 +76,7 @@ func TestMetricsReportTheObservation(t *testing.T) {
 		"reprise_gate_outstanding_rollouts": 1_024,
 		"reprise_waiting_inserts":           2, "reprise_waiting_samples": 0, "reprise_waiting_starts": 1,
 		"reprise_journal_file_bytes": 1.61e9, "reprise_journal_waiting": 3,
+		"reprise_journal_damage": 0, "reprise_journal_verified_time_seconds": float64(epoch().Unix()) + 302 - 3600,
 		"reprise_journal_healthy": 1, "reprise_age_decay_versions": 6.2, "reprise_prompts_held": 412,
 	} {
 		if got := with(t, f, name, table).GetGauge().GetValue(); got != want {
@@ -105,7 +106,7 @@ func TestMetricsReportTheObservation(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{"reprise_tables": 2, "reprise_connections": 4, "reprise_streams": 3,
-		"reprise_healthy": 1, "reprise_stopping": 1} {
+		"reprise_healthy": 1, "reprise_stopping": 1, "reprise_disk_full": 0, "reprise_disk_free_bytes": 0} {
 		if got := with(t, f, name).GetGauge().GetValue(); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}

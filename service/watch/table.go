@@ -74,8 +74,8 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 		t.Warning = "The journal failed and accepts nothing: " + v.Journal.Err.Error()
 	}
 	if v.Journal != nil && v.Journal.Err == nil && len(v.Journal.Stats.Damage) > 0 {
-		t.Warning = "The journal is damaged, and a restart would refuse it. Save the table in a checkpoint and restore " +
-			"that: it writes the journal anew. Damage: " + v.Journal.Stats.Damage[0].String()
+		t.Warning = "The journal is damaged, and a restart would refuse it. Save the table in a checkpoint and " +
+			"restore that: it writes the journal anew. Damage: " + v.Journal.Stats.Damage[0].String()
 	}
 	t.Tiles = []tile{sizeTile(v), insertTile(now, v, points), sampleTile(now, v, points), reuseTile(v)}
 	s := &v.Stats

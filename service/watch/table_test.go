@@ -42,6 +42,9 @@ func TestTheStateOfATableNamesTheWaitingSide(t *testing.T) {
 			v.InsertsWaiting, v.Journal = 1,
 				&service.JournalState{Sync: journal.Always, Err: errors.New("no space left")}
 		},
+		`restore a checkpoint">journal damaged`: func(v *service.TableView, _ int) {
+			v.Journal = &service.JournalState{Stats: journal.Stats{Damage: []journal.Damage{{Page: 7}}}}
+		},
 		`>inserts wait<`: func(v *service.TableView, _ int) { v.InsertsWaiting = 1 },
 		`>inserts held<`: func(v *service.TableView, _ int) { v.InsertsWaiting, v.Limiter = 1, held(true, false) },
 		`>samples wait<`: func(v *service.TableView,

@@ -26,6 +26,7 @@ import (
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/service/watch"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -246,9 +247,10 @@ func TestAttackNoPageNamesWhatTheCallerMayNotRead(t *testing.T) {
 }
 
 func TestHealthReportsTheService(t *testing.T) {
-	well, stopping, broken := busy(1), busy(1), busy(1)
+	well, stopping, broken, full := busy(1), busy(1), busy(1), busy(1)
 	stopping.Stopping = true
 	broken.Err = errors.New("journal of math: no space left")
+	full.Err = wire.Errorf(wire.DiskFull, "disk of /data: it is full")
 	for _, c := range []struct {
 		o      service.Observation
 		token  string
@@ -260,6 +262,7 @@ func TestHealthReportsTheService(t *testing.T) {
 		{stopping, everything, http.StatusServiceUnavailable, "stopping", "the service is stopping"},
 		{broken, everything, http.StatusServiceUnavailable, "failed", "journal of math: no space left"},
 		{broken, "", http.StatusServiceUnavailable, "failed", ""},
+		{full, codeOnly, http.StatusServiceUnavailable, "failed", "the disk is full"},
 	} {
 		answer := get(guarded(t, c.o), "/healthz", c.token)
 		var h watch.Health

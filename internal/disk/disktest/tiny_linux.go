@@ -14,8 +14,8 @@ import (
 const folderKey = "REPRISE_TINY_DISK"
 
 // Tiny runs the calling test, which is no subtest, once more in a process of its own with a disk of so many bytes, as
-// tmpfs writes them: 8m. There it returns the disk's folder; here "", once that process has passed, and the test returns.
-// Where such a disk may not be mounted the test is skipped.
+// tmpfs writes them: 8m. There it returns the disk's folder; here "", once that process has passed, and the test
+// returns. Where such a disk may not be mounted the test is skipped.
 func Tiny(t *testing.T, size string) (folder string) {
 	t.Helper()
 	if folder := os.Getenv(folderKey); folder != "" {
