@@ -224,6 +224,7 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 		{wire.ToGRPC(wire.Errorf(wire.Unauthenticated, "who")), wire.ErrDenied},
 		{wire.ToGRPC(wire.Errorf(wire.NotFound, "no table")), wire.ErrNotFound},
 		{wire.ToGRPC(wire.Errorf(wire.TooLarge, "much")), wire.ErrTooLarge},
+		{wire.ToGRPC(wire.Errorf(wire.DiskFull, "disk of data")), wire.ErrDiskFull},
 		{wire.ToGRPC(wire.Errorf(wire.Failed, "disk")), nil},
 		{status.Error(codes.Unimplemented, "what"), nil},
 	} {

@@ -271,7 +271,9 @@ func (s *Service) openJournals() error {
 	if s.lock, err = disk.LockFile(filepath.Join(s.options.Data, "lock"), journal.DefaultLockTimeout); err != nil {
 		return fmt.Errorf("data: %s: %w: stop that service, or give this one another folder", s.options.Data, err)
 	}
-	s.space = openSpace(s.options.Data, s.options.DiskReserveBytes, s.log)
+	if s.space, err = openSpace(s.options.Data, s.options.DiskReserveBytes, s.log); err != nil {
+		return fmt.Errorf("data: %s: taking disk_reserve_bytes, %d: %w", s.options.Data, s.options.DiskReserveBytes, err)
+	}
 	files, err := os.ReadDir(s.tablesFolder())
 	if err != nil {
 		return fmt.Errorf("looking for journals: %w", err)

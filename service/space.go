@@ -28,12 +28,14 @@ type space struct {
 }
 
 // openSpace takes the reserve. The alarm is on if there is no room for it.
-func openSpace(folder string, reserve int64, log *slog.Logger) *space {
+func openSpace(folder string, reserve int64, log *slog.Logger) (*space, error) {
 	s := &space{folder: folder, reserve: reserve, log: log}
-	if err := disk.Reserve(s.path(), reserve); err != nil {
+	err := disk.Reserve(s.path(), reserve)
+	if disk.IsFull(err) {
 		s.raise(err)
+		err = nil
 	}
-	return s
+	return s, err
 }
 
 func (s *space) path() string { return filepath.Join(s.folder, "reserve") }

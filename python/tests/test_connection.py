@@ -40,6 +40,7 @@ def raising(*problems: Exception) -> Any:
         (flight.FlightServerError("ahead: version 9: the table is at 3"), errors.Ahead),
         (flight.FlightServerError("no_lease: batch 3"), errors.NoLease),
         (flight.FlightServerError("too_large: 3 GB"), errors.TooLarge),
+        (flight.FlightUnavailableError("disk_full: disk of data: it is full"), errors.DiskFull),
         (flight.FlightServerError("something else: broke"), errors.Failed),
     ],
 )
