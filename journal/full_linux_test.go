@@ -51,7 +51,7 @@ func fillAndFree(t *testing.T, folder string, mode Sync, kind replay.Options) {
 		must(t, err)
 		must(t, table.Acknowledge(ctx, b.ID))
 	}
-	for range 5 {
+	for range 3 {
 		for range 10 {
 			change()
 			must(t, j.Flush(ctx))

@@ -55,7 +55,7 @@ func Fill(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for block := make([]byte, 4096); err == nil; {
+	for block := make([]byte, 1<<20); err == nil; {
 		_, err = f.Write(block)
 	}
 }
