@@ -95,6 +95,9 @@ func openStore(path string, timeout time.Duration) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", path, err), db.Close())
 	}
+	if disk.Opened != nil {
+		disk.Opened(path, db)
+	}
 	db.AllocSize = growth
 	s := &store{path: path, open: file, file: info, db: db, next: 1, first: 1, pageSize: int64(db.Info().PageSize)}
 	if err := db.View(func(tx *bbolt.Tx) error { s.used.Store(tx.Size()); return nil }); err != nil {

@@ -1,0 +1,186 @@
+package disktest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/reprise-rl/reprise/internal/disk"
+)
+
+// Disk simulates what disks do to the files of bbolt: they lose power, and with it what was not synced, or tear it, or
+// keep a later write and lose an earlier one; a write fails; they are full. The files are real: what is lost is taken
+// back when [Disk.Restore] is called. Its methods may be called concurrently.
+type Disk struct {
+	NoSync bool // a planted defect: the program does not sync
+
+	mu      sync.Mutex
+	files   []*file
+	writes  int  // until the power is lost, then 0; below 0: it stays
+	dead    bool // the power is lost
+	failing int  // writes that fail
+	full    bool
+}
+
+// file is a file while one process has it open.
+type file struct {
+	path    string
+	db      *bbolt.DB
+	handle  *os.File
+	pending []write // not synced
+	meta    bool    // the last write was of a meta page
+	torn    bool    // the power went during the last write
+}
+
+type write struct {
+	at         int64
+	old, fresh []byte
+}
+
+const (
+	sector    = 512
+	metaPages = 2
+)
+
+// ErrPowerLost is what writes return when the power is gone.
+var ErrPowerLost = errors.New("the power is gone")
+
+// Simulate makes all databases that are opened from now on write to the disk, until stop is called.
+func (d *Disk) Simulate() (stop func()) {
+	d.writes = -1
+	disk.Opened = func(path string, opened any) {
+		db := opened.(*bbolt.DB)
+		// bbolt has no way in: its writes go through a field of its own.
+		field := reflect.ValueOf(db).Elem().FieldByName("ops").FieldByName("writeAt")
+		hook := (*func([]byte, int64) (int, error))(unsafe.Pointer(field.UnsafeAddr()))
+		through := *hook
+		handle, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			panic(err)
+		}
+		f := &file{path: strings.TrimSuffix(path, ".new"), db: db, handle: handle}
+		d.mu.Lock()
+		d.files = append(d.files, f)
+		d.mu.Unlock()
+		*hook = func(b []byte, at int64) (int, error) { return d.write(f, b, at, through) }
+	}
+	return func() { disk.Opened = nil }
+}
+
+func (d *Disk) write(f *file, b []byte, at int64, through func([]byte, int64) (int, error)) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.NoSync {
+		f.db.NoSync = true
+	}
+	path := &os.PathError{Op: "write", Path: f.path}
+	switch {
+	case d.dead:
+		path.Err = ErrPowerLost
+	case d.full:
+		path.Err = syscall.ENOSPC
+	case d.failing > 0:
+		d.failing--
+		path.Err = syscall.EIO
+	}
+	if path.Err != nil {
+		return 0, path
+	}
+	meta := at < metaPages*int64(f.db.Info().PageSize)
+	if !f.db.NoSync && (meta || f.meta) { // bbolt syncs before and after it writes a meta page
+		f.pending = nil
+	}
+	f.meta = meta
+	old := make([]byte, len(b))
+	if _, err := f.handle.ReadAt(old, at); err != nil {
+		clear(old) // beyond the end
+	}
+	f.pending = append(f.pending, write{at, old, slices.Clone(b)})
+	if d.writes >= 0 {
+		if d.writes--; d.writes < 0 {
+			d.dead, f.torn = true, true
+		}
+	}
+	n, err := through(b, at)
+	if d.dead {
+		path.Err = ErrPowerLost
+		return 0, path
+	}
+	return n, err
+}
+
+// LosePower takes the power away after some more writes.
+func (d *Disk) LosePower(after int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.writes = after; after == 0 {
+		d.dead = true
+	}
+}
+
+// Lost reports whether the power is gone.
+func (d *Disk) Lost() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead
+}
+
+// Fail makes writes fail.
+func (d *Disk) Fail(writes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failing = writes
+}
+
+// Fill makes the disk full, or empties it.
+func (d *Disk) Fill(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = full
+}
+
+// Restore gives the power back, once nobody has the files open. Of what was not synced it keeps all, nothing, some
+// writes, or some sectors.
+func (d *Disk) Restore(random *rand.Rand) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.files {
+		if err := f.restore(random); err != nil {
+			return err
+		}
+	}
+	d.files, d.writes, d.dead, d.failing, d.full = nil, -1, false, 0, false
+	return nil
+}
+
+func (f *file) restore(random *rand.Rand) error {
+	defer f.handle.Close()
+	if !f.db.NoSync && f.meta && !f.torn {
+		return nil // synced after the meta page
+	}
+	for _, w := range slices.Backward(f.pending) {
+		if _, err := f.handle.WriteAt(w.old, w.at); err != nil {
+			return err
+		}
+	}
+	how := random.IntN(4)
+	for _, w := range f.pending {
+		whole := how == 1 || how == 2 && random.IntN(2) == 0
+		for from := 0; from < len(w.fresh); from += sector {
+			if whole || how == 3 && random.IntN(2) == 0 {
+				if _, err := f.handle.WriteAt(w.fresh[from:min(from+sector, len(w.fresh))], w.at+int64(from)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
