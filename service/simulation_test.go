@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,7 +89,10 @@ type world struct {
 	order      []string // ids of insertions
 	ids        map[string]rollout.ID
 	states     map[string]state // of the rollouts of answered insertions, by text
+	delivered  map[string]bool  // by text
 	leased     *rollout.Batch
+	samples    int
+	gone       [][2]rollout.ID // first and last ids of consumed batches that the service named, and does not have
 	version    rollout.Version
 	log        []string
 }
@@ -114,7 +118,7 @@ func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 	w := &world{
 		t: t, random: rollout.Stream(seed, "simulation", 0), defect: d, folder: t.TempDir(),
 		disk: &disktest.Disk{NoSync: d == noSync}, now: time.Unix(1e9, 0), insertions: make(map[string]*insertion),
-		ids: make(map[string]rollout.ID), states: make(map[string]state),
+		ids: make(map[string]rollout.ID), states: make(map[string]state), delivered: make(map[string]bool),
 	}
 	if memory, err := os.MkdirTemp("/dev/shm", "reprise-simulation"); err == nil { // a simulated disk need not be slow
 		w.folder = memory
@@ -191,7 +195,9 @@ func (w *world) restart() error {
 	return w.start()
 }
 
-func (w *world) table() *client.Table { return w.client.Table(simulatedTable).Waiting(time.Millisecond) }
+func (w *world) table() *client.Table {
+	return w.client.Table(simulatedTable).Waiting(time.Millisecond)
+}
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
 
@@ -208,8 +214,10 @@ func (w *world) step() error {
 		if len(w.order) > 0 { // one that was answered, or not
 			return w.insert(ctx, w.order[w.random.IntN(len(w.order))])
 		}
-	case k < 12:
+	case k < 11:
 		return w.lease(ctx)
+	case k == 11:
+		return w.sample(ctx)
 	case k < 14:
 		return w.settle(ctx)
 	case k == 14:
@@ -311,14 +319,68 @@ func (w *world) lease(ctx context.Context) error {
 	if err != nil {
 		return w.recovered(err)
 	}
-	for _, d := range b.Draws {
-		if w.states[d.Rollout.Text] == consumed {
-			return fmt.Errorf("rollout %s was consumed and is drawn again", d.Rollout.Text)
-		}
-	}
 	w.leased = b
+	return w.deliver(b)
+}
+
+// deliver notes a batch. What was consumed for certain does not come again, and what was delivered before is so named.
+func (w *world) deliver(b *rollout.Batch) error {
+	for _, d := range b.Draws {
+		text := d.Rollout.Text
+		switch {
+		case b.Repeated:
+		case w.states[text] == consumed:
+			return fmt.Errorf("rollout %s was consumed and is drawn again", text)
+		case w.delivered[text] && !d.Redelivered:
+			return fmt.Errorf("rollout %s was delivered before and is not named redelivered", text)
+		}
+		w.delivered[text] = true
+		w.ids[text] = d.ID
+	}
 	return nil
 }
+
+// sample draws a batch and acknowledges it, and repeats that under one request id until it is answered: with the batch,
+// or with the ids of what was consumed.
+func (w *world) sample(ctx context.Context) error {
+	w.samples++
+	request := rollout.Request{ID: fmt.Sprint("sample-", w.samples), Size: 1 + w.random.IntN(5)}
+	for {
+		b, err := w.table().Sample(ctx, request)
+		if err == nil && w.lost() { // the client dies with the batch, and its successor repeats the request
+			b, err = w.table().Sample(ctx, request)
+		}
+		w.note("%s: %v", request.ID, err)
+		switch {
+		case err == nil:
+			if err := w.deliver(b); err != nil {
+				return err
+			}
+			for _, d := range b.Draws {
+				w.states[d.Rollout.Text] = consumed
+			}
+			return nil
+		case errors.Is(err, rollout.ErrNoLease):
+			var first, last rollout.ID
+			if found := named.FindStringSubmatch(err.Error()); found == nil {
+				return fmt.Errorf("the error names nothing: %w", err)
+			} else if _, err := fmt.Sscan(found[1], &first); err != nil {
+				return err
+			} else if _, err := fmt.Sscan(found[2], &last); err != nil {
+				return err
+			}
+			w.gone = append(w.gone, [2]rollout.ID{first, last})
+			return nil
+		case errors.Is(err, rollout.ErrStarved):
+			return nil
+		}
+		if err := w.recovered(err); err != nil {
+			return err
+		}
+	}
+}
+
+var named = regexp.MustCompile("of ids ([0-9]+) to ([0-9]+)")
 
 // settle acknowledges or releases the batch on lease.
 func (w *world) settle(ctx context.Context) error {
@@ -383,7 +445,7 @@ func (w *world) check() error {
 	}
 	for _, text := range slices.Sorted(maps.Keys(w.states)) {
 		id, ok := held[text]
-		if w.states[text] == present && !ok {
+		if w.states[text] == present && !ok && !w.named(w.ids[text]) {
 			return fmt.Errorf("rollout %s was acknowledged, and is lost", text)
 		}
 		if before, answered := w.ids[text]; ok && answered && id != before {
@@ -421,11 +483,16 @@ func (w *world) check() error {
 	return nil
 }
 
+// named reports whether the service named a batch of such ids as consumed.
+func (w *world) named(id rollout.ID) bool {
+	return slices.ContainsFunc(w.gone, func(ids [2]rollout.ID) bool { return ids[0] <= id && id <= ids[1] })
+}
+
 // drawn reports whether a rollout of an insertion was drawn and perhaps consumed.
 func (w *world) drawn(in *insertion) bool {
 	for _, g := range in.groups {
 		for _, r := range g.Rollouts {
-			if s, ok := w.states[r.Text]; ok && s != present {
+			if s, ok := w.states[r.Text]; ok && s != present || len(w.gone) > 0 {
 				return true
 			}
 		}
