@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
-	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -79,7 +78,7 @@ type world struct {
 	random  *rand.Rand
 	defect  defect
 	folder  string
-	disk    *disktest.Disk
+	disk    *simulatedDisk
 	now     time.Time
 	service *service.Service
 	grpc    *grpc.Server
@@ -117,14 +116,14 @@ const simulatedTable = "queue"
 func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 	w := &world{
 		t: t, random: rollout.Stream(seed, "simulation", 0), defect: d, folder: t.TempDir(),
-		disk: &disktest.Disk{NoSync: d == noSync}, now: time.Unix(1e9, 0), insertions: make(map[string]*insertion),
+		disk: &simulatedDisk{noSync: d == noSync}, now: time.Unix(1e9, 0), insertions: make(map[string]*insertion),
 		ids: make(map[string]rollout.ID), states: make(map[string]state), delivered: make(map[string]bool),
 	}
 	if memory, err := os.MkdirTemp("/dev/shm", "reprise-simulation"); err == nil { // a simulated disk need not be slow
 		w.folder = memory
 		defer os.RemoveAll(memory)
 	}
-	defer w.disk.Simulate()()
+	defer w.disk.install()()
 	defer func() {
 		if w.service != nil {
 			w.end()
@@ -174,7 +173,7 @@ func (w *world) start() error {
 
 // end ends the process as a loss of power does: nothing more reaches the disk.
 func (w *world) end() {
-	w.disk.LosePower(0)
+	w.disk.losePower(0)
 	if w.client != nil {
 		_ = w.client.Close()
 	}
@@ -189,7 +188,7 @@ func (w *world) end() {
 // restart loses the power and gives it back.
 func (w *world) restart() error {
 	w.end()
-	if err := w.disk.Restore(w.random); err != nil {
+	if err := w.disk.restore(w.random); err != nil {
 		return err
 	}
 	return w.start()
@@ -224,14 +223,14 @@ func (w *world) step() error {
 		w.now = w.now.Add(time.Duration(w.random.IntN(100)) * time.Second)
 		w.note("the clock goes on")
 	case k == 15:
-		w.disk.LosePower(w.random.IntN(12))
+		w.disk.losePower(w.random.IntN(12))
 		w.note("the power will go")
 	case k == 16:
-		w.disk.Fail(1)
+		w.disk.fail(1)
 		w.note("a write will fail")
 	case k == 17:
 		full := w.random.IntN(2) == 0
-		w.disk.Fill(full)
+		w.disk.fill(full)
 		w.note("disk full: %v", full)
 	case k == 18:
 		w.note("the power goes")

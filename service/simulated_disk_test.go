@@ -1,4 +1,4 @@
-package disktest
+package service_test
 
 import (
 	"errors"
@@ -16,11 +16,11 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// Disk simulates what disks do to the files of bbolt: they lose power, and with it what was not synced, or tear it, or
+// simulatedDisk does what disks do to the files of bbolt: they lose power, and with it what was not synced, or tear it, or
 // keep a later write and lose an earlier one; a write fails; they are full. The files are real: what is lost is taken
-// back when [Disk.Restore] is called. Its methods may be called concurrently.
-type Disk struct {
-	NoSync bool // a planted defect: the program does not sync
+// back when restore is called. Its methods may be called concurrently.
+type simulatedDisk struct {
+	noSync bool // a planted defect: the program does not sync
 
 	mu      sync.Mutex
 	files   []*file
@@ -50,11 +50,11 @@ const (
 	metaPages = 2
 )
 
-// ErrPowerLost is what writes return when the power is gone.
-var ErrPowerLost = errors.New("the power is gone")
+// errPowerLost is what writes return when the power is gone.
+var errPowerLost = errors.New("the power is gone")
 
-// Simulate makes all databases that are opened from now on write to the disk, until stop is called.
-func (d *Disk) Simulate() (stop func()) {
+// install makes all databases that are opened from now on write to the disk, until stop is called.
+func (d *simulatedDisk) install() (stop func()) {
 	d.writes = -1
 	disk.Opened = func(path string, opened any) {
 		db := opened.(*bbolt.DB)
@@ -75,16 +75,16 @@ func (d *Disk) Simulate() (stop func()) {
 	return func() { disk.Opened = nil }
 }
 
-func (d *Disk) write(f *file, b []byte, at int64, through func([]byte, int64) (int, error)) (int, error) {
+func (d *simulatedDisk) write(f *file, b []byte, at int64, through func([]byte, int64) (int, error)) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.NoSync {
+	if d.noSync {
 		f.db.NoSync = true
 	}
 	path := &os.PathError{Op: "write", Path: f.path}
 	switch {
 	case d.dead:
-		path.Err = ErrPowerLost
+		path.Err = errPowerLost
 	case d.full:
 		path.Err = syscall.ENOSPC
 	case d.failing > 0:
@@ -111,14 +111,14 @@ func (d *Disk) write(f *file, b []byte, at int64, through func([]byte, int64) (i
 	}
 	n, err := through(b, at)
 	if d.dead {
-		path.Err = ErrPowerLost
+		path.Err = errPowerLost
 		return 0, path
 	}
 	return n, err
 }
 
-// LosePower takes the power away after some more writes.
-func (d *Disk) LosePower(after int) {
+// losePower takes the power away after some more writes.
+func (d *simulatedDisk) losePower(after int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.writes = after; after == 0 {
@@ -126,30 +126,30 @@ func (d *Disk) LosePower(after int) {
 	}
 }
 
-// Lost reports whether the power is gone.
-func (d *Disk) Lost() bool {
+// lost reports whether the power is gone.
+func (d *simulatedDisk) lost() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dead
 }
 
-// Fail makes writes fail.
-func (d *Disk) Fail(writes int) {
+// fail makes writes fail.
+func (d *simulatedDisk) fail(writes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failing = writes
 }
 
-// Fill makes the disk full, or empties it.
-func (d *Disk) Fill(full bool) {
+// fill makes the disk full, or empties it.
+func (d *simulatedDisk) fill(full bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = full
 }
 
-// Restore gives the power back, once nobody has the files open. Of what was not synced it keeps all, nothing, some
+// restore gives the power back, once nobody has the files open. Of what was not synced it keeps all, nothing, some
 // writes, or some sectors.
-func (d *Disk) Restore(random *rand.Rand) error {
+func (d *simulatedDisk) restore(random *rand.Rand) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.files {
