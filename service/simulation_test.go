@@ -153,7 +153,7 @@ func (w *world) start() error {
 		sync = journal.Interval
 	}
 	s, err := service.New(service.Options{Data: w.folder, Sync: sync, Interval: time.Hour,
-		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return w.now }, MemoryBytes: 256 << 20,
+		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return w.now }, MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
 		Tables: []wire.Table{{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
 			LeaseSeconds: 60}}}})
 	if err != nil {
@@ -246,7 +246,8 @@ func (w *world) step() error {
 
 // recovered restarts the service after an error that only a restart ends.
 func (w *world) recovered(err error) error {
-	if err == nil || errors.Is(err, rollout.ErrStarved) || errors.Is(err, rollout.ErrFull) {
+	if err == nil || errors.Is(err, rollout.ErrStarved) || errors.Is(err, rollout.ErrFull) ||
+		errors.Is(err, wire.ErrDiskFull) {
 		return nil
 	}
 	w.note("restart after: %.60q", err)
@@ -372,6 +373,8 @@ func (w *world) sample(ctx context.Context) error {
 			return nil
 		case errors.Is(err, rollout.ErrStarved):
 			return nil
+		case errors.Is(err, wire.ErrDiskFull):
+			w.disk.fill(false)
 		}
 		if err := w.recovered(err); err != nil {
 			return err
