@@ -25,13 +25,17 @@ func (s *shard) checkRequest(req rollout.Request) error {
 	need := n // fresh draws included, which no other draw of the batch repeats
 	if o.Sampler.Replaces() {
 		need = min(each, replayed)
-		if s.maxUses > 0 && n/int(s.maxUses) > most {
+		if s.maxUses > 0 && int64(n) > int64(most)*int64(s.maxUses) {
 			return fmt.Errorf("size is %d: ask for at most capacity x max_uses = %d x %d: %w", n, most, s.maxUses,
 				rollout.ErrInvalid)
 		}
 	}
 	drawable := s.sampler.size() * each
 	switch {
+	case s.stuck(max(n, o.MinSize)):
+		return fmt.Errorf("size is %d with min_size %d: the queue holds %d of %d, with no room for another group of %d: "+
+			"ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.GroupSize, s.present,
+			rollout.ErrInvalid)
 	case need > most || s.freshOf(req) > most:
 		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most,
 			rollout.ErrInvalid)
@@ -49,6 +53,13 @@ func (s *shard) checkRequest(req rollout.Request) error {
 			s.remaining, rollout.ErrStarved)
 	}
 	return nil
+}
+
+// stuck reports whether a queue holds too little for a batch that needs so many, and has no room for another group.
+func (s *shard) stuck(needs int) bool {
+	o := &s.options
+	return s.retention == nil && o.GroupSize > 0 && o.Unit != UnitStep && o.MaxStaleness == 0 && len(s.leases) == 0 &&
+		s.present < needs && s.present > o.shardCapacity()-o.GroupSize
 }
 
 // freshOf returns how many draws of a request come from the fresh queue. Queue samplers give each rollout once anyway,

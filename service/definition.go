@@ -20,17 +20,26 @@ type definition struct {
 	schema *arrow.Schema // of sampling, with all columns
 }
 
-// define fills in a definition's defaults. It reports every problem at once, each with its key, under code
-// wire.Invalid.
+// define checks the definition of a new table and fills in its defaults. It reports every problem at once, each with
+// its key, under code wire.Invalid.
 func define(w wire.Table) (*definition, error) {
+	problems := checkProgress(w)
+	problems.Check(len(w.Columns) <= maxColumns, "columns", len(w.Columns), "at most %d", maxColumns)
+	return complete(w, problems)
+}
+
+// maxColumns bounds the columns of the user's own: each batch has a part for each of them.
+const maxColumns = 64
+
+// complete fills in a definition's defaults. Definitions of journals may have what [define] refuses today.
+func complete(w wire.Table, problems option.Problems) (*definition, error) {
 	d := &definition{Table: w}
-	var problems option.Problems
 	problems.Add(wire.CheckName(w.Name), w.Options.Validate())
 	if w.Limiter != nil {
 		problems.Add(checkLimiter(*w.Limiter, w.GroupSize)...)
 	}
 	if w.Gate != nil {
-		problems.Add(checkTableGate(w)...)
+		problems.Add(checkGate(*w.Gate)...)
 	}
 	if w.Prompts != nil {
 		if w.Prompts.Fraction == 0 {
@@ -62,26 +71,6 @@ func define(w wire.Table) (*definition, error) {
 	return d, nil
 }
 
-// checkTableGate checks a gate, and that it lets the trainer of this table begin.
-func checkTableGate(w wire.Table) []error {
-	problems := checkGate(*w.Gate)
-	if len(problems) > 0 {
-		return problems
-	}
-	first := float64(w.Gate.MaxStaleness+1) * w.Gate.RolloutsPerUpdate
-	const want = "(max_staleness + 1) x rollouts_per_update, now %v, to reach %s"
-	if least := w.MinSize * max(w.Shards, 1); float64(least) > first {
-		problems = append(problems, &option.Error{Key: "gate.max_staleness", Value: w.Gate.MaxStaleness,
-			Want: fmt.Sprintf(want, first, fmt.Sprintf("the %d rollouts of min_size, before which no update begins",
-				least))})
-	}
-	if float64(w.GroupSize) > first {
-		problems = append(problems, &option.Error{Key: "gate.max_staleness", Value: w.Gate.MaxStaleness,
-			Want: fmt.Sprintf(want, first, fmt.Sprintf("a group of group_size %d", w.GroupSize))})
-	}
-	return problems
-}
-
 // text is the definition as journals keep it.
 func (d *definition) text() ([]byte, error) { return json.Marshal(d.Table) }
 
@@ -97,7 +86,7 @@ func readDefinition(text []byte) (*definition, error) {
 	if err := decoder.Decode(&w); err != nil {
 		return nil, fmt.Errorf("reading a table's definition: %w", err)
 	}
-	return define(w)
+	return complete(w, nil)
 }
 
 // upgradeDefinition rewrites a definition of the first journals, which kept the options of sampler prioritized in an

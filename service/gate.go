@@ -144,6 +144,18 @@ func (g *gate) allowedAt(v rollout.Version) int64 {
 	return int64(math.Floor(ahead*g.limit.RolloutsPerUpdate + 1e-6))
 }
 
+// BeforeFirstUpdate returns how many rollouts may have been started, or are inserted, while the table is at the version
+// of the first start: false if it no longer is at version v, or if the gate has no definition.
+func (g *gate) BeforeFirstUpdate(v rollout.Version) (started int64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.limit == nil || g.count.Begun && g.count.Origin != v {
+		return 0, false
+	}
+	ahead := float64(g.limit.MaxStaleness) + 1
+	return max(int64(math.Floor(ahead*g.limit.RolloutsPerUpdate+1e-6)), g.count.Inserted), true
+}
+
 // Insert counts rollouts inserted at version v under a grant, 0 for none.
 func (g *gate) Insert(now time.Time, number uint64, rollouts int, v rollout.Version) {
 	g.mu.Lock()

@@ -428,7 +428,9 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 	}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
-			b, err = t.tryDraw(ctx, r, h)
+			if b, err = t.tryDraw(ctx, r, h); errors.Is(err, rollout.ErrStarved) {
+				err = t.neverFilled(r.Size, err)
+			}
 			return err
 		})
 	})
