@@ -25,11 +25,18 @@ type definition struct {
 func define(w wire.Table) (*definition, error) {
 	problems := checkProgress(w)
 	problems.Check(len(w.Columns) <= maxColumns, "columns", len(w.Columns), "at most %d", maxColumns)
+	for i, c := range w.Columns {
+		problems.Check(len(c.Type) <= maxTypeText, fmt.Sprintf("columns[%d].type", i),
+			fmt.Sprintf("%d characters", len(c.Type)), "at most %d", maxTypeText)
+	}
 	return complete(w, problems)
 }
 
-// maxColumns bounds the columns of the user's own: each batch has a part for each of them.
-const maxColumns = 64
+// Bounds of the columns of the user's own: each batch has a part for each of them, and for each field of their types.
+const (
+	maxColumns  = 64
+	maxTypeText = 4096 // characters
+)
 
 // complete fills in a definition's defaults. Definitions of journals may have what [define] refuses today.
 func complete(w wire.Table, problems option.Problems) (*definition, error) {
