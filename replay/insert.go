@@ -213,9 +213,9 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 	case t.options.PriorityBase == BaseTDError && t.options.Entry == EnterOwn && len(r.Values) == 0:
 		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or " +
 			"configure entry max: priority_base td_error is made of them"}
-	case !(base <= math.MaxFloat64):
+	case !(base-t.options.PriorityEpsilon <= maxMeasurement):
 		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base),
-			Remedy: "let the priority function return a finite number"}
+			Remedy: fmt.Sprintf("let the priority function return a number from %g to %g", -maxMeasurement, maxMeasurement)}
 	}
 	a.bases = append(a.bases, base)
 	return nil
@@ -341,9 +341,9 @@ func (t *Table) steps(r *rollout.Rollout) ([]*rollout.Rollout, *rollout.FieldErr
 		return steps, err
 	}
 	for i, reward := range r.Returns(t.options.StepReturns, t.options.StepDiscount) {
-		if math.IsInf(float64(reward), 0) {
+		if !(math.Abs(float64(reward)) <= rollout.MaxReward) {
 			return nil, &rollout.FieldError{Field: "turns", Value: fmt.Sprintf("rewards whose return from turn %d "+
-				"on is %v", i, reward), Remedy: "give rewards whose sums are finite"}
+				"on is %v", i, reward), Remedy: "give rewards whose sums are within -1e9 to 1e9"}
 		}
 		steps[i].Reward, steps[i].Turns[0].Reward = reward, reward
 	}

@@ -6,8 +6,10 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -113,11 +115,72 @@ func TestANewBaseChangesTheNextDraw(t *testing.T) {
 	// What cannot be added up stays finite, also where epsilon is large.
 	for _, epsilon := range []float64{1e-300, 1e300} {
 		table := rewarded(t, func(o *Options) { o.PriorityEpsilon = epsilon }, 1, 1, 2)
-		if err := updateOf(table, Priority{1, math.MaxFloat64}, Priority{2, math.MaxFloat64}); err != nil {
+		if err := updateOf(table, Priority{1, 1e12}, Priority{2, 1e12}); err != nil {
 			t.Fatal(err)
 		}
-		if p := probabilities(table); math.Abs(p[0]-0.5) > 1e-7 || math.Abs(p[1]-0.5) > 1e-7 || p[2] > 1e-7 {
-			t.Errorf("epsilon %g: the probabilities are %v", epsilon, p)
+		sum := 0.0
+		for _, p := range probabilities(table) {
+			sum += p
+		}
+		if math.Abs(sum-1) > 1e-7 {
+			t.Errorf("epsilon %g: the probabilities are %v", epsilon, probabilities(table))
+		}
+	}
+}
+
+func TestAttackFiniteReportsDoNotPoisonATable(t *testing.T) {
+	table := rewarded(t, nil, 1, 1, 2)
+	for want, err := range map[string]error{
+		"priority is 1.7e+308: give a number from 0 to 1e+12": updateOf(table, Priority{1, 1.7e308}),
+		"ratio_sum is 1e+160: give a number from 0 to 1e+20": table.Report(ctx,
+			rollout.Feedback{ID: 1, Tokens: 1, RatioSum: 1e160, RatioSquares: 1}),
+		"ratio_squares is 1e+300": table.Report(ctx,
+			rollout.Feedback{ID: 1, Tokens: 1, RatioSum: 1, RatioSquares: 1e300}),
+		"tokens is 1e+200": table.Report(ctx, rollout.Feedback{ID: 1, Tokens: 1e200, RatioSum: 1, RatioSquares: 1}),
+		"td_error is 1e+13: give a number from 0 to 1e+12": table.Report(ctx,
+			rollout.Feedback{ID: 1, TDError: rollout.Measured(1e13)}),
+	} {
+		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if p := probabilities(table); !alike(p, 0.25, 0.25, 0.5) {
+		t.Errorf("refused reports left the probabilities %v", p)
+	}
+	// The largest that is accepted leaves everything finite, and a later report undoes it.
+	for range 100 {
+		err := table.Report(ctx, rollout.Feedback{ID: 1, Tokens: math.MaxInt32, RatioSum: 1e20, RatioSquares: 1e40})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range table.Inspect().ESSByAge() {
+		if !(e.ESS > 0 && e.ESS <= 1) {
+			t.Errorf("the ESS is %v", e)
+		}
+	}
+	if err := updateOf(table, Priority{1, 1e12}, Priority{1, 1}); err != nil {
+		t.Fatal(err)
+	}
+	if p := probabilities(table); !alike(p, 0.25, 0.25, 0.5) {
+		t.Errorf("the probabilities are %v", p)
+	}
+}
+
+func TestAttackRewardsWhoseAdvantagesOverflowAreRefused(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 8, Advantage: advantage.LeaveOneOut})
+	g := group(0, 1, 1)
+	g.Rollouts[0].Reward, g.Rollouts[1].Reward = 3e38, -3e38
+	_, err := table.Insert(ctx, g)
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(),
+		"reward is 3e+38: give a reward from -1e9 to 1e9") {
+		t.Errorf("got %v", err)
+	}
+	g.Rollouts[0].Reward, g.Rollouts[1].Reward = 1e9, -1e9
+	mustInsert(t, table, g)
+	for _, d := range mustSample(t, table, rollout.Request{Size: 2}).Draws {
+		if math.Abs(float64(d.Advantage)) != 2e9 {
+			t.Errorf("the advantage is %v", d.Advantage)
 		}
 	}
 }

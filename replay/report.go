@@ -11,8 +11,16 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are finite and at least
-// 0, and priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A
+// Bounds of what trainers report, so that nothing computed of it overflows or crowds out all else for good.
+const (
+	maxMeasurement  = 1e12 // priorities, advantages, TD errors and norms
+	maxTokens       = math.MaxInt32
+	maxRatioSum     = 1e20 // of importance ratios
+	maxRatioSquares = 1e40
+)
+
+// Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are 0 to 1e12, and
+// priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A
 // priority for an evicted rollout changes nothing and is counted (invariant 7). An error wraps rollout.ErrInvalid if a
 // value is out of range or an ID was never given.
 func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
@@ -25,9 +33,9 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 	}
 	last := t.newestID()
 	for i, p := range priorities {
-		if !(p >= 0 && p <= math.MaxFloat64) {
+		if !(p >= 0 && p <= maxMeasurement) {
 			return &rollout.FieldError{Row: i, Field: "priority", Value: fmt.Sprint(p),
-				Remedy: "give a finite number, at least 0"}
+				Remedy: fmt.Sprintf("give a number from 0 to %g", maxMeasurement)}
 		}
 		if err := checkID(i, ids[i], last); err != nil {
 			return err
@@ -90,18 +98,19 @@ func checkID(row int, id, last rollout.ID) error {
 	return nil
 }
 
-// checkFeedback refuses impossible measurements.
+// checkFeedback refuses measurements that are impossible or out of bounds.
 func checkFeedback(row int, f rollout.Feedback) error {
 	for _, x := range []struct {
-		field string
-		value float64
+		field       string
+		value, most float64
 	}{
-		{"advantage", f.Advantage.Value}, {"td_error", f.TDError.Value}, {"grad_norm", f.GradNorm.Value},
-		{"tokens", f.Tokens}, {"ratio_sum", f.RatioSum}, {"ratio_squares", f.RatioSquares},
+		{"advantage", f.Advantage.Value, maxMeasurement}, {"td_error", f.TDError.Value, maxMeasurement},
+		{"grad_norm", f.GradNorm.Value, maxMeasurement}, {"tokens", f.Tokens, maxTokens},
+		{"ratio_sum", f.RatioSum, maxRatioSum}, {"ratio_squares", f.RatioSquares, maxRatioSquares},
 	} {
-		if !(x.value >= 0 && x.value <= math.MaxFloat64) {
+		if !(x.value >= 0 && x.value <= x.most) {
 			return &rollout.FieldError{Row: row, Field: x.field, Value: fmt.Sprint(x.value),
-				Remedy: "give a finite number, at least 0, or nothing where it was not measured"}
+				Remedy: fmt.Sprintf("give a number from 0 to %g, or nothing where it was not measured", x.most)}
 		}
 	}
 	if f.Staleness < 0 {

@@ -67,11 +67,11 @@ type Feedback struct {
 
 	// Over the policy's tokens in the loss, with the importance ratios rho = pi/b ([ER] §2.2).
 	Tokens       float64 // their number; 0: the ratios were not measured
-	RatioSum     float64 // sum of rho
-	RatioSquares float64 // sum of rho^2
+	RatioSum     float64 // sum of rho, at most 1e20
+	RatioSquares float64 // sum of rho^2, at most 1e40
 }
 
-// Measurement is a finite number >= 0 that may be unknown, its zero value.
+// Measurement is a number from 0 to 1e12 that may be unknown, its zero value.
 type Measurement struct {
 	Value float64
 	Known bool

@@ -13,6 +13,10 @@ type Limits struct {
 	MaxBytes  int64 // of one rollout's payload
 }
 
+// MaxReward bounds the magnitude of rewards, advantages and values: what is computed of them, such as the sum of the
+// squares of a batch's advantages, then stays finite in float32.
+const MaxReward = 1e9
+
 // FieldError says which field of a rollout or a group is wrong and how to fix it. It wraps [ErrInvalid].
 type FieldError struct {
 	Row    int    // within the insertion, from 0; within the group if the group was validated alone
@@ -156,10 +160,10 @@ func (r *Rollout) checkScalars() *FieldError {
 			"give the sampling temperature, finite and above 0 (greedy decoding has no behaviour distribution)")
 	case !(r.TopP > 0 && r.TopP <= 1):
 		return wrong("top_p", real32(r.TopP), "give a value in (0, 1], 1 for none")
-	case !finite(r.Reward):
-		return wrong("reward", real32(r.Reward), "give a finite reward")
-	case r.Advantage != nil && !finite(*r.Advantage):
-		return wrong("advantage", real32(*r.Advantage), "give a finite advantage, or none to have it computed")
+	case !bounded(r.Reward):
+		return wrong("reward", real32(r.Reward), "give a reward"+within)
+	case r.Advantage != nil && !bounded(*r.Advantage):
+		return wrong("advantage", real32(*r.Advantage), "give an advantage"+within+", or none to have it computed")
 	}
 	return nil
 }
@@ -172,8 +176,8 @@ func (r *Rollout) checkTurns() *FieldError {
 		case t.Start < end || t.End <= t.Start || int(t.End) > len(r.Tokens):
 			return wrong(at("turns", i), fmt.Sprintf("[%d, %d)", t.Start, t.End),
 				fmt.Sprintf("give a range of at least one token within [%d, %d), turns in order", end, len(r.Tokens)))
-		case !finite(t.Reward):
-			return wrong(at("turns", i)+".reward", real32(t.Reward), "give a finite reward")
+		case !bounded(t.Reward):
+			return wrong(at("turns", i)+".reward", real32(t.Reward), "give a reward"+within)
 		}
 		end = t.End
 	}
@@ -182,13 +186,13 @@ func (r *Rollout) checkTurns() *FieldError {
 
 func (r *Rollout) checkOptional() *FieldError {
 	for i, a := range r.Advantages {
-		if !finite(a) {
-			return wrong(at("advantages", i), real32(a), "give a finite advantage")
+		if !bounded(a) {
+			return wrong(at("advantages", i), real32(a), "give an advantage"+within)
 		}
 	}
 	for i, v := range r.Values {
-		if !finite(v) {
-			return wrong(at("values", i), real32(v), "give a finite value")
+		if !bounded(v) {
+			return wrong(at("values", i), real32(v), "give a value"+within)
 		}
 	}
 	for i, p := range r.RefLogprobs {
@@ -242,3 +246,8 @@ func count(n int) string { return strconv.Itoa(n) }
 func real32(x float32) string { return strconv.FormatFloat(float64(x), 'g', -1, 32) }
 
 func finite(x float32) bool { return x-x == 0 }
+
+func bounded(x float32) bool { return x >= -MaxReward && x <= MaxReward }
+
+// within ends the remedies of what is bounded.
+const within = " from -1e9 to 1e9"
