@@ -978,7 +978,7 @@ func (tr *trial) update() {
 	before, gone := statsOf(tr.table).UpdatesIgnored, uint64(0)
 	var list []Priority
 	for _, id := range tr.someIDs() {
-		p := Priority{ID: id, Value: math.Exp(10 * tr.random.NormFloat64())}
+		p := Priority{ID: id, Value: min(math.Exp(10*tr.random.NormFloat64()), maxMeasurement)}
 		list = append(list, p)
 		if !tr.model.rebase(id, func(*modelItem) float64 { return p.Value + tr.model.o.PriorityEpsilon }) {
 			gone++

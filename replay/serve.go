@@ -91,6 +91,17 @@ func (v ServiceView) LastID() rollout.ID {
 	return v.table.lastID
 }
 
+// ReleaseAll takes back every lease, uncounted: after a restore nobody holds any.
+func (v ServiceView) ReleaseAll() {
+	for _, s := range v.table.shards {
+		s.mu.Lock()
+		for len(s.leases) > 0 {
+			s.releaseLease(0)
+		}
+		s.mu.Unlock()
+	}
+}
+
 // NextExpiry returns when the first lease of a shard ends, false if nothing is on lease. A sample that waits for
 // rollouts may find some then.
 func (v ServiceView) NextExpiry(shard int) (time.Time, bool) {

@@ -11,16 +11,19 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// A checkpoint is a file of three snapshots, one after another: the gate's count, the prompts if the table has any, and
-// the table. It outlives the table.
+// A checkpoint is a file of three snapshots, one after another: the gate's count with the table's columns, the prompts
+// if the table has any, and the table. It outlives the table.
 
 const checkpointSuffix = ".table"
 
@@ -233,7 +236,9 @@ func removeUnfinished(folder string) error {
 }
 
 func (t *table) writeState(w io.Writer) error {
-	if err := t.gateSnapshot().write(w); err != nil {
+	g := t.gateSnapshot()
+	g.HasColumns, g.Columns = true, t.Columns
+	if err := g.write(w); err != nil {
 		return err
 	}
 	if t.prompts != nil {
@@ -244,7 +249,8 @@ func (t *table) writeState(w io.Writer) error {
 	return t.rollouts.Snapshot(w)
 }
 
-// restore replaces the whole table by what was saved under a name. It ends all leases: their rollouts may be gone.
+// restore replaces the whole table by what was saved under a name. It ends all leases, because their rollouts may be
+// gone, and releases those of the checkpoint, because nobody holds them.
 func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
 	path, err := s.checkpointPath(r)
 	if err != nil {
@@ -280,6 +286,9 @@ func (t *table) readState(r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if err := t.sameColumns(g); err != nil {
+		return err
+	}
 	t.life.Lock()
 	defer t.life.Unlock()
 	if t.dropped.Load() {
@@ -297,6 +306,7 @@ func (t *table) readState(r io.Reader) error {
 	if err := t.rollouts.Restore(r); err != nil {
 		return err
 	}
+	t.rollouts.ForService().ReleaseAll()
 	if t.prompts != nil {
 		if err := copyPrompts(t.prompts, saved); err != nil {
 			return err
@@ -306,6 +316,27 @@ func (t *table) readState(r io.Reader) error {
 	t.leases.endAll()
 	t.reports.forget()
 	t.gate.Store(newGate(t.Gate, g.countFor(t), t.gate.Load().Next())) // insertions went on between the two snapshots
+	return nil
+}
+
+// sameColumns refuses a checkpoint whose columns have other names or types: the bytes of its rollouts would be read as
+// something else. Checkpoints of before do not name theirs.
+func (t *table) sameColumns(g gateSnapshot) error {
+	if !g.HasColumns {
+		if len(t.fields) > 0 {
+			t.service.log.Warn("the checkpoint does not name its columns: they are taken for the table's",
+				"table", t.Name)
+		}
+		return nil
+	}
+	saved, err := wire.ExtraFields(g.Columns)
+	if err != nil {
+		return err
+	}
+	if !slices.EqualFunc(saved, t.fields, arrow.Field.Equal) {
+		return wire.Errorf(wire.Invalid, "columns: %v: want %v, the checkpoint's: create a table with these columns and "+
+			"restore it there", t.Columns, g.Columns)
+	}
 	return nil
 }
 

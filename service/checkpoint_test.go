@@ -79,6 +79,43 @@ func TestACheckpointRestoresEverything(t *testing.T) {
 	}
 }
 
+func TestAttackACheckpointOfOtherColumnsIsRefused(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	with := func(kind string) wire.Table {
+		return wire.Table{Name: "a", Columns: []wire.Column{{Name: "x_a", Type: kind}}}
+	}
+	v.create(with("float64"))
+	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
+	restore := func(w wire.Table) error {
+		do[any](v, wire.DropTable, wire.TableRequest{Table: "a"})
+		v.create(w)
+		_, err := try[any](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "one"})
+		return err
+	}
+	checkRefusal(t, restore(with("int64")), wire.Invalid, "columns: [{x_a int64}]: want [{x_a float64}]")
+	checkRefusal(t, restore(wire.Table{Name: "a"}), wire.Invalid, "columns: []: want [{x_a float64}]")
+	if err := restore(with("float64")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAttackLeasesInACheckpointDoNotLockTheirRollouts(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.FIFO, LeaseSeconds: 366 * 24 * 3600}})
+	v.fill("a", alone(2, 0)...)
+	x := v.exchanger(v.client, "a")
+	v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0), RequestID: "mine"})
+	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
+	do[any](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "one"})
+	if s := v.stats("a"); s.OnLease != 0 || s.Returned != 2 {
+		t.Errorf("after the restore %+v", s)
+	}
+	b, err := v.get(wire.SampleRequest{Table: "a", Size: 2, TimeoutMS: ms(0)})
+	if err != nil || len(b.draws) != 2 {
+		t.Errorf("after the restore: %v", err)
+	}
+}
+
 func TestACheckpointIsRefusedWithTheReason(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})

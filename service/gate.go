@@ -264,10 +264,15 @@ func gateFormat() sealed.Format { return sealed.Format{Magic: "reprgat", Version
 type gateSnapshot struct {
 	Books    gateCount // the field names are those of the file
 	Inserted uint64    // replay.Flow.Inserted
+
+	// In checkpoints alone: the table's columns, as their types say what the bytes of a rollout mean. Checkpoints of
+	// before have neither field.
+	HasColumns bool
+	Columns    []wire.Column
 }
 
 func (t *table) gateSnapshot() gateSnapshot {
-	return gateSnapshot{t.gate.Load().Count(), t.rollouts.ForService().Flow().Inserted}
+	return gateSnapshot{Books: t.gate.Load().Count(), Inserted: t.rollouts.ForService().Flow().Inserted}
 }
 
 func (g gateSnapshot) write(w io.Writer) error { return gateFormat().Write(w, &g) }
