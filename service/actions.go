@@ -127,13 +127,7 @@ func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, e
 	if err := s.authorize(ctx, w.Name, toWrite); err != nil {
 		return nil, err
 	}
-	if n := len(s.list()); n >= s.options.MaxTables {
-		if _, err := s.table(w.Name); err != nil {
-			return nil, wire.Errorf(wire.Invalid,
-				"table %q: there are %d tables already: drop some, or raise max_tables", w.Name, n)
-		}
-	}
-	t, err := s.create(w)
+	t, err := s.create(w, s.options.MaxTables)
 	if err != nil {
 		return nil, err
 	}

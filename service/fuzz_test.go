@@ -96,7 +96,7 @@ func (z *fuzzed) reset(t testing.TB) *fuzzed {
 			t.Fatal(err)
 		}
 	}
-	if _, err := z.service.create(fuzzTable()); err != nil {
+	if _, err := z.service.create(fuzzTable(), 1); err != nil {
 		t.Fatal(err)
 	}
 	again := *z

@@ -295,7 +295,7 @@ func (s *Service) openJournals() error {
 // createTables creates the tables of the options that do not exist yet.
 func (s *Service) createTables() error {
 	for _, w := range s.options.Tables {
-		if _, err := s.create(w); err != nil {
+		if _, err := s.create(w, math.MaxInt); err != nil {
 			return fmt.Errorf("creating table %q: %w", w.Name, err)
 		}
 	}

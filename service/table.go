@@ -47,8 +47,8 @@ type table struct {
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
-// create creates a table, or returns the existing one if it has the same definition.
-func (s *Service) create(w wire.Table) (*table, error) {
+// create creates a table unless there are so many already, or returns the existing one if it has the same definition.
+func (s *Service) create(w wire.Table, most int) (*table, error) {
 	d, err := define(w)
 	if err != nil {
 		return nil, err
@@ -64,6 +64,10 @@ func (s *Service) create(w wire.Table) (*table, error) {
 				"choose another name, or drop the table", w.Name, strings.Join(found, "; "))
 		}
 		return t, nil
+	}
+	if n := len(s.list()); n >= most { // admin is held: no other is created meanwhile
+		return nil, wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables",
+			w.Name, n)
 	}
 	if d.CapacityBytes == 0 {
 		d.CapacityBytes = s.tableMemory.most / defaultTables

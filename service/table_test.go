@@ -2,10 +2,13 @@ package service
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,5 +192,25 @@ func TestJournalsAreFoundInFoldersOfAnyName(t *testing.T) {
 	v.stop()
 	if s := serve(t, Options{Data: data}).stats("a"); s.Present != 2 {
 		t.Errorf("%d rollouts are there again, want 2", s.Present)
+	}
+}
+
+func TestAttackCreatorsAtOnceDoNotPassMaxTables(t *testing.T) {
+	v := serve(t, Options{MaxTables: 3, Data: t.TempDir()})
+	var group sync.WaitGroup
+	var created atomic.Int32
+	for i := range 16 {
+		group.Go(func() {
+			_, err := try[any](v, wire.CreateTable, wire.Table{Name: fmt.Sprint("t", i)})
+			if err == nil {
+				created.Add(1)
+			} else if !strings.Contains(err.Error(), "max_tables") {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := created.Load(); n != 3 {
+		t.Errorf("%d tables were created with max_tables 3", n)
 	}
 }
