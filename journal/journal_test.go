@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -70,15 +71,20 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8}
 	u := newUser(t, kind, 1)
 	j := create(t, o, u.table)
-	ids, err := u.table.ForService().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	g := aGroup(u.random, 3, 4, 0)
+	ids, err := u.table.ForService().InsertOnce(ctx, "one", g)
 	must(t, err)
 	must(t, j.Close())
 	j, table, recovery := reopen(t, o, kind)
-	again, err := table.ForService().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	again, err := table.ForService().InsertOnce(ctx, "one", g)
 	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.ForService().Flow().Present != 3 ||
 		recovery.Requests != 1 {
 		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err,
 			table.ForService().Flow().Present, recovery)
+	}
+	_, err = table.ForService().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), `batch_id: "one": it was used`) {
+		t.Errorf("other contents under the id of before the close: %v", err)
 	}
 	must(t, j.Close())
 }
@@ -115,6 +121,24 @@ func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
 			}
 		}
 		must(t, j.Close())
+	}
+}
+
+func TestInsertionsOfBeforeDigestsAreRead(t *testing.T) {
+	before := append([]byte{7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0}, "batch one"...)
+	var q replay.Insertion
+	if err := decodeRequest(before, &q); err != nil || q != (replay.Insertion{BatchID: "batch one", First: 7, Count: 3}) {
+		t.Errorf("read %+v, %v", q, err)
+	}
+	if again := appendRequest(nil, &q); !slices.Equal(again, before) {
+		t.Errorf("written as %x, it was %x", again, before)
+	}
+	want := replay.Insertion{BatchID: "two", First: 1 << 40, Count: 5, Digest: 1<<63 | 1}
+	if err := decodeRequest(appendRequest(nil, &want), &q); err != nil || q != want {
+		t.Errorf("read %+v, %v", q, err)
+	}
+	if err := decodeRequest(appendRequest(nil, &want)[:19], &q); err == nil {
+		t.Error("half a digest was read")
 	}
 }
 

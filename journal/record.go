@@ -151,9 +151,17 @@ func decodeStored(b []byte, k *replay.Stored) error {
 	return k.Rollout.UnmarshalBinary(b[storedLength-useLength:])
 }
 
+// hasDigest is a bit of an insertion's count: a digest follows it. Files of before have none.
+const hasDigest = 1 << 31
+
 func appendRequest(b []byte, q *replay.Insertion) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(q.First))
-	b = binary.LittleEndian.AppendUint32(b, uint32(q.Count))
+	if q.Digest == 0 {
+		b = binary.LittleEndian.AppendUint32(b, uint32(q.Count))
+	} else {
+		b = binary.LittleEndian.AppendUint32(b, uint32(q.Count)|hasDigest)
+		b = binary.LittleEndian.AppendUint64(b, q.Digest)
+	}
 	return append(b, q.BatchID...)
 }
 
@@ -161,10 +169,17 @@ func decodeRequest(b []byte, q *replay.Insertion) error {
 	if len(b) < 12 {
 		return fmt.Errorf("its payload has %d bytes, at least 12 are needed", len(b))
 	}
-	*q = replay.Insertion{
-		First: rollout.ID(binary.LittleEndian.Uint64(b)), Count: int(binary.LittleEndian.Uint32(b[8:])),
-		BatchID: string(b[12:]),
+	count := binary.LittleEndian.Uint32(b[8:])
+	*q = replay.Insertion{First: rollout.ID(binary.LittleEndian.Uint64(b)), Count: int(count &^ hasDigest)}
+	b = b[12:]
+	if count&hasDigest != 0 {
+		if len(b) < 8 {
+			return fmt.Errorf("its payload has %d bytes, at least 20 are needed", 12+len(b))
+		}
+		q.Digest = binary.LittleEndian.Uint64(b)
+		b = b[8:]
 	}
+	q.BatchID = string(b)
 	return nil
 }
 

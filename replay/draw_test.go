@@ -320,12 +320,16 @@ func TestInsertedKnowsWhatABatchIDGot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]rollout.ID{"batch 0": {1, 2}, "batch 2": {5, 6}, "none": {}} { // evicted or not
-		if ids, ok := table.ForService().Inserted(id); !ok || !slices.Equal(ids, want) {
-			t.Errorf("%q got %v, %v; want %v", id, ids, ok, want)
+		var groups []rollout.Group
+		if len(want) > 0 {
+			groups = append(groups, group(0, 1, 1))
+		}
+		if ids, ok, err := table.ForService().Inserted(id, groups...); !ok || err != nil || !slices.Equal(ids, want) {
+			t.Errorf("%q got %v, %v, %v; want %v", id, ids, ok, err, want)
 		}
 	}
 	for _, id := range []string{"", "batch 3", "ahead"} {
-		if ids, ok := table.ForService().Inserted(id); ok {
+		if ids, ok, _ := table.ForService().Inserted(id); ok {
 			t.Errorf("%q got %v, and was never inserted", id, ids)
 		}
 	}

@@ -78,6 +78,7 @@ type Insertion struct {
 	BatchID string
 	First   rollout.ID
 	Count   int
+	Digest  uint64 // of its contents; 0: unknown
 }
 
 // possible reports whether a table in this state can have given the ids.
@@ -213,7 +214,7 @@ func (d JournalView) Track() {
 func (t *Table) track() {
 	t.changes = &tableChanges{reset: true}
 	t.insertedBefore.each(func(id string, r idRange) {
-		t.changes.requests = append(t.changes.requests, Insertion{id, r.First, r.Count})
+		t.changes.requests = append(t.changes.requests, Insertion{id, r.First, r.Count, r.Digest})
 	})
 	for _, s := range t.shards {
 		s.setChangeLog(newChangeLog(len(s.items)))
@@ -438,7 +439,7 @@ func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 	t.ratios, t.ageDecayMoved = st.Ratios, st.Moved
 	t.insertedBefore = newAnswers[idRange](rememberedInsertions)
 	for _, q := range r.Requests {
-		t.insertedBefore.put(q.BatchID, idRange{q.First, q.Count})
+		t.insertedBefore.put(q.BatchID, idRange{q.First, q.Count, q.Digest})
 	}
 	for _, c := range r.Consumed {
 		shards[uint64(c.Batch-1)%uint64(len(shards))].consumed.put(c)

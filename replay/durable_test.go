@@ -298,10 +298,11 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	table, random := mustNew(t, Options{Capacity: 64}), rollout.Stream(1, "test", 0)
 	table.ForJournal().Track()
 	var l ledger
-	first := make(map[string][]rollout.ID)
+	first, groups := make(map[string][]rollout.ID), make(map[string]rollout.Group)
 	for i := range 20 {
 		name := fmt.Sprint("batch ", i)
-		ids, err := table.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0))
+		groups[name] = someGroup(random, 2, 0)
+		ids, err := table.ForService().InsertOnce(ctx, name, groups[name])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,9 +317,12 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {
-		ids, err := rebuilt.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0))
+		ids, err := rebuilt.ForService().InsertOnce(ctx, name, groups[name])
 		if err != nil || !slices.Equal(ids, first[name]) {
 			t.Errorf("%s again got %v, %v, at first %v", name, ids, err, first[name])
+		}
+		if _, err := rebuilt.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0)); !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("%s with other contents: %v", name, err)
 		}
 	}
 	if n := rebuilt.present(); n != 40 {
@@ -453,10 +457,10 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 		"3 insertions are remembered": func(r *Recovered) { r.Requests = r.Requests[1:] },
 		"is remembered, of 8 given":   func(r *Recovered) { r.Requests[0].First = 8 },
 		"of ids 5 to 9223372036854775811": func(r *Recovered) {
-			r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64}
+			r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64, 0}
 		},
 		"to 1 is remembered, of 8 given": func(r *Recovered) {
-			r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3}
+			r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3, 0}
 		},
 		"it holds 7 rollouts, its state": func(r *Recovered) { r.Stored = r.Stored[1:] },
 		"is recorded twice":              func(r *Recovered) { r.Stored[1] = r.Stored[0] },

@@ -2,8 +2,10 @@ package replay
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math"
 
 	"github.com/reprise-rl/reprise/advantage"
@@ -12,8 +14,43 @@ import (
 
 // idRange is the IDs that one insertion got. Fields are exported for encoding/gob.
 type idRange struct {
-	First rollout.ID
-	Count int
+	First  rollout.ID
+	Count  int
+	Digest uint64 // of the contents; 0: unknown, in journals and snapshots of before
+}
+
+// repeated returns the IDs if the groups are those of the insertion. The error wraps rollout.ErrInvalid.
+func (r idRange) repeated(batchID string, groups []rollout.Group) ([]rollout.ID, error) {
+	if r.Digest != 0 {
+		digest, err := digestOf(groups)
+		if err != nil {
+			return nil, err
+		}
+		if digest != r.Digest {
+			return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: use a new "+
+				"id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
+		}
+	}
+	return r.list(), nil
+}
+
+// digestOf returns a number, never 0, that differs if the contents of insertions do: two checksums of their binary form.
+func digestOf(groups []rollout.Group) (uint64, error) {
+	var low, high uint32
+	var b []byte
+	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made once by the standard library
+	for _, g := range groups {
+		b = binary.AppendUvarint(b[:0], uint64(len(g.Rollouts)))
+		for _, r := range g.Rollouts {
+			var err error
+			if b, err = r.AppendBinary(b); err != nil {
+				return 0, err
+			}
+			low, high = crc32.Update(low, castagnoli, b), crc32.Update(high, crc32.IEEETable, b)
+			b = b[:0]
+		}
+	}
+	return max(uint64(high)<<32|uint64(low), 1), nil
 }
 
 func (r idRange) list() []rollout.ID {
@@ -60,11 +97,19 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 		return nil, t.countRefused(err, groups)
 	}
 
+	var digest uint64
+	if batchID != "" {
+		var err error
+		if digest, err = digestOf(groups); err != nil {
+			return nil, err
+		}
+	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if batchID != "" {
 		if first, ok := t.insertedBefore.get(batchID); ok {
-			return first.list(), nil
+			return first.repeated(batchID, groups)
 		}
 	}
 	if a.greatest > t.version { // invariant 1: nothing in the table is newer than the table
@@ -74,12 +119,12 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 	if err := t.checkRoom(a, groups); err != nil {
 		return nil, err
 	}
-	ids := idRange{First: t.lastID + 1, Count: len(a.items)}
+	ids := idRange{t.lastID + 1, len(a.items), digest}
 	t.addToShards(a)
 	if batchID != "" {
 		t.insertedBefore.put(batchID, ids)
 		if t.changes != nil {
-			t.changes.requests = append(t.changes.requests, Insertion{batchID, ids.First, ids.Count})
+			t.changes.requests = append(t.changes.requests, Insertion{batchID, ids.First, ids.Count, ids.Digest})
 		}
 	}
 	return ids.list(), nil

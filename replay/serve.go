@@ -15,25 +15,25 @@ type ServiceView struct{ table *Table }
 func (t *Table) ForService() ServiceView { return ServiceView{t} }
 
 // InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds nothing and
-// returns the first IDs, so that a caller who got no answer can ask again. The last 100,000 ids are remembered; "" is
-// none.
+// returns the first IDs, so that a caller who got no answer can ask again. With other rollouts the error wraps
+// rollout.ErrInvalid. The last 100,000 ids are remembered; "" is none.
 func (v ServiceView) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	return v.table.insert(ctx, batchID, groups)
 }
 
-// Inserted returns the IDs that the insertion under a batch id got, false if none is remembered.
-func (v ServiceView) Inserted(batchID string) ([]rollout.ID, bool) {
-	t := v.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// Inserted returns the IDs that the insertion under a batch id got, false if none is remembered. The error wraps
+// rollout.ErrInvalid if it was of other groups.
+func (v ServiceView) Inserted(batchID string, groups ...rollout.Group) (ids []rollout.ID, ok bool, err error) {
 	if batchID == "" {
-		return nil, false
+		return nil, false, nil
 	}
-	ids, ok := t.insertedBefore.get(batchID)
-	if !ok {
-		return nil, false
+	v.table.mu.Lock()
+	first, ok := v.table.insertedBefore.get(batchID)
+	v.table.mu.Unlock()
+	if ok {
+		ids, err = first.repeated(batchID, groups)
 	}
-	return ids.list(), true
+	return ids, ok, err
 }
 
 // Repeats reports whether a request would get the batch that an earlier one with its id got, so that nothing is drawn

@@ -344,6 +344,12 @@ func TestInsertionsWithOneIdEnterOnce(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("a repeat gave %v, %v, the first %v", again, err, first)
 	}
+	for _, changed := range [][]rollout.Group{{group(0, 1, 1)}, {group(0, 1), group(0, 0)}, {group(0, 1)}, {}} {
+		_, err := table.ForService().InsertOnce(ctx, "a", changed...)
+		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), `batch_id: "a": it was used`) {
+			t.Errorf("other contents under a known id: %v", err)
+		}
+	}
 	other, err := table.ForService().InsertOnce(ctx, "b", group(0, 1, 0))
 	if err != nil || other[0] != 3 || statsOf(table).Inserted != 4 {
 		t.Errorf("another gave %v, %v", other, err)

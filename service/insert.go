@@ -331,8 +331,9 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	w := wait{on: &t.roomChanged, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
-			if ids, repeated = t.rollouts.ForService().Inserted(in.BatchID); repeated {
-				return nil
+			ids, repeated, err = t.rollouts.ForService().Inserted(in.BatchID, in.groups...)
+			if repeated {
+				return err
 			}
 			ids, err = t.tryInsert(ctx, in)
 			return err

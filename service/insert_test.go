@@ -355,6 +355,26 @@ func TestARepeatOfABatchIDWithOtherRowsIsRefused(t *testing.T) {
 	}
 }
 
+func TestAttackABatchIDRepeatedWithOtherContentsIsRefusedAlsoAfterARestart(t *testing.T) {
+	data := t.TempDir()
+	for _, present := range []int{4, 4} { // the second time after a restart
+		v := serve(t, Options{Data: data})
+		v.create(wire.Table{Name: "a"})
+		same := group(4, 0)
+		got, err := v.insert("a", wire.InsertRequest{BatchID: "one"}, same)
+		if err != nil || !slices.Equal(got.IDs, []uint64{1, 2, 3, 4}) || got.Present != present {
+			t.Fatalf("answered %+v, %v", got, err)
+		}
+		other := group(4, 0)
+		other.Rollouts[3].Reward += 0.5
+		for _, groups := range [][]rollout.Group{{other}, alone(4, 0)} {
+			_, err = v.insert("a", wire.InsertRequest{BatchID: "one"}, groups...)
+			checkRefusal(t, err, wire.Invalid, `batch_id: "one": it was used for an insertion of 4 rollouts with other contents`)
+		}
+		v.stop()
+	}
+}
+
 func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}},
 		func(t *testing.T, table *table) {
