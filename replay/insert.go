@@ -22,7 +22,7 @@ type idRange struct {
 // repeated returns the IDs if the groups are those of the insertion. The error wraps rollout.ErrInvalid.
 func (r idRange) repeated(batchID string, groups []rollout.Group) ([]rollout.ID, error) {
 	if r.Digest != 0 {
-		digest, err := digestOf(groups)
+		digest, _, err := digestOf(groups, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -34,23 +34,22 @@ func (r idRange) repeated(batchID string, groups []rollout.Group) ([]rollout.ID,
 	return r.list(), nil
 }
 
-// digestOf returns a number, never 0, that differs if the contents of insertions do: two checksums of their binary form.
-func digestOf(groups []rollout.Group) (uint64, error) {
-	var low, high uint32
-	var b []byte
-	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made once by the standard library
+// digestOf returns a number, never 0, that tells the contents of insertions apart: the length of their binary form and
+// its CRC-32. It uses b for that form, and returns it grown.
+func digestOf(groups []rollout.Group, b []byte) (digest uint64, grown []byte, err error) {
+	length, sum := 0, uint32(0)
 	for _, g := range groups {
 		b = binary.AppendUvarint(b[:0], uint64(len(g.Rollouts)))
 		for _, r := range g.Rollouts {
-			var err error
 			if b, err = r.AppendBinary(b); err != nil {
-				return 0, err
+				return 0, b, err
 			}
-			low, high = crc32.Update(low, castagnoli, b), crc32.Update(high, crc32.IEEETable, b)
+			length += len(b)
+			sum = crc32.Update(sum, crc32.IEEETable, b)
 			b = b[:0]
 		}
 	}
-	return max(uint64(high)<<32|uint64(low), 1), nil
+	return max(uint64(length)<<32|uint64(sum), 1), b, nil
 }
 
 func (r idRange) list() []rollout.ID {
@@ -69,6 +68,7 @@ type arrivals struct {
 	sizes    []int     // items in each group
 	parts    []part    // scratch: the parts of one group, each an item
 	values   []float32 // rewards of one group, then its advantages
+	bytes    []byte    // scratch of the digest
 	greatest rollout.Version
 	row      int // the one with the greatest version
 }
@@ -100,7 +100,7 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 	var digest uint64
 	if batchID != "" {
 		var err error
-		if digest, err = digestOf(groups); err != nil {
+		if digest, a.bytes, err = digestOf(groups, a.bytes); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -357,6 +358,19 @@ func TestRowsAreChosenByID(t *testing.T) {
 	}
 	if want := []uint64{50, 77}; !slices.Equal(choice.Missing(), want) {
 		t.Errorf("missing: %v: want %v", choice.Missing(), want)
+	}
+}
+
+func TestAttackOnlyRegularFilesAreRead(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, folder, "/dev/zero"} {
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path+" is no regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"syscall"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -31,7 +32,7 @@ type Reader struct {
 
 // Open opens a file and checks both of its ends.
 func Open(path string) (*Reader, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for its writer
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +40,10 @@ func Open(path string) (*Reader, error) {
 	if err != nil {
 		f.Close()
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s is no regular file: want an Arrow IPC file, not a folder, a pipe or a device", path)
 	}
 	r := &Reader{path: path, file: f, size: info.Size()}
 	if _, err := r.begin(); err != nil {
