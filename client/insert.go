@@ -46,7 +46,8 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 	return ids, nil
 }
 
-// InsertGroups is [Table.Insert] with all options and the whole answer.
+// InsertGroups is [Table.Insert] with all options and the whole answer, which says how many rollouts were too old for
+// the table's max_staleness and left at once.
 func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout.Group) (wire.InsertAnswer, error) {
 	if len(groups) == 0 {
 		return wire.InsertAnswer{}, nil

@@ -141,7 +141,8 @@ func (t *Table) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
 }
 
 // Advance sets the table's version to v, before the weights of that version are published. It is absolute: repeated and
-// late calls change nothing.
+// late calls change nothing, and neither does a new run's on a table that has gone further, which [Table.Rewind] sets
+// back.
 func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	_, err := t.act(ctx, wire.Advance, wire.VersionRequest{Table: t.name, Version: int32(v)})
 	return err

@@ -172,7 +172,14 @@ func (t *table) answer(err error) (any, error) {
 
 func advance(ctx context.Context, t *table, r *wire.VersionRequest) (any, error) {
 	err := t.unlessDropped(func() error { return t.rollouts.Advance(ctx, rollout.Version(r.Version)) })
-	return t.committed(ctx, err)
+	answer, err := t.committed(ctx, err)
+	if i, ok := answer.(wire.TableInfo); ok && i.Version > r.Version {
+		i.Note = fmt.Sprintf("version: %d: the table stays at version %d, because advance only goes forward: a run that "+
+			"begins anew or resumes a checkpoint first rewinds the table to its version (rewind), or takes another table",
+			r.Version, i.Version)
+		return i, err
+	}
+	return answer, err
 }
 
 // rewind sets the version back. The gate lets generators start again what the undone updates took and what leaves.

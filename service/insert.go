@@ -200,12 +200,12 @@ func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.
 		return nil, wire.Errorf(wire.Invalid, "app_metadata came without a record batch: send both in one message")
 	}
 	t.meter.receivedBytes.Add(uint64(recordBytes(frame.Batch)))
-	ids, err := t.insertRecord(ctx, req, frame.Batch)
+	answer, err := t.insertRecord(ctx, req, frame.Batch)
 	if err != nil {
 		t.countRefusal(err, int(frame.Batch.NumRows()))
 		return nil, err
 	}
-	return &wire.InsertAnswer{BatchID: req.BatchID, IDs: ids, Version: int32(t.version()), Present: t.present()}, nil
+	return answer, nil
 }
 
 // recordBytes returns the size of a record batch's buffers.
@@ -250,20 +250,53 @@ func (t *table) countRefusal(err error, rows int) {
 	}
 }
 
-// insertRecord reads the groups of a record batch and inserts them. It returns the ids in order of rows.
-func (t *table) insertRecord(ctx context.Context, req wire.InsertRequest, rec arrow.RecordBatch) ([]uint64, error) {
+// insertRecord reads the groups of a record batch and inserts them. It answers with the ids in order of rows.
+func (t *table) insertRecord(
+	ctx context.Context, req wire.InsertRequest, rec arrow.RecordBatch,
+) (*wire.InsertAnswer, error) {
 	groups, order, err := wire.Groups(rec, t.fields)
 	if err != nil {
 		return nil, err
 	}
-	if len(groups) == 0 {
-		return []uint64{}, nil
+	answer := &wire.InsertAnswer{BatchID: req.BatchID, IDs: []uint64{}}
+	if len(groups) > 0 {
+		in, err := t.newInsertion(req, groups, order)
+		if err != nil {
+			return nil, err
+		}
+		if answer.IDs, err = t.insert(ctx, in); err != nil {
+			return nil, err
+		}
 	}
-	in, err := t.newInsertion(req, groups, order)
-	if err != nil {
-		return nil, err
+	answer.Version, answer.Present = int32(t.version()), t.present()
+	if answer.TooOld = t.tooOld(groups, answer.Version); answer.TooOld > 0 {
+		answer.Note = fmt.Sprintf("%d of %d rollouts are older than max_staleness %d allows at the table's version %d and "+
+			"left at once: a run that begins anew or resumes a checkpoint first rewinds the table to its version (rewind), "+
+			"or takes another table; otherwise raise max_staleness", answer.TooOld, len(order), t.MaxStaleness,
+			answer.Version)
 	}
-	return t.insert(ctx, in)
+	return answer, nil
+}
+
+// tooOld returns how many rollouts of groups max_staleness keeps out at a version.
+func (t *table) tooOld(groups []rollout.Group, version int32) (count int) {
+	if t.MaxStaleness == 0 {
+		return 0
+	}
+	oldest := int64(version) - int64(t.MaxStaleness)
+	for _, g := range groups {
+		n := 0
+		for _, r := range g.Rollouts {
+			if int64(r.Span().Least) < oldest {
+				n++
+			}
+		}
+		if n > 0 && t.Unit == replay.UnitGroup {
+			n = len(g.Rollouts)
+		}
+		count += n
+	}
+	return count
 }
 
 // insertion is the groups of one record batch.

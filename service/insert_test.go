@@ -375,6 +375,30 @@ func TestAttackABatchIDRepeatedWithOtherContentsIsRefusedAlsoAfterARestart(t *te
 	}
 }
 
+func TestAttackASecondRunOnAUsedTableIsToldSo(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Options: replay.Options{MaxStaleness: 8}})
+	do[any](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 500})
+	if i := do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 500}); i.Note != "" {
+		t.Errorf("a repeated advance: %+v", i)
+	}
+	i := do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a"})
+	if i.Version != 500 || !strings.HasPrefix(i.Note, "version: 0: the table stays at version 500") ||
+		!strings.Contains(i.Note, "rewind") {
+		t.Errorf("advance(0): %+v", i)
+	}
+	got, err := v.insert("a", wire.InsertRequest{}, append(alone(3, 0), alone(1, 492)...)...)
+	if err != nil || len(got.IDs) != 4 || got.Present != 1 || got.TooOld != 3 || !strings.HasPrefix(got.Note,
+		"3 of 4 rollouts are older than max_staleness 8 allows at the table's version 500 and left at once") ||
+		!strings.Contains(got.Note, "rewind") {
+		t.Errorf("answered %+v, %v", got, err)
+	}
+	do[any](v, wire.Rewind, wire.VersionRequest{Table: "a"})
+	if got, err := v.insert("a", wire.InsertRequest{}, alone(3, 0)...); err != nil || got.Present != 3 || got.Note != "" {
+		t.Errorf("after the rewind %+v, %v", got, err)
+	}
+}
+
 func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 	inBubble(t, wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo", Capacity: 1}},
 		func(t *testing.T, table *table) {

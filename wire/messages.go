@@ -25,6 +25,10 @@ type InsertAnswer struct {
 	IDs     []uint64 `json:"ids"`     // of the rows in order; with unit step of their turns
 	Version int32    `json:"version"` // of the table
 	Present int      `json:"present"` // rollouts in the table
+	// rollouts older than max_staleness allows: they left at once, with unit step perhaps in part, with unit group with
+	// their group
+	TooOld int    `json:"too_old,omitempty"`
+	Note   string `json:"note,omitempty"` // what to do about them
 }
 
 // SampleRequest asks for a batch. It is the ticket of a DoGet, or the app_metadata of a message on a DoExchange stream,
@@ -108,6 +112,7 @@ type TableInfo struct {
 	Present    int    `json:"present"`
 	Bytes      int64  `json:"bytes"`                // of payload
 	Definition *Table `json:"definition,omitempty"` // of create_table and info, defaults filled in
+	Note       string `json:"note,omitempty"`       // of an advance that changed nothing: what to do about it
 }
 
 // VersionRequest sets the table's version.

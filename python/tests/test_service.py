@@ -282,7 +282,19 @@ def test_versions_go_up_and_back(table: Create) -> None:
     info = t.rewind(3)
     assert (info.version, info.present) == (3, 2)
     assert t.stats().evicted["rewind"] == 1
-    assert t.advance(2).version == 3, "a late advance changes nothing"
+    with pytest.warns(UserWarning, match="the table stays at version 3.*rewind"):
+        assert t.advance(2).version == 3, "a late advance changes nothing"
+
+
+def test_a_second_run_on_a_used_table_is_told_so(table: Create) -> None:
+    t = table(max_staleness=8)
+    t.advance(500)
+    with pytest.warns(UserWarning, match="2 of 2 rollouts are older than max_staleness 8 .*rewind"):
+        assert len(t.insert(rollouts([4, 4], version=0))) == 2
+    assert len(t) == 0
+    t.rewind(0)
+    t.insert(rollouts([4, 4], version=0))
+    assert len(t) == 2
 
 
 def test_the_gate_grants_as_many_groups_as_may_be_started(table: Create) -> None:

@@ -22,6 +22,7 @@ class TableInfo:
         present: rollouts in the table.
         bytes: of their payload.
         definition: the service's JSON with defaults filled in; only of `Table.info` and `Client.list`.
+        note: what to do about a `Table.advance` that changed nothing; otherwise empty.
     """
 
     name: str
@@ -29,12 +30,14 @@ class TableInfo:
     present: int
     bytes: int
     definition: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> TableInfo:
         """Read the answer of an action."""
         numbers = {name: answer.get(name, 0) for name in ("version", "present", "bytes")}
-        return cls(answer.get("table", ""), **numbers, definition=answer.get("definition") or {})
+        definition, note = answer.get("definition") or {}, answer.get("note", "")
+        return cls(answer.get("table", ""), **numbers, definition=definition, note=note)
 
 
 @dataclass(frozen=True)

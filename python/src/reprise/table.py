@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -140,7 +141,8 @@ class Table:
         - ``x_…``: columns of your own, declared when the table was created.
 
         Returns:
-            uint64 [B]: the ids of the rows in their order.
+            uint64 [B]: the ids of the rows in their order, also of those that ``max_staleness`` keeps out: a warning says
+            how many, and what to do.
 
         Raises:
             Invalid: naming column, row and value; nothing was inserted.
@@ -155,6 +157,7 @@ class Table:
             **_given(group_size=group_size, grant=grant.number if isinstance(grant, Grant) else grant),
         }
         answer = self._connection.insert(self.name, batch, request, timeout=max(wait, GRACE))
+        self._warn(answer.get("note"))
         return np.array(answer["ids"], np.uint64)
 
     def _own_columns(self) -> pa.Schema:
@@ -362,8 +365,10 @@ class Table:
 
     def advance(self, version: int) -> TableInfo:
         """Set the table's version. Call it before publishing the weights of that version. A lower one changes
-        nothing."""
-        return self._action("advance", version=version)
+        nothing, with a warning: `rewind` goes back."""
+        info = self._action("advance", version=version)
+        self._warn(info.note)
+        return info
 
     def rewind(self, version: int) -> TableInfo:
         """Go back to a version, for a trainer restored from a checkpoint. Newer rollouts are dropped."""
@@ -455,6 +460,10 @@ class Table:
         request = {"table": self.name, "size": rows, "export": True, **_given(columns=columns)}
         wait = self._connection.timeout if timeout is None else timeout
         return self._connection.read(request, lambda reader: reader.read_all(), timeout=wait)
+
+    def _warn(self, note: str | None) -> None:
+        if note:
+            warnings.warn(f"table {self.name}: {note}", stacklevel=3)
 
     def _action(
         self, action: str, /, *, repeatable: bool = True, timeout: float | None = None, **body: Any
