@@ -789,3 +789,34 @@ func TestTheBaseOfAGroupIsTheMean(t *testing.T) {
 		t.Errorf("the probabilities are %v", got)
 	}
 }
+
+func TestAQueueOfGroupsGivesWholeGroupsInOrder(t *testing.T) {
+	for kind, want := range map[Sampler][]rollout.ID{FIFO: {1, 2, 3, 4, 5, 6}, LIFO: {7, 8, 9, 4, 5, 6}} {
+		table := mustNew(t, Options{Capacity: 9, Sampler: kind, Unit: UnitGroup, GroupSize: 3})
+		for range 3 {
+			mustInsert(t, table, group(0, 1, 0, 1))
+		}
+		if _, err := table.Insert(ctx, group(0, 1, 0, 1)); !errors.Is(err, rollout.ErrFull) {
+			t.Errorf("%s: a full queue: %v", kind, err)
+		}
+		if _, err := table.Sample(ctx, rollout.Request{Size: 4}); !errors.Is(err, rollout.ErrInvalid) {
+			t.Errorf("%s: a part of a group: %v", kind, err)
+		}
+		for range 2 { // released, they are drawn again
+			b := mustLease(t, table, rollout.Request{Size: 6})
+			if got := drawnIDs(b); !slices.Equal(got, want) {
+				t.Errorf("%s: drew %v, want %v", kind, got, want)
+			}
+			if err := table.Release(ctx, b.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustSample(t, table, rollout.Request{Size: 6})
+		if s := statsOf(table); s.Present != 3 || s.Evicted[rollout.EvictedByConsume] != 6 || s.NeverUsed != 0 {
+			t.Errorf("%s: %+v", kind, s)
+		}
+		if _, err := table.Sample(ctx, rollout.Request{Size: 6}); !errors.Is(err, rollout.ErrStarved) {
+			t.Errorf("%s: too few: %v", kind, err)
+		}
+	}
+}

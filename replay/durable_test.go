@@ -226,7 +226,7 @@ func everyKind() (list []Options) {
 			o.Sampler = kind
 			if kind.Consumes() {
 				o.MaxUses = min(o.MaxUses, 1)
-				if o.Retention == KeepPositive || o.Unit == UnitGroup {
+				if o.Retention == KeepPositive {
 					continue
 				}
 			}

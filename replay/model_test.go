@@ -1105,9 +1105,6 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			o.Sampler = kind
 			if kind.Consumes() {
 				o.MaxUses, o.Retention, o.PositiveFraction = 0, "", 0
-				if o.Unit == UnitGroup {
-					continue
-				}
 			}
 			if kind != Prioritized {
 				runTrials(t, o, 3)

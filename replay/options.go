@@ -345,7 +345,6 @@ func (o Options) Validate() error {
 	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= share), "min_size", o.MinSize,
 		"0 to %d, the capacity of a shard", share)
 	check(oneOf(o.Unit, UnitRollout, UnitStep, UnitGroup), "unit", o.Unit, "rollout, step or group")
-	check(o.Unit != UnitGroup || !o.Sampler.Consumes(), "unit", o.Unit, "rollout or step with sampler %s", o.Sampler)
 	check(o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with retention %s, "+
 		"which keeps rollouts by their own reward", o.Retention)
 	check(o.GroupSize >= 0 && (o.Capacity < shards || o.GroupSize <= share), "group_size", o.GroupSize,

@@ -223,8 +223,6 @@ func TestPriorityOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 		"entry: own: want max with priority_base advantage and advantage batch": {Sampler: Prioritized,
 			Advantage: advantage.Batch},
 		"unit: token: want rollout, step or group": {Unit: "token"},
-		"unit: group: want rollout or step with sampler fifo": {Unit: UnitGroup,
-			GroupSize: 2, Sampler: FIFO},
 		"unit: group: want rollout or step with retention positive": {Unit: UnitGroup,
 			GroupSize: 2, Retention: KeepPositive},
 		"group_size: 0: want 1 to 4096, the capacity of a shard, with unit group": {Unit: UnitGroup},
