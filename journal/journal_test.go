@@ -127,7 +127,8 @@ func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
 func TestInsertionsOfBeforeDigestsAreRead(t *testing.T) {
 	before := append([]byte{7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0}, "batch one"...)
 	var q replay.Insertion
-	if err := decodeRequest(before, &q); err != nil || q != (replay.Insertion{BatchID: "batch one", First: 7, Count: 3}) {
+	err := decodeRequest(before, &q)
+	if err != nil || q != (replay.Insertion{BatchID: "batch one", First: 7, Count: 3}) {
 		t.Errorf("read %+v, %v", q, err)
 	}
 	if again := appendRequest(nil, &q); !slices.Equal(again, before) {

@@ -33,8 +33,8 @@ func (s *shard) checkRequest(req rollout.Request) error {
 	drawable := s.sampler.size() * each
 	switch {
 	case s.stuck(max(n, o.MinSize)):
-		return fmt.Errorf("size is %d with min_size %d: the queue holds %d of %d, with no room for another group of %d: "+
-			"ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.GroupSize, s.present,
+		return fmt.Errorf("size is %d with min_size %d: the queue holds %d of %d, with no room for another group of "+
+			"%d: ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.GroupSize, s.present,
 			rollout.ErrInvalid)
 	case need > most || s.freshOf(req) > most:
 		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most,

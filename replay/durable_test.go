@@ -321,7 +321,8 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 		if err != nil || !slices.Equal(ids, first[name]) {
 			t.Errorf("%s again got %v, %v, at first %v", name, ids, err, first[name])
 		}
-		if _, err := rebuilt.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0)); !errors.Is(err, rollout.ErrInvalid) {
+		_, err = rebuilt.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0))
+		if !errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s with other contents: %v", name, err)
 		}
 	}

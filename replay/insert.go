@@ -27,8 +27,8 @@ func (r idRange) repeated(batchID string, groups []rollout.Group) ([]rollout.ID,
 			return nil, err
 		}
 		if digest != r.Digest {
-			return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: use a new "+
-				"id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
+			return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: use "+
+				"a new id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
 		}
 	}
 	return r.list(), nil
@@ -260,7 +260,8 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 			"configure entry max: priority_base td_error is made of them"}
 	case !(base-t.options.PriorityEpsilon <= maxMeasurement):
 		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base),
-			Remedy: fmt.Sprintf("let the priority function return a number from %g to %g", -maxMeasurement, maxMeasurement)}
+			Remedy: fmt.Sprintf("let the priority function return a number from %g to %g", -maxMeasurement,
+				maxMeasurement)}
 	}
 	a.bases = append(a.bases, base)
 	return nil

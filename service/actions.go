@@ -174,8 +174,9 @@ func advance(ctx context.Context, t *table, r *wire.VersionRequest) (any, error)
 	err := t.unlessDropped(func() error { return t.rollouts.Advance(ctx, rollout.Version(r.Version)) })
 	answer, err := t.committed(ctx, err)
 	if i, ok := answer.(wire.TableInfo); ok && i.Version > r.Version {
-		i.Note = fmt.Sprintf("version: %d: the table stays at version %d, because advance only goes forward: a run that "+
-			"begins anew or resumes a checkpoint first rewinds the table to its version (rewind), or takes another table",
+		i.Note = fmt.Sprintf("version: %d: the table stays at version %d, because advance only goes forward: a run "+
+			"that begins anew or resumes a checkpoint first rewinds the table to its version (rewind), or takes "+
+			"another",
 			r.Version, i.Version)
 		return i, err
 	}

@@ -334,8 +334,8 @@ func (t *table) sameColumns(g gateSnapshot) error {
 		return err
 	}
 	if !slices.EqualFunc(saved, t.fields, arrow.Field.Equal) {
-		return wire.Errorf(wire.Invalid, "columns: %v: want %v, the checkpoint's: create a table with these columns and "+
-			"restore it there", t.Columns, g.Columns)
+		return wire.Errorf(wire.Invalid, "columns: %v: want %v, the checkpoint's: create a table with these columns "+
+			"and restore it there", t.Columns, g.Columns)
 	}
 	return nil
 }

@@ -270,10 +270,10 @@ func (t *table) insertRecord(
 	}
 	answer.Version, answer.Present = int32(t.version()), t.present()
 	if answer.TooOld = t.tooOld(groups, answer.Version); answer.TooOld > 0 {
-		answer.Note = fmt.Sprintf("%d of %d rollouts are older than max_staleness %d allows at the table's version %d and "+
-			"left at once: a run that begins anew or resumes a checkpoint first rewinds the table to its version (rewind), "+
-			"or takes another table; otherwise raise max_staleness", answer.TooOld, len(order), t.MaxStaleness,
-			answer.Version)
+		answer.Note = fmt.Sprintf("%d of %d rollouts are older than max_staleness %d allows at the table's version %d "+
+			"and left at once: a run that begins anew or resumes a checkpoint first rewinds the table to its version "+
+			"(rewind), or takes another table; otherwise raise max_staleness",
+			answer.TooOld, len(order), t.MaxStaleness, answer.Version)
 	}
 	return answer, nil
 }

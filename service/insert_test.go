@@ -369,7 +369,8 @@ func TestAttackABatchIDRepeatedWithOtherContentsIsRefusedAlsoAfterARestart(t *te
 		other.Rollouts[3].Reward += 0.5
 		for _, groups := range [][]rollout.Group{{other}, alone(4, 0)} {
 			_, err = v.insert("a", wire.InsertRequest{BatchID: "one"}, groups...)
-			checkRefusal(t, err, wire.Invalid, `batch_id: "one": it was used for an insertion of 4 rollouts with other contents`)
+			checkRefusal(t, err, wire.Invalid,
+				`batch_id: "one": it was used for an insertion of 4 rollouts with other contents`)
 		}
 		v.stop()
 	}
@@ -394,7 +395,8 @@ func TestAttackASecondRunOnAUsedTableIsToldSo(t *testing.T) {
 		t.Errorf("answered %+v, %v", got, err)
 	}
 	do[any](v, wire.Rewind, wire.VersionRequest{Table: "a"})
-	if got, err := v.insert("a", wire.InsertRequest{}, alone(3, 0)...); err != nil || got.Present != 3 || got.Note != "" {
+	got, err = v.insert("a", wire.InsertRequest{}, alone(3, 0)...)
+	if err != nil || got.Present != 3 || got.Note != "" {
 		t.Errorf("after the rewind %+v, %v", got, err)
 	}
 }

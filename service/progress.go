@@ -66,8 +66,8 @@ func checkProgress(w wire.Table) (p option.Problems) {
 	return p
 }
 
-// leastOfQueue returns the smallest batch with which a queue never holds too little for a batch and too much for another
-// group. What is left when no group fits is a multiple of a batch that divides group_size.
+// leastOfQueue returns the smallest batch with which a queue never holds too little for a batch and too much for
+// another group. What is left when no group fits is a multiple of a batch that divides group_size.
 func (g *progress) leastOfQueue() int {
 	for batch := 1; batch < min(g.group, maxUpdates); batch++ {
 		left := (max(g.MinSize, batch) - 1) / batch * batch
@@ -81,8 +81,8 @@ func (g *progress) leastOfQueue() int {
 func (g *progress) checkLimiter(p *option.Problems) {
 	l := g.Limiter
 	p.Check(l.SamplesPerInsert >= 1 || !g.Sampler.Consumes(), "limiter.samples_per_insert", l.SamplesPerInsert,
-		"at least 1 with sampler %s, which gives each rollout once: at %v draws per rollout a share of %v stays in the "+
-			"queue until its %d places are taken; then insertions wait for room, and samples for insertions",
+		"at least 1 with sampler %s, which gives each rollout once: at %v draws per rollout a share of %v stays in "+
+			"the queue until its %d places are taken; then insertions wait for room, and samples for insertions",
 		g.Sampler, l.SamplesPerInsert, 1-l.SamplesPerInsert, g.share)
 	p.Check(l.ErrorBuffer >= float64(g.least), "limiter.error_buffer", l.ErrorBuffer,
 		"at least %d draws, the smallest batch", g.least)
@@ -149,9 +149,9 @@ func (g *progress) checkEviction(p *option.Problems) {
 			worst, at = left, m
 		}
 	}
-	p.Check(worst >= g.full, "min_size", g.MinSize, "at most %d, or a higher gate.rollouts_per_update: groups of %d push "+
-		"out the oldest, a full shard of %d can hold %d after %d updates, and it is sampled from %d", worst, g.group, places, worst,
-		at, g.full)
+	p.Check(worst >= g.full, "min_size", g.MinSize, "at most %d, or a higher gate.rollouts_per_update: groups of %d "+
+		"push out the oldest, and a full shard of %d can hold %d after %d updates, and it is sampled from %d", worst,
+		g.group, places, worst, at, g.full)
 }
 
 // checkRate requires that new rollouts allow the draws of the smallest update.
@@ -194,13 +194,14 @@ func (g *progress) checkUpdate(p *option.Problems, updates int) bool {
 	used := int(float64(updates*g.least) / g.uses)
 	left := groups/g.shards*g.group - used
 	p.Check(left >= g.full, "gate.max_staleness", g.Gate.MaxStaleness,
-		"more: after %d updates the gate has let %d groups of %d start, of which a shard has used %d rollouts and holds "+
-			"%d, and it is sampled from %d", updates, groups, g.group, used, left, g.full)
+		"more: after %d updates the gate has let %d groups of %d start, of which a shard has used %d rollouts and "+
+			"holds %d, and it is sampled from %d", updates, groups, g.group, used, left, g.full)
 	if l := g.Limiter; l != nil {
 		lower, _ := newLimiter(*l, g.MinSize).bounds()
 		after := float64(groups*g.group)*l.SamplesPerInsert - float64((updates+1)*g.least*g.shards)
 		p.Check(after >= lower-1e-6, "limiter.error_buffer", l.ErrorBuffer,
-			"more: after %d updates the gate has let %d groups of %d start, and %d draws bring the balance to %v, below %v",
+			"more: after %d updates the gate has let %d groups of %d start, and %d draws bring the balance to %v, "+
+				"below %v",
 			updates, groups, g.group, (updates+1)*g.least*g.shards, after, lower)
 	}
 	return len(*p) == 0
@@ -233,7 +234,7 @@ func (t *table) neverFilled(n int, starved error) error {
 	if float64(n) <= most {
 		return starved
 	}
-	return fmt.Errorf("size is %d: before the first update the gate lets (max_staleness + 1) x rollouts_per_update = %v "+
-		"rollouts start, %d groups of %d in %d shards%s: ask for at most %v, or raise gate.max_staleness: %w", n,
+	return fmt.Errorf("size is %d: before the first update the gate lets (max_staleness + 1) x rollouts_per_update = "+
+		"%v rollouts start, %d groups of %d in %d shards%s: ask for at most %v, or raise gate.max_staleness: %w", n,
 		float64(t.Gate.MaxStaleness+1)*t.Gate.RolloutsPerUpdate, groups, group, t.Shards, why, most, rollout.ErrInvalid)
 }

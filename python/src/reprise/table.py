@@ -141,8 +141,8 @@ class Table:
         - ``x_…``: columns of your own, declared when the table was created.
 
         Returns:
-            uint64 [B]: the ids of the rows in their order, also of those that ``max_staleness`` keeps out: a warning says
-            how many, and what to do.
+            uint64 [B]: the ids of the rows in their order, also of those that ``max_staleness`` keeps out: a warning
+            says how many, and what to do.
 
         Raises:
             Invalid: naming column, row and value; nothing was inserted.
