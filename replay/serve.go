@@ -36,6 +36,13 @@ func (v ServiceView) Inserted(batchID string, groups ...rollout.Group) (ids []ro
 	return ids, ok, err
 }
 
+// Groups returns how many groups the table got. The g-th of them, from 0 on, went to shard g modulo the shards.
+func (v ServiceView) Groups() uint64 {
+	v.table.mu.Lock()
+	defer v.table.mu.Unlock()
+	return v.table.lastGroup
+}
+
 // Repeats reports whether a request would get the batch that an earlier one with its id got, so that nothing is drawn
 // for it.
 func (v ServiceView) Repeats(req rollout.Request) bool {

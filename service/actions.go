@@ -310,7 +310,7 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	}
 	var answer wire.StartAnswer
 	w := wait{
-		on: &t.roomChanged, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
+		place: startPlace, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.gate.Load().NextExpiry(t.now()) },
 	}
 	err = t.retry(ctx, w, func() error {
@@ -347,7 +347,7 @@ func abandon(_ context.Context, t *table, r *wire.AbandonRequest) (any, error) {
 		return nil, wire.Errorf(wire.Invalid, "groups: %d: want at least 1", r.Groups)
 	}
 	t.gate.Load().Abandon(t.now(), r.Grant, r.Groups)
-	t.roomChanged.notify()
+	t.lines.roomChanged()
 	return t.info(), nil
 }
 

@@ -359,9 +359,8 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 		return nil, err
 	}
 	defer leave()
-	var ids []rollout.ID
-	repeated := false
-	w := wait{on: &t.roomChanged, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
+	ids, repeated := t.rollouts.ForService().Inserted(in.BatchID)
+	w := wait{place: insertPlace, alone: repeated, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
 			ids, repeated, err = t.rollouts.ForService().Inserted(in.BatchID, in.groups...)
@@ -381,7 +380,6 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	case repeated:
 		t.meter.repeated.Add(1)
 	default:
-		t.rolloutsChanged.notify()
 		t.countInserted(in, ids)
 	}
 	return t.idsByRow(in, ids), nil
@@ -415,12 +413,14 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 		ids, err = t.rollouts.ForService().InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
 	}
+	before := t.rollouts.ForService().Groups()
 	if t.limiter != nil {
 		err = t.limiter.Insert(in.items, t.rollouts.ForService().Flow, insert)
 	} else {
 		err = insert()
 	}
 	if err == nil {
+		t.wakeSamples(before)
 		t.gate.Load().Insert(t.now(), in.Grant, in.rows, t.version())
 		t.recount()
 	}
@@ -446,6 +446,21 @@ func (t *table) checkRoom(in *insertion) error {
 	m.refused.Add(1)
 	return fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
 		"capacity_bytes, or raise memory_bytes: %w", in.rows, in.bytes, max(free, 0), m.most, rollout.ErrFull)
+}
+
+// wakeSamples wakes the first sample of each shard that got groups since the table had so many. A limiter may let
+// those of any shard pass.
+func (t *table) wakeSamples(before uint64) {
+	n, came := uint64(t.Shards), t.rollouts.ForService().Groups()-before
+	if t.limiter != nil || came >= n {
+		t.lines.rolloutsChanged()
+		return
+	}
+	shards := make([]place, came)
+	for i := range shards {
+		shards[i] = place((before + uint64(i)) % n)
+	}
+	t.lines.rolloutsChanged(shards...)
 }
 
 func (t *table) countInserted(in *insertion, ids []rollout.ID) {

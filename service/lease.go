@@ -112,11 +112,21 @@ func (t *table) settle(id rollout.BatchID, h *holder, used bool) error {
 		}
 		return t.rollouts.Release(context.Background(), id)
 	})
-	if used && err == nil && t.Sampler.Consumes() {
+	if err != nil {
+		return err
+	}
+	if used && t.Sampler.Consumes() {
 		t.consumed.Add(1)
 	}
-	t.notifyAll()
-	return err
+	t.lines.roomChanged()
+	switch {
+	case used:
+	case t.limiter != nil:
+		t.lines.rolloutsChanged()
+	default:
+		t.lines.rolloutsChanged(place(uint64(id-1) % uint64(t.Shards)))
+	}
+	return nil
 }
 
 // notLeased says why a holder may not settle a batch.

@@ -423,7 +423,8 @@ func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, e
 // at draw.
 func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
 	w := wait{
-		on: &t.rolloutsChanged, waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
+		place: place(r.Shard), alone: t.rollouts.ForService().Repeats(r.Request),
+		waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.nextLeaseExpiry(r.Shard) },
 	}
 	err = t.retry(ctx, w, func() error {
@@ -437,7 +438,7 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 	if err != nil {
 		return nil, err
 	}
-	t.roomChanged.notify() // the limiter allows more, and a use at draw made room in a queue
+	t.lines.roomChanged() // the limiter allows more, and a use at draw made room in a queue
 	return b, nil
 }
 
@@ -465,7 +466,7 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 		return err
 	})
 	if starved {
-		t.roomChanged.notify() // not maySample: nothing changed for samples, and this one would wake itself
+		t.lines.sampleStarved()
 	}
 	return b, err
 }

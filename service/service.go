@@ -10,8 +10,8 @@
 //
 // An insertion waits for room in a queue and for the table's limiter; a sample waits for rollouts, for MinSize and for
 // the limiter; a start waits for the gate. Each waits at most as long as its request or the call's deadline says, and
-// leaves when the caller leaves. Whatever makes a change wakes the waiters: nothing polls. They wake together and in no
-// strict order, so small batches may overtake a large one.
+// leaves when the caller leaves. They are served in order of arrival: insertions, starts, and the samples of each shard
+// have a line each, and a change wakes the first of a line (type lines has the rules). Nothing polls.
 //
 // # Leases
 //
@@ -72,6 +72,7 @@ const (
 	DefaultMaxCheckpoints   = 8
 	DefaultDiskReserveBytes = 64 << 20
 	DefaultScrubInterval    = 24 * time.Hour
+	DefaultMaxWaiting       = 16384
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
@@ -99,8 +100,9 @@ type Options struct {
 	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"` // calls at once on one connection [1024]
 	// connections at once; unused ones are closed first [1024, at most 1/16 of memory_bytes at 768 KiB each]
 	MaxConnections int          `yaml:"max_connections" json:"max_connections"`
-	MaxTables      int          `yaml:"max_tables" json:"max_tables"` // tables that clients may create [1000]
-	Tables         []wire.Table `yaml:"tables" json:"tables"`         // created at the start unless they exist [none]
+	MaxWaiting     int          `yaml:"max_waiting" json:"max_waiting"` // requests that may wait for a table [16384]
+	MaxTables      int          `yaml:"max_tables" json:"max_tables"`   // tables that clients may create [1000]
+	Tables         []wire.Table `yaml:"tables" json:"tables"`           // created at the start unless they exist [none]
 
 	// Quotas of one table's checkpoints.
 
@@ -146,6 +148,7 @@ func (o Options) withDefaults() Options {
 	o.MaxCheckpoints = cmp.Or(o.MaxCheckpoints, DefaultMaxCheckpoints)
 	o.DiskReserveBytes = cmp.Or(o.DiskReserveBytes, DefaultDiskReserveBytes)
 	o.ScrubInterval = cmp.Or(o.ScrubInterval, DefaultScrubInterval)
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, DefaultMaxWaiting)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -179,6 +182,7 @@ func (o Options) Validate() error {
 	p.Check(o.MaxCheckpointBytes >= 0, "max_checkpoint_bytes", o.MaxCheckpointBytes, "0 (no limit of its own) or more")
 	p.Check(o.DiskReserveBytes > 0, "disk_reserve_bytes", o.DiskReserveBytes, "1 or more")
 	p.Check(o.ScrubInterval > 0, "scrub_interval", o.ScrubInterval, "more than 0s")
+	p.Check(o.MaxWaiting > 0, "max_waiting", o.MaxWaiting, "1 or more")
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {

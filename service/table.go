@@ -35,12 +35,11 @@ type table struct {
 	dropped atomic.Bool  // set under life
 	gate    atomic.Pointer[gate]
 
-	roomChanged     signal    // insertions and starts may succeed now
-	rolloutsChanged signal    // samples may succeed now
-	leases          leases    // batches by the call that holds them
-	inserting       batchIDs  // of insertions in flight
-	reports         reportIDs // of reports that counted
-	meter           meter
+	lines     *lines    // who waits
+	leases    leases    // batches by the call that holds them
+	inserting batchIDs  // of insertions in flight
+	reports   reportIDs // of reports that counted
+	meter     meter
 
 	heldBytes         atomic.Int64  // its part of Service.tableMemory
 	durable           atomic.Uint64 // greatest id of a queue's rollouts that commit covers
@@ -136,7 +135,8 @@ func (s *Service) reopen(name string) (*table, error) {
 }
 
 func (s *Service) newTable(d *definition, store *replay.Table) *table {
-	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store}
+	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store,
+		lines: newLines(s.options.MaxWaiting)}
 	if d.Limiter != nil {
 		t.limiter = newLimiter(*d.Limiter, d.MinSize)
 	}
@@ -282,10 +282,10 @@ func (t *table) now() time.Time { return t.service.options.Clock() }
 
 func (t *table) version() rollout.Version { return t.rollouts.Version() }
 
-// notifyAll wakes all waiters, after a change that may help any of them.
+// notifyAll wakes the first of each line, after a change that may help any of them.
 func (t *table) notifyAll() {
-	t.roomChanged.notify()
-	t.rolloutsChanged.notify()
+	t.lines.roomChanged()
+	t.lines.rolloutsChanged()
 }
 
 // commit waits until the changes so far are as safe as the journal's sync promises.

@@ -30,10 +30,11 @@ func timeoutOf(ms *int64) (time.Duration, error) {
 
 // wait is how a request waits.
 type wait struct {
-	on      *signal       // wakes it
+	place   place         // where
+	alone   bool          // it competes with nobody, and need not wait for those ahead
 	waiting *atomic.Int64 // counts those who wait
 	timeout time.Duration
-	next    func() (time.Time, bool) // when a lease or a grant ends, which no signal announces; nil: never
+	next    func() (time.Time, bool) // when a lease or a grant ends, which nobody announces; nil: never
 	now     func() time.Time
 }
 
@@ -42,22 +43,34 @@ func mayPass(err error) bool {
 	return errors.Is(err, rollout.ErrFull) || errors.Is(err, rollout.ErrStarved)
 }
 
-// retry repeats try until it succeeds or fails for good, the timeout or the context ends, or the service stops.
+// retry repeats try, in order of arrival (see [lines]), until it succeeds or fails for good, the timeout or the context
+// ends, or the service stops. Without a timeout a request behind others is refused untried.
 func (t *table) retry(ctx context.Context, w wait, try func() error) error {
-	changed := w.on.watch() // before the try, so that no change is lost
-	err := try()
-	if !mayPass(err) || w.timeout == 0 {
+	tried, err := t.lines.arrive(w.place)
+	if err == nil || w.alone {
+		if err = try(); !mayPass(err) {
+			return err
+		}
+		t.lines.refused(w.place, nil)
+	}
+	if w.timeout == 0 {
 		return err
 	}
+	me, full := t.lines.join(w.place, tried)
+	if full != nil {
+		return full
+	}
+	defer t.lines.leave(me)
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
 	timeout := time.NewTimer(w.timeout)
 	defer timeout.Stop()
 	for {
-		expiry, stop := w.expiry()
+		expiry, stop := w.expiry(t.lines.first(me))
 		select {
-		case <-changed:
+		case <-me.wake:
 		case <-expiry:
+			t.lines.expired()
 		case <-timeout.C:
 			stop()
 			return err
@@ -69,16 +82,17 @@ func (t *table) retry(ctx context.Context, w wait, try func() error) error {
 			return errClosing()
 		}
 		stop()
-		changed = w.on.watch()
+		t.lines.tries(me)
 		if err = try(); !mayPass(err) {
 			return err
 		}
+		t.lines.refused(w.place, me)
 	}
 }
 
-// expiry returns a channel that fires when the next lease or grant ends.
-func (w *wait) expiry() (fires <-chan time.Time, stop func() bool) {
-	if w.next != nil {
+// expiry returns a channel that fires when the next lease or grant ends, for the first of a line.
+func (w *wait) expiry(first bool) (fires <-chan time.Time, stop func() bool) {
+	if first && w.next != nil {
 		if at, ok := w.next(); ok {
 			timer := time.NewTimer(max(at.Sub(w.now()), 0) + time.Millisecond)
 			return timer.C, timer.Stop
@@ -87,7 +101,7 @@ func (w *wait) expiry() (fires <-chan time.Time, stop func() bool) {
 	return nil, func() bool { return false }
 }
 
-// signal wakes everyone who waits for a change. The zero signal is ready. A waiter calls [signal.watch] before it
+// signal wakes everyone who waits for a change: few do. The zero signal is ready. A waiter calls [signal.watch] before it
 // looks, so that no change between the look and the wait is lost.
 type signal struct {
 	mu      sync.Mutex

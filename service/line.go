@@ -1,0 +1,261 @@
+package service
+
+import (
+	"container/list"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// place is a line of a table: the samples of a shard, by its number, or one of the two below.
+type place int
+
+const (
+	insertPlace place = -1 - iota
+	startPlace
+)
+
+func (p place) draws() bool { return p >= 0 }
+
+// refusal is what a request of the line gets that may not wait, or not any longer.
+func (p place) refusal() error {
+	if p.draws() {
+		return rollout.ErrStarved
+	}
+	return rollout.ErrFull
+}
+
+// standstill is how long nothing may move before those behind the first of a line are tried.
+const standstill = 100 * time.Millisecond
+
+// lines are the requests that wait for a table, in order of arrival: insertions, starts, and the samples of each shard.
+// Make them with [newLines]; their methods may be called concurrently.
+//
+// A change wakes the first of a line only, and whoever leaves wakes the next: a change costs O(1), or O(shards) with a
+// limiter, however many wait. A newcomer tries at once where nobody waits, and goes to the end of the line elsewhere.
+// So small requests cannot starve a large one, which the table serves as soon as the other side has made room for it.
+//
+// Order alone could stop a table. In a queue for 32 that holds 4, an insertion of 32 waits for room and a sample of 8
+// for rollouts: each waits for the other, and an insertion of 4 behind the first would serve both. The limiter's rule
+// that a starved sample lets one insertion pass does not help there, because it is the queue that has no room. So when
+// both an insertion (or a start) and a sample were refused and nothing has moved for the time of a standstill, all who
+// wait are tried, one after another in order, until one moves the table. They are tried once per standstill, in which
+// nothing else could pass. No rule is needed for the limiter by itself: where it holds back the first insertion, any
+// sample passes it (see [limiter]); the first sample is tried after each insertion, and if it finds too little the
+// first insertion passes, whatever its size.
+type lines struct {
+	most int // requests that may wait
+
+	mu            sync.Mutex // guards what follows; no other lock is taken under it
+	of            map[place]*list.List
+	waiting       int  // in all lines
+	supply        int  // of them insertions and starts
+	full, starved bool // an insertion or start, or a sample, was refused since a change that may have helped it
+	changes       uint64
+	changed       time.Time   // of the last change
+	relayed       uint64      // the number of changes at which all who waited were tried
+	timer         *time.Timer // ends the standstill; nil: not set
+}
+
+func newLines(most int) *lines {
+	return &lines{most: most, of: make(map[place]*list.List), changes: 1}
+}
+
+// waiter is a request in a line.
+type waiter struct {
+	place place
+	at    *list.Element
+	wake  chan struct{} // try again; holds one
+	tried uint64        // changes before its last try
+}
+
+func (w *waiter) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it has been told
+	}
+}
+
+// arrive returns an error if a newcomer must not try, because others wait ahead of it.
+func (q *lines) arrive(p place) (tried uint64, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.of[p]; l != nil && !q.standsStill() {
+		return 0, fmt.Errorf("%d requests of this kind wait ahead: retry with a longer timeout: %w", l.Len(),
+			p.refusal())
+	}
+	return q.changes, nil
+}
+
+// join puts a request at the end of a line. Tried is the number of changes at which it was tried, 0 for never.
+func (q *lines) join(p place, tried uint64) (*waiter, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting >= q.most {
+		return nil, fmt.Errorf("max_waiting: %d requests wait for the table: retry later, or raise max_waiting: %w",
+			q.waiting, p.refusal())
+	}
+	w := &waiter{place: p, wake: make(chan struct{}, 1), tried: tried}
+	l := q.of[p]
+	if l == nil {
+		l = list.New()
+		q.of[p] = l
+		w.poke() // what changed since its try woke nobody
+	}
+	w.at = l.PushBack(w)
+	q.count(p, 1)
+	if tried != q.changes {
+		q.relayed = 0
+	}
+	q.watch()
+	return w, nil
+}
+
+// leave takes a request out of its line, and wakes the next.
+func (q *lines) leave(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.of[w.place]
+	next, first := w.at.Next(), w.at.Prev() == nil
+	l.Remove(w.at)
+	q.count(w.place, -1)
+	if l.Len() == 0 {
+		delete(q.of, w.place)
+	}
+	if next != nil && first {
+		next.Value.(*waiter).poke()
+	}
+	q.relayTo(next)
+}
+
+func (q *lines) count(p place, n int) {
+	q.waiting += n
+	if !p.draws() {
+		q.supply += n
+	}
+}
+
+// first reports whether a request is the first of its line.
+func (q *lines) first(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.at.Prev() == nil
+}
+
+// tries notes that a waiting request is about to be tried.
+func (q *lines) tries(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.tried = q.changes
+}
+
+// refused notes that a request was tried in vain; w is nil for a newcomer.
+func (q *lines) refused(p place, w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.draws() {
+		q.starved = true
+	} else {
+		q.full = true
+	}
+	if w != nil {
+		q.relayTo(w.at.Next())
+	}
+	q.watch()
+}
+
+// roomChanged wakes the first insertion and the first start, which may succeed now.
+func (q *lines) roomChanged() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.full = false
+	q.change()
+	q.wakeFirst(insertPlace)
+	q.wakeFirst(startPlace)
+}
+
+// rolloutsChanged wakes the first sample of some shards, of all if none is given.
+func (q *lines) rolloutsChanged(shards ...place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.starved = false
+	q.change()
+	for _, p := range shards {
+		q.wakeFirst(p)
+	}
+	if len(shards) > 0 {
+		return
+	}
+	for p := range q.of {
+		if p.draws() {
+			q.wakeFirst(p)
+		}
+	}
+}
+
+// sampleStarved wakes the first insertion, which the limiter lets pass now. It is no change: a table in which samples
+// starve over and over may stand still.
+func (q *lines) sampleStarved() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wakeFirst(insertPlace)
+}
+
+// expired notes that a lease or a grant ended.
+func (q *lines) expired() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.change()
+}
+
+func (q *lines) change() {
+	q.changes++
+	q.changed = time.Now()
+}
+
+func (q *lines) wakeFirst(p place) {
+	if l := q.of[p]; l != nil {
+		l.Front().Value.(*waiter).poke()
+	}
+}
+
+// bothHeld reports whether both sides were refused.
+func (q *lines) bothHeld() bool {
+	return (q.full || q.supply > 0) && (q.starved || q.waiting > q.supply)
+}
+
+func (q *lines) standsStill() bool { return q.bothHeld() && time.Since(q.changed) >= standstill }
+
+// watch sets the timer if those behind the first may have to be tried.
+func (q *lines) watch() {
+	if q.timer == nil && q.waiting > 1 && q.relayed != q.changes && q.bothHeld() {
+		q.timer = time.AfterFunc(max(standstill-time.Since(q.changed), 0), q.relay)
+	}
+}
+
+// relay lets all who wait be tried, if the table stands still: in each line one wakes the next.
+func (q *lines) relay() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timer = nil
+	if !q.standsStill() {
+		q.watch()
+		return
+	}
+	q.relayed = q.changes
+	for _, l := range q.of {
+		q.relayTo(l.Front().Next())
+	}
+}
+
+// relayTo wakes the first of those from a request on that was not tried in this standstill.
+func (q *lines) relayTo(e *list.Element) {
+	for ; e != nil && q.relayed == q.changes; e = e.Next() {
+		if w := e.Value.(*waiter); w.tried != q.changes {
+			w.poke()
+			return
+		}
+	}
+}
