@@ -52,9 +52,9 @@ type lines struct {
 	of            map[place]*list.List
 	waiting       int  // in all lines
 	supply        int  // of them insertions and starts
-	full, starved bool // an insertion or start, or a sample, was refused since a change that may have helped it
+	full, starved bool // an insertion or start, or a sample, was refused since the last change
 	changes       uint64
-	changed       time.Time   // of the last change
+	since         time.Time   // of the last change, or since when both sides are held if that is later
 	relayed       uint64      // the number of changes at which all who waited were tried
 	timer         *time.Timer // ends the standstill; nil: not set
 }
@@ -105,11 +105,10 @@ func (q *lines) join(p place, tried uint64) (*waiter, error) {
 		w.poke() // what changed since its try woke nobody
 	}
 	w.at = l.PushBack(w)
-	q.count(p, 1)
 	if tried != q.changes {
 		q.relayed = 0
 	}
-	q.watch()
+	q.hold(func() { q.count(p, 1) })
 	return w, nil
 }
 
@@ -155,22 +154,22 @@ func (q *lines) tries(w *waiter) {
 func (q *lines) refused(p place, w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.draws() {
-		q.starved = true
-	} else {
-		q.full = true
-	}
+	q.hold(func() {
+		if p.draws() {
+			q.starved = true
+		} else {
+			q.full = true
+		}
+	})
 	if w != nil {
 		q.relayTo(w.at.Next())
 	}
-	q.watch()
 }
 
 // roomChanged wakes the first insertion and the first start, which may succeed now.
 func (q *lines) roomChanged() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.full = false
 	q.change()
 	q.wakeFirst(insertPlace)
 	q.wakeFirst(startPlace)
@@ -180,7 +179,6 @@ func (q *lines) roomChanged() {
 func (q *lines) rolloutsChanged(shards ...place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.starved = false
 	q.change()
 	for _, p := range shards {
 		q.wakeFirst(p)
@@ -211,8 +209,9 @@ func (q *lines) expired() {
 }
 
 func (q *lines) change() {
+	q.full, q.starved = false, false // whoever does not wait will say so again
 	q.changes++
-	q.changed = time.Now()
+	q.since = time.Now()
 }
 
 func (q *lines) wakeFirst(p place) {
@@ -226,12 +225,21 @@ func (q *lines) bothHeld() bool {
 	return (q.full || q.supply > 0) && (q.starved || q.waiting > q.supply)
 }
 
-func (q *lines) standsStill() bool { return q.bothHeld() && time.Since(q.changed) >= standstill }
+func (q *lines) standsStill() bool { return q.bothHeld() && time.Since(q.since) >= standstill }
+
+// hold notes that a side is held.
+func (q *lines) hold(note func()) {
+	before := q.bothHeld()
+	if note(); !before && q.bothHeld() {
+		q.since = time.Now()
+	}
+	q.watch()
+}
 
 // watch sets the timer if those behind the first may have to be tried.
 func (q *lines) watch() {
 	if q.timer == nil && q.waiting > 1 && q.relayed != q.changes && q.bothHeld() {
-		q.timer = time.AfterFunc(max(standstill-time.Since(q.changed), 0), q.relay)
+		q.timer = time.AfterFunc(max(standstill-time.Since(q.since), 0), q.relay)
 	}
 }
 
