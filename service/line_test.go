@@ -22,7 +22,7 @@ import (
 // request is one that a test sent in a bubble.
 type request struct {
 	size  int
-	done  bool
+	done  atomic.Bool
 	err   error
 	batch *rollout.Batch
 	by    *holder
@@ -36,7 +36,7 @@ func send(t *testing.T, size int, serve func(ctx context.Context, r *request) er
 	r := &request{size: size, end: cancel, by: new(holder)}
 	go func() {
 		r.err = serve(ctx, r)
-		r.done = true
+		r.done.Store(true)
 		cancel()
 	}()
 	synctest.Wait()
@@ -78,7 +78,7 @@ func (r *request) settle(tb *testing.T, t *table) {
 func (t *table) drawAndUse(tb *testing.T, n int) {
 	tb.Helper()
 	r := t.sendSample(tb, n, 0, 0)
-	if r.err != nil || !r.done {
+	if r.err != nil || !r.done.Load() {
 		tb.Fatalf("a sample of %d: %v", n, r.err)
 	}
 	r.settle(tb, t)
@@ -98,12 +98,12 @@ func TestAttackSmallInsertionsDoNotOvertakeALargeOne(t *testing.T) {
 		}
 		for used := range 72 {
 			for i, r := range small {
-				if want := used >= 33+i; r.done != want {
-					t.Fatalf("after %d uses small insertion %d is in: %v", used, i, r.done)
+				if want := used >= 33+i; r.done.Load() != want {
+					t.Fatalf("after %d uses small insertion %d is in: %v", used, i, r.done.Load())
 				}
 			}
-			if want := used >= 32; large.done != want || large.err != nil {
-				t.Fatalf("after %d uses the large insertion is in: %v (%v)", used, large.done, large.err)
+			if want := used >= 32; large.done.Load() != want || large.err != nil {
+				t.Fatalf("after %d uses the large insertion is in: %v (%v)", used, large.done.Load(), large.err)
 			}
 			table.drawAndUse(t, 1)
 		}
@@ -119,12 +119,12 @@ func TestAttackSmallSamplesDoNotStarveALargeOne(t *testing.T) {
 		}
 		for came := range 105 {
 			for i, r := range small {
-				if want := came >= 65+i; r.done != want {
-					t.Fatalf("after %d rollouts small sample %d is served: %v", came, i, r.done)
+				if want := came >= 65+i; r.done.Load() != want {
+					t.Fatalf("after %d rollouts small sample %d is served: %v", came, i, r.done.Load())
 				}
 			}
-			if want := came >= 64; large.done != want || large.err != nil {
-				t.Fatalf("after %d rollouts the large sample is served: %v (%v)", came, large.done, large.err)
+			if want := came >= 64; large.done.Load() != want || large.err != nil {
+				t.Fatalf("after %d rollouts the large sample is served: %v (%v)", came, large.done.Load(), large.err)
 			}
 			table.mustInsert(t, alone(1, 0)...)
 			synctest.Wait()
@@ -144,8 +144,8 @@ func TestAttackStartsAreServedInOrder(t *testing.T) {
 		}
 		for version := range 20 {
 			for i, r := range all {
-				if r.done != (i <= version) {
-					t.Fatalf("at version %d start %d is granted: %v", version, i, r.done)
+				if r.done.Load() != (i <= version) {
+					t.Fatalf("at version %d start %d is granted: %v", version, i, r.done.Load())
 				}
 			}
 			if _, err := advance(t.Context(), table, &wire.VersionRequest{Version: int32(version) + 1}); err != nil {
@@ -166,7 +166,7 @@ func TestAttackARequestWithoutTimeoutDoesNotOvertakeThoseWhoWait(t *testing.T) {
 		}
 		table.mustInsert(t, alone(7, 0)...)
 		synctest.Wait()
-		if !first.done {
+		if !first.done.Load() {
 			t.Error("the first sample still waits")
 		}
 		waits := table.sendInsert(t, 8, noTimeout)
@@ -175,7 +175,7 @@ func TestAttackARequestWithoutTimeoutDoesNotOvertakeThoseWhoWait(t *testing.T) {
 			t.Errorf("an insertion of 1: %v", r.err)
 		}
 		table.drawAndUse(t, 4)
-		if !waits.done {
+		if !waits.done.Load() {
 			t.Error("the first insertion still waits")
 		}
 	})
@@ -206,7 +206,7 @@ func TestARepeatedRequestPassesThoseWhoWait(t *testing.T) {
 		if _, err := table.draw(t.Context(), d, new(holder)); err != nil {
 			t.Error(err)
 		}
-		if inserting.done || sampling.done {
+		if inserting.done.Load() || sampling.done.Load() {
 			t.Error("the others got what was not there")
 		}
 		inserting.end()
@@ -222,8 +222,8 @@ func TestSamplesOfAnotherShardDoNotWait(t *testing.T) {
 		other := table.sendSample(t, 1, 1, noTimeout)
 		table.mustInsert(t, alone(2, 0)...) // one to each shard
 		synctest.Wait()
-		if first.done || !other.done {
-			t.Errorf("shard 0: %v, shard 1: %v", first.done, other.done)
+		if first.done.Load() || !other.done.Load() {
+			t.Errorf("shard 0: %v, shard 1: %v", first.done.Load(), other.done.Load())
 		}
 		first.end()
 	})
@@ -289,12 +289,12 @@ func TestAttackOrderDoesNotStopATable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, c.table, func(t *testing.T, table *table) {
 				head, behind, other := c.run(t, table)
-				if behind.done || head.done {
-					t.Fatalf("before a standstill: %v (%v), %v (%v)", head.done, head.err, behind.done, behind.err)
+				if behind.done.Load() || head.done.Load() {
+					t.Fatalf("before a standstill: %v (%v), %v (%v)", head.done.Load(), head.err, behind.done.Load(), behind.err)
 				}
 				time.Sleep(2 * standstill)
 				synctest.Wait()
-				if !behind.done || behind.err != nil {
+				if !behind.done.Load() || behind.err != nil {
 					t.Errorf("the second in line waits for ever (%v)", behind.err)
 				}
 				head.end()
@@ -332,7 +332,7 @@ func TestAttackWaitersAreBounded(t *testing.T) {
 		}
 		all[1].end()
 		synctest.Wait()
-		if r := q.sendInsert(t, 1, time.Second); r.done {
+		if r := q.sendInsert(t, 1, time.Second); r.done.Load() {
 			t.Errorf("after one left: %v", r.err)
 		}
 		if _, err := s.Stop(t.Context()); err != nil {
@@ -505,7 +505,7 @@ func (m *lineModel) check(changed time.Time) {
 func (m *lineModel) served(line []*request, refusal error, still bool) (waiting []*request) {
 	for _, r := range line {
 		switch {
-		case !r.done:
+		case !r.done.Load():
 			waiting = append(waiting, r)
 		case r.err == nil:
 			if len(waiting) > 0 && !still {
@@ -524,7 +524,7 @@ func (m *lineModel) served(line []*request, refusal error, still bool) (waiting 
 // finish lets small requests come until all who wait are served.
 func (m *lineModel) finish() {
 	all := append(slices.Clone(m.inserts), m.samples...)
-	for round := 0; slices.ContainsFunc(all, func(r *request) bool { return !r.done }); round++ {
+	for round := 0; slices.ContainsFunc(all, func(r *request) bool { return !r.done.Load() }); round++ {
 		if round > 200*m.capacity {
 			m.t.Fatalf("%d insertions and %d samples wait for ever", len(m.inserts), len(m.samples))
 		}
