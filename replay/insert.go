@@ -282,10 +282,11 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 		}
 	}
 	for i, s := range t.shards {
-		s.mu.Lock()
-		s.expireLeases()
-		room := size{t.options.shardCapacity() - s.present, t.options.shardBytes() - s.bytes}
-		s.mu.Unlock()
+		var room size
+		s.do(func(s *shard) {
+			s.expireLeases()
+			room = size{t.options.shardCapacity() - s.present, t.options.shardBytes() - s.bytes}
+		})
 		if n := needs[i]; n.count > room.count || n.bytes > room.bytes {
 			return fmt.Errorf("inserting %s into shard %d with room for %s: %w", n, i, room, rollout.ErrFull)
 		}
@@ -337,11 +338,11 @@ func (t *Table) addToShards(a *arrivals) {
 			it := &a.items[next+i]
 			it.ID, it.Group = t.lastID, t.lastGroup
 		}
-		s.mu.Lock()
-		s.expireLeases()
-		s.counts.Groups++
-		s.addGroup(a, next, next+n)
-		s.mu.Unlock()
+		s.do(func(s *shard) {
+			s.expireLeases()
+			s.counts.Groups++
+			s.addGroup(a, next, next+n)
+		})
 		next += n
 	}
 	clear(a.rollouts) // so that the pool does not keep rollouts alive

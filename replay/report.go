@@ -22,7 +22,7 @@ const (
 // Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are 0 to 1e12, and
 // priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A
 // priority for an evicted rollout changes nothing and is counted (invariant 7). An error wraps rollout.ErrInvalid if a
-// value is out of range or an ID was never given.
+// value is out of range or an ID was never given. A context that ends meanwhile may leave some of them set: repeat it.
 func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -41,9 +41,8 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 			return err
 		}
 	}
-	t.setBases(len(ids), func(i int) rollout.ID { return ids[i] },
+	return t.setBases(ctx, len(ids), func(i int) rollout.ID { return ids[i] },
 		func(p *prioritized, _ int32, i int) float64 { return p.o.withEpsilon(priorities[i]) })
-	return nil
 }
 
 // Report gives the table what a trainer measured of its draws: the ratios, from which it learns how the effective
@@ -63,12 +62,7 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 			return err
 		}
 	}
-	t.mu.Lock()
-	for _, f := range feedback {
-		t.ratios.add(f)
-	}
-	t.mu.Unlock()
-	t.setBases(len(feedback), func(i int) rollout.ID { return feedback[i].ID },
+	err := t.setBases(ctx, len(feedback), func(i int) rollout.ID { return feedback[i].ID },
 		func(w *prioritized, slot int32, i int) float64 {
 			it := &w.store.items[slot]
 			switch {
@@ -81,6 +75,14 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 			}
 			return math.NaN()
 		})
+	if err != nil {
+		return err // before the ratios: it may be repeated
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range feedback {
+		t.ratios.add(f)
+	}
 	return nil
 }
 
@@ -121,46 +123,58 @@ func checkFeedback(row int, f rollout.Feedback) error {
 }
 
 // setBases gives n rollouts the bases that base returns, in order. NaN and infinities leave the old base. It counts the
-// rollouts that are gone.
-func (t *Table) setBases(n int, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64) {
+// rollouts that are gone. It looks for each rollout in each shard, which takes long in tables of many.
+func (t *Table) setBases(
+	ctx context.Context, n int, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64,
+) error {
 	left, slots := make([]int32, n), make([]int32, n)
 	for i := range left {
 		left[i] = int32(i)
 	}
 	for _, s := range t.shards {
-		s.mu.Lock()
-		for k, i := range left { // all before the first change, so that their waits for memory overlap
-			slots[k] = s.index.find(id(int(i)))
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		if s.prioritized != nil {
-			s.prioritized.prefetchBases(slots[:len(left)])
-		}
-		elsewhere := left[:0]
-		for k, i := range left {
-			if slots[k] == none {
-				elsewhere = append(elsewhere, i)
-				continue
-			}
-			if w := s.prioritized; w != nil {
-				if b := base(w, slots[k], int(i)); b <= math.MaxFloat64 {
-					w.report(slots[k], b)
-					if s.changes != nil {
-						s.changes.changed(slots[k])
-					}
-				}
-			}
-		}
-		left = elsewhere
-		if s.prioritized != nil {
-			s.prioritized.reweigh()
-		}
-		s.mu.Unlock()
+		s.do(func(s *shard) { left = s.setBases(left, slots, id, base) })
 	}
 	if len(left) > 0 {
 		t.mu.Lock()
+		defer t.mu.Unlock()
 		t.ignored += uint64(len(left))
-		t.mu.Unlock()
 	}
+	return nil
+}
+
+// setBases gives those of the rollouts left that the shard holds their bases, and returns the others. It overwrites
+// slots.
+func (s *shard) setBases(
+	left, slots []int32, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64,
+) (elsewhere []int32) {
+	for k, i := range left { // all before the first change, so that their waits for memory overlap
+		slots[k] = s.index.find(id(int(i)))
+	}
+	if s.prioritized != nil {
+		s.prioritized.prefetchBases(slots[:len(left)])
+	}
+	elsewhere = left[:0]
+	for k, i := range left {
+		if slots[k] == none {
+			elsewhere = append(elsewhere, i)
+			continue
+		}
+		if w := s.prioritized; w != nil {
+			if b := base(w, slots[k], int(i)); b <= math.MaxFloat64 {
+				w.report(slots[k], b)
+				if s.changes != nil {
+					s.changes.changed(slots[k])
+				}
+			}
+		}
+	}
+	if s.prioritized != nil {
+		s.prioritized.reweigh()
+	}
+	return elsewhere
 }
 
 // ratios is the measured ratios rho = pi/b by age of the rollout, smoothed so that newer measurements count more.
@@ -343,18 +357,18 @@ func (t *Table) masses() []ageMass {
 	alpha := t.options.PriorityExponent
 	byVersion := make(map[rollout.Version]float64)
 	for _, s := range t.shards {
-		s.mu.Lock()
-		w := s.prioritized
-		w.eachDrawable(func(slot int32) {
-			v := w.units.version(w.store, slot)
-			x := alpha * math.Log(w.base(slot))
-			if sum, ok := byVersion[v]; ok { // added up as logarithms, which no exponent makes overflow
-				x, sum = max(x, sum), min(x, sum)
-				x += math.Log1p(math.Exp(sum - x))
-			}
-			byVersion[v] = x
+		s.do(func(s *shard) {
+			w := s.prioritized
+			w.eachDrawable(func(slot int32) {
+				v := w.units.version(w.store, slot)
+				x := alpha * math.Log(w.base(slot))
+				if sum, ok := byVersion[v]; ok { // added up as logarithms, which no exponent makes overflow
+					x, sum = max(x, sum), min(x, sum)
+					x += math.Log1p(math.Exp(sum - x))
+				}
+				byVersion[v] = x
+			})
 		})
-		s.mu.Unlock()
 	}
 	list := make([]ageMass, 0, len(byVersion))
 	for _, v := range slices.SortedFunc(maps.Keys(byVersion), func(a, b rollout.Version) int {

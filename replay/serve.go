@@ -136,16 +136,16 @@ type Flow struct {
 func (v ServiceView) Flow() Flow {
 	var f Flow
 	for _, s := range v.table.shards {
-		s.mu.Lock()
-		s.expireLeases()
-		f.Inserted += s.counts.Inserted
-		f.Drawn += s.counts.Drawn
-		f.Acknowledged += s.counts.Acknowledged
-		f.Returned += s.counts.Returned
-		f.Rewound += s.counts.Evicted[byRewind]
-		f.Present += s.present
-		f.Bytes += s.bytes
-		s.mu.Unlock()
+		s.do(func(s *shard) {
+			s.expireLeases()
+			f.Inserted += s.counts.Inserted
+			f.Drawn += s.counts.Drawn
+			f.Acknowledged += s.counts.Acknowledged
+			f.Returned += s.counts.Returned
+			f.Rewound += s.counts.Evicted[byRewind]
+			f.Present += s.present
+			f.Bytes += s.bytes
+		})
 	}
 	return f
 }

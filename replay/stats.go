@@ -151,19 +151,19 @@ type Held struct {
 func (v Inspection) Held() []Held {
 	var all []Held
 	for _, s := range v.table.shards {
-		s.mu.Lock()
-		s.expireLeases()
 		from := len(all)
-		var chance func(s int32) float64
-		if s.prioritized != nil {
-			chance = s.prioritized.chances()
-		}
-		for slot, r := range s.rollouts {
-			if r != nil && !s.items[slot].is(evicted) {
-				all = append(all, s.held(int32(slot), chance))
+		s.do(func(s *shard) {
+			s.expireLeases()
+			var chance func(s int32) float64
+			if s.prioritized != nil {
+				chance = s.prioritized.chances()
 			}
-		}
-		s.mu.Unlock()
+			for slot, r := range s.rollouts {
+				if r != nil && !s.items[slot].is(evicted) {
+					all = append(all, s.held(int32(slot), chance))
+				}
+			}
+		})
 		slices.SortFunc(all[from:], func(a, b Held) int { return int(int64(a.ID) - int64(b.ID)) })
 	}
 	return all
@@ -198,11 +198,11 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 func (v Inspection) NeverUsedShare() float64 {
 	var never, present uint64
 	for _, s := range v.table.shards {
-		s.mu.Lock()
-		s.expireLeases()
-		never += s.counts.UsesPresent.Of(0)
-		present += s.counts.UsesPresent.Count()
-		s.mu.Unlock()
+		s.do(func(s *shard) {
+			s.expireLeases()
+			never += s.counts.UsesPresent.Of(0)
+			present += s.counts.UsesPresent.Count()
+		})
 	}
 	if present == 0 {
 		return 0
@@ -227,18 +227,18 @@ func (v Inspection) ByAge() []AgeShare {
 		if s.prioritized == nil {
 			return nil
 		}
-		s.mu.Lock()
-		s.expireLeases()
-		w, chance := s.prioritized, s.prioritized.chances()
-		w.eachDrawable(func(slot int32) {
-			age := int(s.version - w.units.version(w.store, slot))
-			a := byAge[age]
-			a.Units++
-			a.Base += w.base(slot)
-			a.Probability += chance(slot) / float64(len(shards))
-			byAge[age] = a
+		s.do(func(s *shard) {
+			s.expireLeases()
+			w, chance := s.prioritized, s.prioritized.chances()
+			w.eachDrawable(func(slot int32) {
+				age := int(s.version - w.units.version(w.store, slot))
+				a := byAge[age]
+				a.Units++
+				a.Base += w.base(slot)
+				a.Probability += chance(slot) / float64(len(shards))
+				byAge[age] = a
+			})
 		})
-		s.mu.Unlock()
 	}
 	list := make([]AgeShare, 0, len(byAge))
 	for age, a := range byAge {

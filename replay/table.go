@@ -54,6 +54,13 @@ type lockedShard struct {
 	*shard
 }
 
+// do runs an operation under the shard's lock, which is free again even after a panic.
+func (s *lockedShard) do(operation func(s *shard)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	operation(s.shard)
+}
+
 // rememberedInsertions is how many batch ids of insertions a table remembers.
 const rememberedInsertions = 100_000
 
@@ -188,10 +195,10 @@ func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	}
 	t.version, t.ratios.Version = v, v
 	for _, s := range t.shards {
-		s.mu.Lock()
-		s.expireLeases()
-		s.advance(v)
-		s.mu.Unlock()
+		s.do(func(s *shard) {
+			s.expireLeases()
+			s.advance(v)
+		})
 	}
 	t.adaptAgeDecay()
 	return nil
@@ -213,10 +220,10 @@ func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	t.version, t.ageDecayMoved = v, min(t.ageDecayMoved, v)
 	t.ratios.rewind(v)
 	for _, s := range t.shards {
-		s.mu.Lock()
-		s.expireLeases()
-		s.rewind(v)
-		s.mu.Unlock()
+		s.do(func(s *shard) {
+			s.expireLeases()
+			s.rewind(v)
+		})
 	}
 	return nil
 }
@@ -248,12 +255,12 @@ func (t *Table) Stats(ctx context.Context) (rollout.Stats, error) {
 	st := rollout.Stats{Version: t.version, Refused: t.refused, UpdatesIgnored: t.ignored,
 		Evicted: make(map[rollout.Cause]uint64)}
 	for _, s := range t.shards {
-		s.mu.Lock()
-		s.expireLeases()
-		st.Present += s.present
-		st.PresentBytes += s.bytes
-		s.counts.addTo(&st)
-		s.mu.Unlock()
+		s.do(func(s *shard) {
+			s.expireLeases()
+			st.Present += s.present
+			st.PresentBytes += s.bytes
+			s.counts.addTo(&st)
+		})
 	}
 	return st, ctx.Err()
 }

@@ -185,13 +185,12 @@ func advance(ctx context.Context, t *table, r *wire.VersionRequest) (any, error)
 
 // rewind sets the version back. The gate lets generators start again what the undone updates took and what leaves.
 func rewind(ctx context.Context, t *table, r *wire.VersionRequest) (any, error) {
-	t.life.Lock() // nothing else may move the version or the counts meanwhile
-	err := t.rewindLocked(ctx, rollout.Version(r.Version))
-	t.life.Unlock()
-	return t.committed(ctx, err)
+	return t.committed(ctx, t.rewind(ctx, rollout.Version(r.Version)))
 }
 
-func (t *table) rewindLocked(ctx context.Context, v rollout.Version) error {
+func (t *table) rewind(ctx context.Context, v rollout.Version) error {
+	t.life.Lock() // nothing else may move the version or the counts meanwhile
+	defer t.life.Unlock()
 	if t.dropped.Load() {
 		return notFound(t.Name)
 	}

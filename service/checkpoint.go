@@ -127,7 +127,7 @@ func noCheckpoint(r *wire.CheckpointRequest) error {
 }
 
 // checkpoint saves the whole table under a name and replaces an earlier checkpoint of that name.
-func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
+func (s *Service) checkpoint(ctx context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
 	path, err := s.checkpointPath(r)
 	if err != nil {
 		return nil, err
@@ -142,8 +142,10 @@ func (s *Service) checkpoint(_ context.Context, t *table, r *wire.CheckpointRequ
 		return nil, err
 	}
 	room := s.space.room()
-	size, err := t.save(path, min(left, room))
+	size, err := t.save(ctx, path, min(left, room))
 	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	case errors.Is(err, errQuota) && room < left:
 		return nil, wire.Errorf(wire.DiskFull, "checkpoint %q: it takes more than the %d bytes that the disk of %s "+
 			"can spare: delete others with delete_checkpoint, or free other files", r.Name, max(room, 0), s.options.Data)
@@ -201,7 +203,7 @@ func (l *limited) Write(b []byte) (int, error) {
 }
 
 // save saves the table in a file of at most left bytes.
-func (t *table) save(path string, left int64) (size int64, err error) {
+func (t *table) save(ctx context.Context, path string, left int64) (size int64, err error) {
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return 0, err
@@ -209,8 +211,8 @@ func (t *table) save(path string, left int64) (size int64, err error) {
 	if err := removeUnfinished(folder); err != nil {
 		return 0, err
 	}
-	err = disk.ReplaceFile(path, func(w io.Writer) error { return t.writeState(&limited{w, left}) })
-	if err != nil {
+	write := func(w io.Writer) error { return t.writeState(untilDone{ctx: ctx, Writer: &limited{w, left}}) }
+	if err := disk.ReplaceFile(path, write); err != nil {
 		return 0, err
 	}
 	info, err := os.Stat(path)
@@ -219,6 +221,29 @@ func (t *table) save(path string, left int64) (size int64, err error) {
 	}
 	return info.Size(), errors.Join(os.Chmod(path, 0o600), disk.SyncFolder(filepath.Dir(folder)),
 		disk.SyncFolder(t.service.options.Data))
+}
+
+// untilDone fails reads and writes once a context has ended.
+type untilDone struct {
+	io.Reader
+	io.Writer
+	ctx context.Context
+}
+
+// Read reads.
+func (u untilDone) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(b)
+}
+
+// Write writes.
+func (u untilDone) Write(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.Writer.Write(b)
 }
 
 // unfinished ends the names of checkpoints that are being written; earlier versions began them with .new-.
@@ -251,7 +276,7 @@ func (t *table) writeState(w io.Writer) error {
 
 // restore replaces the whole table by what was saved under a name. It ends all leases, because their rollouts may be
 // gone, and releases those of the checkpoint, because nobody holds them.
-func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
+func (s *Service) restore(ctx context.Context, t *table, r *wire.CheckpointRequest) (any, error) {
 	path, err := s.checkpointPath(r)
 	if err != nil {
 		return nil, err
@@ -269,7 +294,10 @@ func (s *Service) restore(_ context.Context, t *table, r *wire.CheckpointRequest
 	if err := s.space.check(); err != nil {
 		return nil, err
 	}
-	if err := t.readState(bufio.NewReader(f)); err != nil {
+	if err := t.readState(bufio.NewReader(untilDone{ctx: ctx, Reader: f})); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		return nil, fmt.Errorf("checkpoint %q: %w", r.Name, err)
 	}
 	t.notifyAll()

@@ -99,7 +99,11 @@ func (p *putStream) insertAll(forward func(inserted) error) error {
 			frame.Release()
 			return err
 		}
-		answer, err := p.table.insertFrame(p.ctx, frame)
+		var answer *wire.InsertAnswer
+		err = p.table.service.recovered("DoPut", func() (err error) {
+			answer, err = p.table.insertFrame(p.ctx, frame)
+			return err
+		})
 		if err != nil {
 			p.table.service.requests.end()
 			return err
@@ -119,14 +123,16 @@ func (p *putStream) insertWhileCommitting() error {
 	queue, ended := make(chan inserted, maxUncommitted), make(chan error, 1)
 	go func() {
 		defer close(queue)
-		ended <- p.insertAll(func(in inserted) error {
-			select {
-			case queue <- in:
-				return nil
-			case <-p.ctx.Done(): // at the latest when DoPut returns
-				p.table.service.requests.end()
-				return p.ctx.Err()
-			}
+		ended <- p.table.service.recovered("DoPut", func() error { // reading can panic too
+			return p.insertAll(func(in inserted) error {
+				select {
+				case queue <- in:
+					return nil
+				case <-p.ctx.Done(): // at the latest when DoPut returns
+					p.table.service.requests.end()
+					return p.ctx.Err()
+				}
+			})
 		})
 	}()
 	for first := range queue {
@@ -359,7 +365,10 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 		return nil, err
 	}
 	defer leave()
-	ids, repeated := t.rollouts.ForService().Inserted(in.BatchID)
+	ids, repeated, err := t.rollouts.ForService().Inserted(in.BatchID, in.groups...)
+	if err != nil {
+		return nil, in.nameRow(err)
+	}
 	w := wait{place: insertPlace, alone: repeated, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {

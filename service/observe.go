@@ -30,6 +30,7 @@ type Observation struct {
 	DiskFull    error             // nil: the disk has space
 	DiskFree    int64             // bytes of the data folder's disk; -1: unknown or no folder
 	SlowReaders uint64            // connections closed because their reader took nothing
+	Panics      uint64            // calls that a fault in the service ended; the log has the stacks
 	Cut         uint64            // connections closed because there were too many, or for what they sent
 	Errors      []ErrorCount      // calls and requests that failed, in order of codes
 	Calls       map[string]uint64 // calls begun, by method: DoPut, DoGet, DoExchange, DoAction, …
@@ -139,7 +140,7 @@ func (s *Service) Observe() Observation {
 	o := Observation{
 		At: s.options.Clock(), Started: s.started, Stopping: s.stopping(), Connections: s.connections.view(),
 		MemoryBytes: s.options.MemoryBytes, Memory: s.memory(), SlowReaders: s.slowReaders.Load(),
-		Cut: s.connections.closed.Load(),
+		Cut: s.connections.closed.Load(), Panics: s.panics.Load(),
 	}
 	o.Calls, o.Errors = s.counts.view()
 	o.DiskFree = -1

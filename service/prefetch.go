@@ -61,7 +61,12 @@ func (p *prefetcher) serves(r drawRequest, depth int) bool {
 func (p *prefetcher) run(ctx context.Context) {
 	defer close(p.ended)
 	for {
-		b := p.draw(ctx)
+		var b prefetched
+		err := p.table.service.recovered("prefetch", func() error {
+			b = p.draw(ctx)
+			return b.err
+		})
+		b.err = err
 		if b.err != nil {
 			p.setState(prefetchFailed)
 		}

@@ -212,14 +212,16 @@ type Service struct {
 
 	incoming, waiting, outgoing, leased, calls *pool // parts of the memory
 
-	tableMemory holdings
-	pool        *wire.Pool
-	gatherer    wire.Gatherer
-	connections *connections
-	slowReaders atomic.Uint64
-	counts      callCounts
+	tableMemory         holdings
+	pool                *wire.Pool
+	gatherer            wire.Gatherer
+	connections         *connections
+	slowReaders, panics atomic.Uint64
+	counts              callCounts
 
-	closing   chan struct{} // closed when Stop begins
+	closing   chan struct{}   // closed when Stop begins
+	cut       context.Context // ends when the time of Stop is up, and with it the context of every call
+	cutOff    context.CancelFunc
 	requests  requests
 	scrubbing sync.WaitGroup
 	stop      sync.Once
@@ -241,6 +243,7 @@ func New(o Options) (*Service, error) {
 		calls: newPool(o.smallBytes(), 0), tableMemory: holdings{most: o.tableBytes()}, connections: newConnections(o),
 		closing: make(chan struct{}),
 	}
+	s.cut, s.cutOff = context.WithCancel(context.Background())
 	err := s.openJournals()
 	if err == nil {
 		err = s.createTables()
@@ -342,7 +345,7 @@ func (s *Service) GRPCOptions(
 	limit := int(s.options.MaxMessageBytes)
 	return []grpc.ServerOption{
 		flightdata.ServerOption(), grpc.Creds(handshake{creds}),
-		grpc.ChainStreamInterceptor(s.countCall), grpc.ChainStreamInterceptor(authenticate...),
+		grpc.ChainStreamInterceptor(s.guard, s.countCall), grpc.ChainStreamInterceptor(authenticate...),
 		grpc.ChainStreamInterceptor(s.admitCall),
 		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + maxHeaders), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
@@ -424,13 +427,16 @@ func (s Summary) String() string {
 	return text + fmt.Sprintf(": %d saved to disk, %d in memory only and gone", s.Durable, s.Tables-s.Durable)
 }
 
-// Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, leased
-// batches go back, and the journals are flushed and closed. Streams that stay open get errors with code wire.Closing;
+// Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, when theirs
+// end too, leased batches go back, and the journals are flushed and closed. Streams that stay open get errors with code wire.Closing;
 // the caller stops the grpc server after this. Later calls return the same.
 func (s *Service) Stop(ctx context.Context) (Summary, error) {
 	s.stop.Do(func() { s.summary, s.stopErr = s.shutDown(ctx) })
 	return s.summary, s.stopErr
 }
+
+// cutTime is how long requests whose time is up have to notice: what they hold is released and saved after them.
+const cutTime = time.Second
 
 func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
 	began := time.Now()
@@ -441,7 +447,13 @@ func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
 	case <-ctx.Done():
 		sum.Left = s.requests.inFlight()
 		err = fmt.Errorf("%s did not finish: %w", words.Plural(sum.Left, "request"), ctx.Err())
+		s.cutOff()
+		select {
+		case <-idle:
+		case <-time.After(cutTime):
+		}
 	}
+	s.cutOff()
 	sum.Drained = inFlight - sum.Left
 	for _, t := range s.list() {
 		for _, id := range t.leases.endAll() {

@@ -248,21 +248,33 @@ func (s *Server) Wait(ctx context.Context) error {
 // ended.
 const closeTimeout = time.Second
 
+// stopFlights closes the connections, and waits no longer than closeTimeout for calls that do not end.
+func (s *Server) stopFlights() {
+	var graceful sync.WaitGroup
+	for _, f := range s.flights {
+		graceful.Go(f.GracefulStop)
+	}
+	ended := make(chan struct{})
+	go func() {
+		graceful.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeTimeout):
+		for _, f := range s.flights {
+			f.Stop()
+		}
+	}
+}
+
 // Stop stops the server: it lets calls finish within the configured time, flushes the journals, closes the connections,
 // and closes the pages last.
 func (s *Server) Stop() (service.Summary, error) {
 	bound, cancel := context.WithTimeout(s.ctx, s.config.StopTimeout)
 	defer cancel()
 	summary, err := s.service.Stop(bound)
-	late := time.AfterFunc(closeTimeout, func() {
-		for _, f := range s.flights {
-			f.Stop()
-		}
-	})
-	defer late.Stop()
-	for _, f := range s.flights {
-		f.GracefulStop()
-	}
+	s.stopFlights()
 	if s.web != nil {
 		if e := s.web.Shutdown(bound); e != nil {
 			err = errors.Join(err, s.web.Close())

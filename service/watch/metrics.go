@@ -118,6 +118,8 @@ func (m *metrics) addService() {
 		func(o *observation) float64 { return float64(o.Cut) })
 	add(counter, "reprise_slow_readers_total", "Connections closed because their reader took nothing.",
 		func(o *observation) float64 { return float64(o.SlowReaders) })
+	add(counter, "reprise_panics_total", "Calls that a fault in the service ended; the log has the stacks.",
+		func(o *observation) float64 { return float64(o.Panics) })
 }
 
 // oneIf is 1 for true.

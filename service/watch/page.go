@@ -95,6 +95,7 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 		{"memory held for clients", memoryHeld(o)},
 		{"fullest part of it", fullest(o.Memory)},
 		{"connections cut off", words.Thousands(o.SlowReaders + o.Cut)},
+		{"calls that panicked", words.Thousands(o.Panics)},
 	}
 	few := len(tables) <= maxInFull
 	for i, t := range tables {
