@@ -194,8 +194,7 @@ func (p *putStream) acknowledge(in inserted) error {
 // its memory.
 func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.InsertAnswer, error) {
 	defer frame.Release()
-	// the token may have been revoked since the stream began
-	if err := t.service.authorize(ctx, t.Name, toWrite); err != nil {
+	if err := t.allowedStill(ctx, toWrite); err != nil {
 		return nil, err
 	}
 	var req wire.InsertRequest

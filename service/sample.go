@@ -247,8 +247,11 @@ func (x *sampleStream) open(req *wire.SampleRequest) error {
 	if req.Export {
 		return wire.Errorf(wire.Invalid, "export: true: want it in the ticket of a DoGet")
 	}
+	if x.table != nil {
+		return x.table.allowedStill(x.ctx, toRead)
+	}
 	t, err := x.service.allowed(x.ctx, x.name, toRead)
-	if err != nil || x.table != nil {
+	if err != nil {
 		return err
 	}
 	schema, err := t.sampleSchema(req.Columns)

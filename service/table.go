@@ -273,6 +273,16 @@ func (t *table) unlessDropped(operation func() error) error {
 	return operation()
 }
 
+// allowedStill returns an error unless a stream may go on with the table: the caller's token may have been revoked since
+// the stream began, and the table dropped. If another has its name by now, the caller reaches that by a new stream.
+func (t *table) allowedStill(ctx context.Context, write bool) error {
+	now, err := t.service.allowed(ctx, t.Name, write)
+	if err == nil && now != t {
+		err = wire.Errorf(wire.Closing, "table %q was dropped and created again: open another stream", t.Name)
+	}
+	return err
+}
+
 func notFound(name string) error {
 	return wire.Errorf(wire.NotFound,
 		"table %q: there is none of that name: create it, or name one that list_flights shows", name)
