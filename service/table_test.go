@@ -172,7 +172,7 @@ func TestAttackWhatAQueueDeliversIsThereAfterACrash(t *testing.T) {
 	if _, err := q.rollouts.ForService().InsertOnce(t.Context(), "unanswered", alone(2, 0)...); err != nil {
 		t.Fatal(err)
 	}
-	q.rolloutsChanged.notify()
+	q.lines.rolloutsChanged()
 	v.mustSample(v.exchanger(v.client, "q"), wire.SampleRequest{Size: 2, Prefetch: count(0)})
 	after := v.crashed()
 	if s := after.stats("q"); s.Present != 2 {
