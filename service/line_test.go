@@ -234,8 +234,6 @@ func TestAttackOrderDoesNotStopATable(t *testing.T) {
 	long := func(n int) rollout.Group { return one(answer(n, 0, 0)) }
 	bytes := queueOf(64)
 	bytes.CapacityBytes = 2 * groupBytes(long(100))
-	limited := queueOf(16)
-	limited.Limiter = &wire.Limiter{SamplesPerInsert: 0.25, ErrorBuffer: 10} // inserted/4 - drawn, from -10 to 10
 	gated := wire.Table{Name: "g", Options: replay.Options{MinSize: 96}, Gate: &wire.Gate{RolloutsPerUpdate: 96}}
 	ask := func(t *testing.T, table *table, size int) *request {
 		return send(t, size, func(ctx context.Context, _ *request) error {
@@ -265,16 +263,6 @@ func TestAttackOrderDoesNotStopATable(t *testing.T) {
 				behind = table.sendSample(t, 1, 0, noTimeout)
 				table.mustInsert(t, long(100))
 				return head, behind, table.sendInsert(t, 1, noTimeout)
-			}},
-		{"the queue is full, and the limiter holds the first sample", limited,
-			func(t *testing.T, table *table) (head, behind, other *request) {
-				table.mustInsert(t, alone(16, 0)...)
-				if r := table.sendSample(t, 8, 0, noTimeout); r.err != nil {
-					t.Fatal(r.err)
-				}
-				head = table.sendSample(t, 8, 0, noTimeout)
-				other = table.sendInsert(t, 1, noTimeout)
-				return head, table.sendSample(t, 1, 0, noTimeout), other
 			}},
 		{"the gate holds the first start", gated,
 			func(t *testing.T, table *table) (head, behind, other *request) {
