@@ -114,6 +114,9 @@ func (q modelQueue) step(in asked, out answered, capacity int, waiting bool) (bo
 	switch in.kind {
 	case insert:
 		if in.version > q.version {
+			if waiting && errors.Is(out.err, rollout.ErrFull) { // behind others who wait, nobody looked at it
+				return true, q
+			}
 			return refused(rollout.ErrAhead, true)
 		}
 		if full := len(q.held)+len(in.tags) > capacity; full || out.err != nil {

@@ -126,13 +126,6 @@ func (d *simulatedDisk) losePower(after int) {
 	}
 }
 
-// lost reports whether the power is gone.
-func (d *simulatedDisk) lost() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.dead
-}
-
 // fail makes writes fail.
 func (d *simulatedDisk) fail(writes int) {
 	d.mu.Lock()

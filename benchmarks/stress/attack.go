@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,11 +135,20 @@ func (a *attacked) attackAll(ctx context.Context, before float64) error {
 		if err != nil {
 			return err
 		}
+		if err := attackers.AwaitReady(ctx, func(context.Context) error {
+			if !strings.HasPrefix(attackers.Output(), attacking) {
+				return errors.New("it does not attack yet")
+			}
+			return nil
+		}); err != nil {
+			attackers.Kill()
+			return err
+		}
 		rate := a.measure(ctx, took)
 		if err := attackers.Stop(); err != nil || ctx.Err() != nil {
 			return err
 		}
-		a.verdict.fact("%s: the attackers got %s", name, attackers.Output())
+		a.verdict.fact("%s: the attackers got %s", name, strings.TrimSpace(strings.TrimPrefix(attackers.Output(), attacking)))
 		if !a.server.Alive() {
 			a.verdict.violation("%s: the service ended: %v", name, a.server.Err())
 			return nil

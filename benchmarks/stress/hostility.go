@@ -51,6 +51,9 @@ func hostilities() []hostility {
 	}
 }
 
+// attacking is what the process prints once SIGTERM ends it in order.
+const attacking = "attacking"
+
 // HostileSettings are the settings of the process that attacks.
 type HostileSettings struct {
 	Listen string `required:"" help:"Where the service listens, host:port."`
@@ -60,6 +63,7 @@ type HostileSettings struct {
 
 // Run attacks until the context ends, and prints how the service put each hostility off in the end.
 func (s *HostileSettings) Run(ctx context.Context) error {
+	fmt.Println(attacking)
 	var ends counter
 	var attackers sync.WaitGroup
 	for _, kind := range s.Kinds {
