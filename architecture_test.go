@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io"
 	"maps"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -237,10 +238,27 @@ func TestThePictureOfTheHouseIsTrue(t *testing.T) {
 	}
 }
 
-// filesInText matches the paths of Go files that documents name.
-var filesInText = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*/[a-z_]+\\.go)`")
+// filesInText and testsInText match the paths of Go files and the tests that documents name.
+var (
+	filesInText = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*/[a-z_]+\\.go)`")
+	testsInText = regexp.MustCompile(`\bTest[A-Z]\w+`)
+	testsInCode = regexp.MustCompile(`(?m)^func (Test[A-Z]\w+)`)
+)
 
-func TestDocumentsNameFilesThatExist(t *testing.T) {
+func TestDocumentsNameFilesAndTestsThatExist(t *testing.T) {
+	tests := make(map[string]bool)
+	if err := fs.WalkDir(os.DirFS("."), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range testsInCode.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	paths, err := filepath.Glob("docs/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -253,6 +271,11 @@ func TestDocumentsNameFilesThatExist(t *testing.T) {
 		for _, m := range filesInText.FindAllStringSubmatch(string(text), -1) {
 			if _, err := os.Stat(m[1]); err != nil {
 				t.Errorf("%s names %s, which does not exist", path, m[1])
+			}
+		}
+		for _, name := range testsInText.FindAllString(string(text), -1) {
+			if !tests[name] {
+				t.Errorf("%s names the test %s, which does not exist", path, name)
 			}
 		}
 	}
