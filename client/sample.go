@@ -34,7 +34,7 @@ func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 	}
 	noPrefetch := 0
 	wireReq := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID,
-		Prefetch: &noPrefetch}
+		UseAtDraw: t.atDraw, Prefetch: &noPrefetch}
 	var held *rollout.Batch // received, and its acknowledgement sent
 	err := t.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
@@ -69,7 +69,7 @@ func (t *Table) trySample(ctx context.Context, req wire.SampleRequest, held **ro
 		if *held == nil || !b.Repeated {
 			*held = b // a service that crashed may give other rollouts under the same batch id
 		}
-		if !b.Repeated {
+		if !b.Repeated && !req.UseAtDraw {
 			a, usable, err = s.roundTrip(ctx, wire.SampleRequest{Acknowledge: []uint64{uint64(b.ID)}})
 			wentBack = a.status != nil && a.status.Code == wire.NoLease
 		}

@@ -20,6 +20,7 @@ type Table struct {
 	client *Client
 	name   string
 	wait   time.Duration // see Waiting
+	atDraw bool          // see UsingAtDraw
 	*shared
 }
 
@@ -45,6 +46,15 @@ func (t *Table) Waiting(d time.Duration) *Table {
 	waiting := *t
 	waiting.wait = max(d, 0)
 	return &waiting
+}
+
+// UsingAtDraw returns the table with a Sample that counts draws as used at once. When the connection breaks the service
+// sends the same batch again, and draws nothing else: so a run that alone works on a table gives the same batches
+// whatever breaks. But what this program had drawn when it ends is consumed.
+func (t *Table) UsingAtDraw() *Table {
+	using := *t
+	using.atDraw = true
+	return &using
 }
 
 // longestWait bounds one wait of the service, so that a lost connection is found in between.

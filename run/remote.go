@@ -102,7 +102,7 @@ func (r Remote) dial(ctx context.Context) (*client.Client, *client.Table, error)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--buffer: %w", err)
 	}
-	return c, c.Table(table), nil
+	return c, c.Table(table).UsingAtDraw(), nil
 }
 
 // withRunName returns the place with a name for the checkpoints of a new run, which no other run has.
