@@ -345,7 +345,10 @@ func (w *world) deliver(b *rollout.Batch) error {
 func (w *world) sample(ctx context.Context) error {
 	w.samples++
 	request := rollout.Request{ID: fmt.Sprint("sample-", w.samples), Size: 1 + w.random.IntN(5)}
-	for {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) { // a journal tries again after a while
+		if time.Since(began) > 30*time.Second {
+			return fmt.Errorf("%s is not served", request.ID)
+		}
 		b, err := w.table().Sample(ctx, request)
 		if err == nil && w.lost() { // the client dies with the batch, and its successor repeats the request
 			b, err = w.table().Sample(ctx, request)
