@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ type world struct {
 	defect  defect
 	folder  string
 	disk    *simulatedDisk
-	now     time.Time
+	now     atomic.Int64 // unix seconds
 	service *service.Service
 	grpc    *grpc.Server
 	client  *client.Client
@@ -116,13 +117,14 @@ const simulatedTable = "queue"
 func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 	w := &world{
 		t: t, random: rollout.Stream(seed, "simulation", 0), defect: d, folder: t.TempDir(),
-		disk: &simulatedDisk{noSync: d == noSync}, now: time.Unix(1e9, 0), insertions: make(map[string]*insertion),
+		disk: &simulatedDisk{noSync: d == noSync}, insertions: make(map[string]*insertion),
 		ids: make(map[string]rollout.ID), states: make(map[string]state), delivered: make(map[string]bool),
 	}
 	if memory, err := os.MkdirTemp("/dev/shm", "reprise-simulation"); err == nil { // a simulated disk need not be slow
 		w.folder = memory
 		defer os.RemoveAll(memory)
 	}
+	w.now.Store(1e9)
 	defer w.disk.install()()
 	defer func() {
 		if w.service != nil {
@@ -153,7 +155,7 @@ func (w *world) start() error {
 		sync = journal.Interval
 	}
 	s, err := service.New(service.Options{Data: w.folder, Sync: sync, Interval: time.Hour,
-		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return w.now }, MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
+		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) }, MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
 		Tables: []wire.Table{{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
 			LeaseSeconds: 60}}}})
 	if err != nil {
@@ -220,7 +222,7 @@ func (w *world) step() error {
 	case k < 14:
 		return w.settle(ctx)
 	case k == 14:
-		w.now = w.now.Add(time.Duration(w.random.IntN(100)) * time.Second)
+		w.now.Add(int64(w.random.IntN(100)))
 		w.note("the clock goes on")
 	case k == 15:
 		w.disk.losePower(w.random.IntN(12))
