@@ -155,7 +155,8 @@ func (w *world) start() error {
 		sync = journal.Interval
 	}
 	s, err := service.New(service.Options{Data: w.folder, Sync: sync, Interval: time.Hour,
-		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) }, MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
+		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) }, MemoryBytes: 256 << 20,
+		DiskReserveBytes: 4096,
 		Tables: []wire.Table{{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
 			LeaseSeconds: 60}}}})
 	if err != nil {
