@@ -87,7 +87,7 @@ crash: build ## kill -9 a service under load CRASHES (200) times and look for ev
 	bin/stress crash --program bin/reprise --times $(CRASHES) --dir runs
 	bin/stress recovery --program bin/reprise --dir runs
 
-attack: build ## attack a service that may use 4 GB, and one that may use 1 GB, in the end for ATTACK (5m) in every way at once, and check it
+attack: build ## attack services that may use 4 GB and 1 GB, in the end for ATTACK (5m) in every way at once
 	@mkdir -p runs
 	$(GO) build -o bin/stress ./benchmarks/stress
 	for limit in 4000000000 1000000000; do \

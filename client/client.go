@@ -37,6 +37,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -127,6 +128,9 @@ type Client struct {
 	flight  flight.FlightServiceClient
 	id      uint64        // random; batch and request ids begin with it
 	numbers atomic.Uint64 // of the ids given
+
+	mu     sync.Mutex // guards what follows
+	tables map[string]*shared
 }
 
 // Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and waits for its
@@ -139,7 +143,7 @@ func Dial(ctx context.Context, address string, o Options) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{address: a, options: o.withDefaults()}
+	c := &Client{address: a, options: o.withDefaults(), tables: make(map[string]*shared)}
 	var random [8]byte
 	rand.Read(random[:]) // never fails
 	c.id = binary.LittleEndian.Uint64(random[:])
@@ -223,9 +227,17 @@ func (c *Client) Address() string { return c.address.String() }
 // nextID returns an id that no other request of any client has.
 func (c *Client) nextID() string { return fmt.Sprintf("%016x-%d", c.id, c.numbers.Add(1)) }
 
-// Table returns a table by its name, whether the service has it or not.
+// Table returns a table by its name, whether the service has it or not. All that it returns for one name use the same
+// streams.
 func (c *Client) Table(name string) *Table {
-	return &Table{client: c, name: name, shared: &shared{leased: make(map[rollout.BatchID]*Stream)}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.tables[name]
+	if s == nil {
+		s = &shared{leased: make(map[rollout.BatchID]*Stream)}
+		c.tables[name] = s
+	}
+	return &Table{client: c, name: name, shared: s}
 }
 
 // Create creates a table, unless one with the same definition exists. The error wraps wire.ErrExists if one with

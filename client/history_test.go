@@ -443,7 +443,9 @@ func TestAttackPlantedDefectsAreFoundInHistories(t *testing.T) {
 			address, stop := serve()
 			defer stop()
 			for seed := range uint64(200) {
-				h := record(t, address, seed, func(q queue, random *rand.Rand) queue { return plant(planted{q, random}) })
+				h := record(t, address, seed, func(q queue, random *rand.Rand) queue {
+					return plant(planted{q, random})
+				})
 				if h.check(seed) == porcupine.Illegal {
 					t.Logf("found with seed %d", seed)
 					return

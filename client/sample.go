@@ -128,7 +128,8 @@ func (t *Table) settle(ctx context.Context, kind string, batches []rollout.Batch
 	for i, id := range batches {
 		req.Batches[i] = uint64(id)
 	}
-	if err := t.client.actWithoutRetry(ctx, t.name, kind, req, new(wire.TableInfo)); err != nil {
+	err := t.client.actWithoutRetry(ctx, t.name, kind, req, new(wire.TableInfo))
+	if gone := errors.Is(err, rollout.ErrNoLease) && len(batches) == 1; err != nil && !gone {
 		return err
 	}
 	t.mu.Lock()
@@ -139,7 +140,7 @@ func (t *Table) settle(ctx context.Context, kind string, batches []rollout.Batch
 			s.end()
 		}
 	}
-	return nil
+	return err
 }
 
 var errStreamClosed = errors.New("stream is closed")

@@ -440,3 +440,33 @@ func TestBatchesKeepTheirMemoryByDefault(t *testing.T) {
 		}
 	}
 }
+
+// A stream is a call in progress, of which a service allows so many.
+func TestNoStreamIsLeftOpen(t *testing.T) {
+	f, table := connected(t, replay.Options{Capacity: 8, Sampler: replay.Uniform}, Options{})
+	ctx := t.Context()
+	if _, err := table.Insert(ctx, group("p", 1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := table.client.Table("lab").Sample(ctx, rollout.Request{Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(table.samples.streams); n != 1 {
+		t.Errorf("%d streams are open after samples by five Tables of one name, want 1", n)
+	}
+	b, err := table.Lease(ctx, rollout.Request{Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.table.Release(ctx, b.ID); err != nil { // its time is over
+		t.Fatal(err)
+	}
+	if err := table.Acknowledge(ctx, b.ID); !errors.Is(err, rollout.ErrNoLease) {
+		t.Errorf("acknowledged a batch that went back: %v", err)
+	}
+	if n := len(table.leased); n != 0 {
+		t.Errorf("%d streams of batches that went back are open", n)
+	}
+}

@@ -24,7 +24,7 @@ type Table struct {
 	*shared
 }
 
-// shared is what all copies of a Table share.
+// shared is what all Tables of a name share.
 type shared struct {
 	inserts streamPool[*insertStream]
 	samples streamPool[*sampleStream]

@@ -300,8 +300,8 @@ func (m *consumed) of(request string, b *rollout.Batch) Consumed {
 }
 
 func (c Consumed) err() error {
-	return fmt.Errorf("request id %q: its batch %d was acknowledged before, and the %d rollouts (of ids %d to %d) have "+
-		"left the queue: sample under another id: %w", c.Request, c.Batch, c.Rollouts, c.First, c.Last,
+	return fmt.Errorf("request id %q: its batch %d was acknowledged before, and the %d rollouts (of ids %d to %d) "+
+		"have left the queue: sample under another id: %w", c.Request, c.Batch, c.Rollouts, c.First, c.Last,
 		rollout.ErrNoLease)
 }
 

@@ -46,8 +46,8 @@ type connections struct {
 
 func newConnections(o Options) *connections {
 	return &connections{
-		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MaxInFlightBytes / 4, maxMessage: o.MaxMessageBytes,
-		sendTimeout: o.SendTimeout, open: make(map[*conn]bool),
+		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MaxInFlightBytes / 4,
+		maxMessage: o.MaxMessageBytes, sendTimeout: o.SendTimeout, open: make(map[*conn]bool),
 	}
 }
 
@@ -148,6 +148,7 @@ type conn struct {
 	used   bool       // a call was made on it
 	caller string
 	calls  int            // in progress
+	gone   bool           // it was closed
 	begun  int            // calls that the client began
 	served int            // calls that reached the service: fewer, if some were malformed
 	tables map[string]int // calls in progress, by table
@@ -199,6 +200,45 @@ type countedConn struct {
 	frames clientFrames
 }
 
+// clientFrames counts the frames of HTTP/2 that matter here in the bytes of a client, in whatever pieces they come (RFC
+// 9113, section 4.1): the payload of DATA, all that gRPC keeps until a call takes it, and HEADERS, each of which begins
+// a call.
+type clientFrames struct {
+	skip   int // bytes before the next header: the preface, a frame's payload
+	header [9]byte
+	have   int // bytes of header
+}
+
+const (
+	prefaceBytes = 24
+	dataFrame    = 0
+	headersFrame = 1
+	prefixBytes  = 5 // before a gRPC message, in its frames
+)
+
+// count returns the bytes of DATA and the number of HEADERS of the frames whose own headers end in b.
+func (f *clientFrames) count(b []byte) (data int64, begun int) {
+	for {
+		n := min(f.skip, len(b))
+		f.skip -= n
+		b = b[n:]
+		n = copy(f.header[f.have:], b)
+		f.have += n
+		if f.have < len(f.header) {
+			return data, begun
+		}
+		b = b[n:]
+		f.have = 0
+		f.skip = int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
+		switch f.header[3] {
+		case dataFrame:
+			data += int64(f.skip)
+		case headersFrame:
+			begun++
+		}
+	}
+}
+
 // Read waits while too much has come over all connections.
 func (c *countedConn) Read(b []byte) (int, error) {
 	c.of.awaitMemory()
@@ -215,7 +255,7 @@ func (c *conn) add(bytes int64, begun int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun += begun
-	if c.begun == c.served && c.calls == 0 {
+	if c.gone || c.begun == c.served && c.calls == 0 {
 		return true
 	}
 	if c.untaken == 0 {
@@ -365,6 +405,7 @@ func (c *conn) Close() error {
 	if c.slow != nil {
 		c.slow.Stop()
 	}
+	c.gone = true
 	c.change(-c.untaken)
 	c.all.promoted.CompareAndSwap(c, nil)
 	c.mu.Unlock()
@@ -393,7 +434,9 @@ func connOf(ctx context.Context) *conn {
 
 // countCall counts a call and the messages that it takes. The calls of a connection that did not come through
 // [Service.Listener] are not counted.
-func (s *Service) countCall(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *Service) countCall(
+	server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
 	c := connOf(stream.Context())
 	if c == nil {
 		return next(server, stream)

@@ -20,7 +20,8 @@ type guarded struct {
 // Context returns it.
 func (g guarded) Context() context.Context { return g.ctx }
 
-// guard is around every call: it ends the call's context when the time of a stop is up, and turns a panic into an error.
+// guard is around every call: it ends the call's context when the time of a stop is up, and turns a panic into an
+// error.
 func (s *Service) guard(
 	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) (err error) {

@@ -233,14 +233,14 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 	return bytes
 }
 
-// reserveMemory waits until an insertion may be in memory: its body, decompressed, and its rows as rollouts. It is asked
-// before anything is decompressed or decoded.
+// reserveMemory waits until an insertion may be in memory: its body, decompressed, and its rows as rollouts. It is
+// asked before anything is decompressed or decoded.
 func (t *table) reserveMemory(ctx context.Context, bytes, rows int64) (release func(), err error) {
 	s := t.service
 	decoded := bytes + rows*rolloutOverhead
 	if most := 2 * s.options.MaxMessageBytes; decoded > most {
-		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, above "+
-			"%d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
+		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, "+
+			"above %d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
 	}
 	return s.admit(ctx, t.Name, bytes, decoded)
 }

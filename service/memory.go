@@ -231,8 +231,8 @@ func (s *Service) admit(ctx context.Context, table string, message, decoded int6
 	leave := s.waiting.tryAcquire(caller, table, message, 0)
 	if leave == nil {
 		s.waiting.refused.Add(1)
-		return nil, fmt.Errorf("a message of %d bytes: %d of %d bytes are free for insertions (max_in_flight_bytes) and "+
-			"%d of %d for messages that wait, at most half of them for one caller or table: send less at a time: %w",
+		return nil, fmt.Errorf("a message of %d bytes: %d of %d bytes are free for insertions (max_in_flight_bytes) "+
+			"and %d of %d for messages that wait, at most half of them for one caller or table: send less at a time: %w",
 			message, s.incoming.all.left(), s.incoming.all.most, s.waiting.all.left(), s.waiting.all.most,
 			rollout.ErrFull)
 	}
@@ -241,7 +241,9 @@ func (s *Service) admit(ctx context.Context, table string, message, decoded int6
 }
 
 // admitCall charges a call: most wait, for rollouts or for messages.
-func (s *Service) admitCall(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *Service) admitCall(
+	server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
 	ctx := stream.Context()
 	connection := ""
 	if c := connOf(ctx); c != nil {
@@ -268,8 +270,8 @@ func (t *table) reserveLease(ctx context.Context, draws int) (release func(), er
 		return release, nil
 	}
 	leased.refused.Add(1)
-	return nil, wire.Errorf(wire.TooLarge, "size: %d: a lease of that many draws takes %d bytes, %d of %d are free for "+
-		"leases, at most half of them for one caller or table: settle batches on lease, ask for fewer, or raise "+
+	return nil, wire.Errorf(wire.TooLarge, "size: %d: a lease of that many draws takes %d bytes, %d of %d are free "+
+		"for leases, at most half of them for one caller or table: settle batches on lease, ask for fewer, or raise "+
 		"memory_bytes", draws, bytes, leased.all.left(), leased.all.most)
 }
 

@@ -191,7 +191,8 @@ func TestAttackTablesThatFillTheMemory(t *testing.T) {
 		t.Fatalf("%d tables were filled: %v", tables, err)
 	}
 	do[struct{}](v, wire.DropTable, wire.TableRequest{Table: "t0"})
-	if _, err := v.insert(fmt.Sprint("t", tables-1), wire.InsertRequest{TimeoutMS: new(int64)}, alone(1, 0)...); err != nil {
+	last := fmt.Sprint("t", tables-1)
+	if _, err := v.insert(last, wire.InsertRequest{TimeoutMS: new(int64)}, alone(1, 0)...); err != nil {
 		t.Errorf("after a table was dropped: %v", err)
 	}
 	again := v.create(wire.Table{Name: "t1", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}})
@@ -369,8 +370,8 @@ func TestLargeMessagesGetThroughOneAfterAnother(t *testing.T) {
 	for range 8 {
 		client := v.dial()
 		sending.Go(func() {
-			_, err := client.GetFlightInfo(v.ctx, &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"a"},
-				Cmd: make([]byte, 15<<20)})
+			_, err := client.GetFlightInfo(v.ctx, &flight.FlightDescriptor{Type: flight.DescriptorPATH,
+				Path: []string{"a"}, Cmd: make([]byte, 15<<20)})
 			if err != nil && !strings.Contains(err.Error(), "invalid") {
 				t.Error(err)
 			}

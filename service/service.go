@@ -166,8 +166,8 @@ func (o Options) Validate() error {
 		"always, interval or off")
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
 	p.Check(o.MemoryBytes >= leastMemory, "memory_bytes", o.MemoryBytes, "%d or more", leastMemory)
-	p.Check(o.MemoryBytes < leastMemory || o.tableBytes() >= o.MemoryBytes/leastForTables, "memory_bytes", o.MemoryBytes,
-		"%d more, since less than 1/%d is left for tables; or lower max_in_flight_bytes (%d, which counts twice), "+
+	p.Check(o.MemoryBytes < leastMemory || o.tableBytes() >= o.MemoryBytes/leastForTables,
+		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower max_in_flight_bytes (%d, which counts twice), "+
 			"max_outgoing_bytes (%d) or max_connections (%d, of %d bytes each)",
 		o.MemoryBytes/leastForTables-o.tableBytes(), leastForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
 		o.MaxConnections, connectionOverhead)
@@ -238,8 +238,9 @@ func New(o Options) (*Service, error) {
 	o = o.withDefaults()
 	s := &Service{
 		options: o, log: o.Logger, started: o.Clock(), tables: make(map[string]*table), pool: new(wire.Pool),
-		incoming: newPool(o.MaxInFlightBytes, o.MaxMessageBytes), outgoing: newPool(o.MaxOutgoingBytes, o.MaxMessageBytes),
-		waiting: newPool(o.MaxInFlightBytes/2, o.MaxMessageBytes), leased: newPool(o.smallBytes(), 0),
+		incoming: newPool(o.MaxInFlightBytes, o.MaxMessageBytes),
+		outgoing: newPool(o.MaxOutgoingBytes, o.MaxMessageBytes),
+		waiting:  newPool(o.MaxInFlightBytes/2, o.MaxMessageBytes), leased: newPool(o.smallBytes(), 0),
 		calls: newPool(o.smallBytes(), 0), tableMemory: holdings{most: o.tableBytes()}, connections: newConnections(o),
 		closing: make(chan struct{}),
 	}
@@ -279,7 +280,8 @@ func (s *Service) openJournals() error {
 		return fmt.Errorf("data: %s: %w: stop that service, or give this one another folder", s.options.Data, err)
 	}
 	if s.space, err = openSpace(s.options.Data, s.options.DiskReserveBytes, s.log); err != nil {
-		return fmt.Errorf("data: %s: taking disk_reserve_bytes, %d: %w", s.options.Data, s.options.DiskReserveBytes, err)
+		return fmt.Errorf("data: %s: taking disk_reserve_bytes, %d: %w", s.options.Data, s.options.DiskReserveBytes,
+			err)
 	}
 	files, err := os.ReadDir(s.tablesFolder())
 	if err != nil {
@@ -428,7 +430,8 @@ func (s Summary) String() string {
 }
 
 // Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, when theirs
-// end too, leased batches go back, and the journals are flushed and closed. Streams that stay open get errors with code wire.Closing;
+// end too, leased batches go back, and the journals are flushed and closed. Streams that stay open get errors with code
+// wire.Closing;
 // the caller stops the grpc server after this. Later calls return the same.
 func (s *Service) Stop(ctx context.Context) (Summary, error) {
 	s.stop.Do(func() { s.summary, s.stopErr = s.shutDown(ctx) })

@@ -16,9 +16,9 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// simulatedDisk does what disks do to the files of bbolt: they lose power, and with it what was not synced, or tear it, or
-// keep a later write and lose an earlier one; a write fails; they are full. The files are real: what is lost is taken
-// back when restore is called. Its methods may be called concurrently.
+// simulatedDisk does what disks do to the files of bbolt: they lose power, and with it what was not synced, or tear it,
+// or keep a later write and lose an earlier one; a write fails; they are full. The files are real: what is lost is
+// taken back when restore is called. Its methods may be called concurrently.
 type simulatedDisk struct {
 	noSync bool // a planted defect: the program does not sync
 
@@ -169,7 +169,8 @@ func (f *file) restore(random *rand.Rand) error {
 		whole := how == 1 || how == 2 && random.IntN(2) == 0
 		for from := 0; from < len(w.fresh); from += sector {
 			if whole || how == 3 && random.IntN(2) == 0 {
-				if _, err := f.handle.WriteAt(w.fresh[from:min(from+sector, len(w.fresh))], w.at+int64(from)); err != nil {
+				part := w.fresh[from:min(from+sector, len(w.fresh))]
+				if _, err := f.handle.WriteAt(part, w.at+int64(from)); err != nil {
 					return err
 				}
 			}

@@ -155,8 +155,8 @@ func (w *world) start() error {
 		sync = journal.Interval
 	}
 	s, err := service.New(service.Options{Data: w.folder, Sync: sync, Interval: time.Hour,
-		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) }, MemoryBytes: 256 << 20,
-		DiskReserveBytes: 4096,
+		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) },
+		MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
 		Tables: []wire.Table{{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
 			LeaseSeconds: 60}}}})
 	if err != nil {
@@ -348,7 +348,7 @@ func (w *world) deliver(b *rollout.Batch) error {
 func (w *world) sample(ctx context.Context) error {
 	w.samples++
 	request := rollout.Request{ID: fmt.Sprint("sample-", w.samples), Size: 1 + w.random.IntN(5)}
-	for began := time.Now(); ; time.Sleep(time.Millisecond) { // a journal tries again after a while
+	for began := time.Now(); ; { // a journal tries again after a while
 		if time.Since(began) > 30*time.Second {
 			return fmt.Errorf("%s is not served", request.ID)
 		}

@@ -273,8 +273,8 @@ func (t *table) unlessDropped(operation func() error) error {
 	return operation()
 }
 
-// allowedStill returns an error unless a stream may go on with the table: the caller's token may have been revoked since
-// the stream began, and the table dropped. If another has its name by now, the caller reaches that by a new stream.
+// allowedStill returns an error unless a stream may go on with the table: since the stream began the caller's token may
+// have been revoked, and the table dropped. If another has its name by now, the caller reaches that by a new stream.
 func (t *table) allowedStill(ctx context.Context, write bool) error {
 	now, err := t.service.allowed(ctx, t.Name, write)
 	if err == nil && now != t {

@@ -101,8 +101,8 @@ func (w *wait) expiry(first bool) (fires <-chan time.Time, stop func() bool) {
 	return nil, func() bool { return false }
 }
 
-// signal wakes everyone who waits for a change: few do. The zero signal is ready. A waiter calls [signal.watch] before it
-// looks, so that no change between the look and the wait is lost.
+// signal wakes everyone who waits for a change: few do. The zero signal is ready. A waiter calls [signal.watch] before
+// it looks, so that no change between the look and the wait is lost.
 type signal struct {
 	mu      sync.Mutex
 	changed chan struct{} // nil: nobody watches

@@ -28,7 +28,7 @@ type AttackSettings struct {
 	Limit     int64         `default:"4000000000" help:"Limit of the process's data in bytes, as by ulimit -d."`
 	Each      time.Duration `default:"10s" help:"How long each attack takes."`
 	Mixed     time.Duration `default:"1m" help:"How long all attacks together take, in the end."`
-	Dir       string        `help:"Folder for the journals, removed in the end; the system's folder for temporary files by default."`
+	Dir       string        `help:"Folder for the journals, removed in the end; by default among temporary files."`
 	Producers int           `default:"4" help:"Honest clients that insert."`
 	Consumers int           `default:"2" help:"Honest clients that sample."`
 	Pace      time.Duration `default:"100ms" help:"Time between two insertions of an honest client."`
@@ -70,7 +70,8 @@ func underAttack(ctx context.Context, settings AttackSettings, out io.Writer) (_
 	defer remove()
 	a := &attacked{AttackSettings: settings, out: out, verdict: new(Verdict), honest: rand.Text(), hostile: rand.Text()}
 	tokens := filepath.Join(dir, "tokens.yaml")
-	if err := os.WriteFile(tokens, fmt.Appendf(nil, "tokens:\n  - {name: honest, token: %s, read: ['*'], write: ['*']}\n"+
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "tokens:\n"+
+		"  - {name: honest, token: %s, read: ['*'], write: ['*']}\n"+
 		"  - {name: hostile, token: %s, read: ['a-*'], write: ['a-*']}\n", a.honest, a.hostile), 0o600); err != nil {
 		return nil, err
 	}
@@ -126,12 +127,12 @@ func underAttack(ctx context.Context, settings AttackSettings, out io.Writer) (_
 	return a.verdict, ctx.Err()
 }
 
-// attackAll carries out the attacks, in a process of less priority, and compares the rate of the honest clients with the
-// one before.
+// attackAll carries out the attacks, in a process of less priority, and compares the rate of the honest clients with
+// the one before.
 func (a *attacked) attackAll(ctx context.Context, before float64) error {
 	run := func(name string, took time.Duration, kinds ...string) error {
-		attackers, err := process.Start("the attackers", a.log, "nice", append([]string{"-n", "19", a.Attackers, "hostile",
-			"--listen", a.server.listen, "--token", a.hostile}, kinds...)...)
+		attackers, err := process.Start("the attackers", a.log, "nice", append([]string{"-n", "19", a.Attackers,
+			"hostile", "--listen", a.server.listen, "--token", a.hostile}, kinds...)...)
 		if err != nil {
 			return err
 		}
@@ -148,7 +149,8 @@ func (a *attacked) attackAll(ctx context.Context, before float64) error {
 		if err := attackers.Stop(); err != nil || ctx.Err() != nil {
 			return err
 		}
-		a.verdict.fact("%s: the attackers got %s", name, strings.TrimSpace(strings.TrimPrefix(attackers.Output(), attacking)))
+		got := strings.TrimSpace(strings.TrimPrefix(attackers.Output(), attacking))
+		a.verdict.fact("%s: the attackers got %s", name, got)
 		if !a.server.Alive() {
 			a.verdict.violation("%s: the service ended: %v", name, a.server.Err())
 			return nil
@@ -338,8 +340,8 @@ func (a *attacked) check(ctx context.Context) {
 		return
 	}
 	err = checkBalance(s)
-	a.verdict.check(err == nil && s.Present == 0, "the books balance: %d inserted, %d consumed, %d returned, %d left (%v)",
-		s.Inserted, s.Acknowledged, s.Returned, s.Present, err)
+	a.verdict.check(err == nil && s.Present == 0,
+		"the books balance: %d inserted, %d consumed, %d returned, %d left (%v)", s.Inserted, s.Acknowledged, s.Returned, s.Present, err)
 	missing, _ := a.outcomes.missing()
 	answered := a.outcomes.count(func(o *outcome) bool { return o.acknowledged })
 	a.verdict.check(len(missing) == 0 && answered > 0, "of %d acknowledged rollouts %d were never delivered", answered,

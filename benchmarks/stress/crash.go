@@ -30,7 +30,7 @@ type CrashSettings struct {
 	Dir       string        `help:"Folder for the journals, removed in the end; the system's folder for temporary files by default."`
 	Seed      uint64        `default:"1" help:"Seed of every choice."`
 	Inserting int           `default:"8" help:"Clients that insert."`
-	Callers   int           `default:"4" help:"Clients that sample a queue, one call in four of which dies and is repeated by a successor."`
+	Callers   int           `default:"4" help:"Clients that sample a queue; one call in four dies, and a successor repeats it."`
 	Life      time.Duration `default:"1s" help:"Longest time between a start and the next kill."`
 	Pace      time.Duration `default:"10ms" help:"Longest pause of a client between two calls."`
 	Longest   int           `default:"512" help:"Tokens of the longest rollouts."`

@@ -488,7 +488,8 @@ func (a *attacker) waiters(ctx context.Context) error {
 			}
 			defer conn.Close()
 			for range 500 {
-				if _, err := a.exchange(ctx, conn, emptyTable, 1, wire.SampleRequest{Size: 1, TimeoutMS: &forever}); err != nil {
+				request := wire.SampleRequest{Size: 1, TimeoutMS: &forever}
+				if _, err := a.exchange(ctx, conn, emptyTable, 1, request); err != nil {
 					failed = err
 				}
 			}

@@ -32,7 +32,7 @@ import (
 type commands struct {
 	Soak     SoakSettings     `cmd:"" help:"Work on a service for a while, with everything that goes wrong in networks, and check it."`
 	Crash    CrashSettings    `cmd:"" help:"Kill a service under load again and again, and look for everything it acknowledged."`
-	Attack   AttackSettings   `cmd:"" help:"Attack a service that has little memory, beside honest clients, and check it."`
+	Attack   AttackSettings   `cmd:"" help:"Attack a service that has little memory beside honest clients."`
 	Hostile  HostileSettings  `cmd:"" hidden:"" help:"Attack a service: the attackers of attack."`
 	Recovery RecoverySettings `cmd:"" help:"Measure how long a service takes to serve again after kill -9."`
 }

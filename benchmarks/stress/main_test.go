@@ -35,7 +35,8 @@ func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
 			}
 			return underAttack(t.Context(), AttackSettings{
 				Program: program, Attackers: attackers, Limit: 1e9, Each: time.Second / 2, Mixed: 5 * time.Second,
-				Dir: t.TempDir(), Producers: 4, Consumers: 2, Pace: 100 * time.Millisecond, // on a busy machine rates say nothing
+				Dir: t.TempDir(), Producers: 4, Consumers: 2, Pace: 100 * time.Millisecond,
+				// no Least: on a busy machine rates say nothing
 			}, t.Output())
 		},
 		"recovery": func(t *testing.T) (*Verdict, error) {

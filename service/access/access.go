@@ -161,8 +161,8 @@ func (p *Policy) ReadsEverything(ctx context.Context) bool {
 // token.
 const handshake = "/arrow.flight.protocol.FlightService/Handshake"
 
-// Stream authenticates streams when they begin; the service has no other calls. It answers a Handshake itself, with the token that came as the
-// password.
+// Stream authenticates streams when they begin; the service has no other calls. It answers a Handshake itself, with the
+// token that came as the password.
 func (p *Policy) Stream() grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		ctx, token, err := p.authenticateCall(stream.Context())

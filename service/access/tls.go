@@ -126,7 +126,7 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 const recheck = time.Second
 
 // reloaded is a value made from files, and made anew when they change. Whoever asks for the value checks the files,
-// once per recheck; nothing runs in between. Time is the clock's monotonic reading, so that stepping the machine's clock
+// once per recheck; nothing runs in between. Time is the clock's monotonic reading: stepping the machine's clock
 // delays no check. It is safe for concurrent use.
 type reloaded[T any] struct {
 	name string                                                   // of the value, for the log

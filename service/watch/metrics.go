@@ -76,7 +76,8 @@ func newMetrics(version string) *metrics {
 	m.errors = m.desc("reprise_errors_total", "Calls and requests that ended in an error, by error code.", "code")
 	m.partUsed = m.desc("reprise_memory_part_bytes", "Bytes held, by part of the memory.", "part")
 	m.partMost = m.desc("reprise_memory_part_limit_bytes", "Most bytes held, by part of the memory.", "part")
-	m.partRefused = m.desc("reprise_memory_refusals_total", "Requests that did not fit into a part of the memory.", "part")
+	m.partRefused = m.desc("reprise_memory_refusals_total", "Requests that did not fit into a part of the memory.",
+		"part")
 	return m
 }
 

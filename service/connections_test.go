@@ -27,7 +27,8 @@ func FuzzClientFrames(f *testing.F) {
 				err = framer.WritePing(false, [8]byte{})
 			case 1:
 				wantBegun++
-				err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: payload, EndHeaders: true})
+				err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: payload,
+					EndHeaders: true})
 			case 2:
 				err = framer.WriteRSTStream(stream, http2.ErrCodeCancel)
 			default:
