@@ -27,8 +27,8 @@ func (r idRange) repeated(batchID string, groups []rollout.Group) ([]rollout.ID,
 			return nil, err
 		}
 		if digest != r.Digest {
-			return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: use "+
-				"a new id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
+			return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: "+
+				"use a new id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
 		}
 	}
 	return r.list(), nil

@@ -431,8 +431,7 @@ func (s Summary) String() string {
 
 // Stop ends the service. Waiting requests get an error, those in flight may finish until the context ends, when theirs
 // end too, leased batches go back, and the journals are flushed and closed. Streams that stay open get errors with code
-// wire.Closing;
-// the caller stops the grpc server after this. Later calls return the same.
+// wire.Closing; the caller stops the grpc server after this. Later calls return the same.
 func (s *Service) Stop(ctx context.Context) (Summary, error) {
 	s.stop.Do(func() { s.summary, s.stopErr = s.shutDown(ctx) })
 	return s.summary, s.stopErr

@@ -291,8 +291,10 @@ func (a *attacker) exchange(ctx context.Context, conn *grpc.ClientConn, table st
 	return stream, nil
 }
 
-// ask repeats exchanges of some streams on a connection, whose answers nobody reads for a while.
-func (a *attacker) ask(ctx context.Context, streams, requests int, r wire.SampleRequest) error {
+// leaveUnread repeats calls on one connection, whose answers nobody reads for a while.
+func (a *attacker) leaveUnread(
+	ctx context.Context, calls int, call func(context.Context, *grpc.ClientConn) error,
+) error {
 	return a.repeat(ctx, 1, func(ctx context.Context, _ int) error {
 		conn, err := a.connect(a.token, nil)
 		if err != nil {
@@ -302,12 +304,8 @@ func (a *attacker) ask(ctx context.Context, streams, requests int, r wire.Sample
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var failed error
-		for range streams {
-			stream, err := a.exchange(ctx, conn, readTable, requests, r)
-			if err == nil && streams == 1 {
-				_, err = stream.Recv()
-			}
-			failed = errors.Join(failed, err)
+		for range calls {
+			failed = errors.Join(failed, call(ctx, conn))
 		}
 		wait(ctx, 2*time.Second)
 		return failed
@@ -315,12 +313,23 @@ func (a *attacker) ask(ctx context.Context, streams, requests int, r wire.Sample
 }
 
 func (a *attacker) hugeBatches(ctx context.Context) error {
-	return a.ask(ctx, 1, 53, wire.SampleRequest{Size: 1 << 20, Columns: []string{"id"}})
+	r := wire.SampleRequest{Size: 1 << 20, Columns: []string{"id"}}
+	return a.leaveUnread(ctx, 1, func(ctx context.Context, conn *grpc.ClientConn) error {
+		stream, err := a.exchange(ctx, conn, readTable, 53, r)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	})
 }
 
 func (a *attacker) prefetchMuch(ctx context.Context) error {
 	prefetch := 8
-	return a.ask(ctx, 8, 1, wire.SampleRequest{Size: 4096, Prefetch: &prefetch})
+	r := wire.SampleRequest{Size: 4096, Prefetch: &prefetch}
+	return a.leaveUnread(ctx, 8, func(ctx context.Context, conn *grpc.ClientConn) error {
+		_, err := a.exchange(ctx, conn, readTable, 1, r)
+		return err
+	})
 }
 
 func (a *attacker) getMuch(ctx context.Context) error {
@@ -328,14 +337,7 @@ func (a *attacker) getMuch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.repeat(ctx, 1, func(ctx context.Context, _ int) error {
-		conn, err := a.connect(a.token, nil)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
+	return a.leaveUnread(ctx, 1, func(ctx context.Context, conn *grpc.ClientConn) error {
 		var failed error
 		for range 200 {
 			stream, err := flight.NewFlightServiceClient(conn).DoGet(ctx, &flight.Ticket{Ticket: ticket})
@@ -346,7 +348,6 @@ func (a *attacker) getMuch(ctx context.Context) error {
 				_, failed = stream.Recv()
 			}
 		}
-		wait(ctx, 2*time.Second)
 		return failed
 	})
 }
