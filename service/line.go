@@ -65,10 +65,11 @@ func newLines(most int) *lines {
 
 // waiter is a request in a line.
 type waiter struct {
-	place place
-	at    *list.Element
-	wake  chan struct{} // try again; holds one
-	tried uint64        // changes before its last try
+	place  place
+	holder *holder // the call that a sample is for; nil for others
+	at     *list.Element
+	wake   chan struct{} // try again; holds one
+	tried  uint64        // changes before its last try
 }
 
 func (w *waiter) poke() {
@@ -78,11 +79,12 @@ func (w *waiter) poke() {
 	}
 }
 
-// arrive returns an error if a newcomer must not try, because others wait ahead of it.
-func (q *lines) arrive(p place) (tried uint64, err error) {
+// arrive returns an error if a newcomer must not try, because others wait ahead of it. It may try ahead of a sample that
+// is for the same call, as the prefetch of its stream.
+func (q *lines) arrive(p place, h *holder) (tried uint64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.of[p]; l != nil && !q.standsStill() {
+	if l := q.of[p]; l != nil && (h == nil || l.Front().Value.(*waiter).holder != h) && !q.standsStill() {
 		return 0, fmt.Errorf("%d requests of this kind wait ahead: retry with a longer timeout: %w", l.Len(),
 			p.refusal())
 	}
@@ -90,14 +92,14 @@ func (q *lines) arrive(p place) (tried uint64, err error) {
 }
 
 // join puts a request at the end of a line. Tried is the number of changes at which it was tried, 0 for never.
-func (q *lines) join(p place, tried uint64) (*waiter, error) {
+func (q *lines) join(p place, h *holder, tried uint64) (*waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting >= q.most {
 		return nil, fmt.Errorf("max_waiting: %d requests wait for the table: retry later, or raise max_waiting: %w",
 			q.waiting, p.refusal())
 	}
-	w := &waiter{place: p, wake: make(chan struct{}, 1), tried: tried}
+	w := &waiter{place: p, holder: h, wake: make(chan struct{}, 1), tried: tried}
 	l := q.of[p]
 	if l == nil {
 		l = list.New()

@@ -598,3 +598,22 @@ func TestAttackManyAtOnceAreAllServed(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The prefetch of a stream may be woken and not have drawn yet when the stream's request looks at the table.
+func TestASampleTriesAheadOfItsOwnPrefetch(t *testing.T) {
+	t.Parallel()
+	q, own, other := newLines(8), new(holder), new(holder)
+	for _, h := range []*holder{own, other} {
+		if _, err := q.join(0, h, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := q.arrive(0, own); err != nil {
+		t.Errorf("the stream whose prefetch is first in line is refused: %v", err)
+	}
+	for _, h := range []*holder{other, new(holder), nil} {
+		if _, err := q.arrive(0, h); !errors.Is(err, rollout.ErrStarved) {
+			t.Errorf("a call overtook another's prefetch: %v", err)
+		}
+	}
+}

@@ -426,7 +426,7 @@ func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, e
 // at draw.
 func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
 	w := wait{
-		place: place(r.Shard), alone: t.rollouts.ForService().Repeats(r.Request),
+		place: place(r.Shard), holder: h, alone: t.rollouts.ForService().Repeats(r.Request),
 		waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.nextLeaseExpiry(r.Shard) },
 	}

@@ -31,6 +31,7 @@ func timeoutOf(ms *int64) (time.Duration, error) {
 // wait is how a request waits.
 type wait struct {
 	place   place         // where
+	holder  *holder       // the call that a sample is for; nil for others
 	alone   bool          // it competes with nobody, and need not wait for those ahead
 	waiting *atomic.Int64 // counts those who wait
 	timeout time.Duration
@@ -46,7 +47,7 @@ func mayPass(err error) bool {
 // retry repeats try, in order of arrival (see [lines]), until it succeeds or fails for good, the timeout or the context
 // ends, or the service stops. Without a timeout a request behind others is refused untried.
 func (t *table) retry(ctx context.Context, w wait, try func() error) error {
-	tried, err := t.lines.arrive(w.place)
+	tried, err := t.lines.arrive(w.place, w.holder)
 	if err == nil || w.alone {
 		if err = try(); !mayPass(err) {
 			return err
@@ -56,7 +57,7 @@ func (t *table) retry(ctx context.Context, w wait, try func() error) error {
 	if w.timeout == 0 {
 		return err
 	}
-	me, full := t.lines.join(w.place, tried)
+	me, full := t.lines.join(w.place, w.holder, tried)
 	if full != nil {
 		return full
 	}
