@@ -19,7 +19,7 @@
 // create, drop, save and restore tables, and to start groups. Neither implies the other. An entry with a certificate
 // and a token needs both.
 //
-// [Policy.Unary] and [Policy.Stream] authenticate gRPC calls, [Policy.HTTP] pages. [Policy.Authorize] checks the rights
+// [Policy.Stream] authenticates Flight calls, [Policy.HTTP] pages. [Policy.Authorize] checks the rights
 // of the authenticated caller by the tokens of that moment: a token that was taken out of the file ends with the next
 // request on the streams opened with it. [Certificates] holds the service's TLS certificate. Both notice within a
 // second that their files have changed, and keep what they had if the new files are invalid.
