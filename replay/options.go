@@ -25,7 +25,7 @@ import (
 type Options struct {
 	// rollouts kept, over all shards; a multiple of shards [4096]
 	Capacity      int   `json:"capacity,omitempty"`
-	CapacityBytes int64 `json:"capacity_bytes,omitempty"` // payload bytes, over all shards [no limit; in a service see Sizing]
+	CapacityBytes int64 `json:"capacity_bytes,omitempty"` // payload bytes, all shards [no limit; services: Sizing]
 	// what is kept when the table is full: fifo or positive [fifo]
 	Retention Retention `json:"retention,omitempty"`
 	// share of the capacity reserved for correct rollouts, in [0, 1), with retention positive [0]
