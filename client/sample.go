@@ -24,10 +24,9 @@ import (
 // program ends before, or ctx does, the draws go back: a queue delivers its rollouts again and names them
 // (rollout.Draw.Redelivered). Nothing is returned by two calls unless it is so named, and nothing is lost.
 //
-// A request id of one's own is for callers that may die: who repeats it gets the same batch, with
-// rollout.Batch.Repeated if it had been acknowledged. Of a queue's acknowledged batch the service may have the rollouts
-// no more: then the error wraps rollout.ErrNoLease and names them. It wraps rollout.ErrStarved if the table holds too
-// few rollouts.
+// Callers that may die set a request id of their own: repeated, it gets the same batch, with rollout.Batch.Repeated if
+// it had been acknowledged. The rollouts of a queue's acknowledged batch may be gone from the service: then the error
+// wraps rollout.ErrNoLease and names them. It wraps rollout.ErrStarved if the table holds too few rollouts.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	if req.ID == "" {
 		req.ID = t.client.nextID()
@@ -104,6 +103,9 @@ func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if before := t.leased[b.ID]; before != nil { // a repeated request id: the lease has passed to this stream
+		before.end()
+	}
 	t.leased[b.ID] = s
 	return b, nil
 }

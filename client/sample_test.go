@@ -469,4 +469,15 @@ func TestNoStreamIsLeftOpen(t *testing.T) {
 	if n := len(table.leased); n != 0 {
 		t.Errorf("%d streams of batches that went back are open", n)
 	}
+	again := rollout.Request{Size: 1, ID: "again"}
+	if b, err = table.Lease(ctx, again); err != nil {
+		t.Fatal(err)
+	}
+	before := table.leased[b.ID]
+	if b, err = table.Lease(ctx, again); err != nil {
+		t.Fatal(err)
+	}
+	if before == table.leased[b.ID] || before.ctx.Err() == nil {
+		t.Error("the stream of a lease is open that passed to another stream")
+	}
 }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -154,19 +155,73 @@ func (v Inspection) Held() []Held {
 		from := len(all)
 		s.do(func(s *shard) {
 			s.expireLeases()
-			var chance func(s int32) float64
-			if s.prioritized != nil {
-				chance = s.prioritized.chances()
-			}
-			for slot, r := range s.rollouts {
-				if r != nil && !s.items[slot].is(evicted) {
+			chance := s.chances()
+			for slot := range s.rollouts {
+				if s.holds(int32(slot)) {
 					all = append(all, s.held(int32(slot), chance))
 				}
 			}
 		})
-		slices.SortFunc(all[from:], func(a, b Held) int { return int(int64(a.ID) - int64(b.ID)) })
+		slices.SortFunc(all[from:], func(a, b Held) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	return all
+}
+
+// Place is where a table holds a rollout.
+type Place struct {
+	id          rollout.ID
+	shard, slot int32
+}
+
+// Places returns where the table holds its rollouts, in order of ids. They keep no rollout in memory.
+func (v Inspection) Places() []Place {
+	var all []Place
+	for _, s := range v.table.shards {
+		s.do(func(s *shard) {
+			for slot := range s.rollouts {
+				if s.holds(int32(slot)) {
+					all = append(all, Place{s.items[slot].ID, int32(s.number), int32(slot)})
+				}
+			}
+		})
+	}
+	slices.SortFunc(all, func(a, b Place) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// At returns what the table holds at some places, in order of ids. It leaves out the rollouts that have left.
+func (v Inspection) At(places []Place) []Held {
+	byShard := make(map[int32][]Place)
+	for _, p := range places {
+		byShard[p.shard] = append(byShard[p.shard], p)
+	}
+	var all []Held
+	for number, places := range byShard {
+		v.table.shards[number].do(func(s *shard) {
+			s.expireLeases()
+			chance := s.chances()
+			for _, p := range places {
+				if s.holds(p.slot) && s.items[p.slot].ID == p.id {
+					all = append(all, s.held(p.slot, chance))
+				}
+			}
+		})
+	}
+	slices.SortFunc(all, func(a, b Held) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// holds reports whether a slot holds a rollout that has not been evicted.
+func (s *shard) holds(slot int32) bool {
+	return int(slot) < len(s.rollouts) && s.rollouts[slot] != nil && !s.items[slot].is(evicted)
+}
+
+// chances returns the chance of a slot with sampler prioritized, nil with others.
+func (s *shard) chances() func(slot int32) float64 {
+	if s.prioritized == nil {
+		return nil
+	}
+	return s.prioritized.chances()
 }
 
 func (s *shard) held(slot int32, chance func(s int32) float64) Held {

@@ -579,3 +579,23 @@ func TestASnapshotOfOtherReturnsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Places keep no rollout: those that leave the table, and slots that others took, are left out.
+func TestPlacesLeaveOutWhatHasLeft(t *testing.T) {
+	t.Parallel()
+	table := mustNew(t, Options{Capacity: 4, Shards: 2, Sampler: Uniform})
+	for range 4 {
+		mustInsert(t, table, group(0, 1))
+	}
+	places := table.Inspect().Places()
+	if held := table.Inspect().At(places); len(held) != 4 || held[0].ID != 1 || held[3].ID != 4 {
+		t.Fatalf("at %v the table holds %v", places, held)
+	}
+	mustInsert(t, table, group(0, 1)) // in the slot of rollout 1
+	if held := table.Inspect().At(places); len(held) != 3 || held[0].ID != 2 {
+		t.Errorf("after an eviction the places hold %v", held)
+	}
+	if held := table.Inspect().At(table.Inspect().Places()); len(held) != 4 || held[3].ID != 5 {
+		t.Errorf("the new places hold %v", held)
+	}
+}

@@ -281,7 +281,7 @@ func (r *reportIDs) forget() {
 }
 
 func acknowledgeBatches(ctx context.Context, t *table, r *wire.SettleRequest) (any, error) {
-	err := t.settleAll(r.Batches, t.anyCallOf(ctx), true)
+	err := t.settleAll(r.Batches, nil, t.anyCallOf(ctx))
 	if err == nil {
 		err = t.flushConsumed(ctx)
 	}
@@ -289,7 +289,7 @@ func acknowledgeBatches(ctx context.Context, t *table, r *wire.SettleRequest) (a
 }
 
 func releaseBatches(ctx context.Context, t *table, r *wire.SettleRequest) (any, error) {
-	return t.answer(t.settleAll(r.Batches, t.anyCallOf(ctx), false))
+	return t.answer(t.settleAll(nil, r.Batches, t.anyCallOf(ctx)))
 }
 
 // anyCallOf stands for every call of a caller: an action settles what the caller's streams drew.

@@ -212,15 +212,14 @@ func (t *table) save(ctx context.Context, path string, left int64) (size int64, 
 		return 0, err
 	}
 	write := func(w io.Writer) error { return t.writeState(untilDone{ctx: ctx, Writer: &limited{w, left}}) }
-	if err := disk.ReplaceFile(path, write); err != nil {
+	if err := disk.ReplacePrivateFile(path, write); err != nil {
 		return 0, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0, err
 	}
-	return info.Size(), errors.Join(os.Chmod(path, 0o600), disk.SyncFolder(filepath.Dir(folder)),
-		disk.SyncFolder(t.service.options.Data))
+	return info.Size(), errors.Join(disk.SyncFolder(filepath.Dir(folder)), disk.SyncFolder(t.service.options.Data))
 }
 
 // untilDone fails reads and writes once a context has ended.
@@ -294,6 +293,11 @@ func (s *Service) restore(ctx context.Context, t *table, r *wire.CheckpointReque
 	if err := s.space.check(); err != nil {
 		return nil, err
 	}
+	size, err := t.roomToRestore(f)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint %q: %w", r.Name, err)
+	}
+	defer s.tableMemory.add(-size) // what it took is charged to the table
 	if err := t.readState(bufio.NewReader(untilDone{ctx: ctx, Reader: f})); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -306,6 +310,16 @@ func (s *Service) restore(ctx context.Context, t *table, r *wire.CheckpointReque
 	}
 	s.log.Info("table restored", "table", t.Name, "checkpoint", r.Name, "version", t.version(), "rollouts", t.present())
 	return t.info(), nil
+}
+
+// roomToRestore charges the contents of a checkpoint, which lie beside the table's until they replace them: about as
+// much as its file has.
+func (t *table) roomToRestore(f *os.File) (size int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, wire.Errorf(wire.Failed, "reading its size: %s", err)
+	}
+	return info.Size(), t.service.tableMemory.grow(info.Size())
 }
 
 // readState replaces the table's state by what writeState wrote: all of it or nothing.
@@ -348,7 +362,7 @@ func (t *table) readState(r io.Reader) error {
 }
 
 // sameColumns refuses a checkpoint whose columns have other names or types: the bytes of its rollouts would be read as
-// something else. Checkpoints of before do not name theirs.
+// something else. Older checkpoints do not name theirs.
 func (t *table) sameColumns(g gateSnapshot) error {
 	if !g.HasColumns {
 		if len(t.fields) > 0 {

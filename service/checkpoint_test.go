@@ -116,6 +116,25 @@ func TestAttackLeasesInACheckpointDoNotLockTheirRollouts(t *testing.T) {
 	}
 }
 
+// A checkpoint is restored if the tables' memory has room for it beside what it replaces.
+func TestAttackARestoreBeyondTheMemoryIsRefused(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(4, 0)...)
+	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
+	m := &v.service.tableMemory
+	free := m.most - m.held.Load()
+	m.add(free)
+	_, err := try[any](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "one"})
+	checkRefusal(t, err, wire.TooLarge, `"one"`, "free for tables", "memory_bytes")
+	m.add(-free)
+	held := m.held.Load()
+	do[any](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "one"})
+	if now := m.held.Load(); now != held {
+		t.Errorf("after a restore of the same contents the tables hold %d bytes, before %d", now, held)
+	}
+}
+
 func TestACheckpointIsRefusedWithTheReason(t *testing.T) {
 	data := t.TempDir()
 	v := serve(t, Options{Data: data})

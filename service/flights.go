@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
-	"slices"
+	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -87,12 +88,14 @@ func (t *table) flight() (*flight.FlightInfo, error) {
 	}, nil
 }
 
-// defaultExportRows is how many rows a record batch of an export has, unless the request gives a size.
-const defaultExportRows = 256
+const (
+	defaultExportRows = 256 // in a record batch of an export, unless the request gives a size
+	exportTurn        = 64  // rollouts that an export looks at under one lock
+)
 
-// export sends all rollouts of the table in order of ids, those of each shard as of one moment. It draws nothing:
-// probability is that of the next draw (NaN where the sampler knows none), weight is 1, and group_mean and group_std
-// are those of the insertion.
+// export sends all rollouts of the table in order of ids, except those that leave it before their turn: it keeps none in
+// memory that it does not send at the moment. It draws nothing: probability is that of the next draw (NaN where the
+// sampler knows none), weight is 1, and group_mean and group_std are those of the insertion.
 func (t *table) export(req *wire.SampleRequest, to *sender) error {
 	rows := cmp.Or(req.Size, defaultExportRows)
 	switch {
@@ -104,24 +107,37 @@ func (t *table) export(req *wire.SampleRequest, to *sender) error {
 			"ticket: fresh, shard, request_id, use_at_draw: want none of them with export, which draws nothing")
 	}
 	version := t.version()
-	draws := t.contentAsDraws()
+	places := t.rollouts.Inspect().Places()
+	listed := int64(len(places)) * int64(unsafe.Sizeof(replay.Place{}))
+	if err := t.service.tableMemory.grow(listed); err != nil {
+		return fmt.Errorf("listing %d rollouts: %w", len(places), err)
+	}
+	defer t.service.tableMemory.add(-listed)
 	if err := to.writer.Begin(); err != nil {
 		return err
 	}
-	for len(draws) > 0 {
-		n := t.fitting(draws, rows)
-		if err := t.exportRows(draws[:n], version, to); err != nil {
-			return err
+	for len(places) > 0 {
+		var draws []rollout.Draw
+		for bytes := int64(0); len(places) > 0 && len(draws) < rows && bytes <= t.service.options.MaxMessageBytes/2; {
+			n := min(exportTurn, rows-len(draws), len(places))
+			more := t.drawsAt(places[:n])
+			bytes += estimateBytes(more)
+			draws, places = append(draws, more...), places[n:]
 		}
-		draws = draws[n:]
+		for len(draws) > 0 {
+			n := t.fitting(draws)
+			if err := t.exportRows(draws[:n], version, to); err != nil {
+				return err
+			}
+			draws = draws[n:]
+		}
 	}
 	return nil
 }
 
-// contentAsDraws returns the table's rollouts in order of ids.
-func (t *table) contentAsDraws() []rollout.Draw {
-	held := t.rollouts.Inspect().Held()
-	slices.SortFunc(held, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
+// drawsAt returns the rollouts at some places of the table, in order of ids.
+func (t *table) drawsAt(places []replay.Place) []rollout.Draw {
+	held := t.rollouts.Inspect().At(places)
 	draws := make([]rollout.Draw, len(held))
 	for i := range held {
 		h := &held[i]
@@ -134,10 +150,10 @@ func (t *table) contentAsDraws() []rollout.Draw {
 	return draws
 }
 
-// fitting returns how many of the first draws go into one record batch: rows, or fewer if they are large.
-func (t *table) fitting(draws []rollout.Draw, rows int) int {
+// fitting returns how many of the first draws go into one record batch: all, or fewer if they are large.
+func (t *table) fitting(draws []rollout.Draw) int {
 	n, bytes := 0, int64(0)
-	for n < min(rows, len(draws)) {
+	for n < len(draws) {
 		bytes += estimateBytes(draws[n : n+1])
 		if n > 0 && bytes > t.service.options.MaxMessageBytes/2 {
 			break

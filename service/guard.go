@@ -17,7 +17,7 @@ type guarded struct {
 	ctx context.Context
 }
 
-// Context returns it.
+// Context returns the guarded context.
 func (g guarded) Context() context.Context { return g.ctx }
 
 // guard is around every call: it ends the call's context when the time of a stop is up, and turns a panic into an

@@ -414,9 +414,11 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	if err := t.checkJournal(); err != nil {
 		return nil, err
 	}
-	if err := t.checkRoom(in); err != nil {
+	charged, err := t.chargeRoom(in)
+	if err != nil {
 		return nil, err
 	}
+	defer t.service.tableMemory.add(-charged) // recount charges what the table really took
 	insert := func() (err error) {
 		ids, err = t.rollouts.ForService().InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
@@ -435,25 +437,24 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	return ids, err
 }
 
-// checkRoom refuses an insertion that would make the tables hold more than their part of the memory. It takes off what
-// the insertion will evict: about as much for each rollout as the table holds on average.
-func (t *table) checkRoom(in *insertion) error {
+// chargeRoom charges what an insertion will take of the tables' memory, or refuses it. It takes off what the insertion
+// will evict, where that matters: about as much for each rollout as the table holds on average.
+func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 	m := &t.service.tableMemory
-	free := m.most - m.held.Load()
-	if in.bytes <= free {
-		return nil
+	charged = in.bytes
+	if m.held.Load()+charged > m.most {
+		f := t.rollouts.ForService().Flow()
+		evicted := max(f.Bytes+in.bytes-t.CapacityBytes, 0)
+		if over := f.Present + in.rows - t.Capacity; over > 0 && f.Present > 0 {
+			evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+rolloutOverhead))
+		}
+		charged = max(in.bytes-evicted, 0)
 	}
-	f := t.rollouts.ForService().Flow()
-	evicted := max(f.Bytes+in.bytes-t.CapacityBytes, 0)
-	if over := f.Present + in.rows - t.Capacity; over > 0 && f.Present > 0 {
-		evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+rolloutOverhead))
+	if free, ok := m.tryGrow(charged); !ok {
+		return 0, fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
+			"capacity_bytes, or raise memory_bytes: %w", in.rows, charged, free, m.most, rollout.ErrFull)
 	}
-	if in.bytes-evicted <= free {
-		return nil
-	}
-	m.refused.Add(1)
-	return fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
-		"capacity_bytes, or raise memory_bytes: %w", in.rows, in.bytes, max(free, 0), m.most, rollout.ErrFull)
+	return charged, nil
 }
 
 // wakeSamples wakes the first sample of each shard that got groups since the table had so many. A limiter may let

@@ -139,9 +139,10 @@ func (t *table) notLeased(id rollout.BatchID, h *holder) error {
 		"of its stream: sample another: %w", id, t.LeaseSeconds, rollout.ErrNoLease)
 }
 
-// settleAll settles batches that the holder settles: all or none.
-func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
-	seen := make(map[uint64]bool)
+// settleAll acknowledges and releases batches that the holder settles: all or none.
+func (t *table) settleAll(acknowledged, released []uint64, h *holder) error {
+	batches := slices.Concat(acknowledged, released)
+	seen := make(map[uint64]bool, len(batches))
 	for _, b := range batches {
 		if seen[b] {
 			return wire.Errorf(wire.Invalid, "batches: %d: want each batch once", b)
@@ -158,8 +159,8 @@ func (t *table) settleAll(batches []uint64, h *holder, used bool) error {
 			return err
 		}
 	}
-	for _, b := range batches {
-		if err := t.settle(rollout.BatchID(b), h, used); err != nil {
+	for i, b := range batches {
+		if err := t.settle(rollout.BatchID(b), h, i < len(acknowledged)); err != nil {
 			return err
 		}
 	}

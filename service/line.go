@@ -19,7 +19,7 @@ const (
 
 func (p place) draws() bool { return p >= 0 }
 
-// refusal is what a request of the line gets that may not wait, or not any longer.
+// refusal is the error for a request that may not wait, or not any longer.
 func (p place) refusal() error {
 	if p.draws() {
 		return rollout.ErrStarved

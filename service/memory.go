@@ -73,7 +73,7 @@ func (b *budget) acquire(ctx context.Context, bytes int64) (taken int64, err err
 	return taken, nil
 }
 
-// keepHalf is the spare of work that can wait: half of the budget stays free.
+// keepHalf is the spare for work that can wait: it leaves half of the budget free.
 const keepHalf = 2
 
 // tryAcquire takes the bytes if they are free and, unless spare is 0, 1/spare of the budget stays free. It reports
@@ -97,8 +97,8 @@ func (b *budget) release(taken int64) {
 	b.free.Release(taken)
 }
 
-// shares divides a budget: nobody of a kind (callers, tables) holds more than half of it, so that one who takes nothing
-// back does not keep out the others. A share exists while it is in use.
+// shares divides a budget: nobody of a kind (callers, tables) holds more than one share of it, so that one who takes
+// nothing does not keep out the others. A share exists while it is in use.
 type shares struct {
 	most int64 // of one share
 
@@ -162,39 +162,48 @@ func (s *shares) leave(name string, part *share) {
 
 // pool is a part of the memory with the shares of callers and tables in it.
 type pool struct {
-	all               *budget
-	byCaller, byTable *shares
-	refused           atomic.Uint64 // requests
+	all                        *budget
+	byCaller, unnamed, byTable *shares
+	refused                    atomic.Uint64 // requests
 }
 
-// newPool returns a pool; a share holds at least one piece of the largest size.
+// newPool returns a pool. A table's share is a half and a named caller's a quarter, so that one caller leaves room to
+// others on the same table; without tokens all callers are one, with the table's share. A share holds at least one
+// piece of the largest size.
 func newPool(most, largest int64) *pool {
-	half := min(max(most/2, largest), most)
-	return &pool{all: newBudget(most), byCaller: newShares(half), byTable: newShares(half)}
+	share := func(of int64) *shares { return newShares(min(max(most/of, largest), most)) }
+	return &pool{all: newBudget(most), byCaller: share(4), unnamed: share(2), byTable: share(2)}
 }
 
-// acquire waits until bytes are free for a caller and a table, and takes them. The order is that of the fields, from
-// the last to the first, so that who waits for others holds nothing of theirs.
+func (p *pool) callers(name string) *shares {
+	if name == "" {
+		return p.unnamed
+	}
+	return p.byCaller
+}
+
+// acquire waits until bytes are free for a caller and a table, and takes them. The caller's share comes first and the
+// whole last, so that one who waits for itself holds nothing that others need.
 func (p *pool) acquire(ctx context.Context, caller, table string, bytes int64) (release func(), err error) {
-	ofTable, err := p.byTable.acquire(ctx, table, bytes)
+	ofCaller, err := p.callers(caller).acquire(ctx, caller, bytes)
 	if err != nil {
 		return nil, err
 	}
-	ofCaller, err := p.byCaller.acquire(ctx, caller, bytes)
+	ofTable, err := p.byTable.acquire(ctx, table, bytes)
 	if err != nil {
-		ofTable()
+		ofCaller()
 		return nil, err
 	}
 	taken, err := p.all.acquire(ctx, bytes)
 	if err != nil {
-		ofCaller()
 		ofTable()
+		ofCaller()
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
 		p.all.release(taken)
-		ofCaller()
 		ofTable()
+		ofCaller()
 	}), nil
 }
 
@@ -204,7 +213,7 @@ func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release fun
 	if ofTable == nil {
 		return nil
 	}
-	ofCaller := p.byCaller.tryAcquire(caller, bytes, spare)
+	ofCaller := p.callers(caller).tryAcquire(caller, bytes, spare)
 	if ofCaller == nil {
 		ofTable()
 		return nil
@@ -232,7 +241,7 @@ func (s *Service) admit(ctx context.Context, table string, message, decoded int6
 	if leave == nil {
 		s.waiting.refused.Add(1)
 		return nil, fmt.Errorf("a message of %d bytes: %d of %d bytes are free for insertions (max_in_flight_bytes) "+
-			"and %d of %d for messages that wait, at most half of them for one caller or table: send less at a time: %w",
+			"and %d of %d for messages that wait, at most a quarter for a caller and half for a table: send less at a time: %w",
 			message, s.incoming.all.left(), s.incoming.all.most, s.waiting.all.left(), s.waiting.all.most,
 			rollout.ErrFull)
 	}
@@ -253,8 +262,8 @@ func (s *Service) admitCall(
 	if release == nil {
 		s.calls.refused.Add(1)
 		most := s.calls.all.most
-		err := fmt.Errorf("calls: %d are in progress: want at most %d, half of them by one caller or connection: end "+
-			"some, or raise memory_bytes: %w", s.calls.all.used.Load()/callOverhead, most/callOverhead, rollout.ErrFull)
+		err := fmt.Errorf("calls: %d are in progress: want at most %d, a quarter by one caller and half on one "+
+			"connection: end some, or raise memory_bytes: %w", s.calls.all.used.Load()/callOverhead, most/callOverhead, rollout.ErrFull)
 		s.counts.failed(err)
 		return wire.ToGRPC(err)
 	}
@@ -271,8 +280,8 @@ func (t *table) reserveLease(ctx context.Context, draws int) (release func(), er
 	}
 	leased.refused.Add(1)
 	return nil, wire.Errorf(wire.TooLarge, "size: %d: a lease of that many draws takes %d bytes, %d of %d are free "+
-		"for leases, at most half of them for one caller or table: settle batches on lease, ask for fewer, or raise "+
-		"memory_bytes", draws, bytes, leased.all.left(), leased.all.most)
+		"for leases, at most a quarter for a caller and half for a table: settle batches on lease, ask for fewer, or "+
+		"raise memory_bytes", draws, bytes, leased.all.left(), leased.all.most)
 }
 
 // memory returns the parts in their order of an insertion's way.
@@ -300,15 +309,35 @@ type holdings struct {
 	most    int64
 	held    atomic.Int64
 	refused atomic.Uint64 // requests
+	short   atomic.Bool   // one was refused since memory came free
+	freed   func()        // tells those who wait that memory came free
 }
 
-// grow charges bytes that a table is about to hold, or refuses with how much is free.
+// add changes what is held without a bound.
+func (h *holdings) add(bytes int64) {
+	h.held.Add(bytes)
+	if bytes < 0 && h.short.Swap(false) {
+		h.freed()
+	}
+}
+
+// tryGrow charges bytes that a table is about to hold, if they are free. It returns how many are.
+func (h *holdings) tryGrow(bytes int64) (free int64, ok bool) {
+	held := h.held.Add(bytes)
+	if held <= h.most || bytes == 0 {
+		return h.most - held + bytes, true
+	}
+	h.held.Add(-bytes)
+	h.refused.Add(1)
+	h.short.Store(true)
+	return max(h.most-held+bytes, 0), false
+}
+
+// grow is tryGrow with the error that says how much is free.
 func (h *holdings) grow(bytes int64) error {
-	if held := h.held.Add(bytes); held > h.most {
-		h.held.Add(-bytes)
-		h.refused.Add(1)
+	if free, ok := h.tryGrow(bytes); !ok {
 		return wire.Errorf(wire.TooLarge, "it takes %d bytes, %d of %d are free for tables: drop a table, lower "+
-			"capacity_bytes or shards, or raise memory_bytes", bytes, max(h.most-held+bytes, 0), h.most)
+			"capacity_bytes or shards, or raise memory_bytes", bytes, free, h.most)
 	}
 	return nil
 }
@@ -319,8 +348,12 @@ func (t *table) tableBytes() int64 {
 	return int64(t.Shards)*shardOverhead + f.Bytes + int64(f.Present)*rolloutOverhead
 }
 
-// recount brings the table's part of what all tables hold up to date.
+// recount brings the table's part of what all tables hold up to date. Call it within [table.unlessDropped]: nobody
+// counts a dropped table.
 func (t *table) recount() {
+	t.counting.Lock()
+	defer t.counting.Unlock()
 	now := t.tableBytes()
-	t.service.tableMemory.held.Add(now - t.heldBytes.Swap(now))
+	t.service.tableMemory.add(now - t.heldBytes)
+	t.heldBytes = now
 }

@@ -201,7 +201,8 @@ func TestAttackTablesThatFillTheMemory(t *testing.T) {
 	}
 }
 
-// A caller who takes nothing leaves half of the memory to the others, whatever number of tables it reads.
+// A caller who takes nothing leaves three quarters of the memory to the others, whatever number of tables it reads, and
+// room on each of them.
 func TestAttackACallerWhoTakesNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(100, 10)
@@ -214,16 +215,18 @@ func TestAttackACallerWhoTakesNothingBack(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if used := p.all.used.Load(); used != 50 {
+		if used := p.all.used.Load(); used != 20 {
 			t.Errorf("a caller holds %d of 100", used)
 		}
-		release, err := p.acquire(t.Context(), "honest", "b", 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release()
-		if release := p.tryAcquire("honest", "b", 10, keepHalf); release != nil {
-			t.Error("work that can wait took memory while half of it was in use")
+		for _, table := range []string{"a0", "a23", "b"} { // the slow one has memory of a table, waits for it, or neither
+			release := p.tryAcquire("honest", table, 20, 0)
+			if release == nil {
+				t.Fatalf("another caller gets nothing for table %s", table)
+			}
+			if more := p.tryAcquire("third", table, 10, keepHalf); more != nil {
+				t.Error("work that can wait took memory of a share of which half was in use")
+			}
+			release()
 		}
 	})
 }
@@ -303,18 +306,18 @@ func TestAttackAMessageOfAFewBytesASecond(t *testing.T) {
 	v.await("nothing is untaken", func(TableView) bool { return v.service.connections.received.Load() == 0 })
 }
 
-// Calls that wait are counted, and half of them are left to other callers.
+// Calls that wait are counted, and some are left to other callers.
 func TestAttackMoreCallsThanThereIsMemoryFor(t *testing.T) {
 	v := serve(t, Options{MemoryBytes: leastMemory, MaxOutgoingBytes: 1 << 20, MaxInFlightBytes: 1 << 20})
 	v.create(wire.Table{Name: "a"})
-	most := int(v.service.calls.byCaller.most / callOverhead)
+	most := int(v.service.calls.unnamed.most / callOverhead)
 	waiting := make([]*exchanger, most)
 	client := v.dial()
 	for i := range waiting {
 		waiting[i] = v.exchanger(client, "a")
 		waiting[i].send(wire.SampleRequest{Size: 1})
 	}
-	v.await("half of the calls wait", func(TableView) bool {
+	v.await("the calls wait", func(TableView) bool {
 		return v.service.calls.all.used.Load() >= int64(most)*callOverhead
 	})
 	stream, err := v.dial().ListActions(v.ctx, &flight.Empty{})
@@ -383,4 +386,51 @@ func TestLargeMessagesGetThroughOneAfterAnother(t *testing.T) {
 		t.Errorf("%d connections were closed", n)
 	}
 	v.await("nothing is untaken", func(TableView) bool { return all.received.Load() == 0 })
+}
+
+// Insertions into several tables are charged before they enter, and wait for memory that another table gives up.
+func TestAttackInsertionsIntoManyTablesTakeNoMoreThanThereIs(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
+	for _, name := range []string{"a", "b"} {
+		v.create(wire.Table{Name: name, Options: replay.Options{Capacity: 1 << 20, CapacityBytes: 1 << 40}})
+	}
+	a, _ := v.service.table("a")
+	b, _ := v.service.table("b")
+	in := &insertion{rows: 1, bytes: v.service.tableMemory.most * 3 / 4}
+	first, err := a.chargeRoom(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.chargeRoom(in); !errors.Is(err, rollout.ErrFull) {
+		t.Fatalf("the second insertion beyond the memory: %v", err)
+	}
+	v.service.tableMemory.add(-first)
+
+	v.create(wire.Table{Name: "large", Options: replay.Options{CapacityBytes: 1 << 40}})
+	large, _ := v.service.table("large")
+	for err = nil; err == nil; {
+		_, err = v.insert("large", wire.InsertRequest{TimeoutMS: new(int64)}, one(answer(40_000, 0, 1)))
+	}
+	checkRefusal(t, err, wire.Full, "free for tables")
+	inserted := make(chan error, 1)
+	go func() {
+		_, err := v.insert("b", wire.InsertRequest{}, one(answer(40_000, 0, 1)))
+		inserted <- err
+	}()
+	v.await("the insertion waits", func(TableView) bool { return b.meter.insertsWaiting.Load() == 1 })
+	do[struct{}](v, wire.DropTable, wire.TableRequest{Table: "large"})
+	select {
+	case err := <-inserted:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-v.ctx.Done():
+		t.Fatal("an insertion was not woken when another table was dropped")
+	}
+
+	held := v.service.tableMemory.held.Load()
+	large.info() // a call that looked the table up before the drop
+	if now := v.service.tableMemory.held.Load(); now != held {
+		t.Errorf("a dropped table is charged %d bytes", now-held)
+	}
 }

@@ -314,6 +314,7 @@ func (x *sampleStream) serve(req *wire.SampleRequest, began time.Time) error {
 func (x *sampleStream) settle(req *wire.SampleRequest) error {
 	t := x.table
 	if req.Acknowledge == nil && req.Release == nil {
+		x.forgetSettled()
 		for _, id := range x.leased {
 			if err := t.acknowledgeSent(id, x.holder); err != nil {
 				return err
@@ -322,26 +323,13 @@ func (x *sampleStream) settle(req *wire.SampleRequest) error {
 		x.leased = x.leased[:0]
 		return nil
 	}
-	settled := make(map[rollout.BatchID]bool)
-	for _, b := range req.Acknowledge {
-		settled[rollout.BatchID(b)] = true
-	}
-	for _, b := range req.Release {
-		if settled[rollout.BatchID(b)] {
-			return wire.Errorf(wire.Invalid, "release: %d: want it there or in acknowledge, not in both", b)
-		}
-	}
-	if err := t.settleAll(req.Acknowledge, x.holder, true); err != nil {
-		return err
-	}
-	if err := t.settleAll(req.Release, x.holder, false); err != nil {
-		return err
-	}
-	for _, b := range req.Release {
-		settled[rollout.BatchID(b)] = true
-	}
-	x.leased = slices.DeleteFunc(x.leased, func(id rollout.BatchID) bool { return settled[id] })
-	return nil
+	defer x.forgetSettled()
+	return t.settleAll(req.Acknowledge, req.Release, x.holder)
+}
+
+// forgetSettled forgets the batches that were settled, by this stream or by an action.
+func (x *sampleStream) forgetSettled() {
+	x.leased = slices.DeleteFunc(x.leased, func(id rollout.BatchID) bool { return !x.table.leases.has(id, x.holder) })
 }
 
 // next returns the next packed batch, a prefetched one where the request allows it.

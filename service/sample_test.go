@@ -283,6 +283,11 @@ func TestRequestsSettleTheBatchesThatTheyName(t *testing.T) {
 		t.Errorf("a list with a settled batch: acknowledged %d, on lease %d; want all or none", s.Acknowledged,
 			s.OnLease)
 	}
+	_, err = x.sample(wire.SampleRequest{Acknowledge: []uint64{third.Batch}, Release: []uint64{second.Batch}})
+	if s := v.stats("q"); !errors.Is(err, rollout.ErrNoLease) || s.Acknowledged != 2 || s.OnLease != 2 {
+		t.Errorf("two lists, one with a settled batch: %v; acknowledged %d, on lease %d; want all or none", err,
+			s.Acknowledged, s.OnLease)
+	}
 	if _, err := x.sample(wire.SampleRequest{Acknowledge: []uint64{third.Batch}}); err != nil {
 		t.Errorf("settling without asking for more: %v", err)
 	}
@@ -475,7 +480,7 @@ func TestAnExchangeIsRefusedWithTheReason(t *testing.T) {
 		{"a", wire.SampleRequest{Size: 1, Columns: []string{"no"}}, wire.Invalid, "no"},
 		{"a", wire.SampleRequest{Size: 5000}, wire.Invalid, "5000"},
 		{"a", wire.SampleRequest{Size: 5000, Prefetch: count(0)}, wire.Invalid, "5000"},
-		{"a", wire.SampleRequest{Size: 1, Acknowledge: []uint64{1}, Release: []uint64{1}}, wire.Invalid, "release: 1"},
+		{"a", wire.SampleRequest{Size: 1, Acknowledge: []uint64{1}, Release: []uint64{1}}, wire.NoLease, "batch 1"},
 	} {
 		x := v.exchanger(v.client, c.table)
 		_, err := x.sample(c.req)
@@ -541,8 +546,11 @@ func TestAnAcknowledgedBatchIsNotAcknowledgedAgain(t *testing.T) {
 	v.create(wire.Table{Name: "a"})
 	v.fill("a", alone(4, 0)...)
 	x := v.exchanger(v.client, "a")
-	for range 4 {
-		v.mustSample(x, wire.SampleRequest{Size: 1, Prefetch: count(0)})
+	for i := range 4 {
+		b := v.mustSample(x, wire.SampleRequest{Size: 1, Prefetch: count(0)})
+		if i%2 == 0 {
+			do[any](v, wire.Acknowledge, wire.SettleRequest{Table: "a", Batches: []uint64{b.Batch}})
+		}
 	}
 	table, err := v.service.table("a")
 	if err != nil {

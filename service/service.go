@@ -83,7 +83,7 @@ type Options struct {
 	Sync     journal.Sync  `yaml:"sync" json:"sync"`
 	Interval time.Duration `yaml:"interval" json:"interval"` // between transactions with sync interval [1s]
 
-	// Bounds of memory, in bytes. More insertions or batches than fit wait.
+	// Bounds of memory, in bytes. What does not fit waits or is refused; a caller or a table gets a part only.
 
 	// bytes that the service may hold for its clients, tables included
 	// [3/4 of the memory that the process may use]
@@ -167,8 +167,8 @@ func (o Options) Validate() error {
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
 	p.Check(o.MemoryBytes >= leastMemory, "memory_bytes", o.MemoryBytes, "%d or more", leastMemory)
 	p.Check(o.MemoryBytes < leastMemory || o.tableBytes() >= o.MemoryBytes/leastForTables,
-		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower max_in_flight_bytes (%d, which counts twice), "+
-			"max_outgoing_bytes (%d) or max_connections (%d, of %d bytes each)",
+		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower max_in_flight_bytes "+
+			"(%d, which counts twice), max_outgoing_bytes (%d) or max_connections (%d, of %d bytes each)",
 		o.MemoryBytes/leastForTables-o.tableBytes(), leastForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
 		o.MaxConnections, connectionOverhead)
 	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
@@ -244,6 +244,7 @@ func New(o Options) (*Service, error) {
 		calls: newPool(o.smallBytes(), 0), tableMemory: holdings{most: o.tableBytes()}, connections: newConnections(o),
 		closing: make(chan struct{}),
 	}
+	s.tableMemory.freed = s.wakeInsertions
 	s.cut, s.cutOff = context.WithCancel(context.Background())
 	err := s.openJournals()
 	if err == nil {

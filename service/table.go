@@ -41,7 +41,8 @@ type table struct {
 	reports   reportIDs // of reports that counted
 	meter     meter
 
-	heldBytes         atomic.Int64  // its part of Service.tableMemory
+	counting          sync.Mutex    // guards heldBytes
+	heldBytes         int64         // its part of Service.tableMemory
 	durable           atomic.Uint64 // greatest id of a queue's rollouts that commit covers
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
@@ -75,7 +76,7 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 	if err := s.tableMemory.grow(shards); err != nil {
 		return nil, fmt.Errorf("shards: %d: %w", d.Shards, err)
 	}
-	defer s.tableMemory.held.Add(-shards) // recount charges them
+	defer s.tableMemory.add(-shards) // recount charges them
 	store, err := replay.New(s.replayOptions(d))
 	if err != nil {
 		return nil, err
@@ -233,6 +234,13 @@ func (s *Service) scrubJournals() {
 	}
 }
 
+// wakeInsertions has insertions into all tables tried again.
+func (s *Service) wakeInsertions() {
+	for _, t := range s.list() {
+		t.lines.roomChanged()
+	}
+}
+
 // drop removes a table and its journal. Whoever waits for the table gets an error.
 func (s *Service) drop(name string) error {
 	s.admin.Lock()
@@ -245,7 +253,7 @@ func (s *Service) drop(name string) error {
 	t.dropped.Store(true)
 	t.leases.endAll()
 	t.life.Unlock()
-	s.tableMemory.held.Add(-t.heldBytes.Swap(0))
+	s.tableMemory.add(-t.heldBytes)
 	s.mu.Lock()
 	delete(s.tables, name)
 	s.mu.Unlock()
@@ -384,7 +392,10 @@ func (t *table) journalError(err error) error {
 
 // info is the answer of most actions.
 func (t *table) info() wire.TableInfo {
-	t.recount() // after an action that may have evicted
+	_ = t.unlessDropped(func() error { // the action may have evicted
+		t.recount()
+		return nil
+	})
 	f := t.rollouts.ForService().Flow()
 	return wire.TableInfo{Table: t.Name, Version: int32(t.rollouts.Version()), Present: f.Present, Bytes: f.Bytes}
 }
