@@ -153,9 +153,8 @@ func TestObserveCountsRequests(t *testing.T) {
 		c.SampledBytes == 0 || c.ReceivedBytes == 0 {
 		t.Errorf("counters %+v", c)
 	}
-	if w.SampleLatency.Count != 1 ||
-		len(w.SampleLatency.Counts) != len(w.SampleLatency.Bounds)+1 || w.SampleLatency.Seconds <= 0 {
-		t.Errorf("latencies %+v, %+v", w.InsertLatency, w.SampleLatency)
+	if l := w.SampleLatency; l.Count != 1 || len(l.Counts) != len(l.Bounds)+1 || l.Seconds <= 0 {
+		t.Errorf("latency %+v", l)
 	}
 	if len(w.Recent) != 1 || !w.Recent[0].Cut || len(w.Recent[0].Text) != 1999 || w.Recent[0].ID != 1 ||
 		w.Recent[0].Reward != 0.5 {
