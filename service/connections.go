@@ -376,6 +376,9 @@ func (all *connections) promote() {
 func (c *conn) checkSender() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.gone { // the timer fired while it was being closed
+		return
+	}
 	came := c.received.Load()
 	stuck := c.untaken > 0 && c.receiving == c.calls && !c.cut
 	if stuck && c.stuck && came-c.before < minSendBytes {

@@ -3,7 +3,9 @@ package service
 import (
 	"bytes"
 	"math/rand/v2"
+	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -51,4 +53,28 @@ func FuzzClientFrames(f *testing.F) {
 			t.Errorf("%d bytes of data, %d calls begun: want %d and %d", got, begun, want, wantBegun)
 		}
 	})
+}
+
+// opened adds a connection without a client. Its checks run when the test calls them.
+func (all *connections) opened(t *testing.T) *conn {
+	raw, other := net.Pipe()
+	c := all.add(raw)
+	c.slow = time.AfterFunc(time.Hour, func() {})
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = other.Close()
+	})
+	return c
+}
+
+func TestAClosedConnectionIsNotCheckedAgain(t *testing.T) {
+	all := newConnections(Options{SendTimeout: time.Hour}.withDefaults())
+	c := all.opened(t)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.checkSender() // its timer fired before Close stopped it
+	if c.slow.Stop() {
+		t.Error("the timer of a closed connection was set again")
+	}
 }
