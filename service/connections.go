@@ -13,8 +13,10 @@ import (
 
 	flightgen "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -150,7 +152,7 @@ type conn struct {
 	calls  int            // in progress
 	gone   bool           // it was closed
 	begun  int            // calls that the client began
-	served int            // calls that reached the service: fewer, if some were malformed
+	served int            // calls that reached the service: fewer, if gRPC answered some itself
 	tables map[string]int // calls in progress, by table
 
 	untaken   int64     // bytes that no call has taken
@@ -255,7 +257,7 @@ func (c *conn) add(bytes int64, begun int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun += begun
-	if c.gone || c.begun == c.served && c.calls == 0 {
+	if c.gone || c.begun <= c.served && c.calls == 0 {
 		return true
 	}
 	if c.untaken == 0 {
@@ -378,6 +380,10 @@ func (c *conn) checkSender() {
 	defer c.mu.Unlock()
 	if c.gone { // the timer fired while it was being closed
 		return
+	}
+	if c.calls == 0 && c.untaken > 0 { // gRPC answered malformed calls itself, and keeps nothing of them
+		c.take(0)
+		c.served = c.begun
 	}
 	came := c.received.Load()
 	stuck := c.untaken > 0 && c.receiving == c.calls && !c.cut
@@ -506,6 +512,14 @@ func flightService() *grpc.ServiceDesc {
 	}
 	desc.Methods = nil
 	return &desc
+}
+
+// unknownMethod answers calls to methods that Flight does not have. Without it gRPC answers them before the interceptors,
+// which count them.
+func unknownMethod(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	return status.Errorf(codes.Unimplemented, "%s: unknown method: want one of Arrow Flight, %s", method,
+		flightgen.FlightService_ServiceDesc.ServiceName)
 }
 
 // calledBy notes who makes a call. A nil connection notes nothing.

@@ -4,10 +4,16 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 // FuzzClientFrames compares the counts with x/net's framer, for frames of any kind in any pieces.
@@ -76,5 +82,57 @@ func TestAClosedConnectionIsNotCheckedAgain(t *testing.T) {
 	c.checkSender() // its timer fired before Close stopped it
 	if c.slow.Stop() {
 		t.Error("the timer of a closed connection was set again")
+	}
+}
+
+// only returns the one connection.
+func (all *connections) only(t *testing.T) *conn {
+	t.Helper()
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for c := range all.open {
+		if len(all.open) == 1 {
+			return c
+		}
+	}
+	t.Fatalf("%d connections are open, want one", len(all.open))
+	return nil
+}
+
+func TestAttackCallsToUnknownMethodsAreCountedAndNamed(t *testing.T) {
+	v := serve(t, Options{})
+	client, err := grpc.NewClient(v.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, method := range []string{"/arrow.flight.protocol.FlightService/DoNothing", "/grpc.health.v1.Health/Check"} {
+		err := client.Invoke(v.ctx, method, &flight.Ticket{Ticket: make([]byte, 1000)}, &flight.Empty{})
+		if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), method) ||
+			!strings.Contains(err.Error(), "Arrow Flight, arrow.flight.protocol.FlightService") {
+			t.Errorf("%s: %v", method, err)
+		}
+		c := v.service.connections.only(t)
+		c.mu.Lock()
+		if c.begun == 0 || c.begun != c.served {
+			t.Errorf("%s: %d calls began, %d were served", method, c.begun, c.served)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// gRPC answers malformed calls itself: what comes for them is forgotten, and their connection stays.
+func TestAttackAMalformedCallClosesNoConnection(t *testing.T) {
+	all := newConnections(Options{SendTimeout: time.Hour}.withDefaults())
+	c := all.opened(t)
+	for range 3 {
+		c.add(1000, 1) // no call begins
+		c.checkSender()
+		if n := c.heldBytes(); n != 0 {
+			t.Fatalf("%d bytes are held for no call", n)
+		}
+	}
+	if c.add(1000, 0); c.heldBytes() != 0 {
+		t.Error("what comes for a call that was answered counts")
 	}
 }

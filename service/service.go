@@ -349,7 +349,7 @@ func (s *Service) GRPCOptions(
 	return []grpc.ServerOption{
 		flightdata.ServerOption(), grpc.Creds(handshake{creds}),
 		grpc.ChainStreamInterceptor(s.guard, s.countCall), grpc.ChainStreamInterceptor(authenticate...),
-		grpc.ChainStreamInterceptor(s.admitCall),
+		grpc.ChainStreamInterceptor(s.admitCall), grpc.UnknownServiceHandler(unknownMethod),
 		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + maxHeaders), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
