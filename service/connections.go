@@ -59,15 +59,15 @@ type listener struct {
 	all *connections
 }
 
-// Accept waits for the next connection. Beyond max_connections the oldest on which no call was ever made is closed; if
-// there is none, the new one is.
+// Accept waits for the next connection. Beyond max_connections it closes the oldest on which no call was ever made, or
+// else an idle one of whoever has the most; if there is none, the new one.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if l.all.makeRoom() {
+		if l.all.makeRoom(raw.RemoteAddr().String()) {
 			return l.all.add(raw), nil
 		}
 		l.all.closed.Add(1)
@@ -77,27 +77,52 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// makeRoom reports whether one more connection may be open, after closing an unused one if it has to.
-func (all *connections) makeRoom() bool {
+// makeRoom reports whether one more connection, from a peer, may be open, after closing one if it has to: the oldest
+// that was never used, or else the one that is idle for longest of those who have the most, if those have more than the
+// peer would. An idle connection has no calls, and so no leases.
+func (all *connections) makeRoom(peer string) bool {
 	all.mu.Lock()
 	if len(all.open) < all.most {
 		all.mu.Unlock()
 		return true
 	}
+	number := make(map[string]int) // of connections, by owner
 	var unused *conn
 	for c := range all.open {
 		c.mu.Lock()
+		number[owner(c.caller, c.peer)]++
 		if !c.used && (unused == nil || c.since.Before(unused.since)) {
 			unused = c
 		}
 		c.mu.Unlock()
 	}
-	all.mu.Unlock()
-	if unused == nil {
-		return false
+	var idle *conn
+	var from time.Time
+	most := number[owner("", peer)] + 1
+	for c := range all.open {
+		c.mu.Lock()
+		n := number[owner(c.caller, c.peer)]
+		if c.calls == 0 && (n > most || idle != nil && n == most && c.from.Before(from)) {
+			idle, from, most = c, c.from, n
+		}
+		c.mu.Unlock()
 	}
-	unused.end("max_connections is reached, and it was never used")
-	return true
+	all.mu.Unlock()
+	switch {
+	case unused != nil:
+		unused.end("max_connections is reached, and it was never used")
+	case idle != nil:
+		idle.end("max_connections is reached, it is idle, and nobody has more")
+	}
+	return unused != nil || idle != nil
+}
+
+// owner returns whose a connection is: its last caller's or, without a name, its host's. All unix sockets are one's.
+func owner(caller, peer string) string {
+	if caller == "" {
+		caller, _, _ = net.SplitHostPort(peer)
+	}
+	return caller
 }
 
 func (all *connections) add(raw net.Conn) *conn {
@@ -514,8 +539,8 @@ func flightService() *grpc.ServiceDesc {
 	return &desc
 }
 
-// unknownMethod answers calls to methods that Flight does not have. Without it gRPC answers them before the interceptors,
-// which count them.
+// unknownMethod answers calls of methods that Flight does not have. Without it gRPC answers them before the
+// interceptors, which count calls.
 func unknownMethod(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	return status.Errorf(codes.Unimplemented, "%s: unknown method: want one of Arrow Flight, %s", method,

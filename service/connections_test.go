@@ -2,8 +2,12 @@ package service
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +17,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // FuzzClientFrames compares the counts with x/net's framer, for frames of any kind in any pieces.
@@ -134,5 +141,86 @@ func TestAttackAMalformedCallClosesNoConnection(t *testing.T) {
 	}
 	if c.add(1000, 0); c.heldBytes() != 0 {
 		t.Error("what comes for a call that was answered counts")
+	}
+}
+
+// One caller cannot keep others out by opening all connections, using each once: its idle ones make room.
+func TestAttackACallerWithAllConnectionsKeepsNobodyOut(t *testing.T) {
+	caller := func(ctx context.Context) string {
+		return strings.Join(metadata.ValueFromIncomingContext(ctx, "caller"), "")
+	}
+	v := serve(t, Options{MaxConnections: 4, Tables: []wire.Table{{Name: "a"}}, Caller: caller})
+	as := func(caller string) context.Context { return metadata.AppendToOutgoingContext(v.ctx, "caller", caller) }
+	connect := func(caller string) (flight.Client, error) {
+		client := v.dial()
+		stream, err := client.ListActions(as(caller), &flight.Empty{})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if err == io.EOF {
+			return client, nil
+		}
+		return client, err
+	}
+	for i := range 4 {
+		client, err := connect("mallory")
+		if err == nil && i == 0 { // its oldest is in use
+			_, err = client.DoExchange(as("mallory"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	callers := func() string {
+		var names []string
+		for _, c := range v.service.connections.view() {
+			names = append(names, fmt.Sprint(c.Caller, c.Streams))
+		}
+		return strings.Join(names, " ")
+	}
+	v.await("a stream is open", func(TableView) bool {
+		return callers() == "mallory1 mallory0 mallory0 mallory0"
+	})
+	for _, want := range []string{"mallory1 mallory0 mallory0 alice0", "mallory1 mallory0 alice0 bob0",
+		"mallory1 alice0 bob0 carol0"} {
+		names := strings.Fields(want)
+		if _, err := connect(strings.TrimSuffix(names[3], "0")); err != nil {
+			t.Fatal(err)
+		}
+		if got := callers(); got != want {
+			t.Fatalf("the connections are of %s, want %s", got, want)
+		}
+	}
+	if _, err := connect("dave"); err == nil {
+		t.Errorf("the connections are of %s: nobody had more than dave", callers())
+	}
+}
+
+// connFrom is a connection from an address.
+type connFrom struct {
+	nopConn
+	address string
+}
+
+func (c connFrom) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.address))
+}
+
+func TestAttackAHostWithAllConnectionsKeepsNobodyOut(t *testing.T) {
+	all := newConnections(Options{MaxConnections: 4}.withDefaults())
+	for i := range 4 {
+		c := all.add(connFrom{address: fmt.Sprint("10.0.0.9:", i)})
+		c.calledBy("") // there are no tokens
+	}
+	for _, of := range []struct {
+		host string
+		room bool
+	}{{"10.0.0.9", false}, {"10.0.0.1", true}, {"10.0.0.1", true}, {"10.0.0.1", false}, {"10.0.0.2", true}} {
+		if got := all.makeRoom(of.host + ":80"); got != of.room {
+			t.Fatalf("room for %s: %v", of.host, got)
+		}
+		if of.room {
+			all.add(connFrom{address: of.host + ":80"}).calledBy("")
+		}
 	}
 }

@@ -98,7 +98,7 @@ type Options struct {
 	// disconnect a reader that takes nothing for this long [1m]
 	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
 	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"` // calls at once on one connection [1024]
-	// connections at once; unused ones are closed first [1024, at most 1/16 of memory_bytes at 768 KiB each]
+	// connections at once; unused and idle ones make room [1024, at most 1/16 of memory_bytes at 768 KiB each]
 	MaxConnections int          `yaml:"max_connections" json:"max_connections"`
 	MaxWaiting     int          `yaml:"max_waiting" json:"max_waiting"` // requests that may wait for a table [16384]
 	MaxTables      int          `yaml:"max_tables" json:"max_tables"`   // tables that clients may create [1000]
