@@ -181,7 +181,7 @@ type conn struct {
 	tables map[string]int // calls in progress, by table
 
 	untaken   int64     // bytes that no call has taken
-	from      time.Time // when the first of them came, or when some were last taken
+	from      time.Time // when the first of them came, some were last taken, or its turn ended
 	waits     bool      // for memory, to read on
 	receiving int       // calls that wait for a message
 	cut       bool      // a call failed, perhaps in the middle of a message, while others were in progress
@@ -367,21 +367,20 @@ func (c *conn) heldBytes() int64 {
 func (all *connections) share() int64 { return all.limit / max(all.holding.Load(), 1) }
 
 // promote chooses, of the connections that wait, the one whose message has been on the way for longest. It stays chosen
-// until its message is taken. If it brings less than minSendBytes in the meantime it is closed.
+// until its message is taken or [conn.endTurn] ends its turn.
 func (all *connections) promote() {
 	all.mu.Lock()
 	defer all.freed.notify()
 	defer all.mu.Unlock()
 	if before := all.promoted.Load(); before != nil {
-		if all.now().Sub(all.chosen) < promoteEvery/2 {
+		if all.now().Sub(all.chosen) < promoteEvery {
 			return
 		}
 		came := before.received.Load()
-		if came-all.cameThen < minSendBytes {
-			go before.end("the memory for messages is full, and its message does not come") // it takes the mutex
+		if !before.endTurn(came - all.cameThen) {
+			all.chosen, all.cameThen = all.now(), came
+			return
 		}
-		all.chosen, all.cameThen = all.now(), came
-		return
 	}
 	var oldest *conn
 	var from time.Time
@@ -398,6 +397,26 @@ func (all *connections) promote() {
 	}
 }
 
+// endTurn ends the turn of a promoted connection, unless the bytes that came since it was last asked are an eighth of
+// what it holds, at least minSendBytes: so 256 MiB come within about a minute. It closes the connection if its message
+// is late, or if those that only lost their turn filled the memory twice.
+func (c *conn) endTurn(came uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if came >= max(minSendBytes, uint64(c.untaken)/8) {
+		return false
+	}
+	if c.calls > 0 && (c.late() || c.all.received.Load() > 2*c.all.limit) {
+		go c.end("the memory for messages is full, and its message does not come") // it takes the mutex
+	}
+	c.take(0)
+	return true
+}
+
+// late reports whether only the client keeps a message from being taken: all calls wait for messages, and one came in
+// part. The mutex is held.
+func (c *conn) late() bool { return c.untaken > 0 && c.receiving == c.calls && !c.cut }
+
 // checkSender closes the connection if all its calls wait for messages, one of them has come in part, and less than
 // minSendBytes came in a send timeout. It runs once in each.
 func (c *conn) checkSender() {
@@ -411,7 +430,7 @@ func (c *conn) checkSender() {
 		c.served = c.begun
 	}
 	came := c.received.Load()
-	stuck := c.untaken > 0 && c.receiving == c.calls && !c.cut
+	stuck := c.late()
 	if stuck && c.stuck && came-c.before < minSendBytes {
 		go c.end("it sends a message at less than 64 KiB in a send_timeout") // it takes the mutex
 		return

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -222,5 +223,55 @@ func TestAttackAHostWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 		if of.room {
 			all.add(connFrom{address: of.host + ":80"}).calledBy("")
 		}
+	}
+}
+
+// A connection that may go on while the memory is full loses its turn when it brings little. It is closed only if it is
+// to blame, or if the memory is full twice.
+func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
+	for _, of := range []struct {
+		name                         string
+		calls, receiving, held, came int // MiB
+		turn, closed                 bool
+	}{
+		{"it drips", 1, 1, 8, 0, false, true},
+		{"it brings an eighth", 1, 1, 8, 2, true, false},
+		{"its call waits for the table", 1, 0, 8, 0, false, false},
+		{"one of its calls waits for the table", 2, 1, 8, 0, false, false},
+		{"gRPC answered its call", 0, 0, 8, 0, false, false},
+		{"its call waits, and the memory is full twice", 1, 0, 40, 0, false, true},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newConnections(Options{MaxInFlightBytes: 64 << 20, MaxMessageBytes: 16 << 20,
+					Logger: quiet()}.withDefaults())
+				c, other := all.opened(t), all.opened(t)
+				for _, waiting := range []*conn{c, other} {
+					waiting.calls, waiting.receiving = of.calls, of.receiving
+					waiting.add(int64(of.held)<<20, 1)
+					waiting.wait(true)
+					time.Sleep(time.Millisecond)
+				}
+				all.promote()
+				if all.promoted.Load() != c {
+					t.Fatal("the first was not promoted")
+				}
+				time.Sleep(promoteEvery)
+				bytes := max(of.came<<20, minSendBytes)
+				c.received.Add(uint64(bytes))
+				c.add(int64(bytes), 0)
+				all.promote()
+				synctest.Wait()
+				if c.gone != of.closed || (all.promoted.Load() == c) != of.turn {
+					t.Errorf("closed: %v, has the turn: %v", c.gone, all.promoted.Load() == c)
+				}
+				if !of.turn && all.promoted.Load() != other {
+					t.Error("the other has no turn")
+				}
+				if kept := c.heldBytes() > 0; kept != (of.calls > 0 && !of.closed) {
+					t.Errorf("bytes are kept: %v", kept)
+				}
+			})
+		})
 	}
 }
