@@ -29,7 +29,6 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 		MaxBytes: s.options.MaxMessageBytes, Allocator: s.pool,
 		Reserve: func(bytes, rows int64) (func(), error) { return t.reserveMemory(ctx, bytes, rows) },
 	})
-	defer reader.Close()
 	name, err := descriptorTable(reader)
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -85,7 +84,9 @@ type inserted struct {
 }
 
 // insertAll inserts every record batch of the stream and forwards the answers. Whoever receives one ends its request.
+// It alone reads, and closes the reader: it may outlive DoPut.
 func (p *putStream) insertAll(forward func(inserted) error) error {
+	defer p.reader.Close()
 	for {
 		frame, err := p.reader.Next()
 		if errors.Is(err, io.EOF) {
