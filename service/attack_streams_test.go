@@ -2,13 +2,19 @@ package service
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"go.etcd.io/bbolt"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/wire"
@@ -66,4 +72,62 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 	v.await("the call has ended", func(TableView) bool { return v.service.calls.all.used.Load() == 0 })
 	close(goOn)
 	v.memoryIsFree()
+}
+
+// The memory of answers that are not read stays taken, and who reads nothing is disconnected.
+func TestAttackAnswersThatAreNotRead(t *testing.T) {
+	many := rows(t, alone(20_000, 0)...) // their ids take more than a client receives unasked
+	defer many.Release()
+	for _, c := range []struct {
+		name string
+		data bool
+	}{{"in memory", false}, {"durable", true}} {
+		unread := func(t *testing.T, o Options) (*served, *putter) {
+			if c.data {
+				o.Data = t.TempDir()
+			}
+			v := serve(t, o)
+			v.create(wire.Table{Name: "a"})
+			client, err := flight.NewClientWithMiddleware(v.address, nil, nil, grpc.WithInitialWindowSize(1<<16),
+				grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() }) // the service may have closed it
+			p := v.putter(client, "a", many.Schema())
+			p.send(many, wire.InsertRequest{})
+			return v, p
+		}
+		t.Run(c.name+", held", func(t *testing.T) {
+			v, p := unread(t, Options{})
+			v.await("a part of the answer is sent", func(TableView) bool {
+				return slices.ContainsFunc(v.service.Observe().Connections,
+					func(c Connection) bool { return c.SentBytes > 60_000 })
+			})
+			if used := v.service.incoming.all.used.Load(); used < 20_000*rolloutOverhead {
+				t.Errorf("%d bytes are taken while the answer is unread", used)
+			}
+			if a, err := p.answer(); err != nil || len(a.IDs) != 20_000 {
+				t.Errorf("an answer of %d ids, %v", len(a.IDs), err)
+			}
+			v.memoryIsFree()
+		})
+		t.Run(c.name+", for long", func(t *testing.T) {
+			v, _ := unread(t, Options{SendTimeout: 200 * time.Millisecond})
+			v.await("it was disconnected", func(TableView) bool { return v.service.Observe().SlowReaders == 1 })
+			v.memoryIsFree()
+			v.await("no request is in flight", func(TableView) bool { return v.service.requests.inFlight() == 0 })
+		})
+		t.Run(c.name+", at a stop", func(t *testing.T) {
+			v, _ := unread(t, Options{})
+			v.await("a batch is inserted", func(o TableView) bool { return o.Stats.Inserted == 20_000 })
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			v.ended = true
+			if sum, err := v.service.Stop(ended); sum.Left == 0 || !errors.Is(err, context.Canceled) {
+				t.Errorf("%+v, %v", sum, err)
+			}
+			v.grpc.Stop()
+		})
+	}
 }

@@ -43,7 +43,7 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 		return err
 	}
 	c.uses(name)
-	p := &putStream{t, ctx, reader, stream}
+	p := &putStream{t, ctx, reader, stream, s.newSender(stream, nil)}
 	if t.journal == nil {
 		return p.insertAll(p.acknowledge)
 	}
@@ -75,15 +75,17 @@ type putStream struct {
 	ctx    context.Context
 	reader *flightdata.Reader
 	stream flight.FlightService_DoPutServer
+	to     *sender
 }
 
 // inserted is the answer to one record batch before it is acknowledged.
 type inserted struct {
 	answer *wire.InsertAnswer
 	began  time.Time
+	end    func() // ends its request, and gives the memory reserved for it back
 }
 
-// insertAll inserts every record batch of the stream and forwards the answers. Whoever receives one ends its request.
+// insertAll inserts every record batch of the stream and forwards the answers. Whoever receives one ends it.
 // It alone reads, and closes the reader: it may outlive DoPut.
 func (p *putStream) insertAll(forward func(inserted) error) error {
 	defer p.reader.Close()
@@ -100,16 +102,20 @@ func (p *putStream) insertAll(forward func(inserted) error) error {
 			frame.Release()
 			return err
 		}
+		end := func() {
+			frame.Release()
+			p.table.service.requests.end()
+		}
 		var answer *wire.InsertAnswer
 		err = p.table.service.recovered("DoPut", func() (err error) {
-			answer, err = p.table.insertFrame(p.ctx, frame)
+			answer, err = p.table.insertFrame(p.ctx, &frame)
 			return err
 		})
 		if err != nil {
-			p.table.service.requests.end()
+			end()
 			return err
 		}
-		if err := forward(inserted{answer, began}); err != nil {
+		if err := forward(inserted{answer, began, end}); err != nil {
 			return err
 		}
 	}
@@ -130,7 +136,7 @@ func (p *putStream) insertWhileCommitting() error {
 				case queue <- in:
 					return nil
 				case <-p.ctx.Done(): // at the latest when DoPut returns
-					p.table.service.requests.end()
+					in.end()
 					return p.ctx.Err()
 				}
 			})
@@ -139,8 +145,8 @@ func (p *putStream) insertWhileCommitting() error {
 	for first := range queue {
 		if err := p.commitAndAcknowledge(append([]inserted{first}, queued(queue)...)); err != nil {
 			go func() { // until the goroutine above notices
-				for range queue {
-					p.table.service.requests.end()
+				for in := range queue {
+					in.end()
 				}
 			}()
 			return err
@@ -169,7 +175,7 @@ func (p *putStream) commitAndAcknowledge(list []inserted) error {
 	err := p.table.commit(p.ctx)
 	for _, in := range list {
 		if err != nil {
-			p.table.service.requests.end()
+			in.end()
 			continue
 		}
 		err = p.acknowledge(in)
@@ -177,14 +183,15 @@ func (p *putStream) commitAndAcknowledge(list []inserted) error {
 	return err
 }
 
-// acknowledge sends an answer and ends its request.
+// acknowledge sends an answer, and ends its insertion once it is written out.
 func (p *putStream) acknowledge(in inserted) error {
-	defer p.table.service.requests.end()
+	defer in.end()
 	text, err := encodeJSON(in.answer)
 	if err != nil {
 		return err
 	}
-	if err := p.stream.Send(&flight.PutResult{AppMetadata: text}); err != nil {
+	err = p.to.writeOut(func(done func()) error { return flightdata.SendPutResult(p.stream, text, done) })
+	if err != nil {
 		return err
 	}
 	p.table.meter.insertTimes.add(time.Since(in.began))
@@ -192,9 +199,9 @@ func (p *putStream) acknowledge(in inserted) error {
 }
 
 // insertFrame inserts one record batch, which it releases: it decodes, validates and inserts. The reader has reserved
-// its memory.
-func (t *table) insertFrame(ctx context.Context, frame flightdata.Frame) (*wire.InsertAnswer, error) {
-	defer frame.Release()
+// its memory, that of the answer included.
+func (t *table) insertFrame(ctx context.Context, frame *flightdata.Frame) (*wire.InsertAnswer, error) {
+	defer frame.ReleaseBatch()
 	if err := t.allowedStill(ctx, toWrite); err != nil {
 		return nil, err
 	}

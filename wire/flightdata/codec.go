@@ -50,6 +50,9 @@ const (
 	bodyField       = 1000
 )
 
+// resultField is the app_metadata of Flight's message PutResult.
+const resultField = 1
+
 // maxHeader bounds every field of a message but metadata and body, in bytes.
 const maxHeader = 1 << 20
 

@@ -58,12 +58,18 @@ type Frame struct {
 }
 
 // Release releases the batch, if there is one, and what was reserved for it.
-func (f Frame) Release() {
-	if f.Batch != nil {
-		f.Batch.Release()
-	}
+func (f *Frame) Release() {
+	f.ReleaseBatch()
 	if f.reserved != nil {
 		f.reserved()
+	}
+}
+
+// ReleaseBatch releases the batch, if there is one. What was reserved for it stays so until Release.
+func (f *Frame) ReleaseBatch() {
+	if f.Batch != nil {
+		f.Batch.Release()
+		f.Batch = nil
 	}
 }
 

@@ -69,6 +69,18 @@ func (w *Writer) WriteThen(rec arrow.RecordBatch, metadata []byte, done func()) 
 // WriteMetadata sends a message of app_metadata alone.
 func (w *Writer) WriteMetadata(metadata []byte) error { return w.send(metadata, nil, func() {}) }
 
+// SendPutResult sends the answer to a DoPut message; done is called as by [Writer.WriteThen]. It keeps metadata.
+func SendPutResult(stream Sender, metadata []byte, done func()) error {
+	body := pieces{lease: &lease{done: done}}
+	body.small = protowire.AppendTag(nil, resultField, protowire.BytesType)
+	body.small = protowire.AppendVarint(body.small, uint64(len(metadata)))
+	_, _ = body.Write(metadata) // never fails
+	body.flush()
+	m := &outgoing{pieces: body.lend()}
+	defer m.drop()
+	return stream.SendMsg(m)
+}
+
 // encode encodes a record batch, after it has sent the schema.
 func (w *Writer) encode(rec arrow.RecordBatch) (*ipc.Payload, error) {
 	if err := w.Begin(); err != nil {
