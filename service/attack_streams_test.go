@@ -3,7 +3,9 @@ package service
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"go.etcd.io/bbolt"
 	"google.golang.org/grpc"
@@ -130,4 +133,54 @@ func TestAttackAnswersThatAreNotRead(t *testing.T) {
 			v.grpc.Stop()
 		})
 	}
+}
+
+// A sampling stream keeps no dictionaries: nobody would give back their memory before its end.
+func TestAttackDictionariesOnASamplingStream(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	rec := withDictionary(t, "p")
+	x := v.exchanger(v.client, "a")
+	w := flight.NewRecordWriter(&beforeBatches{FlightService_DoExchangeClient: x.stream}, ipc.WithSchema(rec.Schema()))
+	w.SetFlightDescriptor(&flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"a"}})
+	if err := w.Write(rec); err != nil {
+		t.Fatal(err)
+	}
+	_, err := x.stream.Recv()
+	checkRefusal(t, wire.FromGRPC(err), wire.Invalid, "dictionary", "sampling stream", "DoPut")
+}
+
+// beforeBatches is a stream that sends a schema and a dictionary alone: batches would be refused in any case.
+type beforeBatches struct {
+	flight.FlightService_DoExchangeClient
+	sent int
+}
+
+func (s *beforeBatches) Send(d *flight.FlightData) error {
+	if s.sent++; s.sent > 2 {
+		return nil
+	}
+	return s.FlightService_DoExchangeClient.Send(d)
+}
+
+// Requests of streams are small. Large ones, which take memory of their own, are refused before they are decoded.
+func TestAttackLargeRequestsOnStreams(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(1, 0)...)
+	settled := make([]uint64, maxStreamRequestBytes/21)
+	for i := range settled {
+		settled[i] = math.MaxUint64
+	}
+	sample := func(batches []uint64) error {
+		_, err := v.exchanger(v.client, "a").sample(wire.SampleRequest{Acknowledge: batches})
+		return err
+	}
+	checkRefusal(t, sample(settled[100:]), wire.NoLease, "18446744073709551615")
+	settled = append(settled, settled[:100]...)
+	checkRefusal(t, sample(settled), wire.TooLarge, "app_metadata", "1048576")
+	_, err := v.get(wire.SampleRequest{Table: "a", Size: 1, Columns: make([]string, maxStreamRequestBytes/3)})
+	checkRefusal(t, err, wire.TooLarge, "ticket", "1048576")
+	_, err = v.insert("a", wire.InsertRequest{BatchID: strings.Repeat("x", maxStreamRequestBytes)}, alone(1, 0)...)
+	checkRefusal(t, err, wire.TooLarge, "app_metadata", "1048576")
 }

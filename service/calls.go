@@ -122,6 +122,8 @@ func (c *callCounts) view() (calls map[string]uint64, errors []ErrorCount) {
 const (
 	maxRequestBytes  = 64 << 20 // a million priorities fit
 	maxRequestValues = 4 << 20  // counted by commas: lists of {} take many times the memory of their text
+
+	maxStreamRequestBytes = 1 << 20 // a ticket or app_metadata: 50,000 batches to settle fit
 )
 
 // A request of largeRequest bytes or more waits for memory. While a list is decoded each value takes about valueBytes.

@@ -26,7 +26,7 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	defer c.end(&err)
 	var t *table
 	reader := flightdata.NewReader(stream, flightdata.Options{
-		MaxBytes: s.options.MaxMessageBytes, Allocator: s.pool,
+		MaxBytes: s.options.MaxMessageBytes, MaxMetadata: maxStreamRequestBytes, Allocator: s.pool,
 		Reserve: func(bytes, rows int64) (func(), error) { return t.reserveMemory(ctx, bytes, rows) },
 	})
 	name, err := descriptorTable(reader)

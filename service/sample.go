@@ -21,8 +21,12 @@ func (s *Service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	ctx := stream.Context()
 	c := s.begin(ctx, "DoGet")
 	defer c.end(&err)
+	text := ticket.GetTicket()
+	if len(text) > maxStreamRequestBytes {
+		return wire.Errorf(wire.TooLarge, "ticket: %d bytes: want at most %d", len(text), maxStreamRequestBytes)
+	}
 	var req wire.SampleRequest
-	if err := decodeJSON("ticket", ticket.GetTicket(), &req); err != nil {
+	if err := decodeJSON("ticket", text, &req); err != nil {
 		return err
 	}
 	t, err := s.allowed(ctx, req.Table, toRead)
@@ -165,7 +169,13 @@ func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err 
 	defer cancel()
 	c := s.begin(ctx, "DoExchange")
 	defer c.end(&err)
-	reader := flightdata.NewReader(stream, flightdata.Options{MaxBytes: maxRequestBytes, Allocator: s.pool})
+	reader := flightdata.NewReader(stream, flightdata.Options{
+		MaxBytes: maxStreamRequestBytes, MaxMetadata: maxStreamRequestBytes, Allocator: s.pool,
+		Reserve: func(int64, int64) (func(), error) {
+			return nil, wire.Errorf(wire.Invalid, "a record batch or dictionary came on a sampling stream: want "+
+				"insertions on DoPut")
+		},
+	})
 	name, err := descriptorTable(reader)
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -183,10 +193,6 @@ func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err 
 		}
 		if err != nil {
 			return err
-		}
-		if frame.Batch != nil {
-			frame.Release()
-			return wire.Errorf(wire.Invalid, "a record batch came on a sampling stream: want insertions on DoPut")
 		}
 		if len(frame.Metadata) == 0 {
 			continue

@@ -58,8 +58,9 @@ const maxHeader = 1 << 20
 
 // incoming is a received message. Its problem is in err: an error of gRPC would not tell the caller whose fault it is.
 type incoming struct {
-	allocator memory.Allocator // of the body; nil: the garbage collector's
-	maxBytes  int64
+	allocator   memory.Allocator // of the body; nil: the garbage collector's
+	maxBytes    int64
+	maxMetadata int // 0: no bound
 
 	descriptor *flight.FlightDescriptor
 	header     []byte
@@ -118,6 +119,9 @@ func (m *incoming) readField(r *mem.Reader) error {
 	default:
 		_, err := r.Discard(n)
 		return err
+	}
+	if number == metadataField && m.maxMetadata > 0 && n > m.maxMetadata {
+		return wire.Errorf(wire.TooLarge, "app_metadata: %d bytes: want at most %d", n, m.maxMetadata)
 	}
 	if number != metadataField && n > maxHeader {
 		return wire.Errorf(wire.TooLarge, "header of %d bytes: want at most %d", n, maxHeader)

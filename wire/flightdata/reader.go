@@ -35,13 +35,16 @@ type Options struct {
 	// DefaultMaxBytes.
 	MaxBytes int64
 
+	// MaxMetadata bounds the app_metadata of one message, in bytes. 0: as many as the message has.
+	MaxMetadata int
+
 	// Allocator provides the memory of bodies until the final Release of their batches. nil: the garbage collector's
 	// memory, which needs no Release.
 	Allocator memory.Allocator
 
 	// Reserve, if it is set, is asked before a batch is decompressed and decoded: bytes is the size of its body, with
-	// that of the decompressed one if it is compressed. Release is called when the frame is released. An error ends the
-	// stream.
+	// that of the decompressed one if it is compressed. Release is called when the frame is released. It is asked for
+	// dictionaries too, with no rows, which the reader keeps until it is closed. An error ends the stream.
 	Reserve func(bytes, rows int64) (release func(), err error)
 }
 
@@ -106,7 +109,7 @@ func (r *Reader) Peek() error {
 	if r.peeked != nil || r.err != nil {
 		return r.err
 	}
-	m := &incoming{allocator: r.options.Allocator, maxBytes: r.options.MaxBytes}
+	m := &incoming{allocator: r.options.Allocator, maxBytes: r.options.MaxBytes, maxMetadata: r.options.MaxMetadata}
 	if r.err = r.stream.RecvMsg(m); r.err == nil {
 		r.err = m.err
 	}
@@ -200,6 +203,9 @@ func (r *Reader) decodeSchema(m *incoming) (err error) {
 	return err
 }
 
+// dictionaryOverhead is what a dictionary takes besides its header and body, in bytes.
+const dictionaryOverhead = 1 << 10
+
 // addDictionary keeps a dictionary for the batches that follow.
 func (r *Reader) addDictionary(m *incoming, h header) error {
 	if r.plain {
@@ -208,14 +214,16 @@ func (r *Reader) addDictionary(m *incoming, h header) error {
 	if len(h.nodes) != 1 || len(h.buffers) != 3 {
 		return malformed("its dictionary is not of text")
 	}
+	m.descriptor, m.metadata = nil, nil
+	bytes := dictionaryOverhead + int64(len(m.header))
 	if m.body != nil {
-		r.dictionaryBytes += max(int64(m.body.Len()), h.unpacked)
+		bytes += max(int64(m.body.Len()), h.unpacked)
 	}
-	if r.dictionaryBytes += int64(len(m.header)); r.dictionaryBytes > r.options.MaxBytes {
+	if r.dictionaryBytes += bytes; r.dictionaryBytes > r.options.MaxBytes {
 		return wire.Errorf(wire.TooLarge, "dictionaries of more than %d bytes: send text", r.options.MaxBytes)
 	}
-	if r.options.Reserve != nil && m.body != nil {
-		release, err := r.options.Reserve(max(int64(m.body.Len()), h.unpacked), 0)
+	if r.options.Reserve != nil {
+		release, err := r.options.Reserve(bytes, 0)
 		if err != nil {
 			return err
 		}
