@@ -37,10 +37,10 @@ const (
 
 // What things take besides their payload, in bytes; measured, and rounded up.
 const (
-	rolloutOverhead    = 512     // a rollout in a table or decoded: its object, slot and bookkeeping
-	drawOverhead       = 192     // a draw on lease: in its batch, and the slot that it keeps
-	shardOverhead      = 8 << 10 // a shard of a table
-	callOverhead       = 32 << 10
+	rolloutOverhead    = 512      // a rollout in a table or decoded: its object, slot and bookkeeping
+	drawOverhead       = 192      // a draw on lease: in its batch, and the slot that it keeps
+	shardOverhead      = 8 << 10  // a shard of a table
+	callOverhead       = 64 << 10 // with maxHeaders bytes of headers, in whatever pieces
 	connectionOverhead = 3 * socketBuffer
 )
 

@@ -334,7 +334,7 @@ const (
 	streamWindow = 32 << 20
 	connWindow   = 64 << 20
 	socketBuffer = 256 << 10
-	maxHeaders   = 64 << 10
+	maxHeaders   = 16 << 10 // of a call
 )
 
 // GRPCOptions returns what the grpc server must be made with. Credentials are nil without TLS. Authenticate runs before
@@ -350,7 +350,7 @@ func (s *Service) GRPCOptions(
 		flightdata.ServerOption(), grpc.Creds(handshake{creds}),
 		grpc.ChainStreamInterceptor(s.guard, s.countCall), grpc.ChainStreamInterceptor(authenticate...),
 		grpc.ChainStreamInterceptor(s.admitCall), grpc.UnknownServiceHandler(unknownMethod),
-		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + maxHeaders), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + 64<<10), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(socketBuffer), grpc.WriteBufferSize(socketBuffer),
