@@ -213,7 +213,8 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 
 // releaseIfUnleased frees the slot of an evicted rollout once none of its draws is on lease.
 func (s *shard) releaseIfUnleased(slot int32) {
-	if s.items[slot].Leased == 0 {
+	if it := &s.items[slot]; it.Leased == 0 {
+		s.pinned -= it.Bytes + rolloutOverhead
 		s.release(slot)
 	}
 }

@@ -1270,11 +1270,15 @@ func (tr *trial) checkShard(number int, s *shard) {
 			}
 		}
 	}
-	waiting := 0 // slots kept for draws on lease
+	waiting, pinned := 0, int64(0) // slots kept for draws on lease
 	for slot, r := range s.rollouts {
 		if r != nil && s.items[slot].is(evicted) && s.items[slot].Leased > 0 {
 			waiting++
+			pinned += r.Bytes() + rolloutOverhead
 		}
+	}
+	if s.pinned != pinned {
+		tr.t.Fatalf("shard %d: %d bytes are pinned, it says %d", number, pinned, s.pinned)
 	}
 	if len(s.items) != s.present+waiting+len(s.free) {
 		tr.t.Fatalf("shard %d: %d slots, %d present, %d waiting, %d free", number, len(s.items), s.present,

@@ -130,6 +130,7 @@ type Flow struct {
 	Rewound                       uint64 // evicted by [Table.Rewind]
 	Present                       int
 	Bytes                         int64
+	Pinned                        int64 // bytes of what left: evicted while on lease, or in remembered batches
 }
 
 // Flow returns the present counts. It takes each shard's lock once.
@@ -145,6 +146,7 @@ func (v ServiceView) Flow() Flow {
 			f.Rewound += s.counts.Evicted[byRewind]
 			f.Present += s.present
 			f.Bytes += s.bytes
+			f.Pinned += s.pinned + s.answered.weight
 		})
 	}
 	return f

@@ -18,6 +18,7 @@ type shard struct {
 	version     rollout.Version
 	present     int
 	bytes       int64
+	pinned      int64 // of rollouts evicted while on lease, with rolloutOverhead
 	remaining   int64 // draws that MaxUses still allows, over all present
 	sampler     sampler
 	prioritized *prioritized // the sampler, if it is prioritized
@@ -40,16 +41,31 @@ type shard struct {
 }
 
 // A shard remembers the last acknowledged batches by request id: rememberedAlways of them, and up to remembered while
-// they hold at most rememberedBytes of payload together. Their rollouts may have left the table.
+// those of all shards hold at most rememberedBytes, or the table's capacity_bytes / rememberedShare if that is less.
+// Their rollouts may have left the table.
 const (
 	remembered       = 256
 	rememberedAlways = 8
 	rememberedBytes  = 128 << 20
+	rememberedShare  = 8
 )
 
+// rolloutOverhead is what a rollout that left takes besides its payload, with its slot or draw: measured, rounded up.
+const rolloutOverhead = 512
+
+// rememberedBatches returns the bound of a shard's remembered batches.
+func rememberedBatches(o Options) bound[*rollout.Batch] {
+	most := int64(rememberedBytes)
+	if o.CapacityBytes > 0 {
+		most = min(most, o.CapacityBytes/rememberedShare)
+	}
+	return bound[*rollout.Batch]{batchBytes, most / int64(o.Shards), rememberedAlways}
+}
+
+// batchBytes is what a batch holds if its rollouts have left.
 func batchBytes(b *rollout.Batch) (bytes int64) {
 	for i := range b.Draws {
-		bytes += b.Draws[i].Rollout.Bytes()
+		bytes += b.Draws[i].Rollout.Bytes() + rolloutOverhead
 	}
 	return bytes
 }
@@ -63,7 +79,7 @@ func newShard(o Options, number int) *shard {
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	s.answered = newAnswers[*rollout.Batch](remembered)
 	s.consumed = newConsumed(o.Shards)
-	s.answered.bound = bound[*rollout.Batch]{batchBytes, rememberedBytes, rememberedAlways}
+	s.answered.bound = rememberedBatches(o)
 	if o.MaxStaleness > 0 {
 		s.ages = &ages{store: &s.store, heads: make(map[rollout.Version]int32)}
 	}
@@ -188,6 +204,7 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 	if it.Leased > 0 {
 		it.set(evicted)
+		s.pinned += it.Bytes + rolloutOverhead
 	} else {
 		s.release(slot)
 	}

@@ -433,7 +433,11 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 		s.ages.heads[h.Version] = h.Slot
 	}
 	for slot, r := range s.rollouts {
-		if r != nil && !s.items[slot].is(evicted) {
+		switch it := &s.items[slot]; {
+		case r == nil:
+		case it.is(evicted):
+			s.pinned += it.Bytes + rolloutOverhead
+		default:
 			s.index.add(int32(slot))
 		}
 	}

@@ -88,8 +88,8 @@ func (t *Table) Options() Options { return t.options.WithDefaults() } // a copy 
 // Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch handed out is a
 // batch delivered. An error wraps rollout.ErrStarved if the shard holds too little: fewer than min_size, fewer never
 // handed out as fresh than Request.Fresh, fewer drawable than Size (none, with samplers uniform and prioritized), or
-// fewer draws than max_uses still allows. A repeated request id gets the same batch, counted once, while it is among
-// the shard's last 256.
+// fewer draws than max_uses still allows. A repeated request id gets the same batch, counted once, while the shard
+// remembers it: its last 8, and up to 256 within 128 MiB or an eighth of capacity_bytes for all shards.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	s, err := t.shardOfRequest(ctx, req)
 	if err != nil {

@@ -451,10 +451,14 @@ func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 	m := &t.service.tableMemory
 	charged = in.bytes
 	if m.held.Load()+charged > m.most {
+		t.recount() // leases settled since the last time have let go of what was evicted
 		f := t.rollouts.ForService().Flow()
 		evicted := max(f.Bytes+in.bytes-t.CapacityBytes, 0)
 		if over := f.Present + in.rows - t.Capacity; over > 0 && f.Present > 0 {
 			evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+rolloutOverhead))
+		}
+		if f.Pinned > t.CapacityBytes {
+			evicted = 0 // leases would hold it
 		}
 		charged = max(in.bytes-evicted, 0)
 	}

@@ -301,7 +301,7 @@ func (s *Service) memory() []MemoryPart {
 // leastMemory is the least that a service can work with.
 const leastMemory = 64 << 20
 
-// defaultTables is how many tables of the default capacity_bytes there is memory for.
+// defaultTables is how many tables of the default capacity_bytes there is memory for, with what they hold besides.
 const defaultTables = 4
 
 // holdings counts the bytes that tables hold, against their share of the memory.
@@ -342,10 +342,11 @@ func (h *holdings) grow(bytes int64) error {
 	return nil
 }
 
-// tableBytes returns what a table takes: its shards, and its rollouts with their overhead.
+// tableBytes returns what a table takes: its shards, and its rollouts with their overhead, those too that left and are
+// on lease or in remembered batches.
 func (t *table) tableBytes() int64 {
 	f := t.rollouts.ForService().Flow()
-	return int64(t.Shards)*shardOverhead + f.Bytes + int64(f.Present)*rolloutOverhead
+	return int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead
 }
 
 // recount brings the table's part of what all tables hold up to date. Call it within [table.unlessDropped]: nobody

@@ -169,8 +169,8 @@ func TestAttackTablesThatFillTheMemory(t *testing.T) {
 			t.Fatalf("a new table has %d rollouts", info.Present)
 		}
 		table, _ := v.service.table(name)
-		if table.CapacityBytes != most/defaultTables {
-			t.Fatalf("capacity_bytes is %d, want %d", table.CapacityBytes, most/defaultTables)
+		if want := most / (defaultTables + 1); table.CapacityBytes != want {
+			t.Fatalf("capacity_bytes is %d, want %d", table.CapacityBytes, want)
 		}
 		for err == nil {
 			large := rollout.Group{Rollouts: []*rollout.Rollout{answer(40_000, 0, 1)}}
@@ -198,6 +198,53 @@ func TestAttackTablesThatFillTheMemory(t *testing.T) {
 	again := v.create(wire.Table{Name: "t1", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}})
 	if again.Present == 0 {
 		t.Error("a definition without capacity_bytes does not match the table that it made")
+	}
+}
+
+// Rollouts that left the table are charged while a lease, or a batch remembered by its request id, holds them.
+func TestAttackRolloutsThatLeftAreStillHeld(t *testing.T) {
+	const each = 13 * 40_000 // bytes of payload
+	large := rollout.Group{Rollouts: []*rollout.Rollout{answer(40_000, 0, 1)}}
+	for _, sampler := range []replay.Sampler{replay.Distinct, replay.FIFO} {
+		t.Run(string(sampler), func(t *testing.T) {
+			v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
+			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: sampler, Capacity: 1,
+				CapacityBytes: 1 << 20, LeaseSeconds: 366 * 24 * 3600}})
+			m := &v.service.tableMemory
+			x := v.exchanger(v.client, "a")
+			var leased []uint64
+			for n := 0; ; n++ {
+				if _, err := v.insert("a", wire.InsertRequest{TimeoutMS: new(int64)}, large); err != nil {
+					checkRefusal(t, err, wire.Full, "free for tables", "memory_bytes")
+					break
+				}
+				if n > int(m.most/each) {
+					t.Fatalf("%d rollouts of %d bytes are held in %d", n, each, m.most)
+				}
+				b := v.mustSample(x, wire.SampleRequest{Size: 1, Prefetch: new(0), RequestID: fmt.Sprint("r", n),
+					Columns: []string{"id"}, Acknowledge: []uint64{}})
+				if leased = append(leased, b.Batch); sampler == replay.FIFO {
+					do[any](v, wire.Acknowledge, wire.SettleRequest{Table: "a", Batches: leased})
+					if leased = nil; n == 16 {
+						break
+					}
+				}
+			}
+			switch held := m.held.Load(); sampler {
+			case replay.FIFO: // it remembers the last batches
+				if held < 8*each || held > 10*each {
+					t.Errorf("%d bytes are charged for 8 batches of %d", held, each)
+				}
+			case replay.Distinct:
+				if held > m.most+each {
+					t.Errorf("%d bytes of %d are held", held, m.most)
+				}
+				do[any](v, wire.Release, wire.SettleRequest{Table: "a", Batches: leased})
+				if _, err := v.insert("a", wire.InsertRequest{TimeoutMS: new(int64)}, large); err != nil {
+					t.Errorf("with the leases settled: %v", err)
+				}
+			}
+		})
 	}
 }
 

@@ -70,7 +70,7 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 			w.Name, n)
 	}
 	if d.CapacityBytes == 0 {
-		d.CapacityBytes = s.tableMemory.most / defaultTables
+		d.CapacityBytes = s.tableMemory.most / (defaultTables + 1)
 	}
 	shards := int64(d.Shards) * shardOverhead
 	if err := s.tableMemory.grow(shards); err != nil {
