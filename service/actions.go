@@ -367,14 +367,19 @@ func nextPrompts(_ context.Context, t *table, r *wire.PromptsRequest) (any, erro
 }
 
 func reportPrompts(_ context.Context, t *table, r *wire.PromptResults) (any, error) {
-	results := make([]prompts.Result, len(r.Results))
+	results, bytes := make([]prompts.Result, len(r.Results)), int64(0)
 	for i, x := range r.Results {
 		if err := checkID(fmt.Sprintf("results[%d].id", i), x.ID); err != nil {
 			return nil, err
 		}
 		results[i] = prompts.Result{Prompt: prompts.Prompt{ID: x.ID, Ref: x.Ref}, Correct: x.Correct, Total: x.Total,
 			Replayed: x.Replayed}
+		bytes += prompts.EntryBytes(x.ID)
 	}
+	if err := t.service.tableMemory.grow(bytes); err != nil {
+		return nil, fmt.Errorf("results: %d: %w", len(results), err)
+	}
+	defer t.service.tableMemory.add(-bytes) // info recounts
 	return t.answer(t.withPrompts(func() error { return t.prompts.Report(t.version(), results...) }))
 }
 

@@ -49,10 +49,11 @@ func complete(w wire.Table, problems option.Problems) (*definition, error) {
 		problems.Add(checkGate(*w.Gate)...)
 	}
 	if w.Prompts != nil {
+		filled := w.Prompts.WithDefaults()
 		if w.Prompts.Fraction == 0 {
-			defaults := prompts.Defaults()
-			d.Prompts = &defaults
+			filled = prompts.Defaults()
 		}
+		d.Prompts = &filled
 		problems.Add(option.Under("prompts", d.Prompts.Validate()))
 	}
 	var err error

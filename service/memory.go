@@ -343,10 +343,14 @@ func (h *holdings) grow(bytes int64) error {
 }
 
 // tableBytes returns what a table takes: its shards, and its rollouts with their overhead, those too that left and are
-// on lease or in remembered batches.
+// on lease or in remembered batches, and the prompts.
 func (t *table) tableBytes() int64 {
 	f := t.rollouts.ForService().Flow()
-	return int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead
+	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead
+	if t.prompts != nil {
+		bytes += t.prompts.Bytes()
+	}
+	return bytes
 }
 
 // recount brings the table's part of what all tables hold up to date. Call it within [table.unlessDropped]: nobody

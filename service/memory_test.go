@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -245,6 +246,46 @@ func TestAttackRolloutsThatLeftAreStillHeld(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Prompts are charged to their table, and bounded.
+func TestAttackPromptsWithoutEnd(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory})
+	report := func(table string, n int) error {
+		results := make([]wire.PromptResult, 100)
+		for i := range results {
+			results[i] = wire.PromptResult{Prompt: wire.Prompt{ID: fmt.Sprintf("%0*d", maxIDBytes, 100*n+i)},
+				Correct: 1, Total: 2}
+		}
+		_, err := try[any](v, wire.PromptsReport, wire.PromptResults{Table: table, Results: results})
+		return err
+	}
+	v.create(wire.Table{Name: "bounded", Prompts: &prompts.Options{Fraction: 0.5, Band: 0.5, MaxReuse: 1,
+		MaxPrompts: 150}})
+	for n := range 3 {
+		if err := report("bounded", n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := v.stats("bounded").Prompts.Held; held != 150 {
+		t.Errorf("%d prompts are held, want 150", held)
+	}
+	v.create(wire.Table{Name: "a", Prompts: new(prompts.Defaults())})
+	m := &v.service.tableMemory
+	for n := 0; ; n++ {
+		if err := report("a", n); err != nil {
+			checkRefusal(t, err, wire.TooLarge, "results: 100", "free for tables", "memory_bytes")
+			break
+		}
+		if held := m.held.Load(); held > m.most || int64(n*100*maxIDBytes) > m.most {
+			t.Fatalf("%d prompts are charged %d bytes of %d", n*100, held, m.most)
+		}
+	}
+	before := m.held.Load()
+	do[struct{}](v, wire.DropTable, wire.TableRequest{Table: "a"})
+	if held := m.held.Load(); before < m.most*9/10 || held > m.most/10 {
+		t.Errorf("%d bytes of %d are charged, %d once the table is dropped", before, m.most, held)
 	}
 }
 

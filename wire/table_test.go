@@ -33,7 +33,7 @@ func everyKey() Table {
 			MaxTokens: 60, Seed: 1 << 63, LeaseSeconds: 1.5,
 		},
 		Limiter: &Limiter{SamplesPerInsert: 2, ErrorBuffer: 100}, Gate: &Gate{RolloutsPerUpdate: 64, GrantSeconds: 9},
-		Prompts: &prompts.Options{Fraction: 0.5, Band: 0, Cooldown: 0, MaxReuse: 1}, Columns: []Column{{"x_a", "int8"}},
+		Prompts: &prompts.Options{Fraction: 0.5, Band: 0, Cooldown: 0, MaxReuse: 1, MaxPrompts: 9}, Columns: []Column{{"x_a", "int8"}},
 	}
 }
 
@@ -113,7 +113,7 @@ func TestADefinitionWithNoKeyGivenHasTheDefaults(t *testing.T) {
 	}
 	var p prompts.Options
 	if err := yaml.Unmarshal([]byte("fraction: 0.5"), &p); err != nil ||
-		p != (prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10}) {
+		p != (prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10, MaxPrompts: 1 << 20}) {
 		t.Errorf("prompts in part: %+v, %v", p, err)
 	}
 	if err := json.Unmarshal([]byte(`{"bands": 1}`), &p); err == nil {

@@ -3,10 +3,12 @@ package prompts
 import (
 	"cmp"
 	"container/heap"
+	"container/list"
 	"errors"
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -27,13 +29,15 @@ type Result struct {
 // Buffer holds prompts of medium difficulty and hands them out again. Make it with [New].
 type Buffer struct {
 	options Options
+	bytes   atomic.Int64 // see Bytes
 
 	mu       sync.Mutex // guards what follows
 	at       rollout.Version
 	sequence uint64 // of the latest result
 	entries  map[string]*entry
-	ready    queue // held, replayable, and cooled down at version at; the best first
-	cooling  queue // held, replayable, and used too recently; the first to be ready first
+	reported *list.List // of the entries, the one reported longest ago first
+	ready    queue      // held, replayable, and cooled down at version at; the best first
+	cooling  queue      // held, replayable, and used too recently; the first to be ready first
 	counts   counts
 }
 
@@ -44,30 +48,65 @@ type entry struct {
 	lastUsed rollout.Version
 	reuses   int // times handed out by Next
 
-	queue *queue // that it is in; nil: none
-	place int    // in it
+	queue    *queue // that it is in; nil: none
+	place    int    // in it
+	sequence uint64 // of the latest result
+	order    *list.Element
 }
+
+// entryOverhead is what an entry takes in memory besides its id, in bytes: measured, and rounded up.
+const entryOverhead = 256
 
 // New returns an empty buffer.
 func New(o Options) (*Buffer, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Buffer{options: o}
+	b := &Buffer{options: o.WithDefaults()}
 	b.empty()
 	return b, nil
 }
 
 // empty lets go of all entries.
 func (b *Buffer) empty() {
-	b.entries = make(map[string]*entry)
+	b.entries, b.reported = make(map[string]*entry), list.New()
+	b.bytes.Store(0)
 	b.ready = queue{first: func(x, y *entry) bool { return x.estimate.compare(y.estimate) < 0 }}
 	b.cooling = queue{first: func(x, y *entry) bool { return x.lastUsed < y.lastUsed }}
 	b.counts = counts{}
 }
 
-// Options returns the buffer's options.
+// Options returns the buffer's options, with defaults filled in.
 func (b *Buffer) Options() Options { return b.options }
+
+// Bytes returns what the buffer takes in memory.
+func (b *Buffer) Bytes() int64 { return b.bytes.Load() }
+
+// EntryBytes is what a prompt takes in the memory of a buffer.
+func EntryBytes(id string) int64 { return int64(len(id)) + entryOverhead }
+
+// add adds an entry as the latest reported.
+func (b *Buffer) add(e *entry) {
+	b.entries[e.ID], e.order = e, b.reported.PushBack(e)
+	b.bytes.Add(EntryBytes(e.ID))
+}
+
+// forget removes an entry that is in no queue and not counted.
+func (b *Buffer) forget(e *entry) {
+	delete(b.entries, e.ID)
+	b.reported.Remove(e.order)
+	b.bytes.Add(-EntryBytes(e.ID))
+}
+
+// makeRoom lets go of the entries beyond max_prompts.
+func (b *Buffer) makeRoom() {
+	for len(b.entries) > b.options.MaxPrompts {
+		e := b.reported.Front().Value.(*entry)
+		b.counts.forget(e)
+		e.leave()
+		b.forget(e)
+	}
+}
 
 // Next takes up to floor(f batch) prompts for a batch of so many from the buffer, at version now of the trainers, 0 or
 // above: of those with now - last used >= cooldown that were replayed less than max_reuse times those with pass rates
@@ -140,8 +179,8 @@ func (b *Buffer) enqueue(e *entry) {
 // Report tells the buffer at version now of the trainers, 0 or above, what came of prompts: a prompt with 0 < p < 1 and
 // |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. A replayed one was used at the version
 // of the Next that handed it out, which the result does not change; any other, and one that no Next ever handed out,
-// was fresh and counts as used at now. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none is
-// taken.
+// was fresh and counts as used at now. Beyond max_prompts the prompt reported longest ago leaves, with its count of
+// reuses. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none is taken.
 func (b *Buffer) Report(now rollout.Version, results ...Result) error {
 	if err := check(now, results); err != nil {
 		return err
@@ -190,25 +229,27 @@ func (b *Buffer) report(now rollout.Version, r Result) {
 	e := b.entries[r.ID]
 	if e == nil {
 		e = &entry{Prompt: r.Prompt}
-		b.entries[r.ID] = e
+		b.add(e)
 	} else {
+		b.reported.MoveToBack(e.order)
 		b.counts.forget(e)
 		e.leave()
 	}
 	if !r.Replayed || e.reuses == 0 {
 		e.lastUsed = now
 	}
-	e.Ref = r.Ref
+	e.Ref, e.sequence = r.Ref, b.sequence
 	e.estimate = estimate{int32(r.Correct), int32(r.Total), now, b.sequence}
 	if !e.estimate.medium(b.options.Band) {
 		e.estimate, e.Ref = estimate{}, 0
 		if e.reuses == 0 {
-			delete(b.entries, r.ID)
+			b.forget(e)
 			return
 		}
 	}
 	b.counts.know(e)
 	b.enqueue(e)
+	b.makeRoom()
 }
 
 // queue holds entries with the first by its order on top. Every entry knows its place, so that one whose order changes

@@ -97,12 +97,30 @@ func (n *naive) report(now rollout.Version, r prompts.Result) {
 		k = &known{}
 		n.known[r.ID] = k
 	}
-	if !r.Replayed {
+	if !r.Replayed || k.reuses == 0 {
 		k.lastUsed = now
 	}
 	p := big.NewRat(int64(r.Correct), int64(r.Total))
 	k.Prompt, k.rate, k.version, k.number = r.Prompt, p, now, n.reported
+	defer n.makeRoom()
 	k.held = p.Sign() > 0 && p.Cmp(big.NewRat(1, 1)) < 0 && distance(p).Cmp(decimal(n.o.Band)) <= 0
+}
+
+// makeRoom lets the prompts reported longest ago go, of those that are held or were replayed.
+func (n *naive) makeRoom() {
+	var first *known
+	remembered := 0
+	for _, k := range n.known {
+		if k.held || k.reuses > 0 {
+			remembered++
+			if first == nil || k.number < first.number {
+				first = k
+			}
+		}
+	}
+	if remembered > cmp.Or(n.o.MaxPrompts, 1<<20) {
+		delete(n.known, first.ID)
+	}
 }
 
 func (n *naive) stats() prompts.Stats {
@@ -171,7 +189,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 	r := rollout.Stream(seed, "test/prompts", 0)
 	o := prompts.Options{
 		Fraction: pick(r, 0, 0.25, 0.29, 0.5, 0.7, 0.75, 1), Band: pick(r, 0, 0.1, 0.2, 0.3, 0.4, 0.5),
-		Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(5),
+		Cooldown: r.IntN(6), MaxReuse: 1 + r.IntN(5), MaxPrompts: pick(r, 0, 1, 5, 20),
 	}
 	return &pair{b: mustNew(t, o), n: &naive{o: o, known: map[string]*known{}}, r: r, names: 1 + r.IntN(60),
 		total: pick(r, 4, 5, 10, 16)}

@@ -2,6 +2,7 @@ package prompts
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 
@@ -9,8 +10,8 @@ import (
 )
 
 // Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the
-// service's YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, and [Defaults]
-// returns the defaults; in YAML and JSON a key that is not given has its default, which the comment names in brackets.
+// service's YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, but for MaxPrompts,
+// and [Defaults] returns the defaults; in YAML and JSON a key that is not given has its default, which the comment names in brackets.
 type Options struct {
 	// f, share of a batch's prompts that may come from the buffer, in [0, 1] [0.75; 0 in a run]
 	Fraction float64 `json:"fraction"`
@@ -18,10 +19,22 @@ type Options struct {
 	Band     float64 `json:"band"`
 	Cooldown int     `json:"cooldown"`  // versions from one use of a prompt to the next, at least [5]
 	MaxReuse int     `json:"max_reuse"` // replay a prompt at most this many times [10]
+	// remember at most so many prompts; the one reported longest ago leaves first [1048576]
+	MaxPrompts int `json:"max_prompts,omitempty"`
 }
 
+const defaultMaxPrompts = 1 << 20
+
 // Defaults returns the fraction of [PR], and a band, a cooldown and a number of reuses of ours: [PR] gives none.
-func Defaults() Options { return Options{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10} }
+func Defaults() Options {
+	return Options{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10, MaxPrompts: defaultMaxPrompts}
+}
+
+// WithDefaults returns the options with the default of MaxPrompts filled in.
+func (o Options) WithDefaults() Options {
+	o.MaxPrompts = cmp.Or(o.MaxPrompts, defaultMaxPrompts)
+	return o
+}
 
 // given has no methods for decoders to call.
 type given Options
@@ -54,6 +67,8 @@ func (o Options) Validate() error {
 	check(o.Cooldown >= 0 && o.Cooldown <= math.MaxInt32, "cooldown", o.Cooldown, "0 to %d versions", math.MaxInt32)
 	check(o.MaxReuse >= 1 && o.MaxReuse <= math.MaxInt32, "max_reuse", o.MaxReuse,
 		"1 to %d; fraction 0 replays nothing", math.MaxInt32)
+	check(o.MaxPrompts >= 0 && o.MaxPrompts <= math.MaxInt32, "max_prompts", o.MaxPrompts, "1 to %d, or 0 (%d)",
+		math.MaxInt32, defaultMaxPrompts)
 	return problems.Err()
 }
 

@@ -1,6 +1,7 @@
 package prompts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type entryImage struct {
 	Estimate estimate
 	LastUsed rollout.Version
 	Reuses   int
+	Sequence uint64 // of the latest result; 0: unknown, in snapshots of before
 }
 
 // Snapshot writes the buffer's whole state as of one moment: a buffer restored from it does what this one would
@@ -51,7 +53,7 @@ func (b *Buffer) image() image {
 	}
 	for _, id := range slices.Sorted(maps.Keys(b.entries)) {
 		e := b.entries[id]
-		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses})
+		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses, e.sequence})
 	}
 	return im
 }
@@ -78,6 +80,9 @@ func (im *image) check(o Options) error {
 	invalid := func(format string, args ...any) {
 		found = append(found, fmt.Errorf(format+": %w", append(args, rollout.ErrInvalid)...))
 	}
+	if im.Options.MaxPrompts == 0 { // of before
+		im.Options.MaxPrompts = o.MaxPrompts
+	}
 	if im.Options != o {
 		invalid("options are %+v in the snapshot and %+v here: give the buffer the snapshot's", im.Options, o)
 	}
@@ -89,7 +94,7 @@ func (im *image) check(o Options) error {
 		if i > 0 && e.Prompt.ID <= im.Entries[i-1].Prompt.ID {
 			invalid("prompt %q stands after %q", e.Prompt.ID, im.Entries[i-1].Prompt.ID)
 		}
-		if !e.possible(o) || e.Estimate.Sequence > im.Sequence || seen[e.Estimate.Sequence] {
+		if !e.possible(o) || max(e.Sequence, e.Estimate.Sequence) > im.Sequence || seen[e.Estimate.Sequence] {
 			invalid("prompt %q cannot be in the state %+v", e.Prompt.ID, e)
 		}
 		seen[e.Estimate.Sequence] = e.Estimate.Sequence > 0
@@ -101,6 +106,8 @@ func (im *image) check(o Options) error {
 func (e *entryImage) possible(o Options) bool {
 	x := e.Estimate
 	switch {
+	case x.Total > 0 && e.Sequence > 0 && e.Sequence != x.Sequence:
+		return false
 	case e.Prompt.ID == "" || e.LastUsed < 0 || e.Reuses < 0 || e.Reuses > o.MaxReuse:
 		return false
 	case x == estimate{}:
@@ -109,6 +116,9 @@ func (e *entryImage) possible(o Options) bool {
 	return x.Sequence > 0 && x.Version >= 0 && x.medium(o.Band)
 }
 
+// order is by the latest result.
+func (e *entryImage) order() uint64 { return max(e.Sequence, e.Estimate.Sequence) }
+
 // setImage takes on the state of an image that was checked.
 func (b *Buffer) setImage(im image) {
 	b.mu.Lock()
@@ -116,10 +126,13 @@ func (b *Buffer) setImage(im image) {
 	b.empty()
 	b.at, b.sequence = im.At, im.Sequence
 	b.counts.Reported, b.counts.ZeroVariance, b.counts.Replayed = im.Reported, im.ZeroVariance, im.Replayed
+	slices.SortStableFunc(im.Entries, func(x, y entryImage) int { return cmp.Compare(x.order(), y.order()) })
 	for _, ei := range im.Entries {
-		e := &entry{Prompt: ei.Prompt, estimate: ei.Estimate, lastUsed: ei.LastUsed, reuses: ei.Reuses}
-		b.entries[e.ID] = e
+		e := &entry{Prompt: ei.Prompt, estimate: ei.Estimate, lastUsed: ei.LastUsed, reuses: ei.Reuses,
+			sequence: ei.order()}
+		b.add(e)
 		b.counts.know(e)
 		b.enqueue(e)
 	}
+	b.makeRoom()
 }

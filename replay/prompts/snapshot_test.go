@@ -51,6 +51,50 @@ func sealed(magic string, body []byte) []byte {
 
 const header = 7 + 1 + 8 + 4
 
+// Snapshots of before max_prompts name no bound, and no result of a prompt that left.
+func TestASnapshotOfBeforeMaxPromptsIsRead(t *testing.T) {
+	type options struct {
+		Fraction, Band     float64
+		Cooldown, MaxReuse int
+	}
+	type estimate struct {
+		Correct, Total int32
+		Version        rollout.Version
+		Sequence       uint64
+	}
+	type entry struct {
+		Prompt   prompts.Prompt
+		Estimate estimate
+		LastUsed rollout.Version
+		Reuses   int
+	}
+	type image struct {
+		Options  options
+		At       rollout.Version
+		Sequence uint64
+		Entries  []entry
+	}
+	o := small()
+	var body bytes.Buffer
+	err := gob.NewEncoder(&body).Encode(image{Options: options{o.Fraction, o.Band, o.Cooldown, o.MaxReuse}, At: 3,
+		Sequence: 9, Entries: []entry{
+			{prompts.Prompt{ID: "early"}, estimate{1, 2, 1, 4}, 0, 0},
+			{prompts.Prompt{ID: "late"}, estimate{1, 2, 1, 9}, 0, 0},
+			{prompts.Prompt{ID: "left"}, estimate{}, 1, 1},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.MaxPrompts = 1
+	b := mustNew(t, o)
+	if err := b.Restore(bytes.NewReader(sealed("reprprm", body.Bytes()))); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Next(9, 3); len(got) != 1 || got[0].ID != "late" {
+		t.Errorf("got %v, want the prompt reported last", got)
+	}
+}
+
 func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 	b := used(t)
 	whole := snapshotOf(t, b)
@@ -71,7 +115,7 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 		"cut off": {whole[:len(whole)-1], "it is cut off"},
 		"damaged": {spoilt(len(whole)-1, 1), "it is damaged"},
 		"no gob":  {sealed("reprprm", []byte("nonsense")), "decoding"},
-		"other options": {snapshotOf(t, mustNew(t, other)), "Cooldown:9 MaxReuse:1} in the snapshot and {Fraction:1 " +
+		"other options": {snapshotOf(t, mustNew(t, other)), "Cooldown:9 MaxReuse:1 MaxPrompts:1048576} in the snapshot and {Fraction:1 " +
 			"Band:0.3 Cooldown:3"},
 	} {
 		err := b.Restore(bytes.NewReader(c.data))

@@ -64,12 +64,14 @@ class Prompts(_Options):
         band: distance from one half within which a pass rate makes a prompt worth replaying.
         cooldown: versions between two uses of a prompt.
         max_reuse: replays per prompt.
+        max_prompts: prompts remembered; beyond them the one reported longest ago leaves.
     """
 
     fraction: float | None = None
     band: float | None = None
     cooldown: int | None = None
     max_reuse: int | None = None
+    max_prompts: int | None = None
 
 
 @dataclass(frozen=True)
