@@ -310,6 +310,7 @@ func (c Consumed) err() error {
 // the journal overwrites the oldest too.
 type consumed struct {
 	slots  uint64 // of all shards
+	bytes  int64  // see idBytes
 	bySlot map[uint64]Consumed
 	byID   map[string]uint64 // slots
 }
@@ -328,9 +329,13 @@ func (m *consumed) slot(b rollout.BatchID) uint64 { return uint64(b-1) % m.slots
 
 func (m *consumed) put(c Consumed) {
 	slot := m.slot(c.Batch)
-	if old, ok := m.bySlot[slot]; ok && m.byID[old.Request] == slot {
-		delete(m.byID, old.Request)
+	if old, ok := m.bySlot[slot]; ok {
+		m.bytes -= idBytes(old.Request)
+		if m.byID[old.Request] == slot {
+			delete(m.byID, old.Request)
+		}
 	}
+	m.bytes += idBytes(c.Request)
 	m.bySlot[slot], m.byID[c.Request] = c, slot
 }
 
@@ -339,6 +344,7 @@ func (m *consumed) forgetNewer(v rollout.Version) (gone []Consumed) {
 	for slot, c := range m.bySlot {
 		if c.Version > v {
 			gone = append(gone, Consumed{Slot: slot})
+			m.bytes -= idBytes(c.Request)
 			delete(m.bySlot, slot)
 			delete(m.byID, c.Request)
 		}
@@ -467,7 +473,11 @@ type answers[V any] struct {
 	next    int
 	gone    int   // entries from next on that were forgotten for their weight
 	weight  int64 // of all answers
+	ids     int64 // bytes, see idBytes
 }
+
+// idBytes is what a remembered id takes with its place in maps and rings: measured, and rounded up.
+func idBytes(id string) int64 { return int64(len(id)) + 256 }
 
 // answerOf is the answer to a request. Fields are exported for encoding/gob.
 type answerOf[V any] struct {
@@ -504,6 +514,7 @@ func (m *answers[V]) put(id string, v V) {
 		m.replaceOldest(id, v)
 	}
 	m.answers[id] = v
+	m.ids += idBytes(id)
 	if m.bound.weigh == nil {
 		return
 	}
@@ -526,6 +537,7 @@ func (m *answers[V]) drop(at int) {
 		m.weight -= m.bound.weigh(a.Answer)
 	}
 	delete(m.answers, a.ID)
+	m.ids -= idBytes(a.ID)
 	*a = answerOf[V]{}
 }
 

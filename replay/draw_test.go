@@ -585,7 +585,8 @@ func TestTheLatestAnswersAreRememberedWithinTheirWeight(t *testing.T) {
 			}
 			var got []answer
 			m.each(func(id string, v int64) { got = append(got, answer{id, v}) })
-			if !slices.Equal(got, want) || len(m.answers) != len(want) || m.weight != sumOf(want) {
+			if !slices.Equal(got, want) || len(m.answers) != len(want) || m.weight != sumOf(want) ||
+				m.ids != idsOf(want) {
 				t.Fatalf("seed %d, step %d: %v (%d answers, weight %d), want %v", seed, i, got, len(m.answers),
 					m.weight, want)
 			}
@@ -604,6 +605,13 @@ func TestTheLatestAnswersAreRememberedWithinTheirWeight(t *testing.T) {
 			}
 		}
 	}
+}
+
+func idsOf(answers []answer) (total int64) {
+	for _, a := range answers {
+		total += idBytes(a.id)
+	}
+	return total
 }
 
 func sumOf(answers []answer) (total int64) {

@@ -439,7 +439,7 @@ func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 	t.ratios, t.ageDecayMoved = st.Ratios, st.Moved
 	t.insertedBefore = newAnswers[idRange](rememberedInsertions)
 	for _, q := range r.Requests {
-		t.insertedBefore.put(q.BatchID, idRange{q.First, q.Count, q.Digest})
+		t.rememberInsertion(q.BatchID, idRange{q.First, q.Count, q.Digest})
 	}
 	for _, c := range r.Consumed {
 		shards[uint64(c.Batch-1)%uint64(len(shards))].consumed.put(c)

@@ -122,7 +122,7 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 	ids := idRange{t.lastID + 1, len(a.items), digest}
 	t.addToShards(a)
 	if batchID != "" {
-		t.insertedBefore.put(batchID, ids)
+		t.rememberInsertion(batchID, ids)
 		if t.changes != nil {
 			t.changes.requests = append(t.changes.requests, Insertion{batchID, ids.First, ids.Count, ids.Digest})
 		}

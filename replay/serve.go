@@ -131,11 +131,12 @@ type Flow struct {
 	Present                       int
 	Bytes                         int64
 	Pinned                        int64 // bytes of what left: evicted while on lease, or in remembered batches
+	IDs                           int64 // bytes of remembered batch ids and request ids
 }
 
 // Flow returns the present counts. It takes each shard's lock once.
 func (v ServiceView) Flow() Flow {
-	var f Flow
+	f := Flow{IDs: v.table.batchIDs.Load()}
 	for _, s := range v.table.shards {
 		s.do(func(s *shard) {
 			s.expireLeases()
@@ -147,6 +148,7 @@ func (v ServiceView) Flow() Flow {
 			f.Present += s.present
 			f.Bytes += s.bytes
 			f.Pinned += s.pinned + s.answered.weight
+			f.IDs += s.answered.ids + s.consumed.bytes
 		})
 	}
 	return f

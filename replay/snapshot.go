@@ -388,8 +388,9 @@ func (t *Table) Restore(r io.Reader) error {
 	t.refused, t.ignored = im.Refused, im.Ignored
 	t.ratios, t.ageDecayMoved = im.Ratios, im.Moved
 	t.insertedBefore = newAnswers[idRange](rememberedInsertions)
+	t.batchIDs.Store(0)
 	for _, a := range im.Inserted {
-		t.insertedBefore.put(a.ID, a.Answer)
+		t.rememberInsertion(a.ID, a.Answer)
 	}
 	if t.changes != nil {
 		t.track()

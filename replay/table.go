@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -44,8 +45,10 @@ type Table struct {
 	ignored        uint64            // updates addressed to evicted rollouts
 	ratios         ratios            // reported by age
 	ageDecayMoved  rollout.Version   // when the age decay last moved
-	insertedBefore *answers[idRange] // by batch id
+	insertedBefore *answers[idRange] // by batch id; see rememberInsertion
 	changes        *tableChanges     // since the last cut; nil if nothing tracks the table
+
+	batchIDs atomic.Int64 // bytes of insertedBefore, for those who do not hold mu
 }
 
 // lockedShard is a shard with the lock for all of it. Restoring replaces the shard whole.
@@ -63,6 +66,11 @@ func (s *lockedShard) do(operation func(s *shard)) {
 
 // rememberedInsertions is how many batch ids of insertions a table remembers.
 const rememberedInsertions = 100_000
+
+func (t *Table) rememberInsertion(batchID string, ids idRange) {
+	t.insertedBefore.put(batchID, ids)
+	t.batchIDs.Store(t.insertedBefore.ids)
+}
 
 // New returns an empty table at version 0, or every problem of the options at once.
 func New(o Options) (*Table, error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -242,6 +243,7 @@ const maxReportIDs = 1000
 type reportIDs struct {
 	mu    sync.Mutex
 	known map[string]bool
+	bytes atomic.Int64
 	order []string // of the known, a ring once it is full
 	next  int      // in order, the oldest of a full ring
 }
@@ -263,11 +265,13 @@ func (r *reportIDs) once(id string, report func() error) error {
 		r.known = make(map[string]bool)
 	}
 	r.known[id] = true
+	r.bytes.Add(int64(len(id)) + reportOverhead)
 	if len(r.order) < maxReportIDs {
 		r.order = append(r.order, id)
 		return nil
 	}
 	delete(r.known, r.order[r.next])
+	r.bytes.Add(-int64(len(r.order[r.next])) - reportOverhead)
 	r.order[r.next] = id
 	r.next = (r.next + 1) % maxReportIDs
 	return nil
@@ -278,6 +282,7 @@ func (r *reportIDs) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known, r.order, r.next = nil, nil, 0
+	r.bytes.Store(0)
 }
 
 func acknowledgeBatches(ctx context.Context, t *table, r *wire.SettleRequest) (any, error) {
@@ -307,6 +312,10 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	if size == 0 {
 		size = t.GroupSize
 	}
+	if err := t.service.tableMemory.grow(grantOverhead); err != nil {
+		return nil, fmt.Errorf("start: a grant: %w", err)
+	}
+	defer t.service.tableMemory.add(-grantOverhead)
 	var answer wire.StartAnswer
 	w := wait{
 		place: startPlace, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
@@ -324,6 +333,7 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 				return rollout.ErrFull
 			}
 			answer.ExpiresSeconds = gate.lasts.Seconds()
+			t.recount()
 			return nil
 		})
 	})

@@ -211,6 +211,13 @@ func (g *gate) expire(now time.Time) {
 	}
 }
 
+// Bytes returns what the grants take in memory.
+func (g *gate) Bytes() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return int64(len(g.order)) * grantOverhead
+}
+
 // NextExpiry returns when the next grant goes back, false if none is outstanding.
 func (g *gate) NextExpiry(now time.Time) (time.Time, bool) {
 	g.mu.Lock()

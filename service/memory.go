@@ -40,6 +40,8 @@ const (
 	rolloutOverhead    = 512      // a rollout in a table or decoded: its object, slot and bookkeeping
 	drawOverhead       = 192      // a draw on lease: in its batch, and the slot that it keeps
 	shardOverhead      = 8 << 10  // a shard of a table
+	grantOverhead      = 128      // a gate's grant
+	reportOverhead     = 128      // the request id of a report, besides its length
 	callOverhead       = 64 << 10 // with maxHeaders bytes of headers, in whatever pieces
 	connectionOverhead = 3 * socketBuffer
 )
@@ -343,10 +345,12 @@ func (h *holdings) grow(bytes int64) error {
 }
 
 // tableBytes returns what a table takes: its shards, and its rollouts with their overhead, those too that left and are
-// on lease or in remembered batches, and the prompts.
+// on lease or in remembered batches, and the ids, grants and prompts
+// that it remembers.
 func (t *table) tableBytes() int64 {
 	f := t.rollouts.ForService().Flow()
 	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead
+	bytes += f.IDs + t.reports.bytes.Load() + t.gate.Load().Bytes()
 	if t.prompts != nil {
 		bytes += t.prompts.Bytes()
 	}

@@ -249,6 +249,47 @@ func TestAttackRolloutsThatLeftAreStillHeld(t *testing.T) {
 	}
 }
 
+// Ids and grants that a table remembers are charged to it.
+func TestAttackRememberedIDs(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: leastMemory})
+	id := func(n int) string { return fmt.Sprintf("%0*d", maxIDBytes, n) }
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.FIFO, Capacity: 64},
+		Gate: &wire.Gate{RolloutsPerUpdate: 1e6}})
+	m, x := &v.service.tableMemory, v.exchanger(v.client, "a")
+	empty := m.held.Load()
+	charged := func(what string, least, most int64, do func(n int)) {
+		t.Helper()
+		before := m.held.Load()
+		for n := range 50 {
+			do(n)
+		}
+		if got := m.held.Load() - before; got < 50*least || got > 50*most {
+			t.Errorf("%s: %d bytes are charged for 50 of at least %d each", what, got, least)
+		}
+	}
+	charged("batch ids and request ids", 2*maxIDBytes, 4*maxIDBytes+2*(rolloutOverhead+512), func(n int) {
+		if _, err := v.insert("a", wire.InsertRequest{BatchID: id(n)}, alone(1, 0)...); err != nil {
+			t.Fatal(err)
+		}
+		b := v.mustSample(x, wire.SampleRequest{Size: 1, Prefetch: new(0), RequestID: id(n), Acknowledge: []uint64{}})
+		do[any](v, wire.Acknowledge, wire.SettleRequest{Table: "a", Batches: []uint64{b.Batch}})
+	})
+	charged("reports", maxIDBytes, maxIDBytes+reportOverhead, func(n int) {
+		do[any](v, wire.ReportDraws, wire.DrawReport{Table: "a", RequestID: id(n)})
+	})
+	charged("grants", grantOverhead, grantOverhead, func(int) {
+		do[any](v, wire.Start, wire.StartRequest{Table: "a", Groups: 1, GroupSize: 1})
+	})
+	do[struct{}](v, wire.DropTable, wire.TableRequest{Table: "a"})
+	if held := m.held.Load(); held != 0 {
+		t.Errorf("%d bytes are charged without a table, %d for an empty one", held, empty)
+	}
+	v.create(wire.Table{Name: "b"})
+	m.held.Add(m.most) // as if others held all of it
+	_, err := try[any](v, wire.Start, wire.StartRequest{Table: "b", Groups: 1, GroupSize: 1})
+	checkRefusal(t, err, wire.TooLarge, "grant", "free for tables", "memory_bytes")
+}
+
 // Prompts are charged to their table, and bounded.
 func TestAttackPromptsWithoutEnd(t *testing.T) {
 	v := serve(t, Options{MemoryBytes: leastMemory})
