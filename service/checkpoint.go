@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -354,7 +355,7 @@ func (t *table) readState(r io.Reader) error {
 			return err
 		}
 	}
-	t.durable.Store(0) // ids go on from those of the snapshot
+	t.durable.Store(new(atomic.Uint64)) // ids go on from those of the snapshot
 	t.leases.endAll()
 	t.reports.forget()
 	t.gate.Store(newGate(t.Gate, g.countFor(t), t.gate.Load().Next())) // insertions went on between the two snapshots

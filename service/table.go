@@ -41,9 +41,10 @@ type table struct {
 	reports   reportIDs // of reports that counted
 	meter     meter
 
-	counting          sync.Mutex    // guards heldBytes
-	heldBytes         int64         // its part of Service.tableMemory
-	durable           atomic.Uint64 // greatest id of a queue's rollouts that commit covers
+	counting  sync.Mutex // guards heldBytes
+	heldBytes int64      // its part of Service.tableMemory
+	// greatest id of a queue's rollouts that commit covers; a new one at each restore, whose ids begin again
+	durable           atomic.Pointer[atomic.Uint64]
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
@@ -138,6 +139,7 @@ func (s *Service) reopen(name string) (*table, error) {
 func (s *Service) newTable(d *definition, store *replay.Table) *table {
 	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store,
 		lines: newLines(s.options.MaxWaiting)}
+	t.durable.Store(new(atomic.Uint64))
 	if d.Limiter != nil {
 		t.limiter = newLimiter(*d.Limiter, d.MinSize)
 	}
@@ -311,14 +313,14 @@ func (t *table) commit(ctx context.Context) error {
 	if t.journal == nil {
 		return nil
 	}
-	upTo := uint64(0)
+	durable, upTo := t.durable.Load(), uint64(0) // in this order: a restore sets the ids back first
 	if t.Sampler.Consumes() {
 		upTo = uint64(t.rollouts.ForService().LastID())
 	}
 	if err := t.journal.Commit(ctx); err != nil {
 		return t.journalError(err)
 	}
-	raise(&t.durable, upTo)
+	raise(durable, upTo)
 	return nil
 }
 
@@ -338,7 +340,7 @@ func (t *table) commitDrawn(ctx context.Context, b *rollout.Batch) error {
 	for i := range b.Draws {
 		newest = max(newest, b.Draws[i].ID)
 	}
-	if uint64(newest) <= t.durable.Load() {
+	if uint64(newest) <= t.durable.Load().Load() {
 		return nil
 	}
 	return t.commit(ctx)

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -181,6 +183,59 @@ func TestAttackWhatAQueueDeliversIsThereAfterACrash(t *testing.T) {
 	again, err := after.insert("q", wire.InsertRequest{BatchID: "unanswered"}, alone(2, 0)...)
 	if err != nil || len(again.IDs) != 2 || again.IDs[0] != 1 {
 		t.Errorf("the insertion's repeat got %v, %v", again.IDs, err)
+	}
+}
+
+// watched is a context that tells when somebody waits for its end.
+type watched struct {
+	context.Context
+	waits chan struct{}
+	once  sync.Once
+}
+
+func (w *watched) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.waits) })
+	return w.Context.Done()
+}
+
+// A commit that is in flight while the table is restored says nothing of the ids that the restored table gives: they
+// begin again below those that it covers.
+func TestAttackACommitInFlightDoesNotOutliveARestore(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir(), Sync: journal.Always})
+	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
+	q, err := v.service.table("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved bytes.Buffer
+	if err := q.writeState(&saved); err != nil {
+		t.Fatal(err)
+	}
+	v.fill("q", alone(4, 0)...)
+	writing, restored := make(chan struct{}), make(chan struct{})
+	q.journal.Attach("waits", sync.OnceValues(func() ([]byte, error) {
+		close(writing)
+		<-restored
+		return []byte("x"), nil
+	}))
+	if _, err := q.rollouts.Insert(t.Context(), alone(1, 0)...); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 2)
+	go func() { done <- q.journal.Flush(t.Context()) }()
+	<-writing
+	waits := &watched{Context: t.Context(), waits: make(chan struct{})}
+	go func() { done <- q.commit(waits) }()
+	<-waits.waits
+	if err := q.readState(&saved); err != nil {
+		t.Error(err)
+	}
+	close(restored)
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	if n := q.durable.Load().Load(); n != 0 {
+		t.Errorf("the ids up to %d count as on disk, and the table has given none", n)
 	}
 }
 
