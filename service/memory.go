@@ -255,22 +255,28 @@ func (s *Service) admit(ctx context.Context, table string, message, decoded int6
 func (s *Service) admitCall(
 	server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
-	ctx := stream.Context()
-	connection := ""
-	if c := connOf(ctx); c != nil {
-		connection = c.peer
-	}
-	release := s.calls.tryAcquire(s.callerOf(ctx), connection, callOverhead, 0)
-	if release == nil {
-		s.calls.refused.Add(1)
-		most := s.calls.all.most
-		err := fmt.Errorf("calls: %d are in progress: want at most %d, a quarter by one caller and half on one "+
-			"connection: end some, or raise memory_bytes: %w", s.calls.all.used.Load()/callOverhead, most/callOverhead, rollout.ErrFull)
+	release, err := s.chargeCall(stream.Context(), callOverhead)
+	if err != nil {
 		s.counts.failed(err)
 		return wire.ToGRPC(err)
 	}
 	defer release()
 	return next(server, stream)
+}
+
+// chargeCall charges what a call holds as long as it is in progress.
+func (s *Service) chargeCall(ctx context.Context, bytes int64) (release func(), err error) {
+	connection := ""
+	if c := connOf(ctx); c != nil {
+		connection = c.peer
+	}
+	if release = s.calls.tryAcquire(s.callerOf(ctx), connection, bytes, 0); release != nil {
+		return release, nil
+	}
+	s.calls.refused.Add(1)
+	return nil, fmt.Errorf("calls: this one takes %d bytes, with its schema if it has one, %d of %d are free for calls in "+
+		"progress, at most a quarter for a caller and half for a connection: end some, or raise memory_bytes: %w",
+		bytes, s.calls.all.left(), s.calls.all.most, rollout.ErrFull)
 }
 
 // reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.

@@ -175,7 +175,9 @@ func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err 
 			return nil, wire.Errorf(wire.Invalid, "a record batch or dictionary came on a sampling stream: want "+
 				"insertions on DoPut")
 		},
+		ReserveSchema: func(bytes int64) (func(), error) { return s.chargeCall(ctx, bytes) },
 	})
+	defer reader.Close()
 	name, err := descriptorTable(reader)
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -53,8 +53,11 @@ const (
 // resultField is the app_metadata of Flight's message PutResult.
 const resultField = 1
 
-// maxHeader bounds every field of a message but metadata and body, in bytes.
-const maxHeader = 1 << 20
+// Bounds of a message's fields besides app_metadata and body, in bytes. A descriptor is the name of a table.
+const (
+	maxHeader     = 1 << 20
+	maxDescriptor = 4 << 10
+)
 
 // incoming is a received message. Its problem is in err: an error of gRPC would not tell the caller whose fault it is.
 type incoming struct {
@@ -123,8 +126,11 @@ func (m *incoming) readField(r *mem.Reader) error {
 	if number == metadataField && m.maxMetadata > 0 && n > m.maxMetadata {
 		return wire.Errorf(wire.TooLarge, "app_metadata: %d bytes: want at most %d", n, m.maxMetadata)
 	}
-	if number != metadataField && n > maxHeader {
+	if number == headerField && n > maxHeader {
 		return wire.Errorf(wire.TooLarge, "header of %d bytes: want at most %d", n, maxHeader)
+	}
+	if number == descriptorField && n > maxDescriptor {
+		return wire.Errorf(wire.TooLarge, "descriptor of %d bytes: want at most %d", n, maxDescriptor)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil && n > 0 {

@@ -39,6 +39,7 @@ type header struct {
 	views      []int64 // number of text buffers of each array of views
 	compressed bool
 	unpacked   int64 // bytes of the body once decompressed
+	decoded    int64 // bytes that a schema takes, header included, about
 }
 
 type (
@@ -73,6 +74,7 @@ func readHeader(b []byte, body *memory.Buffer, maxBytes int64) (header, error) {
 	switch h.kind {
 	case schemaKind:
 		f.schema(inner)
+		h.decoded = int64(len(b) + f.text + f.strings*stringBytes + f.fieldCount*fieldBytes)
 	case dictionaryKind:
 		h.readBatch(f, f.child(inner, 1), content, maxBytes)
 	case recordBatchKind:
@@ -256,10 +258,21 @@ func supported(t arrow.DataType) (plain, ok bool) {
 
 // flat reads a flatbuffer and checks every position. The first problem sticks; later reads return zeros.
 type flat struct {
-	b    []byte
-	err  error
-	text int // bytes of strings so far
+	b   []byte
+	err error
+
+	// so far, counted as often as they are pointed to
+	text       int // bytes of strings, with their lengths
+	strings    int
+	fieldCount int
 }
+
+// What strings and fields of a schema take once it is decoded, besides the text, in bytes: at least as much as Arrow's
+// objects and their places in slices and maps.
+const (
+	stringBytes = 48
+	fieldBytes  = 512
+)
 
 func (f *flat) fail(format string, args ...any) {
 	if f.err == nil {
@@ -349,10 +362,12 @@ func (f *flat) vector(table, slot, size int) (first, n int) {
 	return pos + 4, n
 }
 
-// string checks a string. Strings may be shared; their sum is bounded, so that reading all of them stays cheap.
+// string checks a string. Strings, and what holds them, may be shared; their sum is bounded, so that reading all of them
+// stays cheap.
 func (f *flat) string(table, slot int) {
 	_, n := f.vector(table, slot, 1)
-	f.text += n
+	f.text += 4 + n
+	f.strings++
 	if f.text > 4*len(f.b) {
 		f.fail("its header repeats its strings")
 	}
@@ -384,6 +399,7 @@ func (f *flat) fields(table, slot, depth int, left *int) {
 	if *left -= n; *left < 0 || depth == 0 {
 		f.fail("its schema has more than %d fields, or more than %d in one another", maxFields, maxDepth)
 	}
+	f.fieldCount += n
 	for i := 0; i < n && f.err == nil; i++ {
 		field := f.follow(first + 4*i)
 		f.string(field, 0)

@@ -46,6 +46,10 @@ type Options struct {
 	// that of the decompressed one if it is compressed. Release is called when the frame is released. It is asked for
 	// dictionaries too, with no rows, which the reader keeps until it is closed. An error ends the stream.
 	Reserve func(bytes, rows int64) (release func(), err error)
+
+	// ReserveSchema, if it is set, is asked before a schema is decoded; bytes is about what it takes until the reader is
+	// closed, when release is called. An error ends the stream.
+	ReserveSchema func(bytes int64) (release func(), err error)
 }
 
 // Receiver is the receiving end of a gRPC stream, such as flight.FlightService_DoPutServer or
@@ -87,7 +91,7 @@ type Reader struct {
 	header          []byte      // of the schema's message
 	dictionaries    []*incoming // messages of dictionaries
 	dictionaryBytes int64
-	reserved        []func() // for dictionaries
+	reserved        []func() // for the schema and dictionaries
 
 	peeked *incoming
 	err    error // sticky
@@ -164,7 +168,7 @@ func (r *Reader) decode(m *incoming) (batch arrow.RecordBatch, reserved func(), 
 	switch h.kind {
 	case schemaKind:
 		defer m.free()
-		return nil, nil, r.decodeSchema(m)
+		return nil, nil, r.decodeSchema(m, h)
 	case dictionaryKind:
 		return nil, nil, r.addDictionary(m, h)
 	}
@@ -186,9 +190,16 @@ func (r *Reader) decode(m *incoming) (batch arrow.RecordBatch, reserved func(), 
 	return batch, reserved, nil
 }
 
-func (r *Reader) decodeSchema(m *incoming) (err error) {
+func (r *Reader) decodeSchema(m *incoming, h header) (err error) {
 	if r.schema != nil {
 		return malformed("it is a second schema")
+	}
+	if r.options.ReserveSchema != nil {
+		release, err := r.options.ReserveSchema(h.decoded)
+		if err != nil {
+			return err
+		}
+		r.reserved = append(r.reserved, release)
 	}
 	defer recoverPanic(&err)
 	in, err := ipc.NewReaderFromMessageReader(&messageQueue{messages: []*ipc.Message{m.message()}})
@@ -233,7 +244,7 @@ func (r *Reader) addDictionary(m *incoming, h header) error {
 	return nil
 }
 
-// Close gives back what was reserved for dictionaries. The reader is of no use afterwards.
+// Close gives back what was reserved for the schema and dictionaries. The reader is of no use afterwards.
 func (r *Reader) Close() {
 	for _, release := range r.reserved {
 		release()
