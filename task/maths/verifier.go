@@ -2,6 +2,8 @@ package maths
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,6 +54,7 @@ func reference(text string) string {
 // extract returns the answer of a response, empty if it gives none: the last \boxed, else the text after the last
 // "answer is" or "answer:", else the answer of the last line.
 func extract(response string) string {
+	response = unbroken(response)
 	if content, found := boxed(response); found {
 		return content
 	}
@@ -59,6 +62,37 @@ func extract(response string) string {
 		return content
 	}
 	return lastLine(response)
+}
+
+// unbroken writes each display formula in one line.
+func unbroken(text string) string {
+	var b strings.Builder
+	for at := 0; at < len(text); at++ {
+		closing := ""
+		switch rest := text[at:]; {
+		case strings.HasPrefix(rest, `\\`), strings.HasPrefix(rest, `\$`): // \\[1ex] opens no formula
+			b.WriteByte(text[at])
+			at++
+		case strings.HasPrefix(rest, `\[`):
+			closing = `\]`
+		case strings.HasPrefix(rest, "$$"):
+			closing = "$$"
+		}
+		if closing == "" {
+			if at < len(text) {
+				b.WriteByte(text[at])
+			}
+			continue
+		}
+		size := strings.Index(text[at+2:], closing)
+		if size < 0 {
+			return b.String() + text[at:]
+		}
+		size += 2 + len(closing)
+		b.WriteString(strings.NewReplacer("\r", " ", "\n", " ").Replace(text[at : at+size]))
+		at += size - 1
+	}
+	return b.String()
 }
 
 // announcements are the words before an answer, in lower case.
@@ -106,7 +140,25 @@ func sentence(text string) string {
 	if all := formulas(text); len(all) == 1 && (strings.HasPrefix(text, "$") || strings.HasPrefix(text, `\`)) {
 		return all[0].content
 	}
-	return text
+	return predicate(text)
+}
+
+// predicate returns the value in "the number of ways is 34", and any other text as it is.
+func predicate(text string) string {
+	lower := strings.ToLower(text)
+	at := max(strings.LastIndex(lower, " is "), strings.LastIndex(lower, " equals "))
+	if at < 0 || len(lower) != len(text) || denies(text) || strings.ContainsAny(text, ",;") {
+		return text
+	}
+	subject, verb := lower[:at], strings.Fields(lower[at:])[0]
+	if strings.Contains(subject, " is ") && (strings.Contains(subject, " and ") || strings.Contains(subject, " or ")) {
+		return text // two statements
+	}
+	value := strings.TrimSpace(text[at+len(verb)+1:])
+	if a := answer.Parse(value); a.Err() != nil || a.Words() {
+		return text
+	}
+	return value
 }
 
 // lastLine reads the last line that is not blank: its last formula, with those that "and", "or" and commas join to it;
@@ -158,7 +210,7 @@ func formulas(text string) []formula {
 	}
 	var all []formula
 	for i := 1; i < len(parts); i += 2 {
-		all = append(all, formula{strings.ReplaceAll(parts[i], "\x00", `\$`), parts[i-1]})
+		all = append(all, formula{strings.TrimSpace(strings.ReplaceAll(parts[i], "\x00", `\$`)), parts[i-1]})
 	}
 	return all
 }
@@ -228,22 +280,30 @@ func lastBox(text string) (box, bool) {
 	return b, true
 }
 
-// joins reports whether the text between two answers makes them one, and how to write it: a comma, "and" or "or", after
-// which the variable may be repeated (x = 2 or x = 3).
+// joins reports whether the text between two answers makes them one, and how to write it: a comma, \quad, "and" or
+// "or", after which the variable may be repeated (x = 2 or x = 3).
 func joins(gap string) (string, bool) {
-	if before, sign := strings.CutSuffix(strings.TrimRight(gap, "$ "), "="); sign {
-		gap = strings.TrimRightFunc(strings.TrimRight(before, " "), unicode.IsLetter)
-	}
-	words := strings.FieldsFunc(gap, func(r rune) bool {
-		return unicode.IsSpace(r) || strings.ContainsRune(`$,{}()\;`, r)
+	gap = repeats.ReplaceAllString(gap, "")
+	wide := strings.Contains(gap, "quad") || strings.Contains(gap, ",") || strings.Contains(gap, ";")
+	words := strings.FieldsFunc(strings.ToLower(layout.Replace(gap)), func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune(`$,{}();`, r)
 	})
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "also" || w == "either" || w == "both" })
 	switch {
-	case strings.Contains(gap, "\n"):
-		return "", false
-	case len(words) == 0 && strings.Contains(gap, ","), len(words) == 1 && words[0] == "and":
+	case len(words) == 0 && wide && !strings.Contains(gap, "\n"),
+		len(words) == 1 && (words[0] == "and" || words[0] == "&"):
 		return ", ", true
 	case len(words) == 1 && words[0] == "or":
 		return ` \text{ or } `, true
 	}
 	return "", false
 }
+
+var (
+	// repeats is the left side of an equation before an answer.
+	repeats = regexp.MustCompile(`\\?[A-Za-z]+(_\{?\w+\}?)?'*\s*=[\s$]*$`)
+	// layout removes the commands for spaces and words.
+	layout = strings.NewReplacer(`\qquad`, " ", `\quad`, " ", `\textbf`, "", `\textrm`, "", `\text`, "", `\mbox`, "",
+		`\mathrm`, "", `\,`, " ", `\;`, " ", `\:`, " ", `\!`, "", `\ `, " ", `\(`, " ", `\)`, " ",
+		`\[`, " ", `\]`, " ")
+)
