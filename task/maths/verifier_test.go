@@ -93,7 +93,8 @@ func TestTheAnswerOfAResponseIsFoundOrNone(t *testing.T) {
 		{"Final Answer: The number of ways is 34.", "34"}, {"**Final Answer**: The area is $34$ cm.", "34"},
 		{"Final Answer: the sum of 12 and 5 is $17$.", "$17$"}, {"Final Answer: the rest equals x+1.", "x+1"},
 		{"Final Answer: The area is not 34.", "The area is not 34"}, {"Answer: it is at least 5", "it is at least 5"},
-		{"Final Answer: one is 3 and the other is 4.", "one is 3 and the other is 4"}, {"Answer: it is 3, or 4", "it is 3, or 4"},
+		{"Final Answer: one is 3 and the other is 4.", "one is 3 and the other is 4"},
+		{"Answer: it is 3, or 4", "it is 3, or 4"},
 		{"Final Answer: 34 is the sum", "34 is the sum"}, {"Answer: it is about 5", "it is about 5"},
 		{"The answer is 5.", "5"}, {"the final answer is $x=5$.", "x=5"}, {"Answer: 1/2", "1/2"},
 		{"**Answer:** $5$", "5"}, {"### Answer\n5", "5"}, {"Answer:\n\n5", "5"},
@@ -147,6 +148,9 @@ func TestHostileResponsesAreReadQuickly(t *testing.T) {
 		"a or ", "x_", `\left(`, "(1,", "x<", "1000!+x+", `\frac{1}{x}+`, `\ln(`, "|x", "answer is ", "answer:", "$",
 		"$1$ or ", `\begin{pmatrix}1&`, "((1 or 2) or ", `\sqrt[`, `0.\overline{3}`,
 		"100!^{100}", `2^{9999}\cdot`, "9", "\n", `\`, "#", "=", "x=", "1:", "½",
+		`\sum_{k=1}^{200}9^{1000}+`, `\sum_{k=1}^{2}`, `\{x:`, `\begin{pmatrix}1&2\\3&4\end{pmatrix}`, "{1,", `\[`,
+		"$$\n",
+		`\boxed{5} \quad `, "f(x)=",
 	} {
 		for _, size := range []int{60, 1500, 1 << 18} {
 			text := strings.Repeat(unit, size/len(unit)+1)

@@ -1,7 +1,9 @@
 package answer
 
 import (
+	"math"
 	"math/big"
+	"math/cmplx"
 	"slices"
 	"strings"
 	"unicode"
@@ -10,6 +12,13 @@ import (
 // same compares the meaning of a reference and an answer. The order of the arguments matters where the reference
 // decides.
 func same(reference, given *node) bool {
+	reference, given = reduced(reference), reduced(given)
+	if relations(given.args) == len(given.args) && given.op == opList {
+		reference = separate(reference)
+	}
+	if relations(reference.args) == len(reference.args) && reference.op == opList {
+		given = separate(given)
+	}
 	either := func(is func(*node) bool) bool { return is(reference) || is(given) }
 	has := func(o op) bool { return reference.op == o || given.op == o }
 	switch {
@@ -84,11 +93,26 @@ func claimed(n *node) []*node {
 	return approximated(n)
 }
 
-// assigned reads "x = 5", "5 = x", "f(x) = x^2", "(a, b) = (2, 3)", "x \in [0, 1]" and "x = 2 + 3 = 5": a name and its
-// value.
+// separate writes (x, y) = (2, 1) as x = 2, y = 1.
+func separate(n *node) *node {
+	if !n.only("=") || len(n.args) != 2 || n.args[0].op != opTuple || n.args[1].op != opTuple ||
+		len(n.args[0].args) != len(n.args[1].args) {
+		return n
+	}
+	all := &node{op: opList}
+	for i, name := range n.args[0].args {
+		all.args = append(all.args, newNode(opRelation, "=", name, n.args[1].args[i]))
+	}
+	return all
+}
+
+// assigned reads "x = 5", "5 = x", "f(x) = x^2", "(a, b) = (2, 3)", "x \in [0, 1]", "x = 2 + 3 = 5", "|AB| = 1" and
+// "x ≈ 2.5": a name and its value.
 func assigned(n *node) (name string, value *node, ok bool) {
 	switch {
 	case n.only("in") && len(n.args) == 2:
+		return title(n.args[0]), n.args[1], title(n.args[0]) != ""
+	case n.only("~") && len(n.args) == 2 && n.args[1].constant():
 		return title(n.args[0]), n.args[1], title(n.args[0]) != ""
 	case !n.only("="):
 		return "", nil, false
@@ -97,6 +121,9 @@ func assigned(n *node) (name string, value *node, ok bool) {
 	if name = title(sides[0]); name == "" && len(sides) == 2 && title(sides[1]) != "" {
 		sides = []*node{sides[1], sides[0]}
 		name = title(sides[0])
+	}
+	if name == "" && len(sides) == 2 && sides[1].constant() {
+		name = subject(sides[0])
 	}
 	if name == "" || bothNamed(sides[0], sides[1]) || len(sides) == 2 &&
 		sides[1].any(func(m *node) bool { return m.op == opName && m.name == name }) {
@@ -130,6 +157,26 @@ func title(n *node) string {
 	return n.letters()
 }
 
+// subject returns what stands for a quantity on the left of an equation: an unknown function of anything, or the
+// absolute value, sine, cosine, tangent or quotient of names from geometry. "x + 2 = 5" and "|x| = 3" are equations to
+// solve: they have none.
+func subject(n *node) string {
+	if n.op == opCall && opaque(n.name) {
+		return n.key()
+	}
+	names := n.variables(nil)
+	for name := range names {
+		if !unicode.IsUpper([]rune(name)[0]) && name[0] != '\\' && name != "z" {
+			return ""
+		}
+	}
+	known := n.op == opQuotient || n.op == opCall && slices.Contains([]string{"abs", "sin", "cos", "tan"}, n.name)
+	if !known || len(names) == 0 || n.any(func(m *node) bool { return m.op == opNumber }) {
+		return ""
+	}
+	return n.key()
+}
+
 // titles returns the titles of several expressions, where a number is its own; empty if one has none.
 func titles(list []*node) string {
 	names := make([]string, len(list))
@@ -159,14 +206,33 @@ func computed(n *node) (*node, bool) {
 
 // approximated reads "2\sqrt{2} ≈ 2.83" and returns both sides if the decimal is the other rounded.
 func approximated(n *node) []*node {
-	if !n.only("~") || len(n.args) != 2 {
-		return nil
-	}
-	x, y, clear := evaluate(bare(n.args[0]), bare(n.args[1]), 0)
-	if !clear || !n.args[0].constant() || !near(approximation{x.value, 0}, approximation{y.value, 0}, 0.01) {
+	if !n.only("~") || len(n.args) != 2 || !rounds(n.args[0], n.args[1]) {
 		return nil
 	}
 	return n.args
+}
+
+// rounds reports whether a number as written is a constant, rounded to its last digit.
+func rounds(n, written *node) bool {
+	n, unit := split(n)
+	written, also := split(written)
+	if !n.constant() || !sameUnit(unit, also) || marked(n) != marked(written) || marked(n) && n.op != written.op {
+		return false
+	}
+	n, written = bare(n), bare(written)
+	digits := written
+	if digits.op == opMinus {
+		digits = digits.args[0]
+	}
+	if digits.op != opNumber || digits.name == "" || strings.ContainsAny(digits.name, `eE\`) {
+		return false
+	}
+	places := 0
+	if at := strings.IndexByte(digits.name, '.'); at >= 0 {
+		places = len(digits.name) - at - 1
+	}
+	x, y, clear := evaluate(n, written, 0)
+	return clear && cmplx.Abs(x.value-y.value) <= math.Pow10(-places)*0.5000001
 }
 
 // sameRelation compares equations and inequalities: the differences of their sides must be proportional, with a
@@ -263,6 +329,7 @@ func sameMembers(reference, given *node) bool {
 	if !ok || !okay || len(left) != len(right) {
 		return false
 	}
+	left, right = spread(left), spread(right)
 	left, right = unnamed(left, right), unnamed(right, left)
 	if slices.ContainsFunc(left, isWord) || relations(left) != relations(right) {
 		return slices.EqualFunc(left, right, same)
@@ -280,6 +347,22 @@ func sameMembers(reference, given *node) bool {
 // isWord reports whether a member of a list is words or a capital, whose order is likely to be the answer.
 func isWord(n *node) bool {
 	return n.op == opText || n.op == opName && unicode.IsUpper([]rune(n.name)[0])
+}
+
+// spread writes x = 2, 1 as x = 2, x = 1.
+func spread(list []*node) []*node {
+	if len(list) < 2 || relations(list) != 1 || !list[0].only("=") || len(list[0].args) != 2 ||
+		list[0].args[0].op != opName {
+		return list
+	}
+	all := []*node{list[0]}
+	for _, n := range list[1:] {
+		if !n.constant() {
+			return list
+		}
+		all = append(all, newNode(opRelation, "=", list[0].args[0], n))
+	}
+	return all
 }
 
 // unnamed returns the values of equations for one variable (x = 2 or x = 3), if the others are not equations.

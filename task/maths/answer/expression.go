@@ -110,7 +110,8 @@ func (p *parser) beside() bool {
 		return p.multiplied(t)
 	case command:
 		switch t.text {
-		case "pi", "infty", "frac", "sqrt", "surd", "binom", "lfloor", "lceil", "infinity", "overline":
+		case "pi", "infty", "frac", "sqrt", "surd", "binom", "lfloor", "lceil", "infinity", "overline",
+			"begin", "sum", "angle":
 			return true
 		}
 		return isFunction(t.text) || isMany(t.text) || isGreek(t.text)

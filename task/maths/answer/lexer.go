@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math/big"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // plain returns the text with Unicode characters written as LaTeX commands, and without anything that only changes its
 // look: sizes, spacing, styles and the delimiters of formulas.
 func plain(text string) string {
-	text = unicodeCommands.Replace(text)
+	text = unicodeCommands.Replace(rowGaps.ReplaceAllString(text, `\\`))
 	text = delimiters.Replace(text)
 	text = strings.ReplaceAll(text, "\x00", `\usd `)
 	for _, gap := range []string{"\x01 ", "\x01"} { // 10,\!000 is ten thousand even between brackets
@@ -27,8 +28,26 @@ func plain(text string) string {
 	if strings.HasSuffix(text, "..") { // 0.333... is not 0.333
 		return text
 	}
-	return strings.TrimRight(text, ".,;: \n\t")
+	return bareSet(strings.TrimRight(text, ".,;: \n\t"))
 }
+
+// bareSet writes the braces of {1, 2}, alone or after = or \in, as those of a set.
+func bareSet(text string) string {
+	at := max(strings.IndexByte(text, '{'), 0)
+	before := strings.TrimSpace(text[:at])
+	if before != "" && !strings.HasSuffix(before, "=") && !strings.HasSuffix(before, `\in`) {
+		return text
+	}
+	inner, ok := Braced(text[at:])
+	if !ok || at+len(inner)+len("{}") < len(text) || !strings.ContainsAny(inner, ",;:|") &&
+		!strings.Contains(inner, `\mid`) {
+		return text
+	}
+	return text[:at] + `\lbrace ` + inner + ` \rbrace`
+}
+
+// rowGaps are line breaks with a distance: \\[1ex].
+var rowGaps = regexp.MustCompile(`\\\\\s*\[ *-?[\d.]+ *(ex|em|pt|cm|mm|in) *\]`)
 
 // thinSpace stands for LaTeX's \, until it is known whether it separates thousands.
 const thinSpace = "\u2009"
@@ -206,6 +225,11 @@ func (l *lexer) prose(skip int) error {
 		for _, r := range strings.TrimSpace(content) {
 			l.add(token{kind: symbol, text: string(r)}, 0)
 		}
+		l.at = size + len(content) + 2
+		return nil
+	}
+	if strings.TrimSpace(content) == `\usd` && !l.afterNumber() { // \text{\$}5
+		l.add(token{kind: command, text: "usd"}, 0)
 		l.at = size + len(content) + 2
 		return nil
 	}

@@ -30,7 +30,7 @@ const (
 	opList     op = "list"   // a, b
 	opEither   op = "either" // a or b
 	opMatrix   op = "matrix" // rows, each an opList
-	opRegion   op = "region" // name: cup, setminus or cap, of two sets
+	opRegion   op = "region" // name: cup, setminus or cap, of two sets; where: a variable and its condition
 	opRatio    op = ":"
 	opRelation op = "relation" // name: = < <= > >= != ~ in
 	opText     op = "text"
@@ -136,6 +136,18 @@ func (n *node) signs() int {
 		return false
 	})
 	return count
+}
+
+// key writes a node so that only the same tree has the same key.
+func (n *node) key() string {
+	parts := []string{string(n.op), n.name}
+	if n.value != nil {
+		parts = append(parts, n.value.RatString())
+	}
+	for _, a := range n.args {
+		parts = append(parts, a.key())
+	}
+	return "(" + strings.Join(parts, " ") + ")"
 }
 
 // relates reports whether a relation is in a node, except in the arguments of a function (P(X = 2)).

@@ -26,6 +26,7 @@ type parser struct {
 	at     int
 	depth  int
 	bars   int // absolute values that are open
+	terms  int // of the sums that were added up
 }
 
 // parse reads a whole answer.
@@ -161,6 +162,10 @@ func (p *parser) item() *node {
 			break
 		}
 		relations = append(relations, relation)
+	}
+	// x = \sqrt{8} ≈ 2.83: the exact value counts
+	if last := len(sides) - 1; last > 1 && relations[last-1] == "~" && rounds(sides[last-1], sides[last]) {
+		sides, relations = sides[:last], relations[:last-1]
 	}
 	if len(sides) == 1 {
 		return sides[0]

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -140,6 +141,8 @@ func (p *parser) commanded(t token) *node {
 		return newNode(opUnit, "dollar", p.factor())
 	case "begin":
 		return p.matrix()
+	case "sum":
+		return p.summation()
 	}
 	switch {
 	case isFunction(t.text):
@@ -231,6 +234,11 @@ func (p *parser) bracketed() *node {
 		p.at++
 		return &node{op: opSet}
 	}
+	if t.text == "lbrace" {
+		if n := p.builder(); n != nil {
+			return n
+		}
+	}
 	inner := p.list()
 	closing := p.peek().text
 	p.at++
@@ -283,10 +291,13 @@ func (p *parser) absolute(bar string) *node {
 // matrix reads the rows of \begin{pmatrix}.
 func (p *parser) matrix() *node {
 	name := p.ahead(1).text
-	if p.peek().text != "{" || p.ahead(2).text != "}" || name != "pmatrix" && name != "bmatrix" && name != "matrix" {
+	if p.peek().text != "{" || p.ahead(2).text != "}" || !slices.Contains([]string{"pmatrix", "bmatrix",
+		"matrix", "array"}, name) {
 		panic(p.unexpected())
 	}
-	p.at += 3
+	if p.at += 3; name == "array" {
+		p.columns()
+	}
 	m, row := &node{op: opMatrix}, &node{op: opList}
 	for {
 		if p.command("newline") { // after the last row too
@@ -309,6 +320,18 @@ func (p *parser) matrix() *node {
 		entry := p.sum()
 		row.args = append(row.args, entry)
 	}
+}
+
+// columns skips the format of an array, such as {rcl}.
+func (p *parser) columns() {
+	p.expect("{")
+	for !p.symbol("}") {
+		if t := p.peek(); t.kind != letter && t.kind != word { // a bar parts an augmented matrix
+			panic(p.unexpected())
+		}
+		p.at++
+	}
+	p.at++
 }
 
 // function reads \sin x and the like. Without parentheses the argument is the product that follows, up to the next

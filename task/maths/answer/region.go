@@ -33,6 +33,12 @@ func regionOf(n *node) (region, bool) {
 	case opSet:
 		return scattered(n.args)
 	case opRegion:
+		if n.name == "where" {
+			r, ok := regionOf(n.args[1])
+			ok = ok && r.name == n.args[0].name
+			r.name = ""
+			return r, ok
+		}
 		return combined(n)
 	case opRelation:
 		return inequality(n)

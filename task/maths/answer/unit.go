@@ -67,7 +67,8 @@ func measures() [][]string {
 			"yr"}, {"am"}, {"pm"},
 		{"g", "gram"}, {"kg", "kilogram"}, {"lb", "pound"}, {"oz", "ounce"}, {"ton"}, {"l", "liter", "litre"}, {"ml",
 			"milliliter"}, {"gal", "gallon"},
-		{"dollar", "usd", "$"}, {"cent"}, {"euro", "eur"}, {"degree", "deg"}, {"radian", "rad"}, {"percent"}, {"per"},
+		{"dollar", "usd", "$"}, {"cent"}, {"euro", "eur"}, {"degree", "deg"}, {"radian", "rad"}, {"percent", "pct",
+			"percentage"}, {"per"},
 	}
 }
 
