@@ -150,9 +150,13 @@ func predicate(text string) string {
 	if at < 0 || len(lower) != len(text) || denies(text) || strings.ContainsAny(text, ",;") {
 		return text
 	}
-	subject, verb := lower[:at], strings.Fields(lower[at:])[0]
-	if strings.Contains(subject, " is ") && (strings.Contains(subject, " and ") || strings.Contains(subject, " or ")) {
-		return text // two statements
+	verb := strings.Fields(lower[at:])[0]
+	subject := " " + lower[:at] + " "
+	for _, doubt := range strings.Fields("is equals if unless when whether what no none nor neither nothing never " +
+		"cannot wrong incorrect false maybe or") {
+		if strings.Contains(subject, " "+doubt+" ") {
+			return text
+		}
 	}
 	value := strings.TrimSpace(text[at+len(verb)+1:])
 	if a := answer.Parse(value); a.Err() != nil || a.Words() {
@@ -235,7 +239,7 @@ func boxed(text string) (content string, found bool) {
 	if !last.closed {
 		return "", true
 	}
-	content = last.content
+	contents, joints, names := []string{last.content}, []string{""}, []string{leftSide(text[:last.start])}
 	for range maxBoxes {
 		previous, ok := lastBox(text[:last.start])
 		if !ok || !previous.closed {
@@ -245,10 +249,29 @@ func boxed(text string) (content string, found bool) {
 		if !joined {
 			break
 		}
-		content = previous.content + joint + content
+		contents, joints = append(contents, previous.content), append(joints, joint)
+		names = append(names, leftSide(text[:previous.start]))
 		last = previous
 	}
+	for i, part := range slices.Backward(contents) { // x=\boxed{2}, y=\boxed{1} keeps its names
+		if !slices.Contains(names, "") && slices.ContainsFunc(names, func(n string) bool { return n != names[0] }) {
+			part = names[i] + "=" + part
+		}
+		content += part + joints[i]
+	}
 	return content, true
+}
+
+// leftSide returns the left side of the equation at the end of a text, empty if there is none.
+func leftSide(text string) string {
+	const longest = 60
+	text = text[max(0, len(text)-longest):]
+	at := repeats.FindStringSubmatchIndex(text)
+	if at == nil || strings.HasSuffix(strings.TrimRight(text[:at[4]], " "), "+") ||
+		strings.HasSuffix(strings.TrimRight(text[:at[4]], " "), "-") {
+		return ""
+	}
+	return text[at[4]:at[5]]
 }
 
 // lastBox finds the last \boxed or \fbox of a text that is in no other.
@@ -281,19 +304,26 @@ func lastBox(text string) (box, bool) {
 }
 
 // joins reports whether the text between two answers makes them one, and how to write it: a comma, \quad, "and" or
-// "or", after which the variable may be repeated (x = 2 or x = 3).
+// "or", after which the variable may be repeated (x = 2 or x = 3) or described ("and the larger is"), if nothing says
+// that the second follows from the first.
 func joins(gap string) (string, bool) {
-	gap = repeats.ReplaceAllString(gap, "")
+	gap = repeats.ReplaceAllString(gap, "$1")
+	if strings.ContainsAny(gap, "+-*/^<>") {
+		return "", false
+	}
 	wide := strings.Contains(gap, "quad") || strings.Contains(gap, ",") || strings.Contains(gap, ";")
 	words := strings.FieldsFunc(strings.ToLower(layout.Replace(gap)), func(r rune) bool {
 		return unicode.IsSpace(r) || strings.ContainsRune(`$,{}();`, r)
 	})
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "also" || w == "either" || w == "both" })
+	const most = 8
+	said := len(words) == 1 || len(words) > 1 && len(words) <= most && !strings.ContainsAny(gap, ".!?:=\n") &&
+		!slices.ContainsFunc(words, func(w string) bool { return slices.Contains(consequences, w) })
 	switch {
 	case len(words) == 0 && wide && !strings.Contains(gap, "\n"),
-		len(words) == 1 && (words[0] == "and" || words[0] == "&"):
+		said && (words[0] == "and" || words[0] == "&" || strings.Join(words, " ") == "as well as"):
 		return ", ", true
-	case len(words) == 1 && words[0] == "or":
+	case said && words[0] == "or":
 		return ` \text{ or } `, true
 	}
 	return "", false
@@ -301,7 +331,11 @@ func joins(gap string) (string, bool) {
 
 var (
 	// repeats is the left side of an equation before an answer.
-	repeats = regexp.MustCompile(`\\?[A-Za-z]+(_\{?\w+\}?)?'*\s*=[\s$]*$`)
+	repeats = regexp.MustCompile(
+		`(^|[\s$,;({]|(?:and|or) *\})(\\?[A-Za-z]+(?:_\{?\w+\}?)?'*(?:\(\w+\))?)\s*=[\s$]*$`)
+	// consequences are words before a result that stands for itself.
+	consequences = strings.Fields("so hence thus then therefore consequently finally which gives giving yields get " +
+		"we implies means answer final result total sum not")
 	// layout removes the commands for spaces and words.
 	layout = strings.NewReplacer(`\qquad`, " ", `\quad`, " ", `\textbf`, "", `\textrm`, "", `\text`, "", `\mbox`, "",
 		`\mathrm`, "", `\,`, " ", `\;`, " ", `\:`, " ", `\!`, "", `\ `, " ", `\(`, " ", `\)`, " ",
