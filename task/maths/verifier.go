@@ -147,13 +147,14 @@ func sentence(text string) string {
 func predicate(text string) string {
 	lower := strings.ToLower(text)
 	at := max(strings.LastIndex(lower, " is "), strings.LastIndex(lower, " equals "))
-	if at < 0 || len(lower) != len(text) || denies(text) || strings.ContainsAny(text, ",;") {
+	if at < 0 || len(lower) != len(text) || denies(text) || strings.ContainsAny(text, ",;") ||
+		strings.ContainsAny(text[:at], "+=<>^") {
 		return text
 	}
 	verb := strings.Fields(lower[at:])[0]
 	subject := " " + lower[:at] + " "
 	for _, doubt := range strings.Fields("is equals if unless when whether what no none nor neither nothing never " +
-		"cannot wrong incorrect false maybe or") {
+		"cannot wrong incorrect false maybe or twice double half times minus plus -") {
 		if strings.Contains(subject, " "+doubt+" ") {
 			return text
 		}

@@ -103,6 +103,8 @@ func TestTheAnswerOfAResponseIsFoundOrNone(t *testing.T) {
 		{"Answer: it is 3, or 4", "it is 3, or 4"},
 		{"Answer: it is 3 if n is 5", "it is 3 if n is 5"}, {"Answer: neither 4 nor 3 is 5", "neither 4 nor 3 is 5"},
 		{"Answer: it is wrong that x is 5", "it is wrong that x is 5"}, {"Answer: Nothing is 5", "Nothing is 5"},
+		{"Answer: twice the value is 5", "twice the value is 5"}, {"Answer: x + 2 is 5", "x + 2 is 5"},
+		{"Answer: x - 2 is 5", "x - 2 is 5"},
 		{"Final Answer: 34 is the sum", "34 is the sum"}, {"Answer: it is about 5", "it is about 5"},
 		{"The answer is 5.", "5"}, {"the final answer is $x=5$.", "x=5"}, {"Answer: 1/2", "1/2"},
 		{"**Answer:** $5$", "5"}, {"### Answer\n5", "5"}, {"Answer:\n\n5", "5"},
