@@ -312,10 +312,6 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	if size == 0 {
 		size = t.GroupSize
 	}
-	if err := t.service.tableMemory.grow(grantOverhead); err != nil {
-		return nil, fmt.Errorf("start: a grant: %w", err)
-	}
-	defer t.service.tableMemory.add(-grantOverhead)
 	var answer wire.StartAnswer
 	w := wait{
 		place: startPlace, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
@@ -323,6 +319,10 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() error {
+			if err := t.service.tableMemory.charge(grantOverhead, "a grant"); err != nil {
+				return err
+			}
+			defer t.service.tableMemory.add(-grantOverhead) // recount charges it
 			v, gate := t.version(), t.gate.Load()
 			number, groups, err := gate.Start(t.now(), r.Groups, size, v, t.room())
 			if err != nil {
@@ -386,8 +386,8 @@ func reportPrompts(_ context.Context, t *table, r *wire.PromptResults) (any, err
 			Replayed: x.Replayed}
 		bytes += prompts.EntryBytes(x.ID)
 	}
-	if err := t.service.tableMemory.grow(bytes); err != nil {
-		return nil, fmt.Errorf("results: %d: %w", len(results), err)
+	if err := t.service.tableMemory.charge(bytes, "reporting %d prompts", len(results)); err != nil {
+		return nil, err
 	}
 	defer t.service.tableMemory.add(-bytes) // info recounts
 	return t.answer(t.withPrompts(func() error { return t.prompts.Report(t.version(), results...) }))

@@ -463,11 +463,7 @@ func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 		}
 		charged = max(in.bytes-evicted, 0)
 	}
-	if free, ok := m.tryGrow(charged); !ok {
-		return 0, fmt.Errorf("inserting %d rollouts takes %d bytes, %d of %d are free for tables: drop a table, lower its "+
-			"capacity_bytes, or raise memory_bytes: %w", in.rows, charged, free, m.most, rollout.ErrFull)
-	}
-	return charged, nil
+	return charged, m.charge(charged, "inserting %d rollouts", in.rows)
 }
 
 // wakeSamples wakes the first sample of each shard that got groups since the table had so many. A limiter may let

@@ -350,9 +350,17 @@ func (h *holdings) grow(bytes int64) error {
 	return nil
 }
 
-// tableBytes returns what a table takes: its shards, and its rollouts with their overhead, those too that left and are
-// on lease or in remembered batches, and the ids, grants and prompts
-// that it remembers.
+// charge is tryGrow with an error that wraps rollout.ErrFull: memory may come free.
+func (h *holdings) charge(bytes int64, what string, args ...any) error {
+	if free, ok := h.tryGrow(bytes); !ok {
+		return fmt.Errorf("%s takes %d bytes, %d of %d are free for tables: drop a table, lower its capacity_bytes, or "+
+			"raise memory_bytes: %w", fmt.Sprintf(what, args...), bytes, free, h.most, rollout.ErrFull)
+	}
+	return nil
+}
+
+// tableBytes returns what a table takes: its shards; its rollouts with their overhead, those too that left and are on
+// lease or in remembered batches; and the ids, grants and prompts that it remembers.
 func (t *table) tableBytes() int64 {
 	f := t.rollouts.ForService().Flow()
 	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead

@@ -316,7 +316,7 @@ func TestAttackPromptsWithoutEnd(t *testing.T) {
 	m := &v.service.tableMemory
 	for n := 0; ; n++ {
 		if err := report("a", n); err != nil {
-			checkRefusal(t, err, wire.TooLarge, "results: 100", "free for tables", "memory_bytes")
+			checkRefusal(t, err, wire.Full, "100 prompts", "free for tables", "memory_bytes")
 			break
 		}
 		if held := m.held.Load(); held > m.most || int64(n*100*maxIDBytes) > m.most {
