@@ -313,14 +313,15 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 		size = t.GroupSize
 	}
 	var answer wire.StartAnswer
+	var short error // of memory, at the last try
 	w := wait{
 		place: startPlace, waiting: &t.meter.startsWaiting, timeout: timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.gate.Load().NextExpiry(t.now()) },
 	}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() error {
-			if err := t.service.tableMemory.charge(grantOverhead, "a grant"); err != nil {
-				return err
+			if short = t.service.tableMemory.charge(grantOverhead, "a grant"); short != nil {
+				return short
 			}
 			defer t.service.tableMemory.add(-grantOverhead) // recount charges it
 			v, gate := t.version(), t.gate.Load()
@@ -337,7 +338,7 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 			return nil
 		})
 	})
-	if mayPass(err) && ctx.Err() == nil {
+	if mayPass(err) && short == nil && ctx.Err() == nil {
 		err = nil // no grant is an answer too
 	}
 	return answer, err

@@ -286,8 +286,8 @@ func TestAttackRememberedIDs(t *testing.T) {
 	}
 	v.create(wire.Table{Name: "b"})
 	m.held.Add(m.most) // as if others held all of it
-	_, err := try[any](v, wire.Start, wire.StartRequest{Table: "b", Groups: 1, GroupSize: 1})
-	checkRefusal(t, err, wire.TooLarge, "grant", "free for tables", "memory_bytes")
+	_, err := try[any](v, wire.Start, wire.StartRequest{Table: "b", Groups: 1, GroupSize: 1, TimeoutMS: 1})
+	checkRefusal(t, err, wire.Full, "a grant", "free for tables", "memory_bytes")
 }
 
 // Prompts are charged to their table, and bounded.
