@@ -13,6 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -92,13 +93,75 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 			continue
 		}
 		if !known {
-			errs = append(errs, fmt.Errorf("%s: unknown key: want one of %s", full,
-				strings.Join(settable(at, into.Type()), ", ")))
+			errs = append(errs, fmt.Errorf("%s: unknown key: want %s", full, wanted(at, key, into.Type())))
 			continue
 		}
 		errs = append(errs, decodeValue(full, tree[key], field))
 	}
 	return errors.Join(errs...)
+}
+
+// wanted says which keys the user of an unknown one may have meant, or those that its section has.
+func wanted(section, key string, t reflect.Type) string {
+	if now := fieldNames()[key]; strings.Contains(now, ".") {
+		return now
+	} else if now != "" {
+		key = now
+	}
+	var same, similar []string
+	for _, full := range everyKey("", reflect.TypeFor[Config]()) {
+		switch last := full[strings.LastIndex(full, ".")+1:]; {
+		case last == key:
+			same = append(same, full)
+		case words.OneTypoApart(last, key):
+			similar = append(similar, full)
+		}
+	}
+	switch {
+	case len(same) > 0:
+		return strings.Join(same, " or ")
+	case len(similar) > 0:
+		return strings.Join(similar, " or ")
+	}
+	return "one of " + strings.Join(settable(section, t), ", ")
+}
+
+// fieldNames maps names that other trainers and model files use to keys of a configuration, with their section where
+// only one is meant.
+func fieldNames() map[string]string {
+	return map[string]string{
+		"hidden_size": "policy.hidden", "intermediate_size": "policy.intermediate", "num_layers": "policy.layers",
+		"num_hidden_layers": "policy.layers", "num_attention_heads": "policy.heads",
+		"num_key_value_heads": "policy.kv_heads", "max_position_embeddings": "policy.positions",
+		"tie_word_embeddings": "policy.tied", "model": "policy.init", "model_name_or_path": "policy.init",
+		"lr": "learning_rate", "max_grad_norm": "learner.clip_norm", "epsilon_low": "learner.clip_low",
+		"epsilon_high": "learner.clip_high", "clip_ratio_low": "learner.clip_low", "clip_ratio_high": "learner.clip_high",
+		"loss_type": "learner.objective", "kl_loss_coef": "learner.kl_coef", "beta": "learner.kl_coef",
+		"batch_size": "pipeline.batch", "train_batch_size": "pipeline.batch", "num_generations": "pipeline.group",
+		"group_size": "pipeline.group", "num_workers": "pipeline.workers", "max_new_tokens": "generate.max_tokens",
+		"max_completion_length": "generate.max_tokens", "max_response_length": "generate.max_tokens",
+		"buffer_size": "replay.capacity", "max_steps": "budget.updates", "eval_steps": "evaluate.every",
+		"save_steps": "checkpoint.every",
+	}
+}
+
+// everyKey returns the keys of a section and of the sections in it that a configuration may give.
+func everyKey(at string, t reflect.Type) (keys []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, inline := yamlKey(f)
+		full := strings.TrimPrefix(at+"."+name, ".")
+		switch {
+		case inline:
+			keys = append(keys, everyKey(at, f.Type)...)
+		case name == "" || decidedElsewhere()[full] != "":
+		case f.Type.Kind() == reflect.Struct:
+			keys = append(keys, everyKey(full, f.Type)...)
+		default:
+			keys = append(keys, full)
+		}
+	}
+	return keys
 }
 
 // settable returns the keys of a section that a configuration may give.

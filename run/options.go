@@ -1,10 +1,13 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/words"
@@ -155,7 +158,7 @@ func halfLife(o replay.Options) string {
 
 func (c Config) sampling(stop []int32) policy.Sampling {
 	return policy.Sampling{
-		Temperature: c.Generate.Temperature, TopP: c.Generate.TopP, MaxTokens: c.Generate.MaxTokens, Stop: stop,
+		Temperature: c.Generate.Temperature, TopP: cmp.Or(c.Generate.TopP, 1), MaxTokens: c.Generate.MaxTokens, Stop: stop,
 		RecomputeCache: c.Generate.KVCache == "recompute",
 	}
 }
@@ -287,6 +290,21 @@ func (c Config) Warnings() []string {
 		o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {
 		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest "+
 			"weight by far, which scales the others to almost nothing; batch does not", o.PriorityBase))
+	}
+	return append(list, c.zerosOfTask()...)
+}
+
+// zerosOfTask warns of settings that were given as 0, which means a default.
+func (c Config) zerosOfTask() (list []string) {
+	resolved, err := c.resolved()
+	if err != nil || c.own != nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Task)) {
+		given, used := c.Task[key], resolved.Task[key]
+		if given != nil && used != nil && reflect.ValueOf(given).IsZero() && !reflect.ValueOf(used).IsZero() {
+			list = append(list, fmt.Sprintf("task.%s: %v: it means the default, %v", key, given, used))
+		}
 	}
 	return list
 }

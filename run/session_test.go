@@ -338,7 +338,7 @@ func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestTopPGivesAWarning(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	if w := small(t).Warnings(); len(w) != 0 {
 		t.Errorf("warnings of the default: %q", w)
 	}
@@ -346,6 +346,12 @@ func TestTopPGivesAWarning(t *testing.T) {
 	if len(w) != 2 || !strings.Contains(w[0], "replay.age_decay has no effect with replay.sampler unseen") ||
 		!strings.Contains(w[1], "replay.importance_beta") {
 		t.Errorf("priority keys without the prioritized sampler give %q", w)
+	}
+	if got := small(t, "generate.top_p=0").sampling(nil).TopP; got != 1 {
+		t.Errorf("top_p 0 is %v", got)
+	}
+	if w := small(t, "task.max=0").Warnings(); len(w) != 1 || w[0] != "task.max: 0: it means the default, 100" {
+		t.Errorf("warnings %q", w)
 	}
 	if w := small(t, "generate.top_p=0.9").Warnings(); len(w) != 1 || !strings.Contains(w[0], "generate.top_p: 0.9") {
 		t.Errorf("warnings of top_p 0.9: %q", w)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -15,10 +18,14 @@ import (
 	"github.com/reprise-rl/reprise/study"
 )
 
-// resolution is the number of steps of a run's bar.
-const resolution = 1000
+const (
+	resolution = 1000             // steps of a run's bar
+	longestBar = 28               // columns
+	leastBar   = 10               // columns that the text beside a bar leaves to it
+	plainEvery = 10 * time.Second // between two lines about progress where there are no bars
+)
 
-// display shows the progress of runs: bars on a terminal, otherwise a line for each evaluation, or nothing.
+// display shows the progress of runs: bars on a terminal, otherwise a line now and then, or nothing.
 type display struct {
 	out    io.Writer
 	bars   *mpb.Progress // nil: plain lines
@@ -26,13 +33,14 @@ type display struct {
 	once   sync.Once
 
 	mu      sync.Mutex
-	warming *mpb.Bar // of the warm-up, until it ends; nil: none
+	warming *mpb.Bar  // of the warm-up, until it ends; nil: none
+	printed time.Time // when the last plain line about progress was
 }
 
 func newDisplay(silent bool) *display {
 	d := &display{out: os.Stdout, silent: silent}
 	if !silent && terminal(os.Stdout) {
-		d.bars = mpb.New(mpb.WithWidth(28), mpb.WithOutput(os.Stdout), mpb.WithRefreshRate(200*time.Millisecond))
+		d.bars = mpb.New(mpb.WithWidth(longestBar), mpb.WithOutput(os.Stdout), mpb.WithRefreshRate(200*time.Millisecond))
 	}
 	return d
 }
@@ -52,6 +60,49 @@ func (d *display) printf(format string, args ...any) {
 	}
 }
 
+// onInterrupt says at once that the context's end was noticed, and what happens now. Call stop when that is no longer
+// so.
+func (d *display) onInterrupt(ctx context.Context, text string) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		switch {
+		case d.silent:
+		case d.bars == nil:
+			fmt.Fprintln(os.Stderr, text)
+		default:
+			fmt.Fprintln(d.bars, text) // above the bars
+		}
+	})
+}
+
+// progress prints a line about progress where there are no bars, unless the last one is recent.
+func (d *display) progress(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.printed) >= plainEvery {
+		d.printed = now
+		d.printf(format, args...)
+	}
+}
+
+// fit joins as many of the parts as fit into a width in columns, in their order; the first always.
+func fit(parts []string, width int) string {
+	text := parts[0]
+	for _, p := range parts[1:] {
+		if utf8.RuneCountInString(text)+2+utf8.RuneCountInString(p) > width {
+			break
+		}
+		text += "  " + p
+	}
+	return text
+}
+
+// beside shows parts beside a bar, as many as the terminal has room for.
+func beside(parts func(decor.Statistics) []string) decor.Decorator {
+	return decor.Any(func(s decor.Statistics) string {
+		return "  " + fit(parts(s), s.AvailableWidth-len("  ")-len("[]")-leastBar)
+	})
+}
+
 // warmup returns what a supervised warm-up calls after each step.
 func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	if d.silent {
@@ -59,25 +110,29 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	}
 	if d.bars == nil {
 		return func(step int, loss float64) {
-			if step%50 == 0 || step == c.Warmup.Steps {
-				d.printf("warm-up %d/%d  loss %.3f\n", step, c.Warmup.Steps, loss)
-			}
+			d.progress("warm-up  step %d of at most %d  loss %.3f\n", step, c.Warmup.Steps, loss)
 		}
 	}
 	var mu sync.Mutex
-	var latest float64
+	var step int
+	var loss float64
+	began := time.Now()
 	bar := d.bars.AddBar(int64(c.Warmup.Steps), mpb.PrependDecorators(decor.Name("warm-up  ", decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+		mpb.AppendDecorators(beside(func(s decor.Statistics) []string {
 			mu.Lock()
 			defer mu.Unlock()
-			return fmt.Sprintf(" loss %.3f", latest)
+			if s.Completed {
+				return []string{fmt.Sprintf("done after %d of at most %d steps", step, c.Warmup.Steps)}
+			}
+			return []string{"ETA at most " + remaining(began, float64(step), float64(c.Warmup.Steps-step)),
+				fmt.Sprintf("loss %.3f", loss), fmt.Sprintf("step %d", step)}
 		})))
 	d.setWarming(bar)
-	return func(step int, loss float64) {
+	return func(n int, l float64) {
 		mu.Lock()
-		latest = loss
+		step, loss = n, l
 		mu.Unlock()
-		bar.SetCurrent(int64(step))
+		bar.SetCurrent(int64(n))
 	}
 }
 
@@ -101,7 +156,7 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 	if d.bars == nil {
 		return run.Hooks{OnUpdate: p.update, OnEval: func(e results.Eval) {
 			p.evaluate(e)
-			d.printf("%s  %s\n", name, p)
+			d.progress("%s  %s\n", name, p)
 		}}
 	}
 	return p.hooks(d.addBar(p, name))
@@ -111,7 +166,7 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 func (d *display) addBar(p *progress, name string, more ...mpb.BarOption) *mpb.Bar {
 	return d.bars.AddBar(resolution, append(more, mpb.PrependDecorators(decor.Name(name+"  ", decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}),
-			decor.Any(func(decor.Statistics) string { return "  " + p.String() })))...)
+			beside(func(decor.Statistics) []string { return p.parts() })))...)
 }
 
 // progress is how far one run has come. Its methods may be called concurrently.
@@ -159,16 +214,24 @@ func (p *progress) share() float64 {
 }
 
 // String is one line about the run.
-func (p *progress) String() string {
+func (p *progress) String() string { return strings.Join(p.parts(), "  ") }
+
+// parts are what there is to say about the run, what matters most first.
+func (p *progress) parts() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := p.latest
 	if u.Update == 0 {
-		return fmt.Sprintf("update 0  pass@1 %.3f", p.eval.Pass1)
+		return []string{fmt.Sprintf("pass@1 %.3f", p.eval.Pass1), "update 0"}
 	}
-	return fmt.Sprintf("update %d  pass@1 %.3f at %d  reward %.3f  staleness %.1f  replay ratio %.2f  ETA %s",
-		u.Update, p.eval.Pass1, p.eval.Update, u.BatchReward.Float(), u.StalenessMean.Float(), u.ReplayRatio.Float(),
-		remaining(p.began, u.Compute-p.from, p.budget-u.Compute))
+	return []string{
+		"ETA " + remaining(p.began, u.Compute-p.from, p.budget-u.Compute),
+		fmt.Sprintf("pass@1 %.3f", p.eval.Pass1),
+		fmt.Sprintf("replay ratio %.2f", u.ReplayRatio.Float()),
+		fmt.Sprintf("update %d", u.Update),
+		fmt.Sprintf("reward %.3f", u.BatchReward.Float()),
+		fmt.Sprintf("staleness %.1f", u.StalenessMean.Float()),
+	}
 }
 
 // remaining estimates the time for what is left by the time that it took to do what is done.
@@ -214,10 +277,10 @@ func (d *studyDisplay) planned(total, ended int) {
 	}
 	d.whole = d.bars.AddBar(int64(total), mpb.BarPriority(-1),
 		mpb.PrependDecorators(decor.Name("study  ", decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+		mpb.AppendDecorators(beside(func(decor.Statistics) []string {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			return fmt.Sprintf(" %d/%d runs  ETA %s", d.count, d.total, d.remaining())
+			return []string{"ETA " + d.remaining(), fmt.Sprintf("%d/%d runs", d.count, d.total)}
 		})))
 	d.whole.SetCurrent(int64(ended))
 }

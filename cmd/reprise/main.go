@@ -73,17 +73,32 @@ func (c connection) table(ctx context.Context, address string) (*client.Client, 
 func main() {
 	var c commands
 	parser := kong.Must(&c, kong.Name("reprise"),
-		kong.Description("Experience replay for reinforcement learning of language models."), kong.ShortUsageOnError())
+		kong.Description("Experience replay for reinforcement learning of language models."))
 	args := os.Args[1:]
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	verb, err := parser.Parse(args)
-	parser.FatalIfErrorf(err)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "reprise: %v; see %s --help\n", err, misused(err))
+		os.Exit(2)
+	}
 	if err := execute(verb); err != nil {
-		fmt.Fprintf(os.Stderr, "reprise: %v\n", err)
+		text := err.Error()
+		if _, told := errors.AsType[interruption](err); errors.Is(err, context.Canceled) && !told {
+			text = "interrupted"
+		}
+		fmt.Fprintf(os.Stderr, "reprise: %s\n", text)
 		os.Exit(exitCode(err))
 	}
+}
+
+// misused returns the command line, as far as it was understood, whose usage is wrong.
+func misused(err error) string {
+	if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context.Selected() != nil {
+		return p.Context.Selected().FullPath()
+	}
+	return "reprise"
 }
 
 // execute runs a verb with a context that the first Ctrl-C cancels; the second kills the process.

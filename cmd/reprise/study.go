@@ -40,6 +40,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	}
 	show := newStudyDisplay(newDisplay(c.Quiet || c.JSON))
 	defer show.end()
+	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
 	found, err := study.Runner{
 		Study: s, Options: study.Options{Seeds: c.Seeds,
 			Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce, Command: c.command(),

@@ -19,6 +19,9 @@ func (d *display) summary(s *results.Summary, dir string) {
 	d.bound("random actions", s.Random)
 	if s.Target.Known() {
 		reached := "not reached"
+		if s.Pass1Best.Known() && s.Pass1Best.Float() >= s.Target.Float() {
+			reached += ": it takes two evaluations in a row"
+		}
 		if s.ToTarget.Reached {
 			reached = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update,
 				number(s.ToTarget.Compute, "%.0f"))

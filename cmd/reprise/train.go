@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -51,6 +52,9 @@ func (c *trainCommand) Run(ctx context.Context) error {
 		}
 		if err := c.clearFolder(); err != nil {
 			return err
+		}
+		if err := disk.Writable(c.Out); err != nil {
+			return fmt.Errorf("--out: %s: choose a folder that you may write to", err)
 		}
 	}
 	for _, w := range config.Warnings() {
@@ -110,22 +114,32 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	show := newDisplay(c.Quiet || c.JSON)
 	defer show.end()
 	show.printf("draws: %s\n", config.Sampling())
-	var summary *results.Summary
+	var before, summary *results.Summary
 	var err error
+	const saving = "stopping after this update, to save a checkpoint; a second Ctrl-C kills"
 	if c.Resume {
+		defer show.onInterrupt(ctx, saving)()
+		before, _ = results.ReadSummary(c.Out) // none of a run that was killed
 		summary, err = run.Resume(ctx, config, c.Out, show.hooks(config, "run"))
 	} else {
 		var start *run.Start
+		settled := show.onInterrupt(ctx, "stopping in the warm-up")
 		start, err = run.Begin(ctx, config, show.warmup(config))
+		settled()
 		if err != nil && ctx.Err() != nil {
 			return interruption("stopped in the warm-up, before the first checkpoint: start again")
 		}
+		defer show.onInterrupt(ctx, saving)()
 		if err == nil {
 			summary, err = run.Train(ctx, config, start, c.Out, show.hooks(config, "run"))
 		}
 	}
 	if err != nil {
 		return err
+	}
+	if before != nil && before.Updates == summary.Updates && summary.Ended == "budget" {
+		show.printf("nothing was left to do, the budget is spent: raise it with --set budget.compute=N or " +
+			"--set budget.updates=N\n")
 	}
 	if err := c.finish(show, summary, func() { show.summary(summary, c.Out) }); err != nil {
 		return err
@@ -151,6 +165,7 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 		},
 		Warmup: func(uint64) func(int, float64) { return show.warmup(config) },
 	}
+	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
 	result, err := comparison.Run(ctx)
 	if errors.Is(err, context.Canceled) {
 		return interruption(fmt.Sprintf("stopped with checkpoints; continue with: reprise train --compare --seeds %d "+

@@ -260,6 +260,19 @@ func TestForceKeepsFoldersThatHoldNoRun(t *testing.T) {
 	succeeds(t, "", append(small(empty, "budget.updates=1"), "--force", "--quiet")...)
 }
 
+func TestResumingAFinishedRunSaysThatItsBudgetIsSpent(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	succeeds(t, "", append(small(dir, "budget.updates=2"), "--quiet")...)
+	if out := succeeds(t, "", "train", "--resume", "--out", dir); !strings.Contains(out, "the budget is spent") {
+		t.Errorf("it says:\n%s", out)
+	}
+	out := succeeds(t, "", "train", "--resume", "--out", dir, "--set", "budget.updates=4")
+	if strings.Contains(out, "the budget is spent") {
+		t.Errorf("with a larger budget it says:\n%s", out)
+	}
+}
+
 func TestResumeWithoutARunIsRefused(t *testing.T) {
 	t.Parallel()
 	fails(t, call(t, "", "train", "--resume", "--out", t.TempDir()), "holds no run: name the folder",

@@ -21,6 +21,18 @@ const bufferSize = 1 << 20
 // the old file stands and nothing of the new one is left.
 func ReplaceFile(path string, write func(io.Writer) error) error { return replace(path, 0o644, write) }
 
+// Writable makes a folder if there is none, and returns an error unless files can be written to it.
+func Writable(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(folder, ".writable.*.tmp")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // ReplacePrivateFile is [ReplaceFile] with permissions 0600. It refuses to replace anything but a regular file.
 func ReplacePrivateFile(path string, write func(io.Writer) error) error {
 	info, err := os.Lstat(path)

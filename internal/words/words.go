@@ -1,4 +1,4 @@
-// Package words writes numbers and paragraphs the way messages and pages show them.
+// Package words writes numbers and paragraphs the way messages and pages show them, and compares what users type.
 package words
 
 import (
@@ -136,4 +136,26 @@ func Tick(v, step float64) string {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return text + suffix
+}
+
+// OneTypoApart reports whether two words differ by at most one letter: missing, added, replaced, or two neighbours
+// swapped.
+func OneTypoApart(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	a, b = a[i:], b[i:]
+	switch {
+	case len(a) < len(b):
+		return a == b[1:]
+	case a == "":
+		return true
+	case len(a) > 1 && a[0] == b[1] && a[1] == b[0] && a[2:] == b[2:]:
+		return true
+	}
+	return a[1:] == b[1:]
 }

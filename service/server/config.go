@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
@@ -195,7 +196,7 @@ func keyOf(at *token.Token) string {
 // suggestKey names the key that the user probably meant, or the page that lists the keys.
 func suggestKey(key string) string {
 	for _, k := range keysOf(reflect.TypeFor[Config]()) {
-		if oneTypoApart(k, key) {
+		if words.OneTypoApart(k, key) {
 			return k
 		}
 	}
@@ -222,28 +223,6 @@ func keysOf(t reflect.Type) []string {
 		}
 	}
 	return keys
-}
-
-// oneTypoApart reports whether two keys differ by at most one letter: missing, added, replaced, or two neighbours
-// swapped.
-func oneTypoApart(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	i := 0
-	for i < len(a) && a[i] == b[i] {
-		i++
-	}
-	a, b = a[i:], b[i:]
-	switch {
-	case len(a) < len(b):
-		return a == b[1:]
-	case a == "":
-		return true
-	case len(a) > 1 && a[0] == b[1] && a[1] == b[0] && a[2:] == b[2:]:
-		return true
-	}
-	return a[1:] == b[1:]
 }
 
 // describeKind names a type of values in the user's words.

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+)
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	parts := []string{"ETA 3m", "pass@1 0.4", "update 7"}
+	for width, want := range map[int]string{
+		0: "ETA 3m", 17: "ETA 3m", 18: "ETA 3m  pass@1 0.4", 27: "ETA 3m  pass@1 0.4", 28: "ETA 3m  pass@1 0.4  update 7",
+	} {
+		if got := fit(parts, width); got != want {
+			t.Errorf("in %d columns: %q, want %q", width, got, want)
+		}
+	}
+}
+
+// screens runs the program in a terminal of so many columns, and passes what it shows to look until that returns true
+// or the program ends.
+func screens(t *testing.T, columns int, args []string, look func(lines []string) bool) {
+	t.Helper()
+	tmux, err := exec.LookPath("tmux")
+	if err != nil {
+		t.Skip("tmux is not installed")
+	}
+	socket := filepath.Join(t.TempDir(), "tmux")
+	do := func(args ...string) ([]byte, error) {
+		return exec.Command(tmux, append([]string{"-S", socket, "-f", os.DevNull}, args...)...).Output()
+	}
+	words := []string{"new-session", "-d", "-x", fmt.Sprint(columns), "-y", "24", binary}
+	if out, err := do(append(words, args...)...); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer func() { _, _ = do("kill-server") }()
+	for {
+		shown, err := do("capture-pane", "-p")
+		if err != nil { // the program has ended, and its terminal with it
+			return
+		}
+		if look(strings.Split(string(shown), "\n")) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestTheLineOfARunFitsItsTerminal(t *testing.T) {
+	t.Parallel()
+	for columns, wanted := range map[int][]string{
+		60: {"ETA", "pass@1"}, 80: {"ETA", "pass@1", "replay ratio"}, 100: {"ETA", "replay ratio", "update", "reward"},
+		140: {"ETA", "replay ratio", "update", "reward", "staleness"},
+	} {
+		t.Run(fmt.Sprint(columns, " columns"), func(t *testing.T) {
+			t.Parallel()
+			seen := ""
+			args := small(filepath.Join(t.TempDir(), "run"), "budget.updates=100000", "warmup.steps=0")
+			screens(t, columns, args, func(lines []string) bool {
+				for _, line := range lines {
+					if strings.Contains(line, "ETA") && !strings.Contains(line, "ETA ?") {
+						seen = line
+					}
+				}
+				return seen != ""
+			})
+			for _, want := range wanted {
+				if !strings.Contains(seen, want) {
+					t.Errorf("the line %q lacks %s", seen, want)
+				}
+			}
+			if strings.Contains(seen, "…") || utf8.RuneCountInString(seen) > columns || !strings.Contains(seen, "[") {
+				t.Errorf("the line %q does not fit", seen)
+			}
+		})
+	}
+}
+
+func TestProgressWithoutATerminalIsALineInTenSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := &display{out: &out}
+		c := run.Default()
+		warm, hooks := d.warmup(c), d.hooks(c, "run")
+		for step := range 200 {
+			warm(step, 1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		for update := range 400 {
+			hooks.OnUpdate(results.Update{Update: update + 1, Compute: float64(update + 1)})
+			hooks.OnEval(results.Eval{Update: update + 1})
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 6 {
+			t.Errorf("%d lines in a minute:\n%s", n, out.String())
+		}
+	})
+}
+
+func TestAnInterruptIsAcknowledgedAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	got := stop(t, os.Interrupt, filepath.Join(dir, results.MetricsFile), 3, small(dir))
+	first, last, found := strings.Cut(strings.TrimSpace(got.stderr), "\n")
+	if !found || !strings.HasPrefix(first, "stopping after this update") || !strings.Contains(last, "--resume --out "+dir) {
+		t.Errorf("standard error:\n%s", got.stderr)
+	}
+}
+
+func TestAnOutThatCannotBeWrittenIsFoundBeforeTheWarmUp(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := fails(t, call(t, "", small(filepath.Join(file, "run"))...), "--out:", "choose a folder that you may write to")
+	if strings.Contains(out, "warm-up") {
+		t.Errorf("the refusal came after the warm-up:\n%s", out)
+	}
+}
+
+func TestAWrongCallIsALineWithWhatWasMeant(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`unknown flag --sed, did you mean one of "--set", "--seed"`: {"train", "--sed", "1"},
+		`unexpected argument trian, did you mean "train"?`:          {"trian"},
+		"learner.lr: unknown key: want":                             {"train", "--set", "learner.lr=1"},
+		"policy.hidden_size: unknown key: want policy.hidden":       {"train", "--set", "policy.hidden_size=1"},
+		"pipeline.batch_size: unknown key: want pipeline.batch":     {"train", "--set", "pipeline.batch_size=1"},
+		"replay.capcity: unknown key: want replay.capacity":         {"train", "--set", "replay.capcity=1"},
+	} {
+		got := call(t, "", args...)
+		if got.code == 0 || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") > 2 ||
+			strings.HasPrefix(want, "un") && strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("reprise %v: exit code %d, standard error:\n%swant %q", args, got.code, got.stderr, want)
+		}
+	}
+}
