@@ -338,6 +338,18 @@ func TestEveryProblemOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	}
 }
 
+func TestSizesAreBoundedBeforeMemoryIsTaken(t *testing.T) {
+	for want, assignments := range map[string][]string{
+		"policy.hidden: 4000000: want a policy that fits": {"policy.hidden=4000000", "policy.intermediate=4000000"},
+		"pipeline.workers: 1000000: want 1 to":            {"pipeline.workers=1000000"},
+		"pipeline.batch: 1000000000: want 1 to":           {"pipeline.batch=1000000000"},
+	} {
+		if _, err := Load("", assignments); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", assignments, err)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	if w := small(t).Warnings(); len(w) != 0 {
 		t.Errorf("warnings of the default: %q", w)

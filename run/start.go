@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync"
 
+	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/policy/hf"
@@ -146,7 +147,18 @@ func (p Policy) validate() error {
 			"a divisor of policy.heads (%d)",
 			p.Heads)
 	}
+	if len(found) == 0 {
+		parameters, most := p.parameters(), float64(limits.Memory())
+		found.Check(16*parameters <= most, "policy.hidden", p.Hidden, "a policy that fits into %.1f GB: this one has %.3g "+
+			"parameters, which take %.3g GB with their gradients and Adam's moments", most/1e9, parameters, 16*parameters/1e9)
+	}
 	return found.Err()
+}
+
+// parameters returns about how many parameters the blocks have; a float64 does not overflow.
+func (p Policy) parameters() float64 {
+	hidden, kv := float64(p.Hidden), float64(p.Hidden/p.Heads*p.KVHeads)
+	return float64(p.Layers) * hidden * (2*hidden + 2*kv + 3*float64(p.Intermediate))
 }
 
 // validateFor checks a new policy against the task's alphabet and images.

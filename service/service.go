@@ -53,6 +53,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/option"
@@ -134,7 +135,7 @@ type Access interface {
 func (o Options) withDefaults() Options {
 	o.Sync = cmp.Or(o.Sync, journal.Always)
 	if o.MemoryBytes == 0 {
-		o.MemoryBytes = availableMemory() / 4 * 3
+		o.MemoryBytes = limits.Memory() / 4 * 3
 	}
 	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, max(min(DefaultMaxInFlightBytes, o.MemoryBytes/inFlightShare),
 		o.MaxMessageBytes))

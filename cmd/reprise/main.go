@@ -81,7 +81,7 @@ func main() {
 	verb, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "reprise: %v; see %s --help\n", err, misused(err))
-		os.Exit(2)
+		os.Exit(80)
 	}
 	if err := execute(verb); err != nil {
 		text := err.Error()

@@ -1,4 +1,5 @@
-package service
+// Package limits tells what the process may use of the machine.
+package limits
 
 import (
 	"bytes"
@@ -11,9 +12,9 @@ import (
 	"syscall"
 )
 
-// availableMemory returns how many bytes the process may use: the least of GOMEMLIMIT, its limits of data and address
+// Memory returns how many bytes the process may use: the least of GOMEMLIMIT, its limits of data and address
 // space, its control group's, and the machine's memory.
-func availableMemory() int64 {
+func Memory() int64 {
 	least := debug.SetMemoryLimit(-1) // math.MaxInt64 if there is none
 	const rlimitData = 2              // syscall has no name for it
 	for _, resource := range []int{rlimitData, syscall.RLIMIT_AS} {
