@@ -255,9 +255,10 @@ func (c *Client) Drop(ctx context.Context, name string) error {
 
 // Listed is a table in a service's list.
 type Listed struct {
-	Name  string
-	Rows  int64 // rollouts that it holds
-	Bytes int64 // of their payload
+	Name       string     `json:"name"`
+	Rows       int64      `json:"rows"`       // rollouts that it holds
+	Bytes      int64      `json:"bytes"`      // of their payload
+	Definition wire.Table `json:"definition"` // defaults filled in
 }
 
 // List returns the tables that the service shows to this client.
@@ -277,9 +278,15 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 			if err != nil {
 				return err
 			}
-			if path := info.GetFlightDescriptor().GetPath(); len(path) == 1 {
-				list = append(list, Listed{path[0], info.GetTotalRecords(), info.GetTotalBytes()})
+			path := info.GetFlightDescriptor().GetPath()
+			if len(path) != 1 {
+				continue
 			}
+			t := Listed{Name: path[0], Rows: info.GetTotalRecords(), Bytes: info.GetTotalBytes()}
+			if err := json.Unmarshal(info.GetAppMetadata(), &t.Definition); err != nil {
+				return fmt.Errorf("the definition of table %s: %w: is the service another version?", t.Name, err)
+			}
+			list = append(list, t)
 		}
 	})
 	if err != nil {

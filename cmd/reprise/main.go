@@ -29,6 +29,7 @@ type commands struct {
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs that a model gives to token ids, as JSON lines."`
 	Journal  journalCommand  `cmd:"" help:"Verify a table's journal, or save what is intact of a damaged one."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, as JSON lines."`
+	Table    tableCommand    `cmd:"" help:"Create, list, drop and look at tables of a running service."`
 	Export   exportCommand   `cmd:"" help:"Export a table to an Arrow IPC file."`
 	Import   importCommand   `cmd:"" help:"Import an Arrow IPC file into a table."`
 }

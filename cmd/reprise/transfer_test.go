@@ -297,3 +297,37 @@ func spoil(t *testing.T, from, to string, row int) {
 		t.Fatal(err)
 	}
 }
+
+func TestTablesOfARunningServiceAreManaged(t *testing.T) {
+	t.Parallel()
+	s := startTables(t, "name=math,capacity=4096")
+	s.fill(t, "math", 2)
+	at := s.at.GRPC
+	if out := succeeds(t, "", "table", "create", at, "name=copy,capacity=64,sampler=fifo"); !strings.Contains(out,
+		"table copy: 0 rollouts, version 0") {
+		t.Errorf("created: %s", out)
+	}
+	fails(t, call(t, "", "table", "create", at, "name=copy,capacity=65"), "another definition", "capacity")
+	fails(t, call(t, "", "table", "create", at, "capacity=65"), "want a name")
+	list := strings.Fields(succeeds(t, "", "table", "list", at))
+	if want := "table rollouts payload sampler capacity copy 0 0.0 KiB fifo 64 math 6"; !strings.HasPrefix(
+		strings.Join(list, " "), want) {
+		t.Errorf("listed %v, want %s", list, want)
+	}
+	var tables []client.Listed
+	if err := json.Unmarshal([]byte(succeeds(t, "", "table", "list", at, "--json")), &tables); err != nil ||
+		len(tables) != 2 || tables[1].Name != "math" || tables[1].Rows != 6 || tables[1].Definition.Capacity != 4096 {
+		t.Errorf("listed as JSON: %+v, %v", tables, err)
+	}
+	var stats wire.TableStatistics
+	if err := json.Unmarshal([]byte(succeeds(t, "", "table", "stats", at+"/math")), &stats); err != nil ||
+		stats.Present != 6 {
+		t.Errorf("statistics %+v, %v", stats, err)
+	}
+	if out := succeeds(t, "", "table", "drop", at+"/math"); !strings.Contains(out, "math is dropped, with 6 rollouts") {
+		t.Errorf("dropped: %s", out)
+	}
+	for _, verb := range []string{"drop", "stats"} {
+		fails(t, call(t, "", "table", verb, at+"/math"), `"math"`, "there is none of that name")
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/service/server"
+)
+
+// tableCommand manages the tables of a running service.
+type tableCommand struct {
+	Create tableCreate `cmd:"" help:"Create a table."`
+	List   tableList   `cmd:"" help:"List the tables that you may read."`
+	Drop   tableDrop   `cmd:"" help:"Remove a table with all its rollouts and its journal. Its checkpoints stay."`
+	Stats  tableStats  `cmd:"" help:"Print the statistics of a table, as JSON."`
+}
+
+type tableCreate struct {
+	Service    address    `arg:"" help:"grpc://host:port."`
+	Definition text       `arg:"" help:"KEY=VALUE,… as for serve --table: name=math,capacity=4096,sampler=prioritized."`
+	Connection connection `embed:""`
+}
+
+// Run creates the table. One of the same definition that exists already is left as it is.
+func (c *tableCreate) Run(ctx context.Context) error {
+	definition, err := server.ParseTable(string(c.Definition))
+	if err != nil {
+		return err
+	}
+	connected, err := client.Dial(ctx, string(c.Service), c.Connection.options())
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	info, err := connected.Create(ctx, definition)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("table %s: %d rollouts, version %d\n", info.Table, info.Present, info.Version)
+	return nil
+}
+
+type tableList struct {
+	Service    address    `arg:"" help:"grpc://host:port."`
+	JSON       bool       `name:"json" help:"Print the list as JSON."`
+	Connection connection `embed:""`
+}
+
+// Run prints the tables.
+func (c *tableList) Run(ctx context.Context) error {
+	connected, err := client.Dial(ctx, string(c.Service), c.Connection.options())
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	tables, err := connected.List(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(tables)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "table\trollouts\tpayload\tsampler\tcapacity")
+	for _, t := range tables {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\n", t.Name, t.Rows, size(t.Bytes), t.Definition.Sampler, t.Definition.Capacity)
+	}
+	return w.Flush()
+}
+
+type tableDrop struct {
+	Table      address    `arg:"" help:"grpc://host:port/table."`
+	Connection connection `embed:""`
+}
+
+// Run drops the table.
+func (c *tableDrop) Run(ctx context.Context) error {
+	connected, table, err := c.Connection.table(ctx, string(c.Table))
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	info, err := table.Info(ctx)
+	if err == nil {
+		err = connected.Drop(ctx, table.Name())
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Printf("table %s is dropped, with %d rollouts\n", info.Table, info.Present)
+	return nil
+}
+
+type tableStats struct {
+	Table      address    `arg:"" help:"grpc://host:port/table."`
+	Connection connection `embed:""`
+}
+
+// Run prints the statistics.
+func (c *tableStats) Run(ctx context.Context) error {
+	connected, table, err := c.Connection.table(ctx, string(c.Table))
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	statistics, err := table.Statistics(ctx)
+	if err != nil {
+		return err
+	}
+	return printJSON(statistics)
+}
