@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -145,6 +147,19 @@ func TestAWrongCallIsALineWithWhatWasMeant(t *testing.T) {
 		if got.code == 0 || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") > 2 ||
 			strings.HasPrefix(want, "un") && strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("reprise %v: exit code %d, standard error:\n%swant %q", args, got.code, got.stderr, want)
+		}
+	}
+}
+
+func TestAnErrorAfterCtrlCSaysHowToGoOnOrThatItWasInterrupted(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"interrupted":   fmt.Errorf("generate job 83145: %w", context.Canceled),
+		"stopped; so":   fmt.Errorf("%w; so", interruption("stopped")),
+		"no such table": errors.New("no such table"),
+	} {
+		if got := inWords(err); got != want {
+			t.Errorf("%v is told as %q, want %q", err, got, want)
 		}
 	}
 }

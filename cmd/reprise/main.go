@@ -85,13 +85,17 @@ func main() {
 		os.Exit(80)
 	}
 	if err := execute(verb); err != nil {
-		text := err.Error()
-		if _, told := errors.AsType[interruption](err); errors.Is(err, context.Canceled) && !told {
-			text = "interrupted"
-		}
-		fmt.Fprintf(os.Stderr, "reprise: %s\n", text)
+		fmt.Fprintf(os.Stderr, "reprise: %s\n", inWords(err))
 		os.Exit(exitCode(err))
 	}
+}
+
+// inWords is the text of an error. What was under way when Ctrl-C came is nobody's business.
+func inWords(err error) string {
+	if _, told := errors.AsType[interruption](err); errors.Is(err, context.Canceled) && !told {
+		return "interrupted"
+	}
+	return err.Error()
 }
 
 // misused returns the command line, as far as it was understood, whose usage is wrong.

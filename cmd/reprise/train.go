@@ -116,7 +116,8 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	show.printf("draws: %s\n", config.Sampling())
 	var before, summary *results.Summary
 	var err error
-	const saving = "stopping after this update, to save a checkpoint; a second Ctrl-C kills"
+	goOn := "continue with: reprise train --resume --out " + shellWord(c.Out)
+	saving := "stopping after this update, with a checkpoint; " + goOn
 	if c.Resume {
 		defer show.onInterrupt(ctx, saving)()
 		before, _ = results.ReadSummary(c.Out) // none of a run that was killed
@@ -145,7 +146,7 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 		return err
 	}
 	if ctx.Err() != nil && summary.Ended == "interrupted" {
-		return interruption("stopped with a checkpoint; continue with: reprise train --resume --out " + c.Out)
+		return interruption("stopped with a checkpoint; " + goOn)
 	}
 	return nil
 }
