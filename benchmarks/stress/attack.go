@@ -158,7 +158,7 @@ func (a *attacked) attackAll(ctx context.Context, before float64) error {
 		a.verdict.check(rate >= a.Least*before, "%s: honest clients kept %.0f%% of their rate", name, 100*rate/before)
 		fmt.Fprintf(a.out, "%-40s %4.0f%% of the honest rate, memory at most %s so far\n", name, 100*rate/before,
 			mega(float64(a.peak.Load())))
-		wait(ctx, took/5)
+		wait(ctx, min(took/5, 10*time.Second))
 		return nil
 	}
 	var all []string
