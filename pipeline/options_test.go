@@ -25,8 +25,8 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 		want []string
 	}{
 		{pipeline.Options{Workers: -1, Trainers: -2, Group: -3, Batch: -4}, []string{
-			"workers: -1: want 1 or more", "trainers: -2: want 1 or more",
-			"group: -3: want 1 or more", "batch: -4: want 1 or more",
+			"workers: -1: want 1 to", "trainers: -2: want 1 to",
+			"group: -3: want 1 to", "batch: -4: want 1 to",
 		}},
 		{pipeline.Options{Trainers: 3, Batch: 256}, []string{"batch: 256: want a multiple of the 3 trainers"}},
 		{pipeline.Options{RolloutCost: nan, WeightTransfer: -1, ComputeBudget: nan, UpdateCompute: math.Inf(1),

@@ -75,3 +75,15 @@ func TestAmountsHaveThreeDigits(t *testing.T) {
 		}
 	}
 }
+
+func TestOneTypoApart(t *testing.T) {
+	for typo, want := range map[string]bool{
+		"capacity": true, "capcity": true, "capacityy": true, "cabacity": true, "cpaacity": true, "capacit": true,
+		"acapacity": true,
+		"capct":     false, "": false, "cabacityy": false, "ytcapaci": false,
+	} {
+		if got := words.OneTypoApart(typo, "capacity"); got != want || got != words.OneTypoApart("capacity", typo) {
+			t.Errorf("OneTypoApart(%q, capacity) = %v, want %v", typo, got, want)
+		}
+	}
+}

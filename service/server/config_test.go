@@ -38,18 +38,6 @@ func TestParseTableReadsKeysAndParts(t *testing.T) {
 	}
 }
 
-func TestASuggestionIsOneTypoAway(t *testing.T) {
-	for typo, want := range map[string]bool{
-		"capacity": true, "capcity": true, "capacityy": true, "cabacity": true, "cpaacity": true, "capacit": true,
-		"acapacity": true,
-		"capct":     false, "": false, "cabacityy": false, "ytcapaci": false,
-	} {
-		if got := oneTypoApart(typo, "capacity"); got != want || got != oneTypoApart("capacity", typo) {
-			t.Errorf("oneTypoApart(%q, capacity) = %v, want %v", typo, got, want)
-		}
-	}
-}
-
 func FuzzParseTable(f *testing.F) {
 	f.Add("name=math,capacity=4096,limiter.samples_per_insert=4")
 	f.Add("name=a,age_decay=inf")
