@@ -37,10 +37,10 @@ func pairs(t testing.TB, name string) []pair {
 	return list
 }
 
-// pairs.jsonl was written before the verifier, blind.jsonl after it had passed the first; half of each are wrong
-// answers that look right. testdata/README.md tells what the first try of each scored.
+// Half of the pairs of each file are wrong answers that look right. testdata/README.md tells when each was written, and
+// what the first try scored. frozen.jsonl stays at its first score.
 func TestTablesOfPairsAreJudgedWithoutAFalsePositive(t *testing.T) {
-	for name, size := range map[string]int{"pairs.jsonl": 200, "blind.jsonl": 60} {
+	for name, least := range map[string]int{"pairs.jsonl": 200, "blind.jsonl": 60, "frozen.jsonl": 194} {
 		right, agreed := 0, 0
 		for _, p := range pairs(t, name) {
 			v := Verifier{}.Verify(task.Prompt{Answer: p.Answer}, p.Response)
@@ -59,9 +59,9 @@ func TestTablesOfPairsAreJudgedWithoutAFalsePositive(t *testing.T) {
 				t.Errorf("%s: %q: verdict %+v contradicts itself", name, p.Response, v)
 			}
 		}
-		if all := len(pairs(t, name)); all != size || right != size/2 || agreed < size {
-			t.Errorf("%s: %d of %d judged as labelled, %d labelled right; want all of %d, half of them right", name,
-				agreed, all, right, size)
+		if all := len(pairs(t, name)); right != all/2 || agreed < least {
+			t.Errorf("%s: %d of %d judged as labelled, want %d; %d labelled right, want half", name, agreed, all, least,
+				right)
 		}
 	}
 }
