@@ -103,13 +103,17 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 
 // wanted says which keys the user of an unknown one may have meant, or those that its section has.
 func wanted(section, key string, t reflect.Type) string {
-	if now := fieldNames()[key]; strings.Contains(now, ".") {
+	possible := everyKey(section, t)
+	if all := everyKey("", reflect.TypeFor[Config]()); len(possible) > 0 && slices.Contains(all, possible[0]) {
+		possible = all // else they are the settings of a task, which are a structure of their own
+	}
+	if now := fieldNames()[key]; slices.Contains(possible, now) {
 		return now
-	} else if now != "" {
+	} else if now != "" && !strings.Contains(now, ".") {
 		key = now
 	}
 	var same, similar []string
-	for _, full := range everyKey("", reflect.TypeFor[Config]()) {
+	for _, full := range possible {
 		switch last := full[strings.LastIndex(full, ".")+1:]; {
 		case last == key:
 			same = append(same, full)
@@ -135,8 +139,9 @@ func fieldNames() map[string]string {
 		"num_key_value_heads": "policy.kv_heads", "max_position_embeddings": "policy.positions",
 		"tie_word_embeddings": "policy.tied", "model": "policy.init", "model_name_or_path": "policy.init",
 		"lr": "learning_rate", "max_grad_norm": "learner.clip_norm", "epsilon_low": "learner.clip_low",
-		"epsilon_high": "learner.clip_high", "clip_ratio_low": "learner.clip_low", "clip_ratio_high": "learner.clip_high",
-		"loss_type": "learner.objective", "kl_loss_coef": "learner.kl_coef", "beta": "learner.kl_coef",
+		"epsilon_high": "learner.clip_high", "clip_ratio_low": "learner.clip_low",
+		"clip_ratio_high": "learner.clip_high",
+		"loss_type":       "learner.objective", "kl_loss_coef": "learner.kl_coef", "beta": "learner.kl_coef",
 		"batch_size": "pipeline.batch", "train_batch_size": "pipeline.batch", "num_generations": "pipeline.group",
 		"group_size": "pipeline.group", "num_workers": "pipeline.workers", "max_new_tokens": "generate.max_tokens",
 		"max_completion_length": "generate.max_tokens", "max_response_length": "generate.max_tokens",

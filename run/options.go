@@ -158,8 +158,8 @@ func halfLife(o replay.Options) string {
 
 func (c Config) sampling(stop []int32) policy.Sampling {
 	return policy.Sampling{
-		Temperature: c.Generate.Temperature, TopP: cmp.Or(c.Generate.TopP, 1), MaxTokens: c.Generate.MaxTokens, Stop: stop,
-		RecomputeCache: c.Generate.KVCache == "recompute",
+		Temperature: c.Generate.Temperature, TopP: cmp.Or(c.Generate.TopP, 1), MaxTokens: c.Generate.MaxTokens,
+		Stop: stop, RecomputeCache: c.Generate.KVCache == "recompute",
 	}
 }
 

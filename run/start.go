@@ -149,8 +149,9 @@ func (p Policy) validate() error {
 	}
 	if len(found) == 0 {
 		parameters, most := p.parameters(), float64(limits.Memory())
-		found.Check(16*parameters <= most, "policy.hidden", p.Hidden, "a policy that fits into %.1f GB: this one has %.3g "+
-			"parameters, which take %.3g GB with their gradients and Adam's moments", most/1e9, parameters, 16*parameters/1e9)
+		found.Check(16*parameters <= most, "policy.hidden", p.Hidden, "a policy that fits into %.1f GB: this one has "+
+			"%.3g parameters, which take %.3g GB with their gradients and Adam's moments",
+			most/1e9, parameters, 16*parameters/1e9)
 	}
 	return found.Err()
 }

@@ -23,15 +23,17 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// withDictionary returns a rollout whose prompt_id comes by a dictionary.
-func withDictionary(t testing.TB, prompt string) arrow.RecordBatch {
+// withDictionary returns n rollouts whose prompt_id comes by a dictionary.
+func withDictionary(t testing.TB, n int, prompt string) arrow.RecordBatch {
 	t.Helper()
-	rec := rows(t, alone(1, 0)...)
+	rec := rows(t, alone(n, 0)...)
 	defer rec.Release()
 	words := array.NewDictionaryBuilder(memory.DefaultAllocator, &arrow.DictionaryType{
 		IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}).(*array.BinaryDictionaryBuilder)
-	if err := words.AppendString(prompt); err != nil {
-		t.Fatal(err)
+	for range n {
+		if err := words.AppendString(prompt); err != nil {
+			t.Fatal(err)
+		}
 	}
 	fields, columns := rec.Schema().Fields(), rec.Columns()
 	for i := range fields {
@@ -40,7 +42,7 @@ func withDictionary(t testing.TB, prompt string) arrow.RecordBatch {
 			fields[i].Type = columns[i].DataType()
 		}
 	}
-	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, 1)
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, int64(n))
 }
 
 // A caller leaves while a dictionary of its next insertion gets its memory and the one before is being committed: what
@@ -59,7 +61,7 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 		return ""
 	}})
 	v.create(wire.Table{Name: "a"})
-	first, second := withDictionary(t, "p"), withDictionary(t, "q")
+	first, second := withDictionary(t, 1, "p"), withDictionary(t, 1, "q")
 	p := v.putter(v.dial(), "a", first.Schema())
 	busy, err := db.Begin(true) // no commit succeeds
 	if err != nil {
@@ -77,6 +79,20 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 	})
 	close(goOn)
 	v.memoryIsFree()
+}
+
+// A batch that takes a caller's whole share of the insertions does not wait for the dictionary of its own stream.
+func TestADictionaryDoesNotHoldUpItsOwnBatches(t *testing.T) {
+	v := serve(t, Options{MaxMessageBytes: 1 << 20, MaxInFlightBytes: 4 << 20, Caller: named}).as("alice")
+	v.create(wire.Table{Name: "a"})
+	rec := withDictionary(t, (1<<20)/rolloutOverhead, "p")
+	if share := v.service.incoming.byCaller.most; share > rec.NumRows()*rolloutOverhead {
+		t.Fatalf("a caller's share is %d bytes", share)
+	}
+	answer, err := v.putter(v.client, "a", rec.Schema()).put(rec, wire.InsertRequest{TimeoutMS: ms(1000)})
+	if err != nil || len(answer.IDs) != int(rec.NumRows()) {
+		t.Errorf("an answer of %d ids, %v", len(answer.IDs), err)
+	}
 }
 
 // The memory of answers that are not read stays taken, and who reads nothing is disconnected.
@@ -141,7 +157,7 @@ func TestAttackAnswersThatAreNotRead(t *testing.T) {
 func TestAttackDictionariesOnASamplingStream(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a"})
-	rec := withDictionary(t, "p")
+	rec := withDictionary(t, 1, "p")
 	x := v.exchanger(v.client, "a")
 	w := flight.NewRecordWriter(&beforeBatches{FlightService_DoExchangeClient: x.stream}, ipc.WithSchema(rec.Schema()))
 	w.SetFlightDescriptor(&flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"a"}})

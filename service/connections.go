@@ -321,8 +321,8 @@ func (c *conn) change(bytes int64) {
 const promoteEvery = time.Second
 
 // awaitMemory waits while what came over all connections is above its limit, and what came over this one above an equal
-// share. One connection always goes on, so that one message after another gets through. So at most twice the limit and
-// a message are held.
+// share. One connection always goes on, so that one message after another gets through: it may take what is received
+// above the limit, and above twice the limit it is closed.
 func (c *conn) awaitMemory() {
 	var choose <-chan time.Time
 	for {

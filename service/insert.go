@@ -27,8 +27,8 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	var t *table
 	reader := flightdata.NewReader(stream, flightdata.Options{
 		MaxBytes: s.options.MaxMessageBytes, MaxMetadata: maxStreamRequestBytes, Allocator: s.pool,
-		Reserve:       func(bytes, rows int64) (func(), error) { return t.reserveMemory(ctx, bytes, rows) },
-		ReserveSchema: func(bytes int64) (func(), error) { return s.chargeCall(ctx, bytes) },
+		Reserve: func(bytes, rows int64) (func(), error) { return t.reserveMemory(ctx, bytes, rows) },
+		Keep:    func(bytes int64, _ bool) (func(), error) { return s.chargeCall(ctx, bytes) },
 	})
 	name, err := descriptorTable(reader)
 	if errors.Is(err, io.EOF) {

@@ -79,8 +79,8 @@ func (w *waiter) poke() {
 	}
 }
 
-// arrive returns an error if a newcomer must not try, because others wait ahead of it. It may try ahead of a sample that
-// is for the same call, as the prefetch of its stream.
+// arrive returns an error if a newcomer must not try, because others wait ahead of it. It may try ahead of a sample
+// that is for the same call, as the prefetch of its stream.
 func (q *lines) arrive(p place, h *holder) (tried uint64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

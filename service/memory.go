@@ -243,8 +243,8 @@ func (s *Service) admit(ctx context.Context, table string, message, decoded int6
 	if leave == nil {
 		s.waiting.refused.Add(1)
 		return nil, fmt.Errorf("a message of %d bytes: %d of %d bytes are free for insertions (max_in_flight_bytes) "+
-			"and %d of %d for messages that wait, at most a quarter for a caller and half for a table: send less at a time: %w",
-			message, s.incoming.all.left(), s.incoming.all.most, s.waiting.all.left(), s.waiting.all.most,
+			"and %d of %d for messages that wait, at most a quarter for a caller and half for a table: send less at a "+
+			"time: %w", message, s.incoming.all.left(), s.incoming.all.most, s.waiting.all.left(), s.waiting.all.most,
 			rollout.ErrFull)
 	}
 	defer leave()
@@ -274,9 +274,9 @@ func (s *Service) chargeCall(ctx context.Context, bytes int64) (release func(), 
 		return release, nil
 	}
 	s.calls.refused.Add(1)
-	return nil, fmt.Errorf("calls: this one takes %d bytes, with its schema if it has one, %d of %d are free for calls in "+
-		"progress, at most a quarter for a caller and half for a connection: end some, or raise memory_bytes: %w",
-		bytes, s.calls.all.left(), s.calls.all.most, rollout.ErrFull)
+	return nil, fmt.Errorf("calls: this one asks for %d bytes for itself, its schema or a dictionary, %d of %d are "+
+		"free for calls in progress, at most a quarter for a caller and half for a connection: end some, send text "+
+		"instead of dictionaries, or raise memory_bytes: %w", bytes, s.calls.all.left(), s.calls.all.most, rollout.ErrFull)
 }
 
 // reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.
@@ -353,8 +353,8 @@ func (h *holdings) grow(bytes int64) error {
 // charge is tryGrow with an error that wraps rollout.ErrFull: memory may come free.
 func (h *holdings) charge(bytes int64, what string, args ...any) error {
 	if free, ok := h.tryGrow(bytes); !ok {
-		return fmt.Errorf("%s takes %d bytes, %d of %d are free for tables: drop a table, lower its capacity_bytes, or "+
-			"raise memory_bytes: %w", fmt.Sprintf(what, args...), bytes, free, h.most, rollout.ErrFull)
+		return fmt.Errorf("%s takes %d bytes, %d of %d are free for tables: drop a table, lower its capacity_bytes, "+
+			"or raise memory_bytes: %w", fmt.Sprintf(what, args...), bytes, free, h.most, rollout.ErrFull)
 	}
 	return nil
 }

@@ -347,7 +347,7 @@ func TestAttackACallerWhoTakesNothingBack(t *testing.T) {
 		if used := p.all.used.Load(); used != 20 {
 			t.Errorf("a caller holds %d of 100", used)
 		}
-		for _, table := range []string{"a0", "a23", "b"} { // the slow one has memory of a table, waits for it, or neither
+		for _, table := range []string{"a0", "a23", "b"} { // the slow one has memory of a table, waits, or neither
 			release := p.tryAcquire("honest", table, 20, 0)
 			if release == nil {
 				t.Fatalf("another caller gets nothing for table %s", table)

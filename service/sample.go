@@ -162,6 +162,10 @@ const (
 	maxPrefetch     = 8
 )
 
+func errNoInsertions() error {
+	return wire.Errorf(wire.Invalid, "a record batch or dictionary came on a sampling stream: want insertions on DoPut")
+}
+
 // DoExchange samples batch after batch. Each message carries a wire.SampleRequest as app_metadata, and the answer is a
 // batch, leased until the next request.
 func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err error) {
@@ -171,11 +175,13 @@ func (s *Service) DoExchange(stream flight.FlightService_DoExchangeServer) (err 
 	defer c.end(&err)
 	reader := flightdata.NewReader(stream, flightdata.Options{
 		MaxBytes: maxStreamRequestBytes, MaxMetadata: maxStreamRequestBytes, Allocator: s.pool,
-		Reserve: func(int64, int64) (func(), error) {
-			return nil, wire.Errorf(wire.Invalid, "a record batch or dictionary came on a sampling stream: want "+
-				"insertions on DoPut")
+		Reserve: func(int64, int64) (func(), error) { return nil, errNoInsertions() },
+		Keep: func(bytes int64, dictionary bool) (func(), error) {
+			if dictionary {
+				return nil, errNoInsertions()
+			}
+			return s.chargeCall(ctx, bytes)
 		},
-		ReserveSchema: func(bytes int64) (func(), error) { return s.chargeCall(ctx, bytes) },
 	})
 	defer reader.Close()
 	name, err := descriptorTable(reader)

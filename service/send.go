@@ -83,8 +83,8 @@ func (t *table) packInto(b *rollout.Batch, schema *arrow.Schema, bytes int64, fr
 	return p, nil
 }
 
-// sender sends record batches of one schema to a caller, or answers. Each is written out before the next is sent, so that a stream
-// holds the memory of one batch besides the prefetched ones.
+// sender sends record batches of one schema to a caller, or answers. Each is written out before the next is sent,
+// so that a stream holds the memory of one batch besides the prefetched ones.
 type sender struct {
 	service *Service
 	ctx     context.Context
@@ -103,8 +103,8 @@ func (s *Service) newSender(to stream, schema *arrow.Schema) *sender {
 	return &sender{s, to.Context(), connOf(to.Context()), schema, flightdata.NewWriter(to, schema, nil)}
 }
 
-// send sends a record batch, which it releases, and returns once all of it is written out. It calls free once the memory
-// is free or about to be: gRPC drops what it holds for a connection that ended without reporting that it was written.
+// send sends a record batch, which it releases, and returns once all of it is written out. It calls free once the
+// memory is free or about to be: gRPC drops what it holds for a connection that ended without reporting that it was written.
 func (s *sender) send(rec arrow.RecordBatch, metadata []byte, free func()) error {
 	defer free()
 	return s.writeOut(func(done func()) error {

@@ -484,7 +484,7 @@ func (w *builder) markAll(n int) {
 	}
 }
 
-// addNull adds a null, with a placeholder value where the type needs one.
+// addNull adds a null, with a zero value where the type needs one.
 func (w *builder) addNull() {
 	w.mark(false)
 	switch t := w.typ.(type) {

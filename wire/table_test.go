@@ -33,7 +33,8 @@ func everyKey() Table {
 			MaxTokens: 60, Seed: 1 << 63, LeaseSeconds: 1.5,
 		},
 		Limiter: &Limiter{SamplesPerInsert: 2, ErrorBuffer: 100}, Gate: &Gate{RolloutsPerUpdate: 64, GrantSeconds: 9},
-		Prompts: &prompts.Options{Fraction: 0.5, Band: 0, Cooldown: 0, MaxReuse: 1, MaxPrompts: 9}, Columns: []Column{{"x_a", "int8"}},
+		Prompts: &prompts.Options{Fraction: 0.5, Band: 0, Cooldown: 0, MaxReuse: 1, MaxPrompts: 9},
+		Columns: []Column{{"x_a", "int8"}},
 	}
 }
 

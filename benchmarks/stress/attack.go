@@ -341,7 +341,8 @@ func (a *attacked) check(ctx context.Context) {
 	}
 	err = checkBalance(s)
 	a.verdict.check(err == nil && s.Present == 0,
-		"the books balance: %d inserted, %d consumed, %d returned, %d left (%v)", s.Inserted, s.Acknowledged, s.Returned, s.Present, err)
+		"the books balance: %d inserted, %d consumed, %d returned, %d left (%v)",
+		s.Inserted, s.Acknowledged, s.Returned, s.Present, err)
 	missing, _ := a.outcomes.missing()
 	answered := a.outcomes.count(func(o *outcome) bool { return o.acknowledged })
 	a.verdict.check(len(missing) == 0 && answered > 0, "of %d acknowledged rollouts %d were never delivered", answered,

@@ -40,7 +40,8 @@ type display struct {
 func newDisplay(silent bool) *display {
 	d := &display{out: os.Stdout, silent: silent}
 	if !silent && terminal(os.Stdout) {
-		d.bars = mpb.New(mpb.WithWidth(longestBar), mpb.WithOutput(os.Stdout), mpb.WithRefreshRate(200*time.Millisecond))
+		d.bars = mpb.New(mpb.WithWidth(longestBar), mpb.WithOutput(os.Stdout),
+			mpb.WithRefreshRate(200*time.Millisecond))
 	}
 	return d
 }

@@ -22,7 +22,8 @@ func TestFit(t *testing.T) {
 	t.Parallel()
 	parts := []string{"ETA 3m", "pass@1 0.4", "update 7"}
 	for width, want := range map[int]string{
-		0: "ETA 3m", 17: "ETA 3m", 18: "ETA 3m  pass@1 0.4", 27: "ETA 3m  pass@1 0.4", 28: "ETA 3m  pass@1 0.4  update 7",
+		0: "ETA 3m", 17: "ETA 3m", 18: "ETA 3m  pass@1 0.4", 27: "ETA 3m  pass@1 0.4",
+		28: "ETA 3m  pass@1 0.4  update 7",
 	} {
 		if got := fit(parts, width); got != want {
 			t.Errorf("in %d columns: %q, want %q", width, got, want)
@@ -116,7 +117,8 @@ func TestAnInterruptIsAcknowledgedAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	got := stop(t, os.Interrupt, filepath.Join(dir, results.MetricsFile), 3, small(dir))
 	first, last, found := strings.Cut(strings.TrimSpace(got.stderr), "\n")
-	if !found || !strings.HasPrefix(first, "stopping after this update") || !strings.Contains(last, "--resume --out "+dir) {
+	if !found || !strings.HasPrefix(first, "stopping after this update") ||
+		!strings.Contains(last, "--resume --out "+dir) {
 		t.Errorf("standard error:\n%s", got.stderr)
 	}
 }
@@ -127,7 +129,8 @@ func TestAnOutThatCannotBeWrittenIsFoundBeforeTheWarmUp(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out := fails(t, call(t, "", small(filepath.Join(file, "run"))...), "--out:", "choose a folder that you may write to")
+	out := fails(t, call(t, "", small(filepath.Join(file, "run"))...), "--out:",
+		"choose a folder that you may write to")
 	if strings.Contains(out, "warm-up") {
 		t.Errorf("the refusal came after the warm-up:\n%s", out)
 	}

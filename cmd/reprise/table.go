@@ -66,7 +66,8 @@ func (c *tableList) Run(ctx context.Context) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "table\trollouts\tpayload\tsampler\tcapacity")
 	for _, t := range tables {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\n", t.Name, t.Rows, size(t.Bytes), t.Definition.Sampler, t.Definition.Capacity)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\n", t.Name, t.Rows, size(t.Bytes), t.Definition.Sampler,
+			t.Definition.Capacity)
 	}
 	return w.Flush()
 }

@@ -147,7 +147,8 @@ func TestQuietRunPrintsNothingAndAPlainOneItsResult(t *testing.T) {
 		t.Errorf("--quiet printed %q", out)
 	}
 	out := succeeds(t, "", small(filepath.Join(t.TempDir(), "run"), few...)...)
-	for _, want := range []string{"warm-up  step 1 of at most 5", "addition, seed 1: 3 updates (budget)", "held-out pass@1",
+	for _, want := range []string{"warm-up  step 1 of at most 5", "addition, seed 1: 3 updates (budget)",
+		"held-out pass@1",
 		"report.html"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)

@@ -10,8 +10,9 @@ import (
 )
 
 // Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the
-// service's YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, but for MaxPrompts,
-// and [Defaults] returns the defaults; in YAML and JSON a key that is not given has its default, which the comment names in brackets.
+// service's YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, but for
+// MaxPrompts, and [Defaults] returns the defaults; in YAML and JSON a key that is not given has its default, which the
+// comment names in brackets.
 type Options struct {
 	// f, share of a batch's prompts that may come from the buffer, in [0, 1] [0.75; 0 in a run]
 	Fraction float64 `json:"fraction"`

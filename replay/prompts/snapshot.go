@@ -31,7 +31,7 @@ type entryImage struct {
 	Estimate estimate
 	LastUsed rollout.Version
 	Reuses   int
-	Sequence uint64 // of the latest result; 0: unknown, in snapshots of before
+	Sequence uint64 // of the latest result; 0: unknown, in older snapshots
 }
 
 // Snapshot writes the buffer's whole state as of one moment: a buffer restored from it does what this one would
@@ -80,7 +80,7 @@ func (im *image) check(o Options) error {
 	invalid := func(format string, args ...any) {
 		found = append(found, fmt.Errorf(format+": %w", append(args, rollout.ErrInvalid)...))
 	}
-	if im.Options.MaxPrompts == 0 { // of before
+	if im.Options.MaxPrompts == 0 { // an older snapshot
 		im.Options.MaxPrompts = o.MaxPrompts
 	}
 	if im.Options != o {

@@ -51,7 +51,7 @@ func sealed(magic string, body []byte) []byte {
 
 const header = 7 + 1 + 8 + 4
 
-// Snapshots of before max_prompts name no bound, and no result of a prompt that left.
+// Snapshots older than max_prompts name no bound, and no result of a prompt that left.
 func TestASnapshotOfBeforeMaxPromptsIsRead(t *testing.T) {
 	type options struct {
 		Fraction, Band     float64
@@ -115,8 +115,9 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 		"cut off": {whole[:len(whole)-1], "it is cut off"},
 		"damaged": {spoilt(len(whole)-1, 1), "it is damaged"},
 		"no gob":  {sealed("reprprm", []byte("nonsense")), "decoding"},
-		"other options": {snapshotOf(t, mustNew(t, other)), "Cooldown:9 MaxReuse:1 MaxPrompts:1048576} in the snapshot and {Fraction:1 " +
-			"Band:0.3 Cooldown:3"},
+		"other options": {snapshotOf(t, mustNew(t, other)),
+			"Cooldown:9 MaxReuse:1 MaxPrompts:1048576} in the snapshot and {Fraction:1 " +
+				"Band:0.3 Cooldown:3"},
 	} {
 		err := b.Restore(bytes.NewReader(c.data))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -26,7 +26,7 @@ const (
 	randomToken    = "want a random one, made for example by: openssl rand -hex 32"
 )
 
-// weakTokens are what people try first, in lower case: placeholders, defaults and examples, also of this program's
+// weakTokens are what people try first, in lower case: stand-ins, defaults and examples, also of this program's
 // guides.
 const weakTokens = "token mytoken yourtoken your_token your-token my_token my-token api_token bearer secret mysecret " +
 	"topsecret supersecret change_me change-me changeme changeit default example test testing tester demo " +

@@ -362,8 +362,8 @@ func (f *flat) vector(table, slot, size int) (first, n int) {
 	return pos + 4, n
 }
 
-// string checks a string. Strings, and what holds them, may be shared; their sum is bounded, so that reading all of them
-// stays cheap.
+// string checks a string. Strings, and what holds them, may be shared; their sum is bounded, so that reading all of
+// them stays cheap.
 func (f *flat) string(table, slot int) {
 	_, n := f.vector(table, slot, 1)
 	f.text += 4 + n

@@ -43,13 +43,13 @@ type Options struct {
 	Allocator memory.Allocator
 
 	// Reserve, if it is set, is asked before a batch is decompressed and decoded: bytes is the size of its body, with
-	// that of the decompressed one if it is compressed. Release is called when the frame is released. It is asked for
-	// dictionaries too, with no rows, which the reader keeps until it is closed. An error ends the stream.
+	// that of the decompressed one if it is compressed. Release is called when the frame is released. An error ends the
+	// stream.
 	Reserve func(bytes, rows int64) (release func(), err error)
 
-	// ReserveSchema, if it is set, is asked before a schema is decoded; bytes is about what it takes until the reader is
-	// closed, when release is called. An error ends the stream.
-	ReserveSchema func(bytes int64) (release func(), err error)
+	// Keep, if it is set, is asked before a schema or a dictionary is decoded; bytes is about what it takes until
+	// the reader is closed, when release is called. An error ends the stream.
+	Keep func(bytes int64, dictionary bool) (release func(), err error)
 }
 
 // Receiver is the receiving end of a gRPC stream, such as flight.FlightService_DoPutServer or
@@ -91,7 +91,7 @@ type Reader struct {
 	header          []byte      // of the schema's message
 	dictionaries    []*incoming // messages of dictionaries
 	dictionaryBytes int64
-	reserved        []func() // for the schema and dictionaries
+	kept            []func() // give back the memory of the schema and the dictionaries
 
 	peeked *incoming
 	err    error // sticky
@@ -194,12 +194,8 @@ func (r *Reader) decodeSchema(m *incoming, h header) (err error) {
 	if r.schema != nil {
 		return malformed("it is a second schema")
 	}
-	if r.options.ReserveSchema != nil {
-		release, err := r.options.ReserveSchema(h.decoded)
-		if err != nil {
-			return err
-		}
-		r.reserved = append(r.reserved, release)
+	if err := r.keep(h.decoded, false); err != nil {
+		return err
 	}
 	defer recoverPanic(&err)
 	in, err := ipc.NewReaderFromMessageReader(&messageQueue{messages: []*ipc.Message{m.message()}})
@@ -233,23 +229,31 @@ func (r *Reader) addDictionary(m *incoming, h header) error {
 	if r.dictionaryBytes += bytes; r.dictionaryBytes > r.options.MaxBytes {
 		return wire.Errorf(wire.TooLarge, "dictionaries of more than %d bytes: send text", r.options.MaxBytes)
 	}
-	if r.options.Reserve != nil {
-		release, err := r.options.Reserve(bytes, 0)
-		if err != nil {
-			return err
-		}
-		r.reserved = append(r.reserved, release)
+	if err := r.keep(bytes, true); err != nil {
+		return err
 	}
 	r.dictionaries = append(r.dictionaries, m)
 	return nil
 }
 
-// Close gives back what was reserved for the schema and dictionaries. The reader is of no use afterwards.
+// keep asks for the memory of a schema or a dictionary.
+func (r *Reader) keep(bytes int64, dictionary bool) error {
+	if r.options.Keep == nil {
+		return nil
+	}
+	release, err := r.options.Keep(bytes, dictionary)
+	if err == nil {
+		r.kept = append(r.kept, release)
+	}
+	return err
+}
+
+// Close gives back the memory of the schema and the dictionaries. The reader is of no use afterwards.
 func (r *Reader) Close() {
-	for _, release := range r.reserved {
+	for _, release := range r.kept {
 		release()
 	}
-	r.reserved, r.dictionaries = nil, nil
+	r.kept, r.dictionaries = nil, nil
 }
 
 func (r *Reader) decodeBatch(m *incoming, h header) (batch arrow.RecordBatch, err error) {

@@ -396,10 +396,10 @@ func TestAttackMetadataSharedByManyFields(t *testing.T) {
 	}
 }
 
-func TestASchemaIsReservedUntilTheReaderIsClosed(t *testing.T) {
+func TestASchemaIsKeptUntilTheReaderIsClosed(t *testing.T) {
 	var asked []int64
 	released := 0
-	o := Options{ReserveSchema: func(bytes int64) (func(), error) {
+	o := Options{Keep: func(bytes int64, _ bool) (func(), error) {
 		asked = append(asked, bytes)
 		return func() { released++ }, nil
 	}}
