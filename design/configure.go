@@ -107,16 +107,25 @@ func (t Theory) Configure(f Fleet) (Plan, error) {
 		Grid: t.grid(f, n)}, nil
 }
 
-// noConfiguration explains why no split of a fleet can run.
+// noConfiguration explains why no split of a fleet can run: a buffer holds a batch, R and a group for each trainer,
+// and no more than the profile reaches.
 func (t Theory) noConfiguration(f Fleet) error {
-	want := fmt.Sprintf("a larger one, or another number of GPUs: no split of %d GPUs has a capacity within it that "+
-		"holds %d rollouts and R", f.GPUs, f.Batch)
-	if end := t.Profile.Reach(); !math.IsInf(end, 1) {
-		want = fmt.Sprintf("a larger one, a longer profile, or another number of GPUs: no split of %d GPUs has a "+
-			"capacity within it that holds %d rollouts and R, and at most the %v R that the profile reaches",
-			f.GPUs, f.Batch, end)
+	unbounded := f
+	unbounded.MostCapacity = 1e12
+	least := math.MaxInt
+	for _, trainers := range divisors(f.Batch, f.GPUs-1) {
+		if c := t.candidate(unbounded, trainers); c.high >= c.low {
+			least = min(least, c.low)
+		}
 	}
-	return &option.Error{Key: "most_capacity", Value: f.MostCapacity, Want: want}
+	if least == math.MaxInt {
+		return &option.Error{Key: "gpus", Value: f.GPUs, Want: fmt.Sprintf("another number, or a longer profile: no "+
+			"buffer that the profile reaches, %v times what is new per update, holds a batch of %d", t.Profile.Reach(),
+			f.Batch)}
+	}
+	return &option.Error{Key: "most_capacity", Value: f.MostCapacity, Want: fmt.Sprintf("%d or more, or other GPUs: "+
+		"the buffer must hold a batch of %d, what is new per update, and a group of %d for each trainer", least,
+		f.Batch, f.Group)}
 }
 
 // candidate is a split of the fleet's GPUs and the capacities that it allows.

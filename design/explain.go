@@ -133,7 +133,11 @@ func (r *Recommendation) Summary() []string {
 
 // Why explains the recommendation, one paragraph for each of its numbers.
 func (r *Recommendation) Why() []string {
-	return []string{r.whyReplay(), r.whyHorizon(), r.whySavings(), r.whyConfiguration()}
+	why := []string{r.whyReplay(), r.whyHorizon(), r.whySavings()}
+	if r.NoPlan == nil {
+		why = append(why, r.whyConfiguration())
+	}
+	return why
 }
 
 func (r *Recommendation) whyReplay() string {
@@ -237,6 +241,9 @@ func (r *Recommendation) Caveats() []string {
 		"That alone is why there are as few workers as the batch allows.")
 	add(o.Where == AtEnd, "The profile ends after %s and the cost still falls there: give a longer one, or measure a "+
 		"run with a larger buffer.", versions(o.X))
+	if r.NoPlan != nil {
+		return list
+	}
 	capped := p.AtLimit && p.Capacity+p.Trainers > r.Fleet.MostCapacity
 	add(capped, "The capacity of %d is at its limit, and a larger buffer would cost still less: raise "+
 		"--most-capacity (%d) if memory allows.", p.Capacity, r.Fleet.MostCapacity)
@@ -347,7 +354,7 @@ func (r *Recommendation) WhatIf(most int) (g Grid, highest float64) {
 // mostSplits is how many rows of the grid the text shows.
 const mostSplits = 9
 
-// Text returns the recommendation as text.
+// Text returns the recommendation as text, without a plan the theory alone.
 func (r *Recommendation) Text() string {
 	var w strings.Builder
 	heading := func(format string, args ...any) { fmt.Fprintf(&w, "\n"+format+"\n", args...) }
@@ -368,6 +375,11 @@ func (r *Recommendation) Text() string {
 	lines(r.bestLines())
 	heading("why")
 	list("  ", r.Why())
+	if r.NoPlan != nil {
+		heading("caveats")
+		list("  - ", r.Caveats())
+		return w.String()
+	}
 	heading("configuration for %s", r.Fleet)
 	lines(r.PlanLines())
 	heading("neighbours")

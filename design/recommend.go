@@ -90,22 +90,28 @@ type Recommendation struct {
 	Fleet   Fleet
 	Optimum Optimum
 	Plan    Plan
-	Bound   *Bound // nil without conditions
+	NoPlan  error  // why the fleet can run no configuration; nil if Plan is one
+	Bound   *Bound // nil without conditions and without a plan
 
 	Command string // runs the plan
 	Refused error  // why that command would fail, nil if it would not
 }
 
-// Recommend works out the configuration for a fleet, and the bound of theorem 3.4 on it unless conditions is nil.
+// Recommend works out the configuration for a fleet, and the bound of theorem 3.4 on it unless conditions is nil. If
+// the fleet can run none, the recommendation holds the optimum of the theory and NoPlan.
 func Recommend(k Known, f Fleet, conditions *Conditions) (*Recommendation, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
 	}
 	r := &Recommendation{Known: k, Theory: k.Theory(), Fleet: f}
 	r.Optimum = r.Theory.Optimum()
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
 	var err error
 	if r.Plan, err = r.Theory.Configure(f); err != nil {
-		return nil, fmt.Errorf("no configuration for %s: %w", f, err)
+		r.NoPlan = fmt.Errorf("no configuration for %s: %w", f, err)
+		return r, nil
 	}
 	if conditions != nil {
 		b, err := r.Theory.Bound(*conditions, r.Plan.Configuration)
@@ -148,15 +154,9 @@ type Document struct {
 	} `json:"each_used_once"` // compared with on-policy training that uses each rollout once
 	AsymptoticBound float64 `json:"asymptotic_bound"` // of the mean squared gradient, in units of sqrt(F0 L/C)
 
-	Configuration struct {
-		Configuration
-		Group        int     `json:"group"`
-		MostCapacity int     `json:"most_capacity"`
-		AtLimit      bool    `json:"at_limit"`
-		SavingsOnce  float64 `json:"expected_savings_each_used_once"`
-	} `json:"configuration"`
-	Neighbours []neighbourDocument `json:"neighbours"`
-	WhatIf     struct {
+	Configuration *planDocument       `json:"configuration"` // null if the fleet can run none
+	Neighbours    []neighbourDocument `json:"neighbours"`
+	WhatIf        struct {
 		Splits     []Split      `json:"splits"`
 		Capacities []int        `json:"capacities"`
 		Objective  [][]*float64 `json:"objective"` // by split, then by capacity
@@ -168,6 +168,14 @@ type Document struct {
 	Measured []string `json:"measured"`
 	Warnings []string `json:"warnings"`
 	Command  string   `json:"command"`
+}
+
+type planDocument struct {
+	Configuration
+	Group        int     `json:"group"`
+	MostCapacity int     `json:"most_capacity"`
+	AtLimit      bool    `json:"at_limit"`
+	SavingsOnce  float64 `json:"expected_savings_each_used_once"`
 }
 
 type neighbourDocument struct {
@@ -203,10 +211,10 @@ func (r *Recommendation) Document() Document {
 		d.Infinite = append(d.Infinite, "replay_ratio")
 	}
 	d.Once.Objective, d.Once.Savings, d.Once.AtMost = r.once(o.Objective)
-	c := &d.Configuration
-	c.Configuration, c.Group, c.MostCapacity, c.AtLimit = p.Configuration, r.Fleet.Group, r.Fleet.MostCapacity,
-		p.AtLimit
-	_, c.SavingsOnce, _ = r.once(p.Objective)
+	if r.NoPlan == nil {
+		_, once, _ := r.once(p.Objective)
+		d.Configuration = &planDocument{p.Configuration, r.Fleet.Group, r.Fleet.MostCapacity, p.AtLimit, once}
+	}
 	for _, n := range p.Neighbours {
 		d.Neighbours = append(d.Neighbours, neighbourDocument{n.Change, n.Workers, n.Trainers, n.Capacity, n.Batch,
 			finite(n.Objective), finite(n.Savings), n.Refused})

@@ -35,7 +35,7 @@ type designCommand struct {
 	Profile       file     `help:"Variances at staleness 0, 1, 2, … instead of an exponent: a JSON array, or one number a line."`
 	From          []string `sep:"none" help:"Measure all three in a run folder of reprise train; repeat it for several seeds."`
 
-	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; 8, or those of --from."`
+	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; those of --workers and --trainers, or of --from, or 8."`
 	Batch        *int `help:"Rollouts per update over all trainers; 1024, as in reprise train, or that of --from."`
 	Group        *int `help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
 	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches by default."`
@@ -84,6 +84,13 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 		return flagErrors(err)
 	}
 	page := report.Designed{Recommendation: r, Began: began}
+	if r.NoPlan != nil {
+		if c.JSON {
+			return errors.Join(printJSON(r.Document()), r.NoPlan)
+		}
+		fmt.Print(r.Text(), "\n")
+		return r.NoPlan
+	}
 	if c.Sim.On {
 		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options)); err != nil {
 			return flagErrors(err)
@@ -140,6 +147,11 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*des
 	}
 	trial, err := c.Sim.trial(call)
 	problems.Add(err)
+	given := func(n *int) bool { return c.GPUs == nil && n != nil && *n >= fleet.GPUs }
+	problems.Check(!given(c.Sim.Workers) || c.Sim.Trainers != nil, "workers", valueOr(c.Sim.Workers, 0),
+		"--trainers or --gpus with it: the configuration is for %d GPUs", fleet.GPUs)
+	problems.Check(!given(c.Sim.Trainers) || c.Sim.Workers != nil, "trainers", valueOr(c.Sim.Trainers, 0),
+		"--workers or --gpus with it: the configuration is for %d GPUs", fleet.GPUs)
 	if err := problems.Err(); err != nil {
 		return nil, trial, err
 	}
@@ -154,6 +166,9 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*des
 	r, err := design.Recommend(known, fleet, conditions)
 	if err != nil {
 		return nil, trial, err
+	}
+	if r.NoPlan != nil {
+		return r, trial, nil
 	}
 	setCommand(r, base, from)
 	o, p := &trial.Options, r.Plan
@@ -182,7 +197,10 @@ func (c *designCommand) base() (config run.Config, file string, err error) {
 
 func (c *designCommand) fleet(base run.Config) design.Fleet {
 	gpus := 8
-	if len(c.From) > 0 {
+	switch {
+	case c.Sim.Workers != nil && c.Sim.Trainers != nil:
+		gpus = *c.Sim.Workers + *c.Sim.Trainers
+	case len(c.From) > 0:
 		gpus = base.Pipeline.Workers + base.Pipeline.Trainers
 	}
 	f := design.Fleet{GPUs: valueOr(c.GPUs, gpus), Batch: valueOr(c.Batch, base.Pipeline.Batch)}

@@ -62,12 +62,47 @@ func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
 	fails(t, call(t, "", "design", "--profile=/nowhere/at/all"), "--profile: open /nowhere/at/all")
 	fails(t, call(t, "", "design", "--profile="+profiled(t, "1\n-2")), "--profile ",
 		"line 2, staleness 1: -2: want a variance")
-	fails(t, call(t, "", "design", "--profile="+profiled(t, "1")), "no configuration for 8 GPUs, batches of 1024",
-		"a longer profile")
 	fails(t, call(t, "", "design", "--html=/nowhere/at/all.html"), "--html: ", "/nowhere/at/all")
 	fails(t, call(t, "", "design", "--from="+t.TempDir()), "config.yaml")
 	fails(t, call(t, "", "design", "--bound-gap=2", "--bound-smoothness=4", "--bound-updates=50",
 		"--bound-learning-rate=0.2"), "--bound-learning-rate: 0.2: want at most 0.125")
+	fails(t, call(t, "", "design", "--sim", "--workers", "7168"),
+		"--workers: 7168: want --trainers or --gpus with it: the configuration is for 8 GPUs")
+}
+
+func TestDesignShowsTheTheoryWhereNoConfigurationRuns(t *testing.T) {
+	t.Parallel()
+	for want, flags := range map[string][]string{
+		"most_capacity: 65536: want 102400 or more": {"--rollout-cost", "0.01"},
+		"a longer profile":                          {"--profile=" + profiled(t, "1")},
+	} {
+		got := call(t, "", append([]string{"design"}, flags...)...)
+		if got.code == 0 || !strings.Contains(got.stdout, "\noptimum of the theory") ||
+			strings.Contains(got.stdout, "configuration for") ||
+			!strings.Contains(got.stderr, "no configuration for 8 GPUs, batches of 1024") ||
+			!strings.Contains(got.stderr, want) {
+			t.Errorf("design %v: exit code %d\n%s\n%swant %q", flags, got.code, got.stdout, got.stderr, want)
+		}
+		got = call(t, "", append([]string{"design", "--json"}, flags...)...)
+		var d map[string]any
+		if decode(t, got.stdout, &d); got.code == 0 || d["replay_ratio"] == nil || d["configuration"] != nil {
+			t.Errorf("design --json %v: exit code %d, %s", flags, got.code, got.stdout)
+		}
+	}
+	enough := call(t, "", "design", "--rollout-cost", "0.01", "--most-capacity", "102400")
+	if enough.code != 0 || !strings.Contains(enough.stdout, "workers, trainers  4, 4") {
+		t.Errorf("with the capacity that the error names: exit code %d\n%s%s", enough.code, enough.stdout,
+			enough.stderr)
+	}
+}
+
+func TestAScheduleWithItsOwnGPUsGetsTheConfigurationForThem(t *testing.T) {
+	t.Parallel()
+	text := succeeds(t, "", "design", "--sim", "--workers", "12", "--trainers", "4", "--batch", "64",
+		"--rollouts", "30000")
+	if !strings.Contains(text, "configuration for 16 GPUs, batches of 64") {
+		t.Errorf("the configuration is not for 12 + 4 GPUs:\n%s", text)
+	}
 }
 
 func TestDesignRefusesWrongFlagsOfASchedule(t *testing.T) {
