@@ -55,6 +55,7 @@ func (v *served) dialStuck(after int64) flight.Client {
 		}
 		s := &stuck{Conn: c, closed: make(chan struct{})}
 		s.left.Store(after)
+		v.t.Cleanup(func() { _ = s.Close() }) // a client that closes waits seconds for a write that is stuck
 		return s, nil
 	}
 	c, err := flight.NewClientWithMiddleware("passthrough:///"+v.address, nil, nil, grpc.WithContextDialer(dial),
