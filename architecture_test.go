@@ -44,7 +44,8 @@ func mayImport() map[string][]string {
 		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
 		"run": {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results",
 			"wire", "client"},
-		"study": {"run", "replay", "design", "results", "task"},
+		"study":    {"run", "replay", "design", "results", "task"},
+		"examples": {"run", "results", "task"},
 	}
 }
 

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/tasktest"
+)
+
+func TestTheTaskKeepsThePromisesOfATask(t *testing.T) {
+	one, _ := newReverse(1)
+	again, _ := newReverse(1)
+	other, _ := newReverse(2)
+	tasktest.SeedOrdersTraining(t, one, again, other, 555, 20)
+	tasktest.HeldOut(t, one, 70, 2*555, func(p task.Prompt) string { return p.Text })
+	tasktest.Characters(t, one, 555) // the demonstrations among them
+}
+
+func TestTheRewardIsTheShareOfLettersInTheirPlaces(t *testing.T) {
+	for response, want := range map[string]task.Verdict{
+		"dcba":     {Reward: 1, Correct: true},
+		"dcbb":     {Reward: 0.75},
+		"abcd":     {},
+		"dc":       {Reward: 0.5},
+		"dcbadcba": {Reward: 0.5}, // more letters do not help
+		"":         {},
+	} {
+		want.Extracted = response
+		if got := (reverse{}).Verify(task.Prompt{Answer: "dcba"}, response); got != want {
+			t.Errorf("%q: %+v, want %+v", response, got, want)
+		}
+	}
+}
+
+func TestAModelLearnsTheTask(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := train(t.Context(), dir, []string{"budget.updates=4"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := train(t.Context(), dir, []string{"budget.updates=16"}); err != nil { // continues the run
+		t.Fatal(err)
+	}
+	r, err := results.ReadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, last := r.Evals[0], r.Evals[len(r.Evals)-1]
+	if last.Update != 16 || last.Reward.Float() < first.Reward.Float()+0.03 {
+		t.Errorf("reward %.3f at first, %.3f after update %d: want more after update 16", first.Reward.Float(),
+			last.Reward.Float(), last.Update)
+	}
+}
+
+func TestTheTutorialShowsThisCode(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	code := read("main.go") + read("main_test.go")
+	blocks := strings.Split(read("../../docs/own-task.md"), "\n```go\n")[1:]
+	for _, b := range blocks {
+		if b, _, _ := strings.Cut(b, "\n```\n"); !strings.Contains(code, b) {
+			t.Errorf("docs/own-task.md shows code that is not here:\n%s", b)
+		}
+	}
+	if len(blocks) != 3 {
+		t.Errorf("docs/own-task.md shows %d blocks of code, want 3", len(blocks))
+	}
+}
