@@ -59,7 +59,7 @@ test-python: build ## run the tests of the Python client against the built progr
 		echo "pytest python, mypy python"; \
 		export PYTHONDONTWRITEBYTECODE=1; \
 		(cd python && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q) && \
-		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run HuggingFaceLoads ./policy/hf; \
+		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run 'HuggingFaceLoads|TheRealTensorBoard' ./policy/hf ./run/tensorboard; \
 	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the Python client"; fi
 
@@ -67,7 +67,7 @@ test-python: build ## run the tests of the Python client against the built progr
 	@rm -rf .venv-python
 	@python3 -m venv .venv-python || { echo "the tests of the Python client need Python 3.10 or newer with venv"; exit 1; }
 	@.venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "the tests of the Python client need pyarrow, numpy, pytest and mypy from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+		echo "the tests of the Python client need pyarrow, numpy, pytest, mypy and tensorboard from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 race: ## run every test with the race detector

@@ -6,18 +6,19 @@ import "github.com/reprise-rl/reprise/option"
 // written in this order, with the names and definitions of docs/METHODS.md.
 //
 // Time is virtual, in units of the time in which one trainer takes one rollout. Compute is in the same unit times GPUs.
-// Means "of the batch" are over the batches of all trainers.
+// Means "of the batch" are over the batches of all trainers. A field's group, by default train, is where
+// [Update.Scalars] puts it.
 type Update struct {
-	Update      int     `json:"update"`       // number of this update, from 1
-	Version     int     `json:"version"`      // of the weights after it
-	Clock       float64 `json:"clock"`        // virtual time at its end
-	Compute     float64 `json:"compute"`      // so far, by formula; the headline measure
-	ComputeBusy float64 `json:"compute_busy"` // so far, busy time of all GPUs by the clock
-	ComputeAll  float64 `json:"compute_all"`  // so far, (W+T) times the clock, idle time included
+	Update      int     `json:"update"`                        // number of this update, from 1
+	Version     int     `json:"version" group:"progress"`      // of the weights after it
+	Clock       float64 `json:"clock" group:"progress"`        // virtual time at its end
+	Compute     float64 `json:"compute" group:"progress"`      // so far, by formula; the headline measure
+	ComputeBusy float64 `json:"compute_busy" group:"progress"` // so far, busy time of all GPUs by the clock
+	ComputeAll  float64 `json:"compute_all" group:"progress"`  // so far, (W+T) times the clock, idle time included
 
-	Inserted    uint64 `json:"rollouts_inserted"` // so far
-	Used        uint64 `json:"rollouts_used"`     // so far, every use counted
-	ReplayRatio Number `json:"replay_ratio"`      // Used/Inserted
+	Inserted    uint64 `json:"rollouts_inserted" group:"progress"` // so far
+	Used        uint64 `json:"rollouts_used" group:"progress"`     // so far, every use counted
+	ReplayRatio Number `json:"replay_ratio" group:"replay"`        // Used/Inserted
 
 	Reward      Number `json:"reward"`       // mean of the rollouts inserted since the last update
 	BatchReward Number `json:"batch_reward"` // mean of the batch
@@ -36,31 +37,32 @@ type Update struct {
 	ZeroVariance     Number `json:"zero_variance"` // share of the batch in groups of one reward, in [0, 1]
 	MeanAbsAdvantage Number `json:"mean_abs_advantage"`
 
-	StalenessMean  Number `json:"staleness_mean"` // of the batch's rollouts, in versions
-	StalenessMax   Number `json:"staleness_max"`
+	StalenessMean  Number `json:"staleness_mean" group:"replay"` // of the batch's rollouts, in versions
+	StalenessMax   Number `json:"staleness_max" group:"replay"`
 	ResponseLength Number `json:"response_length"` // mean policy tokens of the batch's rollouts
 
-	WorkerBusy     Number `json:"worker_busy"`    // shares of the time since the last update, mean over GPUs, in [0, 1]
-	WorkerStalled  Number `json:"worker_stalled"` // by a full table
-	WorkerIdle     Number `json:"worker_idle"`    // in the trainers' turn
-	TrainerBusy    Number `json:"trainer_busy"`
-	TrainerStalled Number `json:"trainer_stalled"` // by a table with too few rollouts
-	TrainerIdle    Number `json:"trainer_idle"`    // in the workers' turn
+	WorkerBusy     Number `json:"worker_busy" group:"gpus"`    // shares of the time since the last update, over GPUs
+	WorkerStalled  Number `json:"worker_stalled" group:"gpus"` // by a full table
+	WorkerIdle     Number `json:"worker_idle" group:"gpus"`    // in the trainers' turn
+	TrainerBusy    Number `json:"trainer_busy" group:"gpus"`
+	TrainerStalled Number `json:"trainer_stalled" group:"gpus"` // by a table with too few rollouts
+	TrainerIdle    Number `json:"trainer_idle" group:"gpus"`    // in the workers' turn
 
-	WeightMean  Number `json:"weight_mean"`  // of the draws' importance weights, largest 1
-	WeightMin   Number `json:"weight_min"`   // the least of them
-	WeightESS   Number `json:"weight_ess"`   // (sum w)^2/(n sum w^2) of them, in (0, 1]
-	FreshShare  Number `json:"fresh_share"`  // of the batch, drawn as fresh, in [0, 1]
-	NeverDrawn  Number `json:"never_drawn"`  // share of the rollouts held that were never drawn, in [0, 1]
-	AgeDecay    Number `json:"age_decay"`    // tau in use, in versions; none if it is infinite or does not apply
-	PromptsHeld Number `json:"prompts_held"` // by prompt replay
-	PromptShare Number `json:"prompt_share"` // share of replayed prompts in the groups inserted since the last update
+	WeightMean  Number `json:"weight_mean" group:"replay"`  // of the draws' importance weights, largest 1
+	WeightMin   Number `json:"weight_min" group:"replay"`   // the least of them
+	WeightESS   Number `json:"weight_ess" group:"replay"`   // (sum w)^2/(n sum w^2) of them, in (0, 1]
+	FreshShare  Number `json:"fresh_share" group:"replay"`  // of the batch, drawn as fresh, in [0, 1]
+	NeverDrawn  Number `json:"never_drawn" group:"replay"`  // share of the rollouts held that were never drawn
+	AgeDecay    Number `json:"age_decay" group:"replay"`    // tau in use, in versions; none: infinite, or no use
+	PromptsHeld Number `json:"prompts_held" group:"replay"` // by prompt replay
+	PromptShare Number `json:"prompt_share" group:"replay"` // of replayed ones in the groups inserted since then
 
-	TableSize int `json:"table_size"` // rollouts held
+	TableSize int `json:"table_size" group:"replay"` // rollouts held
 
-	Turns   Number `json:"turns,omitzero"`   // mean of the episodes inserted since the last update; environments only
-	Invalid Number `json:"invalid,omitzero"` // share of those turns without a valid action, in [0, 1]
-	Success Number `json:"success,omitzero"` // share of those episodes that ended in success, in [0, 1]
+	// of environments only
+	Turns   Number `json:"turns,omitzero" group:"episodes"`   // of the episodes inserted since then, mean
+	Invalid Number `json:"invalid,omitzero" group:"episodes"` // share of those turns without a valid action, in [0, 1]
+	Success Number `json:"success,omitzero" group:"episodes"` // share of those episodes that succeeded, in [0, 1]
 
 	Other map[string]Number `json:"other,omitempty"` // further metrics of the objective, by name
 }

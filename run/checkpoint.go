@@ -18,6 +18,7 @@ import (
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/run/tensorboard"
 )
 
 // A checkpoint is the folder checkpoint/ of a run: the policy as a Hugging Face folder, and the files below. It is
@@ -253,7 +254,17 @@ func (s *session) createLogs() (err error) {
 	if s.timing, err = results.CreateLog[results.Timing](filepath.Join(s.dir, results.TimingFile)); err != nil {
 		return err
 	}
-	s.evals, err = results.CreateLog[results.Eval](filepath.Join(s.dir, results.EvalFile))
+	if s.evals, err = results.CreateLog[results.Eval](filepath.Join(s.dir, results.EvalFile)); err != nil {
+		return err
+	}
+	return s.createEvents()
+}
+
+// createEvents makes the event file for TensorBoard, if one is asked for.
+func (s *session) createEvents() (err error) {
+	if dir := s.hooks.TensorBoard; dir != "" {
+		s.events, err = tensorboard.Create(dir, time.Now(), int(s.last.Version))
+	}
 	return err
 }
 
@@ -273,8 +284,10 @@ func (s *session) resumeLogs() (err error) {
 	if err != nil {
 		return err
 	}
-	s.evaluations, err = results.ParseEvals(text)
-	return err
+	if s.evaluations, err = results.ParseEvals(text); err != nil {
+		return err
+	}
+	return s.createEvents()
 }
 
 // closeLogs closes the logs that are open. The last checkpoint has synced them.
@@ -287,6 +300,9 @@ func (s *session) closeLogs() {
 	}
 	if s.evals != nil {
 		s.evals.Close()
+	}
+	if s.events != nil {
+		s.events.Close()
 	}
 }
 

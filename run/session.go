@@ -15,6 +15,7 @@ import (
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run/tensorboard"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -22,6 +23,8 @@ import (
 type Hooks struct {
 	OnUpdate func(results.Update)
 	OnEval   func(results.Eval)
+
+	TensorBoard string // folder to write an event file into, see package tensorboard; empty: none
 }
 
 // session is a run under way in its folder.
@@ -39,6 +42,7 @@ type session struct {
 	metrics *results.Log[results.Update]
 	timing  *results.Log[results.Timing]
 	evals   *results.Log[results.Eval]
+	events  *tensorboard.Writer // nil: none
 
 	progress
 	evaluations []results.Eval // written so far
@@ -214,6 +218,9 @@ func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	if err := s.metrics.Append(l); err != nil {
 		return err
 	}
+	if err := s.logEvent(l.Update, l); err != nil {
+		return err
+	}
 	if s.hooks.OnUpdate != nil {
 		s.hooks.OnUpdate(l)
 	}
@@ -227,6 +234,14 @@ func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 		return s.checkpoint(m)
 	}
 	return nil
+}
+
+// logEvent writes the numbers of a line for TensorBoard, if that is asked for.
+func (s *session) logEvent(update int, line interface{ Scalars() []results.Scalar }) error {
+	if s.events == nil {
+		return nil
+	}
+	return s.events.Append(time.Now(), update, line.Scalars())
 }
 
 func (s *session) recordTiming(m *pipeline.Machine, u pipeline.Update) error {
@@ -290,6 +305,9 @@ func (s *session) finishEvaluations(wait bool) error {
 			return err
 		}
 		if err := s.evals.Append(e.line); err != nil {
+			return err
+		}
+		if err := s.logEvent(e.line.Update, e.line); err != nil {
 			return err
 		}
 		s.clock.evaluated += e.took

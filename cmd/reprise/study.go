@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"unicode"
 
 	"github.com/reprise-rl/reprise/report"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/study"
 )
 
@@ -22,6 +25,7 @@ type studyCommand struct {
 	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
 	Out    dir    `default:"runs/studies" help:"Folder of all studies and their runs."`
 	AtOnce int    `name:"at-once" default:"0" help:"Runs at the same time; 0: one per core."`
+	Log    format `help:"Also log the runs for another program, into NAME/tensorboard/ARM/seed-N: tensorboard."`
 	Quiet  bool   `short:"q" help:"Print nothing but errors."`
 	JSON   bool   `name:"json" help:"Print study.json, or the list with --list, and nothing else."`
 }
@@ -34,17 +38,25 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	if c.AtOnce < 0 {
 		return fmt.Errorf("--at-once: %d: want 1 or more, or 0 for the number of cores", c.AtOnce)
 	}
+	if err := c.Log.check(); err != nil {
+		return err
+	}
 	s, err := study.ByName(c.Name)
 	if err != nil {
 		return err
 	}
+	dir := study.Folder(string(c.Out), s.Name)
 	show := newStudyDisplay(newDisplay(c.Quiet || c.JSON))
 	defer show.end()
 	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
 	found, err := study.Runner{
 		Study: s, Options: study.Options{Seeds: c.Seeds,
 			Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce, Command: c.command(),
-		OnPlan: show.planned, OnEnd: show.ended, Hooks: show.hooks, Warmup: show.warmup,
+		OnPlan: show.planned, OnEnd: show.ended, Warmup: show.warmup,
+		Hooks: func(arm string, seed uint64, config run.Config) run.Hooks {
+			logs := results.SeedDir(filepath.Join(dir, string(c.Log)), strings.ReplaceAll(arm, "/", "-"), seed)
+			return c.Log.into(logs, show.hooks(arm, seed, config))
+		},
 	}.Run(ctx)
 	show.end()
 	if errors.Is(err, context.Canceled) {
@@ -54,7 +66,6 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir := study.Folder(string(c.Out), s.Name)
 	if err := report.Write(dir); err != nil {
 		return err
 	}
@@ -77,7 +88,7 @@ func (c *studyCommand) command() string {
 	if c.AtOnce > 0 {
 		words = append(words, "--at-once", fmt.Sprint(c.AtOnce))
 	}
-	return strings.Join(words, " ")
+	return strings.Join(words, " ") + c.Log.flag()
 }
 
 // shellWord quotes a word for a shell where it needs quotes.

@@ -41,6 +41,7 @@ func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
 	for want, args := range map[string][]string{
 		"study: saving: want one of savings, buffer-size": {"study", "saving", "--out", dir},
 		"--seeds: 0: want 1 or more":                      {"study", "dynamics", "--seeds", "0", "--out", dir},
+		"--log: wandb: want tensorboard":                 {"study", "dynamics", "--log", "wandb", "--out", dir},
 		"--at-once: -1: want 1 or more":                   {"study", "dynamics", "--at-once=-1", "--out", dir},
 	} {
 		fails(t, call(t, "", args...), want)
@@ -58,7 +59,8 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs := len(s.Arms(study.Options{Seeds: 1, Quick: true}))
-	args := []string{"study", s.Name, "--seeds", "1", "--quick", "--out", dir, "--at-once", "1"}
+	args := []string{"study", s.Name, "--seeds", "1", "--quick", "--out", dir, "--at-once", "1", "--log",
+		"tensorboard"}
 	stopped := stop(t, os.Interrupt, filepath.Join(dir, "runs", "*", results.MetricsFile), 1, args)
 	if again := "reprise " + strings.Join(args, " "); stopped.code != 130 || !strings.Contains(stopped.stderr, again) {
 		t.Fatalf("exit code %d, standard error:\n%s\nwant 130 and %q", stopped.code, stopped.stderr, again)
@@ -80,6 +82,13 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	for _, f := range printed.Sheet.Findings {
 		if f.Verdict != results.CannotTell {
 			t.Errorf("a rehearsal with one seed makes a claim: %s: %s", f.Claim, f.Verdict)
+		}
+	}
+	for _, a := range printed.Arms {
+		files, _ := filepath.Glob(filepath.Join(results.SeedDir(filepath.Join(dir, s.Name, "tensorboard"), a.Name, 1),
+			"events.out.tfevents.*"))
+		if len(files) == 0 {
+			t.Errorf("arm %s has no event file", a.Name)
 		}
 	}
 	page := read(t, dir, s.Name, results.ReportFile)
@@ -110,6 +119,7 @@ func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
 		"reprise study mu --seeds 5 --out /tmp/a-b_c.1": {Name: "mu", Seeds: 5, Out: "/tmp/a-b_c.1"},
 		"reprise study mu --seeds 5 --out 'my runs'":    {Name: "mu", Seeds: 5, Out: "my runs"},
 		`reprise study mu --seeds 5 --out 'it'\''s'`:    {Name: "mu", Seeds: 5, Out: "it's"},
+		"reprise study mu --seeds 4 --log tensorboard": {Name: "mu", Seeds: 4, Out: "runs/studies", Log: tensorBoard},
 	} {
 		if got := c.command(); got != want {
 			t.Errorf("%s, want %s", got, want)

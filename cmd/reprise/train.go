@@ -27,6 +27,7 @@ type trainCommand struct {
 	Force   bool       `help:"Replace the run in --out, and the table that --buffer names."`
 	Buffer  address    `help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run. The run creates the table."`
 	Service connection `embed:"" prefix:"buffer-"`
+	Log     format     `help:"Also log for another program: tensorboard, whose event files Weights & Biases imports."`
 	Quiet   bool       `short:"q" help:"Print nothing but errors."`
 	JSON    bool       `name:"json" help:"Print summary.json or compare.json, and nothing else."`
 }
@@ -38,6 +39,9 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	}
 	if c.Compare && c.Buffer != "" {
 		return fmt.Errorf("--buffer: %s: want none with --compare, because each arm has its own table", c.Buffer)
+	}
+	if err := c.Log.check(); err != nil {
+		return err
 	}
 	config, err := c.load()
 	if err != nil {
@@ -116,12 +120,12 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	show.printf("draws: %s\n", config.Sampling())
 	var before, summary *results.Summary
 	var err error
-	goOn := "continue with: reprise train --resume --out " + shellWord(c.Out)
+	goOn := "continue with: reprise train --resume --out " + shellWord(c.Out) + c.Log.flag()
 	saving := "stopping after this update, with a checkpoint; " + goOn
 	if c.Resume {
 		defer show.onInterrupt(ctx, saving)()
 		before, _ = results.ReadSummary(c.Out) // none of a run that was killed
-		summary, err = run.Resume(ctx, config, c.Out, show.hooks(config, "run"))
+		summary, err = run.Resume(ctx, config, c.Out, c.Log.into(c.Out, show.hooks(config, "run")))
 	} else {
 		var start *run.Start
 		settled := show.onInterrupt(ctx, "stopping in the warm-up")
@@ -132,7 +136,7 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 		}
 		defer show.onInterrupt(ctx, saving)()
 		if err == nil {
-			summary, err = run.Train(ctx, config, start, c.Out, show.hooks(config, "run"))
+			summary, err = run.Train(ctx, config, start, c.Out, c.Log.into(c.Out, show.hooks(config, "run")))
 		}
 	}
 	if err != nil {
@@ -162,7 +166,7 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 			if a.Name == results.BaselineArm {
 				armConfig = config.BaselineArm()
 			}
-			return show.hooks(armConfig, runName(a.Name, a.Seed))
+			return c.Log.into(results.SeedDir(c.Out, a.Name, a.Seed), show.hooks(armConfig, runName(a.Name, a.Seed)))
 		},
 		Warmup: func(uint64) func(int, float64) { return show.warmup(config) },
 	}
@@ -170,7 +174,7 @@ func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
 	result, err := comparison.Run(ctx)
 	if errors.Is(err, context.Canceled) {
 		return interruption(fmt.Sprintf("stopped with checkpoints; continue with: reprise train --compare --seeds %d "+
-			"--resume --out %s", c.Seeds, c.Out))
+			"--resume --out %s%s", c.Seeds, shellWord(c.Out), c.Log.flag()))
 	}
 	if err != nil {
 		return err
@@ -189,4 +193,33 @@ func (c *trainCommand) finish(show *display, result any, inWords func()) error {
 	}
 	inWords()
 	return nil
+}
+
+// format is a program's format in which a run is also logged; empty: none.
+type format string
+
+const tensorBoard format = "tensorboard"
+
+func (f format) check() error {
+	if f != "" && f != tensorBoard {
+		return fmt.Errorf("--log: %s: want %s, or leave it out; Weights & Biases imports its files by "+
+			"wandb sync", f, tensorBoard)
+	}
+	return nil
+}
+
+// flag is the flag that asks for it, to be appended to a command line.
+func (f format) flag() string {
+	if f == "" {
+		return ""
+	}
+	return " --log " + string(f)
+}
+
+// into makes the hooks of a run log into a folder.
+func (f format) into(dir string, h run.Hooks) run.Hooks {
+	if f == tensorBoard {
+		h.TensorBoard = dir
+	}
+	return h
 }

@@ -283,7 +283,8 @@ func TestResumeWithoutARunIsRefused(t *testing.T) {
 func TestAComparisonOfOneSeedMakesNoClaim(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "compare")
-	args := append(small(dir, "budget.updates=0", "budget.compute=6", "evaluate.every=2"), "--compare", "--json")
+	args := append(small(dir, "budget.updates=0", "budget.compute=6", "evaluate.every=2"), "--compare", "--json",
+		"--log", "tensorboard")
 	var printed results.Compare
 	decode(t, succeeds(t, "", args...), &printed)
 	if printed.Claim || !strings.Contains(printed.Statement, "One seed: no claim") {
@@ -292,6 +293,9 @@ func TestAComparisonOfOneSeedMakesNoClaim(t *testing.T) {
 	for _, path := range []string{results.CompareFile, results.ReportFile, "baseline/seed-1/metrics.jsonl",
 		"replay/seed-1/checkpoint/model.safetensors"} {
 		read(t, dir, path)
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*", "seed-1", "events.out.tfevents.*")); len(files) != 2 {
+		t.Errorf("event files %v, want one in each arm's folder", files)
 	}
 	fails(t, call(t, "", args...), dir+" holds a run already")
 }
