@@ -41,7 +41,7 @@ func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
 	for want, args := range map[string][]string{
 		"study: saving: want one of savings, buffer-size": {"study", "saving", "--out", dir},
 		"--seeds: 0: want 1 or more":                      {"study", "dynamics", "--seeds", "0", "--out", dir},
-		"--log: wandb: want tensorboard":                 {"study", "dynamics", "--log", "wandb", "--out", dir},
+		"--log: wandb: want tensorboard":                  {"study", "dynamics", "--log", "wandb", "--out", dir},
 		"--at-once: -1: want 1 or more":                   {"study", "dynamics", "--at-once=-1", "--out", dir},
 	} {
 		fails(t, call(t, "", args...), want)
@@ -119,7 +119,7 @@ func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
 		"reprise study mu --seeds 5 --out /tmp/a-b_c.1": {Name: "mu", Seeds: 5, Out: "/tmp/a-b_c.1"},
 		"reprise study mu --seeds 5 --out 'my runs'":    {Name: "mu", Seeds: 5, Out: "my runs"},
 		`reprise study mu --seeds 5 --out 'it'\''s'`:    {Name: "mu", Seeds: 5, Out: "it's"},
-		"reprise study mu --seeds 4 --log tensorboard": {Name: "mu", Seeds: 4, Out: "runs/studies", Log: tensorBoard},
+		"reprise study mu --seeds 4 --log tensorboard":  {Name: "mu", Seeds: 4, Out: "runs/studies", Log: tensorBoard},
 	} {
 		if got := c.command(); got != want {
 			t.Errorf("%s, want %s", got, want)
