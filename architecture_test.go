@@ -36,6 +36,7 @@ func mayImport() map[string][]string {
 		"pipeline":   {"rollout", "advantage", "task"},
 		"sim":        {"pipeline", "replay", "rollout", "task"},
 		"report":     {"results", "design", "sim"},
+		"board":      {"report", "results", "service"},
 		"wire":       {"rollout", "replay"},
 		"journal":    {"rollout", "wire", "replay"},
 		"service":    {"rollout", "advantage", "replay", "wire", "journal"},
@@ -65,7 +66,7 @@ func exceptions() map[string]string {
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
 	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline",
-		"sim", "report", "wire", "journal", "service", "client", "transfer"}
+		"sim", "report", "board", "wire", "journal", "service", "client", "transfer"}
 }
 
 // goPackage is what the go command says of a package.

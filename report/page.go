@@ -78,6 +78,9 @@ type key struct {
 // config is a configuration to print.
 type config struct{ Label, Text string }
 
+// Style returns the style sheet of all pages, for others beside them.
+func Style() string { return styleText }
+
 // CSS gives the template the style sheet.
 func (p *page) CSS() template.CSS { return template.CSS(styleText) }
 

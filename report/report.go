@@ -1,10 +1,10 @@
 // Package report renders results as one HTML file: a run, a comparison, arms, a study or a recommended design, in
 // words, plots and tables.
 //
-// [Write] reads a folder of a run, a comparison or a study and writes report.html into it. [Arms] writes a page over up
-// to eight configurations of several seeds each, and [Design] the page of a recommendation. A page is self-contained:
-// inline SVG, one style sheet, no script, nothing from the network. It follows the reader's light or dark setting, fits
-// narrow screens, and prints in full. The same results give the same bytes.
+// [Write] reads a folder of a run, a comparison or a study and writes report.html into it; [Folder] writes the page to a
+// writer. [Arms] writes a page over up to eight configurations of several seeds each, and [Design] the page of a
+// recommendation. A page is self-contained: inline SVG, one style sheet, no script, nothing from the network. It follows
+// the reader's light or dark setting, fits narrow screens, and prints in full. The same results give the same bytes.
 //
 // A page names what is missing instead of drawing it: a killed run has no summary and so no histograms, a run with
 // fewer than two evaluations has not reached a target, and a metric that was not measured has no plot. Long lines are
@@ -34,14 +34,14 @@ import (
 // Write reads a folder of a run, a comparison or a study and writes report.html into it.
 func Write(dir string) error {
 	var page bytes.Buffer
-	if err := read(dir, &page); err != nil {
+	if err := Folder(&page, dir); err != nil {
 		return err
 	}
 	return disk.WriteFile(filepath.Join(dir, results.ReportFile), page.Bytes())
 }
 
-// read renders the report of a folder of any kind.
-func read(dir string, page io.Writer) error {
+// Folder writes the page of a folder of a run, a comparison or a study, finished or not.
+func Folder(page io.Writer, dir string) error {
 	if results.IsStudy(dir) {
 		s, err := results.ReadStudy(dir)
 		if err != nil {

@@ -36,6 +36,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -130,7 +131,7 @@ type Comparison struct {
 // IsComparison reports whether a folder holds a comparison, started or ended, rather than a run.
 func IsComparison(dir string) bool {
 	has := func(names ...string) bool {
-		found, err := filepath.Glob(filepath.Join(append([]string{dir}, names...)...))
+		found, err := fs.Glob(os.DirFS(dir), path.Join(names...)) // the folder's own name may have a * in it
 		return err == nil && len(found) > 0
 	}
 	return has(CompareFile) || has(ConfigFile) && has(BaselineArm) || has(BaselineArm, "seed-*") ||

@@ -23,6 +23,7 @@ type commands struct {
 	Design   designCommand   `cmd:"" help:"Work out which replay configuration to run: staleness horizon, replay ratio, workers, trainers, capacity."`
 	Study    studyCommand    `cmd:"" help:"Run a named study: many configurations and seeds, and a verdict on each claim."`
 	Report   reportCommand   `cmd:"" help:"Rewrite the report of a run, or write one page over several arms."`
+	Board    boardCommand    `cmd:"" help:"Show a folder of runs in the browser while they train: list them, look at each, compare any."`
 	Inspect  inspectCommand  `cmd:"" help:"Show what the table of a run holds, and why rollouts are drawn as they are."`
 	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, with its expert, at random, or with a model."`
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`

@@ -28,8 +28,8 @@ func Hosts(next http.Handler, at net.Addr, names []string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, fmt.Sprintf("Host: %.100q: want the address of this service, or a name that http_hosts of its "+
-			"configuration lists", r.Host), http.StatusMisdirectedRequest)
+		http.Error(w, fmt.Sprintf("Host: %.100q: want localhost or the address of these pages; reprise serve takes "+
+			"other names as http_hosts", r.Host), http.StatusMisdirectedRequest)
 	})
 }
 

@@ -85,12 +85,15 @@ func listen(ctx context.Context, resolve lookup, address string, tls, tokens boo
 	return l, nil
 }
 
+// ErrInUse is the error of an address at which another program listens.
+var ErrInUse = errors.New("is in use")
+
 // listenError adds the remedy to an error of the system.
 func listenError(address string, err error) error {
 	remedy := "want the address of an interface of this machine, and a port of 0 to 65535"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%q is in use: another program listens there: stop it, or choose another port", address)
+		return fmt.Errorf("%q %w: another program listens there: stop it, or choose another port", address, ErrInUse)
 	case errors.Is(err, syscall.EACCES):
 		remedy = "want a port above 1023, or the right to use a lower one"
 	}
