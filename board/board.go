@@ -60,6 +60,7 @@ type Board struct {
 	opened time.Time
 	routes http.Handler
 
+	most    int // rows of the list
 	listing sync.Mutex
 	rows    map[string]row // by folder, as last read
 
@@ -79,7 +80,7 @@ func Open(dir string) (*Board, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: want a folder with runs in it, such as runs for reprise train --out runs/NAME", err)
 	}
-	b := &Board{dir: dir, root: root, opened: time.Now(), rows: make(map[string]row), pages: make(map[string]drawn)}
+	b := &Board{dir: dir, root: root, opened: time.Now(), most: maxRows, rows: make(map[string]row), pages: make(map[string]drawn)}
 	if b.text, err = template.New("board").Parse(pageText); err == nil {
 		b.policy, err = policy()
 	}
@@ -167,12 +168,13 @@ func (b *Board) compare(w http.ResponseWriter, r *http.Request) {
 	}
 	b.answer(w, r, dirs, func(page io.Writer) error {
 		var arms []results.NamedRuns
+		above := shared(dirs)
 		for _, dir := range dirs {
 			run, err := results.ReadBegunRun(b.full(dir))
 			if err != nil {
 				return err
 			}
-			arms = append(arms, results.NamedRuns{Name: b.name(dir), Runs: []*results.Run{run}})
+			arms = append(arms, results.NamedRuns{Name: strings.TrimPrefix(b.name(dir), above), Runs: []*results.Run{run}})
 		}
 		return report.Arms(page, "Runs side by side", arms)
 	})
@@ -312,6 +314,17 @@ func (b *Board) name(dir string) string {
 		return filepath.Base(b.dir)
 	}
 	return dir
+}
+
+// shared returns the folder that several folders are in, with a slash at its end, so that their names can do without.
+func shared(dirs []string) string {
+	for above := path.Dir(dirs[0]); above != "."; above = path.Dir(above) {
+		outside := func(dir string) bool { return !strings.HasPrefix(dir, above+"/") }
+		if !slices.ContainsFunc(dirs, outside) {
+			return above + "/"
+		}
+	}
+	return ""
 }
 
 // address returns the address of the page of a folder.

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	maxRows    = 2000    // that a list shows
-	maxEntries = 500_000 // that it looks at
-	tail       = 64 << 10
+	maxRows    = 2000     // that a list shows
+	maxEntries = 500_000  // files and folders that it looks at
+	tail       = 64 << 10 // bytes of a log in which its last line is looked for
 )
 
 // A run without a summary is stale if it has written nothing for quiet, or for slow times the mean time of its updates.
@@ -190,7 +190,7 @@ func (s *survey) walk(dir string) bool {
 	arm := func(name string) bool { return has(name) && names[name].IsDir() }
 	at := len(s.rows)
 	switch s.entries += len(entries); {
-	case s.entries > maxEntries || at >= maxRows:
+	case s.entries > maxEntries || at >= s.most:
 		return false
 	case err != nil:
 		s.rows = append(s.rows, row{Folder: dir, Kind: "–", State: unreadable, Note: err.Error()})

@@ -96,7 +96,8 @@ func fails(t *testing.T, got outcome, want ...string) string {
 func TestHelpNamesTheVerbs(t *testing.T) {
 	for _, args := range [][]string{nil, {"--help"}} {
 		help := succeeds(t, "", args...)
-		for _, verb := range []string{"train", "design", "report", "inspect", "play", "generate", "score", "verify"} {
+		for _, verb := range []string{"train", "design", "report", "board", "inspect", "play", "generate", "score",
+			"verify"} {
 			if !strings.Contains(help, "\n  "+verb+" ") {
 				t.Errorf("reprise %v does not name %s:\n%s", args, verb, help)
 			}

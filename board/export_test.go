@@ -1,0 +1,4 @@
+package board
+
+// Bound lets the list have n rows at most.
+func (b *Board) Bound(n int) { b.most = n }
