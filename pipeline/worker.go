@@ -179,8 +179,8 @@ func (m *Machine) generate(ctx context.Context, a *activeJob, weights []Weights,
 		return fmt.Errorf("generator returned %d rollouts for a group of %d", len(rs), a.job.Size)
 	}
 	if v, ok := m.parts.Task.(task.Verifier); ok {
-		for _, r := range rs {
-			r.Reward = v.Verify(a.job.Prompt, r.Text).Reward
+		if err := task.Reward(v, a.job.Prompt, rs); err != nil {
+			return err
 		}
 	}
 	a.rollouts = rs

@@ -116,7 +116,7 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
-	defer s.table.close()
+	defer s.close()
 	defer s.closeLogs()
 	if err := s.restoreMachine(place, state); err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
@@ -127,7 +127,7 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	return s.run(ctx)
 }
 
-// openSession makes the session of a run and restores learner and table from a checkpoint. The caller closes the table.
+// openSession makes the session of a run and restores learner and table from a checkpoint. The caller closes the session.
 func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*session, *saved, error) {
 	state, err := readState(place)
 	if err != nil {
@@ -145,7 +145,7 @@ func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*se
 		err = errors.Join(s.learner.Restore(state.Learner), s.table.restore(ctx, place))
 	}
 	if err != nil {
-		s.table.close()
+		s.close()
 		return nil, nil, err
 	}
 	return s, state, nil

@@ -168,7 +168,11 @@ func (e *evaluator) runBatch(
 	if err != nil {
 		return err
 	}
+	_, played.remote = e.task.(task.Remote)
 	if _, err := played.decode(ctx, w, 0); err != nil {
+		return err
+	}
+	if err := task.Err(e.task); err != nil {
 		return err
 	}
 	for i, row := range played.rows.Rows() {

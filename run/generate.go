@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
@@ -126,8 +127,9 @@ func policyWeights(w pipeline.Weights) (*policy.Weights, error) {
 // go on read the answers and decode the next turn. Rows do not depend on one another. It is used from one goroutine.
 type episodes struct {
 	textModel
-	rows *policy.Generation
-	list []episode
+	rows   *policy.Generation
+	list   []episode
+	remote bool // their verdicts come from a task.Remote: all rows ask at once
 }
 
 // startEpisodes begins episodes of at most so many turns. Streams are nil if decoding is greedy.
@@ -183,13 +185,9 @@ func (e *episodes) lengths() []int {
 // episodes are over.
 func (e *episodes) stepEnvironments() (over bool, err error) {
 	over = true
-	for i := range e.list {
+	for _, i := range e.takeTurns() {
 		p := &e.list[i]
-		if p.over {
-			continue
-		}
-		row := e.rows.Rows()[i]
-		if p.step(row, e.decodeTurn(row)); !p.over {
+		if !p.over {
 			if err := e.readAnswer(i); err != nil {
 				return false, fmt.Errorf("episode of row %d, turn %d: %w", i, len(p.turns), err)
 			}
@@ -197,6 +195,25 @@ func (e *episodes) stepEnvironments() (over bool, err error) {
 		over = over && p.over
 	}
 	return over, nil
+}
+
+// takeTurns gives the environments the turns of the rows that were not over, and returns their indices.
+func (e *episodes) takeTurns() (taken []int) {
+	var wait sync.WaitGroup
+	for i, row := range e.rows.Rows() {
+		p := &e.list[i]
+		if p.over {
+			continue
+		}
+		taken = append(taken, i)
+		if text := e.decodeTurn(row); e.remote {
+			wait.Go(func() { p.step(row, text) })
+		} else {
+			p.step(row, text)
+		}
+	}
+	wait.Wait()
+	return taken
 }
 
 // readAnswer lets a row read its environment's answer. The episode ends if there is no room for it and another turn.

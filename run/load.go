@@ -61,11 +61,16 @@ func LoadFolder(dir string, assignments []string) (Config, error) {
 }
 
 func (c *Config) assign(assignments []string) error {
+	return assignTo(reflect.ValueOf(c).Elem(), assignments)
+}
+
+// assignTo sets keys of a struct by assignments key=value.
+func assignTo(into reflect.Value, assignments []string) error {
 	var errs []error
 	for _, a := range assignments {
 		tree, err := assignment(a)
 		if err == nil {
-			err = decodeTree("", tree, reflect.ValueOf(c).Elem())
+			err = decodeTree("", tree, into)
 		}
 		errs = append(errs, err)
 	}

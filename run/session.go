@@ -51,6 +51,10 @@ type session struct {
 	improvement *improvement    // nil: not measured
 	last        pipeline.Update // the latest
 	clock       stopwatch
+
+	evaluating context.Context // ends the evaluations under way with the session
+	release    func() error    // closes the task
+	stop       context.CancelFunc
 }
 
 // progress is what a checkpoint keeps of a session besides its parts. Checkpoints hold it by its field names.
@@ -96,7 +100,8 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 	if err != nil {
 		return nil, err
 	}
-	defer s.table.close()
+	defer s.close()
+	start.release()
 	if err := createFolder(dir, c); err != nil {
 		return nil, err
 	}
@@ -117,7 +122,7 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 	return s.run(ctx)
 }
 
-// newSession makes the parts of a run at version 0. The table comes last: the caller closes it.
+// newSession makes the parts of a run at version 0. The caller closes it.
 func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks, begins bool) (*session, error) {
 	s := &session{config: c, dir: dir, hooks: h, start: start, clock: stopwatch{began: time.Now()}}
 	var err error
@@ -143,7 +148,18 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	if s.table, err = c.openTable(ctx, start.model.Config().VocabSize, dir, begins); err != nil {
 		return nil, err
 	}
+	s.evaluating, s.stop = context.WithCancel(context.Background())
+	s.release = task.Open(s.task)
 	return s, nil
+}
+
+// close ends the evaluations under way, and releases the table and the task.
+func (s *session) close() error {
+	s.stop()
+	for _, e := range s.pending {
+		<-e.done
+	}
+	return errors.Join(s.table.close(), s.release())
 }
 
 func (s *session) parts() pipeline.Parts {
@@ -288,7 +304,7 @@ func (s *session) evaluate(u pipeline.Update, grid float64) {
 	s.pending = append(s.pending, e)
 	go func() {
 		began := time.Now()
-		err := s.evaluator.evaluate(context.Background(), weights, &e.line)
+		err := s.evaluator.evaluate(s.evaluating, weights, &e.line)
 		e.took = time.Since(began)
 		e.done <- err
 	}()
@@ -301,7 +317,9 @@ func (s *session) finishEvaluations(wait bool) error {
 		if !wait && len(e.done) == 0 {
 			return nil
 		}
-		if err := <-e.done; err != nil {
+		err := <-e.done
+		s.pending = s.pending[1:]
+		if err != nil {
 			return err
 		}
 		if err := s.evals.Append(e.line); err != nil {
@@ -311,7 +329,6 @@ func (s *session) finishEvaluations(wait bool) error {
 			return err
 		}
 		s.clock.evaluated += e.took
-		s.pending = s.pending[1:]
 		s.evaluations = append(s.evaluations, e.line)
 		if s.hooks.OnEval != nil {
 			s.hooks.OnEval(e.line)

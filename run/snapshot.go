@@ -68,8 +68,8 @@ func loadSingle(dir string) (Config, *Remote, error) {
 	return c, remote, err
 }
 
-// Close releases the table.
-func (c *Snapshot) Close() error { return c.session.table.close() }
+// Close releases the table and the task.
+func (c *Snapshot) Close() error { return c.session.close() }
 
 // Config returns the run's configuration, as changed.
 func (c *Snapshot) Config() Config { return c.session.config }
@@ -145,10 +145,8 @@ func (s *session) generateGroup(ctx context.Context, g *generator, number uint64
 		return nil, fmt.Errorf("generate group %d: %w", number, err)
 	}
 	rollouts, err := generation.Rollouts()
-	if v, ok := s.task.(task.Verifier); ok {
-		for _, r := range rollouts {
-			r.Reward = v.Verify(prompt, r.Text).Reward
-		}
+	if v, ok := s.task.(task.Verifier); ok && err == nil {
+		err = task.Reward(v, prompt, rollouts)
 	}
 	return rollouts, err
 }

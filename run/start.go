@@ -18,9 +18,19 @@ import (
 type Start struct {
 	textModel
 	weights *policy.Weights
+	done    func() // ends the use of the task that began with the warm-up, once; nil: there was none
 }
 
-// Begin makes the policy of a valid configuration, from a folder or from scratch, and warms it up.
+// release ends the use of the task. A run does so when it uses the task itself, so that a program that gives the
+// rewards is started once.
+func (s *Start) release() {
+	if s.done != nil {
+		s.done()
+	}
+}
+
+// Begin makes the policy of a valid configuration, from a folder or from scratch, and warms it up. A task whose rewards
+// come from a program keeps it running for [Train].
 func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
 	t, err := c.newTask()
 	if err != nil {
@@ -48,7 +58,13 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	if c.Warmup.Steps == 0 {
 		return s, nil
 	}
-	return s, s.warmUp(ctx, c, t, report)
+	closeTask := task.Open(t)
+	s.done = sync.OnceFunc(func() { _ = closeTask() })
+	if err := s.warmUp(ctx, c, t, report); err != nil {
+		s.release()
+		return s, err
+	}
+	return s, nil
 }
 
 // loadStart reads a model folder.
@@ -60,7 +76,7 @@ func loadStart(dir string) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Start{textModel{model, tokenizer}, weights}, nil
+	return &Start{textModel{model, tokenizer}, weights, nil}, nil
 }
 
 // newStart makes random weights for a task with its own characters. A task with images gets an image token and a vision
@@ -99,7 +115,7 @@ func newStart(c Config, t task.Task) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Start{textModel{model, tokenizer}, weights}, nil
+	return &Start{textModel{model, tokenizer}, weights, nil}, nil
 }
 
 // needsCritic reports whether the objective learns from a value head.

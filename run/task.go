@@ -16,6 +16,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/catalog"
+	"github.com/reprise-rl/reprise/task/external"
 )
 
 func (c Config) taskName() string { return fmt.Sprint(c.Task["name"]) }
@@ -101,18 +102,26 @@ func NewTask(name string, assignments []string, seed uint64) (task.Task, error) 
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	for _, a := range assignments {
-		tree, err := assignment(a)
-		if err == nil {
-			err = decodeTree("", tree, reflect.ValueOf(settings).Elem())
-		}
-		errs = append(errs, err)
-	}
-	if err := errors.Join(append(errs, settings.Validate())...); err != nil {
+	err = assignTo(reflect.ValueOf(settings).Elem(), assignments)
+	if err := errors.Join(err, settings.Validate()); err != nil {
 		return nil, err
 	}
 	return catalog.New(name, settings, seed)
+}
+
+// NewVerifier returns the verifier of a task by its name. Only that of task external has settings, key=value.
+func NewVerifier(name string, assignments []string) (task.Verifier, error) {
+	if name != external.Name {
+		if len(assignments) > 0 {
+			return nil, fmt.Errorf("--set %s: want none: the verifier of task %s has no settings", assignments[0], name)
+		}
+		return catalog.Verifier(name)
+	}
+	var settings external.Settings
+	if err := assignTo(reflect.ValueOf(&settings).Elem(), assignments); err != nil {
+		return nil, err
+	}
+	return external.NewVerifier(settings)
 }
 
 // resolved returns the configuration with defaults filled in, for config.yaml.

@@ -10,7 +10,8 @@ import (
 	"io"
 )
 
-// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer". It is written
+// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer", and perhaps
+// "prompt", which a [Remote] may want. It is written
 // to w with one Write: "reward", "correct" and "extracted" are added, or replaced, and the other fields are kept,
 // sorted by name. If the verifier cannot use the answer (see AnswerChecker), "problem" tells why.
 //
@@ -47,7 +48,14 @@ func verifyLine(v Verifier, line []byte) ([]byte, error) {
 	for name, raw := range fields {
 		verified[name] = raw
 	}
-	verdict := v.Verify(Prompt{Answer: answer}, response)
+	prompt := Prompt{Answer: answer}
+	if text, err := StringField(fields, "prompt"); err == nil { // some files hold messages
+		prompt.Text = text
+	}
+	verdict := v.Verify(prompt, response)
+	if err := Err(v); err != nil {
+		return nil, err
+	}
 	verified["reward"], verified["correct"], verified["extracted"] = verdict.Reward, verdict.Correct, verdict.Extracted
 	delete(verified, "problem")
 	if checker, ok := v.(AnswerChecker); ok {

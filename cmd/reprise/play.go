@@ -50,6 +50,7 @@ func (c *playCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer task.Open(t)()
 	for i := range c.Episodes {
 		left, err := c.episode(ctx, t, player, i)
 		if errors.Is(err, context.Canceled) {
@@ -133,7 +134,7 @@ func (c *playCommand) episode(ctx context.Context, t task.Task, player transcrip
 	}, player, transcript.Options{
 		Out: c.out(), Frames: string(c.Frames), Prompted: c.Policy == "", Echo: c.Policy != "" || !terminal(os.Stdin),
 	})
-	if err != nil {
+	if err = errors.Join(err, task.Err(t)); err != nil {
 		return false, err
 	}
 	if c.JSON {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -63,14 +64,15 @@ func TestTheTutorialShowsThisCode(t *testing.T) {
 		}
 		return string(text)
 	}
-	code := read("main.go") + read("main_test.go")
-	blocks := strings.Split(read("../../docs/own-task.md"), "\n```go\n")[1:]
+	code := read("main.go") + read("main_test.go") + read("../verifier/verify.py") + read("../verifier/reverse.yaml")
+	blocks := regexp.MustCompile("(?s)\n```(?:go|python|yaml)\n(.*?)\n```").
+		FindAllStringSubmatch(read("../../docs/own-task.md"), -1)
 	for _, b := range blocks {
-		if b, _, _ := strings.Cut(b, "\n```\n"); !strings.Contains(code, b) {
-			t.Errorf("docs/own-task.md shows code that is not here:\n%s", b)
+		if !strings.Contains(code, b[1]) {
+			t.Errorf("docs/own-task.md shows code that is not in the examples:\n%s", b[1])
 		}
 	}
-	if len(blocks) != 3 {
-		t.Errorf("docs/own-task.md shows %d blocks of code, want 3", len(blocks))
+	if len(blocks) != 5 {
+		t.Errorf("docs/own-task.md shows %d blocks of code, want 5", len(blocks))
 	}
 }

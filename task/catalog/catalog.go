@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-rl/reprise/task/arithmetic"
 	"github.com/reprise-rl/reprise/task/cliffwalking"
 	"github.com/reprise-rl/reprise/task/countdown"
+	"github.com/reprise-rl/reprise/task/external"
 	"github.com/reprise-rl/reprise/task/frozenlake"
 	"github.com/reprise-rl/reprise/task/geometry"
 	"github.com/reprise-rl/reprise/task/gsm8k"
@@ -36,7 +37,7 @@ type entry struct {
 	name     string
 	settings func() Configuration
 	make     func(c Configuration, seed uint64) (task.Task, error)
-	verifier task.Verifier // nil: an environment, which rewards turns instead of responses
+	verifier task.Verifier // nil: there is none without settings, or it is an environment
 }
 
 func entries() []entry {
@@ -44,6 +45,7 @@ func entries() []entry {
 		entryOf("arithmetic", arithmetic.New, arithmetic.Verifier{}),
 		entryOf("cliffwalking", cliffwalking.New, nil),
 		entryOf("countdown", countdown.New, countdown.Verifier{}),
+		entryOf(external.Name, external.New, nil), // its verifier takes settings
 		entryOf("frozenlake", frozenlake.New, nil),
 		entryOf("geometry", geometry.New, geometry.Verifier{}),
 		entryOf("gsm8k", gsm8k.New, gsm8k.Verifier{}),
@@ -95,7 +97,7 @@ func New(name string, c Configuration, seed uint64) (task.Task, error) {
 	return e.make(c, seed)
 }
 
-// Verifier returns the verifier of the named task. Environments have none.
+// Verifier returns the verifier of the named task, if it needs no settings. Environments have none.
 func Verifier(name string) (task.Verifier, error) {
 	e, err := find(slices.DeleteFunc(entries(), func(e entry) bool { return e.verifier == nil }), name)
 	return e.verifier, err

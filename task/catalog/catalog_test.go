@@ -45,6 +45,7 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 		"countdown":    `{"max_numbers": 3, "use": "any"}`,
 		"search":       `{"passages": 1, "held_out": 20}`,
 		"cliffwalking": `{"slippery": true, "max_steps": 30}`,
+		"external":     `{"command": ["cat"], "held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
 		"frozenlake":   `{"size": 8, "slippery": false, "format": "words"}`,
 		"geometry":     `{"questions": ["area", "third"], "image_size": 48, "held_out": 20}`,
 		"math":         `{"held_out_fraction": 0.5, "train_file": ` + string(path) + `}`,
@@ -65,8 +66,10 @@ func TestEveryNamedTaskIsMadeFromItsFlatSettings(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		verifier, err := Verifier(name)
-		if _, ok := made.(task.Environment); ok != (err != nil) {
-			t.Fatalf("%s: an environment: %v, its verifier: %v", name, ok, err)
+		_, several := made.(task.Environment)
+		_, remote := made.(task.Remote) // its verifier needs settings
+		if (several || remote) != (err != nil) {
+			t.Fatalf("%s: an environment: %v, its verifier: %v", name, several, err)
 		}
 		if err != nil {
 			continue

@@ -29,5 +29,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// 26*8=
-	// name: sudoku: want one of arithmetic, cliffwalking, countdown, frozenlake, geometry, gsm8k, math, search, sokoban, words
+	// name: sudoku: want one of arithmetic, cliffwalking, countdown, external, frozenlake, geometry, gsm8k, math, search, sokoban, words
 }

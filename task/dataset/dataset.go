@@ -124,7 +124,7 @@ func New(f Format, s Settings, seed uint64) (*Set, error) {
 	if s.HeldOut > 0 && s.HeldOut < len(t.heldOut) {
 		t.heldOut = f.choose(t.heldOut, s.HeldOut)
 	}
-	for _, p := range slices.Concat(t.train, t.heldOut) {
+	for _, p := range t.Problems() {
 		t.solutions[p.ID] = p.Solution
 	}
 	t.order = task.Order{Seed: seed, Purpose: f.Name + " train", N: len(t.train)}
@@ -151,6 +151,9 @@ func (t *Set) HeldOut() []task.Prompt {
 	}
 	return prompts
 }
+
+// Problems returns all problems, those for training first.
+func (t *Set) Problems() []Problem { return slices.Concat(t.train, t.heldOut) }
 
 // Solution returns the solution of a prompt in the file, empty if there is none.
 func (t *Set) Solution(p task.Prompt) string { return t.solutions[p.ID] }
