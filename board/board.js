@@ -24,6 +24,12 @@
     document.dispatchEvent(new Event("reprise:replaced"));
   }
 
+  function tell(text, how = "") {
+    note.textContent = text;
+    note.className = how;
+  }
+  tell("live, every 2 s");
+
   async function refresh() {
     if (asking || document.hidden || String(getSelection()) !== "") return;
     asking = true;
@@ -39,10 +45,9 @@
         tag = answer.headers.get("ETag") || "";
       }
       answered = new Date();
-      note.hidden = true;
+      tell("live, every 2 s");
     } catch (e) {
-      note.textContent = "As of " + answered.toLocaleTimeString() + ": the page cannot be refreshed: " + e.message;
-      note.hidden = false;
+      tell("As of " + answered.toLocaleTimeString() + ": the page cannot be refreshed: " + e.message, "lost");
     } finally {
       asking = false;
     }

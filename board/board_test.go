@@ -128,7 +128,7 @@ func listed(t *testing.T, b *board.Board, at string) (rows map[string]string, or
 	rows = make(map[string]string)
 	tags := regexp.MustCompile(`<[^>]*>`)
 	for _, m := range rowsInText.FindAllStringSubmatch(answer.Body.String(), -1) {
-		cells := strings.Fields(tags.ReplaceAllString(strings.ReplaceAll(m[1], "<", " <"), ""))
+		cells := strings.Fields(tags.ReplaceAllString(strings.NewReplacer("<wbr>", "", "<", " <").Replace(m[1]), ""))
 		rows[cells[0]] = strings.Join(cells[1:], " ")
 		order = append(order, cells[0])
 	}

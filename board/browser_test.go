@@ -20,6 +20,9 @@ import (
 // and the lines of its console.
 func browse(t *testing.T, address string, seconds int) (dom string, console []string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a browser takes seconds")
+	}
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {

@@ -93,6 +93,9 @@ func columns() []column {
 // Address is the address of the row's page.
 func (r row) Address() string { return address(r.Folder) }
 
+// Parts is the folder's name, cut where a line may break.
+func (r row) Parts() []string { return strings.SplitAfter(r.Folder, "/") }
+
 // Choice reports whether the row can be chosen to be compared.
 func (r row) Choice() bool { return r.Kind == run }
 
@@ -249,7 +252,9 @@ func (s *survey) add(r row, names map[string]fs.DirEntry, read func(*row) error,
 			r.Note = err.Error()
 		}
 	}
-	s.kept[r.Folder] = r
+	if r.Note == "" { // a fault may be gone without a change of the files
+		s.kept[r.Folder] = r
+	}
 	switch {
 	case r.Note != "":
 		r.State = unreadable
