@@ -68,7 +68,8 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 				at := results.Point{X: a.against.of(e.At()), Y: a.measure(e)}
 				seed.At = append(seed.At, at)
 				if at.Y.Known() {
-					last, far = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float()}, max(far, at.X)
+					last = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float(), Arm: side.label}
+					far = max(far, at.X)
 				}
 			}
 			if len(evals) > 1 {
@@ -88,7 +89,7 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 		}
 		f.Curves = append(f.Curves, median)
 		if r := results.MedianReach(evals, a.target.Float()); a.target.Known() && r.Reached {
-			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float()}
+			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float(), Arm: side.label}
 			if a.values && few {
 				m.Name = words.Amount(m.X)
 			}

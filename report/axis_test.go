@@ -102,7 +102,7 @@ func TestLogTicksAreEnoughAndWithinTheAxis(t *testing.T) {
 }
 
 func TestALogarithmicAxisSetsEqualRatiosEquallyFarApart(t *testing.T) {
-	at := regexp.MustCompile(`<path d="M([0-9.]+),[0-9.]+L[0-9.]+,[0-9.]+" style="[^"]*stroke-dasharray:1.5,2.5`)
+	at := regexp.MustCompile(`<path d="M([0-9.]+) [^"]*" data-p="g[0-9]" style="[^"]*stroke-dasharray:1.5,2.5`)
 	for _, log := range []bool{true, false} {
 		f := results.Figure{Title: "f", X: results.Axis{Log: log},
 			Curves: []results.Curve{{Name: "a", At: []results.Point{{X: 1, Y: results.Num(1)},

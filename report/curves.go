@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"html/template"
 	"math"
 	"strings"
 
@@ -16,8 +17,12 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// maxPoints is the most points drawn of a line. More are thinned; peaks, gaps and ends stay.
-const maxPoints = 600
+// pointsPerWidth is the most points drawn of a line for each point of the chart's width, and maxPoints the most that a
+// figure carries of it. More are thinned; peaks, gaps and ends stay.
+const (
+	pointsPerWidth = 0.6
+	maxPoints      = 600
+)
 
 // crowdedFrom is the number of lines from which lines are finer and carry fewer markers.
 const crowdedFrom = 8
@@ -119,9 +124,11 @@ func (p curveChart) chart(s shape) *chart {
 		ch.class += " faint"
 	}
 	many := p.named() > crowdedFrom
+	drawn := int(pointsPerWidth * s.width)
 	var back, lines, marks []plot.Plotter
-	for _, c := range p.of.Curves {
+	for i, c := range p.of.Curves {
 		pen := penOfCurve(c)
+		pen.curve = i
 		if many {
 			pen.width = min(pen.width, 1.4)
 		}
@@ -129,15 +136,15 @@ func (p curveChart) chart(s shape) *chart {
 		low, high := spreadOf(c)
 		switch {
 		case c.Thin && c.Points:
-			back = append(back, markers{thin(points, maxPoints), pen})
+			back = append(back, markers{thin(points, drawn), pen})
 		case c.Thin:
-			back = append(back, line{thin(points, maxPoints), pen})
+			back = append(back, line{thin(points, drawn), pen})
 		case c.Points:
-			back = append(back, whiskers{low, high, pen.role})
-			marks = append(marks, markers{thin(points, maxPoints), pen})
+			back = append(back, whiskers{low, high, pen})
+			marks = append(marks, markers{thin(points, drawn), pen})
 		default:
-			back = append([]plot.Plotter{band{low, high, pen.role}}, back...)
-			lines = append(lines, line{thin(points, maxPoints), pen})
+			back = append([]plot.Plotter{band{low, high, pen}}, back...)
+			lines = append(lines, line{thin(points, drawn), pen})
 			marks = append(marks, markers{pen.along(points, many), pen})
 		}
 	}
@@ -230,9 +237,12 @@ func axisOf(a results.Axis, shown extent, t ticks) axis {
 // figure draws the chart in every shape of its place on the page.
 func (p curveChart) figure(shapes []shape) figure {
 	f := figure{Title: p.of.Title, Note: p.of.Note}
+	data := p.data()
 	for _, s := range shapes {
-		f.SVG = append(f.SVG, p.chart(s).svg())
+		svg, area := p.chart(s).svg()
+		f.SVG, data.Areas = append(f.SVG, svg), append(data.Areas, area)
 	}
+	f.Data = template.JS(data.JSON())
 	return f
 }
 
@@ -339,7 +349,8 @@ func (p curveChart) legend() []key {
 	for _, c := range f.Curves {
 		thick[c.Colour] = thick[c.Colour] || !c.Thin && c.Name != "" && hasValue(c)
 	}
-	for _, c := range f.Curves {
+	arms := armsOf(f.Curves)
+	for n, c := range f.Curves {
 		l := penOfCurve(c)
 		switch {
 		case !hasValue(c):
@@ -359,7 +370,7 @@ func (p curveChart) legend() []key {
 			}
 			marked := l.points || len(l.along(pointsOf(c), p.named() > crowdedFrom)) > 0
 			icon := keyIcon(width, func(canvas *draw.Canvas) { l.key(canvas, marked) })
-			keys = append(keys, key{Icon: icon, Name: oneLine(c.Name)})
+			keys = append(keys, key{Icon: icon, Name: oneLine(c.Name), Arm: arms[n]})
 		}
 		shows.computed, shows.measured = shows.computed || c.Dashed, shows.measured || !c.Dashed
 		shows.band = shows.band || spreads(c) && !c.Points && !c.Thin

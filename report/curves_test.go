@@ -31,7 +31,7 @@ func withSpread(at []results.Point, by float64) []results.Point {
 // drawnFigure draws a figure as one of two beside one another.
 func drawnFigure(f results.Figure) figure { return halves().draw([]results.Figure{f}).Figures[0] }
 
-// paths counts an SVG's paths whose style has all of the parts.
+// paths counts the strokes and areas of an SVG's paths whose attributes have all of the parts.
 func paths(svg markup, parts ...string) int {
 	n := 0
 next:
@@ -42,7 +42,7 @@ next:
 				continue next
 			}
 		}
-		n++
+		n += strings.Count(path, "M")
 	}
 	return n
 }

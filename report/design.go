@@ -447,5 +447,5 @@ func (d Designed) facts() []results.Fact {
 		results.Fact{Name: "machine", Text: fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH,
 			runtime.NumCPU())},
 		results.Fact{Name: "time", Text: fmt.Sprintf("%s, %.3g s", began, d.Took.Seconds())},
-		results.Fact{Name: "made by", Text: d.Call})
+		results.Fact{Name: results.CommandFact, Text: d.Call})
 }

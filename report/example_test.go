@@ -30,6 +30,6 @@ func Example() {
 	}
 	text := page.String()
 	fmt.Println(strings.Contains(text, "<h1>One arm</h1>"), strings.Contains(text, "0.360"),
-		strings.Contains(text, "<script"))
+		strings.Contains(text, "<noscript"))
 	// Output: true true false
 }

@@ -1,12 +1,15 @@
 package report
 
 import (
+	"html/template"
+	"math"
 	"slices"
 
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -166,7 +169,27 @@ func heatFigure(f *results.Figure) figure {
 		return out
 	}
 	out.SVG, out.Scrolls, out.Legend = []markup{h.svg()}, h.width > halfWidth, h.legend()
+	out.Data = template.JS(h.data().JSON())
 	return out
+}
+
+// data returns the values that the map carries for the page's script.
+func (h heat) data() *figures.Data {
+	m := h.of.Map
+	cells := &figures.Cells{Columns: m.Columns, Rows: m.Rows}
+	for _, row := range m.Values {
+		var values []figures.Number
+		for _, v := range row {
+			values = append(values, figures.Number(v.Float()))
+		}
+		cells.Values = append(cells.Values, values)
+	}
+	top := mapFoot + h.row*vg.Length(len(m.Rows))
+	for i, v := range []vg.Length{h.left, top, h.cell, h.row} {
+		cells.Box[i] = math.Round(100*v.Points()) / 100
+	}
+	return &figures.Data{X: figures.Axis{Title: oneLine(h.of.X.Title)}, Y: figures.Axis{Title: oneLine(h.of.Y.Title)},
+		Cells: cells}
 }
 
 // ranks returns the distinct values in ascending order if half of the values lie within a sixth of their range at one

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -25,27 +26,28 @@ func (a annotations) Plot(c draw.Canvas, p *plot.Plot) {
 		place.avoid(l, trX, trY)
 	}
 	const ring = vg.Length(5)
-	for _, m := range a.of.Marks {
+	for i, m := range a.of.Marks {
 		at := vg.Point{X: trX(m.X), Y: trY(m.Y)}
 		if c.Contains(at) {
-			marker{open: true}.draw(&c, inkColor, ring, at)
+			marker{open: true}.draw(&c, inkColor.of(figures.Mark, i), ring, at)
 			place.taken = append(place.taken, around(at, ring))
 		}
 	}
-	for _, m := range a.of.Marks {
+	for i, m := range a.of.Marks {
 		if at := (vg.Point{X: trX(m.X), Y: trY(m.Y)}); c.Contains(at) {
-			place.write(oneLine(m.Name), inkColor, beside(at, ring+3))
+			place.write(oneLine(m.Name), inkColor.of(figures.Mark, i), beside(at, ring+3))
 		}
 	}
-	for _, g := range a.of.Guides {
+	for i, g := range a.of.Guides {
+		named := mutedColor.of(figures.Guide, i)
 		if g.Y.Known() {
 			if y := trY(g.Y.Float()); c.ContainsY(y) {
-				place.write(oneLine(g.Name), mutedColor, alongRow(c.Rectangle, y))
+				place.write(oneLine(g.Name), named, alongRow(c.Rectangle, y))
 			}
 			continue
 		}
 		if x := trX(g.X.Float()); c.ContainsX(x) {
-			place.write(oneLine(g.Name), mutedColor, alongColumn(c.Rectangle, x))
+			place.write(oneLine(g.Name), named, alongColumn(c.Rectangle, x))
 		}
 	}
 }

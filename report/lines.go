@@ -8,12 +8,14 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/results"
 )
 
 // pen is how a curve is drawn.
 type pen struct {
 	role   role
+	curve  int // its number
 	width  vg.Length
 	dashes []vg.Length
 	shape  marker
@@ -40,8 +42,11 @@ func penOfCurve(c results.Curve) pen {
 	return p
 }
 
+// of returns the role of a part of the curve.
+func (p pen) of(part figures.Part) role { return p.role.of(part, p.curve) }
+
 func (p pen) style() draw.LineStyle {
-	return draw.LineStyle{Color: p.role.color(), Width: p.width, Dashes: p.dashes}
+	return draw.LineStyle{Color: p.of(figures.Line).color(), Width: p.width, Dashes: p.dashes}
 }
 
 // along returns the points of a line that carry its marker: all of a short line; of a long line a few, if the shape
@@ -86,33 +91,39 @@ func markerOf(i int) marker {
 
 // draw draws the shape at a point, as large as a circle of the radius looks.
 func (m marker) draw(c *draw.Canvas, r role, radius vg.Length, at vg.Point) {
-	const circleSides = 20 // of an open circle
-	sides, size := m.sides, radius
+	if !c.Contains(at) {
+		return
+	}
+	size := radius
 	switch m.sides {
-	case 0:
-		if !m.open {
-			c.DrawGlyph(draw.GlyphStyle{Color: r.color(), Radius: radius, Shape: draw.CircleGlyph{}}, at)
-			return
-		}
-		sides = circleSides
 	case 3:
 		size *= 1.5
 	case 4:
 		size *= 1.3
 	}
-	if !c.Contains(at) {
-		return
+	var path vg.Path
+	path.Move(at) // the page's script moves the shape with this point
+	if m.sides == 0 {
+		path.Move(vg.Point{X: at.X + size, Y: at.Y})
+		path.Arc(at, size, 0, 2*math.Pi)
 	}
-	corners := make([]vg.Point, sides, sides+1)
-	for i := range corners {
-		angle := m.turn + 2*math.Pi*float64(i)/float64(sides)
-		corners[i] = vg.Point{X: at.X + size*vg.Length(math.Cos(angle)), Y: at.Y + size*vg.Length(math.Sin(angle))}
+	for i := range m.sides {
+		angle := m.turn + 2*math.Pi*float64(i)/float64(m.sides)
+		corner := vg.Point{X: at.X + size*vg.Length(math.Cos(angle)), Y: at.Y + size*vg.Length(math.Sin(angle))}
+		if i == 0 {
+			path.Move(corner)
+		} else {
+			path.Line(corner)
+		}
 	}
+	path.Close()
 	if m.open {
-		c.StrokeLines(draw.LineStyle{Color: r.color(), Width: 1.3}, append(corners, corners[0]))
+		c.SetLineStyle(draw.LineStyle{Color: r.color(), Width: 1.3})
+		c.Stroke(path)
 		return
 	}
-	c.FillPolygon(r.color(), corners)
+	c.SetColor(r.color())
+	c.Fill(path)
 }
 
 // line is a layer: a line that breaks at missing values. A lone value is a marker.
@@ -143,7 +154,7 @@ func (m markers) Plot(c draw.Canvas, p *plot.Plot) {
 	trX, trY := p.Transforms(&c)
 	for _, at := range m.points {
 		if !math.IsNaN(at.Y) {
-			m.pen.shape.draw(&c, m.pen.role, m.pen.radius, vg.Point{X: trX(at.X), Y: trY(at.Y)})
+			m.pen.shape.draw(&c, m.pen.of(figures.Marker), m.pen.radius, vg.Point{X: trX(at.X), Y: trY(at.Y)})
 		}
 	}
 }
@@ -151,7 +162,7 @@ func (m markers) Plot(c draw.Canvas, p *plot.Plot) {
 // band is a layer: the spread of a line, filled between its ends. A lone spread is a whisker.
 type band struct {
 	low, high plotter.XYs // at the same x
-	role      role
+	pen       pen
 }
 
 // Plot implements plot.Plotter.
@@ -165,7 +176,7 @@ func (b band) Plot(c draw.Canvas, p *plot.Plot) {
 		high := b.high[from : from+len(part)]
 		from += len(part)
 		if len(part) == 1 {
-			whiskers{part, high, b.role}.Plot(c, p)
+			whiskers{part, high, b.pen}.Plot(c, p)
 			continue
 		}
 		var ring []vg.Point
@@ -176,7 +187,7 @@ func (b band) Plot(c draw.Canvas, p *plot.Plot) {
 			ring = append(ring, vg.Point{X: trX(high[i].X), Y: trY(high[i].Y)})
 		}
 		if ring = c.ClipPolygonXY(ring); len(ring) > 2 {
-			c.FillPolygon(b.role.band().color(), ring)
+			c.FillPolygon(b.pen.role.band().of(figures.Band, b.pen.curve).color(), ring)
 		}
 	}
 }
@@ -184,13 +195,13 @@ func (b band) Plot(c draw.Canvas, p *plot.Plot) {
 // whiskers is a layer: the spread of single points.
 type whiskers struct {
 	low, high plotter.XYs // at the same x
-	role      role
+	pen       pen
 }
 
 // Plot implements plot.Plotter.
 func (w whiskers) Plot(c draw.Canvas, p *plot.Plot) {
 	trX, trY := p.Transforms(&c)
-	style := draw.LineStyle{Color: w.role.color(), Width: 1}
+	style := draw.LineStyle{Color: w.pen.of(figures.Spread).color(), Width: 1}
 	const half = vg.Length(3)
 	for i, low := range w.low {
 		if math.IsNaN(low.Y) {
@@ -213,9 +224,10 @@ type rule struct {
 
 // guideRules returns the lines of a figure's guides.
 func guideRules(guides []results.Guide) []plot.Plotter {
-	style := draw.LineStyle{Color: mutedColor.color(), Width: 1, Dashes: []vg.Length{1.5, 2.5}}
 	var rules []plot.Plotter
-	for _, g := range guides {
+	for i, g := range guides {
+		style := draw.LineStyle{Color: mutedColor.of(figures.Guide, i).color(), Width: 1,
+			Dashes: []vg.Length{1.5, 2.5}}
 		r := rule{g.Y.Float(), false, style}
 		if !g.Y.Known() {
 			r = rule{g.X.Float(), true, style}

@@ -1,13 +1,16 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 )
@@ -46,7 +49,8 @@ type findingCard struct {
 type section struct {
 	ID, Title string
 	Text      []string
-	Legend    []key // of all its figures
+	Command   string // of the program
+	Legend    []key  // of all its figures
 	Rows      []figureRow
 	Grids     []gridTable
 	Arms      []studyArm
@@ -61,11 +65,13 @@ type figureRow struct {
 
 // figure is a drawn figure. If there are two SVGs, the second is for narrow screens. Empty explains a missing SVG.
 type figure struct {
+	ID                 string // on the page
 	Title, Note, Empty string
 	Beyond             string // what the axes leave out
 	Legend             []key
 	SVG                []markup
-	Scrolls            bool // sideways, on a narrow screen
+	Data               template.JS // for the page's script, as JSON
+	Scrolls            bool        // sideways, on a narrow screen
 }
 
 // key is an entry of a legend: a piece of the drawing and its name.
@@ -73,6 +79,7 @@ type key struct {
 	Before string // to the left of the piece
 	Icon   markup
 	Name   string
+	Arm    string // that the entry hides and shows; empty: none
 }
 
 // config is a configuration to print.
@@ -82,9 +89,35 @@ type config struct{ Label, Text string }
 func Style() string { return styleText }
 
 // CSS gives the template the style sheet.
-func (p *page) CSS() template.CSS { return template.CSS(styleText) }
+func (p *page) CSS() template.CSS { return template.CSS(styleText + figures.Style) }
+
+// Script gives it the script.
+func (p *page) Script() template.JS { return template.JS(figures.Script) }
+
+// nameFigures gives every figure an address on the page, made of its title.
+func (p *page) nameFigures() {
+	taken := make(map[string]int)
+	for _, s := range p.Sections {
+		taken[s.ID]++
+	}
+	for _, s := range p.Sections {
+		for _, row := range s.Rows {
+			for i := range row.Figures {
+				f := &row.Figures[i]
+				id := strings.Join(strings.FieldsFunc(strings.ToLower(f.Title), func(r rune) bool {
+					return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+				}), "-")
+				if taken[id]++; taken[id] > 1 || id == "" {
+					id = fmt.Sprintf("%s-%d", cmp.Or(id, "figure"), taken[id])
+				}
+				f.ID = id
+			}
+		}
+	}
+}
 
 func (p *page) write(w io.Writer) error {
+	p.nameFigures()
 	t, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return err
@@ -140,6 +173,9 @@ func factTable(title string, heads []string, rows [][]string) gridTable {
 			class := "sentence"
 			if i == 0 {
 				class = "word"
+			}
+			if i > 0 && row[0] == results.CommandFact {
+				class += " command"
 			}
 			list = append(list, gridCell{Text: text, Class: class})
 		}

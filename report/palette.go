@@ -3,10 +3,14 @@ package report
 import (
 	"fmt"
 	"image/color"
+	"slices"
+
+	"github.com/reprise-rl/reprise/internal/figures"
 )
 
-// role is the meaning of a colour. Plots are drawn in the role's light colour; the SVG then refers to the page's style
-// sheet, which has the dark colour too.
+// role is the meaning of a colour, and what is drawn in it. Plots are drawn in a colour of each role's own; the SVG then
+// refers to the page's style sheet, which has the light and the dark colour. Roles below allRoles are drawn in their
+// light colour; those of parts follow.
 type role int
 
 const (
@@ -50,7 +54,45 @@ func armPaints() [MostArms]paint {
 	}
 }
 
+// of returns the role of a part of a drawing in this colour: that of the n-th curve, guide or mark.
+func (r role) of(p figures.Part, n int) role {
+	kinds := figures.Parts()
+	return r%allRoles + allRoles*role(1+n*len(kinds)+slices.Index(kinds, p))
+}
+
+// part returns what of returned, as the value of the attribute data-p, "" for other roles.
+func (r role) part() string {
+	if r < allRoles {
+		return ""
+	}
+	kinds := figures.Parts()
+	k := int(r/allRoles) - 1
+	return fmt.Sprintf("%c%d", kinds[k%len(kinds)], k/len(kinds))
+}
+
+// partColours is where the colours of parts begin.
+const partColours = 0x400000
+
+// hex returns the colour in which the role is drawn.
+func (r role) hex() uint32 {
+	if r < allRoles {
+		return r.paint().hex
+	}
+	return partColours + uint32(r)
+}
+
+// drawnIn returns the role that is drawn in a colour.
+func drawnIn(hex uint32) (r role, ok bool) {
+	for r := inkColor; r < allRoles; r++ {
+		if r.paint().hex == hex {
+			return r, true
+		}
+	}
+	return role(hex - partColours), hex >= partColours+uint32(allRoles)
+}
+
 func (r role) paint() paint {
+	r %= allRoles
 	switch r {
 	case inkColor:
 		return paint{0x1F2328, "ink", 1}
@@ -87,7 +129,7 @@ func towardsWhite(hex uint32, share float64) uint32 {
 
 // color returns the drawing colour, which is different for every role.
 func (r role) color() color.Color {
-	hex := r.paint().hex
+	hex := r.hex()
 	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
 }
 
@@ -95,16 +137,6 @@ func (r role) color() color.Color {
 func (r role) band() role { return r + 1 }
 
 func (r role) thin() role { return r + 2 }
-
-// paints returns every role's paint by its hexadecimal drawing colour.
-func paints() map[string]paint {
-	m := make(map[string]paint)
-	for r := inkColor; r < allRoles; r++ {
-		p := r.paint()
-		m[fmt.Sprintf("%06X", p.hex)] = p
-	}
-	return m
-}
 
 // heatLevels is the number of fills of a heat map, few enough that text is readable on each.
 const heatLevels = 9

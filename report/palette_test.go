@@ -1,8 +1,11 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/figures"
 )
 
 // The arms' colours must be told apart by every eye: with equal markers, two of them are at least nine hundredths of
@@ -48,7 +51,25 @@ func TestArmsAreToldApartByEveryEye(t *testing.T) {
 }
 
 func TestRolesAreDrawnInColoursOfTheirOwn(t *testing.T) {
-	if got, want := len(paints()), int(allRoles); got != want {
-		t.Errorf("%d colours for %d roles: two share one, and the style sheet cannot tell them apart", got, want)
+	drawn := make(map[uint32]role)
+	add := func(r role) {
+		if other, taken := drawn[r.hex()]; taken {
+			t.Fatalf("roles %d and %d are both drawn in %06X: the style sheet cannot tell them apart", r, other, r.hex())
+		}
+		drawn[r.hex()] = r
+		if back, ok := drawnIn(r.hex()); !ok || back != r {
+			t.Fatalf("role %d is drawn in %06X, which is role %d, %v", r, r.hex(), back, ok)
+		}
+	}
+	for r := inkColor; r < allRoles; r++ {
+		add(r)
+	}
+	for n := range 200 {
+		for _, p := range figures.Parts() {
+			r := armRole(n%MostArms).of(p, n)
+			if add(r); r.part() != fmt.Sprintf("%c%d", p, n) || r.paint() != armRole(n%MostArms).paint() {
+				t.Fatalf("part %c%d is %q in %v", p, n, r.part(), r.paint())
+			}
+		}
 	}
 }

@@ -148,10 +148,10 @@ func decayMoves(arms []*arm) bool {
 
 // lineBudget is the number of points shared by all lines of a training chart. It bounds the size of pages with many
 // seeds and long runs.
-const lineBudget = 2600
+const lineBudget = 480
 
 // thickBudget is the number of points shared by the medians of a training chart.
-const thickBudget = 1000
+const thickBudget = 252
 
 // trainingFigures draws every measured metric, and names the unmeasured ones that are normally shown.
 func trainingFigures(arms []*arm, metrics []metric) (figures []results.Figure, missing []string) {
@@ -175,7 +175,7 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 	for _, side := range arms {
 		lines += len(side.runs) + 1
 	}
-	limit := max(48, lineBudget/lines)
+	limit := max(24, lineBudget/lines)
 	var all []float64
 	last := 0.0
 	for _, side := range arms {
@@ -398,11 +398,11 @@ func unbroken(points plotter.XYs) []plotter.XYs {
 	return parts
 }
 
-// smooth returns the median of the values within half points on either side, at about sixteen points per window and at
+// smooth returns the median of the values within half points on either side, at about eight points per window and at
 // both ends. Missing values stay missing.
 func smooth(points plotter.XYs, half int) plotter.XYs {
 	var out plotter.XYs
-	stride := max(1, half/8)
+	stride := max(1, half/4)
 	around := make([]float64, 0, 2*half+1)
 	for i, p := range points {
 		if i%stride != 0 && i != len(points)-1 {

@@ -54,7 +54,8 @@ type Sheet struct {
 // Section is a part of a sheet under its own heading.
 type Section struct {
 	Title   string   `json:"title"`
-	Text    []string `json:"text,omitempty"` // paragraphs
+	Text    []string `json:"text,omitempty"`    // paragraphs
+	Command string   `json:"command,omitempty"` // of the program, to be copied
 	Figures []Figure `json:"figures,omitempty"`
 	Grids   []Grid   `json:"tables,omitempty"`
 }
@@ -64,6 +65,9 @@ type Fact struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
+
+// CommandFact is the name of the fact whose text is the command that makes the sheet.
+const CommandFact = "Command"
 
 // Verdict is the outcome of a claim.
 type Verdict string
@@ -141,8 +145,9 @@ type Guide struct {
 // MarkedAt is a named point of a figure or a cell of a map.
 type MarkedAt struct {
 	Name string  `json:"name"`
-	X    float64 `json:"x"` // of a map: the column, from 0
-	Y    float64 `json:"y"` // of a map: the row, from 0
+	X    float64 `json:"x"`             // of a map: the column, from 0
+	Y    float64 `json:"y"`             // of a map: the row, from 0
+	Arm  string  `json:"arm,omitempty"` // the curve that it belongs to, by name; empty: none
 }
 
 // HeatMap is values by column and row.

@@ -118,7 +118,7 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 			duration(time.Duration(s.Seconds*float64(time.Second))), s.AtOnce)},
 	}
 	if r.Command != "" {
-		list = append(list, results.Fact{Name: "Command", Text: r.Command})
+		list = append(list, results.Fact{Name: results.CommandFact, Text: r.Command})
 	}
 	return list
 }

@@ -1,0 +1,263 @@
+package report
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/internal/browsertest"
+)
+
+var (
+	shots     = flag.String("shots", "", "folder for screenshots of pages")
+	shotPages = flag.String("pages", "", "pages to take them of, as NAME=FILE,NAME=FILE")
+)
+
+// opened returns a page over two arms of two seeds in a browser, and its address.
+func opened(t *testing.T) (*browsertest.Page, string) {
+	t.Helper()
+	p := browsertest.Open(t)
+	var page bytes.Buffer
+	if err := renderComparison(&page, madeComparison(t, 2, 300)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "report.html")
+	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.Size(1280, 900)
+	p.Go("file://" + file)
+	return p, "file://" + file
+}
+
+// same checks the text of an expression.
+func same(t *testing.T, p *browsertest.Page, what, expression, want string) {
+	t.Helper()
+	if got := p.Text(expression); got != want {
+		t.Errorf("%s is %q, want %q", what, got, want)
+	}
+}
+
+const entropy = "#entropy"
+
+// tip is the text of the values that are shown.
+const tip = `[...document.querySelectorAll(".tip p, .tip td")].map((e) => e.textContent).filter(Boolean).join("|")`
+
+func TestValuesAreShownOnHoverAndByKeys(t *testing.T) {
+	p, _ := opened(t)
+	p.Move("#accuracy-against-compute svg.wide", 0.5, 0.5)
+	// The values must be those of the data at the x that is shown.
+	same(t, p, "the value on hover", `(() => {
+		const data = JSON.parse(document.querySelector("#accuracy-against-compute script").textContent);
+		const row = [...document.querySelectorAll(".tip tr")].find((r) => r.cells[0].textContent === "replay, 2 seeds");
+		const shown = document.querySelector(".tip p").textContent.match(/[\d,]+$/)[0].replaceAll(",", "");
+		const c = data.curves.find((c) => c.name === "replay, 2 seeds");
+		let sum = 0;
+		const xs = Array.isArray(c.x) ? c.x.map((v) => sum += v) : c.x.at, i = xs.indexOf(Number(shown));
+		return [i > 0, Math.abs(Number(row.cells[1].textContent) - c.y[i]) < 1e-4].join();
+	})()`, "true,true")
+	same(t, p, "the number of hairlines", `document.querySelectorAll(".hair").length`, "1")
+	p.Move("h1", 0.5, 0.5)
+	same(t, p, "what is shown beside the chart", tip, "")
+
+	p.Eval(`document.querySelector("#entropy svg").focus()`)
+	p.Key("ArrowRight")
+	first := p.Text(tip)
+	if !strings.HasPrefix(first, "updates 1|") || !strings.Contains(first, "|replay|") ||
+		!strings.Contains(first, "baseline|") {
+		t.Errorf("the first key shows %q, want update 1 and both arms", first)
+	}
+	p.Key("ArrowRight")
+	if second := p.Text(tip); second == first || second == "" {
+		t.Errorf("the second key shows %q after %q", second, first)
+	}
+	p.Key("End")
+	same(t, p, "the last value's x", `document.querySelector(".tip p").textContent`, "updates 471")
+	p.Key("Escape")
+	same(t, p, "what is shown after Escape", tip, "")
+	noErrors(t, p)
+}
+
+// shownChart is a selector of the page's first chart that is shown.
+func shownChart(p *browsertest.Page) string {
+	return p.Text(`(() => { const s = [...document.querySelectorAll("figure svg:not(.icon)")].find((s) => s.clientWidth > 0);
+		s.id = "chart"; return "#chart"; })()`)
+}
+
+func noErrors(t *testing.T, p *browsertest.Page) {
+	t.Helper()
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
+	}
+}
+
+// drawn is the d of the thick line of replay in the chart of the KL divergence.
+const drawn = `document.querySelector("#kl-b [data-p=l5]").getAttribute("d")`
+
+func TestArmsLogAndSmoothingAreInTheAddress(t *testing.T) {
+	p, address := opened(t)
+	hidden := `[...document.querySelectorAll("figure [data-p]")].filter((e) => getComputedStyle(e).display === "none").length`
+	visible := func(arm string) string {
+		return fmt.Sprintf(`(() => { let n = 0; for (const f of document.querySelectorAll("figure")) {
+			const s = f.querySelector("script"), d = s && JSON.parse(s.textContent); if (!d || !d.curves) continue;
+			for (const e of f.querySelectorAll("[data-p^=l]"))
+				if (d.curves[e.dataset.p.slice(1)].arm === %q && getComputedStyle(e).display !== "none") n++;
+		} return n; })()`, arm)
+	}
+	all := p.Text(visible("baseline"))
+	same(t, p, "what is hidden at first", hidden, "0")
+	p.Eval(`document.querySelector("#accuracy button.arm[data-arm=replay]").click()`)
+	same(t, p, "lines of the arm after it was hidden", visible("replay"), "0")
+	same(t, p, "lines of the other arm", visible("baseline"), all)
+	same(t, p, "the address", `location.hash`, "#hide=replay")
+	same(t, p, "other legends", `[...document.querySelectorAll("button.arm[data-arm=replay]")].every((b) =>
+		b.getAttribute("aria-pressed") === "false")`, "true")
+	p.Move(entropy+" svg", 0.5, 0.5)
+	if text := p.Text(tip); strings.Contains(text, "replay") || !strings.Contains(text, "baseline") {
+		t.Errorf("hover shows %q: want the visible arm only", text)
+	}
+	p.Eval(`document.querySelector("#training button.arm[data-arm=replay]").click()`)
+	same(t, p, "what is hidden in the end", hidden, "0")
+	same(t, p, "the address in the end", `location.href`, address)
+
+	linear := p.Text(drawn)
+	labels := `[...document.querySelectorAll("#kl-b svg text")].filter((e) => getComputedStyle(e).display !== "none"
+		&& e.getAttribute("text-anchor") === "end").map((e) => e.textContent).join()`
+	p.Eval(`[...document.querySelectorAll("#kl-b .tools button")].find((b) => b.textContent === "log").click()`)
+	same(t, p, "the address with a log axis", `location.hash`, "#log=kl-b")
+	if p.Text(drawn) == linear || !strings.Contains(p.Text(labels), "0.005") {
+		t.Errorf("the log axis has the labels %q", p.Text(labels))
+	}
+	// Equal ratios are equally far apart.
+	same(t, p, "the ticks' distances", `(() => { const at = Object.fromEntries([...document.querySelectorAll(
+		"#kl-b svg text[text-anchor=end]")].map((e) => [e.textContent, Number(e.getAttribute("y"))]));
+		return Math.abs((at["0.002"] - at["0.005"]) / (Math.log(5 / 2)) / ((at["0.005"] - at["0.01"]) / Math.log(2)) - 1) < 0.02; })()`,
+		"true")
+	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10"; s.dispatchEvent(new Event("change")); }`)
+	both := p.Text(drawn)
+	same(t, p, "the address with smoothing", `location.hash`, "#log=kl-b&smooth=10")
+
+	p.Go("about:blank")
+	p.Go(address + "#log=kl-b&smooth=10&hide=baseline")
+	same(t, p, "the restored line", drawn, both)
+	same(t, p, "lines of the hidden arm", visible("baseline"), "0")
+	p.Eval(`new Promise((done) => { addEventListener("hashchange", done, { once: true }); location.hash = "#x=1"; })`)
+	same(t, p, "the line without state", drawn, linear)
+	same(t, p, "what is hidden without state", hidden, "0")
+	noErrors(t, p)
+}
+
+func TestSmoothingIsAnExponentialAverage(t *testing.T) {
+	p, _ := opened(t)
+	rough := func() string {
+		return p.Text(`(() => { const y = document.querySelector("#gradient-norm [data-p=l5]").getAttribute("d").split(/[ML]/)
+			.slice(1).map((s) => Number(s.split(",")[1])); let sum = 0;
+			for (let i = 1; i < y.length; i++) sum += Math.abs(y[i] - y[i - 1]); return Math.round(sum); })()`)
+	}
+	var sums []string
+	for _, strength := range []string{"0", "1", "3", "10"} {
+		p.Eval(`location.replace("#smooth=` + strength + `"), new Promise((done) => requestAnimationFrame(() => setTimeout(done)))`)
+		sums = append(sums, rough())
+	}
+	for i := 1; i < len(sums); i++ {
+		var before, after int
+		if _, err := fmt.Sscan(sums[i-1]+" "+sums[i], &before, &after); err != nil || after >= before {
+			t.Errorf("the line rises and falls by %v with growing smoothing: want less each time", sums)
+		}
+	}
+}
+
+func TestPointsAreDownloaded(t *testing.T) {
+	p, _ := opened(t)
+	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
+		HTMLAnchorElement.prototype.click = function () { window.file = this.download; }; }`)
+	p.Eval(`[...document.querySelectorAll("#accuracy-against-updates .tools button")].find((b) => b.textContent === "CSV").click()`)
+	same(t, p, "the file", "window.file", "accuracy-against-updates.csv")
+	lines := strings.Split(strings.TrimSpace(p.Text("window.blob.text()")), "\n")
+	if lines[0] != `curve,optimizer updates,"held-out pass@1, greedy",low,high` {
+		t.Errorf("the head is %q", lines[0])
+	}
+	c := madeComparison(t, 2, 300)
+	want := c.Replay[1].Evals[3]
+	line := fmt.Sprintf(`"replay, run 2",%d,%.6g,,`, want.Update, want.Pass1)
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, line) {
+		t.Errorf("there is no line %q in\n%.400s", line, text)
+	}
+}
+
+func TestPagesAreCompleteInPrintAndWithoutScripts(t *testing.T) {
+	p, address := opened(t)
+	lines := `[...document.querySelectorAll("figure [data-p]")].filter((e) => getComputedStyle(e).display === "none").length`
+	controls := `[...document.querySelectorAll(".tools, .smoothing, .copy")].filter((e) => getComputedStyle(e).display !== "none").length`
+	p.Eval(`document.querySelector("button.arm[data-arm=replay]").click()`)
+	p.Move(entropy+" svg", 0.5, 0.5)
+	p.Media("print", "light")
+	same(t, p, "lines hidden in print", lines, "0")
+	same(t, p, "controls in print", controls, "0")
+	same(t, p, "values in print", `[...document.querySelectorAll(".tip, .hair")].filter((e) =>
+		getComputedStyle(e).display !== "none").length`, "0")
+	p.Media("screen", "light")
+	if p.Text(controls) == "0" {
+		t.Error("no controls on the screen")
+	}
+
+	p.Scripts(false)
+	p.Go("about:blank")
+	p.Go(address)
+	p.Scripts(true) // to ask; those of the page did not run
+	same(t, p, "lines hidden without scripts", lines, "0")
+	same(t, p, "buttons without scripts", `document.querySelectorAll("button, select").length`, "0")
+	same(t, p, "charts without scripts", `[...document.querySelectorAll("figure")].every((f) => f.querySelector("svg [data-p], .empty"))`,
+		"true")
+}
+
+func TestTheScriptStartsAgainWhenThePageWasReplaced(t *testing.T) {
+	p, _ := opened(t)
+	p.Eval(`window.first = document.querySelector("main").innerHTML`) // as the script left it
+	p.Eval(`fetch = null; window.fresh = new DOMParser().parseFromString(document.documentElement.outerHTML, "text/html")`)
+	p.Eval(`document.querySelector("button.arm[data-arm=replay]").click()`)
+	p.Eval(`{ for (const e of window.fresh.querySelectorAll(".tools, .smoothing")) e.remove();
+		for (const b of window.fresh.querySelectorAll("button.arm")) { const s = window.fresh.createElement("span");
+			s.dataset.arm = b.dataset.arm; s.append(...b.childNodes); b.replaceWith(s); }
+		document.querySelector("main").replaceWith(window.fresh.querySelector("main"));
+		document.dispatchEvent(new Event("reprise:replaced")); }`)
+	same(t, p, "the legend", `document.querySelector("button.arm[data-arm=replay]").getAttribute("aria-pressed")`, "false")
+	same(t, p, "the line", `getComputedStyle(document.querySelector("#entropy [data-p=l5]")).display`, "none")
+	noErrors(t, p)
+}
+
+// Everything fits at every width, light and dark. The screenshots are kept in the folder of -shots, if given.
+func TestPagesFitTheScreen(t *testing.T) {
+	p, address := opened(t)
+	pages := map[string]string{"comparison": address}
+	for pair := range strings.SplitSeq(*shotPages, ",") {
+		if name, file, ok := strings.Cut(pair, "="); ok {
+			pages[name] = "file://" + file
+		}
+	}
+	for name, page := range pages {
+		p.Go(page)
+		for _, width := range []int{390, 800, 1280} {
+			p.Size(width, 900)
+			if got := p.Text(`document.documentElement.scrollWidth`); got != fmt.Sprint(width) {
+				t.Errorf("%s is %s px wide in %d px", name, got, width)
+			}
+			for _, scheme := range []string{"light", "dark"} {
+				p.Media("screen", scheme)
+				p.Move(shownChart(p), 0.7, 0.5)
+				same(t, p, fmt.Sprintf("%s at %d: whether the values are on the screen", name, width), `(() => {
+					const b = document.querySelector(".tip").getBoundingClientRect();
+					return b.width > 60 && b.left >= 0 && b.right <= innerWidth; })()`, "true")
+				if *shots != "" {
+					p.Shot(filepath.Join(*shots, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)))
+				}
+			}
+			p.Media("screen", "light")
+		}
+	}
+	noErrors(t, p)
+}
