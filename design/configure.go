@@ -71,7 +71,7 @@ type Neighbour struct {
 // too short.
 type Grid struct {
 	Splits     []Split // rows, by ascending T
-	Capacities []int   // columns: B, 2B, 4B, …
+	Capacities []int   // columns, ascending: B, 2B, 4B, … and the best
 	Objective  [][]float64
 	Savings    [][]float64
 }
@@ -271,11 +271,14 @@ func (t Theory) otherSplits(f Fleet, trainers, step int) []Neighbour {
 	return found
 }
 
-// grid returns J over all splits that can run and capacities B, 2B, 4B, … to well beyond the best one.
+// grid returns J over all splits that can run and capacities: the best one, and B, 2B, 4B, … to well beyond it.
 func (t Theory) grid(f Fleet, best int) Grid {
 	var g Grid
 	for n := f.Batch; n <= min(f.MostCapacity, max(4*best, 16*f.Batch)); n *= 2 {
 		g.Capacities = append(g.Capacities, n)
+	}
+	if i, found := slices.BinarySearch(g.Capacities, best); !found {
+		g.Capacities = slices.Insert(g.Capacities, i, best)
 	}
 	for _, trainers := range divisors(f.Batch, f.GPUs-1) {
 		c := t.candidate(f, trainers)

@@ -240,3 +240,26 @@ func TestARecommendationHasTheBoundThatWasAskedFor(t *testing.T) {
 		t.Errorf("the text:\n%s", text)
 	}
 }
+
+// The map of savings has the recommendation, and nothing in it is better.
+func TestTheHighestSavingsAreTheRecommended(t *testing.T) {
+	between := 0
+	for _, mu := range []float64{1, 3.3, 5.28, 12, 40} {
+		for _, rho := range []float64{0, 0.02, 0.1, 0.5} {
+			r := recommended(t, given(mu, rho, PowerLaw{Exponent: 0.1}), commandFleet())
+			g, highest := r.WhatIf(mostSplits)
+			row := slices.Index(g.Splits, Split{r.Plan.Workers, r.Plan.Trainers})
+			column := slices.Index(g.Capacities, r.Plan.Capacity)
+			if row < 0 || column < 0 || g.Savings[row][column] != highest || highest != r.Plan.Savings {
+				t.Errorf("mu %v, rho %v: (%d, %d), N = %d saves %v; the map's highest is %v in %+v", mu, rho,
+					r.Plan.Workers, r.Plan.Trainers, r.Plan.Capacity, r.Plan.Savings, highest, g)
+			}
+			if column > 0 && g.Capacities[column]%commandFleet().Batch != 0 {
+				between++
+			}
+		}
+	}
+	if between == 0 {
+		t.Error("no recommended capacity lies between multiples of the batch: the test shows nothing")
+	}
+}

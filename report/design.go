@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/design"
@@ -38,7 +39,7 @@ func (d Designed) sheet() *results.Sheet {
 		Lead: d.Summary(),
 		Sections: []results.Section{
 			{Title: "Why", Text: d.Why(), Grids: []results.Grid{configuration}},
-			{Title: "Run it", Text: []string{d.Command}},
+			{Title: "Run it", Command: strings.ReplaceAll(d.Command, " --set ", " \\\n  --set ")},
 			{Title: "Caveats", Text: d.Caveats()},
 			d.whatIf(),
 			{Title: "Over the rollout cost", Figures: d.optimaOverCost()},
@@ -72,7 +73,7 @@ func (d Designed) whatIf() results.Section {
 		for k, v := range g.Savings[i] {
 			row[k] = results.Num(100 * v)
 			if v == highest {
-				marks = append(marks, results.MarkedAt{Name: "highest", X: float64(k), Y: float64(i)})
+				marks = append(marks, results.MarkedAt{Name: "highest: the recommendation", X: float64(k), Y: float64(i)})
 			}
 		}
 		m.Values = append(m.Values, row)

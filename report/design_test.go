@@ -56,6 +56,7 @@ func TestThePageOfARecommendationOpensOffline(t *testing.T) {
 		"alone":   designed(t, design.Fleet{GPUs: 2, Batch: 1, Group: 1, MostCapacity: 64}, unchanged),
 	} {
 		var out bytes.Buffer
+		d.Command = "reprise train --set pipeline.workers=4"
 		if err := Design(&out, d); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -63,7 +64,8 @@ func TestThePageOfARecommendationOpensOffline(t *testing.T) {
 		for _, want := range []string{
 			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost",
 			"Cost over the staleness horizon", "The weight against a step", "Savings by split of the GPUs and capacity",
-			"Neighbours", d.sheet().Title, "commit", "machine", "seeds", "plain SGD",
+			"Neighbours", d.sheet().Title, "highest: the recommendation",
+			"<pre class=\"command\">reprise train \\\n  --set pipeline.workers=4</pre>", "commit", "machine", "seeds", "plain SGD",
 		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s: the page lacks %q", name, want)

@@ -224,7 +224,8 @@
     const x = box.left - outer.left + at * box.width / d.svg.viewBox.baseVal.width;
     const right = x + 14 + tip.offsetWidth <= Math.min(outer.width, document.documentElement.clientWidth - outer.left);
     tip.style.left = Math.max(0, right ? x + 14 : x - 14 - tip.offsetWidth) + "px";
-    tip.style.top = box.top - outer.top + 22 + "px";
+    const below = f.data.cells ? d.svg.viewBox.baseVal.height - f.data.cells.box[1] + (place.row + 1) * f.data.cells.box[3] : 15;
+    tip.style.top = box.top - outer.top + below * box.height / d.svg.viewBox.baseVal.height + 7 + "px";
   }
 
   function readCurves(f, d, place, tip) {
