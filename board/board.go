@@ -2,9 +2,9 @@
 // of each, and a page of up to eight runs side by side.
 //
 // [Open] makes a [Board] of a folder; it is an [http.Handler]. Package report draws the pages, from the files as they
-// are when a page is asked for. A page is drawn again only if the size or the time of a file has changed; else a request
-// with its entity tag is answered by 304. A short script asks every two seconds while the page is visible, and puts the
-// new main part in place of the old, followed by the event reprise:replaced on the document.
+// are when a page is asked for. A page is drawn again only if the size or the time of a file has changed; else a
+// request with its entity tag is answered by 304. A short script asks every two seconds while the page is visible. It
+// puts the new main part in place of the old and then dispatches the event reprise:replaced on the document.
 //
 // A board reads nothing outside its folder, also through links, changes nothing, and answers to names of this machine
 // only. It has no tokens: whoever can connect can read. Listen on loopback.
@@ -80,7 +80,7 @@ func Open(dir string) (*Board, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: want a folder with runs in it, such as runs for reprise train --out runs/NAME", err)
 	}
-	b := &Board{dir: dir, root: root, opened: time.Now(), most: maxRows, rows: make(map[string]row), pages: make(map[string]drawn)}
+	b := &Board{dir: dir, root: root, opened: time.Now(), most: maxRows, pages: make(map[string]drawn)}
 	if b.text, err = template.New("board").Parse(pageText); err == nil {
 		b.policy, err = policy()
 	}
@@ -174,7 +174,8 @@ func (b *Board) compare(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				return err
 			}
-			arms = append(arms, results.NamedRuns{Name: strings.TrimPrefix(b.name(dir), above), Runs: []*results.Run{run}})
+			name := strings.TrimPrefix(b.name(dir), above)
+			arms = append(arms, results.NamedRuns{Name: name, Runs: []*results.Run{run}})
 		}
 		return report.Arms(page, "Runs side by side", arms)
 	})
@@ -226,7 +227,8 @@ func (b *Board) page(at, tag string, dirs []string, draw func(io.Writer) error) 
 	for i, dir := range dirs {
 		names[i] = b.name(dir)
 	}
-	if err := b.text.ExecuteTemplate(&bar, "bar", view{Dir: b.dir, Tag: tag, At: strings.Join(names, ", ")}); err != nil {
+	v := view{Dir: b.dir, Tag: tag, At: strings.Join(names, ", ")}
+	if err := b.text.ExecuteTemplate(&bar, "bar", v); err != nil {
 		return nil, err
 	}
 	body := bytes.Replace(page.Bytes(), []byte("<body>\n"), append([]byte("<body>\n"), bar.Bytes()...), 1)
@@ -266,8 +268,8 @@ func (b *Board) tag(at string, dirs []string) (string, error) {
 		}
 	}
 	if total > maxBytes {
-		return "", fmt.Errorf("the files of this page have %d MB: the board draws up to %d MB: choose fewer runs, or use "+
-			"reprise report", total>>20, maxBytes>>20)
+		return "", fmt.Errorf("the files of this page have %d MB: the board draws up to %d MB: choose fewer runs, or "+
+			"use reprise report", total>>20, maxBytes>>20)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }

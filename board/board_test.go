@@ -50,8 +50,9 @@ func (w *written) train(to int, seconds float64) *written {
 	w.t.Helper()
 	for u := w.updates.Lines() + 1; u <= to; u++ {
 		x := float64(u)
-		must(w.t, w.updates.Append(results.Update{Update: u, Version: u, Clock: x, Compute: 1000 * x, ComputeBusy: 1000 * x,
-			ComputeAll: 1000 * x, Reward: results.Num(1 - 1/x), Loss: results.Num(1 / x), Entropy: results.Num(1 / x)}))
+		must(w.t, w.updates.Append(results.Update{Update: u, Version: u, Clock: x, Compute: 1000 * x,
+			ComputeBusy: 1000 * x, ComputeAll: 1000 * x, Reward: results.Num(1 - 1/x),
+			Loss: results.Num(1 / x), Entropy: results.Num(1 / x)}))
 		must(w.t, w.timings.Append(results.Timing{Update: u, Elapsed: seconds * x}))
 	}
 	return w
@@ -159,7 +160,7 @@ func TestTheListTellsWhatAFolderHolds(t *testing.T) {
 	begin(t, dir, "ended/replay/seed-1").train(5, 1).end("budget")
 	must(t, results.WriteCompare(filepath.Join(dir, "ended"), &results.Compare{Format: 1, Target: 0.65}))
 	must(t, os.MkdirAll(filepath.Join(dir, "study"), 0o755))
-	must(t, results.WriteStudy(filepath.Join(dir, "study"), &results.Study{Name: "mu", Sheet: results.Sheet{Title: "Mu"}}))
+	must(t, results.WriteStudy(filepath.Join(dir, "study"), &results.Study{Sheet: results.Sheet{Title: "Mu"}}))
 	// Nothing of these is a run.
 	begin(t, dir, ".hidden")
 	begin(t, dir, "fresh/checkpoint")
@@ -173,9 +174,9 @@ func TestTheListTellsWhatAFolderHolds(t *testing.T) {
 		"stopped": "run interrupted 3 0.300 0.65", "resumed": "run running 4 0.300 0.65",
 		"killed": "run stale 3 0.300", "large": "run running 3 0.300", "torn": "run running 3 0.300",
 		"broken": "broken/eval.jsonl: last line: invalid character",
-		"both":   "comparison running – – 0.65", "both/baseline/seed-1": "run finished 5", "both/baseline/seed-2": "run running",
-		"both/replay/seed-1": "run finished", "ended": "comparison finished – – 0.65", "ended/replay/seed-1": "run finished",
-		"study": "study finished",
+		"both":   "comparison running – – 0.65", "both/baseline/seed-1": "run finished 5",
+		"both/baseline/seed-2": "run running", "both/replay/seed-1": "run finished",
+		"ended": "comparison finished – – 0.65", "ended/replay/seed-1": "run finished", "study": "study finished",
 	} {
 		if !strings.HasPrefix(rows[folder], want) {
 			t.Errorf("%s: %q, want it to begin with %q", folder, rows[folder], want)
@@ -301,15 +302,19 @@ func TestAHalfWrittenLineIsLeftForLater(t *testing.T) {
 	b := open(t, dir)
 	path := filepath.Join(dir, "a", results.EvalFile)
 	appendText(t, path, `{"update":3,"version":3,"grid":3000,"compute":3000,"compute_busy":3000,`)
-	if got := ask(b, "/at/a/", ""); got.Code != http.StatusOK || strings.Contains(got.Body.String(), "after 3 updates") {
+	got := ask(b, "/at/a/", "")
+	if got.Code != http.StatusOK || strings.Contains(got.Body.String(), "after 3 updates") {
 		t.Errorf("half a line: %d\n%.900s", got.Code, main(got))
 	}
-	appendText(t, path, `"compute_all":3000,"clock":3,"problems":400,"pass1":0.4,"samples":0,"mean_length":null,"truncated":null}`+"\n")
-	if got := ask(b, "/at/a/", ""); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), "after 3 updates") {
+	appendText(t, path, `"compute_all":3000,"clock":3,"problems":400,"pass1":0.4,"samples":0,"mean_length":null,`+
+		`"truncated":null}`+"\n")
+	got = ask(b, "/at/a/", "")
+	if got.Code != http.StatusOK || !strings.Contains(got.Body.String(), "after 3 updates") {
 		t.Errorf("the whole line: %d\n%.900s", got.Code, main(got))
 	}
 	must(t, os.RemoveAll(w.dir))
-	if got := ask(b, "/at/a/", ""); got.Code != http.StatusNotFound || !strings.Contains(got.Body.String(), "no such file") {
+	got = ask(b, "/at/a/", "")
+	if got.Code != http.StatusNotFound || !strings.Contains(got.Body.String(), "no such file") {
 		t.Errorf("a run that vanished: %d\n%.900s", got.Code, main(got))
 	}
 }
@@ -329,7 +334,8 @@ func TestFoldersMayVanishWhileTheyAreRead(t *testing.T) {
 					return
 				default:
 				}
-				if got := ask(b, at, ""); !strings.HasSuffix(got.Body.String(), "</html>\n") || at == "/" && got.Code != 200 {
+				got := ask(b, at, "")
+				if !strings.HasSuffix(got.Body.String(), "</html>\n") || at == "/" && got.Code != 200 {
 					t.Errorf("%s: %d\n%s", at, got.Code, got.Body)
 					return
 				}
@@ -384,8 +390,8 @@ func TestRunsAreComparedSideBySide(t *testing.T) {
 	for i := 1; i < 8; i++ {
 		eight += fmt.Sprint("&run=run-", i)
 	}
-	for at, want := range map[string]int{eight: 200, "/compare?run=run-1": 200, eight + "&run=run-8": 400, "/compare": 400,
-		"/compare?run=run-1&run=run-1": 400, "/compare?run=none": 404, "/compare?run=both": 500} {
+	for at, want := range map[string]int{eight: 200, "/compare?run=run-1": 200, eight + "&run=run-8": 400,
+		"/compare": 400, "/compare?run=run-1&run=run-1": 400, "/compare?run=none": 404, "/compare?run=both": 500} {
 		if got := ask(b, at, ""); got.Code != want {
 			t.Errorf("%s: %d, want %d\n%.900s", at, got.Code, want, main(got))
 		}
@@ -397,7 +403,7 @@ func TestStudiesAndComparisonsHaveTheirPages(t *testing.T) {
 	w := begin(t, dir, "[both]/baseline/seed-1").train(20, 1).evaluate(20, 0.4)
 	begin(t, dir, "[both]/replay/seed-1").train(20, 1).evaluate(20, 0.45)
 	must(t, os.MkdirAll(filepath.Join(dir, "study"), 0o755))
-	must(t, results.WriteStudy(filepath.Join(dir, "study"), &results.Study{Name: "mu", Sheet: results.Sheet{Title: "Mu"},
+	must(t, results.WriteStudy(filepath.Join(dir, "study"), &results.Study{Sheet: results.Sheet{Title: "Mu"},
 		Arms: []results.StudyArm{{Name: "a", Folders: []string{"../runs/x"}}}}))
 	b := open(t, dir)
 	study := ask(b, "/at/study", "")
@@ -447,12 +453,13 @@ func TestAttackNothingOutsideTheFolderIsShown(t *testing.T) {
 
 	b := open(t, dir)
 	for _, folder := range []string{
-		"../outside", "%2e%2e/outside", "..%2foutside", "%2e%2e%2foutside", "good/../../outside", "good%2f..%2f..%2foutside",
-		outside, "%2f" + outside, "/" + outside, "link", "relative", "link/../outside", "stolen", "both", "pipe", "good%00",
-		"good/./", "good//", "..", "%2e%2e", "...", "%5c..%5coutside", "%ff", "C:%5c", "good/config.yaml",
+		"../outside", "%2e%2e/outside", "..%2foutside", "%2e%2e%2foutside", "good/../../outside",
+		"good%2f..%2f..%2foutside", outside, "%2f" + outside, "/" + outside, "link", "relative", "link/../outside",
+		"stolen", "both", "pipe", "good%00", "good/./", "good//", "..", "%2e%2e", "...",
+		"%5c..%5coutside", "%ff", "C:%5c", "good/config.yaml",
 	} {
-		for _, at := range []string{"/at/" + folder + "/", "/at/" + folder, "/compare?run=" + folder, "/compare?run=good&run=" +
-			folder} {
+		for _, at := range []string{"/at/" + folder + "/", "/at/" + folder, "/compare?run=" + folder,
+			"/compare?run=good&run=" + folder} {
 			r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
 			var err error
 			r.URL, err = url.ParseRequestURI(at) // as the server does
@@ -492,7 +499,7 @@ func TestABoardIsOnlyRead(t *testing.T) {
 	begin(t, dir, "a").train(3, 1)
 	b := open(t, dir)
 	for _, at := range []string{"/", "/at/a/", "/compare?run=a", "/board.js"} {
-		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, "PROPFIND"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
 			answer := httptest.NewRecorder()
 			b.ServeHTTP(answer, httptest.NewRequest(method, "http://localhost"+at, nil))
 			if answer.Code != http.StatusMethodNotAllowed {
@@ -505,7 +512,8 @@ func TestABoardIsOnlyRead(t *testing.T) {
 	answer, err := http.Head(server.URL + "/at/a/")
 	must(t, err)
 	body, err := io.ReadAll(answer.Body)
-	if answer.Body.Close(); err != nil || len(body) > 0 || answer.StatusCode != 200 || answer.Header.Get("ETag") == "" ||
+	if answer.Body.Close(); err != nil || len(body) > 0 || answer.StatusCode != 200 ||
+		answer.Header.Get("ETag") == "" ||
 		!strings.Contains(answer.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'") {
 		t.Errorf("HEAD: %d %v, %d bytes, %v", answer.StatusCode, answer.Header, len(body), err)
 	}

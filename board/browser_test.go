@@ -34,10 +34,10 @@ func browse(t *testing.T, address string, seconds int) (dom string, console []st
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-		"--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars", "--enable-logging=stderr",
-		"--user-data-dir="+t.TempDir(), fmt.Sprintf("--virtual-time-budget=%d", 1000*seconds), "--window-size=1500,2000",
-		"--dump-dom", address)
+	c := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-background-networking", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+		"--enable-logging=stderr", "--user-data-dir="+t.TempDir(), "--window-size=1500,2000",
+		fmt.Sprintf("--virtual-time-budget=%d", 1000*seconds), "--dump-dom", address)
 	var stdout, stderr strings.Builder
 	c.Stdout, c.Stderr = &stdout, &stderr
 	if err := c.Run(); err != nil {
@@ -107,7 +107,7 @@ func TestAPageInABrowserGrowsWithoutBeingReloaded(t *testing.T) {
 		}
 		if loaded != 1 || polled < 3 || unchanged != polled-1 || !strings.Contains(dom, want) ||
 			!strings.Contains(dom, `data-replaced="1"`) {
-			t.Errorf("%s: loaded %d times, polled %d times, of which %d found nothing new; the page should have %q:\n%.2000s",
+			t.Errorf("%s: loaded %d times, polled %d times, %d of them in vain; want %q on the page:\n%.2000s",
 				at, loaded, polled, unchanged, want, dom[strings.Index(dom, "<body"):])
 		}
 		if at == "/" && !strings.Contains(dom, `data-ticked="1"`) {
@@ -157,13 +157,13 @@ func TestTheBoardFitsEveryWidth(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("a-long-name-of-a-folder/", 4) + strings.Repeat("x", 90)
 	begin(t, dir, long).train(1_234, 1).evaluate(1_234, 0.5)
-	for _, name := range []string{"deep/b", "deep/a-run-with-a-name-of-some-length/seed-1"} {
-		begin(t, dir, name).train(20, 1).end("interrupted")
-	}
+	const one, other = "deep/b", "deep/a-run-with-a-name-of-some-length/seed-1"
+	begin(t, dir, one).train(20, 1).end("interrupted")
+	begin(t, dir, other).train(20, 1)
 	begin(t, dir, "broken").train(1, 1)
 	must(t, os.WriteFile(filepath.Join(dir, "broken", "eval.jsonl"), []byte("nonsense\n"), 0o644))
 	b := open(t, dir)
-	pages := []string{"/", "/at/" + long + "/", "/at/broken/", "/compare?run=deep/b&run=deep/a-run-with-a-name-of-some-length/seed-1"}
+	pages := []string{"/", "/at/" + long + "/", "/at/broken/", "/compare?run=" + one + "&run=" + other}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/frames" {
 			b.ServeHTTP(&framed{w}, r)
@@ -173,14 +173,15 @@ func TestTheBoardFitsEveryWidth(t *testing.T) {
 			function measure(frame) {
 				const d = frame.contentDocument, wide = [], right = frame.clientWidth + 0.5;
 				for (const x of d.querySelectorAll("body *"))
-					if (!x.closest(".scroll, svg, pre") && x.getBoundingClientRect().right > right) wide.push(x.tagName + "." + x.className);
-				document.body.insertAdjacentHTML("beforeend", "<p>" + frame.name + ": " + d.documentElement.scrollWidth + " in " +
-					frame.clientWidth + ": " + wide.join(",") + ".</p>");
+					if (!x.closest(".scroll, svg, pre") && x.getBoundingClientRect().right > right)
+						wide.push(x.tagName + "." + x.className);
+				document.body.insertAdjacentHTML("beforeend", "<p>" + frame.name + ": " +
+					d.documentElement.scrollWidth + " in " + frame.clientWidth + ": " + wide.join(",") + ".</p>");
 			}</script>`)
 		for i, at := range pages {
 			for _, width := range []int{390, 800, 1280} {
-				_, _ = fmt.Fprintf(w, `<iframe name="%d" src="%s" onload="measure(this)" style="border:0;width:%dpx;height:900px">`+
-					`</iframe>`, i, at, width)
+				_, _ = fmt.Fprintf(w, `<iframe name="%d" src="%s" onload="measure(this)" `+
+					`style="border:0;width:%dpx;height:900px"></iframe>`, i, at, width)
 			}
 		}
 	}))
@@ -201,7 +202,8 @@ func TestTheBoardFitsEveryWidth(t *testing.T) {
 type framed struct{ http.ResponseWriter }
 
 func (f *framed) WriteHeader(code int) {
+	policy := f.Header().Get("Content-Security-Policy")
 	f.Header().Set("Content-Security-Policy",
-		strings.ReplaceAll(f.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'", "frame-ancestors 'self'"))
+		strings.ReplaceAll(policy, "frame-ancestors 'none'", "frame-ancestors 'self'"))
 	f.ResponseWriter.WriteHeader(code)
 }

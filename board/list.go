@@ -73,20 +73,23 @@ type row struct {
 type column struct {
 	Key, Name, Class string
 	Sorted           bool
-	less             func(a, b row) int
+	order            func(a, b row) int
 }
 
 func columns() []column {
 	return []column{
-		{Key: "folder", Name: "Folder", Class: "word", less: func(a, b row) int { return 0 }}, // as they were found
-		{Key: "kind", Name: "Kind", Class: "word more", less: func(a, b row) int { return cmp.Compare(a.Kind, b.Kind) }},
-		{Key: "state", Name: "State", Class: "word", less: byState},
-		{Key: "updates", Name: "Updates", less: func(a, b row) int { return b.Updates - a.Updates }},
-		{Key: "pass", Name: "pass@1", less: func(a, b row) int { return cmp.Compare(b.Pass1.Float(), a.Pass1.Float()) }},
+		{Key: "folder", Name: "Folder", Class: "word", order: func(a, b row) int { return 0 }}, // as they were found
+		{Key: "kind", Name: "Kind", Class: "word more",
+			order: func(a, b row) int { return cmp.Compare(a.Kind, b.Kind) }},
+		{Key: "state", Name: "State", Class: "word", order: byState},
+		{Key: "updates", Name: "Updates", order: func(a, b row) int { return b.Updates - a.Updates }},
+		{Key: "pass", Name: "pass@1",
+			order: func(a, b row) int { return cmp.Compare(b.Pass1.Float(), a.Pass1.Float()) }},
 		{Key: "target", Name: "Target", Class: "more",
-			less: func(a, b row) int { return cmp.Compare(b.Target.Float(), a.Target.Float()) }},
-		{Key: "started", Name: "Started", Class: "more", less: func(a, b row) int { return b.Started.Compare(a.Started) }},
-		{Key: "written", Name: "Last written", less: func(a, b row) int { return b.Written.Compare(a.Written) }},
+			order: func(a, b row) int { return cmp.Compare(b.Target.Float(), a.Target.Float()) }},
+		{Key: "started", Name: "Started", Class: "more",
+			order: func(a, b row) int { return b.Started.Compare(a.Started) }},
+		{Key: "written", Name: "Last written", order: func(a, b row) int { return b.Written.Compare(a.Written) }},
 	}
 }
 
@@ -130,7 +133,7 @@ func (b *Board) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Columns[by].Sorted = true
-	slices.SortStableFunc(v.Rows, v.Columns[by].less)
+	slices.SortStableFunc(v.Rows, v.Columns[by].order)
 	page, err := b.render(v)
 	if err != nil {
 		b.fail(w, http.StatusInternalServerError, err)
@@ -203,8 +206,8 @@ func (s *survey) walk(dir string) bool {
 		(arm(results.BaselineArm) || arm(results.ReplayArm)) && results.IsComparison(s.full(dir)):
 		s.add(row{Folder: dir, Kind: comparison}, names, s.readComparison, results.ConfigFile, results.CompareFile)
 	case has(results.ConfigFile) && has(results.MetricsFile):
-		s.add(row{Folder: dir, Kind: run}, names, s.readRun, results.ConfigFile, results.MetricsFile, results.TimingFile,
-			results.EvalFile, results.SummaryFile)
+		s.add(row{Folder: dir, Kind: run}, names, s.readRun, results.ConfigFile, results.MetricsFile,
+			results.TimingFile, results.EvalFile, results.SummaryFile)
 	}
 	whole := true
 	for _, e := range entries {

@@ -1,10 +1,11 @@
 // Package report renders results as one HTML file: a run, a comparison, arms, a study or a recommended design, in
 // words, plots and tables.
 //
-// [Write] reads a folder of a run, a comparison or a study and writes report.html into it; [Folder] writes the page to a
-// writer. [Arms] writes a page over up to eight configurations of several seeds each, and [Design] the page of a
-// recommendation. A page is self-contained: inline SVG, one style sheet, one script, nothing from the network. It follows
-// the reader's light or dark setting, fits narrow screens, and prints in full. The same results give the same bytes.
+// [Write] reads a folder of a run, a comparison or a study and writes report.html into it; [Folder] writes the page to
+// a writer. [Arms] writes a page over up to eight configurations of several seeds each, and [Design] the page of a
+// recommendation. A page is self-contained: inline SVG, one style sheet, one script, nothing from the network. It
+// follows the reader's light or dark setting, fits narrow screens, and prints in full. The same results give the same
+// bytes.
 //
 // The drawing is complete without the script. Every figure carries its points too, and the script of package figures
 // shows their values, hides arms, changes axes and smooths, on that drawing. Its state is the address's fragment.
