@@ -16,12 +16,12 @@
     for (const i of main.querySelectorAll("input")) i.checked = ticked.has(i.value);
     const lefts = each(".scroll", (was, is) => [is, was.scrollLeft]);
     old.replaceWith(main);
+    document.dispatchEvent(new Event("reprise:replaced")); // for scripts of the page that add to it
     for (const [is, left] of lefts.filter(Boolean)) is.scrollLeft = left;
     if (at >= 0) main.querySelectorAll(places)[at]?.focus({ preventScroll: true });
     const title = document.querySelector("h1"), now = page.querySelector("h1");
     if (title && now) title.textContent = now.textContent;
     document.title = page.title;
-    document.dispatchEvent(new Event("reprise:replaced"));
   }
 
   function tell(text, how = "") {

@@ -74,10 +74,10 @@ func TestABoardShowsARunWhileItTrains(t *testing.T) {
 			}
 		}
 	}
-	evaluated := regexp.MustCompile(`Held-out pass@1 of [0-9.]+ after (\d+) update`)
+	evaluated := regexp.MustCompile(`Held-out pass@1 of [0-9.]+ after ([0-9,]+) update`)
 	last := func() int {
 		if m := evaluated.FindStringSubmatch(page("at/run/")); m != nil {
-			n, _ := strconv.Atoi(m[1])
+			n, _ := strconv.Atoi(strings.ReplaceAll(m[1], ",", ""))
 			return n
 		}
 		return -1
