@@ -332,10 +332,10 @@ func sameMembers(reference, given *node) bool {
 	left, right = spread(left), spread(right)
 	left, right = unnamed(left, right), unnamed(right, left)
 	if slices.ContainsFunc(left, isWord) || relations(left) != relations(right) {
-		return slices.EqualFunc(left, right, same)
+		return slices.EqualFunc(left, right, sameEntry)
 	}
 	for _, member := range left {
-		at := slices.IndexFunc(right, func(g *node) bool { return same(member, g) })
+		at := slices.IndexFunc(right, func(g *node) bool { return sameEntry(member, g) })
 		if at < 0 {
 			return false
 		}
@@ -347,6 +347,11 @@ func sameMembers(reference, given *node) bool {
 // isWord reports whether a member of a list is words or a capital, whose order is likely to be the answer.
 func isWord(n *node) bool {
 	return n.op == opText || n.op == opName && unicode.IsUpper([]rune(n.name)[0])
+}
+
+// sameEntry compares entries of lists, sets and tuples. There {5} is not 5, as it is for a whole answer.
+func sameEntry(reference, given *node) bool {
+	return (reference.op == opSet) == (given.op == opSet) && same(reference, given)
 }
 
 // spread writes x = 2, 1 as x = 2, x = 1.
@@ -396,7 +401,7 @@ func relations(list []*node) int {
 func sameTuple(reference, given *node) bool {
 	one, ok := coordinates(reference)
 	other, okay := coordinates(given)
-	return ok && okay && reference.brackets() == given.brackets() && slices.EqualFunc(one, other, same)
+	return ok && okay && reference.brackets() == given.brackets() && slices.EqualFunc(one, other, sameEntry)
 }
 
 func (n *node) brackets() string {
