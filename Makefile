@@ -21,15 +21,15 @@ SOAK ?= 30m
 CRASHES ?= 200
 # How long make attack attacks in every way at once.
 ATTACK ?= 5m
-# For bench-peers alone.
+# For bench-peers and bench-verifiers alone.
 PYTHON ?= python3.11
 # The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test quick test-python race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-service clean
+.PHONY: help build demo test quick test-python race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/reprise
 	@mkdir -p bin
@@ -134,6 +134,14 @@ bench-peers: .venv-peers/ready ## compare the prioritized table with its peers i
 	$(GO) build -o bin/bench-peers ./benchmarks/peers/ours
 	PYTHONDONTWRITEBYTECODE=1 .venv-peers/bin/python benchmarks/peers/compare.py --ours bin/bench-peers --json runs/bench-peers.json
 
+bench-verifiers: build .venv-verifiers/ready ## judge the math verifier's pairs by others' verifiers too; needs Python 3.11 and PyPI
+	@mkdir -p runs
+	$(GO) test -count=1 -run NearMiss ./task/maths -args -write-near-misses=$(CURDIR)/runs/near-misses.jsonl
+	@awk 'NR % 4 < 2' runs/near-misses.jsonl >runs/near-misses-some.jsonl # as many right as wrong; the peers are slow
+	PYTHONDONTWRITEBYTECODE=1 .venv-verifiers/bin/python benchmarks/verifiers/compare.py --verl .venv-verifiers/verl \
+		--tests .venv-verifiers/math_verify-0.9.0/tests frozen=task/maths/testdata/frozen.jsonl \
+		"near misses"=runs/near-misses-some.jsonl
+
 bench-service: build ## measure the service next to raw sockets, the disk and Redis; writes runs/bench-service.json
 	@mkdir -p runs
 	$(GO) build -o bin/bench-service ./benchmarks/service
@@ -144,6 +152,17 @@ bench-service: build ## measure the service next to raw sockets, the disk and Re
 	@$(PYTHON) -m venv .venv-peers || { echo "bench-peers needs Python 3.11 with venv: install it, or name it with PYTHON="; exit 1; }
 	@.venv-peers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
 		echo "bench-peers needs cpprb and numpy from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+	@touch $@
+
+# verl has packages that its scorers do not need, so it comes without them; the tests of math-verify are in its source only.
+.venv-verifiers/ready: benchmarks/verifiers/requirements.txt
+	@rm -rf .venv-verifiers
+	@$(PYTHON) -m venv .venv-verifiers || { echo "bench-verifiers needs Python 3.11 with venv: install it, or name it with PYTHON="; exit 1; }
+	@pip=".venv-verifiers/bin/pip --quiet --disable-pip-version-check --retries 1"; $$pip install -r $< && \
+		$$pip install --no-deps --target .venv-verifiers/verl verl==0.9.1 && \
+		$$pip download --no-deps --no-binary :all: --dest .venv-verifiers math-verify==0.9.0 && \
+		tar -C .venv-verifiers -xzf .venv-verifiers/math_verify-0.9.0.tar.gz || { \
+		echo "bench-verifiers needs math-verify, sympy and verl from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 clean: ## remove what was built and the demo's run

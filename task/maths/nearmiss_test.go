@@ -1,9 +1,13 @@
 package maths
 
 import (
+	"bytes"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -353,8 +357,19 @@ func (c chance) response(answer string) string {
 		"Therefore\n\\[\n"+answer+"\n\\]", "#### "+answer)[0]
 }
 
+// writeNearMisses names a file for the pairs, for other verifiers: make bench-verifiers.
+var writeNearMisses = flag.String("write-near-misses", "", "write the pairs to this file, as JSON lines")
+
 // Each answer is read, as it is right for itself, and none is right for the other.
 func TestNoNearMissIsAccepted(t *testing.T) {
+	var written bytes.Buffer
+	lines := json.NewEncoder(&written)
+	judge := func(response, answer string, correct bool) task.Verdict {
+		if err := lines.Encode(pair{response, answer, correct}); err != nil {
+			t.Fatal(err)
+		}
+		return Verifier{}.Verify(task.Prompt{Answer: answer}, response)
+	}
 	c := chance{rollout.Stream(31, "near misses", 0)}
 	kinds := nearMisses()
 	const each = 32
@@ -363,12 +378,12 @@ func TestNoNearMissIsAccepted(t *testing.T) {
 		for range each {
 			answer, wrong := kinds[kind](c)
 			for range 2 {
-				if v := (Verifier{}).Verify(task.Prompt{Answer: answer}, c.response(answer)); !v.Correct {
+				if v := judge(c.response(answer), answer, true); !v.Correct {
 					unread[kind]++
 					t.Logf("%s: %q is refused for itself: %+v", kind, answer, v)
 				}
 				misses++
-				if response := c.response(wrong); (Verifier{}).Verify(task.Prompt{Answer: answer}, response).Correct {
+				if response := c.response(wrong); judge(response, answer, false).Correct {
 					t.Errorf("%s: %q is accepted for %q", kind, response, answer)
 				}
 				answer, wrong = wrong, answer
@@ -377,5 +392,10 @@ func TestNoNearMissIsAccepted(t *testing.T) {
 	}
 	if misses < 2000 || len(unread) > 0 {
 		t.Errorf("%d near misses of %d kinds, refused for themselves: %v", misses, len(kinds), unread)
+	}
+	if *writeNearMisses != "" {
+		if err := os.WriteFile(*writeNearMisses, written.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
