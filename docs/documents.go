@@ -1,0 +1,165 @@
+// Package docs executes what README.md and the guides in this folder show, so that a reader can.
+//
+// A document is its fenced blocks, in order:
+//
+//   - Lines after "$ " are commands, and what follows them is their output. "^C" interrupts the service.
+//   - sh is commands without output. A plain block is the output of the block before it.
+//   - python runs in one interpreter for each document, go is compiled and run as the body of main.
+//   - A block that begins with a comment that names a file ("# my.yaml") is written to that file.
+//
+// In an output … stands for anything, and a line may be broken where there is a space. A command whose output has a
+// line that begins with "reprise: " must fail, every other must succeed. `reprise serve` goes on in the background until
+// "^C", the next one, or the document's end; its ports are replaced by free ones. In a comment before a block:
+//
+//   - <!-- run: skip, REASON --> executes nothing.
+//   - <!-- run: long --> shortens every `reprise train` unless the form is long, and then compares no output.
+//   - <!-- run: hours --> shortens training and studies in the long form, and is skipped in the short one.
+//   - <!-- run: shape --> takes any number for a number, and compares no spacing.
+//   - <!-- run: needs NAME --> skips unless there is a program, Python module, or folder of shared/data of that name.
+//   - <!-- before: CODE --> is Python or Go that a reader has: it runs before the block, in its scope.
+package docs
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// block is one fenced block.
+type block struct {
+	doc      string
+	line     int // of its fence
+	language string
+	text     string
+	modes    []string
+	before   string // hidden code
+}
+
+// mode returns what follows a mode of a block, and whether the block has it.
+func (b block) mode(name string) (string, bool) {
+	for _, m := range b.modes {
+		if m == name || strings.HasPrefix(m, name+" ") || strings.HasPrefix(m, name+", ") {
+			return strings.TrimLeft(m[len(name):], ", "), true
+		}
+	}
+	return "", false
+}
+
+var modes = regexp.MustCompile(`^(skip, .*|long|hours|shape|needs \S+)$`)
+
+// A comment of ours at the end of the text above a block.
+var comment = regexp.MustCompile(`(?s)^<!-- (run|before): (.*?) *-->\n*$`)
+
+// parse returns the fenced blocks of a document, and an error for a mode or a fence that it does not know.
+func parse(doc, text string) (blocks []block, err error) {
+	lines := strings.SplitAfter(text, "\n")
+	for i, last := 0, 0; i < len(lines); i++ {
+		language, fenced := strings.CutPrefix(strings.TrimRight(lines[i], "\n"), "```")
+		if !fenced {
+			continue
+		}
+		end := slices.Index(lines[i+1:], "```\n")
+		if end < 0 {
+			return nil, fmt.Errorf("%s:%d: the block has no end", doc, i+1)
+		}
+		b := block{doc: doc, line: i + 1, language: language, text: strings.Join(lines[i+1:i+1+end], "")}
+		above := strings.Join(lines[last:i], "")
+		for {
+			at := max(strings.LastIndex(above, "<!-- "), 0)
+			m := comment.FindStringSubmatch(above[at:])
+			if m == nil {
+				break
+			}
+			above = above[:at]
+			if m[1] == "before" {
+				b.before = m[2] + "\n" + b.before
+			} else if modes.MatchString(m[2]) {
+				b.modes = append(b.modes, m[2])
+			} else {
+				return nil, fmt.Errorf("%s:%d: run: %s: want skip, REASON, long, hours, shape or needs NAME", doc, i+1, m[2])
+			}
+		}
+		if !slices.Contains([]string{"", "sh", "python", "go", "yaml"}, language) {
+			return nil, fmt.Errorf("%s:%d: a block of %q: want sh, python, go, yaml or none", doc, i+1, language)
+		}
+		blocks = append(blocks, b)
+		i += end + 1
+		last = i + 1
+	}
+	return blocks, nil
+}
+
+// command is what a reader types, and what the document says it prints.
+type command struct {
+	text   string
+	line   int
+	output string
+	shown  bool // the document shows an output
+}
+
+// session splits a block of "$ " lines.
+func session(b block) (commands []command) {
+	continued := false
+	for i, line := range strings.Split(strings.TrimSuffix(b.text, "\n"), "\n") {
+		typed, prompt := strings.CutPrefix(line, "$ ")
+		last := len(commands) - 1
+		switch {
+		case prompt || line == "^C":
+			commands = append(commands, command{text: typed, line: b.line + 1 + i})
+			continued = strings.HasSuffix(line, `\`)
+		case continued:
+			commands[last].text += "\n" + line
+			continued = strings.HasSuffix(line, `\`)
+		case last >= 0 && (line != "" || commands[last].shown):
+			commands[last].output += line + "\n"
+			commands[last].shown = true
+		}
+	}
+	return commands
+}
+
+// script splits a block of commands: one goes on after a backslash, and until loops are closed.
+func script(b block) (commands []command) {
+	open := false
+	for i, line := range strings.Split(strings.TrimSuffix(b.text, "\n"), "\n") {
+		line, _, _ = strings.Cut(line, "  # ")
+		line = strings.TrimRight(line, " ")
+		if open {
+			commands[len(commands)-1].text += "\n" + line
+		} else if line != "" && !strings.HasPrefix(line, "#") {
+			commands = append(commands, command{text: line, line: b.line + 1 + i})
+		} else {
+			continue
+		}
+		text := commands[len(commands)-1].text
+		open = strings.HasSuffix(line, `\`) || strings.HasPrefix(text, "for ") && !strings.HasSuffix(text, "\ndone")
+	}
+	return commands
+}
+
+var (
+	words   = regexp.MustCompile(`\s+`)
+	numbers = regexp.MustCompile(`(\\?[-+−])?[0-9]([0-9]|,[0-9]|\\\.[0-9]|e[-+0-9]|\\\+[0-9])*`)
+)
+
+// matches reports whether a command printed what the document shows.
+func matches(shown, printed string, shape bool) bool {
+	pattern := regexp.QuoteMeta(strings.TrimSpace(shown))
+	if shape {
+		pattern = numbers.ReplaceAllLiteralString(pattern, `[-+−]?[0-9][0-9.,e+-]*`)
+		pattern = words.ReplaceAllLiteralString(pattern, `\s+`)
+	}
+	pattern = regexp.MustCompile(`[ \t]*\n\s*`).ReplaceAllLiteralString(pattern, `\s+`)
+	pattern = regexp.MustCompile(`(\\s\+)?…(\\s\+)?`).ReplaceAllLiteralString(pattern, `(?s:.*)`)
+	return regexp.MustCompile(`^\s*` + pattern + `\s*$`).MatchString(printed)
+}
+
+// named returns the file that a block names in its first line.
+func named(b block) (string, bool) {
+	m := regexp.MustCompile(`^(?:#|//) ([\w./-]+\.(?:yaml|go|py|jsonl))\n`).FindStringSubmatch(b.text)
+	if m == nil {
+		return "", false
+	}
+	return m[1], true
+}

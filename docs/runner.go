@@ -1,0 +1,434 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// shell is sourced by every command: it gives services their ports, and training its short form.
+const shell = `
+reprise() {
+	if [ "$1" = serve ] && [ -n "$READY" ]; then
+		for flag in listen http; do
+			[[ " $* " == *" --$flag"[\ =]* ]] || set -- "$@" --$flag "127.0.0.1:$([ $flag = listen ] && echo $GRPC || echo $HTTP)"
+		done
+		exec "$PROGRAM" "$@" --ready-file "$READY"
+	elif [ "$1" = train ] && [ -n "$SHORT" ] && [[ " $* " != *" --resume "* ]]; then
+		set -- "$@" --set warmup.steps=0 --set evaluate.every=1 --set budget.updates=0 --set budget.compute=1
+	elif [ "$1" = study ] && [ -n "$SHORT" ] && [ $# -gt 1 ]; then
+		set -- "$@" --quick --seeds 1
+	fi
+	"$PROGRAM" "$@"
+}
+bin/reprise() { reprise "$@"; }
+`
+
+// interpreter runs a document's Python blocks, one JSON string a line, in one scope.
+const interpreter = `
+import contextlib, io, json, sys, traceback
+scope = {}
+for line in sys.stdin:
+    out, failed = io.StringIO(), False
+    with contextlib.redirect_stdout(out):
+        try:
+            exec(compile(json.loads(line), "the block", "exec"), scope)
+        except BaseException:
+            print(traceback.format_exc())
+            failed = True
+    print(json.dumps({"out": out.getvalue(), "failed": failed}), flush=True)
+`
+
+// outcome is what became of a command or a block.
+type outcome struct {
+	doc     string
+	line    int
+	text    string
+	seconds float64
+	skipped string // the reason
+	problem string
+}
+
+// runner executes documents in a folder. It is for one goroutine.
+type runner struct {
+	ctx      context.Context
+	dir      string                          // a clone of the repository, with bin/reprise
+	long     bool                            // the long form
+	python   string                          // the folder of the programs python and pip; without it Python is skipped
+	terminal func(*exec.Cmd) ([]byte, error) // runs a command and returns what it showed
+	say      func(format string, args ...any)
+	packages map[string]string // import paths of Go packages, by name
+
+	ports    [2]string
+	service  *service
+	outcomes []outcome
+}
+
+// service is a `reprise serve` in the background.
+type service struct {
+	cmd   *exec.Cmd
+	ended chan error
+	log   string
+	block block
+	shown command
+}
+
+// run executes a document and returns what became of its commands.
+func (r *runner) run(doc, text string) ([]outcome, error) {
+	blocks, err := parse(doc, text)
+	if err != nil {
+		return nil, err
+	}
+	r.outcomes = nil
+	if r.ports, err = freePorts(); err != nil {
+		return nil, err
+	}
+	var eval func(string) (string, bool, error)
+	printed, compared, stop := "", false, func() {}
+	defer func() { stop() }()
+	for _, b := range blocks {
+		if reason := r.skips(b); reason != "" {
+			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line, skipped: reason})
+			printed, compared = "", false
+			continue
+		}
+		full := r.full(b)
+		name, isFile := named(b)
+		switch {
+		case isFile:
+			path := filepath.Join(r.dir, name)
+			r.do(b, b.line, "write "+name, func() error {
+				return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(r.local(b.text)), 0o644))
+			})
+		case b.language == "python":
+			if eval == nil {
+				if eval, stop, err = r.interpreter(); err != nil {
+					return nil, err
+				}
+			}
+			r.do(b, b.line, "python", func() error {
+				out, failed, err := eval(r.local(b.before + b.text))
+				if failed {
+					err = fmt.Errorf("it failed:\n%s", out)
+				}
+				printed, compared = out, true
+				return err
+			})
+		case b.language == "go":
+			r.do(b, b.line, "go", func() (err error) {
+				printed, err = r.runGo(b)
+				compared = true
+				return err
+			})
+		case b.language == "sh":
+			printed, compared = "", full
+			for _, c := range script(b) {
+				printed += r.execute(b, c)
+			}
+		case strings.HasPrefix(b.text, "$ ") || strings.HasPrefix(b.text, "^C\n"):
+			printed, compared = "", false
+			for _, c := range session(b) {
+				r.execute(b, c)
+			}
+		case b.language == "" && compared:
+			_, shape := b.mode("shape")
+			r.do(b, b.line, "output", func() error { return r.compare(b.text, printed, shape) })
+		case b.language == "":
+			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line,
+				skipped: "the output of what is skipped or shortened"})
+		default:
+			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line,
+				problem: "a block of " + b.language + " that names no file in its first line is not executed"})
+		}
+	}
+	if s := r.service; s != nil {
+		r.do(s.block, s.shown.line, "end of the service", func() error { return r.endService("") })
+	}
+	return r.outcomes, nil
+}
+
+// freePorts returns two ports of loopback that nobody uses.
+func freePorts() (ports [2]string, err error) {
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return ports, err
+		}
+		defer l.Close()
+		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
+	}
+	return ports, nil
+}
+
+// skips returns why a block is not executed, if it is not.
+func (r *runner) skips(b block) string {
+	if reason, ok := b.mode("skip"); ok {
+		return reason
+	}
+	if _, ok := b.mode("hours"); ok && !r.long {
+		return "hours: the long form runs it shortened"
+	}
+	if b.language == "python" && r.python == "" {
+		return "there is no Python with pyarrow and numpy"
+	}
+	name, ok := b.mode("needs")
+	if !ok {
+		return ""
+	}
+	if _, err := exec.LookPath(name); err == nil {
+		return ""
+	}
+	data, err := filepath.Abs(filepath.Join("..", "..", "shared", "data", name))
+	if _, missing := os.Stat(data); err == nil && missing == nil {
+		if err := os.Symlink(data, filepath.Join(r.dir, name)); err == nil || errors.Is(err, os.ErrExist) {
+			return ""
+		}
+	}
+	if r.python != "" && exec.CommandContext(r.ctx, filepath.Join(r.python, "python"), "-c", "import "+name).Run() == nil {
+		return ""
+	}
+	return "needs " + name
+}
+
+// full reports whether a block runs at its full size.
+func (r *runner) full(b block) bool {
+	_, long := b.mode("long")
+	_, hours := b.mode("hours")
+	return !hours && (r.long || !long)
+}
+
+// do records what a step does.
+func (r *runner) do(b block, line int, text string, step func() error) {
+	began := time.Now()
+	o := outcome{doc: b.doc, line: line, text: text}
+	if err := step(); err != nil {
+		o.problem = err.Error()
+	}
+	o.seconds = time.Since(began).Seconds()
+	r.outcomes = append(r.outcomes, o)
+	r.say("%s:%d: %.1f s: %s", o.doc, o.line, o.seconds, strings.SplitN(text, "\n", 2)[0])
+}
+
+func (r *runner) compare(shown, printed string, shape bool) error {
+	if printed = r.documented(printed); !matches(shown, printed, shape) {
+		return fmt.Errorf("it printed\n%s\nbut the document shows\n%s", printed, shown)
+	}
+	return nil
+}
+
+// local replaces the ports of a document by those of this run, and documented does the opposite.
+func (r *runner) local(text string) string {
+	return strings.NewReplacer(":7447", ":"+r.ports[0], ":7448", ":"+r.ports[1]).Replace(text)
+}
+
+func (r *runner) documented(text string) string {
+	return strings.NewReplacer(":"+r.ports[0], ":7447", ":"+r.ports[1], ":7448").Replace(text)
+}
+
+var (
+	serves = regexp.MustCompile(`^(bin/)?reprise serve\b`)
+	fails  = regexp.MustCompile(`(?m)^reprise: `)
+)
+
+// execute runs a command of a block and returns what it printed.
+func (r *runner) execute(b block, c command) (printed string) {
+	if c.text == "make test" {
+		r.outcomes = append(r.outcomes, outcome{doc: b.doc, line: c.line, text: c.text, skipped: "it runs this test"})
+		return ""
+	}
+	if c.text == "" { // ^C
+		r.do(b, c.line, "^C", func() error {
+			if r.service == nil {
+				return errors.New("no service runs")
+			}
+			return r.endService(c.output)
+		})
+		return ""
+	}
+	r.do(b, c.line, c.text, func() (err error) {
+		fail := fails.MatchString(c.output)
+		if serves.MatchString(c.text) && !fail {
+			return errors.Join(r.endService(""), r.serve(b, c))
+		}
+		out, err := r.terminal(r.command(b, c.text))
+		printed = string(out)
+		switch {
+		case err != nil && !fail:
+			return fmt.Errorf("%w:\n%s", err, printed)
+		case err == nil && fail:
+			return errors.New("it did not fail")
+		case c.shown && r.full(b):
+			_, shape := b.mode("shape")
+			return r.compare(c.output, printed, shape)
+		}
+		return nil
+	})
+	return printed
+}
+
+// command returns the shell that runs a command.
+func (r *runner) command(b block, text string) *exec.Cmd {
+	if !r.full(b) && text == "make demo" {
+		text = `eval "$(make -n demo | grep ^bin/reprise)"`
+	}
+	cmd := exec.CommandContext(r.ctx, "bash", "-c", r.local(text))
+	cmd.Dir = r.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Env = append(os.Environ(), "BASH_ENV="+filepath.Join(r.dir, ".git", "shell.sh"),
+		"PROGRAM="+filepath.Join(r.dir, "bin", "reprise"), "GRPC="+r.ports[0], "HTTP="+r.ports[1],
+		"PATH="+r.python+":"+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"), "PIP_DISABLE_PIP_VERSION_CHECK=1")
+	if !r.full(b) {
+		cmd.Env = append(cmd.Env, "SHORT=1")
+	}
+	return cmd
+}
+
+// serve starts a service and returns once it has bound its addresses.
+func (r *runner) serve(b block, c command) error {
+	ready := filepath.Join(r.dir, ".git", "ready")
+	if err := os.RemoveAll(ready); err != nil {
+		return err
+	}
+	out, err := os.Create(filepath.Join(r.dir, ".git", "service.log"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := r.command(b, strings.TrimRight(c.text, "& "))
+	cmd.Env = append(cmd.Env, "READY="+ready)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s := &service{cmd: cmd, log: out.Name(), shown: c, block: b, ended: make(chan error, 1)}
+	go func() { s.ended <- cmd.Wait() }()
+	for {
+		if _, err := os.Stat(ready); err == nil {
+			r.service = s
+			return nil
+		}
+		select {
+		case err := <-s.ended:
+			text, _ := os.ReadFile(s.log)
+			return fmt.Errorf("it ended: %w\n%s", err, text)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// endService interrupts the service, if one runs, and compares what it printed with what the document shows, at the
+// end with last.
+func (r *runner) endService(last string) error {
+	s := r.service
+	if s == nil {
+		return nil
+	}
+	r.service = nil
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	if err := <-s.ended; err != nil {
+		return fmt.Errorf("the service: %w", err)
+	}
+	printed, err := os.ReadFile(s.log)
+	if err != nil || !s.shown.shown {
+		return err
+	}
+	_, shape := s.block.mode("shape")
+	return r.compare(s.shown.output+"…\n"+last, string(printed), shape)
+}
+
+// interpreter starts Python, and returns what evaluates code in it, and what ends it.
+func (r *runner) interpreter() (eval func(code string) (out string, failed bool, err error), stop func(), err error) {
+	cmd := r.command(block{}, "exec python -u -W ignore -c "+"'"+interpreter+"'")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	answers := json.NewDecoder(pipe)
+	eval = func(code string) (string, bool, error) {
+		if err := json.NewEncoder(in).Encode(code); err != nil {
+			return "", false, err
+		}
+		var answer struct {
+			Out    string
+			Failed bool
+		}
+		if err := answers.Decode(&answer); err != nil {
+			return "", false, fmt.Errorf("the interpreter: %w: %s", err, &stderr)
+		}
+		return answer.Out, answer.Failed, nil
+	}
+	return eval, func() { _, _ = in.Close(), cmd.Wait() }, nil
+}
+
+var (
+	qualified = regexp.MustCompile(`\b([a-z]\w*)\.[A-Z]`)
+	unused    = regexp.MustCompile(`declared and not used: (\w+)`)
+)
+
+// runGo compiles a block as the body of main, with the imports that it needs, and runs it. Unlike the compiler it takes
+// variables that are not used.
+func (r *runner) runGo(b block) (string, error) {
+	if r.packages == nil {
+		cmd := exec.CommandContext(r.ctx, "go", "list", "./...", "std")
+		cmd.Dir = r.dir
+		out, err := cmd.Output()
+		if err != nil {
+			return "", err
+		}
+		r.packages = make(map[string]string)
+		for p := range strings.FieldsSeq(string(out)) {
+			if name := path.Base(p); r.packages[name] == "" {
+				r.packages[name] = p
+			}
+		}
+	}
+	body := b.before + b.text
+	for {
+		var imports []string
+		for _, m := range qualified.FindAllStringSubmatch(body, -1) {
+			if p := r.packages[m[1]]; p != "" && !slices.Contains(imports, fmt.Sprintf("%q", p)) {
+				imports = append(imports, fmt.Sprintf("%q", p))
+			}
+		}
+		source := "package main\n\nimport (\n" + strings.Join(imports, "\n") + "\n)\n\nfunc main() {\n" + body + "\n}\n"
+		file := filepath.Join(r.dir, "bin", "block", "main.go")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(source), 0o644)); err != nil {
+			return "", err
+		}
+		out, err := r.command(b, "go run ./bin/block").CombinedOutput()
+		names := unused.FindAllSubmatch(out, -1)
+		if err == nil || len(names) == 0 {
+			if err != nil {
+				err = fmt.Errorf("%w:\n%s", err, out)
+			}
+			return string(out), err
+		}
+		for _, m := range names {
+			body += "\n_ = " + string(m[1])
+		}
+	}
+}
