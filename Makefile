@@ -26,7 +26,7 @@ PYTHON ?= python3.11
 # The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo test quick test-python race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build demo docs first-hour test quick test-python race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ build: ## build bin/reprise
 
 demo: build ## train a small language model without and with replay; writes runs/demo/report.html
 	bin/reprise train --compare --out runs/demo --force
+
+docs: ## run every command that README.md and docs/*.md show, in a fresh clone: 20 minutes; make test has the short form
+	$(GO) test -count=1 -timeout 2h -v ./docs -long
+
+first-hour: ## type README.md into a terminal of 80 columns; writes runs/first-hour: outputs, times and screenshots
+	$(GO) test -count=1 -timeout 2h -v ./docs -run EveryBlock -record $(CURDIR)/runs/first-hour
 
 # Limits for a machine that is busy and five times slower than two idle cores.
 TIMEOUT := -timeout 60m

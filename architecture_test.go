@@ -23,6 +23,7 @@ const module = "github.com/reprise-rl/reprise"
 // rule and may import the part and one another. Everyone may import [shared].
 func mayImport() map[string][]string {
 	return map[string][]string{
+		"docs":       nil,
 		"option":     nil,
 		"internal":   nil,
 		"rollout":    nil,

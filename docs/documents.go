@@ -7,7 +7,7 @@
 //   - python runs in one interpreter for each document, go is compiled and run as the body of main.
 //   - A block that begins with a comment that names a file ("# my.yaml") is written to that file.
 //
-// In an output … stands for anything, and a line may be broken where there is a space. A command whose output has a
+// "$ cat FILE" writes the file that it shows. In an output … stands for anything, and a line may be broken where there is a space. A command whose output has a
 // line that begins with "reprise: " must fail, every other must succeed. `reprise serve` goes on in the background until
 // "^C", the next one, or the document's end; its ports are replaced by free ones. In a comment before a block:
 //
@@ -105,7 +105,9 @@ func session(b block) (commands []command) {
 		typed, prompt := strings.CutPrefix(line, "$ ")
 		last := len(commands) - 1
 		switch {
-		case prompt || line == "^C":
+		case line == "^C":
+			commands, continued = append(commands, command{line: b.line + 1 + i}), false
+		case prompt:
 			commands = append(commands, command{text: typed, line: b.line + 1 + i})
 			continued = strings.HasSuffix(line, `\`)
 		case continued:

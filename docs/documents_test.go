@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -21,7 +23,7 @@ var (
 )
 
 // mostSkipped bounds how many blocks say skip.
-const mostSkipped = 12
+const mostSkipped = 7
 
 var scratch string
 
@@ -32,11 +34,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err == nil {
+		fmt.Printf("processor time of the commands: %d s\n", used.Utime.Sec+used.Stime.Sec)
+	}
 	_ = os.RemoveAll(scratch)
 	os.Exit(code)
 }
 
-// shell runs a command in a folder and returns what it printed.
+// output runs a command in a folder and returns what it printed.
 func output(dir, text string) (string, error) {
 	cmd := exec.Command("bash", "-c", text)
 	cmd.Dir = dir
@@ -92,13 +98,74 @@ func newRunner(t *testing.T) *runner {
 	return r
 }
 
+// recordTo makes a runner type into a terminal of 80 columns and write what it shows to first-hour.txt in a folder. The
+// function returned takes screenshots, 1280 pixels wide, of the pages that were made.
+func recordTo(t *testing.T, r *runner, dir string) func() {
+	t.Helper()
+	if _, err := output("..", "command -v tmux && command -v chromium && mkdir -p "+dir); err != nil {
+		t.Skipf("a recording needs tmux and chromium: %v", err)
+	}
+	log, err := os.Create(filepath.Join(dir, "first-hour.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(scratch, "tmux")
+	tmux := func(args ...string) *exec.Cmd {
+		return exec.CommandContext(t.Context(), "tmux", append([]string{"-S", socket, "-f", socket + ".conf"}, args...)...)
+	}
+	if err := os.WriteFile(socket+".conf", []byte("set -g history-limit 100000\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.terminal = func(c *exec.Cmd) ([]byte, error) {
+		session := tmux("new-session", "-d", "-x", "80", "-y", "40", "sh", "-c",
+			`bash -c "$TYPED"; echo $? >`+socket+`.status; tmux -S `+socket+` wait-for -S ended; cat`)
+		session.Dir, session.Env = c.Dir, append(c.Env, "TYPED="+c.Args[2])
+		if out, err := session.CombinedOutput(); err != nil {
+			return out, err
+		}
+		defer func() { _ = tmux("kill-server").Run() }()
+		if err := tmux("wait-for", "ended").Run(); err != nil {
+			return nil, err
+		}
+		shown, err := tmux("capture-pane", "-p", "-S", "-").Output()
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(log, "$ %s\n%s\n", r.documented(c.Args[2]), strings.TrimSpace(r.documented(string(shown))))
+		status, err := os.ReadFile(socket + ".status")
+		if code := strings.TrimSpace(string(status)); err == nil && code != "0" {
+			err = fmt.Errorf("exit status %s", code)
+		}
+		joined, _ := tmux("capture-pane", "-p", "-J", "-S", "-").Output()
+		return regexp.MustCompile(`(?m) +$`).ReplaceAll(joined, nil), err
+	}
+	r.say = func(format string, args ...any) {
+		t.Logf(format, args...)
+		fmt.Fprintf(log, "["+format+"]\n\n", args...)
+	}
+	return func() {
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		if out, err := output(r.dir, "for page in $(find *.html runs -name '*.html'); do chromium --headless --no-sandbox "+
+			"--disable-gpu --hide-scrollbars --user-data-dir="+scratch+"/chromium --window-size=1280,2400 "+
+			"--screenshot="+dir+"/$(echo $page | tr / -).png file://$PWD/$page; done"); err != nil {
+			t.Errorf("screenshots: %v\n%s", err, out)
+		}
+	}
+}
+
 // documents returns the paths of the documents, in the order in which they are run.
 func documents(t *testing.T) []string {
 	paths, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append([]string{filepath.Join("..", "README.md")}, paths...)
+	readme := []string{filepath.Join("..", "README.md")}
+	if *record != "" {
+		return readme
+	}
+	return append(readme, paths...)
 }
 
 func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
@@ -119,7 +186,7 @@ func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
 				asked++
 			}
 		}
-		if !strings.Contains(doc, *only) {
+		if !regexp.MustCompile(*only).MatchString(doc) {
 			continue
 		}
 		t.Run(doc, func(t *testing.T) {
@@ -129,6 +196,9 @@ func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
 			}
 			defer stop()
 			r.ctx, r.say = ctx, t.Logf
+			if *record != "" {
+				defer recordTo(t, r, *record)()
+			}
 			outcomes, err := r.run(doc, string(text))
 			if err != nil {
 				t.Fatal(err)

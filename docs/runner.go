@@ -96,16 +96,19 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 		return nil, err
 	}
 	var eval func(string) (string, bool, error)
-	printed, compared, stop := "", false, func() {}
-	defer func() { stop() }()
+	printed, compared, cut := "", false, false // the output of the block before, and whether it is whole, or cut
 	for _, b := range blocks {
 		if reason := r.skips(b); reason != "" {
 			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line, skipped: reason})
-			printed, compared = "", false
+			printed, compared, cut = "", false, true
 			continue
 		}
 		full := r.full(b)
 		name, isFile := named(b)
+		output := b.language == "" && !strings.HasPrefix(b.text, "$ ") && !strings.HasPrefix(b.text, "^C\n")
+		if !output {
+			printed, compared, cut = "", false, !full
+		}
 		switch {
 		case isFile:
 			path := filepath.Join(r.dir, name)
@@ -114,9 +117,11 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 			})
 		case b.language == "python":
 			if eval == nil {
-				if eval, stop, err = r.interpreter(); err != nil {
+				var end func()
+				if eval, end, err = r.interpreter(); err != nil {
 					return nil, err
 				}
+				defer end()
 			}
 			r.do(b, b.line, "python", func() error {
 				out, failed, err := eval(r.local(b.before + b.text))
@@ -133,24 +138,23 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 				return err
 			})
 		case b.language == "sh":
-			printed, compared = "", full
+			compared = full
 			for _, c := range script(b) {
 				printed += r.execute(b, c)
 			}
-		case strings.HasPrefix(b.text, "$ ") || strings.HasPrefix(b.text, "^C\n"):
-			printed, compared = "", false
+		case b.language == "" && !output:
 			for _, c := range session(b) {
 				r.execute(b, c)
 			}
-		case b.language == "" && compared:
+		case output && compared:
 			_, shape := b.mode("shape")
 			r.do(b, b.line, "output", func() error { return r.compare(b.text, printed, shape) })
-		case b.language == "":
+		case output && cut:
 			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line,
 				skipped: "the output of what is skipped or shortened"})
 		default:
 			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line,
-				problem: "a block of " + b.language + " that names no file in its first line is not executed"})
+				problem: "nothing executes it: it follows no command, or is YAML that names no file in its first line"})
 		}
 	}
 	if s := r.service; s != nil {
@@ -262,6 +266,9 @@ func (r *runner) execute(b block, c command) (printed string) {
 		if serves.MatchString(c.text) && !fail {
 			return errors.Join(r.endService(""), r.serve(b, c))
 		}
+		if name, ok := strings.CutPrefix(c.text, "cat "); ok { // shows a file that the reader makes
+			return os.WriteFile(filepath.Join(r.dir, name), []byte(c.output), 0o644)
+		}
 		out, err := r.terminal(r.command(b, c.text))
 		printed = string(out)
 		switch {
@@ -352,7 +359,7 @@ func (r *runner) endService(last string) error {
 }
 
 // interpreter starts Python, and returns what evaluates code in it, and what ends it.
-func (r *runner) interpreter() (eval func(code string) (out string, failed bool, err error), stop func(), err error) {
+func (r *runner) interpreter() (eval func(code string) (out string, failed bool, err error), end func(), err error) {
 	cmd := r.command(block{}, "exec python -u -W ignore -c "+"'"+interpreter+"'")
 	in, err := cmd.StdinPipe()
 	if err != nil {

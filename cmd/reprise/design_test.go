@@ -309,31 +309,6 @@ func TestDesignWritesAPageWithItsSchedule(t *testing.T) {
 	}
 }
 
-func TestTheDocumentationShowsTheOutputOfDesign(t *testing.T) {
-	doc := read(t, filepath.Join("..", "..", "docs", "design.md"))
-	if printed := succeeds(t, "", "design"); !strings.Contains(doc, "```\n"+printed+"```\n") {
-		t.Errorf("docs/design.md lacks the output of reprise design:\n%s", printed)
-	}
-	_, rest, found := strings.Cut(doc, "The beginning, of `")
-	flags, rest, _ := strings.Cut(rest, "`:\n\n```\n")
-	begins, _, ends := strings.Cut(rest, "  …\n```")
-	if printed := succeeds(t, "", append([]string{"design", "--json"}, strings.Fields(flags)...)...); !found ||
-		!ends || !strings.HasPrefix(printed, begins) {
-		t.Errorf("docs/design.md lacks the beginning of the JSON of %s:\n%s", flags, printed)
-	}
-	_, section, found := strings.Cut(doc, "\n## A schedule without a model\n")
-	blocks := strings.Split(section, "```\n")
-	if !found || len(blocks) < 4 {
-		t.Fatal("docs/design.md has no section with a command and its output")
-	}
-	command := strings.Fields(strings.ReplaceAll(blocks[1], "\\\n", ""))
-	_, schedule, _ := strings.Cut(succeeds(t, "", command[1:]...), "\na schedule without a model\n")
-	want := "a schedule without a model\n" + schedule[:strings.LastIndex(schedule, "  simulated in")]
-	if blocks[3] != want {
-		t.Errorf("%v prints\n%s\nthe documentation has\n%s", command, want, blocks[3])
-	}
-}
-
 func TestShellWordQuotesWhatAShellWouldSplit(t *testing.T) {
 	for word, want := range map[string]string{
 		"runs/a-1/config.yaml": "runs/a-1/config.yaml", "--gpus=8": "--gpus=8",

@@ -1,4 +1,4 @@
-"""The guide's first program, the recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
+"""The recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
 
 import pathlib
 import subprocess
@@ -6,16 +6,6 @@ import sys
 
 import pytest
 from conftest import ROOT, Server
-
-
-def test_the_guides_first_program_prints_what_the_guide_says(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    guide = (ROOT / "docs" / "python.md").read_text()
-    program, rest = guide.split("```python\n", 1)[1].split("```\n", 1)
-    assert "grpc://127.0.0.1:7447" in program
-    exec(program.replace("grpc://127.0.0.1:7447", server.address), {})
-    assert capsys.readouterr().out == rest.split("```\n")[1]
 
 
 def test_stock_pyarrow_gets_back_what_it_put_in(server: Server) -> None:
