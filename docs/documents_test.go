@@ -23,7 +23,7 @@ var (
 )
 
 // mostSkipped bounds how many blocks say skip.
-const mostSkipped = 7
+const mostSkipped = 8
 
 var scratch string
 

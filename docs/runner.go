@@ -26,6 +26,8 @@ reprise() {
 			[[ " $* " == *" --$flag"[\ =]* ]] || set -- "$@" --$flag "127.0.0.1:$([ $flag = listen ] && echo $GRPC || echo $HTTP)"
 		done
 		exec "$PROGRAM" "$@" --ready-file "$READY"
+	elif [ "$1" = board ] && [ -n "$READY" ]; then
+		exec "$PROGRAM" "$@" --listen "127.0.0.1:$BOARD"
 	elif [ "$1" = train ] && [ -n "$SHORT" ] && [[ " $* " != *" --resume "* ]]; then
 		set -- "$@" --set warmup.steps=0 --set evaluate.every=1 --set budget.updates=0 --set budget.compute=1
 	elif [ "$1" = study ] && [ -n "$SHORT" ] && [ $# -gt 1 ]; then
@@ -34,6 +36,10 @@ reprise() {
 	"$PROGRAM" "$@"
 }
 bin/reprise() { reprise "$@"; }
+go() {
+	[ -n "$SHORT" ] && [ "$1" = run ] && set -- "$@" warmup.steps=0 evaluate.every=1 budget.compute=1
+	command go "$@"
+}
 `
 
 // interpreter runs a document's Python blocks, one JSON string a line, in one scope.
@@ -71,12 +77,12 @@ type runner struct {
 	say      func(format string, args ...any)
 	packages map[string]string // import paths of Go packages, by name
 
-	ports    [2]string
+	ports    [3]string
 	service  *service
 	outcomes []outcome
 }
 
-// service is a `reprise serve` in the background.
+// service is a `reprise serve` or `reprise board` in the background.
 type service struct {
 	cmd   *exec.Cmd
 	ended chan error
@@ -115,6 +121,8 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 			r.do(b, b.line, "write "+name, func() error {
 				return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(r.local(b.text)), 0o644))
 			})
+		case b.language != "" && r.isExcerpt(b.text):
+			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line, text: "an excerpt of a file of examples"})
 		case b.language == "python":
 			if eval == nil {
 				var end func()
@@ -163,8 +171,17 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 	return r.outcomes, nil
 }
 
-// freePorts returns two ports of loopback that nobody uses.
-func freePorts() (ports [2]string, err error) {
+// isExcerpt reports whether a file of examples, which has tests of its own, contains a text.
+func (r *runner) isExcerpt(text string) bool {
+	files, _ := filepath.Glob(filepath.Join(r.dir, "examples", "*", "*"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		content, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(content), text)
+	})
+}
+
+// freePorts returns three ports of loopback that nobody uses.
+func freePorts() (ports [3]string, err error) {
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -234,15 +251,15 @@ func (r *runner) compare(shown, printed string, shape bool) error {
 
 // local replaces the ports of a document by those of this run, and documented does the opposite.
 func (r *runner) local(text string) string {
-	return strings.NewReplacer(":7447", ":"+r.ports[0], ":7448", ":"+r.ports[1]).Replace(text)
+	return strings.NewReplacer(":7447", ":"+r.ports[0], ":7448", ":"+r.ports[1], ":6007", ":"+r.ports[2]).Replace(text)
 }
 
 func (r *runner) documented(text string) string {
-	return strings.NewReplacer(":"+r.ports[0], ":7447", ":"+r.ports[1], ":7448").Replace(text)
+	return strings.NewReplacer(":"+r.ports[0], ":7447", ":"+r.ports[1], ":7448", ":"+r.ports[2], ":6007").Replace(text)
 }
 
 var (
-	serves = regexp.MustCompile(`^(bin/)?reprise serve\b`)
+	serves = regexp.MustCompile(`^(bin/)?reprise (serve|board)\b`)
 	fails  = regexp.MustCompile(`(?m)^reprise: `)
 )
 
@@ -295,7 +312,7 @@ func (r *runner) command(b block, text string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Env = append(os.Environ(), "BASH_ENV="+filepath.Join(r.dir, ".git", "shell.sh"),
-		"PROGRAM="+filepath.Join(r.dir, "bin", "reprise"), "GRPC="+r.ports[0], "HTTP="+r.ports[1],
+		"PROGRAM="+filepath.Join(r.dir, "bin", "reprise"), "GRPC="+r.ports[0], "HTTP="+r.ports[1], "BOARD="+r.ports[2],
 		"PATH="+r.python+":"+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"), "PIP_DISABLE_PIP_VERSION_CHECK=1")
 	if !r.full(b) {
 		cmd.Env = append(cmd.Env, "SHORT=1")
@@ -323,7 +340,8 @@ func (r *runner) serve(b block, c command) error {
 	s := &service{cmd: cmd, log: out.Name(), shown: c, block: b, ended: make(chan error, 1)}
 	go func() { s.ended <- cmd.Wait() }()
 	for {
-		if _, err := os.Stat(ready); err == nil {
+		_, err := os.Stat(ready)
+		if printed, e := os.ReadFile(s.log); err == nil || e == nil && bytes.Contains(printed, []byte("Ctrl-C stops it\n")) {
 			r.service = s
 			return nil
 		}

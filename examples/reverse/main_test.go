@@ -1,10 +1,7 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/results"
@@ -53,26 +50,5 @@ func TestAModelLearnsTheTask(t *testing.T) {
 	if last.Update != 16 || last.Reward.Float() < first.Reward.Float()+0.03 {
 		t.Errorf("reward %.3f at first, %.3f after update %d: want more after update 16", first.Reward.Float(),
 			last.Reward.Float(), last.Update)
-	}
-}
-
-func TestTheTutorialShowsThisCode(t *testing.T) {
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	code := read("main.go") + read("main_test.go") + read("../verifier/verify.py") + read("../verifier/reverse.yaml")
-	blocks := regexp.MustCompile("(?s)\n```(?:go|python|yaml)\n(.*?)\n```").
-		FindAllStringSubmatch(read("../../docs/own-task.md"), -1)
-	for _, b := range blocks {
-		if !strings.Contains(code, b[1]) {
-			t.Errorf("docs/own-task.md shows code that is not in the examples:\n%s", b[1])
-		}
-	}
-	if len(blocks) != 5 {
-		t.Errorf("docs/own-task.md shows %d blocks of code, want 5", len(blocks))
 	}
 }
