@@ -1,8 +1,11 @@
 package results
 
 import (
+	"fmt"
 	"runtime/debug"
 	"strings"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // Summary is summary.json: a whole run.
@@ -62,6 +65,7 @@ type Summary struct {
 	Sampling     *Sampling     `json:"sampling,omitempty"`      // only of tables that replay
 	ESSByAge     []AgeESS      `json:"ess_by_age,omitempty"`    // ascending in age
 	PromptReplay *PromptReplay `json:"prompt_replay,omitempty"` // only if prompts are replayed
+	TooLong      *TooLong      `json:"too_long,omitempty"`      // only if prompts were left out
 
 	WorkerTimes  []GPU `json:"worker_times"`
 	TrainerTimes []GPU `json:"trainer_times"`
@@ -112,6 +116,23 @@ func (h Histogram) Shares(width, highest uint64) []Point {
 		points[i] = Point{X: float64(uint64(i)*width) + float64(width-1)/2, Y: Num(float64(n) / float64(h.Count()))}
 	}
 	return points
+}
+
+// TooLong counts the prompts that a run leaves out because they have more tokens than fit.
+type TooLong struct {
+	Limit       int `json:"limit"`        // tokens of a prompt, at most
+	Longest     int `json:"longest"`      // tokens
+	Training    int `json:"training"`     // prompts left out
+	AllTraining int `json:"all_training"` // of so many
+	HeldOut     int `json:"held_out"`     // prompts left out
+	AllHeldOut  int `json:"all_held_out"` // of so many
+}
+
+// String says it in a sentence.
+func (t TooLong) String() string {
+	return fmt.Sprintf("%s of %s training and %s of %s held-out prompts have more than %s tokens, up to %s, and are "+
+		"left out: task.max_prompt_tokens sets the limit", words.Thousands(t.Training), words.Thousands(t.AllTraining),
+		words.Thousands(t.HeldOut), words.Thousands(t.AllHeldOut), words.Thousands(t.Limit), words.Thousands(t.Longest))
 }
 
 // GPU is how one worker or trainer spent its virtual time.

@@ -153,7 +153,7 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 		}
 	}
 	s.addSampling(sum, table)
-	sum.PromptReplay = s.promptReplay()
+	sum.PromptReplay, sum.TooLong = s.promptReplay(), s.tooLong
 	s.addAccuracy(ctx, sum)
 	return sum, nil
 }

@@ -23,6 +23,8 @@ import (
 type Hooks struct {
 	OnUpdate func(results.Update)
 	OnEval   func(results.Eval)
+	// OnTooLong is called before the run if prompts are left out.
+	OnTooLong func(results.TooLong)
 
 	TensorBoard string // folder to write an event file into, see package tensorboard; empty: none
 }
@@ -32,7 +34,8 @@ type session struct {
 	config  Config
 	dir     string
 	hooks   Hooks
-	task    task.Task
+	task    task.Task        // without the prompts that are too long
+	tooLong *results.TooLong // nil: none
 	start   *Start
 	table   table
 	chooser *prompts.Chooser // nil without prompt replay
@@ -128,6 +131,12 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	var err error
 	if s.task, err = c.newTask(); err != nil {
 		return nil, err
+	}
+	if s.task, s.tooLong, err = start.fit(c, s.task); err != nil {
+		return nil, err
+	}
+	if s.tooLong != nil && h.OnTooLong != nil {
+		h.OnTooLong(*s.tooLong)
 	}
 	if s.chooser, err = s.newChooser(); err != nil {
 		return nil, err

@@ -50,6 +50,9 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	if err := s.checkImages(t); err != nil {
 		return nil, fmt.Errorf("policy.init: %s: %w", c.Policy.Init, err)
 	}
+	if t, _, err = s.fit(c, t); err != nil {
+		return nil, err
+	}
 	if c.needsCritic() {
 		if s.model, s.weights, err = s.model.WithValueHead(s.weights); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -188,6 +189,116 @@ func sums(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// long trains on a file of 20 short problems and three of 300 characters, with assignments.
+func long(t *testing.T, assignments ...string) (*results.Summary, []results.TooLong, error) {
+	t.Helper()
+	file := sums(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		text = fmt.Appendf(text, "{\"problem\": \"%s\", \"answer\": \"1\"}\n", strings.Repeat(fmt.Sprint(n), 300))
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load("../configs/math.yaml", append([]string{"policy.init=" + pretrained(t), "generate.max_tokens=8",
+		"task={name: math, train_file: " + file + ", template: '{problem}', held_out: 0, held_out_fraction: 0.5}", "budget.compute=0",
+		"budget.updates=12", "pipeline.batch=16", "pipeline.group=8", "replay.capacity=64", "evaluate.every=100"},
+		assignments...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := Begin(context.Background(), c, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	var said []results.TooLong
+	sum, err := Train(context.Background(), c, start, filepath.Join(t.TempDir(), "run"),
+		Hooks{OnTooLong: func(l results.TooLong) { said = append(said, l) }})
+	return sum, said, err
+}
+
+func TestPromptsThatThePolicyCannotReadAreLeftOutAndCounted(t *testing.T) {
+	for _, c := range []struct {
+		set, limit, out int
+	}{
+		{0, 248, 3}, // 256 positions less 8 tokens
+		{9, 9, 3},   // "Halve 10." has 9 characters
+		{8, 8, 13},
+	} {
+		sum, said, err := long(t, fmt.Sprint("task.max_prompt_tokens=", c.set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.TooLong == nil || len(said) != 1 || said[0] != *sum.TooLong {
+			t.Fatalf("limit %d: the run said %v and its summary %v", c.set, said, sum.TooLong)
+		}
+		got := *sum.TooLong
+		if got.Limit != c.limit || got.Longest != 300 || got.Training+got.HeldOut != c.out ||
+			got.AllTraining+got.AllHeldOut != 23 || sum.Updates != 12 {
+			t.Errorf("limit %d: %+v after %d updates, want %d left out of 23", c.set, got, sum.Updates, c.out)
+		}
+	}
+}
+
+func TestALimitOfPromptsThatLeavesNothingIsRefusedBeforeTheRun(t *testing.T) {
+	for set, want := range map[string]string{
+		"task.max_prompt_tokens=7":   "task.max_prompt_tokens: 7: want 8 or more, the tokens of the shortest training prompt",
+		"task.max_prompt_tokens=256": "task.max_prompt_tokens: 256: want less than the policy's 256 positions",
+		"generate.max_tokens=256":    "generate.max_tokens: 256: want less than the policy's 256 positions",
+	} {
+		if _, _, err := long(t, set); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", set, err, want)
+		}
+	}
+}
+
+func TestDemonstrationsThatThePolicyCannotHoldAreNotImitated(t *testing.T) {
+	// With 228 characters before it, "Halve 9." and its answer take the 256 positions, "Halve 10." needs 258.
+	if _, _, err := long(t, "warmup={steps: 2, batch: 32}", "task.template="+strings.Repeat("x", 228)+"{problem}",
+		"task.max_prompt_tokens=255", "generate.max_tokens=20"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Problems that stopped a run in its middle are left out of public ones.
+func TestPublicProblemsThatAreTooLongAreLeftOut(t *testing.T) {
+	model, problems := "../../shared/data/TinyStories-656K", "../../shared/data/math/rllm_train_math.json"
+	for _, path := range []string{model, problems} {
+		if _, err := os.Stat(path); err != nil {
+			t.Skipf("%v: copy it there to run this test", err)
+		}
+	}
+	c, err := Load("../configs/math.yaml", []string{"policy.init=" + model, "task.train_file=" + problems,
+		"generate.max_tokens=64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := Begin(context.Background(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.newTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, out, err := start.fit(c, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (results.TooLong{Limit: 448, Longest: 3031, Training: 286, AllTraining: 6722, AllHeldOut: 100}); out == nil ||
+		out.Limit != want.Limit || out.Longest != want.Longest || out.Training != want.Training {
+		t.Errorf("left out: %+v, want %+v", out, want)
+	}
+	for i := range uint64(6722) {
+		if _, err := start.encodePrompt(kept.Train(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -20,6 +23,16 @@ type textModel struct {
 // encodePrompt returns a prompt as the policy reads it: the beginning-of-sequence token if the tokenizer has one, the
 // image, the text.
 func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
+	in, err := m.readPrompt(p)
+	if n, most := len(in.Tokens), m.model.Config().MaxPositionEmbeddings; err == nil && n >= most {
+		err = fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens and leaves no room for a turn "+
+			"(with policy.init, start from a model with more)", most, n+1, p.ID, n)
+	}
+	return in, err
+}
+
+// readPrompt is encodePrompt for prompts of any length.
+func (m textModel) readPrompt(p task.Prompt) (policy.Input, error) {
 	tokens, err := m.tokenizer.Encode(p.Text)
 	if err != nil {
 		return policy.Input{}, fmt.Errorf("encode prompt %q: %w", p.Text, err)
@@ -28,12 +41,65 @@ func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 	if len(tokens) > 0 && m.tokenizer.BOS() != hf.NoToken && int(tokens[0]) == m.tokenizer.BOS() {
 		begin = 1
 	}
-	in := m.withImage(tokens, begin, p.Image)
-	if n, most := len(in.Tokens), m.model.Config().MaxPositionEmbeddings; n >= most {
-		return policy.Input{}, fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens and "+
-			"leaves no room for a turn", most, n+1, p.ID, n)
+	return m.withImage(tokens, begin, p.Image), nil
+}
+
+// fit returns a configuration's task without the prompts that are too long, and what that left out, nil for nothing. A
+// task without a list of prompts stays as it is.
+func (m textModel) fit(c Config, t task.Task) (task.Task, *results.TooLong, error) {
+	const key = "task.max_prompt_tokens"
+	list, ok := t.(task.Selective)
+	if !ok {
+		return t, nil, nil
 	}
-	return in, nil
+	positions, limit := m.model.Config().MaxPositionEmbeddings, list.MaxPromptTokens()
+	if limit >= positions {
+		return nil, nil, &option.Error{Key: key, Value: limit,
+			Want: fmt.Sprintf("less than the policy's %d positions, which the response shares", positions)}
+	}
+	if limit == 0 {
+		limit = positions - c.Generate.MaxTokens
+	}
+	if limit < 1 {
+		return nil, nil, &option.Error{Key: "generate.max_tokens", Value: c.Generate.MaxTokens,
+			Want: fmt.Sprintf("less than the policy's %d positions, which the prompt shares, or a limit of prompts in %s",
+				positions, key)}
+	}
+	ids := make(map[string]bool)
+	out := &results.TooLong{Limit: limit}
+	leaveOut := func(kind string, prompts []task.Prompt) (int, error) {
+		before, shortest := len(ids), math.MaxInt
+		for _, p := range prompts {
+			in, err := m.readPrompt(p)
+			if err != nil {
+				return 0, err
+			}
+			n := len(in.Tokens)
+			shortest, out.Longest = min(shortest, n), max(out.Longest, n)
+			if n > limit {
+				ids[p.ID] = true
+			}
+		}
+		if shortest > limit {
+			return 0, &option.Error{Key: key, Value: limit, Want: fmt.Sprintf("%d or more, the tokens of the shortest "+
+				"%s prompt; the policy has %d positions for a prompt and generate.max_tokens (%d)", shortest, kind,
+				positions, c.Generate.MaxTokens)}
+		}
+		return len(ids) - before, nil
+	}
+	training, heldOut := list.Training(), t.HeldOut()
+	out.AllTraining, out.AllHeldOut = len(training), len(heldOut)
+	var err error
+	if out.Training, err = leaveOut("training", training); err != nil {
+		return nil, nil, err
+	}
+	if out.HeldOut, err = leaveOut("held-out", heldOut); err != nil {
+		return nil, nil, err
+	}
+	if len(ids) == 0 {
+		return t, nil, nil
+	}
+	return list.Without(ids), out, nil
 }
 
 // encodeObservation returns an environment's answer as the policy reads it before its next turn: the image, the text.

@@ -135,25 +135,35 @@ type demonstrator struct {
 	noise float64 // share of an environment's turns that play a random action, which is not imitated
 }
 
+// demonstrationDraws is how many prompts are drawn in search of a demonstration that the policy holds.
+const demonstrationDraws = 100
+
 // demonstrate returns the i-th rollout to imitate. Its prompt is a random training prompt, far from those of
-// reinforcement learning, which counts up from 0.
+// reinforcement learning, which counts up from 0. Of tasks of one turn it is one whose demonstration fits the policy's
+// positions.
 func (d demonstrator) demonstrate(i int) (*rollout.Rollout, error) {
 	rng := rollout.Stream(d.seed, "warmup", uint64(i))
-	p := d.task.Train(rng.Uint64())
-	in, err := d.encodePrompt(p)
-	if err != nil {
-		return nil, err
+	for range demonstrationDraws {
+		p := d.task.Train(rng.Uint64())
+		in, err := d.encodePrompt(p)
+		if err != nil {
+			return nil, err
+		}
+		if e, ok := d.task.(task.Environment); ok {
+			return d.demonstrateEpisode(e, p, in, rng)
+		}
+		response, err := d.encodeTurn(d.task.(task.Demonstrator).Demonstrate(p))
+		if err != nil {
+			return nil, fmt.Errorf("prompt %s: %w", p.ID, err)
+		}
+		r := newDemonstration(in)
+		r.append(response, 1)
+		if r.length() <= d.model.Config().MaxPositionEmbeddings {
+			return r.rollout, nil
+		}
 	}
-	if e, ok := d.task.(task.Environment); ok {
-		return d.demonstrateEpisode(e, p, in, rng)
-	}
-	response, err := d.encodeTurn(d.task.(task.Demonstrator).Demonstrate(p))
-	if err != nil {
-		return nil, fmt.Errorf("prompt %s: %w", p.ID, err)
-	}
-	r := newDemonstration(in)
-	r.append(response, 1)
-	return r.rollout, nil
+	return nil, fmt.Errorf("the demonstrations of %d training prompts have more tokens than the policy's %d positions: "+
+		"set warmup.steps=0, or use a policy with more", demonstrationDraws, d.model.Config().MaxPositionEmbeddings)
 }
 
 // demonstrateEpisode plays an expert's episode. If noise left the expert no turn, it plays again without noise.

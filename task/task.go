@@ -4,7 +4,7 @@
 // one response to a prompt, or an [Environment], whose [Episode] takes turns with the policy and rewards each turn.
 // [Begin] starts an episode of either. Some tasks can do more: a [Demonstrator] shows how a prompt is answered, an
 // [Expert] advises during an episode, an [Actor] lists its actions, an [Alphabet] is small enough for a character
-// vocabulary, a [Seeing] task has images, and a [Tabular] task is a table of transitions. The tasks are in the packages
+// vocabulary, a [Seeing] task has images, a [Selective] one leaves prompts out, and a [Tabular] task is a table of transitions. The tasks are in the packages
 // below; catalog finds them by name.
 //
 // Tasks are pure functions of their settings, a seed and their arguments, and safe for concurrent use; an episode
@@ -66,6 +66,17 @@ type AnswerChecker interface {
 type Demonstrator interface {
 	// Demonstrate returns a response that earns the full reward, without the end-of-sequence token.
 	Demonstrate(p Prompt) string
+}
+
+// Selective is a Task with a list of prompts, which can leave some out: problems from files may be longer than a policy
+// can read.
+type Selective interface {
+	// Training returns every training prompt once.
+	Training() []Prompt
+	// MaxPromptTokens returns the most tokens that the settings allow a prompt, 0 for as many as the policy holds.
+	MaxPromptTokens() int
+	// Without returns the task without the prompts of these IDs. Some training prompts must be left.
+	Without(ids map[string]bool) Task
 }
 
 // Alphabet is a Task with a character vocabulary of its own.

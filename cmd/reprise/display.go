@@ -32,6 +32,8 @@ type display struct {
 	silent bool
 	once   sync.Once
 
+	prompts sync.Once // prompts that are left out are named once for all runs
+
 	mu      sync.Mutex
 	warming *mpb.Bar  // of the warm-up, until it ends; nil: none
 	printed time.Time // when the last plain line about progress was
@@ -65,12 +67,8 @@ func (d *display) printf(format string, args ...any) {
 // so.
 func (d *display) onInterrupt(ctx context.Context, text string) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		switch {
-		case d.silent:
-		case d.bars == nil:
-			fmt.Fprintln(os.Stderr, text)
-		default:
-			fmt.Fprintln(d.bars, text) // above the bars
+		if !d.silent {
+			d.note(os.Stderr, text)
 		}
 	})
 }
@@ -154,13 +152,27 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 	}
 	d.setWarming(nil)
 	p := newProgress(c)
+	var h run.Hooks
 	if d.bars == nil {
-		return run.Hooks{OnUpdate: p.update, OnEval: func(e results.Eval) {
+		h = run.Hooks{OnUpdate: p.update, OnEval: func(e results.Eval) {
 			p.evaluate(e)
 			d.progress("%s  %s\n", name, p)
 		}}
+	} else {
+		h = p.hooks(d.addBar(p, name))
 	}
-	return p.hooks(d.addBar(p, name))
+	h.OnTooLong = func(t results.TooLong) {
+		d.prompts.Do(func() { d.note(os.Stderr, "warning: "+t.String()) })
+	}
+	return h
+}
+
+// note prints a line, above the bars where there are any, else to a file.
+func (d *display) note(plain io.Writer, text string) {
+	if d.bars != nil {
+		plain = d.bars
+	}
+	fmt.Fprintln(plain, text)
 }
 
 // addBar adds the bar of a run.

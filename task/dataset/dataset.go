@@ -32,6 +32,8 @@ type Settings struct {
 	HeldOutFraction float64 `yaml:"held_out_fraction"` // of train_file, at most 0.5; 0: 0.1; not with held_out_file
 	HeldOut         int     `yaml:"held_out"`          // held-out problems to evaluate on; 0: all
 	Template        string  `yaml:"template"`          // the prompt, with a slot for the problem; empty: the task's own
+	// longer prompts are left out; 0: the policy's positions less generate.max_tokens
+	MaxPromptTokens int `yaml:"max_prompt_tokens"`
 }
 
 // Format is how a task names and reads its problems.
@@ -81,6 +83,7 @@ func (s Settings) Validate(f Format) error {
 			"above 0, at most 0.5")
 	}
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (all) or more")
+	problems.Check(s.MaxPromptTokens >= 0, "max_prompt_tokens", s.MaxPromptTokens, "0 (what the policy holds) or more")
 	problems.Check(strings.Count(s.Template, f.Slot) == 1, "template", s.Template, "%s exactly once", f.Slot)
 	return problems.Err()
 }
@@ -88,7 +91,7 @@ func (s Settings) Validate(f Format) error {
 // Set is the problems of a task. It is safe for concurrent use.
 type Set struct {
 	format    Format
-	template  string
+	settings  Settings
 	train     []Problem
 	heldOut   []Problem
 	solutions map[string]string // by ID
@@ -101,7 +104,7 @@ func New(f Format, s Settings, seed uint64) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("train_file: %w", err)
 	}
-	t := &Set{format: f, template: s.Template, solutions: map[string]string{}}
+	t := &Set{format: f, settings: s, solutions: map[string]string{}}
 	if s.HeldOutFile == "" {
 		t.heldOut = f.choose(all, max(1, int(math.Round(s.HeldOutFraction*float64(len(all))))))
 	} else if t.heldOut, err = f.ReadFile(s.HeldOutFile); err != nil {
@@ -144,9 +147,14 @@ func (f Format) choose(problems []Problem, n int) []Problem {
 func (t *Set) Train(i uint64) task.Prompt { return t.prompt(t.train[t.order.At(i)]) }
 
 // HeldOut returns the evaluation prompts, the same for every seed.
-func (t *Set) HeldOut() []task.Prompt {
-	prompts := make([]task.Prompt, len(t.heldOut))
-	for i, p := range t.heldOut {
+func (t *Set) HeldOut() []task.Prompt { return t.prompts(t.heldOut) }
+
+// Training returns every training prompt once.
+func (t *Set) Training() []task.Prompt { return t.prompts(t.train) }
+
+func (t *Set) prompts(problems []Problem) []task.Prompt {
+	prompts := make([]task.Prompt, len(problems))
+	for i, p := range problems {
 		prompts[i] = t.prompt(p)
 	}
 	return prompts
@@ -155,11 +163,24 @@ func (t *Set) HeldOut() []task.Prompt {
 // Problems returns all problems, those for training first.
 func (t *Set) Problems() []Problem { return slices.Concat(t.train, t.heldOut) }
 
+// MaxPromptTokens returns the setting.
+func (t *Set) MaxPromptTokens() int { return t.settings.MaxPromptTokens }
+
+// Without returns the set without the problems of these IDs. Some training problems must be left.
+func (t *Set) Without(ids map[string]bool) *Set {
+	out := *t
+	unwanted := func(p Problem) bool { return ids[p.ID] }
+	out.train = slices.DeleteFunc(slices.Clone(t.train), unwanted)
+	out.heldOut = slices.DeleteFunc(slices.Clone(t.heldOut), unwanted)
+	out.order.N = len(out.train)
+	return &out
+}
+
 // Solution returns the solution of a prompt in the file, empty if there is none.
 func (t *Set) Solution(p task.Prompt) string { return t.solutions[p.ID] }
 
 func (t *Set) prompt(p Problem) task.Prompt {
-	return task.Prompt{ID: p.ID, Text: strings.Replace(t.template, t.format.Slot, p.Question, 1), Answer: p.Answer}
+	return task.Prompt{ID: p.ID, Text: strings.Replace(t.settings.Template, t.format.Slot, p.Question, 1), Answer: p.Answer}
 }
 
 // ReadFile reads a file of problems; see Read.

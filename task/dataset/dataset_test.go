@@ -109,6 +109,30 @@ func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
 	tasktest.SeedOrdersTraining(t, newSet(t, s, 1), newSet(t, s, 1), newSet(t, s, 2), 180, 8)
 }
 
+func TestProblemsCanBeLeftOut(t *testing.T) {
+	set := newSet(t, Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(0, 40), "\n")), HeldOutFraction: 0.25}, 1)
+	unwanted := map[string]bool{set.HeldOut()[3].ID: true}
+	for _, p := range set.Training()[:20] {
+		unwanted[p.ID] = true
+	}
+	left := set.Without(unwanted)
+	if n := len(left.HeldOut()); n != 9 || len(left.Training()) != 10 {
+		t.Errorf("%d held-out and %d training problems are left, want 9 and 10", n, len(left.Training()))
+	}
+	tasktest.HeldOut(t, left, 9, 20, func(p task.Prompt) string { return p.ID })
+	seen := make(map[string]bool)
+	for i := range uint64(10) {
+		id := left.Train(i).ID
+		if seen[id] || unwanted[id] {
+			t.Errorf("prompt %d is %s, which was trained already, %t, or is unwanted, %t", i, id, seen[id], unwanted[id])
+		}
+		seen[id] = true
+	}
+	if len(set.HeldOut()) != 10 || len(set.Training()) != 30 {
+		t.Error("the set itself has changed")
+	}
+}
+
 func TestPromptsFillTheTemplate(t *testing.T) {
 	set := newSet(t, Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(7, 2), "\n")),
 		Template: "Q: {question} A: "}, 1)
@@ -185,8 +209,8 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 		{Settings{TrainFile: "a"}, ""},
 		{Settings{TrainFile: "a", HeldOutFile: "b", Template: "{question}"}, ""},
 		{Settings{}, "train_file"},
-		{Settings{HeldOutFraction: 0.6, HeldOut: -1, Template: "none"},
-			"train_file held_out_fraction held_out template"},
+		{Settings{HeldOutFraction: 0.6, HeldOut: -1, Template: "none", MaxPromptTokens: -1},
+			"train_file held_out_fraction held_out max_prompt_tokens template"},
 		{Settings{TrainFile: "a", HeldOutFile: "a", HeldOutFraction: 0.1}, "held_out_fraction held_out_file"},
 		{Settings{TrainFile: "a", Template: "{question}{question}"}, "template"},
 	})

@@ -108,6 +108,14 @@ func New(s Settings, seed uint64) (task.Task, error) {
 	return demonstrated{t}, nil
 }
 
+// Without returns the task without the questions of these IDs. Both ask the same program.
+func (t *Task) Without(ids map[string]bool) task.Task { return &Task{t.Verifier, t.Set.Without(ids)} }
+
+// Without is that of Task.
+func (d demonstrated) Without(ids map[string]bool) task.Task {
+	return demonstrated{&Task{d.Verifier, d.Set.Without(ids)}}
+}
+
 // Demonstrate returns the solution of the file, or the answer if there is none.
 func (d demonstrated) Demonstrate(p task.Prompt) string { return cmp.Or(d.Solution(p), p.Answer) }
 

@@ -66,6 +66,9 @@ func New(s Settings, seed uint64) (*Task, error) {
 	return &Task{Set: set}, nil
 }
 
+// Without returns the task without the problems of these IDs.
+func (t *Task) Without(ids map[string]bool) task.Task { return &Task{t.Verifier, t.Set.Without(ids)} }
+
 // Demonstrate returns the solution of the file; for a prompt from elsewhere, its marked answer.
 func (t *Task) Demonstrate(p task.Prompt) string { return cmp.Or(t.Solution(p), hashes+" "+p.Answer) }
 

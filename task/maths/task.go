@@ -63,6 +63,9 @@ func New(s Settings, seed uint64) (*Task, error) {
 	return &Task{Set: set}, nil
 }
 
+// Without returns the task without the problems of these IDs.
+func (t *Task) Without(ids map[string]bool) task.Task { return &Task{t.Verifier, t.Set.Without(ids)} }
+
 // Demonstrate returns the solution of the file, followed by the answer in a box if the solution's own is not correct.
 // Without a solution it returns the box alone.
 func (t *Task) Demonstrate(p task.Prompt) string {
