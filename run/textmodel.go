@@ -25,8 +25,8 @@ type textModel struct {
 func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 	in, err := m.readPrompt(p)
 	if n, most := len(in.Tokens), m.model.Config().MaxPositionEmbeddings; err == nil && n >= most {
-		err = fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens and leaves no room for a turn "+
-			"(with policy.init, start from a model with more)", most, n+1, p.ID, n)
+		err = fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens and leaves no room for a "+
+			"turn (with policy.init, start from a model with more)", most, n+1, p.ID, n)
 	}
 	return in, err
 }
@@ -62,8 +62,8 @@ func (m textModel) fit(c Config, t task.Task) (task.Task, *results.TooLong, erro
 	}
 	if limit < 1 {
 		return nil, nil, &option.Error{Key: "generate.max_tokens", Value: c.Generate.MaxTokens,
-			Want: fmt.Sprintf("less than the policy's %d positions, which the prompt shares, or a limit of prompts in %s",
-				positions, key)}
+			Want: fmt.Sprintf("less than the policy's %d positions, which the prompt shares, or a limit of prompts "+
+				"in %s", positions, key)}
 	}
 	ids := make(map[string]bool)
 	out := &results.TooLong{Limit: limit}

@@ -180,7 +180,8 @@ func (t *Set) Without(ids map[string]bool) *Set {
 func (t *Set) Solution(p task.Prompt) string { return t.solutions[p.ID] }
 
 func (t *Set) prompt(p Problem) task.Prompt {
-	return task.Prompt{ID: p.ID, Text: strings.Replace(t.settings.Template, t.format.Slot, p.Question, 1), Answer: p.Answer}
+	text := strings.Replace(t.settings.Template, t.format.Slot, p.Question, 1)
+	return task.Prompt{ID: p.ID, Text: text, Answer: p.Answer}
 }
 
 // ReadFile reads a file of problems; see Read.

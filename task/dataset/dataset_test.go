@@ -110,7 +110,8 @@ func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
 }
 
 func TestProblemsCanBeLeftOut(t *testing.T) {
-	set := newSet(t, Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(0, 40), "\n")), HeldOutFraction: 0.25}, 1)
+	file := write(t, "p.jsonl", strings.Join(lines(0, 40), "\n"))
+	set := newSet(t, Settings{TrainFile: file, HeldOutFraction: 0.25}, 1)
 	unwanted := map[string]bool{set.HeldOut()[3].ID: true}
 	for _, p := range set.Training()[:20] {
 		unwanted[p.ID] = true
@@ -124,7 +125,7 @@ func TestProblemsCanBeLeftOut(t *testing.T) {
 	for i := range uint64(10) {
 		id := left.Train(i).ID
 		if seen[id] || unwanted[id] {
-			t.Errorf("prompt %d is %s, which was trained already, %t, or is unwanted, %t", i, id, seen[id], unwanted[id])
+			t.Errorf("prompt %d is %s: seen %t, unwanted %t", i, id, seen[id], unwanted[id])
 		}
 		seen[id] = true
 	}
