@@ -2,16 +2,19 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/gsm8k"
 )
 
 // verifyCommand rewards the responses on standard input.
 type verifyCommand struct {
-	Task string   `arg:"" help:"Task whose verifier gives the rewards, for example arithmetic."`
-	Set  []string `sep:"none" help:"Set one setting of task external by KEY=VALUE: 'command=[python3, verify.py]'; may be repeated."`
+	Task     string   `arg:"" help:"Task whose verifier gives the rewards, for example arithmetic."`
+	Set      []string `sep:"none" help:"Set one setting of task external by KEY=VALUE: 'command=[python3, verify.py]'; may be repeated."`
+	Flexible bool     `help:"With gsm8k: take the last number of a response, marked or not, as verl's method flexible."`
 }
 
 // Run reads lines {"response", "answer"} and writes each with its reward and the answer found in the response.
@@ -19,6 +22,12 @@ func (c *verifyCommand) Run(ctx context.Context) error {
 	v, err := run.NewVerifier(c.Task, c.Set)
 	if err != nil {
 		return err
+	}
+	if c.Flexible {
+		if c.Task != "gsm8k" {
+			return fmt.Errorf("--flexible: %s: want it with task gsm8k only", c.Task)
+		}
+		v = gsm8k.Verifier{Flexible: true}
 	}
 	defer task.Open(v)()
 	return task.VerifyLines(ctx, v, os.Stdin, os.Stdout)

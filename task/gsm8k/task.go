@@ -13,6 +13,8 @@
 // because a reward given by accident is learned: expressions (3 + 4, 5x, 5\pi), ranges, dates, times, "1,2", "1.2.3",
 // "1/0", two numbers after ####, a box that was cut off, numbers of more than 300 digits or powers beyond 10^300. An
 // equation counts by its right side.
+//
+// A flexible verifier takes the last number wherever it stands, as verl's method "flexible" does.
 package gsm8k
 
 import (
@@ -26,7 +28,11 @@ import (
 )
 
 // Settings of the task. Only TrainFile is required.
-type Settings dataset.Settings
+type Settings struct {
+	dataset.Settings `yaml:",inline"`
+
+	Flexible bool `yaml:"flexible"` // take the last number of a response, marked or not
+}
 
 // format returns how the task reads its files.
 func format() dataset.Format {
@@ -39,12 +45,12 @@ func format() dataset.Format {
 }
 
 // Resolve fills in the defaults.
-func (s *Settings) Resolve() { (*dataset.Settings)(s).Resolve(format()) }
+func (s *Settings) Resolve() { s.Settings.Resolve(format()) }
 
 // Validate reports every problem with the settings, each an [option.Error]. It does not look into the files.
 func (s Settings) Validate() error {
 	s.Resolve()
-	return dataset.Settings(s).Validate(format())
+	return s.Settings.Validate(format())
 }
 
 // Task asks the questions of a file. It is safe for concurrent use.
@@ -59,11 +65,11 @@ func New(s Settings, seed uint64) (*Task, error) {
 		return nil, err
 	}
 	s.Resolve()
-	set, err := dataset.New(format(), dataset.Settings(s), seed)
+	set, err := dataset.New(format(), s.Settings, seed)
 	if err != nil {
 		return nil, err
 	}
-	return &Task{Set: set}, nil
+	return &Task{Verifier{Flexible: s.Flexible}, set}, nil
 }
 
 // Without returns the task without the problems of these IDs.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/task/dataset"
 	"github.com/reprise-rl/reprise/task/tasktest"
 )
 
@@ -42,8 +43,8 @@ func sums(first, n int) []string {
 func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 func TestPromptsAndDemonstrationsComeFromTheFile(t *testing.T) {
-	made := newTask(t, Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5,
-		Template: "Q: {question} A: "}, 1)
+	made := newTask(t, Settings{Settings: dataset.Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5,
+		Template: "Q: {question} A: "}}, 1)
 	p := made.Train(0)
 	if p.Text != "Q: What is 7 and 1? A: " && p.Text != "Q: What is 8 and 1? A: " {
 		t.Errorf("prompt %q", p.Text)
@@ -71,7 +72,8 @@ func TestBadProblemsAreRefusedByField(t *testing.T) {
 		"asked at line 1 already, answered \"1\" there": `{"question": "What is 0 and 1?", "answer": "#### 2"}`,
 	} {
 		path := write(t, sums(0, 1)[0], line)
-		if _, err := New(Settings{TrainFile: path}, 0); err == nil || !strings.Contains(err.Error(), "line 2: "+want) {
+		if _, err := New(Settings{Settings: dataset.Settings{TrainFile: path}}, 0); err == nil ||
+			!strings.Contains(err.Error(), "line 2: "+want) {
 			t.Errorf("%q: %v, want %s", line, err, want)
 		}
 	}
@@ -79,9 +81,23 @@ func TestBadProblemsAreRefusedByField(t *testing.T) {
 
 func TestSettingsAreThoseOfADataset(t *testing.T) {
 	tasktest.Problems(t, Settings.Validate, []tasktest.Case[Settings]{
-		{Settings{TrainFile: "a"}, ""},
-		{Settings{Template: "{problem}"}, "train_file template"},
+		{Settings{Settings: dataset.Settings{TrainFile: "a"}}, ""},
+		{Settings{Settings: dataset.Settings{Template: "{problem}"}}, "train_file template"},
 	})
+}
+
+func TestTheTaskIsFlexibleIfItIsSetSo(t *testing.T) {
+	for _, flexible := range []bool{false, true} {
+		s := Settings{Settings: dataset.Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5}, Flexible: flexible}
+		made := newTask(t, s, 1)
+		p := made.HeldOut()[0]
+		response := "#### 1000\nso " + p.Answer
+		for _, v := range []task.Verifier{made, made.Without(nil).(task.Verifier)} {
+			if v.Verify(p, response).Correct != flexible {
+				t.Errorf("flexible: %t: %q for %s: %+v", flexible, response, p.Answer, v.Verify(p, response))
+			}
+		}
+	}
 }
 
 func FuzzParsedSolutionsVerify(f *testing.F) {
@@ -141,7 +157,7 @@ func TestEveryRealReferenceVerifiesAgainstItselfAndNoOther(t *testing.T) {
 
 func TestRealFilesMakeATask(t *testing.T) {
 	train, test := realFiles(t)
-	made, err := New(Settings{TrainFile: train, HeldOutFile: test, HeldOut: 200}, 1)
+	made, err := New(Settings{Settings: dataset.Settings{TrainFile: train, HeldOutFile: test, HeldOut: 200}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

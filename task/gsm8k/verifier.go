@@ -11,13 +11,21 @@ import (
 )
 
 // Verifier rewards answers without knowing the questions. It is safe for concurrent use.
-type Verifier struct{}
+type Verifier struct {
+	// Flexible takes the last number of a response, whether #### or \boxed marks another, and also where it is part of
+	// an expression, a range or a date. References are read as ever.
+	Flexible bool
+}
 
 // Verify rewards 1 if the answer found in the response equals that of the prompt exactly, as rational numbers, and 0
 // otherwise. Without a readable reference answer nothing is correct. Extracted is the canonical form of what was found:
 // an integer or a decimal if that is exact, else a fraction in lowest terms.
-func (Verifier) Verify(p task.Prompt, response string) task.Verdict {
-	got, ok := extract(response)
+func (v Verifier) Verify(p task.Prompt, response string) task.Verdict {
+	read := extract
+	if v.Flexible {
+		read = extractFlexibly
+	}
+	got, ok := read(response)
 	if !ok {
 		return task.Verdict{}
 	}
@@ -144,6 +152,61 @@ func lastNumber(text string) (*big.Rat, reading) {
 	}
 	return nil, nothing
 }
+
+// extractFlexibly returns the last number of a response. A denominator is none: "1/12" and "1 / 12" are the fraction.
+// Nor are exponents, indices, arguments of roots and digits of words; nothing is extracted if one of the first three
+// comes last.
+func extractFlexibly(response string) (*big.Rat, bool) {
+	for text := response; text != ""; {
+		at := strings.LastIndexAny(text, "\r\n") + 1
+		line := plain(text[at:])
+		var previous, last *token
+		scan(line, false, func(t token) { previous, last = last, &t })
+		if last != nil {
+			return last.literal(line, previous)
+		}
+		text = text[:max(0, at-1)]
+	}
+	return nil, false
+}
+
+// literal returns the value of a token of a line whatever is around it, with what it divides if the token before it is
+// a numerator.
+func (t token) literal(line string, previous *token) (*big.Rat, bool) {
+	v, ok := t.written()
+	before, divides := strings.CutSuffix(trimSpaces(line[:t.begin]), "/")
+	if !ok || !divides {
+		return v, ok
+	}
+	before = trimSpaces(before)
+	if previous == nil || previous.end != len(before) || v.Sign() == 0 ||
+		strings.HasSuffix(trimSpaces(line[:previous.begin]), "/") {
+		return nil, false
+	}
+	numerator, ok := previous.written()
+	if !ok {
+		return nil, false
+	}
+	return numerator.Quo(numerator, v), true
+}
+
+// written returns the value of a token's digits, the last ones of a range, a date or a time. It reports false if it has
+// none or they are not one number.
+func (t token) written() (*big.Rat, bool) {
+	if t.whole == "" && t.den == "" {
+		return nil, false
+	}
+	if v, ok := t.value(); ok {
+		return v, true
+	}
+	parts := strings.FieldsFunc(t.whole, func(r rune) bool { return strings.ContainsRune(":-–_'’", r) })
+	if len(parts) < 2 || t.den != "" || strings.ContainsAny(t.whole, "eE") {
+		return nil, false
+	}
+	return number{whole: parts[len(parts)-1], exponent: t.exponent}.value()
+}
+
+func trimSpaces(s string) string { return strings.TrimRight(s, " "+string(thin)) }
 
 // read returns the value of a token.
 func (t token) read() (*big.Rat, reading) {

@@ -150,6 +150,40 @@ func TestReferencesMayBeWrittenInAnyForm(t *testing.T) {
 	}
 }
 
+// flexible are responses with the last number in them; "" where it is none.
+func flexible() [][2]string {
+	return [][2]string{
+		{"#### 7\nBye 9.", "9"}, {`\boxed{3} or 4`, "4"}, {"#### 3 or 4", "4"}, {"It is 3, then 4, so 5.", "5"},
+		{"#### 42", "42"}, {"1,234.50", "1234.5"}, {`\boxed{1{,}234}`, "1234"}, {"-$5", "-5"}, {"12%", "12"},
+		{"5 million", "5000000"}, {"1.5e3", "1500"}, {"3 1/2", "3.5"}, {`\boxed{4`, "4"}, {"0.333...", "0.333"},
+		// expressions, ranges, dates, times
+		{"3 + 4", "4"}, {"5x", "5"}, {`5\pi`, "5"}, {"24 ÷ 12", "12"}, {"3-5", "5"}, {"-3-5", "5"}, {"7 - 5", "5"},
+		{"2024-01-05", "5"}, {"3:30", "30"}, {"1 234", "234"}, {"9–11", "11"}, {"5 apples\n\nGood.", "5"},
+		// fractions: a denominator is no number
+		{"1/12", "1/12"}, {"1 / 12", "1/12"}, {"-1/12", "-1/12"}, {"6 / 12", "0.5"}, {`\frac{1}{12}`, "1/12"}, {"½", "0.5"},
+		{"x + 1/12", "1/12"}, {`3 + \frac{1}{12}`, "1/12"}, {"1,000/8", "125"}, {"5 of 12", "12"}, {"x/12", ""},
+		{"5 km / 12", ""}, {"1 / 3 / 12", ""}, {"1/3/12", ""}, {`\frac{x}{12}`, ""}, {`\frac{3-5}{12}`, ""}, {"1/0", ""},
+		{"1 / 0", ""}, {"/12", ""},
+		// no number at the end: exponents, roots, words, what is not written as one
+		{"x^2", ""}, {"10^{3}", ""}, {`\sqrt{5}`, ""}, {"7 for H2O", "7"}, {"7 on the 2nd", "7"}, {"H2O", ""}, {"1,2", ""},
+		{"1.2.3", ""}, {"1e-400", ""}, {"", ""}, {"five", ""},
+	}
+}
+
+func TestAFlexibleVerifierTakesTheLastNumber(t *testing.T) {
+	for _, c := range flexible() {
+		if got := (Verifier{Flexible: true}).Verify(task.Prompt{}, c[0]).Extracted; got != c[1] {
+			t.Errorf("%q: %q, want %q", c[0], got, c[1])
+		}
+	}
+	// The denominator is right for verl.
+	for answer, want := range map[string]bool{"12": false, "1/12": true} {
+		if v := (Verifier{Flexible: true}).Verify(task.Prompt{Answer: answer}, "so 1/12"); v.Correct != want {
+			t.Errorf("1/12 for %s: %+v", answer, v)
+		}
+	}
+}
+
 // A response of megabytes made to be slow is read in time linear in its length.
 func TestHostileResponsesAreReadQuickly(t *testing.T) {
 	const size = 1 << 18
@@ -161,6 +195,7 @@ func TestHostileResponsesAreReadQuickly(t *testing.T) {
 		text := strings.Repeat(unit, size/len(unit))
 		start := time.Now()
 		Verifier{}.Verify(task.Prompt{Answer: "1"}, text)
+		Verifier{Flexible: true}.Verify(task.Prompt{Answer: "1"}, text)
 		Verifier{}.Verify(task.Prompt{Answer: text}, "1")
 		if took := time.Since(start); took > 10*time.Second { // quadratic time is minutes
 			t.Errorf("%q repeated: %v", unit, took)
@@ -196,6 +231,30 @@ func FuzzVerify(f *testing.F) {
 		other := canonical(value.Add(value, big.NewRat(1, 1)))
 		if (Verifier{}).Verify(task.Prompt{Answer: other}, response).Correct {
 			t.Fatalf("%q is right for %s and for one more", response, v.Extracted)
+		}
+	})
+}
+
+func FuzzFlexible(f *testing.F) {
+	for _, c := range append(cases(), flexible()...) {
+		f.Add(c[0])
+	}
+	f.Fuzz(func(t *testing.T, response string) {
+		got := Verifier{Flexible: true}.Verify(task.Prompt{}, response).Extracted
+		// Where the last number is read without marks, it is the same.
+		if v, what := lastNumber(response); what == found && canonical(v) != got {
+			t.Fatalf("%q: %q, want %q", response, got, canonical(v))
+		}
+		if got == "" {
+			return
+		}
+		value, ok := new(big.Rat).SetString(got)
+		if !ok || canonical(value) != got {
+			t.Fatalf("%q: %q is not canonical", response, got)
+		}
+		// Without marks nothing is found where the flexible verifier finds nothing, and a number behind is the last.
+		if behind := (Verifier{Flexible: true}).Verify(task.Prompt{}, response+"\nIt is 17.").Extracted; behind != "17" {
+			t.Fatalf("%q: with 17 on a line behind it, %q", response, behind)
 		}
 	})
 }
