@@ -88,8 +88,8 @@ func TestSettingsAreThoseOfADataset(t *testing.T) {
 
 func TestTheTaskIsFlexibleIfItIsSetSo(t *testing.T) {
 	for _, flexible := range []bool{false, true} {
-		s := Settings{Settings: dataset.Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5}, Flexible: flexible}
-		made := newTask(t, s, 1)
+		files := dataset.Settings{TrainFile: write(t, sums(7, 2)...), HeldOutFraction: 0.5}
+		made := newTask(t, Settings{files, flexible}, 1)
 		p := made.HeldOut()[0]
 		response := "#### 1000\nso " + p.Answer
 		for _, v := range []task.Verifier{made, made.Without(nil).(task.Verifier)} {
