@@ -64,7 +64,7 @@ func savingsConfig(o Options, s split, rate float64) run.Config {
 	c.Replay.Sampler, c.Replay.Capacity = labSampler, savingsCapacity
 	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = savingsEvery, savingsTarget, savingsCompute
 	if o.Quick {
-		c.Budget.Compute = 1
+		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = savingsBatch/5, 2, 0.5
 	}
 	return c
 }
