@@ -48,6 +48,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	dir := study.Folder(string(c.Out), s.Name)
 	show := newStudyDisplay(newDisplay(c.Quiet || c.JSON))
 	defer show.end()
+	show.printf("%s: %s\n", s.Name, s.Title) // before the plan, which makes the task of every arm
 	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
 	found, err := study.Runner{
 		Study: s, Options: study.Options{Seeds: c.Seeds,

@@ -110,6 +110,20 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	}
 }
 
+func TestAStudySaysItsNameBeforeItPlans(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The pool of runs cannot be there, which ends the study before its plan is known.
+	got := call(t, "", "study", "savings", "--out", filepath.Join(file, "studies"))
+	fails(t, got, "not a directory")
+	if want := "savings: Does replay reach the same accuracy with less compute?\n"; got.stdout != want {
+		t.Errorf("standard output %q, want %q", got.stdout, want)
+	}
+}
+
 func TestARehearsalHasFiguresToShow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("five runs and their warm-up take ten seconds or more")
@@ -125,7 +139,8 @@ func TestARehearsalHasFiguresToShow(t *testing.T) {
 		}
 		first, last := r.Evals[0], r.Evals[len(r.Evals)-1]
 		if len(r.Evals) < 3 || first.Pass1 < 0.1 || last.Pass1 == 0 || first.Pass1 == last.Pass1 {
-			t.Errorf("%s: %d evaluations, pass@1 from %g to %g: want a curve", a.Name, len(r.Evals), first.Pass1, last.Pass1)
+			t.Errorf("%s: %d evaluations, pass@1 from %g to %g: want a curve", a.Name, len(r.Evals), first.Pass1,
+				last.Pass1)
 		}
 	}
 	if page := read(t, dir, s.Name, results.ReportFile); !strings.Contains(page, "say nothing about the claims") {
