@@ -290,9 +290,17 @@ func TestTheTaskAsksTheQuestionsOfAFile(t *testing.T) {
 		t.Errorf("characters %q", got)
 	}
 	tasktest.Characters(t, made, 3)
+	unwanted := made.Train(0).ID
+	left := made.(task.Selective).Without(map[string]bool{unwanted: true})
+	if _, ok := left.(task.Demonstrator); !ok || left.Train(0).ID == unwanted || left.Train(1).ID == unwanted {
+		t.Errorf("without %s: %s, demonstrated %t", unwanted, left.Train(0).ID, ok)
+	}
 	s.TrainFile = write(t, `{"question": "a", "answer": "b"}`, `{"question": "c", "answer": null}`, `{"question": "d"}`)
-	if _, ok := tasktest.New(t, external.New, s, 1).(task.Demonstrator); ok {
-		t.Error("questions without an answer are demonstrated")
+	made = tasktest.New(t, external.New, s, 1)
+	for _, some := range []task.Task{made, made.(task.Selective).Without(nil)} {
+		if _, ok := some.(task.Demonstrator); ok {
+			t.Error("questions without an answer are demonstrated")
+		}
 	}
 }
 
