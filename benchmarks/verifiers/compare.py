@@ -117,6 +117,8 @@ def plain_sympy():
     from sympy import simplify
     from sympy.parsing.latex import parse_latex
 
+    parse_latex("1")  # an ImportError where antlr is missing
+
     def accepts(response, answer):
         a, b = (parse_latex(formula(text)) for text in (response, answer))
         return a == b or simplify(a - b) == 0
@@ -126,6 +128,8 @@ def plain_sympy():
 
 def verl(folder, name):
     """Loads a scorer of verl, without the packages that verl itself imports."""
+    if folder is None:
+        raise ImportError("name its folder with --verl")
     for package in ("verl", "verl.utils", "verl.utils.reward_score"):
         module = sys.modules[package] = types.ModuleType(package)
         module.__path__ = [str(pathlib.Path(folder, *package.split(".")))]
@@ -167,7 +171,7 @@ def main():
         for name, make in verifiers.items():
             try:
                 judge = make()
-            except (ImportError, TypeError) as err:
+            except ImportError as err:
                 missing[name] = err
                 continue
             began = time.perf_counter()
