@@ -52,6 +52,7 @@ type Data struct {
 	Areas  [][4]float64 `json:"areas,omitempty"` // left, bottom, right and top of each drawing's data; y grows upwards
 	Noisy  bool         `json:"noisy,omitempty"` // smoothing helps
 	Curves []Curve      `json:"curves,omitempty"`
+	Labels []string     `json:"labels,omitempty"` // of x = 0, 1, …, which are shown instead of the numbers
 	Guides []Number     `json:"guides,omitempty"` // y of each; none: a vertical one
 	Marks  []Point      `json:"marks,omitempty"`
 	Cells  *Cells       `json:"cells,omitempty"` // of a map, instead of curves

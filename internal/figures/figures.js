@@ -232,8 +232,9 @@
     const all = stops(f);
     if (!all.length) return null;
     const x = all[nearest(all, place.x)], left = across(f, d.area, x);
-    heading(tip, f.data.x.title, number(x, 10));
+    heading(tip, ...(f.data.labels ? [f.data.labels[x], ""] : [f.data.x.title, number(x, 10)]));
     svgNode(d.group, "path", { class: "hair", d: "M" + round(left) + "," + d.area[1] + "V" + d.area[3] });
+    if (f.data.labels) return left;
     const rows = shown(f).map((c) => {
       const known = c.x.map((_, i) => i).filter((i) => c.y[i] !== null);
       return { c, i: known[nearest(known.map((i) => c.x[i]), x)] };
@@ -250,8 +251,8 @@
       row(table, c, number(y), more.join(", "));
       const top = up(f.axis, d.area, y);
       if (drawable(f.axis, y) && top >= d.area[1] - 1 && top <= d.area[3] + 1)
-        svgNode(d.group, "circle", { class: "dot", cx: round(across(f, d.area, c.x[i])), cy: round(top), r: 3.2,
-          style: "fill:var(--" + c.colour + ")" });
+        svgNode(d.group, "circle", { class: "dot", cx: round(across(f, d.area, c.x[i])), cy: round(top),
+          r: 3.2 }).style.fill = "var(--" + c.colour + ")";
     }
     if (rows.length > most) heading(tip, "and", rows.length - most + " more");
     return left;
@@ -269,7 +270,7 @@
   }
 
   function heading(tip, name, text) {
-    tip.appendChild(document.createElement("p")).textContent = name.split(":")[0] + " " + text;
+    tip.appendChild(document.createElement("p")).textContent = text ? name.split(":")[0] + " " + text : name;
   }
 
   function row(table, c, text, more) {
@@ -312,7 +313,8 @@
       const all = stops(f), from = here ? nearest(all, here.x) : by[0] > 0 ? -1 : all.length;
       reading = { id: f.id, drawing, x: all[step(from, by[0], all.length)] };
     }
-    read({ ...reading, drawing });
+    reading = { ...reading, drawing, keys: true };
+    read(reading);
   }
 
   // The points as text.
@@ -329,7 +331,7 @@
       const count = {};
       for (const c of f.data.curves) {
         const name = c.name || c.arm, n = c.thin ? count[name] = (count[name] || 0) + 1 : 0;
-        c.x.forEach((x, i) => lines.push([n ? name + ", run " + n : name, x, c.y[i], (c.low || [])[i], (c.high || [])[i]]));
+        c.x.forEach((x, i) => lines.push([n ? name + ", run " + n : name, f.data.labels ? f.data.labels[x] : x, c.y[i], (c.low || [])[i], (c.high || [])[i]]));
       }
     }
     return lines.map((line) => line.map(cell).join(",") + "\n").join("");
@@ -367,10 +369,8 @@
 
   function start() {
     figures = [];
-    for (const element of document.querySelectorAll("figure")) {
-      const source = element.querySelector('script[type="application/json"]');
-      if (source) figures.push(startFigure(element, JSON.parse(source.textContent)));
-    }
+    for (const source of document.querySelectorAll('script[type="application/json"]'))
+      figures.push(startFigure(source.parentElement, JSON.parse(source.textContent)));
     for (const name of document.querySelectorAll("span[data-arm]")) {
       const toggle = Object.assign(document.createElement("button"), { type: "button", className: "arm",
         title: "hide or show in all figures" });
@@ -389,10 +389,12 @@
       const label = Object.assign(document.createElement("label"), { className: "smoothing", textContent: "Smoothing " });
       const select = label.appendChild(document.createElement("select"));
       for (const [v, name] of smoothings) select.add(new Option(name, v));
-      select.addEventListener("change", () => { state.smooth = select.value; changed(); });
+      select.addEventListener("change", () => { state.smooth = select.value; select.blur(); changed(); });
       noisy.element.parentElement.before(label);
     }
     readAddress();
+    const keys = reading && reading.keys && figures.find((f) => f.id === reading.id);
+    if (keys) keys.drawings[reading.drawing].svg.focus({ preventScroll: true });
     show();
   }
 
@@ -401,33 +403,37 @@
       let x = 0;
       c.x = c.x.at instanceof Function ? c.x.map((step) => x += step) : c.x.at;
     }
-    const f = { id: element.id, element, data, drawings: [], log: logAxis(data) };
-    const caption = element.querySelector("figcaption");
+    const f = { id: element.id, element, data, drawings: [] };
+    const caption = element.querySelector("figcaption, h3");
     const tools = Object.assign(document.createElement("span"), { className: "tools" });
+    f.log = element.querySelector('[data-p^="n"]') && logAxis(data); // not without labels of the axis
     if (f.log) f.button = button(tools, "log", "logarithmic axis", () => change(state.log, f.id));
     button(tools, "CSV", "download the points", () => download(f));
     button(tools, "link", "copy a link to this figure as it is shown", (b) => copy(b, address(f.id)));
     caption.prepend(tools);
-    element.querySelectorAll("svg:not(.icon)").forEach((svg, drawing) => {
-      const group = svg.querySelector("g"), title = svg.querySelector("title");
+    element.querySelectorAll("svg:not(.icon, .meter)").forEach((svg, drawing) => {
+      const title = svg.querySelector(":scope > title");
+      const group = svgNode(svg, "g", { transform: "scale(1, -1) translate(0, -" + svg.viewBox.baseVal.height + ")" });
       const d = { svg, group, area: (data.areas || [])[drawing], parts: [] };
       d.labels = svgNode(group, "g", {});
       for (const node of svg.querySelectorAll("[data-p]"))
         d.parts.push({ node, part: node.dataset.p[0], n: Number(node.dataset.p.slice(1)), path: node.getAttribute("d") });
       if (d.area) {
-        const id = "clip-" + f.id + "-" + drawing, clip = svgNode(svg, "clipPath", { id });
+        const id = "clip-" + figures.length + "-" + drawing, clip = svgNode(group, "clipPath", { id });
         svgNode(clip, "rect", { x: d.area[0], y: d.area[1] - 1, width: d.area[2] - d.area[0], height: d.area[3] - d.area[1] + 2 });
         for (const { node, part } of d.parts) if ("lb".includes(part)) node.setAttribute("clip-path", "url(#" + id + ")");
       }
       if (title) { // the browser would show it over the values
         svg.setAttribute("aria-label", title.textContent);
-        title.remove();
       }
+      for (const shown of svg.querySelectorAll("title")) shown.remove();
       svg.setAttribute("tabindex", "0");
       svg.addEventListener("pointermove", (event) => pointed(f, d, drawing, event));
       svg.addEventListener("pointerdown", (event) => pointed(f, d, drawing, event));
       for (const leave of ["pointerleave", "blur"])
-        svg.addEventListener(leave, () => { if (svg.isConnected) { reading = null; close(); } });
+        svg.addEventListener(leave, () => queueMicrotask(() => { // not where the page is being replaced
+          if (svg.isConnected) { reading = null; close(); }
+        }));
       svg.addEventListener("keydown", (event) => pressed(f, drawing, event));
       f.drawings.push(d);
     });

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/browsertest"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/watch"
 )
@@ -31,13 +32,7 @@ type browser struct {
 
 func newBrowser(t *testing.T) browser {
 	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return browser{t, path}
-		}
-	}
-	t.Skip("no Chromium is installed here; .ci/run installs it")
-	return browser{}
+	return browser{t, browsertest.Find(t)}
 }
 
 // run starts the browser with arguments and returns what it printed, and what it logged.
@@ -119,6 +114,80 @@ func TestTheDashboardUpdatesInABrowser(t *testing.T) {
 	}
 	if strings.Contains(dom, "<script>alert(1)") {
 		t.Error("a rollout's text became part of the page")
+	}
+}
+
+// Values and smoothing survive that the page's body is replaced every two seconds.
+func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
+	p := browsertest.Open(t)
+	_, w := warmed(t)
+	server := httptest.NewServer(w)
+	defer server.Close()
+	p.Size(1280, 900)
+	p.Go(server.URL)
+	// replaced waits for the next body that the page shows.
+	replaced := func() {
+		t.Helper()
+		p.Eval(`new Promise((done) => document.addEventListener("reprise:replaced", done, { once: true }))`)
+	}
+	tip := `[...document.querySelectorAll(".tip p, .tip td")].map((e) => e.textContent).filter(Boolean).join("|")`
+	inserted := `document.querySelector("section.table .tile[id] [data-p=l0]").getAttribute("d")`
+
+	p.Move("section.table .tile[id] svg.spark", 0.5, 0.5)
+	replaced()
+	if text := p.Text(tip); !strings.HasPrefix(text, "seconds −1") || !strings.Contains(text, "|inserted|") {
+		t.Errorf("the sparkline's middle shows %q after the body was replaced: want the rate about 150 s ago", text)
+	}
+	p.Move("section.table figure.card[id] svg", 0.1, 0.5)
+	if text := p.Text(tip); !strings.Contains(text, "versions: ") || !strings.Contains(text, "uses") {
+		t.Errorf("the first bar shows %q, want its versions and uses", text)
+	}
+	p.Move("h1", 0.5, 0.5)
+	p.Eval(`document.querySelector("section.table .tile[id] svg.spark").focus()`)
+	p.Key("End")
+	last := p.Text(tip)
+	replaced()
+	p.Key("ArrowLeft")
+	if text := p.Text(tip); text == "" || text == last {
+		t.Errorf("the arrow key shows %q after %q, with the body replaced between", text, last)
+	}
+	p.Key("Escape")
+	p.Eval(`document.activeElement.blur()`)
+
+	raw := p.Text(inserted)
+	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10"; s.dispatchEvent(new Event("change")); }`)
+	smooth := p.Text(inserted)
+	replaced()
+	if again := p.Text(inserted); smooth == raw || !strings.HasSuffix(p.Text("location.href"), "#smooth=10") ||
+		strings.Count(again, "L") != strings.Count(smooth, "L") || p.Text(`document.querySelector(".smoothing select").value`) != "10" {
+		t.Errorf("smoothing is lost: at %s the line is %.80q, then %.80q", p.Text("location.href"), smooth, again)
+	}
+	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
+		document.querySelector("section.table figure.card[id] .tools button").click(); }`)
+	if text := p.Text("window.blob.text()"); !strings.HasPrefix(text, "curve,versions,uses,low,high\n") ||
+		strings.Count(text, "\n") < 3 {
+		t.Errorf("the points are %q", text)
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
+	}
+	for _, width := range []int{390, 800, 1280} {
+		p.Size(width, 900)
+		for _, scheme := range []string{"light", "dark"} {
+			p.Media("screen", scheme)
+			p.Move("section.table .tile[id] svg.spark", 0.6, 0.5)
+			if *shots != "" {
+				p.Shot(filepath.Join(*shots, fmt.Sprintf("dashboard-%d-%s.png", width, scheme)))
+			}
+		}
+		if got := p.Text(`document.documentElement.scrollWidth`); got != fmt.Sprint(width) {
+			t.Errorf("the dashboard is %s px wide in %d px", got, width)
+		}
+	}
+	p.Media("print", "light")
+	if n := p.Text(`[...document.querySelectorAll(".tools, .smoothing, .tip")].filter((e) =>
+		getComputedStyle(e).display !== "none").length`); n != "0" {
+		t.Errorf("%s controls in print", n)
 	}
 }
 

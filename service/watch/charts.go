@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"html/template"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -86,13 +88,54 @@ func open(b *strings.Builder, height float64, about string) {
 	fmt.Fprintf(b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, chartWidth, height, html.EscapeString(about))
 }
 
+// barsData returns the points that a bar chart carries for the page's script: each bar's tooltip and value.
+func barsData(list []bar, title, unit string) template.JS {
+	pitch, n := chartWidth/float64(max(len(list), 8)), float64(len(list))
+	c := figures.Curve{Name: title, Arm: title, Colour: "ink"}
+	d := figures.Data{
+		X:     figures.Axis{Title: unit, Low: -0.5, High: figures.Number(n - 0.5)},
+		Y:     figures.Axis{Title: title, High: figures.Number(highest(list))},
+		Areas: [][4]float64{{0, chartHeight - chartFloor, n * pitch, chartHeight - chartTop}},
+	}
+	for i, b := range list {
+		c.X, c.Y, d.Labels = append(c.X, float64(i)), append(c.Y, figures.Number(b.value)), append(d.Labels, b.about)
+	}
+	d.Curves = []figures.Curve{c}
+	return template.JS(d.JSON()) //nolint:gosec // JSON with <, > and & escaped
+}
+
+// A sparkline's y grows upwards from its floor.
+const (
+	sparkHeight = 44.0
+	sparkFloor  = 2.0
+	sparkTop    = 40.0
+)
+
+// sparkData returns the points that a sparkline carries for the page's script: rates by seconds before now.
+func sparkData(list []rate, now time.Time, window time.Duration, class, title string) template.JS {
+	most := 0.0
+	c := figures.Curve{Name: title, Arm: title, Colour: class}
+	for _, r := range list {
+		if ago := now.Sub(r.at); ago <= window && ago >= 0 {
+			most = max(most, r.value)
+			c.X, c.Y = append(c.X, -ago.Seconds()), append(c.Y, figures.Number(r.value))
+		}
+	}
+	d := figures.Data{
+		X:     figures.Axis{Title: "seconds", Low: figures.Number(-window.Seconds())},
+		Y:     figures.Axis{Title: "rollouts per second", High: figures.Number(cmp.Or(most, 1))},
+		Areas: [][4]float64{{0, sparkFloor, chartWidth, sparkTop}}, Noisy: true, Curves: []figures.Curve{c},
+	}
+	return template.JS(d.JSON()) //nolint:gosec // JSON with <, > and & escaped
+}
+
 // sparkline draws the rates of the last window, up to now.
 func sparkline(list []rate, now time.Time, window time.Duration, class, about string) template.HTML {
-	const height, floor, top = 44.0, 42.0, 4.0
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="spark" viewBox="0 0 %g %g" preserveAspectRatio="none" role="img" aria-label="%s">`+
-		`<title>%s</title>`, chartWidth, height, html.EscapeString(about), html.EscapeString(about))
-	fmt.Fprintf(&b, `<line class="axis" x1="0" x2="%g" y1="%g" y2="%g"/>`, chartWidth, floor, floor)
+		`<title>%s</title><g transform="scale(1, -1) translate(0, -%g)">`, chartWidth, sparkHeight,
+		html.EscapeString(about), html.EscapeString(about), sparkHeight)
+	fmt.Fprintf(&b, `<line class="axis" x1="0" x2="%g" y1="%g" y2="%g"/>`, chartWidth, sparkFloor, sparkFloor)
 	highest := 0.0
 	for _, r := range list {
 		highest = max(highest, r.value)
@@ -105,9 +148,9 @@ func sparkline(list []rate, now time.Time, window time.Duration, class, about st
 			continue
 		}
 		x := chartWidth * (1 - ago.Seconds()/window.Seconds())
-		y := floor
+		y := sparkFloor
 		if highest > 0 {
-			y = floor - r.value/highest*(floor-top)
+			y += r.value / highest * (sparkTop - sparkFloor)
 		}
 		if math.IsNaN(first) {
 			first = x
@@ -116,9 +159,11 @@ func sparkline(list []rate, now time.Time, window time.Duration, class, about st
 		fmt.Fprintf(&path, " %.1f,%.1f", x, y)
 	}
 	if last > first {
-		fmt.Fprintf(&b, `<polygon class="%s under" points="%.1f,%g%s %.1f,%g"/><polyline class="%s line" points="%s"/>`,
-			class, first, floor, path.String(), last, floor, class, strings.TrimSpace(path.String()))
+		line := strings.ReplaceAll(strings.TrimSpace(path.String()), " ", "L")
+		fmt.Fprintf(&b, `<path class="%s under" data-p="b0" d="M%.1f,%gL%sL%.1f,%gZ"/><path class="%s line" data-p="l0" d="M%s"/>`,
+			class, first, sparkFloor, line, last, sparkFloor, class, line)
 	}
+	b.WriteString(`</g>`)
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped
 }

@@ -1,7 +1,7 @@
 (() => {
   const body = document.getElementById("live");
   const note = document.getElementById("lost");
-  const busy = () => document.hidden || String(getSelection()) !== "";
+  const busy = () => document.hidden || String(getSelection()) !== "" || body.querySelector("select:focus, button:focus-visible");
   let answered = new Date();
 
   async function refresh() {
@@ -17,6 +17,7 @@
         if (open.has(d.id)) d.open = true;
         if (focus && d.id === focus.id) d.querySelector("summary").focus({ preventScroll: true });
       }
+      document.dispatchEvent(new Event("reprise:replaced"));
       answered = new Date();
       note.hidden = true;
     } catch (e) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
@@ -19,10 +20,16 @@ import (
 var pageText string
 
 //go:embed style.css
-var styleText string
+var ownStyle string
 
 //go:embed live.js
-var scriptText string
+var liveText string
+
+// styleText and scriptText are those of the page: its own, and those of its figures.
+var (
+	styleText  = ownStyle + figures.Style
+	scriptText = figures.Script + liveText
+)
 
 // maxInFull is the most tables that the page shows in full. With more tables it shows the one named by ?table=.
 const maxInFull = 6

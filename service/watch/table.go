@@ -42,6 +42,8 @@ type tile struct {
 	Span              string // of the sparkline
 	Notes             []string
 	Charts            []template.HTML
+	ID                string      // of a tile with data
+	Data              template.JS // for the page's script; empty: none
 }
 
 // card is a chart or a list of facts with a title.
@@ -52,6 +54,8 @@ type card struct {
 	Chart template.HTML
 	Rows  []row
 	Empty string // shown instead of a chart and rows
+	ID    string
+	Data  template.JS // for the page's script; empty: none
 }
 
 // row is a line of a card.
@@ -86,6 +90,12 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 		histogramCard("Time since last use", "updates", &s.SinceLastUse, "uses", "since",
 			"No rollout has been used twice yet."),
 		priorityCard(v), essCard(v), evictionsCard(v),
+	}
+	for i := range t.Tiles {
+		t.Tiles[i].ID = fmt.Sprintf("%s-tile-%d", t.Anchor, i+1)
+	}
+	for i := range t.Charts {
+		t.Charts[i].ID = fmt.Sprintf("%s-chart-%d", t.Anchor, i+1)
 	}
 	t.Facts = []card{flowCard(v), latencyCard(v), journalCard(now, v)}
 	if v.Prompts != nil {
@@ -220,6 +230,7 @@ func rateTile(
 	name, class string, now time.Time, points []point, total uint64, rollouts, tokens, size func(point) uint64,
 ) tile {
 	about := fmt.Sprintf("rollouts %s per second, the last %s", strings.ToLower(name), span(lineSpan))
+	list := rates(points, rollouts)
 	return tile{
 		Name: name, Value: words.Amount(current(points, rateSpan, rollouts)), Unit: "rollouts/s",
 		Span: fmt.Sprintf("last %d min", int(lineSpan.Minutes())),
@@ -228,7 +239,8 @@ func rateTile(
 			bytes(current(points, rateSpan, size)) + "/s",
 			words.Thousands(total) + " in total",
 		},
-		Charts: []template.HTML{sparkline(rates(points, rollouts), now, lineSpan, class, about)},
+		Charts: []template.HTML{sparkline(list, now, lineSpan, class, about)},
+		Data:   sparkData(list, now, lineSpan, class, strings.ToLower(name)),
 	}
 }
 
@@ -266,6 +278,7 @@ func histogramCard(title, unit string, h *rollout.Histogram, things, class, empt
 	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", words.Amount(h.Mean()),
 		words.Thousands(h.Quantile(0.5)),
 		words.Thousands(h.Quantile(0.95)), words.Thousands(h.Max()))
+	c.Data = barsData(list, things, unit)
 	c.Chart = bars(list, class, highest(list), words.Amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
 	return c
 }
@@ -280,6 +293,7 @@ func priorityCard(v *service.TableView) card {
 		if !math.IsInf(v.AgeDecay, 1) && v.AgeDecay > 0 {
 			c.Note += ", decay τ = " + words.Amount(v.AgeDecay)
 		}
+		c.Data = barsData(list, c.Note, c.Unit)
 		c.Chart = bars(list, "priority", highest(list), percent(highest(list))+" of the draws",
 			"Priority by age: "+c.Note)
 	}
@@ -290,6 +304,7 @@ func essCard(v *service.TableView) card {
 	c := card{Title: "Effective sample size by age", Empty: "No trainer has reported its ratios."}
 	if list := essBars(v.ESSByAge); len(list) > 0 {
 		c.Unit, c.Note = "versions", "ESS/n of the tokens, "+percent(meanESS(v))+" over all ages"
+		c.Data = barsData(list, "ESS/n", c.Unit)
 		c.Chart = bars(list, "ess", 1, "100%", "Effective sample size: "+c.Note)
 	}
 	return c

@@ -163,7 +163,7 @@ func TestAnUnusedTableHasRatesOfZero(t *testing.T) {
 		o.At = epoch().Add(time.Duration(s-10) * time.Second)
 		w.Record(o)
 	}
-	if page := get(w, "/", "").Body.String(); strings.Contains(page, "NaN") || !strings.Contains(page, "<polyline") {
+	if page := get(w, "/", "").Body.String(); strings.Contains(page, "NaN") || !strings.Contains(page, `data-p="l0"`) {
 		t.Error("rates of 0 are not drawn as a line")
 	}
 }
