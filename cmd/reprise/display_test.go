@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,18 @@ func screens(t *testing.T, columns int, args []string, look func(lines []string)
 	if out, err := do(append(words, args...)...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	defer func() { _, _ = do("kill-server") }()
+	defer func() { // the server reaps the program and ends: only then is nothing written any more
+		out, err := do("display-message", "-p", "#{pane_pid}")
+		if pid, e := strconv.Atoi(strings.TrimSpace(string(out))); err == nil && e == nil {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
+		}
+		for err == nil {
+			_, err = do("capture-pane", "-p")
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
 	for {
 		shown, err := do("capture-pane", "-p")
 		if err != nil { // the program has ended, and its terminal with it
