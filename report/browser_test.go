@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -53,7 +54,8 @@ func TestValuesAreShownOnHoverAndByKeys(t *testing.T) {
 	// The values must be those of the data at the x that is shown.
 	same(t, p, "the value on hover", `(() => {
 		const data = JSON.parse(document.querySelector("#accuracy-against-compute script").textContent);
-		const row = [...document.querySelectorAll(".tip tr")].find((r) => r.cells[0].textContent === "replay, 2 seeds");
+		const row = [...document.querySelectorAll(".tip tr")].find((r) =>
+			r.cells[0].textContent === "replay, 2 seeds");
 		const shown = document.querySelector(".tip p").textContent.match(/[\d,]+$/)[0].replaceAll(",", "");
 		const c = data.curves.find((c) => c.name === "replay, 2 seeds");
 		let sum = 0;
@@ -84,7 +86,8 @@ func TestValuesAreShownOnHoverAndByKeys(t *testing.T) {
 
 // shownChart is a selector of the page's first chart that is shown.
 func shownChart(p *browsertest.Page) string {
-	return p.Text(`(() => { const s = [...document.querySelectorAll("figure svg:not(.icon)")].find((s) => s.clientWidth > 0);
+	return p.Text(`(() => { const all = [...document.querySelectorAll("figure svg:not(.icon)")];
+		const s = all.find((s) => s.clientWidth > 0);
 		s.id = "chart"; return "#chart"; })()`)
 }
 
@@ -100,7 +103,8 @@ const drawn = `document.querySelector("#kl-b [data-p=l5]").getAttribute("d")`
 
 func TestArmsLogAndSmoothingAreInTheAddress(t *testing.T) {
 	p, address := opened(t)
-	hidden := `[...document.querySelectorAll("figure [data-p]")].filter((e) => getComputedStyle(e).display === "none").length`
+	hidden := `[...document.querySelectorAll("figure [data-p]")].filter((e) =>
+		getComputedStyle(e).display === "none").length`
 	visible := func(arm string) string {
 		return fmt.Sprintf(`(() => { let n = 0; for (const f of document.querySelectorAll("figure")) {
 			const s = f.querySelector("script"), d = s && JSON.parse(s.textContent); if (!d || !d.curves) continue;
@@ -135,9 +139,10 @@ func TestArmsLogAndSmoothingAreInTheAddress(t *testing.T) {
 	// Equal ratios are equally far apart.
 	same(t, p, "the ticks' distances", `(() => { const at = Object.fromEntries([...document.querySelectorAll(
 		"#kl-b svg text[text-anchor=end]")].map((e) => [e.textContent, Number(e.getAttribute("y"))]));
-		return Math.abs((at["0.002"] - at["0.005"]) / (Math.log(5 / 2)) / ((at["0.005"] - at["0.01"]) / Math.log(2)) - 1) < 0.02; })()`,
-		"true")
-	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10"; s.dispatchEvent(new Event("change")); }`)
+		const perLog = (from, to) => (at[from] - at[to]) / Math.log(to / from);
+		return Math.abs(perLog("0.002", "0.005") / perLog("0.005", "0.01") - 1) < 0.02; })()`, "true")
+	p.Eval(`{ const s = document.querySelector(".smoothing select");
+		s.value = "10"; s.dispatchEvent(new Event("change")); }`)
 	both := p.Text(drawn)
 	same(t, p, "the address with smoothing", `location.hash`, "#log=kl-b&smooth=10")
 
@@ -154,13 +159,14 @@ func TestArmsLogAndSmoothingAreInTheAddress(t *testing.T) {
 func TestSmoothingIsAnExponentialAverage(t *testing.T) {
 	p, _ := opened(t)
 	rough := func() string {
-		return p.Text(`(() => { const y = document.querySelector("#gradient-norm [data-p=l5]").getAttribute("d").split(/[ML]/)
-			.slice(1).map((s) => Number(s.split(",")[1])); let sum = 0;
+		return p.Text(`(() => { const d = document.querySelector("#gradient-norm [data-p=l5]").getAttribute("d");
+			const y = d.split(/[ML]/).slice(1).map((s) => Number(s.split(",")[1])); let sum = 0;
 			for (let i = 1; i < y.length; i++) sum += Math.abs(y[i] - y[i - 1]); return Math.round(sum); })()`)
 	}
 	var sums []string
-	for _, strength := range []string{"0", "1", "3", "10"} {
-		p.Eval(`location.replace("#smooth=` + strength + `"), new Promise((done) => requestAnimationFrame(() => setTimeout(done)))`)
+	for _, strength := range []string{"1", "3", "10"} {
+		p.Eval(`new Promise((done) => { addEventListener("hashchange", done, { once: true });
+			location.replace("#smooth=` + strength + `"); })`)
 		sums = append(sums, rough())
 	}
 	for i := 1; i < len(sums); i++ {
@@ -175,7 +181,8 @@ func TestPointsAreDownloaded(t *testing.T) {
 	p, _ := opened(t)
 	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
 		HTMLAnchorElement.prototype.click = function () { window.file = this.download; }; }`)
-	p.Eval(`[...document.querySelectorAll("#accuracy-against-updates .tools button")].find((b) => b.textContent === "CSV").click()`)
+	p.Eval(`[...document.querySelectorAll("#accuracy-against-updates .tools button")].find((b) =>
+		b.textContent === "CSV").click()`)
 	same(t, p, "the file", "window.file", "accuracy-against-updates.csv")
 	lines := strings.Split(strings.TrimSpace(p.Text("window.blob.text()")), "\n")
 	if lines[0] != `curve,optimizer updates,"held-out pass@1, greedy",low,high` {
@@ -191,8 +198,10 @@ func TestPointsAreDownloaded(t *testing.T) {
 
 func TestPagesAreCompleteInPrintAndWithoutScripts(t *testing.T) {
 	p, address := opened(t)
-	lines := `[...document.querySelectorAll("figure [data-p]")].filter((e) => getComputedStyle(e).display === "none").length`
-	controls := `[...document.querySelectorAll(".tools, .smoothing, .copy")].filter((e) => getComputedStyle(e).display !== "none").length`
+	lines := `[...document.querySelectorAll("figure [data-p]")].filter((e) =>
+		getComputedStyle(e).display === "none").length`
+	controls := `[...document.querySelectorAll(".tools, .smoothing, .copy")].filter((e) =>
+		getComputedStyle(e).display !== "none").length`
 	p.Eval(`document.querySelector("button.arm[data-arm=replay]").click()`)
 	p.Move(entropy+" svg", 0.5, 0.5)
 	p.Media("print", "light")
@@ -211,21 +220,26 @@ func TestPagesAreCompleteInPrintAndWithoutScripts(t *testing.T) {
 	p.Scripts(true) // to ask; those of the page did not run
 	same(t, p, "lines hidden without scripts", lines, "0")
 	same(t, p, "buttons without scripts", `document.querySelectorAll("button, select").length`, "0")
-	same(t, p, "charts without scripts", `[...document.querySelectorAll("figure")].every((f) => f.querySelector("svg [data-p], .empty"))`,
-		"true")
+	same(t, p, "charts without scripts", `[...document.querySelectorAll("figure")].every((f) =>
+		f.querySelector("svg [data-p], .empty"))`, "true")
 }
 
 func TestTheScriptStartsAgainWhenThePageWasReplaced(t *testing.T) {
-	p, _ := opened(t)
-	p.Eval(`window.first = document.querySelector("main").innerHTML`) // as the script left it
-	p.Eval(`fetch = null; window.fresh = new DOMParser().parseFromString(document.documentElement.outerHTML, "text/html")`)
+	p, address := opened(t)
 	p.Eval(`document.querySelector("button.arm[data-arm=replay]").click()`)
-	p.Eval(`{ for (const e of window.fresh.querySelectorAll(".tools, .smoothing")) e.remove();
-		for (const b of window.fresh.querySelectorAll("button.arm")) { const s = window.fresh.createElement("span");
-			s.dataset.arm = b.dataset.arm; s.append(...b.childNodes); b.replaceWith(s); }
-		document.querySelector("main").replaceWith(window.fresh.querySelector("main"));
-		document.dispatchEvent(new Event("reprise:replaced")); }`)
-	same(t, p, "the legend", `document.querySelector("button.arm[data-arm=replay]").getAttribute("aria-pressed")`, "false")
+	text, err := os.ReadFile(strings.TrimPrefix(address, "file://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted, err := json.Marshal(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Eval(fmt.Sprintf(`{ const page = new DOMParser().parseFromString(%s, "text/html");
+		document.querySelector("main").replaceWith(page.querySelector("main"));
+		document.dispatchEvent(new Event("reprise:replaced")); }`, quoted))
+	same(t, p, "the legend", `document.querySelector("button.arm[data-arm=replay]").getAttribute("aria-pressed")`,
+		"false")
 	same(t, p, "the line", `getComputedStyle(document.querySelector("#entropy [data-p=l5]")).display`, "none")
 	noErrors(t, p)
 }
@@ -240,6 +254,7 @@ func TestPagesFitTheScreen(t *testing.T) {
 		}
 	}
 	for name, page := range pages {
+		p.Go("about:blank") // a page that differs in its fragment only would not be loaded
 		p.Go(page)
 		for _, width := range []int{390, 800, 1280} {
 			p.Size(width, 900)
@@ -258,6 +273,10 @@ func TestPagesFitTheScreen(t *testing.T) {
 			}
 			p.Media("screen", "light")
 		}
+		if p.Media("print", "light"); *shots != "" {
+			p.Shot(filepath.Join(*shots, name+"-print.png"))
+		}
+		p.Media("screen", "light")
 	}
 	noErrors(t, p)
 }

@@ -54,6 +54,9 @@ func axisData(a results.Axis, shown extent) figures.Axis {
 func curveData(c results.Curve, arm string) figures.Curve {
 	out := figures.Curve{Name: oneLine(c.Name), Arm: arm, Colour: penOfCurve(c).role.paint().variable, Thin: c.Thin,
 		Apart: c.Points}
+	for _, m := range c.Mean { // of as many points, which are too few to be thinned
+		out.Mean = append(out.Mean, figures.Number(m.Float()))
+	}
 	if !spreads(c) {
 		for _, at := range thin(pointsOf(c), maxPoints) {
 			out.X, out.Y = append(out.X, at.X), append(out.Y, figures.Number(at.Y))

@@ -148,10 +148,10 @@ func decayMoves(arms []*arm) bool {
 
 // lineBudget is the number of points shared by all lines of a training chart. It bounds the size of pages with many
 // seeds and long runs.
-const lineBudget = 480
+const lineBudget = 420
 
 // thickBudget is the number of points shared by the medians of a training chart.
-const thickBudget = 252
+const thickBudget = 126
 
 // trainingFigures draws every measured metric, and names the unmeasured ones that are normally shown.
 func trainingFigures(arms []*arm, metrics []metric) (figures []results.Figure, missing []string) {
@@ -197,8 +197,9 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 		}
 		if len(traces) > 0 {
 			middle := medianSeries(traces)
-			points := thin(smooth(middle, smoothing(len(middle))), thickBudget/len(arms))
-			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: curvePoints(points)})
+			points := smooth(middle, smoothing(len(middle)), max(1, len(middle)*len(arms)/thickBudget))
+			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: curvePoints(points),
+				Mean: means(middle, points)})
 		}
 	}
 	if len(all) == 0 {
@@ -398,11 +399,26 @@ func unbroken(points plotter.XYs) []plotter.XYs {
 	return parts
 }
 
-// smooth returns the median of the values within half points on either side, at about eight points per window and at
-// both ends. Missing values stay missing.
-func smooth(points plotter.XYs, half int) plotter.XYs {
+// means returns, for each of some points of a series, the mean of the series since the point before.
+func means(series, points plotter.XYs) []results.Number {
+	list := make([]results.Number, len(points))
+	at := 0
+	for i, p := range points {
+		sum, n := 0.0, 0
+		for ; at < len(series) && series[at].X <= p.X; at++ {
+			if y := series[at].Y; !math.IsNaN(y) {
+				sum, n = sum+y, n+1
+			}
+		}
+		list[i] = results.Num(sum / float64(n)) // none of nothing
+	}
+	return list
+}
+
+// smooth returns, at every stride-th point and at both ends, the median of the values within half points on either
+// side. Missing values stay missing.
+func smooth(points plotter.XYs, half, stride int) plotter.XYs {
 	var out plotter.XYs
-	stride := max(1, half/4)
 	around := make([]float64, 0, 2*half+1)
 	for i, p := range points {
 		if i%stride != 0 && i != len(points)-1 {

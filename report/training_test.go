@@ -130,7 +130,7 @@ func TestSmoothingIsNotMovedByALoneSpike(t *testing.T) {
 	points := plotter.XYs{{X: 0, Y: 1}, {X: 1, Y: 2}, {X: 2, Y: 900}, {X: 3, Y: math.NaN()}, {X: 4, Y: 3}}
 	// windows of 3, less the missing value: (1 2), (1 2 900), (2 900), none, (3)
 	want := []float64{1.5, 2, 451, math.NaN(), 3}
-	for i, p := range smooth(points, 1) {
+	for i, p := range smooth(points, 1, 1) {
 		if p.Y != want[i] && !(math.IsNaN(p.Y) && math.IsNaN(want[i])) {
 			t.Errorf("point %d smoothed to %v, want %v", i, p.Y, want[i])
 		}
@@ -142,7 +142,7 @@ func TestSmoothingALongLineKeepsItsEnds(t *testing.T) {
 	for i := range points {
 		points[i] = plotter.XY{X: float64(i), Y: float64(i)}
 	}
-	got := smooth(points, 125)
+	got := smooth(points, 125, 15)
 	if len(got) > 400 || got[0].X != 0 || got[len(got)-1].X != 4999 {
 		t.Fatalf("%d points from %v to %v, want at most 400 from 0 to 4999", len(got), got[0].X, got[len(got)-1].X)
 	}
@@ -180,5 +180,34 @@ func TestOnlyFarOutliersAreCutOff(t *testing.T) {
 	}
 	if y, cut := window(values); cut != "" || y.high < 1e6 {
 		t.Errorf("window %v, note %q, want the collapse in full", y, cut)
+	}
+}
+
+// Smoothing starts from means of all updates, not from the extremes that thinning keeps.
+func TestFiguresCarryTheMeansOfAllUpdates(t *testing.T) {
+	run := &results.Run{}
+	for u := 1; u <= 1000; u++ {
+		y := 0.0
+		if u%100 == 0 {
+			y = 100 // a peak, which thinning keeps
+		}
+		run.Updates = append(run.Updates, results.Update{Update: u, GradNorm: results.Num(y)})
+	}
+	m := metric{title: "m", of: func(u *results.Update) results.Number { return u.GradNorm }}
+	f, ok := m.figure([]*arm{{label: "a", runs: []*results.Run{run}}})
+	if !ok {
+		t.Fatal("nothing is drawn")
+	}
+	thick := f.Curves[1]
+	if n := len(thick.At); n < 100 || n > 200 || len(thick.Mean) != n {
+		t.Fatalf("%d points and %d means, want 100 to 200", n, len(thick.Mean))
+	}
+	sum, before := 0.0, 0.0
+	for i, at := range thick.At {
+		sum += thick.Mean[i].Float() * (at.X - before)
+		before = at.X
+	}
+	if math.Abs(sum/1000-1) > 1e-9 {
+		t.Errorf("the means of all stretches have the mean %v, want 1, that of the updates", sum/1000)
 	}
 }

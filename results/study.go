@@ -125,6 +125,8 @@ type Curve struct {
 	Dashed bool    `json:"dashed,omitempty"` // computed, not measured
 	Points bool    `json:"points,omitempty"` // unconnected
 	At     []Point `json:"at"`
+	// Mean, for each point of a smoothed curve, of what was measured since the point before: what can be smoothed anew.
+	Mean []Number `json:"mean,omitempty"`
 }
 
 // Point is a point of a curve. Low and High are its spread, if known.
@@ -251,6 +253,9 @@ func (c *sheetCheck) curve(f *Figure, i int) {
 	}
 	if curve.Colour < 0 {
 		c.refuse("%s: colour %d: want 0 or above", name, curve.Colour)
+	}
+	if n := len(curve.Mean); n != 0 && n != len(curve.At) {
+		c.refuse("%s: %d means: want %d, one for each point, or none", name, n, len(curve.At))
 	}
 	for j, p := range curve.At {
 		at := fmt.Sprintf("%s, point %d", name, j+1)

@@ -77,6 +77,7 @@ type Curve struct {
 	Y      []Number `json:"y"` // none breaks the line
 	Low    []Number `json:"low,omitempty"`
 	High   []Number `json:"high,omitempty"`
+	Mean   []Number `json:"mean,omitempty"` // since the point before: what is smoothed, instead of y
 }
 
 // Point is a mark.

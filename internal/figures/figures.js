@@ -2,8 +2,7 @@
 // #hide=replay&log=kl&smooth=3&at=kl, and the drawing is made from it.
 (() => {
   "use strict";
-  const smoothings = [["", "as drawn"], ["0", "none"], ["1", "1% of the axis"], ["3", "3% of the axis"],
-    ["10", "10% of the axis"]];
+  const smoothings = [["", "as drawn"], ["1", "1% of the axis"], ["3", "3% of the axis"], ["10", "10% of the axis"]];
   let figures = [], state = { hide: new Set(), log: new Set(), smooth: "", at: "" };
   let reading = null; // the place that is read: a figure's id, the number of its drawing, x, and whether by keys
 
@@ -77,32 +76,20 @@
     return ticks.filter((_, i) => i % every === 0);
   }
 
-  // smoothed returns the moving average of a curve with exponential weights, which halve over a share of the axis.
-  // Where an arm has thin curves it is their median.
+  // smoothed returns the moving average of a curve with exponential weights, which halve over a share of the axis. A
+  // point counts as much as what it is the mean of: the way from the point before.
   function smoothed(f, curve) {
     if (state.smooth === "" || !f.data.noisy || curve.thin || curve.apart) return curve;
-    const thin = f.data.curves.filter((c) => c.thin && !c.apart && c.arm === curve.arm);
-    const averages = (thin.length ? thin : [curve]).map((c) => ({ ...c, y: average(f.data.x, c) }));
-    if (averages.length === 1) return { ...curve, x: averages[0].x, y: averages[0].y, low: null };
-    const end = Math.min(...averages.map((c) => c.x[c.x.length - 1])), x = averages[0].x.filter((v) => v <= end);
-    return { ...curve, x, y: x.map((v) => median(averages.map((c) => c.y[nearest(c.x, v)]))), low: null };
-  }
-
-  function average(axis, { x, y }) {
     const half = Number(state.smooth) / 100;
-    let sum = 0, weight = 0, before = 0;
-    return y.map((v, i) => {
+    let sum = 0, weight = 0, before = share(f.data.x, curve.x[0]);
+    const y = (curve.mean || curve.y).map((v, i) => {
       if (v === null) return null;
-      const at = share(axis, x[i]), kept = half > 0 ? 2 ** (-(at - before) / half) : 0;
-      [sum, weight, before] = [sum * kept + v, weight * kept + 1, at];
+      const at = share(f.data.x, curve.x[i]), kept = 2 ** (-(at - before) / half);
+      const counts = at - before || share(f.data.x, curve.x[1] ?? curve.x[0]) - at || 1;
+      [sum, weight, before] = [sum * kept + v * counts, weight * kept + counts, at];
       return sum / weight;
     });
-  }
-
-  function median(list) {
-    const known = list.filter((v) => v !== null).sort((a, b) => a - b), middle = known.length >> 1;
-    if (!known.length) return null;
-    return known.length % 2 ? known[middle] : (known[middle - 1] + known[middle]) / 2;
+    return { ...curve, y, low: null };
   }
 
   // nearest returns the place in an ascending list that is nearest to a value.
