@@ -8,9 +8,10 @@
 //   - Code that is in a file of examples, which has its tests, is not run again.
 //   - A block that begins with a comment that names a file ("# my.yaml") is written to that file.
 //
-// "$ cat FILE" writes the file that it shows. In an output … stands for anything, and a line may be broken where there is a space. A command whose output has a
-// line that begins with "reprise: " must fail, every other must succeed. `reprise serve` and `board` go on in the
-// background until "^C", the next one, or the document's end; their ports are replaced by free ones. In a comment before a block:
+// "$ cat FILE" writes the file that it shows. In an output … stands for anything, and a line may be broken where there
+// is a space. A command whose output has a line that begins with "reprise: " must fail, every other must succeed.
+// `reprise serve` and `board` go on in the background until "^C", the next one, or the document's end; their ports are
+// replaced by free ones. In a comment before a block:
 //
 //   - <!-- run: skip, REASON --> executes nothing.
 //   - <!-- run: long --> shortens every `reprise train` unless the form is long, and then compares no output.

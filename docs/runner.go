@@ -22,9 +22,8 @@ import (
 const shell = `
 reprise() {
 	if [ "$1" = serve ] && [ -n "$READY" ]; then
-		for flag in listen http; do
-			[[ " $* " == *" --$flag"[\ =]* ]] || set -- "$@" --$flag "127.0.0.1:$([ $flag = listen ] && echo $GRPC || echo $HTTP)"
-		done
+		[[ " $* " == *" --listen"[\ =]* ]] || set -- "$@" --listen "127.0.0.1:$GRPC"
+		[[ " $* " == *" --http"[\ =]* ]] || set -- "$@" --http "127.0.0.1:$HTTP"
 		exec "$PROGRAM" "$@" --ready-file "$READY"
 	elif [ "$1" = board ] && [ -n "$READY" ]; then
 		exec "$PROGRAM" "$@" --listen "127.0.0.1:$BOARD"

@@ -30,6 +30,45 @@ func TestWhatADocumentShowsIsCompared(t *testing.T) {
 	}
 }
 
+func TestEveryDigitOfAnOutputCounts(t *testing.T) {
+	digits := 0
+	for _, path := range documents(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := parse(path, string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks {
+			if _, shape := b.mode("shape"); shape || b.language != "" {
+				continue
+			}
+			outputs := session(b)
+			if len(outputs) == 0 {
+				outputs = []command{{output: b.text, line: b.line}}
+			}
+			for _, c := range outputs {
+				if strings.Contains(c.output, "…") {
+					continue // it may stand for what another digit leads to
+				}
+				for i := range len(c.output) {
+					if d := c.output[i]; d >= '0' && d <= '9' {
+						digits++
+						if matches(c.output, c.output[:i]+string('0'+(d-'0'+1)%10)+c.output[i+1:], false) {
+							t.Errorf("%s:%d: %.40q… could have another digit at %d", path, c.line, c.output, i)
+						}
+					}
+				}
+			}
+		}
+	}
+	if digits < 500 {
+		t.Errorf("the documents show %d digits: want more", digits)
+	}
+}
+
 func TestABrokenDocumentIsRed(t *testing.T) {
 	r := newRunner(t)
 	doc, err := os.ReadFile("design.md")
