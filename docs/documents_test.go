@@ -18,7 +18,7 @@ import (
 
 var (
 	long   = flag.Bool("long", false, "run the documents in their long form: up to 20 minutes")
-	record = flag.String("record", "", "run the README alone, in a terminal of 80 columns, and write what happened here")
+	record = flag.String("record", "", "run README alone, in a terminal of 80 columns, and write what happened here")
 	only   = flag.String("only", "", "run only documents whose path contains this")
 )
 
@@ -87,7 +87,7 @@ func newRunner(t *testing.T) *runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{ctx: t.Context(), dir: dir, long: *long || *record != "", say: t.Logf,
+	r := &runner{ctx: t.Context(), dir: dir, long: *long, say: t.Logf,
 		terminal: func(c *exec.Cmd) ([]byte, error) { return c.CombinedOutput() }}
 	if r.python, err = environment(); err != nil {
 		if os.Getenv("CI") != "" {
@@ -110,14 +110,16 @@ func recordTo(t *testing.T, r *runner, dir string) func() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(scratch, "tmux")
+	conf, socket, typed := filepath.Join(scratch, "tmux.conf"), "", 0
 	tmux := func(args ...string) *exec.Cmd {
-		return exec.CommandContext(t.Context(), "tmux", append([]string{"-S", socket, "-f", socket + ".conf"}, args...)...)
+		return exec.CommandContext(t.Context(), "tmux", append([]string{"-S", socket, "-f", conf}, args...)...)
 	}
-	if err := os.WriteFile(socket+".conf", []byte("set -g history-limit 100000\n"), 0o644); err != nil {
+	if err := os.WriteFile(conf, []byte("set -g history-limit 100000\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r.terminal = func(c *exec.Cmd) ([]byte, error) {
+		typed++
+		socket = filepath.Join(scratch, fmt.Sprint("tmux", typed))
 		session := tmux("new-session", "-d", "-x", "80", "-y", "40", "sh", "-c",
 			`bash -c "$TYPED"; echo $? >`+socket+`.status; tmux -S `+socket+` wait-for -S ended; cat`)
 		session.Dir, session.Env = c.Dir, append(c.Env, "TYPED="+c.Args[2])
