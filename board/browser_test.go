@@ -1,54 +1,29 @@
 package board_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/reprise-rl/reprise/internal/browsertest"
 )
 
-// browse opens an address in a headless Chromium for some seconds of virtual time, and returns the page as it is then
-// and the lines of its console.
+// browse opens an address in a browser for some seconds of virtual time, and returns the page as it is then and the
+// lines of its console.
 func browse(t *testing.T, address string, seconds int) (dom string, console []string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("a browser takes seconds")
 	}
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-		}
-	}
-	if path == "" {
-		t.Skip("no Chromium is installed here; .ci/run installs it")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu",
-		"--disable-background-networking", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
-		"--enable-logging=stderr", "--user-data-dir="+t.TempDir(), "--window-size=1500,2000",
-		fmt.Sprintf("--virtual-time-budget=%d", 1000*seconds), "--dump-dom", address)
-	var stdout, stderr strings.Builder
-	c.Stdout, c.Stderr = &stdout, &stderr
-	if err := c.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr.String())
-	}
-	for line := range strings.Lines(stderr.String()) {
-		if strings.Contains(line, "CONSOLE") {
-			console = append(console, line)
-		}
-	}
-	return stdout.String(), console
+	return browsertest.Run(t, "--window-size=1500,2000", fmt.Sprintf("--virtual-time-budget=%d", 1000*seconds),
+		"--dump-dom", address)
 }
 
 // What a reader does, before the script of the board: open what is folded, tick the first run, and count how often the

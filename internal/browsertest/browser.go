@@ -1,11 +1,13 @@
 // Package browsertest drives a headless Chromium in tests, by its DevTools protocol over a pipe: pages of every width,
 // light and dark, in print and without scripts, with real movements of the mouse and keys.
 //
-// [Open] skips the test where no Chromium is installed. A [Page] is for one goroutine.
+// [Open] gives a page to drive, [Run] what a browser prints. Both skip the test where no Chromium is installed. A [Page]
+// is for one goroutine.
 package browsertest
 
 import (
 	"bufio"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -18,10 +20,10 @@ import (
 )
 
 // patience ends a test whose browser does not answer.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
-// Find returns the path of a Chromium, or skips the test.
-func Find(t testing.TB) string {
+// find returns the path of a Chromium, or skips the test.
+func find(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -30,6 +32,34 @@ func Find(t testing.TB) string {
 	}
 	t.Skip("no Chromium is installed here; .ci/run installs it")
 	return ""
+}
+
+// start returns the command that starts a browser with a profile of its own.
+func start(ctx context.Context, t testing.TB, arguments ...string) *exec.Cmd {
+	t.Helper()
+	return exec.CommandContext(ctx, find(t), append([]string{"--headless", "--no-sandbox", "--disable-gpu",
+		"--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars",
+		"--user-data-dir=" + t.TempDir()}, arguments...)...)
+}
+
+// Run runs a browser with arguments such as --dump-dom and an address, and returns what it printed and the lines of its
+// console.
+func Run(t testing.TB, arguments ...string) (out string, console []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	command := start(ctx, t, append([]string{"--enable-logging=stderr"}, arguments...)...)
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s", arguments, err, stderr.String())
+	}
+	for line := range strings.Lines(stderr.String()) {
+		if strings.Contains(line, "CONSOLE") {
+			console = append(console, line)
+		}
+	}
+	return stdout.String(), console
 }
 
 // Page is a page in a browser of its own.
@@ -57,7 +87,7 @@ type answer struct {
 // Open starts a browser with an empty page. It ends with the test.
 func Open(t testing.TB) *Page {
 	t.Helper()
-	path := Find(t)
+	command := start(context.Background(), t, "--remote-debugging-pipe")
 	inRead, inWrite, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -66,9 +96,6 @@ func Open(t testing.TB) *Page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-		"--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
-		"--user-data-dir="+t.TempDir())
 	command.ExtraFiles = []*os.File{inRead, outWrite}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)

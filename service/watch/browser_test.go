@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"image/color"
@@ -10,12 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/reprise-rl/reprise/internal/browsertest"
 	"github.com/reprise-rl/reprise/service"
@@ -23,46 +20,6 @@ import (
 )
 
 var shots = flag.String("shots", "", "folder for screenshots of the dashboard")
-
-// browser is a headless Chromium.
-type browser struct {
-	t    *testing.T
-	path string
-}
-
-func newBrowser(t *testing.T) browser {
-	t.Helper()
-	return browser{t, browsertest.Find(t)}
-}
-
-// run starts the browser with arguments and returns what it printed, and what it logged.
-func (b browser) run(arguments ...string) (out, log string) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
-	defer cancel()
-	common := []string{
-		"--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage",
-		"--no-first-run", "--hide-scrollbars",
-		"--enable-logging=stderr", "--user-data-dir=" + b.t.TempDir(),
-	}
-	command := exec.CommandContext(ctx, b.path, append(common, arguments...)...)
-	var stdout, stderr strings.Builder
-	command.Stdout, command.Stderr = &stdout, &stderr
-	if err := command.Run(); err != nil {
-		b.t.Fatalf("%v: %v\n%s", arguments, err, stderr.String())
-	}
-	return stdout.String(), stderr.String()
-}
-
-// console returns the console messages in the browser's log.
-func console(log string) (lines []string) {
-	for line := range strings.Lines(log) {
-		if strings.Contains(line, "CONSOLE") {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
 
 // warmed serves a busy service that has been watched for five minutes.
 func warmed(t *testing.T) (*fake, *watch.Watch) {
@@ -80,7 +37,6 @@ func warmed(t *testing.T) (*fake, *watch.Watch) {
 }
 
 func TestTheDashboardUpdatesInABrowser(t *testing.T) {
-	b := newBrowser(t)
 	f, w := warmed(t)
 	fetched := 0
 	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
@@ -99,9 +55,9 @@ func TestTheDashboardUpdatesInABrowser(t *testing.T) {
 	}))
 	defer server.Close()
 
-	dom, log := b.run("--virtual-time-budget=9000", "--window-size=1400,1000", "--dump-dom", server.URL)
-	if lines := console(log); len(lines) > 0 {
-		t.Errorf("the console says:\n%s", strings.Join(lines, ""))
+	dom, console := browsertest.Run(t, "--virtual-time-budget=9000", "--window-size=1400,1000", "--dump-dom", server.URL)
+	if len(console) > 0 {
+		t.Errorf("the console says:\n%s", strings.Join(console, ""))
 	}
 	if fetched < 3 {
 		t.Errorf("the body was fetched %d times in 9 seconds", fetched)
@@ -193,7 +149,6 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 
 // Pages are framed at several widths, and each frame measures its page.
 func TestTheDashboardFitsAPhone(t *testing.T) {
-	b := newBrowser(t)
 	many := busy(302)
 	for i := range 9 {
 		v := many.Tables[1]
@@ -231,7 +186,7 @@ func TestTheDashboardFitsAPhone(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	dom, _ := b.run("--virtual-time-budget=1500", "--window-size=1500,2000", "--dump-dom", server.URL+"/frames")
+	dom, _ := browsertest.Run(t, "--virtual-time-budget=1500", "--window-size=1500,2000", "--dump-dom", server.URL+"/frames")
 	found := regexp.MustCompile(`<p>(\w+): (\d+) in (\d+): (.*?)\.</p>`).FindAllStringSubmatch(dom, -1)
 	if want := len(pages) * len(widths); len(found) != want {
 		t.Fatalf("%d frames of %d were measured:\n%s", len(found), want, dom)
@@ -255,7 +210,6 @@ func (f *framed) Write(b []byte) (int, error) {
 
 // The screenshots are kept in the folder of -shots, if given.
 func TestTheDashboardIsDrawnAtEverySize(t *testing.T) {
-	b := newBrowser(t)
 	folder := *shots
 	if folder == "" {
 		folder = t.TempDir()
@@ -293,7 +247,7 @@ func TestTheDashboardIsDrawnAtEverySize(t *testing.T) {
 		if c.dark {
 			arguments = append(arguments, "--blink-settings=preferredColorScheme=0")
 		}
-		b.run(append(arguments, server.URL+c.path)...)
+		browsertest.Run(t, append(arguments, server.URL+c.path)...)
 		server.Close()
 		if colours, size := painted(t, filepath.Join(folder, name+".png")); size != c.size || colours < 4 {
 			t.Errorf("%s: the picture is of %s with %d colours: want %s, and more colours than an unstyled page has",
