@@ -32,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/service/access"
@@ -92,7 +93,7 @@ func Open(dir string) (*Board, error) {
 	mux.HandleFunc("GET /at/{folder...}", b.folder)
 	mux.HandleFunc("GET /compare", b.compare)
 	mux.HandleFunc("GET /board.css", asset("text/css", styleText))
-	mux.HandleFunc("GET /board.js", asset("text/javascript", scriptText))
+	mux.HandleFunc("GET /board.js", asset("text/javascript", figures.Live+scriptText))
 	b.routes = access.Hosts(mux, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil)
 	return b, nil
 }

@@ -3,22 +3,8 @@
   const bar = document.querySelector("nav.board"), note = bar.querySelector("output");
   let tag = '"' + bar.dataset.tag + '"', answered = new Date(), asking = false;
 
-  // replace keeps what the reader has opened, ticked, focused and scrolled to.
   function replace(page) {
-    const old = document.querySelector("main"), main = document.adoptNode(page.querySelector("main"));
-    const places = "summary, a, button, input", at = [...old.querySelectorAll(places)].indexOf(document.activeElement);
-    const each = (selector, keep) => {
-      const were = old.querySelectorAll(selector);
-      return [...main.querySelectorAll(selector)].map((is, i) => were[i] && keep(were[i], is));
-    };
-    each("details", (was, is) => { is.open = was.open; });
-    const ticked = new Set(Array.from(old.querySelectorAll("input:checked"), (i) => i.value));
-    for (const i of main.querySelectorAll("input")) i.checked = ticked.has(i.value);
-    const lefts = each(".scroll", (was, is) => [is, was.scrollLeft]);
-    old.replaceWith(main);
-    document.dispatchEvent(new Event("reprise:replaced")); // for scripts of the page that add to it
-    for (const [is, left] of lefts.filter(Boolean)) is.scrollLeft = left;
-    if (at >= 0) main.querySelectorAll(places)[at]?.focus({ preventScroll: true });
+    replaceContent(document.querySelector("main"), document.adoptNode(page.querySelector("main")));
     const title = document.querySelector("h1"), now = page.querySelector("h1");
     if (title && now) title.textContent = now.textContent;
     document.title = page.title;
@@ -31,7 +17,7 @@
   tell("live, every 2 s");
 
   async function refresh() {
-    if (asking || document.hidden || String(getSelection()) !== "") return;
+    if (asking || inUse(document.querySelector("main"))) return;
     asking = true;
     try {
       const answer = await fetch(location.pathname + location.search,

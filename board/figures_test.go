@@ -1,6 +1,7 @@
 package board_test
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -28,16 +29,28 @@ func TestTheFiguresKeepTheirStateWhileARunTrains(t *testing.T) {
 	if text := p.Text(tip); !strings.HasPrefix(text, "updates 20|a|") || strings.Contains(text, "|b|") {
 		t.Errorf("the last update shows %q, want update 20 of a alone", text)
 	}
-	p.Eval(`void (window.replaced = new Promise((done) =>
-		document.addEventListener("reprise:replaced", done, { once: true })))`)
-	a.train(30, 1)
-	p.Eval(`window.replaced`)
+	// grow trains a run up to an update and waits until the page shows it.
+	grow := func(update int) {
+		t.Helper()
+		p.Eval(`void (window.replaced = new Promise((done) =>
+			document.addEventListener("reprise:replaced", () => setTimeout(done), { once: true })))`)
+		a.train(update, 1)
+		p.Eval(`window.replaced`)
+	}
+	grow(30)
 	p.Key("End")
 	if text := p.Text(tip); !strings.HasPrefix(text, "updates 30|a|") {
 		t.Errorf("after the page was replaced the last update shows %q, want update 30", text)
 	}
 	if text := p.Text(hidden); strings.Contains(text, "true") || p.Text("location.hash") != "#hide=b" {
 		t.Errorf("after the page was replaced b is shown: %q at %s", text, p.Text("location.hash"))
+	}
+	for n, control := range []string{"#reward .tools button", "button.arm[data-arm=b]"} {
+		p.Eval(fmt.Sprintf(`document.querySelector(%q).focus()`, control))
+		grow(40 + n)
+		if p.Eval(fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, control)) != true {
+			t.Errorf("%s has lost the focus to %s", control, p.Text(`document.activeElement.outerHTML.slice(0, 80)`))
+		}
 	}
 	for _, e := range p.Errors {
 		t.Errorf("the page says %.400s", e)

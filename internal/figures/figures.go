@@ -22,6 +22,11 @@ import (
 //go:embed figures.js
 var Script string
 
+// Live is the script of pages that replace their content: functions, to be placed before the page's own script.
+//
+//go:embed live.js
+var Live string
+
 // Style is the style sheet of what the script adds. It needs the variables page, panel, ink, muted and rule.
 //
 //go:embed figures.css

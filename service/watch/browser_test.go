@@ -110,6 +110,14 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 	p.Key("Escape")
 	p.Eval(`document.activeElement.blur()`)
 
+	for _, control := range []string{"section.table .tools button", ".smoothing select"} {
+		p.Eval(fmt.Sprintf(`document.querySelector(%q).focus()`, control))
+		replaced()
+		p.Eval(`new Promise((done) => setTimeout(done))`)
+		if p.Eval(fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, control)) != true {
+			t.Errorf("%s has lost the focus to %s", control, p.Text(`document.activeElement.outerHTML.slice(0, 80)`))
+		}
+	}
 	raw := p.Text(inserted)
 	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10"; s.dispatchEvent(new Event("change")); }`)
 	smooth := p.Text(inserted)

@@ -28,7 +28,7 @@ var liveText string
 // styleText and scriptText are those of the page: its own, and those of its figures.
 var (
 	styleText  = ownStyle + figures.Style
-	scriptText = figures.Script + liveText
+	scriptText = figures.Script + figures.Live + liveText
 )
 
 // maxInFull is the most tables that the page shows in full. With more tables it shows the one named by ?table=.
