@@ -123,8 +123,8 @@ func (t Theory) noConfiguration(f Fleet) error {
 			"buffer that the profile reaches, %v times what is new per update, holds a batch of %d", t.Profile.Reach(),
 			f.Batch)}
 	}
-	return &option.Error{Key: "most_capacity", Value: f.MostCapacity, Want: fmt.Sprintf("%d or more, or other GPUs: "+
-		"the buffer must hold a batch of %d, what is new per update, and a group of %d for each trainer", least,
+	return &option.Error{Key: "most_capacity", Value: f.MostCapacity, Want: fmt.Sprintf("%d or more, or another "+
+		"number of GPUs: the buffer must hold a batch of %d, what is new per update, and a group of %d for each trainer", least,
 		f.Batch, f.Group)}
 }
 

@@ -269,7 +269,7 @@ func TestConfigureNamesWhatItCannotDo(t *testing.T) {
 	}
 	if _, err = theory.Configure(Fleet{GPUs: 100, Batch: 7, Group: 7, MostCapacity: 7}); err == nil ||
 		!strings.Contains(err.Error(),
-			"most_capacity: 7: want 49 or more, or other GPUs") { // 7 trainers, a group for each
+			"most_capacity: 7: want 49 or more, or another number of GPUs") { // 7 trainers, a group for each
 		t.Errorf("R is above 7 for every split that runs: %v", err)
 	}
 	theory.Correlation = -1

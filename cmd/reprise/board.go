@@ -53,8 +53,8 @@ func listenOnLoopback(ctx context.Context, address string) (net.Listener, error)
 	l, err := access.Listen(ctx, address, false, false)
 	switch {
 	case wire.CodeOf(err) == wire.Invalid:
-		return nil, fmt.Errorf("%q can be reached from other machines, and the board asks nobody for a password: want "+
-			"127.0.0.1:PORT; from another machine, ssh -L 6007:127.0.0.1:6007 leads here", address)
+		return nil, fmt.Errorf("%q can be reached from other machines, and the board has no password: want "+
+			"127.0.0.1:PORT. To watch from another machine: ssh -L 6007:127.0.0.1:6007 HOST", address)
 	case errors.Is(err, access.ErrInUse):
 		if free, e := access.Listen(ctx, net.JoinHostPort("127.0.0.1", "0"), false, false); e == nil {
 			err = fmt.Errorf("%w: --listen %s is free", err, free.Addr())

@@ -107,7 +107,7 @@ func TestABoardListensOnLoopbackOnly(t *testing.T) {
 	defer taken.Close()
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		"asks nobody for a password: want 127.0.0.1:PORT": {dir, "--listen", "0.0.0.0:0"},
+		"has no password: want 127.0.0.1:PORT": {dir, "--listen", "0.0.0.0:0"},
 		"is in use: another program listens there: stop it, or choose another port: --listen 127.0.0.1:": {dir,
 			"--listen", taken.Addr().String()},
 		"want HOST:PORT":             {dir, "--listen", "6007"},

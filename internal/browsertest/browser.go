@@ -39,7 +39,19 @@ func start(ctx context.Context, t testing.TB, arguments ...string) *exec.Cmd {
 	t.Helper()
 	return exec.CommandContext(ctx, find(t), append([]string{"--headless", "--no-sandbox", "--disable-gpu",
 		"--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars",
-		"--user-data-dir=" + t.TempDir()}, arguments...)...)
+		"--user-data-dir=" + profile(t)}, arguments...)...)
+}
+
+// profile returns a folder for a browser's profile. Its helper processes may write there after it has ended, which must
+// not fail the test.
+func profile(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "browsertest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // Run runs a browser with arguments such as --dump-dom and an address, and returns what it printed and the lines of its
@@ -116,8 +128,12 @@ func Open(t testing.TB) *Page {
 			}
 		}
 	}()
-	t.Cleanup(func() {
-		p.Call("Browser.close", nil, nil)
+	t.Cleanup(func() { // nothing fails here: the browser may have ended, or hang
+		_, _ = p.in.Write([]byte(`{"id":0,"method":"Browser.close"}` + "\x00"))
+		killer := time.AfterFunc(5*time.Second, func() { _ = command.Process.Kill() })
+		for range p.answers { // until it has closed its end
+		}
+		killer.Stop()
 		_ = command.Wait()
 		_, _ = inWrite.Close(), outRead.Close()
 	})
@@ -142,9 +158,6 @@ func (p *Page) Call(method string, params map[string]any, result any) {
 	}
 	if p.session != "" {
 		message["sessionId"] = p.session
-	}
-	if method == "Browser.close" {
-		delete(message, "sessionId")
 	}
 	text, err := json.Marshal(message)
 	if err != nil {
