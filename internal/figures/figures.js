@@ -182,7 +182,9 @@
   // Reading values.
 
   function number(v, digits = 5) {
-    if (v !== 0 && (Math.abs(v) < 1e-4 || Math.abs(v) >= 1e9)) return String(Number(v.toPrecision(3))).replace("-", "−");
+    if (v !== 0 && (Math.abs(v) < 1e-4 || Math.abs(v) >= 1e9)) {
+      return String(Number(v.toPrecision(3))).replace("-", "−");
+    }
     return v.toLocaleString("en", { maximumSignificantDigits: digits }).replace("-", "−");
   }
 
@@ -211,7 +213,8 @@
     const x = box.left - outer.left + at * box.width / d.svg.viewBox.baseVal.width;
     const right = x + 14 + tip.offsetWidth <= Math.min(outer.width, document.documentElement.clientWidth - outer.left);
     tip.style.left = Math.max(0, right ? x + 14 : x - 14 - tip.offsetWidth) + "px";
-    const below = f.data.cells ? d.svg.viewBox.baseVal.height - f.data.cells.box[1] + (place.row + 1) * f.data.cells.box[3] : 15;
+    const cells = f.data.cells?.box;
+    const below = cells ? d.svg.viewBox.baseVal.height - cells[1] + (place.row + 1) * cells[3] : 15;
     tip.style.top = box.top - outer.top + below * box.height / d.svg.viewBox.baseVal.height + 7 + "px";
   }
 
@@ -229,8 +232,11 @@
     const table = tip.appendChild(document.createElement("table")), most = 12;
     for (const { c, i } of rows.slice(0, most)) {
       const more = [], y = c.y[i], off = Math.abs(share(f.data.x, c.x[i]) - share(f.data.x, x)) > 0.01;
-      if (c.low && c.low[i] !== null && c.high[i] > c.low[i]) more.push(number(c.low[i], 3) + "–" + number(c.high[i], 3));
-      const raw = f.data.curves.filter((o) => o.thin && !c.thin && o.arm === c.arm).map((o) => o.y[nearest(o.x, c.x[i])])
+      if (c.low && c.low[i] !== null && c.high[i] > c.low[i]) {
+        more.push(number(c.low[i], 3) + "–" + number(c.high[i], 3));
+      }
+      const raw = f.data.curves.filter((o) => o.thin && !c.thin && o.arm === c.arm)
+        .map((o) => o.y[nearest(o.x, c.x[i])])
         .filter((v) => v !== undefined && v !== null);
       if (raw.length === 1 && f.data.noisy) more.push("raw " + number(raw[0], 4));
       if (raw.length > 1 && !more.length) more.push(number(Math.min(...raw), 3) + "–" + number(Math.max(...raw), 3));
@@ -252,7 +258,8 @@
     heading(tip, f.data.y.title, rows[place.row]);
     tip.appendChild(document.createElement("b")).textContent = v === null ? "no value" : number(v);
     const [left, top] = [box[0] + place.column * box[2], box[1] - place.row * box[3]];
-    svgNode(d.group, "path", { class: "hair", d: "M" + left + "," + top + "h" + box[2] + "v" + -box[3] + "h" + -box[2] + "Z" });
+    svgNode(d.group, "path",
+      { class: "hair", d: "M" + left + "," + top + "h" + box[2] + "v" + -box[3] + "h" + -box[2] + "Z" });
     return left + box[2];
   }
 
@@ -294,7 +301,8 @@
     const step = (from, count, n) => Math.min(n - 1, Math.max(0, from + count));
     if (f.data.cells) {
       const { columns, rows } = f.data.cells;
-      reading = here ? { ...here, column: step(here.column, by[0], columns.length), row: step(here.row, by[1], rows.length) } :
+      reading = here ?
+        { ...here, column: step(here.column, by[0], columns.length), row: step(here.row, by[1], rows.length) } :
         { id: f.id, drawing, column: 0, row: 0 };
     } else {
       const all = stops(f), from = here ? nearest(all, here.x) : by[0] > 0 ? -1 : all.length;
@@ -307,7 +315,8 @@
   // The points as text.
 
   function csv(f) {
-    const cell = (v) => v === null || v === undefined ? "" : /[",\n]/.test(v) ? '"' + String(v).replaceAll('"', '""') + '"' : v;
+    const quoted = (v) => /[",\n]/.test(v) ? '"' + String(v).replaceAll('"', '""') + '"' : v;
+    const cell = (v) => v === null || v === undefined ? "" : quoted(v);
     const lines = [];
     if (f.data.cells) {
       lines.push(["row", "column", "value"]);
@@ -318,7 +327,8 @@
       const count = {};
       for (const c of f.data.curves) {
         const name = c.name || c.arm, n = c.thin ? count[name] = (count[name] || 0) + 1 : 0;
-        c.x.forEach((x, i) => lines.push([n ? name + ", run " + n : name, f.data.labels ? f.data.labels[x] : x, c.y[i], (c.low || [])[i], (c.high || [])[i]]));
+        c.x.forEach((x, i) => lines.push([n ? name + ", run " + n : name, f.data.labels ? f.data.labels[x] : x, c.y[i],
+          c.low?.[i], c.high?.[i]]));
       }
     }
     return lines.map((line) => line.map(cell).join(",") + "\n").join("");
@@ -373,7 +383,8 @@
     for (const section of document.querySelectorAll("section")) {
       const noisy = figures.find((f) => f.data.noisy && section.contains(f.element));
       if (!noisy) continue;
-      const label = Object.assign(document.createElement("label"), { className: "smoothing", textContent: "Smoothing " });
+      const label = document.createElement("label");
+      Object.assign(label, { className: "smoothing", textContent: "Smoothing " });
       const select = label.appendChild(document.createElement("select"));
       for (const [v, name] of smoothings) select.add(new Option(name, v));
       select.addEventListener("change", () => { state.smooth = select.value; select.blur(); changed(); });
@@ -403,12 +414,17 @@
       const group = svgNode(svg, "g", { transform: "scale(1, -1) translate(0, -" + svg.viewBox.baseVal.height + ")" });
       const d = { svg, group, area: (data.areas || [])[drawing], parts: [] };
       d.labels = svgNode(group, "g", {});
-      for (const node of svg.querySelectorAll("[data-p]"))
-        d.parts.push({ node, part: node.dataset.p[0], n: Number(node.dataset.p.slice(1)), path: node.getAttribute("d") });
+      for (const node of svg.querySelectorAll("[data-p]")) {
+        const part = node.dataset.p[0], n = Number(node.dataset.p.slice(1));
+        d.parts.push({ node, part, n, path: node.getAttribute("d") });
+      }
       if (d.area) {
         const id = "clip-" + figures.length + "-" + drawing, clip = svgNode(group, "clipPath", { id });
-        svgNode(clip, "rect", { x: d.area[0], y: d.area[1] - 1, width: d.area[2] - d.area[0], height: d.area[3] - d.area[1] + 2 });
-        for (const { node, part } of d.parts) if ("lb".includes(part)) node.setAttribute("clip-path", "url(#" + id + ")");
+        const [left, bottom, right, top] = d.area;
+        svgNode(clip, "rect", { x: left, y: bottom - 1, width: right - left, height: top - bottom + 2 });
+        for (const { node, part } of d.parts) {
+          if ("lb".includes(part)) node.setAttribute("clip-path", "url(#" + id + ")");
+        }
       }
       if (title) { // the browser would show it over the values
         svg.setAttribute("aria-label", title.textContent);

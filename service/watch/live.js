@@ -6,7 +6,8 @@
   async function refresh() {
     if (inUse(body)) return;
     try {
-      const answer = await fetch("fragment" + location.search, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+      const answer = await fetch("fragment" + location.search,
+        { cache: "no-store", signal: AbortSignal.timeout(10000) });
       if (!answer.ok) throw new Error(answer.status + " " + answer.statusText);
       const fresh = body.cloneNode(false);
       fresh.innerHTML = await answer.text();
@@ -15,7 +16,8 @@
       answered = new Date();
       note.hidden = true;
     } catch (e) {
-      note.textContent = "No answer since " + answered.toLocaleTimeString() + ": this is the state at that time. (" + e.message + ")";
+      note.textContent = "No answer since " + answered.toLocaleTimeString() + ": this is the state at that time. (" +
+        e.message + ")";
       note.hidden = false;
     }
   }
