@@ -160,8 +160,8 @@ func sparkline(list []rate, now time.Time, window time.Duration, class, about st
 	}
 	if last > first {
 		line := strings.ReplaceAll(strings.TrimSpace(path.String()), " ", "L")
-		fmt.Fprintf(&b, `<path class="%s under" data-p="b0" d="M%.1f,%gL%sL%.1f,%gZ"/>`, class, first, sparkFloor, line, last,
-			sparkFloor)
+		fmt.Fprintf(&b, `<path class="%s under" data-p="b0" d="M%.1f,%gL%sL%.1f,%gZ"/>`, class, first, sparkFloor, line,
+			last, sparkFloor)
 		fmt.Fprintf(&b, `<path class="%s line" data-p="l0" d="M%s"/>`, class, line)
 	}
 	b.WriteString(`</g>`)

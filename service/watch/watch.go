@@ -3,8 +3,8 @@
 //
 // [New] makes a [Watch] from a function that observes the service. [Watch.ServeHTTP] answers requests; [Watch.Run]
 // records the counters at an interval, so that the dashboard can show rates. The page is rendered on the server, with
-// its charts as SVG. A short script replaces its body every two seconds; without scripts the browser reloads it. Package
-// figures shows the charts' values and smooths the rates, as in reports. A content security policy keeps the page from
+// its charts as SVG. A short script replaces its body every two seconds; without scripts the browser reloads it.
+// Package figures shows the charts' values and smooths the rates, as in reports. A content security policy keeps the page from
 // asking any other host.
 //
 // Package access decides who may read which table: the dashboard and /metrics show a caller the tables it may read, and
