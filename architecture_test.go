@@ -23,7 +23,6 @@ const module = "github.com/reprise-rl/reprise"
 // rule and may import the part and one another. Everyone may import [shared].
 func mayImport() map[string][]string {
 	return map[string][]string{
-		"docs":       nil,
 		"option":     nil,
 		"internal":   nil,
 		"rollout":    nil,
@@ -80,6 +79,7 @@ type goPackage struct {
 	Standard   bool
 }
 
+// listPackages returns the packages of this module, without those that have only tests.
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,Deps,GoFiles,Standard", "./...").Output()
@@ -94,7 +94,9 @@ func listPackages(t *testing.T) []goPackage {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, p)
+		if len(p.GoFiles) > 0 {
+			list = append(list, p)
+		}
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package docs
 
 import (
@@ -56,7 +58,7 @@ for line in sys.stdin:
     print(json.dumps({"out": out.getvalue(), "failed": failed}), flush=True)
 `
 
-// outcome is what became of a command or a block.
+// outcome is the result of a command or a block.
 type outcome struct {
 	doc     string
 	line    int

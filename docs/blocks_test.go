@@ -1,11 +1,11 @@
-// Package docs executes what README.md and the guides in this folder show, so that a reader can.
+// Package docs runs the commands and code in README.md and the guides and compares their output.
 //
 // A document is its fenced blocks, in order:
 //
 //   - Lines after "$ " are commands, and what follows them is their output. "^C" interrupts the service.
 //   - sh is commands without output. A plain block is the output of the block before it.
 //   - python runs in one interpreter for each document, go is compiled and run as the body of main.
-//   - Code that is in a file of examples, which has its tests, is not run again.
+//   - Code copied from examples/ is not run; it has tests there.
 //   - A block that begins with a comment that names a file ("# my.yaml") is written to that file.
 //
 // "$ cat FILE" writes the file that it shows. In an output … stands for anything, and a line may be broken where there
@@ -23,9 +23,12 @@ package docs
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // block is one fenced block.
@@ -166,4 +169,90 @@ func named(b block) (string, bool) {
 		return "", false
 	}
 	return m[1], true
+}
+
+// documents returns the paths of the documents, README.md first.
+func documents(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{filepath.Join("..", "README.md")}, paths...)
+}
+
+func TestUnknownModesAndLanguagesAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"<!-- run: sometimes -->\n```sh\nls\n```\n": "doc.md:2: run: sometimes: want skip",
+		"<!-- run: skip -->\n```sh\nls\n```\n":      "doc.md:2: run: skip: want skip, REASON",
+		"```console\n$ ls\n```\n":                   `doc.md:1: a block of "console"`,
+		"text\n```sh\nls\n":                         "doc.md:2: the block has no end",
+	} {
+		if _, err := parse("doc.md", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestWhatADocumentShowsIsCompared(t *testing.T) {
+	for _, c := range []struct {
+		shown, printed string
+		shape, want    bool
+	}{
+		{"a 1\nb 2\n", "a 1\nb 2\n", false, true},
+		{"a 1\nb 2\n", "a 1\nb 3\n", false, false},
+		{"a 1\n", "a 1\nb 2\n", false, false},
+		{"a 1\nb\n  c\n", "a 1 b c\n", false, true}, // a line broken at a space
+		{"a  1\n", "a 1\n", false, false},
+		{"a\n…\nd\n", "a\nb\nc\nd\n", false, true},
+		{"a\n…\nd\n", "a\nb\nc\n", false, false},
+		{"x (…) y\n", "x (12) y\n", false, true},
+		{"took 1.5e-3 s, −2 and 1,000\n", "took 12 s,  0.5 and 7\n", true, true},
+		{"took 1.5 s\n", "took no s\n", true, false},
+		{"took 1 s\n", "took 1 h\n", true, false},
+		{"a+b (c)\n", "aab (c)\n", false, false},
+	} {
+		if got := matches(c.shown, c.printed, c.shape); got != c.want {
+			t.Errorf("%q shown, %q printed, shape %v: %v", c.shown, c.printed, c.shape, got)
+		}
+	}
+}
+
+func TestEveryDigitOfAnOutputCounts(t *testing.T) {
+	digits := 0
+	for _, path := range documents(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := parse(path, string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks {
+			if _, shape := b.mode("shape"); shape || b.language != "" {
+				continue
+			}
+			outputs := session(b)
+			if len(outputs) == 0 {
+				outputs = []command{{output: b.text, line: b.line}}
+			}
+			for _, c := range outputs {
+				if strings.Contains(c.output, "…") {
+					continue // it may stand for what another digit leads to
+				}
+				for i := range len(c.output) {
+					if d := c.output[i]; d >= '0' && d <= '9' {
+						digits++
+						if matches(c.output, c.output[:i]+string('0'+(d-'0'+1)%10)+c.output[i+1:], false) {
+							t.Errorf("%s:%d: %.40q… could have another digit at %d", path, c.line, c.output, i)
+						}
+					}
+				}
+			}
+		}
+	}
+	if digits < 500 {
+		t.Errorf("the documents show %d digits: want more", digits)
+	}
 }

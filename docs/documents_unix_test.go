@@ -1,9 +1,9 @@
+//go:build unix
+
 package docs
 
 import (
 	"context"
-	"time"
-
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 var (
@@ -158,23 +159,14 @@ func recordTo(t *testing.T, r *runner, dir string) func() {
 	}
 }
 
-// documents returns the paths of the documents, in the order in which they are run.
-func documents(t *testing.T) []string {
-	paths, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme := []string{filepath.Join("..", "README.md")}
-	if *record != "" {
-		return readme
-	}
-	return append(readme, paths...)
-}
-
 func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
 	r := newRunner(t)
+	paths := documents(t)
+	if *record != "" {
+		paths = paths[:1]
+	}
 	asked := 0
-	for _, path := range documents(t) {
+	for _, path := range paths {
 		doc := strings.TrimPrefix(filepath.Join("docs", path), "docs/../")
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -218,5 +210,65 @@ func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
 	}
 	if asked > mostSkipped {
 		t.Errorf("%d blocks are skipped: at most %d may be", asked, mostSkipped)
+	}
+}
+
+func TestABrokenDocumentIsRed(t *testing.T) {
+	r := newRunner(t)
+	doc, err := os.ReadFile("design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, design, _ := strings.Cut(string(doc), "```\n$ bin/reprise design\n")
+	design, _, _ = strings.Cut(design, "```\n")
+	design = "```\n$ bin/reprise design\n" + design + "```\n"
+	for _, c := range []struct {
+		name, text, want string // of the problem; "" for none
+	}{
+		{"the real block", design, ""},
+		{"a digit of its output is another", strings.Replace(design, "J = 1.311", "J = 1.312", 1), "the document shows"},
+		{"its last line is missing", strings.Replace(design, "--set pipeline.rollout_cost=5.28\n", "\n", 1), "shows"},
+		{"a flag that does not exist", "```sh\nbin/reprise design --fleet 8\n```\n", "exit status"},
+		{"a verb that does not exist", "```sh\nbin/reprise dezign\n```\n", "exit status"},
+		{"a key that does not exist", "<!-- run: long -->\n```sh\nbin/reprise train --set replay.size=64 --out x\n```\n",
+			"replay.size"},
+		{"a command that fails in a pair", "```sh\ntrue\nfalse\ntrue\n```\n", "exit status 1"},
+		{"an error that no longer comes", "```\n$ echo reprise: no\nreprise: no\n```\n", "did not fail"},
+		{"another error", "```\n$ bin/reprise design --gpus 0\nreprise: no\n```\n", "the document shows"},
+		{"a shape that is another", "<!-- run: shape -->\n```\n$ echo 12 rollouts\n1 rollout\n```\n", "shows"},
+		{"the output of sh", "```sh\necho 1\necho 2\n```\n\n```\n1\n3\n```\n", "shows"},
+		{"an output of nothing", "```\n1\n```\n", "nothing executes it"},
+		{"YAML for nobody", "```yaml\na: 1\n```\n", "nothing executes it"},
+		{"YAML with an unknown key", "```yaml\n# red.yaml\nreplay: {size: 3}\n```\n\n" +
+			"```sh\nbin/reprise train -c red.yaml --set budget.updates=1 --out x\n```\n", "replay.size"},
+		{"Go that does not compile", "```go\ntable := replay.New(3)\n```\n", "exit status 1"},
+		{"a service that does not start", "```sh\nbin/reprise serve --table name=a,capasity=3 &\n```\n", "capasity"},
+		{"a service that prints something else", "```\n$ bin/reprise serve &\nserved\n```\n", "the document shows"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.ctx, r.say = t.Context(), t.Logf
+			outcomes, err := r.run("red.md", c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var problems []string
+			for _, o := range outcomes {
+				if o.problem != "" {
+					problems = append(problems, o.problem)
+				}
+			}
+			got := strings.Join(problems, "\n")
+			if len(outcomes) == 0 || (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+				t.Errorf("want %q, the problems are %q", c.want, got)
+			}
+		})
+	}
+	r.ctx = t.Context()
+	if r.python != "" {
+		outcomes, err := r.run("red.md", "```python\nprint(1)\n```\n\n```\n2\n```\n\n```python\nimport reprize\n```\n")
+		if err != nil || len(outcomes) != 3 || outcomes[0].problem != "" || outcomes[1].problem == "" ||
+			!strings.Contains(outcomes[2].problem, "reprize") {
+			t.Errorf("Python of another output, and of a missing module: %+v, %v", outcomes, err)
+		}
 	}
 }
