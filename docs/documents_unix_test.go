@@ -242,6 +242,8 @@ func TestABrokenDocumentIsRed(t *testing.T) {
 		{"YAML with an unknown key", "```yaml\n# red.yaml\nreplay: {size: 3}\n```\n\n" +
 			"```sh\nbin/reprise train -c red.yaml --set budget.updates=1 --out x\n```\n", "replay.size"},
 		{"Go that does not compile", "```go\ntable := replay.New(3)\n```\n", "exit status 1"},
+		{"Go whose unused variable is in an inner scope", "```go\nif true {\n\tx := 1\n}\n```\n",
+			"declared and not used: x"},
 		{"a service that does not start", "```sh\nbin/reprise serve --table name=a,capasity=3 &\n```\n", "capasity"},
 		{"a service that prints something else", "```\n$ bin/reprise serve &\nserved\n```\n", "the document shows"},
 	} {

@@ -416,7 +416,7 @@ var (
 )
 
 // runGo compiles a block as the body of main, with the imports that it needs, and runs it. Unlike the compiler it takes
-// variables that are not used.
+// unused variables in the scope of the body.
 func (r *runner) runGo(b block) (string, error) {
 	if r.packages == nil {
 		cmd := exec.CommandContext(r.ctx, "go", "list", "./...", "std")
@@ -433,6 +433,7 @@ func (r *runner) runGo(b block) (string, error) {
 		}
 	}
 	body := b.before + b.text
+	used := make(map[string]bool) // by a line that this function added
 	for {
 		var imports []string
 		for _, m := range qualified.FindAllStringSubmatch(body, -1) {
@@ -446,15 +447,17 @@ func (r *runner) runGo(b block) (string, error) {
 			return "", err
 		}
 		out, err := r.command(b, "go run ./bin/block").CombinedOutput()
-		names := unused.FindAllSubmatch(out, -1)
-		if err == nil || len(names) == 0 {
-			if err != nil {
-				err = fmt.Errorf("%w:\n%s", err, out)
-			}
-			return string(out), err
+		names := unused.FindAllStringSubmatch(string(out), -1)
+		inner := func(m []string) bool { return used[m[1]] } // a line at the body's end does not use it
+		switch {
+		case err == nil:
+			return string(out), nil
+		case len(names) == 0 || slices.ContainsFunc(names, inner):
+			return string(out), fmt.Errorf("%w:\n%s", err, out)
 		}
 		for _, m := range names {
-			body += "\n_ = " + string(m[1])
+			used[m[1]] = true
+			body += "\n_ = " + m[1]
 		}
 	}
 }
