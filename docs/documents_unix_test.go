@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -271,6 +272,17 @@ func TestABrokenDocumentIsRed(t *testing.T) {
 		if err != nil || len(outcomes) != 3 || outcomes[0].problem != "" || outcomes[1].problem == "" ||
 			!strings.Contains(outcomes[2].problem, "reprize") {
 			t.Errorf("Python of another output, and of a missing module: %+v, %v", outcomes, err)
+		}
+	}
+}
+
+func TestTheCurrentFolderIsNotOnThePath(t *testing.T) {
+	t.Setenv("PATH", "/usr/bin")
+	for _, python := range []string{"", "/python"} {
+		r := &runner{ctx: t.Context(), dir: "/clone", python: python}
+		want := strings.TrimPrefix(python+":/clone/bin:/usr/bin", ":")
+		if env := r.command(block{}, "true").Env; !slices.Contains(env, "PATH="+want) {
+			t.Errorf("with the folder %q of Python: %q, want PATH=%s", python, env, want)
 		}
 	}
 }

@@ -312,9 +312,11 @@ func (r *runner) command(b block, text string) *exec.Cmd {
 	cmd.Dir = r.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	folders := []string{r.python, filepath.Join(r.dir, "bin"), os.Getenv("PATH")}
+	folders = slices.DeleteFunc(folders, func(dir string) bool { return dir == "" }) // "" is the current folder
 	cmd.Env = append(os.Environ(), "BASH_ENV="+filepath.Join(r.dir, ".git", "shell.sh"),
 		"PROGRAM="+filepath.Join(r.dir, "bin", "reprise"), "GRPC="+r.ports[0], "HTTP="+r.ports[1], "BOARD="+r.ports[2],
-		"PATH="+r.python+":"+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"), "PIP_DISABLE_PIP_VERSION_CHECK=1")
+		"PATH="+strings.Join(folders, string(os.PathListSeparator)), "PIP_DISABLE_PIP_VERSION_CHECK=1")
 	if !r.full(b) {
 		cmd.Env = append(cmd.Env, "SHORT=1")
 	}
