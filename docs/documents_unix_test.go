@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -283,6 +284,28 @@ func TestTheCurrentFolderIsNotOnThePath(t *testing.T) {
 		want := strings.TrimPrefix(python+":/clone/bin:/usr/bin", ":")
 		if env := r.command(block{}, "true").Env; !slices.Contains(env, "PATH="+want) {
 			t.Errorf("with the folder %q of Python: %q, want PATH=%s", python, env, want)
+		}
+	}
+}
+
+func TestAServiceWhosePortsAreTakenStartsAtOthers(t *testing.T) {
+	r := newRunner(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	for _, verb := range []string{"serve", "board ."} {
+		r.ports = [3]string{port, port, port}
+		if err := r.serve(block{}, command{text: "bin/reprise " + verb + " &"}); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+		if slices.Contains(r.ports[:], port) {
+			t.Errorf("%s: the ports are %v: want others than %s", verb, r.ports, port)
+		}
+		if err := r.endService(""); err != nil {
+			t.Errorf("%s: %v", verb, err)
 		}
 	}
 }

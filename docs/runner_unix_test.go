@@ -181,7 +181,7 @@ func (r *runner) isExcerpt(text string) bool {
 	})
 }
 
-// freePorts returns three ports of loopback that nobody uses.
+// freePorts returns three ports of loopback that nobody uses now.
 func freePorts() (ports [3]string, err error) {
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -323,8 +323,24 @@ func (r *runner) command(b block, text string) *exec.Cmd {
 	return cmd
 }
 
-// serve starts a service and returns once it has bound its addresses.
+// mostStarts bounds how often a service is started whose ports another program took.
+const mostStarts = 5
+
+// serve starts a service and returns once it has bound its addresses. It tries new ports if others took them.
 func (r *runner) serve(b block, c command) error {
+	for starts := 1; ; starts++ {
+		err := r.start(b, c)
+		if err == nil || starts == mostStarts || !strings.Contains(err.Error(), "is in use: another program") {
+			return err
+		}
+		if r.ports, err = freePorts(); err != nil {
+			return err
+		}
+	}
+}
+
+// start starts a service once.
+func (r *runner) start(b block, c command) error {
 	ready := filepath.Join(r.dir, ".git", "ready")
 	if err := os.RemoveAll(ready); err != nil {
 		return err
