@@ -200,6 +200,24 @@ func TestTheListTellsWhatAFolderHolds(t *testing.T) {
 	}
 }
 
+func TestTheTargetOfARunIsThatOfItsEvaluations(t *testing.T) {
+	dir := t.TempDir()
+	for name, config := range map[string]string{
+		"elsewhere": "evaluate:\n  every: 5.0\nother:\n  target: 0.3\n",
+		"none":      "evaluate:\n  target: 0.0\n",
+		"damaged":   "evaluate:\n  target: 65%\n",
+	} {
+		must(t, results.WriteConfig(begin(t, dir, name).train(3, 1).dir, []byte(config)))
+	}
+	rows, _ := listed(t, open(t, dir), "/")
+	for name, want := range map[string]string{"elsewhere": "run running 3 0.300 –", "none": "run running 3 0.300 –",
+		"damaged": "config.yaml: evaluate.target: &#34;65%&#34;: want"} {
+		if !strings.HasPrefix(rows[name], want) {
+			t.Errorf("%s: %q, want it to begin with %q", name, rows[name], want)
+		}
+	}
+}
+
 func appendText(t *testing.T, path, text string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)

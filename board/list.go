@@ -11,9 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -312,19 +310,16 @@ func (s *survey) readComparison(r *row) error {
 	return nil
 }
 
-// targetText matches evaluate.target in config.yaml.
-var targetText = regexp.MustCompile(`(?ms)^evaluate:$.*?^  target: (\S+)$`)
-
 // readRun reads what the list shows of a run: the ends of its logs.
 func (s *survey) readRun(r *row) error {
 	config, err := s.root.ReadFile(path.Join(r.Folder, results.ConfigFile))
 	if err != nil {
 		return err
 	}
-	if m := targetText.FindSubmatch(config); m != nil {
-		if target, err := strconv.ParseFloat(string(m[1]), 64); err == nil && target > 0 {
-			r.Target = results.Num(target)
-		}
+	if _, target, err := results.SeedAndTarget(string(config)); err != nil {
+		return err
+	} else if target > 0 {
+		r.Target = results.Num(target)
 	}
 	var update results.Update
 	var timing results.Timing
