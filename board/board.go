@@ -6,8 +6,8 @@
 // request with its entity tag is answered by 304. A short script asks every two seconds while the page is visible. It
 // puts the new main part in place of the old and then dispatches the event reprise:replaced on the document.
 //
-// A board reads nothing outside its folder, also through links, changes nothing, and answers to names of this machine
-// only. It has no tokens: whoever can connect can read. Listen on loopback.
+// Links out of the folder are refused when a page is asked for. A board changes nothing, and answers to names of this
+// machine only. It has no tokens: whoever can connect can read. Listen on loopback.
 package board
 
 import (
@@ -98,7 +98,7 @@ func Open(dir string) (*Board, error) {
 	return b, nil
 }
 
-// Close lets go of the folder.
+// Close closes the folder.
 func (b *Board) Close() error { return b.root.Close() }
 
 // ServeHTTP answers / (the list), /at/FOLDER/ and /compare?run=FOLDER&run=FOLDER.
@@ -383,5 +383,5 @@ func write(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // who has left needs no answer
+	_, _ = w.Write(body) // the client may be gone
 }

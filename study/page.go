@@ -91,8 +91,8 @@ func (r Runner) sheet(s *results.Study, f *Found, pool pool, j Judgement) result
 	if s.Quick {
 		sheet.Kind = "Rehearsal of a study"
 		sheet.Lead = append(sheet.Lead, "This is a rehearsal: batches, budgets and the task are cut so that every run "+
-			"ends within seconds. It shows the page with the figures of these runs, which say nothing about the "+
-			"claims. A target may be out of reach of so short a run.")
+			"ends within seconds. The figures are real but say nothing about the claims. A target may be out of reach "+
+			"of so short a run.")
 	}
 	return sheet
 }
