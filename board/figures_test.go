@@ -19,7 +19,8 @@ func TestTheFiguresKeepTheirStateWhileARunTrains(t *testing.T) {
 	defer server.Close()
 	p.Size(1280, 900)
 	p.Go(server.URL + "/compare?run=a&run=b#hide=b")
-	hidden := `[...document.querySelectorAll("button.arm[data-arm=b]")].map((b) => b.getAttribute("aria-pressed")).join()`
+	hidden := `[...document.querySelectorAll("button.arm[data-arm=b]")]
+		.map((b) => b.getAttribute("aria-pressed")).join()`
 	if text := p.Text(hidden); text == "" || strings.Contains(text, "true") {
 		t.Fatalf("the legends of b are pressed: %q, want false of each", text)
 	}

@@ -82,7 +82,8 @@ func parse(doc, text string) (blocks []block, err error) {
 			} else if modes.MatchString(m[2]) {
 				b.modes = append(b.modes, m[2])
 			} else {
-				return nil, fmt.Errorf("%s:%d: run: %s: want skip, REASON, long, hours, shape or needs NAME", doc, i+1, m[2])
+				return nil, fmt.Errorf("%s:%d: run: %s: want skip, REASON, long, hours, shape or needs NAME", doc, i+1,
+					m[2])
 			}
 		}
 		if !slices.Contains([]string{"", "sh", "python", "go", "yaml"}, language) {

@@ -60,8 +60,9 @@ func output(dir, text string) (string, error) {
 // bin/reprise, once.
 var clone = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "reprise")
-	_, err := output("..", "set -e; git clone --quiet --shared . "+dir+"; git diff --binary HEAD >"+dir+"/.git/changes;"+
-		"cd "+dir+"; [ ! -s .git/changes ] || git apply .git/changes; make build")
+	_, err := output("..", "set -e; git clone --quiet --shared . "+dir+"; "+
+		"git diff --binary HEAD >"+dir+"/.git/changes; cd "+dir+"; "+
+		"[ ! -s .git/changes ] || git apply .git/changes; make build")
 	if err != nil {
 		return "", err
 	}
@@ -153,8 +154,9 @@ func recordTo(t *testing.T, r *runner, dir string) func() {
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
-		if out, err := output(r.dir, "for page in $(find *.html runs -name '*.html'); do chromium --headless --no-sandbox "+
-			"--disable-gpu --hide-scrollbars --user-data-dir="+scratch+"/chromium --window-size=1280,2400 "+
+		if out, err := output(r.dir, "for page in $(find *.html runs -name '*.html'); do "+
+			"chromium --headless --no-sandbox --disable-gpu --hide-scrollbars "+
+			"--user-data-dir="+scratch+"/chromium --window-size=1280,2400 "+
 			"--screenshot="+dir+"/$(echo $page | tr / -).png file://$PWD/$page; done"); err != nil {
 			t.Errorf("screenshots: %v\n%s", err, out)
 		}
@@ -228,12 +230,12 @@ func TestABrokenDocumentIsRed(t *testing.T) {
 		name, text, want string // of the problem; "" for none
 	}{
 		{"the real block", design, ""},
-		{"a digit of its output is another", strings.Replace(design, "J = 1.311", "J = 1.312", 1), "the document shows"},
+		{"a digit of its output is another", strings.Replace(design, "J = 1.311", "J = 1.312", 1), "shows"},
 		{"its last line is missing", strings.Replace(design, "--set pipeline.rollout_cost=5.28\n", "\n", 1), "shows"},
 		{"a flag that does not exist", "```sh\nbin/reprise design --fleet 8\n```\n", "exit status"},
 		{"a verb that does not exist", "```sh\nbin/reprise dezign\n```\n", "exit status"},
-		{"a key that does not exist", "<!-- run: long -->\n```sh\nbin/reprise train --set replay.size=64 --out x\n```\n",
-			"replay.size"},
+		{"a key that does not exist",
+			"<!-- run: long -->\n```sh\nbin/reprise train --set replay.size=64 --out x\n```\n", "replay.size"},
 		{"a command that fails in a pair", "```sh\ntrue\nfalse\ntrue\n```\n", "exit status 1"},
 		{"an error that no longer comes", "```\n$ echo reprise: no\nreprise: no\n```\n", "did not fail"},
 		{"another error", "```\n$ bin/reprise design --gpus 0\nreprise: no\n```\n", "the document shows"},

@@ -118,9 +118,8 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 		}
 		switch {
 		case isFile:
-			path := filepath.Join(r.dir, name)
 			r.do(b, b.line, "write "+name, func() error {
-				return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(r.local(b.text)), 0o644))
+				return writeFile(filepath.Join(r.dir, name), r.local(b.text))
 			})
 		case b.language != "" && r.isExcerpt(b.text):
 			r.outcomes = append(r.outcomes, outcome{doc: doc, line: b.line, text: "an excerpt of a file of examples"})
@@ -172,6 +171,11 @@ func (r *runner) run(doc, text string) ([]outcome, error) {
 	return r.outcomes, nil
 }
 
+// writeFile writes a file, and makes its folder if there is none.
+func writeFile(path, text string) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
+}
+
 // isExcerpt reports whether a file of examples, which has tests of its own, contains a text.
 func (r *runner) isExcerpt(text string) bool {
 	files, _ := filepath.Glob(filepath.Join(r.dir, "examples", "*", "*"))
@@ -218,8 +222,11 @@ func (r *runner) skips(b block) string {
 			return ""
 		}
 	}
-	if r.python != "" && exec.CommandContext(r.ctx, filepath.Join(r.python, "python"), "-c", "import "+name).Run() == nil {
-		return ""
+	if r.python != "" {
+		python := filepath.Join(r.python, "python")
+		if exec.CommandContext(r.ctx, python, "-c", "import "+name).Run() == nil {
+			return ""
+		}
 	}
 	return "needs " + name
 }
@@ -360,7 +367,8 @@ func (r *runner) start(b block, c command) error {
 	go func() { s.ended <- cmd.Wait() }()
 	for {
 		_, err := os.Stat(ready)
-		if printed, e := os.ReadFile(s.log); err == nil || e == nil && bytes.Contains(printed, []byte("Ctrl-C stops it\n")) {
+		printed, _ := os.ReadFile(s.log)
+		if err == nil || bytes.Contains(printed, []byte("Ctrl-C stops it\n")) {
 			r.service = s
 			return nil
 		}
@@ -461,7 +469,7 @@ func (r *runner) runGo(b block) (string, error) {
 		}
 		source := "package main\n\nimport (\n" + strings.Join(imports, "\n") + "\n)\n\nfunc main() {\n" + body + "\n}\n"
 		file := filepath.Join(r.dir, "bin", "block", "main.go")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(source), 0o644)); err != nil {
+		if err := writeFile(file, source); err != nil {
 			return "", err
 		}
 		out, err := r.command(b, "go run ./bin/block").CombinedOutput()

@@ -73,7 +73,9 @@ func (d Designed) whatIf() results.Section {
 		for k, v := range g.Savings[i] {
 			row[k] = results.Num(100 * v)
 			if v == highest {
-				marks = append(marks, results.MarkedAt{Name: "highest: the recommendation", X: float64(k), Y: float64(i)})
+				marks = append(marks, results.MarkedAt{
+					Name: "highest: the recommendation", X: float64(k), Y: float64(i),
+				})
 			}
 		}
 		m.Values = append(m.Values, row)

@@ -65,7 +65,8 @@ func TestThePageOfARecommendationOpensOffline(t *testing.T) {
 			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost",
 			"Cost over the staleness horizon", "The weight against a step", "Savings by split of the GPUs and capacity",
 			"Neighbours", d.sheet().Title, "highest: the recommendation",
-			"<pre class=\"command\">reprise train \\\n  --set pipeline.workers=4</pre>", "commit", "machine", "seeds", "plain SGD",
+			"<pre class=\"command\">reprise train \\\n  --set pipeline.workers=4</pre>", "commit", "machine", "seeds",
+			"plain SGD",
 		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s: the page lacks %q", name, want)

@@ -8,9 +8,9 @@ import (
 	"github.com/reprise-rl/reprise/internal/figures"
 )
 
-// role is the meaning of a colour, and what is drawn in it. Plots are drawn in a colour of each role's own; the SVG then
-// refers to the page's style sheet, which has the light and the dark colour. Roles below allRoles are drawn in their
-// light colour; those of parts follow.
+// role is the meaning of a colour, and what is drawn in it. Plots are drawn in a colour of each role's own; the SVG
+// then refers to the page's style sheet, which has the light and the dark colour. Roles below allRoles are drawn in
+// their light colour; those of parts follow.
 type role int
 
 const (

@@ -54,7 +54,8 @@ func TestRolesAreDrawnInColoursOfTheirOwn(t *testing.T) {
 	drawn := make(map[uint32]role)
 	add := func(r role) {
 		if other, taken := drawn[r.hex()]; taken {
-			t.Fatalf("roles %d and %d are both drawn in %06X: the style sheet cannot tell them apart", r, other, r.hex())
+			t.Fatalf("roles %d and %d are both drawn in %06X: the style sheet cannot tell them apart", r, other,
+				r.hex())
 		}
 		drawn[r.hex()] = r
 		if back, ok := drawnIn(r.hex()); !ok || back != r {

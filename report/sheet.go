@@ -36,7 +36,8 @@ func newSheetPage(s *results.Sheet) (*page, error) {
 	}
 	for _, part := range s.Sections {
 		p.Sections = append(p.Sections, section{
-			Title: part.Title, Text: part.Text, Command: part.Command, Rows: arranged(part.Figures), Grids: gridTables(part.Grids...),
+			Title: part.Title, Text: part.Text, Command: part.Command, Rows: arranged(part.Figures),
+			Grids: gridTables(part.Grids...),
 		})
 	}
 	return p, nil
