@@ -247,7 +247,7 @@ func (b *Board) tag(at string, dirs []string) (string, error) {
 	fmt.Fprintln(h, b.opened.UnixNano(), at)
 	for _, dir := range dirs {
 		if !fs.ValidPath(dir) {
-			return "", fmt.Errorf("%q: %w: want a folder under %s, without ..", dir, fs.ErrInvalid, b.dir)
+			return "", fmt.Errorf("%q: %w: want a folder inside %s", dir, fs.ErrInvalid, b.dir)
 		}
 		files, err := b.sources(dir)
 		if err != nil {
