@@ -71,17 +71,13 @@ func verifier(how string, args []string) {
 		case "reads nothing":
 			time.Sleep(time.Hour) // it hangs
 		case "child": // holds standard output open after this process has ended
-			c := exec.Command(os.Args[0])
-			c.Env, c.Stdout = append(os.Environ(), behave+"=reads nothing"), os.Stdout
-			in, _ := c.StdinPipe()
-			fmt.Fprintln(in, `{}`)
-			if err := c.Start(); err != nil {
-				panic(err)
-			}
-			if err := os.WriteFile(args[0], []byte(strconv.Itoa(c.Process.Pid)), 0o600); err != nil {
-				panic(err)
-			}
+			leaveChild(args[0], nil)
 			os.Exit(3)
+		case "daemon", "daemon and die": // the same in a session of its own
+			leaveChild(args[0], detach)
+			if how == "daemon and die" {
+				os.Exit(3)
+			}
 		}
 		text := fmt.Sprintf(`{"id": %d, "reward": %s}`, q.ID, reward)
 		if how == "twice" {
@@ -97,6 +93,26 @@ func verifier(how string, args []string) {
 			text = fmt.Sprintf(`{"id": %d, "reward": -0.25, "correct": true, "extracted": "x", "note": 1}`, q.ID)
 		}
 		fmt.Println(text)
+	}
+}
+
+// detach puts a command into a session of its own. It is set on Unix.
+var detach func(*exec.Cmd)
+
+// leaveChild starts a process that has our standard output and does not end by itself, and writes its id into a file.
+func leaveChild(path string, prepare func(*exec.Cmd)) {
+	c := exec.Command(os.Args[0])
+	c.Env, c.Stdout = append(os.Environ(), behave+"=reads nothing"), os.Stdout
+	in, _ := c.StdinPipe()
+	fmt.Fprintln(in, `{}`)
+	if prepare != nil {
+		prepare(c)
+	}
+	if err := c.Start(); err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(c.Process.Pid)), 0o600); err != nil {
+		panic(err)
 	}
 }
 
@@ -233,6 +249,20 @@ func gone(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
+// readPid reads what leaveChild wrote.
+func readPid(t *testing.T, path string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
 func TestNothingOfTheProgramIsLeft(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs /proc")
@@ -243,14 +273,7 @@ func TestNothingOfTheProgramIsLeft(t *testing.T) {
 	if err := v.Err(); err == nil || !strings.Contains(err.Error(), "ended (exit status 3)") {
 		t.Errorf("a program whose child holds its output open: %v", err)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := readPid(t, path)
 	for deadline := time.Now().Add(time.Minute); !gone(pid); time.Sleep(time.Millisecond) { // init reaps it
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d is left", pid)

@@ -62,11 +62,11 @@ func start(s Settings) (*program, error) {
 	}
 	cmd.Stdout = ours
 	p := &program{
-		stdin: stdin, timeout: time.Duration(s.Timeout * float64(time.Second)), most: s.MaxReward, waiting: map[uint64]*pending{},
-		exited: make(chan struct{}), done: make(chan struct{}),
+		stdin: stdin, timeout: time.Duration(s.Timeout * float64(time.Second)), most: s.MaxReward,
+		waiting: map[uint64]*pending{}, exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	started := make(chan error)
-	go p.wait(cmd, started)
+	go p.wait(cmd, stdout, started)
 	err = errors.Join(<-started, ours.Close())
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
@@ -79,8 +79,9 @@ func start(s Settings) (*program, error) {
 }
 
 // wait starts the child and waits for it. It stays on one thread: on Linux the child is killed when this thread ends,
-// which happens when the process is killed.
-func (p *program) wait(cmd *exec.Cmd, started chan<- error) {
+// which happens when the process is killed. Once the child has ended, its standard output is read for a grace period
+// only: a descendant in a session of its own survives killGroup and may hold the output open.
+func (p *program) wait(cmd *exec.Cmd, stdout *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	err := cmd.Start()
 	p.process = cmd.Process
@@ -93,6 +94,7 @@ func (p *program) wait(cmd *exec.Cmd, started chan<- error) {
 	killGroup(p.process) // whatever it has started
 	p.process = nil
 	p.mu.Unlock()
+	_ = stdout.SetReadDeadline(time.Now().Add(grace)) // an error means that it is closed
 	close(p.exited)
 }
 
@@ -138,12 +140,13 @@ func (p *program) ask(q question) (answer, error) {
 	return answer{}, p.err
 }
 
-// read reads answers until the child closes its standard output or one is wrong.
+// read reads answers until the child closes its standard output, the grace period after its end is over, or an answer
+// is wrong.
 func (p *program) read(stdout *os.File) {
 	defer close(p.done)
 	defer stdout.Close()
 	err := task.EachLine(stdout, p.take)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		p.fail(fmt.Errorf("answered wrongly: %w", err))
 	}
 	p.stop() // it gives no more answers
