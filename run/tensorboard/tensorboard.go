@@ -38,15 +38,14 @@ const (
 	valueSimple = 2 // float
 )
 
-// fileVersion is what the first event of a file says of its format.
+// fileVersion is the format that the first event declares.
 const fileVersion = "brain.Event:2"
 
 // Writer appends events to a file. It is not safe for concurrent use.
 type Writer struct{ file *os.File }
 
-// Create makes an event file in a folder, which it makes too, for a run that has made so many updates at the time now.
-// TensorBoard reads the files of a folder in the order of their times, and forgets what earlier ones say of later
-// updates.
+// Create makes dir if needed and opens a new event file in it. updates is the number of updates already made:
+// TensorBoard drops earlier events with later steps.
 func Create(dir string, now time.Time, updates int) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -58,21 +57,19 @@ func Create(dir string, now time.Time, updates int) (*Writer, error) {
 	}
 	version := protowire.AppendTag(newEvent(now, 0), eventFileVersion, protowire.BytesType)
 	records := appendRecord(nil, protowire.AppendString(version, fileVersion))
-	if updates > 0 {
-		start := protowire.AppendTag(nil, sessionStatus, protowire.VarintType)
-		start = protowire.AppendVarint(start, sessionStart)
-		// forgotten is what has this step or a later one
-		begun := protowire.AppendTag(newEvent(now, updates+1), eventSessionLog, protowire.BytesType)
-		records = appendRecord(records, protowire.AppendBytes(begun, start))
-	}
+	start := protowire.AppendTag(nil, sessionStatus, protowire.VarintType)
+	start = protowire.AppendVarint(start, sessionStart)
+	// TensorBoard drops events at this step and later
+	begun := protowire.AppendTag(newEvent(now, updates+1), eventSessionLog, protowire.BytesType)
+	records = appendRecord(records, protowire.AppendBytes(begun, start))
 	if _, err := f.Write(records); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &Writer{f}, nil
 }
 
-// Append writes the scalars of an update at the time now, all in one event and one write. Values beyond the range of
-// a float32, which is what the format has, are left out.
+// Append writes the scalars of an update at the time now, all in one event and one write. Values that overflow float32
+// are skipped.
 func (w *Writer) Append(now time.Time, update int, scalars []results.Scalar) error {
 	var summary []byte
 	for _, s := range scalars {

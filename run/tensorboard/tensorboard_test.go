@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"os"
@@ -145,6 +146,7 @@ func TestAnEventFileHoldsWhatWasAppended(t *testing.T) {
 	}
 	want := []event{
 		{wall: 1_700_000_000.25, version: "brain.Event:2", values: map[string]float32{}},
+		{wall: 1_700_000_000.25, step: 1, started: true, values: map[string]float32{}},
 		{wall: 1_700_000_000.25, step: 1, values: map[string]float32{"train/loss": -0.5, "train/ess": 1}},
 		{wall: 1_700_000_001.25, step: 2, values: map[string]float32{"train/least": 0}},
 		{wall: 1_700_000_002.25, step: 3, values: map[string]float32{}},
@@ -166,7 +168,7 @@ func TestAnEventFileHoldsWhatWasAppended(t *testing.T) {
 }
 
 // crashedAndResumed is a run of 20 updates that is killed after update 17, while it writes an event, and resumed from
-// the checkpoint of update 14.
+// its last checkpoint.
 func crashedAndResumed(t *testing.T, c run.Config, start *run.Start) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -204,13 +206,15 @@ func crashedAndResumed(t *testing.T, c run.Config, start *run.Start) string {
 	return dir
 }
 
-func small(t *testing.T) (run.Config, *run.Start) {
+// small is a run with a checkpoint every so many updates, and one at the start.
+func small(t *testing.T, checkpoint int) (run.Config, *run.Start) {
 	t.Helper()
 	c, err := run.Load("", []string{
 		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
 		"policy.positions=32", "task.max=10", "task.held_out=20", "warmup.steps=0", "generate.max_tokens=4",
 		"pipeline.batch=16", "pipeline.group=4", "pipeline.workers=3", "replay.capacity=48", "evaluate.every=4",
-		"evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0", "budget.updates=20", "checkpoint.every=7",
+		"evaluate.samples=2", "evaluate.pass_at=[1, 2]", "budget.compute=0", "budget.updates=20",
+		fmt.Sprint("checkpoint.every=", checkpoint),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +249,7 @@ func recorded(t *testing.T, dir string) map[string][]point {
 }
 
 func TestARunIsLoggedAndWritesTheSameBytes(t *testing.T) {
-	c, start := small(t)
+	c, start := small(t, 7)
 	plain := filepath.Join(t.TempDir(), "plain")
 	if _, err := run.Train(context.Background(), c, start, plain, run.Hooks{}); err != nil {
 		t.Fatal(err)
@@ -305,25 +309,27 @@ func TestTheRealTensorBoardReadsARun(t *testing.T) {
 	if err != nil || exec.Command(python, "-c", "import tensorboard").Run() != nil {
 		t.Skip("python3 with the package tensorboard is not there; make test-python, on CI too, runs this with its own")
 	}
-	config, start := small(t)
-	dir := crashedAndResumed(t, config, start)
-	c := exec.Command(python, "-c", readEvents, dir)
-	c.Stderr = new(bytes.Buffer)
-	out, err := c.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, c.Stderr)
-	}
-	var read map[string][][2]float64
-	if err := json.Unmarshal(out, &read); err != nil {
-		t.Fatal(err)
-	}
-	got := make(map[string][]point)
-	for name, points := range read {
-		for _, p := range points {
-			got[name] = append(got[name], point{int(p[0]), float32(p[1])})
+	for _, checkpoint := range []int{7, 100} { // with 100 it is resumed from its start
+		config, start := small(t, checkpoint)
+		dir := crashedAndResumed(t, config, start)
+		c := exec.Command(python, "-c", readEvents, dir)
+		c.Stderr = new(bytes.Buffer)
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, c.Stderr)
 		}
-	}
-	if want := recorded(t, dir); !reflect.DeepEqual(got, want) {
-		t.Errorf("TensorBoard reads\n%v\nwant\n%v", got, want)
+		var read map[string][][2]float64
+		if err := json.Unmarshal(out, &read); err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string][]point)
+		for name, points := range read {
+			for _, p := range points {
+				got[name] = append(got[name], point{int(p[0]), float32(p[1])})
+			}
+		}
+		if want := recorded(t, dir); !reflect.DeepEqual(got, want) {
+			t.Errorf("checkpoint.every=%d: TensorBoard reads\n%v\nwant\n%v", checkpoint, got, want)
+		}
 	}
 }
