@@ -3,11 +3,16 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/reprise-rl/reprise/results"
 )
 
 // judged returns a small run whose rewards come from a script in Python, by default the one of the tutorial.
@@ -76,7 +81,8 @@ func TestARunWhoseProgramFailsStopsAndIsResumed(t *testing.T) {
 	}
 	_, err = Train(context.Background(), c, start, dir, Hooks{})
 	var failure *Failure
-	if !errors.As(err, &failure) || !strings.Contains(err.Error(), `verifier "python3 `+script+`" ended (exit status 1)`) {
+	if !errors.As(err, &failure) ||
+		!strings.Contains(err.Error(), `verifier "python3 `+script+`" ended (exit status 1)`) {
 		t.Fatalf("%v", err)
 	}
 	if err := os.WriteFile(script+".fixed", nil, 0o600); err != nil {
@@ -94,4 +100,58 @@ func TestARunWhoseProgramFailsStopsAndIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameRuns(t, dir, whole)
+}
+
+// noting writes its process id into a file and rewards everything.
+const noting = `
+import json, os, sys
+with open(sys.argv[0] + ".pid", "w") as f:
+    f.write(str(os.getpid()))
+for line in sys.stdin:
+    print(json.dumps({"id": json.loads(line)["id"], "reward": 1}), flush=True)
+`
+
+func TestTheProgramEndsWithAStartThatDoesNotTrain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(c Config, s *Start) error{
+		"closed": func(_ Config, s *Start) error { return errors.Join(s.Close(), s.Close()) },
+		"refused by Train": func(c Config, s *Start) error {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, results.ConfigFile), nil, 0o600); err != nil {
+				return err
+			}
+			if _, err := Train(context.Background(), c, s, dir, Hooks{}); err == nil ||
+				!strings.Contains(err.Error(), "already holds a run") {
+				return fmt.Errorf("a run in an occupied folder: %w", err)
+			}
+			return nil
+		},
+	} {
+		c := judged(t, noting, "warmup.until=0.9")
+		start, err := Begin(context.Background(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(c.Task["command"].([]any)[1].(string) + ".pid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.FindProcess(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := program.Signal(syscall.Signal(0)); err != nil {
+			t.Fatalf("%s: the program does not wait for the run: %v", name, err)
+		}
+		if err := end(c, start); err != nil {
+			t.Error(err)
+		}
+		if err := program.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("%s: the program still runs: %v", name, err)
+		}
+	}
 }

@@ -88,8 +88,10 @@ type evaluation struct {
 }
 
 // Train carries out a run from its start in a new folder and returns its summary, which it also writes. When ctx ends,
-// the run stops after the current update with a checkpoint, and the summary says "interrupted".
+// the run stops after the current update with a checkpoint, and the summary says "interrupted". Train closes the start,
+// which other runs may still begin from.
 func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*results.Summary, error) {
+	defer start.Close()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -104,7 +106,7 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 		return nil, err
 	}
 	defer s.close()
-	start.release()
+	start.Close() // the session has opened the task, so that its program is started once
 	if err := createFolder(dir, c); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -18,19 +19,20 @@ import (
 type Start struct {
 	textModel
 	weights *policy.Weights
-	done    func() // ends the use of the task that began with the warm-up, once; nil: there was none
+	done    func() error // ends the use of the task that began with the warm-up, once; nil: there was none
 }
 
-// release ends the use of the task. A run does so when it uses the task itself, so that a program that gives the
-// rewards is started once.
-func (s *Start) release() {
-	if s.done != nil {
-		s.done()
+// Close ends the program that gives the rewards, unless a run uses it. Further calls do nothing. Runs may still begin
+// from the start.
+func (s *Start) Close() error {
+	if s.done == nil {
+		return nil
 	}
+	return s.done()
 }
 
-// Begin makes the policy of a valid configuration, from a folder or from scratch, and warms it up. A task whose rewards
-// come from a program keeps it running for [Train].
+// Begin makes the policy of a valid configuration, from a folder or from scratch, and warms it up. If a program gives
+// the rewards, it may keep running until [Train] has ended or the caller calls [Start.Close].
 func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
 	t, err := c.newTask()
 	if err != nil {
@@ -61,11 +63,9 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	if c.Warmup.Steps == 0 {
 		return s, nil
 	}
-	closeTask := task.Open(t)
-	s.done = sync.OnceFunc(func() { _ = closeTask() })
+	s.done = sync.OnceValue(task.Open(t))
 	if err := s.warmUp(ctx, c, t, report); err != nil {
-		s.release()
-		return s, err
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
