@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/reprise-rl/reprise/task/tasktest"
 )
 
-// The verifiers of these tests are this test binary, when behave says how it shall behave.
+// The test binary is the verifier when the environment variable behave is set; its value selects the behaviour.
 const behave = "REPRISE_TEST_VERIFIER"
 
 func TestMain(m *testing.M) {
@@ -166,8 +167,10 @@ func TestTheProgramMaySayWhatIsRight(t *testing.T) {
 
 func TestAFaultIsAnErrorWithTheCommandTheLineAndTheRemedy(t *testing.T) {
 	for how, want := range map[string]string{
-		"nan":      `line 1: "{\"id\": 0, \"reward\": NaN}": invalid character 'N' looking for beginning of value: want`,
-		"large":    "line 1: reward 1.5 of id 0: want a number from -1 to 1: change the program, or set task.max_reward",
+		"nan": `line 1: "{\"id\": 0, \"reward\": NaN}": invalid character 'N' looking for beginning of value: ` +
+			`want`,
+		"large": "line 1: reward 1.5 of id 0: want a number from -1 to 1: change the program, or set " +
+			"task.max_reward",
 		"text":     `line 1: "loading the model": invalid character 'l' looking for beginning of value: want {"id": 17`,
 		"die":      "ended (exit status 3): its standard error tells why",
 		"close":    "it must answer until its standard input ends",
@@ -179,8 +182,8 @@ func TestAFaultIsAnErrorWithTheCommandTheLineAndTheRemedy(t *testing.T) {
 			t.Errorf("%s: %+v", how, got)
 		}
 		err := v.Err()
-		for _, w := range []string{"verifier \"" + os.Args[0] + "\"", want, `the first is` + "\n" + `{"id":0,"prompt_id":` +
-			`"external/1","prompt":"What?","response":"5","answer":"5"}`} {
+		for _, w := range []string{"verifier \"" + os.Args[0] + "\"", want, "1 question waits; the first is\n" +
+			`{"id":0,"prompt_id":"external/1","prompt":"What?","response":"5","answer":"5"}`} {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %v, want %q", how, err, w)
 			}
@@ -204,21 +207,33 @@ func TestASecondAnswerIsAFault(t *testing.T) {
 }
 
 func TestAHungProgramIsKilledAfterTheTimeout(t *testing.T) {
-	for how, questions := range map[string]int{"hang": 1, "forget": 5, "reads nothing": 40} {
+	for how, c := range map[string]struct {
+		questions int
+		timeout   float64
+		rewarded  int64
+		want      string
+	}{
+		"hang":          {1, 0.2, 0, "1 question waits; the first is\n"},
+		"forget":        {5, 5, 4, "1 question waits; the first is\n"}, // seconds enough for the other four answers
+		"reads nothing": {40, 0.2, 0, "questions wait; the first is\n"},
+	} {
 		s := settings(t, how)
-		s.Timeout = 0.2
-		if how == "forget" { // two seconds for five answers: it must forget the third, not be slow
-			s.Timeout = 2
-		}
+		s.Timeout = c.timeout
 		v := newVerifier(t, s)
 		var wait sync.WaitGroup
-		for range questions { // those that read nothing get more than a pipe holds
-			wait.Go(func() { ask(v, strings.Repeat("x", 10_000), "5") })
+		var rewarded atomic.Int64
+		text := strings.Repeat("x", 10_000) // 40 of them are more than a pipe holds
+		for range c.questions {
+			wait.Go(func() { rewarded.Add(int64(ask(v, text, text).Reward)) })
 		}
 		wait.Wait()
-		if err := v.Err(); err == nil || !strings.Contains(err.Error(), "gave no answer for") ||
-			!strings.Contains(err.Error(), "questions wait, the first is") {
-			t.Errorf("%s: %v", how, err)
+		err := v.Err()
+		if err == nil || !strings.Contains(err.Error(), "gave no answer for") ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", how, err, c.want)
+		}
+		if rewarded.Load() != c.rewarded {
+			t.Errorf("%s: %d of %d responses are rewarded, want %d", how, rewarded.Load(), c.questions, c.rewarded)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/task"
 )
 
@@ -190,14 +191,16 @@ func (p *program) watch() {
 	}
 }
 
-// fail ends the giving of answers, once, and kills the child. The error names the question that waited longest.
+// fail records the first error, releases every waiting question and kills the program. The error names the question
+// that waited longest.
 func (p *program) fail(err error) {
 	p.mu.Lock()
 	if p.err == nil {
 		p.err = err
 		if len(p.waiting) > 0 {
 			oldest := slices.Min(slices.Collect(maps.Keys(p.waiting)))
-			p.err = fmt.Errorf("%w. %d questions wait, the first is\n%.300s", err, len(p.waiting),
+			p.err = fmt.Errorf("%w. %s; the first is\n%.300s", err,
+				words.Plural(len(p.waiting), "question waits", "questions wait"),
 				bytes.TrimSpace(p.waiting[oldest].question))
 		}
 		for _, asked := range p.waiting {
@@ -220,7 +223,7 @@ func (p *program) stop() {
 	}
 }
 
-// end stops the child and returns when nothing of it is left.
+// end stops the program and waits until its output is read.
 func (p *program) end() {
 	p.stop()
 	<-p.done
