@@ -10,10 +10,10 @@ import (
 	"io"
 )
 
-// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer", and perhaps
-// "prompt", which a [Remote] may want. It is written
-// to w with one Write: "reward", "correct" and "extracted" are added, or replaced, and the other fields are kept,
-// sorted by name. If the verifier cannot use the answer (see AnswerChecker), "problem" tells why.
+// VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer", and optionally
+// "prompt" for a [Remote]. Each line is written to w with one Write: "reward", "correct" and "extracted" are added, or
+// replaced, and the other fields are kept, sorted by name. If the verifier cannot use the answer (see AnswerChecker),
+// "problem" tells why.
 //
 // A line that is no such object, or longer than maxLine, ends the call with an error that names the line and the field.
 // The lines before it have been written.

@@ -182,7 +182,7 @@ func TestVerifyRewardsLinesAndRefusesOthers(t *testing.T) {
 	}
 	fails(t, call(t, `{"response": "46"}`, "verify", "arithmetic"), "line 1: field answer: missing: want a string")
 	fails(t, call(t, good, "verify", "chess"), "name: chess: want one of arithmetic")
-	fails(t, call(t, good, "verify", "math", "--flexible"), "--flexible: math: want it with task gsm8k only")
+	fails(t, call(t, good, "verify", "math", "--flexible"), "--flexible works with task gsm8k only, not math")
 	hedged := `{"response": "#### 3 or 4", "answer": "4"}`
 	for reward, args := range map[string][]string{`"reward":0`: nil, `"reward":1`: {"--flexible"}} {
 		if out := succeeds(t, hedged, append([]string{"verify", "gsm8k"}, args...)...); !strings.Contains(out, reward) {

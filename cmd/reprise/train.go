@@ -202,8 +202,8 @@ const tensorBoard format = "tensorboard"
 
 func (f format) check() error {
 	if f != "" && f != tensorBoard {
-		return fmt.Errorf("--log: %s: want %s, or leave it out; Weights & Biases imports its files by "+
-			"wandb sync", f, tensorBoard)
+		return fmt.Errorf("--log: %s: want %s (for Weights & Biases, import its files with `wandb sync`)", f,
+			tensorBoard)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (c *verifyCommand) Run(ctx context.Context) error {
 	}
 	if c.Flexible {
 		if c.Task != "gsm8k" {
-			return fmt.Errorf("--flexible: %s: want it with task gsm8k only", c.Task)
+			return fmt.Errorf("--flexible works with task gsm8k only, not %s", c.Task)
 		}
 		v = gsm8k.Verifier{Flexible: true}
 	}

@@ -5,9 +5,9 @@
 //
 //	{"id":17,"prompt_id":"…","prompt":"…","response":"…","answer":"…"}
 //
-// and expects one line for each id, in any order: {"id":17,"reward":0.5}, and if it likes "correct" and "extracted". A
-// program that dies, hangs, or answers anything else ends the giving of verdicts with an error that names the command,
-// the line and what to do.
+// and expects one line for each id, in any order: {"id":17,"reward":0.5}, with optional "correct" and "extracted". If
+// the program dies, hangs or answers anything else, verification fails with an error that names the command, the line
+// and the remedy.
 //
 // [Task] gives the questions of a file, as gsm8k does. It is a task.Demonstrator if every question has a solution or an
 // answer, and a task.Alphabet of the file's characters. Its verdicts are as deterministic as the program's: ids, the
@@ -35,7 +35,7 @@ type Settings struct {
 	Command   []string `yaml:"command"`    // the program and its arguments, started without a shell; required
 	Timeout   float64  `yaml:"timeout"`    // seconds without any answer until the program counts as hung; 0: 30
 	InFlight  int      `yaml:"in_flight"`  // questions that may wait for their answers at once; 0: 64; at most 4096
-	MaxReward float64  `yaml:"max_reward"` // rewards are between minus this and this; a response that gets it is right; 0: 1
+	MaxReward float64  `yaml:"max_reward"` // rewards are from minus this to this, which a right response gets; 0: 1
 
 	dataset.Settings `yaml:",inline"`
 }
@@ -71,7 +71,7 @@ func (s Settings) validateProgram() error {
 		"a program and its arguments, such as [python3, verify.py]")
 	problems.Check(s.Timeout > 0 && s.Timeout <= 86400, "timeout", s.Timeout, "0 (30) to 86400 seconds")
 	problems.Check(s.InFlight >= 1 && s.InFlight <= 4096, "in_flight", s.InFlight, "0 (64) to 4096")
-	problems.Check(s.MaxReward > 0 && s.MaxReward <= 1e6, "max_reward", s.MaxReward, "0 (1), or above it, to 1e6")
+	problems.Check(s.MaxReward > 0 && s.MaxReward <= 1e6, "max_reward", s.MaxReward, "above 0, at most 1e6; 0 means 1")
 	return problems.Err()
 }
 
