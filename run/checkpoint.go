@@ -127,7 +127,8 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	return s.run(ctx)
 }
 
-// openSession makes the session of a run and restores learner and table from a checkpoint. The caller closes the session.
+// openSession makes the session of a run and restores learner and table from a checkpoint. The caller closes the
+// session.
 func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*session, *saved, error) {
 	state, err := readState(place)
 	if err != nil {

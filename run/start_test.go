@@ -207,8 +207,8 @@ func long(t *testing.T, assignments ...string) (*results.Summary, []results.TooL
 	}
 	c, err := Load("../configs/math.yaml", append([]string{"policy.init=" + pretrained(t), "generate.max_tokens=8",
 		"task={name: math, train_file: " + file + ", template: '{problem}', held_out: 0, held_out_fraction: 0.5}",
-		"budget.compute=0", "budget.updates=12", "pipeline.batch=16", "pipeline.group=8", "replay.capacity=64", "evaluate.every=100"},
-		assignments...))
+		"budget.compute=0", "budget.updates=12", "pipeline.batch=16", "pipeline.group=8", "replay.capacity=64",
+		"evaluate.every=100"}, assignments...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,8 @@ func (d demonstrator) demonstrate(i int) (*rollout.Rollout, error) {
 		}
 	}
 	return nil, fmt.Errorf("the demonstrations of %d training prompts have more tokens than the policy's %d "+
-		"positions: set warmup.steps=0, or use a policy with more", demonstrationDraws, d.model.Config().MaxPositionEmbeddings)
+		"positions: set warmup.steps=0, or use a policy with more",
+		demonstrationDraws, d.model.Config().MaxPositionEmbeddings)
 }
 
 // demonstrateEpisode plays an expert's episode. If noise left the expert no turn, it plays again without noise.

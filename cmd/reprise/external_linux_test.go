@@ -81,8 +81,8 @@ func TestAVerifierLivesAsLongAsItsRun(t *testing.T) {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")
 		})
-		if text := read(t, at("stderr")); signal == syscall.SIGINT &&
-			(code != 130 || strings.Contains(text, "signalled") || !strings.Contains(text, "stopped with a checkpoint")) {
+		if text := read(t, at("stderr")); signal == syscall.SIGINT && (code != 130 ||
+			strings.Contains(text, "signalled") || !strings.Contains(text, "stopped with a checkpoint")) {
 			t.Errorf("exit code %d after Ctrl-C, and\n%s", code, text)
 		}
 	}

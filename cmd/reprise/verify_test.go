@@ -16,7 +16,8 @@ func python(t *testing.T) {
 func TestVerifyAsksAProgram(t *testing.T) {
 	t.Parallel()
 	python(t)
-	lines := `{"response": "dcbb", "answer": "dcba", "prompt": "abcd:"}` + "\n" + `{"response": "dcba", "answer": "dcba"}`
+	lines := `{"response": "dcbb", "answer": "dcba", "prompt": "abcd:"}` + "\n" +
+		`{"response": "dcba", "answer": "dcba"}`
 	command := "command=[python3, ../../examples/verifier/verify.py]"
 	got := succeeds(t, lines, "verify", "external", "--set", command)
 	want := `{"answer":"dcba","correct":false,"extracted":"dcbb","prompt":"abcd:","response":"dcbb","reward":0.75}` +
