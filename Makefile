@@ -38,7 +38,7 @@ build: ## build bin/reprise
 demo: build ## train a small language model without and with replay; writes runs/demo/report.html
 	bin/reprise train --compare --out runs/demo --force
 
-docs: ## run every command that README.md and docs/*.md show, in a fresh clone: 20 minutes; make test has the short form
+docs: ## run every command that README.md and docs/*.md show, in a fresh clone, training in full (an hour or more); make test has the short form
 	$(GO) test -count=1 -timeout 2h -v ./docs -long
 
 first-hour: ## type README.md into a terminal of 80 columns; writes runs/first-hour: outputs, times and screenshots

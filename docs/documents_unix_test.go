@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	long   = flag.Bool("long", false, "run the documents in their long form: up to 20 minutes")
+	long   = flag.Bool("long", false, "run the documents in their long form, which trains in full")
 	record = flag.String("record", "", "run README alone, in a terminal of 80 columns, and write what happened here")
 	only   = flag.String("only", "", "run only documents whose path contains this")
 )
