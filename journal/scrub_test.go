@@ -99,7 +99,7 @@ func TestAScrubFindsWhatVerifyFinds(t *testing.T) {
 		if !want.Whole() {
 			found++
 		}
-		must(t, j.Close())
+		_ = j.Close() // fails if a last commit meets the damage
 	}
 	if found < 30 {
 		t.Errorf("only %d of the changes were to something in use", found)
