@@ -323,7 +323,8 @@ func (r *runner) command(b block, text string) *exec.Cmd {
 	folders = slices.DeleteFunc(folders, func(dir string) bool { return dir == "" }) // "" is the current folder
 	cmd.Env = append(os.Environ(), "BASH_ENV="+filepath.Join(r.dir, ".git", "shell.sh"),
 		"PROGRAM="+filepath.Join(r.dir, "bin", "reprise"), "GRPC="+r.ports[0], "HTTP="+r.ports[1], "BOARD="+r.ports[2],
-		"PATH="+strings.Join(folders, string(os.PathListSeparator)), "PIP_DISABLE_PIP_VERSION_CHECK=1")
+		"PATH="+strings.Join(folders, string(os.PathListSeparator)), "PIP_DISABLE_PIP_VERSION_CHECK=1",
+		"MAKELEVEL=0", "MAKEFLAGS=") // a reader's make runs in no other
 	if !r.full(b) {
 		cmd.Env = append(cmd.Env, "SHORT=1")
 	}
