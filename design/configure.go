@@ -124,8 +124,8 @@ func (t Theory) noConfiguration(f Fleet) error {
 			f.Batch)}
 	}
 	return &option.Error{Key: "most_capacity", Value: f.MostCapacity, Want: fmt.Sprintf("%d or more, or another "+
-		"number of GPUs: the buffer must hold a batch of %d, what is new per update, and a group of %d for each trainer", least,
-		f.Batch, f.Group)}
+		"number of GPUs: the buffer must hold a batch of %d, what is new per update, and a group of %d for each "+
+		"trainer", least, f.Batch, f.Group)}
 }
 
 // candidate is a split of the fleet's GPUs and the capacities that it allows.

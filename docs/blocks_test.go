@@ -8,8 +8,8 @@
 //   - Code copied from examples/ is not run; it has tests there.
 //   - A block that begins with a comment that names a file ("# my.yaml") is written to that file.
 //
-// "$ cat FILE" writes the file that it shows. In an output … stands for anything, and a line may be broken where there
-// is a space. A command whose output has a line that begins with "reprise: " must fail, every other must succeed.
+// "$ cat FILE" writes the file that it shows. In an output … stands for anything, and a line may be broken where
+// there is a space. A command whose output has a line that begins with "reprise: " must fail, every other must succeed.
 // `reprise serve` and `board` go on in the background until "^C", the next one, or the document's end; their ports are
 // replaced by free ones. In a comment before a block:
 //

@@ -45,13 +45,16 @@ func TestSettingsThatMayBeLeftOutAreReadAsTheyAreGiven(t *testing.T) {
 func TestNamesOfOtherTrainersAreThoseOfKeysThatExist(t *testing.T) {
 	all := everyKey("", reflect.TypeFor[Config]())
 	for name, key := range fieldNames() {
-		found := slices.ContainsFunc(all, func(full string) bool { return full == key || strings.HasSuffix(full, "."+key) })
+		found := slices.ContainsFunc(all, func(full string) bool {
+			return full == key || strings.HasSuffix(full, "."+key)
+		})
 		if !found {
 			t.Errorf("%s: there is no key %s", name, key)
 		}
 	}
 	for key, want := range map[string]string{"batch_size": "one of", "held_ou": "want held_out", "workers": "one of"} {
-		if _, err := NewTask("arithmetic", []string{key + "=1"}, 1); err == nil || !strings.Contains(err.Error(), want) ||
+		_, err := NewTask("arithmetic", []string{key + "=1"}, 1)
+		if err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "pipeline") {
 			t.Errorf("a task's setting %s: %v, want %q", key, err, want)
 		}

@@ -276,7 +276,8 @@ func (s *Service) chargeCall(ctx context.Context, bytes int64) (release func(), 
 	s.calls.refused.Add(1)
 	return nil, fmt.Errorf("calls: this one asks for %d bytes for itself, its schema or a dictionary, %d of %d are "+
 		"free for calls in progress, at most a quarter for a caller and half for a connection: end some, send text "+
-		"instead of dictionaries, or raise memory_bytes: %w", bytes, s.calls.all.left(), s.calls.all.most, rollout.ErrFull)
+		"instead of dictionaries, or raise memory_bytes: %w", bytes, s.calls.all.left(), s.calls.all.most,
+		rollout.ErrFull)
 }
 
 // reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.

@@ -104,7 +104,8 @@ func (s *Service) newSender(to stream, schema *arrow.Schema) *sender {
 }
 
 // send sends a record batch, which it releases, and returns once all of it is written out. It calls free once the
-// memory is free or about to be: gRPC drops what it holds for a connection that ended without reporting that it was written.
+// memory is free or about to be: gRPC drops what it holds for a connection that ended without reporting that it was
+// written.
 func (s *sender) send(rec arrow.RecordBatch, metadata []byte, free func()) error {
 	defer free()
 	return s.writeOut(func(done func()) error {

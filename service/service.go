@@ -169,8 +169,8 @@ func (o Options) Validate() error {
 	p.Check(o.MemoryBytes >= leastMemory, "memory_bytes", o.MemoryBytes, "%d or more", leastMemory)
 	p.Check(o.MemoryBytes < leastMemory || o.tableBytes() >= o.MemoryBytes/leastForTables,
 		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower "+
-			"max_in_flight_bytes (%d, which counts twice), max_outgoing_bytes (%d) or max_connections (%d, of %d bytes "+
-			"each)",
+			"max_in_flight_bytes (%d, which counts twice), max_outgoing_bytes (%d) or max_connections (%d, of %d "+
+			"bytes each)",
 		o.MemoryBytes/leastForTables-o.tableBytes(), leastForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
 		o.MaxConnections, connectionOverhead)
 	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,

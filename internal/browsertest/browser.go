@@ -1,8 +1,8 @@
 // Package browsertest drives a headless Chromium in tests, by its DevTools protocol over a pipe: pages of every width,
 // light and dark, in print and without scripts, with real movements of the mouse and keys.
 //
-// [Open] gives a page to drive, [Run] what a browser prints. Both skip the test where no Chromium is installed. A [Page]
-// is for one goroutine.
+// [Open] gives a page to drive, [Run] what a browser prints. Both skip the test where no Chromium is installed. A
+// [Page] is for one goroutine.
 package browsertest
 
 import (

@@ -20,6 +20,7 @@ function replaceContent(old, fresh) {
   old.replaceWith(fresh);
   document.dispatchEvent(new Event("reprise:replaced")); // the figures' script puts its buttons back
   fresh.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = lefts[i] || 0; });
-  const again = folded ? document.getElementById(folded.id)?.querySelector("summary") : fresh.querySelectorAll(places)[at];
+  const again = folded ? document.getElementById(folded.id)?.querySelector("summary") :
+    fresh.querySelectorAll(places)[at];
   if (at >= 0) again?.focus({ preventScroll: true });
 }

@@ -55,7 +55,8 @@ func TestTheDashboardUpdatesInABrowser(t *testing.T) {
 	}))
 	defer server.Close()
 
-	dom, console := browsertest.Run(t, "--virtual-time-budget=9000", "--window-size=1400,1000", "--dump-dom", server.URL)
+	dom, console := browsertest.Run(t, "--virtual-time-budget=9000", "--window-size=1400,1000", "--dump-dom",
+		server.URL)
 	if len(console) > 0 {
 		t.Errorf("the console says:\n%s", strings.Join(console, ""))
 	}
@@ -119,11 +120,13 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 		}
 	}
 	raw := p.Text(inserted)
-	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10"; s.dispatchEvent(new Event("change")); }`)
+	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10";
+		s.dispatchEvent(new Event("change")); }`)
 	smooth := p.Text(inserted)
 	replaced()
 	if again := p.Text(inserted); smooth == raw || !strings.HasSuffix(p.Text("location.href"), "#smooth=10") ||
-		strings.Count(again, "L") != strings.Count(smooth, "L") || p.Text(`document.querySelector(".smoothing select").value`) != "10" {
+		strings.Count(again, "L") != strings.Count(smooth, "L") ||
+		p.Text(`document.querySelector(".smoothing select").value`) != "10" {
 		t.Errorf("smoothing is lost: at %s the line is %.80q, then %.80q", p.Text("location.href"), smooth, again)
 	}
 	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
@@ -194,7 +197,8 @@ func TestTheDashboardFitsAPhone(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	dom, _ := browsertest.Run(t, "--virtual-time-budget=1500", "--window-size=1500,2000", "--dump-dom", server.URL+"/frames")
+	dom, _ := browsertest.Run(t, "--virtual-time-budget=1500", "--window-size=1500,2000", "--dump-dom",
+		server.URL+"/frames")
 	found := regexp.MustCompile(`<p>(\w+): (\d+) in (\d+): (.*?)\.</p>`).FindAllStringSubmatch(dom, -1)
 	if want := len(pages) * len(widths); len(found) != want {
 		t.Fatalf("%d frames of %d were measured:\n%s", len(found), want, dom)
