@@ -302,7 +302,8 @@ func (c Config) zerosOfTask() (list []string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Task)) {
 		given, used := c.Task[key], resolved.Task[key]
-		if given != nil && used != nil && reflect.ValueOf(given).IsZero() && !reflect.ValueOf(used).IsZero() {
+		if given != nil && used != nil && reflect.ValueOf(given).IsZero() &&
+			!reflect.Indirect(reflect.ValueOf(used)).IsZero() {
 			list = append(list, fmt.Sprintf("task.%s: %v: it means the default, %v", key, given, used))
 		}
 	}

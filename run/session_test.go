@@ -362,6 +362,10 @@ func TestWarnings(t *testing.T) {
 	if got := small(t, "generate.top_p=0").sampling(nil).TopP; got != 1 {
 		t.Errorf("top_p 0 is %v", got)
 	}
+	lake, err := Load(filepath.Join("..", "configs", "frozenlake.yaml"), nil) // slippery: false, by default true
+	if err != nil || len(lake.Warnings()) != 0 {
+		t.Errorf("warnings %q, %v", lake.Warnings(), err)
+	}
 	if w := small(t, "task.max=0").Warnings(); len(w) != 1 || w[0] != "task.max: 0: it means the default, 100" {
 		t.Errorf("warnings %q", w)
 	}

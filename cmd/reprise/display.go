@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -140,7 +141,7 @@ func (d *display) setWarming(next *mpb.Bar) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.warming != nil {
-		d.warming.SetTotal(-1, true)
+		d.warming.SetCurrent(math.MaxInt64)
 	}
 	d.warming = next
 }
@@ -159,7 +160,7 @@ func (d *display) hooks(c run.Config, name string) run.Hooks {
 			d.progress("%s  %s\n", name, p)
 		}}
 	} else {
-		h = p.hooks(d.addBar(p, name))
+		h = p.hooks(sync.OnceValue(func() *mpb.Bar { return d.addBar(p, name) }))
 	}
 	h.OnTooLong = func(t results.TooLong) {
 		d.prompts.Do(func() { d.note(os.Stderr, "warning: "+t.String()) })
@@ -194,14 +195,18 @@ type progress struct {
 
 func newProgress(c run.Config) *progress { return &progress{budget: c.BudgetCompute(), from: -1} }
 
-// hooks returns hooks that note the progress and move a bar, if there is one.
-func (p *progress) hooks(bar *mpb.Bar) run.Hooks {
-	return run.Hooks{OnEval: p.evaluate, OnUpdate: func(u results.Update) {
-		p.update(u)
-		if bar != nil {
-			bar.SetCurrent(int64(resolution * p.share()))
+// hooks returns hooks that note the progress and move a bar. They ask for it with the first news, since a run may have none.
+// It may be nil.
+func (p *progress) hooks(bar func() *mpb.Bar) run.Hooks {
+	move := func() {
+		if b := bar(); b != nil {
+			b.SetCurrent(int64(resolution * p.share()))
 		}
-	}}
+	}
+	return run.Hooks{
+		OnEval:   func(e results.Eval) { p.evaluate(e); move() },
+		OnUpdate: func(u results.Update) { p.update(u); move() },
+	}
 }
 
 func (p *progress) update(u results.Update) {
@@ -323,7 +328,7 @@ func (d *studyDisplay) hooks(arm string, seed uint64, c run.Config) run.Hooks {
 		bar = d.addBar(p, name, mpb.BarRemoveOnComplete())
 	}
 	d.setActive(name, activeRun{bar, p})
-	return p.hooks(bar)
+	return p.hooks(func() *mpb.Bar { return bar })
 }
 
 // setActive replaces what is known of a run, and removes the bar it had; the zero value removes the run.

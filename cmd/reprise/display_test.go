@@ -102,6 +102,24 @@ func TestTheLineOfARunFitsItsTerminal(t *testing.T) {
 	}
 }
 
+func TestTheBarOfAWarmUpThatEndsEarlyIsFull(t *testing.T) {
+	t.Parallel()
+	warm, begun := "", false
+	args := small(filepath.Join(t.TempDir(), "run"), "budget.updates=100000", "warmup.steps=4000", "warmup.until=0.05")
+	screens(t, 100, args, func(lines []string) bool {
+		for _, line := range lines {
+			if strings.HasPrefix(line, "warm-up") {
+				warm = line
+			}
+			begun = begun || strings.HasPrefix(line, "run ")
+		}
+		return begun && strings.Contains(warm, "done after")
+	})
+	if !strings.Contains(warm, "of at most 4000 steps") || strings.Contains(warm, "-]") || strings.Contains(warm, "ETA") {
+		t.Errorf("the warm-up ended with the line %q", warm)
+	}
+}
+
 func TestProgressWithoutATerminalIsALineInTenSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
