@@ -195,18 +195,22 @@ type progress struct {
 
 func newProgress(c run.Config) *progress { return &progress{budget: c.BudgetCompute(), from: -1} }
 
-// hooks returns hooks that note the progress and move a bar. They ask for it with the first news, since a run may have none.
-// It may be nil.
+// hooks returns hooks that note the progress and move a bar, which may be nil. They ask for it when the run begins or
+// goes on: one that is resumed may have nothing left to do.
 func (p *progress) hooks(bar func() *mpb.Bar) run.Hooks {
 	move := func() {
 		if b := bar(); b != nil {
 			b.SetCurrent(int64(resolution * p.share()))
 		}
 	}
-	return run.Hooks{
-		OnEval:   func(e results.Eval) { p.evaluate(e); move() },
-		OnUpdate: func(u results.Update) { p.update(u); move() },
-	}
+	return run.Hooks{OnEval: func(e results.Eval) {
+		if p.evaluate(e); e.Update == 0 {
+			move()
+		}
+	}, OnUpdate: func(u results.Update) {
+		p.update(u)
+		move()
+	}}
 }
 
 func (p *progress) update(u results.Update) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
+	"github.com/vbauerster/mpb/v8"
 )
 
 func TestFit(t *testing.T) {
@@ -117,6 +118,24 @@ func TestTheBarOfAWarmUpThatEndsEarlyIsFull(t *testing.T) {
 	})
 	if !strings.Contains(warm, "of at most 4000 steps") || strings.Contains(warm, "-]") || strings.Contains(warm, "ETA") {
 		t.Errorf("the warm-up ended with the line %q", warm)
+	}
+}
+
+func TestARunThatHasNothingLeftToDoHasNoBar(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	hooks := newProgress(run.Default()).hooks(func() *mpb.Bar { asked++; return nil })
+	for i, of := range []struct {
+		news func()
+		want int
+	}{
+		{func() { hooks.OnEval(results.Eval{Update: 30}) }, 0}, // the evaluation at its end
+		{func() { hooks.OnEval(results.Eval{}) }, 1},
+		{func() { hooks.OnUpdate(results.Update{Update: 31}) }, 2},
+	} {
+		if of.news(); asked != of.want {
+			t.Errorf("after news %d the bar was asked for %d times, want %d", i, asked, of.want)
+		}
 	}
 }
 

@@ -143,8 +143,8 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 		return err
 	}
 	if before != nil && before.Updates == summary.Updates && summary.Ended == "budget" {
-		show.printf("nothing was left to do, the budget is spent: raise it with --set budget.compute=N or " +
-			"--set budget.updates=N\n")
+		show.printf("nothing was left to do, the budget is spent:\n" +
+			"raise it with --set budget.compute=N or --set budget.updates=N\n")
 	}
 	if err := c.finish(show, summary, func() { show.summary(summary, c.Out) }); err != nil {
 		return err
