@@ -177,7 +177,15 @@ func contenders(low, high float64) map[string]contender {
 	}
 	gspo := grpo
 	gspo.Ratio = SequenceRatio
+	decoupled := grpo
+	decoupled.Corrections.Proximal = ProximalRecompute
+	truncated := decoupled
+	truncated.Corrections.Steps = []Correction{{Kind: Truncate, High: 100}}
 	return map[string]contender{
+		"cispo":                {variant(CISPO), advantage.Group, 1},
+		"decoupled":            {decoupled, advantage.Group, 1},
+		"decoupled, 4":         {decoupled, advantage.Group, 4},
+		"truncated":            {truncated, advantage.Group, 1},
 		"grpo":                 {grpo, advantage.Group, 1},
 		"grpo sequence":        {gspo, advantage.Group, 1},
 		"grpo_off":             {OffPolicyGRPO{Clip: high}, advantage.Group, 1},
@@ -228,6 +236,31 @@ func TestFromAStaleTableOnlyTheRatioFindsTheBestArm(t *testing.T) {
 				t.Errorf("uncorrected: policy %.3f, reward %.3f: want the frequent arm's 0.6", b.policy(), b.expected())
 			}
 		})
+	}
+}
+
+// The weight k of the best arm goes up to 1/0.02 = 50. A truncation far below it leaves the best arm with a share of the
+// gradient that the frequent one exceeds, and the policy stays there; so does a mask that drops its rollouts.
+func TestATruncationFindsTheBestArmIfItLetsItsWeightThrough(t *testing.T) {
+	learn := func(step Correction) float64 {
+		o := GRPO{Corrections: Corrections{ProximalRecompute, []Correction{step}}}
+		b := newBandit(t, o, advantage.Group)
+		for range 250 {
+			b.step(expectedArms(), staleBehaviour())
+		}
+		return b.expected()
+	}
+	for _, level := range []Level{LevelToken, LevelSequence, LevelProduct} { // of one token
+		for high, found := range map[float64]bool{2: false, 5: false, 50: true} {
+			if reward := learn(Correction{Kind: Truncate, Level: level, High: high}); (reward > 0.95) != found {
+				t.Errorf("truncated at %g by %s: reward %.3f, the best arm found: want %v", high, level, reward, found)
+			}
+		}
+	}
+	for high, found := range map[float64]bool{5: false, 60: true} {
+		if reward := learn(Correction{Kind: MaskRatio, Low: 0, High: high}); (reward > 0.95) != found {
+			t.Errorf("masked above %g: reward %.3f, the best arm found: want %v", high, reward, found)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	ReinforcePPBaseline = "reinforce++-baseline" // the same, with the group's mean reward subtracted first
 	RLOO                = "rloo"                 // the mean reward of the group's other rollouts subtracted
 	DrGRPO              = "dr_grpo"              // the group's mean subtracted, no standard deviation, PerConstant
+	CISPO               = "cispo"                // log-probs weighted by the clipped ratio, PerToken (MiniMax-M1)
 )
 
 // GRPO is the clipped surrogate of METHODS section 5: with r = pi/b and A the advantage, minus the mean of
@@ -21,15 +22,20 @@ const (
 //	min(r A, clip(r, 1-ClipLow, 1+ClipHigh) A)
 //
 // With DualClip c the term of a token with A < 0 is at least c A, so that a single bad token whose probability rose
-// much does not dominate the step.
+// much does not dominate the step. With method [CISPO] it is minus the mean of
+//
+//	sg(clip(r, 1-ClipLow, 1+ClipHigh)) A log pi
+//
+// instead (arXiv 2506.13585): a clipped token keeps a gradient.
 type GRPO struct {
 	Method         string        // grpo or one of the methods above; empty: grpo
 	Ratio          Ratio         // empty: TokenRatio
-	ClipLow        float64       // in (0, 1]; 0: 0.2
-	ClipHigh       float64       // above 0; 0: 0.2
-	Normalisation  Normalisation // empty: PerSequence; DrGRPO: PerConstant
+	ClipLow        float64       // in (0, 1]; 0: 0.2; CISPO: 1, no lower bound
+	ClipHigh       float64       // above 0; 0: 0.2; CISPO: 4
+	Normalisation  Normalisation // empty: PerSequence; DrGRPO: PerConstant; CISPO: PerToken
 	ConstantLength int           // tokens, >= 1; for PerConstant only
 	DualClip       float64       // above 1; 0: off
+	Corrections    Corrections
 }
 
 // Ratio says what an importance ratio pi/b is taken over.
@@ -47,6 +53,10 @@ const (
 func (o GRPO) WithDefaults() GRPO {
 	o.Method = o.Name()
 	o.Ratio = cmp.Or(o.Ratio, TokenRatio)
+	if o.Method == CISPO {
+		o.ClipLow, o.ClipHigh = cmp.Or(o.ClipLow, 1), cmp.Or(o.ClipHigh, 4)
+		o.Normalisation = cmp.Or(o.Normalisation, PerToken)
+	}
 	o.ClipLow = cmp.Or(o.ClipLow, 0.2)
 	o.ClipHigh = cmp.Or(o.ClipHigh, 0.2)
 	if o.Method == DrGRPO {
@@ -59,8 +69,8 @@ func (o GRPO) WithDefaults() GRPO {
 // Name returns the method.
 func (o GRPO) Name() string { return cmp.Or(o.Method, "grpo") }
 
-// Needs implements Objective: nothing.
-func (GRPO) Needs() Needs { return Needs{} }
+// Needs implements Objective: what the corrections read.
+func (o GRPO) Needs() Needs { return o.Corrections.needs() }
 
 // Validate implements Objective.
 func (o GRPO) Validate() error {
@@ -68,11 +78,14 @@ func (o GRPO) Validate() error {
 	var p option.Problems
 	switch o.Method {
 	case "grpo", ReinforcePP, ReinforcePPBaseline, RLOO:
+	case CISPO:
+		p.Check(o.DualClip == 0, "dual_clip", o.DualClip, "0 with objective %s", CISPO)
 	case DrGRPO:
 		p.Check(o.Normalisation == PerConstant, "normalisation", o.Normalisation, "%s with objective %s",
 			PerConstant, DrGRPO)
 	default:
-		p.Check(false, "objective", o.Method, "grpo, %s, %s, %s or %s", ReinforcePP, ReinforcePPBaseline, RLOO, DrGRPO)
+		p.Check(false, "objective", o.Method, "grpo, %s, %s, %s, %s or %s", ReinforcePP, ReinforcePPBaseline, RLOO,
+			DrGRPO, CISPO)
 	}
 	p.Check(o.Ratio == TokenRatio || o.Ratio == SequenceRatio, "ratio", o.Ratio, "%s or %s", TokenRatio, SequenceRatio)
 	p.Check(o.ClipLow > 0 && o.ClipLow <= 1, "clip_low", o.ClipLow, "above 0 to 1, or 0 for the default 0.2")
@@ -81,32 +94,38 @@ func (o GRPO) Validate() error {
 	p.Check(o.DualClip == 0 || o.DualClip > 1 && finite(o.DualClip), "dual_clip",
 		o.DualClip, "a finite number above 1, or 0 for none")
 	o.Normalisation.check(&p, o.ConstantLength)
+	p.Add(o.Corrections.Validate())
 	return p.Err()
 }
 
-// Loss implements Objective. It reads Behaviour and Advantage.
+// Loss implements Objective. It reads Behaviour and Advantage, and what the corrections do.
 func (o GRPO) Loss(in Inputs) Output {
-	s := newShard(in, o, "Behaviour", "Advantage")
-	loss, clipped := o.WithDefaults().loss(s)
-	return s.output(loss, diagnostics{clipped: clipped})
+	s := newShard(in, o, append(o.Corrections.inputs(), "Behaviour", "Advantage")...)
+	loss, d := o.WithDefaults().loss(s)
+	return s.output(loss, d)
 }
 
-// loss returns this shard's summand of the loss, and where a clip decides the term [B, T] bool. The options have their
+// loss returns this shard's summand of the loss, and what clips and corrections decide. The options have their
 // defaults.
-func (o GRPO) loss(s shard) (loss, clipped *Node) {
-	ratio := boundedExp(s.logRatio())
+func (o GRPO) loss(s shard) (loss *Node, d diagnostics) {
+	c := o.Corrections.correct(s)
+	ratio := boundedExp(c.logRatio)
 	if o.Ratio == SequenceRatio {
-		row := boundedExp(s.rowMean(s.logRatio())) // [B]
-		ratio = BroadcastToShape(ExpandAxes(row, -1), s.mask.Shape())
+		ratio = s.spread(boundedExp(s.rowMean(c.logRatio)))
 	}
 	advantage := s.masked(s.in.Advantage)
-	terms, clipped := surrogate(ratio, ClipScalar(ratio, 1-o.ClipLow, 1+o.ClipHigh), advantage)
+	clippedRatio := ClipScalar(ratio, 1-o.ClipLow, 1+o.ClipHigh)
+	terms, clipped := surrogate(ratio, clippedRatio, advantage)
+	if o.Method == CISPO {
+		terms, clipped = Mul(Mul(StopGradient(clippedRatio), advantage), s.logp), NotEqual(ratio, clippedRatio)
+	}
 	if o.DualClip != 0 {
 		least := MulScalar(advantage, o.DualClip)
 		dual := LogicalAnd(LessThan(advantage, ZerosLike(advantage)), LessThan(terms, least))
 		terms, clipped = Where(dual, least, terms), LogicalOr(clipped, dual)
 	}
-	return Neg(o.Normalisation.reduce(s, s.masked(terms), o.ConstantLength)), clipped
+	loss = Neg(o.Normalisation.reduce(s, s.masked(c.of(terms)), o.ConstantLength))
+	return loss, diagnostics{clipped: clipped, corrected: c.touched}
 }
 
 // surrogate returns min(r A, clippedRatio A) [B, T] and where the clip decides it [B, T] bool. The minimum is written

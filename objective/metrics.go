@@ -40,7 +40,12 @@ const (
 	sumError
 	sumError2
 
-	numSums
+	// For each correction: the tokens, those that it touched, and the rollouts with such.
+	sumCorrected
+	sumTouched        = sumCorrected + numCorrections
+	sumTouchedRollout = sumTouched + numCorrections
+
+	numSums = sumTouchedRollout + numCorrections
 )
 
 // The columns of Output.Rows.
@@ -58,6 +63,8 @@ type diagnostics struct {
 	referenceKL  *Node // [B, T] k3 of KL(pi || pi_ref)
 	valueLoss    *Node // [B, T] terms of the value loss
 	valueClipped *Node // [B, T] bool: its clip decides the term
+
+	corrected [numCorrections]*Node // [B, T] bool: the correction changed the term
 }
 
 // output adds the sums and rows of the metrics to a loss. Sums of inputs that are nil are 0.
@@ -73,6 +80,13 @@ func (s shard) output(loss *Node, d diagnostics) Output {
 	}
 	if d.referenceKL != nil {
 		sums[sumReferenced], sums[sumReferenceKL] = sums[sumTokens], ReduceAllSum(s.masked(d.referenceKL))
+	}
+	for i, touched := range d.corrected {
+		if touched != nil {
+			row := ReduceSum(ConvertDType(touched, s.mask.DType()), 1)
+			sums[sumCorrected+i], sums[sumTouched+i] = sums[sumTokens], ReduceAllSum(row)
+			sums[sumTouchedRollout+i] = ReduceAllSum(MinScalar(row, 1))
+		}
 	}
 	if d.valueLoss != nil {
 		s.addCriticSums(&sums, d)
@@ -198,8 +212,11 @@ func ReadSums[F float32 | float64](values []F) (s Sums) {
 //	value_mean           mean over tokens of the critic's values
 //	explained_variance   1 - Var(R - V)/Var(R) over tokens, R the returns; at most 1; absent if all R are (nearly) equal
 //
+//	corrected_NAME            share of tokens that a correction changed or dropped; see [Correction.Name]
+//	corrected_NAME_rollouts   share of rollouts with such tokens
+//
 // If no token counts, only loss and tokens are present. mean_ratio to kl_k3 need behaviour log-probs, kl_reference a
-// reference policy, and the rest a critic.
+// reference policy, value_loss to explained_variance a critic, and corrected_NAME that correction.
 func Combine(shards []Sums) map[string]float64 {
 	var sum Sums
 	for _, shard := range shards {
@@ -231,6 +248,12 @@ func Combine(shards []Sums) map[string]float64 {
 	}
 	if n := sum[sumReferenced]; n > 0 {
 		metrics["kl_reference"] = sum[sumReferenceKL] / n
+	}
+	for i, name := range correctionNames() {
+		if n := sum[sumCorrected+i]; n > 0 {
+			metrics["corrected_"+name] = sum[sumTouched+i] / n
+			metrics["corrected_"+name+"_rollouts"] = sum[sumTouchedRollout+i] / rollouts
+		}
 	}
 	if n := sum[sumValued]; n > 0 {
 		metrics["value_loss"] = sum[sumValueLoss] / n

@@ -47,6 +47,8 @@ type Needs struct {
 	Anchor    bool // Inputs.Anchor: log-probs under the policy at the start of the batch
 	// Inputs.Values, OldValues and Returns: a model with a value head, and the advantages estimated with it
 	Critic bool
+	// Inputs.SecondMoment with this as [SecondMoment]'s limit; 0: not needed
+	SecondMoment float64
 }
 
 // Inputs is one trainer's shard of a batch: B rows of T positions, all nodes of one float type. Entry t of a row
@@ -68,6 +70,9 @@ type Inputs struct {
 	Values    *Node // [B, T] the critic's value before each token; PPO
 	OldValues *Node // [B, T] values that the advantages were estimated with; PPO
 	Returns   *Node // [B, T] what Values are fitted to; PPO
+
+	// [M2PO]'s bound on the square of log pi - log b, a scalar: see [SecondMoment]. It covers the whole batch.
+	SecondMoment *Node
 
 	// Denominators over all shards, scalars: kept rollouts (all rollouts with masked_denominator: all) and their policy
 	// tokens. Values below 1 count as 1, so that a batch without a kept rollout has loss 0.
@@ -102,6 +107,7 @@ func Methods() []Method {
 		{Name: ReinforcePPBaseline, Advantages: []string{"group_batch"}},
 		{Name: RLOO, Advantages: []string{"leave_one_out"}},
 		{Name: DrGRPO, Advantages: []string{"no_std"}},
+		{Name: CISPO, Advantages: anyKind},
 	}
 }
 
@@ -172,7 +178,7 @@ func (in Inputs) check(required []string) error {
 		{"Weight", in.Weight, 1}, {"Keep", in.Keep, 1}, {"Reward", in.Reward, 1}, {"GroupMean", in.GroupMean, 1},
 		{"Reference", in.Reference, 2}, {"Anchor", in.Anchor, 2}, {"Values", in.Values, 2},
 		{"OldValues", in.OldValues, 2}, {"Returns", in.Returns, 2},
-		{"Rollouts", in.Rollouts, 0}, {"Tokens", in.Tokens, 0},
+		{"SecondMoment", in.SecondMoment, 0}, {"Rollouts", in.Rollouts, 0}, {"Tokens", in.Tokens, 0},
 	} {
 		want := dims[:f.rank]
 		switch {

@@ -214,13 +214,14 @@ func naive(o Objective, v values) (loss float64, clipped int) {
 }
 
 func TestMethodsAreFoundByName(t *testing.T) {
-	want := []string{"grpo", "grpo_off", "asymre", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo"}
+	want := []string{"grpo", "grpo_off", "asymre", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo",
+		"cispo"}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("names %q, want %q", got, want)
 	}
 	for name, advantage := range map[string]string{"grpo": "group", "grpo_off": "group", "asymre": "group",
 		"ppo": "gae", "reinforce++": "batch",
-		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std"} {
+		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std", "cispo": "group"} {
 		m, ok := FindMethod(name)
 		if !ok || m.Name != name || m.Advantages[0] != advantage || m.Critic != (name == "ppo") {
 			t.Errorf("%s is %+v, %v", name, m, ok)

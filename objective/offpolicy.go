@@ -21,6 +21,7 @@ type OffPolicyGRPO struct {
 	KLWeighted     bool          // with a KLCoef only
 	Normalisation  Normalisation // empty: PerSequence
 	ConstantLength int           // tokens, >= 1; for PerConstant only
+	Corrections    Corrections   // with ProximalBehaviour: r' is the objective's own
 }
 
 // RPrime is the centre of the clip of OffPolicyGRPO.
@@ -46,7 +47,9 @@ func (OffPolicyGRPO) Name() string { return "grpo_off" }
 
 // Needs implements Objective.
 func (o OffPolicyGRPO) Needs() Needs {
-	return Needs{Reference: o.KLCoef != 0, Anchor: o.RPrime == RPrimeExact}
+	n := o.Corrections.needs()
+	n.Reference, n.Anchor = o.KLCoef != 0, o.RPrime == RPrimeExact
+	return n
 }
 
 // Validate implements Objective.
@@ -58,13 +61,16 @@ func (o OffPolicyGRPO) Validate() error {
 	p.Check(o.KLCoef >= 0 && finite(o.KLCoef), "kl_coef", o.KLCoef, "a finite number of 0 or more")
 	p.Check(!o.KLWeighted || o.KLCoef != 0, "kl_weighted", o.KLWeighted, "false, or a kl_coef above 0")
 	o.Normalisation.check(&p, o.ConstantLength)
+	p.Add(o.Corrections.Validate())
+	p.Check(!o.Corrections.recomputes(), "proximal", o.Corrections.Proximal, "%s with objective grpo_off",
+		ProximalBehaviour)
 	return p.Err()
 }
 
 // Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact also Anchor, with a KLCoef also
 // Reference.
 func (o OffPolicyGRPO) Loss(in Inputs) Output {
-	required := []string{"Behaviour", "Advantage"}
+	required := append(o.Corrections.inputs(), "Behaviour", "Advantage")
 	if o.Needs().Reference {
 		required = append(required, "Reference")
 	}
@@ -73,9 +79,11 @@ func (o OffPolicyGRPO) Loss(in Inputs) Output {
 	}
 	s := newShard(in, o, required...)
 	o = o.WithDefaults()
-	ratio := boundedExp(s.logRatio())
+	c := o.Corrections.correct(s)
+	ratio := boundedExp(c.logRatio)
 	terms, clipped := surrogate(ratio, o.clip(s, ratio), s.masked(in.Advantage))
-	d := diagnostics{clipped: clipped}
+	terms = c.of(terms)
+	d := diagnostics{clipped: clipped, corrected: c.touched}
 	if o.KLCoef != 0 {
 		d.referenceKL = s.referenceKL()
 		kl := d.referenceKL

@@ -31,8 +31,12 @@ func (o PPO) WithDefaults() PPO {
 // Name returns "ppo".
 func (PPO) Name() string { return "ppo" }
 
-// Needs implements Objective: a critic.
-func (PPO) Needs() Needs { return Needs{Critic: true} }
+// Needs implements Objective: a critic, and what the corrections read.
+func (o PPO) Needs() Needs {
+	n := o.Surrogate.Needs()
+	n.Critic = true
+	return n
+}
 
 // Validate implements Objective.
 func (o PPO) Validate() error {
@@ -48,13 +52,13 @@ func (o PPO) Validate() error {
 
 // Loss implements Objective. It reads Behaviour, Advantage, Values, OldValues and Returns.
 func (o PPO) Loss(in Inputs) Output {
-	s := newShard(in, o, "Behaviour", "Advantage", "Values", "OldValues", "Returns")
+	s := newShard(in, o, append(o.Surrogate.Corrections.inputs(), "Behaviour", "Advantage", "Values", "OldValues",
+		"Returns")...)
 	o = o.WithDefaults()
-	loss, clipped := o.Surrogate.loss(s)
-	terms, valueClipped := o.valueTerms(s)
-	value := o.Surrogate.Normalisation.reduce(s, terms, o.Surrogate.ConstantLength)
-	return s.output(Add(loss, MulScalar(value, o.ValueCoef)), diagnostics{clipped: clipped, valueLoss: terms,
-		valueClipped: valueClipped})
+	loss, d := o.Surrogate.loss(s)
+	d.valueLoss, d.valueClipped = o.valueTerms(s)
+	value := o.Surrogate.Normalisation.reduce(s, d.valueLoss, o.Surrogate.ConstantLength)
+	return s.output(Add(loss, MulScalar(value, o.ValueCoef)), d)
 }
 
 // valueTerms returns the terms of the value loss [B, T], 0 where the token does not count, and where the clip decides

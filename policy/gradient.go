@@ -67,6 +67,9 @@ func (l *Learner) passArgs(p *pass) []any {
 	if needs.Critic {
 		args = append(args, p.perToken(p.values), p.perToken(p.returns))
 	}
+	if needs.SecondMoment > 0 {
+		args = append(args, tensors.FromScalar(p.secondMoment))
+	}
 	return append(args, p.images.args()...)
 }
 
@@ -99,6 +102,9 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 	}
 	if needs.Critic {
 		inputs.OldValues, inputs.Returns = next(), next()
+	}
+	if needs.SecondMoment > 0 {
+		inputs.SecondMoment = next()
 	}
 	scores := d.score(tokens, temperature, d.imageNodesOf(rest))
 	inputs.Logprobs, inputs.Entropy = scores.logprobs, scores.entropy

@@ -57,6 +57,7 @@ func TestTheMeanOfDrawGradientsIsTheGradientOfTheStep(t *testing.T) {
 			KLPenalty: 0.3},
 		"reference": {Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact, KLCoef: 0.1},
 			Updates: 2},
+		"corrected":  {Objective: objective.GRPO{Corrections: corrections()}},
 		"logits too": {Objective: objective.AsymRE{}, LogitGradients: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,20 +137,70 @@ func TestTrainersAndPassesAddUpToOneLoss(t *testing.T) {
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 12)
-	o := Learning{Objective: objective.GRPO{Normalisation: objective.PerToken}}
-	whole := newTestLearner(t, m, w, o)
-	want := step(t, whole, batch)
+	for _, o := range []Learning{
+		{Objective: objective.GRPO{Normalisation: objective.PerToken}},
+		{Objective: objective.GRPO{Corrections: corrections()}, Updates: 2},
+	} {
+		whole := newTestLearner(t, m, w, o)
+		want := step(t, whole, batch)
 
-	shards := newTestLearner(t, m, w, o)
-	got := step(t, shards, &rollout.Batch{Draws: batch.Draws[:4]}, &rollout.Batch{Draws: batch.Draws[4:8]},
-		&rollout.Batch{Draws: batch.Draws[8:]})
-	sameStates(t, state(t, shards), state(t, whole))
-	near(t, "ess", float32(got["ess"]), want["ess"], 1e-5)
+		shards := newTestLearner(t, m, w, o)
+		got := step(t, shards, &rollout.Batch{Draws: batch.Draws[:4]}, &rollout.Batch{Draws: batch.Draws[4:8]},
+			&rollout.Batch{Draws: batch.Draws[8:]})
+		sameStates(t, state(t, shards), state(t, whole))
+		for _, key := range []string{"ess", "corrected_truncate", "corrected_m2po_rollouts", "corrected_dppo"} {
+			near(t, key, float32(got[key]), want[key], 1e-5)
+		}
 
-	o.PassElements = 5 * 12 * c.VocabSize // five rows at a time
-	passes := newTestLearner(t, m, w, o)
-	step(t, passes, batch)
-	sameStates(t, state(t, passes), state(t, whole))
+		o.PassElements = 5 * 12 * c.VocabSize // five rows at a time
+		passes := newTestLearner(t, m, w, o)
+		step(t, passes, batch)
+		sameStates(t, state(t, passes), state(t, whole))
+	}
+}
+
+// corrections returns one of each kind, with bounds that some tokens of the test batches exceed and others do not.
+func corrections() objective.Corrections {
+	return objective.Corrections{Proximal: objective.ProximalRecompute, Steps: []objective.Correction{
+		{Kind: objective.Truncate, High: 1.2}, {Kind: objective.MaskRatio, Low: 0.3, High: 3},
+		{Kind: objective.MaskRatio, Level: objective.LevelSequence, Low: 0.5, High: 2},
+		{Kind: objective.OPSM, Limit: 1e-3}, {Kind: objective.M2PO, Limit: 5}, {Kind: objective.DPPO, Low: 0.05, High: 0.05},
+	}}
+}
+
+// The bound of M2PO is that of all tokens of the step, under the weights that it begins with.
+func TestTheSecondMomentOfAStepIsWithinItsLimit(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	const limit = 5.0
+	l := newTestLearner(t, m, randomWeights(t, m, 8), Learning{Objective: objective.GRPO{
+		Corrections: objective.Corrections{Steps: []objective.Correction{{Kind: objective.M2PO, Limit: limit}}}}})
+	batch := randomBatch(c, 9, 12)
+	shards, err := l.prepare(t.Context(), []*rollout.Batch{{Draws: batch.Draws[:5]}, {Draws: batch.Draws[5:]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, kept, tokens, dropped float64
+	for p := range eachPass(shards) {
+		for i := range p.draws {
+			for at := range p.policyIndices(i) {
+				m := float64(p.current[at]) - float64(p.behaviour[at])
+				tokens, all = tokens+1, all+m*m
+				if m*m > float64(p.secondMoment) && m*float64(p.advantage[at]) > 0 {
+					dropped++
+				} else {
+					kept += m * m
+				}
+			}
+		}
+	}
+	if all/tokens < limit*1.1 || kept/(tokens-dropped) > limit || dropped == 0 {
+		t.Fatalf("mean square %.3f, after %g of %g tokens were dropped %.3f: want at most %g", all/tokens, dropped, tokens,
+			kept/(tokens-dropped), limit)
+	}
+	if share := step(t, l, batch)["corrected_m2po"]; math.Abs(share-dropped/tokens) > 1e-6 {
+		t.Errorf("the step dropped a share of %v, want %v", share, dropped/tokens)
+	}
 }
 
 func TestZeroVarianceGroupsAreMaskedOut(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/bits"
 
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -19,6 +20,7 @@ type pass struct {
 	weight, keep               []float32      // [rows]
 	reward, groupMean          []float32      // [rows]
 	rollouts, policyTokens     float32        // denominators of the whole step, over all trainers
+	secondMoment               float32        // of the whole step, see objective.SecondMoment
 
 	scores map[*Weights]Score // what scoreOnce computed; slices are [rows, length]
 
@@ -113,6 +115,7 @@ func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pa
 	}
 	l.penalise(shards)
 	l.setDenominators(shards)
+	l.setSecondMoment(shards)
 	return shards, nil
 }
 
@@ -190,7 +193,7 @@ func (l *Learner) evaluatePass(ctx context.Context, p *pass) error {
 	o := l.options
 	var current, anchor, reference Score
 	var errs [3]error
-	if o.MaxLogRatio > 0 || o.KLPenalty > 0 {
+	if o.MaxLogRatio > 0 || o.KLPenalty > 0 || o.Objective.Needs().SecondMoment > 0 {
 		current, errs[0] = l.scoreOnce(ctx, p, l.weights)
 	}
 	if o.passNeeds().Anchor || o.recomputesValues() {
@@ -298,6 +301,30 @@ func (l *Learner) setDenominators(shards [][]pass) {
 	}
 	for p := range eachPass(shards) {
 		p.rollouts, p.policyTokens = max(rollouts, 1), max(tokens, 1)
+	}
+}
+
+// setSecondMoment sets the bound of objective.M2PO, which all passes share.
+func (l *Learner) setSecondMoment(shards [][]pass) {
+	limit := l.options.Objective.Needs().SecondMoment
+	if limit == 0 {
+		return
+	}
+	var tokens []objective.Moment
+	for p := range eachPass(shards) {
+		for i := range p.draws {
+			if p.keep[i] == 0 {
+				continue
+			}
+			for at := range p.policyIndices(i) {
+				m, a := float64(p.current[at]-p.behaviour[at]), p.advantage[at]
+				tokens = append(tokens, objective.Moment{LogRatio: m, Further: m > 0 && a > 0 || m < 0 && a < 0})
+			}
+		}
+	}
+	bound := float32(objective.SecondMoment(tokens, limit))
+	for p := range eachPass(shards) {
+		p.secondMoment = bound
 	}
 }
 

@@ -227,7 +227,9 @@ func TestALearnerRestoredAnywhereContinuesBitForBit(t *testing.T) {
 	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 75)
 	batches := criticBatches(t, m, w) // the same ones throughout: a learner keeps their scores, a restored one has none
-	for name, o := range learnerKinds() {
+	kinds := learnerKinds()
+	kinds["corrected"] = Learning{Objective: objective.GRPO{Corrections: corrections()}, Updates: 3}
+	for name, o := range kinds {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
 			var saved []LearnerState

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
@@ -103,17 +104,17 @@ type Prompts struct {
 
 // Learner is how batches become updates. A key that the objective does not read stays at its default.
 type Learner struct {
-	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo or dr_grpo
+	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo or cispo
 	Objective string `yaml:"objective"`
 	// group, no_std, leave_one_out, batch, group_batch or gae [the objective's own]
 	Advantage string `yaml:"advantage"`
 	Ratio     string `yaml:"ratio"` // ratio of the surrogate: by token or by sequence
-	// mean of the loss: by sequence, token or constant [sequence; constant for dr_grpo]
+	// mean of the loss: by sequence, token or constant [sequence; constant for dr_grpo, token for cispo]
 	Normalisation string `yaml:"normalisation"`
 	// tokens, with normalisation constant [with dr_grpo those of the longest episode]
 	ConstantLength int     `yaml:"constant_length"`
-	ClipLow        float64 `yaml:"clip_low"`    // clip the ratio below 1 minus this
-	ClipHigh       float64 `yaml:"clip_high"`   // clip the ratio above 1 plus this
+	ClipLow        float64 `yaml:"clip_low"`    // clip the ratio below 1 minus this [0.2; 1 for cispo]
+	ClipHigh       float64 `yaml:"clip_high"`   // clip the ratio above 1 plus this [0.2; 4 for cispo]
 	DualClip       float64 `yaml:"dual_clip"`   // bound of the ratio where the advantage is negative; 0: off
 	Clip           float64 `yaml:"clip"`        // grpo_off: eps on either side of r'
 	RPrime         string  `yaml:"r_prime"`     // grpo_off: one or exact
@@ -135,6 +136,10 @@ type Learner struct {
 	MaskedDenominator string  `yaml:"masked_denominator"` // average the loss over the groups kept, or over all
 	// drop rollouts whose mean log(pi/b) is greater from the loss; 0: none
 	MaxLogRatio float64 `yaml:"max_log_ratio"`
+	// the policy that ratios are taken to: behaviour, or recompute, the weights at the start of the batch [behaviour]
+	Proximal string `yaml:"proximal"`
+	// what is done about rollouts of other policies: a list of {kind, level, low, high, limit} [none]
+	Correction  []objective.Correction `yaml:"correction"`
 	policy.Adam `yaml:",inline"`
 }
 
@@ -187,7 +192,7 @@ func Default() Config {
 		Replay:  Replay{Options: replay.Options{Sampler: replay.Unseen, Capacity: 4096}},
 		Prompts: Prompts{Options: prompts.Options{Band: 0.3, Cooldown: 5, MaxReuse: 10}},
 		Learner: Learner{
-			Objective: "grpo", Ratio: "token", ClipLow: 0.2, ClipHigh: 0.2, Clip: 0.2, RPrime: "one",
+			Objective: "grpo", Ratio: "token", Clip: 0.2, RPrime: "one",
 			ValueCoef: 0.1, ValueClip: 0.2, Gamma: 1, Lambda: 0.95, Values: "recompute",
 			Shift: -0.1, MaskedDenominator: "kept",
 			Adam: policy.Adam{LearningRate: 6e-4, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, ClipNorm: 1},

@@ -46,7 +46,7 @@ func another(v reflect.Value) {
 		another(other.Elem())
 		v.Set(other)
 	case reflect.Slice:
-		v.Set(reflect.ValueOf([]int{1}))
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	default:
 		panic("no other value is known for a " + v.Kind().String())
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,13 @@ func (c Config) resolvedLearner() Learner {
 		if l.Objective == objective.DrGRPO {
 			l.Normalisation = string(objective.PerConstant)
 		}
+		if l.Objective == objective.CISPO {
+			l.Normalisation = string(objective.PerToken)
+		}
+	}
+	if l.surrogate() {
+		o := objective.GRPO{Method: l.Objective}.WithDefaults()
+		l.ClipLow, l.ClipHigh = cmp.Or(l.ClipLow, o.ClipLow), cmp.Or(l.ClipHigh, o.ClipHigh)
 	}
 	if l.Objective == objective.DrGRPO && l.ConstantLength == 0 && l.Normalisation == string(objective.PerConstant) {
 		l.ConstantLength = c.Generate.MaxTokens * c.turns()
@@ -67,16 +75,17 @@ func (l Learner) objective() (objective.Objective, error) {
 	surrogate := objective.GRPO{
 		Ratio: objective.Ratio(l.Ratio), ClipLow: l.ClipLow, ClipHigh: l.ClipHigh, DualClip: l.DualClip,
 		Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
+		Corrections: objective.Corrections{Proximal: objective.Proximal(l.Proximal), Steps: l.Correction},
 	}
 	switch l.Objective {
 	case objective.GRPO{}.Name(), objective.ReinforcePP, objective.ReinforcePPBaseline, objective.RLOO,
-		objective.DrGRPO:
+		objective.DrGRPO, objective.CISPO:
 		surrogate.Method = l.Objective
 		return surrogate, nil
 	case objective.OffPolicyGRPO{}.Name():
 		return objective.OffPolicyGRPO{
 			Clip: l.Clip, RPrime: objective.RPrime(l.RPrime), KLCoef: l.KLCoef, KLWeighted: l.KLWeighted,
-			Normalisation: surrogate.Normalisation, ConstantLength: l.ConstantLength,
+			Normalisation: surrogate.Normalisation, ConstantLength: l.ConstantLength, Corrections: surrogate.Corrections,
 		}, nil
 	case objective.AsymRE{}.Name():
 		return objective.AsymRE{Shift: &l.Shift}, nil
@@ -111,16 +120,9 @@ func (c Config) validateLearner() error {
 // validateRead refuses keys that differ from their default where nothing reads them.
 func (l Learner) validateRead() error {
 	d := Default().Learner
-	is := func(names ...string) bool {
-		for _, n := range names {
-			if l.Objective == n {
-				return true
-			}
-		}
-		return false
-	}
+	is := func(name string) bool { return l.Objective == name }
 	off, asym, ppo := is(objective.OffPolicyGRPO{}.Name()), is(objective.AsymRE{}.Name()), is(objective.PPO{}.Name())
-	surrogate := !off && !asym
+	surrogate := l.surrogate()
 	reference := off && l.KLCoef != 0 || l.KLPenalty != 0
 	var errs []error
 	for _, k := range []struct {
@@ -132,8 +134,9 @@ func (l Learner) validateRead() error {
 		{"ratio", l.Ratio, d.Ratio, surrogate, ""},
 		{"normalisation", l.Normalisation, d.Normalisation, !asym, "sequence"}, // as configurations are written out
 		{"constant_length", l.ConstantLength, d.ConstantLength, !asym, nil},
-		{"clip_low", l.ClipLow, d.ClipLow, surrogate, 0.0},
-		{"clip_high", l.ClipHigh, d.ClipHigh, surrogate, 0.0},
+		{"clip_low", l.ClipLow, d.ClipLow, surrogate, 0.2}, // as configurations were written out
+		{"clip_high", l.ClipHigh, d.ClipHigh, surrogate, 0.2},
+		{"proximal", l.Proximal, d.Proximal, !asym, ""},
 		{"dual_clip", l.DualClip, d.DualClip, surrogate, nil},
 		{"clip", l.Clip, d.Clip, off, 0.0},
 		{"r_prime", l.RPrime, d.RPrime, off, ""},
@@ -151,11 +154,20 @@ func (l Learner) validateRead() error {
 				k.value, orNothing(k.standard), l.Objective))
 		}
 	}
+	if asym && len(l.Correction) > 0 {
+		errs = append(errs, fmt.Errorf("learner.correction: %v: want none: objective %s has no ratio", l.Correction,
+			l.Objective))
+	}
 	if !reference && l.ReferenceEvery != 0 {
 		errs = append(errs, fmt.Errorf("learner.reference_every: %d: want 0, or a kl_coef of grpo_off, or a "+
 			"kl_penalty, above 0: nothing else reads a reference policy", l.ReferenceEvery))
 	}
 	return errors.Join(errs...)
+}
+
+// surrogate reports whether the objective has the clipped surrogate of grpo.
+func (l Learner) surrogate() bool {
+	return l.Objective != objective.OffPolicyGRPO{}.Name() && l.Objective != objective.AsymRE{}.Name()
 }
 
 // orNothing spells a default that is the empty text.

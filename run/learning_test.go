@@ -3,6 +3,7 @@ package run
 import (
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 		"reinforce++-baseline": {Advantage: "group_batch", Normalisation: "sequence"},
 		"rloo":                 {Advantage: "leave_one_out", Normalisation: "sequence"},
 		"dr_grpo":              {Advantage: "no_std", Normalisation: "constant", ConstantLength: 4},
+		"cispo":                {Advantage: "group", Normalisation: "token"},
 	} {
 		c, err := Load("", []string{"learner.objective=" + name})
 		if err != nil {
@@ -56,21 +58,31 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 			t.Errorf("%s: the learner gets %s with advantage %s", name, first.Objective.Name(), first.Advantage)
 		}
 	}
-	if len(objective.Names()) != 8 {
+	if len(objective.Names()) != 9 {
 		t.Errorf("objectives are %v: the table above misses some", objective.Names())
 	}
 }
 
 func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
-	shift := -0.25
+	shift, plain := -0.25, objective.Corrections{}
 	for set, want := range map[string]func(l policy.Learning) bool{
 		"learner.objective=grpo,learner.ratio=sequence,learner.clip_low=0.1,learner.clip_high=0.3,learner.dual_clip=2,learner.normalisation=token": func(l policy.Learning) bool {
-			return l.Objective == objective.GRPO{Method: "grpo", Ratio: objective.SequenceRatio, ClipLow: 0.1,
-				ClipHigh: 0.3, DualClip: 2, Normalisation: objective.PerToken}
+			return reflect.DeepEqual(l.Objective, objective.GRPO{Method: "grpo", Ratio: objective.SequenceRatio,
+				ClipLow: 0.1, ClipHigh: 0.3, DualClip: 2, Normalisation: objective.PerToken, Corrections: plain})
+		},
+		"learner.proximal=recompute,learner.correction=[{kind: truncate, level: sequence, high: 3}, {kind: mask, low: 0.25, high: 4}, {kind: m2po, limit: 0.1}]": func(l policy.Learning) bool {
+			return reflect.DeepEqual(l.Objective.(objective.GRPO).Corrections, objective.Corrections{
+				Proximal: objective.ProximalRecompute, Steps: []objective.Correction{
+					{Kind: objective.Truncate, Level: objective.LevelSequence, High: 3},
+					{Kind: objective.MaskRatio, Low: 0.25, High: 4}, {Kind: objective.M2PO, Limit: 0.1}}})
+		},
+		"learner.objective=cispo": func(l policy.Learning) bool {
+			return reflect.DeepEqual(l.Objective, objective.GRPO{Method: "cispo", Ratio: objective.TokenRatio, ClipLow: 1,
+				ClipHigh: 4, Normalisation: objective.PerToken, Corrections: plain})
 		},
 		"learner.objective=grpo_off,learner.clip=0.1,learner.r_prime=exact,learner.kl_coef=0.5,learner.kl_weighted=true,learner.reference_every=7,learner.reference_swaps=3": func(l policy.Learning) bool {
-			return l.Objective == objective.OffPolicyGRPO{Clip: 0.1, RPrime: objective.RPrimeExact, KLCoef: 0.5,
-				KLWeighted: true, Normalisation: objective.PerSequence} &&
+			return reflect.DeepEqual(l.Objective, objective.OffPolicyGRPO{Clip: 0.1, RPrime: objective.RPrimeExact,
+				KLCoef: 0.5, KLWeighted: true, Normalisation: objective.PerSequence, Corrections: plain}) &&
 				l.Reference == policy.Reference{Every: 7, Swaps: 3}
 		},
 		"learner.objective=asymre,learner.shift=-0.25": func(l policy.Learning) bool {
@@ -97,7 +109,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 		},
 		"learner.advantage=no_std": func(l policy.Learning) bool { return l.Advantage == advantage.NoStd },
 	} {
-		c, err := Load("", strings.Split(set, ","))
+		c, err := Load("", regexp.MustCompile(`,\b`).Split(set, -1))
 		if err != nil {
 			t.Errorf("%s: %v", set, err)
 			continue
@@ -110,7 +122,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 
 func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo`,
+		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo`,
 		"learner.objective=ppo,learner.advantage=group": "learner.advantage: group: want gae",
 		"learner.advantage=gae": "learner.advantage: gae: want group " +
 			"or no_std or leave_one_out or batch or group_batch for objective grpo",
@@ -119,7 +131,7 @@ func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 		"learner.advantage=mean": "learner.advantage: mean: want",
 		"learner.kl_coef=0.1": "learner.kl_coef: 0.1: want 0, its " +
 			"default: objective grpo does not read it",
-		"learner.objective=grpo_off,learner.clip_low=0.1": "learner.clip_low: 0.1: want 0.2, its " +
+		"learner.objective=grpo_off,learner.clip_low=0.1": "learner.clip_low: 0.1: want 0, its " +
 			"default: objective grpo_off does not read it",
 		"learner.clip=0.1": "learner.clip: 0.1: want 0.2, its " +
 			"default: objective grpo does not read it",

@@ -218,7 +218,7 @@ func decodeValue(at string, value any, field reflect.Value) error {
 		return fmt.Errorf("%s: %v: %w", at, value, err)
 	}
 	fresh := reflect.New(field.Type())
-	if err := yaml.Unmarshal(text, fresh.Interface()); err != nil {
+	if err := yaml.UnmarshalWithOptions(text, fresh.Interface(), yaml.DisallowUnknownField()); err != nil {
 		return fmt.Errorf("%s: %v: want %s", at, value, kindOf(field.Type()))
 	}
 	field.Set(fresh.Elem())
@@ -297,6 +297,9 @@ func kindOf(t reflect.Type) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Slice:
+		if e := t.Elem(); e.Kind() == reflect.Struct {
+			return "a list of mappings with " + strings.Join(keysOf(e), ", ")
+		}
 		return "a list"
 	}
 	return "a text"
