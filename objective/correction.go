@@ -47,7 +47,8 @@ type CorrectionKind string
 const (
 	// Truncate multiplies terms by min(k, High) instead of k, High >= 1 [2] (TIS). It needs ProximalRecompute.
 	Truncate CorrectionKind = "truncate"
-	// MaskRatio drops where k is outside [Low, High], 0 <= Low < 1 < High [0.5 and 5] (IcePop by token).
+	// MaskRatio drops where k is outside [Low, High], 0 <= Low < 1 < High [0.5 and 5; of one alone, none] (IcePop by
+	// token).
 	MaskRatio CorrectionKind = "mask"
 	// OPSM drops rollouts with a mean advantage below 0 and a mean of log p - log pi above Limit, in nats, above 0 [0.1]
 	// (off-policy sequence masking, DeepSeek-V3.2).
@@ -75,8 +76,11 @@ func (c Correction) WithDefaults() Correction {
 	case Truncate:
 		c.Level, c.High = cmp.Or(c.Level, LevelToken), cmp.Or(c.High, 2)
 	case MaskRatio:
-		if c.Level = cmp.Or(c.Level, LevelToken); c.Low == 0 && c.High == 0 {
+		switch c.Level = cmp.Or(c.Level, LevelToken); {
+		case c.Low == 0 && c.High == 0:
 			c.Low, c.High = 0.5, 5
+		case c.High == 0:
+			c.High = math.MaxFloat64
 		}
 	case OPSM:
 		c.Limit = cmp.Or(c.Limit, 0.1)

@@ -197,7 +197,7 @@ func correctionsOf() map[string]Corrections {
 	steps := map[string]Correction{
 		"truncate": {Kind: Truncate}, "truncate sequence": {Kind: Truncate, Level: LevelSequence, High: 1.1},
 		"truncate product": {Kind: Truncate, Level: LevelProduct, High: 5},
-		"mask":             {Kind: MaskRatio}, "mask one side": {Kind: MaskRatio, High: 1.5},
+		"mask":             {Kind: MaskRatio}, "mask above": {Kind: MaskRatio, High: 1.5}, "mask below": {Kind: MaskRatio, Low: 0.7},
 		"mask sequence": {Kind: MaskRatio, Level: LevelSequence, Low: 0.9, High: 1.1},
 		"opsm":          {Kind: OPSM}, "m2po": {Kind: M2PO}, "dppo": {Kind: DPPO, High: 0.1},
 	}

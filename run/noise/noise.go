@@ -76,10 +76,11 @@ func Measure(ctx context.Context, dir string, o Options) (*results.Noise, error)
 	return n, nil
 }
 
-// unclipped returns a learner's section without the clipping of far ratios.
+// unclipped returns a learner's section without the clipping of far ratios and without corrections.
 func unclipped(l run.Learner) run.Learner {
 	const far = 1e30 // no ratio gets there
 	l.ClipLow, l.ClipHigh, l.DualClip, l.Clip, l.MaxLogRatio = 1, far, 0, far, 0
+	l.Proximal, l.Correction = "", nil
 	return l
 }
 
