@@ -65,6 +65,8 @@ type Warmup struct {
 	Batch        int     `yaml:"batch"`         // demonstrations per step
 	LearningRate float64 `yaml:"learning_rate"` // of AdamW
 	Until        float64 `yaml:"until"`         // end early at this greedy accuracy on training prompts; 0: never
+	// of the first weights and the demonstrations, so that runs of several seeds begin alike; 0: the run's
+	Seed uint64 `yaml:"seed"`
 	// share of an environment's turns played at random, which are not imitated
 	Noise float64 `yaml:"noise"`
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ func (s *Start) Close() error {
 // Begin makes the policy of a valid configuration, from a folder or from scratch, and warms it up. If a program gives
 // the rewards, it may keep running until [Train] has ended or the caller calls [Start.Close].
 func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (*Start, error) {
+	c.Seed = c.startSeed()
 	t, err := c.newTask()
 	if err != nil {
 		return nil, err
@@ -69,6 +71,9 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	}
 	return s, nil
 }
+
+// startSeed returns the seed of all that [Begin] makes.
+func (c Config) startSeed() uint64 { return cmp.Or(c.Warmup.Seed, c.Seed) }
 
 // loadStart reads a model folder.
 func loadStart(dir string) (*Start, error) {
@@ -294,10 +299,11 @@ func (c Config) startKey() (string, error) {
 		Critic    bool
 		Warmup    Warmup
 		MaxTokens int
-	}{c.Seed, resolved.Task, 0, c.Policy, c.needsCritic(), c.Warmup, c.Generate.MaxTokens}
+	}{c.startSeed(), resolved.Task, 0, c.Policy, c.needsCritic(), c.Warmup, c.Generate.MaxTokens}
 	if c.own != nil {
 		read.Own = reflect.ValueOf(c.tasks).Pointer()
 	}
+	read.Warmup.Seed = 0 // it is in Seed
 	text, err := json.Marshal(read)
 	if err != nil {
 		return "", fmt.Errorf("task: %w", err)

@@ -62,6 +62,17 @@ func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
 	}
 }
 
+func TestRunsOfSeveralSeedsShareAStartOfItsOwnSeed(t *testing.T) {
+	first, second, third := small(t, "seed=1", "warmup.seed=7"), small(t, "seed=2", "warmup.seed=7"), small(t, "seed=7")
+	s := expected(t, first, second, third)
+	a, _ := startOf(t, s, first)
+	for _, c := range []Config{second, third} {
+		if b, fresh := startOf(t, s, c); fresh || a != b {
+			t.Errorf("seed %d, warmup.seed %d: made anew %t, the same start %t", c.Seed, c.Warmup.Seed, fresh, a == b)
+		}
+	}
+}
+
 func TestOwnTasksOfOneNameDoNotShareAStart(t *testing.T) {
 	made := func(max string) Config {
 		return small(t).WithTask("sums", func(seed uint64) (task.Task, error) {
