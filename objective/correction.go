@@ -30,6 +30,9 @@ const (
 	// ProximalRecompute takes the weights at the start of the batch as p, Inputs.Anchor, and multiplies the terms by k:
 	// the decoupled loss of AReaL (arXiv 2505.24298). A [Truncate] bounds that factor.
 	ProximalRecompute Proximal = "recompute"
+	// ProximalUnweighted takes the same p and leaves k out, as trainers do that recompute the log-probs and correct for
+	// nothing else. The loss is biased by what differs between p and b.
+	ProximalUnweighted Proximal = "unweighted"
 )
 
 // Correction is one step. Which fields a kind reads is said there.
@@ -48,9 +51,9 @@ const (
 	// Truncate multiplies terms by min(k, High) instead of k, High >= 1 [2] (TIS). It needs ProximalRecompute.
 	Truncate CorrectionKind = "truncate"
 	// MaskRatio drops where k is outside [Low, High], 0 <= Low < 1 < High [0.5 and 5; of one alone, none] (IcePop by
-	// token).
+	// token; by sequence, the default of TRL with vLLM is the product up to 3).
 	MaskRatio CorrectionKind = "mask"
-	// OPSM drops rollouts with a mean advantage below 0 and a mean of log p - log pi above Limit, in nats, above 0 [0.1]
+	// OPSM drops rollouts with a mean advantage below 0 and a mean of log b - log pi above Limit, in nats, above 0 [0.1]
 	// (off-policy sequence masking, DeepSeek-V3.2).
 	OPSM CorrectionKind = "opsm"
 	// M2PO drops the tokens with the largest m^2, m = log pi - log b, among those whose update leads further from b,
@@ -67,7 +70,7 @@ type Level string
 const (
 	LevelToken    Level = "token"    // the token
 	LevelSequence Level = "sequence" // the rollout: the geometric mean over its tokens, as in GSPO (arXiv 2507.18071)
-	LevelProduct  Level = "product"  // the rollout: the product over its tokens; Truncate only
+	LevelProduct  Level = "product"  // the rollout: the product over its tokens
 )
 
 // WithDefaults returns c with its zero fields replaced by their defaults, in brackets at the kinds.
@@ -102,14 +105,16 @@ func (c Correction) Name() string {
 
 // correctionNames are the names of all corrections, in the order of their sums.
 func correctionNames() []string {
-	return []string{string(Truncate), "mask_token", "mask_sequence", string(OPSM), string(M2PO), string(DPPO)}
+	return []string{string(Truncate), "mask_token", "mask_sequence", "mask_product", string(OPSM), string(M2PO),
+		string(DPPO)}
 }
 
 // numCorrections is their number.
-const numCorrections = 6
+const numCorrections = 7
 
-// recomputes reports whether p is Inputs.Anchor.
-func (c Corrections) recomputes() bool { return c.Proximal == ProximalRecompute }
+// recomputes reports whether p is Inputs.Anchor, weighs whether the terms are multiplied by k.
+func (c Corrections) recomputes() bool { return c.weighs() || c.Proximal == ProximalUnweighted }
+func (c Corrections) weighs() bool     { return c.Proximal == ProximalRecompute }
 
 func (c Corrections) find(kind CorrectionKind) (Correction, bool) {
 	i := slices.IndexFunc(c.Steps, func(s Correction) bool { return s.Kind == kind })
@@ -139,8 +144,8 @@ func (c Corrections) inputs() (names []string) {
 // Validate reports every field out of its range.
 func (c Corrections) Validate() error {
 	var p option.Problems
-	p.Check(c.Proximal == "" || c.Proximal == ProximalBehaviour || c.recomputes(), "proximal", c.Proximal, "%s or %s",
-		ProximalBehaviour, ProximalRecompute)
+	p.Check(c.Proximal == "" || c.Proximal == ProximalBehaviour || c.recomputes(), "proximal", c.Proximal,
+		"%s, %s or %s", ProximalBehaviour, ProximalRecompute, ProximalUnweighted)
 	seen := make(map[string]bool)
 	for i, given := range c.Steps {
 		s, at := given.WithDefaults(), fmt.Sprintf("correction[%d].", i)
@@ -151,7 +156,7 @@ func (c Corrections) Validate() error {
 		p.Check(!seen[s.Name()], at+"kind", s.Name(), "each at most once")
 		seen[s.Name()] = true
 		s.check(&p, at)
-		p.Check(s.Kind != Truncate || c.recomputes(), at+"kind", s.Kind, "proximal: %s with it: otherwise there is no "+
+		p.Check(s.Kind != Truncate || c.weighs(), at+"kind", s.Kind, "proximal: %s with it: otherwise there is no "+
 			"factor k", ProximalRecompute)
 	}
 	return p.Err()
@@ -166,7 +171,7 @@ func (c Correction) check(p *option.Problems, at string) {
 		levels, high = []Level{LevelToken, LevelSequence, LevelProduct}, true
 		p.Check(c.High >= 1 && finite(c.High), at+"high", c.High, "a finite number of 1 or more")
 	case MaskRatio:
-		levels, low, high = []Level{LevelToken, LevelSequence}, true, true
+		levels, low, high = []Level{LevelToken, LevelSequence, LevelProduct}, true, true
 		p.Check(c.Low >= 0 && c.Low < 1, at+"low", c.Low, "a number in [0, 1)")
 		p.Check(c.High > 1 && finite(c.High), at+"high", c.High, "a finite number above 1")
 	case OPSM, M2PO:
@@ -199,6 +204,8 @@ func (c Corrections) correct(s shard) corrected {
 	if c.recomputes() {
 		proximal := s.masked(s.in.Anchor)
 		out.logRatio, logK = Sub(s.logp, proximal), Sub(proximal, s.masked(s.in.Behaviour))
+	}
+	if c.weighs() {
 		out.factor = boundedExp(logK)
 	}
 	advantage := s.masked(s.in.Advantage)
@@ -217,7 +224,7 @@ func (c Corrections) correct(s shard) corrected {
 				GreaterThan(k, MulScalar(OnesLike(k), step.High)))
 		case OPSM:
 			negative := s.spread(s.rowMean(advantage))
-			away := Neg(s.spread(s.rowMean(StopGradient(out.logRatio))))
+			away := Neg(s.spread(s.rowMean(behaviour)))
 			touched = LogicalAnd(LessThan(negative, ZerosLike(negative)),
 				GreaterThan(away, MulScalar(OnesLike(away), step.Limit)))
 		case M2PO:

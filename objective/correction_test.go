@@ -87,7 +87,7 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 		}
 		logR := func(t int) float64 { return v.logp[b][t] - v.behaviour[b][t] }
 		logK := logR
-		if o.Corrections.recomputes() {
+		if o.Corrections.Proximal != "" {
 			logR = func(t int) float64 { return v.logp[b][t] - v.proximal[b][t] }
 			logK = func(t int) float64 { return v.proximal[b][t] - v.behaviour[b][t] }
 		}
@@ -101,7 +101,7 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 		for _, t := range at {
 			a := v.advantage[b][t]
 			factor := 1.0
-			if o.Corrections.recomputes() {
+			if o.Corrections.Proximal == ProximalRecompute {
 				factor = exp(logK(t))
 			}
 			for _, c := range o.Corrections.Steps {
@@ -122,7 +122,8 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 				case MaskRatio:
 					hit = exp(level) < c.Low || exp(level) > c.High
 				case OPSM:
-					hit = mean(func(t int) float64 { return v.advantage[b][t] }) < 0 && -mean(logR) > c.Limit
+					hit = mean(func(t int) float64 { return v.advantage[b][t] }) < 0 &&
+						mean(func(t int) float64 { return v.behaviour[b][t] - v.logp[b][t] }) > c.Limit
 				case M2PO:
 					hit = (a > 0 && moved > 0 || a < 0 && moved < 0) && moved*moved > v.moment
 				case DPPO:
@@ -193,17 +194,20 @@ func compileRatios(t *testing.T, o Objective) *Exec {
 
 // correctionsOf returns every correction by itself and all together, with either proximal policy where it may be.
 func correctionsOf() map[string]Corrections {
-	all := map[string]Corrections{"none": {}, "decoupled": {Proximal: ProximalRecompute}}
+	all := map[string]Corrections{"none": {}, "decoupled": {Proximal: ProximalRecompute},
+		"unweighted": {Proximal: ProximalUnweighted}}
 	steps := map[string]Correction{
 		"truncate": {Kind: Truncate}, "truncate sequence": {Kind: Truncate, Level: LevelSequence, High: 1.1},
 		"truncate product": {Kind: Truncate, Level: LevelProduct, High: 5},
 		"mask":             {Kind: MaskRatio}, "mask above": {Kind: MaskRatio, High: 1.5}, "mask below": {Kind: MaskRatio, Low: 0.7},
 		"mask sequence": {Kind: MaskRatio, Level: LevelSequence, Low: 0.9, High: 1.1},
+		"mask product":  {Kind: MaskRatio, Level: LevelProduct, High: 3},
 		"opsm":          {Kind: OPSM}, "m2po": {Kind: M2PO}, "dppo": {Kind: DPPO, High: 0.1},
 	}
 	for name, step := range steps {
 		if step.Kind != Truncate {
 			all[name] = Corrections{Steps: []Correction{step}}
+			all[name+" unweighted"] = Corrections{ProximalUnweighted, []Correction{step}}
 		}
 		all[name+" decoupled"] = Corrections{ProximalRecompute, []Correction{step}}
 	}
@@ -328,18 +332,19 @@ func TestSecondMomentDropsAsFewAsBringTheMeanToTheLimit(t *testing.T) {
 
 func TestCorrectionsOutOfRangeAreAllNamed(t *testing.T) {
 	for want, c := range map[string]Corrections{
-		"proximal: then: want behaviour or recompute":          {Proximal: "then"},
-		"correction[0].kind: tis: want truncate, mask, opsm":   {Steps: []Correction{{Kind: "tis"}}},
-		"correction[0].kind: truncate: want proximal":          {Steps: []Correction{{Kind: Truncate}}},
-		"correction[1].kind: mask_token: want each at most":    {Steps: []Correction{{Kind: MaskRatio}, {Kind: MaskRatio}}},
-		"correction[0].low: 1: want a number in [0, 1)":        {Steps: []Correction{{Kind: MaskRatio, Low: 1, High: 2}}},
-		"correction[0].high: 0.5: want a finite number above ": {Steps: []Correction{{Kind: MaskRatio, High: 0.5}}},
-		"correction[0].high: 0.9: want a finite number of 1":   {ProximalRecompute, []Correction{{Kind: Truncate, High: 0.9}}},
-		"correction[0].level: product: want one of [token seq": {Steps: []Correction{{Kind: MaskRatio, Level: LevelProduct}}},
-		"correction[0].limit: -1: want a finite number above":  {Steps: []Correction{{Kind: OPSM, Limit: -1}}},
-		"correction[0].limit: NaN: want":                       {Steps: []Correction{{Kind: M2PO, Limit: math.NaN()}}},
-		"correction[0].low: 0.1: want nothing: m2po":           {Steps: []Correction{{Kind: M2PO, Low: 0.1}}},
-		"correction[0].high: 1.5: want a probability":          {Steps: []Correction{{Kind: DPPO, High: 1.5}}},
+		"proximal: then: want behaviour, recompute or unweigh":  {Proximal: "then"},
+		"correction[0].kind: tis: want truncate, mask, opsm":    {Steps: []Correction{{Kind: "tis"}}},
+		"correction[0].kind: truncate: want proximal":           {Steps: []Correction{{Kind: Truncate}}},
+		"correction[1].kind: mask_token: want each at most":     {Steps: []Correction{{Kind: MaskRatio}, {Kind: MaskRatio}}},
+		"correction[0].low: 1: want a number in [0, 1)":         {Steps: []Correction{{Kind: MaskRatio, Low: 1, High: 2}}},
+		"correction[0].high: 0.5: want a finite number above ":  {Steps: []Correction{{Kind: MaskRatio, High: 0.5}}},
+		"correction[0].high: 0.9: want a finite number of 1":    {ProximalRecompute, []Correction{{Kind: Truncate, High: 0.9}}},
+		"correction[0].level: row: want one of [token sequenc":  {Steps: []Correction{{Kind: MaskRatio, Level: "row"}}},
+		"correction[0].kind: truncate: want proximal: recomput": {ProximalUnweighted, []Correction{{Kind: Truncate}}},
+		"correction[0].limit: -1: want a finite number above":   {Steps: []Correction{{Kind: OPSM, Limit: -1}}},
+		"correction[0].limit: NaN: want":                        {Steps: []Correction{{Kind: M2PO, Limit: math.NaN()}}},
+		"correction[0].low: 0.1: want nothing: m2po":            {Steps: []Correction{{Kind: M2PO, Low: 0.1}}},
+		"correction[0].high: 1.5: want a probability":           {Steps: []Correction{{Kind: DPPO, High: 1.5}}},
 	} {
 		for _, o := range []Objective{GRPO{Corrections: c}, PPO{Surrogate: GRPO{Corrections: c}}, OffPolicyGRPO{Corrections: c}} {
 			if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
