@@ -9,13 +9,22 @@ import (
 	"unsafe"
 )
 
-// rolloutFormat is the first byte of a rollout's binary form.
-const rolloutFormat = 2
+// The first byte of a rollout's binary form. What engineFormat adds follows the rest; a rollout without it is written
+// in rolloutFormat, which older builds read too.
+const (
+	rolloutFormat = 2
+	engineFormat  = 3 // with SamplingMask and RoutedExperts
+)
 
 // AppendBinary appends the rollout's binary form. Equal rollouts give equal bytes. An empty slice is read back as nil.
 // Unlike encoding/gob, the form keeps a nil Advantage apart from one of 0.
 func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, rolloutFormat)
+	engine := len(r.SamplingMask.Ends)+len(r.SamplingMask.IDs)+len(r.RoutedExperts) > 0
+	if engine {
+		b = append(b, engineFormat)
+	} else {
+		b = append(b, rolloutFormat)
+	}
 	b = appendText(b, r.PromptID)
 	b = appendWords(b, r.Tokens)
 	b = binary.AppendUvarint(b, uint64(len(r.Mask)))
@@ -52,7 +61,13 @@ func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
 		b = appendText(b, r.Meta[k])
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Extra)))
-	return append(b, r.Extra...), nil
+	b = append(b, r.Extra...)
+	if engine {
+		b = appendWords(b, r.SamplingMask.Ends)
+		b = appendWords(b, r.SamplingMask.IDs)
+		b = appendWords(b, r.RoutedExperts)
+	}
+	return b, nil
 }
 
 // MarshalBinary returns the rollout's binary form.
@@ -64,7 +79,7 @@ func (r *Rollout) MarshalBinary() ([]byte, error) {
 // per-token slices share one block of memory that is not part of b.
 func (r *Rollout) UnmarshalBinary(b []byte) error {
 	d := &decoder{b: b}
-	d.format("rollout", rolloutFormat)
+	format := d.format("rollout", rolloutFormat, engineFormat)
 	x, raw := Rollout{PromptID: d.string("prompt_id")}, perToken{}
 	raw.tokens = d.words("tokens")
 	raw.mask = d.take("mask", d.length("mask", 1))
@@ -85,6 +100,10 @@ func (r *Rollout) UnmarshalBinary(b []byte) error {
 	if extra := d.take("extra", d.length("extra", 1)); len(extra) > 0 {
 		x.Extra = slices.Clone(extra)
 	}
+	if format == engineFormat {
+		raw.maskEnds, raw.maskIDs = d.words("sampling_mask"), d.words("ids of sampling_mask")
+		raw.routedExperts = d.take("routed_experts", 2*d.length("routed_experts", 2))
+	}
 	if err := d.finish("rollout"); err != nil {
 		return err
 	}
@@ -94,17 +113,23 @@ func (r *Rollout) UnmarshalBinary(b []byte) error {
 }
 
 // perToken holds the per-token slices of a rollout in their binary form.
-type perToken struct{ tokens, mask, logprobs, versions, advantages, values, refLogprobs []byte }
+type perToken struct {
+	tokens, mask, logprobs, versions, advantages, values, refLogprobs []byte
+	maskEnds, maskIDs, routedExperts                                  []byte
+}
 
-// copyTo copies the slices into the rollout. The mask goes last in the block because its length may not be a multiple
-// of four.
+// copyTo copies the slices into the rollout. The experts and the mask go last in the block because their lengths may
+// not be multiples of four.
 func (p *perToken) copyTo(r *Rollout) {
 	n := len(p.tokens) + len(p.mask) + len(p.logprobs) + len(p.versions)
-	k := newBlock(n + len(p.advantages) + len(p.values) + len(p.refLogprobs))
+	n += len(p.advantages) + len(p.values) + len(p.refLogprobs)
+	k := newBlock(n + len(p.maskEnds) + len(p.maskIDs) + len(p.routedExperts))
 	r.Tokens, r.Logprobs = takeWords[int32](&k, p.tokens), takeWords[float32](&k, p.logprobs)
 	r.Versions = takeWords[Version](&k, p.versions)
 	r.Advantages, r.Values = takeWords[float32](&k, p.advantages), takeWords[float32](&k, p.values)
 	r.RefLogprobs = takeWords[float32](&k, p.refLogprobs)
+	r.SamplingMask.Ends, r.SamplingMask.IDs = takeWords[int32](&k, p.maskEnds), takeWords[int32](&k, p.maskIDs)
+	r.RoutedExperts = takeWords[uint16](&k, p.routedExperts)
 	r.Mask = k.take(p.mask)
 }
 
@@ -171,11 +196,16 @@ func (d *decoder) take(what string, n int) []byte {
 	return head
 }
 
-// format reads the number of the form and refuses any but one.
-func (d *decoder) format(what string, want byte) {
-	if b := d.take("format", 1); d.err == nil && b[0] != want {
+// format reads the number of the form and refuses any that is not wanted.
+func (d *decoder) format(what string, want ...byte) byte {
+	b := d.take("format", 1)
+	if d.err != nil {
+		return 0
+	}
+	if !slices.Contains(want, b[0]) {
 		d.fail("%s format %d is unknown, want %d", what, b[0], want)
 	}
+	return b[0]
 }
 
 func (d *decoder) uvarint(what string) uint64 {
@@ -236,8 +266,10 @@ func (d *decoder) finish(what string) error {
 	return nil
 }
 
-// word is an entry of a per-token slice, four bytes.
-type word interface{ ~int32 | ~float32 }
+// word is an entry of a per-token slice, four bytes or two.
+type word interface{ ~int32 | ~float32 | ~uint16 }
+
+func sizeOf[T word]() int { return int(unsafe.Sizeof(*new(T))) }
 
 // littleEndian reports whether memory has the byte order of the binary form, so that words can be copied without a
 // swap.
@@ -245,12 +277,12 @@ func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 
 
 // memoryOf returns the memory of a slice of words as bytes.
 func memoryOf[T word](s []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), sizeOf[T]()*len(s))
 }
 
-// wordsOf returns memory, aligned to four bytes, as words.
+// wordsOf returns memory, aligned for T, as words.
 func wordsOf[T word](b []byte) []T {
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/sizeOf[T]())
 }
 
 // appendWords appends the length of a slice and its words.
@@ -259,16 +291,20 @@ func appendWords[T word](b []byte, s []T) []byte {
 	at := len(b)
 	b = append(b, memoryOf(s)...)
 	if !littleEndian() {
-		swapWords(b[at:])
+		swapWords(b[at:], sizeOf[T]())
 	}
 	return b
 }
 
-// swapWords converts words in place between the byte order of memory and that of the binary form. It is needed on
-// big-endian machines only; elsewhere it changes nothing.
-func swapWords(b []byte) {
-	for ; len(b) >= 4; b = b[4:] {
-		binary.LittleEndian.PutUint32(b, binary.NativeEndian.Uint32(b))
+// swapWords converts words of four bytes or two in place between the byte order of memory and that of the binary form.
+// It is needed on big-endian machines only; elsewhere it changes nothing.
+func swapWords(b []byte, size int) {
+	for ; len(b) >= size; b = b[size:] {
+		if size == 2 {
+			binary.LittleEndian.PutUint16(b, binary.NativeEndian.Uint16(b))
+		} else {
+			binary.LittleEndian.PutUint32(b, binary.NativeEndian.Uint32(b))
+		}
 	}
 }
 
@@ -291,7 +327,7 @@ func (k *block) take(b []byte) []byte {
 	return head
 }
 
-// takeWords copies words of the binary form into the block, whose next free byte must be aligned to four. No words give
+// takeWords copies words of the binary form into the block, whose next free byte must be aligned for T. No words give
 // nil.
 func takeWords[T word](k *block, b []byte) []T {
 	if len(b) == 0 {
@@ -299,7 +335,7 @@ func takeWords[T word](k *block, b []byte) []T {
 	}
 	head := k.take(b)
 	if !littleEndian() {
-		swapWords(head)
+		swapWords(head, sizeOf[T]())
 	}
 	return wordsOf[T](head)
 }

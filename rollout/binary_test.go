@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/gob"
+	"encoding/hex"
 	"math"
 	"reflect"
 	"testing"
@@ -14,7 +15,7 @@ func TestARolloutSurvivesItsBinaryForm(t *testing.T) {
 	zero := float32(0)
 	given := good()
 	given.Advantage = &zero // a zero that gob alone would lose
-	for _, r := range []*Rollout{good(), given, {}} {
+	for _, r := range []*Rollout{good(), given, fromEngine(), {}} {
 		var b bytes.Buffer
 		if err := gob.NewEncoder(&b).Encode(r); err != nil {
 			t.Fatal(err)
@@ -29,8 +30,27 @@ func TestARolloutSurvivesItsBinaryForm(t *testing.T) {
 	}
 }
 
+// A rollout that an older build wrote, without what engines add.
+func TestTheOlderFormIsRead(t *testing.T) {
+	const written = "0201700205000000060000000200010200000000000080bf02ffffffff03000000" +
+		"0000803f0000803f0000803f0000000000000000000178"
+	b, err := hex.DecodeString(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := New("p", []int32{5}, Completion{Tokens: []int32{6}, Logprobs: []float32{-1}, Version: 3, Reward: 1})
+	want.Extra = []byte("x")
+	var got Rollout
+	if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if again, err := got.MarshalBinary(); err != nil || !bytes.Equal(again, b) {
+		t.Errorf("written as %x, %v", again, err)
+	}
+}
+
 func TestEveryCutOfARolloutIsRefused(t *testing.T) {
-	b, err := good().MarshalBinary()
+	b, err := fromEngine().MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +70,13 @@ func TestEveryCutOfARolloutIsRefused(t *testing.T) {
 
 // FuzzUnmarshal looks for input that panics, and for rollouts whose binary form is not stable.
 func FuzzUnmarshal(f *testing.F) {
-	b, err := good().MarshalBinary()
-	if err != nil {
-		f.Fatal(err)
+	for _, r := range []*Rollout{good(), fromEngine()} {
+		b, err := r.MarshalBinary()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
 	}
-	f.Add(b)
 	f.Add([]byte{rolloutFormat, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h Histogram
@@ -100,7 +122,7 @@ func TestWordsAreWrittenLittleEndian(t *testing.T) {
 		}
 		// Big-endian machines swap; on this one a swap must change nothing.
 		swapped := bytes.Clone(want[7:])
-		swapWords(swapped)
+		swapWords(swapped, 4)
 		if littleEndian() && !bytes.Equal(swapped, want[7:]) {
 			t.Errorf("swapping changed %x to %x", want[7:], swapped)
 		}
@@ -139,7 +161,10 @@ func TestExtraColumnsTravelWithTheRollout(t *testing.T) {
 
 func TestARolloutIsReadIntoOneBlock(t *testing.T) {
 	r := &Rollout{Tokens: make([]int32, 1000), Mask: make([]uint8, 1000), Logprobs: make([]float32, 1000),
-		Versions: make([]Version, 1000), Values: make([]float32, 1000)}
+		Versions: make([]Version, 1000), Values: make([]float32, 1000), RoutedExperts: make([]uint16, 3000)}
+	for range 1000 {
+		r.SamplingMask.Append(7)
+	}
 	b, err := r.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -156,10 +181,22 @@ func TestARolloutIsReadIntoOneBlock(t *testing.T) {
 		t.Error("the slices do not follow one another")
 	}
 	for name, spare := range map[string]int{"tokens": cap(got.Tokens) - 1000, "mask": cap(got.Mask) - 1000,
-		"versions": cap(got.Versions) - 1000} {
+		"versions": cap(got.Versions) - 1000, "experts": cap(got.RoutedExperts) - 3000} {
 		if spare != 0 {
 			t.Errorf("%s could grow into its neighbour by %d", name, spare)
 		}
+	}
+}
+
+func TestExpertsAreWrittenLittleEndian(t *testing.T) {
+	want := []byte{2, 0x34, 0x12, 0xff, 0}
+	if got := appendWords(nil, []uint16{0x1234, 0xff}); !bytes.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	swapped := bytes.Clone(want[1:])
+	swapWords(swapped, 2)
+	if littleEndian() && !bytes.Equal(swapped, want[1:]) {
+		t.Errorf("swapping changed %x to %x", want[1:], swapped)
 	}
 }
 

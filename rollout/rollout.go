@@ -28,11 +28,14 @@ const NoVersion Version = -1
 //
 // The per-token slices have the same length L, the number of tokens including the prompt; entry i is about token i. A
 // rollout is immutable once it has been inserted into a table.
+//
+// Logprobs are ln softmax(logits/temperature), with the softmax taken over the token's list in SamplingMask where there
+// is one, else over the whole vocabulary, before top-p.
 type Rollout struct {
 	PromptID    string    // stable across runs
 	Tokens      []int32   // [L] prompt and completion(s)
 	Mask        []uint8   // [L] 1 where the policy produced the token
-	Logprobs    []float32 // [L] behaviour log-prob: ln softmax(logits/temperature), before top-p; 0 where Mask is 0
+	Logprobs    []float32 // [L] behaviour log-probs, as said above; 0 where Mask is 0
 	Versions    []Version // [L] version that produced the token; NoVersion where Mask is 0
 	Temperature float32   // of the sampling, > 0
 	TopP        float32   // of the sampling, in (0, 1]
@@ -48,6 +51,13 @@ type Rollout struct {
 	Text        string // the completion as text, optional
 	Meta        map[string]string
 
+	// SamplingMask has the ids that the sampler could have drawn for each token of the policy, the nucleus of top-p or
+	// top-k for example; optional. An empty list is the whole vocabulary. Lists are empty where Mask is 0.
+	SamplingMask IDLists
+	// RoutedExperts has the experts that the engine's router chose for each token, optional: [L, E] by rows, with
+	// E = layers x experts per token.
+	RoutedExperts []uint16
+
 	// Extra holds the values of user-defined columns, encoded by package wire and opaque to everyone else.
 	Extra []byte
 }
@@ -57,6 +67,49 @@ type Turn struct {
 	Start, End int32
 	Reward     float32
 	Done       bool
+}
+
+// IDLists is a list of token ids for each token of a rollout. The zero value has no lists. The list of token i is
+// IDs[Ends[i-1]:Ends[i]], from 0 for the first; its ids ascend strictly.
+type IDLists struct {
+	Ends []int32 // [L] ascending, the last is len(IDs); nil: not given
+	IDs  []int32
+}
+
+// Len returns the number of lists, 0 if they are not given.
+func (l IDLists) Len() int { return len(l.Ends) }
+
+// At returns the list of token i, 0 <= i < Len. It shares memory with l.
+func (l IDLists) At(i int) []int32 {
+	start := int32(0)
+	if i > 0 {
+		start = l.Ends[i-1]
+	}
+	return l.IDs[start:l.Ends[i]:l.Ends[i]]
+}
+
+// Append adds the list of the next token. Without ids it is empty.
+func (l *IDLists) Append(ids ...int32) {
+	l.IDs = append(l.IDs, ids...)
+	l.Ends = append(l.Ends, int32(len(l.IDs)))
+}
+
+// between returns the first end lists. Those before start become empty.
+func (l IDLists) between(start, end int) IDLists {
+	if len(l.Ends) == 0 {
+		return IDLists{}
+	}
+	cut, first := IDLists{Ends: make([]int32, end)}, int32(0)
+	if start > 0 {
+		first = l.Ends[start-1]
+	}
+	for i := start; i < end; i++ {
+		cut.Ends[i] = l.Ends[i] - first
+	}
+	if last := l.Ends[end-1]; first < last {
+		cut.IDs = l.IDs[first:last:last]
+	}
+	return cut
 }
 
 // Group is the rollouts of one prompt, which enter a table together. Group-relative advantages are taken over them.
@@ -102,6 +155,7 @@ func (r *Rollout) Bytes() int64 {
 	n := len(r.PromptID) + len(r.Text) + len(r.Extra) + len(r.Mask) + turnBytes*len(r.Turns) + scalarBytes
 	n += 4 * (len(r.Tokens) + len(r.Logprobs) + len(r.Versions))
 	n += 4 * (len(r.Advantages) + len(r.Values) + len(r.RefLogprobs))
+	n += 4*(len(r.SamplingMask.Ends)+len(r.SamplingMask.IDs)) + 2*len(r.RoutedExperts)
 	if r.Advantage != nil {
 		n += 4
 	}
@@ -226,6 +280,10 @@ func (r *Rollout) step(t Turn) *Rollout {
 		if len(*of) > 0 {
 			*of = (*of)[:end:end]
 		}
+	}
+	s.SamplingMask = r.SamplingMask.between(start, end)
+	if n := len(r.RoutedExperts) / len(r.Tokens) * end; n > 0 {
+		s.RoutedExperts = r.RoutedExperts[:n:n]
 	}
 	return &s
 }

@@ -73,6 +73,10 @@ func TestBytesCountThePayload(t *testing.T) {
 	if r.Bytes() != good().Bytes()+4 {
 		t.Error("a given advantage is not counted")
 	}
+	// 5 ends and 4 ids of 4 bytes, 10 experts of 2.
+	if got := fromEngine().Bytes() - good().Bytes(); got != 4*(5+4)+2*10 {
+		t.Errorf("what engines add counts as %d bytes", got)
+	}
 }
 
 func TestStreamsAreReproducibleAndIndependent(t *testing.T) {
@@ -159,6 +163,37 @@ func TestOptionalFieldsStayAbsentInSteps(t *testing.T) {
 	if err != nil || steps[0].Values != nil || steps[0].RefLogprobs != nil || len(steps[0].Advantages) != 4 ||
 		len(steps[1].Advantages) != 7 {
 		t.Errorf("got %+v, %v", steps, err)
+	}
+}
+
+func TestStepsHaveTheSamplingMaskAndTheExpertsOfTheirTokens(t *testing.T) {
+	r := conversation()
+	r.RoutedExperts = []uint16{0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51, 60, 61}
+	for _, ids := range [][]int32{nil, {9, 11}, {12}, nil, nil, {15, 16, 17}, nil} {
+		r.SamplingMask.Append(ids...)
+	}
+	steps, fault := r.Steps()
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	for i, want := range []IDLists{
+		{Ends: []int32{0, 2, 3, 3}, IDs: []int32{9, 11, 12}},
+		{Ends: []int32{0, 0, 0, 0, 0, 3, 3}, IDs: []int32{15, 16, 17}},
+	} {
+		step, n := steps[i], 2*len(steps[i].Tokens)
+		if err := step.Validate(Limits{}); err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+		if !reflect.DeepEqual(step.SamplingMask, want) || cap(step.SamplingMask.IDs) != len(want.IDs) {
+			t.Errorf("step %d has %+v, want %+v", i, step.SamplingMask, want)
+		}
+		if !reflect.DeepEqual(step.RoutedExperts, r.RoutedExperts[:n]) || cap(step.RoutedExperts) != n {
+			t.Errorf("step %d has experts %v", i, step.RoutedExperts)
+		}
+	}
+	if list := r.SamplingMask.At(5); r.SamplingMask.Len() != 7 || !reflect.DeepEqual(list, []int32{15, 16, 17}) ||
+		len(r.SamplingMask.At(0)) != 0 {
+		t.Errorf("the rollout became %+v", r.SamplingMask)
 	}
 }
 

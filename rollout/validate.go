@@ -61,6 +61,9 @@ func (r *Rollout) check(l Limits) *FieldError {
 			return err
 		}
 	}
+	if err := r.checkSamplingMask(l.Vocab); err != nil {
+		return err
+	}
 	return r.checkOptional()
 }
 
@@ -85,6 +88,11 @@ func (r *Rollout) checkShape(l Limits) *FieldError {
 		return r.wrongLength("values", len(r.Values))
 	case len(r.RefLogprobs) != 0 && len(r.RefLogprobs) != n:
 		return r.wrongLength("ref_logprobs", len(r.RefLogprobs))
+	case len(r.SamplingMask.Ends)+len(r.SamplingMask.IDs) != 0 && r.SamplingMask.Len() != n:
+		return r.wrongLength("sampling_mask", r.SamplingMask.Len())
+	case len(r.RoutedExperts)%n != 0:
+		return wrong("length of routed_experts", count(len(r.RoutedExperts)),
+			fmt.Sprintf("give the same number of experts for each of the %d tokens", n))
 	}
 	if l.MaxBytes > 0 {
 		if b := r.Bytes(); b > l.MaxBytes {
@@ -200,6 +208,42 @@ func (r *Rollout) checkOptional() *FieldError {
 			return wrong(at("ref_logprobs", i), real32(p),
 				"give the natural log of a probability, finite and at most 0")
 		}
+	}
+	return nil
+}
+
+// checkSamplingMask requires each list to be empty or to hold its token, and its ids to ascend strictly.
+func (r *Rollout) checkSamplingMask(vocab int) *FieldError {
+	ends, ids := r.SamplingMask.Ends, r.SamplingMask.IDs
+	limit := int64(math.MaxInt32) + 1
+	if vocab > 0 {
+		limit = int64(vocab)
+	}
+	start := int32(0)
+	for i, end := range ends {
+		if end < start || int(end) > len(ids) || i == len(ends)-1 && int(end) != len(ids) {
+			return wrong(at("ends of sampling_mask", i), count(int(end)),
+				fmt.Sprintf("give ends that ascend to the number of ids, %d", len(ids)))
+		}
+		if start == end {
+			continue
+		}
+		if r.Mask[i] == 0 {
+			return wrong(at("sampling_mask", i), count(int(end-start))+" ids", "give an empty list where mask is 0")
+		}
+		last, found := int32(-1), false
+		for k, id := range ids[start:end] {
+			if id <= last || int64(id) >= limit {
+				return wrong(at(at("sampling_mask", i), k), count(int(id)),
+					fmt.Sprintf("give token ids from 0 to %d that ascend strictly", limit-1))
+			}
+			last, found = id, found || id == r.Tokens[i]
+		}
+		if !found {
+			return wrong(at("sampling_mask", i), fmt.Sprintf("%d ids without token %d", end-start, r.Tokens[i]),
+				"give the ids that the sampler could have drawn, the sampled token among them")
+		}
+		start = end
 	}
 	return nil
 }

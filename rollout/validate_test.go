@@ -3,6 +3,7 @@ package rollout
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,16 +21,29 @@ func good() *Rollout {
 	}
 }
 
+// fromEngine returns a good rollout with a sampling mask and two experts a token. Its last token was drawn from the
+// whole vocabulary.
+func fromEngine() *Rollout {
+	r := good()
+	r.RoutedExperts = []uint16{0, 1, 2, 3, 4, 5, 6, 7, 8, math.MaxUint16}
+	for _, ids := range [][]int32{nil, nil, {0, 7, 9}, {8}, nil} {
+		r.SamplingMask.Append(ids...)
+	}
+	return r
+}
+
 func TestAGoodRolloutIsAccepted(t *testing.T) {
-	if err := good().Validate(Limits{Vocab: 10, MaxTokens: 5, MaxBytes: good().Bytes()}); err != nil {
-		t.Fatal(err)
+	for _, r := range []*Rollout{good(), fromEngine()} {
+		if err := r.Validate(Limits{Vocab: 10, MaxTokens: 5, MaxBytes: r.Bytes()}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
 // Invariant 9: bad input is refused with an error that names field, value and remedy.
 func TestABadRolloutIsRefusedByName(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	limits := Limits{Vocab: 10, MaxTokens: 5, MaxBytes: good().Bytes() + 4}
+	limits := Limits{Vocab: 10, MaxTokens: 5, MaxBytes: fromEngine().Bytes() + 4}
 	cases := map[string]struct {
 		spoil        func(*Rollout)
 		field, value string
@@ -73,10 +87,29 @@ func TestABadRolloutIsRefusedByName(t *testing.T) {
 		"turns overlap":            {func(r *Rollout) { r.Turns[1].Start = 2 }, "turns[1]", "[2, 5)"},
 		"turn empty":               {func(r *Rollout) { r.Turns[1].Start = 5 }, "turns[1]", "[5, 5)"},
 		"turn reward NaN":          {func(r *Rollout) { r.Turns[0].Reward = nan }, "turns[0].reward", "NaN"},
+		"sampling_mask short": {func(r *Rollout) { r.SamplingMask.Ends = r.SamplingMask.Ends[:4] },
+			"length of sampling_mask", "4"},
+		"sampling_mask without ends": {func(r *Rollout) { r.SamplingMask.Ends = nil }, "length of sampling_mask", "0"},
+		"sampling_mask falls": {func(r *Rollout) { r.SamplingMask.Ends[3] = 2 },
+			"ends of sampling_mask[3]", "2"},
+		"sampling_mask below 0": {func(r *Rollout) { r.SamplingMask.Ends[0] = -1 },
+			"ends of sampling_mask[0]", "-1"},
+		"sampling_mask beyond": {func(r *Rollout) { r.SamplingMask.Ends[2] = 5 },
+			"ends of sampling_mask[2]", "5"},
+		"sampling_mask not all ids": {func(r *Rollout) { r.SamplingMask.Ends[3], r.SamplingMask.Ends[4] = 3, 3 },
+			"ends of sampling_mask[4]", "3"},
+		"sampling_mask on a prompt":  {func(r *Rollout) { r.SamplingMask.Ends[1] = 2 }, "sampling_mask[1]", "2 ids"},
+		"sampling_mask negative":     {func(r *Rollout) { r.SamplingMask.IDs[0] = -2 }, "sampling_mask[2][0]", "-2"},
+		"sampling_mask repeats":      {func(r *Rollout) { r.SamplingMask.IDs[0] = 7 }, "sampling_mask[2][1]", "7"},
+		"sampling_mask beyond vocab": {func(r *Rollout) { r.SamplingMask.IDs[2] = 10 }, "sampling_mask[2][2]", "10"},
+		"sampling_mask without token": {func(r *Rollout) { r.SamplingMask.IDs[3] = 9 },
+			"sampling_mask[3]", "1 ids without token 8"},
+		"routed_experts uneven": {func(r *Rollout) { r.RoutedExperts = r.RoutedExperts[:9] },
+			"length of routed_experts", "9"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := good()
+			r := fromEngine()
 			c.spoil(r)
 			err := r.Validate(limits)
 			var field *FieldError
@@ -136,7 +169,7 @@ func TestAGroupIsWholeAndOfOnePrompt(t *testing.T) {
 }
 
 func TestValidationOfAGoodRolloutAllocatesNothing(t *testing.T) {
-	g := Group{Rollouts: []*Rollout{good(), good()}, Size: 2}
+	g := Group{Rollouts: []*Rollout{good(), fromEngine()}, Size: 2}
 	if n := testing.AllocsPerRun(100, func() {
 		if g.Validate(Limits{Vocab: 10}) != nil {
 			t.Fatal("refused")
@@ -149,7 +182,7 @@ func TestValidationOfAGoodRolloutAllocatesNothing(t *testing.T) {
 // FuzzValidate looks for a rollout that is accepted though a learner could not use it, or that makes
 // validation or what follows it panic. The plain check is written against the definition.
 func FuzzValidate(f *testing.F) {
-	for _, r := range []*Rollout{good(), {}, {Tokens: []int32{1}, Mask: []uint8{1}}} {
+	for _, r := range []*Rollout{good(), fromEngine(), {}, {Tokens: []int32{1}, Mask: []uint8{1}}} {
 		b, err := r.MarshalBinary()
 		if err != nil {
 			f.Fatal(err)
@@ -174,6 +207,12 @@ func FuzzValidate(f *testing.F) {
 				t.Fatalf("token %d: %d with log-prob %v was accepted", i, token, p)
 			}
 			policy += int(r.Mask[i])
+			if r.SamplingMask.Len() > 0 {
+				list := r.SamplingMask.At(i)
+				if len(list) > 0 && (r.Mask[i] == 0 || !slices.Contains(list, token)) || !slices.IsSorted(list) {
+					t.Fatalf("token %d: sampling mask %v was accepted", i, list)
+				}
+			}
 		}
 		if span := r.Span(); policy == 0 || span.Tokens != policy || span.Least < 0 || span.Least > span.Greatest {
 			t.Fatalf("span %+v of %d policy tokens", span, policy)
