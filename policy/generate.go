@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -47,22 +48,25 @@ type Generation struct {
 type Row struct {
 	Tokens []int32 // [L] prompt, turns of the policy, and the environment's answers between them
 	Mask   []uint8 // [L] 1 where the policy produced the token
-	// [L] log-softmax(logits/temperature) over the whole vocabulary, before top-p; 0 where Mask is 0
-	Logprobs  []float32
-	Versions  []rollout.Version // [L] that produced the token; NoVersion where Mask is 0
-	Values    []float32         // [L] the critic's value before the token, 0 where Mask is 0; nil without a value head
-	Images    [][]byte          // PNG, in the order of their runs of image tokens
-	Prompt    int               // tokens of the prompt
-	Turn      int               // index of the first token of the latest turn
-	Done      bool              // the turn is over: it ended with a stop token or ran out of room
-	Truncated bool              // the turn ran out of room without a stop token
-	rng       *rand.Rand
+	// [L] log-softmax(logits/temperature) over the ids of SamplingMask, or without one over the whole vocabulary; 0 where
+	// Mask is 0
+	Logprobs     []float32
+	SamplingMask rollout.IDLists   // [L] the nucleus that the token was drawn from; none where Mask is 0, or with top-p 1
+	Versions     []rollout.Version // [L] that produced the token; NoVersion where Mask is 0
+	Values       []float32         // [L] the critic's value before the token, 0 where Mask is 0; nil without a value head
+	Images       [][]byte          // PNG, in the order of their runs of image tokens
+	Prompt       int               // tokens of the prompt
+	Turn         int               // index of the first token of the latest turn
+	Done         bool              // the turn is over: it ended with a stop token or ran out of room
+	Truncated    bool              // the turn ran out of room without a stop token
+	rng          *rand.Rand
+	nuclei       bool // the row has a SamplingMask
 }
 
 // addInput appends tokens that the policy did not produce. The next turn begins after them.
 func (r *Row) addInput(in Input, critic bool) {
 	for _, t := range in.Tokens {
-		r.addToken(t, 0, 0, rollout.NoVersion)
+		r.addToken(t, 0, 0, nil, rollout.NoVersion)
 		if critic {
 			r.Values = append(r.Values, 0)
 		}
@@ -71,9 +75,12 @@ func (r *Row) addInput(in Input, critic bool) {
 	r.Turn, r.Done, r.Truncated = len(r.Tokens), false, false
 }
 
-func (r *Row) addToken(token int32, mask uint8, logprob float32, v rollout.Version) {
+func (r *Row) addToken(token int32, mask uint8, logprob float32, nucleus []int32, v rollout.Version) {
 	r.Tokens, r.Mask = append(r.Tokens, token), append(r.Mask, mask)
 	r.Logprobs, r.Versions = append(r.Logprobs, logprob), append(r.Versions, v)
+	if r.nuclei {
+		r.SamplingMask.Append(nucleus...)
+	}
 }
 
 // room returns how many more tokens the turn has room for.
@@ -113,7 +120,7 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no "+
 				"room for a completion: shorten it", i, n, m.config.MaxPositionEmbeddings)
 		}
-		row := Row{Prompt: len(in.Tokens)}
+		row := Row{Prompt: len(in.Tokens), nuclei: s.Temperature > 0 && cmp.Or(s.TopP, 1) < 1}
 		row.addInput(in, m.config.ValueHead)
 		if streams != nil {
 			row.rng = streams[i]
@@ -237,7 +244,7 @@ func (g *Generation) pass(w *Weights, c passInput, soon int) ([]*tensors.Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return m.decode.call(dims{rows, c.length, g.cache.slots}, args)
+	return m.decode.call(dims{rows: rows, length: c.length, slots: g.cache.slots}, args)
 }
 
 // passInput is the tokens of one pass: of each row those that the cache lacks, right-aligned in S positions.
@@ -331,11 +338,11 @@ func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) err
 		if row.Done {
 			continue
 		}
-		token, logprob, err := g.sampler.draw(logits[i*vocab:(i+1)*vocab], row.rng)
+		token, logprob, nucleus, err := g.sampler.draw(logits[i*vocab:(i+1)*vocab], row.rng)
 		if err != nil {
 			return fmt.Errorf("row %d: %w", i, err)
 		}
-		row.addToken(token, 1, logprob, v)
+		row.addToken(token, 1, logprob, nucleus, v)
 		if values != nil {
 			row.Values = append(row.Values, values[i])
 		}

@@ -32,7 +32,7 @@ func (l *Learner) shardGradient(ctx context.Context, passes []pass) (g shardGrad
 		if err != nil {
 			return g, err
 		}
-		out, err := l.gradient.call(dims{rows: p.rows, length: p.length}, append(args, l.passArgs(&p)...))
+		out, err := l.gradient.call(p.dims(), append(args, l.passArgs(&p)...))
 		if err != nil {
 			return g, fmt.Errorf("gradient of %d rows x %d tokens: %w", p.rows, p.length, err)
 		}
@@ -70,7 +70,7 @@ func (l *Learner) passArgs(p *pass) []any {
 	if needs.SecondMoment > 0 {
 		args = append(args, tensors.FromScalar(p.secondMoment))
 	}
-	return append(args, p.images.args()...)
+	return append(args, p.lastArgs()...)
 }
 
 // gradientGraph: parameters, gradients so far, the inputs of a pass -> gradients with this pass's added, sums, rows,
@@ -106,7 +106,7 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 	if needs.SecondMoment > 0 {
 		inputs.SecondMoment = next()
 	}
-	scores := d.score(tokens, temperature, d.imageNodesOf(rest))
+	scores := d.score(tokens, temperature, rest)
 	inputs.Logprobs, inputs.Entropy = scores.logprobs, scores.entropy
 	if needs.Critic {
 		inputs.Values = scores.values

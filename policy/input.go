@@ -10,6 +10,7 @@ import (
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // Input is tokens that the policy did not produce: a prompt, or an environment's answer between turns. For a model with
@@ -19,6 +20,8 @@ type Input struct {
 	Tokens []int32
 	Images [][]byte // PNG, squares of the tower's ImageSize
 	Mask   []uint8  // for Score: 1 where the policy produced the token, which is then no part of an image; nil: nowhere
+	// for Score: a token's softmax is over its list of ids, or over the whole vocabulary if that is empty
+	SamplingMask rollout.IDLists
 }
 
 // Plain returns inputs of tokens alone.
@@ -44,6 +47,9 @@ func (m *Model) checkInput(row int, in Input) error {
 	if in.Mask != nil && len(in.Mask) != len(in.Tokens) {
 		return fmt.Errorf("row %d: a mask of %d for %d tokens: give one entry for each",
 			row, len(in.Mask), len(in.Tokens))
+	}
+	if n := in.SamplingMask.Len(); n != 0 && n != len(in.Tokens) {
+		return fmt.Errorf("row %d: a sampling mask of %d lists for %d tokens: give one for each", row, n, len(in.Tokens))
 	}
 	if err := m.checkImages(in); err != nil {
 		return fmt.Errorf("row %d: %w", row, err)
@@ -208,9 +214,17 @@ type imageNodes struct {
 	patch   *Node // [B, S] int32
 }
 
+// imageInputs returns how many inputs imageNodesOf takes.
+func (d *decoder) imageInputs() int {
+	if d.Vision.Tokens() == 0 {
+		return 0
+	}
+	return 2
+}
+
 // imageNodesOf takes the images from the last inputs of a program.
 func (d *decoder) imageNodesOf(in []*Node) imageNodes {
-	if d.Vision.Tokens() == 0 {
+	if d.imageInputs() == 0 {
 		return imageNodes{}
 	}
 	return imageNodes{patches: in[0], patch: in[1]}

@@ -186,14 +186,14 @@ func TestGradientsReachTheTower(t *testing.T) {
 	specs := c.Specs()
 	gradient, err := m.newProgram("test", func(nodes []*Node) []*Node {
 		d, rest := m.split(nodes)
-		return Gradient(ReduceAllSum(d.score(rest[0], rest[1], d.imageNodesOf(rest[2:])).logprobs),
+		return Gradient(ReduceAllSum(d.score(rest[0], rest[1], rest[2:]).logprobs),
 			nodes[:len(specs)]...)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	args := w.args([][]int32{in.Tokens}, []float32{1})
-	out, err := gradient.call(dims{1, len(in.Tokens), 0}, append(args, seen.args()...))
+	out, err := gradient.call(dims{rows: 1, length: len(in.Tokens)}, append(args, seen.args()...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,5 +378,43 @@ func TestARolloutWhoseImagesDoNotFitIsRefusedByItsID(t *testing.T) {
 	if _, err := l.Step(context.Background(), []*rollout.Batch{batch}); err == nil ||
 		!strings.Contains(err.Error(), "rollout 77: token 0 is an image's") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// The softmax of a token with a list is over its ids.
+func TestScoresOfASamplingMaskAreOverItsIDs(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 51)
+	rng := rollout.Stream(52, "test", 0)
+	masked, plain := Input{Tokens: randomTokens(rng, 12, c.VocabSize)}, Input{Tokens: randomTokens(rng, 7, c.VocabSize)}
+	masked.SamplingMask = randomMask(c, 53, masked.Tokens)
+	scores, err := m.Score(context.Background(), w, []Input{masked, plain, {Tokens: masked.Tokens}}, 0.8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := newReference(c, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, entropy := ref.score(masked.Tokens, masked.SamplingMask, 0.8)
+	whole, _ := ref.score(masked.Tokens, rollout.IDLists{}, 0.8)
+	for j := range masked.Tokens {
+		near(t, "log-prob", scores[0].Logprobs[j], want[j], 2e-5)
+		near(t, "entropy", scores[0].Entropy[j], entropy[j], 2e-5)
+		near(t, "log-prob without a mask", scores[2].Logprobs[j], whole[j], 2e-5)
+	}
+	for j, alone := range logprobs(t, m, w, plain.Tokens, 0.8) {
+		near(t, "log-prob beside a masked row", scores[1].Logprobs[j], float64(alone), 1e-5)
+	}
+	for want, lists := range map[string]rollout.IDLists{
+		"a sampling mask of 1 lists for 7 tokens": {Ends: []int32{1}, IDs: []int32{1}},
+		"token 6 has id 9999: the vocabulary is":  {Ends: []int32{0, 0, 0, 0, 0, 0, 1}, IDs: []int32{9999}},
+	} {
+		bad := plain
+		bad.SamplingMask = lists
+		if _, err := m.Score(context.Background(), w, []Input{bad}, 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

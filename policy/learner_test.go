@@ -35,6 +35,21 @@ func randomBatch(c hf.Config, seed uint64, n int) *rollout.Batch {
 	return b
 }
 
+// randomMask makes a sampling mask of about a third of the vocabulary for each token but every fourth.
+func randomMask(c hf.Config, seed uint64, tokens []int32) (mask rollout.IDLists) {
+	rng := rollout.Stream(seed, "test/sampling mask", 0)
+	for j, token := range tokens {
+		var ids []int32
+		for id := range int32(c.VocabSize) {
+			if j%4 != 1 && (id == token || rng.IntN(3) == 0) {
+				ids = append(ids, id)
+			}
+		}
+		mask.Append(ids...)
+	}
+	return mask
+}
+
 func newTestLearner(t testing.TB, m *Model, w *Weights, o Learning) *Learner {
 	t.Helper()
 	if o.Optimizer.LearningRate == 0 {
@@ -74,7 +89,7 @@ func state(t testing.TB, l *Learner) LearnerState {
 func sftLoss(r *reference, b *rollout.Batch) float64 {
 	var loss float64
 	for _, d := range b.Draws {
-		logprobs, _ := r.score(d.Rollout.Tokens, float64(d.Rollout.Temperature))
+		logprobs, _ := r.score(d.Rollout.Tokens, d.Rollout.SamplingMask, float64(d.Rollout.Temperature))
 		var sum, n float64
 		for i, m := range d.Rollout.Mask {
 			sum -= logprobs[i] * float64(m)
@@ -97,6 +112,7 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 				t.Fatal(err)
 			}
 			batch := randomBatch(c, 6, 3)
+			batch.Draws[1].Rollout.SamplingMask = randomMask(c, 7, batch.Draws[1].Rollout.Tokens)
 			l := newTestLearner(t, m, w,
 				Learning{Objective: objective.SFT{}, Optimizer: Adam{LearningRate: 1, ClipNorm: -1}})
 			near(t, "loss", float32(step(t, l, batch)["loss"]), sftLoss(ref, batch), 1e-5)
@@ -435,5 +451,44 @@ func TestACriticNeedsAValueHead(t *testing.T) {
 		Optimizer: Adam{LearningRate: 1}})
 	if err == nil || !strings.Contains(err.Error(), "objective ppo needs a value head") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// On-policy rollouts drawn from a nucleus have ratio 1 with their sampling mask. Without the
+// mask the ratio is the nucleus's probability.
+func TestRatiosOfTopPAreOverTheNucleus(t *testing.T) {
+	c := architectures()["llama"]
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 31)
+	rng := rollout.Stream(32, "test", 0)
+	prompts := [][]int32{randomTokens(rng, 3, c.VocabSize), randomTokens(rng, 5, c.VocabSize)}
+	rows := generate(t, m, w, prompts, Sampling{Temperature: 0.9, TopP: 0.6, MaxTokens: 9}, 0)
+	measure := func(masked bool) (ratio float64, outside int) {
+		b := &rollout.Batch{}
+		for i, row := range rows {
+			r := &rollout.Rollout{Tokens: row.Tokens, Mask: row.Mask, Logprobs: row.Logprobs, Versions: row.Versions,
+				Temperature: 0.9, TopP: 0.6}
+			if masked {
+				r.SamplingMask = row.SamplingMask
+			}
+			b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Weight: 1, Advantage: float32(1 - 2*i)})
+		}
+		metrics := step(t, newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}}), b)
+		for _, row := range rows {
+			for j, of := range row.Mask {
+				if kept := len(row.SamplingMask.At(j)); of == 0 && kept > 0 || of == 1 && kept == 0 {
+					t.Fatalf("token %d, mask %d, has a nucleus of %d", j, of, kept)
+				} else if of == 1 {
+					outside += c.VocabSize - kept
+				}
+			}
+		}
+		return metrics["max_ratio"], outside
+	}
+	if ratio, outside := measure(true); math.Abs(ratio-1) > 1e-4 || outside == 0 {
+		t.Errorf("the largest ratio is %v, want 1; %d ids are outside", ratio, outside)
+	}
+	if ratio, _ := measure(false); ratio > 0.99 {
+		t.Errorf("without a sampling mask the largest ratio is %v", ratio)
 	}
 }

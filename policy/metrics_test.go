@@ -41,7 +41,7 @@ func twoBatches(ref *reference) []*rollout.Batch {
 	for i := range b.Draws {
 		d := &b.Draws[i]
 		d.ID, d.Staleness = rollout.ID(100-7*i), int32(i*i)
-		logprobs, _ := ref.score(d.Rollout.Tokens, float64(d.Rollout.Temperature))
+		logprobs, _ := ref.score(d.Rollout.Tokens, d.Rollout.SamplingMask, float64(d.Rollout.Temperature))
 		for j, m := range d.Rollout.Mask { // close to the policy's, so that clips decide some terms and not others
 			d.Rollout.Logprobs[j] = float32(m) * float32(logprobs[j]+0.5*math.Sin(float64(3*i+j)))
 		}
@@ -68,7 +68,7 @@ func allDraws(batches []*rollout.Batch) (all []rollout.Draw) {
 // plainFeedback is the definition of feedback in loops; without the gradient norm.
 func plainFeedback(r *reference, d rollout.Draw, masked bool) rollout.Feedback {
 	f := rollout.Feedback{ID: d.ID, Staleness: d.Staleness}
-	logprobs, _ := r.score(d.Rollout.Tokens, float64(d.Rollout.Temperature))
+	logprobs, _ := r.score(d.Rollout.Tokens, d.Rollout.SamplingMask, float64(d.Rollout.Temperature))
 	for j, m := range d.Rollout.Mask {
 		if m == 0 || masked {
 			continue

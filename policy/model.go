@@ -87,7 +87,10 @@ func openBackend() (compute.Backend, error) {
 }
 
 // dims tells the shapes of a program's inputs apart. Everything else follows from the architecture.
-type dims struct{ rows, length, slots int }
+type dims struct {
+	rows, length, slots int
+	restricted          bool // the program takes a sampling mask
+}
 
 // program is a graph function that is compiled once for each dims. It is safe for concurrent use.
 //

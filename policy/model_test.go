@@ -107,7 +107,7 @@ func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, s := range sequences {
-				logprobs, entropy := ref.score(s, 0.7)
+				logprobs, entropy := ref.score(s, rollout.IDLists{}, 0.7)
 				for j := range s {
 					near(t, "log-prob", scores[i].Logprobs[j], logprobs[j], 2e-5)
 					near(t, "entropy", scores[i].Entropy[j], entropy[j], 2e-5)
@@ -131,7 +131,7 @@ func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
 				if !slices.Equal(r.Tokens[:r.Prompt], prompts[i]) || !r.Done {
 					t.Fatalf("row %d: prompt %v became %v, done %v", i, prompts[i], r.Tokens, r.Done)
 				}
-				scores, err := m.Score(context.Background(), w, Plain(r.Tokens), 1.3)
+				scores, err := m.Score(context.Background(), w, []Input{{Tokens: r.Tokens, SamplingMask: r.SamplingMask}}, 1.3)
 				if err != nil {
 					t.Fatal(err)
 				}

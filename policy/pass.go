@@ -63,7 +63,7 @@ func (p *pass) set(i int, d rollout.Draw, keep bool) error {
 	if keep {
 		p.keep[i] = 1
 	}
-	return p.images.add(i, 0, r.Tokens, r.Mask, r.Images)
+	return errors.Join(p.images.add(i, 0, r.Tokens, r.Mask, r.Images), p.restrict(i, r.SamplingMask))
 }
 
 // policyIndices yields where the policy's tokens of draw i are in arrays [rows, length].
@@ -233,7 +233,7 @@ func (l *Learner) keepScores(shards [][]pass) {
 	}
 	l.previous = shards
 	for p := range eachPass(shards) {
-		p.images = nil // large
+		p.images, p.allowed = nil, nil // large
 		maps.DeleteFunc(p.scores, func(w *Weights, _ Score) bool {
 			return w != l.weights && w != l.anchorOrNewest() && w != l.reference
 		})

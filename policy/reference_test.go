@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // reference is the decoder again in plain float64 loops, one sequence at a time without a cache: an independent
@@ -156,14 +157,21 @@ func (r *reference) attend(out, q []float64, keys, values [][]float64, kv int) {
 }
 
 // score returns log-probs and entropies as Model.Score does.
-func (r *reference) score(tokens []int32, temperature float64) (logprobs, entropy []float64) {
+func (r *reference) score(tokens []int32, mask rollout.IDLists, temperature float64) (logprobs, entropy []float64) {
 	logprobs, entropy = []float64{0}, []float64{0}
-	for i, row := range r.logits(tokens)[:len(tokens)-1] {
+	for i, logits := range r.logits(tokens)[:len(tokens)-1] {
+		row := logits
+		if mask.Len() > 0 && len(mask.At(i+1)) > 0 {
+			row = nil
+			for _, id := range mask.At(i + 1) {
+				row = append(row, logits[id])
+			}
+		}
 		var sum float64
 		for _, l := range row {
 			sum += math.Exp(l / temperature)
 		}
-		logprobs = append(logprobs, row[tokens[i+1]]/temperature-math.Log(sum))
+		logprobs = append(logprobs, logits[tokens[i+1]]/temperature-math.Log(sum))
 		var h float64
 		for _, l := range row {
 			lp := l/temperature - math.Log(sum)

@@ -22,12 +22,13 @@ func newSampler(vocab int, s Sampling) *sampler {
 		order: make([]int32, vocab)}
 }
 
-// draw returns a token and its log-softmax(logits/temperature) over the whole vocabulary. Tokens that top-p leaves out
-// and suppressed ones count in it.
-func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, err error) {
+// draw returns a token and its log-softmax(logits/temperature). With top-p the softmax is over the nucleus, whose ids
+// it returns in ascending order, valid until the next draw. Without, or greedy, it is over the whole vocabulary, which
+// includes suppressed tokens.
+func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob float32, nucleus []int32, err error) {
 	best, err := s.argmax(logits)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, nil, err
 	}
 	scale := cmp.Or(s.temperature, 1)
 	var sum float64
@@ -41,13 +42,20 @@ func (s *sampler) draw(logits []float32, rng *rand.Rand) (token int32, logprob f
 	score := func(at int) float64 { return float64(logits[at]-logits[best]) / scale }
 	at := best
 	if s.temperature > 0 {
-		at = s.pick(sum, rng.Float64())
+		order, mass := s.kept(sum)
+		at = invertCumulative(s.prob, order, rng.Float64()*mass)
+		if s.topP < 1 {
+			nucleus, sum = order, mass
+			slices.Sort(nucleus)
+		}
 	}
-	logSum := math.Log(sum) // over the vocabulary; exp of a suppressed token's score may overflow a float64
-	for _, t := range s.suppressed {
-		logSum = logAddExp(logSum, score(int(t)))
+	logSum := math.Log(sum)
+	if nucleus == nil {
+		for _, t := range s.suppressed { // exp of its score may overflow a float64
+			logSum = logAddExp(logSum, score(int(t)))
+		}
 	}
-	return int32(at), float32(max(min(score(at)-logSum, 0), -math.MaxFloat32)), nil
+	return int32(at), float32(max(min(score(at)-logSum, 0), -math.MaxFloat32)), nucleus, nil
 }
 
 // argmax returns the first of the allowed tokens with the largest logit.
@@ -76,14 +84,14 @@ func (s *sampler) allowed(token int) bool {
 // logAddExp returns log(exp(a) + exp(b)) of a finite a and any b.
 func logAddExp(a, b float64) float64 { return max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b))) }
 
-// pick returns the token at u in [0, 1) of the nucleus's cumulative probability. prob has unnormalised probabilities of
-// the given sum.
-func (s *sampler) pick(sum, u float64) int {
+// kept returns the nucleus, the likeliest first, or with top-p 1 the vocabulary, and the sum of its probabilities. prob
+// has unnormalised probabilities of the given sum.
+func (s *sampler) kept(sum float64) (order []int32, mass float64) {
 	for i := range s.order {
 		s.order[i] = int32(i)
 	}
 	if s.topP >= 1 {
-		return invertCumulative(s.prob, s.order, u*sum)
+		return s.order, sum
 	}
 	slices.SortFunc(s.order, func(a, b int32) int {
 		if c := cmp.Compare(s.prob[b], s.prob[a]); c != 0 {
@@ -91,13 +99,12 @@ func (s *sampler) pick(sum, u float64) int {
 		}
 		return int(a - b)
 	})
-	var nucleus float64
 	n := 0
-	for n < len(s.order) && nucleus < s.topP*sum {
-		nucleus += s.prob[s.order[n]]
+	for n < len(s.order) && mass < s.topP*sum {
+		mass += s.prob[s.order[n]]
 		n++
 	}
-	return invertCumulative(s.prob, s.order[:n], u*nucleus)
+	return s.order[:n], mass
 }
 
 // invertCumulative returns the token at which the cumulative probability, in the given order, passes the target. If

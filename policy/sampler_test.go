@@ -85,7 +85,7 @@ func draws(t *testing.T, s Sampling, logits []float32, n int) []int {
 	t.Helper()
 	sampler, rng, counts := newSampler(len(logits), s), rollout.Stream(11, "test/draws", 0), make([]int, len(logits))
 	for range n {
-		token, _, err := sampler.draw(logits, rng)
+		token, _, _, err := sampler.draw(logits, rng)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,29 +144,18 @@ func TestNucleusIsTheSmallestSetAndLowerIndicesGoFirst(t *testing.T) {
 		{log(0.2, 0.4, 0.2, 0.2), 0.5, []int32{0, 1}}, // of three alike, the first
 		{log(0.2, 0.4, 0.2, 0.2), 0.999, []int32{0, 1, 2, 3}},
 	} {
-		s, seen := newSampler(len(c.logits), Sampling{Temperature: 1, TopP: c.topP}), map[int32]bool{}
-		if _, _, err := s.draw(c.logits, rollout.Stream(1, "test", 0)); err != nil { // fills prob
+		s := newSampler(len(c.logits), Sampling{Temperature: 1, TopP: c.topP})
+		_, _, got, err := s.draw(c.logits, rollout.Stream(1, "test", 0))
+		if err != nil {
 			t.Fatal(err)
 		}
-		var sum float64
-		for _, p := range s.prob {
-			sum += p
-		}
-		for i := range 1000 {
-			seen[int32(s.pick(sum, float64(i)/1000))] = true
-		}
-		var got []int32
-		for token := range seen {
-			got = append(got, token)
-		}
-		slices.Sort(got)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("top-p %g of %v: nucleus %v, want %v", c.topP, c.logits, got, c.want)
 		}
 	}
 }
 
-func TestTheLogprobIsOfTheWholeSoftmax(t *testing.T) {
+func TestTheLogprobIsOfTheSoftmaxOrItsNucleus(t *testing.T) {
 	logits := exampleLogits()
 	for _, s := range []Sampling{{Temperature: 0.7, TopP: 0.3}, {Temperature: 1}, {Temperature: 2.5, TopP: 0.95}, {}} {
 		heat := s.Temperature
@@ -175,25 +164,37 @@ func TestTheLogprobIsOfTheWholeSoftmax(t *testing.T) {
 		}
 		want, sampler, rng := softmax64(logits, heat), newSampler(len(logits), s), rollout.Stream(3, "test", 0)
 		for range 200 {
-			token, logprob, err := sampler.draw(logits, rng)
+			token, logprob, nucleus, err := sampler.draw(logits, rng)
 			if err != nil {
 				t.Fatal(err)
 			}
-			near(t, "log-prob", logprob, math.Log(want[token]), 1e-6)
+			kept := 1.0
+			if (nucleus != nil) != (s.TopP > 0) {
+				t.Fatalf("%+v: nucleus %v", s, nucleus)
+			} else if nucleus != nil {
+				kept = 0
+				for _, id := range nucleus {
+					kept += want[id]
+				}
+				if !slices.Contains(nucleus, token) || kept < s.TopP || !slices.IsSorted(nucleus) {
+					t.Fatalf("%+v: token %d of nucleus %v, which has %v", s, token, nucleus, kept)
+				}
+			}
+			near(t, "log-prob", logprob, math.Log(want[token]/kept), 1e-6)
 			if s.Temperature == 0 && token != 5 {
 				t.Fatalf("greedy took token %d, the largest logit is that of 5", token)
 			}
 		}
 	}
 	tie := []float32{0, 2, 1, 2}
-	if token, logprob, err := newSampler(4, Sampling{}).draw(tie, nil); err != nil || token != 1 || logprob > 0 {
+	if token, logprob, _, err := newSampler(4, Sampling{}).draw(tie, nil); err != nil || token != 1 || logprob > 0 {
 		t.Errorf("greedy among equals took token %d at %v, %v: want the first, 1", token, logprob, err)
 	}
 }
 
 func TestACertainTokenHasLogprobZero(t *testing.T) {
 	for _, s := range []Sampling{{}, {Temperature: 1e-300}, {Temperature: 1, TopP: 0.5}} {
-		token, logprob, err := newSampler(3, s).draw([]float32{-200, 300, -200}, rollout.Stream(1, "test", 0))
+		token, logprob, _, err := newSampler(3, s).draw([]float32{-200, 300, -200}, rollout.Stream(1, "test", 0))
 		if err != nil || token != 1 || logprob != 0 {
 			t.Errorf("%+v: token %d at %v, %v: want 1 at 0", s, token, logprob, err)
 		}
@@ -212,7 +213,7 @@ func TestLogitsThatAreNotNumbersAreRefused(t *testing.T) {
 		{[]float32{-inf, -inf, -inf}, "the logits of all tokens that may be drawn are -Inf"},
 	} {
 		for _, s := range []Sampling{{}, {Temperature: 1}, {Temperature: 1, TopP: 0.5}} {
-			_, _, err := newSampler(3, s).draw(c.logits, rollout.Stream(1, "test", 0))
+			_, _, _, err := newSampler(3, s).draw(c.logits, rollout.Stream(1, "test", 0))
 			if err == nil || !strings.Contains(err.Error(), c.want) ||
 				!strings.Contains(err.Error(), "learner.learning_rate") {
 				t.Errorf("%v with %+v: %v, want %q and what to do", c.logits, s, err, c.want)
@@ -296,7 +297,6 @@ func TestCumulativeAgreesWithTheRunningSum(t *testing.T) {
 
 func TestSuppressedTokensCountInTheProbabilities(t *testing.T) {
 	logits := []float32{1, 3, 2, 0}
-	sum := math.E + math.Exp(3) + math.Exp(2) + 1
 	for name, c := range map[string]struct {
 		sampling Sampling
 		drawn    map[int32]bool
@@ -309,9 +309,13 @@ func TestSuppressedTokensCountInTheProbabilities(t *testing.T) {
 		s, rng, seen := newSampler(4, c.sampling), rollout.Stream(1, "test/never", 0), map[int32]int{}
 		s.suppressed = []int32{1}
 		for range 3000 {
-			token, logprob, err := s.draw(logits, rng)
+			token, logprob, nucleus, err := s.draw(logits, rng)
 			if err != nil {
 				t.Fatal(err)
+			}
+			sum := math.E + math.Exp(3) + math.Exp(2) + 1
+			if nucleus != nil { // what is suppressed is not of it
+				sum = math.Exp(2)
 			}
 			if want := float64(logits[token]) - math.Log(sum); math.Abs(float64(logprob)-want) > 1e-6 {
 				t.Fatalf("%s: token %d has log-prob %v, want %v", name, token, logprob, want)
@@ -358,14 +362,19 @@ func TestSuppressionKeepsTheRatiosOfOtherProbabilities(t *testing.T) {
 			heat = 1
 		}
 		for range 300 {
-			token, logprob, err := s.draw(c.logits, rng)
+			token, logprob, nucleus, err := s.draw(c.logits, rng)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			seen[token] = true
 			most, sum := max(c.logits[0], c.logits[2]), 0.0
-			for _, l := range c.logits {
-				sum += math.Exp(float64(l-most) / heat)
+			if nucleus != nil {
+				most = c.logits[2]
+			}
+			for i, l := range c.logits {
+				if nucleus == nil || slices.Contains(nucleus, int32(i)) {
+					sum += math.Exp(float64(l-most) / heat)
+				}
 			}
 			want := max(float64(c.logits[token]-most)/heat-math.Log(sum), -math.MaxFloat32)
 			if math.Abs(float64(logprob)-want) > 1e-6*(1+math.Abs(want)) {
@@ -378,7 +387,7 @@ func TestSuppressionKeepsTheRatiosOfOtherProbabilities(t *testing.T) {
 	}
 	s := newSampler(2, Sampling{Temperature: 1})
 	s.suppressed = []int32{0}
-	if token, _, err := s.draw([]float32{3, float32(math.Inf(-1))}, rollout.Stream(1, "test", 0)); err == nil {
+	if token, _, _, err := s.draw([]float32{3, float32(math.Inf(-1))}, rollout.Stream(1, "test", 0)); err == nil {
 		t.Errorf("drew token %d, where nothing may be drawn", token)
 	}
 }

@@ -2,12 +2,15 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // Score is what a model computes for one sequence of L tokens. Entry i belongs to token i. Nothing precedes token 0, so
@@ -61,7 +64,8 @@ func (m *Model) scoreRows(w *Weights, sequences []Input, temperature float32) ([
 	}
 	for i, s := range sequences {
 		copy(text.tokens[i*text.length:], s.Tokens)
-		if err := text.images.add(i, 0, s.Tokens, s.Mask, s.Images); err != nil {
+		err := errors.Join(text.images.add(i, 0, s.Tokens, s.Mask, s.Images), text.restrict(i, s.SamplingMask))
+		if err != nil {
 			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
 	}
@@ -82,21 +86,46 @@ func (m *Model) scoreRows(w *Weights, sequences []Input, temperature float32) ([
 
 // text is the rows of a pass, padded on the right to one length.
 type text struct {
-	rows, length int
-	tokens       []int32   // [rows, length]
-	temperature  []float32 // [rows]
-	images       *imageInputs
+	rows, length, vocab int
+	tokens              []int32   // [rows, length]
+	temperature         []float32 // [rows]
+	images              *imageInputs
+	allowed             []bool // [rows, length, vocab] ids that a token's softmax is over; nil: all
 }
 
 // newText returns rows of padding at temperature 1.
 func (m *Model) newText(rows, length int) text {
-	t := text{rows: rows, length: length, tokens: make([]int32, rows*length), temperature: make([]float32, rows),
+	t := text{rows: rows, length: length, vocab: m.config.VocabSize, tokens: make([]int32, rows*length), temperature: make([]float32, rows),
 		images: m.newImageInputs(rows, length)}
 	for i := range t.temperature {
 		t.temperature[i] = 1
 	}
 	return t
 }
+
+// restrict limits the softmax of each token of row i to its list of ids, if that is not empty.
+func (t *text) restrict(i int, lists rollout.IDLists) error {
+	if lists.Len() > 0 && t.allowed == nil {
+		t.allowed = slices.Repeat([]bool{true}, t.rows*t.length*t.vocab)
+	}
+	for j := range lists.Len() {
+		ids, from := lists.At(j), (i*t.length+j)*t.vocab
+		if len(ids) == 0 {
+			continue
+		}
+		clear(t.allowed[from : from+t.vocab])
+		for _, id := range ids {
+			if id < 0 || int(id) >= t.vocab {
+				return fmt.Errorf("sampling_mask: token %d has id %d: the vocabulary is 0 to %d", j, id, t.vocab-1)
+			}
+			t.allowed[from+int(id)] = true
+		}
+	}
+	return nil
+}
+
+// dims returns the shapes of a program that scores the rows.
+func (t *text) dims() dims { return dims{rows: t.rows, length: t.length, restricted: t.allowed != nil} }
 
 // perRow makes a tensor [rows], perToken one [rows, length].
 func (t *text) perRow(x []float32) any { return tensors.FromFlatDataAndDimensions(x, t.rows) }
@@ -110,9 +139,18 @@ func (t *text) args() []any {
 	return []any{tensors.FromFlatDataAndDimensions(t.tokens, t.rows, t.length), t.perRow(t.temperature)}
 }
 
+// lastArgs returns the last arguments of a program that scores the rows, which [decoder.score] takes.
+func (t *text) lastArgs() []any {
+	args := t.images.args()
+	if t.allowed != nil {
+		args = append(args, tensors.FromFlatDataAndDimensions(t.allowed, t.rows, t.length, t.vocab))
+	}
+	return args
+}
+
 // scoreText scores a pass; the result's slices are [rows, length].
 func (m *Model) scoreText(w *Weights, t text) (Score, error) {
-	out, err := m.score.call(dims{rows: t.rows, length: t.length}, append(w.args(t.args()...), t.images.args()...))
+	out, err := m.score.call(t.dims(), append(w.args(t.args()...), t.lastArgs()...))
 	if err != nil {
 		return Score{}, fmt.Errorf("score %d rows x %d tokens: %w", t.rows, t.length, err)
 	}
@@ -130,11 +168,11 @@ func (m *Model) scoreText(w *Weights, t text) (Score, error) {
 	return s, nil
 }
 
-// scoreGraph: parameters, tokens [B, S], temperature [B] and images -> log-probs [B, S], entropies [B, S] and, with a
+// scoreGraph: parameters, tokens [B, S], temperature [B] and lastArgs -> log-probs [B, S], entropies [B, S] and, with a
 // value head, values [B, S].
 func (m *Model) scoreGraph(in []*Node) []*Node {
 	d, rest := m.split(in)
-	s := d.score(rest[0], rest[1], d.imageNodesOf(rest[2:]))
+	s := d.score(rest[0], rest[1], rest[2:])
 	if s.values == nil {
 		return []*Node{s.logprobs, s.entropy}
 	}
@@ -149,12 +187,17 @@ type scoreNodes struct {
 	values   *Node // [B, S] of the critic, before the tokens; nil without a value head
 }
 
-// score scores tokens [B, S] at temperature [B]. Rows are padded on the right.
-func (d *decoder) score(tokens, temperature *Node, images imageNodes) scoreNodes {
+// score scores tokens [B, S] at temperature [B]. Rows are padded on the right. last are the nodes of text.lastArgs.
+func (d *decoder) score(tokens, temperature *Node, last []*Node) scoreNodes {
+	images := d.imageNodesOf(last)
 	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
 	hidden, _ := d.forward(SliceAxis(tokens, 1, AxisRange(0, length-1)), placement{images: images.first(length - 1)})
 	logits := d.logits(hidden)
 	scaled := Div(logits, Reshape(temperature, batch, 1, 1)) // [B, S-1, V]
+	if n := d.imageInputs(); len(last) > n {
+		allowed := SliceAxis(last[n], 1, AxisRange(1, length))
+		scaled = Where(allowed, scaled, MulScalar(OnesLike(scaled), masked))
+	}
 	shifted := Sub(scaled, StopGradient(ReduceAndKeep(scaled, ReduceMax, -1)))
 	e := Exp(shifted)
 	sum := ReduceSum(e, -1)

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -118,8 +119,8 @@ func checkRow(t *testing.T, m *Model, w *Weights, r Row, temperature float64) {
 		t.Fatalf("a row of %d tokens has %d masks, %d log-probs, %d versions, %d values", n, len(r.Mask),
 			len(r.Logprobs), len(r.Versions), len(r.Values))
 	}
-	scores, err := m.Score(context.Background(), w, []Input{{Tokens: r.Tokens, Images: r.Images, Mask: r.Mask}},
-		temperature)
+	scores, err := m.Score(context.Background(), w, []Input{{Tokens: r.Tokens, Images: r.Images, Mask: r.Mask,
+		SamplingMask: r.SamplingMask}}, temperature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,8 +467,12 @@ func (s *schedule) step(w *Weights) {
 			s.t.Fatalf("row %d of %d tokens became %+v", i, len(before[i].Tokens), r)
 		}
 		ref := s.shadow.refs[w.Version]
-		near(s.t, "log-prob", r.Logprobs[last], logSoftmax(ref.head(states[i]), s.sampling.Temperature)[r.Tokens[last]],
-			5e-5)
+		logprobs := logSoftmax(ref.head(states[i]), s.sampling.Temperature)
+		kept := 0.0
+		for _, id := range r.SamplingMask.At(last) {
+			kept += math.Exp(logprobs[id])
+		}
+		near(s.t, "log-prob", r.Logprobs[last], logprobs[r.Tokens[last]]-math.Log(kept), 5e-5)
 		near(s.t, "value", r.Values[last], ref.linear(states[i], "v_head.summary")[0], 5e-5)
 		full := len(r.Tokens)-r.Turn == s.sampling.MaxTokens || len(r.Tokens) == s.m.config.MaxPositionEmbeddings
 		stopped := r.Tokens[last] >= 1 && r.Tokens[last] <= 3

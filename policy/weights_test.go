@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 func TestSavedWeightsLoadBitForBit(t *testing.T) {
@@ -162,7 +163,7 @@ func TestPretrainedModelScoresAsThePlainComputation(t *testing.T) {
 		t.Fatalf("the text has %d tokens: want at least 60", len(tokens))
 	}
 	tokens = tokens[:60]
-	want, _ := ref.score(tokens, 1)
+	want, _ := ref.score(tokens, rollout.IDLists{}, 1)
 	worst := 0.0
 	for i, l := range logprobs(t, m, w, tokens, 1) {
 		worst = max(worst, math.Abs(float64(l)-want[i]))

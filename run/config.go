@@ -74,7 +74,7 @@ type Warmup struct {
 // Generate is how rollouts are sampled.
 type Generate struct {
 	Temperature float64 `yaml:"temperature"` // of sampling, above 0
-	TopP        float64 `yaml:"top_p"`       // nucleus, in (0, 1], or 0 for 1; below 1 biases the ratio
+	TopP        float64 `yaml:"top_p"`       // nucleus, in (0, 1], or 0 for 1; below 1 ratios are over it
 	MaxTokens   int     `yaml:"max_tokens"`  // of a completion, or of a turn
 	KVCache     string  `yaml:"kv_cache"`    // when weights change within a rollout: keep the cache, or recompute it
 }

@@ -52,7 +52,7 @@ func (g *generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 func (g *generator) newRollout(row policy.Row, job pipeline.Job) *rollout.Rollout {
 	return &rollout.Rollout{
 		PromptID: job.Prompt.ID, Tokens: row.Tokens, Mask: row.Mask, Logprobs: row.Logprobs, Versions: row.Versions,
-		Values: row.Values, Images: row.Images,
+		Values: row.Values, Images: row.Images, SamplingMask: row.SamplingMask,
 		Temperature: float32(g.sampling.Temperature), TopP: float32(g.sampling.TopP),
 	}
 }

@@ -425,6 +425,21 @@ func TestTokensHaveTheVersionsOfTheirChunks(t *testing.T) {
 	}
 }
 
+// Rollouts of the newest weights have ratio 1, drawn from a nucleus too.
+func TestTopPDoesNotBiasTheRatio(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	train(t, small(t, "generate.top_p=0.7", "pipeline.mode=sync", "replay.sampler=fifo", "replay.capacity=0"), dir)
+	r, err := results.ReadRun(dir)
+	if err != nil || len(r.Updates) == 0 {
+		t.Fatalf("%d updates, %v", len(r.Updates), err)
+	}
+	for _, u := range r.Updates {
+		if ratio := u.Other["max_ratio"].Float(); math.Abs(ratio-1) > 1e-4 || u.StalenessMean.Float() != 0 {
+			t.Errorf("update %d: the largest ratio is %v at staleness %v, want 1 at 0", u.Update, ratio, u.StalenessMean)
+		}
+	}
+}
+
 func TestObjectivesThatNeedACriticGetOne(t *testing.T) {
 	plain := counts(t, counting{turns: 3})
 	without := begin(t, plain)

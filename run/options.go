@@ -276,10 +276,6 @@ func (c Config) BudgetCompute() float64 {
 // Warnings returns what a valid configuration does that its user may not want.
 func (c Config) Warnings() []string {
 	var list []string
-	if c.Generate.TopP > 0 && c.Generate.TopP < 1 {
-		list = append(list, fmt.Sprintf("generate.top_p: %g: tokens are drawn from the nucleus while log-probs are "+
-			"the full softmax's, which biases the ratio; 1 does not", c.Generate.TopP))
-	}
 	if o := c.Replay.Options; o.Sampler != replay.Prioritized {
 		for _, key := range o.PriorityKeys() {
 			list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only prioritized uses it",

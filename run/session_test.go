@@ -369,9 +369,6 @@ func TestWarnings(t *testing.T) {
 	if w := small(t, "task.max=0").Warnings(); len(w) != 1 || w[0] != "task.max: 0: it means the default, 100" {
 		t.Errorf("warnings %q", w)
 	}
-	if w := small(t, "generate.top_p=0.9").Warnings(); len(w) != 1 || !strings.Contains(w[0], "generate.top_p: 0.9") {
-		t.Errorf("warnings of top_p 0.9: %q", w)
-	}
 }
 
 func TestBaselineStallsLeast(t *testing.T) {

@@ -19,7 +19,7 @@ type generateCommand struct {
 	TopP        float64 `default:"1" help:"Nucleus sampling, in (0, 1]; 1: off."`
 	MaxTokens   int     `default:"256" help:"Longest completion. It also ends where the model has no more positions."`
 	Seed        uint64  `default:"1" help:"Seed of the sampling."`
-	JSON        bool    `name:"json" help:"Print one JSON object: prompt_ids, ids, logprobs, text, truncated."`
+	JSON        bool    `name:"json" help:"Print one JSON object: prompt_ids, ids, logprobs, text, truncated, and with --top-p sampling_mask."`
 }
 
 // completion is what --json prints.
@@ -29,6 +29,8 @@ type completion struct {
 	Logprobs  []float32 `json:"logprobs"`
 	Text      string    `json:"text"`
 	Truncated bool      `json:"truncated"`
+	// with --top-p, the ids that each token was drawn from, ascending
+	SamplingMask [][]int32 `json:"sampling_mask,omitempty"`
 }
 
 // Run prints the prompt and its continuation.
@@ -59,6 +61,10 @@ func (c *generateCommand) Run(ctx context.Context) error {
 		fmt.Println(tokenizer.Decode(row.Tokens))
 		return nil
 	}
-	return json.NewEncoder(os.Stdout).Encode(completion{prompt, row.Tokens[row.Prompt:], row.Logprobs[row.Prompt:],
-		text, row.Truncated})
+	out := completion{PromptIDs: prompt, IDs: row.Tokens[row.Prompt:], Logprobs: row.Logprobs[row.Prompt:], Text: text,
+		Truncated: row.Truncated}
+	for i := row.Prompt; i < row.SamplingMask.Len(); i++ {
+		out.SamplingMask = append(out.SamplingMask, row.SamplingMask.At(i))
+	}
+	return json.NewEncoder(os.Stdout).Encode(out)
 }

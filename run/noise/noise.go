@@ -204,8 +204,6 @@ func addCosts(n *results.Noise, c *run.Snapshot, dir string) error {
 	warn(config.Prompts.Limit > 0, "The run asks its first %d prompts over and over, and so did the measurement: "+
 		"differences between prompts count as error of the true gradient, which makes the correlation too low.",
 		config.Prompts.Limit)
-	warn(config.Generate.TopP > 0 && config.Generate.TopP < 1, "generate.top_p %g biases importance ratios.",
-		config.Generate.TopP)
 	return nil
 }
 
