@@ -51,6 +51,10 @@ func scalars(standard string, line any) (list []Scalar) {
 			for _, name := range slices.Sorted(maps.Keys(x)) {
 				add(name, x[name])
 			}
+		case *Mismatch:
+			if x != nil {
+				list = append(list, scalars(cmp.Or(tag.Get("group"), standard), *x)...)
+			}
 		case []PassRate:
 			for _, p := range x {
 				add(fmt.Sprintf("%s_%d", key, p.K), Num(p.Rate))

@@ -56,6 +56,8 @@ type Summary struct {
 	Expert      *Bound `json:"expert,omitempty"` // of the task's experts, if it has any
 	Random      *Bound `json:"random,omitempty"` // of random actions, if the task lists its actions
 
+	Mismatch *Mismatch `json:"mismatch,omitempty"` // of the last evaluation; only if workers round the weights
+
 	Staleness      Histogram `json:"staleness"`       // at use, in versions
 	TokenStaleness Histogram `json:"token_staleness"` // at use, mean over the rollout's tokens, rounded down
 	Uses           Histogram `json:"uses"`            // at eviction

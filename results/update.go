@@ -1,6 +1,10 @@
 package results
 
-import "github.com/reprise-rl/reprise/option"
+import (
+	"math"
+
+	"github.com/reprise-rl/reprise/option"
+)
 
 // Update is a line of metrics.jsonl: one optimizer update, and how far the run has come after it. Its fields are
 // written in this order, with the names and definitions of docs/METHODS.md.
@@ -98,6 +102,30 @@ type Eval struct {
 	Reward     Number     `json:"reward,omitzero"`   // mean of the greedy responses, or of the greedy episodes' returns
 	Turns      Number     `json:"turns,omitzero"`    // mean of the greedy episodes; environments only
 	Invalid    Number     `json:"invalid,omitzero"`  // share of those turns without a valid action; environments only
+
+	Mismatch *Mismatch `json:"mismatch,omitempty"` // only of runs whose workers round the weights
+}
+
+// Mismatch is how far the workers' rounded copy of the weights is from the trainers' weights of the same version: k =
+// p/b on tokens that the copy generated, p the probability by the trainers' weights and b by the copy.
+type Mismatch struct {
+	Tokens int    `json:"k_tokens"`  // behind the numbers below
+	Mean   Number `json:"k_mean"`    // of k
+	AbsLog Number `json:"k_abs_log"` // mean of |log k|, nats
+	Low    Number `json:"k_low"`     // 1st percentile of k
+	High   Number `json:"k_high"`    // 99th percentile of k
+}
+
+// MismatchOf measures the mismatch on the values of log k, one a token, in nats.
+func MismatchOf(logs []float64) *Mismatch {
+	var mean, abs float64
+	ks := make([]float64, len(logs))
+	for i, l := range logs {
+		ks[i] = math.Exp(l)
+		mean += ks[i] / float64(len(logs))
+		abs += math.Abs(l) / float64(len(logs))
+	}
+	return &Mismatch{len(logs), Num(mean), Num(abs), Num(Quantile(ks, 0.01)), Num(Quantile(ks, 0.99))}
 }
 
 // Bound is the score of a reference player, an expert or random actions, on the held-out problems of an environment.
@@ -200,6 +228,13 @@ func ParseEvals(text []byte) ([]Eval, error) {
 		c.share("truncated", e.Truncated.Float())
 		c.share("invalid", e.Invalid.Float())
 		c.positive("turns", e.Turns.Float())
+		if m := e.Mismatch; m != nil {
+			c.Check(m.Tokens >= 0, "mismatch.k_tokens", m.Tokens, "0 or more")
+			c.positive("mismatch.k_mean", m.Mean.Float())
+			c.positive("mismatch.k_abs_log", m.AbsLog.Float())
+			c.positive("mismatch.k_low", m.Low.Float())
+			c.positive("mismatch.k_high", m.High.Float())
+		}
 		return c.Err()
 	})
 }

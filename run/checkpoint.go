@@ -92,7 +92,7 @@ func (s *session) collectState(m *pipeline.Machine) (*saved, error) {
 		if v == state.Learner.Version {
 			continue
 		}
-		if state.Older[v], err = w.Tensors.(*policy.Weights).Flat(); err != nil {
+		if state.Older[v], err = w.Tensors.(published).Flat(); err != nil {
 			return nil, err
 		}
 	}
@@ -155,13 +155,13 @@ func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*se
 // restoreMachine restores what else a run needs to continue: older weights, prompt replay, progress, logs and the
 // machine.
 func (s *session) restoreMachine(place string, state *saved) (err error) {
-	weights := map[rollout.Version]pipeline.Weights{state.Learner.Version: learner{s.learner}.Weights()}
+	weights := map[rollout.Version]pipeline.Weights{state.Learner.Version: s.publisher().Weights()}
 	for v, flat := range state.Older {
 		w, err := s.start.model.NewWeights(v, flat)
 		if err != nil {
 			return err
 		}
-		weights[v] = pipeline.Weights{Version: v, Tensors: w}
+		weights[v] = s.start.publish(w, s.config.Generate.Precision)
 	}
 	if err := s.restorePrompts(place); err != nil {
 		return err

@@ -77,6 +77,8 @@ type Generate struct {
 	TopP        float64 `yaml:"top_p"`       // nucleus, in (0, 1], or 0 for 1; below 1 ratios are over it
 	MaxTokens   int     `yaml:"max_tokens"`  // of a completion, or of a turn
 	KVCache     string  `yaml:"kv_cache"`    // when weights change within a rollout: keep the cache, or recompute it
+	// format to which the workers' copy of the weights is rounded: float32 (not at all), bfloat16 or int8 [float32]
+	Precision policy.Precision `yaml:"precision"`
 }
 
 // Pipeline is who does what when.

@@ -31,16 +31,18 @@ func episodeSeed(problem, n int) uint64 {
 // virtual time.
 type evaluator struct {
 	textModel
-	task     task.Task
-	turns    int // of an episode, at most
-	problems []task.Prompt
-	prompts  []policy.Input
-	sampling policy.Sampling
-	samples  int
-	passAt   []int
-	seed     uint64
-	rows     int           // per batch, at most
-	gate     chan struct{} // limits the batches decoded at the same time
+	task      task.Task
+	turns     int // of an episode, at most
+	problems  []task.Prompt
+	prompts   []policy.Input
+	sampling  policy.Sampling
+	samples   int
+	passAt    []int
+	seed      uint64
+	rows      int              // per batch, at most
+	precision policy.Precision // of the workers' copy of the weights
+	workers   policy.Sampling  // of their rollouts, from the whole distribution
+	gate      chan struct{}    // limits the batches decoded at the same time
 }
 
 func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*evaluator, error) {
@@ -49,7 +51,9 @@ func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*
 		passAt: c.Evaluate.PassAt,
 		seed:   c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.tokenizer.EOS()},
 		rows: evaluationRows, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		precision: c.Generate.Precision, workers: c.sampling(m.tokenizer.EOS()),
 	}
+	e.workers.TopP = 1
 	for _, p := range e.problems {
 		in, err := m.encodePrompt(p)
 		if err != nil {
@@ -84,6 +88,9 @@ func (e *evaluator) evaluate(ctx context.Context, w *policy.Weights, line *resul
 		return fmt.Errorf("evaluate version %d: %w", w.Version, err)
 	}
 	e.summarise(greedy, line)
+	if line.Mismatch, err = e.mismatch(ctx, w); err != nil {
+		return fmt.Errorf("measure the mismatch of version %d: %w", w.Version, err)
+	}
 	if e.samples == 0 {
 		return nil
 	}
@@ -137,8 +144,6 @@ func (e *evaluator) runTrials(ctx context.Context, w *policy.Weights, copies int
 	for batch := range errs {
 		from := batch * e.rows
 		wait.Go(func() {
-			e.gate <- struct{}{}
-			defer func() { <-e.gate }()
 			errs[batch] = e.runBatch(ctx, w, all[from:min(from+e.rows, len(all))], from, copies, temperature)
 		})
 	}
@@ -155,30 +160,74 @@ func (e *evaluator) runTrials(ctx context.Context, w *policy.Weights, copies int
 func (e *evaluator) runBatch(
 	ctx context.Context, w *policy.Weights, into []trial, from, copies int, temperature float64,
 ) error {
-	inputs, streams := make([]policy.Input, len(into)), make([]*rand.Rand, len(into))
-	list := make([]task.Episode, len(into))
-	for i := range into {
-		problem, n := (from+i)/copies, (from+i)%copies
-		inputs[i], streams[i] = e.prompts[problem], rollout.Stream(e.seed, "evaluate", uint64(from+i))
-		list[i] = task.Begin(e.task, e.problems[problem], episodeSeed(problem, n))
-	}
 	sampling := e.sampling
 	sampling.Temperature = temperature
-	played, err := e.startEpisodes(inputs, streams, list, e.turns, sampling)
+	played, err := e.play(ctx, w, from, len(into), copies, sampling)
 	if err != nil {
-		return err
-	}
-	_, played.remote = e.task.(task.Remote)
-	if _, err := played.decode(ctx, w, 0); err != nil {
-		return err
-	}
-	if err := task.Err(e.task); err != nil {
 		return err
 	}
 	for i, row := range played.rows.Rows() {
 		into[i] = played.list[i].trial(row)
 	}
 	return nil
+}
+
+// play plays n trials from the given number on in one batch, to their ends.
+func (e *evaluator) play(
+	ctx context.Context, w *policy.Weights, from, n, copies int, s policy.Sampling,
+) (*episodes, error) {
+	e.gate <- struct{}{}
+	defer func() { <-e.gate }()
+	inputs, streams := make([]policy.Input, n), make([]*rand.Rand, n)
+	list := make([]task.Episode, n)
+	for i := range n {
+		problem, n := (from+i)/copies, (from+i)%copies
+		inputs[i], streams[i] = e.prompts[problem], rollout.Stream(e.seed, "evaluate", uint64(from+i))
+		list[i] = task.Begin(e.task, e.problems[problem], episodeSeed(problem, n))
+	}
+	played, err := e.startEpisodes(inputs, streams, list, e.turns, s)
+	if err != nil {
+		return nil, err
+	}
+	_, played.remote = e.task.(task.Remote)
+	if _, err := played.decode(ctx, w, 0); err != nil {
+		return nil, err
+	}
+	return played, task.Err(e.task)
+}
+
+// mismatchProblems bounds the problems of a measurement of the mismatch.
+const mismatchProblems = 64
+
+// mismatch compares the workers' copy of weights with the weights: k = p/b on the tokens of one rollout that the copy
+// generates for each of the first problems. It returns nil if the workers' copy is not rounded.
+func (e *evaluator) mismatch(ctx context.Context, w *policy.Weights) (*results.Mismatch, error) {
+	rounded, err := e.model.Round(w, e.precision)
+	if err != nil || rounded == w {
+		return nil, err
+	}
+	played, err := e.play(ctx, rounded, 0, min(len(e.problems), mismatchProblems), 1, e.workers)
+	if err != nil {
+		return nil, err
+	}
+	rows := played.rows.Rows()
+	inputs := make([]policy.Input, len(rows))
+	for i, r := range rows {
+		inputs[i] = policy.Input{Tokens: r.Tokens, Mask: r.Mask, Images: r.Images}
+	}
+	scores, err := e.model.Score(ctx, w, inputs, e.workers.Temperature)
+	if err != nil {
+		return nil, err
+	}
+	var logs []float64
+	for i, r := range rows {
+		for t, m := range r.Mask {
+			if m == 1 {
+				logs = append(logs, float64(scores[i].Logprobs[t])-float64(r.Logprobs[t]))
+			}
+		}
+	}
+	return results.MismatchOf(logs), nil
 }
 
 // trial returns the outcome of an episode that is over.

@@ -65,7 +65,7 @@ type responses struct {
 }
 
 func (g *responses) Continue(ctx context.Context, w pipeline.Weights, n int) (bool, error) {
-	weights, err := policyWeights(w)
+	weights, err := workersCopy(w)
 	if err != nil {
 		return false, err
 	}
@@ -95,7 +95,7 @@ type episodeGroup struct {
 }
 
 func (g *episodeGroup) Continue(ctx context.Context, w pipeline.Weights, n int) (bool, error) {
-	weights, err := policyWeights(w)
+	weights, err := workersCopy(w)
 	if err != nil {
 		return false, err
 	}
@@ -115,12 +115,25 @@ func (g *episodeGroup) Rollouts() ([]*rollout.Rollout, error) {
 	return list, nil
 }
 
-func policyWeights(w pipeline.Weights) (*policy.Weights, error) {
-	weights, ok := w.Tensors.(*policy.Weights)
+// published is a version of the weights as the pipeline passes it on: the trainers', which checkpoints hold, and the
+// workers' copy of them, which is rounded at its first use.
+type published struct {
+	*policy.Weights
+	workersCopy func() (*policy.Weights, error)
+}
+
+func (m textModel) publish(w *policy.Weights, p policy.Precision) pipeline.Weights {
+	rounded := sync.OnceValues(func() (*policy.Weights, error) { return m.model.Round(w, p) })
+	return pipeline.Weights{Version: w.Version, Tensors: published{w, rounded}}
+}
+
+// workersCopy returns the weights that workers generate with.
+func workersCopy(w pipeline.Weights) (*policy.Weights, error) {
+	weights, ok := w.Tensors.(published)
 	if !ok {
 		return nil, fmt.Errorf("generate with %T: want a policy's weights", w.Tensors)
 	}
-	return weights, nil
+	return weights.workersCopy()
 }
 
 // episodes plays one episode in each row of a batch: all rows decode a turn, the environments answer, and the rows that

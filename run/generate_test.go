@@ -173,7 +173,7 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 	}
 	environment, _ := made.(task.Environment)
 	return &generator{s.textModel, environment, c.sampling(s.tokenizer.EOS()), c.Seed}, s,
-		pipeline.Weights{Tensors: s.weights}
+		s.publish(s.weights, c.Generate.Precision)
 }
 
 // generated returns the group of a job, decoded n positions at a time.
@@ -400,7 +400,7 @@ func TestTokensHaveTheVersionsOfTheirChunks(t *testing.T) {
 	}
 	version := rollout.Version(0)
 	for done := false; !done; version++ {
-		w := pipeline.Weights{Version: version, Tensors: s.weights.WithVersion(version)}
+		w := s.publish(s.weights.WithVersion(version), policy.Full)
 		if done, err = under.Continue(context.Background(), w, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
 )
 
@@ -103,6 +104,7 @@ func TestADigestIsThatOfTheResolvedConfiguration(t *testing.T) {
 	implicit, explicit := Default(), Default()
 	implicit.Replay.Capacity, explicit.Replay.Capacity = 0, 2*explicit.Pipeline.Batch
 	explicit.Task = map[string]any{"name": "arithmetic", "max": 100}
+	explicit.Generate.Precision = policy.Full
 	if a, b := digest(t, implicit), digest(t, explicit); a != b {
 		t.Errorf("a default left out has the digest %s, written out %s", a, b)
 	}

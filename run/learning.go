@@ -178,8 +178,12 @@ func orNothing(v any) any {
 	return v
 }
 
-// learner is the pipeline's Learner: a policy's learner.
-type learner struct{ *policy.Learner }
+// learner is the pipeline's Learner: a policy's learner, whose weights workers round to a precision.
+type learner struct {
+	*policy.Learner
+	textModel
+	precision policy.Precision
+}
 
 func (l learner) Step(ctx context.Context, batches []*rollout.Batch) (pipeline.Measured, error) {
 	m, err := l.Learner.Step(ctx, batches)
@@ -187,6 +191,5 @@ func (l learner) Step(ctx context.Context, batches []*rollout.Batch) (pipeline.M
 }
 
 func (l learner) Weights() pipeline.Weights {
-	w := l.Learner.Weights()
-	return pipeline.Weights{Version: w.Version, Tensors: w}
+	return l.publish(l.Learner.Weights(), l.precision)
 }

@@ -178,6 +178,7 @@ func (c Config) Validate() error {
 		"more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,
 		"keep or recompute")
+	errs = append(errs, under("generate", c.Generate.Precision.Validate()))
 	// Package pipeline takes 0 for a default; here the defaults are written out.
 	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
 	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")

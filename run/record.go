@@ -204,6 +204,7 @@ func (s *session) addAccuracy(ctx context.Context, sum *results.Summary) {
 	sum.Pass1First, sum.Pass1Last = results.Num(first.Pass1), results.Num(last.Pass1)
 	sum.Pass1Best = results.BestPass1(s.evaluations)
 	sum.ToOwnBest = results.ComputeToShare(s.evaluations, 0.98)
+	sum.Mismatch = last.Mismatch
 	if _, ok := s.task.(task.Environment); ok {
 		sum.RewardFirst, sum.RewardLast = first.Reward, last.Reward
 		sum.Expert, sum.Random = bounds(ctx, s.task)

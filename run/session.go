@@ -177,9 +177,14 @@ func (s *session) parts() pipeline.Parts {
 	sampling := s.config.sampling(s.start.tokenizer.EOS())
 	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
-		Task: s.task, Buffer: s.table, Learner: learner{s.learner}, Prompts: s.chosen(),
+		Task: s.task, Buffer: s.table, Learner: s.publisher(), Prompts: s.chosen(),
 		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed},
 	}
+}
+
+// publisher returns the learner as the pipeline has it.
+func (s *session) publisher() learner {
+	return learner{s.learner, s.start.textModel, s.config.Generate.Precision}
 }
 
 func (s *session) pipelineHooks() pipeline.Hooks {

@@ -137,7 +137,7 @@ func (s *session) generateGroup(ctx context.Context, g *generator, number uint64
 	if err != nil {
 		return nil, err
 	}
-	done, err := generation.Continue(ctx, learner{s.learner}.Weights(), 0)
+	done, err := generation.Continue(ctx, s.publisher().Weights(), 0)
 	if err == nil && !done {
 		err = errors.New("rows remain unfinished after all positions were decoded")
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/rollout"
@@ -136,6 +137,9 @@ func (c Config) resolved() (Config, error) {
 		writeFields(reflect.ValueOf(settings).Elem(), c.Task)
 	}
 	c.Learner = c.resolvedLearner()
+	if c.Generate.Precision == policy.Full {
+		c.Generate.Precision = "" // its other name, by which earlier runs and their digests have it
+	}
 	o := c.pipelineOptions().WithDefaults()
 	// importance_anneal too: it stays the same if the run is resumed with a larger budget
 	r := c.replayOptions(0).WithDefaults()

@@ -30,6 +30,10 @@ func (d *display) summary(s *results.Summary, dir string) {
 	}
 	d.printf("  replay ratio         %s (planned %.2f)\n", number(s.ReplayRatio, "%.2f"), s.ReplayRatioPlanned)
 	d.printf("  staleness            mean %s, largest %d\n", number(s.Staleness.Mean(), "%.1f"), s.Staleness.Max())
+	if m := s.Mismatch; m != nil {
+		d.printf("  mismatch             k = p/b %s, 98%% of tokens %s to %s; mean |log k| %s\n", number(m.Mean, "%.4f"),
+			number(m.Low, "%.3f"), number(m.High, "%.3f"), number(m.AbsLog, "%.2g"))
+	}
 	if s.Sampling != nil && s.Sampling.Priority != nil {
 		halfLife := "none: no age decay"
 		if p := s.Sampling.Priority; p.HalfLife.Known() {
