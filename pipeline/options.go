@@ -47,6 +47,11 @@ type Options struct {
 	// RolloutCost is mu, the compute of generating one rollout relative to training on one, above 0;
 	// 5.28 is Qwen2.5-7B in ER [5.28].
 	RolloutCost float64 `yaml:"rollout_cost"`
+	// ForwardCost is the compute of a forward pass over a batch relative to an update on it, 0 or more, where a correction
+	// needs one beyond the update's own: forward and backward pass make about three of it [1/3].
+	ForwardCost *float64 `yaml:"forward_cost"`
+	// ForwardPasses is how many of the updates on a batch begin with such a pass, the first ones: 0 to BatchUpdates [0].
+	ForwardPasses int `yaml:"-"`
 	// GroupTiming gives the time of a job's group on a worker where groups differ, in length or because a worker is
 	// slow. It must be a pure function with mean G mu [G mu for all].
 	GroupTiming func(job uint64, worker int) Timing `yaml:"-"`
@@ -96,8 +101,8 @@ type Options struct {
 
 	Updates       int     `yaml:"-"` // ends the run after so many updates [0: no limit]
 	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
-	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it (METHODS 1)
-	// [Options.ReplayCompute].
+	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it, more with ForwardPasses
+	// (METHODS 1) [Options.ReplayCompute].
 	UpdateCompute float64 `yaml:"-"`
 
 	// Concurrency limits the generations and steps that run at the same time. It does not affect results [GOMAXPROCS].
@@ -109,6 +114,7 @@ func (o Options) WithDefaults() Options {
 	o.Workers, o.Trainers = cmp.Or(o.Workers, 6), cmp.Or(o.Trainers, 2)
 	o.Batch, o.Group = cmp.Or(o.Batch, 256), cmp.Or(o.Group, 16)
 	o.RolloutCost = cmp.Or(o.RolloutCost, 5.28)
+	o.ForwardCost = new(o.forwardCost())
 	o.Mode, o.WeightSync = cmp.Or(o.Mode, Async), cmp.Or(o.WeightSync, ByGroup)
 	o.BatchUpdates = cmp.Or(o.BatchUpdates, 1)
 	if o.freshValid() {
@@ -144,6 +150,9 @@ func (o Options) Validate() error {
 	p.Check(o.Trainers < 1 || o.Batch < 1 || o.Batch%o.Trainers == 0,
 		"batch", o.Batch, "a multiple of the %d trainers", o.Trainers)
 	p.Check(positive(o.RolloutCost), "rollout_cost", o.RolloutCost, "a finite number above 0")
+	p.Check(nonNegative(*o.ForwardCost), "forward_cost", *o.ForwardCost, "a finite number, 0 or more")
+	p.Check(o.ForwardPasses >= 0 && o.ForwardPasses <= max(0, o.BatchUpdates), "forward_passes", o.ForwardPasses,
+		"0 to batch_updates (%d)", o.BatchUpdates)
 	p.Check(nonNegative(o.WeightTransfer), "weight_transfer", o.WeightTransfer, "a finite number, 0 or more")
 	p.Check(o.UpdatesInFlight >= 0, "updates_in_flight", o.UpdatesInFlight, "0 (no limit) or more")
 	p.Check(o.Mode == Async || o.Mode == Sync, "mode", o.Mode, "%s or %s", Async, Sync)
@@ -266,8 +275,33 @@ func (o Options) reusesBatch(v int) bool { return v%o.BatchUpdates != 0 }
 // GPUs. The conversions to float64 around products keep compilers from fusing them with sums, so that clocks agree
 // across architectures.
 
-// StepTime is the duration of an update, B/T.
-func (o Options) StepTime() float64 { return float64(o.Batch) / float64(o.Trainers) }
+// StepTime is the mean duration of an update: B/T without ForwardPasses.
+func (o Options) StepTime() float64 { return float64(o.plainStepTime() * o.TrainingCost()) }
+
+func (o Options) plainStepTime() float64 { return float64(o.Batch) / float64(o.Trainers) }
+
+// stepTime is the duration of the update after version v.
+func (o Options) stepTime(v int) float64 {
+	if v%o.BatchUpdates < o.ForwardPasses {
+		return float64(o.plainStepTime() * (1 + o.forwardCost()))
+	}
+	return o.plainStepTime()
+}
+
+// TrainingCost is the mean compute of training on a rollout in an update: 1 without ForwardPasses.
+func (o Options) TrainingCost() float64 {
+	if o.ForwardPasses == 0 {
+		return 1
+	}
+	return 1 + o.forwardCost()*float64(o.ForwardPasses)/float64(max(1, o.BatchUpdates))
+}
+
+func (o Options) forwardCost() float64 {
+	if o.ForwardCost == nil {
+		return 1.0 / 3
+	}
+	return *o.ForwardCost
+}
 
 // groupTime is the mean time of a worker for a group, G mu.
 func (o Options) groupTime() float64 { return float64(float64(o.Group) * o.RolloutCost) }
@@ -288,26 +322,27 @@ func (o Options) timing(job uint64, worker int) (Timing, error) {
 }
 
 // QueueCompute is the compute of an update without replay on a batch of its own, B(1 + mu). It is the unit of compute
-// whatever BatchUpdates is.
+// whatever BatchUpdates and ForwardPasses are.
 func (o Options) QueueCompute() float64 { return float64(float64(o.Batch) * (1 + o.RolloutCost)) }
 
-// ReplayCompute is the compute of an update with replay, B(1 + W/T).
+// ReplayCompute is the compute of an update with replay: B(1 + W/T) without ForwardPasses.
 func (o Options) ReplayCompute() float64 {
-	return float64(float64(o.Batch) * (1 + float64(o.Workers)/float64(o.Trainers)))
+	return float64(float64(o.Batch)*(1+float64(o.Workers)/float64(o.Trainers))) * o.TrainingCost()
 }
 
-// ComputeRatio is gamma = (1 + W/T)/(1 + mu), the cost of an update with replay relative to one without.
+// ComputeRatio is gamma = (1 + W/T)/(1 + mu) without ForwardPasses, the cost of an update with replay relative to one
+// without.
 func (o Options) ComputeRatio() float64 { return o.ReplayCompute() / o.QueueCompute() }
 
-// NewPerUpdate is R = B (W/T)/mu, the rollouts generated during one update when nobody stalls.
+// NewPerUpdate is R = B (W/T)/mu without ForwardPasses, the rollouts generated during one update when nobody stalls.
 func (o Options) NewPerUpdate() float64 {
-	return float64(o.Batch) * float64(o.Workers) / float64(o.Trainers) / o.RolloutCost
+	return float64(o.Batch) * float64(o.Workers) / float64(o.Trainers) / o.RolloutCost * o.TrainingCost()
 }
 
-// ExpectedReplayRatio is mu T/W, the uses per generated rollout when nobody stalls, counting every update on a batch.
-// Where trainers wait for fresh draws it is less: B over [Options.FreshPerUpdate].
+// ExpectedReplayRatio is mu T/W without ForwardPasses, the uses per generated rollout when nobody stalls, counting every
+// update on a batch. Where trainers wait for fresh draws it is less: B over [Options.FreshPerUpdate].
 func (o Options) ExpectedReplayRatio() float64 {
-	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers)
+	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers) / o.TrainingCost()
 }
 
 // FreshPerUpdate is the mean number of fresh draws per update over all trainers, 0 without Mix and FreshShare. If it is
@@ -321,7 +356,7 @@ func (o Options) FreshPerUpdate() float64 {
 	return float64(o.Trainers*o.freshDraws(0)) / updates
 }
 
-// GroupUpdates is D = G mu T/B, the updates that pass while a group is generated.
+// GroupUpdates is D = G mu T/B without ForwardPasses, the updates that pass while a group is generated.
 func (o Options) GroupUpdates() float64 { return o.groupTime() / o.StepTime() }
 
 // StalenessBound is N/R + 2D + 1, about the greatest staleness in a FIFO buffer of the newest n rollouts.

@@ -42,6 +42,9 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 		{pipeline.Options{Mode: pipeline.Sync, SyncRollouts: 24, SyncUpdates: -1}, []string{
 			"sync_rollouts: 24: want a multiple of the group size 16", "sync_updates: -1: want 1 or more",
 		}},
+		{pipeline.Options{ForwardCost: new(-0.5), ForwardPasses: 2}, []string{
+			"forward_cost: -0.5: want a finite number, 0 or more", "forward_passes: 2: want 0 to batch_updates (1)",
+		}},
 		{pipeline.Options{UpdatesInFlight: -1}, []string{"updates_in_flight: -1: want 0 (no limit) or more"}},
 		{pipeline.Options{WeightSync: pipeline.ByToken, Chunk: -1, PublishEvery: -1, Concurrency: -1}, []string{
 			"chunk: -1: want 1 or more", `max_tokens: 0: want 1 or more with weight_sync token`,
@@ -78,4 +81,16 @@ func TestCostModelGivesTheNumbersOfTheMethods(t *testing.T) {
 	near("staleness bound", o.StalenessBound(1008), 1008/(240*3/6.84)+2*(16*6.84*2/240)+1, 1e-9)
 	o.RolloutCost = 5.28
 	near("gamma at 5.28", o.ComputeRatio(), 0.637, 0.0005)
+
+	// two of four updates begin with a forward pass of half an update: they cost 1.25 on average
+	o.BatchUpdates, o.ForwardPasses, o.ForwardCost = 4, 2, new(0.5)
+	near("mean time of an update", o.StepTime(), 150, 1e-12)
+	near("training", o.TrainingCost(), 1.25, 1e-12)
+	near("an update with replay", o.ReplayCompute(), 240*4*1.25, 1e-9)
+	near("the unit of compute", o.QueueCompute(), 240*6.28, 1e-9)
+	near("R with forward passes", o.NewPerUpdate(), 240*3/5.28*1.25, 1e-9)
+	near("replay ratio with forward passes", o.ExpectedReplayRatio(), 5.28/3/1.25, 1e-12)
+	near("D with forward passes", o.GroupUpdates(), 16*5.28/150, 1e-12)
+	o.ForwardCost = nil
+	near("training by default", o.TrainingCost(), 1+1.0/6, 1e-12)
 }

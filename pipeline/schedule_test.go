@@ -188,6 +188,43 @@ func TestWeightsReachWorkersAfterTheTransferTime(t *testing.T) {
 	expect(t, "versions after 5", r.versions()[:6], []rollout.Version{0, 0, 0, 0, 1, 2})
 }
 
+func TestForwardPassesLengthenTheUpdatesThatTheyPrecede(t *testing.T) {
+	// mu = 1: group k arrives at 4(k+1). Updates take 4, with a forward pass of half an update 6.
+	opts := small(1)
+	opts.Updates, opts.BatchUpdates, opts.ForwardCost = 6, 3, new(0.5)
+	for passes, want := range map[int][]float64{
+		0: {8, 12, 16, 20, 24, 28},
+		1: {10, 14, 18, 24, 28, 32},
+		2: {10, 16, 20, 26, 32, 36},
+		3: {10, 16, 22, 28, 34, 40},
+	} {
+		opts.ForwardPasses = passes
+		r := run(t, opts, parts(newNaive(1, 100, true)))
+		expect(t, fmt.Sprint("updates end with ", passes), r.times(), want)
+		expect(t, "trainer", r.last().Trainer, pipeline.GPUTime{Busy: want[5] - 4, Stalled: 4})
+		// all GPUs were busy but for the trainer's wait for the first batch
+		expect(t, "busy compute", r.last().ComputeBusy(), 2*want[5]-4)
+		expect(t, "compute by formula", r.last().Compute, 6*8*(1+0.5*float64(passes)/3))
+	}
+}
+
+func TestForwardPassesMakeRolloutsOfAQueueOlder(t *testing.T) {
+	// mu = 1, a forward pass of half an update before each. Group k is made from 4k on and arrives at 4k+4. Update k+1
+	// trains on it. Without passes it ends at 4k+8 and group k has version k-1: staleness 1. With them it ends at
+	// 6k+10, so that the groups from 0, 4, 8, 12, 16, 20 have versions 0, 0, 0, 1, 2, 2.
+	opts := small(1)
+	opts.Updates, opts.ForwardCost = 6, new(0.5)
+	for passes, want := range map[int][]int32{0: {0, 1, 1, 1, 1, 1}, 1: {0, 1, 2, 2, 2, 3}} {
+		opts.ForwardPasses = passes
+		r := run(t, opts, parts(newTable(t, replay.Options{Capacity: 400, Sampler: replay.FIFO})))
+		var stale []int32
+		for _, u := range r.updates {
+			stale = append(stale, u.StalenessMax)
+		}
+		expect(t, fmt.Sprint("staleness with ", passes), stale, want)
+	}
+}
+
 func TestOnlyEveryThirdVersionReachesWorkers(t *testing.T) {
 	opts := small(1)
 	opts.Updates = 9

@@ -150,7 +150,7 @@ func (m *Machine) startUpdate() {
 	t := &m.trainer
 	t.starvation = starvation{}
 	t.account.switchTo(m.now, busy)
-	due := m.now + m.opts.StepTime()
+	due := m.now + m.opts.stepTime(int(m.version))
 	t.work = m.pool.submit(due, &m.wall.Learn, func(ctx context.Context) error {
 		if m.opts.Advantage.UsesBatch() {
 			setAdvantages(t.batches, m.opts.Advantage)

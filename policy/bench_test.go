@@ -255,6 +255,64 @@ func BenchmarkObjectives(b *testing.B) {
 	}
 }
 
+// The cost of corrections: the time of four updates, on one batch where it says so, over that of four of plain grpo.
+func BenchmarkCorrections(b *testing.B) {
+	corrected := func(proximal objective.Proximal, steps ...objective.Correction) objective.Corrections {
+		return objective.Corrections{Proximal: proximal, Steps: steps}
+	}
+	for _, c := range []struct {
+		name        string
+		updates     int // on each batch
+		method      string
+		corrections objective.Corrections
+	}{
+		{"none", 1, "", objective.Corrections{}},
+		{"recompute", 1, "", corrected(objective.ProximalRecompute)},
+		{"recompute_4", 4, "", corrected(objective.ProximalRecompute)},
+		{"truncate", 1, "", corrected(objective.ProximalRecompute, objective.Correction{Kind: objective.Truncate})},
+		{"mask_token", 1, "", corrected("", objective.Correction{Kind: objective.MaskRatio})},
+		{"mask_sequence", 1, "", corrected("", objective.Correction{Kind: objective.MaskRatio,
+			Level: objective.LevelSequence})},
+		{"opsm", 1, "", corrected("", objective.Correction{Kind: objective.OPSM})},
+		{"m2po", 1, "", corrected("", objective.Correction{Kind: objective.M2PO})},
+		{"dppo", 1, "", corrected("", objective.Correction{Kind: objective.DPPO})},
+		{"cispo", 1, objective.CISPO, objective.Corrections{}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			shape := benchmarkModel()
+			m := newTestModel(b, shape)
+			w, err := m.Initial(1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			batches := []*rollout.Batch{benchmarkBatch(shape, 1, 32, 33), benchmarkBatch(shape, 2, 32, 33)}
+			var learners [2]*Learner
+			for i, o := range []Learning{{Objective: objective.GRPO{}}, {
+				Objective: objective.GRPO{Method: c.method, Corrections: c.corrections}, Updates: c.updates,
+			}} {
+				learners[i] = newTestLearner(b, m, w, o)
+				for range 4 { // compiles
+					step(b, learners[i], batches...)
+				}
+			}
+			var ratios []float64
+			for b.Loop() {
+				var round [2]time.Duration
+				for range 4 {
+					for i, l := range learners {
+						began := time.Now()
+						step(b, l, batches...)
+						round[i] += time.Since(began)
+					}
+				}
+				ratios = append(ratios, float64(round[1])/float64(round[0]))
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "x-none") // the median: other programs disturb single rounds
+		})
+	}
+}
+
 // conversation is generation of one shape: a prompt, and turns of the policy with observations between them.
 type conversation struct{ prompt, turns, tokens, observation int }
 

@@ -28,7 +28,7 @@ func (c Config) BaselineArm() Config {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
 	}
 	if b.Workers == 0 && b.Trainers == 0 {
-		b.Workers, b.Trainers = leastStalling(c.Pipeline.Options)
+		b.Workers, b.Trainers = leastStalling(c.pipelineOptions())
 	}
 	c.Pipeline.Workers, c.Pipeline.Trainers = b.Workers, b.Trainers
 	if b.LearningRate > 0 {
@@ -52,15 +52,16 @@ func (b Baseline) validate() error {
 
 // leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
 // dividing the batch, at which the least share of their time is idle when every rollout is used once: trainers wait for
-// W/T below mu, workers above. Among equals it uses the most GPUs.
+// W/T below mu, workers above; forward passes of corrections are part of the trainers' work. Among equals it uses the
+// most GPUs.
 func leastStalling(p pipeline.Options) (workers, trainers int) {
-	least := math.Inf(1)
+	least, mu := math.Inf(1), p.RolloutCost/p.TrainingCost()
 	for t := 1; t < p.Workers+p.Trainers; t++ {
 		if p.Batch%t != 0 {
 			continue
 		}
 		for w := 1; w+t <= p.Workers+p.Trainers; w++ {
-			if idle := idleShare(float64(w), float64(t), p.RolloutCost); idle < least-1e-12 ||
+			if idle := idleShare(float64(w), float64(t), mu); idle < least-1e-12 ||
 				(idle < least+1e-12 && w+t > workers+trainers) {
 				least, workers, trainers = idle, w, t
 			}

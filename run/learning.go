@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/advantage"
@@ -163,6 +164,18 @@ func (l Learner) validateRead() error {
 			"kl_penalty, above 0: nothing else reads a reference policy", l.ReferenceEvery))
 	}
 	return errors.Join(errs...)
+}
+
+// forwardPasses returns how many of the updates on a batch begin with a forward pass for a correction. That of M2PO also
+// gives the proximal policy; with one update on each batch its own forward pass does.
+func (l Learner) forwardPasses(updates int) int {
+	switch {
+	case slices.ContainsFunc(l.Correction, func(c objective.Correction) bool { return c.Kind == objective.M2PO }):
+		return updates
+	case l.Proximal == string(objective.ProximalRecompute) && updates > 1:
+		return 1
+	}
+	return 0
 }
 
 // surrogate reports whether the objective has the clipped surrogate of grpo.

@@ -207,17 +207,65 @@ func TestTDErrorsAreForCritics(t *testing.T) {
 
 func TestAnUpdateOnAUsedBatchCostsNoGeneration(t *testing.T) {
 	const b, mu = 1024, 5.28
-	for set, want := range map[string]float64{
+	updateCosts(t, map[string]float64{
 		// with replay the workers work all the time
 		"pipeline.batch_updates=1":                                 b * (1 + 6.0/2),
 		"pipeline.batch_updates=4":                                 b * (1 + 6.0/2),
-		"replay.sampler=fifo,pipeline.batch_updates=1":             b * (1 + mu),
-		"replay.sampler=fifo,pipeline.batch_updates=4":             b * (1 + mu/4),
-		"pipeline.mode=sync,pipeline.batch_updates=4":              b * (1 + mu/4),
-		"replay.mix=1,pipeline.batch_updates=1,pipeline.workers=1": b * (1 + mu/2),
-		"replay.mix=1,pipeline.batch_updates=2,pipeline.workers=1": b * (1 + mu/4),
-	} {
-		c, err := Load("", strings.Split(set, ","))
+		"replay.sampler=fifo;pipeline.batch_updates=1":             b * (1 + mu),
+		"replay.sampler=fifo;pipeline.batch_updates=4":             b * (1 + mu/4),
+		"pipeline.mode=sync;pipeline.batch_updates=4":              b * (1 + mu/4),
+		"replay.mix=1;pipeline.batch_updates=1;pipeline.workers=1": b * (1 + mu/2),
+		"replay.mix=1;pipeline.batch_updates=2;pipeline.workers=1": b * (1 + mu/4),
+	})
+}
+
+// A forward pass costs a third of an update unless forward_cost says otherwise.
+func TestForwardPassesOfCorrectionsCostCompute(t *testing.T) {
+	const (
+		b, mu       = 1024, 5.28
+		plain       = b * (1 + 6.0/2)
+		recompute   = "learner.proximal=recompute;"
+		m2po        = "learner.correction=[{kind: m2po}];"
+		fourUpdates = "pipeline.batch_updates=4;"
+	)
+	updateCosts(t, map[string]float64{
+		recompute:               plain, // p is pi itself
+		recompute + fourUpdates: plain * (1 + 1.0/12),
+		recompute + "replay.sampler=fifo;" + fourUpdates:    b * (1 + 1.0/12 + mu/4),
+		recompute + fourUpdates + "pipeline.forward_cost=0": plain,
+		m2po:                                     plain * 4 / 3,
+		m2po + fourUpdates:                       plain * 4 / 3,
+		m2po + fourUpdates + recompute:           plain * 4 / 3, // the first of its passes gives p too
+		m2po + "pipeline.mode=sync":              b * (4.0/3 + mu),
+		m2po + "replay.mix=1;pipeline.workers=1": b * (4.0/3 + mu/2), // waits for fresh rollouts
+		m2po + "replay.mix=1;pipeline.forward_cost=0.5": plain * 1.5,
+		// as before there were corrections
+		"learner.correction=[{kind: mask}];" + fourUpdates:                plain,
+		"learner.objective=grpo_off;learner.r_prime=exact;" + fourUpdates: plain,
+		"learner.objective=ppo;learner.max_log_ratio=3;" + fourUpdates:    plain,
+	})
+	with, err := Load("", []string{"learner.correction=[{kind: m2po}]"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, p := with.pipelineOptions(), Default().pipelineOptions(); o.QueueCompute() != p.QueueCompute() ||
+		o.ComputeBudget != p.ComputeBudget {
+		t.Errorf("a forward pass changes the unit of compute from %v to %v, and the budget from %v to %v",
+			p.QueueCompute(), o.QueueCompute(), p.ComputeBudget, o.ComputeBudget)
+	}
+	// With mu 5.28/1.5 a split of 7 to 2 stalls least.
+	with.Pipeline.ForwardCost, with.Baseline.Workers = new(0.5), 0
+	with.Pipeline.Workers = 7
+	if p := with.BaselineArm().Pipeline; p.Workers != 7 || p.Trainers != 2 {
+		t.Errorf("the baseline has %d workers and %d trainers, want 7 and 2", p.Workers, p.Trainers)
+	}
+}
+
+// updateCosts checks the compute of an update by formula with keys set, separated by semicolons.
+func updateCosts(t *testing.T, cases map[string]float64) {
+	t.Helper()
+	for set, want := range cases {
+		c, err := Load("", strings.Split(strings.TrimSuffix(set, ";"), ";"))
 		if err != nil {
 			t.Fatal(err)
 		}

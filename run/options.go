@@ -25,6 +25,8 @@ func (c Config) pipelineOptions() pipeline.Options {
 	o.RewardLatency, o.MaxTokens, o.Advantage, o.Updates = c.rewardLatency(), c.Generate.MaxTokens, c.advantageKind(),
 		c.Budget.Updates
 	o.Mix, o.FreshShare = c.Replay.Mix, c.Replay.FreshShare
+	o.ForwardPasses = c.Learner.forwardPasses(o.BatchUpdates)
+	training := o.TrainingCost()
 	if o.WeightSync == pipeline.ByToken {
 		o.MaxTokens *= c.turns()
 	}
@@ -33,16 +35,16 @@ func (c Config) pipelineOptions() pipeline.Options {
 	switch {
 	case o.Mode == pipeline.Sync: // what the turn costs, over its updates
 		turn := o.WithDefaults()
-		o.UpdateCompute = float64(o.Batch) + o.RolloutCost*float64(turn.SyncRollouts)/float64(turn.SyncUpdates)
+		o.UpdateCompute = float64(float64(o.Batch)*training) + o.RolloutCost*float64(turn.SyncRollouts)/float64(turn.SyncUpdates)
 	case !c.Replays():
-		o.UpdateCompute = float64(float64(o.Batch) * (1 + o.RolloutCost/updates))
+		o.UpdateCompute = float64(float64(o.Batch) * (training + o.RolloutCost/updates))
 	case o.Mix > 0 || o.FreshShare > 0: // the fresh rollouts that an update waits for may take more workers than there are
 		fresh := o.FreshShare
 		if o.Mix > 0 {
 			fresh = 1 / float64(1+o.Mix)
 		}
-		share := max(float64(o.Workers)/float64(o.Trainers), float64(fresh*o.RolloutCost/updates))
-		o.UpdateCompute = float64(float64(o.Batch) * (1 + share))
+		share := max(float64(training*float64(o.Workers)/float64(o.Trainers)), float64(fresh*o.RolloutCost/updates))
+		o.UpdateCompute = float64(float64(o.Batch) * (training + share))
 	} // else the pipeline's default, ReplayCompute
 	return o
 }

@@ -151,7 +151,8 @@ func (c Config) resolved() (Config, error) {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
 	}
 	if b := &c.Baseline; b.Workers == 0 {
-		b.Workers, b.Trainers = leastStalling(c.Pipeline.Options)
+		arm := c.BaselineArm().Pipeline
+		b.Workers, b.Trainers = arm.Workers, arm.Trainers
 	}
 	return c, nil
 }
