@@ -172,7 +172,7 @@ func (l Learner) forwardPasses(updates int) int {
 	switch {
 	case slices.ContainsFunc(l.Correction, func(c objective.Correction) bool { return c.Kind == objective.M2PO }):
 		return updates
-	case l.Proximal == string(objective.ProximalRecompute) && updates > 1:
+	case l.Proximal != "" && l.Proximal != string(objective.ProximalBehaviour) && updates > 1:
 		return 1
 	}
 	return 0

@@ -233,6 +233,7 @@ func TestForwardPassesOfCorrectionsCostCompute(t *testing.T) {
 		recompute + fourUpdates: plain * (1 + 1.0/12),
 		recompute + "replay.sampler=fifo;" + fourUpdates:    b * (1 + 1.0/12 + mu/4),
 		recompute + fourUpdates + "pipeline.forward_cost=0": plain,
+		"learner.proximal=unweighted;" + fourUpdates:        plain * (1 + 1.0/12),
 		m2po:                                     plain * 4 / 3,
 		m2po + fourUpdates:                       plain * 4 / 3,
 		m2po + fourUpdates + recompute:           plain * 4 / 3, // the first of its passes gives p too
@@ -240,6 +241,7 @@ func TestForwardPassesOfCorrectionsCostCompute(t *testing.T) {
 		m2po + "replay.mix=1;pipeline.workers=1": b * (4.0/3 + mu/2), // waits for fresh rollouts
 		m2po + "replay.mix=1;pipeline.forward_cost=0.5": plain * 1.5,
 		// as before there were corrections
+		"learner.proximal=behaviour;" + fourUpdates:                       plain,
 		"learner.correction=[{kind: mask}];" + fourUpdates:                plain,
 		"learner.objective=grpo_off;learner.r_prime=exact;" + fourUpdates: plain,
 		"learner.objective=ppo;learner.max_log_ratio=3;" + fourUpdates:    plain,
