@@ -220,8 +220,10 @@ func goodInsertion(t testing.TB, metadata string, options ...ipc.Option) [][]byt
 		PromptID: "p", Tokens: []int32{1, 2}, Mask: []uint8{0, 1}, Logprobs: []float32{0, -1},
 		Versions: []rollout.Version{-1, 0}, Temperature: 1, TopP: 1,
 		Turns: []rollout.Turn{{Start: 0, End: 2, Done: true}}, Text: "text", Meta: map[string]string{"a": "b"},
-		Images: [][]byte{{1, 2}},
+		Images: [][]byte{{1, 2}}, RoutedExperts: []uint16{0, 1, 2, 3},
 	}
+	x.SamplingMask.Append()
+	x.SamplingMask.Append(2, 7)
 	rec, err := wire.Rows([]rollout.Group{{Rollouts: []*rollout.Rollout{x, x}}, {Rollouts: []*rollout.Rollout{x}}},
 		fields)
 	if err != nil {

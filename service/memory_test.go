@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,6 +140,38 @@ func TestAttackRowsOfOneToken(t *testing.T) {
 	checkRefusal(t, err, wire.TooLarge, "rows", "decoded", "fewer rows")
 	if ids := v.fill("a", alone(100, 0)...); len(ids) != 100 {
 		t.Errorf("a smaller insertion got %d ids", len(ids))
+	}
+}
+
+func TestSamplingMasksAndExpertsAreChargedAndComeBack(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	held := func() int64 { return v.service.tableMemory.held.Load() }
+	before := held()
+	v.fill("a", alone(1, 0)...)
+	plain := held() - before
+
+	r := answer(4, 0, 0)
+	r.RoutedExperts = make([]uint16, 60*len(r.Tokens))
+	for i, m := range r.Mask {
+		if m == 0 {
+			r.SamplingMask.Append()
+		} else {
+			r.SamplingMask.Append(r.Tokens[i], 1000, 2000)
+		}
+	}
+	before = held()
+	v.fill("a", rollout.Group{Rollouts: []*rollout.Rollout{r}})
+	if more, want := held()-before-plain, int64(4*6+4*12+2*360); more != want {
+		t.Errorf("6 lists of 12 ids and 360 experts are charged %d bytes, want %d", more, want)
+	}
+	all, err := v.get(wire.SampleRequest{Table: "a", Export: true})
+	if err != nil || len(all.draws) != 2 {
+		t.Fatalf("an export of %d rollouts, %v", len(all.draws), err)
+	}
+	if got := all.draws[1].Rollout; !reflect.DeepEqual(got.SamplingMask, r.SamplingMask) ||
+		!slices.Equal(got.RoutedExperts, r.RoutedExperts) {
+		t.Errorf("got %+v", got)
 	}
 }
 

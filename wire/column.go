@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -468,8 +469,8 @@ func openOffsets[T int32 | int64](c *column, d arrow.ArrayData, limit int) *faul
 	return nil
 }
 
-// openViews opens lists that may lie anywhere in their child. Together they may have no more items than the child: a
-// small message could otherwise become a large one.
+// openViews opens lists that may lie anywhere in their child. No two may show the same item: a small message could
+// otherwise become a large one.
 func openViews[T int32 | int64](c *column, d arrow.ArrayData, limit int) *fault {
 	starts, ok := numbers[T](d, 1, c.n)
 	sizes, too := numbers[T](d, 2, c.n)
@@ -477,7 +478,7 @@ func openViews[T int32 | int64](c *column, d arrow.ArrayData, limit int) *fault 
 		return broken("too few offsets and sizes for %d entries", c.n)
 	}
 	c.starts, c.ends, c.shifted = make([]int32, c.n), make([]int32, c.n), true
-	items := int64(0)
+	var shown []int // lists with items
 	for i, start := range starts {
 		if c.null(i) {
 			continue
@@ -486,10 +487,16 @@ func openViews[T int32 | int64](c *column, d arrow.ArrayData, limit int) *fault 
 		if at < 0 || size < 0 || at > int64(limit) || size > int64(limit)-at {
 			return broken("entry %d is %d items from %d on, of %d", i, size, at, limit)
 		}
-		if items += size; items > int64(limit) {
+		c.starts[i], c.ends[i] = int32(at), int32(at+size)
+		if size > 0 {
+			shown = append(shown, i)
+		}
+	}
+	slices.SortStableFunc(shown, func(i, j int) int { return cmp.Compare(c.starts[i], c.starts[j]) })
+	for k := 1; k < len(shown); k++ {
+		if i := shown[k]; c.starts[i] < c.ends[shown[k-1]] {
 			return badEntry(i, "give lists, not views", "a view of items that others show too")
 		}
-		c.starts[i], c.ends[i] = int32(at), int32(at+size)
 	}
 	return nil
 }

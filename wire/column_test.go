@@ -33,8 +33,11 @@ func fullRows(t testing.TB) map[string]arrow.Array {
 		"advantages":   {"list<float32>", `[[0, 1], null, [0, 2], null]`},
 		"values":       {"list<float32>", `[null, [1, 2, 3], null, [4, 5]]`},
 		"ref_logprobs": {"list<float32>", `[[0, -1], [0, -1, -2], [0, -3], [-4, -5]]`},
-		"images":       {"list<binary>", `[["aGFsbG8="], [], null, ["d2VsdA==", "IQ=="]]`},
-		"text":         {"utf8", `["a", "a longer text than twelve bytes", null, "größer als zwölf Bytes"]`},
+		"sampling_mask": {"list<list<int32>>",
+			`[[[], [2]], null, [[], [5, 7, 9]], [[1, 8], []]]`},
+		"routed_experts": {"list<uint16>", `[[0, 1, 2, 3], null, [7, 65535], null]`},
+		"images":         {"list<binary>", `[["aGFsbG8="], [], null, ["d2VsdA==", "IQ=="]]`},
+		"text":           {"utf8", `["a", "a longer text than twelve bytes", null, "größer als zwölf Bytes"]`},
 		"meta": {"map<utf8,utf8>",
 			`[[{"key": "a", "value": "1"}], [], null, [{"key": "a", "value": "2"}, {"key": "b", "value": "3"}]]`},
 	} {
@@ -79,7 +82,12 @@ func otherTypes() map[string][]arrow.DataType {
 		"tokens": append(small, lists...), "mask": append(small, lists...), "versions": lists,
 		"logprobs": fractions, "advantages": fractions, "values": append(fractions, lists...),
 		"ref_logprobs": fractions,
-		"temperature":  floats, "reward": floats, "advantage": append(floats, arrow.PrimitiveTypes.Int64,
+		"sampling_mask": {list(list(arrow.PrimitiveTypes.Int64)), list(arrow.LargeListOf(arrow.PrimitiveTypes.Uint8)),
+			list(arrow.ListViewOf(arrow.PrimitiveTypes.Int32)), arrow.ListViewOf(list(arrow.PrimitiveTypes.Uint16)),
+			arrow.LargeListOf(list(arrow.PrimitiveTypes.Float64))},
+		"routed_experts": append(small[2:], list(arrow.PrimitiveTypes.Int32),
+			arrow.LargeListViewOf(arrow.PrimitiveTypes.Int64)),
+		"temperature": floats, "reward": floats, "advantage": append(floats, arrow.PrimitiveTypes.Int64,
 			arrow.PrimitiveTypes.Int8),
 		"top_p": {arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Int32},
 		"group": {arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Int8,
@@ -244,6 +252,16 @@ func TestValuesThatDoNotFitAreRefusedWithRowAndRemedy(t *testing.T) {
 			"row 1: turns[0].start is null: give a value"},
 		{"truncated", "int64", `[0, 1, 2, 0]`, "row 2: truncated is 2: give true or false, or 1 or 0"},
 		{"images", "list<binary>", `[null, null, ["IQ==", null], null]`, "row 2: images[1] is null: give a value"},
+		{"sampling_mask", "list<list<int64>>", `[null, null, [[], [3, 5000000000]], null]`,
+			"row 2: sampling_mask[1][1] is 5000000000: give a value that fits int32"},
+		{"sampling_mask", "list<list<int32>>", `[null, [[], [3, null], []], null, null]`,
+			"row 1: sampling_mask[1][1] is null: give a value"},
+		{"sampling_mask", "list<list<int32>>", `[null, [[], [3]], null, null]`,
+			"row 1: length of sampling_mask is 2: give one entry per token, 3"},
+		{"sampling_mask", "list<fixed_size_list<int32,1>>", `[[[1]], null, null, null]`,
+			"row 0: length of sampling_mask is 1: give one entry per token, 2"},
+		{"routed_experts", "list<int32>", `[null, null, null, [0, 70000]]`,
+			"row 3: routed_experts[1] is 70000: give a value that fits uint16"},
 	} {
 		columns := fourRows(t)
 		columns[c.name] = values(t, c.typ, c.json)
@@ -304,6 +322,9 @@ func madeOf(t arrow.DataType, n int, child arrow.Array, buffers ...[]int32) arro
 func TestInconsistentArraysAreRefused(t *testing.T) {
 	items, words := values(t, "int32", `[1, 2, 3, 4]`), values(t, "utf8", `["a", null, "c"]`)
 	lists, views := list(arrow.PrimitiveTypes.Int32), arrow.ListViewOf(arrow.PrimitiveTypes.Int32)
+	nested := func(outer arrow.DataType, o []int32, inner ...[]int32) arrow.Array {
+		return madeOf(outer, 4, madeOf(outer.(arrow.ListLikeType).Elem(), 3, items, inner...), o)
+	}
 	dictionary := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
 	for want, c := range map[string]struct {
 		name  string
@@ -317,8 +338,20 @@ func TestInconsistentArraysAreRefused(t *testing.T) {
 			madeOf(lists, 4, items, []int32{-1, 1, 2, 3, 4})},
 		"column tokens is broken: 16 bytes of offsets for 4 entries": {"tokens",
 			madeOf(lists, 4, items, []int32{0, 1, 2, 3})},
-		"row 2: tokens is a view of items that others show too: give lists, not views": {"tokens",
-			madeOf(views, 4, items, []int32{0, 0, 1, 2}, []int32{2, 2, 1, 2})},
+		"row 0: tokens is a view of items that others show too: give lists, not views": {"tokens",
+			madeOf(views, 4, items, []int32{2, 1, 0, 0}, []int32{2, 2, 0, 1})},
+		// As many items as there are, but of one image many times.
+		"row 1: images is a view of items that others show too: give lists, not views": {"images",
+			madeOf(arrow.ListViewOf(arrow.BinaryTypes.Binary), 4, values(t, "binary", `["aGFsbG8=", "", "", ""]`),
+				[]int32{0, 0, 0, 0}, []int32{1, 1, 1, 1})},
+		"column sampling_mask is broken: offset 3 is 4, of 3": {"sampling_mask",
+			nested(list(lists), []int32{0, 2, 2, 4, 4}, []int32{0, 1, 2, 3})},
+		"column sampling_mask is broken: offset 2 is 5, of 4": {"sampling_mask",
+			nested(list(lists), []int32{0, 2, 2, 2, 3}, []int32{0, 1, 5, 5})},
+		"column sampling_mask is broken: offset 2 is 0, of 4": {"sampling_mask",
+			nested(list(lists), []int32{0, 2, 2, 2, 3}, []int32{0, 1, 0, 4})},
+		"row 0: sampling_mask[1] is a view of items that others show too: give lists, not views": {"sampling_mask",
+			nested(list(views), []int32{0, 2, 2, 2, 3}, []int32{0, 1, 2}, []int32{2, 2, 1})},
 		"column tokens is broken: entry 3 is 2 items from 3 on, of 4": {"tokens",
 			madeOf(views, 4, items, []int32{0, 0, 1, 3}, []int32{1, 0, 1, 2})},
 		"column tokens is broken: too few offsets and sizes for 4 entries": {"tokens",

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -92,6 +93,8 @@ func Draws(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Draw, error) {
 	share(&b.advantages, rollouts, func(r *rollout.Rollout, s []float32) { r.Advantages = s })
 	share(&b.values, rollouts, func(r *rollout.Rollout, s []float32) { r.Values = s })
 	share(&b.refLogprobs, rollouts, func(r *rollout.Rollout, s []float32) { r.RefLogprobs = s })
+	share(&b.routedExperts, rollouts, func(r *rollout.Rollout, s []uint16) { r.RoutedExperts = s })
+	shareIDLists(&b.samplingMask, rollouts)
 	for row := range n {
 		r := &rollouts[row]
 		b.decodeRow(r, row)
@@ -121,11 +124,41 @@ func share[T any](c *column, rollouts []rollout.Rollout, set func(*rollout.Rollo
 	}
 }
 
+// shareIDLists sets the sampling mask of every rollout to its part of a column. Ends, which count from the rollout's
+// first id, are not shared, nor are ids that do not follow one another.
+func shareIDLists(c *column, rollouts []rollout.Rollout) {
+	if c.absent || c.n == 0 {
+		return
+	}
+	lists := &c.parts[0]
+	for i := range rollouts {
+		start, end := c.list(i)
+		if start == end {
+			continue
+		}
+		m := &rollouts[i].SamplingMask
+		if lists.shifted {
+			free := uncleared(end - start + c.ids(i))
+			*m = copyIDLists(&free, c, i)
+			continue
+		}
+		first, last := lists.starts[start], lists.ends[end-1]
+		m.Ends = make([]int32, end-start)
+		for k := range m.Ends {
+			m.Ends[k] = lists.ends[start+k] - first
+		}
+		if first < last {
+			m.IDs = typed[int32](lists.parts[0].fixed(int(first), int(last), 4))[: last-first : last-first]
+		}
+	}
+}
+
 // batchColumns is the opened columns of a record batch. Missing ones are absent.
 type batchColumns struct {
 	promptID, tokens, mask, logprobs, versions, version                  column
 	temperature, topP, reward, truncated, turns                          column
 	advantage, advantages, values, refLogprobs                           column
+	samplingMask, routedExperts                                          column
 	images, text, meta, group                                            column
 	id, probability, weight, staleness, uses, groupMean, groupStd, fresh column
 	redelivered                                                          column
@@ -144,7 +177,8 @@ func (b *batchColumns) byName() map[string]*column {
 		"version":  &b.version, "temperature": &b.temperature, "top_p": &b.topP, "reward": &b.reward,
 		"truncated": &b.truncated,
 		"turns":     &b.turns, "advantage": &b.advantage, "advantages": &b.advantages, "values": &b.values,
-		"ref_logprobs": &b.refLogprobs, "images": &b.images, "text": &b.text, "meta": &b.meta, "group": &b.group,
+		"ref_logprobs": &b.refLogprobs, "sampling_mask": &b.samplingMask, "routed_experts": &b.routedExperts,
+		"images": &b.images, "text": &b.text, "meta": &b.meta, "group": &b.group,
 		"id": &b.id, "probability": &b.probability, "weight": &b.weight, "staleness": &b.staleness, "uses": &b.uses,
 		"group_mean": &b.groupMean, "group_std": &b.groupStd, "fresh": &b.fresh,
 		"redelivered": &b.redelivered,
@@ -165,6 +199,9 @@ func openInsertion(rec arrow.RecordBatch, extra []arrow.Field) (*batchColumns, e
 			turn := turnsType().(*arrow.ListType).Elem().(*arrow.StructType).Fields()
 			turn[2].Nullable, turn[3].Nullable = true, true
 			f.Type = listOf(arrow.StructOf(turn...))
+		}
+		if f.Name == "sampling_mask" { // a null list is an empty one
+			f.Type = arrow.ListOf(listOf(arrow.PrimitiveTypes.Int32))
 		}
 	}
 	b, err := openBatch(rec, fields, extra)
@@ -281,9 +318,14 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	if single {
 		versions = masks
 	}
+	experts, lists := b.routedExperts.length(row), b.samplingMask.length(row)
+	if lists > 0 && lists != b.tokens.length(row) { // checked before memory is taken: lists may take no bytes
+		return &rollout.FieldError{Row: row, Field: "length of sampling_mask", Value: strconv.Itoa(lists),
+			Remedy: "give one entry per token, " + strconv.Itoa(b.tokens.length(row))}
+	}
 	words := b.tokens.length(row) + b.logprobs.length(row) + versions +
-		b.advantages.length(row) + b.values.length(row) + b.refLogprobs.length(row)
-	free := uncleared(words + (masks+3)/4)
+		b.advantages.length(row) + b.values.length(row) + b.refLogprobs.length(row) + lists + b.samplingMask.ids(row)
+	free := uncleared(words + (2*experts+masks+3)/4)
 	r.Tokens = copyWords[int32](&free, &b.tokens, row)
 	r.Logprobs = copyWords[float32](&free, &b.logprobs, row)
 	r.Versions = copyWords[rollout.Version](&free, &b.versions, row)
@@ -293,8 +335,14 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	r.Advantages = copyWords[float32](&free, &b.advantages, row)
 	r.Values = copyWords[float32](&free, &b.values, row)
 	r.RefLogprobs = copyWords[float32](&free, &b.refLogprobs, row)
+	r.SamplingMask = copyIDLists(&free, &b.samplingMask, row)
+	if experts > 0 {
+		start, end := b.routedExperts.list(row)
+		r.RoutedExperts = typed[uint16](bytesOf(free))[:experts:experts]
+		copy(bytesOf(r.RoutedExperts), b.routedExperts.parts[0].fixed(start, end, 2))
+	}
 	if masks > 0 {
-		r.Mask = bytesOf(free)[:masks:masks]
+		r.Mask = bytesOf(free)[2*experts:][:masks:masks]
 		start, end := b.mask.list(row)
 		copy(r.Mask, b.mask.parts[0].fixed(start, end, 1))
 	}
@@ -340,6 +388,29 @@ func copyWords[T any](free *[]int32, c *column, row int) []T {
 		copy(bytesOf(words), c.parts[0].fixed(start, end, 4))
 	}
 	return words
+}
+
+// ids returns the number of ids in the lists of a row.
+func (c *column) ids(row int) (sum int) {
+	start, end := c.list(row)
+	for i := start; i < end; i++ {
+		sum += c.parts[0].length(i)
+	}
+	return sum
+}
+
+// copyIDLists copies the lists of a row into free memory. The lists need not follow one another in the batch.
+func copyIDLists(free *[]int32, c *column, row int) rollout.IDLists {
+	start, end := c.list(row)
+	l := rollout.IDLists{Ends: takeWords[int32](free, end-start), IDs: takeWords[int32](free, c.ids(row))}
+	n := 0
+	for i := range l.Ends {
+		if from, to := c.parts[0].list(start + i); from < to {
+			n += copy(bytesOf(l.IDs[n:]), c.parts[0].parts[0].fixed(from, to, 4)) / 4
+		}
+		l.Ends[i] = int32(n)
+	}
+	return l
 }
 
 // decodeRow sets what is not per token, but for temperature, top_p and advantage. Images share the batch's memory.

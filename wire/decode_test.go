@@ -89,8 +89,8 @@ func TestNullsCountAsMissing(t *testing.T) {
 		"prompt_id": "utf8", "temperature": "float32", "top_p": "float32", "truncated": "bool",
 		"turns":     "list<struct<start:int32,end:int32>>",
 		"advantage": "float32", "advantages": "list<float32>", "values": "list<float32>",
-		"ref_logprobs": "list<float32>",
-		"images":       "list<binary>", "text": "utf8", "meta": "map<utf8,utf8>", "versions": "list<int32>", "group": "int64",
+		"ref_logprobs": "list<float32>", "sampling_mask": "list<list<int32>>", "routed_experts": "list<uint16>",
+		"images": "list<binary>", "text": "utf8", "meta": "map<utf8,utf8>", "versions": "list<int32>", "group": "int64",
 	} {
 		columns[name] = values(t, typ, `[null, null, null, null]`)
 	}
@@ -104,6 +104,26 @@ func TestNullsCountAsMissing(t *testing.T) {
 	want, _, _ := Groups(batch(t, fourRows(t)), nil)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestNullListsOfTheSamplingMaskAreEmpty(t *testing.T) {
+	columns := fourRows(t)
+	columns["sampling_mask"] = values(t, "list<list<int64>>", `[[null, [2, 9]], null, [null, null], [[8], [9, 11]]]`)
+	groups, _, err := Groups(batch(t, columns), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []rollout.IDLists{
+		{Ends: []int32{0, 2}, IDs: []int32{2, 9}}, {}, {Ends: []int32{0, 0}},
+		{Ends: []int32{1, 3}, IDs: []int32{8, 9, 11}},
+	} {
+		if got := groups[i].Rollouts[0].SamplingMask; !reflect.DeepEqual(got, want) {
+			t.Errorf("row %d has %v, want %v", i, got, want)
+		}
+		if err := groups[i].Validate(rollout.Limits{}); err != nil {
+			t.Errorf("row %d: %v", i, err)
+		}
 	}
 }
 
@@ -155,7 +175,8 @@ func TestRolloutsShareNoMemoryWithTheirRows(t *testing.T) {
 	// A slice of one rollout cannot grow into another of it.
 	x := got[0].Rollouts[0]
 	for _, s := range []int{cap(x.Tokens) - len(x.Tokens), cap(x.Logprobs) - len(x.Logprobs),
-		cap(x.Versions) - len(x.Versions), cap(x.Mask) - len(x.Mask)} {
+		cap(x.Versions) - len(x.Versions), cap(x.Mask) - len(x.Mask),
+		cap(x.SamplingMask.IDs) - len(x.SamplingMask.IDs), cap(x.RoutedExperts) - len(x.RoutedExperts)} {
 		if s != 0 {
 			t.Errorf("a slice has room for %d more", s)
 		}
@@ -201,6 +222,27 @@ func TestUnclearedMemoryHasTheRequestedSize(t *testing.T) {
 		}
 		for i := range b {
 			b[i] = int32(i)
+		}
+	}
+}
+
+func TestDrawsReadSamplingMasksOfAnyLayout(t *testing.T) {
+	want := randomDraws(rand.New(rand.NewPCG(8, 8)), 20, nil)
+	rec, err := new(Gatherer).Batch(want, sampleSchema(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := make(map[string]arrow.Array)
+	for i, f := range rec.Schema().Fields() {
+		columns[f.Name] = rec.Column(i)
+	}
+	given := columns["sampling_mask"]
+	for _, dt := range []arrow.DataType{given.DataType(), list(arrow.ListViewOf(arrow.PrimitiveTypes.Int64)),
+		arrow.ListViewOf(arrow.LargeListViewOf(arrow.PrimitiveTypes.Int32))} {
+		columns["sampling_mask"] = valuesOf(t, dt, asJSON(t, given))
+		got, err := Draws(batch(t, columns), nil)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("as %s: %v", dt, err)
 		}
 	}
 }

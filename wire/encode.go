@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"math"
@@ -141,6 +142,10 @@ func (e *encoder) commonColumn(f arrow.Field) (arrow.ArrayData, error) {
 		return e.lists(f, 4, func(d *rollout.Draw) []byte { return bytesOf(d.Rollout.Values) })
 	case "ref_logprobs":
 		return e.lists(f, 4, func(d *rollout.Draw) []byte { return bytesOf(d.Rollout.RefLogprobs) })
+	case "sampling_mask":
+		return e.nested(f, func(d *rollout.Draw) int { return d.Rollout.SamplingMask.Len() }, e.idLists)
+	case "routed_experts":
+		return e.lists(f, 2, func(d *rollout.Draw) []byte { return bytesOf(d.Rollout.RoutedExperts) })
 	case "temperature":
 		return scalars(e, f, nil, 0, func(d *rollout.Draw) float32 { return d.Rollout.Temperature })
 	case "top_p":
@@ -254,6 +259,44 @@ func (e *encoder) turns(f arrow.Field, n int, _ []int32) (arrow.ArrayData, error
 		fields[i] = newData(turn.Field(i).Type, n, []*memory.Buffer{nil, b}, nil, 0)
 	}
 	return newData(turn, n, []*memory.Buffer{nil}, fields, 0), nil
+}
+
+// idLists encodes the n lists of token ids of all rows, which offsets divide among the rows.
+func (e *encoder) idLists(f arrow.Field, n int, offsets []int32) (arrow.ArrayData, error) {
+	buffer, dst := e.take(4 * (n + 1))
+	ends, sum, k := typed[int32](dst), 0, 1
+	ends[0] = 0
+	for i := range e.rows {
+		m := &e.rows[i].Rollout.SamplingMask
+		if last := m.Len() - 1; last >= 0 && int(m.Ends[last]) != len(m.IDs) {
+			buffer.Release()
+			return nil, &rollout.FieldError{Row: i, Field: f.Name,
+				Value:  fmt.Sprintf("%d ids, the last list ends at %d", len(m.IDs), m.Ends[last]),
+				Remedy: "give a list for each token, with Append"}
+		}
+		for _, end := range m.Ends {
+			ends[k] = int32(sum) + end
+			k++
+		}
+		if m.Len() > 0 {
+			sum += len(m.IDs)
+		}
+		if sum > math.MaxInt32 {
+			buffer.Release()
+			return nil, tooMany(f, "ids")
+		}
+	}
+	values, out := e.take(4 * sum)
+	InParts(len(e.rows), int64(4*sum), func(from, to int) {
+		for i := from; i < to; i++ {
+			if m := &e.rows[i].Rollout.SamplingMask; m.Len() > 0 {
+				copy(out[4*int(ends[offsets[i]]):], bytesOf(m.IDs))
+			}
+		}
+	})
+	list := f.Type.(*arrow.ListType).Elem().(*arrow.ListType)
+	ids := newData(list.Elem(), sum, []*memory.Buffer{nil, values}, nil, 0)
+	return newData(list, n, []*memory.Buffer{nil, buffer}, []arrow.ArrayData{ids}, 0), nil
 }
 
 // images encodes the n images of all rows as binary.

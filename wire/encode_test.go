@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
@@ -42,6 +43,17 @@ func TestABatchHasTheRequestedColumns(t *testing.T) {
 		if d.Rollout.Mask != nil || d.Rollout.PromptID != "" || d.Probability != 0 {
 			t.Errorf("draw %d has more than its columns: %+v", i, d)
 		}
+	}
+}
+
+func TestASamplingMaskThatDoesNotEndWithItsIDsIsNotSent(t *testing.T) {
+	groups := randomGroups(rand.New(rand.NewPCG(2, 2)), 1)
+	r := groups[0].Rollouts[0]
+	r.SamplingMask = rollout.IDLists{Ends: []int32{0, 2}, IDs: []int32{1, 2, 3}}
+	_, err := Rows(groups, nil)
+	var field *rollout.FieldError
+	if !errors.As(err, &field) || field.Row != 0 || field.Field != "sampling_mask" {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -101,6 +101,20 @@ func randomRollout(r *rand.Rand, prompt string) *rollout.Rollout {
 			}
 		}
 	}
+	if r.IntN(2) == 0 {
+		for i, token := range x.Tokens {
+			if x.Mask[i] == 0 || r.IntN(4) == 0 {
+				x.SamplingMask.Append()
+				continue
+			}
+			x.SamplingMask.Append(slices.Sorted(maps.Keys(map[int32]bool{token: true, r.Int32(): true, 1: true}))...)
+		}
+	}
+	if experts := r.IntN(3); experts > 0 {
+		for range n * experts {
+			x.RoutedExperts = append(x.RoutedExperts, uint16(r.Uint32()))
+		}
+	}
 	for at := int32(0); r.IntN(2) == 0 && int(at) < n; {
 		end := at + 1 + r.Int32N(int32(n)-at)
 		x.Turns = append(x.Turns, rollout.Turn{Start: at, End: end, Reward: r.Float32(), Done: r.IntN(2) == 0})

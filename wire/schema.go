@@ -64,6 +64,8 @@ func commonFields() []arrow.Field {
 		{Name: "advantages", Type: floats, Nullable: true},
 		{Name: "values", Type: floats, Nullable: true},
 		{Name: "ref_logprobs", Type: floats, Nullable: true},
+		{Name: "sampling_mask", Type: listOf(ints), Nullable: true},
+		{Name: "routed_experts", Type: listOf(arrow.PrimitiveTypes.Uint16), Nullable: true},
 		{Name: "images", Type: listOf(arrow.BinaryTypes.Binary), Nullable: true},
 		{Name: "text", Type: arrow.BinaryTypes.String, Nullable: true},
 		{Name: "meta", Type: metaType(), Nullable: true},

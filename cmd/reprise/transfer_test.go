@@ -59,6 +59,12 @@ func (s *served) fill(t *testing.T, table string, groups int) {
 				}
 				r.Mask, r.Versions, r.Logprobs = append(r.Mask, mask), append(r.Versions, version), append(r.Logprobs,
 					logprob)
+				r.RoutedExperts = append(r.RoutedExperts, uint16(i), uint16(number))
+				if mask == 0 {
+					r.SamplingMask.Append()
+				} else {
+					r.SamplingMask.Append(r.Tokens[i], r.Tokens[i]+1)
+				}
 			}
 			g.Rollouts = append(g.Rollouts, r)
 		}
@@ -117,6 +123,13 @@ func TestAnExportAndItsImportKeepATable(t *testing.T) {
 	said := succeeds(t, "", "export", s.at.GRPC+"/from", "--out", first, "--rows", "50")
 	if !strings.Contains(said, "270 rollouts") || !strings.Contains(said, "at version 4") {
 		t.Errorf("export said %q", said)
+	}
+	for _, rec := range rowsOf(t, first) {
+		for _, name := range []string{"sampling_mask", "routed_experts"} {
+			if nulls := rec.Column(rec.Schema().FieldIndices(name)[0]).NullN(); nulls != 0 {
+				t.Errorf("%d of %d rows were exported without %s", nulls, rec.NumRows(), name)
+			}
+		}
 	}
 	fails(t, call(t, "", "import", first, s.at.GRPC+"/to"), "version 4", "--advance")
 	said = succeeds(t, "", "import", first, s.at.GRPC+"/to", "--advance", "--rows", "32")

@@ -48,6 +48,14 @@ func groupsOf(sizes ...int) []rollout.Group {
 				r.Values, r.RefLogprobs = append(r.Values, random.Float32()), append(r.RefLogprobs, -random.Float32())
 			}
 			r.Advantages = slices.Clone(r.Values)
+			for i, m := range r.Mask {
+				r.RoutedExperts = append(r.RoutedExperts, uint16(i), uint16(random.Uint32()))
+				if m == 0 || i%3 == 0 {
+					r.SamplingMask.Append()
+				} else {
+					r.SamplingMask.Append(r.Tokens[i], r.Tokens[i]+1+random.Int32N(9))
+				}
+			}
 			g.Rollouts = append(g.Rollouts, r)
 		}
 		groups = append(groups, g)
