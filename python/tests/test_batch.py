@@ -68,6 +68,40 @@ def test_a_column_that_is_null_throughout_is_not_there() -> None:
     assert batch.padded().values is None
 
 
+def test_a_sampling_mask_comes_out_per_token() -> None:
+    lists = pa.array([[[], [2, 5], [7]], None, [[], [], [1], []]], pa.list_(pa.list_(pa.int32())))
+    batch = sampled(rollouts([3, 2, 4]), sampling_mask=lists)
+    for got, want in ((batch, lists.to_pylist()), (Batch(batch.record_batch.slice(1)), lists.to_pylist()[1:])):
+        assert [mask and [ids.tolist() for ids in mask] for mask in got.sampling_mask] == want
+    assert batch.sampling_mask[0][1].dtype == np.int32
+    for get in (batch.column, batch.flat):
+        with pytest.raises(Invalid, match="sampling_mask: several values per token: want the attribute sampling_mask"):
+            get("sampling_mask")
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_experts_come_out_per_token_padded_and_packed(side: str) -> None:
+    parts = [np.arange(6, dtype=np.uint16).reshape(3, 2), np.arange(10, 14, dtype=np.uint16).reshape(2, 2)]
+    column = pa.array([part.reshape(-1) for part in parts], pa.list_(pa.uint16()))
+    batch = sampled(rollouts([3, 2]), routed_experts=column)
+    assert all((got == want).all() and got.dtype == np.uint16 for got, want in zip(batch.routed_experts, parts))
+    padded = batch.padded(side=side, length=4)
+    assert padded.routed_experts.shape == (2, 4, 2) and padded.routed_experts.dtype == np.uint16
+    assert (padded.routed_experts[padded.attention_mask] == np.concatenate(parts)).all()
+    assert not padded.routed_experts[~padded.attention_mask].any()
+    packed = batch.packed(multiple_of=8)
+    assert (packed.routed_experts[:5] == np.concatenate(parts)).all() and not packed.routed_experts[5:].any()
+
+
+def test_experts_that_some_rollouts_lack_or_have_more_of_are_not_padded() -> None:
+    for second in (None, [1, 2]):
+        column = pa.array([[1, 2, 3, 4], second], pa.list_(pa.uint16()))
+        batch = sampled(rollouts([2, 2], prompt=1), routed_experts=column)
+        assert batch.padded().routed_experts is None and batch.packed().routed_experts is None
+        assert batch.routed_experts[0].tolist() == [[1, 2], [3, 4]]
+        assert batch.routed_experts[1] is None if second is None else batch.routed_experts[1].tolist() == [[1], [2]]
+
+
 def test_packed_arrays_follow_cu_seqlens(batch: Batch, columns: dict[str, list]) -> None:
     packed = batch.packed()
     assert packed.cu_seqlens.tolist() == [0, 5, 14, 17, 24] and packed.cu_seqlens.dtype == np.int32

@@ -12,7 +12,7 @@ from conftest import ROOT, rollouts
 
 import reprise
 from reprise import Invalid, record_batch
-from reprise.rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
+from reprise.rollouts import ENGINE_COLUMNS, OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
 
 LENGTHS = [5, 9, 3, 7]
 
@@ -180,6 +180,16 @@ WRONG = {
     "prompt_lengths: row 0: 0.5: want a whole number": {"tokens": [[1, 2]], "prompt_lengths": [0.5]},
     "lengths: row 0: 2.5: want a whole number": {"tokens": np.zeros((1, 4), int), "lengths": [2.5]},
     "turns: ": {**rollouts([3]), "turns": [["no turn"]]},
+    "sampling_mask: Value 2147483648 too large": {**rollouts([3]), "sampling_mask": [[[], [], [2**31]]]},
+    "sampling_mask: 2 rows: want 1": {**rollouts([3]), "sampling_mask": [None, None]},
+    "routed_experts: row 1: shape [2, 6]: want [4, E], a row for each token": {
+        **rollouts([3, 4]),
+        "routed_experts": [None, np.zeros((2, 6))],
+    },
+    "routed_experts: row 0: token 1: -1: want a whole number from 0 to 65535": {
+        **rollouts([3]),
+        "routed_experts": [[[0, 1], [2, -1], [3, 4]]],
+    },
 }
 
 
@@ -220,6 +230,48 @@ def test_a_rollout_is_made_from_a_prompt_and_its_completion() -> None:
     ]  # fmt: skip
     with pytest.raises(Invalid, match=r"logprobs: shape \[1\]: want \[2\], one for each token of the completion"):
         reprise.rollout("p", [1], [2, 3], logprobs=[0], version=0, reward=0)
+
+
+def test_a_sampling_mask_of_the_completion_is_joined_with_the_prompts_empty_lists() -> None:
+    row = reprise.rollout("p", [5, 6], [7, 8], logprobs=[-0.5, 0], version=3, reward=1, sampling_mask=[[9, 7, 2], None])
+    batch = record_batch([row, reprise.rollout("p", [5], [6], logprobs=[0], version=3, reward=1)])
+    assert batch["sampling_mask"].to_pylist() == [[[], [], [2, 7, 9], []], None]
+    assert batch["sampling_mask"].type == pa.list_(pa.list_(pa.int32()))
+    with pytest.raises(Invalid, match="sampling_mask: 1 lists: want 2, one for each token of the completion"):
+        reprise.rollout("p", [5], [6, 7], logprobs=[0, 0], version=0, reward=0, sampling_mask=[[6]])
+
+
+def test_sampling_masks_are_sorted_within_their_tokens() -> None:
+    masks = [[[], np.array([8, 3, 5]), [1]], None, [np.array([2], np.int64), [], [0, 2**31 - 1]]]
+    batch = record_batch({**rollouts([3, 4, 3]), "sampling_mask": masks})
+    assert batch["sampling_mask"].to_pylist() == [[[], [3, 5, 8], [1]], None, [[2], [], [0, 2**31 - 1]]]
+    given = batch["sampling_mask"]
+    assert record_batch({**rollouts([3, 4, 3]), "sampling_mask": given})["sampling_mask"].equals(given)
+
+
+def test_every_form_of_experts_gives_the_same() -> None:
+    lengths, width = [2, 4], 5
+    flat = np.arange(6 * 2 * 3).reshape(6, 2, 3)  # tokens, layers, experts per token
+    parts = [flat[:2], flat[2:]]
+    keep = np.arange(width) < np.array(lengths)[:, None]
+    padded = np.full((2, width, 2, 3), 7)
+    padded[keep] = flat
+    tokens = np.zeros((2, width), int)
+    for name, columns in {
+        "arrays": {**rollouts(lengths), "routed_experts": parts},
+        "per token": {**rollouts(lengths), "routed_experts": [part.reshape(-1).tolist() for part in parts]},
+        "flat": {"tokens": np.zeros(6, int), "lengths": lengths, "routed_experts": flat},
+        "padded": {"tokens": tokens, "lengths": lengths, "routed_experts": padded},
+    }.items():
+        column = record_batch(columns)["routed_experts"]
+        assert column.type == pa.list_(pa.uint16())
+        assert column.to_pylist() == [part.reshape(-1).tolist() for part in parts], name
+
+
+def test_the_last_token_that_an_engine_does_not_run_has_experts_0() -> None:
+    experts = np.array([[[1, 2]], [[3, 4]]])
+    batch = record_batch({**rollouts([3, 4]), "routed_experts": [experts, None]})
+    assert batch["routed_experts"].to_pylist() == [[1, 2, 3, 4, 0, 0], None]
 
 
 GOLDEN = ROOT / "wire" / "testdata"
@@ -281,7 +333,7 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def test_every_column_of_the_wire_is_known_here() -> None:
-    known = {*TOKEN_COLUMNS, *ROW_COLUMNS, *OTHER_COLUMNS}
+    known = {*TOKEN_COLUMNS, *ENGINE_COLUMNS, *ROW_COLUMNS, *OTHER_COLUMNS}
     theirs = {name for name in read("insert").schema.names if not name.startswith("x_")}
     assert known - theirs == {"version"} and theirs <= known
 

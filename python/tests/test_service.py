@@ -43,10 +43,18 @@ def test_what_is_inserted_comes_back_bit_for_bit(table: Create) -> None:
         "images": [[b"\x00\xff"], [], [b"", b"x"], []],
         "values": [np.arange(n, dtype=np.float32) / 3 for n in LENGTHS],
         "ref_logprobs": [None, np.zeros(9, np.float32), None, None],
+        "routed_experts": [np.arange(10) * 6553, None, np.arange(9), None],
         "turns": [[], [{"start": 2, "end": 9, "reward": 0.5, "done": True}], [], []],
         "x_score": [1.5, 2.5, 3.5, 4.5],
         "x_ids": [[1], [], [2, 3], [2**60]],
     }
+    tokens = given["tokens"]
+    given["sampling_mask"] = [
+        [[], [], *(sorted({token, 1, 60_000}) for token in tokens[0][2:])],
+        None,
+        [[]] * 3,
+        [[], [], [tokens[3][2]], *[[]] * 4],
+    ]
     ids = t.insert(given, group_size=2)
     assert ids.dtype == np.uint64 and len(ids) == len(t) == 4
     for got in (t.sample(4).record_batch, t.export().combine_chunks().to_batches()[0]):
@@ -99,6 +107,9 @@ def test_a_repeated_batch_id_inserts_once(table: Create) -> None:
         ({"tokens": [[1, 2, 70_000], [1, 2, 3]]}, "tokens"),
         ({"mask": [[0, 0, 0], [0, 0, 1]]}, "mask"),
         ({"prompt_id": None, "logprobs": None}, "logprobs"),
+        ({"sampling_mask": [[[]] * 3, [[1], [], []]]}, r"sampling_mask\[0\]"),
+        ({"sampling_mask": [None, [[], [], [60_000]]]}, r"sampling_mask\[2\]\[0\]"),
+        ({"routed_experts": pa.array([None, [1, 2]], pa.list_(pa.uint16()))}, "routed_experts"),
     ],
 )
 def test_bad_rollouts_are_refused_by_name_and_nothing_is_kept(table: Create, change: dict, message: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from .arrays import Array
 from .errors import Invalid, NotFound
 from .padded import Packed, Padded
-from .rollouts import TOKEN_COLUMNS
+from .rollouts import ENGINE_COLUMNS, TOKEN_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Batch:
         if record_batch.schema.get_field_index("tokens") >= 0:
             self._frame = "tokens"
         else:
-            known = [f.name for f in record_batch.schema if pa.types.is_list(f.type) and not f.name.startswith("x_")]
+            known = [name for name in record_batch.schema.names if name in TOKEN_COLUMNS]
             self._frame = known[0] if known else ""
 
     def __len__(self) -> int:
@@ -132,6 +132,8 @@ class Batch:
         array = self._arrow(name)
         if name in TOKEN_COLUMNS:
             raise Invalid(f"{name}: one value per token: want flat({name!r}) or ragged({name!r})")
+        if name in ENGINE_COLUMNS:
+            raise Invalid(f"{name}: several values per token: want the attribute {name}")
         if (
             array.null_count and pa.types.is_floating(array.type) and not name.startswith("x_")
         ):  # only advantage may be null
@@ -158,6 +160,8 @@ class Batch:
         array = self._arrow(name)
         if not pa.types.is_list(array.type):
             raise Invalid(f"{name}: {array.type}, one value per rollout: want column({name!r})")
+        if name in ENGINE_COLUMNS:
+            raise Invalid(f"{name}: several values per token: want the attribute {name}")
         if array.null_count == 0:
             values = array.values
             begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
@@ -172,6 +176,34 @@ class Batch:
     def ragged(self, name: str) -> list[Array]:
         """Return a column with one value per token as B arrays [L], views of the flat one."""
         return list(np.split(self.flat(name), self.offsets[1:-1]))
+
+    @cached_property
+    def sampling_mask(self) -> list[list[Array] | None]:
+        """[B]: per rollout L arrays, int32, of the ids that could have been drawn for each token; an empty array means
+        the whole vocabulary. None for a rollout without a mask."""
+        column = self._arrow("sampling_mask")
+        ends, ids = self._lists(column.flatten())
+        lists = np.split(ids, ends[1:-1]) if len(ends) > 1 else []
+        starts, _ = self._lists(column)
+        spans = zip(column.is_valid().to_pylist(), starts[:-1].tolist(), starts[1:].tolist())
+        return [lists[begin:end] if known else None for known, begin, end in spans]
+
+    @cached_property
+    def routed_experts(self) -> list[Array | None]:
+        """[B]: per rollout an array [L, E], uint16, of the experts that the engine's router chose for each token, with
+        E = layers x experts per token. None for a rollout without them."""
+        column = self._arrow("routed_experts")
+        starts, flat = self._lists(column)
+        parts = zip(column.is_valid().to_pylist(), np.split(flat, starts[1:-1]), self.lengths.tolist())
+        return [part.reshape(length, -1) if known else None for known, part, length in parts]
+
+    @staticmethod
+    def _lists(column: pa.Array) -> tuple[Array, Array]:
+        """Return where the lists of a column begin and end, int64 [B + 1], and their items. Null is an empty list."""
+        lengths = np.asarray(column.value_lengths().fill_null(0)).astype(np.int64)
+        items = column.flatten()
+        values = np.arange(len(items)) if pa.types.is_list(items.type) else items.to_numpy(zero_copy_only=False)
+        return np.concatenate([[0], np.cumsum(lengths)]), values
 
     @cached_property
     def advantages(self) -> Array:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 """A numpy array or a torch tensor."""
 
+ABSENT = {"values": None, "ref_logprobs": None, "routed_experts": None}
+"""What a batch may be without."""
+
 
 @dataclass(frozen=True)
 class _Rows(Generic[A]):
@@ -49,6 +52,9 @@ class _Rows(Generic[A]):
     """float32 [B, L] or [N]: of a critic, if the producer gave them."""
     ref_logprobs: A | None
     """float32 [B, L] or [N]: of a reference policy, if the producer gave them."""
+    routed_experts: A | None
+    """uint16 [B, L, E] or [N, E] (torch: int32): `Batch.routed_experts`, if all rollouts have as many per token; 0 in
+    padding."""
 
     def asdict(self) -> dict[str, A]:
         """Return the arrays by name, without those that are None."""
@@ -73,6 +79,7 @@ class Padded(_Rows[A]):
         padded: Padded[Array] = Padded(
             attention_mask=padder.keep,
             position_ids=padder.positions(),
+            routed_experts=_experts(batch, padder.keep.shape, padder.keep),
             **_per_row(batch),
             **_per_token(batch, pad_id, padder.pad),
         )
@@ -80,7 +87,7 @@ class Padded(_Rows[A]):
 
     def torch(self, device: Any = None, *, non_blocking: bool = False) -> Padded[Any]:
         """Return torch tensors on a device. Tokens, ids and versions are int64."""
-        tensors: Padded[Any] = Padded(**{"values": None, "ref_logprobs": None, **self._tensors(device, non_blocking)})
+        tensors: Padded[Any] = Padded(**{**ABSENT, **self._tensors(device, non_blocking)})
         return tensors
 
 
@@ -112,6 +119,7 @@ class Packed(_Rows[A]):
             sequence_ids=rows,
             max_seqlen=int(np.diff(bounds).max(initial=0)),
             position_ids=pad(batch.positions, 0),
+            routed_experts=_experts(batch, (total + rest,), slice(total)),
             **_per_row(batch),
             **_per_token(batch, pad_id, pad),
         )
@@ -122,7 +130,7 @@ class Packed(_Rows[A]):
         tensors = self._tensors(device, non_blocking)
         tensors["cu_seqlens"] = _from_numpy(self.cu_seqlens).to(device=device, non_blocking=non_blocking)
         tensors["max_seqlen"] = self.max_seqlen
-        packed: Packed[Any] = Packed(**{"values": None, "ref_logprobs": None, **tensors})
+        packed: Packed[Any] = Packed(**{**ABSENT, **tensors})
         return packed
 
 
@@ -160,6 +168,17 @@ def _per_token(batch: Batch, pad_id: int, pad: Any) -> dict[str, Any]:
     }
 
 
+def _experts(batch: Batch, shape: tuple[int, ...], at: Any) -> Array | None:
+    """Place the experts of the batch's tokens in an array [*shape, E]; None if rollouts have none or other numbers."""
+    parts = batch.routed_experts if batch.has("routed_experts") else []
+    known = [part for part in parts if part is not None]
+    if not parts or len(known) < len(parts) or len({part.shape[1] for part in known}) > 1:
+        return None
+    out = np.zeros((*shape, known[0].shape[1]), np.uint16)
+    out[at] = np.concatenate(known)
+    return out
+
+
 def _from_numpy(array: Any) -> Any:
     import torch
 
@@ -174,6 +193,8 @@ def _tensor(value: Any, device: Any, non_blocking: bool) -> Any:
         return value
     if value.dtype in (np.uint64, np.int32):  # torch indexes with int64; ids stay far below 2**63
         value = value.astype(np.int64)
+    elif value.dtype == np.uint16:  # torch computes little with it
+        value = value.astype(np.int32)
     return _from_numpy(value).to(device=device, non_blocking=non_blocking)
 
 

@@ -52,6 +52,12 @@ OTHER_COLUMNS: dict[str, pa.DataType] = {
 }
 """Columns of text and nested columns."""
 
+ENGINE_COLUMNS: dict[str, pa.DataType] = {
+    "sampling_mask": pa.list_(pa.list_(pa.int32())),
+    "routed_experts": pa.list_(pa.uint16()),
+}
+"""Columns with several numbers per token, which inference engines give."""
+
 LAYOUT_KEYS = ("lengths", "attention_mask", "prompt_lengths")
 """Keys of an insertion that are not columns: they locate the tokens in padded or flat columns."""
 
@@ -66,6 +72,7 @@ def rollout(
     reward: float,
     temperature: float = 1.0,
     top_p: float = 1.0,
+    sampling_mask: Sequence[Any] | None = None,
     **columns: Any,
 ) -> dict[str, Any]:
     """Return the rollout of one completion: a row for `Table.insert`, with prompt and completion joined.
@@ -74,10 +81,12 @@ def rollout(
         prompt_id: names the prompt; stable across runs.
         prompt: its token ids [P].
         tokens: of the completion [C], the end-of-sequence token included.
-        logprobs: [C] of the policy that sampled the tokens, natural log of softmax(logits / temperature) before top-p.
+        logprobs: [C] of the policy that sampled the tokens, natural log of softmax(logits / temperature) over the ids
+            of the sampling mask, or without one over the whole vocabulary, before top-p.
         version: of the weights that sampled them.
         reward: of the completion.
         temperature, top_p: of the sampling.
+        sampling_mask: [C] for each token of the completion the ids that could have been drawn.
         columns: any other column of `Table.insert`; one per token has P + C entries.
     """
     prompt, tokens, logprobs = to_numpy(prompt), to_numpy(tokens), to_numpy(logprobs)
@@ -85,6 +94,11 @@ def rollout(
         raise Invalid(
             f"logprobs: shape {list(logprobs.shape)}: want {list(tokens.shape)}, one for each token of the completion"
         )
+    if sampling_mask is not None:
+        if len(sampling_mask) != len(tokens):
+            raise Invalid(f"sampling_mask: {len(sampling_mask)} lists: want {len(tokens)}, one for each token of the "
+                          "completion")  # fmt: skip
+        columns["sampling_mask"] = [[]] * len(prompt) + list(sampling_mask)
     pad = np.zeros(len(prompt), np.uint8)
     return {
         "prompt_id": prompt_id,
@@ -184,6 +198,10 @@ def _from_columns(columns: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
             continue
         if name in TOKEN_COLUMNS:
             arrays[name] = layout.lists(name, value)
+        elif name == "sampling_mask":
+            arrays[name] = layout.id_lists(name, value)
+        elif name == "routed_experts":
+            arrays[name] = layout.experts(name, value)
         elif isinstance(value, (pa.Array, pa.ChunkedArray)) and (
             name in ROW_COLUMNS or name in OTHER_COLUMNS or name[:2] == "x_"
         ):
@@ -196,7 +214,8 @@ def _from_columns(columns: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
             extra = extra() if callable(extra) else extra
             arrays[name] = _extra_column(name, value, layout.rows, extra)
         else:
-            known = difflib.get_close_matches(name, [*TOKEN_COLUMNS, *ROW_COLUMNS, *OTHER_COLUMNS, *LAYOUT_KEYS], n=1)
+            ours = [*TOKEN_COLUMNS, *ENGINE_COLUMNS, *ROW_COLUMNS, *OTHER_COLUMNS, *LAYOUT_KEYS]
+            known = difflib.get_close_matches(name, ours, n=1)
             hint = f" (did you mean {known[0]}?)" if known else ""
             raise Invalid(
                 f"{name}: no such column{hint}: columns of your own begin with x_ and are declared with the table"
@@ -368,6 +387,63 @@ class Layout:
             return pa.ListArray.from_arrays(self.offsets, values)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(absent))
+
+    def id_lists(self, name: str, value: Any) -> pa.Array:
+        """Return lists of ids, for each rollout one per token, as nested Arrow lists; None is a null row, or no ids.
+
+        Ids are sorted within their list, as the service wants them: engines give them in any order.
+        """
+        if isinstance(value, (pa.Array, pa.ChunkedArray)):
+            return _list_array(name, value)
+        _check_rows(name, len(value), self.rows)
+        try:
+            rows = pa.array(list(value), type=ENGINE_COLUMNS[name])
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(f"{name}: {error}: want for each token a list of ids in the range of int32") from error
+        lists = rows.flatten()
+        ids = lists.flatten().to_numpy(zero_copy_only=False)
+        lengths = np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
+        token = np.repeat(np.arange(len(lists)), lengths)
+        if ((np.diff(ids) < 0) & (np.diff(token) == 0)).any():
+            ids = ids[np.lexsort((ids, token))]
+        ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        sorted_lists = pa.ListArray.from_arrays(ends, pa.array(ids, pa.int32()))
+        return pa.ListArray.from_arrays(rows.offsets, sorted_lists, mask=rows.is_null())
+
+    def experts(self, name: str, value: Any) -> pa.Array:
+        """Return the experts of each token, an array [L, ...] per rollout, as an Arrow list array; None is a null row.
+
+        Engines return L - 1 rows: they do not run the last token, whose row becomes 0.
+        """
+        if isinstance(value, (pa.Array, pa.ChunkedArray)):
+            return _list_array(name, value)
+        array = dense(value)
+        if array is not None:
+            if len(array) == self.total and array.ndim > 1:
+                value = np.split(array, np.asarray(self.offsets)[1:-1])
+            elif self.keep is not None and array.shape[:2] == self.keep.shape:
+                value = [part[keep] for part, keep in zip(array, self.keep)]
+        _check_rows(name, len(value), self.rows)
+        parts: list[Array | None] = []
+        for row, part in enumerate(value):
+            if part is None:
+                parts.append(None)
+                continue
+            array, length = to_numpy(part), int(self.lengths[row])
+            if array.ndim > 1 and len(array) == length - 1:
+                array = np.concatenate([array, np.zeros((1, *array.shape[1:]), array.dtype)])
+            if array.ndim == 0 or (len(array) % length if array.ndim == 1 else len(array) != length):
+                raise Invalid(f"{name}: row {row}: shape {list(array.shape)}: want [{length}, E], a row for each token")
+            where = "row {}: token {{}}".format(row).format
+            width = max(array.size // length, 1)
+            parts.append(cast(name, array.reshape(-1), np.uint16, lambda entry: where(entry // width)))
+        sizes = [0 if part is None else len(part) for part in parts]
+        if sum(sizes) > np.iinfo(np.int32).max:
+            raise Invalid(f"{name}: {sum(sizes)} in one insertion: want fewer than 2**31; insert in parts")
+        flat = np.concatenate([part for part in parts if part is not None] or [np.empty(0, np.uint16)])
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
+        absent = pa.array([part is None for part in parts])
+        return pa.ListArray.from_arrays(offsets, pa.array(flat), mask=absent)
 
     @staticmethod
     def _cast(name: str, flat: Array, lengths: Array) -> pa.Array:

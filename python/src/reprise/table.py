@@ -127,10 +127,14 @@ class Table:
 
         - ``tokens`` (required): in the range of int32.
         - ``mask`` (required, or ``prompt_lengths`` [B]): 1 where the policy produced the token.
-        - ``logprobs`` (required): of the behaviour policy, natural log of softmax(logits / temperature) before top-p; 0
-          where mask is 0.
+        - ``logprobs`` (required): of the behaviour policy, natural log of softmax(logits / temperature) over the ids of
+          ``sampling_mask``, or without one over the whole vocabulary, before top-p; 0 where mask is 0.
         - ``versions`` (required, or ``version``): of the weights that produced the token; -1 where mask is 0.
         - ``advantages``, ``values``, ``ref_logprobs``: optional.
+        - ``sampling_mask``, optional: for each rollout L lists of the ids that the sampler could have drawn, the
+          sampled token among them; empty where mask is 0, and where the token was drawn from the whole vocabulary.
+        - ``routed_experts``, optional: of the engine's router, for each rollout an array [L, ...] or, as engines return
+          it, [L - 1, ...], of 0 to 65535; or padded [B, W, ...], or flat [N, ...].
 
         Columns per rollout, as lists, arrays or tensors [B], or one value for all:
 
