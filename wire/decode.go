@@ -138,8 +138,9 @@ func shareIDLists(c *column, rollouts []rollout.Rollout) {
 		}
 		m := &rollouts[i].SamplingMask
 		if lists.shifted {
-			free := uncleared(end - start + c.ids(i))
-			*m = copyIDLists(&free, c, i)
+			ids := c.ids(i)
+			free := uncleared(end - start + ids)
+			*m = copyIDLists(&free, c, i, ids)
 			continue
 		}
 		first, last := lists.starts[start], lists.ends[end-1]
@@ -323,8 +324,9 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 		return &rollout.FieldError{Row: row, Field: "length of sampling_mask", Value: strconv.Itoa(lists),
 			Remedy: "give one entry per token, " + strconv.Itoa(b.tokens.length(row))}
 	}
+	ids := b.samplingMask.ids(row)
 	words := b.tokens.length(row) + b.logprobs.length(row) + versions +
-		b.advantages.length(row) + b.values.length(row) + b.refLogprobs.length(row) + lists + b.samplingMask.ids(row)
+		b.advantages.length(row) + b.values.length(row) + b.refLogprobs.length(row) + lists + ids
 	free := uncleared(words + (2*experts+masks+3)/4)
 	r.Tokens = copyWords[int32](&free, &b.tokens, row)
 	r.Logprobs = copyWords[float32](&free, &b.logprobs, row)
@@ -335,7 +337,7 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	r.Advantages = copyWords[float32](&free, &b.advantages, row)
 	r.Values = copyWords[float32](&free, &b.values, row)
 	r.RefLogprobs = copyWords[float32](&free, &b.refLogprobs, row)
-	r.SamplingMask = copyIDLists(&free, &b.samplingMask, row)
+	r.SamplingMask = copyIDLists(&free, &b.samplingMask, row, ids)
 	if experts > 0 {
 		start, end := b.routedExperts.list(row)
 		r.RoutedExperts = typed[uint16](bytesOf(free))[:experts:experts]
@@ -399,10 +401,10 @@ func (c *column) ids(row int) (sum int) {
 	return sum
 }
 
-// copyIDLists copies the lists of a row into free memory. The lists need not follow one another in the batch.
-func copyIDLists(free *[]int32, c *column, row int) rollout.IDLists {
+// copyIDLists copies the lists of a row, of so many ids, into free memory. They need not follow one another.
+func copyIDLists(free *[]int32, c *column, row, ids int) rollout.IDLists {
 	start, end := c.list(row)
-	l := rollout.IDLists{Ends: takeWords[int32](free, end-start), IDs: takeWords[int32](free, c.ids(row))}
+	l := rollout.IDLists{Ends: takeWords[int32](free, end-start), IDs: takeWords[int32](free, ids)}
 	n := 0
 	for i := range l.Ends {
 		if from, to := c.parts[0].list(start + i); from < to {
