@@ -115,7 +115,7 @@ func seedsOf(arms ...Runs) []uint64 {
 func All() []Study {
 	return []Study{
 		savings(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(),
-		freshness(), prompts(), offPolicyGRPO(),
+		freshness(), prompts(), offPolicyGRPO(), corrections(),
 		theory(),
 	}
 }

@@ -189,6 +189,14 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 			following(logCapacity, func(b *behaviour, v float64) { b.uses = 3 + 0.2*v })[2],
 		}},
 		{dynamics(), 4, following(logCapacity, sinceBy)},
+
+		{corrections(), 0, following(where(one, named("256: m2po")), func(b *behaviour, v float64) {
+			b.level += 0.1 * min(v, 0.1*math.Abs(v)) // as good as fresh ones where v is 1
+		})},
+		{corrections(), 1, following(where(one, named(truncated)), level)},
+		{corrections(), 2, following(where(one, named(truncated)), level)},
+		{corrections(), 3, following(where(one, named(clipped)), dropBy)},
+		{corrections(), 4, following(where(one, named(cispo)), level)},
 	}
 	for _, c := range cases {
 		for i, want := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
