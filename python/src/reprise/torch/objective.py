@@ -1,0 +1,329 @@
+"""Objectives: the losses of a run's ``learner``, on tensors (docs/METHODS.md section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ..errors import Invalid
+from ..padded import Packed, Padded
+from .correction import Corrected, Problems, Step, corrected, steps_of
+from .metrics import Sums, combine, ratio_sums
+from .rows import MAX_LOG_RATIO, Rows, bounded_exp
+
+SURROGATES = ("grpo", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo", "cispo")
+NAMES = (*SURROGATES, "grpo_off", "asymre")
+
+_REDUCED = {"normalisation", "constant_length"}
+_CLIPPED = {*_REDUCED, "ratio", "clip_low", "clip_high", "dual_clip", "proximal", "correction"}
+READ = {name: _CLIPPED for name in SURROGATES} | {
+    "ppo": {*_CLIPPED, "value_coef", "value_clip"},
+    "grpo_off": {*_REDUCED, "clip", "r_prime", "kl_coef", "kl_weighted", "proximal", "correction"},
+    "asymre": {"shift"},
+}
+"""The options that each objective reads."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """An objective with its options: the keys of ``learner`` in a run's configuration. 0 and "" stand for the defaults
+    in brackets.
+
+    With r = pi/b, or pi/p with proximal recompute, and A the advantage, the loss is minus the mean of
+
+    - min(r A, clip(r, 1 - clip_low, 1 + clip_high) A): grpo, and with other advantages ppo, reinforce++,
+      reinforce++-baseline, rloo and dr_grpo. ppo adds value_coef times the mean of
+      max((V - R)^2, (clip(V, V_old - value_clip, V_old + value_clip) - R)^2) / 2.
+    - sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi: cispo.
+    - min(r A, clip(r, max(r' - clip, 0), r' + clip) A) - kl_coef KL(pi || pi_ref): grpo_off.
+    - (reward - (group mean + shift)) sum_t log pi over rollouts: asymre.
+
+    Raises:
+        Invalid: options are out of their ranges, or not read by the objective; the message has all of them.
+    """
+
+    objective: str = "grpo"
+    """One of `NAMES`."""
+    ratio: str = ""
+    """[token], or sequence: one ratio for a rollout, exp(mean_t log r)."""
+    normalisation: str = ""
+    """The mean: by sequence, token or constant [sequence; constant for dr_grpo, token for cispo]."""
+    constant_length: int = 0
+    """Tokens, 1 or more; with normalisation constant."""
+    clip_low: float = 0.0
+    """Above 0, to 1 [0.2; 1 for cispo]."""
+    clip_high: float = 0.0
+    """Above 0 [0.2; 4 for cispo]."""
+    dual_clip: float = 0.0
+    """c above 1: terms with A < 0 are at least c A; 0: off."""
+    clip: float = 0.0
+    """grpo_off: above 0 [0.2]."""
+    r_prime: str = ""
+    """grpo_off: [one], or exact: the policy of ``anchor`` over b."""
+    kl_coef: float = 0.0
+    """grpo_off: 0 or more."""
+    kl_weighted: bool = False
+    """grpo_off: multiply the KL by r."""
+    value_coef: float = 0.0
+    """ppo: above 0 [0.1]."""
+    value_clip: float = 0.0
+    """ppo: above 0, in units of reward [0.2]."""
+    shift: float = -0.1
+    """asymre: any finite number."""
+    proximal: str = "behaviour"
+    """behaviour or recompute, see `correct`."""
+    correction: Sequence[Step | Mapping[str, Any]] = ()
+    """Dicts of kind, level, low, high and limit."""
+
+    def __post_init__(self) -> None:
+        cispo = self.objective == "cispo"
+        defaults: dict[str, Any] = {
+            "ratio": "token",
+            "normalisation": {"dr_grpo": "constant", "cispo": "token"}.get(self.objective, "sequence"),
+            "clip_low": 1 if cispo else 0.2,
+            "clip_high": 4 if cispo else 0.2,
+            "clip": 0.2,
+            "r_prime": "one",
+            "value_coef": 0.1,
+            "value_clip": 0.2,
+            "proximal": "behaviour",
+        }
+        problems = Problems()
+        read = READ.get(self.objective)
+        problems.check(read is not None, "objective", self.objective, f"one of {', '.join(NAMES)}")
+        for f in fields(self)[1:]:
+            value = getattr(self, f.name)
+            unread = read is not None and f.name not in read and value not in (f.default, defaults.get(f.name))
+            problems.check(not unread, f.name, value, f"nothing: objective {self.objective} does not read it")
+        for name, default in defaults.items():
+            object.__setattr__(self, name, getattr(self, name) or default)
+        self._check(problems)
+        object.__setattr__(self, "correction", steps_of(self.correction, self.proximal, problems))
+        problems.throw()
+
+    def _check(self, p: Problems) -> None:
+        """Report the options out of their ranges."""
+        p.check(self.ratio in ("token", "sequence"), "ratio", self.ratio, "token or sequence")
+        known = ("constant",) if self.objective == "dr_grpo" else ("sequence", "token", "constant")
+        p.check(self.normalisation in known, "normalisation", self.normalisation, " or ".join(known))
+        if self.normalisation == "constant":
+            want = "1 token or more with normalisation constant"
+            p.number("constant_length", self.constant_length, lambda x: x >= 1, want)
+        else:
+            want = "0: only normalisation constant reads it"
+            p.check(self.constant_length == 0, "constant_length", self.constant_length, want)
+        for name in ("clip_high", "clip", "value_coef", "value_clip"):
+            p.number(name, getattr(self, name), lambda x: x > 0, "a finite number above 0, or 0 for the default")
+        p.number("clip_low", self.clip_low, lambda x: 0 < x <= 1, "above 0 to 1, or 0 for the default")
+        p.number("dual_clip", self.dual_clip, lambda x: x == 0 or x > 1, "a finite number above 1, or 0 for none")
+        if self.objective == "cispo":
+            p.check(self.dual_clip == 0, "dual_clip", self.dual_clip, "0 with objective cispo")
+        p.check(self.r_prime in ("one", "exact"), "r_prime", self.r_prime, "one or exact")
+        p.number("kl_coef", self.kl_coef, lambda x: x >= 0, "a finite number of 0 or more")
+        p.check(not self.kl_weighted or self.kl_coef != 0, "kl_weighted", self.kl_weighted,
+                "False, or a kl_coef above 0")  # fmt: skip
+        p.number("shift", self.shift, lambda x: True, "a finite number")
+        if self.objective == "grpo_off":
+            p.check(self.proximal != "recompute", "proximal", self.proximal, "behaviour with objective grpo_off")
+
+
+class Output(NamedTuple):
+    """What `loss` computes of a batch, or of a shard of one."""
+
+    loss: Tensor
+    """Scalar: with ``num_rollouts`` and ``num_tokens`` of a whole batch, the shard's summand of its loss."""
+    sums: Sums
+    """Scalars without gradient, for `combine`."""
+    rows: Sums
+    """float [R] by rollout, without gradient, for `reprise.Table.report`: ``tokens`` that count, and with behaviour
+    log-probs ``ratio_sum`` and ``ratio_squares``."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of a batch in one shard: ``combine(sums)``."""
+        return combine(self.sums)
+
+
+def loss(
+    logprobs: Tensor,
+    objective: Objective | str = "grpo",
+    *,
+    mask: Tensor,
+    behaviour: Tensor | None = None,
+    advantages: Tensor | None = None,
+    weights: Tensor | None = None,
+    rewards: Tensor | None = None,
+    group_means: Tensor | None = None,
+    anchor: Tensor | None = None,
+    reference: Tensor | None = None,
+    values: Tensor | None = None,
+    old_values: Tensor | None = None,
+    returns: Tensor | None = None,
+    entropy: Tensor | None = None,
+    second_moment: Tensor | float | None = None,
+    cu_seqlens: Tensor | None = None,
+    num_rollouts: Tensor | float | None = None,
+    num_tokens: Tensor | float | None = None,
+) -> Output:
+    """Compute an objective's loss. All tensors are [B, T], or [N] with ``cu_seqlens``, where nothing else is said.
+
+    The losses and gradients of the shards of a batch (micro-batches, ranks) add up to those of the batch if each gets
+    the batch's ``num_rollouts`` and ``num_tokens``, and with the correction m2po its ``second_moment``. Ranks whose
+    gradients are averaged multiply the loss by their number. ``combine(*sums)`` then has the batch's metrics.
+
+    Args:
+        logprobs: float: log pi of the tokens at the rollout's temperature, with gradient.
+        objective: with its options, or its name.
+        mask: bool or number: not 0 where the policy produced the token. A rollout without such tokens counts nowhere.
+        behaviour: float: log b, recorded at generation. All but asymre; there for metrics only.
+        advantages: float, or [B] for all tokens of a rollout. All but asymre; there for metrics only.
+        weights: float [B]: of replay, multiply the rollouts' terms; None: 1.
+        rewards, group_means: float [B]: the reward, and the mean of the group when it was inserted. asymre.
+        anchor: float: log-probs under the weights at the start of the batch. proximal recompute, r_prime exact. With
+            one update on each batch they are ``logprobs.detach()``.
+        reference: float: log-probs under the reference policy. grpo_off with a kl_coef.
+        values: float: the critic's value before each token, with gradient. ppo.
+        old_values: float: the values that the advantages were estimated with. ppo.
+        returns: float: what values are fitted to. ppo.
+        entropy: float: of the policy, for the metric only.
+        second_moment: of `second_moment` over the whole batch; None: these tokens are the whole batch.
+        cu_seqlens: int [B + 1]: the start of each rollout in [N], and the end. Tokens behind it are padding.
+        num_rollouts: that count, in the whole batch; None: in these tensors. Less than 1 is 1.
+        num_tokens: that count, in the whole batch; None: in these tensors. Less than 1 is 1.
+
+    Raises:
+        Invalid: a tensor that the objective reads is missing, or has another shape.
+    """
+    o = Objective(objective) if isinstance(objective, str) else objective
+    rows = Rows(logprobs, mask, cu_seqlens)
+
+    def tokens(name: str, x: Tensor | None) -> Tensor:
+        return rows.tokens(name, x, needed_by=f"objective {o.objective}")
+
+    def detached(name: str, x: Tensor | None) -> Tensor:
+        return tokens(name, x).detach()
+
+    counted = {"rollouts": (rows.length > 0).sum().to(rows.dtype), "tokens": rows.length.sum()}
+    given = {"rollouts": num_rollouts, "tokens": num_tokens}
+    of = {
+        name: torch.as_tensor(counted[name] if n is None else n, dtype=rows.dtype, device=logprobs.device).clamp(min=1)
+        for name, n in given.items()
+    }
+    weight = rows.masked_rows(torch.ones_like(rows.length))
+    if weights is not None:
+        weight = rows.rows("weights", weights, needed_by="the mean").detach()
+    logp = tokens("logprobs", logprobs)
+
+    def mean(terms: Tensor) -> Tensor:
+        """Return this shard's summand of the batch's weighted mean of terms, 0 where the token does not count."""
+        if o.normalisation == "token":
+            return (weight * rows.sum(terms)).sum() / of["tokens"]
+        row = rows.sum(terms) / o.constant_length if o.normalisation == "constant" else rows.mean(terms)
+        return (weight * row).sum() / of["rollouts"]
+
+    sums: Sums = {}
+    corrections: dict[str, Tensor] = {}
+    clipped = torch.zeros_like(rows.counts)
+    if o.objective == "asymre":
+        gain = rows.rows("rewards", rewards, needed_by="objective asymre") - o.shift
+        gain = (gain - rows.rows("group_means", group_means, needed_by="objective asymre")).detach()
+        total = -(weight * rows.masked_rows(gain) * rows.sum(logp)).sum() / of["rollouts"]
+    else:
+        b, advantage = detached("behaviour", behaviour), detached("advantages", advantages)
+        steps = cast("Sequence[Step]", o.correction)  # as __post_init__ left them
+        c = corrected(rows, steps, o.proximal, logp=logp, behaviour=b, advantage=advantage, anchor=anchor,
+                      bound=second_moment)  # fmt: skip
+        corrections = c.touched
+        if o.objective == "grpo_off":
+            prime = bounded_exp(detached("anchor", anchor) - b) if o.r_prime == "exact" else None
+            ref = detached("reference", reference) if o.kl_coef else None
+            terms, clipped, kl = _off_policy(o, c, logp, advantage, prime, ref)
+            if kl is not None:
+                sums["kl_reference"] = rows.masked(kl).sum()
+        else:
+            terms, clipped = _surrogate(o, rows, c, logp, advantage)
+        total = -mean(rows.masked(terms))
+    if o.objective == "ppo":
+        value, old, target = tokens("values", values), detached("old_values", old_values), detached("returns", returns)
+        near = (old + (value - old).clamp(-o.value_clip, o.value_clip)).detach()
+        free, bound = (value - target).square(), (near - target).square()
+        terms = torch.where(bound > free, bound, free) / 2
+        total = total + o.value_coef * mean(terms)
+        miss = target - value
+        sums |= {
+            "value_loss": terms.sum(), "value_clipped": rows.count(bound > free),
+            "returns": target.sum(), "returns_squares": target.square().sum(),
+            "misses": miss.sum(), "misses_squares": miss.square().sum(),
+        }  # fmt: skip
+
+    sums |= {"loss": total, **counted, "nll": -logp.sum(), "clipped": rows.count(clipped)}
+    for name, hit in corrections.items():
+        row = rows.sum(hit.to(rows.dtype))
+        sums |= {f"corrected_{name}": row.sum(), f"corrected_{name}_rollouts": row.clamp(max=1).sum()}
+    per_row = {"tokens": rows.length}
+    if entropy is not None:
+        sums["entropy"] = tokens("entropy", entropy).sum()
+    if advantages is not None:
+        sums["abs_advantage"] = rows.mean(tokens("advantages", advantages).abs()).sum()
+    if behaviour is not None:
+        ratios, ratio_rows = ratio_sums(rows, logp - tokens("behaviour", behaviour))
+        sums, per_row = sums | ratios, per_row | ratio_rows
+    return Output(total, {key: x.detach() for key, x in sums.items()}, {key: x.detach() for key, x in per_row.items()})
+
+
+def _clipped(ratio: Tensor, within: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+    """Return min(r A, clip(r) A) and where the clip decides it. At a tie the gradient is that of r A."""
+    free, bound = ratio * advantage, within.detach() * advantage
+    return torch.where(bound < free, bound, free), bound < free
+
+
+def _surrogate(o: Objective, rows: Rows, c: Corrected, logp: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the corrected terms of grpo or cispo, and where a clip decides them."""
+    ratio = bounded_exp(c.log_ratio)
+    if o.ratio == "sequence":
+        ratio = rows.spread(bounded_exp(rows.mean(c.log_ratio)))
+    within = ratio.clamp(1 - o.clip_low, 1 + o.clip_high)
+    if o.objective == "cispo":
+        return c.of(within.detach() * advantage * logp), ratio != within
+    terms, clipped = _clipped(ratio, within, advantage)
+    if o.dual_clip:
+        least = o.dual_clip * advantage
+        dual = (advantage < 0) & (terms < least)
+        terms, clipped = torch.where(dual, least, terms), clipped | dual
+    return c.of(terms), clipped
+
+
+def _off_policy(
+    o: Objective, c: Corrected, logp: Tensor, advantage: Tensor, prime: Tensor | None, reference: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the terms of grpo_off, where the clip decides them, and k3 of KL(pi || pi_ref) with a reference."""
+    ratio = bounded_exp(c.log_ratio)
+    if prime is None:
+        within = ratio.clamp(max(1 - o.clip, 0), 1 + o.clip)
+    else:
+        within = torch.minimum(torch.maximum(ratio, (prime - o.clip).clamp(min=0)), prime + o.clip)
+    terms, clipped = _clipped(ratio, within, advantage)
+    terms = c.of(terms)
+    if reference is None:
+        return terms, clipped, None
+    d = (reference - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    slope = d.detach().expm1()  # the derivative, written out: that of expm1 loses its digits near d = 0
+    kl = slope - d.detach() + slope * (d - d.detach())
+    return terms - o.kl_coef * (ratio * kl if o.kl_weighted else kl), clipped, kl
+
+
+def inputs(batch: Padded[Tensor] | Packed[Tensor]) -> dict[str, Any]:
+    """Return what `loss` reads of a batch, by the names of its arguments: the mask, the behaviour log-probs,
+    advantages, weights and rewards, the producer's reference log-probs and values (as old values) if it gave them, and
+    for packed batches the bounds of their rollouts."""
+    named = {
+        "mask": batch.loss_mask, "behaviour": batch.logprobs, "advantages": batch.advantages,
+        "weights": batch.weights, "rewards": batch.rewards, "reference": batch.ref_logprobs, "old_values": batch.values,
+    }  # fmt: skip
+    if isinstance(batch, Packed):
+        named["cu_seqlens"] = batch.cu_seqlens[: len(batch.lengths) + 1]
+    return {name: x for name, x in named.items() if x is not None}
