@@ -25,6 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import reprise
+import reprise.torch
+
+GRPO = reprise.torch.Objective("grpo", normalisation="token")  # the mean over all tokens of a batch
 
 DIGITS, PLUS, EQUALS, END = 10, 10, 11, 12
 VOCABULARY = 13
@@ -170,19 +173,6 @@ class Generator(threading.Thread):
         self.rewards.append(reward.mean().item())
 
 
-def loss_of(model: Adder, batch: reprise.Padded[Tensor], clip: float = 0.2) -> tuple[Tensor, Tensor]:
-    """The clipped objective of PPO with the groups' advantages, weighted by the draws' importance weights.
-
-    Returns:
-        the loss, and the ratios [B, L] of the policy to the one that generated, 1 outside the loss mask.
-    """
-    logprobs = logprobs_of(model, batch.tokens)
-    ratio = torch.where(batch.loss_mask, (logprobs - batch.logprobs).exp(), 1.0)
-    gain = torch.minimum(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
-    gain = gain * batch.weights[:, None] * batch.loss_mask
-    return -gain.sum() / batch.loss_mask.sum(), ratio.detach()
-
-
 def warm_up(model: Adder, options: argparse.Namespace) -> None:
     """Imitate right answers until some come out, as a pretrained model's do."""
     rng = torch.Generator().manual_seed(options.seed)
@@ -211,18 +201,14 @@ def train(table: reprise.Table, model: Adder, options: argparse.Namespace) -> tu
             for update in range(1, options.updates + 1):
                 batch = next(batches)
                 padded = batch.padded(length=PROMPT + ANSWER, pad_id=END).torch()
-                loss, ratio = loss_of(model, padded)
+                out = reprise.torch.loss(logprobs_of(model, padded.tokens), GRPO, **reprise.torch.inputs(padded))
                 optimizer.zero_grad()
-                loss.backward()
+                out.loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 # The table learns how far the policy has gone from each rollout (its ESS by age), then the new version,
                 # and only then may anybody have the weights of that version.
-                counted = ratio * padded.loss_mask
-                table.report(
-                    batch.ids, batch.staleness,
-                    tokens=padded.loss_mask.sum(1), ratio_sum=counted.sum(1), ratio_squares=counted.square().sum(1),
-                )  # fmt: skip
+                table.report(batch.ids, batch.staleness, **out.rows)
                 table.advance(update)
                 published.publish(model, update)
                 if generator.problem:

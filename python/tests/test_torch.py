@@ -131,6 +131,41 @@ def test_the_second_moment_of_a_batch_is_found(golden: dict[str, Any]) -> None:
 
 
 @needs_torch
+def test_equal_squares_go_together_and_as_few_as_needed() -> None:
+    """m^2 of 1, 0.25, 0.25 and 0.01. Only the token of 0.01 leads back."""
+    logprobs = torch.tensor([1.0, 0.5, -0.5, -0.1])
+    advantages = torch.tensor([1.0, 1.0, -1.0, 1.0])
+
+    def dropped(limit: float) -> list[bool]:
+        given = {"mask": torch.ones(4), "behaviour": torch.zeros(4), "advantages": advantages}
+        bound = rt.second_moment(logprobs, **given, limit=limit)
+        c = rt.correct(logprobs, **given, correction=[{"kind": "m2po", "limit": limit}], second_moment=bound,
+                       cu_seqlens=torch.tensor([0, 4]))  # fmt: skip
+        assert c.dropped is not None
+        hit: list[bool] = c.dropped.tolist()
+        return hit
+
+    assert dropped(0.4) == [False] * 4  # the mean is 0.3775
+    assert dropped(0.18) == [True, False, False, False]  # without the first 0.17
+    assert dropped(0.15) == [True, True, True, False]  # 0.13 without one of the two
+    assert dropped(0.001) == [True, True, True, False]
+
+
+@needs_torch
+def test_defaults_are_those_of_a_configuration() -> None:
+    kinds = ["truncate", "mask", "opsm", "m2po", "dppo"]
+    objective = rt.Objective(proximal="recompute", correction=[{"kind": kind} for kind in kinds])
+    defaults = {step.kind: (step.level, step.low, step.high, step.limit) for step in objective.correction}
+    assert defaults == {
+        "truncate": ("token", 0, 2, 0), "mask": ("token", 0.5, 5, 0), "opsm": ("", 0, 0, 0.1),
+        "m2po": ("", 0, 0, 0.04), "dppo": ("", 0.2, 0.2, 0),
+    }  # fmt: skip
+    for given, bounds in (({"low": 0.5}, (0.5, math.inf)), ({"high": 3}, (0, 3))):
+        step = rt.Objective(correction=[{"kind": "mask", **given}]).correction[0]
+        assert (step.low, step.high) == bounds
+
+
+@needs_torch
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_narrow_types_are_computed_in_float32_and_stay_finite(golden: dict[str, Any], dtype: str) -> None:
     for written in golden["batches"]:

@@ -213,7 +213,7 @@ def loss(
         name: torch.as_tensor(counted[name] if n is None else n, dtype=rows.dtype, device=logprobs.device).clamp(min=1)
         for name, n in given.items()
     }
-    weight = rows.masked_rows(torch.ones_like(rows.length))
+    weight = torch.ones_like(rows.length)
     if weights is not None:
         weight = rows.rows("weights", weights, needed_by="the mean").detach()
     logp = tokens("logprobs", logprobs)
