@@ -129,9 +129,11 @@ func refusedObjectives() (list []refused) {
 		GRPO{Corrections: Corrections{Proximal: "then", Steps: []Correction{{Kind: "tis"}}}},
 		step(Correction{Kind: Truncate}), step(Correction{Kind: MaskRatio}, Correction{Kind: MaskRatio}),
 		step(Correction{Kind: MaskRatio, Low: 1.25, High: 0.5, Limit: 3}),
-		step(Correction{Kind: MaskRatio, Level: LevelProduct}), step(Correction{Kind: DPPO, Low: -0.1, High: 1.5}),
+		step(Correction{Kind: MaskRatio, Level: "row"}), step(Correction{Kind: DPPO, Low: -0.1, High: 1.5}),
 		step(Correction{Kind: OPSM, Limit: -1}, Correction{Kind: M2PO, Level: LevelToken, Low: 0.1}),
 		GRPO{Corrections: Corrections{ProximalRecompute, []Correction{{Kind: Truncate, Low: 0.1, High: 0.9}}}},
+		GRPO{Corrections: Corrections{ProximalUnweighted, []Correction{{Kind: Truncate}}}},
+		OffPolicyGRPO{Corrections: Corrections{Proximal: ProximalUnweighted}},
 	} {
 		list = append(list, refused{optionsOf(o), o.Validate().Error()})
 	}

@@ -174,7 +174,7 @@ def test_narrow_types_are_computed_in_float32_and_stay_finite(golden: dict[str, 
         assert out.loss.dtype == torch.float32 and gradient.dtype == getattr(torch, dtype)
         assert all(math.isfinite(x) for x in out.metrics.values()) and gradient.isfinite().all()
         exact, _, _ = batch.loss({name: x.double() for name, x in batch.tokens.items()})
-        torch.testing.assert_close(out.loss.double(), exact.loss, rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(out.loss.double(), exact.loss, rtol=1e-3, atol=1e-6)
 
 
 @needs_torch
@@ -182,7 +182,7 @@ def test_on_policy_no_correction_changes_a_bit(golden: dict[str, Any]) -> None:
     corrected = 0
     for written in golden["batches"]:
         batch = Golden(written, torch.float32)
-        if written["options"].get("correction") or batch.objective.proximal == "recompute":
+        if written["options"].get("correction") or batch.objective.proximal != "behaviour":
             batch.tokens["behaviour"] = batch.tokens["anchor"] = batch.tokens["logprobs"]
             out, gradient, _ = batch.loss(batch.tokens)
             plain = {k: v for k, v in written["options"].items() if k not in ("correction", "proximal")}
@@ -290,7 +290,7 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
     def problems(text: str) -> list[str]:
         return sorted(line.split(": want ")[0].lower() for line in text.splitlines())
 
-    assert len(golden["refused"]) == 18
+    assert len(golden["refused"]) == 20
     for refused in golden["refused"]:
         with pytest.raises(reprise.Invalid) as caught:
             rt.Objective(**refused["options"])

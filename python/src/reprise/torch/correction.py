@@ -57,7 +57,7 @@ class Step:
             levels, read = ("token", "sequence", "product"), ("high",)
             problems.number(at + "high", step.high, lambda x: x >= 1, "a finite number of 1 or more")
         elif self.kind == "mask":
-            levels, read = ("token", "sequence"), ("low", "high")
+            levels, read = ("token", "sequence", "product"), ("low", "high")
             problems.number(at + "low", step.low, lambda x: 0 <= x < 1, "a number in [0, 1)")
             if step.high is not math.inf:
                 problems.number(at + "high", step.high, lambda x: x > 1, "a finite number above 1")
@@ -97,7 +97,8 @@ class Problems:
 
 def steps_of(correction: Sequence[Step | Mapping[str, Any]], proximal: str, problems: Problems) -> tuple[Step, ...]:
     """Check a list of corrections and return them with their defaults."""
-    problems.check(proximal in ("behaviour", "recompute"), "proximal", proximal, "behaviour or recompute")
+    known = proximal in ("behaviour", "recompute", "unweighted")
+    problems.check(known, "proximal", proximal, "behaviour, recompute or unweighted")
     steps: list[Step] = []
     keys = [f.name for f in fields(Step)]
     for i, given in enumerate(correction):
@@ -160,9 +161,10 @@ def correct(
         behaviour: float [B, T] or [N]: log b, recorded at generation.
         advantages: float [B, T] or [N], or [B] for all tokens of a rollout.
         correction: dicts of kind, level, low, high and limit, as in ``learner.correction``.
-        proximal: behaviour (p = b) or recompute (p is the policy of ``anchor``, and the terms are multiplied by k).
-        anchor: float [B, T] or [N]: log p, with proximal recompute: the log-probs under the weights at the start of the
-            batch. With one update on each batch they are ``logprobs.detach()``.
+        proximal: behaviour (p = b), recompute (p is the policy of ``anchor``, and the terms are multiplied by k) or
+            unweighted (the same p without the factor k).
+        anchor: float [B, T] or [N]: log p, unless p = b: the log-probs under the weights at the start of the batch.
+            With one update on each batch they are ``logprobs.detach()``.
         second_moment: for m2po, of `second_moment` over the whole batch; None: these tokens are the whole batch.
         cu_seqlens: int [B + 1]: the start of each rollout in [N], and the end.
 
@@ -189,9 +191,10 @@ def corrected(
     """Do the work of `correct` on checked steps and masked tensors."""
     moved = (logp - behaviour).detach()  # log pi - log b
     log_ratio, log_k, factor = logp - behaviour, moved, None
-    if proximal == "recompute":
-        p = rows.tokens("anchor", anchor, needed_by="proximal recompute").detach()
+    if proximal != "behaviour":
+        p = rows.tokens("anchor", anchor, needed_by=f"proximal {proximal}").detach()
         log_ratio, log_k = logp - p, p - behaviour
+    if proximal == "recompute":
         factor = bounded_exp(log_k)
     dropped, touched = None, {}
     for step in steps:
@@ -203,7 +206,7 @@ def corrected(
             else:
                 hit = hit | (k < step.low)
         elif step.kind == "opsm":
-            hit = rows.spread((rows.mean(advantage) < 0) & (-rows.mean(log_ratio.detach()) > step.limit))
+            hit = rows.spread((rows.mean(advantage) < 0) & (-rows.mean(moved) > step.limit))
         elif step.kind == "m2po":
             square, further = _moments(moved, advantage)
             if bound is None:

@@ -33,7 +33,7 @@ class Objective:
     """An objective with its options: the keys of ``learner`` in a run's configuration. 0 and "" stand for the defaults
     in brackets.
 
-    With r = pi/b, or pi/p with proximal recompute, and A the advantage, the loss is minus the mean of
+    With r = pi/b, or pi/p with another proximal policy p, and A the advantage, the loss is minus the mean of
 
     - min(r A, clip(r, 1 - clip_low, 1 + clip_high) A): grpo, and with other advantages ppo, reinforce++,
       reinforce++-baseline, rloo and dr_grpo. ppo adds value_coef times the mean of
@@ -75,7 +75,7 @@ class Objective:
     shift: float = -0.1
     """asymre: any finite number."""
     proximal: str = "behaviour"
-    """behaviour or recompute, see `correct`."""
+    """behaviour, recompute or unweighted, see `correct`."""
     correction: Sequence[Step | Mapping[str, Any]] = ()
     """Dicts of kind, level, low, high and limit."""
 
@@ -128,7 +128,7 @@ class Objective:
                 "False, or a kl_coef above 0")  # fmt: skip
         p.number("shift", self.shift, lambda x: True, "a finite number")
         if self.objective == "grpo_off":
-            p.check(self.proximal != "recompute", "proximal", self.proximal, "behaviour with objective grpo_off")
+            p.check(self.proximal == "behaviour", "proximal", self.proximal, "behaviour with objective grpo_off")
 
 
 class Output(NamedTuple):
@@ -183,8 +183,8 @@ def loss(
         advantages: float, or [B] for all tokens of a rollout. All but asymre; there for metrics only.
         weights: float [B]: of replay, multiply the rollouts' terms; None: 1.
         rewards, group_means: float [B]: the reward, and the mean of the group when it was inserted. asymre.
-        anchor: float: log-probs under the weights at the start of the batch. proximal recompute, r_prime exact. With
-            one update on each batch they are ``logprobs.detach()``.
+        anchor: float: log-probs under the weights at the start of the batch. proximal recompute and unweighted, r_prime
+            exact. With one update on each batch they are ``logprobs.detach()``.
         reference: float: log-probs under the reference policy. grpo_off with a kl_coef.
         values: float: the critic's value before each token, with gradient. ppo.
         old_values: float: the values that the advantages were estimated with. ppo.
