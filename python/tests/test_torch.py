@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -163,6 +164,9 @@ def test_defaults_are_those_of_a_configuration() -> None:
     for given, bounds in (({"low": 0.5}, (0.5, math.inf)), ({"high": 3}, (0, 3))):
         step = rt.Objective(correction=[{"kind": "mask", **given}]).correction[0]
         assert (step.low, step.high) == bounds
+    for name, options in {"asymre": {"correction": []}, "grpo": {"correction": [{"kind": "mask", "low": 0.5}]}}.items():
+        objective = rt.Objective(name, **options)
+        assert dataclasses.replace(objective) == objective  # written out, it says the same
 
 
 @needs_torch

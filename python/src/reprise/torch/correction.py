@@ -59,7 +59,7 @@ class Step:
         elif self.kind == "mask":
             levels, read = ("token", "sequence", "product"), ("low", "high")
             problems.number(at + "low", step.low, lambda x: 0 <= x < 1, "a number in [0, 1)")
-            if step.high is not math.inf:
+            if step.high != math.inf:  # of low alone
                 problems.number(at + "high", step.high, lambda x: x > 1, "a finite number above 1")
         elif self.kind == "dppo":
             read = ("low", "high")

@@ -91,14 +91,16 @@ class Objective:
             "value_coef": 0.1,
             "value_clip": 0.2,
             "proximal": "behaviour",
+            "correction": (),
         }
         problems = Problems()
         read = READ.get(self.objective)
         problems.check(read is not None, "objective", self.objective, f"one of {', '.join(NAMES)}")
         for f in fields(self)[1:]:
             value = getattr(self, f.name)
-            unread = read is not None and f.name not in read and value not in (f.default, defaults.get(f.name))
-            problems.check(not unread, f.name, value, f"nothing: objective {self.objective} does not read it")
+            given = (value or f.name == "shift") and value not in (f.default, defaults.get(f.name))
+            known = read is None or f.name in read
+            problems.check(known or not given, f.name, value, f"nothing: objective {self.objective} does not read it")
         for name, default in defaults.items():
             object.__setattr__(self, name, getattr(self, name) or default)
         self._check(problems)
