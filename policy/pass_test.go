@@ -334,6 +334,40 @@ func TestScoresOfABatchAreComputedOnce(t *testing.T) {
 	}
 }
 
+// The pipeline's cost model counts these passes.
+func TestCorrectionsTakeTheForwardPassesThatTheirDocumentationSays(t *testing.T) {
+	m := newTestModel(t, withCritic())
+	w := randomWeights(t, m, 153)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	recompute, m2po := objective.ProximalRecompute, objective.Correction{Kind: objective.M2PO}
+	for _, c := range []struct {
+		proximal objective.Proximal
+		step     objective.Correction
+		updates  int
+		want     []bool // a pass before each of six steps
+	}{
+		{"", objective.Correction{Kind: objective.MaskRatio}, 3, make([]bool, 6)},
+		{recompute, objective.Correction{Kind: objective.Truncate}, 1, make([]bool, 6)},
+		{recompute, objective.Correction{Kind: objective.Truncate}, 3, []bool{true, false, false, true, false, false}},
+		{objective.ProximalUnweighted, objective.Correction{Kind: objective.DPPO}, 3,
+			[]bool{true, false, false, true, false, false}},
+		{"", m2po, 1, slices.Repeat([]bool{true}, 6)},
+		{recompute, m2po, 3, slices.Repeat([]bool{true}, 6)},
+	} {
+		l := newTestLearner(t, m, w, Learning{Updates: c.updates, Objective: objective.GRPO{
+			Corrections: objective.Corrections{Proximal: c.proximal, Steps: []objective.Correction{c.step}}}})
+		batches := criticBatches(t, m, w)
+		for n, want := range c.want {
+			if _, err := l.prepare(over, batches); errors.Is(err, context.Canceled) != want {
+				t.Errorf("%s, %s with %d updates, step %d: a forward pass: %t, want %t", c.proximal, c.step.Kind,
+					c.updates, n, err != nil, want)
+			}
+			step(t, l, batches...)
+		}
+	}
+}
+
 // Some steps are on the batch before, some on one that shares its first rollouts, in passes of another length or not.
 func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
 	m := newTestModel(t, withCritic())
