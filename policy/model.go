@@ -9,6 +9,7 @@
 //     in chunks if the weights are to change on the way, and in turns if an environment answers ([Generation.Extend]).
 //     A model with a vision tower reads images among the tokens of an [Input].
 //   - [Model.Score] returns log-probs, entropies and a critic's values.
+//   - [Model.Round] makes a copy of weights at a lower [Precision], to generate with.
 //   - A [Learner] takes optimizer steps with a loss of package objective. [Learning] says which extra forward passes it
 //     makes: of the critic, of the policy at the start of the batch, and of a reference policy. [StepResult] has the
 //     metrics of a step and the measurements of each draw.
