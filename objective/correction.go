@@ -12,7 +12,8 @@ import (
 
 // Corrections say what a loss of importance ratios does about rollouts of other policies (METHODS section 8). Per token,
 // b is the policy that sampled, p the proximal policy, pi the one being trained, r = pi/p, k = p/b, and A the advantage.
-// None of the factors below has a gradient. Dropped tokens have neither loss nor gradient and stay in the denominators.
+// None of the factors below has a gradient. Dropped tokens lose their term, with its gradient, and stay in the
+// denominators. Penalties for the distance from a reference and the critic's loss keep them.
 //
 // The zero value is r = pi/b with nothing corrected. Where r = k = 1 every correction leaves the loss as it is, bit for
 // bit.
@@ -164,14 +165,13 @@ func (c Corrections) Validate() error {
 
 // check reports the fields of a known kind that are out of their ranges or that it does not read.
 func (c Correction) check(p *option.Problems, at string) {
-	var levels []Level
-	low, high, limit := false, false, false // what the kind reads
+	level, low, high, limit := false, false, false, false // what the kind reads
 	switch c.Kind {
 	case Truncate:
-		levels, high = []Level{LevelToken, LevelSequence, LevelProduct}, true
+		level, high = true, true
 		p.Check(c.High >= 1 && finite(c.High), at+"high", c.High, "a finite number of 1 or more")
 	case MaskRatio:
-		levels, low, high = []Level{LevelToken, LevelSequence, LevelProduct}, true, true
+		level, low, high = true, true, true
 		p.Check(c.Low >= 0 && c.Low < 1, at+"low", c.Low, "a number in [0, 1)")
 		p.Check(c.High > 1 && finite(c.High), at+"high", c.High, "a finite number above 1")
 	case OPSM, M2PO:
@@ -182,8 +182,10 @@ func (c Correction) check(p *option.Problems, at string) {
 		p.Check(c.Low > 0 && c.Low <= 1, at+"low", c.Low, "a probability in (0, 1]")
 		p.Check(c.High > 0 && c.High <= 1, at+"high", c.High, "a probability in (0, 1]")
 	}
-	p.Check(c.Level == "" && levels == nil || slices.Contains(levels, c.Level), at+"level", c.Level, "one of %v",
-		levels)
+	levels := []Level{LevelToken, LevelSequence, LevelProduct}
+	p.Check(!level || slices.Contains(levels, c.Level), at+"level", c.Level, "%s, %s or %s", levels[0], levels[1],
+		levels[2])
+	p.Check(level || c.Level == "", at+"level", c.Level, "nothing: %s does not read it", c.Kind)
 	p.Check(low || c.Low == 0, at+"low", c.Low, "nothing: %s does not read it", c.Kind)
 	p.Check(high || c.High == 0, at+"high", c.High, "nothing: %s does not read it", c.Kind)
 	p.Check(limit || c.Limit == 0, at+"limit", c.Limit, "nothing: %s does not read it", c.Kind)

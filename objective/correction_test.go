@@ -339,10 +339,11 @@ func TestCorrectionsOutOfRangeAreAllNamed(t *testing.T) {
 		"correction[0].low: 1: want a number in [0, 1)":         {Steps: []Correction{{Kind: MaskRatio, Low: 1, High: 2}}},
 		"correction[0].high: 0.5: want a finite number above ":  {Steps: []Correction{{Kind: MaskRatio, High: 0.5}}},
 		"correction[0].high: 0.9: want a finite number of 1":    {ProximalRecompute, []Correction{{Kind: Truncate, High: 0.9}}},
-		"correction[0].level: row: want one of [token sequenc":  {Steps: []Correction{{Kind: MaskRatio, Level: "row"}}},
+		"correction[0].level: row: want token, sequence or pro": {Steps: []Correction{{Kind: MaskRatio, Level: "row"}}},
 		"correction[0].kind: truncate: want proximal: recomput": {ProximalUnweighted, []Correction{{Kind: Truncate}}},
 		"correction[0].limit: -1: want a finite number above":   {Steps: []Correction{{Kind: OPSM, Limit: -1}}},
 		"correction[0].limit: NaN: want":                        {Steps: []Correction{{Kind: M2PO, Limit: math.NaN()}}},
+		"correction[0].level: token: want nothing: opsm":        {Steps: []Correction{{Kind: OPSM, Level: LevelToken}}},
 		"correction[0].low: 0.1: want nothing: m2po":            {Steps: []Correction{{Kind: M2PO, Low: 0.1}}},
 		"correction[0].high: 1.5: want a probability":           {Steps: []Correction{{Kind: DPPO, High: 1.5}}},
 	} {
