@@ -45,7 +45,7 @@ func mayImport() map[string][]string {
 		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
 		"run": {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results",
 			"wire", "client"},
-		"study":    {"run", "replay", "design", "results", "task"},
+		"study":    {"run", "objective", "policy", "replay", "design", "results", "task"},
 		"examples": {"run", "results", "task"},
 	}
 }
