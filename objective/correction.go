@@ -80,11 +80,9 @@ func (c Correction) WithDefaults() Correction {
 	case Truncate:
 		c.Level, c.High = cmp.Or(c.Level, LevelToken), cmp.Or(c.High, 2)
 	case MaskRatio:
-		switch c.Level = cmp.Or(c.Level, LevelToken); {
-		case c.Low == 0 && c.High == 0:
+		c.Level = cmp.Or(c.Level, LevelToken)
+		if c.Low == 0 && c.High == 0 {
 			c.Low, c.High = 0.5, 5
-		case c.High == 0:
-			c.High = math.MaxFloat64
 		}
 	case OPSM:
 		c.Limit = cmp.Or(c.Limit, 0.1)
@@ -173,7 +171,7 @@ func (c Correction) check(p *option.Problems, at string) {
 	case MaskRatio:
 		level, low, high = true, true, true
 		p.Check(c.Low >= 0 && c.Low < 1, at+"low", c.Low, "a number in [0, 1)")
-		p.Check(c.High > 1 && finite(c.High), at+"high", c.High, "a finite number above 1")
+		p.Check(c.High > 1 && finite(c.High) || c.High == 0 && c.Low > 0, at+"high", c.High, "a finite number above 1")
 	case OPSM, M2PO:
 		limit = true
 		p.Check(c.Limit > 0 && finite(c.Limit), at+"limit", c.Limit, "a finite number above 0")
@@ -222,8 +220,10 @@ func (c Corrections) correct(s shard) corrected {
 			out.factor = MinScalar(k, step.High)
 		case MaskRatio:
 			k := boundedExp(s.over(step.Level, logK))
-			touched = LogicalOr(LessThan(k, MulScalar(OnesLike(k), step.Low)),
-				GreaterThan(k, MulScalar(OnesLike(k), step.High)))
+			touched = LessThan(k, MulScalar(OnesLike(k), step.Low))
+			if step.High > 0 {
+				touched = LogicalOr(touched, GreaterThan(k, MulScalar(OnesLike(k), step.High)))
+			}
 		case OPSM:
 			negative := s.spread(s.rowMean(advantage))
 			away := Neg(s.spread(s.rowMean(behaviour)))

@@ -120,7 +120,7 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 					hit = exp(level) > c.High
 					factor = min(exp(level), c.High)
 				case MaskRatio:
-					hit = exp(level) < c.Low || exp(level) > c.High
+					hit = exp(level) < c.Low || c.High > 0 && exp(level) > c.High
 				case OPSM:
 					hit = mean(func(t int) float64 { return v.advantage[b][t] }) < 0 &&
 						mean(func(t int) float64 { return v.behaviour[b][t] - v.logp[b][t] }) > c.Limit

@@ -140,3 +140,31 @@ func TestTheDigestOfTheBuiltInExperimentStays(t *testing.T) {
 			got, want)
 	}
 }
+
+func TestDefaultsOfCorrectionsAreWrittenOut(t *testing.T) {
+	of := func(assignments ...string) string {
+		c, err := Load("", assignments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest(t, c)
+	}
+	for _, c := range []struct {
+		one, other string
+		same       bool
+	}{
+		{"learner.correction=[{kind: mask}]", "learner.correction=[{kind: mask, level: token, low: 0.5, high: 5}]", true},
+		{"learner.correction=[{kind: mask, low: 0.5}]", "learner.correction=[{kind: mask, low: 0.5, high: 5}]", false},
+		{"learner.correction=[{kind: m2po}]", "learner.correction=[{kind: m2po, limit: 0.04}]", true},
+		{"learner.proximal=behaviour", "learner.clip_low=0.2", true},
+		{"learner.proximal=recompute", "learner.proximal=unweighted", false},
+	} {
+		if a, b := of(c.one), of(c.other); (a == b) != c.same {
+			t.Errorf("%s and %s: the same run %t, want %t", c.one, c.other, a == b, c.same)
+		}
+	}
+	m2po := "learner.correction=[{kind: m2po}]"
+	if free := of(m2po, "pipeline.forward_cost=0"); free == of(m2po) || free == of("pipeline.forward_cost=0") {
+		t.Error("a forward pass that costs nothing is the same as the default, or as none")
+	}
+}

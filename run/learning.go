@@ -22,18 +22,17 @@ func (c Config) resolvedLearner() Learner {
 	if m, ok := objective.FindMethod(l.Objective); ok && l.Advantage == "" {
 		l.Advantage = m.Advantages[0]
 	}
-	if l.Normalisation == "" {
-		l.Normalisation = string(objective.PerSequence)
-		if l.Objective == objective.DrGRPO {
-			l.Normalisation = string(objective.PerConstant)
-		}
-		if l.Objective == objective.CISPO {
-			l.Normalisation = string(objective.PerToken)
-		}
-	}
+	o := objective.GRPO{Method: l.Objective}.WithDefaults()
+	l.Normalisation = cmp.Or(l.Normalisation, string(o.Normalisation))
 	if l.surrogate() {
-		o := objective.GRPO{Method: l.Objective}.WithDefaults()
 		l.ClipLow, l.ClipHigh = cmp.Or(l.ClipLow, o.ClipLow), cmp.Or(l.ClipHigh, o.ClipHigh)
+	}
+	if l.Proximal == string(objective.ProximalBehaviour) {
+		l.Proximal = ""
+	}
+	l.Correction = slices.Clone(l.Correction)
+	for i, given := range l.Correction {
+		l.Correction[i] = given.WithDefaults()
 	}
 	if l.Objective == objective.DrGRPO && l.ConstantLength == 0 && l.Normalisation == string(objective.PerConstant) {
 		l.ConstantLength = c.Generate.MaxTokens * c.turns()

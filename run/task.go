@@ -147,6 +147,9 @@ func (c Config) resolved() (Config, error) {
 	// other sections decide them
 	r.Shards, r.GroupSize, r.Advantage, r.MaxTokens, r.Seed, r.LeaseSeconds = 0, 0, "", 0, 0, 0
 	c.Replay.Options = r
+	if o.ForwardPasses > 0 {
+		c.Pipeline.ForwardCost = o.ForwardCost
+	}
 	if o.Mode == pipeline.Sync {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
 	}

@@ -16,15 +16,17 @@ func corrections() Study {
 		Name: "corrections", Title: "What makes old rollouts and rounded engines safe to learn from?",
 		Source: "METHODS section 8",
 		Lead: []string{
-			"Workers get weights that are 0, 8, 32 or 256 updates older than the trainer's, or a copy rounded to " +
-				"bfloat16 or int8. Each rollout is used once, so that nothing but its age and its precision differs. " +
-				"Each correction is then tried by itself: GRPO's clip on π/b; the log-probs recomputed by the trainer " +
-				"and nothing corrected (“unweighted”, the default of several trainers); these weighted by min(k, 2); " +
-				"and masks, OPSM, M2PO, DPPO and CISPO. M2PO, DPPO and the token mask are tried without GRPO's clip, " +
-				"which they replace.",
-			"The task is additions below 50. All runs begin with the same policy, warmed up to pass@1 0.3 on " +
-				"training problems, and seeds are paired. The learning rate, 3e-4 for all, and the bounds were chosen " +
-				"on another base model and seed. What is found here holds for this base model.",
+			"Workers get new weights 0, 8, 32 or 256 updates late, or rounded to bfloat16 or int8. Each rollout is " +
+				"used once, so that nothing but its age and its precision differs; by the queue alone it is 1.4 versions " +
+				"old. At 256 the first 256 of 640 updates learn from rollouts of the base model. Each correction is tried " +
+				"by itself: GRPO's clip on π/b; the log-probs recomputed by the trainer and nothing corrected " +
+				"(“unweighted”, the default of several trainers); these weighted by min(k, 2); and masks, OPSM, M2PO, DPPO " +
+				"and CISPO. M2PO, DPPO and the token mask are tried without GRPO's clip, which they replace. M2PO's " +
+				"forward pass costs nothing here, so that all arms have as many updates.",
+			"The task is additions below 50. All runs begin with the same policy, warmed up to pass@1 0.3 on training " +
+				"problems, and seeds are paired. The bounds are the defaults. The learning rate, 3e-4 for all, is the " +
+				"better of two for the clip at staleness 0, 32 and 256, on another base model and seed. What is found " +
+				"here holds for this base model.",
 		},
 		Arms: correctionArms, Judge: judgeCorrections,
 	}
@@ -70,7 +72,9 @@ func methods() []method {
 		{"opsm", only(objective.Correction{Kind: objective.OPSM}), "opsm"},
 		{m2po, instead(objective.Correction{Kind: objective.M2PO}), "m2po"},
 		{"dppo", instead(objective.Correction{Kind: objective.DPPO}), "dppo"},
-		{cispo, func(l *run.Learner) { l.Objective = objective.CISPO }, ""},
+		{cispo, func(l *run.Learner) { // with the mean of the others
+			l.Objective, l.Normalisation = objective.CISPO, string(objective.PerSequence)
+		}, ""},
 	}
 }
 
@@ -102,7 +106,7 @@ func rounded() []condition { return []condition{{0, policy.BFloat16}, {0, policy
 
 // of returns the methods tried in a condition.
 func (c condition) of() []method {
-	tried := []string{clipped, unweighted, truncated, m2po, cispo} // at little staleness there is little to correct
+	tried := []string{clipped, unweighted, truncated, m2po, cispo} // a point between 0 and 32 for the claims
 	if c.precision != policy.Full {
 		tried = []string{clipped, unweighted, truncated, "mask token", maskSequence}
 	}
@@ -111,7 +115,7 @@ func (c condition) of() []method {
 	})
 }
 
-// correctionBatch and correctionUpdates leave some hundred updates after the first rollouts of 256 versions.
+// After the first weights that are 256 versions late 384 updates remain.
 const (
 	correctionBatch   = 128
 	correctionUpdates = 640
@@ -125,6 +129,7 @@ func correctionArms(o Options) []Arm {
 			c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50}
 			c.Warmup.Until, c.Warmup.Seed = 0.3, 1
 			c.Pipeline.Batch, c.Pipeline.Group = correctionBatch, labGroup
+			c.Pipeline.ForwardCost = new(0.0)
 			c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*correctionBatch
 			c.Generate.Precision = at.precision
 			c.Learner.LearningRate = 3e-4
@@ -132,7 +137,7 @@ func correctionArms(o Options) []Arm {
 			c.Budget.Compute = correctionUpdates
 			c.Checkpoint.Every = 1000
 			c = rehearsed(o, c)
-			// workers set the pace: an update takes B mu/W
+			// workers set the pace of all arms: an update takes B mu/W
 			c.Pipeline.WeightTransfer = float64(at.staleness*c.Pipeline.Batch) * c.Pipeline.RolloutCost /
 				float64(c.Pipeline.Workers)
 			m.change(&c.Learner)
@@ -147,38 +152,50 @@ func judgeCorrections(f *Found) (Judgement, error) {
 	each := func(at []condition, r rule, m measure, a, b string) []test {
 		var list []test
 		for _, c := range at {
-			list = append(list, difference(f.Of(c.arm(a)), f.Of(c.arm(b)), m).named(c.String(), r))
+			list = append(list, difference(f.Of(c.arm(a)), f.Of(c.arm(b)), m).named(c.arm(a+" less "+b), r))
 		}
 		return list
 	}
 	fresh, oldest := stale()[0], stale()[len(stale())-1]
+	// fromFresh compares a method in several conditions with itself at staleness 0.
+	fromFresh := func(at []condition, r rule, method string) []test {
+		var list []test
+		for _, c := range at {
+			list = append(list, difference(f.Of(c.arm(method)), f.Of(fresh.arm(method)), settled).named(c.arm(method), r))
+		}
+		return list
+	}
 	const settledMean = "Pass@1, the mean of the last three evaluations, "
 	return f.judge([]claim{
 		{
 			source: "M2PO", text: "With M2PO rollouts of 256 versions ago train as well as fresh ones.",
 			by:       difference(f.Of(oldest.arm(m2po)), f.Of(fresh.arm(m2po)), settled).is(atLeast(-alike)),
 			measured: settledMean + "of M2PO at staleness 256 less that at 0",
-			more: fmt.Sprintf("The same with GRPO's clip: %s. M2PO less the clip, both at 256: %s.",
+			more: fmt.Sprintf("With GRPO's clip: %s. M2PO less the clip, both at 256: %s.",
 				difference(f.Of(oldest.arm(clipped)), f.Of(fresh.arm(clipped)), settled),
 				difference(f.Of(oldest.arm(m2po)), f.Of(oldest.arm(clipped)), settled)),
 		},
 		{
-			source: "TIS", text: "Truncated weights repair what a rounded engine costs a trainer that corrects nothing.",
-			by:       each(rounded(), above(0), settled, truncated, unweighted),
-			measured: settledMean + "with min(k, 2) less that unweighted",
-			more: fmt.Sprintf("What rounding cost the trainer that corrects nothing: bfloat16 %s; int8 %s.",
-				difference(f.Of(fresh.arm(unweighted)), f.Of(rounded()[0].arm(unweighted)), settled),
-				difference(f.Of(fresh.arm(unweighted)), f.Of(rounded()[1].arm(unweighted)), settled)),
+			source: "TIS", text: "A rounded engine costs a trainer that corrects nothing, and truncated weights repair it.",
+			by:       append(fromFresh(rounded(), below(0), unweighted), fromFresh(rounded(), atLeast(-alike), truncated)...),
+			measured: settledMean + "with a rounded copy less that at staleness 0 with float32, unweighted and with min(k, 2)",
+			why: fmt.Sprintf("The claim holds if the 95%% bootstrap intervals of the medians lie below 0 unweighted, and at or "+
+				"above −%g with min(k, 2). It does not hold if one lies on the other side.", alike),
 		},
 		{
-			source: "AReaL", text: "They repair what staleness costs such a trainer.",
-			by:       each(stale()[1:], above(0), settled, truncated, unweighted),
-			measured: settledMean + "with min(k, 2) less that unweighted",
+			source: "AReaL",
+			text:   "Staleness costs a trainer that corrects nothing, and truncated weights get more at each.",
+			by: append(fromFresh(stale()[1:], below(0), unweighted),
+				each(stale()[1:], above(0), settled, truncated, unweighted)...),
+			measured: settledMean + "unweighted less that at staleness 0, and with min(k, 2) less that unweighted",
+			why: "The claim holds if the 95% bootstrap intervals of the medians lie below 0 for the first and above 0 for the " +
+				"second, at each staleness. It does not hold if one lies on the other side.",
 		},
 		{
-			source: "GSPO, DeepSeek-V3.2", text: "Sequence masks prevent a collapse that clipping by token allows.",
-			by:       each(stale()[2:], above(0), lateFall, clipped, maskSequence),
-			measured: "Greatest fall below the best so far in the second half, with the clip alone less with a sequence mask",
+			source: "GSPO, DeepSeek-V3.2", text: "Sequence masks prevent falls that clipping by token allows.",
+			by: each(stale()[2:], above(alike), lateFall, clipped, maskSequence),
+			measured: "Greatest fall below the best so far in the second half, with the clip alone less with the clip and a " +
+				"sequence mask",
 			more: fmt.Sprintf("Runs that ended below half of their best: %s.", f.crashed(stale()[2:], clipped,
 				maskSequence)),
 		},
@@ -222,6 +239,13 @@ func (f *Found) correctionPage() []results.Section {
 	return sections
 }
 
+// late is the mean of a metric over the second half of a run's compute.
+func late(of metric) measure {
+	return func(a Runs, r *results.Run) float64 {
+		return meanBetween(r, of, 0.5*a.Config.Budget.Compute*unit(a.Config), math.Inf(1))
+	}
+}
+
 func correctionTable(at condition, arms []Runs) results.Grid {
 	corrected := func(a Runs) string {
 		tried := at.of()
@@ -230,20 +254,20 @@ func correctionTable(at condition, arms []Runs) results.Grid {
 			return missing
 		}
 		share := func(u *results.Update) results.Number { return u.Other["corrected_"+tried[i].step] }
-		return percentFine(a.median(meanOf(share, 1)))
+		return percentFine(a.median(late(share)))
 	}
 	return table("Methods", "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
 		"brackets; differences have 95% bootstrap intervals, whose half-width is about the least effect that would have "+
-		"shown. Clipped and corrected are shares of tokens, and they, staleness in versions and ESS/n are means over the "+
-		"updates. |log k| is the mismatch at the end, in nats. A run crashed if it failed or ended with less than half of "+
+		"shown. Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
+		"second half. |log k| is the mismatch at the end, in nats. A run crashed if it failed or ended with less than half of "+
 		"its best accuracy.", arms,
 		medianOf("pass@1", settled, points),
 		compared("above the clip", arms[0], atEqualCompute),
 		medianOf("greatest fall", fall, points),
 		column{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }},
-		plainMedian("staleness", meanOf(meanStaleness, 1), whole),
-		plainMedian("ESS/n", meanOf(effectiveSize, 1), times),
-		plainMedian("clipped", meanOf(func(u *results.Update) results.Number { return u.ClipFraction }, 1), percentFine),
+		plainMedian("staleness", late(meanStaleness), whole),
+		plainMedian("ESS/n", late(effectiveSize), times),
+		plainMedian("clipped", late(func(u *results.Update) results.Number { return u.ClipFraction }), percentFine),
 		column{"corrected", corrected},
 		plainMedian("mean |log k|", inSummary(func(s *results.Summary) float64 {
 			if s.Mismatch == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/results"
 )
 
@@ -193,9 +194,13 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 		{corrections(), 0, following(where(one, named("256: m2po")), func(b *behaviour, v float64) {
 			b.level += 0.1 * min(v, 0.1*math.Abs(v)) // as good as fresh ones where v is 1
 		})},
-		{corrections(), 1, following(where(one, named(truncated)), level)},
-		{corrections(), 2, following(where(one, named(truncated)), level)},
-		{corrections(), 3, following(where(one, named(clipped)), dropBy)},
+		{corrections(), 1, following(where(one, func(a Arm) bool {
+			return named(unweighted)(a) && a.Config.Generate.Precision != policy.Full
+		}), func(b *behaviour, v float64) { b.level -= 0.1 * v })},
+		{corrections(), 2, following(where(one, func(a Arm) bool {
+			return named(unweighted)(a) && a.Config.Pipeline.WeightTransfer > 0
+		}), func(b *behaviour, v float64) { b.level -= 0.1 * v })},
+		{corrections(), 3, following(where(one, named(clipped)), func(b *behaviour, v float64) { b.drop = 0.2 + 0.1*v })},
 		{corrections(), 4, following(where(one, named(cispo)), level)},
 	}
 	for _, c := range cases {
