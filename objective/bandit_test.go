@@ -51,7 +51,7 @@ func newBandit(t testing.TB, o Objective, kind advantage.Kind) *bandit {
 			Reward:    row(3), GroupMean: row(4), Reference: column(row(5)), Anchor: column(row(6)),
 			Values: BroadcastToShape(ExpandLeftToRank(value, 2), chosen.Shape()), OldValues: column(row(7)),
 			Returns:  column(row(3)),
-			Rollouts: n, Tokens: n})
+			SecondMoment: ReduceAllMax(row(8)), Rollouts: n, Tokens: n})
 		return Gradient(out.Loss, logits, value)
 	})
 	return b
@@ -111,15 +111,20 @@ func (b *bandit) step(arms [3]int, behaviour [3]float64) {
 	}
 	b.steps++
 	of, mean := b.advantages(arms)
-	rows := make([]float64, 8*3)
+	rows := make([]float64, 9*3)
+	var tokens []Moment
+	for k, n := range arms {
+		tokens = append(tokens, slices.Repeat([]Moment{{math.Log(b.policy()[k] / behaviour[k]), of[k]}}, n)...)
+	}
+	bound := SecondMoment(tokens, b.objective.Needs().SecondMoment)
 	for k, n := range arms {
 		for i, x := range []float64{float64(n), math.Log(behaviour[k]), of[k], armRewards()[k], mean,
-			math.Log(b.ref[k]), math.Log(b.anchor[k]), b.value} {
+			math.Log(b.ref[k]), math.Log(b.anchor[k]), b.value, bound} {
 			rows[3*i+k] = x
 		}
 	}
 	out, err := b.exec.Call(tensors.FromFlatDataAndDimensions(b.logits[:], 3), tensors.FromScalar(b.value),
-		tensors.FromFlatDataAndDimensions(rows, 8, 3))
+		tensors.FromFlatDataAndDimensions(rows, 9, 3))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -260,6 +265,37 @@ func TestATruncationFindsTheBestArmIfItLetsItsWeightThrough(t *testing.T) {
 	for high, found := range map[float64]bool{5: false, 60: true} {
 		if reward := learn(Correction{Kind: MaskRatio, Low: 0, High: high}); (reward > 0.95) != found {
 			t.Errorf("masked above %g: reward %.3f, the best arm found: want %v", high, reward, found)
+		}
+	}
+}
+
+// The other corrections hold the policy within a distance of the behaviour. With bounds that the best arm's weight of 50
+// does not exceed they find it; with their defaults they do not. OPSM drops rollouts that the policy has left already,
+// so it finds it with either. Without k, nothing does.
+func TestMasksFindTheBestArmIfTheyLetTheRatioThrough(t *testing.T) {
+	for name, c := range map[string]struct {
+		corrections Corrections
+		found       bool
+	}{
+		"unweighted":    {Corrections{Proximal: ProximalUnweighted}, false},
+		"m2po":          {Corrections{Steps: []Correction{{Kind: M2PO}}}, false},
+		"m2po, loose":   {Corrections{Steps: []Correction{{Kind: M2PO, Limit: 16}}}, true}, // log(50)^2 is 15.3
+		"dppo":          {Corrections{Steps: []Correction{{Kind: DPPO}}}, false},
+		"dppo, loose":   {Corrections{Steps: []Correction{{Kind: DPPO, Low: 1, High: 1}}}, true},
+		"opsm":          {Corrections{Steps: []Correction{{Kind: OPSM}}}, true},
+		"opsm, loose":   {Corrections{Steps: []Correction{{Kind: OPSM, Limit: 10}}}, true},
+		"product":       {Corrections{Steps: []Correction{{Kind: MaskRatio, Level: LevelProduct}}}, false},
+		"loose product": {Corrections{Steps: []Correction{{Kind: MaskRatio, Level: LevelProduct, High: 60}}}, true},
+	} {
+		b := newBandit(t, GRPO{ClipLow: 1, ClipHigh: 100, Corrections: c.corrections}, advantage.Group)
+		for k, p := range staleBehaviour() {
+			b.logits[k] = math.Log(p)
+		}
+		for range 400 {
+			b.step(expectedArms(), staleBehaviour())
+		}
+		if reward := b.expected(); (reward > 0.95) != c.found {
+			t.Errorf("%s: policy %.3f, reward %.3f, the best arm found: want %v", name, b.policy(), reward, c.found)
 		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 
 // Corrections say what a loss of importance ratios does about rollouts of other policies (METHODS section 8). Per token,
 // b is the policy that sampled, p the proximal policy, pi the one being trained, r = pi/p, k = p/b, and A the advantage.
-// None of the factors below has a gradient. Dropped tokens lose their term, with its gradient, and stay in the
-// denominators. Penalties for the distance from a reference and the critic's loss keep them.
+// None of the factors below has a gradient. A dropped token loses its term, with the gradient, and stays in the
+// denominators; the penalty of KLCoef and the critic's loss keep it.
 //
 // The zero value is r = pi/b with nothing corrected. Where r = k = 1 every correction leaves the loss as it is, bit for
 // bit.
 type Corrections struct {
 	Proximal Proximal     // empty: ProximalBehaviour
-	Steps    []Correction // at most one of each kind and level; they apply together, in any order
+	Steps    []Correction // at most one of each kind, of masks one of each level; they apply together, in any order
 }
 
 // Proximal says which policy r is taken to.
@@ -36,7 +36,7 @@ const (
 	ProximalUnweighted Proximal = "unweighted"
 )
 
-// Correction is one step. Which fields a kind reads is said there.
+// Correction is one step. Each kind says which fields it reads.
 type Correction struct {
 	Kind  CorrectionKind `yaml:"kind" json:"kind"`
 	Level Level          `yaml:"level,omitempty" json:"level,omitempty"` // empty: LevelToken
@@ -51,8 +51,8 @@ type CorrectionKind string
 const (
 	// Truncate multiplies terms by min(k, High) instead of k, High >= 1 [2] (TIS). It needs ProximalRecompute.
 	Truncate CorrectionKind = "truncate"
-	// MaskRatio drops where k is outside [Low, High], 0 <= Low < 1 < High [0.5 and 5; of one alone, none] (IcePop by
-	// token; by sequence, the default of TRL with vLLM is the product up to 3).
+	// MaskRatio drops where k is outside [Low, High], 0 <= Low < 1 < High [0.5 and 5 if neither is given]. With one
+	// bound it is one-sided. By token this is IcePop; TRL with vLLM has LevelProduct and High 3 by default.
 	MaskRatio CorrectionKind = "mask"
 	// OPSM drops rollouts with a mean advantage below 0 and a mean of log b - log pi above Limit, in nats, above 0 [0.1]
 	// (off-policy sequence masking, DeepSeek-V3.2).
@@ -209,35 +209,32 @@ func (c Corrections) correct(s shard) corrected {
 		out.factor = boundedExp(logK)
 	}
 	advantage := s.masked(s.in.Advantage)
-	up, down := GreaterThan(advantage, ZerosLike(advantage)), LessThan(advantage, ZerosLike(advantage))
+	up, down := above(advantage, 0), below(advantage, 0)
 	for _, step := range c.Steps {
 		step = step.WithDefaults()
 		var touched *Node
 		switch step.Kind {
 		case Truncate:
 			k := boundedExp(s.over(step.Level, logK))
-			touched = GreaterThan(k, MulScalar(OnesLike(k), step.High))
+			touched = above(k, step.High)
 			out.factor = MinScalar(k, step.High)
 		case MaskRatio:
 			k := boundedExp(s.over(step.Level, logK))
-			touched = LessThan(k, MulScalar(OnesLike(k), step.Low))
+			touched = below(k, step.Low)
 			if step.High > 0 {
-				touched = LogicalOr(touched, GreaterThan(k, MulScalar(OnesLike(k), step.High)))
+				touched = LogicalOr(touched, above(k, step.High))
 			}
 		case OPSM:
 			negative := s.spread(s.rowMean(advantage))
 			away := Neg(s.spread(s.rowMean(behaviour)))
-			touched = LogicalAnd(LessThan(negative, ZerosLike(negative)),
-				GreaterThan(away, MulScalar(OnesLike(away), step.Limit)))
+			touched = LogicalAnd(below(negative, 0), above(away, step.Limit))
 		case M2PO:
 			square := Square(behaviour)
-			further := LogicalOr(LogicalAnd(up, GreaterThan(behaviour, ZerosLike(behaviour))),
-				LogicalAnd(down, LessThan(behaviour, ZerosLike(behaviour))))
+			further := LogicalOr(LogicalAnd(up, above(behaviour, 0)), LogicalAnd(down, below(behaviour, 0)))
 			touched = LogicalAnd(further, GreaterThan(square, BroadcastToShape(s.in.SecondMoment, square.Shape())))
 		case DPPO:
 			moved := Sub(Exp(StopGradient(s.logp)), Exp(s.masked(s.in.Behaviour)))
-			touched = LogicalOr(LogicalAnd(up, GreaterThan(moved, MulScalar(OnesLike(moved), step.High))),
-				LogicalAnd(down, LessThan(moved, MulScalar(OnesLike(moved), -step.Low))))
+			touched = LogicalOr(LogicalAnd(up, above(moved, step.High)), LogicalAnd(down, below(moved, -step.Low)))
 		}
 		touched = LogicalAnd(s.counts, touched)
 		out.touched[slices.Index(correctionNames(), step.Name())] = touched
@@ -275,24 +272,28 @@ func (s shard) over(level Level, logRatio *Node) *Node {
 	return logRatio
 }
 
+// above and below compare x with a bound.
+func above(x *Node, bound float64) *Node { return GreaterThan(x, ConstAs(x, bound)) }
+func below(x *Node, bound float64) *Node { return LessThan(x, ConstAs(x, bound)) }
+
 // spread returns x [B] for each token [B, T].
 func (s shard) spread(x *Node) *Node { return BroadcastToShape(ExpandAxes(x, -1), s.mask.Shape()) }
 
 // Moment is a token as [M2PO] sees it.
-type Moment struct {
-	LogRatio float64 // m = log pi - log b
-	Further  bool    // the update leads further from b: A and m are both above 0, or both below
-}
+type Moment struct{ LogRatio, Advantage float64 } // m = log pi - log b, and A
 
-// SecondMoment returns Inputs.SecondMoment for the tokens of a batch: [M2PO] drops those with Further and m^2 above it,
-// as few as bring the mean of m^2 over the others to the limit or below, or all if that is not enough. Equal m^2 go
-// together.
+// further reports whether the update leads further from b.
+func (m Moment) further() bool { return m.LogRatio*m.Advantage > 0 }
+
+// SecondMoment returns Inputs.SecondMoment for the tokens of a batch: [M2PO] drops those whose update leads further from
+// b and whose m^2 is above it, as few as bring the mean of m^2 over the others to the limit or below, or all if that is
+// not enough. Equal m^2 go together.
 func SecondMoment(tokens []Moment, limit float64) float64 {
 	sum, n := 0.0, len(tokens)
 	var squares []float64 // of those that may be dropped
 	for _, t := range tokens {
 		square := t.LogRatio * t.LogRatio
-		if sum += square; t.Further {
+		if sum += square; t.further() {
 			squares = append(squares, square)
 		}
 	}

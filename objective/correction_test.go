@@ -53,7 +53,7 @@ func randomRatios(rng *rand.Rand, limit float64) ratios {
 	for b := range rows {
 		for t := range width {
 			if m, a := v.logp[b][t]-v.behaviour[b][t], v.advantage[b][t]; v.mask[b][t] != 0 {
-				tokens = append(tokens, Moment{m, m > 0 && a > 0 || m < 0 && a < 0})
+				tokens = append(tokens, Moment{m, a})
 			}
 		}
 	}
@@ -187,7 +187,8 @@ func compileRatios(t *testing.T, o Objective) *Exec {
 	t.Helper()
 	return MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Anchor: in[2], Advantage: in[3], Mask: in[4],
-			Weight: in[5], Rollouts: in[6], Tokens: in[7], SecondMoment: in[8]})
+			Weight: in[5], Rollouts: in[6], Tokens: in[7], SecondMoment: in[8], Values: in[1], OldValues: in[2],
+			Returns: in[3]})
 		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums}
 	})
 }
@@ -267,6 +268,38 @@ func TestCorrectionsAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
 	}
 }
 
+// Corrections do to the other objectives with a ratio what they do to grpo: with r' = 1 grpo_off is grpo, and ppo is grpo
+// with the critic's loss beside it.
+func TestCorrectionsOfOtherObjectivesAreThoseOfGRPO(t *testing.T) {
+	clip := GRPO{ClipLow: 0.3, ClipHigh: 0.3}
+	plain, critic := compileRatios(t, clip), compileRatios(t, PPO{Surrogate: clip})
+	for name, c := range correctionsOf() {
+		corrected := clip
+		corrected.Corrections = c
+		same := map[string]*Exec{"grpo": compileRatios(t, corrected), "ppo": compileRatios(t, PPO{Surrogate: corrected})}
+		if off := (OffPolicyGRPO{Clip: 0.3, Corrections: c}); off.Validate() == nil {
+			same["grpo_off"] = compileRatios(t, off)
+		}
+		for seed := range uint64(50) {
+			v := randomRatios(rand.New(rand.NewPCG(seed, 10)), 0.04)
+			without, _, _ := v.run(t, plain)
+			with, _, _ := v.run(t, critic)
+			want, wantGradient, _ := v.run(t, same["grpo"])
+			for objective, exec := range same {
+				got, gradient, _ := v.run(t, exec)
+				digits := 1e-9
+				if objective == "ppo" { // of the critic's loss
+					got, digits = got-(with-without), digits*(1+math.Abs(with))
+				}
+				if !near(got, want, digits) || fmt.Sprint(gradient) != fmt.Sprint(wantGradient) {
+					t.Fatalf("%s with %s, seed %d: loss %v, want %v; gradient %v, want %v", objective, name, seed, got, want,
+						gradient, wantGradient)
+				}
+			}
+		}
+	}
+}
+
 func TestCorrectionsLeaveAnOnPolicyLossBitForBit(t *testing.T) {
 	for _, method := range []string{"", CISPO} {
 		plain := compileRatios(t, GRPO{Method: method})
@@ -297,8 +330,7 @@ func TestSecondMomentDropsAsFewAsBringTheMeanToTheLimit(t *testing.T) {
 	for range 2000 {
 		tokens := make([]Moment, rng.IntN(12))
 		for i := range tokens {
-			tokens[i] = Moment{LogRatio: float64(rng.IntN(9)-4) / 10, Further: rng.IntN(2) == 0}
-			tokens[i].Further = tokens[i].Further && tokens[i].LogRatio != 0
+			tokens[i] = Moment{LogRatio: float64(rng.IntN(9)-4) / 10, Advantage: float64(rng.IntN(3) - 1)}
 		}
 		limit := 0.01 + 0.1*rng.Float64()
 		mean := func(kept []Moment) (mean float64) {
@@ -311,18 +343,18 @@ func TestSecondMomentDropsAsFewAsBringTheMeanToTheLimit(t *testing.T) {
 		for mean(want) > limit+1e-12 {
 			most := 0.0
 			for _, k := range want {
-				if k.Further {
+				if k.LogRatio*k.Advantage > 0 {
 					most = max(most, k.LogRatio*k.LogRatio)
 				}
 			}
 			if most == 0 {
 				break
 			}
-			want = slices.DeleteFunc(want, func(k Moment) bool { return k.Further && k.LogRatio*k.LogRatio == most })
+			want = slices.DeleteFunc(want, func(k Moment) bool { return k.LogRatio*k.Advantage > 0 && k.LogRatio*k.LogRatio == most })
 		}
 		bound := SecondMoment(tokens, limit)
 		got := slices.DeleteFunc(slices.Clone(tokens), func(k Moment) bool {
-			return k.Further && k.LogRatio*k.LogRatio > bound
+			return k.LogRatio*k.Advantage > 0 && k.LogRatio*k.LogRatio > bound
 		})
 		if !slices.Equal(got, want) {
 			t.Fatalf("of %v at limit %g the bound %g keeps %v, want %v", tokens, limit, bound, got, want)
@@ -348,6 +380,9 @@ func TestCorrectionsOutOfRangeAreAllNamed(t *testing.T) {
 		"correction[0].high: 1.5: want a probability":           {Steps: []Correction{{Kind: DPPO, High: 1.5}}},
 	} {
 		for _, o := range []Objective{GRPO{Corrections: c}, PPO{Surrogate: GRPO{Corrections: c}}, OffPolicyGRPO{Corrections: c}} {
+			if _, truncates := c.find(Truncate); truncates && o.Name() == (OffPolicyGRPO{}).Name() {
+				want = "correction: truncate: want none of that kind with objective grpo_off"
+			}
 			if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", o.Name(), err, want)
 			}

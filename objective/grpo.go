@@ -17,7 +17,8 @@ const (
 	CISPO               = "cispo"                // log-probs weighted by the clipped ratio, PerToken (MiniMax-M1)
 )
 
-// GRPO is the clipped surrogate of METHODS section 5: with r = pi/b and A the advantage, minus the mean of
+// GRPO is the clipped surrogate of METHODS section 5: with r = pi/b, or the r of Corrections, and A the advantage, minus
+// the mean of
 //
 //	min(r A, clip(r, 1-ClipLow, 1+ClipHigh) A)
 //

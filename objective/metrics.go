@@ -194,7 +194,8 @@ func ReadSums[F float32 | float64](values []F) (s Sums) {
 //	nll                  mean of -log pi over tokens
 //	entropy              mean over tokens, in nats
 //	abs_advantage        mean over rollouts of the mean |advantage| of their tokens
-//	clip_fraction        share of tokens whose term a clip decides
+//	clip_fraction        share of tokens whose term a clip decides, of cispo whose ratio it changes; those that a
+//	                     correction drops count too
 //	mean_ratio           mean over tokens of rho = pi/b; 1 only in expectation
 //	max_ratio            the largest rho
 //	ratio_clamped        tokens whose ratio left [e^-20, e^20] and was clamped to it

@@ -66,7 +66,9 @@ type Inputs struct {
 
 	// See Needs; nil if not needed. Only Values are differentiated through.
 	Reference *Node // [B, T] log-probs under the reference policy; OffPolicyGRPO with a KLCoef
-	Anchor    *Node // [B, T] log-probs under the policy at the start of the batch, pi_k; OffPolicyGRPO with RPrimeExact
+	// [B, T] log-probs under the policy at the start of the batch: pi_k of OffPolicyGRPO with RPrimeExact, p of
+	// ProximalRecompute and ProximalUnweighted
+	Anchor    *Node
 	Values    *Node // [B, T] the critic's value before each token; PPO
 	OldValues *Node // [B, T] values that the advantages were estimated with; PPO
 	Returns   *Node // [B, T] what Values are fitted to; PPO

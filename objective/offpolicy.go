@@ -61,14 +61,18 @@ func (o OffPolicyGRPO) Validate() error {
 	p.Check(o.KLCoef >= 0 && finite(o.KLCoef), "kl_coef", o.KLCoef, "a finite number of 0 or more")
 	p.Check(!o.KLWeighted || o.KLCoef != 0, "kl_weighted", o.KLWeighted, "false, or a kl_coef above 0")
 	o.Normalisation.check(&p, o.ConstantLength)
-	p.Add(o.Corrections.Validate())
 	p.Check(!o.Corrections.recomputes(), "proximal", o.Corrections.Proximal, "%s with objective grpo_off",
 		ProximalBehaviour)
+	_, truncates := o.Corrections.find(Truncate)
+	p.Check(!truncates, "correction", Truncate, "none of that kind with objective grpo_off: there is no factor k")
+	if !truncates {
+		p.Add(o.Corrections.Validate())
+	}
 	return p.Err()
 }
 
 // Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact also Anchor, with a KLCoef also
-// Reference.
+// Reference, and what the corrections need.
 func (o OffPolicyGRPO) Loss(in Inputs) Output {
 	required := append(o.Corrections.inputs(), "Behaviour", "Advantage")
 	if o.Needs().Reference {

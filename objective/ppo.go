@@ -50,7 +50,7 @@ func (o PPO) Validate() error {
 	return p.Err()
 }
 
-// Loss implements Objective. It reads Behaviour, Advantage, Values, OldValues and Returns.
+// Loss implements Objective. It reads Behaviour, Advantage, Values, OldValues, Returns, and what the corrections need.
 func (o PPO) Loss(in Inputs) Output {
 	s := newShard(in, o, append(o.Surrogate.Corrections.inputs(), "Behaviour", "Advantage", "Values", "OldValues",
 		"Returns")...)

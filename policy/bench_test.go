@@ -255,7 +255,7 @@ func BenchmarkObjectives(b *testing.B) {
 	}
 }
 
-// The cost of corrections: the time of four updates, on one batch where it says so, over that of four of plain grpo.
+// The cost of corrections: the time of four updates, in recompute_4 all on one batch, over that of four of plain grpo.
 func BenchmarkCorrections(b *testing.B) {
 	corrected := func(proximal objective.Proximal, steps ...objective.Correction) objective.Corrections {
 		return objective.Corrections{Proximal: proximal, Steps: steps}

@@ -166,6 +166,9 @@ func TestTrainersAndPassesAddUpToOneLoss(t *testing.T) {
 		sameStates(t, state(t, shards), state(t, whole))
 		for _, key := range []string{"ess", "corrected_truncate", "corrected_m2po_rollouts", "corrected_dppo"} {
 			near(t, key, float32(got[key]), want[key], 1e-5)
+			if of := want[key]; o.Updates > 1 && (of <= 0 || of >= 1) {
+				t.Errorf("%s is %v, want more than 0 and less than 1", key, of)
+			}
 		}
 
 		o.PassElements = 5 * 12 * c.VocabSize // five rows at a time
@@ -197,13 +200,14 @@ func TestTheSecondMomentOfAStepIsWithinItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all, kept, tokens, dropped float64
+	least := math.Inf(1) // of the squares dropped
 	for p := range eachPass(shards) {
 		for i := range p.draws {
 			for at := range p.policyIndices(i) {
 				m := float64(p.current[at]) - float64(p.behaviour[at])
 				tokens, all = tokens+1, all+m*m
 				if m*m > float64(p.secondMoment) && m*float64(p.advantage[at]) > 0 {
-					dropped++
+					dropped, least = dropped+1, min(least, m*m)
 				} else {
 					kept += m * m
 				}
@@ -213,6 +217,9 @@ func TestTheSecondMomentOfAStepIsWithinItsLimit(t *testing.T) {
 	if all/tokens < limit*1.1 || kept/(tokens-dropped) > limit || dropped == 0 {
 		t.Fatalf("mean square %.3f, after %g of %g tokens were dropped %.3f: want at most %g", all/tokens, dropped, tokens,
 			kept/(tokens-dropped), limit)
+	}
+	if (kept+least)/(tokens-dropped+1) <= limit {
+		t.Errorf("one token less would have been enough")
 	}
 	if share := step(t, l, batch)["corrected_m2po"]; math.Abs(share-dropped/tokens) > 1e-6 {
 		t.Errorf("the step dropped a share of %v, want %v", share, dropped/tokens)

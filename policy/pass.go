@@ -317,8 +317,8 @@ func (l *Learner) setSecondMoment(shards [][]pass) {
 				continue
 			}
 			for at := range p.policyIndices(i) {
-				m, a := float64(p.current[at]-p.behaviour[at]), p.advantage[at]
-				tokens = append(tokens, objective.Moment{LogRatio: m, Further: m > 0 && a > 0 || m < 0 && a < 0})
+				tokens = append(tokens, objective.Moment{LogRatio: float64(p.current[at] - p.behaviour[at]),
+					Advantage: float64(p.advantage[at])})
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func lossOf(t *testing.T, o objective.Objective, draws []rollout.Draw, given sam
 		for i, counts := range mask[b] {
 			if m, a := logprobs[b][i]-behaviour[b][i], advantage[b][i]; counts != 0 {
 				tokens++
-				moments = append(moments, objective.Moment{LogRatio: m, Further: m > 0 && a > 0 || m < 0 && a < 0})
+				moments = append(moments, objective.Moment{LogRatio: m, Advantage: a})
 			}
 		}
 	}
