@@ -95,8 +95,8 @@ type text struct {
 
 // newText returns rows of padding at temperature 1.
 func (m *Model) newText(rows, length int) text {
-	t := text{rows: rows, length: length, vocab: m.config.VocabSize, tokens: make([]int32, rows*length), temperature: make([]float32, rows),
-		images: m.newImageInputs(rows, length)}
+	t := text{rows: rows, length: length, vocab: m.config.VocabSize, tokens: make([]int32, rows*length),
+		temperature: make([]float32, rows), images: m.newImageInputs(rows, length)}
 	for i := range t.temperature {
 		t.temperature[i] = 1
 	}
