@@ -74,7 +74,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 			return reflect.DeepEqual(l.Objective.(objective.GRPO).Corrections, objective.Corrections{
 				Proximal: objective.ProximalRecompute, Steps: []objective.Correction{
 					{Kind: objective.Truncate, Level: objective.LevelSequence, High: 3},
-					{Kind: objective.MaskRatio, Low: 0.25, High: 4}, {Kind: objective.M2PO, Limit: 0.1}}})
+					{Kind: objective.MaskRatio, Level: objective.LevelToken, Low: 0.25, High: 4}, {Kind: objective.M2PO, Limit: 0.1}}})
 		},
 		"learner.objective=cispo": func(l policy.Learning) bool {
 			return reflect.DeepEqual(l.Objective, objective.GRPO{Method: "cispo", Ratio: objective.TokenRatio, ClipLow: 1,
