@@ -50,7 +50,7 @@ func newBandit(t testing.TB, o Objective, kind advantage.Kind) *bandit {
 			Advantage: column(row(2)),
 			Reward:    row(3), GroupMean: row(4), Reference: column(row(5)), Anchor: column(row(6)),
 			Values: BroadcastToShape(ExpandLeftToRank(value, 2), chosen.Shape()), OldValues: column(row(7)),
-			Returns:  column(row(3)),
+			Returns:      column(row(3)),
 			SecondMoment: ReduceAllMax(row(8)), Rollouts: n, Tokens: n})
 		return Gradient(out.Loss, logits, value)
 	})
