@@ -74,6 +74,11 @@ def test_a_sampling_mask_comes_out_per_token() -> None:
     for got, want in ((batch, lists.to_pylist()), (Batch(batch.record_batch.slice(1)), lists.to_pylist()[1:])):
         assert [mask and [ids.tolist() for ids in mask] for mask in got.sampling_mask] == want
     assert batch.sampling_mask[0][1].dtype == np.int32
+    places, ids = batch.kept_ids
+    assert places.tolist() == [1, 1, 2, 7] and ids.tolist() == [2, 5, 7, 1] and ids.dtype == np.int32
+    assert batch.packed(multiple_of=4).sampling_mask.tolist() == [[1, 2], [1, 5], [2, 7], [7, 1]]
+    assert batch.padded(side="left").sampling_mask.tolist() == [[0, 2, 2], [0, 2, 5], [0, 3, 7], [2, 2, 1]]
+    assert sampled(rollouts([3])).padded().sampling_mask is None
     for get in (batch.column, batch.flat):
         with pytest.raises(Invalid, match="sampling_mask: several values per token: want the attribute sampling_mask"):
             get("sampling_mask")

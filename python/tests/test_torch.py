@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import ROOT, Server, rollouts, sampled
 
@@ -118,11 +119,16 @@ def test_the_second_moment_of_a_batch_is_found(golden: dict[str, Any]) -> None:
     found = 0
     for written in golden["batches"]:
         batch = Golden(written)
-        out, gradient, _ = batch.loss(batch.tokens, second_moment=None)
-        close(out.loss, written["loss"])
-        close(gradient, written["gradient"])
         names = ("logprobs", "mask", "behaviour", "advantages")
         bound = rt.second_moment(**{name: batch.tokens[name].flatten() for name in names})
+        out, gradient, _ = batch.loss(batch.tokens, second_moment=bound)
+        close(out.loss, written["loss"])
+        close(gradient, written["gradient"])
+        given, found_itself = (
+            batch.loss(batch.tokens, num_rollouts=None, num_tokens=None, second_moment=moment)
+            for moment in (bound, None)
+        )
+        assert torch.equal(given[1], found_itself[1])
         if written["second_moment"] > 1e38:
             assert bound == math.inf
         else:
@@ -320,6 +326,11 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
         (lambda: rt.loss(**small(logprobs=torch.ones(2, 3).long())), "logprobs: torch.int64: want a float type"),
         (lambda: rt.loss(torch.ones(4), mask=torch.ones(4)), "logprobs: shape [4]: want [B, T], or [N] with cu_seqle"),
         (lambda: rt.loss(**small(cu_seqlens=torch.tensor([0, 3]))), "logprobs: shape [2, 3]: want [N] with cu_seqlens"),
+        (lambda: m2po(num_tokens=6), "second_moment: None: want reprise.torch.second_moment of the whole batch with n"),
+        (lambda: m2po(num_rollouts=2, num_tokens=6), "the whole batch with num_rollouts and num_tokens: m2po drops"),
+        (lambda: rt.restrict(torch.ones(4, 9), cut().padded().torch()), "logits: shape [4, 9]: want [3, 5, V] or [3,"),
+        (lambda: rt.restrict(torch.ones(11, 9), cut().packed().torch()), "logits: shape [11, 9]: want [12, V], as"),
+        (lambda: rt.restrict(torch.ones(12, 6), cut().packed().torch()), "logits: a vocabulary of 6: want that of t"),
         (lambda: bounds([0, 5]), "want the start of each rollout, from 0 in ascending order, and the end, at most 4"),
         (lambda: bounds([0, 3, 2]), "cu_seqlens: tensor([0, 3, 2]): want the start"),
         (lambda: bounds([0, 3]), "cu_seqlens: ends at 3: want no token in the mask behind the last rollout"),
@@ -335,6 +346,79 @@ def test_mistakes_are_named(call: Callable[[], object], message: str) -> None:
 
 def bounds(of: list[int]) -> None:
     rt.loss(torch.ones(4), mask=torch.ones(4), cu_seqlens=torch.tensor(of))
+
+
+def m2po(**more: Any) -> None:
+    rt.loss(objective=rt.Objective(correction=[{"kind": "m2po"}]), **small(**more))
+
+
+LISTS: list[Any] = [[[], [], [6], []], None, [[3], [], [0, 1, 2, 3, 4, 5, 6], [], [1, 4]]]
+
+
+def cut() -> reprise.Batch:
+    """Rollouts of 4, 3 and 5 tokens of a vocabulary of 7. The second has no sampling mask, others lack some ids."""
+    columns = rollouts([4, 3, 5])
+    columns["tokens"] = [[5, 0, 6, 2], [1, 1, 3], [3, 3, 0, 2, 4]]
+    return sampled(columns, sampling_mask=pa.array(LISTS, pa.list_(pa.list_(pa.int32()))))
+
+
+@needs_torch
+@pytest.mark.parametrize("layout", ["right", "left", "without last", "packed", "packed, padded"])
+def test_log_probs_are_over_the_ids_that_the_engine_kept(layout: str) -> None:
+    """As in policy/score.go: the softmax of a token is over its ids, or without any over the whole vocabulary."""
+    batch, vocabulary, last = cut(), 7, 0
+    if layout.startswith("packed"):
+        arrays: Any = batch.packed(multiple_of=16 if "padded" in layout else 1).torch()
+        places = [[(int(start) + t,) for t in range(n)] for start, n in zip(arrays.cu_seqlens, batch.lengths)]
+    else:
+        arrays = batch.padded(side="left" if layout == "left" else "right", multiple_of=6).torch()
+        places = [[tuple(at.tolist()) for at in row.nonzero()] for row in arrays.attention_mask]
+        places = [[(i, *at) for at in row] for i, row in enumerate(places)]
+        last = int(layout == "without last")
+    torch.manual_seed(4)
+    shape = arrays.tokens.shape[:-1] + (arrays.tokens.shape[-1] - last, vocabulary)
+    logits = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    restricted = rt.restrict(logits, arrays)
+    assert restricted.dtype == torch.float64 and restricted.shape == logits.shape
+    tokens = [row.tolist() for row in batch.ragged("tokens")]
+    got, want = [], []
+    kept = torch.ones(shape, dtype=torch.bool)
+    for row, lists in enumerate(LISTS):
+        for t in range(1, len(tokens[row])):
+            before, token = places[row][t - 1], tokens[row][t]
+            ids = lists and lists[t] or list(range(vocabulary))
+            got.append(restricted[before].log_softmax(-1)[token])
+            want.append(logits[before][ids].log_softmax(-1)[ids.index(token)])
+            kept[before] = torch.zeros(vocabulary).index_fill(0, torch.tensor(ids), 1).bool()
+    assert len(got) == 9 and (~kept).sum() == 6 + 5  # those of [6] and [1, 4]; the first token's [3] limits nothing
+    close(torch.stack(got), torch.stack(want).tolist())
+    assert torch.equal(restricted.isfinite(), kept) and torch.equal(restricted[kept], logits[kept])
+    gradient, whole = (torch.autograd.grad(sum(x), logits)[0] for x in (got, want))
+    torch.testing.assert_close(gradient, whole)
+    assert not gradient[~kept].any() and gradient[kept].any()
+
+
+@needs_torch
+def test_without_a_sampling_mask_logits_stay_as_they_are() -> None:
+    logits = torch.randn(1, 4, 7)
+    assert rt.restrict(logits, sampled(rollouts([4])).padded().torch()) is logits
+    empty = sampled(rollouts([4]), sampling_mask=pa.array([[[]] * 4], pa.list_(pa.list_(pa.int32()))))
+    assert torch.equal(rt.restrict(logits, empty.padded().torch()), logits)
+    cut_off = sampled(rollouts([4]), sampling_mask=pa.array([[[], [], [3], [4]]], pa.list_(pa.list_(pa.int32()))))
+    narrow = rt.restrict(logits.bfloat16(), cut_off.padded().torch())
+    assert narrow.dtype == torch.bfloat16 and narrow.isfinite().sum() == 4 * 7 - 2 * 6
+
+
+@needs_torch
+def test_inputs_have_all_that_asymre_reads() -> None:
+    batch = sampled(rollouts([4, 3]), group_mean=pa.array([0.25, -1.0], pa.float32()))
+    weight, gain = batch.weights, np.array([0 - 0.25 + 0.1, 1 + 1 + 0.1])  # reward - (group mean - 0.1)
+    for arrays in (batch.padded().torch(), batch.packed().torch()):
+        given = rt.inputs(arrays)
+        out = rt.loss(given["behaviour"], "asymre", **given)
+        sums = [part.sum() for part in batch.ragged("logprobs")]
+        assert out.loss.item() == pytest.approx(-(weight * gain * sums).sum() / 2)
+    assert sampled(rollouts([4])).padded().group_means is None  # not among the sampled columns
 
 
 @needs_torch
@@ -418,7 +502,7 @@ def test_a_batch_of_a_service_has_the_same_loss_in_torch_as_in_go(
             for name in known[number]:
                 tensors[name][row, : len(known[number][name])] = torch.tensor(known[number][name], dtype=torch.float64)
         for arrays in (padded, flat):
-            given = rt.inputs(arrays) | {"group_means": torch.tensor(batch.group_means)}
+            given = rt.inputs(arrays)
             keep = padded.attention_mask
             for name in ("logprobs", "anchor", "reference"):
                 given[name] = tensors[name].clone() if arrays is padded else tensors[name][keep]

@@ -189,6 +189,14 @@ class Batch:
         return [lists[begin:end] if known else None for known, begin, end in spans]
 
     @cached_property
+    def kept_ids(self) -> tuple[Array, Array]:
+        """int64 [K] and int32 [K]: `sampling_mask` as flat arrays, for each id its token's place in [N], and the id."""
+        column = self._arrow("sampling_mask")
+        ends, ids = self._lists(column.flatten())
+        known = np.repeat(np.diff(self._lists(column)[0]) > 0, self.lengths)
+        return np.repeat(np.flatnonzero(known), np.diff(ends)), ids
+
+    @cached_property
     def routed_experts(self) -> list[Array | None]:
         """[B]: per rollout an array [L, E], uint16, of the experts that the engine's router chose for each token, with
         E = layers x experts per token. None for a rollout without them."""

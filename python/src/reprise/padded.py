@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 """A numpy array or a torch tensor."""
 
-ABSENT = {"values": None, "ref_logprobs": None, "routed_experts": None}
+ABSENT = dict.fromkeys(("group_means", "values", "ref_logprobs", "routed_experts", "sampling_mask"))
 """What a batch may be without."""
 
 
@@ -30,6 +31,8 @@ class _Rows(Generic[A]):
     """uint64 [B] (torch: int64): global numbers of the groups."""
     rewards: A
     """float32 [B]."""
+    group_means: A | None
+    """float32 [B]: mean reward of the rollout's group when it was inserted, if it is among the sampled columns."""
     weights: A
     """float32 [B]: importance weights of the draws."""
     staleness: A
@@ -55,6 +58,10 @@ class _Rows(Generic[A]):
     routed_experts: A | None
     """uint16 [B, L, E] or [N, E] (torch: int32): `Batch.routed_experts`, if all rollouts have as many per token; 0 in
     padding."""
+    sampling_mask: A | None
+    """int32 [K, 3] or [K, 2] (torch: int64): `Batch.sampling_mask` for `reprise.torch.restrict`. Each line has the row
+    and column of a token in [B, L], or its place in [N], and one of its ids; none is of a first token, which nothing
+    precedes. Tokens without a line have the whole vocabulary; None: all tokens have."""
 
     def asdict(self) -> dict[str, A]:
         """Return the arrays by name, without those that are None."""
@@ -80,6 +87,7 @@ class Padded(_Rows[A]):
             attention_mask=padder.keep,
             position_ids=padder.positions(),
             routed_experts=_experts(batch, padder.keep.shape, padder.keep),
+            sampling_mask=_kept(batch, padder.places),
             **_per_row(batch),
             **_per_token(batch, pad_id, padder.pad),
         )
@@ -120,6 +128,7 @@ class Packed(_Rows[A]):
             max_seqlen=int(np.diff(bounds).max(initial=0)),
             position_ids=pad(batch.positions, 0),
             routed_experts=_experts(batch, (total + rest,), slice(total)),
+            sampling_mask=_kept(batch, lambda places: (places,)),
             **_per_row(batch),
             **_per_token(batch, pad_id, pad),
         )
@@ -144,6 +153,7 @@ def _per_row(batch: Batch) -> dict[str, Any]:
         "ids": get("id", 0, np.uint64),
         "groups": get("group", 0, np.uint64),
         "rewards": get("reward", 0, np.float32),
+        "group_means": get("group_mean", 0, np.float32) if batch.has("group_mean") else None,
         "weights": get("weight", 1, np.float32),
         "staleness": get("staleness", 0, np.int32),
         "lengths": batch.lengths,
@@ -177,6 +187,15 @@ def _experts(batch: Batch, shape: tuple[int, ...], at: Any) -> Array | None:
     out = np.zeros((*shape, known[0].shape[1]), np.uint16)
     out[at] = np.concatenate(known)
     return out
+
+
+def _kept(batch: Batch, at: Callable[[Array], tuple[Array, ...]]) -> Array | None:
+    """Return where a shape has the tokens of the sampling mask, and their ids, [K, 3] or [K, 2]."""
+    if not batch.has("sampling_mask"):
+        return None
+    places, ids = batch.kept_ids
+    follows = batch.positions[places] > 0
+    return np.stack([*at(places[follows]), ids[follows]], 1).astype(np.int32)
 
 
 def _from_numpy(array: Any) -> Any:
@@ -241,6 +260,11 @@ class _Padder:
         if self._starts.any():
             out &= at >= self._starts[:, None]
         return out
+
+    def places(self, flat: Array) -> tuple[Array, Array]:
+        """Return the rows and columns in [B, L] of places in [N]."""
+        rows = np.searchsorted(self._offsets, flat, side="right") - 1
+        return rows, flat - self._offsets[rows] + self._starts[rows]
 
     def pad(self, flat: Array, fill: Any, dtype: Any = None) -> Array:
         """Return entries [N] as [B, L]."""

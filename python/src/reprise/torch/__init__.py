@@ -23,8 +23,9 @@ try:
 except ImportError as error:
     raise ImportError("reprise.torch needs PyTorch: pip install torch") from error
 
+from .batches import inputs, restrict
 from .correction import Corrected, correct, second_moment
 from .metrics import combine
-from .objective import Objective, Output, inputs, loss
+from .objective import Objective, Output, loss
 
-__all__ = ["Corrected", "Objective", "Output", "combine", "correct", "inputs", "loss", "second_moment"]
+__all__ = ["Corrected", "Objective", "Output", "combine", "correct", "inputs", "loss", "restrict", "second_moment"]

@@ -1,8 +1,9 @@
 """Corrections: what a loss of importance ratios does about rollouts of other policies (docs/METHODS.md section 8).
 
 Per token, b is the policy that sampled, p the proximal policy, pi the one being trained, r = pi/p, k = p/b, and A the
-advantage. None of the factors has a gradient. A dropped token loses its term, with the gradient, and stays in
-the denominators; penalties and the critic's loss keep it. Where r = k = 1 every correction leaves the loss as it is, bit for bit.
+advantage. None of the factors has a gradient. A dropped token loses its term, with the gradient, and stays in the
+denominators; the penalty of `kl_coef` and the critic's loss keep it. Where r = k = 1 every correction leaves the loss
+as it is, bit for bit.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..errors import Invalid
-from ..padded import Packed, Padded
 from .correction import Corrected, Problems, Step, corrected, steps_of
 from .metrics import Sums, combine, ratio_sums
 from .rows import MAX_LOG_RATIO, Rows, bounded_exp
@@ -178,7 +177,8 @@ def loss(
     gradients are averaged multiply the loss by their number. ``combine(*sums)`` then has the batch's metrics.
 
     Args:
-        logprobs: float: log pi of the tokens at the rollout's temperature, with gradient.
+        logprobs: float: log pi of the tokens at the rollout's temperature, with gradient. With a sampling mask it must
+            be over the ids of the mask, as log b is: `restrict` the logits.
         objective: with its options, or its name.
         mask: bool or number: not 0 where the policy produced the token. A rollout without such tokens counts nowhere.
         behaviour: float: log b, recorded at generation. All but asymre; there for metrics only.
@@ -192,13 +192,15 @@ def loss(
         old_values: float: the values that the advantages were estimated with. ppo.
         returns: float: what values are fitted to. ppo.
         entropy: float: of the policy, for the metric only.
-        second_moment: of `second_moment` over the whole batch; None: these tokens are the whole batch.
+        second_moment: of `second_moment` over the whole batch; None: these tokens are the whole batch, so that
+            ``num_rollouts`` and ``num_tokens`` are None. m2po.
         cu_seqlens: int [B + 1]: the start of each rollout in [N], and the end. Tokens behind it are padding.
         num_rollouts: that count, in the whole batch; None: in these tensors. Less than 1 is 1.
         num_tokens: that count, in the whole batch; None: in these tensors. Less than 1 is 1.
 
     Raises:
-        Invalid: a tensor that the objective reads is missing, or has another shape.
+        Invalid: a tensor that the objective reads is missing, or has another shape; or m2po is to judge a shard without
+            ``second_moment``.
     """
     o = Objective(objective) if isinstance(objective, str) else objective
     rows = Rows(logprobs, mask, cu_seqlens)
@@ -211,6 +213,13 @@ def loss(
 
     counted = {"rollouts": (rows.length > 0).sum().to(rows.dtype), "tokens": rows.length.sum()}
     given = {"rollouts": num_rollouts, "tokens": num_tokens}
+    steps = cast("Sequence[Step]", o.correction)  # as __post_init__ left them
+    shard = [f"num_{name}" for name, n in given.items() if n is not None]
+    if shard and second_moment is None and any(step.kind == "m2po" for step in steps):
+        raise Invalid(
+            f"second_moment: None: want reprise.torch.second_moment of the whole batch with {' and '.join(shard)}: "
+            "m2po drops tokens by all of a batch, of which these tensors may be a shard"
+        )
     of = {
         name: torch.as_tensor(counted[name] if n is None else n, dtype=rows.dtype, device=logprobs.device).clamp(min=1)
         for name, n in given.items()
@@ -236,7 +245,6 @@ def loss(
         total = -(weight * rows.masked_rows(gain) * rows.sum(logp)).sum() / of["rollouts"]
     else:
         b, advantage = detached("behaviour", behaviour), detached("advantages", advantages)
-        steps = cast("Sequence[Step]", o.correction)  # as __post_init__ left them
         c = corrected(rows, steps, o.proximal, logp=logp, behaviour=b, advantage=advantage, anchor=anchor,
                       bound=second_moment)  # fmt: skip
         corrections = c.touched
@@ -316,16 +324,3 @@ def _off_policy(
     slope = d.detach().expm1()  # the derivative, written out: that of expm1 loses its digits near d = 0
     kl = slope - d.detach() + slope * (d - d.detach())
     return terms - o.kl_coef * (ratio * kl if o.kl_weighted else kl), clipped, kl
-
-
-def inputs(batch: Padded[Tensor] | Packed[Tensor]) -> dict[str, Any]:
-    """Return what `loss` reads of a batch, by the names of its arguments: the mask, the behaviour log-probs,
-    advantages, weights and rewards, the producer's reference log-probs and values (as old values) if it gave them, and
-    for packed batches the bounds of their rollouts."""
-    named = {
-        "mask": batch.loss_mask, "behaviour": batch.logprobs, "advantages": batch.advantages,
-        "weights": batch.weights, "rewards": batch.rewards, "reference": batch.ref_logprobs, "old_values": batch.values,
-    }  # fmt: skip
-    if isinstance(batch, Packed):
-        named["cu_seqlens"] = batch.cu_seqlens[: len(batch.lengths) + 1]
-    return {name: x for name, x in named.items() if x is not None}
