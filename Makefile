@@ -26,7 +26,7 @@ PYTHON ?= python3.11
 # The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo docs first-hour test quick test-python race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build demo docs first-hour test quick test-python test-torch race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ test-python: build ## run the tests of the Python client against the built progr
 		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run 'HuggingFaceLoads|TheRealTensorBoard' ./policy/hf ./run/tensorboard; \
 	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the Python client"; fi
+
+test-torch: build .venv-python/ready ## run the tests of reprise.torch; installs PyTorch into .venv-python if it is missing
+	@.venv-python/bin/python -c 'import torch' 2>/dev/null || .venv-python/bin/pip install --quiet torch
+	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q tests/test_torch.py
 
 .venv-python/ready: python/requirements-test.txt
 	@rm -rf .venv-python
