@@ -256,23 +256,27 @@ func correctionTable(at condition, arms []Runs) results.Grid {
 		share := func(u *results.Update) results.Number { return u.Other["corrected_"+tried[i].step] }
 		return percentFine(a.median(late(share)))
 	}
-	return table("Methods", "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
-		"brackets; differences have 95% bootstrap intervals, whose half-width is about the least effect that would have "+
-		"shown. Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
-		"second half. |log k| is the mismatch at the end, in nats. A run crashed if it failed or ended with less than half of "+
-		"its best accuracy.", arms,
+	columns := []column{
 		medianOf("pass@1", settled, points),
 		compared("above the clip", arms[0], atEqualCompute),
 		medianOf("greatest fall", fall, points),
-		column{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }},
+		{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }},
 		plainMedian("staleness", late(meanStaleness), whole),
 		plainMedian("ESS/n", late(effectiveSize), times),
 		plainMedian("clipped", late(func(u *results.Update) results.Number { return u.ClipFraction }), percentFine),
-		column{"corrected", corrected},
-		plainMedian("mean |log k|", inSummary(func(s *results.Summary) float64 {
+		{"corrected", corrected},
+	}
+	if at.precision != policy.Full {
+		columns = append(columns, plainMedian("mean |log k|", inSummary(func(s *results.Summary) float64 {
 			if s.Mismatch == nil {
 				return math.NaN()
 			}
 			return s.Mismatch.AbsLog.Float()
 		}), number))
+	}
+	return table("Methods", "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
+		"brackets; differences have 95% bootstrap intervals, whose half-width is about the least effect that would have "+
+		"shown. Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
+		"second half. |log k| is the mismatch at the end, in nats. A run crashed if it failed or ended with less than half of "+
+		"its best accuracy.", arms, columns...)
 }
