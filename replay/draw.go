@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -40,19 +41,36 @@ func (s *shard) checkRequest(req rollout.Request) error {
 		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most,
 			rollout.ErrInvalid)
 	case s.present < o.MinSize:
-		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d: %w", s.number, s.present, o.MinSize,
-			rollout.ErrStarved)
+		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d%s: %w", s.number, s.present, o.MinSize,
+			s.losses(), rollout.ErrStarved)
 	case s.fresh.Waiting.Len*each < s.freshOf(req):
-		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh: %w", req.Fresh,
-			s.number, s.fresh.Waiting.Len*each, rollout.ErrStarved)
+		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh%s: %w", req.Fresh,
+			s.number, s.fresh.Waiting.Len*each, s.losses(), rollout.ErrStarved)
 	case drawable < need:
-		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn: %w", n, s.number, drawable,
+		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn%s: %w", n, s.number, drawable, s.losses(),
 			rollout.ErrStarved)
 	case s.maxUses > 0 && need < n && s.remaining < int64(n):
 		return fmt.Errorf("sampling %d from shard %d, where max_uses allows %d more draws: %w", n, s.number,
 			s.remaining, rollout.ErrStarved)
 	}
 	return nil
+}
+
+// losses says how many rollouts left the shard by a limit and what keeps the next ones, "" if none did.
+func (s *shard) losses() string {
+	var lost []string
+	if n := s.counts.Evicted[byStaleness]; n > 0 {
+		lost = append(lost, fmt.Sprintf("%d left because they were older than max_staleness %d at version %d: insert "+
+			"rollouts of newer weights, or raise max_staleness", n, s.options.MaxStaleness, s.version))
+	}
+	if n := s.counts.Evicted[byUses]; n > 0 {
+		lost = append(lost, fmt.Sprintf("%d left after max_uses %d: insert new rollouts, or raise max_uses", n,
+			s.options.MaxUses))
+	}
+	if lost == nil {
+		return ""
+	}
+	return " (" + strings.Join(lost, "; ") + ")"
 }
 
 // stuck reports whether a queue holds too little for a batch that needs so many, and has no room for another group.

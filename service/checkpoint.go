@@ -123,8 +123,8 @@ func (s *Service) deleteCheckpoint(ctx context.Context, _ *call, body []byte) (a
 }
 
 func noCheckpoint(r *wire.CheckpointRequest) error {
-	return wire.Errorf(wire.NotFound, "checkpoint %q: table %q has none of that name: want one that list_checkpoints "+
-		"shows", r.Name, r.Table)
+	return wire.Errorf(wire.NotFound, "checkpoint %q: table %q has none of that name: want one of its checkpoints, "+
+		"which the service lists", r.Name, r.Table)
 }
 
 // checkpoint saves the whole table under a name and replaces an earlier checkpoint of that name.

@@ -220,7 +220,7 @@ func TestCheckpointsAreListedAndDeleted(t *testing.T) {
 		t.Errorf("after one was deleted %v", names)
 	}
 	_, err := try[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
-	checkRefusal(t, err, wire.NotFound, "list_checkpoints")
+	checkRefusal(t, err, wire.NotFound, "want one of its checkpoints")
 	for _, name := range []string{"", "..", "../a", "a/b"} {
 		_, err := try[any](v, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: "a", Name: name})
 		checkRefusal(t, err, wire.Invalid, "checkpoint")

@@ -1,10 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -272,6 +274,11 @@ func (t *table) insertRecord(
 	if err != nil {
 		return nil, err
 	}
+	if size := cmp.Or(req.GroupSize, t.GroupSize); size > 1 && !rec.Schema().HasField("group") {
+		if groups, err = consecutive(groups, size); err != nil {
+			return nil, err
+		}
+	}
 	answer := &wire.InsertAnswer{BatchID: req.BatchID, IDs: []uint64{}}
 	if len(groups) > 0 {
 		in, err := t.newInsertion(req, groups, order)
@@ -286,10 +293,28 @@ func (t *table) insertRecord(
 	if answer.TooOld = t.tooOld(groups, answer.Version); answer.TooOld > 0 {
 		answer.Note = fmt.Sprintf("%d of %d rollouts are older than max_staleness %d allows at the table's version %d "+
 			"and left at once: a run that begins anew or resumes a checkpoint first rewinds the table to its version "+
-			"(rewind), or takes another table; otherwise raise max_staleness",
+			"(rewind), or takes another table; otherwise insert under the version of the weights that generated them, "+
+			"or raise max_staleness",
 			answer.TooOld, len(order), t.MaxStaleness, answer.Version)
 	}
 	return answer, nil
+}
+
+// consecutive joins groups of one rollout each to groups of size rollouts, in order.
+func consecutive(alone []rollout.Group, size int) ([]rollout.Group, error) {
+	if len(alone)%size != 0 {
+		return nil, wire.Errorf(wire.Invalid, "group_size: %d: %d rollouts came without a column group: want whole "+
+			"groups of consecutive rows, or the column", size, len(alone))
+	}
+	groups := make([]rollout.Group, 0, len(alone)/size)
+	for part := range slices.Chunk(alone, size) {
+		joined := rollout.Group{}
+		for _, g := range part {
+			joined.Rollouts = append(joined.Rollouts, g.Rollouts...)
+		}
+		groups = append(groups, joined)
+	}
+	return groups, nil
 }
 
 // tooOld returns how many rollouts of groups max_staleness keeps out at a version.

@@ -295,7 +295,7 @@ func (t *table) allowedStill(ctx context.Context, write bool) error {
 
 func notFound(name string) error {
 	return wire.Errorf(wire.NotFound,
-		"table %q: there is none of that name: create it, or name one that list_flights shows", name)
+		"table %q: there is none of that name: create it, or name one of the tables listed", name)
 }
 
 func (t *table) now() time.Time { return t.service.options.Clock() }

@@ -372,7 +372,7 @@ def test_a_checkpoint_brings_everything_back(table: Create) -> None:
     assert saved.name == "before" and saved.file_bytes > 0 and saved.saved.tzinfo is not None
     t.delete_checkpoint("before")
     assert t.checkpoints() == []
-    with pytest.raises(reprise.NotFound, match="list_checkpoints"):
+    with pytest.raises(reprise.NotFound, match="want one of its checkpoints"):
         t.delete_checkpoint("before")
 
 

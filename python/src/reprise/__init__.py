@@ -28,6 +28,8 @@ from .errors import (
     NoLease,
     NotFound,
     RepairWarning,
+    RepeatWarning,
+    StaleWarning,
     Starved,
     Timeout,
     TooLarge,
@@ -45,6 +47,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "Definition", "Denied", "DiskFull", "Error",
     "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded",
-    "Prompt", "PromptResult", "Prompts", "RepairWarning", "Starved", "Stats", "Stream", "Table", "TableInfo",
-    "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
+    "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "StaleWarning", "Starved", "Stats", "Stream",
+    "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
 ]  # fmt: skip

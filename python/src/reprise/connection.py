@@ -7,6 +7,7 @@ import json
 import random
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from . import errors
 T = TypeVar("T")
 
 GRACE = 5.0
-"""Seconds between the time that the service may wait and the deadline of the call."""
+"""Seconds that a service in reach has for its answer after the time that it may wait. One out of reach gets none."""
 
 FIRST_PAUSE = 0.05  # seconds before the first retry; doubled for each one after it, up to
 LONGEST_PAUSE = 2.0
@@ -81,6 +82,7 @@ class Connection:
         self._users = 0  # calls and streams that use the channel
         self._open = True  # the channel is
         self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        self._warned: set[tuple[str, type[Warning]]] = set()
 
     def close(self) -> None:
         """Stop the dependents and close the channel. Calls of other threads finish, and are not retried."""
@@ -201,6 +203,12 @@ class Connection:
         with _translated():
             writer, reader = self._client.do_exchange(flight.FlightDescriptor.for_path(table), self._options(None))
         return writer, reader
+
+    def warn_once(self, table: str, warning: Warning, stacklevel: int) -> None:
+        """Give a warning, unless one of its kind was given about the table."""
+        if (table, type(warning)) not in self._warned:
+            self._warned.add((table, type(warning)))
+            warnings.warn(warning, stacklevel=stacklevel + 1)
 
     def schema(self, table: str) -> pa.Schema:
         """Return a table's sampling schema."""

@@ -222,7 +222,23 @@ def _from_columns(columns: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
             )
     if "mask" not in arrays and columns.get("prompt_lengths") is not None:
         arrays["mask"] = layout.mask(columns["prompt_lengths"])
+    for name, outside in (("logprobs", 0), ("versions", -1)):
+        if name in arrays and "mask" in arrays:
+            arrays[name] = _outside_mask(arrays[name], arrays["mask"], outside)
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _outside_mask(column: pa.Array, mask: pa.Array, value: int) -> pa.Array:
+    """Return a column per token with a value where the mask is 0. Engines give numbers for prompts too."""
+    kinds = pa.types.is_list(column.type) and pa.types.is_list(mask.type)
+    if not kinds or column.null_count or not column.offsets.equals(mask.offsets):
+        return column  # the service refuses what does not fit
+    entries, kept = (array.values.to_numpy(zero_copy_only=False) for array in (column, mask))
+    if len(entries) != len(kept) or not (wrong := (kept == 0) & (entries != value)).any():
+        return column
+    if not (entries[kept != 0] != value).any():
+        return column  # only the prompt has numbers: the mask is wrong, as the service will say
+    return pa.ListArray.from_arrays(column.offsets, pa.array(np.where(wrong, value, entries), column.type.value_type))
 
 
 def _row_column(name: str, value: Any, rows: int) -> pa.Array:
@@ -251,7 +267,8 @@ def _other_column(name: str, value: Any, rows: int) -> pa.Array:
     if isinstance(value, str):  # one for all
         value = [value] * rows
     if name == "meta":
-        value = [list(row.items()) if isinstance(row, Mapping) else row for row in value]
+        value = [value] * rows if isinstance(value, Mapping) else value
+        value = [[_entry(*item) for item in row.items()] if isinstance(row, Mapping) else row for row in value]
     if name == "prompt_id":
         value = [item if item is None else str(item) for item in value]
     _check_rows(name, len(value), rows)
@@ -259,6 +276,13 @@ def _other_column(name: str, value: Any, rows: int) -> pa.Array:
         return pa.array(list(value), type=arrow)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise Invalid(f"{name}: {error}: want {arrow} for each rollout") from error
+
+
+def _entry(key: Any, value: Any) -> tuple[str, str]:
+    """Return an entry of ``meta``, its number as text."""
+    if not isinstance(value, (str, int, float, np.generic)):
+        raise Invalid(f"meta: {key}: {value!r}: want a str or a number: turn others into text, such as by json.dumps")
+    return str(key), str(value)
 
 
 def _extra_column(name: str, value: Any, rows: int, extra: pa.Schema | None) -> pa.Array:

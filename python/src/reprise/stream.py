@@ -38,6 +38,7 @@ class Stream:
     ) -> None:
         if prefetch < 0:
             raise errors.Invalid(f"prefetch: {prefetch}: want 0 or more batches")
+        self._connection, self._table = connection, table
         self._exchange = Exchange(connection, table, request, timeout)
         self._current: Batch | None = None
         self._closed = False
@@ -70,6 +71,7 @@ class Stream:
         if isinstance(item, Exception):
             raise item
         self._current = item
+        warn_of_repeats(self._connection, self._table, item, stacklevel=2)
         return item
 
     def close(self, *, acknowledge: bool = True) -> None:
@@ -197,7 +199,7 @@ class Exchange:
 
     def fetch(self) -> Item:
         """Request a batch and wait for it. Returns exceptions instead of raising them."""
-        deadline, pause = Deadline(self._timeout + GRACE), FIRST_PAUSE
+        deadline, pause = Deadline(self._timeout), FIRST_PAUSE
         while True:
             try:
                 item = self._round_trip()
@@ -317,6 +319,14 @@ class Exchange:
                 writer.close()
             except Exception:
                 pass  # raises because it was cancelled
+
+
+def warn_of_repeats(connection: Connection, table: str, batch: Batch, stacklevel: int) -> None:
+    """Warn once for each table if a batch repeats rollouts because it is larger than the table."""
+    if batch.info.rows > batch.info.present and batch.has("id"):
+        different = len(set(batch.ids.tolist()))
+        if different < batch.info.rows:
+            connection.warn_once(table, errors.RepeatWarning(table, batch.info.rows, different), stacklevel + 1)
 
 
 def _problem(error: Exception) -> Exception:

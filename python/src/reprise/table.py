@@ -18,10 +18,10 @@ import pyarrow.flight as flight
 from . import errors
 from .arrays import finite_numbers, whole_numbers
 from .batch import Batch, BatchInfo
-from .connection import GRACE, Connection, encode
+from .connection import Connection, encode
 from .rollouts import Rows, record_batch
 from .stats import Checkpoint, Stats, TableInfo
-from .stream import Stream
+from .stream import Stream, warn_of_repeats
 
 Ids = npt.NDArray[np.uint64]
 
@@ -115,8 +115,8 @@ class Table:
         Args:
             rows: a list of dicts with one rollout each, such as `rollout` returns; or a dict of the columns below; or a
                 `pyarrow.Table` or `RecordBatch` of them. Keyword arguments are further columns.
-            group_size: number of consecutive rollouts in a group. Without it, and without the column ``group``, each
-                rollout is a group of its own.
+            group_size: number of consecutive rollouts in a group; by default the table's. Without either, and without
+                the column ``group``, each rollout is a group of its own.
             grant: of `start`, for the groups inserted.
             batch_id: names the insertion; random by default.
             timeout: seconds to wait for room, or for the limiter.
@@ -128,7 +128,7 @@ class Table:
         - ``tokens`` (required): in the range of int32.
         - ``mask`` (required, or ``prompt_lengths`` [B]): 1 where the policy produced the token.
         - ``logprobs`` (required): of the behaviour policy, natural log of softmax(logits / temperature) over the ids of
-          ``sampling_mask``, or without one over the whole vocabulary, before top-p; 0 where mask is 0.
+          ``sampling_mask``, or without one over the whole vocabulary, before top-p. Where mask is 0 they become 0.
         - ``versions`` (required, or ``version``): of the weights that produced the token; -1 where mask is 0.
         - ``advantages``, ``values``, ``ref_logprobs``: optional.
         - ``sampling_mask``, optional: for each rollout L lists of the ids that the sampler could have drawn, the
@@ -140,13 +140,13 @@ class Table:
 
         - ``reward`` (required), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage``
           (from the group), ``group``: a number that the rollouts of a group share within the insertion.
-        - ``prompt_id``: str; ``text``: str; ``meta``: dicts; ``images``: lists of bytes; ``turns``: lists of dicts with
-          start, end, reward, done.
+        - ``prompt_id``: str; ``text``: str; ``meta``: dicts of str and numbers, which become text; ``images``: lists of
+          bytes; ``turns``: lists of dicts with start, end, reward, done.
         - ``x_…``: columns of your own, declared when the table was created.
 
         Returns:
-            uint64 [B]: the ids of the rows in their order, also of those that ``max_staleness`` keeps out: a warning
-            says how many, and what to do.
+            uint64 [B]: the ids of the rows in their order, also of those that ``max_staleness`` keeps out: a
+            `StaleWarning` says how many, and what to do.
 
         Raises:
             Invalid: naming column, row and value; nothing was inserted.
@@ -160,8 +160,9 @@ class Table:
             "timeout_ms": _milliseconds(wait),
             **_given(group_size=group_size, grant=grant.number if isinstance(grant, Grant) else grant),
         }
-        answer = self._connection.insert(self.name, batch, request, timeout=max(wait, GRACE))
-        self._warn(answer.get("note"))
+        answer = self._connection.insert(self.name, batch, request, timeout=wait)
+        if late := answer.get("too_old"):
+            self._connection.warn_once(self.name, errors.StaleWarning(self.name, late, answer["note"]), stacklevel=2)
         return np.array(answer["ids"], np.uint64)
 
     def _own_columns(self) -> pa.Schema:
@@ -229,11 +230,13 @@ class Table:
             return held
 
         try:
-            return self._connection.converse(self.name, talk, timeout=max(wait, GRACE))
+            batch = self._connection.converse(self.name, talk, timeout=wait)
         except errors.NoLease:
             if held is None:
                 raise
-            return held  # the service had acknowledged it; only the answer was lost
+            batch = held  # the service had acknowledged it; only the answer was lost
+        warn_of_repeats(self._connection, self.name, batch, stacklevel=2)
+        return batch
 
     def lease(
         self,
