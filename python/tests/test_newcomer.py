@@ -143,3 +143,22 @@ def test_samplers_without_replacement_do_not_repeat(table: Create) -> None:
         t.insert(rollouts([4] * 8))
         with pytest.raises(reprise.Starved):
             t.sample(9, timeout=0)
+
+
+@pytest.mark.parametrize("shape", ["padded", "packed"])
+def test_the_shapes_read_as_a_dict_under_one_name_each(table: Create, shape: str) -> None:
+    t = table(sampler="fifo", max_size=100, columns={"x_score": "float32"})
+    t.insert(
+        input_ids=[[5, 6, 7]] * 2, loss_mask=[[0, 1, 1]] * 2, rewards=[1, 0], logprobs=[[0, -1, -2]] * 2, version=0
+    )
+    shaped = getattr(t.sample(2), shape)()
+    assert shaped["tokens"] is shaped.tokens is shaped.input_ids is shaped["input_ids"]
+    assert shaped["mask"] is shaped["loss_mask"] is shaped.mask and shaped["reward"] is shaped.reward is shaped.rewards
+    assert dict(shaped) == {**shaped} and list(shaped) == list(shaped.keys()) == [name for name, _ in shaped.items()]
+    assert {"tokens", "loss_mask", "rewards"} <= set(shaped) and not {"input_ids", "mask", "values"} & set(shaped)
+    assert "input_ids" in shaped and "values" not in shaped and shaped.get("values") is None
+    with pytest.raises(KeyError, match="^colour: not an array of this batch: want one of ids, .*tokens"):
+        shaped["colour"]
+    with pytest.raises(reprise.Invalid, match="^rewards: another name for reward, which was given too"):
+        t.insert(rollouts([3]), rewards=[1.0])
+    assert t.info().definition["capacity"] == 100

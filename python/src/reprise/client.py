@@ -70,6 +70,7 @@ class Client:
         Args:
             name: letters, digits, ``-``, ``_`` and ``.``, at most 128.
             definition: or its fields as keyword arguments: ``create("math", capacity=4096, sampler="prioritized")``.
+                ``max_size`` is another name for ``capacity``.
 
         Raises:
             Exists: a table of that name has another definition.
@@ -77,10 +78,9 @@ class Client:
         if definition is not None and options:
             raise Invalid(f"definition: next to {', '.join(options)}: want one or the other")
         if definition is None:
-            try:
-                definition = Definition(**options)
-            except TypeError as error:
-                raise Invalid(f"create: {error}: want fields of Definition") from error
+            definition = Definition.of(options)
+        elif not isinstance(definition, Definition):
+            raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its fields by name: capacity=4096")
         self._connection.action("create_table", {"name": name, **definition.asdict()})
         return self.table(name)
 

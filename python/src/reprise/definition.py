@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from .errors import Invalid
 
 
 class _Options:
@@ -151,3 +154,22 @@ class Definition(_Options):
     gate: Gate | None = None
     prompts: Prompts | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Definition:
+        """Return the definition with the keys given. ``max_size`` is another name for ``capacity``.
+
+        Raises:
+            Invalid: naming the key that there is not, and the nearest that there is.
+        """
+        keys = [entry.name for entry in fields(cls)]
+        if "max_size" in options:
+            if "capacity" in options:
+                raise Invalid("max_size: another name for capacity, which was given too: want one of them")
+            options = {"capacity" if name == "max_size" else name: value for name, value in options.items()}
+        for name in options:
+            if name not in keys:
+                near = difflib.get_close_matches(name, keys, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"want one of {', '.join(keys)}"
+                raise Invalid(f"{name}: no such key of a table: {hint}")
+        return cls(**options)

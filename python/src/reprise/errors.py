@@ -105,10 +105,11 @@ class NoLease(Error):
     code = "no_lease"
 
 
-class NotFound(Error, LookupError):
+class NotFound(Error, KeyError):
     """There is no such table, checkpoint, action or column."""
 
     code = "not_found"
+    __str__ = Error.__str__  # KeyError's puts the message in quotes
 
 
 class Exists(Error):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, Iterator, KeysView
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from .arrays import Array
+from .errors import NotFound
 
 if TYPE_CHECKING:
     from .batch import Batch
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 """A numpy array or a torch tensor."""
 
+SYNONYMS = {
+    "input_ids": "tokens", "mask": "loss_mask", "reward": "rewards", "id": "ids", "group": "groups",
+    "group_mean": "group_means", "weight": "weights",
+}  # fmt: skip
+"""Other names of arrays, most of them those of the columns of a table."""
+
 ABSENT = dict.fromkeys(("group_means", "values", "ref_logprobs", "routed_experts", "sampling_mask"))
 """What a batch may be without."""
 
 
 @dataclass(frozen=True)
 class _Rows(Generic[A]):
-    """What both shapes hold."""
+    """What both shapes hold: as attributes, and as a dict, ``padded["tokens"]``, ``**padded``."""
 
     ids: A
     """uint64 [B] (torch: int64)."""
@@ -63,9 +70,51 @@ class _Rows(Generic[A]):
     and column of a token in [B, L], or its place in [N], and one of its ids; none is of a first token, which nothing
     precedes. Tokens without a line have the whole vocabulary; None: all tokens have."""
 
+    @property
+    def input_ids(self) -> A:
+        """The same as ``tokens``."""
+        return self.tokens
+
+    @property
+    def mask(self) -> A:
+        """The same as ``loss_mask``."""
+        return self.loss_mask
+
+    @property
+    def reward(self) -> A:
+        """The same as ``rewards``."""
+        return self.rewards
+
     def asdict(self) -> dict[str, A]:
         """Return the arrays by name, without those that are None."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+
+    # Read as a dict, of which there is no method values(): ``values`` are a critic's.
+
+    def __getitem__(self, name: str) -> A:
+        arrays = self.asdict()
+        try:
+            return arrays[SYNONYMS.get(name, name)]
+        except KeyError:
+            raise NotFound(f"{name}: not an array of this batch: want one of {', '.join(arrays)}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return SYNONYMS.get(str(name), name) in self.asdict()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.asdict())
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the arrays, without those that are None."""
+        return self.asdict().keys()
+
+    def items(self) -> ItemsView[str, A]:
+        """Return names and arrays, without those that are None."""
+        return self.asdict().items()
+
+    def get(self, name: str, default: A | None = None) -> A | None:
+        """Return an array by name, or the default if there is none."""
+        return self.asdict().get(SYNONYMS.get(name, name), default)
 
     def _tensors(self, device: Any, non_blocking: bool) -> dict[str, Any]:
         return {name: _tensor(value, device, non_blocking) for name, value in self.asdict().items()}

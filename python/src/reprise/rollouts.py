@@ -58,6 +58,9 @@ ENGINE_COLUMNS: dict[str, pa.DataType] = {
 }
 """Columns with several numbers per token, which inference engines give."""
 
+SYNONYMS = {"input_ids": "tokens", "loss_mask": "mask", "rewards": "reward"}
+"""Names of sampled arrays under which the columns can be inserted too."""
+
 LAYOUT_KEYS = ("lengths", "attention_mask", "prompt_lengths")
 """Keys of an insertion that are not columns: they locate the tokens in padded or flat columns."""
 
@@ -188,7 +191,13 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [entries.get(name) for entries in rows] for name in names}
 
 
-def _from_columns(columns: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
+def _from_columns(given: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
+    columns: dict[str, Any] = {}
+    for name, value in given.items():
+        column = SYNONYMS.get(name, name)
+        if column in columns:
+            raise Invalid(f"{name}: another name for {column}, which was given too: want one of them")
+        columns[column] = value
     if "tokens" not in columns:
         raise Invalid("tokens: missing: want one list of token ids for each rollout, prompt included")
     layout = Layout.of(columns)
