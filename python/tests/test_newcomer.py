@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
+import math
 import pathlib
+import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from conftest import Server, rollouts
 
 import reprise
 import reprise.connection
+import reprise.stream
 
 Create = Callable[..., reprise.Table]
 
@@ -121,7 +126,7 @@ def test_a_starved_draw_says_how_many_rollouts_left_and_why(table: Create) -> No
 def test_more_draws_than_rollouts_warn_once_that_they_repeat(table: Create, sampler: str) -> None:
     t = table(sampler=sampler)
     t.insert(rollouts([4] * 8))
-    with pytest.warns(reprise.RepeatWarning, match="a batch of 1000 holds 8 distinct rollouts") as caught:
+    with pytest.warns(reprise.RepeatWarning, match="a batch of 1000 from 8 rollouts holds 8 distinct ones") as caught:
         assert len(t.sample(1000)) == 1000
     assert caught[0].filename == __file__ and (caught[0].message.rows, caught[0].message.different) == (1000, 8)
     with warnings.catch_warnings():
@@ -162,3 +167,109 @@ def test_the_shapes_read_as_a_dict_under_one_name_each(table: Create, shape: str
     with pytest.raises(reprise.Invalid, match="^rewards: another name for reward, which was given too"):
         t.insert(rollouts([3]), rewards=[1.0])
     assert t.info().definition["capacity"] == 100
+
+
+LEAKS = re.compile(
+    r"__init__|list_\w+|ticket|app_metadata|\bbody\b|DoGet|DoPut|DoExchange|[Ff]light|gRPC|descriptor|JSON|of 64 bits"
+)
+
+
+def wrong_calls(client: reprise.Client, t: reprise.Table) -> list[Callable[[], object]]:
+    rows = rollouts([4])
+    batch = t.sample(1)
+    nowhere = client.table("nowhere")
+    row = {"logprobs": [-1], "version": 0, "reward": 1}
+    changes: list[dict[str, object]] = [
+        {"mask": None}, {"mask": 1}, {"mask": "x"}, {"tokens": None}, {"tokens": 5}, {"tokens": [1, 2]},
+        {"tokens": [[1, 2, 3, None]]}, {"reward": None}, {"reward": "x"}, {"reward": [[1], [2, 3]]}, {"versions": None},
+        {"logprobs": None}, {"meta": 5}, {"meta": [5]}, {"text": 5}, {"text": [5]}, {"images": [5]}, {"turns": [5]},
+        {"group": ["a"]}, {"x_s": ["a"]}, {"x_s": object()}, {"x_t": [1]}, {"sampling_mask": 5}, {"routed_experts": 5},
+        {"colour": 1}, {"grant": "x"}, {"batch_id": 5}, {"timeout": "x"}, {"group_size": "x"}, {"group_size": -1},
+    ]  # fmt: skip
+    definitions: list[dict[str, object]] = [
+        {"colour": 1}, {"capacity": "many"}, {"capacity": 1.5}, {"capacity": math.nan}, {"sampler": "x"}, {"sampler": 3},
+        {"gate": 5}, {"gate": reprise.Gate(4, "x")}, {"limiter": 5}, {"prompts": True}, {"columns": ["x_s"]},  # type: ignore[arg-type]
+        {"columns": {"x_s": np.float32}}, {"definition": {"capacity": 4}}, {"seed": -1}, {"max_size": 1, "capacity": 1},
+    ]  # fmt: skip
+    return [
+        *(lambda change=change: t.insert(**{**rows, **change}) for change in changes),
+        *(lambda keys=keys: client.create("wrong", **keys) for keys in definitions),
+        lambda: reprise.connect(7447), lambda: reprise.connect("127.0.0.1:7447"),
+        lambda: reprise.connect(client.address, timeout=None), lambda: reprise.connect(client.address, ca=5),
+        lambda: client.create(5), lambda: client.drop(None), lambda: client.drop("nowhere"), lambda: client.table(""),
+        nowhere.info, nowhere.export, nowhere.schema, lambda: nowhere.sample(1), lambda: nowhere.insert(rows),
+        lambda: t.insert(5), lambda: t.insert([5]), lambda: t.insert(reprise.rollout("p", [1], [2], **row)),
+        lambda: t.sample("x"), lambda: t.sample(None), lambda: t.sample(1.5), lambda: t.sample(True),
+        lambda: t.sample(1, fresh="x"), lambda: t.sample(1, shard=9), lambda: t.sample(1, columns=["nope"]),
+        lambda: t.sample(1, columns=5), lambda: t.sample(1, columns=[5]), lambda: t.sample(1, request_id=5),
+        lambda: t.sample(1, timeout="x"), lambda: t.acknowledge("x"), lambda: t.acknowledge(-5), lambda: t.release(99),
+        lambda: t.stream(1, prefetch="x"), lambda: t.stream(1, prefetch_slack="x"), lambda: t.update("x", [1]),
+        lambda: t.report([1], ["x"]), lambda: t.advance("x"), lambda: t.advance(None), lambda: t.advance(10**20),
+        lambda: t.rewind(99), lambda: t.start("x"), lambda: t.start(1, timeout="x"), lambda: t.abandon("x", 1),
+        lambda: t.prompts_next("x"), lambda: t.prompts_report([5]), lambda: t.prompts_report(5),
+        lambda: t.checkpoint(5), lambda: t.restore("nope"), lambda: t.delete_checkpoint(5), lambda: t.export(rows="x"),
+        lambda: batch.column("nope"), lambda: batch.flat("reward"), lambda: batch.padded(side="up"),
+        lambda: batch.padded(length="x"), lambda: batch.padded(multiple_of="x"), lambda: batch.packed(multiple_of=1.5),
+        lambda: reprise.rollout("p", "x", [2], **row), lambda: reprise.rollout("p", [1], 2, **row),
+        lambda: reprise.rollout("p", [1], [2], sampling_mask=5, **row),
+    ]  # fmt: skip
+
+
+def test_every_wrong_call_is_an_error_in_terms_of_python(client: reprise.Client, table: Create) -> None:
+    t = table(columns={"x_s": "float32"})
+    t.insert(rollouts([4]))
+    for number, call in enumerate(wrong_calls(client, t)):
+        with pytest.raises(reprise.Error) as caught:
+            print(number, call())
+        assert not LEAKS.search(str(caught.value)), str(caught.value)
+        assert ": " in str(caught.value)
+
+
+def test_a_long_wait_says_what_it_waits_for(
+    table: Create, gone: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reprise.stream.Prefetcher, "WATCH", 0.05)
+    monkeypatch.setattr(reprise.stream.Prefetcher, "NOTICE", 0.1)
+    t = table(max_staleness=2)
+    t.insert(rollouts([4, 4]))
+    t.advance(3)
+    with pytest.raises(reprise.Starved), t.stream(2, timeout=3) as batches:
+        next(batches)
+    (said,) = [record.message for record in caplog.records]
+    assert f"table {t.name}: waiting for a batch of 2 rollouts" in said
+    assert "it holds 0, and others left: 2 by staleness" in said
+    caplog.clear()
+    with reprise.connect(gone, timeout=0.2) as client, pytest.raises(reprise.Unavailable):
+        client.table("t").info()
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith(f"{gone} is away, trying again for ")
+
+
+def public() -> Iterator[tuple[str, object]]:
+    for name in reprise.__all__:
+        thing = getattr(reprise, name)
+        yield name, thing
+        if inspect.isclass(thing):
+            for member, value in inspect.getmembers(thing):
+                ours = getattr(inspect.unwrap(getattr(value, "fget", value)), "__module__", "") or ""
+                if not member.startswith("_") and (ours.startswith("reprise") or isinstance(value, property)):
+                    yield f"{name}.{member}", value
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    names = dict(public())
+    assert {"Table.insert", "Padded.keys", "Batch.ids"} <= set(names)
+    without = [name for name, thing in names.items() if not (inspect.getdoc(thing) or "").strip()]
+    generated = [  # by dataclass, from the signature
+        name for name, thing in names.items() if inspect.isclass(thing) and (thing.__doc__ or "").startswith(f"{name}(")
+    ]
+    assert not without and not generated
+
+
+def test_the_example_of_help_runs(server: Server) -> None:
+    text = reprise.__doc__ or ""
+    example = doctest.DocTestParser().get_examples(text)
+    source = "".join(part.source for part in example).replace("grpc://127.0.0.1:7447", server.address)
+    names: dict[str, object] = {}
+    exec(source, names)
+    assert names["stats"].acknowledged == 4

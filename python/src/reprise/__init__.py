@@ -1,15 +1,38 @@
 """The Python client of the Reprise replay service: experience replay for reinforcement learning of language models.
 
->>> import reprise  # doctest: +SKIP
->>> with reprise.connect("grpc://127.0.0.1:7447") as client:
-...     table = client.create("math", capacity=4096)
-...     row = reprise.rollout("7+5", prompt=[7, 10, 5], tokens=[1, 2], logprobs=[-0.1, -0.2], version=0, reward=1)
-...     table.insert([row])
-...     batch = table.sample(1).padded(side="right", pad_id=0).torch("cuda")
+Start the service with ``bin/reprise serve``. Generators put rollouts into a table, trainers draw batches from it, in
+any number of processes:
 
-A `Client` holds `Table`s. A `Table` takes rollouts in almost any form (`Table.insert`) and returns a `Batch`
-(`Table.sample`) or a `Stream` of them (`Table.stream`). A `Batch` becomes `Padded` or `Packed` arrays, of numpy or
-torch. `reprise.adapters` converts the batches of TRL, verl and AReaL. Every failure is a `reprise.Error`.
+>>> import reprise  # doctest: +SKIP
+>>> client = reprise.connect("grpc://127.0.0.1:7447")
+>>> table = client.create("sums", capacity=4096, sampler="prioritized", max_staleness=8, group_size=2)
+
+A generator: two answers to the prompt [7, 10, 5], token ids all of them, with the log-probs at which they were sampled,
+the version of the weights, and a reward each. The table computes advantages within each group of group_size.
+
+>>> for prompt_id in ("7+5", "5+7"):
+...     row = dict(prompt_id=prompt_id, prompt=[7, 10, 5], version=0)
+...     table.insert([reprise.rollout(**row, tokens=[1, 2], logprobs=[-0.1, -0.2], reward=1),
+...                   reprise.rollout(**row, tokens=[1, 3], logprobs=[-0.1, -1.7], reward=0)])
+
+A trainer: batches come ahead of time and are on lease until the next one is asked for.
+
+>>> with table.stream(4) as batches:
+...     batch = next(batches)
+...     padded = batch.padded(side="right", pad_id=0)  # numpy [B, L]; padded.torch("cuda") returns tensors
+...     inputs = {"input_ids": padded["input_ids"], "attention_mask": padded["attention_mask"]}
+...     print(padded["advantages"], padded["logprobs"], batch.weights, batch.staleness)  # your loss and its update
+...     info = table.advance(1)  # before the weights of version 1 go to the generators
+
+>>> stats = table.stats()
+>>> print(stats.present, stats.evicted, stats.staleness, stats.ess_by_age)
+>>> client.close()
+
+Where to read on: `help(reprise.Table.insert)` has every column of a rollout, `help(reprise.Definition)` every key of a
+table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.adapters` converts the batches of
+TRL, verl and AReaL, `reprise.torch` has the losses. Every failure is a `reprise.Error` that names the argument, the
+value and the remedy; what can only be warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are
+logged under the name "reprise".
 """
 
 from .batch import Batch, BatchInfo

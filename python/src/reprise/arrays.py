@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,13 @@ def to_numpy(value: Any) -> Array:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise Invalid(f"rows: {error}: want lists of one length, or one list for each rollout") from error
+        raise Invalid("rows: lists of different lengths where numbers are wanted: want one number for each rollout, or for "
+                      "each token") from error  # fmt: skip
+
+
+def type_name(array: Array) -> str:
+    """Return what the entries of an array are, in words for an error."""
+    return {"U": "str", "S": "bytes", "O": "objects"}.get(array.dtype.kind, str(array.dtype))
 
 
 def dense(value: Any) -> Array | None:
@@ -43,7 +50,7 @@ def cast(name: str, numbers: Array, dtype: Any, where: Callable[[int], str] = "r
     if numbers.dtype == want:
         return np.ascontiguousarray(numbers)
     if numbers.dtype.kind not in "biuf":
-        raise Invalid(f"{name}: {numbers.dtype}: want numbers that fit {want}")
+        raise Invalid(f"{name}: {type_name(numbers)}: want numbers that fit {want}")
     if numbers.dtype == np.bool_:
         return np.ascontiguousarray(numbers).view(np.uint8).astype(want, copy=False)
     if want.kind != "f" and numbers.size:
@@ -61,11 +68,30 @@ def cast(name: str, numbers: Array, dtype: Any, where: Callable[[int], str] = "r
     return out
 
 
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """Return an argument that is a whole number, of Python, numpy or torch."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        shown = repr(value) if number is None else number
+        raise Invalid(f"{name}: {shown}: want {'a whole number' if least is None else f'at least {least}'}")
+    return number
+
+
+def seconds(name: str, value: Any) -> float:
+    """Return an argument that is a time."""
+    if not hasattr(value, "__float__") or not 0 <= float(value) <= 1e9:
+        raise Invalid(f"{name}: {value!r}: want 0 to 1e9 seconds")
+    return float(value)
+
+
 def whole_numbers(name: str, values: Any) -> list[int]:
     """Return whole numbers >= 0 [B], such as ids or versions."""
     array = to_numpy(values).reshape(-1)
     if array.size and array.dtype.kind not in "iu":
-        raise Invalid(f"{name}: {array.dtype}: want whole numbers, as they came with the batch")
+        raise Invalid(f"{name}: {type_name(array)}: want whole numbers, as they came with the batch")
     _refuse_first(name, array, array < 0, "want at least 0", "entry {}".format)
     return [int(number) for number in array.tolist()]
 
@@ -74,7 +100,7 @@ def finite_numbers(name: str, values: Any, rows: int) -> list[float]:
     """Return finite numbers [B], one for each of so many rollouts."""
     array = to_numpy(values)
     if array.size and array.dtype.kind not in "biuf":
-        raise Invalid(f"{name}: {array.dtype}: want numbers")
+        raise Invalid(f"{name}: {type_name(array)}: want numbers")
     array = array.reshape(-1).astype(np.float64)
     if len(array) != rows:
         raise Invalid(f"{name}: {len(array)} of them: want {rows}, one for each id")

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 
-from .arrays import Array
+from .arrays import Array, whole
 from .errors import Invalid, NotFound
 from .padded import Packed, Padded
 from .rollouts import ENGINE_COLUMNS, TOKEN_COLUMNS
@@ -270,9 +270,9 @@ class Batch:
             multiple_of: L is the longest rollout's length rounded up to a multiple of this.
             length: L, for a constant shape; longer rollouts are an error.
         """
-        _at_least_one(multiple_of)
+        whole("multiple_of", multiple_of, 1)
         longest = int(self.lengths.max(initial=0))
-        width = longest if length is None else length
+        width = longest if length is None else whole("length", length, 0)
         width += -width % multiple_of
         if longest > width:
             row = int(self.lengths.argmax())
@@ -289,7 +289,7 @@ class Batch:
             pad_id: token of the padding at the end.
             multiple_of: N is rounded up to a multiple of this; the padding is a sequence of its own in ``cu_seqlens``.
         """
-        _at_least_one(multiple_of)
+        whole("multiple_of", multiple_of, 1)
         return Packed.of(self, pad_id, multiple_of)
 
     # Other forms.
@@ -307,8 +307,3 @@ class Batch:
         if at < 0:
             raise NotFound(f"{name}: not among the sampled columns: {', '.join(self.record_batch.schema.names)}")
         return self.record_batch.column(at)
-
-
-def _at_least_one(multiple_of: int) -> None:
-    if multiple_of < 1:
-        raise Invalid(f"multiple_of: {multiple_of}: want at least 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .arrays import seconds
 from .connection import Connection
 from .definition import Definition
 from .errors import Invalid
@@ -36,7 +37,7 @@ def connect(
     >>> with reprise.connect("grpc://127.0.0.1:7447") as client:  # doctest: +SKIP
     ...     table = client.create("math", capacity=4096)
     """
-    if timeout <= 0:
+    if seconds("timeout", timeout) == 0:
         raise Invalid(f"timeout: {timeout}: want more than 0 seconds")
     if (certificate is None) != (key is None):
         raise Invalid("certificate, key: only one of them: want both, or neither")
@@ -81,12 +82,13 @@ class Client:
             definition = Definition.of(options)
         elif not isinstance(definition, Definition):
             raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its fields by name: capacity=4096")
+        table = self.table(name)
         self._connection.action("create_table", {"name": name, **definition.asdict()})
-        return self.table(name)
+        return table
 
     def drop(self, name: str) -> None:
         """Remove a table and its contents, on disk too."""
-        self._connection.action("drop_table", {"table": name}, repeatable=False)
+        self._connection.action("drop_table", {"table": self.table(name).name}, repeatable=False)
 
     def table(self, name: str) -> Table:
         """Return a table by its name. The first call raises `NotFound` if it does not exist."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import math
 import random
 import threading
 import time
@@ -19,6 +21,8 @@ import pyarrow.flight as flight
 from . import errors
 
 T = TypeVar("T")
+
+log = logging.getLogger("reprise")
 
 GRACE = 5.0
 """Seconds that a service in reach has for its answer after the time that it may wait. One out of reach gets none."""
@@ -60,6 +64,8 @@ class Connection:
     ) -> None:
         self.address = address
         self.timeout = timeout
+        if not isinstance(address, str):
+            raise errors.Invalid(f"address: {address!r}: want a str, such as grpc://127.0.0.1:7447")
         self._headers = [_bearer(token)] if token else []
         if token and address.startswith(("grpc://", "grpc+tcp://")) and not _is_loopback(address):
             raise errors.Invalid(f"address: {address}: want grpc+tls://, since a token must not travel in the clear")
@@ -239,6 +245,8 @@ class Connection:
                 left = deadline.left()
                 if left <= 0 or self._closed.is_set() or not (repeatable or _never_sent(error)):
                     raise
+                if pause == FIRST_PAUSE:
+                    log.warning("%s is away, trying again for %.0f s: %s", self.address, left, error)
             # The jitter keeps clients from returning all at once when the service comes back.
             self._closed.wait(min(left, pause * (0.5 + self._random.random() / 2)))
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -250,8 +258,9 @@ def encode(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, allow_nan=False, default=_scalar).encode()
     except errors.Invalid:
         raise
-    except ValueError as error:
-        raise errors.Invalid(f"{', '.join(body)}: {error}: want finite numbers") from error
+    except ValueError:
+        wrong = [name for name, value in body.items() if isinstance(value, float) and not math.isfinite(value)]
+        raise errors.Invalid(f"{', '.join(wrong or body)}: NaN or infinite: want finite numbers") from None
 
 
 def _scalar(value: Any) -> Any:
@@ -287,10 +296,9 @@ def _pem(name: str, source: bytes | str | Path | None) -> bytes | None:
         return None
     try:
         text = source if isinstance(source, bytes) else Path(source).read_bytes()
-    except OSError as error:
-        raise errors.Invalid(
-            f"{name}: {source!s}: {error.strerror}: want a PEM file, or its content as bytes"
-        ) from error
+    except (OSError, TypeError) as error:
+        why = getattr(error, "strerror", type(source).__name__)
+        raise errors.Invalid(f"{name}: {source!s}: {why}: want a PEM file, or its content as bytes") from error
     if b"-----BEGIN " not in text:
         what = "bytes" if isinstance(source, bytes) else str(source)
         raise errors.Invalid(f"{name}: {what}: want PEM, which has a line that begins with -----BEGIN")

@@ -24,7 +24,11 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, _Options):
         return value.asdict()
     if name == "columns":
+        if not isinstance(value, Mapping) or not all(isinstance(kind, str) for kind in value.values()):
+            raise Invalid(f'columns: {value!r}: want names and types, such as {{"x_score": "float32"}}')
         return [{"name": column, "type": kind} for column, kind in value.items()]
+    if name in ("limiter", "gate", "prompts") and not isinstance(value, Mapping):
+        raise Invalid(f"{name}: {value!r}: want reprise.{name.capitalize()}(…)")
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     return value

@@ -60,14 +60,14 @@ class RepeatWarning(UserWarning):
     Attributes:
         table: name of the table.
         rows: rollouts in the batch.
-        different: distinct rollouts.
+        different: of them, each counted once.
     """
 
-    def __init__(self, table: str, rows: int, different: int) -> None:
+    def __init__(self, table: str, rows: int, present: int, different: int) -> None:
         super().__init__(
-            f"table {table}: a batch of {rows} holds {different} distinct rollouts: the table has no more, and its "
-            "sampler (uniform or prioritized) draws with replacement: ask for fewer, or create the table with min_size "
-            "or with sampler distinct, so that draws wait for more rollouts"
+            f"table {table}: a batch of {rows} from {present} rollouts holds {different} distinct ones: its sampler "
+            "(uniform or prioritized) draws with replacement: ask for fewer, or create the table with min_size or with "
+            "sampler distinct, so that draws wait for more rollouts"
         )
         self.table, self.rows, self.different = table, rows, different
 
@@ -195,8 +195,18 @@ _PREFIX = re.compile(r"^.*?with message: ", re.DOTALL)
 _SUFFIX = re.compile(r"\.? (?:gRPC client debug context|Client context): .*$", re.DOTALL)
 
 
+# Where a request had a wrong type, the service names the message that it came in and the type in JSON's words.
+_MISTYPED = re.compile(r"^(?:body|app_metadata|ticket): (.*?)(?: of (?:32|64) bits)?$", re.DOTALL)
+_TYPES = {": string: want": ": str: want", ": object: want": ": dict: want", "want an object": "want a dict",
+          "want a string": "want a str"}  # fmt: skip
+
+
 def from_code(code: str, message: str) -> Error:
     """Return the exception for a code of the service."""
+    if mistyped := _MISTYPED.match(message):
+        message = mistyped[1]
+        for theirs, ours in _TYPES.items():
+            message = message.replace(theirs, ours)
     return _CODES.get(code, Failed)(message)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Union
 import numpy as np
 import pyarrow as pa
 
-from .arrays import Array, cast, dense, to_numpy
+from .arrays import Array, cast, dense, to_numpy, type_name, whole
 from .errors import Invalid
 
 Rows = Union[Mapping[str, Any], Sequence[Mapping[str, Any]], pa.Table, pa.RecordBatch]
@@ -61,6 +61,15 @@ ENGINE_COLUMNS: dict[str, pa.DataType] = {
 SYNONYMS = {"input_ids": "tokens", "loss_mask": "mask", "rewards": "reward"}
 """Names of sampled arrays under which the columns can be inserted too."""
 
+REQUIRED = {
+    ("tokens",): "token ids, prompt included",
+    ("mask",): "1 where the policy produced the token, or prompt_lengths",
+    ("logprobs",): "the log-probs of the policy that sampled the tokens",
+    ("versions", "version"): "the version of the weights for each token, or one for all as version",
+    ("reward",): "a number for each rollout",
+}
+"""Columns of every insertion, one of each line, and what they are."""
+
 LAYOUT_KEYS = ("lengths", "attention_mask", "prompt_lengths")
 """Keys of an insertion that are not columns: they locate the tokens in padded or flat columns."""
 
@@ -93,12 +102,15 @@ def rollout(
         columns: any other column of `Table.insert`; one per token has P + C entries.
     """
     prompt, tokens, logprobs = to_numpy(prompt), to_numpy(tokens), to_numpy(logprobs)
+    for name, ids in (("prompt", prompt), ("tokens", tokens)):
+        if ids.ndim != 1 or ids.dtype.kind not in "biuf":
+            raise Invalid(f"{name}: {type_name(ids)} of shape {list(ids.shape)}: want a list of token ids")
     if logprobs.shape != tokens.shape:
         raise Invalid(
             f"logprobs: shape {list(logprobs.shape)}: want {list(tokens.shape)}, one for each token of the completion"
         )
     if sampling_mask is not None:
-        if len(sampling_mask) != len(tokens):
+        if _length_of("sampling_mask", sampling_mask) != len(tokens):
             raise Invalid(f"sampling_mask: {len(sampling_mask)} lists: want {len(tokens)}, one for each token of the "
                           "completion")  # fmt: skip
         columns["sampling_mask"] = [[]] * len(prompt) + list(sampling_mask)
@@ -143,10 +155,17 @@ def record_batch(
         batch = _from_columns(_merge(rows, columns), extra)
     if batch.num_rows == 0:
         raise Invalid("rows: none: want at least one rollout")
-    if group_size and "group" not in batch.schema.names:
+    if whole("group_size", group_size, 0) and "group" not in batch.schema.names:
         numbers = pa.array(consecutive_groups(batch.num_rows, group_size), pa.uint64())
         batch = pa.RecordBatch.from_arrays([*batch.columns, numbers], names=[*batch.schema.names, "group"])
     return batch
+
+
+def require(batch: pa.RecordBatch) -> None:
+    """Refuse a record batch without a column that every insertion has."""
+    for names, remedy in REQUIRED.items():
+        if not set(names) & set(batch.schema.names):
+            raise Invalid(f"{names[0]}: missing: want {remedy}")
 
 
 def consecutive_groups(rows: int, size: int) -> Array:
@@ -198,7 +217,7 @@ def _from_columns(given: Mapping[str, Any], extra: Any) -> pa.RecordBatch:
         if column in columns:
             raise Invalid(f"{name}: another name for {column}, which was given too: want one of them")
         columns[column] = value
-    if "tokens" not in columns:
+    if columns.get("tokens") is None:
         raise Invalid("tokens: missing: want one list of token ids for each rollout, prompt included")
     layout = Layout.of(columns)
     arrays: dict[str, pa.Array] = {}
@@ -273,14 +292,15 @@ def _row_column(name: str, value: Any, rows: int) -> pa.Array:
 
 def _other_column(name: str, value: Any, rows: int) -> pa.Array:
     arrow = OTHER_COLUMNS[name]
-    if isinstance(value, str):  # one for all
+    if isinstance(value, str) or (name == "prompt_id" and isinstance(value, (int, np.integer))):  # one for all
         value = [value] * rows
+    if name == "meta" and isinstance(value, Mapping):
+        value = [value] * rows
+    _check_rows(name, _length_of(name, value), rows)
     if name == "meta":
-        value = [value] * rows if isinstance(value, Mapping) else value
         value = [[_entry(*item) for item in row.items()] if isinstance(row, Mapping) else row for row in value]
     if name == "prompt_id":
         value = [item if item is None else str(item) for item in value]
-    _check_rows(name, len(value), rows)
     try:
         return pa.array(list(value), type=arrow)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -300,15 +320,21 @@ def _extra_column(name: str, value: Any, rows: int, extra: pa.Schema | None) -> 
         if extra.get_field_index(name) < 0:
             raise Invalid(f"{name}: not a column of the table: declare it when the table is created")
         arrow = extra.field(name).type
-    array = dense(value)
+    array = dense([value] * rows if isinstance(value, (str, int, float)) else value)
     items = value if array is None else list(array) if array.ndim > 1 else array
-    _check_rows(name, len(items), rows)
+    _check_rows(name, _length_of(name, items), rows)
     if isinstance(items, list):
         items = [to_numpy(item) if hasattr(item, "detach") else item for item in items]
     try:
         return pa.array(items, type=arrow)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise Invalid(f"{name}: {error}: want {arrow or 'one type'} for each rollout") from error
+
+
+def _length_of(name: str, value: Any) -> int:
+    if not hasattr(value, "__len__"):
+        raise Invalid(f"{name}: {value!r}: want one entry for each rollout")
+    return len(value)
 
 
 def _check_rows(name: str, have: int, want: int) -> None:
@@ -346,11 +372,13 @@ class Layout:
             return cls(np.asarray(_list_array("tokens", tokens).value_lengths().fill_null(0)).astype(np.int64))
         array = dense(tokens)
         if array is None:
+            _length_of("tokens", tokens)
             return cls(np.fromiter((_length(row, part) for row, part in enumerate(tokens)), np.int64))
         if array.ndim == 1:
             if lengths is None:
                 raise Invalid(
-                    "tokens: a flat array: want the number of tokens of each rollout as lengths, or a 2-D array"
+                    "tokens: a flat array: want the number of tokens of each rollout as lengths, or a 2-D array; one rollout "
+                    "is a list of one, insert([row])"
                 )
             counts = _lengths(lengths, len(array))
             if counts.sum() != len(array):
@@ -399,7 +427,7 @@ class Layout:
 
     def _ragged(self, name: str, value: Any) -> pa.Array:
         """Return one list or 1-D array per rollout as an Arrow list array; None is a null row."""
-        _check_rows(name, len(value), self.rows)
+        _check_rows(name, _length_of(name, value), self.rows)
         parts: list[Array] = []
         absent = np.zeros(self.rows, bool)
         for row, part in enumerate(value):
@@ -408,7 +436,7 @@ class Layout:
                 continue
             array = np.empty(0) if isinstance(part, list) and not part else np.atleast_1d(to_numpy(part))
             if array.dtype.kind not in "biuf":
-                raise Invalid(f"{name}: row {row}: {array.dtype}: want numbers, none of them null")
+                raise Invalid(f"{name}: row {row}: {type_name(array)}: want numbers, none of them null")
             if array.shape != (self.lengths[row],):
                 raise Invalid(
                     f"{name}: row {row}: shape {list(array.shape)}: want {self.lengths[row]} entries, one per token"
@@ -428,7 +456,7 @@ class Layout:
         """
         if isinstance(value, (pa.Array, pa.ChunkedArray)):
             return _list_array(name, value)
-        _check_rows(name, len(value), self.rows)
+        _check_rows(name, _length_of(name, value), self.rows)
         try:
             rows = pa.array(list(value), type=ENGINE_COLUMNS[name])
         except (pa.ArrowException, TypeError, ValueError) as error:
@@ -456,7 +484,7 @@ class Layout:
                 value = np.split(array, np.asarray(self.offsets)[1:-1])
             elif self.keep is not None and array.shape[:2] == self.keep.shape:
                 value = [part[keep] for part, keep in zip(array, self.keep)]
-        _check_rows(name, len(value), self.rows)
+        _check_rows(name, _length_of(name, value), self.rows)
         parts: list[Array | None] = []
         for row, part in enumerate(value):
             if part is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import queue
 import threading
@@ -21,6 +22,8 @@ import pyarrow.flight as flight
 from . import errors
 from .batch import Batch, BatchInfo
 from .connection import FIRST_PAUSE, GRACE, LONGEST_PAUSE, Connection, Deadline, encode
+
+log = logging.getLogger("reprise")
 
 Item = Union[Batch, Exception]
 """The outcome of a request."""
@@ -104,6 +107,7 @@ class Prefetcher:
     """
 
     WATCH = 1.0  # seconds between two checks of a request without an answer
+    NOTICE = 10.0  # seconds without a batch after which the log says why
 
     def __init__(self, connection: Connection, exchange: Exchange, depth: int) -> None:
         self._connection = connection
@@ -149,6 +153,7 @@ class Prefetcher:
                 return item
 
     def _wait(self) -> Item:
+        began, silent = time.monotonic(), True
         while True:
             alive = self._thread.is_alive()
             try:
@@ -157,6 +162,9 @@ class Prefetcher:
                 if not alive:
                     return errors.Unavailable("the stream was closed")
             self._exchange.cancel_if_overdue()
+            if silent and time.monotonic() - began >= self.NOTICE:
+                silent = False
+                self._exchange.log_waiting(self.NOTICE)
 
     def request_stop(self) -> None:
         """Cancel the request in flight and have the thread end. Finalizers may call it."""
@@ -305,6 +313,18 @@ class Exchange:
         if sent_at and time.monotonic() - sent_at > self._timeout + 2 * GRACE:
             self.cancel()
 
+    def log_waiting(self, seconds: float) -> None:
+        """Log that a batch has not come for some seconds, and what the table holds."""
+        try:
+            stats = self._connection.action("stats", {"table": self._table}, timeout=GRACE)
+        except errors.Error as error:
+            holds = str(error)
+        else:
+            left = ", ".join(f"{count} by {cause}" for cause, count in (stats.get("evicted") or {}).items() if count)
+            holds = f"it holds {stats.get('present', 0)}" + (f", and others left: {left}" if left else "")
+        text = "table %s: waiting for a batch of %d rollouts for %.0f s: %s. The timeout is %.0f s"
+        log.warning(text, self._table, self._request["size"], seconds, holds, self._timeout)
+
     def close(self) -> None:
         """End the exchange; the service takes back what is on lease. Only the thread that fetches may call it."""
         writer, reader = self._writer, self._reader
@@ -326,7 +346,8 @@ def warn_of_repeats(connection: Connection, table: str, batch: Batch, stacklevel
     if batch.info.rows > batch.info.present and batch.has("id"):
         different = len(set(batch.ids.tolist()))
         if different < batch.info.rows:
-            connection.warn_once(table, errors.RepeatWarning(table, batch.info.rows, different), stacklevel + 1)
+            warning = errors.RepeatWarning(table, batch.info.rows, batch.info.present, different)
+            connection.warn_once(table, warning, stacklevel + 1)
 
 
 def _problem(error: Exception) -> Exception:

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from . import errors
-from .arrays import finite_numbers, whole_numbers
+from .arrays import finite_numbers, seconds, whole, whole_numbers
 from .batch import Batch, BatchInfo
 from .connection import Connection, encode
-from .rollouts import Rows, record_batch
+from .rollouts import Rows, record_batch, require
 from .stats import Checkpoint, Stats, TableInfo
 from .stream import Stream, warn_of_repeats
 
@@ -84,6 +84,8 @@ class Table:
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise errors.Invalid(f"table: {name!r}: want the name of a table")
         self.name = name
         self._connection = connection
         self._schema: pa.Schema | None = None
@@ -153,7 +155,8 @@ class Table:
             Full: no room within the timeout.
             Ahead: a rollout is newer than the table.
         """
-        batch = record_batch(rows, group_size=group_size, extra=self._own_columns, **columns)
+        batch = record_batch(rows, group_size=whole("group_size", group_size, 0), extra=self._own_columns, **columns)
+        require(batch)
         wait = self._connection.timeout if timeout is None else timeout
         request = {
             "batch_id": batch_id or uuid.uuid4().hex,
@@ -203,7 +206,7 @@ class Table:
         """
         wait = self._connection.timeout if timeout is None else timeout
         request = {
-            "size": _size(size),
+            "size": whole("size", size, 1),
             "request_id": request_id or uuid.uuid4().hex,
             "timeout_ms": _milliseconds(wait),
             "prefetch": 0,
@@ -274,7 +277,7 @@ class Table:
         return self._settle("release", batches)
 
     def _settle(self, action: str, batches: Iterable[Batch | int]) -> TableInfo:
-        numbers = [batch.info.batch if isinstance(batch, Batch) else int(batch) for batch in batches]
+        numbers = [batch.info.batch if isinstance(batch, Batch) else whole("batch", batch) for batch in batches]
         info = self._action(action, batches=numbers, repeatable=False)
         with self._lock:
             streams = [self._leases.pop(number, None) for number in numbers]
@@ -314,12 +317,12 @@ class Table:
         """
         wait = self._connection.timeout if timeout is None else timeout
         request = {
-            "size": _size(size),
+            "size": whole("size", size, 1),
             "timeout_ms": _milliseconds(wait),
-            "prefetch": min(prefetch, 1),
+            "prefetch": min(whole("prefetch", prefetch, 0), 1),
             **_given(fresh=fresh, shard=shard, columns=columns, prefetch_slack=prefetch_slack),
         }
-        return Stream(self._connection, self.name, request, prefetch, wait)
+        return Stream(self._connection, self.name, request, whole("prefetch", prefetch, 0), wait)
 
     # Feedback of the trainer.
 
@@ -373,13 +376,13 @@ class Table:
     def advance(self, version: int) -> TableInfo:
         """Set the table's version. Call it before publishing the weights of that version. A lower one changes
         nothing, with a warning: `rewind` goes back."""
-        info = self._action("advance", version=version)
+        info = self._action("advance", version=whole("version", version))
         self._warn(info.note)
         return info
 
     def rewind(self, version: int) -> TableInfo:
         """Go back to a version, for a trainer restored from a checkpoint. Newer rollouts are dropped."""
-        return self._action("rewind", version=version)
+        return self._action("rewind", version=whole("version", version))
 
     # The generator's gate and prompt replay.
 
@@ -393,7 +396,7 @@ class Table:
         """
         body = {
             "table": self.name,
-            "groups": groups,
+            "groups": whole("groups", groups),
             **_given(group_size=group_size, timeout_ms=_milliseconds(timeout)),
         }
         answer = self._connection.action("start", body, wait=timeout, repeatable=False)
@@ -412,17 +415,22 @@ class Table:
             grant = grant.number
         if groups is None:
             raise errors.Invalid("groups: missing: want the number of groups that will not be inserted")
-        return self._action("abandon", grant=grant, groups=groups, repeatable=False)
+        return self._action("abandon", grant=whole("grant", grant), groups=whole("groups", groups), repeatable=False)
 
     def prompts_next(self, batch: int) -> list[Prompt]:
         """Return prompts to generate for again, at most the table's fraction of a batch of so many prompts."""
         # Not repeatable: the prompts returned are on cooldown, and a repetition would lose them.
-        answer = self._connection.action("prompts_next", {"table": self.name, "batch": batch}, repeatable=False)
+        answer = self._connection.action("prompts_next", {"table": self.name, "batch": whole("batch", batch)},
+                                         repeatable=False)  # fmt: skip
         return [Prompt(prompt["id"], prompt.get("ref", 0)) for prompt in answer.get("prompts") or []]
 
     def prompts_report(self, results: Iterable[PromptResult]) -> TableInfo:
         """Report the outcomes of prompts, new ones and replayed ones."""
-        return self._action("prompts_report", results=[asdict(result) for result in results], repeatable=False)
+        given = list(results) if isinstance(results, Iterable) else [results]
+        for result in given:
+            if not isinstance(result, PromptResult):
+                raise errors.Invalid(f"results: {result!r}: want a list of reprise.PromptResult")
+        return self._action("prompts_report", results=[asdict(result) for result in given], repeatable=False)
 
     # State.
 
@@ -464,8 +472,8 @@ class Table:
             columns: by name (`schema`); all by default.
             rows: of one message.
         """
-        request = {"table": self.name, "size": rows, "export": True, **_given(columns=columns)}
-        wait = self._connection.timeout if timeout is None else timeout
+        request = {"table": self.name, "size": whole("rows", rows, 1), "export": True, **_given(columns=columns)}
+        wait = self._connection.timeout if timeout is None else seconds("timeout", timeout)
         return self._connection.read(request, lambda reader: reader.read_all(), timeout=wait)
 
     def _warn(self, note: str | None) -> None:
@@ -481,10 +489,13 @@ class Table:
 
 def _given(**values: Any) -> dict[str, Any]:
     """Return the values that are neither None, 0 nor empty, which mean the service's defaults."""
-    if isinstance(values.get("columns"), str):
-        raise errors.Invalid(f"columns: {values['columns']!r}: want a list of names, such as [{values['columns']!r}]")
+    columns = values.get("columns")
+    if columns is not None and (isinstance(columns, str) or not isinstance(columns, Iterable)):
+        raise errors.Invalid(f"columns: {columns!r}: want a list of names, such as [{str(columns)!r}]")
     out: dict[str, Any] = {}
     for name, value in values.items():
+        if value is not None and name in ("fresh", "shard", "prefetch_slack", "group_size", "grant"):
+            value = whole(name, value)
         if value is not None and not (isinstance(value, (int, float, list, tuple)) and not value):
             out[name] = list(value) if name == "columns" else value
     return out
@@ -502,13 +513,5 @@ def _answer(reader: flight.FlightStreamReader) -> tuple[flight.FlightStreamChunk
     return chunk, answer
 
 
-def _size(size: Any) -> Any:
-    if not isinstance(size, str) and size < 1:
-        raise errors.Invalid(f"size: {size}: want at least 1")
-    return size
-
-
-def _milliseconds(seconds: float) -> int:
-    if not 0 <= seconds <= 1e9:
-        raise errors.Invalid(f"timeout: {seconds}: want 0 to 1e9 seconds")
-    return round(seconds * 1000)
+def _milliseconds(timeout: float) -> int:
+    return round(1000 * seconds("timeout", timeout))
