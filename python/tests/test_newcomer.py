@@ -187,9 +187,10 @@ def wrong_calls(client: reprise.Client, t: reprise.Table) -> list[Callable[[], o
         {"colour": 1}, {"grant": "x"}, {"batch_id": 5}, {"timeout": "x"}, {"group_size": "x"}, {"group_size": -1},
     ]  # fmt: skip
     definitions: list[dict[str, object]] = [
-        {"colour": 1}, {"capacity": "many"}, {"capacity": 1.5}, {"capacity": math.nan}, {"sampler": "x"}, {"sampler": 3},
-        {"gate": 5}, {"gate": reprise.Gate(4, "x")}, {"limiter": 5}, {"prompts": True}, {"columns": ["x_s"]},  # type: ignore[arg-type]
-        {"columns": {"x_s": np.float32}}, {"definition": {"capacity": 4}}, {"seed": -1}, {"max_size": 1, "capacity": 1},
+        {"colour": 1}, {"capacity": "many"}, {"capacity": 1.5}, {"capacity": math.nan}, {"sampler": "x"},
+        {"sampler": 3}, {"gate": 5}, {"gate": reprise.Gate(4, "x")}, {"limiter": 5}, {"prompts": True},
+        {"columns": ["x_s"]}, {"columns": {"x_s": np.float32}}, {"definition": {"capacity": 4}}, {"seed": -1},
+        {"max_size": 1, "capacity": 1},
     ]  # fmt: skip
     return [
         *(lambda change=change: t.insert(**{**rows, **change}) for change in changes),

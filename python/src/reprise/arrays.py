@@ -24,8 +24,9 @@ def to_numpy(value: Any) -> Array:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise Invalid("rows: lists of different lengths where numbers are wanted: want one number for each rollout, or for "
-                      "each token") from error  # fmt: skip
+        raise Invalid(
+            "rows: lists of different lengths where numbers are wanted: want one number for each rollout or token"
+        ) from error
 
 
 def type_name(array: Array) -> str:

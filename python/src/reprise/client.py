@@ -81,7 +81,7 @@ class Client:
         if definition is None:
             definition = Definition.of(options)
         elif not isinstance(definition, Definition):
-            raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its fields by name: capacity=4096")
+            raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its keys by name: capacity=4096")
         table = self.table(name)
         self._connection.action("create_table", {"name": name, **definition.asdict()})
         return table

@@ -377,8 +377,8 @@ class Layout:
         if array.ndim == 1:
             if lengths is None:
                 raise Invalid(
-                    "tokens: a flat array: want the number of tokens of each rollout as lengths, or a 2-D array; one rollout "
-                    "is a list of one, insert([row])"
+                    "tokens: a flat array: want the number of tokens of each rollout as lengths, or a 2-D array; one "
+                    "rollout is a list of one, insert([row])"
                 )
             counts = _lengths(lengths, len(array))
             if counts.sum() != len(array):
