@@ -38,7 +38,8 @@ type serveCommand struct {
 	MaxMessage  byteSize      `help:"Largest message to accept (256MiB)."`
 	StopTimeout time.Duration `help:"Time that calls have to finish when the service stops (30s). A second signal kills it."`
 	JSON        bool          `name:"json" help:"Log as JSON lines, and print nothing else."`
-	ReadyFile   file          `help:"Write the addresses to this file, as JSON, once the service listens."`
+	ReadyFile   file          `help:"Write the addresses to this file, as JSON, once the service listens; -: to standard output, and nothing else there."`
+	StopAtEOF   bool          `name:"stop-at-eof" help:"Stop when standard input ends: a pipe ends with the program that holds it, kill -9 included."`
 	CPUProfile  file          `name:"cpuprofile" hidden:"" help:"Write a CPU profile to this file."`
 }
 
@@ -59,6 +60,11 @@ func (c *serveCommand) Run(ctx context.Context) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if c.JSON {
 		out, logger = io.Discard, slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	} else if c.ReadyFile == toStdout {
+		out = os.Stderr
+	}
+	if c.StopAtEOF {
+		ctx = untilEOF(ctx, os.Stdin)
 	}
 	s, err := server.Start(ctx, config, version(), logger)
 	if err != nil {
@@ -69,7 +75,9 @@ func (c *serveCommand) Run(ctx context.Context) error {
 			_, stopped := s.Stop()
 			return errors.Join(err, stopped)
 		}
-		defer os.Remove(string(c.ReadyFile))
+		if c.ReadyFile != toStdout {
+			defer os.Remove(string(c.ReadyFile))
+		}
 	}
 	s.Describe(out)
 	failed := s.Wait(ctx)
@@ -118,13 +126,33 @@ func (c *serveCommand) load() (server.Config, error) {
 	return config, errors.Join(append(problems, config.Validate())...)
 }
 
-// writeReady writes the addresses to a file that only its owner can read, whole or not at all.
+// toStdout is the ready file that stands for standard output.
+const toStdout = "-"
+
+// writeReady writes the addresses to standard output, which it closes, or to a file that only its owner can read, whole
+// or not at all.
 func writeReady(path string, addresses server.Addresses) error {
-	err := disk.ReplacePrivateFile(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(addresses) })
+	write := func(w io.Writer) error { return json.NewEncoder(w).Encode(addresses) }
+	var err error
+	if path == toStdout {
+		err = errors.Join(write(os.Stdout), os.Stdout.Close())
+	} else {
+		err = disk.ReplacePrivateFile(path, write)
+	}
 	if err != nil {
 		return fmt.Errorf("--ready-file: %w", err)
 	}
 	return nil
+}
+
+// untilEOF returns a context that is cancelled when the reader ends, too.
+func untilEOF(ctx context.Context, r io.Reader) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, r) // an error ends the input, too
+		cancel()
+	}()
+	return ctx
 }
 
 // profile writes a CPU profile until stop is called.

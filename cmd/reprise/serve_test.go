@@ -355,6 +355,39 @@ func TestServeJSONLogsOnlyJSON(t *testing.T) {
 	}
 }
 
+func TestServeAnnouncesItselfAndStopsWhenStandardInputEnds(t *testing.T) {
+	t.Parallel()
+	c := exec.Command(binary, "serve", "--listen", "127.0.0.1:0", "--http", "off", "--table", "name=math,capacity=4",
+		"--ready-file", "-", "--stop-at-eof")
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(stdout) // ends while the service runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at server.Addresses
+	if err := json.Unmarshal(said, &at); err != nil || at.PID != c.Process.Pid {
+		t.Errorf("it announced %q: %v", said, err)
+	}
+	if err := use(t.Context(), at.GRPC, client.Options{}); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(stdin.Close(), c.Wait()); err != nil || !strings.Contains(stderr.String(), "stopped in ") {
+		t.Errorf("it ended with %v:\n%s", err, stderr.String())
+	}
+}
+
 func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
