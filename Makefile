@@ -26,7 +26,12 @@ PYTHON ?= python3.11
 # The backend's assembly kernels do address arithmetic in uintptr, which the pointer check of -race rejects.
 RACE := -race -gcflags=all=-d=checkptr=0
 
-.PHONY: help build demo docs first-hour test quick test-python test-torch race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+# What a static program may claim: Go 1.27 needs Linux 3.2, older than any glibc 2.17, and no libc; and macOS 13.
+WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64
+WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
+WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
+
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +39,17 @@ help: ## list the targets
 build: ## build bin/reprise
 	@mkdir -p bin
 	$(GO) build -buildvcs=auto -o bin/reprise ./cmd/reprise # results name the commit that made them
+
+wheels: .venv-python/ready ## build the Python package with the program for Linux and macOS, x86-64 and ARM; writes dist/*.whl
+	@mkdir -p dist
+	@for wheel in $(WHEELS); do \
+		os=$${wheel%%/*}; platform=$${wheel##*/}; arch=$${wheel#*/}; arch=$${arch%%/*}; \
+		echo "$$os/$$arch"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -buildvcs=auto -trimpath -ldflags '-s -w' \
+			-o bin/reprise-$$os-$$arch ./cmd/reprise && \
+		(cd python && REPRISE_WHEEL_PROGRAM=../bin/reprise-$$os-$$arch REPRISE_WHEEL_PLATFORM=$$platform \
+			../.venv-python/bin/python -m hatchling build -t wheel -d ../dist) || exit 1; \
+	done
 
 demo: build ## train a small language model without and with replay; writes runs/demo/report.html
 	bin/reprise train --compare --out runs/demo --force
@@ -77,7 +93,7 @@ test-torch: build .venv-python/ready ## run the tests of reprise.torch; installs
 	@rm -rf .venv-python
 	@python3 -m venv .venv-python || { echo "the tests of the Python client need Python 3.10 or newer with venv"; exit 1; }
 	@.venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "the tests of the Python client need pyarrow, numpy, pytest, mypy and tensorboard from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+		echo "the tests of the Python client need pyarrow, numpy, pytest, mypy, hatchling and tensorboard from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 race: ## run every test with the race detector
@@ -176,4 +192,4 @@ bench-service: build ## measure the service next to raw sockets, the disk and Re
 	@touch $@
 
 clean: ## remove what was built and the demo's run
-	rm -rf bin runs/demo
+	rm -rf bin dist runs/demo

@@ -8,6 +8,8 @@ import warnings
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from . import _clash as _clash  # here, since every module needs this one, and another's __init__ may have replaced ours
+
 
 class Error(Exception):
     """Any failure that this package raises.
