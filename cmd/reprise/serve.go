@@ -129,13 +129,11 @@ func (c *serveCommand) load() (server.Config, error) {
 // toStdout is the ready file that stands for standard output.
 const toStdout = "-"
 
-// writeReady writes the addresses to standard output, which it closes, or to a file that only its owner can read, whole
-// or not at all.
-func writeReady(path string, addresses server.Addresses) error {
+// writeReady writes the addresses to standard output, or to a file that only its owner can read, whole or not at all.
+func writeReady(path string, addresses server.Addresses) (err error) {
 	write := func(w io.Writer) error { return json.NewEncoder(w).Encode(addresses) }
-	var err error
 	if path == toStdout {
-		err = errors.Join(write(os.Stdout), os.Stdout.Close())
+		err = write(os.Stdout)
 	} else {
 		err = disk.ReplacePrivateFile(path, write)
 	}

@@ -372,18 +372,21 @@ func TestServeAnnouncesItselfAndStopsWhenStandardInputEnds(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said, err := io.ReadAll(stdout) // ends while the service runs
-	if err != nil {
-		t.Fatal(err)
-	}
+	said := json.NewDecoder(stdout)
 	var at server.Addresses
-	if err := json.Unmarshal(said, &at); err != nil || at.PID != c.Process.Pid {
-		t.Errorf("it announced %q: %v", said, err)
+	if err := said.Decode(&at); err != nil || at.PID != c.Process.Pid {
+		t.Errorf("it announced %+v: %v", at, err)
 	}
 	if err := use(t.Context(), at.GRPC, client.Options{}); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(stdin.Close(), c.Wait()); err != nil || !strings.Contains(stderr.String(), "stopped in ") {
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := said.Decode(&at); err != io.EOF {
+		t.Errorf("it wrote more to standard output: %+v, %v", at, err)
+	}
+	if err := c.Wait(); err != nil || !strings.Contains(stderr.String(), "stopped in ") {
 		t.Errorf("it ended with %v:\n%s", err, stderr.String())
 	}
 }

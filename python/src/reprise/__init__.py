@@ -1,10 +1,10 @@
 """The Python client of the Reprise replay service: experience replay for reinforcement learning of language models.
 
-Start the service with ``bin/reprise serve``. Generators put rollouts into a table, trainers draw batches from it, in
-any number of processes:
+Generators put rollouts into a table of a service, trainers draw batches from it, in any number of processes. `serve`
+starts a service that ends with this process, `connect` connects to one that runs:
 
 >>> import reprise  # doctest: +SKIP
->>> client = reprise.connect("grpc://127.0.0.1:7447")
+>>> client = reprise.serve()  # or reprise.connect("grpc://127.0.0.1:7447")
 >>> table = client.create("sums", capacity=4096, sampler="prioritized", max_staleness=8, group_size=2)
 
 A generator: two answers to the prompt [7, 10, 5], token ids all of them, with the log-probs at which they were sampled,
@@ -61,6 +61,7 @@ from .errors import (
 )
 from .padded import Packed, Padded
 from .rollouts import record_batch, rollout
+from .service import Service, serve
 from .stats import Checkpoint, Stats, TableInfo
 from .stream import Stream
 from .table import Grant, Prompt, PromptResult, Table
@@ -70,6 +71,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "Definition", "Denied", "DiskFull", "Error",
     "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded",
-    "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "StaleWarning", "Starved", "Stats", "Stream",
-    "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch", "rollout",
+    "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "Service", "StaleWarning", "Starved", "Stats",
+    "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch",
+    "rollout", "serve",
 ]  # fmt: skip
