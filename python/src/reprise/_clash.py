@@ -9,7 +9,7 @@ def refuse(folder: Path) -> None:
     """Raise ImportError if the distribution `reprise`, another project's, is installed into a folder of packages.
 
     It has a package `reprise` too. The later of two installations replaces files of the other, and removing one removes
-    them. Looking for its metadata by name takes a tenth of what importing importlib.metadata takes.
+    them. Looking for its metadata in the folder takes less than 1 ms; importing importlib.metadata takes 40.
     """
     for other in folder.glob("reprise-*-info"):
         raise ImportError(
