@@ -267,10 +267,10 @@ def test_every_public_name_has_a_docstring() -> None:
     assert not without and not generated
 
 
-def test_the_example_of_help_runs(server: Server) -> None:
-    text = reprise.__doc__ or ""
-    example = doctest.DocTestParser().get_examples(text)
-    source = "".join(part.source for part in example).replace("grpc://127.0.0.1:7447", server.address)
+def test_the_example_of_help_runs(binary: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
+    example = doctest.DocTestParser().get_examples(reprise.__doc__ or "")
+    source = "".join(part.source for part in example)
     names: dict[str, object] = {}
     exec(source, names)
     assert names["stats"].acknowledged == 4
