@@ -152,6 +152,8 @@ class Fake(flight.FlightServerBase):
         self.fail_puts: list[Exception] = []  # one for each of the next insertions, after it was taken
         self.on_request: Callable[[int, dict[str, Any]], dict[str, Any] | None] = lambda number, request: None
         self.info: Callable[[int], dict[str, Any]] = lambda number: {"batch": number, "version": 1, "rows": 2}
+        self.put_streams = 0
+        self.put_ended = threading.Semaphore(0)  # released when a stream of insertions is over
         self.exchanges = 0
         self.ended = threading.Semaphore(0)  # released when an exchange is over
 
@@ -165,11 +167,15 @@ class Fake(flight.FlightServerBase):
         return [json.dumps(self.answer(action.type, body)).encode()]
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        chunk = reader.read_chunk()
-        self.puts.append(json.loads(chunk.app_metadata.to_pybytes()))
-        if self.fail_puts:
-            raise self.fail_puts.pop(0)
-        writer.write(json.dumps({"ids": list(range(1, chunk.data.num_rows + 1))}).encode())
+        self.put_streams += 1
+        try:
+            for chunk in reader:
+                self.puts.append(json.loads(chunk.app_metadata.to_pybytes()))
+                if self.fail_puts:
+                    raise self.fail_puts.pop(0)
+                writer.write(json.dumps({"ids": list(range(1, chunk.data.num_rows + 1))}).encode())
+        finally:
+            self.put_ended.release()
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         self.exchanges += 1

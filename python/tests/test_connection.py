@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from conftest import Fake, rollouts
@@ -88,6 +89,63 @@ def test_an_insertion_is_repeated_under_the_same_name(fake: Fake, scripted: repr
     scripted.insert(rollouts([3]))
     assert fake.puts[3]["batch_id"] != fake.puts[0]["batch_id"]
     assert fake.puts[0]["group_size"] == 2 and "group_size" not in fake.puts[3]
+
+
+def test_insertions_of_one_schema_share_a_stream(fake: Fake, scripted: reprise.Table) -> None:
+    for _ in range(5):
+        scripted.insert(rollouts([3, 4]), group_size=2)
+    assert fake.put_streams == 1
+    scripted.insert(rollouts([3]))  # without the column group
+    scripted.insert(rollouts([3, 4]), group_size=2)
+    assert fake.put_streams == 2 and len(fake.puts) == 7
+    tokens = pa.array(["a", "a"]).dictionary_encode()
+    for number in (3, 4):  # the service would keep each one's dictionary
+        scripted.insert(reprise.record_batch(rollouts([3, 4])).append_column("x", tokens))
+        assert fake.put_streams == number
+
+
+def test_insertions_at_the_same_time_have_a_stream_each(fake: Fake, scripted: reprise.Table) -> None:
+    together = threading.Barrier(8)
+
+    def insert() -> None:
+        together.wait(30)
+        for _ in range(20):
+            assert scripted.insert(rollouts([3])).tolist() == [1]
+
+    threads = [threading.Thread(target=insert) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(fake.puts) == 160 == len({put["batch_id"] for put in fake.puts}) and 1 <= fake.put_streams <= 8
+
+
+def test_an_insertion_on_a_stream_that_broke_goes_on_at_once_on_another(fake: Fake, scripted: reprise.Table) -> None:
+    scripted.insert(rollouts([3]))
+    pauses: list[float] = []
+    scripted._connection._closed.wait = lambda seconds: bool(pauses.append(seconds))  # type: ignore[method-assign]
+    fake.fail_puts = [flight.FlightUnavailableError("connection reset")]
+    assert scripted.insert(rollouts([3])).tolist() == [1]
+    assert fake.put_streams == 2 and not pauses
+    assert len(fake.puts) == 3 and fake.puts[1] == fake.puts[2] and fake.puts[0] != fake.puts[1]
+
+
+def test_a_stream_is_left_to_those_whose_time_it_has(fake: Fake, scripted: reprise.Table) -> None:
+    scripted.insert(rollouts([3]))
+    scripted.insert(rollouts([3]), timeout=120)  # the stream might end before
+    scripted.insert(rollouts([3]), timeout=1)  # would notice a silent service too late
+    assert fake.put_streams == 3
+    for put in scripted._connection._puts._idle:
+        put._ends = 0.0
+    scripted.insert(rollouts([3]))
+    assert fake.put_streams == 4 and len(scripted._connection._puts._idle) == 1
+
+
+def test_closing_the_client_ends_the_streams_of_insertions(fake: Fake) -> None:
+    with reprise.connect(fake.address) as client:
+        client.table("t").insert(rollouts([3]))
+        assert not fake.put_ended.acquire(blocking=False)
+    assert fake.put_ended.acquire(timeout=30)
 
 
 def test_a_refused_insertion_is_not_repeated(fake: Fake, scripted: reprise.Table) -> None:

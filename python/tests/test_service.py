@@ -431,6 +431,87 @@ def test_rollouts_and_streams_outlive_a_restart_of_the_service(binary: pathlib.P
         running.stop()
 
 
+def test_insertions_on_an_open_stream_enter_once_whatever_becomes_of_the_service(
+    binary: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    arguments = ("--data", str(tmp_path), "--sync", "always")
+    running = Server(*arguments)
+    stop = threading.Event()
+    found: list[int] = []
+
+    def insert() -> None:
+        while not stop.is_set():
+            found.extend(t.insert(rollouts([4, 6]), group_size=2).tolist())
+
+    try:
+        with reprise.connect(running.address, timeout=60) as client:
+            t = client.create("kept")
+            for how in (signal.SIGKILL, signal.SIGTERM):
+                stop.clear()
+                inserting = threading.Thread(target=insert)
+                inserting.start()
+                before = len(found)
+                while len(found) < before + 40:
+                    assert inserting.is_alive()
+                running.stop(how)
+                running = Server(*arguments, listen=running.address.removeprefix("grpc://"))
+                stop.set()
+                inserting.join(60)
+                assert sorted(t.export(columns=["id"])["id"].to_pylist()) == found == sorted(set(found))
+            t.insert(rollouts([4]))
+            began = time.monotonic()
+            running.stop()  # an idle stream does not hold it up
+            assert not any("cut off" in line for line in running.output)
+            assert time.monotonic() - began < 20  # of --stop-timeout 30
+    finally:
+        stop.set()
+        running.stop()
+
+
+def test_an_open_stream_does_not_outlive_its_table(table: Create, client: reprise.Client) -> None:
+    t = table(capacity=16)
+    t.insert(rollouts(LENGTHS))
+    client.drop(t.name)
+    with pytest.raises(reprise.NotFound):
+        t.insert(rollouts(LENGTHS))
+    t = client.create(t.name, capacity=16)
+    assert len(t.insert(rollouts(LENGTHS))) == 4
+    client.drop(t.name)
+    t = client.create(t.name, capacity=32)
+    assert len(t.insert(rollouts(LENGTHS))) == len(t) == 4
+
+
+FORKS = """
+import os, sys, reprise
+sys.path.append(sys.argv[3])
+from conftest import rollouts
+client = reprise.connect(sys.argv[1])
+t = client.table(sys.argv[2])
+t.insert(rollouts([3]))
+child = os.fork()
+if child == 0:
+    try:
+        t.insert(rollouts([3]))
+        raise SystemExit("the parent's stream was used")
+    except reprise.Invalid as error:
+        assert "connect in each process" in str(error)
+    client.close()
+    client._connection._puts = t = None
+    os._exit(0)  # as multiprocessing does: Arrow's threads are the parent's
+assert os.waitpid(child, 0)[1] == 0
+t.insert(rollouts([3]))
+assert len(client._connection._puts._idle) == 1 and client._connection._puts._idle[0]._used
+"""
+
+
+def test_a_forked_process_leaves_the_open_streams_alone(server: Server, table: Create) -> None:
+    t = table(capacity=16)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = [sys.executable, "-c", FORKS, server.address, t.name, str(pathlib.Path(__file__).parent)]
+    subprocess.run(program, env=environment, timeout=120, check=True)
+    assert len(t) == 2
+
+
 def test_a_unix_socket_serves_as_well(binary: pathlib.Path, tmp_path: pathlib.Path) -> None:
     running = Server("--unix", str(tmp_path / "s"))
     try:

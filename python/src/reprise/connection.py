@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import math
+import os
 import random
 import threading
 import time
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from . import errors
+from .puts import Put, Puts
 
 T = TypeVar("T")
 
@@ -82,6 +84,8 @@ class Connection:
             raise errors.Invalid(
                 f"address: {address}: want grpc://host:port, grpc+tls://host:port or grpc+unix:///path ({error})"
             ) from error
+        self._puts = Puts()
+        self._process = os.getpid()
         self._random = random.Random()
         self._closed = threading.Event()
         self._lock = threading.Lock()  # guards the next two
@@ -91,7 +95,10 @@ class Connection:
         self._warned: set[tuple[str, type[Warning]]] = set()
 
     def close(self) -> None:
-        """Stop the dependents and close the channel. Calls of other threads finish, and are not retried."""
+        """Stop the dependents and close the channel. Calls of other threads finish, and are not retried. In a forked
+        process this does nothing: the channel is the parent's."""
+        if os.getpid() != self._process:
+            return
         self._closed.set()
         for dependent in list(self.dependents):
             dependent.stop()
@@ -104,7 +111,12 @@ class Connection:
 
         Raises:
             Unavailable: the connection was closed.
+            Invalid: the connection is of the process that this one was forked from.
         """
+        if os.getpid() != self._process:
+            raise errors.Invalid(
+                f"client: of process {self._process}, used in {os.getpid()}, its fork: connect in each process"
+            )
         with self._lock:
             if self._closed.is_set():
                 raise errors.Unavailable("the client was closed")
@@ -123,6 +135,7 @@ class Connection:
             last = self._open and self._users == 0
             self._open = self._open and not last
         if last:
+            self._puts.end()
             self._client.close()
 
     def action(
@@ -157,19 +170,25 @@ class Connection:
     def insert(
         self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float
     ) -> dict[str, Any]:
-        """Insert one record batch and return the answer. The request's ``batch_id`` makes retries safe."""
+        """Insert one record batch and return the answer, on a stream that an earlier insertion left open if there is
+        one. The request's ``batch_id`` makes retries safe."""
         metadata = encode(request)
 
         def attempt(seconds: float) -> dict[str, Any]:
-            descriptor = flight.FlightDescriptor.for_path(table)
-            writer, answers = self._client.do_put(descriptor, batch.schema, self._options(seconds + GRACE))
-            with writer:  # closing it raises the service's error, even after a broken pipe
-                writer.write_with_metadata(batch, metadata)
-                writer.done_writing()
-                answer = answers.read()
-            if answer is None:
-                raise errors.Failed(f"{table}: the service ended the insertion without an answer")
-            return dict(json.loads(answer.to_pybytes()))
+            most = seconds + GRACE
+            put = self._puts.take(table, batch.schema, most)
+            if put is not None:
+                try:
+                    return insert(put)
+                except (errors.Unavailable, errors.Closing):
+                    self._puts.end()  # what broke this one, such as the service's end, broke all
+            return insert(Put(self._client, table, batch.schema, most, self._headers))
+
+        def insert(put: Put) -> dict[str, Any]:
+            with _translated():
+                answer = put.insert(batch, metadata)
+            self._puts.keep(put)
+            return answer
 
         return self._retry(attempt, timeout)
 
