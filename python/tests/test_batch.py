@@ -24,7 +24,7 @@ def batch(columns: dict[str, list[object]]) -> Batch:
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padded_rows_hold_each_rollout_at_its_side(batch: Batch, columns: dict[str, list], side: str) -> None:
     padded = batch.padded(side=side, pad_id=99, multiple_of=4)
-    assert padded.tokens.shape == (4, 12) and padded.tokens.dtype == np.int64
+    assert padded.tokens.shape == (4, 12) and padded.tokens.dtype == np.int32
     for row, length in enumerate(LENGTHS):
         at = slice(0, length) if side == "right" else slice(12 - length, 12)
         keep = np.zeros(12, bool)
@@ -168,14 +168,26 @@ def test_padding_agrees_with_a_plain_loop_for_random_shapes() -> None:
             at = 0 if side == "right" else want.shape[1] - len(tokens)
             want[row, at : at + len(tokens)] = tokens
         assert (padded.tokens == want).all(), f"seed {seed}"
-        assert padded.tokens.dtype == np.int64
 
 
-def test_torch_gets_the_same_numbers_in_types_that_index() -> None:
+def test_padding_takes_little_more_than_what_was_received(batch: Batch) -> None:
+    # tokens, position_ids, logprobs, advantages and versions of 4 bytes, two masks of 1.
+    padded = batch.padded()
+    per_token = [array for array in padded.asdict().values() if array.ndim == 2]
+    assert sum(array.nbytes for array in per_token) == 22 * padded.tokens.size
+    block = per_token[0].base
+    while block.base is not None:
+        block = block.base
+    assert all(np.shares_memory(array, block) for array in per_token)
+    assert np.shares_memory(batch.packed().tokens, batch.flat("tokens"))  # a view of what was received
+
+
+def test_torch_gets_the_same_numbers_in_types_that_it_computes_with() -> None:
     torch = pytest.importorskip("torch")
     batch = sampled(rollouts(LENGTHS))
     padded, tensors = batch.padded(), batch.padded().torch()
-    assert tensors.tokens.dtype == tensors.ids.dtype == tensors.versions.dtype == torch.int64
+    assert tensors.tokens.dtype == tensors.ids.dtype == tensors.groups.dtype == torch.int64
+    assert tensors.versions.dtype == tensors.position_ids.dtype == torch.int32
     assert tensors.loss_mask.dtype == torch.bool and tensors.logprobs.dtype == torch.float32
     assert (tensors.tokens.numpy() == padded.tokens).all()
     assert tensors.values is None

@@ -57,7 +57,7 @@ def test_what_is_inserted_comes_back_bit_for_bit(table: Create) -> None:
     ]
     ids = t.insert(given, group_size=2)
     assert ids.dtype == np.uint64 and len(ids) == len(t) == 4
-    for got in (t.sample(4).record_batch, t.export().combine_chunks().to_batches()[0]):
+    for got in (t.sample(4, columns="all").record_batch, t.export().combine_chunks().to_batches()[0]):
         row_of = {number: i for i, number in enumerate(ids.tolist())}
         assert sorted(got["id"].to_pylist()) == sorted(row_of)
         for row in got.to_pylist():
@@ -466,6 +466,31 @@ def test_insertions_on_an_open_stream_enter_once_whatever_becomes_of_the_service
     finally:
         stop.set()
         running.stop()
+
+
+def test_a_batch_has_what_trainers_use_unless_other_columns_are_asked_for(table: Create) -> None:
+    t = table(columns={"x_score": "float32"})
+    t.insert(rollouts(LENGTHS), group_size=2, x_score=[1.0, 2.0, 3.0, 4.0], text=["a"] * 4)
+    everything = set(t.schema().names)
+    left_out = {"temperature", "top_p", "truncated", "turns", "images", "text", "x_score"}
+    assert left_out < everything
+    with t.stream(4) as stream:
+        leased = t.lease(4)
+        for batch in (t.sample(4), next(stream), leased):
+            assert batch.record_batch.schema.names == list(reprise.DEFAULT_COLUMNS)
+            assert set(reprise.DEFAULT_COLUMNS) == everything - left_out
+        t.release(leased)
+    all_of_them = t.sample(4, columns="all")
+    assert set(all_of_them.record_batch.schema.names) == everything
+    default, every = t.sample(4, request_id="r"), t.sample(4, request_id="r", columns="all")
+    for shape in ("padded", "packed"):
+        ours, theirs = getattr(default, shape)().asdict(), getattr(every, shape)().asdict()
+        assert ours.keys() == theirs.keys()
+        assert all((ours[name] == theirs[name]).all() for name in ours if name != "max_seqlen")
+    with pytest.raises(reprise.NotFound, match=r'x_score: not among .*columns=\[...\], or for all with columns="all"'):
+        default.column("x_score")
+    with t.stream(4, columns=["id", "x_score"]) as stream:
+        assert next(stream).record_batch.schema.names == ["id", "x_score"]
 
 
 def test_an_open_stream_does_not_outlive_its_table(table: Create, client: reprise.Client) -> None:

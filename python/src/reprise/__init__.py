@@ -35,7 +35,7 @@ value and the remedy; what can only be warned of is a `StaleWarning`, `RepeatWar
 logged under the name "reprise".
 """
 
-from .batch import Batch, BatchInfo
+from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
 from .client import Client, connect
 from .definition import Definition, Gate, Limiter, Prompts
 from .errors import (
@@ -69,9 +69,9 @@ from .table import Grant, Prompt, PromptResult, Table
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "Definition", "Denied", "DiskFull", "Error",
-    "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound", "Packed", "Padded",
-    "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "Service", "StaleWarning", "Starved", "Stats",
-    "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "record_batch",
-    "rollout", "serve",
+    "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "DEFAULT_COLUMNS", "Definition", "Denied",
+    "DiskFull", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound",
+    "Packed", "Padded", "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "Service",
+    "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
+    "Unavailable", "connect", "record_batch", "rollout", "serve",
 ]  # fmt: skip

@@ -16,6 +16,16 @@ from .padded import Packed, Padded
 from .rollouts import ENGINE_COLUMNS, TOKEN_COLUMNS
 
 
+DEFAULT_COLUMNS = (
+    "id", "group", "prompt_id", "tokens", "mask", "logprobs", "versions", "reward", "advantage", "advantages", "values",
+    "ref_logprobs", "sampling_mask", "routed_experts", "meta", "probability", "weight", "staleness", "uses",
+    "group_mean", "group_std", "fresh", "redelivered",
+)  # fmt: skip
+"""The columns that are sampled unless others are asked for: what `Batch.padded`, `Batch.packed` and the adapters hold,
+and the numbers of the draw. Not among them: temperature, top_p, truncated, turns, images, text, and columns of your
+own."""
+
+
 @dataclass(frozen=True)
 class BatchInfo:
     """What the service sends with a batch.
@@ -151,7 +161,7 @@ class Batch:
     def offsets(self) -> Array:
         """int64 [B + 1]: the start of each rollout in the arrays [N], and N."""
         if not self._frame:
-            raise NotFound("tokens: not among the sampled columns")
+            raise NotFound("tokens: not among the sampled columns: ask for them with columns=[...]")
         offsets = np.asarray(self._arrow(self._frame).offsets).astype(np.int64)
         return cast(Array, offsets - offsets[0])
 
@@ -305,5 +315,8 @@ class Batch:
     def _arrow(self, name: str) -> pa.Array:
         at = self.record_batch.schema.get_field_index(name)
         if at < 0:
-            raise NotFound(f"{name}: not among the sampled columns: {', '.join(self.record_batch.schema.names)}")
+            raise NotFound(
+                f"{name}: not among the sampled columns: {', '.join(self.record_batch.schema.names)}: ask for it with "
+                "columns=[...], or for all with columns=\"all\""
+            )
         return self.record_batch.column(at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, KeysView
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -43,21 +43,21 @@ class _Rows(Generic[A]):
     weights: A
     """float32 [B]: importance weights of the draws."""
     staleness: A
-    """int32 [B] (torch: int64): in versions."""
+    """int32 [B]: in versions."""
     lengths: A
     """int64 [B]: tokens of each rollout."""
     tokens: A
-    """int64 [B, L] or [N]: prompt and completion."""
+    """int32 [B, L] or [N] (torch: int64): prompt and completion."""
     loss_mask: A
     """bool [B, L] or [N]: True where the policy produced the token."""
     position_ids: A
-    """int64 [B, L] or [N]: position of the token in its rollout; 0 in padding."""
+    """int32 [B, L] or [N]: position of the token in its rollout; 0 in padding."""
     logprobs: A
     """float32 [B, L] or [N]: of the behaviour policy; entry i is of token i. 0 outside the loss mask."""
     advantages: A
     """float32 [B, L] or [N]: `Batch.advantages`."""
     versions: A
-    """int32 [B, L] or [N] (torch: int64): of the weights that produced the token; -1 outside the loss mask."""
+    """int32 [B, L] or [N]: of the weights that produced the token; -1 outside the loss mask."""
     values: A | None
     """float32 [B, L] or [N]: of a critic, if the producer gave them."""
     ref_logprobs: A | None
@@ -117,7 +117,12 @@ class _Rows(Generic[A]):
         return self.asdict().get(SYNONYMS.get(name, name), default)
 
     def _tensors(self, device: Any, non_blocking: bool) -> dict[str, Any]:
-        return {name: _tensor(value, device, non_blocking) for name, value in self.asdict().items()}
+        arrays = self.asdict()
+        if self.sampling_mask is not None:
+            arrays["sampling_mask"] = cast(A, np.asarray(self.sampling_mask).astype(np.int64))  # torch 2.1 wants it
+        tensors = {name: _tensor(value, device, non_blocking) for name, value in arrays.items()}
+        tensors["tokens"] = tensors["tokens"].long()  # on the device: half the bytes to send
+        return tensors
 
 
 @dataclass(frozen=True)
@@ -131,19 +136,25 @@ class Padded(_Rows[A]):
     def of(cls, batch: Batch, left: bool, pad_id: int, width: int) -> Padded[Array]:
         """Pad a batch to a width, at least that of its longest rollout."""
         optional = [name for name in ("values", "ref_logprobs") if batch.has(name)]
-        padder = _Padder(batch.offsets, width, left, entry_bytes=2 * 8 + 3 * 4 + 2 * 1 + 4 * len(optional))
+        entry_bytes = 5 * 4 + 2 * 1 + 4 * len(optional)
+        padder = _Padder(batch.offsets, width, left, entry_bytes)
+        known = _per_token(batch, pad_id, padder.pad)
+        if batch.has("mask") and batch.has("advantage") and not batch.has("advantages"):
+            known["advantages"] = padder.spread(batch.column("advantage"), known["loss_mask"])
+        else:
+            known["advantages"] = padder.pad(_advantages(batch), 0)
         padded: Padded[Array] = Padded(
             attention_mask=padder.keep,
             position_ids=padder.positions(),
             routed_experts=_experts(batch, padder.keep.shape, padder.keep),
             sampling_mask=_kept(batch, padder.places),
             **_per_row(batch),
-            **_per_token(batch, pad_id, padder.pad),
+            **known,
         )
         return padded
 
     def torch(self, device: Any = None, *, non_blocking: bool = False) -> Padded[Any]:
-        """Return torch tensors on a device. Tokens, ids and versions are int64."""
+        """Return torch tensors on a device. Tokens and ids are int64, which ``gather`` and ``cross_entropy`` take."""
         tensors: Padded[Any] = Padded(**{**ABSENT, **self._tensors(device, non_blocking)})
         return tensors
 
@@ -175,20 +186,18 @@ class Packed(_Rows[A]):
             cu_seqlens=bounds.astype(np.int32),
             sequence_ids=rows,
             max_seqlen=int(np.diff(bounds).max(initial=0)),
-            position_ids=pad(batch.positions, 0),
+            position_ids=pad(batch.positions, 0, np.int32),
             routed_experts=_experts(batch, (total + rest,), slice(total)),
             sampling_mask=_kept(batch, lambda places: (places,)),
             **_per_row(batch),
+            advantages=pad(_advantages(batch), 0),
             **_per_token(batch, pad_id, pad),
         )
         return packed
 
     def torch(self, device: Any = None, *, non_blocking: bool = False) -> Packed[Any]:
-        """Return torch tensors on a device. ``cu_seqlens`` stays int32; tokens, ids and versions are int64."""
-        tensors = self._tensors(device, non_blocking)
-        tensors["cu_seqlens"] = _from_numpy(self.cu_seqlens).to(device=device, non_blocking=non_blocking)
-        tensors["max_seqlen"] = self.max_seqlen
-        packed: Packed[Any] = Packed(**{**ABSENT, **tensors})
+        """Return torch tensors on a device. Tokens and ids are int64, which ``gather`` and ``cross_entropy`` take."""
+        packed: Packed[Any] = Packed(**{**ABSENT, **self._tensors(device, non_blocking)})
         return packed
 
 
@@ -215,16 +224,19 @@ def _per_token(batch: Batch, pad_id: int, pad: Any) -> dict[str, Any]:
     def get(name: str, fill: float, dtype: Any) -> Array:
         return batch.flat(name) if batch.has(name) else np.full(total, fill, dtype)
 
-    known = batch.has("advantage") or batch.has("advantages")
     return {
-        "tokens": pad(batch.flat("tokens"), pad_id, np.int64),
+        "tokens": pad(batch.flat("tokens"), pad_id),
         "loss_mask": pad(get("mask", 0, np.uint8).view(np.bool_), False),  # a table holds only 0 and 1
         "logprobs": pad(get("logprobs", 0, np.float32), 0),
-        "advantages": pad(batch.advantages if known else np.zeros(total, np.float32), 0),
         "versions": pad(get("versions", -1, np.int32), -1),
         "values": pad(batch.flat("values"), 0) if batch.has("values") else None,
         "ref_logprobs": pad(batch.flat("ref_logprobs"), 0) if batch.has("ref_logprobs") else None,
     }
+
+
+def _advantages(batch: Batch) -> Array:
+    known = batch.has("advantage") or batch.has("advantages")
+    return batch.advantages if known else np.zeros(int(batch.offsets[-1]), np.float32)
 
 
 def _experts(batch: Batch, shape: tuple[int, ...], at: Any) -> Array | None:
@@ -259,8 +271,8 @@ def _from_numpy(array: Any) -> Any:
 def _tensor(value: Any, device: Any, non_blocking: bool) -> Any:
     if not isinstance(value, np.ndarray):
         return value
-    if value.dtype in (np.uint64, np.int32):  # torch indexes with int64; ids stay far below 2**63
-        value = value.astype(np.int64)
+    if value.dtype == np.uint64:  # torch computes little with it; ids stay far below 2**63
+        value = value.view(np.int64)
     elif value.dtype == np.uint16:  # torch computes little with it
         value = value.astype(np.int32)
     return _from_numpy(value).to(device=device, non_blocking=non_blocking)
@@ -328,9 +340,16 @@ class _Padder:
             out[self.keep] = flat
         return out
 
+    def spread(self, values: Array, where: Array) -> Array:
+        """Return values [B] as float32 [B, L], 0 except where ``where`` [B, L] is True."""
+        out = self._empty(np.float32)
+        out.fill(0)
+        np.copyto(out, values[:, None], where=where)
+        return out
+
     def positions(self) -> Array:
-        """int64 [B, L]: position of each token in its rollout; 0 in padding."""
-        at = np.arange(self._shape[1])
+        """int32 [B, L]: position of each token in its rollout; 0 in padding."""
+        at = np.arange(self._shape[1], dtype=np.int32)
         if self._long and not self._full:
             return self._rows(at, np.zeros_like(self._lengths), 0, at.dtype)
         out = self._empty(at.dtype)

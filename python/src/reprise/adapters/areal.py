@@ -99,7 +99,7 @@ def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device:
     """
     padded = batch.padded(pad_id=pad_token_id)
     out = {
-        "input_ids": padded.tokens,
+        "input_ids": padded.tokens.astype(np.int64),
         "attention_mask": padded.attention_mask,
         "loss_mask": padded.loss_mask.astype(np.int32),
         "logprobs": padded.logprobs,
