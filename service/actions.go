@@ -208,7 +208,17 @@ func updatePriorities(ctx context.Context, t *table, r *wire.PriorityUpdate) (an
 	for i, id := range r.IDs {
 		ids[i] = rollout.ID(id)
 	}
-	return t.answer(t.unlessDropped(func() error { return t.rollouts.Update(ctx, ids, r.Priorities) }))
+	return t.thenAdvance(ctx, r.Version, t.unlessDropped(func() error {
+		return t.rollouts.Update(ctx, ids, r.Priorities)
+	}))
+}
+
+// thenAdvance advances the table after feedback that came with a version, and answers both.
+func (t *table) thenAdvance(ctx context.Context, version *int32, err error) (any, error) {
+	if err != nil || version == nil {
+		return t.answer(err)
+	}
+	return advance(ctx, t, &wire.VersionRequest{Version: *version})
 }
 
 func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error) {
@@ -223,7 +233,7 @@ func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error)
 			Tokens: d.Tokens, RatioSum: d.RatioSum, RatioSquares: d.RatioSquares,
 		}
 	}
-	return t.answer(t.unlessDropped(func() error {
+	return t.thenAdvance(ctx, r.Version, t.unlessDropped(func() error {
 		return t.reports.once(r.RequestID, func() error { return t.rollouts.Report(ctx, list...) })
 	}))
 }

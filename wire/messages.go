@@ -121,19 +121,22 @@ type VersionRequest struct {
 	Version int32  `json:"version"`
 }
 
-// PriorityUpdate gives rollouts new priorities. Both lists have one length.
+// PriorityUpdate gives rollouts new priorities, and then advances the table if there is a version: a trainer ends its
+// step in one call. Both lists have one length.
 type PriorityUpdate struct {
 	Table      string    `json:"table"`
 	IDs        []uint64  `json:"ids"`
 	Priorities []float64 `json:"priorities"` // finite, >= 0
+	Version    *int32    `json:"version,omitempty"`
 }
 
-// DrawReport carries rollout.Feedback: a trainer's measurements of its draws. A request id that repeats one of the last
-// 1,000 since the service started is counted once.
+// DrawReport carries rollout.Feedback: a trainer's measurements of its draws. Then it advances the table if there is a
+// version. A request id that repeats one of the last 1,000 since the service started is counted once.
 type DrawReport struct {
 	Table     string      `json:"table"`
 	RequestID string      `json:"request_id,omitempty"`
 	Draws     []DrawFacts `json:"draws"`
+	Version   *int32      `json:"version,omitempty"`
 }
 
 // DrawFacts is the measurements of one draw. Absent fields were not measured.

@@ -493,6 +493,19 @@ def test_a_batch_has_what_trainers_use_unless_other_columns_are_asked_for(table:
         assert next(stream).record_batch.schema.names == ["id", "x_score"]
 
 
+def test_feedback_advances_the_table_in_one_call(table: Create) -> None:
+    t = table(sampler="prioritized", priority_base="td_error", priority_epsilon=1e-9, entry="max")
+    ids = t.insert(rollouts(LENGTHS))
+    assert t.update(ids, [0.0, 0.0, 0.0, 1.0], version=3).version == 3
+    assert set(t.sample(4).ids.tolist()) == {ids[3]}
+    assert t.report(ids, [3] * 4, td_error=[1.0, 0.0, 0.0, 0.0], version=4).version == len(t) == 4
+    assert set(t.sample(4).ids.tolist()) == {ids[0]}
+    with pytest.warns(UserWarning, match="version: 2: the table stays at version 4"):
+        t.update(ids, [1.0] * 4, version=2)
+    with pytest.raises(reprise.Invalid, match="version is -1"):
+        t.update(ids, [1.0] * 4, version=-1)
+
+
 def test_an_open_stream_does_not_outlive_its_table(table: Create, client: reprise.Client) -> None:
     t = table(capacity=16)
     t.insert(rollouts(LENGTHS))

@@ -327,19 +327,27 @@ class Table:
 
     # Feedback of the trainer.
 
-    def update(self, ids: npt.ArrayLike, priorities: npt.ArrayLike) -> TableInfo:
+    def update(self, ids: npt.ArrayLike, priorities: npt.ArrayLike, *, version: int | None = None) -> TableInfo:
         """Set the priorities of rollouts. Those that have left the table are ignored and counted.
 
         Args:
             ids: uint64 [B], as of `Batch.ids`; a torch tensor works too.
             priorities: [B], finite and >= 0.
+            version: to `advance` the table to in the same call, after the update.
         """
         numbers = whole_numbers("ids", ids)
         values = finite_numbers("priorities", priorities, len(numbers))
         for entry, value in enumerate(values):
             if value < 0:
                 raise errors.Invalid(f"priorities: entry {entry}: {value}: want at least 0")
-        return self._action("update_priorities", ids=numbers, priorities=values)
+        return self._feedback("update_priorities", version, ids=numbers, priorities=values)
+
+    def _feedback(self, action: str, version: int | None, *, repeatable: bool = True, **body: Any) -> TableInfo:
+        if version is not None:
+            body["version"] = version
+        info = self._action(action, repeatable=repeatable, **body)
+        self._warn(info.note)
+        return info
 
     def report(
         self,
@@ -352,6 +360,7 @@ class Table:
         tokens: npt.ArrayLike | None = None,
         ratio_sum: npt.ArrayLike | None = None,
         ratio_squares: npt.ArrayLike | None = None,
+        version: int | None = None,
     ) -> TableInfo:
         """Report measurements of draws, for the table's priorities and its ESS by age.
 
@@ -361,6 +370,7 @@ class Table:
             advantage, td_error, grad_norm: float [B]: magnitudes that may be the base of priorities.
             tokens: [B]: number of tokens that the policy produced.
             ratio_sum, ratio_squares: [B]: sums over these tokens of the importance ratio and of its square.
+            version: to `advance` the table to in the same call, after the report.
         """
         numbers, stale = whole_numbers("ids", ids), whole_numbers("staleness", staleness)
         if len(stale) != len(numbers):
@@ -372,7 +382,7 @@ class Table:
         columns: dict[str, Sequence[float]] = {"id": numbers, "staleness": stale}
         columns.update({name: finite_numbers(name, values, len(numbers)) for name, values in measured.items()})
         draws = [dict(zip(columns, row)) for row in zip(*columns.values())]
-        return self._action("report", draws=draws, repeatable=False)
+        return self._feedback("report", version, draws=draws, repeatable=False)
 
     def advance(self, version: int) -> TableInfo:
         """Set the table's version. Call it before publishing the weights of that version. A lower one changes
