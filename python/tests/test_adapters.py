@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from conftest import rollouts, sampled
 
-from reprise import Batch, Invalid, RepairWarning, record_batch
-from reprise.adapters import areal, trl, verl
+from reprise import Batch, Invalid, RepairWarning, record_batch, trl
+from reprise.adapters import areal, verl
 
 LENGTHS = [5, 9, 3, 7]
 PER_TOKEN = ("tokens", "mask", "logprobs", "versions")
@@ -209,7 +209,7 @@ def test_attack_trls_groups_that_span_processes_are_merged(batch: Batch, columns
 
 def test_attack_trls_images_are_refused_by_name(batch: Batch) -> None:
     tensors = {**trl.tensors(batch, pad_token_id=0), "image_grid_thw": None, "pixel_values": np.zeros((4, 3, 8, 8))}
-    with pytest.raises(Invalid, match="pixel_values: images are not carried"):
+    with pytest.raises(Invalid, match="pixel_values: images are not stored"):
         trl.rollouts(tensors, rewards=[0] * 4, version=0, num_generations=2)
 
 

@@ -29,8 +29,8 @@ A trainer: batches come ahead of time and are on lease until the next one is ask
 >>> client.close()
 
 Where to read on: `help(reprise.Table.insert)` has every column of a rollout, `help(reprise.Definition)` every key of a
-table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.adapters` converts the batches
-of TRL, verl and AReaL, `reprise.torch` has the losses. Every failure is a `reprise.Error` that names the argument, the
+table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.trl` puts replay into TRL's
+trainer, `reprise.adapters` converts the batches of verl and AReaL, `reprise.torch` has the losses. Every failure is a `reprise.Error` that names the argument, the
 value and the remedy; what can only be warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are
 logged under the name "reprise".
 """

@@ -4,9 +4,10 @@
 - ``completion_ids``, ``completion_mask`` int [B, C]: padded on the right.
 - ``tool_mask`` int [B, C]: 0 at the tokens of tools; absent without tools.
 - ``sampling_per_token_logps``, ``old_per_token_logps``, ``ref_per_token_logps`` float [B, C]: each may be absent.
-- ``advantages`` float [B].
+- ``advantages`` float [B], or [B, C] of trainers that compute them per token.
 - ``num_items_in_batch`` int []: tokens that the default loss is divided by, over all processes and micro-batches.
-- ``importance_sampling_ratio`` float [B, C]: with vLLM.
+- ``importance_sampling_ratio`` float [B, C], or [B, 1] of whole sequences: with vLLM, trainer over sampler, truncated or
+  masked by TRL's options.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from ..arrays import Array
 from ..batch import Batch
 from ..errors import Invalid
 from ..rollouts import consecutive_groups
-from . import layout
+from ..adapters import layout
 
 _NO_LOGPROBS = (
     "logprobs: missing: TRL omits old_per_token_logps if the current weights generated: want logprobs=trl.logprobs("
     "trainer, outputs), or use_vllm"
 )
+
+CORRECTIONS = {"x_old_logprobs": "list<float32>", "x_importance_ratio": "list<float32>"}
+"""Columns [C] of a table for TRL with vLLM: the trainer's log-probs when it received the rollout, and TRL's ratio."""
 
 _IMAGES = (
     "pixel_values", "image_grid_thw", "pixel_attention_mask", "image_sizes", "num_images", "token_type_ids",
@@ -36,6 +40,7 @@ _IMAGES = (
 def logprobs(trainer: Any, outputs: Mapping[str, Any]) -> Any:
     """Return the log-probs [B, C] of the sampled tokens, a tensor: those in the outputs, or else of the trainer's
     weights, which generated them. That takes a forward pass. Call it before an update."""
+    _refuse_images(outputs)
     for name in ("sampling_per_token_logps", "old_per_token_logps"):
         if outputs.get(name) is not None:
             return _scored(outputs)
@@ -48,6 +53,12 @@ def logprobs(trainer: Any, outputs: Mapping[str, Any]) -> Any:
             trainer.model, ids, mask, outputs["completion_ids"].shape[1],
             batch_size=trainer.args.per_device_train_batch_size,
         )[0]  # fmt: skip
+
+
+def _refuse_images(outputs: Mapping[str, Any]) -> None:
+    images = [name for name in _IMAGES if outputs.get(name) is not None]
+    if images:
+        raise Invalid(f"{images[0]}: images are not stored: want prompts of text only, or TRL's own trainer")
 
 
 def rollouts(
@@ -64,6 +75,7 @@ def rollouts(
     top_p: float = 1.0,
     keep_advantages: bool = True,
     whole_groups: bool = False,
+    corrections: bool = False,
 ) -> dict[str, Any]:
     """Convert TRL's batch to columns for `Table.insert`.
 
@@ -85,13 +97,12 @@ def rollouts(
         temperature, top_p: of the sampling.
         keep_advantages: insert TRL's advantages; otherwise the table computes them from the rewards.
         whole_groups: drop a group whole if it loses a rollout, as tables with unit group want it.
+        corrections: with vLLM, keep the trainer's log-probs and TRL's ratio, for a table with the `CORRECTIONS`.
 
     Raises:
         Invalid: the outputs have images, which a table does not carry; or something is missing.
     """
-    images = [name for name in _IMAGES if outputs.get(name) is not None]
-    if images:
-        raise Invalid(f"{images[0]}: images are not carried: want prompts of text only")
+    _refuse_images(outputs)
     prompts, completions = layout.need(outputs, "prompt_ids"), layout.need(outputs, "completion_ids")
     rows, shape = len(completions), completions.shape
     completion_mask = layout.need(outputs, "completion_mask").astype(bool)
@@ -118,7 +129,16 @@ def rollouts(
     if reference is not None:
         columns["ref_logprobs"] = layout.join(None, reference, keep)
     if keep_advantages:
-        columns["advantage"] = layout.need(outputs, "advantages", "or keep_advantages=False").reshape(rows)
+        given = layout.need(outputs, "advantages", "or keep_advantages=False")
+        if given.shape == shape and given.ndim == 2:
+            columns["advantages"] = np.where(mask, layout.join(None, given, keep), 0).astype(np.float32)
+        else:
+            columns["advantage"] = given.reshape(rows)
+    if corrections:
+        counts = completion_mask.sum(axis=1)
+        for name, key in zip(CORRECTIONS, ("old_per_token_logps", "importance_sampling_ratio")):
+            values = layout.need(outputs, key, "with vLLM and its correction").astype(np.float32)
+            columns[name] = [row[:count] for row, count in zip(values, counts)]
     return layout.repaired(columns, whole_groups)
 
 
@@ -189,29 +209,44 @@ def tensors(
 
     Multi-turn rollouts have a ``tool_mask``. ``num_items_in_batch`` is the number of tokens in the loss, times
     micro_batches: an estimate of their sum, which callers may replace. ``importance_sampling_ratio`` is 1, since
-    ``old_per_token_logps`` are already those of the sampler. Advantages are per rollout [B]; a batch with advantages
-    per token is an error, since TRL has none.
+    ``old_per_token_logps`` are already those of the sampler; with the `CORRECTIONS` in the batch both are TRL's, and
+    ``sampling_per_token_logps`` the sampler's. Advantages are [B], or [B, C] if a rollout has them per token.
     """
-    if batch.has("advantages"):
-        raise Invalid("advantages: one per token: want rollouts with one advantage each, as in TRL")
     sides = layout.Sides(batch, max_prompt_length, max_completion_length, pad_to_multiple_of)
     mask = batch.flat("mask")
     policy = sides.completion(mask, 0, np.int64)
-    advantages = batch.column("advantage").astype(np.float32)
+    per_token = batch.has("advantages")
+    advantages = batch.advantages if per_token else batch.column("advantage")
     if weigh and batch.has("weight"):
-        advantages = advantages * batch.weights.astype(np.float32)
+        weights = np.repeat(batch.weights, batch.lengths) if per_token else batch.weights
+        advantages = advantages * weights
+    advantages = advantages.astype(np.float32)
     out = {
         "prompt_ids": sides.prompt(batch.flat("tokens"), pad_token_id, np.int64),
         "prompt_mask": sides.prompt_mask.astype(np.int64),
         "completion_ids": sides.completion(batch.flat("tokens"), pad_token_id, np.int64),
         "completion_mask": sides.completion_mask.astype(np.int64),
-        "advantages": advantages,
+        "advantages": sides.completion(advantages, 0, np.float32) if per_token else advantages,
         "old_per_token_logps": sides.completion(batch.flat("logprobs"), 0, np.float32),
         "importance_sampling_ratio": np.ones(policy.shape, np.float32),
         "num_items_in_batch": np.array(policy.sum() * micro_batches),
     }
     if (policy != out["completion_mask"]).any():
         out["tool_mask"] = np.where(sides.completion_mask, policy, 1)
+    if batch.has("x_old_logprobs"):
+        out["sampling_per_token_logps"] = out["old_per_token_logps"]
+        out["old_per_token_logps"] = _lists(batch, "x_old_logprobs", sides.completion_mask.shape, 0)
+        out["importance_sampling_ratio"] = _lists(batch, "x_importance_ratio", sides.completion_mask.shape, 1)
     if batch.has("ref_logprobs"):
         out["ref_per_token_logps"] = sides.completion(batch.flat("ref_logprobs"), 0, np.float32)
     return layout.finish(out, torch, device)
+
+
+def _lists(batch: Batch, name: str, shape: tuple[int, int], fill: float) -> Array:
+    """Return a column of lists as [B, C], or as [B, 1] if each has one entry."""
+    rows = batch.column(name)
+    width = 1 if all(len(row) == 1 for row in rows) else shape[1]
+    out = np.full((shape[0], width), fill, np.float32)
+    for place, row in zip(out, rows):
+        place[: len(row)] = row
+    return out

@@ -1,0 +1,28 @@
+"""Experience replay in TRL's GRPOTrainer.
+
+>>> from reprise.trl import ReplayGRPOTrainer, Replay  # doctest: +SKIP
+>>> trainer = ReplayGRPOTrainer(model, reward_funcs, args=args, train_dataset=data, replay=Replay(fresh=0.5))
+
+`ReplayGRPOTrainer` is TRL's trainer; each of its batches comes from a table. `Replay` says which. `rollouts` and
+`tensors` convert TRL's batches to columns for `Table.insert` and back, for loops of your own; they do not import TRL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .layout import logprobs, merge, rollouts, tensors
+from .replay import Replay
+
+if TYPE_CHECKING:
+    from .trainer import ReplayGRPOTrainer
+
+__all__ = ["Replay", "ReplayGRPOTrainer", "logprobs", "merge", "rollouts", "tensors"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ReplayGRPOTrainer":  # it alone imports TRL and torch
+        from .trainer import ReplayGRPOTrainer
+
+        return ReplayGRPOTrainer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

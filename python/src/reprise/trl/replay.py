@@ -1,0 +1,97 @@
+"""Replay: the table of a `ReplayGRPOTrainer`, and how its batches are drawn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import reprise
+
+from ..client import Client, connect
+from ..errors import Invalid
+from .layout import CORRECTIONS
+
+QUEUES = ("fifo", "lifo")
+
+_started: dict[Path, Client] = {}  # services of this process by data folder: a folder has one at a time
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Where a trainer's rollouts go, and how they come back.
+
+    Attributes:
+        address: of the service; by default that in the environment's REPRISE_ADDRESS, or else a service that this
+            process starts, with its data in the folder ``replay`` of the trainer's ``output_dir``.
+        table: its name; by default the last part of ``output_dir``. The trainer creates it if it does not exist.
+        fresh: share of each batch that was never drawn before. If TRL's ``num_iterations`` is 1, each generated batch
+            serves 1 / fresh batches, so that TRL generates as much as is drawn fresh: with 0.5 every second time. Queues
+            ignore it.
+        capacity: of the table in rollouts; by default two generated batches, those of all processes.
+        sampler: ``prioritized``, ``distinct``, ``uniform`` …, or a queue: ``fifo`` or ``lifo``.
+        max_staleness: optimizer steps after which a rollout leaves the table; None: the capacity alone bounds it.
+        weigh: multiply the advantages by the importance weights of the draws.
+        token: of the service, if it asks for one.
+        timeout: seconds that a call may take, and the service be away.
+        options: more of `reprise.Definition`, such as ``{"age_decay": 20}``.
+    """
+
+    address: str | None = None
+    table: str | None = None
+    fresh: float = 0.5
+    capacity: int | None = None
+    sampler: str = "prioritized"
+    max_staleness: int | None = None
+    weigh: bool = True
+    token: str | None = None
+    timeout: float = 60.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fresh <= 1:
+            raise Invalid(f"fresh: {self.fresh}: want a share of the batch, from 0 to 1")
+
+    def iterations(self, given: int) -> int:
+        """Return the number of batches that one generated batch serves, of TRL's ``num_iterations``."""
+        if self.sampler in QUEUES:
+            if given > 1:
+                raise Invalid(f"num_iterations: {given} with sampler {self.sampler}: a queue delivers each rollout once: "
+                              "want 1, or another sampler")  # fmt: skip
+            return 1
+        return given if given > 1 or self.fresh == 0 else max(1, round(1 / self.fresh))
+
+    def fresh_rows(self, batch: int, iterations: int) -> int:
+        """Return how many rollouts of a batch are fresh: no more than generation provides."""
+        return 0 if self.sampler in QUEUES else int(batch * min(self.fresh, 1 / iterations))
+
+    def open(self, output_dir: str, batch: int, corrections: bool) -> reprise.Table:
+        """Return the table, created if it does not exist.
+
+        Args:
+            output_dir: of the trainer.
+            batch: rollouts in a batch of all processes.
+            corrections: the rollouts have those of TRL with vLLM.
+        """
+        capacity = 2 * batch if self.capacity is None else self.capacity
+        if capacity < batch:
+            raise Invalid(f"capacity: {capacity}: want at least the {batch} rollouts of a batch")
+        own = dict(self.options.get("columns", {}), **(CORRECTIONS if corrections else {}))
+        options = {"sampler": self.sampler, "max_staleness": self.max_staleness, **self.options, "columns": own}
+        name = self.table or "".join(c if c.isalnum() and c.isascii() else "-" for c in Path(output_dir).name) or "trl"
+        return self._client(output_dir).create(name[:128], capacity=capacity, **options)
+
+    def _client(self, output_dir: str) -> Client:
+        address = self.address or os.environ.get("REPRISE_ADDRESS")
+        if address:
+            return connect(address, token=self.token, timeout=self.timeout)
+        serve = getattr(reprise, "serve", None)
+        if serve is None:
+            raise Invalid("address: missing: want that of a service (reprise serve), as grpc://127.0.0.1:7447, here or "
+                          "in REPRISE_ADDRESS")  # fmt: skip
+        folder = Path(output_dir, "replay").resolve()
+        if folder not in _started:
+            _started[folder] = serve(folder, timeout=self.timeout)
+        return _started[folder]

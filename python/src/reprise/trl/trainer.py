@@ -1,0 +1,300 @@
+"""ReplayGRPOTrainer: TRL's GRPOTrainer with a table between generation and training.
+
+Nothing of TRL is copied. Each method here calls TRL's own of that name. The table's version is TRL's ``global_step``.
+The main process alone talks to the service; what it draws or what went wrong is broadcast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import errors
+from ..batch import Batch
+from . import layout
+from .replay import Replay
+
+TESTED = ("0.29.1", "1.4.0", "1.10.0", "1.16.0")
+"""Versions of TRL that `make test-trainers` runs; those between the first and the last are accepted."""
+
+
+def _check(version: str) -> None:
+    """Refuse a version of TRL that is older or newer than those tested."""
+    numbers = [tuple(int(part) for part in each.split(".")[:2]) for each in (TESTED[0], version, TESTED[-1])]
+    if not numbers[0] <= numbers[1] <= numbers[2]:
+        raise ImportError(f"trl {version}: reprise.trl was tested with {', '.join(TESTED)}: install one from {TESTED[0]} "
+                          f"to {TESTED[-1]}, or a newer reprise")  # fmt: skip
+
+
+try:
+    _check(metadata.version("trl"))
+except metadata.PackageNotFoundError as error:
+    raise ImportError(f"trl is not installed: want one from {TESTED[0]} to {TESTED[-1]}: pip install trl") from error
+
+import torch  # noqa: E402
+from accelerate.utils import broadcast_object_list, gather_object  # noqa: E402
+from trl import GRPOTrainer  # noqa: E402
+
+T = TypeVar("T")
+
+COLUMNS = [
+    "id", "tokens", "mask", "logprobs", "ref_logprobs", "advantage", "advantages", "reward", "weight", "staleness", "uses",
+]  # fmt: skip
+"""Columns of a batch that training reads."""
+
+CHECKPOINT = "reprise.json"
+"""File in a checkpoint of the trainer that names the table's."""
+
+
+class ReplayGRPOTrainer(GRPOTrainer):
+    """GRPOTrainer whose batches come from a table: some rollouts fresh, the others replayed.
+
+    It takes what TRL's trainer takes, and a `Replay`. Saving a checkpoint saves the table too, and
+    ``resume_from_checkpoint`` restores it. TRL's log has the metrics ``replay/…``; docs/trl.md explains them.
+
+    Attributes:
+        replay: as given.
+        table: the `reprise.Table`; None in all but the main process.
+    """
+
+    def __init__(self, *args: Any, replay: Replay | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.replay = replay or Replay()
+        self.num_iterations = self.replay.iterations(self.num_iterations)
+        self._corrected = bool(self.use_vllm and getattr(self, "vllm_importance_sampling_correction", True))
+        self._rows = self.args.per_device_train_batch_size * self.args.steps_per_generation  # of this process
+        self._unseen = 0  # rollouts that were inserted and not yet drawn as fresh
+        self._batch: Batch | None = None  # the last one drawn, of all processes
+        self._tap: list[torch.Tensor] | None = None  # log-probs of the forward passes of a loss
+        self._seen: list[torch.Tensor] = []  # [b, 4] of each micro-batch: row, tokens, ratios, their squares
+        batch = self._rows * self.accelerator.num_processes
+        self.table = self._on_main(lambda: self.replay.open(self.args.output_dir, batch, self._corrected), share=False)
+
+    # Generation goes into the table, batches come out of it.
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        if self.model.training and self._step % self.args.steps_per_generation == 0:
+            self._buffered_inputs = None  # then TRL asks for a batch, shuffles it and splits it
+        return super()._prepare_inputs(generation_batch)
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
+        per_function = super()._calculate_rewards(*args, **kwargs)
+        weights = self.reward_weights.to(per_function.device)
+        self._rewards = (per_function * weights).nansum(dim=1)  # of all processes
+        return per_function
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        outputs = columns = None
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            outputs = super()._generate_and_score_completions(inputs)
+            columns = self._columns(outputs)
+        batch = self._on_main(lambda: self._exchange(columns))
+        if not len(batch):
+            if outputs is None:
+                raise errors.Starved(f"table {self.replay.table}: empty: want a larger capacity or max_staleness")
+            return outputs  # TRL masked all of it
+        return self._tensors(batch)
+
+    def _columns(self, outputs: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what this generation inserts, of all processes; None in all but the main one."""
+        behaviour = layout.logprobs(self, outputs).clamp(max=0)  # rounding may put it above
+        first = self.accelerator.process_index * self._rows
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "mask: ", errors.RepairWarning)  # TRL masked them, and the log counts them
+            columns = layout.rollouts(
+                outputs,
+                rewards=self._rewards[first : first + self._rows],
+                version=self.state.global_step,
+                num_generations=self.num_generations,
+                first_row=first,
+                logprobs=behaviour,
+                truncated=self._truncated(outputs),
+                temperature=self.temperature,
+                top_p=self.top_p,
+                corrections=self._corrected,
+            )
+        parts = gather_object([columns])
+        return layout.merge(parts) if self.accelerator.is_main_process else None
+
+    def _truncated(self, outputs: dict[str, Any]) -> torch.Tensor:
+        """Return which completions [B] do not end with an end-of-sequence token."""
+        ids, mask = outputs["completion_ids"], outputs["completion_mask"]
+        ends = getattr(self, "eos_token_ids", None) or [self._text.eos_token_id]
+        last = (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)
+        return ~torch.isin(ids.gather(1, last).squeeze(1), torch.tensor(list(ends), device=ids.device))
+
+    @property
+    def _text(self) -> Any:
+        """The tokenizer, also where TRL has a processor."""
+        return getattr(self.processing_class, "tokenizer", self.processing_class)
+
+    def _exchange(self, columns: dict[str, Any] | None) -> Batch:
+        """Insert, draw a batch for all processes, and return it; fewer rollouts if the table has fewer."""
+        step, want = self.state.global_step, self._rows * self.accelerator.num_processes
+        if self.table.info().version > step:  # of an earlier run, or newer than the checkpoint that was loaded
+            self.table.rewind(step)
+        self.table.advance(step)
+        count = 0
+        if columns is not None:
+            count = len(columns["lengths"])
+            if count:
+                self.table.insert(columns)
+            self._metrics["train"]["replay/dropped"].append(float(want - count))
+        info = self.table.info()
+        self._unseen = min(self._unseen + count, info.present)
+        size = min(want, info.present)
+        if not size:
+            return Batch(self.table.schema().empty_table().to_batches()[0])
+        fresh = min(self.replay.fresh_rows(size, self.num_iterations), self._unseen)
+        wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
+        try:
+            batch = self.table.sample(size, fresh=fresh, columns=wanted, timeout=0 if fresh else None)
+        except errors.Starved:
+            if not fresh:
+                raise
+            fresh = 0  # some of them left the table undrawn
+            batch = self.table.sample(size, columns=wanted)
+        self._unseen -= fresh
+        return batch
+
+    def _tensors(self, batch: Batch) -> dict[str, Any]:
+        """Return this process's part of a batch for `_compute_loss`. Where rollouts lack, masked ones fill it up."""
+        rows = np.arange(self._rows) + self.accelerator.process_index * self._rows
+        inputs = layout.tensors(
+            Batch(batch.record_batch.take(rows % len(batch)), batch.info),
+            pad_token_id=self._text.pad_token_id,
+            pad_to_multiple_of=getattr(self, "pad_to_multiple_of", None) or 1,
+            weigh=self.replay.weigh,
+            torch=True,
+            device=self.accelerator.device,
+        )
+        real = torch.from_numpy(rows < len(batch)).to(self.accelerator.device)
+        if not self._corrected:
+            del inputs["importance_sampling_ratio"]
+        inputs["completion_mask"] *= real[:, None]
+        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        inputs["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
+        inputs["reprise_row"] = torch.from_numpy(rows).to(self.accelerator.device)
+        self._batch = batch
+        self._seen.clear()
+        for name, values in {
+            "staleness": batch.staleness, "uses": batch.uses, "first": batch.uses == 0, "reward": batch.rewards,
+            "weight": batch.weights, "present": batch.info.present,
+        }.items():  # fmt: skip
+            self._metrics["train"][f"replay/{name}"].append(float(np.mean(values)))
+        return inputs
+
+    # What the training step measured goes back.
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        out = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._tap is not None:
+            self._tap.append(out[0].detach())
+        return out
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        if "reprise_row" not in inputs:  # evaluation
+            return super()._compute_loss(model, inputs)
+        self._tap = []
+        try:
+            loss = super()._compute_loss(model, inputs)
+            logps = self._tap[0]
+        finally:
+            self._tap = None
+        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        behaviour = inputs.get("sampling_per_token_logps", inputs["old_per_token_logps"])
+        ratio = torch.exp(logps - behaviour).double() * mask
+        measured = [inputs["reprise_row"], mask.sum(1), ratio.sum(1), ratio.square().sum(1)]
+        self._seen.append(torch.stack([each.double() for each in measured], dim=1))
+        return loss
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Train on a micro-batch; after the last one of a batch report what was measured."""
+        out = super().training_step(*args, **kwargs)
+        if self._seen and self._step % self.args.steps_per_generation == 0:
+            self._report()
+        return out
+
+    def _report(self) -> None:
+        measured = self.accelerator.gather(torch.cat(self._seen)).cpu().numpy()
+        self._seen.clear()
+        row, tokens, ratios, squares = measured[measured[:, 1] > 0].T  # without the masked rows that filled it up
+        if not len(row):
+            return
+        self._metrics["train"]["replay/ess"].append(float(ratios.sum() ** 2 / (tokens.sum() * squares.sum())))
+        self._on_main(lambda: self._send(row.astype(int), tokens, ratios, squares))
+
+    def _send(self, row: Any, tokens: Any, ratios: Any, squares: Any) -> None:
+        batch = self._batch
+        assert batch is not None
+        measured = {"tokens": tokens, "ratio_sum": ratios, "ratio_squares": squares}
+        if not batch.has("advantages"):
+            measured["advantage"] = np.abs(batch.column("advantage")[row])
+        try:
+            self.table.report(batch.ids[row], batch.staleness[row], **measured)
+        except (errors.Unavailable, errors.Timeout) as error:  # it may have arrived, so it is not repeated
+            warnings.warn(f"table {self.table.name}: one report of ratios may be lost: {error}", stacklevel=2)
+
+    # Checkpoints of the table with the trainer's.
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self._on_main(lambda: self._save_table(Path(self._get_output_dir(trial=trial))))
+
+    def _save_table(self, folder: Path) -> None:
+        name = f"checkpoint-{self.state.global_step}"
+        run = "trl-" + hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12] + "-"
+        try:
+            self.table.checkpoint(run + name)
+        except errors.Invalid as error:
+            warnings.warn(f"table {self.table.name}: not saved with {name}: {error}", stacklevel=2)
+            return
+        if (folder / name).exists():  # save_total_limit may have removed it
+            (folder / name / CHECKPOINT).write_text(json.dumps({"table": self.table.name, "checkpoint": run + name}))
+        for saved in self.table.checkpoints():
+            if saved.name.startswith(run) and not (folder / saved.name[len(run) :]).exists():
+                self.table.delete_checkpoint(saved.name)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self._on_main(lambda: self._restore_table(Path(checkpoint, CHECKPOINT)))
+
+    def _restore_table(self, saved: Path) -> None:
+        """Restore the table that belongs to a checkpoint. Without one, the first batch rewinds the table."""
+        try:
+            self.table.restore(json.loads(saved.read_text())["checkpoint"])
+        except (FileNotFoundError, errors.NotFound) as error:
+            warnings.warn(f"table {self.table.name}: not restored, only rewound: {error}", stacklevel=2)
+
+    def _on_main(self, do: Callable[[], T], share: bool = True) -> T:
+        """Return in every process what a call returns in the main one, or raise there what it raises.
+
+        Args:
+            do: the call.
+            share: broadcast the result; otherwise the other processes get None.
+        """
+        result: list[Any] = [None]
+        failed: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            try:
+                result[0] = do()
+            except errors.Error as error:
+                failed[0] = error
+        if self.accelerator.num_processes > 1:
+            broadcast_object_list(failed)
+            if share and failed[0] is None:
+                broadcast_object_list(result)
+        if failed[0] is not None:
+            raise failed[0]
+        return result[0]  # type: ignore[no-any-return]

@@ -1,0 +1,247 @@
+"""reprise.trl in the real TRL, on the CPU, with the real service: make test-trainers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import uuid
+from typing import Any
+
+import pytest
+from conftest import Server
+
+import reprise
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+if "REPRISE_TRAINERS" not in os.environ:
+    pytest.skip("make test-trainers runs these", allow_module_level=True)
+
+import tiny  # noqa: E402
+import torch  # noqa: E402
+from tiny import difference, make, train, weights  # noqa: E402
+
+from reprise.trl import Replay, rollouts, tensors  # noqa: E402
+from reprise.trl.layout import CORRECTIONS  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def name() -> str:
+    return f"t{uuid.uuid4().hex}"
+
+
+def queue(server: Server, **more: Any) -> Replay:
+    """Each rollout once, in order, none stale: what comes out is what went in."""
+    return Replay(server.address, name(), sampler="fifo", max_staleness=0, **more)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "dapo": {},
+    "accumulation": dict(per_device_train_batch_size=4, gradient_accumulation_steps=4),
+    "grpo": dict(loss_type="grpo", per_device_train_batch_size=8, gradient_accumulation_steps=2),
+    "cispo": dict(loss_type="cispo", epsilon_high=5.0),
+    "kl": dict(beta=0.1),
+    "temperature": dict(temperature=0.7),
+    "sequence": dict(importance_sampling_level="sequence"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_queue_trains_bitwise_as_trl_does(server: Server, case: str) -> None:
+    plain = train(**CASES[case])
+    assert difference(weights(plain), weights(train(queue(server), **CASES[case]))) == 0
+    start = weights(make(**CASES[case]))
+    assert difference(weights(plain), start) > 1e-3, "it does not train"
+
+
+def test_the_versions_that_run_are_those_that_are_named_as_tested() -> None:
+    from importlib.metadata import version
+
+    from reprise.trl.trainer import TESTED, _check
+
+    assert version("trl") in TESTED
+    for known in (*TESTED, "1.5.1"):
+        _check(known)
+    for unknown in ("0.28.0", "1.17.0", "2.0.0"):
+        with pytest.raises(ImportError, match=f"trl {unknown}: reprise.trl was tested with 0.29.1, .*, 1.16.0: install"):
+            _check(unknown)
+
+
+def logged(trainer: Any, metric: str) -> list[float]:
+    return [entry[metric] for entry in trainer.state.log_history if metric in entry]
+
+
+def test_by_default_half_of_each_batch_is_fresh_and_every_batch_is_reported(server: Server) -> None:
+    trainer = train(Replay(server.address, name()), max_steps=6)
+    assert trainer.num_iterations == 2 and trainer.table.info().definition["capacity"] == 32
+    assert logged(trainer, "replay/dropped") == [0] * 3, "TRL generated for every second batch"
+    staleness = logged(trainer, "replay/staleness")
+    assert len(staleness) == 6 and staleness[0] == 0 and max(staleness) >= 1
+    assert all(0.4 < ess <= 1.001 for ess in logged(trainer, "replay/ess")) and len(logged(trainer, "replay/ess")) == 6
+    assert min(logged(trainer, "replay/first")) >= 0.5
+    assert trainer.table.info().version == 5
+    assert trainer.table.stats().ess_by_age, "the ratios were not reported"
+
+
+def test_a_second_run_finds_the_table_of_the_first(server: Server) -> None:
+    replay = queue(server)
+    first = weights(train(replay, max_steps=3))
+    assert difference(first, weights(train(replay, max_steps=3))) == 0
+
+
+def test_truncated_completions_are_left_out(server: Server) -> None:
+    trainer = train(
+        Replay(server.address, name(), capacity=64), max_steps=4, max_completion_length=24, mask_truncated_completions=True
+    )
+    dropped = logged(trainer, "replay/dropped")
+    assert sum(dropped) > 0 and len(trainer.table) == 32 - sum(dropped)
+
+
+def test_a_queue_without_truncated_completions_trains_as_trl_does(server: Server) -> None:
+    options = dict(max_completion_length=24, mask_truncated_completions=True, max_steps=4)
+    assert difference(weights(train(**options)), weights(train(queue(server), **options))) < 1e-5
+
+
+def short(completions: list[str], **_: Any) -> list[float | None]:
+    return [None if text.startswith("a") else -len(text) / 24 for text in completions]
+
+
+def test_several_rewards_are_weighted_as_trl_weights_them(server: Server) -> None:
+    options: dict[str, Any] = dict(rewards=[tiny.vowels, short], reward_weights=[1.0, 0.5], max_steps=3)
+    replay = queue(server)
+    assert difference(weights(train(**options)), weights(train(replay, **options))) == 0
+
+
+def test_an_adapter_of_peft_is_trained_as_trl_does(server: Server) -> None:
+    from peft import LoraConfig
+
+    options: dict[str, Any] = dict(peft_config=LoraConfig(target_modules=["q_proj", "v_proj"]), max_steps=3)
+    assert difference(weights(train(**options)), weights(train(queue(server), **options))) == 0
+
+
+def test_evaluation_leaves_the_table_alone(server: Server) -> None:
+    trainer = train(Replay(server.address, name()), max_steps=1, per_device_eval_batch_size=4)
+    trainer.evaluate(trainer.train_dataset.select(range(4)))
+    assert len(trainer.table) == 16
+
+
+def test_the_loss_of_vllm_mode_is_that_of_trl(server: Server) -> None:
+    """vLLM is not here: a second policy's log-probs stand for its own, and TRL's loss reads what the table returns."""
+    trainer = make(queue(server))
+    trainer.use_vllm = True
+    trainer.vllm_importance_sampling_correction = True
+    trainer.model.train()
+    client = reprise.connect(server.address)
+    table = client.create(name(), sampler="fifo", capacity=64, columns=CORRECTIONS)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(2, 30, (8, 16), generator=generator)
+    old, sampler = -torch.rand((2, 8, 12), generator=generator)
+    outputs = dict(
+        prompt_ids=ids[:, :4], prompt_mask=torch.ones_like(ids[:, :4]), completion_ids=ids[:, 4:],
+        completion_mask=torch.ones_like(ids[:, 4:]), advantages=torch.randn(8, generator=generator),
+        old_per_token_logps=old, sampling_per_token_logps=sampler, num_items_in_batch=torch.tensor(96),
+        importance_sampling_ratio=(old - sampler).exp().clamp(max=1.2),
+    )  # fmt: skip
+    table.insert(rollouts(outputs, rewards=[0.0] * 8, version=0, num_generations=4, corrections=True))
+    back = tensors(table.sample(8), pad_token_id=0, torch=True)
+    for key in ("old_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio", "advantages"):
+        assert torch.equal(back[key], outputs[key]), key
+    trainer.current_gradient_accumulation_steps = 1
+    want, got = (trainer._compute_loss(trainer.model, inputs) for inputs in (outputs, back))
+    assert torch.equal(want, got)
+
+
+def start(folder: pathlib.Path, job: dict[str, Any], ranks: int = 1) -> subprocess.Popen[str]:
+    """Start a run as a program."""
+    program = [sys.executable]
+    if ranks > 1:
+        program += ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", "0",
+                    "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # fmt: skip
+    source = pathlib.Path(__file__).resolve().parents[2] / "src"
+    path = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
+    job = {"weights": str(folder / "weights.pt"), **job}
+    return subprocess.Popen(
+        [*program, str(pathlib.Path(tiny.__file__)), json.dumps(job)], cwd=folder, text=True,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def until(run: subprocess.Popen[str], line: str) -> str:
+    """Read a run's output up to a line."""
+    assert run.stdout is not None
+    seen = []
+    for each in run.stdout:
+        seen.append(each)
+        if each.strip() == line:
+            return "".join(seen)
+    raise AssertionError(f"the run ended with {run.wait()} before {line!r}:\n{''.join(seen)}")
+
+
+def finish(run: subprocess.Popen[str], folder: pathlib.Path) -> dict[str, torch.Tensor]:
+    output, _ = run.communicate()
+    assert run.returncode == 0, output
+    return dict(torch.load(folder / "weights.pt"))
+
+
+def test_two_processes_train_as_trl_does_also_where_groups_span_them(
+    server: Server, tmp_path: pathlib.Path
+) -> None:
+    replay = queue(server)
+    as_dict = dict(address=replay.address, table=replay.table, sampler="fifo", max_staleness=0)
+    results = []
+    for given, label in ((None, "plain"), (as_dict, "replay")):
+        folder = tmp_path / label
+        folder.mkdir()
+        options = dict(output_dir=str(folder), per_device_train_batch_size=6, max_steps=10, ddp_backend="gloo")
+        job = {"replay": given, "options": options}
+        results.append(finish(start(folder, job, ranks=2), folder))
+    assert difference(*results) < 1e-6
+
+
+@pytest.mark.parametrize("sampler", ["fifo", "prioritized"])
+def test_a_killed_run_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
+    server: Server, tmp_path: pathlib.Path, sampler: str
+) -> None:
+    results = []
+    for killed in (False, True):
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        options = dict(output_dir=str(folder), max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=2)
+        job = {"replay": dict(address=server.address, table=name(), sampler=sampler), "options": options}
+        run = start(folder, job)
+        if killed:
+            until(run, "step 5")
+            run.kill()
+            run.communicate()
+            job["resume"] = str(folder / "checkpoint-4")
+            assert json.loads(pathlib.Path(job["resume"], "reprise.json").read_text())["table"] == job["replay"]["table"]
+            run = start(folder, job)
+        results.append(finish(run, folder))
+        with reprise.connect(server.address) as client:
+            saved = client.table(job["replay"]["table"]).checkpoints()
+            assert len(saved) == 2, "the table's checkpoints go with the trainer's"
+    assert difference(*results) == 0
+
+
+def test_the_service_may_be_killed_in_the_middle_of_a_run(tmp_path: pathlib.Path) -> None:
+    data = str(tmp_path / "data")
+    service = Server("--data", data)
+    results = []
+    try:
+        for killed in (False, True):
+            folder = tmp_path / str(killed)
+            folder.mkdir()
+            replay = dict(address=service.address, table=name(), sampler="fifo", max_staleness=0)
+            run = start(folder, {"replay": replay, "options": dict(output_dir=str(folder), max_steps=8)})
+            if killed:
+                until(run, "step 3")
+                service.stop(signal.SIGKILL)
+                service = Server("--data", data, listen=service.address.removeprefix("grpc://"))
+            results.append(finish(run, folder))
+    finally:
+        service.stop()
+    assert difference(*results) == 0
