@@ -67,6 +67,16 @@ def test_trl_takes_prompts_from_the_left_and_completions_from_the_right(batch: B
     assert tensors["advantages"].tolist() == (batch.column("advantage") * batch.weights).tolist()
 
 
+def test_trl_takes_advantages_per_token(batch: Batch, columns: dict[str, list]) -> None:
+    outputs = trl.tensors(batch, pad_token_id=0)
+    shape = outputs["completion_ids"].shape
+    outputs["advantages"] = 1 + np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    inserted = record_batch(trl.rollouts(outputs, rewards=columns["reward"], version=4, num_generations=2))
+    again = trl.tensors(sampled(columns, advantages=inserted["advantages"]), pad_token_id=0, weigh=False)
+    policy = outputs["completion_mask"] * outputs["tool_mask"]
+    assert (again["advantages"] == outputs["advantages"] * policy).all()
+
+
 def test_trl_has_no_tool_mask_without_tools() -> None:
     assert "tool_mask" not in trl.tensors(sampled(rollouts(LENGTHS)), pad_token_id=0)
 

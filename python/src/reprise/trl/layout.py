@@ -6,8 +6,8 @@
 - ``sampling_per_token_logps``, ``old_per_token_logps``, ``ref_per_token_logps`` float [B, C]: each may be absent.
 - ``advantages`` float [B], or [B, C] of trainers that compute them per token.
 - ``num_items_in_batch`` int []: tokens that the default loss is divided by, over all processes and micro-batches.
-- ``importance_sampling_ratio`` float [B, C], or [B, 1] of whole sequences: with vLLM, trainer over sampler, truncated or
-  masked by TRL's options.
+- ``importance_sampling_ratio`` float [B, C], or [B, 1] of whole sequences: with vLLM, trainer over sampler, truncated
+  or masked by TRL's options.
 """
 
 from __future__ import annotations

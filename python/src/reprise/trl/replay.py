@@ -28,8 +28,8 @@ class Replay:
             process starts, with its data in the folder ``replay`` of the trainer's ``output_dir``.
         table: its name; by default the last part of ``output_dir``. The trainer creates it if it does not exist.
         fresh: share of each batch that was never drawn before. If TRL's ``num_iterations`` is 1, each generated batch
-            serves 1 / fresh batches, so that TRL generates as much as is drawn fresh: with 0.5 every second time. Queues
-            ignore it.
+            serves 1 / fresh batches, so that TRL generates as much as is drawn fresh: with 0.5 every second time.
+            Queues ignore it.
         capacity: of the table in rollouts; by default two generated batches, those of all processes.
         sampler: ``prioritized``, ``distinct``, ``uniform`` …, or a queue: ``fifo`` or ``lifo``.
         max_staleness: optimizer steps after which a rollout leaves the table; None: the capacity alone bounds it.
@@ -58,8 +58,8 @@ class Replay:
         """Return the number of batches that one generated batch serves, of TRL's ``num_iterations``."""
         if self.sampler in QUEUES:
             if given > 1:
-                raise Invalid(f"num_iterations: {given} with sampler {self.sampler}: a queue delivers each rollout once: "
-                              "want 1, or another sampler")  # fmt: skip
+                raise Invalid(f"num_iterations: {given} with sampler {self.sampler}: a queue delivers each rollout "
+                              "once: want 1, or another sampler")  # fmt: skip
             return 1
         return given if given > 1 or self.fresh == 0 else max(1, round(1 / self.fresh))
 

@@ -30,8 +30,8 @@ def _check(version: str) -> None:
     """Refuse a version of TRL that is older or newer than those tested."""
     numbers = [tuple(int(part) for part in each.split(".")[:2]) for each in (TESTED[0], version, TESTED[-1])]
     if not numbers[0] <= numbers[1] <= numbers[2]:
-        raise ImportError(f"trl {version}: reprise.trl was tested with {', '.join(TESTED)}: install one from {TESTED[0]} "
-                          f"to {TESTED[-1]}, or a newer reprise")  # fmt: skip
+        raise ImportError(f"trl {version}: reprise.trl was tested with {', '.join(TESTED)}: install one from "
+                          f"{TESTED[0]} to {TESTED[-1]}, or a newer reprise")  # fmt: skip
 
 
 try:
@@ -46,7 +46,8 @@ from trl import GRPOTrainer  # noqa: E402
 T = TypeVar("T")
 
 COLUMNS = [
-    "id", "tokens", "mask", "logprobs", "ref_logprobs", "advantage", "advantages", "reward", "weight", "staleness", "uses",
+    "id", "tokens", "mask", "logprobs", "ref_logprobs", "advantage", "advantages", "reward", "weight", "staleness",
+    "uses",
 ]  # fmt: skip
 """Columns of a batch that training reads."""
 
@@ -99,18 +100,17 @@ class ReplayGRPOTrainer(GRPOTrainer):
             outputs = super()._generate_and_score_completions(inputs)
             columns = self._columns(outputs)
         batch = self._on_main(lambda: self._exchange(columns))
-        if not len(batch):
-            if outputs is None:
-                raise errors.Starved(f"table {self.replay.table}: empty: want a larger capacity or max_staleness")
-            return outputs  # TRL masked all of it
-        return self._tensors(batch)
+        if batch is not None:
+            return self._tensors(batch)
+        # The table is empty: TRL masked all completions as truncated, or max_staleness dropped them.
+        return super()._generate_and_score_completions(inputs) if outputs is None else outputs
 
     def _columns(self, outputs: dict[str, Any]) -> dict[str, Any] | None:
         """Return what this generation inserts, of all processes; None in all but the main one."""
         behaviour = layout.logprobs(self, outputs).clamp(max=0)  # rounding may put it above
         first = self.accelerator.process_index * self._rows
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "mask: ", errors.RepairWarning)  # TRL masked them, and the log counts them
+            warnings.filterwarnings("ignore", "mask: ", errors.RepairWarning)  # replay/dropped counts them
             columns = layout.rollouts(
                 outputs,
                 rewards=self._rewards[first : first + self._rows],
@@ -138,8 +138,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
         """The tokenizer, also where TRL has a processor."""
         return getattr(self.processing_class, "tokenizer", self.processing_class)
 
-    def _exchange(self, columns: dict[str, Any] | None) -> Batch:
-        """Insert, draw a batch for all processes, and return it; fewer rollouts if the table has fewer."""
+    def _exchange(self, columns: dict[str, Any] | None) -> Batch | None:
+        """Insert, and return a batch for all processes: fewer rollouts if the table has fewer, None if it has none."""
         step, want = self.state.global_step, self._rows * self.accelerator.num_processes
         if self.table.info().version > step:  # of an earlier run, or newer than the checkpoint that was loaded
             self.table.rewind(step)
@@ -154,7 +154,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._unseen = min(self._unseen + count, info.present)
         size = min(want, info.present)
         if not size:
-            return Batch(self.table.schema().empty_table().to_batches()[0])
+            return None
         fresh = min(self.replay.fresh_rows(size, self.num_iterations), self._unseen)
         wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
         try:
