@@ -69,7 +69,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def __init__(self, *args: Any, replay: Replay | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay = replay or Replay()
-        self.num_iterations = self.replay.iterations(self.num_iterations)
+        self.num_iterations = self.replay.iterations(self.args.num_iterations)
         self._corrected = bool(self.use_vllm and getattr(self, "vllm_importance_sampling_correction", True))
         self._rows = self.args.per_device_train_batch_size * self.args.steps_per_generation  # of this process
         self._unseen = 0  # rollouts that were inserted and not yet drawn as fresh
