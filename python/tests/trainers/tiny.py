@@ -1,16 +1,11 @@
-"""A run of TRL that takes a second: a random model of 20,000 parameters, and letters as words.
-
-As a program: ``python tiny.py '{"weights": "w.pt", "replay": {...}, "options": {...}}'``.
-"""
+"""A run of TRL that takes a second: a random model of 20,000 parameters, and letters as words."""
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import sys
 import tempfile
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -37,13 +32,16 @@ def vowels(completions: list[str], **_: Any) -> list[float]:
 
 
 class Pace(TrainerCallback):
-    """Writes a line for each update, for tests that kill the run at one."""
+    """Tells the number of each update, to tests that kill the run at one."""
+
+    def __init__(self, tell: Callable[[int], Any]) -> None:
+        self._tell = tell
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        print("step", state.global_step, flush=True)
+        self._tell(state.global_step)
 
 
-def make(replay: Replay | None = None, cls: Any = None, rewards: Any = vowels, **options: Any) -> Any:
+def make(replay: Replay | None = None, cls: Any = None, rewards: Any = vowels, tell: Any = None, **options: Any) -> Any:
     """Return a trainer, TRL's own without a replay."""
     torch.manual_seed(0)
     peft = options.pop("peft_config", None)
@@ -63,7 +61,7 @@ def make(replay: Replay | None = None, cls: Any = None, rewards: Any = vowels, *
     )  # fmt: skip
     common = dict(
         model=LlamaForCausalLM.from_pretrained(model), reward_funcs=rewards, processing_class=tokenizer(),
-        args=GRPOConfig(**{**defaults, **options}), callbacks=[Pace()], peft_config=peft,
+        args=GRPOConfig(**{**defaults, **options}), callbacks=[Pace(tell)] if tell else None, peft_config=peft,
         train_dataset=Dataset.from_dict({"prompt": [f"{a} {b}" for a in "abcdefgh" for b in "stuvwxyz"]}),
     )  # fmt: skip
     if replay is None:
@@ -87,11 +85,11 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
-if __name__ == "__main__":
-    warnings.simplefilter("default")
+def work(job: dict[str, Any], tell: Any, environment: dict[str, str]) -> None:
+    """Train in a process of its own, and save the weights."""
+    os.environ.update(environment)
     torch.set_num_threads(1)
-    job = json.loads(sys.argv[1])
     replay = job.get("replay")
-    trained = train(None if replay is None else Replay(**replay), job.get("resume"), **job["options"])
+    trained = train(None if replay is None else Replay(**replay), job.get("resume"), tell=tell.send, **job["options"])
     if trained.accelerator.is_main_process:
         torch.save(weights(trained), job["weights"])
