@@ -104,8 +104,9 @@ def test_truncated_completions_are_left_out(server: Server) -> None:
 
 
 def test_a_queue_without_truncated_completions_trains_as_trl_does(server: Server) -> None:
-    options = dict(max_completion_length=24, mask_truncated_completions=True, max_steps=4)
-    assert difference(weights(train(**options)), weights(train(queue(server), **options))) < 1e-5
+    options: dict[str, Any] = dict(max_completion_length=24, mask_truncated_completions=True, max_steps=4)
+    options |= dict(optim="sgd", learning_rate=0.1)  # Adam would make steps of any size of what rounding leaves
+    assert difference(weights(train(**options)), weights(train(queue(server), **options))) < 1e-6
 
 
 def short(completions: list[str], **_: Any) -> list[float | None]:
