@@ -89,17 +89,10 @@ test-torch: build .venv-python/ready ## run the tests of reprise.torch; installs
 	@.venv-python/bin/python -c 'import torch' 2>/dev/null || .venv-python/bin/pip install --quiet torch
 	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q tests/test_torch.py
 
-# Older versions of TRL run beside the newest one's dependencies. reprise.trl.trainer.TESTED has the same.
-TRL_OLDER := 0.29.1 1.4.0 1.10.0
-
-test-trainers: build ## run reprise.trl in the real TRL, four versions; .venv-trainers takes 6 GB; without PyPI skipped, except on CI
+test-trainers: build ## run reprise.trl in the real TRL; .venv-trainers takes 6 GB; without PyPI skipped, except on CI
 	@if $(MAKE) --no-print-directory .venv-trainers/ready; then \
-		export PYTHONDONTWRITEBYTECODE=1 REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; cd python && \
-		../.venv-trainers/bin/python -m pytest -q tests/trainers/test_trl.py && \
-		for version in $(TRL_OLDER); do \
-			echo "trl $$version"; \
-			PYTHONPATH=../.venv-trainers/trl-$$version ../.venv-trainers/bin/python -m pytest -q tests/trainers/test_trl.py || exit 1; \
-		done; \
+		export PYTHONDONTWRITEBYTECODE=1 REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; \
+		cd python && ../.venv-trainers/bin/python -m pytest -q tests/trainers/test_trl.py; \
 	elif test -n "$$CI"; then echo "the tests of the trainers cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the trainers need PyPI"; fi
 
@@ -107,10 +100,6 @@ test-trainers: build ## run reprise.trl in the real TRL, four versions; .venv-tr
 	@rm -rf .venv-trainers
 	@$(PYTHON) -m venv .venv-trainers
 	@.venv-trainers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $<
-	@for version in $(TRL_OLDER); do \
-		.venv-trainers/bin/pip install --quiet --disable-pip-version-check --no-deps \
-			--target .venv-trainers/trl-$$version trl==$$version || exit 1; \
-	done
 	@touch $@
 
 .venv-python/ready: python/requirements-test.txt
