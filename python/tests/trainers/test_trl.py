@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pathlib
+import signal
+import socket
 import sys
 import uuid
 from typing import Any
@@ -153,3 +156,100 @@ def test_the_loss_of_vllm_mode_is_that_of_trl(server: Server) -> None:
     trainer.current_gradient_accumulation_steps = 1
     want, got = (trainer._compute_loss(trainer.model, inputs) for inputs in (outputs, back))
     assert torch.equal(want, got)
+
+
+class Run:
+    """A run in processes of its own, which are forked from one that has imported TRL."""
+
+    def __init__(self, folder: pathlib.Path, job: dict[str, Any], ranks: int = 1) -> None:
+        self._weights = folder / "weights.pt"
+        job = {"weights": str(self._weights), **job}
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tiny"])
+        self._told, tell = context.Pipe(duplex=False)
+        environments: list[dict[str, str]] = [{}]
+        if ranks > 1:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = str(free.getsockname()[1])
+            common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            environments = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        self._processes = [
+            context.Process(target=tiny.work, args=(job, tell, environment)) for environment in environments
+        ]
+        for process in self._processes:
+            process.start()
+        tell.close()
+
+    def until(self, step: int) -> None:
+        """Wait until an update is over."""
+        while self._told.recv() != step:  # raises EOFError if the run ends before
+            pass
+
+    def kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Wait for the end, and return the weights."""
+        for process in self._processes:
+            process.join()
+            assert process.exitcode == 0, "the run failed: its error is in the captured output"
+        return dict(torch.load(self._weights))
+
+
+def test_two_processes_train_as_trl_does_also_where_groups_span_them(server: Server, tmp_path: pathlib.Path) -> None:
+    replay = queue(server)
+    as_dict = dict(address=replay.address, table=replay.table, sampler="fifo", max_staleness=0)
+    results = []
+    for given, label in ((None, "plain"), (as_dict, "replay")):
+        folder = tmp_path / label
+        folder.mkdir()
+        options = dict(output_dir=str(folder), per_device_train_batch_size=6, max_steps=10, ddp_backend="gloo")
+        job = {"replay": given, "options": options}
+        results.append(Run(folder, job, ranks=2).weights())
+    assert difference(*results) < 1e-6
+
+
+@pytest.mark.parametrize("sampler", ["fifo", "prioritized"])
+def test_a_killed_run_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
+    server: Server, tmp_path: pathlib.Path, sampler: str
+) -> None:
+    results = []
+    for killed in (False, True):
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        options = dict(output_dir=str(folder), max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=2)
+        job = {"replay": dict(address=server.address, table=name(), sampler=sampler), "options": options}
+        run = Run(folder, job)
+        if killed:
+            run.until(5)
+            run.kill()
+            job["resume"] = str(folder / "checkpoint-4")
+            assert pathlib.Path(job["resume"], "reprise.json").exists()
+            run = Run(folder, job)
+        results.append(run.weights())
+        with reprise.connect(server.address) as client:
+            saved = client.table(job["replay"]["table"]).checkpoints()
+            assert len(saved) == 2, "the table's checkpoints go with the trainer's"
+    assert difference(*results) == 0
+
+
+def test_the_service_may_be_killed_in_the_middle_of_a_run(tmp_path: pathlib.Path) -> None:
+    data = str(tmp_path / "data")
+    service = Server("--data", data)
+    results = []
+    try:
+        for killed in (False, True):
+            folder = tmp_path / str(killed)
+            folder.mkdir()
+            replay = dict(address=service.address, table=name(), sampler="fifo", max_staleness=0, timeout=600)
+            run = Run(folder, {"replay": replay, "options": dict(output_dir=str(folder), max_steps=8)})
+            if killed:
+                run.until(3)
+                service.stop(signal.SIGKILL)
+                service = Server("--data", data, listen=service.address.removeprefix("grpc://"))
+            results.append(run.weights())
+    finally:
+        service.stop()
+    assert difference(*results) == 0
