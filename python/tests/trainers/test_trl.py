@@ -90,6 +90,14 @@ def test_by_default_half_of_each_batch_is_fresh_and_every_batch_is_reported(serv
     assert trainer.table.stats().ess_by_age, "the ratios were not reported"
 
 
+def test_two_lines_are_enough(binary: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPRISE_ADDRESS", raising=False)
+    monkeypatch.setenv("REPRISE", str(binary))
+    trainer = train(Replay(), output_dir=str(tmp_path / "a run"), max_steps=2)
+    assert trainer.table.name == "a-run" and len(trainer.table) == 16
+    assert (tmp_path / "a run" / "replay" / "serve.log").exists()
+
+
 def test_a_second_run_finds_the_table_of_the_first(server: Server) -> None:
     replay = queue(server)
     first = weights(train(replay, max_steps=3))

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import reprise
-
 from ..client import Client, connect
 from ..errors import Invalid
+from ..service import serve
+from ..table import Table
 from .layout import CORRECTIONS
 
 QUEUES = ("fifo", "lifo")
@@ -67,7 +67,7 @@ class Replay:
         """Return how many rollouts of a batch are fresh: no more than generation provides."""
         return 0 if self.sampler in QUEUES else int(batch * min(self.fresh, 1 / iterations))
 
-    def open(self, output_dir: str, batch: int, corrections: bool) -> reprise.Table:
+    def open(self, output_dir: str, batch: int, corrections: bool) -> Table:
         """Return the table, created if it does not exist.
 
         Args:
@@ -87,10 +87,6 @@ class Replay:
         address = self.address or os.environ.get("REPRISE_ADDRESS")
         if address:
             return connect(address, token=self.token, timeout=self.timeout)
-        serve = getattr(reprise, "serve", None)
-        if serve is None:
-            raise Invalid("address: missing: want that of a service (reprise serve), as grpc://127.0.0.1:7447, here or "
-                          "in REPRISE_ADDRESS")  # fmt: skip
         folder = Path(output_dir, "replay").resolve()
         if folder not in _started:
             _started[folder] = serve(folder, timeout=self.timeout)
