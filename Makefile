@@ -31,7 +31,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-frameworks race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ test-trainers: build ## run reprise.trl in the real TRL; .venv-trainers takes 6 
 	@$(PYTHON) -m venv .venv-trainers
 	@.venv-trainers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $<
 	@touch $@
+
+test-frameworks: build .venv-python/ready ## run the tests of the adapters with the code of the frameworks; installs PyTorch and what they import
+	@.venv-python/bin/pip install --quiet -r python/requirements-frameworks.txt
+	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q -rs tests/test_slime.py
 
 .venv-python/ready: python/requirements-test.txt
 	@rm -rf .venv-python
