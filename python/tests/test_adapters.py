@@ -370,6 +370,13 @@ def test_attack_areal_gets_the_list_of_groups_that_it_asserts(batch: Batch) -> N
     assert len({each["input_ids"].shape[1] for each in found}) == 1
 
 
+def test_attack_a_group_drawn_twice_in_a_row_is_two_trajectories_of_areal(columns: dict[str, list]) -> None:
+    import pyarrow as pa
+
+    ids, groups = pa.array([7, 8, 7, 8], pa.uint64()), pa.array([7, 7, 7, 7], pa.uint64())
+    assert [len(each["rewards"]) for each in areal.tensors(sampled(columns, id=ids, group=groups))] == [2, 2]
+
+
 def test_attack_one_bad_rollout_of_areal_does_not_refuse_the_others(batch: Batch, columns: dict[str, list]) -> None:
     trajectories = areal.tensors(batch)
     trajectories[1]["rewards"][0] = np.nan

@@ -110,7 +110,9 @@ def tensors(batch: Batch, *, pad_token_id: int = 0, torch: bool = False, device:
         if values is not None:
             out[name] = np.zeros_like(values)
             out[name][:, :-1] = values[:, 1:]
-    starts = np.flatnonzero(np.diff(batch.groups.astype(np.int64), prepend=-1))
+    groups, ids = batch.groups.astype(np.int64), batch.ids.astype(np.int64)
+    again = (np.diff(groups) == 0) & (np.diff(ids) <= 0)  # a group drawn twice in a row
+    starts = np.flatnonzero(np.concatenate([[True], (np.diff(groups) != 0) | again]))
     trajectories = [
         {name: value[begin:end] for name, value in out.items()} for begin, end in zip(starts, [*starts[1:], len(batch)])
     ]
