@@ -1,0 +1,354 @@
+"""`reprise.verl` in verl itself: its trainer's own methods, a real TransferQueue on Ray, and a service.
+
+Ray listens on every address of the machine, so these tests run only where there is no network but loopback, as
+`make test-verl` runs them. They need verl, and skip without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Server
+
+import reprise
+
+pytest.importorskip("verl", reason="verl is not installed: make test-verl")
+if [name for _, name in socket.if_nameindex()] != ["lo"]:
+    pytest.skip("Ray listens on every address: make test-verl runs in a network namespace", allow_module_level=True)
+
+import ray  # noqa: E402
+import torch  # noqa: E402
+import transfer_queue as tq  # noqa: E402
+import verl  # noqa: E402
+from hydra import compose, initialize_config_dir  # noqa: E402
+from transfer_queue import KVBatchMeta  # noqa: E402
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput  # noqa: E402
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ  # noqa: E402
+from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync  # noqa: E402
+from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: E402
+from verl.workers.utils.losses import ppo_loss  # noqa: E402
+
+N = 4  # rollouts in a group
+ON = [
+    "trainer.v1.sampler.custom_sampler.path=pkg://reprise.verl",
+    "trainer.v1.sampler.custom_sampler.name=RepriseReplayBuffer",
+    "actor_rollout_ref.rollout.calculate_log_probs=true",
+    "algorithm.rollout_correction.bypass_mode=true",
+]
+"""What docs/verl.md tells users to set."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def queue() -> Iterator[None]:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    tq.init()
+    yield
+    tq.close()
+    ray.shutdown()
+
+
+class Engine(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
+    """verl's agent loop worker without a language model: it puts given responses into TransferQueue as verl does."""
+
+    processor = None
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(7)
+
+    async def _compute_score(self, outputs: list[AgentLoopOutput], kwargs: dict[str, Any]) -> None:
+        pass
+
+    async def _compute_teacher_logprobs(self, output: AgentLoopOutput, **_: Any) -> None:
+        pass
+
+    def generate(self, step: int, prompts: int, rewards: Any = None, logprobs: bool = True, n: int = N) -> list[str]:
+        """Put finished groups for a step into TransferQueue, and return their uids."""
+        uids = [str(uuid.uuid4()) for _ in range(prompts)]
+        for prompt, uid in enumerate(uids):
+            for session in range(n):
+                length = int(self.rng.integers(2, 9))
+                output = AgentLoopOutput(
+                    prompt_ids=self.rng.integers(3, 50, 2 + prompt % 3).tolist(),
+                    response_ids=self.rng.integers(3, 50, length).tolist(),
+                    response_mask=[1, 0, *[1] * (length - 2)],
+                    response_logprobs=(-self.rng.random(length)).tolist() if logprobs else None,
+                    reward_score=float(session % 2 if rewards is None else rewards[prompt][session]),
+                    num_turns=2,
+                    metrics=AgentLoopMetrics(),
+                    extra_fields={"min_global_steps": step - 1, "max_global_steps": step - 1},
+                )
+                kwargs = {
+                    "uid": uid, "session_id": session, "global_steps": step, "data_source": "words",
+                    "reward_model": {"ground_truth": str(prompt)}, "raw_prompt": [{"role": "user", "content": "?"}],
+                    "dummy_tensor": torch.tensor([0], dtype=torch.uint8),
+                }  # fmt: skip
+                asyncio.run(self._agent_loop_postprocess(output, False, **kwargs))
+        tags = [{"is_prompt": True, "status": "finished", "global_steps": step} for _ in uids]
+        tq.kv_batch_put(keys=uids, partition_id="train", tags=tags)
+        return uids
+
+
+class Workers:
+    """Where the trainer asks how many data-parallel ranks there are."""
+
+    _dispatch_info = {"actor": [0]}
+
+
+class Tokenizer:
+    eos_token_id = 1
+
+
+@pytest.fixture
+def trainer(server: Server, client: reprise.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Makes verl's trainers with its own configuration and no workers. Tables and keys go after the test."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+
+    def make(*overrides: str, mode: str = "sync", prompts: int = 2, **options: Any) -> Any:
+        options = {"address": server.address, **options}
+        folder = pathlib.Path(verl.__file__).parent / "trainer" / "config"
+        with initialize_config_dir(str(folder), version_base=None):
+            config = compose(
+                "ppo_trainer",
+                [
+                    *ON, f"trainer.v1.trainer_mode={mode}", f"data.train_batch_size={prompts}",
+                    f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts}", f"actor_rollout_ref.rollout.n={N}",
+                    "algorithm.adv_estimator=grpo", "trainer.project_name=tests", f"trainer.experiment_name={name}",
+                    *(f"+trainer.v1.sampler.sampler_kwargs.{key}={value}" for key, value in options.items()),
+                    *overrides,
+                ],
+            )  # fmt: skip
+        made = TRAINER_REGISTRY[mode].__new__(TRAINER_REGISTRY[mode])
+        made.config, made.trainer_mode, made.global_steps = config, mode, 0
+        made.use_critic, made.actor_rollout_wg, made.tokenizer = False, Workers(), Tokenizer()
+        made.replay_buffer = made._build_replay_buffer()
+        made.replay_buffer.poll_interval = 0.05
+        return made
+
+    yield make
+    for partition, keys in (tq.kv_list() or {}).items():
+        tq.kv_clear(keys=list(keys), partition_id=partition)
+    for info in client.list():
+        client.drop(info.name)
+
+
+def sample(trainer: Any, step: int, prompts: int = 2) -> tuple[KVBatchMeta, dict[str, Any]]:
+    trainer.global_steps = step
+    meta, metrics = trainer.replay_buffer.sample(global_steps=step, partition_id="train", batch_size=prompts)
+    return meta, metrics
+
+
+def fields(meta: KVBatchMeta, *names: str) -> Any:
+    return tq.kv_batch_get(keys=meta.keys, partition_id=meta.partition_id, select_fields=list(names) or None)
+
+
+def clear(meta: KVBatchMeta) -> None:
+    """What verl's trainer does after each step."""
+    tq.kv_clear(keys=meta.keys, partition_id=meta.partition_id)
+
+
+def test_groups_of_earlier_steps_stand_beside_new_ones_as_they_were_generated(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer(), Engine()
+    engine.generate(1, 2)
+    first, metrics = sample(made, 1)
+    assert len(first.keys) == 2 * N and metrics["replay/replayed_rows"] == 0
+    names = [
+        "prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask", "rollout_log_probs",
+        "rm_scores",
+    ]  # fmt: skip
+    was = {tuple(row["input_ids"].tolist()): row for row in map(dict, fields(first))}
+    clear(first)
+    engine.generate(2, 2)
+    second, metrics = sample(made, 2)
+    assert len(second.keys) == 4 * N == metrics["replay/replayed_rows"] + metrics["replay/fresh_rows"]
+    assert metrics["replay/staleness/mean"] == 1 and metrics["replay/present"] == 2 * N
+    data = fields(second)
+    for key, tag, row in zip(second.keys, second.tags, map(dict, data)):
+        if not key.startswith("replay-"):
+            continue
+        old = was[tuple(row["input_ids"].tolist())]
+        for name in names:
+            assert torch.equal(row[name], old[name]), name
+        for name in ("data_source", "raw_prompt", "reward_model", "num_turns", "multi_modal_inputs"):
+            assert row[name] == old[name], name
+        assert row["uid"] == key.rsplit("_", 2)[0]
+        assert (tag["min_global_steps"], tag["max_global_steps"], tag["global_steps"]) == (0, 0, 2)
+        assert tag["seq_len"] == len(row["input_ids"]) == tag["prompt_len"] + tag["response_len"]
+
+
+def test_verl_computes_the_advantages_of_whole_groups_and_its_metrics(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer(), Engine()
+    for step in (1, 2):
+        engine.generate(step, 2, rewards=[[step, 0, 0, 0], [0, step, step, step]])
+        meta, metrics = sample(made, step)
+        metrics = {key: value for key, value in metrics.items() if key.startswith("replay/")}
+        meta = made._balance_batch(meta, metrics)
+        meta = made._compute_old_log_prob(meta, metrics)
+        meta = made._compute_advantage(meta, metrics)
+        data = fields(meta, "uid", "rm_scores", "advantages", "old_log_probs", "rollout_log_probs")
+        rows = list(map(dict, data))
+        assert len(rows) == 2 * step * N
+        for uid in {row["uid"] for row in rows}:
+            group = [row for row in rows if row["uid"] == uid]
+            rewards = np.array([float(row["rm_scores"].sum()) for row in group])
+            assert len(group) == N
+            for row, reward in zip(group, rewards):
+                want = (reward - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
+                assert float(row["advantages"][0]) == pytest.approx(want, abs=1e-5)
+                assert torch.equal(row["old_log_probs"], row["rollout_log_probs"])
+        made._get_n_gpus_for_throughput = lambda: 1
+        made._rollout_moe_lb_metrics_accumulator = None
+        made._compute_metrics(meta, metrics, {"step": 1.0, "gen": 1.0}, global_steps=step, epoch=0)
+        assert metrics["training/off_policy/trajectory_staleness/max"] == step - 1
+        clear(meta)
+
+
+def test_importance_weights_multiply_the_loss_also_where_verl_pads_the_batch(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer("actor_rollout_ref.actor.ppo_mini_batch_size=3", prompts=3, importance_beta=1), Engine()
+    for step in (1, 2):
+        engine.generate(step, 3, rewards=[[9, 0, 0, 0], [1, 0, 0, 0], [0.1, 0, 0, 0]])
+        if step == 2:  # a session failed: a row is missing, and verl pads the batch
+            lost = next(key for key in tq.kv_list("train")["train"] if key.endswith("_3_0"))
+            tq.kv_clear(keys=[lost], partition_id="train")
+        meta, metrics = sample(made, step, prompts=3)
+        if step == 1:
+            clear(meta)
+    assert metrics["replay/fresh_rows_skipped"] == N - 1
+    fresh = [key for key in meta.keys if not key.startswith("replay-")]
+    meta = made._balance_batch(meta, {})
+    assert any(tag.get("is_padding") for tag in meta.tags) and len(meta.keys) % (3 * N) == 0
+    meta = made._compute_advantage(made._compute_old_log_prob(meta, {}), {})
+    data = fields(meta)
+    weights = {key: float(row["rollout_is_weights"]) for key, row in zip(meta.keys, map(dict, data))}
+    assert all(weights[key] == 1 for key in fresh)
+    drawn = [weight for key, weight in weights.items() if key.startswith("replay-")]
+    assert 0 < min(drawn) < max(drawn) <= 1 and metrics["replay/weight/mean"] == pytest.approx(np.mean(drawn))
+
+    from verl.utils.config import omega_conf_to_dataclass
+
+    config = made.config.actor_rollout_ref.actor
+    config.ppo_micro_batch_size_per_gpu = 1
+    actor = omega_conf_to_dataclass(config)
+    whole = torch.cat([torch.zeros_like(data["input_ids"].values())]).float()
+    losses = []
+    for weighted in (True, False):
+        each = data if weighted else data.exclude("rollout_is_weights")
+        each = each.clone()
+        from verl.utils import tensordict_utils as tu
+
+        tu.assign_non_tensor(each, dp_size=1, batch_num_tokens=None, global_batch_size=None)
+        log_probs = torch.nested.nested_tensor_from_jagged(whole, data["input_ids"].offsets())
+        losses.append(float(ppo_loss(actor, {"log_probs": log_probs}, each)[0]))
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("algorithm.rollout_correction.bypass_mode=false", "algorithm.rollout_correction.bypass_mode: false"),
+        ("actor_rollout_ref.rollout.calculate_log_probs=false", "want true: replay needs the log-probs"),
+        ("+algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable: true"),
+        ("+trainer.v1.sampler.sampler_kwargs.replayed=-1", "replayed: -1"),
+        ("+trainer.v1.sampler.sampler_kwargs.unit=rollout", "unit: rollout: want group"),
+        ("+trainer.v1.sampler.sampler_kwargs.sampler=fifo", "sampler: fifo"),
+        ("+trainer.v1.sampler.sampler_kwargs.target_ess=0.5", "target_ess: 0.5"),
+        ("+trainer.v1.sampler.sampler_kwargs.capacty=64", "capacty"),
+    ],
+)
+def test_configurations_that_make_replay_wrong_are_refused_by_name(
+    trainer: Callable[..., Any], override: str, says: str
+) -> None:
+    with pytest.raises(reprise.Invalid, match=says):
+        trainer(override)
+
+
+def test_weights_that_verl_would_overwrite_are_refused(trainer: Callable[..., Any]) -> None:
+    decoupled = ["algorithm.rollout_correction.bypass_mode=false", "algorithm.rollout_correction.rollout_is=token"]
+    trainer(*decoupled)  # verl corrects with its own weights
+    with pytest.raises(reprise.Invalid, match="importance_beta: 0.4: next to algorithm.rollout_correction.rollout_is"):
+        trainer(*decoupled, importance_beta=0.4)
+
+
+def test_rows_without_log_probs_and_with_images_are_refused_by_name(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer(), Engine()
+    engine.generate(1, 2, logprobs=False)
+    with pytest.raises(reprise.Invalid, match="rollout_log_probs: missing: want .*calculate_log_probs=true"):
+        sample(made, 1)
+    tq.kv_clear(keys=list(tq.kv_list("train")["train"]), partition_id="train")
+    engine._compute_multi_modal_inputs = lambda *_: {"pixel_values": [[1.0]]}
+    engine.generate(1, 2)
+    with pytest.raises(reprise.Invalid, match="multi_modal_inputs: row 0: images"):
+        sample(made, 1)
+
+
+def test_in_the_asynchronous_modes_verl_waits_and_evicts_as_its_own_buffer_does(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer(mode="colocate_async"), Engine()
+    assert isinstance(made.replay_buffer, ReplayBufferAsync)
+    engine.generate(1, 2)
+    clear(sample(made, 1)[0])
+    asked: list[int] = []
+    made.replay_buffer.refill_fn = lambda count: asked.append(count) or engine.generate(20, count)
+    engine.generate(2, 2)  # more than max_off_policy_threshold (8) steps old at step 20
+    meta, metrics = sample(made, 20)
+    assert asked == [2] and metrics["training/off_policy/evicted_samples"] == 2
+    assert len(meta.keys) == 2 * N and metrics["replay/replayed_rows"] == 0  # what the table held was too stale
+
+
+def test_a_response_that_two_versions_generated_keeps_both(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer(), Engine()
+    for step in (3, 4):
+        uids = engine.generate(step, 2)
+        tags = [{"min_global_steps": step - 3, "max_global_steps": step - 1} for _ in range(2 * N)]
+        keys = [f"{uid}_{i}_0" for uid in uids for i in range(N)]
+        tq.kv_batch_put(keys=keys, partition_id="train", tags=tags)
+        meta, metrics = sample(made, step)
+    drawn = [tag for key, tag in zip(meta.keys, meta.tags) if key.startswith("replay-")]
+    assert [(tag["min_global_steps"], tag["max_global_steps"]) for tag in drawn] == [(0, 2)] * 2 * N
+    assert metrics["replay/staleness/mean"] == 3  # of the oldest token
+
+
+def test_a_trainer_that_died_replays_what_was_generated_before(
+    trainer: Callable[..., Any], binary: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The trainer dies after step 12 and starts again from its checkpoint of step 10; the service is killed as well."""
+    server, engine = Server("--data", str(tmp_path)), Engine()
+    try:
+        made = trainer(address=server.address, capacity=100)
+        for step in range(1, 13):
+            engine.generate(step, 2)
+            clear(sample(made, step)[0])
+        assert len(made.replay_buffer.table) == 9 * 2 * N  # staleness 0 to 8
+        server.stop(signal.SIGKILL)
+        server = Server("--data", str(tmp_path))
+        again = trainer(address=server.address, capacity=100)
+        engine.generate(11, 2)
+        meta, metrics = sample(again, 11)
+        assert metrics["replay/resumed_rows"] == 2 * N and metrics["replay/lost_rows"] == 0
+        assert metrics["replay/replayed_rows"] == 2 * N
+        table = again.replay_buffer.table.export().to_pandas()
+        versions = table.versions.map(max)
+        assert versions.max() == 10 and (versions == 9).sum() == 2 * 2 * N  # of version 11: one after, now one before
+        assert table.groupby("group").size().eq(N).all()
+        clear(meta)
+    finally:
+        server.stop()
+
+
+def test_validation_is_left_to_verl(trainer: Callable[..., Any]) -> None:
+    made, engine = trainer(), Engine()
+    uids = engine.generate(1, 2)
+    keys = [f"{uid}_{i}_0" for uid in uids for i in range(N)]
+    data = tq.kv_batch_get(keys=keys, partition_id="train")
+    tq.kv_batch_put(keys=keys, partition_id="val", fields=data, tags=[{"status": "success"} for _ in keys])
+    tags = [{"is_prompt": True, "status": "finished", "global_steps": 1} for _ in uids]
+    tq.kv_batch_put(keys=uids, partition_id="val", tags=tags)
+    meta, metrics = made.replay_buffer.sample(global_steps=1, partition_id="val", batch_size=2)
+    assert sorted(meta.keys) == sorted(keys) and not metrics and len(made.replay_buffer.table) == 0
