@@ -31,7 +31,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-frameworks race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-frameworks test-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,20 @@ test-trainers: build ## run reprise.trl in the real TRL; .venv-trainers takes 6 
 test-frameworks: build .venv-python/ready ## run the tests of the adapters with the code of the frameworks; installs PyTorch and what they import
 	@.venv-python/bin/pip install --quiet -r python/requirements-frameworks.txt
 	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q -rs tests/test_slime.py
+
+# Ray listens on every address of the machine, so its tests see loopback alone.
+test-verl: build ## run the tests of reprise.verl; installs verl and PyTorch (6 GB) into .venv-verl; skipped without PyPI or namespaces
+	@if ! unshare -rn sh -c 'ip link set lo up' 2>/dev/null; then echo "SKIPPED: the tests of reprise.verl need unshare and ip, and network namespaces"; \
+	elif $(MAKE) --no-print-directory .venv-verl/ready; then \
+		cd python && PYTHONDONTWRITEBYTECODE=1 RAY_AUTH_MODE=disabled OMP_NUM_THREADS=1 \
+		unshare -rn sh -c 'ip link set lo up && exec ../.venv-verl/bin/python -m pytest -q tests/trainers/test_verl.py'; \
+	else echo "SKIPPED: the tests of reprise.verl"; fi
+
+.venv-verl/ready: python/requirements-verl.txt
+	@python3 -m venv .venv-verl || { echo "the tests of reprise.verl need Python 3.10 to 3.12 with venv"; exit 1; }
+	@.venv-verl/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
+		echo "the tests of reprise.verl need verl and PyTorch from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+	@touch $@
 
 .venv-python/ready: python/requirements-test.txt
 	@rm -rf .venv-python

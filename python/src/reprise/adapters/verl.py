@@ -1,4 +1,6 @@
-"""verl: its `DataProto` between rollout and update (names of verl 0.9.1).
+"""verl's V0 trainer: its `DataProto` between rollout and update (names of verl 0.9.1).
+
+For its V1 trainer, the default, use `reprise.verl`.
 
 - ``prompts`` int [B, P]: padded on the left; ``responses`` int [B, R]: padded on the right.
 - ``input_ids``, ``attention_mask``, ``position_ids`` int [B, P + R].
