@@ -76,11 +76,12 @@ class Engine(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
         for prompt, uid in enumerate(uids):
             for session in range(n):
                 length = int(self.rng.integers(2, 9))
+                mask = [1, 0, *[1] * (length - 2)]  # the second token is a tool's
                 output = AgentLoopOutput(
                     prompt_ids=self.rng.integers(3, 50, 2 + prompt % 3).tolist(),
                     response_ids=self.rng.integers(3, 50, length).tolist(),
-                    response_mask=[1, 0, *[1] * (length - 2)],
-                    response_logprobs=(-self.rng.random(length)).tolist() if logprobs else None,
+                    response_mask=mask,
+                    response_logprobs=(-self.rng.random(length) * np.array(mask)).tolist() if logprobs else None,
                     reward_score=float(session % 2 if rewards is None else rewards[prompt][session]),
                     num_turns=2,
                     metrics=AgentLoopMetrics(),
