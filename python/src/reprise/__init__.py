@@ -29,10 +29,10 @@ A trainer: batches come ahead of time and are on lease until the next one is ask
 >>> client.close()
 
 Where to read on: `help(reprise.Table.insert)` has every column of a rollout, `help(reprise.Definition)` every key of a
-table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.trl` puts replay into TRL's
-trainer, `reprise.adapters` converts the batches of verl and AReaL, `reprise.torch` has the losses. Every failure is a `reprise.Error` that names the argument, the
-value and the remedy; what can only be warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are
-logged under the name "reprise".
+table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.trl`, `reprise.verl` and
+`reprise.slime` put replay into those trainers, `reprise.adapters` converts batches of verl and AReaL, `reprise.torch`
+has the losses. Every failure is a `reprise.Error` that names the argument, the value and the remedy; what can only be
+warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are logged under the name "reprise".
 """
 
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo

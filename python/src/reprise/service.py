@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _program, errors
-from .client import Client
+from .client import Client, connect
 from .connection import Connection
 from .definition import Definition
 
@@ -64,7 +64,7 @@ def serve(
         command += ["--data", str(data)]
     if sync is not None:
         command += ["--sync", sync]
-    service = Service([*command, *arguments], folder, Path(data or folder, "serve.log").absolute(), timeout)
+    service = Service([*command, *arguments], folder, None if data is None else Path(data).resolve(), timeout)
     try:
         for name, definition in (tables or {}).items():
             if isinstance(definition, Definition):
@@ -77,17 +77,34 @@ def serve(
     return service
 
 
+def connect_or_serve(
+    address: str | None, data: str | Path, *, token: str | None = None, timeout: float = 60.0
+) -> Client:
+    """Connect to an address, or to that in the environment's REPRISE_ADDRESS; without either serve a folder. A folder
+    that this process serves already is not served twice."""
+    address = address or os.environ.get("REPRISE_ADDRESS")
+    if address:
+        return connect(address, token=token, timeout=timeout)
+    folder = Path(data).resolve()
+    for service in _running:
+        if service.data == folder:
+            return service
+    return serve(folder, timeout=timeout)
+
+
 class Service(Client):
     """A service that this process started with `serve`, and a connection to it.
 
     Attributes:
         dashboard: the address of its pages; empty without ``http``.
+        data: the folder of its tables; None if they are in memory.
         log: path of its log: ``serve.log`` in ``data``, else in a temporary folder, which `close` removes.
         pid: its process id.
     """
 
-    def __init__(self, command: list[str], folder: Path, log: Path, timeout: float) -> None:
-        self.log = log
+    def __init__(self, command: list[str], folder: Path, data: Path | None, timeout: float) -> None:
+        self.data = data
+        self.log = log = (data or folder) / "serve.log"
         self._folder = folder
         self._owner = os.getpid()
         # The service stops when the other end of its standard input closes. The kernel closes it, however we end;

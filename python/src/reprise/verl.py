@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,9 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from .adapters import layout
 from .arrays import Array
 from .batch import Batch
-from .client import connect
 from .errors import Invalid, Starved
 from .rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
+from .service import connect_or_serve
 from .table import Table
 
 __all__ = ["RepriseReplayBuffer"]
@@ -60,7 +60,8 @@ class RepriseReplayBuffer(ReplayBuffer):
     verl makes one from ``trainer.v1.sampler``. With a trainer mode other than ``sync`` the instance waits as verl's
     `ReplayBufferAsync` does. Keys of ``trainer.v1.sampler.sampler_kwargs``:
 
-    - ``address``: of the service; by default ``REPRISE_ADDRESS`` of the environment, or ``grpc://127.0.0.1:7447``.
+    - ``address``: of the service; by default that in the environment's ``REPRISE_ADDRESS``, or else a service that the
+      trainer's process starts, with its data in the folder ``replay`` of ``trainer.default_local_dir``.
     - ``table``: its name; by default ``verl-PROJECT-EXPERIMENT``.
     - ``replayed``: groups drawn for each new one, at least 0; 1 by default: half of each batch is new.
     - ``group_size``: by default ``actor_rollout_ref.rollout.n``.
@@ -95,7 +96,7 @@ class RepriseReplayBuffer(ReplayBuffer):
             raise Invalid(f"replayed: {self.replayed!r}: want groups drawn for each new one: 0, 1, 2, …")
         names = [_at(config, f"trainer.{part}_name") for part in ("project", "experiment")]
         name = options.pop("table", None) or "-".join(["verl", *(str(part) for part in names if part)])
-        address = options.pop("address", None) or os.environ.get("REPRISE_ADDRESS", "grpc://127.0.0.1:7447")
+        address, folder = options.pop("address", None), Path(_at(config, "trainer.default_local_dir") or ".", "replay")
         prompts = _at(config, "data.train_batch_size")
         definition = {
             "capacity": 2 * prompts * self.group_size if prompts else 4096,
@@ -110,8 +111,7 @@ class RepriseReplayBuffer(ReplayBuffer):
         }
         self._weighted = definition["importance_beta"] != 0
         self._resumed = False
-        client = connect(address)
-        self.table: Table = client.create(
+        self.table: Table = connect_or_serve(address, folder).create(
             re.sub(r"[^A-Za-z0-9._-]", "-", name)[:128], unit="group", group_size=self.group_size, **definition
         )
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..client import Client, connect
 from ..errors import Invalid
-from ..service import serve
+from ..service import connect_or_serve
 from ..table import Table
 from .layout import CORRECTIONS
 
 QUEUES = ("fifo", "lifo")
-
-_started: dict[Path, Client] = {}  # services of this process by data folder: a folder has one at a time
 
 
 @dataclass(frozen=True)
@@ -81,13 +77,5 @@ class Replay:
         own = dict(self.options.get("columns", {}), **(CORRECTIONS if corrections else {}))
         options = {"sampler": self.sampler, "max_staleness": self.max_staleness, **self.options, "columns": own}
         name = self.table or "".join(c if c.isalnum() and c.isascii() else "-" for c in Path(output_dir).name) or "trl"
-        return self._client(output_dir).create(name[:128], capacity=capacity, **options)
-
-    def _client(self, output_dir: str) -> Client:
-        address = self.address or os.environ.get("REPRISE_ADDRESS")
-        if address:
-            return connect(address, token=self.token, timeout=self.timeout)
-        folder = Path(output_dir, "replay").resolve()
-        if folder not in _started:
-            _started[folder] = serve(folder, timeout=self.timeout)
-        return _started[folder]
+        client = connect_or_serve(self.address, Path(output_dir, "replay"), token=self.token, timeout=self.timeout)
+        return client.create(name[:128], capacity=capacity, **options)
