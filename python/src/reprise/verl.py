@@ -48,7 +48,7 @@ _REFUSED = {
     "routed_experts": "actor_rollout_ref.rollout.enable_rollout_routing_replay=false",
     "teacher_logprobs": "distillation.enabled=false",
 }
-"""Fields that verl would silently drop from the whole batch if replayed rows lacked them, and what switches them off."""
+"""Fields that verl would drop from the whole batch if replayed rows lacked them, and what switches them off."""
 
 _UNREPORTED = ("td_error", "gradient_norm")
 """Priority bases that a trainer must report; verl tells its sampler nothing after an update."""
