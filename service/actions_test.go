@@ -431,7 +431,7 @@ func TestErrorsQuoteOnlyTheBeginningOfLongInput(t *testing.T) {
 		t.Errorf("the error has %d bytes", n)
 	}
 	_, err = v.get(wire.SampleRequest{Table: long[:1<<19], Size: 1})
-	checkRefusal(t, err, wire.NotFound, "there is none of that name", "list_flights")
+	checkRefusal(t, err, wire.NotFound, "there is none of that name", "one of the tables listed")
 	_, err = v.client.GetFlightInfo(v.ctx, path(long, "b"))
 	checkRefusal(t, wire.FromGRPC(err), wire.Invalid, "descriptor", "want a path of one name")
 }

@@ -134,13 +134,12 @@ func TestThePythonDefinitionHasTheSameKeys(t *testing.T) {
 	} {
 		_, body, found := strings.Cut(string(source), "\nclass "+class+"(_Options):\n")
 		body, _, _ = strings.Cut(body, "\n@dataclass")
-		if i := strings.LastIndex(body, `"""`); !found || i < 0 {
+		parts := strings.SplitN(body, `"""`, 3)
+		if !found || len(parts) < 3 {
 			t.Fatalf("definition.py has no class %s with a docstring", class)
-		} else {
-			body = body[i:]
 		}
 		var got []string
-		for _, m := range regexp.MustCompile(`(?m)^    (\w+): `).FindAllStringSubmatch(body, -1) {
+		for _, m := range regexp.MustCompile(`(?m)^    (\w+): `).FindAllStringSubmatch(parts[2], -1) {
 			got = append(got, m[1])
 		}
 		want := slices.DeleteFunc(keys(of), func(k string) bool { return k == "name" })

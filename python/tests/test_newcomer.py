@@ -126,7 +126,7 @@ def test_a_starved_draw_says_how_many_rollouts_left_and_why(table: Create) -> No
 def test_more_draws_than_rollouts_warn_once_that_they_repeat(table: Create, sampler: str) -> None:
     t = table(sampler=sampler)
     t.insert(rollouts([4] * 8))
-    with pytest.warns(reprise.RepeatWarning, match="a batch of 1000 from 8 rollouts holds 8 distinct ones") as caught:
+    with pytest.warns(reprise.RepeatWarning, match="a batch of 1000 holds 8 different rollouts of the table's 8") as caught:
         assert len(t.sample(1000)) == 1000
     assert caught[0].filename == __file__ and (caught[0].message.rows, caught[0].message.different) == (1000, 8)
     with warnings.catch_warnings():

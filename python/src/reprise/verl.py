@@ -76,7 +76,8 @@ class RepriseReplayBuffer(ReplayBuffer):
     def __new__(cls, trainer_mode: str = "sync", *_: Any, **__: Any) -> RepriseReplayBuffer:
         """Choose the class for the trainer's mode."""
         chosen = _AsyncReplayBuffer if cls is RepriseReplayBuffer and trainer_mode != "sync" else cls
-        return super().__new__(chosen)
+        made: RepriseReplayBuffer = super().__new__(chosen)
+        return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pathlib
+import queue as queues
 import signal
 import socket
 import sys
 import uuid
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Server
 
@@ -164,6 +166,104 @@ def test_the_loss_of_vllm_mode_is_that_of_trl(server: Server) -> None:
     trainer.current_gradient_accumulation_steps = 1
     want, got = (trainer._compute_loss(trainer.model, inputs) for inputs in (outputs, back))
     assert torch.equal(want, got)
+
+
+class Generator:
+    """A rollout worker that pushes given samples, as TRL's own does without its engine."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.rollout_buffer: queues.Queue[Any] = queues.Queue()
+        self.metrics_queue: queues.Queue[Any] = queues.Queue()
+        self._samples, self.version, self.failed = samples, -1, False
+
+    def start(self) -> None:
+        for sample in self._samples:
+            self.rollout_buffer.put(sample)
+        self.metrics_queue.put({"rollout/tokens": 1.0})
+
+    def stop(self) -> None:
+        self.failed = True
+
+    def update_model_version(self, model_version: int) -> None:
+        self.version = model_version
+
+    def check_health(self, stale_after_s: float) -> None:
+        if self.failed:
+            raise RuntimeError("the generator failed")
+
+
+def samples(count: int, version: int) -> list[Any]:
+    from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
+    rng = np.random.default_rng(version)
+    return [
+        RolloutSample(
+            prompt=[{"role": "user", "content": f"prompt {i // 4}"}],
+            completion=[{"role": "assistant", "content": "yes"}],
+            input_ids=rng.integers(2, 30, 8),
+            completion_mask=np.array([0, 0, 0, 1, 1, 0, 1, 1]),
+            old_log_probs=-rng.random(8).astype(np.float32),
+            advantage=float(rng.normal()),
+            model_version=version,
+            group_id=i // 4,
+            metrics={"reward": float(i)},
+        )
+        for i in range(count)
+    ]
+
+
+def test_the_asynchronous_trainer_gets_what_was_generated_and_what_is_drawn(server: Server) -> None:
+    from collections import defaultdict
+
+    from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
+
+    from reprise.trl import RolloutWorker
+
+    given = samples(32, version=1)
+    inner = Generator(given)
+    worker = RolloutWorker(inner, replay=Replay(server.address, name(), sampler="uniform", weigh=False), batch=16)
+    worker.update_model_version(1)
+    assert inner.version == 1 and worker.table.info().version == 1
+    metrics: dict[str, list[float]] = defaultdict(list)
+    dataset = RolloutQueueDataset(worker.rollout_buffer, lambda: 1, worker.check_health, 60.0, metrics)
+    worker.start()
+    got = [row for _, row in zip(range(64), dataset)]
+    fresh = [row for row in got if row["group_id"] >= 0]
+    drawn = [row for row in got if row["group_id"] < 0]
+    assert len(fresh) == len(drawn) == 32
+    assert [row["metrics"]["reward"] for row in fresh] == list(range(32)), "as they were generated, in order"
+    for row in drawn:
+        sample = given[int(row["metrics"]["reward"])]
+        trained = sample.completion_mask == 1
+        assert (row["input_ids"] == sample.input_ids).all() and (row["completion_mask"] == sample.completion_mask).all()
+        assert (row["old_log_probs"] == np.where(trained, sample.old_log_probs, 0)).all()
+        assert row["advantage"] == pytest.approx(sample.advantage, rel=1e-6)
+    assert metrics["sample/staleness_max"] == [0.0] * 64
+    measured = [worker.metrics_queue.get(timeout=60) for _ in range(2)]
+    assert {"rollout/tokens": 1.0} in measured and any("replay/staleness" in each for each in measured)
+    inner.failed = True
+    with pytest.raises(RuntimeError, match="the generator failed"):
+        worker.check_health(60.0)
+    worker.update_model_version(0)
+    assert worker.table.info().version == 0 and len(worker.table) == 0, "rollouts of later weights left"
+    worker.stop()
+
+
+def test_without_a_worker_all_samples_are_drawn_from_what_others_insert(server: Server) -> None:
+    from reprise.trl import RolloutWorker
+
+    replay = Replay(server.address, name(), sampler="fifo", capacity=8)
+    worker = RolloutWorker(replay=replay, batch=4)
+    worker.start()
+    with reprise.connect(server.address) as client:
+        row = reprise.rollout("p", [5, 6], [7, 8], logprobs=[-0.5, -0.25], version=0, reward=1, advantage=2)
+        client.table(replay.table or "").insert([row, row])
+    first = worker.rollout_buffer.get(timeout=60)
+    assert first.input_ids.tolist() == [5, 6, 7, 8] and first.completion_mask.tolist() == [0, 0, 1, 1]
+    assert first.old_log_probs.tolist() == [0, 0, -0.5, -0.25] and (first.advantage, first.model_version) == (2, 0)
+    worker.stop()
+    with pytest.raises(RuntimeError, match="nothing to draw for .* want programs that insert"):
+        worker.check_health(-1.0)
 
 
 class Run:
