@@ -160,7 +160,7 @@ def test_the_loss_of_vllm_mode_is_that_of_trl(server: Server) -> None:
         importance_sampling_ratio=(old - sampler).exp().clamp(max=1.2),
     )  # fmt: skip
     table.insert(rollouts(outputs, rewards=[0.0] * 8, version=0, num_generations=4, corrections=True))
-    back = tensors(table.sample(8), pad_token_id=0, torch=True)
+    back = tensors(table.sample(8, columns="all"), pad_token_id=0, torch=True)
     for key in ("old_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio", "advantages"):
         assert torch.equal(back[key], outputs[key]), key
     trainer.current_gradient_accumulation_steps = 1
@@ -267,13 +267,13 @@ def test_without_a_worker_all_samples_are_drawn_from_what_others_insert(server: 
 
 
 class Run:
-    """A run in processes of its own, which are forked from one that has imported TRL."""
+    """A run in processes of its own. Each imports TRL anew: gRPC and gloo do not survive a fork."""
 
     def __init__(self, folder: pathlib.Path, job: dict[str, Any], ranks: int = 1) -> None:
         self._weights = folder / "weights.pt"
+        tiny.write(folder)  # before two ranks look for it
         job = {"weights": str(self._weights), **job}
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tiny"])
+        context = multiprocessing.get_context("spawn")
         self._told, tell = context.Pipe(duplex=False)
         environments: list[dict[str, str]] = [{}]
         if ranks > 1:
@@ -282,7 +282,7 @@ class Run:
             common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             environments = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
         self._processes = [
-            context.Process(target=tiny.work, args=(job, tell, environment)) for environment in environments
+            context.Process(target=tiny.work, args=(job, tell, environment), daemon=True) for environment in environments
         ]
         for process in self._processes:
             process.start()
@@ -302,6 +302,8 @@ class Run:
         """Wait for the end, and return the weights."""
         for process in self._processes:
             process.join()
+            if process.exitcode != 0:
+                self.kill()
             assert process.exitcode == 0, "the run failed: its error is in the captured output"
         return dict(torch.load(self._weights))
 

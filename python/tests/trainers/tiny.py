@@ -41,18 +41,24 @@ class Pace(TrainerCallback):
         self._tell(state.global_step)
 
 
-def make(replay: Replay | None = None, cls: Any = None, rewards: Any = vowels, tell: Any = None, **options: Any) -> Any:
-    """Return a trainer, TRL's own without a replay."""
-    torch.manual_seed(0)
-    peft = options.pop("peft_config", None)
-    work = options.pop("output_dir", None) or tempfile.mkdtemp()
-    model = pathlib.Path(work, "model")  # TRL loads the reference model from where the model came from
+def write(folder: pathlib.Path) -> pathlib.Path:
+    """Write the model before training, unless it is there, and return where: TRL loads the reference model from there."""
+    model = folder / "model"
     if not model.exists():
+        torch.manual_seed(0)
         shape = dict(
             vocab_size=len(WORDS), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             pad_token_id=0, eos_token_id=1, bos_token_id=None,
         )  # fmt: skip
         LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(model)
+    return model
+
+
+def make(replay: Replay | None = None, cls: Any = None, rewards: Any = vowels, tell: Any = None, **options: Any) -> Any:
+    """Return a trainer, TRL's own without a replay."""
+    peft = options.pop("peft_config", None)
+    work = options.pop("output_dir", None) or tempfile.mkdtemp()
+    model = write(pathlib.Path(work))
     torch.manual_seed(0)
     defaults = dict(
         output_dir=work, per_device_train_batch_size=16, num_generations=4, max_completion_length=12, max_steps=10,
