@@ -22,7 +22,7 @@ from ..batch import Batch
 from . import layout
 from .replay import Replay
 
-TESTED = ("1.16.0",)
+TESTED = ("0.29.1", "1.0.0", "1.8.0", "1.16.0")
 """Versions of TRL that `make test-trainers` runs; minor versions from the first to the last are accepted."""
 
 
@@ -73,6 +73,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._corrected = bool(self.use_vllm and getattr(self, "vllm_importance_sampling_correction", True))
         self._rows = self.args.per_device_train_batch_size * self.args.steps_per_generation  # of this process
         self._unseen = 0  # rollouts that were inserted and not yet drawn as fresh
+        self._version = -1  # of the last batch; none yet
         self._batch: Batch | None = None  # the last one drawn, of all processes
         self._tap: list[torch.Tensor] | None = None  # log-probs of the forward passes of a loss
         self._seen: list[torch.Tensor] = []  # [b, 4] of each micro-batch: row, tokens, ratios, their squares
@@ -141,16 +142,16 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def _exchange(self, columns: dict[str, Any] | None) -> Batch | None:
         """Insert, and return a batch for all processes: fewer rollouts if the table has fewer, None if it has none."""
         step, want = self.state.global_step, self._rows * self.accelerator.num_processes
-        if self.table.info().version > step:  # of an earlier run, or newer than the checkpoint that was loaded
+        begins = not 0 <= self._version <= step
+        if begins and self.table.info().version > step:  # of an earlier run, or newer than the checkpoint that was loaded
             self.table.rewind(step)
-        self.table.advance(step)
-        count = 0
+        info, count, self._version = self.table.advance(step), 0, step
         if columns is not None:
             count = len(columns["lengths"])
             if count:
                 self.table.insert(columns)
             self._metrics["train"]["replay/dropped"].append(float(want - count))
-        info = self.table.info()
+            info = self.table.info()
         self._unseen = min(self._unseen + count, info.present)
         size = min(want, info.present)
         if not size:
