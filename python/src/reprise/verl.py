@@ -197,7 +197,7 @@ class RepriseReplayBuffer(ReplayBuffer):
             "reward": np.array([part.sum() for part in parts["rm_scores"]], np.float32),
             "group": group[rows],
             **layout.row_columns(len(rows), uids[rows], None, **self._sampling),
-            "meta": _meta({str(name): list(data[name]) for name in others}, rows),
+            "meta": _meta({str(name): _objects(data, name) for name in others}, rows),
         }  # fmt: skip
         columns = layout.repaired(columns, whole_groups=True)
         return columns, len(uids) - len(columns["lengths"])
@@ -372,11 +372,16 @@ def _check_fields(data: Any) -> None:
     for name, remedy in _REFUSED.items():
         if name in data.keys():
             raise Invalid(f"{name}: the table does not carry it: want {remedy}")
-    images = [row for row, inputs in enumerate(data.get("multi_modal_inputs", [])) if inputs]
+    images = [row for row, inputs in enumerate(_objects(data, "multi_modal_inputs")) if inputs]
     if images:
         raise Invalid(f"multi_modal_inputs: row {images[0]}: images are not carried: want prompts of text only")
     if any(part.dim() > 1 for part in data["position_ids"].unbind()):
         raise Invalid("position_ids: more than one for each token: want a model of text only")
+
+
+def _objects(data: Any, name: str) -> list[Any]:
+    """Return a field of objects as a list; empty if there is none. tensordict's get would return them wrapped."""
+    return list(data[name]) if name in data.keys() else []
 
 
 def _rows(value: Any, rows: Array) -> list[Array]:

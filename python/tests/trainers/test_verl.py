@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pathlib
+import re
 import signal
 import socket
 import uuid
@@ -111,7 +112,7 @@ class Tokenizer:
 @pytest.fixture
 def trainer(server: Server, client: reprise.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Makes verl's trainers with its own configuration and no workers. Tables and keys go after the test."""
-    name = request.node.name.replace("[", "-").replace("]", "")
+    name = re.sub(r"\W+", "-", request.node.name)[:60]
 
     def make(*overrides: str, mode: str = "sync", prompts: int = 2, **options: Any) -> Any:
         options = {"address": server.address, **options}
@@ -136,7 +137,8 @@ def trainer(server: Server, client: reprise.Client, request: pytest.FixtureReque
 
     yield make
     for partition, keys in (tq.kv_list() or {}).items():
-        tq.kv_clear(keys=list(keys), partition_id=partition)
+        if keys:
+            tq.kv_clear(keys=list(keys), partition_id=partition)
     for info in client.list():
         client.drop(info.name)
 
@@ -256,7 +258,7 @@ def test_importance_weights_multiply_the_loss_also_where_verl_pads_the_batch(tra
     [
         ("algorithm.rollout_correction.bypass_mode=false", "algorithm.rollout_correction.bypass_mode: false"),
         ("actor_rollout_ref.rollout.calculate_log_probs=false", "want true: replay needs the log-probs"),
-        ("+algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable: true"),
+        ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable: true"),
         ("+trainer.v1.sampler.sampler_kwargs.replayed=-1", "replayed: -1"),
         ("+trainer.v1.sampler.sampler_kwargs.unit=rollout", "unit: rollout: want group"),
         ("+trainer.v1.sampler.sampler_kwargs.sampler=fifo", "sampler: fifo"),
@@ -341,6 +343,16 @@ def test_a_trainer_that_died_replays_what_was_generated_before(
         clear(meta)
     finally:
         server.stop()
+
+
+def test_a_trainer_without_an_address_serves_its_own_table(
+    trainer: Callable[..., Any], binary: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
+    made, engine = trainer(f"trainer.default_local_dir={tmp_path}", address="null"), Engine()
+    engine.generate(1, 2)
+    clear(sample(made, 1)[0])
+    assert len(made.replay_buffer.table) == 2 * N and (tmp_path / "replay" / "serve.log").exists()
 
 
 def test_validation_is_left_to_verl(trainer: Callable[..., Any]) -> None:
