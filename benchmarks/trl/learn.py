@@ -1,8 +1,8 @@
 """Does replay pay in TRL? Plain GRPO, TRL's own reuse and reprise.trl, on a pretrained story model of 656,000 parameters.
 
 The task is `words` of reprise train: the reward is the share of given words in the continuation of a story's opening.
-Arms share seeds. A batch of 32 rollouts is generated at once; plain TRL makes one update with each, the others two. The
-reward is that of generated batches, so it is on policy in every arm.
+Arms share seeds. A batch of 32 rollouts is generated at once; plain TRL makes one update with each, the others two or
+four. The reward is that of generated batches, so it is on policy in every arm.
 
 Time is counted in updates: TRL's `generation` of a batch costs --cost of them, by default 5, as engines take in RL of
 language models; generating with transformers on this CPU costs what it costs and is not counted.
@@ -33,9 +33,10 @@ OPENINGS = [
 ]  # fmt: skip
 ARMS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "reuse": {"num_iterations": 2},
+    "TRL's reuse, 2": {"num_iterations": 2},
     "replay": {"replay": {}},
-    "replay, staleness 4": {"replay": {"max_staleness": 4}},
+    "TRL's reuse, 4": {"num_iterations": 4},
+    "replay, fresh 0.25": {"replay": {"fresh": 0.25}},
 }
 """Arm by name: options of GRPOConfig, and those of Replay."""
 
@@ -63,7 +64,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     options = dict(ARMS[job["arm"]])
     replay = options.pop("replay", None)
-    updates = job["batches"] * (1 if job["arm"] == "plain" else 2)
+    uses = options.get("num_iterations", 1) if replay is None else Replay(**replay).iterations(1)
+    updates = job["batches"] * uses
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder, seed=job["seed"], data_seed=job["seed"], max_steps=updates, learning_rate=job["rate"],
@@ -79,7 +81,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         if replay is None:
             trainer = GRPOTrainer(**common)
         else:
-            table = f"{job['arm']}-{job['seed']}".replace(", ", "-").replace(" ", "-")
+            table = f"seed-{job['seed']}-fresh-{replay.get('fresh', 'default')}"
             trainer = ReplayGRPOTrainer(**common, replay=Replay(job["address"], table, **replay))
         trainer.train()
     history = [entry for entry in trainer.state.log_history if "reward" in entry]

@@ -105,7 +105,7 @@ func beside(parts func(decor.Statistics) []string) decor.Decorator {
 
 // warmup returns what a supervised warm-up calls after each step.
 func (d *display) warmup(c run.Config) func(step int, loss float64) {
-	if d.silent {
+	if d.silent || c.Warmup.Steps == 0 {
 		return nil
 	}
 	if d.bars == nil {
