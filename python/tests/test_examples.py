@@ -1,6 +1,7 @@
 """The recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -31,3 +32,21 @@ def test_grpo_with_replay_learns_to_add(server: Server, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert "staleness" in printed and "after 120 updates" in printed
     assert last > first + 0.1, printed
+
+
+def test_the_quickstart_notebook_runs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "not installed: pip install nbclient nbformat ipykernel matplotlib to run the notebook's test"
+    nbformat = pytest.importorskip("nbformat", reason=why)
+    nbclient = pytest.importorskip("nbclient", reason=why)
+    for module in ("ipykernel", "matplotlib"):
+        pytest.importorskip(module, reason=why)
+    monkeypatch.setenv("REPRISE_ADDRESS", server.address)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "python" / "src"))
+    notebook = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    printed = "".join(output.get("text", "") for output in outputs)
+    first, last = (float(number) for number in re.findall(r"\d\.\d\d", printed)[:2])
+    assert last > first + 0.2, printed
+    assert "2624 inserted, 5120 used" in printed
+    assert any("image/png" in output.get("data", {}) for output in outputs), "no plot"
