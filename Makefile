@@ -131,7 +131,7 @@ test-verl: build ## run the tests of reprise.verl; installs verl and PyTorch (6 
 	@rm -rf .venv-python
 	@python3 -m venv .venv-python || { echo "the tests of the Python client need Python 3.10 or newer with venv"; exit 1; }
 	@.venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "the tests of the Python client need pyarrow, numpy, pytest, mypy, hatchling and tensorboard from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+		echo "the tests of the Python client need packages from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 race: ## run every test with the race detector

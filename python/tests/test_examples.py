@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import nbclient
+import nbformat
 import pytest
 from conftest import ROOT, Server
 
@@ -34,13 +36,8 @@ def test_grpo_with_replay_learns_to_add(server: Server, capsys: pytest.CaptureFi
     assert last > first + 0.1, printed
 
 
-def test_the_quickstart_notebook_runs(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    why = "not installed: pip install nbclient nbformat ipykernel matplotlib to run the notebook's test"
-    nbformat = pytest.importorskip("nbformat", reason=why)
-    nbclient = pytest.importorskip("nbclient", reason=why)
-    for module in ("ipykernel", "matplotlib"):
-        pytest.importorskip(module, reason=why)
-    monkeypatch.setenv("REPRISE_ADDRESS", server.address)
+def test_the_quickstart_notebook_runs(binary: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "python" / "src"))
     notebook = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
