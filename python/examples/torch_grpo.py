@@ -1,26 +1,16 @@
-"""GRPO with replay, in PyTorch, against the replay service: a small transformer learns to add.
+"""GRPO with replay in plain PyTorch: a small transformer learns to add. Each update generates half of what it trains on.
 
-A generator and a trainer work at the same time, as an inference engine and a trainer would. The generator asks the gate
-how many groups it may start, generates them with the newest weights that were published, and inserts them. The trainer
-draws batches by priority, corrects for their staleness with the ratio to the policy that generated, reports what it
-measured, and publishes new weights after it has advanced the table.
-
-    reprise serve &
     python examples/torch_grpo.py
-
-On two cores it takes about a minute; with --replay 1 each rollout is used about once.
+    torchrun --nproc_per_node 2 examples/torch_grpo.py     # two ranks, DistributedDataParallel over gloo
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import math
-import threading
-import time
-from dataclasses import dataclass, field
+import os
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -28,10 +18,9 @@ import reprise
 import reprise.torch
 
 GRPO = reprise.torch.Objective("grpo", normalisation="token")  # the mean over all tokens of a batch
-
-DIGITS, PLUS, EQUALS, END = 10, 10, 11, 12
-VOCABULARY = 13
-PROMPT, ANSWER = 6, 4  # tokens: "07+15=", then "022" and the end
+PLUS, EQUALS, VOCABULARY = 10, 11, 12
+PROMPT, ANSWER = 6, 3  # tokens: "07+15=", then "022"
+RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 class Adder(nn.Module):
@@ -46,230 +35,109 @@ class Adder(nn.Module):
         self.head = nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        length = tokens.shape[1]
-        x = self.tokens(tokens) + self.positions.weight[:length]
-        causal = nn.Transformer.generate_square_subsequent_mask(length)
+        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        causal = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
         out: Tensor = self.head(self.layers(x, mask=causal, is_causal=True))
         return out
 
 
-def logprobs_of(model: Adder, tokens: Tensor) -> Tensor:
-    """Log-probs [B, L] of each token given those before it; 0 for the first."""
-    logits = model(tokens[:, :-1])
-    taken = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:, None])[..., 0]
+def logprobs_of(model: nn.Module, tokens: Tensor) -> Tensor:
+    """Return log-probs [B, L] of each token given those before it; 0 for the first."""
+    taken = torch.log_softmax(model(tokens[:, :-1]), -1).gather(-1, tokens[:, 1:, None])[..., 0]
     return F.pad(taken, (1, 0))
 
 
-# The task.
-
-
-def prompts_of(pairs: Tensor) -> Tensor:
-    """Pairs of numbers [B, 2] -> prompts [B, PROMPT]."""
-    a, b = pairs.unbind(1)
-    plus, equals = torch.full_like(a, PLUS), torch.full_like(a, EQUALS)
-    return torch.stack([a // 10, a % 10, plus, b // 10, b % 10, equals], 1)
-
-
-def answers_of(pairs: Tensor) -> Tensor:
-    """Pairs [B, 2] -> the right answers [B, ANSWER]: three digits and the end."""
-    total = pairs.sum(1)
-    return torch.stack([total // 100, total // 10 % 10, total % 10, torch.full_like(total, END)], 1)
-
-
-def draw_pairs(count: int, largest: int, rng: torch.Generator) -> Tensor:
-    return torch.randint(0, largest + 1, (count, 2), generator=rng)
+def problems(count: int, largest: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return prompts [B, PROMPT] and right answers [B, ANSWER]."""
+    a, b = torch.randint(0, largest + 1, (count, 2), generator=rng).unbind(1)
+    prompts = [a // 10, a % 10, torch.full_like(a, PLUS), b // 10, b % 10, torch.full_like(a, EQUALS)]
+    return torch.stack(prompts, 1), torch.stack([(a + b) // 100, (a + b) // 10 % 10, (a + b) % 10], 1)
 
 
 @torch.no_grad()
-def generate(model: Adder, prompts: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Sample answers.
-
-    Returns:
-        tokens [B, L] with the prompts, log-probs [B, L] of what was sampled, and lengths [B].
-    """
+def generate(model: nn.Module, prompts: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Sample answers, and return tokens [B, L], prompts included, and the log-probs [B, L] of what was sampled."""
     tokens, logprobs = prompts, torch.zeros(prompts.shape)
     for _ in range(ANSWER):
         logp = torch.log_softmax(model(tokens)[:, -1], -1)
         new = torch.multinomial(logp.exp(), 1, generator=rng)
-        tokens = torch.cat([tokens, new], 1)
-        logprobs = torch.cat([logprobs, logp.gather(-1, new)], 1)
-    ended = (tokens[:, PROMPT:] == END).long()
-    after_end = (ended.cumsum(1) - ended) > 0
-    return tokens, logprobs, PROMPT + (~after_end).sum(1)
+        tokens, logprobs = torch.cat([tokens, new], 1), torch.cat([logprobs, logp.gather(-1, new)], 1)
+    return tokens, logprobs
 
 
-def is_right(pairs: Tensor, tokens: Tensor) -> Tensor:
-    return (tokens[:, PROMPT:] == answers_of(pairs)).all(1)
+def accuracy(model: nn.Module, prompts: Tensor, answers: Tensor) -> float:
+    tokens, _ = generate(model, prompts, torch.Generator().manual_seed(0))
+    return float((tokens[:, PROMPT:] == answers).all(1).float().mean())
 
 
-def accuracy(model: Adder, pairs: Tensor) -> float:
-    """Share of right answers, one sampled for each pair."""
-    rng = torch.Generator().manual_seed(0)
-    return float(is_right(pairs, generate(model, prompts_of(pairs), rng)[0]).float().mean())
-
-
-# The two sides.
-
-
-@dataclass
-class Published:
-    """The newest weights, from the trainer to the generator."""
-
-    model: Adder
-    version: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def publish(self, model: Adder, version: int) -> None:
-        weights = copy.deepcopy(model.state_dict())
-        with self.lock:
-            self.model.load_state_dict(weights)
-            self.version = version
-
-    def take(self, into: Adder) -> int:
-        with self.lock:
-            into.load_state_dict(self.model.state_dict())
-            return self.version
-
-
-class Generator(threading.Thread):
-    """Generates groups of answers for as long as the gate lets it."""
-
-    def __init__(self, table: reprise.Table, published: Published, options: argparse.Namespace) -> None:
-        super().__init__(name="generator", daemon=True)
-        self.table, self.published, self.options = table, published, options
-        self.model = copy.deepcopy(published.model)
-        self.rng = torch.Generator().manual_seed(options.seed + 1)
-        self.stopped = threading.Event()
-        self.rewards: list[float] = []  # mean of each insertion
-        self.problem: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self.stopped.is_set():
-                grant = self.table.start(self.options.groups, group_size=self.options.group_size, timeout=0.5)
-                if grant:
-                    self.insert(grant)
-        except BaseException as problem:
-            self.problem = problem
-
-    def insert(self, grant: reprise.Grant) -> None:
-        version = self.published.take(self.model)
-        pairs = draw_pairs(grant.groups, self.options.largest, self.rng).repeat_interleave(self.options.group_size, 0)
-        tokens, logprobs, lengths = generate(self.model, prompts_of(pairs), self.rng)
-        reward = is_right(pairs, tokens).float()
-        self.table.insert(
-            tokens=tokens,
-            lengths=lengths,
-            logprobs=logprobs,
-            prompt_lengths=PROMPT,
-            reward=reward,
-            version=version,
-            truncated=lengths == PROMPT + ANSWER,
-            prompt_id=[f"{a}+{b}" for a, b in pairs.tolist()],
-            text=["".join("0123456789+=$"[t] for t in row[:n]) for row, n in zip(tokens.tolist(), lengths.tolist())],
-            group_size=self.options.group_size,
-            grant=grant,
-        )
-        self.rewards.append(reward.mean().item())
-
-
-def warm_up(model: Adder, options: argparse.Namespace) -> None:
-    """Imitate right answers until some come out, as a pretrained model's do."""
-    rng = torch.Generator().manual_seed(options.seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    for _ in range(options.warm_up):
-        pairs = draw_pairs(256, options.largest, rng)
-        tokens = torch.cat([prompts_of(pairs), answers_of(pairs)], 1)
-        loss = -logprobs_of(model, tokens)[:, PROMPT:].mean()
+def warm_up(model: nn.Module, steps: int, largest: int) -> None:
+    """Imitate right answers until some come out, as a pretrained model's do. All ranks do the same."""
+    rng, optimizer = torch.Generator().manual_seed(1), torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for _ in range(steps):
+        loss = -logprobs_of(model, torch.cat(problems(256, largest, rng), 1))[:, PROMPT:].mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
 
-def train(table: reprise.Table, model: Adder, options: argparse.Namespace) -> tuple[float, float]:
+def train(table: reprise.Table, adder: Adder, o: argparse.Namespace) -> tuple[float, float]:
     """Return the held-out accuracy before and after."""
-    held_out = draw_pairs(1000, options.largest, torch.Generator().manual_seed(0))
-    first = accuracy(model, held_out)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0)
-    published = Published(copy.deepcopy(model))
-    generator = Generator(table, published, options)
-    generator.start()
-    began = time.monotonic()
-    print(f"{'update':>7} {'accuracy':>9} {'reward':>7} {'staleness':>10} {'uses':>5} {'rollouts':>9} {'seconds':>8}")
-    try:
-        with table.stream(options.batch, prefetch=1, timeout=120) as batches:
-            for update in range(1, options.updates + 1):
-                batch = next(batches)
-                padded = batch.padded(length=PROMPT + ANSWER, pad_id=END).torch()
-                out = reprise.torch.loss(logprobs_of(model, padded.tokens), GRPO, **reprise.torch.inputs(padded))
-                optimizer.zero_grad()
-                out.loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                # The table learns how far the policy has gone from each rollout (its ESS by age), then the new version,
-                # and only then may anybody have the weights of that version.
-                table.report(batch.ids, batch.staleness, **out.rows)
-                table.advance(update)
-                published.publish(model, update)
-                if generator.problem:
-                    raise generator.problem
-                if update % max(1, options.updates // 10) == 0:
-                    latest = generator.rewards[-20:] or [math.nan]
-                    print(
-                        f"{update:7} {accuracy(model, held_out):9.3f} {sum(latest) / len(latest):7.3f} "
-                        f"{batch.staleness.mean():10.2f} {batch.uses.mean():5.2f} {table.stats().inserted:9} "
-                        f"{time.monotonic() - began:8.1f}",
-                        flush=True,
-                    )
-    finally:
-        generator.stopped.set()
-        generator.join(timeout=60)
-    return first, accuracy(model, held_out)
+    held_out, rng = problems(1000, o.largest, torch.Generator().manual_seed(0)), torch.Generator().manual_seed(2 + RANK)
+    first = accuracy(adder, *held_out)
+    model = nn.parallel.DistributedDataParallel(adder) if RANKS > 1 else adder
+    optimizer = torch.optim.AdamW(adder.parameters(), lr=o.learning_rate, weight_decay=0.0)
+    for update in range(o.updates):
+        prompts, answers = (each.repeat_interleave(8, 0) for each in problems(o.batch // RANKS // 16, o.largest, rng))
+        tokens, logprobs = generate(adder, prompts, rng)
+        reward = (tokens[:, PROMPT:] == answers).all(1).float()
+        table.insert(tokens=tokens, prompt_lengths=PROMPT, logprobs=logprobs, version=update, reward=reward)
 
-
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", default="grpc://127.0.0.1:7447", help="of the service (%(default)s)")
-    parser.add_argument("--table", default="torch-grpo", help="created anew, and dropped at the end")
-    parser.add_argument("--largest", type=int, default=99, help="number to add, at most 99")
-    parser.add_argument("--updates", type=int, default=500)
-    parser.add_argument("--warm-up", type=int, default=300, help="steps of imitation before")
-    parser.add_argument("--batch", type=int, default=256, help="rollouts of one update")
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--groups", type=int, default=16, help="that the generator starts at once")
-    parser.add_argument("--replay", type=float, default=2.0, help="times that a rollout is used on average")
-    parser.add_argument("--max-staleness", type=int, default=4, help="versions")
-    parser.add_argument("--learning-rate", type=float, default=3e-4)
-    parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args(arguments)
+        batch = table.sample(o.batch // RANKS)
+        padded = batch.padded().torch()
+        count = padded.loss_mask.sum()
+        if RANKS > 1:
+            dist.all_reduce(count)
+        out = reprise.torch.loss(logprobs_of(model, padded.tokens), GRPO, **reprise.torch.inputs(padded),
+                                 num_tokens=count, num_rollouts=o.batch)  # fmt: skip
+        optimizer.zero_grad()
+        (out.loss * RANKS).backward()  # DDP averages gradients
+        nn.utils.clip_grad_norm_(adder.parameters(), 1.0)
+        optimizer.step()
+        table.report(batch.ids, batch.staleness, **out.rows, version=update + 1)
+        if RANK == 0 and (update + 1) % max(1, o.updates // 10) == 0:
+            print(f"update {update + 1:4}  accuracy {accuracy(adder, *held_out):.3f}  reward {reward.mean():.3f}  "
+                  f"staleness {batch.staleness.mean():.2f}  uses {batch.uses.mean():.2f}", flush=True)  # fmt: skip
+    return first, accuracy(adder, *held_out)
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    options = parse(arguments)
-    torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # the generator has a core of its own
-    model = Adder()
-    warm_up(model, options)
-    with reprise.connect(options.address) as client:
-        if options.table in [info.name for info in client.list()]:
-            client.drop(options.table)
-        table = client.create(
-            options.table,
-            capacity=8 * options.batch,
-            sampler="prioritized",
-            age_decay=options.max_staleness,
-            min_size=options.batch,
-            max_staleness=2 * options.max_staleness,
-            group_size=options.group_size,
-            vocab=VOCABULARY,
-            seed=options.seed,
-            gate=reprise.Gate(rollouts_per_update=options.batch / options.replay, max_staleness=options.max_staleness),
-        )
-        try:
-            first, last = train(table, model, options)
-        finally:
-            client.drop(options.table)
-    print(f"held-out accuracy: {first:.3f} before, {last:.3f} after {options.updates} updates")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", type=int, default=99, help="number to add, at most 99")
+    parser.add_argument("--updates", type=int, default=300)
+    parser.add_argument("--warm-up", type=int, default=300, help="steps of imitation before")
+    parser.add_argument("--batch", type=int, default=256, help="rollouts of one update, of all ranks")
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    options = parser.parse_args(arguments)
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    adder = Adder()
+    warm_up(adder, options.warm_up, options.largest)
+    address: list[str | None] = [None]
+    service = reprise.serve() if RANK == 0 else None  # a service of rank 0, for all
+    if RANKS > 1:
+        dist.init_process_group("gloo")
+        address = [service and service.address]
+        dist.broadcast_object_list(address)
+    client = service or reprise.connect(str(address[0]))
+    table = client.create("sums", capacity=2 * options.batch, sampler="prioritized", max_staleness=8, group_size=8,
+                          min_size=options.batch // 2)  # fmt: skip
+    first, last = train(table, adder, options)
+    if RANKS > 1:
+        dist.barrier()  # the service ends with rank 0
+        dist.destroy_process_group()
+    client.close()
+    if RANK == 0:
+        print(f"held-out accuracy: {first:.3f} before, {last:.3f} after {options.updates} updates")
     return first, last
 
 

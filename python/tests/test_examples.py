@@ -1,5 +1,6 @@
 """The recipe with stock pyarrow.flight and the PyTorch example, as a user runs them."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -22,18 +23,21 @@ def test_stock_pyarrow_gets_back_what_it_put_in(server: Server) -> None:
     assert "reprise" not in recipe.read_text().split("import ", 1)[1].split("TABLE")[0], "it imports our package"
 
 
-def test_grpo_with_replay_learns_to_add(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_grpo_with_replay_learns_to_add(binary: pathlib.Path, ranks: int) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch to run the example's test")
-    sys.path.insert(0, str(pathlib.Path(ROOT, "python", "examples")))
-    import torch_grpo
-
-    first, last = torch_grpo.main(
-        ["--address", server.address, "--table", "torch-grpo-test", "--largest", "9", "--warm-up", "50",
-         "--updates", "120", "--learning-rate", "1e-3"]
+    example = str(ROOT / "python" / "examples" / "torch_grpo.py")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", f"--nproc-per-node={ranks}"]
+    ran = subprocess.run(
+        [sys.executable, *(launcher if ranks > 1 else []), example, "--largest", "9", "--warm-up", "50",
+         "--updates", "120", "--learning-rate", "1e-3"],
+        capture_output=True, text=True, timeout=1200,
+        env={**os.environ, "REPRISE": str(binary), "PYTHONPATH": str(ROOT / "python" / "src"), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    printed = capsys.readouterr().out
-    assert "staleness" in printed and "after 120 updates" in printed
-    assert last > first + 0.1, printed
+    assert ran.returncode == 0, ran.stderr
+    found = re.search(r"held-out accuracy: ([\d.]+) before, ([\d.]+) after 120 updates", ran.stdout)
+    assert found and float(found[2]) > float(found[1]) + 0.1, ran.stdout
+    assert "staleness" in ran.stdout
 
 
 def test_the_quickstart_notebook_runs(binary: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
