@@ -7,9 +7,10 @@ four. The reward is that of generated batches, so it is on policy in every arm.
 Time is counted in updates: TRL's `generation` of a batch costs --cost of them, by default 5, as engines take in RL of
 language models; generating with transformers on this CPU costs what it costs and is not counted.
 
-    python learn.py --model FOLDER --out FOLDER [--seeds 5] [--jobs 2]
+    python learn.py --model FOLDER --out FOLDER [--plot FILE]
 
-It writes runs.jsonl, a line for each run, skips runs that are there, and prints the table of docs/trl.md.
+It writes runs.jsonl, a line for each run, skips runs that are there, and prints the table of docs/trl.md. Five seeds of
+five arms take half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -140,6 +141,33 @@ def report(runs: list[dict[str, Any]], cost: float, goal: float) -> None:
         print("| " + " | ".join(row) + " |")
 
 
+def plot(runs: list[dict[str, Any]], cost: float, path: str) -> None:
+    """Draw the reward against generated batches, updates and time: medians over seeds with quartiles."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.5), sharey=True, layout="constrained")
+    for arm in ARMS:
+        of_arm = [r for r in runs if r["arm"] == arm]
+        if not of_arm:
+            continue
+        means = [
+            [statistics.mean(r["rewards"][end - WINDOW : end]) for end in range(WINDOW, len(r["rewards"]) + 1)]
+            for r in of_arm
+        ]
+        low, middle, high = zip(*(statistics.quantiles(at, n=4, method="inclusive") for at in zip(*means)))
+        uses = of_arm[0]["updates"] / of_arm[0]["batches"]
+        batches = range(WINDOW, WINDOW + len(middle))
+        for axis, unit in zip(axes, (1, uses, cost + uses)):
+            x = [unit * batch for batch in batches]
+            axis.plot(x, middle, label=arm)
+            axis.fill_between(x, low, high, alpha=0.15)
+    for axis, name in zip(axes, ("batches of 32 rollouts", "optimizer steps", f"time, generation {cost:g}")):
+        axis.set_xlabel(name)
+    axes[0].set_ylabel("reward")
+    axes[0].legend(fontsize="small")
+    figure.savefig(path, dpi=100)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder of a checkpoint")
@@ -151,6 +179,7 @@ def main() -> None:
     parser.add_argument("--cost", type=float, default=5, help="of generating a batch, in updates with it")
     parser.add_argument("--goal", type=float, default=0.6, help="reward to reach")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--plot", help="PNG to draw; needs matplotlib")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     lines = given.out / "runs.jsonl"
@@ -174,6 +203,8 @@ def main() -> None:
                 print(f"{len(runs)}: {finished['arm']}, seed {finished['seed']}: {end:.3f}", flush=True)
     wanted = [r for r in runs if r["arm"] in given.arms and r["seed"] in given.seeds]
     report(wanted, given.cost, given.goal)
+    if given.plot:
+        plot(wanted, given.cost, given.plot)
 
 
 if __name__ == "__main__":
