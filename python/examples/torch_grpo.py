@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     service = reprise.serve() if RANK == 0 else None  # a service of rank 0, for all
     if RANKS > 1:
         dist.init_process_group("gloo")
-        address = [service and service.address]
+        address = [service.address if service else None]
         dist.broadcast_object_list(address)
     client = service or reprise.connect(str(address[0]))
     table = client.create("sums", capacity=2 * options.batch, sampler="prioritized", max_staleness=8, group_size=8,

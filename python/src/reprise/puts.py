@@ -1,4 +1,4 @@
-"""Puts: the streams of insertions, kept open between them. To open one for each would take longer than to insert."""
+"""Puts: the streams of insertions, kept open between them. Opening a stream costs more than an insertion."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Put:
     ) -> None:
         """Open a stream for insertions that take so many seconds at most.
 
-        Nothing but its deadline ends a stream whose service is silent, and the service ends an idle one at its
-        deadline. Twice the seconds let an insertion notice that late at most, and keep the stream for others.
+        Nothing but its deadline ends a stream whose service is silent. The deadline is twice the timeout: the stream
+        can be reused, and a dead service is noticed within that time. The service ends an idle stream at its deadline.
         """
         self.table, self.schema, self._seconds = table, schema, seconds
         self._ends = time.monotonic() + 2 * seconds
@@ -107,7 +107,7 @@ class Puts:
             put.end()
 
     def abandon(self) -> None:
-        """Forget the streams without a word to the service."""
+        """Drop the streams without closing them."""
         idle, self._idle = self._idle, []
         self._lock = threading.Lock()  # another thread of the parent may have held it
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(idle))
@@ -123,5 +123,6 @@ def _abandon_all() -> None:
         puts.abandon()
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 atexit.register(_abandon_all)

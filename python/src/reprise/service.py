@@ -39,7 +39,7 @@ def serve(
     The program is ``$REPRISE``, or the one that came with this package, or ``reprise`` on PATH.
 
     Args:
-        data: folder of journals and checkpoints. Tables that are in it are there again. Without it they are in memory.
+        data: folder of journals and checkpoints. Existing tables are reloaded. Without it they are in memory.
         tables: to create, by name: a `Definition`, or its fields. An existing one must have the same definition.
         sync: what an acknowledged insertion survives, with ``data``: ``always`` (power loss), the default,
             ``interval`` (all but the last second), ``off`` (kill -9).
@@ -86,8 +86,8 @@ def connect_or_serve(
     if address:
         return connect(address, token=token, timeout=timeout)
     folder = Path(data).resolve()
-    for service in _running:
-        if service.data == folder:
+    for service in list(_running):
+        if service.data == folder and service.runs():
             return service
     return serve(folder, timeout=timeout)
 
@@ -140,7 +140,7 @@ class Service(Client):
         """Close the connection and end the service. Calls in progress have 30 s. In a forked child it does nothing.
 
         Raises:
-            Failed: the service did not end well; its log says more, and stays.
+            Failed: the service exited with an error; the log is kept.
         """
         if os.getpid() != self._owner or self not in _running:
             return
@@ -150,24 +150,32 @@ class Service(Client):
             raise errors.Failed(f"the service ended with exit code {code}: {self.log} says why")
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def runs(self) -> bool:
+        """Tell whether this process started the service and it has not ended."""
+        return os.getpid() == self._owner and self._process.poll() is None
+
     def _stop(self) -> int:
         """End the process and return its exit code."""
-        self._process.terminate()
-        code = self._process.wait()
         _running.discard(self)
+        self._process.terminate()
+        try:
+            code = self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
         _pipes.discard(self._pipe)
         os.close(self._pipe)
         return code
 
 
 _running: set[Service] = set()
-"""The services of this process. They go on when nobody holds their handle."""
+"""The services of this process: alive when the caller drops its reference."""
 
 _pipes: set[int] = set()
 """Descriptors that keep them alive."""
 
 
-def _let_go() -> None:
+def _close_pipes() -> None:
     """Close the descriptors in a forked child: the service must not outlive its owner because of it."""
     while _pipes:
         os.close(_pipes.pop())
@@ -179,5 +187,5 @@ def _close_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_pipes)
 atexit.register(_close_all)

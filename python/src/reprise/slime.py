@@ -32,7 +32,7 @@ from slime.utils.types import Sample
 from .adapters import layout
 from .batch import Batch
 from .client import connect
-from .errors import Invalid, Starved
+from .errors import Invalid, Starved, Unavailable
 
 _COLUMNS = (
     "tokens", "response_length", "loss_mask", "rollout_log_probs", "rollout_top_p_token_ids",
@@ -73,7 +73,7 @@ class DataSource(RolloutDataSourceWithBuffer):
         size = self.args.n_samples_per_prompt
         try:
             batch = self.table.sample(groups * size, timeout=0) if groups else None
-        except Starved:
+        except (Starved, Unavailable):
             batch = None
         if batch is None:
             return [], {"replay/groups": 0}

@@ -32,7 +32,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from .adapters import layout
 from .arrays import Array
 from .batch import Batch
-from .errors import Invalid, Starved
+from .errors import Invalid, Starved, Unavailable
 from .rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
 from .service import connect_or_serve
 from .table import Table
@@ -218,7 +218,8 @@ class RepriseReplayBuffer(ReplayBuffer):
         generated them are d updates away from the restored ones either way. What max_staleness would refuse leaves.
         """
         table = self.table.export()
-        oldest = version - int(self.table.info().definition["max_staleness"])
+        limit = self.table.info().definition.get("max_staleness")
+        oldest = version - int(limit) if limit else 0
         self.table.rewind(version)
         flat = table.column("versions").combine_chunks()
         versions = np.asarray(flat.flatten())
@@ -249,7 +250,7 @@ class RepriseReplayBuffer(ReplayBuffer):
             return None
         try:
             return self.table.sample(groups * self.group_size, timeout=0)
-        except Starved:  # the table's min_size or limiter
+        except (Starved, Unavailable):  # the table's min_size or limiter; or the insertion waits for the service
             return None
 
     def _put(self, batch: Batch, fresh: KVBatchMeta, data: Any, global_steps: int) -> KVBatchMeta:

@@ -97,8 +97,18 @@ def test_two_lines_are_enough(binary: pathlib.Path, tmp_path: pathlib.Path, monk
     monkeypatch.delenv("REPRISE_ADDRESS", raising=False)
     monkeypatch.setenv("REPRISE", str(binary))
     trainer = train(Replay(), output_dir=str(tmp_path / "a run"), max_steps=2)
-    assert trainer.table.name == "a-run" and len(trainer.table) == 16
+    assert trainer.table.name.startswith("a-run-") and len(trainer.table) == 16
     assert (tmp_path / "a run" / "replay" / "serve.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"fresh": 0.75}, "fresh: 0.75: want 1 over a whole number, such as 1"), ({"fresh": 2}, "fresh: 2: want a share"),
+     ({"max_staleness": 0}, "max_staleness: 0: would be no limit")],
+)  # fmt: skip
+def test_what_replay_cannot_do_is_refused_by_name(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(reprise.Invalid, match=says):
+        Replay(**options)
 
 
 def test_a_second_run_finds_the_table_of_the_first(server: Server) -> None:

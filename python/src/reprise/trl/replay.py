@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +24,8 @@ class Replay:
     Attributes:
         address: of the service; by default that in the environment's REPRISE_ADDRESS, or else a service that this
             process starts, with its data in the folder ``replay`` of the trainer's ``output_dir``.
-        table: its name; by default the last part of ``output_dir``. The trainer creates it if it does not exist.
-        fresh: share of each batch that was never handed out as fresh, oldest first. If TRL's ``num_iterations`` is 1,
+        table: its name; by default made of ``output_dir``. The trainer creates it if it does not exist.
+        fresh: share of each batch that was never handed out as fresh, oldest first: 1, 1/2, 1/3 …, or 0. If TRL's ``num_iterations`` is 1,
             each generated batch serves 1 / fresh batches, so that TRL generates as much as is handed out as fresh: with
             0.5 every second time. Queues ignore it.
         capacity: of the table in rollouts; by default two generated batches, those of all processes.
@@ -31,7 +33,7 @@ class Replay:
         max_staleness: optimizer steps after which a rollout leaves the table; None: the capacity alone bounds it.
         weigh: multiply the advantages by the importance weights of the draws.
         token: of the service, if it asks for one.
-        timeout: seconds that a call may take, and the service be away.
+        timeout: of a call in seconds, including a service outage.
         options: more of `reprise.Definition`, such as ``{"age_decay": 20}``.
     """
 
@@ -49,6 +51,12 @@ class Replay:
     def __post_init__(self) -> None:
         if not 0 <= self.fresh <= 1:
             raise Invalid(f"fresh: {self.fresh}: want a share of the batch, from 0 to 1")
+        if self.sampler in QUEUES:
+            return
+        if self.fresh and abs(1 / self.fresh - round(1 / self.fresh)) > 0.05:
+            raise Invalid(f"fresh: {self.fresh}: want 1 over a whole number, such as {1 / round(1 / self.fresh):.3g}")
+        if self.max_staleness == 0:
+            raise Invalid("max_staleness: 0: would be no limit: want at least 1, or None; or sampler fifo")
 
     def iterations(self, given: int) -> int:
         """Return the number of batches that one generated batch serves, of TRL's ``num_iterations``."""
@@ -76,6 +84,8 @@ class Replay:
             raise Invalid(f"capacity: {capacity}: want at least the {batch} rollouts of a batch")
         own = dict(self.options.get("columns", {}), **(CORRECTIONS if corrections else {}))
         options = {"sampler": self.sampler, "max_staleness": self.max_staleness, **self.options, "columns": own}
-        name = self.table or "".join(c if c.isalnum() and c.isascii() else "-" for c in Path(output_dir).name) or "trl"
+        folder = Path(output_dir).resolve()
+        plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in folder.name)[:100]
+        name = self.table or f"{plain}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
         client = connect_or_serve(self.address, Path(output_dir, "replay"), token=self.token, timeout=self.timeout)
-        return client.create(name[:128], capacity=capacity, **options)
+        return client.create(name, capacity=capacity, **options)

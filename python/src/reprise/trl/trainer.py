@@ -160,16 +160,16 @@ class ReplayGRPOTrainer(GRPOTrainer):
         wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
         try:
             batch = self.table.sample(size, fresh=fresh, columns=wanted, timeout=0 if fresh else None)
-        except errors.Starved:
+        except (errors.Starved, errors.Unavailable):
             if not fresh:
                 raise
-            fresh = 0  # some of them left the table undrawn
+            fresh = self._unseen = 0  # some of them left the table undrawn, or the service is away: then this waits
             batch = self.table.sample(size, columns=wanted)
         self._unseen -= fresh
         return batch
 
     def _tensors(self, batch: Batch) -> dict[str, Any]:
-        """Return this process's part of a batch for `_compute_loss`. Where rollouts lack, masked ones fill it up."""
+        """Return this process's part of a batch for `_compute_loss`. Pads a short batch with masked rows."""
         rows = np.arange(self._rows) + self.accelerator.process_index * self._rows
         inputs = layout.tensors(
             Batch(batch.record_batch.take(rows % len(batch)), batch.info),
@@ -214,7 +214,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
             self._tap = None
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         behaviour = inputs.get("sampling_per_token_logps", inputs["old_per_token_logps"])
-        ratio = torch.exp(logps - behaviour).double() * mask
+        ratio = torch.exp((logps - behaviour).double()) * mask
         measured = [inputs["reprise_row"], mask.sum(1), ratio.sum(1), ratio.square().sum(1)]
         self._seen.append(torch.stack([each.double() for each in measured], dim=1))
         return loss
@@ -229,7 +229,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def _report(self) -> None:
         measured = self.accelerator.gather(torch.cat(self._seen)).cpu().numpy()
         self._seen.clear()
-        row, tokens, ratios, squares = measured[measured[:, 1] > 0].T  # without the masked rows that filled it up
+        counted = (measured[:, 1] > 0) & np.isfinite(measured).all(axis=1)  # not the masked rows that pad the batch
+        row, tokens, ratios, squares = measured[counted].T
         if not len(row):
             return
         self._metrics["train"]["replay/ess"].append(float(ratios.sum() ** 2 / (tokens.sum() * squares.sum())))
@@ -273,6 +274,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
 
     def _restore_table(self, saved: Path) -> None:
         """Restore the table that belongs to a checkpoint. Without one, the first batch rewinds the table."""
+        self._unseen = 0
         try:
             self.table.restore(json.loads(saved.read_text())["checkpoint"])
         except (FileNotFoundError, errors.NotFound) as error:
@@ -292,6 +294,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
                 result[0] = do()
             except errors.Error as error:
                 failed[0] = error
+            except Exception as error:  # the other processes wait for an answer
+                failed[0] = errors.Failed(f"{type(error).__name__}: {error}")
         if self.accelerator.num_processes > 1:
             broadcast_object_list(failed)
             if share and failed[0] is None:

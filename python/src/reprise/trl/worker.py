@@ -14,7 +14,7 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from ..batch import Batch
-from ..errors import Invalid, Starved
+from ..errors import Invalid, Starved, Unavailable
 from .replay import Replay
 
 log = logging.getLogger("reprise")
@@ -52,14 +52,15 @@ class RolloutWorker:
         self.table = self.replay.open(output_dir, batch, corrections=False)
         self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(maxsize=batch)
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue(maxsize=4096)
-        self._owed = 0.0  # drawn samples that the fresh share leaves room for
-        self._alive = time.time()
+        self._owed = 0.0  # replayed samples still to be drawn to meet the fresh share
+        self._alive = 0.0  # when a sample was pushed last
         self._failed: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reprise-rollout-worker", daemon=True)
 
     def start(self) -> None:
         """Begin to push samples."""
+        self._alive = time.time()
         if self._worker is not None:
             self._worker.start()
         self._thread.start()
@@ -73,7 +74,7 @@ class RolloutWorker:
             self._thread.join()
 
     def update_model_version(self, model_version: int) -> None:
-        """Take the trainer's version. A lower one, of a trainer that loaded a checkpoint, rewinds the table."""
+        """Take the trainer's version. If the table is ahead of it, rewind the table, which drops newer rollouts."""
         if self.table.info().version > model_version:
             self.table.rewind(model_version)
         self.table.advance(model_version)
@@ -99,9 +100,10 @@ class RolloutWorker:
                 self._insert(fresh)
                 self._push(fresh)
                 self._owed += len(fresh) * (1 / self.replay.fresh - 1)
-                drawn = self._draw(min(int(self._owed), self._batch), timeout=0)
-                self._owed -= int(self._owed)  # an empty table owes nothing later
-                self._push(drawn)
+                while self._owed >= 1 and not self._stop.is_set():
+                    drawn = self._draw(min(int(self._owed), self._batch), timeout=0)
+                    self._owed = self._owed - len(drawn) if drawn else 0.0  # an empty table owes nothing later
+                    self._push(drawn)
         except BaseException as error:  # the trainer asks for it
             self._failed = error
 
@@ -121,7 +123,7 @@ class RolloutWorker:
             return out
 
     def _insert(self, samples: list[RolloutSample]) -> None:
-        rows = [sample for sample in samples if sample.completion_mask.any()]
+        rows = [s for s in samples if s.completion_mask.any() and np.isfinite(s.old_log_probs).all()]
         if not rows:
             return
         masks = [np.asarray(sample.completion_mask, np.uint8) for sample in rows]
@@ -144,7 +146,7 @@ class RolloutWorker:
             return []
         try:
             batch = self.table.sample(size, columns=COLUMNS, timeout=timeout)
-        except Starved:
+        except (Starved, Unavailable):  # the next call waits for the service
             return []
         self._measure(
             {
@@ -183,7 +185,6 @@ def _samples(batch: Batch, weigh: bool) -> list[RolloutSample]:
     """Return drawn rollouts as TRL's samples. Their groups have negative numbers, unlike those that TRL makes."""
     tokens, masks, logprobs, versions = (batch.ragged(name) for name in ("tokens", "mask", "logprobs", "versions"))
     advantages = batch.column("advantage") * (batch.weights if weigh else 1)
-    groups = np.unique(batch.groups, return_inverse=True)[1]
     out = []
     for row, meta in enumerate(batch.column("meta")):
         prompt, completion, metrics = json.loads(dict(meta or []).get("trl", "[[], [], {}]"))
@@ -196,7 +197,7 @@ def _samples(batch: Batch, weigh: bool) -> list[RolloutSample]:
                 old_log_probs=logprobs[row].astype(np.float32),
                 advantage=float(advantages[row]),
                 model_version=int(versions[row][masks[row] != 0].min()),
-                group_id=-1 - int(groups[row]),
+                group_id=-1 - int(batch.groups[row]),
                 metrics=metrics,
             )
         )
