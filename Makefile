@@ -40,7 +40,7 @@ build: ## build bin/reprise
 	@mkdir -p bin
 	$(GO) build -buildvcs=auto -o bin/reprise ./cmd/reprise # results name the commit that made them
 
-wheels: .venv-python/ready ## build the Python package with the program for Linux and macOS, x86-64 and ARM; writes dist/*.whl
+wheels: .venv-python/ready ## build Python wheels with the program for Linux and macOS, x86-64 and ARM; writes dist
 	@mkdir -p dist
 	@for wheel in $(WHEELS); do \
 		os=$${wheel%%/*}; platform=$${wheel##*/}; arch=$${wheel#*/}; arch=$${arch%%/*}; \
@@ -91,7 +91,7 @@ test-torch: build .venv-python/ready ## run the tests of reprise.torch; installs
 
 TRLS := 0.29.1 1.0.0 1.8.0 # beside the newest, which is in requirements-trainers.txt
 
-test-trainers: build ## run reprise.trl in four versions of the real TRL; .venv-trainers takes 6 GB; skipped without PyPI
+test-trainers: build ## run reprise.trl in four versions of TRL; installs 6 GB; skipped without PyPI
 	@if $(MAKE) --no-print-directory .venv-trainers/ready; then \
 		export PYTHONDONTWRITEBYTECODE=1 REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; cd python; \
 		for version in $(TRLS); do \
@@ -109,12 +109,12 @@ test-trainers: build ## run reprise.trl in four versions of the real TRL; .venv-
 		--target .venv-trainers/trl-$$version trl==$$version || exit 1; done
 	@touch $@
 
-test-frameworks: build .venv-python/ready ## run the tests of the adapters with the code of the frameworks; installs PyTorch and what they import
+test-frameworks: build .venv-python/ready ## run reprise.slime with the code of slime; installs PyTorch
 	@.venv-python/bin/pip install --quiet -r python/requirements-frameworks.txt
 	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q -rs tests/test_slime.py
 
 # Ray listens on every address of the machine, so its tests see loopback alone.
-test-verl: build ## run the tests of reprise.verl; installs verl and PyTorch (6 GB) into .venv-verl; skipped without PyPI or namespaces
+test-verl: build ## run reprise.verl in verl; installs 6 GB; skipped without PyPI or network namespaces
 	@if ! unshare -rn sh -c 'ip link set lo up' 2>/dev/null; then echo "SKIPPED: the tests of reprise.verl need unshare and ip, and network namespaces"; \
 	elif $(MAKE) --no-print-directory .venv-verl/ready; then \
 		cd python && PYTHONDONTWRITEBYTECODE=1 RAY_AUTH_MODE=disabled OMP_NUM_THREADS=1 \

@@ -1,4 +1,4 @@
-"""Does replay pay in TRL? Plain GRPO, TRL's own reuse and reprise.trl, on a pretrained story model of 656,000 parameters.
+"""Does replay pay in TRL? Plain GRPO, TRL's own reuse and reprise.trl, on a story model of 656,000 parameters.
 
 The task is `words` of reprise train: the reward is the share of given words in the continuation of a story's opening.
 Arms share seeds. A batch of 32 rollouts is generated at once; plain TRL makes one update with each, the others two or

@@ -1,4 +1,4 @@
-"""GRPO with replay in plain PyTorch: a small transformer learns to add. Each update generates half of what it trains on.
+"""GRPO with replay in plain PyTorch: a small transformer learns to add, and generates half of what it trains on.
 
     python examples/torch_grpo.py
     torchrun --nproc_per_node 2 examples/torch_grpo.py     # two ranks, DistributedDataParallel over gloo

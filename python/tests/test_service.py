@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import math
 import os
 import pathlib
@@ -577,3 +578,17 @@ def test_a_lease_is_used_once_acknowledged_and_goes_back_when_released(table: Cr
     assert sorted(left.ids.tolist()) == sorted([*ids[:2], *ids[4:]])
     t.acknowledge(left.info.batch)
     assert len(t) == 0
+
+
+def test_a_draw_that_does_not_wait_for_rollouts_outlasts_a_restart(tmp_path: pathlib.Path) -> None:
+    running = Server("--data", str(tmp_path))
+    try:
+        with reprise.connect(running.address) as client, concurrent.futures.ThreadPoolExecutor() as pool:
+            t = client.create("t", capacity=16)
+            t.insert(rollouts(LENGTHS))
+            running.stop(signal.SIGKILL)
+            drawn = pool.submit(t.sample, 2, timeout=0)
+            running = Server("--data", str(tmp_path), listen=running.address.removeprefix("grpc://"))
+            assert len(drawn.result(timeout=120)) == 2
+    finally:
+        running.stop()

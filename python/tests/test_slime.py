@@ -6,6 +6,9 @@ import argparse
 import http.server
 import importlib.util
 import json
+import os
+import pathlib
+import subprocess
 import sys
 import threading
 import types
@@ -14,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sources
 from conftest import Server
 
 import reprise
@@ -24,6 +26,25 @@ for needed in ("torch", "httpx", "aiohttp", "tqdm", "pylatexenc", "PIL"):
 
 COMMIT = "624b824a898ab0ec1fcb4d373004c7f3852bf515"  # slime 0.3.1 and later, August 2026
 PROMPT = [11, 12, 13]
+
+
+def sources() -> pathlib.Path:
+    """Return a folder with slime's sources, which have no package, or skip the tests where GitHub is not reached."""
+    cache = pathlib.Path(os.environ.get("REPRISE_SOURCES", pathlib.Path.home() / ".cache" / "reprise" / "sources"))
+    folder = cache / f"THUDM-slime-{COMMIT}"
+    if not (folder / ".git" / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        url = "https://github.com/THUDM/slime"
+        for command in (["init", "-q"], ["fetch", "-q", "--depth", "1", url, COMMIT], ["checkout", "-qf", COMMIT]):
+            try:
+                ran = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, timeout=300,
+                                     env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})  # fmt: skip
+            except (OSError, subprocess.TimeoutExpired) as error:
+                pytest.skip(f"{url} at {COMMIT}: {error}")
+            if ran.returncode:
+                pytest.skip(f"{url} at {COMMIT}: {ran.stderr.strip()}")
+        (folder / ".git" / "done").touch()
+    return folder
 
 
 class Tokenizer:
@@ -36,7 +57,7 @@ def adapter() -> Iterator[Any]:
     """reprise.slime, imported with slime's sources. Stubs of ray and transformers stand in where those are missing."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(sources.checkout("THUDM/slime", COMMIT)))
+        patch.syspath_prepend(str(sources()))
         stubs = {
             "ray": {"_private": types.SimpleNamespace(services=None)},
             "transformers": {"AutoTokenizer": Tokenizer, "AutoProcessor": Tokenizer,

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ class Put:
         self.table, self.schema, self._seconds = table, schema, seconds
         self._ends = time.monotonic() + 2 * seconds
         self._used = False
+        self.lasts = not any(pa.types.is_dictionary(kind) for kind in _within(schema))
+        """Whether it may be kept: the service keeps the dictionaries of a stream until it ends."""
         options = flight.FlightCallOptions(timeout=2 * seconds, headers=headers)
         self._writer, self._answers = client.do_put(flight.FlightDescriptor.for_path(table), schema, options)
 
@@ -66,6 +69,15 @@ class Put:
             pass  # it had ended
 
 
+def _within(schema: pa.Schema) -> Iterator[pa.DataType]:
+    """Return the types of a schema, with those inside lists and structs."""
+    left = list(schema.types)
+    while left:
+        kind = left.pop()
+        yield kind
+        left += [kind.field(i).type for i in range(kind.num_fields)]
+
+
 class Puts:
     """The streams of a connection that no insertion uses now. Threads may share it."""
 
@@ -87,9 +99,8 @@ class Puts:
         return None
 
     def keep(self, put: Put) -> None:
-        """Keep a stream for other insertions. The service keeps the dictionaries of a stream until it ends, so one
-        whose schema has some is ended."""
-        if any("dictionary<" in str(kind) for kind in put.schema.types):
+        """Keep a stream for other insertions, or end it if it should not last."""
+        if not put.lasts:
             put.end()
             return
         with self._lock:

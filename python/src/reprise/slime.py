@@ -7,7 +7,7 @@
 
 .. code-block:: yaml
 
-    reprise: {address: "grpc://127.0.0.1:7447", table: slime, fresh: 0.5, capacity: 1024, max_staleness: 4}
+    reprise: {table: slime, fresh: 0.5, capacity: 1024, max_staleness: 4}
 
 Of each batch slime generates the fresh share, and the rest is drawn from the table, whole groups at a time. Versions
 are rollout ids, minus the weight updates that a sample's oldest tokens lag behind the newest.
@@ -20,6 +20,7 @@ import hashlib
 import json
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ from slime.utils.types import Sample
 
 from .adapters import layout
 from .batch import Batch
-from .client import connect
-from .errors import Invalid, Starved, Unavailable
+from .errors import Invalid, Starved
+from .service import connect_or_serve
 
 _COLUMNS = (
     "tokens", "response_length", "loss_mask", "rollout_log_probs", "rollout_top_p_token_ids",
@@ -49,16 +50,18 @@ class DataSource(RolloutDataSourceWithBuffer):
 
     Args:
         args: slime's. ``args.reprise`` (of the file ``--custom-config-path``) has ``address``, ``table`` and ``fresh``,
-            the share of each batch that is generated, in (0, 1]; its other keys are the table's (`Definition`).
+            the share of each batch that is generated, in (0, 1]; its other keys are the table's (`Definition`). Without
+            an address, here or in the environment's REPRISE_ADDRESS, this process serves ``replay`` in ``args.save``.
     """
 
     def __init__(self, args: Namespace) -> None:
         super().__init__(args)
-        options = {"address": "grpc://127.0.0.1:7447", "table": "slime", "fresh": 0.5, **getattr(args, "reprise", {})}
+        options = {"address": None, "table": "slime", "fresh": 0.5, **getattr(args, "reprise", {})}
         self.fresh = options.pop("fresh")
         if not 0 < self.fresh <= 1:
             raise Invalid(f"reprise.fresh: {self.fresh}: want a share above 0, at most 1")
-        client, name = connect(options.pop("address")), options.pop("table")
+        folder = Path(getattr(args, "save", None) or ".", "replay")
+        client, name = connect_or_serve(options.pop("address"), folder), options.pop("table")
         self.table = client.create(name, unit="group", group_size=args.n_samples_per_prompt, **options)
 
     def load(self, rollout_id: int | None = None) -> None:
@@ -73,7 +76,7 @@ class DataSource(RolloutDataSourceWithBuffer):
         size = self.args.n_samples_per_prompt
         try:
             batch = self.table.sample(groups * size, timeout=0) if groups else None
-        except (Starved, Unavailable):
+        except Starved:
             batch = None
         if batch is None:
             return [], {"replay/groups": 0}

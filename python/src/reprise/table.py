@@ -199,7 +199,7 @@ class Table:
             request_id: names the request, for callers that may die: who repeats it gets the same batch, with
                 ``info.repeated`` if it had been acknowledged. Random by default.
             timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: do not
-                wait.
+                wait for that, but up to the client's timeout for a service that is away.
 
         Raises:
             Starved: too little within the timeout.
@@ -234,7 +234,8 @@ class Table:
             return held
 
         try:
-            batch = self._connection.converse(self.name, talk, timeout=wait)
+            # Without a wait the service answers at once, and the time is for an outage alone.
+            batch = self._connection.converse(self.name, talk, timeout=wait or self._connection.timeout)
         except errors.NoLease:
             if held is None:
                 raise

@@ -32,7 +32,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from .adapters import layout
 from .arrays import Array
 from .batch import Batch
-from .errors import Invalid, Starved, Unavailable
+from .errors import Invalid, Starved
 from .rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
 from .service import connect_or_serve
 from .table import Table
@@ -49,6 +49,9 @@ _REFUSED = {
     "teacher_logprobs": "distillation.enabled=false",
 }
 """Fields that verl would drop from the whole batch if replayed rows lacked them, and what switches them off."""
+
+BEFORE_REWIND = "before-rewind"
+"""Checkpoint of the table that exists while a restarted trainer takes it back to its own version."""
 
 _UNREPORTED = ("td_error", "gradient_norm")
 """Priority bases that a trainer must report; verl tells its sampler nothing after an update."""
@@ -205,18 +208,33 @@ class RepriseReplayBuffer(ReplayBuffer):
     def _advance(self, version: int) -> dict[str, int]:
         """Bring the table to the version of the trainer's weights, back to it after a restart."""
         if not self._resumed:
+            if self._has_checkpoint():
+                self.table.restore(BEFORE_REWIND)
+            kept = self._rewind(version) if self.table.info().version > version else None
             self._resumed = True
-            if self.table.info().version > version:
-                return self._rewind(version)
+            if kept is not None:
+                return kept
         self.table.advance(version)
         return {}
+
+    def _has_checkpoint(self) -> bool:
+        """Tell whether there is the checkpoint of a rewind: a trainer died during it, or it is not over."""
+        try:
+            return any(saved.name == BEFORE_REWIND for saved in self.table.checkpoints())
+        except Invalid:  # the service keeps nothing on disk
+            return False
 
     def _rewind(self, version: int) -> dict[str, int]:
         """Go back to a trainer's checkpoint without losing what was generated since.
 
         Rollouts of the d-th update after the checkpoint enter again as those of the d-th before it: the weights that
-        generated them are d updates away from the restored ones either way. What max_staleness would refuse leaves.
+        generated them are d updates away from the restored ones either way. What max_staleness would refuse leaves. A
+        checkpoint holds all of them until it is over.
         """
+        try:
+            self.table.checkpoint(BEFORE_REWIND)
+        except Invalid as error:  # the service keeps nothing on disk
+            _log.warning("table %s: a crash while it goes back may lose rollouts: %s", self.table.name, error)
         table = self.table.export()
         limit = self.table.info().definition.get("max_staleness")
         oldest = version - int(limit) if limit else 0
@@ -238,9 +256,13 @@ class RepriseReplayBuffer(ReplayBuffer):
         if keep.any():
             known = [name for name in table.column_names if name in {**TOKEN_COLUMNS, **ROW_COLUMNS, **OTHER_COLUMNS}]
             offsets = np.concatenate([[0], np.cumsum(np.asarray(flat.value_lengths()))]).astype(np.int32)
-            again = pa.ListArray.from_arrays(pa.array(offsets), pa.array(mirrored.astype(np.int32)))
-            table = table.select(known).set_column(known.index("versions"), "versions", again)
-            self.table.insert(table.filter(pa.array(keep)))
+            relabelled = pa.ListArray.from_arrays(pa.array(offsets), pa.array(mirrored.astype(np.int32)))
+            table = table.select(known).set_column(known.index("versions"), "versions", relabelled)
+            again = table.filter(pa.array(keep)).sort_by("group")
+            for first in range(0, again.num_rows, 64 * self.group_size):  # a message has a limit
+                self.table.insert(again.slice(first, 64 * self.group_size))
+        if self._has_checkpoint():
+            self.table.delete_checkpoint(BEFORE_REWIND)
         return {"replay/resumed_rows": int(keep.sum()), "replay/lost_rows": int(lost.sum())}
 
     def _draw(self, groups: int) -> Batch | None:
@@ -250,7 +272,7 @@ class RepriseReplayBuffer(ReplayBuffer):
             return None
         try:
             return self.table.sample(groups * self.group_size, timeout=0)
-        except (Starved, Unavailable):  # the table's min_size or limiter; or the insertion waits for the service
+        except Starved:  # the table's min_size or limiter
             return None
 
     def _put(self, batch: Batch, fresh: KVBatchMeta, data: Any, global_steps: int) -> KVBatchMeta:

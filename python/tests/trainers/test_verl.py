@@ -136,9 +136,7 @@ def trainer(server: Server, client: reprise.Client, request: pytest.FixtureReque
         return made
 
     yield make
-    for partition, keys in (tq.kv_list() or {}).items():
-        if keys:
-            tq.kv_clear(keys=list(keys), partition_id=partition)
+    empty()
     for info in client.list():
         client.drop(info.name)
 
@@ -151,6 +149,13 @@ def sample(trainer: Any, step: int, prompts: int = 2) -> tuple[KVBatchMeta, dict
 
 def fields(meta: KVBatchMeta, *names: str) -> Any:
     return tq.kv_batch_get(keys=meta.keys, partition_id=meta.partition_id, select_fields=list(names) or None)
+
+
+def empty() -> None:
+    """Take everything out of TransferQueue."""
+    for partition, keys in (tq.kv_list() or {}).items():
+        if keys:
+            tq.kv_clear(keys=list(keys), partition_id=partition)
 
 
 def clear(meta: KVBatchMeta) -> None:
@@ -340,6 +345,35 @@ def test_a_trainer_that_died_replays_what_was_generated_before(
         versions = table.versions.map(max)
         assert versions.max() == 10 and (versions == 9).sum() == 2 * 2 * N  # of version 11: one after, now one before
         assert table.groupby("group").size().eq(N).all()
+        clear(meta)
+    finally:
+        server.stop()
+
+
+def test_a_trainer_that_dies_while_it_goes_back_loses_nothing(
+    trainer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    server, engine = Server("--data", str(tmp_path)), Engine()
+    try:
+        made = trainer(address=server.address, capacity=100)
+        for step in range(1, 4):
+            engine.generate(step, 2)
+            clear(sample(made, step)[0])
+        dying = trainer(address=server.address, capacity=100)
+
+        def die(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        engine.generate(2, 2)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(reprise.Table, "insert", die)
+            sample(dying, 2)
+        empty()  # TransferQueue dies with the trainer
+        again = trainer(address=server.address, capacity=100)
+        engine.generate(2, 2)
+        meta, metrics = sample(again, 2)
+        assert metrics["replay/resumed_rows"] == 2 * N and metrics["replay/lost_rows"] == 0
+        assert len(again.replay_buffer.table) == 4 * 2 * N and again.replay_buffer.table.checkpoints() == []
         clear(meta)
     finally:
         server.stop()

@@ -25,9 +25,9 @@ class Replay:
         address: of the service; by default that in the environment's REPRISE_ADDRESS, or else a service that this
             process starts, with its data in the folder ``replay`` of the trainer's ``output_dir``.
         table: its name; by default made of ``output_dir``. The trainer creates it if it does not exist.
-        fresh: share of each batch that was never handed out as fresh, oldest first: 1, 1/2, 1/3 …, or 0. If TRL's ``num_iterations`` is 1,
-            each generated batch serves 1 / fresh batches, so that TRL generates as much as is handed out as fresh: with
-            0.5 every second time. Queues ignore it.
+        fresh: share of each batch that was never handed out as fresh, oldest first: 1, 1/2, 1/3 …, or 0. If TRL's
+            ``num_iterations`` is 1, each generated batch serves 1 / fresh batches, so that TRL generates as much as is
+            handed out as fresh: with 0.5 every second time. Queues ignore it.
         capacity: of the table in rollouts; by default two generated batches, those of all processes.
         sampler: ``prioritized``, ``distinct``, ``uniform`` …, or a queue: ``fifo`` or ``lifo``.
         max_staleness: optimizer steps after which a rollout leaves the table; None: the capacity alone bounds it.

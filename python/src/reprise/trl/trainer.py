@@ -143,7 +143,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         """Insert, and return a batch for all processes: fewer rollouts if the table has fewer, None if it has none."""
         step, want = self.state.global_step, self._rows * self.accelerator.num_processes
         begins = not 0 <= self._version <= step
-        if begins and self.table.info().version > step:  # of an earlier run, or newer than the checkpoint that was loaded
+        if begins and self.table.info().version > step:  # of an earlier run, or of after the checkpoint
             self.table.rewind(step)
         info, count, self._version = self.table.advance(step), 0, step
         if columns is not None:
@@ -160,10 +160,10 @@ class ReplayGRPOTrainer(GRPOTrainer):
         wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
         try:
             batch = self.table.sample(size, fresh=fresh, columns=wanted, timeout=0 if fresh else None)
-        except (errors.Starved, errors.Unavailable):
+        except errors.Starved:
             if not fresh:
                 raise
-            fresh = self._unseen = 0  # some of them left the table undrawn, or the service is away: then this waits
+            fresh = self._unseen = 0  # some of them left the table undrawn
             batch = self.table.sample(size, columns=wanted)
         self._unseen -= fresh
         return batch

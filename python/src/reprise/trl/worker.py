@@ -14,7 +14,7 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from ..batch import Batch
-from ..errors import Invalid, Starved, Unavailable
+from ..errors import Invalid, Starved
 from .replay import Replay
 
 log = logging.getLogger("reprise")
@@ -94,14 +94,17 @@ class RolloutWorker:
         try:
             while not self._stop.is_set():
                 if self._worker is None:
-                    self._push(self._draw(self._batch, timeout=1))
+                    drawn = self._draw(self._batch)
+                    self._push(drawn)
+                    if not drawn:
+                        self._stop.wait(1)
                     continue
                 fresh = self._generated()
                 self._insert(fresh)
                 self._push(fresh)
                 self._owed += len(fresh) * (1 / self.replay.fresh - 1)
                 while self._owed >= 1 and not self._stop.is_set():
-                    drawn = self._draw(min(int(self._owed), self._batch), timeout=0)
+                    drawn = self._draw(min(int(self._owed), self._batch))
                     self._owed = self._owed - len(drawn) if drawn else 0.0  # an empty table owes nothing later
                     self._push(drawn)
         except BaseException as error:  # the trainer asks for it
@@ -138,15 +141,14 @@ class RolloutWorker:
             meta=[{"trl": _messages(row)} for row in rows],
         )
 
-    def _draw(self, size: int, timeout: float) -> list[RolloutSample]:
+    def _draw(self, size: int) -> list[RolloutSample]:
         """Draw samples, none if the table has none."""
         size = min(size, self.table.info().present)
         if not size:
-            self._stop.wait(timeout)
             return []
         try:
-            batch = self.table.sample(size, columns=COLUMNS, timeout=timeout)
-        except (Starved, Unavailable):  # the next call waits for the service
+            batch = self.table.sample(size, columns=COLUMNS, timeout=0)
+        except Starved:
             return []
         self._measure(
             {
