@@ -254,13 +254,13 @@ func TestTheDashboardIsDrawnAtEverySize(t *testing.T) {
 			}
 			c.watch.ServeHTTP(&framed{ResponseWriter: answer}, r)
 		}))
+		defer server.Close()
 		arguments := []string{"--virtual-time-budget=500", "--window-size=" + c.size,
 			"--screenshot=" + filepath.Join(folder, name+".png")}
 		if c.dark {
 			arguments = append(arguments, "--blink-settings=preferredColorScheme=0")
 		}
 		browsertest.Run(t, append(arguments, server.URL+c.path)...)
-		server.Close()
 		if colours, size := painted(t, filepath.Join(folder, name+".png")); size != c.size || colours < 4 {
 			t.Errorf("%s: the picture is of %s with %d colours: want %s, and more colours than an unstyled page has",
 				name, size,
