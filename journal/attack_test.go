@@ -34,7 +34,7 @@ func TestAttackAJournalTakenAwayIsNoticedBeforeItAcknowledges(t *testing.T) {
 				insert := func() error {
 					_, err := table.Insert(ctx, aGroup(random, 2, 5, 0))
 					must(t, err)
-					if mode == Interval { // whose Commit promises nothing yet
+					if mode == Interval { // whose Commit does not touch the file
 						return j.Flush(ctx)
 					}
 					return j.Commit(ctx)

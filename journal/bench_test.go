@@ -15,7 +15,7 @@ import (
 // BenchmarkCommit has 16 clients insert groups of 16 rollouts, each waiting for its commit. It reports rollouts/s,
 // payload bytes/s, and the ratio to sequential writes of 4 MB with an fsync each in the same run.
 func BenchmarkCommit(b *testing.B) {
-	for _, sync := range []Sync{Always, Off} {
+	for _, sync := range []Sync{Always, Interval, Off} {
 		for _, tokens := range []int{1000, 32768} {
 			b.Run(fmt.Sprintf("sync=%s/tokens=%d", sync, tokens),
 				func(b *testing.B) { benchmarkCommit(b, sync, tokens) })

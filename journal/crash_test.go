@@ -29,8 +29,7 @@ func crashes(t *testing.T) int {
 	return n
 }
 
-// After a kill at any moment under load, everything acknowledged is there, once, and the counts balance. With interval
-// the journal holds the table as of some moment.
+// After a kill at any moment under load, everything acknowledged is there, once, and the counts balance.
 func TestAcknowledgedDataSurvivesKill(t *testing.T) {
 	for _, mode := range []Sync{Always, Off, Interval} {
 		for _, kind := range []string{"queue", "window"} {
@@ -89,14 +88,6 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 		held[h.ID] = h.Rollout
 	}
 	last := rollout.ID(statsOf(table).Inserted)
-	if mode == Interval { // whose acknowledgements promise nothing yet
-		*p = *newPromises()
-		for id, r := range held {
-			if i, err := strconv.Atoi(r.Text); err != nil || !same(r, childRollout(r.PromptID, i)) {
-				t.Fatalf("rollout %d is not what was inserted", id)
-			}
-		}
-	}
 	if problem := p.broken(kind, held, last); problem != "" {
 		t.Fatalf("%s\n%s", problem, recovery)
 	}

@@ -85,7 +85,7 @@ func fillAndFree(t *testing.T, folder string, mode Sync, kind replay.Options) {
 		}
 		crashed := o // as a crash now leaves it
 		crashed.Path = filepath.Join(t.TempDir(), "crashed.journal")
-		must(t, os.WriteFile(crashed.Path, must2(os.ReadFile(o.Path))(t), 0o600))
+		copyFiles(t, o.Path, crashed.Path)
 		_, recovered, _ := reopenAndClose(t, crashed, kind)
 		balanced(t, recovered)
 		if s := statsOf(recovered); s.Inserted < acknowledged.Inserted || s.Acknowledged < acknowledged.Acknowledged {
@@ -108,7 +108,7 @@ func fillAndFree(t *testing.T, folder string, mode Sync, kind replay.Options) {
 	j, again, _ := reopen(t, o, kind)
 	sameTables(t, table, again)
 	must(t, j.Close())
-	must(t, os.Remove(o.Path))
+	must(t, Remove(o.Path))
 }
 
 // Callers that ask again while the disk fills and empties are acknowledged in the end, and nothing of theirs is lost. A

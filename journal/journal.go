@@ -64,9 +64,10 @@ const (
 	// is followed by fdatasync twice: after its pages, and after the page that makes them the file's content.
 	Always Sync = "always"
 
-	// Interval: [Journal.Commit] returns at once. Changes are written every interval in one transaction, synced as with
-	// Always. A crash or a loss of power loses at most what came after the last transaction, and leaves the table as of
-	// that.
+	// Interval: what [Journal.Commit] returned for was given to the operating system, in a log beside the file. Every
+	// interval it is written in one transaction, synced as with Always. It survives the end of the process, kill -9
+	// included. A loss of power loses at most what came after the last transaction, and leaves the table as of a moment
+	// after that.
 	Interval Sync = "interval"
 
 	// Off: what [Journal.Commit] returned for was given to the operating system, without fdatasync. It survives the end
@@ -141,6 +142,7 @@ type Journal struct {
 	stop    chan struct{} // closed by Close
 	done    chan struct{} // closed when both goroutines have ended
 	queue   queue
+	log     *cutLog // with Interval, otherwise nil
 
 	table     atomic.Pointer[replay.Table] // changed by the goroutine that cuts
 	lastState []byte                       // the table's, of the last cut; only for the goroutine that cuts
@@ -191,12 +193,15 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if left, err := segmentsOf(o.Path); err != nil || len(left) > 0 {
+		return nil, cmp.Or(err, fmt.Errorf("creating the journal %s: %s is the log of a journal that was there: put "+
+			"that journal back, or remove its log", o.Path, left[0].path))
+	}
 	s, err := writeAnew(o.Path, definition, o.LockTimeout, b, false)
 	if err != nil {
 		return nil, err
 	}
-	j.start(s)
-	return j, nil
+	return j, j.start(s)
 }
 
 func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
@@ -211,7 +216,13 @@ func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
 }
 
 // start starts the two goroutines: one cuts and encodes, the other writes.
-func (j *Journal) start(s *store) {
+func (j *Journal) start(s *store) error {
+	if j.options.Sync == Interval {
+		if err := s.beginLog(); err != nil {
+			return errors.Join(err, s.db.Close())
+		}
+		j.log = newCutLog(j.options.Path, s.position)
+	}
 	j.store = s
 	j.counters.verified(nil)
 	var both sync.WaitGroup
@@ -221,27 +232,12 @@ func (j *Journal) start(s *store) {
 		both.Wait()
 		close(j.done)
 	}()
+	return nil
 }
 
-// earlyBytes is how many bytes of rollouts may wait for the end of an interval.
-const earlyBytes = 64 << 20
-
-// Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. With
-// [Interval] it returns at once unless too much waits in memory. After a disk error it returns that error; one that
-// wraps [ErrNoSpace] passes once the disk has space.
-func (j *Journal) Commit(ctx context.Context) error {
-	if j.options.Sync != Interval {
-		return j.wait(ctx, false)
-	}
-	switch pending := j.table.Load().ForJournal().Pending(); {
-	case pending > 4*earlyBytes:
-		return j.wait(ctx, false)
-	case pending > earlyBytes:
-		_, err := j.join(false, nil)
-		return err
-	}
-	return cmp.Or(j.Err(), j.Full())
-}
+// Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. After a disk
+// error it returns that error; one that wraps [ErrNoSpace] passes once the disk has space.
+func (j *Journal) Commit(ctx context.Context) error { return j.wait(ctx, false) }
 
 // Flush returns when everything that the table did before the call, and the attached blobs, are on disk, whatever
 // [Options].Sync.
@@ -375,6 +371,9 @@ func (j *Journal) Close() error {
 		err = j.store.db.Close()
 	}
 	j.store = nil
+	if j.log != nil {
+		j.log.endSegment()
+	}
 	if sticky := j.Err(); sticky != nil {
 		return sticky
 	}

@@ -244,43 +244,6 @@ func TestRewriteReplacesTheContent(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestIntervalSyncCommitsAtOnceAndWritesLater(t *testing.T) {
-	o, kind := in(t), replay.Options{Capacity: 16}
-	o.Sync = Interval
-	u := newUser(t, kind, 3)
-	j := create(t, o, u.table)
-	u.insert()
-	must(t, j.Commit(ctx))
-	if n := j.Stats().Commits; n != 0 {
-		t.Errorf("%d transactions were written before the interval was over", n)
-	}
-	want := u.table.ForService().Flow().Present
-	backup(t, j, o.Path+".copy")
-	must(t, j.Flush(ctx))
-	backup(t, j, o.Path+".flushed")
-	must(t, j.Close())
-	for path, n := range map[string]int{o.Path + ".copy": 0, o.Path + ".flushed": want} {
-		j, table, _ := reopen(t, Options{Path: path}, kind)
-		if table.ForService().Flow().Present != n {
-			t.Errorf("%s holds %d rollouts, want %d", path, table.ForService().Flow().Present, n)
-		}
-		must(t, j.Close())
-	}
-
-	o.Path, o.Interval = o.Path+".fast", time.Millisecond
-	fast := newUser(t, kind, 4)
-	j = create(t, o, fast.table)
-	fast.insert()
-	deadline := time.Now().Add(10 * time.Second)
-	for j.Stats().Commits == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("an interval passed and nothing was written")
-		}
-		time.Sleep(time.Millisecond)
-	}
-	must(t, j.Close())
-}
-
 func TestNothingIsWrittenWithoutChanges(t *testing.T) {
 	o := in(t)
 	o.Interval = time.Millisecond

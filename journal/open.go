@@ -28,6 +28,8 @@ type Recovery struct {
 	Lost      int    // rollouts lost to damage; salvaged journals only
 	Dropped   int    // rollouts that were read but left out: parts of groups, or beyond the capacity
 	Salvaged  bool   // Salvage wrote the journal, and it is opened for the first time
+	Logged    int    // cuts that only the log had
+	Torn      int    // bytes of the log that a loss of power has made unreadable
 	Took      time.Duration
 	Blobs     map[string][]byte // by the names of Attach
 }
@@ -37,6 +39,12 @@ func (r *Recovery) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "read %d rollouts of %.1f MB at version %d from %s in %v; %d insertions remembered",
 		r.Rollouts, float64(r.Bytes)/1e6, r.Version, r.Path, r.Took.Round(time.Millisecond), r.Requests)
+	if r.Logged > 0 {
+		fmt.Fprintf(&b, "; the %d latest changes were in its log", r.Logged)
+	}
+	if r.Torn > 0 {
+		fmt.Fprintf(&b, "; the last %d bytes of its log had not reached the disk", r.Torn)
+	}
 	if r.Returned > 0 {
 		fmt.Fprintf(&b, "; %d leased draws released", r.Returned)
 	}
@@ -62,7 +70,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if err := os.Remove(o.Path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
-	c, err := readIntact(o)
+	c, logged, torn, err := readLogged(o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -86,16 +94,42 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	j.start(s)
+	if err := j.start(s); err != nil {
+		return nil, nil, nil, err
+	}
 	r := &Recovery{
 		Path: o.Path, Rollouts: table.ForService().Flow().Present, Bytes: c.bytes, Version: table.Version(),
 		Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
-		Took: time.Since(began), Blobs: c.blobs(),
+		Logged: logged, Torn: torn, Took: time.Since(began), Blobs: c.blobs(),
 	}
 	r.FileBytes, _ = s.size()
 	o.Logger.Debug("opened the journal", "path", o.Path, "recovered", r.String())
 	return j, table, r, nil
+}
+
+// readLogged reads a journal without damage, after it has written what is only in the log to the file.
+func readLogged(o Options) (c *content, logged, torn int, err error) {
+	if c, err = readIntact(o); err != nil {
+		return nil, 0, 0, err
+	}
+	cuts, torn, err := pending(o.Path, c.position)
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("opening the journal %s: %w", o.Path, err)
+	}
+	if len(cuts) > 0 {
+		s, err := openKnown(o, c)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if err := errors.Join(s.apply(cuts), s.db.Close()); err != nil {
+			return nil, 0, 0, err
+		}
+		if c, err = readIntact(o); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	return c, len(cuts), torn, removeLog(o.Path)
 }
 
 // readIntact reads a journal without damage. It waits for another process to close it.
@@ -146,20 +180,26 @@ func (j *Journal) reopen(c *content) (*store, error) {
 				return nil, err
 			}
 		}
+		b.position = c.position
 		return writeAnew(j.options.Path, j.definition, j.options.LockTimeout, b, false)
 	}
-	s, err := openStore(j.options.Path, j.options.LockTimeout)
+	j.lastState = c.state[tableKey]
+	return openKnown(j.options, c)
+}
+
+// openKnown opens a file whose content is known.
+func openKnown(o Options, c *content) (*store, error) {
+	s, err := openStore(o.Path, o.LockTimeout)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.db.Sync(); err != nil { // what a process with Off left to the operating system
-		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", j.options.Path, err), s.db.Close())
+		return nil, errors.Join(fmt.Errorf("opening the journal %s: %w", o.Path, err), s.db.Close())
 	}
-	s.totals = c.totals
+	s.totals, s.position = c.totals, c.position
 	if n := len(c.requests); n > 0 {
 		s.first, s.next = c.requests[0].number, c.requests[n-1].number+1
 	}
-	j.lastState = c.state[tableKey]
 	return s, nil
 }
 
@@ -170,6 +210,7 @@ type content struct {
 	requests []numbered      // in order
 	state    map[string][]byte
 	totals   totals
+	position position
 	table    *replay.State
 	bytes    int64 // of rollouts' records
 }
@@ -380,6 +421,11 @@ func (r *reader) check(c *content) {
 			if n.said != n.have {
 				wrong(n.bucket, "%d records were found, the file says %d", n.have, n.said)
 			}
+		}
+	}
+	if payload := c.state[logKey]; payload != nil {
+		if err := c.position.decode(payload); err != nil {
+			wrong(stateBucket, "the position of the log: %v", err)
 		}
 	}
 	r.checkTableState(c, wrong)

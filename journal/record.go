@@ -43,6 +43,7 @@ const (
 	definitionKey = "definition"
 	tableKey      = "books" // replay.State
 	totalsKey     = "totals"
+	logKey        = "log" // position
 	blobPrefix    = "blob/"
 	requestPrefix = "request/" // replay.Consumed as JSON, by slot; no bytes: forgotten
 )

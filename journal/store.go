@@ -43,6 +43,9 @@ type batch struct {
 	keep     int     // number of requests to keep, the latest ones
 	state    []entry // changed state of the table and blobs
 
+	position position // with Interval: in the log
+	due      bool     // to be written now; otherwise when the interval is over
+
 	bytes int64 // of records
 	arena *arena
 }
@@ -60,6 +63,8 @@ type store struct {
 	totals totals
 	first  uint64 // number of the oldest request
 	next   uint64 // number of the next request
+
+	position position
 
 	unsynced bool // transactions were committed without a sync since the last one
 	pageSize int64
@@ -195,7 +200,7 @@ func (s *store) fill(b *batch) error {
 		}
 		rest = rest[n:]
 	}
-	return s.apply([]*batch{{requests: b.requests, keep: b.keep, state: b.state, uses: b.uses}})
+	return s.apply([]*batch{{requests: b.requests, keep: b.keep, state: b.state, uses: b.uses, position: b.position}})
 }
 
 // apply writes batches, in order, in one transaction.
@@ -205,15 +210,18 @@ func (s *store) apply(batches []*batch) error {
 			if err := s.put(tx, b); err != nil {
 				return err
 			}
+			if b.position.log != 0 {
+				s.position = b.position
+			}
 		}
-		return nil
+		return s.putPosition(tx)
 	})
 }
 
 // update runs a transaction and updates the totals. It does not use bbolt's Update, which would read the whole map
 // after a panic, in a goroutine of its own, where the next fault would end the process.
 func (s *store) update(change func(tx *bbolt.Tx) error) error {
-	before, first, next := s.totals, s.first, s.next
+	before, first, next, position := s.totals, s.first, s.next, s.position
 	number := 0
 	tx, err := s.db.Begin(true)
 	if err == nil {
@@ -230,7 +238,7 @@ func (s *store) update(change func(tx *bbolt.Tx) error) error {
 		}
 	}
 	if err != nil {
-		s.totals, s.first, s.next = before, first, next
+		s.totals, s.first, s.next, s.position = before, first, next, position
 		if disk.IsFull(err) && s.rolledBack(number, err) {
 			err = noSpace(s.path, err)
 		}
@@ -264,6 +272,23 @@ func noSpace(path string, cause error) error {
 	return fmt.Errorf("%w: free space on %s: %w", ErrNoSpace, free, cause)
 }
 
+// putPosition writes up to where the file has the cuts of its log.
+func (s *store) putPosition(tx *bbolt.Tx) error {
+	if s.position.log == 0 {
+		return nil
+	}
+	return putState(tx, logKey, s.position.append(nil))
+}
+
+// beginLog gives the file a log if it has had none.
+func (s *store) beginLog() error {
+	if s.position.log != 0 {
+		return nil
+	}
+	s.position.log = newLogID()
+	return s.update(s.putPosition)
+}
+
 func putState(tx *bbolt.Tx, key string, payload []byte) error {
 	en, err := encodeState(key, payload)
 	if err != nil {
@@ -280,6 +305,9 @@ func (s *store) put(tx *bbolt.Tx, b *batch) error {
 	}
 	for _, id := range b.removed {
 		key := numberKey(uint64(id))
+		if s.totals.Salvaged && rollouts.Get(key) == nil {
+			continue // it was lost
+		}
 		if err := rollouts.Delete(key); err != nil {
 			return err
 		}

@@ -50,6 +50,7 @@ type Report struct {
 	Uses      int // intact records of later uses
 	Requests  int // insertions remembered
 	Salvaged  bool
+	Logged    int      // cuts that are only in the log; Open writes them to the file
 	Damage    []Damage // at most 1,000
 	More      int      // further ones
 
@@ -69,6 +70,9 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "; %d of the rollouts from pages that no intact page leads to, which may have been "+
 			"removed before", r.Orphans)
 	}
+	if r.Logged > 0 {
+		fmt.Fprintf(&b, "; %d later changes in its log", r.Logged)
+	}
 	if r.Salvaged {
 		b.WriteString("; salvaged from a damaged one")
 	}
@@ -87,8 +91,21 @@ func (r *Report) String() string {
 // Verify reads a whole journal that no process has open. The error is of a file that cannot be read; damage is in the
 // report.
 func Verify(path string) (*Report, error) {
-	_, report, err := examine(path, false)
+	c, report, err := examine(path, false)
+	if err == nil && c != nil {
+		report.readLog(c)
+	}
 	return report, err
+}
+
+// readLog returns the cuts of the log, and notes how many they are, or the damage.
+func (r *Report) readLog(c *content) []*batch {
+	cuts, _, err := pending(r.Path, c.position)
+	if err != nil {
+		r.Damage = append(r.Damage, Damage{What: err.Error()})
+	}
+	r.Logged = len(cuts)
+	return cuts
 }
 
 // examine reads a file. With keep the content has the rollouts.
@@ -170,6 +187,7 @@ func Salvage(from, to string) (*Report, error) {
 	if len(r.lost) > 0 {
 		report.Orphans = r.adoptOrphans(c)
 	}
+	logged := report.readLog(c)
 	definition := c.state[definitionKey]
 	if definition == nil {
 		return report, fmt.Errorf("salvaging %s: the definition of its table is lost: %w", from, ErrDamaged)
@@ -183,13 +201,16 @@ func Salvage(from, to string) (*Report, error) {
 		return report, err
 	}
 	c.fill(report)
-	return report, s.db.Close()
+	if len(logged) > 0 {
+		err = s.apply(logged)
+	}
+	return report, errors.Join(err, s.db.Close())
 }
 
 // batch returns the content as a batch that replaces everything.
 func (c *content) batch() (*batch, error) {
 	c.applyUses()
-	b := &batch{rewrite: true, all: c.rollouts, keep: len(c.requests)}
+	b := &batch{rewrite: true, all: c.rollouts, keep: len(c.requests), position: c.position}
 	for _, q := range c.requests {
 		b.requests = append(b.requests, q.Insertion)
 	}

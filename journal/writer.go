@@ -27,6 +27,7 @@ type queue struct {
 	changed sync.Cond
 	batches []*batch
 	bytes   int64
+	due     bool      // a batch is to be written now
 	writing bool      // the batches taken last
 	held    bool      // for lack of space
 	retry   time.Time // not before, while held
@@ -47,12 +48,13 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	}
 	q.batches = append(q.batches, b)
 	q.bytes += b.bytes
+	q.due = q.due || b.due || q.bytes > queueBytes/2
 	q.changed.Broadcast()
 	return true, q.held
 }
 
-// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held,
-// and returns none only after the end.
+// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is due and not
+// held, and returns none only after the end.
 func (q *queue) take(wait bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,11 +62,11 @@ func (q *queue) take(wait bool) []*batch {
 		q.writing = false
 		q.changed.Broadcast()
 	}
-	for wait && (len(q.batches) == 0 || q.held) && !q.ended {
+	for wait && (len(q.batches) == 0 || q.held || !q.due) && !q.ended {
 		q.changed.Wait()
 	}
 	all := q.batches
-	q.batches, q.bytes, q.held, q.writing = nil, 0, false, true
+	q.batches, q.bytes, q.due, q.held, q.writing = nil, 0, false, false, true
 	q.changed.Broadcast()
 	return all
 }
@@ -97,7 +99,7 @@ func (q *queue) again() bool {
 	if time.Now().Before(q.retry) {
 		return false
 	}
-	q.held = false
+	q.held, q.due = false, true
 	q.changed.Broadcast()
 	for !q.held && !q.broken && (len(q.batches) > 0 || q.writing) {
 		q.changed.Wait()
@@ -157,6 +159,12 @@ func (j *Journal) cutLoop() {
 			return
 		}
 		b.sync = b.sync || last
+		logged := j.log != nil && j.log.add(b)
+		if logged && !b.sync {
+			b.round.finish(nil)
+			b.round = nil
+		}
+		b.due = timed || b.sync || !logged
 		ok, held := j.queue.push(b)
 		if !ok {
 			r.finish(j.Err())
@@ -275,6 +283,9 @@ func (j *Journal) writeLoop() {
 			j.gather(waiters, min(took/2, longestGathering))
 			batches = append(batches, j.queue.take(false)...)
 		}
+		if j.log != nil {
+			j.log.rotate()
+		}
 		began := time.Now()
 		wrote, err := j.write(batches)
 		if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
@@ -294,6 +305,7 @@ func (j *Journal) writeLoop() {
 		}
 		if err == nil {
 			j.setFull(nil)
+			j.discardLog()
 		}
 		waiters, took = j.counters.waiting.Load(), time.Since(began)
 		j.answerCallers(batches, err)
@@ -302,6 +314,16 @@ func (j *Journal) writeLoop() {
 			j.answerCallers(j.queue.take(false), err)
 			return
 		}
+	}
+}
+
+// discardLog removes what the file has from the log.
+func (j *Journal) discardLog() {
+	if j.log == nil {
+		return
+	}
+	if err := j.log.discard(j.store.position); err != nil {
+		j.options.Logger.Warn("a segment of the journal's log stays until the journal is opened again", "error", err)
 	}
 }
 

@@ -161,7 +161,6 @@ type changeLog struct {
 	slots    []int32 // that have a mark
 	removed  []rollout.ID
 	consumed []Consumed
-	bytes    int64 // of payload inserted since the last cut and still present
 }
 
 const (
@@ -182,10 +181,7 @@ func (l *changeLog) mark(slot int32, mark uint8) {
 	l.marks[slot] |= changeListed | mark
 }
 
-func (l *changeLog) inserted(slot int32, bytes int64) {
-	l.mark(slot, changeEntered)
-	l.bytes += bytes
-}
+func (l *changeLog) inserted(slot int32) { l.mark(slot, changeEntered) }
 
 func (l *changeLog) changed(slot int32) { l.mark(slot, changeUsage) }
 
@@ -195,7 +191,6 @@ func (l *changeLog) evicted(slot int32, it *item) {
 		entered := l.marks[slot]&changeEntered != 0
 		l.marks[slot] &= changeListed
 		if entered {
-			l.bytes -= it.Bytes
 			return
 		}
 	}
@@ -221,7 +216,7 @@ func (t *Table) track() {
 		s.changes.consumed = slices.Collect(maps.Values(s.consumed.bySlot))
 		for slot, r := range s.rollouts {
 			if r != nil && !s.items[slot].is(evicted) {
-				s.changes.inserted(int32(slot), s.items[slot].Bytes)
+				s.changes.inserted(int32(slot))
 			}
 		}
 	}
@@ -279,7 +274,7 @@ func (s *shard) cut(c *Changes) {
 			c.Changed = append(c.Changed, s.usageAt(slot, leased))
 		}
 	}
-	l.slots, l.bytes = l.slots[:0], 0
+	l.slots = l.slots[:0]
 }
 
 // freshOnLease is the slots with an unsettled draw as fresh: a rebuilt table has them back as fresh.
@@ -340,19 +335,6 @@ func (t *Table) state() *State {
 		st.Shards = append(st.Shards, sh)
 	}
 	return st
-}
-
-// Pending returns the payload bytes of the rollouts inserted since the last cut: what the next one has to write.
-func (d JournalView) Pending() int64 {
-	var n int64
-	for _, s := range d.table.shards {
-		s.mu.Lock()
-		if s.changes != nil {
-			n += s.changes.bytes
-		}
-		s.mu.Unlock()
-	}
-	return n
 }
 
 func (t *Table) lockAll() {

@@ -161,7 +161,7 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	s.remaining += int64(s.maxUses)
 	s.counts.UsesPresent.Add(0) // count it among the unused
 	if s.changes != nil {
-		s.changes.inserted(slot, it.Bytes)
+		s.changes.inserted(slot)
 	}
 	return slot
 }

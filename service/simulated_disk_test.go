@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -156,6 +157,15 @@ func (d *simulatedDisk) restore(random *rand.Rand) error {
 
 func (f *file) restore(random *rand.Rand) error {
 	defer f.handle.Close()
+	segments, err := filepath.Glob(f.path + ".log-*")
+	if err != nil {
+		return err
+	}
+	for _, path := range segments { // never synced
+		if err := os.Truncate(path, random.Int64N(64)); err != nil {
+			return err
+		}
+	}
 	if !f.db.NoSync && f.meta && !f.torn {
 		return nil // synced after the meta page
 	}

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -267,10 +265,10 @@ func (s *Service) drop(name string) error {
 	if err := t.journal.Close(); err != nil {
 		s.log.Warn("closing the journal of a dropped table", "table", name, "error", err)
 	}
-	if err := os.Remove(s.journalPath(name)); err != nil {
-		return wire.Errorf(wire.Failed, "removing the journal: %s", err)
+	if err := journal.Remove(s.journalPath(name)); err != nil {
+		return wire.Errorf(wire.Failed, "%s", err)
 	}
-	return disk.SyncFolder(s.tablesFolder())
+	return nil
 }
 
 // unlessDropped runs an operation, which may not wait.

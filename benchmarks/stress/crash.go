@@ -28,6 +28,7 @@ type CrashSettings struct {
 	Program   string        `default:"bin/reprise" help:"Program whose verb serve is killed."`
 	Times     int           `default:"200" help:"Number of kills."`
 	Dir       string        `help:"Folder for the journals, removed in the end; the system's folder for temporary files by default."`
+	Sync      string        `default:"always" enum:"always,interval,off" help:"The service's --sync; each survives kill -9."`
 	Seed      uint64        `default:"1" help:"Seed of every choice."`
 	Inserting int           `default:"8" help:"Clients that insert."`
 	Callers   int           `default:"4" help:"Clients that sample a queue; one call in four dies, and a successor repeats it."`
@@ -78,7 +79,7 @@ func crash(ctx context.Context, settings CrashSettings, out io.Writer) (*Verdict
 	}
 	defer remove()
 	c := &crasher{CrashSettings: settings, out: out, verdict: &Verdict{}}
-	if c.server, err = newServer(c.Program, dir); err != nil {
+	if c.server, err = newServer(c.Program, dir, "--sync", c.Sync); err != nil {
 		return nil, err
 	}
 	defer c.server.close()

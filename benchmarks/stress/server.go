@@ -50,8 +50,8 @@ func (s *server) address() string { return "grpc://" + s.listen }
 // start starts a process and waits until it is healthy. It returns how long that took.
 func (s *server) start(ctx context.Context) (took time.Duration, err error) {
 	began := time.Now()
-	arguments := append([]string{s.program, "serve", "--listen", s.listen, "--http", s.web, "--data", s.data, "--sync",
-		"always"}, s.more...)
+	arguments := append([]string{s.program, "serve", "--listen", s.listen, "--http", s.web, "--data",
+		s.data}, s.more...)
 	if s.limit > 0 {
 		arguments = append([]string{"sh", "-c", `ulimit -d "$0" && exec "$@"`, strconv.FormatInt(s.limit>>10, 10)},
 			arguments...)
