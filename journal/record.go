@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -233,10 +234,15 @@ func encodeRollouts(a *arena, all []replay.Stored) ([]entry, error) {
 	type place struct{ part, from, to int } // in the arena, which still grows
 	places := make([]place, len(all))
 	errs := make([]error, len(a.parts))
+	workers := min(len(a.parts), 1+len(all)/4)
+	total := 0
+	for i := range all {
+		total += headerLength + storedLength + int(all[i].Rollout.Bytes())
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	work := func(part int) {
-		b := a.parts[part][:0]
+		b := slices.Grow(a.parts[part][:0], total/workers+total/8) // seldom more
 		defer func() { a.parts[part] = b }()
 		for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
 			from := len(b)
@@ -247,7 +253,7 @@ func encodeRollouts(a *arena, all []replay.Stored) ([]entry, error) {
 			places[i] = place{part, from, len(b)}
 		}
 	}
-	for part := 1; part < min(len(a.parts), 1+len(all)/4); part++ {
+	for part := 1; part < workers; part++ {
 		wg.Go(func() { work(part) })
 	}
 	work(0)
