@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -76,7 +77,8 @@ func (r *Rollout) MarshalBinary() ([]byte, error) {
 }
 
 // UnmarshalBinary reads what MarshalBinary wrote. It checks the form; [Rollout.Validate] checks the content. The
-// per-token slices share one block of memory that is not part of b.
+// per-token slices share one block of memory that is not part of b; Mask and Versions may be those of other rollouts
+// too ([SharedMask]).
 func (r *Rollout) UnmarshalBinary(b []byte) error {
 	d := &decoder{b: b}
 	format := d.format("rollout", rolloutFormat, engineFormat)
@@ -121,16 +123,38 @@ type perToken struct {
 // copyTo copies the slices into the rollout. The experts and the mask go last in the block because their lengths may
 // not be multiples of four.
 func (p *perToken) copyTo(r *Rollout) {
+	p.share(r)
 	n := len(p.tokens) + len(p.mask) + len(p.logprobs) + len(p.versions)
 	n += len(p.advantages) + len(p.values) + len(p.refLogprobs)
 	k := newBlock(n + len(p.maskEnds) + len(p.maskIDs) + len(p.routedExperts))
 	r.Tokens, r.Logprobs = takeWords[int32](&k, p.tokens), takeWords[float32](&k, p.logprobs)
-	r.Versions = takeWords[Version](&k, p.versions)
+	if r.Versions == nil {
+		r.Versions = takeWords[Version](&k, p.versions)
+	}
 	r.Advantages, r.Values = takeWords[float32](&k, p.advantages), takeWords[float32](&k, p.values)
 	r.RefLogprobs = takeWords[float32](&k, p.refLogprobs)
 	r.SamplingMask.Ends, r.SamplingMask.IDs = takeWords[int32](&k, p.maskEnds), takeWords[int32](&k, p.maskIDs)
 	r.RoutedExperts = takeWords[uint16](&k, p.routedExperts)
-	r.Mask = k.take(p.mask)
+	if r.Mask == nil {
+		r.Mask = k.take(p.mask)
+	}
+}
+
+// share sets the mask and versions that need no copy.
+func (p *perToken) share(r *Rollout) {
+	prompt, n := OneTurn(p.mask), len(p.mask)
+	if prompt < 0 {
+		return
+	}
+	r.Mask, p.mask = SharedMask(prompt, n-prompt), nil
+	if len(p.versions) != 4*n {
+		return
+	}
+	v := p.versions[4*prompt:][:4]
+	outside := bytes.Count(p.versions[:4*prompt], []byte{0xff}) == 4*prompt // NoVersion
+	if outside && bytes.Equal(p.versions[4*prompt:len(p.versions)-4], p.versions[4*prompt+4:]) {
+		r.Versions, p.versions = SharedVersions(prompt, n-prompt, Version(binary.LittleEndian.Uint32(v))), nil
+	}
 }
 
 func (d *decoder) meta() map[string]string {

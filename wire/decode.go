@@ -31,7 +31,8 @@ func (o Order) Row(position int) int { return slices.Index(o, position) }
 // of the policy), are required; prompt_id is "" by default, temperature and top_p 1, truncated false, and the others
 // absent. extra are the table's user-defined columns. Any other column is an error.
 //
-// The rollouts share no memory with the record batch, and each has memory of its own. Groups checks form and ranges,
+// The rollouts share no memory with the record batch, and nothing but Mask and Versions with one another
+// ([rollout.SharedMask]). Groups checks form and ranges,
 // whatever the sender wrote; the caller still has to call rollout.Validate. Errors wrap rollout.ErrInvalid; one of a
 // row is a *rollout.FieldError.
 func Groups(rec arrow.RecordBatch, extra []arrow.Field) ([]rollout.Group, Order, error) {
@@ -302,7 +303,20 @@ func (b *batchColumns) decodeRollouts(n int) ([]*rollout.Rollout, error) {
 	return all, nil
 }
 
-// decodeTokens copies the per-token columns of a row into one block of memory that belongs to the rollout.
+// oneVersion returns the version of a row of one prompt and one completion, if it has one.
+func (b *batchColumns) oneVersion(row int, single bool, prompt, tokens int) (rollout.Version, bool) {
+	if single {
+		return rollout.Version(entry[int32](&b.version, row)), true
+	}
+	start, end := b.versions.list(row)
+	if end-start != tokens {
+		return 0, false
+	}
+	return rollout.OneVersion(typed[rollout.Version](b.versions.parts[0].fixed(start, end, 4)), prompt)
+}
+
+// decodeTokens copies the per-token columns of a row into one block of memory that belongs to the rollout. Mask and
+// versions of a prompt and one completion are shared instead.
 func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	single := !b.version.null(row) // one version for all tokens
 	switch perToken := !b.versions.null(row); {
@@ -319,6 +333,19 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	if single {
 		versions = masks
 	}
+	prompt, mask := -1, []uint8(nil)
+	if masks > 0 {
+		start, end := b.mask.list(row)
+		mask = b.mask.parts[0].fixed(start, end, 1)
+		prompt = rollout.OneTurn(mask)
+	}
+	if prompt >= 0 { // most rollouts
+		r.Mask = rollout.SharedMask(prompt, masks-prompt)
+		if v, ok := b.oneVersion(row, single, prompt, masks); ok {
+			r.Versions, versions = rollout.SharedVersions(prompt, masks-prompt, v), 0
+		}
+		masks = 0
+	}
 	experts, lists := b.routedExperts.length(row), b.samplingMask.length(row)
 	if lists > 0 && lists != b.tokens.length(row) { // checked before memory is taken: lists may take no bytes
 		return &rollout.FieldError{Row: row, Field: "length of sampling_mask", Value: strconv.Itoa(lists),
@@ -330,9 +357,10 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	free := uncleared(words + (2*experts+masks+3)/4)
 	r.Tokens = copyWords[int32](&free, &b.tokens, row)
 	r.Logprobs = copyWords[float32](&free, &b.logprobs, row)
-	r.Versions = copyWords[rollout.Version](&free, &b.versions, row)
-	if single {
+	if versions > 0 && single {
 		r.Versions = takeWords[rollout.Version](&free, versions)
+	} else if versions > 0 {
+		r.Versions = copyWords[rollout.Version](&free, &b.versions, row)
 	}
 	r.Advantages = copyWords[float32](&free, &b.advantages, row)
 	r.Values = copyWords[float32](&free, &b.values, row)
@@ -345,10 +373,9 @@ func (b *batchColumns) decodeTokens(r *rollout.Rollout, row int) error {
 	}
 	if masks > 0 {
 		r.Mask = bytesOf(free)[2*experts:][:masks:masks]
-		start, end := b.mask.list(row)
-		copy(r.Mask, b.mask.parts[0].fixed(start, end, 1))
+		copy(r.Mask, mask)
 	}
-	if single {
+	if versions > 0 && single {
 		version := rollout.Version(entry[int32](&b.version, row))
 		for i, m := range r.Mask {
 			r.Versions[i] = rollout.NoVersion

@@ -151,6 +151,7 @@ func (s *Server) serve() {
 		s.serveFlight(s.unix, nil)
 	}
 	s.running.Go(func() { s.pages.Run(s.ctx) })
+	s.running.Go(func() { boundGarbage(s.ctx) })
 	s.running.Go(s.reloadOnHangup)
 	if s.http != nil {
 		s.Addresses.HTTP = httpScheme + s.http.Addr().String()

@@ -428,6 +428,11 @@ class Layout:
     def _ragged(self, name: str, value: Any) -> pa.Array:
         """Return one list or 1-D array per rollout as an Arrow list array; None is a null row."""
         _check_rows(name, _length_of(name, value), self.rows)
+        if all(isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "biuf" for part in value) and (
+            [len(part) for part in value] == self.lengths.tolist()
+        ):  # the usual form, without a step for each rollout
+            flat = np.concatenate(value) if len(value) else np.empty(0)
+            return pa.ListArray.from_arrays(self.offsets, self._cast(name, flat, self.lengths))
         parts: list[Array] = []
         absent = np.zeros(self.rows, bool)
         for row, part in enumerate(value):

@@ -42,7 +42,7 @@ def serve(
         data: folder of journals and checkpoints. Existing tables are reloaded. Without it they are in memory.
         tables: to create, by name: a `Definition`, or its fields. An existing one must have the same definition.
         sync: what an acknowledged insertion survives, with ``data``: ``always`` (power loss), the default,
-            ``interval`` (all but the last second), ``off`` (kill -9).
+            ``interval`` (kill -9, and power loss but for the last second), ``off`` (kill -9).
         http: address for the dashboard, such as ``127.0.0.1:7448``; port 0 takes a free one (`Service.dashboard`).
         arguments: more flags of ``reprise serve``, such as ``["--max-message", "1GiB"]``.
         timeout: as in `connect`.
