@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, rollouts
 
 import reprise
 from reprise import _program
+from reprise.service import connect_or_serve
 
 needs_pidfd = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="only Linux can wait for the end of a process that is no child"
@@ -145,6 +147,24 @@ os.kill(os.getpid(), signal.SIGKILL)
     owner.assert_the_service_ends()
     os.close(write)
     os.close(read)
+
+
+def test_threads_share_one_service_and_end_it_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REPRISE_ADDRESS", raising=False)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: connect_or_serve(None, tmp_path / "data"), range(8)))
+        assert all(each is found[0] for each in found)
+        assert list(threads.map(lambda each: each.close(), found)) == [None] * 8
+
+
+def test_a_failed_start_leaves_no_temporary_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        reprise.serve(tmp_path / "file" / "data")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_children_connect_by_the_address() -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,16 @@ def serve(
     command = [program, "serve", "--ready-file", "-", "--stop-at-eof", "--http", http]
     command += ["--listen", "off", "--unix", str(folder / "socket")] if fits else ["--listen", "127.0.0.1:0"]
     if data is not None:
-        Path(data).mkdir(mode=0o700, parents=True, exist_ok=True)
         command += ["--data", str(data)]
     if sync is not None:
         command += ["--sync", sync]
-    service = Service([*command, *arguments], folder, None if data is None else Path(data).resolve(), timeout)
+    try:
+        if data is not None:
+            Path(data).mkdir(mode=0o700, parents=True, exist_ok=True)
+        service = Service([*command, *arguments], folder, None if data is None else Path(data).resolve(), timeout)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     try:
         for name, definition in (tables or {}).items():
             if isinstance(definition, Definition):
@@ -86,10 +92,11 @@ def connect_or_serve(
     if address:
         return connect(address, token=token, timeout=timeout)
     folder = Path(data).resolve()
-    for service in list(_running):
-        if service.data == folder and service.runs():
-            return service
-    return serve(folder, timeout=timeout)
+    with _starting:
+        for service in list(_running):
+            if service.data == folder and service.runs():
+                return service
+        return serve(folder, timeout=timeout)
 
 
 class Service(Client):
@@ -129,7 +136,6 @@ class Service(Client):
         if not addresses:
             said = log.read_bytes()[written:].decode(errors="replace")
             code = self._stop()
-            shutil.rmtree(folder, ignore_errors=True)
             raise errors.Failed(f"reprise serve ended with exit code {code}:\n{said}")
         at = json.loads(addresses)
         self.dashboard: str = at.get("http", "")
@@ -142,8 +148,10 @@ class Service(Client):
         Raises:
             Failed: the service exited with an error; the log is kept.
         """
-        if os.getpid() != self._owner or self not in _running:
-            return
+        with _closing:
+            if os.getpid() != self._owner or self not in _running:
+                return
+            _running.discard(self)
         super().close()
         code = self._stop()
         if code != 0:
@@ -168,6 +176,12 @@ class Service(Client):
         return code
 
 
+_starting = threading.RLock()
+"""Held while `connect_or_serve` looks for a service and starts one."""
+
+_closing = threading.RLock()
+"""Held while a service leaves _running."""
+
 _running: set[Service] = set()
 """The services of this process: alive when the caller drops its reference."""
 
@@ -177,6 +191,8 @@ _pipes: set[int] = set()
 
 def _close_pipes() -> None:
     """Close the descriptors in a forked child: the service must not outlive its owner because of it."""
+    global _starting, _closing
+    _starting, _closing = threading.RLock(), threading.RLock()  # another thread may have held them
     while _pipes:
         os.close(_pipes.pop())
 
