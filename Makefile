@@ -81,6 +81,7 @@ test-python: build ## run the tests of the Python client against the built progr
 		echo "pytest python, mypy python"; \
 		export PYTHONDONTWRITEBYTECODE=1; \
 		(cd python && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q) && \
+		.venv-python/bin/python -m pytest -q -p no:cacheprovider benchmarks/peers/services && \
 		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run 'HuggingFaceLoads|TheRealTensorBoard' ./policy/hf ./run/tensorboard; \
 	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the Python client"; fi
@@ -193,10 +194,11 @@ same-metrics: build ## compare the metrics of ten short runs with those of the c
 	@test -n "$(BASE)" || { echo "usage: make same-metrics BASE=COMMIT"; exit 2; }
 	benchmarks/regress/metrics.sh $(BASE) bin/reprise
 
-bench-peers: .venv-peers/ready ## compare the prioritized table with its peers in Python; needs Python 3.11 and PyPI
-	@mkdir -p bin
+bench-peers: build .venv-peers/ready ## compare the prioritized table and the service with their peers; installs 8 GB; needs Python 3.11 and PyPI
+	@$(MAKE) --no-print-directory .venv-reverb/ready || echo "Reverb is skipped"
 	$(GO) build -o bin/bench-peers ./benchmarks/peers/ours
 	PYTHONDONTWRITEBYTECODE=1 .venv-peers/bin/python benchmarks/peers/compare.py --ours bin/bench-peers --json runs/bench-peers.json
+	PYTHONDONTWRITEBYTECODE=1 .venv-peers/bin/python benchmarks/peers/services/run.py --json runs/bench-peer-services.json
 
 bench-verifiers: build .venv-verifiers/ready ## judge the math verifier's pairs by others' verifiers too; needs Python 3.11 and PyPI
 	@mkdir -p runs
@@ -211,11 +213,19 @@ bench-service: build ## measure the service next to raw sockets, the disk and Re
 	$(GO) build -o bin/bench-service ./benchmarks/service
 	bin/bench-service --program bin/reprise --dir runs --json runs/bench-service.json
 
-.venv-peers/ready: benchmarks/peers/requirements.txt
+.venv-peers/ready: benchmarks/peers/requirements.txt benchmarks/peers/requirements-services.txt
 	@rm -rf .venv-peers
 	@$(PYTHON) -m venv .venv-peers || { echo "bench-peers needs Python 3.11 with venv: install it, or name it with PYTHON="; exit 1; }
 	@.venv-peers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "bench-peers needs cpprb and numpy from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+		echo "bench-peers needs cpprb, numpy, pyarrow and redis from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+	@.venv-peers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r benchmarks/peers/requirements-services.txt || \
+		echo "bench-peers goes on without Ray, TransferQueue and TorchRL, which PyPI does not have for this machine"
+	@touch $@
+
+.venv-reverb/ready: benchmarks/peers/requirements-reverb.txt
+	@rm -rf .venv-reverb
+	@$(PYTHON) -m venv .venv-reverb && .venv-reverb/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
+		echo "Reverb needs TensorFlow 2.14, which PyPI does not have for this machine or this Python"; exit 1; }
 	@touch $@
 
 # verl has packages that its scorers do not need, so it comes without them; the tests of math-verify are in its source only.
