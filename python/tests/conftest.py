@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import pathlib
@@ -209,3 +210,52 @@ def scripted(fake: Fake) -> Iterator[reprise.Table]:
     """A table of the fake service."""
     with reprise.connect(fake.address, timeout=10) as client:
         yield client.table("t")
+
+
+class SGLang(http.server.BaseHTTPRequestHandler):
+    """SGLang's answers, of different lengths. The server has the weights' version, and counts what it generated."""
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:  # its health; the router's /workers
+        self._answer({"workers": []})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            number = self.server.generated = self.server.generated + 1
+        assert body["return_logprob"]
+        length, prompt = 2 + number % 3, len(body["input_ids"])
+        tokens = [[-0.125 * (at + 1), 100 * number + at] for at in range(length)]
+        info: dict[str, Any] = {
+            "output_token_logprobs": tokens,
+            "finish_reason": {"type": "length" if number % 3 == 0 else "stop"},
+            "weight_version": str(self.server.version),
+        }
+        if self.server.nucleus:
+            info["top_p_token_ids"] = [id for _, token in tokens for id in (token, token + 1)]
+            info["top_p_token_offsets"] = [2 * at for at in range(length + 1)]
+            info["routed_experts"] = list(range((prompt + length - 1) * 4))
+        self._answer({"text": f"answer {number}", "meta_info": info})
+
+    def _answer(self, body: Any) -> None:
+        payload = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+
+@pytest.fixture
+def sglang() -> Iterator[Any]:
+    """A scripted server of SGLang, for the frameworks that generate with it."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SGLang)
+    server.lock, server.generated, server.version, server.nucleus = threading.Lock(), 0, 1, False
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

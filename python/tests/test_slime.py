@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import http.server
 import importlib.util
-import json
 import os
 import pathlib
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -79,60 +76,13 @@ def adapter() -> Iterator[Any]:
             del sys.modules[name]
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
-    """SGLang's answers. The server has the weights' version, and counts what it generated."""
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:  # the router's /workers
-        self._answer({"workers": []})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            number = self.server.generated = self.server.generated + 1
-        assert body["input_ids"] == PROMPT and body["return_logprob"]
-        length = 2 + number % 3
-        tokens = [[-0.125 * (at + 1), 100 * number + at] for at in range(length)]
-        info: dict[str, Any] = {
-            "output_token_logprobs": tokens,
-            "finish_reason": {"type": "length" if number % 3 == 0 else "stop"},
-            "weight_version": str(self.server.version),
-        }
-        if self.server.nucleus:
-            info["top_p_token_ids"] = [id for _, token in tokens for id in (token, token + 1)]
-            info["top_p_token_offsets"] = [2 * at for at in range(length + 1)]
-            info["routed_experts"] = list(range((len(PROMPT) + length - 1) * 4))
-        self._answer({"text": f"answer {number}", "meta_info": info})
-
-    def _answer(self, body: Any) -> None:
-        payload = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-
-@pytest.fixture
-def engine() -> Iterator[Any]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    server.lock, server.generated, server.version, server.nucleus = threading.Lock(), 0, 1, False
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 async def reward(args: Any, sample: Any, **options: Any) -> float:
     return float(sample.tokens[-1] % 2)
 
 
 @pytest.fixture
 def arguments(
-    adapter: Any, engine: Any, server: Server, client: reprise.Client, request: pytest.FixtureRequest
+    adapter: Any, sglang: Any, server: Server, client: reprise.Client, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., argparse.Namespace]]:
     """slime's arguments that its rollout function reads, with its defaults."""
     from slime.utils import http_utils
@@ -152,7 +102,7 @@ def arguments(
             "rollout_global_dataset": True, "n_samples_per_prompt": 2, "rollout_batch_size": 4, "rollout_top_k": -1,
             "over_sampling_batch_size": 4, "rollout_temperature": 1.0, "rollout_top_p": 1.0, "hf_checkpoint": "none",
             "rollout_max_response_len": 8, "rollout_skip_special_tokens": False, "sglang_server_concurrency": 8,
-            "rollout_num_engines": 1, "sglang_router_ip": "127.0.0.1", "sglang_router_port": engine.server_port,
+            "rollout_num_engines": 1, "sglang_router_ip": "127.0.0.1", "sglang_router_port": sglang.server_port,
             "custom_rm_path": f"{__name__}.reward", "use_rollout_logprobs": True, "data_source_path": "theirs",
             "reprise": settings, **options,
         })  # fmt: skip
@@ -170,15 +120,15 @@ def same(one: Any, other: Any) -> bool:
     }
 
 
-def test_slime_generates_half_of_a_batch_and_replays_the_rest(adapter: Any, engine: Any, arguments: Any) -> None:
+def test_slime_generates_half_of_a_batch_and_replays_the_rest(adapter: Any, sglang: Any, arguments: Any) -> None:
     args = arguments()
     source = adapter.DataSource(args)
     first = adapter.generate_rollout(args, 0, source)
-    assert engine.generated == 8 and first.metrics["replay/groups"] == 0
-    engine.version = 2
+    assert sglang.generated == 8 and first.metrics["replay/replayed_rows"] == 0
+    sglang.version = 2
     second = adapter.generate_rollout(args, 1, source)
-    assert engine.generated == 8 + 4 and second.metrics["replay/groups"] == 2
-    assert second.metrics["replay/staleness"] == 1
+    assert sglang.generated == 8 + 4 and second.metrics["replay/replayed_rows"] == 4
+    assert second.metrics["replay/staleness/mean"] == 1
     assert [len(group) for group in second.samples] == [2, 2, 2, 2] and args.rollout_batch_size == 4
     generated = {sample.response: sample for group in first.samples for sample in group}
     for group in second.samples[2:]:
@@ -188,8 +138,8 @@ def test_slime_generates_half_of_a_batch_and_replays_the_rest(adapter: Any, engi
     assert source.table.stats().inserted == 12
 
 
-def test_slimes_nucleus_and_experts_come_back(adapter: Any, engine: Any, arguments: Any) -> None:
-    engine.nucleus = True
+def test_slimes_nucleus_and_experts_come_back(adapter: Any, sglang: Any, arguments: Any) -> None:
+    sglang.nucleus = True
     args = arguments(rollout_top_p=0.9, num_layers=2, moe_router_topk=2)
     source = adapter.DataSource(args)
     generated = {s.response: s for group in adapter.generate_rollout(args, 0, source).samples for s in group}
@@ -202,11 +152,11 @@ def test_slimes_nucleus_and_experts_come_back(adapter: Any, engine: Any, argumen
             sample._validate_response_metadata_lengths()
 
 
-def test_a_resumed_slime_drops_what_newer_weights_generated(adapter: Any, engine: Any, arguments: Any) -> None:
+def test_a_resumed_slime_drops_what_newer_weights_generated(adapter: Any, sglang: Any, arguments: Any) -> None:
     args = arguments(reprise={"fresh": 1.0})
     source = adapter.DataSource(args)
     for rollout_id in range(3):
-        engine.version = rollout_id + 1
+        sglang.version = rollout_id + 1
         adapter.generate_rollout(args, rollout_id, source)
     resumed = adapter.DataSource(args)
     resumed.load(0)  # the checkpoint of rollout 0: training goes on with rollout 1
@@ -215,7 +165,7 @@ def test_a_resumed_slime_drops_what_newer_weights_generated(adapter: Any, engine
 
 
 def test_slimes_partial_rollouts_have_the_version_of_their_oldest_tokens(
-    adapter: Any, engine: Any, arguments: Any
+    adapter: Any, sglang: Any, arguments: Any
 ) -> None:
     from slime.utils.types import Sample
 
@@ -231,7 +181,7 @@ def test_slimes_partial_rollouts_have_the_version_of_their_oldest_tokens(
 
 
 def test_slime_without_the_engines_log_probs_in_its_ratio_is_refused(
-    adapter: Any, engine: Any, arguments: Any
+    adapter: Any, sglang: Any, arguments: Any
 ) -> None:
     args = arguments(use_rollout_logprobs=False)
     with pytest.raises(reprise.Invalid, match="--use-rollout-logprobs, --use-tis: neither is set"):
@@ -242,7 +192,7 @@ def test_slime_without_the_engines_log_probs_in_its_ratio_is_refused(
         adapter.DataSource(arguments(reprise={"fresh": 0}))
 
 
-def test_slimes_own_contracts_hold(adapter: Any, engine: Any, arguments: Any) -> None:
+def test_slimes_own_contracts_hold(adapter: Any, sglang: Any, arguments: Any) -> None:
     """What slime's tests/plugin_contracts ask of these two options."""
     import inspect
 

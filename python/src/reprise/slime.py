@@ -30,9 +30,9 @@ from slime.rollout.base_types import RolloutFnEvalOutput, RolloutFnTrainOutput
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.utils.types import Sample
 
-from .adapters import layout
+from .adapters import layout, step
 from .batch import Batch
-from .errors import Invalid, Starved
+from .errors import Invalid
 from .service import connect_or_serve
 
 _COLUMNS = (
@@ -67,29 +67,14 @@ class DataSource(RolloutDataSourceWithBuffer):
     def load(self, rollout_id: int | None = None) -> None:
         """Load what slime saved after a rollout, and rewind the table to the weights of then."""
         super().load(rollout_id)
-        start = 0 if rollout_id is None else rollout_id + 1
-        if self.table.info().version > start:
-            self.table.rewind(start)
+        step.follow(self.table, 0 if rollout_id is None else rollout_id + 1)
 
-    def draw(self, groups: int) -> tuple[list[list[Sample]], dict[str, float]]:
-        """Draw groups of the table, or none if it has too few, with metrics of them."""
-        size = self.args.n_samples_per_prompt
-        try:
-            batch = self.table.sample(groups * size, timeout=0) if groups else None
-        except Starved:
-            batch = None
-        if batch is None:
-            return [], {"replay/groups": 0}
-        samples = _samples(batch)
-        drawn = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
-        return drawn, {"replay/groups": len(drawn), "replay/staleness": float(batch.staleness.mean())}
-
-    def insert(self, groups: Sequence[Sequence[Sample]], rollout_id: int) -> None:
-        """Insert the groups that have all their rewards."""
+    def insert(self, groups: Sequence[Sequence[Sample]], rollout_id: int) -> int:
+        """Insert the groups that have all their rewards, and return how many samples entered."""
         done = [group for group in groups if all(_scored(sample) for sample in group)]
         rows = [sample for group in done for sample in group]
         if not rows:
-            return
+            return 0
         labels = [_weights(sample) for sample in rows]
         newest = max((max(label) for label in labels if label), default=0)
         every = getattr(self.args, "update_weights_interval", 1) or 1
@@ -104,9 +89,8 @@ class DataSource(RolloutDataSourceWithBuffer):
             if all(value is None for value in per_row[name]):
                 del per_row[name]
         group = np.repeat(np.arange(len(done)), [len(each) for each in done])
-        self.table.insert(
-            layout.repaired({**joined, **per_row, "lengths": lengths, "versions": versions, "group": group}, True)
-        )
+        per_row |= {"lengths": lengths, "versions": versions, "group": group}
+        return step.insert(self.table, {**joined, **per_row})
 
 
 def generate_rollout(
@@ -125,9 +109,12 @@ def generate_rollout(
             "--use-rollout-logprobs, --use-tis: neither is set, and slime would take replayed rollouts for its own: "
             "want one of them"
         )
-    data_source.table.advance(rollout_id)
+    step.follow(data_source.table, rollout_id)
     fresh = max(round(data_source.fresh * args.rollout_batch_size), 1)
-    replayed, metrics = data_source.draw(args.rollout_batch_size - fresh)
+    size = args.n_samples_per_prompt
+    batch = step.draw(data_source.table, args.rollout_batch_size - fresh, size)
+    samples = [] if batch is None else _samples(batch)
+    replayed = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
     fewer = copy.copy(args)
     fewer.rollout_batch_size -= len(replayed)
     # slime submits so many prompts at a time, and drops or sets aside those that finish after the batch is full.
@@ -136,7 +123,8 @@ def generate_rollout(
         more * fewer.rollout_batch_size / args.rollout_batch_size
     )
     output = sglang_rollout.generate_rollout(fewer, rollout_id, data_source)
-    data_source.insert(output.samples, rollout_id)
+    inserted = data_source.insert(output.samples, rollout_id)
+    metrics = step.metrics(sum(len(group) for group in output.samples), inserted, batch)
     return RolloutFnTrainOutput(samples=output.samples + replayed, metrics={**(output.metrics or {}), **metrics})
 
 

@@ -29,10 +29,10 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from .adapters import layout
+from .adapters import layout, step
 from .arrays import Array
 from .batch import Batch
-from .errors import Invalid, Starved
+from .errors import Invalid
 from .rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
 from .service import connect_or_serve
 from .table import Table
@@ -52,9 +52,6 @@ _REFUSED = {
 
 BEFORE_REWIND = "before-rewind"
 """Checkpoint of the table that exists while a restarted trainer takes it back to its own version."""
-
-_UNREPORTED = ("td_error", "gradient_norm")
-"""Priority bases that a trainer must report; verl tells its sampler nothing after an update."""
 
 
 class RepriseReplayBuffer(ReplayBuffer):
@@ -95,9 +92,7 @@ class RepriseReplayBuffer(ReplayBuffer):
         self.group_size: int = options.pop("group_size", None) or _at(config, "actor_rollout_ref.rollout.n")
         if not self.group_size:
             raise Invalid("group_size: not given, and actor_rollout_ref.rollout.n cannot be read: want it")
-        self.replayed = options.pop("replayed", 1)
-        if not isinstance(self.replayed, int) or self.replayed < 0:
-            raise Invalid(f"replayed: {self.replayed!r}: want groups drawn for each new one: 0, 1, 2, …")
+        self.replayed = step.replayed(options.pop("replayed", 1))
         names = [_at(config, f"trainer.{part}_name") for part in ("project", "experiment")]
         name = options.pop("table", None) or "-".join(["verl", *(str(part) for part in names if part)])
         address, folder = options.pop("address", None), Path(_at(config, "trainer.default_local_dir") or ".", "replay")
@@ -136,31 +131,18 @@ class RepriseReplayBuffer(ReplayBuffer):
         if partition_id == "val":
             return meta, metrics
         data = tq.kv_batch_get(keys=meta.keys, partition_id=partition_id)
-        columns, skipped = self._columns(meta, data)
+        columns = self._columns(meta, data)
         newest = max([global_steps - 1, *(tag["max_global_steps"] for tag in meta.tags)])
         kept = self._advance(newest)
-        batch = self._draw(batch_size * self.replayed)
-        if columns:
-            self.table.insert(columns)
-        metrics = {
-            **metrics,
-            "replay/fresh_rows": len(meta.keys),
-            "replay/fresh_rows_skipped": skipped,
-            "replay/replayed_rows": len(batch) if batch else 0,
-            **kept,
-        }
+        groups = min(batch_size * self.replayed, len(self.table) // self.group_size)
+        batch = step.draw(self.table, groups, self.group_size)
+        inserted = step.insert(self.table, columns) if columns else 0
+        metrics = {**metrics, **step.metrics(len(meta.keys), inserted, batch), **kept}
         if self._weighted:
             self._put_weights(meta, np.ones(len(meta.keys)))
         if batch is None:
             return meta, metrics
         drawn = self._put(batch, meta, data, global_steps)
-        metrics |= {
-            "replay/staleness/mean": float(batch.staleness.mean()),
-            "replay/staleness/max": int(batch.staleness.max()),
-            "replay/uses/mean": float(batch.uses.mean()),
-            "replay/reward/mean": float(batch.rewards.mean()),
-            "replay/present": batch.info.present,
-        }
         if self._weighted:
             self._put_weights(drawn, batch.weights)
             metrics["replay/weight/mean"] = float(batch.weights.mean())
@@ -169,9 +151,9 @@ class RepriseReplayBuffer(ReplayBuffer):
             metrics,
         )
 
-    def _columns(self, meta: KVBatchMeta, data: Any) -> tuple[dict[str, Any], int]:
-        """Return the columns of new groups, and how many rows are in groups that the table does not take: those of
-        another size than group_size, and of sessions with several outputs."""
+    def _columns(self, meta: KVBatchMeta, data: Any) -> dict[str, Any]:
+        """Return the columns of new groups, but not those of another size than group_size, and of sessions with several
+        outputs."""
         _check_fields(data)
         uids = np.array([key.rsplit("_", 2)[0] for key in meta.keys])
         outputs = np.array([int(key.rsplit("_", 2)[2]) for key in meta.keys])
@@ -179,7 +161,7 @@ class RepriseReplayBuffer(ReplayBuffer):
         several = np.bincount(group, weights=outputs > 0) > 0
         rows = np.flatnonzero((sizes == self.group_size)[group] & ~several[group])
         if not len(rows):
-            return {}, len(uids)
+            return {}
         rows = rows[np.argsort(group[rows], kind="stable")]
         parts = {name: _rows(data[name], rows) for name in ("prompts", "responses", *_RESPONSE)}
         mask = [_after(prompt, part != 0) for prompt, part in zip(parts["prompts"], parts["response_mask"])]
@@ -191,7 +173,7 @@ class RepriseReplayBuffer(ReplayBuffer):
                 )
         others = [name for name in data.keys() if not isinstance(data[name], torch.Tensor) and name != "uid"]
         lengths = np.array([len(part) for part in mask])
-        columns = {
+        return {
             "lengths": lengths,
             "tokens": np.concatenate([part for pair in zip(parts["prompts"], parts["responses"]) for part in pair]),
             "mask": np.concatenate(mask).astype(np.uint8),
@@ -202,8 +184,6 @@ class RepriseReplayBuffer(ReplayBuffer):
             **layout.row_columns(len(rows), uids[rows], None, **self._sampling),
             "meta": _meta({str(name): _objects(data, name) for name in others}, rows),
         }  # fmt: skip
-        columns = layout.repaired(columns, whole_groups=True)
-        return columns, len(uids) - len(columns["lengths"])
 
     def _advance(self, version: int) -> dict[str, int]:
         """Bring the table to the version of the trainer's weights, back to it after a restart."""
@@ -264,16 +244,6 @@ class RepriseReplayBuffer(ReplayBuffer):
         if self._has_checkpoint():
             self.table.delete_checkpoint(BEFORE_REWIND)
         return {"replay/resumed_rows": int(keep.sum()), "replay/lost_rows": int(lost.sum())}
-
-    def _draw(self, groups: int) -> Batch | None:
-        """Draw so many groups, fewer if the table has fewer, or none."""
-        groups = min(groups, len(self.table) // self.group_size)
-        if not groups:
-            return None
-        try:
-            return self.table.sample(groups * self.group_size, timeout=0)
-        except Starved:  # the table's min_size or limiter
-            return None
 
     def _put(self, batch: Batch, fresh: KVBatchMeta, data: Any, global_steps: int) -> KVBatchMeta:
         """Put drawn groups into TransferQueue with the fields of new rows, since verl reads what every row has. Tensors
@@ -347,14 +317,7 @@ def _at(config: Any, path: str) -> Any:
 
 def _check(config: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
     """Refuse configurations under which replay would be wrong."""
-    for name, value in (("unit", "group"), ("shards", 1)):
-        if definition.get(name, value) != value:
-            raise Invalid(f"{name}: {definition[name]}: want {value}: one sampler draws whole groups for all workers")
-    if definition.get("sampler") in ("fifo", "lifo"):
-        raise Invalid(f"sampler: {definition['sampler']}: want one that draws again: a queue gives each group once")
-    if definition.get("priority_base") in _UNREPORTED or definition.get("target_ess"):
-        name = "target_ess" if definition.get("target_ess") else "priority_base"
-        raise Invalid(f"{name}: {definition[name]}: needs reports of each update, which verl does not give its sampler")
+    step.check(definition, "verl")
     if not config:
         return
     if not _at(config, "actor_rollout_ref.rollout.calculate_log_probs"):
