@@ -110,9 +110,12 @@ test-trainers: build ## run reprise.trl in four versions of TRL; installs 6 GB; 
 		--target .venv-trainers/trl-$$version trl==$$version || exit 1; done
 	@touch $@
 
-test-frameworks: build .venv-python/ready ## run reprise.slime with the code of slime; installs PyTorch
-	@.venv-python/bin/pip install --quiet -r python/requirements-frameworks.txt
-	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q -rs tests/test_slime.py
+test-frameworks: build .venv-python/ready ## run reprise.areal and reprise.slime with the frameworks' code; installs 7 GB; skipped without PyPI
+	@pip=".venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1"; \
+	if $$pip -r python/requirements-frameworks.txt && $$pip --no-deps areal==1.0.4; then \
+		cd python && PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 \
+		../.venv-python/bin/python -m pytest -q -rs tests/test_areal.py tests/test_slime.py; \
+	else echo "SKIPPED: the tests of reprise.areal and reprise.slime need packages from PyPI"; fi
 
 # Ray listens on every address of the machine, so its tests see loopback alone.
 test-verl: build ## run reprise.verl in verl; installs 6 GB; skipped without PyPI or network namespaces
