@@ -25,8 +25,8 @@ var (
 	only   = flag.String("only", "", "run only documents whose path contains this")
 )
 
-// mostSkipped bounds how many blocks say skip. Those of TRL, verl and slime have tests of their own.
-const mostSkipped = 11
+// mostSkipped bounds how many blocks say skip. Those of TRL, verl, slime and AReaL have tests of their own.
+const mostSkipped = 12
 
 var scratch string
 
