@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import logging
 import math
@@ -42,6 +43,49 @@ class Deadline:
     def left(self) -> float:
         """Return the seconds left, at least 0."""
         return max(0.0, self._end - time.monotonic())
+
+
+class Cancellation:
+    """How another thread ends a call that waits. `reprise.aio` sets one in the context of each call (`CALL`)."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._stop: Callable[[], object] | None = None
+        self._lock = threading.Lock()  # guards both
+
+    def cancel(self) -> None:
+        """End the call at its next wait, or the wait that it is in."""
+        with self._lock:
+            self.cancelled = True
+            if self._stop is not None:
+                self._stop()
+
+    def check(self) -> None:
+        """Raise Unavailable if the call was cancelled."""
+        if self.cancelled:
+            raise errors.Unavailable("the call was cancelled")
+
+    @contextlib.contextmanager
+    def by(self, stop: Callable[[], object]) -> Iterator[None]:
+        """Call ``stop`` if the call is cancelled within a ``with``."""
+        self._set(stop)
+        try:
+            self.check()
+            yield
+        finally:
+            self._set(None)
+
+    def _set(self, stop: Callable[[], object] | None) -> None:
+        with self._lock:
+            self._stop = stop
+
+
+CALL: contextvars.ContextVar[Cancellation] = contextvars.ContextVar("reprise_call")
+
+
+def this_call() -> Cancellation:
+    """Return how the call of this context is cancelled."""
+    return CALL.get(None) or Cancellation()
 
 
 class Dependent(Protocol):
@@ -197,9 +241,13 @@ class Connection:
     ) -> T:
         """Send a sample or export request, and return what ``receive`` makes of the answer."""
         ticket = flight.Ticket(encode(request))
-        return self._retry(
-            lambda seconds: receive(self._client.do_get(ticket, self._options(seconds + GRACE))), timeout
-        )
+
+        def attempt(seconds: float) -> T:
+            reader = self._client.do_get(ticket, self._options(seconds + GRACE))
+            with this_call().by(reader.cancel):
+                return receive(reader)
+
+        return self._retry(attempt, timeout)
 
     def converse(
         self,
@@ -214,7 +262,8 @@ class Connection:
         def attempt(seconds: float) -> T:
             writer, reader = self._client.do_exchange(descriptor, self._options(seconds + GRACE))
             try:
-                return talk(writer, reader)
+                with this_call().by(reader.cancel):
+                    return talk(writer, reader)
             finally:
                 reader.cancel()
                 with contextlib.suppress(Exception):  # it was cancelled
@@ -262,12 +311,14 @@ class Connection:
             except (errors.Unavailable, errors.Closing) as error:
                 unavailable = error
                 left = deadline.left()
-                if left <= 0 or self._closed.is_set() or not (repeatable or _never_sent(error)):
+                given_up = self._closed.is_set() or this_call().cancelled
+                if left <= 0 or given_up or not (repeatable or _never_sent(error)):
                     raise
                 if pause == FIRST_PAUSE:
                     log.warning("%s is away, trying again for %.0f s: %s", self.address, left, error)
             # The jitter keeps clients from returning all at once when the service comes back.
             self._closed.wait(min(left, pause * (0.5 + self._random.random() / 2)))
+            this_call().check()
             pause = min(2 * pause, LONGEST_PAUSE)
 
 

@@ -94,6 +94,10 @@ class Stream:
         self._exchange.send_acknowledgements()
         self._prefetcher.stop()
 
+    def cancel(self) -> None:
+        """End the request in flight and start no more, from any thread; `close` the stream then."""
+        self._prefetcher.request_stop()
+
     @property
     def lapsed(self) -> int:
         """Batches whose lease expired before they were acknowledged. They went back, and their use is not counted."""

@@ -18,7 +18,7 @@ import pyarrow.flight as flight
 from . import errors
 from .arrays import finite_numbers, seconds, whole, whole_numbers
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
-from .connection import Connection, encode
+from .connection import Connection, encode, this_call
 from .rollouts import Rows, record_batch, require
 from .stats import Checkpoint, Stats, TableInfo
 from .stream import Stream, warn_of_repeats
@@ -102,6 +102,7 @@ class Table:
 
     def insert(
         self,
+        /,
         rows: Rows | None = None,
         *,
         group_size: int = 0,
@@ -224,6 +225,7 @@ class Table:
             repeated = answer.get("repeated", False)
             if held is None or not repeated:  # a service that crashed may give other rollouts under the same batch id
                 held = Batch(chunk.data, BatchInfo.of(answer))
+            this_call().check()  # what was not acknowledged goes back
             if not repeated:
                 writer.write_metadata(encode({"acknowledge": [answer["batch"]]}))
                 try:
@@ -262,9 +264,11 @@ class Table:
         """
         stream = self.stream(size, fresh=fresh, columns=columns, shard=shard, prefetch=0, timeout=timeout)
         try:
-            batch = next(stream)
+            with this_call().by(stream.cancel):
+                batch = next(stream)
+            this_call().check()
         except BaseException:
-            stream.close()
+            stream.close(acknowledge=False)
             raise
         with self._lock:
             self._leases[batch.info.batch] = stream

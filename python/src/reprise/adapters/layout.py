@@ -1,4 +1,4 @@
-"""What the three adapters share: reading named tensors, and splitting a batch into prompts and completions."""
+"""What the adapters share: reading named tensors, and splitting a batch into prompts and completions."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _UNREPORTED = ("td_error", "gradient_norm")
 
 
 def check(definition: Mapping[str, Any], trainer: str) -> None:
-    """Refuse the keys of a table under which replay would be wrong in a trainer that reports nothing after an update."""
+    """Refuse the keys of a table that make replay wrong in a trainer that reports nothing after an update."""
     for name, value in (("unit", "group"), ("shards", 1)):
         if definition.get(name, value) != value:
             raise Invalid(f"{name}: {definition[name]}: want {value}: whole groups are drawn for all workers")
