@@ -269,9 +269,14 @@ def _outside_mask(column: pa.Array, mask: pa.Array, value: int) -> pa.Array:
     return pa.ListArray.from_arrays(column.offsets, pa.array(np.where(wrong, value, entries), column.type.value_type))
 
 
+def _numpy_type(kind: pa.DataType) -> Any:
+    """Return numpy's type. Arrow's ``to_pandas_dtype`` needs pandas in some versions."""
+    return pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+
+
 def _row_column(name: str, value: Any, rows: int) -> pa.Array:
     arrow = ROW_COLUMNS[name]
-    dtype = arrow.to_pandas_dtype()
+    dtype = _numpy_type(arrow)
     if isinstance(value, list) and any(item is None for item in value):
         _check_rows(name, len(value), rows)
         absent = np.array([item is None for item in value])
@@ -519,7 +524,7 @@ class Layout:
             return f"row {row}: token {entry - int(ends[row] - lengths[row])}"
 
         arrow = TOKEN_COLUMNS[name]
-        return pa.array(cast(name, flat, arrow.to_pandas_dtype(), where), type=arrow)
+        return pa.array(cast(name, flat, _numpy_type(arrow), where), type=arrow)
 
     def mask(self, prompt_lengths: Any) -> pa.Array:
         """Return the column mask: 0 for the prompt's tokens, 1 for those after them."""
