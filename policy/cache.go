@@ -79,6 +79,14 @@ func (c *cache) allocate(slots int) ([]*tensors.Tensor, error) {
 // closedBias returns the bias of n closed slots.
 func closedBias(n int) []float32 { return slices.Repeat([]float32{masked}, n) }
 
+// forget forgets a row's tokens.
+func (c *cache) forget(row int) {
+	if c.tensors != nil {
+		copy(c.bias[row*c.slots:(row+1)*c.slots], closedBias(c.slots))
+	}
+	c.lengths[row] = 0
+}
+
 // resize moves every row's tokens to the first slots of a cache of another size. It copies on the host: a program would
 // have to be compiled for each pair of sizes.
 func (c *cache) resize(slots int) error {

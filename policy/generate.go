@@ -34,13 +34,19 @@ func (s Sampling) Validate() error {
 // Continue until every row is Done; Extend gives rows another turn. A Generation is used from one goroutine at a time;
 // several may run at once on one Model.
 type Generation struct {
-	model    *Model
-	sampling Sampling
-	sampler  *sampler
-	rows     []Row
-	stop     map[int32]bool
-	cache    *cache
-	version  rollout.Version // of the weights of the latest pass
+	model     *Model
+	rows      []Row
+	cache     *cache
+	sampler   *sampler        // whose memory all rows use
+	recompute bool            // Sampling.RecomputeCache
+	version   rollout.Version // of the weights of the latest pass
+}
+
+// drawing is how the tokens of a row are drawn.
+type drawing struct {
+	sampler   *sampler
+	maxTokens int
+	stop      map[int32]bool
 }
 
 // Row is one sequence being generated. All slices but Images have length L, the tokens so far. They are laid out as in
@@ -60,6 +66,7 @@ type Row struct {
 	Done         bool              // the turn is over: it ended with a stop token or ran out of room
 	Truncated    bool              // the turn ran out of room without a stop token
 	rng          *rand.Rand
+	drawing      *drawing
 	nuclei       bool // the row has a SamplingMask
 }
 
@@ -84,11 +91,11 @@ func (r *Row) addToken(token int32, mask uint8, logprob float32, nucleus []int32
 }
 
 // room returns how many more tokens the turn has room for.
-func (r *Row) room(maxTokens, positions int) int {
+func (r *Row) room(positions int) int {
 	if r.Done {
 		return 0
 	}
-	return min(maxTokens-(len(r.Tokens)-r.Turn), positions-len(r.Tokens))
+	return min(r.drawing.maxTokens-(len(r.Tokens)-r.Turn), positions-len(r.Tokens))
 }
 
 // Start prepares rows for generation. streams has one random stream per row and may be nil when greedy. Work begins
@@ -101,34 +108,95 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 		return nil, fmt.Errorf("start generation: %d random streams for %d prompts: give one to each",
 			len(streams), len(prompts))
 	}
-	g := &Generation{model: m, sampling: s, sampler: newSampler(m.config.VocabSize, s), stop: make(map[int32]bool)}
+	g := m.newGeneration(len(prompts))
+	g.recompute = s.RecomputeCache
+	d := g.newDrawing(s)
+	for i, in := range prompts {
+		var stream *rand.Rand
+		if streams != nil {
+			stream = streams[i]
+		}
+		if err := g.begin(i, in, stream, d); err != nil {
+			return nil, fmt.Errorf("start generation: %w", err)
+		}
+	}
+	return g, nil
+}
+
+// StartIdle prepares a generation of so many rows, all of them Done, for prompts that come one by one: see
+// [Generation.Replace].
+func (m *Model) StartIdle(rows int, recomputeCache bool) *Generation {
+	g := m.newGeneration(rows)
+	g.recompute = recomputeCache
+	for i := range g.rows {
+		g.rows[i].Done = true
+	}
+	return g
+}
+
+func (m *Model) newGeneration(rows int) *Generation {
+	g := &Generation{model: m, rows: make([]Row, rows), cache: newCache(m, rows),
+		sampler: newSampler(m.config.VocabSize, Sampling{})}
 	if tower := m.config.Vision; tower.Tokens() > 0 {
 		// An image token that the policy wrote would be taken for a patch in stored steps, whose earlier turns have no
 		// mask. Its probability still counts in the log-probs, so that Score and the learner need not know who drew a
 		// token.
 		g.sampler.suppressed = []int32{int32(tower.ImageTokenID)}
 	}
+	return g
+}
+
+func (g *Generation) newDrawing(s Sampling) *drawing {
+	own := *g.sampler
+	own.temperature, own.topP = s.Temperature, cmp.Or(s.TopP, 1)
+	d := &drawing{sampler: &own, maxTokens: s.MaxTokens, stop: make(map[int32]bool)}
 	for _, t := range s.Stop {
-		g.stop[t] = true
+		d.stop[t] = true
 	}
-	for i, in := range prompts {
-		in.Mask = nil // the policy wrote none of it
-		if err := m.checkInput(i, in); err != nil {
-			return nil, fmt.Errorf("start generation: %w", err)
-		}
-		if n := len(in.Tokens); n >= m.config.MaxPositionEmbeddings {
-			return nil, fmt.Errorf("start generation: prompt %d has %d tokens, the model's %d positions leave no "+
-				"room for a completion: shorten it", i, n, m.config.MaxPositionEmbeddings)
-		}
-		row := Row{Prompt: len(in.Tokens), nuclei: s.Temperature > 0 && cmp.Or(s.TopP, 1) < 1}
-		row.addInput(in, m.config.ValueHead)
-		if streams != nil {
-			row.rng = streams[i]
-		}
-		g.rows = append(g.rows, row)
+	return d
+}
+
+// begin begins a row with a prompt.
+func (g *Generation) begin(i int, in Input, stream *rand.Rand, d *drawing) error {
+	in.Mask = nil // the policy wrote none of it
+	if err := g.model.checkInput(i, in); err != nil {
+		return err
 	}
-	g.cache = newCache(m, len(g.rows))
-	return g, nil
+	if n, positions := len(in.Tokens), g.model.config.MaxPositionEmbeddings; n >= positions {
+		return fmt.Errorf("prompt %d has %d tokens, the model's %d positions leave no room for a completion: shorten it",
+			i, n, positions)
+	}
+	row := Row{Prompt: len(in.Tokens), rng: stream, drawing: d,
+		nuclei: d.sampler.temperature > 0 && d.sampler.topP < 1}
+	row.addInput(in, g.model.config.ValueHead)
+	g.rows[i] = row
+	return nil
+}
+
+// Replace gives a row that is Done to another prompt, with a sampling and a random stream of its own; RecomputeCache is
+// that of the generation. The next Continue reads the prompt. Rows of several prompts cost a pass for each time that
+// prompts are read, and nothing besides: what one row does changes no other.
+func (g *Generation) Replace(row int, in Input, stream *rand.Rand, s Sampling) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if err := g.Release(row); err != nil {
+		return err
+	}
+	if err := g.begin(row, in, stream, g.newDrawing(s)); err != nil {
+		return fmt.Errorf("replace a row: %w", err)
+	}
+	return nil
+}
+
+// Release gives up a row, which is Done from now on and has no tokens. Others go on.
+func (g *Generation) Release(row int) error {
+	if row < 0 || row >= len(g.rows) {
+		return fmt.Errorf("release row %d: there are %d rows", row, len(g.rows))
+	}
+	g.rows[row] = Row{Done: true}
+	g.cache.forget(row)
+	return nil
 }
 
 // Rows returns the rows so far. They must not be changed before Done.
@@ -200,7 +268,7 @@ const lookahead = 64
 // step runs the tokens that rows have and the cache lacks. It returns the logits [B, Vocab] after each row's last token
 // and, with a value head, the values [B] there.
 func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error) {
-	if g.sampling.RecomputeCache && g.version != w.Version {
+	if g.recompute && g.version != w.Version {
 		g.cache.clear()
 	}
 	g.version = w.Version
@@ -211,7 +279,7 @@ func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error
 	soon := 0
 	for i := range g.rows {
 		// the last token is never passed
-		soon = max(soon, g.rows[i].room(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings)-1)
+		soon = max(soon, g.rows[i].room(g.model.config.MaxPositionEmbeddings)-1)
 	}
 	out, err := g.pass(w, c, min(soon, lookahead))
 	if err != nil {
@@ -267,7 +335,7 @@ func (g *Generation) nextPass() (passInput, error) {
 		case !row.Done:
 			c.pending[i] = len(row.Tokens) - cached
 		case cached == 0:
-			c.pending[i] = len(row.Tokens) - 1
+			c.pending[i] = max(len(row.Tokens)-1, 0)
 		}
 		longest = max(longest, c.pending[i])
 	}
@@ -338,7 +406,7 @@ func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) err
 		if row.Done {
 			continue
 		}
-		token, logprob, nucleus, err := g.sampler.draw(logits[i*vocab:(i+1)*vocab], row.rng)
+		token, logprob, nucleus, err := row.drawing.sampler.draw(logits[i*vocab:(i+1)*vocab], row.rng)
 		if err != nil {
 			return fmt.Errorf("row %d: %w", i, err)
 		}
@@ -347,9 +415,9 @@ func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) err
 			row.Values = append(row.Values, values[i])
 		}
 		switch {
-		case g.stop[token]:
+		case row.drawing.stop[token]:
 			row.Done = true
-		case row.room(g.sampling.MaxTokens, g.model.config.MaxPositionEmbeddings) <= 0:
+		case row.room(g.model.config.MaxPositionEmbeddings) <= 0:
 			row.Done, row.Truncated = true, true
 		}
 	}

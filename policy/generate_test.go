@@ -44,11 +44,11 @@ func proceed(t *testing.T, g *Generation, w *Weights, n int) {
 	}
 }
 
-// bare returns rows without their random streams, to be compared.
+// bare returns rows without what draws their tokens, to be compared.
 func bare(rows []Row) []Row {
 	out := slices.Clone(rows)
 	for i := range out {
-		out[i].rng = nil
+		out[i].rng, out[i].drawing = nil, nil
 	}
 	return out
 }
@@ -402,5 +402,65 @@ func TestACancelledGenerationStopsBetweenTokensAndCanContinue(t *testing.T) {
 	cancel()
 	if _, err := m.Score(cancelled, w, Plain(prompts...), 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("scoring under a cancelled context: %v", err)
+	}
+}
+
+// Prompts that come one by one, into rows that others have left, are completed as each alone, with its own sampling.
+func TestRowsThatAreReplacedAreThoseOfEachAlone(t *testing.T) {
+	for name, c := range architectures() {
+		t.Run(name, func(t *testing.T) {
+			m := newTestModel(t, c)
+			w := threeVersions(t, m)[0]
+			random := stream(99)
+			g := m.StartIdle(3, false)
+			next, owner := 0, make([]int, 3)
+			const prompts = 14
+			inputs, samplings := make([]Input, prompts), make([]Sampling, prompts)
+			for i := range inputs {
+				inputs[i] = Input{Tokens: make([]int32, 1+random.IntN(12))}
+				for j := range inputs[i].Tokens {
+					inputs[i].Tokens[j] = random.Int32N(int32(c.VocabSize))
+				}
+				samplings[i] = Sampling{Temperature: []float64{0, 0.7, 1, 1.5}[i%4], TopP: []float64{1, 0.8}[i%2],
+					MaxTokens: 1 + random.IntN(9), Stop: []int32{int32(i % c.VocabSize)}}
+			}
+			for ended := 0; ended < prompts; {
+				for i := range g.Rows() {
+					if next < prompts && g.Rows()[i].Done && random.IntN(2) == 0 {
+						if err := g.Replace(i, inputs[next], stream(next), samplings[next]); err != nil {
+							t.Fatal(err)
+						}
+						owner[i] = next
+						next++
+					}
+				}
+				if _, err := g.Continue(t.Context(), w, 1); err != nil {
+					t.Fatal(err)
+				}
+				for i, row := range g.Rows() {
+					if !row.Done || len(row.Tokens) == 0 {
+						continue
+					}
+					n := owner[i]
+					alone, err := m.Start([]Input{inputs[n]}, []*rand.Rand{stream(n)}, samplings[n])
+					if err != nil {
+						t.Fatal(err)
+					}
+					proceed(t, alone, w, 0)
+					want := alone.Rows()[0]
+					if !slices.Equal(row.Tokens, want.Tokens) || row.Truncated != want.Truncated ||
+						!slices.Equal(row.SamplingMask.IDs, want.SamplingMask.IDs) {
+						t.Fatalf("prompt %d became %v, alone %v", n, row.Tokens, want.Tokens)
+					}
+					for j := range row.Logprobs {
+						near(t, "log-prob", row.Logprobs[j], float64(want.Logprobs[j]), 2e-5)
+					}
+					if err := g.Release(i); err != nil {
+						t.Fatal(err)
+					}
+					ended++
+				}
+			}
+		})
 	}
 }

@@ -28,6 +28,7 @@ type commands struct {
 	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, with its expert, at random, or with a model."`
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs that a model gives to token ids, as JSON lines."`
+	Engine   engineCommand   `cmd:"" help:"Serve a model as an inference server, or find out what one gives."`
 	Journal  journalCommand  `cmd:"" help:"Verify a table's journal, or save what is intact of a damaged one."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, as JSON lines."`
 	Table    tableCommand    `cmd:"" help:"Create, list, drop and look at tables of a running service."`

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/policy/server"
+)
+
+// engineCommand is the verbs of inference servers.
+type engineCommand struct {
+	Serve engineServeCommand `cmd:"" help:"Serve a model of this project with the interfaces of vLLM, SGLang and llama.cpp."`
+	Probe engineProbeCommand `cmd:"" help:"Sample a few tokens from a server and say whether rollouts can be made of them."`
+}
+
+// engineServeCommand serves a model on this machine.
+type engineServeCommand struct {
+	Model      dir     `required:"" help:"Hugging Face model folder, for example a run's checkpoint."`
+	Listen     address `default:"127.0.0.1:8000" help:"Address, which only this machine can reach. With port 0 the system chooses one."`
+	Rows       int     `default:"16" help:"Completions decoded at once."`
+	MaxWaiting int     `default:"1024" help:"Completions that wait for a row; more are refused with status 503."`
+	Recompute  bool    `help:"Recompute the key-value cache of completions in progress when the weights change."`
+	Seed       uint64  `help:"Seed of requests that have none."`
+}
+
+// maxEngineConnections bounds the requests that are read at once, each of 16 MB at most.
+const maxEngineConnections = 256
+
+// Run serves until the context ends.
+func (c *engineServeCommand) Run(ctx context.Context) error {
+	s, err := server.New(string(c.Model), server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed,
+		RecomputeCache: c.Recompute})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	l, err := listenOnLoopback(ctx, string(c.Listen))
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	web := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	failed := make(chan error, 1)
+	go func() { failed <- web.Serve(netutil.LimitListener(l, maxEngineConnections)) }()
+	fmt.Printf("engine of %s: http://%s, %d completions at once\nCtrl-C stops it\n", c.Model, l.Addr(), c.Rows)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return web.Close()
+	}
+}
+
+// engineProbeCommand finds out what a server gives.
+type engineProbeCommand struct {
+	Engine      string  `arg:"" help:"DIALECT+http://HOST:PORT; dialects are vllm, sglang, llamacpp and openai."`
+	Model       dir     `help:"Hugging Face folder with the tokenizer of the task, which the server's must be."`
+	Name        text    `help:"The model's name at the server, if it has several."`
+	Prompt      string  `default:"The capital of France is" help:"Text whose next tokens are sampled."`
+	Temperature float64 `default:"1" help:"Sampling temperature of the rollouts."`
+	TopP        float64 `default:"1" help:"Nucleus of the rollouts, in (0, 1]; 1: off."`
+	Degraded    bool    `help:"Accept what is missing, and say what is lost."`
+	JSON        bool    `name:"json" help:"Print the report as one JSON object."`
+}
+
+// Run probes the server. What it lacks is an error unless --degraded accepts it.
+func (c *engineProbeCommand) Run(ctx context.Context) error {
+	o, err := engine.Parse(c.Engine)
+	if err != nil {
+		return err
+	}
+	o.Model = string(c.Name)
+	e, err := engine.Open(o)
+	if err != nil {
+		return err
+	}
+	probing := engine.Probing{Sampling: engine.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: 1},
+		Texts: []string{c.Prompt, "Tokens: 12 + 34 = 46\n\n\tñ → 語"}}
+	var prompt []int32
+	if c.Model != "" {
+		folder, err := hf.ReadFolder(string(c.Model))
+		if err == nil && folder.Tokenizer == nil {
+			err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
+		}
+		if err != nil {
+			return fmt.Errorf("--model: %w", err)
+		}
+		probing.Encode = folder.Tokenizer.Encode
+		prompt, err = probing.Encode(c.Prompt)
+		if err != nil {
+			return fmt.Errorf("--prompt: %w", err)
+		}
+	} else if prompt, err = e.Tokenize(ctx, c.Prompt); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = fmt.Errorf("%w: give --model, whose tokenizer encodes the prompt", err)
+		}
+		return err
+	}
+	for i := range min(len(prompt), 4) { // some beginnings are less certain than others
+		probing.Prompts = append(probing.Prompts, prompt[:len(prompt)-i])
+	}
+	report, err := engine.Probe(ctx, e, probing)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
+			return err
+		}
+	} else {
+		fmt.Printf("%s: version %d\n", report.Engine, report.Version)
+		for _, l := range report.Lacks {
+			fmt.Printf("  lacks    %s\n  loses    %s\n", l, l.Lost)
+		}
+		for _, u := range report.Unknown {
+			fmt.Printf("  unknown  %s\n", u)
+		}
+		if len(report.Lacks) == 0 {
+			fmt.Println("  gives token ids, and log-probs at the sampling temperature unless said otherwise above")
+		}
+	}
+	if c.Degraded {
+		return nil
+	}
+	return report.Err()
+}

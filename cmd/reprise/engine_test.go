@@ -1,0 +1,41 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A served model passes its own probe in the dialects that are whole, and Ctrl-C stops it.
+func TestAServedModelPassesTheProbe(t *testing.T) {
+	t.Parallel()
+	model := modelFolder(t)
+	served, out := background(t, "engine", "serve", "--model", model, "--listen", "127.0.0.1:0")
+	line, err := out.ReadString('\n')
+	at := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(line)
+	if err != nil || at == "" || !strings.Contains(line, model) {
+		t.Fatalf("the first line is %q: %v", line, err)
+	}
+	for _, c := range []struct {
+		args    []string
+		exit    int
+		printed string
+	}{
+		{[]string{"vllm+" + at}, 0, "version 0\n  gives token ids"},
+		{[]string{"sglang+" + at, "--top-p", "0.9", "--temperature", "0.7"}, 0, "gives token ids"},
+		{[]string{"llamacpp+" + at, "--json"}, 0, `"Version":0`},
+		{[]string{"llamacpp+" + at, "--top-p", "0.9"}, 1, "no sampling mask at top_p 0.9: set top_p to 1"},
+		{[]string{"llamacpp+" + at, "--top-p", "0.9", "--degraded"}, 0, "loses    ratios compare"},
+		{[]string{"openai+" + at}, 1, "give --model"},
+		{[]string{"tgi+" + at}, 1, "dialect: tgi: want vllm, sglang, llamacpp or openai"},
+		{[]string{at}, 1, "want DIALECT+http://HOST:PORT"},
+	} {
+		got := call(t, "", append([]string{"engine", "probe", "--prompt", "12"}, c.args...)...)
+		if got.code != c.exit || !strings.Contains(got.stdout+got.stderr, c.printed) {
+			t.Errorf("%v: %+v: want exit code %d and %q", c.args, got, c.exit, c.printed)
+		}
+	}
+	if exit := interrupt(t, served); exit != 0 {
+		t.Errorf("exit code %d after Ctrl-C", exit)
+	}
+}

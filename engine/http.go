@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// mostAnswer bounds an answer, in bytes: completions of 100,000 tokens in the most verbose form fit.
+const mostAnswer = 256 << 20
+
+// server is what all dialects share: calls with JSON over HTTP.
+type server struct {
+	options Options
+	client  *http.Client
+}
+
+func newServer(o Options) *server {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 1024 // requests in flight; each has a connection
+	transport.Proxy = nil
+	return &server{options: o, client: &http.Client{Transport: transport}}
+}
+
+func (s *server) String() string { return string(s.options.Dialect) + "+" + s.options.Address }
+
+// Close closes idle connections.
+func (s *server) Close() { s.client.CloseIdleConnections() }
+
+// post sends a body as JSON and decodes the answer into result, unless that is nil.
+func (s *server) post(ctx context.Context, path string, body, result any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("%s%s: %w", s, path, err)
+	}
+	return s.call(ctx, http.MethodPost, path, text, result)
+}
+
+func (s *server) get(ctx context.Context, path string, result any) error {
+	return s.call(ctx, http.MethodGet, path, nil, result)
+}
+
+func (s *server) call(ctx context.Context, method, path string, body []byte, result any) error {
+	request, err := http.NewRequestWithContext(ctx, method, s.options.Address+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%s%s: %w", s, path, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if s.options.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+s.options.Token)
+	}
+	answer, err := s.client.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%s%s: %w: %w", s, path, ErrUnavailable, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil: // it ended in the middle
+		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, ErrUnavailable, err)
+	case len(text) > mostAnswer:
+		return fmt.Errorf("%s%s: the answer has more than %d bytes: ask for fewer or shorter completions", s, path,
+			mostAnswer)
+	case answer.StatusCode/100 != 2:
+		return s.refused(path, answer.StatusCode, text)
+	case result == nil:
+		return nil
+	}
+	if err := json.Unmarshal(text, result); err != nil {
+		return fmt.Errorf("%s%s: the answer is not what %s gives: %w: is another server there?", s, path,
+			s.options.Dialect, err)
+	}
+	return nil
+}
+
+// statusError is an answer with an error's status.
+type statusError struct {
+	status int
+	said   string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%d %s: %s", e.status, http.StatusText(e.status), e.said)
+}
+
+// Is reports that a call may be repeated when the server was busy, paused or starting.
+func (e *statusError) Is(target error) bool {
+	return target == ErrUnavailable && (e.status == http.StatusServiceUnavailable ||
+		e.status == http.StatusTooManyRequests || e.status == http.StatusBadGateway ||
+		e.status == http.StatusGatewayTimeout)
+}
+
+// refused returns the error of an answer. Servers put its text in several places.
+func (s *server) refused(path string, status int, text []byte) error {
+	said := strings.TrimSpace(string(text))
+	var inside struct {
+		Error   json.RawMessage
+		Message string
+		Detail  json.RawMessage
+	}
+	if json.Unmarshal(text, &inside) == nil {
+		var nested struct{ Message string }
+		switch {
+		case json.Unmarshal(inside.Error, &nested) == nil && nested.Message != "":
+			said = nested.Message
+		case len(inside.Error) > 0:
+			said = string(inside.Error)
+		case inside.Message != "":
+			said = inside.Message
+		case len(inside.Detail) > 0:
+			said = string(inside.Detail)
+		}
+	}
+	const most = 500
+	if len(said) > most {
+		said = said[:most] + "…"
+	}
+	return fmt.Errorf("%s%s: %w", s, path, &statusError{status, said})
+}
+
+// lacks reports whether a server does not have what was asked for.
+func lacks(err error) bool {
+	var status *statusError
+	return errors.As(err, &status) && (status.status == http.StatusNotFound ||
+		status.status == http.StatusMethodNotAllowed || status.status == http.StatusNotImplemented)
+}
+
+// ownVersion is the version of a server that does not know it: that of the latest Load. Requests and loads exclude one
+// another, so that a request has one version.
+type ownVersion struct {
+	reload func(context.Context, Weights) error
+	mu     sync.RWMutex
+	now    rollout.Version
+}
+
+func newOwnVersion(o Options) *ownVersion { return &ownVersion{reload: o.Reload, now: o.Initial} }
+
+// each generates the completions of a request at the same time, each by a request of its own with a seed of its own,
+// while the version stays what it is.
+func (v *ownVersion) each(
+	ctx context.Context, r Request, one func(context.Context, Request) (Completion, error),
+) ([]Completion, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	list := make([]Completion, r.N)
+	all, ctx := errgroup.WithContext(ctx)
+	for i := range list {
+		single := r
+		single.N = 1
+		if r.Seed != 0 {
+			single.Seed += int64(i)
+		}
+		all.Go(func() (err error) {
+			list[i], err = one(ctx, single)
+			list[i].Versions = slices.Repeat([]rollout.Version{v.now}, len(list[i].Tokens))
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func (v *ownVersion) version() rollout.Version {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.now
+}
+
+func (v *ownVersion) load(ctx context.Context, w Weights) error {
+	if v.reload == nil {
+		return errors.New("weights: the server cannot take them by HTTP: give a command that starts it with other weights")
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.reload(ctx, w); err != nil {
+		return err
+	}
+	v.now = w.Version
+	return nil
+}

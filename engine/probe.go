@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Lack is something that a server does not give, or gives wrongly.
+type Lack struct {
+	What   string // "log-probs are not at the sampling temperature"
+	Remedy string // what to do: "start vLLM with --logprobs-mode processed_logprobs"
+	Lost   string // what a run that accepts it loses: "ratios are wrong by …"
+}
+
+func (l Lack) String() string { return l.What + ": " + l.Remedy }
+
+// Report is what [Probe] found.
+type Report struct {
+	Engine  string
+	Version rollout.Version
+	Lacks   []Lack
+	Unknown []string // what the server gives no way to find out
+}
+
+// Err returns an error that names every lack with its remedy, nil if there is none.
+func (r *Report) Err() error {
+	if len(r.Lacks) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s does not give what a rollout needs", r.Engine)
+	for _, l := range r.Lacks {
+		fmt.Fprintf(&b, "; %s", l)
+	}
+	return errors.New(b.String())
+}
+
+// Probing says what a server is asked for.
+type Probing struct {
+	Sampling Sampling
+	Prompts  [][]int32 // of the task, one at least: what it knows of log-probs may depend on the prompt
+
+	// Texts are encoded by the server and by Encode, and must give the same ids. nil: not looked at.
+	Texts  []string
+	Encode func(string) ([]int32, error)
+}
+
+// Probe samples a few tokens from a server and finds out what it gives. An error is of a server that cannot be asked; a
+// server that answers wrongly has lacks in the report.
+func Probe(ctx context.Context, e Engine, p Probing) (*Report, error) {
+	if err := e.Health(ctx); err != nil {
+		return nil, err
+	}
+	r := &Report{Engine: e.String()}
+	var err error
+	if r.Version, err = e.Version(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.probeSampling(ctx, e, p); err != nil {
+		return nil, err
+	}
+	return r, r.probeTokenizer(ctx, e, p)
+}
+
+// probeSampling looks for ids, log-probs, a nucleus, and what the log-probs are of.
+func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
+	first := func(prompt []int32, temperature, topP float64) ([]Completion, error) {
+		const several = 16
+		return e.Generate(ctx, Request{Prompt: prompt, N: several, Sampling: Sampling{Temperature: temperature, TopP: topP,
+			MaxTokens: 4, Stop: p.Sampling.Stop}}) // more than one: the first may be part of a character
+	}
+	temperature, topP := p.Sampling.Temperature, p.Sampling.TopP
+	for _, prompt := range p.Prompts {
+		drawn, err := first(prompt, temperature, topP)
+		if errors.Is(err, errNoIDs) {
+			r.Lacks = append(r.Lacks, Lack{What: "completions are text", Remedy: err.Error(),
+				Lost: "text that is encoded again may be other tokens than were sampled, with other log-probs"})
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if topP < 1 && drawn[0].SamplingMask.Len() == 0 {
+			r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("no sampling mask at top_p %g", topP),
+				Remedy: "set top_p to 1, or use SGLang, which returns the nucleus",
+				Lost:   "ratios compare a log-prob within the nucleus with one over the vocabulary: they are biased"})
+			return nil
+		}
+		whole, err := first(prompt, temperature, 1)
+		if err != nil {
+			return err
+		}
+		hot, err := first(prompt, 2*temperature, 1)
+		if err != nil {
+			return err
+		}
+		switch compareTemperatures(whole, hot) {
+		case otherLogprobs:
+			return nil
+		case sameLogprobs:
+			if temperature != 1 {
+				r.Lacks = append(r.Lacks, rawLogprobs(e, temperature))
+			}
+			return nil
+		}
+	}
+	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens of these prompts "+
+		"are certain")
+	return nil
+}
+
+func rawLogprobs(e Engine, temperature float64) Lack {
+	remedy := "set the temperature to 1, or use a server whose log-probs are of the distribution that it samples from"
+	switch e.(type) {
+	case *vllm:
+		remedy = "start vLLM with --logprobs-mode processed_logprobs, or set the temperature to 1"
+	case *sglang:
+		remedy = "start SGLang without SGLANG_RETURN_ORIGINAL_LOGPROB, or set the temperature to 1"
+	}
+	return Lack{What: fmt.Sprintf("its log-probs ignore the temperature, %g", temperature), Remedy: remedy,
+		Lost: "the ratios of every token are wrong: they compare two temperatures"}
+}
+
+type comparison int
+
+const (
+	noneInCommon comparison = iota
+	sameLogprobs
+	otherLogprobs
+)
+
+// compareTemperatures compares the log-probs of first tokens that were sampled at a temperature and at twice that. If
+// they are of the distributions that were sampled from, then z/T and z/2T with two normalisers: the differences between
+// tokens are halved, and a token's own log-prob changes unless it is certain.
+func compareTemperatures(one, twice []Completion) comparison {
+	logprobs := make(map[int32]float32)
+	for _, c := range one {
+		if len(c.Tokens) > 0 {
+			logprobs[c.Tokens[0]] = c.Logprobs[0]
+		}
+	}
+	common, largest, least := 0, 0.0, math.Inf(1)
+	for _, c := range twice {
+		if len(c.Tokens) == 0 {
+			continue
+		}
+		if x, ok := logprobs[c.Tokens[0]]; ok {
+			common++
+			largest = max(largest, math.Abs(float64(x-c.Logprobs[0])))
+			least = min(least, float64(min(x, c.Logprobs[0])))
+		}
+	}
+	// Rounding in bfloat16, and batches of other sizes, move a log-prob by some hundredths.
+	const noise, certain = 0.05, -0.2
+	switch {
+	case largest > noise:
+		return otherLogprobs
+	case common > 0 && least < certain:
+		return sameLogprobs
+	}
+	return noneInCommon
+}
+
+// probeTokenizer compares the server's ids of texts with ours.
+func (r *Report) probeTokenizer(ctx context.Context, e Engine, p Probing) error {
+	if p.Encode == nil {
+		return nil
+	}
+	for _, text := range p.Texts {
+		ours, err := p.Encode(text)
+		if err != nil {
+			return err
+		}
+		theirs, err := e.Tokenize(ctx, text)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported) || lacks(err):
+			r.Unknown = append(r.Unknown, "whether its tokenizer is the task's: the server has no /tokenize")
+			return nil
+		case err != nil:
+			return err
+		case !slices.Equal(ours, theirs):
+			r.Lacks = append(r.Lacks, Lack{
+				What:   fmt.Sprintf("its tokenizer makes %s of %q, the task's %s", clip(theirs), text, clip(ours)),
+				Remedy: "serve the model whose tokenizer the task has",
+				Lost:   "prompts and completions are read as other text than was meant"})
+			return nil
+		}
+	}
+	return nil
+}
+
+// clip returns ids as text, the first of many.
+func clip(ids []int32) string {
+	const most = 12
+	if len(ids) > most {
+		return strings.TrimSuffix(fmt.Sprint(ids[:most]), "]") + " …]"
+	}
+	return fmt.Sprint(ids)
+}
