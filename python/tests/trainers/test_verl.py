@@ -12,6 +12,7 @@ import pathlib
 import re
 import signal
 import socket
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,17 +27,29 @@ pytest.importorskip("verl", reason="verl is not installed: make test-verl")
 if [name for _, name in socket.if_nameindex()] != ["lo"]:
     pytest.skip("Ray listens on every address: make test-verl runs in a network namespace", allow_module_level=True)
 
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])  # of Ray's processes
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import verl_on_cpu  # noqa: E402  # before what asks for the platform
 import ray  # noqa: E402
 import torch  # noqa: E402
 import transfer_queue as tq  # noqa: E402
 import verl  # noqa: E402
 from hydra import compose, initialize_config_dir  # noqa: E402
+from tensordict import TensorDict  # noqa: E402
+from tokenizers import Tokenizer as RawTokenizer  # noqa: E402
+from tokenizers.models import WordLevel  # noqa: E402
 from transfer_queue import KVBatchMeta  # noqa: E402
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput  # noqa: E402
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup  # noqa: E402
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ  # noqa: E402
-from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync  # noqa: E402
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync  # noqa: E402
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
+from verl.workers.utils.padding import response_from_nested  # noqa: E402
 
 N = 4  # rollouts in a group
 ON = [
@@ -109,6 +122,14 @@ class Tokenizer:
     eos_token_id = 1
 
 
+def configuration(*overrides: str) -> Any:
+    """verl's own configuration, with replay."""
+    folder = pathlib.Path(verl.__file__).parent / "trainer" / "config"
+    common = [*ON, f"actor_rollout_ref.rollout.n={N}", "algorithm.adv_estimator=grpo", "trainer.project_name=tests"]
+    with initialize_config_dir(str(folder), version_base=None):
+        return compose("ppo_trainer", [*common, *overrides])
+
+
 @pytest.fixture
 def trainer(server: Server, client: reprise.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Makes verl's trainers with its own configuration and no workers. Tables and keys go after the test."""
@@ -116,18 +137,11 @@ def trainer(server: Server, client: reprise.Client, request: pytest.FixtureReque
 
     def make(*overrides: str, mode: str = "sync", prompts: int = 2, **options: Any) -> Any:
         options = {"address": server.address, **options}
-        folder = pathlib.Path(verl.__file__).parent / "trainer" / "config"
-        with initialize_config_dir(str(folder), version_base=None):
-            config = compose(
-                "ppo_trainer",
-                [
-                    *ON, f"trainer.v1.trainer_mode={mode}", f"data.train_batch_size={prompts}",
-                    f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts}", f"actor_rollout_ref.rollout.n={N}",
-                    "algorithm.adv_estimator=grpo", "trainer.project_name=tests", f"trainer.experiment_name={name}",
-                    *(f"+trainer.v1.sampler.sampler_kwargs.{key}={value}" for key, value in options.items()),
-                    *overrides,
-                ],
-            )  # fmt: skip
+        config = configuration(
+            f"trainer.v1.trainer_mode={mode}", f"data.train_batch_size={prompts}",
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts}", f"trainer.experiment_name={name}",
+            *(f"+trainer.v1.sampler.sampler_kwargs.{key}={value}" for key, value in options.items()), *overrides,
+        )  # fmt: skip
         made = TRAINER_REGISTRY[mode].__new__(TRAINER_REGISTRY[mode])
         made.config, made.trainer_mode, made.global_steps = config, mode, 0
         made.use_critic, made.actor_rollout_wg, made.tokenizer = False, Workers(), Tokenizer()
@@ -399,3 +413,99 @@ def test_validation_is_left_to_verl(trainer: Callable[..., Any]) -> None:
     tq.kv_batch_put(keys=uids, partition_id="val", tags=tags)
     meta, metrics = made.replay_buffer.sample(global_steps=1, partition_id="val", batch_size=2)
     assert sorted(meta.keys) == sorted(keys) and not metrics and len(made.replay_buffer.table) == 0
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> RayWorkerGroup:
+    """verl's actor worker in a process of Ray, with a random model: FSDP on one rank, AdamW."""
+    model = str(tmp_path_factory.mktemp("model"))
+    torch.manual_seed(0)
+    shape = dict(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    Qwen2ForCausalLM(Qwen2Config(**shape)).save_pretrained(model)
+    words = RawTokenizer(WordLevel({str(word): word for word in range(50)}, unk_token="0"))
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="1").save_pretrained(model)
+    config = configuration(
+        f"actor_rollout_ref.model.path={model}", "actor_rollout_ref.model.use_remove_padding=false",
+        "actor_rollout_ref.actor.strategy=fsdp2",
+        "+actor_rollout_ref.model.override_config.attn_implementation=eager", "actor_rollout_ref.rollout.name=vllm",
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile=false", "actor_rollout_ref.actor.optim.lr=0.001",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
+    )  # fmt: skip
+    group = RayWorkerGroup(
+        resource_pool=RayResourcePool([1], use_gpu=False, max_colocate_count=1), device_name="cpu",
+        ray_cls_with_init=RayClassWithInitArgs(
+            cls=ray.remote(verl_on_cpu.Worker), config=config.actor_rollout_ref, role="actor"
+        ),
+    )  # fmt: skip
+    group.init_model()
+    return group
+
+
+def generate(engine: Engine, worker: RayWorkerGroup, step: int, logprobs: Any = None) -> Any:
+    """Put two groups into TransferQueue, by default with log-probs of the worker's weights, as an engine would."""
+    uids = engine.generate(step, 2, rewards=[[1, 0, 0, 0], [1, 1, 0, 0]])
+    keys = [f"{uid}_{i}_0" for uid in uids for i in range(N)]
+    if logprobs is None:
+        meta = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
+        meta.extra_info.update(calculate_entropy=False, compute_loss=False, temperature=1.0)
+        data = fields(worker.compute_log_prob(meta), "log_probs", "response_mask")
+        logprobs = response_from_nested(data["log_probs"], data["response_mask"]).float()
+    values = TensorDict({"rollout_log_probs": logprobs}, [len(keys)])
+    tq.kv_batch_put(keys=keys, partition_id="train", fields=values)
+    return logprobs
+
+
+def update(made: Any, meta: KVBatchMeta) -> dict[str, Any]:
+    """Do with a batch what verl's trainer does."""
+    metrics: dict[str, Any] = {}
+    meta.extra_info["temperature"] = 1.0
+    meta = made._compute_old_log_prob(made._balance_batch(meta, metrics), metrics)
+    made._update_actor(made._compute_advantage(meta, metrics), metrics)
+    clear(meta)
+    return metrics
+
+
+@pytest.mark.parametrize("beta", [0, 1])
+def test_verls_worker_learns_from_replayed_rows_bit_for_bit_as_from_its_own(
+    trainer: Callable[..., Any], worker: RayWorkerGroup, beta: int
+) -> None:
+    """Two steps with replay; then verl alone, given the same rows: in its second step those of both as new ones."""
+    replayed, own = trainer(importance_beta=beta), trainer("trainer.v1.sampler.custom_sampler.name=null")
+    assert type(own.replay_buffer) is ReplayBuffer
+    replayed.actor_rollout_wg = own.actor_rollout_wg = worker
+    worker.reset()
+    [before] = worker.weights()
+    engine, steps = Engine(), []
+    for step in (1, 2):
+        logprobs = generate(engine, worker, step)
+        meta, metrics = sample(replayed, step)
+        assert metrics["replay/fresh_rows"] == 2 * N and metrics["replay/replayed_rows"] == (step - 1) * 2 * N
+        data = fields(meta)
+        metrics = update(replayed, meta)
+        assert 0 < metrics["actor/grad_norm"] < 10
+        steps.append((logprobs, data, worker.weights()[0]))
+    (first, _, _), (_, data, _) = steps
+    if beta:
+        drawn = data["rollout_is_weights"].values()[2 * N :]
+        assert 0 < drawn.min() < drawn.max() == 1
+
+    worker.reset()
+    engine = Engine()
+    for step, (logprobs, data, want) in enumerate(steps, 1):
+        again = generate(engine, worker, step)
+        assert torch.equal(again.values(), logprobs.values())
+        if step == 2:
+            generate(Engine(), worker, step, first)
+        meta, _ = sample(own, step, prompts=2 * step)
+        known, order = ([tuple(row.tolist()) for row in rows["input_ids"].unbind()] for rows in (fields(meta), data))
+        assert sorted(known) == sorted(order)
+        meta.reorder([known.index(row) for row in order])
+        if beta:
+            tq.kv_batch_put(keys=meta.keys, partition_id="train", fields=data.select("rollout_is_weights"))
+        update(own, meta)
+        [got] = worker.weights()
+        assert all(torch.equal(got[name], want[name]) and not torch.equal(got[name], before[name]) for name in want)
