@@ -16,7 +16,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,7 @@ class RepriseReplayBuffer(ReplayBuffer):
         if batch is None:
             return meta, metrics
         drawn = self._put(batch, meta, data, global_steps)
+        metrics["replay/generation_seconds"] = _seconds(batch.column("meta") if batch.has("meta") else [])
         if self._weighted:
             self._put_weights(drawn, batch.weights)
             metrics["replay/weight/mean"] = float(batch.weights.mean())
@@ -185,7 +186,7 @@ class RepriseReplayBuffer(ReplayBuffer):
             "meta": _meta({str(name): _objects(data, name) for name in others}, rows),
         }  # fmt: skip
 
-    def _advance(self, version: int) -> dict[str, int]:
+    def _advance(self, version: int) -> dict[str, float]:
         """Bring the table to the version of the trainer's weights, back to it after a restart."""
         if not self._resumed:
             if self._has_checkpoint():
@@ -204,7 +205,7 @@ class RepriseReplayBuffer(ReplayBuffer):
         except Invalid:  # the service keeps nothing on disk
             return False
 
-    def _rewind(self, version: int) -> dict[str, int]:
+    def _rewind(self, version: int) -> dict[str, float]:
         """Go back to a trainer's checkpoint without losing what was generated since.
 
         Rollouts of the d-th update after the checkpoint enter again as those of the d-th before it: the weights that
@@ -229,6 +230,12 @@ class RepriseReplayBuffer(ReplayBuffer):
         groups = np.asarray(table.column("group"))
         lost = newer & np.isin(groups, groups[newer & too_old])
         keep = newer & ~lost
+        has_meta = "meta" in table.column_names
+        metrics: dict[str, float] = {}
+        for name, rows in (("resumed", keep), ("lost", lost)):
+            part = table.filter(pa.array(rows))
+            metrics[f"replay/{name}_rows"] = part.num_rows
+            metrics[f"replay/{name}_seconds"] = _seconds(part["meta"].to_pylist() if has_meta else [])
         _log.warning(
             "table %s: back to version %d: %d rollouts of later versions were kept, %d left", self.table.name, version,
             keep.sum(), lost.sum(),
@@ -243,7 +250,7 @@ class RepriseReplayBuffer(ReplayBuffer):
                 self.table.insert(again.slice(first, 64 * self.group_size))
         if self._has_checkpoint():
             self.table.delete_checkpoint(BEFORE_REWIND)
-        return {"replay/resumed_rows": int(keep.sum()), "replay/lost_rows": int(lost.sum())}
+        return metrics
 
     def _put(self, batch: Batch, fresh: KVBatchMeta, data: Any, global_steps: int) -> KVBatchMeta:
         """Put drawn groups into TransferQueue with the fields of new rows, since verl reads what every row has. Tensors
@@ -408,6 +415,12 @@ def _meta(fields: Mapping[str, list[Any]], rows: Array) -> list[dict[str, str]]:
         if lost:
             layout.warn(name, lost, "entries left out: no JSON")
     return out
+
+
+def _seconds(metas: Iterable[Any]) -> float:
+    """Return how long rows took to generate, by the timer of verl's agent loops in their field metrics."""
+    timers = (json.loads(dict(meta or []).get("metrics", "null")) or {} for meta in metas)
+    return float(sum(timer.get("generate_sequences", 0) for timer in timers))
 
 
 def _jsonable(value: Any) -> Any:

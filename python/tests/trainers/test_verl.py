@@ -85,7 +85,7 @@ class Engine(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
         pass
 
     def generate(self, step: int, prompts: int, rewards: Any = None, logprobs: bool = True, n: int = N) -> list[str]:
-        """Put finished groups for a step into TransferQueue, and return their uids."""
+        """Put finished groups for a step into TransferQueue, and return their uids. A token takes a quarter second."""
         uids = [str(uuid.uuid4()) for _ in range(prompts)]
         for prompt, uid in enumerate(uids):
             for session in range(n):
@@ -98,7 +98,7 @@ class Engine(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
                     response_logprobs=(-self.rng.random(length) * np.array(mask)).tolist() if logprobs else None,
                     reward_score=float(session % 2 if rewards is None else rewards[prompt][session]),
                     num_turns=2,
-                    metrics=AgentLoopMetrics(),
+                    metrics=AgentLoopMetrics(generate_sequences=length / 4),
                     extra_fields={"min_global_steps": step - 1, "max_global_steps": step - 1},
                 )
                 kwargs = {
@@ -337,27 +337,49 @@ def test_a_response_that_two_versions_generated_keeps_both(trainer: Callable[...
     assert metrics["replay/staleness/mean"] == 3  # of the oldest token
 
 
+@pytest.mark.parametrize("limit", [8, 2])
 def test_a_trainer_that_died_replays_what_was_generated_before(
-    trainer: Callable[..., Any], binary: pathlib.Path, tmp_path: pathlib.Path
+    trainer: Callable[..., Any], binary: pathlib.Path, tmp_path: pathlib.Path, limit: int
 ) -> None:
-    """The trainer dies after step 12 and starts again from its checkpoint of step 10; the service is killed as well."""
+    """The trainer has a checkpoint of step 10 and dies before step 15 takes its batch, and the service is killed."""
     server, engine = Server("--data", str(tmp_path)), Engine()
+    options = dict(address=server.address, capacity=100, max_staleness=limit)
+    seconds: dict[tuple[int, ...], float] = {}  # of each rollout
+    spent: dict[int, float] = {}  # in each step
+
+    def generate(step: int) -> None:
+        keys = [f"{uid}_{i}_0" for uid in engine.generate(step, 2) for i in range(N)]
+        data = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["input_ids", "responses"])
+        new = {tuple(row["input_ids"].tolist()): len(row["responses"]) / 4 for row in map(dict, data)}
+        spent[step] = sum(new.values())
+        seconds.update(new)
+
     try:
-        made = trainer(address=server.address, capacity=100)
-        for step in range(1, 13):
-            engine.generate(step, 2)
+        made = trainer(**options)
+        for step in range(1, 15):
+            generate(step)
             clear(sample(made, step)[0])
-        assert len(made.replay_buffer.table) == 9 * 2 * N  # staleness 0 to 8
+        generate(15)
         server.stop(signal.SIGKILL)
+        empty()  # TransferQueue dies with the trainer: verl alone generates for steps 11 to 15 again
         server = Server("--data", str(tmp_path))
-        again = trainer(address=server.address, capacity=100)
+        again = trainer(**{**options, "address": server.address})
         engine.generate(11, 2)
         meta, metrics = sample(again, 11)
-        assert metrics["replay/resumed_rows"] == 2 * N and metrics["replay/lost_rows"] == 0
-        assert metrics["replay/replayed_rows"] == 2 * N
+        held = range(14 - limit, 15)  # the table's steps when the trainer died
+        kept = [step for step in held if step <= 11 + limit]
         table = again.replay_buffer.table.export().to_pandas()
-        versions = table.versions.map(max)
-        assert versions.max() == 10 and (versions == 9).sum() == 2 * 2 * N  # of version 11: one after, now one before
+        old = [seconds[tuple(row)] for row in table.tokens if tuple(row) in seconds]
+        assert len(old) == len(kept) * 2 * N and sum(old) == sum(spent[step] for step in kept)
+        for name, steps in (("resumed", kept), ("lost", set(held) - set(kept))):
+            newer = [spent[step] for step in steps if step > 11]  # step 11 is of the checkpoint's weights
+            assert metrics[f"replay/{name}_rows"] == len(newer) * 2 * N
+            assert metrics[f"replay/{name}_seconds"] == sum(newer)
+        drawn = [tuple(row.tolist()) for row in fields(meta)["input_ids"].unbind()][2 * N :]
+        assert metrics["replay/replayed_rows"] == len(drawn) == 2 * N
+        assert metrics["replay/generation_seconds"] == sum(seconds[row] for row in drawn)
+        want = [10] + [10 - abs(step - 11) for step in kept]  # as far from the checkpoint as they were, but before it
+        assert sorted(table.versions.map(max)) == sorted(want * 2 * N)
         assert table.groupby("group").size().eq(N).all()
         clear(meta)
     finally:
