@@ -34,7 +34,7 @@ WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 .PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-engines venv-trainers venv-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/reprise
 	@mkdir -p bin
