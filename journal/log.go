@@ -123,7 +123,7 @@ func (l *cutLog) append(b *batch) error {
 	return nil
 }
 
-// endSegment has the next cut begin a segment.
+// endSegment closes the segment; the next cut begins one.
 func (l *cutLog) endSegment() {
 	if l.segment != nil {
 		l.segment.Close() //nolint:errcheck // nothing was promised that a close could break
@@ -131,7 +131,7 @@ func (l *cutLog) endSegment() {
 	}
 }
 
-// rotate is endSegment for the goroutine that writes the file: what it is about to write ends with this segment.
+// rotate is endSegment for the goroutine that writes the file, so that the segment can be removed after a transaction.
 func (l *cutLog) rotate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -302,35 +302,39 @@ func segmentsOf(path string) ([]segment, error) {
 	return found, nil
 }
 
-// pending reads the cuts that the file at a position does not have yet, in order. torn is how many bytes of the log no
-// longer read: written, but not synced, before a loss of power.
-func pending(path string, at position) (cuts []*batch, torn int, err error) {
+// pending reads the cuts that the file at a position does not have yet, in order, up to the first gap, and counts those
+// behind it. torn is how many bytes of the log cannot be read: written, but not synced, before a loss of power, or not
+// to their end.
+func pending(path string, at position) (cuts []*batch, skipped, torn int, err error) {
 	segments, err := segmentsOf(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	next := at.number + 1
 	for _, s := range segments {
 		b, err := os.ReadFile(s.path)
 		if err != nil {
-			return nil, 0, fmt.Errorf("reading the log of the journal %s: %w", path, err)
+			return nil, 0, 0, fmt.Errorf("reading the log of the journal %s: %w", path, err)
 		}
 		if len(b) >= logHeader && string(b[:len(logMagic)]) == logMagic {
 			if id := binary.LittleEndian.Uint64(b[len(logMagic):]); id != at.log {
-				return nil, 0, fmt.Errorf("reading %s: it is the log of another journal than %s: put that journal "+
+				return nil, 0, 0, fmt.Errorf("reading %s: it is the log of another journal than %s: put that journal "+
 					"back in its place, or move the log away: what it holds is not in this journal", s.path, path)
 			}
 		}
 		found, rest := frames(b, at.log)
 		torn += rest
 		for _, cut := range found {
-			if cut.position.number == next {
+			switch {
+			case cut.position.number == next:
 				cuts = append(cuts, cut)
 				next++
+			case cut.position.number > next:
+				skipped++
 			}
 		}
 	}
-	return cuts, torn, nil
+	return cuts, skipped, torn, nil
 }
 
 // removeLog removes the segments beside a journal, for good.

@@ -29,7 +29,8 @@ type Recovery struct {
 	Dropped   int    // rollouts that were read but left out: parts of groups, or beyond the capacity
 	Salvaged  bool   // Salvage wrote the journal, and it is opened for the first time
 	Logged    int    // cuts that only the log had
-	Torn      int    // bytes of the log that a loss of power has made unreadable
+	Skipped   int    // later cuts of the log, without those before them: a loss of power took those
+	Torn      int    // bytes of the log that cannot be read
 	Took      time.Duration
 	Blobs     map[string][]byte // by the names of Attach
 }
@@ -40,7 +41,10 @@ func (r *Recovery) String() string {
 	fmt.Fprintf(&b, "read %d rollouts of %.1f MB at version %d from %s in %v; %d insertions remembered",
 		r.Rollouts, float64(r.Bytes)/1e6, r.Version, r.Path, r.Took.Round(time.Millisecond), r.Requests)
 	if r.Logged > 0 {
-		fmt.Fprintf(&b, "; the %d latest changes were in its log", r.Logged)
+		fmt.Fprintf(&b, "; the last %d changes came from its log", r.Logged)
+	}
+	if r.Skipped > 0 {
+		fmt.Fprintf(&b, "; %d later changes of its log were skipped, as a loss of power took those before them", r.Skipped)
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(&b, "; the last %d bytes of its log had not reached the disk", r.Torn)
@@ -70,7 +74,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if err := os.Remove(o.Path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
-	c, logged, torn, err := readLogged(o)
+	c, found, err := readLogged(o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -101,35 +105,64 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 		Path: o.Path, Rollouts: table.ForService().Flow().Present, Bytes: c.bytes, Version: table.Version(),
 		Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
-		Logged: logged, Torn: torn, Took: time.Since(began), Blobs: c.blobs(),
+		Logged: found.cuts, Skipped: found.skipped, Torn: found.torn, Took: time.Since(began), Blobs: c.blobs(),
 	}
 	r.FileBytes, _ = s.size()
 	o.Logger.Debug("opened the journal", "path", o.Path, "recovered", r.String())
 	return j, table, r, nil
 }
 
+// logged is what [Open] found in the log.
+type logged struct {
+	cuts, skipped, torn int
+}
+
 // readLogged reads a journal without damage, after it has written what is only in the log to the file.
-func readLogged(o Options) (c *content, logged, torn int, err error) {
-	if c, err = readIntact(o); err != nil {
-		return nil, 0, 0, err
+func readLogged(o Options) (c *content, found logged, err error) {
+	for {
+		if c, err = readIntact(o); err != nil {
+			return nil, found, err
+		}
+		left, err := segmentsOf(o.Path)
+		if err != nil || len(left) == 0 {
+			return c, found, err
+		}
+		done, now, err := writeLogged(o, c)
+		if err != nil {
+			return nil, found, fmt.Errorf("opening the journal %s: %w", o.Path, err)
+		}
+		if done && now.cuts == 0 {
+			found.torn += now.torn
+			found.skipped += now.skipped
+			return c, found, nil
+		}
+		found.cuts += now.cuts
+		found.torn += now.torn
+		found.skipped += now.skipped
 	}
-	cuts, torn, err := pending(o.Path, c.position)
+}
+
+// writeLogged writes what the log has to a file of which the content is known, and removes the log, while no other
+// process can have the file open. It does nothing if another one has changed the file since it was read.
+func writeLogged(o Options, c *content) (done bool, found logged, err error) {
+	s, err := openKnown(o, c)
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("opening the journal %s: %w", o.Path, err)
+		return false, found, err
+	}
+	defer func() { err = errors.Join(err, s.db.Close()) }()
+	if number, err := s.commit(); err != nil || number != c.totals.Commit {
+		return false, found, err
+	}
+	cuts, skipped, torn, err := pending(o.Path, c.position)
+	if err != nil {
+		return false, found, err
 	}
 	if len(cuts) > 0 {
-		s, err := openKnown(o, c)
-		if err != nil {
-			return nil, 0, 0, err
-		}
-		if err := errors.Join(s.apply(cuts), s.db.Close()); err != nil {
-			return nil, 0, 0, err
-		}
-		if c, err = readIntact(o); err != nil {
-			return nil, 0, 0, err
+		if err := s.apply(cuts); err != nil {
+			return false, found, err
 		}
 	}
-	return c, len(cuts), torn, removeLog(o.Path)
+	return true, logged{len(cuts), skipped, torn}, removeLog(o.Path)
 }
 
 // readIntact reads a journal without damage. It waits for another process to close it.

@@ -50,6 +50,26 @@ type batch struct {
 	arena *arena
 }
 
+// batchMemory is what a batch takes besides its records, about.
+const batchMemory = 1 << 10
+
+// memory returns the bytes that a batch holds, about.
+func (b *batch) memory() int64 {
+	n := batchMemory + len(b.uses)*(headerLength+useLength) + 8*len(b.removed)
+	if b.arena != nil {
+		for _, part := range b.arena.parts {
+			n += cap(part)
+		}
+	}
+	for i := range b.requests {
+		n += batchMemory/16 + len(b.requests[i].BatchID)
+	}
+	for _, en := range b.state {
+		n += len(en.record)
+	}
+	return int64(n)
+}
+
 func (b *batch) empty() bool {
 	return !b.rewrite && len(b.rollouts)+len(b.uses)+len(b.removed)+len(b.requests)+len(b.state) == 0
 }
@@ -272,6 +292,21 @@ func noSpace(path string, cause error) error {
 	return fmt.Errorf("%w: free space on %s: %w", ErrNoSpace, free, cause)
 }
 
+// commit returns the number of the latest transaction in the file.
+func (s *store) commit() (number uint64, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		payload, err := openRecord(stateBucket, []byte(totalsKey), tx.Bucket([]byte(stateBucket)).Get([]byte(totalsKey)),
+			kindState)
+		var t totals
+		if err == nil {
+			err = t.decode(payload)
+		}
+		number = t.Commit
+		return err
+	})
+	return number, err
+}
+
 // putPosition writes up to where the file has the cuts of its log.
 func (s *store) putPosition(tx *bbolt.Tx) error {
 	if s.position.log == 0 {
@@ -320,10 +355,12 @@ func (s *store) put(tx *bbolt.Tx, b *batch) error {
 		}
 	}
 	for _, en := range b.rollouts {
+		if !s.totals.Salvaged || rollouts.Get(en.key) == nil { // otherwise an orphan that the log has too
+			s.totals.Rollouts++
+		}
 		if err := rollouts.Put(en.key, en.record); err != nil {
 			return err
 		}
-		s.totals.Rollouts++
 	}
 	for _, en := range b.uses {
 		if uses.Get(en.key) == nil {

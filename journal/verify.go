@@ -100,7 +100,7 @@ func Verify(path string) (*Report, error) {
 
 // readLog returns the cuts of the log, and notes how many they are, or the damage.
 func (r *Report) readLog(c *content) []*batch {
-	cuts, _, err := pending(r.Path, c.position)
+	cuts, _, _, err := pending(r.Path, c.position)
 	if err != nil {
 		r.Damage = append(r.Damage, Damage{What: err.Error()})
 	}

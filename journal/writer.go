@@ -40,14 +40,16 @@ type queue struct {
 func (q *queue) push(b *batch) (ok, held bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.batches) > 0 && q.bytes+b.bytes > queueBytes && !q.broken && !q.held {
+	for len(q.batches) > 0 && q.bytes+b.memory() > queueBytes && !q.broken && !q.held {
+		q.due = true
+		q.changed.Broadcast()
 		q.changed.Wait()
 	}
 	if q.broken {
 		return false, false
 	}
 	q.batches = append(q.batches, b)
-	q.bytes += b.bytes
+	q.bytes += b.memory()
 	q.due = q.due || b.due || q.bytes > queueBytes/2
 	q.changed.Broadcast()
 	return true, q.held
@@ -82,7 +84,7 @@ func (q *queue) hold(batches []*batch, pause time.Duration) []*batch {
 	q.batches = append(batches, q.batches...)
 	q.bytes = 0
 	for _, b := range q.batches {
-		q.bytes += b.bytes
+		q.bytes += b.memory()
 	}
 	q.held, q.retry = true, time.Now().Add(pause)
 	q.changed.Broadcast()
@@ -159,10 +161,10 @@ func (j *Journal) cutLoop() {
 			return
 		}
 		b.sync = b.sync || last
-		logged := j.log != nil && j.log.add(b)
+		logged := j.log != nil && j.Err() == nil && j.log.add(b)
 		if logged && !b.sync {
 			b.round.finish(nil)
-			b.round = nil
+			b.round, r = nil, nil
 		}
 		b.due = timed || b.sync || !logged
 		ok, held := j.queue.push(b)
@@ -323,7 +325,7 @@ func (j *Journal) discardLog() {
 		return
 	}
 	if err := j.log.discard(j.store.position); err != nil {
-		j.options.Logger.Warn("a segment of the journal's log stays until the journal is opened again", "error", err)
+		j.options.Logger.Warn("a segment of the journal's log could not be removed yet", "error", err)
 	}
 }
 

@@ -65,7 +65,7 @@ type arrays struct {
 	most     int // entries of versions at which those without an array are looked for
 }
 
-// forget forgets the versions that no rollout has any more, from time to time.
+// forget forgets the versions that no rollout has any more, when there are twice as many as the last time.
 func (a *arrays) forget() {
 	if len(a.versions) < a.most {
 		return
@@ -84,19 +84,39 @@ type step[T any] struct {
 	before, after int
 }
 
-// take returns a part of the array around its step, or of a longer one if it is too short.
+// take returns a slice around the step. It makes a longer array first if needed, and an array of its own where the shared
+// one is more than twice as long as what is wanted: a short rollout must not keep the array of a long one.
 func (s *step[T]) take(low, high T, before, after int) []T {
 	first := s.first.Value()
-	if first == nil || before > s.before || after > s.after {
-		if first == nil {
-			s.before, s.after = 0, 0
-		}
-		// A little more than is wanted, so that lengths that vary soon share one array.
-		s.before, s.after = max(s.before, before+before/4), max(s.after, after+after/4)
-		array := slices.Concat(slices.Repeat([]T{low}, s.before), slices.Repeat([]T{high}, s.after))
-		first = unsafe.SliceData(array)
+	if first == nil {
+		s.before, s.after = 0, 0
+	}
+	// A little more than is wanted, so that lengths that vary soon share one array.
+	longBefore, longAfter := s.before, s.after
+	if before > s.before {
+		longBefore = before + before/4
+	}
+	if after > s.after {
+		longAfter = after + after/4
+	}
+	if longBefore+longAfter > 2*(before+after) {
+		return makeStep(low, high, before, after)
+	}
+	if longBefore > s.before || longAfter > s.after {
+		s.before, s.after = longBefore, longAfter
+		first = unsafe.SliceData(makeStep(low, high, s.before, s.after))
 		s.first = weak.Make(first)
 	}
 	end := s.before + after
 	return unsafe.Slice(first, s.before+s.after)[s.before-before : end : end]
+}
+
+func makeStep[T any](low, high T, before, after int) []T {
+	array := make([]T, before+after)
+	for i := range array {
+		if array[i] = high; i < before {
+			array[i] = low
+		}
+	}
+	return array
 }

@@ -75,10 +75,27 @@ func TestRolloutsOfOneTurnShareMemory(t *testing.T) {
 	if unsafe.SliceData(first[30:]) != unsafe.SliceData(second[10:]) {
 		t.Error("two rollouts of one version have arrays of their own")
 	}
-	if a, b := rollout.SharedMask(3, 4), rollout.SharedMask(2, 3); unsafe.SliceData(a[3:]) != unsafe.SliceData(b[2:]) {
+	a, b := rollout.SharedMask(3000, 4000), rollout.SharedMask(2500, 3000)
+	if unsafe.SliceData(a[3000:]) != unsafe.SliceData(b[2500:]) {
 		t.Error("two rollouts of one turn have masks of their own")
 	}
 	runtime.KeepAlive(first)
+}
+
+// A short rollout does not keep the array of a long one.
+func TestAShortRolloutHasAnArrayOfItsOwn(t *testing.T) {
+	long := rollout.SharedVersions(1000, 9000, 13)
+	short := rollout.SharedVersions(10, 90, 13)
+	if len(short) != 100 || short[9] != rollout.NoVersion || short[10] != 13 || cap(short) != 100 {
+		t.Errorf("the short rollout has %v", short)
+	}
+	if unsafe.SliceData(long[990:]) == unsafe.SliceData(short) {
+		t.Error("100 tokens keep the array of 10,000")
+	}
+	if again := rollout.SharedVersions(900, 8000, 13); unsafe.SliceData(again[900:]) != unsafe.SliceData(long[1000:]) {
+		t.Error("the long array is not shared any more")
+	}
+	runtime.KeepAlive(long)
 }
 
 // What no rollout has any more is not kept, however many versions there were.

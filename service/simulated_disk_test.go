@@ -162,7 +162,11 @@ func (f *file) restore(random *rand.Rand) error {
 		return err
 	}
 	for _, path := range segments { // never synced
-		if err := os.Truncate(path, random.Int64N(64)); err != nil {
+		info, err := os.Stat(path)
+		if err == nil {
+			err = os.Truncate(path, random.Int64N(info.Size()+1))
+		}
+		if err != nil {
 			return err
 		}
 	}
