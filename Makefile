@@ -91,7 +91,8 @@ test-torch: build .venv-python/ready ## run the tests of reprise.torch; installs
 	cd python && PYTHONDONTWRITEBYTECODE=1 ../.venv-python/bin/python -m pytest -q tests/test_torch.py
 
 # The virtual environments of test-trainers and test-verl: several checkouts share them if REPRISE_VENVS names a folder.
-# The file ready of each holds the requirements that it was made of.
+# The file ready of each holds the requirements that it was made of. pip compiles nothing: what tests import is compiled
+# into the folder cache.
 TRAINERS := $(abspath $(if $(REPRISE_VENVS),$(REPRISE_VENVS)/trainers,.venv-trainers))
 VERL := $(abspath $(if $(REPRISE_VENVS),$(REPRISE_VENVS)/verl,.venv-verl))
 INSTALL := install --quiet --disable-pip-version-check --retries 1 --no-compile
@@ -103,7 +104,8 @@ NEWEST := # as of pytest -k: all tests
 
 test-trainers: build ## run reprise.trl in four versions of TRL; installs 1.7 GB; skipped without Python 3.11 or PyPI
 	@if $(MAKE) --no-print-directory venv-trainers; then \
-		export PYTHONPYCACHEPREFIX=$(TRAINERS)/cache REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; cd python; \
+		unset PYTHONDONTWRITEBYTECODE; cd python; \
+		export PYTHONPYCACHEPREFIX=$(TRAINERS)/cache REPRISE_TRAINERS=1 OMP_NUM_THREADS=1; \
 		for version in $(TRLS); do \
 			tests="$(ONE_PROCESS)"; test $$version != newest || tests="$(NEWEST)"; echo "TRL $$version"; \
 			PYTHONPATH=$(TRAINERS)/trl-$$version $(TRAINERS)/bin/python -m pytest -q -W ignore -k "$$tests" \
@@ -134,7 +136,7 @@ test-frameworks: build .venv-python/ready ## run reprise.areal and reprise.slime
 test-verl: build ## run reprise.verl in verl; installs 2.1 GB; skipped without PyPI or network namespaces
 	@if ! unshare -rn sh -c 'ip link set lo up' 2>/dev/null; then echo "SKIPPED: the tests of reprise.verl need unshare and ip, and network namespaces"; \
 	elif $(MAKE) --no-print-directory venv-verl; then \
-		cd python && PYTHONPYCACHEPREFIX=$(VERL)/cache RAY_AUTH_MODE=disabled OMP_NUM_THREADS=1 \
+		unset PYTHONDONTWRITEBYTECODE; cd python && PYTHONPYCACHEPREFIX=$(VERL)/cache RAY_AUTH_MODE=disabled OMP_NUM_THREADS=1 \
 		unshare -rn sh -c 'ip link set lo up && exec $(VERL)/bin/python -m pytest -q -W ignore tests/trainers/test_verl.py'; \
 	else echo "SKIPPED: the tests of reprise.verl"; fi
 
