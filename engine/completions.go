@@ -227,7 +227,11 @@ func (e *vllm) Abort(ctx context.Context) error {
 func (e *vllm) Health(ctx context.Context) error { return e.get(ctx, "/health", nil) }
 
 func (e *vllm) Tokenize(ctx context.Context, text string) ([]int32, error) {
-	return e.tokenize(ctx, map[string]any{"model": e.options.Model, "prompt": text, "add_special_tokens": false})
+	body := map[string]any{"prompt": text, "add_special_tokens": false}
+	if e.options.Model != "" {
+		body["model"] = e.options.Model
+	}
+	return e.tokenize(ctx, body)
 }
 
 // tokenize asks /tokenize, which three of the dialects have.

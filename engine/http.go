@@ -35,9 +35,6 @@ func newServer(o Options) *server {
 
 func (s *server) String() string { return string(s.options.Dialect) + "+" + s.options.Address }
 
-// Close closes idle connections.
-func (s *server) Close() { s.client.CloseIdleConnections() }
-
 // post sends a body as JSON and decodes the answer into result, unless that is nil.
 func (s *server) post(ctx context.Context, path string, body, result any) error {
 	text, err := json.Marshal(body)

@@ -13,19 +13,19 @@ import (
 
 // Lack is something that a server does not give, or gives wrongly.
 type Lack struct {
-	What   string // "log-probs are not at the sampling temperature"
-	Remedy string // what to do: "start vLLM with --logprobs-mode processed_logprobs"
-	Lost   string // what a run that accepts it loses: "ratios are wrong by …"
+	What   string `json:"what"`   // "log-probs are not at the sampling temperature"
+	Remedy string `json:"remedy"` // what to do: "start vLLM with --logprobs-mode processed_logprobs"
+	Lost   string `json:"lost"`   // what a run that accepts it loses: "ratios are wrong by …"
 }
 
 func (l Lack) String() string { return l.What + ": " + l.Remedy }
 
 // Report is what [Probe] found.
 type Report struct {
-	Engine  string
-	Version rollout.Version
-	Lacks   []Lack
-	Unknown []string // what the server gives no way to find out
+	Engine  string          `json:"engine"`
+	Version rollout.Version `json:"version"`
+	Lacks   []Lack          `json:"lacks"`
+	Unknown []string        `json:"unknown"` // what the server gives no way to find out
 }
 
 // Err returns an error that names every lack with its remedy, nil if there is none.

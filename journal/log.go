@@ -87,7 +87,7 @@ func (l *cutLog) add(b *batch) bool {
 	if !b.empty() {
 		b.position = position{l.file.log, l.next}
 		l.next++
-		if b.rewrite || l.append(b) != nil {
+		if b.rewrite || l.unlogged > l.file.number || l.append(b) != nil {
 			l.unlogged = b.position.number
 			l.endSegment()
 		}
@@ -96,9 +96,6 @@ func (l *cutLog) add(b *batch) bool {
 }
 
 func (l *cutLog) append(b *batch) error {
-	if l.unlogged > l.file.number {
-		return errors.New("an earlier cut is in no segment")
-	}
 	l.buffer = l.buffer[:0]
 	if l.segment == nil {
 		path := l.path + logInfix + strconv.FormatUint(b.position.number, 10)

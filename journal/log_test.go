@@ -33,14 +33,20 @@ func openAgain(t *testing.T, o Options, kind replay.Options) (*replay.Table, *Re
 	return table, recovery
 }
 
+// logging creates a journal with a log, and a user of its table.
+func logging(t *testing.T, kind replay.Options) (Options, *user, *Journal) {
+	t.Helper()
+	o := in(t)
+	o.Sync = Interval
+	u := newUser(t, kind, 3)
+	return o, u, create(t, o, u.table)
+}
+
 // With interval a commit is in the log at once, and in the file when the interval is over. A table that is opened from
 // both is the one that was.
 func TestIntervalLogsAtOnceAndWritesLater(t *testing.T) {
 	for _, kind := range []replay.Options{{Capacity: 64}, {Sampler: replay.FIFO, Capacity: 4000}} {
-		o := in(t)
-		o.Sync = Interval
-		u := newUser(t, kind, 3)
-		j := create(t, o, u.table)
+		o, u, j := logging(t, kind)
 		for range 40 {
 			u.step()
 			must(t, j.Commit(ctx))
@@ -94,10 +100,7 @@ func copyOf(t *testing.T, path string) string {
 // table is one that was: as of the last transaction or of a commit after it.
 func TestATornLogIsCutOffWhereItTears(t *testing.T) {
 	kind := replay.Options{Capacity: 64}
-	o := in(t)
-	o.Sync = Interval
-	u := newUser(t, kind, 5)
-	j := create(t, o, u.table)
+	o, u, j := logging(t, kind)
 	inserted := make(map[uint64]bool) // statistics of the moments since the last transaction
 	var stale []segment               // what a transaction removed
 	stored := make(map[string][]byte)
@@ -159,10 +162,7 @@ func TestATornLogIsCutOffWhereItTears(t *testing.T) {
 // A log beside a journal that it does not belong to is an error, by open, create, verify and salvage.
 func TestAForeignLogIsRefused(t *testing.T) {
 	kind := replay.Options{Capacity: 16}
-	o := in(t)
-	o.Sync = Interval
-	u := newUser(t, kind, 3)
-	j := create(t, o, u.table)
+	o, u, j := logging(t, kind)
 	u.insert()
 	must(t, j.Commit(ctx))
 	other := Options{Path: filepath.Join(t.TempDir(), "other.journal"), Sync: Interval}
@@ -189,10 +189,7 @@ func TestAForeignLogIsRefused(t *testing.T) {
 // What the log has is salvaged with a damaged file.
 func TestSalvageTakesTheLog(t *testing.T) {
 	kind := replay.Options{Capacity: 1000}
-	o := in(t)
-	o.Sync = Interval
-	u := newUser(t, kind, 3)
-	j := create(t, o, u.table)
+	o, u, j := logging(t, kind)
 	for range 20 {
 		u.insert()
 	}
@@ -223,10 +220,7 @@ func TestSalvageTakesTheLog(t *testing.T) {
 // A cut that the log cannot take is acknowledged once it is in the file, and those after it are logged again.
 func TestACutThatCannotBeLoggedWaitsForTheFile(t *testing.T) {
 	kind := replay.Options{Capacity: 64}
-	o := in(t)
-	o.Sync = Interval
-	u := newUser(t, kind, 3)
-	j := create(t, o, u.table)
+	o, u, j := logging(t, kind)
 	must(t, os.Mkdir(o.Path+logInfix+"1", 0o700)) // where its first segment would be
 	u.insert()
 	must(t, j.Commit(ctx))
@@ -282,12 +276,9 @@ func FuzzFrames(f *testing.F) {
 
 // A large cut behind others that are not due has them written: nothing waits for ever.
 func TestALargeCutBehindSmallOnesIsWritten(t *testing.T) {
-	o := in(t)
-	o.Sync = Interval
-	table, random := newTable(t, replay.Options{Capacity: 1000}), rollout.Stream(1, "large", 0)
-	j := create(t, o, table)
+	_, u, j := logging(t, replay.Options{Capacity: 1000})
 	for _, tokens := range []int{900_000, 1_900_000} { // 23 MB, then 49 MB
-		_, err := table.Insert(ctx, aGroup(random, 2, tokens, 0))
+		_, err := u.table.Insert(ctx, aGroup(u.random, 2, tokens, 0))
 		must(t, err)
 		must(t, j.Commit(ctx))
 	}
@@ -297,13 +288,10 @@ func TestALargeCutBehindSmallOnesIsWritten(t *testing.T) {
 
 // After a disk error a commit that waits gets the error, once.
 func TestACommitBehindABrokenDiskGetsItsError(t *testing.T) {
-	o := in(t)
-	o.Sync = Interval
-	table, random := newTable(t, replay.Options{Capacity: 1000}), rollout.Stream(1, "broken", 0)
-	j := create(t, o, table)
+	o, u, j := logging(t, replay.Options{Capacity: 1000})
 	must(t, os.Remove(o.Path)) // the next transaction fails
 	for i := 0; ; i++ {
-		_, err := table.Insert(ctx, aGroup(random, 2, 600_000, 0))
+		_, err := u.table.Insert(ctx, aGroup(u.random, 2, 600_000, 0))
 		must(t, err)
 		if err = j.Commit(ctx); err != nil {
 			break
@@ -320,10 +308,7 @@ func TestACommitBehindABrokenDiskGetsItsError(t *testing.T) {
 // Two processes that open a journal after a crash apply its log once.
 func TestConcurrentOpensApplyTheLogOnce(t *testing.T) {
 	kind := replay.Options{Capacity: 1000}
-	o := in(t)
-	o.Sync = Interval
-	u := newUser(t, kind, 3)
-	j := create(t, o, u.table)
+	o, u, j := logging(t, kind)
 	for range 10 {
 		u.insert()
 		must(t, j.Commit(ctx))

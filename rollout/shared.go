@@ -33,8 +33,8 @@ func OneVersion(versions []Version, prompt int) (v Version, ok bool) {
 		!slices.ContainsFunc(versions[prompt:], func(of Version) bool { return of != v })
 }
 
-// SharedMask returns the mask of a prompt and a completion of so many tokens. Other rollouts have it too: it must not be
-// written to.
+// SharedMask returns the mask of a prompt and a completion of so many tokens. Other rollouts have it too: it must not
+// be written to.
 func SharedMask(prompt, completion int) []uint8 {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -84,8 +84,8 @@ type step[T any] struct {
 	before, after int
 }
 
-// take returns a slice around the step. It makes a longer array first if needed, and an array of its own where the shared
-// one is more than twice as long as what is wanted: a short rollout must not keep the array of a long one.
+// take returns a slice around the step. It makes a longer array first if needed, and an array of its own where the
+// shared one is more than twice as long as what is wanted: a short rollout must not keep the array of a long one.
 func (s *step[T]) take(low, high T, before, after int) []T {
 	first := s.first.Value()
 	if first == nil {

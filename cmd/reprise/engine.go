@@ -33,7 +33,7 @@ type engineServeCommand struct {
 	Seed       uint64  `help:"Seed of requests that have none."`
 }
 
-// maxEngineConnections bounds the requests that are read at once, each of 16 MB at most.
+// maxEngineConnections bounds the requests that are read at once, each of 1 MB and what the longest prompt takes.
 const maxEngineConnections = 256
 
 // Run serves until the context ends.

@@ -23,7 +23,7 @@ func TestAServedModelPassesTheProbe(t *testing.T) {
 	}{
 		{[]string{"vllm+" + at}, 0, "version 0\n  gives token ids"},
 		{[]string{"sglang+" + at, "--top-p", "0.9", "--temperature", "0.7"}, 0, "gives token ids"},
-		{[]string{"llamacpp+" + at, "--json"}, 0, `"Version":0`},
+		{[]string{"llamacpp+" + at, "--json"}, 0, `"version":0`},
 		{[]string{"llamacpp+" + at, "--top-p", "0.9"}, 1, "no sampling mask at top_p 0.9: set top_p to 1"},
 		{[]string{"llamacpp+" + at, "--top-p", "0.9", "--degraded"}, 0, "loses    ratios compare"},
 		{[]string{"openai+" + at}, 1, "give --model"},

@@ -15,8 +15,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// mostBody bounds a request, in bytes: a prompt of a million tokens fits.
-const mostBody = 16 << 20
+// mostBody bounds a request, in bytes: a prompt that fills the model's positions fits, in the form of a list.
+func (s *Server) mostBody() int64 { return 1<<20 + 16*int64(s.model.Config().MaxPositionEmbeddings) }
 
 // Handler returns the interfaces of the server. Fields that they do not have are ignored, as by the servers they belong
 // to.
@@ -49,7 +49,7 @@ func (s *Server) Handler() http.Handler {
 		"POST /completion": s.llamaCompletion,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+			r.Body = http.MaxBytesReader(w, r.Body, s.mostBody())
 			answer, err := handle(r)
 			write(w, answer, err)
 		})
@@ -160,12 +160,37 @@ func or[T any](given *T, usual T) T {
 	return usual
 }
 
-// withEOS adds the tokens that end a text to a request's own.
-func (s *Server) withEOS(stop []int32, ignore bool) []int32 {
-	if ignore {
-		return stop
+// ask is what the dialects' requests have in common.
+type ask struct {
+	prompt    prompt
+	n         int
+	seed      *int64
+	sampling  policy.Sampling // with the request's own stop tokens
+	ignoreEOS bool            // do not add the model's
+	stream    bool
+}
+
+// answer decodes what was asked for. It returns the prompt's ids and the outputs.
+func (s *Server) answer(r *http.Request, a ask) ([]int32, []output, error) {
+	if a.stream {
+		return nil, nil, &badRequest{errors.New("stream: true: want false: answers come whole")}
 	}
-	return append(slices.Clone(stop), s.tokenizer.EOS()...)
+	ids, err := s.idsOf(a.prompt)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !a.ignoreEOS {
+		a.sampling.Stop = append(slices.Clone(a.sampling.Stop), s.tokenizer.EOS()...)
+	}
+	list, labels, err := s.generate(r.Context(), ids, a.n, a.seed, a.sampling)
+	if err != nil {
+		return nil, nil, err
+	}
+	outputs := make([]output, len(list))
+	for i, q := range list {
+		outputs[i] = s.output(q, labels)
+	}
+	return ids, outputs, nil
 }
 
 // output is the part of a sequence that was generated.
@@ -176,6 +201,7 @@ type output struct {
 	from     int
 	spans    []span
 	text     string
+	finish   string
 }
 
 // span is tokens [start, end) of an output that one version of the weights drew.
@@ -186,7 +212,8 @@ type span struct {
 
 func (s *Server) output(q *sequence, labels []string) output {
 	row, from := q.row, min(q.row.Prompt, len(q.row.Tokens))
-	o := output{tokens: row.Tokens[from:], logprobs: row.Logprobs[from:], mask: row.SamplingMask, from: from}
+	o := output{tokens: row.Tokens[from:], logprobs: row.Logprobs[from:], mask: row.SamplingMask, from: from,
+		finish: q.finish}
 	o.text = s.tokenizer.Decode(o.tokens)
 	for i := range o.tokens {
 		label := labels[row.Versions[from+i]]
@@ -222,25 +249,17 @@ func (s *Server) completions(r *http.Request) (any, error) {
 	if err := read(r, &body); err != nil {
 		return nil, err
 	}
-	if body.Stream {
-		return nil, &badRequest{errors.New("stream: true: want false: answers come whole")}
-	}
-	ids, err := s.idsOf(body.Prompt)
-	if err != nil {
-		return nil, err
-	}
-	list, labels, err := s.generate(r.Context(), ids, or(body.N, 1), body.Seed, policy.Sampling{
-		Temperature: or(body.Temperature, 1), TopP: or(body.TopP, 1), MaxTokens: or(body.MaxTokens, 16),
-		Stop: s.withEOS(body.StopTokenIDs, body.IgnoreEOS)})
+	ids, outputs, err := s.answer(r, ask{prompt: body.Prompt, n: or(body.N, 1), seed: body.Seed, stream: body.Stream,
+		ignoreEOS: body.IgnoreEOS, sampling: policy.Sampling{Temperature: or(body.Temperature, 1), TopP: or(body.TopP, 1),
+			MaxTokens: or(body.MaxTokens, 16), Stop: body.StopTokenIDs}})
 	if err != nil {
 		return nil, err
 	}
 	var choices []any
 	written := 0
-	for i, q := range list {
-		o := s.output(q, labels)
+	for i, o := range outputs {
 		written += len(o.tokens)
-		choice := map[string]any{"index": i, "text": o.text, "finish_reason": q.finish, "logprobs": nil}
+		choice := map[string]any{"index": i, "text": o.text, "finish_reason": o.finish, "logprobs": nil}
 		if body.Logprobs != nil {
 			choice["logprobs"] = map[string]any{"tokens": s.names(o.tokens, body.ReturnAsTokenIDs),
 				"token_logprobs": o.logprobs}
@@ -355,30 +374,22 @@ func (s *Server) sglangGenerate(r *http.Request) (any, error) {
 	if err := read(r, &body); err != nil {
 		return nil, err
 	}
-	if body.Stream {
-		return nil, &badRequest{errors.New("stream: true: want false: answers come whole")}
-	}
-	ids, err := s.idsOf(prompt{or(body.Text, ""), body.InputIDs})
-	if err != nil {
-		return nil, err
-	}
 	p := body.SamplingParams
 	n := or(p.N, 1)
-	list, labels, err := s.generate(r.Context(), ids, n, p.SamplingSeed, policy.Sampling{
-		Temperature: or(p.Temperature, 1), TopP: or(p.TopP, 1), MaxTokens: or(p.MaxNewTokens, 128),
-		Stop: s.withEOS(p.StopTokenIDs, p.IgnoreEOS)})
+	ids, outputs, err := s.answer(r, ask{prompt: prompt{or(body.Text, ""), body.InputIDs}, n: n, seed: p.SamplingSeed,
+		stream: body.Stream, ignoreEOS: p.IgnoreEOS, sampling: policy.Sampling{Temperature: or(p.Temperature, 1),
+			TopP: or(p.TopP, 1), MaxTokens: or(p.MaxNewTokens, 128), Stop: p.StopTokenIDs}})
 	if err != nil {
 		return nil, err
 	}
 	answers := make([]any, n)
-	for i, q := range list {
-		o := s.output(q, labels)
+	for i, o := range outputs {
 		versions := []any{}
 		for _, v := range o.spans {
 			versions = append(versions, []any{v.version, v.start, v.end})
 		}
-		meta := map[string]any{"id": fmt.Sprint(requests.Add(1)), "finish_reason": map[string]string{"type": q.finish},
-			"prompt_tokens": len(ids), "completion_tokens": len(o.tokens), "weight_version": labels[len(labels)-1],
+		meta := map[string]any{"id": fmt.Sprint(requests.Add(1)), "finish_reason": map[string]string{"type": o.finish},
+			"prompt_tokens": len(ids), "completion_tokens": len(o.tokens), "weight_version": s.version(),
 			"weight_versions": versions}
 		if body.ReturnLogprob {
 			tokens := []any{}
@@ -460,30 +471,23 @@ func (s *Server) llamaCompletion(r *http.Request) (any, error) {
 	if err := read(r, &body); err != nil {
 		return nil, err
 	}
-	switch {
-	case body.Stream:
-		return nil, &badRequest{errors.New("stream: true: want false: answers come whole")}
-	case body.NProbs > 0 && !body.PostSampling:
+	if body.NProbs > 0 && !body.PostSampling {
 		return nil, &badRequest{errors.New("post_sampling_probs: false: want true: others are not kept")}
-	}
-	ids, err := s.idsOf(body.Prompt)
-	if err != nil {
-		return nil, err
 	}
 	predict := or(body.NPredict, -1)
 	if predict < 0 {
 		predict = s.model.Config().MaxPositionEmbeddings
 	}
-	list, labels, err := s.generate(r.Context(), ids, 1, body.Seed, policy.Sampling{
-		Temperature: or(body.Temperature, 1), TopP: or(body.TopP, 1), MaxTokens: predict,
-		Stop: s.withEOS(nil, body.IgnoreEOS)})
+	ids, outputs, err := s.answer(r, ask{prompt: body.Prompt, n: 1, seed: body.Seed, stream: body.Stream,
+		ignoreEOS: body.IgnoreEOS, sampling: policy.Sampling{Temperature: or(body.Temperature, 1),
+			TopP: or(body.TopP, 1), MaxTokens: predict}})
 	if err != nil {
 		return nil, err
 	}
-	q := list[0]
-	o := s.output(q, labels)
+	o := outputs[0]
+	kind := map[string]string{stopped: "eos", length: "limit", aborted: "none"}[o.finish]
 	answer := map[string]any{"content": o.text, "stop": true, "tokens_predicted": len(o.tokens),
-		"tokens_evaluated": len(ids), "stop_type": map[string]string{stopped: "eos", length: "limit", aborted: "none"}[q.finish]}
+		"tokens_evaluated": len(ids), "stop_type": kind}
 	if body.ReturnTokens {
 		answer["tokens"] = o.tokens
 	}

@@ -351,8 +351,10 @@ func (s *Server) abort(g *policy.Generation, err error) error {
 // Abort ends all requests, which answer with what they have so far.
 func (s *Server) Abort(ctx context.Context) error {
 	var failed error
-	err := s.do(ctx, func(g *policy.Generation) { failed = s.abort(g, nil) })
-	return errors.Join(err, failed)
+	if err := s.do(ctx, func(g *policy.Generation) { failed = s.abort(g, nil) }); err != nil {
+		return err // failed may still be written
+	}
+	return failed
 }
 
 // pauseFor pauses the server. With recompute, requests in progress compute their keys and values again when they go on.

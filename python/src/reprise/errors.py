@@ -68,8 +68,8 @@ class RepeatWarning(UserWarning):
     def __init__(self, table: str, rows: int, present: int, different: int) -> None:
         super().__init__(
             f"table {table}: a batch of {rows} holds {different} different rollouts of the table's {present}: its "
-            "sampler (uniform or prioritized) draws with replacement: ask for fewer, or create the table with min_size or with "
-            "sampler distinct, so that draws wait for more rollouts"
+            "sampler (uniform or prioritized) draws with replacement: ask for fewer, or create the table with min_size "
+            "or with sampler distinct, so that draws wait for more rollouts"
         )
         self.table, self.rows, self.different = table, rows, different
 

@@ -7,6 +7,7 @@ are not copied.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
@@ -269,6 +270,7 @@ def _outside_mask(column: pa.Array, mask: pa.Array, value: int) -> pa.Array:
     return pa.ListArray.from_arrays(column.offsets, pa.array(np.where(wrong, value, entries), column.type.value_type))
 
 
+@functools.cache
 def _numpy_type(kind: pa.DataType) -> Any:
     """Return numpy's type. Arrow's ``to_pandas_dtype`` needs pandas in some versions."""
     return pa.array([], kind).to_numpy(zero_copy_only=False).dtype
