@@ -10,6 +10,19 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
+// plain turns off what else servers do to a distribution. Left out, vLLM takes these from the model's
+// generation_config.json, SGLang from --preferred-sampling-params, and llama.cpp has defaults of its own: tokens would be
+// drawn from another distribution than the log-probs are of.
+type plain struct {
+	TopK              int     `json:"top_k"`
+	MinP              float64 `json:"min_p"`
+	RepetitionPenalty float64 `json:"repetition_penalty"`
+	PresencePenalty   float64 `json:"presence_penalty"`
+	FrequencyPenalty  float64 `json:"frequency_penalty"`
+}
+
+var unchanged = plain{TopK: -1, RepetitionPenalty: 1}
+
 // completionsRequest is the body of /v1/completions. The fields after Seed are vLLM's; others ignore or refuse them.
 type completionsRequest struct {
 	Model       string  `json:"model,omitempty"`
@@ -21,11 +34,11 @@ type completionsRequest struct {
 	Logprobs    int     `json:"logprobs"`
 	Seed        *int64  `json:"seed,omitempty"`
 
+	plain
 	StopTokenIDs         []int32 `json:"stop_token_ids,omitempty"`
 	ReturnTokenIDs       bool    `json:"return_token_ids,omitempty"`
 	ReturnAsTokenIDs     bool    `json:"return_tokens_as_token_ids,omitempty"`
 	ReturnWeightVersions bool    `json:"return_weight_versions,omitempty"`
-	SkipSpecialTokens    *bool   `json:"skip_special_tokens,omitempty"`
 }
 
 type completionsAnswer struct {
@@ -40,16 +53,12 @@ type completionsChoice struct {
 	Logprobs     *struct {
 		Tokens        []string   `json:"tokens"`
 		TokenLogprobs []*float32 `json:"token_logprobs"`
-		Content       []struct { // llama.cpp's form
+		Content       []struct {
 			ID      int32    `json:"id"`
 			Logprob *float32 `json:"logprob"`
-		} `json:"content"`
+		} `json:"content" only:"llamacpp"`
 	} `json:"logprobs"`
-	WeightVersions []struct {
-		Version string `json:"version"`
-		Start   int    `json:"start"`
-		End     int    `json:"end"`
-	} `json:"weight_versions"`
+	WeightVersions []span `json:"weight_versions"`
 }
 
 // complete asks /v1/completions. The completions have no versions yet.
@@ -59,7 +68,7 @@ func (s *server) complete(ctx context.Context, r Request, vllm bool) ([]completi
 	}
 	body := completionsRequest{
 		Model: s.options.Model, Prompt: r.Prompt, N: r.N, MaxTokens: r.MaxTokens, Temperature: r.Temperature,
-		TopP: r.TopP, Logprobs: 1, StopTokenIDs: r.Stop, ReturnTokenIDs: true, ReturnAsTokenIDs: !vllm,
+		TopP: r.TopP, Logprobs: 1, plain: unchanged, StopTokenIDs: r.Stop, ReturnTokenIDs: true, ReturnAsTokenIDs: !vllm,
 		ReturnWeightVersions: vllm,
 	}
 	if r.Seed != 0 {
@@ -170,10 +179,7 @@ func (e *vllm) Generate(ctx context.Context, r Request) ([]Completion, error) {
 		return nil, err
 	}
 	for i := range list {
-		var spans []span
-		for _, w := range choices[i].WeightVersions {
-			spans = append(spans, span{w.Version, w.Start, min(w.End, len(list[i].Tokens))})
-		}
+		spans := choices[i].WeightVersions
 		if len(spans) == 0 && len(list[i].Tokens) > 0 {
 			return nil, fmt.Errorf("%s: no weight_versions: want vLLM 0.33 or newer (return_weight_versions), or the "+
 				"dialect openai", e)

@@ -174,8 +174,9 @@ func Parse(text string) (Options, error) {
 
 // span is the tokens [Start, End) of a completion that one version of the weights sampled, by the server's label.
 type span struct {
-	version    string
-	start, end int
+	Version string `json:"version"`
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
 }
 
 // versionOf returns the version that a label names. Whoever publishes weights labels them by number; what is no number
@@ -191,12 +192,12 @@ func versionOf(label string, initial rollout.Version) rollout.Version {
 func spread(spans []span, n int, initial rollout.Version) ([]rollout.Version, error) {
 	versions := make([]rollout.Version, 0, n)
 	for _, s := range spans {
-		if s.start != len(versions) || s.end < s.start || s.end > n {
+		if s.Start != len(versions) || s.End < s.Start || s.End > n {
 			return nil, fmt.Errorf("weight versions: tokens %d to %d follow the first %d, of %d in all: want every "+
-				"token once", s.start, s.end, len(versions), n)
+				"token once", s.Start, s.End, len(versions), n)
 		}
-		for range s.end - s.start {
-			versions = append(versions, versionOf(s.version, initial))
+		for range s.End - s.Start {
+			versions = append(versions, versionOf(s.Version, initial))
 		}
 	}
 	if len(versions) != n {

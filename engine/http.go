@@ -24,6 +24,7 @@ const mostAnswer = 256 << 20
 type server struct {
 	options Options
 	client  *http.Client
+	observe func(method, path string, body, result any) // called with each call, by tests; nil: not
 }
 
 func newServer(o Options) *server {
@@ -35,21 +36,27 @@ func newServer(o Options) *server {
 
 func (s *server) String() string { return string(s.options.Dialect) + "+" + s.options.Address }
 
-// post sends a body as JSON and decodes the answer into result, unless that is nil.
+// post sends a body as JSON, unless it is nil, and decodes the answer into result, unless that is nil.
 func (s *server) post(ctx context.Context, path string, body, result any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("%s%s: %w", s, path, err)
-	}
-	return s.call(ctx, http.MethodPost, path, text, result)
+	return s.call(ctx, http.MethodPost, path, body, result)
 }
 
 func (s *server) get(ctx context.Context, path string, result any) error {
 	return s.call(ctx, http.MethodGet, path, nil, result)
 }
 
-func (s *server) call(ctx context.Context, method, path string, body []byte, result any) error {
-	request, err := http.NewRequestWithContext(ctx, method, s.options.Address+path, bytes.NewReader(body))
+func (s *server) call(ctx context.Context, method, path string, body, result any) error {
+	if s.observe != nil {
+		s.observe(method, path, body, result)
+	}
+	var sent []byte
+	if body != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("%s%s: %w", s, path, err)
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, s.options.Address+path, bytes.NewReader(sent))
 	if err != nil {
 		return fmt.Errorf("%s%s: %w", s, path, err)
 	}
@@ -148,16 +155,26 @@ type ownVersion struct {
 
 func newOwnVersion(o Options) *ownVersion { return &ownVersion{reload: o.Reload, now: o.Initial} }
 
-// each generates the completions of a request at the same time, each by a request of its own with a seed of its own,
-// while the version stays what it is.
+// each generates the completions of a request while the version stays what it is.
 func (v *ownVersion) each(
+	ctx context.Context, r Request, one func(context.Context, Request) (Completion, error),
+) ([]Completion, error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	list, err := each(ctx, r, one)
+	for i := range list {
+		list[i].Versions = slices.Repeat([]rollout.Version{v.now}, len(list[i].Tokens))
+	}
+	return list, err
+}
+
+// each generates the completions of a request at the same time, each by a request of its own with a seed of its own.
+func each(
 	ctx context.Context, r Request, one func(context.Context, Request) (Completion, error),
 ) ([]Completion, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	v.mu.RLock()
-	defer v.mu.RUnlock()
 	list := make([]Completion, r.N)
 	all, ctx := errgroup.WithContext(ctx)
 	for i := range list {
@@ -168,7 +185,6 @@ func (v *ownVersion) each(
 		}
 		all.Go(func() (err error) {
 			list[i], err = one(ctx, single)
-			list[i].Versions = slices.Repeat([]rollout.Version{v.now}, len(list[i].Tokens))
 			return err
 		})
 	}

@@ -29,21 +29,31 @@ type sglangSampling struct {
 	StopTokenIDs []int32 `json:"stop_token_ids,omitempty"`
 	NoStopTrim   bool    `json:"no_stop_trim"`
 	SamplingSeed *int64  `json:"sampling_seed,omitempty"`
+	plain
+}
+
+// sglangAnswers is one object for n = 1, and a list of n for more.
+type sglangAnswers []sglangAnswer
+
+func (a *sglangAnswers) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte("[")) {
+		return json.Unmarshal(text, (*[]sglangAnswer)(a))
+	}
+	*a = make(sglangAnswers, 1)
+	return json.Unmarshal(text, &(*a)[0])
 }
 
 type sglangAnswer struct {
-	OutputIDs []int32 `json:"output_ids"`
-	Meta      struct {
+	Meta struct {
 		FinishReason struct {
 			Type string `json:"type"`
 		} `json:"finish_reason"`
 		// [log-prob, id, text] of each token, over the whole vocabulary
 		Logprobs []sglangToken `json:"output_token_logprobs"`
 		// the ids that each token could have been drawn from, and its log-prob among them
-		SamplingMask     [][]int32        `json:"output_token_sampling_mask"`
-		SamplingLogprobs []float32        `json:"output_token_sampling_logprobs"`
-		WeightVersion    string           `json:"weight_version"`
-		WeightVersions   []sglangVersions `json:"weight_versions"`
+		SamplingMask     [][]int32 `json:"output_token_sampling_mask"`
+		SamplingLogprobs []float32 `json:"output_token_sampling_logprobs"`
+		WeightVersions   []span    `json:"weight_versions"`
 	} `json:"meta_info"`
 }
 
@@ -64,51 +74,28 @@ func (t *sglangToken) UnmarshalJSON(text []byte) error {
 	return errors.Join(json.Unmarshal(list[0], &t.logprob), json.Unmarshal(list[1], &t.id))
 }
 
-// sglangVersions is a list of a version, a start and an end, or an object of these.
-type sglangVersions span
-
-func (s *sglangVersions) UnmarshalJSON(text []byte) error {
-	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		var object struct {
-			Version    string
-			Start, End int
-		}
-		err := json.Unmarshal(text, &object)
-		*s = sglangVersions{object.Version, object.Start, object.End}
-		return err
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	if len(list) != 3 {
-		return fmt.Errorf("%d entries of weight_versions: want version, start, end", len(list))
-	}
-	return errors.Join(json.Unmarshal(list[0], &s.version), json.Unmarshal(list[1], &s.start),
-		json.Unmarshal(list[2], &s.end))
-}
-
 func (e *sglang) Generate(ctx context.Context, r Request) ([]Completion, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
+	if r.Seed != 0 && r.N > 1 { // SGLang gives all n the seed itself, and they would be the same
+		return each(ctx, r, func(ctx context.Context, one Request) (Completion, error) {
+			list, err := e.Generate(ctx, one)
+			if err != nil {
+				return Completion{}, err
+			}
+			return list[0], nil
+		})
+	}
 	body := sglangRequest{InputIDs: r.Prompt, ReturnLogprob: true, ReturnSamplingMask: r.TopP < 1,
 		SamplingParams: sglangSampling{N: r.N, MaxNewTokens: r.MaxTokens, Temperature: r.Temperature, TopP: r.TopP,
-			StopTokenIDs: r.Stop, NoStopTrim: true}}
+			StopTokenIDs: r.Stop, NoStopTrim: true, plain: unchanged}}
 	if r.Seed != 0 {
 		body.SamplingParams.SamplingSeed = &r.Seed
 	}
-	var raw json.RawMessage // one object, or a list of n
-	if err := e.post(ctx, "/generate", body, &raw); err != nil {
+	var answers sglangAnswers
+	if err := e.post(ctx, "/generate", body, &answers); err != nil {
 		return nil, err
-	}
-	answers := make([]sglangAnswer, 1)
-	into := any(&answers[0])
-	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
-		into = &answers
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return nil, fmt.Errorf("%s/generate: the answer is not what sglang gives: %w: is another server there?", e, err)
 	}
 	if len(answers) != r.N {
 		return nil, fmt.Errorf("%s: %d completions came, %d were asked for", e, len(answers), r.N)
@@ -148,14 +135,10 @@ func (a *sglangAnswer) completion(r Request, initial rollout.Version) (c Complet
 	default:
 		c.Finish = Aborted
 	}
-	var spans []span
-	for _, w := range a.Meta.WeightVersions {
-		spans = append(spans, span(w))
-	}
-	if len(spans) == 0 && len(c.Tokens) > 0 {
+	if len(a.Meta.WeightVersions) == 0 && len(c.Tokens) > 0 {
 		return c, errors.New("no weight_versions: want SGLang 0.5.23 or newer, or the dialect openai")
 	}
-	c.Versions, err = spread(spans, len(c.Tokens), initial)
+	c.Versions, err = spread(a.Meta.WeightVersions, len(c.Tokens), initial)
 	return c, err
 }
 
@@ -169,19 +152,21 @@ func (e *sglang) Version(ctx context.Context) (rollout.Version, error) {
 	return versionOf(info.WeightVersion, e.options.Initial), nil
 }
 
+// Load pauses by retraction. Paused in place, SGLang holds back the token that it is sampling and labels it with the new
+// version, and it cannot drop the keys and values that the old weights computed.
 func (e *sglang) Load(ctx context.Context, w Weights) (err error) {
-	if err := e.post(ctx, "/pause_generation", map[string]string{"mode": "in_place"}, nil); err != nil {
+	if err := e.post(ctx, "/pause_generation", map[string]string{"mode": "retract"}, nil); err != nil {
 		return err
 	}
 	defer func() {
 		err = errors.Join(err, e.post(context.WithoutCancel(ctx), "/continue_generation", struct{}{}, nil))
 	}()
 	var answer struct {
-		Success bool
-		Message string
+		Success bool   `json:"success"`
+		Message string `json:"message"`
 	}
 	err = e.post(ctx, "/update_weights_from_disk", map[string]any{"model_path": w.Folder,
-		"weight_version": strconv.Itoa(int(w.Version)), "flush_cache": false}, &answer)
+		"weight_version": strconv.Itoa(int(w.Version)), "flush_cache": true}, &answer)
 	if err == nil && !answer.Success {
 		err = fmt.Errorf("%s: taking the weights of %s: %s", e, w.Folder, answer.Message)
 	}

@@ -206,19 +206,20 @@ type output struct {
 
 // span is tokens [start, end) of an output that one version of the weights drew.
 type span struct {
-	version    string
-	start, end int
+	Version string `json:"version"`
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
 }
 
 func (s *Server) output(q *sequence, labels []string) output {
 	row, from := q.row, min(q.row.Prompt, len(q.row.Tokens))
 	o := output{tokens: row.Tokens[from:], logprobs: row.Logprobs[from:], mask: row.SamplingMask, from: from,
-		finish: q.finish}
+		spans: []span{}, finish: q.finish}
 	o.text = s.tokenizer.Decode(o.tokens)
 	for i := range o.tokens {
 		label := labels[row.Versions[from+i]]
-		if n := len(o.spans); n > 0 && o.spans[n-1].version == label {
-			o.spans[n-1].end = i + 1
+		if n := len(o.spans); n > 0 && o.spans[n-1].Version == label {
+			o.spans[n-1].End = i + 1
 			continue
 		}
 		o.spans = append(o.spans, span{label, i, i + 1})
@@ -268,11 +269,7 @@ func (s *Server) completions(r *http.Request) (any, error) {
 			choice["token_ids"], choice["prompt_token_ids"] = o.tokens, ids
 		}
 		if body.ReturnWeightVersions {
-			versions := []any{}
-			for _, v := range o.spans {
-				versions = append(versions, map[string]any{"version": v.version, "start": v.start, "end": v.end})
-			}
-			choice["weight_versions"] = versions
+			choice["weight_versions"] = o.spans
 		}
 		choices = append(choices, choice)
 	}
@@ -303,8 +300,8 @@ func (s *Server) vllmPause(r *http.Request) (any, error) {
 		}
 	case "wait":
 		err = s.drain(r.Context())
-	case "keep":
-		err = s.pauseFor(r.Context(), frozen, false)
+	case "keep": // vLLM computes the keys and values again, unless told not to
+		err = s.pauseFor(r.Context(), frozen, r.URL.Query().Get("clear_cache") != "false")
 	default:
 		err = &badRequest{fmt.Errorf("mode: %s: want abort, wait or keep", mode)}
 	}
@@ -384,13 +381,9 @@ func (s *Server) sglangGenerate(r *http.Request) (any, error) {
 	}
 	answers := make([]any, n)
 	for i, o := range outputs {
-		versions := []any{}
-		for _, v := range o.spans {
-			versions = append(versions, []any{v.version, v.start, v.end})
-		}
 		meta := map[string]any{"id": fmt.Sprint(requests.Add(1)), "finish_reason": map[string]string{"type": o.finish},
 			"prompt_tokens": len(ids), "completion_tokens": len(o.tokens), "weight_version": s.version(),
-			"weight_versions": versions}
+			"weight_versions": o.spans}
 		if body.ReturnLogprob {
 			tokens := []any{}
 			for j, t := range o.tokens {

@@ -167,7 +167,7 @@ func TestTokensHaveTheVersionThatSampledThem(t *testing.T) {
 	}
 	for _, dialect := range []engine.Dialect{engine.VLLM, engine.SGLang} {
 		t.Run(string(dialect), func(t *testing.T) {
-			s, engines, _ := serve(t, folders[0], server.Options{Rows: 2, RecomputeCache: true}, nil)
+			s, engines, _ := serve(t, folders[0], server.Options{Rows: 2}, nil)
 			e := engines[dialect]
 			seen := 0
 			for range 300 {
