@@ -46,7 +46,7 @@ func ReadFolder(dir string) (*Folder, error) {
 	if f.Tensors, err = readWeights(dir, f.Config); err != nil {
 		return nil, err
 	}
-	f.Tokenizer, err = readTokenizer(dir)
+	f.Tokenizer, err = ReadTokenizer(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

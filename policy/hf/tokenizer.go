@@ -44,13 +44,14 @@ const (
 	generationFile = "generation_config.json"
 	tokConfigFile  = "tokenizer_config.json"
 	specialsFile   = "special_tokens_map.json"
+	templateFile   = "chat_template.jinja"
 )
 
-// readTokenizer reads the tokenizer of a model folder. Without tokenizer.json the error wraps [fs.ErrNotExist].
-func readTokenizer(dir string) (*Tokenizer, error) {
+// ReadTokenizer reads the tokenizer of a model folder. Without tokenizer.json the error wraps [fs.ErrNotExist].
+func ReadTokenizer(dir string) (*Tokenizer, error) {
 	files := make(map[string][]byte)
 	for _, name := range []string{tokenizerFile, generationFile, tokConfigFile, specialsFile,
-		"added_tokens.json", "chat_template.jinja", configFile} {
+		"added_tokens.json", templateFile, configFile} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) && name != tokenizerFile {
 			continue
@@ -198,19 +199,29 @@ func parseSpecial(file []byte, name string, byToken map[string]int) ([]int, erro
 	if !present(m[name]) {
 		return nil, nil
 	}
+	text, err := tokenText(name, m[name])
+	if err != nil {
+		return nil, err
+	}
+	id, ok := byToken[text]
+	if !ok {
+		return nil, &option.Error{Key: name, Value: text, Want: "a token of " + tokenizerFile}
+	}
+	return []int{id}, nil
+}
+
+// tokenText returns a token that is a string or an object with content, empty if the field is absent.
+func tokenText(name string, field json.RawMessage) (text string, err error) {
+	if !present(field) || json.Unmarshal(field, &text) == nil {
+		return text, nil
+	}
 	var object struct {
 		Content string `json:"content"`
 	}
-	if json.Unmarshal(m[name], &object.Content) != nil {
-		if err := json.Unmarshal(m[name], &object); err != nil {
-			return nil, &option.Error{Key: name, Value: compact(m[name]), Want: "a token or an object with content"}
-		}
+	if err := json.Unmarshal(field, &object); err != nil {
+		return "", &option.Error{Key: name, Value: compact(field), Want: "a token or an object with content"}
 	}
-	id, ok := byToken[object.Content]
-	if !ok {
-		return nil, &option.Error{Key: name, Value: object.Content, Want: "a token of " + tokenizerFile}
-	}
-	return []int{id}, nil
+	return object.Content, nil
 }
 
 // tokenizerJSON is the part of tokenizer.json that decides what text becomes.

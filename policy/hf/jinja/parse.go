@@ -1,0 +1,699 @@
+package jinja
+
+import (
+	"slices"
+	"strconv"
+)
+
+// expression evaluates a part of a template.
+type expression func(r *rendering) any
+
+// statement writes a part of a template.
+type statement func(r *rendering) signal
+
+// signal is what a statement asks of the loop around it.
+type signal int
+
+const (
+	goOn signal = iota
+	continueLoop
+	breakLoop
+)
+
+// parser makes a template of tokens by recursive descent, with the precedence of Jinja's operators.
+type parser struct {
+	tokens []token
+	at     int
+	depth  int
+}
+
+// maxDepth bounds how deep expressions, blocks, calls of macros and values are nested.
+const maxDepth = 200
+
+func (p *parser) peek() token { return p.tokens[p.at] }
+
+func (p *parser) take() token {
+	t := p.tokens[p.at]
+	if t.kind != endOfText {
+		p.at++
+	}
+	return t
+}
+
+func (p *parser) fail(format string, args ...any) {
+	fail("line %d: "+format, append([]any{p.peek().line}, args...)...)
+}
+
+// is reports whether the next token is an operator or a name.
+func (p *parser) is(k kind, text string) bool { return p.peek().kind == k && p.peek().text == text }
+
+// accept takes the next token if it is this operator or name.
+func (p *parser) accept(k kind, text string) bool {
+	if !p.is(k, text) {
+		return false
+	}
+	p.at++
+	return true
+}
+
+func (p *parser) op(text string) bool   { return p.accept(operator, text) }
+func (p *parser) word(text string) bool { return p.accept(name, text) }
+
+// want takes a token of a kind.
+func (p *parser) want(k kind, what string) string {
+	if p.peek().kind != k {
+		p.fail("%q: want %s", p.peek().text, what)
+	}
+	return p.take().text
+}
+
+// wantOp takes an operator.
+func (p *parser) wantOp(text string) {
+	if !p.op(text) {
+		p.fail("%q: want %q", p.peek().text, text)
+	}
+}
+
+// nest counts a level of nesting until the function returned is called.
+func (p *parser) nest() func() {
+	if p.depth++; p.depth > maxDepth {
+		p.fail("nested more than %d deep", maxDepth)
+	}
+	return func() { p.depth-- }
+}
+
+// body parses statements up to a block that begins with one of these tags, and returns the tag. Without tags it parses
+// up to the end.
+func (p *parser) body(until ...string) ([]statement, string) {
+	defer p.nest()()
+	var list []statement
+	for {
+		switch t := p.take(); t.kind {
+		case data:
+			list = append(list, func(r *rendering) signal { return r.write(t.text) })
+		case beginPrint:
+			value := p.tuple(true)
+			p.want(endPrint, "}}")
+			list = append(list, func(r *rendering) signal {
+				r.line = t.line
+				return r.write(r.str(value(r)))
+			})
+		case beginBlock:
+			tag := p.want(name, "the name of a tag")
+			if slices.Contains(until, tag) {
+				return list, tag
+			}
+			s := p.block(tag)
+			list = append(list, func(r *rendering) signal {
+				r.line = t.line
+				r.charge(1)
+				return s(r)
+			})
+		case endOfText:
+			if len(until) > 0 {
+				p.fail("the template ends before %s", until[len(until)-1])
+			}
+			return list, ""
+		}
+	}
+}
+
+// end takes the end of a block.
+func (p *parser) end() { p.want(endBlock, "%}") }
+
+// block parses the rest of a statement, after its tag.
+func (p *parser) block(tag string) statement {
+	switch tag {
+	case "if":
+		return p.conditional()
+	case "for":
+		return p.loop()
+	case "set":
+		return p.assignment()
+	case "macro":
+		return p.macro()
+	case "generation": // marks what trainers learn
+		p.end()
+		body, _ := p.body("endgeneration")
+		p.end()
+		return func(r *rendering) signal { return r.run(body) }
+	case "break", "continue":
+		p.end()
+		if tag == "break" {
+			return func(*rendering) signal { return breakLoop }
+		}
+		return func(*rendering) signal { return continueLoop }
+	}
+	p.fail("tag %s: want one of if, for, set, macro, generation, break, continue", tag)
+	return nil
+}
+
+func (p *parser) conditional() statement {
+	condition := p.expression()
+	p.end()
+	then, tag := p.body("elif", "else", "endif")
+	var otherwise []statement
+	switch tag {
+	case "elif":
+		defer p.nest()()
+		otherwise = []statement{p.conditional()} // takes the endif
+	case "else":
+		p.end()
+		otherwise, _ = p.body("endif")
+		p.end()
+	default:
+		p.end()
+	}
+	return func(r *rendering) signal {
+		if truth(condition(r)) {
+			return r.run(then)
+		}
+		return r.run(otherwise)
+	}
+}
+
+// targets parses the names that are assigned to.
+func (p *parser) targets() []string {
+	list := []string{p.want(name, "a name")}
+	for p.op(",") {
+		list = append(list, p.want(name, "a name"))
+	}
+	return list
+}
+
+func (p *parser) loop() statement {
+	bracket := p.op("(")
+	names := p.targets()
+	if bracket {
+		p.wantOp(")")
+	}
+	if !p.word("in") {
+		p.fail("%q: want in", p.peek().text)
+	}
+	items := p.tuple(false)
+	var filter expression
+	if p.word("if") {
+		filter = p.expression()
+	}
+	p.end()
+	body, tag := p.body("else", "endfor")
+	var otherwise []statement
+	if tag == "else" {
+		p.end()
+		otherwise, _ = p.body("endfor")
+	}
+	p.end()
+	return func(r *rendering) signal {
+		list := r.list(items(r))
+		defer r.enter()()
+		if filter != nil {
+			list = slices.DeleteFunc(slices.Clone(list), func(item any) bool {
+				r.assign(names, item)
+				return !truth(filter(r))
+			})
+		}
+		for i, item := range list {
+			leave := r.enter()
+			r.scope.vars["loop"] = loop{list, i}
+			r.assign(names, item)
+			s := r.run(body)
+			if leave(); s == breakLoop {
+				break
+			}
+		}
+		if len(list) == 0 {
+			return r.run(otherwise)
+		}
+		return goOn
+	}
+}
+
+func (p *parser) assignment() statement {
+	names := p.targets()
+	if len(names) == 1 && p.op(".") {
+		attribute := p.want(name, "an attribute")
+		p.wantOp("=")
+		value := p.tuple(true)
+		p.end()
+		return func(r *rendering) signal {
+			space, ok := r.lookup(names[0]).(namespace)
+			if !ok {
+				r.fail("%s is no namespace: its attributes cannot be set", names[0])
+			}
+			space[attribute] = value(r)
+			return goOn
+		}
+	}
+	if p.op("=") {
+		value := p.tuple(true)
+		p.end()
+		return func(r *rendering) signal {
+			r.assign(names, value(r))
+			return goOn
+		}
+	}
+	p.end()
+	body, _ := p.body("endset")
+	p.end()
+	return func(r *rendering) signal {
+		r.assign(names, r.capture(body))
+		return goOn
+	}
+}
+
+// parameter is one of a macro, with its default.
+type parameter struct {
+	name  string
+	value expression // nil: undefined
+}
+
+func (p *parser) macro() statement {
+	called := p.want(name, "the name of the macro")
+	p.wantOp("(")
+	var parameters []parameter
+	for !p.op(")") {
+		x := parameter{name: p.want(name, "a parameter")}
+		if p.op("=") {
+			x.value = p.expression()
+		}
+		parameters = append(parameters, x)
+		if !p.op(",") {
+			p.wantOp(")")
+			break
+		}
+	}
+	p.end()
+	body, _ := p.body("endmacro")
+	p.end()
+	return func(r *rendering) signal {
+		defined := r.scope
+		r.scope.vars[called] = function(func(r *rendering, a arguments) any {
+			caller := r.scope
+			r.scope = defined
+			defer func() { r.scope = caller }()
+			defer r.enter()()
+			for i, x := range parameters {
+				value, given := a.at(i, x.name)
+				if !given && x.value != nil {
+					value = x.value(r)
+				} else if !given {
+					value = undefined(x.name)
+				}
+				r.scope.vars[x.name] = value
+			}
+			return r.capture(body)
+		})
+		return goOn
+	}
+}
+
+// tuple parses expressions separated by commas, which are a list, or one expression. In a for statement an if begins
+// the filter.
+func (p *parser) tuple(conditional bool) expression {
+	next := p.expression
+	if !conditional {
+		next = p.disjunction
+	}
+	first := next()
+	if !p.is(operator, ",") {
+		return first
+	}
+	list := []expression{first}
+	for p.op(",") {
+		if k := p.peek(); k.kind == endBlock || k.kind == endPrint || p.is(operator, ")") {
+			break
+		}
+		list = append(list, next())
+	}
+	return func(r *rendering) any { return r.all(list) }
+}
+
+// expression parses one expression.
+func (p *parser) expression() expression {
+	defer p.nest()()
+	value := p.disjunction()
+	for p.word("if") {
+		then, condition, otherwise := value, p.disjunction(), expression(func(*rendering) any { return undefined("") })
+		if p.word("else") {
+			otherwise = p.expression()
+		}
+		value = func(r *rendering) any {
+			if truth(condition(r)) {
+				return then(r)
+			}
+			return otherwise(r)
+		}
+	}
+	return value
+}
+
+func (p *parser) disjunction() expression {
+	left := p.conjunction()
+	for p.word("or") {
+		a, b := left, p.conjunction()
+		left = func(r *rendering) any {
+			if v := a(r); truth(v) {
+				return v
+			}
+			return b(r)
+		}
+	}
+	return left
+}
+
+func (p *parser) conjunction() expression {
+	left := p.negation()
+	for p.word("and") {
+		a, b := left, p.negation()
+		left = func(r *rendering) any {
+			if v := a(r); !truth(v) {
+				return v
+			}
+			return b(r)
+		}
+	}
+	return left
+}
+
+func (p *parser) negation() expression {
+	if !p.word("not") {
+		return p.comparison()
+	}
+	defer p.nest()()
+	value := p.negation()
+	return func(r *rendering) any { return !truth(value(r)) }
+}
+
+// relation takes the operator of a comparison, empty if there is none.
+func (p *parser) relation() string {
+	for _, op := range []string{"==", "!=", "<=", ">=", "<", ">"} {
+		if p.op(op) {
+			return op
+		}
+	}
+	if p.word("in") {
+		return "in"
+	}
+	if next := p.tokens[min(p.at+1, len(p.tokens)-1)]; p.is(name, "not") && next.kind == name && next.text == "in" {
+		p.at += 2
+		return "not in"
+	}
+	return ""
+}
+
+// comparison parses a chain of comparisons: a < b < c is a < b and b < c.
+func (p *parser) comparison() expression {
+	first := p.binary(0)
+	var relations []string
+	var rest []expression
+	for op := p.relation(); op != ""; op = p.relation() {
+		relations, rest = append(relations, op), append(rest, p.binary(0))
+	}
+	if len(rest) == 0 {
+		return first
+	}
+	return func(r *rendering) any {
+		left := first(r)
+		for i, op := range relations {
+			right := rest[i](r)
+			if !r.compare(op, left, right) {
+				return false
+			}
+			left = right
+		}
+		return true
+	}
+}
+
+// binary parses operators from a level of precedence on.
+func (p *parser) binary(level int) expression {
+	levels := [][]string{{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}}
+	if level == len(levels) {
+		return p.unary(true)
+	}
+	left := p.binary(level + 1)
+	for p.peek().kind == operator && slices.Contains(levels[level], p.peek().text) {
+		op, a, b := p.take().text, left, p.binary(level+1)
+		left = func(r *rendering) any { return r.operate(op, a(r), b(r)) }
+	}
+	return left
+}
+
+// unary parses signs, a value and what follows it.
+func (p *parser) unary(filters bool) expression {
+	defer p.nest()()
+	var value expression
+	switch {
+	case p.op("-"):
+		of := p.unary(false)
+		value = func(r *rendering) any { return r.operate("-", 0, of(r)) }
+	case p.op("+"):
+		value = p.unary(false)
+	default:
+		value = p.primary()
+	}
+	value = p.postfix(value)
+	if filters {
+		value = p.filters(value)
+	}
+	return func(r *rendering) any {
+		r.charge(1)
+		return value(r)
+	}
+}
+
+func (p *parser) primary() expression {
+	t := p.take()
+	switch t.kind {
+	case text:
+		whole := t.text
+		for p.peek().kind == text {
+			whole += p.take().text
+		}
+		return constant(whole)
+	case integer:
+		n, err := strconv.Atoi(t.text)
+		if err != nil {
+			p.fail("%s is too large", t.text)
+		}
+		return constant(n)
+	case float:
+		f, err := strconv.ParseFloat(t.text, 64)
+		if err != nil {
+			p.fail("%s is too large", t.text)
+		}
+		return constant(f)
+	case name:
+		switch t.text {
+		case "true", "True":
+			return constant(true)
+		case "false", "False":
+			return constant(false)
+		case "none", "None":
+			return constant(nil)
+		}
+		return func(r *rendering) any { return r.lookup(t.text) }
+	case operator:
+		switch t.text {
+		case "(":
+			if p.op(")") {
+				return constant([]any(nil))
+			}
+			value := p.tuple(true)
+			p.wantOp(")")
+			return value
+		case "[":
+			list := p.expressions("]")
+			return func(r *rendering) any { return r.all(list) }
+		case "{":
+			return p.dictionary()
+		}
+	}
+	p.fail("%q: want a value", t.text)
+	return nil
+}
+
+func constant(v any) expression { return func(*rendering) any { return v } }
+
+// expressions parses expressions up to a closing bracket.
+func (p *parser) expressions(closing string) (list []expression) {
+	for !p.op(closing) {
+		list = append(list, p.expression())
+		if !p.op(",") {
+			p.wantOp(closing)
+			break
+		}
+	}
+	return list
+}
+
+func (p *parser) dictionary() expression {
+	var keys, values []expression
+	for !p.op("}") {
+		keys = append(keys, p.expression())
+		p.wantOp(":")
+		values = append(values, p.expression())
+		if !p.op(",") {
+			p.wantOp("}")
+			break
+		}
+	}
+	return func(r *rendering) any {
+		var d Dict
+		r.charge(len(keys) * bytesOfValue)
+		for i, k := range keys {
+			key, ok := k(r).(string)
+			if !ok {
+				r.fail("a dictionary has a key that is no string")
+			}
+			d = d.with(key, values[i](r))
+		}
+		return d
+	}
+}
+
+// postfix parses attributes, subscripts and calls.
+func (p *parser) postfix(value expression) expression {
+	for {
+		of := value
+		switch {
+		case p.op("."):
+			attribute := p.want(name, "an attribute")
+			value = func(r *rendering) any { return r.attribute(of(r), attribute) }
+		case p.op("["):
+			value = p.subscript(of)
+		case p.op("("):
+			a := p.arguments()
+			value = func(r *rendering) any { return r.call(of(r), a(r)) }
+		default:
+			return value
+		}
+	}
+}
+
+func (p *parser) subscript(of expression) expression {
+	var parts [3]expression // of a slice
+	slice, n := false, 0
+	for !p.op("]") {
+		switch {
+		case p.op(":"):
+			slice = true
+			n++
+		case n < len(parts) && parts[n] == nil:
+			parts[n] = p.expression()
+		default:
+			p.fail("%q: want ]", p.peek().text)
+		}
+		if n == len(parts) {
+			p.fail("a slice has more than three parts")
+		}
+	}
+	if !slice {
+		if parts[0] == nil {
+			p.fail("an index is missing")
+		}
+		return func(r *rendering) any { return r.item(of(r), parts[0](r)) }
+	}
+	return func(r *rendering) any {
+		var bounds [3]any
+		v := of(r)
+		for i, part := range parts {
+			if part != nil {
+				bounds[i] = part(r)
+			}
+		}
+		return r.slice(v, bounds)
+	}
+}
+
+// arguments are those of a call.
+type arguments struct {
+	list  []any
+	named map[string]any
+}
+
+// at returns the i-th argument or the one with a name, and whether it is given.
+func (a arguments) at(i int, name string) (any, bool) {
+	if i < len(a.list) {
+		return a.list[i], true
+	}
+	v, ok := a.named[name]
+	return v, ok
+}
+
+// or is at with a default.
+func (a arguments) or(i int, name string, otherwise any) any {
+	if v, given := a.at(i, name); given {
+		return v
+	}
+	return otherwise
+}
+
+// arguments parses those of a call, after its opening bracket.
+func (p *parser) arguments() func(r *rendering) arguments {
+	var list []expression
+	var names []string
+	var named []expression
+	for !p.op(")") {
+		if next := p.tokens[min(p.at+1, len(p.tokens)-1)]; p.peek().kind == name && next.kind == operator &&
+			next.text == "=" {
+			names = append(names, p.take().text)
+			p.take()
+			named = append(named, p.expression())
+		} else {
+			list = append(list, p.expression())
+		}
+		if !p.op(",") {
+			p.wantOp(")")
+			break
+		}
+	}
+	return func(r *rendering) arguments {
+		a := arguments{list: r.all(list), named: make(map[string]any, len(names))}
+		for i, n := range names {
+			a.named[n] = named[i](r)
+		}
+		return a
+	}
+}
+
+// filters parses filters, tests and calls of their results.
+func (p *parser) filters(value expression) expression {
+	for {
+		of := value
+		switch {
+		case p.op("|"):
+			filter := p.want(name, "a filter")
+			a := func(*rendering) arguments { return arguments{} }
+			if p.op("(") {
+				a = p.arguments()
+			}
+			value = func(r *rendering) any { return r.filter(filter, of(r), a(r)) }
+		case p.word("is"):
+			value = p.test(of)
+		case p.op("("):
+			a := p.arguments()
+			value = func(r *rendering) any { return r.call(of(r), a(r)) }
+		default:
+			return value
+		}
+	}
+}
+
+// test parses a test, whose argument may stand without brackets.
+func (p *parser) test(of expression) expression {
+	negated := p.word("not")
+	test := p.want(name, "a test")
+	a := func(*rendering) arguments { return arguments{} }
+	next := p.peek()
+	begins := next.kind == text || next.kind == integer || next.kind == float || p.is(operator, "[") ||
+		next.kind == name && !slices.Contains([]string{"else", "or", "and", "is", "if", "in", "not"}, next.text)
+	switch {
+	case p.op("("):
+		a = p.arguments()
+	case begins:
+		argument := p.postfix(p.primary())
+		a = func(r *rendering) arguments { return arguments{list: []any{argument(r)}} }
+	}
+	return func(r *rendering) any { return r.test(test, of(r), a(r)) != negated }
+}
