@@ -134,7 +134,11 @@ func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*se
 	if err != nil {
 		return nil, nil, err
 	}
-	start, err := loadStart(place)
+	t, err := c.newTask()
+	if err != nil {
+		return nil, nil, err
+	}
+	start, err := loadStart(place, t)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -49,9 +49,9 @@ func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*
 	e := &evaluator{
 		textModel: m, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples,
 		passAt: c.Evaluate.PassAt,
-		seed:   c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.tokenizer.EOS()},
+		seed:   c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.dialogue.Stop()},
 		rows: evaluationRows, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		precision: c.Generate.Precision, workers: c.sampling(m.tokenizer.EOS()),
+		precision: c.Generate.Precision, workers: c.sampling(m.dialogue.Stop()),
 	}
 	e.workers.TopP = 1
 	for _, p := range e.problems {

@@ -423,7 +423,7 @@ func TestTheTrueChangeOfRewardIsWrittenBesideTheBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := loadStart(place)
+		before, err := loadStart(place, task)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,7 +432,7 @@ func TestTheTrueChangeOfRewardIsWrittenBesideTheBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := loadStart(filepath.Join(dir, results.CheckpointDir))
+	last, err := loadStart(filepath.Join(dir, results.CheckpointDir), task)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -231,7 +231,8 @@ func (e *episodes) takeTurns() (taken []int) {
 
 // readAnswer lets a row read its environment's answer. The episode ends if there is no room for it and another turn.
 func (e *episodes) readAnswer(i int) error {
-	in, err := e.encodeObservation(e.list[i].last)
+	tokens := e.rows.Rows()[i].Tokens
+	in, err := e.encodeObservation(e.list[i].last, tokens[len(tokens)-1])
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 		t.Fatal(err)
 	}
 	environment, _ := made.(task.Environment)
-	return &generator{s.textModel, environment, c.sampling(s.tokenizer.EOS()), c.Seed}, s,
+	return &generator{s.textModel, environment, c.sampling(s.dialogue.Stop()), c.Seed}, s,
 		s.publish(s.weights, c.Generate.Precision)
 }
 
@@ -287,7 +287,7 @@ func replayed(s textModel, p task.Prompt, e task.Episode, r *rollout.Rollout, ma
 			if step.Done {
 				return "a turn after the end"
 			}
-			in, err := s.encodeObservation(step)
+			in, err := s.encodeObservation(step, want[len(want)-1])
 			if err != nil {
 				return err.Error()
 			}

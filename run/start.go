@@ -42,7 +42,7 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 	}
 	var s *Start
 	if c.Policy.Init != "" {
-		if s, err = loadStart(c.Policy.Init); err != nil {
+		if s, err = loadStart(c.Policy.Init, t); err != nil {
 			err = fmt.Errorf("policy.init: %w", err)
 		}
 	} else {
@@ -75,8 +75,8 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 // startSeed returns the seed of all that [Begin] makes.
 func (c Config) startSeed() uint64 { return cmp.Or(c.Warmup.Seed, c.Seed) }
 
-// loadStart reads a model folder.
-func loadStart(dir string) (*Start, error) {
+// loadStart reads a model folder for a task.
+func loadStart(dir string, t task.Task) (*Start, error) {
 	model, weights, tokenizer, err := policy.Load(dir)
 	if err == nil && tokenizer == nil {
 		err = fmt.Errorf("%s has no tokenizer.json: add the one the model was trained with", dir)
@@ -84,7 +84,11 @@ func loadStart(dir string) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Start{textModel{model, tokenizer}, weights, nil}, nil
+	m, err := newTextModel(model, tokenizer, t)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return &Start{m, weights, nil}, nil
 }
 
 // newStart makes random weights for a task with its own characters. A task with images gets an image token and a vision
@@ -123,7 +127,8 @@ func newStart(c Config, t task.Task) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Start{textModel{model, tokenizer}, weights, nil}, nil
+	m, err := newTextModel(model, tokenizer, t)
+	return &Start{m, weights, nil}, err
 }
 
 // needsCritic reports whether the objective learns from a value head.
@@ -188,11 +193,15 @@ func (p Policy) parameters() float64 {
 
 // validateFor checks a new policy against the task's alphabet and images.
 func (p Policy) validateFor(t task.Task, name string) error {
-	if p.Init != "" {
-		return nil
-	}
 	var found option.Problems
 	size, v := imageSize(t), p.Vision
+	found.Check(!task.Chats(t) || size == 0, "task.format", task.Chat,
+		"%s: there is no chat template for the images of task %s", task.Words, name)
+	if p.Init != "" {
+		return found.Err()
+	}
+	found.Check(!task.Chats(t), "task.format", task.Chat, "%s or %s: a policy with random weights has no chat template; "+
+		"or set policy.init to the folder of an instruct model", task.Terse, task.Words)
 	_, hasAlphabet := t.(task.Alphabet)
 	found.Check(hasAlphabet, "policy.init", "empty", "the folder of a pretrained model: task %s has no small alphabet",
 		name)

@@ -158,20 +158,35 @@ func TestAFailedStartIsTriedAgain(t *testing.T) {
 }
 
 // pretrained writes the folder of a tiny model that knows ASCII, for tasks that begin from one.
-func pretrained(t *testing.T) string {
+func pretrained(t *testing.T) string { return modelFolder(t, 256) }
+
+// instruct writes the folder of a tiny model that knows ASCII and a chat template.
+func instruct(t *testing.T) string {
+	t.Helper()
+	dir := modelFolder(t, 2048, "<e>")
+	template := "{% for m in messages %}{{ '<u>' if m.role == 'user' else '<a>' }}{{ m.content }}<e>\n{% endfor %}" +
+		"{% if add_generation_prompt %}<a>{% endif %}"
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// modelFolder writes the folder of a tiny model that knows ASCII and special tokens.
+func modelFolder(t *testing.T, positions int, special ...string) string {
 	t.Helper()
 	var ascii strings.Builder
 	ascii.WriteByte('\n')
 	for c := ' '; c <= '~'; c++ {
 		ascii.WriteRune(c)
 	}
-	tokenizer, err := hf.NewCharTokenizer(ascii.String())
+	tokenizer, err := hf.NewCharTokenizer(ascii.String(), special...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	model, err := policy.NewModel(hf.Config{
 		ModelType: hf.Llama, VocabSize: tokenizer.VocabSize(), HiddenSize: 16, IntermediateSize: 32, NumHiddenLayers: 1,
-		NumAttentionHeads: 2, MaxPositionEmbeddings: 256, BOSTokenID: hf.NoToken, PadTokenID: tokenizer.Pad(),
+		NumAttentionHeads: 2, MaxPositionEmbeddings: positions, BOSTokenID: hf.NoToken, PadTokenID: tokenizer.Pad(),
 		EOSTokenIDs: []int{1},
 	})
 	if err != nil {

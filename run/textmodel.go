@@ -18,6 +18,18 @@ import (
 type textModel struct {
 	model     *policy.Model
 	tokenizer *hf.Tokenizer
+	dialogue  *hf.Dialogue
+}
+
+// newTextModel makes the model for a task: with its chat template if the task's format is chat.
+func newTextModel(model *policy.Model, tokenizer *hf.Tokenizer, t task.Task) (m textModel, err error) {
+	m = textModel{model, tokenizer, tokenizer.Plain()}
+	if task.Chats(t) {
+		if m.dialogue, err = tokenizer.Chat(); err != nil {
+			return m, fmt.Errorf("task.format: chat: %w", err)
+		}
+	}
+	return m, nil
 }
 
 // encodePrompt returns a prompt as the policy reads it: the beginning-of-sequence token if the tokenizer has one, the
@@ -33,7 +45,7 @@ func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 
 // readPrompt is encodePrompt for prompts of any length.
 func (m textModel) readPrompt(p task.Prompt) (policy.Input, error) {
-	tokens, err := m.tokenizer.Encode(p.Text)
+	tokens, err := m.dialogue.Prompt(p.Text)
 	if err != nil {
 		return policy.Input{}, fmt.Errorf("encode prompt %q: %w", p.Text, err)
 	}
@@ -103,8 +115,9 @@ func (m textModel) fit(c Config, t task.Task) (task.Task, *results.TooLong, erro
 }
 
 // encodeObservation returns an environment's answer as the policy reads it before its next turn: the image, the text.
-func (m textModel) encodeObservation(step task.Step) (policy.Input, error) {
-	tokens, err := m.tokenizer.EncodePart(step.Text)
+// last is the last token of the turn before.
+func (m textModel) encodeObservation(step task.Step, last int32) (policy.Input, error) {
+	tokens, err := m.dialogue.Observation(step.Text, last)
 	if err != nil {
 		return policy.Input{}, fmt.Errorf("encode the observation %q: %w", step.Text, err)
 	}
@@ -126,20 +139,16 @@ func (m textModel) withImage(tokens []int32, at int, image []byte) policy.Input 
 
 // decodeTurn returns the text of a row's latest turn, without the token that ended it.
 func (m textModel) decodeTurn(row policy.Row) string {
-	return m.tokenizer.Decode(row.Tokens[row.Turn:])
+	return m.dialogue.Decode(row.Tokens[row.Turn:])
 }
 
-// encodeTurn returns a turn for the policy to imitate as tokens, ended by the end-of-sequence token.
+// encodeTurn returns a turn for the policy to imitate as tokens, with the token that ends it.
 func (m textModel) encodeTurn(text string) ([]int32, error) {
-	tokens, err := m.tokenizer.EncodePart(text)
+	tokens, err := m.dialogue.Turn(text)
 	if err != nil {
 		return nil, fmt.Errorf("encode the demonstration %q: %w", text, err)
 	}
-	eos := m.tokenizer.EOS()
-	if len(eos) == 0 {
-		return nil, fmt.Errorf("the tokenizer has no end-of-sequence token to learn: add eos_token_id to config.json")
-	}
-	return append(tokens, eos[0]), nil
+	return tokens, nil
 }
 
 // ErrNoRoom is returned when a policy's positions leave no room for another turn.
@@ -153,9 +162,9 @@ type Player struct {
 }
 
 // LoadPlayer reads a model folder, such as a run's checkpoint, to play a task with. It sets the sampling's Stop to the
-// tokenizer's end-of-sequence tokens.
+// tokens that end a turn.
 func LoadPlayer(dir string, t task.Task, s policy.Sampling) (*Player, error) {
-	start, err := loadStart(dir)
+	start, err := loadStart(dir, t)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +174,7 @@ func LoadPlayer(dir string, t task.Task, s policy.Sampling) (*Player, error) {
 	if err := start.checkImages(t); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	s.Stop = start.tokenizer.EOS()
+	s.Stop = start.dialogue.Stop()
 	return &Player{start.textModel, start.weights, s}, nil
 }
 
@@ -195,7 +204,8 @@ func (g *Game) Turn(ctx context.Context) (string, error) {
 
 // Read reads the environment's answer. It returns ErrNoRoom if the game cannot continue.
 func (g *Game) Read(step task.Step) error {
-	in, err := g.player.encodeObservation(step)
+	tokens := g.rows.Rows()[0].Tokens
+	in, err := g.player.encodeObservation(step, tokens[len(tokens)-1])
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (d demonstrator) play(r *demonstration, e task.Episode, turns int, x noisyE
 		if step.Done {
 			break
 		}
-		in, err := d.encodeObservation(step)
+		in, err := d.encodeObservation(step, tokens[len(tokens)-1])
 		if err != nil {
 			return false, err
 		}
@@ -239,11 +239,11 @@ func (d demonstrator) checkLengths(maxTokens int) error {
 
 // imitatedLengths returns the tokens of each imitated turn, without the token that ends it.
 func (d demonstrator) imitatedLengths(r *rollout.Rollout) (lengths []int) {
-	n, end := 0, d.tokenizer.EOS()[0]
+	n, ends := 0, d.dialogue.Stop()
 	for i, token := range r.Tokens {
 		switch {
 		case r.Mask[i] == 0:
-		case token == end:
+		case slices.Contains(ends, token):
 			lengths, n = append(lengths, n), 0
 		default:
 			n++

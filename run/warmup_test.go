@@ -65,7 +65,7 @@ func TestDemonstrationsAreTheExpertsTurnsAndTheAnswers(t *testing.T) {
 				if step.Done {
 					break
 				}
-				if in, err = s.encodeObservation(step); err != nil {
+				if in, err = s.encodeObservation(step, tokens[len(tokens)-1]); err != nil {
 					t.Fatal(err)
 				}
 				tokens, mask, images = append(tokens, in.Tokens...), append(mask, make([]uint8, len(in.Tokens))...),

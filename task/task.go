@@ -12,8 +12,8 @@
 // different seeds are evaluated on the same problems.
 //
 // The package also has what tasks share: [Order] visits a list in a fresh order every epoch, [Latency] simulates slow
-// rewards, [VerifyLines] rewards a stream of JSON lines, and [Terse] and [Words] are the formats of prompts and
-// responses.
+// rewards, [VerifyLines] rewards a stream of JSON lines, and [Terse], [Words] and [Chat] are the formats of prompts
+// and responses.
 package task
 
 import (
@@ -92,15 +92,31 @@ type Seeing interface {
 	ImageSize() int
 }
 
+// Conversational is a Task whose prompts and observations can be the messages of a user in a model's chat template.
+type Conversational interface {
+	// Chat reports whether they are, with these settings.
+	Chat() bool
+}
+
+// Chats reports whether a task's prompts and observations are messages for a chat template.
+func Chats(t Task) bool {
+	c, ok := t.(Conversational)
+	return ok && c.Chat()
+}
+
 // Formats of prompts and responses.
 const (
 	Terse = "terse" // as short as possible, for small models trained from scratch
 	Words = "words" // instructions, and answers in tags, for pretrained models
+	Chat  = "chat"  // the same as messages in a model's chat template, for instruct models
 )
 
-// CheckFormat reports a format that is neither Terse nor Words.
+// InWords reports whether a format has the texts of Words.
+func InWords(format string) bool { return format == Words || format == Chat }
+
+// CheckFormat reports a format that is none of Terse, Words and Chat.
 func CheckFormat(problems *option.Problems, format string) {
-	problems.Check(format == Terse || format == Words, "format", format, "%s or %s", Terse, Words)
+	problems.Check(format == Terse || InWords(format), "format", format, "%s, %s or %s", Terse, Words, Chat)
 }
 
 // Tags around an answer in the format Words.

@@ -15,6 +15,7 @@ import (
 type generateCommand struct {
 	Model       dir     `required:"" help:"Hugging Face model folder, for example a run's checkpoint."`
 	Prompt      string  `required:"" help:"Text to continue."`
+	Chat        bool    `help:"Ask the prompt as a user's message in the model's chat template, and print the answer."`
 	Temperature float64 `default:"1" help:"Sampling temperature; 0 is greedy, with log-probs at temperature 1."`
 	TopP        float64 `default:"1" help:"Nucleus sampling, in (0, 1]; 1: off."`
 	MaxTokens   int     `default:"256" help:"Longest completion. It also ends where the model has no more positions."`
@@ -42,11 +43,17 @@ func (c *generateCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}
-	prompt, err := tokenizer.Encode(c.Prompt)
+	dialogue := tokenizer.Plain()
+	if c.Chat {
+		if dialogue, err = tokenizer.Chat(); err != nil {
+			return fmt.Errorf("--chat: %s: %w", c.Model, err)
+		}
+	}
+	prompt, err := dialogue.Prompt(c.Prompt)
 	if err != nil {
 		return fmt.Errorf("--prompt: %w", err)
 	}
-	sampling := policy.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: c.MaxTokens, Stop: tokenizer.EOS()}
+	sampling := policy.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: c.MaxTokens, Stop: dialogue.Stop()}
 	streams := []*rand.Rand{rollout.Stream(c.Seed, "generate", 0)}
 	g, err := model.Start(policy.Plain(prompt), streams, sampling)
 	if err != nil {
@@ -56,8 +63,12 @@ func (c *generateCommand) Run(ctx context.Context) error {
 		return err
 	}
 	row := g.Rows()[0]
-	text := tokenizer.Decode(row.Tokens[row.Prompt:])
-	if !c.JSON {
+	text := dialogue.Decode(row.Tokens[row.Prompt:])
+	switch {
+	case c.Chat && !c.JSON:
+		fmt.Println(text)
+		return nil
+	case !c.JSON:
 		fmt.Println(tokenizer.Decode(row.Tokens))
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -49,6 +50,31 @@ func decode(t *testing.T, text string, v any) {
 	}
 	if d.More() {
 		t.Fatalf("more than one JSON value:\n%s", text)
+	}
+}
+
+func TestGenerateAsksInTheChatTemplate(t *testing.T) {
+	t.Parallel()
+	dir := modelFolder(t)
+	args := []string{"generate", "--model", dir, "--chat", "--prompt", "12", "--temperature", "0", "--max-tokens", "4"}
+	want := "--chat: " + dir + ": the folder has neither chat_template.jinja"
+	if out := fails(t, call(t, "", args...), want); out != "" {
+		t.Errorf("without a template: %q", out)
+	}
+	template := "{% for m in messages %}{{ '+' if m.role == 'user' else '' }}{{ m.content }}" +
+		"{{ '<eos>' if m.role == 'assistant' else '' }}{% endfor %}{{ '=' if add_generation_prompt else '' }}"
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var asked, plain completion
+	decode(t, succeeds(t, "", append(args, "--json")...), &asked)
+	decode(t, succeeds(t, "", "generate", "--model", dir, "--prompt", "+12=", "--temperature", "0", "--max-tokens", "4",
+		"--json"), &plain)
+	if !reflect.DeepEqual(asked, plain) || len(asked.PromptIDs) != 4 {
+		t.Errorf("%+v, want %+v", asked, plain)
+	}
+	if got := succeeds(t, "", args...); got != asked.Text+"\n" {
+		t.Errorf("prints %q, want the answer %q", got, asked.Text)
 	}
 }
 

@@ -44,9 +44,6 @@ func (t *Tokenizer) Chat() (*Dialogue, error) {
 		return nil, err
 	}
 	d := &Dialogue{tokenizer: t, template: template, stop: t.EOS()}
-	if _, err := d.Prompt("question"); err != nil {
-		return nil, err
-	}
 	after, err := d.afterAnswer("observation")
 	if err != nil {
 		return nil, err
@@ -62,8 +59,7 @@ func (t *Tokenizer) Chat() (*Dialogue, error) {
 	if d.end = token.ID; !slices.Contains(d.stop, d.end) {
 		d.stop = append(d.stop, d.end)
 	}
-	_, err = d.Observation("observation", d.end)
-	return d, err
+	return d, nil
 }
 
 // Stop returns the ids that end a turn. Without a chat template there may be none.
@@ -222,7 +218,8 @@ func (c *chatTemplate) addSpecials(files map[string][]byte) error {
 	return nil
 }
 
-// render returns the text of messages of a user and an assistant in turn, and the opening of the next answer.
+// render returns the text of messages of a user and an assistant in turn, without the line breaks around each, and the
+// opening of the next answer.
 func (c *chatTemplate) render(messages []string) (string, error) {
 	variables := map[string]any{}
 	for name, v := range c.variables {
@@ -231,7 +228,7 @@ func (c *chatTemplate) render(messages []string) (string, error) {
 	roles := []string{"user", "assistant"}
 	list := make([]any, len(messages))
 	for i, m := range messages {
-		list[i] = jinja.Dict{{Key: "role", Value: roles[i%2]}, {Key: "content", Value: m}}
+		list[i] = jinja.Dict{{Key: "role", Value: roles[i%2]}, {Key: "content", Value: strings.Trim(m, "\n")}}
 	}
 	variables["messages"] = list
 	rendered, err := c.template.Render(variables)

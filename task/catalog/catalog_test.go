@@ -3,9 +3,12 @@ package catalog
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -127,6 +130,63 @@ func TestResolvedSettingsMakeTheSameTask(t *testing.T) {
 		if !reflect.DeepEqual(before.HeldOut(), after.HeldOut()) ||
 			!reflect.DeepEqual(before.Train(5), after.Train(5)) {
 			t.Errorf("%s: other prompts from %s", name, written)
+		}
+	}
+}
+
+func TestChatIsWordsInMessages(t *testing.T) {
+	path, err := json.Marshal(problems(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := `, "held_out_fraction": 0.5, "template": "{question}{problem}", "train_file": ` + string(path)
+	for name, more := range map[string]string{"countdown": "", "search": "", "sokoban": "", "frozenlake": "",
+		"cliffwalking": "", "gsm8k": strings.Replace(file, "{problem}", "", 1),
+		"math":     strings.Replace(file, "{question}", "", 1),
+		"external": `, "command": ["cat"]` + strings.Replace(file, "{problem}", "", 1)} {
+		play := func(format string) (all []string, chats bool) {
+			c, err := decode(t, name, `{"format": "`+format+`"`+more+`}`)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			made, err := New(name, c, 1)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			p := made.Train(3)
+			e := task.Begin(made, p, 7)
+			all = append(all, p.Text)
+			for done := false; !done; {
+				text := ""
+				if expert, ok := e.(task.Expert); ok && name != "external" {
+					text = expert.Advise()
+				}
+				step := e.Step(text)
+				all, done = append(all, text, step.Text, fmt.Sprint(step.Reward)), step.Done
+			}
+			return all, task.Chats(made)
+		}
+		words, chats := play(task.Words)
+		if chats {
+			t.Errorf("%s: words are messages", name)
+		}
+		if messages, chats := play(task.Chat); !chats || !slices.Equal(messages, words) {
+			t.Errorf("%s: chat is %v, %q, want %q", name, chats, messages, words)
+		}
+	}
+	for name, want := range map[string]string{"gsm8k": "One and one?\nThink step by step. End with ####",
+		"math": "One and one?\nReason step by step"} {
+		c, err := decode(t, name, `{"format": "chat", "held_out_fraction": 0.5, "train_file": `+string(path)+`}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := New(name, c, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := made.Train(0).Text + made.HeldOut()[0].Text
+		if !strings.Contains(got, want) || strings.Contains(got, "Answer:") || strings.Contains(got, "Solution:") {
+			t.Errorf("%s asks %q in chat, want %q", name, got, want)
 		}
 	}
 }

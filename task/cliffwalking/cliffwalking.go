@@ -144,6 +144,9 @@ func (t *Task) prompt(at int) task.Prompt {
 	return task.Prompt{ID: "cliffwalking/" + state, Text: t.opening(at), State: state}
 }
 
+// Chat reports whether prompts and observations are messages for a chat template.
+func (t *Task) Chat() bool { return t.world.Settings.Format == task.Chat }
+
 // MaxTurns returns the maximum number of turns of an episode.
 func (t *Task) MaxTurns() int { return t.world.Settings.MaxTurns }
 
@@ -199,7 +202,7 @@ func picture(at int) string {
 
 // observe returns what the player is shown after a turn.
 func (t *Task) observe(at int, invalid bool) (string, []byte) {
-	if t.world.Settings.Format != task.Words {
+	if !task.InWords(t.world.Settings.Format) {
 		return cell(at), nil
 	}
 	return t.world.Protocol.Reply(invalid) + "The map now:\n" + picture(at), nil
@@ -207,7 +210,7 @@ func (t *Task) observe(at int, invalid bool) (string, []byte) {
 
 // opening returns the text of a prompt.
 func (t *Task) opening(at int) string {
-	if t.world.Settings.Format != task.Words {
+	if !task.InWords(t.world.Settings.Format) {
 		return cell(at)
 	}
 	slips := "Every step goes the way you say; at the edge of the map you stay where you are."

@@ -47,7 +47,7 @@ type Settings struct {
 	MaxTarget    int      `yaml:"max_target"`    // at most 1,000,000; 0: 100
 	Operations   []string `yaml:"operations"`    // of +, -, *, /; none: all
 	Use          string   `yaml:"use"`           // all or any of the numbers; empty: all
-	Format       string   `yaml:"format"`        // terse or words; empty: terse
+	Format       string   `yaml:"format"`        // terse, words or chat; empty: terse
 	FormatReward float64  `yaml:"format_reward"` // for a wrong value from the right numbers, below 1; 0: 0.1; -1: none
 	HeldOut      int      `yaml:"held_out"`      // problems kept for evaluation; 0: 400
 }
@@ -241,6 +241,9 @@ func (t *Task) Train(i uint64) task.Prompt {
 	}
 }
 
+// Chat reports whether prompts and observations are messages for a chat template.
+func (t *Task) Chat() bool { return t.settings.Format == task.Chat }
+
 // HeldOut returns the evaluation prompts, the same for every seed.
 func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 
@@ -248,7 +251,7 @@ func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 func (t *Task) prompt(p drawn) task.Prompt {
 	asked := list(p.numbers) + "=" + strconv.Itoa(p.target)
 	prompt := task.Prompt{ID: "countdown/" + asked, Text: asked + ":", Answer: p.solution}
-	if t.settings.Format == task.Words {
+	if task.InWords(t.settings.Format) {
 		prompt.Text = t.question(p)
 	}
 	return prompt
@@ -277,7 +280,7 @@ func (t *Task) Demonstrate(p task.Prompt) string {
 		solution, _ = solve(asked.numbers, int(asked.target.Num().Int64()), strings.Join(t.settings.Operations, ""),
 			t.settings.Use == All)
 	}
-	if t.settings.Format == task.Words && solution != "" {
+	if task.InWords(t.settings.Format) && solution != "" {
 		return task.TagAnswer(solution)
 	}
 	return solution
@@ -286,7 +289,7 @@ func (t *Task) Demonstrate(p task.Prompt) string {
 // Characters returns the digits and everything that is written between and around numbers.
 func (t *Task) Characters() string {
 	characters := []rune("0123456789 ()=:" + strings.Join(t.settings.Operations, ""))
-	if t.settings.Format == task.Words {
+	if task.InWords(t.settings.Format) {
 		for _, r := range t.question(drawn{}) + "</answer>" {
 			if !slices.Contains(characters, r) {
 				characters = append(characters, r)

@@ -31,6 +31,7 @@ type Settings struct {
 	HeldOutFile     string  `yaml:"held_out_file"`     // empty: a share of train_file
 	HeldOutFraction float64 `yaml:"held_out_fraction"` // of train_file, at most 0.5; 0: 0.1; not with held_out_file
 	HeldOut         int     `yaml:"held_out"`          // held-out problems to evaluate on; 0: all
+	Format          string  `yaml:"format"`            // words or chat, for the model's chat template; empty: words
 	Template        string  `yaml:"template"`          // the prompt, with a slot for the problem; empty: the task's own
 	// longer prompts are left out; 0: the policy's positions less generate.max_tokens
 	MaxPromptTokens int `yaml:"max_prompt_tokens"`
@@ -41,6 +42,7 @@ type Format struct {
 	Name        string // of the task; problems and random streams are named after it
 	HeldOutSeed uint64 // of the split of one file: a constant, so that all runs share it
 	Template    string // default prompt
+	Chat        string // default prompt with the format task.Chat
 	Slot        string // place of the problem in a template
 	File        string // describes a file: "JSON lines with question and answer"
 	Object      string // describes an object: {"question": ..., "answer": ...}
@@ -66,7 +68,11 @@ func (s *Settings) Resolve(f Format) {
 	if s.HeldOutFile == "" {
 		s.HeldOutFraction = cmp.Or(s.HeldOutFraction, 0.1)
 	}
-	s.Template = cmp.Or(s.Template, f.Template)
+	template := f.Template
+	if s.Format == task.Chat {
+		template = f.Chat
+	}
+	s.Template = cmp.Or(s.Template, template)
 }
 
 // Validate reports every problem with resolved settings, each an [option.Error]. It does not look into the files.
@@ -83,6 +89,7 @@ func (s Settings) Validate(f Format) error {
 			"above 0, at most 0.5")
 	}
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (all) or more")
+	problems.Check(s.Format == "" || task.InWords(s.Format), "format", s.Format, "%s or %s", task.Words, task.Chat)
 	problems.Check(s.MaxPromptTokens >= 0, "max_prompt_tokens", s.MaxPromptTokens, "0 (what the policy holds) or more")
 	problems.Check(strings.Count(s.Template, f.Slot) == 1, "template", s.Template, "%s exactly once", f.Slot)
 	return problems.Err()
@@ -162,6 +169,9 @@ func (t *Set) prompts(problems []Problem) []task.Prompt {
 
 // Problems returns all problems, those for training first.
 func (t *Set) Problems() []Problem { return slices.Concat(t.train, t.heldOut) }
+
+// Chat reports whether prompts are messages for a chat template.
+func (t *Set) Chat() bool { return t.settings.Format == task.Chat }
 
 // MaxPromptTokens returns the setting.
 func (t *Set) MaxPromptTokens() int { return t.settings.MaxPromptTokens }

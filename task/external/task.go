@@ -44,6 +44,7 @@ type Settings struct {
 func format() dataset.Format {
 	return dataset.Format{
 		Name: Name, HeldOutSeed: 0x7265707269736539, Slot: "{question}", Template: "{question}",
+		Chat: "{question}",
 		File: "JSON lines with question, and perhaps answer and solution", Object: `{"question": ..., "answer": ...}`,
 		Parse: parse, Same: func(a, b string) bool { return a == b },
 	}

@@ -178,7 +178,7 @@ func (t *Task) text(l lake, at int) string {
 // observe returns what the player sees after a turn.
 func (t *Task) observe(l lake, at int, invalid bool) (string, []byte) {
 	text := t.text(l, at)
-	if t.settings.Format == task.Words {
+	if task.InWords(t.settings.Format) {
 		if t.settings.Images {
 			text = "This is the lake now.\n"
 		} else {
@@ -192,7 +192,7 @@ func (t *Task) observe(l lake, at int, invalid bool) (string, []byte) {
 // opening returns what the player sees at first.
 func (t *Task) opening(l lake, at int) (string, []byte) {
 	text := t.text(l, at)
-	if t.settings.Format == task.Words {
+	if task.InWords(t.settings.Format) {
 		if t.settings.Images {
 			text = t.instruction()
 		} else {

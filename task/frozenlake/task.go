@@ -306,6 +306,9 @@ func (t *Task) prompt(l lake, at int) task.Prompt {
 	return task.Prompt{ID: "frozenlake/" + state, Text: text, Image: picture, State: state}
 }
 
+// Chat reports whether prompts and observations are messages for a chat template.
+func (t *Task) Chat() bool { return t.settings.Format == task.Chat }
+
 // MaxTurns returns the maximum number of turns of an episode.
 func (t *Task) MaxTurns() int { return t.settings.MaxTurns }
 

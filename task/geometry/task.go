@@ -74,7 +74,8 @@ func (s Settings) Validate() error {
 			"at least %d pixels for the numbers of %s and %s: enlarge it, or leave them out", minLabels,
 			Third, Hypotenuse)
 	}
-	task.CheckFormat(&problems, s.Format)
+	problems.Check(s.Format == task.Terse || s.Format == task.Words, "format", s.Format, "%s or %s: there is no chat "+
+		"template for images", task.Terse, task.Words)
 	if s.HeldOut < 0 || len(problems) > 0 {
 		problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (100) or more")
 	} else if most := s.mostHeldOut(); s.HeldOut > most {

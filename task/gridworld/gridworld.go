@@ -28,7 +28,7 @@ const (
 
 // Settings are embedded into the settings of each task. Zero is the default.
 type Settings struct {
-	Format         string   `yaml:"format"`           // terse or words; empty: terse
+	Format         string   `yaml:"format"`           // terse, words or chat; empty: terse
 	MaxSteps       int      `yaml:"max_steps"`        // actions of an episode, at most 1000; 0: the task's own limit
 	MaxTurns       int      `yaml:"max_turns"`        // turns of an episode; 0: max_steps
 	ActionsPerTurn int      `yaml:"actions_per_turn"` // actions that a turn may hold, at most 100; 0: 1
@@ -82,7 +82,7 @@ func (s Settings) Protocol(letters string, names []string) Protocol {
 // the last closed <answer> counts, and names are matched in any case.
 func (p Protocol) Parse(text string) ([]int, bool) {
 	var fields []string
-	if p.Format == task.Words {
+	if task.InWords(p.Format) {
 		answer, ok := task.TaggedAnswer(text)
 		if !ok {
 			return nil, false
@@ -117,7 +117,7 @@ func (p Protocol) split(answer string) []string {
 
 // action returns the number of an action, -1 if the text is none.
 func (p Protocol) action(text string) int {
-	if p.Format == task.Words {
+	if task.InWords(p.Format) {
 		return slices.IndexFunc(p.Names, func(name string) bool { return strings.EqualFold(text, name) })
 	}
 	return strings.Index(p.Letters, text)
@@ -129,7 +129,7 @@ func (p Protocol) Write(actions ...int) string {
 	for i, a := range actions {
 		letters[i], names[i] = p.Letters[a], p.Names[a]
 	}
-	if p.Format == task.Words {
+	if task.InWords(p.Format) {
 		return task.TagAnswer(strings.Join(names, ", "))
 	}
 	return string(letters)

@@ -39,6 +39,7 @@ func format() dataset.Format {
 	return dataset.Format{
 		Name: "gsm8k", HeldOutSeed: 0x7265707269736532, Slot: "{question}",
 		Template: "Question: {question}\nAnswer:\n", // for a model that has not learned a chat format
+		Chat:     "{question}\nThink step by step. End with #### and the number that answers the question.",
 		File:     "JSON lines with question and answer", Object: `{"question": ..., "answer": ...}`,
 		Parse: parse, Same: func(a, b string) bool { return a == b },
 	}

@@ -29,6 +29,7 @@ func format() dataset.Format {
 		Name: "math", HeldOutSeed: 0x7265707269736537, Slot: "{problem}",
 		// For a model that has not learned a chat format.
 		Template: "Problem: {problem}\nReason step by step, and put the final answer in \\boxed{}.\nSolution:\n",
+		Chat:     "{problem}\nReason step by step, and put the final answer in \\boxed{}.",
 		File:     "JSON lines, or a JSON array, of objects with problem and answer",
 		Object:   `{"problem": ..., "answer": ...}`,
 		Parse:    parse, Same: func(a, b string) bool { return answer.Equal(answer.Parse(a), answer.Parse(b)) },

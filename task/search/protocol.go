@@ -34,7 +34,7 @@ func (p protocol) parse(text string) (kind, string) {
 }
 
 func (p protocol) split(text string) (kind, string) {
-	if p.format == task.Words {
+	if task.InWords(p.format) {
 		searched, searchAt := between(text, "<search>", "</search>")
 		answered, answerAt := between(text, "<answer>", "</answer>")
 		switch {
@@ -72,9 +72,9 @@ func between(text, opening, closing string) (string, int) {
 // write returns a turn: the inverse of parse.
 func (p protocol) write(k kind, body string) string {
 	switch {
-	case p.format == task.Words && k == query:
+	case task.InWords(p.format) && k == query:
 		return "<search>" + body + "</search>"
-	case p.format == task.Words:
+	case task.InWords(p.format):
 		return task.TagAnswer(body)
 	case k == query:
 		return "?" + body
@@ -84,7 +84,7 @@ func (p protocol) write(k kind, body string) string {
 
 // results is the reply to a query.
 func (p protocol) results(passages []string) string {
-	if p.format == task.Words {
+	if task.InWords(p.format) {
 		var text strings.Builder
 		text.WriteString("\n<information>\n")
 		for i, passage := range passages {
@@ -105,9 +105,9 @@ func (p protocol) results(passages []string) string {
 // refusal is the reply to an invalid turn; exhausted: it is a query after the last one allowed.
 func (p protocol) refusal(exhausted bool) string {
 	switch {
-	case p.format == task.Words && exhausted:
+	case task.InWords(p.format) && exhausted:
 		return "\nThere are no searches left. Write the answer as <answer>...</answer>.\n"
-	case p.format == task.Words:
+	case task.InWords(p.format):
 		return "\nThat was neither a search nor an answer. Write <search>...</search> or <answer>...</answer>.\n"
 	case exhausted:
 		return "\n=\n" // the only turn left

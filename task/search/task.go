@@ -42,7 +42,7 @@ type Settings struct {
 	Corpus string `yaml:"corpus"` // a file or folder of .txt and SQuAD .json; empty: made-up facts
 	// JSON lines with question and answers, in addition to those of the corpus
 	Questions string `yaml:"questions"`
-	Format    string `yaml:"format"` // terse or words; empty: words with a corpus, else terse
+	Format    string `yaml:"format"` // terse, words or chat; empty: words with a corpus, else terse
 	// the prompt, with {question}; empty: the question alone, or an instruction in words
 	Template      string `yaml:"template"`
 	MaxSearches   int    `yaml:"max_searches"`   // of an episode, which has one more turn, at most 16; 0: 2
@@ -65,7 +65,7 @@ func (s *Settings) Resolve() {
 	}
 	s.Format = cmp.Or(s.Format, format)
 	template := slot
-	if s.Format == task.Words {
+	if task.InWords(s.Format) {
 		template = wordsTemplate
 	}
 	s.Template = cmp.Or(s.Template, template)
@@ -206,6 +206,9 @@ func (t *Task) prompt(q question) task.Prompt {
 		State:  string(state),
 	}
 }
+
+// Chat reports whether prompts and observations are messages for a chat template.
+func (t *Task) Chat() bool { return t.settings.Format == task.Chat }
 
 // MaxTurns returns the number of searches plus one for the answer.
 func (t *Task) MaxTurns() int { return t.settings.MaxSearches + 1 }

@@ -150,6 +150,9 @@ func (t *Task) Train(i uint64) task.Prompt { return t.prompt(t.train(i)) }
 // HeldOut returns the evaluation levels, the same for every seed.
 func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 
+// Chat reports whether prompts and observations are messages for a chat template.
+func (t *Task) Chat() bool { return t.settings.Format == task.Chat }
+
 // MaxTurns returns the maximum number of turns of an episode.
 func (t *Task) MaxTurns() int { return t.settings.MaxTurns }
 
@@ -169,7 +172,7 @@ func (t *Task) prompt(l level) task.Prompt {
 
 // Characters returns every character of the format. For words these are the printable ones of ASCII and line breaks.
 func (t *Task) Characters() string {
-	if t.settings.Format != task.Words {
+	if !task.InWords(t.settings.Format) {
 		return "\n#_.$*@+" + t.protocol.Letters
 	}
 	all := []byte{'\n'}
@@ -181,7 +184,7 @@ func (t *Task) Characters() string {
 
 // opening returns the text of a prompt.
 func (t *Task) opening(b *board) string {
-	if t.settings.Format != task.Words {
+	if !task.InWords(t.settings.Format) {
 		return t.picture(b)
 	}
 	p, last := t.protocol, len(t.actions)-1
@@ -199,7 +202,7 @@ func (t *Task) opening(b *board) string {
 // observe returns the text after a turn that did not end the episode.
 func (t *Task) observe(b *board, invalid bool) string {
 	switch {
-	case t.settings.Format != task.Words:
+	case !task.InWords(t.settings.Format):
 		return t.picture(b)
 	case invalid:
 		return "\nThat was no answer of the form asked for.\n" + t.picture(b)
@@ -210,7 +213,7 @@ func (t *Task) observe(b *board, invalid bool) string {
 // picture writes the rows of the room, each ended by a line break: without the outer walls for a character model, and
 // for pretrained models with spaces between the cells, so that tokenizers do not merge them.
 func (t *Task) picture(b *board) string {
-	if t.settings.Format != task.Words {
+	if !task.InWords(t.settings.Format) {
 		return b.draw(b.position, 1, terseMarks)
 	}
 	var text strings.Builder
