@@ -14,11 +14,13 @@ import (
 
 // Sampling says how tokens are drawn.
 type Sampling struct {
-	Temperature    float64 // divides the logits; 0: greedy, with log-probs at temperature 1
-	TopP           float64 // nucleus in (0, 1]; 0: 1
-	MaxTokens      int     // tokens that the policy may write in a turn, >= 1
-	Stop           []int32 // tokens that end a turn and are part of it
-	RecomputeCache bool    // recompute the key-value cache when the weights change between calls of Continue
+	Temperature float64 // divides the logits; 0: greedy, with log-probs at temperature 1
+	TopP        float64 // nucleus in (0, 1]; 0: 1
+	MaxTokens   int     // tokens that the policy may write in a turn, >= 1
+	Stop        []int32 // tokens that end a turn and are part of it
+	// reports whether a turn ends with its latest token, besides those of Stop; nil: no. It must depend on the turn alone
+	Ends           func(turn []int32) bool
+	RecomputeCache bool // recompute the key-value cache when the weights change between calls of Continue
 }
 
 // Validate reports every field that is out of range, as [option.Error]s.
@@ -47,6 +49,7 @@ type drawing struct {
 	sampler   *sampler
 	maxTokens int
 	stop      map[int32]bool
+	ends      func(turn []int32) bool
 }
 
 // Row is one sequence being generated. All slices but Images have length L, the tokens so far. They are laid out as in
@@ -149,7 +152,7 @@ func (m *Model) newGeneration(rows int) *Generation {
 func (g *Generation) newDrawing(s Sampling) *drawing {
 	own := *g.sampler
 	own.temperature, own.topP = s.Temperature, cmp.Or(s.TopP, 1)
-	d := &drawing{sampler: &own, maxTokens: s.MaxTokens, stop: make(map[int32]bool)}
+	d := &drawing{sampler: &own, maxTokens: s.MaxTokens, stop: make(map[int32]bool), ends: s.Ends}
 	for _, t := range s.Stop {
 		d.stop[t] = true
 	}
@@ -415,7 +418,7 @@ func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) err
 			row.Values = append(row.Values, values[i])
 		}
 		switch {
-		case row.drawing.stop[token]:
+		case row.drawing.stop[token] || row.drawing.ends != nil && row.drawing.ends(row.Tokens[row.Turn:]):
 			row.Done = true
 		case row.room(g.model.config.MaxPositionEmbeddings) <= 0:
 			row.Done, row.Truncated = true, true

@@ -296,6 +296,30 @@ func TestAStopTokenAtTheLastPositionIsNoTruncation(t *testing.T) {
 	}
 }
 
+func TestATurnEndsWhereItIsSaidToEnd(t *testing.T) {
+	m := newTestModel(t, architectures()["llama"])
+	w := randomWeights(t, m, 53)
+	var seen [][]int32
+	g := begin(t, m, [][]int32{{1, 2}, {3, 4, 5}}, Sampling{MaxTokens: 9, Ends: func(turn []int32) bool {
+		seen = append(seen, slices.Clone(turn))
+		return len(turn) == 3
+	}})
+	proceed(t, g, w, 0)
+	for i, r := range g.Rows() {
+		if r.Truncated || !r.Done || written(r) != 3 || !slices.Equal(seen[len(seen)-2+i], r.Tokens[r.Prompt:]) {
+			t.Errorf("row %+v: want three tokens, not truncated", bare([]Row{r})[0])
+		}
+	}
+	room, err := g.Extend(0, Input{Tokens: []int32{6}})
+	if !room || err != nil {
+		t.Fatal(room, err)
+	}
+	proceed(t, g, w, 0)
+	if r := g.Rows()[0]; written(r) != 6 || !slices.Equal(seen[len(seen)-1], r.Tokens[r.Turn:]) {
+		t.Errorf("row %+v: want a second turn of three tokens", bare([]Row{r})[0])
+	}
+}
+
 func TestInvalidPromptsAreRefused(t *testing.T) {
 	c := architectures()["llama"]
 	m := newTestModel(t, c)

@@ -17,8 +17,8 @@ import (
 // chatting returns a run of a task in the format chat, from an instruct model.
 func chatting(t *testing.T, name string, assignments ...string) Config {
 	t.Helper()
-	c, err := Load("", append([]string{"task={name: " + name + ", format: chat, held_out: 4}", "policy.init=" + instruct(t),
-		"warmup.steps=1", "warmup.batch=4", "generate.max_tokens=40", "pipeline.batch=8", "pipeline.group=4",
+	c, err := Load("", append([]string{"task={name: " + name + ", format: chat, held_out: 4}",
+		"policy.init=" + instruct(t), "warmup.steps=1", "warmup.batch=4", "generate.max_tokens=40", "pipeline.batch=8", "pipeline.group=4",
 		"pipeline.workers=1", "pipeline.trainers=1", "replay.capacity=16", "evaluate.samples=0", "evaluate.every=10",
 		"budget.compute=0", "budget.updates=2", "checkpoint.every=1"}, assignments...))
 	if err == nil {
@@ -143,7 +143,8 @@ func TestChatTrainsAndItsCheckpointPlays(t *testing.T) {
 			t.Error(err)
 		}
 		row := game.rows.Rows()[0]
-		if got, err := player.encodePrompt(made.HeldOut()[0]); err != nil || !slices.Equal(got.Tokens, row.Tokens[:row.Prompt]) {
+		got, err := player.encodePrompt(made.HeldOut()[0])
+		if err != nil || !slices.Equal(got.Tokens, row.Tokens[:row.Prompt]) {
 			t.Errorf("the player read %v, %v, want %v", row.Tokens[:row.Prompt], err, got.Tokens)
 		}
 	}

@@ -49,9 +49,9 @@ func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*
 	e := &evaluator{
 		textModel: m, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples,
 		passAt: c.Evaluate.PassAt,
-		seed:   c.Seed, sampling: policy.Sampling{MaxTokens: c.Generate.MaxTokens, Stop: m.dialogue.Stop()},
+		seed:   c.Seed, sampling: m.ending(policy.Sampling{MaxTokens: c.Generate.MaxTokens}),
 		rows: evaluationRows, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		precision: c.Generate.Precision, workers: c.sampling(m.dialogue.Stop()),
+		precision: c.Generate.Precision, workers: m.ending(c.sampling()),
 	}
 	e.workers.TopP = 1
 	for _, p := range e.problems {
@@ -272,7 +272,7 @@ func newImprovement(c Config, t task.Task, m textModel) (*improvement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare to measure the change of reward: %w", err)
 	}
-	e.sampling = c.sampling(e.sampling.Stop)
+	e.sampling = m.ending(c.sampling())
 	return &improvement{e, c.Pipeline.Group, rollout.Version(c.Evaluate.BoundEvery),
 		rollout.Version(c.Pipeline.BatchUpdates)}, nil
 }

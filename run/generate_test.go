@@ -172,7 +172,7 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 		t.Fatal(err)
 	}
 	environment, _ := made.(task.Environment)
-	return &generator{s.textModel, environment, c.sampling(s.dialogue.Stop()), c.Seed}, s,
+	return &generator{s.textModel, environment, s.ending(c.sampling()), c.Seed}, s,
 		s.publish(s.weights, c.Generate.Precision)
 }
 

@@ -158,10 +158,11 @@ func halfLife(o replay.Options) string {
 	return fmt.Sprintf("age decay %s%s: effective half-life %s = %.0f versions", from, o.AgeDecay, formula, half)
 }
 
-func (c Config) sampling(stop []int32) policy.Sampling {
+// sampling is that of rollouts, without what ends a turn.
+func (c Config) sampling() policy.Sampling {
 	return policy.Sampling{
 		Temperature: c.Generate.Temperature, TopP: cmp.Or(c.Generate.TopP, 1), MaxTokens: c.Generate.MaxTokens,
-		Stop: stop, RecomputeCache: c.Generate.KVCache == "recompute",
+		RecomputeCache: c.Generate.KVCache == "recompute",
 	}
 }
 
@@ -175,7 +176,7 @@ func (c Config) Validate() error {
 	}
 	p := c.Pipeline
 	errs = append(errs, c.validateTask())
-	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling(nil).Validate()))
+	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling().Validate()))
 	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature,
 		"more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,

@@ -174,7 +174,7 @@ func (s *session) close() error {
 }
 
 func (s *session) parts() pipeline.Parts {
-	sampling := s.config.sampling(s.start.dialogue.Stop())
+	sampling := s.start.ending(s.config.sampling())
 	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
 		Task: s.task, Buffer: s.table, Learner: s.publisher(), Prompts: s.chosen(),

@@ -363,7 +363,7 @@ func TestWarnings(t *testing.T) {
 		!strings.Contains(w[1], "replay.importance_beta") {
 		t.Errorf("priority keys without the prioritized sampler give %q", w)
 	}
-	if got := small(t, "generate.top_p=0").sampling(nil).TopP; got != 1 {
+	if got := small(t, "generate.top_p=0").sampling().TopP; got != 1 {
 		t.Errorf("top_p 0 is %v", got)
 	}
 	lake, err := Load(filepath.Join("..", "configs", "frozenlake.yaml"), nil) // slippery: false, by default true

@@ -85,7 +85,8 @@ func (c Config) validateTask() error {
 	if err != nil {
 		return under("task", err)
 	}
-	return errors.Join(c.Warmup.validateFor(t, c.taskName()), c.Policy.validateFor(t, c.taskName()))
+	_, err = task.NewExamples(t)
+	return errors.Join(c.Warmup.validateFor(t, c.taskName()), c.Policy.validateFor(t, c.taskName()), err)
 }
 
 // turns returns the most turns of an episode of the task, 1 if the task cannot be made.

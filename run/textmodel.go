@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy"
@@ -19,17 +20,32 @@ type textModel struct {
 	model     *policy.Model
 	tokenizer *hf.Tokenizer
 	dialogue  *hf.Dialogue
+	examples  *task.Examples // before each prompt; nil: none
 }
 
-// newTextModel makes the model for a task: with its chat template if the task's format is chat.
+// newTextModel makes the model for a task with all its prompts: with its chat template if the task's format is chat, and
+// with the examples that the task asks for.
 func newTextModel(model *policy.Model, tokenizer *hf.Tokenizer, t task.Task) (m textModel, err error) {
-	m = textModel{model, tokenizer, tokenizer.Plain()}
+	m = textModel{model, tokenizer, tokenizer.Plain(), nil}
 	if task.Chats(t) {
 		if m.dialogue, err = tokenizer.Chat(); err != nil {
 			return m, fmt.Errorf("task.format: chat: %w", err)
 		}
 	}
-	return m, nil
+	m.examples, err = task.NewExamples(t)
+	return m, err
+}
+
+// ending returns the sampling with what ends a turn.
+func (m textModel) ending(s policy.Sampling) policy.Sampling {
+	s.Stop = m.dialogue.Stop()
+	if stop := m.examples.Stop(); stop != "" {
+		s.Ends = func(turn []int32) bool {
+			latest := turn[max(0, len(turn)-len(stop)-4):] // no token of a text is shorter than a byte
+			return strings.Contains(m.dialogue.Decode(latest), stop)
+		}
+	}
+	return s
 }
 
 // encodePrompt returns a prompt as the policy reads it: the beginning-of-sequence token if the tokenizer has one, the
@@ -45,7 +61,7 @@ func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 
 // readPrompt is encodePrompt for prompts of any length.
 func (m textModel) readPrompt(p task.Prompt) (policy.Input, error) {
-	tokens, err := m.dialogue.Prompt(p.Text)
+	tokens, err := m.dialogue.Prompt(m.examples.Ask(p)...)
 	if err != nil {
 		return policy.Input{}, fmt.Errorf("encode prompt %q: %w", p.Text, err)
 	}
@@ -137,9 +153,9 @@ func (m textModel) withImage(tokens []int32, at int, image []byte) policy.Input 
 	return policy.Input{Tokens: append(all, tokens[at:]...), Images: [][]byte{image}}
 }
 
-// decodeTurn returns the text of a row's latest turn, without the token that ended it.
+// decodeTurn returns the text of a row's latest turn, without what ended it.
 func (m textModel) decodeTurn(row policy.Row) string {
-	return m.dialogue.Decode(row.Tokens[row.Turn:])
+	return m.examples.Answer(m.dialogue.Decode(row.Tokens[row.Turn:]))
 }
 
 // encodeTurn returns a turn for the policy to imitate as tokens, with the token that ends it.
@@ -161,8 +177,8 @@ type Player struct {
 	sampling policy.Sampling
 }
 
-// LoadPlayer reads a model folder, such as a run's checkpoint, to play a task with. It sets the sampling's Stop to the
-// tokens that end a turn.
+// LoadPlayer reads a model folder, such as a run's checkpoint, to play a task with. It sets what ends a turn in the
+// sampling.
 func LoadPlayer(dir string, t task.Task, s policy.Sampling) (*Player, error) {
 	start, err := loadStart(dir, t)
 	if err != nil {
@@ -174,8 +190,7 @@ func LoadPlayer(dir string, t task.Task, s policy.Sampling) (*Player, error) {
 	if err := start.checkImages(t); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	s.Stop = start.dialogue.Stop()
-	return &Player{start.textModel, start.weights, s}, nil
+	return &Player{start.textModel, start.weights, start.ending(s)}, nil
 }
 
 // Game is an episode that a Player plays.

@@ -39,6 +39,7 @@ type Settings struct {
 	// RandomRewards is the share of responses that are rewarded, whatever they say; 0: exactly the correct ones are. It
 	// is a control that teaches no arithmetic. Whether a response is correct stays what it is.
 	RandomRewards float64 `yaml:"random_rewards"`
+	Examples      int     `yaml:"examples"` // solved training problems before each prompt, for base models; 0: none
 }
 
 // Resolve fills in the defaults and puts the operations into their canonical order.
@@ -78,6 +79,7 @@ func (s Settings) Validate() error {
 	} else {
 		problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (400) or more")
 	}
+	problems.Check(s.Examples >= 0, "examples", s.Examples, "0 (none) or more")
 	problems.Check(s.RandomRewards >= 0 && s.RandomRewards <= 1, "random_rewards", s.RandomRewards,
 		"a share of responses, at most 1, or 0 to reward the correct ones")
 	return problems.Err()
@@ -128,6 +130,9 @@ func (t *Task) Train(i uint64) task.Prompt {
 		}
 	}
 }
+
+// Examples returns how many solved problems come before a prompt.
+func (t *Task) Examples() int { return t.settings.Examples }
 
 // HeldOut returns the evaluation prompts, the same for every seed.
 func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }

@@ -48,6 +48,7 @@ type Settings struct {
 	Operations   []string `yaml:"operations"`    // of +, -, *, /; none: all
 	Use          string   `yaml:"use"`           // all or any of the numbers; empty: all
 	Format       string   `yaml:"format"`        // terse, words or chat; empty: terse
+	Examples     int      `yaml:"examples"`      // solved training problems before each prompt, for base models; 0: none
 	FormatReward float64  `yaml:"format_reward"` // for a wrong value from the right numbers, below 1; 0: 0.1; -1: none
 	HeldOut      int      `yaml:"held_out"`      // problems kept for evaluation; 0: 400
 }
@@ -98,6 +99,7 @@ func (s Settings) Validate() error {
 	problems.Check(s.FormatReward == noFormatReward || s.FormatReward >= 0 && s.FormatReward < 1, "format_reward",
 		s.FormatReward,
 		"0 (0.1) to below 1, or %d for none", noFormatReward)
+	problems.Check(s.Examples >= 0, "examples", s.Examples, "0 (none) or more")
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (400) or more")
 	return problems.Err()
 }
@@ -240,6 +242,9 @@ func (t *Task) Train(i uint64) task.Prompt {
 		}
 	}
 }
+
+// Examples returns how many solved problems come before a prompt.
+func (t *Task) Examples() int { return t.settings.Examples }
 
 // Chat reports whether prompts and observations are messages for a chat template.
 func (t *Task) Chat() bool { return t.settings.Format == task.Chat }

@@ -32,6 +32,7 @@ type Settings struct {
 	HeldOutFraction float64 `yaml:"held_out_fraction"` // of train_file, at most 0.5; 0: 0.1; not with held_out_file
 	HeldOut         int     `yaml:"held_out"`          // held-out problems to evaluate on; 0: all
 	Format          string  `yaml:"format"`            // words or chat, for the model's chat template; empty: words
+	Examples        int     `yaml:"examples"`          // solved training problems before each prompt, for base models; 0: none
 	Template        string  `yaml:"template"`          // the prompt, with a slot for the problem; empty: the task's own
 	// longer prompts are left out; 0: the policy's positions less generate.max_tokens
 	MaxPromptTokens int `yaml:"max_prompt_tokens"`
@@ -90,6 +91,7 @@ func (s Settings) Validate(f Format) error {
 	}
 	problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (all) or more")
 	problems.Check(s.Format == "" || task.InWords(s.Format), "format", s.Format, "%s or %s", task.Words, task.Chat)
+	problems.Check(s.Examples >= 0, "examples", s.Examples, "0 (none) or more")
 	problems.Check(s.MaxPromptTokens >= 0, "max_prompt_tokens", s.MaxPromptTokens, "0 (what the policy holds) or more")
 	problems.Check(strings.Count(s.Template, f.Slot) == 1, "template", s.Template, "%s exactly once", f.Slot)
 	return problems.Err()
@@ -169,6 +171,9 @@ func (t *Set) prompts(problems []Problem) []task.Prompt {
 
 // Problems returns all problems, those for training first.
 func (t *Set) Problems() []Problem { return slices.Concat(t.train, t.heldOut) }
+
+// Examples returns how many solved problems come before a prompt.
+func (t *Set) Examples() int { return t.settings.Examples }
 
 // Chat reports whether prompts are messages for a chat template.
 func (t *Set) Chat() bool { return t.settings.Format == task.Chat }
