@@ -130,14 +130,25 @@ func (d *decoder) norm(x *Node, name string) *Node {
 // same, which is Hugging Face's layout of rotary embeddings.
 func (d *decoder) rotary(positions *Node) (cos, sin *Node) {
 	half := d.HeadDim / 2
-	inverse := make([]float32, 2*half)
+	frequencies := make([]float32, 2*half)
 	for i := range half {
-		f := float32(math.Pow(d.RopeTheta, -float64(2*i)/float64(d.HeadDim)))
-		inverse[i], inverse[half+i] = f, f
+		f := float32(scaleFrequency(math.Pow(d.RopeTheta, -float64(2*i)/float64(d.HeadDim)), d.RopeScaling))
+		frequencies[i], frequencies[half+i] = f, f
 	}
 	angle := Mul(ExpandAxes(ConvertDType(positions, dtypes.Float32), 1, -1),
-		ExpandLeftToRank(Const(positions.Graph(), inverse), 4))
+		ExpandLeftToRank(Const(positions.Graph(), frequencies), 4))
 	return Cos(angle), Sin(angle)
+}
+
+// scaleFrequency applies Llama 3's scaling to a rotary frequency, in radians a position.
+func scaleFrequency(f float64, s hf.RopeScaling) float64 {
+	if s == (hf.RopeScaling{}) {
+		return f
+	}
+	turns := float64(s.OriginalMaxPositionEmbeddings) * f / (2 * math.Pi) // of the wave within the original length
+	keep := (turns - s.LowFreqFactor) / (s.HighFreqFactor - s.LowFreqFactor)
+	keep = min(max(keep, 0), 1)
+	return keep*f + (1-keep)*f/s.Factor
 }
 
 // masked is the attention score of a forbidden key: far below any real one, yet finite, so that a row of padding, which
@@ -188,9 +199,9 @@ func (b *block) forward(x *Node) *Node {
 func (b *block) attention(x *Node) *Node {
 	batch, length := x.Shape().Dim(0), x.Shape().Dim(1)
 	shared := b.NumAttentionHeads / b.NumKeyValueHeads // query heads per key head
-	q := b.rotate(b.heads(x, "self_attn.q_proj", b.NumAttentionHeads))
-	k := b.rotate(b.heads(x, "self_attn.k_proj", b.NumKeyValueHeads))
-	v := b.heads(x, "self_attn.v_proj", b.NumKeyValueHeads)
+	q := b.rotate(b.heads(x, "q", b.NumAttentionHeads))
+	k := b.rotate(b.heads(x, "k", b.NumKeyValueHeads))
+	v := b.heads(x, "v", b.NumKeyValueHeads)
 	if b.keys != nil {
 		k, v = b.store(b.keys, k), b.store(b.values, v)
 	}
@@ -207,10 +218,14 @@ func (b *block) attention(x *Node) *Node {
 	return b.linear(Reshape(y, batch, length, b.NumAttentionHeads*b.HeadDim), b.name("self_attn.o_proj"))
 }
 
-// heads projects x [B, S, Hidden] to n heads [B, n, S, HeadDim].
+// heads projects x [B, S, Hidden] to n heads [B, n, S, HeadDim] of q, k or v. Qwen3's q and k are normed head by head.
 func (b *block) heads(x *Node, part string, n int) *Node {
-	x = b.linear(x, b.name(part))
-	return TransposeAllDims(Reshape(x, x.Shape().Dim(0), x.Shape().Dim(1), n, b.HeadDim), 0, 2, 1, 3)
+	x = b.linear(x, b.name("self_attn."+part+"_proj"))
+	x = Reshape(x, x.Shape().Dim(0), x.Shape().Dim(1), n, b.HeadDim)
+	if norm := b.name("self_attn." + part + "_norm.weight"); b.weight[norm] != nil {
+		x = b.norm(x, norm)
+	}
+	return TransposeAllDims(x, 0, 2, 1, 3)
 }
 
 // rotate applies the rotary embedding to [B, n, S, HeadDim].

@@ -1,9 +1,9 @@
 // Package policy is a Llama-family language model to train on: it generates, scores and learns.
 //
 // A [Model] is the compiled programs of one architecture (rotary embeddings, grouped-query attention, SwiGLU, RMSNorm;
-// Llama, SmolLM2, TinyStories and Qwen2 checkpoints fit). [Weights] are immutable and passed to the programs as inputs,
-// so workers with different versions share one compilation per shape. [Load] and [Model.Save] read and write Hugging
-// Face folders (package hf). [Model.WithValueHead] adds a critic.
+// Llama, SmolLM2, TinyStories, Qwen2 and Qwen3 checkpoints fit). [Weights] are immutable and passed to the programs as
+// inputs, so workers with different versions share one compilation per shape. [Load] and [Model.Save] read and write
+// Hugging Face folders (package hf). [Model.WithValueHead] adds a critic.
 //
 //   - [Model.Start] begins a [Generation]. It decodes prompts of different lengths in one batch with a key-value cache,
 //     in chunks if the weights are to change on the way, and in turns if an environment answers ([Generation.Extend]).

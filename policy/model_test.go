@@ -18,14 +18,23 @@ func architectures() map[string]hf.Config {
 	llama := hf.Config{ModelType: hf.Llama, VocabSize: 23, HiddenSize: 24, IntermediateSize: 40, NumHiddenLayers: 2,
 		NumAttentionHeads: 4, NumKeyValueHeads: 4, MaxPositionEmbeddings: 64, BOSTokenID: hf.NoToken,
 		PadTokenID: hf.NoToken}
-	tied, grouped, biased, qwen, wide := llama, llama, llama, llama, llama
+	tied, grouped, biased, qwen, wide, scaled := llama, llama, llama, llama, llama, llama
 	tied.TieWordEmbeddings = true
 	grouped.NumKeyValueHeads, grouped.RopeTheta, grouped.RMSNormEps = 2, 1e6, 1e-5
 	biased.NumKeyValueHeads, biased.AttentionBias = 1, true
 	qwen.ModelType, qwen.NumKeyValueHeads = hf.Qwen2, 2
 	wide.HeadDim = 10
+	qwen3 := wide
+	qwen3.ModelType, qwen3.NumKeyValueHeads = hf.Qwen3, 2
+	biased3 := qwen3
+	biased3.AttentionBias = true
+	// Of the waves of 6, 29, 135 and 627 positions the first stays, and the second is between the limits.
+	scaled.HeadDim = 8
+	scaled.RopeTheta = 463
+	scaled.RopeScaling = hf.RopeScaling{Factor: 4, LowFreqFactor: 1, HighFreqFactor: 6,
+		OriginalMaxPositionEmbeddings: 50}
 	return map[string]hf.Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased,
-		"qwen2": qwen, "own head width": wide}
+		"qwen2": qwen, "own head width": wide, "qwen3": qwen3, "qwen3 with biases": biased3, "scaled positions": scaled}
 }
 
 // randomWeights makes every parameter random, norms and biases too, so that none can be ignored unseen.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/policy/hf"
 )
 
 // nearestBFloat16 finds the nearest bfloat16 by comparing distances, which float64 holds exactly.
@@ -95,6 +97,7 @@ func TestInt8IsOnTheGridOfItsChannelAndWithinHalfAStep(t *testing.T) {
 func TestRoundingChangesTheTensorsThatEnginesQuantise(t *testing.T) {
 	for name, c := range map[string]bool{"tied": true, "own head": false} {
 		config := withTower()
+		config.ModelType, config.HeadDim = hf.Qwen3, 6 // has every kind of tensor
 		config.ValueHead, config.TieWordEmbeddings, config.AttentionBias = true, c, true
 		m := newTestModel(t, config)
 		w := randomWeights(t, m, 5).WithVersion(9)

@@ -56,12 +56,42 @@ func (r *reference) norm(x []float64, name string) []float64 {
 	return y
 }
 
-// rotate turns the pairs (i, i + HeadDim/2) of every head by position x theta^(-2i/HeadDim).
+// project returns q or k of a normed state, before the rotary embedding.
+func (r *reference) project(x []float64, at, part string) []float64 {
+	y := r.linear(x, at+"self_attn."+part+"_proj")
+	if r.ModelType == hf.Qwen3 {
+		for h := 0; h < len(y); h += r.HeadDim {
+			copy(y[h:], r.norm(y[h:h+r.HeadDim], at+"self_attn."+part+"_norm.weight"))
+		}
+	}
+	return y
+}
+
+// wave returns the positions in which pair i of a head turns once: 2 pi theta^(2i/HeadDim), or Llama 3's of them.
+func (r *reference) wave(i int) float64 {
+	wave := 2 * math.Pi * math.Pow(r.RopeTheta, float64(2*i)/float64(r.HeadDim))
+	s := r.RopeScaling
+	if s.Factor == 0 {
+		return wave
+	}
+	long := float64(s.OriginalMaxPositionEmbeddings) / s.LowFreqFactor
+	short := float64(s.OriginalMaxPositionEmbeddings) / s.HighFreqFactor
+	switch {
+	case wave < short:
+		return wave
+	case wave > long:
+		return wave * s.Factor
+	}
+	smooth := (float64(s.OriginalMaxPositionEmbeddings)/wave - s.LowFreqFactor) / (s.HighFreqFactor - s.LowFreqFactor)
+	return 1 / ((1-smooth)/(wave*s.Factor) + smooth/wave)
+}
+
+// rotate turns the pairs (i, i + HeadDim/2) of every head by the angle of a position.
 func (r *reference) rotate(x []float64, position int) []float64 {
 	y, half := make([]float64, len(x)), r.HeadDim/2
 	for h := 0; h < len(x); h += r.HeadDim {
 		for i := range half {
-			angle := float64(position) / math.Pow(r.RopeTheta, float64(2*i)/float64(r.HeadDim))
+			angle := 2 * math.Pi * float64(position) / r.wave(i)
 			a, b := x[h+i], x[h+half+i]
 			y[h+i] = a*math.Cos(angle) - b*math.Sin(angle)
 			y[h+half+i] = b*math.Cos(angle) + a*math.Sin(angle)
@@ -112,11 +142,11 @@ func (r *reference) block(states [][]float64, at string) {
 	var keys, values [][]float64
 	for t, x := range states {
 		n := r.norm(x, at+"input_layernorm.weight")
-		keys = append(keys, r.rotate(r.linear(n, at+"self_attn.k_proj"), t))
+		keys = append(keys, r.rotate(r.project(n, at, "k"), t))
 		values = append(values, r.linear(n, at+"self_attn.v_proj"))
 	}
 	for t, x := range states {
-		q := r.rotate(r.linear(r.norm(x, at+"input_layernorm.weight"), at+"self_attn.q_proj"), t)
+		q := r.rotate(r.project(r.norm(x, at+"input_layernorm.weight"), at, "q"), t)
 		mixed := make([]float64, len(q))
 		for h := range r.NumAttentionHeads {
 			r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], keys[:t+1], values[:t+1],
@@ -209,9 +239,9 @@ func (c *referenceCache) pass(r *reference, x []float64) []float64 {
 func (c *referenceCache) layer(r *reference, l int, x []float64, position int) {
 	at := fmt.Sprintf("model.layers.%d.", l)
 	n := r.norm(x, at+"input_layernorm.weight")
-	c.keys[l] = append(c.keys[l], r.rotate(r.linear(n, at+"self_attn.k_proj"), position))
+	c.keys[l] = append(c.keys[l], r.rotate(r.project(n, at, "k"), position))
 	c.values[l] = append(c.values[l], r.linear(n, at+"self_attn.v_proj"))
-	q := r.rotate(r.linear(n, at+"self_attn.q_proj"), position)
+	q := r.rotate(r.project(n, at, "q"), position)
 	mixed := make([]float64, len(q))
 	for h := range r.NumAttentionHeads {
 		r.attend(mixed[h*r.HeadDim:(h+1)*r.HeadDim], q[h*r.HeadDim:], c.keys[l], c.values[l],

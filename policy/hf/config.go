@@ -1,9 +1,9 @@
 // Package hf reads and writes model folders in Hugging Face's layout: config.json, model.safetensors (or its shards and
-// their index) and the tokenizer's files. It knows the decoders that transformers calls LlamaForCausalLM and
-// Qwen2ForCausalLM; package policy computes them.
+// their index) and the tokenizer's files. It knows the decoders that transformers calls LlamaForCausalLM,
+// Qwen2ForCausalLM and Qwen3ForCausalLM; package policy computes them.
 //
-//   - [Config] is config.json. Options that would be computed wrongly (scaled rotary embeddings, sliding windows, other
-//     activations) are refused, not ignored.
+//   - [Config] is config.json. Options that would be computed wrongly (rotary embeddings scaled in other ways than
+//     Llama 3's, sliding windows, other activations) are refused, not ignored.
 //   - [Config.Specs] lists the tensors of such a model. [ReadFolder] and [WriteFolder] report every tensor that is
 //     missing, unexpected or of the wrong shape in one error.
 //   - [Config.ValueHead] and [Config.Vision] are Reprise's additions to a decoder: a critic, and a tower for images.
@@ -26,6 +26,7 @@ package hf
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +40,13 @@ import (
 const (
 	Llama = "llama" // LlamaForCausalLM
 	Qwen2 = "qwen2" // Qwen2ForCausalLM: as llama, with biases on the q, k and v projections
+	Qwen3 = "qwen3" // Qwen3ForCausalLM: as llama, with an RMSNorm on each head of q and k before the rotary embedding
+)
+
+// The supported values of rope_type.
+const (
+	ropeDefault = "default"
+	ropeLlama3  = "llama3"
 )
 
 // visionModel is the model_type of a vision_config. Only this project computes this tower.
@@ -48,27 +56,56 @@ const visionModel = "reprise_patches"
 const NoToken = -1
 
 // Config is the part of config.json that determines what a decoder computes. Its fields have the names of transformers'
-// LlamaConfig and Qwen2Config.
+// LlamaConfig, Qwen2Config and Qwen3Config.
 type Config struct {
-	ModelType             string  // Llama or Qwen2
+	ModelType             string  // Llama, Qwen2 or Qwen3
 	VocabSize             int     // V
 	HiddenSize            int     // D
 	IntermediateSize      int     // F, the width inside the SwiGLU block
 	NumHiddenLayers       int     // L
 	NumAttentionHeads     int     // H
 	NumKeyValueHeads      int     // K, divides H; 0: H
-	HeadDim               int     // even; 0: D/H
-	MaxPositionEmbeddings int     // longest sequence, in tokens; 0: 2048 (llama), 32768 (qwen2)
+	HeadDim               int     // even; 0: D/H (llama, qwen2), 128 (qwen3)
+	MaxPositionEmbeddings int     // longest sequence, in tokens; 0: 2048 (llama), 32768 (qwen2, qwen3)
 	RMSNormEps            float64 // 0: 1e-6
 	RopeTheta             float64 // base of the rotary frequencies; 0: 10000
 	TieWordEmbeddings     bool    // the head is the embedding
-	AttentionBias         bool    // llama only: biases on q, k, v and o. qwen2 always has q, k, v and never o
+	AttentionBias         bool    // llama, qwen3: biases on q, k, v and o. qwen2 always has q, k, v and never o
 	BOSTokenID            int     // NoToken if there is none
 	EOSTokenIDs           []int   // any of them ends a text
 	PadTokenID            int     // NoToken if there is none
 
+	RopeScaling RopeScaling // Llama 3's, which lets a model read further than it was pretrained; zero: none
+
 	ValueHead bool   // a critic: a linear layer on the last hidden states, as in TRL's models with a value head
 	Vision    Vision // the tower for images; zero: none
+}
+
+// RopeScaling is Llama 3's scaling of the rotary frequencies (rope_type "llama3"). Waves longer than N/LowFreqFactor
+// positions become Factor times as long, waves shorter than N/HighFreqFactor stay, and between them the frequency is
+// interpolated, where N is OriginalMaxPositionEmbeddings. The zero value is no scaling.
+type RopeScaling struct {
+	Factor                        float64 // 1 or more
+	LowFreqFactor                 float64 // above 0
+	HighFreqFactor                float64 // above LowFreqFactor
+	OriginalMaxPositionEmbeddings int     // N, the longest sequence of the pretraining
+}
+
+// validate reports every problem of the scaling at once. key is its name in config.json.
+func (s RopeScaling) validate(key string) error {
+	if s == (RopeScaling{}) {
+		return nil
+	}
+	var p option.Problems
+	finite := func(x float64) bool { return !math.IsInf(x, 0) }
+	p.Check(s.Factor >= 1 && finite(s.Factor), key+".factor", s.Factor, "a finite number of 1 or more")
+	p.Check(s.LowFreqFactor > 0 && finite(s.LowFreqFactor), key+".low_freq_factor", s.LowFreqFactor,
+		"a finite number above 0")
+	p.Check(s.HighFreqFactor > s.LowFreqFactor && finite(s.HighFreqFactor), key+".high_freq_factor", s.HighFreqFactor,
+		"a finite number above low_freq_factor, %g", s.LowFreqFactor)
+	n := s.OriginalMaxPositionEmbeddings
+	p.Check(n >= 1 && n <= maxDim, key+".original_max_position_embeddings", n, "1 to %d positions", maxDim)
+	return p.Err()
 }
 
 // Vision is the tower of a model that reads images. A square RGB image is cut into patches. Each patch is embedded with
@@ -94,8 +131,11 @@ func (v Vision) PatchValues() int { return 3 * v.PatchSize * v.PatchSize }
 
 // architecture returns the name of transformers' class for the model.
 func (c Config) architecture() string {
-	if c.ModelType == Qwen2 {
+	switch c.ModelType {
+	case Qwen2:
 		return "Qwen2ForCausalLM"
+	case Qwen3:
+		return "Qwen3ForCausalLM"
 	}
 	return "LlamaForCausalLM"
 }
@@ -105,13 +145,16 @@ func (c Config) WithDefaults() Config {
 	if c.NumKeyValueHeads == 0 {
 		c.NumKeyValueHeads = c.NumAttentionHeads
 	}
+	if c.HeadDim == 0 && c.ModelType == Qwen3 {
+		c.HeadDim = 128
+	}
 	if c.HeadDim == 0 && c.NumAttentionHeads > 0 && c.HiddenSize%c.NumAttentionHeads == 0 {
 		c.HeadDim = c.HiddenSize / c.NumAttentionHeads
 	}
 	if c.MaxPositionEmbeddings == 0 {
-		c.MaxPositionEmbeddings = 2048
-		if c.ModelType == Qwen2 {
-			c.MaxPositionEmbeddings = 32768
+		c.MaxPositionEmbeddings = 32768
+		if c.ModelType == Llama {
+			c.MaxPositionEmbeddings = 2048
 		}
 	}
 	if c.RMSNormEps == 0 {
@@ -130,11 +173,15 @@ const (
 	maxLayers = 1 << 12
 )
 
+func supported(modelType string) bool {
+	return modelType == Llama || modelType == Qwen2 || modelType == Qwen3
+}
+
 // Validate reports every problem of c at once, as [option.Error]s. Zero fields that have a default are valid.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var p option.Problems
-	p.Check(c.ModelType == Llama || c.ModelType == Qwen2, "model_type", c.ModelType, "%s or %s", Llama, Qwen2)
+	p.Check(supported(c.ModelType), "model_type", c.ModelType, "%s, %s or %s", Llama, Qwen2, Qwen3)
 	for _, f := range []struct {
 		name       string
 		value, max int
@@ -157,6 +204,7 @@ func (c Config) Validate() error {
 	}
 	p.Check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", c.RMSNormEps, "above 0 and below 1")
 	p.Check(c.RopeTheta > 1 && !math.IsInf(c.RopeTheta, 0), "rope_theta", c.RopeTheta, "a finite number above 1")
+	p.Add(c.RopeScaling.validate("rope_scaling"))
 	p.Check(c.ModelType != Qwen2 || !c.AttentionBias, "attention_bias", c.AttentionBias,
 		"it left out: qwen2 has no such option; q, k and v always have biases, o never")
 	checkID := func(name string, id int) {
@@ -202,7 +250,7 @@ func (c Config) Specs() []Spec {
 	c = c.WithDefaults()
 	d, f := c.HiddenSize, c.IntermediateSize
 	q, kv := c.NumAttentionHeads*c.HeadDim, c.NumKeyValueHeads*c.HeadDim
-	qkvBias, outputBias := c.ModelType == Qwen2 || c.AttentionBias, c.ModelType == Llama && c.AttentionBias
+	qkvBias, outputBias := c.ModelType == Qwen2 || c.AttentionBias, c.ModelType != Qwen2 && c.AttentionBias
 	var specs []Spec
 	add := func(name string, shape ...int) { specs = append(specs, Spec{name, shape}) }
 	linear := func(name string, bias bool, out, in int) {
@@ -218,6 +266,10 @@ func (c Config) Specs() []Spec {
 		linear(layer+"self_attn.q_proj", qkvBias, q, d)
 		linear(layer+"self_attn.k_proj", qkvBias, kv, d)
 		linear(layer+"self_attn.v_proj", qkvBias, kv, d)
+		if c.ModelType == Qwen3 {
+			add(layer+"self_attn.q_norm.weight", c.HeadDim)
+			add(layer+"self_attn.k_norm.weight", c.HeadDim)
+		}
 		linear(layer+"self_attn.o_proj", outputBias, d, q)
 		add(layer+"post_attention_layernorm.weight", d)
 		linear(layer+"mlp.gate_proj", false, f, d)
@@ -299,11 +351,22 @@ func (c Config) encode() []byte {
 			"image_size": v.ImageSize, "patch_size": v.PatchSize, "hidden_size": v.HiddenSize,
 		}
 	}
-	if c.ModelType == Qwen2 {
-		m["use_sliding_window"] = false
-	} else {
+	if s := c.RopeScaling; s != (RopeScaling{}) { // transformers 5 reads this older spelling too
+		m["rope_scaling"] = map[string]any{
+			"rope_type": ropeLlama3, "factor": s.Factor, "low_freq_factor": s.LowFreqFactor,
+			"high_freq_factor":                 s.HighFreqFactor,
+			"original_max_position_embeddings": s.OriginalMaxPositionEmbeddings,
+		}
+	}
+	switch c.ModelType {
+	case Llama:
 		m["attention_bias"] = c.AttentionBias
 		m["mlp_bias"] = false
+	case Qwen2:
+		m["use_sliding_window"] = false
+	case Qwen3:
+		m["attention_bias"] = c.AttentionBias
+		m["use_sliding_window"] = false
 	}
 	return marshal(m)
 }
@@ -339,7 +402,7 @@ type configJSON struct {
 	RopeParameters        json.RawMessage `json:"rope_parameters"` // transformers 5
 	PartialRotaryFactor   *float64        `json:"partial_rotary_factor"`
 	HiddenAct             *string         `json:"hidden_act"`
-	TieWordEmbeddings     bool            `json:"tie_word_embeddings"` // absent: false for both types
+	TieWordEmbeddings     bool            `json:"tie_word_embeddings"` // absent: false for all types
 	AttentionBias         bool            `json:"attention_bias"`
 	MLPBias               bool            `json:"mlp_bias"`
 	UseSlidingWindow      bool            `json:"use_sliding_window"`
@@ -367,9 +430,9 @@ func parseConfig(file []byte) (Config, error) {
 	if err := json.Unmarshal(file, &j); err != nil {
 		return Config{}, fmt.Errorf("parse configuration: %w", err)
 	}
-	if j.ModelType != Llama && j.ModelType != Qwen2 {
-		return Config{}, &option.Error{Key: "model_type", Value: j.ModelType, Want: Llama + " or " + Qwen2 +
-			"; other architectures are not supported"}
+	if !supported(j.ModelType) {
+		return Config{}, &option.Error{Key: "model_type", Value: j.ModelType, Want: Llama + ", " + Qwen2 + " or " +
+			Qwen3 + "; other architectures are not supported"}
 	}
 	c := Config{
 		ModelType:         j.ModelType,
@@ -448,8 +511,20 @@ func (j *configJSON) readVision(p *option.Problems, c *Config) {
 	}
 }
 
-// readRope takes the rotary base from rope_theta, rope_parameters or rope_scaling and refuses scaled and partial rotary
-// embeddings.
+// ropeJSON is rope_parameters or, in older files, rope_scaling.
+type ropeJSON struct {
+	Type                string   `json:"type"` // the older name of rope_type
+	RopeType            string   `json:"rope_type"`
+	RopeTheta           *float64 `json:"rope_theta"`
+	PartialRotaryFactor *float64 `json:"partial_rotary_factor"`
+	Factor              *float64 `json:"factor"`
+	LowFreqFactor       *float64 `json:"low_freq_factor"`
+	HighFreqFactor      *float64 `json:"high_freq_factor"`
+	Original            *int     `json:"original_max_position_embeddings"`
+}
+
+// readRope takes the rotary base and scaling from rope_theta, rope_parameters and rope_scaling, and refuses partial
+// rotary embeddings and scalings other than Llama 3's.
 func (j *configJSON) readRope(p *option.Problems, c *Config) {
 	checkWhole := func(key string, factor *float64) {
 		if factor != nil {
@@ -465,24 +540,21 @@ func (j *configJSON) readRope(p *option.Problems, c *Config) {
 		if !present(f.raw) {
 			continue
 		}
-		var r struct {
-			Type                string   `json:"type"` // the older name of rope_type
-			RopeType            string   `json:"rope_type"`
-			RopeTheta           *float64 `json:"rope_theta"`
-			PartialRotaryFactor *float64 `json:"partial_rotary_factor"`
-		}
+		var r ropeJSON
 		if err := json.Unmarshal(f.raw, &r); err != nil {
 			p.Add(fmt.Errorf("%s: %w", f.key, err))
 			continue
 		}
-		if r.RopeType == "" {
-			r.RopeType = r.Type
-		}
-		if r.RopeType != "default" && (r.RopeType != "" || r.RopeTheta == nil) {
-			p.Check(false, f.key, compact(f.raw),
-				`null or rope_type "default"; scaled rotary embeddings are not supported`)
+		scaling, err := r.scaling(f.key, f.raw)
+		if err != nil {
+			p.Add(err)
 			continue
 		}
+		if f.key == "rope_parameters" && present(j.RopeScaling) && scaling != c.RopeScaling {
+			p.Check(false, f.key, compact(f.raw), "the scaling in rope_scaling, or only one of the two fields")
+			continue
+		}
+		c.RopeScaling = scaling
 		checkWhole(f.key+".partial_rotary_factor", r.PartialRotaryFactor)
 		if t := r.RopeTheta; t != nil && c.RopeTheta != 0 && *t != c.RopeTheta {
 			p.Check(false, f.key+".rope_theta", *t, "%g, as in rope_theta", c.RopeTheta)
@@ -490,6 +562,40 @@ func (j *configJSON) readRope(p *option.Problems, c *Config) {
 		}
 		readOptional(p, f.key+".rope_theta", &c.RopeTheta, r.RopeTheta)
 	}
+}
+
+// scaling returns the scaling that r, the value raw of a key, asks for.
+func (r ropeJSON) scaling(key string, raw json.RawMessage) (RopeScaling, error) {
+	const want = ropeDefault + " or " + ropeLlama3 + "; other rotary embeddings are not supported, so load a " +
+		"checkpoint without them"
+	switch kind := cmp.Or(r.RopeType, r.Type); {
+	case kind == ropeDefault, kind == "" && r.RopeTheta != nil:
+		return RopeScaling{}, nil
+	case kind == "":
+		return RopeScaling{}, &option.Error{Key: key, Value: compact(raw), Want: "null, or rope_type " + want}
+	case kind != ropeLlama3:
+		return RopeScaling{}, &option.Error{Key: key + ".rope_type", Value: kind, Want: want}
+	}
+	var s RopeScaling
+	var p option.Problems
+	readRequired(&p, key+".factor", &s.Factor, r.Factor)
+	readRequired(&p, key+".low_freq_factor", &s.LowFreqFactor, r.LowFreqFactor)
+	readRequired(&p, key+".high_freq_factor", &s.HighFreqFactor, r.HighFreqFactor)
+	readRequired(&p, key+".original_max_position_embeddings", &s.OriginalMaxPositionEmbeddings, r.Original)
+	if err := p.Err(); err != nil {
+		return RopeScaling{}, err
+	}
+	return s, s.validate(key)
+}
+
+// readRequired takes a field that has no default. It refuses zero, as all of a RopeScaling's zeros stand for none.
+func readRequired[T int | float64](p *option.Problems, key string, dst, value *T) {
+	if value == nil {
+		p.Check(false, key, "absent", "a positive number, as in the published checkpoint")
+		return
+	}
+	p.Check(*value != 0, key, *value, "a positive number")
+	*dst = *value
 }
 
 // compact shortens JSON for an error message.
@@ -502,7 +608,7 @@ func compact(raw json.RawMessage) string {
 }
 
 // readTokens takes the special tokens. An absent id has transformers' default for the type: BOS 1 and EOS 2 for llama,
-// none for qwen2.
+// none for the others.
 func (j *configJSON) readTokens(c *Config) error {
 	bos, eos, pad := []int{}, []int{}, []int{}
 	if j.ModelType == Llama {

@@ -1,9 +1,11 @@
 package hf
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,13 +16,18 @@ import (
 func configOf(modelType string, fields ...string) string {
 	m := map[string]string{"model_type": `"` + modelType + `"`, "vocab_size": "100", "hidden_size": "64",
 		"intermediate_size": "96", "num_hidden_layers": "2", "num_attention_heads": "4"}
+	return object(m, fields)
+}
+
+// object returns a JSON object of the given values with fields added or, where the value is empty, taken away.
+func object(values map[string]string, fields []string) string {
 	for i := 0; i < len(fields); i += 2 {
-		m[fields[i]] = fields[i+1]
+		values[fields[i]] = fields[i+1]
 	}
 	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		if m[k] != "" {
-			parts = append(parts, fmt.Sprintf("%q:%s", k, m[k]))
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		if values[k] != "" {
+			parts = append(parts, fmt.Sprintf("%q:%s", k, values[k]))
 		}
 	}
 	return "{" + strings.Join(parts, ",") + "}"
@@ -46,6 +53,53 @@ func TestAbsentFieldsHaveTransformersDefaults(t *testing.T) {
 	want.ModelType, want.MaxPositionEmbeddings, want.BOSTokenID, want.EOSTokenIDs = Qwen2, 32768, NoToken, nil
 	if err != nil || fmt.Sprint(qwen) != fmt.Sprint(want) {
 		t.Errorf("qwen2: %+v, error %v", qwen, err)
+	}
+	qwen, err = parseConfig([]byte(configOf("qwen3")))
+	want.ModelType, want.HeadDim = Qwen3, 128
+	if err != nil || fmt.Sprint(qwen) != fmt.Sprint(want) {
+		t.Errorf("qwen3: %+v, error %v", qwen, err)
+	}
+}
+
+// llama3Of returns Llama 3.2's scaling with fields added or taken away.
+func llama3Of(fields ...string) string {
+	return object(map[string]string{"rope_type": `"llama3"`, "factor": "32.0", "low_freq_factor": "1.0",
+		"high_freq_factor": "4.0", "original_max_position_embeddings": "8192"}, fields)
+}
+
+func TestLlama3ScalingIsReadInBothSpellings(t *testing.T) {
+	want := "500000 {32 1 4 8192}"
+	for name, fields := range map[string][]string{
+		"transformers 4": {"rope_theta", "5e5", "rope_scaling", llama3Of()},
+		"older type":     {"rope_theta", "5e5", "rope_scaling", llama3Of("rope_type", "", "type", `"llama3"`)},
+		"transformers 5": {"rope_parameters", llama3Of("rope_theta", "5e5")},
+		"both": {"rope_scaling", llama3Of(), "rope_parameters", llama3Of("rope_theta", "5e5"),
+			"rope_theta", "5e5"},
+	} {
+		for _, modelType := range []string{Llama, Qwen2, Qwen3} {
+			c, err := parseConfig([]byte(configOf(modelType, fields...)))
+			if got := fmt.Sprint(c.RopeTheta, c.RopeScaling); got != want || err != nil {
+				t.Errorf("%s, %s: read as %s, want %s, error %v", modelType, name, got, want, err)
+			}
+		}
+	}
+}
+
+// transformers 4 knows rope_scaling only, and transformers 5 reads it too.
+func TestLlama3ScalingIsWrittenAsEveryTransformersReadsIt(t *testing.T) {
+	c := small(Llama, true)
+	c.RopeTheta, c.RopeScaling = 5e5, RopeScaling{32, 1, 4, 8192}
+	var got struct {
+		RopeTheta   float64        `json:"rope_theta"`
+		RopeScaling map[string]any `json:"rope_scaling"`
+	}
+	if err := json.Unmarshal(c.encode(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := "500000 map[factor:32 high_freq_factor:4 low_freq_factor:1 original_max_position_embeddings:8192 " +
+		"rope_type:llama3]"
+	if s := fmt.Sprint(int(got.RopeTheta), got.RopeScaling); s != want {
+		t.Errorf("written as %s, want %s", s, want)
 	}
 }
 
@@ -100,7 +154,7 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 		fields    []string
 		want      string
 	}{
-		{"mistral", nil, `model_type: mistral`},
+		{"mistral", nil, `model_type: mistral: want llama, qwen2 or qwen3`},
 		{"llama", []string{"architectures", `["MistralForCausalLM"]`}, `architectures: [MistralForCausalLM]`},
 		{"llama", []string{"vocab_size", ""}, "vocab_size: 0: want 1"},
 		{"llama", []string{"hidden_size", "-64"}, "hidden_size: -64"},
@@ -113,13 +167,39 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 		{"llama", []string{"head_dim", "16777216"}, "head_dim: 16777216: want an even number from 2 to 4194304"},
 		{"llama", []string{"rms_norm_eps", "-1"}, "rms_norm_eps: -1"},
 		{"llama", []string{"rope_theta", "0.5"}, "rope_theta: 0.5"},
-		{"llama", []string{"rope_scaling", `{"rope_type":"llama3","factor":32}`},
-			`rope_scaling: {"rope_type":"llama3"`},
 		{"llama", []string{"rope_scaling", `{"type":"linear","factor":2}`},
-			"scaled rotary embeddings are not supported"},
-		{"llama", []string{"rope_scaling", `{"factor":2}`}, "scaled rotary embeddings are not supported"},
+			"rope_scaling.rope_type: linear: want default or llama3; other rotary embeddings are not supported"},
+		{"llama", []string{"rope_scaling", `{"factor":2}`}, `rope_scaling: {"factor":2}: want null, or rope_type`},
+		{"llama", []string{"rope_scaling", `{"rope_type":"llama3","factor":32}`},
+			"rope_scaling.low_freq_factor: absent: want a positive number, as in the published checkpoint"},
+		{"qwen3", []string{"rope_parameters", llama3Of("factor", "")}, "rope_parameters.factor: absent"},
+		{"llama", []string{"rope_parameters", llama3Of("original_max_position_embeddings", "")},
+			"rope_parameters.original_max_position_embeddings: absent"},
+		{"llama", []string{"rope_scaling", llama3Of("factor", "0.5")},
+			"rope_scaling.factor: 0.5: want a finite number of 1 or more"},
+		{"llama", []string{"rope_scaling", llama3Of("factor", "0", "low_freq_factor", "0", "high_freq_factor", "0",
+			"original_max_position_embeddings", "0")}, "rope_scaling.factor: 0: want a positive number"},
+		{"llama", []string{"rope_scaling", llama3Of("low_freq_factor", "-1")},
+			"rope_scaling.low_freq_factor: -1: want a finite number above 0"},
+		{"llama", []string{"rope_scaling", llama3Of("high_freq_factor", "1")},
+			"rope_scaling.high_freq_factor: 1: want a finite number above low_freq_factor, 1"},
+		{"llama", []string{"rope_scaling", llama3Of("original_max_position_embeddings", "-8")},
+			"rope_scaling.original_max_position_embeddings: -8: want 1 to"},
+		{"llama", []string{"rope_scaling", llama3Of("factor", `"32"`)}, "rope_scaling: json"},
+		{"llama", []string{"rope_scaling", llama3Of(), "rope_parameters", llama3Of("factor", "8")},
+			"want the scaling in rope_scaling, or only one of the two fields"},
+		{"llama", []string{"rope_scaling", llama3Of(), "rope_parameters", `{"rope_type":"default"}`},
+			"want the scaling in rope_scaling, or only one of the two fields"},
+		{"llama", []string{"rope_parameters", llama3Of("partial_rotary_factor", "0.5")},
+			"rope_parameters.partial_rotary_factor: 0.5"},
+		{"qwen3", []string{"use_sliding_window", "true"}, "use_sliding_window: true"},
+		{"qwen3", []string{"head_dim", "15"}, "head_dim: 15: want an even number"},
+		{"qwen3", []string{"head_dim", "0"}, "head_dim: 0: want a positive number"},
+		{"qwen3", []string{"architectures", `["Qwen3MoeForCausalLM"]`},
+			"architectures: [Qwen3MoeForCausalLM]: want [Qwen3ForCausalLM] for model_type qwen3"},
 		{"llama", []string{"rope_scaling", `"x"`}, "rope_scaling:"},
-		{"llama", []string{"rope_parameters", `{"rope_theta":5,"rope_type":"yarn"}`}, "rope_parameters: {"},
+		{"llama", []string{"rope_parameters", `{"rope_theta":5,"rope_type":"yarn"}`},
+			"rope_parameters.rope_type: yarn: want default or llama3"},
 		{"llama", []string{"rope_parameters", `{"full_attention":{"rope_theta":5}}`}, "rope_parameters: {"},
 		{"llama", []string{"rope_parameters", `{"rope_theta":5}`, "rope_theta", "6"},
 			"rope_parameters.rope_theta: 5: want 6"},
@@ -173,6 +253,11 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 			t.Errorf("not all problems at once: %s is absent from %v", want, err)
 		}
 	}
+	bad := small(Llama, true)
+	bad.RopeScaling = RopeScaling{Factor: math.Inf(1), LowFreqFactor: math.NaN(), HighFreqFactor: 1}
+	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "rope_scaling.") != 4 {
+		t.Errorf("a scaling of NaN and infinity: %v", err)
+	}
 	if err := (Config{ModelType: Llama, VocabSize: 1, HiddenSize: 2, IntermediateSize: 1, NumHiddenLayers: 1,
 		NumAttentionHeads: 1,
 		RMSNormEps:        math.NaN(), RopeTheta: math.Inf(1), BOSTokenID: NoToken,
@@ -183,7 +268,8 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 
 func TestConfigurationsReadBackAsWritten(t *testing.T) {
 	for _, c := range []Config{
-		small(Llama, true), small(Qwen2, false), seeing(small(Llama, false)), seeing(small(Qwen2, true)),
+		small(Llama, true), small(Qwen2, false), small(Qwen3, false), seeing(small(Llama, false)),
+		seeing(small(Qwen2, true)), scaled(small(Llama, true)), scaled(small(Qwen3, true)),
 		{ModelType: Llama, VocabSize: 9, HiddenSize: 6, IntermediateSize: 4, NumHiddenLayers: 3, NumAttentionHeads: 4,
 			NumKeyValueHeads: 2,
 			HeadDim:          10, MaxPositionEmbeddings: 12, RMSNormEps: 1e-5, RopeTheta: 123456.5, AttentionBias: true,
@@ -233,6 +319,18 @@ lm_head.weight [7 8]
 	if got := list(c); got != want {
 		t.Errorf("qwen2, tied:\n%s", got)
 	}
+	c.ModelType = Qwen3
+	want = regexp.MustCompile(`.*[qkv]_proj\.bias.*\n`).ReplaceAllString(want, "")
+	plain := strings.Replace(want, "model.layers.0.self_attn.o_proj.weight",
+		"model.layers.0.self_attn.q_norm.weight [6]\nmodel.layers.0.self_attn.k_norm.weight [6]\n"+
+			"model.layers.0.self_attn.o_proj.weight", 1)
+	if got := list(c); got != plain {
+		t.Errorf("qwen3, tied:\n%s", got)
+	}
+	c.AttentionBias = true
+	if got := list(c); strings.Count(got, "_proj.bias") != 4 || strings.Count(got, "_norm.weight") != 2 {
+		t.Errorf("qwen3 with biases:\n%s", got)
+	}
 }
 
 // A value head is TRL's; the tower is named after the parts of LLaVA's checkpoints.
@@ -254,10 +352,17 @@ func seeing(c Config) Config {
 	return c
 }
 
+// scaled adds Llama 3's scaling.
+func scaled(c Config) Config {
+	c.RopeScaling = RopeScaling{8, 1, 4, 8192}
+	return c
+}
+
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(configOf("llama")))
 	f.Add([]byte(configOf("qwen2", "rope_parameters", `{"rope_theta":1e6}`, "eos_token_id", "[1,2]")))
 	f.Add(small(Qwen2, true).encode())
+	f.Add(scaled(small(Qwen3, true)).encode())
 	f.Add(seeing(small(Llama, true)).encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := parseConfig(data)

@@ -50,7 +50,7 @@ func sameTensors(t *testing.T, got, want map[string]Tensor) {
 }
 
 func TestAFolderLoadsAgainBitForBit(t *testing.T) {
-	for _, modelType := range []string{Llama, Qwen2} {
+	for _, modelType := range []string{Llama, Qwen2, Qwen3} {
 		for _, tied := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s tied=%v", modelType, tied), func(t *testing.T) {
 				c := small(modelType, tied)
