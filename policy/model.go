@@ -118,6 +118,7 @@ func (m *Model) newProgram(name string, graph func([]*Node) []*Node) (*program, 
 
 // call runs the program on inputs of given dims.
 func (p *program) call(d dims, args []any) ([]*tensors.Tensor, error) {
+	defer clearUpperBits()
 	p.mu.RLock()
 	if p.compiled[d] {
 		defer p.mu.RUnlock()

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/tensors"
 
 	"github.com/reprise-rl/reprise/policy/hf"
@@ -28,35 +30,43 @@ func (m *Model) NewWeights(v rollout.Version, flat [][]float32) (*Weights, error
 	return &Weights{Version: v, tensors: ts}, nil
 }
 
-// tensors makes one tensor for each parameter. It moves them to the backend at once: otherwise a tensor moves there at
-// its first use, which two concurrent programs must not both begin.
+// tensors makes one tensor for each parameter.
 func (m *Model) tensors(flat [][]float32) ([]*tensors.Tensor, error) {
 	specs := m.config.Specs()
 	if len(flat) != len(specs) {
 		return nil, fmt.Errorf("%d tensors given, the model has %d", len(flat), len(specs))
 	}
-	var ts []*tensors.Tensor
 	for i, s := range specs {
 		if len(flat[i]) != size(s.Shape) {
 			return nil, fmt.Errorf("%s has %d values, its shape %v has %d",
 				s.Name, len(flat[i]), s.Shape, size(s.Shape))
 		}
-		t := tensors.FromFlatDataAndDimensions(flat[i], s.Shape...)
-		if err := t.ToDevice(m.backend, 0); err != nil {
+	}
+	ts, err := m.zeros()
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range ts {
+		if err := tensors.AssignFlatData(t, flat[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", specs[i].Name, err)
+		}
+	}
+	return ts, nil
+}
+
+// zeros returns one tensor of zeros for each parameter. They are in the backend's memory from the start: a tensor
+// elsewhere is copied there at its first use, which takes twice the memory and which two concurrent programs must not
+// both begin.
+func (m *Model) zeros() ([]*tensors.Tensor, error) {
+	var ts []*tensors.Tensor
+	for _, s := range m.config.Specs() {
+		t, err := tensors.FromShapeForBackend(m.backend, 0, shapes.Make(dtypes.Float32, s.Shape...))
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		ts = append(ts, t)
 	}
 	return ts, nil
-}
-
-// zeros returns one tensor of zeros for each parameter.
-func (m *Model) zeros() ([]*tensors.Tensor, error) {
-	var flat [][]float32
-	for _, s := range m.config.Specs() {
-		flat = append(flat, make([]float32, size(s.Shape)))
-	}
-	return m.tensors(flat)
 }
 
 // Initial returns random weights for training from scratch: normal with standard deviation 1/sqrt(fan in). The
