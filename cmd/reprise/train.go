@@ -10,10 +10,14 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
+
+// leastGarbage is more than small models need, which thus train as fast as with all of Go's garbage.
+const leastGarbage = 256 << 20
 
 // trainCommand trains one run, or compares a run with its no-replay baseline.
 type trainCommand struct {
@@ -64,6 +68,9 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	for _, w := range config.Warnings() {
 		fmt.Fprintln(os.Stderr, "warning:", w)
 	}
+	whileTraining, end := context.WithCancel(ctx)
+	defer end()
+	go limits.BoundGarbage(whileTraining, leastGarbage)
 	if c.Compare {
 		return c.compare(ctx, config)
 	}

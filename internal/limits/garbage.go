@@ -1,4 +1,4 @@
-package server
+package limits
 
 import (
 	"context"
@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Go's collector lets as much garbage pile up as there is live memory. A service's live memory is rollouts, which it
-// passes over without reading, so it can run more often: once the garbage is a fifth, or leastGarbage.
 const (
-	leastGarbage  = 16 << 20
 	leastPercent  = 20
 	usualPercent  = 100
 	garbagePeriod = time.Second
 )
 
-// garbagePercent returns the percentage of live memory that may pile up as garbage.
-func garbagePercent(live uint64) int {
-	if live <= leastGarbage {
+// garbagePercent returns the percentage of live memory that may pile up as garbage, of which least bytes always may.
+func garbagePercent(live, least uint64) int {
+	if live <= least {
 		return usualPercent
 	}
-	return int(max(leastPercent, usualPercent*leastGarbage/live))
+	return int(max(leastPercent, usualPercent*least/live))
 }
 
-// boundGarbage follows the live memory until the context ends, unless the user has set GOGC.
-func boundGarbage(ctx context.Context) {
+// BoundGarbage bounds the garbage that piles up to a fifth of the live memory, or to least bytes if that is more, until
+// the context ends. Go's collector lets as much pile up as there is live memory. Rollouts and weights it passes over
+// without reading, so a process that holds mostly those can afford to collect more often. Where the user has set GOGC,
+// it does nothing.
+func BoundGarbage(ctx context.Context, least uint64) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -42,7 +42,7 @@ func boundGarbage(ctx context.Context) {
 			return
 		}
 		metrics.Read(live)
-		if percent := garbagePercent(live[0].Value.Uint64()); percent != set {
+		if percent := garbagePercent(live[0].Value.Uint64(), least); percent != set {
 			debug.SetGCPercent(percent) // it stops the world for a moment
 			set = percent
 		}

@@ -1,4 +1,4 @@
-package server
+package limits
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 func TestGarbageIsAFifthOfALargeHeapAndAllOfASmallOne(t *testing.T) {
 	for live, want := range map[uint64]int{0: 100, 16 << 20: 100, 32 << 20: 50, 80 << 20: 20, 1 << 40: 20} {
-		if got := garbagePercent(live); got != want {
+		if got := garbagePercent(live, 16<<20); got != want {
 			t.Errorf("%d bytes live: %d%% garbage, want %d%%", live, got, want)
 		}
 	}
@@ -24,7 +24,7 @@ func TestTheCollectorFollowsTheLiveMemory(t *testing.T) {
 		return p
 	}
 	t.Setenv("GOGC", "50")
-	boundGarbage(t.Context()) // returns at once
+	BoundGarbage(t.Context(), 16<<20) // returns at once
 	t.Setenv("GOGC", "")
 	before := percent()
 	held := make([]byte, 256<<20)
@@ -32,7 +32,7 @@ func TestTheCollectorFollowsTheLiveMemory(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan struct{})
-	go func() { boundGarbage(ctx); close(ended) }()
+	go func() { BoundGarbage(ctx, 16<<20); close(ended) }()
 	for deadline := time.Now().Add(time.Minute); percent() != leastPercent; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("with %d bytes live the percentage is %d", len(held), percent())

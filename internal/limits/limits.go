@@ -1,4 +1,4 @@
-// Package limits tells what the process may use of the machine.
+// Package limits tells what the process may use of the machine, and bounds its garbage.
 package limits
 
 import (

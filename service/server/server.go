@@ -24,11 +24,15 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/service/watch"
 )
+
+// leastGarbage is how much garbage a small service may pile up.
+const leastGarbage = 16 << 20
 
 // Server is a service with everything it listens on. Make it with [Start]; end it with [Server.Stop].
 type Server struct {
@@ -151,7 +155,7 @@ func (s *Server) serve() {
 		s.serveFlight(s.unix, nil)
 	}
 	s.running.Go(func() { s.pages.Run(s.ctx) })
-	s.running.Go(func() { boundGarbage(s.ctx) })
+	s.running.Go(func() { limits.BoundGarbage(s.ctx, leastGarbage) })
 	s.running.Go(s.reloadOnHangup)
 	if s.http != nil {
 		s.Addresses.HTTP = httpScheme + s.http.Addr().String()
