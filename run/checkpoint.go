@@ -3,12 +3,15 @@ package run
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -29,6 +32,9 @@ const (
 )
 
 // saved is the content of state.gob. Renaming a field, here or below, breaks the checkpoints of earlier builds.
+//
+// In the file its tensors are empty and follow one by one as bytes, float32 in little endian, because an encoder holds
+// all that it encodes at once. Files of earlier builds have them in place.
 type saved struct {
 	Progress progress
 	Machine  pipeline.State
@@ -57,8 +63,7 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 		}
 		// state.gob gets its name last: a folder that has one is complete.
 		part := filepath.Join(dir, stateFile+".part")
-		if err := writeStream(part,
-			func(w *bufio.Writer) error { return gob.NewEncoder(w).Encode(state) }); err != nil {
+		if err := writeStream(part, func(w *bufio.Writer) error { return state.encode(gob.NewEncoder(w)) }); err != nil {
 			return err
 		}
 		return os.Rename(part, filepath.Join(dir, stateFile))
@@ -186,10 +191,65 @@ func readState(place string) (*saved, error) {
 	}
 	defer f.Close()
 	var s saved
-	if err := gob.NewDecoder(bufio.NewReader(f)).Decode(&s); err != nil {
+	if err := s.decode(gob.NewDecoder(bufio.NewReader(f))); err != nil {
 		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
 	return &s, nil
+}
+
+// tensors returns all tensors of the state, each list in the order of the parameters.
+func (s *saved) tensors() [][][]float32 {
+	lists := [][][]float32{s.Learner.First, s.Learner.Second, s.Learner.Began, s.Learner.Reference}
+	for _, v := range slices.Sorted(maps.Keys(s.Older)) {
+		lists = append(lists, s.Older[v])
+	}
+	return lists
+}
+
+// encode writes the state and takes its tensors away.
+func (s *saved) encode(to *gob.Encoder) error {
+	var all [][]float32
+	for _, list := range s.tensors() {
+		all = append(all, list...)
+		clear(list)
+	}
+	if err := to.Encode(s); err != nil {
+		return err
+	}
+	for i, t := range all {
+		b, err := binary.Append(nil, binary.LittleEndian, t)
+		if err == nil {
+			err = to.Encode(b)
+		}
+		if err != nil {
+			return err
+		}
+		all[i] = nil // so that its memory is free for the next
+	}
+	return nil
+}
+
+// decode reads what encode wrote.
+func (s *saved) decode(from *gob.Decoder) error {
+	if err := from.Decode(s); err != nil {
+		return err
+	}
+	for _, list := range s.tensors() {
+		for i := range list {
+			if len(list[i]) > 0 { // written by an earlier build
+				continue
+			}
+			var b []byte
+			if err := from.Decode(&b); err != nil {
+				return fmt.Errorf("tensor %d: %w", i, err)
+			}
+			list[i] = make([]float32, len(b)/4)
+			if _, err := binary.Decode(b, binary.LittleEndian, list[i]); err != nil {
+				return fmt.Errorf("tensor %d: %w", i, err)
+			}
+		}
+	}
+	return nil
 }
 
 // findCheckpoint returns the folder of the newest complete checkpoint. After a crash in replaceFolder it may have its
