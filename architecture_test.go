@@ -34,6 +34,7 @@ func mayImport() map[string][]string {
 		"policy":     {"rollout", "advantage", "objective"},
 		"replay":     {"rollout", "advantage"},
 		"engine":     {"rollout"},
+		"worker":     {"rollout", "task", "policy", "engine", "wire", "client"},
 		"pipeline":   {"rollout", "advantage", "task"},
 		"sim":        {"pipeline", "replay", "rollout", "task"},
 		"report":     {"results", "design", "sim"},
@@ -45,7 +46,7 @@ func mayImport() map[string][]string {
 		"transfer":   {"rollout", "replay", "wire", "journal", "service", "client"},
 		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
 		"run": {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results",
-			"wire", "client"},
+			"wire", "client", "engine"},
 		"study":    {"run", "objective", "policy", "replay", "design", "results", "task"},
 		"examples": {"run", "results", "task"},
 	}
@@ -67,7 +68,7 @@ func exceptions() map[string]string {
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
 	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline",
-		"engine", "sim", "report", "board", "wire", "journal", "service", "client", "transfer"}
+		"engine", "worker", "sim", "report", "board", "wire", "journal", "service", "client", "transfer"}
 }
 
 // goPackage is what the go command says of a package.

@@ -50,6 +50,11 @@ func (k *Known) GiveRolloutCost(mu float64) {
 	k.RolloutCost, k.Origins.RolloutCost, k.Doubts.Cost = mu, Given, nil
 }
 
+// MeasureRolloutCost sets mu as it was measured somewhere.
+func (k *Known) MeasureRolloutCost(mu float64, where string) {
+	k.RolloutCost, k.Origins.RolloutCost, k.Doubts.Cost = mu, Measured+": "+where, nil
+}
+
 // GiveCorrelation sets rho.
 func (k *Known) GiveCorrelation(rho float64) {
 	k.Correlation, k.Origins.Correlation, k.Doubts.Correlation = rho, Given, nil

@@ -148,22 +148,30 @@ func lacks(err error) bool {
 // ownVersion is the version of a server that does not know it: that of the latest Load. Requests and loads exclude one
 // another, so that a request has one version.
 type ownVersion struct {
-	reload func(context.Context, Weights) error
-	mu     sync.RWMutex
-	now    rollout.Version
+	reload  func(context.Context, Weights) error
+	initial rollout.Version
+	mu      sync.RWMutex
+	now     rollout.Version
 }
 
-func newOwnVersion(o Options) *ownVersion { return &ownVersion{reload: o.Reload, now: o.Initial} }
+func newOwnVersion(o Options) *ownVersion {
+	return &ownVersion{reload: o.Reload, initial: o.Initial, now: o.Initial}
+}
 
 // each generates the completions of a request while the version stays what it is.
 func (v *ownVersion) each(
 	ctx context.Context, r Request, one func(context.Context, Request) (Completion, error),
 ) ([]Completion, error) {
 	v.mu.RLock()
-	defer v.mu.RUnlock()
 	list, err := each(ctx, r, one)
 	for i := range list {
 		list[i].Versions = slices.Repeat([]rollout.Version{v.now}, len(list[i].Tokens))
+	}
+	v.mu.RUnlock()
+	if errors.Is(err, ErrUnavailable) { // it may come back with the weights that it started with
+		v.mu.Lock()
+		v.now = v.initial
+		v.mu.Unlock()
 	}
 	return list, err
 }

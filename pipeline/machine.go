@@ -125,13 +125,8 @@ func (m *Machine) Options() Options { return m.opts }
 // Stop ends the run after the current update. It may be called from any goroutine.
 func (m *Machine) Stop() { m.stop.Store(true) }
 
-// Finished reports whether a limit of the options has been reached, as opposed to a stop. Compute may fall short of its
-// budget by rounding.
-func (m *Machine) Finished() bool {
-	o := m.opts
-	return o.Updates > 0 && int(m.version) >= o.Updates ||
-		o.ComputeBudget > 0 && m.compute() >= o.ComputeBudget*(1-1e-12)
-}
+// Finished reports whether a limit of the options has been reached, as opposed to a stop.
+func (m *Machine) Finished() bool { return m.opts.finished(m.version) }
 
 // Run processes events until a limit of the options is reached, the run is stopped, something fails or the context is
 // done. In the first two cases it returns nil, with the machine at the end of an update, ready for a Snapshot. No

@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // Mode says whether workers and trainers work at the same time.
@@ -270,6 +271,12 @@ func (o Options) chunks() int {
 // reusesBatch reports whether the update after version v trains on the batch of the update before it. The version alone
 // tells: batches are drawn at the versions that BatchUpdates divides.
 func (o Options) reusesBatch(v int) bool { return v%o.BatchUpdates != 0 }
+
+// finished reports whether a version has reached a limit. Compute may fall short of its budget by rounding.
+func (o Options) finished(v rollout.Version) bool {
+	return o.Updates > 0 && int(v) >= o.Updates ||
+		o.ComputeBudget > 0 && float64(v)*o.UpdateCompute >= o.ComputeBudget*(1-1e-12)
+}
 
 // The cost model, METHODS 1. Times are in the time one trainer takes for one rollout; compute is in the same unit times
 // GPUs. The conversions to float64 around products keep compilers from fusing them with sums, so that clocks agree

@@ -230,8 +230,13 @@ func (m *Machine) reuseOrDropBatches() {
 		t.drawn = 0
 		return
 	}
-	for _, b := range t.batches {
-		b.Version = m.version
+	age(t.batches, m.version)
+}
+
+// age makes batches those of another update at the next version.
+func age(batches []*rollout.Batch, v rollout.Version) {
+	for _, b := range batches {
+		b.Version = v
 		for i := range b.Draws {
 			b.Draws[i].Staleness++
 			b.Draws[i].Fresh = false

@@ -65,22 +65,29 @@ func (m *Machine) recordUpdate() Update {
 	for i := range m.workers {
 		u.Workers[i] = m.workers[i].account.At(m.now)
 	}
+	u.describe(t.batches)
+	if c.rollouts > 0 {
+		u.NewReward = c.rewardSum / float64(c.rollouts)
+	}
+	*c = counts{Inserted: c.Inserted, Stored: c.Stored, Used: c.Used}
+	return u
+}
+
+// describe sets what an update says of its batches.
+func (u *Update) describe(batches []*rollout.Batch) {
 	var staleness int64
-	for _, batch := range t.batches {
+	draws := 0
+	for _, batch := range batches {
 		u.FreshDraws += countFresh(batch)
+		draws += len(batch.Draws)
 		for _, d := range batch.Draws {
 			staleness += int64(d.Staleness)
 			u.StalenessMax = max(u.StalenessMax, d.Staleness)
 			u.BatchReward += float64(d.Rollout.Reward)
 		}
 	}
-	u.StalenessMean = float64(staleness) / float64(m.opts.Batch)
-	u.BatchReward /= float64(m.opts.Batch)
-	if c.rollouts > 0 {
-		u.NewReward = c.rewardSum / float64(c.rollouts)
-	}
-	*c = counts{Inserted: c.Inserted, Stored: c.Stored, Used: c.Used}
-	return u
+	u.StalenessMean = float64(staleness) / float64(draws)
+	u.BatchReward /= float64(draws)
 }
 
 // compute returns the compute so far by formula.

@@ -127,6 +127,9 @@ func newPage(arms []*arm, target results.Number, tables ...section) *page {
 		p.Sections = append(p.Sections, s)
 	}
 	p.Sections = append(p.Sections, reuseSection(arms), gpuSection(arms))
+	if s, ok := liveSection(arms); ok {
+		p.Sections = append(p.Sections, s)
+	}
 	if anyEnded(arms) {
 		p.Sections = append(p.Sections, factSection(arms))
 	}

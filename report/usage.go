@@ -194,6 +194,22 @@ func gpuSection(arms []*arm) section {
 	return s
 }
 
+// liveSection shows what runs on the real clock measured, nothing if there are none.
+func liveSection(arms []*arm) (s section, ok bool) {
+	s = section{ID: "live", Title: "On the real clock"}
+	for _, side := range arms {
+		for _, sum := range side.summaries() {
+			if l := sum.Live; l != nil {
+				s.Text = append(append(s.Text, l.Costs()), l.Troubles()...)
+				s.Grids = append(s.Grids, gridTables(results.Grid{Title: side.label, Columns: l.Columns(), Rows: l.Rows(),
+					Note: "Foretold by the schedule without a model, as by reprise design --sim, which knows of no gate. Shares are " +
+						"of the time; an engine is without work when it has no completion to make."})...)
+			}
+		}
+	}
+	return s, len(s.Grids) > 0
+}
+
 // meanTimes returns the shares of the time of each GPU, over all seeds of an arm.
 func meanTimes(side *arm, of func(*results.Summary) []results.GPU) []results.GPU {
 	var sums []results.GPU

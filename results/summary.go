@@ -69,6 +69,8 @@ type Summary struct {
 	PromptReplay *PromptReplay `json:"prompt_replay,omitempty"` // only if prompts are replayed
 	TooLong      *TooLong      `json:"too_long,omitempty"`      // only if prompts were left out
 
+	Live *Live `json:"live,omitempty"` // only of runs on the real clock
+
 	WorkerTimes  []GPU `json:"worker_times"`
 	TrainerTimes []GPU `json:"trainer_times"`
 

@@ -37,17 +37,18 @@ const (
 // all that it encodes at once. Files of earlier builds have them in place.
 type saved struct {
 	Progress progress
-	Machine  pipeline.State
+	Machine  pipeline.State      // of a run on the virtual clock
+	Live     pipeline.LiveState  // of one on the real clock
 	Learner  policy.LearnerState // without the weights, which are in model.safetensors
 	Older    map[rollout.Version][][]float32
 }
 
 // checkpoint saves the run at the end of an update.
-func (s *session) checkpoint(m *pipeline.Machine) error {
+func (s *session) checkpoint() error {
 	if err := s.finishEvaluations(true); err != nil {
 		return err
 	}
-	state, err := s.collectState(m)
+	state, err := s.collectState()
 	if err != nil {
 		return fmt.Errorf("checkpoint at update %d: %w", s.last.Version, err)
 	}
@@ -75,15 +76,21 @@ func (s *session) checkpoint(m *pipeline.Machine) error {
 }
 
 // collectState syncs the logs and returns the state, which holds their lengths.
-func (s *session) collectState(m *pipeline.Machine) (*saved, error) {
+func (s *session) collectState() (*saved, error) {
 	if err := errors.Join(s.metrics.Sync(), s.timing.Sync(), s.evals.Sync()); err != nil {
 		return nil, err
 	}
-	machine, weights, err := m.Snapshot()
-	if err != nil {
-		return nil, err
+	state := &saved{Progress: s.progress, Older: make(map[rollout.Version][][]float32)}
+	var weights map[rollout.Version]pipeline.Weights
+	var err error
+	switch m := s.machine.(type) {
+	case *pipeline.Live:
+		state.Live = m.State()
+	case *pipeline.Machine:
+		if state.Machine, weights, err = m.Snapshot(); err != nil {
+			return nil, err
+		}
 	}
-	state := &saved{Progress: s.progress, Machine: machine, Older: make(map[rollout.Version][][]float32)}
 	p := &state.Progress
 	p.Elapsed = s.elapsed()
 	p.Last = s.last
@@ -123,7 +130,7 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 	}
 	defer s.close()
 	defer s.closeLogs()
-	if err := s.restoreMachine(place, state); err != nil {
+	if err := s.restoreMachine(ctx, place, state); err != nil {
 		return nil, fmt.Errorf("resume %s: %w", dir, err)
 	}
 	if err := writeConfig(dir, c); err != nil { // its budget may differ
@@ -163,7 +170,7 @@ func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*se
 
 // restoreMachine restores what else a run needs to continue: older weights, prompt replay, progress, logs and the
 // machine.
-func (s *session) restoreMachine(place string, state *saved) (err error) {
+func (s *session) restoreMachine(ctx context.Context, place string, state *saved) (err error) {
 	weights := map[rollout.Version]pipeline.Weights{state.Learner.Version: s.publisher().Weights()}
 	for v, flat := range state.Older {
 		w, err := s.start.model.NewWeights(v, flat)
@@ -178,6 +185,10 @@ func (s *session) restoreMachine(place string, state *saved) (err error) {
 	s.progress, s.last = state.Progress, state.Progress.Last
 	s.clock = stopwatch{began: time.Now(), tokens: s.Tokens}
 	if err := s.resumeLogs(); err != nil {
+		return err
+	}
+	if s.config.live() {
+		s.machine, err = s.startLive(ctx, state.Live)
 		return err
 	}
 	s.machine, err = pipeline.Resume(s.config.pipelineOptions(), s.parts(), s.pipelineHooks(), state.Machine, weights)

@@ -26,6 +26,7 @@ type Config struct {
 	Budget     Budget         `yaml:"budget"`
 	Checkpoint Checkpoint     `yaml:"checkpoint"`
 	Baseline   Baseline       `yaml:"baseline"`
+	Live       Live           `yaml:"live"`
 
 	own    func(seed uint64) (task.Task, error) // see WithTask; nil: Task names one
 	tasks  *taskCache                           // holds the last task made
@@ -205,6 +206,21 @@ func Default() Config {
 		Evaluate:   Evaluate{Every: 5, Target: 0.65, Samples: 4, PassAt: []int{1, 2, 4}},
 		Budget:     Budget{Compute: 400},
 		Checkpoint: Checkpoint{Every: 50},
+		Live:       Live{Rows: 16, Keep: 3},
 		Baseline:   Baseline{Sampler: "lifo", LearningRate: 8e-4},
 	}
+}
+
+// Live is a run on the real clock, of `reprise up` and `reprise train --publish`. Nothing else reads it.
+type Live struct {
+	// processes of `reprise engine serve` that up starts [2, or 0 with addresses]
+	Engines int `yaml:"engines"`
+	// engines that run already, DIALECT+http://HOST:PORT
+	Addresses []string `yaml:"addresses"`
+	Rows      int      `yaml:"rows"`      // completions decoded at once in each engine that up starts
+	InFlight  int      `yaml:"in_flight"` // rollouts being generated at once over all engines [rows x engines]
+	// versions that generators may run ahead: they start nothing that would be older when it is due. Without it they
+	// go on while the table has room [none]
+	MaxStaleness *int `yaml:"max_staleness"`
+	Keep         int  `yaml:"keep"` // published versions of the weights that stay
 }

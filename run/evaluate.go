@@ -167,7 +167,7 @@ func (e *evaluator) runBatch(
 		return err
 	}
 	for i, row := range played.rows.Rows() {
-		into[i] = played.list[i].trial(row)
+		into[i] = trialOf(&played.list[i], row)
 	}
 	return nil
 }
@@ -230,11 +230,11 @@ func (e *evaluator) mismatch(ctx context.Context, w *policy.Weights) (*results.M
 	return results.MismatchOf(logs), nil
 }
 
-// trial returns the outcome of an episode that is over.
-func (e *episode) trial(row policy.Row) trial {
+// trialOf returns the outcome of an episode that is over.
+func trialOf(e *task.Progress, row policy.Row) trial {
 	t := trial{
-		correct: e.succeeded(), truncated: e.truncated(row), reward: float64(e.reward()), turns: len(e.turns),
-		invalid: e.invalid,
+		correct: e.Succeeded(), truncated: e.Cut || row.Truncated, reward: float64(e.Reward()), turns: len(e.Turns),
+		invalid: e.Invalid,
 	}
 	for _, m := range row.Mask {
 		t.length += int(m)

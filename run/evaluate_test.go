@@ -271,7 +271,7 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 func TestEpisodesOfAnUpdateAreCounted(t *testing.T) {
 	note := func(turns int, invalid, success string) *rollout.Rollout {
 		return &rollout.Rollout{Turns: make([]rollout.Turn, turns),
-			Meta: map[string]string{metaInvalid: invalid, metaSuccess: success}}
+			Meta: map[string]string{task.MetaInvalid: invalid, task.MetaSuccess: success}}
 	}
 	var seen episodeCounts
 	for _, r := range []*rollout.Rollout{note(4, "1", "true"), note(2, "2", "false"), {}, note(3, "0", "false")} {

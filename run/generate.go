@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/reprise-rl/reprise/pipeline"
@@ -108,8 +107,8 @@ func (g *episodeGroup) Rollouts() ([]*rollout.Rollout, error) {
 	for i, row := range g.rows.Rows() {
 		e := &g.list[i]
 		r := g.from.newRollout(row, g.job)
-		r.Text, r.Truncated, r.Turns, r.Reward = strings.Join(e.transcript, "\n"), e.truncated(row), e.turns, e.reward()
-		r.Meta = map[string]string{metaInvalid: strconv.Itoa(e.invalid), metaSuccess: strconv.FormatBool(e.succeeded())}
+		e.Describe(r)
+		r.Truncated = e.Cut || row.Truncated
 		list = append(list, r)
 	}
 	return list, nil
@@ -141,7 +140,7 @@ func workersCopy(w pipeline.Weights) (*policy.Weights, error) {
 type episodes struct {
 	textModel
 	rows   *policy.Generation
-	list   []episode
+	list   []task.Progress
 	remote bool // their verdicts come from a task.Remote: all rows ask at once
 }
 
@@ -149,9 +148,9 @@ type episodes struct {
 func (m textModel) startEpisodes(
 	inputs []policy.Input, streams []*rand.Rand, list []task.Episode, maxTurns int, s policy.Sampling,
 ) (*episodes, error) {
-	e := &episodes{textModel: m, list: make([]episode, len(list))}
+	e := &episodes{textModel: m, list: make([]task.Progress, len(list))}
 	for i := range list {
-		e.list[i] = episode{environment: list[i], maxTurns: maxTurns}
+		e.list[i] = task.Progress{Episode: list[i], MaxTurns: maxTurns}
 	}
 	var err error
 	e.rows, err = m.model.Start(inputs, streams, s)
@@ -200,12 +199,12 @@ func (e *episodes) stepEnvironments() (over bool, err error) {
 	over = true
 	for _, i := range e.takeTurns() {
 		p := &e.list[i]
-		if !p.over {
+		if !p.Over {
 			if err := e.readAnswer(i); err != nil {
-				return false, fmt.Errorf("episode of row %d, turn %d: %w", i, len(p.turns), err)
+				return false, fmt.Errorf("episode of row %d, turn %d: %w", i, len(p.Turns), err)
 			}
 		}
-		over = over && p.over
+		over = over && p.Over
 	}
 	return over, nil
 }
@@ -215,14 +214,14 @@ func (e *episodes) takeTurns() (taken []int) {
 	var wait sync.WaitGroup
 	for i, row := range e.rows.Rows() {
 		p := &e.list[i]
-		if p.over {
+		if p.Over {
 			continue
 		}
 		taken = append(taken, i)
 		if text := e.decodeTurn(row); e.remote {
-			wait.Go(func() { p.step(row, text) })
+			wait.Go(func() { p.Step(row.Turn, len(row.Tokens), text) })
 		} else {
-			p.step(row, text)
+			p.Step(row.Turn, len(row.Tokens), text)
 		}
 	}
 	wait.Wait()
@@ -232,73 +231,23 @@ func (e *episodes) takeTurns() (taken []int) {
 // readAnswer lets a row read its environment's answer. The episode ends if there is no room for it and another turn.
 func (e *episodes) readAnswer(i int) error {
 	tokens := e.rows.Rows()[i].Tokens
-	in, err := e.encodeObservation(e.list[i].last, tokens[len(tokens)-1])
+	in, err := e.encodeObservation(e.list[i].Last, tokens[len(tokens)-1])
 	if err != nil {
 		return err
 	}
 	room, err := e.rows.Extend(i, in)
 	if !room {
-		e.list[i].over, e.list[i].cut = true, true
+		e.list[i].End()
 	}
 	return err
 }
-
-// episode is one row's episode so far.
-type episode struct {
-	environment task.Episode
-	maxTurns    int
-	turns       []rollout.Turn
-	transcript  []string  // what the policy and the environment said, in order
-	last        task.Step // the environment's latest answer
-	invalid     int       // turns whose text was no action
-	over        bool
-	cut         bool // ended for lack of room or turns, not by the environment
-}
-
-// step lets the turn that a row has ended act on the environment.
-func (e *episode) step(row policy.Row, text string) {
-	e.last = e.environment.Step(text)
-	e.turns = append(e.turns, rollout.Turn{
-		Start: int32(row.Turn), End: int32(len(row.Tokens)), Reward: e.last.Reward, Done: e.last.Done,
-	})
-	e.transcript = append(e.transcript, text)
-	if e.last.Text != "" {
-		e.transcript = append(e.transcript, e.last.Text)
-	}
-	if e.last.Invalid {
-		e.invalid++
-	}
-	e.over = e.last.Done || len(e.turns) >= e.maxTurns
-	e.cut = e.over && !e.last.Done
-}
-
-// reward returns the sum of the turns' rewards.
-func (e *episode) reward() float32 {
-	var sum float32
-	for _, t := range e.turns {
-		sum += t.Reward
-	}
-	return sum
-}
-
-// succeeded reports whether the episode ended in success.
-func (e *episode) succeeded() bool { return e.last.Done && e.last.Correct }
-
-// truncated reports whether the episode, or its last turn, ended for lack of room.
-func (e *episode) truncated(row policy.Row) bool { return e.cut || row.Truncated }
-
-// Keys of rollout.Rollout.Meta in rollouts of episodes.
-const (
-	metaInvalid = "invalid" // number of turns whose text was no action
-	metaSuccess = "success" // true or false
-)
 
 // episodeCounts counts episodes of several turns and their outcomes. Checkpoints hold it by its field names.
 type episodeCounts struct{ Episodes, Turns, Invalid, Successes int }
 
 // add counts a rollout if it is an episode.
 func (c *episodeCounts) add(r *rollout.Rollout) {
-	invalid, ok := r.Meta[metaInvalid]
+	invalid, ok := r.Meta[task.MetaInvalid]
 	if !ok {
 		return
 	}
@@ -307,7 +256,7 @@ func (c *episodeCounts) add(r *rollout.Rollout) {
 	if n, err := strconv.Atoi(invalid); err == nil {
 		c.Invalid += n
 	}
-	if r.Meta[metaSuccess] == strconv.FormatBool(true) {
+	if r.Meta[task.MetaSuccess] == strconv.FormatBool(true) {
 		c.Successes++
 	}
 }

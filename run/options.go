@@ -49,6 +49,13 @@ func (c Config) pipelineOptions() pipeline.Options {
 	return o
 }
 
+// Schedule returns what package sim needs to run the configuration's schedule without a model.
+func (c Config) Schedule() (pipeline.Options, replay.Options) {
+	o, table := c.pipelineOptions(), c.replayOptions(0)
+	o.RewardLatency = nil
+	return o, table
+}
+
 // Replays reports whether rollouts can be used more than once.
 func (c Config) Replays() bool { return !c.Replay.Sampler.Consumes() }
 
@@ -230,6 +237,7 @@ func (c Config) Validate() error {
 	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(),
 		c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
+	errs = append(errs, under("live", c.Live.validate()), c.validateLive())
 	return errors.Join(errs...)
 }
 

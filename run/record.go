@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/reprise-rl/reprise/pipeline"
@@ -42,6 +43,10 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 	share := func(after, before float64) results.Number {
 		return results.Num((after - before) / (now.Clock - m.Clock))
 	}
+	worker := share
+	if len(u.Workers) == 0 { // they are other programs, which the run knows nothing of
+		worker = func(float64, float64) results.Number { return results.Num(math.NaN()) }
+	}
 	l := results.Update{
 		Update: int(u.Version), Version: int(u.Version), Clock: u.Time,
 		Compute: u.Compute, ComputeBusy: u.ComputeBusy(), ComputeAll: u.ComputeAll(),
@@ -54,9 +59,9 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 		ZeroVariance: take("zero_variance"), MeanAbsAdvantage: take("abs_advantage"),
 		ResponseLength: take("response_length"),
 		StalenessMean:  results.Num(u.StalenessMean), StalenessMax: results.Num(float64(u.StalenessMax)),
-		WorkerBusy:     share(now.Worker.Busy, m.Worker.Busy),
-		WorkerStalled:  share(now.Worker.Stalled, m.Worker.Stalled),
-		WorkerIdle:     share(now.Worker.Idle, m.Worker.Idle),
+		WorkerBusy:     worker(now.Worker.Busy, m.Worker.Busy),
+		WorkerStalled:  worker(now.Worker.Stalled, m.Worker.Stalled),
+		WorkerIdle:     worker(now.Worker.Idle, m.Worker.Idle),
 		TrainerBusy:    share(now.Trainer.Busy, m.Trainer.Busy),
 		TrainerStalled: share(now.Trainer.Stalled, m.Trainer.Stalled),
 		TrainerIdle:    share(now.Trainer.Idle, m.Trainer.Idle),
@@ -142,7 +147,9 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 	}
 	if last.Version > 0 {
 		sum.ComputeBusy, sum.ComputeAll = last.ComputeBusy(), last.ComputeAll()
-		sum.RolloutCostMeasured = results.Num(last.RolloutCost())
+		if len(last.Workers) > 0 {
+			sum.RolloutCostMeasured = results.Num(last.RolloutCost())
+		}
 		sum.NewPerUpdate = results.Num(float64(last.Inserted) / float64(last.Version))
 		sum.ReplayRatio = results.Num(last.ReplayRatio())
 		for _, w := range last.Workers {

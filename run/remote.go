@@ -31,6 +31,10 @@ type Remote struct {
 	Options client.Options `json:"options"` // of the connection; a token itself is not recorded, its file is
 	Run     string         `json:"run"`     // under which the service keeps the run's checkpoints; Train makes it
 	Replace bool           `json:"-"`       // a table of that name goes, with all that it holds
+
+	// Publish makes the run one on the real clock: others fill the table, and each version of the weights is published in
+	// this folder (engine.Publish); "": the run has its own workers, on a virtual clock.
+	Publish string `json:"publish,omitempty"`
 }
 
 // WithBuffer returns the configuration of a run that keeps its rollouts in a table of a service, which it makes there.
@@ -128,7 +132,7 @@ func (r Remote) withRunName(dir string) Remote {
 
 // write records the place in the run's folder.
 func (r Remote) write(dir string) error {
-	for _, file := range []*string{&r.Options.TokenFile, &r.Options.CA, &r.Options.Cert, &r.Options.Key} {
+	for _, file := range []*string{&r.Options.TokenFile, &r.Options.CA, &r.Options.Cert, &r.Options.Key, &r.Publish} {
 		if *file == "" {
 			continue
 		}

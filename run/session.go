@@ -40,7 +40,7 @@ type session struct {
 	table   table
 	chooser *prompts.Chooser // nil without prompt replay
 	learner *policy.Learner
-	machine *pipeline.Machine
+	machine schedule
 
 	metrics *results.Log[results.Update]
 	timing  *results.Log[results.Timing]
@@ -114,14 +114,19 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 		return nil, err
 	}
 	defer s.closeLogs()
-	if s.machine, err = pipeline.New(c.pipelineOptions(), s.parts(), s.pipelineHooks()); err != nil {
+	if c.live() { // workers begin once weights are published
+		s.machine, err = s.startLive(ctx, pipeline.LiveState{})
+	} else {
+		s.machine, err = pipeline.New(c.pipelineOptions(), s.parts(), s.pipelineHooks())
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.beginEvaluation(pipeline.Update{})
 	if err := s.measureImprovement(pipeline.Update{}, nil); err != nil {
 		return nil, err
 	}
-	if err := s.checkpoint(s.machine); err != nil { // so that the run can be resumed from its first moment on
+	if err := s.checkpoint(); err != nil { // so that the run can be resumed from its first moment on
 		return nil, err
 	}
 	return s.run(ctx)
@@ -188,7 +193,8 @@ func (s *session) publisher() learner {
 }
 
 func (s *session) pipelineHooks() pipeline.Hooks {
-	return pipeline.Hooks{OnInsert: s.onInsert, OnUpdate: s.onUpdate}
+	return pipeline.Hooks{OnInsert: s.onInsert,
+		OnUpdate: func(_ *pipeline.Machine, u pipeline.Update) error { return s.onUpdate(u) }}
 }
 
 // run runs the machine to its end. Its error is a *Failure.
@@ -207,7 +213,7 @@ func (s *session) runToEnd(ctx context.Context) (*results.Summary, error) {
 	if err := s.machine.Run(context.WithoutCancel(ctx)); err != nil {
 		return nil, err
 	}
-	if err := s.checkpoint(s.machine); err != nil {
+	if err := s.checkpoint(); err != nil {
 		return nil, err
 	}
 	ended := "interrupted"
@@ -234,7 +240,7 @@ func (s *session) onInsert(in pipeline.Insertion) {
 }
 
 // onUpdate records an update, and evaluates and saves the run when that is due.
-func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
+func (s *session) onUpdate(u pipeline.Update) error {
 	s.last = u
 	seen, err := s.table.state(context.Background())
 	if err != nil {
@@ -259,11 +265,11 @@ func (s *session) onUpdate(m *pipeline.Machine, u pipeline.Update) error {
 	if s.evaluationDue(u.Compute) {
 		s.beginEvaluation(u)
 	}
-	if err := errors.Join(s.finishEvaluations(false), s.recordTiming(m, u)); err != nil {
+	if err := errors.Join(s.finishEvaluations(false), s.recordTiming(u)); err != nil {
 		return err
 	}
 	if int(u.Version)%s.config.Checkpoint.Every == 0 {
-		return s.checkpoint(m)
+		return s.checkpoint()
 	}
 	return nil
 }
@@ -276,8 +282,8 @@ func (s *session) logEvent(update int, line interface{ Scalars() []results.Scala
 	return s.events.Append(time.Now(), update, line.Scalars())
 }
 
-func (s *session) recordTiming(m *pipeline.Machine, u pipeline.Update) error {
-	wall := m.Wall()
+func (s *session) recordTiming(u pipeline.Update) error {
+	wall := s.machine.Wall()
 	t := results.Timing{
 		Update: int(u.Version), Elapsed: s.elapsed().Seconds(),
 		Generate: (wall.Generate - s.clock.wall.Generate).Seconds(), Learn: (wall.Learn - s.clock.wall.Learn).Seconds(),

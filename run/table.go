@@ -45,6 +45,9 @@ type tableSummary struct {
 
 // openTable opens the table of a run: its own, or one of a service. A run that begins wants the latter empty.
 func (c Config) openTable(ctx context.Context, vocab int, dir string, begins bool) (table, error) {
+	if c.live() {
+		return openLive(ctx, c, vocab, begins)
+	}
 	if c.remote != nil {
 		return openRemote(ctx, *c.remote, c.replayOptions(vocab), dir, begins)
 	}

@@ -98,6 +98,9 @@ func (c Config) turns() int {
 	return task.MaxTurns(t)
 }
 
+// MakeTask makes the task of a configuration.
+func (c Config) MakeTask() (task.Task, error) { return c.newTask() }
+
 // NewTask makes a task by its name, with settings key=value, to be played. The seed orders its training prompts.
 func NewTask(name string, assignments []string, seed uint64) (task.Task, error) {
 	settings, err := catalog.Settings(name)

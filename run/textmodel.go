@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy"
@@ -40,10 +39,7 @@ func newTextModel(model *policy.Model, tokenizer *hf.Tokenizer, t task.Task) (m 
 func (m textModel) ending(s policy.Sampling) policy.Sampling {
 	s.Stop = m.dialogue.Stop()
 	if stop := m.examples.Stop(); stop != "" {
-		s.Ends = func(turn []int32) bool {
-			latest := turn[max(0, len(turn)-len(stop)-4):] // no token of a text is shorter than a byte
-			return strings.Contains(m.dialogue.Decode(latest), stop)
-		}
+		s.Ends = m.dialogue.Says(stop)
 	}
 	return s
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
@@ -33,6 +34,7 @@ type designCommand struct {
 	Correlation   *float64 `help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 unless this or --from sets it."`
 	NoiseExponent *float64 `help:"Growth of noise with staleness s: its variance is proportional to s^2A; 0 for none; 0.2 unless this or --from sets it."`
 	Profile       file     `help:"Variances at staleness 0, 1, 2, … instead of an exponent: a JSON array, or one number a line."`
+	Measure       dir      `help:"Take the rollout cost from a run of reprise up, while it runs or when it has ended: that of its engines and its trainer."`
 	From          []string `sep:"none" help:"Measure all three in a run folder of reprise train; repeat it for several seeds."`
 
 	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; those of --workers and --trainers, or of --from, or 8."`
@@ -216,10 +218,33 @@ func valueOr(given *int, otherwise int) int {
 	return *given
 }
 
+// measure sets the rollout cost of the run that --measure names.
+func (c *designCommand) measure(k *design.Known) error {
+	if c.Measure == "" {
+		return nil
+	}
+	if c.RolloutCost != nil {
+		return &option.Error{Key: "rollout_cost", Value: *c.RolloutCost, Want: "either this or --measure"}
+	}
+	l, err := results.ReadLive(string(c.Measure))
+	if err != nil {
+		return fmt.Errorf("--measure: %s: want the folder of a run of reprise up: %w", c.Measure, err)
+	}
+	if !l.RolloutCost.Known() {
+		return fmt.Errorf("--measure: %s: the run has not taken an update yet: wait for the first", c.Measure)
+	}
+	k.MeasureRolloutCost(l.RolloutCost.Float(), fmt.Sprintf("%d rollouts in %.3g s of %s, %d uses in %.3g s of the trainer",
+		l.Rollouts, l.EngineSeconds, words.Plural(l.Engines, "engine"), l.Used, l.TrainerSeconds))
+	return nil
+}
+
 // override sets the parameters that flags give.
 func (c *designCommand) override(k *design.Known) error {
 	if c.RolloutCost != nil {
 		k.GiveRolloutCost(*c.RolloutCost)
+	}
+	if err := c.measure(k); err != nil {
+		return err
 	}
 	if c.Correlation != nil {
 		k.GiveCorrelation(*c.Correlation)

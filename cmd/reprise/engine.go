@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -38,8 +40,14 @@ const maxEngineConnections = 256
 
 // Run serves until the context ends.
 func (c *engineServeCommand) Run(ctx context.Context) error {
-	s, err := server.New(string(c.Model), server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed,
-		RecomputeCache: c.Recompute})
+	o := server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed, RecomputeCache: c.Recompute}
+	switch v, err := engine.PublishedVersion(string(c.Model)); {
+	case err == nil:
+		o.Label = strconv.Itoa(int(v))
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--model: %w", err)
+	}
+	s, err := server.New(string(c.Model), o)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 // commands are the verbs, one file each.
 type commands struct {
 	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
+	Up       upCommand       `cmd:"" help:"Run the service, engines, a worker and the trainer on this machine, on the real clock."`
 	Serve    serveCommand    `cmd:"" help:"Serve tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
 	Design   designCommand   `cmd:"" help:"Work out which replay configuration to run: staleness horizon, replay ratio, workers, trainers, capacity."`
 	Study    studyCommand    `cmd:"" help:"Run a named study: many configurations and seeds, and a verdict on each claim."`
@@ -29,6 +30,7 @@ type commands struct {
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs that a model gives to token ids, as JSON lines."`
 	Engine   engineCommand   `cmd:"" help:"Serve a model as an inference server, or find out what one gives."`
+	Rollout  rolloutCommand  `cmd:"" help:"Fill a table: play a task with inference servers such as vLLM and SGLang."`
 	Journal  journalCommand  `cmd:"" help:"Verify a table's journal, or save what is intact of a damaged one."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, as JSON lines."`
 	Table    tableCommand    `cmd:"" help:"Create, list, drop and look at tables of a running service."`

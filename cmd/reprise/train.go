@@ -31,6 +31,7 @@ type trainCommand struct {
 	Force   bool       `help:"Replace the run in --out, and the table that --buffer names."`
 	Buffer  address    `help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run. The run creates the table."`
 	Service connection `embed:"" prefix:"buffer-"`
+	Publish dir        `help:"Train on the real clock: others fill the table of --buffer (reprise rollout), and each version of the weights is published in this folder."`
 	Log     format     `help:"Also log for another program: tensorboard, whose event files Weights & Biases imports."`
 	Quiet   bool       `short:"q" help:"Print nothing but errors."`
 	JSON    bool       `name:"json" help:"Print summary.json or compare.json, and nothing else."`
@@ -44,6 +45,9 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	if c.Compare && c.Buffer != "" {
 		return fmt.Errorf("--buffer: %s: want none with --compare, because each arm has its own table", c.Buffer)
 	}
+	if c.Publish != "" && c.Buffer == "" && !c.Resume {
+		return fmt.Errorf("--publish: %s: want --buffer with it, the table that others fill", c.Publish)
+	}
 	if err := c.Log.check(); err != nil {
 		return err
 	}
@@ -52,7 +56,8 @@ func (c *trainCommand) Run(ctx context.Context) error {
 		return fmt.Errorf("the configuration cannot be used:\n%w", err)
 	}
 	if options := c.Service.options(); c.Buffer != "" || c.Resume && options != (client.Options{}) {
-		config = config.WithBuffer(run.Remote{Address: string(c.Buffer), Options: options, Replace: c.Force})
+		config = config.WithBuffer(run.Remote{Address: string(c.Buffer), Options: options, Replace: c.Force,
+			Publish: string(c.Publish)})
 	}
 	if !c.Resume { // fail before the warm-up
 		if err := config.ReachBuffer(ctx); err != nil {

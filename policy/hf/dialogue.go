@@ -65,6 +65,14 @@ func (t *Tokenizer) Chat() (*Dialogue, error) {
 // Stop returns the ids that end a turn. Without a chat template there may be none.
 func (d *Dialogue) Stop() []int32 { return slices.Clone(d.stop) }
 
+// Says returns a function that reports whether a turn has come to say a text: whether its latest tokens do.
+func (d *Dialogue) Says(text string) func(turn []int32) bool {
+	return func(turn []int32) bool {
+		latest := turn[max(0, len(turn)-len(text)-4):] // no token of a text is shorter than a byte
+		return strings.Contains(d.Decode(latest), text)
+	}
+}
+
 // Prompt returns the ids of a question, up to where the policy's turn begins. With a chat template earlier questions
 // and their answers may come before it, in turn.
 func (d *Dialogue) Prompt(messages ...string) ([]int32, error) {

@@ -34,6 +34,18 @@ type Folder struct {
 // lm_head.weight or as both, which must then be equal. Every tensor that is missing, unexpected or of the wrong shape
 // is reported in one error, before any weights are read.
 func ReadFolder(dir string) (*Folder, error) {
+	f, err := ReadDescription(dir)
+	if err == nil {
+		f.Tensors, err = readWeights(dir, f.Config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadDescription is [ReadFolder] without the weights.
+func ReadDescription(dir string) (*Folder, error) {
 	path := filepath.Join(dir, configFile)
 	file, err := os.ReadFile(path)
 	if err != nil {
@@ -42,9 +54,6 @@ func ReadFolder(dir string) (*Folder, error) {
 	f := &Folder{}
 	if f.Config, err = parseConfig(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if f.Tensors, err = readWeights(dir, f.Config); err != nil {
-		return nil, err
 	}
 	f.Tokenizer, err = ReadTokenizer(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -23,6 +23,7 @@ type Options struct {
 	MaxWaiting     int    // completions that wait for a row; more are refused with status 503 [1024]
 	Seed           uint64 // of requests without one [0]
 	RecomputeCache bool   // recompute the key-value cache when the weights change in the middle of a completion
+	Label          string // by which clients know the folder's weights ["default"]
 }
 
 func (o Options) withDefaults() Options {
@@ -31,6 +32,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = 1024
+	}
+	if o.Label == "" {
+		o.Label = "default"
 	}
 	return o
 }
@@ -113,8 +117,9 @@ func New(folder string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o.withDefaults(), folder: folder, model: model, tokenizer: tokenizer, weights: weights,
-		labels: []string{"default"}, ended: make(chan struct{})}
+	o = o.withDefaults()
+	s := &Server{options: o, folder: folder, model: model, tokenizer: tokenizer, weights: weights,
+		labels: []string{o.Label}, ended: make(chan struct{})}
 	s.changed.L = &s.mu
 	s.active = make([]*sequence, s.options.Rows)
 	go s.loop()

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/process"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/task"
 )
@@ -52,7 +53,7 @@ type pending struct {
 func start(s Settings) (*program, error) {
 	cmd := exec.Command(s.Command[0], s.Command[1:]...)
 	cmd.Stderr = os.Stderr
-	isolate(cmd)
+	process.Isolate(cmd)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func start(s Settings) (*program, error) {
 
 // wait starts the child and waits for it. It stays on one thread: on Linux the child is killed when this thread ends,
 // which happens when the process is killed. Once the child has ended, its standard output is read for a grace period
-// only: a descendant in a session of its own survives killGroup and may hold the output open.
+// only: a descendant in a session of its own survives process.KillGroup and may hold the output open.
 func (p *program) wait(cmd *exec.Cmd, stdout *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	err := cmd.Start()
@@ -92,7 +93,7 @@ func (p *program) wait(cmd *exec.Cmd, stdout *os.File, started chan<- error) {
 	}
 	p.exit = cmd.Wait()
 	p.mu.Lock()
-	killGroup(p.process) // whatever it has started
+	process.KillGroup(p.process) // whatever it has started
 	p.process = nil
 	p.mu.Unlock()
 	_ = stdout.SetReadDeadline(time.Now().Add(grace)) // an error means that it is closed
@@ -104,7 +105,7 @@ func (p *program) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process != nil {
-		killGroup(p.process)
+		process.KillGroup(p.process)
 	}
 }
 

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/worker"
+)
+
+// rolloutCommand fills a table by playing a task with inference servers.
+type rolloutCommand struct {
+	Table       address       `arg:"" help:"Table of a service, grpc://host:port/table."`
+	Task        string        `arg:"" optional:"" help:"Name of the task, for example arithmetic."`
+	Config      file          `short:"c" help:"Configuration of a run, instead of a task: its task, seed, group, temperature, top_p and max_tokens."`
+	Engine      []string      `required:"" sep:"none" help:"Inference server, DIALECT+http://HOST:PORT; dialects are vllm, sglang, llamacpp and openai. May be repeated."`
+	Model       dir           `required:"" help:"Hugging Face folder with the configuration and tokenizer of the engines' model."`
+	Set         []string      `sep:"none" help:"Set one setting of the task by KEY=VALUE, for example max=50; may be repeated."`
+	Group       int           `default:"8" help:"Rollouts of each prompt."`
+	InFlight    int           `default:"64" help:"Rollouts being generated at once, over all engines."`
+	Temperature float64       `default:"1" help:"Sampling temperature."`
+	TopP        float64       `default:"1" help:"Nucleus, in (0, 1]; 1: off."`
+	MaxTokens   int           `default:"256" help:"Longest completion, or turn of an episode, in tokens."`
+	Positions   int           `help:"Longest rollout, in tokens. [the model's]"`
+	Groups      int           `help:"Start so many groups, and end with them; 0: go on until Ctrl-C."`
+	Deadline    time.Duration `help:"Cut groups that take longer than this, give them back to the gate, and count them. This leaves long rollouts out. [none]"`
+	OldestFirst bool          `help:"Insert groups in the order in which they were started, not in that in which they are finished."`
+	Weights     dir           `help:"Folder in which a trainer publishes versions of the weights, which the engines then take."`
+	Reload      text          `help:"Shell command that has a server take the weights that cannot by HTTP (llamacpp, openai); REPRISE_ENGINE, REPRISE_WEIGHTS and REPRISE_VERSION are in its environment."`
+	Name        text          `help:"The model's name at the engines, if they have several."`
+	Degraded    bool          `help:"Use engines that lack something, and say what is lost."`
+	Seed        uint64        `default:"1" help:"Seed of the prompts' order and the environments. What engines sample is not reproducible."`
+	HTTP        address       `name:"http" default:"off" help:"Address for /metrics, which only this machine can reach, or off."`
+	JSON        bool          `name:"json" help:"Print what was done as JSON lines, one a second and one at the end."`
+	Service     connection    `embed:""`
+}
+
+// Run works until --groups are done or the context ends.
+func (c *rolloutCommand) Run(ctx context.Context) error {
+	w, closeTable, err := c.worker(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeTable()
+	if c.HTTP != "off" {
+		l, err := listenOnLoopback(ctx, string(c.HTTP))
+		if err != nil {
+			return fmt.Errorf("--http: %w", err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", w.Metrics())
+		web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		go web.Serve(l)
+		defer web.Close()
+	}
+	show := newDisplay(c.JSON)
+	defer show.end()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	bar := c.bar(show, w)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if c.JSON {
+				err = json.NewEncoder(os.Stdout).Encode(w.Stats())
+			} else if s := w.Stats(); bar != nil {
+				bar.SetCurrent(s.Groups)
+			} else {
+				show.progress("%s\n", s)
+			}
+		case err := <-ended:
+			if c.JSON {
+				return errors.Join(err, json.NewEncoder(os.Stdout).Encode(w.Stats()))
+			}
+			show.end()
+			c.summarise(w.Stats())
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// bar shows how far the worker is: of --groups, or of as many as come. nil without a terminal.
+func (c *rolloutCommand) bar(d *display, w *worker.Worker) *mpb.Bar {
+	if d.bars == nil {
+		return nil
+	}
+	return d.bars.AddBar(int64(c.Groups), mpb.PrependDecorators(decor.Name("rollouts")),
+		mpb.AppendDecorators(beside(func(decor.Statistics) []string { return []string{w.Stats().String()} })))
+}
+
+// worker makes the worker that the flags describe.
+func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTable func() error, err error) {
+	t, err := c.task()
+	if err != nil {
+		return nil, nil, err
+	}
+	folder, err := hf.ReadDescription(string(c.Model))
+	if err == nil && folder.Tokenizer == nil {
+		err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("--model: %w", err)
+	}
+	positions := folder.Config.MaxPositionEmbeddings
+	if c.Positions > 0 {
+		positions = min(positions, c.Positions)
+	}
+	engines, err := c.engines()
+	if err != nil {
+		return nil, nil, err
+	}
+	service, name, err := client.SplitTable(string(c.Table))
+	if err != nil {
+		return nil, nil, err
+	}
+	options := c.Service.options()
+	options.Patience = -1 // the service may restart
+	connected, err := client.Dial(ctx, service, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err = worker.New(worker.Options{
+		Group: c.Group, InFlight: c.InFlight, Positions: positions, Seed: c.Seed, Groups: c.Groups,
+		Sampling: engine.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: c.MaxTokens},
+		Deadline: c.Deadline, OldestFirst: c.OldestFirst, Degraded: c.Degraded, Weights: string(c.Weights),
+	}, t, folder.Tokenizer, engines, connected.Table(name), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if err != nil {
+		return nil, nil, errors.Join(err, connected.Close())
+	}
+	return w, connected.Close, nil
+}
+
+// task makes the task, and reads --config.
+func (c *rolloutCommand) task() (task.Task, error) {
+	switch {
+	case c.Config == "" && c.Task == "":
+		return nil, errors.New("no task: want its name, or --config")
+	case c.Config == "":
+		return run.NewTask(c.Task, c.Set, c.Seed)
+	case c.Task != "":
+		return nil, fmt.Errorf("--config: %s: want none beside task %s", c.Config, c.Task)
+	}
+	config, err := run.Load(string(c.Config), c.Set)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	c.Seed, c.Group = config.Seed, config.Pipeline.Group
+	c.Temperature, c.TopP, c.MaxTokens = config.Generate.Temperature, config.Generate.TopP, config.Generate.MaxTokens
+	return config.MakeTask()
+}
+
+func (c *rolloutCommand) engines() (list []engine.Engine, err error) {
+	for _, text := range c.Engine {
+		o, err := engine.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		o.Model = string(c.Name)
+		if c.Reload != "" {
+			o.Reload = reloader(string(c.Reload), text)
+		}
+		e, err := engine.Open(o)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// reloader has a server take weights by a shell command.
+func reloader(command, name string) func(context.Context, engine.Weights) error {
+	return func(ctx context.Context, w engine.Weights) error {
+		shell := exec.CommandContext(ctx, "sh", "-c", command)
+		shell.Env = append(os.Environ(), "REPRISE_ENGINE="+name, "REPRISE_WEIGHTS="+w.Folder,
+			"REPRISE_VERSION="+strconv.Itoa(int(w.Version)))
+		if out, err := shell.CombinedOutput(); err != nil {
+			return fmt.Errorf("--reload: %s: %w: %s", command, err, out)
+		}
+		return nil
+	}
+}
+
+// summarise says what the worker did, and what is lost with engines that lack something.
+func (c *rolloutCommand) summarise(s worker.Stats) {
+	fmt.Printf("%d groups of %d inserted, %d tokens, in %.1f s; mean reward %.3f\n", s.Groups, c.Group, s.Tokens, s.Seconds,
+		s.Reward)
+	if s.Truncated+s.TooOld+s.Cut+s.Continued > 0 {
+		fmt.Printf("%d rollouts truncated, %d too old for the table; %d groups cut at the deadline; %d completions "+
+			"aborted and continued\n", s.Truncated, s.TooOld, s.Cut, s.Continued)
+	}
+	fmt.Printf("waited %.1f s for the gate\n", s.GateSeconds)
+	for _, e := range s.Engines {
+		fmt.Printf("%s: version %d, %d completions, %d tokens in %.1f s, %d failures, %d versions taken in %.1f s\n",
+			e.Engine, e.Version, e.Completions, e.Tokens, e.BusySeconds, e.Failures, e.Loads, e.LoadSeconds)
+		for _, l := range e.Lacks {
+			fmt.Printf("  lacks    %s\n  loses    %s\n", l, l.Lost)
+		}
+		for _, u := range e.Unknown {
+			fmt.Printf("  unknown  %s\n", u)
+		}
+	}
+}

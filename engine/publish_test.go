@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func TestPublishedVersionsAreWholeAndOnlyTheNewestStay(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "weights")
+	if _, err := Newest(dir, 9); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a folder: %v", err)
+	}
+	publish := func(v rollout.Version, content string) Weights {
+		t.Helper()
+		w, err := Publish(dir, v, 2, func(folder string) error {
+			return errors.Join(os.WriteFile(filepath.Join(folder, "model.safetensors"), []byte(content), 0o644),
+				os.Mkdir(filepath.Join(folder, "more"), 0o755),
+				os.WriteFile(filepath.Join(folder, "more", "config.json"), []byte("{}"), 0o644))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	for v := range rollout.Version(4) {
+		publish(v*5, "x")
+	}
+	if names := entries(t, dir); names != "v10 v15" {
+		t.Errorf("of versions 0, 5, 10, 15 there are %s, want the newest 2", names)
+	}
+	for most, want := range map[rollout.Version]rollout.Version{10: 10, 14: 10, 15: 15, 99: 15} {
+		if w, err := Newest(dir, most); err != nil || w.Version != want || !filepath.IsAbs(w.Folder) || w.Check() != nil {
+			t.Errorf("newest up to %d: %+v, %v, want %d", most, w, errors.Join(err, w.Check()), want)
+		}
+	}
+	if _, err := Newest(dir, 9); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "up to 9") {
+		t.Errorf("up to version 9: %v", err)
+	}
+
+	w := publish(15, "again") // a trainer that went back to its checkpoint
+	if text, err := os.ReadFile(filepath.Join(w.Folder, "model.safetensors")); string(text) != "again" || w.Check() != nil {
+		t.Errorf("published twice: %q, %v", text, errors.Join(err, w.Check()))
+	}
+	if err := os.Truncate(filepath.Join(w.Folder, "model.safetensors"), 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Check(); err == nil || !strings.Contains(err.Error(), "has 2 bytes") {
+		t.Errorf("a file cut short: %v", err)
+	}
+
+	if _, err := Publish(dir, 20, 2, func(string) error { return errors.New("the disk is full") }); err == nil {
+		t.Error("a version that could not be written was published")
+	}
+	if names := entries(t, dir); names != "v10 v15" {
+		t.Errorf("after a failure there are %s", names)
+	}
+}
+
+func entries(t *testing.T, dir string) string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,16 @@
+//go:build unix && !linux
+
+package process
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// Isolate gives a child a process group of its own; see group_linux.go. A child that ignores the end of its input
+// survives a killed run here.
+func Isolate(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// KillGroup kills a child and what it has started.
+func KillGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -1,0 +1,227 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// schedule decides when a session takes updates: a pipeline.Machine with workers of its own on a virtual clock, or
+// a pipeline.Live.
+type schedule interface {
+	Options() pipeline.Options
+	Run(ctx context.Context) error
+	Stop()
+	Finished() bool
+	Wall() pipeline.Wall
+}
+
+// live reports whether the rollouts of a run come from elsewhere, on the real clock.
+func (c Config) live() bool { return c.remote != nil && c.remote.Publish != "" }
+
+func (l Live) validate() error {
+	var p option.Problems
+	p.Check(l.Engines >= 0 && l.Engines <= 1024, "engines", l.Engines, "0 (the default) to 1024")
+	for _, a := range l.Addresses {
+		_, err := engine.Parse(a)
+		p.Check(err == nil, "addresses", a, "DIALECT+http://HOST:PORT, for example vllm+http://127.0.0.1:8000")
+	}
+	p.Check(l.Rows >= 1 && l.Rows <= 4096, "rows", l.Rows, "1 to 4096")
+	p.Check(l.InFlight >= 0, "in_flight", l.InFlight, "0 (rows x engines) or more")
+	p.Check(l.MaxStaleness == nil || *l.MaxStaleness >= 0, "max_staleness", l.MaxStaleness, "0 or more versions")
+	p.Check(l.Keep >= 2, "keep", l.Keep, "2 or more: engines may be reading the version before the newest")
+	return p.Err()
+}
+
+// validateLive checks what a run on the real clock cannot do.
+func (c Config) validateLive() error {
+	if !c.live() {
+		return nil
+	}
+	var p option.Problems
+	p.Check(c.Pipeline.Trainers == 1, "pipeline.trainers", c.Pipeline.Trainers, "1 on the real clock: the trainer is one "+
+		"process")
+	p.Check(c.Pipeline.Mode != pipeline.Sync, "pipeline.mode", c.Pipeline.Mode, "%s on the real clock", pipeline.Async)
+	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction, "0 on the real clock, where workers choose "+
+		"the prompts")
+	return p.Err()
+}
+
+// liveTable is a table of a service that workers fill.
+type liveTable struct {
+	client  *client.Client
+	table   *client.Table
+	options replay.Options
+	leased  []rollout.BatchID // sampled since Settle
+}
+
+// openLive connects to the table, and makes it if it is not there.
+func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable, error) {
+	place := *c.remote
+	place.Options.Patience = -1 // the service may restart
+	conn, table, err := place.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	local, err := replay.New(c.replayOptions(vocab))
+	if err != nil {
+		return nil, errors.Join(under("replay", err), conn.Close())
+	}
+	t := &liveTable{client: conn, table: table.Waiting(client.Forever), options: local.Options()}
+	if err := t.prepare(ctx, c, begins); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return t, nil
+}
+
+// prepare makes the table and, for a run that begins, sees to it that it is as new.
+func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
+	if begins && c.remote.Replace {
+		if err := t.client.Drop(ctx, t.table.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
+			return err
+		}
+	}
+	definition := wire.Table{Name: t.table.Name(), Options: t.options, Gate: c.gate()}
+	definition.GroupSize, definition.LeaseSeconds = c.Pipeline.Group, longestUpdate
+	if _, err := t.client.Create(ctx, definition); err != nil {
+		if errors.Is(err, wire.ErrExists) {
+			return fmt.Errorf("%w: name another table in --buffer, or replace it by --force", err)
+		}
+		return err
+	}
+	if !begins {
+		return nil
+	}
+	stats, err := t.table.Statistics(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.remote.requireUnused(stats), c.remote.requireJournal(stats))
+}
+
+// longestUpdate is for how many seconds the trainer may hold a batch. A trainer that dies gives it back at once.
+const longestUpdate = 24 * 3600
+
+// gate returns how far workers may run ahead of the trainer, nil if nothing bounds that but the table's room.
+func (c Config) gate() *wire.Gate {
+	if c.Live.MaxStaleness == nil {
+		return nil
+	}
+	perUpdate := float64(c.Pipeline.Batch) / float64(max(1, c.Pipeline.BatchUpdates))
+	if c.Replays() {
+		perUpdate = c.pipelineOptions().WithDefaults().NewPerUpdate()
+	}
+	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness}
+}
+
+// Sample leases a batch, and waits for it.
+func (t *liveTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+	b, err := t.table.Lease(ctx, req)
+	if err == nil {
+		t.leased = append(t.leased, b.ID)
+	}
+	return b, err
+}
+
+// Settle counts what was sampled as used. What a restart of the service has returned meanwhile is not, and may come
+// again.
+func (t *liveTable) Settle(ctx context.Context) error {
+	leased := t.leased
+	t.leased = nil
+	for _, id := range leased {
+		err := t.table.Acknowledge(ctx, id)
+		if err != nil && !errors.Is(err, rollout.ErrNoLease) && !errors.Is(err, client.ErrUnreachable) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *liveTable) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
+	return t.table.Insert(ctx, groups...)
+}
+
+func (t *liveTable) Report(ctx context.Context, feedback ...rollout.Feedback) error {
+	return t.table.Report(ctx, feedback...)
+}
+
+func (t *liveTable) Advance(ctx context.Context, v rollout.Version) error {
+	return t.table.Advance(ctx, v)
+}
+
+func (t *liveTable) Len(ctx context.Context) (int, error) { return t.table.Len(ctx) }
+
+func (t *liveTable) Inserted(ctx context.Context) (rollouts, groups, stored uint64, err error) {
+	s, err := t.table.Statistics(ctx)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return s.Inserted, s.InsertedGroups, s.Inserted, nil
+}
+
+// Options returns the options that the table was made with.
+func (t *liveTable) Options() replay.Options { return t.options }
+
+func (t *liveTable) state(ctx context.Context) (tableState, error) {
+	s, err := t.table.Statistics(ctx)
+	if err != nil {
+		return tableState{}, err
+	}
+	return tableState{s.Present, s.NeverUsedShare, ageDecay(s, t.options)}, nil
+}
+
+func (t *liveTable) summary(ctx context.Context) (tableSummary, error) {
+	s, err := t.table.Statistics(ctx)
+	if err != nil {
+		return tableSummary{}, err
+	}
+	return tableSummaryOf(s, t.options), nil
+}
+
+// The table is the service's, which keeps it: a checkpoint of the run holds nothing of it.
+func (t *liveTable) save(context.Context, string) error    { return nil }
+func (t *liveTable) restore(context.Context, string) error { return nil }
+
+func (t *liveTable) close() error { return t.client.Close() }
+
+// startLive makes the schedule of a run on the real clock. A run that was killed goes on at the version after the
+// table's, with the weights and the optimizer of its checkpoint.
+func (s *session) startLive(ctx context.Context, state pipeline.LiveState) (*pipeline.Live, error) {
+	table := s.table.(*liveTable)
+	info, err := table.table.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if there := rollout.Version(info.Version); there > s.learner.Weights().Version {
+		learner, err := s.learner.State()
+		if err != nil {
+			return nil, err
+		}
+		learner.Version = there + 1
+		if err := s.learner.Restore(learner); err != nil {
+			return nil, err
+		}
+	}
+	publish := func(_ context.Context, w pipeline.Weights) error {
+		rounded, err := workersCopy(w)
+		if err != nil {
+			return err
+		}
+		_, err = engine.Publish(s.config.remote.Publish, w.Version, s.config.Live.Keep, func(folder string) error {
+			return s.start.model.Save(folder, rounded, s.start.tokenizer)
+		})
+		return err
+	}
+	return pipeline.NewLive(s.config.pipelineOptions(), pipeline.LiveParts{
+		Feed: table, Learner: s.publisher(), Publish: publish,
+		OnUpdate: func(u pipeline.Update) error { return s.onUpdate(u) },
+	}, state)
+}

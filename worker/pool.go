@@ -1,0 +1,352 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// pool is the engines that a worker asks. A request goes to the engine that is ready and has the fewest completions to
+// make. One that fails is left alone until it is healthy again, and its requests go to the others.
+type pool struct {
+	members []*member
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when an engine becomes ready, or has room
+	newest  engine.Weights
+}
+
+// member is one engine. The pool's mutex guards what follows engine.
+type member struct {
+	engine engine.Engine
+
+	ready  bool
+	broken chan struct{} // closed when a request found the engine unavailable
+	stats  EngineStats
+	since  time.Time // when it was last given work while it had none
+}
+
+// EngineStats is what a worker knows of an engine.
+type EngineStats struct {
+	Engine      string          `json:"engine"`
+	Ready       bool            `json:"ready"`
+	Version     rollout.Version `json:"version"`     // of its weights, when it last took some
+	Outstanding int             `json:"outstanding"` // completions being made
+	Completions int64           `json:"completions"`
+	Tokens      int64           `json:"tokens"`
+	BusySeconds float64         `json:"busy_seconds"` // with a completion to make, or more
+	Failures    int64           `json:"failures"`     // requests that failed, and were repeated elsewhere
+	Loads       int64           `json:"loads"`        // of weights
+	LoadSeconds float64         `json:"load_seconds"`
+	Lacks       []engine.Lack   `json:"lacks,omitempty"` // that were accepted
+	Unknown     []string        `json:"unknown,omitempty"`
+}
+
+func newPool(engines []engine.Engine, log *slog.Logger) *pool {
+	p := &pool{changed: make(chan struct{}), log: log, newest: engine.Weights{Version: rollout.NoVersion}}
+	for _, e := range engines {
+		p.members = append(p.members, &member{engine: e, stats: EngineStats{Engine: e.String()}})
+	}
+	return p
+}
+
+// announce wakes whoever waits for a change. The mutex is held.
+func (p *pool) announce() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// take returns the ready engine with the fewest completions, and counts n more. It waits for one.
+func (p *pool) take(ctx context.Context, n int) (*member, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		var best *member
+		for _, m := range p.members {
+			if m.ready && (best == nil || m.stats.Outstanding < best.stats.Outstanding) {
+				best = m
+			}
+		}
+		if best != nil {
+			if best.stats.Outstanding == 0 {
+				best.since = time.Now()
+			}
+			best.stats.Outstanding += n
+			return best, nil
+		}
+		changed := p.changed
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// put counts what an engine made of n completions.
+func (p *pool) put(m *member, n int, made []engine.Completion, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.stats.Outstanding -= n
+	if m.stats.Outstanding == 0 {
+		m.stats.BusySeconds += time.Since(m.since).Seconds()
+	}
+	for _, c := range made {
+		m.stats.Completions++
+		m.stats.Tokens += int64(len(c.Tokens))
+	}
+	if err == nil {
+		return
+	}
+	m.stats.Failures++
+	if errors.Is(err, engine.ErrUnavailable) && m.ready {
+		m.ready = false
+		close(m.broken)
+		p.log.Warn("engine is not available; its requests go to others", "engine", m.stats.Engine, "error", err)
+	}
+}
+
+const (
+	shortestPause = 50 * time.Millisecond
+	longestPause  = 5 * time.Second
+	mostFailures  = 5 // of a request, or of a load, by answers that say more than that the engine is not available
+)
+
+// pause waits for an attempt after the first, twice as long each time.
+func pause(ctx context.Context, attempt int) error {
+	t := time.NewTimer(min(shortestPause<<min(attempt, 10), longestPause))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// generate makes a request of any engine, and repeats it while engines fail. Only the answer counts that it returns.
+func (p *pool) generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
+	for refused := 0; ; {
+		m, err := p.take(ctx, r.N)
+		if err != nil {
+			return nil, err
+		}
+		made, err := m.engine.Generate(ctx, r)
+		if ctx.Err() != nil {
+			p.put(m, r.N, nil, nil)
+			return nil, ctx.Err()
+		}
+		p.put(m, r.N, made, err)
+		switch {
+		case err == nil:
+			return made, nil
+		case !errors.Is(err, engine.ErrUnavailable):
+			if refused++; refused == mostFailures {
+				return nil, fmt.Errorf("%d times in a row: %w", refused, err)
+			}
+			if err := pause(ctx, refused); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// complete makes n completions of at most so many tokens. One that its engine aborts is continued where it ended, by
+// any engine: its later tokens have the later version. continued is how many were.
+func (p *pool) complete(
+	ctx context.Context, prompt []int32, n int, s engine.Sampling,
+) (list []engine.Completion, continued int64, err error) {
+	list, err = p.generate(ctx, engine.Request{Prompt: prompt, N: n, Sampling: s})
+	if err != nil {
+		return nil, 0, err
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for i := range list {
+		if c := &list[i]; c.Finish == engine.Aborted {
+			continued++
+			all.Go(func() error { return p.goOn(ctx, prompt, c, s) })
+		}
+	}
+	return list, continued, all.Wait()
+}
+
+// goOn continues a completion until it ends.
+func (p *pool) goOn(ctx context.Context, prompt []int32, c *engine.Completion, s engine.Sampling) error {
+	for empty := 0; c.Finish == engine.Aborted; {
+		rest := s
+		if rest.MaxTokens = s.MaxTokens - len(c.Tokens); rest.MaxTokens == 0 {
+			c.Finish = engine.Length
+			break
+		}
+		all := append(append(make([]int32, 0, len(prompt)+len(c.Tokens)), prompt...), c.Tokens...)
+		more, err := p.generate(ctx, engine.Request{Prompt: all, N: 1, Sampling: rest})
+		if err != nil {
+			return err
+		}
+		if len(more[0].Tokens) == 0 && more[0].Finish == engine.Aborted {
+			if err := pause(ctx, empty); err != nil {
+				return err
+			}
+			empty++
+			continue
+		}
+		empty = 0
+		c.Append(&more[0])
+	}
+	return nil
+}
+
+// tend keeps one engine: it finds out what the engine gives, has it take the newest weights, and waits until they
+// change or a request finds the engine unavailable. An error is of an engine that cannot be used.
+func (p *pool) tend(
+	ctx context.Context, m *member, probe func(context.Context, engine.Engine) (*engine.Report, error),
+) error {
+	for attempt, known := 0, false; !known; attempt++ {
+		report, err := probe(ctx, m.engine)
+		switch {
+		case err == nil:
+			p.mu.Lock()
+			m.stats.Version, m.stats.Lacks, m.stats.Unknown = report.Version, report.Lacks, report.Unknown
+			p.mu.Unlock()
+			known = true
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, engine.ErrUnavailable):
+			return err
+		default:
+			if attempt == 3 {
+				p.log.Warn("waiting for an engine", "engine", m.stats.Engine, "error", err)
+			}
+			if err := pause(ctx, attempt); err != nil {
+				return nil
+			}
+		}
+	}
+	for failures := 0; ctx.Err() == nil; {
+		err := p.prepare(ctx, m)
+		switch {
+		case err == nil:
+			failures = 0
+			p.attend(ctx, m)
+		case ctx.Err() != nil:
+		case !errors.Is(err, engine.ErrUnavailable) && failures >= mostFailures:
+			return fmt.Errorf("%d times in a row: %w", failures, err)
+		default:
+			p.withdraw(m)
+			failures++
+			p.log.Debug("engine is not ready", "engine", m.stats.Engine, "error", err)
+			_ = pause(ctx, failures) // its error is the context's
+		}
+	}
+	return nil
+}
+
+// prepare has a healthy engine take the newest weights, and makes it ready.
+func (p *pool) prepare(ctx context.Context, m *member) error {
+	if err := m.engine.Health(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	weights := p.newest
+	p.mu.Unlock()
+	version, err := m.engine.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if weights.Version > version {
+		began := time.Now()
+		if err := m.engine.Load(ctx, weights); err != nil {
+			if p.outdated(weights) && errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w: %w", engine.ErrUnavailable, err) // a newer version took its place meanwhile
+			}
+			return err
+		}
+		version = weights.Version
+		p.mu.Lock()
+		m.stats.Loads++
+		m.stats.LoadSeconds += time.Since(began).Seconds()
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.stats.Version = version
+	if !m.ready {
+		m.ready, m.broken = true, make(chan struct{})
+		p.announce()
+	}
+	return nil
+}
+
+func (p *pool) outdated(w engine.Weights) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.newest.Version > w.Version
+}
+
+// attend returns when the engine needs something: newer weights, or to be healthy again.
+func (p *pool) attend(ctx context.Context, m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for m.ready && p.newest.Version <= m.stats.Version {
+		changed, broken := p.changed, m.broken
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-broken:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// withdraw takes an engine out of use.
+func (p *pool) withdraw(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.ready {
+		m.ready = false
+		close(m.broken)
+	}
+}
+
+// use has all engines take a version of the weights, if it is newer than theirs.
+func (p *pool) use(w engine.Weights) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.Version > p.newest.Version {
+		p.newest = w
+		p.announce()
+	}
+}
+
+// stats returns what is known of each engine.
+func (p *pool) stats() (list []EngineStats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.members {
+		s := m.stats
+		s.Ready = m.ready
+		if s.Outstanding > 0 {
+			s.BusySeconds += time.Since(m.since).Seconds()
+		}
+		list = append(list, s)
+	}
+	return list
+}

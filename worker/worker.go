@@ -1,0 +1,435 @@
+// Package worker plays tasks with inference servers and puts the rollouts into a table of a service.
+//
+// A [Worker] starts a group when the table's gate lets it ([client.Table.Start]), so that nothing is generated that
+// will be too stale. It spreads the completions over its engines, repeats what fails, rewards, and inserts whole groups,
+// each once. Any number of workers fill one table: the number of the gate's grant names the prompt and seeds the
+// environments.
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// Options say how a worker works.
+type Options struct {
+	Group     int             // rollouts of each prompt, 1 or more
+	InFlight  int             // rollouts being generated at once over all engines; a group of them at least
+	Positions int             // most tokens of a rollout, prompt included; above 1
+	Sampling  engine.Sampling // of each turn; what ends a turn is the tokenizer's
+	Seed      uint64          // of the order of prompts, which the task has, and of the environments
+
+	Groups      int           // starts so many groups, and ends with them; 0: goes on
+	Deadline    time.Duration // a group that takes longer is cut: given back and counted; 0: none is
+	OldestFirst bool          // groups enter in the order in which they were started, whichever is finished first
+	Degraded    bool          // use engines that lack something, see engine.Probe
+
+	// Weights is the folder in which a trainer publishes versions (engine.Publish); "": the engines have their weights
+	// from elsewhere.
+	Weights string
+	Poll    time.Duration // between looks at the table's version; 0: 200 ms
+}
+
+// Validate reports every field that is out of range, as [option.Error]s.
+func (o Options) Validate() error {
+	var p option.Problems
+	p.Check(o.Group >= 1, "group", o.Group, "1 or more")
+	p.Check(o.InFlight >= o.Group, "in_flight", o.InFlight, "a group of %d at least", o.Group)
+	p.Check(o.Positions >= 2, "positions", o.Positions, "2 or more")
+	p.Check(o.Groups >= 0, "groups", o.Groups, "0 (no limit) or more")
+	p.Check(o.Deadline >= 0, "deadline", o.Deadline, "0 (none) or more")
+	one := engine.Request{Prompt: []int32{0}, N: 1, Sampling: o.Sampling}
+	return errors.Join(p.Err(), one.Validate())
+}
+
+// Worker plays one task. It is used once.
+type Worker struct {
+	options  Options
+	task     task.Task
+	dialogue *hf.Dialogue
+	examples *task.Examples          // before each prompt; nil: none
+	says     func(turn []int32) bool // a turn ends where it comes to say this; nil: nowhere
+	encode   func(string) ([]int32, error)
+	table    *client.Table
+	log      *slog.Logger
+	pool     *pool
+	id       string // in the ids of insertions
+
+	mu    sync.Mutex
+	stats Stats
+}
+
+// Stats are what a worker has done.
+type Stats struct {
+	Version   rollout.Version `json:"version"` // of the table
+	Groups    int64           `json:"groups"`  // inserted
+	Rollouts  int64           `json:"rollouts"`
+	Tokens    int64           `json:"tokens"` // that the policy made, of rollouts inserted
+	Reward    float64         `json:"reward"` // mean of the rollouts inserted; 0 before the first
+	Truncated int64           `json:"truncated"`
+	TooOld    int64           `json:"too_old"` // rollouts that left the table at once: they were older than max_staleness
+
+	Generating int64 `json:"generating"` // groups
+	Inserting  int64 `json:"inserting"`  // groups that are finished and wait for room, the limiter, or older groups
+	Cut        int64 `json:"cut"`        // groups, at the deadline
+	Continued  int64 `json:"continued"`  // completions whose engine aborted them
+
+	GateSeconds     float64 `json:"gate_seconds"`     // in which a group could have been started but for the gate
+	InsertSeconds   float64 `json:"insert_seconds"`   // of finished groups until they were inserted, summed
+	GenerateSeconds float64 `json:"generate_seconds"` // of groups from their start until they were finished, summed
+	Seconds         float64 `json:"seconds"`          // since the worker began
+
+	Engines []EngineStats `json:"engines"`
+}
+
+// New returns a worker that fills a table. The tokenizer is that of the engines' model. The table's client should have
+// endless Patience, so that a service may restart.
+func New(
+	o Options, t task.Task, tokenizer *hf.Tokenizer, engines []engine.Engine, table *client.Table, log *slog.Logger,
+) (*Worker, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if s, ok := t.(task.Seeing); ok && s.ImageSize() > 0 {
+		return nil, errors.New("the task has images, which are not sent to engines: want a task of text")
+	}
+	if len(engines) == 0 {
+		return nil, errors.New("no engine: want one at least")
+	}
+	if o.Poll == 0 {
+		o.Poll = 200 * time.Millisecond
+	}
+	var id [8]byte
+	rand.Read(id[:]) // never fails
+	w := &Worker{options: o, task: t, dialogue: tokenizer.Plain(), encode: tokenizer.EncodePart, log: log,
+		pool: newPool(engines, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}
+	var err error
+	if task.Chats(t) {
+		if w.dialogue, err = tokenizer.Chat(); err != nil {
+			return nil, fmt.Errorf("task.format: chat: %w", err)
+		}
+	}
+	if w.examples, err = task.NewExamples(t); err != nil {
+		return nil, err
+	}
+	if stop := w.examples.Stop(); stop != "" {
+		w.says = w.dialogue.Says(stop)
+	}
+	w.options.Sampling.Stop = w.dialogue.Stop()
+	return w, nil
+}
+
+// prompt returns the ids of a prompt with its examples.
+func (w *Worker) prompt(p task.Prompt) ([]int32, error) {
+	ids, err := w.dialogue.Prompt(w.examples.Ask(p)...)
+	if err != nil {
+		return nil, fmt.Errorf("prompt %s: %w", p.ID, err)
+	}
+	return ids, nil
+}
+
+// Stats returns what the worker has done so far. It may be called at any time.
+func (w *Worker) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.stats
+	s.Engines = w.pool.stats()
+	return s
+}
+
+// update changes the counts.
+func (w *Worker) update(change func(*Stats)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.stats)
+}
+
+// errEnough ends a worker that has done its groups.
+var errEnough = errors.New("all groups are done")
+
+// Run works until the context ends, or until Options.Groups are done. Groups being generated when the context ends
+// are given back to the gate; those that are finished have ten seconds to enter.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.checkTable(ctx); err != nil {
+		return err
+	}
+	defer task.Open(w.task)()
+	all, ctx := errgroup.WithContext(ctx)
+	for _, m := range w.pool.members {
+		all.Go(func() error { return w.pool.tend(ctx, m, w.probe) })
+	}
+	began := time.Now()
+	tick := func() { w.update(func(s *Stats) { s.Seconds = time.Since(began).Seconds() }) }
+	all.Go(func() error { return w.follow(ctx, tick) })
+	all.Go(func() error { return w.admit(ctx) })
+	err := all.Wait()
+	tick()
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return errors.Join(err, task.Err(w.task))
+}
+
+// checkTable refuses a table that takes groups of another size.
+func (w *Worker) checkTable(ctx context.Context) error {
+	info, err := w.table.Info(ctx)
+	if err != nil {
+		return err
+	}
+	w.update(func(s *Stats) { s.Version = rollout.Version(info.Version) })
+	if d := info.Definition; d != nil && d.GroupSize != 0 && d.GroupSize != w.options.Group {
+		return &option.Error{Key: "group", Value: w.options.Group, Want: fmt.Sprintf("%d, the group_size of table %s",
+			d.GroupSize, w.table.Name())}
+	}
+	return nil
+}
+
+// probe finds out what an engine gives for this task.
+func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, error) {
+	first := w.task.Train(0)
+	prompt, err := w.prompt(first)
+	if err != nil {
+		return nil, err
+	}
+	p := engine.Probing{Sampling: w.options.Sampling, Texts: []string{first.Text}, Encode: w.encode}
+	for i := range min(len(prompt), 4) { // some beginnings are less certain than others
+		p.Prompts = append(p.Prompts, prompt[:len(prompt)-i])
+	}
+	r, err := engine.Probe(ctx, e, p)
+	if err == nil && !w.options.Degraded {
+		err = r.Err()
+	}
+	return r, err
+}
+
+// follow looks at the table's version, and has the engines take the newest weights up to it.
+func (w *Worker) follow(ctx context.Context, tick func()) error {
+	for {
+		info, err := w.table.Info(ctx)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		tick()
+		version := rollout.Version(info.Version)
+		w.update(func(s *Stats) { s.Version = version })
+		if w.options.Weights != "" {
+			weights, err := engine.Newest(w.options.Weights, version)
+			switch {
+			case err == nil:
+				w.pool.use(weights)
+			case !errors.Is(err, fs.ErrNotExist): // the trainer may publish its first version later
+				return err
+			}
+		}
+		if err := sleep(ctx, w.options.Poll); err != nil {
+			return nil
+		}
+	}
+}
+
+// job is a group under way.
+type job struct {
+	number uint64 // of the gate's grant
+	prompt task.Prompt
+	before <-chan struct{} // closed when the group started before this one has entered, or never will
+}
+
+// admit starts groups as the gate lets it and engines have room.
+func (w *Worker) admit(ctx context.Context) error {
+	generating := make(chan struct{}, w.options.InFlight/w.options.Group)
+	finished := make(chan struct{}, 2*cap(generating)) // groups that wait to be inserted are bounded, too
+	all, jobs := errgroup.WithContext(ctx)
+	before := make(chan struct{})
+	close(before)
+	for n := 0; w.options.Groups == 0 || n < w.options.Groups; n++ {
+		if !acquire(jobs, finished) || !acquire(jobs, generating) {
+			break
+		}
+		began := time.Now()
+		grant, err := w.table.Start(jobs, 1, w.options.Group)
+		w.update(func(s *Stats) { s.GateSeconds += time.Since(began).Seconds() })
+		if err != nil {
+			all.Go(func() error { return ended(jobs, err) })
+			break
+		}
+		done := make(chan struct{})
+		j := job{number: grant.Grant, prompt: w.task.Train(grant.Grant), before: before}
+		before = done
+		all.Go(func() error {
+			defer close(done)
+			defer func() { <-finished }()
+			return w.run(jobs, j, func() { <-generating })
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		return errEnough
+	}
+	return nil
+}
+
+func acquire(ctx context.Context, slots chan struct{}) bool {
+	select {
+	case slots <- struct{}{}:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// run generates a group and inserts it. generated is called when others may be generated in its place.
+func (w *Worker) run(ctx context.Context, j job, generated func()) error {
+	w.update(func(s *Stats) { s.Generating++ })
+	began := time.Now()
+	group, err := w.generate(ctx, j)
+	w.update(func(s *Stats) {
+		s.Generating--
+		s.GenerateSeconds += time.Since(began).Seconds()
+	})
+	generated()
+	if err != nil {
+		return w.giveBack(ctx, j, err)
+	}
+	w.update(func(s *Stats) { s.Inserting++ })
+	defer w.update(func(s *Stats) { s.Inserting-- })
+	began = time.Now()
+	defer func() { w.update(func(s *Stats) { s.InsertSeconds += time.Since(began).Seconds() }) }()
+	ctx, stop := lasting(ctx)
+	defer stop()
+	if w.options.OldestFirst {
+		select {
+		case <-j.before:
+		case <-ctx.Done():
+			return w.giveBack(ctx, j, ctx.Err())
+		}
+	}
+	return w.insert(ctx, j, group)
+}
+
+// leaving is how long finished groups may take to enter once the worker has to end.
+const leaving = 10 * time.Second
+
+// lasting returns a context that ends a while after another.
+func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(leaving):
+		case <-longer.Done():
+		}
+		cancel()
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// giveBack returns a group to the gate that will not be inserted, and the error unless that was to be expected.
+func (w *Worker) giveBack(ctx context.Context, j job, err error) error {
+	cut := errors.Is(err, errDeadline)
+	if cut {
+		w.update(func(s *Stats) { s.Cut++ })
+		w.log.Warn("a group was cut at the deadline", "prompt", j.prompt.ID, "deadline", w.options.Deadline)
+	}
+	brief, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer stop()
+	if abandoned := w.table.Abandon(brief, j.number, 1); abandoned != nil {
+		w.log.Warn("a group was not given back to the gate, which takes it back when the grant expires",
+			"error", abandoned)
+	}
+	if cut {
+		return nil
+	}
+	return ended(ctx, err)
+}
+
+// insert puts a group into the table, once, however long the service takes.
+func (w *Worker) insert(ctx context.Context, j job, group []*rollout.Rollout) error {
+	for {
+		answer, err := w.table.InsertGroups(ctx, client.Insertion{Grant: j.number, GroupSize: len(group),
+			BatchID: fmt.Sprintf("worker-%s-%d", w.id, j.number)}, rollout.Group{Rollouts: group, Size: len(group)})
+		switch {
+		case err == nil:
+			w.count(group, answer)
+			return nil
+		case errors.Is(err, rollout.ErrAhead): // the engine had its weights before the table heard of them
+			if err := sleep(ctx, w.options.Poll); err != nil {
+				return nil
+			}
+		default:
+			return ended(ctx, err)
+		}
+	}
+}
+
+func (w *Worker) count(group []*rollout.Rollout, answer wire.InsertAnswer) {
+	if answer.TooOld > 0 {
+		w.log.Warn("rollouts were too old for the table", "rollouts", answer.TooOld, "note", answer.Note)
+	}
+	w.update(func(s *Stats) {
+		s.Groups++
+		s.TooOld += int64(answer.TooOld)
+		for _, r := range group {
+			s.Rollouts++
+			s.Reward += (float64(r.Reward) - s.Reward) / float64(s.Rollouts)
+			for _, m := range r.Mask {
+				s.Tokens += int64(m)
+			}
+			if r.Truncated {
+				s.Truncated++
+			}
+		}
+	})
+}
+
+// String says how far the worker has come.
+func (s Stats) String() string {
+	ready := 0
+	for _, e := range s.Engines {
+		if e.Ready {
+			ready++
+		}
+	}
+	return fmt.Sprintf("%d rollouts, reward %.3f, version %d, %.0f tokens/s, %d of %s ready", s.Rollouts, s.Reward,
+		s.Version, float64(s.Tokens)/max(s.Seconds, 1e-9), ready, words.Plural(len(s.Engines), "engine"))
+}
+
+// ended returns nil instead of an error that comes of the end of a context.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
