@@ -29,7 +29,7 @@ reprise() {
 		exec "$PROGRAM" "$@" --ready-file "$READY"
 	elif [ "$1" = board ] && [ -n "$READY" ]; then
 		exec "$PROGRAM" "$@" --listen "127.0.0.1:$BOARD"
-	elif [ "$1" = train ] && [ -n "$SHORT" ] && [[ " $* " != *" --resume "* ]]; then
+	elif [[ "$1" = train || "$1" = up ]] && [ -n "$SHORT" ] && [[ " $* " != *" --resume "* ]]; then
 		set -- "$@" --set warmup.steps=0 --set evaluate.every=1 --set budget.updates=0 --set budget.compute=1
 	elif [ "$1" = study ] && [ -n "$SHORT" ] && [ $# -gt 1 ]; then
 		set -- "$@" --quick --seeds 1

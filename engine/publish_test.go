@@ -62,6 +62,33 @@ func TestPublishedVersionsAreWholeAndOnlyTheNewestStay(t *testing.T) {
 	}
 }
 
+// Trainers in Python write the same (python/tests/test_weights.py).
+func TestTheManifestIsThatOfPython(t *testing.T) {
+	w, err := Publish(t.TempDir(), 7, 2, func(folder string) error {
+		return os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(w.Folder, ManifestFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{
+  "version": 7,
+  "files": {
+    "config.json": {
+      "bytes": 2,
+      "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    }
+  }
+}
+`
+	if v, err := PublishedVersion(w.Folder); string(text) != want || v != 7 {
+		t.Errorf("version %d, %v, manifest\n%s", v, err, text)
+	}
+}
+
 func entries(t *testing.T, dir string) string {
 	t.Helper()
 	list, err := os.ReadDir(dir)

@@ -202,7 +202,7 @@ func liveSection(arms []*arm) (s section, ok bool) {
 			if l := sum.Live; l != nil {
 				s.Text = append(append(s.Text, l.Costs()), l.Troubles()...)
 				s.Grids = append(s.Grids, gridTables(results.Grid{Title: side.label, Columns: l.Columns(), Rows: l.Rows(),
-					Note: "Foretold by the schedule without a model, as by reprise design --sim, which knows of no gate. Shares are " +
+					Note: "Foretold by the schedule without a model, as by reprise design --sim, without the gate. Shares are " +
 						"of the time; an engine is without work when it has no completion to make."})...)
 			}
 		}

@@ -530,7 +530,8 @@ func (u *up) foretell(ctx context.Context, l *results.Live) {
 	schedule, table := config.Schedule()
 	for _, f := range []results.Foretold{{By: "configured", RolloutCost: results.Num(schedule.RolloutCost)},
 		{By: "measured", RolloutCost: l.RolloutCost}} {
-		if !f.RolloutCost.Known() {
+		held := config.Live.MaxStaleness != nil && config.Replays() // by the gate, to the configured pace
+		if !f.RolloutCost.Known() || held && f.By == "measured" {
 			continue
 		}
 		o := schedule

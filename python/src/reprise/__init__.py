@@ -65,6 +65,7 @@ from .service import Service, serve
 from .stats import Checkpoint, Stats, TableInfo
 from .stream import Stream
 from .table import Grant, Prompt, PromptResult, Table
+from .weights import publish
 
 __version__ = "0.1.0"
 
@@ -73,5 +74,5 @@ __all__ = [
     "DiskFull", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound",
     "Packed", "Padded", "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "Service",
     "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
-    "Unavailable", "connect", "record_batch", "rollout", "serve",
+    "Unavailable", "connect", "publish", "record_batch", "rollout", "serve",
 ]  # fmt: skip
