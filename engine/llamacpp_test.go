@@ -1,55 +1,17 @@
 package engine_test
 
 import (
-	"bufio"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/internal/enginetest"
 )
-
-// startLlamaCPP starts llama.cpp's server with SmolLM2-135M and returns its address.
-func startLlamaCPP(t *testing.T) string {
-	t.Helper()
-	python := os.Getenv("REPRISE_ENGINES")
-	if python == "" {
-		t.Skip("llama.cpp is not installed: make test-engines installs it")
-	}
-	cmd := exec.Command(python, "testdata/llamacpp.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "http://") {
-			return lines.Text()
-		}
-	}
-	t.Fatal("llama.cpp ended")
-	return ""
-}
 
 // llama.cpp's own interface gives log-probs at the sampling temperature; by OpenAI's it does not, and is refused.
 func TestLlamaCPP(t *testing.T) {
-	address := startLlamaCPP(t)
+	address := enginetest.StartLlamaCPP(t)
 	prompt := []int32{504, 3575, 282, 4649, 314} // The capital of France is
 	open := func(d engine.Dialect) engine.Engine {
 		t.Helper()

@@ -92,22 +92,26 @@ func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 				Lost:   "ratios compare a log-prob within the nucleus with one over the vocabulary: they are biased"})
 			return nil
 		}
-		whole, err := first(prompt, temperature, 1)
-		if err != nil {
-			return err
-		}
 		hot, err := first(prompt, 2*temperature, 1)
 		if err != nil {
 			return err
 		}
-		switch compareTemperatures(whole, hot) {
-		case otherLogprobs:
-			return nil
-		case sameLogprobs:
-			if temperature != 1 {
-				r.Lacks = append(r.Lacks, rawLogprobs(e, temperature))
+		// Where tokens are nearly certain the higher temperatures tell, where many are likely the lower ones.
+		for _, share := range []float64{1, 0.5, 0.25} {
+			cold, err := first(prompt, share*temperature, 1)
+			if err != nil {
+				return err
 			}
-			return nil
+			switch compareTemperatures(cold, hot) {
+			case otherLogprobs:
+				return nil
+			case sameLogprobs:
+				if temperature != 1 {
+					r.Lacks = append(r.Lacks, rawLogprobs(e, temperature))
+				}
+				return nil
+			}
+			hot = cold
 		}
 	}
 	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens of these prompts "+
