@@ -80,7 +80,7 @@ func TestADigestDiffersWithEverySettingThatARunReads(t *testing.T) {
 		v.Set(before)
 		keys++
 		if read := key != "name" && !strings.HasPrefix(key, "checkpoint.") && !strings.HasPrefix(key, "baseline.") &&
-			!slices.Contains(derived, key); changed != read {
+			!strings.HasPrefix(key, "live.") && !slices.Contains(derived, key); changed != read {
 			t.Errorf("%s: another value gives another digest: %t, want %t", key, changed, read)
 		}
 	})
