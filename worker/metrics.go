@@ -58,6 +58,8 @@ func numbers() []number[Stats] {
 		metric(gauge, "inserting_groups", "Finished groups that wait to enter the table.",
 			func(s *Stats) float64 { return float64(s.Inserting) }),
 		metric(counter, "cut_groups_total", "Groups cut at the deadline.", func(s *Stats) float64 { return float64(s.Cut) }),
+		metric(counter, "too_long_groups_total", "Groups whose prompt left no room for a completion.",
+			func(s *Stats) float64 { return float64(s.TooLong) }),
 		metric(counter, "continued_completions_total", "Completions that an engine aborted, and that went on.",
 			func(s *Stats) float64 { return float64(s.Continued) }),
 		metric(counter, "gate_seconds_total", "Time in which the gate kept the worker from starting a group.",

@@ -12,8 +12,11 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// errDeadline is why a group was cut.
-var errDeadline = errors.New("the deadline of the group is over")
+// Why a group was not generated.
+var (
+	errDeadline = errors.New("the deadline of the group is over")
+	errTooLong  = errors.New("the prompt leaves no room for a completion")
+)
 
 // generate plays a job's group and rewards it.
 func (w *Worker) generate(ctx context.Context, j job) ([]*rollout.Rollout, error) {
@@ -35,8 +38,7 @@ func (w *Worker) play(ctx context.Context, j job) ([]*rollout.Rollout, error) {
 		return nil, err
 	}
 	if len(prompt) >= w.options.Positions {
-		return nil, fmt.Errorf("prompt %s has %d tokens: want fewer than the %d positions of a rollout: allow more, or "+
-			"leave such prompts out", j.prompt.ID, len(prompt), w.options.Positions)
+		return nil, errTooLong
 	}
 	group := make([]*rollout.Rollout, w.options.Group)
 	for i := range group {

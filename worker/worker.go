@@ -90,6 +90,7 @@ type Stats struct {
 	Generating int64 `json:"generating"` // groups
 	Inserting  int64 `json:"inserting"`  // groups that are finished and wait for room, the limiter, or older groups
 	Cut        int64 `json:"cut"`        // groups, at the deadline
+	TooLong    int64 `json:"too_long"`   // groups whose prompt left no room for a completion
 	Continued  int64 `json:"continued"`  // completions whose engine aborted them
 
 	GateSeconds     float64 `json:"gate_seconds"`     // in which a group could have been started but for the gate
@@ -208,6 +209,10 @@ func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, er
 	prompt, err := w.prompt(first)
 	if err != nil {
 		return nil, err
+	}
+	if len(prompt) >= w.options.Positions {
+		return nil, fmt.Errorf("prompt %s has %d tokens: want fewer than the %d positions of a rollout: allow more, or give "+
+			"the task shorter prompts", first.ID, len(prompt), w.options.Positions)
 	}
 	p := engine.Probing{Sampling: w.options.Sampling, Texts: []string{first.Text}, Encode: w.encode}
 	for i := range min(len(prompt), 4) { // some beginnings are less certain than others
@@ -347,10 +352,15 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // giveBack returns a group to the gate that will not be inserted, and the error unless that was to be expected.
 func (w *Worker) giveBack(ctx context.Context, j job, err error) error {
-	cut := errors.Is(err, errDeadline)
-	if cut {
+	cut, tooLong := errors.Is(err, errDeadline), errors.Is(err, errTooLong)
+	switch {
+	case cut:
 		w.update(func(s *Stats) { s.Cut++ })
 		w.log.Warn("a group was cut at the deadline", "prompt", j.prompt.ID, "deadline", w.options.Deadline)
+	case tooLong:
+		w.update(func(s *Stats) { s.TooLong++ })
+		w.log.Warn("a prompt was left out: it leaves no room for a completion", "prompt", j.prompt.ID, "positions",
+			w.options.Positions)
 	}
 	brief, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer stop()
@@ -358,7 +368,7 @@ func (w *Worker) giveBack(ctx context.Context, j job, err error) error {
 		w.log.Warn("a group was not given back to the gate, which takes it back when the grant expires",
 			"error", abandoned)
 	}
-	if cut {
+	if cut || tooLong {
 		return nil
 	}
 	return ended(ctx, err)

@@ -641,6 +641,35 @@ func TestEnginesThatLackSomethingAreRefused(t *testing.T) {
 	}
 }
 
+// Prompts that leave no room for a completion are left out; a task that begins with one is refused.
+func TestPromptsThatAreTooLongAreLeftOut(t *testing.T) {
+	made, c := makeTask(t, "arithmetic", "max=1000")
+	table := newTable(t, nil)
+	e := scripted{"any", func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
+		return completions(r.N, 1), nil
+	}}
+	first, err := c.Encode(made.Train(0).Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options()
+	o.Groups, o.Positions, o.Sampling.MaxTokens = 60, len(first)+1, 1
+	o.Degraded = true
+	s := work(t, o, made, c, []engine.Engine{e}, table)
+	if s.TooLong == 0 && len(first) < 8 || s.Groups+s.TooLong != 60 || len(held(t, table)) != 4*int(s.Groups) {
+		t.Errorf("%d groups were too long and %d inserted of 60; prompts have up to 8 tokens, %d fit", s.TooLong, s.Groups,
+			o.Positions-1)
+	}
+	o.Positions = len(first)
+	w, err := worker.New(o, made, c, []engine.Engine{e}, table, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "want fewer than the") {
+		t.Errorf("a first prompt that is too long: %v", err)
+	}
+}
+
 func TestBadOptionsAreNamed(t *testing.T) {
 	made, c := makeTask(t, "arithmetic")
 	table := newTable(t, nil)
@@ -672,5 +701,48 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	images, _ := run.NewTask("frozenlake", []string{"images=true"}, 1)
 	if _, err := worker.New(options(), images, c, e, table, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a task with images was taken")
+	}
+}
+
+// With examples a turn ends where a model that goes on by itself begins the next question.
+func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
+	made, err := run.NewTask("arithmetic", []string{"examples=2", "operations=[add]"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := hf.NewCharTokenizer(made.(task.Alphabet).Characters() + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn, err := c.EncodePart("46\n\n7+8=15\n\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var prompt []int32
+	e := scripted{"rambling", func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
+		list := completions(r.N, len(turn))
+		for i := range list {
+			copy(list[i].Tokens, turn)
+			list[i].Logprobs[0] = -float32(r.Temperature) // so that the probe sees that they depend on it
+		}
+		prompt = r.Prompt
+		return list, nil
+	}}
+	o := options()
+	o.Groups, o.InFlight, o.Sampling.MaxTokens = 1, 4, 64
+	table := newTable(t, nil)
+	work(t, o, made, c, []engine.Engine{e}, table)
+	if text := c.Decode(prompt); strings.Count(text, "\n\n") != 2 || !strings.HasSuffix(text, "=") {
+		t.Errorf("the prompt is %q, want two examples before the question", text)
+	}
+	for _, d := range held(t, table) {
+		r := d.Rollout
+		n := 0
+		for _, m := range r.Mask {
+			n += int(m)
+		}
+		if n != len("46\n\n") || r.Text != "46" || r.Truncated || len(r.Logprobs) != len(r.Tokens) {
+			t.Errorf("%d tokens were kept of %q, text %q, truncated %t", n, c.Decode(turn), r.Text, r.Truncated)
+		}
 	}
 }

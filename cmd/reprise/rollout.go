@@ -205,9 +205,17 @@ func reloader(command, name string) func(context.Context, engine.Weights) error 
 func (c *rolloutCommand) summarise(s worker.Stats) {
 	fmt.Printf("%d groups of %d inserted, %d tokens, in %.1f s; mean reward %.3f\n", s.Groups, c.Group, s.Tokens, s.Seconds,
 		s.Reward)
-	if s.Truncated+s.TooOld+s.Cut+s.Continued > 0 {
-		fmt.Printf("%d rollouts truncated, %d too old for the table; %d groups cut at the deadline; %d completions "+
-			"aborted and continued\n", s.Truncated, s.TooOld, s.Cut, s.Continued)
+	for _, count := range []struct {
+		n    int64
+		text string
+	}{
+		{s.Truncated, "%d rollouts were truncated"}, {s.TooOld, "%d rollouts were too old for the table"},
+		{s.Cut, "%d groups were cut at the deadline"}, {s.TooLong, "%d groups had a prompt that leaves no room"},
+		{s.Continued, "%d completions were aborted and went on"},
+	} {
+		if count.n > 0 {
+			fmt.Printf(count.text+"\n", count.n)
+		}
 	}
 	fmt.Printf("waited %.1f s for the gate\n", s.GateSeconds)
 	for _, e := range s.Engines {
