@@ -5,7 +5,7 @@ export GOEXPERIMENT := simd
 GO ?= go
 PKGS := ./...
 # Packages whose values are shared between goroutines, and the tests of run in which goroutines meet: make race runs all.
-SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./service/... ./client ./board
+SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./service/... ./client ./board ./worker ./internal/process
 SHARED_RUN := 'SameBytes|Service|Comparison|Interrupt|Share|Snapshot'
 # What one goroutine does, which the race detector slows down most: the first pass of make test runs it.
 SINGLE := NoDamageGoesUnnoticed|SalvageSaves|AFileThatVerifies|SpaceIsReused|ARebuiltTable|LargeBatchesThatWere
