@@ -212,10 +212,13 @@ func (e *vllm) Version(ctx context.Context) (rollout.Version, error) {
 }
 
 func (e *vllm) Load(ctx context.Context, w Weights) (err error) {
-	if err := e.post(ctx, "/pause?mode=keep", nil, nil); err != nil {
+	if err = e.post(ctx, "/pause?mode=keep", nil, nil); lacks(err) {
 		return e.devMode(err)
 	}
 	defer func() { err = errors.Join(err, e.post(context.WithoutCancel(ctx), "/resume", nil, nil)) }()
+	if err != nil { // its answer may be lost, so that it is paused all the same
+		return err
+	}
 	err = e.post(ctx, "/collective_rpc", map[string]any{"method": "reload_weights",
 		"kwargs": map[string]string{"weights_path": w.Folder}}, nil)
 	if err != nil {

@@ -29,7 +29,7 @@ type server struct {
 
 func newServer(o Options) *server {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 1024 // requests in flight; each has a connection
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 1024 // requests in flight; each has a connection
 	transport.Proxy = nil
 	return &server{options: o, client: &http.Client{Transport: transport}}
 }
@@ -69,7 +69,7 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%s%s: %w: %w", s, path, ErrUnavailable, err)
+		return fmt.Errorf("%s%s: %w: %w", s, path, errLost, err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
@@ -77,7 +77,7 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil: // it ended in the middle
-		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, ErrUnavailable, err)
+		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, errLost, err)
 	case len(text) > mostAnswer:
 		return fmt.Errorf("%s%s: the answer has more than %d bytes: ask for fewer or shorter completions", s, path,
 			mostAnswer)
@@ -91,6 +91,15 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 			s.options.Dialect, err)
 	}
 	return nil
+}
+
+// errLost is the error of a server that cannot be reached, or whose answer ended in the middle: it may have ended.
+var errLost = fmt.Errorf("%w: no connection", ErrUnavailable)
+
+// Refused reports whether an error is a server's refusal of the request itself, which would be refused again.
+func Refused(err error) bool {
+	var status *statusError
+	return errors.As(err, &status) && status.status/100 == 4 && status.status != http.StatusTooManyRequests
 }
 
 // statusError is an answer with an error's status.
@@ -168,7 +177,7 @@ func (v *ownVersion) each(
 		list[i].Versions = slices.Repeat([]rollout.Version{v.now}, len(list[i].Tokens))
 	}
 	v.mu.RUnlock()
-	if errors.Is(err, ErrUnavailable) { // it may come back with the weights that it started with
+	if errors.Is(err, errLost) { // it may come back with the weights that it started with
 		v.mu.Lock()
 		v.now = v.initial
 		v.mu.Unlock()
@@ -210,7 +219,7 @@ func (v *ownVersion) version() rollout.Version {
 
 func (v *ownVersion) load(ctx context.Context, w Weights) error {
 	if v.reload == nil {
-		return errors.New("weights: the server cannot take them by HTTP: give a command that starts it with other weights")
+		return errors.New("this server cannot load weights over HTTP: want a command that does (--reload)")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -95,7 +95,7 @@ func (e *llamacpp) once(ctx context.Context, r Request) (Completion, error) {
 	if n := len(c.Logprobs); n < len(c.Tokens) {
 		// llama.cpp leaves out tokens that do not complete a character: the completion ends before the first.
 		if c.Tokens, c.Finish = c.Tokens[:n], Length; n == 0 {
-			return c, fmt.Errorf("%s: %w: %w: ask again", e, ErrUnavailable, errPartial)
+			return c, fmt.Errorf("%s: %w", e, errPartial)
 		}
 	}
 	c.cut(r.Stop)

@@ -36,8 +36,9 @@ const (
 )
 
 // Publish makes a version of the weights a folder below dir, which write fills: DIR/v7 is version 7. It appears under
-// that name once it is whole and on the disk; one of that version that was there goes. Of the versions that were
-// published, the newest keep stay, at least 1: engines may be reading the one before.
+// that name once it is whole and on the disk, in place of one of that version. Publish then removes all but the newest
+// keep versions; want 2 or more, because an engine may still be reading the one before. It refuses a folder with newer
+// versions: they are of another run, and engines would take them.
 //
 // A trainer first publishes a version, then advances its table to it. So whoever sees a version in the table finds its
 // folder, or a newer one.
@@ -46,6 +47,16 @@ func Publish(dir string, v rollout.Version, keep int, write func(folder string) 
 	absolute, err := filepath.Abs(place)
 	if err != nil {
 		return Weights{}, err
+	}
+	list, err := published(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Weights{}, err
+	}
+	for _, other := range list {
+		if other > v {
+			return Weights{}, fmt.Errorf("publish version %d: %s has version %d, of another run: remove its versions, or "+
+				"publish elsewhere", v, dir, other)
+		}
 	}
 	part := place + partSuffix
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
@@ -59,7 +70,7 @@ func Publish(dir string, v rollout.Version, keep int, write func(folder string) 
 		err = errors.Join(os.RemoveAll(place), os.Rename(part, place), disk.SyncFolder(dir))
 	}
 	if err == nil {
-		err = removeOld(dir, keep)
+		err = removeOld(dir, max(keep, 1))
 	}
 	if err != nil {
 		return Weights{}, fmt.Errorf("publish version %d: %w", v, errors.Join(err, os.RemoveAll(part)))
@@ -78,7 +89,7 @@ func writeManifest(folder string, v rollout.Version) error {
 		if err != nil {
 			return err
 		}
-		m.Files[filepath.ToSlash(name)], err = digest(path, (*os.File).Sync)
+		m.Files[filepath.ToSlash(name)], err = syncAndDigest(path)
 		return err
 	})
 	if err != nil {
@@ -91,8 +102,8 @@ func writeManifest(folder string, v rollout.Version) error {
 	return disk.WriteFile(filepath.Join(folder, ManifestFile), append(text, '\n'))
 }
 
-// digest reads a file, and then calls after.
-func digest(path string, after func(*os.File) error) (manifestFile, error) {
+// syncAndDigest makes a file survive a loss of power, and reads it.
+func syncAndDigest(path string) (manifestFile, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return manifestFile{}, err
@@ -101,7 +112,7 @@ func digest(path string, after func(*os.File) error) (manifestFile, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, f)
 	if err == nil {
-		err = after(f)
+		err = f.Sync()
 	}
 	return manifestFile{Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }
@@ -131,9 +142,18 @@ func removeOld(dir string, keep int) error {
 				newer++
 			}
 		}
-		if newer >= max(keep, 1) {
+		if newer >= keep {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, versionPrefix+strconv.Itoa(int(v)))))
 		}
+	}
+	return err
+}
+
+// RemovePublished removes all versions from a folder.
+func RemovePublished(dir string) error {
+	err := removeOld(dir, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }
@@ -176,31 +196,4 @@ func readManifest(folder string) (m manifest, err error) {
 		return m, fmt.Errorf("read %s: %w", path, err)
 	}
 	return m, nil
-}
-
-// Check compares a published folder with its manifest: a copy to another machine may have been cut short.
-func (w Weights) Check() error {
-	m, err := readManifest(w.Folder)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(w.Folder, ManifestFile)
-	if m.Version != w.Version {
-		return fmt.Errorf("%s is of version %d, the folder's name says %d: publish it again", path, m.Version, w.Version)
-	}
-	for name, want := range m.Files {
-		if !filepath.IsLocal(filepath.FromSlash(name)) {
-			return fmt.Errorf("%s names %q: want files of this folder", path, name)
-		}
-		file := filepath.Join(w.Folder, filepath.FromSlash(name))
-		got, err := digest(file, func(*os.File) error { return nil })
-		if err != nil {
-			return err
-		}
-		if got != want {
-			return fmt.Errorf("%s has %d bytes with SHA-256 %.12s…: its manifest says %d with %.12s…: copy or publish it "+
-				"again", file, got.Bytes, got.SHA256, want.Bytes, want.SHA256)
-		}
-	}
-	return nil
 }

@@ -155,12 +155,12 @@ func (e *sglang) Version(ctx context.Context) (rollout.Version, error) {
 // Load pauses by retraction. Paused in place, SGLang holds back the token that it is sampling and labels it with the
 // new version, and it cannot drop the keys and values that the old weights computed.
 func (e *sglang) Load(ctx context.Context, w Weights) (err error) {
+	defer func() { // also if the answer to the pause is lost
+		err = errors.Join(err, e.post(context.WithoutCancel(ctx), "/continue_generation", struct{}{}, nil))
+	}()
 	if err := e.post(ctx, "/pause_generation", map[string]string{"mode": "retract"}, nil); err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, e.post(context.WithoutCancel(ctx), "/continue_generation", struct{}{}, nil))
-	}()
 	var answer struct {
 		Success bool   `json:"success"`
 		Message string `json:"message"`

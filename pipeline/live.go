@@ -51,6 +51,7 @@ type Live struct {
 	parts   LiveParts
 	version rollout.Version
 	state   LiveState
+	began   LiveState        // the state to go on from
 	batches []*rollout.Batch // of the latest update
 
 	waiting context.Context // ends with Stop
@@ -69,7 +70,7 @@ func NewLive(opts Options, parts LiveParts, state LiveState) (*Live, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	l := &Live{opts: opts, parts: parts, state: state, version: parts.Learner.Weights().Version}
+	l := &Live{opts: opts, parts: parts, state: state, began: state, version: parts.Learner.Weights().Version}
 	l.waiting, l.stop = context.WithCancel(context.Background())
 	return l, nil
 }
@@ -86,8 +87,10 @@ func (l *Live) Finished() bool { return l.opts.finished(l.version) }
 // State returns what NewLive takes to go on. It must not be called while Run takes an update.
 func (l *Live) State() LiveState { return l.state }
 
-// Wall returns the real time of learning.
-func (l *Live) Wall() Wall { return Wall{Learn: time.Duration(l.state.Busy * float64(time.Second))} }
+// Wall returns the real time of learning since the Live was made.
+func (l *Live) Wall() Wall {
+	return Wall{Learn: time.Duration((l.state.Busy - l.began.Busy) * float64(time.Second))}
+}
 
 // Run publishes the weights that it begins with, and takes updates until a limit is reached, or the run is stopped, or
 // something fails. In the first two cases it returns nil.
@@ -95,6 +98,13 @@ func (l *Live) Run(ctx context.Context) error {
 	if err := l.publish(ctx, l.parts.Learner.Weights()); err != nil {
 		return err
 	}
+	if err := l.takeUpdates(ctx); err != nil {
+		return err
+	}
+	return l.parts.Feed.Settle(ctx) // of a batch with updates to come
+}
+
+func (l *Live) takeUpdates(ctx context.Context) error {
 	for !l.Finished() && l.waiting.Err() == nil {
 		began := time.Now()
 		if !l.opts.reusesBatch(int(l.version)) || l.batches == nil {

@@ -89,7 +89,7 @@ func TestALiveRunPublishesBeforeItAdvances(t *testing.T) {
 	want := []string{"publish 0", "advance 0",
 		"sample 8", "step at staleness 1", "report", "advance 1", "record 1",
 		"step at staleness 2", "report", "publish 2", "advance 2", "record 2", "settle",
-		"sample 8", "step at staleness 1", "report", "advance 3", "record 3"}
+		"sample 8", "step at staleness 1", "report", "advance 3", "record 3", "settle"}
 	if !slices.Equal(f.calls, want) {
 		t.Errorf("calls\n%s\nwant\n%s", strings.Join(f.calls, ", "), strings.Join(want, ", "))
 	}

@@ -26,15 +26,15 @@ type Live struct {
 	// RolloutCost is mu: the seconds of an engine per rollout over those of the trainer per rollout it trained on.
 	RolloutCost Number `json:"rollout_cost"`
 
-	Measured    Pace       `json:"measured"`
-	Foretold    []Foretold `json:"foretold"` // by the schedule without a model
-	Restarts    Restarts   `json:"restarts"` // of processes that ended by themselves
-	Failures    int64      `json:"failures"` // requests to engines that were repeated
-	TooOld      int64      `json:"too_old"`  // rollouts that left the table at once
-	CutGroups   int64      `json:"cut_groups"`
-	Truncated   int64      `json:"truncated"`
-	LoadSeconds float64    `json:"load_seconds"` // of taking weights, over all engines
-	Lacks       []string   `json:"lacks"`        // of engines, accepted by --degraded
+	Measured    Pace         `json:"measured"`
+	Predicted   []Prediction `json:"predicted"` // by the schedule without a model
+	Restarts    Restarts     `json:"restarts"`  // of processes that ended by themselves
+	Failures    int64        `json:"failures"`  // requests to engines that were repeated
+	TooOld      int64        `json:"too_old"`   // rollouts that left the table at once
+	CutGroups   int64        `json:"cut_groups"`
+	Truncated   int64        `json:"truncated"`
+	LoadSeconds float64      `json:"load_seconds"` // of taking weights, over all engines
+	Lacks       []string     `json:"lacks"`        // of engines, accepted by --degraded
 }
 
 // Restarts counts the starts of each process after its first.
@@ -59,8 +59,8 @@ type Pace struct {
 	MostStale      Number `json:"most_stale"`
 }
 
-// Foretold is the pace of the schedule without a model at a rollout cost.
-type Foretold struct {
+// Prediction is the pace of the schedule without a model at a rollout cost.
+type Prediction struct {
 	By          string `json:"by"` // configured or measured
 	RolloutCost Number `json:"rollout_cost"`
 	Pace
@@ -78,11 +78,11 @@ func ReadLive(dir string) (*Live, error) {
 	return l, readJSON(filepath.Join(dir, LiveFile), l, &l.Format)
 }
 
-// Columns and Rows are the pace as a table: measured, and foretold at each rollout cost.
+// Columns and Rows are the pace as a table: measured, and predicted at each rollout cost.
 func (l *Live) Columns() []string {
 	list := []string{"", "Measured"}
-	for _, f := range l.Foretold {
-		list = append(list, "Foretold at "+f.By+" μ")
+	for _, f := range l.Predicted {
+		list = append(list, "Predicted at "+f.By+" μ")
 	}
 	return list
 }
@@ -92,21 +92,21 @@ func (l *Live) Rows() [][]string {
 	share := func(n Number) string { return formatKnown(n, 100, "%.0f%%") }
 	plain := func(n Number) string { return formatKnown(n, 1, "%.2f") }
 	rows := [][]string{{"Rollout cost μ", plain(l.RolloutCost)}}
-	for _, f := range l.Foretold {
+	for _, f := range l.Predicted {
 		rows[0] = append(rows[0], plain(f.RolloutCost))
 	}
 	for _, q := range []struct {
 		name  string
 		value func(Pace) string
 	}{
-		{"Engines without work", func(p Pace) string { return share(p.EnginesStalled) }},
+		{"Engines idle", func(p Pace) string { return share(p.EnginesStalled) }},
 		{"Trainer waiting", func(p Pace) string { return share(p.TrainerStalled) }},
 		{"Replay ratio", func(p Pace) string { return plain(p.ReplayRatio) }},
 		{"Mean staleness, versions", func(p Pace) string { return plain(p.Staleness) }},
 		{"Greatest staleness", func(p Pace) string { return formatKnown(p.MostStale, 1, "%.0f") }},
 	} {
 		row := []string{q.name, q.value(l.Measured)}
-		for _, f := range l.Foretold {
+		for _, f := range l.Predicted {
 			row = append(row, q.value(f.Pace))
 		}
 		rows = append(rows, row)
@@ -137,9 +137,9 @@ func (l *Live) Troubles() (list []string) {
 		n    int64
 		text string
 	}{
-		{l.Failures, "%d requests to engines failed and were repeated."},
-		{l.TooOld, "%d rollouts were older than the table allows and left at once."},
-		{l.CutGroups, "%d groups were cut at the deadline."},
+		{l.Failures, "Requests to engines that failed and were repeated: %d."},
+		{l.TooOld, "Rollouts older than the table allows, which left at once: %d."},
+		{l.CutGroups, "Groups cut at the deadline: %d."},
 	} {
 		if t.n > 0 {
 			list = append(list, fmt.Sprintf(t.text, t.n))

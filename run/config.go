@@ -215,7 +215,7 @@ func Default() Config {
 type Live struct {
 	// processes of `reprise engine serve` that up starts [2, or 0 with addresses]
 	Engines int `yaml:"engines"`
-	// engines that run already, DIALECT+http://HOST:PORT
+	// engines that run already, vllm+http://HOST:PORT or sglang+http://HOST:PORT
 	Addresses []string `yaml:"addresses"`
 	Rows      int      `yaml:"rows"`      // completions decoded at once in each engine that up starts
 	InFlight  int      `yaml:"in_flight"` // rollouts being generated at once over all engines [rows x engines]

@@ -31,8 +31,9 @@ func (l Live) validate() error {
 	var p option.Problems
 	p.Check(l.Engines >= 0 && l.Engines <= 1024, "engines", l.Engines, "0 (the default) to 1024")
 	for _, a := range l.Addresses {
-		_, err := engine.Parse(a)
-		p.Check(err == nil, "addresses", a, "DIALECT+http://HOST:PORT, for example vllm+http://127.0.0.1:8000")
+		o, err := engine.Parse(a)
+		p.Check(err == nil && (o.Dialect == engine.VLLM || o.Dialect == engine.SGLang), "addresses", a,
+			"vllm+http://HOST:PORT or sglang+http://HOST:PORT: others cannot take weights")
 	}
 	p.Check(l.Rows >= 1 && l.Rows <= 4096, "rows", l.Rows, "1 to 4096")
 	p.Check(l.InFlight >= 0, "in_flight", l.InFlight, "0 (rows x engines) or more")
@@ -50,6 +51,7 @@ func (c Config) validateLive() error {
 	p.Check(c.Pipeline.Trainers == 1, "pipeline.trainers", c.Pipeline.Trainers, "1 on the real clock: the trainer is one "+
 		"process")
 	p.Check(c.Pipeline.Mode != pipeline.Sync, "pipeline.mode", c.Pipeline.Mode, "%s on the real clock", pipeline.Async)
+	p.Check(c.Replay.Unit != replay.UnitStep, "replay.unit", c.Replay.Unit, "rollout or group on the real clock")
 	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction, "0 on the real clock, where workers choose "+
 		"the prompts")
 	return p.Err()
@@ -85,6 +87,9 @@ func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable
 // prepare makes the table and, for a run that begins, sees to it that it is as new.
 func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
 	if begins && c.remote.Replace {
+		if err := engine.RemovePublished(c.remote.Publish); err != nil {
+			return err
+		}
 		if err := t.client.Drop(ctx, t.table.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
 			return err
 		}
@@ -119,8 +124,12 @@ func (c Config) gate() *wire.Gate {
 	if c.Replays() {
 		perUpdate = c.pipelineOptions().WithDefaults().NewPerUpdate()
 	}
-	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness}
+	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness, GrantSeconds: longestGroup}
 }
+
+// longestGroup is for how many seconds the gate counts a group as under way that never comes, as when its worker was
+// killed. A group that takes longer counts when it is inserted.
+const longestGroup = 120
 
 // Sample leases a batch, and waits for it.
 func (t *liveTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {

@@ -41,7 +41,7 @@ func metric[T any](kind prometheus.ValueType, name, help string, value func(*T) 
 
 func numbers() []number[Stats] {
 	return []number[Stats]{
-		metric(gauge, "version", "Version of the weights that the table was last told.",
+		metric(gauge, "version", "Table version last seen.",
 			func(s *Stats) float64 { return float64(s.Version) }),
 		metric(counter, "inserted_groups_total", "Groups inserted.", func(s *Stats) float64 { return float64(s.Groups) }),
 		metric(counter, "inserted_rollouts_total", "Rollouts inserted.",

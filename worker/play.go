@@ -14,7 +14,7 @@ import (
 
 // Why a group was not generated.
 var (
-	errDeadline = errors.New("the deadline of the group is over")
+	errDeadline = errors.New("group deadline exceeded")
 	errTooLong  = errors.New("the prompt leaves no room for a completion")
 )
 

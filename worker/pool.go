@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -22,18 +23,22 @@ type pool struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when an engine becomes ready, or has room
+	changed chan struct{} // closed when an engine becomes ready, or there are newer weights
 	newest  engine.Weights
+
+	looked chan struct{} // closed when somebody has looked for weights
 }
 
 // member is one engine. The pool's mutex guards what follows engine.
 type member struct {
 	engine engine.Engine
 
-	ready  bool
-	broken chan struct{} // closed when a request found the engine unavailable
-	stats  EngineStats
-	since  time.Time // when it was last given work while it had none
+	ready   bool
+	ours    bool            // it has, or has had, a version that was published for this table
+	working context.Context // of its requests, ends when it is withdrawn; nil before it was ready
+	stop    context.CancelFunc
+	stats   EngineStats
+	since   time.Time // when it was last given work while it had none
 }
 
 // EngineStats is what a worker knows of an engine.
@@ -53,7 +58,7 @@ type EngineStats struct {
 }
 
 func newPool(engines []engine.Engine, log *slog.Logger) *pool {
-	p := &pool{changed: make(chan struct{}), log: log, newest: engine.Weights{Version: rollout.NoVersion}}
+	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), log: log, newest: engine.Weights{Version: rollout.NoVersion}}
 	for _, e := range engines {
 		p.members = append(p.members, &member{engine: e, stats: EngineStats{Engine: e.String()}})
 	}
@@ -66,8 +71,9 @@ func (p *pool) announce() {
 	p.changed = make(chan struct{})
 }
 
-// take returns the ready engine with the fewest completions, and counts n more. It waits for one.
-func (p *pool) take(ctx context.Context, n int) (*member, error) {
+// take returns the ready engine with the fewest completions, and counts n more. It waits for one. working ends when the
+// engine is withdrawn.
+func (p *pool) take(ctx context.Context, n int) (m *member, working context.Context, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -82,7 +88,7 @@ func (p *pool) take(ctx context.Context, n int) (*member, error) {
 				best.since = time.Now()
 			}
 			best.stats.Outstanding += n
-			return best, nil
+			return best, best.working, nil
 		}
 		changed := p.changed
 		p.mu.Unlock()
@@ -92,7 +98,7 @@ func (p *pool) take(ctx context.Context, n int) (*member, error) {
 		}
 		p.mu.Lock()
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
@@ -113,39 +119,44 @@ func (p *pool) put(m *member, n int, made []engine.Completion, err error) {
 		return
 	}
 	m.stats.Failures++
-	if errors.Is(err, engine.ErrUnavailable) && m.ready {
+	if !engine.Refused(err) && m.ready {
+		m.withdraw()
+		p.log.Warn("an engine failed; its requests go to others until it is healthy", "engine", m.stats.Engine, "error", err)
+	}
+}
+
+// withdraw takes an engine out of use, and ends its requests. The mutex is held.
+func (m *member) withdraw() {
+	if m.ready {
 		m.ready = false
-		close(m.broken)
-		p.log.Warn("engine is not available; its requests go to others", "engine", m.stats.Engine, "error", err)
+		m.stop()
 	}
 }
 
 const (
 	shortestPause = 50 * time.Millisecond
 	longestPause  = 5 * time.Second
-	mostFailures  = 5 // of a request, or of a load, by answers that say more than that the engine is not available
+	mostRefusals  = 5  // of a request, or of a load
+	mostErrors    = 20 // of a request in a row that are no refusals: they take minutes
+	healthEvery   = 10 * time.Second
+	healthTimeout = 30 * time.Second
+	mostUnhealthy = 2           // answers in a row after which an engine that is busy is withdrawn
+	settled       = time.Second // an engine that was ready for less is tried less often
 )
 
 // pause waits for an attempt after the first, twice as long each time.
 func pause(ctx context.Context, attempt int) error {
-	t := time.NewTimer(min(shortestPause<<min(attempt, 10), longestPause))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return sleep(ctx, min(shortestPause<<min(attempt, 10), longestPause))
 }
 
 // generate makes a request of any engine, and repeats it while engines fail. Only the answer counts that it returns.
 func (p *pool) generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
-	for refused := 0; ; {
-		m, err := p.take(ctx, r.N)
+	for refused, failed := 0, 0; ; {
+		m, working, err := p.take(ctx, r.N)
 		if err != nil {
 			return nil, err
 		}
-		made, err := m.engine.Generate(ctx, r)
+		made, err := m.generate(ctx, working, r)
 		if ctx.Err() != nil {
 			p.put(m, r.N, nil, nil)
 			return nil, ctx.Err()
@@ -154,15 +165,32 @@ func (p *pool) generate(ctx context.Context, r engine.Request) ([]engine.Complet
 		switch {
 		case err == nil:
 			return made, nil
+		case engine.Refused(err):
+			refused++
 		case !errors.Is(err, engine.ErrUnavailable):
-			if refused++; refused == mostFailures {
-				return nil, fmt.Errorf("%d times in a row: %w", refused, err)
-			}
-			if err := pause(ctx, refused); err != nil {
-				return nil, err
-			}
+			failed++
+		default:
+			continue // take waits until an engine is ready
+		}
+		if refused == mostRefusals || failed == mostErrors {
+			return nil, fmt.Errorf("%s: %w", words.Plural(refused+failed, "attempt"), err)
+		}
+		if err := pause(ctx, refused+failed); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// generate makes a request that ends when the engine is withdrawn, as one that does not answer any more.
+func (m *member) generate(ctx, working context.Context, r engine.Request) ([]engine.Completion, error) {
+	during, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(working, cancel)()
+	made, err := m.engine.Generate(during, r)
+	if err != nil && ctx.Err() == nil && during.Err() != nil {
+		return nil, fmt.Errorf("%s: %w: it does not answer", m.engine, engine.ErrUnavailable)
+	}
+	return made, err
 }
 
 // complete makes n completions of at most so many tokens. One that its engine aborts is continued where it ended, by
@@ -236,44 +264,55 @@ func (p *pool) tend(
 			}
 		}
 	}
+	select {
+	case <-p.looked:
+	case <-ctx.Done():
+	}
 	for failures := 0; ctx.Err() == nil; {
 		err := p.prepare(ctx, m)
-		switch {
-		case err == nil:
-			failures = 0
-			p.attend(ctx, m)
-		case ctx.Err() != nil:
-		case !errors.Is(err, engine.ErrUnavailable) && failures >= mostFailures:
-			return fmt.Errorf("%d times in a row: %w", failures, err)
-		default:
-			p.withdraw(m)
-			failures++
-			p.log.Debug("engine is not ready", "engine", m.stats.Engine, "error", err)
-			_ = pause(ctx, failures) // its error is the context's
+		began := time.Now()
+		if err == nil {
+			if ready := p.attend(ctx, m); ready || time.Since(began) > settled {
+				failures = 0
+				continue
+			}
+		} else if errors.Is(err, errLoad) && failures >= mostRefusals {
+			return fmt.Errorf("%s: %w", words.Plural(failures, "attempt"), err)
 		}
+		p.mu.Lock()
+		m.withdraw()
+		p.mu.Unlock()
+		failures++
+		p.log.Debug("an engine is not ready", "engine", m.stats.Engine, "error", err)
+		_ = pause(ctx, failures) // its error is the context's
 	}
 	return nil
 }
 
+// errLoad is the error of weights that an engine cannot take.
+var errLoad = errors.New("taking the weights")
+
 // prepare has a healthy engine take the newest weights, and makes it ready.
 func (p *pool) prepare(ctx context.Context, m *member) error {
-	if err := m.engine.Health(ctx); err != nil {
+	brief, stop := context.WithTimeout(ctx, healthTimeout)
+	defer stop()
+	if err := m.engine.Health(brief); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	weights := p.newest
 	p.mu.Unlock()
-	version, err := m.engine.Version(ctx)
+	version, err := m.engine.Version(brief)
 	if err != nil {
 		return err
 	}
-	if weights.Version > version {
+	if m.wants(weights, version) {
 		began := time.Now()
 		if err := m.engine.Load(ctx, weights); err != nil {
-			if p.outdated(weights) && errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%w: %w", engine.ErrUnavailable, err) // a newer version took its place meanwhile
+			if _, gone := os.Stat(weights.Folder); gone != nil || errors.Is(err, engine.ErrUnavailable) {
+				return err // a newer version took its place meanwhile, or the engine is away
 			}
-			return err
+			return fmt.Errorf("%w: %w", errLoad, err)
 		}
 		version = weights.Version
 		p.mu.Lock()
@@ -283,47 +322,53 @@ func (p *pool) prepare(ctx context.Context, m *member) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m.stats.Version = version
+	m.stats.Version, m.ours = version, m.ours || weights.Version != rollout.NoVersion
 	if !m.ready {
-		m.ready, m.broken = true, make(chan struct{})
+		m.ready = true
+		m.working, m.stop = context.WithCancel(context.Background())
 		p.announce()
 	}
 	return nil
 }
 
-func (p *pool) outdated(w engine.Weights) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.newest.Version > w.Version
+// wants reports whether an engine with a version needs others: newer ones, or, the first time, any others: what it has may
+// be of another run.
+func (m *member) wants(w engine.Weights, has rollout.Version) bool {
+	return w.Version > has || !m.ours && w.Version != rollout.NoVersion && w.Version != has
 }
 
-// attend returns when the engine needs something: newer weights, or to be healthy again.
-func (p *pool) attend(ctx context.Context, m *member) {
+// attend returns when the engine needs something: newer weights, and then it is ready, or to be healthy again.
+func (p *pool) attend(ctx context.Context, m *member) (ready bool) {
+	look := time.NewTicker(healthEvery)
+	defer look.Stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for m.ready && p.newest.Version <= m.stats.Version {
-		changed, broken := p.changed, m.broken
+	for unhealthy := 0; m.ready && !m.wants(p.newest, m.stats.Version) && ctx.Err() == nil; {
+		changed, working := p.changed, m.working
 		p.mu.Unlock()
+		var err error
 		select {
 		case <-changed:
-		case <-broken:
+		case <-working.Done():
 		case <-ctx.Done():
+		case <-look.C:
+			brief, stop := context.WithTimeout(ctx, healthTimeout)
+			if err = m.engine.Health(brief); err == nil {
+				unhealthy = 0
+			}
+			stop()
 		}
 		p.mu.Lock()
-		if ctx.Err() != nil {
-			return
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if unhealthy++; unhealthy == mostUnhealthy {
+			p.log.Warn("an engine does not answer; its requests go to others until it is healthy", "engine", m.stats.Engine,
+				"error", err)
+			m.withdraw()
 		}
 	}
-}
-
-// withdraw takes an engine out of use.
-func (p *pool) withdraw(m *member) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if m.ready {
-		m.ready = false
-		close(m.broken)
-	}
+	return m.ready
 }
 
 // use has all engines take a version of the weights, if it is newer than theirs.

@@ -227,7 +227,8 @@ func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, er
 
 // follow looks at the table's version, and has the engines take the newest weights up to it.
 func (w *Worker) follow(ctx context.Context, tick func()) error {
-	for {
+	looked := sync.OnceFunc(func() { close(w.pool.looked) })
+	for warned := false; ; {
 		info, err := w.table.Info(ctx)
 		if err != nil {
 			return ended(ctx, err)
@@ -240,10 +241,14 @@ func (w *Worker) follow(ctx context.Context, tick func()) error {
 			switch {
 			case err == nil:
 				w.pool.use(weights)
-			case !errors.Is(err, fs.ErrNotExist): // the trainer may publish its first version later
+			case !errors.Is(err, fs.ErrNotExist):
 				return err
+			case !warned: // the trainer may publish its first version later
+				warned = true
+				w.log.Warn("no weights are published yet; engines keep theirs", "error", err)
 			}
 		}
+		looked()
 		if err := sleep(ctx, w.options.Poll); err != nil {
 			return nil
 		}
@@ -374,21 +379,31 @@ func (w *Worker) giveBack(ctx context.Context, j job, err error) error {
 	return ended(ctx, err)
 }
 
+// longestAhead is how long a group waits for a table that has not reached its version.
+const longestAhead = time.Minute
+
 // insert puts a group into the table, once, however long the service takes.
 func (w *Worker) insert(ctx context.Context, j job, group []*rollout.Rollout) error {
-	for {
+	for began, warned := time.Now(), false; ; {
 		answer, err := w.table.InsertGroups(ctx, client.Insertion{Grant: j.number, GroupSize: len(group),
 			BatchID: fmt.Sprintf("worker-%s-%d", w.id, j.number)}, rollout.Group{Rollouts: group, Size: len(group)})
 		switch {
 		case err == nil:
 			w.count(group, answer)
 			return nil
-		case errors.Is(err, rollout.ErrAhead): // the engine had its weights before the table heard of them
-			if err := sleep(ctx, w.options.Poll); err != nil {
-				return nil
+		case errors.Is(err, rollout.ErrAhead) && time.Since(began) < longestAhead:
+			if !warned { // the engine had its weights before the table heard of them
+				warned = true
+				w.log.Warn("waiting until the table has the version of these rollouts", "error", err)
 			}
+			if err := sleep(ctx, w.options.Poll); err != nil {
+				return w.giveBack(ctx, j, err)
+			}
+		case errors.Is(err, rollout.ErrAhead):
+			return fmt.Errorf("for %v: %w: are the engine's weights of another run? start it with those of this run, or "+
+				"advance the table", longestAhead, err)
 		default:
-			return ended(ctx, err)
+			return w.giveBack(ctx, j, err)
 		}
 	}
 }

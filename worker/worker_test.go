@@ -768,3 +768,51 @@ func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
 		}
 	}
 }
+
+// reused is an engine that has weights of an earlier run, and fails its first requests.
+type reused struct {
+	scripted
+	loaded *atomic.Int32
+}
+
+func (e reused) Version(context.Context) (rollout.Version, error) {
+	return rollout.Version(e.loaded.Load()), nil
+}
+
+func (e reused) Load(_ context.Context, w engine.Weights) error {
+	e.loaded.Store(int32(w.Version))
+	return nil
+}
+
+// An engine that has a version of another run, above the table's, takes this run's before its first request.
+func TestAnEngineOfAnotherRunTakesTheWeights(t *testing.T) {
+	made, c := makeTask(t, "arithmetic")
+	dir := t.TempDir()
+	if _, err := engine.Publish(dir, 0, 2, func(string) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	e := reused{loaded: new(atomic.Int32)}
+	e.loaded.Store(40)
+	e.name = "reused"
+	e.generate = func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
+		list := completions(r.N, 3)
+		for i := range list {
+			list[i].Versions = slices.Repeat([]rollout.Version{rollout.Version(e.loaded.Load())}, 3)
+		}
+		return list, nil
+	}
+	o := options()
+	o.Groups, o.Weights = 4, dir
+	w, err := worker.New(o, made, c, []engine.Engine{e}, newTable(t, nil), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	until(t, "the groups", func() bool { return w.Stats().Groups == 4 })
+	stop()
+	if err := <-ended; err != nil || e.loaded.Load() != 0 {
+		t.Errorf("%v; the engine has version %d", err, e.loaded.Load())
+	}
+}

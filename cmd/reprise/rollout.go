@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -37,11 +38,12 @@ type rolloutCommand struct {
 	TopP        float64       `default:"1" help:"Nucleus, in (0, 1]; 1: off."`
 	MaxTokens   int           `default:"256" help:"Longest completion, or turn of an episode, in tokens."`
 	Positions   int           `help:"Longest rollout, in tokens. [the model's]"`
-	Groups      int           `help:"Start so many groups, and end with them; 0: go on until Ctrl-C."`
+	Groups      int           `help:"Stop after this many groups; 0: run until Ctrl-C."`
 	Deadline    time.Duration `help:"Cut groups that take longer than this, give them back to the gate, and count them. This leaves long rollouts out. [none]"`
 	OldestFirst bool          `help:"Insert groups in the order in which they were started, not in that in which they are finished."`
 	Weights     dir           `help:"Folder in which a trainer publishes versions of the weights, which the engines then take."`
-	Reload      text          `help:"Shell command that has a server take the weights that cannot by HTTP (llamacpp, openai); REPRISE_ENGINE, REPRISE_WEIGHTS and REPRISE_VERSION are in its environment."`
+	Reload      text          `help:"Shell command that loads weights into a server that cannot take them over HTTP (llamacpp, openai); REPRISE_ENGINE, REPRISE_WEIGHTS and REPRISE_VERSION are in its environment."`
+	KeyFile     file          `help:"File with the engines' API key."`
 	Name        text          `help:"The model's name at the engines, if they have several."`
 	Degraded    bool          `help:"Use engines that lack something, and say what is lost."`
 	Seed        uint64        `default:"1" help:"Seed of the prompts' order and the environments. What engines sample is not reproducible."`
@@ -170,12 +172,20 @@ func (c *rolloutCommand) task() (task.Task, error) {
 }
 
 func (c *rolloutCommand) engines() (list []engine.Engine, err error) {
+	key := ""
+	if c.KeyFile != "" {
+		text, err := os.ReadFile(string(c.KeyFile))
+		if err != nil {
+			return nil, fmt.Errorf("--key-file: %w", err)
+		}
+		key = strings.TrimSpace(string(text))
+	}
 	for _, text := range c.Engine {
 		o, err := engine.Parse(text)
 		if err != nil {
 			return nil, err
 		}
-		o.Model = string(c.Name)
+		o.Model, o.Token = string(c.Name), key
 		if c.Reload != "" {
 			o.Reload = reloader(string(c.Reload), text)
 		}
@@ -194,8 +204,9 @@ func reloader(command, name string) func(context.Context, engine.Weights) error 
 		shell := exec.CommandContext(ctx, "sh", "-c", command)
 		shell.Env = append(os.Environ(), "REPRISE_ENGINE="+name, "REPRISE_WEIGHTS="+w.Folder,
 			"REPRISE_VERSION="+strconv.Itoa(int(w.Version)))
-		if out, err := shell.CombinedOutput(); err != nil {
-			return fmt.Errorf("--reload: %s: %w: %s", command, err, out)
+		shell.Stdout, shell.Stderr = os.Stderr, os.Stderr // no pipes: a server that it starts may hold them open
+		if err := shell.Run(); err != nil {
+			return fmt.Errorf("--reload: %s: %w", command, err)
 		}
 		return nil
 	}

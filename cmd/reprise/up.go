@@ -26,6 +26,7 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/process"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
@@ -65,6 +66,8 @@ type up struct {
 
 	started []*process.Child // in the order of their start
 
+	before results.Live // what was measured before --resume
+
 	mu    sync.Mutex
 	past  worker.Stats // sums over workers that ended
 	work  worker.Stats // of the one that runs
@@ -80,21 +83,24 @@ func (c *upCommand) Run(ctx context.Context) error {
 	}
 	defer u.show.end()
 	err = u.run(ctx)
-	u.stop()
 	live, finished := u.live(), err == nil && ctx.Err() == nil
-	if finished {
-		u.foretell(ctx, live)
+	if !finished && err == nil {
+		u.show.note(os.Stderr, "stopping: the trainer ends its update and saves; a second Ctrl-C kills")
 	}
-	if _, unread := os.Stat(filepath.Join(c.Out, results.ConfigFile)); unread == nil {
+	u.stop()
+	resumable := run.Resumable(c.Out)
+	if resumable {
 		err = errors.Join(err, results.WriteLive(c.Out, live))
 	}
 	switch {
 	case err != nil:
 		return err
-	case !finished:
+	case !finished && resumable:
 		return interruption("stopped; continue with: reprise up --resume --out " + shellWord(c.Out))
+	case !finished:
+		return interruption("stopped before the first checkpoint: start again")
 	}
-	return u.finish(live)
+	return u.finish(context.WithoutCancel(ctx), live)
 }
 
 // prepare reads the configuration and readies the folder.
@@ -111,6 +117,9 @@ func (c *upCommand) prepare() (*up, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the configuration cannot be used:\n%w", err)
+	}
+	if l, err := results.ReadLive(c.Out); c.Resume && err == nil {
+		u.before = *l
 	}
 	if !c.Resume {
 		clearing := trainCommand{Out: c.Out, Force: c.Force}
@@ -219,8 +228,11 @@ func (u *up) reach(ctx context.Context) error {
 // train is the command of the trainer: it begins the run, or goes on from its last checkpoint.
 func (u *up) train() (*exec.Cmd, error) {
 	if run.Resumable(u.Out) {
-		return exec.Command(u.program, "train", "--resume", "--quiet", "--out", u.Out, "--buffer",
-			u.service+"/"+liveTable), nil
+		args := []string{"train", "--resume", "--quiet", "--out", u.Out, "--buffer", u.service + "/" + liveTable}
+		if u.Resume {
+			args = append(args, sets(u.Set)...)
+		}
+		return exec.Command(u.program, args...), nil
 	}
 	// one that ended before its first checkpoint has done nothing that would be lost
 	if err := os.Remove(filepath.Join(u.Out, results.ConfigFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -231,10 +243,17 @@ func (u *up) train() (*exec.Cmd, error) {
 	if u.Config != "" {
 		args = append(args, "-c", string(u.Config))
 	}
-	for _, s := range append(slices.Clone(u.Set), "pipeline.trainers=1", fmt.Sprintf("pipeline.workers=%d", u.engineCount())) {
-		args = append(args, "--set", s)
-	}
+	args = append(args, sets(u.Set)...)
+	args = append(args, sets([]string{"pipeline.trainers=1", fmt.Sprintf("pipeline.workers=%d", u.engineCount())})...)
 	return exec.Command(u.program, args...), nil
+}
+
+// sets returns assignments as flags.
+func sets(assignments []string) (flags []string) {
+	for _, a := range assignments {
+		flags = append(flags, "--set", a)
+	}
+	return flags
 }
 
 func (u *up) engineCount() int { return len(u.engines) + len(u.config.Live.Addresses) }
@@ -244,8 +263,18 @@ func (u *up) newest() (engine.Weights, error) {
 	return engine.Newest(filepath.Join(u.Out, weightsDir), math.MaxInt32)
 }
 
-// mostFailures is how often the trainer may end without an update in between before the run is given up.
+// mostFailures is how often in a row a process may end soon after its start, by itself, before the run is given up.
 const mostFailures = 5
+
+// failed returns the error of a process that cannot run, nil if there is none.
+func (u *up) failed() error {
+	for _, c := range u.started {
+		if s := c.State(); s.Failures >= mostFailures {
+			return u.gaveUp(c.Name, s.Err)
+		}
+	}
+	return nil
+}
 
 // await waits for the first published weights. It reports false if the context ended first.
 func (u *up) await(ctx context.Context, trainer *process.Child) (bool, error) {
@@ -256,7 +285,10 @@ func (u *up) await(ctx context.Context, trainer *process.Child) (bool, error) {
 			}
 		}
 		if s := trainer.State(); s.Err != nil && !run.Resumable(u.Out) {
-			return false, u.gaveUp(s.Err)
+			return false, u.gaveUp(trainerName, s.Err)
+		}
+		if err := u.failed(); err != nil {
+			return false, err
 		}
 		select {
 		case <-ctx.Done():
@@ -266,12 +298,12 @@ func (u *up) await(ctx context.Context, trainer *process.Child) (bool, error) {
 	}
 }
 
-// gaveUp is the error of a run whose trainer cannot go on, with the end of its log.
-func (u *up) gaveUp(err error) error {
-	path := filepath.Join(u.Out, logsDir, trainerName+".log")
+// gaveUp is the error of a process that cannot go on, with the end of its log.
+func (u *up) gaveUp(name string, err error) error {
+	path := filepath.Join(u.Out, logsDir, name+".log")
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return fmt.Errorf("the trainer %w; the end of %s:\n%s", err, path, strings.Join(lines[max(0, len(lines)-8):], "\n"))
+	return fmt.Errorf("%s: %w; the end of %s:\n%s", name, err, path, strings.Join(lines[max(0, len(lines)-8):], "\n"))
 }
 
 // serveNewest is the command of an engine, which begins with the newest weights.
@@ -309,9 +341,8 @@ func (u *up) readWorker(r io.Reader) error {
 	}()
 	for lines := json.NewDecoder(r); ; {
 		var s worker.Stats
-		if err := lines.Decode(&s); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil
-		} else if err != nil {
+		if err := lines.Decode(&s); err != nil { // it has ended, or printed something else
+			_, err = io.Copy(io.Discard, r)
 			return err
 		}
 		u.mu.Lock()
@@ -381,7 +412,7 @@ func (u *up) watch(ctx context.Context, trainer *process.Child) error {
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for failures, starts, before := 0, 1, 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -404,14 +435,8 @@ func (u *up) watch(ctx context.Context, trainer *process.Child) error {
 		if err := results.WriteLive(u.Out, u.live()); err != nil {
 			return err
 		}
-		if update.Update > before {
-			before, failures = update.Update, 0
-		}
-		if s := trainer.State(); s.Starts > starts {
-			starts = s.Starts
-			if failures++; failures == mostFailures {
-				return u.gaveUp(s.Err)
-			}
+		if err := u.failed(); err != nil {
+			return err
 		}
 	}
 }
@@ -428,16 +453,17 @@ func (u *up) status() string {
 		parts = append(parts, fmt.Sprintf("engine-%d %s", i+1, state))
 	}
 	for _, name := range u.restarts().Names() {
-		parts = append(parts, fmt.Sprintf("%s restarted %d times", name, u.restarts()[name]))
+		parts = append(parts, fmt.Sprintf("%s restarted %s", name, words.Plural(u.restarts()[name], "time")))
 	}
 	return strings.Join(parts, "; ")
 }
 
 func (u *up) restarts() results.Restarts {
 	r := make(results.Restarts)
+	maps.Copy(r, u.before.Restarts)
 	for _, c := range u.started {
 		if n := c.State().Starts - 1; n > 0 {
-			r[c.Name] = n
+			r[c.Name] += n
 		}
 	}
 	return r
@@ -468,7 +494,7 @@ func lastLine(path string, into any) bool {
 
 // stop ends all processes, those first that others do not need.
 func (u *up) stop() {
-	const patience = 30 * time.Second
+	const patience, trainersPatience = 30 * time.Second, time.Hour // the trainer ends its update
 	byName := make(map[string]*process.Child)
 	for _, c := range u.started {
 		byName[c.Name] = c
@@ -480,7 +506,10 @@ func (u *up) stop() {
 		}
 	}
 	for _, name := range append(order, "service") {
-		if c := byName[name]; c != nil {
+		switch c := byName[name]; {
+		case c != nil && name == trainerName:
+			c.Stop(trainersPatience)
+		case c != nil:
 			c.Stop(patience)
 		}
 	}
@@ -488,12 +517,16 @@ func (u *up) stop() {
 
 // live returns what is measured so far.
 func (u *up) live() *results.Live {
-	s := u.worked()
-	l := &results.Live{Engines: u.engineCount(), Rollouts: s.Rollouts, GateSeconds: s.GateSeconds, Restarts: u.restarts(),
-		TooOld: s.TooOld, CutGroups: s.Cut, Truncated: s.Truncated}
+	s, b := u.worked(), u.before
+	l := &results.Live{Engines: u.engineCount(), Rollouts: b.Rollouts + s.Rollouts, GateSeconds: b.GateSeconds + s.GateSeconds,
+		Restarts: u.restarts(), TooOld: b.TooOld + s.TooOld, CutGroups: b.CutGroups + s.Cut,
+		Truncated: b.Truncated + s.Truncated, Seconds: b.Seconds, EngineSeconds: b.EngineSeconds, Failures: b.Failures,
+		LoadSeconds: b.LoadSeconds}
+	u.mu.Lock()
 	if !u.began.IsZero() {
-		l.Seconds = time.Since(u.began).Seconds()
+		l.Seconds += time.Since(u.began).Seconds()
 	}
+	u.mu.Unlock()
 	for _, e := range s.Engines {
 		l.EngineSeconds += e.BusySeconds
 		l.Failures += e.Failures
@@ -514,21 +547,17 @@ func (u *up) live() *results.Live {
 		TrainerStalled: results.Num(1 - l.TrainerSeconds/last.Clock),
 		ReplayRatio:    last.ReplayRatio, Staleness: last.StalenessMean,
 	}
-	if sum, err := results.ReadSummary(u.Out); err == nil && sum != nil {
-		l.Measured.Staleness = sum.Staleness.Mean()
-		l.Measured.MostStale = results.Num(float64(sum.Staleness.Max()))
-	}
 	return l
 }
 
-// foretell runs the schedule without a model at the configured and at the measured rollout cost.
-func (u *up) foretell(ctx context.Context, l *results.Live) {
+// predict runs the schedule without a model at the configured and at the measured rollout cost.
+func (u *up) predict(ctx context.Context, l *results.Live) {
 	config, err := run.LoadFolder(u.Out, nil)
 	if err != nil {
 		return
 	}
 	schedule, table := config.Schedule()
-	for _, f := range []results.Foretold{{By: "configured", RolloutCost: results.Num(schedule.RolloutCost)},
+	for _, f := range []results.Prediction{{By: "configured", RolloutCost: results.Num(schedule.RolloutCost)},
 		{By: "measured", RolloutCost: l.RolloutCost}} {
 		held := config.Live.MaxStaleness != nil && config.Replays() // by the gate, to the configured pace
 		if !f.RolloutCost.Known() || held && f.By == "measured" {
@@ -548,7 +577,7 @@ func (u *up) foretell(ctx context.Context, l *results.Live) {
 		n := int(max(perUpdate, float64(o.Group)) * batches)
 		r, err := sim.Trial{Options: o, Buffer: buffer, Rollouts: n, Skip: n / 4}.Run(ctx)
 		if err != nil {
-			u.show.note(os.Stderr, fmt.Sprintf("the schedule at mu %.3g could not be foretold: %v", o.RolloutCost, err))
+			u.show.note(os.Stderr, fmt.Sprintf("the schedule at mu %.3g could not be predicted: %v", o.RolloutCost, err))
 			continue
 		}
 		histogram := results.Histogram{}
@@ -558,15 +587,20 @@ func (u *up) foretell(ctx context.Context, l *results.Live) {
 		f.Pace = results.Pace{EnginesStalled: results.Num(r.WorkersStalled()), TrainerStalled: results.Num(r.TrainersStalled()),
 			ReplayRatio: results.Num(r.ReplayRatio()), Staleness: histogram.Mean(),
 			MostStale: results.Num(float64(histogram.Max()))}
-		l.Foretold = append(l.Foretold, f)
+		l.Predicted = append(l.Predicted, f)
 	}
 }
 
 // finish puts what was measured into the summary and the report, and says it.
-func (u *up) finish(l *results.Live) error {
+func (u *up) finish(ctx context.Context, l *results.Live) error {
 	sum, err := results.ReadSummary(u.Out)
 	if err != nil || sum == nil {
 		return errors.Join(err, errors.New("the trainer has ended without a summary"))
+	}
+	l.Measured.Staleness, l.Measured.MostStale = sum.Staleness.Mean(), results.Num(float64(sum.Staleness.Max()))
+	u.predict(ctx, l)
+	if err := results.WriteLive(u.Out, l); err != nil {
+		return err
 	}
 	sum.RolloutCostMeasured, sum.Live = l.RolloutCost, l
 	if err := results.WriteSummary(u.Out, sum); err != nil {

@@ -95,7 +95,7 @@ func statistics(t *testing.T, dir string) (s wire.TableStatistics) {
 	return s
 }
 
-// A run on the real clock ends with its budget, says what it measured beside what was foretold, and is continued after
+// A run on the real clock ends with its budget, says what it measured beside what was predicted, and is continued after
 // Ctrl-C.
 func TestUp(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestUp(t *testing.T) {
 	if code := awaitEnd(t, c, out); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
-	for _, want := range []string{"Foretold at configured μ", "Trainer waiting", "24 updates (budget)", "for each that it trains on"} {
+	for _, want := range []string{"Predicted at configured μ", "Trainer waiting", "24 updates (budget)", "for each that it trains on"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -124,7 +124,7 @@ func TestUp(t *testing.T) {
 	}
 	l := sum.Live
 	if stopped < 4 || sum.Updates != 24 || l == nil || !l.RolloutCost.Known() || l.RolloutCost != sum.RolloutCostMeasured ||
-		len(l.Foretold) == 0 || l.Engines != 2 || len(l.Restarts) != 0 {
+		len(l.Predicted) == 0 || l.Engines != 2 || len(l.Restarts) != 0 {
 		t.Errorf("stopped at %d, %d updates, %+v", stopped, sum.Updates, l)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))

@@ -36,14 +36,15 @@ type State struct {
 	PID      int // 0: it is not running
 	Starts   int
 	Finished bool  // Done said so
+	Failures int   // ends in a row, by a status of the program\'s own, soon after the start
 	Err      error // of the last end that was not asked for
 }
 
-// Pauses before a program is started again grow from the first to the longest while it ends within a while.
+// Pauses before a program is started again grow from the first to the longest while it ends before it counts as healthy.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second
-	while        = 10 * time.Second
+	healthyAfter = 10 * time.Second
 )
 
 // Start starts the program, and starts it again whenever it ends. It returns after the first attempt.
@@ -62,8 +63,9 @@ func (c *Child) Start() {
 			if c.run(ctx) {
 				return
 			}
-			if time.Since(began) > while {
+			if time.Since(began) > healthyAfter {
 				pause = firstPause
+				c.update(func(s *State) { s.Failures = 0 })
 			}
 			select {
 			case <-ctx.Done():
@@ -96,6 +98,7 @@ func (c *Child) run(ctx context.Context) (done bool) {
 		read <- nil
 	}
 	if err := cmd.Start(); err != nil {
+		c.update(func(s *State) { s.Failures++ })
 		c.end(err)
 		return false
 	}
@@ -124,6 +127,9 @@ func (c *Child) run(ctx context.Context) (done bool) {
 	}
 	if ctx.Err() != nil || done {
 		err = nil
+	}
+	if err != nil && cmd.ProcessState.ExitCode() > 0 { // not killed
+		c.update(func(s *State) { s.Failures++ })
 	}
 	c.end(err)
 	c.update(func(s *State) { s.Finished = done })

@@ -55,7 +55,7 @@ func TestAProgramThatEndsIsStartedAgain(t *testing.T) {
 		}
 	}
 	c.Stop(time.Minute)
-	if s := c.State(); s.Starts < 3 || s.PID != 0 || s.Finished || s.Err == nil {
+	if s := c.State(); s.Starts < 3 || s.PID != 0 || s.Finished || s.Err == nil || s.Failures != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -93,7 +93,7 @@ func TestAProgramThatCannotStartIsTriedAgain(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	f.Stop(time.Minute)
-	if s := f.State(); !strings.Contains(fmt.Sprint(s.Err), "3") {
+	if s := f.State(); !strings.Contains(fmt.Sprint(s.Err), "3") || s.Failures < 1 {
 		t.Errorf("%+v", s)
 	}
 }

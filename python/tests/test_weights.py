@@ -45,3 +45,6 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(reprise.Invalid, match="keep: 1: want 2 or more"):
         reprise.publish(tmp_path, 1, save, keep=1)
     assert list(tmp_path.iterdir()) == []
+    reprise.publish(tmp_path, 5, save)
+    with pytest.raises(reprise.Invalid, match="has version 5, of another run"):
+        reprise.publish(tmp_path, 4, save)

@@ -19,14 +19,14 @@ def publish(folder: str | os.PathLike[str], version: int, save: Callable[[Path],
 
     Workers (``reprise rollout --weights FOLDER``) have their engines take the newest version that the table has reached:
     publish it first, then ``table.advance(version)``. The folder appears under its name once it is whole and on the
-    disk, with a manifest of sizes and SHA-256. One of that version that was there goes.
+    disk, with a manifest of sizes and SHA-256; an existing folder of that version is replaced.
 
     Args:
         folder: of all versions, which the engines see under the same path.
         version: number of updates so far, 0 or more.
         save: writes a Hugging Face model into the folder that it is given: ``model.save_pretrained`` and
             ``tokenizer.save_pretrained``.
-        keep: so many of the newest versions stay, 2 or more: engines may be reading the one before.
+        keep: how many of the newest versions to keep, 2 or more: engines may be reading the one before.
 
     Returns:
         the folder of this version.
@@ -44,6 +44,11 @@ def publish(folder: str | os.PathLike[str], version: int, save: Callable[[Path],
     if keep < 2:
         raise errors.Invalid(f"keep: {keep}: want 2 or more: engines may be reading the version before the newest")
     place = Path(folder).absolute() / f"v{version}"
+    for other in _numbers(place.parent):
+        if other > version:
+            raise errors.Invalid(
+                f"folder: {folder}: has version {other}, of another run: remove its versions, or publish elsewhere"
+            )
     part = place.with_name(place.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -61,10 +66,13 @@ def publish(folder: str | os.PathLike[str], version: int, save: Callable[[Path],
         shutil.rmtree(part, ignore_errors=True)
         raise
     _sync_folder(place.parent)
-    numbers = [int(path.name[1:]) for path in place.parent.glob("v*") if path.name[1:].isdecimal()]
-    for old in sorted(numbers)[:-keep]:
+    for old in sorted(_numbers(place.parent))[:-keep]:
         shutil.rmtree(place.with_name(f"v{old}"), ignore_errors=True)
     return place
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(path.name[1:]) for path in folder.glob("v*") if path.name[1:].isdecimal()]
 
 
 def _synced(path: Path) -> dict[str, object]:
