@@ -121,7 +121,7 @@ func (t *Table) Release(ctx context.Context, batches ...rollout.BatchID) error {
 	return t.settle(ctx, wire.Release, batches)
 }
 
-// settle ends leases. It does not retry: a broken connection ends them too.
+// settle ends leases. It does not retry: a broken connection ends them too, and the error wraps ErrUnreachable.
 func (t *Table) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
 	if len(batches) == 0 {
 		return nil
@@ -131,8 +131,12 @@ func (t *Table) settle(ctx context.Context, kind string, batches []rollout.Batch
 		req.Batches[i] = uint64(id)
 	}
 	err := t.client.actWithoutRetry(ctx, t.name, kind, req, new(wire.TableInfo))
-	if gone := errors.Is(err, rollout.ErrNoLease) && len(batches) == 1; err != nil && !gone {
+	away := err != nil && isTransient(err)
+	if gone := errors.Is(err, rollout.ErrNoLease) && len(batches) == 1; err != nil && !gone && !away {
 		return err
+	}
+	if away {
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

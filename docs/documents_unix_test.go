@@ -27,7 +27,7 @@ var (
 
 // mostSkipped bounds how many blocks say skip. Those of TRL, verl, slime, AReaL and the engines have tests of their
 // own.
-const mostSkipped = 16
+const mostSkipped = 18
 
 var scratch string
 

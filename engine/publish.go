@@ -149,11 +149,17 @@ func removeOld(dir string, keep int) error {
 	return err
 }
 
-// RemovePublished removes all versions from a folder.
-func RemovePublished(dir string) error {
-	err := removeOld(dir, 0)
+// RemovePublished removes the versions above one from a folder: those of another run, or of a trainer that was killed
+// before its table heard of them. Above [rollout.NoVersion] are all.
+func RemovePublished(dir string, above rollout.Version) error {
+	list, err := published(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	for _, v := range list {
+		if v > above {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, versionPrefix+strconv.Itoa(int(v)))))
+		}
 	}
 	return err
 }

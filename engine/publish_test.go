@@ -58,8 +58,16 @@ func TestPublishedVersionsAreWholeAndOnlyTheNewestStay(t *testing.T) {
 	if names := entries(t, dir); names != "v10 v15" {
 		t.Errorf("after failures there are %s", names)
 	}
-	if err := errors.Join(RemovePublished(dir), RemovePublished(filepath.Join(dir, "nowhere"))); err != nil || entries(t, dir) != "" {
-		t.Errorf("%v; there are %s", err, entries(t, dir))
+	for above, want := range map[rollout.Version]string{15: "v10 v15", 10: "v10", rollout.NoVersion: ""} {
+		if err := RemovePublished(dir, rollout.NoVersion); err != nil {
+			t.Fatal(err)
+		}
+		publish(10, "x")
+		publish(15, "x")
+		err := errors.Join(RemovePublished(dir, above), RemovePublished(filepath.Join(dir, "nowhere"), above))
+		if err != nil || entries(t, dir) != want {
+			t.Errorf("above %d: %v; there are %q, want %q", above, err, entries(t, dir), want)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func parseUpdates(text []byte) ([]Update, error) {
 	return parseLines(text, func(before, u *Update) error {
 		var c checks
 		if before != nil {
-			c.consecutive(before.Update, u.Update)
+			c.ascending(before.Update, u.Update)
 		}
 		c.Check(u.Update >= 1, "update", u.Update, "1 or more")
 		c.Check(u.Version >= 0, "version", u.Version, "0 or more")
@@ -192,7 +192,7 @@ func parseTimings(text []byte) ([]Timing, error) {
 	return parseLines(text, func(before, t *Timing) error {
 		var c checks
 		if before != nil {
-			c.consecutive(before.Update, t.Update)
+			c.ascending(before.Update, t.Update)
 		}
 		c.positive("elapsed", t.Elapsed)
 		c.positive("generate", t.Generate)
@@ -251,6 +251,7 @@ func (c *checks) share(key string, v float64) {
 	c.Check(!(v < -rounding || v > 1+rounding), key, v, "0 to 1")
 }
 
-func (c *checks) consecutive(before, update int) {
-	c.Check(update == before+1, "update", update, "%d, one more than on the line before", before+1)
+// ascending checks that updates are in order. A trainer on the real clock that was killed leaves out those it lost.
+func (c *checks) ascending(before, update int) {
+	c.Check(update > before, "update", update, "more than %d, that of the line before", before)
 }

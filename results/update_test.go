@@ -11,7 +11,7 @@ import (
 func TestParseErrorsNameLineFieldAndValue(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown field", "{\"update\":1,\"lost\":2}\n", `line 1: json: unknown field "lost"`},
-		{"a gap", "{\"update\":1}\n{\"update\":3}\n", "line 2: update: 3: want 2"},
+		{"updates out of order", "{\"update\":3}\n{\"update\":3}\n", "line 2: update: 3: want more than 3"},
 		{"update 0", "{\"update\":0}\n", "line 1: update: 0: want 1 or more"},
 		{"share out of range", "{\"update\":1,\"ess\":1.5}\n", "line 1: ess: 1.5: want 0 to 1"},
 		{"success out of range", "{\"update\":1,\"success\":1.5}\n", "line 1: success: 1.5: want 0 to 1"},

@@ -188,7 +188,7 @@ func (s *session) restoreMachine(ctx context.Context, place string, state *saved
 		return err
 	}
 	if s.config.live() {
-		s.machine, err = s.startLive(ctx, state.Live)
+		s.machine, err = s.startLive(ctx, state.Live, false)
 		return err
 	}
 	s.machine, err = pipeline.Resume(s.config.pipelineOptions(), s.parts(), s.pipelineHooks(), state.Machine, weights)

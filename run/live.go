@@ -87,7 +87,7 @@ func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable
 // prepare makes the table and, for a run that begins, sees to it that it is as new.
 func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
 	if begins && c.remote.Replace {
-		if err := engine.RemovePublished(c.remote.Publish); err != nil {
+		if err := engine.RemovePublished(c.remote.Publish, rollout.NoVersion); err != nil {
 			return err
 		}
 		if err := t.client.Drop(ctx, t.table.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
@@ -203,13 +203,19 @@ func (t *liveTable) close() error { return t.client.Close() }
 
 // startLive makes the schedule of a run on the real clock. A run that was killed goes on at the version after the
 // table's, with the weights and the optimizer of its checkpoint.
-func (s *session) startLive(ctx context.Context, state pipeline.LiveState) (*pipeline.Live, error) {
+func (s *session) startLive(ctx context.Context, state pipeline.LiveState, begins bool) (*pipeline.Live, error) {
 	table := s.table.(*liveTable)
 	info, err := table.table.Info(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if there := rollout.Version(info.Version); there > s.learner.Weights().Version {
+	there := rollout.Version(info.Version)
+	if !begins { // what was published and the table never heard of is void
+		if err := engine.RemovePublished(s.config.remote.Publish, there); err != nil {
+			return nil, err
+		}
+	}
+	if there > s.learner.Weights().Version {
 		learner, err := s.learner.State()
 		if err != nil {
 			return nil, err

@@ -115,7 +115,7 @@ func Train(ctx context.Context, c Config, start *Start, dir string, h Hooks) (*r
 	}
 	defer s.closeLogs()
 	if c.live() { // workers begin once weights are published
-		s.machine, err = s.startLive(ctx, pipeline.LiveState{})
+		s.machine, err = s.startLive(ctx, pipeline.LiveState{}, true)
 	} else {
 		s.machine, err = pipeline.New(c.pipelineOptions(), s.parts(), s.pipelineHooks())
 	}

@@ -370,7 +370,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	for _, d := range []engine.Dialect{engine.LlamaCPP, engine.OpenAI} {
 		err := engines[d].Load(t.Context(), engine.Weights{Version: 1, Folder: folders[0]})
-		if err == nil || !strings.Contains(err.Error(), "give a command") {
+		if err == nil || !strings.Contains(err.Error(), "want a command") {
 			t.Errorf("%s: %v", d, err)
 		}
 	}
