@@ -489,8 +489,8 @@ func TestLargeActionsWaitForMemory(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("a large action, with memory: %v", err)
 	}
-	if n := v.service.incoming.all.used.Load(); n != 0 {
-		t.Errorf("%d bytes are in use afterwards", n)
+	for v.service.incoming.all.used.Load() != 0 { // released after the answer; a leak runs into the test's timeout
+		time.Sleep(time.Millisecond)
 	}
 	err = decodeJSON("body", append([]byte("{}"), bytes.Repeat([]byte(" "), maxRequestBytes)...),
 		new(wire.TableRequest))

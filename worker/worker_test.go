@@ -134,7 +134,7 @@ func policyEngine(t *testing.T, c *hf.Tokenizer) (*policy.Model, []*policy.Weigh
 		}
 		for _, tensor := range flat { // logits far from uniform
 			for i := range tensor {
-				tensor[i] *= 4
+				tensor[i] *= 2
 			}
 		}
 		if w, err = model.NewWeights(rollout.Version(v), flat); err != nil {
