@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -84,9 +83,9 @@ func TestWorkersPlayWithLlamaCPP(t *testing.T) {
 			sum += d
 		}
 		said := strings.ReplaceAll(list[0].Rollout.Text, "\n", " / ")
-		t.Log(fmt.Sprintf("%s at temperature %g: mean reward %.2f; of %d tokens the log-probs differ by %.4f in the mean, median "+
+		t.Logf("%s at temperature %g: mean reward %.2f; of %d tokens the log-probs differ by %.4f in the mean, median "+
 			"%.4f, 90%% %.4f, 99%% %.4f, most %.4f; %q", play.task, play.temperature, s.Reward, len(differences),
-			sum/float64(len(differences)), at(0.5), at(0.9), at(0.99), at(1), said))
+			sum/float64(len(differences)), at(0.5), at(0.9), at(0.99), at(1), said)
 		if at(0.5) > 0.05 || at(0.9) > 0.3 {
 			t.Errorf("%s: half of the log-probs differ by up to %.3f, nine tenths by up to %.3f", play.task, at(0.5), at(0.9))
 		}
