@@ -34,7 +34,7 @@ func TestLlamaCPP(t *testing.T) {
 		{engine.LlamaCPP, 1, 1, ""}, {engine.LlamaCPP, 0.7, 1, ""}, {engine.OpenAI, 1, 1, ""},
 		{engine.OpenAI, 0.7, 1, "ignore the temperature"}, {engine.LlamaCPP, 1, 0.9, "no sampling mask"},
 	} {
-		r, err := engine.Probe(t.Context(), open(c.dialect), engine.Probing{Prompts: [][]int32{prompt, prompt[:4]},
+		r, err := engine.Probe(t.Context(), open(c.dialect), engine.Probing{Prompt: prompt,
 			Sampling: engine.Sampling{Temperature: c.temperature, TopP: c.topP, MaxTokens: 8}})
 		if err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func (r *Report) Err() error {
 // Probing says what a server is asked for.
 type Probing struct {
 	Sampling Sampling
-	Prompts  [][]int32 // of the task, one at least: what it knows of log-probs may depend on the prompt
+	Prompt   []int32 // of the task, one token at least
 
 	// Texts are encoded by the server and by Encode, and must give the same ids. nil: not looked at.
 	Texts  []string
@@ -68,6 +68,10 @@ func Probe(ctx context.Context, e Engine, p Probing) (*Report, error) {
 	return r, r.probeTokenizer(ctx, e, p)
 }
 
+// beginnings is after how many beginnings of the prompt tokens are sampled, until log-probs tell: what follows some is
+// less certain than what follows others.
+const beginnings = 4
+
 // probeSampling looks for ids, log-probs, a nucleus, and what the log-probs are of.
 func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 	first := func(prompt []int32, temperature, topP float64) ([]Completion, error) {
@@ -76,7 +80,8 @@ func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 			MaxTokens: 4, Stop: p.Sampling.Stop}}) // more than one: the first may be part of a character
 	}
 	temperature, topP := p.Sampling.Temperature, p.Sampling.TopP
-	for _, prompt := range p.Prompts {
+	for i := range min(len(p.Prompt), beginnings) {
+		prompt := p.Prompt[:len(p.Prompt)-i]
 		drawn, err := first(prompt, temperature, topP)
 		if errors.Is(err, errNoIDs) {
 			r.Lacks = append(r.Lacks, Lack{What: "completions are text", Remedy: err.Error(),
@@ -114,7 +119,7 @@ func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 			hot = cold
 		}
 	}
-	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens of these prompts "+
+	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens after this prompt "+
 		"are certain")
 	return nil
 }

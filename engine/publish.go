@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,6 +36,11 @@ const (
 	partSuffix    = ".part" // of a folder that is being written
 )
 
+// folderOf returns the folder of a version below dir.
+func folderOf(dir string, v rollout.Version) string {
+	return filepath.Join(dir, versionPrefix+strconv.Itoa(int(v)))
+}
+
 // Publish makes a version of the weights a folder below dir, which write fills: DIR/v7 is version 7. It appears under
 // that name once it is whole and on the disk, in place of one of that version. Publish then removes all but the newest
 // keep versions; want 2 or more, because an engine may still be reading the one before. It refuses a folder with newer
@@ -43,7 +49,7 @@ const (
 // A trainer first publishes a version, then advances its table to it. So whoever sees a version in the table finds its
 // folder, or a newer one.
 func Publish(dir string, v rollout.Version, keep int, write func(folder string) error) (Weights, error) {
-	place := filepath.Join(dir, versionPrefix+strconv.Itoa(int(v)))
+	place := folderOf(dir, v)
 	absolute, err := filepath.Abs(place)
 	if err != nil {
 		return Weights{}, err
@@ -52,11 +58,9 @@ func Publish(dir string, v rollout.Version, keep int, write func(folder string) 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Weights{}, err
 	}
-	for _, other := range list {
-		if other > v {
-			return Weights{}, fmt.Errorf("publish version %d: %s has version %d, of another run: remove its versions, or "+
-				"publish elsewhere", v, dir, other)
-		}
+	if n := len(list); n > 0 && list[n-1] > v {
+		return Weights{}, fmt.Errorf("publish version %d: %s has version %d, of another run: remove its versions, or "+
+			"publish elsewhere", v, dir, list[n-1])
 	}
 	part := place + partSuffix
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
@@ -70,7 +74,8 @@ func Publish(dir string, v rollout.Version, keep int, write func(folder string) 
 		err = errors.Join(os.RemoveAll(place), os.Rename(part, place), disk.SyncFolder(dir))
 	}
 	if err == nil {
-		err = removeOld(dir, max(keep, 1))
+		list = slices.DeleteFunc(list, func(other rollout.Version) bool { return other == v })
+		err = remove(dir, list[:max(0, len(list)+1-max(keep, 1))])
 	}
 	if err != nil {
 		return Weights{}, fmt.Errorf("publish version %d: %w", v, errors.Join(err, os.RemoveAll(part)))
@@ -117,7 +122,7 @@ func syncAndDigest(path string) (manifestFile, error) {
 	return manifestFile{Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// published returns the versions below dir, in no order.
+// published returns the versions below dir, ascending.
 func published(dir string) (list []rollout.Version, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -126,25 +131,14 @@ func published(dir string) (list []rollout.Version, err error) {
 			list = append(list, rollout.Version(v))
 		}
 	}
+	slices.Sort(list)
 	return list, err
 }
 
-// removeOld leaves the newest versions.
-func removeOld(dir string, keep int) error {
-	list, err := published(dir)
-	if err != nil {
-		return err
-	}
-	for _, v := range list {
-		newer := 0
-		for _, other := range list {
-			if other > v {
-				newer++
-			}
-		}
-		if newer >= keep {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, versionPrefix+strconv.Itoa(int(v)))))
-		}
+// remove removes versions from dir.
+func remove(dir string, versions []rollout.Version) (err error) {
+	for _, v := range versions {
+		err = errors.Join(err, os.RemoveAll(folderOf(dir, v)))
 	}
 	return err
 }
@@ -156,33 +150,38 @@ func RemovePublished(dir string, above rollout.Version) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	for _, v := range list {
-		if v > above {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, versionPrefix+strconv.Itoa(int(v)))))
-		}
-	}
-	return err
+	first, _ := slices.BinarySearch(list, above+1)
+	return errors.Join(err, remove(dir, list[first:]))
 }
 
-// Newest returns the newest version published in dir that is not above most, the version of the table. Without one the
+// Newest returns the newest version published in dir that is not above most, the version of the table. It passes over
+// one whose files are not all there in their size: it is being copied from elsewhere, or removed. Without a version the
 // error wraps [fs.ErrNotExist].
 func Newest(dir string, most rollout.Version) (Weights, error) {
 	list, err := published(dir)
 	if err != nil {
 		return Weights{}, err
 	}
-	newest := rollout.NoVersion
-	for _, v := range list {
-		if v <= most {
-			newest = max(newest, v)
+	for _, v := range slices.Backward(list) {
+		if folder := folderOf(dir, v); v <= most && whole(folder) {
+			folder, err := filepath.Abs(folder)
+			return Weights{Version: v, Folder: folder}, err
 		}
 	}
-	if newest == rollout.NoVersion {
-		return Weights{}, fmt.Errorf("%s has no version of the weights up to %d: want one that a trainer published: %w",
-			dir, most, fs.ErrNotExist)
+	return Weights{}, fmt.Errorf("%s has no version of the weights up to %d: want one that a trainer published: %w", dir,
+		most, fs.ErrNotExist)
+}
+
+// whole reports whether the files of a published folder have the sizes that its manifest says.
+func whole(folder string) bool {
+	m, err := readManifest(folder)
+	for name, want := range m.Files {
+		info, failed := os.Stat(filepath.Join(folder, filepath.FromSlash(name)))
+		if failed != nil || info.Size() != want.Bytes {
+			return false
+		}
 	}
-	folder, err := filepath.Abs(filepath.Join(dir, versionPrefix+strconv.Itoa(int(newest))))
-	return Weights{Version: newest, Folder: folder}, err
+	return err == nil
 }
 
 // PublishedVersion returns the version that a folder says it is. For one that was not published the error wraps

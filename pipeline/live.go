@@ -16,8 +16,8 @@ type Feed interface {
 	// Report and Advance are as in [Buffer].
 	Report(ctx context.Context, feedback ...rollout.Feedback) error
 	Advance(ctx context.Context, v rollout.Version) error
-	// Inserted returns the rollouts that have entered, their groups, and what they became in the buffer.
-	Inserted(ctx context.Context) (rollouts, groups, stored uint64, err error)
+	// Inserted returns how many rollouts have entered, and their groups.
+	Inserted(ctx context.Context) (rollouts, groups uint64, err error)
 	// Settle counts what was sampled since the last call as used, for good.
 	Settle(ctx context.Context) error
 }
@@ -28,7 +28,7 @@ type LiveParts struct {
 	Learner Learner
 	// Publish gives the workers weights. It is called before the feed hears of their version.
 	Publish func(context.Context, Weights) error
-	// OnUpdate is as in [Hooks], and may take a Snapshot.
+	// OnUpdate is called at the end of every update; it may ask for the State.
 	OnUpdate func(Update) error
 }
 
@@ -200,14 +200,15 @@ func (l *Live) publish(ctx context.Context, w Weights) error {
 
 // record tells the hook of the update.
 func (l *Live) record(ctx context.Context, metrics map[string]float64) error {
-	inserted, groups, stored, err := l.parts.Feed.Inserted(ctx)
+	inserted, groups, err := l.parts.Feed.Inserted(ctx)
 	if err != nil {
 		return err
 	}
 	s := &l.state
 	u := Update{
-		Version: l.version, Time: s.Time, Inserted: inserted, Stored: stored, Used: s.Used,
-		Compute: float64(l.version) * l.opts.UpdateCompute, Trainer: GPUTime{Busy: s.Busy, Stalled: s.Stalled}, Trainers: 1,
+		Version: l.version, Time: s.Time, Inserted: inserted, Stored: inserted, Used: s.Used,
+		Compute: float64(l.version) * l.opts.UpdateCompute, Trainer: GPUTime{Busy: s.Busy, Stalled: s.Stalled},
+		Trainers:    1,
 		NewRollouts: int(inserted - s.Inserted), NewGroups: int(groups - s.Groups), Metrics: metrics,
 	}
 	u.describe(l.batches)

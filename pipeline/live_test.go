@@ -45,8 +45,8 @@ func (f *feed) Advance(_ context.Context, v rollout.Version) error {
 	return nil
 }
 
-func (f *feed) Inserted(context.Context) (rollouts, groups, stored uint64, err error) {
-	return f.inserted, f.inserted / 2, f.inserted, nil
+func (f *feed) Inserted(context.Context) (rollouts, groups uint64, err error) {
+	return f.inserted, f.inserted / 2, nil
 }
 
 func (f *feed) Settle(context.Context) error { f.note("settle"); return nil }

@@ -2,6 +2,7 @@ package results
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 // LiveFile is in the folder of a run on the real clock, from its beginning on: a [Live], written anew every second.
 const LiveFile = "live.json"
 
-// Live is what a run on the real clock measured of its engines and its trainer, and what its schedule was expected to do.
+// Live is what a run on the real clock measured of its engines and its trainer, and what was predicted.
 type Live struct {
 	Format   int     `json:"format"`
 	Seconds  float64 `json:"seconds"` // of the real clock, from the first rollout on
@@ -26,29 +27,18 @@ type Live struct {
 	// RolloutCost is mu: the seconds of an engine per rollout over those of the trainer per rollout it trained on.
 	RolloutCost Number `json:"rollout_cost"`
 
-	Measured    Pace         `json:"measured"`
-	Predicted   []Prediction `json:"predicted"` // by the schedule without a model
-	Restarts    Restarts     `json:"restarts"`  // of processes that ended by themselves
-	Failures    int64        `json:"failures"`  // requests to engines that were repeated
-	TooOld      int64        `json:"too_old"`   // rollouts that left the table at once
-	CutGroups   int64        `json:"cut_groups"`
-	Truncated   int64        `json:"truncated"`
-	LoadSeconds float64      `json:"load_seconds"` // of taking weights, over all engines
-	Lacks       []string     `json:"lacks"`        // of engines, accepted by --degraded
+	Measured  Pace         `json:"measured"`
+	Predicted []Prediction `json:"predicted"` // by the schedule without a model
+	Restarts  Restarts     `json:"restarts"`  // of processes that ended and were not asked to
+	Failures  int64        `json:"failures"`  // requests to engines that were repeated
+	TooOld    int64        `json:"too_old"`   // rollouts that left the table at once
 }
 
 // Restarts counts the starts of each process after its first.
 type Restarts map[string]int
 
 // Names returns the processes in order.
-func (r Restarts) Names() []string {
-	names := make([]string, 0, len(r))
-	for name := range r {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (r Restarts) Names() []string { return slices.Sorted(maps.Keys(r)) }
 
 // Pace is how engines and trainer keep up with each other.
 type Pace struct {
@@ -133,17 +123,11 @@ func (l *Live) Troubles() (list []string) {
 	for _, name := range l.Restarts.Names() {
 		list = append(list, fmt.Sprintf("%s was started again %s.", name, words.Plural(l.Restarts[name], "time")))
 	}
-	for _, t := range []struct {
-		n    int64
-		text string
-	}{
-		{l.Failures, "Requests to engines that failed and were repeated: %d."},
-		{l.TooOld, "Rollouts older than the table allows, which left at once: %d."},
-		{l.CutGroups, "Groups cut at the deadline: %d."},
-	} {
-		if t.n > 0 {
-			list = append(list, fmt.Sprintf(t.text, t.n))
-		}
+	if l.Failures > 0 {
+		list = append(list, fmt.Sprintf("Requests to engines that failed and were repeated: %d.", l.Failures))
 	}
-	return append(list, l.Lacks...)
+	if l.TooOld > 0 {
+		list = append(list, fmt.Sprintf("Rollouts older than the table allows, which left at once: %d.", l.TooOld))
+	}
+	return list
 }

@@ -59,8 +59,8 @@ func (c Config) validateLive() error {
 
 // liveTable is a table of a service that workers fill.
 type liveTable struct {
+	*client.Table
 	client  *client.Client
-	table   *client.Table
 	options replay.Options
 	leased  []rollout.BatchID // sampled since Settle
 }
@@ -77,7 +77,7 @@ func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable
 	if err != nil {
 		return nil, errors.Join(under("replay", err), conn.Close())
 	}
-	t := &liveTable{client: conn, table: table.Waiting(client.Forever), options: local.Options()}
+	t := &liveTable{table.Waiting(client.Forever), conn, local.Options(), nil}
 	if err := t.prepare(ctx, c, begins); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -90,11 +90,11 @@ func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
 		if err := engine.RemovePublished(c.remote.Publish, rollout.NoVersion); err != nil {
 			return err
 		}
-		if err := t.client.Drop(ctx, t.table.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
+		if err := t.client.Drop(ctx, t.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
 			return err
 		}
 	}
-	definition := wire.Table{Name: t.table.Name(), Options: t.options, Gate: c.gate()}
+	definition := wire.Table{Name: t.Name(), Options: t.options, Gate: c.gate()}
 	definition.GroupSize, definition.LeaseSeconds = c.Pipeline.Group, longestUpdate
 	if _, err := t.client.Create(ctx, definition); err != nil {
 		if errors.Is(err, wire.ErrExists) {
@@ -105,7 +105,7 @@ func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
 	if !begins {
 		return nil
 	}
-	stats, err := t.table.Statistics(ctx)
+	stats, err := t.Statistics(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,9 +131,9 @@ func (c Config) gate() *wire.Gate {
 // killed. A group that takes longer counts when it is inserted.
 const longestGroup = 120
 
-// Sample leases a batch, and waits for it.
+// Sample leases a batch, and waits for it. Insert, Report, Advance and Len are the client's.
 func (t *liveTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	b, err := t.table.Lease(ctx, req)
+	b, err := t.Lease(ctx, req)
 	if err == nil {
 		t.leased = append(t.leased, b.ID)
 	}
@@ -146,7 +146,7 @@ func (t *liveTable) Settle(ctx context.Context) error {
 	leased := t.leased
 	t.leased = nil
 	for _, id := range leased {
-		err := t.table.Acknowledge(ctx, id)
+		err := t.Acknowledge(ctx, id)
 		if err != nil && !errors.Is(err, rollout.ErrNoLease) && !errors.Is(err, client.ErrUnreachable) {
 			return err
 		}
@@ -154,33 +154,19 @@ func (t *liveTable) Settle(ctx context.Context) error {
 	return nil
 }
 
-func (t *liveTable) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
-	return t.table.Insert(ctx, groups...)
-}
-
-func (t *liveTable) Report(ctx context.Context, feedback ...rollout.Feedback) error {
-	return t.table.Report(ctx, feedback...)
-}
-
-func (t *liveTable) Advance(ctx context.Context, v rollout.Version) error {
-	return t.table.Advance(ctx, v)
-}
-
-func (t *liveTable) Len(ctx context.Context) (int, error) { return t.table.Len(ctx) }
-
-func (t *liveTable) Inserted(ctx context.Context) (rollouts, groups, stored uint64, err error) {
-	s, err := t.table.Statistics(ctx)
+func (t *liveTable) Inserted(ctx context.Context) (rollouts, groups uint64, err error) {
+	s, err := t.Statistics(ctx)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, err
 	}
-	return s.Inserted, s.InsertedGroups, s.Inserted, nil
+	return s.Inserted, s.InsertedGroups, nil
 }
 
 // Options returns the options that the table was made with.
 func (t *liveTable) Options() replay.Options { return t.options }
 
 func (t *liveTable) state(ctx context.Context) (tableState, error) {
-	s, err := t.table.Statistics(ctx)
+	s, err := t.Statistics(ctx)
 	if err != nil {
 		return tableState{}, err
 	}
@@ -188,7 +174,7 @@ func (t *liveTable) state(ctx context.Context) (tableState, error) {
 }
 
 func (t *liveTable) summary(ctx context.Context) (tableSummary, error) {
-	s, err := t.table.Statistics(ctx)
+	s, err := t.Statistics(ctx)
 	if err != nil {
 		return tableSummary{}, err
 	}
@@ -205,7 +191,7 @@ func (t *liveTable) close() error { return t.client.Close() }
 // table's, with the weights and the optimizer of its checkpoint.
 func (s *session) startLive(ctx context.Context, state pipeline.LiveState, begins bool) (*pipeline.Live, error) {
 	table := s.table.(*liveTable)
-	info, err := table.table.Info(ctx)
+	info, err := table.Info(ctx)
 	if err != nil {
 		return nil, err
 	}

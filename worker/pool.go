@@ -58,7 +58,8 @@ type EngineStats struct {
 }
 
 func newPool(engines []engine.Engine, log *slog.Logger) *pool {
-	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), log: log, newest: engine.Weights{Version: rollout.NoVersion}}
+	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), log: log,
+		newest: engine.Weights{Version: rollout.NoVersion}}
 	for _, e := range engines {
 		p.members = append(p.members, &member{engine: e, stats: EngineStats{Engine: e.String()}})
 	}
@@ -121,7 +122,8 @@ func (p *pool) put(m *member, n int, made []engine.Completion, err error) {
 	m.stats.Failures++
 	if !engine.Refused(err) && m.ready {
 		m.withdraw()
-		p.log.Warn("an engine failed; its requests go to others until it is healthy", "engine", m.stats.Engine, "error", err)
+		p.log.Warn("an engine failed; its requests go to others until it is healthy", "engine", m.stats.Engine,
+			"error", err)
 	}
 }
 
@@ -331,8 +333,8 @@ func (p *pool) prepare(ctx context.Context, m *member) error {
 	return nil
 }
 
-// wants reports whether an engine with a version needs others: newer ones, or, the first time, any others: what it has may
-// be of another run.
+// wants reports whether an engine with a version needs others: newer ones, or, the first time, any others, because what
+// it has may be of another run.
 func (m *member) wants(w engine.Weights, has rollout.Version) bool {
 	return w.Version > has || !m.ours && w.Version != rollout.NoVersion && w.Version != has
 }

@@ -214,11 +214,8 @@ func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, er
 		return nil, fmt.Errorf("prompt %s has %d tokens: want fewer than the %d positions of a rollout: allow more, or give "+
 			"the task shorter prompts", first.ID, len(prompt), w.options.Positions)
 	}
-	p := engine.Probing{Sampling: w.options.Sampling, Texts: []string{first.Text}, Encode: w.encode}
-	for i := range min(len(prompt), 4) { // some beginnings are less certain than others
-		p.Prompts = append(p.Prompts, prompt[:len(prompt)-i])
-	}
-	r, err := engine.Probe(ctx, e, p)
+	r, err := engine.Probe(ctx, e, engine.Probing{Sampling: w.options.Sampling, Prompt: prompt,
+		Texts: []string{first.Text}, Encode: w.encode})
 	if err == nil && !w.options.Degraded {
 		err = r.Err()
 	}

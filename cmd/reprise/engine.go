@@ -115,9 +115,7 @@ func (c *engineProbeCommand) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	for i := range min(len(prompt), 4) { // some beginnings are less certain than others
-		probing.Prompts = append(probing.Prompts, prompt[:len(prompt)-i])
-	}
+	probing.Prompt = prompt
 	report, err := engine.Probe(ctx, e, probing)
 	if err != nil {
 		return err

@@ -9,15 +9,18 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy/hf"
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/task"
@@ -32,11 +35,11 @@ type rolloutCommand struct {
 	Engine      []string      `required:"" sep:"none" help:"Inference server, DIALECT+http://HOST:PORT; dialects are vllm, sglang, llamacpp and openai. May be repeated."`
 	Model       dir           `required:"" help:"Hugging Face folder with the configuration and tokenizer of the engines' model."`
 	Set         []string      `sep:"none" help:"Set one setting of the task by KEY=VALUE, for example max=50; may be repeated."`
-	Group       int           `default:"8" help:"Rollouts of each prompt."`
+	Group       int           `default:"8" group:"Without --config" help:"Rollouts of each prompt."`
 	InFlight    int           `default:"64" help:"Rollouts being generated at once, over all engines."`
-	Temperature float64       `default:"1" help:"Sampling temperature."`
-	TopP        float64       `default:"1" help:"Nucleus, in (0, 1]; 1: off."`
-	MaxTokens   int           `default:"256" help:"Longest completion, or turn of an episode, in tokens."`
+	Temperature float64       `default:"1" group:"Without --config" help:"Sampling temperature."`
+	TopP        float64       `default:"1" group:"Without --config" help:"Nucleus, in (0, 1]; 1: off."`
+	MaxTokens   int           `default:"256" group:"Without --config" help:"Longest completion, or turn of an episode, in tokens."`
 	Positions   int           `help:"Longest rollout, in tokens. [the model's]"`
 	Groups      int           `help:"Stop after this many groups; 0: run until Ctrl-C."`
 	Deadline    time.Duration `help:"Cut groups that take longer than this, give them back to the gate, and count them. This leaves long rollouts out. [none]"`
@@ -46,14 +49,17 @@ type rolloutCommand struct {
 	KeyFile     file          `help:"File with the engines' API key."`
 	Name        text          `help:"The model's name at the engines, if they have several."`
 	Degraded    bool          `help:"Use engines that lack something, and say what is lost."`
-	Seed        uint64        `default:"1" help:"Seed of the prompts' order and the environments. What engines sample is not reproducible."`
+	Seed        uint64        `default:"1" group:"Without --config" help:"Seed of the prompts' order and the environments. What engines sample is not reproducible."`
 	HTTP        address       `name:"http" default:"off" help:"Address for /metrics, which only this machine can reach, or off."`
 	JSON        bool          `name:"json" help:"Print what was done as JSON lines, one a second and one at the end."`
 	Service     connection    `embed:""`
 }
 
 // Run works until --groups are done or the context ends.
-func (c *rolloutCommand) Run(ctx context.Context) error {
+func (c *rolloutCommand) Run(ctx context.Context, call *kong.Context) error {
+	if err := c.checkFlags(call); err != nil {
+		return flagErrors(err)
+	}
 	w, closeTable, err := c.worker(ctx)
 	if err != nil {
 		return err
@@ -72,6 +78,8 @@ func (c *rolloutCommand) Run(ctx context.Context) error {
 	}
 	show := newDisplay(c.JSON)
 	defer show.end()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	bar := c.bar(show, w)
@@ -95,11 +103,27 @@ func (c *rolloutCommand) Run(ctx context.Context) error {
 			c.summarise(w.Stats())
 			return err
 		}
-		if err != nil {
-			return err
+		if err != nil { // nobody reads it
+			stop()
+			return errors.Join(err, <-ended)
 		}
 	}
 }
+
+// checkFlags refuses flags beside --config, which says the same, and a length that no rollout can have.
+func (c *rolloutCommand) checkFlags(call *kong.Context) error {
+	var p option.Problems
+	p.Check(c.Positions == 0 || c.Positions >= 2, "positions", c.Positions, "2 or more")
+	for _, part := range call.Path {
+		if f := part.Flag; c.Config != "" && f != nil && f.Group != nil && f.Group.Key == taskGroup {
+			p.Check(false, f.Name, reflect.Indirect(f.Target), "none beside --config %s, which says it", c.Config)
+		}
+	}
+	return p.Err()
+}
+
+// taskGroup is the group of the flags that a configuration replaces.
+const taskGroup = "Without --config"
 
 // bar shows how far the worker is: of --groups, or of as many as come. nil without a terminal.
 func (c *rolloutCommand) bar(d *display, w *worker.Worker) *mpb.Bar {
@@ -147,7 +171,7 @@ func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTab
 		Deadline: c.Deadline, OldestFirst: c.OldestFirst, Degraded: c.Degraded, Weights: string(c.Weights),
 	}, t, folder.Tokenizer, engines, connected.Table(name), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
-		return nil, nil, errors.Join(err, connected.Close())
+		return nil, nil, errors.Join(flagErrors(err), connected.Close())
 	}
 	return w, connected.Close, nil
 }
@@ -214,8 +238,8 @@ func reloader(command, name string) func(context.Context, engine.Weights) error 
 
 // summarise says what the worker did, and what is lost with engines that lack something.
 func (c *rolloutCommand) summarise(s worker.Stats) {
-	fmt.Printf("%d groups of %d inserted, %d tokens, in %.1f s; mean reward %.3f\n", s.Groups, c.Group, s.Tokens, s.Seconds,
-		s.Reward)
+	fmt.Printf("%d groups of %d inserted, %d tokens, in %.1f s; mean reward %.3f\n", s.Groups, c.Group, s.Tokens,
+		s.Seconds, s.Reward)
 	for _, count := range []struct {
 		n    int64
 		text string

@@ -27,6 +27,7 @@ import (
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/process"
 	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
@@ -66,12 +67,10 @@ type up struct {
 
 	started []*process.Child // in the order of their start
 
-	before results.Live // what was measured before --resume
-
-	mu    sync.Mutex
-	past  worker.Stats // sums over workers that ended
-	work  worker.Stats // of the one that runs
-	began time.Time    // of the first rollout
+	mu     sync.Mutex
+	before results.Live // what was measured before --resume, and by workers that ended
+	work   worker.Stats // of the one that runs
+	began  time.Time    // of the first rollout
 }
 
 // Run starts the service, the trainer, the engines and a worker, keeps them running until the trainer's budget is
@@ -171,7 +170,8 @@ func (u *up) start(c *process.Child) error {
 	c.Log = log
 	c.Ended = func(err error) {
 		if c.State().Starts > 0 {
-			u.show.note(os.Stderr, fmt.Sprintf("%s ended (%v) and is started again; its log: %s", c.Name, err, log.Name()))
+			u.show.note(os.Stderr, fmt.Sprintf("%s ended (%v) and is started again; its log: %s", c.Name, err,
+				log.Name()))
 		}
 	}
 	c.Start()
@@ -194,7 +194,7 @@ func (u *up) run(ctx context.Context) error {
 	if err := u.reach(ctx); err != nil {
 		return err
 	}
-	trainer := &process.Child{Name: trainerName, Command: u.train, Done: func(s *os.ProcessState) bool { return s.Success() }}
+	trainer := &process.Child{Name: trainerName, Command: u.train, Done: (*os.ProcessState).Success}
 	if err := u.start(trainer); err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (u *up) await(ctx context.Context, trainer *process.Child) (bool, error) {
 				return true, nil
 			}
 		}
-		if s := trainer.State(); s.Err != nil && !run.Resumable(u.Out) {
+		if s := trainer.State(); s.Failures > 0 && !run.Resumable(u.Out) { // it cannot begin
 			return false, u.gaveUp(trainerName, s.Err)
 		}
 		if err := u.failed(); err != nil {
@@ -337,7 +337,8 @@ func (u *up) readWorker(r io.Reader) error {
 	defer func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		u.past, u.work = added(u.past, u.work), worker.Stats{}
+		add(&u.before, u.work)
+		u.work = worker.Stats{}
 	}()
 	for lines := json.NewDecoder(r); ; {
 		var s worker.Stats
@@ -354,38 +355,15 @@ func (u *up) readWorker(r io.Reader) error {
 	}
 }
 
-// added returns the sums of what two workers did, one after the other.
-func added(a, b worker.Stats) worker.Stats {
-	s := b
-	s.Groups, s.Rollouts, s.Tokens = a.Groups+b.Groups, a.Rollouts+b.Rollouts, a.Tokens+b.Tokens
-	s.Truncated, s.TooOld, s.Cut, s.Continued = a.Truncated+b.Truncated, a.TooOld+b.TooOld, a.Cut+b.Cut,
-		a.Continued+b.Continued
-	s.GateSeconds, s.Seconds = a.GateSeconds+b.GateSeconds, a.Seconds+b.Seconds
-	if n := s.Rollouts; n > 0 {
-		s.Reward = (a.Reward*float64(a.Rollouts) + b.Reward*float64(b.Rollouts)) / float64(n)
+// add adds what a worker did.
+func add(l *results.Live, s worker.Stats) {
+	l.Rollouts += s.Rollouts
+	l.TooOld += s.TooOld
+	l.GateSeconds += s.GateSeconds
+	for _, e := range s.Engines {
+		l.EngineSeconds += e.BusySeconds
+		l.Failures += e.Failures
 	}
-	engines := slices.Clone(b.Engines)
-	if len(engines) == 0 {
-		engines = slices.Clone(a.Engines)
-	} else {
-		for i := range min(len(engines), len(a.Engines)) {
-			e, before := &engines[i], a.Engines[i]
-			e.BusySeconds += before.BusySeconds
-			e.Completions += before.Completions
-			e.Tokens += before.Tokens
-			e.Failures += before.Failures
-			e.Loads += before.Loads
-			e.LoadSeconds += before.LoadSeconds
-		}
-	}
-	s.Engines = engines
-	return s
-}
-
-func (u *up) worked() worker.Stats {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return added(u.past, u.work)
 }
 
 // describe says what was started.
@@ -407,7 +385,8 @@ func (u *up) watch(ctx context.Context, trainer *process.Child) error {
 	move := func() {}
 	if u.show.bars != nil {
 		bar := u.show.addBar(p, "run")
-		u.show.bars.MustAdd(0, nil, mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return u.status() })))
+		status := decor.Any(func(decor.Statistics) string { return u.status() })
+		u.show.bars.MustAdd(0, nil, mpb.PrependDecorators(status))
 		move = func() { bar.SetCurrent(int64(resolution * p.share())) }
 	}
 	tick := time.NewTicker(time.Second)
@@ -443,30 +422,22 @@ func (u *up) watch(ctx context.Context, trainer *process.Child) error {
 
 // status is a line about the processes.
 func (u *up) status() string {
-	s := u.worked()
-	parts := []string{fmt.Sprintf("%d rollouts", s.Rollouts)}
-	for i, e := range s.Engines {
+	l := u.live()
+	u.mu.Lock()
+	engines := u.work.Engines
+	u.mu.Unlock()
+	parts := []string{fmt.Sprintf("%d rollouts", l.Rollouts)}
+	for i, e := range engines {
 		state := "down"
 		if e.Ready {
 			state = fmt.Sprintf("v%d, %d in flight", e.Version, e.Outstanding)
 		}
 		parts = append(parts, fmt.Sprintf("engine-%d %s", i+1, state))
 	}
-	for _, name := range u.restarts().Names() {
-		parts = append(parts, fmt.Sprintf("%s restarted %s", name, words.Plural(u.restarts()[name], "time")))
+	for _, name := range l.Restarts.Names() {
+		parts = append(parts, fmt.Sprintf("%s restarted %s", name, words.Plural(l.Restarts[name], "time")))
 	}
 	return strings.Join(parts, "; ")
-}
-
-func (u *up) restarts() results.Restarts {
-	r := make(results.Restarts)
-	maps.Copy(r, u.before.Restarts)
-	for _, c := range u.started {
-		if n := c.State().Starts - 1; n > 0 {
-			r[c.Name] += n
-		}
-	}
-	return r
 }
 
 // lastLine reads the last whole line of a file of JSON lines.
@@ -492,52 +463,38 @@ func lastLine(path string, into any) bool {
 	return json.Unmarshal(text[bytes.LastIndexByte(text[:end], '\n')+1:end], into) == nil
 }
 
-// stop ends all processes, those first that others do not need.
+// stop ends all processes, the last first: those started earlier do not need it.
 func (u *up) stop() {
-	const patience, trainersPatience = 30 * time.Second, time.Hour // the trainer ends its update
-	byName := make(map[string]*process.Child)
-	for _, c := range u.started {
-		byName[c.Name] = c
-	}
-	order := []string{trainerName, "worker"}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if strings.HasPrefix(name, "engine") {
-			order = append(order, name)
+	for _, c := range slices.Backward(u.started) {
+		patience := 30 * time.Second
+		if c.Name == trainerName { // it ends its update, and saves
+			patience = time.Hour
 		}
-	}
-	for _, name := range append(order, "service") {
-		switch c := byName[name]; {
-		case c != nil && name == trainerName:
-			c.Stop(trainersPatience)
-		case c != nil:
-			c.Stop(patience)
-		}
+		c.Stop(patience)
 	}
 }
 
 // live returns what is measured so far.
 func (u *up) live() *results.Live {
-	s, b := u.worked(), u.before
-	l := &results.Live{Engines: u.engineCount(), Rollouts: b.Rollouts + s.Rollouts, GateSeconds: b.GateSeconds + s.GateSeconds,
-		Restarts: u.restarts(), TooOld: b.TooOld + s.TooOld, CutGroups: b.CutGroups + s.Cut,
-		Truncated: b.Truncated + s.Truncated, Seconds: b.Seconds, EngineSeconds: b.EngineSeconds, Failures: b.Failures,
-		LoadSeconds: b.LoadSeconds}
 	u.mu.Lock()
+	l := u.before
+	add(&l, u.work)
 	if !u.began.IsZero() {
 		l.Seconds += time.Since(u.began).Seconds()
 	}
 	u.mu.Unlock()
-	for _, e := range s.Engines {
-		l.EngineSeconds += e.BusySeconds
-		l.Failures += e.Failures
-		l.LoadSeconds += e.LoadSeconds
-		for _, lack := range e.Lacks {
-			l.Lacks = append(l.Lacks, e.Engine+": "+lack.What+": "+lack.Lost)
+	l.Engines, l.Restarts, l.Predicted = u.engineCount(), maps.Clone(l.Restarts), nil
+	for _, c := range u.started {
+		if n := c.State().Starts - 1; n > 0 {
+			if l.Restarts == nil {
+				l.Restarts = make(results.Restarts)
+			}
+			l.Restarts[c.Name] += n
 		}
 	}
 	var last results.Update
 	if !lastLine(filepath.Join(u.Out, results.MetricsFile), &last) {
-		return l
+		return &l
 	}
 	l.Used, l.TrainerSeconds = last.Used, last.ComputeBusy
 	perRollout, perUse := l.EngineSeconds/float64(l.Rollouts), l.TrainerSeconds/float64(l.Used)
@@ -547,48 +504,54 @@ func (u *up) live() *results.Live {
 		TrainerStalled: results.Num(1 - l.TrainerSeconds/last.Clock),
 		ReplayRatio:    last.ReplayRatio, Staleness: last.StalenessMean,
 	}
-	return l
+	return &l
 }
 
 // predict runs the schedule without a model at the configured and at the measured rollout cost.
-func (u *up) predict(ctx context.Context, l *results.Live) {
+func (u *up) predict(ctx context.Context, l *results.Live) error {
 	config, err := run.LoadFolder(u.Out, nil)
 	if err != nil {
-		return
+		return err
 	}
 	schedule, table := config.Schedule()
-	for _, f := range []results.Prediction{{By: "configured", RolloutCost: results.Num(schedule.RolloutCost)},
-		{By: "measured", RolloutCost: l.RolloutCost}} {
-		held := config.Live.MaxStaleness != nil && config.Replays() // by the gate, to the configured pace
-		if !f.RolloutCost.Known() || held && f.By == "measured" {
-			continue
-		}
-		o := schedule
-		o.RolloutCost = f.RolloutCost.Float()
-		buffer, err := replay.New(table)
-		if err != nil {
-			continue
-		}
-		const batches = 200
-		perUpdate := o.WithDefaults().NewPerUpdate()
-		if table.Sampler.Consumes() {
-			perUpdate = float64(o.Batch)
-		}
-		n := int(max(perUpdate, float64(o.Group)) * batches)
-		r, err := sim.Trial{Options: o, Buffer: buffer, Rollouts: n, Skip: n / 4}.Run(ctx)
-		if err != nil {
-			u.show.note(os.Stderr, fmt.Sprintf("the schedule at mu %.3g could not be predicted: %v", o.RolloutCost, err))
-			continue
-		}
-		histogram := results.Histogram{}
-		for _, b := range r.Staleness.Bins() {
-			histogram = append(histogram, [2]uint64{uint64(b.Value), b.Count})
-		}
-		f.Pace = results.Pace{EnginesStalled: results.Num(r.WorkersStalled()), TrainerStalled: results.Num(r.TrainersStalled()),
-			ReplayRatio: results.Num(r.ReplayRatio()), Staleness: histogram.Mean(),
-			MostStale: results.Num(float64(histogram.Max()))}
-		l.Predicted = append(l.Predicted, f)
+	list := []results.Prediction{{By: "configured", RolloutCost: results.Num(schedule.RolloutCost)}}
+	if held := config.Live.MaxStaleness != nil && config.Replays(); !held && l.RolloutCost.Known() {
+		// else the gate holds the engines to the configured pace
+		list = append(list, results.Prediction{By: "measured", RolloutCost: l.RolloutCost})
 	}
+	for _, p := range list {
+		schedule.RolloutCost = p.RolloutCost.Float()
+		if p.Pace, err = paceOf(ctx, schedule, table); err != nil {
+			return fmt.Errorf("predict the schedule at a rollout cost of %.3g: %w", schedule.RolloutCost, err)
+		}
+		l.Predicted = append(l.Predicted, p)
+	}
+	return nil
+}
+
+// paceOf runs a schedule without a model for a few hundred updates.
+func paceOf(ctx context.Context, o pipeline.Options, table replay.Options) (results.Pace, error) {
+	buffer, err := replay.New(table)
+	if err != nil {
+		return results.Pace{}, err
+	}
+	perUpdate := o.WithDefaults().NewPerUpdate()
+	if table.Sampler.Consumes() {
+		perUpdate = float64(o.Batch)
+	}
+	const updates = 200
+	n := int(max(perUpdate, float64(o.Group)) * updates)
+	r, err := sim.Trial{Options: o, Buffer: buffer, Rollouts: n, Skip: n / 4}.Run(ctx)
+	if err != nil {
+		return results.Pace{}, err
+	}
+	var staleness results.Histogram
+	for _, b := range r.Staleness.Bins() {
+		staleness = append(staleness, [2]uint64{uint64(b.Value), b.Count})
+	}
+	return results.Pace{EnginesStalled: results.Num(r.WorkersStalled()), TrainerStalled: results.Num(r.TrainersStalled()),
+		ReplayRatio: results.Num(r.ReplayRatio()), Staleness: staleness.Mean(),
+		MostStale: results.Num(float64(staleness.Max()))}, nil
 }
 
 // finish puts what was measured into the summary and the report, and says it.
@@ -598,7 +561,9 @@ func (u *up) finish(ctx context.Context, l *results.Live) error {
 		return errors.Join(err, errors.New("the trainer has ended without a summary"))
 	}
 	l.Measured.Staleness, l.Measured.MostStale = sum.Staleness.Mean(), results.Num(float64(sum.Staleness.Max()))
-	u.predict(ctx, l)
+	if err := u.predict(ctx, l); err != nil {
+		return err
+	}
 	if err := results.WriteLive(u.Out, l); err != nil {
 		return err
 	}

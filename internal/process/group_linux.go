@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Isolate gives a child a process group of its own, which Ctrl-C in a terminal does not reach. The kernel kills the child
-// with the thread that starts it.
+// Isolate gives a child a process group of its own, which Ctrl-C in a terminal does not reach. The kernel kills the
+// child with the thread that starts it.
 func Isolate(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

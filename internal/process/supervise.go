@@ -19,9 +19,9 @@ type Child struct {
 	// Command returns the command of the next start. Standard output and error are the Child's.
 	Command func() (*exec.Cmd, error)
 	Log     io.Writer                   // gets both; nil: nothing does
-	Output  func(line io.Reader) error  // reads standard output instead of Log, to its end; nil: Log gets it
+	Output  func(io.Reader) error       // reads standard output instead of Log, to its end; nil: Log gets it
 	Done    func(*os.ProcessState) bool // reports whether the program has done its work; nil: it never has
-	Ended   func(err error)             // is called when it has ended by itself; may be nil
+	Ended   func(err error)             // is called at an end that was not asked for; may be nil
 
 	stop   context.CancelFunc
 	ended  chan struct{}
@@ -36,11 +36,11 @@ type State struct {
 	PID      int // 0: it is not running
 	Starts   int
 	Finished bool  // Done said so
-	Failures int   // ends in a row, by a status of the program\'s own, soon after the start
+	Failures int   // ends in a row, by a status of the program's own, soon after the start
 	Err      error // of the last end that was not asked for
 }
 
-// Pauses before a program is started again grow from the first to the longest while it ends before it counts as healthy.
+// Pauses before a program is started again grow from the first to the longest, until it has run for a while.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second
@@ -80,7 +80,7 @@ func (c *Child) Start() {
 func (c *Child) run(ctx context.Context) (done bool) {
 	cmd, err := c.Command()
 	if err != nil {
-		c.end(err)
+		c.end(err, false)
 		return false
 	}
 	Isolate(cmd)
@@ -90,7 +90,7 @@ func (c *Child) run(ctx context.Context) (done bool) {
 		cmd.Stdout = nil
 		pipe, err := cmd.StdoutPipe()
 		if err != nil {
-			c.end(err)
+			c.end(err, false)
 			return false
 		}
 		go func() { read <- c.Output(pipe) }()
@@ -98,8 +98,7 @@ func (c *Child) run(ctx context.Context) (done bool) {
 		read <- nil
 	}
 	if err := cmd.Start(); err != nil {
-		c.update(func(s *State) { s.Failures++ })
-		c.end(err)
+		c.end(err, true)
 		return false
 	}
 	c.update(func(s *State) { s.PID, s.Starts = cmd.Process.Pid, s.Starts+1 })
@@ -128,19 +127,20 @@ func (c *Child) run(ctx context.Context) (done bool) {
 	if ctx.Err() != nil || done {
 		err = nil
 	}
-	if err != nil && cmd.ProcessState.ExitCode() > 0 { // not killed
-		c.update(func(s *State) { s.Failures++ })
-	}
-	c.end(err)
+	c.end(err, cmd.ProcessState.ExitCode() > 0)
 	c.update(func(s *State) { s.Finished = done })
 	return done
 }
 
-func (c *Child) end(err error) {
+// end notes an end, and the error of one that was not asked for. byItself: it was not killed.
+func (c *Child) end(err error, byItself bool) {
 	c.update(func(s *State) {
 		s.PID = 0
 		if err != nil {
 			s.Err = err
+			if byItself {
+				s.Failures++
+			}
 		}
 	})
 	c.tried()

@@ -232,7 +232,7 @@ func TestProbe(t *testing.T) {
 	for dialect, e := range engines {
 		probe := func(topP float64, encode func(string) ([]int32, error)) *engine.Report {
 			t.Helper()
-			r, err := engine.Probe(t.Context(), e, engine.Probing{Prompts: [][]int32{prompt, prompt[:2]},
+			r, err := engine.Probe(t.Context(), e, engine.Probing{Prompt: prompt,
 				Sampling: engine.Sampling{Temperature: 0.7, TopP: topP, MaxTokens: 8}, Texts: []string{"1+1=2"}, Encode: encode})
 			if err != nil {
 				t.Fatalf("%s: %v", e, err)
