@@ -161,6 +161,7 @@ type ownVersion struct {
 	initial rollout.Version
 	mu      sync.RWMutex
 	now     rollout.Version
+	loads   int
 }
 
 func newOwnVersion(o Options) *ownVersion {
@@ -172,14 +173,17 @@ func (v *ownVersion) each(
 	ctx context.Context, r Request, one func(context.Context, Request) (Completion, error),
 ) ([]Completion, error) {
 	v.mu.RLock()
+	loads := v.loads
 	list, err := each(ctx, r, one)
 	for i := range list {
 		list[i].Versions = slices.Repeat([]rollout.Version{v.now}, len(list[i].Tokens))
 	}
 	v.mu.RUnlock()
-	if errors.Is(err, errLost) { // it may come back with the weights that it started with
+	if errors.Is(err, errLost) {
 		v.mu.Lock()
-		v.now = v.initial
+		if v.loads == loads { // it may come back with the weights that it started with
+			v.now = v.initial
+		}
 		v.mu.Unlock()
 	}
 	return list, err
@@ -227,5 +231,6 @@ func (v *ownVersion) load(ctx context.Context, w Weights) error {
 		return err
 	}
 	v.now = w.Version
+	v.loads++
 	return nil
 }

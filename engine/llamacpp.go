@@ -47,12 +47,13 @@ func (e *llamacpp) Generate(ctx context.Context, r Request) ([]Completion, error
 	return e.weights.each(ctx, r, e.one)
 }
 
-// errPartial is returned for a completion of which llama.cpp gives no log-prob.
-var errPartial = errors.New("a completion begins with part of a character, whose log-prob llama.cpp leaves out")
+// ErrPartial is returned for a completion of which llama.cpp gives no log-prob.
+var ErrPartial = errors.New("a completion begins with part of a character, whose log-prob llama.cpp leaves out: " +
+	"sample it again, or use another engine")
 
 func (e *llamacpp) one(ctx context.Context, r Request) (c Completion, err error) {
 	for range 4 {
-		if c, err = e.once(ctx, r); !errors.Is(err, errPartial) {
+		if c, err = e.once(ctx, r); !errors.Is(err, ErrPartial) {
 			break
 		}
 		if r.Seed != 0 { // the same again would begin with the same token
@@ -95,7 +96,7 @@ func (e *llamacpp) once(ctx context.Context, r Request) (Completion, error) {
 	if n := len(c.Logprobs); n < len(c.Tokens) {
 		// llama.cpp leaves out tokens that do not complete a character: the completion ends before the first.
 		if c.Tokens, c.Finish = c.Tokens[:n], Length; n == 0 {
-			return c, fmt.Errorf("%s: %w", e, errPartial)
+			return c, fmt.Errorf("%s: %w", e, ErrPartial)
 		}
 	}
 	c.cut(r.Stop)

@@ -120,7 +120,7 @@ func (p *pool) put(m *member, n int, made []engine.Completion, err error) {
 		return
 	}
 	m.stats.Failures++
-	if !engine.Refused(err) && m.ready {
+	if !engine.Refused(err) && !errors.Is(err, engine.ErrPartial) && m.ready {
 		m.withdraw()
 		p.log.Warn("an engine failed; its requests go to others until it is healthy", "engine", m.stats.Engine,
 			"error", err)

@@ -425,16 +425,17 @@ func (w *Worker) count(group []*rollout.Rollout, answer wire.InsertAnswer) {
 	})
 }
 
-// String says how far the worker has come.
-func (s Stats) String() string {
+// Parts says how far the worker has come, what matters most first.
+func (s Stats) Parts() []string {
 	ready := 0
 	for _, e := range s.Engines {
 		if e.Ready {
 			ready++
 		}
 	}
-	return fmt.Sprintf("%d rollouts, reward %.3f, version %d, %.0f tokens/s, %d of %s ready", s.Rollouts, s.Reward,
-		s.Version, float64(s.Tokens)/max(s.Seconds, 1e-9), ready, words.Plural(len(s.Engines), "engine"))
+	return []string{fmt.Sprintf("%d rollouts", s.Rollouts), fmt.Sprintf("reward %.3f", s.Reward),
+		fmt.Sprintf("%d of %s ready", ready, words.Plural(len(s.Engines), "engine")), fmt.Sprintf("version %d", s.Version),
+		fmt.Sprintf("%.0f tokens/s", float64(s.Tokens)/max(s.Seconds, 1e-9))}
 }
 
 // ended returns nil instead of an error that comes of the end of a context.

@@ -97,7 +97,7 @@ func (c *engineProbeCommand) Run(ctx context.Context) error {
 		Texts: []string{c.Prompt, "Tokens: 12 + 34 = 46\n\n\tñ → 語"}}
 	var prompt []int32
 	if c.Model != "" {
-		folder, err := hf.ReadFolder(string(c.Model))
+		folder, err := hf.ReadDescription(string(c.Model))
 		if err == nil && folder.Tokenizer == nil {
 			err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
 		}

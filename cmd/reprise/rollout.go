@@ -92,12 +92,15 @@ func (c *rolloutCommand) Run(ctx context.Context, call *kong.Context) error {
 				err = json.NewEncoder(os.Stdout).Encode(w.Stats())
 			} else if s := w.Stats(); bar != nil {
 				bar.SetCurrent(s.Groups)
-			} else {
-				show.progress("%s\n", s)
+			} else if show.bars == nil {
+				show.progress("%s\n", strings.Join(s.Parts(), "  "))
 			}
 		case err := <-ended:
 			if c.JSON {
 				return errors.Join(err, json.NewEncoder(os.Stdout).Encode(w.Stats()))
+			}
+			if bar != nil {
+				bar.SetCurrent(w.Stats().Groups)
 			}
 			show.end()
 			c.summarise(w.Stats())
@@ -125,13 +128,18 @@ func (c *rolloutCommand) checkFlags(call *kong.Context) error {
 // taskGroup is the group of the flags that a configuration replaces.
 const taskGroup = "Without --config"
 
-// bar shows how far the worker is: of --groups, or of as many as come. nil without a terminal.
+// bar shows how far the worker is, or without --groups what it does. It is nil where there is none.
 func (c *rolloutCommand) bar(d *display, w *worker.Worker) *mpb.Bar {
-	if d.bars == nil {
+	switch {
+	case d.bars == nil:
+		return nil
+	case c.Groups == 0:
+		d.line(func() string { return strings.Join(w.Stats().Parts(), "  ") })
 		return nil
 	}
-	return d.bars.AddBar(int64(c.Groups), mpb.PrependDecorators(decor.Name("rollouts")),
-		mpb.AppendDecorators(beside(func(decor.Statistics) []string { return []string{w.Stats().String()} })))
+	return d.bars.AddBar(int64(c.Groups), mpb.PrependDecorators(decor.Name("rollouts  ")),
+		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}),
+			beside(func(decor.Statistics) []string { return w.Stats().Parts() })))
 }
 
 // worker makes the worker that the flags describe.

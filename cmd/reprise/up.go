@@ -20,9 +20,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
-
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/process"
@@ -385,8 +382,7 @@ func (u *up) watch(ctx context.Context, trainer *process.Child) error {
 	move := func() {}
 	if u.show.bars != nil {
 		bar := u.show.addBar(p, "run")
-		status := decor.Any(func(decor.Statistics) string { return u.status() })
-		u.show.bars.MustAdd(0, nil, mpb.PrependDecorators(status))
+		u.show.line(u.status)
 		move = func() { bar.SetCurrent(int64(resolution * p.share())) }
 	}
 	tick := time.NewTicker(time.Second)
