@@ -11,7 +11,7 @@ import (
 
 // llama.cpp's own interface gives log-probs at the sampling temperature; by OpenAI's it does not, and is refused.
 func TestLlamaCPP(t *testing.T) {
-	address := enginetest.StartLlamaCPP(t)
+	address := enginetest.StartLlamaCPP(t).Address
 	prompt := []int32{504, 3575, 282, 4649, 314} // The capital of France is
 	open := func(d engine.Dialect) engine.Engine {
 		t.Helper()

@@ -47,24 +47,32 @@ func makeTask(t *testing.T, name string, settings ...string) (task.Task, *hf.Tok
 // newTable serves a table with groups of 4.
 func newTable(t *testing.T, change func(*wire.Table)) *client.Table {
 	t.Helper()
+	table, _ := serveTable(t, "", change)
+	return table
+}
+
+// serveTable serves a table until the returned function is called, kept in dir unless that is "".
+func serveTable(t *testing.T, dir string, change func(*wire.Table)) (*client.Table, func()) {
+	t.Helper()
 	definition := wire.Table{Name: "math", GroupSize: 4}
 	definition.Capacity = 4096
 	if change != nil {
 		change(&definition)
 	}
 	config := server.Config{Listen: "127.0.0.1:0", HTTP: "off"}
+	config.Data = dir
 	config.SetTable(definition)
 	s, err := server.Start(t.Context(), config.WithDefaults(), "test", slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Stop() })
 	c, err := client.Dial(t.Context(), s.Addresses.GRPC, client.Options{Patience: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return c.Table("math")
+	stop := sync.OnceFunc(func() { c.Close(); s.Stop() })
+	t.Cleanup(stop)
+	return c.Table("math"), stop
 }
 
 // nextGrant returns the number of the next grant, which names the prompt.
