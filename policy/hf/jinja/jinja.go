@@ -7,12 +7,14 @@
 // other statements. Another filter, method or test is an error only if it is reached, so that the branches for tools
 // need not be understood.
 //
-// Lists and tuples are one type, as are a tuple's and a list's texts. Integers have 64 bits.
+// Lists and tuples are one type, as are a tuple's and a list's texts. Integers of 2^53 or more are an error.
 package jinja
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,6 +23,7 @@ const (
 	maxSource    = 128 << 10 // bytes
 	maxWork      = 1 << 24   // expressions and statements evaluated, and bytes of values made, in one rendering
 	bytesOfValue = 16
+	tooLarge     = 1 << 53 // integers are smaller, so that floats compare and compute them exactly
 )
 
 // Template is a parsed template. It is immutable and safe for concurrent use.
@@ -87,7 +90,7 @@ func (t *Template) Render(variables map[string]any) (rendered string, err error)
 // call is the function as templates call it.
 func (f Func) call(r *rendering, a arguments) any {
 	var texts []string
-	for _, v := range a.list {
+	for _, v := range r.unnamed(a) {
 		texts = append(texts, r.str(v))
 	}
 	result, err := f(texts...)
@@ -212,6 +215,66 @@ func (r *rendering) all(of []expression) []any {
 	return list
 }
 
+// bind returns arguments by the names of their parameters, and refuses any that have none.
+func (r *rendering) bind(called string, a arguments, parameters ...string) bound {
+	names := cmp.Or(strings.Join(parameters, ", "), "none")
+	if len(a.list) > len(parameters) {
+		r.fail("%s has too many arguments: want %s", called, names)
+	}
+	r.charge((1 + len(a.named)) * len(parameters))
+	b := make(bound, len(a.list)+len(a.named))
+	for i, v := range a.list {
+		b[parameters[i]] = v
+	}
+	for _, p := range a.named {
+		if !slices.Contains(parameters, p.Key) {
+			r.fail("%s has an argument %s: want %s", called, p.Key, names)
+		}
+		if _, twice := b[p.Key]; twice {
+			r.fail("%s has the argument %s twice", called, p.Key)
+		}
+		b[p.Key] = p.Value
+	}
+	return b
+}
+
+// unnamed returns arguments that must have no names.
+func (r *rendering) unnamed(a arguments) []any {
+	if len(a.named) > 0 {
+		r.fail("argument %s: want it without its name", a.named[0].Key)
+	}
+	return a.list
+}
+
+// bound are arguments by the names of their parameters.
+type bound map[string]any
+
+// or returns an argument, or a default if it is not given.
+func (b bound) or(name string, otherwise any) any {
+	if v, given := b[name]; given {
+		return v
+	}
+	return otherwise
+}
+
+// want returns an argument that must be given.
+func (r *rendering) want(b bound, name string) any {
+	v, given := b[name]
+	if !given {
+		r.fail("argument %s is missing", name)
+	}
+	return v
+}
+
+// text returns an argument that must be a string.
+func (r *rendering) text(b bound, name string) string {
+	s, ok := r.want(b, name).(string)
+	if !ok {
+		r.fail("argument %s: %s: want a string", name, r.describe(b[name]))
+	}
+	return s
+}
+
 func (r *rendering) call(f any, a arguments) any {
 	callable, ok := f.(function)
 	if !ok {
@@ -282,8 +345,9 @@ func (r *rendering) get(d Dict, key string) (any, bool) {
 	return nil, false
 }
 
-// with returns the dictionary, which must be the caller's own, with another value of a key.
-func (d Dict) with(key string, v any) Dict {
+// with returns a dictionary, which must be the caller's own, with another value of a key.
+func (r *rendering) with(d Dict, key string, v any) Dict {
+	r.charge(len(d))
 	for i := range d {
 		if d[i].Key == key {
 			d[i].Value = v
@@ -365,21 +429,36 @@ func (r *rendering) slice(v any, bounds [3]any) any {
 	return out
 }
 
-func newNamespace(_ *rendering, a arguments) any {
+func newNamespace(r *rendering, a arguments) any {
 	space := namespace{}
-	for k, v := range a.named {
-		space[k] = v
+	for _, p := range r.dict(a) {
+		space[p.Key] = p.Value
 	}
 	return space
 }
 
-func newDict(r *rendering, a arguments) any {
-	return r.sorted(a.named)
+func newDict(r *rendering, a arguments) any { return r.dict(a) }
+
+// dict returns a dictionary, if one is given, with the values that are named.
+func (r *rendering) dict(a arguments) Dict {
+	var d Dict
+	if len(a.list) > 0 {
+		given, ok := a.list[0].(Dict)
+		if !ok || len(a.list) > 1 {
+			r.fail("dict or namespace: want at most one dictionary, and named values")
+		}
+		r.charge(len(given) * bytesOfValue)
+		d = slices.Clone(given)
+	}
+	for _, p := range a.named {
+		d = r.with(d, p.Key, p.Value)
+	}
+	return d
 }
 
 func rangeOf(r *rendering, a arguments) any {
 	bounds := []int{0, 0, 1} // from, to, step
-	switch len(a.list) {
+	switch len(r.unnamed(a)) {
 	case 1:
 		bounds[1] = r.integer(a.list[0])
 	case 2, 3:

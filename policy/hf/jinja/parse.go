@@ -207,12 +207,14 @@ func (p *parser) loop() statement {
 		list := r.list(items(r))
 		defer r.enter()()
 		if filter != nil {
+			r.charge(len(list) * bytesOfValue)
 			list = slices.DeleteFunc(slices.Clone(list), func(item any) bool {
 				r.assign(names, item)
 				return !truth(filter(r))
 			})
 		}
 		for i, item := range list {
+			r.charge(bytesOfValue)
 			leave := r.enter()
 			r.scope.vars["loop"] = loop{list, i}
 			r.assign(names, item)
@@ -271,12 +273,13 @@ func (p *parser) macro() statement {
 	called := p.want(name, "the name of the macro")
 	p.wantOp("(")
 	var parameters []parameter
+	var names []string
 	for !p.op(")") {
 		x := parameter{name: p.want(name, "a parameter")}
 		if p.op("=") {
 			x.value = p.expression()
 		}
-		parameters = append(parameters, x)
+		parameters, names = append(parameters, x), append(names, x.name)
 		if !p.op(",") {
 			p.wantOp(")")
 			break
@@ -292,11 +295,12 @@ func (p *parser) macro() statement {
 			r.scope = defined
 			defer func() { r.scope = caller }()
 			defer r.enter()()
-			for i, x := range parameters {
-				value, given := a.at(i, x.name)
-				if !given && x.value != nil {
+			given := r.bind("macro "+called, a, names...)
+			for _, x := range parameters {
+				value, ok := given[x.name]
+				if !ok && x.value != nil {
 					value = x.value(r)
-				} else if !given {
+				} else if !ok {
 					value = undefined(x.name)
 				}
 				r.scope.vars[x.name] = value
@@ -331,48 +335,57 @@ func (p *parser) tuple(conditional bool) expression {
 // expression parses one expression.
 func (p *parser) expression() expression {
 	defer p.nest()()
-	value := p.disjunction()
-	for p.word("if") {
-		then, condition, otherwise := value, p.disjunction(), expression(func(*rendering) any { return undefined("") })
-		if p.word("else") {
-			otherwise = p.expression()
-		}
-		value = func(r *rendering) any {
-			if truth(condition(r)) {
-				return then(r)
-			}
-			return otherwise(r)
-		}
+	then := p.disjunction()
+	if !p.word("if") {
+		return then
 	}
-	return value
+	condition, otherwise := p.disjunction(), expression(func(*rendering) any { return undefined("") })
+	if p.word("else") {
+		otherwise = p.expression()
+	}
+	return func(r *rendering) any {
+		if truth(condition(r)) {
+			return then(r)
+		}
+		return otherwise(r)
+	}
 }
 
-func (p *parser) disjunction() expression {
-	left := p.conjunction()
-	for p.word("or") {
-		a, b := left, p.conjunction()
-		left = func(r *rendering) any {
-			if v := a(r); truth(v) {
-				return v
-			}
-			return b(r)
-		}
+// step is a link of a chain: an operator, an attribute or a filter, given the value before it.
+type step func(r *rendering, v any) any
+
+// chain applies steps in order. Evaluating a long chain takes no more stack than its deepest step.
+func chain(first expression, steps []step) expression {
+	if len(steps) == 0 {
+		return first
 	}
-	return left
+	return func(r *rendering) any {
+		r.charge(len(steps))
+		v := first(r)
+		for _, s := range steps {
+			v = s(r, v)
+		}
+		return v
+	}
 }
 
-func (p *parser) conjunction() expression {
-	left := p.negation()
-	for p.word("and") {
-		a, b := left, p.negation()
-		left = func(r *rendering) any {
-			if v := a(r); !truth(v) {
+func (p *parser) disjunction() expression { return p.logical("or", p.conjunction, true) }
+func (p *parser) conjunction() expression { return p.logical("and", p.negation, false) }
+
+// logical parses operands between one operator, whose value is decided by the first of this truth.
+func (p *parser) logical(op string, operand func() expression, decides bool) expression {
+	first := operand()
+	var steps []step
+	for p.word(op) {
+		next := operand()
+		steps = append(steps, func(r *rendering, v any) any {
+			if truth(v) == decides {
 				return v
 			}
-			return b(r)
-		}
+			return next(r)
+		})
 	}
-	return left
+	return chain(first, steps)
 }
 
 func (p *parser) negation() expression {
@@ -431,12 +444,13 @@ func (p *parser) binary(level int) expression {
 	if level == len(levels) {
 		return p.unary(true)
 	}
-	left := p.binary(level + 1)
+	first := p.binary(level + 1)
+	var steps []step
 	for p.peek().kind == operator && slices.Contains(levels[level], p.peek().text) {
-		op, a, b := p.take().text, left, p.binary(level+1)
-		left = func(r *rendering) any { return r.operate(op, a(r), b(r)) }
+		op, right := p.take().text, p.binary(level+1)
+		steps = append(steps, func(r *rendering, left any) any { return r.operate(op, left, right(r)) })
 	}
-	return left
+	return chain(first, steps)
 }
 
 // unary parses signs, a value and what follows it.
@@ -473,8 +487,8 @@ func (p *parser) primary() expression {
 		return constant(whole)
 	case integer:
 		n, err := strconv.Atoi(t.text)
-		if err != nil {
-			p.fail("%s is too large", t.text)
+		if err != nil || n >= tooLarge {
+			p.fail("the integer %s is too large: want less than 2^53", t.text)
 		}
 		return constant(n)
 	case float:
@@ -546,7 +560,7 @@ func (p *parser) dictionary() expression {
 			if !ok {
 				r.fail("a dictionary has a key that is no string")
 			}
-			d = d.with(key, values[i](r))
+			d = r.with(d, key, values[i](r))
 		}
 		return d
 	}
@@ -554,24 +568,28 @@ func (p *parser) dictionary() expression {
 
 // postfix parses attributes, subscripts and calls.
 func (p *parser) postfix(value expression) expression {
+	var steps []step
 	for {
-		of := value
 		switch {
 		case p.op("."):
 			attribute := p.want(name, "an attribute")
-			value = func(r *rendering) any { return r.attribute(of(r), attribute) }
+			steps = append(steps, func(r *rendering, v any) any { return r.attribute(v, attribute) })
 		case p.op("["):
-			value = p.subscript(of)
+			steps = append(steps, p.subscript())
 		case p.op("("):
-			a := p.arguments()
-			value = func(r *rendering) any { return r.call(of(r), a(r)) }
+			steps = append(steps, p.call())
 		default:
-			return value
+			return chain(value, steps)
 		}
 	}
 }
 
-func (p *parser) subscript(of expression) expression {
+func (p *parser) call() step {
+	a := p.arguments()
+	return func(r *rendering, v any) any { return r.call(v, a(r)) }
+}
+
+func (p *parser) subscript() step {
 	var parts [3]expression // of a slice
 	slice, n := false, 0
 	for !p.op("]") {
@@ -592,11 +610,10 @@ func (p *parser) subscript(of expression) expression {
 		if parts[0] == nil {
 			p.fail("an index is missing")
 		}
-		return func(r *rendering) any { return r.item(of(r), parts[0](r)) }
+		return func(r *rendering, v any) any { return r.item(v, parts[0](r)) }
 	}
-	return func(r *rendering) any {
+	return func(r *rendering, v any) any {
 		var bounds [3]any
-		v := of(r)
 		for i, part := range parts {
 			if part != nil {
 				bounds[i] = part(r)
@@ -609,24 +626,7 @@ func (p *parser) subscript(of expression) expression {
 // arguments are those of a call.
 type arguments struct {
 	list  []any
-	named map[string]any
-}
-
-// at returns the i-th argument or the one with a name, and whether it is given.
-func (a arguments) at(i int, name string) (any, bool) {
-	if i < len(a.list) {
-		return a.list[i], true
-	}
-	v, ok := a.named[name]
-	return v, ok
-}
-
-// or is at with a default.
-func (a arguments) or(i int, name string, otherwise any) any {
-	if v, given := a.at(i, name); given {
-		return v
-	}
-	return otherwise
+	named Dict
 }
 
 // arguments parses those of a call, after its opening bracket.
@@ -649,9 +649,9 @@ func (p *parser) arguments() func(r *rendering) arguments {
 		}
 	}
 	return func(r *rendering) arguments {
-		a := arguments{list: r.all(list), named: make(map[string]any, len(names))}
-		for i, n := range names {
-			a.named[n] = named[i](r)
+		a := arguments{list: r.all(list)}
+		for i, v := range r.all(named) {
+			a.named = append(a.named, Pair{names[i], v})
 		}
 		return a
 	}
@@ -659,8 +659,8 @@ func (p *parser) arguments() func(r *rendering) arguments {
 
 // filters parses filters, tests and calls of their results.
 func (p *parser) filters(value expression) expression {
+	var steps []step
 	for {
-		of := value
 		switch {
 		case p.op("|"):
 			filter := p.want(name, "a filter")
@@ -668,20 +668,19 @@ func (p *parser) filters(value expression) expression {
 			if p.op("(") {
 				a = p.arguments()
 			}
-			value = func(r *rendering) any { return r.filter(filter, of(r), a(r)) }
+			steps = append(steps, func(r *rendering, v any) any { return r.filter(filter, v, a(r)) })
 		case p.word("is"):
-			value = p.test(of)
+			steps = append(steps, p.test())
 		case p.op("("):
-			a := p.arguments()
-			value = func(r *rendering) any { return r.call(of(r), a(r)) }
+			steps = append(steps, p.call())
 		default:
-			return value
+			return chain(value, steps)
 		}
 	}
 }
 
 // test parses a test, whose argument may stand without brackets.
-func (p *parser) test(of expression) expression {
+func (p *parser) test() step {
 	negated := p.word("not")
 	test := p.want(name, "a test")
 	a := func(*rendering) arguments { return arguments{} }
@@ -695,5 +694,5 @@ func (p *parser) test(of expression) expression {
 		argument := p.postfix(p.primary())
 		a = func(r *rendering) arguments { return arguments{list: []any{argument(r)}} }
 	}
-	return func(r *rendering) any { return r.test(test, of(r), a(r)) != negated }
+	return func(r *rendering, v any) any { return r.test(test, v, a(r)) != negated }
 }

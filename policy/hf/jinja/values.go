@@ -3,7 +3,6 @@ package jinja
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -376,8 +375,13 @@ func (r *rendering) operate(op string, a, b any) any {
 	if floatA || floatB || op == "/" || op == "**" && y < 0 {
 		return f
 	}
-	if math.Abs(f) > 1<<53 {
-		r.fail("a number is beyond 2^53")
+	return r.exact(f)
+}
+
+// exact returns a number without its fraction as an integer.
+func (r *rendering) exact(f float64) int {
+	if math.Abs(f) >= tooLarge {
+		r.fail("the integer %.17g is too large: want less than 2^53", f)
 	}
 	return int(f)
 }
@@ -400,37 +404,33 @@ func (r *rendering) join(list []any, separator string) string {
 	return strings.Join(texts, separator)
 }
 
-// sorted returns a dictionary of named values, in the order of their names.
-func (r *rendering) sorted(named map[string]any) Dict {
-	var d Dict
-	for _, k := range slices.Sorted(maps.Keys(named)) {
-		d = append(d, Pair{k, named[k]})
-	}
-	return d
-}
-
 // method returns a method of a value, nil if it has none of that name.
 func (r *rendering) method(v any, name string) any {
 	switch v := v.(type) {
 	case string:
-		if m := stringMethods()[name]; m != nil {
+		if m, parameters := stringMethod(name); m != nil {
 			return function(func(r *rendering, a arguments) any {
 				r.charge(len(v) * 2)
-				return m(r, v, a)
+				return m(r, v, r.bind(name, a, parameters...))
 			})
 		}
 	case Dict:
 		switch name {
 		case "get":
 			return function(func(r *rendering, a arguments) any {
-				key, _ := a.or(0, "key", nil).(string)
-				if value, ok := r.get(v, key); ok {
-					return value
+				b := r.bind(name, a, "key", "default")
+				if key, ok := r.want(b, "key").(string); ok {
+					if value, ok := r.get(v, key); ok {
+						return value
+					}
 				}
-				return a.or(1, "default", nil)
+				return b["default"]
 			})
 		case "keys", "values", "items":
-			return function(func(r *rendering, _ arguments) any { return r.items(v, name) })
+			return function(func(r *rendering, a arguments) any {
+				r.bind(name, a)
+				return r.items(v, name)
+			})
 		}
 	}
 	return nil
@@ -453,54 +453,59 @@ func (r *rendering) items(d Dict, which string) []any {
 	return list
 }
 
-// stringMethods returns the methods of strings.
-func stringMethods() map[string]func(r *rendering, s string, a arguments) any {
-	return map[string]func(r *rendering, s string, a arguments) any{
-		"strip":      func(r *rendering, s string, a arguments) any { return r.strip(s, a, true, true) },
-		"lstrip":     func(r *rendering, s string, a arguments) any { return r.strip(s, a, true, false) },
-		"rstrip":     func(r *rendering, s string, a arguments) any { return r.strip(s, a, false, true) },
-		"upper":      func(_ *rendering, s string, _ arguments) any { return strings.ToUpper(s) },
-		"lower":      func(_ *rendering, s string, _ arguments) any { return strings.ToLower(s) },
-		"capitalize": func(_ *rendering, s string, _ arguments) any { return capitalize(s) },
-		"title":      func(_ *rendering, s string, _ arguments) any { return title(s) },
-		"startswith": func(r *rendering, s string, a arguments) any { return r.anyOf(s, a, strings.HasPrefix) },
-		"endswith":   func(r *rendering, s string, a arguments) any { return r.anyOf(s, a, strings.HasSuffix) },
-		"split":      (*rendering).split,
-		"replace":    (*rendering).replace,
-		"find": func(r *rendering, s string, a arguments) any {
-			before, _, found := strings.Cut(s, r.textAt(a, 0, "sub"))
+// stringMethod returns a method of strings and its parameters, nil if there is none of that name.
+func stringMethod(name string) (call func(r *rendering, s string, b bound) any, parameters []string) {
+	switch name {
+	case "strip", "lstrip", "rstrip":
+		return func(r *rendering, s string, b bound) any {
+			return r.strip(s, b, name != "rstrip", name != "lstrip")
+		}, []string{"chars"}
+	case "upper":
+		return func(_ *rendering, s string, _ bound) any { return strings.ToUpper(s) }, nil
+	case "lower":
+		return func(_ *rendering, s string, _ bound) any { return strings.ToLower(s) }, nil
+	case "capitalize":
+		return func(_ *rendering, s string, _ bound) any { return capitalize(s) }, nil
+	case "startswith":
+		return func(r *rendering, s string, b bound) any { return r.anyOf(s, b, strings.HasPrefix) }, []string{"part"}
+	case "endswith":
+		return func(r *rendering, s string, b bound) any { return r.anyOf(s, b, strings.HasSuffix) }, []string{"part"}
+	case "split":
+		return (*rendering).split, []string{"sep", "maxsplit"}
+	case "replace":
+		return (*rendering).replace, []string{"old", "new", "count"}
+	case "find":
+		return func(r *rendering, s string, b bound) any {
+			before, _, found := strings.Cut(s, r.text(b, "part"))
 			if !found {
 				return -1
 			}
 			return utf8.RuneCountInString(before)
-		},
-		"count": func(r *rendering, s string, a arguments) any { return strings.Count(s, r.textAt(a, 0, "sub")) },
-		"join":  func(r *rendering, s string, a arguments) any { return r.join(r.list(a.or(0, "", nil)), s) },
-		"removeprefix": func(r *rendering, s string, a arguments) any {
-			return strings.TrimPrefix(s, r.textAt(a, 0, "prefix"))
-		},
-		"removesuffix": func(r *rendering, s string, a arguments) any {
-			return strings.TrimSuffix(s, r.textAt(a, 0, "suffix"))
-		},
+		}, []string{"part"}
+	case "count":
+		return func(r *rendering, s string, b bound) any { return strings.Count(s, r.text(b, "part")) }, []string{"part"}
+	case "join":
+		return func(r *rendering, s string, b bound) any {
+			return r.join(r.list(r.want(b, "list")), s)
+		}, []string{"list"}
+	case "removeprefix":
+		return func(r *rendering, s string, b bound) any {
+			return strings.TrimPrefix(s, r.text(b, "part"))
+		}, []string{"part"}
+	case "removesuffix":
+		return func(r *rendering, s string, b bound) any {
+			return strings.TrimSuffix(s, r.text(b, "part"))
+		}, []string{"part"}
 	}
-}
-
-// textAt returns an argument that must be a string.
-func (r *rendering) textAt(a arguments, i int, name string) string {
-	v := a.or(i, name, nil)
-	s, ok := v.(string)
-	if !ok {
-		r.fail("argument %s: %s: want a string", name, r.describe(v))
-	}
-	return s
+	return nil, nil
 }
 
 // strip removes characters, by default white space, from the ends of a text.
-func (r *rendering) strip(s string, a arguments, left, right bool) string {
+func (r *rendering) strip(s string, b bound, left, right bool) string {
 	cutset := " \t\n\r\f\v\x1c\x1d\x1e\x1f\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008" +
 		"\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-	if a.or(0, "chars", nil) != nil {
-		cutset = r.textAt(a, 0, "chars")
+	if b["chars"] != nil {
+		cutset = r.text(b, "chars")
 		r.chargeTimes(len(s), utf8.RuneCountInString(cutset))
 	}
 	if left {
@@ -513,10 +518,10 @@ func (r *rendering) strip(s string, a arguments, left, right bool) string {
 }
 
 // anyOf applies a test of two strings to one string, or several in a list.
-func (r *rendering) anyOf(s string, a arguments, test func(s, part string) bool) bool {
-	parts, ok := a.or(0, "", nil).([]any)
+func (r *rendering) anyOf(s string, b bound, test func(s, part string) bool) bool {
+	parts, ok := b["part"].([]any)
 	if !ok {
-		parts = []any{r.textAt(a, 0, "")}
+		parts = []any{r.text(b, "part")}
 	}
 	for _, p := range parts {
 		if part, ok := p.(string); ok && test(s, part) {
@@ -527,11 +532,11 @@ func (r *rendering) anyOf(s string, a arguments, test func(s, part string) bool)
 }
 
 // split divides a text at a separator, at white space without one, at most so many times.
-func (r *rendering) split(s string, a arguments) any {
+func (r *rendering) split(s string, b bound) any {
 	r.charge(len(s) * bytesOfValue)
-	most := r.integer(a.or(1, "maxsplit", -1))
+	most := r.integer(b.or("maxsplit", -1))
 	var parts []string
-	switch separator := a.or(0, "sep", nil).(type) {
+	switch separator := b["sep"].(type) {
 	case nil:
 		if most >= 0 {
 			r.fail("split: maxsplit without a separator is not supported")
@@ -555,9 +560,9 @@ func (r *rendering) split(s string, a arguments) any {
 	return list
 }
 
-func (r *rendering) replace(s string, a arguments) any {
-	old, with := r.textAt(a, 0, "old"), r.textAt(a, 1, "new")
-	n := r.integer(a.or(2, "count", -1))
+func (r *rendering) replace(s string, b bound) any {
+	old, with := r.text(b, "old"), r.text(b, "new")
+	n := r.integer(b.or("count", -1))
 	places := strings.Count(s, old)
 	if n >= 0 {
 		places = min(places, n)
@@ -571,26 +576,48 @@ func capitalize(s string) string {
 	return strings.ToUpper(s[:n]) + strings.ToLower(s[n:])
 }
 
-// title capitalizes each word.
-func title(s string) string {
-	words := strings.SplitAfter(s, " ")
-	for i, w := range words {
-		words[i] = capitalize(w)
-	}
-	return strings.Join(words, "")
-}
-
 // filter applies a filter.
 func (r *rendering) filter(name string, v any, a arguments) any {
+	bind := func(parameters ...string) bound { return r.bind("filter "+name, a, parameters...) }
 	switch name {
-	case "trim", "strip":
+	case "trim":
 		s := r.str(v)
 		r.charge(len(s))
-		return r.strip(s, a, true, true)
-	case "upper", "lower", "capitalize", "title", "replace":
+		return r.strip(s, bind("chars"), true, true)
+	case "upper", "lower", "capitalize", "replace":
 		s := r.str(v)
 		r.charge(2 * len(s))
-		return stringMethods()[name](r, s, a)
+		m, parameters := stringMethod(name)
+		return m(r, s, bind(parameters...))
+	case "default", "d":
+		b := bind("default_value", "boolean")
+		if _, missing := v.(undefined); missing || truth(b["boolean"]) && !truth(v) {
+			return b.or("default_value", "")
+		}
+		return v
+	case "join":
+		list, b := r.list(v), bind("d", "attribute")
+		if attribute := b["attribute"]; attribute != nil {
+			list = r.apply(list, func(item any) any { return r.path(item, attribute, nil) })
+		}
+		return r.join(list, r.str(b.or("d", "")))
+	case "tojson":
+		return r.json(v, bind("ensure_ascii", "indent"))
+	case "int":
+		return r.convert(v, bind("default"))
+	case "map":
+		return r.mapped(v, a)
+	case "select", "reject", "selectattr", "rejectattr":
+		return r.selected(name, v, a)
+	}
+	result := r.convertTo(name, v)
+	bind()
+	return result
+}
+
+// convertTo applies a filter that has no arguments.
+func (r *rendering) convertTo(name string, v any) any {
+	switch name {
 	case "string", "safe":
 		return r.str(v)
 	case "length", "count":
@@ -599,11 +626,6 @@ func (r *rendering) filter(name string, v any, a arguments) any {
 			return utf8.RuneCountInString(s)
 		}
 		return len(r.list(v))
-	case "default", "d":
-		if _, missing := v.(undefined); missing || truth(a.or(1, "boolean", false)) && !truth(v) {
-			return a.or(0, "default_value", "")
-		}
-		return v
 	case "list":
 		return r.list(v)
 	case "items":
@@ -618,20 +640,6 @@ func (r *rendering) filter(name string, v any, a arguments) any {
 		return r.item(r.list(v), -1)
 	case "reverse":
 		return r.slice(v, [3]any{nil, nil, -1})
-	case "join":
-		list := r.list(v)
-		if attribute := a.or(1, "attribute", nil); attribute != nil {
-			list = r.apply(list, func(item any) any { return r.item(item, attribute) })
-		}
-		return r.join(list, r.str(a.or(0, "d", "")))
-	case "tojson":
-		return r.json(v, a)
-	case "int":
-		return r.convert(v, a)
-	case "map":
-		return r.mapped(v, a)
-	case "select", "reject", "selectattr", "rejectattr":
-		return r.selected(name, v, a)
 	}
 	r.fail("filter %s is not supported", name)
 	return nil
@@ -647,10 +655,37 @@ func (r *rendering) apply(list []any, f func(any) any) []any {
 	return out
 }
 
+// path returns what filters call an attribute: a.0.b of v is v.a[0].b. If something on the way is not defined, otherwise
+// takes its place unless it is nil.
+func (r *rendering) path(v, attribute, otherwise any) any {
+	steps := []any{attribute}
+	if text, ok := attribute.(string); ok {
+		r.charge(len(text))
+		steps = nil
+		for _, part := range strings.Split(text, ".") {
+			if i, err := strconv.Atoi(part); err == nil {
+				steps = append(steps, i)
+			} else {
+				steps = append(steps, part)
+			}
+		}
+	}
+	for _, s := range steps {
+		v = r.item(v, s)
+		if _, missing := v.(undefined); missing && otherwise != nil {
+			v = otherwise
+		}
+	}
+	return v
+}
+
 // json is json.dumps as transformers calls it.
-func (r *rendering) json(v any, a arguments) string {
+func (r *rendering) json(v any, b bound) string {
+	if truth(b["ensure_ascii"]) {
+		r.fail("filter tojson: ensure_ascii is not supported")
+	}
 	n := notation{"null", "true", "false", jsonQuote, "", ", "}
-	if indent := a.or(1, "indent", nil); indent != nil { // transformers' first argument is ensure_ascii
+	if indent := b["indent"]; indent != nil {
 		width := r.integer(indent)
 		r.charge(width)
 		n.indent, n.comma = strings.Repeat(" ", width), ","
@@ -659,45 +694,57 @@ func (r *rendering) json(v any, a arguments) string {
 }
 
 // convert is the filter int.
-func (r *rendering) convert(v any, a arguments) any {
-	if f, ok := number(v); ok && math.Abs(f) <= 1<<53 {
-		return int(f)
+func (r *rendering) convert(v any, b bound) any {
+	f, ok := number(v)
+	if s, text := v.(string); text {
+		r.charge(len(s))
+		var err error
+		f, err = strconv.ParseFloat(strings.TrimSpace(s), 64)
+		ok = err == nil
 	}
-	if s, ok := v.(string); ok {
-		if n, err := strconv.Atoi(strings.TrimSpace(s)); err == nil {
-			return n
-		}
+	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
+		return b.or("default", 0)
 	}
-	return a.or(0, "default", 0)
+	return r.exact(f)
 }
 
 // mapped is the filter map: an attribute or a filter of each element.
 func (r *rendering) mapped(v any, a arguments) any {
-	if attribute, ok := a.named["attribute"]; ok {
-		return r.apply(r.list(v), func(item any) any {
-			value := r.item(item, attribute)
-			if _, missing := value.(undefined); missing {
-				return a.or(1, "default", value)
-			}
-			return value
-		})
+	if len(a.list) == 0 {
+		b := r.bind("filter map", arguments{named: a.named}, "attribute", "default")
+		attribute := r.want(b, "attribute")
+		return r.apply(r.list(v), func(item any) any { return r.path(item, attribute, b["default"]) })
 	}
-	name := r.textAt(a, 0, "filter")
-	return r.apply(r.list(v), func(item any) any { return r.filter(name, item, arguments{a.list[min(1, len(a.list)):], a.named}) })
+	name, a := r.forward(a)
+	return r.apply(r.list(v), func(item any) any { return r.filter(name, item, a) })
+}
+
+// forward returns the filter or test that a filter's first argument names, and the arguments for it.
+func (r *rendering) forward(a arguments) (string, arguments) {
+	name, ok := a.list[0].(string)
+	if !ok {
+		r.fail("%s: want the name of a filter or a test", r.describe(a.list[0]))
+	}
+	return name, arguments{a.list[1:], a.named}
 }
 
 // selected is the filters select, reject, selectattr and rejectattr: the elements that pass a test, or do not.
 func (r *rendering) selected(filter string, v any, a arguments) any {
 	of := func(item any) any { return item }
 	if strings.HasSuffix(filter, "attr") {
-		attribute := a.or(0, "attribute", nil)
-		of = func(item any) any { return r.item(item, attribute) }
-		a.list = a.list[min(1, len(a.list)):]
+		if len(a.list) == 0 {
+			r.fail("filter %s has no attribute", filter)
+		}
+		attribute := a.list[0]
+		of = func(item any) any { return r.path(item, attribute, nil) }
+		a.list = a.list[1:]
 	}
 	test := truth
 	if len(a.list) > 0 {
-		name := r.textAt(a, 0, "test")
-		test = func(v any) bool { return r.test(name, v, arguments{a.list[min(1, len(a.list)):], a.named}) }
+		name, a := r.forward(a)
+		test = func(v any) bool { return r.test(name, v, a) }
+	} else {
+		r.unnamed(a)
 	}
 	list := r.list(v)
 	r.charge(len(list) * bytesOfValue)
@@ -708,6 +755,20 @@ func (r *rendering) selected(filter string, v any, a arguments) any {
 
 // test applies a test.
 func (r *rendering) test(name string, v any, a arguments) bool {
+	bind := func(parameters ...string) bound { return r.bind("test "+name, a, parameters...) }
+	if op := comparison(name); op != "" {
+		return r.compare(op, v, r.want(bind("other"), "other"))
+	}
+	if name == "divisibleby" {
+		return r.operate("%", r.integer(v), r.want(bind("num"), "num")) == 0
+	}
+	result := r.is(name, v)
+	bind()
+	return result
+}
+
+// is applies a test that has no arguments.
+func (r *rendering) is(name string, v any) bool {
 	_, missing := v.(undefined)
 	_, isInt := v.(int)
 	_, isFloat := v.(float64)
@@ -744,14 +805,28 @@ func (r *rendering) test(name string, v any, a arguments) bool {
 		return ok
 	case "odd", "even":
 		return (r.integer(v)%2 == 0) == (name == "even")
-	case "divisibleby":
-		return r.operate("%", r.integer(v), a.or(0, "num", nil)) == 0
 	}
-	comparisons := map[string]string{"eq": "==", "equalto": "==", "==": "==", "ne": "!=", "in": "in", "lt": "<",
-		"lessthan": "<", "le": "<=", "gt": ">", "greaterthan": ">", "ge": ">="}
-	op, ok := comparisons[name]
-	if !ok {
-		r.fail("test %s is not supported", name)
+	r.fail("test %s is not supported", name)
+	return false
+}
+
+// comparison returns the operator that a test stands for, empty if it is another test.
+func comparison(test string) string {
+	switch test {
+	case "eq", "equalto", "==":
+		return "=="
+	case "ne":
+		return "!="
+	case "in":
+		return "in"
+	case "lt", "lessthan":
+		return "<"
+	case "le":
+		return "<="
+	case "gt", "greaterthan":
+		return ">"
+	case "ge":
+		return ">="
 	}
-	return r.compare(op, v, a.or(0, "other", undefined("")))
+	return ""
 }

@@ -1,8 +1,12 @@
 """Makes golden.json: what transformers' Jinja renders. Run with transformers 5.23.0 and Jinja2 3.1.6:
 
     python golden.py > golden.json
+
+With files of templates it renders those instead: docs/DEPENDENCIES.md compares TRL's.
 """
 import json
+import pathlib
+import sys
 
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
@@ -26,7 +30,7 @@ TEMPLATES = r"""
 {% set t %} in {{ 1 }} {% endset %}[{{ t }}]{% if true %}{% set q = 3 %}{% endif %}{{ q }}
 {% macro f(a, b='d', c=none) %}({{ a }}{{ b }}{{ c }}){% endmacro %}{{ f(1) }}{{ f(1, c=2) }}{{ f() }}
 {{ ' ab '.strip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'xxa'.lstrip('x') }}|{{ 'a,b,c'.split(',', 1) }}|{{ ' a  b '.split() }}|{{ 'a,b'.split(',')[-1] }}
-{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'aXb'.lower() }}{{ 'ab cd'.title() }}{{ 'aBC'.capitalize() }}{{ 'abab'.replace('a', 'z', 1) }}{{ 'abc'.find('c') }}{{ 'abc'.find('x') }}
+{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'aXb'.lower() }}{{ 'aBC'.capitalize() }}{{ 'abab'.replace('a', 'z', 1) }}{{ 'abc'.find('c') }}{{ 'abc'.find('x') }}
 {{ 'hello'[1:3] }}{{ 'hello'[::-1] }}{{ [1, 2, 3][1:] }}{{ [1, 2, 3][:-1] }}{{ [1, 2, 3][::-2] }}{{ 'é日'[1] }}{{ [1, 2, 3][-9:9] }}
 {{ {'a': 1}.get('a') }}{{ {'a': 1}.get('b') }}{{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.keys() | list }}{{ ({'a': 1} | items | list)[0] | join }}{{ {'get': 5}['get'] }}
 {{ [1, 2] | join('-') }}{{ messages | join(',', attribute='role') }}{{ [3, 1] | first }}{{ [3, 1] | last }}{{ 'ab' | list }}{{ [] | first }}|{{ 'abc' | reverse }}
@@ -53,13 +57,27 @@ a{% if true %} {% endif %} NEWLINENEWLINE
 {{ 3 | string + 'x' }}{{ '7' | int + 1 }}{{ 'x' | int }}{{ 2.7 | int }}{{ none | string }}{{ 100000000000000000000.0 }}{{ 0.00001 }}
 {% for x in 'ab' %}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.index0 }}{% endfor %}{{ loop is defined }}
 {{ true }}{{ True }}{{ None }}{{ not none }}{{ 1 != 2 }}{{ 2 >= 2 }}{{ 'a' < 'b' }}{{ [1, [2]] == [1, [2]] }}{{ {'a': 1} == {'a': 1} }}
+{{ dict(z=1, a=2) }}{{ dict({'b': 1, 'a': 0}, c=2, a=3) }}{% set ns = namespace({'x': 1, 'y': 0}, y=2) %}{{ ns.x }}{{ ns.y }}
+{{ '2.7' | int }}|{{ ' 7 ' | int }}|{{ '-3.9' | int }}|{{ 'nan' | int(5) }}|{{ 'x' | int(default=6) }}|{{ 9007199254740991 }}
+{{ [{'a': {'b': 1}}, {}] | map(attribute='a.b', default='d') | list }}{{ [{'a': [5]}] | map(attribute='a.0') | join }}
+{{ [{'a': {'b': 1}}] | selectattr('a.b', 'eq', 1) | list | length }}{{ [{'a': {'b': 1}}] | join(attribute='a.b') }}
+{{ messages | tojson(nothing=1) }}
+{{ 'a' | replace('a', new='b', nothing=1) }}
+{{ 'a'.upper(1) }}
+{{ 'a' | upper(1) }}
+{{ [1] | map(attribute='a', nothing=1) | list }}
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(nothing=1) }}
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=1) }}
+{{ 1 or 1 if 0 }}|{{ 0 or 2 and 0 or 3 }}|{{ [[1]][0][0] }}|{{ 'a' ~ 1 + 2 ~ 'b' }}|{{ 2 ** 3 ** 2 }}|{{ ' a ' | trim | upper is string }}
 """
 
+sources = [line.replace("NEWLINE", "\n")
+           for line in TEMPLATES.strip("\n").replace("\n true\n else", "NEWLINE true NEWLINE else").split("\n")]
 rows = []
-for line in TEMPLATES.strip("\n").replace("\n true\n else", "NEWLINE true NEWLINE else").split("\n"):
-    source = line.replace("NEWLINE", "\n")
+for source in [pathlib.Path(p).read_text() for p in sys.argv[1:]] or sources:
     try:
-        rows.append({"template": source, "want": _compile_jinja_template(source).render(messages=MESSAGES)})
+        rows.append({"template": source, "want": _compile_jinja_template(source).render(
+            messages=MESSAGES, bos_token="<s>", add_generation_prompt=True, strftime_now=lambda _: "today")})
     except Exception as e:
         rows.append({"template": source, "error": str(e)})
 print(json.dumps(rows, indent=1, ensure_ascii=False))
