@@ -256,8 +256,17 @@ func formatDate(args ...string) (string, error) {
 	if len(args) != 1 {
 		return "", fmt.Errorf("strftime_now has %d arguments: want a format", len(args))
 	}
-	return strings.NewReplacer("%d", day.Format("02"), "%b", day.Format("Jan"), "%B", day.Format("January"),
-		"%m", day.Format("01"), "%y", day.Format("06"), "%Y", day.Format("2006"), "%A", day.Format("Monday"),
-		"%a", day.Format("Mon"), "%H", day.Format("15"), "%M", day.Format("04"), "%S", day.Format("05"),
-		"%%", "%").Replace(args[0]), nil
+	layouts := map[byte]string{'d': "02", 'b': "Jan", 'B': "January", 'm': "01", 'y': "06", 'Y': "2006", 'A': "Monday",
+		'a': "Mon", 'H': "15", 'M': "04", 'S': "05", '%': "%"}
+	date, rest, found := strings.Cut(args[0], "%")
+	for found {
+		if rest == "" || layouts[rest[0]] == "" {
+			return "", fmt.Errorf("strftime_now: %q: directive %%%.1s is not supported", args[0], rest)
+		}
+		date += day.Format(layouts[rest[0]])
+		var text string
+		text, rest, found = strings.Cut(rest[1:], "%")
+		date += text
+	}
+	return date, nil
 }

@@ -14,7 +14,6 @@ import (
 // chatCase is a conversation as transformers renders and encodes it.
 type chatCase struct {
 	Question, Answer, Observed string
-	Prompt, Whole              string
 	PromptIDs, WholeIDs        []int32
 }
 
@@ -102,9 +101,6 @@ func checkChat(t *testing.T, tok *Tokenizer, cases []chatCase, end string, whole
 		if cut, err := d.Observation(c.Observed, turn[0]); err != nil || !slices.Equal(cut, ended) {
 			t.Errorf("observation after a turn that was cut off: %v, %v, want %v", cut, err, ended)
 		}
-		if n := strings.Count(c.Prompt, "bos>") + strings.Count(c.Prompt, "begin_of_text"); n > 1 {
-			t.Errorf("prompt %q has %d BOS", c.Prompt, n)
-		}
 	}
 }
 
@@ -129,7 +125,7 @@ func TestSmolLM2AgreesWithTransformers(t *testing.T) {
 	if dir == "" {
 		t.Skip("REPRISE_SMOLLM2 names no folder of SmolLM2-135M-Instruct")
 	}
-	tok, err := ReadTokenizer(dir)
+	tok, err := readTokenizer(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +182,8 @@ func TestBadChatTemplatesAreRefused(t *testing.T) {
 		"the template refuses the messages: never":                    "{{ raise_exception('never') }}",
 		"does not show earlier messages of the assistant":             "{{ messages[-1].content }}",
 		`puts "observation" after an assistant's message: want a tok`: loop + "{{ m.content }}{% endfor %}",
+		`strftime_now: "%d %j": directive %j is not supported`:        "{{ strftime_now('%d %j') }}",
+		`strftime_now: "100%": directive % is not supported`:          "{{ strftime_now('100%') }}",
 		"works too long": loop + "{% for i in range(1000000000) %}{% endfor %}{% endfor %}",
 		"want \"<|im_end|>\" first": loop + "{{ m.content }}{{ '<|im_end|>' if messages[-1].content == 'observation' else " +
 			"'<|im_start|>' }}{% endfor %}",

@@ -55,7 +55,7 @@ func ReadDescription(dir string) (*Folder, error) {
 	if f.Config, err = parseConfig(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	f.Tokenizer, err = ReadTokenizer(dir)
+	f.Tokenizer, err = readTokenizer(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
