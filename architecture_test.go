@@ -31,7 +31,7 @@ func mayImport() map[string][]string {
 		"design":     nil,
 		"task":       {"rollout"},
 		"objective":  nil,
-		"policy":     {"rollout", "advantage", "objective"},
+		"policy":     {"rollout", "advantage", "objective", "task"},
 		"replay":     {"rollout", "advantage"},
 		"engine":     {"rollout"},
 		"worker":     {"rollout", "task", "policy", "engine", "wire", "client"},

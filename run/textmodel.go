@@ -18,29 +18,18 @@ import (
 type textModel struct {
 	model     *policy.Model
 	tokenizer *hf.Tokenizer
-	dialogue  *hf.Dialogue
-	examples  *task.Examples // before each prompt; nil: none
+	dialogue  hf.TaskDialogue
 }
 
-// newTextModel makes the model for a task with all its prompts: with its chat template if the task's format is chat, and
-// with the examples that the task asks for.
-func newTextModel(model *policy.Model, tokenizer *hf.Tokenizer, t task.Task) (m textModel, err error) {
-	m = textModel{model, tokenizer, tokenizer.Plain(), nil}
-	if task.Chats(t) {
-		if m.dialogue, err = tokenizer.Chat(); err != nil {
-			return m, fmt.Errorf("task.format: chat: %w", err)
-		}
-	}
-	m.examples, err = task.NewExamples(t)
-	return m, err
+// newTextModel makes the model for a task with all its prompts.
+func newTextModel(model *policy.Model, tokenizer *hf.Tokenizer, t task.Task) (textModel, error) {
+	dialogue, err := tokenizer.ForTask(t)
+	return textModel{model, tokenizer, dialogue}, err
 }
 
 // ending returns the sampling with what ends a turn.
 func (m textModel) ending(s policy.Sampling) policy.Sampling {
-	s.Stop = m.dialogue.Stop()
-	if stop := m.examples.Stop(); stop != "" {
-		s.Ends = m.dialogue.Says(stop)
-	}
+	s.Stop, s.Ends = m.dialogue.Stop(), m.dialogue.Ends()
 	return s
 }
 
@@ -57,9 +46,9 @@ func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 
 // readPrompt is encodePrompt for prompts of any length.
 func (m textModel) readPrompt(p task.Prompt) (policy.Input, error) {
-	tokens, err := m.dialogue.Prompt(m.examples.Ask(p)...)
+	tokens, err := m.dialogue.Ask(p)
 	if err != nil {
-		return policy.Input{}, fmt.Errorf("encode prompt %q: %w", p.Text, err)
+		return policy.Input{}, err
 	}
 	begin := 0
 	if len(tokens) > 0 && m.tokenizer.BOS() != hf.NoToken && int(tokens[0]) == m.tokenizer.BOS() {
@@ -151,7 +140,7 @@ func (m textModel) withImage(tokens []int32, at int, image []byte) policy.Input 
 
 // decodeTurn returns the text of a row's latest turn, without what ended it.
 func (m textModel) decodeTurn(row policy.Row) string {
-	return m.examples.Answer(m.dialogue.Decode(row.Tokens[row.Turn:]))
+	return m.dialogue.Answer(row.Tokens[row.Turn:])
 }
 
 // encodeTurn returns a turn for the policy to imitate as tokens, with the token that ends it.

@@ -33,7 +33,7 @@ func (w *Worker) generate(ctx context.Context, j job) ([]*rollout.Rollout, error
 }
 
 func (w *Worker) play(ctx context.Context, j job) ([]*rollout.Rollout, error) {
-	prompt, err := w.prompt(j.prompt)
+	prompt, err := w.dialogue.Ask(j.prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (w *Worker) play(ctx context.Context, j job) ([]*rollout.Rollout, error) {
 	}
 	for i, r := range group {
 		write(r, &made[i])
-		r.Text = w.examples.Answer(w.dialogue.Decode(made[i].Tokens))
+		r.Text = w.dialogue.Answer(made[i].Tokens)
 	}
 	verifier, ok := w.task.(task.Verifier)
 	if !ok {
@@ -83,7 +83,7 @@ func (w *Worker) playEpisode(ctx context.Context, p *task.Progress, r *rollout.R
 			return err
 		}
 		write(r, &made[0])
-		p.Step(start, len(r.Tokens), w.dialogue.Decode(made[0].Tokens))
+		p.Step(start, len(r.Tokens), w.dialogue.Answer(made[0].Tokens))
 		if p.Over {
 			break
 		}
@@ -107,9 +107,9 @@ func (w *Worker) complete(ctx context.Context, tokens []int32, n int) ([]engine.
 	s := w.options.Sampling
 	s.MaxTokens = min(s.MaxTokens, w.options.Positions-len(tokens))
 	made, continued, err := w.pool.complete(ctx, tokens, n, s)
-	if w.says != nil {
+	if w.ends != nil {
 		for i := range made {
-			cut(&made[i], w.says)
+			cut(&made[i], w.ends)
 		}
 	}
 	if continued > 0 {
@@ -118,10 +118,10 @@ func (w *Worker) complete(ctx context.Context, tokens []int32, n int) ([]engine.
 	return made, err
 }
 
-// cut ends a completion after the token with which it comes to say what ends a turn.
-func cut(c *engine.Completion, says func([]int32) bool) {
+// cut ends a completion after the first token at which a turn ends.
+func cut(c *engine.Completion, ends func(turn []int32) bool) {
 	for n := 1; n <= len(c.Tokens); n++ {
-		if !says(c.Tokens[:n]) {
+		if !ends(c.Tokens[:n]) {
 			continue
 		}
 		c.Tokens, c.Logprobs, c.Versions, c.Finish = c.Tokens[:n], c.Logprobs[:n], c.Versions[:n], engine.Stopped

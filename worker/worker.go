@@ -64,9 +64,8 @@ func (o Options) Validate() error {
 type Worker struct {
 	options  Options
 	task     task.Task
-	dialogue *hf.Dialogue
-	examples *task.Examples          // before each prompt; nil: none
-	says     func(turn []int32) bool // a turn ends where it comes to say this; nil: nowhere
+	dialogue hf.TaskDialogue
+	ends     func(turn []int32) bool // besides Sampling.Stop; nil: never
 	encode   func(string) ([]int32, error)
 	table    *client.Table
 	log      *slog.Logger
@@ -120,31 +119,13 @@ func New(
 	}
 	var id [8]byte
 	rand.Read(id[:]) // never fails
-	w := &Worker{options: o, task: t, dialogue: tokenizer.Plain(), encode: tokenizer.EncodePart, log: log,
-		pool: newPool(engines, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}
-	var err error
-	if task.Chats(t) {
-		if w.dialogue, err = tokenizer.Chat(); err != nil {
-			return nil, fmt.Errorf("task.format: chat: %w", err)
-		}
-	}
-	if w.examples, err = task.NewExamples(t); err != nil {
+	dialogue, err := tokenizer.ForTask(t)
+	if err != nil {
 		return nil, err
 	}
-	if stop := w.examples.Stop(); stop != "" {
-		w.says = w.dialogue.Says(stop)
-	}
-	w.options.Sampling.Stop = w.dialogue.Stop()
-	return w, nil
-}
-
-// prompt returns the ids of a prompt with its examples.
-func (w *Worker) prompt(p task.Prompt) ([]int32, error) {
-	ids, err := w.dialogue.Prompt(w.examples.Ask(p)...)
-	if err != nil {
-		return nil, fmt.Errorf("prompt %s: %w", p.ID, err)
-	}
-	return ids, nil
+	o.Sampling.Stop = dialogue.Stop()
+	return &Worker{options: o, task: t, dialogue: dialogue, ends: dialogue.Ends(), encode: tokenizer.EncodePart, log: log,
+		pool: newPool(engines, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}, nil
 }
 
 // Stats returns what the worker has done so far. It may be called at any time.
@@ -206,7 +187,7 @@ func (w *Worker) checkTable(ctx context.Context) error {
 // probe finds out what an engine gives for this task.
 func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, error) {
 	first := w.task.Train(0)
-	prompt, err := w.prompt(first)
+	prompt, err := w.dialogue.Ask(first)
 	if err != nil {
 		return nil, err
 	}

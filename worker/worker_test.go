@@ -734,6 +734,16 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	}
 }
 
+// game is a task of one turn as an environment.
+type game struct {
+	task.Task
+	task.Demonstrator
+	task.FewShot
+}
+
+func (game) MaxTurns() int                                   { return 1 }
+func (g game) Reset(p task.Prompt, seed uint64) task.Episode { return task.Begin(g.Task, p, seed) }
+
 // With examples a turn ends where a model that goes on by itself begins the next question.
 func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
 	made, err := run.NewTask("arithmetic", []string{"examples=2", "operations=[add]"}, 1)
@@ -760,19 +770,25 @@ func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
 	}}
 	o := options()
 	o.Groups, o.InFlight, o.Sampling.MaxTokens = 1, 4, 64
-	table := newTable(t, nil)
-	work(t, o, made, c, []engine.Engine{e}, table)
-	if text := c.Decode(prompt); strings.Count(text, "\n\n") != 2 || !strings.HasSuffix(text, "=") {
-		t.Errorf("the prompt is %q, want two examples before the question", text)
-	}
-	for _, d := range held(t, table) {
-		r := d.Rollout
-		n := 0
-		for _, m := range r.Mask {
-			n += int(m)
+	for _, played := range []task.Task{made, game{made, made.(task.Demonstrator), made.(task.FewShot)}} {
+		table := newTable(t, nil)
+		work(t, o, played, c, []engine.Engine{e}, table)
+		if text := c.Decode(prompt); strings.Count(text, "\n\n") != 2 || !strings.HasSuffix(text, "=") {
+			t.Errorf("the prompt is %q, want two examples before the question", text)
 		}
-		if n != len("46\n\n") || r.Text != "46" || r.Truncated || len(r.Logprobs) != len(r.Tokens) {
-			t.Errorf("%d tokens were kept of %q, text %q, truncated %t", n, c.Decode(turn), r.Text, r.Truncated)
+		list := held(t, table)
+		if len(list) != 4 {
+			t.Errorf("the table holds %d rollouts, want 4", len(list))
+		}
+		for _, d := range list {
+			r := d.Rollout
+			n := 0
+			for _, m := range r.Mask {
+				n += int(m)
+			}
+			if n != len("46\n\n") || r.Text != "46" || r.Truncated || len(r.Logprobs) != len(r.Tokens) {
+				t.Errorf("%T: %d tokens were kept of %q, text %q, truncated %t", played, n, c.Decode(turn), r.Text, r.Truncated)
+			}
 		}
 	}
 }

@@ -13,7 +13,8 @@
 //     Weights are written as F32 and load again bit for bit.
 //   - [Tokenizer] turns text into ids and back like Hugging Face's tokenizers library; [NewCharTokenizer] makes one
 //     from the characters of a task.
-//   - [Dialogue] turns prompts, turns and observations into ids and back, with the model's chat template or without.
+//   - [Dialogue] turns prompts, turns and observations into ids and back, with the model's chat template or without;
+//     [TaskDialogue] also puts a task's examples before its prompts.
 //
 // The tokenizer and the safetensors reader are our own instead of go-huggingface's. With a Llama tokenizer, its ids
 // differ from the library's for 214 of 220 varied strings: it does not apply Prepend, splits text without a

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/policy/hf/jinja"
+	"github.com/reprise-rl/reprise/task"
 )
 
 // Dialogue turns prompts, a policy's turns and what it observes between them into ids and back: as plain text, or with
@@ -64,14 +65,6 @@ func (t *Tokenizer) Chat() (*Dialogue, error) {
 
 // Stop returns the ids that end a turn. Without a chat template there may be none.
 func (d *Dialogue) Stop() []int32 { return slices.Clone(d.stop) }
-
-// Says returns a function that reports whether a turn has come to say a text: whether its latest tokens do.
-func (d *Dialogue) Says(text string) func(turn []int32) bool {
-	return func(turn []int32) bool {
-		latest := turn[max(0, len(turn)-len(text)-4):] // no token of a text is shorter than a byte
-		return strings.Contains(d.Decode(latest), text)
-	}
-}
 
 // Prompt returns the ids of a question, up to where the policy's turn begins. With a chat template earlier questions
 // and their answers may come before it, in turn.
@@ -142,6 +135,48 @@ func (d *Dialogue) afterAnswer(text string) (string, error) {
 	}
 	return strings.TrimLeft(after, " \n"), nil
 }
+
+// TaskDialogue is a dialogue about a task, in its format and with its examples before each prompt.
+type TaskDialogue struct {
+	*Dialogue
+	examples *task.Examples
+}
+
+// ForTask returns the dialogue about a task, which must have all its training problems.
+func (t *Tokenizer) ForTask(of task.Task) (d TaskDialogue, err error) {
+	d.Dialogue = t.Plain()
+	if task.Chats(of) {
+		if d.Dialogue, err = t.Chat(); err != nil {
+			return d, fmt.Errorf("task.format: chat: %w", err)
+		}
+	}
+	d.examples, err = task.NewExamples(of)
+	return d, err
+}
+
+// Ask returns the ids of a prompt with its examples, up to where the policy's turn begins.
+func (d TaskDialogue) Ask(p task.Prompt) ([]int32, error) {
+	ids, err := d.Prompt(d.examples.Ask(p)...)
+	if err != nil {
+		err = fmt.Errorf("encode prompt %s: %w", p.ID, err)
+	}
+	return ids, err
+}
+
+// Ends returns a function that reports whether a turn has gone on to another problem, nil if none does.
+func (d TaskDialogue) Ends() func(turn []int32) bool {
+	stop := d.examples.Stop()
+	if stop == "" {
+		return nil
+	}
+	return func(turn []int32) bool {
+		latest := turn[max(0, len(turn)-len(stop)-4):] // no token of a text is shorter than a byte
+		return strings.Contains(d.Decode(latest), stop)
+	}
+}
+
+// Answer returns the text of a turn without what ended it.
+func (d TaskDialogue) Answer(turn []int32) string { return d.examples.Answer(d.Decode(turn)) }
 
 // chatTemplate is the template of a model folder.
 type chatTemplate struct {
