@@ -263,23 +263,18 @@ func (p *parser) assignment() statement {
 	}
 }
 
-// parameter is one of a macro, with its default.
-type parameter struct {
-	name  string
-	value expression // nil: undefined
-}
-
 func (p *parser) macro() statement {
 	called := p.want(name, "the name of the macro")
 	p.wantOp("(")
-	var parameters []parameter
-	var names []string
+	var parameters []string
+	var defaults []expression
 	for !p.op(")") {
-		x := parameter{name: p.want(name, "a parameter")}
+		parameter := p.want(name, "a parameter")
+		value := constant(undefined(parameter))
 		if p.op("=") {
-			x.value = p.expression()
+			value = p.expression()
 		}
-		parameters, names = append(parameters, x), append(names, x.name)
+		parameters, defaults = append(parameters, parameter), append(defaults, value)
 		if !p.op(",") {
 			p.wantOp(")")
 			break
@@ -295,15 +290,13 @@ func (p *parser) macro() statement {
 			r.scope = defined
 			defer func() { r.scope = caller }()
 			defer r.enter()()
-			given := r.bind("macro "+called, a, names...)
-			for _, x := range parameters {
-				value, ok := given[x.name]
-				if !ok && x.value != nil {
-					value = x.value(r)
-				} else if !ok {
-					value = undefined(x.name)
+			given := r.bind("macro "+called, a, parameters...)
+			for i, parameter := range parameters {
+				value, ok := given[parameter]
+				if !ok {
+					value = defaults[i](r)
 				}
-				r.scope.vars[x.name] = value
+				r.scope.vars[parameter] = value
 			}
 			return r.capture(body)
 		})
@@ -339,7 +332,7 @@ func (p *parser) expression() expression {
 	if !p.word("if") {
 		return then
 	}
-	condition, otherwise := p.disjunction(), expression(func(*rendering) any { return undefined("") })
+	condition, otherwise := p.disjunction(), constant(undefined(""))
 	if p.word("else") {
 		otherwise = p.expression()
 	}
@@ -591,11 +584,10 @@ func (p *parser) call() step {
 
 func (p *parser) subscript() step {
 	var parts [3]expression // of a slice
-	slice, n := false, 0
+	n := 0                  // colons
 	for !p.op("]") {
 		switch {
 		case p.op(":"):
-			slice = true
 			n++
 		case n < len(parts) && parts[n] == nil:
 			parts[n] = p.expression()
@@ -606,7 +598,7 @@ func (p *parser) subscript() step {
 			p.fail("a slice has more than three parts")
 		}
 	}
-	if !slice {
+	if n == 0 {
 		if parts[0] == nil {
 			p.fail("an index is missing")
 		}
@@ -657,6 +649,8 @@ func (p *parser) arguments() func(r *rendering) arguments {
 	}
 }
 
+func noArguments(*rendering) arguments { return arguments{} }
+
 // filters parses filters, tests and calls of their results.
 func (p *parser) filters(value expression) expression {
 	var steps []step
@@ -664,7 +658,7 @@ func (p *parser) filters(value expression) expression {
 		switch {
 		case p.op("|"):
 			filter := p.want(name, "a filter")
-			a := func(*rendering) arguments { return arguments{} }
+			a := noArguments
 			if p.op("(") {
 				a = p.arguments()
 			}
@@ -683,7 +677,7 @@ func (p *parser) filters(value expression) expression {
 func (p *parser) test() step {
 	negated := p.word("not")
 	test := p.want(name, "a test")
-	a := func(*rendering) arguments { return arguments{} }
+	a := noArguments
 	next := p.peek()
 	begins := next.kind == text || next.kind == integer || next.kind == float || p.is(operator, "[") ||
 		next.kind == name && !slices.Contains([]string{"else", "or", "and", "is", "if", "in", "not"}, next.text)
